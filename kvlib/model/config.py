@@ -1,0 +1,178 @@
+"""What a decoder is made of: sizes, switches and positions, checked when they are stated.
+
+`ModelConfig` and `RopeConfig` hold plain Python values and no arrays. `from_dict` and `from_folder` read
+Hugging Face's ``config.json`` (see `kvlib.model.families` for the keys of each family).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kvlib.errors import CheckpointError
+
+ACTIVATIONS = ("silu", "gelu", "gelu_new", "gelu_pytorch_tanh")
+NORMS = ("rms", "layer")
+POSITIONS = ("rope", "learned")
+ROPE_KINDS = ("default", "linear", "llama3")
+
+
+@dataclass(frozen=True)
+class RopeConfig:
+    """Rotary position embedding (RoFormer, arXiv:2104.09864).
+
+    theta is the base of the frequencies ``theta ** (-2 i / D)``. kind "default" leaves them alone, "linear"
+    divides all by `factor` (arXiv:2306.15595), "llama3" divides the slow ones by `factor`, leaves the fast ones
+    and interpolates between (Llama 3.1, arXiv:2407.21783): slow means fewer than `low_freq_factor` turns within
+    `original_max_position_embeddings` tokens, fast more than `high_freq_factor`.
+    """
+
+    theta: float = 10000.0
+    kind: str = "default"
+    factor: float = 1.0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_max_position_embeddings: int = 8192
+
+    def __post_init__(self) -> None:
+        _one_of("rope kind", self.kind, ROPE_KINDS)
+        for name in ("theta", "factor", "low_freq_factor", "high_freq_factor"):
+            _positive_float(f"rope {name}", getattr(self, name))
+        _positive_int(
+            "rope original_max_position_embeddings", self.original_max_position_embeddings
+        )
+        if self.kind == "llama3" and self.high_freq_factor <= self.low_freq_factor:
+            raise ValueError(
+                f"rope high_freq_factor is {self.high_freq_factor}, needed: more than low_freq_factor "
+                f"({self.low_freq_factor})"
+            )
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The shape of a decoder-only transformer. Names are Hugging Face's keys where those exist.
+
+    windows holds one entry a layer: None for full causal attention, or W, the number of tokens a query sees,
+    itself included. eos_token_ids are the tokens at which generation ends; bos_token_id may be None.
+    Raises ValueError, naming the field, for a size or a name that makes no model.
+    """
+
+    model_type: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    max_position_embeddings: int
+    norm: str = "rms"
+    norm_eps: float = 1e-6
+    positions: str = "rope"
+    rope: RopeConfig | None = None
+    hidden_act: str = "silu"
+    gated_mlp: bool = True
+    qkv_bias: bool = False
+    o_bias: bool = False
+    mlp_bias: bool = False
+    qk_norm: bool = False
+    tie_word_embeddings: bool = False
+    windows: tuple[int | None, ...] = ()
+    bos_token_id: int | None = None
+    eos_token_ids: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in (
+            "vocab_size",
+            "hidden_size",
+            "intermediate_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "num_key_value_heads",
+            "head_dim",
+            "max_position_embeddings",
+        ):
+            _positive_int(name, getattr(self, name))
+        _one_of("norm", self.norm, NORMS)
+        _one_of("positions", self.positions, POSITIONS)
+        _one_of("hidden_act", self.hidden_act, ACTIVATIONS)
+        _positive_float("norm_eps", self.norm_eps)
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise ValueError(
+                f"num_attention_heads is {self.num_attention_heads}, needed: a multiple of "
+                f"num_key_value_heads ({self.num_key_value_heads})"
+            )
+        if self.positions == "rope":
+            if self.rope is None:
+                object.__setattr__(self, "rope", RopeConfig())
+            if self.head_dim % 2:
+                raise ValueError(f"head_dim is {self.head_dim}, needed: an even number for rope")
+        elif self.rope is not None:
+            raise ValueError("rope is given but positions are 'learned'; leave rope out")
+        if self.windows == ():
+            object.__setattr__(self, "windows", (None,) * self.num_hidden_layers)
+        if len(self.windows) != self.num_hidden_layers:
+            raise ValueError(
+                f"windows has {len(self.windows)} entries, needed: one for each of "
+                f"{self.num_hidden_layers} layers"
+            )
+        for window in self.windows:
+            if window is not None:
+                _positive_int("window", window)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], source: str = "config.json") -> ModelConfig:
+        """Read a parsed config.json. `source` names the file in errors. Raises CheckpointError."""
+        from kvlib.model.families import parse_config
+
+        return parse_config(data, source)
+
+    @classmethod
+    def from_folder(cls, path: str | Path) -> ModelConfig:
+        """Read ``config.json`` in a folder, and the end tokens of ``generation_config.json`` where there is one.
+
+        Raises CheckpointError naming the file, the key, what it holds and what is understood.
+        """
+        from kvlib.model.families import with_generation_config
+
+        folder = Path(path)
+        config = cls.from_dict(read_json(folder / "config.json"), str(folder / "config.json"))
+        generation = folder / "generation_config.json"
+        if generation.is_file():
+            config = with_generation_config(config, read_json(generation), str(generation))
+        return config
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file. Raises CheckpointError where there is no file, no JSON or no object."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise CheckpointError(f"{path}: no such file") from None
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise CheckpointError(f"{path}: not JSON in UTF-8 ({error})") from None
+    if not isinstance(data, dict):
+        raise CheckpointError(f"{path}: holds a {type(data).__name__}, needed: a JSON object")
+    return data
+
+
+def _positive_int(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} is {value!r}, needed: a whole number of at least 1")
+
+
+def _positive_float(name: str, value: object) -> None:
+    good = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not good or not math.isfinite(value) or value <= 0:  # type: ignore[arg-type, operator]
+        raise ValueError(f"{name} is {value!r}, needed: a number above 0")
+
+
+def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ValueError(f"{name} is {value!r}, needed: one of {', '.join(known)}")
