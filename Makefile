@@ -1,0 +1,123 @@
+# The KV Cache Book: every command there is. `make help` lists them.
+#
+# The first command that needs it creates .venv and installs requirements.txt into it; after
+# that, stamp files make a repeated command cost seconds. Another Python: make book PYTHON=python3.13
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+HTML := _build/html
+BOOK_SOURCES := _config.yml _toc.yml $(shell find book assets -type f 2>/dev/null)
+NOTEBOOKS = $(wildcard book/*.ipynb)
+CHECKED = kvlib tools
+# Jupyter keeps its files where the platform wants them, and does not warn about it
+export JUPYTER_PLATFORM_DIRS := 1
+
+.PHONY: help env book test lint types unit notebooks browser lab gpu test-peers bench train \
+        run-notebooks assets requirements picture clean
+
+help:  ## list the commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+# ---------------------------------------------------------------------------- environment
+
+env: $(VENV)/.installed $(VENV)/.kvlib  ## create .venv and install what the book and its tests need
+
+$(VENV)/.installed: requirements.txt
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("The book needs Python 3.11 or later, this is " + sys.version.split()[0] + ". Try: make book PYTHON=python3.12")'
+	@echo "== Installing the pinned requirements into $(VENV) (minutes the first time, seconds after)"
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -r requirements.txt | { grep -v '^Requirement already satisfied' || true; }
+	@touch $@
+
+$(VENV)/.kvlib: $(VENV)/.installed pyproject.toml
+	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --no-build-isolation -e .
+	@touch $@
+
+# ---------------------------------------------------------------------------- the book
+
+book: _build/.book  ## build the book and print the address of the page to open
+	@echo
+	@echo "The book is built. Open:  file://$(CURDIR)/$(HTML)/index.html"
+
+# -n -W: an unresolved reference or any other warning is an error. What a failed build left
+# behind is removed, for Sphinx would not repeat the warnings of pages it believes done.
+_build/.book: env $(BOOK_SOURCES)
+	@echo "== Building the book"
+	$(BIN)/jupyter-book build -n -W --keep-going . || { rm -rf _build/.doctrees $(HTML); exit 1; }
+	@touch $@
+
+lab: env  ## open JupyterLab on the chapters
+	$(BIN)/jupyter lab book
+
+# ---------------------------------------------------------------------------- the tests
+
+test: env lint types unit notebooks book browser  ## run every check: style, types, tests, notebooks, build, browser
+	@echo
+	@echo "All checks passed."
+
+lint: env  ## ruff, and the notebooks' metadata
+	@echo "== ruff"
+	$(BIN)/ruff check .
+	$(BIN)/python tools/normalise_notebooks.py --check
+
+types: env  ## mypy
+	@echo "== mypy"
+	$(BIN)/mypy
+
+unit: env  ## pytest, with at least 95 % of kvlib's lines covered
+	@echo "== pytest"
+	@mkdir -p _build/coverage
+	$(BIN)/python -m pytest -m "not gpu and not peers and not browser" --cov --cov-report=term --cov-fail-under=95
+
+notebooks: env  ## run every notebook and compare its outputs with the committed ones
+	@echo "== nbval"
+	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout=120 --durations=5 -q $(NOTEBOOKS)
+
+browser: _build/.book  ## open every page in a headless browser
+	@echo "== browser"
+	$(BIN)/python -m pytest -m browser -q tests/test_rendered_book.py
+
+# Where PYTHON is given (make gpu PYTHON=python3) it is used as it is: no .venv, no network.
+GPU_PYTHON = $(if $(filter command% environment%,$(origin PYTHON)),$(PYTHON),$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)))
+
+gpu:  ## run the tests and benchmarks that need a graphics card (PYTHON=python3: without .venv)
+	@$(GPU_PYTHON) tools/run_gpu.py
+
+test-peers: .venv-peers/.installed  ## compare with transformers, live (installs PyTorch, large)
+	.venv-peers/bin/python -m pytest -m peers
+
+.venv-peers/.installed: pyproject.toml requirements.txt
+	@test -x .venv-peers/bin/pip || $(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --disable-pip-version-check pytest pytest-cov hypothesis -e ".[dev,checkpoints]"
+	@touch $@
+
+# ---------------------------------------------------------------------------- by hand
+
+bench: env  ## measure: import time, decode speed (minutes; results in benchmarks/results)
+	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script; done
+
+train: .venv-peers/.installed  ## train the reference model, or continue (hours; resumable)
+	.venv-peers/bin/python tools/train_reference.py
+
+run-notebooks: env  ## execute every notebook in place and strip what is volatile
+	$(BIN)/python tools/normalise_notebooks.py --execute
+
+assets: env  ## fetch the browser files that the rendered book carries (needs npm)
+	$(BIN)/python tools/vendor_assets.py
+
+picture: _build/.book  ## take the README's picture of a page (needs Chromium)
+	$(BIN)/python tools/picture.py
+
+requirements: env  ## renew requirements.txt from requirements.in
+	$(BIN)/python tools/renew_requirements.py
+
+clean:  ## remove what was built (not .venv)
+	rm -rf _build dist build .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.venv*' -prune -exec rm -rf {} +

@@ -1,0 +1,61 @@
+"""Renew requirements.txt: the full closure of requirements.in, pinned, for Python 3.11 and later.
+
+The resolution is universal: one file serves every platform, by markers. It needs the package
+index that pip uses, and uv (installed into the environment at hand if it is missing).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTE = """\
+# The full closure of requirements.in, pinned, for Python 3.11 and later on every platform.
+# Do not edit by hand. To renew: `make requirements` (all to the newest that fit), or
+# `make requirements UPGRADE=numpy` (one package), then `make test`, and commit both files.
+"""
+
+
+def compile_pins(upgrade: str, output: Path) -> None:
+    """Write the pins for requirements.in to `output`; `upgrade` is "all", "none" or one name."""
+    command = [sys.executable, "-m", "uv", "pip", "compile", "requirements.in", "--universal"]
+    command += ["--python-version", "3.11", "--fork-strategy", "fewest", "--no-header", "--quiet"]
+    command += ["--no-emit-index-url", "--no-emit-find-links", "--output-file", str(output)]
+    if upgrade == "all":
+        command += ["--upgrade"]
+    elif upgrade != "none":
+        command += ["--upgrade-package", upgrade]
+    # a local folder of wheels must not decide what everybody installs
+    environment = {k: v for k, v in os.environ.items() if k != "UV_FIND_LINKS"}
+    subprocess.run(command, cwd=ROOT, check=True, env=environment)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--upgrade",
+        default=os.environ.get("UPGRADE", "all"),
+        help="'all' (default), 'none' (keep every pin that still fits), or one package's name",
+    )
+    arguments = parser.parse_args()
+    if importlib.util.find_spec("uv") is None:
+        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "uv"], check=True)
+    target = ROOT / "requirements.txt"
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "requirements.txt"
+        if target.exists():
+            output.write_text(target.read_text())
+        compile_pins(arguments.upgrade, output)
+        pins = output.read_text()
+    target.write_text(NOTE + pins)
+    print(f"{target.name}: {sum('==' in line for line in pins.splitlines())} pins")
+
+
+if __name__ == "__main__":
+    main()
