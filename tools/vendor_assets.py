@@ -1,0 +1,83 @@
+"""Fetch the browser files that the rendered book carries, so that it loads nothing from outside.
+
+Each package comes from npm at the version below; only the files in use are kept, with their
+licence, under assets/vendor (copied to the root of the site by `html_extra_path`). The result is
+committed: building the book needs neither Node nor a network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import subprocess
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tqdm.auto import tqdm
+
+VENDOR = Path(__file__).resolve().parent.parent / "assets" / "vendor"
+
+
+@dataclass(frozen=True)
+class Package:
+    """One npm package and what is taken from it (path in the package -> path in the folder)."""
+
+    name: str
+    version: str
+    files: dict[str, str]
+
+
+PACKAGES = (
+    # tex-svg draws formulas as SVG paths: one file, no fonts, the same from file:// and a server
+    Package("mathjax", "3.2.2", {"es5/tex-svg.js": "tex-svg.js", "LICENSE": "LICENSE"}),
+)
+
+
+def fetch(package: Package, folder: Path) -> dict[str, bytes]:
+    """Return the wanted files of `package`, downloaded by npm into `folder`."""
+    source = f"{package.name}@{package.version}"
+    command = ["npm", "pack", source, "--silent", "--pack-destination", str(folder)]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    archive = folder / answer.strip().splitlines()[-1]
+    found = {}
+    with tarfile.open(archive) as tar:
+        for inside, name in package.files.items():
+            member = tar.extractfile(f"package/{inside}")
+            if member is None:
+                raise FileNotFoundError(f"{source} has no file {inside}")
+            found[name] = member.read()
+    return found
+
+
+def manifest_entry(package: Package, files: dict[str, bytes]) -> dict[str, object]:
+    """What the manifest says of a package: version, and size and SHA-256 of every file."""
+    return {
+        "version": package.version,
+        "files": {
+            name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+            for name, data in sorted(files.items())
+        },
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, default=VENDOR, help="where to write (assets/vendor)")
+    output: Path = parser.parse_args().output
+    manifest = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        for package in tqdm(PACKAGES, desc="packages", unit="package"):
+            files = fetch(package, Path(temporary))
+            target = output / package.name.removeprefix("@").replace("/", "-")
+            target.mkdir(parents=True, exist_ok=True)
+            for name, data in files.items():
+                (target / name).write_bytes(data)
+            manifest[package.name] = manifest_entry(package, files)
+    (output / "manifest.json").write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()
