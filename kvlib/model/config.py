@@ -1,7 +1,7 @@
 """What a decoder is made of: sizes, switches and positions, checked when they are stated.
 
-`ModelConfig` and `RopeConfig` hold plain Python values and no arrays. `from_dict` and `from_folder` read
-Hugging Face's ``config.json`` (see `kvlib.model.families` for the keys of each family).
+`ModelConfig` and `RopeConfig` hold plain Python values and no arrays. `from_dict` and `from_folder`
+read Hugging Face's ``config.json`` (see `kvlib.model.families` for the keys of each family).
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ ROPE_KINDS = ("default", "linear", "llama3")
 class RopeConfig:
     """Rotary position embedding (RoFormer, arXiv:2104.09864).
 
-    theta is the base of the frequencies ``theta ** (-2 i / D)``. kind "default" leaves them alone, "linear"
-    divides all by `factor` (arXiv:2306.15595), "llama3" divides the slow ones by `factor`, leaves the fast ones
-    and interpolates between (Llama 3.1, arXiv:2407.21783): slow means fewer than `low_freq_factor` turns within
-    `original_max_position_embeddings` tokens, fast more than `high_freq_factor`.
+    theta is the base of the frequencies ``theta ** (-2 i / D)``. kind "default" leaves them alone,
+    "linear" divides all by `factor` (arXiv:2306.15595), "llama3" divides the slow ones by `factor`,
+    leaves the fast ones and interpolates between (Llama 3.1, arXiv:2407.21783): slow means fewer
+    than `low_freq_factor` turns within `original_max_position_embeddings` tokens, fast more than
+    `high_freq_factor`.
     """
 
     theta: float = 10000.0
@@ -47,8 +48,8 @@ class RopeConfig:
         )
         if self.kind == "llama3" and self.high_freq_factor <= self.low_freq_factor:
             raise ValueError(
-                f"rope high_freq_factor is {self.high_freq_factor}, needed: more than low_freq_factor "
-                f"({self.low_freq_factor})"
+                f"rope high_freq_factor is {self.high_freq_factor}, needed: more than "
+                f"low_freq_factor ({self.low_freq_factor})"
             )
 
 
@@ -56,9 +57,9 @@ class RopeConfig:
 class ModelConfig:
     """The shape of a decoder-only transformer. Names are Hugging Face's keys where those exist.
 
-    windows holds one entry a layer: None for full causal attention, or W, the number of tokens a query sees,
-    itself included. eos_token_ids are the tokens at which generation ends; bos_token_id may be None.
-    Raises ValueError, naming the field, for a size or a name that makes no model.
+    windows holds one entry a layer: None for full causal attention, or W, the number of tokens a
+    query sees, itself included. eos_token_ids are the tokens at which generation ends; bos_token_id
+    may be None. Raises ValueError, naming the field, for a size or a name that makes no model.
     """
 
     model_type: str
@@ -133,7 +134,7 @@ class ModelConfig:
 
     @classmethod
     def from_folder(cls, path: str | Path) -> ModelConfig:
-        """Read ``config.json`` in a folder, and the end tokens of ``generation_config.json`` where there is one.
+        """Read ``config.json`` in a folder, and the end tokens of any ``generation_config.json``.
 
         Raises CheckpointError naming the file, the key, what it holds and what is understood.
         """
@@ -148,7 +149,7 @@ class ModelConfig:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file. Raises CheckpointError where there is no file, no JSON or no object."""
+    """The object in a JSON file. Raises CheckpointError where there is none to read."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):

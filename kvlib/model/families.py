@@ -1,8 +1,9 @@
 """The five families of checkpoints that kvlib reads, as their config.json states them.
 
-Both spellings in circulation are read: `rope_theta` with `rope_scaling`, and `rope_parameters` (flat, or one
-entry a layer type); windows from `sliding_window`, `use_sliding_window`, `max_window_layers` or `layer_types`.
-What is not understood is refused, never ignored: a model that is nearly right prints fluent nonsense.
+Both spellings in circulation are read: `rope_theta` with `rope_scaling`, and `rope_parameters`
+(flat, or one entry a layer type); windows from `sliding_window`, `use_sliding_window`,
+`max_window_layers` or `layer_types`. What is not understood is refused, never ignored: a model that
+is nearly right prints fluent nonsense.
 """
 
 from __future__ import annotations
@@ -12,54 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from kvlib.errors import CheckpointError
-from kvlib.model.config import ACTIVATIONS, ROPE_KINDS, ModelConfig, RopeConfig
-
-FULL, SLIDING = "full_attention", "sliding_attention"
-_UNSET: Any = object()
-
-
-class Keys:
-    """The keys of one config.json, read with their types checked; errors name file, key and value."""
-
-    def __init__(self, data: Mapping[str, Any], source: str, inside: str = "") -> None:
-        self.data, self.source, self.inside = data, source, inside
-
-    def error(self, key: str, needed: str) -> CheckpointError:
-        came = f"is {self.data[key]!r}" if key in self.data else "is missing"
-        return CheckpointError(f"{self.source}: {self.inside}{key} {came}, needed: {needed}")
-
-    def read(self, key: str, kind: type, needed: str, default: Any = _UNSET) -> Any:
-        """The key's value; `default` where it is absent or null, an error where there is no default."""
-        value = self.data.get(key)
-        if value is None:
-            if default is _UNSET:
-                raise self.error(key, needed)
-            return default
-        accepted = (int, float) if kind is float else kind
-        if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
-            raise self.error(key, needed)
-        return value
-
-    def count(self, key: str, default: Any = _UNSET) -> int:
-        value = self.read(key, int, "a whole number of at least 1", default)
-        if value is not None and value < 1:
-            raise self.error(key, "a whole number of at least 1")
-        return value
-
-    def number(self, key: str, default: Any = _UNSET) -> float:
-        value = float(self.read(key, float, "a number above 0", default))
-        if not 0 < value < float("inf"):
-            raise self.error(key, "a number above 0")
-        return value
-
-    def flag(self, key: str, default: bool = False) -> bool:
-        return self.read(key, bool, "true or false", default)
-
-    def refuse(self, key: str, only: Any, why: str) -> None:
-        """Raise unless the key is absent or null or holds the one value that is supported."""
-        value = self.data.get(key)
-        if value is not None and value != only:
-            raise self.error(key, f"{only!r} or no such key ({why})")
+from kvlib.model.config import ModelConfig
+from kvlib.model.keys import FULL, SLIDING, Keys, activation, rope, special_tokens, token_ids
 
 
 def parse_config(data: Mapping[str, Any], source: str = "config.json") -> ModelConfig:
@@ -85,18 +40,6 @@ def with_generation_config(
     """The same config, with the end tokens that generation_config.json states, if it states any."""
     ends = token_ids(Keys(data, source), "eos_token_id")
     return replace(config, eos_token_ids=ends) if ends else config
-
-
-def token_ids(keys: Keys, key: str) -> tuple[int, ...]:
-    """One id, a list of ids or null, as a tuple."""
-    value = keys.data.get(key)
-    if value is None:
-        return ()
-    values = value if isinstance(value, list) else [value]
-    for one in values:
-        if isinstance(one, bool) or not isinstance(one, int) or one < 0:
-            raise keys.error(key, "a token id, a list of token ids or null")
-    return tuple(values)
 
 
 def _family(keys: Keys) -> str:
@@ -159,17 +102,17 @@ def _gpt2(keys: Keys) -> ModelConfig:
         norm="layer",
         norm_eps=keys.number("layer_norm_epsilon", 1e-5),
         positions="learned",
-        hidden_act=_activation(keys, "activation_function", "gelu_new"),
+        hidden_act=activation(keys, "activation_function", "gelu_new"),
         gated_mlp=False,
         qkv_bias=True,
         o_bias=True,
         mlp_bias=True,
         tie_word_embeddings=keys.flag("tie_word_embeddings", True),
-        **_special_tokens(keys),
+        **special_tokens(keys),
     )
 
 
-def _rotary(keys: Keys, windows: tuple[int | None, ...], **switches: bool) -> ModelConfig:
+def _rotary(keys: Keys, windows: tuple[int | None, ...], **switches: Any) -> ModelConfig:
     """What Llama and its descendants share: RMSNorm, rope, a gated MLP, grouped key/value heads."""
     hidden, heads = keys.count("hidden_size"), keys.count("num_attention_heads")
     head_dim = keys.count("head_dim", None)
@@ -186,12 +129,12 @@ def _rotary(keys: Keys, windows: tuple[int | None, ...], **switches: bool) -> Mo
         head_dim=head_dim or hidden // heads,
         max_position_embeddings=keys.count("max_position_embeddings"),
         norm_eps=keys.number("rms_norm_eps", 1e-6),
-        rope=_rope(keys),
-        hidden_act=_activation(keys, "hidden_act", "silu"),
+        rope=rope(keys),
+        hidden_act=activation(keys, "hidden_act", "silu"),
         tie_word_embeddings=keys.flag("tie_word_embeddings"),
         windows=windows,
         **switches,
-        **_special_tokens(keys),
+        **special_tokens(keys),
     )
 
 
@@ -225,66 +168,6 @@ def _windows(keys: Keys, window_of: Callable[[int], int | None]) -> tuple[int | 
         if listed != expected:
             raise keys.error("layer_types", f"{expected!r}, as sliding_window and family say")
     return windows
-
-
-def _rope(keys: Keys) -> RopeConfig:
-    keys.refuse("partial_rotary_factor", 1.0, "the whole head is rotated")
-    theta = keys.number("rope_theta", 10000.0)
-    found = []
-    for key in ("rope_parameters", "rope_scaling"):
-        entry = keys.read(key, dict, "an object or null", None)
-        if entry is None:
-            continue
-        if entry and all(isinstance(value, dict) for value in entry.values()):
-            used = keys.data.get("layer_types") or [FULL]
-            parts = {kind: value for kind, value in entry.items() if kind in used}
-            if not parts:
-                raise keys.error(key, f"an entry for each layer type of {sorted(set(used))}")
-            for kind, value in parts.items():
-                found.append(_rope_entry(Keys(value, keys.source, f"{key}.{kind}."), theta))
-        else:
-            found.append(_rope_entry(Keys(entry, keys.source, f"{key}."), theta))
-        if any(rope != found[0] for rope in found):
-            raise keys.error(key, "one and the same rope for all layers, stated once")
-    return found[0] if found else RopeConfig(theta=theta)
-
-
-def _rope_entry(keys: Keys, theta: float) -> RopeConfig:
-    key = "rope_type" if keys.data.get("rope_type") is not None else "type"
-    kind = keys.data.get(key, "default")
-    if kind not in ROPE_KINDS:
-        raise keys.error(key, f"one of {', '.join(ROPE_KINDS)}")
-    keys.refuse("partial_rotary_factor", 1.0, "the whole head is rotated")
-    theta = keys.number("rope_theta", theta)
-    if kind == "default":
-        return RopeConfig(theta=theta)
-    if kind == "linear":
-        return RopeConfig(theta=theta, kind=kind, factor=keys.number("factor"))
-    return RopeConfig(
-        theta=theta,
-        kind=kind,
-        factor=keys.number("factor"),
-        low_freq_factor=keys.number("low_freq_factor"),
-        high_freq_factor=keys.number("high_freq_factor"),
-        original_max_position_embeddings=keys.count("original_max_position_embeddings"),
-    )
-
-
-def _activation(keys: Keys, key: str, default: str) -> str:
-    name = keys.read(key, str, f"one of {', '.join(ACTIVATIONS)}", default)
-    if name == "swish":  # the same function under its older name
-        return "silu"
-    if name not in ACTIVATIONS:
-        raise keys.error(key, f"one of {', '.join(ACTIVATIONS)}")
-    return name
-
-
-def _special_tokens(keys: Keys) -> dict[str, Any]:
-    bos = token_ids(keys, "bos_token_id")
-    return {
-        "bos_token_id": bos[0] if bos else None,
-        "eos_token_ids": token_ids(keys, "eos_token_id"),
-    }
 
 
 PARSERS: dict[str, Callable[[Keys], ModelConfig]] = {

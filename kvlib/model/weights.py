@@ -1,7 +1,8 @@
-"""A decoder's weights: their names and shapes, one allocation for all, random ones for tests and benchmarks.
+"""A decoder's weights: names and shapes, one allocation for all, random ones for tests.
 
-Every matrix is stored (out, in), as checkpoints store it. q, k and v are the rows of one matrix, and so are
-gate and up: one product reads each of them once, and a decode step is bound by that reading.
+Every matrix is stored (out, in), as checkpoints store it. q, k and v are the rows of one matrix,
+and so are gate and up: one product reads each of them once, and a decode step is bound by that
+reading.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ def allocate(
 ) -> dict[str, Any]:
     """Room for weights of these shapes, not yet filled: name -> array of `dtype` (float32).
 
-    With NumPy and CuPy all are views of one buffer, each starting at a multiple of 64 bytes: one large
-    allocation gets huge pages from the system, which saves 4 to 5 % of a decode step. Other array libraries
-    get one array a weight.
+    With NumPy and CuPy all are views of one buffer, each starting at a multiple of 64 bytes: one
+    large allocation gets huge pages from the system, which saves 4 to 5 % of a decode step. Other
+    array libraries get one array a weight.
     """
     if xp is None:
         xp = np
@@ -83,11 +84,11 @@ def allocate(
 def random_weights(
     config: ModelConfig, seed: int = 0, xp: Any = None, dtype: Any = None
 ) -> dict[str, Any]:
-    """Weights drawn at random, the same for the same seed, under which logits have a scale of about 1.
+    """Weights drawn at random, the same for the same seed; logits get a scale of about 1.
 
-    A matrix's numbers have variance 1 / in, so that rows of scale 1 stay at scale 1; norm weights lie around 1,
-    biases around 0 with a tenth of that; the tied embedding serves as the last matrix, too. Drawn in float32
-    by NumPy and copied over.
+    A matrix's numbers have variance 1 / in, so that rows of scale 1 stay at scale 1; norm weights
+    lie around 1, biases around 0 with a tenth of that; the tied embedding serves as the last
+    matrix, too. Drawn in float32 by NumPy and copied over.
     """
     xp = np if xp is None else xp
     rng = np.random.default_rng(seed)

@@ -1,0 +1,139 @@
+"""Text to token ids and back: UTF-8 bytes for the book's own model, tokenizer.json for others.
+
+A tokenizer has ``encode(text) -> list[int]``, ``decode(ids) -> str`` and ``stream() ->
+TextStream``.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from kvlib.errors import CheckpointError
+from kvlib.model.config import read_json
+
+UNFINISHED = "\ufffd"  # what decoding puts where a character's bytes are incomplete or wrong
+
+
+class Tokenizer(Protocol):
+    """What generation and the chapters need of a tokenizer."""
+
+    def encode(self, text: str) -> list[int]: ...
+    def decode(self, ids: Sequence[int]) -> str: ...
+    def stream(self) -> TextStream: ...
+
+
+class ByteTokenizer:
+    """Token id = value of the UTF-8 byte; 256 ids. Nothing is added at either end."""
+
+    vocab_size = 256
+
+    def encode(self, text: str) -> list[int]:
+        """Any text -> its bytes. A lone surrogate, which UTF-8 cannot hold, becomes "?"."""
+        return list(_text(text).encode("utf-8", errors="replace"))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Bytes -> text; what is no UTF-8, or not yet whole, becomes U+FFFD. ValueError beyond
+        255.
+        """
+        values = [operator.index(one) for one in ids]
+        for place, value in enumerate(values):
+            if not 0 <= value < 256:
+                raise ValueError(f"token {place} is {value}, needed: a byte, 0 to 255")
+        return bytes(values).decode("utf-8", errors="replace")
+
+    def stream(self) -> TextStream:
+        return TextStream(self)
+
+
+class JsonTokenizer:
+    """A ``tokenizer.json``, read by the `tokenizers` package when text is first asked for.
+
+    Special tokens are added as the file says when encoding, and left out when decoding.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._loaded: Any = None
+
+    @property
+    def _tokenizer(self) -> Any:
+        if self._loaded is None:
+            try:
+                from tokenizers import Tokenizer as Loader
+            except ImportError as error:
+                raise ImportError(
+                    f"reading {self.path} needs the package tokenizers: "
+                    'pip install "kvlib[checkpoints]" (token ids work without it)'
+                ) from error
+            try:
+                self._loaded = Loader.from_file(str(self.path))
+            except Exception as error:  # the package raises bare Exception
+                raise CheckpointError(f"{self.path}: not a tokenizer ({error})") from None
+        return self._loaded
+
+    def encode(self, text: str) -> list[int]:
+        return list(self._tokenizer.encode(_text(text)).ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._tokenizer.decode([operator.index(one) for one in ids])
+
+    def stream(self) -> TextStream:
+        return TextStream(self)
+
+
+class TextStream:
+    """Tokens in, text out as soon as it is certain.
+
+    A character may be spread over several tokens: its first bytes decode to U+FFFD, so text is held
+    back while it ends in one. `push` returns the new text (often empty), `finish` what was still
+    held back; all of it joined is ``decode`` of all tokens.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._ids: list[int] = []  # tokens since the last certain boundary but one
+        self._told = ""  # their text that has been returned
+
+    def push(self, token: int) -> str:
+        self._ids.append(operator.index(token))
+        text = self._tokenizer.decode(self._ids)
+        if text.endswith(UNFINISHED):
+            return ""
+        return self._tell(text)
+
+    def finish(self) -> str:
+        return self._tell(self._tokenizer.decode(self._ids))
+
+    def _tell(self, text: str) -> str:
+        new = text[len(self._told) :]
+        self._told = text
+        return new
+
+
+def load_tokenizer(folder: str | Path, vocab_size: int | None = None) -> Tokenizer | None:
+    """The folder's tokenizer, or None where it has none.
+
+    A tokenizer_config.json whose tokenizer_class is "ByteTokenizer" means ByteTokenizer; else
+    tokenizer.json is used. Raises CheckpointError where the byte tokenizer does not fit
+    `vocab_size`.
+    """
+    folder = Path(folder)
+    stated = folder / "tokenizer_config.json"
+    if stated.is_file() and read_json(stated).get("tokenizer_class") == "ByteTokenizer":
+        if vocab_size is not None and vocab_size < ByteTokenizer.vocab_size:
+            raise CheckpointError(
+                f"{stated}: tokenizer_class is 'ByteTokenizer', which needs vocab_size 256 in "
+                f"config.json; it is {vocab_size}"
+            )
+        return ByteTokenizer()
+    path = folder / "tokenizer.json"
+    return JsonTokenizer(path) if path.is_file() else None
+
+
+def _text(text: object) -> str:
+    if not isinstance(text, str):
+        raise TypeError(f"text is a {type(text).__name__}, needed: a string")
+    return text

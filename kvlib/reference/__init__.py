@@ -1,0 +1,32 @@
+"""The small model the book runs on: Llama format, byte level, trained on Python source code.
+
+The folder holds config.json, model.safetensors (float16), MODEL_CARD.md and the frozen sample of
+Python that the chapters feed to it. It loads with NumPy alone.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import as_file, files
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kvlib.model.decoder import Decoder
+
+SAMPLE = "sample.py.txt"
+
+
+def load_reference_model(dtype: Any = None, xp: Any = None) -> Decoder:
+    """The reference model, its weights as `dtype` (float32) arrays of `xp` (NumPy).
+
+    Every call reads the files anew (a few hundredths of a second), so nobody's changes to one
+    model reach another. Raises CheckpointError where the installed files are damaged.
+    """
+    from kvlib.model.checkpoint import load_model
+
+    with as_file(files(__name__)) as folder:
+        return load_model(folder, dtype=dtype, xp=xp)
+
+
+def sample_text() -> str:
+    """The frozen sample: Python source written for the book, the same on every machine."""
+    return files(__name__).joinpath(SAMPLE).read_text(encoding="utf-8")
