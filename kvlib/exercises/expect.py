@@ -1,0 +1,127 @@
+"""What a checker may expect of a result, and the words for each way of missing it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+class Finding(Exception):
+    """One thing that is wrong, in the learner's words: what came, what was needed, why."""
+
+
+def expect_array(got: Any, what: str) -> np.ndarray:
+    """`got` if it is a NumPy array, else a Finding."""
+    if not isinstance(got, np.ndarray):
+        raise Finding(f"{what}: got {_kind(got)}, needed a NumPy array")
+    return got
+
+
+def expect_shape(got: Any, shape: tuple[int, ...], what: str, *, letters: str = "") -> None:
+    """The array has exactly this shape. letters names the axes in the message: "T Hq D"."""
+    array = expect_array(got, what)
+    if array.shape == shape:
+        return
+    needed = f"{shape} ({', '.join(letters.split())})" if letters else f"{shape}"
+    hint = ""
+    if array.ndim == len(shape) and sorted(array.shape) == sorted(shape):
+        hint = ": the right numbers in another order, so an axis is in the wrong place"
+    raise Finding(f"{what} has shape {array.shape}, needed {needed}{hint}")
+
+
+def expect_dtype(got: Any, dtype: Any, what: str) -> None:
+    """The array has exactly this dtype."""
+    array, needed = expect_array(got, what), np.dtype(dtype)
+    if array.dtype == needed:
+        return
+    hint = ""
+    if array.dtype == np.float64 and needed == np.float32:
+        hint = (
+            ": twice the bytes. np.zeros, np.arange and np.array make float64 unless you pass dtype"
+        )
+    raise Finding(f"{what} is {array.dtype}, needed {needed}{hint}")
+
+
+def expect_unchanged(now: np.ndarray, before: np.ndarray, what: str) -> None:
+    """The array still holds the same bytes. NaN equals itself here."""
+    same = now.shape == before.shape and now.tobytes() == before.tobytes()
+    if not same:
+        raise Finding(f"{what} was changed in place: copy it first, the caller still needs it")
+
+
+def expect_equal(got: Any, expected: Any, what: str, *, why: str = "") -> None:
+    """The two are equal: a count, a list of tokens, a string."""
+    if isinstance(got, np.generic):
+        got = got.item()
+    if isinstance(got, np.ndarray):
+        got = got.tolist()
+    if type(got) is not type(expected) and not (_is_number(got) and _is_number(expected)):
+        raise Finding(f"{what}: got {_kind(got)}, needed {_kind(expected)}")
+    if got != expected:
+        raise Finding(f"{what}: got {got!r}, needed {expected!r}{_because(why)}")
+
+
+def expect_close(
+    got: Any,
+    expected: Any,
+    what: str,
+    *,
+    axes: tuple[str, ...] = (),
+    rtol: float = 1e-4,
+    atol: float = 1e-5,
+    why: str = "",
+) -> None:
+    """Every number of `got` is within atol + rtol |expected|.
+
+    axes names the axes in the message: ("row", "head"). The message shows the first number that
+    is off, the largest difference, and how many are off.
+    """
+    wanted = np.asarray(expected)
+    expect_shape(np.asarray(got) if wanted.ndim == 0 else got, wanted.shape, what)
+    array = np.asarray(got)
+    floating = array.dtype.kind == "f"
+    bad: Any = np.argwhere(np.isnan(array) & ~np.isnan(wanted)) if floating else []
+    if len(bad):
+        raise Finding(f"{what}: {_place(bad[0], axes)} is NaN{_because(why)}")
+    off = ~np.isclose(array, wanted, rtol=rtol, atol=atol, equal_nan=True)
+    if not off.any():
+        return
+    first = tuple(np.argwhere(off)[0])
+    gap = np.where(off, np.abs(array.astype(np.float64) - wanted.astype(np.float64)), 0.0)
+    worst = tuple(np.unravel_index(int(np.argmax(gap)), gap.shape))
+    words = f"{_place(first, axes)} is {array[first]:.4g}, needed {wanted[first]:.4g}"
+    if worst != first:
+        words += f"; farthest off: {_place(worst, axes)} is {array[worst]:.4g}, "
+        words += f"needed {wanted[worst]:.4g}"
+    count = f" ({int(off.sum())} of {off.size} numbers are off)" if off.size > 1 else ""
+    raise Finding(f"{what}: {words}{count}{_because(why)}")
+
+
+def diagnose(got: Any, suspects: dict[str, Any], *, rtol: float = 1e-4, atol: float = 1e-5) -> None:
+    """Raise a Finding if `got` is a known wrong result: {"words for the mistake": its result}.
+
+    Call it once the right answer is known not to match, before the general `expect_close`.
+    """
+    array = np.asarray(got)
+    for message, result in suspects.items():
+        wrong = np.asarray(result)
+        if array.shape == wrong.shape and np.allclose(array, wrong, rtol, atol, equal_nan=True):
+            raise Finding(message)
+
+
+def _place(index: Any, axes: tuple[str, ...]) -> str:
+    names = list(axes) + [f"axis {i}" for i in range(len(axes), len(index))]
+    return ", ".join(f"{name} {int(i)}" for name, i in zip(names, index, strict=False)) or "it"
+
+
+def _because(why: str) -> str:
+    return f": {why}" if why else ""
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _kind(value: Any) -> str:
+    return f"{type(value).__name__} ({value!r})" if _is_number(value) else type(value).__name__

@@ -1,0 +1,160 @@
+"""How a checker speaks: what was proved, and the first thing that is wrong.
+
+A checker is a generator function: it calls what it was handed, raises a `Finding` (or lets an
+`expect_*` raise one) when something is wrong, and yields a sentence for each thing it proved.
+
+    @checker
+    def check_causal_mask(causal_mask):
+        mask = causal_mask(4)
+        expect_shape(mask, (4, 4), "the mask")
+        yield "the mask has a row for each query and a column for each key"
+
+Calling `check_causal_mask(mine)` returns a `Report`, whose repr is what the notebook shows.
+Whatever the learner's function does (returns nothing, raises, changes its inputs) becomes words;
+there is no traceback to read.
+"""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kvlib.exercises.expect import (
+    Finding,
+    diagnose,
+    expect_array,
+    expect_close,
+    expect_dtype,
+    expect_equal,
+    expect_shape,
+    expect_unchanged,
+)
+
+__all__ = [
+    "Finding",
+    "NotDone",
+    "Report",
+    "checker",
+    "diagnose",
+    "expect_array",
+    "expect_close",
+    "expect_dtype",
+    "expect_equal",
+    "expect_shape",
+    "expect_unchanged",
+    "guarded",
+]
+
+
+class NotDone(Finding):
+    """The stub is still a stub: it returned nothing, or raised NotImplementedError."""
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """What a checker found. True when everything was proved; its repr is the text a notebook shows.
+
+    status is "passed", "not yet" (something is wrong) or "not done yet" (still the stub).
+    """
+
+    name: str
+    status: str
+    proved: tuple[str, ...] = ()
+    finding: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return self.status == "passed"
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    def __repr__(self) -> str:
+        lines = [f"{self.name}: {self.status}"]
+        lines += [f"  proved: {sentence}" for sentence in self.proved]
+        if self.finding:
+            first, *rest = self.finding.splitlines()
+            lines += [f"  {'to do' if self.status == 'not done yet' else 'wrong'}: {first}"]
+            lines += [f"         {line}" for line in rest]
+        return "\n".join(lines)
+
+
+def checker(check: Callable[[Any], Iterator[str]]) -> Callable[[Any], Report]:
+    """Turn a generator of proved sentences into a function that returns a `Report`.
+
+    The generator receives the learner's function wrapped by `guarded`. A class arrives as it is:
+    guard its methods.
+    """
+    name = check.__name__.removeprefix("check_")
+
+    @functools.wraps(check)
+    def run(solution: Any) -> Report:
+        if not callable(solution):
+            came = type(solution).__name__
+            raise TypeError(f"check_{name}: got {came}, needed the function itself")
+        proved: list[str] = []
+        try:
+            for sentence in check(solution if isinstance(solution, type) else guarded(solution)):
+                proved.append(sentence)
+        except NotDone as todo:
+            return Report(name, "not done yet", (), str(todo))
+        except Finding as finding:
+            return Report(name, "not yet", tuple(proved), str(finding))
+        if not proved:
+            raise RuntimeError(f"check_{name} proved nothing: it must yield a sentence")
+        return Report(name, "passed", tuple(proved))
+
+    return run
+
+
+def guarded(
+    function: Callable[..., Any], *, may_modify: bool = False, may_return_none: bool = False
+) -> Callable[..., Any]:
+    """Wrap a learner's function: errors, missing results, changed inputs become a `Finding`.
+
+    may_modify=True is for functions whose work is to change an argument; may_return_none for
+    those that return nothing.
+    """
+    name = getattr(function, "__name__", "your function")
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = [("argument " + str(i + 1), a) for i, a in enumerate(args)] + list(kwargs.items())
+        arrays = [(label, a, a.copy()) for label, a in given if isinstance(a, np.ndarray)]
+        try:
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                result = function(*args, **kwargs)
+        except NotImplementedError:
+            raise NotDone(f"write the body of {name}, then run this cell again.") from None
+        except Exception as err:  # whatever a learner's code raises must become words
+            raise Finding(_error_in_words(function, name, err)) from err
+        if result is Ellipsis or (result is None and not may_return_none):
+            word = "..." if result is Ellipsis else "None"
+            raise NotDone(f"{name} returned {word}: write its body, then run this cell again.")
+        if not may_modify:
+            for label, now, before in arrays:
+                expect_unchanged(now, before, f"{label} of {name}")
+        return result
+
+    return call
+
+
+def _error_in_words(function: Callable[..., Any], name: str, err: Exception) -> str:
+    # The line that matters is the deepest one in the file (or notebook cell) where the learner
+    # wrote the function.
+    code = getattr(function, "__code__", None)
+    where, trace = "", err.__traceback__
+    while trace is not None and code is not None:
+        frame = trace.tb_frame
+        if frame.f_code.co_filename == code.co_filename:
+            source = linecache.getline(code.co_filename, trace.tb_lineno).strip()
+            where = f"\nat the line: {source}" if source else ""
+        trace = trace.tb_next
+    return f"{name} raised {type(err).__name__}: {err}{where}"

@@ -1,0 +1,32 @@
+"""Bytes in words. KiB counts in 1024s, kB in 1000s; nothing here mixes them."""
+
+from __future__ import annotations
+
+_UNITS = {
+    1024: ("B", "KiB", "MiB", "GiB", "TiB"),
+    1000: ("B", "kB", "MB", "GB", "TB"),
+}
+
+
+def byte_unit(nbytes: float, base: int = 1024) -> tuple[float, str]:
+    """The largest unit not above `nbytes`: (bytes in one, its name). base is 1024 or 1000."""
+    if base not in _UNITS:
+        raise ValueError(f"base: got {base!r}, needed 1024 (KiB, MiB) or 1000 (kB, MB)")
+    size, power = 1.0, 0
+    while abs(nbytes) >= size * base and power + 1 < len(_UNITS[base]):
+        size, power = size * base, power + 1
+    return size, _UNITS[base][power]
+
+
+def format_bytes(nbytes: float, base: int = 1024) -> str:
+    """Bytes to three digits with their unit: 131072 is '128 KiB'; with base=1000, '131 kB'."""
+    size, unit = byte_unit(nbytes, base)
+    return f"{format_number(nbytes / size)} {unit}"
+
+
+def format_number(value: float) -> str:
+    """Three significant digits: 1234567 is '1,230,000', 0.01234 is '0.0123'."""
+    if value == 0:
+        return "0"
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:g}"
