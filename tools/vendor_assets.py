@@ -65,7 +65,7 @@ def manifest_entry(package: Package, files: dict[str, bytes]) -> dict[str, objec
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=Path, default=VENDOR, help="where to write (assets/vendor)")
+    parser.add_argument("--output", type=Path, default=VENDOR, help="where to (assets/vendor)")
     output: Path = parser.parse_args().output
     manifest = {}
     with tempfile.TemporaryDirectory() as temporary:
