@@ -1,0 +1,113 @@
+"""The array library at hand, and the few helpers the array API standard lacks.
+
+kvlib never imports an array library to compute with: each function asks the arrays it was
+handed (:func:`namespace`). Only what creates arrays from nothing asks :func:`default_namespace`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+Array = Any  # numpy.ndarray, cupy.ndarray or array_api_strict.Array; the standard has no base class
+
+_NAMESPACES: dict[type, Any] = {np.ndarray: np}
+
+
+def namespace(*arrays: Array) -> Any:
+    """The array library that all of ``arrays`` belong to.
+
+    Asking array-api-compat costs 0.7 µs, a good part of a small model's step, so the answer is
+    remembered by type. NumPy 2 follows the standard itself and is returned bare.
+
+    Raises TypeError if the arrays come from different libraries, or are not arrays.
+    """
+    kinds = {type(x) for x in arrays}
+    if len(kinds) != 1:
+        names = sorted(k.__module__.split(".")[0] + "." + k.__name__ for k in kinds)
+        raise TypeError(f"arrays of one library needed, got {', '.join(names) or 'none'}")
+    kind = kinds.pop()
+    try:
+        return _NAMESPACES[kind]
+    except KeyError:
+        _NAMESPACES[kind] = xp = array_api_compat.array_namespace(arrays[0])
+        return xp
+
+
+def default_namespace() -> Any:
+    """The library new arrays are made with: NumPy, or CuPy where there is an NVIDIA device.
+
+    The environment variable KVLIB_BACKEND (``numpy`` or ``cupy``) decides if it is set.
+    Raises ValueError for another value, ImportError if CuPy is asked for and missing.
+    """
+    wish = os.environ.get("KVLIB_BACKEND", "")
+    if wish not in ("", "numpy", "cupy"):
+        raise ValueError(f"KVLIB_BACKEND must be 'numpy' or 'cupy', got {wish!r}")
+    if wish == "numpy" or (not wish and not _device_node_exists()):
+        return np
+    try:
+        import array_api_compat.cupy as cp
+
+        if cp.cuda.runtime.getDeviceCount() < 1:
+            raise RuntimeError("no CUDA device found")
+    except Exception as error:
+        if wish != "cupy":
+            return np
+        raise ImportError(
+            "KVLIB_BACKEND=cupy, but CuPy cannot reach a CUDA device "
+            f"({error}); install it with: pip install 'kvlib[gpu]'"
+        ) from error
+    return cp
+
+
+def _device_node_exists() -> bool:
+    # Importing CuPy costs half a second; a machine without a device node is spared it.
+    return any(Path(p).exists() for p in ("/dev/nvidia0", "/dev/nvidiactl", "/dev/dxg"))
+
+
+def is_numpy(xp: Any) -> bool:
+    """Whether ``xp`` is NumPy, whose BLAS habits some fast paths are made for."""
+    return xp is np
+
+
+def to_numpy(x: Array) -> np.ndarray:
+    """``x`` as a NumPy array on the host (a copy from a device, else a view)."""
+    if isinstance(x, np.ndarray):
+        return x
+    if hasattr(x, "get"):  # CuPy
+        return x.get()
+    return np.asarray(x)
+
+
+def nbytes(x: Array) -> int:
+    """Bytes of the elements of ``x``: shape times item size."""
+    return int(x.size) * itemsize(namespace(x), x.dtype)
+
+
+def itemsize(xp: Any, dtype: Any) -> int:
+    """Bytes of one element of ``dtype``; float32 is 4, a boolean 1."""
+    size = getattr(dtype, "itemsize", None)
+    if size is not None:
+        return int(size)
+    if xp.isdtype(dtype, "bool"):
+        return 1
+    info = xp.iinfo if xp.isdtype(dtype, "integral") else xp.finfo
+    return int(info(dtype).bits) // 8
+
+
+def put(x: Array, index: Any, values: Array) -> None:
+    """``x[index] = values`` for an integer array ``index`` over the first axis, in place.
+
+    x (N, ...)   index (M,) integers   values (M, ...)
+
+    The standard has no assignment through integer arrays; libraries that refuse it get a loop.
+    """
+    if isinstance(x, np.ndarray) or hasattr(x, "get"):
+        x[index] = values
+        return
+    for row, i in enumerate(to_numpy(index).tolist()):
+        x[i, ...] = values[row, ...]

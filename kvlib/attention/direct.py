@@ -1,0 +1,186 @@
+"""Attention from absolute positions: the definition, and the checks that all forms share."""
+
+from __future__ import annotations
+
+import math
+
+from kvlib.arrays import Array, namespace, nbytes
+from kvlib.attention.states import with_sink
+from kvlib.meter import counting, report
+
+
+def attend(
+    q: Array,
+    k: Array,
+    v: Array,
+    q_pos: Array,
+    kv_pos: Array,
+    *,
+    window: int | None = None,
+    sm_scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Array | None = None,
+    return_lse: bool = False,
+) -> Array | tuple[Array, Array]:
+    """Causal attention of T queries over S keys, masked by where they stand in the text.
+
+    q (T, Hq, Dk)   k (S, Hkv, Dk)   v (S, Hkv, Dv)   q_pos (T,)   kv_pos (S,) or (Hkv, S)
+    →   o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq), natural log, at least float32
+
+    Query head h reads key head h // (Hq // Hkv) (grouped-query attention, arXiv:2305.13245).
+    Key j is visible to query i when ``0 <= q_pos[i] - kv_pos[j]`` and, with a ``window`` W,
+    ``< W``: the window counts the query itself. Scores are q·k · ``sm_scale`` (1/√Dk unless
+    given), then ``softcap`` · tanh(score / softcap) if one is set; ``sinks`` (Hq,) are learned
+    logits that take weight and give nothing. A query that sees no key returns (0, −inf).
+
+    The whole (T, S) score matrix is held in memory. Attention: arXiv:1706.03762.
+    Raises ValueError for shapes that do not fit, TypeError for dtypes that are not floating.
+    """
+    xp = namespace(q, k, v, q_pos, kv_pos)
+    scale = check_inputs(xp, q, k, v, q_pos, kv_pos, window, sm_scale, softcap, sinks)
+    qh, kh, vh = by_head(xp, q * scale, k, v)
+    s = cap(xp, xp.matmul(qh, kh.mT), softcap)
+    groups, t = q.shape[1] // k.shape[1], q.shape[0]
+    hidden = ~visible(q_pos, kv_pos, window)  # (T, S) or (Hkv, T, S)
+    hidden = hidden[:, None, :, :] if hidden.ndim == 3 else hidden[None, None, :, :]
+    s = xp.reshape(s, (k.shape[1], groups, t, k.shape[0]))
+    s = xp.reshape(xp.where(hidden, -math.inf, s), (k.shape[1], groups * t, k.shape[0]))
+    p, top, total = softmax_parts(xp, s)
+    o = xp.matmul(p, vh)
+    count(q, k, v, pairs=t * k.shape[0])
+    return finish(xp, o, top, total, q, v, sinks, return_lse)
+
+
+def by_head(xp: Array, q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
+    """Heads first, and the G query heads of a kv head stacked: one matrix product a kv head.
+
+    q (T, Hq, Dk) → (Hkv, G·T, Dk)   k (S, Hkv, Dk) → (Hkv, S, Dk)   v likewise
+    """
+    t, num_qo_heads, dim = q.shape
+    num_kv_heads = k.shape[1]
+    groups = num_qo_heads // num_kv_heads
+    q = xp.permute_dims(xp.reshape(q, (t, num_kv_heads, groups, dim)), (1, 2, 0, 3))
+    q = xp.reshape(q, (num_kv_heads, groups * t, dim))
+    if k.dtype != q.dtype:  # a narrower cache is widened here, in the open
+        k, v = xp.astype(k, q.dtype), xp.astype(v, q.dtype)
+    return q, xp.permute_dims(k, (1, 0, 2)), xp.permute_dims(v, (1, 0, 2))
+
+
+def visible(q_pos: Array, kv_pos: Array, window: int | None) -> Array:
+    """Which keys each query may read: (T, S), or (Hkv, T, S) if kv_pos is one row a kv head."""
+    distance = q_pos[:, None] - kv_pos[..., None, :]
+    seen = distance >= 0
+    return seen if window is None else seen & (distance < window)
+
+
+def cap(xp: Array, s: Array, softcap: float | None) -> Array:
+    """Scores bent softly into (−softcap, softcap), as Gemma 2 does (arXiv:2408.00118)."""
+    return s if softcap is None else xp.tanh(s / softcap) * softcap
+
+
+def softmax_parts(xp: Array, s: Array) -> tuple[Array, Array, Array]:
+    """e^(s − top), top and Σ e^(s − top) along the last axis: softmax before its division.
+
+    s (..., S)  →  p (..., S), top (..., 1), total (..., 1); a row of −inf gives (0, −inf, 0).
+    """
+    if s.shape[-1] == 0:
+        edge = xp.sum(s, axis=-1, keepdims=True, dtype=s.dtype)
+        return s, edge - math.inf, edge
+    top = xp.max(s, axis=-1, keepdims=True)
+    p = xp.exp(s - xp.where(top == -math.inf, xp.zeros_like(top), top))
+    return p, top, xp.sum(p, axis=-1, keepdims=True, dtype=p.dtype)
+
+
+def finish(
+    xp: Array,
+    o: Array,
+    top: Array,
+    total: Array,
+    q: Array,
+    v: Array,
+    sinks: Array | None,
+    return_lse: bool,
+) -> Array | tuple[Array, Array]:
+    """Divide by the softmax's sum, put tokens first again, and form the lse where it is wanted.
+
+    o (Hkv, G·T, Dv), top and total (Hkv, G·T, 1)  →  o (T, Hq, Dv), lse (T, Hq)
+    """
+    t, num_qo_heads, _ = q.shape
+    num_kv_heads, dim = v.shape[1], v.shape[2]
+    groups = num_qo_heads // num_kv_heads
+    empty = total == 0
+    divisor = xp.where(empty, xp.ones_like(total), total)
+
+    def tokens_first(x: Array, last: int) -> Array:
+        x = xp.reshape(x, (num_kv_heads, groups, t, last))
+        return xp.reshape(xp.permute_dims(x, (2, 0, 1, 3)), (t, num_qo_heads, last))
+
+    o = tokens_first(o / divisor, dim)
+    if sinks is None and not return_lse:
+        return o
+    lse = tokens_first(xp.where(empty, top, top + xp.log(divisor)), 1)[..., 0]
+    if lse.dtype not in (xp.float32, xp.float64):
+        lse = xp.astype(lse, xp.float32)
+    if sinks is not None:
+        o, lse = with_sink(xp, o, lse, sinks)
+    return (o, lse) if return_lse else o
+
+
+def count(q: Array, k: Array, v: Array, pairs: int) -> None:
+    """Report ``pairs`` (query, key) pairs per query head, and k and v read once."""
+    if counting():
+        report(
+            "attention",
+            flops=2 * pairs * q.shape[1] * (q.shape[2] + v.shape[2]),
+            read=nbytes(k) + nbytes(v),
+        )
+
+
+def check_inputs(
+    xp: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    q_pos: Array,
+    kv_pos: Array,
+    window: int | None,
+    sm_scale: float | None,
+    softcap: float | None,
+    sinks: Array | None,
+) -> float:
+    """Refuse what cannot be attended to; returns the softmax scale as a Python float."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.ndim != 3:
+            raise ValueError(f"{name} must be (tokens, heads, dim), got shape {x.shape}")
+        if not xp.isdtype(x.dtype, "real floating"):
+            raise TypeError(f"{name} must be floating, got dtype {x.dtype}")
+    if k.shape[:2] != v.shape[:2]:
+        raise ValueError(
+            f"k and v must have the same tokens and heads, got {k.shape} and {v.shape}"
+        )
+    if q.shape[2] != k.shape[2]:
+        raise ValueError(f"q and k must share head_dim, got {q.shape[2]} and {k.shape[2]}")
+    if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
+        raise ValueError(
+            f"num_qo_heads must be a multiple of num_kv_heads, got {q.shape[1]} and {k.shape[1]}"
+        )
+    if q_pos.shape != q.shape[:1]:
+        raise ValueError(f"q_pos must be (T,) = {q.shape[:1]}, got {q_pos.shape}")
+    if kv_pos.shape not in ((k.shape[0],), (k.shape[1], k.shape[0])):
+        raise ValueError(
+            f"kv_pos must be (S,) = {(k.shape[0],)} or (Hkv, S) = {(k.shape[1], k.shape[0])}, "
+            f"got {kv_pos.shape}"
+        )
+    if sinks is not None and sinks.shape != (q.shape[1],):
+        raise ValueError(f"sinks must be (Hq,) = {(q.shape[1],)}, got {sinks.shape}")
+    check_settings(window, sm_scale, softcap)
+    return float(sm_scale) if sm_scale is not None else 1.0 / math.sqrt(q.shape[2])
+
+
+def check_settings(window: int | None, sm_scale: float | None, softcap: float | None) -> None:
+    """Refuse a window, scale or cap that means nothing."""
+    if window is not None and window < 1:
+        raise ValueError(f"window counts the query itself and must be at least 1, got {window}")
+    for name, x in (("sm_scale", sm_scale), ("softcap", softcap)):
+        if x is not None and not (math.isfinite(x) and x > 0):
+            raise ValueError(f"{name} must be a finite number above 0, got {x}")

@@ -1,0 +1,79 @@
+"""Partial attention results and their merge.
+
+Attention over a set of keys is o = Σ e^s v / Σ e^s. For a part of the keys, keep o and
+lse = ln Σ e^s: a second part then joins by weighing the two outputs with e^lse. The merge is
+associative and commutative, and (0, −inf) is its neutral element, so it does not matter where
+keys live, in which order they are read, or who computed their share.
+Milakov & Gimelshein, arXiv:1805.02867; Ye et al. (FlashInfer), arXiv:2501.01005.
+"""
+
+from __future__ import annotations
+
+import math
+
+from kvlib.arrays import Array, namespace
+
+
+def merge_state(o_a: Array, lse_a: Array, o_b: Array, lse_b: Array) -> tuple[Array, Array]:
+    """Merge two partial results over disjoint sets of keys.
+
+    o_a, o_b (..., D)   lse_a, lse_b (...), natural log   →   o (..., D), lse (...)
+
+    Two empty states (0, −inf) merge to the empty state.
+    Raises ValueError if the shapes do not fit.
+    """
+    _check(o_a, lse_a, "a")
+    _check(o_b, lse_b, "b")
+    if o_a.shape != o_b.shape:
+        raise ValueError(f"partial outputs must have one shape, got {o_a.shape} and {o_b.shape}")
+    xp = namespace(o_a, lse_a, o_b, lse_b)
+    top = xp.maximum(lse_a, lse_b)
+    safe = xp.where(top == -math.inf, xp.zeros_like(top), top)  # −inf − −inf is NaN
+    a, b = xp.exp(lse_a - safe), xp.exp(lse_b - safe)
+    total = a + b
+    empty = total == 0
+    share = b / xp.where(empty, xp.ones_like(total), total)
+    o = o_a + (o_b - o_a) * xp.astype(share, o_a.dtype)[..., None]
+    # ln 0 warns, so the empty rows take another road to −inf.
+    lse = xp.where(empty, top, safe + xp.log(xp.where(empty, xp.ones_like(total), total)))
+    return o, lse
+
+
+def merge_states(o: Array, lse: Array) -> tuple[Array, Array]:
+    """Merge N partial results at once.
+
+    o (N, ..., D)   lse (N, ...), natural log   →   o (..., D), lse (...)
+
+    Raises ValueError if there is no state to merge or the shapes do not fit.
+    """
+    _check(o, lse, "s")
+    if o.ndim < 2 or o.shape[0] == 0:
+        raise ValueError(f"at least one state needed in o (N, ..., D), got shape {o.shape}")
+    xp = namespace(o, lse)
+    top = xp.max(lse, axis=0)
+    safe = xp.where(top == -math.inf, xp.zeros_like(top), top)
+    weight = xp.exp(lse - safe[None, ...])
+    total = xp.sum(weight, axis=0, dtype=lse.dtype)
+    empty = total == 0
+    divisor = xp.where(empty, xp.ones_like(total), total)
+    share = xp.astype(weight / divisor[None, ...], o.dtype)
+    merged = xp.sum(o * share[..., None], axis=0, dtype=o.dtype)
+    return merged, xp.where(empty, top, safe + xp.log(divisor))
+
+
+def with_sink(xp: Array, o: Array, lse: Array, sinks: Array) -> tuple[Array, Array]:
+    """Let each query head also attend to a learned sink: one more logit, whose value is zero.
+
+    o (T, H, D)   lse (T, H)   sinks (H,)   →   o · σ(lse − z), ln(e^lse + e^z)   (gpt-oss)
+    """
+    z = xp.broadcast_to(xp.astype(sinks, lse.dtype), lse.shape)
+    total = xp.logaddexp(lse, z)
+    return o * xp.astype(xp.exp(lse - total), o.dtype)[..., None], total
+
+
+def _check(o: Array, lse: Array, name: str) -> None:
+    if o.shape[:-1] != lse.shape:
+        raise ValueError(
+            f"lse_{name} must have the shape of o_{name} without its last axis: "
+            f"needed {o.shape[:-1]}, got {lse.shape}"
+        )

@@ -1,0 +1,71 @@
+"""Attention by online softmax: keys a tile at a time, never the whole score matrix."""
+
+from __future__ import annotations
+
+import math
+
+from kvlib.arrays import Array, namespace
+from kvlib.attention.direct import (
+    by_head,
+    cap,
+    check_inputs,
+    count,
+    finish,
+    softmax_parts,
+    visible,
+)
+
+
+def attend_tiled(
+    q: Array,
+    k: Array,
+    v: Array,
+    q_pos: Array,
+    kv_pos: Array,
+    *,
+    tile: int = 128,
+    window: int | None = None,
+    sm_scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Array | None = None,
+    return_lse: bool = False,
+) -> Array | tuple[Array, Array]:
+    """The same function as :func:`kvlib.attend`, reading ``tile`` keys at a time.
+
+    Shapes, masks and errors are those of ``attend``; ``tile`` may be any integer from 1 up.
+
+    Three running values per query are enough: the largest score so far (top), the sum of
+    e^(score − top) (total) and the sum of e^(score − top)·v (o). When a tile raises top, what
+    was summed before shrinks by e^(old top − new top). The division waits for the end.
+    Peak memory is O(T · tile) in place of O(T · S).
+    Milakov & Gimelshein, arXiv:1805.02867; Rabe & Staats, arXiv:2112.05682; FlashAttention,
+    arXiv:2205.14135.
+    """
+    if tile < 1:
+        raise ValueError(f"tile must be at least 1 key, got {tile}")
+    xp = namespace(q, k, v, q_pos, kv_pos)
+    scale = check_inputs(xp, q, k, v, q_pos, kv_pos, window, sm_scale, softcap, sinks)
+    t, num_kv_heads, groups = q.shape[0], k.shape[1], q.shape[1] // k.shape[1]
+    qh, _, _ = by_head(xp, q * scale, k[:0, ...], v[:0, ...])
+    rows = qh.shape[:2]  # (Hkv, G·T)
+    device = q.device
+    top = xp.full((*rows, 1), -math.inf, dtype=q.dtype, device=device)
+    total = xp.zeros((*rows, 1), dtype=q.dtype, device=device)
+    o = xp.zeros((*rows, v.shape[2]), dtype=q.dtype, device=device)
+    for start in range(0, k.shape[0], tile):
+        part = slice(start, start + tile)
+        _, kh, vh = by_head(xp, q, k[part, ...], v[part, ...])
+        s = cap(xp, xp.matmul(qh, kh.mT), softcap)
+        hidden = ~visible(q_pos, kv_pos[..., part], window)
+        hidden = hidden[:, None, :, :] if hidden.ndim == 3 else hidden[None, None, :, :]
+        s = xp.reshape(s, (num_kv_heads, groups, t, s.shape[-1]))
+        s = xp.reshape(xp.where(hidden, -math.inf, s), (*rows, s.shape[-1]))
+        p, tile_top, tile_total = softmax_parts(xp, s)
+        new_top = xp.maximum(top, tile_top)
+        safe = xp.where(new_top == -math.inf, xp.zeros_like(new_top), new_top)
+        old, new = xp.exp(top - safe), xp.exp(tile_top - safe)
+        total = total * old + tile_total * new
+        o = o * old + xp.matmul(p, vh) * new
+        top = new_top
+    count(q, k, v, pairs=t * k.shape[0])
+    return finish(xp, o, top, total, q, v, sinks, return_lse)

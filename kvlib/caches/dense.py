@@ -1,0 +1,156 @@
+"""The dense cache: a row of fixed length for each request, set aside in advance."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any
+
+from kvlib.arrays import Array, itemsize, nbytes
+from kvlib.attention import attend_causal
+from kvlib.caches.checks import known
+from kvlib.caches.protocol import Cache, LayerSpec, Memory, Request, Step
+from kvlib.errors import CacheFull
+from kvlib.meter import counting, report
+
+
+class DenseCache(Cache):
+    """Room for ``max_seqs`` requests of up to ``max_seq_len`` tokens each, allocated at once.
+
+    Keys lie as (row, Hkv, max_seq_len, Dk) in each layer, values likewise: heads outside tokens,
+    so that what a head reads lies together. A freed row is used again by the next request.
+    Simple, fast, and wasteful: a request pays for ``max_seq_len`` tokens whatever its length.
+
+    Raises CacheFull when every row is taken or a request would outgrow its row.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[LayerSpec],
+        max_seqs: int = 8,
+        max_seq_len: int = 2048,
+        *,
+        dtype: Any = None,
+        xp: Any = None,
+    ) -> None:
+        super().__init__(layers, dtype=dtype, xp=xp)
+        for name, n in (("max_seqs", max_seqs), ("max_seq_len", max_seq_len)):
+            if not isinstance(n, int) or n < 1:
+                raise ValueError(f"{name} must be an integer of at least 1, got {n!r}")
+        self.max_seqs, self.max_seq_len = max_seqs, max_seq_len
+        self._free_rows = list(range(max_seqs))[::-1]
+        self._k: list[Array] = []
+        self._v: list[Array] = []
+        for spec in self.layers:
+            shape = (max_seqs, spec.num_kv_heads, max_seq_len)
+            k = self.xp.empty((*shape, spec.head_dim), dtype=self.dtype)
+            own = not spec.v_from_k
+            v = self.xp.empty((*shape, spec.v_dim), dtype=self.dtype) if own else k
+            self._k.append(k)
+            self._v.append(v if own else k[..., : spec.v_dim])
+
+    # Rows ---------------------------------------------------------------------------------------
+
+    def _open(self, seq_id: Hashable, tokens: Sequence[int]) -> Request:
+        return Request(self._take_row(seq_id))
+
+    def _take_row(self, seq_id: Hashable) -> int:
+        if not self._free_rows:
+            raise CacheFull(
+                f"no row for request {seq_id!r}: all {self.max_seqs} rows (max_seqs) are taken"
+            )
+        return self._free_rows.pop()
+
+    def _reserve(
+        self, requests: list[Request], q_lens: Sequence[int], tokens: Sequence[int] | None
+    ) -> tuple[int, ...]:
+        for request, n in zip(requests, q_lens, strict=True):
+            if request.length + n > self.max_seq_len:
+                name = next(s for s, r in self._requests.items() if r is request)
+                raise CacheFull(
+                    f"request {name!r} holds {request.length} tokens and {n} more were asked for: "
+                    f"{request.length + n - self.max_seq_len} too many for max_seq_len = "
+                    f"{self.max_seq_len}"
+                )
+        return tuple(r.place for r in requests)
+
+    def _copy(self, source: Request, seq_id: Hashable) -> Request:
+        row, copied = self._take_row(seq_id), 0
+        for x in self.storage():
+            part = x[source.place, :, : source.length, :]
+            x[row, :, : source.length, :] = part
+            copied += nbytes(part)
+        report("fork", copied=copied)
+        return Request(row)
+
+    def _release(self, request: Request) -> None:
+        self._free_rows.append(request.place)
+
+    # Keys and values ----------------------------------------------------------------------------
+
+    def append(self, layer: int, k: Array, v: Array | None, step: Step) -> None:
+        """Write each request's new keys and values behind those it has.
+
+        k (T, Hkv, Dk)   v (T, Hkv, Dv), or None where the layer takes values from its keys.
+        """
+        self._check_append(layer, k, v, step)
+        stored = ((self._k[layer], k),) if v is None else ((self._k[layer], k), (self._v[layer], v))
+        for whole, new in stored:
+            if new.dtype != self.dtype:
+                new = self.xp.astype(new, self.dtype)
+            for i, row in enumerate(step.places):
+                a, b, end = step.qo_indptr[i], step.qo_indptr[i + 1], step.seq_lens[i]
+                if b - a == 1:
+                    whole[row, :, end - 1, :] = new[a, :, :]
+                else:
+                    whole[row, :, end - b + a : end, :] = self.xp.permute_dims(
+                        new[a:b, :, :], (1, 0, 2)
+                    )
+            if counting():
+                report("append", written=new.size * itemsize(self.xp, self.dtype))
+        step.ticket.appended.add(layer)
+
+    def run(
+        self, layer: int, q: Array, step: Step, return_lse: bool = False
+    ) -> Array | tuple[Array, Array]:
+        """Attend, one request after the other: q (T, Hq, Dk) → o (T, Hq, Dv) [, lse (T, Hq)]."""
+        spec = self._check_run(layer, q, step)
+        k, v = self._k[layer], self._v[layer]
+        parts = [
+            attend_causal(
+                q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :],
+                k[row, :, :end, :],
+                v[row, :, :end, :],
+                window=spec.window,
+                sm_scale=spec.sm_scale,
+                softcap=spec.softcap,
+                sinks=spec.sinks,
+                return_lse=return_lse,
+            )
+            for i, (row, end) in enumerate(zip(step.places, step.seq_lens, strict=True))
+        ]
+        return self._join(parts, return_lse)
+
+    def read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:
+        """Views of what a layer holds: k (S, Hkv, Dk), v (S, Hkv, Dv), positions (S,)."""
+        request = known(self._requests, seq_id)
+        if not isinstance(layer, int) or not 0 <= layer < len(self.layers):
+            raise ValueError(f"layer must be 0 ... {len(self.layers) - 1}, got {layer!r}")
+        xp, s = self.xp, request.length
+        k = xp.permute_dims(self._k[layer][request.place, :, :s, :], (1, 0, 2))
+        v = xp.permute_dims(self._v[layer][request.place, :, :s, :], (1, 0, 2))
+        return k, v, xp.arange(s, dtype=xp.int64)
+
+    def storage(self) -> Iterator[Array]:
+        """The key array of each layer, and the value array where it has one of its own."""
+        for spec, k, v in zip(self.layers, self._k, self._v, strict=True):
+            yield k
+            if not spec.v_from_k:
+                yield v
+
+    def memory(self) -> Memory:
+        """Bytes: payload of live tokens, the whole reservation, and what open requests waste."""
+        reserved = sum(nbytes(x) for x in self.storage())
+        a_token = reserved // (self.max_seqs * self.max_seq_len)
+        payload = a_token * sum(r.length for r in self._requests.values())
+        claimed = a_token * self.max_seq_len * len(self._requests)
+        return Memory(payload=payload, metadata=0, reserved=reserved, wasted=claimed - payload)

@@ -1,0 +1,110 @@
+"""What one forward pass works on, decided once and used by every layer."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from kvlib.arrays import Array, namespace
+
+
+class Ticket:
+    """Whether a step may still be used, and which layers have appended in it."""
+
+    __slots__ = ("appended", "live")
+
+    def __init__(self) -> None:
+        self.live = True
+        self.appended: set[int] = set()
+
+
+class Step:
+    """T new tokens of B requests, packed without padding, at their absolute positions.
+
+    Made by ``cache.plan`` and read by everyone; nobody changes it. Everything a layer needs is a
+    Python integer already, except ``positions``, which lives where the cache lives.
+
+    seq_ids     B request names
+    q_lens      B new tokens a request
+    qo_indptr   B + 1 offsets: request i owns rows qo_indptr[i] to qo_indptr[i + 1]
+    seq_lens    B lengths after the append
+    positions   (T,) int64, absolute
+    places      what the cache noted for itself about each request (rows, block tables, ...)
+    """
+
+    __slots__ = (
+        "_last",
+        "owner",
+        "places",
+        "positions",
+        "q_lens",
+        "qo_indptr",
+        "seq_ids",
+        "seq_lens",
+        "ticket",
+    )
+
+    def __init__(
+        self,
+        owner: Any,
+        ticket: Ticket,
+        seq_ids: tuple[Hashable, ...],
+        q_lens: tuple[int, ...],
+        seq_lens: tuple[int, ...],
+        positions: Array,
+        places: Any,
+    ) -> None:
+        self.owner = owner
+        self.ticket = ticket
+        self.seq_ids = seq_ids
+        self.q_lens = q_lens
+        self.seq_lens = seq_lens
+        self.positions = positions
+        self.places = places
+        offsets = [0]
+        for n in q_lens:
+            offsets.append(offsets[-1] + n)
+        self.qo_indptr = tuple(offsets)
+        self._last: Step | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        """T, the rows of q, k and v in this step."""
+        return self.qo_indptr[-1]
+
+    @property
+    def last_rows(self) -> list[int]:
+        """The row of each request's last new token."""
+        return [end - 1 for end in self.qo_indptr[1:]]
+
+    def last(self) -> Step:
+        """The same step seen by each request's last row only: T becomes B.
+
+        The last layer attends from here alone when only the next token is wanted:
+        ``cache.run(layer, q[step.last_rows], step.last())``.
+        """
+        if self._last is None:
+            if self.num_tokens == len(self.seq_ids):
+                self._last = self
+            else:
+                xp = namespace(self.positions)
+                rows = xp.asarray(self.last_rows, dtype=xp.int64, device=self.positions.device)
+                self._last = Step(
+                    self.owner,
+                    self.ticket,
+                    self.seq_ids,
+                    (1,) * len(self.seq_ids),
+                    self.seq_lens,
+                    xp.take(self.positions, rows, axis=0),
+                    self.places,
+                )
+                self._last._last = self._last
+        return self._last
+
+    def __repr__(self) -> str:
+        parts = ", ".join(
+            f"{seq_id!r}: {end - n}→{end}"
+            for seq_id, n, end in zip(self.seq_ids, self.q_lens, self.seq_lens, strict=True)
+        )
+        state = "" if self.ticket.live else ", over"
+        return f"Step({self.num_tokens} tokens of {len(self.seq_ids)} requests: {parts}{state})"

@@ -1,0 +1,70 @@
+"""Counting what a computation does: operations, and bytes read, written and copied.
+
+>>> from kvlib.meter import Meter, report
+>>> with Meter() as m:
+...     report("demo", flops=10, read=4)
+>>> m.flops, m.read
+(10, 4)
+
+Clocks differ from machine to machine; counters do not. Attention, caches and the model report
+to every meter that is open. A multiplication and an addition count as two operations, as in the
+roofline literature (Williams et al., doi:10.1145/1498765.1498785).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+_open: list[Meter] = []
+
+
+@dataclass
+class Count:
+    """Operations, and bytes read, written and copied."""
+
+    flops: int = 0
+    read: int = 0
+    written: int = 0
+    copied: int = 0
+
+    def add(self, flops: int, read: int, written: int, copied: int) -> None:
+        self.flops += flops
+        self.read += read
+        self.written += written
+        self.copied += copied
+
+
+@dataclass
+class Meter(Count):
+    """Counts everything reported between ``with Meter() as m:`` and the end of the block.
+
+    ``by_label`` splits the same totals by who reported: "attention", "append", "linear", ...
+    Meters may be nested; each counts all that happens inside it.
+    """
+
+    by_label: dict[str, Count] = field(default_factory=dict)
+
+    def __enter__(self) -> Meter:
+        _open.append(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        # By identity: dataclasses compare by value, and two idle meters are equal.
+        _open[:] = [m for m in _open if m is not self]
+
+    def intensity(self) -> float:
+        """Operations per byte moved (read, written or copied); 0.0 if nothing moved."""
+        moved = self.read + self.written + self.copied
+        return self.flops / moved if moved else 0.0
+
+
+def counting() -> bool:
+    """Whether any meter is open: ask first where computing the counts is itself work."""
+    return bool(_open)
+
+
+def report(label: str, *, flops: int = 0, read: int = 0, written: int = 0, copied: int = 0) -> None:
+    """Tell every open meter what was done, in operations and bytes."""
+    for meter in _open:
+        meter.add(flops, read, written, copied)
+        meter.by_label.setdefault(label, Count()).add(flops, read, written, copied)

@@ -1,0 +1,110 @@
+"""The layers of a decoder as pure functions: x (T, hidden) in, (T, ...) out, dtype kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from kvlib.arrays import Array, is_numpy, namespace, nbytes
+from kvlib.meter import counting, report
+
+
+def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
+    """x Wᵀ + b.   x (T, in)   weight (out, in), as checkpoints store it   bias (out,)   →   (T, out)
+
+    Decoding is bound by reading ``weight``, and a BLAS is made for many rows. So the form of the
+    product depends on T where NumPy computes it:
+
+    * 2 to 7 rows: as many matrix-vector products, which take less time than one product of so
+      few rows, and give each row the very bits it would get alone;
+    * 12 to 15 rows: padded to 16, a size the BLAS has a kernel for;
+    * otherwise one product.
+    """
+    t = x.shape[0]
+    if counting():
+        out, width = weight.shape
+        report("linear", flops=2 * t * out * width, read=nbytes(weight) + nbytes(x))
+    if not is_numpy(namespace(x)):
+        y = x @ weight.T
+    elif 2 <= t <= 7:
+        y = (x[:, None, :] @ weight.T)[:, 0, :]
+    elif 12 <= t <= 15:
+        xp = namespace(x)
+        padded = xp.zeros((16, x.shape[1]), dtype=x.dtype)
+        padded[:t, :] = x
+        y = (padded @ weight.T)[:t, :]
+    else:
+        y = x @ weight.T
+    if bias is not None:
+        y += bias
+    return y
+
+
+def rms_norm(x: Array, weight: Array, eps: float) -> Array:
+    """x / √(mean x² + eps) · weight along the last axis (arXiv:1910.07467).   x (..., D)"""
+    xp = namespace(x)
+    mean_square = xp.vecdot(x, x)[..., None] / x.shape[-1]
+    return x / xp.sqrt(mean_square + eps) * weight
+
+
+def layer_norm(x: Array, weight: Array, bias: Array, eps: float) -> Array:
+    """(x − mean) / √(variance + eps) · weight + bias along the last axis (arXiv:1607.06450)."""
+    xp = namespace(x)
+    centred = x - xp.mean(x, axis=-1, keepdims=True)
+    variance = xp.vecdot(centred, centred)[..., None] / x.shape[-1]
+    return centred / xp.sqrt(variance + eps) * weight + bias
+
+
+def silu(x: Array) -> Array:
+    """x · σ(x) (arXiv:1702.03118)."""
+    # tanh cannot overflow, where e^−x warns for x below −88 in float32.
+    return x * 0.5 * (namespace(x).tanh(x * 0.5) + 1.0)
+
+
+def gelu_tanh(x: Array) -> Array:
+    """x · Φ(x) with Φ by tanh, as GPT-2 has it (arXiv:1606.08415)."""
+    inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)
+    return 0.5 * x * (1.0 + namespace(x).tanh(inner))
+
+
+def gelu(x: Array) -> Array:
+    """x · Φ(x) with Φ by the error function (arXiv:1606.08415)."""
+    return 0.5 * x * (1.0 + erf(x * math.sqrt(0.5)))
+
+
+def erf(x: Array) -> Array:
+    """The error function to 1.5e-7, which neither NumPy nor the array API standard has.
+
+    Abramowitz & Stegun, Handbook of Mathematical Functions, formula 7.1.26.
+    """
+    xp = namespace(x)
+    size = xp.abs(x)
+    t = 1.0 / (1.0 + 0.3275911 * size)
+    poly = xp.zeros_like(x)
+    for c in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592):
+        poly = (poly + c) * t
+    return xp.sign(x) * (1.0 - poly * xp.exp(-size * size))
+
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "silu": silu,
+    "gelu": gelu,
+    "gelu_new": gelu_tanh,
+    "gelu_pytorch_tanh": gelu_tanh,
+}
+
+
+def mlp(x: Array, layer: dict[str, Any], activation: Callable[[Array], Array]) -> Array:
+    """The feed-forward part: down(act(gate x) · up x) where it is gated, else down(act(up x)).
+
+    x (T, hidden) → (T, hidden). Gated: GLU variants, arXiv:2002.05202.
+    """
+    if "gate_up.weight" in layer:
+        both = linear(x, layer["gate_up.weight"], layer.get("gate_up.bias"))
+        inner = both.shape[1] // 2
+        hidden = activation(both[:, :inner])
+        hidden *= both[:, inner:]
+    else:
+        hidden = activation(linear(x, layer["up.weight"], layer.get("up.bias")))
+    return linear(hidden, layer["down.weight"], layer.get("down.bias"))

@@ -1,0 +1,58 @@
+"""Rotary position embedding: a key turned once, by its absolute position, and then kept.
+
+Every pair of dimensions (i, i + D/2) is turned by the angle position · frequency_i, so the
+product of a turned query and a turned key depends on their distance alone (arXiv:2104.09864).
+That is why a key may be cached after the rotation and never needs to be touched again.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from kvlib.arrays import Array, namespace
+from kvlib.model.config import RopeConfig
+
+
+def frequencies(config: RopeConfig, head_dim: int) -> np.ndarray:
+    """Angle a token, for each pair of dimensions: (D/2,) float64, largest first."""
+    base = config.theta ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
+    if config.kind == "linear":
+        return base / config.factor
+    if config.kind == "llama3":
+        return _llama3(base, config)
+    return base
+
+
+def _llama3(base: np.ndarray, config: RopeConfig) -> np.ndarray:
+    """Slow pairs slowed by ``factor``, fast ones left, those between blended (arXiv:2407.21783)."""
+    turns = config.original_max_position_embeddings * base / (2 * math.pi)
+    low, high = config.low_freq_factor, config.high_freq_factor
+    fast = np.clip((turns - low) / (high - low), 0.0, 1.0)
+    return base * (fast + (1.0 - fast) / config.factor)
+
+
+def tables(
+    config: RopeConfig, head_dim: int, max_positions: int, xp: Any, dtype: Any
+) -> tuple[Array, Array]:
+    """cos and sin for every position, each (P, D), laid out for :func:`rotate`.
+
+    Angles are formed in float64: at position 100,000 a float32 angle is off by 0.004.
+    The first half of sin carries the minus sign of the rotation.
+    """
+    angle = np.arange(max_positions, dtype=np.float64)[:, None] * frequencies(config, head_dim)
+    cos, sin = np.cos(angle), np.sin(angle)
+    full_cos = np.concatenate([cos, cos], axis=1)
+    full_sin = np.concatenate([-sin, sin], axis=1)
+    return xp.asarray(full_cos, dtype=dtype), xp.asarray(full_sin, dtype=dtype)
+
+
+def rotate(x: Array, cos: Array, sin: Array) -> Array:
+    """Turn every head of every token.   x (T, H, D)   cos, sin (T, 1, D) at the tokens' positions."""
+    half = x.shape[-1] // 2
+    swapped = namespace(x).concat([x[..., half:], x[..., :half]], axis=-1)
+    swapped *= sin
+    swapped += x * cos
+    return swapped

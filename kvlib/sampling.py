@@ -1,0 +1,92 @@
+"""From logits to a token: greedy, or drawn after temperature, top-k and top-p."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from kvlib.arrays import Array, namespace, to_numpy
+
+
+def greedy(logits: Array) -> list[int]:
+    """The most likely token of each row, the lowest id among equals.   logits (B, V) → B ids"""
+    xp = namespace(logits)
+    return [int(i) for i in to_numpy(xp.argmax(logits, axis=-1)).tolist()]
+
+
+def probabilities(
+    logits: Array,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+) -> np.ndarray:
+    """The distribution that :func:`sample` draws from.   logits (B, V) → float64 (B, V)
+
+    Logits are divided by ``temperature``; then only the ``top_k`` most likely tokens stay; then
+    only the smallest set of likeliest tokens whose probability reaches ``top_p`` (nucleus
+    sampling, arXiv:1904.09751). Ties go to the lower id. What stays is scaled to sum to 1.
+    """
+    check_settings(temperature, top_k, top_p)
+    x = to_numpy(logits).astype(np.float64)
+    if x.ndim != 2:
+        raise ValueError(f"logits must be (B, V), got shape {x.shape}")
+    if np.isnan(x).any():
+        raise ValueError("logits hold NaN: nothing can be drawn from them")
+    if temperature == 0:
+        p = np.zeros_like(x)
+        p[np.arange(x.shape[0]), x.argmax(axis=1)] = 1.0
+        return p
+    p = np.exp((x - x.max(axis=1, keepdims=True)) / temperature)
+    p /= p.sum(axis=1, keepdims=True)
+    order = np.argsort(-p, axis=1, kind="stable")  # stable: equals stay in order of id
+    ranked = np.take_along_axis(p, order, axis=1)
+    keep = np.ones_like(ranked, dtype=bool)
+    if top_k is not None:
+        keep[:, top_k:] = False
+    if top_p is not None:
+        kept = ranked * keep
+        kept /= kept.sum(axis=1, keepdims=True)
+        keep &= np.cumsum(kept, axis=1) - kept < top_p  # reached before this token: drop it
+    out = np.zeros_like(p)
+    np.put_along_axis(out, order, ranked * keep, axis=1)
+    return out / out.sum(axis=1, keepdims=True)
+
+
+def sample(
+    logits: Array,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    rngs: np.random.Generator | list[np.random.Generator] | None = None,
+) -> list[int]:
+    """One token for each row.   logits (B, V) → B ids
+
+    ``temperature`` 0 is greedy. ``rngs``: one generator, or one a row so that what a request
+    draws does not depend on who shares its batch; a fresh generator with seed 0 unless given.
+    """
+    check_settings(temperature, top_k, top_p)
+    if temperature == 0:
+        return greedy(logits)
+    p = probabilities(logits, temperature, top_k, top_p)
+    if rngs is None:
+        rngs = np.random.default_rng(0)
+    if isinstance(rngs, np.random.Generator):
+        rngs = [rngs] * p.shape[0]
+    if len(rngs) != p.shape[0]:
+        raise ValueError(f"one generator a row needed: {p.shape[0]} rows, got {len(rngs)}")
+    # Inverse transform: the first token whose cumulative probability passes a uniform draw.
+    tokens = []
+    for row, rng in zip(np.cumsum(p, axis=1), rngs, strict=True):
+        tokens.append(int(np.searchsorted(row, rng.random() * row[-1], side="right")))
+    return tokens
+
+
+def check_settings(temperature: float, top_k: int | None, top_p: float | None) -> None:
+    """Refuse settings that name no distribution."""
+    if not (math.isfinite(temperature) and temperature >= 0):
+        raise ValueError(f"temperature must be a finite number of at least 0, got {temperature}")
+    if top_k is not None and (not isinstance(top_k, int | np.integer) or top_k < 1):
+        raise ValueError(f"top_k must be an integer of at least 1, got {top_k!r}")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise ValueError(f"top_p must lie in (0, 1], got {top_p}")
