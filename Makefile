@@ -104,7 +104,7 @@ bench: env  ## measure: import time, decode speed (minutes; results in benchmark
 	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script; done
 
 train: .venv-peers/.installed  ## train the reference model, or continue (hours; resumable)
-	.venv-peers/bin/python tools/train_reference.py
+	.venv-peers/bin/python tools/train_reference.py train --out build/reference $(addprefix --resume ,$(wildcard build/reference/last.pt))
 
 run-notebooks: env  ## execute every notebook in place and strip what is volatile
 	$(BIN)/python tools/normalise_notebooks.py --execute
@@ -118,6 +118,6 @@ picture: _build/.book  ## take the README's picture of a page (needs Chromium)
 requirements: env  ## renew requirements.txt from requirements.in
 	$(BIN)/python tools/renew_requirements.py
 
-clean:  ## remove what was built (not .venv)
-	rm -rf _build dist build .mypy_cache .ruff_cache .hypothesis
+clean:  ## remove what was built (not .venv, not build/ where training keeps its state)
+	rm -rf _build dist .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.venv*' -prune -exec rm -rf {} +

@@ -64,7 +64,8 @@ def main() -> int:
         print("No benchmark needs a device yet.")
     for script in benchmarks:
         print(f"== {script.name}", flush=True)
-        status |= subprocess.run([sys.executable, str(script)], cwd=ROOT, env=environment).returncode
+        command = [sys.executable, str(script)]
+        status |= subprocess.run(command, cwd=ROOT, env=environment).returncode
     return 1 if status else 0
 
 
