@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import linecache
+import textwrap
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -77,12 +78,21 @@ class Report:
 
     def __repr__(self) -> str:
         lines = [f"{self.name}: {self.status}"]
-        lines += [f"  proved: {sentence}" for sentence in self.proved]
+        for sentence in self.proved:
+            lines += _hang("proved: ", sentence)
         if self.finding:
-            first, *rest = self.finding.splitlines()
-            lines += [f"  {'to do' if self.status == 'not done yet' else 'wrong'}: {first}"]
-            lines += [f"         {line}" for line in rest]
+            lines += _hang("to do: " if self.status == "not done yet" else "wrong: ", self.finding)
         return "\n".join(lines)
+
+
+def _hang(label: str, text: str) -> list[str]:
+    # Narrow enough for an exercise box on a page, so that nobody has to scroll sideways.
+    lines: list[str] = []
+    for line in text.splitlines():
+        start = "  " + (label if not lines else " " * len(label))
+        indent = " " * (len(label) + 2)
+        lines += textwrap.wrap(line, 68, initial_indent=start, subsequent_indent=indent)
+    return lines
 
 
 def checker(check: Callable[[Any], Iterator[str]]) -> Callable[[Any], Report]:
