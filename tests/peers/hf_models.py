@@ -1,0 +1,166 @@
+"""Random models of Hugging Face transformers, and what that library computes with them.
+
+Used by tools/make_golden.py (tiny ones, kept as files) and by test_live.py (larger ones, made on
+the spot). Needs torch and transformers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+transformers.utils.logging.disable_progress_bar()
+transformers.utils.logging.set_verbosity_error()
+
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One checkpoint: a family, keys of its config, and how the folder is written."""
+
+    name: str
+    family: str
+    keys: dict[str, Any] = field(default_factory=dict)
+    dtype: str = "float32"
+    shard: str | None = None
+    old_spelling: bool = False  # rope_theta and rope_scaling in place of rope_parameters
+
+
+VARIANTS = [
+    Variant("llama", "Llama", {"num_key_value_heads": 4}),
+    Variant("llama-3", "Llama", {"rope_parameters": LLAMA3, "tie_word_embeddings": True}),
+    Variant("llama-3-old", "Llama", {"rope_parameters": LLAMA3}, shard="20KB", old_spelling=True),
+    Variant(
+        "llama-linear-bias",
+        "Llama",
+        {
+            "rope_parameters": {"rope_type": "linear", "rope_theta": 500.0, "factor": 2.0},
+            "attention_bias": True,
+            "mlp_bias": True,
+            "head_dim": 12,
+            "num_key_value_heads": 1,
+        },
+        dtype="bfloat16",
+    ),
+    Variant("mistral", "Mistral", {"sliding_window": 8}),
+    Variant("mistral-full", "Mistral", {"sliding_window": None}, "float16", old_spelling=True),
+    Variant("qwen2", "Qwen2", {"tie_word_embeddings": True}, old_spelling=True),
+    Variant(
+        "qwen2-windows",
+        "Qwen2",
+        {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1},
+        "bfloat16",
+    ),
+    Variant("qwen3", "Qwen3", {"head_dim": 16, "tie_word_embeddings": True}),
+    Variant(
+        "qwen3-windows",
+        "Qwen3",
+        {
+            "head_dim": 12,
+            "attention_bias": True,
+            "use_sliding_window": True,
+            "sliding_window": 8,
+            "layer_types": ["sliding_attention", "full_attention"],
+        },
+    ),
+    Variant("gpt2", "GPT2"),
+    Variant("gpt2-inner", "GPT2", {"n_inner": 40, "activation_function": "gelu"}, "float16"),
+]
+
+
+def sizes(family: str, hidden: int, layers: int, heads: int, vocab: int, limit: int) -> dict:
+    """The sizes of a config, under the names its family gives them."""
+    if family == "GPT2":
+        return dict(
+            n_embd=hidden, n_layer=layers, n_head=heads, vocab_size=vocab, n_positions=limit
+        )
+    return dict(
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=max(1, heads // 2),
+        intermediate_size=3 * hidden // 2,
+        vocab_size=vocab,
+        max_position_embeddings=limit,
+    )
+
+
+def random_model(variant: Variant, size: dict[str, Any], seed: int) -> Any:
+    """A model with random weights under which logits have a scale of about 1.
+
+    The library's own start (every weight 0.02) gives logits so small, and attention so flat, that
+    most mistakes would not show.
+    """
+    keys = {**size, **variant.keys, "bos_token_id": None, "eos_token_id": None}
+    config = getattr(transformers, f"{variant.family}Config")(**keys)
+    head = "LMHeadModel" if variant.family == "GPT2" else "ForCausalLM"
+    model = getattr(transformers, variant.family + head)(config).float().eval()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            values = torch.randn(weight.shape, generator=generator)
+            if name.endswith(".bias"):
+                values = 0.1 * values
+            elif weight.ndim == 1:
+                values = 1.0 + 0.2 * values
+            else:
+                transposed = variant.family == "GPT2" and "wte" not in name and "wpe" not in name
+                values = values / math.sqrt(weight.shape[0 if transposed else 1])
+                if "q_proj" in name or "k_proj" in name:
+                    values = 1.5 * values  # sharper attention
+            weight.copy_(values)
+    return model
+
+
+def save(model: Any, variant: Variant, folder: Path) -> Any:
+    """Write the folder, and return the model as the library reads it back, in float32."""
+    more = {} if variant.shard is None else {"max_shard_size": variant.shard}
+    model.to(getattr(torch, variant.dtype)).save_pretrained(folder, **more)
+    if variant.old_spelling:
+        path = folder / "config.json"
+        config = json.loads(path.read_text())
+        rope = config.pop("rope_parameters")
+        config["rope_theta"] = rope.pop("rope_theta")
+        kind = rope.pop("rope_type")
+        config["rope_scaling"] = None if kind == "default" else {"rope_type": kind, **rope}
+        path.write_text(json.dumps(config, indent=2) + "\n")
+    return read_back(folder)
+
+
+def read_back(folder: Path) -> Any:
+    """The folder as transformers reads it: float32, plain (eager) attention."""
+    return transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+
+
+@torch.no_grad()
+def logits_of(model: Any, tokens: list[int]) -> np.ndarray:
+    """(T, V) float32, one pass, no cache."""
+    return model(torch.tensor([tokens]), use_cache=False).logits[0].float().numpy()
+
+
+def greedy(model: Any, prompt: list[int], new_tokens: int) -> tuple[list[int], float]:
+    """New tokens by recomputing everything for each, and the least lead of a winner."""
+    tokens, lead = list(prompt), math.inf
+    for _ in range(new_tokens):
+        last = logits_of(model, tokens)[-1]
+        second, first = np.sort(last)[-2:]
+        lead = min(lead, float(first - second))
+        tokens.append(int(last.argmax()))
+    return tokens[len(prompt) :], lead
