@@ -12,6 +12,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+TRAIN_MINUTES ?= 120
 HTML := _build/html
 BOOK_SOURCES := _config.yml _toc.yml $(shell find book assets -type f 2>/dev/null)
 NOTEBOOKS = $(wildcard book/*.ipynb)
@@ -104,7 +105,7 @@ bench: env  ## measure: import time, decode speed (minutes; results in benchmark
 	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script; done
 
 train: .venv-peers/.installed  ## train the reference model, or continue (hours; resumable)
-	.venv-peers/bin/python tools/train_reference.py train --out build/reference $(addprefix --resume ,$(wildcard build/reference/last.pt))
+	.venv-peers/bin/python tools/train_reference.py train --out build/reference --minutes $(TRAIN_MINUTES) $(addprefix --resume ,$(wildcard build/reference/last.pt))
 
 run-notebooks: env  ## execute every notebook in place and strip what is volatile
 	$(BIN)/python tools/normalise_notebooks.py --execute
