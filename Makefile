@@ -92,11 +92,11 @@ gpu:  ## run the tests and benchmarks that need a graphics card (PYTHON=python3:
 	@$(GPU_PYTHON) tools/run_gpu.py
 
 test-peers: .venv-peers/.installed  ## compare with transformers, live (installs PyTorch, large)
-	.venv-peers/bin/python -m pytest -m peers
+	.venv-peers/bin/python -m pytest -m peers -s tests/peers
 
 .venv-peers/.installed: pyproject.toml requirements.txt
 	@test -x .venv-peers/bin/pip || $(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/python -m pip install --disable-pip-version-check pytest pytest-cov hypothesis -e ".[dev,checkpoints]"
+	.venv-peers/bin/python -m pip install --disable-pip-version-check pytest pytest-cov hypothesis array-api-strict -e ".[dev,checkpoints]"
 	@touch $@
 
 # ---------------------------------------------------------------------------- by hand

@@ -1,4 +1,4 @@
-"""Write tests/golden: tiny random checkpoints and what Hugging Face transformers computes with them.
+"""Write tests/golden: tiny random checkpoints, and what Hugging Face transformers makes of them.
 
     python tools/make_golden.py            needs torch and transformers (pip install ".[dev]")
 

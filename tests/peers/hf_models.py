@@ -119,7 +119,7 @@ def random_model(variant: Variant, size: dict[str, Any], seed: int) -> Any:
             elif weight.ndim == 1:
                 values = 1.0 + 0.2 * values
             else:
-                transposed = variant.family == "GPT2" and "wte" not in name and "wpe" not in name
+                transposed = variant.family == "GPT2" and ".h." in name  # stored (in, out)
                 values = values / math.sqrt(weight.shape[0 if transposed else 1])
                 if "q_proj" in name or "k_proj" in name:
                     values = 1.5 * values  # sharper attention
