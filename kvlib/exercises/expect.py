@@ -90,10 +90,10 @@ def expect_close(
     first = tuple(np.argwhere(off)[0])
     gap = np.where(off, np.abs(array.astype(np.float64) - wanted.astype(np.float64)), 0.0)
     worst = tuple(np.unravel_index(int(np.argmax(gap)), gap.shape))
-    words = f"{_place(first, axes)} is {array[first]:.4g}, needed {wanted[first]:.4g}"
+    words = f"{_place(first, axes)} is {_short(array[first])}, needed {_short(wanted[first])}"
     if worst != first:
-        words += f"; farthest off: {_place(worst, axes)} is {array[worst]:.4g}, "
-        words += f"needed {wanted[worst]:.4g}"
+        words += f"; farthest off: {_place(worst, axes)} is {_short(array[worst])}, "
+        words += f"needed {_short(wanted[worst])}"
     count = f" ({int(off.sum())} of {off.size} numbers are off)" if off.size > 1 else ""
     raise Finding(f"{what}: {words}{count}{_because(why)}")
 
@@ -113,6 +113,10 @@ def diagnose(got: Any, suspects: dict[str, Any], *, rtol: float = 1e-4, atol: fl
 def _place(index: Any, axes: tuple[str, ...]) -> str:
     names = list(axes) + [f"axis {i}" for i in range(len(axes), len(index))]
     return ", ".join(f"{name} {int(i)}" for name, i in zip(names, index, strict=False)) or "it"
+
+
+def _short(value: Any) -> str:
+    return str(value) if isinstance(value, np.bool_) else f"{value:.4g}"
 
 
 def _because(why: str) -> str:

@@ -95,9 +95,8 @@ def text_color(role: str) -> str:
 
 
 def on_color(role: str) -> str:
-    """Ink or card, whichever is easier to read when it is written on the colour of `role`."""
-    back = color(role)
-    return CARD if contrast(CARD, back) >= contrast(INK, back) else INK
+    """White where it can be read on the colour of `role` (4.5:1), else black."""
+    return CARD if contrast(CARD, color(role)) >= 4.5 else "#000000"
 
 
 def contrast(a: str, b: str) -> float:
@@ -118,7 +117,8 @@ def use_style() -> None:
     }
     for name, stops in maps.items():
         cmap = LinearSegmentedColormap.from_list(name, list(stops))
-        matplotlib.colormaps.register(cmap, name=name, force=True)
+        if name not in matplotlib.colormaps:
+            matplotlib.colormaps.register(cmap, name=name)
     rc: dict[Any, Any] = dict(_RC)
     matplotlib.rcParams.update(rc)
     _teach_notebook()

@@ -13,20 +13,18 @@ def byte_unit(nbytes: float, base: int = 1024) -> tuple[float, str]:
     if base not in _UNITS:
         raise ValueError(f"base: got {base!r}, needed 1024 (KiB, MiB) or 1000 (kB, MB)")
     size, power = 1.0, 0
-    while abs(nbytes) >= size * base and power + 1 < len(_UNITS[base]):
+    # rounded first, so that 999,900 bytes are 1 MB and not 1,000 kB
+    while round(abs(nbytes) / size) >= base and power + 1 < len(_UNITS[base]):
         size, power = size * base, power + 1
     return size, _UNITS[base][power]
 
 
 def format_bytes(nbytes: float, base: int = 1024) -> str:
-    """Bytes to three digits with their unit: 131072 is '128 KiB'; with base=1000, '131 kB'."""
+    """Bytes in their unit: 131072 is '128 KiB'; with base=1000, '131 kB'."""
     size, unit = byte_unit(nbytes, base)
     return f"{format_number(nbytes / size)} {unit}"
 
 
 def format_number(value: float) -> str:
-    """Three significant digits: 1234567 is '1,230,000', 0.01234 is '0.0123'."""
-    if value == 0:
-        return "0"
-    rounded = float(f"{value:.3g}")
-    return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:g}"
+    """At least three significant digits: 1234567 is '1,234,567', 0.012345 is '0.0123'."""
+    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:.3g}"

@@ -1,0 +1,239 @@
+"""What a learner is told, for every way in which a function can be wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kvlib.exercises.report import (
+    Finding,
+    NotDone,
+    Report,
+    checker,
+    diagnose,
+    expect_close,
+    expect_dtype,
+    expect_equal,
+    expect_shape,
+    guarded,
+)
+
+F32 = np.float32
+
+
+@checker
+def check_double(double: Callable[..., Any]) -> Iterator[str]:
+    """Doubles x (T, D)."""
+    x = np.arange(6, dtype=F32).reshape(2, 3)
+    y = double(x)
+    expect_shape(y, (2, 3), "the result", letters="T D")
+    expect_dtype(y, F32, "the result")
+    yield "the shape and dtype of x"
+    diagnose(y, {"x squared: multiply by 2, not by x": x * x})
+    expect_close(y, 2 * x, "the result", axes=("row", "column"), why="not twice x")
+    yield "every number is doubled"
+
+
+def stub(x: Any) -> Any: ...
+
+
+def ellipsis(x: Any) -> Any:
+    return ...
+
+
+def raises_not_implemented(x: Any) -> Any:
+    raise NotImplementedError
+
+
+def helper(x: Any) -> Any:
+    return np.concatenate([x, 3])
+
+
+def in_place(x: Any) -> Any:
+    x *= 2
+    return x
+
+
+def one_off(x: Any) -> Any:
+    y = 2 * x
+    y[1, 0] += 0.5
+    return y
+
+
+def two_off(x: Any) -> Any:
+    y = one_off(x)
+    y[1, 2] = -7
+    return y
+
+
+def test_a_right_answer_is_told_what_it_proved() -> None:
+    report = check_double(lambda x: 2 * x)
+    assert report and report.passed and report.status == "passed"
+    assert repr(report) == (
+        "double: passed\n  proved: the shape and dtype of x\n  proved: every number is doubled"
+    )
+
+
+@pytest.mark.parametrize("function", [stub, ellipsis, raises_not_implemented])
+def test_a_stub_is_not_done_yet(function: Callable[..., Any]) -> None:
+    report = check_double(function)
+    assert not report and report.status == "not done yet"
+    assert report.proved == ()
+    assert function.__name__ in report.finding and "run this cell again" in report.finding
+    assert repr(report).startswith("double: not done yet\n  to do: ")
+
+
+@pytest.mark.parametrize(
+    "function, words, proved",
+    [
+        (lambda x: x[7], "raised IndexError: index 7 is out of bounds", 0),
+        (helper, "at the line: return np.concatenate([x, 3])", 0),
+        (in_place, "argument 1 of in_place was changed in place: copy it first", 0),
+        (lambda x: [1, 2], "the result: got list, needed a NumPy array", 0),
+        (lambda x: 2, "the result: got int (2), needed a NumPy array", 0),
+        (lambda x: 2 * x[0], "has shape (3,), needed (2, 3) (T, D)", 0),
+        (lambda x: (2 * x).T, "an axis is in the wrong place", 0),
+        (lambda x: 2.0 * x.astype(np.float64), "is float64, needed float32: twice the bytes", 0),
+        (lambda x: (2 * x).astype(np.int64), "the result is int64, needed float32", 0),
+        (lambda x: x / x * 2 * x, "row 0, column 0 is NaN: not twice x", 1),
+        (lambda x: x * x, "x squared: multiply by 2, not by x", 1),
+        (one_off, "row 1, column 0 is 6.5, needed 6 (1 of 6 numbers are off): not twice x", 1),
+        (two_off, "is 6.5, needed 6; farthest off: row 1, column 2 is -7, needed 10", 1),
+    ],
+)
+def test_a_wrong_answer_is_told_why(
+    function: Callable[..., Any], words: str, proved: int, recwarn: pytest.WarningsRecorder
+) -> None:
+    report = check_double(function)
+    assert report.status == "not yet" and not report.passed
+    assert words in report.finding
+    assert len(report.proved) == proved
+    assert len(recwarn) == 0, "a learner's division by zero stays out of the page"
+    assert repr(report) == repr(check_double(function)), "the same words every time"
+
+
+def test_report_is_narrow_enough_for_a_box() -> None:
+    long = Report("double", "not yet", ("p " * 80,), "w " * 200 + "\nsecond line")
+    lines = repr(long).splitlines()
+    assert max(map(len, lines)) <= 68
+    assert lines[-1] == "         second line"
+
+
+def test_a_checker_wants_the_function_itself() -> None:
+    with pytest.raises(TypeError, match="check_double: got ndarray, needed the function itself"):
+        check_double(np.zeros(3))
+
+
+def test_a_checker_that_proves_nothing_is_a_mistake_of_ours() -> None:
+    @checker
+    def check_nothing(function: Callable[..., Any]) -> Iterator[str]:
+        function(1)
+        yield from ()
+
+    with pytest.raises(RuntimeError, match="check_nothing proved nothing"):
+        check_nothing(lambda x: x)
+
+
+def test_our_own_errors_are_not_blamed_on_the_learner() -> None:
+    @checker
+    def check_broken(function: Callable[..., Any]) -> Iterator[str]:
+        yield "something"
+        raise KeyError("ours")
+
+    with pytest.raises(KeyError, match="ours"):
+        check_broken(lambda x: x)
+
+
+def test_a_class_arrives_as_it_is_and_its_methods_can_be_guarded() -> None:
+    class Box:
+        def __init__(self) -> None:
+            self.items: list[int] = []
+
+        def put(self, item: int) -> None:
+            self.items.append(item)
+
+    @checker
+    def check_box(box: type[Box]) -> Iterator[str]:
+        made = box()
+        guarded(made.put, may_return_none=True)(3)
+        expect_equal(len(made.items), 1, "items held")
+        yield "put keeps one item"
+
+    assert check_box(Box).passed
+
+
+def test_guarded_allows_what_it_is_told_to_allow() -> None:
+    x = np.zeros(3)
+
+    def fill(out: np.ndarray) -> None:
+        out[:] = 1
+
+    with pytest.raises(NotDone):
+        guarded(fill)(x)
+    with pytest.raises(Finding, match="out of fill was changed in place"):
+        guarded(fill, may_return_none=True)(out=x * 0)
+    guarded(fill, may_modify=True, may_return_none=True)(x)
+    assert (x == 1).all()
+
+
+def test_interrupts_pass_through() -> None:
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        guarded(stop)()
+
+
+def test_unchanged_counts_nan_as_itself() -> None:
+    x = np.array([np.nan, 1.0])
+    assert guarded(lambda a: a.sum())(x) is not None
+
+
+@pytest.mark.parametrize(
+    "got, expected, words",
+    [
+        (10, 12, "steps: got 10, needed 12: count the first"),
+        (np.int64(12), 12, None),
+        (12.0, 12, None),
+        (True, 1, "steps: got bool, needed int"),
+        ("12", 12, "steps: got str, needed int"),
+        (np.array([1, 2]), [1, 2], None),
+        ([1, 2], [1, 3], r"steps: got \[1, 2\], needed \[1, 3\]"),
+    ],
+)
+def test_expect_equal(got: Any, expected: Any, words: str | None) -> None:
+    if words is None:
+        expect_equal(got, expected, "steps")
+        return
+    with pytest.raises(Finding, match=words):
+        expect_equal(got, expected, "steps", why="count the first")
+
+
+def test_expect_close_on_scalars_and_booleans() -> None:
+    expect_close(0.5, 0.5, "the mean")
+    with pytest.raises(Finding, match="the mean: it is 0.25, needed 0.5$"):
+        expect_close(0.25, 0.5, "the mean")
+    mask = np.array([[True, False]])
+    with pytest.raises(Finding, match="the mask: query 0, key 1 is True, needed False"):
+        expect_close(mask | True, mask, "the mask", axes=("query", "key"))
+    expect_close(np.array([np.nan]), np.array([np.nan]), "NaN that is wanted")
+    with pytest.raises(Finding, match=r"axis 0 1 is 3, needed 4 \(1 of 2 numbers are off\)"):
+        expect_close(np.array([1, 3]), np.array([1, 4]), "counts")
+    with pytest.raises(Finding, match="the mean has shape"):
+        expect_close(np.zeros(2), 0.0, "the mean")
+
+
+def test_expect_close_counts_infinities() -> None:
+    with pytest.raises(Finding, match="is inf, needed 1"):
+        expect_close(np.array([1, np.inf]), np.array([1.0, 1.0]), "x")
+    with pytest.raises(Finding, match="is 0, needed -inf"):
+        expect_close(np.array([0.0]), np.array([-np.inf]), "x")
+
+
+def test_diagnose_wants_the_same_shape() -> None:
+    diagnose(np.zeros(3), {"no": np.zeros(4), "neither": np.ones(3)})
+    with pytest.raises(Finding, match="all zeros"):
+        diagnose(np.zeros(3), {"all zeros": np.zeros(3)})

@@ -1,0 +1,146 @@
+"""What every chapter owes its reader, checked on the committed notebooks without running them
+(nbval runs them), and the proof that each exercise's stub fails and its shown solution passes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from notebook_code import (
+    BOOK,
+    NOTEBOOKS,
+    ROOT,
+    code_cells,
+    exercises,
+    headings,
+    namespace,
+    read,
+    tags,
+    words,
+)
+
+CHAPTERS = {"naive", "cached", "batched"}
+WORDS = dict.fromkeys(CHAPTERS, (1500, 3000)) | {"intro": (700, 1500)}
+FIGURES = dict.fromkeys(CHAPTERS, (4, 10)) | {"intro": (1, 3)}
+EXERCISES = dict.fromkeys(CHAPTERS, 3) | {"intro": 1}
+TAGS = {
+    "setup",
+    "stub",
+    "check",
+    "solution",
+    "hide-input",
+    "nbval-ignore-output",
+    "raises-exception",
+}
+MACHINE_PATH = re.compile(
+    r"(?<![\w/.])/(?:home|root|tmp|Users|work|var|mnt)/\w|ipykernel_\d|\\Users\\"
+)
+
+pytestmark = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def test_first_lines_promise_something(path: Path) -> None:
+    lines = [line for line in read(path)["cells"][0]["source"].splitlines() if line.strip()]
+    assert read(path)["cells"][0]["cell_type"] == "markdown"
+    assert lines[0].startswith("# "), "a chapter opens with its title"
+    assert len(lines) > 1 and len(lines[1].split()) >= 5, "the title is followed by a promise"
+    if path.stem in CHAPTERS:
+        assert any("**You will be able to**" in line for line in lines)
+
+
+def test_headings_descend_one_level_at_a_time(path: Path) -> None:
+    found = headings(read(path))
+    assert [level for level, _ in found].count(1) == 1
+    assert found[0][0] == 1
+    for (above, _), (level, title) in zip(found, found[1:]):
+        assert level <= above + 1, f"{title!r} skips a level"
+
+
+def test_length_and_boxes(path: Path) -> None:
+    low, high = WORDS.get(path.stem, (1500, 3000))
+    count = words(read(path))
+    assert low <= count <= high, f"{count} words of prose, {low} to {high} wanted"
+    if path.stem in CHAPTERS:
+        text = "\n".join(cell["source"] for cell in read(path)["cells"])
+        assert re.search(r"\{admonition\} Predict", text), "no predict box"
+        assert "Where it loses" in text or "where it loses" in text
+
+
+def test_code_cells_are_short_and_known(path: Path) -> None:
+    for cell in code_cells(read(path)):
+        first = cell["source"].splitlines()[0]
+        assert len(cell["source"].splitlines()) <= 25, f"more than 25 lines: {first}"
+        assert not re.search(r"^\s*[%!]", cell["source"], re.MULTILINE), f"a magic: {first}"
+        assert set(tags(cell)) <= TAGS, f"unknown tag in {tags(cell)}: {first}"
+        if "nbval-ignore-output" in tags(cell):
+            assert "assert" in cell["source"], f"not compared, and asserts nothing: {first}"
+
+
+def test_executed_in_order_and_clean(path: Path) -> None:
+    cells = code_cells(read(path))
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    assert sum(bool(cell["outputs"]) for cell in cells) >= 3, "the outputs are not committed"
+    for cell in cells:
+        for output in cell["outputs"]:
+            kind = output["output_type"]
+            assert kind != "error" or "raises-exception" in tags(cell), output.get("evalue")
+            assert not (kind == "stream" and output["name"] == "stderr"), output["text"]
+            texts = [output.get("text", "")] + [
+                str(data)
+                for mime, data in output.get("data", {}).items()
+                if not mime.startswith("image/png")
+            ]
+            for text in texts:
+                assert not MACHINE_PATH.search(text), f"a machine path: {text[:200]}"
+
+
+def test_every_figure_has_alt_text(path: Path) -> None:
+    figures = 0
+    for cell in code_cells(read(path)):
+        images = [
+            mime
+            for output in cell["outputs"]
+            for mime in output.get("data", {})
+            if mime.startswith("image/")
+        ]
+        if not images:
+            continue
+        figures += 1
+        alt = cell["metadata"].get("mystnb", {}).get("image", {}).get("alt", "")
+        first = cell["source"].splitlines()[0]
+        assert len(images) == 1, f"one figure a cell, so that its alt text fits it: {first}"
+        assert 20 <= len(alt) <= 300, f"alt text of {len(alt)} characters: {first}"
+    low, high = FIGURES.get(path.stem, (4, 10))
+    assert low <= figures <= high, f"{figures} figures, {low} to {high} wanted"
+
+
+def test_exercises_are_whole(path: Path) -> None:
+    notebook = read(path)
+    text = "\n\n".join(cell["source"] for cell in notebook["cells"])
+    starts = re.findall(r":::\{exercise-start\}.*\n:label: ([\w-]+)", text)
+    solved = re.findall(r":::\{solution-start\} ([\w-]+)\n(?::label: .*\n)?:class: dropdown", text)
+    assert len(starts) >= EXERCISES.get(path.stem, 3)
+    assert starts == solved, "each exercise is followed by its folded solution"
+    assert all(label.startswith(f"{path.stem}-") for label in starts), starts
+    assert len(exercises(notebook)) == len(starts)
+    for body in re.findall(r"\{exercise-start\}(.*?)\{exercise-end\}", text, re.DOTALL):
+        assert ":class: dropdown" in body, f"no hint: {body.strip().splitlines()[0]}"
+
+
+def test_stub_fails_and_shown_solution_passes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    notebook = read(path)
+    space = namespace(notebook)
+    for exercise in exercises(notebook):
+        check = space[exercise.checker]
+        stub = check(space[exercise.name])
+        assert stub.status == "not done yet", stub
+        assert stub.finding, "a stub is told what to do"
+        solution = check(space[exercise.solution])
+        assert solution.passed and len(solution.proved) >= 2, solution
+
+
+def test_is_in_the_table_of_contents(path: Path) -> None:
+    assert f"book/{path.stem}" in (ROOT / "_toc.yml").read_text(encoding="utf-8")
+    assert path.parent == BOOK

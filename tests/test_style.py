@@ -1,0 +1,246 @@
+"""The palette is readable and stays apart; figures have one size, one card, and units that hold."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kvlib import show
+from kvlib.show import style
+
+plt = pytest.importorskip("matplotlib.pyplot")
+
+# Viénot-style simulation matrices, Machado, Oliveira and Fernandes 2009, severity 1, linear RGB.
+SIGHT = {
+    "normal": np.eye(3),
+    "protanopia": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deuteranopia": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "tritanopia": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.303900],
+    ],
+}
+BOOK_CSS = Path(__file__).resolve().parent.parent / "book" / "_static" / "book.css"
+
+
+@pytest.fixture(autouse=True)
+def own_style() -> Iterator[None]:
+    plt.switch_backend("agg")
+    with plt.rc_context():
+        show.use_style()
+        yield
+    plt.close("all")
+
+
+def srgb(color: str) -> np.ndarray:
+    return np.array([int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+
+
+def oklab(color: str, sight: str) -> np.ndarray:
+    rgb = srgb(color)
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    linear = np.clip(np.asarray(SIGHT[sight]) @ linear, 0, 1)
+    to_lms = [
+        [0.4122214708, 0.5363325363, 0.0514459929],
+        [0.2119034982, 0.6806995451, 0.1073969566],
+        [0.0883024619, 0.2817188376, 0.6299787005],
+    ]
+    to_lab = [
+        [0.2104542553, 0.7936177850, -0.0040720468],
+        [1.9779984951, -2.4285922050, 0.4505937099],
+        [0.0259040371, 0.7827717662, -0.8086757660],
+    ]
+    return np.asarray(to_lab) @ np.cbrt(np.asarray(to_lms) @ linear)
+
+
+def test_contrast_of_known_pairs() -> None:
+    assert style.contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert style.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.005)
+    assert style.contrast("#ffffff", "#777777") == style.contrast("#777777", "#ffffff")
+
+
+@pytest.mark.parametrize("role", style.ROLES)
+def test_marks_stand_out_from_the_card(role: str) -> None:
+    assert style.contrast(show.color(role), style.CARD) >= 3
+    assert style.contrast(show.text_color(role), style.CARD) >= 4.5
+    assert style.contrast(show.on_color(role), show.color(role)) >= 4.5
+
+
+def test_text_stands_out_from_the_card_and_the_card_from_the_dark_page() -> None:
+    assert style.contrast(style.INK, style.CARD) >= 7
+    assert style.contrast(style.MUTED, style.CARD) >= 4.5
+    assert style.contrast(style.CARD, "#14181e") >= 7
+
+
+def test_dark_theme_leaves_figures_as_they_are() -> None:
+    """The theme would dim images and raise their contrast; the palette was not chosen for that."""
+    rules = re.findall(r"([^{}]*)\{([^{}]*)\}", BOOK_CSS.read_text(encoding="utf-8"))
+    mine = [body for names, body in rules if "dark" in names and ".cell_output img" in names]
+    assert any("filter: none !important" in body and "background: #fff" in body for body in mine)
+
+
+@pytest.mark.parametrize("sight", SIGHT)
+def test_meanings_stay_apart(sight: str) -> None:
+    for a, b in combinations(style.ROLES, 2):
+        gap = np.linalg.norm(oklab(show.color(a), sight) - oklab(show.color(b), sight))
+        assert gap >= 0.12, f"{a} and {b} look alike with {sight}"
+
+
+def test_no_single_ink_serves_both_pages() -> None:
+    """The reason for the opaque card: no grey has 4.5:1 on the light and on the dark page."""
+    greys = [f"#{g:02x}{g:02x}{g:02x}" for g in range(256)]
+    both = [
+        g
+        for g in greys
+        if style.contrast(g, "#ffffff") >= 4.5 and style.contrast(g, "#14181e") >= 4.5
+    ]
+    assert both == []
+
+
+def test_figures_have_one_width_and_an_opaque_card() -> None:
+    for height, ncols in ((2.0, 1), (4.0, 3)):
+        fig, _ = show.figure(height, ncols)
+        file = io.BytesIO()
+        show.finish(fig).savefig(file)
+        pixels = plt.imread(io.BytesIO(file.getvalue()))
+        wanted = round(height * style.DPI), int(style.WIDTH * style.DPI)
+        assert pixels.shape == (*wanted, 4)
+        assert (pixels[..., 3] == 1).all() and (pixels[0, 0] == 1).all()
+    assert plt.get_fignums() == [], "finish closes the figure"
+
+
+def test_unknown_role_is_named() -> None:
+    with pytest.raises(ValueError, match="role: got 'keys', needed one of query, key"):
+        show.color("keys")
+    with pytest.raises(ValueError, match="#rrggbb"):
+        style.contrast("#fff", "#ffffff")
+    with pytest.raises(AttributeError, match="no attribute 'pie'"):
+        _ = show.pie
+
+
+def test_nothing_draws_before_it_is_asked_to() -> None:
+    code = (
+        "import sys, kvlib, kvlib.show, kvlib.exercises.report;"
+        "kvlib.show.color('key'); kvlib.show.format_bytes(3);"
+        "heavy = {'matplotlib', 'ipywidgets', 'IPython'} & set(sys.modules);"
+        "assert not heavy, heavy;"
+        "sys.modules['matplotlib'] = None; kvlib.show.use_style()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "ImportError: kvlib.show draws with matplotlib" in done.stderr, done.stderr
+    assert "pip install 'kvlib[book]'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "nbytes, base, words",
+    [
+        (0, 1024, "0 B"),
+        (1023, 1024, "1,023 B"),
+        (131072, 1024, "128 KiB"),
+        (131072, 1000, "131 kB"),
+        (10.4 * 2**30, 1024, "10.4 GiB"),
+        (13.48e9, 1000, "13.5 GB"),
+        (1023.9 * 1024, 1024, "1 MiB"),
+        (999.9e3, 1000, "1 MB"),
+        (2**60, 1024, "1,048,576 TiB"),
+        (1.05 * 1024, 1024, "1.05 KiB"),
+    ],
+)
+def test_bytes_in_words(nbytes: float, base: int, words: str) -> None:
+    assert show.format_bytes(nbytes, base) == words
+
+
+def test_bytes_refuse_another_base() -> None:
+    with pytest.raises(ValueError, match="base: got 10, needed 1024"):
+        show.byte_unit(1.0, 10)
+
+
+@pytest.mark.parametrize("base, unit, size", [(1024, "MiB", 2**20), (1000, "MB", 10**6)])
+def test_bytes_axis_counts_in_the_unit_it_names(base: int, unit: str, size: int) -> None:
+    fig, ax = show.figure()
+    ax.plot([0, 1], [0, 7.5e6])
+    assert show.bytes_axis(ax, "KV cache", base=base) == unit
+    fig.canvas.draw()
+    assert ax.get_ylabel() == f"KV cache ({unit})"
+    for tick in ax.yaxis.get_major_ticks():
+        assert float(tick.label1.get_text().replace("−", "-")) * size == pytest.approx(
+            tick.get_loc()
+        )
+    with pytest.raises(ValueError, match="axis: got 'z'"):
+        show.bytes_axis(ax, "KV cache", axis="z")
+
+
+def test_line_names_do_not_overlap() -> None:
+    fig, ax = show.figure()
+    series = {name: np.array([0.0, 1 + i / 1000]) for i, name in enumerate("abcd")}
+    roles = ["key", "value", "cached", "shared"]
+    show.lines(ax, np.array([0, 1]), series, roles, xlabel="tokens", ylabel="time (ms)")
+    fig.canvas.draw()
+    boxes = [text.get_window_extent() for text in ax.texts]
+    assert [text.get_text() for text in ax.texts] == list("abcd")
+    middles = sorted(box.y0 + box.height / 2 for box in boxes)
+    assert min(np.diff(middles)) >= 10 * fig.dpi / 72
+    assert [line.get_color() for line in ax.lines] == [show.color(role) for role in roles]
+    with pytest.raises(ValueError, match="roles: got 1, needed one for each of 4"):
+        show.lines(ax, [0, 1], series, ["key"], xlabel="", ylabel="")
+
+
+def test_bars_write_their_values() -> None:
+    _, ax = show.figure()
+    show.bars(ax, {"a": 1234567.0, "b": 0.5}, ["key", "free"], xlabel="bytes")
+    assert {text.get_text() for text in ax.texts} == {"1,234,567", "0.5"}
+    assert ax.yaxis_inverted() and ax.get_xlabel() == "bytes"
+    with pytest.raises(ValueError, match="roles: got 1"):
+        show.bars(ax, {"a": 1.0, "b": 2.0}, ["key"], xlabel="bytes")
+
+
+def test_heatmap_scales_from_zero_or_around_it() -> None:
+    _, (left, right) = show.figure(ncols=2)
+    matrix = np.array([[np.nan, 0.25], [-0.5, 0.1]])
+    image = show.heatmap(left, abs(matrix), xlabel="key", ylabel="query", unit="weight")
+    assert image.get_clim() == (0, 0.5)
+    signed = show.heatmap(
+        right, matrix, xlabel="key", ylabel="query", signed=True, xticks=["a", "b"]
+    )
+    assert signed.get_clim() == (-0.5, 0.5)
+    assert [tick.get_text() for tick in right.get_xticklabels()] == ["a", "b"]
+    with pytest.raises(ValueError, match=r"got shape \(3,\), needed \(rows, columns\)"):
+        show.heatmap(left, np.zeros(3), xlabel="", ylabel="")
+    with pytest.raises(ValueError, match="tick names: got 1, needed 2"):
+        show.heatmap(left, matrix, xlabel="", ylabel="", yticks=["a"])
+
+
+def test_cells_draw_what_each_slot_holds() -> None:
+    _, ax = show.figure()
+    grid = [["cached", "free"], ["recomputed", None]]
+    text = [["0", "1"], ["0", ""]]
+    show.cells(ax, grid, text=text, legend={"cached": "kept", "free": "empty"})
+    faces = [patch.get_facecolor() for patch in ax.patches]
+    assert len(faces) == 3
+    assert np.allclose(faces[0][:3], srgb(show.color("cached")))
+    assert np.allclose(faces[1][:3], srgb(style.CARD)), "a free slot is an outline"
+    assert [item.get_text() for item in ax.texts] == ["0", "1", "0"]
+    assert [item.get_text() for item in ax.get_legend().get_texts()] == ["kept", "empty"]
+
+
+def test_annotation_points_where_it_says() -> None:
+    _, ax = show.figure()
+    show.annotate(ax, "here", (0.25, 0.5))
+    assert ax.texts[0].xy == (0.25, 0.5) and ax.texts[0].get_text() == "here"
