@@ -1,0 +1,115 @@
+"""What the browser test asks of a page, and how it watches one."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+# Runs in the page: every picture, with what is wrong with it.
+BAD_IMAGES = """() => [...document.images].filter(
+  image => !(image.alt || '').trim() || !image.complete || image.naturalWidth === 0
+).map(image => image.getAttribute('src') + ' alt=' + JSON.stringify(image.alt))"""
+MATH = """async () => {
+  const formulas = [...document.querySelectorAll('.math')], wanted = formulas.length;
+  if (wanted && !window.MathJax?.startup?.promise)
+    return {wanted, drawn: 0, errors: ['no MathJax']};
+  if (wanted) await window.MathJax.startup.promise;
+  const errors = [...document.querySelectorAll('mjx-merror, [data-mjx-error]')];
+  return {
+    wanted,
+    drawn: formulas.filter(e => e.querySelector('mjx-container')).length,
+    errors: errors.map(e => e.getAttribute('title') || e.dataset.mjxError || e.textContent),
+  };
+}"""
+# Every visible text: a few words, its colour and its background (the nearest opaque one), as sRGB.
+COLOURS = """selector => {
+  const rgb = text => text.match(/[\\d.]+/g).map(Number);
+  const back = element => {
+    for (let node = element; node; node = node.parentElement) {
+      const c = rgb(getComputedStyle(node).backgroundColor);
+      if (c.length === 3 || c[3] > 0.99) return c.slice(0, 3);
+    }
+    return [255, 255, 255];
+  };
+  return [...document.querySelectorAll(selector)].filter(e => e.checkVisibility()).map(e =>
+    [e.textContent.trim().slice(0, 60), rgb(getComputedStyle(e).color).slice(0, 3), back(e)]);
+}"""
+# Style of a figure: nothing may dim it, and it has a card of its own.
+CARD = "e => { const s = getComputedStyle(e); return [s.filter, s.backgroundColor]; }"
+# What is wider than the screen has to be reachable: it, or a box around it, scrolls.
+CUT_OFF = """() => [...document.querySelectorAll(
+    '.bd-article :is(table, pre, img, mjx-container[display=true])')].filter(element => {
+  const width = window.innerWidth;
+  if (element.scrollWidth <= width && element.getBoundingClientRect().right <= width) return false;
+  for (let n = element; n && !n.classList.contains('bd-article'); n = n.parentElement)
+    if (['auto', 'scroll'].includes(getComputedStyle(n).overflowX)) return false;
+  return true;
+}).map(element => element.tagName + ' ' + element.textContent.slice(0, 60))"""
+
+
+@dataclass
+class Watched:
+    """A page, and what it did that it should not."""
+
+    page: Any
+    outside: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """A server on `folder` at a free port of this machine; gives its address."""
+    handler = functools.partial(_Quiet, directory=str(folder))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def watch(context: Any, base: str) -> Watched:
+    """A new page that lets through requests under `base` only, and lists the rest."""
+    watched = Watched(context.new_page())
+
+    def route(handler: Any) -> None:
+        url = handler.request.url
+        if url.startswith((base, "data:", "blob:")):
+            handler.continue_()
+        else:
+            watched.outside.append(url)
+            handler.abort()
+
+    def console(message: Any) -> None:
+        if message.type == "error":
+            watched.errors.append(message.text)
+
+    watched.page.route("**/*", route)
+    watched.page.on("console", console)
+    watched.page.on("pageerror", lambda error: watched.errors.append(str(error)))
+    return watched
+
+
+def luminance(rgb: list[float]) -> float:
+    """Relative luminance of an sRGB colour, 0 to 1 (WCAG 2.2)."""
+    linear = [
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (x / 255 for x in rgb)
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(a: list[float], b: list[float]) -> float:
+    low, high = sorted((luminance(a), luminance(b)))
+    return (high + 0.05) / (low + 0.05)

@@ -1,0 +1,192 @@
+"""Every page of the built book in a headless Chromium: from a file and from a server, with every
+request to the outside blocked and listed. The list has to stay empty.
+
+Runs after the build (`make browser`, part of `make test`). Skips where there is no Chromium, but
+never under CI=true.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urldefrag, urlsplit
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests")]
+
+from chromium import find_chromium, launch  # noqa: E402
+from rendered import BAD_IMAGES, COLOURS, CUT_OFF, MATH, contrast, served, watch  # noqa: E402
+
+pytestmark = pytest.mark.browser
+
+HTML = Path(os.environ.get("KVLIB_HTML", ROOT / "_build" / "html"))
+SHOTS = ROOT / "_build" / "screenshots"
+PAGES = sorted(path.relative_to(HTML).as_posix() for path in HTML.glob("book/**/*.html"))
+IN_CI = os.environ.get("CI", "").lower() == "true"
+NARROW = {"width": 400, "height": 800}
+WIDE = {"width": 1280, "height": 900}
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if not PAGES:
+        pytest.fail(f"no pages under {HTML}: run `make book` first")
+    if find_chromium() is None:
+        reason = "no Chromium on this machine (Debian: apt-get install chromium)"
+        pytest.fail(reason) if IN_CI else pytest.skip(reason)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        running = launch(playwright)
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def bases() -> Iterator[dict[str, str]]:
+    """Where the book lies, by scheme: its folder as a file address, and a server on it."""
+    with served(HTML) as address:
+        yield {"file": HTML.resolve().as_uri(), "http": address}
+
+
+@pytest.mark.parametrize("scheme", ["file", "http"])
+@pytest.mark.parametrize("name", PAGES or ["no page is built"])
+def test_page_is_whole_and_loads_nothing_from_outside(
+    browser: Any, bases: dict[str, str], name: str, scheme: str
+) -> None:
+    context = browser.new_context(viewport=WIDE, color_scheme="light")
+    watched = watch(context, bases[scheme])
+    page = watched.page
+    answer = page.goto(f"{bases[scheme]}/{name}", wait_until="load")
+    assert scheme == "file" or answer.ok
+    math = page.evaluate(MATH)
+    assert math["drawn"] == math["wanted"], f"{math['wanted'] - math['drawn']} formulas not drawn"
+    assert math["errors"] == []
+    for picture in page.query_selector_all("img"):
+        picture.scroll_into_view_if_needed()  # pictures may be lazy
+    page.wait_for_function("[...document.images].every(image => image.complete)")
+    assert page.evaluate(BAD_IMAGES) == [], "pictures without alt text, or that do not load"
+    dead = page.query_selector_all(".jupyter-widgets, [type*='jupyter.widget-view']")
+    assert dead == [], "a widget view that no kernel stands behind"
+    assert page.title().strip() and page.query_selector("h1")
+    # what scripts fetch late (search, theme, formulas) has had its chance when all is quiet
+    page.wait_for_load_state("networkidle")
+    assert watched.outside == []
+    assert watched.errors == []
+    if scheme == "file":
+        SHOTS.mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=SHOTS / f"{Path(name).stem}-light.png", full_page=True)
+    context.close()
+
+
+@pytest.mark.parametrize("name", PAGES or ["no page is built"])
+def test_dark_mode_is_readable(browser: Any, bases: dict[str, str], name: str) -> None:
+    context = browser.new_context(viewport=WIDE, color_scheme="light")
+    watched = watch(context, bases["file"])
+    page = watched.page
+    page.goto(f"{bases['file']}/{name}", wait_until="load")
+    button = page.query_selector(".bd-header-article .theme-switch-button")
+    assert button, "no switch between light and dark"
+    for _ in range(3):  # the switch goes round: as the system, light, dark
+        if page.evaluate("document.documentElement.dataset.theme") == "dark":
+            break
+        button.click()
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    page.evaluate(MATH)
+    page.mouse.move(0, 0)
+    page.wait_for_timeout(300)  # the theme fades its colours
+    selector = ".bd-article :is(p, li, td, th, h1, h2, h3, a, code), mjx-container"
+    texts = page.evaluate(COLOURS, selector)
+    assert texts
+    for words, colour, back in texts:
+        assert contrast(colour, back) >= 4.5, f"{words!r}: {colour} on {back}"
+    for picture in page.query_selector_all(".bd-article .cell_output img"):
+        style = picture.evaluate(
+            "e => [getComputedStyle(e).filter, getComputedStyle(e).backgroundColor]"
+        )
+        assert style == ["none", "rgb(255, 255, 255)"], "a figure is dimmed or has no card"
+    page.screenshot(path=SHOTS / f"{Path(name).stem}-dark.png", full_page=True)
+    assert watched.outside == [] and watched.errors == []
+    context.close()
+
+
+@pytest.mark.parametrize("name", PAGES or ["no page is built"])
+def test_narrow_screen_needs_no_sideways_scrolling(
+    browser: Any, bases: dict[str, str], name: str
+) -> None:
+    context = browser.new_context(viewport=NARROW, color_scheme="light")
+    watched = watch(context, bases["file"])
+    page = watched.page
+    page.goto(f"{bases['file']}/{name}", wait_until="load")
+    page.evaluate(MATH)
+    assert page.evaluate("document.scrollingElement.scrollWidth") <= NARROW["width"]
+    page.screenshot(path=SHOTS / f"{Path(name).stem}-narrow.png", full_page=True)
+    # what is wider than the screen has to be reachable: it, or a box around it, scrolls
+    cut = page.evaluate(CUT_OFF)
+    assert cut == [], "wider than the screen, and nothing to scroll it by"
+    context.close()
+
+
+def test_print_shows_the_text_alone(browser: Any, bases: dict[str, str]) -> None:
+    context = browser.new_context(viewport=WIDE)
+    page = watch(context, bases["file"]).page
+    page.goto(f"{bases['file']}/{PAGES[0]}", wait_until="load")
+    page.emulate_media(media="print")
+    for selector in (".bd-sidebar-primary", ".bd-header-article", ".prev-next-area"):
+        found = page.query_selector(selector)
+        assert found is None or not found.is_visible(), f"{selector} is printed"
+    headings = [h for h in page.query_selector_all("h1") if h.is_visible()]
+    assert len(headings) == 1, "the title is printed once"
+    assert page.query_selector(".bd-article p").is_visible()
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", ["file", "http"])
+def test_search_finds_a_word_of_the_notation(
+    browser: Any, bases: dict[str, str], scheme: str
+) -> None:
+    context = browser.new_context(viewport=WIDE)
+    watched = watch(context, bases[scheme])
+    watched.page.goto(f"{bases[scheme]}/search.html?q=prefill", wait_until="load")
+    watched.page.wait_for_selector("#search-results li a")
+    links = watched.page.eval_on_selector_all("#search-results li a", "a => a.map(e => e.href)")
+    assert any("book/notation.html" in link for link in links)
+    assert watched.outside == []
+    # a browser lets no script read another file:, so there the results come without excerpts
+    allowed = ("Access to fetch", "Failed to fetch", "net::ERR_FAILED") if scheme == "file" else ()
+    assert [e for e in watched.errors if not any(text in e for text in allowed)] == []
+    context.close()
+
+
+def test_the_front_door_leads_to_the_first_page(browser: Any, bases: dict[str, str]) -> None:
+    context = browser.new_context(viewport=WIDE)
+    watched = watch(context, bases["file"])
+    watched.page.goto(f"{bases['file']}/index.html")
+    watched.page.wait_for_url("**/book/*.html")
+    watched.page.wait_for_selector(".bd-article h1")
+    assert watched.outside == []
+    context.close()
+
+
+@pytest.mark.parametrize("name", PAGES or ["no page is built"])
+def test_links_inside_the_book_lead_somewhere(
+    browser: Any, bases: dict[str, str], name: str
+) -> None:
+    context = browser.new_context(viewport=WIDE, java_script_enabled=False)
+    page = watch(context, bases["file"]).page
+    page.goto(f"{bases['file']}/{name}", wait_until="load")
+    broken = []
+    for link in page.eval_on_selector_all("a[href]", "a => a.map(e => e.href)"):
+        address, fragment = urldefrag(link)
+        if not address.startswith(bases["file"]):
+            continue
+        target = Path(unquote(urlsplit(address).path))
+        anchor = f'id="{unquote(fragment)}"' if fragment and target.suffix == ".html" else ""
+        if not target.exists() or anchor not in target.read_text(errors="replace"):
+            broken.append(link)
+    assert broken == []
+    context.close()
