@@ -14,10 +14,10 @@ import numpy as np
 
 from kvlib.errors import CheckpointError
 from kvlib.model.config import ModelConfig, read_json
-from kvlib.model.names import Source, may_be_ignored, sources, without_prefix
+from kvlib.model.names import Source, may_be_ignored, prefix_of, sources, without_prefix
 from kvlib.model.safetensors import FLOATS, SafetensorsFile
 from kvlib.model.tokenizer import load_tokenizer
-from kvlib.model.weights import allocate, weight_shapes
+from kvlib.model.weights import allocate, has_views, library, weight_shapes
 
 if TYPE_CHECKING:
     from kvlib.model.decoder import Decoder
@@ -35,15 +35,15 @@ def load_model(
 
     Reads config.json (and generation_config.json's end tokens), model.safetensors or its sharded
     index, and tokenizer.json (skipped with tokenizer=False). Weights become `dtype` (float32; or a
-    name such as "float64") arrays of the namespace `xp` (NumPy), whichever of F64, F32, F16 and
-    BF16 the files hold.
+    name such as "float64") arrays of the library `xp` (`kvlib.arrays.default_namespace()`),
+    whichever of F64, F32, F16 and BF16 the files hold.
 
     Raises CheckpointError naming file and key or tensor for anything unknown, missing, misshapen or
     truncated; TypeError for a dtype that is not a floating-point type of `xp`.
     """
     from kvlib.model.decoder import Decoder
 
-    xp = np if xp is None else xp
+    xp = library(xp)
     dtype = _floating(dtype, xp)
     folder = Path(folder)
     if not folder.is_dir():
@@ -80,7 +80,10 @@ def assign(config: ModelConfig, tensors: Tensors, folder: Path) -> dict[str, lis
     needed = {source.name: source for parts in plan.values() for source in parts}
     for name, source in needed.items():
         if name not in tensors:
-            raise CheckpointError(f"{folder}: tensor {name!r} is missing, needed: {source.shape}")
+            raise CheckpointError(
+                f"{weights_file(folder)}: tensor {full_name(config, name, tensors)!r} is missing, "
+                f"needed: {source.shape}"
+            )
         file, in_file = tensors[name]
         info = file.tensors[in_file]
         if info.shape != source.shape:
@@ -100,6 +103,13 @@ def assign(config: ModelConfig, tensors: Tensors, folder: Path) -> dict[str, lis
     return plan
 
 
+def full_name(config: ModelConfig, name: str, tensors: Tensors) -> str:
+    """A tensor's name as these files would have it: with the prefix, unless they go without."""
+    prefix = prefix_of(config)
+    prefixed = any(in_file.startswith(prefix) for _, in_file in tensors.values())
+    return prefix + name if prefixed and not name.startswith("lm_head.") else name
+
+
 def copy_weights(
     config: ModelConfig, plan: Mapping[str, list[Source]], tensors: Tensors, dtype: Any, xp: Any
 ) -> dict[str, Any]:
@@ -114,42 +124,30 @@ def copy_weights(
         if source.transposed:
             values = values.T
         rows = weight[source.row : source.row + values.shape[0], ...]
-        if isinstance(rows, np.ndarray):
-            rows[...] = values  # converts as it copies
+        if has_views(xp):  # NumPy and CuPy convert as they assign, and know float16
+            rows[...] = xp.asarray(values)
         else:
-            rows[...] = xp.astype(xp.asarray(np.array(values, dtype=_wide(values))), rows.dtype)
+            wide = np.float64 if values.dtype.itemsize == 8 else np.float32
+            rows[...] = xp.astype(xp.asarray(np.array(values, dtype=wide)), rows.dtype)
     return weights
 
 
-def _wide(values: np.ndarray) -> Any:
-    """float64 stays; anything narrower goes over as float32, which every library has."""
-    return np.float64 if values.dtype.itemsize == 8 else np.float32
+def weights_file(folder: Path) -> Path:
+    """model.safetensors or, where there is none, the index of the shards."""
+    for name in (SINGLE, INDEX):
+        if (folder / name).is_file():
+            return folder / name
+    raise CheckpointError(f"{folder}: no weights, needed: {SINGLE} or {INDEX}")
 
 
 def _files(folder: Path) -> Iterator[tuple[SafetensorsFile, Iterable[str]]]:
     """The folder's safetensors files, each with the names of its tensors."""
-    if (folder / SINGLE).is_file():
-        file = SafetensorsFile(folder / SINGLE)
+    path = weights_file(folder)
+    if path.name == SINGLE:
+        file = SafetensorsFile(path)
         yield file, file.tensors
         return
-    index = folder / INDEX
-    if not index.is_file():
-        raise CheckpointError(f"{folder}: no weights, needed: {SINGLE} or {INDEX}")
-    where = read_json(index).get("weight_map")
-    if not isinstance(where, dict) or not where:
-        raise CheckpointError(f"{index}: weight_map is {where!r}, needed: tensor name -> file name")
-    shards: dict[str, set[str]] = {}
-    for name, shard in where.items():
-        if not isinstance(shard, str) or Path(shard).name != shard:
-            raise CheckpointError(
-                f"{index}: tensor {name!r} is in {shard!r}, needed: a file of this folder"
-            )
-        shards.setdefault(shard, set()).add(name)
-    for shard, listed in shards.items():
-        if not (folder / shard).is_file():
-            raise CheckpointError(
-                f"{folder / shard}: no such file; {INDEX} says it holds tensor {min(listed)!r}"
-            )
+    for shard, listed in _shards(path).items():
         file = SafetensorsFile(folder / shard)
         if absent := listed - file.tensors.keys():
             raise CheckpointError(
@@ -162,13 +160,33 @@ def _files(folder: Path) -> Iterator[tuple[SafetensorsFile, Iterable[str]]]:
         yield file, sorted(listed)
 
 
+def _shards(index: Path) -> dict[str, set[str]]:
+    """File name -> the tensors it holds, as the index says; every file is there."""
+    where = read_json(index).get("weight_map")
+    if not isinstance(where, dict) or not where:
+        raise CheckpointError(f"{index}: weight_map is {where!r}, needed: tensor name -> file name")
+    shards: dict[str, set[str]] = {}
+    for name, shard in where.items():
+        if not isinstance(shard, str) or not shard or Path(shard).name != shard:
+            raise CheckpointError(
+                f"{index}: tensor {name!r} is in {shard!r}, needed: a file of this folder"
+            )
+        if not (index.parent / shard).is_file():
+            raise CheckpointError(
+                f"{index.parent / shard}: no such file; {INDEX} says it holds tensor {name!r}"
+            )
+        shards.setdefault(shard, set()).add(name)
+    return shards
+
+
 def _floating(dtype: Any, xp: Any) -> Any:
     """`dtype` as one of the namespace's floating-point types."""
     known = {name: getattr(xp, name, None) for name in ("float32", "float64", "float16")}
     if dtype is None:
         return known["float32"]
     for name, candidate in known.items():
-        if candidate is not None and dtype in (name, candidate):
+        wished = name if isinstance(dtype, str) else candidate
+        if candidate is not None and dtype == wished:
             return candidate
     have = [name for name, candidate in known.items() if candidate is not None]
     raise TypeError(f"dtype is {dtype!r}, needed: one of {', '.join(have)} of {xp.__name__}")

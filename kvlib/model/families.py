@@ -118,8 +118,11 @@ def _rotary(keys: Keys, windows: tuple[int | None, ...], **switches: Any) -> Mod
     head_dim = keys.count("head_dim", None)
     if head_dim is None and hidden % heads:
         raise keys.error("hidden_size", f"a multiple of num_attention_heads ({heads}), or head_dim")
+    family = _family(keys)
+    if family != "llama" and "num_key_value_heads" not in keys.data:
+        raise keys.error("num_key_value_heads", "a whole number of at least 1")
     return ModelConfig(
-        model_type=_family(keys),
+        model_type=family,
         vocab_size=keys.count("vocab_size"),
         hidden_size=hidden,
         intermediate_size=keys.count("intermediate_size"),

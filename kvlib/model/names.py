@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from kvlib.model.config import ModelConfig
 from kvlib.model.weights import weight_shapes
 
-PREFIXES = {"gpt2": "transformer."}  # of every tensor but lm_head; the others have "model."
-
 # buffers that older versions of transformers saved too: they follow from the config
 _BUFFERS = re.compile(r"(.*\.)?rotary_emb\.inv_freq|h\.\d+\.attn\.(bias|masked_bias)")
 
@@ -80,9 +78,14 @@ def sources(config: ModelConfig) -> dict[str, list[Source]]:
     return found
 
 
+def prefix_of(config: ModelConfig) -> str:
+    """What every tensor's name but lm_head's starts with, unless the bare model was saved."""
+    return "transformer." if config.model_type == "gpt2" else "model."
+
+
 def without_prefix(config: ModelConfig, name: str) -> str:
     """A tensor's name as `sources` has it: checkpoints of the bare model leave the prefix out."""
-    return name.removeprefix(PREFIXES.get(config.model_type, "model."))
+    return name.removeprefix(prefix_of(config))
 
 
 def may_be_ignored(config: ModelConfig, name: str) -> bool:

@@ -23,7 +23,7 @@ from kvlib.errors import CheckpointError
 
 MAX_HEADER = 100_000_000  # bytes; the limit of the format's own library
 
-DTYPES = {
+DTYPES: dict[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
     "F32": np.dtype("<f4"),
     "F16": np.dtype("<f2"),

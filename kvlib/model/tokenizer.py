@@ -89,28 +89,33 @@ class TextStream:
 
     A character may be spread over several tokens: its first bytes decode to U+FFFD, so text is held
     back while it ends in one. `push` returns the new text (often empty), `finish` what was still
-    held back; all of it joined is ``decode`` of all tokens.
+    held back; all of it joined is ``decode`` of all tokens. Each token costs the decoding of a few,
+    however long the text: the tokens of the last piece told are kept, because some tokenizers
+    treat the first token of a text apart.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._ids: list[int] = []  # tokens since the last certain boundary but one
-        self._told = ""  # their text that has been returned
+        self._ids: list[int] = []  # the last piece told, and what came after it
+        self._told = 0  # how many of them have been told
 
     def push(self, token: int) -> str:
+        """The text that is certain now and was not before."""
         self._ids.append(operator.index(token))
-        text = self._tokenizer.decode(self._ids)
-        if text.endswith(UNFINISHED):
-            return ""
-        return self._tell(text)
+        return self._tell(certain=False)
 
     def finish(self) -> str:
-        return self._tell(self._tokenizer.decode(self._ids))
+        """What was still held back."""
+        return self._tell(certain=True)
 
-    def _tell(self, text: str) -> str:
-        new = text[len(self._told) :]
-        self._told = text
-        return new
+    def _tell(self, certain: bool) -> str:
+        before = self._tokenizer.decode(self._ids[: self._told])
+        text = self._tokenizer.decode(self._ids)
+        if len(text) == len(before) or (text.endswith(UNFINISHED) and not certain):
+            return ""
+        self._ids = self._ids[self._told :]
+        self._told = len(self._ids)
+        return text[len(before) :]
 
 
 def load_tokenizer(folder: str | Path, vocab_size: int | None = None) -> Tokenizer | None:

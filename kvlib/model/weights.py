@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from kvlib.arrays import default_namespace, namespace
 from kvlib.model.config import ModelConfig
 
 ALIGNMENT = 64  # bytes: a cache line, and what the widest vector loads want
@@ -61,10 +62,9 @@ def allocate(
     large allocation gets huge pages from the system, which saves 4 to 5 % of a decode step. Other
     array libraries get one array a weight.
     """
-    if xp is None:
-        xp = np
+    xp = library(xp)
     dtype = xp.float32 if dtype is None else dtype
-    if not _has_views(xp):
+    if not has_views(xp):
         return {name: xp.empty(shape, dtype=dtype) for name, shape in shapes.items()}
     itemsize = np.dtype(dtype).itemsize
     starts, end = {}, 0
@@ -90,7 +90,7 @@ def random_weights(
     lie around 1, biases around 0 with a tenth of that; the tied embedding serves as the last
     matrix, too. Drawn in float32 by NumPy and copied over.
     """
-    xp = np if xp is None else xp
+    xp = library(xp)
     rng = np.random.default_rng(seed)
     shapes = weight_shapes(config)
     weights = allocate(shapes, dtype, xp)
@@ -120,7 +120,12 @@ def _linear(
         shapes[f"{name}.bias"] = (rows,)
 
 
-def _has_views(xp: Any) -> bool:
+def library(xp: Any = None) -> Any:
+    """The array library `xp` as the standard has it; the one at hand if None."""
+    return default_namespace() if xp is None else namespace(xp.empty((0,)))
+
+
+def has_views(xp: Any) -> bool:
     """Whether slices of this library's arrays are views that can be read as another dtype."""
     return xp.__name__.split(".")[-1] in ("numpy", "cupy")
 

@@ -16,10 +16,11 @@ SAMPLE = "sample.py.txt"
 
 
 def load_reference_model(dtype: Any = None, xp: Any = None) -> Decoder:
-    """The reference model, its weights as `dtype` (float32) arrays of `xp` (NumPy).
+    """The reference model, its weights as `dtype` (float32) arrays of the library `xp`.
 
-    Every call reads the files anew (a few hundredths of a second), so nobody's changes to one
-    model reach another. Raises CheckpointError where the installed files are damaged.
+    xp None means `kvlib.arrays.default_namespace()`: NumPy, or CuPy where there is a device. Every
+    call reads the files anew (a few hundredths of a second), so nobody's changes to one model reach
+    another. Raises CheckpointError where the installed files are damaged.
     """
     from kvlib.model.checkpoint import load_model
 

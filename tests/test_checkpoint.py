@@ -1,0 +1,259 @@
+"""Folders load whole or not at all, and the error names the file and the tensor."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import array_api_strict
+import numpy as np
+import pytest
+
+import kvlib
+from kvlib.errors import CheckpointError
+from kvlib.model import checkpoint
+from kvlib.model.safetensors import SafetensorsFile, save_safetensors
+
+GOLDEN = Path(__file__).parent / "golden"
+FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+def tensors_of(folder: Path) -> dict[str, np.ndarray]:
+    file = SafetensorsFile(folder / FILE)
+    return {name: np.array(file.read(name)) for name in file.tensors}
+
+
+def same(a: kvlib.Decoder, b: kvlib.Decoder) -> bool:
+    return a.weights.keys() == b.weights.keys() and all(
+        np.array_equal(a.weights[name], b.weights[name]) for name in a.weights
+    )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A copy of a golden folder, to be damaged."""
+
+    def copy(name: str) -> Path:
+        return Path(shutil.copytree(GOLDEN / name, tmp_path / name))
+
+    return copy
+
+
+@pytest.fixture(autouse=True)
+def no_room_for_damaged_files(monkeypatch, request):
+    """Weights are allocated only when all checks have passed."""
+    made = []
+
+    def allocate(*args):
+        made.append(args)
+        return original(*args)
+
+    original = checkpoint.allocate
+    monkeypatch.setattr(checkpoint, "allocate", allocate)
+    return made
+
+
+def refused(folder: Path, *words: str) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        kvlib.load_model(folder)
+    for word in words:
+        assert word in str(caught.value), str(caught.value)
+
+
+def test_rows_of_the_fused_matrices():
+    model, files = kvlib.load_model(GOLDEN / "qwen2"), tensors_of(GOLDEN / "qwen2")
+    layer = "model.layers.1."
+    for ours, parts in {
+        "qkv.weight": ["self_attn.q_proj.weight", "self_attn.k_proj.weight"]
+        + ["self_attn.v_proj.weight"],
+        "qkv.bias": ["self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"],
+        "gate_up.weight": ["mlp.gate_proj.weight", "mlp.up_proj.weight"],
+    }.items():
+        expected = np.concatenate([files[layer + part] for part in parts])
+        np.testing.assert_array_equal(model.weights[f"layers.1.{ours}"], expected)
+    gpt2, files = kvlib.load_model(GOLDEN / "gpt2"), tensors_of(GOLDEN / "gpt2")
+    expected = files["transformer.h.0.attn.c_attn.weight"].T
+    np.testing.assert_array_equal(gpt2.weights["layers.0.qkv.weight"], expected)
+
+
+def test_one_allocation_float32_and_contiguous():
+    weights = kvlib.load_model(GOLDEN / "llama-linear-bias").weights
+    bases = {id(w.base if w.base.base is None else w.base.base) for w in weights.values()}
+    assert len(bases) == 1
+    for weight in weights.values():
+        assert weight.dtype == np.float32 and weight.flags.c_contiguous
+        assert weight.ctypes.data % 64 == 0 and weight.flags.writeable
+
+
+@pytest.mark.parametrize("dtype", ["float64", np.float64, np.dtype("float64"), "float16"])
+def test_dtype(dtype):
+    model = kvlib.load_model(GOLDEN / "mistral-full", dtype=dtype)
+    assert {w.dtype for w in model.weights.values()} == {np.dtype(dtype)}
+    stored = tensors_of(GOLDEN / "mistral-full")["model.embed_tokens.weight"]
+    np.testing.assert_array_equal(model.weights["embed.weight"], stored)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "bfloat16", np.int64, "nonsense"])
+def test_dtype_refused(dtype):
+    with pytest.raises(TypeError, match="needed: one of float32, float64, float16 of numpy"):
+        kvlib.load_model(GOLDEN / "llama", dtype=dtype)
+    with pytest.raises(TypeError, match="one of float32, float64 of array_api_strict"):
+        kvlib.load_model(GOLDEN / "llama", dtype="float16", xp=array_api_strict)
+
+
+def test_other_library():
+    model = kvlib.load_model(GOLDEN / "qwen3", xp=array_api_strict)
+    plain = kvlib.load_model(GOLDEN / "qwen3")
+    for name, weight in model.weights.items():
+        assert weight.dtype == array_api_strict.float32
+        np.testing.assert_array_equal(np.asarray(weight), plain.weights[name])
+
+
+def test_float64_files(folder):
+    path = folder("llama")
+    wide = {name: value.astype(np.float64) for name, value in tensors_of(path).items()}
+    save_safetensors(path / FILE, wide)
+    assert same(kvlib.load_model(path), kvlib.load_model(GOLDEN / "llama"))
+    strict = kvlib.load_model(path, dtype="float64", xp=array_api_strict)
+    assert strict.dtype == array_api_strict.float64
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_without_prefix_and_with_known_buffers(folder, name):
+    path = folder(name)
+    tensors = tensors_of(path)
+    prefix = "transformer." if name == "gpt2" else "model."
+    bare = {key.removeprefix(prefix): value for key, value in tensors.items()}
+    save_safetensors(path / FILE, bare)
+    assert same(kvlib.load_model(path), kvlib.load_model(GOLDEN / name))
+    more = {
+        "gpt2": {"h.0.attn.bias": np.ones((1, 1, 4, 4), np.uint8)}
+        | {"transformer.h.1.attn.masked_bias": np.float32(-1e4)},
+        "llama": {"model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(4, np.float32)},
+    }
+    save_safetensors(path / FILE, bare | more[name])
+    assert same(kvlib.load_model(path), kvlib.load_model(GOLDEN / name))
+    for ours in bare:
+        if not ours.startswith("lm_head"):
+            both = bare | {prefix + ours: bare[ours]}
+            save_safetensors(path / FILE, both)
+            refused(path, FILE, repr(ours), "again")
+            break
+
+
+def test_tied_or_not(folder):
+    tied, untied = folder("qwen2"), folder("llama")
+    head = {"lm_head.weight": np.zeros((64, 32), np.float32)}
+    save_safetensors(tied / FILE, tensors_of(tied) | head)
+    assert same(kvlib.load_model(tied), kvlib.load_model(GOLDEN / "qwen2"))
+    tensors = tensors_of(untied)
+    del tensors["lm_head.weight"]
+    save_safetensors(untied / FILE, tensors)
+    refused(untied, str(untied / FILE), "'lm_head.weight' is missing", "(64, 32)")
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3-windows", "gpt2"])
+def test_every_missing_or_misshapen_tensor_is_named(folder, name, no_room_for_damaged_files):
+    path = folder(name)
+    tensors = tensors_of(path)
+    for key, value in tensors.items():
+        save_safetensors(path / FILE, {k: v for k, v in tensors.items() if k != key})
+        refused(path, str(path / FILE), repr(key), "missing")
+        save_safetensors(path / FILE, tensors | {key: value[:-1]})
+        refused(path, FILE, repr(key), "shape", str(value[:-1].shape), str(value.shape))
+        save_safetensors(path / FILE, tensors | {key: value.astype(np.int32)})
+        refused(path, FILE, repr(key), "is I32, needed: F64, F32, F16, BF16")
+    transposed = tensors | {key: value.T for key, value in tensors.items() if value.ndim == 2}
+    save_safetensors(path / FILE, transposed)
+    refused(path, "shape")
+    assert not no_room_for_damaged_files
+
+
+def test_a_tensor_without_use_is_refused(folder, no_room_for_damaged_files):
+    path = folder("llama")
+    for name in ("model.layers.2.input_layernorm.weight", "model.layers.0.self_attn.q_proj.bias"):
+        extra = {name: np.ones(32, np.float32)}
+        save_safetensors(path / FILE, tensors_of(GOLDEN / "llama") | extra)
+        refused(path, FILE, repr(name), "no place in a llama model")
+    assert not no_room_for_damaged_files
+
+
+def test_truncated_file(folder, no_room_for_damaged_files):
+    path = folder("mistral") / FILE
+    whole = path.read_bytes()
+    for size in (0, 7, 100, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        refused(path.parent, str(path), "truncated")
+    assert not no_room_for_damaged_files
+
+
+def test_nothing_to_load(tmp_path, folder):
+    refused(tmp_path / "none", "no such folder")
+    refused(tmp_path, "config.json: no such file")
+    path = folder("llama")
+    (path / FILE).unlink()
+    refused(path, "no weights, needed: model.safetensors or model.safetensors.index.json")
+
+
+def test_shards(folder, no_room_for_damaged_files):
+    path = folder("llama-3-old")
+    index = json.loads((path / INDEX).read_text())
+    where = index["weight_map"]
+    shard = where["model.norm.weight"]
+
+    def rewrite(**change) -> None:
+        (path / INDEX).write_text(json.dumps({**index, **change}))
+
+    for wrong in (None, {}, ["a"]):
+        rewrite(weight_map=wrong)
+        refused(path, INDEX, "weight_map")
+    for wrong in (3, "../model.safetensors", ""):
+        rewrite(weight_map={**where, "model.norm.weight": wrong})
+        refused(path, INDEX, "'model.norm.weight'", "a file of this folder")
+    rewrite(weight_map={**where, "model.norm.weight": "other.safetensors"})
+    refused(path, "other.safetensors", "no such file", "'model.norm.weight'")
+    rewrite(weight_map={key: value for key, value in where.items() if key != "model.norm.weight"})
+    refused(path, shard, "'model.norm.weight'", "does not list it")
+    rewrite(weight_map={**where, "ghost": shard})
+    refused(path, shard, "'ghost' is missing")
+    (path / INDEX).write_text("{")
+    refused(path, INDEX, "not JSON")
+    rewrite()
+    assert not no_room_for_damaged_files
+    assert same(kvlib.load_model(path), kvlib.load_model(GOLDEN / "llama-3-old"))
+    whole = (path / shard).read_bytes()
+    (path / shard).write_bytes(whole[:-1])
+    refused(path, shard, "truncated")
+    (path / shard).unlink()
+    refused(path, shard, "no such file", INDEX)
+
+
+def test_config_and_weights_must_agree(folder):
+    path = folder("llama")
+    config = json.loads((path / "config.json").read_text())
+    for change in ({"num_hidden_layers": 3}, {"vocab_size": 65}, {"attention_bias": True}):
+        (path / "config.json").write_text(json.dumps(config | change))
+        refused(path, "tensor")
+    (path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
+    refused(path, "no place")
+
+
+def test_tokenizer(folder):
+    path = folder("llama")
+    assert kvlib.load_model(path).tokenizer is None
+    (path / "tokenizer.json").write_text("{}")
+    assert kvlib.load_model(path).tokenizer is not None
+    assert kvlib.load_model(path, tokenizer=False).tokenizer is None
+    (path / "tokenizer_config.json").write_text('{"tokenizer_class": "ByteTokenizer"}')
+    refused(path, "tokenizer_config.json", "vocab_size")
+
+
+def test_progress_bar_where_it_is_long(monkeypatch, capsys):
+    pytest.importorskip("tqdm")
+    monkeypatch.setattr(checkpoint, "LONG", 0)
+    plain = kvlib.load_model(GOLDEN / "llama")
+    bar = checkpoint._progress([1, 2], 10**9)
+    assert type(bar).__name__ == "tqdm" and list(bar) == [1, 2]
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    assert checkpoint._progress([1, 2], 10**9) == [1, 2]
+    assert same(kvlib.load_model(GOLDEN / "llama"), plain)

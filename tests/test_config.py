@@ -1,0 +1,321 @@
+"""config.json in every spelling in circulation, and refusals that name file, key and value."""
+
+import json
+
+import pytest
+
+from kvlib.errors import CheckpointError
+from kvlib.model.config import ModelConfig, RopeConfig
+from kvlib.model.weights import num_parameters
+
+LLAMA = dict(
+    model_type="llama",
+    vocab_size=64,
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    max_position_embeddings=128,
+)
+GPT2 = dict(model_type="gpt2", vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=128)
+QWEN2 = {**LLAMA, "model_type": "qwen2", "num_key_value_heads": 2}
+QWEN3 = {**QWEN2, "model_type": "qwen3", "head_dim": 16}
+MISTRAL = {**LLAMA, "model_type": "mistral", "num_key_value_heads": 2}
+LLAMA3 = dict(
+    factor=8.0,
+    low_freq_factor=1.0,
+    high_freq_factor=4.0,
+    original_max_position_embeddings=8192,
+)
+
+
+def read(base: dict, **keys) -> ModelConfig:
+    return ModelConfig.from_dict({**base, **keys})
+
+
+def published(family, layers, heads, kv, head_dim, hidden, inner, vocab, tied=False) -> ModelConfig:
+    return ModelConfig.from_dict(
+        dict(
+            model_type=family,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            num_key_value_heads=kv,
+            head_dim=head_dim,
+            hidden_size=hidden,
+            intermediate_size=inner,
+            vocab_size=vocab,
+            tie_word_embeddings=tied,
+            max_position_embeddings=4096,
+        )
+    )
+
+
+# the published models' sizes, and their parameters to the last one
+PUBLISHED = {
+    "Llama-2-7B": (("llama", 32, 32, 32, 128, 4096, 11008, 32000), 6_738_415_616),
+    "Llama-2-13B": (("llama", 40, 40, 40, 128, 5120, 13824, 32000), 13_015_864_320),
+    "Llama-2-70B": (("llama", 80, 64, 8, 128, 8192, 28672, 32000), 68_976_648_192),
+    "Llama-3.1-8B": (("llama", 32, 32, 8, 128, 4096, 14336, 128256), 8_030_261_248),
+    "Llama-3.1-70B": (("llama", 80, 64, 8, 128, 8192, 28672, 128256), 70_553_706_496),
+    "Llama-3.1-405B": (("llama", 126, 128, 8, 128, 16384, 53248, 128256), 405_853_388_800),
+    "Llama-3.2-1B": (("llama", 16, 32, 8, 64, 2048, 8192, 128256, True), 1_235_814_400),
+    "Llama-3.2-3B": (("llama", 28, 24, 8, 128, 3072, 8192, 128256, True), 3_212_749_824),
+    "Mistral-7B": (("mistral", 32, 32, 8, 128, 4096, 14336, 32000), 7_241_732_096),
+    "Qwen2.5-0.5B": (("qwen2", 24, 14, 2, 64, 896, 4864, 151936, True), 494_032_768),
+    "Qwen2.5-7B": (("qwen2", 28, 28, 4, 128, 3584, 18944, 152064), 7_615_616_512),
+    "Qwen3-0.6B": (("qwen3", 28, 16, 8, 128, 1024, 3072, 151936, True), 596_049_920),
+    "Qwen3-8B": (("qwen3", 36, 32, 8, 128, 4096, 12288, 151936), 8_190_735_360),
+    "Qwen3-32B": (("qwen3", 64, 64, 8, 128, 5120, 25600, 151936), 32_762_123_264),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_of_published_models(name):
+    sizes, parameters = PUBLISHED[name]
+    assert num_parameters(published(*sizes)) == parameters
+
+
+def test_parameters_of_gpt2():
+    config = read(GPT2, vocab_size=50257, n_embd=768, n_layer=12, n_head=12, n_positions=1024)
+    assert num_parameters(config) == 124_439_808
+
+
+def test_llama_2():
+    config = read(LLAMA, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=2)
+    assert (config.head_dim, config.num_key_value_heads) == (8, 4)
+    assert config.rope == RopeConfig(theta=10000.0)
+    assert config.windows == (None, None) and config.norm_eps == 1e-5
+    assert (config.bos_token_id, config.eos_token_ids) == (1, (2,))
+    assert not (config.qkv_bias or config.o_bias or config.mlp_bias or config.qk_norm)
+
+
+def test_biases_and_own_head_dim():
+    config = read(LLAMA, attention_bias=True, mlp_bias=True, head_dim=12)
+    assert config.qkv_bias and config.o_bias and config.mlp_bias and config.head_dim == 12
+    config = read(QWEN3, attention_bias=True)
+    assert config.qkv_bias and config.o_bias and config.qk_norm
+    config = read(QWEN2)
+    assert config.qkv_bias and not config.o_bias and not config.mlp_bias
+
+
+def test_gpt2():
+    config = read(GPT2, layer_norm_epsilon=1e-6, n_inner=None)
+    assert (config.norm, config.positions, config.rope) == ("layer", "learned", None)
+    assert (config.intermediate_size, config.head_dim) == (128, 8)
+    assert config.qkv_bias and config.o_bias and config.mlp_bias and not config.gated_mlp
+    assert config.tie_word_embeddings and config.hidden_act == "gelu_new"
+    assert read(GPT2, n_inner=40).intermediate_size == 40
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3", **LLAMA3}},
+        {"rope_theta": 5e5, "rope_scaling": {"type": "llama3", **LLAMA3}},
+        {"rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5, **LLAMA3}},
+        {"rope_theta": 5e5, "rope_parameters": {"rope_type": "llama3", **LLAMA3}},
+        {
+            "rope_parameters": {
+                "full_attention": {"rope_type": "llama3", "rope_theta": 5e5, **LLAMA3}
+            }
+        },
+        {
+            "rope_theta": 5e5,
+            "rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5, **LLAMA3},
+            "rope_scaling": {"rope_type": "llama3", "rope_theta": 5e5, **LLAMA3},
+        },
+    ],
+)
+def test_rope_in_every_spelling(keys):
+    assert read(LLAMA, **keys).rope == RopeConfig(theta=5e5, kind="llama3", **LLAMA3)
+
+
+def test_rope_linear_default_and_null():
+    linear = {"type": "linear", "factor": 2}
+    assert read(LLAMA, rope_scaling=linear).rope == RopeConfig(kind="linear", factor=2.0)
+    assert read(LLAMA, rope_theta=1e6, rope_scaling=None).rope == RopeConfig(theta=1e6)
+    assert read(LLAMA, rope_parameters={"rope_theta": 1e6}).rope == RopeConfig(theta=1e6)
+    assert read(LLAMA, rope_parameters={}).rope == RopeConfig()
+    with_fraction = {"rope_type": "default", "partial_rotary_factor": 1.0}
+    assert read(LLAMA, rope_parameters=with_fraction).rope == RopeConfig()
+
+
+def test_windows():
+    sliding, full = "sliding_attention", "full_attention"
+    assert read(MISTRAL).windows == (4096, 4096)
+    assert read(MISTRAL, sliding_window=None).windows == (None, None)
+    assert read(MISTRAL, sliding_window=8, layer_types=[sliding] * 2).windows == (8, 8)
+    assert read(LLAMA, layer_types=[full] * 2, sliding_window=None).windows == (None, None)
+    used = dict(use_sliding_window=True, sliding_window=8)
+    for base in (QWEN2, QWEN3):
+        assert read(base).windows == (None, None)
+        assert read(base, sliding_window=8).windows == (None, None)
+        assert read(base, **used, max_window_layers=1).windows == (None, 8)
+        assert read(base, **used, max_window_layers=0).windows == (8, 8)
+        assert read(base, **used).windows == (None, None)  # from layer 28 on
+        assert read(base, **used, layer_types=[sliding, full]).windows == (8, None)
+        none = dict(use_sliding_window=True, sliding_window=None, max_window_layers=0)
+        assert read(base, **none).windows == (None, None)
+
+
+def test_heads_stated_as_null_are_one_for_each_query_head():
+    for base in (LLAMA, MISTRAL, QWEN2, QWEN3):
+        assert read(base, num_key_value_heads=None).num_key_value_heads == 4
+
+
+def test_activations_and_family_by_class():
+    assert read(LLAMA, hidden_act="swish").hidden_act == "silu"
+    assert read(LLAMA, hidden_act="gelu").hidden_act == "gelu"
+    config = dict(LLAMA, architectures=["LlamaForCausalLM"])
+    del config["model_type"]
+    assert ModelConfig.from_dict(config).model_type == "llama"
+
+
+REFUSED = [
+    (LLAMA, {"model_type": "bert"}, "model_type is 'bert'"),
+    (LLAMA, {"model_type": None}, "model_type is None"),
+    (LLAMA, {"model_type": ["llama"]}, "model_type is"),
+    (LLAMA, {"architectures": ["BertModel"]}, "architectures is ['BertModel']"),
+    (LLAMA, {"architectures": ["GPT2LMHeadModel"]}, "architectures is"),
+    (LLAMA, {"architectures": [["LlamaForCausalLM"]]}, "architectures is"),
+    (LLAMA, {"architectures": "LlamaForCausalLM"}, "architectures is"),
+    (LLAMA, {"hidden_size": None}, "hidden_size is None"),
+    (LLAMA, {"hidden_size": 0}, "hidden_size is 0"),
+    (LLAMA, {"hidden_size": -32}, "hidden_size is -32"),
+    (LLAMA, {"hidden_size": "32"}, "hidden_size is '32'"),
+    (LLAMA, {"hidden_size": True}, "hidden_size is True"),
+    (LLAMA, {"hidden_size": 32.0}, "hidden_size is 32.0"),
+    (LLAMA, {"hidden_size": 33}, "hidden_size is 33"),
+    (LLAMA, {"num_key_value_heads": 3}, "num_key_value_heads"),
+    (LLAMA, {"head_dim": 7}, "head_dim is 7"),
+    (LLAMA, {"rms_norm_eps": 0}, "rms_norm_eps is 0"),
+    (LLAMA, {"rms_norm_eps": float("nan")}, "rms_norm_eps is nan"),
+    (LLAMA, {"rms_norm_eps": float("inf")}, "rms_norm_eps is inf"),
+    (LLAMA, {"hidden_act": "relu"}, "hidden_act is 'relu'"),
+    (LLAMA, {"hidden_act": 3}, "hidden_act is 3"),
+    (LLAMA, {"attention_bias": 1}, "attention_bias is 1"),
+    (LLAMA, {"tie_word_embeddings": "no"}, "tie_word_embeddings is 'no'"),
+    (LLAMA, {"quantization_config": {"bits": 4}}, "quantization_config is {'bits': 4}"),
+    (LLAMA, {"is_encoder_decoder": True}, "is_encoder_decoder is True"),
+    (LLAMA, {"sliding_window": 8}, "sliding_window is 8"),
+    (LLAMA, {"layer_types": ["sliding_attention"] * 2}, "layer_types is"),
+    (LLAMA, {"layer_types": ["full_attention"]}, "layer_types is"),
+    (LLAMA, {"layer_types": ["full_attention", "linear_attention"]}, "layer_types is"),
+    (LLAMA, {"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
+    (LLAMA, {"rope_theta": 0}, "rope_theta is 0"),
+    (LLAMA, {"rope_scaling": "linear"}, "rope_scaling is 'linear'"),
+    (LLAMA, {"rope_scaling": {"rope_type": "yarn"}}, "rope_scaling.rope_type is 'yarn'"),
+    (LLAMA, {"rope_scaling": {"type": "dynamic", "factor": 2}}, "rope_scaling.type is 'dynamic'"),
+    (LLAMA, {"rope_parameters": {"rope_type": "longrope"}}, "rope_parameters.rope_type is"),
+    (LLAMA, {"rope_parameters": {"rope_type": "linear"}}, "rope_parameters.factor is missing"),
+    (LLAMA, {"rope_parameters": {"rope_type": "llama3", "factor": 8}}, "low_freq_factor is miss"),
+    (LLAMA, {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5"),
+    (
+        LLAMA,
+        {"rope_parameters": {"rope_type": "llama3", **LLAMA3, "high_freq_factor": 1.0}},
+        "high_freq_factor is 1.0",
+    ),
+    (LLAMA, {"rope_parameters": {"sliding_attention": {"rope_theta": 1e4}}}, "an entry for each"),
+    (
+        QWEN2,
+        {
+            "layer_types": ["full_attention", "sliding_attention"],
+            "use_sliding_window": True,
+            "rope_parameters": {
+                "full_attention": {"rope_theta": 1e6},
+                "sliding_attention": {"rope_theta": 1e4},
+            },
+        },
+        "one and the same rope",
+    ),
+    (
+        LLAMA,
+        {"rope_scaling": {"type": "linear", "factor": 2}, "rope_parameters": {"rope_theta": 1e4}},
+        "one and the same rope",
+    ),
+    (LLAMA, {"eos_token_id": "2"}, "eos_token_id is '2'"),
+    (LLAMA, {"eos_token_id": [2, -1]}, "eos_token_id is [2, -1]"),
+    (LLAMA, {"eos_token_id": True}, "eos_token_id is True"),
+    (MISTRAL, {"sliding_window": 0}, "sliding_window is 0"),
+    (MISTRAL, {"attention_bias": True}, "attention_bias is True"),
+    (MISTRAL, {"layer_types": ["full_attention"] * 2}, "layer_types is"),
+    (
+        QWEN2,
+        {"layer_types": ["full_attention", "sliding_attention"]},
+        "use_sliding_window is false",
+    ),
+    (QWEN2, {"layer_types": "full_attention"}, "layer_types is"),
+    (QWEN2, {"use_sliding_window": True, "layer_types": ["sliding_attention"]}, "layer_types is"),
+    (QWEN3, {"head_dim": None}, "head_dim is None"),
+    (GPT2, {"n_embd": 33}, "n_embd is 33"),
+    (GPT2, {"n_head": None}, "n_head is None"),
+    (GPT2, {"scale_attn_weights": False}, "scale_attn_weights is False"),
+    (GPT2, {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True"),
+    (GPT2, {"add_cross_attention": True}, "add_cross_attention is True"),
+    (GPT2, {"activation_function": "relu"}, "activation_function is 'relu'"),
+]
+
+
+@pytest.mark.parametrize(("base", "keys", "message"), REFUSED)
+def test_refused(base, keys, message):
+    with pytest.raises(CheckpointError) as caught:
+        ModelConfig.from_dict({**base, **keys}, "some/config.json")
+    assert str(caught.value).startswith("some/config.json: ")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("base", [LLAMA, QWEN3, GPT2], ids=lambda base: base["model_type"])
+def test_every_size_is_needed(base):
+    for key in base:
+        config = {name: value for name, value in base.items() if name != key}
+        with pytest.raises(CheckpointError, match=f"{key} is missing"):
+            ModelConfig.from_dict(config)
+
+
+def test_from_folder(tmp_path):
+    with pytest.raises(CheckpointError, match=r"config\.json: no such file"):
+        ModelConfig.from_folder(tmp_path)
+    path = tmp_path / "config.json"
+    for text, message in [("{", "not JSON"), ("[]", "holds a list"), ("\udcff", "not JSON")]:
+        path.write_bytes(text.encode("utf-8", errors="surrogateescape"))
+        with pytest.raises(CheckpointError, match=message):
+            ModelConfig.from_folder(tmp_path)
+    path.write_text(json.dumps({**LLAMA, "eos_token_id": 2}))
+    assert ModelConfig.from_folder(tmp_path).eos_token_ids == (2,)
+    generation = tmp_path / "generation_config.json"
+    generation.write_text(json.dumps({"eos_token_id": [7, 9]}))
+    assert ModelConfig.from_folder(tmp_path).eos_token_ids == (7, 9)
+    generation.write_text(json.dumps({"eos_token_id": None}))
+    assert ModelConfig.from_folder(tmp_path).eos_token_ids == (2,)
+    generation.write_text(json.dumps({"eos_token_id": "end"}))
+    with pytest.raises(CheckpointError, match=r"generation_config\.json: eos_token_id is 'end'"):
+        ModelConfig.from_folder(tmp_path)
+    generation.unlink()
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        ModelConfig.from_folder(tmp_path)
+
+
+def test_config_checks_itself():
+    config = read(LLAMA)
+    fields = {name: getattr(config, name) for name in config.__dataclass_fields__}
+    for change, message in [
+        ({"windows": (8,)}, "windows has 1 entries"),
+        ({"windows": (8, 0)}, "window is 0"),
+        ({"norm": "batch"}, "norm is 'batch'"),
+        ({"positions": "alibi"}, "positions is 'alibi'"),
+        ({"positions": "learned"}, "rope is given"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
+        ({"norm_eps": -1.0}, "norm_eps is -1.0"),
+        ({"norm_eps": None}, "norm_eps is None"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            ModelConfig(**{**fields, **change})
+    with pytest.raises(ValueError, match="rope kind is 'yarn'"):
+        RopeConfig(kind="yarn")
+    with pytest.raises(TypeError, match="a mapping"):
+        ModelConfig.from_dict([])
+    fields.update(rope=None, windows=())
+    assert ModelConfig(**fields).rope == RopeConfig()
+    assert ModelConfig(**fields).windows == (None, None)
