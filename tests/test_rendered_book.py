@@ -8,28 +8,25 @@ never under CI=true.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urldefrag, urlsplit
 
 import pytest
-
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests")]
-
-from chromium import find_chromium, launch  # noqa: E402
-from rendered import BAD_IMAGES, COLOURS, CUT_OFF, MATH, contrast, served, watch  # noqa: E402
+from chromium import find_chromium, launch
+from rendered import BAD_IMAGES, CARD, COLOURS, CUT_OFF, MATH, contrast, served, watch
 
 pytestmark = pytest.mark.browser
 
+ROOT = Path(__file__).resolve().parent.parent
 HTML = Path(os.environ.get("KVLIB_HTML", ROOT / "_build" / "html"))
 SHOTS = ROOT / "_build" / "screenshots"
 PAGES = sorted(path.relative_to(HTML).as_posix() for path in HTML.glob("book/**/*.html"))
 IN_CI = os.environ.get("CI", "").lower() == "true"
 NARROW = {"width": 400, "height": 800}
 WIDE = {"width": 1280, "height": 900}
+
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
@@ -105,10 +102,7 @@ def test_dark_mode_is_readable(browser: Any, bases: dict[str, str], name: str) -
     for words, colour, back in texts:
         assert contrast(colour, back) >= 4.5, f"{words!r}: {colour} on {back}"
     for picture in page.query_selector_all(".bd-article .cell_output img"):
-        style = picture.evaluate(
-            "e => [getComputedStyle(e).filter, getComputedStyle(e).backgroundColor]"
-        )
-        assert style == ["none", "rgb(255, 255, 255)"], "a figure is dimmed or has no card"
+        assert picture.evaluate(CARD) == ["none", "rgb(255, 255, 255)"], "a figure is dimmed or has no card"
     page.screenshot(path=SHOTS / f"{Path(name).stem}-dark.png", full_page=True)
     assert watched.outside == [] and watched.errors == []
     context.close()
