@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import count
 from typing import Any, overload
@@ -164,7 +165,8 @@ class _NoBar:
 
 
 def _bar(progress: bool | None, total: int) -> Any:
-    if progress is False:
+    # A notebook calls its output a terminal; a bar there would become part of the page.
+    if progress is False or (progress is None and "ipykernel" in sys.modules):
         return _NoBar()
     try:
         from tqdm.auto import tqdm
