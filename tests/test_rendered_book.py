@@ -102,7 +102,7 @@ def test_dark_mode_is_readable(browser: Any, bases: dict[str, str], name: str) -
     for words, colour, back in texts:
         assert contrast(colour, back) >= 4.5, f"{words!r}: {colour} on {back}"
     for picture in page.query_selector_all(".bd-article .cell_output img"):
-        assert picture.evaluate(CARD) == ["none", "rgb(255, 255, 255)"], "a figure is dimmed or has no card"
+        assert picture.evaluate(CARD) == ["none", "rgb(255, 255, 255)"], "dimmed, or no card"
     page.screenshot(path=SHOTS / f"{Path(name).stem}-dark.png", full_page=True)
     assert watched.outside == [] and watched.errors == []
     context.close()
