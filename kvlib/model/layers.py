@@ -10,35 +10,50 @@ from kvlib.arrays import Array, is_numpy, namespace, nbytes
 from kvlib.meter import counting, report
 
 
+CACHED_BYTES = 4 << 20  # of weights, read once and multiplied by several rows while still cached
+
+
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     """x Wᵀ + b.   x (T, in)   weight (out, in), as checkpoints store it   bias (out,)   →   (T, out)
 
     Decoding is bound by reading ``weight``, and a BLAS is made for many rows. So the form of the
-    product depends on T where NumPy computes it:
-
-    * 2 to 7 rows: as many matrix-vector products, which take less time than one product of so
-      few rows, and give each row the very bits it would get alone;
-    * 12 to 15 rows: padded to 16, a size the BLAS has a kernel for;
-    * otherwise one product.
+    product depends on T where NumPy computes it (:func:`_product`); the sum is the same.
     """
-    t = x.shape[0]
     if counting():
         out, width = weight.shape
-        report("linear", flops=2 * t * out * width, read=nbytes(weight) + nbytes(x))
-    if not is_numpy(namespace(x)):
-        y = x @ weight.T
-    elif 2 <= t <= 7:
-        y = (x[:, None, :] @ weight.T)[:, 0, :]
-    elif 12 <= t <= 15:
-        xp = namespace(x)
-        padded = xp.zeros((16, x.shape[1]), dtype=x.dtype)
-        padded[:t, :] = x
-        y = (padded @ weight.T)[:t, :]
-    else:
-        y = x @ weight.T
+        report("linear", flops=2 * x.shape[0] * out * width, read=nbytes(weight) + nbytes(x))
+    xp = namespace(x)
+    y = _product(xp, x, weight) if is_numpy(xp) else x @ weight.T
     if bias is not None:
         y += bias
     return y
+
+
+def _product(xp: Any, x: Array, weight: Array) -> Array:
+    """x Wᵀ in the form that OpenBLAS computes fastest (benchmarks/linear.py).
+
+    * 1 row: a matrix-vector product.
+    * 2 to 8 rows: as many matrix-vector products, over a few MB of weights at a time, so that
+      they are read from memory once. Each row gets the very bits it would get alone (for
+      weights over 4 MB, where ``out`` is a multiple of 256).
+    * 9 to 64 rows: W xᵀ, which OpenBLAS splits between threads along W, and then its transpose.
+    * More: one product.
+    """
+    t, out = x.shape[0], weight.shape[0]
+    if t == 1:
+        return xp.matmul(weight, x[0, :])[None, :]
+    if t <= 8:
+        # In multiples of 256 rows, so that BLAS cuts the rows in the same places with and without.
+        block = max(256, CACHED_BYTES // (weight.shape[1] * weight.itemsize) // 256 * 256)
+        if block >= out:
+            return (x[:, None, :] @ weight.T)[:, 0, :]
+        y = xp.empty((t, out), dtype=x.dtype)
+        for a in range(0, out, block):
+            y[:, a : a + block] = (x[:, None, :] @ weight[a : a + block, :].T)[:, 0, :]
+        return y
+    if t <= 64:
+        return xp.ascontiguousarray((weight @ x.T).T)
+    return x @ weight.T
 
 
 def rms_norm(x: Array, weight: Array, eps: float) -> Array:
@@ -58,7 +73,7 @@ def layer_norm(x: Array, weight: Array, bias: Array, eps: float) -> Array:
 
 def silu(x: Array) -> Array:
     """x · σ(x) (arXiv:1702.03118)."""
-    # tanh cannot overflow, where e^−x warns for x below −88 in float32.
+    # By tanh, which cannot overflow: e^−x does, and warns, for x below −88 in float32.
     return x * 0.5 * (namespace(x).tanh(x * 0.5) + 1.0)
 
 
