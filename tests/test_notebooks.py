@@ -71,6 +71,8 @@ def test_code_cells_are_short_and_known(path: Path) -> None:
     for cell in code_cells(read(path)):
         first = cell["source"].splitlines()[0]
         assert len(cell["source"].splitlines()) <= 25, f"more than 25 lines: {first}"
+        widest = max(cell["source"].splitlines(), key=len)
+        assert len(widest) <= 80, f"wider than a page shows (80 columns): {widest}"
         assert not re.search(r"^\s*[%!]", cell["source"], re.MULTILINE), f"a magic: {first}"
         assert set(tags(cell)) <= TAGS, f"unknown tag in {tags(cell)}: {first}"
         if "nbval-ignore-output" in tags(cell):
