@@ -49,7 +49,7 @@ book: _build/.book  ## build the book and print the address of the page to open
 
 # -n -W: an unresolved reference or any other warning is an error. What a failed build left
 # behind is removed, for Sphinx would not repeat the warnings of pages it believes done.
-_build/.book: env $(BOOK_SOURCES)
+_build/.book: $(VENV)/.kvlib $(BOOK_SOURCES)
 	@echo "== Building the book"
 	$(BIN)/jupyter-book build -n -W --keep-going . || { rm -rf _build/.doctrees $(HTML); exit 1; }
 	@touch $@
