@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = ROOT / "book"
@@ -121,3 +122,22 @@ def namespace(notebook: Any) -> dict[str, Any]:
         if {"setup", "stub", "check", "solution"} & set(tags(cell)):
             exec(compile(cell["source"], f"<cell {cell['id']}>", "exec"), space)
     return space
+
+
+def smallest_margin(model: Any, prompt: str, continuation: str) -> float:
+    """By how much, in logits, the closest of the continuation's tokens won over its best rival.
+
+    Text generated greedily repeats on every machine only if no token wins by a hair.
+    AssertionError where the continuation is not what the model would choose.
+    """
+    ids, new = model.tokenizer.encode(prompt), model.tokenizer.encode(continuation)
+    cache = model.new_cache(1, len(ids) + len(new))
+    cache.add("text")
+    step = cache.plan(["text"], [len(ids) + len(new)])
+    logits = np.asarray(model.forward(ids + new, cache, step, last_only=False))
+    rows = logits[len(ids) - 1 : -1]
+    chosen = rows[np.arange(len(new)), new]
+    assert (rows.argmax(axis=1) == new).all(), "the continuation is not the greedy one"
+    rivals = rows.copy()
+    rivals[np.arange(len(new)), new] = -np.inf
+    return float((chosen - rivals.max(axis=1)).min())
