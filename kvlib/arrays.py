@@ -26,6 +26,8 @@ def namespace(*arrays: Array) -> Any:
 
     Raises TypeError if the arrays come from different libraries, or are not arrays.
     """
+    if len(arrays) == 1 and type(arrays[0]) in _NAMESPACES:
+        return _NAMESPACES[type(arrays[0])]
     kinds = {type(x) for x in arrays}
     if len(kinds) != 1:
         names = sorted(k.__module__.split(".")[0] + "." + k.__name__ for k in kinds)

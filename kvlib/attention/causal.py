@@ -76,8 +76,7 @@ def _decode(
     qh = xp.reshape(q, (num_kv_heads, groups, dim))
     # NumPy turns one column into a BLAS matrix-vector product, which reads a kv head's keys once
     # a query head; they stay in the processor's cache up to about 4096 keys.
-    by_vector = is_numpy(xp) and (groups == 1 or (groups <= 4 and s <= 4096))
-    if by_vector:
+    if is_numpy(xp) and (groups == 1 or (groups <= 4 and s <= 4096)):
         scores = xp.matmul(k[:, None, :, :], qh[..., None])[..., 0]  # (Hkv, G, S)
     else:
         scores = xp.matmul(qh, k.mT)
@@ -87,10 +86,7 @@ def _decode(
     scores -= top
     p = xp.exp(scores)
     total = xp.sum(p, axis=-1, keepdims=True, dtype=p.dtype)
-    if by_vector:
-        o = xp.matmul(p[:, :, None, :], v[:, None, :, :])[:, :, 0, :]
-    else:
-        o = xp.matmul(p, v)
+    o = xp.matmul(p, v)
     o /= total
     rows = (1, num_qo_heads)
     return xp.reshape(o, (*rows, v.shape[2])), xp.reshape(top, rows), xp.reshape(total, rows)
