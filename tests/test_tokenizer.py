@@ -36,6 +36,21 @@ def test_a_character_in_pieces_is_held_back():
     assert stream.finish() == "\ufffd" and stream.finish() == ""
 
 
+def test_a_stream_does_not_decode_the_whole_text_again_and_again():
+    class Counting(ByteTokenizer):
+        decoded = 0
+
+        def decode(self, ids):
+            self.decoded += len(ids)
+            return super().decode(ids)
+
+    tokenizer = Counting()
+    stream = tokenizer.stream()
+    for token in BYTES.encode("ä" * 500):
+        stream.push(token)
+    assert tokenizer.decoded < 10 * 1000
+
+
 def test_bytes_refuse():
     assert BYTES.encode("\ud800") == [63]
     assert BYTES.decode(np.array([104, 105])) == "hi"

@@ -38,7 +38,7 @@ class Variant:
     keys: dict[str, Any] = field(default_factory=dict)
     dtype: str = "float32"
     shard: str | None = None
-    old_spelling: bool = False  # rope_theta and rope_scaling in place of rope_parameters
+    old_spelling: bool = False  # rope_theta and rope_scaling for rope_parameters, no layer_types
 
 
 VARIANTS = [
@@ -65,6 +65,7 @@ VARIANTS = [
         "Qwen2",
         {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1},
         "bfloat16",
+        old_spelling=True,
     ),
     Variant("qwen3", "Qwen3", {"head_dim": 16, "tie_word_embeddings": True}),
     Variant(
@@ -134,6 +135,7 @@ def save(model: Any, variant: Variant, folder: Path) -> Any:
     if variant.old_spelling:
         path = folder / "config.json"
         config = json.loads(path.read_text())
+        config.pop("layer_types", None)
         rope = config.pop("rope_parameters")
         config["rope_theta"] = rope.pop("rope_theta")
         kind = rope.pop("rope_type")
