@@ -1,0 +1,1 @@
+"""Parts of ``tools/train_reference.py``: corpus, rows, model, optimiser, training, evaluation."""

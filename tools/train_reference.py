@@ -1,0 +1,120 @@
+"""Train, measure and export the reference model.
+
+    python tools/train_reference.py train --out build/reference --minutes 90
+    python tools/train_reference.py train --out build/reference --minutes 60 \\
+        --resume build/reference/last.pt
+    python tools/train_reference.py export --checkpoint build/reference/last.pt
+    python tools/train_reference.py evaluate
+
+Needs PyTorch, NumPy and tqdm; ``evaluate`` also checks against Hugging Face transformers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+
+
+def seconds_until(clock: str, now: datetime | None = None) -> float:
+    """Seconds from now to the next ``HH:MM``."""
+    now = datetime.now() if now is None else now
+    hour, minute = (int(part) for part in clock.split(":"))
+    then = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
+    return (
+        (then - now).total_seconds()
+        if then > now
+        else (then + timedelta(days=1) - now).total_seconds()
+    )
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    sub = top.add_subparsers(dest="command", required=True)
+    t = sub.add_parser("train", help="train, or go on from a checkpoint")
+    t.add_argument("--out", type=Path, required=True, help="folder for checkpoints")
+    t.add_argument("--resume", type=Path, help="checkpoint to go on from")
+    ends = t.add_mutually_exclusive_group(required=True)
+    ends.add_argument("--until", help="clock time HH:MM at which the decay ends")
+    ends.add_argument("--minutes", type=float, help="length of this sitting")
+    ends.add_argument("--steps", type=int, help="steps of this sitting (exactly repeatable)")
+    t.add_argument("--seed", type=int, default=0)
+    t.add_argument("--hidden", type=int, default=256)
+    t.add_argument("--layers", type=int, default=5)
+    t.add_argument("--intermediate", type=int, default=640)
+    t.add_argument("--tokens", type=int, default=4096, help="bytes a step")
+    t.add_argument("--lr", type=float, default=0.02, help="peak rate of Muon")
+    t.add_argument("--adam-lr", type=float, default=6e-3)
+    t.add_argument("--stage", type=int, default=0, help="first stage of the curriculum")
+    t.add_argument("--threads", type=int, default=2)
+    t.add_argument("--log-every", type=int, default=200)
+    t.add_argument("--no-compile", action="store_true")
+    t.add_argument("--init", type=Path, help="folder with weights to start from")
+    e = sub.add_parser("export", help="write config.json and float16 weights from a checkpoint")
+    e.add_argument("--checkpoint", type=Path, required=True)
+    v = sub.add_parser("evaluate", help="measure the folder; write results.json and MODEL_CARD.md")
+    v.add_argument("--checkpoint", type=Path, help="also compare with these float32 weights")
+    v.add_argument("--trials", type=int, default=200, help="recall prompts a distance")
+    for command in (e, v):
+        command.add_argument("--folder", type=Path, default=ROOT / "kvlib" / "reference")
+        command.add_argument("--threads", type=int, default=2)
+    return top
+
+
+def run_train(args: argparse.Namespace) -> None:
+    from reference.model import Shape
+    from reference.training import Plan, train
+
+    seconds = seconds_until(args.until) if args.until else 60 * (args.minutes or 0)
+    plan = Plan(
+        out=args.out,
+        steps=args.steps or 0,
+        seconds=seconds,
+        seed=args.seed,
+        tokens=args.tokens,
+        lr=args.lr,
+        adam_lr=args.adam_lr,
+        start_stage=args.stage,
+        threads=args.threads,
+        log_every=args.log_every,
+        compile=not args.no_compile,
+    )
+    shape = Shape(
+        hidden_size=args.hidden, num_hidden_layers=args.layers, intermediate_size=args.intermediate
+    )
+    train(plan, shape, args.resume, args.init)
+
+
+def run_export(args: argparse.Namespace) -> None:
+    from reference.export import read_checkpoint, write_folder
+
+    model, _ = read_checkpoint(args.checkpoint)
+    size = write_folder(args.folder, model.shape, model.state_dict())
+    print(f"{args.folder / 'model.safetensors'}: {size:,} bytes")
+
+
+def run_evaluate(args: argparse.Namespace) -> None:
+    import torch
+    from reference.card import model_card
+    from reference.evaluate import evaluate
+    from reference.export import read_shape
+
+    torch.set_num_threads(args.threads)
+    results = evaluate(args.folder, args.checkpoint, args.trials)
+    (args.folder / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    (args.folder / "MODEL_CARD.md").write_text(model_card(read_shape(args.folder), results))
+    print(json.dumps({k: results[k] for k in ("concatenated", "recall")}, indent=1))
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = parser().parse_args(argv)
+    {"train": run_train, "export": run_export, "evaluate": run_evaluate}[args.command](args)
+
+
+if __name__ == "__main__":
+    main()
