@@ -198,6 +198,7 @@ class Cache:
         The lengths of the requests grow now; a pass that fails is undone with ``truncate``.
         """
         requests = check_plan(self._requests, seq_ids, q_lens, tokens)
+        q_lens = tuple(map(int, q_lens))
         places = self._reserve(requests, q_lens, tokens)
         ticket = Ticket()
         starts = [r.length for r in requests]
@@ -206,7 +207,7 @@ class Cache:
                 request.ticket.live = False
             request.ticket = ticket
             request.length += n
-        if len(starts) == len(q_lens) and all(n == 1 for n in q_lens):
+        if all(n == 1 for n in q_lens):
             positions = np.asarray(starts, dtype=np.int64)
         else:
             ranges = [
@@ -217,7 +218,7 @@ class Cache:
             self,
             ticket,
             tuple(seq_ids),
-            tuple(q_lens),
+            q_lens,
             tuple(r.length for r in requests),
             positions if is_numpy(self.xp) else self.xp.asarray(positions),
             places,
