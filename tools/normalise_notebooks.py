@@ -25,6 +25,7 @@ LANGUAGE = {"name": "python", "pygments_lexer": "ipython3"}
 CELL_METADATA = ("tags", "mystnb", "nbgrader", "jupyter", "editable", "deletable")
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 IGNORE = "nbval-ignore-output"
+ALT = 'cell metadata: {"mystnb": {"image": {"alt": "..."}}}'
 # What must not stand in an output that others will see: a place on a disk, an address in memory.
 PRIVATE = re.compile(r"(?<![\w/.])/(?:home|root|tmp|Users|work|var)/[\w.]|\b0x[0-9a-f]{8,}\b")
 
@@ -107,6 +108,10 @@ def problems(notebook: Any) -> list[str]:
                 found.append(f"cell {index}: ends in {output['ename']}, with no tag that says so")
             if kind == "stream" and output["name"] == "stderr" and IGNORE not in tags:
                 found.append(f"cell {index}: writes to stderr: {output['text'].strip()[:80]!r}")
+            if kind == "display_data" and any(k.startswith("image/") for k in output["data"]):
+                alt = cell["metadata"].get("mystnb", {}).get("image", {}).get("alt", "")
+                if not alt.strip():
+                    found.append(f"cell {index}: a picture without alt text ({ALT})")
             for text in texts_of(output):
                 if match := PRIVATE.search(text):
                     found.append(f"cell {index}: an output holds {match.group()!r}")
