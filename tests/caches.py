@@ -1,0 +1,74 @@
+"""Every cache that the differential test runs. **A new cache joins by one line in CACHES.**
+
+A factory takes (layers, xp, dtype) and returns a cache with room for MAX_SEQS requests of
+MAX_SEQ_LEN tokens each. Its arrays are filled with NaN before the first use, so that whoever
+reads memory that was never written is caught.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from kvlib import Cache, DenseCache, LayerSpec
+from kvlib.arrays import Array
+
+MAX_SEQS, MAX_SEQ_LEN = 4, 40
+
+
+class ReadBack(DenseCache):
+    """A dense cache with the protocol's own ``run``: attention over ``read``."""
+
+    run = Cache.run
+
+
+Factory = Callable[[Sequence[LayerSpec], Any, Any], Cache]
+
+CACHES: dict[str, Factory] = {
+    "dense": lambda layers, xp, dtype: DenseCache(
+        layers, MAX_SEQS, MAX_SEQ_LEN, dtype=dtype, xp=xp
+    ),
+    "attention over read": lambda layers, xp, dtype: ReadBack(
+        layers, MAX_SEQS, MAX_SEQ_LEN, dtype=dtype, xp=xp
+    ),
+}
+
+
+def build(name: str, layers: Sequence[LayerSpec], xp: Any, dtype: Any) -> Cache:
+    """The cache of that name, every floating number in it NaN."""
+    cache = CACHES[name](layers, xp, dtype)
+    for x in cache.storage():
+        _fill(cache, x)
+    return cache
+
+
+def poison_unused(cache: Cache) -> None:
+    """Overwrite with NaN what belongs to no token, where the test can know that."""
+    if not isinstance(cache, DenseCache):
+        return
+    rows = {request.place: request.length for request in cache._requests.values()}
+    for x in cache.storage():
+        for row in range(cache.max_seqs):
+            _fill(cache, x[row, :, rows.get(row, 0) :, :])
+
+
+def _fill(cache: Cache, x: Array) -> None:
+    if cache.xp.isdtype(x.dtype, "real floating"):
+        x[...] = float("nan")
+
+
+def snapshot(cache: Cache) -> Any:
+    """All that a refused call must leave alone: bytes of the arrays, lengths, places, steps."""
+    arrays = [np.array(x, copy=True).tobytes() for x in cache.storage()]
+    requests = {
+        name: (
+            r.length,
+            type(r.length),
+            r.place,
+            r.ticket,
+            None if r.ticket is None else (r.ticket.live, frozenset(r.ticket.appended)),
+        )
+        for name, r in cache._requests.items()
+    }
+    rest = {k: repr(v) for k, v in vars(cache).items() if k in ("_free_rows", "dtype", "layers")}
+    return arrays, requests, rest

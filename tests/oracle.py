@@ -1,0 +1,153 @@
+"""What kvlib is compared with: the formulas, in float64, written out naively and without kvlib.
+
+Loops over heads and queries, no broadcasting tricks, no cache. Slow, and easy to check by eye.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+Pair = tuple[np.ndarray, np.ndarray]
+
+
+def float64(x: Any) -> np.ndarray:
+    """Any library's array as float64 on the host."""
+    if hasattr(x, "get"):
+        x = x.get()
+    return np.asarray(x).astype(np.float64)
+
+
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    q_pos: Any,
+    kv_pos: Any,
+    *,
+    window: int | None = None,
+    sm_scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+) -> Pair:
+    """o (T, Hq, Dv) and lse (T, Hq) of q (T, Hq, Dk), k (S, Hkv, Dk), v (S, Hkv, Dv)."""
+    q, k, v = float64(q), float64(k), float64(v)
+    q_pos, kv_pos = float64(q_pos), float64(kv_pos)
+    num_queries, num_qo_heads, dim = q.shape
+    num_keys, num_kv_heads, v_dim = v.shape
+    scale = 1 / math.sqrt(dim) if sm_scale is None else sm_scale
+    o = np.zeros((num_queries, num_qo_heads, v_dim))
+    lse = np.full((num_queries, num_qo_heads), -math.inf)
+    for h in range(num_qo_heads):
+        head = h // (num_qo_heads // num_kv_heads)
+        where = kv_pos if kv_pos.ndim == 1 else kv_pos[head]
+        for i in range(num_queries):
+            seen = [
+                j
+                for j in range(num_keys)
+                if where[j] <= q_pos[i] and (window is None or q_pos[i] - where[j] < window)
+            ]
+            logits = scale * (k[seen, head] @ q[i, h])
+            if softcap is not None:
+                logits = softcap * np.tanh(logits / softcap)
+            values = v[seen, head]
+            if sinks is not None:
+                logits = np.append(logits, float64(sinks)[h])
+                values = np.vstack([values, np.zeros(v_dim)])
+            if not len(logits) or max(logits) == -math.inf:
+                continue
+            weights = np.exp(logits - max(logits))
+            lse[i, h] = max(logits) + math.log(sum(weights))
+            o[i, h] = weights @ values / sum(weights)
+    return o, lse
+
+
+def decoder_logits(config: Any, weights: dict[str, Any], tokens: list[int]) -> np.ndarray:
+    """Logits (T, V) of a whole text, computed from nothing, in float64."""
+    w = {name: float64(x) for name, x in weights.items()}
+    heads, kv_heads, dim = (
+        config.num_attention_heads,
+        config.num_key_value_heads,
+        config.head_dim,
+    )
+    positions = np.arange(len(tokens))
+    x = w["embed.weight"][list(tokens)]
+    if config.positions == "learned":
+        x = x + w["pos_embed.weight"][positions]
+    for i in range(config.num_hidden_layers):
+        layer = {n.split(".", 2)[2]: a for n, a in w.items() if n.startswith(f"layers.{i}.")}
+        h = _norm(config, x, layer, "attn_norm")
+        qkv = _linear(h, layer, "qkv").reshape(len(tokens), heads + 2 * kv_heads, dim)
+        q, k, v = np.split(qkv, [heads, heads + kv_heads], axis=1)
+        if config.qk_norm:
+            q = _rms(q, layer["q_norm.weight"], config.norm_eps)
+            k = _rms(k, layer["k_norm.weight"], config.norm_eps)
+        if config.positions == "rope":
+            q, k = (rotate(a, positions, rope_frequencies(config.rope, dim)) for a in (q, k))
+        o, _ = attention(q, k, v, positions, positions, window=config.windows[i])
+        x = x + _linear(o.reshape(len(tokens), heads * dim), layer, "o")
+        x = x + _mlp(config, _norm(config, x, layer, "mlp_norm"), layer)
+    x = _norm(config, x, w, "norm")
+    return x @ w.get("lm_head.weight", w["embed.weight"]).T
+
+
+def rope_frequencies(rope: Any, dim: int) -> np.ndarray:
+    """Angle a token for each of the D/2 pairs, a pair at a time, as the papers word it."""
+    result = []
+    for i in range(dim // 2):
+        frequency = rope.theta ** (-2 * i / dim)
+        if rope.kind == "linear":
+            frequency /= rope.factor
+        if rope.kind == "llama3":
+            wavelength = 2 * math.pi / frequency
+            length = rope.original_max_position_embeddings
+            if wavelength > length / rope.low_freq_factor:
+                frequency /= rope.factor
+            elif wavelength > length / rope.high_freq_factor:
+                part = length / wavelength - rope.low_freq_factor
+                part /= rope.high_freq_factor - rope.low_freq_factor
+                frequency = (1 - part) * frequency / rope.factor + part * frequency
+        result.append(frequency)
+    return np.asarray(result)
+
+
+def rotate(x: np.ndarray, positions: np.ndarray, frequencies: np.ndarray) -> np.ndarray:
+    """Pairs (i, i + D/2) as complex numbers, turned by e^(i · position · frequency)."""
+    half = x.shape[-1] // 2
+    z = x[..., :half] + 1j * x[..., half:]
+    turned = z * np.exp(1j * positions[:, None, None] * frequencies)
+    return np.concatenate([turned.real, turned.imag], axis=-1)
+
+
+def _linear(x: np.ndarray, layer: dict[str, np.ndarray], name: str) -> np.ndarray:
+    return x @ layer[f"{name}.weight"].T + layer.get(f"{name}.bias", 0.0)
+
+
+def _rms(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarray:
+    return weight * x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + eps)
+
+
+def _norm(config: Any, x: np.ndarray, layer: dict[str, np.ndarray], name: str) -> np.ndarray:
+    weight = layer[f"{name}.weight"]
+    if config.norm == "rms":
+        return _rms(x, weight, config.norm_eps)
+    x = (x - x.mean(axis=-1, keepdims=True)) / np.sqrt(
+        x.var(axis=-1, keepdims=True) + config.norm_eps
+    )
+    return weight * x + layer[f"{name}.bias"]
+
+
+def activation(name: str, x: np.ndarray) -> np.ndarray:
+    """silu, gelu, or the tanh forms of gelu, an element at a time."""
+    if name == "silu":
+        return x / (1 + np.exp(-x))
+    if name == "gelu":
+        return np.vectorize(lambda a: a * (1 + math.erf(a / math.sqrt(2))) / 2)(x)
+    return x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
+
+
+def _mlp(config: Any, h: np.ndarray, layer: dict[str, np.ndarray]) -> np.ndarray:
+    if config.gated_mlp:
+        gate, up = np.split(_linear(h, layer, "gate_up"), 2, axis=-1)
+        return _linear(activation(config.hidden_act, gate) * up, layer, "down")
+    return _linear(activation(config.hidden_act, _linear(h, layer, "up")), layer, "down")

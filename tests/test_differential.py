@@ -1,0 +1,40 @@
+"""The one differential test: any cache, any life, against float64 attention over everything.
+
+hypothesis draws the schedule (add, plan, append, run, fork, truncate, free, failed passes) and
+the layers; memory that holds no token is NaN. A new cache joins in caches.py.
+"""
+
+import array_api_strict
+import numpy as np
+import pytest
+from caches import CACHES
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schedules import Schedule, seeded
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+@pytest.mark.parametrize("name", CACHES)
+def test_any_schedule_equals_the_oracle(name):
+    @settings(max_examples=150)
+    @given(st.data())
+    def check(data):
+        def choose(low, high):
+            return data.draw(st.integers(low, high))
+
+        Schedule(name, choose, np).play(choose(5, 25))
+
+    check()
+
+
+@pytest.mark.parametrize("name", CACHES)
+def test_long_schedules(name):
+    for seed in range(30):
+        Schedule(name, seeded(seed), np).play(40)
+
+
+@pytest.mark.parametrize("name", CACHES)
+def test_under_the_array_api_standard_alone(name):
+    for seed in range(100, 112):
+        Schedule(name, seeded(seed), array_api_strict).play(12)
