@@ -79,6 +79,7 @@ unit: env  ## pytest, with at least 95 % of kvlib's lines covered
 
 notebooks: env  ## run every notebook and compare its outputs with the committed ones
 	@echo "== nbval"
+	@test -n "$(NOTEBOOKS)" || { echo "There is no notebook in book/."; exit 1; }
 	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout=120 --durations=5 -q $(NOTEBOOKS)
 
 browser: _build/.book  ## open every page in a headless browser
