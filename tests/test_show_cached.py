@@ -1,0 +1,89 @@
+"""The drawings of the chapter on caching: what they show is what they were given."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import kvlib
+
+pytest.importorskip("matplotlib").use("Agg")
+
+from kvlib import show  # noqa: E402
+from kvlib.show import cached as draw  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def style() -> None:
+    show.use_style()
+
+
+def colors(ax: object) -> list[str]:
+    from matplotlib.colors import to_hex
+
+    return [to_hex(p.get_facecolor()) for p in ax.patches]  # type: ignore[attr-defined]
+
+
+def plans(keep: bool, prompt: int, total: int) -> list[kvlib.Step]:
+    cache = kvlib.DenseCache([kvlib.LayerSpec(1, 2)], 1, total, xp=np)
+    cache.add("a")
+    steps = []
+    for n in range(prompt, total + 1):
+        if not keep:
+            cache.truncate("a", 0)
+        steps.append(cache.plan(["a"], [n - cache.seq_len("a")]))
+    return steps
+
+
+def test_work_counts_what_is_computed_again() -> None:
+    fig = draw.work(plans(False, 2, 5), plans(True, 2, 5))
+    left, right = (colors(ax) for ax in fig.axes)
+    key, again, held = (show.color(r) for r in ("key", "recomputed", "cached"))
+    assert len(left) == len(right) == 2 + 3 + 4 + 5
+    assert left.count(key) == right.count(key) == 5
+    assert left.count(again) == 2 + 3 + 4 and again not in right
+    assert right.count(held) == 2 + 3 + 4 and held not in left
+    words = [text.get_text() for text in fig.legends[0].get_texts()]
+    assert words == ["computed for the first time", "computed again", "read from the cache"]
+
+
+def test_errors_puts_rms_and_largest_on_one_line() -> None:
+    fig = draw.errors({"one": (1e-6, 5e-6), "other": (1e-3, 2e-3)}, ["recomputed", "cached"])
+    (ax,) = fig.axes
+    assert ax.get_xscale() == "log"
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["one", "other"]
+    assert list(ax.lines[0].get_xdata()) == [1e-6, 5e-6]
+    assert ax.lines[0].get_color() == show.color("recomputed")
+    assert ax.lines[3].get_color() == show.color("cached")
+
+
+def test_speedup_draws_prediction_and_both_measurements() -> None:
+    fig = draw.speedup({1: 1.0, 2: 2.0, 3: 3.0}, {2: 2.0}, {2: 1.5, 3: 1.6})
+    (ax,) = fig.axes
+    assert [list(line.get_ydata()) for line in ax.lines] == [[1.0, 2.0, 3.0], [2.0], [1.5, 1.6]]
+    named = [text.get_text() for text in ax.texts]
+    assert any("predicted" in t for t in named) and any("clock" in t for t in named)
+
+
+def test_layouts_fill_the_cells_at_the_addresses_of_the_view() -> None:
+    nhd, hnd = np.zeros((4, 3, 2), np.float32), np.zeros((3, 4, 2), np.float32)
+    fig = draw.layouts({"NHD": (nhd, nhd[:, 1]), "HND": (hnd, hnd[1])})
+    key = show.color("key")
+    filled = [[i for i, c in enumerate(colors(ax)) if c == key] for ax in fig.axes]
+    assert filled == [[1, 4, 7, 10], [4, 5, 6, 7]]
+    assert [ax.get_title() or ax.get_title("left") for ax in fig.axes] == ["NHD", "HND"]
+
+
+def test_gap_is_logarithmic() -> None:
+    fig = draw.gap({"a": [1e-6, 1.0], "b": [1e-6, 1e-6]}, ["recomputed", "cached"])
+    (ax,) = fig.axes
+    assert ax.get_yscale() == "log" and len(ax.lines) == 2
+    assert {text.get_text() for text in ax.texts} == {"a", "b"}
+
+
+def test_growth_counts_in_one_unit() -> None:
+    mib = 2**20
+    fig = draw.growth([128, 256, 384], [mib, 2 * mib, 3 * mib], [4 * mib] * 3)
+    (ax,) = fig.axes
+    assert ax.get_ylabel() == "KV cache (MiB)" and ax.get_ylim()[0] == 0
+    assert list(ax.lines[1].get_ydata()) == [mib, 2 * mib, 3 * mib]
