@@ -11,6 +11,8 @@ import math
 from typing import Any
 
 from kvlib.arrays import Array, is_numpy, namespace, nbytes
+from kvlib.attention.checks import check_dtypes, check_settings, check_sinks
+from kvlib.attention.direct import scaled
 from kvlib.attention.states import with_sink
 from kvlib.meter import counting, report
 
@@ -36,18 +38,16 @@ def attend_causal(
     Query i stands at position S − T + i. The other arguments are those of ``kvlib.attend``.
     Queries are taken CHUNK_ROWS rows a kv head at a time, each chunk against the keys up to its
     own end, so peak memory is O(CHUNK_ROWS · S) and half of the score matrix is never computed.
-    Raises ValueError if the shapes do not fit.
+    Raises ValueError for shapes and settings that do not fit, TypeError for dtypes.
     """
-    xp = namespace(q)
-    t, num_qo_heads, dim = q.shape
-    num_kv_heads, s = k.shape[0], k.shape[1]
-    if k.shape[2] != dim or v.shape[:2] != k.shape[:2] or num_qo_heads % num_kv_heads or t > s:
-        raise ValueError(
-            f"q (T, Hq, Dk), k (Hkv, S, Dk), v (Hkv, S, Dv) with T <= S and Hq a multiple of Hkv "
-            f"needed, got {q.shape}, {k.shape}, {v.shape}"
-        )
-    scale = sm_scale if sm_scale is not None else 1.0 / math.sqrt(dim)
-    q = q * scale
+    xp = namespace(q, k, v)
+    _check_shapes(q, k, v)
+    if not q.dtype == k.dtype == v.dtype == xp.float32:
+        check_dtypes(xp, q, k, v)
+    check_sinks(q, sinks)
+    sm_scale, softcap = check_settings(window, sm_scale, softcap)
+    q = scaled(q, sm_scale)
+    t, s = q.shape[0], k.shape[1]
     if t == 1:
         first = 0 if window is None else max(0, s - window)
         o, top, total = _decode(xp, q, k[:, first:, :], v[:, first:, :], softcap)
@@ -61,6 +61,16 @@ def attend_causal(
     if sinks is not None:
         o, lse = with_sink(xp, o, lse, sinks)
     return (o, lse) if return_lse else o
+
+
+def _check_shapes(q: Array, k: Array, v: Array) -> None:
+    fit = q.ndim == k.ndim == v.ndim == 3 and k.shape[0] and q.shape[1] % k.shape[0] == 0
+    fit = fit and q.shape[2] == k.shape[2] and k.shape[:2] == v.shape[:2]
+    if not fit or q.shape[0] > k.shape[1]:
+        raise ValueError(
+            f"q (T, Hq, Dk), k (Hkv, S, Dk), v (Hkv, S, Dv) with T <= S and Hq a multiple of Hkv "
+            f"needed, got {q.shape}, {k.shape}, {v.shape}"
+        )
 
 
 def _decode(

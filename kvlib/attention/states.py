@@ -22,11 +22,11 @@ def merge_state(o_a: Array, lse_a: Array, o_b: Array, lse_b: Array) -> tuple[Arr
     Two empty states (0, −inf) merge to the empty state.
     Raises ValueError if the shapes do not fit.
     """
-    _check(o_a, lse_a, "a")
-    _check(o_b, lse_b, "b")
+    xp = namespace(o_a, lse_a, o_b, lse_b)
+    _check(o_a, lse_a, "_a")
+    _check(o_b, lse_b, "_b")
     if o_a.shape != o_b.shape:
         raise ValueError(f"partial outputs must have one shape, got {o_a.shape} and {o_b.shape}")
-    xp = namespace(o_a, lse_a, o_b, lse_b)
     top = xp.maximum(lse_a, lse_b)
     safe = xp.where(top == -math.inf, xp.zeros_like(top), top)  # −inf − −inf is NaN
     a, b = xp.exp(lse_a - safe), xp.exp(lse_b - safe)
@@ -46,10 +46,10 @@ def merge_states(o: Array, lse: Array) -> tuple[Array, Array]:
 
     Raises ValueError if there is no state to merge or the shapes do not fit.
     """
-    _check(o, lse, "s")
+    xp = namespace(o, lse)
+    _check(o, lse, "")
     if o.ndim < 2 or o.shape[0] == 0:
         raise ValueError(f"at least one state needed in o (N, ..., D), got shape {o.shape}")
-    xp = namespace(o, lse)
     top = xp.max(lse, axis=0)
     safe = xp.where(top == -math.inf, xp.zeros_like(top), top)
     weight = xp.exp(lse - safe[None, ...])
@@ -68,12 +68,13 @@ def with_sink(xp: Array, o: Array, lse: Array, sinks: Array) -> tuple[Array, Arr
     """
     z = xp.broadcast_to(xp.astype(sinks, lse.dtype), lse.shape)
     total = xp.logaddexp(lse, z)
-    return o * xp.astype(xp.exp(lse - total), o.dtype)[..., None], total
+    safe = xp.where(total == -math.inf, xp.zeros_like(total), total)  # no key, and no sink either
+    return o * xp.astype(xp.exp(lse - safe), o.dtype)[..., None], total
 
 
 def _check(o: Array, lse: Array, name: str) -> None:
     if o.shape[:-1] != lse.shape:
         raise ValueError(
-            f"lse_{name} must have the shape of o_{name} without its last axis: "
+            f"lse{name} must have the shape of o{name} without its last axis: "
             f"needed {o.shape[:-1]}, got {lse.shape}"
         )

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from kvlib.arrays import Array, namespace
+from kvlib.attention.checks import check_inputs, check_settings
 from kvlib.attention.direct import (
     by_head,
     cap,
-    check_inputs,
     count,
     finish,
+    scaled,
     softmax_parts,
     visible,
 )
@@ -41,12 +44,13 @@ def attend_tiled(
     Milakov & Gimelshein, arXiv:1805.02867; Rabe & Staats, arXiv:2112.05682; FlashAttention,
     arXiv:2205.14135.
     """
-    if tile < 1:
-        raise ValueError(f"tile must be at least 1 key, got {tile}")
+    if not isinstance(tile, int | np.integer) or isinstance(tile, bool) or tile < 1:
+        raise ValueError(f"tile must be an integer of at least 1 key, got {tile!r}")
     xp = namespace(q, k, v, q_pos, kv_pos)
-    scale = check_inputs(xp, q, k, v, q_pos, kv_pos, window, sm_scale, softcap, sinks)
+    check_inputs(xp, q, k, v, q_pos, kv_pos, sinks)
+    sm_scale, softcap = check_settings(window, sm_scale, softcap)
     t, num_kv_heads, groups = q.shape[0], k.shape[1], q.shape[1] // k.shape[1]
-    qh, _, _ = by_head(xp, q * scale, k[:0, ...], v[:0, ...])
+    qh, _, _ = by_head(xp, scaled(q, sm_scale), k[:0, ...], v[:0, ...])
     rows = qh.shape[:2]  # (Hkv, G·T)
     device = q.device
     top = xp.full((*rows, 1), -math.inf, dtype=q.dtype, device=device)

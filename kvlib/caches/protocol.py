@@ -21,7 +21,7 @@ import numpy as np
 
 from kvlib.arrays import Array, default_namespace, is_numpy
 from kvlib.attention import attend
-from kvlib.attention.direct import check_settings
+from kvlib.attention.checks import check_settings
 from kvlib.caches.checks import check_append, check_plan, check_run, known
 from kvlib.caches.step import Step, Ticket
 

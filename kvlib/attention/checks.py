@@ -1,0 +1,85 @@
+"""What attention refuses, and in which words."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from kvlib.arrays import Array
+
+
+def check_inputs(
+    xp: Any, q: Array, k: Array, v: Array, q_pos: Array, kv_pos: Array, sinks: Array | None
+) -> None:
+    """Refuse arrays that cannot be attended to: ValueError for shapes, TypeError for dtypes."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.ndim != 3:
+            raise ValueError(f"{name} must be (tokens, heads, dim), got shape {x.shape}")
+    check_dtypes(xp, q, k, v)
+    if k.shape[:2] != v.shape[:2]:
+        raise ValueError(
+            f"k and v must have the same tokens and heads, got {k.shape} and {v.shape}"
+        )
+    if q.shape[2] != k.shape[2]:
+        raise ValueError(f"q and k must share head_dim, got {q.shape[2]} and {k.shape[2]}")
+    if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
+        raise ValueError(
+            f"num_qo_heads must be a multiple of num_kv_heads, got {q.shape[1]} and {k.shape[1]}"
+        )
+    if q_pos.shape != q.shape[:1]:
+        raise ValueError(f"q_pos must be (T,) = {q.shape[:1]}, got {q_pos.shape}")
+    if kv_pos.shape not in ((k.shape[0],), (k.shape[1], k.shape[0])):
+        raise ValueError(
+            f"kv_pos must be (S,) = {(k.shape[0],)} or (Hkv, S) = {(k.shape[1], k.shape[0])}, "
+            f"got {kv_pos.shape}"
+        )
+    for name, x in (("q_pos", q_pos), ("kv_pos", kv_pos)):
+        # The difference of unsigned positions wraps round, and the future becomes visible.
+        if not xp.isdtype(x.dtype, "signed integer"):
+            raise TypeError(f"{name} must hold signed integers, got dtype {x.dtype}")
+    check_sinks(q, sinks)
+
+
+def check_dtypes(xp: Any, q: Array, k: Array, v: Array) -> None:
+    """Refuse what is not floating, and keys and values of two kinds."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not xp.isdtype(x.dtype, "real floating"):
+            raise TypeError(f"{name} must be floating, got dtype {x.dtype}")
+    if k.dtype != v.dtype:
+        raise TypeError(f"k and v must share a dtype, got {k.dtype} and {v.dtype}")
+
+
+def check_sinks(q: Array, sinks: Array | None) -> None:
+    """Refuse sinks that are not one a query head.   q (T, Hq, Dk)   sinks (Hq,)"""
+    if sinks is not None and sinks.shape != (q.shape[1],):
+        raise ValueError(f"sinks must be (Hq,) = {(q.shape[1],)}, got {sinks.shape}")
+
+
+def check_settings(
+    window: int | None, sm_scale: float | None, softcap: float | None
+) -> tuple[float | None, float | None]:
+    """sm_scale and softcap as Python floats, after refusing what means nothing.
+
+    Python floats, because a NumPy float64 scalar turns every float32 array it meets into float64.
+    """
+    if window is not None and (
+        not isinstance(window, int | np.integer) or isinstance(window, bool) or window < 1
+    ):
+        raise ValueError(
+            f"window counts the query itself and must be an integer of at least 1, got {window!r}"
+        )
+    return _positive("sm_scale", sm_scale), _positive("softcap", softcap)
+
+
+def _positive(name: str, x: Any) -> float | None:
+    if x is None:
+        return None
+    if (
+        not isinstance(x, float | int | np.floating | np.integer)
+        or isinstance(x, bool)
+        or not (math.isfinite(x) and x > 0)
+    ):
+        raise ValueError(f"{name} must be a finite number above 0, got {x!r}")
+    return float(x)

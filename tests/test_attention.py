@@ -1,0 +1,207 @@
+"""attend, attend_tiled and attend_causal against the formula in float64."""
+
+import math
+
+import numpy as np
+import oracle
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from schedules import close
+
+from kvlib import attend, attend_causal, attend_tiled
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+def draw(seed, t, s, num_kv_heads=2, groups=2, dim=4, v_dim=3, scale=1.0):
+    """q, k, v and positions of T queries behind S keys, the last query at the last key."""
+    rng = np.random.default_rng(seed)
+    q = rng.standard_normal((t, num_kv_heads * groups, dim)).astype(np.float32) * scale
+    k = rng.standard_normal((s, num_kv_heads, dim)).astype(np.float32) * scale
+    v = rng.standard_normal((s, num_kv_heads, v_dim)).astype(np.float32)
+    return q.astype(np.float32), k.astype(np.float32), v, np.arange(s - t, s), np.arange(s)
+
+
+def by_causal(q, k, v, q_pos, kv_pos, **settings):
+    heads_first = (k.transpose(1, 0, 2), v.transpose(1, 0, 2))
+    return attend_causal(q, *heads_first, **settings)
+
+
+FORMS = {"attend": attend, "attend_tiled": attend_tiled, "attend_causal": by_causal}
+all_forms = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+
+
+def same(form, inputs, tolerance=2e-5, **settings):
+    o, lse = form(*inputs, return_lse=True, **settings)
+    assert o.dtype == inputs[0].dtype and lse.dtype == np.float32
+    settings.pop("tile", None)
+    o64, lse64 = oracle.attention(*inputs, **settings)
+    close(o, o64, "o", tolerance)
+    close(lse, lse64, "lse", tolerance)
+
+
+@all_forms
+@pytest.mark.parametrize("q_len", [1, 2, 5])
+@pytest.mark.parametrize("groups", [1, 2, 4, 8])
+def test_queries_behind_a_cache(form, q_len, groups):
+    same(form, draw(1, q_len, 13, groups=groups))
+    same(form, draw(2, q_len, q_len, groups=groups))
+    same(form, draw(3, q_len, 300, num_kv_heads=1, groups=groups))  # more than one tile
+
+
+@all_forms
+@pytest.mark.parametrize("extra", ["W-1", "W", "W+1", "2W"])
+@pytest.mark.parametrize("q_len", [1, 2, 5, 11])
+def test_at_the_edge_of_the_window(form, extra, q_len):
+    window = 7
+    s = {"W-1": window - 1, "W": window, "W+1": window + 1, "2W": 2 * window}[extra]
+    if q_len <= s:
+        same(form, draw(4, q_len, s), window=window)
+        same(form, draw(5, q_len, s), window=1)
+
+
+@all_forms
+def test_a_window_counts_the_query_itself(form):
+    q, k, v, q_pos, kv_pos = draw(6, 3, 9)
+    o = form(q, k, v, q_pos, kv_pos, window=1)
+    close(o, v[6:].repeat(2, axis=1), "a query that sees itself alone")
+
+
+@all_forms
+@pytest.mark.parametrize("setting", [{"sm_scale": 0.3}, {"softcap": 0.9}, {"window": 4}, {}])
+def test_settings_and_sinks(form, setting):
+    sinks = np.asarray([0.5, -3.0, 6.0, -math.inf], dtype=np.float32)
+    for q_len in (1, 4):
+        same(form, draw(7, q_len, 9), sinks=sinks, **setting)
+        same(form, draw(8, q_len, 9), **setting)
+
+
+def test_every_chunk_of_a_long_prefill():
+    # attend_causal takes 128 rows a kv head at a time: sizes at, before and behind the seams
+    for t, s, groups in ((127, 127, 1), (128, 150, 1), (129, 129, 1), (257, 300, 1), (70, 90, 4)):
+        inputs = draw(9, t, s, num_kv_heads=1, groups=groups)
+        for window in (None, 3, 60, 128, 400):
+            same(by_causal, inputs, window=window)
+
+
+def test_more_query_heads_than_a_chunk_has_rows():
+    same(by_causal, draw(10, 3, 5, num_kv_heads=1, groups=200))
+
+
+def test_long_decode_with_few_and_with_many_keys():
+    # attend_causal changes its product at 4096 keys
+    for s in (4096, 4097):
+        q, k, v, q_pos, kv_pos = draw(11, 1, s)
+        close(by_causal(q, k, v, q_pos, kv_pos), oracle.attention(q, k, v, q_pos, kv_pos)[0], "o")
+
+
+@pytest.mark.parametrize("per_head", [False, True])
+def test_every_tile_size(per_head):
+    q, k, v, q_pos, kv_pos = draw(12, 4, 11)
+    if per_head:
+        kv_pos = np.stack([kv_pos, kv_pos[::-1] + 2])
+    whole = attend(q, k, v, q_pos, kv_pos, window=6)
+    for tile in range(1, 15):
+        inputs = (q, k, v, q_pos, kv_pos)
+        same(lambda *a, **b: attend_tiled(*a, tile=tile, **b), inputs, window=6)  # noqa: B023
+        close(attend_tiled(*inputs, window=6, tile=tile), whole, f"tile {tile}")
+
+
+@given(st.data())
+def test_positions_in_any_order_and_apart_for_each_head(data):
+    num_kv_heads, t, s = (data.draw(st.integers(a, b)) for a, b in ((1, 3), (0, 5), (0, 8)))
+    groups, window = data.draw(st.integers(1, 3)), data.draw(st.none() | st.integers(1, 6))
+    q, k, v, _, _ = draw(data.draw(st.integers(0, 99)), t, s, num_kv_heads, groups)
+    number = st.integers(0, 9)
+    shape = (num_kv_heads, s) if data.draw(st.booleans()) else (s,)
+    size = math.prod(shape)
+    kv_pos = np.asarray(
+        data.draw(st.lists(number, min_size=size, max_size=size)), dtype=np.int64
+    ).reshape(shape)
+    q_pos = np.asarray(data.draw(st.lists(number, min_size=t, max_size=t)), dtype=np.int64)
+    tile = data.draw(st.integers(1, 10))
+    for form in (attend, lambda *a, **b: attend_tiled(*a, tile=tile, **b)):
+        same(form, (q, k, v, q_pos, kv_pos), window=window)
+
+
+@pytest.mark.parametrize("form", [attend, attend_tiled])
+@pytest.mark.parametrize("softcap", [None, 2.0])
+def test_a_query_that_sees_no_key_returns_exactly_nothing(form, softcap):
+    q, k, v, _, kv_pos = draw(13, 3, 5)
+    q_pos = np.asarray([-1, 2, 100])
+    o, lse = form(q, k, v, q_pos, kv_pos, window=10, softcap=softcap, return_lse=True)
+    assert (o[[0, 2]] == 0).all() and (lse[[0, 2]] == -math.inf).all()
+    assert (o[1] != 0).all() and np.isfinite(lse[1]).all()
+    nothing = np.full(4, -math.inf, dtype=np.float32)  # a sink without weight changes nothing
+    o, lse = form(q, k, v, q_pos, kv_pos, window=10, sinks=nothing, return_lse=True)
+    assert (o[[0, 2]] == 0).all() and (lse[[0, 2]] == -math.inf).all()
+
+
+@pytest.mark.parametrize("form", [attend, attend_tiled])
+def test_no_keys_and_no_queries(form):
+    q, k, v, q_pos, kv_pos = draw(14, 2, 5)
+    o, lse = form(q, k[:0], v[:0], q_pos, kv_pos[:0], return_lse=True)
+    assert o.shape == (2, 4, 3) and (o == 0).all() and (lse == -math.inf).all()
+    o, lse = form(q[:0], k, v, q_pos[:0], kv_pos, return_lse=True)
+    assert o.shape == (0, 4, 3) and lse.shape == (0, 4)
+
+
+@all_forms
+def test_the_past_does_not_see_the_future(form):
+    q, k, v, q_pos, kv_pos = draw(15, 6, 9)
+    before = form(q, k, v, q_pos, kv_pos)
+    for j in range(3, 9):
+        k2, v2 = k.copy(), v.copy()
+        k2[j], v2[j] = 9.0, -9.0
+        after = form(q, k2, v2, q_pos, kv_pos)
+        unseen = q_pos < j
+        assert (before[unseen] == after[unseen]).all() and (before[~unseen] != after[~unseen]).all()
+
+
+@all_forms
+@pytest.mark.parametrize("q_len", [1, 5])
+def test_scores_of_ten_thousand(form, q_len):
+    inputs = draw(16, q_len, 9, scale=100.0)
+    scores = np.einsum("thd,shd->ths", inputs[0][:, ::2].astype(float), inputs[1].astype(float))
+    assert np.abs(scores).max() > 1e4
+    o, lse = form(*inputs, return_lse=True)
+    o64, lse64 = oracle.attention(*inputs)
+    close(o, o64, "o", 5e-3)  # a float32 score of 1e4 is exact to 1e-3
+    close(lse, lse64, "lse", 1e-5)
+
+
+@all_forms
+def test_lse_is_the_natural_logarithm_of_the_sum(form):
+    q, k, v, q_pos, kv_pos = draw(17, 1, 6, num_kv_heads=1, groups=1)
+    _, lse = form(q, k, v, q_pos, kv_pos, return_lse=True, sm_scale=1.0)
+    close(lse[0], np.log(np.exp(k[:, 0] @ q[0].T).sum(axis=0)), "lse")
+
+
+@all_forms
+def test_values_of_a_narrower_cache_are_widened(form):
+    q, k, v, q_pos, kv_pos = draw(18, 3, 8)
+    k16, v16 = k.astype(np.float16), v.astype(np.float16)
+    o, lse = form(q, k16, v16, q_pos, kv_pos, return_lse=True)
+    assert o.dtype == np.float32 and lse.dtype == np.float32
+    close(o, oracle.attention(q, k16, v16, q_pos, kv_pos)[0], "o")
+
+
+@all_forms
+def test_float16_gives_float16_and_a_float32_lse(form):
+    q, k, v, q_pos, kv_pos = draw(19, 3, 8)
+    inputs = tuple(x.astype(np.float16) for x in (q, k, v))
+    o, lse = form(*inputs, q_pos, kv_pos, return_lse=True)
+    assert o.dtype == np.float16 and lse.dtype == np.float32
+    close(o.astype(float), oracle.attention(*inputs, q_pos, kv_pos)[0], "o", 5e-3)
+
+
+@all_forms
+def test_numpy_scalars_as_settings_leak_no_float64(form):
+    for q_len in (1, 3):
+        inputs = draw(20, q_len, 8)
+        wide = {"sm_scale": 1 / np.sqrt(4.0), "softcap": np.float64(3.0), "window": np.int64(4)}
+        same(form, inputs, **wide)
+        sinks = np.zeros(4, dtype=np.float64)
+        o, lse = form(*inputs, sinks=sinks, return_lse=True, **wide)
+        assert o.dtype == np.float32 and lse.dtype == np.float32
