@@ -156,9 +156,7 @@ def measure(steps: int, batches: list[int], prompts: list[int], bar: Any) -> dic
         row = {"batch": 1, "prompt": length}
         row |= harness.alternate(runs, steps=12, rounds=3, tick=lambda: bar.update())
         if peer is not None:
-            row["times_transformers"] = (
-                row["transformers"]["median_ms"] / row["kvlib"]["median_ms"]
-            )
+            row["times_transformers"] = row["transformers"]["median_ms"] / row["kvlib"]["median_ms"]
         out["prefill"].append(row)
         bar.write(line(row))
     out["uncached"] = uncached(model, rng, bar)

@@ -1,4 +1,4 @@
-"""How everything here is timed: paired, alternating, medians, with the machine beside the figures."""
+"""How everything here is timed: paired, alternating, medians, the machine beside the figures."""
 
 from __future__ import annotations
 

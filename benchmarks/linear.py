@@ -55,7 +55,8 @@ def main() -> None:
         }
         row = {"rows": rows, **harness.alternate(runs, steps=16, rounds=4)}
         table.append(row)
-        tqdm.write(f"{rows:4d} rows  " + "  ".join(f"{n}: {row[n]['median_ms']:.1f} ms" for n in runs))
+        figures = "  ".join(f"{name}: {row[name]['median_ms']:.1f} ms" for name in runs)
+        tqdm.write(f"{rows:4d} rows  {figures}")
     harness.save("linear", {"threads": args.threads, "products": table}, args.json)
 
 

@@ -72,9 +72,7 @@ def stream(
         longest = max((len(p) for p in prompts), default=1)
         cache = model.new_cache(max(1, len(prompts)), longest + max_new_tokens)
     rngs = [np.random.default_rng([seed, i]) for i in range(len(prompts))]
-    return _steps(
-        model, prompts, cache, max_new_tokens, stops, rngs, (temperature, top_k, top_p)
-    )
+    return _steps(model, prompts, cache, max_new_tokens, stops, rngs, (temperature, top_k, top_p))
 
 
 def _steps(
@@ -84,7 +82,7 @@ def _steps(
     max_new_tokens: int,
     stops: frozenset[int],
     rngs: list[np.random.Generator],
-    settings: tuple[float, int | None, int | None],
+    settings: tuple[float, int | None, float | None],
 ) -> Iterator[tuple[int, int]]:
     """Prefill all prompts in one pass, then decode together whoever is left."""
     run = next(_names)
@@ -92,7 +90,7 @@ def _steps(
     try:
         feed: dict[int, Sequence[int]] = {}
         for i, prompt in enumerate(prompts):
-            name = ("generate", run, i)
+            name: Hashable = ("generate", run, i)
             held = cache.add(name, prompt)
             names[i] = name
             feed[i] = prompt[held:]

@@ -95,7 +95,7 @@ class Decoder:
                 # Only the last row of each request is wanted, and no later layer asks for more.
                 rows = xp.asarray(step.last_rows, dtype=xp.int64, device=x.device)
                 q, x, step = xp.take(q, rows, axis=0), xp.take(x, rows, axis=0), step.last()
-            o = cache.run(i, q, step)
+            o: Any = cache.run(i, q, step)
             o = xp.reshape(o, (o.shape[0], o.shape[1] * o.shape[2]))
             x = x + linear(o, layer["o.weight"], layer.get("o.bias"))
             h = self._norm(x, layer, "mlp_norm", eps)
@@ -133,23 +133,21 @@ class Decoder:
         longest = max(step.seq_lens)
         if longest > limit:
             raise ValueError(f"a request of {longest} tokens is past the model's limit of {limit}")
-        if hasattr(tokens, "dtype") and not isinstance(tokens, np.ndarray):
-            ids = tokens  # on a device already: reading it back to look would stall the device
-        else:
-            host = np.asarray(tokens)
-            if host.size and host.dtype.kind not in "iu":
-                raise TypeError(f"tokens must be integers, got dtype {host.dtype}")
-            if host.size and not 0 <= int(host.min()) <= int(host.max()) < vocabulary:
-                raise ValueError(
-                    f"token ids must be 0 ... {vocabulary - 1}, got {int(host.min())} "
-                    f"... {int(host.max())}"
-                )
-            ids = host if is_numpy(self.xp) else self.xp.asarray(host)
+        # Ids on a device are taken as they are: reading them back to look would stall it.
+        on_device = hasattr(tokens, "dtype") and not isinstance(tokens, np.ndarray)
+        ids: Any = tokens if on_device else np.asarray(tokens)
         if ids.shape != (step.num_tokens,):
             raise ValueError(
                 f"the step holds {step.num_tokens} new tokens, got tokens of shape {ids.shape}"
             )
-        return ids
+        if on_device:
+            return ids
+        if ids.dtype.kind not in "iu":
+            raise TypeError(f"tokens must be integers, got dtype {ids.dtype}")
+        low, high = int(ids.min()), int(ids.max())
+        if low < 0 or high >= vocabulary:
+            raise ValueError(f"token ids must be 0 ... {vocabulary - 1}, got {low} ... {high}")
+        return ids if is_numpy(self.xp) else self.xp.asarray(ids)
 
     def __repr__(self) -> str:
         c = self.config

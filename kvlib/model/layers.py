@@ -9,12 +9,11 @@ from typing import Any
 from kvlib.arrays import Array, is_numpy, namespace, nbytes
 from kvlib.meter import counting, report
 
-
 CACHED_BYTES = 4 << 20  # of weights, read once and multiplied by several rows while still cached
 
 
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
-    """x Wᵀ + b.   x (T, in)   weight (out, in), as checkpoints store it   bias (out,)   →   (T, out)
+    """x Wᵀ + b.   x (T, in)   weight (out, in), as in checkpoints   bias (out,)   →   (T, out)
 
     Decoding is bound by reading ``weight``, and a BLAS is made for many rows. So the form of the
     product depends on T where NumPy computes it (:func:`_product`); the sum is the same.

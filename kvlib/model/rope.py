@@ -50,7 +50,7 @@ def tables(
 
 
 def rotate(x: Array, cos: Array, sin: Array) -> Array:
-    """Turn every head of every token.   x (T, H, D)   cos, sin (T, 1, D) at the tokens' positions."""
+    """Turn every head of every token.   x (T, H, D)   cos, sin (T, 1, D) at its positions."""
     half = x.shape[-1] // 2
     swapped = namespace(x).concat([x[..., half:], x[..., :half]], axis=-1)
     swapped *= sin
