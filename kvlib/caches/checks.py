@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -30,11 +30,12 @@ def check_plan(
     seq_ids: Sequence[Hashable],
     q_lens: Sequence[int],
     tokens: Sequence[int] | None,
-) -> list[R]:
-    """The requests of a plan, after refusing unknown or repeated names and bad lengths."""
-    if isinstance(seq_ids, str | bytes):
-        raise TypeError(f"seq_ids must be a list of request names, got the string {seq_ids!r}")
-    if not seq_ids or len(seq_ids) != len(q_lens):
+) -> tuple[list[R], tuple[int, ...]]:
+    """The requests and lengths of a plan, after refusing unknown or repeated names, bad lengths."""
+    for what, x in (("seq_ids", seq_ids), ("q_lens", q_lens)):
+        if isinstance(x, str | bytes) or not hasattr(x, "__len__"):
+            raise TypeError(f"{what} must be a list, one entry a request, got {x!r}")
+    if len(seq_ids) != len(q_lens) or len(seq_ids) == 0:
         raise ValueError(
             f"plan needs one q_len a request and at least one request, "
             f"got {len(seq_ids)} seq_ids and {len(q_lens)} q_lens"
@@ -43,21 +44,35 @@ def check_plan(
     if len(found) > 1 and len(set(seq_ids)) < len(seq_ids):
         twice = next(s for s in seq_ids if list(seq_ids).count(s) > 1)
         raise ValueError(f"request {twice!r} stands twice in one plan")
-    total = 0
+    lengths = []
     for seq_id, n in zip(seq_ids, q_lens, strict=True):
-        if not isinstance(n, int | np.integer) or n < 1:
+        if not is_integer(n) or n < 1:
             raise ValueError(
                 f"q_lens must be integers of at least 1, got {n!r} for request {seq_id!r}"
             )
-        total += n
+        lengths.append(int(n))  # NumPy's small integers wrap round when they are added up
+    total = sum(lengths)
     if tokens is not None and len(tokens) != total:
         raise ValueError(f"tokens must hold the {total} new tokens of the plan, got {len(tokens)}")
-    return found
+    return found, tuple(lengths)
+
+
+def is_integer(x: object) -> bool:
+    """Whether ``x`` counts something: an integer of Python or NumPy, and no bool."""
+    return type(x) is int or (isinstance(x, int | np.integer) and not isinstance(x, bool))
+
+
+def check_layer(cache: Cache, layer: int) -> None:
+    """Refuse a layer that the cache does not have; negative numbers do not count from the end."""
+    if not is_integer(layer) or not 0 <= layer < len(cache.layers):
+        raise ValueError(f"layer must be 0 ... {len(cache.layers) - 1}, got {layer!r}")
 
 
 def check_append(cache: Cache, layer: int, k: Array, v: Array | None, step: Step) -> LayerSpec:
     """The layer's spec, after refusing keys and values that do not fit it or the step."""
     spec = _check_layer_and_step(cache, layer, step)
+    if not step.whole:
+        raise ValueError("keys are appended for a whole step, not for its last rows: step.last()")
     _check_array(cache, "k", k, (step.qo_indptr[-1], spec.num_kv_heads, spec.head_dim), layer)
     if spec.v_from_k:
         if v is not None:
@@ -72,6 +87,7 @@ def check_append(cache: Cache, layer: int, k: Array, v: Array | None, step: Step
 def check_run(cache: Cache, layer: int, q: Array, step: Step) -> LayerSpec:
     """The layer's spec, after refusing queries that do not fit it or the step."""
     spec = _check_layer_and_step(cache, layer, step)
+    _check_kind(cache, "q", q, layer)
     shape = q.shape
     if (
         len(shape) != 3
@@ -84,14 +100,17 @@ def check_run(cache: Cache, layer: int, q: Array, step: Step) -> LayerSpec:
             f"q of layer {layer} must be (T={step.num_tokens}, a multiple of {spec.num_kv_heads} "
             f"heads, D={spec.head_dim}), got {tuple(shape)}"
         )
+    if spec.sinks is not None and spec.sinks.shape != shape[1:2]:
+        raise ValueError(
+            f"sinks of layer {layer} must be (Hq,) = {tuple(shape[1:2])}, got {spec.sinks.shape}"
+        )
     if layer not in step.ticket.appended:
         raise ValueError(f"layer {layer} has not appended its keys in this step yet")
     return spec
 
 
 def _check_layer_and_step(cache: Cache, layer: int, step: Step) -> LayerSpec:
-    if not isinstance(layer, int | np.integer) or not 0 <= layer < len(cache.layers):
-        raise ValueError(f"layer must be 0 ... {len(cache.layers) - 1}, got {layer!r}")
+    check_layer(cache, layer)
     if step.owner is not cache:
         raise ValueError("the step was planned by another cache")
     if not step.ticket.live:
@@ -105,21 +124,29 @@ def _check_layer_and_step(cache: Cache, layer: int, step: Step) -> LayerSpec:
 def _check_array(
     cache: Cache, name: str, x: Array, needed: tuple[int, int, int], layer: int
 ) -> None:
+    _check_kind(cache, name, x, layer)
     if x.shape != needed:
         raise ValueError(
             f"{name} of layer {layer} must be (T, num_kv_heads, dim) = {needed}, "
             f"got {tuple(x.shape)}"
         )
-    if x.dtype != cache.dtype:
-        _check_narrowing(cache, name, x.dtype, layer)
 
 
-def _check_narrowing(cache: Cache, name: str, dtype: Any, layer: int) -> None:
-    """A 16-bit cache may narrow float32; nothing else may change its type on the way in."""
+def _check_kind(cache: Cache, name: str, x: Array, layer: int) -> None:
+    """Refuse what is no array of the cache's library, or of a dtype that does not belong."""
+    if not isinstance(x, cache.array_type):
+        needed, got = cache.array_type, type(x)
+        raise TypeError(
+            f"{name} of layer {layer} must be an array of {needed.__module__}.{needed.__name__}, "
+            f"got a {got.__module__}.{got.__name__}"
+        )
+    if x.dtype == cache.dtype:
+        return
+    # A 16-bit cache may narrow float32; nothing else may change its type on the way in.
     wide = (cache.xp.float32, cache.xp.float64)
-    if dtype == cache.xp.float32 and cache.dtype not in wide:
+    if x.dtype == cache.xp.float32 and cache.dtype not in wide:
         return
     raise TypeError(
-        f"{name} of layer {layer} has dtype {dtype}, the cache stores {cache.dtype}: "
+        f"{name} of layer {layer} has dtype {x.dtype}, the cache stores {cache.dtype}: "
         "cast it first (a float64 that leaks in doubles every byte that follows)"
     )

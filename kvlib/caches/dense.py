@@ -7,7 +7,7 @@ from typing import Any
 
 from kvlib.arrays import Array, itemsize, nbytes
 from kvlib.attention import attend_causal
-from kvlib.caches.checks import known
+from kvlib.caches.checks import check_layer, is_integer, known
 from kvlib.caches.protocol import Cache, LayerSpec, Memory, Request, Step
 from kvlib.errors import CacheFull
 from kvlib.meter import counting, report
@@ -34,9 +34,9 @@ class DenseCache(Cache):
     ) -> None:
         super().__init__(layers, dtype=dtype, xp=xp)
         for name, n in (("max_seqs", max_seqs), ("max_seq_len", max_seq_len)):
-            if not isinstance(n, int) or n < 1:
+            if not is_integer(n) or n < 1:
                 raise ValueError(f"{name} must be an integer of at least 1, got {n!r}")
-        self.max_seqs, self.max_seq_len = max_seqs, max_seq_len
+        self.max_seqs, self.max_seq_len = int(max_seqs), int(max_seq_len)
         self._free_rows = list(range(max_seqs))[::-1]
         self._k: list[Array] = []
         self._v: list[Array] = []
@@ -133,8 +133,7 @@ class DenseCache(Cache):
     def read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:
         """Views of what a layer holds: k (S, Hkv, Dk), v (S, Hkv, Dv), positions (S,)."""
         request = known(self._requests, seq_id)
-        if not isinstance(layer, int) or not 0 <= layer < len(self.layers):
-            raise ValueError(f"layer must be 0 ... {len(self.layers) - 1}, got {layer!r}")
+        check_layer(self, layer)
         xp, s = self.xp, request.length
         k = xp.permute_dims(self._k[layer][request.place, :, :s, :], (1, 0, 2))
         v = xp.permute_dims(self._v[layer][request.place, :, :s, :], (1, 0, 2))

@@ -22,7 +22,7 @@ import numpy as np
 from kvlib.arrays import Array, default_namespace, is_numpy
 from kvlib.attention import attend
 from kvlib.attention.checks import check_settings
-from kvlib.caches.checks import check_append, check_plan, check_run, known
+from kvlib.caches.checks import check_append, check_plan, check_run, is_integer, known
 from kvlib.caches.step import Step, Ticket
 
 __all__ = ["Cache", "LayerSpec", "Memory", "Request", "Step"]
@@ -52,14 +52,16 @@ class LayerSpec:
             object.__setattr__(self, "v_head_dim", self.head_dim)
         for name in ("num_kv_heads", "head_dim", "v_head_dim"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
         if self.v_from_k and self.v_dim > self.head_dim:
             raise ValueError(
                 f"values taken from keys need v_head_dim <= head_dim, got {self.v_dim} "
                 f"and {self.head_dim}"
             )
-        check_settings(self.window, self.sm_scale, self.softcap)
+        sm_scale, softcap = check_settings(self.window, self.sm_scale, self.softcap)
+        object.__setattr__(self, "sm_scale", sm_scale)
+        object.__setattr__(self, "softcap", softcap)
 
     @property
     def v_dim(self) -> int:
@@ -119,11 +121,17 @@ class Cache:
     """
 
     def __init__(self, layers: Sequence[LayerSpec], *, dtype: Any = None, xp: Any = None) -> None:
-        if not layers:
-            raise ValueError("layers must hold at least one LayerSpec, got none")
         self.layers = tuple(layers)
+        if not self.layers:
+            raise ValueError("layers must hold at least one LayerSpec, got none")
+        for spec in self.layers:
+            if not isinstance(spec, LayerSpec):
+                raise TypeError(f"layers must hold LayerSpec, got a {type(spec).__name__}")
         self.xp = default_namespace() if xp is None else xp
-        self.dtype = self.xp.float32 if dtype is None else dtype
+        probe = self.xp.empty((0,), dtype=self.xp.float32 if dtype is None else dtype)
+        if not self.xp.isdtype(probe.dtype, "real floating"):
+            raise TypeError(f"dtype must be floating, got {probe.dtype}")
+        self.dtype, self.array_type = probe.dtype, type(probe)
         self._requests: dict[Hashable, Request] = {}
 
     # What a cache decides for itself ------------------------------------------------------------
@@ -197,8 +205,7 @@ class Cache:
         token ids packed in that order, for caches that look at them.
         The lengths of the requests grow now; a pass that fails is undone with ``truncate``.
         """
-        requests = check_plan(self._requests, seq_ids, q_lens, tokens)
-        q_lens = tuple(map(int, q_lens))
+        requests, q_lens = check_plan(self._requests, seq_ids, q_lens, tokens)
         places = self._reserve(requests, q_lens, tokens)
         ticket = Ticket()
         starts = [r.length for r in requests]
@@ -256,7 +263,7 @@ class Cache:
     def truncate(self, seq_id: Hashable, length: int) -> None:
         """Take a request back to its first ``length`` tokens."""
         request = known(self._requests, seq_id)
-        if not isinstance(length, int | np.integer) or not 0 <= length <= request.length:
+        if not is_integer(length) or not 0 <= length <= request.length:
             raise ValueError(
                 f"request {seq_id!r} holds {request.length} tokens and can be truncated to "
                 f"0 ... {request.length}, got {length!r}"

@@ -30,6 +30,7 @@ class Step:
     seq_lens    B lengths after the append
     positions   (T,) int64, absolute
     places      what the cache noted for itself about each request (rows, block tables, ...)
+    whole       False for what ``last`` makes of a longer step: it may attend, not append
     """
 
     __slots__ = (
@@ -42,6 +43,7 @@ class Step:
         "seq_ids",
         "seq_lens",
         "ticket",
+        "whole",
     )
 
     def __init__(
@@ -53,6 +55,7 @@ class Step:
         seq_lens: tuple[int, ...],
         positions: Array,
         places: Any,
+        whole: bool = True,
     ) -> None:
         self.owner = owner
         self.ticket = ticket
@@ -61,6 +64,7 @@ class Step:
         self.seq_lens = seq_lens
         self.positions = positions
         self.places = places
+        self.whole = whole
         offsets = [0]
         for n in q_lens:
             offsets.append(offsets[-1] + n)
@@ -97,6 +101,7 @@ class Step:
                     self.seq_lens,
                     xp.take(self.positions, rows, axis=0),
                     self.places,
+                    whole=False,
                 )
                 self._last._last = self._last
         return self._last

@@ -1,0 +1,271 @@
+"""What a cache refuses: the error, its words, and that not a byte changed."""
+
+import math
+
+import array_api_strict
+import numpy as np
+import pytest
+from caches import CACHES, MAX_SEQ_LEN, MAX_SEQS, build, snapshot
+
+from kvlib import CacheFull, DenseCache, LayerSpec
+
+F32 = np.float32
+LAYERS = [
+    LayerSpec(2, 4, 3),
+    LayerSpec(1, 6, 4, v_from_k=True),
+    LayerSpec(2, 4, sinks=np.zeros(4, F32)),
+]
+
+
+def ones(*shape, dtype=F32):
+    return np.ones(shape, dtype=dtype)
+
+
+@pytest.fixture(params=CACHES)
+def cache(request):
+    """ "a" holds 5 tokens, "b" 2, "c" none; a step of "a" and "b" (1 token each) is under way."""
+    cache = build(request.param, LAYERS, np, F32)
+    for name, n in (("a", 4), ("b", 1)):
+        cache.add(name)
+        fill(cache, cache.plan([name], [n]), range(len(LAYERS)))
+    cache.add("c")
+    cache.step = cache.plan(["a", "b"], [1, 1])
+    fill(cache, cache.step, [0])
+    return cache
+
+
+def fill(cache, step, layers):
+    t = step.num_tokens
+    for i in layers:
+        spec = cache.layers[i]
+        v = None if spec.v_from_k else ones(t, spec.num_kv_heads, spec.v_dim)
+        cache.append(i, ones(t, spec.num_kv_heads, spec.head_dim), v, step)
+
+
+def refused(cache, error, words, call):
+    before = snapshot(cache)
+    with pytest.raises(error, match=words):
+        call()
+    assert snapshot(cache) == before, "a refused call changed the cache"
+
+
+PLAN = {
+    "unknown": (["z"], [1], None, ValueError, "'z' is not open; open are: 'a', 'b', 'c'"),
+    "unknown after known": (["a", "z"], [1, 1], None, ValueError, "'z' is not open"),
+    "twice": (["a", "b", "a"], [1, 1, 1], None, ValueError, "'a' stands twice"),
+    "none": ([], [], None, ValueError, "got 0 seq_ids and 0 q_lens"),
+    "one length too few": (["a", "b"], [1], None, ValueError, "got 2 seq_ids and 1 q_lens"),
+    "a text": ("ab", [1, 1], None, TypeError, "seq_ids must be a list.*got 'ab'"),
+    "length 0": (["a", "b"], [1, 0], None, ValueError, "q_lens .*got 0 for request 'b'"),
+    "length -1": (["a"], [-1], None, ValueError, "q_lens .*got -1 for request 'a'"),
+    "length True": (["a"], [True], None, ValueError, "q_lens .*got True for request 'a'"),
+    "length 1.0": (["a"], [1.0], None, ValueError, "q_lens .*got 1.0 for request 'a'"),
+    "length nan": (["a"], [math.nan], None, ValueError, "q_lens .*got nan"),
+    "length None": (["a"], [None], None, ValueError, "q_lens .*got None"),
+    "a number for q_lens": (["a"], 1, None, TypeError, "q_lens .*got 1"),
+    "a number for seq_ids": (1, [1], None, TypeError, "seq_ids .*got 1"),
+    "lengths of a generator": (["a"], (n for n in [1]), None, TypeError, "q_lens .*generator"),
+    "names of a generator": ((s for s in "a"), [1], None, TypeError, "seq_ids .*generator"),
+    "no name": ([["a"]], [1], None, TypeError, "unhashable"),
+    "too few tokens": (["a"], [3], [1, 2], ValueError, "3 new tokens of the plan, got 2"),
+    "too many tokens": (["a"], [1], [1, 2], ValueError, "1 new tokens of the plan, got 2"),
+    "too long": (["a"], [36], None, CacheFull, "'a' holds 5 .* 36 more .* 1 too many .* = 40"),
+    "too long after others": (["b", "a"], [1, 36], None, CacheFull, "'a' holds 5"),
+}
+
+
+@pytest.mark.parametrize("names, q_lens, tokens, error, words", PLAN.values(), ids=PLAN)
+def test_plan(cache, names, q_lens, tokens, error, words):
+    refused(cache, error, words, lambda: cache.plan(names, q_lens, tokens))
+    fill(cache, cache.step, [1, 2])  # the step under way is still good
+
+
+KV1, KV3 = ones(2, 2, 4), ones(2, 2, 3)
+APPEND = {
+    "layer 3": (3, KV1, KV3, ValueError, r"layer must be 0 \.\.\. 2, got 3"),
+    "layer -1": (-1, KV1, KV3, ValueError, "layer must be .*got -1"),
+    "layer True": (True, ones(2, 1, 6), None, ValueError, "layer must be .*got True"),
+    "layer 0.0": (0.0, KV1, KV3, ValueError, "layer must be .*got 0.0"),
+    "layer None": (None, KV1, KV3, ValueError, "layer must be .*got None"),
+    "too few tokens": (0, KV1[:1], KV3[:1], ValueError, r"k .*\(2, 2, 4\), got \(1, 2, 4\)"),
+    "other heads": (0, KV1[:, :1], KV3[:, :1], ValueError, r"k .*got \(2, 1, 4\)"),
+    "other dim": (0, KV3, KV3, ValueError, r"k of layer 0 .*got \(2, 2, 3\)"),
+    "other dim of v": (0, KV1, KV1, ValueError, r"v of layer 0 .*\(2, 2, 3\), got \(2, 2, 4\)"),
+    "fewer tokens in v": (0, KV1, KV3[:1], ValueError, r"v of layer 0 .*got \(1, 2, 3\)"),
+    "two axes": (0, KV1[0], KV3[0], ValueError, r"k of layer 0 .*got \(2, 4\)"),
+    "float64": (0, KV1.astype(float), KV3, TypeError, "k of layer 0 has dtype float64, .*float32"),
+    "float64 values": (0, KV1, KV3.astype(float), TypeError, "v of layer 0 has dtype float64"),
+    "integers": (0, KV1.astype(int), KV3, TypeError, "k of layer 0 has dtype int64"),
+    "float16": (0, KV1.astype(np.float16), KV3, TypeError, "k of layer 0 has dtype float16"),
+    "a list": (
+        0,
+        KV1.tolist(),
+        KV3,
+        TypeError,
+        "k of layer 0 must be an array.*got a builtins.list",
+    ),
+    "a list of values": (0, KV1, KV3.tolist(), TypeError, "v of layer 0 .*got a builtins.list"),
+    "another library": (0, array_api_strict.ones((2, 2, 4)), KV3, TypeError, "k of layer 0"),
+    "v missing": (0, KV1, None, ValueError, "layer 0 .*v must be given, got None"),
+    "v where there is none": (1, ones(2, 1, 6), ones(2, 1, 4), ValueError, "v must be None"),
+}
+
+
+@pytest.mark.parametrize("layer, k, v, error, words", APPEND.values(), ids=APPEND)
+def test_append(cache, layer, k, v, error, words):
+    refused(cache, error, words, lambda: cache.append(layer, k, v, cache.step))
+
+
+Q = ones(2, 4, 4)
+RUN = {
+    "layer 3": (3, Q, ValueError, "layer must be .*got 3"),
+    "layer -3": (-3, Q, ValueError, "layer must be .*got -3"),
+    "layer False": (False, Q, ValueError, "layer must be .*got False"),
+    "not appended": (2, Q, ValueError, "layer 2 has not appended its keys"),
+    "too many tokens": (0, ones(3, 4, 4), ValueError, r"q of layer 0 .*T=2.*got \(3, 4, 4\)"),
+    "heads not a multiple": (0, ones(2, 3, 4), ValueError, r"multiple of 2 .*got \(2, 3, 4\)"),
+    "no heads": (0, ones(2, 0, 4), ValueError, r"got \(2, 0, 4\)"),
+    "other dim": (0, ones(2, 4, 5), ValueError, r"D=4\), got \(2, 4, 5\)"),
+    "two axes": (0, ones(2, 4), ValueError, r"got \(2, 4\)"),
+    "float64": (0, Q.astype(float), TypeError, "q of layer 0 has dtype float64"),
+    "integers": (0, Q.astype(int), TypeError, "q of layer 0 has dtype int64"),
+    "a list": (0, Q.tolist(), TypeError, "q of layer 0 must be an array.*got a builtins.list"),
+    "another library": (0, array_api_strict.ones((2, 4, 4)), TypeError, "q of layer 0"),
+}
+
+
+@pytest.mark.parametrize("layer, q, error, words", RUN.values(), ids=RUN)
+def test_run(cache, layer, q, error, words):
+    refused(cache, error, words, lambda: cache.run(layer, q, cache.step))
+
+
+def test_run_with_other_heads_than_the_sinks(cache):
+    fill(cache, cache.step, [2])
+    refused(
+        cache, ValueError, r"sinks .*\(8,\), got \(4,\)",
+        lambda: cache.run(2, ones(2, 8, 4), cache.step),
+    )  # fmt: skip
+
+
+def test_steps(cache):
+    def use(step):
+        rows = ones(step.num_tokens, 2, 4)
+        refused(cache, ValueError, words, lambda: cache.append(0, rows, rows[..., :3], step))
+        refused(cache, ValueError, words, lambda: cache.run(0, rows, step))
+
+    words = "planned by another cache"
+    other = DenseCache(LAYERS)
+    other.add("a")
+    use(other.plan(["a"], [1]))
+    words = r"the step of requests \['a', 'b'\] is over"
+    for end in (
+        lambda: cache.plan(["b"], [1]),
+        lambda: cache.truncate("a", 1),
+        lambda: cache.free("b"),
+    ):
+        step = cache.step
+        assert "over" not in repr(step)
+        end()
+        use(step)
+        assert repr(step).endswith(", over)")
+        if "b" in cache.seq_ids:
+            cache.step = cache.plan(["a", "b"], [1, 1])
+
+
+def test_only_the_whole_step_is_appended(cache):
+    step = cache.plan(["c"], [3])
+    refused(
+        cache, ValueError, "last rows",
+        lambda: cache.append(0, KV1[:1], KV3[:1], step.last()),
+    )  # fmt: skip
+
+
+def test_names(cache):
+    words = "request 'z' is not open"
+    refused(cache, ValueError, words, lambda: cache.free("z"))
+    refused(cache, ValueError, words, lambda: cache.seq_len("z"))
+    refused(cache, ValueError, words, lambda: cache.truncate("z", 0))
+    refused(cache, ValueError, words, lambda: cache.fork("z", "y"))
+    refused(cache, ValueError, words, lambda: cache.read(0, "z"))
+    refused(cache, ValueError, "request 'a' is open already", lambda: cache.add("a"))
+    refused(cache, ValueError, "request 'b' is open already", lambda: cache.fork("a", "b"))
+    refused(cache, ValueError, "request 'a' is open already", lambda: cache.fork("a", "a"))
+    refused(cache, TypeError, "unhashable", lambda: cache.add(["x"]))
+    refused(cache, TypeError, "unhashable", lambda: cache.fork("a", ["x"]))
+
+
+def test_no_room(cache):
+    for i in range(len(cache.seq_ids), MAX_SEQS):
+        cache.add(i)
+    refused(cache, CacheFull, "no row for request 'z'.* 4 rows", lambda: cache.add("z"))
+    refused(cache, CacheFull, "no row for request 'z'", lambda: cache.fork("a", "z"))
+    cache.free("c")
+    cache.add("z")  # and there is room again
+    cache.plan(["z"], [MAX_SEQ_LEN])
+
+
+@pytest.mark.parametrize("length", [-1, 6, 1.0, True, None, "1", math.nan])
+def test_truncate(cache, length):
+    words = rf"'a' holds 5 tokens .* 0 \.\.\. 5, got {length!r}"
+    refused(cache, ValueError, words, lambda: cache.truncate("a", length))
+
+
+@pytest.mark.parametrize("layer", [-1, 3, True, 0.0, None])
+def test_read(cache, layer):
+    refused(cache, ValueError, f"layer must be .*got {layer!r}", lambda: cache.read(layer, "a"))
+
+
+def test_numpy_integers_are_as_good_as_pythons(cache):
+    step = cache.plan(["c"], np.asarray([3], dtype=np.uint8), tokens=np.arange(3))
+    cache.append(np.int64(0), ones(3, 2, 4), ones(3, 2, 3), step)
+    cache.run(np.int32(0), ones(3, 2, 4), step)
+    assert cache.read(np.int64(0), "c")[0].shape == (3, 2, 4)
+    for numbers in (step.q_lens, step.seq_lens, step.qo_indptr):
+        assert {type(n) for n in numbers} == {int}
+    cache.plan(["c"], [np.int8(30)])  # and do not wrap round
+    cache.truncate("c", np.int16(20))
+    assert cache.seq_len("c") == 20 and type(cache.seq_len("c")) is int
+    long = DenseCache([LayerSpec(1, 1)], 2, 300)
+    long.add("a")
+    long.add("b")
+    step = long.plan(["a", "b"], [np.int8(100), np.int8(100)], tokens=range(200))
+    assert step.qo_indptr == (0, 100, 200)
+    assert long.plan(["a"], [np.int8(100)]).seq_lens == (200,)
+
+
+SPECS = {
+    "no heads": (dict(num_kv_heads=0), "num_kv_heads .*got 0"),
+    "heads True": (dict(num_kv_heads=True), "num_kv_heads .*got True"),
+    "heads 2.0": (dict(num_kv_heads=2.0), "num_kv_heads .*got 2.0"),
+    "head_dim -1": (dict(head_dim=-1), "head_dim .*got -1"),
+    "v_head_dim 0": (dict(v_head_dim=0), "v_head_dim .*got 0"),
+    "values wider than keys": (dict(v_head_dim=5, v_from_k=True), "got 5 and 4"),
+    "window 0": (dict(window=0), "window .*got 0"),
+    "window 1.5": (dict(window=1.5), "window .*got 1.5"),
+    "sm_scale": (dict(sm_scale=-1.0), "sm_scale .*got -1.0"),
+    "softcap": (dict(softcap=0), "softcap .*got 0"),
+}
+
+
+@pytest.mark.parametrize("given, words", SPECS.values(), ids=SPECS)
+def test_layer_spec(given, words):
+    with pytest.raises(ValueError, match=words):
+        LayerSpec(**{"num_kv_heads": 2, "head_dim": 4, **given})
+
+
+def test_construction():
+    spec = LayerSpec(1, 2)
+    for layers in ([], iter([])):
+        with pytest.raises(ValueError, match="layers must hold at least one LayerSpec"):
+            DenseCache(layers)
+    with pytest.raises(TypeError, match="layers .*LayerSpec, got a tuple"):
+        DenseCache([spec, (1, 2)])
+    for n in (0, -1, True, 1.5, None):
+        with pytest.raises(ValueError, match=f"max_seqs .*got {n}"):
+            DenseCache([spec], n)
+        with pytest.raises(ValueError, match=f"max_seq_len .*got {n}"):
+            DenseCache([spec], 1, n)
+    for dtype in (np.int8, np.int32, bool, np.complex64):
+        with pytest.raises(TypeError, match="dtype must be floating"):
+            DenseCache([spec], dtype=dtype)
+    assert DenseCache(iter([spec])).layers == (spec,)
