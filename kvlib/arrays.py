@@ -29,15 +29,17 @@ def namespace(*arrays: Array) -> Any:
     if len(arrays) == 1 and type(arrays[0]) in _NAMESPACES:
         return _NAMESPACES[type(arrays[0])]
     kinds = {type(x) for x in arrays}
+    if len(kinds) == 1:
+        known = _NAMESPACES.get(next(iter(kinds)))
+        if known is not None:
+            return known
+    if kinds and all(issubclass(kind, np.ndarray) for kind in kinds):
+        return np  # memory-mapped files beside arrays
     if len(kinds) != 1:
         names = sorted(k.__module__.split(".")[0] + "." + k.__name__ for k in kinds)
         raise TypeError(f"arrays of one library needed, got {', '.join(names) or 'none'}")
-    kind = kinds.pop()
-    try:
-        return _NAMESPACES[kind]
-    except KeyError:
-        _NAMESPACES[kind] = xp = array_api_compat.array_namespace(arrays[0])
-        return xp
+    xp = _NAMESPACES[kinds.pop()] = array_api_compat.array_namespace(arrays[0])
+    return xp
 
 
 def default_namespace() -> Any:
@@ -93,8 +95,8 @@ def nbytes(x: Array) -> int:
 def itemsize(xp: Any, dtype: Any) -> int:
     """Bytes of one element of ``dtype``; float32 is 4, a boolean 1."""
     size = getattr(dtype, "itemsize", None)
-    if size is not None:
-        return int(size)
+    if isinstance(size, int):  # np.float32 itself, the class, has only a descriptor there
+        return size
     if xp.isdtype(dtype, "bool"):
         return 1
     info = xp.iinfo if xp.isdtype(dtype, "integral") else xp.finfo

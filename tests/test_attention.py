@@ -77,12 +77,17 @@ def test_settings_and_sinks(form, setting):
         same(form, draw(8, q_len, 9), **setting)
 
 
-def test_every_chunk_of_a_long_prefill():
-    # attend_causal takes 128 rows a kv head at a time: sizes at, before and behind the seams
-    for t, s, groups in ((127, 127, 1), (128, 150, 1), (129, 129, 1), (257, 300, 1), (70, 90, 4)):
+@pytest.mark.parametrize("rows", [1, 5, 16, 1000])
+def test_every_chunk_of_a_long_prefill(monkeypatch, rows):
+    monkeypatch.setattr("kvlib.attention.causal.CHUNK_ROWS", rows)
+    for t, s, groups in ((15, 15, 1), (16, 20, 1), (17, 17, 1), (33, 40, 1), (9, 12, 4)):
         inputs = draw(9, t, s, num_kv_heads=1, groups=groups)
-        for window in (None, 3, 60, 128, 400):
+        for window in (None, 3, 8, 16, 50):
             same(by_causal, inputs, window=window)
+
+
+def test_more_queries_than_one_chunk():
+    same(by_causal, draw(9, 450, 460, num_kv_heads=1, groups=1), window=250)
 
 
 def test_more_query_heads_than_a_chunk_has_rows():

@@ -1,0 +1,60 @@
+"""Small random models of every kind."""
+
+from typing import Any
+
+import numpy as np
+
+from kvlib import Decoder, ModelConfig
+from kvlib.model import RopeConfig, random_weights
+
+SMALL: dict[str, Any] = dict(
+    vocab_size=31,
+    hidden_size=24,
+    intermediate_size=20,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=8,
+    max_position_embeddings=48,
+)
+KINDS: dict[str, dict[str, Any]] = {
+    "llama": dict(),
+    "llama3": dict(
+        rope=RopeConfig(500.0, "llama3", 8.0, 1.0, 4.0, original_max_position_embeddings=16),
+        tie_word_embeddings=True,
+    ),
+    "linear rope": dict(rope=RopeConfig(kind="linear", factor=2.0), num_key_value_heads=4),
+    "mistral": dict(windows=(5, 5), num_key_value_heads=1),
+    "hybrid": dict(windows=(3, None, 7), num_hidden_layers=3),
+    "qwen2": dict(qkv_bias=True, tie_word_embeddings=True),
+    "qwen3": dict(qk_norm=True, head_dim=10),
+    "gpt2": dict(
+        norm="layer",
+        norm_eps=1e-5,
+        positions="learned",
+        hidden_act="gelu_new",
+        gated_mlp=False,
+        qkv_bias=True,
+        o_bias=True,
+        mlp_bias=True,
+        tie_word_embeddings=True,
+        num_key_value_heads=4,
+    ),
+    "gelu": dict(hidden_act="gelu", mlp_bias=True, num_hidden_layers=1),
+}
+
+
+def config(kind: str, **changes: Any) -> ModelConfig:
+    return ModelConfig(model_type=kind, **{**SMALL, **KINDS[kind], **changes})
+
+
+def decoder(
+    kind: str, seed: int = 0, xp: Any = np, dtype: Any = None, tokenizer: Any = None, **changes: Any
+) -> Decoder:
+    c = config(kind, **changes)
+    return Decoder(c, random_weights(c, seed, xp=xp, dtype=dtype), tokenizer)
+
+
+def text(seed: int, length: int) -> list[int]:
+    """Random token ids of the small vocabulary."""
+    return np.random.default_rng(seed).integers(0, SMALL["vocab_size"], length).tolist()
