@@ -1,0 +1,94 @@
+"""The model the book runs on loads with NumPy alone, and says with a cache what it says without."""
+
+import ast
+import subprocess
+import sys
+from importlib.resources import files
+
+import numpy as np
+import pytest
+
+import kvlib
+from kvlib.model import checkpoint
+from kvlib.model.safetensors import SafetensorsFile
+from kvlib.reference import load_reference_model, sample_text
+
+FOLDER = files("kvlib.reference")
+
+
+@pytest.fixture(scope="module")
+def model() -> kvlib.Decoder:
+    return load_reference_model(xp=np)
+
+
+def test_what_it_is(model):
+    config = model.config
+    assert (config.model_type, config.vocab_size, config.head_dim) == ("llama", 256, 64)
+    assert config.num_key_value_heads == 2 and config.num_attention_heads > 2
+    assert config.max_position_embeddings >= 2048
+    assert 2_000_000 <= model.num_parameters <= 5_000_000
+    with_name = FOLDER.joinpath(checkpoint.SINGLE)
+    stored = SafetensorsFile(str(with_name))
+    assert {info.dtype for info in stored.tensors.values()} == {"F16"}
+    assert len(with_name.read_bytes()) < 10_000_000
+    assert all(weight.dtype == np.float32 for weight in model.weights.values())
+    assert all(np.isfinite(weight).all() for weight in model.weights.values())
+
+
+def test_text_in_text_out(model):
+    assert model.tokenizer.encode("é") == [0xC3, 0xA9]
+    (text,) = kvlib.generate(model, ["def add(a, b):\n    return "], max_new_tokens=8)
+    assert isinstance(text, str) and text
+
+
+def test_the_sample_is_python():
+    text = sample_text()
+    assert 12_000 < len(text.encode()) < 20_000
+    ast.parse(text)
+
+
+def test_greedy_with_a_cache_is_greedy_by_recomputation(model):
+    """Each token the cache led to wins when everything is computed anew (ties within 0.001)."""
+    prompt = model.tokenizer.encode(sample_text())[:200]
+    (found,) = kvlib.generate(model, [prompt], max_new_tokens=64, stop_tokens=())
+    assert len(found) == 64
+
+    def recomputed(tokens: list[int]) -> np.ndarray:
+        cache = model.new_cache(max_seqs=1, max_seq_len=len(tokens))
+        cache.add(0)
+        return model.forward(tokens, cache, cache.plan([0], [len(tokens)]), last_only=False)
+
+    at_once = recomputed(prompt + found)[len(prompt) - 1 : -1]
+    for n, (logits, token) in enumerate(zip(at_once, found, strict=True)):
+        assert logits.max() - logits[token] < 1e-3, f"token {n}"
+    for n in (0, 1, 7, 31, 63):
+        logits = recomputed(prompt + found[:n])[-1]
+        assert logits.max() - logits[found[n]] < 1e-3, f"token {n}"
+
+
+def test_it_has_learned_python(model):
+    """Below 2.5 bits a byte on the frozen sample; a uniform guess takes 8."""
+    tokens = model.tokenizer.encode(sample_text())[:1024]
+    cache = model.new_cache(max_seqs=1, max_seq_len=1024)
+    cache.add(0)
+    logits = model.forward(tokens, cache, cache.plan([0], [1024]), last_only=False)[:-1]
+    top = logits.max(axis=1, keepdims=True)
+    lse = np.log(np.exp(logits - top).sum(axis=1)) + top[:, 0]
+    bits = (lse - logits[np.arange(1023), tokens[1:]]).mean() / np.log(2)
+    assert bits < 2.5
+
+
+def test_numpy_and_array_api_compat_suffice():
+    """With every other package out of reach: load, and generate from text."""
+    code = """
+import sys
+for name in ("torch", "transformers", "safetensors", "tokenizers", "tqdm", "cupy", "scipy",
+             "matplotlib", "ipywidgets", "threadpoolctl", "array_api_strict"):
+    sys.modules[name] = None
+import numpy, kvlib
+model = kvlib.load_reference_model(xp=numpy)
+print(repr(kvlib.generate(model, ["import "], max_new_tokens=4)[0]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(ast.literal_eval(done.stdout)) >= 1
