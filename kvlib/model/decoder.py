@@ -36,6 +36,7 @@ class Decoder:
             LayerSpec(config.num_key_value_heads, config.head_dim, window=w) for w in config.windows
         )
         self._layers = [_layer(weights, i) for i in range(config.num_hidden_layers)]
+        self._eps = float(config.norm_eps)  # a NumPy float64 would widen every array it meets
         self._activation = ACTIVATIONS[config.hidden_act]
         self._cos, self._sin = None, None
         if config.rope is not None:
@@ -60,7 +61,7 @@ class Decoder:
         return DenseCache(
             self.layer_specs,
             max_seqs,
-            max_seq_len or self.config.max_position_embeddings,
+            self.config.max_position_embeddings if max_seq_len is None else max_seq_len,
             dtype=self.dtype if dtype is None else dtype,
             xp=self.xp,
         )
@@ -77,7 +78,7 @@ class Decoder:
         past the model's limit, before anything is written. Whatever fails, ``cache.truncate``
         takes the requests back to where they were before the plan.
         """
-        xp, eps = self.xp, self.config.norm_eps
+        xp, eps = self.xp, self._eps
         ids = self._check(tokens, step)
         x = xp.take(self.weights["embed.weight"], ids, axis=0)
         cos = sin = None
@@ -115,8 +116,8 @@ class Decoder:
         qkv = xp.reshape(qkv, (h.shape[0], num_qo_heads + 2 * num_kv_heads, config.head_dim))
         both, v = qkv[:, : num_qo_heads + num_kv_heads, :], qkv[:, num_qo_heads + num_kv_heads :, :]
         if "q_norm.weight" in layer:
-            q = rms_norm(both[:, :num_qo_heads, :], layer["q_norm.weight"], config.norm_eps)
-            k = rms_norm(both[:, num_qo_heads:, :], layer["k_norm.weight"], config.norm_eps)
+            q = rms_norm(both[:, :num_qo_heads, :], layer["q_norm.weight"], self._eps)
+            k = rms_norm(both[:, num_qo_heads:, :], layer["k_norm.weight"], self._eps)
             both = xp.concat([q, k], axis=1)
         if cos is not None:
             both = rope.rotate(both, cos, sin)

@@ -1,0 +1,287 @@
+"""The decoder: cached equals recomputed, in any chunking, in any company, in float32 alone."""
+
+import numpy as np
+import oracle
+import pytest
+from caches import poison_unused
+from dtypes import Watched, watch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from models import KINDS, config, decoder, text
+from schedules import close
+
+from kvlib import CacheFull, Decoder
+from kvlib.model import random_weights
+
+pytestmark = pytest.mark.filterwarnings("error")
+all_kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+def new_cache(model, max_seqs=3, max_seq_len=None, dtype=None):
+    cache = model.new_cache(max_seqs, max_seq_len, dtype=dtype)
+    for x in cache.storage():
+        x[...] = np.nan
+    return cache
+
+
+def feed(model, cache, name, tokens, chunks):
+    """Logits (T, V) of a text given in chunks of these lengths."""
+    parts = []
+    for n in chunks:
+        step = cache.plan([name], [n])
+        parts.append(model.forward(tokens[:n], cache, step, last_only=False))
+        tokens = tokens[n:]
+    assert not tokens
+    return np.concatenate(parts)
+
+
+def alone(model, tokens):
+    cache = new_cache(model)
+    cache.add("alone")
+    return feed(model, cache, "alone", tokens, [len(tokens)])
+
+
+@all_kinds
+@pytest.mark.parametrize("chunks", [[23], [1] * 23, [20, 1, 1, 1], [2, 9, 12]], ids=str)
+def test_cached_equals_recomputed(kind, chunks):
+    model = decoder(kind, seed=len(chunks))
+    tokens = text(3, 23)
+    cache = new_cache(model)
+    cache.add("a")
+    logits = feed(model, cache, "a", tokens, chunks)
+    assert logits.dtype == np.float32 and logits.shape == (23, 31)
+    close(logits, oracle.decoder_logits(model.config, model.weights, tokens), "logits")
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_any_model_any_chunking(data):
+    head_dim, groups = 2 * data.draw(st.integers(1, 4)), data.draw(st.sampled_from([1, 2, 4]))
+    kv_heads, layers = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3))
+    windows = st.lists(st.none() | st.integers(1, 9), min_size=layers, max_size=layers)
+    flags = {
+        name: data.draw(st.booleans())
+        for name in ("qkv_bias", "o_bias", "mlp_bias", "qk_norm", "tie_word_embeddings")
+    }
+    model = decoder(
+        data.draw(st.sampled_from(list(KINDS))),
+        data.draw(st.integers(0, 99)),
+        num_hidden_layers=layers,
+        num_attention_heads=kv_heads * groups,
+        num_key_value_heads=kv_heads,
+        head_dim=head_dim,
+        windows=tuple(data.draw(windows)),
+        **flags,
+    )
+    chunks = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=5))
+    tokens = text(data.draw(st.integers(0, 99)), sum(chunks))
+    cache = new_cache(model)
+    cache.add("a")
+    logits = feed(model, cache, "a", tokens, chunks)
+    needed = oracle.decoder_logits(model.config, model.weights, tokens)
+    close(logits, needed, "logits", 1e-4)
+
+
+@all_kinds
+def test_last_only_returns_the_last_rows(kind):
+    model = decoder(kind)
+    cache = new_cache(model)
+    parts = {"a": text(1, 7), "b": text(2, 1), "c": text(3, 12)}
+    tokens = sum(parts.values(), [])
+    results = []
+    for last_only in (False, True):
+        for name in parts:
+            cache.add(name)
+        step = cache.plan(list(parts), [len(p) for p in parts.values()])
+        results.append(model.forward(tokens, cache, step, last_only=last_only))
+        kept = [np.array(x) for name in parts for x in cache.read(model_layers(model), name)]
+        results.append(kept)
+        for name in parts:
+            cache.free(name)
+    every, kept_all, last, kept_last = results
+    assert every.shape == (20, 31) and last.shape == (3, 31)
+    close(last, every[[6, 7, 19]], "last rows", 1e-5)
+    for x, y in zip(kept_all, kept_last):  # the last layer stores keys of every row all the same
+        close(x, y, "what is kept")
+
+
+def model_layers(model):
+    return len(model.layer_specs) - 1
+
+
+@pytest.mark.parametrize("kind", ["llama", "hybrid", "gpt2"])
+def test_a_row_alone_equals_the_row_in_any_company(kind):
+    model = decoder(kind)
+    texts = {i: text(i, 20 + i) for i in range(6)}
+    needed = {i: oracle.decoder_logits(model.config, model.weights, t) for i, t in texts.items()}
+    cache, given, waiting = new_cache(model, 3), {}, list(texts)
+    rng = np.random.default_rng(5)
+    while waiting or given:
+        if waiting and len(given) < 3 and rng.random() < 0.5:
+            given[waiting[0]] = 0
+            cache.add(waiting.pop(0))
+        if not given:
+            continue
+        for i in [i for i in given if rng.random() < 0.1 or given[i] == len(texts[i])]:
+            cache.free(i)  # finished, or leaves early
+            del given[i]
+            poison_unused(cache)
+        names = [i for i in given if rng.random() < 0.8]
+        rng.shuffle(names)
+        if not names:
+            continue
+        q_lens = [min(int(rng.integers(1, 6)), len(texts[i]) - given[i]) for i in names]
+        tokens = [t for i, n in zip(names, q_lens) for t in texts[i][given[i] : given[i] + n]]
+        logits = model.forward(tokens, cache, cache.plan(names, q_lens), last_only=False)
+        for i, n in zip(names, q_lens):
+            rows = slice(given[i], given[i] + n)
+            close(logits[:n], needed[i][rows], f"logits of {i} at {rows}")
+            logits, given[i] = logits[n:], given[i] + n
+
+
+class Broken(RuntimeError):
+    """Something went wrong in the middle of a pass."""
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize("method", ["append", "run"])
+def test_a_failed_pass_is_undone_by_truncate(monkeypatch, layer, method):
+    model, tokens = decoder("llama"), text(1, 12)
+    cache = new_cache(model)
+    cache.add("a")
+    feed(model, cache, "a", tokens[:6], [6])
+    works = getattr(cache, method)
+
+    def breaks(i, *given):
+        if i == layer:
+            raise Broken
+        return works(i, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cache, method, breaks)
+        with pytest.raises(Broken):
+            model.forward([9, 9, 9], cache, cache.plan(["a"], [3]))
+    cache.truncate("a", 6)
+    poison_unused(cache)
+    logits = feed(model, cache, "a", tokens[6:], [3, 3])
+    close(logits, alone(model, tokens)[6:], "logits after a failed pass")
+
+
+@all_kinds
+def test_no_float64_is_made_of_float32(kind):
+    c = config(kind, norm_eps=np.float64(1e-5))
+    weights = {n: w.view(Watched) for n, w in random_weights(c).items()}
+    model, tokens = Decoder(c, weights), text(1, 30)
+    cache = model.new_cache(2)
+    cache.add("a")
+    cache.add("b")
+    with watch() as found:
+        step = cache.plan(["a", "b"], [9, 13])
+        model.forward(tokens[:22], cache, step, last_only=False)
+        model.forward(tokens[22:25], cache, cache.plan(["b"], [3]))
+        logits = model.forward(tokens[25:27], cache, cache.plan(["a", "b"], [1, 1]))
+        model.forward(tokens[27:28], cache, cache.plan(["a"], [1]))
+    assert not found, f"float64 arrays: {sorted(found)}"
+    assert logits.dtype == np.float32
+    assert {x.dtype for x in cache.storage()} == {np.dtype(np.float32)}
+
+
+def test_the_watch_does_see_float64():
+    c = config("llama")
+    weights = {n: w.view(Watched) for n, w in random_weights(c).items()}
+    weights["norm.weight"] = weights["norm.weight"].astype(np.float64)
+    model = Decoder(c, weights)
+    cache = model.new_cache()
+    cache.add("a")
+    with watch() as found:
+        model.forward([1, 2], cache, cache.plan(["a"], [2]))
+    assert any("kvlib.model.layers" in place for place in found)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "qwen3"])
+def test_float64_and_float16_weights(kind):
+    tokens = text(1, 9)
+    for dtype, out, tolerance in ((np.float64, np.float64, 1e-9), (np.float16, np.float32, 0.03)):
+        model = decoder(kind, dtype=dtype)
+        logits = alone(model, tokens)
+        assert logits.dtype == out and model.new_cache().dtype == dtype
+        needed = oracle.decoder_logits(model.config, model.weights, tokens)
+        close(logits, needed, "logits", tolerance)
+
+
+def test_a_16_bit_cache_under_a_float32_model():
+    model, tokens = decoder("llama"), text(1, 9)
+    cache = new_cache(model, dtype=np.float16)
+    cache.add("a")
+    logits = feed(model, cache, "a", tokens, [5, 1, 3])
+    assert logits.dtype == np.float32
+    needed = oracle.decoder_logits(model.config, model.weights, tokens)
+    close(logits, needed, "logits", 0.01)
+    assert np.abs(logits - needed).max() > 1e-5  # it was narrowed
+
+
+TOKENS = {
+    "too few": ([1, 2], ValueError, r"holds 3 new tokens, got tokens of shape \(2,\)"),
+    "none": ([], ValueError, r"shape \(0,\)"),
+    "two axes": ([[1, 2, 3]], ValueError, r"shape \(1, 3\)"),
+    "past the vocabulary": ([1, 31, 2], ValueError, r"0 \.\.\. 30, got 1 \.\.\. 31"),
+    "negative": ([1, -1, 2], ValueError, r"0 \.\.\. 30, got -1 \.\.\. 2"),
+    "huge": ([1, 2**64, 2], (TypeError, ValueError), "token"),
+    "floats": ([1.0, 2.0, 3.0], TypeError, "integers, got dtype float64"),
+    "bools": ([True, False, True], TypeError, "integers, got dtype bool"),
+    "text": ("abc", ValueError, r"tokens of shape \(\)"),
+    "texts": (["a", "b", "c"], TypeError, "integers, got dtype <U1"),
+}
+
+
+@pytest.mark.parametrize("tokens, error, words", TOKENS.values(), ids=TOKENS)
+def test_tokens_refused_before_anything_is_written(tokens, error, words):
+    model = decoder("llama")
+    cache = new_cache(model)
+    cache.add("a")
+    step = cache.plan(["a"], [3])
+    with pytest.raises(error, match=words):
+        model.forward(tokens, cache, step)
+    assert all(np.isnan(x).all() for x in cache.storage())
+    assert model.forward(np.asarray([1, 2, 3], np.uint64), cache, step).shape == (1, 31)
+
+
+def test_past_the_model_and_past_the_cache():
+    model = decoder("gpt2")
+    cache = new_cache(model, max_seq_len=60)
+    cache.add("a")
+    step = cache.plan(["a"], [49])
+    with pytest.raises(ValueError, match="49 tokens is past the model's limit of 48"):
+        model.forward(text(1, 49), cache, step)
+    cache.truncate("a", 0)
+    model.forward(text(1, 48), cache, cache.plan(["a"], [48]))
+    with pytest.raises(CacheFull):
+        cache.plan(["a"], [13])
+    other = decoder("llama")
+    cache.add("b")
+    short = cache.plan(["b"], [1])
+    with pytest.raises(ValueError, match="another cache"):
+        other.forward([1], new_cache(other), short)
+    for n in (0, -1, True):
+        with pytest.raises(ValueError, match=f"max_seq_len .*got {n}"):
+            model.new_cache(1, n)
+
+
+def test_weights_refused():
+    c = config("llama")
+    weights = random_weights(c)
+    with pytest.raises(ValueError, match="'norm.weight' is missing"):
+        Decoder(c, {n: w for n, w in weights.items() if n != "norm.weight"})
+    with pytest.raises(ValueError, match="'extra' is not part"):
+        Decoder(c, {**weights, "extra": weights["norm.weight"]})
+    with pytest.raises(ValueError, match=r"'norm.weight' must be \(24,\), got \(23,\)"):
+        Decoder(c, {**weights, "norm.weight": weights["norm.weight"][:23]})
+
+
+def test_what_it_says_of_itself():
+    model = decoder("llama")
+    size = sum(w.size for w in model.weights.values())
+    assert model.num_parameters == size and model.num_bytes == 4 * size
+    assert repr(model) == (
+        f"Decoder(llama, {size:,} parameters, 2 layers, 4/2 heads of 8, vocabulary 31, float32)"
+    )

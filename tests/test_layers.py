@@ -1,0 +1,177 @@
+"""The layers of a decoder against their formulas in float64."""
+
+import math
+
+import numpy as np
+import oracle
+import pytest
+from schedules import close
+
+from kvlib.model import RopeConfig, rope
+from kvlib.model.layers import (
+    ACTIVATIONS,
+    erf,
+    gelu,
+    gelu_tanh,
+    layer_norm,
+    linear,
+    mlp,
+    rms_norm,
+    silu,
+)
+
+pytestmark = pytest.mark.filterwarnings("error")
+WIDE = np.concatenate([np.linspace(-12, 12, 481), [-1e4, -200, 200, 1e4]]).astype(np.float32)
+
+
+def normal(seed, *shape):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("rows", [*range(1, 21), 63, 64, 65, 130])
+def test_linear_for_every_number_of_rows(rows):
+    x, w, b = normal(rows, rows, 48), normal(100, 40, 48), normal(200, 40)
+    needed = x.astype(float) @ w.T.astype(float)
+    close(linear(x, w), needed, "x Wᵀ")
+    y = linear(x, w, b)
+    close(y, needed + b, "x Wᵀ + b")
+    assert y.dtype == np.float32 and y.shape == (rows, 40) and y.flags.c_contiguous
+
+
+def test_no_rows():
+    assert linear(normal(1, 0, 48), normal(2, 40, 48)).shape == (0, 40)
+
+
+@pytest.mark.parametrize("rows", range(2, 9))
+def test_linear_of_few_rows_gives_each_row_the_bits_it_gets_alone(rows):
+    w, x = normal(1, 96, 64), normal(2, rows, 64)
+    together = linear(x, w)
+    for i in range(rows):
+        assert (together[i] == linear(x[i : i + 1], w)[0]).all()
+
+
+def test_linear_of_a_weight_larger_than_the_cache(monkeypatch):
+    monkeypatch.setattr("kvlib.model.layers.CACHED_BYTES", 256 * 8 * 4)  # blocks of 256 rows
+    w, x = normal(1, 700, 8), normal(2, 5, 8)
+    close(linear(x, w), x.astype(float) @ w.T.astype(float), "x Wᵀ")
+
+
+def test_linear_leaves_its_input_alone():
+    x, w, b = normal(1, 3, 4), normal(2, 5, 4), normal(3, 5)
+    before = [a.copy() for a in (x, w, b)]
+    linear(x, w, b)
+    assert all((a == c).all() for a, c in zip((x, w, b), before))
+
+
+def test_norms():
+    x, w, b = normal(1, 5, 16) * 3 + 1, normal(2, 16), normal(3, 16)
+    x64 = x.astype(float)
+    root = np.sqrt((x64**2).mean(axis=1, keepdims=True) + 0.01)
+    close(rms_norm(x, w, 0.01), x64 / root * w, "rms")
+    deviation = np.sqrt(x64.var(axis=1, keepdims=True) + 0.01)
+    close(
+        layer_norm(x, w, b, 0.01),
+        (x64 - x64.mean(axis=1, keepdims=True)) / deviation * w + b,
+        "layer norm",
+    )
+    zero = np.zeros((1, 16), np.float32)
+    assert (rms_norm(zero, w, 1e-6) == 0).all() and (layer_norm(zero, w, b, 1e-6) == b).all()
+    heads = normal(4, 3, 2, 16)  # the q and k norms see one more axis
+    close(rms_norm(heads, w, 1e-6)[1, 1], rms_norm(heads[1, 1][None], w, 1e-6)[0], "by head")
+
+
+def test_norms_of_float16_do_not_overflow():
+    # 300² does not fit into float16, and models do have activations of that size
+    x = np.full((1, 64), 300.0, np.float16)
+    x[0, ::2] = -300
+    one, zero = np.ones(64, np.float16), np.zeros(64, np.float16)
+    for y in (rms_norm(x, one, 1e-5), layer_norm(x, one, zero, 1e-5)):
+        assert y.dtype == np.float16
+        assert (np.abs(y) == 1).all()
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_near_and_far(name):
+    with np.errstate(over="ignore"):
+        needed = oracle.activation(name, WIDE.astype(float))
+    y = ACTIVATIONS[name](WIDE)
+    close(y, needed, name, 2e-6)
+    assert y.dtype == np.float32
+
+
+def test_activations_at_known_points():
+    one = np.asarray([1.0, 0.0], np.float32)
+    for f, value in ((silu, 0.7310586), (gelu, 0.8413447), (gelu_tanh, 0.8411920)):
+        assert f(one).tolist() == pytest.approx([value, 0.0], abs=3e-7)
+
+
+def test_erf():
+    x = np.linspace(-5, 5, 2001)
+    needed = np.asarray([math.erf(a) for a in x])
+    assert np.abs(erf(x) - needed).max() < 1.5e-7
+    assert np.abs(erf(x.astype(np.float32)) - needed).max() < 5e-7
+    assert erf(np.zeros(1)).item() == 0
+
+
+def test_mlp_gated_and_not():
+    x, gate, up, down = (
+        normal(1, 3, 4),
+        normal(2, 6, 4),
+        normal(3, 6, 4),
+        normal(4, 4, 6),
+    )
+    x64 = x.astype(float)
+    gated = {"gate_up.weight": np.concatenate([gate, up]), "down.weight": down}
+    needed = (oracle.activation("silu", x64 @ gate.T) * (x64 @ up.T)) @ down.T
+    close(mlp(x, gated, silu), needed, "gated")
+    plain = {"up.weight": up, "up.bias": up[:, 0], "down.weight": down, "down.bias": down[:, 0]}
+    needed = oracle.activation("gelu", x64 @ up.T + up[:, 0]) @ down.T + down[:, 0]
+    close(mlp(x, plain, gelu), needed, "not gated")
+
+
+ROPES = [
+    RopeConfig(),
+    RopeConfig(theta=500000.0),
+    RopeConfig(kind="linear", factor=4.0),
+    RopeConfig(500000.0, "llama3", 8.0, 1.0, 4.0, 8192),
+    RopeConfig(10000.0, "llama3", 32.0, 1.0, 4.0, 64),
+]
+
+
+@pytest.mark.parametrize("config", ROPES, ids=str)
+@pytest.mark.parametrize("dim", [2, 10, 64])
+def test_rope_is_a_turn_of_complex_numbers(config, dim):
+    needed = oracle.rope_frequencies(config, dim)
+    np.testing.assert_allclose(rope.frequencies(config, dim), needed, rtol=1e-12)
+    cos, sin = rope.tables(config, dim, 400, np, np.float32)
+    assert cos.shape == sin.shape == (400, dim) and cos.dtype == sin.dtype == np.float32
+    positions, x = np.asarray([0, 1, 2, 399]), normal(1, 4, 3, dim)
+    turned = rope.rotate(x, cos[positions][:, None], sin[positions][:, None])
+    close(turned, oracle.rotate(x.astype(float), positions, needed), "turned", 2e-6)
+    assert (turned[0] == x[0]).all() and turned.dtype == np.float32
+
+
+def test_llama3_frequencies_by_hand():
+    # dim 4, theta 256: frequencies 1 and 1/16, wavelengths 2π and 32π = 100.53. In a text of
+    # 256 tokens the second turns 2.5465 times, 0.51549 of the way from 1 to 4 turns: it keeps
+    # that part, and the rest is slowed 8 times: (0.51549 + 0.48451 / 8) / 16.
+    config = RopeConfig(256.0, "llama3", 8.0, 1.0, 4.0, 256)
+    assert rope.frequencies(config, 4).tolist() == pytest.approx([1.0, 0.0360035], rel=1e-5)
+    slow = RopeConfig(256.0, "llama3", 8.0, 1.0, 4.0, 64)  # less than one turn: all of it slowed
+    assert rope.frequencies(slow, 4).tolist() == pytest.approx([1.0, 1 / 128])
+
+
+def test_turned_products_depend_on_the_distance_alone():
+    cos, sin = rope.tables(RopeConfig(), 8, 5000, np, np.float64)
+    q, k = normal(1, 1, 1, 8).astype(float), normal(2, 1, 1, 8).astype(float)
+
+    def product(i, j):
+        return (rope.rotate(q, cos[i], sin[i]) * rope.rotate(k, cos[j], sin[j])).sum()
+
+    assert product(7, 3) == pytest.approx(product(4999, 4995), abs=1e-9)
+    assert product(7, 3) != pytest.approx(product(8, 3), abs=1e-3)
+
+
+def test_a_distant_position_is_turned_as_exactly_as_a_near_one():
+    cos, _ = rope.tables(RopeConfig(), 2, 100_001, np, np.float32)
+    assert cos[100_000, 0] == pytest.approx(math.cos(100_000), abs=1e-7)
