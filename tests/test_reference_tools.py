@@ -153,6 +153,25 @@ def test_row_weighs_only_what_the_context_can_tell():
     assert answers > 20
 
 
+@pytest.mark.parametrize("length", [256, 513, 2049])
+def test_far_row_binds_each_name_then_asks_once(length):
+    filler = [b"pass\n", b"    return value + 1\n", b"x.update(y)\n"]
+    for seed in range(30):
+        row, weights = recall.far_row(random.Random(seed), length, names=6, filler=filler)
+        assert len(row) == len(weights) == length
+        seen: dict[bytes, list[tuple[int, bytes, float]]] = {}
+        at = 0
+        for line in row.splitlines(keepends=True):
+            if line.endswith(b"'\n") and _is_binding(line[:-1]):
+                name, _, value = line[:-2].partition(b" = '")
+                seen.setdefault(name, []).append((at, value, weights[at + len(name) + 4]))
+            at += len(line)
+        assert len(seen) == min(6, length // 56)
+        for (_, bound, first), (_, asked, second) in seen.values():
+            assert bound == asked
+            assert (first, second) == (0.0, 1.0)
+
+
 def test_repeated_strings_carry_loss_only_where_a_copy_tells():
     row, weights = rows.repeat_row(random.Random(0), 400, (8, 20))
     assert len(row) == len(weights) == 400

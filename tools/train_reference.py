@@ -51,6 +51,9 @@ def parser() -> argparse.ArgumentParser:
     t.add_argument("--lr", type=float, default=0.02, help="peak rate of Muon")
     t.add_argument("--adam-lr", type=float, default=6e-3)
     t.add_argument("--stage", type=int, default=0, help="first stage of the curriculum")
+    t.add_argument(
+        "--long-from", type=float, default=0.82, help="share of the schedule before 2,048-byte rows"
+    )
     t.add_argument("--threads", type=int, default=2)
     t.add_argument("--log-every", type=int, default=200)
     t.add_argument("--no-compile", action="store_true")
@@ -64,6 +67,12 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--folder", type=Path, default=ROOT / "kvlib" / "reference")
         command.add_argument("--threads", type=int, default=2)
     return top
+
+
+def row_lengths(stage: int, long_from: float) -> tuple[tuple[float, int], ...]:
+    """``(share of the schedule at which it ends, bytes a row)``: attention is dear in long rows."""
+    short = ((0.3, 256),) if stage == 0 else ()
+    return (*short, (long_from, 512), (1.0, 2048))
 
 
 def run_train(args: argparse.Namespace) -> None:
@@ -83,6 +92,7 @@ def run_train(args: argparse.Namespace) -> None:
         threads=args.threads,
         log_every=args.log_every,
         compile=not args.no_compile,
+        lengths=row_lengths(args.stage, args.long_from),
     )
     shape = Shape(
         hidden_size=args.hidden, num_hidden_layers=args.layers, intermediate_size=args.intermediate

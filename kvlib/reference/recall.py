@@ -156,6 +156,54 @@ def recall_row(
         known = name in values
         line = binding(name, values.setdefault(name, fresh_value(rng)))
         parts.append(line)
-        weight = answer_weight if known else 0.0
-        weights += [0.0] * len(name) + [0.1] * 4 + [weight] * VALUE_LENGTH + [0.1] * 2
+        weights += _binding_weights(name, answer_weight if known else 0.0)
     return b"".join(parts)[:length], weights[:length]
+
+
+def far_row(
+    rng: random.Random,
+    length: int,
+    *,
+    names: int,
+    name_lengths: Sequence[int] = (2, 3),
+    filler: Sequence[bytes],
+    filler_weight: float = 1.0,
+    answer_weight: float = 1.0,
+) -> tuple[bytes, list[float]]:
+    """A training row that binds every name first and asks for each once, after other code.
+
+    In :func:`recall_row` a question is a binding again, so the nearest one is seldom far. Here
+    distances reach the row's length. ``names`` is lowered where so many would not leave half of
+    the row to other code.
+
+    Returns:
+        ``(row, weights)``, both of ``length``.
+    """
+    pool = fresh_names(rng, max(1, min(names, length // 56)), name_lengths)
+    bound = [(name, fresh_value(rng), 0.0) for name in pool]
+    asked = [(name, value, answer_weight) for name, value, _ in bound]
+    rng.shuffle(asked)
+    room = length - 2 * sum(len(binding(name, value)) for name, value, _ in bound)
+    middle = int(room * rng.uniform(0.1, 0.9))
+    pieces: list[tuple[str, str, float] | int] = [*bound, middle, *asked]
+    for _ in range(4):
+        pieces.insert(rng.randint(0, len(pieces)), (room - middle) // 4)
+    parts: list[bytes] = []
+    weights: list[float] = []
+    for piece in [*pieces, length]:
+        if isinstance(piece, int):
+            code = b"".join(_take(rng, filler, piece, exact=False))
+            parts.append(code)
+            weights += [filler_weight] * len(code)
+        else:
+            name, value, weight = piece
+            parts.append(binding(name, value))
+            weights += _binding_weights(name, weight)
+    missing = max(0, length - len(weights))
+    row = b"".join(parts) + b"\n" * missing
+    return row[:length], (weights + [0.0] * missing)[:length]
+
+
+def _binding_weights(name: str, answer_weight: float) -> list[float]:
+    """Loss weights of a binding's bytes: its name cannot be told, its punctuation is easy."""
+    return [0.0] * len(name) + [0.1] * 4 + [answer_weight] * VALUE_LENGTH + [0.1] * 2

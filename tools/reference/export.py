@@ -1,4 +1,4 @@
-"""Checkpoint -> the folder that ships: config.json and float16 model.safetensors."""
+"""Checkpoint -> the folder that ships: configuration and float16 model.safetensors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def hf_config(shape: Shape) -> dict:
 
 
 def write_folder(folder: Path, shape: Shape, weights: Mapping[str, torch.Tensor]) -> int:
-    """Write config.json and model.safetensors; returns the size of the latter in bytes.
+    """Write config.json, tokenizer_config.json and model.safetensors; returns the latter's size.
 
     Raises:
         ValueError: a weight is not finite in float16, or the file would exceed ``LIMIT`` bytes.
@@ -53,7 +53,10 @@ def write_folder(folder: Path, shape: Shape, weights: Mapping[str, torch.Tensor]
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / "model.safetensors.part"
     save_file(arrays, part, metadata={"format": "pt"})
+    part.chmod(0o644)
     os.replace(part, folder / "model.safetensors")
+    tokenizer = {"tokenizer_class": "ByteTokenizer", "bos_token_id": 0, "eos_token_id": 0}
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer, indent=2) + "\n")
     (folder / "config.json").write_text(json.dumps(hf_config(shape), indent=2) + "\n")
     return (folder / "model.safetensors").stat().st_size
 

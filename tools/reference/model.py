@@ -38,7 +38,7 @@ class RMSNorm(nn.Module):
 def rotary_tables(shape: Shape, length: int) -> tuple[Tensor, Tensor]:
     """Cosines and sines, each (length, head_dim) float32, halves repeated (Llama's layout)."""
     half = torch.arange(0, shape.head_dim, 2, dtype=torch.float32) / shape.head_dim
-    angles = torch.arange(length, dtype=torch.float32)[:, None] / shape.rope_theta**half
+    angles = torch.arange(length, dtype=torch.float32)[:, None] * (1.0 / shape.rope_theta**half)
     angles = torch.cat([angles, angles], dim=-1)
     return angles.cos(), angles.sin()
 

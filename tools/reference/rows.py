@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kvlib.reference.recall import recall_row
+from kvlib.reference.recall import far_row, recall_row
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,8 @@ class Stage:
 
     code: float
     repeat: float
-    dense: float  # the rest are recall rows between real code
+    dense: float
+    far: float  # the rest are recall rows between real code
     names: tuple[int, int]
     name_lengths: tuple[int, ...]
     repeat_length: tuple[int, int]
@@ -24,10 +25,10 @@ class Stage:
 
 
 STAGES = (
-    Stage(0.25, 0.40, 0.35, (2, 4), (1,), (4, 24), 0.85),
-    Stage(0.35, 0.25, 0.40, (3, 8), (1, 2), (8, 48), 0.85),
-    Stage(0.50, 0.10, 0.20, (4, 12), (2, 3), (8, 64), 0.92),
-    Stage(0.78, 0.02, 0.04, (2, 16), (2, 3), (8, 64), 2.0),
+    Stage(0.25, 0.40, 0.35, 0.0, (2, 4), (1,), (4, 24), 0.85),
+    Stage(0.35, 0.25, 0.40, 0.0, (3, 8), (1, 2), (8, 48), 0.85),
+    Stage(0.50, 0.10, 0.20, 0.0, (4, 12), (2, 3), (8, 64), 0.92),
+    Stage(0.72, 0.02, 0.03, 0.13, (2, 16), (2, 3), (8, 64), 2.0),
 )
 
 
@@ -78,20 +79,37 @@ class Rows:
             if kind < plan.code + plan.repeat:
                 data, weight = repeat_row(rng, length + 1, plan.repeat_length)
             else:
-                dense = kind < plan.code + plan.repeat + plan.dense
-                most = plan.names[1] if dense else plan.names[1] // 2 + 1
-                data, weight = recall_row(
-                    rng,
-                    length + 1,
-                    names=rng.randint(plan.names[0], most),
-                    name_lengths=plan.name_lengths,
-                    filler=self.lines,
-                    filler_share=0.0 if dense else rng.choice((0.3, 0.5, 0.7)),
-                    answer_weight=1.0 if dense else 2.0,
-                    filler_weight=0.999,
-                )
+                data, weight = self.recall(rng, plan, kind - plan.code - plan.repeat, length + 1)
                 marked = np.asarray(weight, dtype=np.float32)[1:]
                 answers[row] = (marked == 1.0) | (marked == 2.0)
             tokens[row] = np.frombuffer(data, dtype=np.uint8)
             weights[row] = np.asarray(weight, dtype=np.float32)[1:]
         return tokens, weights, answers
+
+    def recall(
+        self, rng: random.Random, plan: Stage, kind: float, length: int
+    ) -> tuple[bytes, list[float]]:
+        """A dense row, a far one, or a mixed one. Code weighs 0.999, to tell it from answers."""
+        most = plan.names[1] if kind < plan.dense else plan.names[1] // 2 + 1
+        names = rng.randint(plan.names[0], most)
+        if plan.dense <= kind < plan.dense + plan.far:
+            return far_row(
+                rng,
+                length,
+                names=names,
+                name_lengths=plan.name_lengths,
+                filler=self.lines,
+                filler_weight=0.999,
+                answer_weight=2.0,
+            )
+        dense = kind < plan.dense
+        return recall_row(
+            rng,
+            length,
+            names=names,
+            name_lengths=plan.name_lengths,
+            filler=self.lines,
+            filler_share=0.0 if dense else rng.choice((0.3, 0.5, 0.7)),
+            filler_weight=0.999,
+            answer_weight=1.0 if dense else 2.0,
+        )
