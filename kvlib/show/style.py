@@ -113,7 +113,7 @@ def use_style() -> None:
 
     maps: dict[str, tuple[str, ...]] = {
         "kvlib": (CARD, "#b9cdf3", "#1d5ed5", "#0f1934"),  # how much: none to most
-        "kvlib_signed": ("#a93272", "#e9b9d3", CARD, "#b9cdf3", "#1d5ed5"),  # below and above zero
+        "kvlib_signed": ("#7a4a00", "#e3c9a0", CARD, "#b9cdf3", "#1d5ed5"),  # below, above zero
     }
     for name, stops in maps.items():
         cmap = LinearSegmentedColormap.from_list(name, list(stops))
