@@ -63,6 +63,7 @@ def parser() -> argparse.ArgumentParser:
     v = sub.add_parser("evaluate", help="measure the folder; write results.json and MODEL_CARD.md")
     v.add_argument("--checkpoint", type=Path, help="also compare with these float32 weights")
     v.add_argument("--trials", type=int, default=200, help="recall prompts a distance")
+    v.add_argument("--note", default="", help="how these weights came about, for the card")
     for command in (e, v):
         command.add_argument("--folder", type=Path, default=ROOT / "kvlib" / "reference")
         command.add_argument("--threads", type=int, default=2)
@@ -115,7 +116,7 @@ def run_evaluate(args: argparse.Namespace) -> None:
     from reference.export import read_shape
 
     torch.set_num_threads(args.threads)
-    results = evaluate(args.folder, args.checkpoint, args.trials)
+    results = evaluate(args.folder, args.checkpoint, args.trials, args.note)
     (args.folder / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     (args.folder / "MODEL_CARD.md").write_text(model_card(read_shape(args.folder), results))
     print(json.dumps({k: results[k] for k in ("concatenated", "recall")}, indent=1))

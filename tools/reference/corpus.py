@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 SEPARATOR = b"\0"
@@ -53,7 +55,7 @@ def read_corpus(root: Path | None = None) -> tuple[dict[str, bytes], dict[str, b
     folder = Path(sysconfig.get_path("stdlib")) if root is None else root
     train: dict[str, bytes] = {}
     held: dict[str, bytes] = {}
-    for path in sorted(folder.rglob("*.py")):
+    for path in sorted(_python_files(folder)):
         relative = PurePosixPath(path.relative_to(folder).as_posix())
         if not is_corpus_file(relative):
             continue
@@ -64,6 +66,13 @@ def read_corpus(root: Path | None = None) -> tuple[dict[str, bytes], dict[str, b
     if missing:
         raise ValueError(f"held-out modules {missing} are missing in {folder}")
     return train, held
+
+
+def _python_files(folder: Path) -> Iterator[Path]:
+    """Python files below ``folder``, without a look into folders that are skipped."""
+    for here, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name not in _SKIP_FOLDERS]
+        yield from (Path(here, name) for name in files if name.endswith(".py"))
 
 
 def join(modules: dict[str, bytes]) -> bytes:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import platform
+import random
+from importlib import resources
 from pathlib import Path
 
 import torch
 from tqdm import tqdm
 
-from kvlib.reference.recall import recall_prompt, sample_lines
+from kvlib.reference.recall import recall_prompt
 
 from .corpus import join, read_corpus, shared_line_share
 from .export import read_checkpoint, read_folder
@@ -25,8 +27,13 @@ def hugging_face_difference(folder: Path, text: bytes) -> float:
         return (peer(tokens).logits - read_folder(folder)(tokens)).abs().max().item()
 
 
-def evaluate(folder: Path, checkpoint: Path | None = None, trials: int = 200) -> dict:
-    """Measure the shipped folder; with a checkpoint, also what float16 changed."""
+def evaluate(
+    folder: Path, checkpoint: Path | None = None, trials: int = 200, note: str = ""
+) -> dict:
+    """Measure the shipped folder; with a checkpoint, also what float16 changed.
+
+    ``note`` is a sentence on how these weights came about, for the card.
+    """
     model = read_folder(folder)
     train, held = read_corpus()
     text = join(held)
@@ -40,7 +47,7 @@ def evaluate(folder: Path, checkpoint: Path | None = None, trials: int = 200) ->
         }
     whole = bits(model, text) / len(text)
     xz = xz_bits_per_byte(text)
-    sample = b"".join(sample_lines())
+    sample = resources.files("kvlib.reference").joinpath("sample.py.txt").read_bytes()
     results = {
         "python": platform.python_version(),
         "parameters": sum(p.numel() for p in model.parameters()),
@@ -75,6 +82,7 @@ def evaluate(folder: Path, checkpoint: Path | None = None, trials: int = 200) ->
             "steps": state["step"],
             "minutes": round(state["used"] / 60, 1),
             "bytes_seen": state["bytes_seen"],
+            "note": note,
             "log": state["log"],
         }
         results["float32"] = {
@@ -86,7 +94,5 @@ def evaluate(folder: Path, checkpoint: Path | None = None, trials: int = 200) ->
 
 def example_prompt() -> tuple[str, str]:
     """A prompt and answer for the card."""
-    import random
-
     prompt, answer = recall_prompt(random.Random(4), 128, 3, lead=40)
     return prompt.decode(), answer.decode()
