@@ -10,7 +10,7 @@ import numpy as np
 from kvlib.arrays import Array, is_numpy, namespace, nbytes
 from kvlib.caches import Cache, DenseCache, LayerSpec, Step
 from kvlib.model import rope
-from kvlib.model.config import ModelConfig
+from kvlib.model.config import ModelConfig, RopeConfig
 from kvlib.model.layers import ACTIVATIONS, layer_norm, linear, mlp, rms_norm
 from kvlib.model.weights import weight_shapes
 
@@ -38,11 +38,7 @@ class Decoder:
         self._layers = [_layer(weights, i) for i in range(config.num_hidden_layers)]
         self._eps = float(config.norm_eps)  # a NumPy float64 would widen every array it meets
         self._activation = ACTIVATIONS[config.hidden_act]
-        self._cos, self._sin = None, None
-        if config.rope is not None:
-            self._cos, self._sin = rope.tables(
-                config.rope, config.head_dim, config.max_position_embeddings, self.xp, self.dtype
-            )
+        self._turns: tuple[Array, Array] | None = None  # cos and sin by position, grown on demand
 
     @property
     def num_parameters(self) -> int:
@@ -82,11 +78,10 @@ class Decoder:
         ids = self._check(tokens, step)
         x = xp.take(self.weights["embed.weight"], ids, axis=0)
         cos = sin = None
-        if self._cos is None:
+        if self.config.rope is None:
             x = x + xp.take(self.weights["pos_embed.weight"], step.positions, axis=0)
         else:
-            cos = xp.take(self._cos, step.positions, axis=0)[:, None, :]
-            sin = xp.take(self._sin, step.positions, axis=0)[:, None, :]
+            cos, sin = self._rotation(self.config.rope, step)
         final = len(self._layers) - 1
         for i, layer in enumerate(self._layers):
             h = self._norm(x, layer, "attn_norm", eps)
@@ -105,6 +100,16 @@ class Decoder:
         head = self.weights.get("lm_head.weight")
         logits = linear(x, self.weights["embed.weight"] if head is None else head)
         return logits if self.dtype in (xp.float32, xp.float64) else xp.astype(logits, xp.float32)
+
+    def _rotation(self, config: RopeConfig, step: Step) -> tuple[Array, Array]:
+        """cos and sin (T, 1, D) at the step's positions."""
+        needed = max(step.seq_lens)
+        if self._turns is None or self._turns[0].shape[0] < needed:
+            # A model that allows 131,072 positions would pay 134 MB for those nobody visits.
+            rows = min(max(512, 2 * needed), self.config.max_position_embeddings)
+            self._turns = rope.tables(config, self.config.head_dim, rows, self.xp, self.dtype)
+        cos, sin = (self.xp.take(x, step.positions, axis=0) for x in self._turns)
+        return cos[:, None, :], sin[:, None, :]
 
     def _project(
         self, h: Array, layer: dict[str, Array], cos: Array, sin: Array

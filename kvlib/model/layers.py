@@ -32,16 +32,16 @@ def _product(xp: Any, x: Array, weight: Array) -> Array:
     """x Wᵀ in the form that OpenBLAS computes fastest (benchmarks/linear.py).
 
     * 1 row: a matrix-vector product.
-    * 2 to 8 rows: as many matrix-vector products, over a few MB of weights at a time, so that
+    * 2 to 7 rows: as many matrix-vector products, over a few MB of weights at a time, so that
       they are read from memory once. Each row gets the very bits it would get alone (for
       weights over 4 MB, where ``out`` is a multiple of 256).
-    * 9 to 64 rows: W xᵀ, which OpenBLAS splits between threads along W, and then its transpose.
+    * 8 to 64 rows: W xᵀ, which OpenBLAS splits between threads along W, and then its transpose.
     * More: one product.
     """
     t, out = x.shape[0], weight.shape[0]
     if t == 1:
         return xp.matmul(weight, x[0, :])[None, :]
-    if t <= 8:
+    if t <= 7:
         # In multiples of 256 rows, so that BLAS cuts the rows in the same places with and without.
         block = max(256, CACHED_BYTES // (weight.shape[1] * weight.itemsize) // 256 * 256)
         if block >= out:
