@@ -10,6 +10,7 @@ from typing import Any, overload
 import numpy as np
 
 from kvlib.caches import Cache
+from kvlib.caches.checks import is_integer
 from kvlib.model.decoder import Decoder
 from kvlib.sampling import check_settings, sample
 
@@ -38,14 +39,14 @@ def generate(
     Raises ValueError for an empty prompt, ids outside the vocabulary, more tokens than the model
     has positions; CacheFull or OutOfBlocks if the cache given has no room.
     """
-    texts = _as_ids(model, prompts)
-    results: list[list[int]] = [[] for _ in prompts]
-    total = len(prompts) * int(settings.get("max_new_tokens", 32))
-    with _bar(progress, total) as bar:
-        for i, token in stream(model, texts or prompts, **settings):
+    ids, are_texts = _as_ids(model, prompts)
+    results: list[list[int]] = [[] for _ in ids]
+    tokens = stream(model, ids, **settings)
+    with _bar(progress, len(ids) * settings.get("max_new_tokens", 32)) as bar:
+        for i, token in tokens:
             results[i].append(token)
             bar.update()
-    return [model.tokenizer.decode(ids) for ids in results] if texts is not None else results
+    return [model.tokenizer.decode(new) for new in results] if are_texts else results
 
 
 def stream(
@@ -64,10 +65,14 @@ def stream(
 
     The arguments are those of :func:`kvlib.generate`, and are checked before the first token.
     """
-    prompts = _as_ids(model, prompts) or [[int(t) for t in p] for p in prompts]
+    prompts, _ = _as_ids(model, prompts)
     _check(model, prompts, max_new_tokens)
     check_settings(temperature, top_k, top_p)
-    stops = frozenset(model.config.eos_token_ids if stop_tokens is None else stop_tokens)
+    if not is_integer(seed) or seed < 0:
+        raise ValueError(f"seed must be an integer of at least 0, got {seed!r}")
+    stops = frozenset(
+        model.config.eos_token_ids if stop_tokens is None else _ids("stop_tokens", stop_tokens)
+    )
     if cache is None:
         longest = max((len(p) for p in prompts), default=1)
         cache = model.new_cache(max(1, len(prompts)), longest + max_new_tokens)
@@ -116,22 +121,34 @@ def _steps(
             cache.free(name)
 
 
-def _as_ids(model: Decoder, prompts: Sequence[Any]) -> list[list[int]] | None:
-    """Texts as token ids; None if the prompts are token ids already."""
+def _as_ids(model: Decoder, prompts: Sequence[Any]) -> tuple[list[list[int]], bool]:
+    """The prompts as token ids, and whether they were texts."""
     if isinstance(prompts, str):
         raise TypeError("prompts must be a list of prompts, got one text: write [text]")
+    prompts = list(prompts)
     kinds = {isinstance(p, str) for p in prompts}
     if kinds == {True, False}:
         raise TypeError("prompts must be all texts or all lists of token ids, got both")
     if kinds != {True}:
-        return None
+        return [_ids(f"prompt {i}", p) for i, p in enumerate(prompts)], False
     if model.tokenizer is None:
         raise TypeError("this model has no tokenizer: prompts must be lists of token ids")
-    return [list(model.tokenizer.encode(p)) for p in prompts]
+    return [list(model.tokenizer.encode(p)) for p in prompts], True
+
+
+def _ids(name: str, tokens: Any) -> list[int]:
+    """Token ids as Python integers; nothing is rounded to one."""
+    if isinstance(tokens, str) or not hasattr(tokens, "__iter__"):
+        raise TypeError(f"{name} must be a list of token ids, got {tokens!r}")
+    ids = list(tokens)
+    wrong = [t for t in ids if not is_integer(t)]
+    if wrong:
+        raise TypeError(f"{name} must hold integers, got {wrong[0]!r}")
+    return [int(t) for t in ids]
 
 
 def _check(model: Decoder, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> None:
-    if not isinstance(max_new_tokens, int | np.integer) or max_new_tokens < 1:
+    if not is_integer(max_new_tokens) or max_new_tokens < 1:
         raise ValueError(f"max_new_tokens must be an integer of at least 1, got {max_new_tokens!r}")
     limit, vocabulary = model.config.max_position_embeddings, model.config.vocab_size
     for i, prompt in enumerate(prompts):

@@ -12,6 +12,7 @@ from kvlib.arrays import Array, namespace, to_numpy
 def greedy(logits: Array) -> list[int]:
     """The most likely token of each row, the lowest id among equals.   logits (B, V) → B ids"""
     xp = namespace(logits)
+    _check_logits(logits, xp.max(logits, axis=-1) if logits.size else logits)
     return [int(i) for i in to_numpy(xp.argmax(logits, axis=-1)).tolist()]
 
 
@@ -29,15 +30,14 @@ def probabilities(
     """
     check_settings(temperature, top_k, top_p)
     x = to_numpy(logits).astype(np.float64)
-    if x.ndim != 2:
-        raise ValueError(f"logits must be (B, V), got shape {x.shape}")
-    if np.isnan(x).any():
-        raise ValueError("logits hold NaN: nothing can be drawn from them")
+    top = x.max(axis=-1, keepdims=True) if x.size else x
+    _check_logits(x, top)
     if temperature == 0:
         p = np.zeros_like(x)
         p[np.arange(x.shape[0]), x.argmax(axis=1)] = 1.0
         return p
-    p = np.exp((x - x.max(axis=1, keepdims=True)) / temperature)
+    with np.errstate(over="ignore"):  # a small temperature makes −inf of it, as it should
+        p = np.exp((x - top) / temperature)
     p /= p.sum(axis=1, keepdims=True)
     order = np.argsort(-p, axis=1, kind="stable")  # stable: equals stay in order of id
     ranked = np.take_along_axis(p, order, axis=1)
@@ -84,9 +84,21 @@ def sample(
 
 def check_settings(temperature: float, top_k: int | None, top_p: float | None) -> None:
     """Refuse settings that name no distribution."""
-    if not (math.isfinite(temperature) and temperature >= 0):
-        raise ValueError(f"temperature must be a finite number of at least 0, got {temperature}")
-    if top_k is not None and (not isinstance(top_k, int | np.integer) or top_k < 1):
+    number = float | int | np.floating | np.integer
+    if not isinstance(temperature, number) or not (math.isfinite(temperature) and temperature >= 0):
+        raise ValueError(f"temperature must be a finite number of at least 0, got {temperature!r}")
+    if top_k is not None and (
+        not isinstance(top_k, int | np.integer) or isinstance(top_k, bool) or top_k < 1
+    ):
         raise ValueError(f"top_k must be an integer of at least 1, got {top_k!r}")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise ValueError(f"top_p must lie in (0, 1], got {top_p}")
+    if top_p is not None and (not isinstance(top_p, number) or not 0 < top_p <= 1):
+        raise ValueError(f"top_p must lie in (0, 1], got {top_p!r}")
+
+
+def _check_logits(logits: Array, top: Array) -> None:
+    """Refuse logits that name no token; ``top`` holds the largest of each row, NaN if one is."""
+    if logits.ndim != 2 or logits.shape[1] == 0:
+        raise ValueError(f"logits must be (B, V) with V at least 1, got shape {logits.shape}")
+    wrong = [x for x in to_numpy(top).ravel().tolist() if not math.isfinite(x)]
+    if wrong:
+        raise ValueError(f"the largest logit of a row must be a finite number, got {wrong[0]}")

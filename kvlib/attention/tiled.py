@@ -57,7 +57,7 @@ def attend_tiled(
     total = xp.zeros((*rows, 1), dtype=q.dtype, device=device)
     o = xp.zeros((*rows, v.shape[2]), dtype=q.dtype, device=device)
     for start in range(0, k.shape[0], tile):
-        part = slice(start, start + tile)
+        part = slice(start, min(start + tile, k.shape[0]))
         _, kh, vh = by_head(xp, q, k[part, ...], v[part, ...])
         s = cap(xp, xp.matmul(qh, kh.mT), softcap)
         hidden = ~visible(q_pos, kv_pos[..., part], window)
