@@ -42,7 +42,7 @@ def test_no_rows():
     assert linear(normal(1, 0, 48), normal(2, 40, 48)).shape == (0, 40)
 
 
-@pytest.mark.parametrize("rows", range(2, 9))
+@pytest.mark.parametrize("rows", range(2, 8))
 def test_linear_of_few_rows_gives_each_row_the_bits_it_gets_alone(rows):
     w, x = normal(1, 96, 64), normal(2, rows, 64)
     together = linear(x, w)
