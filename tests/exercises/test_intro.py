@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from notebook_code import BOOK, namespace, read, smallest_margin
 
 from kvlib.exercises.intro import check_times_computed
 
@@ -34,3 +35,8 @@ def test_refused_with_fitting_words(wrong: Callable[..., Any], words: str) -> No
 def test_right_answer_passes() -> None:
     report = check_times_computed(lambda position, steps: max(0, steps - position))
     assert report.passed and len(report.proved) == 4
+
+
+def test_printed_continuation_is_the_same_on_every_machine() -> None:
+    page = namespace(read(BOOK / "intro.ipynb"))
+    assert smallest_margin(page["model"], page["prompt"], page["continuation"]) >= 0.02
