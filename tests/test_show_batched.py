@@ -1,0 +1,114 @@
+"""What the drawings of the chapter on batches show, read back from their axes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kvlib import show
+from kvlib.show import batched as draw
+
+
+@pytest.fixture(autouse=True)
+def style(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    import matplotlib
+
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    with matplotlib.rc_context():
+        show.use_style()
+        yield
+
+
+def widths(ax: Any) -> list[float]:
+    return [patch.get_width() for patch in ax.patches]
+
+
+def words(ax: Any) -> list[str]:
+    return [text.get_text() for text in ax.texts if text.get_text()]
+
+
+def faces(ax: Any) -> list[Any]:
+    from matplotlib.colors import to_hex
+
+    return [to_hex(patch.get_facecolor()) for patch in ax.patches]
+
+
+def test_the_rectangle_and_the_pack_hold_the_same_tokens() -> None:
+    rectangle, pack = draw.rectangle_and_pack([3, 1, 6]).axes
+    assert widths(rectangle) == [6, 6, 6, 3, 1, 6]  # outlines, then tokens on top
+    assert sum(widths(rectangle)[3:]) == sum(widths(pack)) == 10
+    assert [patch.get_x() for patch in pack.patches] == [0, 3, 4]
+    assert pack.get_xlim() == (0, 10)
+
+
+def test_padding_is_an_outline_and_positions_are_written() -> None:
+    mask = np.array([[True, True, False], [True, True, True]])
+    positions = np.array([[0, 1, 1], [0, 1, 2]])
+    sides = {"right": (positions, mask), "left": (positions[:, ::-1], mask[:, ::-1])}
+    right, left = draw.padded_positions(sides).axes
+    assert words(right) == ["0", "1", "–", "0", "1", "2"]
+    assert words(left) == ["–", "1", "0", "2", "1", "0"]
+    assert faces(right).index("#ffffff") == 2 and faces(left).index("#ffffff") == 0
+    assert right.get_title(loc="left") == "padded on the right"
+
+
+def test_work_adds_up_to_what_was_computed() -> None:
+    (ax,) = draw.work({"a": 2.0, "b": 1.0}, {"a": 5.0, "b": 4.0}, unit="thousands").axes
+    assert widths(ax) == [2, 1, 3, 3]
+    assert [word.strip() for word in words(ax)] == ["2.5 times", "4.0 times"]
+    assert ax.get_xlabel() == "operations (thousands)"
+
+
+def test_equal_bits_are_hollow() -> None:
+    (ax,) = draw.differences([1, 2, 9], [0.0, 0.0, 5e-6]).axes
+    points = [line for line in ax.lines if len(line.get_xdata())]
+    assert [line.get_ydata()[0] for line in points] == [0, 0, pytest.approx(5)]
+    assert [line.get_markerfacecolor() for line in points][:2] == ["#ffffff"] * 2
+    assert points[2].get_markerfacecolor() == show.color("recomputed")
+
+
+def test_a_schedule_has_a_line_for_each_row_and_a_column_for_each_step() -> None:
+    log = [[("a", "query"), None], [("", "cached"), ("b", "query")], [None, ("", "cached")]]
+    fig = draw.schedules({"one": log, "other": log[:2]}, height=3)
+    top, low = fig.axes
+    assert len(top.patches) == 6 and len(low.patches) == 4
+    assert words(top) == ["a", "b"]
+    assert faces(top).count("#ffffff") == 2
+    assert top.get_xlim() == low.get_xlim(), "both on one scale of steps"
+    assert low.get_xlabel() == "step"
+
+
+def test_bytes_a_token_are_megabytes_on_logarithmic_axes() -> None:
+    (ax,) = draw.bytes_a_token([1, 2, 4], [8e6, 4e6, 2e6], [1e6] * 3).axes
+    assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
+    assert [line.get_ydata()[0] for line in ax.lines] == [8, 1]
+    assert {"weights", "keys and values"} <= set(words(ax))
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["1", "2", "4"]
+
+
+def test_product_times_start_at_zero_and_are_named() -> None:
+    (ax,) = draw.product_times([1, 2], {"x": [1, 3], "y": [1, 2], "z": [1, 2]}).axes
+    assert ax.get_ylim()[0] == 0
+    assert words(ax) == ["x", "y", "z"]
+    assert len({line.get_color() for line in ax.lines}) == 3
+
+
+def test_throughput_is_tokens_over_seconds() -> None:
+    (ax,) = draw.throughput([1, 4], {"measured": [0.01, 0.02], "by bytes": [0.01, 0.012]}).axes
+    measured, predicted = ax.lines
+    assert list(measured.get_xdata()) == [10, 20]  # milliseconds
+    assert list(measured.get_ydata()) == [pytest.approx(100), pytest.approx(200)]
+    assert predicted.get_linestyle() == "--"
+    assert words(ax).count("4") == 2
+
+
+def test_slots_show_what_was_written_over() -> None:
+    before = np.array([[0, 1, -1], [-1, 0, -1]])
+    after = np.array([[0, 1, 2], [-1, 3, -1]])
+    (ax,) = draw.slots({"an append": (before, after)}).axes
+    assert words(ax) == ["0", "1", "2", "0→3"]
+    assert faces(ax).count(show.color("query")) == 2
+    assert faces(ax).count("#ffffff") == 2
