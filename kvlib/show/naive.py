@@ -1,0 +1,171 @@
+"""Drawings of the chapter on recomputation: data in, figure out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kvlib.show.draw import figure, finish, heatmap, label_ends, lines
+from kvlib.show.style import INK, color, import_pyplot
+
+
+def times_computed(times: Sequence[int], prompt: int) -> Any:
+    """How often each token's key was computed: one bar a token, the first time set apart.
+
+    times: (S,) counts in the order of the text, whose first ``prompt`` tokens were the prompt.
+    """
+    counts = np.asarray(times)
+    fig, ax = figure(3.0)
+    place = np.arange(len(counts))
+    first = np.minimum(counts, 1)
+    ax.bar(place, first, width=0.85, color=color("key"))
+    ax.bar(place, counts - first, bottom=first, width=0.85, color=color("recomputed"))
+    ax.axvline(prompt - 0.5, color=INK, linewidth=1, linestyle=":")
+    top = float(counts.max())
+    ax.set(xlabel="token (position in the text)", ylabel="times its key was computed")
+    ax.set(xlim=(-1, len(counts)), ylim=(0, top * 1.3))
+    ax.text(prompt - 1, top * 1.04, "prompt", ha="right", va="bottom", fontsize=9)
+    ax.text(prompt, top * 1.04, "new tokens", ha="left", va="bottom", fontsize=9)
+    patches = [_patch("key", "the first time"), _patch("recomputed", "again, the same numbers")]
+    ax.legend(handles=patches, loc="upper right", ncols=2)
+    return finish(fig)
+
+
+def three_steps(scores: Any, hidden: Any, weights: Any, text: str) -> Any:
+    """Scores, what is hidden of them, and the weights that are left, over the same characters.
+
+    scores, hidden, weights: (T, T), the second True where a query may not see a key.
+    """
+    fig, axes = figure(2.9, ncols=3, sharey=True)
+    blank = np.where(hidden, np.nan, 1.0)
+    names = letters(text)
+    size = float(np.max(np.abs(scores)))
+    heatmap(axes[0], scores, xlabel="key", ylabel="query", signed=True, vmax=size)
+    heatmap(axes[1], scores * blank, xlabel="key", ylabel="", signed=True, vmax=size)
+    heatmap(axes[2], weights * blank, xlabel="key", ylabel="", vmax=1.0)
+    titles = ("1  scores", "2  future hidden", "3  softmax of each row")
+    for ax, title in zip(axes, titles, strict=True):
+        ax.set_title(title)
+        ax.set_aspect("equal")
+        _name_ticks(ax, names, size=8)
+    fig.colorbar(axes[1].images[0], ax=axes[:2], label="score", location="bottom", shrink=0.5)
+    fig.colorbar(axes[2].images[0], ax=axes[2], label="weight", location="bottom", shrink=0.9)
+    return finish(fig)
+
+
+def moved(change: Any, rows: Sequence[str], at: int) -> Any:
+    """Size of a change, a row a stage of the model, a column a token; exact zeros stay white.
+
+    change: (rows, T) of at least 0. at: the token that was changed.
+    """
+    from matplotlib.colors import LinearSegmentedColormap, LogNorm
+
+    sizes = np.asarray(change)
+    fig, ax = figure(2.8)
+    plt = import_pyplot()
+    # From a visible blue on, so that the smallest change does not look like none.
+    shades = plt.get_cmap("kvlib")(np.linspace(0.25, 1, 64))
+    cmap = LinearSegmentedColormap.from_list("kvlib_from_blue", list(shades))
+    some = sizes[sizes > 0]
+    norm = LogNorm(float(some.min()), float(some.max()))
+    shown = np.where(sizes > 0, sizes, np.nan)
+    image = ax.imshow(shown, cmap=cmap, norm=norm, aspect="auto")
+    ax.set_yticks(range(len(rows)), labels=list(rows))
+    ax.set_xlabel("token (position in the text)")
+    ax.axvline(at - 0.5, color=INK, linewidth=1, linestyle=":")
+    ax.grid(False)
+    fig.colorbar(image, ax=ax, label="largest change (log scale)")
+    return finish(fig)
+
+
+def head_scores(scores: Mapping[str, Any]) -> Any:
+    """One number for each head of each layer, a panel for each question: name → (L, Hq)."""
+    fig, axes = figure(2.8, ncols=len(scores), sharey=True)
+    for ax, (name, values) in zip(axes, scores.items(), strict=True):
+        heatmap(ax, values, xlabel="query head", ylabel="", vmax=1.0)
+        ax.set_title(name)
+        ax.set_xticks(range(values.shape[1]))
+        ax.set_yticks(range(values.shape[0]))
+        for (layer, head), value in np.ndenumerate(values):
+            ink = "white" if value > 0.45 else INK
+            ax.text(head, layer, f"{value:.2f}", ha="center", va="center", color=ink, fontsize=9)
+    axes[0].set_ylabel("layer")
+    fig.colorbar(axes[-1].images[0], ax=axes, label="share of attention")
+    return finish(fig)
+
+
+def attention_map(weights: Any, text: str, title: str = "") -> Any:
+    """One head's weights over a text, a character a row and a column; the future stays blank."""
+    values = np.asarray(weights)
+    t = len(values)
+    fig, ax = figure(6.3)
+    seen = np.where(np.tri(t, dtype=bool), values, np.nan)
+    heatmap(ax, seen, xlabel="key: the byte that is looked at", ylabel="query: the byte that looks")
+    ax.set_aspect("equal")
+    ax.set_title(title)
+    _name_ticks(ax, letters(text), size=7 if t < 56 else 6)
+    fig.colorbar(ax.images[0], ax=ax, label="weight", shrink=0.6)
+    return finish(fig)
+
+
+def work(lengths: Any, counted: Mapping[str, Any], formula: Mapping[str, Any]) -> Any:
+    """Operations of one new token against the length of its text: dots counted, lines computed.
+
+    counted, formula: name → (lengths,) operations, for the same names.
+    """
+    roles = ["recomputed", "query"]
+    fig, ax = figure(3.1)
+    lines(
+        ax,
+        lengths,
+        {name: np.asarray(y) / 1e6 for name, y in formula.items()},
+        roles,
+        xlabel="tokens in the text",
+        ylabel="operations for the next one (million)",
+    )
+    for y, role in zip(counted.values(), roles, strict=True):
+        ax.plot(lengths, np.asarray(y) / 1e6, "o", color=color(role))
+    ax.set_xlim(left=0)
+    ax.set_ylim(bottom=0)
+    return finish(fig)
+
+
+def clock(lengths: Any, operations: Any, seconds: Any) -> Any:
+    """Operations and time of a pass, both as multiples of the pass over one token."""
+    x = np.asarray(lengths)
+    series = {
+        "operations": np.asarray(operations) / operations[0],
+        "time, this machine": np.asarray(seconds) / seconds[0],
+    }
+    roles = ["recomputed", "cached"]
+    fig, ax = figure(3.1)
+    for y, role, mark in zip(series.values(), roles, "os", strict=True):
+        ax.plot(x, y, marker=mark, color=color(role))
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log")
+    ax.set(xlabel="tokens in the pass", ylabel="multiple of one token's")
+    ax.set_xticks(x, labels=[str(n) for n in x])
+    label_ends(ax, {n: float(y[-1]) for n, y in series.items()}, roles, x_end=float(x[-1]))
+    return finish(fig)
+
+
+def letters(text: str) -> list[str]:
+    """A mark for every byte of a text, so that white space can be seen on an axis."""
+    marks = {" ": "·", "\n": "↵", "\t": "→"}
+    return [marks.get(chr(b), chr(b) if 32 < b < 127 else "�") for b in text.encode("utf-8")]
+
+
+def _name_ticks(ax: Any, names: Sequence[str], size: int) -> None:
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_ticks(range(len(names)), labels=list(names), fontsize=size)
+        axis.set_tick_params(length=0, pad=1)
+        for label in axis.get_ticklabels():
+            label.set_family("DejaVu Sans Mono")
+
+
+def _patch(role: str, label: str) -> Any:
+    from matplotlib.patches import Patch
+
+    return Patch(color=color(role), label=label)
