@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 Found = set[str]
+# Angles are formed in float64 on purpose: a float32 angle is off by 0.004 at position 100,000.
+ON_PURPOSE = {"tables", "frequencies", "_llama3"}
 
 
 @contextmanager
@@ -30,7 +32,10 @@ def watch() -> Iterator[Found]:
             note(frame, name)
 
     def trace(frame: Any, event: str, result: Any) -> Any:
-        if not str(frame.f_globals.get("__name__", "")).startswith("kvlib"):
+        module = str(frame.f_globals.get("__name__", ""))
+        if not module.startswith("kvlib"):
+            return None
+        if module == "kvlib.model.rope" and frame.f_code.co_name in ON_PURPOSE:
             return None
         for name, value in frame.f_locals.items():
             look(frame, name, value)

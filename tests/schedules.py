@@ -70,7 +70,7 @@ class Schedule:
             try:
                 action()
                 self.look()
-            except AssertionError as error:
+            except (AssertionError, pytest.fail.Exception) as error:
                 raise AssertionError(f"{error}\nafter: " + "; ".join(self.log)) from error
 
     # What may happen ----------------------------------------------------------------------------
@@ -182,7 +182,7 @@ class Schedule:
     def compare(self, layer: int, step: Step, last: bool, with_lse: bool) -> None:
         spec, seen = self.layers[layer], step.last() if last else step
         q = self.random(seen.num_tokens, self.num_qo_heads[layer], spec.head_dim)
-        result = self.cache.run(layer, q, seen, return_lse=with_lse)
+        result: Any = self.cache.run(layer, q, seen, return_lse=with_lse)
         o, lse = result if with_lse else (result, None)
         assert o.dtype == q.dtype and o.shape == (*q.shape[:2], spec.v_dim)
         for i, name in enumerate(seen.seq_ids):

@@ -139,6 +139,17 @@ def test_a_row_alone_equals_the_row_in_any_company(kind):
             logits, given[i] = logits[n:], given[i] + n
 
 
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_a_request_that_grows_past_the_first_angles(kind):
+    # cos and sin are made for 512 positions, and again when a request is longer
+    size = dict(max_position_embeddings=1100, num_hidden_layers=1)
+    model, tokens = decoder(kind, **size), text(1, 1100)
+    cache = model.new_cache(1)
+    cache.add("a")
+    logits = feed(model, cache, "a", tokens, [510, 1, 1, 1, 87, 500])
+    close(logits, alone(decoder(kind, **size), tokens), "logits")
+
+
 class Broken(RuntimeError):
     """Something went wrong in the middle of a pass."""
 

@@ -1,0 +1,143 @@
+"""A compact core check, the same every time: what each mutant in museum.py must not survive.
+
+Each check raises AssertionError (or whatever the broken code raises) where something is wrong.
+They are short forms of the tests beside them, ordered so that what kills most comes first.
+"""
+
+import math
+
+import numpy as np
+import oracle
+from dtypes import Watched, watch
+from models import config, decoder, text
+from schedules import Schedule, close, seeded
+
+from kvlib import Decoder, attend, attend_causal, attend_tiled, generate, merge_state
+from kvlib.attention import merge_states
+from kvlib.model import random_weights
+from kvlib.sampling import probabilities, sample
+
+
+def any_schedule() -> None:
+    for name in ("dense", "attention over read"):
+        for seed in range(4):
+            Schedule(name, seeded(seed), np).play(25)
+
+
+def cached_equals_recomputed() -> None:
+    for kind in ("llama3", "hybrid", "gpt2", "qwen3"):
+        model, texts = decoder(kind, seed=1), [text(1, 14), text(2, 9)]
+        cache = model.new_cache(2, 20)
+        for x in cache.storage():
+            x[...] = math.nan
+        needed = [oracle.decoder_logits(model.config, model.weights, t) for t in texts]
+        cache.add(0)
+        cache.add(1)
+        done = [0, 0]
+        for q_lens in ([6, 3], [1, 1], [3, 2], [1, 1], [2, 1]):
+            parts = [t[a : a + n] for t, a, n in zip(texts, done, q_lens)]
+            done = [a + n for a, n in zip(done, q_lens)]
+            logits = model.forward(sum(parts, []), cache, cache.plan([0, 1], q_lens))
+            for row, wanted, end in zip(logits, needed, done):
+                close(row, wanted[end - 1], f"{kind} at {end}")
+        assert [cache.seq_len(i) for i in (0, 1)] == done
+
+
+def generated_tokens() -> None:
+    model, prompts = decoder("mistral", seed=3), [text(1, 7), text(2, 2)]
+    needed = []
+    for prompt in prompts:
+        tokens = list(prompt)
+        for _ in range(7):
+            logits = oracle.decoder_logits(model.config, model.weights, tokens)
+            tokens.append(int(np.argmax(logits[-1])))
+        needed.append(tokens[len(prompt) :])
+    cache = model.new_cache(2, 20)
+    assert generate(model, prompts, max_new_tokens=7, cache=cache) == needed
+    assert cache.seq_ids == ()
+    stop = needed[0][3]
+    ended = [t[: t.index(stop)] if stop in t else t for t in needed]
+    assert generate(model, prompts, max_new_tokens=7, stop_tokens=[stop]) == ended
+    drawn = generate(model, prompts, max_new_tokens=7, temperature=1.0)
+    assert generate(model, prompts[:1], max_new_tokens=7, temperature=1.0) == drawn[:1]
+
+
+def attention_in_every_form() -> None:
+    rng = np.random.default_rng(7)
+    for t, s, window in ((1, 9, None), (4, 9, 3), (5, 5, None), (30, 40, 7), (1, 9, 4)):
+        q, k, v = (
+            rng.standard_normal((n, h, 4)).astype(np.float32) for n, h in ((t, 4), (s, 2), (s, 2))
+        )
+        q_pos, kv_pos = np.arange(s - t, s), np.arange(s)
+        settings = dict(window=window, softcap=3.0, sinks=np.asarray([0, 1, -1, 2], np.float32))
+        for kept in ({"window": window}, settings):
+            o, lse = oracle.attention(q, k, v, q_pos, kv_pos, **kept)
+            results = [attend(q, k, v, q_pos, kv_pos, return_lse=True, **kept)]
+            for tile in (1, 4, 64):
+                tiled = attend_tiled(q, k, v, q_pos, kv_pos, tile=tile, return_lse=True, **kept)
+                results.append(tiled)
+            heads_first = (k.transpose(1, 0, 2), v.transpose(1, 0, 2))
+            results.append(attend_causal(q, *heads_first, return_lse=True, **kept))
+            for got in results:
+                close(got[0], o, "o")
+                close(got[1], lse, "lse")
+    q_pos[:] = -1
+    for form in (attend, attend_tiled):
+        o, lse = form(q, k, v, q_pos, kv_pos, return_lse=True)
+        assert (o == 0).all() and (lse == -math.inf).all()
+
+
+def states_merge() -> None:
+    rng = np.random.default_rng(1)
+    o = rng.standard_normal((3, 5, 2, 4)).astype(np.float32)
+    lse = (5 * rng.standard_normal((3, 5, 2))).astype(np.float32)
+    lse[:, 0], o[:, 0], lse[1, 1:3], o[1, 1:3] = -math.inf, 0, -math.inf, 0
+    share = np.exp(lse.astype(float))
+    total = share.sum(axis=0)
+    with np.errstate(divide="ignore"):
+        whole = (o * share[..., None]).sum(axis=0) / np.where(total, total, 1)[..., None]
+        for merged in (
+            merge_states(o, lse),
+            merge_state(*merge_state(o[0], lse[0], o[1], lse[1]), o[2], lse[2]),
+        ):
+            close(merged[0], whole, "merged o")
+            close(merged[1], np.log(total), "merged lse")
+
+
+def only_float32() -> None:
+    for kind in ("llama", "gpt2", "qwen3"):
+        c = config(kind)
+        weights = {n: w.view(Watched) for n, w in random_weights(c).items()}
+        model = Decoder(c, weights)
+        cache = model.new_cache(1, 20)
+        assert {x.dtype for x in cache.storage()} == {np.dtype(np.float32)}
+        cache.add("a")
+        with watch() as found:
+            model.forward([1, 2, 3], cache, cache.plan(["a"], [3]))
+            logits = model.forward([4], cache, cache.plan(["a"], [1]))
+        assert not found and logits.dtype == np.float32, f"float64 in {sorted(found)}"
+
+
+def samples() -> None:
+    logits = np.log([[0.1, 0.4, 0.15, 0.3, 0.05]])
+    for settings, needed in (
+        ({"temperature": 0.5}, [0.01, 0.16, 0.0225, 0.09, 0.0025]),
+        ({"top_k": 2}, [0, 0.4, 0, 0.3, 0]),
+        ({"top_p": 0.8}, [0, 0.4, 0.15, 0.3, 0]),
+        ({"top_p": 0.1}, [0, 1, 0, 0, 0]),
+    ):
+        p = probabilities(logits, **settings)[0]
+        close(p, np.asarray(needed) / sum(needed), f"probabilities under {settings}")
+    drawn = sample(np.repeat(logits, 4000, axis=0), rngs=np.random.default_rng(3))
+    close(np.bincount(drawn) / 4000, np.exp(logits[0]), "frequencies", 0.03)
+
+
+CHECKS = (
+    attention_in_every_form,
+    states_merge,
+    samples,
+    any_schedule,
+    cached_equals_recomputed,
+    generated_tokens,
+    only_float32,
+)
