@@ -146,3 +146,4 @@ def test_stub_fails_and_shown_solution_passes(path: Path, monkeypatch: pytest.Mo
 def test_is_in_the_table_of_contents(path: Path) -> None:
     assert f"book/{path.stem}" in (ROOT / "_toc.yml").read_text(encoding="utf-8")
     assert path.parent == BOOK
+    assert CHAPTERS | {"intro"} <= {other.stem for other in NOTEBOOKS}, "a chapter is missing"
