@@ -13,17 +13,18 @@ from playwright.sync_api import sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
 SIZE = {"width": 1200, "height": 860}
-COLOURS = 128  # of the palette: text and flat figures need no more, and the file stays small
+COLOURS = 256  # of the palette: text and flat figures need no more, and the file stays small
 
 
-def take(page_file: Path, scroll_to: str, scheme: str) -> Image.Image:
-    """A screenful of a page, from the element that `scroll_to` selects downwards."""
+def take(page_file: Path, scroll_to: str, above: int, scheme: str) -> Image.Image:
+    """A screenful of a page that begins `above` pixels over the element `scroll_to` selects."""
     with sync_playwright() as playwright:
         browser = launch(playwright)
         page = browser.new_context(viewport=SIZE, color_scheme=scheme).new_page()
         page.goto(page_file.resolve().as_uri(), wait_until="networkidle")
         page.evaluate("document.documentElement.style.scrollBehavior = 'auto'")
-        page.locator(scroll_to).first.evaluate("e => window.scrollTo(0, e.offsetTop - 70)")
+        top = page.locator(scroll_to).first.evaluate("e => e.getBoundingClientRect().top")
+        page.evaluate("y => window.scrollTo(0, y)", top - above)
         page.wait_for_timeout(500)  # the side bar follows
         data = page.screenshot()
         browser.close()
@@ -33,14 +34,15 @@ def take(page_file: Path, scroll_to: str, scheme: str) -> Image.Image:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--page", default="book/cached", help="which page (book/cached)")
-    parser.add_argument("--from", dest="start", default="h1", help="CSS selector to begin at (h1)")
+    parser.add_argument("--at", default=".cell_output img", help="CSS selector of what to show")
+    parser.add_argument("--above", type=int, default=440, help="pixels of the page above it (440)")
     parser.add_argument("--scheme", choices=["light", "dark"], default="light")
     parser.add_argument("--output", type=Path, default=ROOT / "book" / "_static" / "page.png")
     given = parser.parse_args()
     page_file = ROOT / "_build" / "html" / f"{given.page}.html"
     if not page_file.exists():
         parser.error(f"{page_file.name} is not built: run `make book` first")
-    picture = take(page_file, given.start, given.scheme)
+    picture = take(page_file, given.at, given.above, given.scheme)
     picture.quantize(COLOURS, dither=Image.Dither.NONE).save(given.output, optimize=True)
     print(f"{given.output.name}: {given.output.stat().st_size / 1024:.0f} KiB")
     return 0
