@@ -1,7 +1,13 @@
-"""hypothesis draws the same examples every time, so that a red run is red again.
+"""NumPy unless a test asks for more, and the same examples every time.
 
-To search for new failures: pytest --hypothesis-profile=search
+A red run of hypothesis is red again. To search for new failures:
+pytest --hypothesis-profile=search
 """
+
+import os
+
+# Whoever names no library gets NumPy, on a machine with a graphics card, too.
+os.environ.setdefault("KVLIB_BACKEND", "numpy")
 
 try:
     from hypothesis import settings

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 @pytest.mark.parametrize("name", CACHES)
 def test_any_schedule_equals_the_oracle(name):
-    @settings(max_examples=150)
+    @settings(max_examples=100)
     @given(st.data())
     def check(data):
         def choose(low, high):

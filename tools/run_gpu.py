@@ -17,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 NEEDED = ("numpy", "array_api_compat", "pytest")
 NO_TESTS_COLLECTED = 5
+MARK = "pytest.mark.gpu"
 
 
 def device_name() -> tuple[str | None, str]:
@@ -52,9 +53,11 @@ def main() -> int:
         print(f"This Python lacks {', '.join(missing)}: pip install {packages}")
         return 1
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path[1:]])}
-    tests = [sys.executable, "-m", "pytest", "-m", "gpu", "-q"]
-    status = subprocess.run(tests, cwd=ROOT, env=environment).returncode
-    if status == NO_TESTS_COLLECTED:
+    # Only files that hold such tests: the others import what this Python need not have.
+    files = [str(f) for f in sorted((ROOT / "tests").rglob("test_*.py")) if MARK in f.read_text()]
+    tests = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", *files]
+    status = subprocess.run(tests, cwd=ROOT, env=environment).returncode if files else 0
+    if status == NO_TESTS_COLLECTED or not files:
         print("No test needs a device yet.")
         status = 0
     if given.tests_only:
