@@ -81,10 +81,14 @@ def attention_in_every_form() -> None:
             for got in results:
                 close(got[0], o, "o")
                 close(got[1], lse, "lse")
-    q_pos[:] = -1
+    by_head = np.stack([kv_pos, kv_pos[::-1] + 1])
+    needed = oracle.attention(q, k, v, q_pos, by_head, window=4)
     for form in (attend, attend_tiled):
-        o, lse = form(q, k, v, q_pos, kv_pos, return_lse=True)
-        assert (o == 0).all() and (lse == -math.inf).all()
+        for got, wanted in zip(form(q, k, v, q_pos, by_head, window=4, return_lse=True), needed):
+            close(got, wanted, "positions by head")
+        for n, where in ((len(k), q_pos - 99), (0, q_pos)):  # no key seen, no key there
+            o, lse = form(q, k[:n], v[:n], where, kv_pos[:n], return_lse=True)
+            assert (o == 0).all() and (lse == -math.inf).all()
 
 
 def states_merge() -> None:
