@@ -5,6 +5,7 @@ They are short forms of the tests beside them, ordered so that what kills most c
 """
 
 import math
+from unittest.mock import patch
 
 import numpy as np
 import oracle
@@ -13,7 +14,7 @@ from models import config, decoder, text
 from schedules import Schedule, close, seeded
 
 from kvlib import Decoder, attend, attend_causal, attend_tiled, generate, merge_state
-from kvlib.attention import merge_states
+from kvlib.attention import causal, merge_states
 from kvlib.model import random_weights
 from kvlib.sampling import probabilities, sample
 
@@ -77,7 +78,9 @@ def attention_in_every_form() -> None:
                 tiled = attend_tiled(q, k, v, q_pos, kv_pos, tile=tile, return_lse=True, **kept)
                 results.append(tiled)
             heads_first = (k.transpose(1, 0, 2), v.transpose(1, 0, 2))
-            results.append(attend_causal(q, *heads_first, return_lse=True, **kept))
+            for rows in (causal.CHUNK_ROWS, 6):  # as it is, and with seams in every prompt
+                with patch.object(causal, "CHUNK_ROWS", rows):
+                    results.append(attend_causal(q, *heads_first, return_lse=True, **kept))
             for got in results:
                 close(got[0], o, "o")
                 close(got[1], lse, "lse")

@@ -70,6 +70,8 @@ MUTANTS = [
     Mutant("a tile that sees nothing is NaN", TILED, "attend_tiled",
            "safe = xp.where(new_top == -math.inf, xp.zeros_like(new_top), new_top)",
            "safe = new_top", "attention_in_every_form"),
+    Mutant("a second chunk overwrites the first", CAUSAL, "_prefill",
+           "whole[a:b, :, :] =", "whole[: b - a, :, :] =", "attention_in_every_form"),
     # Where keys are put
     Mutant("an unused slot is attended to", DENSE, "DenseCache.run",
            "k[row, :, :end, :],\n                v[row, :, :end, :],",

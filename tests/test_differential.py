@@ -17,20 +17,20 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 @pytest.mark.parametrize("name", CACHES)
 def test_any_schedule_equals_the_oracle(name):
-    @settings(max_examples=100)
+    @settings(max_examples=60)
     @given(st.data())
     def check(data):
         def choose(low, high):
             return data.draw(st.integers(low, high))
 
-        Schedule(name, choose, np).play(choose(5, 25))
+        Schedule(name, choose, np).play(choose(5, 20))
 
     check()
 
 
 @pytest.mark.parametrize("name", CACHES)
 def test_long_schedules(name):
-    for seed in range(30):
+    for seed in range(20):
         Schedule(name, seeded(seed), np).play(40)
 
 
