@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.show.draw import figure, finish, heatmap, label_ends, lines
+from kvlib.show.draw import annotate, figure, finish, heatmap, label_ends, lines
 from kvlib.show.style import INK, color, import_pyplot
 
 
@@ -38,7 +38,7 @@ def three_steps(scores: Any, hidden: Any, weights: Any, text: str) -> Any:
 
     scores, hidden, weights: (T, T), the second True where a query may not see a key.
     """
-    fig, axes = figure(2.9, ncols=3, sharey=True)
+    fig, axes = figure(3.3, ncols=3, sharey=True)
     blank = np.where(hidden, np.nan, 1.0)
     names = letters(text)
     size = float(np.max(np.abs(scores)))
@@ -96,8 +96,11 @@ def head_scores(scores: Mapping[str, Any]) -> Any:
     return finish(fig)
 
 
-def attention_map(weights: Any, text: str, title: str = "") -> Any:
-    """One head's weights over a text, a character a row and a column; the future stays blank."""
+def attention_map(weights: Any, text: str, title: str = "", answer: int = 0) -> Any:
+    """One head's weights over a text, a byte a row and a column; the future stays blank.
+
+    weights: (T, T). answer: frame the rows that chose the last ``answer`` bytes.
+    """
     values = np.asarray(weights)
     t = len(values)
     fig, ax = figure(6.3)
@@ -106,8 +109,21 @@ def attention_map(weights: Any, text: str, title: str = "") -> Any:
     ax.set_aspect("equal")
     ax.set_title(title)
     _name_ticks(ax, letters(text), size=7 if t < 56 else 6)
+    if answer:
+        _frame_rows(ax, t - 1 - answer, t - 1)
     fig.colorbar(ax.images[0], ax=ax, label="weight", shrink=0.6)
     return finish(fig)
+
+
+def _frame_rows(ax: Any, first: int, end: int) -> None:
+    """A frame round rows first ... end − 1 as far as they see, and words for it."""
+    from matplotlib.patches import Rectangle
+
+    corner, width = (-0.5, first - 0.5), float(end)
+    frame = {"facecolor": "none", "edgecolor": color("query"), "linewidth": 1.5}
+    ax.add_patch(Rectangle(corner, width, end - first, **frame))
+    words = "the rows that\nchoose the answer"
+    annotate(ax, words, (end - 4.0, first - 0.5), offset=(-20.0, 60.0))
 
 
 def work(lengths: Any, counted: Mapping[str, Any], formula: Mapping[str, Any]) -> Any:
@@ -115,7 +131,7 @@ def work(lengths: Any, counted: Mapping[str, Any], formula: Mapping[str, Any]) -
 
     counted, formula: name → (lengths,) operations, for the same names.
     """
-    roles = ["recomputed", "query"]
+    roles = ["recomputed"] * len(formula)
     fig, ax = figure(3.1)
     lines(
         ax,
@@ -139,7 +155,7 @@ def clock(lengths: Any, operations: Any, seconds: Any) -> Any:
         "operations": np.asarray(operations) / operations[0],
         "time, this machine": np.asarray(seconds) / seconds[0],
     }
-    roles = ["recomputed", "cached"]
+    roles = ["recomputed", "ink"]
     fig, ax = figure(3.1)
     for y, role, mark in zip(series.values(), roles, "os", strict=True):
         ax.plot(x, y, marker=mark, color=color(role))
