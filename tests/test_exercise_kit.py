@@ -237,3 +237,15 @@ def test_diagnose_wants_the_same_shape() -> None:
     diagnose(np.zeros(3), {"no": np.zeros(4), "neither": np.ones(3)})
     with pytest.raises(Finding, match="all zeros"):
         diagnose(np.zeros(3), {"all zeros": np.zeros(3)})
+
+
+def test_guarding_twice_says_the_same_as_once():
+    @checker
+    def check_twice(twice):
+        guarded(twice)(1)
+        yield "never reached"
+
+    def twice(x):
+        ...
+
+    assert check_twice(twice).status == "not done yet"

@@ -112,4 +112,6 @@ class Step:
             for seq_id, n, end in zip(self.seq_ids, self.q_lens, self.seq_lens, strict=True)
         )
         state = "" if self.ticket.live else ", over"
-        return f"Step({self.num_tokens} tokens of {len(self.seq_ids)} requests: {parts}{state})"
+        t, b = self.num_tokens, len(self.seq_ids)
+        size = f"{t} token{'s' * (t != 1)} of {b} request{'s' * (b != 1)}"
+        return f"Step({size}: {parts}{state})"

@@ -141,6 +141,8 @@ def guarded(
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
                 result = function(*args, **kwargs)
+        except Finding:  # the function was guarded already, and has said what is wrong
+            raise
         except NotImplementedError:
             raise NotDone(f"write the body of {name}, then run this cell again.") from None
         except Exception as err:  # whatever a learner's code raises must become words
