@@ -10,6 +10,7 @@ import sys
 import tomllib
 
 import pytest
+import run_gpu
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -113,6 +114,11 @@ def test_the_workflow_runs_the_same_two_commands_and_publishes() -> None:
 def test_gpu_command_says_why_nothing_runs_without_a_device() -> None:
     answer = run(sys.executable, "tools/run_gpu.py", env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
     assert "No graphics card to test on" in answer
+
+
+def test_gpu_command_reads_only_the_tests_that_ask_for_a_device() -> None:
+    names = [Path(name).name for name in run_gpu.gpu_tests()]
+    assert "test_differential_gpu.py" in names and "test_frame.py" not in names
 
 
 # -------------------------------------------------------------------------------- the book

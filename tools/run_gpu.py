@@ -1,8 +1,9 @@
 """Run the tests and benchmarks that need a graphics card, with the Python this is started with.
 
 Needs CuPy, NumPy, array-api-compat and pytest in that Python, and nothing else: no .venv, no
-network. Says what is missing and stops with 0 where there is no device (nothing was to be run),
-with 1 where there is a device and something failed.
+network. Where array-api-compat is not installed, the copy that SciPy or scikit-learn carries is
+lent to the run. Says what is missing and stops with 0 where there is no device (nothing was to be
+run), with 1 where there is a device and something failed.
 """
 
 from __future__ import annotations
@@ -10,13 +11,20 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 NEEDED = ("numpy", "array_api_compat", "pytest")
-NO_TESTS_COLLECTED = 5
+MARK = "mark.gpu"
+COPIES = (  # (package, where in it a copy of array_api_compat lies)
+    ("scipy", "_external/array_api_compat"),
+    ("scipy", "_lib/array_api_compat"),
+    ("sklearn", "externals/array_api_compat"),
+)
 MARK = "pytest.mark.gpu"
 
 
@@ -37,6 +45,51 @@ def device_name() -> tuple[str | None, str]:
         return None, f"CuPy cannot use a device here: {text.splitlines()[0]}"
 
 
+def lend_array_api_compat(folder: Path) -> str | None:
+    """Put a copy of array_api_compat that another package carries into `folder`; None if none."""
+    for package, inside in COPIES:
+        spec = importlib.util.find_spec(package)
+        if spec is None or spec.origin is None:
+            continue
+        source = Path(spec.origin).parent / inside
+        if (source / "cupy" / "__init__.py").exists():
+            shutil.copytree(source, folder / "array_api_compat")
+            return package
+    return None
+
+
+def gpu_tests() -> list[str]:
+    """The test files that ask for a device: only these are read, for others may need more."""
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    marked = (path for path in files if MARK in path.read_text(encoding="utf-8"))
+    return [str(path) for path in marked]
+
+
+def run_all(folder: Path, tests_only: bool) -> int:
+    """Run tests and benchmarks, with `folder` for what has to be lent; 0 if all went well."""
+    missing = [module for module in NEEDED if importlib.util.find_spec(module) is None]
+    if "array_api_compat" in missing and (lender := lend_array_api_compat(folder)):
+        print(f"array-api-compat is not installed: using the copy inside {lender}")
+        missing.remove("array_api_compat")
+    if missing:
+        packages = " ".join(missing).replace("_", "-")
+        print(f"This Python lacks {', '.join(missing)}: pip install {packages}")
+        return 1
+    path = [str(ROOT), str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+    commands = [[sys.executable, "-m", "pytest", "-m", "gpu", "-q", *gpu_tests()]]
+    if not tests_only:
+        scripts = sorted((ROOT / "benchmarks").glob("gpu_*.py"))
+        commands += [[sys.executable, str(script)] for script in scripts]
+        if not scripts:
+            print("No benchmark needs a device yet.")
+    status = 0
+    for command in commands:
+        print(f"== {' '.join(Path(part).name for part in command[1:])}", flush=True)
+        status |= subprocess.run(command, cwd=ROOT, env=environment).returncode
+    return 1 if status else 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tests-only", action="store_true", help="leave the benchmarks out")
@@ -47,29 +100,8 @@ def main() -> int:
         print(f"No graphics card to test on: {reason}.")
         return 0
     print(f"Device: {name}")
-    missing = [module for module in NEEDED if importlib.util.find_spec(module) is None]
-    if missing:
-        packages = " ".join(missing).replace("_", "-")
-        print(f"This Python lacks {', '.join(missing)}: pip install {packages}")
-        return 1
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path[1:]])}
-    # Only files that hold such tests: the others import what this Python need not have.
-    files = [str(f) for f in sorted((ROOT / "tests").rglob("test_*.py")) if MARK in f.read_text()]
-    tests = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", *files]
-    status = subprocess.run(tests, cwd=ROOT, env=environment).returncode if files else 0
-    if status == NO_TESTS_COLLECTED or not files:
-        print("No test needs a device yet.")
-        status = 0
-    if given.tests_only:
-        return status
-    benchmarks = sorted((ROOT / "benchmarks").glob("gpu_*.py"))
-    if not benchmarks:
-        print("No benchmark needs a device yet.")
-    for script in benchmarks:
-        print(f"== {script.name}", flush=True)
-        command = [sys.executable, str(script)]
-        status |= subprocess.run(command, cwd=ROOT, env=environment).returncode
-    return 1 if status else 0
+    with tempfile.TemporaryDirectory() as folder:
+        return run_all(Path(folder), given.tests_only)
 
 
 if __name__ == "__main__":
