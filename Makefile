@@ -103,7 +103,7 @@ test-peers: .venv-peers/.installed  ## compare with transformers, live (installs
 # ---------------------------------------------------------------------------- by hand
 
 bench: env  ## measure: import time, decode speed (minutes; results in benchmarks/results)
-	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script; done
+	@for script in $(filter-out benchmarks/harness.py benchmarks/gpu_%,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script; done
 
 train: .venv-peers/.installed  ## train the reference model, or continue (hours; resumable)
 	.venv-peers/bin/python tools/train_reference.py train --out build/reference --minutes $(TRAIN_MINUTES) $(addprefix --resume ,$(wildcard build/reference/last.pt))

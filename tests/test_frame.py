@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 import run_gpu
