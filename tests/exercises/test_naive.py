@@ -4,18 +4,23 @@ words."""
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from notebook_code import BOOK, code_cells, smallest_margin
+from notebook_code import read as read_notebook
 
+import kvlib
 from kvlib.exercises.naive import (
     check_causal_attention,
     check_grouped_attention,
     check_token_passes,
     check_window_mask,
 )
+from kvlib.reference.recall import recall_prompt
 
 
 def refused(report: Any, message: str) -> None:
