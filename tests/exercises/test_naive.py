@@ -355,3 +355,14 @@ def test_windows() -> None:
 def test_wrong_windows(name: str) -> None:
     wrong, message = WRONG_WINDOWS[name]
     refused(check_window_mask(wrong), message)
+
+
+# ------------------------------------------------------------------ what the page lets the model say
+
+
+def test_the_recalled_answer_wins_clearly() -> None:
+    model = kvlib.load_reference_model(xp=np)
+    prompt, answer = recall_prompt(random.Random(0), 40, names=2, lead=0)
+    source = "\n".join(cell["source"] for cell in code_cells(read_notebook(BOOK / "naive.ipynb")))
+    assert "recall_prompt(random.Random(0), gap, names=2, lead=0)" in source
+    assert smallest_margin(model, prompt.decode(), answer.decode()) >= 0.02
