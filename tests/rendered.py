@@ -20,11 +20,13 @@ MATH = """async () => {
   if (wanted && !window.MathJax?.startup?.promise)
     return {wanted, drawn: 0, errors: ['no MathJax']};
   if (wanted) await window.MathJax.startup.promise;
-  const errors = [...document.querySelectorAll('mjx-merror, [data-mjx-error]')];
+  // a formula that MathJax cannot read, or one with a command it does not know (drawn in red)
+  const broken = '[data-mml-node=merror], [data-mml-node=mtext][fill=red]';
+  const errors = formulas.filter(e => e.querySelector(broken));
   return {
     wanted,
     drawn: formulas.filter(e => e.querySelector('mjx-container')).length,
-    errors: errors.map(e => e.getAttribute('title') || e.dataset.mjxError || e.textContent),
+    errors: errors.map(e => e.textContent || e.closest('p')?.textContent || 'a formula'),
   };
 }"""
 # Every visible text: a few words, its colour and its background (the nearest opaque one), as sRGB.
