@@ -75,7 +75,7 @@ types: env  ## mypy
 unit: env  ## pytest, with at least 95 % of kvlib's lines covered
 	@echo "== pytest"
 	@mkdir -p _build/coverage
-	$(BIN)/python -m pytest -m "not gpu and not peers and not browser" --cov --cov-report=term --cov-fail-under=95
+	$(BIN)/python -m pytest -m "not gpu and not peers and not browser" --durations=15 --cov --cov-report=term --cov-fail-under=95
 
 notebooks: env  ## run every notebook and compare its outputs with the committed ones
 	@echo "== nbval"
