@@ -357,7 +357,7 @@ def test_wrong_windows(name: str) -> None:
     refused(check_window_mask(wrong), message)
 
 
-# ------------------------------------------------------------------ what the page lets the model say
+# -------------------------------------------------------------- what the page lets the model say
 
 
 def test_the_recalled_answer_wins_clearly() -> None:
