@@ -119,9 +119,9 @@ def _frame_rows(ax: Any, first: int, end: int) -> None:
     """A frame round rows first ... end − 1 as far as they see, and words for it."""
     from matplotlib.patches import Rectangle
 
-    corner, width = (-0.5, first - 0.5), float(end)
-    frame = {"facecolor": "none", "edgecolor": color("query"), "linewidth": 1.5}
-    ax.add_patch(Rectangle(corner, width, end - first, **frame))
+    frame = Rectangle((-0.5, first - 0.5), float(end), float(end - first), linewidth=1.5)
+    frame.set(facecolor="none", edgecolor=color("query"))
+    ax.add_patch(frame)
     words = "the rows that\nchoose the answer"
     annotate(ax, words, (end - 4.0, first - 0.5), offset=(-20.0, 60.0))
 
