@@ -125,17 +125,23 @@ def test_narrow_screen_needs_no_sideways_scrolling(
     context.close()
 
 
-def test_print_shows_the_text_alone(browser: Any, bases: dict[str, str]) -> None:
-    context = browser.new_context(viewport=WIDE)
+def test_print_is_the_text_alone_dark_on_white(browser: Any, bases: dict[str, str]) -> None:
+    context = browser.new_context(viewport=WIDE, color_scheme="dark")
     page = watch(context, bases["file"]).page
-    page.goto(f"{bases['file']}/{PAGES[0]}", wait_until="load")
+    page.goto(f"{bases['file']}/{PAGES[-1]}", wait_until="load")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
     page.emulate_media(media="print")
     for selector in (".bd-sidebar-primary", ".bd-header-article", ".prev-next-area"):
         found = page.query_selector(selector)
         assert found is None or not found.is_visible(), f"{selector} is printed"
     headings = [h for h in page.query_selector_all("h1") if h.is_visible()]
     assert len(headings) == 1, "the title is printed once"
-    assert page.query_selector(".bd-article p").is_visible()
+    page.wait_for_timeout(300)  # the theme fades its colours
+    texts = page.evaluate(COLOURS, ".bd-article :is(p, li, td, th, h2, h3, a, code)")
+    assert texts
+    for words, colour, back in texts:
+        assert contrast(colour, [255, 255, 255]) >= 4.5, f"{words!r} is printed in {colour}"
+        assert contrast(back, [255, 255, 255]) < 1.3, f"{words!r} is printed on {back}"
     context.close()
 
 
