@@ -85,6 +85,7 @@ def served(folder: Path) -> Iterator[str]:
 def watch(context: Any, base: str) -> Watched:
     """A new page that lets through requests under `base` only, and lists the rest."""
     watched = Watched(context.new_page())
+    watched.page.set_default_timeout(120_000)  # milliseconds; a busy machine is slow, not wrong
 
     def route(handler: Any) -> None:
         url = handler.request.url
