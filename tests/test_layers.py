@@ -1,13 +1,14 @@
 """The layers of a decoder against their formulas in float64."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import oracle
 import pytest
 from schedules import close
 
-from kvlib.model import RopeConfig, rope
+from kvlib.model import RopeConfig, products, rope
 from kvlib.model.layers import (
     ACTIVATIONS,
     erf,
@@ -51,9 +52,42 @@ def test_linear_of_few_rows_gives_each_row_the_bits_it_gets_alone(rows):
 
 
 def test_linear_of_a_weight_larger_than_the_cache(monkeypatch):
-    monkeypatch.setattr("kvlib.model.layers.CACHED_BYTES", 256 * 8 * 4)  # blocks of 256 rows
+    monkeypatch.setattr("kvlib.model.products.CACHED_BYTES", 256 * 8 * 4)  # blocks of 256 rows
     w, x = normal(1, 700, 8), normal(2, 5, 8)
     close(linear(x, w), x.astype(float) @ w.T.astype(float), "x Wᵀ")
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("rows, out, width", [(8, 700, 48), (13, 5, 48), (32, 96, 8), (9, 256, 64)])
+def test_linear_shares_a_large_product_between_threads(monkeypatch, threads, rows, out, width):
+    monkeypatch.setattr(products, "LARGE_BYTES", 0)
+    monkeypatch.setattr(products, "SMALL_PRODUCT", 9 * 64 * 16)
+    monkeypatch.setattr(products, "threads", lambda: threads)
+    helpers = ThreadPoolExecutor(2)
+    monkeypatch.setattr(products, "_helpers", lambda: helpers)
+    x, w = normal(1, rows, width), normal(2, out, width)
+    y = linear(x, w)
+    close(y, x.astype(float) @ w.T.astype(float), "x Wᵀ")
+    assert y.dtype == np.float32 and y.flags.c_contiguous
+
+
+def test_threads_of_products_follow_the_environment(monkeypatch):
+    def count(**environment):
+        with monkeypatch.context() as patch:
+            for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+                patch.delenv(name, raising=False)
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            products.threads.cache_clear()
+            try:
+                return products.threads()
+            finally:
+                products.threads.cache_clear()
+
+    free = count()
+    assert free >= 1
+    assert count(OMP_NUM_THREADS="1") == count(OPENBLAS_NUM_THREADS="1") == 1
+    assert count(OMP_NUM_THREADS="many", OPENBLAS_NUM_THREADS="0") == free
 
 
 def test_linear_leaves_its_input_alone():

@@ -8,51 +8,23 @@ from typing import Any
 
 from kvlib.arrays import Array, is_numpy, namespace, nbytes
 from kvlib.meter import counting, report
-
-CACHED_BYTES = 4 << 20  # of weights, read once and multiplied by several rows while still cached
+from kvlib.model.products import product
 
 
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     """x Wᵀ + b.   x (T, in)   weight (out, in), as in checkpoints   bias (out,)   →   (T, out)
 
     Decoding is bound by reading ``weight``, and a BLAS is made for many rows. So the form of the
-    product depends on T where NumPy computes it (:func:`_product`); the sum is the same.
+    product depends on T where NumPy computes it (:mod:`kvlib.model.products`); the sum is the same.
     """
     if counting():
         out, width = weight.shape
         report("linear", flops=2 * x.shape[0] * out * width, read=nbytes(weight) + nbytes(x))
     xp = namespace(x)
-    y = _product(xp, x, weight) if is_numpy(xp) else x @ weight.T
+    y = product(x, weight) if is_numpy(xp) else x @ weight.T
     if bias is not None:
         y += bias
     return y
-
-
-def _product(xp: Any, x: Array, weight: Array) -> Array:
-    """x Wᵀ in the form that OpenBLAS computes fastest (benchmarks/linear.py).
-
-    * 1 row: a matrix-vector product.
-    * 2 to 7 rows: as many matrix-vector products, over a few MB of weights at a time, so that
-      they are read from memory once. Each row gets the very bits it would get alone (for
-      weights over 4 MB, where ``out`` is a multiple of 256).
-    * 8 to 64 rows: W xᵀ, which OpenBLAS splits between threads along W, and then its transpose.
-    * More: one product.
-    """
-    t, out = x.shape[0], weight.shape[0]
-    if t == 1:
-        return xp.matmul(weight, x[0, :])[None, :]
-    if t <= 7:
-        # In multiples of 256 rows, so that BLAS cuts the rows in the same places with and without.
-        block = max(256, CACHED_BYTES // (weight.shape[1] * weight.itemsize) // 256 * 256)
-        if block >= out:
-            return (x[:, None, :] @ weight.T)[:, 0, :]
-        y = xp.empty((t, out), dtype=x.dtype)
-        for a in range(0, out, block):
-            y[:, a : a + block] = (x[:, None, :] @ weight[a : a + block, :].T)[:, 0, :]
-        return y
-    if t <= 64:
-        return xp.ascontiguousarray((weight @ x.T).T)
-    return x @ weight.T
 
 
 def rms_norm(x: Array, weight: Array, eps: float) -> Array:

@@ -1,0 +1,91 @@
+"""x Wᵀ in the form that NumPy's BLAS computes fastest: it depends on the number of rows.
+
+Decoding is bound by reading weights, and a BLAS is made for many rows: it first copies a matrix
+into blocks that suit its registers, which for a few rows takes longer than the product. Measured
+with OpenBLAS 0.3.31 (benchmarks/linear.py, benchmarks/decode.py); the result is the same sum in
+another order.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+import numpy as np
+
+CACHED_BYTES = 4 << 20  # of weights, read once and multiplied by several rows while still cached
+SMALL_PRODUCT = 1_000_000  # multiplications up to which OpenBLAS multiplies without copying first
+LARGE_BYTES = 2 << 20  # weights from which splitting a product between threads pays
+
+
+def product(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """x (T, in), weight (out, in) → x Wᵀ (T, out), C-contiguous.
+
+    * 1 row: a matrix-vector product.
+    * 2 to 7 rows: as many matrix-vector products, over a few MB of weights at a time, so that
+      they are read from memory once. Each row gets the very bits it would get alone (for
+      weights over 4 MB, where ``out`` is a multiple of 256).
+    * 8 to 32 rows of a large matrix: products too small for OpenBLAS to copy or to share between
+      threads, shared between threads here.
+    * 8 to 64 rows otherwise: W xᵀ, which OpenBLAS splits between threads along W, transposed.
+    * More: one product.
+    """
+    t = x.shape[0]
+    if t == 1:
+        return np.matmul(weight, x[0, :])[None, :]
+    if 2 <= t <= 7:
+        return _row_by_row(x, weight)
+    if 8 <= t <= 32 and weight.nbytes >= LARGE_BYTES and threads() > 1:
+        return _in_small_products(x, weight)
+    if 8 <= t <= 64:
+        return np.ascontiguousarray((weight @ x.T).T)
+    return x @ weight.T
+
+
+@cache
+def threads() -> int:
+    """Threads that products may use: the processor's, or fewer if the environment says so."""
+    limits = [os.environ.get(name, "") for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")]
+    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min([here or 1, *(int(n) for n in limits if n.isdigit() and int(n) > 0)])
+
+
+def _row_by_row(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    # In multiples of 256 rows, so that BLAS cuts the rows in the same places with and without.
+    block = max(256, CACHED_BYTES // (weight.shape[1] * weight.itemsize) // 256 * 256)
+    out = weight.shape[0]
+    if block >= out:
+        return (x[:, None, :] @ weight.T)[:, 0, :]
+    y = np.empty((x.shape[0], out), dtype=x.dtype)
+    for a in range(0, out, block):
+        y[:, a : a + block] = (x[:, None, :] @ weight[a : a + block, :].T)[:, 0, :]
+    return y
+
+
+@cache
+def _helpers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads() - 1, thread_name_prefix="kvlib-product")
+
+
+def _in_small_products(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """W xᵀ by blocks of rows of W: one call a thread, each of many small products."""
+    (t, width), out = x.shape, weight.shape[0]
+    # A power of two, because it divides the sizes that models have.
+    rows = 1 << max(3, (SMALL_PRODUCT // (t * width)).bit_length() - 1)
+    blocks, whole = out // rows, out // rows * rows
+    column = np.ascontiguousarray(x.T)  # (in, T)
+    y = np.empty((out, t), dtype=np.result_type(x, weight))
+    parts = weight[:whole].reshape(blocks, rows, width)
+    results = y[:whole].reshape(blocks, rows, t)
+    cuts = [blocks * i // threads() for i in range(threads() + 1)]
+    waiting = [
+        _helpers().submit(np.matmul, parts[a:b], column, results[a:b])
+        for a, b in zip(cuts[1:-1], cuts[2:], strict=True)
+    ]
+    np.matmul(parts[: cuts[1]], column, out=results[: cuts[1]])
+    if whole < out:
+        np.matmul(weight[whole:], column, out=y[whole:])
+    for done in waiting:
+        done.result()
+    return np.ascontiguousarray(y.T)
