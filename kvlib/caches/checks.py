@@ -11,7 +11,8 @@ from kvlib.arrays import Array
 from kvlib.caches.step import Step
 
 if TYPE_CHECKING:
-    from kvlib.caches.protocol import Cache, LayerSpec
+    from kvlib.caches.protocol import Cache
+    from kvlib.caches.spec import LayerSpec
 
 R = TypeVar("R")
 

@@ -8,7 +8,9 @@ from typing import Any
 from kvlib.arrays import Array, itemsize, nbytes
 from kvlib.attention import attend_causal
 from kvlib.caches.checks import check_layer, is_integer, known
-from kvlib.caches.protocol import Cache, LayerSpec, Memory, Request, Step
+from kvlib.caches.protocol import Cache, Request
+from kvlib.caches.spec import LayerSpec, Memory
+from kvlib.caches.step import Step
 from kvlib.errors import CacheFull
 from kvlib.meter import counting, report
 

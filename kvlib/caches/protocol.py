@@ -14,90 +14,15 @@ A new kind of cache overrides the methods that start with an underscore, ``appen
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kvlib.arrays import Array, default_namespace, is_numpy
 from kvlib.attention import attend
-from kvlib.attention.checks import check_settings
 from kvlib.caches.checks import check_append, check_plan, check_run, is_integer, known
+from kvlib.caches.spec import LayerSpec, Memory
 from kvlib.caches.step import Step, Ticket
-
-__all__ = ["Cache", "LayerSpec", "Memory", "Request", "Step"]
-
-
-@dataclass(frozen=True, eq=False)
-class LayerSpec:
-    """What a layer stores for a token, and how it attends.
-
-    num_kv_heads, head_dim (Dk), v_head_dim (Dv, head_dim unless given); window W counts the query
-    itself; sm_scale, softcap and sinks (num_qo_heads,) as in :func:`kvlib.attend`.
-    ``v_from_k``: nothing is stored for values, they are the first Dv columns of the keys (MLA,
-    arXiv:2405.04434); ``append`` then takes ``v=None``.
-    """
-
-    num_kv_heads: int
-    head_dim: int
-    v_head_dim: int | None = None
-    window: int | None = None
-    sm_scale: float | None = None
-    softcap: float | None = None
-    sinks: Array | None = None
-    v_from_k: bool = False
-
-    def __post_init__(self) -> None:
-        if self.v_head_dim is None:
-            object.__setattr__(self, "v_head_dim", self.head_dim)
-        for name in ("num_kv_heads", "head_dim", "v_head_dim"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
-        if self.v_from_k and self.v_dim > self.head_dim:
-            raise ValueError(
-                f"values taken from keys need v_head_dim <= head_dim, got {self.v_dim} "
-                f"and {self.head_dim}"
-            )
-        sm_scale, softcap = check_settings(self.window, self.sm_scale, self.softcap)
-        object.__setattr__(self, "sm_scale", sm_scale)
-        object.__setattr__(self, "softcap", softcap)
-
-    @property
-    def v_dim(self) -> int:
-        """Dv as a plain integer."""
-        return self.v_head_dim or self.head_dim
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The keyword arguments of ``attend`` that this layer fixes."""
-        return {
-            "window": self.window,
-            "sm_scale": self.sm_scale,
-            "softcap": self.softcap,
-            "sinks": self.sinks,
-        }
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Bytes a cache holds, measured from its arrays.
-
-    payload    keys and values of live tokens
-    metadata   scales, tables
-    reserved   everything allocated, the three others included
-    wasted     set aside for a request but holding no token
-    """
-
-    payload: int
-    metadata: int
-    reserved: int
-    wasted: int
-
-    @property
-    def free(self) -> int:
-        """Bytes allocated that no request has claimed."""
-        return self.reserved - self.payload - self.metadata - self.wasted
 
 
 class Request:
