@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import count
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -17,12 +17,18 @@ from kvlib.sampling import check_settings, sample
 _names = count()
 
 
-@overload
-def generate(model: Decoder, prompts: Sequence[str], **settings: Any) -> list[str]: ...
-@overload
-def generate(model: Decoder, prompts: Sequence[Sequence[int]], **settings: Any) -> list[Any]: ...
 def generate(
-    model: Decoder, prompts: Sequence[Any], *, progress: bool | None = None, **settings: Any
+    model: Decoder,
+    prompts: Sequence[Any],
+    *,
+    max_new_tokens: int = 32,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    stop_tokens: Sequence[int] | None = None,
+    seed: int = 0,
+    cache: Cache | None = None,
+    progress: bool | None = None,
 ) -> list[Any]:
     """Continue each prompt; returns the new tokens of each, in the order of the prompts.
 
@@ -41,8 +47,18 @@ def generate(
     """
     ids, are_texts = _as_ids(model, prompts)
     results: list[list[int]] = [[] for _ in ids]
-    tokens = stream(model, ids, **settings)
-    with _bar(progress, len(ids) * settings.get("max_new_tokens", 32)) as bar:
+    tokens = stream(
+        model,
+        ids,
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        stop_tokens=stop_tokens,
+        seed=seed,
+        cache=cache,
+    )
+    with _bar(progress, len(ids) * max_new_tokens) as bar:
         for i, token in tokens:
             results[i].append(token)
             bar.update()

@@ -227,8 +227,6 @@ def test_schedule_is_asked_for_once():
 
 def test_shipped_weights_are_llama_under_the_limit():
     folder = ROOT / "kvlib" / "reference"
-    if not (folder / "model.safetensors").exists():
-        pytest.skip("no weights in this checkout")
     config = json.loads((folder / "config.json").read_text())
     data = (folder / "model.safetensors").read_bytes()
     assert len(data) < 10_000_000

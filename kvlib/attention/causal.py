@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from kvlib.arrays import Array, is_numpy, namespace, nbytes
+from kvlib.arrays import Array, is_numpy, namespace
 from kvlib.attention.checks import check_dtypes, check_settings, check_sinks
-from kvlib.attention.direct import scaled
+from kvlib.attention.direct import cap, count, scaled, widened
 from kvlib.attention.states import with_sink
-from kvlib.meter import counting, report
 
 CHUNK_ROWS = 192  # query rows a kv head in one product: fastest from 512 to 1024 tokens
 
@@ -80,9 +79,8 @@ def _decode(
     _, num_qo_heads, dim = q.shape
     num_kv_heads, s = k.shape[0], k.shape[1]
     groups = num_qo_heads // num_kv_heads
-    if counting():
-        _count(q, k, v, pairs=s)
-    k, v = _widen(xp, q, k, v)
+    count(q, k, v, pairs=s)
+    k, v = widened(xp, q, k, v)
     qh = xp.reshape(q, (num_kv_heads, groups, dim))
     # NumPy turns one column into a BLAS matrix-vector product, which reads a kv head's keys once
     # a query head; they stay in the processor's cache up to about 4096 keys.
@@ -90,8 +88,7 @@ def _decode(
         scores = xp.matmul(k[:, None, :, :], qh[..., None])[..., 0]  # (Hkv, G, S)
     else:
         scores = xp.matmul(qh, k.mT)
-    if softcap is not None:
-        scores = xp.tanh(scores / softcap) * softcap
+    scores = cap(xp, scores, softcap)
     top = xp.max(scores, axis=-1, keepdims=True)
     scores -= top
     p = xp.exp(scores)
@@ -121,9 +118,8 @@ def _prefill(
         high = start + b
         low = 0 if window is None else max(0, start + a - window + 1)
         kc, vc = k[:, low:high, :], v[:, low:high, :]
-        if counting():
-            _count(q, kc, vc, pairs=(b - a) * (high - low))
-        kc, vc = _widen(xp, q, kc, vc)
+        count(q, kc, vc, pairs=(b - a) * (high - low))
+        kc, vc = widened(xp, q, kc, vc)
         rows = xp.reshape(qh[:, :, a:b, :], (num_kv_heads, groups * (b - a), dim))
         # OpenBLAS splits a product between threads along its longer side only in one of the two
         # orders, and is 2.5 times slower in the other: keys first unless they are the fewer.
@@ -131,8 +127,7 @@ def _prefill(
             scores = xp.matmul(kc, rows.mT).mT
         else:
             scores = xp.matmul(rows, kc.mT)
-        if softcap is not None:
-            scores = xp.tanh(scores / softcap) * softcap
+        scores = cap(xp, scores, softcap)
         scores = xp.reshape(scores, (num_kv_heads, groups, b - a, high - low))
         _hide(xp, scores, first_query=start + a - low, window=window)
         m = xp.max(scores, axis=-1, keepdims=True)
@@ -167,18 +162,3 @@ def _hide(xp: Any, scores: Array, first_query: int, window: int | None) -> None:
         j = xp.arange(behind, dtype=xp.int64, device=device)[None, :]
         edge = scores[..., :behind]
         scores[..., :behind] = xp.where(i - j >= window, -math.inf, edge)
-
-
-def _widen(xp: Any, q: Array, k: Array, v: Array) -> tuple[Array, Array]:
-    """Keys and values of a narrower cache in the dtype of the queries."""
-    if k.dtype == q.dtype:
-        return k, v
-    return xp.astype(k, q.dtype), xp.astype(v, q.dtype)
-
-
-def _count(q: Array, k: Array, v: Array, pairs: int) -> None:
-    report(
-        "attention",
-        flops=2 * pairs * q.shape[1] * (q.shape[2] + v.shape[2]),
-        read=nbytes(k) + nbytes(v),
-    )

@@ -68,9 +68,15 @@ def by_head(xp: Array, q: Array, k: Array, v: Array) -> tuple[Array, Array, Arra
     groups = num_qo_heads // num_kv_heads
     q = xp.permute_dims(xp.reshape(q, (t, num_kv_heads, groups, dim)), (1, 2, 0, 3))
     q = xp.reshape(q, (num_kv_heads, groups * t, dim))
-    if k.dtype != q.dtype:  # a narrower cache is widened here, in the open
-        k, v = xp.astype(k, q.dtype), xp.astype(v, q.dtype)
+    k, v = widened(xp, q, k, v)
     return q, xp.permute_dims(k, (1, 0, 2)), xp.permute_dims(v, (1, 0, 2))
+
+
+def widened(xp: Array, q: Array, k: Array, v: Array) -> tuple[Array, Array]:
+    """Keys and values of a narrower cache in the dtype of the queries."""
+    if k.dtype == q.dtype:
+        return k, v
+    return xp.astype(k, q.dtype), xp.astype(v, q.dtype)
 
 
 def visible(q_pos: Array, kv_pos: Array, window: int | None) -> Array:
