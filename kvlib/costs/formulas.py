@@ -1,0 +1,267 @@
+"""Every formula of the bill, on plain numbers: what a KV cache weighs, reads and computes.
+
+Nothing here knows a unit, a class or an array; `kvlib.costs` puts units on top. The sliders of the
+rendered book run these very functions, translated to JavaScript (tools/build_explorers.py), so they
+keep to a small language: numbers, lists, dicts, loops.
+
+`layers` is a list of dicts, one for each group of layers that are alike:
+
+    count         layers in the group
+    window        tokens a query sees, itself included; 0 for all
+    values        numbers stored for a token in one layer: 2 H_kv D, or with MLA its latent vector
+    vectors       how many vectors those are: 2 H_kv, or 1 with MLA
+    num_qo_heads, qk_dim, v_dim     query heads, and the lengths of what they multiply and sum
+    full_qk_dim, full_v_dim         the same in a prefill, where MLA expands its latent vectors
+
+`codec` says how a stored number is written: `bits` each, `scale_bits` for every `group` of numbers
+(group 0: for every vector), and the last `residual` tokens of a request kept in 16 bits.
+
+An operation is a multiplication or an addition, so a product of T rows with N weights costs 2 T N.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def whole(value: float) -> float:
+    """The smallest whole number not below `value` (which is not negative)."""
+    return -((-value) // 1)
+
+
+def visible(position: float, window: float) -> float:
+    """Keys that the token at 1-based `position` sees: all up to itself, or the last `window`."""
+    return min(position, window) if window > 0 else position
+
+
+def triangle(n: float) -> float:
+    """1 + 2 + ... + n."""
+    return n * (n + 1) / 2
+
+
+def pairs(fresh: float, seq: float, window: float) -> float:
+    """(query, key) pairs that causal attention needs for the last `fresh` of `seq` tokens."""
+    if window <= 0 or seq <= window:
+        return triangle(seq) - triangle(seq - fresh)
+    short = max(0, window - (seq - fresh))  # queries that see less than a whole window
+    return triangle(seq - fresh + short) - triangle(seq - fresh) + (fresh - short) * window
+
+
+# ---------------------------------------------------------------------------- bytes held
+
+
+def vector_bytes(values: float, vectors: float, codec: dict[str, Any]) -> float:
+    """Bytes of one token in one layer, its scales included, each part in whole bytes."""
+    groups = values / codec["group"] if codec["group"] > 0 else vectors
+    if codec["scale_bits"] == 0:
+        groups = 0
+    return whole(values * codec["bits"] / 8) + whole(groups * codec["scale_bits"] / 8)
+
+
+def token_bytes(layers: list[dict[str, Any]], codec: dict[str, Any]) -> float:
+    """Bytes that one more token adds while no window is full (and no residual is kept)."""
+    total = 0.0
+    for g in layers:
+        total += g["count"] * vector_bytes(g["values"], g["vectors"], codec)
+    return total
+
+
+def stored_bytes(layers: list[dict[str, Any]], codec: dict[str, Any], seq: float) -> float:
+    """Bytes that one request of `seq` tokens needs: what a window has passed is forgotten."""
+    total = 0.0
+    for g in layers:
+        tokens = visible(seq, g["window"])
+        plain = min(tokens, codec["residual"])
+        coded = (tokens - plain) * vector_bytes(g["values"], g["vectors"], codec)
+        total += g["count"] * (coded + plain * g["values"] * 2)
+    return total
+
+
+def in_blocks(tokens: float, block: float) -> float:
+    """Tokens that whole blocks of `block` take to hold `tokens`; block 0 counts single tokens."""
+    return whole(tokens / block) * block if block > 1 else tokens
+
+
+def reserved_bytes(
+    layers: list[dict[str, Any]], codec: dict[str, Any], seq: float, block: float
+) -> float:
+    """Bytes of the whole blocks that hold one request of `seq` tokens."""
+    total = 0.0
+    for g in layers:
+        tokens = in_blocks(visible(seq, g["window"]), block)
+        plain = min(tokens, codec["residual"])
+        coded = (tokens - plain) * vector_bytes(g["values"], g["vectors"], codec)
+        total += g["count"] * (coded + plain * g["values"] * 2)
+    return total
+
+
+def longest(
+    layers: list[dict[str, Any]],
+    codec: dict[str, Any],
+    block: float,
+    batch: float,
+    budget: float,
+) -> float:
+    """The most tokens that each of `batch` requests can hold in `budget` bytes together.
+
+    At most 2^40: where windows bound the cache, memory does not bound the context.
+    """
+    if batch * reserved_bytes(layers, codec, 1, block) > budget:
+        return 0
+    low, high = 1, 2**40
+    if batch * reserved_bytes(layers, codec, high, block) <= budget:
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if batch * reserved_bytes(layers, codec, middle, block) <= budget:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+# ---------------------------------------------------------------------------- work of a pass
+
+
+def experts_read(experts: float, chosen: float, tokens: float) -> float:
+    """Experts that at least one of `tokens` tokens chooses, on average, if all are as likely."""
+    return experts * (1 - (1 - chosen / experts) ** tokens)
+
+
+def weights_read(facts: dict[str, Any], tokens: float) -> float:
+    """Weights that a pass over `tokens` tokens reads: all products, and the experts in use.
+
+    The table of embeddings is looked up, not multiplied, so it counts only where the output
+    product shares it.
+    """
+    read = facts["product_weights"] + facts["head_weights"]
+    if facts["experts"] > 0:
+        used = experts_read(facts["experts"], facts["experts_per_token"], tokens)
+        read += used * facts["expert_weights"]
+    return read
+
+
+def linear_flops(facts: dict[str, Any], tokens: float, rows: float) -> float:
+    """Operations of all products with weights for `tokens` tokens, `rows` of which want logits."""
+    active = facts["product_weights"] + facts["experts_per_token"] * facts["expert_weights"]
+    return 2 * (tokens * active + rows * facts["head_weights"])
+
+
+def attention_flops(layers: list[dict[str, Any]], fresh: float, seq: float) -> float:
+    """Operations of causal attention for the last `fresh` of `seq` tokens of one request."""
+    total = 0.0
+    for g in layers:
+        dims = g["qk_dim"] + g["v_dim"]
+        if fresh >= seq:
+            dims = g["full_qk_dim"] + g["full_v_dim"]
+        total += g["count"] * 2 * g["num_qo_heads"] * dims * pairs(fresh, seq, g["window"])
+    return total
+
+
+def attended_bytes(
+    layers: list[dict[str, Any]], codec: dict[str, Any], fresh: float, seq: float
+) -> float:
+    """Bytes of the keys and values that `fresh` tokens ending at `seq` attend to, read once."""
+    total = 0.0
+    for g in layers:
+        tokens = min(seq, g["window"] + fresh - 1) if g["window"] > 0 else seq
+        plain = min(tokens, codec["residual"])
+        coded = (tokens - plain) * vector_bytes(g["values"], g["vectors"], codec)
+        total += g["count"] * (coded + plain * g["values"] * 2)
+    return total
+
+
+def activation_bytes(layers: list[dict[str, Any]], tokens: float) -> float:
+    """Bytes of queries read and outputs written by attention for `tokens` tokens, in 16 bits."""
+    total = 0.0
+    for g in layers:
+        total += g["count"] * tokens * g["num_qo_heads"] * (g["qk_dim"] + g["v_dim"]) * 2
+    return total
+
+
+def pass_work(
+    facts: dict[str, Any],
+    codec: dict[str, Any],
+    weight_bits: float,
+    batch: float,
+    fresh: float,
+    seq: float,
+    shared: float,
+) -> dict[str, float]:
+    """Operations and bytes of one forward pass over `batch` requests of `seq` tokens each.
+
+    The last `fresh` tokens of each are computed (1 when decoding, all in a prefill); the keys and
+    values before them are read from the cache, the first `shared` tokens once for all requests.
+    Bytes count what cannot be avoided: weights once, the stored keys and values once, queries and
+    outputs of attention, new keys and values written.
+    """
+    layers, tokens = facts["layers"], batch * fresh
+    kv_read = 0.0
+    if fresh < seq:
+        kv_read = batch * attended_bytes(layers, codec, fresh, seq)
+        if batch > 1 and shared > 0:
+            kv_read -= (batch - 1) * shared_saving(layers, codec, fresh, seq, shared)
+    else:  # a prefill reads what it has just computed, in 16 bits
+        for g in layers:
+            kv_read += batch * g["count"] * seq * g["values"] * 2
+    kv_written = tokens * token_bytes(layers, codec)
+    return {
+        "linear_flops": linear_flops(facts, tokens, batch),
+        "weight_bytes": weights_read(facts, tokens) * weight_bits / 8,
+        "attention_flops": batch * attention_flops(layers, fresh, seq),
+        "kv_bytes": kv_read,
+        "kv_written": kv_written,
+        "activation_bytes": activation_bytes(layers, tokens),
+    }
+
+
+def shared_saving(
+    layers: list[dict[str, Any]], codec: dict[str, Any], fresh: float, seq: float, shared: float
+) -> float:
+    """Bytes that one request need not read because another reads the `shared` prefix for it."""
+    total = 0.0
+    for g in layers:
+        first = max(0, seq - fresh + 1 - g["window"]) if g["window"] > 0 else 0
+        tokens = max(0, min(shared, seq - codec["residual"]) - first)
+        total += g["count"] * tokens * vector_bytes(g["values"], g["vectors"], codec)
+    return total
+
+
+def uncached_flops(facts: dict[str, Any], prompt: float, fresh: float) -> dict[str, float]:
+    """Operations to generate `fresh` tokens after `prompt`, everything recomputed at every step."""
+    passes, attention = 0.0, 0.0
+    for i in range(int(fresh)):
+        passes += prompt + i
+        attention += attention_flops(facts["layers"], prompt + i, prompt + i)
+    linear = linear_flops(facts, passes, fresh)
+    return {"tokens": passes, "linear": linear, "attention": attention}
+
+
+def cached_flops(facts: dict[str, Any], prompt: float, fresh: float) -> dict[str, float]:
+    """Operations to generate `fresh` tokens after `prompt` with a cache: each token passes once."""
+    passes = prompt + fresh - 1
+    attention = attention_flops(facts["layers"], passes, passes)
+    return {"tokens": passes, "linear": linear_flops(facts, passes, fresh), "attention": attention}
+
+
+# ---------------------------------------------------------------------------- time
+
+
+def seconds(flops: float, nbytes: float, flops_per_s: float, bytes_per_s: float) -> float:
+    """The roofline: as slow as the slower of the two sides (doi:10.1145/1498765.1498785)."""
+    return max(flops / flops_per_s, nbytes / bytes_per_s)
+
+
+def attainable(intensity: float, flops_per_s: float, bytes_per_s: float) -> float:
+    """Operations a second that the roof allows at `intensity` operations a byte."""
+    return min(flops_per_s, intensity * bytes_per_s)
+
+
+def tokens_to_amortise(low: float, high: float, once: float) -> float:
+    """New tokens from which paying `once` saves: n high > n low + once (MLA's crossover)."""
+    return once / (high - low)
+
+
+def heads_on_one(num_kv_heads: float, gpus: float) -> float:
+    """Key/value heads that each of `gpus` holds; with more devices than heads they repeat."""
+    return whole(num_kv_heads / gpus)
