@@ -5,7 +5,7 @@
 >>> held
 Bytes(4_294_967_296) = 4.00 GiB
 >>> f"{held:.1f GB}", held.GiB, held / BytesPerSecond(3.35e12)
-('4.3 GB', 4.0, Seconds(0.001282079491343284) = 1.28 ms)
+('4.3 GB', 4.0, Seconds(0.0012820797898507462) = 1.28 ms)
 
 GB is 10^9 bytes and GiB 2^30. An operation (FLOP) is one multiplication or one addition.
 """
