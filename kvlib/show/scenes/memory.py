@@ -1,0 +1,245 @@
+"""Behind the memory explorer: what one GPU holds, and how the cache grows with the context.
+
+All bytes are counted in 1024s (KiB, MiB, GiB), as the tools that watch a GPU do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvlib.costs.formulas import (
+    layers_keeping_all,
+    layers_on_one,
+    longest,
+    payload_only,
+    requests_that_fit,
+    reserved_bytes,
+    stored_bytes,
+    token_bytes,
+    weight_bytes_on_one,
+)
+from kvlib.show.scenes.axes import axis_bytes, axis_tokens
+from kvlib.show.scenes.memory_formula import memory_formula
+from kvlib.show.scenes.words import (
+    bytes_exact,
+    bytes_words,
+    count_words,
+    fixed,
+    percent_words,
+    times_words,
+    tokens_words,
+)
+
+GIB = 1073741824
+RESERVE = 0.1  # the cautious end of every interval: engines use 90 % of what a GPU offers
+ENDLESS = 1099511627776  # the longest context that `longest` looks for
+WEIGHT_BITS = {"bfloat16": 16, "int8": 8, "int4": 4.25}
+FIRST, LAST = 512, 1048576  # tokens, the ends of the slider and of the curve
+
+
+def memory_scene(settings: dict[str, Any], tables: dict[str, Any]) -> dict[str, Any]:
+    """settings: model, gpu, gpus, batch, context, weights, kv, block (0 or 1: single tokens)."""
+    facts = tables["models"][settings["model"]]
+    gpu = tables["gpus"][settings["gpu"]]
+    codec = tables["codecs"][settings["kv"]]
+    kv = memory_bytes(facts, gpu, codec, settings)
+    where = f"one {gpu['title']}"
+    if settings["gpus"] > 1:
+        where = f"{fixed(settings['gpus'], 0)} \u00d7 {gpu['title']}"
+    requests = count_words(settings["batch"], "request", "requests")
+    title = f"{facts['title']} on {where}: {requests} of {tokens_words(settings['context'])}"
+    return {
+        "title": title,
+        "summary": memory_summary(facts, gpu, settings, kv),
+        "formula": memory_formula(facts, codec, settings, kv),
+        "numbers": memory_numbers(facts, codec, settings, kv),
+        "panels": [memory_bar(gpu, settings, kv), memory_curve(facts, codec, settings, kv)],
+    }
+
+
+def memory_bytes(
+    facts: dict[str, Any], gpu: dict[str, Any], codec: dict[str, Any], settings: dict[str, Any]
+) -> dict[str, float]:
+    """Every number of the scene, in bytes of one GPU if not said otherwise."""
+    batch, context, block = settings["batch"], settings["context"], settings["block"]
+    layers = layers_on_one(facts["layers"], settings["gpus"])
+    bits = WEIGHT_BITS[settings["weights"]]
+    weights = weight_bytes_on_one(facts, bits, settings["gpus"])
+    mine = stored_bytes(layers, codec, context)
+    payload = stored_bytes(layers, payload_only(codec), context)
+    held = batch * reserved_bytes(layers, codec, context, block)
+    usable = gpu["usable"]
+    cautious = usable * (1 - RESERVE)
+    left = usable - weights - held
+    everything = reserved_bytes(layers_keeping_all(layers), codec, context, block)
+    return {
+        "bits": bits,
+        "weights": weights,
+        "stored": stored_bytes(facts["layers"], codec, context),  # one request, all GPUs
+        "mine": mine,  # one request
+        "payload": batch * payload,
+        "scales": batch * (mine - payload),
+        "waste": held - batch * mine,
+        "held": held,
+        "kept_all": batch * everything,
+        "usable": usable,
+        "left": left,  # below zero: does not fit
+        "reserve": max(0, min(usable * RESERVE, left)),
+        "free": max(0, left - usable * RESERVE),
+        "longest_low": longest(layers, codec, block, batch, cautious - weights),
+        "longest_high": longest(layers, codec, block, batch, usable - weights),
+        "requests_low": requests_that_fit(layers, codec, context, block, cautious - weights),
+        "requests_high": requests_that_fit(layers, codec, context, block, usable - weights),
+    }
+
+
+def memory_summary(
+    facts: dict[str, Any], gpu: dict[str, Any], settings: dict[str, Any], kv: dict[str, float]
+) -> str:
+    """Two to four sentences: weights against cache, whether it fits, what else to know."""
+    usable = bytes_words(kv["usable"], 1024)
+    place = f"the {usable} of one {gpu['title']}"
+    if settings["gpus"] > 1:
+        place = f"the {usable} of each {gpu['title']}"
+    weights = bytes_words(kv["weights"], 1024)
+    held = bytes_words(kv["held"], 1024)
+    ratio = kv["held"] / kv["weights"]
+    compared = times_words(ratio) if ratio >= 1 else f"{percent_words(ratio)} of"
+    said = [f"The weights take {weights}, the keys and values {held}: {compared} the weights."]
+    if kv["weights"] > kv["usable"]:
+        said = [
+            f"The weights alone take {weights}, more than {place}:"
+            f" they need more GPUs or fewer bits. The keys and values would add {held}."
+        ]
+    elif kv["left"] < 0:
+        over = bytes_words(-kv["left"], 1024)
+        said.append(f"That is {over} more than {place}: it does not fit.")
+    elif kv["free"] == 0:
+        said.append(
+            f"It fits on paper only: {bytes_words(kv['left'], 1024)} of {place} are left, less than"
+            f" the {percent_words(RESERVE)} that an engine keeps for everything else."
+        )
+    else:
+        reserve = bytes_words(kv["reserve"], 1024)
+        said.append(
+            f"Of {place}, {bytes_words(kv['free'], 1024)} stay free, beside a reserve of {reserve}."
+        )
+    if kv["kept_all"] > kv["held"]:
+        without = bytes_words(kv["kept_all"], 1024)
+        said.append(f"Without the windows of its layers the cache would take {without}.")
+    if settings["context"] > facts["max_context"]:
+        said.append(f"The model itself ends at {tokens_words(facts['max_context'])}.")
+    return " ".join(said)
+
+
+def interval_words(low: float, high: float, one: str, many: str) -> str:
+    """From the cautious to the hopeful answer: '121,101 to 137,412 tokens'."""
+    if high <= 0:
+        return "none"
+    if low >= ENDLESS:
+        return "no limit: windows bound it"
+    if high >= ENDLESS:
+        return f"{count_words(low, one, many)} or no limit"
+    if low >= high:
+        return count_words(high, one, many)
+    return f"{fixed(low, 0)} to {count_words(high, one, many)}"
+
+
+def memory_numbers(
+    facts: dict[str, Any], codec: dict[str, Any], settings: dict[str, Any], kv: dict[str, float]
+) -> list[dict[str, str]]:
+    """The key results. Intervals run from 90 % of the memory to all of it."""
+    on_one = " on each GPU" if settings["gpus"] > 1 else ""
+    label = "Free" if kv["left"] >= 0 else "Missing"
+    left = bytes_words(abs(kv["left"]), 1024)
+    context = tokens_words(settings["context"])
+    return [
+        {"label": "A token", "text": bytes_exact(token_bytes(facts["layers"], codec))},
+        {"label": "A request", "text": bytes_words(kv["stored"], 1024)},
+        {"label": f"All requests{on_one}", "text": bytes_words(kv["held"], 1024)},
+        {"label": f"{label}{on_one}, reserve included", "text": left},
+        {
+            "label": f"Longest context of {count_words(settings['batch'], 'request', 'requests')}",
+            "text": interval_words(kv["longest_low"], kv["longest_high"], "token", "tokens"),
+        },
+        {
+            "label": f"Requests of {context} that fit",
+            "text": interval_words(kv["requests_low"], kv["requests_high"], "request", "requests"),
+        },
+    ]
+
+
+def memory_bar(
+    gpu: dict[str, Any], settings: dict[str, Any], kv: dict[str, float]
+) -> dict[str, Any]:
+    """One GPU from the first byte of weights to its last free one."""
+    parts = [
+        {"label": "weights", "value": kv["weights"] / GIB, "role": "weights"},
+        {"label": "keys and values", "value": kv["payload"] / GIB, "role": "cached"},
+    ]
+    if kv["scales"] > 0:
+        parts.append({"label": "their scales", "value": kv["scales"] / GIB, "role": "key"})
+    if kv["waste"] > 0:
+        parts.append({"label": "empty in last blocks", "value": kv["waste"] / GIB, "role": "muted"})
+    if kv["reserve"] > 0:
+        parts.append({"label": "reserve", "value": kv["reserve"] / GIB, "role": "grid"})
+    if kv["free"] > 0:
+        parts.append({"label": "free", "value": kv["free"] / GIB, "role": "free"})
+    usable = kv["usable"] / GIB
+    total = max(usable, usable - kv["left"] / GIB)
+    name = gpu["title"] if settings["gpus"] == 1 else f"each {gpu['title']}"
+    return {
+        "kind": "bars",
+        "label": "What one GPU holds",
+        "unit": "GiB",
+        "max": total * 1.04,
+        "bars": [{"label": name, "parts": parts}],
+        "marks": [{"label": f"usable: {bytes_words(kv['usable'], 1024)}", "value": usable}],
+    }
+
+
+def memory_curve(
+    facts: dict[str, Any], codec: dict[str, Any], settings: dict[str, Any], kv: dict[str, float]
+) -> dict[str, Any]:
+    """Bytes of the cache against the context; windows bend the curve, the GPU ends it."""
+    batch, block = settings["batch"], settings["block"]
+    layers = layers_on_one(facts["layers"], settings["gpus"])
+    contexts = [FIRST * 2**octave * (4 + q) / 4 for octave in range(11) for q in range(4)]
+    contexts.append(LAST)
+    curve = [[c, batch * reserved_bytes(layers, codec, c, block)] for c in contexts]
+    lines = [{"label": "KV cache", "role": "cached", "points": curve, "dashed": False}]
+    high = max(curve[len(curve) - 1][1], kv["usable"])
+    keeping = layers_keeping_all(layers)
+    all_kept = [[c, batch * reserved_bytes(keeping, codec, c, block)] for c in contexts]
+    if all_kept[len(all_kept) - 1][1] > curve[len(curve) - 1][1]:
+        lines.append(
+            {"label": "no windows", "role": "recomputed", "points": all_kept, "dashed": True}
+        )
+        high = max(high, all_kept[len(all_kept) - 1][1])
+    bottom, top = 16777216, 4398046511104  # 16 MiB to 4 TiB, so that the axis seldom moves
+    while bottom > curve[0][1]:
+        bottom = bottom / 4
+    while top < high:
+        top = top * 4
+    room = kv["usable"] - kv["weights"]
+    if room > bottom:
+        ends = [[FIRST, room], [LAST, room]]
+        lines.append({"label": "GPU full", "role": "weights", "points": ends, "dashed": True})
+    limit = facts["max_context"]
+    if limit > FIRST and limit < LAST:
+        edge = [[limit, bottom], [limit, top]]
+        lines.append({"label": "model's end", "role": "muted", "points": edge, "dashed": True})
+    label = "The cache against the context"
+    if settings["gpus"] > 1:
+        label = "The cache on each GPU against the context"
+    here = bytes_words(kv["held"], 1024)
+    return {
+        "kind": "curves",
+        "label": label,
+        "x": axis_tokens("context in tokens (1K = 1,024)", FIRST, LAST),
+        "y": axis_bytes("keys and values", bottom, top),
+        "lines": lines,
+        "points": [
+            {"label": here, "role": "cached", "x": settings["context"], "y": kv["held"]},
+        ],
+    }
