@@ -66,13 +66,36 @@ def test_bars_are_as_long_as_their_values() -> None:
     ]
     key, cached, card = show.color("key"), show.color("cached"), style.CARD
     assert found == [(0, 0, 8, cached), (0, 8, 8, key), (0, 16, 8, card), (1, 0, 8, cached)]
-    assert ax.get_xlim() == (0, 200) and ax.get_xlabel() == "GiB"
+    assert ax.get_xlim() == (0, 200)
     assert ax.get_ylim()[0] > ax.get_ylim()[1], "the first bar is on top"
     assert [text.get_text() for text in ax.get_yticklabels()] == ["this card", "without boxes"]
-    assert [text.get_text() for text in ax.get_xticklabels()] == ["0", "50", "100", "150", "200"]
+    assert [text.get_text() for text in ax.get_xticklabels()] == [
+        "0",
+        "50",
+        "100",
+        "150",
+        "200 GiB",
+    ]
     assert list(ax.get_xticks()) == [0, 50, 100, 150, 200]
     assert [list(line.get_xdata()) for line in ax.lines] == [[24, 24], [20, 20]]
     assert [text.get_text() for text in ax.texts] == ["room", "most of it"]
+
+
+def test_a_part_with_room_for_words_carries_its_value() -> None:
+    parts = [
+        {"label": "held", "value": 120.5, "role": "cached"},
+        {"label": "lost", "value": 20.25, "role": "key"},
+        {"label": "thin", "value": 1.0, "role": "free"},
+    ]
+    (ax,) = plot.draw(panel("bars", bars=[{"label": "one", "parts": parts}], marks=[])).axes
+    found = [(text.get_text(), text.get_position()[0]) for text in ax.texts]
+    assert found == [("held 121 GiB", 60.25), ("20.3 GiB", 130.625)]
+
+
+def test_a_bar_past_the_end_of_the_scale_is_shown_whole() -> None:
+    bars = [{"label": "one", "parts": [{"label": "held", "value": 300.0, "role": "cached"}]}]
+    (ax,) = plot.draw(panel("bars", bars=bars)).axes
+    assert ax.get_xlim() == (0, 300)
 
 
 def test_every_colour_of_the_bars_is_named_once() -> None:

@@ -12,7 +12,8 @@ from typing import Any
 from kvlib.show.place import Room
 from kvlib.show.scenes.axes import nice_step
 from kvlib.show.scenes.words import number_words
-from kvlib.show.style import _RC, CARD, INK, WIDTH, color, import_pyplot
+from kvlib.show.style import _RC, CARD, INK, MUTED, WIDTH, color, import_pyplot, on_color
+from kvlib.show.svg_bars import bars_top, part_words
 
 HEAD = 0.3  # inches above a panel for its label
 FOOT = 0.46  # inches below axes for ticks and the axis label
@@ -22,6 +23,7 @@ CURVES = 3.0  # inches for a plane of curves
 CELL = 0.24  # inches for a cell, at most
 GAP = 0.14  # inches between panels
 SIZE = 9.0  # points
+PIXELS = 100  # of the SVG to an inch: it is 720 wide
 
 
 def draw(scene: dict[str, Any]) -> Any:
@@ -80,7 +82,7 @@ def _plan(panel: dict[str, Any], words: _Words) -> tuple[Any, float]:
     if panel["kind"] == "bars":
         rows = _legend_rows(_parts(panel), words)
         marks = LEGEND * len(panel["marks"])
-        return _bars, HEAD + LEGEND * rows + marks + BAR * len(panel["bars"]) + FOOT
+        return _bars, HEAD + LEGEND * rows + marks + BAR * len(panel["bars"]) + FOOT - 0.18
     if panel["kind"] == "curves":
         return _curves, HEAD + CURVES + FOOT
     if panel["kind"] == "cells":
@@ -116,28 +118,28 @@ def _bars(fig: Any, panel: dict[str, Any], top: float, words: _Words) -> None:
     _title(fig, panel, top)
     top = _legend(fig, _parts(panel), top - HEAD, words)
     top -= LEGEND * len(panel["marks"])
-    names = [bar["label"] for bar in panel["bars"]]
+    names, unit, end = [bar["label"] for bar in panel["bars"]], panel["unit"], bars_top(panel)
     left = max(0.3, words.widest(names) + 0.16)
-    height = BAR * len(names)
-    ax = _axes(fig, left, top, WIDTH - left - 0.35, height)
+    width, height = WIDTH - left - 0.45, BAR * len(names)
+    ax = _axes(fig, left, top, width, height)
     for row, bar in enumerate(panel["bars"]):
         start = 0.0
         for part in bar["parts"]:
-            ax.barh(
-                row,
-                part["value"],
-                left=start,
-                height=0.62,
-                label=part["label"],
-                **fill(part["role"]),
-            )
-            start += part["value"]
-    ax.set(xlim=(0, panel["max"]), ylim=(len(names) - 0.5, -0.5), xlabel=panel["unit"])
+            value, role = part["value"], part["role"]
+            ax.barh(row, value, left=start, height=0.62, label=part["label"], **fill(role))
+            inside = part_words(part, unit, value / end * width * PIXELS)
+            if inside:
+                ink = MUTED if role == "free" else on_color(role)
+                middle = start + value / 2
+                ax.text(middle, row, inside, ha="center", va="center", color=ink, fontsize=SIZE)
+            start += value
+    ax.set(xlim=(0, end), ylim=(len(names) - 0.5, -0.5))
     ax.set_yticks(range(len(names)), labels=names)
     ax.tick_params(axis="y", length=0, labelcolor=INK)
-    step = nice_step(panel["max"], 5)
-    ticks = [i * step for i in range(6) if i * step <= panel["max"] * (1 + 1e-9)]
-    ax.set_xticks(ticks, labels=[number_words(tick) for tick in ticks])
+    step = nice_step(end, 5)
+    ticks = [i * step for i in range(6) if i * step <= end * (1 + 1e-9)]
+    texts = [number_words(tick) for tick in ticks]
+    ax.set_xticks(ticks, labels=[*texts[:-1], f"{texts[-1]} {unit}"])
     ax.grid(axis="y", visible=False)
     ax.grid(axis="x", visible=True)
     for i, mark in enumerate(panel["marks"]):
