@@ -91,7 +91,7 @@ def shelf_explorer(**kwargs: Any) -> Explorer:
     controls = [
         Choice("card", "Card", {"small": "Small card", "large": "Large card"}),
         Choice("kind", "Kind", {"plain": "Plain", "packed": "Packed"}),
-        Slider.powers("boxes", "Boxes", 1, 16, value=4, unit="boxes"),
+        Slider.powers("boxes", "Boxes", 1, 16, value=4, unit="crates"),
     ]
     given = {"scene_function": shelf_scene, "tables": TABLES} | kwargs
     return Explorer("shelf", "Boxes on a shelf", controls, **given)

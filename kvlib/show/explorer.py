@@ -110,7 +110,12 @@ class Explorer:
                 f"explorer {name}: got {len(frames)} scenes, needed one for each of "
                 f"{len(slider.values)} values of {slider.name}"
             )
-        json.dumps(frames, allow_nan=False)  # a scene that is not plain data fails here, by name
+        for i, scene in enumerate(frames):
+            try:
+                json.dumps(scene, allow_nan=False)
+            except (TypeError, ValueError) as error:
+                where = f"explorer {name}: scene {i} of {slider.name} is not plain data"
+                raise type(error)(f"{where}: {error}") from None
 
         def frame(settings: dict[str, Any], _tables: Mapping[str, Any]) -> Scene:
             return frames[slider.values.index(settings[slider.name])]
