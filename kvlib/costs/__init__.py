@@ -15,16 +15,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kvlib.costs.catalogue import CODECS, GPUS, MODELS, Catalogue, Codec, Gpu, Value
-    from kvlib.costs.fitting import (
-        ASSUMPTIONS,
-        ContextRange,
-        Fit,
-        Plan,
-        fit,
-        gpus_needed,
-        max_context,
+    from kvlib.costs.bill import Fit, fit
+    from kvlib.costs.catalogue import (
+        CODECS,
+        GPUS,
+        MODELS,
+        Catalogue,
+        Codec,
+        Gpu,
+        UnknownName,
+        Value,
     )
+    from kvlib.costs.context import ContextRange, max_context
+    from kvlib.costs.plan import Plan, gpus_needed
+    from kvlib.costs.share import ASSUMPTIONS, Assumption
     from kvlib.costs.spec import ModelSpec
     from kvlib.costs.units import (
         Bytes,
@@ -40,14 +44,16 @@ if TYPE_CHECKING:
 
 _HOME = {
     **dict.fromkeys(("CODECS", "GPUS", "MODELS", "Catalogue", "Codec", "Gpu"), "catalogue"),
-    "Value": "catalogue",
+    **dict.fromkeys(("UnknownName", "Value"), "catalogue"),
     "ModelSpec": "spec",
     **dict.fromkeys(("Bytes", "Flops", "Seconds", "Tokens", "BytesPerSecond"), "units"),
     **dict.fromkeys(("FlopsPerByte", "FlopsPerSecond", "TokensPerSecond"), "units"),
     **dict.fromkeys(("Comparison", "Cost", "Floor", "Work"), "work"),
     **dict.fromkeys(("decode", "prefill", "uncached"), "work"),
-    **dict.fromkeys(("ASSUMPTIONS", "ContextRange", "Fit", "Plan"), "fitting"),
-    **dict.fromkeys(("fit", "gpus_needed", "max_context"), "fitting"),
+    **dict.fromkeys(("ASSUMPTIONS", "Assumption"), "share"),
+    **dict.fromkeys(("ContextRange", "max_context"), "context"),
+    **dict.fromkeys(("Plan", "gpus_needed"), "plan"),
+    **dict.fromkeys(("Fit", "fit"), "bill"),
 }
 
 __all__ = [
@@ -55,6 +61,7 @@ __all__ = [
     "CODECS",
     "GPUS",
     "MODELS",
+    "Assumption",
     "Bytes",
     "BytesPerSecond",
     "Catalogue",
@@ -73,6 +80,7 @@ __all__ = [
     "Seconds",
     "Tokens",
     "TokensPerSecond",
+    "UnknownName",
     "Value",
     "Work",
     "decode",
