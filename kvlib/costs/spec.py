@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from kvlib.costs import checks, formulas
-from kvlib.costs.catalogue import Codec, Row, Value, codec
+from kvlib.costs.codecs import Codec, codec
 from kvlib.costs.config import read_shape
 from kvlib.costs.parameters import Counts, count
+from kvlib.costs.rows import Row, Value
 from kvlib.costs.shape import Shape
 from kvlib.costs.units import Bytes
 
