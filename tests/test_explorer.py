@@ -232,7 +232,7 @@ def test_frames_must_be_as_many_as_values_and_plain() -> None:
 # ---------------------------------------------------------------------------- widgets
 
 
-def sweep(explorer: Explorer, pairs: int = 40) -> Iterator[tuple[LiveView, dict[str, Any]]]:
+def sweep(explorer: Explorer, pairs: int = 10) -> Iterator[tuple[LiveView, dict[str, Any]]]:
     """Every control through all its values, then random jumps of two controls at once."""
     view = LiveView(explorer)
     for control in explorer.controls:
@@ -279,7 +279,7 @@ def test_moving_through_all_values_raises_nothing() -> None:
     for view, settings in sweep(shelf_explorer()):
         check_view(view, settings)
         steps += 1
-    assert steps == (2 + 1) + (2 + 1) + (5 + 1) + 40
+    assert steps == (2 + 1) + (2 + 1) + (5 + 1) + 10
 
 
 def test_the_picture_is_the_plot_of_the_scene() -> None:

@@ -17,10 +17,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from kvlib.show.controls import Choice, Slider, Value
+from kvlib.show.controls import Control, Value
 
 Scene = dict[str, Any]
-SceneFunction = Callable[[dict[str, Any], Mapping[str, Any]], Scene]
+SceneFunction = Callable[[dict[str, Any], Any], Scene]
 MISSING = "The sliders need ipywidgets: pip install 'kvlib[book]'"
 
 
@@ -67,7 +67,7 @@ class Explorer:
         self,
         name: str,
         title: str,
-        controls: Sequence[Choice | Slider],
+        controls: Sequence[Control],
         scene_function: SceneFunction,
         tables: Mapping[str, Any] | None = None,
         anchor: str | None = None,
@@ -86,7 +86,7 @@ class Explorer:
                 f"explorer {name}: got the anchor {anchor!r}, needed letters, digits, _ and -"
             )
         self.name, self.title, self.anchor = name, title, anchor or name
-        self.controls: tuple[Choice | Slider, ...] = tuple(controls)
+        self.controls: tuple[Control, ...] = tuple(controls)
         self.tables = {} if tables is None else tables
         self._function = scene_function
         self._frames: list[Scene] | None = None
@@ -96,7 +96,7 @@ class Explorer:
         cls,
         name: str,
         title: str,
-        slider: Choice | Slider,
+        slider: Control,
         scenes: Sequence[Scene],
         anchor: str | None = None,
     ) -> Explorer:
@@ -117,7 +117,7 @@ class Explorer:
                 where = f"explorer {name}: scene {i} of {slider.name} is not plain data"
                 raise type(error)(f"{where}: {error}") from None
 
-        def frame(settings: dict[str, Any], _tables: Mapping[str, Any]) -> Scene:
+        def frame(settings: dict[str, Any], _tables: Any) -> Scene:
             return frames[slider.values.index(settings[slider.name])]
 
         made = cls(name, title, [slider], frame, anchor=anchor)

@@ -11,7 +11,7 @@ import html
 from importlib.util import find_spec
 from typing import Any
 
-from kvlib.show.controls import Choice, Slider
+from kvlib.show.controls import Control
 from kvlib.show.explorer import Explorer, Scene, formula_lines, numbers_table
 
 # The text takes JupyterLab's colours, light or dark; the figure keeps its white card.
@@ -105,7 +105,7 @@ class LiveView:
         )
 
 
-def _widget(ipywidgets: Any, control: Choice | Slider) -> Any:
+def _widget(ipywidgets: Any, control: Control) -> Any:
     """A drop-down list or a slider with the control's words; a slider moves the figure live."""
     common = {
         "options": list(zip(control.texts, control.values, strict=True)),
