@@ -336,3 +336,11 @@ def requests_that_fit(
 ) -> float:
     """How many requests of `seq` tokens `budget` bytes hold."""
     return max(0, budget) // reserved_bytes(layers, codec, seq, block)
+
+
+def empty_slots(lengths: list[float], width: float) -> float:
+    """Slots that hold no token where each of `lengths` gets a row of `width`."""
+    total = 0.0
+    for n in lengths:
+        total += width - n
+    return total

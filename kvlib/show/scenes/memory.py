@@ -37,7 +37,7 @@ WEIGHT_BITS = {"bfloat16": 16, "int8": 8, "int4": 4.25}
 FIRST, LAST = 512, 1048576  # tokens, the ends of the slider and of the curve
 
 
-def memory_scene(settings: dict[str, Any], tables: dict[str, Any]) -> dict[str, Any]:
+def memory_scene(settings: dict[str, Any], tables: Any) -> dict[str, Any]:
     """settings: model, gpu, gpus, batch, context, weights, kv, block (0 or 1: single tokens)."""
     facts = tables["models"][settings["model"]]
     gpu = tables["gpus"][settings["gpu"]]
@@ -129,7 +129,14 @@ def memory_summary(
         said.append(f"Without the windows of its layers the cache would take {without}.")
     if settings["context"] > facts["max_context"]:
         said.append(f"The model itself ends at {tokens_words(facts['max_context'])}.")
+    if unconfirmed(gpu, "usable"):
+        said.append("The usable memory of this GPU is an unconfirmed figure.")
     return " ".join(said)
+
+
+def unconfirmed(gpu: dict[str, Any], name: str) -> bool:
+    """Whether no public text of the vendor confirms this number of a GPU."""
+    return name in gpu["unconfirmed"]
 
 
 def interval_words(low: float, high: float, one: str, many: str) -> str:
@@ -178,7 +185,7 @@ def memory_bar(
         {"label": "keys and values", "value": kv["payload"] / GIB, "role": "cached"},
     ]
     if kv["scales"] > 0:
-        parts.append({"label": "their scales", "value": kv["scales"] / GIB, "role": "key"})
+        parts.append({"label": "their scales", "value": kv["scales"] / GIB, "role": "value"})
     if kv["waste"] > 0:
         parts.append({"label": "empty in last blocks", "value": kv["waste"] / GIB, "role": "muted"})
     if kv["reserve"] > 0:
@@ -204,7 +211,10 @@ def memory_curve(
     """Bytes of the cache against the context; windows bend the curve, the GPU ends it."""
     batch, block = settings["batch"], settings["block"]
     layers = layers_on_one(facts["layers"], settings["gpus"])
-    contexts = [FIRST * 2**octave * (4 + q) / 4 for octave in range(11) for q in range(4)]
+    contexts = [FIRST, FIRST * 1.5]  # multiples of every block size, so that the curve is smooth
+    for octave in range(10):
+        for quarter in range(4):
+            contexts.append(FIRST * 2**octave * (4 + quarter) / 2)
     contexts.append(LAST)
     curve = [[c, batch * reserved_bytes(layers, codec, c, block)] for c in contexts]
     lines = [{"label": "KV cache", "role": "cached", "points": curve, "dashed": False}]
@@ -216,7 +226,7 @@ def memory_curve(
             {"label": "no windows", "role": "recomputed", "points": all_kept, "dashed": True}
         )
         high = max(high, all_kept[len(all_kept) - 1][1])
-    bottom, top = 16777216, 4398046511104  # 16 MiB to 4 TiB, so that the axis seldom moves
+    bottom, top = 16777216.0, 4398046511104.0  # 16 MiB to 4 TiB, so that the axis seldom moves
     while bottom > curve[0][1]:
         bottom = bottom / 4
     while top < high:

@@ -11,6 +11,7 @@ MINUS = "\u2212"
 BINARY = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"]
 DECIMAL = ["bytes", "kB", "MB", "GB", "TB", "PB"]
 THOUSANDS = ["", "k", "M", "G", "T", "P", "E"]
+ILLIONS = ["", " thousand", " million", " billion", " trillion", " quadrillion"]
 
 
 def padded(n: float, width: int) -> str:
@@ -98,6 +99,14 @@ def scaled_words(x: float, unit: str) -> str:
     """A decimal prefix before `unit`: (1.6e13, 'FLOP') is '16 TFLOP'."""
     power = step_of(x, 1000, len(THOUSANDS))
     return f"{number_words(x / 1000.0**power)} {THOUSANDS[power]}{unit}"
+
+
+def large_words(n: float) -> str:
+    """A large count, to three digits: '6.98 billion'; below 100,000 as it is."""
+    if n < 100000:
+        return number_words(n)
+    power = step_of(n, 1000, len(ILLIONS))
+    return f"{number_words(n / 1000.0**power)}{ILLIONS[power]}"
 
 
 def seconds_words(x: float) -> str:
