@@ -129,6 +129,15 @@ def test_bad_explorers_are_refused(changes: dict[str, Any], words: str) -> None:
         Explorer(**(given | changes))
 
 
+def test_a_second_one_on_a_page_gets_another_anchor() -> None:
+    explorer = shelf_explorer()
+    second = explorer.with_anchor("shelf-2").set(boxes=8)
+    assert (second.anchor, explorer.anchor) == ("shelf-2", "shelf")
+    assert Markup(second.to_html()).attributes["kv-explorer"]["id"] == "shelf-2"
+    with pytest.raises(ValueError, match="shelf: got the anchor '2x'"):
+        explorer.with_anchor("2x")
+
+
 # ---------------------------------------------------------------------------- markup
 
 

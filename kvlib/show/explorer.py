@@ -12,6 +12,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import update_wrapper
 from importlib.util import find_spec
 from pathlib import Path
@@ -81,11 +82,8 @@ class Explorer:
         names = [control.name for control in controls]
         if len(set(names)) < len(names):
             raise ValueError(f"explorer {name}: control names are not unique: {', '.join(names)}")
-        if not re.fullmatch(r"[A-Za-z][\w-]*", name if anchor is None else anchor, re.ASCII):
-            raise ValueError(
-                f"explorer {name}: got the anchor {anchor!r}, needed letters, digits, _ and -"
-            )
-        self.name, self.title, self.anchor = name, title, anchor or name
+        self.name, self.title = name, title
+        self.anchor = _checked_anchor(name, name if anchor is None else anchor)
         self.controls: tuple[Control, ...] = tuple(controls)
         self.tables = {} if tables is None else tables
         self._function = scene_function
@@ -136,9 +134,14 @@ class Explorer:
         ValueError names a control that there is not, or the nearest value that is offered.
         """
         wanted = self._checked(settings)
-        made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__)
+        made = copy(self)
         made.controls = tuple(control.at(wanted[control.name]) for control in self.controls)
+        return made
+
+    def with_anchor(self, anchor: str) -> Explorer:
+        """This explorer with another id, for a page that shows it twice."""
+        made = copy(self)
+        made.anchor = _checked_anchor(self.name, anchor)
         return made
 
     @_TakesSettings
@@ -229,6 +232,14 @@ class Explorer:
                     f"needed one of {', '.join(known)}"
                 )
         return self.settings | {name: known[name].check(v) for name, v in settings.items()}
+
+
+def _checked_anchor(name: str, anchor: str) -> str:
+    if not re.fullmatch(r"[A-Za-z][\w-]*", anchor, re.ASCII):
+        raise ValueError(
+            f"explorer {name}: got the anchor {anchor!r}, needed letters, digits, _ and -"
+        )
+    return anchor
 
 
 def numbers_table(scene: Scene) -> str:
