@@ -1,8 +1,7 @@
 """A Hugging Face config.json as a Shape: what each family states, what it takes for granted.
 
 The defaults are those of transformers' configuration classes where published files rely on them.
-What is not understood is refused by name, never ignored: a cache that is nearly right in size is a
-machine that fails at night.
+What is not understood is refused by name, never ignored.
 """
 
 from __future__ import annotations
@@ -11,10 +10,12 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from kvlib.costs.families import FAMILIES
+from kvlib.costs.families import CLASSES, FAMILIES
 from kvlib.costs.keys import Keys, read_json
-from kvlib.costs.parts import HARMLESS
 from kvlib.costs.shape import Shape
+from kvlib.errors import CheckpointError
+
+MOST_LAYERS = 10_000  # a slip of the pen should not fill the memory of this machine
 
 
 def read_shape(
@@ -32,8 +33,7 @@ def read_shape(
     if isinstance(without, str):
         raise TypeError(f"without is the string {without!r}, needed: a collection of keys")
     if isinstance(config, (str, Path)):
-        path = Path(config)
-        path = path / "config.json" if path.is_dir() else path
+        path = _file(Path(config))
         data, source = read_json(path), str(path)
     elif isinstance(config, Mapping):
         data, source = dict(config), "config"
@@ -41,7 +41,23 @@ def read_shape(
         raise TypeError(
             f"config is a {type(config).__name__}, needed: a mapping of keys to values, or a path"
         )
-    return shape_of(Keys({k: v for k, v in data.items() if k not in without}, source)), source
+    return shape_of(Keys(_leave_out(data, without), source)), source
+
+
+def _file(path: Path) -> Path:
+    try:
+        return path / "config.json" if path.is_dir() else path
+    except OSError as error:  # a name that no file can have
+        shown = str(path) if len(str(path)) <= 60 else f"{str(path)[:57]}..."
+        raise CheckpointError(f"{shown}: cannot be read ({error.strerror})") from None
+
+
+def _leave_out(data: Mapping[str, Any], without: Collection[str]) -> dict[str, Any]:
+    """The object, and the text decoder's object inside it, without those keys."""
+    kept = {key: value for key, value in data.items() if key not in without}
+    if isinstance(kept.get("text_config"), Mapping):
+        kept["text_config"] = _leave_out(kept["text_config"], without)
+    return kept
 
 
 def shape_of(keys: Keys) -> Shape:
@@ -50,10 +66,25 @@ def shape_of(keys: Keys) -> Shape:
     if not isinstance(family, str) or family not in FAMILIES:
         raise keys.error("model_type", f"one of {', '.join(FAMILIES)}")
     keys.seen.add("model_type")
+    _check_class(keys, family)
     keys.only("is_encoder_decoder", False, "decoders only")
     keys.only("add_cross_attention", False, "decoders only")
     why = "widths of weights then differ; without=['quantization_config'] counts the plain model"
     keys.only("quantization_config", None, why)
+    layers = keys.data.get("num_hidden_layers")
+    if isinstance(layers, int) and layers > MOST_LAYERS:
+        raise keys.error("num_hidden_layers", f"at most {MOST_LAYERS}")
     shape = FAMILIES[family](keys)
-    keys.refuse_others(HARMLESS, family)
+    keys.refuse_others(family)
     return shape
+
+
+def _check_class(keys: Keys, family: str) -> None:
+    """Refuse a class that has another head, or other layers, than the family's language model."""
+    names = keys.read("architectures", list, "a list of class names", [])
+    kinds = ["ForConditionalGeneration"] if family == "gemma3" else []
+    kinds = ["LMHeadModel", "Model"] if family == "gpt2" else [*kinds, "ForCausalLM", "Model"]
+    known = [CLASSES[family] + kind for kind in kinds]
+    known += ["Gemma3TextModel"] if family == "gemma3_text" else []
+    if any(name not in known for name in names):
+        raise keys.error("architectures", f"[{' or '.join(map(repr, known))}]")

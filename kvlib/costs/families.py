@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvlib.costs.keys import Keys
+from kvlib.costs.known import GEMMA3_TEXT
 from kvlib.costs.parts import (
-    GEMMA3_TEXT,
-    HARMLESS,
     decoder,
     gemma_hybrid,
     listed,
@@ -92,7 +91,9 @@ def _gemma3_text(keys: Keys) -> Shape:
     defaults = dict(GEMMA3_TEXT)
     if "sliding_window_pattern" not in keys.data and "_sliding_window_pattern" in keys.data:
         defaults["sliding_window_pattern"] = keys.data["_sliding_window_pattern"]
-    keys.data = {**defaults, **{k: v for k, v in keys.data.items() if v is not None}}
+    # a window of null is none at all, any other null is the default
+    stated = {k: v for k, v in keys.data.items() if v is not None or k == "sliding_window"}
+    keys.data = {**defaults, **stated}
     every = keys.count("sliding_window_pattern")
     return gemma_hybrid(keys, every=every, default=4096, qk_norm=True)
 
@@ -108,8 +109,9 @@ def _gemma3(keys: Keys) -> Shape:
     for key in ("mm_tokens_per_image", "boi_token_index", "eoi_token_index"):
         keys.seen.add(key)
     inside = Keys(inner, keys.source, "text_config.")
+    inside.only("model_type", "gemma3_text", "the decoder of a Gemma 3")
     shape = _gemma3_text(inside)
-    inside.refuse_others(HARMLESS, "gemma3_text")
+    inside.refuse_others("gemma3_text")
     return shape
 
 
@@ -152,6 +154,9 @@ def _deepseek(keys: Keys) -> Shape:
         v_head_dim=keys.count("v_head_dim"),
     )
     keys.seen.update(("head_dim", "qk_head_dim"))  # what transformers derives and writes back
+    # a dense one keeps the keys of a mixture
+    keys.seen.update(("n_shared_experts", "num_experts_per_tok", "moe_intermediate_size"))
+    keys.seen.update(("first_k_dense_replace", "moe_layer_freq"))
     experts = None
     if keys.data.get("n_routed_experts") is not None:
         first = keys.count("first_k_dense_replace", least=0)
@@ -215,4 +220,24 @@ FAMILIES: dict[str, Callable[[Keys], Shape]] = {
     "deepseek_v2": _deepseek,
     "deepseek_v3": _deepseek,
     "gpt_oss": _gpt_oss,
+}
+
+# what the class in `architectures` is called before ForCausalLM
+CLASSES = {
+    "llama": "Llama",
+    "mistral": "Mistral",
+    "mixtral": "Mixtral",
+    "phi3": "Phi3",
+    "qwen2": "Qwen2",
+    "qwen2_moe": "Qwen2Moe",
+    "qwen3": "Qwen3",
+    "qwen3_moe": "Qwen3Moe",
+    "gemma": "Gemma",
+    "gemma2": "Gemma2",
+    "gemma3": "Gemma3",
+    "gemma3_text": "Gemma3",
+    "gpt2": "GPT2",
+    "deepseek_v2": "DeepseekV2",
+    "deepseek_v3": "DeepseekV3",
+    "gpt_oss": "GptOss",
 }

@@ -7,18 +7,14 @@ more families. A key that nothing here has read and that is not known to be harm
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kvlib.costs.known import is_harmless
 from kvlib.errors import CheckpointError
 
 _UNSET: Any = object()
-_HARMLESS_STARTS = (
-    *("_", "rope_", "resid_", "embd_", "attn_pdrop", "initializer", "router_", "use_cache"),
-    *("output_", "return_", "summary_", "task_", "aux_"),
-)
-_HARMLESS_ENDS = ("_token_id", "_dropout", "_pdrop", "_dtype", "_version", "_token_index")
 
 
 class Keys:
@@ -47,7 +43,7 @@ class Keys:
     def count(self, key: str, default: Any = _UNSET, least: int = 1) -> int:
         needed = f"a whole number of at least {least}"
         value = self.read(key, int, needed, default)
-        if value is not None and value < least:
+        if self.data.get(key) is not None and value < least:
             raise self.error(key, needed)
         return value
 
@@ -61,22 +57,17 @@ class Keys:
         if value is not None and value != allowed:
             raise self.error(key, f"{allowed!r} or no such key ({why})")
 
-    def refuse_others(self, harmless: Collection[str], understood: str) -> None:
+    def refuse_others(self, family: str) -> None:
         """Raise for the first key that says something and that nobody has read."""
         for key, value in self.data.items():
             says_nothing = value is None or value is False or value in ({}, [], "", 0)
-            if key in self.seen or key in harmless or says_nothing or _is_harmless(key):
+            if key in self.seen or says_nothing or is_harmless(key):
                 continue
             raise self.error(
                 key,
-                f"a key that {understood} is known to have; if it changes neither weights nor "
+                f"a key that {family} is known to have; if it changes neither weights nor "
                 f"cache, or is not to be counted, read the config with without=[{key!r}]",
             )
-
-
-def _is_harmless(key: str) -> bool:
-    """Keys of every family that say how to train, initialise, generate or load, not how large."""
-    return key.startswith(_HARMLESS_STARTS) or key.endswith(_HARMLESS_ENDS)
 
 
 def read_json(path: str | Path) -> dict[str, Any]:
@@ -87,7 +78,7 @@ def read_json(path: str | Path) -> dict[str, Any]:
         raise CheckpointError(f"{path}: no such file") from None
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: not JSON in UTF-8 ({error})") from None
     if not isinstance(data, dict):
         raise CheckpointError(f"{path}: holds a {type(data).__name__}, needed: a JSON object")

@@ -9,35 +9,6 @@ from kvlib.costs.shape import Experts, Shape
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 
-# keys of several families that change neither weights nor cache
-HARMLESS = frozenset(
-    (
-        *("architectures", "auto_map", "dtype", "torch_dtype", "transformers_version", "ep_size"),
-        *("hidden_act", "hidden_activation", "activation_function", "swiglu_limit", "swiglu_alpha"),
-        *("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps", "norm_eps", "pretraining_tp"),
-        *("original_max_position_embeddings", "initial_context_length", "n_ctx"),
-        *("partial_rotary_factor", "max_window_layers", "is_decoder", "chunk_size_feed_forward"),
-        *("attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"),
-        *("scale_attn_weights", "scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn"),
-        *("n_group", "topk_group", "topk_method", "norm_topk_prob", "scoring_func", "seq_aux"),
-        *("routed_scaling_factor", "num_nextn_predict_layers", "num_mtp_layers"),
-        *("cache_implementation", "tokenizer_class", "gradient_checkpointing", "name_or_path"),
-        *("problem_type", "id2label", "label2id", "unsloth_fixed", "max_length"),
-        *("do_sample", "temperature", "top_p", "top_k"),
-    )
-)
-
-# Gemma3TextConfig of transformers; the files of Gemma 3 state only what differs
-GEMMA3_TEXT: dict[str, Any] = {
-    "vocab_size": 262_208,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "head_dim": 256,
-    "max_position_embeddings": 131_072,
-    "sliding_window": 4096,
-    "sliding_window_pattern": 6,
-}
-
 
 def decoder(keys: Keys, *, tied: bool = False, **fields: Any) -> Shape:
     """What Llama and its descendants share; `fields` are what a family has of its own."""
