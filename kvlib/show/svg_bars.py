@@ -82,7 +82,7 @@ def draw_bars(panel: dict[str, Any], width: float) -> dict[str, Any]:
     top, unit = bars_top(panel), panel["unit"]
     side = label_room([bar["label"] for bar in panel["bars"]], width)
     row = BAR + 10 if side > 0 else BAR + 26
-    step = nice_step(top, 5 if width >= 480 else 4)
+    step = nice_step(top, 5)
     ticks: list[float] = []
     while len(ticks) * step <= top * 1.000000001:
         ticks.append(len(ticks) * step)

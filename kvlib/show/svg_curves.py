@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvlib.show.svg_names import at_x, at_y, draw_names
 from kvlib.show.svg_parts import (
     SMALL,
-    clipped,
     data_of,
-    exact,
     legend_at,
     paint,
-    paint_text,
     place,
     px,
     segment,
@@ -23,9 +21,6 @@ from kvlib.show.svg_parts import (
     title_at,
     words_at,
 )
-
-LINE = 15  # from one line of words to the next
-HALO = ' stroke-width="3" stroke-linejoin="round" paint-order="stroke"'
 
 
 def draw_curves(panel: dict[str, Any], width: float) -> dict[str, Any]:
@@ -42,9 +37,7 @@ def draw_curves(panel: dict[str, Any], width: float) -> dict[str, Any]:
     where = f'x="{px(left)}" y="{px(top)}" width="{px(right - left)}" height="{px(bottom - top)}"'
     view = f"{px(left)} {px(top)} {px(right - left)} {px(bottom - top)}"
     body.append(f'<svg {where} viewBox="{view}" overflow="hidden">{"".join(inner)}</svg>')
-    if area["named"]:
-        body.append(draw_ends(panel, area))
-    body.append(draw_points(panel, area, width))
+    body.append(draw_names(panel, area, width))
     height = area["bottom"] + 40
     if not area["named"]:
         entries = [
@@ -79,16 +72,6 @@ def plot_area(panel: dict[str, Any], width: float) -> dict[str, Any]:
     }
 
 
-def at_x(panel: dict[str, Any], area: dict[str, Any], value: float) -> float:
-    """Pixels from the left of a value on the x axis."""
-    return area["left"] + place(panel["x"], value) * (area["right"] - area["left"])
-
-
-def at_y(panel: dict[str, Any], area: dict[str, Any], value: float) -> float:
-    """Pixels from the top of a value on the y axis."""
-    return area["bottom"] - place(panel["y"], value) * (area["bottom"] - area["top"])
-
-
 def draw_axes(panel: dict[str, Any], area: dict[str, Any]) -> str:
     """Grid lines across, ticks with their texts, both axes and the name of the lower one."""
     body: list[str] = []
@@ -97,19 +80,34 @@ def draw_axes(panel: dict[str, Any], area: dict[str, Any]) -> str:
         y = at_y(panel, area, tick["at"])
         body.append(segment(left, y, right, y, "grid", ""))
         body.append(words_at(left - 6, y + 4, tick["text"], paint("muted"), "end", ""))
-    free = -1000.0  # where the last text ended: texts that would touch it are left out
-    for tick in panel["x"]["ticks"]:
-        x = at_x(panel, area, tick["at"])
+    ticks = panel["x"]["ticks"]
+    stride = tick_stride(panel, area)
+    for i in range(len(ticks)):
+        x = at_x(panel, area, ticks[i]["at"])
         body.append(segment(x, bottom, x, bottom + 4, "muted", ""))
-        half = text_width(tick["text"], SMALL) / 2
-        if x - half > free:
-            body.append(words_at(x, bottom + 18, tick["text"], paint("muted"), "middle", ""))
-            free = x + half + 4
+        if i % stride == 0:
+            body.append(words_at(x, bottom + 18, ticks[i]["text"], paint("muted"), "middle", ""))
     body.append(segment(left, bottom, right, bottom, "muted", ""))
     body.append(segment(left, area["top"], left, bottom, "muted", ""))
     middle = (left + right) / 2
     body.append(words_at(middle, bottom + 35, panel["x"]["label"], paint("muted"), "middle", ""))
     return "".join(body)
+
+
+def tick_stride(panel: dict[str, Any], area: dict[str, Any]) -> int:
+    """1 if all texts of the x axis have room, 2 if every second one has, and so on."""
+    ticks = panel["x"]["ticks"]
+    stride = 1
+    while stride < len(ticks):
+        fits = True
+        for i in range(stride, len(ticks), stride):
+            gap = at_x(panel, area, ticks[i]["at"]) - at_x(panel, area, ticks[i - stride]["at"])
+            words = ticks[i]["text"] + ticks[i - stride]["text"]
+            fits = fits and text_width(words, SMALL) / 2 + 5 <= gap
+        if fits:
+            return stride
+        stride += 1
+    return stride
 
 
 def draw_line(panel: dict[str, Any], line: dict[str, Any], area: dict[str, Any]) -> str:
@@ -125,88 +123,3 @@ def draw_line(panel: dict[str, Any], line: dict[str, Any], area: dict[str, Any])
     ink = f'fill="none" stroke="{paint(line["role"])}" stroke-width="2.2" stroke-linejoin="round"'
     last = line["points"][-1][1] if len(line["points"]) > 0 else 0
     return f'<path d="{"".join(steps)}" {ink}{dash}{data_of(line["label"], last)}/>'
-
-
-def spread(wanted: list[float], top: float, bottom: float) -> list[float]:
-    """The heights moved apart to at least a line of words, in order, within top and bottom."""
-    order: list[int] = []
-    while len(order) < len(wanted):
-        best = -1
-        for i in range(len(wanted)):
-            if i not in order and (best < 0 or wanted[i] < wanted[best]):
-                best = i
-        order.append(best)
-    found = wanted + []
-    floor = top
-    for i in order:
-        found[i] = max(found[i], floor)
-        floor = found[i] + LINE
-    ceiling = bottom
-    for k in range(len(order)):
-        i = order[len(order) - 1 - k]
-        found[i] = min(found[i], ceiling)
-        ceiling = found[i] - LINE
-    return found
-
-
-def draw_ends(panel: dict[str, Any], area: dict[str, Any]) -> str:
-    """The name of each curve where it ends, in its colour, moved up or down from its neighbours."""
-    lines = [line for line in panel["lines"] if len(line["points"]) > 0]
-    wanted: list[float] = []
-    for line in lines:
-        y = at_y(panel, area, line["points"][-1][1])
-        wanted.append(min(max(y, area["top"]), area["bottom"]))
-    heights = spread(wanted, area["top"], area["bottom"])
-    body: list[str] = []
-    for i in range(len(lines)):
-        x = min(at_x(panel, area, lines[i]["points"][-1][0]), area["right"])
-        colour = paint_text(lines[i]["role"])
-        body.append(words_at(x + 7, heights[i] + 4, lines[i]["label"], colour, "start", ""))
-    return "".join(body)
-
-
-def draw_points(panel: dict[str, Any], area: dict[str, Any], width: float) -> str:
-    """Points with names beside them; a name goes where it covers no other one and no point."""
-    spots: list[list[float]] = []
-    taken: list[list[float]] = []
-    for point in panel["points"]:
-        x = min(max(at_x(panel, area, point["x"]), area["left"]), area["right"])
-        y = min(max(at_y(panel, area, point["y"]), area["top"]), area["bottom"])
-        spots.append([x, y])
-        taken.append([x - 7, y - 7, x + 7, y + 7])
-    body: list[str] = []
-    for i in range(len(spots)):
-        point, x, y = panel["points"][i], spots[i][0], spots[i][1]
-        edge = f'stroke="{paint("card")}" stroke-width="2"'
-        more = f'{data_of(point["label"], point["y"])} data-x="{exact(point["x"])}"'
-        where = f'cx="{px(x)}" cy="{px(y)}" r="6"'
-        body.append(f'<circle {where} fill="{paint(point["role"])}" {edge}{more}/>')
-        label = clipped(point["label"], SMALL, width * 0.6)
-        box = free_box(x, y, 1.12 * text_width(label, SMALL), area, width, taken)
-        taken.append(box)
-        halo = f' font-weight="bold" stroke="{paint("card")}"{HALO}'
-        body.append(words_at(box[0], box[3] - 4, label, paint("ink"), "start", halo))
-    return "".join(body)
-
-
-def free_box(
-    x: float, y: float, room: float, area: dict[str, Any], width: float, taken: list[list[float]]
-) -> list[float]:
-    """Left, top, right, bottom of a place for words near (x, y): right, left, then farther away."""
-    for away in [0, 1, -1, 2, -2, 3, -3, 4, -4]:
-        for left in [x + 11, x - 11 - room, min(max(2, x - room / 2), width - room - 2)]:
-            top = y - 8 + away * (LINE + 1)
-            box = [left, top, left + room, top + LINE]
-            inside = left >= 0 and left + room <= width and top >= area["top"] - 8
-            if inside and top + LINE <= area["bottom"] + 2 and not covered(box, taken):
-                return box
-    return [min(max(0, x + 11), max(0, width - room)), y - 8, x + 11 + room, y + LINE - 8]
-
-
-def covered(box: list[float], taken: list[list[float]]) -> bool:
-    """Whether a box meets one of the others."""
-    for other in taken:
-        across = box[0] < other[2] and other[0] < box[2]
-        if across and box[1] < other[3] and other[1] < box[3]:
-            return True
-    return False

@@ -36,6 +36,7 @@ LIGHT_TEXT = {  # the same meanings, dark enough for words on the card
     "free": "#77716c",
     "ink": "#1f2328",
     "muted": "#57606a",
+    "grid": "#717578",
 }
 LIGHT_ON = {  # words on a surface of that colour
     "query": "#000000",
@@ -46,6 +47,9 @@ LIGHT_ON = {  # words on a surface of that colour
     "shared": "#ffffff",
     "weights": "#000000",
     "free": "#000000",
+    "ink": "#ffffff",
+    "muted": "#ffffff",
+    "grid": "#000000",
 }
 SMALL = 12  # size of words; at 360 px a figure is drawn for 360 px, so they stay this large
 TITLE = 13
