@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kvlib.costs import formulas
-from kvlib.costs.units import Quantity, Tokens
+from kvlib.costs.quantity import Quantity
+from kvlib.costs.units import Tokens
 
 if TYPE_CHECKING:
     from kvlib.costs.catalogue import Gpu
