@@ -12,50 +12,58 @@ from kvlib.show.scenes.words import bytes_words, number_words, tokens_short
 
 
 def nice_step(top: float, count: int) -> float:
-    """1, 2 or 5 times a power of ten, so that at most `count` steps reach `top` (above 0)."""
+    """The least of ..., 0.5, 1, 2, 5, 10, ... of which `count` steps reach `top` (above 0)."""
     step = 1.0
-    while step * count >= top * 10:
+    while step * count >= top:
         step = step / 10
-    while step * count * 10 < top:
+    while step * 10 * count < top:
         step = step * 10
-    for factor in [1, 2, 5, 10]:
+    for factor in [2, 5]:
         if step * factor * count >= top:
             return step * factor
-    return step * 20
+    return step * 10
 
 
 def axis_linear(label: str, top: float, unit: float) -> dict[str, Any]:
-    """From 0 to the first tick not below `top`; ticks are written in multiples of `unit`."""
-    step = nice_step(top / unit, 5) if top > 0 else 1
-    ticks = [{"at": 0, "text": "0"}]
-    i = 0
-    while i == 0 or i * step * unit < top:
-        i += 1
-        ticks.append({"at": i * step * unit, "text": number_words(i * step)})
-    return {"label": label, "scale": "linear", "min": 0, "max": i * step * unit, "ticks": ticks}
+    """From 0 to `top` (above 0); ticks are written in multiples of `unit`."""
+    step = nice_step(top / unit, 5)
+    return ticked(label, top, unit, step)
+
+
+def axis_counts(label: str, top: float) -> dict[str, Any]:
+    """From 0 to `top`, with ticks at whole numbers only."""
+    return ticked(label, top, 1, max(1, nice_step(top, 5)))
+
+
+def ticked(label: str, top: float, unit: float, step: float) -> dict[str, Any]:
+    """A linear axis with a tick at every `step` units."""
+    ticks: list[dict[str, Any]] = []
+    while len(ticks) * step * unit <= top:
+        at = len(ticks) * step
+        ticks.append({"at": at * unit, "text": number_words(at)})
+    return {"label": label, "scale": "linear", "min": 0, "max": top, "ticks": ticks}
 
 
 def axis_decades(label: str, low: float, high: float, unit: float) -> dict[str, Any]:
-    """Powers of ten of `unit` around `low` (above 0) and `high`; at most seven ticks."""
-    first, last = 1.0, 1.0
+    """A logarithmic axis up to `high`, from the power of ten (of `unit`) not above `low` (above 0).
+
+    Ticks are at powers of ten, at most seven.
+    """
+    first = 1.0
     while first * unit > low:
         first = first / 10
     while first * 10 * unit <= low:
         first = first * 10
-    last = first
-    decades = 0
-    while last * unit < high or decades == 0:
-        last = last * 10
-        decades += 1
-    stride = 1 + (decades - 1) // 6
-    ticks: list[dict[str, Any]] = []
-    at = first
-    for i in range(decades + 1):
-        if i % stride == 0:
-            ticks.append({"at": at * unit, "text": number_words(at)})
-        at = at * 10
-    bounds = [first * unit, last * unit]
-    return {"label": label, "scale": "log", "min": bounds[0], "max": bounds[1], "ticks": ticks}
+    powers = [first]
+    while powers[len(powers) - 1] * 10 * unit <= high:
+        powers.append(powers[len(powers) - 1] * 10)
+    stride = 1 + (len(powers) - 1) // 7
+    ticks = [
+        {"at": powers[i] * unit, "text": number_words(powers[i])}
+        for i in range(len(powers))
+        if i % stride == 0
+    ]
+    return {"label": label, "scale": "log", "min": first * unit, "max": high, "ticks": ticks}
 
 
 def powers_between(low: float, high: float, count: int) -> list[float]:

@@ -14,7 +14,7 @@ from kvlib.costs.formulas import (
     stored_bytes,
     uncached_flops,
 )
-from kvlib.show.scenes.axes import axis_linear
+from kvlib.show.scenes.axes import axis_counts, axis_linear
 from kvlib.show.scenes.words import (
     bytes_words,
     fixed,
@@ -141,7 +141,7 @@ def growth_curves(
         slow.append([i, step_flops(facts, seq, seq)])
         fast.append([i, step_flops(facts, seq if i == 1 else 1, seq)])
     unit = flops_unit(work["last_slow"])
-    x = axis_linear("new token", fresh, 1)
+    x = axis_counts("new token", fresh * 1.02)
     lines = [
         {"label": "recomputed", "role": "recomputed", "points": slow, "dashed": False},
         {"label": "with a cache", "role": "cached", "points": fast, "dashed": False},
@@ -150,7 +150,7 @@ def growth_curves(
         "kind": "curves",
         "label": "Operations of each step",
         "x": x,
-        "y": axis_linear(unit["name"], work["last_slow"] * 1.05, unit["size"]),
+        "y": axis_linear(unit["name"], work["last_slow"] * 1.12, unit["size"]),
         "lines": lines,
         "points": [
             {

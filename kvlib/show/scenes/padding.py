@@ -118,8 +118,8 @@ def padding_bars(slots: dict[str, float]) -> dict[str, Any]:
     rest = slots["empty"] - slots["padding"]
     return {
         "kind": "bars",
-        "label": "Slots for the same tokens",
-        "unit": "slots, one a token",
+        "label": "Slots that the same tokens take",
+        "unit": "slots",
         "max": (slots["tokens"] + slots["empty"]) * 1.04,
         "bars": [
             {"label": "packed", "parts": [tokens]},

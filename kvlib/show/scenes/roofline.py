@@ -162,11 +162,10 @@ def roofline_plane(gpu: dict[str, Any], work: dict[str, float]) -> dict[str, Any
     """The roof, its ridge, and where the parts and the whole stand on it."""
     peak, speed = gpu["bf16"], gpu["bandwidth"]
     parts = [work["attention"], work["linear"], work["whole"]]
-    x = axis_decades(
-        "operations for each byte moved (FLOP/byte)", min(0.5, min(parts)), max(2000, max(parts)), 1
-    )
+    label = "operations for each byte moved (FLOP/byte)"
+    x = axis_decades(label, min(0.5, min(parts)), max(5000, 3 * max(parts)), 1)
     low = attainable(x["min"], peak, speed)
-    y = axis_decades("TFLOP/s", low, peak, TERA)
+    y = axis_decades("TFLOP/s", low, peak * 4, TERA)
     roof = [[x["min"], low], [work["ridge"], peak], [x["max"], peak]]
     ridge = [[work["ridge"], y["min"]], [work["ridge"], peak]]
     names = ["attention", "linear layers", "whole"]
@@ -196,10 +195,10 @@ def roofline_plane(gpu: dict[str, Any], work: dict[str, float]) -> dict[str, Any
 def time_unit(longest_time: float) -> dict[str, Any]:
     """The unit in which `longest_time` seconds read well: {"name", "size" in seconds}."""
     if longest_time < 0.001:
-        return {"name": "microseconds", "size": 0.000001}
+        return {"name": "\u00b5s", "size": 0.000001}
     if longest_time < 1:
-        return {"name": "milliseconds", "size": 0.001}
-    return {"name": "seconds", "size": 1}
+        return {"name": "ms", "size": 0.001}
+    return {"name": "s", "size": 1}
 
 
 def roofline_times(gpu: dict[str, Any], work: dict[str, float]) -> dict[str, Any]:
