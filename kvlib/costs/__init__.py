@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         UnknownName,
         Value,
     )
+    from kvlib.costs.comparison import Comparison, uncached
     from kvlib.costs.context import ContextRange, max_context
     from kvlib.costs.plan import Plan, gpus_needed
     from kvlib.costs.share import ASSUMPTIONS, Assumption
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
         Tokens,
         TokensPerSecond,
     )
-    from kvlib.costs.work import Comparison, Cost, Floor, Work, decode, prefill, uncached
+    from kvlib.costs.work import Cost, Floor, Work, decode, prefill
 
 _HOME = {
     **dict.fromkeys(("CODECS", "GPUS", "MODELS", "Catalogue", "Codec", "Gpu"), "catalogue"),
@@ -48,8 +49,8 @@ _HOME = {
     "ModelSpec": "spec",
     **dict.fromkeys(("Bytes", "Flops", "Seconds", "Tokens", "BytesPerSecond"), "units"),
     **dict.fromkeys(("FlopsPerByte", "FlopsPerSecond", "TokensPerSecond"), "units"),
-    **dict.fromkeys(("Comparison", "Cost", "Floor", "Work"), "work"),
-    **dict.fromkeys(("decode", "prefill", "uncached"), "work"),
+    **dict.fromkeys(("Cost", "Floor", "Work", "decode", "prefill"), "work"),
+    **dict.fromkeys(("Comparison", "uncached"), "comparison"),
     **dict.fromkeys(("ASSUMPTIONS", "Assumption"), "share"),
     **dict.fromkeys(("ContextRange", "max_context"), "context"),
     **dict.fromkeys(("Plan", "gpus_needed"), "plan"),

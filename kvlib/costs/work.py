@@ -128,52 +128,6 @@ class Work:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class Sides:
-    """The same quantity with a cache and without."""
-
-    cached: Any
-    recomputed: Any
-
-    @property
-    def ratio(self) -> float:
-        """How many times more it is without the cache."""
-        return float(self.recomputed / self.cached)
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Operations to generate text with a cache and without, for all of it and by part.
-
-    passes counts tokens that pass the layers; linear and attention are Flops.
-    """
-
-    passes: Sides
-    linear: Sides
-    attention: Sides
-
-    @property
-    def cached(self) -> Flops:
-        return self.linear.cached + self.attention.cached  # type: ignore[no-any-return]
-
-    @property
-    def recomputed(self) -> Flops:
-        return self.linear.recomputed + self.attention.recomputed  # type: ignore[no-any-return]
-
-    @property
-    def ratio(self) -> float:
-        """How many times the operations are without the cache."""
-        return Sides(self.cached, self.recomputed).ratio
-
-    def __repr__(self) -> str:
-        rows = [("linear", self.linear), ("attention", self.attention)]
-        rows.append(("total", Sides(self.cached, self.recomputed)))
-        lines = [f"{'':>11}{'cached':>15}{'recomputed':>15}{'ratio':>9}"]
-        for name, x in rows:
-            lines.append(f"{name:>11}{str(x.cached):>15}{str(x.recomputed):>15}{x.ratio:>9.1f}")
-        return "\n".join(lines)
-
-
 def prefill(
     model: ModelSpec | str,
     batch: int,
@@ -212,25 +166,6 @@ def decode(
     if count("shared", shared, least=0) >= tokens:
         raise ValueError(f"shared is {shared}, needed: less than context, which is {tokens}")
     return _work(spec, "decode", batch, 1, tokens, kv_dtype, weight_dtype, int(shared))
-
-
-def uncached(model: ModelSpec | str, prompt: int, new: int) -> Comparison:
-    """Operations to generate `new` tokens after `prompt`, with a cache and without.
-
-    Without one, each step computes all tokens again. The last new token is never passed through the
-    layers. All rows pass the output head here, as in the simplest programs; where only the wanted
-    rows do, the ratio of the whole is a little smaller. Raises as `prefill`.
-    """
-    spec = one_of("model", model, MODELS, ModelSpec)
-    prompt, new = count("prompt", prompt), count("new", new)
-    within(spec, "prompt + new - 1", prompt + new - 1)
-    slow = formulas.uncached_flops(spec.facts, prompt, new)
-    fast = formulas.cached_flops(spec.facts, prompt, new)
-    return Comparison(
-        passes=Sides(Tokens(fast["tokens"]), Tokens(slow["tokens"])),
-        linear=Sides(Flops(fast["linear"]), Flops(slow["linear"])),
-        attention=Sides(Flops(fast["attention"]), Flops(slow["attention"])),
-    )
 
 
 def _numbers(layers: list[dict[str, Any]]) -> float:
