@@ -23,7 +23,7 @@ KV_CODECS = ("bfloat16", "fp8", "int8", "int4", "int2")
 WEIGHTS = {
     "bfloat16": "bfloat16 (16 bits)",
     "int8": "int8 (8 bits, its few scales not counted)",
-    "int4": "4 bits, 32 bits of scale and zero per 128 (4.25 bits)",
+    "int4-g128": "int4, 32 bits of scale and zero for 128 (4.25 bits)",
 }
 PHASES = {"decode": "decode, one token for each request", "prefill": "prefill, the whole prompt"}
 GROWTH_MODELS = ("reference", "llama-3.2-1b", "llama-2-7b", "llama-3.1-8b", "llama-3.1-70b")

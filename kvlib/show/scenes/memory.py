@@ -33,7 +33,7 @@ from kvlib.show.scenes.words import (
 GIB = 1073741824
 RESERVE = 0.1  # the cautious end of every interval: engines use 90 % of what a GPU offers
 ENDLESS = 1099511627776  # the longest context that `longest` looks for
-WEIGHT_BITS = {"bfloat16": 16, "int8": 8, "int4": 4.25}
+WEIGHT_BITS = {"bfloat16": 16, "int8": 8, "int4-g128": 4.25}
 FIRST, LAST = 512, 1048576  # tokens, the ends of the slider and of the curve
 
 
@@ -129,9 +129,22 @@ def memory_summary(
         said.append(f"Without the windows of its layers the cache would take {without}.")
     if settings["context"] > facts["max_context"]:
         said.append(f"The model itself ends at {tokens_words(facts['max_context'])}.")
+    if uneven(facts["layers"], settings["gpus"]):
+        said.append("The heads do not divide evenly: the numbers are of the GPU that holds most.")
     if unconfirmed(gpu, "usable"):
         said.append("The usable memory of this GPU is an unconfirmed figure.")
     return " ".join(said)
+
+
+def uneven(layers: list[dict[str, Any]], gpus: float) -> bool:
+    """Whether some of `gpus` devices hold more heads than others."""
+    for g in layers:
+        if g["num_qo_heads"] % gpus != 0:
+            return True
+        heads = g["vectors"] / 2
+        if g["vectors"] > 1 and heads % gpus != 0 and gpus % heads != 0:
+            return True
+    return False
 
 
 def unconfirmed(gpu: dict[str, Any], name: str) -> bool:

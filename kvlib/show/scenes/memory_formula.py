@@ -11,7 +11,6 @@ from kvlib.costs.formulas import (
     token_bytes,
     vector_bytes,
     visible,
-    whole,
 )
 from kvlib.show.scenes.words import bytes_exact, bytes_words, fixed, tokens_words, trimmed
 
@@ -99,10 +98,11 @@ def memory_formula(
     if kv["held"] > batch * each:
         each = kv["held"] / batch
         full = in_blocks(context, block)
-        lines.append(
-            f"in whole blocks {fixed(whole(context / block), 0)} \u00d7 {fixed(block, 0)}"
-            f" = {tokens_words(full)}: {bytes_exact(each)} a request"
-        )
+        count = fixed(full / block, 0)
+        rounded = f"{count} \u00d7 {fixed(block, 0)} = {tokens_words(full)}"
+        if full == context:
+            rounded = f"of {tokens_words(block)}, which no window fills"
+        lines.append(f"in whole blocks, {rounded}: {bytes_exact(each)} a request")
     lines.append(
         f"{fixed(batch, 0)} \u00d7 {bytes_exact(each)} = {bytes_words(kv['held'], 1024)} {where}"
     )
@@ -118,8 +118,8 @@ def share_line(layers: list[dict[str, Any]], gpus: float, mine: float) -> str:
     if layers[0]["vectors"] == 1:
         return f"the latent serves every head, so each GPU holds all of it: {bytes_exact(mine)}"
     heads = layers[0]["vectors"] / 2
-    on_one = fixed(heads_on_one(heads, gpus), 0)
-    return (
-        f"{fixed(heads, 0)} kv heads / {fixed(gpus, 0)} GPUs: {on_one} on each,"
-        f" {bytes_exact(mine)} a request"
-    )
+    on_one = f"{fixed(heads_on_one(heads, gpus), 0)} on each"
+    if gpus > heads:
+        on_one = f"{on_one}, so that several GPUs hold the same"
+    dealt = f"{fixed(heads, 0)} kv heads / {fixed(gpus, 0)} GPUs: {on_one}"
+    return f"{dealt}, {bytes_exact(mine)} a request"

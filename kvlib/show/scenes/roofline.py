@@ -90,10 +90,12 @@ def roofline_summary(
     """What is moved, what is computed, which of them bounds the pass; how fast it can be."""
     what = "One decode step" if settings["phase"] == "decode" else "The prefill"
     rate = f"{number_words(gpu['bf16'] / TERA)} TFLOP/s"
+    kinds = f"{bytes_words(work['weight_bytes'], 1000)} of weights and"
+    kinds = f"{kinds} {bytes_words(work['kv_bytes'], 1000)} of keys and values"
+    if work["other_bytes"] > work["kv_bytes"]:
+        kinds = f"{kinds}, the rest queries and results of attention"
     moved = (
-        f"{what} moves {bytes_words(work['bytes'], 1000)}, of them"
-        f" {bytes_words(work['weight_bytes'], 1000)} of weights and"
-        f" {bytes_words(work['kv_bytes'], 1000)} of keys and values:"
+        f"{what} moves {bytes_words(work['bytes'], 1000)}, of them {kinds}:"
         f" {seconds_words(work['memory'])} at {bandwidth_words(gpu)}."
     )
     computed = (
