@@ -69,7 +69,7 @@ class Fit:
         if self.fits:
             return f"It fits: {self.cases[CAUTIOUS].headroom:.2f GiB} left ({CAUTIOUS})."
         if some:
-            words = f"Tight: it fits only with {', '.join(some)}"
+            words = f"Tight: it fits assuming {' or '.join(some)}, not otherwise"
         elif self.weights > share.gpu.usable:
             words = f"It does not fit: the weights alone take {self.weights:.2f GiB}"
             words += " on each GPU" if share.gpus > 1 else ""
