@@ -28,9 +28,8 @@ def decoder(keys: Keys, *, tied: bool = False, **fields: Any) -> Shape:
             raise keys.error("num_key_value_heads", f"a divisor of num_attention_heads ({heads})")
         fields["num_key_value_heads"] = kv_heads
     if "windows" not in fields:
-        if family not in ("gemma2", "gemma3_text"):
-            keys.only("sliding_window", None, f"{family} has no window")
-        fields["windows"] = listed(keys, None) or uniform(keys, 0)
+        keys.only("sliding_window", None, f"{family} has no window")
+        fields["windows"] = uniform(keys, 0)
     return Shape(
         model_type=family,
         vocab_size=keys.count("vocab_size"),

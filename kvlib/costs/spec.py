@@ -218,7 +218,9 @@ class ModelSpec:
         counts, lines = self.counts, []
         active = f", {counts.active:,} active" if counts.experts else ""
         lines.append(f"{self.title}: {counts.total:,} parameters{active}")
-        lines.append(f"  weights   {self.weight_bytes():.2f GB} in bfloat16")
+        weights = self.weight_bytes()
+        shown = f"{weights:.2f GB}" if weights.GB >= 1 else f"{weights:.2f MB}"
+        lines.append(f"  weights   {shown} in bfloat16")
         lines.append(f"  context   {self.max_context:,} tokens")
         for g in self.layers:
             sees = f"window {g.window:,}" if g.window else "all tokens"
