@@ -8,17 +8,16 @@ import inspect
 import io
 import itertools
 import json
-import random
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 from small_scenes import TABLES, check_scene, shelf_explorer, shelf_scene
+from views import Markup, check_view, move, sweep
 
 from kvlib.show import Choice, Explorer, Slider, svg
 from kvlib.show.explorer import numbers_table
@@ -34,39 +33,6 @@ def own_style() -> Iterator[None]:
     plt.switch_backend("agg")
     yield
     plt.close("all")
-
-
-def move(widget: Any, index: int) -> None:
-    """Move a control as the browser does: by the index of the option."""
-    widget.set_state({"index": index})
-
-
-class Markup(HTMLParser):
-    """Tags that are open, attributes by class, text by class."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.attributes: dict[str, dict[str, Any]] = {}
-        self.tags: list[str] = []
-        self.words: list[str] = []
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        self.open.append(tag)
-        self.tags.append(tag)
-        attributes = dict(attrs)
-        self.attributes[attributes.get("class", tag)] = attributes
-
-    def handle_startendtag(self, tag: str, attrs: Any) -> None:
-        self.tags.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data)
 
 
 # ---------------------------------------------------------------------------- settings
@@ -239,34 +205,6 @@ def test_frames_must_be_as_many_as_values_and_plain() -> None:
 
 
 # ---------------------------------------------------------------------------- widgets
-
-
-def sweep(explorer: Explorer, pairs: int = 10) -> Iterator[tuple[LiveView, dict[str, Any]]]:
-    """Every control through all its values, then random jumps of two controls at once."""
-    view = LiveView(explorer)
-    for control in explorer.controls:
-        for index in [*range(len(control.values)), control.values.index(control.value)]:
-            move(view.controls[control.name], index)
-            yield view, view.settings
-    rng = random.Random(0)
-    for _ in range(pairs):
-        for control in rng.sample(explorer.controls, min(2, len(explorer.controls))):
-            move(view.controls[control.name], rng.randrange(len(control.values)))
-        yield view, view.settings
-
-
-def check_view(view: LiveView, settings: dict[str, Any]) -> None:
-    """The widgets show the scene of their settings."""
-    scene = view.explorer.scene(**settings)
-    assert "kv-error" not in view.words.value
-    shown = "".join(Markup(view.words.value).words)
-    for words in (scene["title"], scene["summary"], *scene["formula"]):
-        assert words in shown
-    assert all(row["text"] in shown for row in scene["numbers"])
-    assert f"{view.explorer.call(**settings)}" in shown
-    assert (
-        bytes(view.picture.value).startswith(b"\x89PNG") and view.picture.tooltip == scene["title"]
-    )
 
 
 def test_every_setting_changes_the_picture_and_the_words() -> None:
