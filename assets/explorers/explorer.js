@@ -135,7 +135,7 @@ class Explorer {
     figure.setAttribute("aria-label", scene.summary);
     this.part("title").textContent = scene.title;
     this.part("summary").textContent = scene.summary;
-    this.part("formula").textContent = scene.formula.join("\n");
+    this.part("formula").replaceChildren(...scene.formula.map(line => make("span", {textContent: line})));
     this.part("numbers").replaceChildren(...scene.numbers.map(row => make("div", {},
       make("dt", {textContent: row.label}), make("dd", {textContent: row.text}))));
     root.kvState = {settings, scene, svg, width};

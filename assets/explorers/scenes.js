@@ -5,6 +5,11 @@
 "use strict";
 var log10 = Math.log10;
 var _pyfunc_abs = Math.abs;
+var _pyfunc_create_dict = function () {
+    var d = {};
+    for (var i=0; i<arguments.length; i+=2) { d[arguments[i]] = arguments[i+1]; }
+    return d;
+};
 var _pyfunc_int = function (x, base) { // nargs: 1 2
     if(base !== undefined) return parseInt(x, base);
     return x<0 ? Math.ceil(x): Math.floor(x);
@@ -111,7 +116,7 @@ var _pymeth_replace = function (s1, s2, count) {  // nargs: 2 3
     parts.push(this.slice(i));
     return parts.join('');
 };
-var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LIGHT, LIGHT_ON, LIGHT_TEXT, LINE, MINUS, NARROW_LETTERS, RESERVE, SAMPLES, SHARE, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_decades, axis_linear, axis_tokens, bandwidth_words, bars_top, bits_words, box, bytes_exact, bytes_words, cached_flops, clipped, count_words, covered, crossed, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_names, draw_parts, empty_slots, end_names, escaped, exact, experts_read, fixed, flops_unit, free_box, group_name, grouped, growth_bars, growth_curves, growth_formula, growth_numbers, growth_scene, growth_summary, heads_on_one, in_blocks, intensity_words, interval_words, label_room, large_words, layers_keeping_all, layers_on_one, legend_at, linear_flops, linear_lines, longest, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, nice_step, number_words, padded, padding_bars, padding_cells, padding_formula, padding_numbers, padding_scene, padding_shares, padding_summary, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, rate_words, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, spread, step_flops, step_of, stored_bytes, stub40_, text_width, tick_stride, time_unit, times_words, title_at, token_bytes, token_line, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, vector_bytes, visible, weight_bytes_on_one, weights_read, whole, words_at;
+var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LIGHT, LIGHT_ON, LIGHT_TEXT, LINE, MINUS, NARROW_LETTERS, RESERVE, SAMPLES, SHARE, SHORT, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_top, bits_words, box, bytes_exact, bytes_words, cached_flops, clipped, count_words, covered, crossed, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_names, draw_parts, empty_slots, end_names, escaped, exact, experts_read, fixed, flops_unit, free_box, group_name, grouped, growth_bars, growth_curves, growth_formula, growth_numbers, growth_scene, growth_summary, haloed, heads_on_one, in_blocks, intensity_words, interval_words, label_room, large_words, layers_keeping_all, layers_on_one, legend_at, linear_flops, linear_lines, longest, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, nice_step, number_words, padded, padding_bars, padding_cells, padding_formula, padding_numbers, padding_scene, padding_shares, padding_summary, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, rate_words, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, spread, step_flops, step_of, stored_bytes, stub40_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, vector_bytes, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
 whole = function (value) {
     return -(Math.floor((-value)/1));
 };
@@ -570,13 +575,13 @@ times_words = function (ratio) {
 nice_step = function (top, count) {
     var factor, step, stub28_seq, stub29_itr;
     step = 1.0;
-    while (_pyfunc_op_mult(step, count) >= _pyfunc_op_mult(top, 10)) {
+    while (_pyfunc_op_mult(step, count) >= top) {
         step = step / 10;
     }
-    while ((_pyfunc_op_mult(_pyfunc_op_mult(step, count), 10)) < top) {
+    while ((_pyfunc_op_mult(_pyfunc_op_mult(step, 10), count)) < top) {
         step = _pyfunc_op_mult(step, 10);
     }
-    stub28_seq = [1, 2, 5, 10];
+    stub28_seq = [2, 5];
     if ((typeof stub28_seq === "object") && (!Array.isArray(stub28_seq))) { stub28_seq = Object.keys(stub28_seq);}
     for (stub29_itr = 0; stub29_itr < stub28_seq.length; stub29_itr += 1) {
         factor = stub28_seq[stub29_itr];
@@ -584,48 +589,46 @@ nice_step = function (top, count) {
             return _pyfunc_op_mult(step, factor);
         }
     }
-    return _pyfunc_op_mult(step, 20);
+    return _pyfunc_op_mult(step, 10);
 };
 
 axis_linear = function (label, top, unit) {
-    var i, step, ticks;
-    step = ((top > 0))? (nice_step(top / unit, 5)) : (1);
-    ticks = [({at: 0, text: "0"})];
-    i = 0;
-    while (_pyfunc_op_equals(i, 0) || ((_pyfunc_op_mult(_pyfunc_op_mult(i, step), unit)) < top)) {
-        i += 1;
-        _pymeth_append.call(ticks, (({at: _pyfunc_op_mult(_pyfunc_op_mult(i, step), unit), text: number_words(_pyfunc_op_mult(i, step))})));
+    var step;
+    step = nice_step(top / unit, 5);
+    return ticked(label, top, unit, step);
+};
+
+axis_counts = function (label, top) {
+    return ticked(label, top, 1, Math.max(1, nice_step(top, 5)));
+};
+
+ticked = function (label, top, unit, step) {
+    var at, ticks;
+    ticks = [];
+    while ((_pyfunc_op_mult(_pyfunc_op_mult(ticks.length, step), unit)) <= top) {
+        at = _pyfunc_op_mult(ticks.length, step);
+        _pymeth_append.call(ticks, (({at: _pyfunc_op_mult(at, unit), text: number_words(at)})));
     }
-    return ({label: label, scale: "linear", min: 0, max: _pyfunc_op_mult(_pyfunc_op_mult(i, step), unit), ticks: ticks});
+    return ({label: label, scale: "linear", min: 0, max: top, ticks: ticks});
 };
 
 axis_decades = function (label, low, high, unit) {
-    var at, bounds, decades, first, i, last, stride, stub30_, ticks;
-    stub30_ = [1.0, 1.0];
-    first = stub30_[0];last = stub30_[1];
+    var first, powers, stride, stub30_, stub30_i, stub30_i0, stub30_iter0, ticks;
+    first = 1.0;
     while (_pyfunc_op_mult(first, unit) > low) {
         first = first / 10;
     }
     while ((_pyfunc_op_mult(_pyfunc_op_mult(first, 10), unit)) <= low) {
         first = _pyfunc_op_mult(first, 10);
     }
-    last = first;
-    decades = 0;
-    while (((_pyfunc_op_mult(last, unit) < high)) || _pyfunc_op_equals(decades, 0)) {
-        last = _pyfunc_op_mult(last, 10);
-        decades += 1;
+    powers = [first];
+    while ((_pyfunc_op_mult(_pyfunc_op_mult(powers[powers.length - 1], 10), unit)) <= high) {
+        _pymeth_append.call(powers, _pyfunc_op_mult(powers[powers.length - 1], 10));
     }
-    stride = 1 + (Math.floor((decades - 1)/6));
-    ticks = [];
-    at = first;
-    for (i = 0; i < decades + 1; i += 1) {
-        if ((_pyfunc_op_equals((i % stride), 0))) {
-            _pymeth_append.call(ticks, (({at: _pyfunc_op_mult(at, unit), text: number_words(at)})));
-        }
-        at = _pyfunc_op_mult(at, 10);
-    }
-    bounds = [_pyfunc_op_mult(first, unit), _pyfunc_op_mult(last, unit)];
-    return ({label: label, scale: "log", min: bounds[0], max: bounds[1], ticks: ticks});
+    stride = 1 + (Math.floor((powers.length - 1)/7));
+    stub30_ = [];stub30_iter0 = _pyfunc_range(0, powers.length, 1);if ((typeof stub30_iter0 === "object") && (!Array.isArray(stub30_iter0))) {stub30_iter0 = Object.keys(stub30_iter0);}for (stub30_i0=0; stub30_i0<stub30_iter0.length; stub30_i0++) {stub30_i = stub30_iter0[stub30_i0];if (!((_pyfunc_op_equals((stub30_i % stride), 0)))) {continue;}{stub30_.push(({at: _pyfunc_op_mult(powers[stub30_i], unit), text: number_words(powers[stub30_i])}));}}
+    ticks = stub30_;
+    return ({label: label, scale: "log", min: _pyfunc_op_mult(first, unit), max: high, ticks: ticks});
 };
 
 powers_between = function (low, high, count) {
@@ -732,7 +735,7 @@ request_line = function (layers, codec, context, stored) {
 };
 
 memory_formula = function (facts, codec, settings, kv) {
-    var batch, block, context, each, full, gpus, layers, lines, stub38_, stub39_, stub39_g, stub39_i0, stub39_iter0, weights, where;
+    var batch, block, context, count, each, full, gpus, layers, lines, rounded, stub38_, stub39_, stub39_g, stub39_i0, stub39_iter0, weights, where;
     stub38_ = [settings["gpus"], settings["batch"], settings["context"], settings["block"]];
     gpus = stub38_[0];batch = stub38_[1];context = stub38_[2];block = stub38_[3];
     layers = facts["layers"];
@@ -753,7 +756,12 @@ memory_formula = function (facts, codec, settings, kv) {
     if ((kv["held"] > _pyfunc_op_mult(batch, each))) {
         each = kv["held"] / batch;
         full = in_blocks(context, block);
-        _pymeth_append.call(lines, (_pymeth_join.call("", ["in whole blocks ", fixed(whole(context / block), 0), " \u00d7 ", fixed(block, 0), " = ", tokens_words(full), ": ", bytes_exact(each), " a request"])));
+        count = fixed(full / block, 0);
+        rounded = _pymeth_join.call("", [count, " \u00d7 ", fixed(block, 0), " = ", tokens_words(full)]);
+        if (_pyfunc_op_equals(full, context)) {
+            rounded = _pymeth_join.call("", ["of ", tokens_words(block), ", which no window fills"]);
+        }
+        _pymeth_append.call(lines, (_pymeth_join.call("", ["in whole blocks, ", rounded, ": ", bytes_exact(each), " a request"])));
     }
     _pymeth_append.call(lines, (_pymeth_join.call("", ([fixed(batch, 0), " \u00d7 ", bytes_exact(each), " = ", bytes_words(kv["held"], 1024), " ", where]))));
     weights = _pymeth_join.call("", ([fixed(facts["parameters"], 0), " parameters \u00d7 ", trimmed(kv["bits"], 2), " bits / 8"]));
@@ -765,19 +773,23 @@ memory_formula = function (facts, codec, settings, kv) {
 };
 
 share_line = function (layers, gpus, mine) {
-    var heads, on_one;
+    var dealt, heads, on_one;
     if ((_pyfunc_op_equals((layers[0]["vectors"]), 1))) {
         return _pymeth_join.call("", ["the latent serves every head, so each GPU holds all of it: ", bytes_exact(mine)]);
     }
     heads = (layers[0]["vectors"]) / 2;
-    on_one = fixed(heads_on_one(heads, gpus), 0);
-    return _pymeth_join.call("", [fixed(heads, 0), " kv heads / ", fixed(gpus, 0), " GPUs: ", on_one, " on each, ", bytes_exact(mine), " a request"]);
+    on_one = _pymeth_join.call("", [fixed(heads_on_one(heads, gpus), 0), " on each"]);
+    if ((gpus > heads)) {
+        on_one = _pymeth_join.call("", [on_one, ", so that several GPUs hold the same"]);
+    }
+    dealt = _pymeth_join.call("", [fixed(heads, 0), " kv heads / ", fixed(gpus, 0), " GPUs: ", on_one]);
+    return _pymeth_join.call("", [dealt, ", ", bytes_exact(mine), " a request"]);
 };
 
 GIB = 1073741824;
 RESERVE = 0.1;
 ENDLESS = 1099511627776;
-WEIGHT_BITS = ({bfloat16: 16, int8: 8, int4: 4.25});
+WEIGHT_BITS = _pyfunc_create_dict("bfloat16", 16, "int8", 8, "int4-g128", 4.25);
 stub40_ = [512, 1048576];
 FIRST = stub40_[0];LAST = stub40_[1];
 memory_scene = function (settings, tables) {
@@ -842,10 +854,30 @@ memory_summary = function (facts, gpu, settings, kv) {
     if ((settings["context"] > facts["max_context"])) {
         _pymeth_append.call(said, (_pymeth_join.call("", (["The model itself ends at ", tokens_words(facts["max_context"]), "."]))));
     }
+    if (_pyfunc_truthy(uneven(facts["layers"], settings["gpus"]))) {
+        _pymeth_append.call(said, "The heads do not divide evenly: the numbers are of the GPU that holds most.");
+    }
     if (_pyfunc_truthy(unconfirmed(gpu, "usable"))) {
         _pymeth_append.call(said, "The usable memory of this GPU is an unconfirmed figure.");
     }
     return _pymeth_join.call(" ", said);
+};
+
+uneven = function (layers, gpus) {
+    var g, heads, stub42_seq, stub43_itr;
+    stub42_seq = layers;
+    if ((typeof stub42_seq === "object") && (!Array.isArray(stub42_seq))) { stub42_seq = Object.keys(stub42_seq);}
+    for (stub43_itr = 0; stub43_itr < stub42_seq.length; stub43_itr += 1) {
+        g = stub42_seq[stub43_itr];
+        if ((!_pyfunc_op_equals((g["num_qo_heads"] % gpus), 0))) {
+            return true;
+        }
+        heads = g["vectors"] / 2;
+        if (((g["vectors"] > 1) && ((!_pyfunc_op_equals((heads % gpus), 0))) && ((!_pyfunc_op_equals((gpus % heads), 0))))) {
+            return true;
+        }
+    }
+    return false;
 };
 
 unconfirmed = function (gpu, name) {
@@ -899,9 +931,9 @@ memory_bar = function (gpu, settings, kv) {
 };
 
 memory_curve = function (facts, codec, settings, kv) {
-    var all_kept, batch, block, bottom, contexts, curve, edge, ends, here, high, keeping, label, layers, limit, lines, octave, quarter, room, stub42_, stub43_, stub43_c, stub43_i0, stub43_iter0, stub44_, stub44_c, stub44_i0, stub44_iter0, stub45_, top;
-    stub42_ = [settings["batch"], settings["block"]];
-    batch = stub42_[0];block = stub42_[1];
+    var all_kept, batch, block, bottom, contexts, curve, edge, ends, here, high, keeping, label, layers, limit, lines, octave, quarter, room, stub44_, stub45_, stub45_c, stub45_i0, stub45_iter0, stub46_, stub46_c, stub46_i0, stub46_iter0, stub47_, top;
+    stub44_ = [settings["batch"], settings["block"]];
+    batch = stub44_[0];block = stub44_[1];
     layers = layers_on_one(facts["layers"], settings["gpus"]);
     contexts = [FIRST, _pyfunc_op_mult(FIRST, 1.5)];
     for (octave = 0; octave < 10; octave += 1) {
@@ -910,19 +942,19 @@ memory_curve = function (facts, codec, settings, kv) {
         }
     }
     _pymeth_append.call(contexts, LAST);
-    stub43_ = [];stub43_iter0 = contexts;if ((typeof stub43_iter0 === "object") && (!Array.isArray(stub43_iter0))) {stub43_iter0 = Object.keys(stub43_iter0);}for (stub43_i0=0; stub43_i0<stub43_iter0.length; stub43_i0++) {stub43_c = stub43_iter0[stub43_i0];{stub43_.push([stub43_c, _pyfunc_op_mult(batch, reserved_bytes(layers, codec, stub43_c, block))]);}}
-    curve = stub43_;
+    stub45_ = [];stub45_iter0 = contexts;if ((typeof stub45_iter0 === "object") && (!Array.isArray(stub45_iter0))) {stub45_iter0 = Object.keys(stub45_iter0);}for (stub45_i0=0; stub45_i0<stub45_iter0.length; stub45_i0++) {stub45_c = stub45_iter0[stub45_i0];{stub45_.push([stub45_c, _pyfunc_op_mult(batch, reserved_bytes(layers, codec, stub45_c, block))]);}}
+    curve = stub45_;
     lines = [({label: "KV cache", role: "cached", points: curve, dashed: false})];
     high = Math.max((curve[curve.length - 1][1]), kv["usable"]);
     keeping = layers_keeping_all(layers);
-    stub44_ = [];stub44_iter0 = contexts;if ((typeof stub44_iter0 === "object") && (!Array.isArray(stub44_iter0))) {stub44_iter0 = Object.keys(stub44_iter0);}for (stub44_i0=0; stub44_i0<stub44_iter0.length; stub44_i0++) {stub44_c = stub44_iter0[stub44_i0];{stub44_.push([stub44_c, _pyfunc_op_mult(batch, reserved_bytes(keeping, codec, stub44_c, block))]);}}
-    all_kept = stub44_;
+    stub46_ = [];stub46_iter0 = contexts;if ((typeof stub46_iter0 === "object") && (!Array.isArray(stub46_iter0))) {stub46_iter0 = Object.keys(stub46_iter0);}for (stub46_i0=0; stub46_i0<stub46_iter0.length; stub46_i0++) {stub46_c = stub46_iter0[stub46_i0];{stub46_.push([stub46_c, _pyfunc_op_mult(batch, reserved_bytes(keeping, codec, stub46_c, block))]);}}
+    all_kept = stub46_;
     if (((all_kept[all_kept.length - 1][1]) > (curve[curve.length - 1][1]))) {
         _pymeth_append.call(lines, ({label: "no windows", role: "recomputed", points: all_kept, dashed: true}));
         high = Math.max(high, (all_kept[all_kept.length - 1][1]));
     }
-    stub45_ = [16777216.0, 4398046511104.0];
-    bottom = stub45_[0];top = stub45_[1];
+    stub47_ = [16777216.0, 4398046511104.0];
+    bottom = stub47_[0];top = stub47_[1];
     while (bottom > (curve[0][1])) {
         bottom = bottom / 4;
     }
@@ -952,15 +984,15 @@ intensity_words = function (x) {
 };
 
 linear_lines = function (facts, settings, work) {
-    var active, batch, each, head, line, lines, nbytes, read, rows, stub46_, tokens, used;
+    var active, batch, each, head, line, lines, nbytes, read, rows, stub48_, tokens, used;
     batch = settings["batch"];
     tokens = _pyfunc_op_mult(batch, work["fresh"]);
     active = _pyfunc_op_add(facts["product_weights"], _pyfunc_op_mult(facts["experts_per_token"], facts["expert_weights"]));
     each = _pymeth_join.call("", [tokens_words(tokens), " \u00d7 ", large_words(active), " weights"]);
     rows = count_words(batch, "row", "rows");
     head = _pymeth_join.call("", ([rows, " \u00d7 ", large_words(facts["head_weights"]), " of the output"]));
-    stub46_ = [large_words(work["weight_bytes"] / 2), bytes_words(work["weight_bytes"], 1000)];
-    read = stub46_[0];nbytes = stub46_[1];
+    stub48_ = [large_words(work["weight_bytes"] / 2), bytes_words(work["weight_bytes"], 1000)];
+    read = stub48_[0];nbytes = stub48_[1];
     lines = [_pymeth_join.call("", (["linear layers: 2 \u00d7 (", each, " + ", head, ") = ", scaled_words(work["linear_flops"], "FLOP")]))];
     line = _pymeth_join.call("", ["weights read: ", read, " \u00d7 2 bytes = ", nbytes]);
     if ((facts["experts"] > 0)) {
@@ -972,9 +1004,9 @@ linear_lines = function (facts, settings, work) {
 };
 
 attention_line = function (g, settings, work) {
-    var dims, each, flops, fresh, heads, layers, name, seen, seq, stub47_, total;
-    stub47_ = [work["fresh"], settings["context"]];
-    fresh = stub47_[0];seq = stub47_[1];
+    var dims, each, flops, fresh, heads, layers, name, seen, seq, stub49_, total;
+    stub49_ = [work["fresh"], settings["context"]];
+    fresh = stub49_[0];seq = stub49_[1];
     dims = [g["qk_dim"], g["v_dim"]];
     if ((fresh >= seq)) {
         dims = [g["full_qk_dim"], g["full_v_dim"]];
@@ -993,16 +1025,16 @@ attention_line = function (g, settings, work) {
 };
 
 roofline_formula = function (facts, gpu, codec, settings, work) {
-    var batch, each, g, kv, lines, moved, own, rate, speed, stub48_seq, stub49_itr, stub50_, stub51_, stub52_, total;
+    var batch, each, g, kv, lines, moved, own, rate, speed, stub50_seq, stub51_itr, stub52_, stub53_, stub54_, total;
     lines = linear_lines(facts, settings, work);
-    stub48_seq = facts["layers"];
-    if ((typeof stub48_seq === "object") && (!Array.isArray(stub48_seq))) { stub48_seq = Object.keys(stub48_seq);}
-    for (stub49_itr = 0; stub49_itr < stub48_seq.length; stub49_itr += 1) {
-        g = stub48_seq[stub49_itr];
+    stub50_seq = facts["layers"];
+    if ((typeof stub50_seq === "object") && (!Array.isArray(stub50_seq))) { stub50_seq = Object.keys(stub50_seq);}
+    for (stub51_itr = 0; stub51_itr < stub50_seq.length; stub51_itr += 1) {
+        g = stub50_seq[stub51_itr];
         _pymeth_append.call(lines, attention_line(g, settings, work));
     }
-    stub50_ = [settings["batch"], bytes_words(work["kv_bytes"], 1000)];
-    batch = stub50_[0];kv = stub50_[1];
+    stub52_ = [settings["batch"], bytes_words(work["kv_bytes"], 1000)];
+    batch = stub52_[0];kv = stub52_[1];
     if ((work["fresh"] >= settings["context"])) {
         _pymeth_append.call(lines, _pymeth_join.call("", ["keys and values, just computed, read in 16 bits: ", kv]));
     } else if ((work["kv_once"] > 0)) {
@@ -1013,10 +1045,10 @@ roofline_formula = function (facts, gpu, codec, settings, work) {
         _pymeth_append.call(lines, (_pymeth_join.call("", (["keys and values read in ", codec["name"], ": ", fixed(batch, 0), " \u00d7 ", each, " = ", kv]))));
     }
     _pymeth_append.call(lines, (_pymeth_join.call("", (["queries and outputs of attention, new keys and values: ", bytes_words(work["other_bytes"], 1000)]))));
-    stub51_ = [scaled_words(gpu["bf16"], "FLOP/s"), bytes_words(gpu["bandwidth"], 1000)];
-    rate = stub51_[0];speed = stub51_[1];
-    stub52_ = [scaled_words(work["flops"], "FLOP"), bytes_words(work["bytes"], 1000)];
-    total = stub52_[0];moved = stub52_[1];
+    stub53_ = [scaled_words(gpu["bf16"], "FLOP/s"), bytes_words(gpu["bandwidth"], 1000)];
+    rate = stub53_[0];speed = stub53_[1];
+    stub54_ = [scaled_words(work["flops"], "FLOP"), bytes_words(work["bytes"], 1000)];
+    total = stub54_[0];moved = stub54_[1];
     _pymeth_append.call(lines, (_pymeth_join.call("", (["whole: ", total, " / ", moved, " = ", intensity_words(work["whole"])]))));
     _pymeth_append.call(lines, (_pymeth_join.call("", (["ridge: ", rate, " / ", speed, "/s = ", intensity_words(work["ridge"])]))));
     _pymeth_append.call(lines, (_pymeth_join.call("", (["time: the longer of ", total, " / ", rate, " = ", seconds_words(work["compute"]), " and ", moved, " / ", speed, "/s = ", seconds_words(work["memory"])]))));
@@ -1036,9 +1068,9 @@ roofline_scene = function (settings, tables) {
 };
 
 roofline_work = function (facts, gpu, codec, settings) {
-    var batch, compute, flops, fresh, held, kept, memory, moved, once, other, prefix, seq, stub53_, stub54_, w;
-    stub53_ = [settings["batch"], settings["context"]];
-    batch = stub53_[0];seq = stub53_[1];
+    var batch, compute, flops, fresh, held, kept, memory, moved, once, other, prefix, seq, stub55_, stub56_, w;
+    stub55_ = [settings["batch"], settings["context"]];
+    batch = stub55_[0];seq = stub55_[1];
     prefix = Math.floor(_pyfunc_op_mult(seq, settings["shared"])/100);
     fresh = (_pyfunc_op_equals(settings["phase"], "decode"))? (1) : (seq - prefix);
     w = pass_work(facts, codec, 16, batch, fresh, seq, prefix);
@@ -1051,16 +1083,21 @@ roofline_work = function (facts, gpu, codec, settings) {
     }
     kept = stored_bytes(facts["layers"], codec, seq);
     held = _pyfunc_op_mult(batch, kept) - (_pyfunc_op_mult((batch - 1), shared_saving(facts["layers"], codec, 1, seq, prefix)));
-    stub54_ = [flops / gpu["bf16"], moved / gpu["bandwidth"]];
-    compute = stub54_[0];memory = stub54_[1];
+    stub56_ = [flops / gpu["bf16"], moved / gpu["bandwidth"]];
+    compute = stub56_[0];memory = stub56_[1];
     return ({fresh: fresh, prefix: prefix, linear_flops: w["linear_flops"], attention_flops: w["attention_flops"], flops: flops, weight_bytes: w["weight_bytes"], kv_bytes: w["kv_bytes"], kv_once: once, other_bytes: other, bytes: moved, linear: w["linear_flops"] / w["weight_bytes"], attention: w["attention_flops"] / _pyfunc_op_add(w["kv_bytes"], other), whole: flops / moved, ridge: gpu["bf16"] / gpu["bandwidth"], compute: compute, memory: memory, floor: seconds(flops, moved, gpu["bf16"], gpu["bandwidth"]), made: (_pyfunc_op_equals(settings["phase"], "decode"))? (batch) : (_pyfunc_op_mult(batch, fresh)), needed: _pyfunc_op_add(_pyfunc_op_mult(facts["parameters"], 2), held)});
 };
 
 roofline_summary = function (facts, gpu, settings, work) {
-    var bound, computed, each, idle, moved, rate, said, speed, what;
+    var bound, computed, each, idle, kinds, moved, rate, said, speed, what;
     what = (_pyfunc_op_equals(settings["phase"], "decode"))? ("One decode step") : ("The prefill");
     rate = _pymeth_join.call("", ([number_words(gpu["bf16"] / TERA), " TFLOP/s"]));
-    moved = _pymeth_join.call("", ([what, " moves ", bytes_words(work["bytes"], 1000), ", of them ", bytes_words(work["weight_bytes"], 1000), " of weights and ", bytes_words(work["kv_bytes"], 1000), " of keys and values: ", seconds_words(work["memory"]), " at ", bandwidth_words(gpu), "."]));
+    kinds = _pymeth_join.call("", ([bytes_words(work["weight_bytes"], 1000), " of weights and"]));
+    kinds = _pymeth_join.call("", ([kinds, " ", bytes_words(work["kv_bytes"], 1000), " of keys and values"]));
+    if ((work["other_bytes"] > work["kv_bytes"])) {
+        kinds = _pymeth_join.call("", [kinds, ", the rest queries and results of attention"]);
+    }
+    moved = _pymeth_join.call("", ([what, " moves ", bytes_words(work["bytes"], 1000), ", of them ", kinds, ": ", seconds_words(work["memory"]), " at ", bandwidth_words(gpu), "."]));
     computed = _pymeth_join.call("", (["Its ", scaled_words(work["flops"], "FLOP"), " take ", seconds_words(work["compute"]), " at ", rate]));
     if ((work["memory"] >= work["compute"])) {
         idle = percent_words(1 - (work["compute"] / work["memory"]));
@@ -1113,30 +1150,31 @@ roofline_numbers = function (settings, work) {
 };
 
 roofline_plane = function (gpu, work) {
-    var low, names, parts, peak, points, ridge, roles, roof, speed, stub55_, stub56_, stub56_i, stub56_i0, stub56_iter0, x, y;
-    stub55_ = [gpu["bf16"], gpu["bandwidth"]];
-    peak = stub55_[0];speed = stub55_[1];
+    var label, low, names, parts, peak, points, ridge, roles, roof, speed, stub57_, stub58_, stub58_i, stub58_i0, stub58_iter0, x, y;
+    stub57_ = [gpu["bf16"], gpu["bandwidth"]];
+    peak = stub57_[0];speed = stub57_[1];
     parts = [work["attention"], work["linear"], work["whole"]];
-    x = axis_decades("operations for each byte moved (FLOP/byte)", Math.min(0.5, Math.min.apply(null, parts)), Math.max(2000, Math.max.apply(null, parts)), 1);
+    label = "operations for each byte moved (FLOP/byte)";
+    x = axis_decades(label, Math.min(0.5, Math.min.apply(null, parts)), Math.max(5000, (_pyfunc_op_mult(3, Math.max.apply(null, parts)))), 1);
     low = attainable(x["min"], peak, speed);
-    y = axis_decades("TFLOP/s", low, peak, TERA);
+    y = axis_decades("TFLOP/s", low, _pyfunc_op_mult(peak, 4), TERA);
     roof = [[x["min"], low], [work["ridge"], peak], [x["max"], peak]];
     ridge = [[work["ridge"], y["min"]], [work["ridge"], peak]];
     names = ["attention", "linear layers", "whole"];
     roles = ["cached", "weights", "ink"];
-    stub56_ = [];stub56_iter0 = _pyfunc_range(0, 3, 1);if ((typeof stub56_iter0 === "object") && (!Array.isArray(stub56_iter0))) {stub56_iter0 = Object.keys(stub56_iter0);}for (stub56_i0=0; stub56_i0<stub56_iter0.length; stub56_i0++) {stub56_i = stub56_iter0[stub56_i0];{stub56_.push(({label: names[stub56_i], role: roles[stub56_i], x: parts[stub56_i], y: attainable(parts[stub56_i], peak, speed)}));}}
-    points = stub56_;
+    stub58_ = [];stub58_iter0 = _pyfunc_range(0, 3, 1);if ((typeof stub58_iter0 === "object") && (!Array.isArray(stub58_iter0))) {stub58_iter0 = Object.keys(stub58_iter0);}for (stub58_i0=0; stub58_i0<stub58_iter0.length; stub58_i0++) {stub58_i = stub58_iter0[stub58_i0];{stub58_.push(({label: names[stub58_i], role: roles[stub58_i], x: parts[stub58_i], y: attainable(parts[stub58_i], peak, speed)}));}}
+    points = stub58_;
     return ({kind: "curves", label: "On the roofline", x: x, y: y, lines: [({label: "roof", role: "muted", points: roof, dashed: false}), ({label: _pymeth_join.call("", (["ridge ", fixed(work["ridge"], 0)])), role: "muted", points: ridge, dashed: true})], points: points});
 };
 
 time_unit = function (longest_time) {
     if ((longest_time < 0.001)) {
-        return ({name: "microseconds", size: 1e-06});
+        return ({name: "\u00b5s", size: 1e-06});
     }
     if ((longest_time < 1)) {
-        return ({name: "milliseconds", size: 0.001});
+        return ({name: "ms", size: 0.001});
     }
-    return ({name: "seconds", size: 1});
+    return ({name: "s", size: 1});
 };
 
 roofline_times = function (gpu, work) {
@@ -1159,16 +1197,16 @@ roofline_times = function (gpu, work) {
 
 SAMPLES = 48;
 growth_scene = function (settings, tables) {
-    var again, facts, fast, fresh, held, once, prompt, slow, stub57_, stub58_, work;
+    var again, facts, fast, fresh, held, once, prompt, slow, stub59_, stub60_, work;
     facts = tables["models"][settings["model"]];
-    stub57_ = [settings["prompt"], settings["new"]];
-    prompt = stub57_[0];fresh = stub57_[1];
-    stub58_ = [uncached_flops(facts, prompt, fresh), cached_flops(facts, prompt, fresh)];
-    slow = stub58_[0];fast = stub58_[1];
+    stub59_ = [settings["prompt"], settings["new"]];
+    prompt = stub59_[0];fresh = stub59_[1];
+    stub60_ = [uncached_flops(facts, prompt, fresh), cached_flops(facts, prompt, fresh)];
+    slow = stub60_[0];fast = stub60_[1];
     again = _pyfunc_op_add(slow["linear"], slow["attention"]);
     once = _pyfunc_op_add(fast["linear"], fast["attention"]);
     held = stored_bytes(facts["layers"], tables["codecs"]["bfloat16"], fast["tokens"]);
-    work = ({slow_tokens: slow["tokens"], fast_tokens: fast["tokens"], again: again, once: once, ratio: again / once, last_slow: step_flops(facts, fast["tokens"], fast["tokens"]), last_fast: step_flops(facts, ((fresh > 1))? (1) : (prompt), fast["tokens"]), held: held});
+    work = ({slow_tokens: slow["tokens"], fast_tokens: fast["tokens"], again: again, once: once, ratio: again / once, last_slow: step_flops(facts, fast["tokens"], fast["tokens"]), last_fast: step_flops(facts, 1, fast["tokens"]), held: held});
     return ({title: _pymeth_join.call("", ([facts["title"], ": a prompt of ", tokens_words(prompt), " and ", fixed(fresh, 0), " new"])), summary: growth_summary(facts, settings, work), formula: growth_formula(facts, settings, work), numbers: growth_numbers(work), panels: [growth_curves(facts, settings, work), growth_bars(work)]});
 };
 
@@ -1177,15 +1215,11 @@ step_flops = function (facts, fresh, seq) {
 };
 
 growth_summary = function (facts, settings, work) {
-    var again, held, once, said, stub59_;
-    stub59_ = [scaled_words(work["again"], "FLOP"), scaled_words(work["once"], "FLOP")];
-    again = stub59_[0];once = stub59_[1];
+    var again, held, once, said, stub61_;
+    stub61_ = [scaled_words(work["again"], "FLOP"), scaled_words(work["once"], "FLOP")];
+    again = stub61_[0];once = stub61_[1];
     held = bytes_words(work["held"], 1024);
-    if (_pyfunc_op_equals(settings["new"], 1)) {
-        said = [_pymeth_join.call("", ["The new token takes ", again, ", with a cache or without: the prompt is read once."]), _pymeth_join.call("", ["A cache of ", held, " pays only from the second new token on."])];
-    } else {
-        said = [_pymeth_join.call("", (["The ", tokens_words(settings["new"]), " take ", again, " if every step computes all tokens again, ", times_words(work["ratio"]), " the ", once, " that they take with a cache."])), _pymeth_join.call("", ["For that, ", held, " of keys and values are kept (bfloat16)."])];
-    }
+    said = [_pymeth_join.call("", (["The ", tokens_words(settings["new"]), " take ", again, " if every step computes all tokens again, ", times_words(work["ratio"]), " the ", once, " that they take with a cache."])), _pymeth_join.call("", ["For that, ", held, " of keys and values are kept (bfloat16)."])];
     if ((work["fast_tokens"] > facts["max_context"])) {
         _pymeth_append.call(said, (_pymeth_join.call("", (["The model itself ends at ", tokens_words(facts["max_context"]), "."]))));
     }
@@ -1193,11 +1227,11 @@ growth_summary = function (facts, settings, work) {
 };
 
 growth_formula = function (facts, settings, work) {
-    var each, fresh, prompt, stub60_, stub61_, stub61_i, stub61_i0, stub61_iter0, terms;
-    stub60_ = [settings["prompt"], settings["new"]];
-    prompt = stub60_[0];fresh = stub60_[1];
-    stub61_ = [];stub61_iter0 = _pyfunc_range(0, Math.min(fresh, 3), 1);if ((typeof stub61_iter0 === "object") && (!Array.isArray(stub61_iter0))) {stub61_iter0 = Object.keys(stub61_iter0);}for (stub61_i0=0; stub61_i0<stub61_iter0.length; stub61_i0++) {stub61_i = stub61_iter0[stub61_i0];{stub61_.push(fixed(_pyfunc_op_add(prompt, stub61_i), 0));}}
-    terms = stub61_;
+    var each, fresh, prompt, stub62_, stub63_, stub63_i, stub63_i0, stub63_iter0, terms;
+    stub62_ = [settings["prompt"], settings["new"]];
+    prompt = stub62_[0];fresh = stub62_[1];
+    stub63_ = [];stub63_iter0 = _pyfunc_range(0, Math.min(fresh, 3), 1);if ((typeof stub63_iter0 === "object") && (!Array.isArray(stub63_iter0))) {stub63_iter0 = Object.keys(stub63_iter0);}for (stub63_i0=0; stub63_i0<stub63_iter0.length; stub63_i0++) {stub63_i = stub63_iter0[stub63_i0];{stub63_.push(fixed(_pyfunc_op_add(prompt, stub63_i), 0));}}
+    terms = stub63_;
     if (_pyfunc_op_equals(fresh, 4)) {
         _pymeth_append.call(terms, fixed(prompt + 3, 0));
     } else if ((fresh > 4)) {
@@ -1215,12 +1249,12 @@ growth_numbers = function (work) {
 };
 
 flops_unit = function (most) {
-    var name, stub62_seq, stub63_itr, unit;
+    var name, stub64_seq, stub65_itr, unit;
     unit = ({name: "MFLOP", size: 1000000.0});
-    stub62_seq = ["GFLOP", "TFLOP", "PFLOP", "EFLOP"];
-    if ((typeof stub62_seq === "object") && (!Array.isArray(stub62_seq))) { stub62_seq = Object.keys(stub62_seq);}
-    for (stub63_itr = 0; stub63_itr < stub62_seq.length; stub63_itr += 1) {
-        name = stub62_seq[stub63_itr];
+    stub64_seq = ["GFLOP", "TFLOP", "PFLOP", "EFLOP"];
+    if ((typeof stub64_seq === "object") && (!Array.isArray(stub64_seq))) { stub64_seq = Object.keys(stub64_seq);}
+    for (stub65_itr = 0; stub65_itr < stub64_seq.length; stub65_itr += 1) {
+        name = stub64_seq[stub65_itr];
         if ((most >= _pyfunc_op_mult(unit["size"], 1000))) {
             unit = ({name: name, size: _pyfunc_op_mult(unit["size"], 1000)});
         }
@@ -1229,9 +1263,9 @@ flops_unit = function (most) {
 };
 
 growth_curves = function (facts, settings, work) {
-    var at, fast, fresh, i, j, lines, prompt, seq, slow, steps, stub64_, stub65_seq, stub66_itr, unit, x;
-    stub64_ = [settings["prompt"], settings["new"]];
-    prompt = stub64_[0];fresh = stub64_[1];
+    var at, fast, fresh, i, j, lines, prompt, seq, slow, steps, stub66_, stub67_seq, stub68_itr, unit, x;
+    stub66_ = [settings["prompt"], settings["new"]];
+    prompt = stub66_[0];fresh = stub66_[1];
     steps = [1];
     for (j = 0; j < SAMPLES; j += 1) {
         at = 2 + (Math.floor((_pyfunc_op_mult(j, (fresh - 2)))/(SAMPLES - 1)));
@@ -1241,40 +1275,36 @@ growth_curves = function (facts, settings, work) {
     }
     slow = [];
     fast = [];
-    stub65_seq = steps;
-    if ((typeof stub65_seq === "object") && (!Array.isArray(stub65_seq))) { stub65_seq = Object.keys(stub65_seq);}
-    for (stub66_itr = 0; stub66_itr < stub65_seq.length; stub66_itr += 1) {
-        i = stub65_seq[stub66_itr];
+    stub67_seq = steps;
+    if ((typeof stub67_seq === "object") && (!Array.isArray(stub67_seq))) { stub67_seq = Object.keys(stub67_seq);}
+    for (stub68_itr = 0; stub68_itr < stub67_seq.length; stub68_itr += 1) {
+        i = stub67_seq[stub68_itr];
         seq = _pyfunc_op_add(prompt, i) - 1;
         _pymeth_append.call(slow, [i, step_flops(facts, seq, seq)]);
         _pymeth_append.call(fast, [i, step_flops(facts, (_pyfunc_op_equals(i, 1))? (seq) : (1), seq)]);
     }
     unit = flops_unit(work["last_slow"]);
-    x = axis_linear("new token", fresh, 1);
+    x = axis_counts("new token", _pyfunc_op_mult(fresh, 1.02));
     lines = [({label: "recomputed", role: "recomputed", points: slow, dashed: false}), ({label: "with a cache", role: "cached", points: fast, dashed: false})];
-    return ({kind: "curves", label: "Operations of each step", x: x, y: axis_linear(unit["name"], _pyfunc_op_mult(work["last_slow"], 1.05), unit["size"]), lines: lines, points: [({label: scaled_words(work["last_slow"], "FLOP"), role: "recomputed", x: fresh, y: work["last_slow"]}), ({label: scaled_words(work["last_fast"], "FLOP"), role: "cached", x: fresh, y: work["last_fast"]})]});
+    return ({kind: "curves", label: "Operations of each step", x: x, y: axis_linear(unit["name"], _pyfunc_op_mult(work["last_slow"], 1.12), unit["size"]), lines: lines, points: [({label: scaled_words(work["last_slow"], "FLOP"), role: "recomputed", x: fresh, y: work["last_slow"]}), ({label: scaled_words(work["last_fast"], "FLOP"), role: "cached", x: fresh, y: work["last_fast"]})]});
 };
 
 growth_bars = function (work) {
-    var again, needed, once, repeated, stub67_, unit, without;
+    var again, needed, once, repeated, stub69_, unit;
     unit = flops_unit(work["again"]);
-    stub67_ = [work["once"] / unit["size"], work["again"] / unit["size"]];
-    once = stub67_[0];again = stub67_[1];
+    stub69_ = [work["once"] / unit["size"], work["again"] / unit["size"]];
+    once = stub69_[0];again = stub69_[1];
     needed = ({label: "computed once", value: once, role: "cached"});
     repeated = ({label: "computed again", value: again - once, role: "recomputed"});
-    without = [needed];
-    if ((again > once)) {
-        without = [needed, repeated];
-    }
-    return ({kind: "bars", label: "Operations in all", unit: unit["name"], max: _pyfunc_op_mult(again, 1.04), bars: [({label: "without a cache", parts: without}), ({label: "with a cache", parts: [needed]})], marks: []});
+    return ({kind: "bars", label: "Operations in all", unit: unit["name"], max: _pyfunc_op_mult(again, 1.04), bars: [({label: "without a cache", parts: [needed, repeated]}), ({label: "with a cache", parts: [needed]})], marks: []});
 };
 
 COLUMNS = 32;
 padding_scene = function (settings, tables) {
-    var lengths, longest, padding, requests, reserve, slots, stub68_;
+    var lengths, longest, padding, requests, reserve, slots, stub70_;
     lengths = unequal_lengths(settings["requests"], settings["longest"], settings["shortest"]);
-    stub68_ = [settings["longest"], Math.max(settings["reserve"], settings["longest"])];
-    longest = stub68_[0];reserve = stub68_[1];
+    stub70_ = [settings["longest"], Math.max(settings["reserve"], settings["longest"])];
+    longest = stub70_[0];reserve = stub70_[1];
     padding = empty_slots(lengths, longest);
     slots = ({tokens: _pyfunc_op_mult(lengths.length, longest) - padding, longest: longest, reserve: reserve, padding: padding, empty: empty_slots(lengths, reserve)});
     requests = count_words(settings["requests"], "request", "requests");
@@ -1300,10 +1330,10 @@ padding_summary = function (settings, slots) {
 };
 
 padding_formula = function (settings, slots) {
-    var n, padded, reserved, shares, stub69_, tokens;
+    var n, padded, reserved, shares, stub71_, tokens;
     shares = padding_shares(slots);
-    stub69_ = [fixed(settings["requests"], 0), fixed(slots["tokens"], 0)];
-    n = stub69_[0];tokens = stub69_[1];
+    stub71_ = [fixed(settings["requests"], 0), fixed(slots["tokens"], 0)];
+    n = stub71_[0];tokens = stub71_[1];
     padded = _pymeth_join.call("", ([n, " \u00d7 ", fixed(slots["longest"], 0), " \u2212 ", tokens]));
     reserved = _pymeth_join.call("", ([n, " \u00d7 ", fixed(slots["reserve"], 0), " \u2212 ", tokens]));
     return [_pymeth_join.call("", (["padding: ", padded, " = ", tokens_words(slots["padding"]), ", ", percent_words(shares["padding"]), " of the rectangle"])), _pymeth_join.call("", (["reserved and empty: ", reserved, " = ", tokens_words(slots["empty"]), ", ", percent_words(shares["empty"]), " of the cache"]))];
@@ -1316,13 +1346,13 @@ padding_numbers = function (slots) {
 };
 
 padding_cells = function (lengths, slots) {
-    var a_cell, cells, i, n, role, rows, stub70_seq, stub71_itr;
+    var a_cell, cells, i, n, role, rows, stub72_seq, stub73_itr;
     a_cell = whole(slots["reserve"] / COLUMNS);
     rows = [];
-    stub70_seq = lengths;
-    if ((typeof stub70_seq === "object") && (!Array.isArray(stub70_seq))) { stub70_seq = Object.keys(stub70_seq);}
-    for (stub71_itr = 0; stub71_itr < stub70_seq.length; stub71_itr += 1) {
-        n = stub70_seq[stub71_itr];
+    stub72_seq = lengths;
+    if ((typeof stub72_seq === "object") && (!Array.isArray(stub72_seq))) { stub72_seq = Object.keys(stub72_seq);}
+    for (stub73_itr = 0; stub73_itr < stub72_seq.length; stub73_itr += 1) {
+        n = stub72_seq[stub73_itr];
         cells = [];
         for (i = 0; i < _pyfunc_int(whole(slots["reserve"] / a_cell)); i += 1) {
             role = "free";
@@ -1343,7 +1373,7 @@ padding_bars = function (slots) {
     tokens = ({label: "tokens", value: slots["tokens"], role: "cached"});
     padding = ({label: "padding to the longest", value: slots["padding"], role: "muted"});
     rest = slots["empty"] - slots["padding"];
-    return ({kind: "bars", label: "Slots for the same tokens", unit: "slots, one a token", max: _pyfunc_op_mult(_pyfunc_op_add(slots["tokens"], slots["empty"]), 1.04), bars: [({label: "packed", parts: [tokens]}), ({label: "padded", parts: [tokens, padding]}), ({label: "reserved", parts: [tokens, padding, ({label: "reserved, never used", value: rest, role: "free"})]})], marks: []});
+    return ({kind: "bars", label: "Slots that the same tokens take", unit: "slots", max: _pyfunc_op_mult(_pyfunc_op_add(slots["tokens"], slots["empty"]), 1.04), bars: [({label: "packed", parts: [tokens]}), ({label: "padded", parts: [tokens, padding]}), ({label: "reserved", parts: [tokens, padding, ({label: "reserved, never used", value: rest, role: "free"})]})], marks: []});
 };
 
 LIGHT = ({query: "#e65105", key: "#1d5ed5", value: "#034b1c", cached: "#0f1934", recomputed: "#a93272", shared: "#550678", weights: "#5a98d9", free: "#928b85", ink: "#1f2328", muted: "#57606a", grid: "#d0d7de", card: "#ffffff"});
@@ -1351,6 +1381,8 @@ LIGHT_TEXT = ({query: "#cb4804", key: "#1d5ed5", value: "#034b1c", cached: "#0f1
 LIGHT_ON = ({query: "#000000", key: "#ffffff", value: "#ffffff", cached: "#ffffff", recomputed: "#ffffff", shared: "#ffffff", weights: "#000000", free: "#000000", ink: "#ffffff", muted: "#ffffff", grid: "#000000"});
 SMALL = 12;
 TITLE = 13;
+BOLD = 1.12;
+HALO = " stroke-width=\"3\" stroke-linejoin=\"round\" paint-order=\"stroke\"";
 NARROW_LETTERS = "iljtfrI.,:;'!|()[]/ -\u00b7";
 WIDE_LETTERS = "mwMW@%\u00d7\u2192";
 paint = function (role) {
@@ -1407,12 +1439,12 @@ escaped = function (text) {
 };
 
 text_width = function (text, size) {
-    var letter, stub72_seq, stub73_itr, total;
+    var letter, stub74_seq, stub75_itr, total;
     total = 0.0;
-    stub72_seq = text;
-    if ((typeof stub72_seq === "object") && (!Array.isArray(stub72_seq))) { stub72_seq = Object.keys(stub72_seq);}
-    for (stub73_itr = 0; stub73_itr < stub72_seq.length; stub73_itr += 1) {
-        letter = stub72_seq[stub73_itr];
+    stub74_seq = text;
+    if ((typeof stub74_seq === "object") && (!Array.isArray(stub74_seq))) { stub74_seq = Object.keys(stub74_seq);}
+    for (stub75_itr = 0; stub75_itr < stub74_seq.length; stub75_itr += 1) {
+        letter = stub74_seq[stub75_itr];
         if (_pyfunc_op_contains(letter, NARROW_LETTERS)) {
             total += 0.38;
         } else if (_pyfunc_op_contains(letter, WIDE_LETTERS)) {
@@ -1445,8 +1477,35 @@ words_at = function (x, y, text, colour, anchor, more) {
     return _pymeth_join.call("", ["<text ", where, " fill=\"", colour, "\"", more, ">", escaped(text), "</text>"]);
 };
 
-title_at = function (y, text) {
-    return words_at(0, y, text, paint("ink"), "start", _pymeth_join.call("", [" font-size=\"", TITLE, "\" font-weight=\"bold\""]));
+wrapped = function (text, size, room) {
+    var letter, line, lines, stub76_, stub77_seq, stub78_itr, word;
+    lines = [];
+    stub76_ = ["", ""];
+    line = stub76_[0];word = stub76_[1];
+    stub77_seq = text + " ";
+    if ((typeof stub77_seq === "object") && (!Array.isArray(stub77_seq))) { stub77_seq = Object.keys(stub77_seq);}
+    for (stub78_itr = 0; stub78_itr < stub77_seq.length; stub78_itr += 1) {
+        letter = stub77_seq[stub78_itr];
+        if ((!_pyfunc_op_equals(letter, " "))) {
+            word = _pyfunc_op_add(word, letter);
+        } else {
+            if ((((!_pyfunc_op_equals(line, ""))) && (((text_width(_pymeth_join.call("", [line, " ", word]), size)) > room)))) {
+                _pymeth_append.call(lines, line);
+                line = word;
+            } else {
+                line = (_pyfunc_op_equals(line, ""))? (word) : (_pymeth_join.call("", [line, " ", word]));
+            }
+            word = "";
+        }
+    }
+    _pymeth_append.call(lines, line);
+    return lines;
+};
+
+haloed = function (x, y, text, anchor, more) {
+    var rim;
+    rim = _pymeth_join.call("", [more, " stroke=\"", paint("card"), "\"", HALO]);
+    return words_at(x, y, text, paint("ink"), anchor, rim);
 };
 
 segment = function (x0, y0, x1, y1, role, more) {
@@ -1465,6 +1524,9 @@ box = function (x, y, width, height, role, more) {
         return _pymeth_join.call("", ["<rect ", where, " ", size, " ", ink, more, "/>"]);
     }
     where = _pymeth_join.call("", ["x=\"", px(x), "\" y=\"", px(y), "\" width=\"", px(width), "\" height=\"", px(height), "\""]);
+    if (_pyfunc_op_equals(role, "grid")) {
+        more = _pymeth_join.call("", [more, " style=\"stroke: ", paint("muted"), "\""]);
+    }
     return _pymeth_join.call("", ["<rect ", where, " fill=\"", paint(role), "\"", more, "/>"]);
 };
 
@@ -1473,9 +1535,9 @@ data_of = function (label, value) {
 };
 
 place = function (axis, value) {
-    var high, low, stub74_;
-    stub74_ = [axis["min"], axis["max"]];
-    low = stub74_[0];high = stub74_[1];
+    var high, low, stub79_;
+    stub79_ = [axis["min"], axis["max"]];
+    low = stub79_[0];high = stub79_[1];
     if (_pyfunc_op_equals(axis["scale"], "log")) {
         if ((value <= 0)) {
             return 0;
@@ -1486,14 +1548,14 @@ place = function (axis, value) {
 };
 
 legend_at = function (y, width, entries) {
-    var body, dash, entry, height, label, line, middle, more, room, stub75_, stub76_seq, stub77_itr, swatch, x;
+    var body, dash, entry, height, label, line, middle, more, room, stub80_, stub81_seq, stub82_itr, swatch, x;
     body = [];
-    stub75_ = [0.0, 0];
-    x = stub75_[0];line = stub75_[1];
-    stub76_seq = entries;
-    if ((typeof stub76_seq === "object") && (!Array.isArray(stub76_seq))) { stub76_seq = Object.keys(stub76_seq);}
-    for (stub77_itr = 0; stub77_itr < stub76_seq.length; stub77_itr += 1) {
-        entry = stub76_seq[stub77_itr];
+    stub80_ = [0.0, 0];
+    x = stub80_[0];line = stub80_[1];
+    stub81_seq = entries;
+    if ((typeof stub81_seq === "object") && (!Array.isArray(stub81_seq))) { stub81_seq = Object.keys(stub81_seq);}
+    for (stub82_itr = 0; stub82_itr < stub81_seq.length; stub82_itr += 1) {
+        entry = stub81_seq[stub82_itr];
         swatch = (_pyfunc_op_contains("line", entry))? (22) : (12);
         room = (swatch + 6) + text_width(entry["label"], SMALL);
         if (((x > 0) && ((_pyfunc_op_add(x, room) > width)))) {
@@ -1517,51 +1579,79 @@ legend_at = function (y, width, entries) {
 };
 
 BAR = 26;
+SHORT = 50;
 SHARE = 0.26;
 label_room = function (labels, width) {
-    var label, stub78_seq, stub79_itr, widest;
+    var label, stub83_seq, stub84_itr, widest;
     widest = 0.0;
-    stub78_seq = labels;
-    if ((typeof stub78_seq === "object") && (!Array.isArray(stub78_seq))) { stub78_seq = Object.keys(stub78_seq);}
-    for (stub79_itr = 0; stub79_itr < stub78_seq.length; stub79_itr += 1) {
-        label = stub78_seq[stub79_itr];
+    stub83_seq = labels;
+    if ((typeof stub83_seq === "object") && (!Array.isArray(stub83_seq))) { stub83_seq = Object.keys(stub83_seq);}
+    for (stub84_itr = 0; stub84_itr < stub83_seq.length; stub84_itr += 1) {
+        label = stub83_seq[stub84_itr];
         widest = Math.max(widest, (text_width(label, SMALL) + 10));
     }
     return ((widest <= _pyfunc_op_mult(SHARE, width)))? (widest) : (0);
 };
 
 bars_top = function (panel) {
-    var bar, mark, part, stub80_seq, stub81_itr, stub82_seq, stub83_itr, stub84_seq, stub85_itr, top, total;
+    var bar, mark, part, stub85_seq, stub86_itr, stub87_seq, stub88_itr, stub89_seq, stub90_itr, top, total;
     top = panel["max"];
-    stub82_seq = panel["bars"];
-    if ((typeof stub82_seq === "object") && (!Array.isArray(stub82_seq))) { stub82_seq = Object.keys(stub82_seq);}
-    for (stub83_itr = 0; stub83_itr < stub82_seq.length; stub83_itr += 1) {
-        bar = stub82_seq[stub83_itr];
+    stub87_seq = panel["bars"];
+    if ((typeof stub87_seq === "object") && (!Array.isArray(stub87_seq))) { stub87_seq = Object.keys(stub87_seq);}
+    for (stub88_itr = 0; stub88_itr < stub87_seq.length; stub88_itr += 1) {
+        bar = stub87_seq[stub88_itr];
         total = 0.0;
-        stub80_seq = bar["parts"];
-        if ((typeof stub80_seq === "object") && (!Array.isArray(stub80_seq))) { stub80_seq = Object.keys(stub80_seq);}
-        for (stub81_itr = 0; stub81_itr < stub80_seq.length; stub81_itr += 1) {
-            part = stub80_seq[stub81_itr];
+        stub85_seq = bar["parts"];
+        if ((typeof stub85_seq === "object") && (!Array.isArray(stub85_seq))) { stub85_seq = Object.keys(stub85_seq);}
+        for (stub86_itr = 0; stub86_itr < stub85_seq.length; stub86_itr += 1) {
+            part = stub85_seq[stub86_itr];
             total = _pyfunc_op_add(total, Math.max(0, part["value"]));
         }
         top = Math.max(top, total);
     }
-    stub84_seq = panel["marks"];
-    if ((typeof stub84_seq === "object") && (!Array.isArray(stub84_seq))) { stub84_seq = Object.keys(stub84_seq);}
-    for (stub85_itr = 0; stub85_itr < stub84_seq.length; stub85_itr += 1) {
-        mark = stub84_seq[stub85_itr];
+    stub89_seq = panel["marks"];
+    if ((typeof stub89_seq === "object") && (!Array.isArray(stub89_seq))) { stub89_seq = Object.keys(stub89_seq);}
+    for (stub90_itr = 0; stub90_itr < stub89_seq.length; stub90_itr += 1) {
+        mark = stub89_seq[stub90_itr];
         top = Math.max(top, mark["value"]);
     }
     return ((top > 0))? (top) : (1);
 };
 
+bar_ticks = function (top) {
+    var factor, step, stub91_seq, stub92_itr, ticks, wide;
+    step = 1.0;
+    while (_pyfunc_op_mult(step, 5) >= top) {
+        step = step / 10;
+    }
+    while (_pyfunc_op_mult(step, 50) < top) {
+        step = _pyfunc_op_mult(step, 10);
+    }
+    stub91_seq = [10, 5, 2];
+    if ((typeof stub91_seq === "object") && (!Array.isArray(stub91_seq))) { stub91_seq = Object.keys(stub91_seq);}
+    for (stub92_itr = 0; stub92_itr < stub91_seq.length; stub92_itr += 1) {
+        factor = stub91_seq[stub92_itr];
+        if (((_pyfunc_op_mult(_pyfunc_op_mult(step, factor), 5)) >= top)) {
+            wide = _pyfunc_op_mult(step, factor);
+        }
+    }
+    ticks = [];
+    while (_pyfunc_op_mult(ticks.length, wide) <= _pyfunc_op_mult(top, 1.000000001)) {
+        _pymeth_append.call(ticks, _pyfunc_op_mult(ticks.length, wide));
+    }
+    return ticks;
+};
+
 part_words = function (part, unit, room) {
-    var size, stub86_seq, stub87_itr, words;
-    size = _pymeth_join.call("", ([number_words(part["value"]), " ", unit]));
-    stub86_seq = [_pymeth_join.call("", ([part["label"], " ", size])), size];
-    if ((typeof stub86_seq === "object") && (!Array.isArray(stub86_seq))) { stub86_seq = Object.keys(stub86_seq);}
-    for (stub87_itr = 0; stub87_itr < stub86_seq.length; stub87_itr += 1) {
-        words = stub86_seq[stub87_itr];
+    var size, stub93_seq, stub94_itr, words;
+    size = number_words(part["value"]);
+    if ((!_pyfunc_op_equals(unit, ""))) {
+        size = _pymeth_join.call("", [size, " ", unit]);
+    }
+    stub93_seq = [_pymeth_join.call("", ([part["label"], " ", size])), size];
+    if ((typeof stub93_seq === "object") && (!Array.isArray(stub93_seq))) { stub93_seq = Object.keys(stub93_seq);}
+    for (stub94_itr = 0; stub94_itr < stub93_seq.length; stub94_itr += 1) {
+        words = stub93_seq[stub94_itr];
         if (((text_width(words, SMALL) + 10) <= room)) {
             return words;
         }
@@ -1570,12 +1660,12 @@ part_words = function (part, unit, room) {
 };
 
 draw_parts = function (bar, unit, x, y, scale) {
-    var body, colour, length, more, part, stub88_seq, stub89_itr, words;
+    var body, colour, length, more, part, stub95_seq, stub96_itr, words;
     body = [];
-    stub88_seq = bar["parts"];
-    if ((typeof stub88_seq === "object") && (!Array.isArray(stub88_seq))) { stub88_seq = Object.keys(stub88_seq);}
-    for (stub89_itr = 0; stub89_itr < stub88_seq.length; stub89_itr += 1) {
-        part = stub88_seq[stub89_itr];
+    stub95_seq = bar["parts"];
+    if ((typeof stub95_seq === "object") && (!Array.isArray(stub95_seq))) { stub95_seq = Object.keys(stub95_seq);}
+    for (stub96_itr = 0; stub96_itr < stub95_seq.length; stub96_itr += 1) {
+        part = stub95_seq[stub96_itr];
         length = _pyfunc_op_mult(Math.max(0, part["value"]), scale);
         more = data_of(part["label"], part["value"]);
         if ((!_pyfunc_op_equals(part["role"], "free"))) {
@@ -1595,28 +1685,30 @@ draw_parts = function (bar, unit, x, y, scale) {
 };
 
 draw_bars = function (panel, width) {
-    var anchor, at, bar, below, body, bottom, end, i, last, left, legend, mark, more, part, room, row, scale, side, start, step, stub90_, stub91_seq, stub92_itr, stub93_seq, stub94_itr, stub95_, stub96_, tick, ticks, top, unit, words, x, y;
-    body = [title_at(13, panel["label"])];
-    stub90_ = [bars_top(panel), panel["unit"]];
-    top = stub90_[0];unit = stub90_[1];
+    var anchor, at, bar, below, body, bottom, end, foot, i, last, left, legend, mark, more, part, room, row, scale, short, side, start, stub100_seq, stub101_itr, stub102_, stub103_, stub97_, stub98_seq, stub99_itr, tick, ticks, top, unit, words, x, y;
+    body = [];
+    stub97_ = [bars_top(panel), panel["unit"]];
+    top = stub97_[0];unit = stub97_[1];
     side = label_room((function list_comprehension (iter0) {var res = [];var bar, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {bar = iter0[i0];{res.push(bar["label"]);}}return res;}).call(this, panel["bars"]), width);
     row = ((side > 0))? (BAR + 10) : (BAR + 26);
-    step = nice_step(top, 5);
-    ticks = [];
-    while (_pyfunc_op_mult(ticks.length, step) <= _pyfunc_op_mult(top, 1.000000001)) {
-        _pymeth_append.call(ticks, _pyfunc_op_mult(ticks.length, step));
+    short = text_width(unit, SMALL) <= SHORT;
+    ticks = bar_ticks(top);
+    last = number_words(ticks[ticks.length -1]);
+    if (_pyfunc_truthy(short)) {
+        last = _pymeth_join.call("", [last, " ", unit]);
     }
-    last = _pymeth_join.call("", ([number_words(ticks[ticks.length -1]), " ", unit]));
     end = width - (Math.max(2, ((text_width(last, SMALL) / 2) - (_pyfunc_op_mult((1 - (ticks[ticks.length -1] / top)), (width - side))))));
     scale = (end - side) / top;
     start = 24 + (_pyfunc_op_mult(17, (panel["marks"].length)));
     bottom = (_pyfunc_op_add(start, (_pyfunc_op_mult(row, (panel["bars"].length))))) - 2;
-    stub91_seq = ticks;
-    if ((typeof stub91_seq === "object") && (!Array.isArray(stub91_seq))) { stub91_seq = Object.keys(stub91_seq);}
-    for (stub92_itr = 0; stub92_itr < stub91_seq.length; stub92_itr += 1) {
-        tick = stub91_seq[stub92_itr];
+    stub98_seq = ticks;
+    if ((typeof stub98_seq === "object") && (!Array.isArray(stub98_seq))) { stub98_seq = Object.keys(stub98_seq);}
+    for (stub99_itr = 0; stub99_itr < stub98_seq.length; stub99_itr += 1) {
+        tick = stub98_seq[stub99_itr];
         x = _pyfunc_op_add(side, _pyfunc_op_mult(tick, scale));
-        _pymeth_append.call(body, segment(x, start, x, bottom, "grid", ""));
+        if ((x > 0)) {
+            _pymeth_append.call(body, segment(x, start, x, bottom, "grid", ""));
+        }
         words = (_pyfunc_op_equals(tick, ticks[ticks.length -1]))? (last) : (number_words(tick));
         anchor = (_pyfunc_op_equals(x, 0))? ("start") : ("middle");
         _pymeth_append.call(body, (words_at(x, bottom + 16, words, paint("muted"), anchor, "")));
@@ -1629,41 +1721,49 @@ draw_bars = function (panel, width) {
             _pymeth_append.call(body, (words_at(side - 10, y + 17, bar["label"], paint("ink"), "end", "")));
         } else {
             words = clipped(bar["label"], SMALL, width);
-            _pymeth_append.call(body, (words_at(0, y - 5, words, paint("ink"), "start", "")));
+            _pymeth_append.call(body, haloed(0, y - 5, words, "start", ""));
         }
-        _pymeth_append.call(body, draw_parts(bar, unit, side, y, scale));
-        stub93_seq = bar["parts"];
-        if ((typeof stub93_seq === "object") && (!Array.isArray(stub93_seq))) { stub93_seq = Object.keys(stub93_seq);}
-        for (stub94_itr = 0; stub94_itr < stub93_seq.length; stub94_itr += 1) {
-            part = stub93_seq[stub94_itr];
+        _pymeth_append.call(body, (draw_parts(bar, (_pyfunc_truthy(short))? (unit) : (""), side, y, scale)));
+        stub100_seq = bar["parts"];
+        if ((typeof stub100_seq === "object") && (!Array.isArray(stub100_seq))) { stub100_seq = Object.keys(stub100_seq);}
+        for (stub101_itr = 0; stub101_itr < stub100_seq.length; stub101_itr += 1) {
+            part = stub100_seq[stub101_itr];
             add_once(legend, part["role"], part["label"]);
         }
     }
-    _pymeth_append.call(body, segment(side, start, side, bottom, "muted", ""));
+    if ((side > 0)) {
+        _pymeth_append.call(body, segment(side, start, side, bottom, "muted", ""));
+    }
     for (i = 0; i < panel["marks"].length; i += 1) {
         mark = panel["marks"][i];
-        stub95_ = [_pyfunc_op_add(side, _pyfunc_op_mult(mark["value"], scale)), 36 + _pyfunc_op_mult(17, i)];
-        x = stub95_[0];y = stub95_[1];
+        stub102_ = [_pyfunc_op_add(side, _pyfunc_op_mult(mark["value"], scale)), 36 + _pyfunc_op_mult(17, i)];
+        x = stub102_[0];y = stub102_[1];
         more = _pymeth_join.call("", ([" stroke-width=\"1.5\" stroke-dasharray=\"4 3\"", data_of(mark["label"], mark["value"])]));
         _pymeth_append.call(body, segment(x, y - 11, x, bottom, "ink", more));
         left = (x - 5) > ((width - x) - 5);
         room = (_pyfunc_truthy(left))? (x - 5) : ((width - x) - 5);
         words = clipped(mark["label"], SMALL, room);
-        stub96_ = (_pyfunc_truthy(left))? ([x - 5, "end"]) : ([x + 5, "start"]);
-        at = stub96_[0];anchor = stub96_[1];
+        stub103_ = (_pyfunc_truthy(left))? ([x - 5, "end"]) : ([x + 5, "start"]);
+        at = stub103_[0];anchor = stub103_[1];
         _pymeth_append.call(body, (words_at(at, y, words, paint("ink"), anchor, "")));
     }
-    below = legend_at(bottom + 26, width, legend);
+    foot = bottom + 26;
+    if ((!_pyfunc_truthy(short))) {
+        words = clipped(unit, SMALL, width);
+        _pymeth_append.call(body, (words_at(_pyfunc_op_add(side, end) / 2, bottom + 33, words, paint("muted"), "middle", "")));
+        foot = bottom + 43;
+    }
+    below = legend_at(foot, width, legend);
     _pymeth_append.call(body, below["body"]);
-    return ({body: _pymeth_join.call("", body), height: (bottom + 26) + below["height"]});
+    return ({body: _pymeth_join.call("", body), height: _pyfunc_op_add(foot, below["height"])});
 };
 
 add_once = function (legend, role, label) {
-    var entry, stub97_seq, stub98_itr;
-    stub97_seq = legend;
-    if ((typeof stub97_seq === "object") && (!Array.isArray(stub97_seq))) { stub97_seq = Object.keys(stub97_seq);}
-    for (stub98_itr = 0; stub98_itr < stub97_seq.length; stub98_itr += 1) {
-        entry = stub97_seq[stub98_itr];
+    var entry, stub104_seq, stub105_itr;
+    stub104_seq = legend;
+    if ((typeof stub104_seq === "object") && (!Array.isArray(stub104_seq))) { stub104_seq = Object.keys(stub104_seq);}
+    for (stub105_itr = 0; stub105_itr < stub104_seq.length; stub105_itr += 1) {
+        entry = stub104_seq[stub105_itr];
         if ((_pyfunc_op_equals(entry["role"], role) && _pyfunc_op_equals(entry["label"], label))) {
             return null;
         }
@@ -1673,13 +1773,13 @@ add_once = function (legend, role, label) {
 };
 
 draw_cells = function (panel, width) {
-    var below, body, i, label, line, more, most, pitch, role, row, side, size, stub100_itr, stub101_seq, stub102_itr, stub99_seq, top, words, x, y;
-    body = [title_at(13, panel["label"])];
+    var below, body, i, label, line, more, most, pitch, role, row, side, size, stub106_seq, stub107_itr, stub108_seq, stub109_itr, top, words, x, y;
+    body = [];
     most = 1;
-    stub99_seq = panel["rows"];
-    if ((typeof stub99_seq === "object") && (!Array.isArray(stub99_seq))) { stub99_seq = Object.keys(stub99_seq);}
-    for (stub100_itr = 0; stub100_itr < stub99_seq.length; stub100_itr += 1) {
-        row = stub99_seq[stub100_itr];
+    stub106_seq = panel["rows"];
+    if ((typeof stub106_seq === "object") && (!Array.isArray(stub106_seq))) { stub106_seq = Object.keys(stub106_seq);}
+    for (stub107_itr = 0; stub107_itr < stub106_seq.length; stub107_itr += 1) {
+        row = stub106_seq[stub107_itr];
         most = Math.max(most, (row["cells"].length));
     }
     side = label_room((function list_comprehension (iter0) {var res = [];var row, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {row = iter0[i0];{res.push(row["label"]);}}return res;}).call(this, panel["rows"]), width);
@@ -1687,10 +1787,10 @@ draw_cells = function (panel, width) {
     size = _pyfunc_op_mult(pitch, 0.88);
     line = ((side > 0))? (Math.max(pitch, 16)) : (pitch + 18);
     y = 24.0;
-    stub101_seq = panel["rows"];
-    if ((typeof stub101_seq === "object") && (!Array.isArray(stub101_seq))) { stub101_seq = Object.keys(stub101_seq);}
-    for (stub102_itr = 0; stub102_itr < stub101_seq.length; stub102_itr += 1) {
-        row = stub101_seq[stub102_itr];
+    stub108_seq = panel["rows"];
+    if ((typeof stub108_seq === "object") && (!Array.isArray(stub108_seq))) { stub108_seq = Object.keys(stub108_seq);}
+    for (stub109_itr = 0; stub109_itr < stub108_seq.length; stub109_itr += 1) {
+        row = stub108_seq[stub109_itr];
         top = ((side > 0))? (_pyfunc_op_add(y, ((line - pitch) / 2))) : (y + 18);
         if ((side > 0)) {
             words = words_at(side - 10, (_pyfunc_op_add(y, (line / 2))) + 4, row["label"], paint("ink"), "end", "");
@@ -1715,8 +1815,6 @@ draw_cells = function (panel, width) {
 };
 
 LINE = 15;
-BOLD = 1.12;
-HALO = " stroke-width=\"3\" stroke-linejoin=\"round\" paint-order=\"stroke\"";
 at_x = function (panel, area, value) {
     return _pyfunc_op_add(area["left"], (_pyfunc_op_mult(place(panel["x"], value), (area["right"] - area["left"]))));
 };
@@ -1726,7 +1824,7 @@ at_y = function (panel, area, value) {
 };
 
 spread = function (wanted, top, bottom) {
-    var best, ceiling, floor, found, i, k, order, stub103_seq, stub104_itr;
+    var best, ceiling, floor, found, i, k, order, stub110_seq, stub111_itr;
     order = [];
     while (order.length < wanted.length) {
         best = -1;
@@ -1739,10 +1837,10 @@ spread = function (wanted, top, bottom) {
     }
     found = _pyfunc_op_add(wanted, []);
     floor = top;
-    stub103_seq = order;
-    if ((typeof stub103_seq === "object") && (!Array.isArray(stub103_seq))) { stub103_seq = Object.keys(stub103_seq);}
-    for (stub104_itr = 0; stub104_itr < stub103_seq.length; stub104_itr += 1) {
-        i = stub103_seq[stub104_itr];
+    stub110_seq = order;
+    if ((typeof stub110_seq === "object") && (!Array.isArray(stub110_seq))) { stub110_seq = Object.keys(stub110_seq);}
+    for (stub111_itr = 0; stub111_itr < stub110_seq.length; stub111_itr += 1) {
+        i = stub110_seq[stub111_itr];
         found[i] = Math.max(found[i], floor);
         floor = _pyfunc_op_add(found[i], LINE);
     }
@@ -1756,35 +1854,35 @@ spread = function (wanted, top, bottom) {
 };
 
 end_names = function (panel, area) {
-    var found, heights, i, line, lines, stub105_, stub105_i0, stub105_iter0, stub105_line, stub106_seq, stub107_itr, wanted, x, y;
-    stub105_ = [];stub105_iter0 = panel["lines"];if ((typeof stub105_iter0 === "object") && (!Array.isArray(stub105_iter0))) {stub105_iter0 = Object.keys(stub105_iter0);}for (stub105_i0=0; stub105_i0<stub105_iter0.length; stub105_i0++) {stub105_line = stub105_iter0[stub105_i0];if (!(((stub105_line["points"].length) > 0))) {continue;}{stub105_.push(stub105_line);}}
-    lines = stub105_;
+    var found, heights, i, line, lines, stub112_, stub112_i0, stub112_iter0, stub112_line, stub113_seq, stub114_itr, wanted, x, y;
+    stub112_ = [];stub112_iter0 = panel["lines"];if ((typeof stub112_iter0 === "object") && (!Array.isArray(stub112_iter0))) {stub112_iter0 = Object.keys(stub112_iter0);}for (stub112_i0=0; stub112_i0<stub112_iter0.length; stub112_i0++) {stub112_line = stub112_iter0[stub112_i0];if (!(((stub112_line["points"].length) > 0))) {continue;}{stub112_.push(stub112_line);}}
+    lines = stub112_;
     wanted = [];
-    stub106_seq = lines;
-    if ((typeof stub106_seq === "object") && (!Array.isArray(stub106_seq))) { stub106_seq = Object.keys(stub106_seq);}
-    for (stub107_itr = 0; stub107_itr < stub106_seq.length; stub107_itr += 1) {
-        line = stub106_seq[stub107_itr];
+    stub113_seq = lines;
+    if ((typeof stub113_seq === "object") && (!Array.isArray(stub113_seq))) { stub113_seq = Object.keys(stub113_seq);}
+    for (stub114_itr = 0; stub114_itr < stub113_seq.length; stub114_itr += 1) {
+        line = stub113_seq[stub114_itr];
         y = at_y(panel, area, line["points"][line["points"].length -1][1]);
         _pymeth_append.call(wanted, (Math.min(Math.max(y, area["top"]), area["bottom"])));
     }
     heights = spread(wanted, area["top"], area["bottom"]);
     found = [];
     for (i = 0; i < lines.length; i += 1) {
-        x = (Math.min((at_x(panel, area, lines[i]["points"][(lines[i]["points"]).length -1][0])), area["right"])) + 7;
+        x = (Math.min((at_x(panel, area, lines[i]["points"][(lines[i]["points"]).length -1][0])), area["right"])) + 10;
         _pymeth_append.call(found, ({x: x, y: heights[i], label: lines[i]["label"], of: lines[i]["role"]}));
     }
     return found;
 };
 
 draw_names = function (panel, area, width) {
-    var body, box, colour, curves, edge, end, halo, i, label, more, point, right, spots, stub108_seq, stub109_itr, stub110_seq, stub111_itr, stub112_, stub112_i0, stub112_iter0, stub112_line, stub113_, taken, where, x, y;
+    var body, box, colour, curves, edge, end, i, label, more, point, right, spots, stub115_seq, stub116_itr, stub117_seq, stub118_itr, stub119_, stub119_i0, stub119_iter0, stub119_line, stub120_, taken, where, x, y;
     body = [];
     taken = [];
     if (_pyfunc_truthy(area["named"])) {
-        stub108_seq = end_names(panel, area);
-        if ((typeof stub108_seq === "object") && (!Array.isArray(stub108_seq))) { stub108_seq = Object.keys(stub108_seq);}
-        for (stub109_itr = 0; stub109_itr < stub108_seq.length; stub109_itr += 1) {
-            end = stub108_seq[stub109_itr];
+        stub115_seq = end_names(panel, area);
+        if ((typeof stub115_seq === "object") && (!Array.isArray(stub115_seq))) { stub115_seq = Object.keys(stub115_seq);}
+        for (stub116_itr = 0; stub116_itr < stub115_seq.length; stub116_itr += 1) {
+            end = stub115_seq[stub116_itr];
             colour = paint_text(end["of"]);
             _pymeth_append.call(body, words_at(end["x"], end["y"] + 4, end["label"], colour, "start", ""));
             right = _pyfunc_op_add(end["x"], text_width(end["label"], SMALL));
@@ -1792,20 +1890,20 @@ draw_names = function (panel, area, width) {
         }
     }
     spots = [];
-    stub110_seq = panel["points"];
-    if ((typeof stub110_seq === "object") && (!Array.isArray(stub110_seq))) { stub110_seq = Object.keys(stub110_seq);}
-    for (stub111_itr = 0; stub111_itr < stub110_seq.length; stub111_itr += 1) {
-        point = stub110_seq[stub111_itr];
+    stub117_seq = panel["points"];
+    if ((typeof stub117_seq === "object") && (!Array.isArray(stub117_seq))) { stub117_seq = Object.keys(stub117_seq);}
+    for (stub118_itr = 0; stub118_itr < stub117_seq.length; stub118_itr += 1) {
+        point = stub117_seq[stub118_itr];
         x = Math.min((Math.max(at_x(panel, area, point["x"]), area["left"])), area["right"]);
         y = Math.min((Math.max(at_y(panel, area, point["y"]), area["top"])), area["bottom"]);
         _pymeth_append.call(spots, [x, y]);
         _pymeth_append.call(taken, [x - 7, y - 7, x + 7, y + 7]);
     }
-    stub112_ = [];stub112_iter0 = panel["lines"];if ((typeof stub112_iter0 === "object") && (!Array.isArray(stub112_iter0))) {stub112_iter0 = Object.keys(stub112_iter0);}for (stub112_i0=0; stub112_i0<stub112_iter0.length; stub112_i0++) {stub112_line = stub112_iter0[stub112_i0];{stub112_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub112_line["points"]));}}
-    curves = stub112_;
+    stub119_ = [];stub119_iter0 = panel["lines"];if ((typeof stub119_iter0 === "object") && (!Array.isArray(stub119_iter0))) {stub119_iter0 = Object.keys(stub119_iter0);}for (stub119_i0=0; stub119_i0<stub119_iter0.length; stub119_i0++) {stub119_line = stub119_iter0[stub119_i0];{stub119_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub119_line["points"]));}}
+    curves = stub119_;
     for (i = 0; i < spots.length; i += 1) {
-        stub113_ = [panel["points"][i], spots[i][0], spots[i][1]];
-        point = stub113_[0];x = stub113_[1];y = stub113_[2];
+        stub120_ = [panel["points"][i], spots[i][0], spots[i][1]];
+        point = stub120_[0];x = stub120_[1];y = stub120_[2];
         edge = _pymeth_join.call("", ["stroke=\"", paint("card"), "\" stroke-width=\"2\""]);
         more = _pymeth_join.call("", ([data_of(point["label"], point["y"]), " data-x=\"", exact(point["x"]), "\""]));
         where = _pymeth_join.call("", ["cx=\"", px(x), "\" cy=\"", px(y), "\" r=\"6\""]);
@@ -1813,24 +1911,23 @@ draw_names = function (panel, area, width) {
         label = clipped(point["label"], SMALL, _pyfunc_op_mult(width, 0.6));
         box = free_box(x, y, _pyfunc_op_mult(BOLD, text_width(label, SMALL)), area, width, taken, curves);
         _pymeth_append.call(taken, box);
-        halo = _pymeth_join.call("", [" font-weight=\"bold\" stroke=\"", paint("card"), "\"", HALO]);
-        _pymeth_append.call(body, (words_at(box[0], box[3] - 4, label, paint("ink"), "start", halo)));
+        _pymeth_append.call(body, haloed(box[0], box[3] - 4, label, "start", " font-weight=\"bold\""));
     }
     return _pymeth_join.call("", body);
 };
 
 free_box = function (x, y, room, area, width, taken, curves) {
-    var away, best, box, found, inside, left, stub114_, stub115_seq, stub116_itr, stub117_seq, stub118_itr, top;
+    var away, best, box, found, inside, left, stub121_, stub122_seq, stub123_itr, stub124_seq, stub125_itr, top;
     best = [Math.min((Math.max(0, (x + 11))), (Math.max(0, (width - room)))), y - 8, (x + 11) + room, _pyfunc_op_add(y, LINE) - 8];
     found = false;
-    stub117_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
-    if ((typeof stub117_seq === "object") && (!Array.isArray(stub117_seq))) { stub117_seq = Object.keys(stub117_seq);}
-    for (stub118_itr = 0; stub118_itr < stub117_seq.length; stub118_itr += 1) {
-        away = stub117_seq[stub118_itr];
-        stub115_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
-        if ((typeof stub115_seq === "object") && (!Array.isArray(stub115_seq))) { stub115_seq = Object.keys(stub115_seq);}
-        for (stub116_itr = 0; stub116_itr < stub115_seq.length; stub116_itr += 1) {
-            left = stub115_seq[stub116_itr];
+    stub124_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
+    if ((typeof stub124_seq === "object") && (!Array.isArray(stub124_seq))) { stub124_seq = Object.keys(stub124_seq);}
+    for (stub125_itr = 0; stub125_itr < stub124_seq.length; stub125_itr += 1) {
+        away = stub124_seq[stub125_itr];
+        stub122_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
+        if ((typeof stub122_seq === "object") && (!Array.isArray(stub122_seq))) { stub122_seq = Object.keys(stub122_seq);}
+        for (stub123_itr = 0; stub123_itr < stub122_seq.length; stub123_itr += 1) {
+            left = stub122_seq[stub123_itr];
             top = _pyfunc_op_add((y - 8), (_pyfunc_op_mult(away, (LINE + 1))));
             box = [left, top, _pyfunc_op_add(left, room), _pyfunc_op_add(top, LINE)];
             inside = (left >= 0) && ((_pyfunc_op_add(left, room) <= width)) && ((top >= (area["top"] - 8)));
@@ -1839,8 +1936,8 @@ free_box = function (x, y, room, area, width, taken, curves) {
                     return box;
                 }
                 if ((!_pyfunc_truthy(found))) {
-                    stub114_ = [box, true];
-                    best = stub114_[0];found = stub114_[1];
+                    stub121_ = [box, true];
+                    best = stub121_[0];found = stub121_[1];
                 }
             }
         }
@@ -1849,11 +1946,11 @@ free_box = function (x, y, room, area, width, taken, curves) {
 };
 
 covered = function (box, taken) {
-    var across, other, stub119_seq, stub120_itr;
-    stub119_seq = taken;
-    if ((typeof stub119_seq === "object") && (!Array.isArray(stub119_seq))) { stub119_seq = Object.keys(stub119_seq);}
-    for (stub120_itr = 0; stub120_itr < stub119_seq.length; stub120_itr += 1) {
-        other = stub119_seq[stub120_itr];
+    var across, other, stub126_seq, stub127_itr;
+    stub126_seq = taken;
+    if ((typeof stub126_seq === "object") && (!Array.isArray(stub126_seq))) { stub126_seq = Object.keys(stub126_seq);}
+    for (stub127_itr = 0; stub127_itr < stub126_seq.length; stub127_itr += 1) {
+        other = stub126_seq[stub127_itr];
         across = (box[0] < other[2]) && (other[0] < box[2]);
         if ((_pyfunc_truthy(across) && (box[1] < other[3]) && (other[1] < box[3]))) {
             return true;
@@ -1863,11 +1960,11 @@ covered = function (box, taken) {
 };
 
 crossed = function (box, curves) {
-    var curve, i, stub121_seq, stub122_itr;
-    stub121_seq = curves;
-    if ((typeof stub121_seq === "object") && (!Array.isArray(stub121_seq))) { stub121_seq = Object.keys(stub121_seq);}
-    for (stub122_itr = 0; stub122_itr < stub121_seq.length; stub122_itr += 1) {
-        curve = stub121_seq[stub122_itr];
+    var curve, i, stub128_seq, stub129_itr;
+    stub128_seq = curves;
+    if ((typeof stub128_seq === "object") && (!Array.isArray(stub128_seq))) { stub128_seq = Object.keys(stub128_seq);}
+    for (stub129_itr = 0; stub129_itr < stub128_seq.length; stub129_itr += 1) {
+        curve = stub128_seq[stub129_itr];
         for (i = 1; i < curve.length; i += 1) {
             if (_pyfunc_truthy(segment_meets(box, curve[i - 1], curve[i]))) {
                 return true;
@@ -1878,22 +1975,22 @@ crossed = function (box, curves) {
 };
 
 segment_meets = function (box, start, end) {
-    var enter, first, high, k, last, leave, low, step, stub123_, stub124_, stub125_, stub126_;
-    stub123_ = [0.0, 1.0];
-    first = stub123_[0];last = stub123_[1];
+    var enter, first, high, k, last, leave, low, step, stub130_, stub131_, stub132_, stub133_;
+    stub130_ = [0.0, 1.0];
+    first = stub130_[0];last = stub130_[1];
     for (k = 0; k < 2; k += 1) {
         step = end[k] - start[k];
-        stub124_ = [box[k] - start[k], box[k + 2] - start[k]];
-        low = stub124_[0];high = stub124_[1];
+        stub131_ = [box[k] - start[k], box[k + 2] - start[k]];
+        low = stub131_[0];high = stub131_[1];
         if ((_pyfunc_abs(step) < (1e-06))) {
             if (((low > 0) || (high < 0))) {
                 return false;
             }
         } else {
-            stub125_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
-            enter = stub125_[0];leave = stub125_[1];
-            stub126_ = [Math.max(first, enter), Math.min(last, leave)];
-            first = stub126_[0];last = stub126_[1];
+            stub132_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
+            enter = stub132_[0];leave = stub132_[1];
+            stub133_ = [Math.max(first, enter), Math.min(last, leave)];
+            first = stub133_[0];last = stub133_[1];
             if ((first > last)) {
                 return false;
             }
@@ -1903,30 +2000,29 @@ segment_meets = function (box, start, end) {
 };
 
 draw_curves = function (panel, width) {
-    var area, below, body, bottom, entries, height, inner, left, line, right, stub127_seq, stub128_itr, stub129_, stub130_, stub131_, stub131_i0, stub131_iter0, top, view, where;
+    var area, below, body, bottom, entries, height, inner, left, line, right, stub134_seq, stub135_itr, stub136_, stub137_, stub138_, stub138_i0, stub138_iter0, top, view, where;
     area = plot_area(panel, width);
-    body = [title_at(13, panel["label"])];
-    _pymeth_append.call(body, (words_at(0, 31, panel["y"]["label"], paint("muted"), "start", "")));
+    body = [words_at(0, 31, panel["y"]["label"], paint("muted"), "start", "")];
     _pymeth_append.call(body, draw_axes(panel, area));
     inner = [];
-    stub127_seq = panel["lines"];
-    if ((typeof stub127_seq === "object") && (!Array.isArray(stub127_seq))) { stub127_seq = Object.keys(stub127_seq);}
-    for (stub128_itr = 0; stub128_itr < stub127_seq.length; stub128_itr += 1) {
-        line = stub127_seq[stub128_itr];
+    stub134_seq = panel["lines"];
+    if ((typeof stub134_seq === "object") && (!Array.isArray(stub134_seq))) { stub134_seq = Object.keys(stub134_seq);}
+    for (stub135_itr = 0; stub135_itr < stub134_seq.length; stub135_itr += 1) {
+        line = stub134_seq[stub135_itr];
         _pymeth_append.call(inner, draw_line(panel, line, area));
     }
-    stub129_ = [area["left"] - 3, area["top"] - 3];
-    left = stub129_[0];top = stub129_[1];
-    stub130_ = [area["right"] + 3, area["bottom"] + 3];
-    right = stub130_[0];bottom = stub130_[1];
+    stub136_ = [area["left"] - 3, area["top"] - 3];
+    left = stub136_[0];top = stub136_[1];
+    stub137_ = [area["right"] + 3, area["bottom"] + 3];
+    right = stub137_[0];bottom = stub137_[1];
     where = _pymeth_join.call("", ["x=\"", px(left), "\" y=\"", px(top), "\" width=\"", px(right - left), "\" height=\"", px(bottom - top), "\""]);
     view = _pymeth_join.call("", [px(left), " ", px(top), " ", px(right - left), " ", px(bottom - top)]);
     _pymeth_append.call(body, (_pymeth_join.call("", ["<svg ", where, " viewBox=\"", view, "\" overflow=\"hidden\">", _pymeth_join.call("", inner), "</svg>"])));
     _pymeth_append.call(body, draw_names(panel, area, width));
     height = area["bottom"] + 40;
     if ((!_pyfunc_truthy(area["named"]))) {
-        stub131_ = [];stub131_iter0 = panel["lines"];if ((typeof stub131_iter0 === "object") && (!Array.isArray(stub131_iter0))) {stub131_iter0 = Object.keys(stub131_iter0);}for (stub131_i0=0; stub131_i0<stub131_iter0.length; stub131_i0++) {line = stub131_iter0[stub131_i0];{stub131_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
-        entries = stub131_;
+        stub138_ = [];stub138_iter0 = panel["lines"];if ((typeof stub138_iter0 === "object") && (!Array.isArray(stub138_iter0))) {stub138_iter0 = Object.keys(stub138_iter0);}for (stub138_i0=0; stub138_i0<stub138_iter0.length; stub138_i0++) {line = stub138_iter0[stub138_i0];{stub138_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
+        entries = stub138_;
         below = legend_at(height + 4, width, entries);
         _pymeth_append.call(body, below["body"]);
         height = (height + 4) + below["height"];
@@ -1935,27 +2031,27 @@ draw_curves = function (panel, width) {
 };
 
 plot_area = function (panel, width) {
-    var left, line, margin, named, over, stub132_seq, stub133_itr, stub134_seq, stub135_itr, stub136_seq, stub137_itr, tick, widest;
+    var left, line, margin, named, over, stub139_seq, stub140_itr, stub141_seq, stub142_itr, stub143_seq, stub144_itr, tick, widest;
     left = 8.0;
-    stub132_seq = panel["y"]["ticks"];
-    if ((typeof stub132_seq === "object") && (!Array.isArray(stub132_seq))) { stub132_seq = Object.keys(stub132_seq);}
-    for (stub133_itr = 0; stub133_itr < stub132_seq.length; stub133_itr += 1) {
-        tick = stub132_seq[stub133_itr];
+    stub139_seq = panel["y"]["ticks"];
+    if ((typeof stub139_seq === "object") && (!Array.isArray(stub139_seq))) { stub139_seq = Object.keys(stub139_seq);}
+    for (stub140_itr = 0; stub140_itr < stub139_seq.length; stub140_itr += 1) {
+        tick = stub139_seq[stub140_itr];
         left = Math.max(left, (text_width(tick["text"], SMALL) + 8));
     }
     widest = 0.0;
-    stub134_seq = panel["lines"];
-    if ((typeof stub134_seq === "object") && (!Array.isArray(stub134_seq))) { stub134_seq = Object.keys(stub134_seq);}
-    for (stub135_itr = 0; stub135_itr < stub134_seq.length; stub135_itr += 1) {
-        line = stub134_seq[stub135_itr];
-        widest = Math.max(widest, (text_width(line["label"], SMALL) + 10));
+    stub141_seq = panel["lines"];
+    if ((typeof stub141_seq === "object") && (!Array.isArray(stub141_seq))) { stub141_seq = Object.keys(stub141_seq);}
+    for (stub142_itr = 0; stub142_itr < stub141_seq.length; stub142_itr += 1) {
+        line = stub141_seq[stub142_itr];
+        widest = Math.max(widest, (text_width(line["label"], SMALL) + 12));
     }
     named = widest <= _pyfunc_op_mult(width, 0.3);
     margin = (_pyfunc_truthy(named))? (Math.max(14, widest)) : (14);
-    stub136_seq = panel["x"]["ticks"];
-    if ((typeof stub136_seq === "object") && (!Array.isArray(stub136_seq))) { stub136_seq = Object.keys(stub136_seq);}
-    for (stub137_itr = 0; stub137_itr < stub136_seq.length; stub137_itr += 1) {
-        tick = stub136_seq[stub137_itr];
+    stub143_seq = panel["x"]["ticks"];
+    if ((typeof stub143_seq === "object") && (!Array.isArray(stub143_seq))) { stub143_seq = Object.keys(stub143_seq);}
+    for (stub144_itr = 0; stub144_itr < stub143_seq.length; stub144_itr += 1) {
+        tick = stub143_seq[stub144_itr];
         over = _pyfunc_op_mult((1 - place(panel["x"], tick["at"])), ((width - left) - margin));
         margin = Math.max(margin, ((text_width(tick["text"], SMALL) / 2) - over));
     }
@@ -1963,14 +2059,14 @@ plot_area = function (panel, width) {
 };
 
 draw_axes = function (panel, area) {
-    var body, bottom, i, left, middle, right, stride, stub138_, stub139_seq, stub140_itr, tick, ticks, x, y;
+    var body, bottom, i, left, middle, right, stride, stub145_, stub146_seq, stub147_itr, tick, ticks, x, y;
     body = [];
-    stub138_ = [area["left"], area["right"], area["bottom"]];
-    left = stub138_[0];right = stub138_[1];bottom = stub138_[2];
-    stub139_seq = panel["y"]["ticks"];
-    if ((typeof stub139_seq === "object") && (!Array.isArray(stub139_seq))) { stub139_seq = Object.keys(stub139_seq);}
-    for (stub140_itr = 0; stub140_itr < stub139_seq.length; stub140_itr += 1) {
-        tick = stub139_seq[stub140_itr];
+    stub145_ = [area["left"], area["right"], area["bottom"]];
+    left = stub145_[0];right = stub145_[1];bottom = stub145_[2];
+    stub146_seq = panel["y"]["ticks"];
+    if ((typeof stub146_seq === "object") && (!Array.isArray(stub146_seq))) { stub146_seq = Object.keys(stub146_seq);}
+    for (stub147_itr = 0; stub147_itr < stub146_seq.length; stub147_itr += 1) {
+        tick = stub146_seq[stub147_itr];
         y = at_y(panel, area, tick["at"]);
         _pymeth_append.call(body, segment(left, y, right, y, "grid", ""));
         _pymeth_append.call(body, (words_at(left - 6, y + 4, tick["text"], paint("muted"), "end", "")));
@@ -2011,14 +2107,14 @@ tick_stride = function (panel, area) {
 };
 
 draw_line = function (panel, line, area) {
-    var dash, ink, last, letter, point, steps, stub141_, stub142_seq, stub143_itr, x, y;
+    var dash, ink, last, letter, point, steps, stub148_, stub149_seq, stub150_itr, x, y;
     steps = [];
-    stub142_seq = line["points"];
-    if ((typeof stub142_seq === "object") && (!Array.isArray(stub142_seq))) { stub142_seq = Object.keys(stub142_seq);}
-    for (stub143_itr = 0; stub143_itr < stub142_seq.length; stub143_itr += 1) {
-        point = stub142_seq[stub143_itr];
-        stub141_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
-        x = stub141_[0];y = stub141_[1];
+    stub149_seq = line["points"];
+    if ((typeof stub149_seq === "object") && (!Array.isArray(stub149_seq))) { stub149_seq = Object.keys(stub149_seq);}
+    for (stub150_itr = 0; stub150_itr < stub149_seq.length; stub150_itr += 1) {
+        point = stub149_seq[stub150_itr];
+        stub148_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
+        x = stub148_[0];y = stub148_[1];
         y = Math.min((Math.max(y, (-5000))), 5000);
         letter = ((steps.length == 0))? ("M") : ("L");
         _pymeth_append.call(steps, (_pymeth_join.call("", [letter, px(x), " ", px(y)])));
@@ -2030,15 +2126,16 @@ draw_line = function (panel, line, area) {
 };
 
 GAP = 20;
+LEADING = 17;
 draw = function (scene, width) {
-    var body, card, drawn, font, height, panel, root, size, stub144_seq, stub145_itr, y;
+    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub151_seq, stub152_itr, stub153_seq, stub154_itr, y;
     width = (width === undefined) ? 720: width;
     body = [];
     y = 4.0;
-    stub144_seq = scene["panels"];
-    if ((typeof stub144_seq === "object") && (!Array.isArray(stub144_seq))) { stub144_seq = Object.keys(stub144_seq);}
-    for (stub145_itr = 0; stub145_itr < stub144_seq.length; stub145_itr += 1) {
-        panel = stub144_seq[stub145_itr];
+    stub153_seq = scene["panels"];
+    if ((typeof stub153_seq === "object") && (!Array.isArray(stub153_seq))) { stub153_seq = Object.keys(stub153_seq);}
+    for (stub154_itr = 0; stub154_itr < stub153_seq.length; stub154_itr += 1) {
+        panel = stub153_seq[stub154_itr];
         if (_pyfunc_op_equals(panel["kind"], "bars")) {
             drawn = draw_bars(panel, width);
         } else if (_pyfunc_op_equals(panel["kind"], "curves")) {
@@ -2046,6 +2143,16 @@ draw = function (scene, width) {
         } else {
             drawn = draw_cells(panel, width);
         }
+        lines = wrapped(panel["label"], _pyfunc_op_mult(TITLE, BOLD), width);
+        bold = _pymeth_join.call("", [" font-size=\"", TITLE, "\" font-weight=\"bold\""]);
+        stub151_seq = lines;
+        if ((typeof stub151_seq === "object") && (!Array.isArray(stub151_seq))) { stub151_seq = Object.keys(stub151_seq);}
+        for (stub152_itr = 0; stub152_itr < stub151_seq.length; stub152_itr += 1) {
+            line = stub151_seq[stub152_itr];
+            _pymeth_append.call(body, (words_at(0, y + 13, line, paint("ink"), "start", bold)));
+            y = _pyfunc_op_add(y, LEADING);
+        }
+        y = y - LEADING;
         _pymeth_append.call(body, (_pymeth_join.call("", (["<g transform=\"translate(0 ", px(y), ")\">", drawn["body"], "</g>"]))));
         y = _pyfunc_op_add(_pyfunc_op_add(y, drawn["height"]), GAP);
     }

@@ -14,9 +14,10 @@ from typing import Any
 
 from kvlib.show.svg_bars import draw_bars, draw_cells
 from kvlib.show.svg_curves import draw_curves
-from kvlib.show.svg_parts import SMALL, paint, px
+from kvlib.show.svg_parts import BOLD, SMALL, TITLE, paint, px, words_at, wrapped
 
 GAP = 20  # between panels
+LEADING = 17  # from one line of a title to the next
 
 
 def draw(scene: dict[str, Any], width: float = 720) -> str:
@@ -30,6 +31,12 @@ def draw(scene: dict[str, Any], width: float = 720) -> str:
             drawn = draw_curves(panel, width)
         else:
             drawn = draw_cells(panel, width)
+        lines = wrapped(panel["label"], TITLE * BOLD, width)
+        bold = f' font-size="{TITLE}" font-weight="bold"'
+        for line in lines:
+            body.append(words_at(0, y + 13, line, paint("ink"), "start", bold))
+            y = y + LEADING
+        y = y - LEADING  # panels leave room for one line of title
         body.append(f'<g transform="translate(0 {px(y)})">{drawn["body"]}</g>')
         y = y + drawn["height"] + GAP
     height = px(y - GAP + 4)

@@ -8,23 +8,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvlib.show.scenes.axes import nice_step
 from kvlib.show.scenes.words import number_words
 from kvlib.show.svg_parts import (
     SMALL,
     box,
     clipped,
     data_of,
+    haloed,
     legend_at,
     paint,
     paint_on,
     segment,
     text_width,
-    title_at,
     words_at,
 )
 
 BAR = 26  # height of a bar
+SHORT = 50  # pixels of a unit that stands beside numbers; a longer one stands under the axis
 SHARE = 0.26  # of the width that labels may take beside their rows; longer ones stand above
 
 
@@ -49,9 +49,27 @@ def bars_top(panel: dict[str, Any]) -> float:
     return top if top > 0 else 1
 
 
+def bar_ticks(top: float) -> list[float]:
+    """From zero in at most five steps of 1, 2 or 5 times a power of ten, the finest such."""
+    step = 1.0
+    while step * 5 >= top:
+        step = step / 10
+    while step * 50 < top:
+        step = step * 10
+    for factor in [10, 5, 2]:
+        if step * factor * 5 >= top:
+            wide = step * factor
+    ticks: list[float] = []
+    while len(ticks) * wide <= top * 1.000000001:
+        ticks.append(len(ticks) * wide)
+    return ticks
+
+
 def part_words(part: dict[str, Any], unit: str, room: float) -> str:
     """What is written into a part: name and size, its size alone, or nothing."""
-    size = f"{number_words(part['value'])} {unit}"
+    size = number_words(part["value"])
+    if unit != "":
+        size = f"{size} {unit}"
     for words in [f"{part['label']} {size}", size]:
         if text_width(words, SMALL) + 10 <= room:
             return words
@@ -78,22 +96,23 @@ def draw_parts(bar: dict[str, Any], unit: str, x: float, y: float, scale: float)
 
 def draw_bars(panel: dict[str, Any], width: float) -> dict[str, Any]:
     """Horizontal bars from a common zero, ticks below, marks as lines with their names on top."""
-    body = [title_at(13, panel["label"])]
+    body: list[str] = []
     top, unit = bars_top(panel), panel["unit"]
     side = label_room([bar["label"] for bar in panel["bars"]], width)
     row = BAR + 10 if side > 0 else BAR + 26
-    step = nice_step(top, 5)
-    ticks: list[float] = []
-    while len(ticks) * step <= top * 1.000000001:
-        ticks.append(len(ticks) * step)
-    last = f"{number_words(ticks[-1])} {unit}"
+    short = text_width(unit, SMALL) <= SHORT
+    ticks = bar_ticks(top)
+    last = number_words(ticks[-1])
+    if short:
+        last = f"{last} {unit}"
     end = width - max(2, text_width(last, SMALL) / 2 - (1 - ticks[-1] / top) * (width - side))
     scale = (end - side) / top
     start = 24 + 17 * len(panel["marks"])
     bottom = start + row * len(panel["bars"]) - 2
     for tick in ticks:
         x = side + tick * scale
-        body.append(segment(x, start, x, bottom, "grid", ""))
+        if x > 0:
+            body.append(segment(x, start, x, bottom, "grid", ""))
         words = last if tick == ticks[-1] else number_words(tick)
         anchor = "start" if x == 0 else "middle"
         body.append(words_at(x, bottom + 16, words, paint("muted"), anchor, ""))
@@ -105,11 +124,12 @@ def draw_bars(panel: dict[str, Any], width: float) -> dict[str, Any]:
             body.append(words_at(side - 10, y + 17, bar["label"], paint("ink"), "end", ""))
         else:
             words = clipped(bar["label"], SMALL, width)
-            body.append(words_at(0, y - 5, words, paint("ink"), "start", ""))
-        body.append(draw_parts(bar, unit, side, y, scale))
+            body.append(haloed(0, y - 5, words, "start", ""))
+        body.append(draw_parts(bar, unit if short else "", side, y, scale))
         for part in bar["parts"]:
             add_once(legend, part["role"], part["label"])
-    body.append(segment(side, start, side, bottom, "muted", ""))
+    if side > 0:
+        body.append(segment(side, start, side, bottom, "muted", ""))
     for i in range(len(panel["marks"])):
         mark = panel["marks"][i]
         x, y = side + mark["value"] * scale, 36 + 17 * i
@@ -120,9 +140,14 @@ def draw_bars(panel: dict[str, Any], width: float) -> dict[str, Any]:
         words = clipped(mark["label"], SMALL, room)
         at, anchor = (x - 5, "end") if left else (x + 5, "start")
         body.append(words_at(at, y, words, paint("ink"), anchor, ""))
-    below = legend_at(bottom + 26, width, legend)
+    foot = bottom + 26
+    if not short:
+        words = clipped(unit, SMALL, width)
+        body.append(words_at((side + end) / 2, bottom + 33, words, paint("muted"), "middle", ""))
+        foot = bottom + 43
+    below = legend_at(foot, width, legend)
     body.append(below["body"])
-    return {"body": "".join(body), "height": bottom + 26 + below["height"]}
+    return {"body": "".join(body), "height": foot + below["height"]}
 
 
 def add_once(legend: list[dict[str, Any]], role: str, label: str) -> None:
@@ -135,7 +160,7 @@ def add_once(legend: list[dict[str, Any]], role: str, label: str) -> None:
 
 def draw_cells(panel: dict[str, Any], width: float) -> dict[str, Any]:
     """Rows of slots, each coloured by what it holds; an empty role draws nothing."""
-    body = [title_at(13, panel["label"])]
+    body: list[str] = []
     most = 1
     for row in panel["rows"]:
         most = max(most, len(row["cells"]))

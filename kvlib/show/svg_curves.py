@@ -18,7 +18,6 @@ from kvlib.show.svg_parts import (
     px,
     segment,
     text_width,
-    title_at,
     words_at,
 )
 
@@ -26,8 +25,7 @@ from kvlib.show.svg_parts import (
 def draw_curves(panel: dict[str, Any], width: float) -> dict[str, Any]:
     """{"body", "height"} of a panel of curves; names stand at the ends where there is room."""
     area = plot_area(panel, width)
-    body = [title_at(13, panel["label"])]
-    body.append(words_at(0, 31, panel["y"]["label"], paint("muted"), "start", ""))
+    body = [words_at(0, 31, panel["y"]["label"], paint("muted"), "start", "")]
     body.append(draw_axes(panel, area))
     inner: list[str] = []
     for line in panel["lines"]:
@@ -57,7 +55,7 @@ def plot_area(panel: dict[str, Any], width: float) -> dict[str, Any]:
         left = max(left, text_width(tick["text"], SMALL) + 8)
     widest = 0.0
     for line in panel["lines"]:
-        widest = max(widest, text_width(line["label"], SMALL) + 10)
+        widest = max(widest, text_width(line["label"], SMALL) + 12)
     named = widest <= width * 0.3
     margin = max(14, widest) if named else 14
     for tick in panel["x"]["ticks"]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from kvlib.show.svg_parts import (
+    BOLD,
     SMALL,
     clipped,
     data_of,
     exact,
+    haloed,
     paint,
     paint_text,
     place,
@@ -21,8 +23,6 @@ from kvlib.show.svg_parts import (
 )
 
 LINE = 15  # from one line of words to the next
-BOLD = 1.12  # bold words are this much wider
-HALO = ' stroke-width="3" stroke-linejoin="round" paint-order="stroke"'
 
 
 def at_x(panel: dict[str, Any], area: dict[str, Any], value: float) -> float:
@@ -67,7 +67,7 @@ def end_names(panel: dict[str, Any], area: dict[str, Any]) -> list[dict[str, Any
     heights = spread(wanted, area["top"], area["bottom"])
     found: list[dict[str, Any]] = []
     for i in range(len(lines)):
-        x = min(at_x(panel, area, lines[i]["points"][-1][0]), area["right"]) + 7
+        x = min(at_x(panel, area, lines[i]["points"][-1][0]), area["right"]) + 10
         found.append({"x": x, "y": heights[i], "label": lines[i]["label"], "of": lines[i]["role"]})
     return found
 
@@ -101,8 +101,7 @@ def draw_names(panel: dict[str, Any], area: dict[str, Any], width: float) -> str
         label = clipped(point["label"], SMALL, width * 0.6)
         box = free_box(x, y, BOLD * text_width(label, SMALL), area, width, taken, curves)
         taken.append(box)
-        halo = f' font-weight="bold" stroke="{paint("card")}"{HALO}'
-        body.append(words_at(box[0], box[3] - 4, label, paint("ink"), "start", halo))
+        body.append(haloed(box[0], box[3] - 4, label, "start", ' font-weight="bold"'))
     return "".join(body)
 
 

@@ -53,6 +53,8 @@ LIGHT_ON = {  # words on a surface of that colour
 }
 SMALL = 12  # size of words; at 360 px a figure is drawn for 360 px, so they stay this large
 TITLE = 13
+BOLD = 1.12  # bold words are this much wider
+HALO = ' stroke-width="3" stroke-linejoin="round" paint-order="stroke"'
 NARROW_LETTERS = "iljtfrI.,:;'!|()[]/ -\u00b7"
 WIDE_LETTERS = "mwMW@%\u00d7\u2192"
 
@@ -142,9 +144,28 @@ def words_at(x: float, y: float, text: str, colour: str, anchor: str, more: str)
     return f'<text {where} fill="{colour}"{more}>{escaped(text)}</text>'
 
 
-def title_at(y: float, text: str) -> str:
-    """The name of a panel."""
-    return words_at(0, y, text, paint("ink"), "start", f' font-size="{TITLE}" font-weight="bold"')
+def wrapped(text: str, size: float, room: float) -> list[str]:
+    """The words in lines that are at most `room` pixels wide, as far as single words allow."""
+    lines: list[str] = []
+    line, word = "", ""
+    for letter in text + " ":
+        if letter != " ":
+            word = word + letter
+        else:
+            if line != "" and text_width(f"{line} {word}", size) > room:
+                lines.append(line)
+                line = word
+            else:
+                line = word if line == "" else f"{line} {word}"
+            word = ""
+    lines.append(line)
+    return lines
+
+
+def haloed(x: float, y: float, text: str, anchor: str, more: str) -> str:
+    """Words with a rim of card around them, to be read over lines."""
+    rim = f'{more} stroke="{paint("card")}"{HALO}'
+    return words_at(x, y, text, paint("ink"), anchor, rim)
 
 
 def segment(x0: float, y0: float, x1: float, y1: float, role: str, more: str) -> str:
@@ -162,6 +183,8 @@ def box(x: float, y: float, width: float, height: float, role: str, more: str) -
         size = f'width="{px(width - 2 * edge)}" height="{px(height - 1.5)}"'
         return f"<rect {where} {size} {ink}{more}/>"
     where = f'x="{px(x)}" y="{px(y)}" width="{px(width)}" height="{px(height)}"'
+    if role == "grid":  # too pale to stand out from the card by itself
+        more = f'{more} style="stroke: {paint("muted")}"'
     return f'<rect {where} fill="{paint(role)}"{more}/>'
 
 
