@@ -55,7 +55,7 @@ GPU_TABLE: dict[str, tuple[Any, ...]] = {
 }
 
 UNCONFIRMED = {
-    "deepseek-v2-lite": {"tie_word_embeddings", "max_position_embeddings"},
+    "deepseek-v2-lite": {"tie_word_embeddings"},
     "deepseek-v3": {"tie_word_embeddings"},
     "l4": {"shared_memory_per_sm_KiB"},
     "rtx-4090": {"fp8_TFLOP_per_s", "l2_MiB", "shared_memory_per_sm_KiB"},

@@ -153,6 +153,7 @@ def test_what_is_left_out_on_request() -> None:
     assert "text_config.loop_count is 3" in refused(
         {**nested, "text_config": {**GEMMA3, **strange, "model_type": "gemma3_text"}}
     )
+    assert "config: 1 is 2, needed: a key that llama" in refused({**LLAMA, 1: 2})
     with pytest.raises(TypeError, match="without is the string 'loop_count'"):
         ModelSpec.from_config(strange, without="loop_count")
 

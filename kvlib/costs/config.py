@@ -54,7 +54,7 @@ def _file(path: Path) -> Path:
 
 def _leave_out(data: Mapping[str, Any], without: Collection[str]) -> dict[str, Any]:
     """The object, and the text decoder's object inside it, without those keys."""
-    kept = {key: value for key, value in data.items() if key not in without}
+    kept = {str(key): value for key, value in data.items() if key not in without}
     if isinstance(kept.get("text_config"), Mapping):
         kept["text_config"] = _leave_out(kept["text_config"], without)
     return kept
