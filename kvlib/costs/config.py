@@ -10,8 +10,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from kvlib.costs.families import CLASSES, FAMILIES
+from kvlib.costs.families import FAMILIES
 from kvlib.costs.keys import Keys, read_json
+from kvlib.costs.known import CLASSES
 from kvlib.costs.shape import Shape
 from kvlib.errors import CheckpointError
 

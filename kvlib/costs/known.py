@@ -47,3 +47,23 @@ GEMMA3_TEXT: dict[str, Any] = {
     "sliding_window": 4096,
     "sliding_window_pattern": 6,
 }
+
+# what the class in `architectures` is called before ForCausalLM
+CLASSES = {
+    "llama": "Llama",
+    "mistral": "Mistral",
+    "mixtral": "Mixtral",
+    "phi3": "Phi3",
+    "qwen2": "Qwen2",
+    "qwen2_moe": "Qwen2Moe",
+    "qwen3": "Qwen3",
+    "qwen3_moe": "Qwen3Moe",
+    "gemma": "Gemma",
+    "gemma2": "Gemma2",
+    "gemma3": "Gemma3",
+    "gemma3_text": "Gemma3",
+    "gpt2": "GPT2",
+    "deepseek_v2": "DeepseekV2",
+    "deepseek_v3": "DeepseekV3",
+    "gpt_oss": "GptOss",
+}
