@@ -27,7 +27,12 @@ WEIGHTS = {
 }
 PHASES = {"decode": "decode, one token for each request", "prefill": "prefill, the whole prompt"}
 GROWTH_MODELS = ("reference", "llama-3.2-1b", "llama-2-7b", "llama-3.1-8b", "llama-3.1-70b")
-NEW = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 4000)
+# powers of two, and between them numbers that do not fill their last block
+CONTEXTS = (
+    *(512, 700, 1024, 1500, 2048, 3000, 4096, 6000, 8192, 12000, 16384, 24000, 32768, 50000),
+    *(65536, 100000, 131072, 200000, 262144, 400000, 524288, 750000, 1048576),
+)
+NEW = (2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 4000)
 
 
 def memory_explorer(**settings: Any) -> Explorer:
@@ -36,15 +41,12 @@ def memory_explorer(**settings: Any) -> Explorer:
     Settings: model, gpu, gpus, batch, context, weights, kv, block.
     """
     gpus, texts = [1, 2, 4, 8], ["1 GPU", "2 GPUs", "4 GPUs", "8 GPUs"]
-    context = Slider.powers(
-        "context", "Context", 512, 2**20, value=32768, unit="tokens", halves=True
-    )
     controls: list[Choice | Slider] = [
         Choice("model", "Model", _titles("models", _published()), "llama-3.1-8b"),
         Choice("gpu", "GPU", _titles("gpus"), "h100-sxm"),
         Slider("gpus", "GPUs sharing the heads", gpus, 1, texts=texts),
         Slider.powers("batch", "Requests", 1, 256, value=8, unit="requests", halves=True),
-        context,
+        Slider("context", "Context", CONTEXTS, 32768, unit="tokens"),
         Choice("weights", "Weights in", WEIGHTS),
         Choice("kv", "Keys and values in", _titles("codecs")),
         Slider("block", "Block size", [1, 16, 32, 64, 128, 256], 16, unit="tokens"),
@@ -63,7 +65,7 @@ def roofline_explorer(**settings: Any) -> Explorer:
         Choice("gpu", "GPU", _titles("gpus"), "h100-sxm"),
         Choice("phase", "Phase", PHASES),
         Slider.powers("batch", "Requests", 1, 512, value=32, unit="requests", halves=True),
-        Slider.powers("context", "Context", 512, 2**20, value=8192, unit="tokens", halves=True),
+        Slider("context", "Context", CONTEXTS, 8192, unit="tokens"),
         Choice("kv", "Keys and values in", _titles("codecs")),
         Slider("shared", "Prefix that all requests share", [0, 25, 50, 75, 90], 0, texts=shared),
     ]

@@ -29,7 +29,7 @@ SAMPLES = 48  # places at which a curve is computed
 
 
 def growth_scene(settings: dict[str, Any], tables: Any) -> dict[str, Any]:
-    """settings: model, prompt, new."""
+    """settings: model, prompt, new (2 tokens or more)."""
     facts = tables["models"][settings["model"]]
     prompt, fresh = settings["prompt"], settings["new"]
     slow, fast = uncached_flops(facts, prompt, fresh), cached_flops(facts, prompt, fresh)
@@ -43,7 +43,7 @@ def growth_scene(settings: dict[str, Any], tables: Any) -> dict[str, Any]:
         "once": once,
         "ratio": again / once,
         "last_slow": step_flops(facts, fast["tokens"], fast["tokens"]),
-        "last_fast": step_flops(facts, 1 if fresh > 1 else prompt, fast["tokens"]),
+        "last_fast": step_flops(facts, 1, fast["tokens"]),
         "held": held,
     }
     return {
@@ -64,17 +64,11 @@ def growth_summary(facts: dict[str, Any], settings: dict[str, Any], work: dict[s
     """The two totals, their ratio, and what the cache costs."""
     again, once = scaled_words(work["again"], "FLOP"), scaled_words(work["once"], "FLOP")
     held = bytes_words(work["held"], 1024)
-    if settings["new"] == 1:
-        said = [
-            f"The new token takes {again}, with a cache or without: the prompt is read once.",
-            f"A cache of {held} pays only from the second new token on.",
-        ]
-    else:
-        said = [
-            f"The {tokens_words(settings['new'])} take {again} if every step computes all tokens"
-            f" again, {times_words(work['ratio'])} the {once} that they take with a cache.",
-            f"For that, {held} of keys and values are kept (bfloat16).",
-        ]
+    said = [
+        f"The {tokens_words(settings['new'])} take {again} if every step computes all tokens"
+        f" again, {times_words(work['ratio'])} the {once} that they take with a cache.",
+        f"For that, {held} of keys and values are kept (bfloat16).",
+    ]
     if work["fast_tokens"] > facts["max_context"]:
         said.append(f"The model itself ends at {tokens_words(facts['max_context'])}.")
     return " ".join(said)
@@ -175,16 +169,13 @@ def growth_bars(work: dict[str, float]) -> dict[str, Any]:
     once, again = work["once"] / unit["size"], work["again"] / unit["size"]
     needed = {"label": "computed once", "value": once, "role": "cached"}
     repeated = {"label": "computed again", "value": again - once, "role": "recomputed"}
-    without = [needed]
-    if again > once:
-        without = [needed, repeated]
     return {
         "kind": "bars",
         "label": "Operations in all",
         "unit": unit["name"],
         "max": again * 1.04,
         "bars": [
-            {"label": "without a cache", "parts": without},
+            {"label": "without a cache", "parts": [needed, repeated]},
             {"label": "with a cache", "parts": [needed]},
         ],
         "marks": [],

@@ -7,22 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvlib.costs.formulas import attainable, pass_work, seconds, shared_saving, stored_bytes
-from kvlib.show.scenes.axes import axis_decades
+from kvlib.costs.formulas import pass_work, seconds, shared_saving, stored_bytes
 from kvlib.show.scenes.memory import unconfirmed
 from kvlib.show.scenes.roofline_formula import intensity_words, roofline_formula
+from kvlib.show.scenes.roofline_panels import roofline_plane, roofline_times
 from kvlib.show.scenes.words import (
     bytes_words,
     count_words,
-    fixed,
     number_words,
     percent_words,
     scaled_words,
     seconds_words,
     tokens_words,
 )
-
-TERA = 1000000000000
 
 
 def roofline_scene(settings: dict[str, Any], tables: Any) -> dict[str, Any]:
@@ -89,7 +86,7 @@ def roofline_summary(
 ) -> str:
     """What is moved, what is computed, which of them bounds the pass; how fast it can be."""
     what = "One decode step" if settings["phase"] == "decode" else "The prefill"
-    rate = f"{number_words(gpu['bf16'] / TERA)} TFLOP/s"
+    rate = scaled_words(gpu["bf16"], "FLOP/s")
     kinds = f"{bytes_words(work['weight_bytes'], 1000)} of weights and"
     kinds = f"{kinds} {bytes_words(work['kv_bytes'], 1000)} of keys and values"
     if work["other_bytes"] > work["kv_bytes"]:
@@ -158,79 +155,3 @@ def roofline_numbers(settings: dict[str, Any], work: dict[str, float]) -> list[d
     bound = "memory" if work["memory"] >= work["compute"] else "arithmetic"
     found.append({"label": "Bound by", "text": bound})
     return found
-
-
-def roofline_plane(gpu: dict[str, Any], work: dict[str, float]) -> dict[str, Any]:
-    """The roof, its ridge, and where the parts and the whole stand on it."""
-    peak, speed = gpu["bf16"], gpu["bandwidth"]
-    parts = [work["attention"], work["linear"], work["whole"]]
-    label = "operations for each byte moved (FLOP/byte)"
-    x = axis_decades(label, min(0.5, min(parts)), max(5000, 3 * max(parts)), 1)
-    low = attainable(x["min"], peak, speed)
-    y = axis_decades("TFLOP/s", low, peak * 4, TERA)
-    roof = [[x["min"], low], [work["ridge"], peak], [x["max"], peak]]
-    ridge = [[work["ridge"], y["min"]], [work["ridge"], peak]]
-    names = ["attention", "linear layers", "whole"]
-    roles = ["cached", "weights", "ink"]
-    points = [
-        {"label": names[i], "role": roles[i], "x": parts[i], "y": attainable(parts[i], peak, speed)}
-        for i in range(3)
-    ]
-    return {
-        "kind": "curves",
-        "label": "On the roofline",
-        "x": x,
-        "y": y,
-        "lines": [
-            {"label": "roof", "role": "muted", "points": roof, "dashed": False},
-            {
-                "label": f"ridge {fixed(work['ridge'], 0)}",
-                "role": "muted",
-                "points": ridge,
-                "dashed": True,
-            },
-        ],
-        "points": points,
-    }
-
-
-def time_unit(longest_time: float) -> dict[str, Any]:
-    """The unit in which `longest_time` seconds read well: {"name", "size" in seconds}."""
-    if longest_time < 0.001:
-        return {"name": "\u00b5s", "size": 0.000001}
-    if longest_time < 1:
-        return {"name": "ms", "size": 0.001}
-    return {"name": "s", "size": 1}
-
-
-def roofline_times(gpu: dict[str, Any], work: dict[str, float]) -> dict[str, Any]:
-    """Two bars, drawn from the same zero because both go on at once; the longer one is the time."""
-    unit = time_unit(work["floor"])
-    a_byte = 1 / gpu["bandwidth"] / unit["size"]
-    a_flop = 1 / gpu["bf16"] / unit["size"]
-    own = work["kv_bytes"] - work["kv_once"]
-    memory = [
-        {"label": "weights", "value": work["weight_bytes"] * a_byte, "role": "weights"},
-        {"label": "keys and values", "value": own * a_byte, "role": "cached"},
-    ]
-    if work["kv_once"] > 0:
-        once = work["kv_once"] * a_byte
-        memory.append({"label": "shared prefix, read once", "value": once, "role": "shared"})
-    other = work["other_bytes"] * a_byte
-    memory.append({"label": "queries, outputs, new keys", "value": other, "role": "query"})
-    compute = [
-        {"label": "weights", "value": work["linear_flops"] * a_flop, "role": "weights"},
-        {"label": "keys and values", "value": work["attention_flops"] * a_flop, "role": "cached"},
-    ]
-    floor = work["floor"] / unit["size"]
-    return {
-        "kind": "bars",
-        "label": "Time to move, time to compute",
-        "unit": unit["name"],
-        "max": floor * 1.04,
-        "bars": [
-            {"label": "memory", "parts": memory},
-            {"label": "arithmetic", "parts": compute},
-        ],
-        "marks": [{"label": f"least time: {seconds_words(work['floor'])}", "value": floor}],
-    }
