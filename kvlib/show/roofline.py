@@ -38,34 +38,6 @@ def two_clocks(reading: Mapping[str, float], arithmetic: Mapping[str, float]) ->
     return finish(fig)
 
 
-def shares(parts: Mapping[str, tuple[float, float]], roles: Sequence[str]) -> Any:
-    """Each part's share of the operations and of the bytes of a step, side by side.
-
-    parts: name -> (operations, bytes).
-    """
-    fig, ax = figure(0.9 + 0.42 * len(parts))
-    values = np.array(list(parts.values()), dtype=float)
-    percent = 100 * values / values.sum(axis=0)
-    rows = np.arange(len(parts))
-    for column, (word, shift) in enumerate((("operations", -0.2), ("bytes", 0.2))):
-        drawn = ax.barh(
-            rows + shift,
-            percent[:, column],
-            height=0.36,
-            color=[color(role) for role in roles],
-            alpha=1.0 if column else 0.55,
-        )
-        words = [f"{p:.0f} % of the {word}" for p in percent[:, column]]
-        ax.bar_label(drawn, labels=words, padding=4, color=INK, fontsize=8)
-    ax.set_yticks(rows, labels=list(parts))
-    ax.set_ylim(len(parts) - 0.5, -0.5)
-    ax.set_xlim(0, 1.3 * percent.max())
-    ax.set_xlabel("share of a step (%)")
-    ax.grid(axis="x", visible=True)
-    ax.grid(axis="y", visible=False)
-    return finish(fig)
-
-
 def roofline(
     roofs: Mapping[str, tuple[float, float]],
     points: Mapping[str, tuple[float, float | None, str]],
@@ -94,7 +66,9 @@ def roofline(
 
     for name, (line, role) in (tracks or {}).items():
         xy = [at(x, y) for x, y, _ in line]
-        ax.plot(*zip(*xy, strict=True), "o-", color=color(role), linewidth=1.2, markersize=6)
+        # Measured points are joined; what stands on the roof would cut its corner.
+        style = "o" if any(y is None for _, y, _ in line) else "o-"
+        ax.plot(*zip(*xy, strict=True), style, color=color(role), linewidth=1.2, markersize=6.5)
         for (x, y), (_, _, word) in zip(xy, line, strict=True):
             _label(ax, word, (x, y), (0, 7), role, ha="center")
         _label(ax, name, xy[-1], offsets.get(name, (8, -12)), role)
@@ -103,6 +77,7 @@ def roofline(
         _label(ax, name, at(x, rate), offsets.get(name, (8, -12)), role)
     ax.set_xlim(*limits)
     ax.grid(axis="x", visible=True)
+    _plain_numbers(ax)
     _rate_axis(ax)
     return finish(fig)
 
@@ -111,14 +86,10 @@ def _roof(
     ax: Any, name: str, bandwidth: float, flops: float, limits: tuple[float, float], first: bool
 ) -> None:
     ridge = flops / bandwidth
-    x = [limits[0], ridge, limits[1]]
-    y = [bandwidth * limits[0], flops, flops]
-    style = "-" if first else "--"
-    ax.plot(x, y, style, color=INK if first else MUTED, linewidth=1.8, zorder=1)
-    ax.plot([ridge, ridge], [bandwidth * limits[0], flops], ":", color=MUTED, linewidth=1)
-    _label(
-        ax, f"{name}\nridge {format_number(ridge)}", (limits[1], flops), (-4, 4), "ink", ha="right"
-    )
+    x, y = [limits[0], ridge, limits[1]], [bandwidth * limits[0], flops, flops]
+    ax.plot(x, y, "-" if first else "--", color=MUTED, linewidth=1.6, zorder=1)
+    ax.plot([ridge, ridge], y[:2], ":", color=MUTED, linewidth=1, zorder=1)
+    _label(ax, f"{name}, ridge {format_number(ridge)}", (ridge, flops), (-4, 4), "ink")
 
 
 def _label(
@@ -142,36 +113,42 @@ def _label(
     )
 
 
-def _rate_axis(ax: Any, axis: str = "y", unit: str = "FLOP/s", word: str = "operations") -> None:
-    """Powers of ten in the largest prefix that fits the axis."""
+def _rate_axis(ax: Any) -> None:
+    """Operations a second, in the largest prefix that fits the axis."""
     from matplotlib.ticker import FuncFormatter
 
-    which = ax.yaxis if axis == "y" else ax.xaxis
-    top = max(ax.get_ylim() if axis == "y" else ax.get_xlim())
-    size, prefix = next((s, p) for s, p in _PREFIXES if top >= s)
-    which.set_major_formatter(FuncFormatter(lambda v, _pos: f"{v / size:,.6g}"))
-    which.set_label_text(f"{word} a second ({prefix}{unit})")
+    size, prefix = next((s, p) for s, p in _PREFIXES if ax.get_ylim()[1] >= s)
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _pos: f"{v / size:,.6g}"))
+    ax.set_ylabel(f"operations a second ({prefix}FLOP/s)")
+
+
+def _plain_numbers(ax: Any) -> None:
+    """1, 10, 100 on a logarithmic x axis, not powers of ten."""
+    from matplotlib.ticker import FuncFormatter
+
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _pos: f"{v:,.6g}"))
 
 
 def ladder(intensities: Mapping[str, tuple[float, str]], ridges: Mapping[str, float]) -> Any:
-    """Intensities on a log scale, one row each, with the ridges of GPUs as vertical lines.
+    """Intensities on a log scale, one row each, with the ridges of two GPUs as vertical lines.
 
     intensities: name -> (operations a byte, role).
     """
-    fig, ax = figure(1.25 + 0.27 * len(intensities))
+    fig, ax = figure(1.1 + 0.27 * len(intensities))
     ax.set_xscale("log")
     rows = range(len(intensities))
     for row, (x, role) in zip(rows, intensities.values(), strict=True):
         ax.plot([x], [row], "o", color=color(role), markersize=8)
         ax.text(x * 1.2, row, format_number(x), va="center", fontsize=8.5, color=text_color(role))
     for i, (name, x) in enumerate(sorted(ridges.items(), key=lambda pair: pair[1])):
-        ax.axvline(x, color=MUTED, linewidth=1, linestyle=":")
-        at = -1.0 - 0.85 * (i % 2)
-        ax.text(x, at, f"{name} {x:.0f}", ha="center", fontsize=8, color=MUTED)
+        ax.axvline(x, color=MUTED, linewidth=1.2, linestyle=":")
+        ha = "left" if i == len(ridges) - 1 else "right"  # the labels stand clear of each other
+        ax.text(x, -0.75, f" {name}: {x:.0f} ", ha=ha, fontsize=8.5, color=MUTED)
     ax.set_yticks(rows, labels=list(intensities))
     ax.set_ylim(len(intensities) - 0.5, -0.6)
-    ax.set_xlim(0.3, 1000)
+    ax.set_xlim(0.5, 2000)
     ax.set_xlabel(_INTENSITY)
+    _plain_numbers(ax)
     ax.grid(axis="x", visible=True)
     ax.grid(axis="y", visible=False)
     return finish(fig)
@@ -244,7 +221,7 @@ def hill(speeds: Mapping[int, float], marks: Mapping[str, float]) -> Any:
     fig, ax = figure(3.0)
     sizes, rates = list(speeds), np.array([float(rate) for rate in speeds.values()]) / 1e9
     ax.set_xscale("log", base=2)
-    ax.plot(sizes, rates, "o-", color=color("query"), linewidth=1.5)
+    ax.plot(sizes, rates, "o-", color=INK, linewidth=1.5)
     ax.set_ylim(0, 1.25 * rates.max())
     for name, nbytes in marks.items():
         ax.axvline(nbytes, color=MUTED, linewidth=1, linestyle=":")
@@ -270,7 +247,7 @@ def predicted_measured(
             share = took / ends[name]
             ax.barh(i - 0.18, share, left=left, height=0.32, color=color(roles[part]), label=part)
             left += share
-        ax.barh(i + 0.18, 1.0, height=0.32, color=color("query"), label="measured")
+        ax.barh(i + 0.18, 1.0, height=0.32, color=INK, label="measured")
         ax.text(1.0, i + 0.18, f"  {1e3 * ends[name]:.3g} ms", va="center", fontsize=9, color=INK)
         total = 1e3 * sum(parts.values())
         ax.text(left, i - 0.18, f"  {total:.3g} ms", va="center", fontsize=9, color=INK)
