@@ -77,6 +77,8 @@ def roofline_formula(
     lines = linear_lines(facts, settings, work)
     for g in facts["layers"]:
         lines.append(attention_line(g, settings, work))
+        if g["vectors"] == 1 and work["fresh"] > 1 and work["fresh"] < settings["context"]:
+            lines.append("(a prefix in the cache is attended to as latents, not expanded)")
     batch, kv = settings["batch"], bytes_words(work["kv_bytes"], 1000)
     if work["fresh"] >= settings["context"]:
         lines.append(f"keys and values, just computed, read in 16 bits: {kv}")
