@@ -25,6 +25,17 @@ from kvlib.costs import (
 H100 = GPUS["h100-sxm"]
 MANY = [("llama-2-7b", "h100-sxm"), ("llama-3.1-8b", "l4"), ("gemma-3-27b", "h200-sxm")]
 MANY += [("deepseek-v2-lite", "a100-80-sxm"), ("mistral-7b-v0.1", "rtx-4090")]
+SMALL = dict(
+    model_type="llama",
+    vocab_size=1000,
+    hidden_size=6,
+    intermediate_size=11,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=3,
+    max_position_embeddings=512,
+)
 dtypes = st.sampled_from(("bfloat16", "fp8", "int8", "int4", "int2", "float32"))
 
 
@@ -191,6 +202,21 @@ def test_gpus_needed_is_the_smallest_that_fits() -> None:
                 assert not fit(model, gpu, batch, context, gpus=fewer).fits
 
 
+def test_one_token_too_many_takes_another_gpu() -> None:
+    for gpus in (1, 2, 4):
+        edge = int(max_context("llama-2-7b", "l4", 200, "int4", gpus=gpus).low)
+        assert 1 < edge < 4096
+        assert gpus_needed("llama-2-7b", "l4", 200, edge, "int4").gpus == gpus
+        assert gpus_needed("llama-2-7b", "l4", 200, edge + 1, "int4").gpus == 2 * gpus
+
+
+def test_weights_are_dealt_out_in_whole_bytes() -> None:
+    spec = ModelSpec.from_config(dict(SMALL, vocab_size=1001), name="odd")
+    whole = spec.weight_bytes("int4").value
+    assert whole % 4
+    assert fit(spec, "l4", 1, 8, weight_dtype="int4", gpus=4).weights == Bytes(whole // 4 + 1)
+
+
 def test_a_large_model_on_many_gpus() -> None:
     plan = gpus_needed("llama-3.1-405b", "h100-sxm", 8, 32_768)
     assert (plan.gpus, plan.copies) == (16, 2)  # 8 key/value heads on 16 GPUs
@@ -340,18 +366,8 @@ def test_the_bill_as_plain_data() -> None:
 
 
 def test_a_config_of_ones_own() -> None:
-    config = dict(
-        model_type="llama",
-        vocab_size=1000,
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=512,
-    )
-    spec = ModelSpec.from_config(config, name="mine")
+    spec = ModelSpec.from_config(SMALL, name="mine")
     found = fit(spec, "l4", 3, 512)
-    assert found.fits and found.kv == Bytes(3 * 512 * 2 * 2 * 2 * 16 * 2)
+    assert found.fits and found.kv == Bytes(3 * 512 * 2 * 2 * 2 * 3 * 2)
     assert found.unconfirmed == () and found.to_dict()["model"] == "mine"
     assert dataclasses.is_dataclass(found)

@@ -167,6 +167,37 @@ def test_prefill_attention_reads_and_writes_each_token_once(group: int) -> None:
     assert found == pytest.approx(seq * group / (2 * (1 + group)), rel=1e-4)
 
 
+def test_a_prefill_of_mla_multiplies_expanded_heads() -> None:
+    facts, tokens = dict(FACTS_7B, layers=DEEPSEEK_V3), 10
+    w = F.pass_work(facts, BF16, 16, 3, tokens, tokens, 0)
+    assert w["activation_bytes"] == 3 * tokens * 61 * 128 * (192 + 128) * 2
+    assert w["attention_flops"] == 3 * 61 * 2 * 128 * (192 + 128) * 55
+    assert w["kv_bytes"] == w["kv_written"] == 3 * tokens * 70_272
+    step = F.pass_work(facts, BF16, 16, 3, 1, tokens, 0)
+    assert step["activation_bytes"] == 3 * 61 * 128 * (576 + 512) * 2
+    assert step["attention_flops"] == 3 * 61 * 2 * 128 * (576 + 512) * tokens
+
+
+def test_what_one_gpu_holds() -> None:
+    both = GEMMA3_27B + DEEPSEEK_V3  # 16 key/value heads, and one latent vector
+    for gpus, heads in ((1, 16), (4, 4), (16, 1), (32, 1)):
+        *local, latents = F.layers_on_one(both, gpus)
+        assert [g["values"] for g in local] == [2 * heads * 128] * 2
+        assert [g["vectors"] for g in local] == [2 * heads] * 2
+        assert [g["num_qo_heads"] for g in (*local, latents)] == [32 / gpus] * 2 + [128 / gpus]
+        assert (latents["values"], latents["vectors"]) == (576, 1)
+    assert F.layers_on_one(both, 1) == both
+    kept = F.layers_keeping_all(GEMMA3_27B)
+    assert F.stored_bytes(kept, BF16, 131_072) / 2**30 == 62.0
+    assert GEMMA3_27B[0]["window"] == 1024  # the argument stays as it was
+    coded = F.token_bytes(LLAMA3_8B, F.payload_only(KIVI4))
+    assert coded == F.token_bytes(LLAMA3_8B, BF16) / 4
+    assert F.weight_bytes_on_one(dict(parameters=1000), 4, 2) == 250
+    assert F.requests_that_fit(LLAMA2_7B, BF16, 4096, 0, 3 * 2**31 - 1) == 2
+    assert F.requests_that_fit(LLAMA2_7B, BF16, 4096, 0, 3 * 2**31) == 3
+    assert F.requests_that_fit(LLAMA2_7B, BF16, 4096, 0, -1) == 0
+
+
 def test_products_turn_compute_bound_at_295_tokens_on_an_h100() -> None:
     def sides(tokens: int) -> tuple[float, float]:
         flops = F.linear_flops(FACTS_7B, tokens, tokens)
