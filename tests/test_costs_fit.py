@@ -208,6 +208,9 @@ def test_one_token_too_many_takes_another_gpu() -> None:
         assert 1 < edge < 4096
         assert gpus_needed("llama-2-7b", "l4", 200, edge, "int4").gpus == gpus
         assert gpus_needed("llama-2-7b", "l4", 200, edge + 1, "int4").gpus == 2 * gpus
+    edge = int(max_context("llama-3.1-8b", "rtx-4090").low)  # here a token is 0.1 MB, not 33
+    assert gpus_needed("llama-3.1-8b", "rtx-4090", 1, edge).gpus == 1
+    assert gpus_needed("llama-3.1-8b", "rtx-4090", 1, edge + 1).gpus == 2
 
 
 def test_weights_are_dealt_out_in_whole_bytes() -> None:

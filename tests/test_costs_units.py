@@ -147,6 +147,7 @@ def test_gb_and_gib_are_never_confused() -> None:
     assert FlopsPerSecond(989e12).TFLOP_per_s == 989
     assert Flops(3e15).PFLOP == 3 and Flops(3e15).TFLOP == 3000
     assert (Seconds(0.25).ms, Seconds(0.25).us, Seconds(0.25).s) == (250, 250_000, 0.25)
+    assert Seconds(0.35).ms == 350  # 0.35 / 1e-3 is not
     assert FlopsPerByte(2).FLOP_per_B == 2 and TokensPerSecond(2).tokens_per_s == 2
     assert Tokens(2).tokens == 2
 
