@@ -114,7 +114,7 @@ def mistakes(factors: Mapping[str, float]) -> Any:
         ax.annotate(words, (x, i), va="center", ha="left" if x > 0 else "right", size=9, color=INK)
     ticks = list(range(int(np.floor(min(logs))) - 1, int(np.ceil(max(logs))) + 2))
     ax.set_xticks(ticks, labels=[f"× {2.0**t:g}" for t in ticks])
-    ax.set(xlabel="what the calculator says / what is true", xlim=(ticks[0], ticks[-1]))
+    ax.set(xlabel="what the calculator says / what is true", xlim=(ticks[0] - 0.3, ticks[-1]))
     ax.axvline(0, color=INK, linewidth=1)
     ax.invert_yaxis()
     ax.grid(axis="x", visible=True)
