@@ -7,15 +7,14 @@ reads an array that no cache can hold, multiplies two matrices, and takes about 
     step = decode(model, batch=1, context=512, kv_dtype="float32", weight_dtype="float32")
     measure_machine().floor(step).seconds
 
-Times are medians of several calls. The rest of the machine should be quiet; a busy one reads and
-multiplies more slowly, and that is what is measured.
+Of several timings the fastest counts, as in STREAM (www.cs.virginia.edu/stream): what disturbs a
+timing only makes it longer. Still, the rest of the machine should be quiet.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -91,7 +90,7 @@ def measure_machine(
 
     nbytes   how much is read; more than any cache holds unless given (`memory_sized`)
     size     rows and columns of the matrices whose product is timed
-    repeats  timings of each kind, of which the median counts
+    repeats  timings of each kind, of which the fastest counts
 
     Raises ValueError for sizes below 1.
     """
@@ -102,7 +101,7 @@ def measure_machine(
     wait, nbytes = _wait(xp), memory_sized(xp) if nbytes is None else nbytes
     ways = _ways(_matrix(xp, nbytes), repeats, wait)
     a = xp.full((size, size), 0.5, dtype=xp.float32)
-    took = median_seconds(lambda: a @ a, repeats=repeats, wait=wait)
+    took = fastest_seconds(lambda: a @ a, repeats=repeats, wait=wait)
     name, library, threads = _describe(xp)
     rate = FlopsPerSecond(2 * size**3 / took.value)
     return Machine(name, max(ways.values()), rate, library, threads, ways)
@@ -124,12 +123,12 @@ def bandwidth_by_size(
     for size in sizes:
         part = whole[: _rows(size), :]
         calls = max(1, 2**25 // (part.size * 4))  # a clock cannot time a few microseconds
-        took = median_seconds(partial(matmul, part, x), repeats=repeats, calls=calls, wait=wait)
+        took = fastest_seconds(partial(matmul, part, x), repeats=repeats, calls=calls, wait=wait)
         found[part.size * 4] = BytesPerSecond(part.size * 4 / took.value)
     return found
 
 
-def median_seconds(
+def fastest_seconds(
     function: Callable[[], Any],
     *,
     repeats: int = 7,
@@ -137,7 +136,7 @@ def median_seconds(
     at_most: float = 0.5,
     wait: Callable[[], Any] | None = None,
 ) -> Seconds:
-    """Median time of one call, over `repeats` timings of `calls` calls each, after one untimed.
+    """Time of one call: the fastest of `repeats` timings of `calls` calls each, after one untimed.
 
     Past `at_most` seconds no further timing is begun, but three are made. `wait` blocks until a
     device has finished.
@@ -152,7 +151,7 @@ def median_seconds(
             function()
         wait()
         times.append(time.perf_counter() - start)
-    return Seconds(max(statistics.median(times), 1e-9) / calls)
+    return Seconds(max(min(times), 1e-9) / calls)
 
 
 def memory_sized(xp: Any = None) -> int:
@@ -196,7 +195,7 @@ def _ways(matrix: Any, repeats: int, wait: Callable[[], Any]) -> dict[str, Bytes
     }
     found = {}
     for name, (function, numbers) in ways.items():
-        took = median_seconds(function, repeats=repeats, at_most=0.2, wait=wait)
+        took = fastest_seconds(function, repeats=repeats, at_most=0.2, wait=wait)
         found[name] = BytesPerSecond(numbers * 4 / took.value)
     return found
 

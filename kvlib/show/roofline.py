@@ -115,10 +115,11 @@ def _label(
 
 def _rate_axis(ax: Any) -> None:
     """Operations a second, in the largest prefix that fits the axis."""
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, NullFormatter
 
     size, prefix = next((s, p) for s, p in _PREFIXES if ax.get_ylim()[1] >= s)
     ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _pos: f"{v / size:,.6g}"))
+    ax.yaxis.set_minor_formatter(NullFormatter())
     ax.set_ylabel(f"operations a second ({prefix}FLOP/s)")
 
 
