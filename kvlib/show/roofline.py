@@ -67,10 +67,11 @@ def roofline(
     for name, (line, role) in (tracks or {}).items():
         xy = [at(x, y) for x, y, _ in line]
         # Measured points are joined; what stands on the roof would cut its corner.
-        style = "o" if any(y is None for _, y, _ in line) else "o-"
+        ideal = any(y is None for _, y, _ in line)
+        style, shift = ("o", (0.0, 7.0)) if ideal else ("o-", (6.0, -6.0))
         ax.plot(*zip(*xy, strict=True), style, color=color(role), linewidth=1.2, markersize=6.5)
         for (x, y), (_, _, word) in zip(xy, line, strict=True):
-            _label(ax, word, (x, y), (0, 7), role, ha="center")
+            _label(ax, word, (x, y), shift, role, ha="center" if ideal else "left")
         _label(ax, name, xy[-1], offsets.get(name, (8, -12)), role)
     for name, (x, rate, role) in points.items():
         ax.plot(*at(x, rate), "o", color=color(role), markersize=8, markeredgecolor=CARD)
