@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Iterator
 from xml.etree import ElementTree
 
 import pytest
 from small_scenes import check_scene
-from views import Markup, check_view, sweep
+from views import Markup, check_view, check_words, sweep
 
+from kvlib import show
 from kvlib.show import svg
 from kvlib.show.explorers import ALL
 
@@ -47,6 +49,13 @@ def test_every_scene_is_whole_and_drawn_as_svg(name: str) -> None:
                 ElementTree.fromstring(svg.draw(scene, width))
 
 
+def test_words_in_the_figure_stay_apart(name: str) -> None:
+    explorer, rng = ALL[name](), random.Random(0)
+    for _ in range(12):
+        settings = {control.name: rng.choice(control.values) for control in explorer.controls}
+        check_words(explorer.figure(**settings))
+
+
 def test_every_control_moves_the_scene(name: str) -> None:
     explorer = ALL[name]()
     for control in explorer.controls:
@@ -60,5 +69,6 @@ def test_the_page_shows_the_first_view(name: str) -> None:
     markup = Markup(explorer.to_html())
     assert markup.open == [] and explorer.scene()["summary"] in markup.words
     assert explorer.name == name
+    assert getattr(show, f"{name}_explorer") is ALL[name], "chapters find it in kvlib.show"
     changed = explorer.set(**{c.name: c.values[-1] for c in explorer.controls})
     assert changed.scene() == ALL[name](**changed.settings).scene()

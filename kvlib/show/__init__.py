@@ -19,6 +19,12 @@ if TYPE_CHECKING:
         lines,
     )
     from kvlib.show.explorer import Explorer
+    from kvlib.show.explorers import (
+        growth_explorer,
+        memory_explorer,
+        padding_explorer,
+        roofline_explorer,
+    )
     from kvlib.show.style import COLORS, color, contrast, on_color, text_color, use_style
     from kvlib.show.units import byte_unit, format_bytes, format_number
 
@@ -30,6 +36,8 @@ _HOME = {
     **dict.fromkeys(("heatmap", "label_ends", "lines"), "draw"),
     **dict.fromkeys(("Choice", "Slider"), "controls"),
     "Explorer": "explorer",
+    **dict.fromkeys(("growth_explorer", "memory_explorer"), "explorers"),
+    **dict.fromkeys(("padding_explorer", "roofline_explorer"), "explorers"),
 }
 
 __all__ = [
@@ -48,10 +56,14 @@ __all__ = [
     "finish",
     "format_bytes",
     "format_number",
+    "growth_explorer",
     "heatmap",
     "label_ends",
     "lines",
+    "memory_explorer",
     "on_color",
+    "padding_explorer",
+    "roofline_explorer",
     "text_color",
     "use_style",
 ]

@@ -9,11 +9,12 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from kvlib.show.place import Room
+from kvlib.show.labels import Room
 from kvlib.show.scenes.axes import nice_step
 from kvlib.show.scenes.words import number_words
 from kvlib.show.style import _RC, CARD, INK, MUTED, WIDTH, color, import_pyplot, on_color
 from kvlib.show.svg_bars import bars_top, part_words
+from kvlib.show.svg_parts import place
 
 HEAD = 0.3  # inches above a panel for its label
 FOOT = 0.46  # inches below axes for ticks and the axis label
@@ -124,7 +125,13 @@ def _bars(fig: Any, panel: dict[str, Any], top: float, words: _Words) -> None:
     top -= LEGEND * len(panel["marks"])
     names, unit, end = [bar["label"] for bar in panel["bars"]], panel["unit"], bars_top(panel)
     left = max(0.3, words.widest(names) + 0.16)
-    width, height = WIDTH - left - 0.45, BAR * len(names)
+    step = nice_step(end, 5)
+    ticks = [i * step for i in range(6) if i * step <= end * (1 + 1e-9)]
+    texts = [number_words(tick) for tick in ticks]
+    texts[-1] = f"{texts[-1]} {unit}"
+    beyond = (1 - ticks[-1] / end) * (WIDTH - left)
+    right = max(0.45, words.width(texts[-1]) / 2 - beyond + 0.05)
+    width, height = WIDTH - left - right, BAR * len(names)
     ax = _axes(fig, left, top, width, height)
     for row, bar in enumerate(panel["bars"]):
         start = 0.0
@@ -140,10 +147,7 @@ def _bars(fig: Any, panel: dict[str, Any], top: float, words: _Words) -> None:
     ax.set(xlim=(0, end), ylim=(len(names) - 0.5, -0.5))
     ax.set_yticks(range(len(names)), labels=names)
     ax.tick_params(axis="y", length=0, labelcolor=INK)
-    step = nice_step(end, 5)
-    ticks = [i * step for i in range(6) if i * step <= end * (1 + 1e-9)]
-    texts = [number_words(tick) for tick in ticks]
-    ax.set_xticks(ticks, labels=[*texts[:-1], f"{texts[-1]} {unit}"])
+    ax.set_xticks(ticks, labels=texts)
     ax.grid(axis="y", visible=False)
     ax.grid(axis="x", visible=True)
     for i, mark in enumerate(panel["marks"]):
@@ -178,10 +182,13 @@ def _curves(fig: Any, panel: dict[str, Any], top: float, words: _Words) -> None:
     inner, ends = [e for e in ends if e[1] < edge], [e for e in ends if e[1] >= edge]
     left = words.widest(tick["text"] for tick in panel["y"]["ticks"]) + 0.42
     right = max(0.25, words.widest(end[0] for end in ends) + 0.14)
+    last = panel["x"]["ticks"][-1]
+    beyond = (1 - place(panel["x"], last["at"])) * (WIDTH - left - right)
+    right = max(right, words.width(last["text"]) / 2 - beyond + 0.05)
     width = WIDTH - left - right
     ax = _axes(fig, left, top - HEAD, width, CURVES)
-    _scale(ax, "x", panel["x"])
-    _scale(ax, "y", panel["y"])
+    _scale(ax, "x", panel["x"], _apart(panel["x"], width, words))
+    _scale(ax, "y", panel["y"], [tick["text"] for tick in panel["y"]["ticks"]])
     ax.grid(visible=True)
     room = Room(ax, words.width, (width, CURVES))
     for line in panel["lines"]:
@@ -203,12 +210,23 @@ def _curves(fig: Any, panel: dict[str, Any], top: float, words: _Words) -> None:
         room.name_mark(*end)
 
 
-def _scale(ax: Any, which: str, axis: dict[str, Any]) -> None:
+def _scale(ax: Any, which: str, axis: dict[str, Any], texts: list[str]) -> None:
     ax.set(**{f"{which}scale": axis["scale"], f"{which}lim": (axis["min"], axis["max"])})
     ax.set(**{f"{which}label": axis["label"]})
     side = ax.xaxis if which == "x" else ax.yaxis
-    side.set_ticks([t["at"] for t in axis["ticks"]], labels=[t["text"] for t in axis["ticks"]])
+    side.set_ticks([t["at"] for t in axis["ticks"]], labels=texts)
     side.set_ticks([], minor=True)
+
+
+def _apart(axis: dict[str, Any], inches: float, words: _Words) -> list[str]:
+    """The texts of a horizontal axis, without those that would touch the one before them."""
+    texts, end = [], -1.0
+    for tick in axis["ticks"]:
+        middle, half = place(axis, tick["at"]) * inches, words.width(tick["text"]) / 2
+        fits = middle - half > end
+        texts.append(tick["text"] if fits else "")
+        end = middle + half + 0.05 if fits else end
+    return texts
 
 
 # ---------------------------------------------------------------------------- cells

@@ -49,7 +49,7 @@ class Room:
     def name_mark(self, text: str, x: float, y: float, role: str, bold: bool = False) -> None:
         """Write `text` beside (x, y), where it covers least."""
         ((a, b),) = self.points([x], [y])
-        wide = self.width(text) * 72 * (1.1 if bold else 1.0)
+        wide = self.width(text) * 72 * (1.15 if bold else 1.0) + 4
 
         def box(place: tuple[float, float]) -> tuple[float, float, float, float]:
             right, up = place
