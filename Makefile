@@ -21,7 +21,7 @@ CHECKED = kvlib tools
 export JUPYTER_PLATFORM_DIRS := 1
 
 .PHONY: help env book test lint types unit notebooks browser lab gpu test-peers bench train \
-        run-notebooks assets requirements picture clean
+        run-notebooks assets explorers requirements picture clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -82,9 +82,9 @@ notebooks: env  ## run every notebook and compare its outputs with the committed
 	@test -n "$(NOTEBOOKS)" || { echo "There is no notebook in book/."; exit 1; }
 	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout=120 --durations=5 -q $(NOTEBOOKS)
 
-browser: _build/.book  ## open every page in a headless browser
+browser: _build/.book  ## open every page in a headless browser, move every slider
 	@echo "== browser"
-	$(BIN)/python -m pytest -m browser -q tests/test_rendered_book.py
+	$(BIN)/python -m pytest -m browser -q tests/test_rendered_book.py tests/test_rendered_explorers.py
 
 # Where PYTHON is given (make gpu PYTHON=python3) it is used as it is: no .venv, no network.
 GPU_PYTHON = $(if $(filter command% environment%,$(origin PYTHON)),$(PYTHON),$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)))
@@ -113,6 +113,9 @@ run-notebooks: env  ## execute every notebook in place and strip what is volatil
 
 assets: env  ## fetch the browser files that the rendered book carries (needs npm)
 	$(BIN)/python tools/vendor_assets.py
+
+explorers: env  ## translate the scenes of the sliders for the rendered page (after a change to them)
+	$(BIN)/python tools/build_explorers.py
 
 picture: _build/.book  ## take the README's picture of a page (needs Chromium)
 	$(BIN)/python tools/picture.py

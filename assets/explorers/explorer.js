@@ -142,7 +142,7 @@ class Explorer {
     // nothing below may jump while a slider moves, so each part keeps the greatest height it had
     const parts = ["title", "figure", "summary", "numbers", "formula"].map(this.part);
     if (anew) for (const part of parts) part.style.minHeight = "";
-    const heights = parts.map(part => part.offsetHeight);
+    const heights = parts.map(part => Math.ceil(part.getBoundingClientRect().height));
     parts.forEach((part, i) => { part.style.minHeight = `${heights[i]}px`; });
   }
 
@@ -172,7 +172,9 @@ class Explorer {
       control.value = value;
       found = true;
     }
-    if (found && !location.hash)
+    // where a page is only loaded again, the browser returns to the place it was left at
+    const arrived = performance.getEntriesByType("navigation")[0]?.type === "navigate";
+    if (found && arrived && !location.hash)
       addEventListener("load", () => this.root.scrollIntoView({block: "start"}), {once: true});
   }
 

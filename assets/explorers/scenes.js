@@ -116,7 +116,7 @@ var _pymeth_replace = function (s1, s2, count) {  // nargs: 2 3
     parts.push(this.slice(i));
     return parts.join('');
 };
-var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LIGHT, LIGHT_ON, LIGHT_TEXT, LINE, MINUS, NARROW_LETTERS, RESERVE, SAMPLES, SHARE, SHORT, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_top, bits_words, box, bytes_exact, bytes_words, cached_flops, clipped, count_words, covered, crossed, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_names, draw_parts, empty_slots, end_names, escaped, exact, experts_read, fixed, flops_unit, free_box, group_name, grouped, growth_bars, growth_curves, growth_formula, growth_numbers, growth_scene, growth_summary, haloed, heads_on_one, in_blocks, intensity_words, interval_words, label_room, large_words, layers_keeping_all, layers_on_one, legend_at, linear_flops, linear_lines, longest, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, nice_step, number_words, padded, padding_bars, padding_cells, padding_formula, padding_numbers, padding_scene, padding_shares, padding_summary, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, rate_words, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, spread, step_flops, step_of, stored_bytes, stub40_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, vector_bytes, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
+var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LIGHT, LIGHT_ON, LIGHT_TEXT, LINE, MINUS, NARROW_LETTERS, RESERVE, SAMPLES, SHARE, SHORT, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_top, bits_words, box, bytes_exact, bytes_words, cached_flops, clipped, count_words, covered, crossed, curve_contexts, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_names, draw_parts, empty_slots, empty_words, end_names, escaped, exact, experts_read, fixed, flops_unit, free_box, group_name, grouped, growth_bars, growth_curves, growth_formula, growth_numbers, growth_scene, growth_summary, haloed, heads_on_one, in_blocks, intensity_words, interval_words, label_room, large_words, layers_keeping_all, layers_on_one, legend_at, linear_flops, linear_lines, longest, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, nice_step, number_words, padded, padding_bars, padding_cells, padding_formula, padding_numbers, padding_scene, padding_shares, padding_summary, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, rate_words, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, spread, step_flops, step_of, stored_bytes, stub40_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, vector_bytes, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
 whole = function (value) {
     return -(Math.floor((-value)/1));
 };
@@ -572,100 +572,6 @@ times_words = function (ratio) {
     return _pymeth_join.call("", [number_words(ratio), " times"]);
 };
 
-nice_step = function (top, count) {
-    var factor, step, stub28_seq, stub29_itr;
-    step = 1.0;
-    while (_pyfunc_op_mult(step, count) >= top) {
-        step = step / 10;
-    }
-    while ((_pyfunc_op_mult(_pyfunc_op_mult(step, 10), count)) < top) {
-        step = _pyfunc_op_mult(step, 10);
-    }
-    stub28_seq = [2, 5];
-    if ((typeof stub28_seq === "object") && (!Array.isArray(stub28_seq))) { stub28_seq = Object.keys(stub28_seq);}
-    for (stub29_itr = 0; stub29_itr < stub28_seq.length; stub29_itr += 1) {
-        factor = stub28_seq[stub29_itr];
-        if (((_pyfunc_op_mult(_pyfunc_op_mult(step, factor), count)) >= top)) {
-            return _pyfunc_op_mult(step, factor);
-        }
-    }
-    return _pyfunc_op_mult(step, 10);
-};
-
-axis_linear = function (label, top, unit) {
-    var step;
-    step = nice_step(top / unit, 5);
-    return ticked(label, top, unit, step);
-};
-
-axis_counts = function (label, top) {
-    return ticked(label, top, 1, Math.max(1, nice_step(top, 5)));
-};
-
-ticked = function (label, top, unit, step) {
-    var at, ticks;
-    ticks = [];
-    while ((_pyfunc_op_mult(_pyfunc_op_mult(ticks.length, step), unit)) <= top) {
-        at = _pyfunc_op_mult(ticks.length, step);
-        _pymeth_append.call(ticks, (({at: _pyfunc_op_mult(at, unit), text: number_words(at)})));
-    }
-    return ({label: label, scale: "linear", min: 0, max: top, ticks: ticks});
-};
-
-axis_decades = function (label, low, high, unit) {
-    var first, powers, stride, stub30_, stub30_i, stub30_i0, stub30_iter0, ticks;
-    first = 1.0;
-    while (_pyfunc_op_mult(first, unit) > low) {
-        first = first / 10;
-    }
-    while ((_pyfunc_op_mult(_pyfunc_op_mult(first, 10), unit)) <= low) {
-        first = _pyfunc_op_mult(first, 10);
-    }
-    powers = [first];
-    while ((_pyfunc_op_mult(_pyfunc_op_mult(powers[powers.length - 1], 10), unit)) <= high) {
-        _pymeth_append.call(powers, _pyfunc_op_mult(powers[powers.length - 1], 10));
-    }
-    stride = 1 + (Math.floor((powers.length - 1)/7));
-    stub30_ = [];stub30_iter0 = _pyfunc_range(0, powers.length, 1);if ((typeof stub30_iter0 === "object") && (!Array.isArray(stub30_iter0))) {stub30_iter0 = Object.keys(stub30_iter0);}for (stub30_i0=0; stub30_i0<stub30_iter0.length; stub30_i0++) {stub30_i = stub30_iter0[stub30_i0];if (!((_pyfunc_op_equals((stub30_i % stride), 0)))) {continue;}{stub30_.push(({at: _pyfunc_op_mult(powers[stub30_i], unit), text: number_words(powers[stub30_i])}));}}
-    ticks = stub30_;
-    return ({label: label, scale: "log", min: _pyfunc_op_mult(first, unit), max: high, ticks: ticks});
-};
-
-powers_between = function (low, high, count) {
-    var doublings, first, found, last, stride, stub31_;
-    stub31_ = [1, 0];
-    first = stub31_[0];doublings = stub31_[1];
-    while (first < low) {
-        first = _pyfunc_op_mult(first, 2);
-    }
-    last = first;
-    while (_pyfunc_op_mult(last, 2) <= high) {
-        last = _pyfunc_op_mult(last, 2);
-        doublings += 1;
-    }
-    stride = Math.pow(2, (1 + Math.floor(doublings/count)));
-    found = [];
-    while (first <= last) {
-        _pymeth_append.call(found, first);
-        first = _pyfunc_op_mult(first, stride);
-    }
-    return found;
-};
-
-axis_bytes = function (label, low, high) {
-    var stub32_, stub32_at, stub32_i0, stub32_iter0, ticks;
-    stub32_ = [];stub32_iter0 = powers_between(low, high, 6);if ((typeof stub32_iter0 === "object") && (!Array.isArray(stub32_iter0))) {stub32_iter0 = Object.keys(stub32_iter0);}for (stub32_i0=0; stub32_i0<stub32_iter0.length; stub32_i0++) {stub32_at = stub32_iter0[stub32_i0];{stub32_.push(({at: stub32_at, text: bytes_words(stub32_at, 1024)}));}}
-    ticks = stub32_;
-    return ({label: label, scale: "log", min: low, max: high, ticks: ticks});
-};
-
-axis_tokens = function (label, low, high) {
-    var stub33_, stub33_at, stub33_i0, stub33_iter0, ticks;
-    stub33_ = [];stub33_iter0 = powers_between(low, high, 6);if ((typeof stub33_iter0 === "object") && (!Array.isArray(stub33_iter0))) {stub33_iter0 = Object.keys(stub33_iter0);}for (stub33_i0=0; stub33_i0<stub33_iter0.length; stub33_i0++) {stub33_at = stub33_iter0[stub33_i0];{stub33_.push(({at: stub33_at, text: tokens_short(stub33_at)}));}}
-    ticks = stub33_;
-    return ({label: label, scale: "log", min: low, max: high, ticks: ticks});
-};
-
 bits_words = function (bits) {
     if ((bits < 8)) {
         return _pymeth_join.call("", ["1/", fixed(8 / bits, 0), " byte"]);
@@ -695,13 +601,13 @@ token_line = function (g, codec) {
 };
 
 scale_line = function (layers, codec) {
-    var count, each, g, groups, size, stub34_seq, stub35_itr, total;
+    var count, each, g, groups, size, stub28_seq, stub29_itr, total;
     total = token_bytes(layers, codec) - (token_bytes(layers, payload_only(codec)));
     count = 0.0;
-    stub34_seq = layers;
-    if ((typeof stub34_seq === "object") && (!Array.isArray(stub34_seq))) { stub34_seq = Object.keys(stub34_seq);}
-    for (stub35_itr = 0; stub35_itr < stub34_seq.length; stub35_itr += 1) {
-        g = stub34_seq[stub35_itr];
+    stub28_seq = layers;
+    if ((typeof stub28_seq === "object") && (!Array.isArray(stub28_seq))) { stub28_seq = Object.keys(stub28_seq);}
+    for (stub29_itr = 0; stub29_itr < stub28_seq.length; stub29_itr += 1) {
+        g = stub28_seq[stub29_itr];
         groups = ((codec["group"] > 0))? (g["values"] / codec["group"]) : (g["vectors"]);
         count = _pyfunc_op_add(count, _pyfunc_op_mult(g["count"], groups));
     }
@@ -714,13 +620,13 @@ scale_line = function (layers, codec) {
 };
 
 request_line = function (layers, codec, context, stored) {
-    var each, g, last, simple, stub36_seq, stub37_itr, terms, text, tokens;
+    var each, g, last, simple, stub30_seq, stub31_itr, terms, text, tokens;
     terms = [];
     simple = 0.0;
-    stub36_seq = layers;
-    if ((typeof stub36_seq === "object") && (!Array.isArray(stub36_seq))) { stub36_seq = Object.keys(stub36_seq);}
-    for (stub37_itr = 0; stub37_itr < stub36_seq.length; stub37_itr += 1) {
-        g = stub36_seq[stub37_itr];
+    stub30_seq = layers;
+    if ((typeof stub30_seq === "object") && (!Array.isArray(stub30_seq))) { stub30_seq = Object.keys(stub30_seq);}
+    for (stub31_itr = 0; stub31_itr < stub30_seq.length; stub31_itr += 1) {
+        g = stub30_seq[stub31_itr];
         tokens = visible(context, g["window"]);
         each = _pyfunc_op_mult(g["count"], vector_bytes(g["values"], g["vectors"], codec));
         _pymeth_append.call(terms, (_pymeth_join.call("", [tokens_words(tokens), " \u00d7 ", bytes_exact(each)])));
@@ -735,12 +641,12 @@ request_line = function (layers, codec, context, stored) {
 };
 
 memory_formula = function (facts, codec, settings, kv) {
-    var batch, block, context, count, each, full, gpus, layers, lines, rounded, stub38_, stub39_, stub39_g, stub39_i0, stub39_iter0, weights, where;
-    stub38_ = [settings["gpus"], settings["batch"], settings["context"], settings["block"]];
-    gpus = stub38_[0];batch = stub38_[1];context = stub38_[2];block = stub38_[3];
+    var batch, block, context, count, each, full, gpus, layers, lines, rounded, stub32_, stub33_, stub33_g, stub33_i0, stub33_iter0, weights, where;
+    stub32_ = [settings["gpus"], settings["batch"], settings["context"], settings["block"]];
+    gpus = stub32_[0];batch = stub32_[1];context = stub32_[2];block = stub32_[3];
     layers = facts["layers"];
-    stub39_ = [];stub39_iter0 = layers;if ((typeof stub39_iter0 === "object") && (!Array.isArray(stub39_iter0))) {stub39_iter0 = Object.keys(stub39_iter0);}for (stub39_i0=0; stub39_i0<stub39_iter0.length; stub39_i0++) {stub39_g = stub39_iter0[stub39_i0];{stub39_.push(token_line(stub39_g, codec));}}
-    lines = stub39_;
+    stub33_ = [];stub33_iter0 = layers;if ((typeof stub33_iter0 === "object") && (!Array.isArray(stub33_iter0))) {stub33_iter0 = Object.keys(stub33_iter0);}for (stub33_i0=0; stub33_i0<stub33_iter0.length; stub33_i0++) {stub33_g = stub33_iter0[stub33_i0];{stub33_.push(token_line(stub33_g, codec));}}
+    lines = stub33_;
     if ((codec["scale_bits"] > 0)) {
         _pymeth_append.call(lines, scale_line(layers, codec));
     }
@@ -786,12 +692,192 @@ share_line = function (layers, gpus, mine) {
     return _pymeth_join.call("", [dealt, ", ", bytes_exact(mine), " a request"]);
 };
 
+nice_step = function (top, count) {
+    var factor, step, stub34_seq, stub35_itr;
+    step = 1.0;
+    while (_pyfunc_op_mult(step, count) >= top) {
+        step = step / 10;
+    }
+    while ((_pyfunc_op_mult(_pyfunc_op_mult(step, 10), count)) < top) {
+        step = _pyfunc_op_mult(step, 10);
+    }
+    stub34_seq = [2, 5];
+    if ((typeof stub34_seq === "object") && (!Array.isArray(stub34_seq))) { stub34_seq = Object.keys(stub34_seq);}
+    for (stub35_itr = 0; stub35_itr < stub34_seq.length; stub35_itr += 1) {
+        factor = stub34_seq[stub35_itr];
+        if (((_pyfunc_op_mult(_pyfunc_op_mult(step, factor), count)) >= top)) {
+            return _pyfunc_op_mult(step, factor);
+        }
+    }
+    return _pyfunc_op_mult(step, 10);
+};
+
+axis_linear = function (label, top, unit) {
+    var step;
+    step = nice_step(top / unit, 5);
+    return ticked(label, top, unit, step);
+};
+
+axis_counts = function (label, top) {
+    return ticked(label, top, 1, Math.max(1, nice_step(top, 5)));
+};
+
+ticked = function (label, top, unit, step) {
+    var at, ticks;
+    ticks = [];
+    while ((_pyfunc_op_mult(_pyfunc_op_mult(ticks.length, step), unit)) <= top) {
+        at = _pyfunc_op_mult(ticks.length, step);
+        _pymeth_append.call(ticks, (({at: _pyfunc_op_mult(at, unit), text: number_words(at)})));
+    }
+    return ({label: label, scale: "linear", min: 0, max: top, ticks: ticks});
+};
+
+axis_decades = function (label, low, high, unit) {
+    var first, powers, stride, stub36_, stub36_i, stub36_i0, stub36_iter0, ticks;
+    first = 1.0;
+    while (_pyfunc_op_mult(first, unit) > low) {
+        first = first / 10;
+    }
+    while ((_pyfunc_op_mult(_pyfunc_op_mult(first, 10), unit)) <= low) {
+        first = _pyfunc_op_mult(first, 10);
+    }
+    powers = [first];
+    while ((_pyfunc_op_mult(_pyfunc_op_mult(powers[powers.length - 1], 10), unit)) <= high) {
+        _pymeth_append.call(powers, _pyfunc_op_mult(powers[powers.length - 1], 10));
+    }
+    stride = 1 + (Math.floor((powers.length - 1)/7));
+    stub36_ = [];stub36_iter0 = _pyfunc_range(0, powers.length, 1);if ((typeof stub36_iter0 === "object") && (!Array.isArray(stub36_iter0))) {stub36_iter0 = Object.keys(stub36_iter0);}for (stub36_i0=0; stub36_i0<stub36_iter0.length; stub36_i0++) {stub36_i = stub36_iter0[stub36_i0];if (!((_pyfunc_op_equals((stub36_i % stride), 0)))) {continue;}{stub36_.push(({at: _pyfunc_op_mult(powers[stub36_i], unit), text: number_words(powers[stub36_i])}));}}
+    ticks = stub36_;
+    return ({label: label, scale: "log", min: _pyfunc_op_mult(first, unit), max: high, ticks: ticks});
+};
+
+powers_between = function (low, high, count) {
+    var doublings, first, found, last, stride, stub37_;
+    stub37_ = [1, 0];
+    first = stub37_[0];doublings = stub37_[1];
+    while (first < low) {
+        first = _pyfunc_op_mult(first, 2);
+    }
+    last = first;
+    while (_pyfunc_op_mult(last, 2) <= high) {
+        last = _pyfunc_op_mult(last, 2);
+        doublings += 1;
+    }
+    stride = Math.pow(2, (1 + Math.floor(doublings/count)));
+    found = [];
+    while (first <= last) {
+        _pymeth_append.call(found, first);
+        first = _pyfunc_op_mult(first, stride);
+    }
+    return found;
+};
+
+axis_bytes = function (label, low, high) {
+    var stub38_, stub38_at, stub38_i0, stub38_iter0, ticks;
+    stub38_ = [];stub38_iter0 = powers_between(low, high, 6);if ((typeof stub38_iter0 === "object") && (!Array.isArray(stub38_iter0))) {stub38_iter0 = Object.keys(stub38_iter0);}for (stub38_i0=0; stub38_i0<stub38_iter0.length; stub38_i0++) {stub38_at = stub38_iter0[stub38_i0];{stub38_.push(({at: stub38_at, text: bytes_words(stub38_at, 1024)}));}}
+    ticks = stub38_;
+    return ({label: label, scale: "log", min: low, max: high, ticks: ticks});
+};
+
+axis_tokens = function (label, low, high) {
+    var stub39_, stub39_at, stub39_i0, stub39_iter0, ticks;
+    stub39_ = [];stub39_iter0 = powers_between(low, high, 6);if ((typeof stub39_iter0 === "object") && (!Array.isArray(stub39_iter0))) {stub39_iter0 = Object.keys(stub39_iter0);}for (stub39_i0=0; stub39_i0<stub39_iter0.length; stub39_i0++) {stub39_at = stub39_iter0[stub39_i0];{stub39_.push(({at: stub39_at, text: tokens_short(stub39_at)}));}}
+    ticks = stub39_;
+    return ({label: label, scale: "log", min: low, max: high, ticks: ticks});
+};
+
 GIB = 1073741824;
+stub40_ = [512, 1048576];
+FIRST = stub40_[0];LAST = stub40_[1];
+memory_bar = function (gpu, settings, kv) {
+    var name, parts, total, usable;
+    parts = [({label: "weights", value: kv["weights"] / GIB, role: "weights"}), ({label: "keys and values", value: kv["payload"] / GIB, role: "cached"})];
+    if ((kv["scales"] > 0)) {
+        _pymeth_append.call(parts, ({label: "their scales", value: kv["scales"] / GIB, role: "value"}));
+    }
+    if ((kv["waste"] > 0)) {
+        _pymeth_append.call(parts, ({label: "empty in last blocks", value: kv["waste"] / GIB, role: "muted"}));
+    }
+    if ((kv["reserve"] > 0)) {
+        _pymeth_append.call(parts, ({label: "reserve", value: kv["reserve"] / GIB, role: "grid"}));
+    }
+    if ((kv["free"] > 0)) {
+        _pymeth_append.call(parts, ({label: "free", value: kv["free"] / GIB, role: "free"}));
+    }
+    usable = kv["usable"] / GIB;
+    total = Math.max(usable, (usable - (kv["left"] / GIB)));
+    name = (_pyfunc_op_equals(settings["gpus"], 1))? (gpu["title"]) : (_pymeth_join.call("", (["each ", gpu["title"]])));
+    return ({kind: "bars", label: "What one GPU holds", unit: "GiB", max: _pyfunc_op_mult(total, 1.04), bars: [({label: name, parts: parts})], marks: [({label: _pymeth_join.call("", (["usable: ", bytes_words(kv["usable"], 1024)])), value: usable})]});
+};
+
+curve_contexts = function (here) {
+    var at, found, grid, octave, quarter, stub41_seq, stub42_itr;
+    grid = [FIRST, _pyfunc_op_mult(FIRST, 1.5)];
+    for (octave = 0; octave < 10; octave += 1) {
+        for (quarter = 0; quarter < 4; quarter += 1) {
+            _pymeth_append.call(grid, ((_pyfunc_op_mult((_pyfunc_op_mult(FIRST, Math.pow(2, octave))), (4 + quarter))) / 2));
+        }
+    }
+    _pymeth_append.call(grid, LAST);
+    found = [];
+    stub41_seq = grid;
+    if ((typeof stub41_seq === "object") && (!Array.isArray(stub41_seq))) { stub41_seq = Object.keys(stub41_seq);}
+    for (stub42_itr = 0; stub42_itr < stub41_seq.length; stub42_itr += 1) {
+        at = stub41_seq[stub42_itr];
+        if (((found.length > 0) && (found[found.length - 1] < here) && (here < at))) {
+            _pymeth_append.call(found, here);
+        }
+        _pymeth_append.call(found, at);
+    }
+    return found;
+};
+
+memory_curve = function (facts, codec, settings, kv) {
+    var all_kept, batch, block, bottom, contexts, curve, edge, ends, here, high, keeping, label, layers, limit, lines, room, stub43_, stub44_, stub44_c, stub44_i0, stub44_iter0, stub45_, stub45_c, stub45_i0, stub45_iter0, stub46_, top;
+    stub43_ = [settings["batch"], settings["block"]];
+    batch = stub43_[0];block = stub43_[1];
+    layers = layers_on_one(facts["layers"], settings["gpus"]);
+    contexts = curve_contexts(settings["context"]);
+    stub44_ = [];stub44_iter0 = contexts;if ((typeof stub44_iter0 === "object") && (!Array.isArray(stub44_iter0))) {stub44_iter0 = Object.keys(stub44_iter0);}for (stub44_i0=0; stub44_i0<stub44_iter0.length; stub44_i0++) {stub44_c = stub44_iter0[stub44_i0];{stub44_.push([stub44_c, _pyfunc_op_mult(batch, reserved_bytes(layers, codec, stub44_c, block))]);}}
+    curve = stub44_;
+    lines = [({label: "KV cache", role: "cached", points: curve, dashed: false})];
+    high = Math.max((curve[curve.length - 1][1]), kv["usable"]);
+    keeping = layers_keeping_all(layers);
+    stub45_ = [];stub45_iter0 = contexts;if ((typeof stub45_iter0 === "object") && (!Array.isArray(stub45_iter0))) {stub45_iter0 = Object.keys(stub45_iter0);}for (stub45_i0=0; stub45_i0<stub45_iter0.length; stub45_i0++) {stub45_c = stub45_iter0[stub45_i0];{stub45_.push([stub45_c, _pyfunc_op_mult(batch, reserved_bytes(keeping, codec, stub45_c, block))]);}}
+    all_kept = stub45_;
+    if (((all_kept[all_kept.length - 1][1]) > (curve[curve.length - 1][1]))) {
+        _pymeth_append.call(lines, ({label: "no windows", role: "recomputed", points: all_kept, dashed: true}));
+        high = Math.max(high, (all_kept[all_kept.length - 1][1]));
+    }
+    stub46_ = [16777216.0, 4398046511104.0];
+    bottom = stub46_[0];top = stub46_[1];
+    while (bottom > (curve[0][1])) {
+        bottom = bottom / 4;
+    }
+    while (top < high) {
+        top = _pyfunc_op_mult(top, 4);
+    }
+    room = kv["usable"] - kv["weights"];
+    if ((room > bottom)) {
+        ends = [[FIRST, room], [LAST, room]];
+        _pymeth_append.call(lines, ({label: "GPU full", role: "weights", points: ends, dashed: true}));
+    }
+    limit = facts["max_context"];
+    if (((limit > FIRST) && (limit < LAST))) {
+        edge = [[limit, bottom], [limit, top]];
+        _pymeth_append.call(lines, ({label: "model's end", role: "muted", points: edge, dashed: true}));
+    }
+    label = "The cache against the context";
+    if ((settings["gpus"] > 1)) {
+        label = "The cache on each GPU against the context";
+    }
+    here = bytes_words(kv["held"], 1024);
+    return ({kind: "curves", label: label, x: axis_tokens("context in tokens (1K = 1,024)", FIRST, LAST), y: axis_bytes("keys and values", bottom, top), lines: lines, points: [({label: here, role: "cached", x: settings["context"], y: kv["held"]})]});
+};
+
 RESERVE = 0.1;
 ENDLESS = 1099511627776;
 WEIGHT_BITS = _pyfunc_create_dict("bfloat16", 16, "int8", 8, "int4-g128", 4.25);
-stub40_ = [512, 1048576];
-FIRST = stub40_[0];LAST = stub40_[1];
 memory_scene = function (settings, tables) {
     var codec, facts, gpu, kv, requests, title, where;
     facts = tables["models"][settings["model"]];
@@ -808,9 +894,9 @@ memory_scene = function (settings, tables) {
 };
 
 memory_bytes = function (facts, gpu, codec, settings) {
-    var batch, bits, block, cautious, context, everything, held, layers, left, mine, payload, stub41_, usable, weights;
-    stub41_ = [settings["batch"], settings["context"], settings["block"]];
-    batch = stub41_[0];context = stub41_[1];block = stub41_[2];
+    var batch, bits, block, cautious, context, everything, held, layers, left, mine, payload, stub47_, usable, weights;
+    stub47_ = [settings["batch"], settings["context"], settings["block"]];
+    batch = stub47_[0];context = stub47_[1];block = stub47_[2];
     layers = layers_on_one(facts["layers"], settings["gpus"]);
     bits = WEIGHT_BITS[settings["weights"]];
     weights = weight_bytes_on_one(facts, bits, settings["gpus"]);
@@ -864,11 +950,11 @@ memory_summary = function (facts, gpu, settings, kv) {
 };
 
 uneven = function (layers, gpus) {
-    var g, heads, stub42_seq, stub43_itr;
-    stub42_seq = layers;
-    if ((typeof stub42_seq === "object") && (!Array.isArray(stub42_seq))) { stub42_seq = Object.keys(stub42_seq);}
-    for (stub43_itr = 0; stub43_itr < stub42_seq.length; stub43_itr += 1) {
-        g = stub42_seq[stub43_itr];
+    var g, heads, stub48_seq, stub49_itr;
+    stub48_seq = layers;
+    if ((typeof stub48_seq === "object") && (!Array.isArray(stub48_seq))) { stub48_seq = Object.keys(stub48_seq);}
+    for (stub49_itr = 0; stub49_itr < stub48_seq.length; stub49_itr += 1) {
+        g = stub48_seq[stub49_itr];
         if ((!_pyfunc_op_equals((g["num_qo_heads"] % gpus), 0))) {
             return true;
         }
@@ -906,77 +992,18 @@ memory_numbers = function (facts, codec, settings, kv) {
     label = ((kv["left"] >= 0))? ("Free") : ("Missing");
     left = bytes_words(_pyfunc_abs(kv["left"]), 1024);
     context = tokens_words(settings["context"]);
-    return [({label: "A token", text: bytes_exact(token_bytes(facts["layers"], codec))}), ({label: "A request", text: bytes_words(kv["stored"], 1024)}), ({label: _pymeth_join.call("", ["All requests", on_one]), text: bytes_words(kv["held"], 1024)}), ({label: _pymeth_join.call("", [label, on_one, ", reserve included"]), text: left}), ({label: _pymeth_join.call("", (["Longest context of ", count_words(settings["batch"], "request", "requests")])), text: interval_words(kv["longest_low"], kv["longest_high"], "token", "tokens")}), ({label: _pymeth_join.call("", ["Requests of ", context, " that fit"]), text: interval_words(kv["requests_low"], kv["requests_high"], "request", "requests")})];
+    return [({label: "A token", text: bytes_exact(token_bytes(facts["layers"], codec))}), ({label: "A request", text: bytes_words(kv["stored"], 1024)}), ({label: _pymeth_join.call("", ["All requests", on_one]), text: bytes_words(kv["held"], 1024)}), ({label: _pymeth_join.call("", [label, on_one, ", reserve included"]), text: left}), ({label: "Empty in a last block", text: empty_words(settings)}), ({label: _pymeth_join.call("", (["Longest context of ", count_words(settings["batch"], "request", "requests")])), text: interval_words(kv["longest_low"], kv["longest_high"], "token", "tokens")}), ({label: _pymeth_join.call("", ["Requests of ", context, " that fit"]), text: interval_words(kv["requests_low"], kv["requests_high"], "request", "requests")})];
 };
 
-memory_bar = function (gpu, settings, kv) {
-    var name, parts, total, usable;
-    parts = [({label: "weights", value: kv["weights"] / GIB, role: "weights"}), ({label: "keys and values", value: kv["payload"] / GIB, role: "cached"})];
-    if ((kv["scales"] > 0)) {
-        _pymeth_append.call(parts, ({label: "their scales", value: kv["scales"] / GIB, role: "value"}));
+empty_words = function (settings) {
+    var block, context, here, stub50_;
+    stub50_ = [settings["block"], settings["context"]];
+    block = stub50_[0];context = stub50_[1];
+    if ((block <= 1)) {
+        return "nothing, blocks of 1 token";
     }
-    if ((kv["waste"] > 0)) {
-        _pymeth_append.call(parts, ({label: "empty in last blocks", value: kv["waste"] / GIB, role: "muted"}));
-    }
-    if ((kv["reserve"] > 0)) {
-        _pymeth_append.call(parts, ({label: "reserve", value: kv["reserve"] / GIB, role: "grid"}));
-    }
-    if ((kv["free"] > 0)) {
-        _pymeth_append.call(parts, ({label: "free", value: kv["free"] / GIB, role: "free"}));
-    }
-    usable = kv["usable"] / GIB;
-    total = Math.max(usable, (usable - (kv["left"] / GIB)));
-    name = (_pyfunc_op_equals(settings["gpus"], 1))? (gpu["title"]) : (_pymeth_join.call("", (["each ", gpu["title"]])));
-    return ({kind: "bars", label: "What one GPU holds", unit: "GiB", max: _pyfunc_op_mult(total, 1.04), bars: [({label: name, parts: parts})], marks: [({label: _pymeth_join.call("", (["usable: ", bytes_words(kv["usable"], 1024)])), value: usable})]});
-};
-
-memory_curve = function (facts, codec, settings, kv) {
-    var all_kept, batch, block, bottom, contexts, curve, edge, ends, here, high, keeping, label, layers, limit, lines, octave, quarter, room, stub44_, stub45_, stub45_c, stub45_i0, stub45_iter0, stub46_, stub46_c, stub46_i0, stub46_iter0, stub47_, top;
-    stub44_ = [settings["batch"], settings["block"]];
-    batch = stub44_[0];block = stub44_[1];
-    layers = layers_on_one(facts["layers"], settings["gpus"]);
-    contexts = [FIRST, _pyfunc_op_mult(FIRST, 1.5)];
-    for (octave = 0; octave < 10; octave += 1) {
-        for (quarter = 0; quarter < 4; quarter += 1) {
-            _pymeth_append.call(contexts, ((_pyfunc_op_mult((_pyfunc_op_mult(FIRST, Math.pow(2, octave))), (4 + quarter))) / 2));
-        }
-    }
-    _pymeth_append.call(contexts, LAST);
-    stub45_ = [];stub45_iter0 = contexts;if ((typeof stub45_iter0 === "object") && (!Array.isArray(stub45_iter0))) {stub45_iter0 = Object.keys(stub45_iter0);}for (stub45_i0=0; stub45_i0<stub45_iter0.length; stub45_i0++) {stub45_c = stub45_iter0[stub45_i0];{stub45_.push([stub45_c, _pyfunc_op_mult(batch, reserved_bytes(layers, codec, stub45_c, block))]);}}
-    curve = stub45_;
-    lines = [({label: "KV cache", role: "cached", points: curve, dashed: false})];
-    high = Math.max((curve[curve.length - 1][1]), kv["usable"]);
-    keeping = layers_keeping_all(layers);
-    stub46_ = [];stub46_iter0 = contexts;if ((typeof stub46_iter0 === "object") && (!Array.isArray(stub46_iter0))) {stub46_iter0 = Object.keys(stub46_iter0);}for (stub46_i0=0; stub46_i0<stub46_iter0.length; stub46_i0++) {stub46_c = stub46_iter0[stub46_i0];{stub46_.push([stub46_c, _pyfunc_op_mult(batch, reserved_bytes(keeping, codec, stub46_c, block))]);}}
-    all_kept = stub46_;
-    if (((all_kept[all_kept.length - 1][1]) > (curve[curve.length - 1][1]))) {
-        _pymeth_append.call(lines, ({label: "no windows", role: "recomputed", points: all_kept, dashed: true}));
-        high = Math.max(high, (all_kept[all_kept.length - 1][1]));
-    }
-    stub47_ = [16777216.0, 4398046511104.0];
-    bottom = stub47_[0];top = stub47_[1];
-    while (bottom > (curve[0][1])) {
-        bottom = bottom / 4;
-    }
-    while (top < high) {
-        top = _pyfunc_op_mult(top, 4);
-    }
-    room = kv["usable"] - kv["weights"];
-    if ((room > bottom)) {
-        ends = [[FIRST, room], [LAST, room]];
-        _pymeth_append.call(lines, ({label: "GPU full", role: "weights", points: ends, dashed: true}));
-    }
-    limit = facts["max_context"];
-    if (((limit > FIRST) && (limit < LAST))) {
-        edge = [[limit, bottom], [limit, top]];
-        _pymeth_append.call(lines, ({label: "model's end", role: "muted", points: edge, dashed: true}));
-    }
-    label = "The cache against the context";
-    if ((settings["gpus"] > 1)) {
-        label = "The cache on each GPU against the context";
-    }
-    here = bytes_words(kv["held"], 1024);
-    return ({kind: "curves", label: label, x: axis_tokens("context in tokens (1K = 1,024)", FIRST, LAST), y: axis_bytes("keys and values", bottom, top), lines: lines, points: [({label: here, role: "cached", x: settings["context"], y: kv["held"]})]});
+    here = tokens_words(in_blocks(context, block) - context);
+    return _pymeth_join.call("", [here, " of at most ", fixed(block - 1, 0)]);
 };
 
 intensity_words = function (x) {
@@ -984,15 +1011,15 @@ intensity_words = function (x) {
 };
 
 linear_lines = function (facts, settings, work) {
-    var active, batch, each, head, line, lines, nbytes, read, rows, stub48_, tokens, used;
+    var active, batch, each, head, line, lines, nbytes, read, rows, stub51_, tokens, used;
     batch = settings["batch"];
     tokens = _pyfunc_op_mult(batch, work["fresh"]);
     active = _pyfunc_op_add(facts["product_weights"], _pyfunc_op_mult(facts["experts_per_token"], facts["expert_weights"]));
     each = _pymeth_join.call("", [tokens_words(tokens), " \u00d7 ", large_words(active), " weights"]);
     rows = count_words(batch, "row", "rows");
     head = _pymeth_join.call("", ([rows, " \u00d7 ", large_words(facts["head_weights"]), " of the output"]));
-    stub48_ = [large_words(work["weight_bytes"] / 2), bytes_words(work["weight_bytes"], 1000)];
-    read = stub48_[0];nbytes = stub48_[1];
+    stub51_ = [large_words(work["weight_bytes"] / 2), bytes_words(work["weight_bytes"], 1000)];
+    read = stub51_[0];nbytes = stub51_[1];
     lines = [_pymeth_join.call("", (["linear layers: 2 \u00d7 (", each, " + ", head, ") = ", scaled_words(work["linear_flops"], "FLOP")]))];
     line = _pymeth_join.call("", ["weights read: ", read, " \u00d7 2 bytes = ", nbytes]);
     if ((facts["experts"] > 0)) {
@@ -1004,9 +1031,9 @@ linear_lines = function (facts, settings, work) {
 };
 
 attention_line = function (g, settings, work) {
-    var dims, each, flops, fresh, heads, layers, name, seen, seq, stub49_, total;
-    stub49_ = [work["fresh"], settings["context"]];
-    fresh = stub49_[0];seq = stub49_[1];
+    var dims, each, flops, fresh, heads, layers, name, seen, seq, stub52_, total;
+    stub52_ = [work["fresh"], settings["context"]];
+    fresh = stub52_[0];seq = stub52_[1];
     dims = [g["qk_dim"], g["v_dim"]];
     if ((fresh >= seq)) {
         dims = [g["full_qk_dim"], g["full_v_dim"]];
@@ -1025,16 +1052,19 @@ attention_line = function (g, settings, work) {
 };
 
 roofline_formula = function (facts, gpu, codec, settings, work) {
-    var batch, each, g, kv, lines, moved, own, rate, speed, stub50_seq, stub51_itr, stub52_, stub53_, stub54_, total;
+    var batch, each, g, kv, lines, moved, own, rate, speed, stub53_seq, stub54_itr, stub55_, stub56_, stub57_, total;
     lines = linear_lines(facts, settings, work);
-    stub50_seq = facts["layers"];
-    if ((typeof stub50_seq === "object") && (!Array.isArray(stub50_seq))) { stub50_seq = Object.keys(stub50_seq);}
-    for (stub51_itr = 0; stub51_itr < stub50_seq.length; stub51_itr += 1) {
-        g = stub50_seq[stub51_itr];
+    stub53_seq = facts["layers"];
+    if ((typeof stub53_seq === "object") && (!Array.isArray(stub53_seq))) { stub53_seq = Object.keys(stub53_seq);}
+    for (stub54_itr = 0; stub54_itr < stub53_seq.length; stub54_itr += 1) {
+        g = stub53_seq[stub54_itr];
         _pymeth_append.call(lines, attention_line(g, settings, work));
+        if ((_pyfunc_op_equals(g["vectors"], 1) && (work["fresh"] > 1) && (work["fresh"] < settings["context"]))) {
+            _pymeth_append.call(lines, "(a prefix in the cache is attended to as latents, not expanded)");
+        }
     }
-    stub52_ = [settings["batch"], bytes_words(work["kv_bytes"], 1000)];
-    batch = stub52_[0];kv = stub52_[1];
+    stub55_ = [settings["batch"], bytes_words(work["kv_bytes"], 1000)];
+    batch = stub55_[0];kv = stub55_[1];
     if ((work["fresh"] >= settings["context"])) {
         _pymeth_append.call(lines, _pymeth_join.call("", ["keys and values, just computed, read in 16 bits: ", kv]));
     } else if ((work["kv_once"] > 0)) {
@@ -1045,10 +1075,10 @@ roofline_formula = function (facts, gpu, codec, settings, work) {
         _pymeth_append.call(lines, (_pymeth_join.call("", (["keys and values read in ", codec["name"], ": ", fixed(batch, 0), " \u00d7 ", each, " = ", kv]))));
     }
     _pymeth_append.call(lines, (_pymeth_join.call("", (["queries and outputs of attention, new keys and values: ", bytes_words(work["other_bytes"], 1000)]))));
-    stub53_ = [scaled_words(gpu["bf16"], "FLOP/s"), bytes_words(gpu["bandwidth"], 1000)];
-    rate = stub53_[0];speed = stub53_[1];
-    stub54_ = [scaled_words(work["flops"], "FLOP"), bytes_words(work["bytes"], 1000)];
-    total = stub54_[0];moved = stub54_[1];
+    stub56_ = [scaled_words(gpu["bf16"], "FLOP/s"), bytes_words(gpu["bandwidth"], 1000)];
+    rate = stub56_[0];speed = stub56_[1];
+    stub57_ = [scaled_words(work["flops"], "FLOP"), bytes_words(work["bytes"], 1000)];
+    total = stub57_[0];moved = stub57_[1];
     _pymeth_append.call(lines, (_pymeth_join.call("", (["whole: ", total, " / ", moved, " = ", intensity_words(work["whole"])]))));
     _pymeth_append.call(lines, (_pymeth_join.call("", (["ridge: ", rate, " / ", speed, "/s = ", intensity_words(work["ridge"])]))));
     _pymeth_append.call(lines, (_pymeth_join.call("", (["time: the longer of ", total, " / ", rate, " = ", seconds_words(work["compute"]), " and ", moved, " / ", speed, "/s = ", seconds_words(work["memory"])]))));
@@ -1056,6 +1086,52 @@ roofline_formula = function (facts, gpu, codec, settings, work) {
 };
 
 TERA = 1000000000000;
+roofline_plane = function (gpu, work) {
+    var label, low, names, parts, peak, points, ridge, roles, roof, speed, stub58_, stub59_, stub59_i, stub59_i0, stub59_iter0, x, y;
+    stub58_ = [gpu["bf16"], gpu["bandwidth"]];
+    peak = stub58_[0];speed = stub58_[1];
+    parts = [work["attention"], work["linear"], work["whole"]];
+    label = "operations for each byte moved (FLOP/byte)";
+    x = axis_decades(label, Math.min(0.5, Math.min.apply(null, parts)), Math.max(5000, (_pyfunc_op_mult(3, Math.max.apply(null, parts)))), 1);
+    low = attainable(x["min"], peak, speed);
+    y = axis_decades("TFLOP/s", low, _pyfunc_op_mult(peak, 4), TERA);
+    roof = [[x["min"], low], [work["ridge"], peak], [x["max"], peak]];
+    ridge = [[work["ridge"], y["min"]], [work["ridge"], peak]];
+    names = ["attention", "linear layers", "whole"];
+    roles = ["cached", "weights", "ink"];
+    stub59_ = [];stub59_iter0 = _pyfunc_range(0, 3, 1);if ((typeof stub59_iter0 === "object") && (!Array.isArray(stub59_iter0))) {stub59_iter0 = Object.keys(stub59_iter0);}for (stub59_i0=0; stub59_i0<stub59_iter0.length; stub59_i0++) {stub59_i = stub59_iter0[stub59_i0];{stub59_.push(({label: names[stub59_i], role: roles[stub59_i], x: parts[stub59_i], y: attainable(parts[stub59_i], peak, speed)}));}}
+    points = stub59_;
+    return ({kind: "curves", label: "On the roofline", x: x, y: y, lines: [({label: "roof", role: "muted", points: roof, dashed: false}), ({label: _pymeth_join.call("", (["ridge ", fixed(work["ridge"], 0)])), role: "muted", points: ridge, dashed: true})], points: points});
+};
+
+time_unit = function (longest_time) {
+    if ((longest_time < 0.001)) {
+        return ({name: "\u00b5s", size: 1e-06});
+    }
+    if ((longest_time < 1)) {
+        return ({name: "ms", size: 0.001});
+    }
+    return ({name: "s", size: 1});
+};
+
+roofline_times = function (gpu, work) {
+    var a_byte, a_flop, compute, floor, memory, once, other, own, unit;
+    unit = time_unit(work["floor"]);
+    a_byte = (1 / gpu["bandwidth"]) / unit["size"];
+    a_flop = (1 / gpu["bf16"]) / unit["size"];
+    own = work["kv_bytes"] - work["kv_once"];
+    memory = [({label: "weights", value: _pyfunc_op_mult(work["weight_bytes"], a_byte), role: "weights"}), ({label: "keys and values", value: _pyfunc_op_mult(own, a_byte), role: "cached"})];
+    if ((work["kv_once"] > 0)) {
+        once = _pyfunc_op_mult(work["kv_once"], a_byte);
+        _pymeth_append.call(memory, ({label: "shared prefix, read once", value: once, role: "shared"}));
+    }
+    other = _pyfunc_op_mult(work["other_bytes"], a_byte);
+    _pymeth_append.call(memory, ({label: "queries, outputs, new keys", value: other, role: "query"}));
+    compute = [({label: "weights", value: _pyfunc_op_mult(work["linear_flops"], a_flop), role: "weights"}), ({label: "keys and values", value: _pyfunc_op_mult(work["attention_flops"], a_flop), role: "cached"})];
+    floor = work["floor"] / unit["size"];
+    return ({kind: "bars", label: "Time to move, time to compute", unit: unit["name"], max: _pyfunc_op_mult(floor, 1.04), bars: [({label: "memory", parts: memory}), ({label: "arithmetic", parts: compute})], marks: [({label: _pymeth_join.call("", (["least time: ", seconds_words(work["floor"])])), value: floor})]});
+};
+
 roofline_scene = function (settings, tables) {
     var codec, facts, gpu, phase, requests, work;
     facts = tables["models"][settings["model"]];
@@ -1068,9 +1144,9 @@ roofline_scene = function (settings, tables) {
 };
 
 roofline_work = function (facts, gpu, codec, settings) {
-    var batch, compute, flops, fresh, held, kept, memory, moved, once, other, prefix, seq, stub55_, stub56_, w;
-    stub55_ = [settings["batch"], settings["context"]];
-    batch = stub55_[0];seq = stub55_[1];
+    var batch, compute, flops, fresh, held, kept, memory, moved, once, other, prefix, seq, stub60_, stub61_, w;
+    stub60_ = [settings["batch"], settings["context"]];
+    batch = stub60_[0];seq = stub60_[1];
     prefix = Math.floor(_pyfunc_op_mult(seq, settings["shared"])/100);
     fresh = (_pyfunc_op_equals(settings["phase"], "decode"))? (1) : (seq - prefix);
     w = pass_work(facts, codec, 16, batch, fresh, seq, prefix);
@@ -1083,15 +1159,15 @@ roofline_work = function (facts, gpu, codec, settings) {
     }
     kept = stored_bytes(facts["layers"], codec, seq);
     held = _pyfunc_op_mult(batch, kept) - (_pyfunc_op_mult((batch - 1), shared_saving(facts["layers"], codec, 1, seq, prefix)));
-    stub56_ = [flops / gpu["bf16"], moved / gpu["bandwidth"]];
-    compute = stub56_[0];memory = stub56_[1];
+    stub61_ = [flops / gpu["bf16"], moved / gpu["bandwidth"]];
+    compute = stub61_[0];memory = stub61_[1];
     return ({fresh: fresh, prefix: prefix, linear_flops: w["linear_flops"], attention_flops: w["attention_flops"], flops: flops, weight_bytes: w["weight_bytes"], kv_bytes: w["kv_bytes"], kv_once: once, other_bytes: other, bytes: moved, linear: w["linear_flops"] / w["weight_bytes"], attention: w["attention_flops"] / _pyfunc_op_add(w["kv_bytes"], other), whole: flops / moved, ridge: gpu["bf16"] / gpu["bandwidth"], compute: compute, memory: memory, floor: seconds(flops, moved, gpu["bf16"], gpu["bandwidth"]), made: (_pyfunc_op_equals(settings["phase"], "decode"))? (batch) : (_pyfunc_op_mult(batch, fresh)), needed: _pyfunc_op_add(_pyfunc_op_mult(facts["parameters"], 2), held)});
 };
 
 roofline_summary = function (facts, gpu, settings, work) {
     var bound, computed, each, idle, kinds, moved, rate, said, speed, what;
     what = (_pyfunc_op_equals(settings["phase"], "decode"))? ("One decode step") : ("The prefill");
-    rate = _pymeth_join.call("", ([number_words(gpu["bf16"] / TERA), " TFLOP/s"]));
+    rate = scaled_words(gpu["bf16"], "FLOP/s");
     kinds = _pymeth_join.call("", ([bytes_words(work["weight_bytes"], 1000), " of weights and"]));
     kinds = _pymeth_join.call("", ([kinds, " ", bytes_words(work["kv_bytes"], 1000), " of keys and values"]));
     if ((work["other_bytes"] > work["kv_bytes"])) {
@@ -1149,60 +1225,14 @@ roofline_numbers = function (settings, work) {
     return found;
 };
 
-roofline_plane = function (gpu, work) {
-    var label, low, names, parts, peak, points, ridge, roles, roof, speed, stub57_, stub58_, stub58_i, stub58_i0, stub58_iter0, x, y;
-    stub57_ = [gpu["bf16"], gpu["bandwidth"]];
-    peak = stub57_[0];speed = stub57_[1];
-    parts = [work["attention"], work["linear"], work["whole"]];
-    label = "operations for each byte moved (FLOP/byte)";
-    x = axis_decades(label, Math.min(0.5, Math.min.apply(null, parts)), Math.max(5000, (_pyfunc_op_mult(3, Math.max.apply(null, parts)))), 1);
-    low = attainable(x["min"], peak, speed);
-    y = axis_decades("TFLOP/s", low, _pyfunc_op_mult(peak, 4), TERA);
-    roof = [[x["min"], low], [work["ridge"], peak], [x["max"], peak]];
-    ridge = [[work["ridge"], y["min"]], [work["ridge"], peak]];
-    names = ["attention", "linear layers", "whole"];
-    roles = ["cached", "weights", "ink"];
-    stub58_ = [];stub58_iter0 = _pyfunc_range(0, 3, 1);if ((typeof stub58_iter0 === "object") && (!Array.isArray(stub58_iter0))) {stub58_iter0 = Object.keys(stub58_iter0);}for (stub58_i0=0; stub58_i0<stub58_iter0.length; stub58_i0++) {stub58_i = stub58_iter0[stub58_i0];{stub58_.push(({label: names[stub58_i], role: roles[stub58_i], x: parts[stub58_i], y: attainable(parts[stub58_i], peak, speed)}));}}
-    points = stub58_;
-    return ({kind: "curves", label: "On the roofline", x: x, y: y, lines: [({label: "roof", role: "muted", points: roof, dashed: false}), ({label: _pymeth_join.call("", (["ridge ", fixed(work["ridge"], 0)])), role: "muted", points: ridge, dashed: true})], points: points});
-};
-
-time_unit = function (longest_time) {
-    if ((longest_time < 0.001)) {
-        return ({name: "\u00b5s", size: 1e-06});
-    }
-    if ((longest_time < 1)) {
-        return ({name: "ms", size: 0.001});
-    }
-    return ({name: "s", size: 1});
-};
-
-roofline_times = function (gpu, work) {
-    var a_byte, a_flop, compute, floor, memory, once, other, own, unit;
-    unit = time_unit(work["floor"]);
-    a_byte = (1 / gpu["bandwidth"]) / unit["size"];
-    a_flop = (1 / gpu["bf16"]) / unit["size"];
-    own = work["kv_bytes"] - work["kv_once"];
-    memory = [({label: "weights", value: _pyfunc_op_mult(work["weight_bytes"], a_byte), role: "weights"}), ({label: "keys and values", value: _pyfunc_op_mult(own, a_byte), role: "cached"})];
-    if ((work["kv_once"] > 0)) {
-        once = _pyfunc_op_mult(work["kv_once"], a_byte);
-        _pymeth_append.call(memory, ({label: "shared prefix, read once", value: once, role: "shared"}));
-    }
-    other = _pyfunc_op_mult(work["other_bytes"], a_byte);
-    _pymeth_append.call(memory, ({label: "queries, outputs, new keys", value: other, role: "query"}));
-    compute = [({label: "weights", value: _pyfunc_op_mult(work["linear_flops"], a_flop), role: "weights"}), ({label: "keys and values", value: _pyfunc_op_mult(work["attention_flops"], a_flop), role: "cached"})];
-    floor = work["floor"] / unit["size"];
-    return ({kind: "bars", label: "Time to move, time to compute", unit: unit["name"], max: _pyfunc_op_mult(floor, 1.04), bars: [({label: "memory", parts: memory}), ({label: "arithmetic", parts: compute})], marks: [({label: _pymeth_join.call("", (["least time: ", seconds_words(work["floor"])])), value: floor})]});
-};
-
 SAMPLES = 48;
 growth_scene = function (settings, tables) {
-    var again, facts, fast, fresh, held, once, prompt, slow, stub59_, stub60_, work;
+    var again, facts, fast, fresh, held, once, prompt, slow, stub62_, stub63_, work;
     facts = tables["models"][settings["model"]];
-    stub59_ = [settings["prompt"], settings["new"]];
-    prompt = stub59_[0];fresh = stub59_[1];
-    stub60_ = [uncached_flops(facts, prompt, fresh), cached_flops(facts, prompt, fresh)];
-    slow = stub60_[0];fast = stub60_[1];
+    stub62_ = [settings["prompt"], settings["new"]];
+    prompt = stub62_[0];fresh = stub62_[1];
+    stub63_ = [uncached_flops(facts, prompt, fresh), cached_flops(facts, prompt, fresh)];
+    slow = stub63_[0];fast = stub63_[1];
     again = _pyfunc_op_add(slow["linear"], slow["attention"]);
     once = _pyfunc_op_add(fast["linear"], fast["attention"]);
     held = stored_bytes(facts["layers"], tables["codecs"]["bfloat16"], fast["tokens"]);
@@ -1215,9 +1245,9 @@ step_flops = function (facts, fresh, seq) {
 };
 
 growth_summary = function (facts, settings, work) {
-    var again, held, once, said, stub61_;
-    stub61_ = [scaled_words(work["again"], "FLOP"), scaled_words(work["once"], "FLOP")];
-    again = stub61_[0];once = stub61_[1];
+    var again, held, once, said, stub64_;
+    stub64_ = [scaled_words(work["again"], "FLOP"), scaled_words(work["once"], "FLOP")];
+    again = stub64_[0];once = stub64_[1];
     held = bytes_words(work["held"], 1024);
     said = [_pymeth_join.call("", (["The ", tokens_words(settings["new"]), " take ", again, " if every step computes all tokens again, ", times_words(work["ratio"]), " the ", once, " that they take with a cache."])), _pymeth_join.call("", ["For that, ", held, " of keys and values are kept (bfloat16)."])];
     if ((work["fast_tokens"] > facts["max_context"])) {
@@ -1227,11 +1257,11 @@ growth_summary = function (facts, settings, work) {
 };
 
 growth_formula = function (facts, settings, work) {
-    var each, fresh, prompt, stub62_, stub63_, stub63_i, stub63_i0, stub63_iter0, terms;
-    stub62_ = [settings["prompt"], settings["new"]];
-    prompt = stub62_[0];fresh = stub62_[1];
-    stub63_ = [];stub63_iter0 = _pyfunc_range(0, Math.min(fresh, 3), 1);if ((typeof stub63_iter0 === "object") && (!Array.isArray(stub63_iter0))) {stub63_iter0 = Object.keys(stub63_iter0);}for (stub63_i0=0; stub63_i0<stub63_iter0.length; stub63_i0++) {stub63_i = stub63_iter0[stub63_i0];{stub63_.push(fixed(_pyfunc_op_add(prompt, stub63_i), 0));}}
-    terms = stub63_;
+    var each, fresh, prompt, stub65_, stub66_, stub66_i, stub66_i0, stub66_iter0, terms;
+    stub65_ = [settings["prompt"], settings["new"]];
+    prompt = stub65_[0];fresh = stub65_[1];
+    stub66_ = [];stub66_iter0 = _pyfunc_range(0, Math.min(fresh, 3), 1);if ((typeof stub66_iter0 === "object") && (!Array.isArray(stub66_iter0))) {stub66_iter0 = Object.keys(stub66_iter0);}for (stub66_i0=0; stub66_i0<stub66_iter0.length; stub66_i0++) {stub66_i = stub66_iter0[stub66_i0];{stub66_.push(fixed(_pyfunc_op_add(prompt, stub66_i), 0));}}
+    terms = stub66_;
     if (_pyfunc_op_equals(fresh, 4)) {
         _pymeth_append.call(terms, fixed(prompt + 3, 0));
     } else if ((fresh > 4)) {
@@ -1249,12 +1279,12 @@ growth_numbers = function (work) {
 };
 
 flops_unit = function (most) {
-    var name, stub64_seq, stub65_itr, unit;
+    var name, stub67_seq, stub68_itr, unit;
     unit = ({name: "MFLOP", size: 1000000.0});
-    stub64_seq = ["GFLOP", "TFLOP", "PFLOP", "EFLOP"];
-    if ((typeof stub64_seq === "object") && (!Array.isArray(stub64_seq))) { stub64_seq = Object.keys(stub64_seq);}
-    for (stub65_itr = 0; stub65_itr < stub64_seq.length; stub65_itr += 1) {
-        name = stub64_seq[stub65_itr];
+    stub67_seq = ["GFLOP", "TFLOP", "PFLOP", "EFLOP"];
+    if ((typeof stub67_seq === "object") && (!Array.isArray(stub67_seq))) { stub67_seq = Object.keys(stub67_seq);}
+    for (stub68_itr = 0; stub68_itr < stub67_seq.length; stub68_itr += 1) {
+        name = stub67_seq[stub68_itr];
         if ((most >= _pyfunc_op_mult(unit["size"], 1000))) {
             unit = ({name: name, size: _pyfunc_op_mult(unit["size"], 1000)});
         }
@@ -1263,9 +1293,9 @@ flops_unit = function (most) {
 };
 
 growth_curves = function (facts, settings, work) {
-    var at, fast, fresh, i, j, lines, prompt, seq, slow, steps, stub66_, stub67_seq, stub68_itr, unit, x;
-    stub66_ = [settings["prompt"], settings["new"]];
-    prompt = stub66_[0];fresh = stub66_[1];
+    var at, fast, fresh, i, j, lines, prompt, seq, slow, steps, stub69_, stub70_seq, stub71_itr, unit, x;
+    stub69_ = [settings["prompt"], settings["new"]];
+    prompt = stub69_[0];fresh = stub69_[1];
     steps = [1];
     for (j = 0; j < SAMPLES; j += 1) {
         at = 2 + (Math.floor((_pyfunc_op_mult(j, (fresh - 2)))/(SAMPLES - 1)));
@@ -1275,10 +1305,10 @@ growth_curves = function (facts, settings, work) {
     }
     slow = [];
     fast = [];
-    stub67_seq = steps;
-    if ((typeof stub67_seq === "object") && (!Array.isArray(stub67_seq))) { stub67_seq = Object.keys(stub67_seq);}
-    for (stub68_itr = 0; stub68_itr < stub67_seq.length; stub68_itr += 1) {
-        i = stub67_seq[stub68_itr];
+    stub70_seq = steps;
+    if ((typeof stub70_seq === "object") && (!Array.isArray(stub70_seq))) { stub70_seq = Object.keys(stub70_seq);}
+    for (stub71_itr = 0; stub71_itr < stub70_seq.length; stub71_itr += 1) {
+        i = stub70_seq[stub71_itr];
         seq = _pyfunc_op_add(prompt, i) - 1;
         _pymeth_append.call(slow, [i, step_flops(facts, seq, seq)]);
         _pymeth_append.call(fast, [i, step_flops(facts, (_pyfunc_op_equals(i, 1))? (seq) : (1), seq)]);
@@ -1290,10 +1320,10 @@ growth_curves = function (facts, settings, work) {
 };
 
 growth_bars = function (work) {
-    var again, needed, once, repeated, stub69_, unit;
+    var again, needed, once, repeated, stub72_, unit;
     unit = flops_unit(work["again"]);
-    stub69_ = [work["once"] / unit["size"], work["again"] / unit["size"]];
-    once = stub69_[0];again = stub69_[1];
+    stub72_ = [work["once"] / unit["size"], work["again"] / unit["size"]];
+    once = stub72_[0];again = stub72_[1];
     needed = ({label: "computed once", value: once, role: "cached"});
     repeated = ({label: "computed again", value: again - once, role: "recomputed"});
     return ({kind: "bars", label: "Operations in all", unit: unit["name"], max: _pyfunc_op_mult(again, 1.04), bars: [({label: "without a cache", parts: [needed, repeated]}), ({label: "with a cache", parts: [needed]})], marks: []});
@@ -1301,10 +1331,10 @@ growth_bars = function (work) {
 
 COLUMNS = 32;
 padding_scene = function (settings, tables) {
-    var lengths, longest, padding, requests, reserve, slots, stub70_;
+    var lengths, longest, padding, requests, reserve, slots, stub73_;
     lengths = unequal_lengths(settings["requests"], settings["longest"], settings["shortest"]);
-    stub70_ = [settings["longest"], Math.max(settings["reserve"], settings["longest"])];
-    longest = stub70_[0];reserve = stub70_[1];
+    stub73_ = [settings["longest"], Math.max(settings["reserve"], settings["longest"])];
+    longest = stub73_[0];reserve = stub73_[1];
     padding = empty_slots(lengths, longest);
     slots = ({tokens: _pyfunc_op_mult(lengths.length, longest) - padding, longest: longest, reserve: reserve, padding: padding, empty: empty_slots(lengths, reserve)});
     requests = count_words(settings["requests"], "request", "requests");
@@ -1330,10 +1360,10 @@ padding_summary = function (settings, slots) {
 };
 
 padding_formula = function (settings, slots) {
-    var n, padded, reserved, shares, stub71_, tokens;
+    var n, padded, reserved, shares, stub74_, tokens;
     shares = padding_shares(slots);
-    stub71_ = [fixed(settings["requests"], 0), fixed(slots["tokens"], 0)];
-    n = stub71_[0];tokens = stub71_[1];
+    stub74_ = [fixed(settings["requests"], 0), fixed(slots["tokens"], 0)];
+    n = stub74_[0];tokens = stub74_[1];
     padded = _pymeth_join.call("", ([n, " \u00d7 ", fixed(slots["longest"], 0), " \u2212 ", tokens]));
     reserved = _pymeth_join.call("", ([n, " \u00d7 ", fixed(slots["reserve"], 0), " \u2212 ", tokens]));
     return [_pymeth_join.call("", (["padding: ", padded, " = ", tokens_words(slots["padding"]), ", ", percent_words(shares["padding"]), " of the rectangle"])), _pymeth_join.call("", (["reserved and empty: ", reserved, " = ", tokens_words(slots["empty"]), ", ", percent_words(shares["empty"]), " of the cache"]))];
@@ -1346,13 +1376,13 @@ padding_numbers = function (slots) {
 };
 
 padding_cells = function (lengths, slots) {
-    var a_cell, cells, i, n, role, rows, stub72_seq, stub73_itr;
+    var a_cell, cells, i, n, role, rows, stub75_seq, stub76_itr;
     a_cell = whole(slots["reserve"] / COLUMNS);
     rows = [];
-    stub72_seq = lengths;
-    if ((typeof stub72_seq === "object") && (!Array.isArray(stub72_seq))) { stub72_seq = Object.keys(stub72_seq);}
-    for (stub73_itr = 0; stub73_itr < stub72_seq.length; stub73_itr += 1) {
-        n = stub72_seq[stub73_itr];
+    stub75_seq = lengths;
+    if ((typeof stub75_seq === "object") && (!Array.isArray(stub75_seq))) { stub75_seq = Object.keys(stub75_seq);}
+    for (stub76_itr = 0; stub76_itr < stub75_seq.length; stub76_itr += 1) {
+        n = stub75_seq[stub76_itr];
         cells = [];
         for (i = 0; i < _pyfunc_int(whole(slots["reserve"] / a_cell)); i += 1) {
             role = "free";
@@ -1439,12 +1469,12 @@ escaped = function (text) {
 };
 
 text_width = function (text, size) {
-    var letter, stub74_seq, stub75_itr, total;
+    var letter, stub77_seq, stub78_itr, total;
     total = 0.0;
-    stub74_seq = text;
-    if ((typeof stub74_seq === "object") && (!Array.isArray(stub74_seq))) { stub74_seq = Object.keys(stub74_seq);}
-    for (stub75_itr = 0; stub75_itr < stub74_seq.length; stub75_itr += 1) {
-        letter = stub74_seq[stub75_itr];
+    stub77_seq = text;
+    if ((typeof stub77_seq === "object") && (!Array.isArray(stub77_seq))) { stub77_seq = Object.keys(stub77_seq);}
+    for (stub78_itr = 0; stub78_itr < stub77_seq.length; stub78_itr += 1) {
+        letter = stub77_seq[stub78_itr];
         if (_pyfunc_op_contains(letter, NARROW_LETTERS)) {
             total += 0.38;
         } else if (_pyfunc_op_contains(letter, WIDE_LETTERS)) {
@@ -1478,14 +1508,14 @@ words_at = function (x, y, text, colour, anchor, more) {
 };
 
 wrapped = function (text, size, room) {
-    var letter, line, lines, stub76_, stub77_seq, stub78_itr, word;
+    var letter, line, lines, stub79_, stub80_seq, stub81_itr, word;
     lines = [];
-    stub76_ = ["", ""];
-    line = stub76_[0];word = stub76_[1];
-    stub77_seq = text + " ";
-    if ((typeof stub77_seq === "object") && (!Array.isArray(stub77_seq))) { stub77_seq = Object.keys(stub77_seq);}
-    for (stub78_itr = 0; stub78_itr < stub77_seq.length; stub78_itr += 1) {
-        letter = stub77_seq[stub78_itr];
+    stub79_ = ["", ""];
+    line = stub79_[0];word = stub79_[1];
+    stub80_seq = text + " ";
+    if ((typeof stub80_seq === "object") && (!Array.isArray(stub80_seq))) { stub80_seq = Object.keys(stub80_seq);}
+    for (stub81_itr = 0; stub81_itr < stub80_seq.length; stub81_itr += 1) {
+        letter = stub80_seq[stub81_itr];
         if ((!_pyfunc_op_equals(letter, " "))) {
             word = _pyfunc_op_add(word, letter);
         } else {
@@ -1535,9 +1565,9 @@ data_of = function (label, value) {
 };
 
 place = function (axis, value) {
-    var high, low, stub79_;
-    stub79_ = [axis["min"], axis["max"]];
-    low = stub79_[0];high = stub79_[1];
+    var high, low, stub82_;
+    stub82_ = [axis["min"], axis["max"]];
+    low = stub82_[0];high = stub82_[1];
     if (_pyfunc_op_equals(axis["scale"], "log")) {
         if ((value <= 0)) {
             return 0;
@@ -1548,14 +1578,14 @@ place = function (axis, value) {
 };
 
 legend_at = function (y, width, entries) {
-    var body, dash, entry, height, label, line, middle, more, room, stub80_, stub81_seq, stub82_itr, swatch, x;
+    var body, dash, entry, height, label, line, middle, more, room, stub83_, stub84_seq, stub85_itr, swatch, x;
     body = [];
-    stub80_ = [0.0, 0];
-    x = stub80_[0];line = stub80_[1];
-    stub81_seq = entries;
-    if ((typeof stub81_seq === "object") && (!Array.isArray(stub81_seq))) { stub81_seq = Object.keys(stub81_seq);}
-    for (stub82_itr = 0; stub82_itr < stub81_seq.length; stub82_itr += 1) {
-        entry = stub81_seq[stub82_itr];
+    stub83_ = [0.0, 0];
+    x = stub83_[0];line = stub83_[1];
+    stub84_seq = entries;
+    if ((typeof stub84_seq === "object") && (!Array.isArray(stub84_seq))) { stub84_seq = Object.keys(stub84_seq);}
+    for (stub85_itr = 0; stub85_itr < stub84_seq.length; stub85_itr += 1) {
+        entry = stub84_seq[stub85_itr];
         swatch = (_pyfunc_op_contains("line", entry))? (22) : (12);
         room = (swatch + 6) + text_width(entry["label"], SMALL);
         if (((x > 0) && ((_pyfunc_op_add(x, room) > width)))) {
@@ -1582,44 +1612,44 @@ BAR = 26;
 SHORT = 50;
 SHARE = 0.26;
 label_room = function (labels, width) {
-    var label, stub83_seq, stub84_itr, widest;
+    var label, stub86_seq, stub87_itr, widest;
     widest = 0.0;
-    stub83_seq = labels;
-    if ((typeof stub83_seq === "object") && (!Array.isArray(stub83_seq))) { stub83_seq = Object.keys(stub83_seq);}
-    for (stub84_itr = 0; stub84_itr < stub83_seq.length; stub84_itr += 1) {
-        label = stub83_seq[stub84_itr];
+    stub86_seq = labels;
+    if ((typeof stub86_seq === "object") && (!Array.isArray(stub86_seq))) { stub86_seq = Object.keys(stub86_seq);}
+    for (stub87_itr = 0; stub87_itr < stub86_seq.length; stub87_itr += 1) {
+        label = stub86_seq[stub87_itr];
         widest = Math.max(widest, (text_width(label, SMALL) + 10));
     }
     return ((widest <= _pyfunc_op_mult(SHARE, width)))? (widest) : (0);
 };
 
 bars_top = function (panel) {
-    var bar, mark, part, stub85_seq, stub86_itr, stub87_seq, stub88_itr, stub89_seq, stub90_itr, top, total;
+    var bar, mark, part, stub88_seq, stub89_itr, stub90_seq, stub91_itr, stub92_seq, stub93_itr, top, total;
     top = panel["max"];
-    stub87_seq = panel["bars"];
-    if ((typeof stub87_seq === "object") && (!Array.isArray(stub87_seq))) { stub87_seq = Object.keys(stub87_seq);}
-    for (stub88_itr = 0; stub88_itr < stub87_seq.length; stub88_itr += 1) {
-        bar = stub87_seq[stub88_itr];
+    stub90_seq = panel["bars"];
+    if ((typeof stub90_seq === "object") && (!Array.isArray(stub90_seq))) { stub90_seq = Object.keys(stub90_seq);}
+    for (stub91_itr = 0; stub91_itr < stub90_seq.length; stub91_itr += 1) {
+        bar = stub90_seq[stub91_itr];
         total = 0.0;
-        stub85_seq = bar["parts"];
-        if ((typeof stub85_seq === "object") && (!Array.isArray(stub85_seq))) { stub85_seq = Object.keys(stub85_seq);}
-        for (stub86_itr = 0; stub86_itr < stub85_seq.length; stub86_itr += 1) {
-            part = stub85_seq[stub86_itr];
+        stub88_seq = bar["parts"];
+        if ((typeof stub88_seq === "object") && (!Array.isArray(stub88_seq))) { stub88_seq = Object.keys(stub88_seq);}
+        for (stub89_itr = 0; stub89_itr < stub88_seq.length; stub89_itr += 1) {
+            part = stub88_seq[stub89_itr];
             total = _pyfunc_op_add(total, Math.max(0, part["value"]));
         }
         top = Math.max(top, total);
     }
-    stub89_seq = panel["marks"];
-    if ((typeof stub89_seq === "object") && (!Array.isArray(stub89_seq))) { stub89_seq = Object.keys(stub89_seq);}
-    for (stub90_itr = 0; stub90_itr < stub89_seq.length; stub90_itr += 1) {
-        mark = stub89_seq[stub90_itr];
+    stub92_seq = panel["marks"];
+    if ((typeof stub92_seq === "object") && (!Array.isArray(stub92_seq))) { stub92_seq = Object.keys(stub92_seq);}
+    for (stub93_itr = 0; stub93_itr < stub92_seq.length; stub93_itr += 1) {
+        mark = stub92_seq[stub93_itr];
         top = Math.max(top, mark["value"]);
     }
     return ((top > 0))? (top) : (1);
 };
 
 bar_ticks = function (top) {
-    var factor, step, stub91_seq, stub92_itr, ticks, wide;
+    var factor, step, stub94_seq, stub95_itr, ticks, wide;
     step = 1.0;
     while (_pyfunc_op_mult(step, 5) >= top) {
         step = step / 10;
@@ -1627,10 +1657,10 @@ bar_ticks = function (top) {
     while (_pyfunc_op_mult(step, 50) < top) {
         step = _pyfunc_op_mult(step, 10);
     }
-    stub91_seq = [10, 5, 2];
-    if ((typeof stub91_seq === "object") && (!Array.isArray(stub91_seq))) { stub91_seq = Object.keys(stub91_seq);}
-    for (stub92_itr = 0; stub92_itr < stub91_seq.length; stub92_itr += 1) {
-        factor = stub91_seq[stub92_itr];
+    stub94_seq = [10, 5, 2];
+    if ((typeof stub94_seq === "object") && (!Array.isArray(stub94_seq))) { stub94_seq = Object.keys(stub94_seq);}
+    for (stub95_itr = 0; stub95_itr < stub94_seq.length; stub95_itr += 1) {
+        factor = stub94_seq[stub95_itr];
         if (((_pyfunc_op_mult(_pyfunc_op_mult(step, factor), 5)) >= top)) {
             wide = _pyfunc_op_mult(step, factor);
         }
@@ -1643,15 +1673,15 @@ bar_ticks = function (top) {
 };
 
 part_words = function (part, unit, room) {
-    var size, stub93_seq, stub94_itr, words;
+    var size, stub96_seq, stub97_itr, words;
     size = number_words(part["value"]);
     if ((!_pyfunc_op_equals(unit, ""))) {
         size = _pymeth_join.call("", [size, " ", unit]);
     }
-    stub93_seq = [_pymeth_join.call("", ([part["label"], " ", size])), size];
-    if ((typeof stub93_seq === "object") && (!Array.isArray(stub93_seq))) { stub93_seq = Object.keys(stub93_seq);}
-    for (stub94_itr = 0; stub94_itr < stub93_seq.length; stub94_itr += 1) {
-        words = stub93_seq[stub94_itr];
+    stub96_seq = [_pymeth_join.call("", ([part["label"], " ", size])), size];
+    if ((typeof stub96_seq === "object") && (!Array.isArray(stub96_seq))) { stub96_seq = Object.keys(stub96_seq);}
+    for (stub97_itr = 0; stub97_itr < stub96_seq.length; stub97_itr += 1) {
+        words = stub96_seq[stub97_itr];
         if (((text_width(words, SMALL) + 10) <= room)) {
             return words;
         }
@@ -1660,12 +1690,12 @@ part_words = function (part, unit, room) {
 };
 
 draw_parts = function (bar, unit, x, y, scale) {
-    var body, colour, length, more, part, stub95_seq, stub96_itr, words;
+    var body, colour, length, more, part, stub98_seq, stub99_itr, words;
     body = [];
-    stub95_seq = bar["parts"];
-    if ((typeof stub95_seq === "object") && (!Array.isArray(stub95_seq))) { stub95_seq = Object.keys(stub95_seq);}
-    for (stub96_itr = 0; stub96_itr < stub95_seq.length; stub96_itr += 1) {
-        part = stub95_seq[stub96_itr];
+    stub98_seq = bar["parts"];
+    if ((typeof stub98_seq === "object") && (!Array.isArray(stub98_seq))) { stub98_seq = Object.keys(stub98_seq);}
+    for (stub99_itr = 0; stub99_itr < stub98_seq.length; stub99_itr += 1) {
+        part = stub98_seq[stub99_itr];
         length = _pyfunc_op_mult(Math.max(0, part["value"]), scale);
         more = data_of(part["label"], part["value"]);
         if ((!_pyfunc_op_equals(part["role"], "free"))) {
@@ -1685,10 +1715,10 @@ draw_parts = function (bar, unit, x, y, scale) {
 };
 
 draw_bars = function (panel, width) {
-    var anchor, at, bar, below, body, bottom, end, foot, i, last, left, legend, mark, more, part, room, row, scale, short, side, start, stub100_seq, stub101_itr, stub102_, stub103_, stub97_, stub98_seq, stub99_itr, tick, ticks, top, unit, words, x, y;
+    var anchor, at, bar, below, body, bottom, end, foot, i, last, left, legend, mark, more, part, room, row, scale, short, side, start, stub100_, stub101_seq, stub102_itr, stub103_seq, stub104_itr, stub105_, stub106_, tick, ticks, top, unit, words, x, y;
     body = [];
-    stub97_ = [bars_top(panel), panel["unit"]];
-    top = stub97_[0];unit = stub97_[1];
+    stub100_ = [bars_top(panel), panel["unit"]];
+    top = stub100_[0];unit = stub100_[1];
     side = label_room((function list_comprehension (iter0) {var res = [];var bar, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {bar = iter0[i0];{res.push(bar["label"]);}}return res;}).call(this, panel["bars"]), width);
     row = ((side > 0))? (BAR + 10) : (BAR + 26);
     short = text_width(unit, SMALL) <= SHORT;
@@ -1701,10 +1731,10 @@ draw_bars = function (panel, width) {
     scale = (end - side) / top;
     start = 24 + (_pyfunc_op_mult(17, (panel["marks"].length)));
     bottom = (_pyfunc_op_add(start, (_pyfunc_op_mult(row, (panel["bars"].length))))) - 2;
-    stub98_seq = ticks;
-    if ((typeof stub98_seq === "object") && (!Array.isArray(stub98_seq))) { stub98_seq = Object.keys(stub98_seq);}
-    for (stub99_itr = 0; stub99_itr < stub98_seq.length; stub99_itr += 1) {
-        tick = stub98_seq[stub99_itr];
+    stub101_seq = ticks;
+    if ((typeof stub101_seq === "object") && (!Array.isArray(stub101_seq))) { stub101_seq = Object.keys(stub101_seq);}
+    for (stub102_itr = 0; stub102_itr < stub101_seq.length; stub102_itr += 1) {
+        tick = stub101_seq[stub102_itr];
         x = _pyfunc_op_add(side, _pyfunc_op_mult(tick, scale));
         if ((x > 0)) {
             _pymeth_append.call(body, segment(x, start, x, bottom, "grid", ""));
@@ -1724,10 +1754,10 @@ draw_bars = function (panel, width) {
             _pymeth_append.call(body, haloed(0, y - 5, words, "start", ""));
         }
         _pymeth_append.call(body, (draw_parts(bar, (_pyfunc_truthy(short))? (unit) : (""), side, y, scale)));
-        stub100_seq = bar["parts"];
-        if ((typeof stub100_seq === "object") && (!Array.isArray(stub100_seq))) { stub100_seq = Object.keys(stub100_seq);}
-        for (stub101_itr = 0; stub101_itr < stub100_seq.length; stub101_itr += 1) {
-            part = stub100_seq[stub101_itr];
+        stub103_seq = bar["parts"];
+        if ((typeof stub103_seq === "object") && (!Array.isArray(stub103_seq))) { stub103_seq = Object.keys(stub103_seq);}
+        for (stub104_itr = 0; stub104_itr < stub103_seq.length; stub104_itr += 1) {
+            part = stub103_seq[stub104_itr];
             add_once(legend, part["role"], part["label"]);
         }
     }
@@ -1736,15 +1766,15 @@ draw_bars = function (panel, width) {
     }
     for (i = 0; i < panel["marks"].length; i += 1) {
         mark = panel["marks"][i];
-        stub102_ = [_pyfunc_op_add(side, _pyfunc_op_mult(mark["value"], scale)), 36 + _pyfunc_op_mult(17, i)];
-        x = stub102_[0];y = stub102_[1];
+        stub105_ = [_pyfunc_op_add(side, _pyfunc_op_mult(mark["value"], scale)), 36 + _pyfunc_op_mult(17, i)];
+        x = stub105_[0];y = stub105_[1];
         more = _pymeth_join.call("", ([" stroke-width=\"1.5\" stroke-dasharray=\"4 3\"", data_of(mark["label"], mark["value"])]));
         _pymeth_append.call(body, segment(x, y - 11, x, bottom, "ink", more));
         left = (x - 5) > ((width - x) - 5);
         room = (_pyfunc_truthy(left))? (x - 5) : ((width - x) - 5);
         words = clipped(mark["label"], SMALL, room);
-        stub103_ = (_pyfunc_truthy(left))? ([x - 5, "end"]) : ([x + 5, "start"]);
-        at = stub103_[0];anchor = stub103_[1];
+        stub106_ = (_pyfunc_truthy(left))? ([x - 5, "end"]) : ([x + 5, "start"]);
+        at = stub106_[0];anchor = stub106_[1];
         _pymeth_append.call(body, (words_at(at, y, words, paint("ink"), anchor, "")));
     }
     foot = bottom + 26;
@@ -1759,11 +1789,11 @@ draw_bars = function (panel, width) {
 };
 
 add_once = function (legend, role, label) {
-    var entry, stub104_seq, stub105_itr;
-    stub104_seq = legend;
-    if ((typeof stub104_seq === "object") && (!Array.isArray(stub104_seq))) { stub104_seq = Object.keys(stub104_seq);}
-    for (stub105_itr = 0; stub105_itr < stub104_seq.length; stub105_itr += 1) {
-        entry = stub104_seq[stub105_itr];
+    var entry, stub107_seq, stub108_itr;
+    stub107_seq = legend;
+    if ((typeof stub107_seq === "object") && (!Array.isArray(stub107_seq))) { stub107_seq = Object.keys(stub107_seq);}
+    for (stub108_itr = 0; stub108_itr < stub107_seq.length; stub108_itr += 1) {
+        entry = stub107_seq[stub108_itr];
         if ((_pyfunc_op_equals(entry["role"], role) && _pyfunc_op_equals(entry["label"], label))) {
             return null;
         }
@@ -1773,13 +1803,13 @@ add_once = function (legend, role, label) {
 };
 
 draw_cells = function (panel, width) {
-    var below, body, i, label, line, more, most, pitch, role, row, side, size, stub106_seq, stub107_itr, stub108_seq, stub109_itr, top, words, x, y;
+    var below, body, i, label, line, more, most, pitch, role, row, side, size, stub109_seq, stub110_itr, stub111_seq, stub112_itr, top, words, x, y;
     body = [];
     most = 1;
-    stub106_seq = panel["rows"];
-    if ((typeof stub106_seq === "object") && (!Array.isArray(stub106_seq))) { stub106_seq = Object.keys(stub106_seq);}
-    for (stub107_itr = 0; stub107_itr < stub106_seq.length; stub107_itr += 1) {
-        row = stub106_seq[stub107_itr];
+    stub109_seq = panel["rows"];
+    if ((typeof stub109_seq === "object") && (!Array.isArray(stub109_seq))) { stub109_seq = Object.keys(stub109_seq);}
+    for (stub110_itr = 0; stub110_itr < stub109_seq.length; stub110_itr += 1) {
+        row = stub109_seq[stub110_itr];
         most = Math.max(most, (row["cells"].length));
     }
     side = label_room((function list_comprehension (iter0) {var res = [];var row, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {row = iter0[i0];{res.push(row["label"]);}}return res;}).call(this, panel["rows"]), width);
@@ -1787,10 +1817,10 @@ draw_cells = function (panel, width) {
     size = _pyfunc_op_mult(pitch, 0.88);
     line = ((side > 0))? (Math.max(pitch, 16)) : (pitch + 18);
     y = 24.0;
-    stub108_seq = panel["rows"];
-    if ((typeof stub108_seq === "object") && (!Array.isArray(stub108_seq))) { stub108_seq = Object.keys(stub108_seq);}
-    for (stub109_itr = 0; stub109_itr < stub108_seq.length; stub109_itr += 1) {
-        row = stub108_seq[stub109_itr];
+    stub111_seq = panel["rows"];
+    if ((typeof stub111_seq === "object") && (!Array.isArray(stub111_seq))) { stub111_seq = Object.keys(stub111_seq);}
+    for (stub112_itr = 0; stub112_itr < stub111_seq.length; stub112_itr += 1) {
+        row = stub111_seq[stub112_itr];
         top = ((side > 0))? (_pyfunc_op_add(y, ((line - pitch) / 2))) : (y + 18);
         if ((side > 0)) {
             words = words_at(side - 10, (_pyfunc_op_add(y, (line / 2))) + 4, row["label"], paint("ink"), "end", "");
@@ -1824,7 +1854,7 @@ at_y = function (panel, area, value) {
 };
 
 spread = function (wanted, top, bottom) {
-    var best, ceiling, floor, found, i, k, order, stub110_seq, stub111_itr;
+    var best, ceiling, floor, found, i, k, order, stub113_seq, stub114_itr;
     order = [];
     while (order.length < wanted.length) {
         best = -1;
@@ -1837,10 +1867,10 @@ spread = function (wanted, top, bottom) {
     }
     found = _pyfunc_op_add(wanted, []);
     floor = top;
-    stub110_seq = order;
-    if ((typeof stub110_seq === "object") && (!Array.isArray(stub110_seq))) { stub110_seq = Object.keys(stub110_seq);}
-    for (stub111_itr = 0; stub111_itr < stub110_seq.length; stub111_itr += 1) {
-        i = stub110_seq[stub111_itr];
+    stub113_seq = order;
+    if ((typeof stub113_seq === "object") && (!Array.isArray(stub113_seq))) { stub113_seq = Object.keys(stub113_seq);}
+    for (stub114_itr = 0; stub114_itr < stub113_seq.length; stub114_itr += 1) {
+        i = stub113_seq[stub114_itr];
         found[i] = Math.max(found[i], floor);
         floor = _pyfunc_op_add(found[i], LINE);
     }
@@ -1854,14 +1884,14 @@ spread = function (wanted, top, bottom) {
 };
 
 end_names = function (panel, area) {
-    var found, heights, i, line, lines, stub112_, stub112_i0, stub112_iter0, stub112_line, stub113_seq, stub114_itr, wanted, x, y;
-    stub112_ = [];stub112_iter0 = panel["lines"];if ((typeof stub112_iter0 === "object") && (!Array.isArray(stub112_iter0))) {stub112_iter0 = Object.keys(stub112_iter0);}for (stub112_i0=0; stub112_i0<stub112_iter0.length; stub112_i0++) {stub112_line = stub112_iter0[stub112_i0];if (!(((stub112_line["points"].length) > 0))) {continue;}{stub112_.push(stub112_line);}}
-    lines = stub112_;
+    var found, heights, i, line, lines, stub115_, stub115_i0, stub115_iter0, stub115_line, stub116_seq, stub117_itr, wanted, x, y;
+    stub115_ = [];stub115_iter0 = panel["lines"];if ((typeof stub115_iter0 === "object") && (!Array.isArray(stub115_iter0))) {stub115_iter0 = Object.keys(stub115_iter0);}for (stub115_i0=0; stub115_i0<stub115_iter0.length; stub115_i0++) {stub115_line = stub115_iter0[stub115_i0];if (!(((stub115_line["points"].length) > 0))) {continue;}{stub115_.push(stub115_line);}}
+    lines = stub115_;
     wanted = [];
-    stub113_seq = lines;
-    if ((typeof stub113_seq === "object") && (!Array.isArray(stub113_seq))) { stub113_seq = Object.keys(stub113_seq);}
-    for (stub114_itr = 0; stub114_itr < stub113_seq.length; stub114_itr += 1) {
-        line = stub113_seq[stub114_itr];
+    stub116_seq = lines;
+    if ((typeof stub116_seq === "object") && (!Array.isArray(stub116_seq))) { stub116_seq = Object.keys(stub116_seq);}
+    for (stub117_itr = 0; stub117_itr < stub116_seq.length; stub117_itr += 1) {
+        line = stub116_seq[stub117_itr];
         y = at_y(panel, area, line["points"][line["points"].length -1][1]);
         _pymeth_append.call(wanted, (Math.min(Math.max(y, area["top"]), area["bottom"])));
     }
@@ -1875,14 +1905,14 @@ end_names = function (panel, area) {
 };
 
 draw_names = function (panel, area, width) {
-    var body, box, colour, curves, edge, end, i, label, more, point, right, spots, stub115_seq, stub116_itr, stub117_seq, stub118_itr, stub119_, stub119_i0, stub119_iter0, stub119_line, stub120_, taken, where, x, y;
+    var body, box, colour, curves, edge, end, i, label, more, point, right, spots, stub118_seq, stub119_itr, stub120_seq, stub121_itr, stub122_, stub122_i0, stub122_iter0, stub122_line, stub123_, taken, where, x, y;
     body = [];
     taken = [];
     if (_pyfunc_truthy(area["named"])) {
-        stub115_seq = end_names(panel, area);
-        if ((typeof stub115_seq === "object") && (!Array.isArray(stub115_seq))) { stub115_seq = Object.keys(stub115_seq);}
-        for (stub116_itr = 0; stub116_itr < stub115_seq.length; stub116_itr += 1) {
-            end = stub115_seq[stub116_itr];
+        stub118_seq = end_names(panel, area);
+        if ((typeof stub118_seq === "object") && (!Array.isArray(stub118_seq))) { stub118_seq = Object.keys(stub118_seq);}
+        for (stub119_itr = 0; stub119_itr < stub118_seq.length; stub119_itr += 1) {
+            end = stub118_seq[stub119_itr];
             colour = paint_text(end["of"]);
             _pymeth_append.call(body, words_at(end["x"], end["y"] + 4, end["label"], colour, "start", ""));
             right = _pyfunc_op_add(end["x"], text_width(end["label"], SMALL));
@@ -1890,20 +1920,20 @@ draw_names = function (panel, area, width) {
         }
     }
     spots = [];
-    stub117_seq = panel["points"];
-    if ((typeof stub117_seq === "object") && (!Array.isArray(stub117_seq))) { stub117_seq = Object.keys(stub117_seq);}
-    for (stub118_itr = 0; stub118_itr < stub117_seq.length; stub118_itr += 1) {
-        point = stub117_seq[stub118_itr];
+    stub120_seq = panel["points"];
+    if ((typeof stub120_seq === "object") && (!Array.isArray(stub120_seq))) { stub120_seq = Object.keys(stub120_seq);}
+    for (stub121_itr = 0; stub121_itr < stub120_seq.length; stub121_itr += 1) {
+        point = stub120_seq[stub121_itr];
         x = Math.min((Math.max(at_x(panel, area, point["x"]), area["left"])), area["right"]);
         y = Math.min((Math.max(at_y(panel, area, point["y"]), area["top"])), area["bottom"]);
         _pymeth_append.call(spots, [x, y]);
         _pymeth_append.call(taken, [x - 7, y - 7, x + 7, y + 7]);
     }
-    stub119_ = [];stub119_iter0 = panel["lines"];if ((typeof stub119_iter0 === "object") && (!Array.isArray(stub119_iter0))) {stub119_iter0 = Object.keys(stub119_iter0);}for (stub119_i0=0; stub119_i0<stub119_iter0.length; stub119_i0++) {stub119_line = stub119_iter0[stub119_i0];{stub119_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub119_line["points"]));}}
-    curves = stub119_;
+    stub122_ = [];stub122_iter0 = panel["lines"];if ((typeof stub122_iter0 === "object") && (!Array.isArray(stub122_iter0))) {stub122_iter0 = Object.keys(stub122_iter0);}for (stub122_i0=0; stub122_i0<stub122_iter0.length; stub122_i0++) {stub122_line = stub122_iter0[stub122_i0];{stub122_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub122_line["points"]));}}
+    curves = stub122_;
     for (i = 0; i < spots.length; i += 1) {
-        stub120_ = [panel["points"][i], spots[i][0], spots[i][1]];
-        point = stub120_[0];x = stub120_[1];y = stub120_[2];
+        stub123_ = [panel["points"][i], spots[i][0], spots[i][1]];
+        point = stub123_[0];x = stub123_[1];y = stub123_[2];
         edge = _pymeth_join.call("", ["stroke=\"", paint("card"), "\" stroke-width=\"2\""]);
         more = _pymeth_join.call("", ([data_of(point["label"], point["y"]), " data-x=\"", exact(point["x"]), "\""]));
         where = _pymeth_join.call("", ["cx=\"", px(x), "\" cy=\"", px(y), "\" r=\"6\""]);
@@ -1917,17 +1947,17 @@ draw_names = function (panel, area, width) {
 };
 
 free_box = function (x, y, room, area, width, taken, curves) {
-    var away, best, box, found, inside, left, stub121_, stub122_seq, stub123_itr, stub124_seq, stub125_itr, top;
+    var away, best, box, found, inside, left, stub124_, stub125_seq, stub126_itr, stub127_seq, stub128_itr, top;
     best = [Math.min((Math.max(0, (x + 11))), (Math.max(0, (width - room)))), y - 8, (x + 11) + room, _pyfunc_op_add(y, LINE) - 8];
     found = false;
-    stub124_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
-    if ((typeof stub124_seq === "object") && (!Array.isArray(stub124_seq))) { stub124_seq = Object.keys(stub124_seq);}
-    for (stub125_itr = 0; stub125_itr < stub124_seq.length; stub125_itr += 1) {
-        away = stub124_seq[stub125_itr];
-        stub122_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
-        if ((typeof stub122_seq === "object") && (!Array.isArray(stub122_seq))) { stub122_seq = Object.keys(stub122_seq);}
-        for (stub123_itr = 0; stub123_itr < stub122_seq.length; stub123_itr += 1) {
-            left = stub122_seq[stub123_itr];
+    stub127_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
+    if ((typeof stub127_seq === "object") && (!Array.isArray(stub127_seq))) { stub127_seq = Object.keys(stub127_seq);}
+    for (stub128_itr = 0; stub128_itr < stub127_seq.length; stub128_itr += 1) {
+        away = stub127_seq[stub128_itr];
+        stub125_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
+        if ((typeof stub125_seq === "object") && (!Array.isArray(stub125_seq))) { stub125_seq = Object.keys(stub125_seq);}
+        for (stub126_itr = 0; stub126_itr < stub125_seq.length; stub126_itr += 1) {
+            left = stub125_seq[stub126_itr];
             top = _pyfunc_op_add((y - 8), (_pyfunc_op_mult(away, (LINE + 1))));
             box = [left, top, _pyfunc_op_add(left, room), _pyfunc_op_add(top, LINE)];
             inside = (left >= 0) && ((_pyfunc_op_add(left, room) <= width)) && ((top >= (area["top"] - 8)));
@@ -1936,8 +1966,8 @@ free_box = function (x, y, room, area, width, taken, curves) {
                     return box;
                 }
                 if ((!_pyfunc_truthy(found))) {
-                    stub121_ = [box, true];
-                    best = stub121_[0];found = stub121_[1];
+                    stub124_ = [box, true];
+                    best = stub124_[0];found = stub124_[1];
                 }
             }
         }
@@ -1946,11 +1976,11 @@ free_box = function (x, y, room, area, width, taken, curves) {
 };
 
 covered = function (box, taken) {
-    var across, other, stub126_seq, stub127_itr;
-    stub126_seq = taken;
-    if ((typeof stub126_seq === "object") && (!Array.isArray(stub126_seq))) { stub126_seq = Object.keys(stub126_seq);}
-    for (stub127_itr = 0; stub127_itr < stub126_seq.length; stub127_itr += 1) {
-        other = stub126_seq[stub127_itr];
+    var across, other, stub129_seq, stub130_itr;
+    stub129_seq = taken;
+    if ((typeof stub129_seq === "object") && (!Array.isArray(stub129_seq))) { stub129_seq = Object.keys(stub129_seq);}
+    for (stub130_itr = 0; stub130_itr < stub129_seq.length; stub130_itr += 1) {
+        other = stub129_seq[stub130_itr];
         across = (box[0] < other[2]) && (other[0] < box[2]);
         if ((_pyfunc_truthy(across) && (box[1] < other[3]) && (other[1] < box[3]))) {
             return true;
@@ -1960,11 +1990,11 @@ covered = function (box, taken) {
 };
 
 crossed = function (box, curves) {
-    var curve, i, stub128_seq, stub129_itr;
-    stub128_seq = curves;
-    if ((typeof stub128_seq === "object") && (!Array.isArray(stub128_seq))) { stub128_seq = Object.keys(stub128_seq);}
-    for (stub129_itr = 0; stub129_itr < stub128_seq.length; stub129_itr += 1) {
-        curve = stub128_seq[stub129_itr];
+    var curve, i, stub131_seq, stub132_itr;
+    stub131_seq = curves;
+    if ((typeof stub131_seq === "object") && (!Array.isArray(stub131_seq))) { stub131_seq = Object.keys(stub131_seq);}
+    for (stub132_itr = 0; stub132_itr < stub131_seq.length; stub132_itr += 1) {
+        curve = stub131_seq[stub132_itr];
         for (i = 1; i < curve.length; i += 1) {
             if (_pyfunc_truthy(segment_meets(box, curve[i - 1], curve[i]))) {
                 return true;
@@ -1975,22 +2005,22 @@ crossed = function (box, curves) {
 };
 
 segment_meets = function (box, start, end) {
-    var enter, first, high, k, last, leave, low, step, stub130_, stub131_, stub132_, stub133_;
-    stub130_ = [0.0, 1.0];
-    first = stub130_[0];last = stub130_[1];
+    var enter, first, high, k, last, leave, low, step, stub133_, stub134_, stub135_, stub136_;
+    stub133_ = [0.0, 1.0];
+    first = stub133_[0];last = stub133_[1];
     for (k = 0; k < 2; k += 1) {
         step = end[k] - start[k];
-        stub131_ = [box[k] - start[k], box[k + 2] - start[k]];
-        low = stub131_[0];high = stub131_[1];
+        stub134_ = [box[k] - start[k], box[k + 2] - start[k]];
+        low = stub134_[0];high = stub134_[1];
         if ((_pyfunc_abs(step) < (1e-06))) {
             if (((low > 0) || (high < 0))) {
                 return false;
             }
         } else {
-            stub132_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
-            enter = stub132_[0];leave = stub132_[1];
-            stub133_ = [Math.max(first, enter), Math.min(last, leave)];
-            first = stub133_[0];last = stub133_[1];
+            stub135_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
+            enter = stub135_[0];leave = stub135_[1];
+            stub136_ = [Math.max(first, enter), Math.min(last, leave)];
+            first = stub136_[0];last = stub136_[1];
             if ((first > last)) {
                 return false;
             }
@@ -2000,29 +2030,29 @@ segment_meets = function (box, start, end) {
 };
 
 draw_curves = function (panel, width) {
-    var area, below, body, bottom, entries, height, inner, left, line, right, stub134_seq, stub135_itr, stub136_, stub137_, stub138_, stub138_i0, stub138_iter0, top, view, where;
+    var area, below, body, bottom, entries, height, inner, left, line, right, stub137_seq, stub138_itr, stub139_, stub140_, stub141_, stub141_i0, stub141_iter0, top, view, where;
     area = plot_area(panel, width);
     body = [words_at(0, 31, panel["y"]["label"], paint("muted"), "start", "")];
     _pymeth_append.call(body, draw_axes(panel, area));
     inner = [];
-    stub134_seq = panel["lines"];
-    if ((typeof stub134_seq === "object") && (!Array.isArray(stub134_seq))) { stub134_seq = Object.keys(stub134_seq);}
-    for (stub135_itr = 0; stub135_itr < stub134_seq.length; stub135_itr += 1) {
-        line = stub134_seq[stub135_itr];
+    stub137_seq = panel["lines"];
+    if ((typeof stub137_seq === "object") && (!Array.isArray(stub137_seq))) { stub137_seq = Object.keys(stub137_seq);}
+    for (stub138_itr = 0; stub138_itr < stub137_seq.length; stub138_itr += 1) {
+        line = stub137_seq[stub138_itr];
         _pymeth_append.call(inner, draw_line(panel, line, area));
     }
-    stub136_ = [area["left"] - 3, area["top"] - 3];
-    left = stub136_[0];top = stub136_[1];
-    stub137_ = [area["right"] + 3, area["bottom"] + 3];
-    right = stub137_[0];bottom = stub137_[1];
+    stub139_ = [area["left"] - 3, area["top"] - 3];
+    left = stub139_[0];top = stub139_[1];
+    stub140_ = [area["right"] + 3, area["bottom"] + 3];
+    right = stub140_[0];bottom = stub140_[1];
     where = _pymeth_join.call("", ["x=\"", px(left), "\" y=\"", px(top), "\" width=\"", px(right - left), "\" height=\"", px(bottom - top), "\""]);
     view = _pymeth_join.call("", [px(left), " ", px(top), " ", px(right - left), " ", px(bottom - top)]);
     _pymeth_append.call(body, (_pymeth_join.call("", ["<svg ", where, " viewBox=\"", view, "\" overflow=\"hidden\">", _pymeth_join.call("", inner), "</svg>"])));
     _pymeth_append.call(body, draw_names(panel, area, width));
     height = area["bottom"] + 40;
     if ((!_pyfunc_truthy(area["named"]))) {
-        stub138_ = [];stub138_iter0 = panel["lines"];if ((typeof stub138_iter0 === "object") && (!Array.isArray(stub138_iter0))) {stub138_iter0 = Object.keys(stub138_iter0);}for (stub138_i0=0; stub138_i0<stub138_iter0.length; stub138_i0++) {line = stub138_iter0[stub138_i0];{stub138_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
-        entries = stub138_;
+        stub141_ = [];stub141_iter0 = panel["lines"];if ((typeof stub141_iter0 === "object") && (!Array.isArray(stub141_iter0))) {stub141_iter0 = Object.keys(stub141_iter0);}for (stub141_i0=0; stub141_i0<stub141_iter0.length; stub141_i0++) {line = stub141_iter0[stub141_i0];{stub141_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
+        entries = stub141_;
         below = legend_at(height + 4, width, entries);
         _pymeth_append.call(body, below["body"]);
         height = (height + 4) + below["height"];
@@ -2031,27 +2061,27 @@ draw_curves = function (panel, width) {
 };
 
 plot_area = function (panel, width) {
-    var left, line, margin, named, over, stub139_seq, stub140_itr, stub141_seq, stub142_itr, stub143_seq, stub144_itr, tick, widest;
+    var left, line, margin, named, over, stub142_seq, stub143_itr, stub144_seq, stub145_itr, stub146_seq, stub147_itr, tick, widest;
     left = 8.0;
-    stub139_seq = panel["y"]["ticks"];
-    if ((typeof stub139_seq === "object") && (!Array.isArray(stub139_seq))) { stub139_seq = Object.keys(stub139_seq);}
-    for (stub140_itr = 0; stub140_itr < stub139_seq.length; stub140_itr += 1) {
-        tick = stub139_seq[stub140_itr];
+    stub142_seq = panel["y"]["ticks"];
+    if ((typeof stub142_seq === "object") && (!Array.isArray(stub142_seq))) { stub142_seq = Object.keys(stub142_seq);}
+    for (stub143_itr = 0; stub143_itr < stub142_seq.length; stub143_itr += 1) {
+        tick = stub142_seq[stub143_itr];
         left = Math.max(left, (text_width(tick["text"], SMALL) + 8));
     }
     widest = 0.0;
-    stub141_seq = panel["lines"];
-    if ((typeof stub141_seq === "object") && (!Array.isArray(stub141_seq))) { stub141_seq = Object.keys(stub141_seq);}
-    for (stub142_itr = 0; stub142_itr < stub141_seq.length; stub142_itr += 1) {
-        line = stub141_seq[stub142_itr];
+    stub144_seq = panel["lines"];
+    if ((typeof stub144_seq === "object") && (!Array.isArray(stub144_seq))) { stub144_seq = Object.keys(stub144_seq);}
+    for (stub145_itr = 0; stub145_itr < stub144_seq.length; stub145_itr += 1) {
+        line = stub144_seq[stub145_itr];
         widest = Math.max(widest, (text_width(line["label"], SMALL) + 12));
     }
     named = widest <= _pyfunc_op_mult(width, 0.3);
     margin = (_pyfunc_truthy(named))? (Math.max(14, widest)) : (14);
-    stub143_seq = panel["x"]["ticks"];
-    if ((typeof stub143_seq === "object") && (!Array.isArray(stub143_seq))) { stub143_seq = Object.keys(stub143_seq);}
-    for (stub144_itr = 0; stub144_itr < stub143_seq.length; stub144_itr += 1) {
-        tick = stub143_seq[stub144_itr];
+    stub146_seq = panel["x"]["ticks"];
+    if ((typeof stub146_seq === "object") && (!Array.isArray(stub146_seq))) { stub146_seq = Object.keys(stub146_seq);}
+    for (stub147_itr = 0; stub147_itr < stub146_seq.length; stub147_itr += 1) {
+        tick = stub146_seq[stub147_itr];
         over = _pyfunc_op_mult((1 - place(panel["x"], tick["at"])), ((width - left) - margin));
         margin = Math.max(margin, ((text_width(tick["text"], SMALL) / 2) - over));
     }
@@ -2059,14 +2089,14 @@ plot_area = function (panel, width) {
 };
 
 draw_axes = function (panel, area) {
-    var body, bottom, i, left, middle, right, stride, stub145_, stub146_seq, stub147_itr, tick, ticks, x, y;
+    var body, bottom, i, left, middle, right, stride, stub148_, stub149_seq, stub150_itr, tick, ticks, x, y;
     body = [];
-    stub145_ = [area["left"], area["right"], area["bottom"]];
-    left = stub145_[0];right = stub145_[1];bottom = stub145_[2];
-    stub146_seq = panel["y"]["ticks"];
-    if ((typeof stub146_seq === "object") && (!Array.isArray(stub146_seq))) { stub146_seq = Object.keys(stub146_seq);}
-    for (stub147_itr = 0; stub147_itr < stub146_seq.length; stub147_itr += 1) {
-        tick = stub146_seq[stub147_itr];
+    stub148_ = [area["left"], area["right"], area["bottom"]];
+    left = stub148_[0];right = stub148_[1];bottom = stub148_[2];
+    stub149_seq = panel["y"]["ticks"];
+    if ((typeof stub149_seq === "object") && (!Array.isArray(stub149_seq))) { stub149_seq = Object.keys(stub149_seq);}
+    for (stub150_itr = 0; stub150_itr < stub149_seq.length; stub150_itr += 1) {
+        tick = stub149_seq[stub150_itr];
         y = at_y(panel, area, tick["at"]);
         _pymeth_append.call(body, segment(left, y, right, y, "grid", ""));
         _pymeth_append.call(body, (words_at(left - 6, y + 4, tick["text"], paint("muted"), "end", "")));
@@ -2107,14 +2137,14 @@ tick_stride = function (panel, area) {
 };
 
 draw_line = function (panel, line, area) {
-    var dash, ink, last, letter, point, steps, stub148_, stub149_seq, stub150_itr, x, y;
+    var dash, ink, last, letter, point, steps, stub151_, stub152_seq, stub153_itr, x, y;
     steps = [];
-    stub149_seq = line["points"];
-    if ((typeof stub149_seq === "object") && (!Array.isArray(stub149_seq))) { stub149_seq = Object.keys(stub149_seq);}
-    for (stub150_itr = 0; stub150_itr < stub149_seq.length; stub150_itr += 1) {
-        point = stub149_seq[stub150_itr];
-        stub148_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
-        x = stub148_[0];y = stub148_[1];
+    stub152_seq = line["points"];
+    if ((typeof stub152_seq === "object") && (!Array.isArray(stub152_seq))) { stub152_seq = Object.keys(stub152_seq);}
+    for (stub153_itr = 0; stub153_itr < stub152_seq.length; stub153_itr += 1) {
+        point = stub152_seq[stub153_itr];
+        stub151_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
+        x = stub151_[0];y = stub151_[1];
         y = Math.min((Math.max(y, (-5000))), 5000);
         letter = ((steps.length == 0))? ("M") : ("L");
         _pymeth_append.call(steps, (_pymeth_join.call("", [letter, px(x), " ", px(y)])));
@@ -2128,14 +2158,14 @@ draw_line = function (panel, line, area) {
 GAP = 20;
 LEADING = 17;
 draw = function (scene, width) {
-    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub151_seq, stub152_itr, stub153_seq, stub154_itr, y;
+    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub154_seq, stub155_itr, stub156_seq, stub157_itr, y;
     width = (width === undefined) ? 720: width;
     body = [];
     y = 4.0;
-    stub153_seq = scene["panels"];
-    if ((typeof stub153_seq === "object") && (!Array.isArray(stub153_seq))) { stub153_seq = Object.keys(stub153_seq);}
-    for (stub154_itr = 0; stub154_itr < stub153_seq.length; stub154_itr += 1) {
-        panel = stub153_seq[stub154_itr];
+    stub156_seq = scene["panels"];
+    if ((typeof stub156_seq === "object") && (!Array.isArray(stub156_seq))) { stub156_seq = Object.keys(stub156_seq);}
+    for (stub157_itr = 0; stub157_itr < stub156_seq.length; stub157_itr += 1) {
+        panel = stub156_seq[stub157_itr];
         if (_pyfunc_op_equals(panel["kind"], "bars")) {
             drawn = draw_bars(panel, width);
         } else if (_pyfunc_op_equals(panel["kind"], "curves")) {
@@ -2145,10 +2175,10 @@ draw = function (scene, width) {
         }
         lines = wrapped(panel["label"], _pyfunc_op_mult(TITLE, BOLD), width);
         bold = _pymeth_join.call("", [" font-size=\"", TITLE, "\" font-weight=\"bold\""]);
-        stub151_seq = lines;
-        if ((typeof stub151_seq === "object") && (!Array.isArray(stub151_seq))) { stub151_seq = Object.keys(stub151_seq);}
-        for (stub152_itr = 0; stub152_itr < stub151_seq.length; stub152_itr += 1) {
-            line = stub151_seq[stub152_itr];
+        stub154_seq = lines;
+        if ((typeof stub154_seq === "object") && (!Array.isArray(stub154_seq))) { stub154_seq = Object.keys(stub154_seq);}
+        for (stub155_itr = 0; stub155_itr < stub154_seq.length; stub155_itr += 1) {
+            line = stub154_seq[stub155_itr];
             _pymeth_append.call(body, (words_at(0, y + 13, line, paint("ink"), "start", bold)));
             y = _pyfunc_op_add(y, LEADING);
         }

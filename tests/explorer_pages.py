@@ -1,0 +1,192 @@
+"""What the browser test of the sliders asks: which explorers a page has, what each shows now, and
+what Python says it should show."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import json
+import math
+import random
+import shutil
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+from kvlib.show import svg
+from kvlib.show.controls import Slider
+from kvlib.show.explorer import Explorer
+from kvlib.show.explorers import ALL
+
+ROOT = Path(__file__).resolve().parent.parent
+SPACE = "{http://www.w3.org/2000/svg}"
+GRID = 10_000  # settings that page and Python are compared at
+
+
+class _Finder(HTMLParser):
+    """Collects the explorers of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[dict[str, Any]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if "kv-explorer" in (given.get("class") or "").split():
+            self.found.append({"id": given["id"]} | json.loads(given["data-explorer"] or ""))
+
+
+def explorers_of(page_file: Path) -> list[dict[str, Any]]:
+    """The data of every explorer on a built page, its id under "id"."""
+    finder = _Finder()
+    finder.feed(page_file.read_text(encoding="utf-8"))
+    return finder.found
+
+
+def values_of(control: dict[str, Any]) -> list[Any]:
+    """What a control offers, in order."""
+    if control["kind"] == "choice":
+        return [value for value, _ in control["options"]]
+    return list(control["values"])
+
+
+@functools.cache
+def explorer(name: str) -> Explorer:
+    """The book's own explorer of this name."""
+    return ALL[name]()
+
+
+def wanted(data: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """The scene that Python computes for these settings."""
+    if "frames" in data:
+        [control] = data["controls"]
+        frame: dict[str, Any] = data["frames"][values_of(control).index(settings[control["name"]])]
+        return frame
+    made = explorer(data["name"])
+    return made.scene(**settings)
+
+
+def same(a: Any, b: Any, path: str = "scene") -> None:
+    """AssertionError, with the path, unless both hold the same; numbers to 1e-9 relative."""
+    if isinstance(a, dict):
+        assert isinstance(b, dict) and set(a) == set(b), f"{path}: {a!r} and {b!r}"
+        for key in a:
+            same(a[key], b[key], f"{path}.{key}")
+    elif isinstance(a, list | tuple):
+        assert isinstance(b, list | tuple) and len(a) == len(b), f"{path}: {a!r} and {b!r}"
+        for i, (x, y) in enumerate(zip(a, b)):
+            same(x, y, f"{path}[{i}]")
+    elif isinstance(a, int | float) and not isinstance(a, bool):
+        assert isinstance(b, int | float) and math.isclose(a, b, rel_tol=1e-9), (path, a, b)
+    else:
+        assert a == b, f"{path}: {a!r} and {b!r}"
+
+
+def drawn_values(scene: dict[str, Any]) -> list[tuple[str, float]]:
+    """Every mark of a scene, name and value, in the order it is drawn, found without `svg`."""
+    found: list[tuple[str, float]] = []
+    for panel in scene["panels"]:
+        if panel["kind"] == "bars":
+            parts = [part for bar in panel["bars"] for part in bar["parts"] if part["value"] > 0]
+            found += [(mark["label"], mark["value"]) for mark in parts + panel["marks"]]
+        elif panel["kind"] == "curves":
+            found += [(line["label"], line["points"][-1][1]) for line in panel["lines"]]
+            found += [(point["label"], point["y"]) for point in panel["points"]]
+        else:
+            found += [
+                (row["label"], i)
+                for row in panel["rows"]
+                for i, role in enumerate(row["cells"])
+                if role
+            ]
+    return found
+
+
+def check(data: dict[str, Any], state: dict[str, Any], settings: dict[str, Any]) -> None:
+    """AssertionError unless the page shows these settings, everywhere, as Python computes them."""
+    assert state["settings"] == settings
+    scene = wanted(data, settings)
+    same(scene, state["scene"])
+    assert state["svg"] == svg.draw(scene, state["width"])
+    marks = drawn_values(scene)
+    assert [mark[0] for mark in state["marks"]] == [label for label, _ in marks]
+    for (label, value), mark in zip(marks, state["marks"]):
+        assert math.isclose(float(mark[1]), value, rel_tol=1e-8), (label, value, mark)
+    drawing = ET.fromstring(state["svg"])
+    widths = [e.get("width") for e in drawing.iter() if "data-label" in e.attrib]
+    assert [mark[2] for mark in state["marks"]] == widths, "the document has another drawing"
+    assert state["title"] == scene["title"]
+    assert state["summary"] == state["label"] == scene["summary"]
+    assert state["formula"] == scene["formula"]
+    assert state["numbers"] == scene["numbers"]
+    for spoken, shown in state["valuetexts"]:
+        assert spoken == shown
+
+
+def grid() -> list[tuple[str, dict[str, Any], int]]:
+    """At least GRID settings over all explorers: corners first, the rest drawn with a seed."""
+    found: list[tuple[str, dict[str, Any], int]] = []
+    share = -(-GRID // len(ALL))
+    for name in ALL:
+        rng = random.Random(name)
+        controls = explorer(name).controls
+        ends = [(c.values[0], c.values[-1]) for c in controls]
+        corners = [dict(zip((c.name for c in controls), at)) for at in itertools.product(*ends)]
+        rest = [{c.name: rng.choice(c.values) for c in controls} for _ in range(share)]
+        widths = itertools.cycle((320, 400, 640, 720))
+        found += [(name, settings, width) for settings, width in zip(corners + rest, widths)]
+    return found
+
+
+def digest(scene: dict[str, Any], width: int) -> str:
+    """The hash that the page makes of the same drawing."""
+    return hashlib.sha1(svg.draw(scene, width).encode()).hexdigest()
+
+
+def frames_explorer() -> Explorer:
+    """An explorer whose scenes were made beforehand, as a chapter that replays a log has it."""
+    scenes = []
+    for step in range(6):
+        cells = ["cached"] * step + ["query"] + ["free"] * (5 - step)
+        rows = [{"label": "request <A> & co", "cells": cells}]
+        legend = [{"role": "cached", "label": "kept"}, {"role": "query", "label": "new"}]
+        panel = {"kind": "cells", "label": "Slots", "rows": rows, "legend": legend}
+        scenes.append(
+            {
+                "title": f"Step {step}",
+                "summary": f"After step {step}, {step + 1} slots are taken.",
+                "formula": [f"{step} + 1 = {step + 1}"],
+                "numbers": [{"label": "Taken", "text": f"{step + 1}"}],
+                "panels": [panel],
+            }
+        )
+    slider = Slider("step", "Step of the log", range(6), 2)
+    return Explorer.from_frames("replay", "A log, step by step", slider, scenes)
+
+
+def write_fixture(folder: Path) -> Path:
+    """A page that has every explorer of the book and a replay, with the book's own scripts."""
+    shutil.copytree(ROOT / "assets" / "explorers", folder / "explorers")
+    body = "\n".join(made.to_html() for made in fixture_explorers())
+    page = folder / "all.html"
+    page.write_text(
+        '<!doctype html><html lang="en" data-theme="light"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width"><title>All explorers</title>'
+        '<style>* { box-sizing: border-box; } html[data-theme="dark"] { background: #14181e; }'
+        '</style><link rel="icon" href="data:,">'
+        '<link rel="stylesheet" href="explorers/explorer.css">'
+        '<script defer src="explorers/scenes.js"></script>'
+        '<script defer src="explorers/explorer.js"></script></head>'
+        f"<body><main>{body}</main></body></html>",
+        encoding="utf-8",
+    )
+    return page
+
+
+def fixture_explorers() -> Iterator[Explorer]:
+    for name in ALL:
+        yield explorer(name)
+    yield frames_explorer()
