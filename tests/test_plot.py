@@ -152,7 +152,7 @@ def test_the_process_style_does_not_change_the_figure() -> None:
 
 
 def test_unknown_kinds_and_roles_are_named() -> None:
-    with pytest.raises(ValueError, match="got the kind 'pie', needed bars, curves or cells"):
+    with pytest.raises(ValueError, match="got the kind 'pie', needed one of bars, curves, cells"):
         plot.draw(scene() | {"panels": [{"kind": "pie", "label": "all"}]})
     line = {"label": "a", "role": "blue", "points": [[1, 1], [2, 2]], "dashed": False}
     with pytest.raises(ValueError, match="role: got 'blue'"):
