@@ -12,6 +12,7 @@ import numpy as np
 
 from kvlib import Cache, DenseCache, LayerSpec
 from kvlib.arrays import Array
+from kvlib.caches import BlockPool, PagedCache
 
 MAX_SEQS, MAX_SEQ_LEN = 4, 40
 
@@ -20,6 +21,14 @@ class ReadBack(DenseCache):
     """A dense cache with the protocol's own ``run``: attention over ``read``."""
 
     run = Cache.run
+
+
+def paged(block_size: int, requests: float = MAX_SEQS) -> "Factory":
+    """A paged cache with just enough blocks for so many requests of MAX_SEQ_LEN tokens."""
+    blocks = int(requests * -(-MAX_SEQ_LEN // block_size))
+    return lambda layers, xp, dtype: PagedCache(
+        layers, BlockPool(blocks, block_size), dtype=dtype, xp=xp
+    )
 
 
 Factory = Callable[[Sequence[LayerSpec], Any, Any], Cache]
@@ -31,6 +40,10 @@ CACHES: dict[str, Factory] = {
     "attention over read": lambda layers, xp, dtype: ReadBack(
         layers, MAX_SEQS, MAX_SEQ_LEN, dtype=dtype, xp=xp
     ),
+    "paged, blocks of 1": paged(1),
+    "paged, blocks of 4": paged(4),
+    "paged, blocks of 64": paged(64),
+    "paged, a small pool": paged(3, requests=1.5),
 }
 
 
@@ -44,12 +57,25 @@ def build(name: str, layers: Sequence[LayerSpec], xp: Any, dtype: Any) -> Cache:
 
 def poison_unused(cache: Cache) -> None:
     """Overwrite with NaN what belongs to no token, where the test can know that."""
-    if not isinstance(cache, DenseCache):
+    if isinstance(cache, PagedCache):
+        _poison_pages(cache)
         return
     rows = {request.place: request.length for request in cache._requests.values()}
     for x in cache.storage():
         for row in range(cache.max_seqs):
             _fill(cache, x[row, :, rows.get(row, 0) :, :])
+
+
+def _poison_pages(cache: PagedCache) -> None:
+    """Every slot that no request holds and no lookup can find."""
+    size, used = cache.block_size, dict.fromkeys(range(cache.pool.num_blocks), 0)
+    for request in cache._requests.values():
+        for n, block in enumerate(request.place.blocks):
+            used[block] = max(used[block], min(size, request.length - n * size))
+    for x in cache.storage():
+        for block, tokens in used.items():
+            if block not in cache.pool.index:
+                _fill(cache, x[block, :, tokens:, :])
 
 
 def _fill(cache: Cache, x: Array) -> None:
