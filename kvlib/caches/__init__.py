@@ -5,6 +5,7 @@ from kvlib.caches.dense import DenseCache
 from kvlib.caches.paged import PagedCache
 from kvlib.caches.prefixes import HashIndex, RadixIndex
 from kvlib.caches.protocol import Cache
+from kvlib.caches.quantized import QuantizedCache
 from kvlib.caches.spec import LayerSpec, Memory
 from kvlib.caches.step import Step
 
@@ -16,6 +17,7 @@ __all__ = [
     "LayerSpec",
     "Memory",
     "PagedCache",
+    "QuantizedCache",
     "RadixIndex",
     "Step",
 ]

@@ -1,82 +1,87 @@
-"""The pieces of a paged request: its blocks one by one, or several gathered into one array."""
+"""The pieces of one request in one layer, as attention takes them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from kvlib.arrays import Array, is_numpy, itemsize
-from kvlib.caches.spec import LayerSpec
+from kvlib.arrays import Array, itemsize
+from kvlib.caches.store import Parts, Store, Tail
 
-VIEWED = 64  # tokens from which a block is a piece of its own: as it lies, nothing is copied
-GATHERED = 256  # tokens that smaller blocks are gathered into: stays in the processor's cache
+VIEWED = 64  # tokens from which a page is read as it lies, nothing copied
+PIECE = 256  # tokens that smaller pages are gathered into, or larger ones cut to: cache-sized
 
 
-class BlockPieces:
-    """Blocks of one request in one layer, read from the block that holds `first` to `end`.
-
-    keys (N, Hkv, block_size, Dk), values (N, Hkv, block_size, Dv); dtype: of the queries, which
-    narrower keys are widened to, a piece at a time.
-    """
+class StoredPieces:
+    """Pages of codes, then the tail: what a request holds from about `first` to `end`."""
 
     def __init__(
         self,
-        xp: Any,
-        keys: Array,
-        values: Array,
-        spec: LayerSpec,
-        blocks: Sequence[int],
+        store: Store,
+        pages: Sequence[int],
+        tail: Tail | None,
+        coded: int,
         first: int,
         end: int,
-        dtype: Any,
     ) -> None:
-        self.xp, self.keys, self.values, self.spec, self.dtype = xp, keys, values, spec, dtype
-        self.num_kv_heads, self.v_dim = spec.num_kv_heads, spec.v_dim
-        size = keys.shape[2]
-        together = 1 if size >= VIEWED else max(1, GATHERED // size)
-        used = range(first // size, -(-end // size), together)
-        self.blocks = [blocks[n : n + together] for n in used]
-        self.spans = [(n * size, min((n + together) * size, end)) for n in used]
-        self._buffer: dict[int, Array] = {}
+        self.store, self.pages, self.tail, self.coded = store, pages, tail, coded
+        self.num_kv_heads, self.v_dim = store.spec.num_kv_heads, store.spec.v_dim
+        size, group = store.size, store.codec.group
+        if size < VIEWED:
+            step = max(1, PIECE // size) * size
+        else:
+            step = (
+                size if store.codec.name == "plain" else min(size, max(1, PIECE // group) * group)
+            )
+        at, last = first // step * step, coded if tail is not None else end
+        self.spans: list[tuple[int, int]] = []
+        while at < last:
+            # A piece never reaches over the end of a page that is read as it lies.
+            stop = (
+                min(at + step, last)
+                if size < VIEWED
+                else min(at + step, last, at - at % size + size)
+            )
+            self.spans.append((at, stop))
+            at = stop
+        if end > last:
+            self.spans.append((last, end))
 
     def scores(self, i: int, rows: Array) -> Array:
-        return self.xp.matmul(rows, self._piece(self.keys, i).mT)
+        """rows (Hkv, R, Dk) · keys of piece i → (Hkv, R, n)."""
+        if self._in_tail(i):
+            return self.store.xp.matmul(rows, self._waiting(i, self.tail.k, rows.dtype).mT)  # type: ignore[union-attr]
+        return self.store.codec.keys.scores(rows, self._parts(self.store.keys, i))
 
     def weigh(self, i: int, p: Array) -> Array:
-        if self.spec.v_from_k:
-            return self.xp.matmul(p, self._piece(self.keys, i)[..., : self.v_dim])
-        return self.xp.matmul(p, self._piece(self.values, i))
+        """p (Hkv, R, n) · values of piece i → (Hkv, R, Dv)."""
+        own, xp = not self.store.spec.v_from_k, self.store.xp
+        if self._in_tail(i):
+            kept = self.tail.v if own else self.tail.k  # type: ignore[union-attr]
+            return xp.matmul(p, self._waiting(i, kept, p.dtype)[..., : self.v_dim])
+        codec = self.store.codec.values if own else self.store.codec.keys
+        return codec.weigh(p, self._parts(self.store.values, i), self.v_dim)
 
     def nbytes(self, i: int) -> int:
+        """Bytes that piece i takes where it is stored."""
         a, b = self.spans[i]
-        dims = self.spec.head_dim + (0 if self.spec.v_from_k else self.v_dim)
-        return (b - a) * self.num_kv_heads * dims * itemsize(self.xp, self.keys.dtype)
+        if not self._in_tail(i):
+            return sum(fields.nbytes(b - a) for fields in self.store.both)
+        spec = self.store.spec
+        dims = spec.head_dim + (0 if spec.v_from_k else spec.v_dim)
+        return (b - a) * spec.num_kv_heads * dims * itemsize(self.store.xp, self.store.dtype)
 
-    def _piece(self, whole: Array, i: int) -> Array:
-        """(N, Hkv, block_size, D) → the n tokens of piece i as (Hkv, n, D)."""
+    def _in_tail(self, i: int) -> bool:
+        return self.tail is not None and self.spans[i][0] >= self.coded
+
+    def _waiting(self, i: int, kept: Array, dtype: Any) -> Array:
         a, b = self.spans[i]
-        if len(self.blocks[i]) == 1:
-            piece = whole[self.blocks[i][0], :, : b - a, :]
-        else:
-            piece = self._gather(whole, self.blocks[i])[:, : b - a, :]
-        return piece if piece.dtype == self.dtype else self.xp.astype(piece, self.dtype)
+        x = kept[:, a - self.coded : b - self.coded, :]
+        return x if x.dtype == dtype else self.store.xp.astype(x, dtype)
 
-    def _gather(self, whole: Array, blocks: Sequence[int]) -> Array:
-        xp, (_, heads, size, dim) = self.xp, whole.shape
-        # As rows of one head in one block, so that a head's tokens come out one after the other
-        index = xp.asarray(blocks, dtype=xp.int64)[None, :] * heads
-        index = index + xp.arange(heads, dtype=xp.int64)[:, None]
-        flat = xp.reshape(whole, (-1, size * dim))
-        if is_numpy(xp):
-            shape = (heads, len(blocks), size * dim)
-            # mode: NumPy copies into `out` without a buffer of its own; a block is never outside
-            piece = flat.take(index, axis=0, out=self._room(shape, whole.dtype), mode="clip")
-        else:
-            piece = xp.take(flat, xp.reshape(index, (-1,)), axis=0)
-        return xp.reshape(piece, (heads, len(blocks) * size, dim))
-
-    def _room(self, shape: tuple[int, ...], dtype: Any) -> Array:
-        key = shape[1] * shape[2]
-        if key not in self._buffer:
-            self._buffer[key] = self.xp.empty(shape, dtype=dtype)
-        return self._buffer[key]
+    def _parts(self, fields: Any, i: int) -> Parts:
+        (a, b), size = self.spans[i], self.store.size
+        page = a // size
+        if size >= VIEWED or b <= (page + 1) * size:
+            return fields.view(self.pages[page], a - page * size, b - page * size)
+        return fields.gather(self.pages[page : -(-b // size)], b - a)
