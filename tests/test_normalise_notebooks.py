@@ -81,12 +81,37 @@ def test_is_idempotent_and_sorted() -> None:
         (v4.new_output("stream", name="stdout", text="/home/me/x.npy"), "/home/m"),
         (v4.new_output("stream", name="stdout", text="<f at 0x7f0123456789>"), "0x7f0123456789"),
         (v4.new_output("display_data", data={"image/png": "aGVsbG8="}), "without alt text"),
+        (
+            v4.new_output(
+                "execute_result", data={"text/plain": "VBox(children=(HTML(value=''),))"}
+            ),
+            "a widget that a page cannot show",
+        ),
     ],
 )
 def test_names_outputs_that_should_not_be_committed(output: Any, words: str) -> None:
     cell = v4.new_code_cell("x", outputs=[output])
     (problem,) = tool.problems(v4.new_notebook(cells=[cell]))
     assert problem.startswith("cell 0: ") and words in problem
+
+
+def test_an_explorer_keeps_its_markup_and_loses_its_widget() -> None:
+    """The page's script makes the controls; a widget's view would be dead there."""
+    page = '<div class="kv-explorer" id="memory"\n data-explorer=\'{"a":1}\'><svg></svg></div>'
+    data = {"text/plain": "<Explorer memory>", "text/html": page}
+    view = {tool.WIDGET_VIEW: {"model_id": "7", "version_major": 2, "version_minor": 0}}
+    cells = [
+        v4.new_code_cell("e", outputs=[v4.new_output(kind, data=data | view)])
+        for kind in ("execute_result", "display_data")
+    ]
+    notebook = v4.new_notebook(cells=cells)
+    notebook.metadata["widgets"] = {"application/vnd.jupyter.widget-state+json": {"state": {}}}
+    after = tool.normalise(notebook)
+    assert "widgets" not in after.metadata
+    assert [cell.outputs[0].data for cell in after.cells] == [data, data]
+    assert tool.problems(after) == ["cell 1: a second explorer 'memory': use with_anchor()"]
+    after.cells[1].outputs[0].data["text/html"] = page.replace('id="memory"', 'id="memory-2"')
+    assert tool.problems(after) == []
 
 
 @pytest.mark.filterwarnings("ignore:.*Non-unique cell id")

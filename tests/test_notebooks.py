@@ -20,7 +20,8 @@ from notebook_code import (
     words,
 )
 
-CHAPTERS = {"naive", "cached", "batched"}
+CHAPTERS = {"naive", "cached", "batched", "memory", "roofline"}
+EXPLORERS = {"naive": 1, "batched": 1, "memory": 1, "roofline": 1}
 WORDS = dict.fromkeys(CHAPTERS, (1500, 3000)) | {"intro": (700, 1500)}
 FIGURES = dict.fromkeys(CHAPTERS, (4, 10)) | {"intro": (1, 3)}
 EXERCISES = dict.fromkeys(CHAPTERS, 3) | {"intro": 1}
@@ -115,6 +116,20 @@ def test_every_figure_has_alt_text(path: Path) -> None:
         assert 20 <= len(alt) <= 300, f"alt text of {len(alt)} characters: {first}"
     low, high = FIGURES.get(path.stem, (4, 10))
     assert low <= figures <= high, f"{figures} figures, {low} to {high} wanted"
+
+
+def test_explorers_say_in_words_what_they_show(path: Path) -> None:
+    found = 0
+    for cell in code_cells(read(path)):
+        for output in cell["outputs"]:
+            markup = "".join(output.get("data", {}).get("text/html", ""))
+            if "kv-explorer" not in markup:
+                continue
+            found += 1
+            label = re.search(r'role="img" aria-label="([^"]*)"', markup)
+            assert label and len(label[1]) >= 40, "a figure without a text in its place"
+            assert "<svg" in markup, "nothing to see before the scripts have run"
+    assert found == EXPLORERS.get(path.stem, 0)
 
 
 def test_exercises_are_whole(path: Path) -> None:

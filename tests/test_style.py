@@ -76,17 +76,27 @@ def test_contrast_of_known_pairs() -> None:
     assert style.contrast("#ffffff", "#777777") == style.contrast("#777777", "#ffffff")
 
 
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("role", style.ROLES)
-def test_marks_stand_out_from_the_card(role: str) -> None:
-    assert style.contrast(show.color(role), style.CARD) >= 3
-    assert style.contrast(show.text_color(role), style.CARD) >= 4.5
-    assert style.contrast(show.on_color(role), show.color(role)) >= 4.5
+def test_marks_stand_out_from_the_card(role: str, dark: bool) -> None:
+    card = style.DARK_CARD if dark else style.CARD
+    assert style.contrast(show.color(role, dark=dark), card) >= 3
+    assert style.contrast(show.text_color(role, dark=dark), card) >= 4.5
+    on = show.on_color(role, dark=dark)
+    assert style.contrast(on, show.color(role, dark=dark)) >= 4.5
 
 
 def test_text_stands_out_from_the_card_and_the_card_from_the_dark_page() -> None:
     assert style.contrast(style.INK, style.CARD) >= 7
     assert style.contrast(style.MUTED, style.CARD) >= 4.5
     assert style.contrast(style.CARD, "#14181e") >= 7
+    assert style.contrast(style.DARK["ink"], style.DARK_CARD) >= 7
+    assert style.contrast(style.DARK["muted"], style.DARK_CARD) >= 4.5
+
+
+def test_both_cards_know_the_same_meanings() -> None:
+    assert list(style.DARK) == list(style.COLORS)
+    assert set(style.ROLES) | {"ink", "muted", "grid"} == set(style.COLORS)
 
 
 def test_dark_theme_leaves_figures_as_they_are() -> None:
@@ -96,10 +106,12 @@ def test_dark_theme_leaves_figures_as_they_are() -> None:
     assert any("filter: none !important" in body and "background: #fff" in body for body in mine)
 
 
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("sight", SIGHT)
-def test_meanings_stay_apart(sight: str) -> None:
+def test_meanings_stay_apart(sight: str, dark: bool) -> None:
+    seen = {role: oklab(show.color(role, dark=dark), sight) for role in style.ROLES}
     for a, b in combinations(style.ROLES, 2):
-        gap = np.linalg.norm(oklab(show.color(a), sight) - oklab(show.color(b), sight))
+        gap = np.linalg.norm(seen[a] - seen[b])
         assert gap >= 0.12, f"{a} and {b} look alike with {sight}"
 
 

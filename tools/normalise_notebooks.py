@@ -24,6 +24,8 @@ KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 LANGUAGE = {"name": "python", "pygments_lexer": "ipython3"}
 CELL_METADATA = ("tags", "mystnb", "nbgrader", "jupyter", "editable", "deletable")
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+WIDGET_TEXT = re.compile(r"(?:\w*Box|\w*Slider|Dropdown|Output|interactive|Tab|Accordion)\(\w+=")
+ANCHOR = re.compile(r'<div class="kv-explorer" id="([^"]*)"')
 IGNORE = "nbval-ignore-output"
 ALT = 'cell metadata: {"mystnb": {"image": {"alt": "..."}}}'
 # What must not stand in an output that others will see: a place on a disk, an address in memory.
@@ -97,7 +99,7 @@ def texts_of(output: Any) -> Iterable[str]:
 
 def problems(notebook: Any) -> list[str]:
     """What in the outputs should not be committed, in words, one line each."""
-    found = []
+    found, anchors = [], set()
     for index, cell in enumerate(notebook["cells"]):
         if cell["cell_type"] != "code":
             continue
@@ -112,6 +114,13 @@ def problems(notebook: Any) -> list[str]:
                 alt = cell["metadata"].get("mystnb", {}).get("image", {}).get("alt", "")
                 if not alt.strip():
                     found.append(f"cell {index}: a picture without alt text ({ALT})")
+            plain = output.get("data", {}).get("text/plain", "")
+            if WIDGET_TEXT.match(plain) and "text/html" not in output["data"]:
+                found.append(f"cell {index}: a widget that a page cannot show: use an Explorer")
+            for anchor in ANCHOR.findall(output.get("data", {}).get("text/html", "")):
+                if anchor in anchors:
+                    found.append(f"cell {index}: a second explorer {anchor!r}: use with_anchor()")
+                anchors.add(anchor)
             for text in texts_of(output):
                 if match := PRIVATE.search(text):
                     found.append(f"cell {index}: an output holds {match.group()!r}")

@@ -171,11 +171,14 @@ def attended_bytes(
     return total
 
 
-def activation_bytes(layers: list[dict[str, Any]], tokens: float) -> float:
-    """Bytes of queries read and outputs written by attention for `tokens` tokens, in 16 bits."""
+def activation_bytes(layers: list[dict[str, Any]], fresh: float, seq: float) -> float:
+    """Bytes of queries read and outputs written by attention for `fresh` tokens, in 16 bits."""
     total = 0.0
     for g in layers:
-        total += g["count"] * tokens * g["num_qo_heads"] * (g["qk_dim"] + g["v_dim"]) * 2
+        dims = g["qk_dim"] + g["v_dim"]
+        if fresh >= seq:
+            dims = g["full_qk_dim"] + g["full_v_dim"]
+        total += g["count"] * fresh * g["num_qo_heads"] * dims * 2
     return total
 
 
@@ -201,7 +204,7 @@ def pass_work(
         kv_read = batch * attended_bytes(layers, codec, fresh, seq)
         if batch > 1 and shared > 0:
             kv_read -= (batch - 1) * shared_saving(layers, codec, fresh, seq, shared)
-    else:  # a prefill reads what it has just computed, in 16 bits
+    else:  # a prefill reads what it has just computed, in 16 bits (of MLA the latents)
         for g in layers:
             kv_read += batch * g["count"] * seq * g["values"] * 2
     kv_written = tokens * token_bytes(layers, codec)
@@ -211,7 +214,7 @@ def pass_work(
         "attention_flops": batch * attention_flops(layers, fresh, seq),
         "kv_bytes": kv_read,
         "kv_written": kv_written,
-        "activation_bytes": activation_bytes(layers, tokens),
+        "activation_bytes": batch * activation_bytes(layers, fresh, seq),
     }
 
 
@@ -228,20 +231,27 @@ def shared_saving(
 
 
 def uncached_flops(facts: dict[str, Any], prompt: float, fresh: float) -> dict[str, float]:
-    """Operations to generate `fresh` tokens after `prompt`, everything recomputed at every step."""
+    """Operations to generate `fresh` tokens after `prompt`, everything recomputed at every step.
+
+    Here and in `cached_flops` every token passes every product, the output head too.
+    """
     passes, attention = 0.0, 0.0
     for i in range(int(fresh)):
         passes += prompt + i
         attention += attention_flops(facts["layers"], prompt + i, prompt + i)
-    linear = linear_flops(facts, passes, fresh)
+    linear = linear_flops(facts, passes, passes)
     return {"tokens": passes, "linear": linear, "attention": attention}
 
 
 def cached_flops(facts: dict[str, Any], prompt: float, fresh: float) -> dict[str, float]:
-    """Operations to generate `fresh` tokens after `prompt` with a cache: each token passes once."""
+    """Operations to generate `fresh` tokens after `prompt` with a cache: each token passes once.
+
+    The prompt is a prefill; the tokens after it attend to what is stored, with MLA to latents.
+    """
     passes = prompt + fresh - 1
-    attention = attention_flops(facts["layers"], passes, passes)
-    return {"tokens": passes, "linear": linear_flops(facts, passes, fresh), "attention": attention}
+    attention = attention_flops(facts["layers"], prompt, prompt)
+    attention += attention_flops(facts["layers"], fresh - 1, passes)
+    return {"tokens": passes, "linear": linear_flops(facts, passes, passes), "attention": attention}
 
 
 # ---------------------------------------------------------------------------- time
@@ -265,3 +275,72 @@ def tokens_to_amortise(low: float, high: float, once: float) -> float:
 def heads_on_one(num_kv_heads: float, gpus: float) -> float:
     """Key/value heads that each of `gpus` holds; with more devices than heads they repeat."""
     return whole(num_kv_heads / gpus)
+
+
+# ---------------------------------------------------------------------------- one GPU's share
+
+
+def layers_on_one(layers: list[dict[str, Any]], gpus: float) -> list[dict[str, Any]]:
+    """The part of `layers` that each of `gpus` holds under tensor parallelism.
+
+    Heads are dealt out, and repeat where there are more devices than heads. MLA's one latent
+    vector serves every head, so it stays whole on every device (DeepSeek-V3, arXiv:2412.19437).
+    """
+    part: list[dict[str, Any]] = []
+    for g in layers:
+        values, vectors = g["values"], g["vectors"]
+        if vectors > 1:
+            vectors = 2 * heads_on_one(g["vectors"] / 2, gpus)
+            values = g["values"] / g["vectors"] * vectors
+        part.append(
+            {
+                "count": g["count"],
+                "window": g["window"],
+                "values": values,
+                "vectors": vectors,
+                "num_qo_heads": whole(g["num_qo_heads"] / gpus),
+                "qk_dim": g["qk_dim"],
+                "v_dim": g["v_dim"],
+                "full_qk_dim": g["full_qk_dim"],
+                "full_v_dim": g["full_v_dim"],
+            }
+        )
+    return part
+
+
+def layers_keeping_all(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """`layers` as a cache that forgets nothing stores them: no window."""
+    kept = layers_on_one(layers, 1)
+    for g in kept:
+        g["window"] = 0
+    return kept
+
+
+def payload_only(codec: dict[str, Any]) -> dict[str, Any]:
+    """`codec` without its scales: what the stored numbers alone take."""
+    return {
+        "bits": codec["bits"],
+        "scale_bits": 0,
+        "group": codec["group"],
+        "residual": codec["residual"],
+    }
+
+
+def weight_bytes_on_one(facts: dict[str, Any], weight_bits: float, gpus: float) -> float:
+    """Bytes of weights that each of `gpus` holds: all parameters, dealt out evenly."""
+    return facts["parameters"] * weight_bits / 8 / gpus
+
+
+def requests_that_fit(
+    layers: list[dict[str, Any]], codec: dict[str, Any], seq: float, block: float, budget: float
+) -> float:
+    """How many requests of `seq` tokens `budget` bytes hold."""
+    return max(0, budget) // reserved_bytes(layers, codec, seq, block)
+
+
+def empty_slots(lengths: list[float], width: float) -> float:
+    """Slots that hold no token where each of `lengths` gets a row of `width`."""
+    total = 0.0
+    for n in lengths:
+        total += width - n
+    return total

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kvlib.show.controls import Choice, Slider
     from kvlib.show.draw import (
         annotate,
         bars,
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
         label_ends,
         lines,
     )
+    from kvlib.show.explorer import Explorer
     from kvlib.show.style import COLORS, color, contrast, on_color, text_color, use_style
     from kvlib.show.units import byte_unit, format_bytes, format_number
 
@@ -26,10 +28,15 @@ _HOME = {
     **dict.fromkeys(("byte_unit", "format_bytes", "format_number"), "units"),
     **dict.fromkeys(("annotate", "bars", "bytes_axis", "cells", "figure", "finish"), "draw"),
     **dict.fromkeys(("heatmap", "label_ends", "lines"), "draw"),
+    **dict.fromkeys(("Choice", "Slider"), "controls"),
+    "Explorer": "explorer",
 }
 
 __all__ = [
     "COLORS",
+    "Choice",
+    "Explorer",
+    "Slider",
     "annotate",
     "bars",
     "byte_unit",

@@ -24,6 +24,11 @@ class Control:
     values: tuple[Value, ...]
     texts: tuple[str, ...]
     value: Any  # a Value once the control is made
+    kind: str
+
+    def to_json(self) -> dict[str, Any]:
+        """What the rendered page needs to make this control."""
+        raise NotImplementedError
 
     def check(self, value: Any) -> Value:
         """The offered value that equals `value`; ValueError that names the nearest if none does."""
@@ -105,7 +110,6 @@ class Choice(Control):
         return tuple(text for _, text in self.options)
 
     def to_json(self) -> dict[str, Any]:
-        """What the rendered page needs to make this control."""
         options = [[value, text] for value, text in self.options]
         return {
             "kind": self.kind,
@@ -195,7 +199,6 @@ class Slider(Control):
         return cls(name, label, range(first, last + 1, step), value, unit)
 
     def to_json(self) -> dict[str, Any]:
-        """What the rendered page needs to make this control."""
         return {
             "kind": self.kind,
             "name": self.name,

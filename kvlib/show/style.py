@@ -1,13 +1,14 @@
 """One palette with fixed meanings, one matplotlib style, and the contrast of both.
 
 A colour means the same thing on every page: a key is always blue, recomputed work is always
-magenta. The seven hues were chosen together so that the closest two stay apart for normal sight
-and for the three dichromacies, and so that each stands out from the card by at least 3:1.
+magenta. The hues were chosen together so that the closest two stay apart for normal sight and for
+the three dichromacies, and so that each stands out from the card by at least 3:1.
 `tests/test_style.py` computes both, so a new colour must earn its place.
 
 Figures sit on an opaque white card. No single ink reaches 4.5:1 on a white page and on a nearly
 black one (the luminances needed do not overlap), so the figure brings its own background instead
-of borrowing the reader's.
+of borrowing the reader's. The figures with sliders, which the page draws, change to a dark card
+with the theme: DARK has the same roles for it, chosen and tested in the same way.
 """
 
 from __future__ import annotations
@@ -30,13 +31,30 @@ COLORS: Mapping[str, str] = MappingProxyType(
         "cached": "#0f1934",
         "recomputed": "#a93272",
         "shared": "#550678",
-        "free": "#8c9199",
+        "weights": "#5a98d9",
+        "free": "#928b85",
         "ink": INK,
         "muted": MUTED,
         "grid": GRID,
     }
 )
-ROLES = ("query", "key", "value", "cached", "recomputed", "shared", "free")
+DARK_CARD = "#1b2129"
+DARK: Mapping[str, str] = MappingProxyType(
+    {
+        "query": "#e6791a",
+        "key": "#406bc8",
+        "value": "#8ee79d",
+        "cached": "#f3f4fa",
+        "recomputed": "#a45178",
+        "shared": "#e4b7fb",
+        "weights": "#5996fa",
+        "free": "#a59a94",
+        "ink": "#e6edf3",
+        "muted": "#a3adb8",
+        "grid": "#3d4652",
+    }
+)
+ROLES = ("query", "key", "value", "cached", "recomputed", "shared", "weights", "free")
 WIDTH = 7.2  # inches; every figure is this wide, so that text has one size on every page
 DPI = 144
 
@@ -79,24 +97,28 @@ _RC = {
 }
 
 
-def color(role: str) -> str:
+def color(role: str, *, dark: bool = False) -> str:
     """The colour of a meaning, as `#rrggbb`. ValueError for a role the palette does not have."""
     if role not in COLORS:
         raise ValueError(f"role: got {role!r}, needed one of {', '.join(COLORS)}")
-    return COLORS[role]
+    return (DARK if dark else COLORS)[role]
 
 
-def text_color(role: str) -> str:
-    """The colour of a meaning, darkened until it reads as text on the card (4.5:1, WCAG 1.4.3)."""
-    rgb = _rgb(color(role))
-    while contrast(_hex(rgb), CARD) < 4.6:
-        rgb = (rgb[0] * 0.96, rgb[1] * 0.96, rgb[2] * 0.96)
+def text_color(role: str, *, dark: bool = False) -> str:
+    """The colour of a meaning, changed until it reads as text on the card (4.5:1, WCAG 1.4.3)."""
+    rgb, card = _rgb(color(role, dark=dark)), DARK_CARD if dark else CARD
+    while contrast(_hex(rgb), card) < 4.6:
+        rgb = (
+            (1 - 0.96 * (1 - rgb[0]), 1 - 0.96 * (1 - rgb[1]), 1 - 0.96 * (1 - rgb[2]))
+            if dark
+            else (rgb[0] * 0.96, rgb[1] * 0.96, rgb[2] * 0.96)
+        )
     return _hex(rgb)
 
 
-def on_color(role: str) -> str:
+def on_color(role: str, *, dark: bool = False) -> str:
     """White where it can be read on the colour of `role` (4.5:1), else black."""
-    return CARD if contrast(CARD, color(role)) >= 4.5 else "#000000"
+    return CARD if contrast(CARD, color(role, dark=dark)) >= 4.5 else "#000000"
 
 
 def contrast(a: str, b: str) -> float:

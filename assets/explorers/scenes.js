@@ -1,0 +1,2896 @@
+// Made by tools/build_explorers.py from kvlib/costs/formulas.py, kvlib/show/scenes and
+// kvlib/show/svg*.py. Do not edit. The helpers named _py are PScript's, (c) 2013-2020 PScript
+// developers, BSD-2-Clause.
+(function () {
+"use strict";
+var log10 = Math.log10;
+var _pyfunc_abs = Math.abs;
+var _pyfunc_create_dict = function () {
+    var d = {};
+    for (var i=0; i<arguments.length; i+=2) { d[arguments[i]] = arguments[i+1]; }
+    return d;
+};
+var _pyfunc_int = function (x, base) { // nargs: 1 2
+    if(base !== undefined) return parseInt(x, base);
+    return x<0 ? Math.ceil(x): Math.floor(x);
+};
+var _pyfunc_op_add = function (a, b) { // nargs: 2
+    if (Array.isArray(a) && Array.isArray(b)) {
+        return a.concat(b);
+    } return a + b;
+};
+var _pyfunc_op_contains = function op_contains (a, b) { // nargs: 2
+    if (b == null) {
+    } else if (Array.isArray(b)) {
+        for (var i=0; i<b.length; i++) {if (_pyfunc_op_equals(a, b[i]))
+                                           return true;}
+        return false;
+    } else if (b.constructor === Object) {
+        for (var k in b) {if (a == k) return true;}
+        return false;
+    } else if (b.constructor == String) {
+        return b.indexOf(a) >= 0;
+    } var e = Error('Not a container: ' + b); e.name='TypeError'; throw e;
+};
+var _pyfunc_op_equals = function op_equals (a, b) { // nargs: 2
+    var a_type = typeof a;
+    // If a (or b actually) is of type string, number or boolean, we don't need
+    // to do all the other type checking below.
+    if (a_type === "string" || a_type === "boolean" || a_type === "number") {
+        return a == b;
+    }
+
+    if (a == null || b == null) {
+    } else if (Array.isArray(a) && Array.isArray(b)) {
+        var i = 0, iseq = a.length == b.length;
+        while (iseq && i < a.length) {iseq = op_equals(a[i], b[i]); i+=1;}
+        return iseq;
+    } else if (a.constructor === Object && b.constructor === Object) {
+        var akeys = Object.keys(a), bkeys = Object.keys(b);
+        akeys.sort(); bkeys.sort();
+        var i=0, k, iseq = op_equals(akeys, bkeys);
+        while (iseq && i < akeys.length)
+            {k=akeys[i]; iseq = op_equals(a[k], b[k]); i+=1;}
+        return iseq;
+    } return a == b;
+};
+var _pyfunc_op_mult = function (a, b) { // nargs: 2
+    if ((typeof a === 'number') + (typeof b === 'number') === 1) {
+        if (a.constructor === String) return _pymeth_repeat.call(a, b);
+        if (b.constructor === String) return _pymeth_repeat.call(b, a);
+        if (Array.isArray(b)) {var t=a; a=b; b=t;}
+        if (Array.isArray(a)) {
+            var res = []; for (var i=0; i<b; i++) res = res.concat(a);
+            return res;
+        }
+    } return a * b;
+};
+var _pyfunc_range = function (start, end, step) {
+    var i, res = [];
+    var val = start;
+    var n = (end - start) / step;
+    for (i=0; i<n; i++) {
+        res.push(val);
+        val += step;
+    }
+    return res;
+};
+var _pyfunc_truthy = function (v) {
+    if (v === null || typeof v !== "object") {return v;}
+    else if (v.length !== undefined) {return v.length ? v : false;}
+    else if (v.byteLength !== undefined) {return v.byteLength ? v : false;}
+    else if (v.constructor !== Object) {return true;}
+    else {return Object.getOwnPropertyNames(v).length ? v : false;}
+};
+var _pymeth_append = function (x) { // nargs: 1
+    if (!Array.isArray(this)) return this.append.apply(this, arguments);
+    this.push(x);
+};
+var _pymeth_join = function (x) { // nargs: 1
+    if (this.constructor !== String) return this.join.apply(this, arguments);
+    return x.join(this);  // call join on the list instead of the string.
+};
+var _pymeth_repeat = function(count) { // nargs: 0
+    if (this.repeat) return this.repeat(count);
+    if (count < 1) return '';
+    var result = '', pattern = this.valueOf();
+    while (count > 1) {
+        if (count & 1) result += pattern;
+        count >>= 1, pattern += pattern;
+    }
+    return result + pattern;
+};
+var _pymeth_replace = function (s1, s2, count) {  // nargs: 2 3
+    if (this.constructor !== String) return this.replace.apply(this, arguments);
+    var i = 0, i2, parts = [];
+    count = (count === undefined) ? 1e20 : count;
+    while (count > 0) {
+        i2 = this.indexOf(s1, i);
+        if (i2 >= 0) {
+            parts.push(this.slice(i, i2));
+            parts.push(s2);
+            i = i2 + s1.length;
+            count -= 1;
+        } else break;
+    }
+    parts.push(this.slice(i));
+    return parts.join('');
+};
+var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LIGHT, LIGHT_ON, LIGHT_TEXT, LINE, MINUS, NARROW_LETTERS, RESERVE, SAMPLES, SHARE, SHORT, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_top, bits_words, box, bytes_exact, bytes_words, cached_flops, clipped, count_words, covered, crossed, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_names, draw_parts, empty_slots, end_names, escaped, exact, experts_read, fixed, flops_unit, free_box, group_name, grouped, growth_bars, growth_curves, growth_formula, growth_numbers, growth_scene, growth_summary, haloed, heads_on_one, in_blocks, intensity_words, interval_words, label_room, large_words, layers_keeping_all, layers_on_one, legend_at, linear_flops, linear_lines, longest, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, nice_step, number_words, padded, padding_bars, padding_cells, padding_formula, padding_numbers, padding_scene, padding_shares, padding_summary, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, rate_words, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, spread, step_flops, step_of, stored_bytes, stub40_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, vector_bytes, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
+whole = function (value) {
+    return -(Math.floor((-value)/1));
+};
+
+visible = function (position, window) {
+    return ((window > 0))? (Math.min(position, window)) : (position);
+};
+
+triangle = function (n) {
+    return (_pyfunc_op_mult(n, (n + 1))) / 2;
+};
+
+pairs = function (fresh, seq, window) {
+    var short;
+    if (((window <= 0) || (seq <= window))) {
+        return triangle(seq) - triangle(seq - fresh);
+    }
+    short = Math.max(0, (window - (seq - fresh)));
+    return _pyfunc_op_add(((triangle(_pyfunc_op_add((seq - fresh), short))) - triangle(seq - fresh)), (_pyfunc_op_mult((fresh - short), window)));
+};
+
+vector_bytes = function (values, vectors, codec) {
+    var groups;
+    groups = ((codec["group"] > 0))? (values / codec["group"]) : (vectors);
+    if (_pyfunc_op_equals(codec["scale_bits"], 0)) {
+        groups = 0;
+    }
+    return _pyfunc_op_add((whole(_pyfunc_op_mult(values, codec["bits"]) / 8)), (whole(_pyfunc_op_mult(groups, codec["scale_bits"]) / 8)));
+};
+
+token_bytes = function (layers, codec) {
+    var g, stub1_seq, stub2_itr, total;
+    total = 0.0;
+    stub1_seq = layers;
+    if ((typeof stub1_seq === "object") && (!Array.isArray(stub1_seq))) { stub1_seq = Object.keys(stub1_seq);}
+    for (stub2_itr = 0; stub2_itr < stub1_seq.length; stub2_itr += 1) {
+        g = stub1_seq[stub2_itr];
+        total = _pyfunc_op_add(total, _pyfunc_op_mult(g["count"], vector_bytes(g["values"], g["vectors"], codec)));
+    }
+    return total;
+};
+
+stored_bytes = function (layers, codec, seq) {
+    var coded, g, plain, stub3_seq, stub4_itr, tokens, total;
+    total = 0.0;
+    stub3_seq = layers;
+    if ((typeof stub3_seq === "object") && (!Array.isArray(stub3_seq))) { stub3_seq = Object.keys(stub3_seq);}
+    for (stub4_itr = 0; stub4_itr < stub3_seq.length; stub4_itr += 1) {
+        g = stub3_seq[stub4_itr];
+        tokens = visible(seq, g["window"]);
+        plain = Math.min(tokens, codec["residual"]);
+        coded = _pyfunc_op_mult((tokens - plain), vector_bytes(g["values"], g["vectors"], codec));
+        total = _pyfunc_op_add(total, _pyfunc_op_mult(g["count"], (_pyfunc_op_add(coded, (_pyfunc_op_mult(_pyfunc_op_mult(plain, g["values"]), 2))))));
+    }
+    return total;
+};
+
+in_blocks = function (tokens, block) {
+    return ((block > 1))? (_pyfunc_op_mult(whole(tokens / block), block)) : (tokens);
+};
+
+reserved_bytes = function (layers, codec, seq, block) {
+    var coded, g, plain, stub5_seq, stub6_itr, tokens, total;
+    total = 0.0;
+    stub5_seq = layers;
+    if ((typeof stub5_seq === "object") && (!Array.isArray(stub5_seq))) { stub5_seq = Object.keys(stub5_seq);}
+    for (stub6_itr = 0; stub6_itr < stub5_seq.length; stub6_itr += 1) {
+        g = stub5_seq[stub6_itr];
+        tokens = in_blocks(visible(seq, g["window"]), block);
+        plain = Math.min(tokens, codec["residual"]);
+        coded = _pyfunc_op_mult((tokens - plain), vector_bytes(g["values"], g["vectors"], codec));
+        total = _pyfunc_op_add(total, _pyfunc_op_mult(g["count"], (_pyfunc_op_add(coded, (_pyfunc_op_mult(_pyfunc_op_mult(plain, g["values"]), 2))))));
+    }
+    return total;
+};
+
+longest = function (layers, codec, block, batch, budget) {
+    var high, low, middle, stub7_;
+    if (((_pyfunc_op_mult(batch, reserved_bytes(layers, codec, 1, block))) > budget)) {
+        return 0;
+    }
+    stub7_ = [1, Math.pow(2, 40)];
+    low = stub7_[0];high = stub7_[1];
+    if (((_pyfunc_op_mult(batch, reserved_bytes(layers, codec, high, block))) <= budget)) {
+        return high;
+    }
+    while ((high - low) > 1) {
+        middle = Math.floor(_pyfunc_op_add(low, high)/2);
+        if (((_pyfunc_op_mult(batch, reserved_bytes(layers, codec, middle, block))) <= budget)) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+};
+
+experts_read = function (experts, chosen, tokens) {
+    return _pyfunc_op_mult(experts, (1 - (Math.pow((1 - (chosen / experts)), tokens))));
+};
+
+weights_read = function (facts, tokens) {
+    var read, used;
+    read = _pyfunc_op_add(facts["product_weights"], facts["head_weights"]);
+    if ((facts["experts"] > 0)) {
+        used = experts_read(facts["experts"], facts["experts_per_token"], tokens);
+        read = _pyfunc_op_add(read, _pyfunc_op_mult(used, facts["expert_weights"]));
+    }
+    return read;
+};
+
+linear_flops = function (facts, tokens, rows) {
+    var active;
+    active = _pyfunc_op_add(facts["product_weights"], _pyfunc_op_mult(facts["experts_per_token"], facts["expert_weights"]));
+    return _pyfunc_op_mult(2, (_pyfunc_op_add(_pyfunc_op_mult(tokens, active), _pyfunc_op_mult(rows, facts["head_weights"]))));
+};
+
+attention_flops = function (layers, fresh, seq) {
+    var dims, g, stub8_seq, stub9_itr, total;
+    total = 0.0;
+    stub8_seq = layers;
+    if ((typeof stub8_seq === "object") && (!Array.isArray(stub8_seq))) { stub8_seq = Object.keys(stub8_seq);}
+    for (stub9_itr = 0; stub9_itr < stub8_seq.length; stub9_itr += 1) {
+        g = stub8_seq[stub9_itr];
+        dims = _pyfunc_op_add(g["qk_dim"], g["v_dim"]);
+        if ((fresh >= seq)) {
+            dims = _pyfunc_op_add(g["full_qk_dim"], g["full_v_dim"]);
+        }
+        total = _pyfunc_op_add(total, _pyfunc_op_mult((_pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(g["count"], 2), g["num_qo_heads"])), dims)), pairs(fresh, seq, g["window"])));
+    }
+    return total;
+};
+
+attended_bytes = function (layers, codec, fresh, seq) {
+    var coded, g, plain, stub10_seq, stub11_itr, tokens, total;
+    total = 0.0;
+    stub10_seq = layers;
+    if ((typeof stub10_seq === "object") && (!Array.isArray(stub10_seq))) { stub10_seq = Object.keys(stub10_seq);}
+    for (stub11_itr = 0; stub11_itr < stub10_seq.length; stub11_itr += 1) {
+        g = stub10_seq[stub11_itr];
+        tokens = ((g["window"] > 0))? (Math.min(seq, (_pyfunc_op_add(g["window"], fresh) - 1))) : (seq);
+        plain = Math.min(tokens, codec["residual"]);
+        coded = _pyfunc_op_mult((tokens - plain), vector_bytes(g["values"], g["vectors"], codec));
+        total = _pyfunc_op_add(total, _pyfunc_op_mult(g["count"], (_pyfunc_op_add(coded, (_pyfunc_op_mult(_pyfunc_op_mult(plain, g["values"]), 2))))));
+    }
+    return total;
+};
+
+activation_bytes = function (layers, fresh, seq) {
+    var dims, g, stub12_seq, stub13_itr, total;
+    total = 0.0;
+    stub12_seq = layers;
+    if ((typeof stub12_seq === "object") && (!Array.isArray(stub12_seq))) { stub12_seq = Object.keys(stub12_seq);}
+    for (stub13_itr = 0; stub13_itr < stub12_seq.length; stub13_itr += 1) {
+        g = stub12_seq[stub13_itr];
+        dims = _pyfunc_op_add(g["qk_dim"], g["v_dim"]);
+        if ((fresh >= seq)) {
+            dims = _pyfunc_op_add(g["full_qk_dim"], g["full_v_dim"]);
+        }
+        total = _pyfunc_op_add(total, _pyfunc_op_mult((_pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(g["count"], fresh), g["num_qo_heads"])), dims)), 2));
+    }
+    return total;
+};
+
+pass_work = function (facts, codec, weight_bits, batch, fresh, seq, shared) {
+    var g, kv_read, kv_written, layers, stub14_, stub15_seq, stub16_itr, tokens;
+    stub14_ = [facts["layers"], _pyfunc_op_mult(batch, fresh)];
+    layers = stub14_[0];tokens = stub14_[1];
+    kv_read = 0.0;
+    if ((fresh < seq)) {
+        kv_read = _pyfunc_op_mult(batch, attended_bytes(layers, codec, fresh, seq));
+        if (((batch > 1) && (shared > 0))) {
+            kv_read -= _pyfunc_op_mult((batch - 1), shared_saving(layers, codec, fresh, seq, shared));
+        }
+    } else {
+        stub15_seq = layers;
+        if ((typeof stub15_seq === "object") && (!Array.isArray(stub15_seq))) { stub15_seq = Object.keys(stub15_seq);}
+        for (stub16_itr = 0; stub16_itr < stub15_seq.length; stub16_itr += 1) {
+            g = stub15_seq[stub16_itr];
+            kv_read = _pyfunc_op_add(kv_read, _pyfunc_op_mult((_pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(batch, g["count"]), seq)), g["values"])), 2));
+        }
+    }
+    kv_written = _pyfunc_op_mult(tokens, token_bytes(layers, codec));
+    return ({linear_flops: linear_flops(facts, tokens, batch), weight_bytes: (_pyfunc_op_mult(weights_read(facts, tokens), weight_bits)) / 8, attention_flops: _pyfunc_op_mult(batch, attention_flops(layers, fresh, seq)), kv_bytes: kv_read, kv_written: kv_written, activation_bytes: _pyfunc_op_mult(batch, activation_bytes(layers, fresh, seq))});
+};
+
+shared_saving = function (layers, codec, fresh, seq, shared) {
+    var first, g, stub17_seq, stub18_itr, tokens, total;
+    total = 0.0;
+    stub17_seq = layers;
+    if ((typeof stub17_seq === "object") && (!Array.isArray(stub17_seq))) { stub17_seq = Object.keys(stub17_seq);}
+    for (stub18_itr = 0; stub18_itr < stub17_seq.length; stub18_itr += 1) {
+        g = stub17_seq[stub18_itr];
+        first = ((g["window"] > 0))? (Math.max(0, (((seq - fresh) + 1) - g["window"]))) : (0);
+        tokens = Math.max(0, ((Math.min(shared, (seq - codec["residual"]))) - first));
+        total = _pyfunc_op_add(total, _pyfunc_op_mult(_pyfunc_op_mult(g["count"], tokens), vector_bytes(g["values"], g["vectors"], codec)));
+    }
+    return total;
+};
+
+uncached_flops = function (facts, prompt, fresh) {
+    var attention, i, linear, passes, stub19_;
+    stub19_ = [0.0, 0.0];
+    passes = stub19_[0];attention = stub19_[1];
+    for (i = 0; i < _pyfunc_int(fresh); i += 1) {
+        passes = _pyfunc_op_add(passes, _pyfunc_op_add(prompt, i));
+        attention = _pyfunc_op_add(attention, attention_flops(facts["layers"], _pyfunc_op_add(prompt, i), _pyfunc_op_add(prompt, i)));
+    }
+    linear = linear_flops(facts, passes, passes);
+    return ({tokens: passes, linear: linear, attention: attention});
+};
+
+cached_flops = function (facts, prompt, fresh) {
+    var attention, passes;
+    passes = _pyfunc_op_add(prompt, fresh) - 1;
+    attention = attention_flops(facts["layers"], prompt, prompt);
+    attention = _pyfunc_op_add(attention, attention_flops(facts["layers"], fresh - 1, passes));
+    return ({tokens: passes, linear: linear_flops(facts, passes, passes), attention: attention});
+};
+
+seconds = function (flops, nbytes, flops_per_s, bytes_per_s) {
+    return Math.max((flops / flops_per_s), (nbytes / bytes_per_s));
+};
+
+attainable = function (intensity, flops_per_s, bytes_per_s) {
+    return Math.min(flops_per_s, _pyfunc_op_mult(intensity, bytes_per_s));
+};
+
+tokens_to_amortise = function (low, high, once) {
+    return once / (high - low);
+};
+
+heads_on_one = function (num_kv_heads, gpus) {
+    return whole(num_kv_heads / gpus);
+};
+
+layers_on_one = function (layers, gpus) {
+    var g, part, stub20_, stub21_seq, stub22_itr, values, vectors;
+    part = [];
+    stub21_seq = layers;
+    if ((typeof stub21_seq === "object") && (!Array.isArray(stub21_seq))) { stub21_seq = Object.keys(stub21_seq);}
+    for (stub22_itr = 0; stub22_itr < stub21_seq.length; stub22_itr += 1) {
+        g = stub21_seq[stub22_itr];
+        stub20_ = [g["values"], g["vectors"]];
+        values = stub20_[0];vectors = stub20_[1];
+        if ((vectors > 1)) {
+            vectors = _pyfunc_op_mult(2, heads_on_one(g["vectors"] / 2, gpus));
+            values = _pyfunc_op_mult((g["values"] / g["vectors"]), vectors);
+        }
+        _pymeth_append.call(part, (({count: g["count"], window: g["window"], values: values, vectors: vectors, num_qo_heads: whole(g["num_qo_heads"] / gpus), qk_dim: g["qk_dim"], v_dim: g["v_dim"], full_qk_dim: g["full_qk_dim"], full_v_dim: g["full_v_dim"]})));
+    }
+    return part;
+};
+
+layers_keeping_all = function (layers) {
+    var g, kept, stub23_seq, stub24_itr;
+    kept = layers_on_one(layers, 1);
+    stub23_seq = kept;
+    if ((typeof stub23_seq === "object") && (!Array.isArray(stub23_seq))) { stub23_seq = Object.keys(stub23_seq);}
+    for (stub24_itr = 0; stub24_itr < stub23_seq.length; stub24_itr += 1) {
+        g = stub23_seq[stub24_itr];
+        g["window"] = 0;
+    }
+    return kept;
+};
+
+payload_only = function (codec) {
+    return ({bits: codec["bits"], scale_bits: 0, group: codec["group"], residual: codec["residual"]});
+};
+
+weight_bytes_on_one = function (facts, weight_bits, gpus) {
+    return (_pyfunc_op_mult(facts["parameters"], weight_bits) / 8) / gpus;
+};
+
+requests_that_fit = function (layers, codec, seq, block, budget) {
+    return Math.floor(Math.max(0, budget)/reserved_bytes(layers, codec, seq, block));
+};
+
+empty_slots = function (lengths, width) {
+    var n, stub25_seq, stub26_itr, total;
+    total = 0.0;
+    stub25_seq = lengths;
+    if ((typeof stub25_seq === "object") && (!Array.isArray(stub25_seq))) { stub25_seq = Object.keys(stub25_seq);}
+    for (stub26_itr = 0; stub26_itr < stub25_seq.length; stub26_itr += 1) {
+        n = stub25_seq[stub26_itr];
+        total = _pyfunc_op_add(total, width - n);
+    }
+    return total;
+};
+
+MINUS = "\u2212";
+BINARY = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"];
+DECIMAL = ["bytes", "kB", "MB", "GB", "TB", "PB"];
+THOUSANDS = ["", "k", "M", "G", "T", "P", "E"];
+ILLIONS = ["", " thousand", " million", " billion", " trillion", " quadrillion"];
+padded = function (n, width) {
+    var text;
+    text = _pymeth_join.call("", [_pyfunc_int(n)]);
+    while (text.length < width) {
+        text = "0" + text;
+    }
+    return text;
+};
+
+grouped = function (n) {
+    var left, text;
+    left = _pyfunc_op_mult(n, 1.0);
+    text = "";
+    while (left >= 1000) {
+        text = ("," + padded(left % 1000, 3)) + text;
+        left = Math.floor(left/1000);
+    }
+    return _pymeth_join.call("", [_pyfunc_int(left), text]);
+};
+
+fixed = function (x, digits) {
+    var above, scale, text, units;
+    scale = Math.pow(10, digits);
+    units = Math.floor(((_pyfunc_op_mult(_pyfunc_abs(x), scale)) + 0.5)/1);
+    above = Math.floor(units/scale);
+    text = grouped(above);
+    if ((digits > 0)) {
+        text = _pymeth_join.call("", [text, ".", padded(units - _pyfunc_op_mult(above, scale), digits)]);
+    }
+    if (((x < 0) && (units > 0))) {
+        text = _pyfunc_op_add(MINUS, text);
+    }
+    return text;
+};
+
+trimmed = function (x, digits) {
+    var text;
+    text = fixed(x, digits);
+    if ((digits > 0)) {
+        while (_pyfunc_op_equals(text[text.length - 1], "0")) {
+            text = text.slice(0,text.length - 1);
+        }
+        if (_pyfunc_op_equals(text[text.length - 1], ".")) {
+            text = text.slice(0,text.length - 1);
+        }
+    }
+    return text;
+};
+
+number_words = function (x) {
+    var digits, size;
+    size = _pyfunc_abs(x);
+    if ((size >= 99.95)) {
+        return fixed(x, 0);
+    }
+    if ((size >= 9.995)) {
+        return trimmed(x, 1);
+    }
+    if (_pyfunc_op_equals(size, 0)) {
+        return "0";
+    }
+    digits = 2;
+    while ((size < 0.9995) && (digits < 12)) {
+        size = _pyfunc_op_mult(size, 10);
+        digits += 1;
+    }
+    return trimmed(x, digits);
+};
+
+step_of = function (x, base, count) {
+    var power, size, stub27_;
+    stub27_ = [_pyfunc_abs(x), 0];
+    size = stub27_[0];power = stub27_[1];
+    while ((((size + 0.5) >= base)) && ((power < (count - 1)))) {
+        size = size / base;
+        power += 1;
+    }
+    return power;
+};
+
+bytes_words = function (x, base) {
+    var names, power;
+    names = (_pyfunc_op_equals(base, 1024))? (BINARY) : (DECIMAL);
+    power = step_of(x, base, names.length);
+    if ((_pyfunc_op_equals(power, 0) && _pyfunc_op_equals(x, 1))) {
+        return "1 byte";
+    }
+    return _pymeth_join.call("", ([number_words(x / Math.pow(base, power)), " ", names[power]]));
+};
+
+bytes_exact = function (x) {
+    return (_pyfunc_op_equals(x, 1))? ("1 byte") : (_pymeth_join.call("", [number_words(x), " bytes"]));
+};
+
+scaled_words = function (x, unit) {
+    var power;
+    power = step_of(x, 1000, THOUSANDS.length);
+    return _pymeth_join.call("", ([number_words(x / Math.pow(1000.0, power)), " ", THOUSANDS[power], unit]));
+};
+
+large_words = function (n) {
+    var power;
+    if ((n < 100000)) {
+        return number_words(n);
+    }
+    power = step_of(n, 1000, ILLIONS.length);
+    return _pymeth_join.call("", ([number_words(n / Math.pow(1000.0, power)), ILLIONS[power]]));
+};
+
+seconds_words = function (x) {
+    if ((x < 0.0009995)) {
+        return _pymeth_join.call("", [number_words(_pyfunc_op_mult(x, 1000000)), " \u00b5s"]);
+    }
+    if ((x < 0.9995)) {
+        return _pymeth_join.call("", [number_words(_pyfunc_op_mult(x, 1000)), " ms"]);
+    }
+    if ((x < 119.5)) {
+        return _pymeth_join.call("", [number_words(x), " s"]);
+    }
+    if ((x < 7170)) {
+        return _pymeth_join.call("", [number_words(x / 60), " min"]);
+    }
+    if ((x < 172000)) {
+        return _pymeth_join.call("", [number_words(x / 3600), " h"]);
+    }
+    return _pymeth_join.call("", [number_words(x / 86400), " days"]);
+};
+
+count_words = function (n, one, many) {
+    return (_pyfunc_op_equals(n, 1))? (_pymeth_join.call("", ["1 ", one])) : (_pymeth_join.call("", [fixed(n, 0), " ", many]));
+};
+
+tokens_words = function (n) {
+    return count_words(n, "token", "tokens");
+};
+
+tokens_short = function (n) {
+    if (((n >= 1048576) && ((_pyfunc_op_equals((n % 1048576), 0))))) {
+        return _pymeth_join.call("", [fixed(n / 1048576, 0), "M"]);
+    }
+    if (((n >= 1024) && ((_pyfunc_op_equals((n % 1024), 0))))) {
+        return _pymeth_join.call("", [fixed(n / 1024, 0), "K"]);
+    }
+    return fixed(n, 0);
+};
+
+percent_words = function (share) {
+    if (((share > 0) && (share < 0.0005))) {
+        return "under 0.1 %";
+    }
+    if (((share > 0.995) && (share < 1))) {
+        return "over 99 %";
+    }
+    return _pymeth_join.call("", [((share >= 0.0995))? (fixed(_pyfunc_op_mult(share, 100), 0)) : (trimmed(_pyfunc_op_mult(share, 100), 1)), " %"]);
+};
+
+times_words = function (ratio) {
+    return _pymeth_join.call("", [number_words(ratio), " times"]);
+};
+
+nice_step = function (top, count) {
+    var factor, step, stub28_seq, stub29_itr;
+    step = 1.0;
+    while (_pyfunc_op_mult(step, count) >= top) {
+        step = step / 10;
+    }
+    while ((_pyfunc_op_mult(_pyfunc_op_mult(step, 10), count)) < top) {
+        step = _pyfunc_op_mult(step, 10);
+    }
+    stub28_seq = [2, 5];
+    if ((typeof stub28_seq === "object") && (!Array.isArray(stub28_seq))) { stub28_seq = Object.keys(stub28_seq);}
+    for (stub29_itr = 0; stub29_itr < stub28_seq.length; stub29_itr += 1) {
+        factor = stub28_seq[stub29_itr];
+        if (((_pyfunc_op_mult(_pyfunc_op_mult(step, factor), count)) >= top)) {
+            return _pyfunc_op_mult(step, factor);
+        }
+    }
+    return _pyfunc_op_mult(step, 10);
+};
+
+axis_linear = function (label, top, unit) {
+    var step;
+    step = nice_step(top / unit, 5);
+    return ticked(label, top, unit, step);
+};
+
+axis_counts = function (label, top) {
+    return ticked(label, top, 1, Math.max(1, nice_step(top, 5)));
+};
+
+ticked = function (label, top, unit, step) {
+    var at, ticks;
+    ticks = [];
+    while ((_pyfunc_op_mult(_pyfunc_op_mult(ticks.length, step), unit)) <= top) {
+        at = _pyfunc_op_mult(ticks.length, step);
+        _pymeth_append.call(ticks, (({at: _pyfunc_op_mult(at, unit), text: number_words(at)})));
+    }
+    return ({label: label, scale: "linear", min: 0, max: top, ticks: ticks});
+};
+
+axis_decades = function (label, low, high, unit) {
+    var first, powers, stride, stub30_, stub30_i, stub30_i0, stub30_iter0, ticks;
+    first = 1.0;
+    while (_pyfunc_op_mult(first, unit) > low) {
+        first = first / 10;
+    }
+    while ((_pyfunc_op_mult(_pyfunc_op_mult(first, 10), unit)) <= low) {
+        first = _pyfunc_op_mult(first, 10);
+    }
+    powers = [first];
+    while ((_pyfunc_op_mult(_pyfunc_op_mult(powers[powers.length - 1], 10), unit)) <= high) {
+        _pymeth_append.call(powers, _pyfunc_op_mult(powers[powers.length - 1], 10));
+    }
+    stride = 1 + (Math.floor((powers.length - 1)/7));
+    stub30_ = [];stub30_iter0 = _pyfunc_range(0, powers.length, 1);if ((typeof stub30_iter0 === "object") && (!Array.isArray(stub30_iter0))) {stub30_iter0 = Object.keys(stub30_iter0);}for (stub30_i0=0; stub30_i0<stub30_iter0.length; stub30_i0++) {stub30_i = stub30_iter0[stub30_i0];if (!((_pyfunc_op_equals((stub30_i % stride), 0)))) {continue;}{stub30_.push(({at: _pyfunc_op_mult(powers[stub30_i], unit), text: number_words(powers[stub30_i])}));}}
+    ticks = stub30_;
+    return ({label: label, scale: "log", min: _pyfunc_op_mult(first, unit), max: high, ticks: ticks});
+};
+
+powers_between = function (low, high, count) {
+    var doublings, first, found, last, stride, stub31_;
+    stub31_ = [1, 0];
+    first = stub31_[0];doublings = stub31_[1];
+    while (first < low) {
+        first = _pyfunc_op_mult(first, 2);
+    }
+    last = first;
+    while (_pyfunc_op_mult(last, 2) <= high) {
+        last = _pyfunc_op_mult(last, 2);
+        doublings += 1;
+    }
+    stride = Math.pow(2, (1 + Math.floor(doublings/count)));
+    found = [];
+    while (first <= last) {
+        _pymeth_append.call(found, first);
+        first = _pyfunc_op_mult(first, stride);
+    }
+    return found;
+};
+
+axis_bytes = function (label, low, high) {
+    var stub32_, stub32_at, stub32_i0, stub32_iter0, ticks;
+    stub32_ = [];stub32_iter0 = powers_between(low, high, 6);if ((typeof stub32_iter0 === "object") && (!Array.isArray(stub32_iter0))) {stub32_iter0 = Object.keys(stub32_iter0);}for (stub32_i0=0; stub32_i0<stub32_iter0.length; stub32_i0++) {stub32_at = stub32_iter0[stub32_i0];{stub32_.push(({at: stub32_at, text: bytes_words(stub32_at, 1024)}));}}
+    ticks = stub32_;
+    return ({label: label, scale: "log", min: low, max: high, ticks: ticks});
+};
+
+axis_tokens = function (label, low, high) {
+    var stub33_, stub33_at, stub33_i0, stub33_iter0, ticks;
+    stub33_ = [];stub33_iter0 = powers_between(low, high, 6);if ((typeof stub33_iter0 === "object") && (!Array.isArray(stub33_iter0))) {stub33_iter0 = Object.keys(stub33_iter0);}for (stub33_i0=0; stub33_i0<stub33_iter0.length; stub33_i0++) {stub33_at = stub33_iter0[stub33_i0];{stub33_.push(({at: stub33_at, text: tokens_short(stub33_at)}));}}
+    ticks = stub33_;
+    return ({label: label, scale: "log", min: low, max: high, ticks: ticks});
+};
+
+bits_words = function (bits) {
+    if ((bits < 8)) {
+        return _pymeth_join.call("", ["1/", fixed(8 / bits, 0), " byte"]);
+    }
+    return (_pyfunc_op_equals(bits, 8))? ("1 byte") : (_pymeth_join.call("", [trimmed(bits / 8, 3), " bytes"]));
+};
+
+group_name = function (g) {
+    var name;
+    name = (_pyfunc_op_equals(g["count"], 1))? ("1 layer") : (_pymeth_join.call("", ([fixed(g["count"], 0), " layers"])));
+    return ((g["window"] > 0))? (_pymeth_join.call("", ([name, " (window ", fixed(g["window"], 0), ")"]))) : (name);
+};
+
+token_line = function (g, codec) {
+    var dims, heads, plain, rope, size, total;
+    plain = payload_only(codec);
+    total = _pyfunc_op_mult(g["count"], vector_bytes(g["values"], g["vectors"], plain));
+    size = bits_words(codec["bits"]);
+    if (_pyfunc_op_equals(g["vectors"], 1)) {
+        rope = fixed(g["qk_dim"] - g["v_dim"], 0);
+        dims = _pymeth_join.call("", (["(", fixed(g["v_dim"], 0), " latent + ", rope, " rope)"]));
+        return _pymeth_join.call("", [group_name(g), " \u00d7 ", dims, " \u00d7 ", size, " = ", bytes_exact(total), " a token"]);
+    }
+    heads = fixed(g["vectors"] / 2, 0);
+    dims = _pymeth_join.call("", ([heads, " kv heads \u00d7 ", fixed(g["values"] / g["vectors"], 0)]));
+    return _pymeth_join.call("", ["2 \u00d7 ", group_name(g), " \u00d7 ", dims, " \u00d7 ", size, " = ", bytes_exact(total), " a token"]);
+};
+
+scale_line = function (layers, codec) {
+    var count, each, g, groups, size, stub34_seq, stub35_itr, total;
+    total = token_bytes(layers, codec) - (token_bytes(layers, payload_only(codec)));
+    count = 0.0;
+    stub34_seq = layers;
+    if ((typeof stub34_seq === "object") && (!Array.isArray(stub34_seq))) { stub34_seq = Object.keys(stub34_seq);}
+    for (stub35_itr = 0; stub35_itr < stub34_seq.length; stub35_itr += 1) {
+        g = stub34_seq[stub35_itr];
+        groups = ((codec["group"] > 0))? (g["values"] / codec["group"]) : (g["vectors"]);
+        count = _pyfunc_op_add(count, _pyfunc_op_mult(g["count"], groups));
+    }
+    each = "vectors";
+    if ((codec["group"] > 0)) {
+        each = _pymeth_join.call("", (["groups of ", fixed(codec["group"], 0)]));
+    }
+    size = bits_words(codec["scale_bits"]);
+    return _pymeth_join.call("", ["+ ", trimmed(count, 1), " ", each, " \u00d7 ", size, " of scale = ", bytes_exact(total), " a token"]);
+};
+
+request_line = function (layers, codec, context, stored) {
+    var each, g, last, simple, stub36_seq, stub37_itr, terms, text, tokens;
+    terms = [];
+    simple = 0.0;
+    stub36_seq = layers;
+    if ((typeof stub36_seq === "object") && (!Array.isArray(stub36_seq))) { stub36_seq = Object.keys(stub36_seq);}
+    for (stub37_itr = 0; stub37_itr < stub36_seq.length; stub37_itr += 1) {
+        g = stub36_seq[stub37_itr];
+        tokens = visible(context, g["window"]);
+        each = _pyfunc_op_mult(g["count"], vector_bytes(g["values"], g["vectors"], codec));
+        _pymeth_append.call(terms, (_pymeth_join.call("", [tokens_words(tokens), " \u00d7 ", bytes_exact(each)])));
+        simple = _pyfunc_op_add(simple, _pyfunc_op_mult(tokens, each));
+    }
+    text = _pymeth_join.call(" + ", terms);
+    if ((stored > simple)) {
+        last = tokens_words(Math.min(context, codec["residual"]));
+        text = _pymeth_join.call("", [text, " + ", bytes_exact(stored - simple), " more for the last ", last, ", kept in 16 bits"]);
+    }
+    return _pymeth_join.call("", [text, " = ", bytes_exact(stored), " a request"]);
+};
+
+memory_formula = function (facts, codec, settings, kv) {
+    var batch, block, context, count, each, full, gpus, layers, lines, rounded, stub38_, stub39_, stub39_g, stub39_i0, stub39_iter0, weights, where;
+    stub38_ = [settings["gpus"], settings["batch"], settings["context"], settings["block"]];
+    gpus = stub38_[0];batch = stub38_[1];context = stub38_[2];block = stub38_[3];
+    layers = facts["layers"];
+    stub39_ = [];stub39_iter0 = layers;if ((typeof stub39_iter0 === "object") && (!Array.isArray(stub39_iter0))) {stub39_iter0 = Object.keys(stub39_iter0);}for (stub39_i0=0; stub39_i0<stub39_iter0.length; stub39_i0++) {stub39_g = stub39_iter0[stub39_i0];{stub39_.push(token_line(stub39_g, codec));}}
+    lines = stub39_;
+    if ((codec["scale_bits"] > 0)) {
+        _pymeth_append.call(lines, scale_line(layers, codec));
+    }
+    if ((lines.length > 1)) {
+        _pymeth_append.call(lines, (_pymeth_join.call("", ["together ", bytes_exact(token_bytes(layers, codec)), " a token"])));
+    }
+    _pymeth_append.call(lines, request_line(layers, codec, context, kv["stored"]));
+    if ((gpus > 1)) {
+        _pymeth_append.call(lines, share_line(layers, gpus, kv["mine"]));
+    }
+    each = kv["mine"];
+    where = ((gpus > 1))? ("on each GPU") : ("in all");
+    if ((kv["held"] > _pyfunc_op_mult(batch, each))) {
+        each = kv["held"] / batch;
+        full = in_blocks(context, block);
+        count = fixed(full / block, 0);
+        rounded = _pymeth_join.call("", [count, " \u00d7 ", fixed(block, 0), " = ", tokens_words(full)]);
+        if (_pyfunc_op_equals(full, context)) {
+            rounded = _pymeth_join.call("", ["of ", tokens_words(block), ", which no window fills"]);
+        }
+        _pymeth_append.call(lines, (_pymeth_join.call("", ["in whole blocks, ", rounded, ": ", bytes_exact(each), " a request"])));
+    }
+    _pymeth_append.call(lines, (_pymeth_join.call("", ([fixed(batch, 0), " \u00d7 ", bytes_exact(each), " = ", bytes_words(kv["held"], 1024), " ", where]))));
+    weights = _pymeth_join.call("", ([fixed(facts["parameters"], 0), " parameters \u00d7 ", trimmed(kv["bits"], 2), " bits / 8"]));
+    if ((gpus > 1)) {
+        weights = _pymeth_join.call("", [weights, " / ", fixed(gpus, 0), " GPUs"]);
+    }
+    _pymeth_append.call(lines, (_pymeth_join.call("", ([weights, " = ", bytes_words(kv["weights"], 1024), " of weights ", where]))));
+    return lines;
+};
+
+share_line = function (layers, gpus, mine) {
+    var dealt, heads, on_one;
+    if ((_pyfunc_op_equals((layers[0]["vectors"]), 1))) {
+        return _pymeth_join.call("", ["the latent serves every head, so each GPU holds all of it: ", bytes_exact(mine)]);
+    }
+    heads = (layers[0]["vectors"]) / 2;
+    on_one = _pymeth_join.call("", [fixed(heads_on_one(heads, gpus), 0), " on each"]);
+    if ((gpus > heads)) {
+        on_one = _pymeth_join.call("", [on_one, ", so that several GPUs hold the same"]);
+    }
+    dealt = _pymeth_join.call("", [fixed(heads, 0), " kv heads / ", fixed(gpus, 0), " GPUs: ", on_one]);
+    return _pymeth_join.call("", [dealt, ", ", bytes_exact(mine), " a request"]);
+};
+
+GIB = 1073741824;
+RESERVE = 0.1;
+ENDLESS = 1099511627776;
+WEIGHT_BITS = _pyfunc_create_dict("bfloat16", 16, "int8", 8, "int4-g128", 4.25);
+stub40_ = [512, 1048576];
+FIRST = stub40_[0];LAST = stub40_[1];
+memory_scene = function (settings, tables) {
+    var codec, facts, gpu, kv, requests, title, where;
+    facts = tables["models"][settings["model"]];
+    gpu = tables["gpus"][settings["gpu"]];
+    codec = tables["codecs"][settings["kv"]];
+    kv = memory_bytes(facts, gpu, codec, settings);
+    where = _pymeth_join.call("", (["one ", gpu["title"]]));
+    if ((settings["gpus"] > 1)) {
+        where = _pymeth_join.call("", ([fixed(settings["gpus"], 0), " \u00d7 ", gpu["title"]]));
+    }
+    requests = count_words(settings["batch"], "request", "requests");
+    title = _pymeth_join.call("", ([facts["title"], " on ", where, ": ", requests, " of ", tokens_words(settings["context"])]));
+    return ({title: title, summary: memory_summary(facts, gpu, settings, kv), formula: memory_formula(facts, codec, settings, kv), numbers: memory_numbers(facts, codec, settings, kv), panels: [memory_bar(gpu, settings, kv), memory_curve(facts, codec, settings, kv)]});
+};
+
+memory_bytes = function (facts, gpu, codec, settings) {
+    var batch, bits, block, cautious, context, everything, held, layers, left, mine, payload, stub41_, usable, weights;
+    stub41_ = [settings["batch"], settings["context"], settings["block"]];
+    batch = stub41_[0];context = stub41_[1];block = stub41_[2];
+    layers = layers_on_one(facts["layers"], settings["gpus"]);
+    bits = WEIGHT_BITS[settings["weights"]];
+    weights = weight_bytes_on_one(facts, bits, settings["gpus"]);
+    mine = stored_bytes(layers, codec, context);
+    payload = stored_bytes(layers, payload_only(codec), context);
+    held = _pyfunc_op_mult(batch, reserved_bytes(layers, codec, context, block));
+    usable = gpu["usable"];
+    cautious = _pyfunc_op_mult(usable, (1 - RESERVE));
+    left = (usable - weights) - held;
+    everything = reserved_bytes(layers_keeping_all(layers), codec, context, block);
+    return ({bits: bits, weights: weights, stored: stored_bytes(facts["layers"], codec, context), mine: mine, payload: _pyfunc_op_mult(batch, payload), scales: _pyfunc_op_mult(batch, (mine - payload)), waste: held - _pyfunc_op_mult(batch, mine), held: held, kept_all: _pyfunc_op_mult(batch, everything), usable: usable, left: left, reserve: Math.max(0, (Math.min(_pyfunc_op_mult(usable, RESERVE), left))), free: Math.max(0, (left - _pyfunc_op_mult(usable, RESERVE))), longest_low: longest(layers, codec, block, batch, cautious - weights), longest_high: longest(layers, codec, block, batch, usable - weights), requests_low: requests_that_fit(layers, codec, context, block, cautious - weights), requests_high: requests_that_fit(layers, codec, context, block, usable - weights)});
+};
+
+memory_summary = function (facts, gpu, settings, kv) {
+    var compared, held, over, place, ratio, reserve, said, usable, weights, without;
+    usable = bytes_words(kv["usable"], 1024);
+    place = _pymeth_join.call("", (["the ", usable, " of one ", gpu["title"]]));
+    if ((settings["gpus"] > 1)) {
+        place = _pymeth_join.call("", (["the ", usable, " of each ", gpu["title"]]));
+    }
+    weights = bytes_words(kv["weights"], 1024);
+    held = bytes_words(kv["held"], 1024);
+    ratio = kv["held"] / kv["weights"];
+    compared = ((ratio >= 1))? (times_words(ratio)) : (_pymeth_join.call("", [percent_words(ratio), " of"]));
+    said = [_pymeth_join.call("", ["The weights take ", weights, ", the keys and values ", held, ": ", compared, " the weights."])];
+    if ((kv["weights"] > kv["usable"])) {
+        said = [_pymeth_join.call("", ["The weights alone take ", weights, ", more than ", place, ": they need more GPUs or fewer bits. The keys and values would add ", held, "."])];
+    } else if ((kv["left"] < 0)) {
+        over = bytes_words(-kv["left"], 1024);
+        _pymeth_append.call(said, _pymeth_join.call("", ["That is ", over, " more than ", place, ": it does not fit."]));
+    } else if (_pyfunc_op_equals(kv["free"], 0)) {
+        _pymeth_append.call(said, (_pymeth_join.call("", (["It fits on paper only: ", bytes_words(kv["left"], 1024), " of ", place, " are left, less than the ", percent_words(RESERVE), " that an engine keeps for everything else."]))));
+    } else {
+        reserve = bytes_words(kv["reserve"], 1024);
+        _pymeth_append.call(said, (_pymeth_join.call("", (["Of ", place, ", ", bytes_words(kv["free"], 1024), " stay free, beside a reserve of ", reserve, "."]))));
+    }
+    if ((kv["kept_all"] > kv["held"])) {
+        without = bytes_words(kv["kept_all"], 1024);
+        _pymeth_append.call(said, _pymeth_join.call("", ["Without the windows of its layers the cache would take ", without, "."]));
+    }
+    if ((settings["context"] > facts["max_context"])) {
+        _pymeth_append.call(said, (_pymeth_join.call("", (["The model itself ends at ", tokens_words(facts["max_context"]), "."]))));
+    }
+    if (_pyfunc_truthy(uneven(facts["layers"], settings["gpus"]))) {
+        _pymeth_append.call(said, "The heads do not divide evenly: the numbers are of the GPU that holds most.");
+    }
+    if (_pyfunc_truthy(unconfirmed(gpu, "usable"))) {
+        _pymeth_append.call(said, "The usable memory of this GPU is an unconfirmed figure.");
+    }
+    return _pymeth_join.call(" ", said);
+};
+
+uneven = function (layers, gpus) {
+    var g, heads, stub42_seq, stub43_itr;
+    stub42_seq = layers;
+    if ((typeof stub42_seq === "object") && (!Array.isArray(stub42_seq))) { stub42_seq = Object.keys(stub42_seq);}
+    for (stub43_itr = 0; stub43_itr < stub42_seq.length; stub43_itr += 1) {
+        g = stub42_seq[stub43_itr];
+        if ((!_pyfunc_op_equals((g["num_qo_heads"] % gpus), 0))) {
+            return true;
+        }
+        heads = g["vectors"] / 2;
+        if (((g["vectors"] > 1) && ((!_pyfunc_op_equals((heads % gpus), 0))) && ((!_pyfunc_op_equals((gpus % heads), 0))))) {
+            return true;
+        }
+    }
+    return false;
+};
+
+unconfirmed = function (gpu, name) {
+    return _pyfunc_op_contains(name, gpu["unconfirmed"]);
+};
+
+interval_words = function (low, high, one, many) {
+    if ((high <= 0)) {
+        return "none";
+    }
+    if ((low >= ENDLESS)) {
+        return "no limit: windows bound it";
+    }
+    if ((high >= ENDLESS)) {
+        return _pymeth_join.call("", [count_words(low, one, many), " or no limit"]);
+    }
+    if ((low >= high)) {
+        return count_words(high, one, many);
+    }
+    return _pymeth_join.call("", [fixed(low, 0), " to ", count_words(high, one, many)]);
+};
+
+memory_numbers = function (facts, codec, settings, kv) {
+    var context, label, left, on_one;
+    on_one = ((settings["gpus"] > 1))? (" on each GPU") : ("");
+    label = ((kv["left"] >= 0))? ("Free") : ("Missing");
+    left = bytes_words(_pyfunc_abs(kv["left"]), 1024);
+    context = tokens_words(settings["context"]);
+    return [({label: "A token", text: bytes_exact(token_bytes(facts["layers"], codec))}), ({label: "A request", text: bytes_words(kv["stored"], 1024)}), ({label: _pymeth_join.call("", ["All requests", on_one]), text: bytes_words(kv["held"], 1024)}), ({label: _pymeth_join.call("", [label, on_one, ", reserve included"]), text: left}), ({label: _pymeth_join.call("", (["Longest context of ", count_words(settings["batch"], "request", "requests")])), text: interval_words(kv["longest_low"], kv["longest_high"], "token", "tokens")}), ({label: _pymeth_join.call("", ["Requests of ", context, " that fit"]), text: interval_words(kv["requests_low"], kv["requests_high"], "request", "requests")})];
+};
+
+memory_bar = function (gpu, settings, kv) {
+    var name, parts, total, usable;
+    parts = [({label: "weights", value: kv["weights"] / GIB, role: "weights"}), ({label: "keys and values", value: kv["payload"] / GIB, role: "cached"})];
+    if ((kv["scales"] > 0)) {
+        _pymeth_append.call(parts, ({label: "their scales", value: kv["scales"] / GIB, role: "value"}));
+    }
+    if ((kv["waste"] > 0)) {
+        _pymeth_append.call(parts, ({label: "empty in last blocks", value: kv["waste"] / GIB, role: "muted"}));
+    }
+    if ((kv["reserve"] > 0)) {
+        _pymeth_append.call(parts, ({label: "reserve", value: kv["reserve"] / GIB, role: "grid"}));
+    }
+    if ((kv["free"] > 0)) {
+        _pymeth_append.call(parts, ({label: "free", value: kv["free"] / GIB, role: "free"}));
+    }
+    usable = kv["usable"] / GIB;
+    total = Math.max(usable, (usable - (kv["left"] / GIB)));
+    name = (_pyfunc_op_equals(settings["gpus"], 1))? (gpu["title"]) : (_pymeth_join.call("", (["each ", gpu["title"]])));
+    return ({kind: "bars", label: "What one GPU holds", unit: "GiB", max: _pyfunc_op_mult(total, 1.04), bars: [({label: name, parts: parts})], marks: [({label: _pymeth_join.call("", (["usable: ", bytes_words(kv["usable"], 1024)])), value: usable})]});
+};
+
+memory_curve = function (facts, codec, settings, kv) {
+    var all_kept, batch, block, bottom, contexts, curve, edge, ends, here, high, keeping, label, layers, limit, lines, octave, quarter, room, stub44_, stub45_, stub45_c, stub45_i0, stub45_iter0, stub46_, stub46_c, stub46_i0, stub46_iter0, stub47_, top;
+    stub44_ = [settings["batch"], settings["block"]];
+    batch = stub44_[0];block = stub44_[1];
+    layers = layers_on_one(facts["layers"], settings["gpus"]);
+    contexts = [FIRST, _pyfunc_op_mult(FIRST, 1.5)];
+    for (octave = 0; octave < 10; octave += 1) {
+        for (quarter = 0; quarter < 4; quarter += 1) {
+            _pymeth_append.call(contexts, ((_pyfunc_op_mult((_pyfunc_op_mult(FIRST, Math.pow(2, octave))), (4 + quarter))) / 2));
+        }
+    }
+    _pymeth_append.call(contexts, LAST);
+    stub45_ = [];stub45_iter0 = contexts;if ((typeof stub45_iter0 === "object") && (!Array.isArray(stub45_iter0))) {stub45_iter0 = Object.keys(stub45_iter0);}for (stub45_i0=0; stub45_i0<stub45_iter0.length; stub45_i0++) {stub45_c = stub45_iter0[stub45_i0];{stub45_.push([stub45_c, _pyfunc_op_mult(batch, reserved_bytes(layers, codec, stub45_c, block))]);}}
+    curve = stub45_;
+    lines = [({label: "KV cache", role: "cached", points: curve, dashed: false})];
+    high = Math.max((curve[curve.length - 1][1]), kv["usable"]);
+    keeping = layers_keeping_all(layers);
+    stub46_ = [];stub46_iter0 = contexts;if ((typeof stub46_iter0 === "object") && (!Array.isArray(stub46_iter0))) {stub46_iter0 = Object.keys(stub46_iter0);}for (stub46_i0=0; stub46_i0<stub46_iter0.length; stub46_i0++) {stub46_c = stub46_iter0[stub46_i0];{stub46_.push([stub46_c, _pyfunc_op_mult(batch, reserved_bytes(keeping, codec, stub46_c, block))]);}}
+    all_kept = stub46_;
+    if (((all_kept[all_kept.length - 1][1]) > (curve[curve.length - 1][1]))) {
+        _pymeth_append.call(lines, ({label: "no windows", role: "recomputed", points: all_kept, dashed: true}));
+        high = Math.max(high, (all_kept[all_kept.length - 1][1]));
+    }
+    stub47_ = [16777216.0, 4398046511104.0];
+    bottom = stub47_[0];top = stub47_[1];
+    while (bottom > (curve[0][1])) {
+        bottom = bottom / 4;
+    }
+    while (top < high) {
+        top = _pyfunc_op_mult(top, 4);
+    }
+    room = kv["usable"] - kv["weights"];
+    if ((room > bottom)) {
+        ends = [[FIRST, room], [LAST, room]];
+        _pymeth_append.call(lines, ({label: "GPU full", role: "weights", points: ends, dashed: true}));
+    }
+    limit = facts["max_context"];
+    if (((limit > FIRST) && (limit < LAST))) {
+        edge = [[limit, bottom], [limit, top]];
+        _pymeth_append.call(lines, ({label: "model's end", role: "muted", points: edge, dashed: true}));
+    }
+    label = "The cache against the context";
+    if ((settings["gpus"] > 1)) {
+        label = "The cache on each GPU against the context";
+    }
+    here = bytes_words(kv["held"], 1024);
+    return ({kind: "curves", label: label, x: axis_tokens("context in tokens (1K = 1,024)", FIRST, LAST), y: axis_bytes("keys and values", bottom, top), lines: lines, points: [({label: here, role: "cached", x: settings["context"], y: kv["held"]})]});
+};
+
+intensity_words = function (x) {
+    return _pymeth_join.call("", [number_words(x), " FLOP/byte"]);
+};
+
+linear_lines = function (facts, settings, work) {
+    var active, batch, each, head, line, lines, nbytes, read, rows, stub48_, tokens, used;
+    batch = settings["batch"];
+    tokens = _pyfunc_op_mult(batch, work["fresh"]);
+    active = _pyfunc_op_add(facts["product_weights"], _pyfunc_op_mult(facts["experts_per_token"], facts["expert_weights"]));
+    each = _pymeth_join.call("", [tokens_words(tokens), " \u00d7 ", large_words(active), " weights"]);
+    rows = count_words(batch, "row", "rows");
+    head = _pymeth_join.call("", ([rows, " \u00d7 ", large_words(facts["head_weights"]), " of the output"]));
+    stub48_ = [large_words(work["weight_bytes"] / 2), bytes_words(work["weight_bytes"], 1000)];
+    read = stub48_[0];nbytes = stub48_[1];
+    lines = [_pymeth_join.call("", (["linear layers: 2 \u00d7 (", each, " + ", head, ") = ", scaled_words(work["linear_flops"], "FLOP")]))];
+    line = _pymeth_join.call("", ["weights read: ", read, " \u00d7 2 bytes = ", nbytes]);
+    if ((facts["experts"] > 0)) {
+        used = experts_read(facts["experts"], facts["experts_per_token"], tokens);
+        line = _pymeth_join.call("", ([line, " (on average ", number_words(used), " of ", fixed(facts["experts"], 0), " experts used)"]));
+    }
+    _pymeth_append.call(lines, line);
+    return lines;
+};
+
+attention_line = function (g, settings, work) {
+    var dims, each, flops, fresh, heads, layers, name, seen, seq, stub49_, total;
+    stub49_ = [work["fresh"], settings["context"]];
+    fresh = stub49_[0];seq = stub49_[1];
+    dims = [g["qk_dim"], g["v_dim"]];
+    if ((fresh >= seq)) {
+        dims = [g["full_qk_dim"], g["full_v_dim"]];
+    }
+    seen = pairs(fresh, seq, g["window"]);
+    each = _pymeth_join.call("", [tokens_words(seen), " seen"]);
+    if ((fresh > 1)) {
+        each = _pymeth_join.call("", [large_words(seen), " pairs of query and key"]);
+    }
+    total = _pyfunc_op_mult((_pyfunc_op_mult((_pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(settings["batch"], g["count"]), 2)), g["num_qo_heads"])), _pyfunc_op_add(dims[0], dims[1]))), seen);
+    name = (_pyfunc_op_equals(g["window"], 0))? ("attention") : (_pymeth_join.call("", (["attention, window ", fixed(g["window"], 0)])));
+    layers = _pymeth_join.call("", ([fixed(settings["batch"], 0), " \u00d7 ", fixed(g["count"], 0), " layers"]));
+    heads = _pymeth_join.call("", ([fixed(g["num_qo_heads"], 0), " heads \u00d7 (", fixed(dims[0], 0), " + ", fixed(dims[1], 0), ")"]));
+    flops = scaled_words(total, "FLOP");
+    return _pymeth_join.call("", [name, ": 2 \u00d7 ", layers, " \u00d7 ", heads, " \u00d7 ", each, " = ", flops]);
+};
+
+roofline_formula = function (facts, gpu, codec, settings, work) {
+    var batch, each, g, kv, lines, moved, own, rate, speed, stub50_seq, stub51_itr, stub52_, stub53_, stub54_, total;
+    lines = linear_lines(facts, settings, work);
+    stub50_seq = facts["layers"];
+    if ((typeof stub50_seq === "object") && (!Array.isArray(stub50_seq))) { stub50_seq = Object.keys(stub50_seq);}
+    for (stub51_itr = 0; stub51_itr < stub50_seq.length; stub51_itr += 1) {
+        g = stub50_seq[stub51_itr];
+        _pymeth_append.call(lines, attention_line(g, settings, work));
+    }
+    stub52_ = [settings["batch"], bytes_words(work["kv_bytes"], 1000)];
+    batch = stub52_[0];kv = stub52_[1];
+    if ((work["fresh"] >= settings["context"])) {
+        _pymeth_append.call(lines, _pymeth_join.call("", ["keys and values, just computed, read in 16 bits: ", kv]));
+    } else if ((work["kv_once"] > 0)) {
+        own = (work["kv_bytes"] - work["kv_once"]) / batch;
+        _pymeth_append.call(lines, (_pymeth_join.call("", (["keys and values read in ", codec["name"], ": shared prefix of ", tokens_words(work["prefix"]), " once, ", bytes_words(work["kv_once"], 1000), ", + ", fixed(batch, 0), " \u00d7 ", bytes_words(own, 1000), " = ", kv]))));
+    } else {
+        each = bytes_words(work["kv_bytes"] / batch, 1000);
+        _pymeth_append.call(lines, (_pymeth_join.call("", (["keys and values read in ", codec["name"], ": ", fixed(batch, 0), " \u00d7 ", each, " = ", kv]))));
+    }
+    _pymeth_append.call(lines, (_pymeth_join.call("", (["queries and outputs of attention, new keys and values: ", bytes_words(work["other_bytes"], 1000)]))));
+    stub53_ = [scaled_words(gpu["bf16"], "FLOP/s"), bytes_words(gpu["bandwidth"], 1000)];
+    rate = stub53_[0];speed = stub53_[1];
+    stub54_ = [scaled_words(work["flops"], "FLOP"), bytes_words(work["bytes"], 1000)];
+    total = stub54_[0];moved = stub54_[1];
+    _pymeth_append.call(lines, (_pymeth_join.call("", (["whole: ", total, " / ", moved, " = ", intensity_words(work["whole"])]))));
+    _pymeth_append.call(lines, (_pymeth_join.call("", (["ridge: ", rate, " / ", speed, "/s = ", intensity_words(work["ridge"])]))));
+    _pymeth_append.call(lines, (_pymeth_join.call("", (["time: the longer of ", total, " / ", rate, " = ", seconds_words(work["compute"]), " and ", moved, " / ", speed, "/s = ", seconds_words(work["memory"])]))));
+    return lines;
+};
+
+TERA = 1000000000000;
+roofline_scene = function (settings, tables) {
+    var codec, facts, gpu, phase, requests, work;
+    facts = tables["models"][settings["model"]];
+    gpu = tables["gpus"][settings["gpu"]];
+    codec = tables["codecs"][settings["kv"]];
+    work = roofline_work(facts, gpu, codec, settings);
+    requests = count_words(settings["batch"], "request", "requests");
+    phase = (_pyfunc_op_equals(settings["phase"], "decode"))? ("Decode") : ("Prefill");
+    return ({title: _pymeth_join.call("", ([phase, " of ", facts["title"], " on one ", gpu["title"], ": ", requests, " of ", tokens_words(settings["context"])])), summary: roofline_summary(facts, gpu, settings, work), formula: roofline_formula(facts, gpu, codec, settings, work), numbers: roofline_numbers(settings, work), panels: [roofline_plane(gpu, work), roofline_times(gpu, work)]});
+};
+
+roofline_work = function (facts, gpu, codec, settings) {
+    var batch, compute, flops, fresh, held, kept, memory, moved, once, other, prefix, seq, stub55_, stub56_, w;
+    stub55_ = [settings["batch"], settings["context"]];
+    batch = stub55_[0];seq = stub55_[1];
+    prefix = Math.floor(_pyfunc_op_mult(seq, settings["shared"])/100);
+    fresh = (_pyfunc_op_equals(settings["phase"], "decode"))? (1) : (seq - prefix);
+    w = pass_work(facts, codec, 16, batch, fresh, seq, prefix);
+    other = _pyfunc_op_add(w["kv_written"], w["activation_bytes"]);
+    flops = _pyfunc_op_add(w["linear_flops"], w["attention_flops"]);
+    moved = _pyfunc_op_add(_pyfunc_op_add(w["weight_bytes"], w["kv_bytes"]), other);
+    once = 0.0;
+    if ((fresh < seq)) {
+        once = shared_saving(facts["layers"], codec, fresh, seq, prefix);
+    }
+    kept = stored_bytes(facts["layers"], codec, seq);
+    held = _pyfunc_op_mult(batch, kept) - (_pyfunc_op_mult((batch - 1), shared_saving(facts["layers"], codec, 1, seq, prefix)));
+    stub56_ = [flops / gpu["bf16"], moved / gpu["bandwidth"]];
+    compute = stub56_[0];memory = stub56_[1];
+    return ({fresh: fresh, prefix: prefix, linear_flops: w["linear_flops"], attention_flops: w["attention_flops"], flops: flops, weight_bytes: w["weight_bytes"], kv_bytes: w["kv_bytes"], kv_once: once, other_bytes: other, bytes: moved, linear: w["linear_flops"] / w["weight_bytes"], attention: w["attention_flops"] / _pyfunc_op_add(w["kv_bytes"], other), whole: flops / moved, ridge: gpu["bf16"] / gpu["bandwidth"], compute: compute, memory: memory, floor: seconds(flops, moved, gpu["bf16"], gpu["bandwidth"]), made: (_pyfunc_op_equals(settings["phase"], "decode"))? (batch) : (_pyfunc_op_mult(batch, fresh)), needed: _pyfunc_op_add(_pyfunc_op_mult(facts["parameters"], 2), held)});
+};
+
+roofline_summary = function (facts, gpu, settings, work) {
+    var bound, computed, each, idle, kinds, moved, rate, said, speed, what;
+    what = (_pyfunc_op_equals(settings["phase"], "decode"))? ("One decode step") : ("The prefill");
+    rate = _pymeth_join.call("", ([number_words(gpu["bf16"] / TERA), " TFLOP/s"]));
+    kinds = _pymeth_join.call("", ([bytes_words(work["weight_bytes"], 1000), " of weights and"]));
+    kinds = _pymeth_join.call("", ([kinds, " ", bytes_words(work["kv_bytes"], 1000), " of keys and values"]));
+    if ((work["other_bytes"] > work["kv_bytes"])) {
+        kinds = _pymeth_join.call("", [kinds, ", the rest queries and results of attention"]);
+    }
+    moved = _pymeth_join.call("", ([what, " moves ", bytes_words(work["bytes"], 1000), ", of them ", kinds, ": ", seconds_words(work["memory"]), " at ", bandwidth_words(gpu), "."]));
+    computed = _pymeth_join.call("", (["Its ", scaled_words(work["flops"], "FLOP"), " take ", seconds_words(work["compute"]), " at ", rate]));
+    if ((work["memory"] >= work["compute"])) {
+        idle = percent_words(1 - (work["compute"] / work["memory"]));
+        bound = _pymeth_join.call("", ["so memory bounds it and the arithmetic stands idle ", idle, " of the time."]);
+    } else {
+        idle = percent_words(1 - (work["memory"] / work["compute"]));
+        bound = _pymeth_join.call("", ["so arithmetic bounds it and the memory stands idle ", idle, " of the time."]);
+    }
+    said = [moved, _pymeth_join.call("", [computed, ", ", bound])];
+    speed = rate_words(work["made"] / work["floor"]);
+    if (_pyfunc_op_equals(settings["phase"], "prefill")) {
+        _pymeth_append.call(said, _pymeth_join.call("", ["That allows ", speed, " of prompt at most."]));
+    } else if (_pyfunc_op_equals(settings["batch"], 1)) {
+        _pymeth_append.call(said, _pymeth_join.call("", ["That allows ", speed, " at most."]));
+    } else {
+        each = rate_words(1 / work["floor"]);
+        _pymeth_append.call(said, _pymeth_join.call("", ["That allows ", speed, " at most, ", each, " for each request."]));
+    }
+    if ((work["needed"] > gpu["usable"])) {
+        _pymeth_append.call(said, (_pymeth_join.call("", (["But it needs ", bytes_words(work["needed"], 1000), " of memory and the GPU has ", bytes_words(gpu["usable"], 1000), ": it does not fit."]))));
+    }
+    if ((settings["context"] > facts["max_context"])) {
+        _pymeth_append.call(said, (_pymeth_join.call("", (["The model itself ends at ", tokens_words(facts["max_context"]), "."]))));
+    }
+    if (_pyfunc_truthy(unconfirmed(gpu, "bf16"))) {
+        _pymeth_append.call(said, "The matrix rate of this GPU is an unconfirmed figure.");
+    }
+    return _pymeth_join.call(" ", said);
+};
+
+rate_words = function (tokens_a_second) {
+    return _pymeth_join.call("", [number_words(tokens_a_second), " tokens/s"]);
+};
+
+bandwidth_words = function (gpu) {
+    return _pymeth_join.call("", ([bytes_words(gpu["bandwidth"], 1000), "/s"]));
+};
+
+roofline_numbers = function (settings, work) {
+    var bound, decode, found, speed;
+    decode = _pyfunc_op_equals(settings["phase"], "decode");
+    speed = rate_words(work["made"] / work["floor"]);
+    found = [({label: "Attention", text: intensity_words(work["attention"])}), ({label: "Linear layers", text: intensity_words(work["linear"])}), ({label: (_pyfunc_truthy(decode))? ("Whole step") : ("Whole prefill"), text: intensity_words(work["whole"])}), ({label: "Ridge of the GPU", text: intensity_words(work["ridge"])}), ({label: "Least time", text: seconds_words(work["floor"])}), ({label: (_pyfunc_truthy(decode))? ("At most, all requests") : ("At most"), text: speed})];
+    if (_pyfunc_truthy(decode)) {
+        _pymeth_append.call(found, (({label: "At most, each request", text: rate_words(1 / work["floor"])})));
+    }
+    bound = ((work["memory"] >= work["compute"]))? ("memory") : ("arithmetic");
+    _pymeth_append.call(found, ({label: "Bound by", text: bound}));
+    return found;
+};
+
+roofline_plane = function (gpu, work) {
+    var label, low, names, parts, peak, points, ridge, roles, roof, speed, stub57_, stub58_, stub58_i, stub58_i0, stub58_iter0, x, y;
+    stub57_ = [gpu["bf16"], gpu["bandwidth"]];
+    peak = stub57_[0];speed = stub57_[1];
+    parts = [work["attention"], work["linear"], work["whole"]];
+    label = "operations for each byte moved (FLOP/byte)";
+    x = axis_decades(label, Math.min(0.5, Math.min.apply(null, parts)), Math.max(5000, (_pyfunc_op_mult(3, Math.max.apply(null, parts)))), 1);
+    low = attainable(x["min"], peak, speed);
+    y = axis_decades("TFLOP/s", low, _pyfunc_op_mult(peak, 4), TERA);
+    roof = [[x["min"], low], [work["ridge"], peak], [x["max"], peak]];
+    ridge = [[work["ridge"], y["min"]], [work["ridge"], peak]];
+    names = ["attention", "linear layers", "whole"];
+    roles = ["cached", "weights", "ink"];
+    stub58_ = [];stub58_iter0 = _pyfunc_range(0, 3, 1);if ((typeof stub58_iter0 === "object") && (!Array.isArray(stub58_iter0))) {stub58_iter0 = Object.keys(stub58_iter0);}for (stub58_i0=0; stub58_i0<stub58_iter0.length; stub58_i0++) {stub58_i = stub58_iter0[stub58_i0];{stub58_.push(({label: names[stub58_i], role: roles[stub58_i], x: parts[stub58_i], y: attainable(parts[stub58_i], peak, speed)}));}}
+    points = stub58_;
+    return ({kind: "curves", label: "On the roofline", x: x, y: y, lines: [({label: "roof", role: "muted", points: roof, dashed: false}), ({label: _pymeth_join.call("", (["ridge ", fixed(work["ridge"], 0)])), role: "muted", points: ridge, dashed: true})], points: points});
+};
+
+time_unit = function (longest_time) {
+    if ((longest_time < 0.001)) {
+        return ({name: "\u00b5s", size: 1e-06});
+    }
+    if ((longest_time < 1)) {
+        return ({name: "ms", size: 0.001});
+    }
+    return ({name: "s", size: 1});
+};
+
+roofline_times = function (gpu, work) {
+    var a_byte, a_flop, compute, floor, memory, once, other, own, unit;
+    unit = time_unit(work["floor"]);
+    a_byte = (1 / gpu["bandwidth"]) / unit["size"];
+    a_flop = (1 / gpu["bf16"]) / unit["size"];
+    own = work["kv_bytes"] - work["kv_once"];
+    memory = [({label: "weights", value: _pyfunc_op_mult(work["weight_bytes"], a_byte), role: "weights"}), ({label: "keys and values", value: _pyfunc_op_mult(own, a_byte), role: "cached"})];
+    if ((work["kv_once"] > 0)) {
+        once = _pyfunc_op_mult(work["kv_once"], a_byte);
+        _pymeth_append.call(memory, ({label: "shared prefix, read once", value: once, role: "shared"}));
+    }
+    other = _pyfunc_op_mult(work["other_bytes"], a_byte);
+    _pymeth_append.call(memory, ({label: "queries, outputs, new keys", value: other, role: "query"}));
+    compute = [({label: "weights", value: _pyfunc_op_mult(work["linear_flops"], a_flop), role: "weights"}), ({label: "keys and values", value: _pyfunc_op_mult(work["attention_flops"], a_flop), role: "cached"})];
+    floor = work["floor"] / unit["size"];
+    return ({kind: "bars", label: "Time to move, time to compute", unit: unit["name"], max: _pyfunc_op_mult(floor, 1.04), bars: [({label: "memory", parts: memory}), ({label: "arithmetic", parts: compute})], marks: [({label: _pymeth_join.call("", (["least time: ", seconds_words(work["floor"])])), value: floor})]});
+};
+
+SAMPLES = 48;
+growth_scene = function (settings, tables) {
+    var again, facts, fast, fresh, held, once, prompt, slow, stub59_, stub60_, work;
+    facts = tables["models"][settings["model"]];
+    stub59_ = [settings["prompt"], settings["new"]];
+    prompt = stub59_[0];fresh = stub59_[1];
+    stub60_ = [uncached_flops(facts, prompt, fresh), cached_flops(facts, prompt, fresh)];
+    slow = stub60_[0];fast = stub60_[1];
+    again = _pyfunc_op_add(slow["linear"], slow["attention"]);
+    once = _pyfunc_op_add(fast["linear"], fast["attention"]);
+    held = stored_bytes(facts["layers"], tables["codecs"]["bfloat16"], fast["tokens"]);
+    work = ({slow_tokens: slow["tokens"], fast_tokens: fast["tokens"], again: again, once: once, ratio: again / once, last_slow: step_flops(facts, fast["tokens"], fast["tokens"]), last_fast: step_flops(facts, 1, fast["tokens"]), held: held});
+    return ({title: _pymeth_join.call("", ([facts["title"], ": a prompt of ", tokens_words(prompt), " and ", fixed(fresh, 0), " new"])), summary: growth_summary(facts, settings, work), formula: growth_formula(facts, settings, work), numbers: growth_numbers(work), panels: [growth_curves(facts, settings, work), growth_bars(work)]});
+};
+
+step_flops = function (facts, fresh, seq) {
+    return _pyfunc_op_add(linear_flops(facts, fresh, fresh), attention_flops(facts["layers"], fresh, seq));
+};
+
+growth_summary = function (facts, settings, work) {
+    var again, held, once, said, stub61_;
+    stub61_ = [scaled_words(work["again"], "FLOP"), scaled_words(work["once"], "FLOP")];
+    again = stub61_[0];once = stub61_[1];
+    held = bytes_words(work["held"], 1024);
+    said = [_pymeth_join.call("", (["The ", tokens_words(settings["new"]), " take ", again, " if every step computes all tokens again, ", times_words(work["ratio"]), " the ", once, " that they take with a cache."])), _pymeth_join.call("", ["For that, ", held, " of keys and values are kept (bfloat16)."])];
+    if ((work["fast_tokens"] > facts["max_context"])) {
+        _pymeth_append.call(said, (_pymeth_join.call("", (["The model itself ends at ", tokens_words(facts["max_context"]), "."]))));
+    }
+    return _pymeth_join.call(" ", said);
+};
+
+growth_formula = function (facts, settings, work) {
+    var each, fresh, prompt, stub62_, stub63_, stub63_i, stub63_i0, stub63_iter0, terms;
+    stub62_ = [settings["prompt"], settings["new"]];
+    prompt = stub62_[0];fresh = stub62_[1];
+    stub63_ = [];stub63_iter0 = _pyfunc_range(0, Math.min(fresh, 3), 1);if ((typeof stub63_iter0 === "object") && (!Array.isArray(stub63_iter0))) {stub63_iter0 = Object.keys(stub63_iter0);}for (stub63_i0=0; stub63_i0<stub63_iter0.length; stub63_i0++) {stub63_i = stub63_iter0[stub63_i0];{stub63_.push(fixed(_pyfunc_op_add(prompt, stub63_i), 0));}}
+    terms = stub63_;
+    if (_pyfunc_op_equals(fresh, 4)) {
+        _pymeth_append.call(terms, fixed(prompt + 3, 0));
+    } else if ((fresh > 4)) {
+        _pymeth_append.call(terms, "...");
+        _pymeth_append.call(terms, (fixed(_pyfunc_op_add(prompt, fresh) - 1, 0)));
+    }
+    each = linear_flops(facts, 1, 1);
+    return [_pymeth_join.call("", (["without a cache: ", _pymeth_join.call(" + ", terms), " = ", fixed(work["slow_tokens"], 0), " token passes"])), _pymeth_join.call("", (["with a cache: ", fixed(prompt, 0), " + ", fixed(fresh - 1, 0), " = ", fixed(work["fast_tokens"], 0), " token passes"])), _pymeth_join.call("", ["a pass: 2 \u00d7 ", large_words(each / 2), " weights = ", scaled_words(each, "FLOP"), ", and attention to the tokens before"]), _pymeth_join.call("", ([scaled_words(work["again"], "FLOP"), " / ", scaled_words(work["once"], "FLOP"), " = ", number_words(work["ratio"])]))];
+};
+
+growth_numbers = function (work) {
+    var last;
+    last = work["last_slow"] / work["last_fast"];
+    return [({label: "Without a cache", text: scaled_words(work["again"], "FLOP")}), ({label: "With a cache", text: scaled_words(work["once"], "FLOP")}), ({label: "Ratio", text: times_words(work["ratio"])}), ({label: "Ratio of the last step", text: times_words(last)}), ({label: "Kept for it", text: bytes_words(work["held"], 1024)})];
+};
+
+flops_unit = function (most) {
+    var name, stub64_seq, stub65_itr, unit;
+    unit = ({name: "MFLOP", size: 1000000.0});
+    stub64_seq = ["GFLOP", "TFLOP", "PFLOP", "EFLOP"];
+    if ((typeof stub64_seq === "object") && (!Array.isArray(stub64_seq))) { stub64_seq = Object.keys(stub64_seq);}
+    for (stub65_itr = 0; stub65_itr < stub64_seq.length; stub65_itr += 1) {
+        name = stub64_seq[stub65_itr];
+        if ((most >= _pyfunc_op_mult(unit["size"], 1000))) {
+            unit = ({name: name, size: _pyfunc_op_mult(unit["size"], 1000)});
+        }
+    }
+    return unit;
+};
+
+growth_curves = function (facts, settings, work) {
+    var at, fast, fresh, i, j, lines, prompt, seq, slow, steps, stub66_, stub67_seq, stub68_itr, unit, x;
+    stub66_ = [settings["prompt"], settings["new"]];
+    prompt = stub66_[0];fresh = stub66_[1];
+    steps = [1];
+    for (j = 0; j < SAMPLES; j += 1) {
+        at = 2 + (Math.floor((_pyfunc_op_mult(j, (fresh - 2)))/(SAMPLES - 1)));
+        if (((at > steps[steps.length - 1]) && (at <= fresh))) {
+            _pymeth_append.call(steps, at);
+        }
+    }
+    slow = [];
+    fast = [];
+    stub67_seq = steps;
+    if ((typeof stub67_seq === "object") && (!Array.isArray(stub67_seq))) { stub67_seq = Object.keys(stub67_seq);}
+    for (stub68_itr = 0; stub68_itr < stub67_seq.length; stub68_itr += 1) {
+        i = stub67_seq[stub68_itr];
+        seq = _pyfunc_op_add(prompt, i) - 1;
+        _pymeth_append.call(slow, [i, step_flops(facts, seq, seq)]);
+        _pymeth_append.call(fast, [i, step_flops(facts, (_pyfunc_op_equals(i, 1))? (seq) : (1), seq)]);
+    }
+    unit = flops_unit(work["last_slow"]);
+    x = axis_counts("new token", _pyfunc_op_mult(fresh, 1.02));
+    lines = [({label: "recomputed", role: "recomputed", points: slow, dashed: false}), ({label: "with a cache", role: "cached", points: fast, dashed: false})];
+    return ({kind: "curves", label: "Operations of each step", x: x, y: axis_linear(unit["name"], _pyfunc_op_mult(work["last_slow"], 1.12), unit["size"]), lines: lines, points: [({label: scaled_words(work["last_slow"], "FLOP"), role: "recomputed", x: fresh, y: work["last_slow"]}), ({label: scaled_words(work["last_fast"], "FLOP"), role: "cached", x: fresh, y: work["last_fast"]})]});
+};
+
+growth_bars = function (work) {
+    var again, needed, once, repeated, stub69_, unit;
+    unit = flops_unit(work["again"]);
+    stub69_ = [work["once"] / unit["size"], work["again"] / unit["size"]];
+    once = stub69_[0];again = stub69_[1];
+    needed = ({label: "computed once", value: once, role: "cached"});
+    repeated = ({label: "computed again", value: again - once, role: "recomputed"});
+    return ({kind: "bars", label: "Operations in all", unit: unit["name"], max: _pyfunc_op_mult(again, 1.04), bars: [({label: "without a cache", parts: [needed, repeated]}), ({label: "with a cache", parts: [needed]})], marks: []});
+};
+
+COLUMNS = 32;
+padding_scene = function (settings, tables) {
+    var lengths, longest, padding, requests, reserve, slots, stub70_;
+    lengths = unequal_lengths(settings["requests"], settings["longest"], settings["shortest"]);
+    stub70_ = [settings["longest"], Math.max(settings["reserve"], settings["longest"])];
+    longest = stub70_[0];reserve = stub70_[1];
+    padding = empty_slots(lengths, longest);
+    slots = ({tokens: _pyfunc_op_mult(lengths.length, longest) - padding, longest: longest, reserve: reserve, padding: padding, empty: empty_slots(lengths, reserve)});
+    requests = count_words(settings["requests"], "request", "requests");
+    return ({title: _pymeth_join.call("", [requests, " of ", fixed(Math.min.apply(null, lengths), 0), " to ", tokens_words(longest), ", ", fixed(reserve, 0), " reserved for each"]), summary: padding_summary(settings, slots), formula: padding_formula(settings, slots), numbers: padding_numbers(slots), panels: [padding_cells(lengths, slots), padding_bars(slots)]});
+};
+
+unequal_lengths = function (requests, longest, shortest) {
+    var least, steps;
+    least = Math.max(1, (Math.floor(_pyfunc_op_mult(longest, shortest)/100)));
+    steps = Math.max(1, (requests - 1));
+    return (function list_comprehension (iter0) {var res = [];var i, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {i = iter0[i0];{res.push(longest - (Math.floor((_pyfunc_op_mult((longest - least), i))/steps)));}}return res;}).call(this, _pyfunc_range(0, requests, 1));
+};
+
+padding_shares = function (slots) {
+    return ({padding: slots["padding"] / _pyfunc_op_add(slots["padding"], slots["tokens"]), empty: slots["empty"] / _pyfunc_op_add(slots["empty"], slots["tokens"])});
+};
+
+padding_summary = function (settings, slots) {
+    var requests, shares;
+    shares = padding_shares(slots);
+    requests = fixed(settings["requests"], 0);
+    return _pymeth_join.call("", (["Together the ", requests, " requests have ", tokens_words(slots["tokens"]), ". Padded to the longest, ", percent_words(shares["padding"]), " of the rectangle is padding; with ", tokens_words(slots["reserve"]), " reserved for each, ", percent_words(shares["empty"]), " of the cache is empty. Packed one after the other, they need no padding."]));
+};
+
+padding_formula = function (settings, slots) {
+    var n, padded, reserved, shares, stub71_, tokens;
+    shares = padding_shares(slots);
+    stub71_ = [fixed(settings["requests"], 0), fixed(slots["tokens"], 0)];
+    n = stub71_[0];tokens = stub71_[1];
+    padded = _pymeth_join.call("", ([n, " \u00d7 ", fixed(slots["longest"], 0), " \u2212 ", tokens]));
+    reserved = _pymeth_join.call("", ([n, " \u00d7 ", fixed(slots["reserve"], 0), " \u2212 ", tokens]));
+    return [_pymeth_join.call("", (["padding: ", padded, " = ", tokens_words(slots["padding"]), ", ", percent_words(shares["padding"]), " of the rectangle"])), _pymeth_join.call("", (["reserved and empty: ", reserved, " = ", tokens_words(slots["empty"]), ", ", percent_words(shares["empty"]), " of the cache"]))];
+};
+
+padding_numbers = function (slots) {
+    var shares;
+    shares = padding_shares(slots);
+    return [({label: "Tokens", text: fixed(slots["tokens"], 0)}), ({label: "Padding in the rectangle", text: percent_words(shares["padding"])}), ({label: "Empty in the reserved cache", text: percent_words(shares["empty"])}), ({label: "Padding when packed", text: "0 %"})];
+};
+
+padding_cells = function (lengths, slots) {
+    var a_cell, cells, i, n, role, rows, stub72_seq, stub73_itr;
+    a_cell = whole(slots["reserve"] / COLUMNS);
+    rows = [];
+    stub72_seq = lengths;
+    if ((typeof stub72_seq === "object") && (!Array.isArray(stub72_seq))) { stub72_seq = Object.keys(stub72_seq);}
+    for (stub73_itr = 0; stub73_itr < stub72_seq.length; stub73_itr += 1) {
+        n = stub72_seq[stub73_itr];
+        cells = [];
+        for (i = 0; i < _pyfunc_int(whole(slots["reserve"] / a_cell)); i += 1) {
+            role = "free";
+            if ((_pyfunc_op_mult(i, a_cell) < n)) {
+                role = "cached";
+            } else if ((_pyfunc_op_mult(i, a_cell) < slots["longest"])) {
+                role = "muted";
+            }
+            _pymeth_append.call(cells, role);
+        }
+        _pymeth_append.call(rows, (({label: fixed(n, 0), cells: cells})));
+    }
+    return ({kind: "cells", label: _pymeth_join.call("", ["One row a request, one square for ", tokens_words(a_cell)]), rows: rows, legend: [({role: "cached", label: "tokens"}), ({role: "muted", label: "padding to the longest"}), ({role: "free", label: "reserved, never used"})]});
+};
+
+padding_bars = function (slots) {
+    var padding, rest, tokens;
+    tokens = ({label: "tokens", value: slots["tokens"], role: "cached"});
+    padding = ({label: "padding to the longest", value: slots["padding"], role: "muted"});
+    rest = slots["empty"] - slots["padding"];
+    return ({kind: "bars", label: "Slots that the same tokens take", unit: "slots", max: _pyfunc_op_mult(_pyfunc_op_add(slots["tokens"], slots["empty"]), 1.04), bars: [({label: "packed", parts: [tokens]}), ({label: "padded", parts: [tokens, padding]}), ({label: "reserved", parts: [tokens, padding, ({label: "reserved, never used", value: rest, role: "free"})]})], marks: []});
+};
+
+LIGHT = ({query: "#e65105", key: "#1d5ed5", value: "#034b1c", cached: "#0f1934", recomputed: "#a93272", shared: "#550678", weights: "#5a98d9", free: "#928b85", ink: "#1f2328", muted: "#57606a", grid: "#d0d7de", card: "#ffffff"});
+LIGHT_TEXT = ({query: "#cb4804", key: "#1d5ed5", value: "#034b1c", cached: "#0f1934", recomputed: "#a93272", shared: "#550678", weights: "#4677aa", free: "#77716c", ink: "#1f2328", muted: "#57606a", grid: "#717578"});
+LIGHT_ON = ({query: "#000000", key: "#ffffff", value: "#ffffff", cached: "#ffffff", recomputed: "#ffffff", shared: "#ffffff", weights: "#000000", free: "#000000", ink: "#ffffff", muted: "#ffffff", grid: "#000000"});
+SMALL = 12;
+TITLE = 13;
+BOLD = 1.12;
+HALO = " stroke-width=\"3\" stroke-linejoin=\"round\" paint-order=\"stroke\"";
+NARROW_LETTERS = "iljtfrI.,:;'!|()[]/ -\u00b7";
+WIDE_LETTERS = "mwMW@%\u00d7\u2192";
+paint = function (role) {
+    return _pymeth_join.call("", (["var(--kv-", role, ", ", LIGHT[role], ")"]));
+};
+
+paint_text = function (role) {
+    return _pymeth_join.call("", (["var(--kv-", role, "-text, ", LIGHT_TEXT[role], ")"]));
+};
+
+paint_on = function (role) {
+    return _pymeth_join.call("", (["var(--kv-on-", role, ", ", LIGHT_ON[role], ")"]));
+};
+
+px = function (x) {
+    var above, cents, sign, tail, units, zero;
+    units = Math.floor(((_pyfunc_op_mult(_pyfunc_abs(x), 100)) + 0.500001)/1);
+    sign = (((x < 0) && (units > 0)))? ("-") : ("");
+    above = Math.floor(units/100);
+    cents = _pyfunc_int((units - _pyfunc_op_mult(above, 100)));
+    if (_pyfunc_op_equals(cents, 0)) {
+        return _pymeth_join.call("", [sign, _pyfunc_int(above)]);
+    }
+    zero = ((cents < 10))? ("0") : ("");
+    tail = _pymeth_join.call("", [zero, cents]);
+    if ((_pyfunc_op_equals((cents % 10), 0))) {
+        tail = _pymeth_join.call("", [Math.floor(cents/10)]);
+    }
+    return _pymeth_join.call("", [sign, _pyfunc_int(above), ".", tail]);
+};
+
+exact = function (x) {
+    var power, sign, size;
+    size = _pyfunc_abs(x);
+    sign = ((x < 0))? ("-") : ("");
+    if ((((_pyfunc_op_equals(size, Math.floor(size/1)))) && (size < 1000000000000000))) {
+        return _pymeth_join.call("", [sign, _pyfunc_int(size)]);
+    }
+    power = 0;
+    while (size >= 1000000000) {
+        size = size / 10;
+        power += 1;
+    }
+    while ((size < 100000000) && ((power > (-300)))) {
+        size = _pyfunc_op_mult(size, 10);
+        power -= 1;
+    }
+    return _pymeth_join.call("", [sign, _pyfunc_int((Math.floor((size + 0.500001)/1))), "e", power]);
+};
+
+escaped = function (text) {
+    text = _pymeth_replace.call(_pymeth_replace.call(text, "&", "&amp;"), "<", "&lt;");
+    return _pymeth_replace.call(_pymeth_replace.call(text, ">", "&gt;"), ("\""), "&quot;");
+};
+
+text_width = function (text, size) {
+    var letter, stub74_seq, stub75_itr, total;
+    total = 0.0;
+    stub74_seq = text;
+    if ((typeof stub74_seq === "object") && (!Array.isArray(stub74_seq))) { stub74_seq = Object.keys(stub74_seq);}
+    for (stub75_itr = 0; stub75_itr < stub74_seq.length; stub75_itr += 1) {
+        letter = stub74_seq[stub75_itr];
+        if (_pyfunc_op_contains(letter, NARROW_LETTERS)) {
+            total += 0.38;
+        } else if (_pyfunc_op_contains(letter, WIDE_LETTERS)) {
+            total += 0.95;
+        } else if (((letter >= "A") && (letter <= "Z"))) {
+            total += 0.71;
+        } else {
+            total += 0.635;
+        }
+    }
+    return _pyfunc_op_mult(total, size);
+};
+
+clipped = function (text, size, room) {
+    if ((text_width(text, size) <= room)) {
+        return text;
+    }
+    while ((text.length > 1) && (((_pyfunc_op_add(text_width(text, size), size)) > room))) {
+        text = text.slice(0,text.length - 1);
+    }
+    return _pymeth_join.call("", [text, "\u2026"]);
+};
+
+words_at = function (x, y, text, colour, anchor, more) {
+    var where;
+    where = _pymeth_join.call("", ["x=\"", px(x), "\" y=\"", px(y), "\""]);
+    if ((!_pyfunc_op_equals(anchor, "start"))) {
+        where = _pymeth_join.call("", [where, " text-anchor=\"", anchor, "\""]);
+    }
+    return _pymeth_join.call("", ["<text ", where, " fill=\"", colour, "\"", more, ">", escaped(text), "</text>"]);
+};
+
+wrapped = function (text, size, room) {
+    var letter, line, lines, stub76_, stub77_seq, stub78_itr, word;
+    lines = [];
+    stub76_ = ["", ""];
+    line = stub76_[0];word = stub76_[1];
+    stub77_seq = text + " ";
+    if ((typeof stub77_seq === "object") && (!Array.isArray(stub77_seq))) { stub77_seq = Object.keys(stub77_seq);}
+    for (stub78_itr = 0; stub78_itr < stub77_seq.length; stub78_itr += 1) {
+        letter = stub77_seq[stub78_itr];
+        if ((!_pyfunc_op_equals(letter, " "))) {
+            word = _pyfunc_op_add(word, letter);
+        } else {
+            if ((((!_pyfunc_op_equals(line, ""))) && (((text_width(_pymeth_join.call("", [line, " ", word]), size)) > room)))) {
+                _pymeth_append.call(lines, line);
+                line = word;
+            } else {
+                line = (_pyfunc_op_equals(line, ""))? (word) : (_pymeth_join.call("", [line, " ", word]));
+            }
+            word = "";
+        }
+    }
+    _pymeth_append.call(lines, line);
+    return lines;
+};
+
+haloed = function (x, y, text, anchor, more) {
+    var rim;
+    rim = _pymeth_join.call("", [more, " stroke=\"", paint("card"), "\"", HALO]);
+    return words_at(x, y, text, paint("ink"), anchor, rim);
+};
+
+segment = function (x0, y0, x1, y1, role, more) {
+    var ends;
+    ends = _pymeth_join.call("", ["x1=\"", px(x0), "\" y1=\"", px(y0), "\" x2=\"", px(x1), "\" y2=\"", px(y1), "\""]);
+    return _pymeth_join.call("", ["<line ", ends, " stroke=\"", paint(role), "\"", more, "/>"]);
+};
+
+box = function (x, y, width, height, role, more) {
+    var edge, ink, size, where;
+    if (_pyfunc_op_equals(role, "free")) {
+        ink = _pymeth_join.call("", ["fill=\"", paint("card"), "\" stroke=\"", paint("free"), "\" stroke-width=\"1.5\""]);
+        edge = ((width > 1.5))? (0.75) : (width / 2);
+        where = _pymeth_join.call("", ["x=\"", px(_pyfunc_op_add(x, edge)), "\" y=\"", px(y + 0.75), "\""]);
+        size = _pymeth_join.call("", ["width=\"", px(width - _pyfunc_op_mult(2, edge)), "\" height=\"", px(height - 1.5), "\""]);
+        return _pymeth_join.call("", ["<rect ", where, " ", size, " ", ink, more, "/>"]);
+    }
+    where = _pymeth_join.call("", ["x=\"", px(x), "\" y=\"", px(y), "\" width=\"", px(width), "\" height=\"", px(height), "\""]);
+    if (_pyfunc_op_equals(role, "grid")) {
+        more = _pymeth_join.call("", [more, " style=\"stroke: ", paint("muted"), "\""]);
+    }
+    return _pymeth_join.call("", ["<rect ", where, " fill=\"", paint(role), "\"", more, "/>"]);
+};
+
+data_of = function (label, value) {
+    return _pymeth_join.call("", [" data-label=\"", escaped(label), "\" data-value=\"", exact(value), "\""]);
+};
+
+place = function (axis, value) {
+    var high, low, stub79_;
+    stub79_ = [axis["min"], axis["max"]];
+    low = stub79_[0];high = stub79_[1];
+    if (_pyfunc_op_equals(axis["scale"], "log")) {
+        if ((value <= 0)) {
+            return 0;
+        }
+        return (log10(value) - log10(low)) / (log10(high) - log10(low));
+    }
+    return (value - low) / (high - low);
+};
+
+legend_at = function (y, width, entries) {
+    var body, dash, entry, height, label, line, middle, more, room, stub80_, stub81_seq, stub82_itr, swatch, x;
+    body = [];
+    stub80_ = [0.0, 0];
+    x = stub80_[0];line = stub80_[1];
+    stub81_seq = entries;
+    if ((typeof stub81_seq === "object") && (!Array.isArray(stub81_seq))) { stub81_seq = Object.keys(stub81_seq);}
+    for (stub82_itr = 0; stub82_itr < stub81_seq.length; stub82_itr += 1) {
+        entry = stub81_seq[stub82_itr];
+        swatch = (_pyfunc_op_contains("line", entry))? (22) : (12);
+        room = (swatch + 6) + text_width(entry["label"], SMALL);
+        if (((x > 0) && ((_pyfunc_op_add(x, room) > width)))) {
+            x = 0.0;
+            line += 1;
+        }
+        middle = (_pyfunc_op_add(y, _pyfunc_op_mult(18, line))) + 8;
+        if (_pyfunc_op_contains("line", entry)) {
+            dash = (_pyfunc_truthy(entry["dashed"]))? (" stroke-dasharray=\"6 4\"") : ("");
+            more = _pymeth_join.call("", [" stroke-width=\"2.2\"", dash]);
+            _pymeth_append.call(body, (segment(x, middle, _pyfunc_op_add(x, swatch), middle, entry["role"], more)));
+        } else {
+            _pymeth_append.call(body, box(x, middle - 6, 12, 12, entry["role"], ""));
+        }
+        label = clipped(entry["label"], SMALL, (width - swatch) - 6);
+        _pymeth_append.call(body, (words_at(_pyfunc_op_add(x, swatch) + 6, middle + 4, label, paint("ink"), "start", "")));
+        x = _pyfunc_op_add(x, room) + 16;
+    }
+    height = ((entries.length > 0))? (_pyfunc_op_mult(18, (line + 1))) : (0);
+    return ({body: _pymeth_join.call("", body), height: height});
+};
+
+BAR = 26;
+SHORT = 50;
+SHARE = 0.26;
+label_room = function (labels, width) {
+    var label, stub83_seq, stub84_itr, widest;
+    widest = 0.0;
+    stub83_seq = labels;
+    if ((typeof stub83_seq === "object") && (!Array.isArray(stub83_seq))) { stub83_seq = Object.keys(stub83_seq);}
+    for (stub84_itr = 0; stub84_itr < stub83_seq.length; stub84_itr += 1) {
+        label = stub83_seq[stub84_itr];
+        widest = Math.max(widest, (text_width(label, SMALL) + 10));
+    }
+    return ((widest <= _pyfunc_op_mult(SHARE, width)))? (widest) : (0);
+};
+
+bars_top = function (panel) {
+    var bar, mark, part, stub85_seq, stub86_itr, stub87_seq, stub88_itr, stub89_seq, stub90_itr, top, total;
+    top = panel["max"];
+    stub87_seq = panel["bars"];
+    if ((typeof stub87_seq === "object") && (!Array.isArray(stub87_seq))) { stub87_seq = Object.keys(stub87_seq);}
+    for (stub88_itr = 0; stub88_itr < stub87_seq.length; stub88_itr += 1) {
+        bar = stub87_seq[stub88_itr];
+        total = 0.0;
+        stub85_seq = bar["parts"];
+        if ((typeof stub85_seq === "object") && (!Array.isArray(stub85_seq))) { stub85_seq = Object.keys(stub85_seq);}
+        for (stub86_itr = 0; stub86_itr < stub85_seq.length; stub86_itr += 1) {
+            part = stub85_seq[stub86_itr];
+            total = _pyfunc_op_add(total, Math.max(0, part["value"]));
+        }
+        top = Math.max(top, total);
+    }
+    stub89_seq = panel["marks"];
+    if ((typeof stub89_seq === "object") && (!Array.isArray(stub89_seq))) { stub89_seq = Object.keys(stub89_seq);}
+    for (stub90_itr = 0; stub90_itr < stub89_seq.length; stub90_itr += 1) {
+        mark = stub89_seq[stub90_itr];
+        top = Math.max(top, mark["value"]);
+    }
+    return ((top > 0))? (top) : (1);
+};
+
+bar_ticks = function (top) {
+    var factor, step, stub91_seq, stub92_itr, ticks, wide;
+    step = 1.0;
+    while (_pyfunc_op_mult(step, 5) >= top) {
+        step = step / 10;
+    }
+    while (_pyfunc_op_mult(step, 50) < top) {
+        step = _pyfunc_op_mult(step, 10);
+    }
+    stub91_seq = [10, 5, 2];
+    if ((typeof stub91_seq === "object") && (!Array.isArray(stub91_seq))) { stub91_seq = Object.keys(stub91_seq);}
+    for (stub92_itr = 0; stub92_itr < stub91_seq.length; stub92_itr += 1) {
+        factor = stub91_seq[stub92_itr];
+        if (((_pyfunc_op_mult(_pyfunc_op_mult(step, factor), 5)) >= top)) {
+            wide = _pyfunc_op_mult(step, factor);
+        }
+    }
+    ticks = [];
+    while (_pyfunc_op_mult(ticks.length, wide) <= _pyfunc_op_mult(top, 1.000000001)) {
+        _pymeth_append.call(ticks, _pyfunc_op_mult(ticks.length, wide));
+    }
+    return ticks;
+};
+
+part_words = function (part, unit, room) {
+    var size, stub93_seq, stub94_itr, words;
+    size = number_words(part["value"]);
+    if ((!_pyfunc_op_equals(unit, ""))) {
+        size = _pymeth_join.call("", [size, " ", unit]);
+    }
+    stub93_seq = [_pymeth_join.call("", ([part["label"], " ", size])), size];
+    if ((typeof stub93_seq === "object") && (!Array.isArray(stub93_seq))) { stub93_seq = Object.keys(stub93_seq);}
+    for (stub94_itr = 0; stub94_itr < stub93_seq.length; stub94_itr += 1) {
+        words = stub93_seq[stub94_itr];
+        if (((text_width(words, SMALL) + 10) <= room)) {
+            return words;
+        }
+    }
+    return "";
+};
+
+draw_parts = function (bar, unit, x, y, scale) {
+    var body, colour, length, more, part, stub95_seq, stub96_itr, words;
+    body = [];
+    stub95_seq = bar["parts"];
+    if ((typeof stub95_seq === "object") && (!Array.isArray(stub95_seq))) { stub95_seq = Object.keys(stub95_seq);}
+    for (stub96_itr = 0; stub96_itr < stub95_seq.length; stub96_itr += 1) {
+        part = stub95_seq[stub96_itr];
+        length = _pyfunc_op_mult(Math.max(0, part["value"]), scale);
+        more = data_of(part["label"], part["value"]);
+        if ((!_pyfunc_op_equals(part["role"], "free"))) {
+            more = _pymeth_join.call("", [more, " stroke=\"", paint("card"), "\" stroke-width=\"1\""]);
+        }
+        if ((length > 0)) {
+            _pymeth_append.call(body, box(x, y, length, BAR, part["role"], more));
+        }
+        words = part_words(part, unit, length);
+        if ((words.length > 0)) {
+            colour = (_pyfunc_op_equals(part["role"], "free"))? (paint("muted")) : (paint_on(part["role"]));
+            _pymeth_append.call(body, (words_at(_pyfunc_op_add(x, (length / 2)), y + 17, words, colour, "middle", "")));
+        }
+        x = _pyfunc_op_add(x, length);
+    }
+    return _pymeth_join.call("", body);
+};
+
+draw_bars = function (panel, width) {
+    var anchor, at, bar, below, body, bottom, end, foot, i, last, left, legend, mark, more, part, room, row, scale, short, side, start, stub100_seq, stub101_itr, stub102_, stub103_, stub97_, stub98_seq, stub99_itr, tick, ticks, top, unit, words, x, y;
+    body = [];
+    stub97_ = [bars_top(panel), panel["unit"]];
+    top = stub97_[0];unit = stub97_[1];
+    side = label_room((function list_comprehension (iter0) {var res = [];var bar, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {bar = iter0[i0];{res.push(bar["label"]);}}return res;}).call(this, panel["bars"]), width);
+    row = ((side > 0))? (BAR + 10) : (BAR + 26);
+    short = text_width(unit, SMALL) <= SHORT;
+    ticks = bar_ticks(top);
+    last = number_words(ticks[ticks.length -1]);
+    if (_pyfunc_truthy(short)) {
+        last = _pymeth_join.call("", [last, " ", unit]);
+    }
+    end = width - (Math.max(2, ((text_width(last, SMALL) / 2) - (_pyfunc_op_mult((1 - (ticks[ticks.length -1] / top)), (width - side))))));
+    scale = (end - side) / top;
+    start = 24 + (_pyfunc_op_mult(17, (panel["marks"].length)));
+    bottom = (_pyfunc_op_add(start, (_pyfunc_op_mult(row, (panel["bars"].length))))) - 2;
+    stub98_seq = ticks;
+    if ((typeof stub98_seq === "object") && (!Array.isArray(stub98_seq))) { stub98_seq = Object.keys(stub98_seq);}
+    for (stub99_itr = 0; stub99_itr < stub98_seq.length; stub99_itr += 1) {
+        tick = stub98_seq[stub99_itr];
+        x = _pyfunc_op_add(side, _pyfunc_op_mult(tick, scale));
+        if ((x > 0)) {
+            _pymeth_append.call(body, segment(x, start, x, bottom, "grid", ""));
+        }
+        words = (_pyfunc_op_equals(tick, ticks[ticks.length -1]))? (last) : (number_words(tick));
+        anchor = (_pyfunc_op_equals(x, 0))? ("start") : ("middle");
+        _pymeth_append.call(body, (words_at(x, bottom + 16, words, paint("muted"), anchor, "")));
+    }
+    legend = [];
+    for (i = 0; i < panel["bars"].length; i += 1) {
+        bar = panel["bars"][i];
+        y = ((_pyfunc_op_add((_pyfunc_op_add(start, _pyfunc_op_mult(row, i))), row)) - BAR) - 6;
+        if ((side > 0)) {
+            _pymeth_append.call(body, (words_at(side - 10, y + 17, bar["label"], paint("ink"), "end", "")));
+        } else {
+            words = clipped(bar["label"], SMALL, width);
+            _pymeth_append.call(body, haloed(0, y - 5, words, "start", ""));
+        }
+        _pymeth_append.call(body, (draw_parts(bar, (_pyfunc_truthy(short))? (unit) : (""), side, y, scale)));
+        stub100_seq = bar["parts"];
+        if ((typeof stub100_seq === "object") && (!Array.isArray(stub100_seq))) { stub100_seq = Object.keys(stub100_seq);}
+        for (stub101_itr = 0; stub101_itr < stub100_seq.length; stub101_itr += 1) {
+            part = stub100_seq[stub101_itr];
+            add_once(legend, part["role"], part["label"]);
+        }
+    }
+    if ((side > 0)) {
+        _pymeth_append.call(body, segment(side, start, side, bottom, "muted", ""));
+    }
+    for (i = 0; i < panel["marks"].length; i += 1) {
+        mark = panel["marks"][i];
+        stub102_ = [_pyfunc_op_add(side, _pyfunc_op_mult(mark["value"], scale)), 36 + _pyfunc_op_mult(17, i)];
+        x = stub102_[0];y = stub102_[1];
+        more = _pymeth_join.call("", ([" stroke-width=\"1.5\" stroke-dasharray=\"4 3\"", data_of(mark["label"], mark["value"])]));
+        _pymeth_append.call(body, segment(x, y - 11, x, bottom, "ink", more));
+        left = (x - 5) > ((width - x) - 5);
+        room = (_pyfunc_truthy(left))? (x - 5) : ((width - x) - 5);
+        words = clipped(mark["label"], SMALL, room);
+        stub103_ = (_pyfunc_truthy(left))? ([x - 5, "end"]) : ([x + 5, "start"]);
+        at = stub103_[0];anchor = stub103_[1];
+        _pymeth_append.call(body, (words_at(at, y, words, paint("ink"), anchor, "")));
+    }
+    foot = bottom + 26;
+    if ((!_pyfunc_truthy(short))) {
+        words = clipped(unit, SMALL, width);
+        _pymeth_append.call(body, (words_at(_pyfunc_op_add(side, end) / 2, bottom + 33, words, paint("muted"), "middle", "")));
+        foot = bottom + 43;
+    }
+    below = legend_at(foot, width, legend);
+    _pymeth_append.call(body, below["body"]);
+    return ({body: _pymeth_join.call("", body), height: _pyfunc_op_add(foot, below["height"])});
+};
+
+add_once = function (legend, role, label) {
+    var entry, stub104_seq, stub105_itr;
+    stub104_seq = legend;
+    if ((typeof stub104_seq === "object") && (!Array.isArray(stub104_seq))) { stub104_seq = Object.keys(stub104_seq);}
+    for (stub105_itr = 0; stub105_itr < stub104_seq.length; stub105_itr += 1) {
+        entry = stub104_seq[stub105_itr];
+        if ((_pyfunc_op_equals(entry["role"], role) && _pyfunc_op_equals(entry["label"], label))) {
+            return null;
+        }
+    }
+    _pymeth_append.call(legend, ({role: role, label: label}));
+    return null;
+};
+
+draw_cells = function (panel, width) {
+    var below, body, i, label, line, more, most, pitch, role, row, side, size, stub106_seq, stub107_itr, stub108_seq, stub109_itr, top, words, x, y;
+    body = [];
+    most = 1;
+    stub106_seq = panel["rows"];
+    if ((typeof stub106_seq === "object") && (!Array.isArray(stub106_seq))) { stub106_seq = Object.keys(stub106_seq);}
+    for (stub107_itr = 0; stub107_itr < stub106_seq.length; stub107_itr += 1) {
+        row = stub106_seq[stub107_itr];
+        most = Math.max(most, (row["cells"].length));
+    }
+    side = label_room((function list_comprehension (iter0) {var res = [];var row, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {row = iter0[i0];{res.push(row["label"]);}}return res;}).call(this, panel["rows"]), width);
+    pitch = Math.min(24, ((width - side) / most));
+    size = _pyfunc_op_mult(pitch, 0.88);
+    line = ((side > 0))? (Math.max(pitch, 16)) : (pitch + 18);
+    y = 24.0;
+    stub108_seq = panel["rows"];
+    if ((typeof stub108_seq === "object") && (!Array.isArray(stub108_seq))) { stub108_seq = Object.keys(stub108_seq);}
+    for (stub109_itr = 0; stub109_itr < stub108_seq.length; stub109_itr += 1) {
+        row = stub108_seq[stub109_itr];
+        top = ((side > 0))? (_pyfunc_op_add(y, ((line - pitch) / 2))) : (y + 18);
+        if ((side > 0)) {
+            words = words_at(side - 10, (_pyfunc_op_add(y, (line / 2))) + 4, row["label"], paint("ink"), "end", "");
+        } else {
+            label = clipped(row["label"], SMALL, width);
+            words = words_at(0, y + 13, label, paint("ink"), "start", "");
+        }
+        _pymeth_append.call(body, words);
+        for (i = 0; i < row["cells"].length; i += 1) {
+            role = row["cells"][i];
+            if ((!_pyfunc_op_equals(role, ""))) {
+                more = data_of(row["label"], i);
+                x = _pyfunc_op_add((_pyfunc_op_add(side, _pyfunc_op_mult(pitch, i))), _pyfunc_op_mult(pitch, 0.06));
+                _pymeth_append.call(body, (box(x, _pyfunc_op_add(top, _pyfunc_op_mult(pitch, 0.06)), size, size, role, more)));
+            }
+        }
+        y = _pyfunc_op_add(y, line);
+    }
+    below = legend_at(y + 8, width, panel["legend"]);
+    _pymeth_append.call(body, below["body"]);
+    return ({body: _pymeth_join.call("", body), height: (y + 8) + below["height"]});
+};
+
+LINE = 15;
+at_x = function (panel, area, value) {
+    return _pyfunc_op_add(area["left"], (_pyfunc_op_mult(place(panel["x"], value), (area["right"] - area["left"]))));
+};
+
+at_y = function (panel, area, value) {
+    return area["bottom"] - (_pyfunc_op_mult(place(panel["y"], value), (area["bottom"] - area["top"])));
+};
+
+spread = function (wanted, top, bottom) {
+    var best, ceiling, floor, found, i, k, order, stub110_seq, stub111_itr;
+    order = [];
+    while (order.length < wanted.length) {
+        best = -1;
+        for (i = 0; i < wanted.length; i += 1) {
+            if ((((!_pyfunc_op_contains(i, order))) && (((best < 0) || (wanted[i] < wanted[best]))))) {
+                best = i;
+            }
+        }
+        _pymeth_append.call(order, best);
+    }
+    found = _pyfunc_op_add(wanted, []);
+    floor = top;
+    stub110_seq = order;
+    if ((typeof stub110_seq === "object") && (!Array.isArray(stub110_seq))) { stub110_seq = Object.keys(stub110_seq);}
+    for (stub111_itr = 0; stub111_itr < stub110_seq.length; stub111_itr += 1) {
+        i = stub110_seq[stub111_itr];
+        found[i] = Math.max(found[i], floor);
+        floor = _pyfunc_op_add(found[i], LINE);
+    }
+    ceiling = bottom;
+    for (k = 0; k < order.length; k += 1) {
+        i = order[(order.length - 1) - k];
+        found[i] = Math.min(found[i], ceiling);
+        ceiling = found[i] - LINE;
+    }
+    return found;
+};
+
+end_names = function (panel, area) {
+    var found, heights, i, line, lines, stub112_, stub112_i0, stub112_iter0, stub112_line, stub113_seq, stub114_itr, wanted, x, y;
+    stub112_ = [];stub112_iter0 = panel["lines"];if ((typeof stub112_iter0 === "object") && (!Array.isArray(stub112_iter0))) {stub112_iter0 = Object.keys(stub112_iter0);}for (stub112_i0=0; stub112_i0<stub112_iter0.length; stub112_i0++) {stub112_line = stub112_iter0[stub112_i0];if (!(((stub112_line["points"].length) > 0))) {continue;}{stub112_.push(stub112_line);}}
+    lines = stub112_;
+    wanted = [];
+    stub113_seq = lines;
+    if ((typeof stub113_seq === "object") && (!Array.isArray(stub113_seq))) { stub113_seq = Object.keys(stub113_seq);}
+    for (stub114_itr = 0; stub114_itr < stub113_seq.length; stub114_itr += 1) {
+        line = stub113_seq[stub114_itr];
+        y = at_y(panel, area, line["points"][line["points"].length -1][1]);
+        _pymeth_append.call(wanted, (Math.min(Math.max(y, area["top"]), area["bottom"])));
+    }
+    heights = spread(wanted, area["top"], area["bottom"]);
+    found = [];
+    for (i = 0; i < lines.length; i += 1) {
+        x = (Math.min((at_x(panel, area, lines[i]["points"][(lines[i]["points"]).length -1][0])), area["right"])) + 10;
+        _pymeth_append.call(found, ({x: x, y: heights[i], label: lines[i]["label"], of: lines[i]["role"]}));
+    }
+    return found;
+};
+
+draw_names = function (panel, area, width) {
+    var body, box, colour, curves, edge, end, i, label, more, point, right, spots, stub115_seq, stub116_itr, stub117_seq, stub118_itr, stub119_, stub119_i0, stub119_iter0, stub119_line, stub120_, taken, where, x, y;
+    body = [];
+    taken = [];
+    if (_pyfunc_truthy(area["named"])) {
+        stub115_seq = end_names(panel, area);
+        if ((typeof stub115_seq === "object") && (!Array.isArray(stub115_seq))) { stub115_seq = Object.keys(stub115_seq);}
+        for (stub116_itr = 0; stub116_itr < stub115_seq.length; stub116_itr += 1) {
+            end = stub115_seq[stub116_itr];
+            colour = paint_text(end["of"]);
+            _pymeth_append.call(body, words_at(end["x"], end["y"] + 4, end["label"], colour, "start", ""));
+            right = _pyfunc_op_add(end["x"], text_width(end["label"], SMALL));
+            _pymeth_append.call(taken, ([end["x"], end["y"] - 7, right, end["y"] + 7]));
+        }
+    }
+    spots = [];
+    stub117_seq = panel["points"];
+    if ((typeof stub117_seq === "object") && (!Array.isArray(stub117_seq))) { stub117_seq = Object.keys(stub117_seq);}
+    for (stub118_itr = 0; stub118_itr < stub117_seq.length; stub118_itr += 1) {
+        point = stub117_seq[stub118_itr];
+        x = Math.min((Math.max(at_x(panel, area, point["x"]), area["left"])), area["right"]);
+        y = Math.min((Math.max(at_y(panel, area, point["y"]), area["top"])), area["bottom"]);
+        _pymeth_append.call(spots, [x, y]);
+        _pymeth_append.call(taken, [x - 7, y - 7, x + 7, y + 7]);
+    }
+    stub119_ = [];stub119_iter0 = panel["lines"];if ((typeof stub119_iter0 === "object") && (!Array.isArray(stub119_iter0))) {stub119_iter0 = Object.keys(stub119_iter0);}for (stub119_i0=0; stub119_i0<stub119_iter0.length; stub119_i0++) {stub119_line = stub119_iter0[stub119_i0];{stub119_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub119_line["points"]));}}
+    curves = stub119_;
+    for (i = 0; i < spots.length; i += 1) {
+        stub120_ = [panel["points"][i], spots[i][0], spots[i][1]];
+        point = stub120_[0];x = stub120_[1];y = stub120_[2];
+        edge = _pymeth_join.call("", ["stroke=\"", paint("card"), "\" stroke-width=\"2\""]);
+        more = _pymeth_join.call("", ([data_of(point["label"], point["y"]), " data-x=\"", exact(point["x"]), "\""]));
+        where = _pymeth_join.call("", ["cx=\"", px(x), "\" cy=\"", px(y), "\" r=\"6\""]);
+        _pymeth_append.call(body, (_pymeth_join.call("", (["<circle ", where, " fill=\"", paint(point["role"]), "\" ", edge, more, "/>"]))));
+        label = clipped(point["label"], SMALL, _pyfunc_op_mult(width, 0.6));
+        box = free_box(x, y, _pyfunc_op_mult(BOLD, text_width(label, SMALL)), area, width, taken, curves);
+        _pymeth_append.call(taken, box);
+        _pymeth_append.call(body, haloed(box[0], box[3] - 4, label, "start", " font-weight=\"bold\""));
+    }
+    return _pymeth_join.call("", body);
+};
+
+free_box = function (x, y, room, area, width, taken, curves) {
+    var away, best, box, found, inside, left, stub121_, stub122_seq, stub123_itr, stub124_seq, stub125_itr, top;
+    best = [Math.min((Math.max(0, (x + 11))), (Math.max(0, (width - room)))), y - 8, (x + 11) + room, _pyfunc_op_add(y, LINE) - 8];
+    found = false;
+    stub124_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
+    if ((typeof stub124_seq === "object") && (!Array.isArray(stub124_seq))) { stub124_seq = Object.keys(stub124_seq);}
+    for (stub125_itr = 0; stub125_itr < stub124_seq.length; stub125_itr += 1) {
+        away = stub124_seq[stub125_itr];
+        stub122_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
+        if ((typeof stub122_seq === "object") && (!Array.isArray(stub122_seq))) { stub122_seq = Object.keys(stub122_seq);}
+        for (stub123_itr = 0; stub123_itr < stub122_seq.length; stub123_itr += 1) {
+            left = stub122_seq[stub123_itr];
+            top = _pyfunc_op_add((y - 8), (_pyfunc_op_mult(away, (LINE + 1))));
+            box = [left, top, _pyfunc_op_add(left, room), _pyfunc_op_add(top, LINE)];
+            inside = (left >= 0) && ((_pyfunc_op_add(left, room) <= width)) && ((top >= (area["top"] - 8)));
+            if ((_pyfunc_truthy(inside) && ((_pyfunc_op_add(top, LINE) <= (area["bottom"] + 2))) && ((!_pyfunc_truthy(covered(box, taken)))))) {
+                if ((!_pyfunc_truthy(crossed(box, curves)))) {
+                    return box;
+                }
+                if ((!_pyfunc_truthy(found))) {
+                    stub121_ = [box, true];
+                    best = stub121_[0];found = stub121_[1];
+                }
+            }
+        }
+    }
+    return best;
+};
+
+covered = function (box, taken) {
+    var across, other, stub126_seq, stub127_itr;
+    stub126_seq = taken;
+    if ((typeof stub126_seq === "object") && (!Array.isArray(stub126_seq))) { stub126_seq = Object.keys(stub126_seq);}
+    for (stub127_itr = 0; stub127_itr < stub126_seq.length; stub127_itr += 1) {
+        other = stub126_seq[stub127_itr];
+        across = (box[0] < other[2]) && (other[0] < box[2]);
+        if ((_pyfunc_truthy(across) && (box[1] < other[3]) && (other[1] < box[3]))) {
+            return true;
+        }
+    }
+    return false;
+};
+
+crossed = function (box, curves) {
+    var curve, i, stub128_seq, stub129_itr;
+    stub128_seq = curves;
+    if ((typeof stub128_seq === "object") && (!Array.isArray(stub128_seq))) { stub128_seq = Object.keys(stub128_seq);}
+    for (stub129_itr = 0; stub129_itr < stub128_seq.length; stub129_itr += 1) {
+        curve = stub128_seq[stub129_itr];
+        for (i = 1; i < curve.length; i += 1) {
+            if (_pyfunc_truthy(segment_meets(box, curve[i - 1], curve[i]))) {
+                return true;
+            }
+        }
+    }
+    return false;
+};
+
+segment_meets = function (box, start, end) {
+    var enter, first, high, k, last, leave, low, step, stub130_, stub131_, stub132_, stub133_;
+    stub130_ = [0.0, 1.0];
+    first = stub130_[0];last = stub130_[1];
+    for (k = 0; k < 2; k += 1) {
+        step = end[k] - start[k];
+        stub131_ = [box[k] - start[k], box[k + 2] - start[k]];
+        low = stub131_[0];high = stub131_[1];
+        if ((_pyfunc_abs(step) < (1e-06))) {
+            if (((low > 0) || (high < 0))) {
+                return false;
+            }
+        } else {
+            stub132_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
+            enter = stub132_[0];leave = stub132_[1];
+            stub133_ = [Math.max(first, enter), Math.min(last, leave)];
+            first = stub133_[0];last = stub133_[1];
+            if ((first > last)) {
+                return false;
+            }
+        }
+    }
+    return true;
+};
+
+draw_curves = function (panel, width) {
+    var area, below, body, bottom, entries, height, inner, left, line, right, stub134_seq, stub135_itr, stub136_, stub137_, stub138_, stub138_i0, stub138_iter0, top, view, where;
+    area = plot_area(panel, width);
+    body = [words_at(0, 31, panel["y"]["label"], paint("muted"), "start", "")];
+    _pymeth_append.call(body, draw_axes(panel, area));
+    inner = [];
+    stub134_seq = panel["lines"];
+    if ((typeof stub134_seq === "object") && (!Array.isArray(stub134_seq))) { stub134_seq = Object.keys(stub134_seq);}
+    for (stub135_itr = 0; stub135_itr < stub134_seq.length; stub135_itr += 1) {
+        line = stub134_seq[stub135_itr];
+        _pymeth_append.call(inner, draw_line(panel, line, area));
+    }
+    stub136_ = [area["left"] - 3, area["top"] - 3];
+    left = stub136_[0];top = stub136_[1];
+    stub137_ = [area["right"] + 3, area["bottom"] + 3];
+    right = stub137_[0];bottom = stub137_[1];
+    where = _pymeth_join.call("", ["x=\"", px(left), "\" y=\"", px(top), "\" width=\"", px(right - left), "\" height=\"", px(bottom - top), "\""]);
+    view = _pymeth_join.call("", [px(left), " ", px(top), " ", px(right - left), " ", px(bottom - top)]);
+    _pymeth_append.call(body, (_pymeth_join.call("", ["<svg ", where, " viewBox=\"", view, "\" overflow=\"hidden\">", _pymeth_join.call("", inner), "</svg>"])));
+    _pymeth_append.call(body, draw_names(panel, area, width));
+    height = area["bottom"] + 40;
+    if ((!_pyfunc_truthy(area["named"]))) {
+        stub138_ = [];stub138_iter0 = panel["lines"];if ((typeof stub138_iter0 === "object") && (!Array.isArray(stub138_iter0))) {stub138_iter0 = Object.keys(stub138_iter0);}for (stub138_i0=0; stub138_i0<stub138_iter0.length; stub138_i0++) {line = stub138_iter0[stub138_i0];{stub138_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
+        entries = stub138_;
+        below = legend_at(height + 4, width, entries);
+        _pymeth_append.call(body, below["body"]);
+        height = (height + 4) + below["height"];
+    }
+    return ({body: _pymeth_join.call("", body), height: height});
+};
+
+plot_area = function (panel, width) {
+    var left, line, margin, named, over, stub139_seq, stub140_itr, stub141_seq, stub142_itr, stub143_seq, stub144_itr, tick, widest;
+    left = 8.0;
+    stub139_seq = panel["y"]["ticks"];
+    if ((typeof stub139_seq === "object") && (!Array.isArray(stub139_seq))) { stub139_seq = Object.keys(stub139_seq);}
+    for (stub140_itr = 0; stub140_itr < stub139_seq.length; stub140_itr += 1) {
+        tick = stub139_seq[stub140_itr];
+        left = Math.max(left, (text_width(tick["text"], SMALL) + 8));
+    }
+    widest = 0.0;
+    stub141_seq = panel["lines"];
+    if ((typeof stub141_seq === "object") && (!Array.isArray(stub141_seq))) { stub141_seq = Object.keys(stub141_seq);}
+    for (stub142_itr = 0; stub142_itr < stub141_seq.length; stub142_itr += 1) {
+        line = stub141_seq[stub142_itr];
+        widest = Math.max(widest, (text_width(line["label"], SMALL) + 12));
+    }
+    named = widest <= _pyfunc_op_mult(width, 0.3);
+    margin = (_pyfunc_truthy(named))? (Math.max(14, widest)) : (14);
+    stub143_seq = panel["x"]["ticks"];
+    if ((typeof stub143_seq === "object") && (!Array.isArray(stub143_seq))) { stub143_seq = Object.keys(stub143_seq);}
+    for (stub144_itr = 0; stub144_itr < stub143_seq.length; stub144_itr += 1) {
+        tick = stub143_seq[stub144_itr];
+        over = _pyfunc_op_mult((1 - place(panel["x"], tick["at"])), ((width - left) - margin));
+        margin = Math.max(margin, ((text_width(tick["text"], SMALL) / 2) - over));
+    }
+    return ({left: left, right: width - margin, top: 44, bottom: 44 + (((width >= 480))? (240) : (210)), named: named});
+};
+
+draw_axes = function (panel, area) {
+    var body, bottom, i, left, middle, right, stride, stub145_, stub146_seq, stub147_itr, tick, ticks, x, y;
+    body = [];
+    stub145_ = [area["left"], area["right"], area["bottom"]];
+    left = stub145_[0];right = stub145_[1];bottom = stub145_[2];
+    stub146_seq = panel["y"]["ticks"];
+    if ((typeof stub146_seq === "object") && (!Array.isArray(stub146_seq))) { stub146_seq = Object.keys(stub146_seq);}
+    for (stub147_itr = 0; stub147_itr < stub146_seq.length; stub147_itr += 1) {
+        tick = stub146_seq[stub147_itr];
+        y = at_y(panel, area, tick["at"]);
+        _pymeth_append.call(body, segment(left, y, right, y, "grid", ""));
+        _pymeth_append.call(body, (words_at(left - 6, y + 4, tick["text"], paint("muted"), "end", "")));
+    }
+    ticks = panel["x"]["ticks"];
+    stride = tick_stride(panel, area);
+    for (i = 0; i < ticks.length; i += 1) {
+        x = at_x(panel, area, ticks[i]["at"]);
+        _pymeth_append.call(body, segment(x, bottom, x, bottom + 4, "muted", ""));
+        if ((_pyfunc_op_equals((i % stride), 0))) {
+            _pymeth_append.call(body, (words_at(x, bottom + 18, ticks[i]["text"], paint("muted"), "middle", "")));
+        }
+    }
+    _pymeth_append.call(body, segment(left, bottom, right, bottom, "muted", ""));
+    _pymeth_append.call(body, segment(left, area["top"], left, bottom, "muted", ""));
+    middle = _pyfunc_op_add(left, right) / 2;
+    _pymeth_append.call(body, (words_at(middle, bottom + 35, panel["x"]["label"], paint("muted"), "middle", "")));
+    return _pymeth_join.call("", body);
+};
+
+tick_stride = function (panel, area) {
+    var fits, gap, i, stride, ticks, words;
+    ticks = panel["x"]["ticks"];
+    stride = 1;
+    while (stride < ticks.length) {
+        fits = true;
+        for (i = stride; i < ticks.length; i += stride) {
+            gap = at_x(panel, area, ticks[i]["at"]) - at_x(panel, area, ticks[i - stride]["at"]);
+            words = _pyfunc_op_add((ticks[i]["text"]), (ticks[i - stride]["text"]));
+            fits = _pyfunc_truthy(fits) && ((((text_width(words, SMALL) / 2) + 5) <= gap));
+        }
+        if (_pyfunc_truthy(fits)) {
+            return stride;
+        }
+        stride += 1;
+    }
+    return stride;
+};
+
+draw_line = function (panel, line, area) {
+    var dash, ink, last, letter, point, steps, stub148_, stub149_seq, stub150_itr, x, y;
+    steps = [];
+    stub149_seq = line["points"];
+    if ((typeof stub149_seq === "object") && (!Array.isArray(stub149_seq))) { stub149_seq = Object.keys(stub149_seq);}
+    for (stub150_itr = 0; stub150_itr < stub149_seq.length; stub150_itr += 1) {
+        point = stub149_seq[stub150_itr];
+        stub148_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
+        x = stub148_[0];y = stub148_[1];
+        y = Math.min((Math.max(y, (-5000))), 5000);
+        letter = ((steps.length == 0))? ("M") : ("L");
+        _pymeth_append.call(steps, (_pymeth_join.call("", [letter, px(x), " ", px(y)])));
+    }
+    dash = (_pyfunc_truthy(line["dashed"]))? (" stroke-dasharray=\"6 4\"") : ("");
+    ink = _pymeth_join.call("", (["fill=\"none\" stroke=\"", paint(line["role"]), "\" stroke-width=\"2.2\" stroke-linejoin=\"round\""]));
+    last = (((line["points"].length) > 0))? (line["points"][line["points"].length -1][1]) : (0);
+    return _pymeth_join.call("", (["<path d=\"", _pymeth_join.call("", steps), "\" ", ink, dash, data_of(line["label"], last), "/>"]));
+};
+
+GAP = 20;
+LEADING = 17;
+draw = function (scene, width) {
+    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub151_seq, stub152_itr, stub153_seq, stub154_itr, y;
+    width = (width === undefined) ? 720: width;
+    body = [];
+    y = 4.0;
+    stub153_seq = scene["panels"];
+    if ((typeof stub153_seq === "object") && (!Array.isArray(stub153_seq))) { stub153_seq = Object.keys(stub153_seq);}
+    for (stub154_itr = 0; stub154_itr < stub153_seq.length; stub154_itr += 1) {
+        panel = stub153_seq[stub154_itr];
+        if (_pyfunc_op_equals(panel["kind"], "bars")) {
+            drawn = draw_bars(panel, width);
+        } else if (_pyfunc_op_equals(panel["kind"], "curves")) {
+            drawn = draw_curves(panel, width);
+        } else {
+            drawn = draw_cells(panel, width);
+        }
+        lines = wrapped(panel["label"], _pyfunc_op_mult(TITLE, BOLD), width);
+        bold = _pymeth_join.call("", [" font-size=\"", TITLE, "\" font-weight=\"bold\""]);
+        stub151_seq = lines;
+        if ((typeof stub151_seq === "object") && (!Array.isArray(stub151_seq))) { stub151_seq = Object.keys(stub151_seq);}
+        for (stub152_itr = 0; stub152_itr < stub151_seq.length; stub152_itr += 1) {
+            line = stub151_seq[stub152_itr];
+            _pymeth_append.call(body, (words_at(0, y + 13, line, paint("ink"), "start", bold)));
+            y = _pyfunc_op_add(y, LEADING);
+        }
+        y = y - LEADING;
+        _pymeth_append.call(body, (_pymeth_join.call("", (["<g transform=\"translate(0 ", px(y), ")\">", drawn["body"], "</g>"]))));
+        y = _pyfunc_op_add(_pyfunc_op_add(y, drawn["height"]), GAP);
+    }
+    height = px((y - GAP) + 4);
+    size = _pymeth_join.call("", ["viewBox=\"0 0 ", px(width), " ", height, "\" width=\"", px(width), "\" height=\"", height, "\""]);
+    font = _pymeth_join.call("", ["font-family=\"system-ui, sans-serif\" font-size=\"", SMALL, "\""]);
+    card = _pymeth_join.call("", ["<rect width=\"", px(width), "\" height=\"", height, "\" fill=\"", paint("card"), "\"/>"]);
+    root = _pymeth_join.call("", ["<svg xmlns=\"http://www.w3.org/2000/svg\" ", size, " ", font, ">"]);
+    return _pymeth_join.call("", [root, card, _pymeth_join.call("", body), "</svg>"]);
+};
+
+window.kvExplorers = {scenes: {growth: growth_scene, memory: memory_scene, padding: padding_scene, roofline: roofline_scene}, draw: draw, tables: {
+"codecs": {
+"bfloat16": {
+"bits": 16,
+"group": 0,
+"name": "bfloat16",
+"residual": 0,
+"scale_bits": 0,
+"title": "bfloat16"
+},
+"fp8": {
+"bits": 8,
+"group": 0,
+"name": "fp8",
+"residual": 0,
+"scale_bits": 0,
+"title": "fp8"
+},
+"int2": {
+"bits": 2,
+"group": 32,
+"name": "int2",
+"residual": 128,
+"scale_bits": 32,
+"title": "int2, groups of 32"
+},
+"int4": {
+"bits": 4,
+"group": 32,
+"name": "int4",
+"residual": 128,
+"scale_bits": 32,
+"title": "int4, groups of 32"
+},
+"int8": {
+"bits": 8,
+"group": 0,
+"name": "int8",
+"residual": 0,
+"scale_bits": 32,
+"title": "int8, a scale for each vector"
+}
+},
+"gpus": {
+"a100-40-sxm": {
+"bandwidth": 1555000000000,
+"bf16": 312000000000000,
+"fp8": 0,
+"memory": 40000000000,
+"name": "a100-40-sxm",
+"title": "A100 40 SXM",
+"unconfirmed": [
+"usable"
+],
+"usable": 42949672960
+},
+"a100-80-sxm": {
+"bandwidth": 2039000000000,
+"bf16": 312000000000000,
+"fp8": 0,
+"memory": 80000000000,
+"name": "a100-80-sxm",
+"title": "A100 80 SXM",
+"unconfirmed": [
+"usable"
+],
+"usable": 85899345920
+},
+"b200-sxm": {
+"bandwidth": 8000000000000,
+"bf16": 2250000000000000,
+"fp8": 4500000000000000,
+"memory": 180000000000,
+"name": "b200-sxm",
+"title": "B200 SXM",
+"unconfirmed": [],
+"usable": 192265846784
+},
+"h100-nvl": {
+"bandwidth": 3900000000000,
+"bf16": 835000000000000,
+"fp8": 1671000000000000,
+"memory": 94000000000,
+"name": "h100-nvl",
+"title": "H100 NVL",
+"unconfirmed": [
+"bf16"
+],
+"usable": 100485038080
+},
+"h100-sxm": {
+"bandwidth": 3350000000000,
+"bf16": 989000000000000,
+"fp8": 1979000000000000,
+"memory": 80000000000,
+"name": "h100-sxm",
+"title": "H100 SXM",
+"unconfirmed": [],
+"usable": 85520809984
+},
+"h200-sxm": {
+"bandwidth": 4800000000000,
+"bf16": 989000000000000,
+"fp8": 1979000000000000,
+"memory": 141000000000,
+"name": "h200-sxm",
+"title": "H200 SXM",
+"unconfirmed": [],
+"usable": 150754820096
+},
+"l4": {
+"bandwidth": 300000000000,
+"bf16": 121000000000000,
+"fp8": 242000000000000,
+"memory": 24000000000,
+"name": "l4",
+"title": "L4",
+"unconfirmed": [],
+"usable": 24152899584
+},
+"mi300x": {
+"bandwidth": 5300000000000,
+"bf16": 1307000000000000,
+"fp8": 2615000000000000,
+"memory": 192000000000,
+"name": "mi300x",
+"title": "MI300X",
+"unconfirmed": [
+"usable"
+],
+"usable": 206141652992
+},
+"rtx-4090": {
+"bandwidth": 1008000000000,
+"bf16": 165200000000000,
+"fp8": 330300000000000,
+"memory": 24000000000,
+"name": "rtx-4090",
+"title": "RTX 4090",
+"unconfirmed": [],
+"usable": 25757220864
+}
+},
+"models": {
+"deepseek-v2-lite": {
+"expert_weights": 224919552,
+"experts": 64,
+"experts_per_token": 6,
+"head_weights": 209715200,
+"kv_heads": 1,
+"layers": [
+{
+"count": 27,
+"full_qk_dim": 192,
+"full_v_dim": 128,
+"num_qo_heads": 16,
+"qk_dim": 576,
+"v_dim": 512,
+"values": 576,
+"vectors": 1,
+"window": 0
+}
+],
+"max_context": 163840,
+"name": "deepseek-v2-lite",
+"parameters": 15706484224,
+"product_weights": 892076032,
+"title": "DeepSeek-V2-Lite"
+},
+"deepseek-v3": {
+"expert_weights": 2554331136,
+"experts": 256,
+"experts_per_token": 8,
+"head_weights": 926679040,
+"kv_heads": 1,
+"layers": [
+{
+"count": 61,
+"full_qk_dim": 192,
+"full_v_dim": 128,
+"num_qo_heads": 128,
+"qk_dim": 576,
+"v_dim": 512,
+"values": 576,
+"vectors": 1,
+"window": 0
+}
+],
+"max_context": 163840,
+"name": "deepseek-v3",
+"parameters": 671026419200,
+"product_weights": 15263268864,
+"title": "DeepSeek-V3"
+},
+"gemma-2-9b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 917504000,
+"kv_heads": 8,
+"layers": [
+{
+"count": 21,
+"full_qk_dim": 256,
+"full_v_dim": 256,
+"num_qo_heads": 16,
+"qk_dim": 256,
+"v_dim": 256,
+"values": 4096,
+"vectors": 16,
+"window": 4096
+},
+{
+"count": 21,
+"full_qk_dim": 256,
+"full_v_dim": 256,
+"num_qo_heads": 16,
+"qk_dim": 256,
+"v_dim": 256,
+"values": 4096,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 8192,
+"name": "gemma-2-9b",
+"parameters": 9241705984,
+"product_weights": 8323596288,
+"title": "Gemma-2-9B"
+},
+"gemma-3-27b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 1409286144,
+"kv_heads": 16,
+"layers": [
+{
+"count": 52,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"v_dim": 128,
+"values": 4096,
+"vectors": 32,
+"window": 1024
+},
+{
+"count": 10,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"v_dim": 128,
+"values": 4096,
+"vectors": 32,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "gemma-3-27b",
+"parameters": 27009002240,
+"product_weights": 25598361600,
+"title": "Gemma-3-27B"
+},
+"gpt-oss-120b": {
+"expert_weights": 895795200,
+"experts": 128,
+"experts_per_token": 4,
+"head_weights": 579133440,
+"kv_heads": 8,
+"layers": [
+{
+"count": 18,
+"full_qk_dim": 64,
+"full_v_dim": 64,
+"num_qo_heads": 64,
+"qk_dim": 64,
+"v_dim": 64,
+"values": 1024,
+"vectors": 16,
+"window": 128
+},
+{
+"count": 18,
+"full_qk_dim": 64,
+"full_v_dim": 64,
+"num_qo_heads": 64,
+"qk_dim": 64,
+"v_dim": 64,
+"values": 1024,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "gpt-oss-120b",
+"parameters": 116829156672,
+"product_weights": 968785920,
+"title": "gpt-oss-120b"
+},
+"llama-2-13b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 163840000,
+"kv_heads": 40,
+"layers": [
+{
+"count": 40,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"num_qo_heads": 40,
+"qk_dim": 128,
+"v_dim": 128,
+"values": 10240,
+"vectors": 80,
+"window": 0
+}
+],
+"max_context": 4096,
+"name": "llama-2-13b",
+"parameters": 13015864320,
+"product_weights": 12687769600,
+"title": "Llama-2-13B"
+},
+"llama-2-70b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 262144000,
+"kv_heads": 8,
+"layers": [
+{
+"count": 80,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"num_qo_heads": 64,
+"qk_dim": 128,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 4096,
+"name": "llama-2-70b",
+"parameters": 68976648192,
+"product_weights": 68451041280,
+"title": "Llama-2-70B"
+},
+"llama-2-7b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 131072000,
+"kv_heads": 32,
+"layers": [
+{
+"count": 32,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"v_dim": 128,
+"values": 8192,
+"vectors": 64,
+"window": 0
+}
+],
+"max_context": 4096,
+"name": "llama-2-7b",
+"parameters": 6738415616,
+"product_weights": 6476005376,
+"title": "Llama-2-7B"
+},
+"llama-3.1-405b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 2101346304,
+"kv_heads": 8,
+"layers": [
+{
+"count": 126,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"num_qo_heads": 128,
+"qk_dim": 128,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "llama-3.1-405b",
+"parameters": 405853388800,
+"product_weights": 401646551040,
+"title": "Llama-3.1-405B"
+},
+"llama-3.1-70b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 1050673152,
+"kv_heads": 8,
+"layers": [
+{
+"count": 80,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"num_qo_heads": 64,
+"qk_dim": 128,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "llama-3.1-70b",
+"parameters": 70553706496,
+"product_weights": 68451041280,
+"title": "Llama-3.1-70B"
+},
+"llama-3.1-8b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 525336576,
+"kv_heads": 8,
+"layers": [
+{
+"count": 32,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "llama-3.1-8b",
+"parameters": 8030261248,
+"product_weights": 6979321856,
+"title": "Llama-3.1-8B"
+},
+"llama-3.2-1b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 262668288,
+"kv_heads": 8,
+"layers": [
+{
+"count": 16,
+"full_qk_dim": 64,
+"full_v_dim": 64,
+"num_qo_heads": 32,
+"qk_dim": 64,
+"v_dim": 64,
+"values": 1024,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "llama-3.2-1b",
+"parameters": 1235814400,
+"product_weights": 973078528,
+"title": "Llama-3.2-1B"
+},
+"llama-3.2-3b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 394002432,
+"kv_heads": 8,
+"layers": [
+{
+"count": 28,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"num_qo_heads": 24,
+"qk_dim": 128,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "llama-3.2-3b",
+"parameters": 3212749824,
+"product_weights": 2818572288,
+"title": "Llama-3.2-3B"
+},
+"mistral-7b-v0.1": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 131072000,
+"kv_heads": 8,
+"layers": [
+{
+"count": 32,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 4096
+}
+],
+"max_context": 32768,
+"name": "mistral-7b-v0.1",
+"parameters": 7241732096,
+"product_weights": 6979321856,
+"title": "Mistral-7B v0.1"
+},
+"mixtral-8x7b": {
+"expert_weights": 5637144576,
+"experts": 8,
+"experts_per_token": 2,
+"head_weights": 131072000,
+"kv_heads": 8,
+"layers": [
+{
+"count": 32,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 32768,
+"name": "mixtral-8x7b",
+"parameters": 46702792704,
+"product_weights": 1343225856,
+"title": "Mixtral-8x7B"
+},
+"qwen2.5-0.5b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 136134656,
+"kv_heads": 2,
+"layers": [
+{
+"count": 24,
+"full_qk_dim": 64,
+"full_v_dim": 64,
+"num_qo_heads": 14,
+"qk_dim": 64,
+"v_dim": 64,
+"values": 256,
+"vectors": 4,
+"window": 0
+}
+],
+"max_context": 32768,
+"name": "qwen2.5-0.5b",
+"parameters": 494032768,
+"product_weights": 357826560,
+"title": "Qwen2.5-0.5B"
+},
+"qwen2.5-7b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 544997376,
+"kv_heads": 4,
+"layers": [
+{
+"count": 28,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"num_qo_heads": 28,
+"qk_dim": 128,
+"v_dim": 128,
+"values": 1024,
+"vectors": 8,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "qwen2.5-7b",
+"parameters": 7615616512,
+"product_weights": 6525288448,
+"title": "Qwen2.5-7B"
+},
+"qwen3-0.6b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 155582464,
+"kv_heads": 8,
+"layers": [
+{
+"count": 28,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"num_qo_heads": 16,
+"qk_dim": 128,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 40960,
+"name": "qwen3-0.6b",
+"parameters": 596049920,
+"product_weights": 440401920,
+"title": "Qwen3-0.6B"
+},
+"qwen3-30b-a3b": {
+"expert_weights": 226492416,
+"experts": 128,
+"experts_per_token": 8,
+"head_weights": 311164928,
+"kv_heads": 4,
+"layers": [
+{
+"count": 48,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"v_dim": 128,
+"values": 1024,
+"vectors": 8,
+"window": 0
+}
+],
+"max_context": 40960,
+"name": "qwen3-30b-a3b",
+"parameters": 30532122624,
+"product_weights": 918552576,
+"title": "Qwen3-30B-A3B"
+},
+"qwen3-32b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 777912320,
+"kv_heads": 8,
+"layers": [
+{
+"count": 64,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"num_qo_heads": 64,
+"qk_dim": 128,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 40960,
+"name": "qwen3-32b",
+"parameters": 32762123264,
+"product_weights": 31205621760,
+"title": "Qwen3-32B"
+},
+"qwen3-8b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 622329856,
+"kv_heads": 8,
+"layers": [
+{
+"count": 36,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 40960,
+"name": "qwen3-8b",
+"parameters": 8190735360,
+"product_weights": 6945767424,
+"title": "Qwen3-8B"
+},
+"reference": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 65536,
+"kv_heads": 2,
+"layers": [
+{
+"count": 5,
+"full_qk_dim": 64,
+"full_v_dim": 64,
+"num_qo_heads": 4,
+"qk_dim": 64,
+"v_dim": 64,
+"values": 256,
+"vectors": 4,
+"window": 0
+}
+],
+"max_context": 2048,
+"name": "reference",
+"parameters": 3508992,
+"product_weights": 3440640,
+"title": "The book's model"
+}
+}
+}};
+})();

@@ -1,0 +1,7 @@
+"""``python -m kvlib``: does a model fit, and how fast can it be (see `kvlib.costs.cli`)."""
+
+import sys
+
+from kvlib.costs.cli import main
+
+sys.exit(main())

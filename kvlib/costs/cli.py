@@ -1,0 +1,177 @@
+"""``python -m kvlib``: the bill of a model on a GPU, from the command line. Needs no NumPy."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from kvlib.costs.bill import fit
+from kvlib.costs.catalogue import CODECS, GPUS, MODELS
+from kvlib.costs.spec import ModelSpec
+
+EXAMPLES = """\
+examples:
+  python -m kvlib fit --model llama-3.1-8b --gpu h100-sxm --batch 8 --context 32k --kv int8
+  python -m kvlib fit --model llama-3.1-70b --gpu h200-sxm --gpus 2 --context 128k --json
+  python -m kvlib fit --config path/to/config.json --gpu l4 --context 4096 --block-size 16
+  python -m kvlib models
+  python -m kvlib gpus
+
+The exit status of fit is 0 if it fits under every assumption, 1 if it does not, 2 for bad input.
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, but what is wrong stands on one line."""
+
+    def error(self, message: str) -> NoReturn:
+        one_line = " ".join(message.split())
+        self.exit(2, f"{self.prog}: {one_line}\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. Returns the exit status; bad input exits with 2 and a line on stderr."""
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if args.command == "models":
+        print(models_table())
+        return 0
+    if args.command == "gpus":
+        print(gpus_table())
+        return 0
+    try:
+        return _fit(args)
+    except (ValueError, TypeError) as error:
+        command: Parser = args.parser
+        command.error(str(error))
+
+
+def tokens(text: str) -> int:
+    """A number of tokens: 4096, 4_096, 4,096; 32k is 32 x 1024 and 1m is 1024 x 1024.
+
+    Raises argparse.ArgumentTypeError for anything else.
+    """
+    match = re.fullmatch(r"(\d[\d,_]*)([km]?)", text.strip().lower())
+    if not match:
+        raise argparse.ArgumentTypeError(
+            f"got {text!r}, needed: a whole number of tokens such as 4096 or 32k (32,768)"
+        )
+    number = int(re.sub("[,_]", "", match[1]))
+    return number * {"": 1, "k": 2**10, "m": 2**20}[match[2]]
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python -m kvlib",
+        description="What a language model's weights and KV cache take on a GPU.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="fit | models | gpus")
+    one = commands.add_parser(
+        "fit",
+        help="does it fit, how long may the context be, how fast can it decode",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    one.set_defaults(parser=one)
+    source = one.add_mutually_exclusive_group(required=True)
+    source.add_argument("--model", metavar="NAME", help="a name that `models` lists")
+    source.add_argument("--config", metavar="PATH", help="a Hugging Face config.json")
+    one.add_argument("--gpu", metavar="NAME", required=True, help="a name that `gpus` lists")
+    one.add_argument("--gpus", metavar="N", type=int, default=1, help="tensor parallel; default 1")
+    one.add_argument("--batch", metavar="N", type=int, default=1, help="requests; default 1")
+    one.add_argument(
+        "--context",
+        metavar="TOKENS",
+        type=tokens,
+        help="tokens of each request; 32k is 32 x 1024 = 32,768; default the model's own limit",
+    )
+    names = ", ".join(CODECS)
+    one.add_argument("--kv", metavar="DTYPE", default="bfloat16", help=f"cache: {names}")
+    one.add_argument(
+        "--weights",
+        metavar="DTYPE",
+        default="bfloat16",
+        help="weights: the same names, counted without scales; default bfloat16, as for --kv",
+    )
+    one.add_argument(
+        "--block-size", metavar="TOKENS", type=tokens, help="memory is given out in such blocks"
+    )
+    one.add_argument("--json", action="store_true", help="machine-readable; keys name their unit")
+    commands.add_parser("models", help="the models that kvlib knows")
+    commands.add_parser("gpus", help="the GPUs that kvlib knows")
+    return parser
+
+
+def _fit(args: argparse.Namespace) -> int:
+    model = MODELS[args.model] if args.model is not None else ModelSpec.from_config(args.config)
+    found = fit(
+        model,
+        args.gpu,
+        args.batch,
+        model.max_context if args.context is None else args.context,
+        kv_dtype=args.kv,
+        weight_dtype=args.weights,
+        gpus=args.gpus,
+        block_size=args.block_size,
+    )
+    print(json.dumps(found.to_dict(), indent=2) if args.json else found)
+    return 0 if found.fits else 1
+
+
+def models_table() -> str:
+    """One line a model."""
+    rows = [("model", "parameters", "layers", "q/kv heads", "window", "KV B/token", "context")]
+    for key, m in MODELS.items():
+        windows = sorted({g.window for g in m.layers})
+        shown = " + ".join(f"{w:,}" if w else "all" for w in windows)
+        first = m.layers[0]
+        heads = f"{first.num_qo_heads}/" + ("latent" if first.latent else str(first.num_kv_heads))
+        layers = str(sum(g.count for g in m.layers))
+        per_token = f"{m.kv_bytes_per_token().value:,}"
+        size = f"{m.num_parameters:,}"
+        rows.append((key, size, layers, heads, shown, per_token, f"{m.max_context:,}"))
+    note = "KV B/token: bytes of keys and values for a token in bfloat16, while no window is full."
+    return _table(rows) + "\n\n" + note
+
+
+def gpus_table() -> str:
+    """One line a GPU; a question mark where no public text confirms the figure."""
+    rows = [("GPU", "memory", "usable", "bandwidth", "bf16", "fp8", "ridge bf16")]
+    for key, g in GPUS.items():
+
+        def cell(name: str, text: str, gpu: object = g) -> str:
+            return text if gpu.value(name).confirmed else f"{text} ?"  # type: ignore[attr-defined]
+
+        rows.append(
+            (
+                key,
+                cell("memory", f"{g.memory:.0f GB}"),
+                cell("usable", f"{g.usable:.2f GiB}"),
+                cell("bandwidth", f"{g.bandwidth:,.0f GB/s}"),
+                cell("bf16", f"{g.bf16.TFLOP_per_s:,.5g} TFLOP/s"),
+                cell("fp8", f"{g.fp8.TFLOP_per_s:,.5g} TFLOP/s" if g.fp8 else "none"),
+                f"{g.ridge():.0f}",
+            )
+        )
+    note = "Dense operations, by the makers' figures; ?: no public text confirms this value."
+    return _table(rows) + "\n\n" + note
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [row[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  ".join(cells))
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""What a cache spares: operations to generate a text with it and without."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kvlib.costs import formulas
+from kvlib.costs.catalogue import MODELS
+from kvlib.costs.checks import count, one_of, within
+from kvlib.costs.spec import ModelSpec
+from kvlib.costs.units import Flops, Tokens
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The same quantity with a cache and without."""
+
+    cached: Any
+    recomputed: Any
+
+    @property
+    def ratio(self) -> float:
+        """How many times more it is without the cache."""
+        return float(self.recomputed / self.cached)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Operations to generate text with a cache and without, for all of it and by part.
+
+    passes counts tokens that pass the layers; linear and attention are Flops.
+    """
+
+    passes: Sides
+    linear: Sides
+    attention: Sides
+
+    @property
+    def cached(self) -> Flops:
+        return self.linear.cached + self.attention.cached  # type: ignore[no-any-return]
+
+    @property
+    def recomputed(self) -> Flops:
+        return self.linear.recomputed + self.attention.recomputed  # type: ignore[no-any-return]
+
+    @property
+    def ratio(self) -> float:
+        """How many times the operations are without the cache."""
+        return Sides(self.cached, self.recomputed).ratio
+
+    def __repr__(self) -> str:
+        rows = [("linear", self.linear), ("attention", self.attention)]
+        rows.append(("total", Sides(self.cached, self.recomputed)))
+        lines = [f"{'':>11}{'cached':>15}{'recomputed':>15}{'ratio':>9}"]
+        for name, x in rows:
+            lines.append(f"{name:>11}{str(x.cached):>15}{str(x.recomputed):>15}{x.ratio:>9.1f}")
+        return "\n".join(lines)
+
+
+def uncached(model: ModelSpec | str, prompt: int, new: int) -> Comparison:
+    """Operations to generate `new` tokens after `prompt`, with a cache and without.
+
+    Without one, each step computes all tokens again. The last new token is never passed through the
+    layers. All rows pass the output head here, as in the simplest programs; where only the wanted
+    rows do, the ratio of the whole is a little smaller. Raises as `prefill`.
+    """
+    spec = one_of("model", model, MODELS, ModelSpec)
+    prompt, new = count("prompt", prompt), count("new", new)
+    within(spec, "prompt + new - 1", prompt + new - 1)
+    slow = formulas.uncached_flops(spec.facts, prompt, new)
+    fast = formulas.cached_flops(spec.facts, prompt, new)
+    return Comparison(
+        passes=Sides(Tokens(fast["tokens"]), Tokens(slow["tokens"])),
+        linear=Sides(Flops(fast["linear"]), Flops(slow["linear"])),
+        attention=Sides(Flops(fast["attention"]), Flops(slow["attention"])),
+    )

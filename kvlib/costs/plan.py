@@ -1,0 +1,102 @@
+"""How many GPUs a model and its cache need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kvlib.costs.catalogue import Codec, Gpu
+from kvlib.costs.checks import count, within
+from kvlib.costs.share import ASSUMPTIONS, CAUTIOUS, Share
+from kvlib.costs.spec import ModelSpec
+from kvlib.costs.units import Bytes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A number of GPUs that is enough, and what each of them holds.
+
+    kv        bytes of keys and values on each GPU
+    budget    what the assumption leaves for weights and cache on each
+    refused   smaller numbers, and why they are not enough
+    """
+
+    share: Share
+    what: str
+    kv: Bytes
+    budget: Bytes
+    assumption: str
+    refused: Mapping[int, str]
+
+    @property
+    def gpus(self) -> int:
+        return self.share.gpus
+
+    @property
+    def weights(self) -> Bytes:
+        """Bytes of weights on each GPU."""
+        return self.share.weights
+
+    @property
+    def copies(self) -> int:
+        """How many GPUs hold the same key/value head; with MLA all hold the same latents."""
+        return self.share.copies
+
+    @property
+    def free(self) -> Bytes:
+        """What is left on each GPU."""
+        return self.budget - self.weights - self.kv
+
+    def __repr__(self) -> str:
+        lines = [f"{self.what}: {self.gpus} GPU{'s' if self.gpus > 1 else ''}"]
+        rows = [("weights", self.weights), ("keys and values", self.kv), ("free", self.free)]
+        lines += [f"  {name + ' on each':<24}{size:>12.2f GiB}" for name, size in rows]
+        if self.share.copies > 1:
+            lines.append(f"  {self.share.repeated}")
+        lines += [f"  not {n}: {why}" for n, why in self.refused.items()]
+        return "\n".join(lines)
+
+
+def gpus_needed(
+    model: ModelSpec | str,
+    gpu: Gpu | str,
+    batch: int,
+    context: int,
+    kv_dtype: str | Codec = "bfloat16",
+    weight_dtype: str | Codec = "bfloat16",
+    block_size: int | None = None,
+    assumption: str = CAUTIOUS,
+) -> Plan:
+    """The smallest of 1, 2, 4, 8, ... GPUs that hold a model and its cache under `assumption`.
+
+    Tensor parallelism: every GPU holds an equal part of the weights and of the heads. Raises
+    ValueError if no number that shares out the heads is enough, naming what each of them lacks.
+    """
+    whole = Share.of(model, gpu, 1, kv_dtype, weight_dtype, block_size)
+    batch = count("batch", batch)
+    context = within(whole.model, "context", count("context", context))
+    if assumption not in ASSUMPTIONS:
+        raise ValueError(f"assumption is {assumption!r}, needed: one of {', '.join(ASSUMPTIONS)}")
+    heads = max(g["num_qo_heads"] for g in whole.model.facts["layers"])
+    refused: dict[int, str] = {}
+    gpus = 1
+    while gpus <= heads:
+        try:
+            share = Share.of(whole.model, whole.gpu, gpus, kv_dtype, weight_dtype, block_size)
+        except ValueError as error:
+            refused[gpus] = str(error).partition("needed: ")[2]
+        else:
+            kv = share.kv(batch, context)
+            short = kv - share.left(ASSUMPTIONS[assumption])
+            if short <= Bytes(0):
+                budget = ASSUMPTIONS[assumption].budget(share.gpu)
+                what = f"{whole.model.title} ({share.weight_dtype.name}) on {share.gpu.title}, "
+                what += f"{batch:,} x {context:,} tokens in {share.kv_dtype.name}, {assumption}"
+                return Plan(share, what, kv, budget, assumption, refused)
+            refused[gpus] = f"{short:.2f GiB} too little on each"
+        gpus *= 2
+    tried = "; ".join(f"{n}: {why}" for n, why in refused.items())
+    raise ValueError(
+        f"no number of {whole.gpu.title} holds {whole.model.title} with {batch:,} requests of "
+        f"{context:,} tokens ({tried})"
+    )

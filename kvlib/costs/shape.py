@@ -1,0 +1,80 @@
+"""What decides how large a decoder and its cache are: config.py fills it in, the rest counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Latent:
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): a cache of one vector a token.
+
+    q_lora_rank is None where queries are projected in one step.
+    """
+
+    q_lora_rank: int | None
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+
+    @property
+    def qk_head_dim(self) -> int:
+        """Length of a query or key as a prefill multiplies it."""
+        return self.qk_nope_head_dim + self.qk_rope_head_dim
+
+    @property
+    def width(self) -> int:
+        """Numbers cached for a token in a layer: the latent vector and the rotated key."""
+        return self.kv_lora_rank + self.qk_rope_head_dim
+
+
+@dataclass(frozen=True)
+class Experts:
+    """The mixture of experts that stands in place of the MLP in `layers`.
+
+    Of `count` routed experts of `width` inner units a token passes `per_token`, and always one
+    shared MLP of `shared_width` (0: none), behind a gate of its own if `shared_gate`.
+    """
+
+    count: int
+    per_token: int
+    width: int
+    layers: tuple[int, ...]
+    shared_width: int = 0
+    shared_gate: bool = False
+    router_bias: bool = False
+    bias: bool = False
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A decoder's sizes. Names are Hugging Face's keys where those exist.
+
+    windows has one entry a layer: 0 for all tokens, or W, the query itself included.
+    layer_norms counts the norms of `hidden_size` in a layer: 2, or 4 where outputs are normed too.
+    latent replaces key and value heads; experts the MLP of some layers.
+    """
+
+    model_type: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    max_position_embeddings: int
+    windows: tuple[int, ...]
+    tie_word_embeddings: bool
+    gated_mlp: bool = True
+    learned_positions: bool = False
+    norm_bias: bool = False
+    layer_norms: int = 2
+    qkv_bias: bool = False
+    o_bias: bool = False
+    mlp_bias: bool = False
+    qk_norm: bool = False
+    sinks: bool = False
+    latent: Latent | None = None
+    experts: Experts | None = None

@@ -1,0 +1,125 @@
+"""What one GPU holds of a model and its cache, and what is assumed to be left for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from kvlib.costs import formulas
+from kvlib.costs.catalogue import GPUS, MODELS, Codec, Gpu, codec
+from kvlib.costs.checks import count, one_of, shared_out
+from kvlib.costs.spec import ModelSpec
+from kvlib.costs.units import Bytes, Tokens
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """How much of a GPU's usable memory weights and cache may take: a share of it, less overhead.
+
+    Raises ValueError for a share outside (0, 1] or a negative overhead.
+    """
+
+    utilisation: float = 1.0
+    overhead: Bytes = Bytes(0)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.utilisation <= 1:
+            raise ValueError(f"utilisation is {self.utilisation!r}, needed: above 0, at most 1")
+        if self.overhead < Bytes(0):
+            raise ValueError(f"overhead is {self.overhead!r}, needed: not below 0")
+
+    def budget(self, gpu: Gpu) -> Bytes:
+        """Bytes for weights and cache on one GPU."""
+        return Bytes(int(gpu.usable.value * self.utilisation)) - self.overhead
+
+
+ASSUMPTIONS: Mapping[str, Assumption] = MappingProxyType(
+    {
+        "weights only": Assumption(),
+        "1 GiB overhead": Assumption(overhead=Bytes(2**30)),
+        "92 % utilisation": Assumption(0.92),
+        "90 % utilisation": Assumption(0.90),
+    }
+)
+CAUTIOUS = "90 % utilisation"
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one of `gpus` devices holds of a model: its weights, and its part of each request.
+
+    Weights are dealt out evenly; heads as `kvlib.costs.checks.shared_out` does.
+    """
+
+    model: ModelSpec
+    gpu: Gpu
+    gpus: int
+    kv_dtype: Codec
+    weight_dtype: Codec
+    block_size: int
+
+    @classmethod
+    def of(
+        cls,
+        model: ModelSpec | str,
+        gpu: Gpu | str,
+        gpus: object,
+        kv_dtype: str | Codec,
+        weight_dtype: str | Codec,
+        block_size: object,
+    ) -> Share:
+        """The same, from names. Raises ValueError or TypeError for what makes no sense."""
+        spec = one_of("model", model, MODELS, ModelSpec)
+        share = cls(
+            spec,
+            one_of("gpu", gpu, GPUS, Gpu),
+            count("gpus", gpus),
+            codec(kv_dtype),
+            codec(weight_dtype),
+            0 if block_size is None else count("block_size", block_size),
+        )
+        shared_out(spec, share.gpus)
+        return share
+
+    @property
+    def weights(self) -> Bytes:
+        """Bytes of weights on each device."""
+        return Bytes(formulas.whole((self.model.weight_bytes(self.weight_dtype) / self.gpus).value))
+
+    @property
+    def copies(self) -> int:
+        """How many devices hold the same key/value head; all of them with MLA."""
+        parts = shared_out(self.model, self.gpus)
+        held = sum(g["count"] * g["values"] for g in parts) * self.gpus
+        return round(held / sum(g["count"] * g["values"] for g in self.model.facts["layers"]))
+
+    @property
+    def repeated(self) -> str:
+        """What several devices hold alike, in words."""
+        latent = all(g["vectors"] == 1 for g in self.model.facts["layers"])
+        what = "the latent vectors are" if latent else "each key/value head is"
+        return f"{what} held by {self.copies} GPUs"
+
+    def kv(self, batch: int, context: int) -> Bytes:
+        """Bytes of keys and values on each device for `batch` requests of `context` tokens."""
+        layers, codec = shared_out(self.model, self.gpus), self.kv_dtype.facts
+        return Bytes(batch * formulas.reserved_bytes(layers, codec, context, self.block_size))
+
+    def left(self, assumption: Assumption) -> Bytes:
+        """Bytes for keys and values on each device; negative where the weights do not fit."""
+        return assumption.budget(self.gpu) - self.weights
+
+    def longest(self, batch: int, assumption: Assumption) -> Tokens:
+        """The most tokens that each of `batch` requests can hold."""
+        layers, codec = shared_out(self.model, self.gpus), self.kv_dtype.facts
+        left = self.left(assumption).value
+        return Tokens(formulas.longest(layers, codec, self.block_size, batch, left))
+
+    def requests(self, context: int, assumption: Assumption) -> int:
+        """The most requests of `context` tokens."""
+        return max(0, self.left(assumption) // self.kv(1, context))
+
+    def __str__(self) -> str:
+        devices = self.gpu.title if self.gpus == 1 else f"{self.gpus} {self.gpu.title}"
+        return f"{self.model.title} ({self.weight_dtype.name}) on {devices}"

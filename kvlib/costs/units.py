@@ -1,0 +1,94 @@
+"""Numbers that know their unit, so that bytes are never added to tokens, nor GB taken for GiB.
+
+>>> from kvlib.costs import Bytes, BytesPerSecond
+>>> held = 8192 * Bytes(524_288)
+>>> held
+Bytes(4_294_967_296) = 4.00 GiB
+>>> f"{held:.1f GB}", held.GiB, held / BytesPerSecond(3.35e12)
+('4.3 GB', 4.0, Seconds(0.0012820797898507462) = 1.28 ms)
+
+GB is 10^9 bytes and GiB 2^30. An operation (FLOP) is one multiplication or one addition.
+"""
+
+from __future__ import annotations
+
+from kvlib.costs.quantity import PRODUCTS, Quantity, Unit
+
+
+class Bytes(Quantity):
+    """Bytes. kB, MB, GB, TB count in 1000s; KiB, MiB, GiB, TiB in 1024s."""
+
+    __slots__ = ()
+    B = Unit("B", 1)
+    kB, MB, GB, TB = (Unit(t, 1000**n) for n, t in enumerate(("kB", "MB", "GB", "TB"), 1))
+    KiB, MiB, GiB, TiB = (Unit(t, 1024**n) for n, t in enumerate(("KiB", "MiB", "GiB", "TiB"), 1))
+    printed = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+class Flops(Quantity):
+    """Operations, a multiplication or an addition each."""
+
+    __slots__ = ()
+    FLOP = Unit("FLOP", 1)
+    MFLOP, GFLOP = Unit("MFLOP", 10**6), Unit("GFLOP", 10**9)
+    TFLOP, PFLOP = Unit("TFLOP", 10**12), Unit("PFLOP", 10**15)
+    printed = ("FLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP")
+
+
+class Seconds(Quantity):
+    """Seconds; ``.us`` is microseconds."""
+
+    __slots__ = ()
+    s, ms, us, ns = Unit("s", 1), Unit("ms", 1e-3), Unit("us", 1e-6), Unit("ns", 1e-9)
+    printed = ("s", "ms", "us", "ns")
+
+
+class Tokens(Quantity):
+    """Tokens."""
+
+    __slots__ = ()
+    tokens = Unit("tokens", 1)
+    printed = ("tokens",)
+
+
+class BytesPerSecond(Quantity):
+    """Bytes a second, in 1000s as data sheets count them."""
+
+    __slots__ = ()
+    B_per_s, MB_per_s = Unit("B/s", 1), Unit("MB/s", 10**6)
+    GB_per_s, TB_per_s = Unit("GB/s", 10**9), Unit("TB/s", 10**12)
+    printed = ("B/s", "MB/s", "GB/s", "TB/s")
+
+
+class FlopsPerSecond(Quantity):
+    """Operations a second."""
+
+    __slots__ = ()
+    FLOP_per_s, GFLOP_per_s = Unit("FLOP/s", 1), Unit("GFLOP/s", 10**9)
+    TFLOP_per_s, PFLOP_per_s = Unit("TFLOP/s", 10**12), Unit("PFLOP/s", 10**15)
+    printed = ("FLOP/s", "GFLOP/s", "TFLOP/s")
+
+
+class FlopsPerByte(Quantity):
+    """Arithmetic intensity: operations for each byte moved."""
+
+    __slots__ = ()
+    FLOP_per_B = Unit("FLOP/B", 1)
+    printed = ("FLOP/B",)
+
+
+class TokensPerSecond(Quantity):
+    """Tokens a second."""
+
+    __slots__ = ()
+    tokens_per_s = Unit("tokens/s", 1)
+    printed = ("tokens/s",)
+
+
+PRODUCTS[:] = [
+    (BytesPerSecond, Seconds, Bytes),
+    (FlopsPerSecond, Seconds, Flops),
+    (TokensPerSecond, Seconds, Tokens),
+    (FlopsPerByte, Bytes, Flops),
+    (FlopsPerByte, BytesPerSecond, FlopsPerSecond),
+]

@@ -1,0 +1,202 @@
+"""The work of a forward pass, in operations and bytes, and how fast a GPU can be at best.
+
+The arithmetic is in `kvlib.costs.formulas`; here it gets names, units and checked arguments.
+The roofline: Williams, Waterman, Patterson, doi:10.1145/1498765.1498785.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kvlib.costs import formulas
+from kvlib.costs.catalogue import GPUS, MODELS, Codec, Gpu, codec
+from kvlib.costs.checks import count, one_of, rate, shared_out, within
+from kvlib.costs.spec import ModelSpec
+from kvlib.costs.units import Bytes, Flops, FlopsPerByte, Seconds, Tokens, TokensPerSecond
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Operations and the bytes moved for them."""
+
+    flops: Flops
+    bytes: Bytes
+
+    @property
+    def intensity(self) -> FlopsPerByte:
+        """Operations for each byte."""
+        return self.flops / self.bytes  # type: ignore[no-any-return]
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.flops + other.flops, self.bytes + other.bytes)
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The least time that a pass can take, and which side of the machine sets it.
+
+    compute and memory are the times of the two sides, which overlap: seconds is the longer.
+    tokens_per_second counts what the pass produces: a token for each request when decoding, the
+    tokens of the prompts in a prefill.
+    """
+
+    compute: Seconds
+    memory: Seconds
+    tokens_per_second: TokensPerSecond
+
+    @property
+    def seconds(self) -> Seconds:
+        return max(self.compute, self.memory)
+
+    @property
+    def bound(self) -> str:
+        """ "memory" or "compute"."""
+        return "memory" if self.memory >= self.compute else "compute"
+
+    def __repr__(self) -> str:
+        return f"Floor({self.seconds}, {self.bound} bound, {self.tokens_per_second:,.0f})"
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one pass over `batch` requests must compute and move, on one device or many together.
+
+    phase        "prefill" or "decode"
+    fresh, seq   tokens that each request adds, and that it has afterwards
+    weights      weights read once; of a mixture, the experts that are in use on average
+    kv_read      stored keys and values read once
+    kv_written   keys and values of the new tokens
+    activations  queries read and outputs written by attention, 16 bits a number
+
+    Other activations move, too, but need not: a fused kernel keeps them on the chip.
+    """
+
+    model: ModelSpec
+    phase: str
+    batch: int
+    fresh: int
+    seq: int
+    linear_flops: Flops
+    attention_flops: Flops
+    weights: Bytes
+    kv_read: Bytes
+    kv_written: Bytes
+    activations: Bytes
+
+    @property
+    def linear(self) -> Cost:
+        """All products with weights."""
+        return Cost(self.linear_flops, self.weights)
+
+    @property
+    def attention(self) -> Cost:
+        """Scores and weighted sums, over what the cache holds."""
+        return Cost(self.attention_flops, self.kv_read + self.kv_written + self.activations)
+
+    @property
+    def total(self) -> Cost:
+        return self.linear + self.attention
+
+    def floor(self, gpu: Gpu | str, gpus: int = 1, compute: str = "bf16") -> Floor:
+        """The least time on `gpus` devices that share all work evenly and talk for nothing.
+
+        Keys and values are the exception: a device reads those of the heads it holds, and with more
+        devices than heads several read the same. `compute` names the matrix rate, "bf16" or "fp8";
+        numbers stored in fewer bits are widened before they are multiplied.
+        Raises ValueError if the heads cannot be shared out, or the GPU has no such rate.
+        """
+        device = one_of("gpu", gpu, GPUS, Gpu)
+        gpus, speed = count("gpus", gpus), rate(device, compute)
+        whole, part = self.model.facts["layers"], shared_out(self.model, gpus)
+        share = _numbers(part) / _numbers(whole)
+        moved = (self.weights + self.activations) / gpus + (self.kv_read + self.kv_written) * share
+        sides: tuple[Seconds, Seconds] = (
+            self.total.flops / gpus / speed,
+            moved / device.bandwidth,
+        )
+        made = Tokens(self.batch if self.phase == "decode" else self.batch * self.fresh)
+        return Floor(*sides, tokens_per_second=made / max(sides))
+
+    def __repr__(self) -> str:
+        requests = "1 request" if self.batch == 1 else f"{self.batch:,} requests"
+        lines = [f"{self.phase} of {self.model.title}, {requests} of {self.seq:,} tokens"]
+        for name in ("linear", "attention", "total"):
+            cost: Cost = getattr(self, name)
+            cells = (str(cost.flops), str(cost.bytes), f"{cost.intensity:,.1f}")
+            lines.append(f"{name:>11}" + "".join(f"{cell:>15}" for cell in cells))
+        return "\n".join(lines)
+
+
+def prefill(
+    model: ModelSpec | str,
+    batch: int,
+    prompt: int,
+    kv_dtype: str | Codec = "bfloat16",
+    weight_dtype: str | Codec = "bfloat16",
+) -> Work:
+    """The pass that reads `batch` prompts of `prompt` tokens and gives each its next token.
+
+    Logits are computed for the last token of each prompt alone. What is attended to has just been
+    computed and counts in 16 bits; what is written counts in `kv_dtype`.
+    Raises ValueError or TypeError for sizes below 1, a prompt past the model's limit or an unknown
+    name, naming the nearest ones.
+    """
+    spec = one_of("model", model, MODELS, ModelSpec)
+    tokens = within(spec, "prompt", count("prompt", prompt))
+    return _work(spec, "prefill", batch, tokens, tokens, kv_dtype, weight_dtype, 0)
+
+
+def decode(
+    model: ModelSpec | str,
+    batch: int,
+    context: int,
+    kv_dtype: str | Codec = "bfloat16",
+    weight_dtype: str | Codec = "bfloat16",
+    shared: int = 0,
+) -> Work:
+    """One decode step: a new token for each of `batch` requests.
+
+    Each request has `context` tokens after the step, the new one included, and the first `shared`
+    of them are the same for all and read once. Raises as `prefill`, and ValueError if `shared`
+    does not leave each request its new token.
+    """
+    spec = one_of("model", model, MODELS, ModelSpec)
+    tokens = within(spec, "context", count("context", context))
+    if count("shared", shared, least=0) >= tokens:
+        raise ValueError(f"shared is {shared}, needed: less than context, which is {tokens}")
+    return _work(spec, "decode", batch, 1, tokens, kv_dtype, weight_dtype, int(shared))
+
+
+def _numbers(layers: list[dict[str, Any]]) -> float:
+    """Numbers stored for a token."""
+    return sum(g["count"] * g["values"] for g in layers)  # type: ignore[no-any-return]
+
+
+def _work(
+    spec: ModelSpec,
+    phase: str,
+    batch: int,
+    fresh: int,
+    seq: int,
+    kv_dtype: str | Codec,
+    weight_dtype: str | Codec,
+    shared: int,
+) -> Work:
+    batch = count("batch", batch)
+    bits = codec(weight_dtype).bits
+    stored = codec(kv_dtype).facts
+    w = formulas.pass_work(spec.facts, stored, bits, batch, fresh, seq, shared)
+    return Work(
+        model=spec,
+        phase=phase,
+        batch=batch,
+        fresh=fresh,
+        seq=seq,
+        linear_flops=Flops(w["linear_flops"]),
+        attention_flops=Flops(w["attention_flops"]),
+        weights=Bytes(w["weight_bytes"]),
+        kv_read=Bytes(w["kv_bytes"]),
+        kv_written=Bytes(w["kv_written"]),
+        activations=Bytes(w["activation_bytes"]),
+    )

@@ -1,0 +1,143 @@
+"""Checker of the chapter on memory: the bytes of a token, read from a model's config.json."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from kvlib.caches import DenseCache, LayerSpec
+from kvlib.exercises.report import Finding, checker, expect_equal
+
+
+def whole_number(got: Any, what: str) -> int:
+    """`got` as an int; a Finding where it is no number, or not a whole one."""
+    if isinstance(got, bool) or not isinstance(got, int | float | np.number):
+        raise Finding(f"{what}: got {type(got).__name__}, needed one number")
+    if got != int(got):
+        raise Finding(f"{what}: got {got!r}, and there are no parts of a byte or a token")
+    return int(got)
+
+
+# ---------------------------------------- bytes of a token, from a config.json
+
+# The keys that decide, as each file has them; what a file leaves out is left out.
+_CONFIGS: dict[str, dict[str, Any]] = {
+    "Llama-3.1-8B": {
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+    },
+    "Qwen3-0.6B": {
+        "hidden_size": 1024,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+    },
+    "an early Llama": {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32},
+    "a file that says null": {
+        "hidden_size": 3584,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "head_dim": None,
+    },
+    "DeepSeek-V3": {
+        "hidden_size": 7168,
+        "num_hidden_layers": 61,
+        "num_attention_heads": 128,
+        "num_key_value_heads": 128,
+        "kv_lora_rank": 512,
+        "qk_rope_head_dim": 64,
+    },
+}
+
+
+@checker
+def check_token_bytes(token_bytes: Any) -> Iterator[str]:
+    """token_bytes(config, bytes_per_number) -> bytes that one token adds; config is a dict."""
+    for name, config in _CONFIGS.items():
+        for size in (4, 2, 1):
+            got = whole_number(_ask(token_bytes, name, config, size), name)
+            right = _token_bytes(config, size)
+            for words, wrong in _wrong_bytes(config, size).items():
+                if got == wrong != right:
+                    raise Finding(f"{name}: {got:,} bytes, needed {right:,}: {words}")
+            expect_equal(got, right, f"{name}, bytes a token with {size} bytes a number")
+        yield f"{name}: {_token_bytes(config, 2):,} bytes in 16 bits, half of it in 8"
+    for name, spec in (
+        ("Llama-3.1-8B", LayerSpec(8, 128)),
+        ("DeepSeek-V3", LayerSpec(1, 576, 512, v_from_k=True)),
+    ):
+        layers = [spec] * _CONFIGS[name]["num_hidden_layers"]
+        cache = DenseCache(layers, 1, 3, dtype=np.float16)
+        cache.add("a")
+        cache.plan(["a"], [3])
+        measured = cache.memory().payload
+        expect_equal(3 * token_bytes(_CONFIGS[name], 2), measured, f"{name}, a live cache")
+    yield "three tokens in live caches of two of these shapes, measured from their arrays"
+
+
+def _token_bytes(c: dict[str, Any], size: int) -> int:
+    if "kv_lora_rank" in c:
+        return int(c["num_hidden_layers"] * (c["kv_lora_rank"] + c["qk_rope_head_dim"]) * size)
+    heads = c.get("num_key_value_heads") or c["num_attention_heads"]
+    dim = c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
+    return int(2 * c["num_hidden_layers"] * heads * dim * size)
+
+
+def _wrong_bytes(c: dict[str, Any], size: int) -> dict[str, int]:
+    """Results of the mistakes that people make, by the words for each."""
+    right, layers, q_heads = _token_bytes(c, size), c["num_hidden_layers"], c["num_attention_heads"]
+    per_head = c["hidden_size"] // q_heads
+    dim, heads = c.get("head_dim") or per_head, c.get("num_key_value_heads") or q_heads
+    found = {}
+    if "kv_lora_rank" in c:
+        latent, rope = c["kv_lora_rank"], c["qk_rope_head_dim"]
+        found = {
+            "this makes keys and values for every head; kv_lora_rank says that one latent vector "
+            "is kept for all of them": 2 * layers * heads * dim * size,
+            "the latent vector alone: beside it lies the rotated part of the key, "
+            "qk_rope_head_dim numbers": layers * latent * size,
+            "twice too much: the latent vector serves as key and as value and is kept once": (
+                2 * layers * (latent + rope) * size
+            ),
+            "the latent vector is counted twice; it serves as key and as value": (
+                layers * (2 * latent + rope) * size
+            ),
+        }
+    found |= {
+        "this counts query heads: only key/value heads are kept (num_key_value_heads)": (
+            2 * layers * q_heads * dim * size
+        ),
+        "this takes hidden_size / num_attention_heads where the file states head_dim": (
+            2 * layers * heads * per_head * size
+        ),
+        "this counts hidden_size numbers for a key": 2 * layers * c["hidden_size"] * size,
+        "half of the bytes are missing: is it the keys alone, or 16 bits whatever "
+        "bytes_per_number says?": right // 2,
+        "one layer's bytes: every layer keeps its own": right // layers,
+        "these are numbers, not bytes: multiply by bytes_per_number": right // size,
+        "these are bits, not bytes": right * 8,
+    }
+    return found
+
+
+def _ask(token_bytes: Any, name: str, config: dict[str, Any], size: int) -> Any:
+    try:
+        return token_bytes(dict(config), size)
+    except Finding as finding:
+        hints = {
+            "KeyError: 'num_key_value_heads'": "files from before grouped heads leave it out: then "
+            "every query head has a key head of its own",
+            "KeyError: 'head_dim'": "most files leave it out: then it is hidden_size divided by "
+            "num_attention_heads",
+            "NoneType": "a key may be there and say null: then it counts as left out",
+        }
+        for sign, hint in hints.items():
+            if sign in str(finding):
+                raise Finding(f"{name}: {finding}\n{hint}") from None
+        raise

@@ -1,0 +1,208 @@
+"""Checkers of the chapter on the roofline: the intensity of attention, the floor of a step, the
+batch that keeps the multipliers busy (a calculator with three faults is in `roofline_ceiling`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from kvlib.exercises.report import Finding, checker, expect_equal
+from kvlib.exercises.roofline_ceiling import SHEET, check_ceiling
+from kvlib.meter import Meter
+from kvlib.model import Decoder, ModelConfig
+from kvlib.model.weights import random_weights
+
+__all__ = [
+    "SHEET",
+    "check_attention_intensity",
+    "check_busy_batch",
+    "check_ceiling",
+    "check_step_floor",
+]
+
+
+def number(got: Any, what: str) -> float:
+    """`got` as a float, or a Finding that says what came instead."""
+    if isinstance(got, bool) or not isinstance(got, int | float | np.number):
+        raise Finding(f"{what}: got {type(got).__name__}, needed one number")
+    return float(got)
+
+
+def expect_number(got: float, right: float, what: str, suspects: dict[str, float]) -> None:
+    """`got` equals `right`; else the words of the suspect that it equals, else both numbers."""
+    if math.isclose(got, right, rel_tol=1e-9):
+        return
+    for words, wrong in suspects.items():
+        if math.isclose(got, wrong, rel_tol=1e-9):
+            raise Finding(words)
+    raise Finding(f"{what}: got {got:.6g}, needed {right:.6g}")
+
+
+# ---------------------------------------- the intensity of attention
+
+# Hidden size over heads is not the size of a head, and no two sizes are equal.
+_ODD = ModelConfig("llama", 64, 120, 160, 3, 12, 4, 24, 64)
+# name, query heads, kv heads, bytes of a number, operations a byte
+_KNOWN = (
+    ("Llama-2-7B in bfloat16", 32, 32, 2, 1.0),
+    ("Llama-3.1-8B in bfloat16", 32, 8, 2, 4.0),
+    ("Llama-3.1-70B in bfloat16", 64, 8, 2, 8.0),
+    ("Llama-3.1-8B with a cache in int8", 32, 8, 1, 8.0),
+)
+
+
+@checker
+def check_attention_intensity(attention_intensity: Any) -> Iterator[str]:
+    """attention_intensity(config, batch, seq_len, bytes_per_number) -> operations a byte."""
+    what = "12 query heads, 4 key/value heads, one request of 40 tokens, 4 bytes a number"
+    got = number(attention_intensity(_ODD, 1, 40, 4), what)
+    suspects = {
+        "half of the operations are missing: a multiplication and an addition are two, and the "
+        "scores and the sum of the values both count": 0.75,
+        "three quarters of the operations are missing: scores and sum, a multiplication and an "
+        "addition in each": 0.375,
+        "only the keys are read here: the values are as many bytes": 3.0,
+        "these are operations for each number read: it has bytes_per_number bytes": 6.0,
+        "each query head is given keys of its own, or each key/value head one query: here 3 "
+        "query heads multiply with what is read once": 0.5,
+        "upside down: operations divided by bytes": 2 / 3,
+        "hidden_size / num_attention_heads is not the size of a head here (10); head_dim is "
+        "(24). It cancels if it stands above and below": 0.625,
+        "hidden_size / num_attention_heads is not the size of a head here (10), head_dim is "
+        "(24): it cancels if it stands above and below": 3.6,
+        "the layers are counted above and not below: each has keys and values of its own": 4.5,
+    }
+    expect_number(got, 1.5, what, suspects)
+    yield "3 query heads work on each key that is read: 2 operations for each of its numbers"
+    words = {
+        "five requests get five times the intensity: each has keys of its own, so the bytes grow "
+        "with the operations": 7.5,
+        "five requests get a fifth of the intensity: each has a query of its own, so the "
+        "operations grow with the bytes": 0.3,
+    }
+    for batch, seq_len in ((5, 40), (1, 64)):
+        what = f"{batch} x {seq_len} tokens in place of 1 x 40"
+        got = number(attention_intensity(_ODD, batch, seq_len, 4), what)
+        expect_number(got, 1.5, what, words)
+    yield "neither the number of requests nor their length changes it"
+    for name, heads, kv_heads, size, right in _KNOWN:
+        config = ModelConfig("llama", 64, 4096, 64, 32, heads, kv_heads, 128, 8192)
+        got = number(attention_intensity(config, 1, 4096, size), name)
+        expect_number(got, right, name, {})
+    yield "the known values: " + ", ".join(f"{row[0]} {row[4]:.0f}" for row in _KNOWN)
+    counted = _counted(_ODD, 40)
+    got = number(attention_intensity(_ODD, 1, 40, 4), "float32")
+    expect_number(got, counted, "a live model in float32, counted by kvlib.Meter", {})
+    yield "what kvlib.Meter counts in a decode step of a live model"
+
+
+def _counted(config: ModelConfig, seq_len: int) -> float:
+    """Operations a byte of attention in one real decode step (float32)."""
+    model = Decoder(config, random_weights(config, seed=5, xp=np))
+    cache = model.new_cache(1, seq_len)
+    cache.add("a")
+    model.forward([1] * (seq_len - 1), cache, cache.plan(["a"], [seq_len - 1]))
+    with Meter() as meter:
+        model.forward([2], cache, cache.plan(["a"], [1]))
+    count = meter.by_label["attention"]
+    return count.flops / count.read
+
+
+# ---------------------------------------- the floor of a step
+
+
+@checker
+def check_step_floor(step_floor: Any) -> Iterator[str]:
+    """step_floor(weight_bytes, token_bytes, batch, seq_len, shared, bandwidth) -> seconds."""
+    w, a, b, s, n, rate = 7e9, 1e5, 6, 5000, 3000, 2e12
+    right = (w + a * b * s) / rate
+    got = number(step_floor(w, a, b, s, 0, rate), "6 requests of 5,000 tokens")
+    suspects = {
+        "the weights are read once a step, not once a request": b * (w + a * s) / rate,
+        "one request's keys and values: the step reads those of all 6": (w + a * s) / rate,
+        "the weights are missing": a * b * s / rate,
+        "the cache is missing": w / rate,
+        "this is the time of one token in the stream: the step gives 6 tokens, and each user "
+        "waits for the whole of it": right / b,
+        "these are bytes: divide by the bandwidth": w + a * b * s,
+        "upside down: bytes divided by bytes a second are seconds": 1 / right,
+    }
+    expect_number(got, right, "6 requests of 5,000 tokens, nothing shared", suspects)
+    yield "weights once, and the keys and values of every request"
+    right = (w + a * (n + b * (s - n))) / rate
+    suspects = {
+        "`shared` changes nothing: the first 3,000 tokens are read once, not 6 times": (
+            w + a * b * s
+        )
+        / rate,
+        "the shared prefix is not read at all: once it must be": (w + a * b * (s - n)) / rate,
+        "`shared` is added to the 5,000 tokens: it is the first part of them": (w + a * (n + b * s))
+        / rate,
+        "only the shared part is read: each request has 2,000 tokens of its own": (w + a * n)
+        / rate,
+    }
+    got = number(step_floor(w, a, b, s, n, rate), "a shared prefix")
+    expect_number(got, right, "6 requests that share their first 3,000 tokens", suspects)
+    yield "a shared prefix is read once, what follows it once for each request"
+    got = number(step_floor(w, a, 1, s, n, rate), "one request")
+    expect_number(got, (w + a * s) / rate, "one request, which shares with nobody", {})
+    from kvlib.costs import GPUS, MODELS, decode
+
+    model, gpu = MODELS["llama-3.1-8b"], GPUS["h100-sxm"]
+    work = decode(model, 16, 8192, shared=4096)
+    weights, token = work.linear.bytes.value, model.kv_bytes_per_token().value
+    got = number(step_floor(weights, token, 16, 8192, 4096, gpu.bandwidth.value), "Llama-3.1-8B")
+    wanted = work.floor(gpu).seconds.value
+    if not math.isclose(got, wanted, rel_tol=0.01):
+        raise Finding(f"Llama-3.1-8B on an H100: got {got:.6g} s, kvlib.costs says {wanted:.6g} s")
+    yield "within 1 % of kvlib.costs for Llama-3.1-8B (which also counts queries and outputs)"
+
+
+# ---------------------------------------- the batch that keeps the multipliers busy
+
+
+@checker
+def check_busy_batch(busy_batch: Any) -> Iterator[str]:
+    """busy_batch(flops, bandwidth, bytes_per_weight, experts=1, chosen=1) -> requests."""
+    flops, bandwidth = 989e12, 3.35e12
+    ridge = flops / bandwidth
+    got = number(busy_batch(flops, bandwidth, 2), "an H100, 2 bytes a weight")
+    suspects = {
+        "295 requests fall just short: reading still takes longer. The smallest whole number "
+        "that is enough is one more": math.floor(ridge),
+        f"a batch is a whole number: round {ridge:.1f} up": ridge,
+        "two operations for each weight and request, not one": math.ceil(2 * ridge),
+        "a weight has bytes_per_weight bytes: reading takes 2 times as long as this allows": (
+            math.ceil(ridge / 2)
+        ),
+        "upside down: operations a second divided by bytes a second": math.ceil(1 / ridge),
+    }
+    expect_number(got, math.ceil(ridge), "an H100, 2 bytes a weight", suspects)
+    yield f"an H100 in bfloat16: {math.ceil(ridge)} requests"
+    got = number(busy_batch(flops, bandwidth, 1), "weights of one byte")
+    words = {
+        "half of the bytes, and still the same batch: does bytes_per_weight enter?": 296.0,
+        "weights of one byte are read in half the time, so fewer requests are enough": 591.0,
+    }
+    expect_number(got, math.ceil(ridge / 2), "1 byte a weight, multiplied in bfloat16", words)
+    yield f"weights of one byte, multiplied in bfloat16: {math.ceil(ridge / 2)}"
+    if busy_batch(4e12, 1e12, 2) != 4:
+        raise Finding("4e12 operations and 1e12 bytes a second: 4 requests are exactly enough")
+    for experts, chosen, name in ((8, 2, "Mixtral"), (256, 8, "DeepSeek-V3")):
+        right = math.ceil(ridge * experts / chosen)
+        got = number(busy_batch(flops, bandwidth, 2, experts, chosen), name)
+        words = {
+            f"{name}: all {experts} experts are read, and a token uses {chosen} of them. So an "
+            "expert sees only a part of the requests": float(math.ceil(ridge)),
+            f"{name}: fewer requests with experts than without? An expert sees {chosen} of every "
+            f"{experts} requests, so it takes more of them": float(
+                math.ceil(ridge * chosen / experts)
+            ),
+            f"{name}: round once, at the end": float(math.ceil(ridge) * experts / chosen),
+        }
+        expect_number(got, right, name, words)
+    expect_equal(busy_batch(flops, bandwidth, 2, 1, 1), 296, "one expert, always chosen")
+    yield "with experts, each of which sees only a part of the requests: 1,181 and 9,448"

@@ -1,0 +1,124 @@
+"""The checker of a small roofline calculator, which knows the faults of those in public use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from kvlib.exercises.report import Finding, checker
+from kvlib.model import ModelConfig
+
+# As the vendor prints it: the figure in large type needs half of the weights to be zero.
+SHEET: Mapping[str, float] = MappingProxyType(
+    {"bytes a second": 3.35e12, "bfloat16 operations a second, with sparsity": 1979e12}
+)
+
+# Llama-3.1-8B, Qwen3-0.6B (whose head_dim is not hidden_size / heads; tied embeddings)
+_LLAMA = ModelConfig("llama", 128256, 4096, 14336, 32, 32, 8, 128, 131072)
+_QWEN = ModelConfig("qwen3", 151936, 1024, 3072, 28, 16, 8, 128, 40960, tie_word_embeddings=True)
+
+_FAULTS = {
+    "sparse": "arithmetic gets half of its time: the peak on the sheet holds for matrices of which "
+    "half is zero, and dense ones reach half of it (or a multiplication and an addition were "
+    "counted as one operation)",
+    "embedding": "the table of embeddings is counted: a step looks up one row of it and multiplies "
+    "by the output head alone (tied or not, vocab_size x hidden_size once)",
+    "no head": "the output head is missing: every step multiplies by vocab_size x hidden_size "
+    "weights",
+    "no values": "the cache holds a value for each key: it is twice as large",
+    "query heads": "the cache is counted with num_attention_heads: it holds num_key_value_heads",
+    "hidden": "hidden_size / num_attention_heads is taken for the size of a head: head_dim is a "
+    "field of its own",
+    "one request": "one request's cache: each of the batch has keys of its own",
+    "one token": "this is the rate of one request's tokens: a step gives a token to each of the "
+    "batch",
+    "no attention": "the operations of attention are missing: in a long text they count",
+    "sum": "reading and arithmetic run side by side: the step takes the longer of the two, not "
+    "their sum",
+}
+
+
+def ceiling(c: ModelConfig, batch: int, seq_len: int, faults: tuple[str, ...] = ()) -> float:
+    """Tokens a second that an H100's roofline allows in 16 bits, with some `faults` built in."""
+    dim = c.hidden_size // c.num_attention_heads if "hidden" in faults else c.head_dim
+    kv_heads = c.num_attention_heads if "query heads" in faults else c.num_key_value_heads
+    heads = 2 * c.num_attention_heads + 2 * c.num_key_value_heads
+    layer = c.hidden_size * dim * heads + 3 * c.hidden_size * c.intermediate_size
+    copies = 1 + ("embedding" in faults) - ("no head" in faults)
+    weights = c.num_hidden_layers * layer + copies * c.vocab_size * c.hidden_size
+    held = c.num_hidden_layers * kv_heads * dim * seq_len * (2 - ("no values" in faults))
+    held *= 1 if "one request" in faults else batch
+    pairs = c.num_hidden_layers * c.num_attention_heads * dim * seq_len * batch
+    operations: float = 2 * weights * batch + 4 * pairs * ("no attention" not in faults)
+    peak = SHEET["bfloat16 operations a second, with sparsity"] / (2 - ("sparse" in faults))
+    reading, arithmetic = 2 * (weights + held) / SHEET["bytes a second"], operations / peak
+    step = reading + arithmetic if "sum" in faults else max(reading, arithmetic)
+    return (1 if "one token" in faults else batch) / step
+
+
+# Each row lets one thing decide: weights, cache, arithmetic, arithmetic of attention.
+_CASES = (
+    ("Llama-3.1-8B, 1 request of 1 token", _LLAMA, 1, 1),
+    ("Qwen3-0.6B, 1 request of 1 token", _QWEN, 1, 1),
+    ("Llama-3.1-8B, 32 requests of 16,384 tokens", _LLAMA, 32, 16384),
+    ("Qwen3-0.6B, 16 requests of 8,192 tokens", _QWEN, 16, 8192),
+    ("Llama-3.1-8B, 2,048 requests of 64 tokens", _LLAMA, 2048, 64),
+    ("Llama-3.1-8B, 4,096 requests of 512 tokens", _LLAMA, 4096, 512),
+)
+_PROVED = (
+    "one short request: the weights that are multiplied, read once",
+    "tied embeddings, and heads of a size of their own",
+    "long texts: keys and values of every request",
+    "the same with tied embeddings",
+    "a huge batch of short texts: arithmetic, at the dense rate",
+    "attention's own operations",
+)
+
+
+@checker
+def check_ceiling(ceiling: Any) -> Iterator[str]:
+    """ceiling(config, sheet, batch, seq_len) -> tokens a second at best, all in 16 bits."""
+    for (name, config, batch, seq_len), proved in zip(_CASES, _PROVED, strict=True):
+        got = ceiling(config, dict(SHEET), batch, seq_len)
+        if isinstance(got, bool) or not isinstance(got, int | float | np.number):
+            raise Finding(f"{name}: got {type(got).__name__}, needed one number")
+        _explain(float(got), name, config, batch, seq_len)
+        yield proved
+    _agree(ceiling)
+    yield "kvlib.costs says the same, within 2 %"
+
+
+def _explain(got: float, name: str, config: ModelConfig, batch: int, seq_len: int) -> None:
+    right = _ceiling(config, batch, seq_len)
+    if math.isclose(got, right, rel_tol=1e-6):
+        return
+    for n in range(1, 4):  # the fewest faults that give this very number
+        for faults in combinations(_FAULTS, n):
+            if math.isclose(got, _ceiling(config, batch, seq_len, faults), rel_tol=1e-6):
+                found = "; and ".join(_FAULTS[fault] for fault in faults)
+                raise Finding(f"{name}: {found}")
+    if math.isclose(got * right, batch, rel_tol=1e-6):
+        raise Finding(f"{name}: these are seconds, needed tokens a second")
+    raise Finding(f"{name}: got {got:,.1f} tokens a second, needed {right:,.1f}")
+
+
+_ceiling = ceiling  # the checker's argument has the learner's name for it
+
+
+def _agree(ceiling: Any) -> None:
+    from kvlib.costs import GPUS, MODELS, decode
+
+    for key, config, batch, seq_len in (
+        ("llama-3.1-8b", _LLAMA, 8, 8192),
+        ("qwen3-0.6b", _QWEN, 8, 8192),
+    ):
+        work = decode(MODELS[key], batch, seq_len)
+        wanted = work.floor(GPUS["h100-sxm"]).tokens_per_second.value
+        got = float(ceiling(config, dict(SHEET), batch, seq_len))
+        if not math.isclose(got, wanted, rel_tol=0.02):
+            raise Finding(f"{key}: got {got:,.0f} tokens a second, kvlib.costs says {wanted:,.0f}")

@@ -1,0 +1,248 @@
+"""What the machine at hand can do: bytes and operations a second, measured.
+
+A data sheet says what a GPU reaches at best; nobody prints one for a laptop. `measure_machine`
+reads an array that no cache can hold, multiplies two matrices, and takes about two seconds. What
+`kvlib.costs` says of a pass then has a floor here, as it has on a GPU:
+
+    step = decode(model, batch=1, context=512, kv_dtype="float32", weight_dtype="float32")
+    measure_machine().floor(step).seconds
+
+Times are medians of several calls. The rest of the machine should be quiet; a busy one reads and
+multiplies more slowly, and that is what is measured.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from operator import matmul
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from kvlib.arrays import default_namespace, is_numpy
+from kvlib.costs import BytesPerSecond, Floor, FlopsPerByte, FlopsPerSecond, Seconds, Tokens
+
+if TYPE_CHECKING:
+    from kvlib.costs import Work
+
+COLUMNS = 1024  # numbers in a row of what is read: 4 KiB of float32
+AT_LEAST, AT_MOST = 2**28, 2**29  # bytes that are read to see the memory behind the caches
+_A_SHARE = 16  # ... and never more than this part of the machine's memory
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Measured rates of one machine, and how they were measured.
+
+    bandwidth  the fastest of `ways` to go through an array that fits into no cache
+    flops      of a product of two square float32 matrices
+    library    what computed it, threads with how many threads (0: not known)
+    ways       name -> bandwidth: "matvec" (the way decode reads), "dot", "sum", "copy" (read and
+               written bytes)
+    """
+
+    name: str
+    bandwidth: BytesPerSecond
+    flops: FlopsPerSecond
+    library: str = ""
+    threads: int = 0
+    ways: Mapping[str, BytesPerSecond] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for what, value, kind in (
+            ("bandwidth", self.bandwidth, BytesPerSecond),
+            ("flops", self.flops, FlopsPerSecond),
+        ):
+            if not isinstance(value, kind):
+                raise TypeError(f"{what} must be {kind.__name__}, got {value!r}")
+            if value.value <= 0:
+                raise ValueError(f"{what} must be above 0, got {value!r}")
+        object.__setattr__(self, "ways", MappingProxyType(dict(self.ways)))
+
+    @property
+    def ridge(self) -> FlopsPerByte:
+        """Operations a byte from which arithmetic takes longer than reading."""
+        return self.flops / self.bandwidth  # type: ignore[no-any-return]
+
+    def floor(self, work: Work) -> Floor:
+        """The least time that a pass can take here (the roofline, doi:10.1145/1498765.1498785)."""
+        sides = (work.total.flops / self.flops, work.total.bytes / self.bandwidth)
+        made = Tokens(work.batch if work.phase == "decode" else work.batch * work.fresh)
+        return Floor(*sides, tokens_per_second=made / max(sides))
+
+    def __repr__(self) -> str:
+        threads = f", {self.threads} thread{'s' * (self.threads != 1)}" if self.threads else ""
+        return (
+            f"Machine({self.name}: {self.bandwidth:.3g GB/s}, {self.flops:.3g GFLOP/s}, "
+            f"ridge {self.ridge:.3g FLOP/B}; {self.library}{threads})"
+        )
+
+
+def measure_machine(
+    xp: Any = None, *, nbytes: int | None = None, size: int = 2048, repeats: int = 7
+) -> Machine:
+    """Measure with the array library `xp` (the one at hand if None): NumPy, or CuPy on a device.
+
+    nbytes   how much is read; more than any cache holds unless given (`memory_sized`)
+    size     rows and columns of the matrices whose product is timed
+    repeats  timings of each kind, of which the median counts
+
+    Raises ValueError for sizes below 1.
+    """
+    xp = default_namespace() if xp is None else xp
+    for name, value in (("size", size), ("repeats", repeats)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+    wait, nbytes = _wait(xp), memory_sized(xp) if nbytes is None else nbytes
+    ways = _ways(_matrix(xp, nbytes), repeats, wait)
+    a = xp.full((size, size), 0.5, dtype=xp.float32)
+    took = median_seconds(lambda: a @ a, repeats=repeats, wait=wait)
+    name, library, threads = _describe(xp)
+    rate = FlopsPerSecond(2 * size**3 / took.value)
+    return Machine(name, max(ways.values()), rate, library, threads, ways)
+
+
+def bandwidth_by_size(
+    sizes: Sequence[int], xp: Any = None, *, repeats: int = 5
+) -> dict[int, BytesPerSecond]:
+    """Bytes a second at which a matrix of each of `sizes` bytes is read, again and again.
+
+    By a matrix-vector product, the way decode reads its weights. What fits into a cache stays
+    there between two readings; what does not comes from memory each time. Sizes are rounded to
+    whole rows of 4 KiB; the keys of the result are the bytes that were read.
+    Raises ValueError for a size of less than one row.
+    """
+    xp = default_namespace() if xp is None else xp
+    whole, wait, found = _matrix(xp, max(sizes)), _wait(xp), {}
+    x = xp.ones((COLUMNS,), dtype=xp.float32)
+    for size in sizes:
+        part = whole[: _rows(size), :]
+        calls = max(1, 2**25 // (part.size * 4))  # a clock cannot time a few microseconds
+        took = median_seconds(partial(matmul, part, x), repeats=repeats, calls=calls, wait=wait)
+        found[part.size * 4] = BytesPerSecond(part.size * 4 / took.value)
+    return found
+
+
+def median_seconds(
+    function: Callable[[], Any],
+    *,
+    repeats: int = 7,
+    calls: int = 1,
+    at_most: float = 0.5,
+    wait: Callable[[], Any] | None = None,
+) -> Seconds:
+    """Median time of one call, over `repeats` timings of `calls` calls each, after one untimed.
+
+    Past `at_most` seconds no further timing is begun, but three are made. `wait` blocks until a
+    device has finished.
+    """
+    wait = wait or _nothing
+    function()  # memory is mapped, threads are started, kernels are compiled
+    wait()
+    times: list[float] = []
+    while len(times) < repeats and (len(times) < 3 or sum(times) < at_most):
+        start = time.perf_counter()
+        for _ in range(calls):
+            function()
+        wait()
+        times.append(time.perf_counter() - start)
+    return Seconds(max(statistics.median(times), 1e-9) / calls)
+
+
+def memory_sized(xp: Any = None) -> int:
+    """Bytes that no cache of this machine holds: twice its largest, 256 to 512 MiB.
+
+    Less on a machine with little memory: a sixteenth of it at most.
+    """
+    xp = default_namespace() if xp is None else xp
+    if not is_numpy(xp):
+        return AT_MOST
+    return min(max(AT_LEAST, 2 * largest_cache()), AT_MOST, _memory() // _A_SHARE)
+
+
+def largest_cache() -> int:
+    """Bytes of the processor's largest cache where Linux says so; 32 MiB elsewhere."""
+    found = [32 * 2**20]
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        text = path.read_text(encoding="ascii").strip()
+        if text.endswith("K") and text[:-1].isdigit():
+            found.append(int(text[:-1]) * 1024)
+    return max(found[1:], default=found[0])
+
+
+# ---------------------------------------------------------------------------- how it is done
+
+
+def _ways(matrix: Any, repeats: int, wait: Callable[[], Any]) -> dict[str, BytesPerSecond]:
+    """Each way to go through a matrix once, in bytes a second."""
+    flat, half = matrix.reshape(-1), matrix.shape[0] // 2
+    x = matrix[0, :] * 1.0
+    upper, lower = matrix[:half, :], matrix[half : 2 * half, :]
+
+    def copy() -> None:
+        lower[...] = upper
+
+    ways: dict[str, tuple[Callable[[], Any], int]] = {
+        "matvec": (lambda: matrix @ x, matrix.size),
+        "dot": (lambda: flat @ flat, matrix.size),
+        "sum": (lambda: flat.sum(), matrix.size),
+        "copy": (copy, 2 * upper.size),
+    }
+    found = {}
+    for name, (function, numbers) in ways.items():
+        took = median_seconds(function, repeats=repeats, at_most=0.2, wait=wait)
+        found[name] = BytesPerSecond(numbers * 4 / took.value)
+    return found
+
+
+def _matrix(xp: Any, nbytes: int) -> Any:
+    """A matrix of ones of `nbytes` bytes: written, so that the system has given it real memory."""
+    return xp.ones((_rows(nbytes), COLUMNS), dtype=xp.float32)
+
+
+def _rows(nbytes: int) -> int:
+    rows = int(nbytes) // (COLUMNS * 4)
+    if rows < 2:
+        raise ValueError(f"nbytes must be at least {2 * COLUMNS * 4} (two rows), got {nbytes!r}")
+    return rows
+
+
+def _nothing() -> None:
+    return None
+
+
+def _wait(xp: Any) -> Callable[[], Any]:
+    return _nothing if is_numpy(xp) else xp.cuda.Device().synchronize
+
+
+def _memory() -> int:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not every system answers
+        return 8 * 2**30
+
+
+def _describe(xp: Any) -> tuple[str, str, int]:
+    """(name of the processor or device, library, threads)."""
+    if not is_numpy(xp):
+        properties = xp.cuda.runtime.getDeviceProperties(xp.cuda.Device().id)
+        return properties["name"].decode(), f"CuPy {xp.__version__}", 0
+    from kvlib.model.products import threads
+
+    return _processor(), f"NumPy {xp.__version__}", threads()
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return " ".join(line.split(":", 1)[1].split())
+    except OSError:  # not Linux
+        pass
+    return platform.processor() or platform.machine() or "processor"

@@ -1,0 +1,272 @@
+"""Explorer: controls, and one function that turns their settings into a scene of plain data.
+
+The last line of a cell shows it. In Jupyter it is a widget with a live figure; on the rendered page
+the same markup carries the first view and what the page's script needs to make the same controls.
+"""
+
+from __future__ import annotations
+
+import html
+import inspect
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from functools import update_wrapper
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from kvlib.show.controls import Control, Value
+
+Scene = dict[str, Any]
+SceneFunction = Callable[[dict[str, Any], Any], Scene]
+MISSING = "The sliders need ipywidgets: pip install 'kvlib[book]'"
+
+
+class _TakesSettings:
+    """A method with one keyword for each control of its explorer, for help and tab completion."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self.method = method
+        self.__doc__ = method.__doc__
+
+    def __get__(self, explorer: Any, owner: Any = None) -> Any:
+        if explorer is None:
+            return self.method
+
+        def call(**settings: Any) -> Any:
+            return self.method(explorer, **settings)
+
+        update_wrapper(call, self.method)
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters = [
+            inspect.Parameter(name, keyword, default=value)
+            for name, value in explorer.settings.items()
+        ]
+        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return call
+
+
+class Explorer:
+    """A figure with controls: sliders and lists in Jupyter, the same on the rendered page.
+
+    name: a Python identifier, the explorer's part of an address (`?memory.batch=8`). title: what
+    it explores. controls: Choices and Sliders. scene_function(settings, tables): the scene, plain
+    data. tables: what the function looks up. anchor: the id on the page (default: name).
+
+        explorer                      # the last line of a cell: shows it
+        explorer.set(batch=8)         # the same explorer, standing at another setting
+        explorer.scene(batch=8)       # the plain data behind the picture
+        explorer.figure(batch=8)      # that picture, from matplotlib
+        explorer.save("memory.png")   # or .svg, .pdf
+        explorer.controls             # what can be set; explorer.settings is what is set
+    """
+
+    def __init__(
+        self,
+        name: str,
+        title: str,
+        controls: Sequence[Control],
+        scene_function: SceneFunction,
+        tables: Mapping[str, Any] | None = None,
+        anchor: str | None = None,
+    ) -> None:
+        if not name.isidentifier():
+            raise ValueError(f"explorer: got the name {name!r}, needed a Python identifier")
+        if not title.strip():
+            raise ValueError(f"explorer {name}: got no title")
+        if not controls:
+            raise ValueError(f"explorer {name}: got no controls, needed one or more")
+        names = [control.name for control in controls]
+        if len(set(names)) < len(names):
+            raise ValueError(f"explorer {name}: control names are not unique: {', '.join(names)}")
+        self.name, self.title = name, title
+        self.anchor = _checked_anchor(name, name if anchor is None else anchor)
+        self.controls: tuple[Control, ...] = tuple(controls)
+        self.tables = {} if tables is None else tables
+        self._function = scene_function
+        self._frames: list[Scene] | None = None
+
+    @classmethod
+    def from_frames(
+        cls,
+        name: str,
+        title: str,
+        slider: Control,
+        scenes: Sequence[Scene],
+        anchor: str | None = None,
+    ) -> Explorer:
+        """An explorer of one control, its scenes made beforehand, one for each value, in order.
+
+        For what only a model run can tell: the page carries all scenes, so keep them few.
+        """
+        frames = list(scenes)
+        if len(frames) != len(slider.values):
+            raise ValueError(
+                f"explorer {name}: got {len(frames)} scenes, needed one for each of "
+                f"{len(slider.values)} values of {slider.name}"
+            )
+        for i, scene in enumerate(frames):
+            try:
+                json.dumps(scene, allow_nan=False)
+            except (TypeError, ValueError) as error:
+                where = f"explorer {name}: scene {i} of {slider.name} is not plain data"
+                raise type(error)(f"{where}: {error}") from None
+
+        def frame(settings: dict[str, Any], _tables: Any) -> Scene:
+            return frames[slider.values.index(settings[slider.name])]
+
+        made = cls(name, title, [slider], frame, anchor=anchor)
+        made._frames = frames
+        return made
+
+    @property
+    def settings(self) -> dict[str, Value]:
+        """What every control is set to, by name."""
+        return {control.name: control.value for control in self.controls}
+
+    @_TakesSettings
+    def set(self, **settings: Any) -> Explorer:
+        """This explorer, standing at other settings; the original stays as it is.
+
+        ValueError names a control that there is not, or the nearest value that is offered.
+        """
+        wanted = self._checked(settings)
+        made = copy(self)
+        made.controls = tuple(control.at(wanted[control.name]) for control in self.controls)
+        return made
+
+    def with_anchor(self, anchor: str) -> Explorer:
+        """This explorer with another id, for a page that shows it twice."""
+        made = copy(self)
+        made.anchor = _checked_anchor(self.name, anchor)
+        return made
+
+    @_TakesSettings
+    def scene(self, **settings: Any) -> Scene:
+        """The scene at these settings: title, summary, formula, numbers and panels, plain data."""
+        return self._function(self._checked(settings), self.tables)
+
+    @_TakesSettings
+    def figure(self, **settings: Any) -> Any:
+        """The scene at these settings as a matplotlib figure."""
+        from kvlib.show import plot
+
+        return plot.draw(self.scene(**settings))
+
+    def save(self, path: str | Path, **settings: Any) -> Path:
+        """Write the figure to `path`; its ending says how (.png, .svg, .pdf)."""
+        path = Path(path)
+        if path.suffix == ".svg":
+            from kvlib.show import svg
+
+            path.write_text(svg.draw(self.scene(**settings)), encoding="utf-8")
+        else:
+            self.figure(**settings).savefig(path)
+        return path
+
+    def widget(self) -> Any:
+        """The ipywidgets view: controls, live figure, numbers. ImportError without ipywidgets."""
+        from kvlib.show.live import LiveView
+
+        return LiveView(self).box
+
+    @_TakesSettings
+    def call(self, **settings: Any) -> str:
+        """The call that makes an explorer stand at these settings: 'set(batch=8)', to be copied.
+
+        Names only what differs from this explorer's own settings.
+        """
+        wanted = self._checked(settings)
+        changed = [f"{n}={v!r}" for n, v in wanted.items() if v != self.settings[n]]
+        return f"set({', '.join(changed)})"
+
+    def __repr__(self) -> str:
+        return f"<Explorer {self.name}: {self.scene()['title']}>"
+
+    def to_html(self, note: str = "") -> str:
+        """The first view, and in `data-explorer` what the page's script needs; no script itself."""
+        from kvlib.show import svg
+
+        scene = self.scene()
+        summary = html.escape(scene["summary"])
+        data: dict[str, Any] = {"name": self.name, "title": self.title}
+        data["controls"] = [control.to_json() for control in self.controls]
+        if self._frames is not None:
+            data["frames"] = self._frames
+        return "\n".join(
+            [
+                f'<div class="kv-explorer" id="{self.anchor}"',
+                f" data-explorer='{_attribute(data)}'>",
+                f'<p class="kv-title">{html.escape(scene["title"])}</p>',
+                f'<div class="kv-figure" role="img" aria-label="{summary}">',
+                svg.draw(scene),
+                "</div>",
+                f'<p class="kv-summary">{summary}</p>',
+                numbers_table(scene),
+                formula_lines(scene),
+                *([f'<p class="kv-note">{html.escape(note)}</p>'] if note else []),
+                "</div>",
+            ]
+        )
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        """Text, the page's markup and, where a Jupyter kernel runs, the live widget."""
+        bundle: dict[str, Any] = {"text/plain": repr(self)}
+        if not _in_kernel():
+            return bundle | {"text/html": self.to_html()}
+        if find_spec("ipywidgets") is None:
+            return bundle | {"text/html": self.to_html(note=MISSING)}
+        view = self.widget()._repr_mimebundle_()
+        view.pop("text/plain", None)
+        return bundle | {"text/html": self.to_html()} | view
+
+    def _checked(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        known = {control.name: control for control in self.controls}
+        for name in settings:
+            if name not in known:
+                raise ValueError(
+                    f"explorer {self.name}: there is no control {name!r}, "
+                    f"needed one of {', '.join(known)}"
+                )
+        return self.settings | {name: known[name].check(v) for name, v in settings.items()}
+
+
+def _checked_anchor(name: str, anchor: str) -> str:
+    if not re.fullmatch(r"[A-Za-z][\w-]*", anchor, re.ASCII):
+        raise ValueError(
+            f"explorer {name}: got the anchor {anchor!r}, needed letters, digits, _ and -"
+        )
+    return anchor
+
+
+def numbers_table(scene: Scene) -> str:
+    """The key results as an HTML list of terms."""
+    rows = [
+        f"<div><dt>{html.escape(row['label'])}</dt><dd>{html.escape(row['text'])}</dd></div>"
+        for row in scene["numbers"]
+    ]
+    return f'<dl class="kv-numbers">{"".join(rows)}</dl>'
+
+
+def formula_lines(scene: Scene) -> str:
+    """The formula with its numbers filled in, as preformatted HTML."""
+    return f'<pre class="kv-formula">{html.escape(chr(10).join(scene["formula"]))}</pre>'
+
+
+def _attribute(data: Any) -> str:
+    """JSON for an attribute in single quotes."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace("'", "&#39;")
+
+
+def _in_kernel() -> bool:
+    """Whether this process serves a notebook (IPython is loaded and has a kernel)."""
+    if "IPython" not in sys.modules:
+        return False
+    from IPython.core.getipython import get_ipython
+
+    shell: Any = get_ipython()  # type: ignore[no-untyped-call, unused-ignore]
+    return getattr(shell, "kernel", None) is not None

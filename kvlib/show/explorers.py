@@ -1,0 +1,147 @@
+"""The explorers of the book: controls, the tables they look up, and the scene behind each.
+
+Each function takes settings by the names of its controls, and returns an `Explorer` that stands at
+them: `memory_explorer(model="qwen3-8b", batch=16)`. ValueError names a setting that is not offered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from kvlib.show.controls import Choice, Slider
+from kvlib.show.explorer import Explorer
+from kvlib.show.scenes.growth import growth_scene
+from kvlib.show.scenes.memory import memory_scene
+from kvlib.show.scenes.padding import padding_scene
+from kvlib.show.scenes.roofline import roofline_scene
+
+REFERENCE = Path(__file__).resolve().parent.parent / "reference" / "config.json"
+KV_CODECS = ("bfloat16", "fp8", "int8", "int4", "int2")
+WEIGHTS = {
+    "bfloat16": "bfloat16 (16 bits)",
+    "int8": "int8 (8 bits, its few scales not counted)",
+    "int4-g128": "int4, 32 bits of scale and zero for 128 (4.25 bits)",
+}
+PHASES = {"decode": "decode, one token for each request", "prefill": "prefill, the whole prompt"}
+GROWTH_MODELS = ("reference", "llama-3.2-1b", "llama-2-7b", "llama-3.1-8b", "llama-3.1-70b")
+# powers of two, and between them numbers that do not fill their last block
+CONTEXTS = (
+    *(512, 700, 1024, 1500, 2048, 3000, 4096, 6000, 8192, 12000, 16384, 24000, 32768, 50000),
+    *(65536, 100000, 131072, 200000, 262144, 400000, 524288, 750000, 1048576),
+)
+NEW = (2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 4000)
+
+
+def memory_explorer(**settings: Any) -> Explorer:
+    """What one GPU holds, how the cache grows with the context, and what still fits.
+
+    Settings: model, gpu, gpus, batch, context, weights, kv, block.
+    """
+    gpus, texts = [1, 2, 4, 8], ["1 GPU", "2 GPUs", "4 GPUs", "8 GPUs"]
+    controls: list[Choice | Slider] = [
+        Choice("model", "Model", _titles("models", _published()), "llama-3.1-8b"),
+        Choice("gpu", "GPU", _titles("gpus"), "h100-sxm"),
+        Slider("gpus", "GPUs sharing the heads", gpus, 1, texts=texts),
+        Slider.powers("batch", "Requests", 1, 256, value=8, unit="requests", halves=True),
+        Slider("context", "Context", CONTEXTS, 32768, unit="tokens"),
+        Choice("weights", "Weights in", WEIGHTS),
+        Choice("kv", "Keys and values in", _titles("codecs")),
+        Slider("block", "Block size", [1, 16, 32, 64, 128, 256], 16, unit="tokens"),
+    ]
+    return _explorer("memory", "What fits into a GPU", controls, memory_scene, settings)
+
+
+def roofline_explorer(**settings: Any) -> Explorer:
+    """Where one pass stands on the roofline of a GPU, and the least time that it can take.
+
+    Settings: model, gpu, phase, batch, context, kv, shared (percent of the context).
+    """
+    shared = ["none", "25 % of the context", "50 %", "75 %", "90 %"]
+    controls: list[Choice | Slider] = [
+        Choice("model", "Model", _titles("models", _published()), "llama-3.1-8b"),
+        Choice("gpu", "GPU", _titles("gpus"), "h100-sxm"),
+        Choice("phase", "Phase", PHASES),
+        Slider.powers("batch", "Requests", 1, 512, value=32, unit="requests", halves=True),
+        Slider("context", "Context", CONTEXTS, 8192, unit="tokens"),
+        Choice("kv", "Keys and values in", _titles("codecs")),
+        Slider("shared", "Prefix that all requests share", [0, 25, 50, 75, 90], 0, texts=shared),
+    ]
+    return _explorer("roofline", "What bounds a pass", controls, roofline_scene, settings)
+
+
+def growth_explorer(**settings: Any) -> Explorer:
+    """Operations to generate text with a cache and without. Settings: model, prompt, new."""
+    controls: list[Choice | Slider] = [
+        Choice("model", "Model", _titles("models", GROWTH_MODELS), "llama-2-7b"),
+        Slider.powers("prompt", "Prompt", 16, 16384, value=1024, unit="tokens"),
+        Slider("new", "New tokens", NEW, 100, unit="tokens"),
+    ]
+    return _explorer("growth", "With a cache and without", controls, growth_scene, settings)
+
+
+def padding_explorer(**settings: Any) -> Explorer:
+    """What a rectangle of unequal requests wastes. Settings: requests, longest, shortest, reserve.
+
+    Lengths fall in equal steps from longest (tokens) to shortest (percent of it).
+    """
+    shares = [100, 75, 50, 25, 10, 5]
+    shares.reverse()
+    texts = [f"{share} % of the longest" for share in shares]
+    texts[-1] = "as long as the longest"
+    controls: list[Choice | Slider] = [
+        Slider.steps("requests", "Requests", 2, 16, value=8, unit="requests"),
+        Slider.powers("longest", "Longest", 64, 2048, value=1024, unit="tokens"),
+        Slider("shortest", "Shortest", shares, 10, texts=texts),
+        Slider.powers("reserve", "Reserved for each", 2048, 8192, value=2048, unit="tokens"),
+    ]
+    return _explorer("padding", "What padding wastes", controls, padding_scene, settings)
+
+
+ALL: Mapping[str, Callable[..., Explorer]] = {
+    "memory": memory_explorer,
+    "roofline": roofline_explorer,
+    "growth": growth_explorer,
+    "padding": padding_explorer,
+}
+
+
+@cache
+def tables() -> dict[str, dict[str, Any]]:
+    """What the scenes look up, as plain data: {"models", "gpus", "codecs"}, rows by key.
+
+    The model that comes with the book is "reference". A GPU's row lists under "unconfirmed" which
+    of its numbers no public text of the vendor confirms.
+    """
+    from kvlib.costs import CODECS, GPUS, MODELS, ModelSpec
+
+    models = {key: MODELS[key].facts for key in MODELS}
+    models["reference"] = ModelSpec.from_config(REFERENCE).facts | {"title": "The book's model"}
+    gpus = {}
+    for key, gpu in GPUS.items():
+        shown = ("usable", "bandwidth", "bf16")
+        unconfirmed = [name for name in shown if not gpu.value(name).confirmed]
+        gpus[key] = gpu.facts | {"unconfirmed": unconfirmed}
+    return {"models": models, "gpus": gpus, "codecs": {k: CODECS[k].facts for k in KV_CODECS}}
+
+
+def _published() -> list[str]:
+    return [key for key in tables()["models"] if key != "reference"]
+
+
+def _titles(table: str, keys: Iterable[str] | None = None) -> dict[str, str]:
+    rows = tables()[table]
+    return {key: rows[key]["title"] for key in (rows if keys is None else keys)}
+
+
+def _explorer(
+    name: str,
+    title: str,
+    controls: list[Choice | Slider],
+    scene: Callable[[dict[str, Any], Mapping[str, Any]], dict[str, Any]],
+    settings: Mapping[str, Any],
+) -> Explorer:
+    made = Explorer(name, title, controls, scene, tables(), anchor=f"{name}-explorer")
+    return made.set(**settings)

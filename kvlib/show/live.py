@@ -1,0 +1,119 @@
+"""An explorer as Jupyter widgets: its controls, a figure that follows them, and the words.
+
+The figure is a PNG from matplotlib in an Image widget, or where matplotlib is missing the SVG of
+the rendered page. Nothing is printed and no Output widget is used: each keeps what it was given
+before, and a step would take longer. An error is written where the reader looks, and raised.
+"""
+
+from __future__ import annotations
+
+import html
+from importlib.util import find_spec
+from typing import Any
+
+from kvlib.show.controls import Control
+from kvlib.show.explorer import Explorer, Scene, formula_lines, numbers_table
+
+# The text takes JupyterLab's colours, light or dark; the figure keeps its white card.
+STYLE = """<style>
+.kv-live { color: var(--jp-ui-font-color1, inherit); line-height: 1.45; max-width: 45rem }
+.kv-live p { margin: 0.3em 0 }
+.kv-live .kv-numbers { display: flex; flex-wrap: wrap; gap: 0.4em 1.6em; margin: 0.4em 0 }
+.kv-live dt { color: var(--jp-ui-font-color2, inherit); font-weight: normal }
+.kv-live dd { margin: 0; font-weight: 600 }
+.kv-live pre { color: var(--jp-ui-font-color1, inherit); background: none; white-space: pre-wrap;
+  margin: 0.4em 0; padding: 0 }
+.kv-live .kv-call { color: var(--jp-ui-font-color2, inherit) }
+.kv-live .kv-error { border-left: 4px solid #c62828; padding-left: 0.6em }
+.kv-live .kv-card { background: #fff; max-width: 720px }
+</style>"""
+
+
+class LiveView:
+    """One view of an explorer; each has controls of its own. `box` is what Jupyter shows.
+
+    controls: name → widget. picture: Image (PNG), or HTML (SVG). words: HTML.
+    """
+
+    def __init__(self, explorer: Explorer) -> None:
+        import ipywidgets
+
+        self.explorer = explorer
+        self.controls = {c.name: _widget(ipywidgets, c) for c in explorer.controls}
+        self.has_matplotlib = find_spec("matplotlib") is not None
+        if self.has_matplotlib:
+            layout = {"width": "100%", "max_width": "720px", "object_fit": "contain"}
+            self.picture = ipywidgets.Image(format="png", layout=layout)
+        else:
+            self.picture = ipywidgets.HTML()
+        self.words = ipywidgets.HTML()
+        self.draw()
+        for widget in self.controls.values():
+            widget.observe(self._changed, names="value")
+        heading = ipywidgets.HTML(f"{STYLE}<b class='kv-live'>{html.escape(explorer.title)}</b>")
+        row = {"flex_flow": "row wrap", "max_width": "720px"}
+        controls = ipywidgets.Box(list(self.controls.values()), layout=row)
+        self.box = ipywidgets.VBox([heading, controls, self.picture, self.words])
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the widgets are set to, by name."""
+        return {name: widget.value for name, widget in self.controls.items()}
+
+    def draw(self) -> None:
+        """Show the scene at the widgets' settings."""
+        scene = self.explorer.scene(**self.settings)
+        if self.has_matplotlib:
+            from kvlib.show import plot
+
+            self.picture.value = plot.png(scene)
+            self.picture.tooltip = scene["title"]
+        else:
+            from kvlib.show import svg
+
+            self.picture.value = (
+                f'<div class="kv-live"><div class="kv-card">{svg.draw(scene)}</div></div>'
+            )
+        self.words.value = self._words(scene)
+
+    def _changed(self, _change: Any) -> None:
+        try:
+            self.draw()
+        except Exception as error:
+            # the kernel would only log it; the reader would see a slider that does nothing
+            words = f"{type(error).__name__}: {error}"
+            call = self.explorer.call(**self.settings)
+            self.words.value = (
+                f'<div class="kv-live"><div class="kv-error"><p>The figure does not show this '
+                f"setting, for drawing it failed.</p><pre>{html.escape(words)}</pre>"
+                f"<p>{html.escape(call)}</p></div></div>"
+            )
+            raise
+
+    def _words(self, scene: Scene) -> str:
+        missing = ""
+        if not self.has_matplotlib:
+            missing = (
+                "<p>Drawn without matplotlib; for the book's figure: pip install 'kvlib[book]'</p>"
+            )
+        call = html.escape(self.explorer.call(**self.settings))
+        return (
+            f'<div class="kv-live"><p><b>{html.escape(scene["title"])}</b></p>'
+            f'<p role="status">{html.escape(scene["summary"])}</p>'
+            f"{numbers_table(scene)}{formula_lines(scene)}{missing}"
+            f'<p class="kv-call">This view: <code>{call}</code></p></div>'
+        )
+
+
+def _widget(ipywidgets: Any, control: Control) -> Any:
+    """A drop-down list or a slider with the control's words; a slider moves the figure live."""
+    common = {
+        "options": list(zip(control.texts, control.values, strict=True)),
+        "value": control.value,
+        "description": control.label,
+        "style": {"description_width": "8.5rem"},
+        "layout": {"width": "21.5rem", "max_width": "100%"},
+    }
+    if control.kind == "choice":
+        return ipywidgets.Dropdown(**common)
+    return ipywidgets.SelectionSlider(continuous_update=True, **common)

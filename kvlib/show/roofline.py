@@ -1,0 +1,263 @@
+"""Drawings of the chapter on the roofline: data in, figure out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kvlib.show.draw import figure, finish, label_ends
+from kvlib.show.style import CARD, INK, MUTED, color, text_color
+from kvlib.show.units import format_number
+
+_INTENSITY = "operations for each byte moved (FLOP/B)"
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+
+
+def two_clocks(reading: Mapping[str, float], arithmetic: Mapping[str, float]) -> Any:
+    """Seconds that a step reads and that it computes, as two bars of stacked parts.
+
+    Both map a part to its seconds, the first part the weights', the second the cache's.
+    """
+    fig, ax = figure(1.7)
+    for row, parts in enumerate((reading, arithmetic)):
+        left = 0.0
+        for (name, took), role in zip(parts.items(), ("weights", "cached"), strict=True):
+            ax.barh(row, 1e3 * took, left=1e3 * left, height=0.6, color=color(role), label=name)
+            left += took
+        ax.text(1e3 * left, row, f"  {1e3 * left:.3g} ms", va="center", color=INK)
+    ax.set_yticks([0, 1], labels=["reading", "arithmetic"])
+    ax.set_ylim(1.6, -0.6)
+    ax.set_xlim(0, 1.18e3 * sum(reading.values()))
+    ax.set_xlabel("time at the data sheet's rates (ms)")
+    ax.grid(axis="x", visible=True)
+    ax.grid(axis="y", visible=False)
+    handles, labels = ax.get_legend_handles_labels()
+    ax.legend(handles[:2], labels[:2], loc="lower right")
+    return finish(fig)
+
+
+def roofline(
+    roofs: Mapping[str, tuple[float, float]],
+    points: Mapping[str, tuple[float, float | None, str]],
+    *,
+    tracks: Mapping[str, tuple[Sequence[tuple[float, float | None, str]], str]] | None = None,
+    offsets: Mapping[str, tuple[float, float]] | None = None,
+    limits: tuple[float, float] = (0.3, 3000.0),
+    height: float = 3.7,
+) -> Any:
+    """Operations a second against operations a byte, both logarithmic, under one or more roofs.
+
+    roofs    name -> (bytes a second, operations a second); the first is drawn solid
+    points   name -> (operations a byte, operations a second or None for "on the first roof", role)
+    tracks   name -> (points with a short word each, role): one computation as something grows
+    offsets  name -> where its label stands, in points of print from its mark
+    """
+    fig, ax = figure(height)
+    ax.set(xscale="log", yscale="log", xlabel=_INTENSITY, ylabel="")
+    offsets = offsets or {}
+    for i, (name, (bandwidth, flops)) in enumerate(roofs.items()):
+        _roof(ax, name, float(bandwidth), float(flops), limits, first=i == 0)
+    bandwidth, flops = (float(value) for value in next(iter(roofs.values())))
+
+    def at(intensity: float, rate: float | None) -> tuple[float, float]:
+        return intensity, min(flops, intensity * bandwidth) if rate is None else rate
+
+    for name, (line, role) in (tracks or {}).items():
+        xy = [at(x, y) for x, y, _ in line]
+        # Measured points are joined; what stands on the roof would cut its corner.
+        style = "o" if any(y is None for _, y, _ in line) else "o-"
+        ax.plot(*zip(*xy, strict=True), style, color=color(role), linewidth=1.2, markersize=6.5)
+        for (x, y), (_, _, word) in zip(xy, line, strict=True):
+            _label(ax, word, (x, y), (0, 7), role, ha="center")
+        _label(ax, name, xy[-1], offsets.get(name, (8, -12)), role)
+    for name, (x, rate, role) in points.items():
+        ax.plot(*at(x, rate), "o", color=color(role), markersize=8, markeredgecolor=CARD)
+        _label(ax, name, at(x, rate), offsets.get(name, (8, -12)), role)
+    ax.set_xlim(*limits)
+    ax.grid(axis="x", visible=True)
+    _plain_numbers(ax)
+    _rate_axis(ax)
+    return finish(fig)
+
+
+def _roof(
+    ax: Any, name: str, bandwidth: float, flops: float, limits: tuple[float, float], first: bool
+) -> None:
+    ridge = flops / bandwidth
+    x, y = [limits[0], ridge, limits[1]], [bandwidth * limits[0], flops, flops]
+    ax.plot(x, y, "-" if first else "--", color=MUTED, linewidth=1.6, zorder=1)
+    ax.plot([ridge, ridge], y[:2], ":", color=MUTED, linewidth=1, zorder=1)
+    _label(ax, f"{name}, ridge {format_number(ridge)}", (ridge, flops), (-4, 4), "ink")
+
+
+def _label(
+    ax: Any,
+    text: str,
+    xy: tuple[float, float],
+    offset: tuple[float, float],
+    role: str,
+    ha: str = "left",
+) -> None:
+    ax.annotate(
+        text,
+        xy,
+        xytext=offset,
+        textcoords="offset points",
+        fontsize=8.5,
+        ha="right" if offset[0] < 0 else ha,
+        va="bottom" if offset[1] > 0 else "top" if offset[1] < 0 else "center",
+        color=text_color(role),
+        annotation_clip=False,
+    )
+
+
+def _rate_axis(ax: Any) -> None:
+    """Operations a second, in the largest prefix that fits the axis."""
+    from matplotlib.ticker import FuncFormatter
+
+    size, prefix = next((s, p) for s, p in _PREFIXES if ax.get_ylim()[1] >= s)
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _pos: f"{v / size:,.6g}"))
+    ax.set_ylabel(f"operations a second ({prefix}FLOP/s)")
+
+
+def _plain_numbers(ax: Any) -> None:
+    """1, 10, 100 on a logarithmic x axis, not powers of ten."""
+    from matplotlib.ticker import FuncFormatter
+
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _pos: f"{v:,.6g}"))
+
+
+def ladder(intensities: Mapping[str, tuple[float, str]], ridges: Mapping[str, float]) -> Any:
+    """Intensities on a log scale, one row each, with the ridges of two GPUs as vertical lines.
+
+    intensities: name -> (operations a byte, role).
+    """
+    fig, ax = figure(1.1 + 0.27 * len(intensities))
+    ax.set_xscale("log")
+    rows = range(len(intensities))
+    for row, (x, role) in zip(rows, intensities.values(), strict=True):
+        ax.plot([x], [row], "o", color=color(role), markersize=8)
+        ax.text(x * 1.2, row, format_number(x), va="center", fontsize=8.5, color=text_color(role))
+    for i, (name, x) in enumerate(sorted(ridges.items(), key=lambda pair: pair[1])):
+        ax.axvline(x, color=MUTED, linewidth=1.2, linestyle=":")
+        ha = "left" if i == len(ridges) - 1 else "right"  # the labels stand clear of each other
+        ax.text(x, -0.75, f" {name}: {x:.0f} ", ha=ha, fontsize=8.5, color=MUTED)
+    ax.set_yticks(rows, labels=list(intensities))
+    ax.set_ylim(len(intensities) - 0.5, -0.6)
+    ax.set_xlim(0.5, 2000)
+    ax.set_xlabel(_INTENSITY)
+    _plain_numbers(ax)
+    ax.grid(axis="x", visible=True)
+    ax.grid(axis="y", visible=False)
+    return finish(fig)
+
+
+def crossing(
+    new: Sequence[float], series: Mapping[str, Sequence[float]], roles: Sequence[str], at: float
+) -> Any:
+    """Operations for each held token against new tokens, and where two ways cost the same."""
+    fig, ax = figure(2.9)
+    for y, role in zip(series.values(), roles, strict=True):
+        ax.plot(new, np.asarray(y) / 1e6, color=color(role))
+    first = np.asarray(next(iter(series.values()))) / 1e6
+    height = float(np.interp(at, new, first))
+    ax.plot([at, at], [0, height], ":", color=MUTED, linewidth=1.2)
+    ax.plot([at], [height], "o", color=INK)
+    ax.set(
+        xlabel="new tokens in the step",
+        ylabel="operations for each held\ntoken, one layer (million)",
+    )
+    ax.set_ylim(bottom=0)
+    ax.set_xlim(new[0], new[-1])
+    ends = {name: float(y[-1]) / 1e6 for name, y in series.items()}
+    label_ends(ax, ends, roles, x_end=float(new[-1]))
+    return finish(fig)
+
+
+def floors(
+    batches: Sequence[int],
+    weights: Sequence[float],
+    cache: Sequence[float],
+    arithmetic: Sequence[float],
+    full: float,
+) -> Any:
+    """Least time of a step against requests: reading weights, then the cache, and arithmetic.
+
+    All times in seconds. Beyond `full` requests the memory of the GPU is too small.
+    """
+    fig, ax = figure(3.2)
+    x = np.asarray(batches, dtype=float)
+    read_weights, read_cache = 1e3 * np.asarray(weights), 1e3 * np.asarray(cache)
+    ax.fill_between(x, 0, read_weights, color=color("weights"), linewidth=0, alpha=0.85)
+    ax.fill_between(
+        x, read_weights, read_weights + read_cache, color=color("cached"), linewidth=0, alpha=0.85
+    )
+    ax.plot(x, 1e3 * np.asarray(arithmetic), color=color("recomputed"))
+    ax.set(xlabel="requests in the batch", ylabel="least time of a step (ms)")
+    ax.set_xlim(x[0], x[-1])
+    ax.set_ylim(0, 1.05 * float((read_weights + read_cache).max()))
+    if full < x[-1]:
+        ax.axvspan(full, x[-1], color=CARD, alpha=0.55, linewidth=0)
+        ax.axvline(full, color=INK, linewidth=1, linestyle="--")
+        top = ax.get_ylim()[1]
+        ax.text(full, 0.97 * top, " memory is full ", ha="right", va="top", fontsize=9, color=INK)
+    ends = {
+        "keys and\nvalues": float(read_weights[-1] + read_cache[-1] / 2),
+        "weights": float(read_weights[-1] * 0.75),
+        "arithmetic": float(1e3 * arithmetic[-1]),
+    }
+    label_ends(ax, ends, ["cached", "weights", "recomputed"], x_end=float(x[-1]))
+    return finish(fig)
+
+
+def hill(speeds: Mapping[int, float], marks: Mapping[str, float]) -> Any:
+    """Bytes a second against how many bytes are read again and again, and where models lie."""
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
+    from kvlib.show.units import format_bytes
+
+    fig, ax = figure(3.0)
+    sizes, rates = list(speeds), np.array([float(rate) for rate in speeds.values()]) / 1e9
+    ax.set_xscale("log", base=2)
+    ax.plot(sizes, rates, "o-", color=INK, linewidth=1.5)
+    ax.set_ylim(0, 1.25 * rates.max())
+    for name, nbytes in marks.items():
+        ax.axvline(nbytes, color=MUTED, linewidth=1, linestyle=":")
+        ax.text(nbytes, 1.23 * rates.max(), f"{name} ", ha="right", va="top", fontsize=9, color=INK)
+    ax.xaxis.set_major_locator(LogLocator(base=4, numticks=12))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _pos: format_bytes(v)))
+    ax.set(xlabel="bytes read, again and again", ylabel="bandwidth (GB/s)")
+    return finish(fig)
+
+
+def predicted_measured(
+    rows: Mapping[str, Mapping[str, float]], roles: Mapping[str, str], ends: Mapping[str, float]
+) -> Any:
+    """For each model: what was predicted, part by part, and the measured time beside it.
+
+    rows: model -> {part: seconds}; ends: model -> seconds measured. Each model is drawn in units of
+    its own measured step, because the steps differ by orders of magnitude.
+    """
+    fig, ax = figure(1.2 + 0.75 * len(rows))
+    for i, (name, parts) in enumerate(rows.items()):
+        left = 0.0
+        for part, took in parts.items():
+            share = took / ends[name]
+            ax.barh(i - 0.18, share, left=left, height=0.32, color=color(roles[part]), label=part)
+            left += share
+        ax.barh(i + 0.18, 1.0, height=0.32, color=INK, label="measured")
+        ax.text(1.0, i + 0.18, f"  {1e3 * ends[name]:.3g} ms", va="center", fontsize=9, color=INK)
+        total = 1e3 * sum(parts.values())
+        ax.text(left, i - 0.18, f"  {total:.3g} ms", va="center", fontsize=9, color=INK)
+    ax.set_yticks(range(len(rows)), labels=list(rows))
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    longest = max(sum(parts.values()) / ends[name] for name, parts in rows.items())
+    ax.set_xlim(0, 1.2 * max(1.0, longest))
+    ax.set_xlabel("time of a decode step, in measured steps")
+    ax.grid(axis="x", visible=True)
+    ax.grid(axis="y", visible=False)
+    unique = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    fig.legend(unique.values(), unique.keys(), loc="outside lower center", ncols=len(unique))
+    return finish(fig)

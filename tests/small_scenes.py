@@ -1,0 +1,142 @@
+"""A small explorer with all kinds of panel for the tests, and what every scene must satisfy."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from kvlib.show import COLORS, Choice, Explorer, Slider
+
+TABLES = {"cards": {"small": 24.0, "large": 80.0}}
+
+
+def axis(label: str, scale: str, ticks: list[float]) -> dict[str, Any]:
+    """An axis from its first tick to its last."""
+    words = [{"at": at, "text": f"{at:g}"} for at in ticks]
+    return {"label": label, "scale": scale, "min": ticks[0], "max": ticks[-1], "ticks": words}
+
+
+def shelf_scene(settings: dict[str, Any], tables: Any) -> dict[str, Any]:
+    """Boxes on a shelf: bars, curves and cells that all follow the settings."""
+    card, boxes, kind = settings["card"], settings["boxes"], settings["kind"]
+    room = tables["cards"][card]
+    held = boxes * (2.0 if kind == "plain" else 1.0)
+    free = max(0.0, room - held - 8)
+    line = [[x, x * 2.0] for x in (1, 10, 100)]
+    return {
+        "title": f"{boxes} boxes on a {card} card",
+        "summary": f"{boxes} boxes take {held:g} of {room:g} GiB & <{free:g}> stay 'free'.",
+        "formula": [f"{boxes} x {held / boxes:g} = {held:g}", "a < b"],
+        "numbers": [{"label": "held", "text": f"{held:g} GiB"}, {"label": "free", "text": "<1"}],
+        "panels": [
+            {
+                "kind": "bars",
+                "label": "Memory",
+                "unit": "GiB",
+                "max": 200.0,
+                "bars": [
+                    {
+                        "label": "this card",
+                        "parts": [
+                            {"label": "fixed", "value": 8.0, "role": "cached"},
+                            {"label": "boxes", "value": held, "role": "key"},
+                            {"label": "free", "value": free, "role": "free"},
+                        ],
+                    },
+                    {
+                        "label": "without boxes",
+                        "parts": [{"label": "fixed", "value": 8.0, "role": "cached"}],
+                    },
+                ],
+                "marks": [{"label": "room", "value": room}, {"label": "most of it", "value": 20.0}],
+            },
+            {
+                "kind": "curves",
+                "label": "Growth",
+                "x": axis("boxes", "log", [1, 10, 100]),
+                "y": axis("GiB", "linear", [0, 100, 200]),
+                "lines": [
+                    {"label": "plain", "role": "recomputed", "points": line, "dashed": False},
+                    {
+                        "label": "packed",
+                        "role": "cached",
+                        "points": [[x, y / 2] for x, y in line],
+                        "dashed": True,
+                    },
+                    {
+                        "label": "ends early",
+                        "role": "query",
+                        "points": [[1, 150], [20, 150]],
+                        "dashed": False,
+                    },
+                ],
+                "points": [{"label": "here", "role": "key", "x": boxes, "y": held}],
+            },
+            {
+                "kind": "cells",
+                "label": "Shelf",
+                "rows": [
+                    {"label": "top", "cells": ["key"] * boxes + ["free", ""]},
+                    {"label": "bottom", "cells": ["free"] * 2},
+                ],
+                "legend": [{"role": "key", "label": "a box"}, {"role": "free", "label": "room"}],
+            },
+        ],
+    }
+
+
+def shelf_explorer(**kwargs: Any) -> Explorer:
+    """Three controls: 2 x 2 x 5 settings."""
+    controls = [
+        Choice("card", "Card", {"small": "Small card", "large": "Large card"}),
+        Choice("kind", "Kind", {"plain": "Plain", "packed": "Packed"}),
+        Slider.powers("boxes", "Boxes", 1, 16, value=4, unit="crates"),
+    ]
+    given = {"scene_function": shelf_scene, "tables": TABLES} | kwargs
+    return Explorer("shelf", "Boxes on a shelf", controls, **given)
+
+
+def check_scene(scene: dict[str, Any]) -> None:
+    """What a drawing relies on: the keys, finite numbers, known roles, ticks on their axis."""
+    assert json.loads(json.dumps(scene, allow_nan=False)) == scene, "not plain data"
+    assert set(scene) == {"title", "summary", "formula", "numbers", "panels"}
+    assert scene["title"].strip() and scene["summary"].strip() and scene["panels"]
+    assert all(set(row) == {"label", "text"} and row["text"].strip() for row in scene["numbers"])
+    assert all(isinstance(line, str) and line.strip() for line in scene["formula"])
+    for panel in scene["panels"]:
+        assert panel["label"].strip()
+        {"bars": _check_bars, "curves": _check_curves, "cells": _check_cells}[panel["kind"]](panel)
+
+
+def _check_bars(panel: dict[str, Any]) -> None:
+    assert set(panel) == {"kind", "label", "unit", "max", "bars", "marks"}
+    assert panel["unit"].strip() and panel["bars"] and panel["max"] > 0
+    for bar in panel["bars"]:
+        assert all(part["role"] in COLORS and part["label"] for part in bar["parts"])
+        assert all(part["value"] >= 0 and math.isfinite(part["value"]) for part in bar["parts"])
+        total = sum(part["value"] for part in bar["parts"])
+        assert total <= panel["max"] * (1 + 1e-9), f"{bar['label']} is cut off: {total}"
+    assert all(0 <= mark["value"] <= panel["max"] for mark in panel["marks"])
+
+
+def _check_curves(panel: dict[str, Any]) -> None:
+    assert set(panel) == {"kind", "label", "x", "y", "lines", "points"}
+    for side in (panel["x"], panel["y"]):
+        assert side["label"].strip() and side["scale"] in ("linear", "log")
+        assert side["min"] < side["max"] and (side["scale"] == "linear" or side["min"] > 0)
+        assert len(side["ticks"]) >= 2
+        assert all(side["min"] <= tick["at"] <= side["max"] for tick in side["ticks"])
+    assert all(line["role"] in COLORS and len(line["points"]) >= 2 for line in panel["lines"])
+    for point in panel["points"]:
+        assert point["role"] in COLORS
+        for which in ("x", "y"):
+            side = panel[which]
+            assert side["min"] <= point[which] <= side["max"], f"{point['label']} is not in sight"
+
+
+def _check_cells(panel: dict[str, Any]) -> None:
+    assert set(panel) == {"kind", "label", "rows", "legend"}
+    named = {entry["role"] for entry in panel["legend"]}
+    for row in panel["rows"]:
+        assert row["label"].strip() and set(row["cells"]) - {""} <= named & set(COLORS)

@@ -1,0 +1,182 @@
+"""``python -m kvlib``: what it prints, how it ends, and that it needs no array library."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from repository import ROOT
+
+from kvlib.costs import GPUS, MODELS, fit
+from kvlib.costs.cli import main, tokens
+
+PLAN = ["fit", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--batch", "8", "--context", "32k"]
+
+
+def bad(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    """The one line on stderr of a command that is refused."""
+    with pytest.raises(SystemExit) as end:
+        main(argv)
+    out, err = capsys.readouterr()
+    assert end.value.code == 2 and out == ""
+    assert err.count("\n") == 1 and err.endswith("\n")
+    return err
+
+
+def test_fit_prints_the_bill(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*PLAN, "--kv", "int8"]) == 0
+    out = capsys.readouterr().out
+    assert out == repr(fit("llama-3.1-8b", "h100-sxm", 8, 32_768, "int8")) + "\n"
+    assert "8 requests of 32,768 tokens, keys and values in int8" in out
+
+
+def test_fit_as_json_with_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--kv", "int8", "--weights", "fp8", "--gpus", "2", "--block-size", "16", "--json"]
+    assert main([*PLAN, *options]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == fit("llama-3.1-8b", "h100-sxm", 8, 32_768, "int8", "fp8", 2, 16).to_dict()
+    assert found["fits"] is True
+
+
+def test_what_does_not_fit_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["fit", "--model", "Llama 3.1 70B", "--gpu", "l4", "--context", "4096"]
+    assert main(argv) == 1
+    out = capsys.readouterr().out
+    assert "It does not fit: the weights alone take 131.42 GiB, 22.49 GiB can be used" in out
+    assert main([*argv, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["fits"] is False
+    # tight is not a yes either
+    tight = ["--gpu", "h100-sxm", "--batch", "32"]
+    assert main(["fit", "--model", "llama-2-7b", *tight, "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["fits"] is False and found["cases"]["weights only"]["fits"] is True
+    assert found["context_tokens"] == 4096  # the model's own limit where no context is named
+
+
+def test_a_config_file(capsys: pytest.CaptureFixture[str]) -> None:
+    path = ROOT / "kvlib" / "reference" / "config.json"
+    assert main(["fit", "--config", str(path), "--gpu", "l4", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["kv_bytes_per_token"] == 5 * 2 * 2 * 64 * 2
+    assert found["context_tokens"] == 2048
+
+
+@pytest.mark.parametrize(
+    "argv, words",
+    [
+        ([], "required"),
+        (["fot"], "invalid choice: 'fot'"),
+        (["fit", "--model", "llama-2-7b"], "--gpu"),
+        (["fit", "--gpu", "l4"], "--model --config"),
+        (["fit", "--model", "x", "--config", "y", "--gpu", "l4"], "not allowed with"),
+        (["fit", "--model", "lama-2-7b", "--gpu", "l4"], "did you mean llama-2-7b"),
+        (["fit", "--model", "llama-2-7b", "--gpu", "h100"], "did you mean h100-sxm"),
+        (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--kv", "int3"], "unknown dtype 'int3'"),
+        (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--weights", "q"], "unknown dtype 'q'"),
+        (
+            ["fit", "--model", "llama-2-7b", "--gpu", "l4", "--context", "8k"],
+            "8,192 tokens, needed",
+        ),
+        (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--context", "0"], "context is 0"),
+        (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--context", "-1"], "--context: got '-1'"),
+        (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--context", "3.5k"], "got '3.5k'"),
+        (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--batch", "0"], "batch is 0"),
+        (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--batch", "two"], "--batch"),
+        (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--gpus", "3"], "gpus is 3, needed"),
+        (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--block-size", "0"], "block_size is 0"),
+        (
+            ["fit", "--config", "/no/such/config.json", "--gpu", "l4"],
+            "/no/such/config.json: no such",
+        ),
+    ],
+)
+def test_bad_input_ends_with_2_and_one_line(
+    argv: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert words in bad(capsys, *argv)
+
+
+def test_a_config_that_is_not_understood(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config.json"
+    for text, words in (
+        ("{", "not JSON"),
+        ("[]", "needed: a JSON object"),
+        ('{"model_type": "mamba"}', "mamba"),
+        ('{"model_type": "llama"}', "hidden_size"),
+    ):
+        path.write_text(text)
+        line = bad(capsys, "fit", "--config", str(path), "--gpu", "l4")
+        assert str(path) in line and words in line
+
+
+def test_tokens() -> None:
+    for text, number in (("4096", 4096), ("32k", 32_768), ("32K", 32_768), ("1m", 2**20)):
+        assert tokens(text) == number
+    assert tokens("32,768") == tokens("32_768") == tokens(" 32768 ") == 32_768
+
+
+def test_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1 : len(MODELS) + 1]] == list(MODELS)
+    (row,) = (line for line in lines if line.startswith("gemma-3-27b"))
+    assert row.split()[1:4] == ["27,009,002,240", "62", "32/16"]
+    assert "all + 1,024" in row and "507,904" in row and "131,072" in row
+    assert main(["gpus"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1 : len(GPUS) + 1]] == list(GPUS)
+    (h100,) = (line for line in lines if line.startswith("h100-sxm"))
+    assert "3,350 GB/s" in h100 and "989 TFLOP/s" in h100 and "295" in h100 and "?" not in h100
+    (nvl,) = (line for line in lines if line.startswith("h100-nvl"))
+    assert nvl.count("?") == 2 and "835 TFLOP/s ?" in nvl  # two figures that nothing confirms
+
+
+def test_it_says_what_it_rests_on(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["fit", "--model", "llama-2-7b", "--gpu", "mi300x"])
+    out = capsys.readouterr().out
+    assert "not confirmed by a public text: MI300X usable memory" in out
+
+
+def test_help_has_examples_that_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for argv in (["--help"], ["fit", "--help"]):
+        with pytest.raises(SystemExit) as end:
+            main(argv)
+        assert end.value.code == 0
+        text = capsys.readouterr().out
+        assert "32k is 32 x 1024 = 32,768" in " ".join(text.split()) or argv == ["--help"]
+        examples = [line.split()[3:] for line in text.splitlines() if "  python -m kvlib" in line]
+        assert len(examples) == 5
+    config = str(ROOT / "kvlib" / "reference" / "config.json")
+    for example in examples:
+        argv = [config if word.endswith("config.json") else word for word in example]
+        if config in argv:
+            argv[argv.index("4096")] = "2k"
+        assert main(argv) == 0
+        assert capsys.readouterr().out
+
+
+def test_it_runs_where_numpy_is_missing(tmp_path: Path) -> None:
+    """A NumPy that raises stands first on the path."""
+    for name in ("numpy", "array_api_compat"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('blocked by the test')\n")
+    env = dict(os.environ, PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+
+    def python(*argv: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *argv], env=env, cwd=tmp_path, capture_output=True, text=True
+        )
+
+    blocked = python("-c", "import numpy")
+    assert blocked.returncode == 1 and "blocked by the test" in blocked.stderr
+    for argv in (["models"], ["gpus"], [*PLAN, "--json"]):
+        done = python("-m", "kvlib", *argv)
+        assert done.returncode == 0 and done.stdout and done.stderr == "", done.stderr
+    assert json.loads(done.stdout)["kv_bytes_per_token"] == 131_072
+    refused = python("-m", "kvlib", "fit", "--model", "llama-3.1-8b", "--gpu", "h200")
+    assert refused.returncode == 2 and refused.stdout == ""
+    assert refused.stderr.startswith("python -m kvlib fit: unknown GPU 'h200'")
+    assert python("-m", "kvlib", "fit", "--model", "llama-2-70b", "--gpu", "l4").returncode == 1

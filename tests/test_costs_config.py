@@ -1,0 +1,318 @@
+"""Config files of every family: what is read from them, and what is refused in which words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from costs_configs import (
+    DEEPSEEK,
+    GEMMA2,
+    GEMMA3,
+    GPT2,
+    GPT_OSS,
+    LLAMA,
+    MIXTRAL,
+    PUBLISHED,
+    QWEN2_MOE,
+    QWEN3,
+    QWEN3_MOE,
+)
+
+from kvlib.costs.catalogue import MODELS
+from kvlib.costs.spec import ModelSpec
+from kvlib.errors import CheckpointError
+
+
+def windows(config: dict[str, Any], **changes: Any) -> list[int]:
+    return list(ModelSpec.from_config({**config, **changes}).shape.windows)
+
+
+def refused(config: Any, **keywords: Any) -> str:
+    with pytest.raises(CheckpointError) as error:
+        ModelSpec.from_config(config, **keywords)
+    assert isinstance(error.value, ValueError)
+    return str(error.value)
+
+
+# --------------------------------------------------------------------------------- what is read
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_files_give_the_same_model_as_the_catalogue(name: str) -> None:
+    aside = {"deepseek-v3": "quantization_config", "gpt-oss-120b": "quantization_config"}
+    aside["gemma-3-27b"] = "vision_config"
+    config = PUBLISHED[name]
+    if name in aside:
+        assert f"without=['{aside[name]}']" in refused(config)
+        config = dict(config)
+    spec = ModelSpec.from_config(config, without=[aside.get(name, "")])
+    expected = MODELS[name]
+    if name == "gemma-3-27b":  # the file leaves the padded table of transformers' class in force
+        assert spec.shape.vocab_size == 262_208
+        assert spec.num_parameters - expected.num_parameters == 64 * 5376
+        config["text_config"]["vocab_size"] = 262_144
+        spec = ModelSpec.from_config(config, without=["vision_config"])
+    assert spec.shape == expected.shape
+    assert spec.num_parameters == expected.num_parameters
+    assert spec.layers == expected.layers
+
+
+def test_a_dict_a_file_and_a_folder_are_the_same_model(tmp_path: Path) -> None:
+    folder = tmp_path / "tiny-llama"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(LLAMA))
+    (tmp_path / "other.json").write_text(json.dumps(LLAMA))
+    specs = [
+        ModelSpec.from_config(LLAMA),
+        ModelSpec.from_config(folder),
+        ModelSpec.from_config(str(folder / "config.json")),
+        ModelSpec.from_config(tmp_path / "other.json", name="mine"),
+    ]
+    assert len({spec.shape for spec in specs}) == 1
+    assert [spec.name for spec in specs] == ["llama", "tiny-llama", "tiny-llama", "mine"]
+    with pytest.raises(ValueError, match="tiny-llama was read from a config"):
+        specs[1].value("head_dim")
+
+
+def test_head_dim_is_its_own_field() -> None:
+    assert ModelSpec.from_config(LLAMA).shape.head_dim == 64 // 8
+    assert ModelSpec.from_config({**LLAMA, "head_dim": None}).shape.head_dim == 8
+    assert ModelSpec.from_config({**LLAMA, "head_dim": 32}).shape.head_dim == 32
+    assert ModelSpec.from_config({**LLAMA, "hidden_size": 60, "head_dim": 32}).shape.head_dim == 32
+
+
+def test_heads_without_groups() -> None:
+    alone = {k: v for k, v in LLAMA.items() if k != "num_key_value_heads"}
+    assert ModelSpec.from_config(alone).layers[0].num_kv_heads == 8
+
+
+def test_windows_of_each_family() -> None:
+    mistral = {**LLAMA, "model_type": "mistral"}
+    assert windows(mistral) == [4096] * 4  # the first Mistral's, where the key is missing
+    assert windows(mistral, sliding_window=None) == [0] * 4
+    assert windows(mistral, sliding_window=8) == [8] * 4
+    assert windows(MIXTRAL) == [0] * 4 and windows(MIXTRAL, sliding_window=16) == [16] * 4
+    phi3 = {**LLAMA, "model_type": "phi3"}
+    assert windows(phi3) == [0] * 4 and windows(phi3, sliding_window=2047) == [2047] * 4
+    assert windows(QWEN3, sliding_window=16) == [0] * 4  # switched off
+    on = dict(use_sliding_window=True, sliding_window=16)
+    assert windows(QWEN3, **on, max_window_layers=3) == [0, 0, 0, 16]
+    assert windows(QWEN3, **on) == [0] * 4  # from layer 28 on
+    listed = ["sliding_attention", "full_attention"] * 2
+    assert windows(QWEN3, **on, layer_types=listed) == [16, 0, 16, 0]
+    assert windows(QWEN3_MOE, **on, layer_types=listed) == [16, 0, 16, 0]
+    assert windows(GEMMA2) == [32, 0, 32, 0]
+    assert windows(GEMMA2, layer_types=listed[::-1]) == [0, 32, 0, 32]
+    assert windows(GEMMA3) == [32] * 5 + [0, 32]
+    assert windows(GEMMA3, sliding_window_pattern=2) == [32, 0, 32, 0, 32, 0, 32]
+    assert windows(GEMMA3, _sliding_window_pattern=3) == [32, 32, 0, 32, 32, 0, 32]
+    assert windows(GEMMA3, sliding_window=None) == [0] * 7
+    assert windows(GPT_OSS) == [32, 0, 32, 0]
+    assert windows(GPT_OSS, layer_types=["full_attention"] * 4) == [0] * 4
+
+
+def test_gemma_3_files_rely_on_defaults() -> None:
+    text = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=6)
+    nested = {"model_type": "gemma3", "text_config": {**text, "model_type": "gemma3_text"}}
+    shape = ModelSpec.from_config(nested).shape
+    assert shape == ModelSpec.from_config({"model_type": "gemma3_text", **text}).shape
+    assert (shape.num_attention_heads, shape.num_key_value_heads, shape.head_dim) == (8, 4, 256)
+    assert (shape.max_position_embeddings, shape.vocab_size) == (131_072, 262_208)
+    assert shape.windows == (4096,) * 5 + (0,) and shape.tie_word_embeddings
+    untied = ModelSpec.from_config({**nested, "tie_word_embeddings": False})
+    assert not untied.shape.tie_word_embeddings
+
+
+def test_which_layers_are_mixtures() -> None:
+    def layers(config: dict[str, Any], **changes: Any) -> tuple[int, ...]:
+        experts = ModelSpec.from_config({**config, **changes}).shape.experts
+        return experts.layers if experts else ()
+
+    assert layers(QWEN3_MOE) == (0, 1, 2, 3)
+    assert layers(QWEN3_MOE, decoder_sparse_step=2) == (1, 3)
+    assert layers(QWEN3_MOE, mlp_only_layers=[0, 2]) == (1, 3)
+    assert layers(DEEPSEEK) == (1, 2, 3)
+    assert layers(DEEPSEEK, first_k_dense_replace=0, moe_layer_freq=2) == (0, 2)
+    assert layers(DEEPSEEK, n_routed_experts=None) == ()
+    assert (
+        ModelSpec.from_config(QWEN2_MOE).shape.experts
+        == ModelSpec.from_config(
+            {**QWEN2_MOE, "decoder_sparse_step": 1, "mlp_only_layers": []}
+        ).shape.experts
+    )
+
+
+def test_what_is_left_out_on_request() -> None:
+    strange = {**LLAMA, "loop_count": 3}
+    assert "config: loop_count is 3, needed: a key that llama is known to have" in refused(strange)
+    assert ModelSpec.from_config(strange, without={"loop_count"}) == ModelSpec.from_config(LLAMA)
+    nested = {"model_type": "gemma3", "text_config": {"hidden_size": 8, "loop_count": 3}}
+    assert "text_config.loop_count is 3" in refused(
+        {**nested, "text_config": {**GEMMA3, **strange, "model_type": "gemma3_text"}}
+    )
+    assert "config: 1 is 2, needed: a key that llama" in refused({**LLAMA, 1: 2})
+    with pytest.raises(TypeError, match="without is the string 'loop_count'"):
+        ModelSpec.from_config(strange, without="loop_count")
+
+
+# ------------------------------------------------------------------------------ what is refused
+
+
+def without(config: dict[str, Any], key: str) -> dict[str, Any]:
+    assert key in config
+    return {k: v for k, v in config.items() if k != key}
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no model_type": (without(LLAMA, "model_type"), "model_type is missing, needed: one of llama,"),
+    "Mamba": ({**LLAMA, "model_type": "mamba"}, "model_type is 'mamba', needed: one of llama,"),
+    "model_type is a list": ({**LLAMA, "model_type": ["llama"]}, "model_type is ['llama']"),
+    "another class": (
+        {**LLAMA, "architectures": ["LlamaForSequenceClassification"]},
+        "architectures is ['LlamaForSequenceClassification'], needed: ['LlamaForCausalLM'",
+    ),
+    "class of another family": (
+        {**QWEN3, "architectures": ["Qwen3MoeForCausalLM"]},
+        "needed: ['Qwen3ForCausalLM'",
+    ),
+    "quantised": (
+        {**LLAMA, "quantization_config": {"quant_method": "gptq", "bits": 4}},
+        "quantization_config is {'quant_method': 'gptq', 'bits': 4}, needed: None or no such key",
+    ),
+    "encoder": ({**LLAMA, "is_encoder_decoder": True}, "is_encoder_decoder is True"),
+    "cross attention": ({**GPT2, "add_cross_attention": True}, "add_cross_attention is True"),
+    "cross-attention layers": (
+        {**LLAMA, "cross_attention_layers": [3, 8]},
+        "cross_attention_layers is [3, 8], needed: a key that llama is known to have",
+    ),
+    "vision": ({**LLAMA, "vision_config": {"depth": 2}}, "vision_config is {'depth': 2}"),
+    "vision beside Gemma 3": (
+        {"model_type": "gemma3", "text_config": GEMMA3, "vision_config": {"depth": 2}},
+        "the vision tower is not counted; without=['vision_config']",
+    ),
+    "Gemma 3 without text": ({"model_type": "gemma3"}, "text_config is missing"),
+    "another text decoder": (
+        {"model_type": "gemma3", "text_config": LLAMA},
+        "text_config.model_type is 'llama', needed: 'gemma3_text'",
+    ),
+    "linear attention": (
+        {**QWEN3, "layer_types": ["linear_attention", "full_attention"] * 2},
+        "layer_types is ['linear_attention', 'full_attention',",
+    ),
+    "chunked attention": (
+        {**LLAMA, "attention_chunk_size": 8192},
+        "attention_chunk_size is 8192, needed: a key that llama is known to have",
+    ),
+    "layers that share a cache": (
+        {**GEMMA3, "num_kv_shared_layers": 2},
+        "num_kv_shared_layers is 2, needed: a key that gemma3_text is known to have",
+    ),
+    "a bias nobody knows": ({**QWEN3, "mlp_bias": True}, "mlp_bias is True"),
+    "bias in Mistral": (
+        {**LLAMA, "model_type": "mistral", "attention_bias": True},
+        "attention_bias is True, needed: False or no such key (mistral has none)",
+    ),
+    "window in Llama": ({**LLAMA, "sliding_window": 64}, "llama has no window"),
+    "MLA with an indexer": (
+        {**DEEPSEEK, "index_topk": 2048},
+        "index_topk is 2048, needed: a key that deepseek_v3 is known to have",
+    ),
+    "too few layer_types": (
+        {**GEMMA2, "layer_types": ["full_attention"]},
+        "layer_types is ['full_attention'], needed: 4 entries",
+    ),
+    "layer_types against the window": (
+        {**LLAMA, "model_type": "mistral", "layer_types": ["full_attention"] * 4},
+        "needed: 'sliding_attention' throughout, as sliding_window says",
+    ),
+    "layer_types is a string": ({**QWEN3, "layer_types": "full"}, "layer_types is 'full'"),
+    "window switched on in a mixture": (
+        {**QWEN3_MOE, "use_sliding_window": True},
+        "use_sliding_window is True, needed: false, or layer_types beside it",
+    ),
+    "switch is no flag": ({**QWEN3, "use_sliding_window": 1}, "needed: true or false"),
+    "no head_dim in Qwen3": (without(QWEN3, "head_dim"), "head_dim is missing"),
+    "no kv heads in Qwen2": (
+        without({**LLAMA, "model_type": "qwen2"}, "num_key_value_heads"),
+        "num_key_value_heads is missing",
+    ),
+    "heads that do not divide": ({**LLAMA, "hidden_size": 60}, "a multiple of num_attention_heads"),
+    "kv heads that do not divide": (
+        {**LLAMA, "num_key_value_heads": 3},
+        "num_key_value_heads is 3, needed: a divisor of num_attention_heads (8)",
+    ),
+    "more experts chosen than there are": (
+        {**MIXTRAL, "num_experts_per_tok": 9},
+        "num_experts_per_tok is 9, needed: at most num_local_experts (8)",
+    ),
+    "no number of experts": (without(MIXTRAL, "num_local_experts"), "num_local_experts is missing"),
+    "two numbers of chosen experts": (
+        {**GPT_OSS, "experts_per_token": 4},
+        "experts_per_token is 4, needed: 2 or no such key (as num_experts_per_tok says)",
+    ),
+    "no width of experts": (without(QWEN3_MOE, "moe_intermediate_size"), "moe_intermediate_size"),
+    "no shared expert": (
+        without(QWEN2_MOE, "shared_expert_intermediate_size"),
+        "shared_expert_intermediate_size is missing",
+    ),
+    "dense layers are no numbers": (
+        {**QWEN3_MOE, "mlp_only_layers": ["0"]},
+        "mlp_only_layers is ['0'], needed: a list of layer numbers",
+    ),
+    "no dense layers in DeepSeek": (
+        without(DEEPSEEK, "first_k_dense_replace"),
+        "first_k_dense_replace is missing, needed: a whole number of at least 0",
+    ),
+    "no latent rank": (without(DEEPSEEK, "kv_lora_rank"), "kv_lora_rank is missing"),
+    "GPT-2 heads": ({**GPT2, "n_head": 5}, "n_embd is 64, needed: a multiple of n_head (5)"),
+    "a billion layers": (
+        {**LLAMA, "num_hidden_layers": 10**9},
+        "num_hidden_layers is 1000000000, needed: at most 10000",
+    ),
+    **{
+        f"no {key}": (without(LLAMA, key), f"{key} is missing, needed: a whole number")
+        for key in ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
+    },
+    "no context": (
+        without(LLAMA, "max_position_embeddings"),
+        "max_position_embeddings is missing, needed: a whole number of at least 1",
+    ),
+    **{
+        f"hidden_size {value!r}": (
+            {**LLAMA, "hidden_size": value},
+            f"hidden_size is {value!r}, needed: a whole number of at least 1",
+        )
+        for value in (0, -64, 64.0, "64", True, [64])
+    },
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case: str) -> None:
+    config, words = REFUSED[case]
+    message = refused(config)
+    assert words in message and message.startswith("config: ")
+
+
+def test_refused_files(tmp_path: Path) -> None:
+    assert refused(tmp_path) == f"{tmp_path / 'config.json'}: no such file"
+    assert refused(tmp_path / "nothing.json").endswith("nothing.json: no such file")
+    bad = tmp_path / "bad.json"
+    bad.write_text("{")
+    assert "not JSON in UTF-8" in refused(bad)
+    bad.write_bytes(b"\xff\xfe\x00")
+    assert "not JSON in UTF-8" in refused(bad)
+    bad.write_text("[1]")
+    assert "holds a list, needed: a JSON object" in refused(bad)
+    bad.write_text(json.dumps({**LLAMA, "vocab_size": 0}))
+    assert refused(bad).startswith(f"{bad}: vocab_size is 0, needed: a whole number")
+    assert "cannot be read" in refused(json.dumps(LLAMA) * 20)  # a file's text, not its name
+
+
+@pytest.mark.parametrize("config", [None, 7, ["llama"], b"config.json"])
+def test_neither_mapping_nor_path(config: Any) -> None:
+    with pytest.raises(TypeError, match="needed: a mapping of keys to values, or a path"):
+        ModelSpec.from_config(config)

@@ -1,0 +1,367 @@
+"""Parameters to the unit, bytes of weights and of caches, against published and counted figures."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from costs_configs import DEEPSEEK, GEMMA3, GPT_OSS, LLAMA, QWEN2_MOE
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvlib import Decoder, Meter, ModelConfig
+from kvlib.costs import formulas
+from kvlib.costs.catalogue import CODECS, MODELS, Codec
+from kvlib.costs.spec import ModelSpec
+from kvlib.costs.units import Bytes, Tokens
+from kvlib.model import random_weights
+
+# parameters and KV bytes a token in bfloat16, written down apart from the data files
+TABLE = {
+    "Llama-2-7B": (6_738_415_616, 524_288),
+    "Llama-2-13B": (13_015_864_320, 819_200),
+    "Llama-2-70B": (68_976_648_192, 327_680),
+    "Llama-3.1-8B": (8_030_261_248, 131_072),
+    "Llama-3.1-70B": (70_553_706_496, 327_680),
+    "Llama-3.1-405B": (405_853_388_800, 516_096),
+    "Llama-3.2-1B": (1_235_814_400, 32_768),
+    "Llama-3.2-3B": (3_212_749_824, 114_688),
+    "Mistral-7B v0.1": (7_241_732_096, 131_072),
+    "Mixtral-8x7B": (46_702_792_704, 131_072),
+    "Qwen2.5-0.5B": (494_032_768, 12_288),
+    "Qwen2.5-7B": (7_615_616_512, 57_344),
+    "Qwen3-0.6B": (596_049_920, 114_688),
+    "Qwen3-8B": (8_190_735_360, 147_456),
+    "Qwen3-32B": (32_762_123_264, 262_144),
+    "Qwen3-30B-A3B": (30_532_122_624, 98_304),
+    "Gemma-2-9B": (9_241_705_984, 344_064),
+    "Gemma-3-27B": (27_009_002_240, 507_904),
+    "DeepSeek-V2-Lite": ("16 B", 31_104),
+    "DeepSeek-V3": ("671 B", 70_272),
+    "gpt-oss-120b": ("117 B", 73_728),
+}
+
+
+def sized(model_type: str, sizes: str, context: int, **others: Any) -> dict[str, Any]:
+    """A config from "vocabulary hidden intermediate layers heads kv_heads head_dim"."""
+    names = "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads"
+    keys = [*names.split(), "num_key_value_heads", "head_dim"]
+    numbers = [int(n) for n in sizes.split()]
+    config = dict(zip(keys, numbers, strict=True))
+    return {"model_type": model_type, "max_position_embeddings": context, **config, **others}
+
+
+# models that are not in the catalogue, with the sizes that their checkpoints have
+OTHERS: dict[str, tuple[dict[str, Any], int]] = {
+    "gpt2": (
+        dict(
+            model_type="gpt2", vocab_size=50257, n_embd=768, n_head=12, n_layer=12, n_positions=1024
+        ),
+        124_439_808,
+    ),
+    "Phi-3-mini": (sized("phi3", "32064 3072 8192 32 32 32 96", 4096), 3_821_079_552),
+    "gemma-7b": (sized("gemma", "256000 3072 24576 28 16 16 256", 8192), 8_537_680_896),
+    "gemma-2-2b": (sized("gemma2", "256000 2304 9216 26 8 4 256", 8192), 2_614_341_888),
+    "gemma-3-1b": (sized("gemma3_text", "262144 1152 6912 26 4 1 256", 32768), 999_885_952),
+    "gpt-oss-20b": (
+        sized(
+            "gpt_oss",
+            "201088 2880 2880 24 64 8 64",
+            131072,
+            num_local_experts=32,
+            num_experts_per_tok=4,
+        ),
+        20_914_757_184,
+    ),
+    "Qwen1.5-MoE-A2.7B": (
+        sized(
+            "qwen2_moe",
+            "151936 2048 5632 24 16 16 128",
+            8192,
+            num_experts=60,
+            num_experts_per_tok=4,
+            moe_intermediate_size=1408,
+            shared_expert_intermediate_size=5632,
+        ),
+        14_315_784_192,
+    ),
+    "DeepSeek-V2": (
+        sized(
+            "deepseek_v2",
+            "102400 5120 12288 60 128 128 192",
+            163840,
+            q_lora_rank=1536,
+            kv_lora_rank=512,
+            qk_nope_head_dim=128,
+            qk_rope_head_dim=64,
+            v_head_dim=128,
+            n_routed_experts=160,
+            n_shared_experts=2,
+            num_experts_per_tok=6,
+            moe_intermediate_size=1536,
+            first_k_dense_replace=1,
+        ),
+        235_741_434_880,
+    ),
+    "Qwen3-235B-A22B": (
+        sized(
+            "qwen3_moe",
+            "151936 4096 12288 94 64 4 128",
+            40960,
+            num_experts=128,
+            num_experts_per_tok=8,
+            moe_intermediate_size=1536,
+        ),
+        235_093_634_560,
+    ),
+}
+
+
+@pytest.mark.parametrize("title", TABLE)
+def test_parameters_and_bytes_a_token(title: str) -> None:
+    parameters, kv = TABLE[title]
+    spec = MODELS[title]
+    counted, published = spec.num_parameters, spec.value("parameters").value
+    if isinstance(parameters, str):
+        assert f"{round(counted / 1e9)} B" == parameters and published == round(counted, -9)
+    else:
+        assert counted == parameters == published
+    assert spec.kv_bytes_per_token() == Bytes(kv)
+    assert spec.kv_bytes_per_token("float32") == Bytes(2 * kv)
+    assert spec.weight_bytes() == Bytes(2 * counted) and spec.weight_bytes("fp8") == Bytes(counted)
+    assert spec.weight_bytes("int4") == Bytes(-(-counted // 2))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_parameters_of_models_outside_the_catalogue(name: str) -> None:
+    config, parameters = OTHERS[name]
+    assert ModelSpec.from_config(config).num_parameters == parameters
+
+
+def test_active_parameters() -> None:
+    """Without the experts that are not chosen, and without the table that is only looked up."""
+    assert round(MODELS["gpt-oss-120b"].active_parameters / 1e9, 1) == 5.1
+    assert MODELS["gpt-oss-120b"].value("active").value == 5_100_000_000
+    mixtral, table = MODELS["mixtral-8x7b"], 32000 * 4096
+    assert round((mixtral.active_parameters + table) / 1e9, 1) == 12.9  # as its makers count
+    llama, tied = MODELS["llama-3.1-8b"], MODELS["llama-3.2-1b"]
+    assert llama.active_parameters == llama.num_parameters - 128256 * 4096
+    assert tied.active_parameters == tied.num_parameters
+
+
+def test_windows_and_latents_at_length() -> None:
+    gemma, oss = MODELS["gemma-3-27b"], MODELS["gpt-oss-120b"]
+    assert round(gemma.kv_bytes(1, 131_072).GiB, 1) == 10.4
+    assert round(gemma.kv_bytes(1, 131_072, keep_all=True).GiB, 1) == 62.0
+    assert round(oss.kv_bytes(1, 131_072).GB, 2) == 4.84
+    assert round(oss.kv_bytes(1, 131_072, keep_all=True).GB, 2) == 9.66
+    v3 = MODELS["deepseek-v3"]
+    assert v3.kv_bytes_per_token() == Bytes(61 * (512 + 64) * 2)
+    (group,) = v3.layers
+    mha = 61 * group.num_qo_heads * (group.full_qk_dim + group.full_v_dim) * 2
+    assert mha == 4_997_120 and round(mha / 70_272, 1) == 71.1
+
+
+# ------------------------------------------------------------- the same counted on real weights
+
+SMALL = {**LLAMA, "tie_word_embeddings": False, "hidden_size": 48, "num_attention_heads": 4}
+GPT2 = dict(model_type="gpt2", vocab_size=90, n_embd=32, n_head=4, n_layer=3, n_positions=64)
+RUNNABLE: dict[str, dict[str, Any]] = {
+    "llama": SMALL,
+    "llama, tied": {**SMALL, "tie_word_embeddings": True, "head_dim": 20},
+    "llama, biases": {**SMALL, "attention_bias": True, "mlp_bias": True},
+    "mistral": {**SMALL, "model_type": "mistral", "sliding_window": 3},
+    "qwen2": {**SMALL, "model_type": "qwen2", "tie_word_embeddings": True},
+    "qwen3": {**SMALL, "model_type": "qwen3", "head_dim": 20},
+    "qwen3, biases": {**SMALL, "model_type": "qwen3", "head_dim": 6, "attention_bias": True},
+    "gpt2": GPT2,
+    "gpt2, inner size": {**GPT2, "n_inner": 50},
+}
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_what_a_decoder_holds_and_multiplies(name: str) -> None:
+    """The weights of a decoder made from the same config, and what its products report."""
+    config = ModelConfig.from_dict(RUNNABLE[name])
+    model, spec = Decoder(config, random_weights(config)), ModelSpec.from_config(RUNNABLE[name])
+    assert spec.num_parameters == model.num_parameters
+    assert spec.weight_bytes("float32") == Bytes(model.num_bytes)
+    assert [w or None for w in np.asarray(spec.shape.windows).tolist()] == list(config.windows)
+    cache = model.new_cache(1, 16)
+    cache.add(0)
+    for tokens in (5, 1):
+        with Meter() as meter:
+            model.forward([7] * tokens, cache, cache.plan([0], [tokens]), last_only=False)
+        expected = formulas.linear_flops(spec.facts, tokens, tokens)
+        assert meter.by_label["linear"].flops == expected
+    assert Bytes(cache.memory().payload) == spec.kv_bytes(1, 6, "float32", keep_all=True)
+
+
+def _tensors(name: str) -> dict[str, tuple[str, int, tuple[int, ...]]]:
+    """Weights of a tiny model, as checkpoints list them: kind, how many, shape of each.
+
+    Kinds: table, head, product (met by every token), expert (met by those that choose it), vector.
+    """
+    hidden, inner, layers = 64, 96, 4
+    both: dict[str, tuple[str, int, tuple[int, ...]]] = {
+        "embed": ("table", 1, (100, hidden)),
+        "head": ("head", 1, (100, hidden)),
+        "norms": ("vector", 2 * layers + 1, (hidden,)),
+    }
+    if name == "qwen2_moe":  # 8 heads of 8, 2 of them for keys; experts of 32, shared one of 48
+        return {
+            **both,
+            "q": ("product", layers, (64, hidden)),
+            "k, v": ("product", 2 * layers, (16, hidden)),
+            "o": ("product", layers, (hidden, 64)),
+            "q, k, v biases": ("vector", layers, (64 + 16 + 16,)),
+            "router": ("product", layers, (8, hidden)),
+            "shared expert": ("product", 3 * layers, (48, hidden)),
+            "shared expert's gate": ("product", layers, (1, hidden)),
+            "experts": ("expert", 3 * layers, (8, 32, hidden)),
+        }
+    if name == "gpt_oss":  # 8 heads of 16, 2 of them for keys; experts as wide as the MLP
+        return {
+            **both,
+            "q": ("product", layers, (128, hidden)),
+            "k, v": ("product", 2 * layers, (32, hidden)),
+            "o": ("product", layers, (hidden, 128)),
+            "biases": ("vector", layers, (128 + 32 + 32 + hidden,)),
+            "sinks": ("vector", layers, (8,)),
+            "router": ("product", layers, (8, hidden)),
+            "router bias": ("vector", layers, (8,)),
+            "experts": ("expert", 3 * layers, (8, inner, hidden)),
+            "experts' biases": ("expert vector", layers, (8, 2 * inner + hidden)),
+        }
+    if name == "deepseek_v3":  # 8 heads of 16 + 8 and 16; the first layer is dense
+        return {
+            **both,
+            "q_a": ("product", layers, (24, hidden)),
+            "q_a norm": ("vector", layers, (24,)),
+            "q_b": ("product", layers, (8 * 24, 24)),
+            "kv_a": ("product", layers, (32 + 8, hidden)),
+            "kv_a norm": ("vector", layers, (32,)),
+            "kv_b": ("product", layers, (8 * (16 + 16), 32)),
+            "o": ("product", layers, (hidden, 8 * 16)),
+            "dense": ("product", 3, (inner, hidden)),
+            "router": ("product", 3, (8, hidden)),
+            "correction bias": ("vector", 3, (8,)),
+            "shared expert": ("product", 3 * 3, (32, hidden)),
+            "experts": ("expert", 3 * 3, (8, 32, hidden)),
+        }
+    raise KeyError(name)
+
+
+@pytest.mark.parametrize("config", [QWEN2_MOE, GPT_OSS, DEEPSEEK], ids=lambda c: c["model_type"])
+def test_mixtures_by_their_tensors(config: dict[str, Any]) -> None:
+    tensors = _tensors(config["model_type"]).values()
+
+    def total(*kinds: str) -> int:
+        return sum(n * math.prod(shape) for kind, n, shape in tensors if kind in kinds)
+
+    spec = ModelSpec.from_config(config)
+    facts = spec.facts
+    assert (
+        spec.num_parameters == facts["parameters"] == sum(n * math.prod(s) for _, n, s in tensors)
+    )
+    assert facts["product_weights"] == total("product") and facts["head_weights"] == total("head")
+    assert (facts["experts"], facts["experts_per_token"]) == (8, 2)
+    assert 8 * facts["expert_weights"] == total("expert")
+    chosen = total("expert", "expert vector") * 2 // 8
+    assert spec.active_parameters == total("product", "vector", "head") + chosen
+
+
+def test_dense_facts_say_so() -> None:
+    facts = ModelSpec.from_config(LLAMA).facts
+    assert facts["experts"] == facts["experts_per_token"] == facts["expert_weights"] == 0
+    assert (facts["kv_heads"], facts["max_context"]) == (2, 512)
+    facts["layers"][0]["count"] = 99  # a copy: changing it changes no model
+    assert ModelSpec.from_config(LLAMA).facts["layers"][0]["count"] == 4
+
+
+def test_four_norms_a_layer_in_gemma() -> None:
+    gemma = ModelSpec.from_config(GEMMA3)
+    plain = ModelSpec.from_config({**GEMMA3, "model_type": "qwen3", "tie_word_embeddings": True})
+    assert gemma.num_parameters - plain.num_parameters == 7 * 2 * 64
+
+
+# ---------------------------------------------------------------------------------- kv_bytes
+
+
+def test_codecs_by_hand() -> None:
+    spec = MODELS["llama-3.1-8b"]  # 32 layers; a token has 16 vectors of 128 numbers in each
+    assert spec.kv_bytes(1, 10, "fp8") == Bytes(10 * 32 * 2048)
+    assert spec.kv_bytes(1, 10, "int8") == Bytes(10 * 32 * (2048 + 16 * 4))
+    assert spec.kv_bytes(3, 100, "int4") == spec.kv_bytes(3, 100)  # all of it in the residual
+    coded = 2048 // 2 + 2048 // 32 * 4
+    assert spec.kv_bytes(2, 1000, "int4") == Bytes(2 * 32 * (128 * 4096 + 872 * coded))
+    assert spec.kv_bytes_per_token("int4") == Bytes(32 * coded)
+    own = Codec("int4-g64", "int4, groups of 64", 4, scale_bits=32, group=64)
+    assert spec.kv_bytes(1, 10, own) == Bytes(10 * 32 * (1024 + 32 * 4))
+
+
+def test_blocks_are_rounded_up_in_every_layer() -> None:
+    spec = ModelSpec.from_config(GEMMA3)  # six layers with a window of 32, one without
+    a_token = 2 * 2 * 16 * 2
+    assert spec.kv_bytes(1, 40) == Bytes((6 * 32 + 40) * a_token)
+    assert spec.kv_bytes(1, 40, block_size=16) == Bytes((6 * 32 + 48) * a_token)
+    assert spec.kv_bytes(2, 33, block_size=20) == Bytes(2 * (6 * 40 + 40) * a_token)
+    assert spec.kv_bytes(2, 33, block_size=20, keep_all=True) == Bytes(2 * 7 * 40 * a_token)
+    assert spec.kv_bytes(1, 40, block_size=1) == spec.kv_bytes(1, Tokens(40))
+
+
+@given(
+    name=st.sampled_from(list(MODELS)),
+    dtype=st.sampled_from(list(CODECS)),
+    batch=st.integers(1, 64),
+    seq=st.integers(1, 200_000),
+    block=st.sampled_from([None, 1, 16, 128]),
+)
+def test_more_is_never_less(name: str, dtype: str, batch: int, seq: int, block: int | None) -> None:
+    spec = MODELS[name]
+    held = spec.kv_bytes(batch, seq, dtype, block)
+    assert held == batch * spec.kv_bytes(1, seq, dtype, block)
+    assert held <= spec.kv_bytes(batch, seq + 1, dtype, block)
+    assert spec.kv_bytes(batch, seq, dtype) <= held
+    assert held <= spec.kv_bytes(batch, seq, dtype, block, keep_all=True)
+    assert isinstance(held.value, int)
+    if dtype in ("float16", "bfloat16"):
+        assert 2 * held == spec.kv_bytes(batch, seq, "float32", block)
+        a_token = spec.kv_bytes_per_token(dtype)
+        assert spec.kv_bytes(batch, seq, dtype, keep_all=True) == batch * seq * a_token
+
+
+@pytest.mark.parametrize("quantity", ["batch", "seq", "block_size"])
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [(0, ValueError), (-1, ValueError), (2.0, TypeError), (True, TypeError), ("8", TypeError)],
+)
+def test_sizes_that_are_none(quantity: str, bad: Any, error: type[Exception]) -> None:
+    sizes: dict[str, Any] = dict(batch=1, seq=8, block_size=4)
+    with pytest.raises(error, match=f"{quantity} is .*needed: a whole number of at least 1"):
+        MODELS["llama-2-7b"].kv_bytes(**{**sizes, quantity: bad})
+
+
+def test_an_unknown_dtype_gets_the_nearest() -> None:
+    spec = MODELS["llama-2-7b"]
+    for call in (spec.weight_bytes, spec.kv_bytes_per_token, lambda d: spec.kv_bytes(1, 1, d)):
+        with pytest.raises(ValueError, match=r"unknown dtype 'bfloat'; did you mean bfloat16"):
+            call("bfloat")
+        with pytest.raises(TypeError, match="dtype must be a name"):
+            call(16)  # type: ignore[arg-type]
+
+
+def test_numpy_numbers_are_numbers() -> None:
+    assert MODELS["llama-2-7b"].kv_bytes(np.int64(2), np.int32(3)) == Bytes(2 * 3 * 524_288)
+
+
+def test_a_spec_on_one_screen() -> None:
+    text = repr(MODELS["gemma-3-27b"])
+    for part in ("27,009,002,240 parameters", "54.02 GB", "131,072 tokens", "window 1,024"):
+        assert part in text
+    assert len(text.splitlines()) < 10 and max(map(len, text.splitlines())) <= 80
+    assert "16 heads on one latent vector of 576" in repr(MODELS["deepseek-v2-lite"])
+    assert "5,132,849,472 active" in repr(MODELS["gpt-oss-120b"])
+    assert "KV cache  31,104 B a token" in repr(MODELS["deepseek-v2-lite"])

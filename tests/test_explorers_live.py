@@ -1,0 +1,64 @@
+"""Every explorer of the book: all its controls through all their values, in widgets and as SVG."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from xml.etree import ElementTree
+
+import pytest
+from small_scenes import check_scene
+from views import Markup, check_view, sweep
+
+from kvlib.show import svg
+from kvlib.show.explorers import ALL
+
+plt = pytest.importorskip("matplotlib.pyplot")
+pytest.importorskip("ipywidgets")
+
+pytestmark = pytest.mark.parametrize("name", ALL)
+
+
+@pytest.fixture(autouse=True)
+def own_style() -> Iterator[None]:
+    plt.switch_backend("agg")
+    yield
+    plt.close("all")
+
+
+def test_every_control_through_all_its_values(name: str) -> None:
+    explorer = ALL[name]()
+    steps, pictures = 0, set()
+    for view, settings in sweep(explorer):
+        check_view(view, settings)
+        steps += 1
+        pictures.add(hashlib.sha256(bytes(view.picture.value)).hexdigest())
+    assert steps == sum(len(control.values) + 1 for control in explorer.controls) + 10
+    assert len(pictures) > steps // 2, "controls that change nothing"
+
+
+def test_every_scene_is_whole_and_drawn_as_svg(name: str) -> None:
+    explorer = ALL[name]()
+    for control in explorer.controls:
+        for value in control.values:
+            scene = explorer.scene(**{control.name: value})
+            check_scene(scene)
+            for width in (720, 360):
+                ElementTree.fromstring(svg.draw(scene, width))
+
+
+def test_every_control_moves_the_scene(name: str) -> None:
+    explorer = ALL[name]()
+    for control in explorer.controls:
+        scenes = [explorer.scene(**{control.name: value}) for value in control.values]
+        words = [(scene["title"], scene["summary"], scene["numbers"]) for scene in scenes]
+        assert any(other != words[0] for other in words), f"{control.name} changes nothing"
+
+
+def test_the_page_shows_the_first_view(name: str) -> None:
+    explorer = ALL[name]()
+    markup = Markup(explorer.to_html())
+    assert markup.open == [] and explorer.scene()["summary"] in markup.words
+    assert explorer.name == name
+    changed = explorer.set(**{c.name: c.values[-1] for c in explorer.controls})
+    assert changed.scene() == ALL[name](**changed.settings).scene()

@@ -1,0 +1,148 @@
+"""The scene of the memory explorer, by hand and against the typed `kvlib.costs`."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from scene_parts import GIB, line, numbers, part, settings_of
+
+from kvlib.costs import Bytes, max_context
+from kvlib.costs.share import ASSUMPTIONS, Share
+from kvlib.show.explorers import memory_explorer, tables
+from kvlib.show.scenes.memory import interval_words, memory_bytes
+
+
+def test_memory_by_hand() -> None:
+    scene = memory_explorer().scene()
+    assert scene["title"] == "Llama-3.1-8B on one H100 SXM: 8 requests of 32,768 tokens"
+    assert scene["formula"] == [
+        "2 \u00d7 32 layers \u00d7 8 kv heads \u00d7 128 \u00d7 2 bytes = 131,072 bytes a token",
+        "32,768 tokens \u00d7 131,072 bytes = 4,294,967,296 bytes a request",
+        "8 \u00d7 4,294,967,296 bytes = 32 GiB in all",
+        "8,030,261,248 parameters \u00d7 16 bits / 8 = 15 GiB of weights in all",
+    ]
+    bar = scene["panels"][0]
+    assert part(bar, "keys and values") == 32
+    assert part(bar, "weights") == pytest.approx(8030261248 * 2 / GIB)
+    assert part(bar, "reserve") == pytest.approx(81559 / 1024 / 10)
+    free = 81559 / 1024 * 0.9 - 32 - 8030261248 * 2 / GIB
+    assert part(bar, "free") == pytest.approx(free)
+    assert f"{free:.1f} GiB stay free" in scene["summary"]
+
+
+def test_memory_finds_the_published_interval() -> None:
+    """Llama-2-7B on an H100: 137,412 tokens with weights alone, 121,101 at 90 % utilisation."""
+    scene = memory_explorer(model="llama-2-7b", batch=1, block=1).scene()
+    assert numbers(scene)["Longest context of 1 request"] == "121,101 to 137,412 tokens"
+    scene = memory_explorer(model="llama-3.1-8b", batch=1, block=1).scene()
+    assert numbers(scene)["Longest context of 1 request"].endswith("to 529,939 tokens")
+
+
+def test_memory_of_windows_latents_and_scales_by_hand() -> None:
+    scene = memory_explorer(model="gemma-3-27b", batch=1, context=131072).scene()
+    assert numbers(scene)["A request"] == "10.4 GiB"
+    assert "Without the windows of its layers the cache would take 62 GiB." in scene["summary"]
+    assert "2 \u00d7 52 layers (window 1,024) \u00d7 16 kv heads \u00d7 128" in scene["formula"][0]
+
+    latent = "61 layers \u00d7 (512 latent + 64 rope) \u00d7 2 bytes = 70,272 bytes a token"
+    assert memory_explorer(model="deepseek-v3", gpus=8).scene()["formula"][0] == latent
+
+    scene = memory_explorer(kv="int8").scene()
+    assert numbers(scene)["A token"] == "67,584 bytes"  # 65,536 and 512 scales of 4 bytes
+    assert "+ 512 vectors \u00d7 4 bytes of scale = 2,048 bytes a token" in scene["formula"]
+    assert part(scene["panels"][0], "their scales") == 8 * 32768 * 2048 / GIB
+
+    scene = memory_explorer(kv="int4", context=512, batch=1, block=1).scene()
+    kept = 384 * (32768 + 8192) + 128 * 131072  # the last 128 tokens in 16 bits
+    assert f"= {kept:,} bytes a request" in scene["formula"][3]
+
+
+def test_memory_that_does_not_fit_says_by_how_much() -> None:
+    scene = memory_explorer(context=131072).scene()
+    over = 8030261248 * 2 / GIB + 128 - 81559 / 1024
+    assert f"That is {over:.1f} GiB more than" in scene["summary"]
+    bar = scene["panels"][0]
+    assert part(bar, "free") == part(bar, "reserve") == 0
+    assert bar["marks"][0]["value"] < part(bar, "weights") + part(bar, "keys and values")
+    scene = memory_explorer(model="llama-3.1-405b").scene()
+    assert "The weights alone take 756 GiB" in scene["summary"]
+    assert numbers(scene)["Longest context of 8 requests"] == "none"
+    assert "fits on paper only" in memory_explorer(batch=16).scene()["summary"]
+
+
+def test_memory_agrees_with_the_typed_costs() -> None:
+    low, high = ASSUMPTIONS["90 % utilisation"], ASSUMPTIONS["weights only"]
+    compared = 0
+    for settings in settings_of("memory", 200, weights="bfloat16"):
+        try:
+            share = Share.of(
+                *(settings[n] for n in ("model", "gpu", "gpus", "kv", "weights", "block"))
+            )
+        except ValueError:  # heads that cannot be shared out: the scene says so
+            assert "do not divide evenly" in memory_explorer(**settings).scene()["summary"]
+            continue
+        facts = tables()
+        got = memory_bytes(
+            facts["models"][settings["model"]],
+            facts["gpus"][settings["gpu"]],
+            facts["codecs"][settings["kv"]],
+            settings,
+        )
+        batch, context = settings["batch"], settings["context"]
+        assert Bytes(math.ceil(got["weights"])) == share.weights
+        assert Bytes(int(got["held"])) == share.kv(batch, context)
+        assert got["requests_high"] == share.requests(context, high)
+        assert got["requests_low"] == share.requests(context, low)
+        assert got["longest_high"] == share.longest(batch, high).value
+        assert got["longest_low"] == share.longest(batch, low).value
+        compared += 1
+    assert compared > 150
+
+
+def test_memory_bars_add_up() -> None:
+    for settings in settings_of("memory", 300, seed=1):
+        scene = memory_explorer(**settings).scene()
+        bar = scene["panels"][0]
+        usable, shown = bar["marks"][0]["value"], sum(p["value"] for p in bar["bars"][0]["parts"])
+        used = shown - part(bar, "free") - part(bar, "reserve")
+        assert shown == pytest.approx(max(usable, used))
+        assert used == pytest.approx(
+            sum(
+                part(bar, label)
+                for label in ("weights", "keys and values", "their scales", "empty in last blocks")
+            )
+        )
+        if used < 0.9 * usable:
+            assert part(bar, "reserve") == pytest.approx(0.1 * usable)
+        # one token less than a block is the most that a layer's last block can hold in vain
+        facts = tables()["models"][settings["model"]]
+        codec = tables()["codecs"][settings["kv"]]
+        most = (settings["block"] - 1) * settings["batch"]
+        most *= sum(g["count"] * g["values"] for g in facts["layers"]) * 2 / GIB
+        assert part(bar, "empty in last blocks") <= most
+        assert (part(bar, "their scales") > 0) == (codec["scale_bits"] > 0)
+
+
+def test_memory_curve_rises_through_the_point_and_bends_at_the_window() -> None:
+    for settings in settings_of("memory", 60, seed=2):
+        panel = memory_explorer(**settings).scene()["panels"][1]
+        curve = list(line(panel, "KV cache").items())
+        assert all(a[0] < b[0] and a[1] <= b[1] for a, b in zip(curve, curve[1:]))
+        (point,) = panel["points"]
+        assert dict(curve)[point["x"]] == pytest.approx(point["y"])
+    bent = line(memory_explorer(model="mistral-7b-v0.1").scene()["panels"][1], "KV cache")
+    assert bent[2048] == 2 * bent[1024] and bent[4096] == bent[2**20] == 2 * bent[2048]
+    panel = memory_explorer(model="mistral-7b-v0.1").scene()["panels"][1]
+    assert line(panel, "no windows")[8192] == 2 * bent[4096]
+
+
+def test_intervals_in_words() -> None:
+    assert interval_words(0, 0, "token", "tokens") == "none"
+    assert interval_words(0, 5, "token", "tokens") == "0 to 5 tokens"
+    assert interval_words(7, 7, "token", "tokens") == "7 tokens"
+    assert interval_words(2**40, 2**40, "token", "tokens") == "no limit: windows bound it"
+    ranges = max_context("mistral-7b-v0.1", "h100-sxm")
+    scene = memory_explorer(model="mistral-7b-v0.1", batch=1).scene()
+    assert ranges.high.value == 2**40
+    assert numbers(scene)["Longest context of 1 request"] == "no limit: windows bound it"
