@@ -13,7 +13,7 @@ import numpy as np
 from kvlib import Cache, DenseCache, LayerSpec
 from kvlib.arrays import Array
 from kvlib.caches import BlockPool, PagedCache, QuantizedCache
-from kvlib.caches.stored import StoredCache
+from kvlib.caches.stored import Place, StoredCache
 from kvlib.codecs import Codec, fp8, int8, int8_per_channel, kivi
 
 MAX_SEQS, MAX_SEQ_LEN = 4, 40
@@ -120,11 +120,22 @@ def snapshot(cache: Cache) -> Any:
         name: (
             r.length,
             type(r.length),
-            r.place,
+            _state(r.place),
             r.ticket,
             None if r.ticket is None else (r.ticket.live, frozenset(r.ticket.appended)),
         )
         for name, r in cache._requests.items()
     }
     rest = {k: repr(v) for k, v in vars(cache).items() if k in ("_free_rows", "dtype", "layers")}
+    if isinstance(cache, PagedCache):
+        pool = cache.pool
+        rest["pool"] = repr((pool, [pool.references(b) for b in range(pool.num_blocks)]))
     return arrays, requests, rest
+
+
+def _state(place: Any) -> Any:
+    """What a request's place says, as plain values."""
+    if not isinstance(place, Place):
+        return place
+    names = (name for kind in type(place).__mro__ for name in getattr(kind, "__slots__", ()))
+    return {name: repr(getattr(place, name)) for name in names if name != "tails"}

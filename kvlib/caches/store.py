@@ -187,18 +187,20 @@ class Store:
         tail.k, tail.v = kept
         return written
 
-    def decoded(self, pages: Sequence[int], tail: Tail | None, coded: int, length: int) -> list:
+    def decoded(
+        self, pages: Sequence[int], tail: Tail | None, coded: int, length: int
+    ) -> tuple[Array, Array]:
         """All that is held of a request: k (Hkv, S, Dk), v (Hkv, S, Dv)."""
-        found = []
-        used = pages[: -(-coded // self.size)]
-        for fields, old in ((self.keys, tail and tail.k), (self.values, tail and tail.v)):
-            if self.spec.v_from_k and fields is self.values and found:
-                found.append(found[0][..., : self.spec.v_dim])
-                break
-            x = fields.codec.decode(fields.gather(used, coded), self.dtype)
-            if old is not None:
-                x = self.xp.concat([x, old[:, : length - coded, :]], axis=1)
-            else:
-                x = self.xp.asarray(x, copy=True)  # not the room that the next gather overwrites
-            found.append(x)
-        return found
+        k = self._whole(self.keys, pages, coded, tail and tail.k, length)
+        if self.spec.v_from_k:
+            return k, k[..., : self.spec.v_dim]
+        return k, self._whole(self.values, pages, coded, tail and tail.v, length)
+
+    def _whole(
+        self, fields: Fields, pages: Sequence[int], coded: int, kept: Array | None, length: int
+    ) -> Array:
+        parts = fields.gather(pages[: -(-coded // self.size)], coded)
+        x = fields.codec.decode(parts, self.dtype)
+        if kept is not None:
+            return self.xp.concat([x, kept[:, : length - coded, :]], axis=1)
+        return self.xp.asarray(x, copy=True)  # not the room that the next gather overwrites

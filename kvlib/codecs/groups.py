@@ -17,6 +17,11 @@ from kvlib.codecs.packing import WIDTHS, pack, unpack
 LARGEST = 65504.0  # of float16, in which scales and zeros are kept
 
 
+def small_float(xp: Any) -> Any:
+    """float16, in which scales and zeros are kept; float32 where a library has no float16."""
+    return getattr(xp, "float16", xp.float32)
+
+
 def quantise(x: Array, bits: int, axis: int) -> tuple[Array, Array, Array]:
     """x → codes uint8 of its shape, and scale and zero (float16) without `axis`.
 
@@ -28,9 +33,9 @@ def quantise(x: Array, bits: int, axis: int) -> tuple[Array, Array, Array]:
     levels = (1 << bits) - 1
     x = xp.clip(xp.astype(x, xp.float32, copy=False), -LARGEST, LARGEST)
     low, high = xp.min(x, axis=axis, keepdims=True), xp.max(x, axis=axis, keepdims=True)
-    zero = xp.astype(low, xp.float16)
+    zero = xp.astype(low, small_float(xp))
     # Halved before they are subtracted: the range of a group may be twice what float16 holds.
-    scale = xp.astype(xp.clip((high / levels - low / levels), 0.0, LARGEST), xp.float16)
+    scale = xp.astype(xp.clip((high / levels - low / levels), 0.0, LARGEST), small_float(xp))
     wide = xp.astype(scale, xp.float32)
     steps = xp.where(wide == 0, xp.ones_like(wide), wide)
     codes = xp.clip(xp.round((x - xp.astype(zero, xp.float32)) / steps), 0, levels)
@@ -66,8 +71,8 @@ class PerChannel(Grouped):
     def fields(self, dim: int, xp: Any, dtype: Any) -> dict[str, Field]:
         return {
             "codes": Field(1, (dim * self.bits // 8,), xp.uint8),
-            "scales": Field(self.size, (dim,), xp.float16),
-            "zeros": Field(self.size, (dim,), xp.float16),
+            "scales": Field(self.size, (dim,), small_float(xp)),
+            "zeros": Field(self.size, (dim,), small_float(xp)),
         }
 
     def encode(self, x: Array) -> dict[str, Array]:
@@ -99,8 +104,8 @@ class PerToken(Grouped):
     def fields(self, dim: int, xp: Any, dtype: Any) -> dict[str, Field]:
         return {
             "codes": Field(1, (dim * self.bits // 8,), xp.uint8),
-            "scales": Field(1, (dim // self.size,), xp.float16),
-            "zeros": Field(1, (dim // self.size,), xp.float16),
+            "scales": Field(1, (dim // self.size,), small_float(xp)),
+            "zeros": Field(1, (dim // self.size,), small_float(xp)),
         }
 
     def encode(self, x: Array) -> dict[str, Array]:
