@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kvlib.attention import attend, attend_causal, attend_tiled, merge_state, merge_states
-    from kvlib.caches import Cache, DenseCache, LayerSpec, Memory, Step
+    from kvlib.caches import (
+        BlockPool,
+        Cache,
+        DenseCache,
+        LayerSpec,
+        Memory,
+        PagedCache,
+        QuantizedCache,
+        Step,
+    )
     from kvlib.errors import CacheFull, CheckpointError, OutOfBlocks
     from kvlib.generation import generate, stream
     from kvlib.meter import Meter
@@ -22,6 +31,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "BlockPool",
     "Cache",
     "CacheFull",
     "CheckpointError",
@@ -32,6 +42,8 @@ __all__ = [
     "Meter",
     "ModelConfig",
     "OutOfBlocks",
+    "PagedCache",
+    "QuantizedCache",
     "Step",
     "__version__",
     "attend",
@@ -48,7 +60,10 @@ __all__ = [
 
 _MODULES = {
     "attention": ("attend", "attend_causal", "attend_tiled", "merge_state", "merge_states"),
-    "caches": ("Cache", "DenseCache", "LayerSpec", "Memory", "Step"),
+    "caches": (
+        *("BlockPool", "Cache", "DenseCache", "LayerSpec", "Memory"),
+        *("PagedCache", "QuantizedCache", "Step"),
+    ),
     "errors": ("CacheFull", "CheckpointError", "OutOfBlocks"),
     "generation": ("generate", "stream"),
     "meter": ("Meter",),

@@ -12,14 +12,41 @@ import numpy as np
 
 from kvlib import Cache, DenseCache, LayerSpec
 from kvlib.arrays import Array
+from kvlib.caches import BlockPool, PagedCache, QuantizedCache
+from kvlib.caches.stored import Place, StoredCache
+from kvlib.codecs import Codec, fp8, int8, int8_per_channel, kivi
 
 MAX_SEQS, MAX_SEQ_LEN = 4, 40
+CODECS = (
+    int8(),
+    int8(residual=5),
+    int8_per_channel(4),
+    kivi(4, group=8, residual=3),
+    kivi(2, group=4, residual=8),
+    fp8("e4m3"),
+    fp8("e5m2"),
+)
 
 
 class ReadBack(DenseCache):
     """A dense cache with the protocol's own ``run``: attention over ``read``."""
 
     run = Cache.run
+
+
+def paged(block_size: int, requests: float = MAX_SEQS, codec: Codec | None = None) -> "Factory":
+    """A paged cache with just enough blocks for so many requests of MAX_SEQ_LEN tokens."""
+    blocks = int(requests * -(-MAX_SEQ_LEN // block_size))
+    return lambda layers, xp, dtype: PagedCache(
+        layers, BlockPool(blocks, block_size), codec=codec, dtype=dtype, xp=xp
+    )
+
+
+def quantized(codec: Codec) -> "Factory":
+    """Rows of codes."""
+    return lambda layers, xp, dtype: QuantizedCache(
+        layers, codec, MAX_SEQS, MAX_SEQ_LEN, dtype=dtype, xp=xp
+    )
 
 
 Factory = Callable[[Sequence[LayerSpec], Any, Any], Cache]
@@ -31,7 +58,17 @@ CACHES: dict[str, Factory] = {
     "attention over read": lambda layers, xp, dtype: ReadBack(
         layers, MAX_SEQS, MAX_SEQ_LEN, dtype=dtype, xp=xp
     ),
+    "paged, blocks of 1": paged(1),
+    "paged, blocks of 4": paged(4),
+    "paged, blocks of 64": paged(64),
+    "paged, a small pool": paged(3, requests=1.5),
+    **{f"{c.name}, residual {c.residual}, rows": quantized(c) for c in CODECS},
+    **{f"{c.name}, residual {c.residual}, blocks of 8": paged(8, codec=c) for c in CODECS},
+    "int4, blocks of 64": paged(64, codec=kivi(4, 8, 3)),
 }
+
+
+CODED = [name for name in CACHES if "int" in name or "fp8" in name]
 
 
 def build(name: str, layers: Sequence[LayerSpec], xp: Any, dtype: Any) -> Cache:
@@ -44,12 +81,31 @@ def build(name: str, layers: Sequence[LayerSpec], xp: Any, dtype: Any) -> Cache:
 
 def poison_unused(cache: Cache) -> None:
     """Overwrite with NaN what belongs to no token, where the test can know that."""
-    if not isinstance(cache, DenseCache):
+    if isinstance(cache, StoredCache):
+        _poison_pages(cache)
         return
     rows = {request.place: request.length for request in cache._requests.values()}
     for x in cache.storage():
         for row in range(cache.max_seqs):
             _fill(cache, x[row, :, rows.get(row, 0) :, :])
+
+
+def _poison_pages(cache: StoredCache) -> None:
+    """Every slot that no request holds and no lookup can find; of codes their scales."""
+    filled = cache._filled()
+    found = cache.pool.index if isinstance(cache, PagedCache) else ()
+    for store in cache.stores:
+        for fields in store.both:
+            for name, field in fields.fields.items():
+                for page in range(fields.arrays[name].shape[0]):
+                    if page not in found:
+                        first = -(-filled.get(page, 0) // field.per)
+                        _fill(cache, fields.arrays[name][page, :, first:, ...])
+    for request in cache._requests.values():
+        for tail in request.place.tails:
+            for x in (tail.k, tail.v) if tail is not None else ():
+                if x is not None:
+                    _fill(cache, x[:, request.length - request.place.coded :, :])
 
 
 def _fill(cache: Cache, x: Array) -> None:
@@ -64,11 +120,22 @@ def snapshot(cache: Cache) -> Any:
         name: (
             r.length,
             type(r.length),
-            r.place,
+            _state(r.place),
             r.ticket,
             None if r.ticket is None else (r.ticket.live, frozenset(r.ticket.appended)),
         )
         for name, r in cache._requests.items()
     }
     rest = {k: repr(v) for k, v in vars(cache).items() if k in ("_free_rows", "dtype", "layers")}
+    if isinstance(cache, PagedCache):
+        pool = cache.pool
+        rest["pool"] = repr((pool, [pool.references(b) for b in range(pool.num_blocks)]))
     return arrays, requests, rest
+
+
+def _state(place: Any) -> Any:
+    """What a request's place says, as plain values."""
+    if not isinstance(place, Place):
+        return place
+    names = (name for kind in type(place).__mro__ for name in getattr(kind, "__slots__", ()))
+    return {name: repr(getattr(place, name)) for name in names if name != "tails"}

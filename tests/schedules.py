@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import oracle
 import pytest
-from caches import MAX_SEQ_LEN, MAX_SEQS, build, poison_unused
+from caches import CODED, MAX_SEQ_LEN, MAX_SEQS, build, poison_unused
 
 from kvlib import CacheFull, LayerSpec, OutOfBlocks, Step
+from kvlib.caches import PagedCache
+from kvlib.caches.stored import StoredCache
 
 Choose = Callable[[int, int], int]
 TOLERANCE = 3e-5  # float32 against float64, values of scale 1
@@ -24,11 +26,13 @@ def seeded(seed: int) -> Choose:
     return lambda low, high: int(rng.integers(low, high, endpoint=True))
 
 
-def draw_layer(choose: Choose, xp: Any, values: np.random.Generator) -> tuple[LayerSpec, int]:
-    """A layer and its number of query heads."""
+def draw_layer(
+    choose: Choose, xp: Any, values: np.random.Generator, unit: int
+) -> tuple[LayerSpec, int]:
+    """A layer and its number of query heads. unit: what stored vectors' lengths are made of."""
     num_kv_heads, groups = choose(1, 3), (1, 2, 4)[choose(0, 2)]
-    head_dim, v_from_k = 2 * choose(1, 3), choose(0, 4) == 0
-    v_head_dim = choose(1, head_dim) if v_from_k else (None, 1, 5)[choose(0, 2)]
+    head_dim, v_from_k = max(2, unit) * choose(1, 3), choose(0, 4) == 0
+    v_head_dim = choose(1, head_dim) if v_from_k else (None, unit, 5 * unit)[choose(0, 2)]
     sinks = None
     if choose(0, 3) == 0:
         sinks = xp.asarray(values.standard_normal(num_kv_heads * groups).astype(np.float32))
@@ -51,10 +55,14 @@ class Schedule:
     def __init__(self, name: str, choose: Choose, xp: Any, dtype: Any = None) -> None:
         self.choose, self.xp = choose, xp
         self.values = np.random.default_rng(choose(0, 2**16))
-        drawn = [draw_layer(choose, xp, self.values) for _ in range(choose(1, 3))]
+        unit = 8 if name in CODED else 1
+        drawn = [draw_layer(choose, xp, self.values, unit) for _ in range(choose(1, 3))]
         self.layers = [spec for spec, _ in drawn]
         self.num_qo_heads = [heads for _, heads in drawn]
         self.cache = build(name, self.layers, xp, dtype)
+        self.codec = (
+            self.cache.codec if name in CODED and isinstance(self.cache, StoredCache) else None
+        )
         self.held: dict[str, list[list[Any]]] = {}  # name → a list of (k, v) rows for each layer
         self.names = iter(range(10**6))
         self.log: list[str] = []
@@ -79,8 +87,9 @@ class Schedule:
         name = f"r{next(self.names)}"
         self.log.append(f"add {name}")
         if len(self.held) == MAX_SEQS:
-            with pytest.raises(CacheFull, match=name):
-                self.cache.add(name)
+            if hasattr(self.cache, "max_seqs"):
+                with pytest.raises(CacheFull, match=name):
+                    self.cache.add(name)
             return
         assert self.cache.add(name, [1, 2, 3]) == 0
         self.held[name] = [[] for _ in self.layers]
@@ -96,26 +105,40 @@ class Schedule:
         name, new = self.some(), f"r{next(self.names)}"
         self.log.append(f"fork {name} {new}")
         if len(self.held) == MAX_SEQS:
-            with pytest.raises(CacheFull, match=new):
-                self.cache.fork(name, new)
+            if hasattr(self.cache, "max_seqs"):
+                with pytest.raises(CacheFull, match=new):
+                    self.cache.fork(name, new)
             return
         self.cache.fork(name, new)
         self.held[new] = [list(rows) for rows in self.held[name]]
 
     def truncate(self) -> None:
         name = self.some()
-        length = self.choose(0, self.length(name))
+        self.cut(name, self.choose(0, self.length(name)))
+        poison_unused(self.cache)
+
+    def cut(self, name: str, length: int) -> None:
+        """Truncate; where codes do not allow it, to the group's beginning."""
         self.log.append(f"truncate {name} {length}")
-        self.cache.truncate(name, length)
+        group = self.codec.group if self.codec else 1
+        try:
+            self.cache.truncate(name, length)
+        except ValueError as error:
+            place = self.cache._requests[name].place
+            assert group > 1 and length % group and "cannot go back" in str(error)
+            assert length < place.coded and not place.before <= length <= place.start
+            length -= length % group
+            self.cache.truncate(name, length)
         for rows in self.held[name]:
             del rows[length:]
-        poison_unused(self.cache)
 
     def refused(self) -> None:
         """A plan too long for its last request must leave the others alone, too."""
         names = self.several()
         q_lens = [1] * len(names)
         q_lens[-1] = MAX_SEQ_LEN + 1 - self.length(names[-1])
+        if isinstance(self.cache, PagedCache):
+            q_lens[-1] = (self.cache.pool.num_free + 2) * self.cache.block_size
         self.log.append(f"refused {names}")
         with pytest.raises((CacheFull, OutOfBlocks), match="|".join(names)):
             self.cache.plan(names, q_lens)
@@ -123,6 +146,8 @@ class Schedule:
     def failed_step(self) -> None:
         """A pass that stops after some layers, taken back with ``truncate``."""
         step = self.plan(self.several())
+        if step is None:
+            return
         self.log.append("fails")
         for layer in range(self.choose(0, len(self.layers))):
             self.cache.append(layer, *self.keys_and_values(layer, step.num_tokens), step)
@@ -135,6 +160,8 @@ class Schedule:
     def step(self) -> None:
         """A whole forward pass, every layer compared with the oracle."""
         step = self.plan(self.several())
+        if step is None:
+            return
         last, with_lse = self.choose(0, 2) == 0, self.choose(0, 1) == 1
         for layer in range(len(self.layers)):
             k, v = self.keys_and_values(layer, step.num_tokens)
@@ -145,19 +172,26 @@ class Schedule:
 
     # Parts of a step ----------------------------------------------------------------------------
 
-    def plan(self, names: list[str]) -> Step:
+    def plan(self, names: list[str]) -> Step | None:
+        """A step for some requests; None where a small pool has no room for it."""
         room = [MAX_SEQ_LEN - self.length(name) for name in names]
         names = [name for name, left in zip(names, room) if left] or names[:1]
         if self.length(names[0]) == MAX_SEQ_LEN:
-            self.cache.truncate(names[0], 3)
-            self.held[names[0]] = [rows[:3] for rows in self.held[names[0]]]
+            self.cut(names[0], 3)
         q_lens = []
         for name in names:
             most = min(MAX_SEQ_LEN - self.length(name), (1, 2, 5, 17)[self.choose(0, 3)])
             q_lens.append(self.choose(1, most))
         self.log.append(f"step {dict(zip(names, q_lens))}")
         starts = [self.length(name) for name in names]
-        step = self.cache.plan(names, q_lens)
+        if isinstance(self.cache, PagedCache) and self.choose(0, 7) == 0:
+            self.cache.pool.check()
+        try:
+            step = self.cache.plan(names, q_lens)
+        except OutOfBlocks as error:
+            assert isinstance(self.cache, PagedCache) and any(n in str(error) for n in names)
+            self.log.append("no room")
+            return None
         ends = [a + n for a, n in zip(starts, q_lens)]
         assert step.seq_ids == tuple(names) and step.q_lens == tuple(q_lens)
         assert step.seq_lens == tuple(ends)
@@ -222,7 +256,28 @@ class Schedule:
         spec, rows = self.layers[layer], self.held[name][layer]
         shape = (len(rows), spec.num_kv_heads)
         k = np.asarray([k for k, _ in rows]).reshape(*shape, spec.head_dim)
-        return k, np.asarray([v for _, v in rows]).reshape(*shape, spec.v_dim)
+        v = np.asarray([v for _, v in rows]).reshape(*shape, spec.v_dim)
+        return (k, v) if self.codec is None else self.decoded(spec, k, v, name)
+
+    def decoded(self, spec: LayerSpec, k: Any, v: Any, name: str) -> tuple[Any, Any]:
+        """What one-shot encoding makes of the tokens that are codes by now: streaming must give
+        the same, bit for bit. The newest are as they came."""
+        codec, length = self.codec, len(k)
+        coded = length
+        if codec.waits:
+            coded = self.cache._requests[name].place.coded
+            assert coded % codec.group == 0
+            assert length - coded < codec.residual + codec.group or coded == 0
+        found = []
+        for x, part in ((k, codec.keys), (v, codec.values)):
+            if spec.v_from_k and found:
+                found.append(found[0][..., : spec.v_dim])
+                break
+            heads_first = self.xp.asarray(x.astype(np.float32).transpose(1, 0, 2))
+            fields = part.encode(heads_first[:, :coded, :])
+            codes = oracle.float64(part.decode(fields, self.xp.float32)).transpose(1, 0, 2)
+            found.append(np.concatenate([codes, x[coded:]]))
+        return found[0], found[1]
 
     def length(self, name: str) -> int:
         return len(self.held[name][0])

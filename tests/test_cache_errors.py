@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 from caches import CACHES, MAX_SEQ_LEN, MAX_SEQS, build, snapshot
 
-from kvlib import CacheFull, DenseCache, LayerSpec
+from kvlib import CacheFull, DenseCache, LayerSpec, OutOfBlocks
 
 F32 = np.float32
+FULL = (CacheFull, OutOfBlocks)
+# What encodes channels in groups needs longer vectors than the layers below have.
+SHORT = [name for name in CACHES if not any(x in name for x in ("int4", "int2", "per channel"))]
 LAYERS = [
     LayerSpec(2, 4, 3),
     LayerSpec(1, 6, 4, v_from_k=True),
@@ -21,7 +24,7 @@ def ones(*shape, dtype=F32):
     return np.ones(shape, dtype=dtype)
 
 
-@pytest.fixture(params=CACHES)
+@pytest.fixture(params=SHORT)
 def cache(request):
     """ "a" holds 5 tokens, "b" 2, "c" none; a step of "a" and "b" (1 token each) is under way."""
     cache = build(request.param, LAYERS, np, F32)
@@ -69,8 +72,8 @@ PLAN = {
     "no name": ([["a"]], [1], None, TypeError, "unhashable"),
     "too few tokens": (["a"], [3], [1, 2], ValueError, "3 new tokens of the plan, got 2"),
     "too many tokens": (["a"], [1], [1, 2], ValueError, "1 new tokens of the plan, got 2"),
-    "too long": (["a"], [36], None, CacheFull, "'a' holds 5 .* 36 more .* 1 too many .* = 40"),
-    "too long after others": (["b", "a"], [1, 36], None, CacheFull, "'a' holds 5"),
+    "too long": (["a"], [900], None, FULL, "'a' holds 5 .* 900 more .* too (many|few)"),
+    "too long after others": (["b", "a"], [1, 900], None, FULL, "'a' holds 5"),
 }
 
 
@@ -195,6 +198,9 @@ def test_names(cache):
 
 
 def test_no_room(cache):
+    if not hasattr(cache, "max_seqs"):  # no rows to run out of, but blocks
+        refused(cache, OutOfBlocks, "request 'c' holds 0", lambda: cache.plan(["c"], [10**4]))
+        return
     for i in range(len(cache.seq_ids), MAX_SEQS):
         cache.add(i)
     refused(cache, CacheFull, "no row for request 'z'.* 4 rows", lambda: cache.add("z"))

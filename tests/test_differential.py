@@ -7,7 +7,7 @@ the layers; memory that holds no token is NaN. A new cache joins in caches.py.
 import array_api_strict
 import numpy as np
 import pytest
-from caches import CACHES
+from caches import CACHES, CODED
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedules import Schedule, seeded
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 @pytest.mark.parametrize("name", CACHES)
 def test_any_schedule_equals_the_oracle(name):
-    @settings(max_examples=60)
+    @settings(max_examples=20 if name in CODED else 60)
     @given(st.data())
     def check(data):
         def choose(low, high):

@@ -245,7 +245,6 @@ def test_guarding_twice_says_the_same_as_once():
         guarded(twice)(1)
         yield "never reached"
 
-    def twice(x):
-        ...
+    def twice(x): ...
 
     assert check_twice(twice).status == "not done yet"

@@ -52,7 +52,9 @@ class DenseCache(Cache):
 
     # Rows ---------------------------------------------------------------------------------------
 
-    def _open(self, seq_id: Hashable, tokens: Sequence[int]) -> Request:
+    def _open(
+        self, seq_id: Hashable, tokens: Sequence[int], extra: tuple[Hashable, ...]
+    ) -> Request:
         return Request(self._take_row(seq_id))
 
     def _take_row(self, seq_id: Hashable) -> int:

@@ -61,7 +61,9 @@ class Cache:
 
     # What a cache decides for itself ------------------------------------------------------------
 
-    def _open(self, seq_id: Hashable, tokens: Sequence[int]) -> Request:
+    def _open(
+        self, seq_id: Hashable, tokens: Sequence[int], extra: tuple[Hashable, ...]
+    ) -> Request:
         """Find a place for a new request, or raise. ``request.length`` is what is already held."""
         return Request(None)
 
@@ -106,15 +108,24 @@ class Cache:
 
     # What all caches do alike -------------------------------------------------------------------
 
-    def add(self, seq_id: Hashable, tokens: Sequence[int] = ()) -> int:
+    def add(
+        self,
+        seq_id: Hashable,
+        tokens: Sequence[int] = (),
+        *,
+        extra: tuple[Hashable, ...] = (),
+    ) -> int:
         """Open a request; ``tokens`` are those of its prompt, if they may be found held already.
+
+        extra: what else the keys depend on (an adapter, a tenant's salt); requests of another
+        extra never share.
 
         Returns how many of them are held, so that the pass starts there; always fewer than
         len(tokens), because the last one has to be computed for its logits.
         """
         if seq_id in self._requests:
             raise ValueError(f"request {seq_id!r} is open already; free it first or choose a name")
-        request = self._open(seq_id, tokens)
+        request = self._open(seq_id, tokens, tuple(extra))
         self._requests[seq_id] = request
         return request.length
 

@@ -1,0 +1,191 @@
+"""Fixed-size blocks of KV memory: who holds which, what may be found again, what goes first.
+
+The pool deals in numbers of blocks and never touches an array; a cache keeps the keys and values.
+It follows PagedAttention (arXiv:2309.06180) in its reference counts and vLLM in letting free blocks
+keep their content until somebody needs the room.
+
+    held by n requests   n references; nobody else may write into it if n > 1 or it is published
+    free                 no reference; may still be published, and then found and taken back
+    published            registered in the index by its tokens and all tokens before them
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from kvlib.caches.checks import is_integer
+from kvlib.caches.prefixes import Extra, HashIndex, PrefixIndex
+from kvlib.errors import OutOfBlocks
+
+
+class Event(NamedTuple):
+    """One thing that happened to some blocks; figures replay the list of them."""
+
+    kind: str  # allocate, touch, free, publish, evict
+    blocks: tuple[int, ...]
+
+
+class BlockPool:
+    """Reference counts, the order of eviction and the index of prefixes for `num_blocks` blocks.
+
+    index: where published blocks are found again (HashIndex unless given).
+    log: keep every Event in `events`.
+
+    Free blocks are handed out in an order that keeps what may be useful longest: first those that
+    hold nothing anyone could find, then published ones, the longest unused first, and of one
+    request its last block first, because a prefix without its beginning cannot be found.
+    """
+
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int,
+        *,
+        index: PrefixIndex | None = None,
+        log: bool = False,
+    ) -> None:
+        for name, value in (("num_blocks", num_blocks), ("block_size", block_size)):
+            if not is_integer(value) or value < 1:
+                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+        self.num_blocks, self.block_size = int(num_blocks), int(block_size)
+        self.index: PrefixIndex = HashIndex() if index is None else index
+        self.events: list[Event] | None = [] if log else None
+        self._references = [0] * self.num_blocks
+        # Least useful first. Both are queues from which any member can leave at once.
+        self._blank: OrderedDict[int, None] = OrderedDict.fromkeys(range(self.num_blocks))
+        self._findable: OrderedDict[int, None] = OrderedDict()
+
+    @property
+    def num_free(self) -> int:
+        """Blocks that nobody holds, published ones included."""
+        return len(self._blank) + len(self._findable)
+
+    @property
+    def num_published(self) -> int:
+        """Blocks that a lookup can find, held or free."""
+        return len(self.index)
+
+    def references(self, block: int) -> int:
+        """How many requests hold a block."""
+        return self._references[self._known(block)]
+
+    def writable(self, block: int) -> bool:
+        """Whether the one holder of a block may write into it: held once, and not published."""
+        return self.references(block) == 1 and block not in self.index
+
+    def allocate(self, count: int) -> list[int]:
+        """Take blocks with nothing in them that counts; each is then held once.
+
+        Published blocks are evicted where there is nothing else. Raises OutOfBlocks, having
+        changed nothing, if fewer than `count` are free.
+        """
+        if not is_integer(count) or count < 0:
+            raise ValueError(f"count must be an integer of at least 0, got {count!r}")
+        if count > self.num_free:
+            raise OutOfBlocks(
+                f"{count} blocks needed, {self.num_free} of {self.num_blocks} are free: "
+                f"{count - self.num_free} too few"
+            )
+        taken, evicted = [], []
+        for _ in range(count):
+            if self._blank:
+                block, _ = self._blank.popitem(last=False)
+            else:
+                block, _ = self._findable.popitem(last=False)
+                self.index.remove(block)
+                evicted.append(block)
+            self._references[block] = 1
+            taken.append(block)
+        self._note("evict", evicted)
+        self._note("allocate", taken)
+        return taken
+
+    def touch(self, blocks: Sequence[int]) -> None:
+        """Hold blocks once more: found ones, or those of a request that is forked."""
+        for block in blocks:
+            if self.references(block) == 0 and block not in self.index:
+                raise ValueError(f"block {block} is free and holds nothing: allocate it")
+        for block in blocks:
+            if self._references[block] == 0:
+                del self._findable[block]
+            self._references[block] += 1
+        self._note("touch", blocks)
+
+    def free(self, blocks: Sequence[int]) -> None:
+        """Let go of blocks, given in the order of their tokens; the last becomes free first."""
+        counts = dict.fromkeys(blocks, 0)
+        for block in blocks:
+            counts[block] += 1
+            if counts[block] > self.references(block):
+                raise ValueError(
+                    f"block {block} is freed {counts[block]} times and held "
+                    f"{self._references[block]} times"
+                )
+        for block in reversed(blocks):
+            self._references[block] -= 1
+            if self._references[block] == 0:
+                (self._findable if block in self.index else self._blank)[block] = None
+        self._note("free", blocks)
+
+    def lookup(self, tokens: Sequence[int], extra: Extra = ()) -> list[int]:
+        """The published blocks that hold the longest known beginning of `tokens`, whole blocks.
+
+        extra: what else the keys depend on (an adapter, a tenant's salt); another extra, another
+        prefix. Nothing is held by looking: `touch` what is used, before anything is allocated.
+        """
+        return self.index.find(tokens, self.block_size, extra)
+
+    def publish(
+        self, block: int, parent: int | None, tokens: Sequence[int], extra: Extra = ()
+    ) -> bool:
+        """Let a full block be found by its `block_size` tokens behind the published `parent`.
+
+        parent is None for the first block of a text; its `extra` holds for all that follow.
+        False, and nothing changes, where another block with this content is published already.
+        """
+        if self.references(block) == 0:
+            raise ValueError(f"block {block} is free: only its holder knows what is in it")
+        if block in self.index:
+            raise ValueError(f"block {block} is published already")
+        if len(tokens) != self.block_size:
+            raise ValueError(
+                f"a published block is full: {self.block_size} tokens needed, got {len(tokens)}"
+            )
+        if parent is not None and (self.references(parent) == 0 or parent not in self.index):
+            raise ValueError(f"parent {parent} of block {block} must be held and published")
+        if not self.index.add(block, parent, tuple(tokens), extra if parent is None else ()):
+            return False
+        self._note("publish", (block,))
+        return True
+
+    def check(self) -> None:
+        """Raise AssertionError unless every count and queue agrees with every other."""
+        free = {*self._blank, *self._findable}
+        assert len(free) == self.num_free, "a block waits in two queues"
+        for block in range(self.num_blocks):
+            held, found = self._references[block] > 0, block in self.index
+            assert held != (block in free), f"block {block} is held and free, or neither"
+            assert held or found == (block in self._findable), (
+                f"block {block} waits in the wrong queue"
+            )
+            parent = self.index.parent(block) if found else None
+            if parent is not None:
+                assert parent in self.index, f"block {block} cannot be reached: parent {parent}"
+                assert self._references[parent] >= self._references[block], "parent let go first"
+
+    def _known(self, block: int) -> int:
+        if not is_integer(block) or not 0 <= block < self.num_blocks:
+            raise ValueError(f"block must be 0 ... {self.num_blocks - 1}, got {block!r}")
+        return block
+
+    def _note(self, kind: str, blocks: Iterable[int]) -> None:
+        if self.events is not None and (blocks := tuple(blocks)):
+            self.events.append(Event(kind, blocks))
+
+    def __repr__(self) -> str:
+        return (
+            f"BlockPool({self.num_blocks} blocks of {self.block_size} tokens, "
+            f"{self.num_free} free, {self.num_published} published)"
+        )

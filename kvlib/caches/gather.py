@@ -1,0 +1,87 @@
+"""The pieces of one request in one layer, as attention takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kvlib.arrays import Array, itemsize
+from kvlib.caches.store import Parts, Store, Tail
+
+VIEWED = 64  # tokens from which a page is read as it lies, nothing copied
+PIECE = 256  # tokens that smaller pages are gathered into, or larger ones cut to: cache-sized
+
+
+class StoredPieces:
+    """Pages of codes, then the tail: what a request holds from about `first` to `end`."""
+
+    def __init__(
+        self,
+        store: Store,
+        pages: Sequence[int],
+        tail: Tail | None,
+        coded: int,
+        first: int,
+        end: int,
+    ) -> None:
+        self.store, self.pages, self.tail, self.coded = store, pages, tail, coded
+        self.num_kv_heads, self.v_dim = store.spec.num_kv_heads, store.spec.v_dim
+        size, group = store.size, store.codec.group
+        if size < VIEWED:
+            step = max(1, PIECE // size) * size
+        else:
+            step = (
+                size if store.codec.name == "plain" else min(size, max(1, PIECE // group) * group)
+            )
+        at, last = first // step * step, coded if tail is not None else end
+        self.spans: list[tuple[int, int]] = []
+        while at < last:
+            # A piece never reaches over the end of a page that is read as it lies.
+            stop = (
+                min(at + step, last)
+                if size < VIEWED
+                else min(at + step, last, at - at % size + size)
+            )
+            self.spans.append((at, stop))
+            at = stop
+        if end > last:
+            self.spans.append((last, end))
+
+    def scores(self, i: int, rows: Array) -> Array:
+        """rows (Hkv, R, Dk) · keys of piece i → (Hkv, R, n)."""
+        if self._in_tail(i):
+            return self.store.xp.matmul(rows, self._waiting(i, self.tail.k, rows.dtype).mT)  # type: ignore[union-attr]
+        return self.store.codec.keys.scores(rows, self._parts(self.store.keys, i))
+
+    def weigh(self, i: int, p: Array) -> Array:
+        """p (Hkv, R, n) · values of piece i → (Hkv, R, Dv)."""
+        own, xp = not self.store.spec.v_from_k, self.store.xp
+        if self._in_tail(i):
+            kept = self.tail.v if own else self.tail.k  # type: ignore[union-attr]
+            return xp.matmul(p, self._waiting(i, kept, p.dtype)[..., : self.v_dim])
+        codec = self.store.codec.values if own else self.store.codec.keys
+        return codec.weigh(p, self._parts(self.store.values, i), self.v_dim)
+
+    def nbytes(self, i: int) -> int:
+        """Bytes that piece i takes where it is stored."""
+        a, b = self.spans[i]
+        if not self._in_tail(i):
+            return sum(fields.nbytes(b - a) for fields in self.store.both)
+        spec = self.store.spec
+        dims = spec.head_dim + (0 if spec.v_from_k else spec.v_dim)
+        return (b - a) * spec.num_kv_heads * dims * itemsize(self.store.xp, self.store.dtype)
+
+    def _in_tail(self, i: int) -> bool:
+        return self.tail is not None and self.spans[i][0] >= self.coded
+
+    def _waiting(self, i: int, kept: Array, dtype: Any) -> Array:
+        a, b = self.spans[i]
+        x = kept[:, a - self.coded : b - self.coded, :]
+        return x if x.dtype == dtype else self.store.xp.astype(x, dtype)
+
+    def _parts(self, fields: Any, i: int) -> Parts:
+        (a, b), size = self.spans[i], self.store.size
+        page = a // size
+        if size >= VIEWED or b <= (page + 1) * size:
+            return fields.view(self.pages[page], a - page * size, b - page * size)
+        return fields.gather(self.pages[page : -(-b // size)], b - a)

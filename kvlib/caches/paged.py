@@ -1,0 +1,170 @@
+"""The paged cache: requests hold blocks of a pool, as many as they fill."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from kvlib.caches.blocks import BlockPool
+from kvlib.caches.checks import known
+from kvlib.caches.prefixes import Extra
+from kvlib.caches.protocol import Request
+from kvlib.caches.spec import LayerSpec
+from kvlib.caches.store import Tail
+from kvlib.caches.stored import Place, StoredCache
+from kvlib.codecs.base import Codec
+from kvlib.errors import OutOfBlocks
+from kvlib.meter import report
+
+
+class Pages(Place):
+    """The block table of a request, and what is known of its tokens."""
+
+    __slots__ = ("extra", "published", "tokens")
+
+    def __init__(
+        self,
+        blocks: list[int],
+        tails: list[Tail | None],
+        coded: int,
+        tokens: list[int],
+        extra: Extra,
+    ) -> None:
+        super().__init__(blocks, tails, coded)
+        self.tokens = tokens  # from position 0 on, as far as the cache was told
+        self.published = len(blocks)  # leading blocks that need no publishing (any more)
+        self.extra = extra
+
+
+class PagedCache(StoredCache):
+    """Requests in blocks of ``pool.block_size`` tokens, taken as they grow.
+
+    codec: how keys and values are written (as they are, unless given). A request has one block
+    table for all layers. It wastes less than one block; ``fork`` copies nothing until one of the
+    two writes; requests whose prompts begin alike share blocks, if ``add`` and ``plan`` are told
+    the tokens. PagedAttention, arXiv:2309.06180.
+
+    Raises OutOfBlocks, having changed nothing, where the pool has too few free blocks.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[LayerSpec],
+        pool: BlockPool,
+        *,
+        codec: Codec | None = None,
+        dtype: Any = None,
+        xp: Any = None,
+    ) -> None:
+        if not isinstance(pool, BlockPool):
+            raise TypeError(f"pool must be a BlockPool, got a {type(pool).__name__}")
+        if pool.num_free < pool.num_blocks or pool.num_published:
+            raise ValueError(f"pool must be unused, got {pool!r}")
+        self.pool, self.block_size = pool, pool.block_size
+        super().__init__(layers, pool.num_blocks, pool.block_size, codec, dtype, xp)
+
+    def blocks(self, seq_id: Hashable) -> tuple[int, ...]:
+        """The block table of a request: which blocks hold its tokens, in order."""
+        return tuple(known(self._requests, seq_id).place.pages)
+
+    def _open(
+        self, seq_id: Hashable, tokens: Sequence[int], extra: tuple[Hashable, ...]
+    ) -> Request:
+        tokens = [int(t) for t in tokens]
+        # Never the last token: somebody wants its logits.
+        found = self.pool.lookup(tokens[:-1], extra)
+        self.pool.touch(found)
+        held = len(found) * self.block_size
+        request = Request(Pages(found, self._tails(), held, tokens[:held], extra))
+        request.length = held
+        return request
+
+    def _reserve(
+        self, requests: list[Request], q_lens: Sequence[int], tokens: Sequence[int] | None
+    ) -> list[Place]:
+        wanted = self._wanted(requests, q_lens)
+        at = 0
+        for request, n, (more, copy) in zip(requests, q_lens, wanted, strict=True):
+            pages = request.place
+            self._publish(request)
+            if copy:
+                self._copy_last(request)
+            pages.pages.extend(self.pool.allocate(more))
+            if tokens is not None and len(pages.tokens) == request.length:
+                pages.tokens.extend(int(t) for t in tokens[at : at + n])
+            self._begin(request, n)
+            at += n
+        return [request.place for request in requests]
+
+    def _wanted(self, requests: list[Request], q_lens: Sequence[int]) -> list[tuple[int, bool]]:
+        """New blocks of each request, and whether its last block has to be copied first."""
+        free, wanted = self.pool.num_free, []
+        for request, n in zip(requests, q_lens, strict=True):
+            copy = self._must_copy(request)
+            more = -(-(request.length + n) // self.block_size) - len(request.place.pages)
+            wanted.append((more, copy))
+            free -= more + copy
+            if free < 0:
+                name = next(s for s, r in self._requests.items() if r is request)
+                raise OutOfBlocks(
+                    f"request {name!r} holds {request.length} tokens and {n} more were asked for: "
+                    f"{-free} blocks of {self.block_size} too few ({self.pool.num_free} of "
+                    f"{self.pool.num_blocks} are free)"
+                )
+        return wanted
+
+    def _must_copy(self, request: Request) -> bool:
+        """Whether the next token falls into a block that others hold, or may find."""
+        if request.length % self.block_size == 0:
+            return False
+        return not self.pool.writable(request.place.pages[request.length // self.block_size])
+
+    def _copy_last(self, request: Request) -> None:
+        pages, copied = request.place.pages, 0
+        old, (new,) = pages[-1], self.pool.allocate(1)
+        held = request.place.coded if self.codec.waits else request.length
+        used = max(0, held - (len(pages) - 1) * self.block_size)
+        for store in self.stores:
+            copied += sum(fields.copy(old, new, used) for fields in store.both)
+        pages[-1] = new
+        self.pool.free([old])
+        request.place.published = min(request.place.published, len(pages) - 1)
+        report("copy on write", copied=copied)
+
+    def _publish(self, request: Request) -> None:
+        """Publish the blocks that the last step has filled, now that nobody can take it back."""
+        pages, ticket, size = request.place, request.ticket, self.block_size
+        if ticket is not None and len(ticket.appended) < len(self.layers):
+            # A pass that stopped halfway and was not taken back: its slots hold nothing known.
+            del pages.tokens[pages.start :]
+        held = pages.coded if self.codec.waits else request.length
+        while (pages.published + 1) * size <= min(len(pages.tokens), held):
+            n = pages.published
+            block, parent = pages.pages[n], pages.pages[n - 1] if n else None
+            if block not in self.pool.index:
+                if parent is not None and parent not in self.pool.index:
+                    return  # a twin of the parent was published first: this branch stays private
+                self.pool.publish(
+                    block, parent, pages.tokens[n * size : (n + 1) * size], pages.extra
+                )
+            pages.published += 1
+
+    def _truncate(self, request: Request, length: int) -> None:
+        super()._truncate(request, length)
+        pages, keep = request.place, -(-length // self.block_size)
+        self.pool.free(pages.pages[keep:])
+        del pages.pages[keep:]
+        del pages.tokens[length:]
+        pages.published = min(pages.published, length // self.block_size)
+
+    def _copy(self, source: Request, seq_id: Hashable) -> Request:
+        old = source.place
+        self.pool.touch(old.pages)
+        new = Pages(list(old.pages), self._tails(old), old.coded, list(old.tokens), old.extra)
+        new.published = old.published
+        new.start, new.before = source.length, old.coded
+        return Request(new)
+
+    def _release(self, request: Request) -> None:
+        self._publish(request)
+        self.pool.free(request.place.pages)

@@ -1,0 +1,182 @@
+"""Finding blocks again by the tokens they hold: two indexes behind one interface.
+
+A key at position i depends on every token up to i, so a block is known by its own tokens and by
+the block before it. Two texts share blocks from the start as long as their tokens agree.
+
+HashIndex chains hashes, one a block (vLLM); RadixIndex walks a tree of tokens (SGLang's
+RadixAttention, arXiv:2312.07104). Both give the same blocks to the same question.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Hashable, Sequence
+from typing import Protocol
+
+Extra = tuple[Hashable, ...]
+Content = tuple[int | None, tuple[int, ...], Extra]
+
+
+class PrefixIndex(Protocol):
+    """Which block holds which tokens behind which parent.
+
+    extra: what else the keys depend on (an adapter, a tenant's salt). It is asked for with the
+    first block of a text and holds for all that follow.
+    """
+
+    def find(self, tokens: Sequence[int], block_size: int, extra: Extra = ()) -> list[int]: ...
+
+    def add(
+        self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()
+    ) -> bool: ...
+
+    def remove(self, block: int) -> None: ...
+
+    def parent(self, block: int) -> int | None: ...
+
+    def __contains__(self, block: object) -> bool: ...
+
+    def __len__(self) -> int: ...
+
+
+def chain(before: bytes, tokens: Sequence[int], extra: Extra) -> bytes:
+    """The hash of a block: of the hash before it, its tokens, and at the start the extra keys.
+
+    Each part is marked and its length written, so that no extra key can pass for tokens.
+    """
+    digest = hashlib.blake2b(before, digest_size=16)
+    for mark, part in ((b"t", repr(tuple(tokens))), (b"x", repr(extra))):
+        text = part.encode()
+        digest.update(mark + len(text).to_bytes(8, "little") + text)
+    return digest.digest()
+
+
+class _Contents:
+    """What both indexes remember of every published block: its parent, its tokens, its extra."""
+
+    def __init__(self) -> None:
+        self._content: dict[int, Content] = {}
+
+    def parent(self, block: int) -> int | None:
+        """The block before a published one; None for the first of a text."""
+        return self._content[block][0]
+
+    def __contains__(self, block: object) -> bool:
+        return block in self._content
+
+    def __len__(self) -> int:
+        return len(self._content)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self)} blocks)"
+
+
+class HashIndex(_Contents):
+    """One hash a block, chained, and **the tokens compared on every hit**.
+
+    A hash alone hands over another prompt's keys when two collide, or when an attacker makes them
+    collide; comparing costs one pass over tokens that were hashed anyway. `hash_block` can be
+    replaced, by a bad one in a test for instance.
+    """
+
+    def __init__(self, hash_block: Callable[[bytes, Sequence[int], Extra], bytes] = chain) -> None:
+        super().__init__()
+        self._hash_block = hash_block
+        self._hashes: dict[int, bytes] = {}
+        self._blocks: dict[bytes, list[int]] = {}
+
+    def find(self, tokens: Sequence[int], block_size: int, extra: Extra = ()) -> list[int]:
+        """Blocks of the longest known beginning of `tokens`: one hash and one look for each."""
+        found: list[int] = []
+        before, parent = b"", None
+        for start in range(0, len(tokens) - block_size + 1, block_size):
+            part = tuple(tokens[start : start + block_size])
+            key = extra if parent is None else ()
+            before = self._hash_block(before, part, key)
+            block = self._same(before, (parent, part, key))
+            if block is None:
+                break
+            found.append(block)
+            parent = block
+        return found
+
+    def add(
+        self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()
+    ) -> bool:
+        """Register a block; False where its content is known under another number."""
+        before = b"" if parent is None else self._hashes[parent]
+        key = self._hash_block(before, tokens, extra)
+        if self._same(key, (parent, tokens, extra)) is not None:
+            return False
+        self._content[block] = (parent, tokens, extra)
+        self._hashes[block] = key
+        self._blocks.setdefault(key, []).append(block)
+        return True
+
+    def remove(self, block: int) -> None:
+        """Forget a block. Its children must have gone before it."""
+        key = self._hashes.pop(block)
+        self._blocks[key].remove(block)
+        if not self._blocks[key]:
+            del self._blocks[key]
+        del self._content[block]
+
+    def _same(self, key: bytes, content: Content) -> int | None:
+        # The parent is compared by its number: it was itself found by comparing, and a parent
+        # outlives its children, so its number still means the same tokens.
+        for block in self._blocks.get(key, ()):
+            if self._content[block] == content:
+                return block
+        return None
+
+
+class RadixIndex(_Contents):
+    """A tree whose edges are blocks of tokens; nothing is hashed but what Python's dict hashes.
+
+    The children of a block are found by their first token and then compared, so a lookup reads
+    as many tokens as agree and one block more.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._children: dict[int | Extra, dict[int, list[int]]] = {}
+
+    def find(self, tokens: Sequence[int], block_size: int, extra: Extra = ()) -> list[int]:
+        """Blocks of the longest known beginning of `tokens`, walking down from the root."""
+        found: list[int] = []
+        node: int | Extra = extra
+        for start in range(0, len(tokens) - block_size + 1, block_size):
+            block = self._child(node, tuple(tokens[start : start + block_size]))
+            if block is None:
+                break
+            found.append(block)
+            node = block
+        return found
+
+    def add(
+        self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()
+    ) -> bool:
+        """Register a block; False where its content is known under another number."""
+        node: int | Extra = extra if parent is None else parent
+        if self._child(node, tokens) is not None:
+            return False
+        self._content[block] = (parent, tokens, extra)
+        self._children.setdefault(node, {}).setdefault(tokens[0], []).append(block)
+        return True
+
+    def remove(self, block: int) -> None:
+        """Forget a block. Its children must have gone before it."""
+        parent, tokens, extra = self._content.pop(block)
+        node: int | Extra = extra if parent is None else parent
+        children = self._children[node]
+        children[tokens[0]].remove(block)
+        if not children[tokens[0]]:
+            del children[tokens[0]]
+        if not children:
+            del self._children[node]
+
+    def _child(self, node: int | Extra, tokens: tuple[int, ...]) -> int | None:
+        for block in self._children.get(node, {}).get(tokens[0], ()):
+            if self._content[block][1] == tokens:
+                return block
+        return None

@@ -1,0 +1,81 @@
+"""The dense cache with a codec: rows of codes, the newest tokens as they came."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from kvlib.caches.checks import is_integer
+from kvlib.caches.protocol import Request
+from kvlib.caches.spec import LayerSpec
+from kvlib.caches.stored import Place, StoredCache
+from kvlib.codecs.base import Codec
+from kvlib.errors import CacheFull
+from kvlib.meter import report
+
+
+class QuantizedCache(StoredCache):
+    """Room for ``max_seqs`` requests of ``max_seq_len`` tokens, written by ``codec``.
+
+    A DenseCache in all else: a row for each request, set aside in advance. Codes are read a piece
+    at a time; no row is ever decoded whole. ``max_seq_len`` must be a multiple of what the codec
+    encodes together.
+
+    Raises CacheFull when every row is taken or a request would outgrow its row.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[LayerSpec],
+        codec: Codec,
+        max_seqs: int = 8,
+        max_seq_len: int = 2048,
+        *,
+        dtype: Any = None,
+        xp: Any = None,
+    ) -> None:
+        for name, n in (("max_seqs", max_seqs), ("max_seq_len", max_seq_len)):
+            if not is_integer(n) or n < 1:
+                raise ValueError(f"{name} must be an integer of at least 1, got {n!r}")
+        self.max_seqs, self.max_seq_len = int(max_seqs), int(max_seq_len)
+        super().__init__(layers, self.max_seqs, self.max_seq_len, codec, dtype, xp)
+        self._free_rows = list(range(self.max_seqs))[::-1]
+
+    def _open(
+        self, seq_id: Hashable, tokens: Sequence[int], extra: tuple[Hashable, ...]
+    ) -> Request:
+        return Request(Place([self._take_row(seq_id)], self._tails()))
+
+    def _take_row(self, seq_id: Hashable) -> int:
+        if not self._free_rows:
+            raise CacheFull(
+                f"no row for request {seq_id!r}: all {self.max_seqs} rows (max_seqs) are taken"
+            )
+        return self._free_rows.pop()
+
+    def _reserve(
+        self, requests: list[Request], q_lens: Sequence[int], tokens: Sequence[int] | None
+    ) -> list[Place]:
+        for request, n in zip(requests, q_lens, strict=True):
+            if request.length + n > self.max_seq_len:
+                name = next(s for s, r in self._requests.items() if r is request)
+                raise CacheFull(
+                    f"request {name!r} holds {request.length} tokens and {n} more were asked for: "
+                    f"{request.length + n - self.max_seq_len} too many for max_seq_len = "
+                    f"{self.max_seq_len}"
+                )
+        for request, n in zip(requests, q_lens, strict=True):
+            self._begin(request, n)
+        return [request.place for request in requests]
+
+    def _copy(self, source: Request, seq_id: Hashable) -> Request:
+        row, old, copied = self._take_row(seq_id), source.place, 0
+        for store in self.stores:
+            copied += sum(fields.copy(old.pages[0], row, old.coded) for fields in store.both)
+        new = Place([row], self._tails(old), old.coded)
+        new.start = source.length
+        report("fork", copied=copied)
+        return Request(new)
+
+    def _release(self, request: Request) -> None:
+        self._free_rows.append(request.place.pages[0])

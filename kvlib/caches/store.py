@@ -1,0 +1,206 @@
+"""Pages of encoded keys and values, and the newest tokens that are not encoded yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from kvlib.arrays import Array, is_numpy, nbytes
+from kvlib.caches.spec import LayerSpec
+from kvlib.codecs.base import Codec, Field, Parts, TensorCodec
+
+PAYLOAD = ("x", "codes")  # fields that hold the numbers themselves; the others are metadata
+
+
+class Fields:
+    """The fields of keys, or of values, of one layer: pages of `size` tokens each.
+
+    arrays: name → (pages, Hkv, size / per, ...)
+    """
+
+    def __init__(
+        self, xp: Any, codec: TensorCodec, heads: int, dim: int, pages: int, size: int, dtype: Any
+    ) -> None:
+        codec.check(dim)
+        self.xp, self.codec, self.heads, self.dim, self.size = xp, codec, heads, dim, size
+        self.fields: dict[str, Field] = codec.fields(dim, xp, dtype)
+        self.arrays = {
+            name: xp.empty((pages, heads, size // field.per, *field.shape), dtype=field.dtype)
+            for name, field in self.fields.items()
+        }
+        self._rooms: dict[tuple[str, int], Array] = {}
+
+    def write(self, pages: Sequence[int], at: int, x: Array) -> int:
+        """Encode x (Hkv, n, D) as the tokens from `at` on of a request; gives the bytes written."""
+        encoded, written = self.codec.encode(x), 0
+        for name, field in self.fields.items():
+            whole, part, per = self.arrays[name], encoded[name], field.per
+            entries, first, done = self.size // per, at // per, 0
+            while done < part.shape[1]:
+                page, entry = divmod(first + done, entries)
+                n = min(entries - entry, part.shape[1] - done)
+                whole[pages[page], :, entry : entry + n, ...] = part[:, done : done + n, ...]
+                done += n
+            written += nbytes(part)
+        return written
+
+    def view(self, page: int, a: int, b: int) -> Parts:
+        """Tokens a ... b of one page, as they lie."""
+        return {
+            name: self.arrays[name][page, :, a // field.per : b // field.per, ...]
+            for name, field in self.fields.items()
+        }
+
+    def gather(self, pages: Sequence[int], tokens: int) -> Parts:
+        """The first `tokens` tokens of some pages, copied behind one another."""
+        found = {}
+        for name, field in self.fields.items():
+            entries = self.size // field.per
+            piece = self._take(name, pages)
+            piece = self.xp.reshape(piece, (self.heads, len(pages) * entries, *field.shape))
+            found[name] = piece[:, : tokens // field.per, ...]
+        return found
+
+    def _take(self, name: str, pages: Sequence[int]) -> Array:
+        """Rows of one head in one page, so that a head's tokens come out one after the other."""
+        xp, whole = self.xp, self.arrays[name]
+        width = whole.size // (whole.shape[0] * self.heads)
+        flat = xp.reshape(whole, (whole.shape[0] * self.heads, width))
+        index = xp.asarray(pages, dtype=xp.int64)[None, :] * self.heads
+        index = index + xp.arange(self.heads, dtype=xp.int64)[:, None]
+        if not is_numpy(xp):
+            return xp.take(flat, xp.reshape(index, (-1,)), axis=0)
+        key = (name, len(pages))
+        if key not in self._rooms:
+            if len(self._rooms) > 8:  # lengths of last pieces come and go
+                self._rooms.clear()
+            self._rooms[key] = xp.empty((*index.shape, width), dtype=whole.dtype)
+        # mode: NumPy copies straight into `out`; a page is never outside
+        return flat.take(index, axis=0, out=self._rooms[key], mode="clip")
+
+    def copy(self, source: int, target: int, tokens: int) -> int:
+        """The first `tokens` tokens of one page into another; gives the bytes copied."""
+        for name, field in self.fields.items():
+            whole, entries = self.arrays[name], -(-tokens // field.per)
+            whole[target, :, :entries, ...] = whole[source, :, :entries, ...]
+        return self.nbytes(tokens)
+
+    def nbytes(self, tokens: int) -> int:
+        """Bytes of so many tokens (a multiple of the group)."""
+        return sum(self.of(tokens).values())
+
+    def of(self, tokens: int) -> dict[str, int]:
+        """Bytes of so many tokens by field."""
+        found = {}
+        for name, field in self.fields.items():
+            page = nbytes(self.arrays[name][0, ...])
+            found[name] = page * -(-tokens // field.per) // (self.size // field.per)
+        return found
+
+
+class Tail:
+    """The newest tokens of one request in one layer, as they came, until their group is full.
+
+    k (Hkv, room, Dk), v (Hkv, room, Dv) or None. What a step has pushed out stays in `previous`
+    until the next plan, so that the step can be taken back.
+    """
+
+    __slots__ = ("k", "previous", "v")
+
+    def __init__(self, xp: Any, spec: LayerSpec, room: int, dtype: Any) -> None:
+        self.k = xp.empty((spec.num_kv_heads, room, spec.head_dim), dtype=dtype)
+        self.v = None
+        if not spec.v_from_k:
+            self.v = xp.empty((spec.num_kv_heads, room, spec.v_dim), dtype=dtype)
+        self.previous: tuple[Array, Array | None] | None = None
+
+    def arrays(self) -> Iterator[Array]:
+        for pair in ((self.k, self.v), self.previous or (None, None)):
+            yield from (x for x in pair if x is not None)
+
+
+class Store:
+    """Keys and values of one layer: fields of pages, and the newest tokens as they came."""
+
+    def __init__(
+        self, xp: Any, codec: Codec, spec: LayerSpec, pages: int, size: int, dtype: Any
+    ) -> None:
+        if size % codec.group:
+            raise ValueError(
+                f"{codec.name} encodes {codec.group} tokens together, which do not divide pages "
+                f"of {size} tokens: a group would lie in two pages"
+            )
+        self.xp, self.codec, self.spec, self.size, self.dtype = xp, codec, spec, size, dtype
+        heads = spec.num_kv_heads
+        self.keys = Fields(xp, codec.keys, heads, spec.head_dim, pages, size, dtype)
+        self.values = self.keys
+        if not spec.v_from_k:
+            self.values = Fields(xp, codec.values, heads, spec.v_dim, pages, size, dtype)
+
+    @property
+    def both(self) -> tuple[Fields, ...]:
+        return (self.keys,) if self.spec.v_from_k else (self.keys, self.values)
+
+    def arrays(self) -> Iterator[Array]:
+        """Every array of the pages."""
+        for fields in self.both:
+            yield from fields.arrays.values()
+
+    def tail(self) -> Tail | None:
+        """Room for the tokens of a request that wait, if any ever do."""
+        if not self.codec.waits:
+            return None
+        return Tail(self.xp, self.spec, self.codec.residual + self.codec.group, self.dtype)
+
+    def write(
+        self,
+        pages: Sequence[int],
+        tail: Tail | None,
+        span: tuple[int, int],
+        coded: tuple[int, int],
+        k: Array,
+        v: Array | None,
+    ) -> int:
+        """Store k (Hkv, n, Dk) and v (Hkv, n, Dv) as the tokens span[0] ... span[1] of a request.
+
+        coded: how many of its first tokens were codes before, and are to be now. Bytes written.
+        """
+        (start, end), (before, after) = span, coded
+        new = [(self.keys, k)] if v is None else [(self.keys, k), (self.values, v)]
+        if tail is None:
+            return sum(fields.write(pages, start, x) for fields, x in new)
+        olds = [tail.k, tail.v]
+        if after == before:
+            for (_, x), old in zip(new, olds, strict=False):
+                old[:, start - before : end - before, :] = x
+            return sum(nbytes(x) for _, x in new)
+        kept: list[Array | None] = [None, None]
+        written = 0
+        for i, (fields, x) in enumerate(new):
+            x = self.xp.concat([olds[i][:, : start - before, :], x], axis=1)
+            written += fields.write(pages, before, x[:, : after - before, :])
+            room = self.xp.empty(olds[i].shape, dtype=self.dtype)
+            room[:, : end - after, :] = x[:, after - before :, :]
+            kept[i] = room
+            written += nbytes(x[:, after - before :, :])
+        tail.previous = (tail.k, tail.v)
+        tail.k, tail.v = kept
+        return written
+
+    def decoded(
+        self, pages: Sequence[int], tail: Tail | None, coded: int, length: int
+    ) -> tuple[Array, Array]:
+        """All that is held of a request: k (Hkv, S, Dk), v (Hkv, S, Dv)."""
+        k = self._whole(self.keys, pages, coded, tail and tail.k, length)
+        if self.spec.v_from_k:
+            return k, k[..., : self.spec.v_dim]
+        return k, self._whole(self.values, pages, coded, tail and tail.v, length)
+
+    def _whole(
+        self, fields: Fields, pages: Sequence[int], coded: int, kept: Array | None, length: int
+    ) -> Array:
+        parts = fields.gather(pages[: -(-coded // self.size)], coded)
+        x = fields.codec.decode(parts, self.dtype)
+        if kept is not None:
+            return self.xp.concat([x, kept[:, : length - coded, :]], axis=1)
+        return self.xp.asarray(x, copy=True)  # not the room that the next gather overwrites

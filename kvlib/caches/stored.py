@@ -1,0 +1,187 @@
+"""What the caches that keep pages of codes have in common: dense rows are one page each."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any
+
+from kvlib.arrays import Array, itemsize, nbytes
+from kvlib.attention.pieces import attend_pieces
+from kvlib.caches.checks import check_layer, known
+from kvlib.caches.gather import StoredPieces
+from kvlib.caches.protocol import Cache, Request
+from kvlib.caches.spec import LayerSpec, Memory
+from kvlib.caches.step import Step
+from kvlib.caches.store import PAYLOAD, Store, Tail
+from kvlib.codecs.base import PLAIN, Codec
+from kvlib.meter import counting, report
+
+
+class Place:
+    """Where a request lies: its pages, how many of its first tokens are codes, what waits.
+
+    start, before: length and coded tokens at the last plan, to which a step can be taken back.
+    """
+
+    __slots__ = ("before", "coded", "pages", "start", "tails")
+
+    def __init__(self, pages: list[int], tails: list[Tail | None], coded: int = 0) -> None:
+        self.pages, self.tails = pages, tails
+        self.coded = self.before = coded
+        self.start = 0
+
+
+class StoredCache(Cache):
+    """Pages of `size` tokens, encoded by `codec`; a subclass decides who gets which pages."""
+
+    def __init__(
+        self,
+        layers: Sequence[LayerSpec],
+        pages: int,
+        size: int,
+        codec: Codec | None,
+        dtype: Any,
+        xp: Any,
+    ) -> None:
+        super().__init__(layers, dtype=dtype, xp=xp)
+        self.codec = PLAIN if codec is None else codec
+        if not isinstance(self.codec, Codec):
+            raise TypeError(f"codec must be a Codec (kvlib.codecs), got a {type(codec).__name__}")
+        self.page_size = size
+        self.stores = [Store(self.xp, self.codec, s, pages, size, self.dtype) for s in self.layers]
+
+    def _tails(self, like: Place | None = None) -> list[Tail | None]:
+        """Room for tokens that wait, one a layer; with the content of another request's."""
+        tails = [store.tail() for store in self.stores]
+        for new, old in zip(tails, like.tails if like else (), strict=False):
+            if new is not None and old is not None:
+                for x, y in ((new.k, old.k), (new.v, old.v)):
+                    if x is not None and y is not None:
+                        x[...] = y
+        return tails
+
+    # Steps --------------------------------------------------------------------------------------
+
+    def _begin(self, request: Request, n: int) -> None:
+        """A new step of n tokens: what the last one pushed out of the tail is gone for good."""
+        place = request.place
+        self._settle_tails(place, request.length)
+        place.coded = max(place.coded, self.codec.coded(request.length + n))
+
+    def _truncate(self, request: Request, length: int) -> None:
+        place, group = request.place, self.codec.group
+        restored = place.before <= length <= place.start  # the last step is taken back
+        if not restored and length < place.coded and length % group:
+            name = next(s for s, r in self._requests.items() if r is request)
+            raise ValueError(
+                f"request {name!r} cannot go back to {length} tokens: {self.codec.name} has "
+                f"encoded the first {place.coded} in groups of {group}; it can to multiples of "
+                f"{group}, to {place.before} ... {place.start} and to {place.coded} ... "
+                f"{request.length}"
+            )
+        for tail in place.tails:
+            if tail is not None and restored and tail.previous is not None:
+                tail.k, tail.v = tail.previous
+        place.coded = place.before if restored else min(place.coded, length)
+        self._settle_tails(place, length)
+
+    def _settle_tails(self, place: Place, length: int) -> None:
+        """From here on the step before cannot be taken back any more."""
+        for tail in place.tails:
+            if tail is not None:
+                tail.previous = None
+        place.start, place.before = length, place.coded
+
+    def append(self, layer: int, k: Array, v: Array | None, step: Step) -> None:
+        """Write the step's keys and values where their requests have room.
+
+        k (T, Hkv, Dk)   v (T, Hkv, Dv), or None where the layer takes values from its keys.
+        """
+        self._check_append(layer, k, v, step)
+        new = [None if x is None else self._heads_first(x) for x in (k, v)]
+        for i, place in enumerate(step.places):
+            a, b, end = step.qo_indptr[i], step.qo_indptr[i + 1], step.seq_lens[i]
+            part = [None if x is None else x[:, a:b, :] for x in new]
+            span, coded = (end - b + a, end), (place.before, place.coded)
+            written = self.stores[layer].write(
+                place.pages, place.tails[layer], span, coded, part[0], part[1]
+            )
+            if counting():
+                report("append", written=written)
+        step.ticket.appended.add(layer)
+
+    def _heads_first(self, x: Array) -> Array:
+        if x.dtype != self.dtype:
+            x = self.xp.astype(x, self.dtype)
+        return self.xp.permute_dims(x, (1, 0, 2))
+
+    def run(
+        self, layer: int, q: Array, step: Step, return_lse: bool = False
+    ) -> Array | tuple[Array, Array]:
+        """Attend, one request after the other: q (T, Hq, Dk) → o (T, Hq, Dv) [, lse (T, Hq)]."""
+        spec = self._check_run(layer, q, step)
+        parts = []
+        for i, (place, end) in enumerate(zip(step.places, step.seq_lens, strict=True)):
+            rows = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]
+            first = 0 if spec.window is None else max(0, end - rows.shape[0] - spec.window + 1)
+            pieces = StoredPieces(
+                self.stores[layer], place.pages, place.tails[layer], place.coded, first, end
+            )
+            parts.append(
+                attend_pieces(rows, pieces, end, self.xp, return_lse=return_lse, **spec.settings)
+            )
+        return self._join(parts, return_lse)
+
+    def read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:
+        """Copies of what a layer holds, decoded: k (S, Hkv, Dk), v (S, Hkv, Dv), positions (S,)."""
+        request = known(self._requests, seq_id)
+        check_layer(self, layer)
+        place, xp, s = request.place, self.xp, request.length
+        coded = place.coded if self.codec.waits else s
+        found = self.stores[layer].decoded(place.pages, place.tails[layer], coded, s)
+        k, v = (xp.permute_dims(x, (1, 0, 2)) for x in found)
+        return k, v, xp.arange(s, dtype=xp.int64)
+
+    def storage(self) -> Iterator[Array]:
+        """Every field of every layer, and the tails of open requests."""
+        for store in self.stores:
+            yield from store.arrays()
+        for request in self._requests.values():
+            for tail in request.place.tails:
+                if tail is not None:
+                    yield from tail.arrays()
+
+    # Bytes --------------------------------------------------------------------------------------
+
+    def _filled(self) -> dict[int, int]:
+        """Page → tokens in it that belong to somebody, shared pages once."""
+        filled: dict[int, int] = {}
+        for request in self._requests.values():
+            held = request.place.coded if self.codec.waits else request.length
+            for n, page in enumerate(request.place.pages):
+                here = max(0, min(self.page_size, held - n * self.page_size))
+                filled[page] = max(filled.get(page, 0), here)
+        return filled
+
+    def memory(self) -> Memory:
+        """Bytes measured from the arrays: numbers of live tokens, their scales, all, and waste."""
+        filled = self._filled()
+        payload = metadata = claimed = 0
+        for store in self.stores:
+            for fields in store.both:
+                claimed += len(filled) * fields.nbytes(self.page_size)
+                for tokens in filled.values():
+                    for name, size in fields.of(tokens).items():
+                        payload += size if name in PAYLOAD else 0
+                        metadata += 0 if name in PAYLOAD else size
+        for request in self._requests.values():
+            waiting = request.length - request.place.coded
+            for tail in request.place.tails:
+                if tail is not None:
+                    claimed += sum(nbytes(x) for x in tail.arrays())
+                    for x in (tail.k, tail.v):
+                        if x is not None:
+                            row = x.shape[0] * x.shape[2] * itemsize(self.xp, x.dtype)
+                            payload += waiting * row
+        reserved = sum(nbytes(x) for x in self.storage())
+        return Memory(payload, metadata, reserved, wasted=claimed - payload - metadata)

@@ -1,0 +1,108 @@
+"""What a codec is: how keys and values are written, and how a piece of them is read.
+
+Keys and values of one layer are written as fields: arrays whose first axes are (heads, entries), an
+entry standing for one token or for a group of tokens. A cache keeps the fields in its pages and
+hands them back a piece at a time; what it needs of a codec is all here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kvlib.arrays import Array, namespace
+
+
+class Field(NamedTuple):
+    """One array of an encoding: (heads, tokens / per, *shape) numbers of a dtype."""
+
+    per: int
+    shape: tuple[int, ...]
+    dtype: Any
+
+
+Parts = Mapping[str, Array]
+
+
+class TensorCodec:
+    """Writes one kind of vectors (keys, or values) and reads them.
+
+    group: tokens that are encoded together, 1 where each stands alone.
+    """
+
+    group = 1
+
+    def check(self, dim: int) -> None:
+        """Raise ValueError where vectors of this length cannot be encoded."""
+
+    def fields(self, dim: int, xp: Any, dtype: Any) -> dict[str, Field]:
+        """The arrays that hold vectors of length `dim`; dtype is the cache's floating dtype."""
+        raise NotImplementedError
+
+    def encode(self, x: Array) -> dict[str, Array]:
+        """x (heads, n, D), n a multiple of `group` → fields of n tokens."""
+        raise NotImplementedError
+
+    def decode(self, parts: Parts, dtype: Any) -> Array:
+        """Fields of n tokens → (heads, n, D)."""
+        raise NotImplementedError
+
+    def scores(self, rows: Array, parts: Parts) -> Array:
+        """rows (heads, R, D) · decoded vectors → (heads, R, n)."""
+        return namespace(rows).matmul(rows, self.decode(parts, rows.dtype).mT)
+
+    def weigh(self, p: Array, parts: Parts, dim: int) -> Array:
+        """p (heads, R, n) · the first `dim` numbers of decoded vectors → (heads, R, dim)."""
+        return namespace(p).matmul(p, self.decode(parts, p.dtype)[..., :dim])
+
+
+class Plain(TensorCodec):
+    """Numbers as they come, in the cache's dtype."""
+
+    def fields(self, dim: int, xp: Any, dtype: Any) -> dict[str, Field]:
+        return {"x": Field(1, (dim,), dtype)}
+
+    def encode(self, x: Array) -> dict[str, Array]:
+        return {"x": x}
+
+    def decode(self, parts: Parts, dtype: Any) -> Array:
+        x = parts["x"]
+        return x if x.dtype == dtype else namespace(x).astype(x, dtype)
+
+
+@dataclass(frozen=True)
+class Codec:
+    """How a cache writes its keys and values.
+
+    keys, values    a TensorCodec each
+    residual        newest tokens of a request that stay as they are, at least
+    """
+
+    name: str
+    keys: TensorCodec
+    values: TensorCodec
+    residual: int = 0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.residual, bool) or not isinstance(self.residual, int):
+            raise TypeError(f"residual must be a whole number of tokens, got {self.residual!r}")
+        if self.residual < 0:
+            raise ValueError(f"residual must be at least 0 tokens, got {self.residual}")
+
+    @property
+    def group(self) -> int:
+        """Tokens that are encoded together."""
+        return max(self.keys.group, self.values.group)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the newest tokens are kept as they are for a while."""
+        return self.group > 1 or self.residual > 0
+
+    def coded(self, length: int) -> int:
+        """How many of a request's first tokens are codes when it holds `length`."""
+        return max(0, length - self.residual) // self.group * self.group
+
+
+PLAIN = Codec("plain", Plain(), Plain())

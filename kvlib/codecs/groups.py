@@ -1,0 +1,137 @@
+"""Few bits a number, in groups with a scale and a zero each: KIVI (arXiv:2402.02750).
+
+Keys have channels that are large in every token, so they are quantised **per channel**, over groups
+of tokens; values have no such channels and are quantised **per token**, over groups of channels.
+A group of keys can only be written when all of its tokens are there, so the newest tokens of a
+request wait in full precision.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvlib.arrays import Array, namespace
+from kvlib.codecs.base import Codec, Field, Parts, TensorCodec
+from kvlib.codecs.packing import WIDTHS, pack, unpack
+
+LARGEST = 65504.0  # of float16, in which scales and zeros are kept
+
+
+def small_float(xp: Any) -> Any:
+    """float16, in which scales and zeros are kept; float32 where a library has no float16."""
+    return getattr(xp, "float16", xp.float32)
+
+
+def quantise(x: Array, bits: int, axis: int) -> tuple[Array, Array, Array]:
+    """x → codes uint8 of its shape, and scale and zero (float16) without `axis`.
+
+    zero is the smallest number of a group, scale its range / (2^bits − 1), both rounded to float16
+    *before* the codes are formed, so that decoding undoes exactly what encoding did. A constant
+    group has scale 0 and codes 0. Numbers beyond float16 saturate.
+    """
+    xp = namespace(x)
+    levels = (1 << bits) - 1
+    x = xp.clip(xp.astype(x, xp.float32, copy=False), -LARGEST, LARGEST)
+    low, high = xp.min(x, axis=axis, keepdims=True), xp.max(x, axis=axis, keepdims=True)
+    zero = xp.astype(low, small_float(xp))
+    # Halved before they are subtracted: the range of a group may be twice what float16 holds.
+    scale = xp.astype(xp.clip((high / levels - low / levels), 0.0, LARGEST), small_float(xp))
+    wide = xp.astype(scale, xp.float32)
+    steps = xp.where(wide == 0, xp.ones_like(wide), wide)
+    codes = xp.clip(xp.round((x - xp.astype(zero, xp.float32)) / steps), 0, levels)
+    codes = xp.where(wide == 0, xp.zeros_like(codes), codes)
+    return xp.astype(codes, xp.uint8), xp.squeeze(scale, axis=axis), xp.squeeze(zero, axis=axis)
+
+
+class Grouped(TensorCodec):
+    """Codes of `bits` bits, packed within a token; what differs is where the groups lie."""
+
+    def __init__(self, bits: int, size: int) -> None:
+        if bits not in WIDTHS:
+            raise ValueError(f"bits must be one of {WIDTHS}, got {bits!r}")
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ValueError(f"a group must hold a whole number of numbers from 1, got {size!r}")
+        self.bits, self.size = bits, size
+
+    def check(self, dim: int) -> None:
+        if dim * self.bits % 8:
+            raise ValueError(f"{dim} codes of {self.bits} bits do not fill whole bytes")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(bits={self.bits}, size={self.size})"
+
+
+class PerChannel(Grouped):
+    """One scale and zero for each channel and `size` tokens in a row."""
+
+    @property
+    def group(self) -> int:  # type: ignore[override]
+        return self.size
+
+    def fields(self, dim: int, xp: Any, dtype: Any) -> dict[str, Field]:
+        return {
+            "codes": Field(1, (dim * self.bits // 8,), xp.uint8),
+            "scales": Field(self.size, (dim,), small_float(xp)),
+            "zeros": Field(self.size, (dim,), small_float(xp)),
+        }
+
+    def encode(self, x: Array) -> dict[str, Array]:
+        xp = namespace(x)
+        heads, n, dim = x.shape
+        grouped = xp.reshape(x, (heads, n // self.size, self.size, dim))
+        codes, scales, zeros = quantise(grouped, self.bits, axis=2)
+        codes = pack(xp.reshape(codes, (heads, n, dim)), self.bits)
+        return {"codes": codes, "scales": scales, "zeros": zeros}
+
+    def decode(self, parts: Parts, dtype: Any) -> Array:
+        xp = namespace(parts["codes"])
+        x = unpack(parts["codes"], self.bits, dtype)
+        heads, n, dim = x.shape
+        grouped = xp.reshape(x, (heads, n // self.size, self.size, dim))
+        grouped *= xp.astype(parts["scales"], dtype)[:, :, None, :]
+        grouped += xp.astype(parts["zeros"], dtype)[:, :, None, :]
+        return xp.reshape(grouped, (heads, n, dim))
+
+
+class PerToken(Grouped):
+    """One scale and zero for each token and `size` channels in a row."""
+
+    def check(self, dim: int) -> None:
+        super().check(dim)
+        if dim % self.size:
+            raise ValueError(f"groups of {self.size} channels do not divide vectors of {dim}")
+
+    def fields(self, dim: int, xp: Any, dtype: Any) -> dict[str, Field]:
+        return {
+            "codes": Field(1, (dim * self.bits // 8,), xp.uint8),
+            "scales": Field(1, (dim // self.size,), small_float(xp)),
+            "zeros": Field(1, (dim // self.size,), small_float(xp)),
+        }
+
+    def encode(self, x: Array) -> dict[str, Array]:
+        xp = namespace(x)
+        heads, n, dim = x.shape
+        grouped = xp.reshape(x, (heads, n, dim // self.size, self.size))
+        codes, scales, zeros = quantise(grouped, self.bits, axis=3)
+        codes = pack(xp.reshape(codes, (heads, n, dim)), self.bits)
+        return {"codes": codes, "scales": scales, "zeros": zeros}
+
+    def decode(self, parts: Parts, dtype: Any) -> Array:
+        xp = namespace(parts["codes"])
+        x = unpack(parts["codes"], self.bits, dtype)
+        heads, n, dim = x.shape
+        grouped = xp.reshape(x, (heads, n, dim // self.size, self.size))
+        grouped *= xp.astype(parts["scales"], dtype)[..., None]
+        grouped += xp.astype(parts["zeros"], dtype)[..., None]
+        return xp.reshape(grouped, (heads, n, dim))
+
+
+def kivi(bits: int, group: int = 32, residual: int = 128) -> Codec:
+    """KIVI: keys per channel, values per token, `bits` + 32/`group` bits a number."""
+    name = f"int{bits}" if bits < 8 else "int8 per channel"
+    return Codec(name, PerChannel(bits, group), PerToken(bits, group), residual)
+
+
+def int8_per_channel(group: int = 32, residual: int = 0) -> Codec:
+    """int8 with keys per channel over `group` tokens and values per token over `group` channels."""
+    return kivi(8, group, residual)

@@ -1,0 +1,281 @@
+"""Sharing in the paged cache: keys that depend on the whole text before them, as real ones do, so
+that a block handed to the wrong prompt shows; with copy on write, eviction and failed passes."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Hashable
+
+import numpy as np
+import oracle
+import pytest
+from caches import poison_unused
+
+from kvlib import DenseCache, LayerSpec, Meter, OutOfBlocks
+from kvlib.caches import BlockPool, HashIndex, PagedCache, RadixIndex
+
+LAYERS = (LayerSpec(1, 2), LayerSpec(2, 4, 3, window=5))
+INDEXES = {
+    "hash": HashIndex,
+    "hash that always collides": lambda: HashIndex(lambda before, tokens, extra: b"same"),
+    "radix": RadixIndex,
+}
+
+
+def key_of(text: tuple, layer: int) -> tuple[np.ndarray, np.ndarray]:
+    """The key and value of a text's last token: another beginning, other numbers."""
+    spec = LAYERS[layer]
+    rng = np.random.default_rng(zlib.crc32(repr((layer, text)).encode()))
+    k = rng.standard_normal((1, spec.num_kv_heads, spec.head_dim)).astype(np.float32)
+    v = rng.standard_normal((1, spec.num_kv_heads, spec.v_dim)).astype(np.float32)
+    return k, v
+
+
+class Life:
+    """A small pool, few tokens, many requests: everything that can be shared will be."""
+
+    def __init__(self, seed: int, index: str) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.size = int(self.rng.integers(1, 5))
+        pool = BlockPool(int(self.rng.integers(4, 20)), self.size, index=INDEXES[index]())
+        self.cache = PagedCache(LAYERS, pool, xp=np)
+        for x in self.cache.storage():
+            x[...] = math.nan
+        self.texts: dict[int, tuple[tuple, list[int]]] = {}
+        self.names = iter(range(10**6))
+        self.computed = self.found = self.refused = 0
+
+    def play(self, operations: int) -> None:
+        for _ in range(operations):
+            action = self.rng.integers(10)
+            if action < 3 or not self.texts:
+                self.open()
+            elif action < 6:
+                self.grow()
+            else:
+                (self.fork, self.cut, self.close, self.close)[action - 6]()
+            if self.rng.integers(8) == 0:
+                poison_unused(self.cache)
+            self.compare()
+
+    def open(self) -> None:
+        name, extra = next(self.names), ((), ("tenant",))[self.rng.integers(2)]
+        tokens = self.rng.integers(0, 2, int(self.rng.integers(1, 14))).tolist()
+        held = self.cache.add(name, tokens, extra=extra)
+        assert held % self.size == 0 and held < len(tokens)
+        self.found += held
+        self.texts[name] = (extra, tokens[:held])
+        self.run(name, tokens[held:])
+
+    def grow(self) -> None:
+        self.run(self.some(), self.rng.integers(0, 2, int(self.rng.integers(1, 4))).tolist())
+
+    def run(self, name: int, tokens: list[int]) -> None:
+        """A pass over new tokens, or over some layers only, and then taken back."""
+        extra, before = self.texts[name]
+        try:
+            step = self.cache.plan([name], [len(tokens)], tokens)
+        except OutOfBlocks as error:
+            assert f"request {name!r}" in str(error)
+            self.refused += 1
+            return
+        text = before + tokens
+        stop = int(self.rng.integers(3)) if self.rng.integers(6) == 0 else 2
+        for layer in range(stop):
+            rows = [key_of((extra, *text[: i + 1]), layer) for i in range(len(before), len(text))]
+            k, v = (np.concatenate(parts) for parts in zip(*rows))
+            self.cache.append(layer, k, v, step)
+            self.attend(layer, step, extra, text)
+        if stop < 2:
+            self.cache.truncate(name, len(before))
+        else:
+            self.texts[name] = (extra, text)
+            self.computed += len(tokens)
+
+    def attend(self, layer: int, step, extra: tuple, text: list[int]) -> None:
+        spec = LAYERS[layer]
+        shape = (step.num_tokens, 2 * spec.num_kv_heads, spec.head_dim)
+        q = self.rng.standard_normal(shape).astype(np.float32)
+        k, v = self.expected(layer, extra, text)
+        positions = np.arange(len(text))
+        q_pos = positions[len(text) - step.num_tokens :]
+        o64, lse64 = oracle.attention(q.astype(float), k, v, q_pos, positions, **spec.settings)
+        o, lse = self.cache.run(layer, q, step, return_lse=True)
+        np.testing.assert_allclose(o, o64, rtol=3e-5, atol=3e-5)
+        np.testing.assert_allclose(lse, lse64, rtol=3e-5, atol=3e-5)
+
+    def fork(self) -> None:
+        name, new = self.some(), next(self.names)
+        self.cache.fork(name, new)
+        extra, tokens = self.texts[name]
+        self.texts[new] = (extra, list(tokens))
+
+    def cut(self) -> None:
+        name = self.some()
+        extra, tokens = self.texts[name]
+        length = int(self.rng.integers(len(tokens) + 1))
+        self.cache.truncate(name, length)
+        self.texts[name] = (extra, tokens[:length])
+
+    def close(self) -> None:
+        name = self.some()
+        self.cache.free(name)
+        del self.texts[name]
+
+    def compare(self) -> None:
+        self.cache.pool.check()
+        size, references = self.size, [0] * self.cache.pool.num_blocks
+        for name, (extra, tokens) in self.texts.items():
+            assert self.cache.seq_len(name) == len(tokens)
+            blocks = self.cache.blocks(name)
+            assert len(blocks) == -(-len(tokens) // size), "more blocks than the tokens need"
+            for block in blocks:
+                references[block] += 1
+            layer = int(self.rng.integers(2))
+            k, v, positions = self.cache.read(layer, name)
+            needed = self.expected(layer, extra, tokens)
+            assert positions.tolist() == list(range(len(tokens)))
+            assert (k == needed[0]).all() and (v == needed[1]).all(), f"keys of {name} changed"
+        assert references == [self.cache.pool.references(b) for b in range(len(references))]
+        memory = self.cache.memory()
+        parts = (memory.payload, memory.metadata, memory.wasted, memory.free)
+        assert sum(parts) == memory.reserved and min(parts) >= 0
+        assert memory.reserved == sum(x.nbytes for x in self.cache.storage())
+
+    def expected(self, layer: int, extra: tuple, text: list[int]) -> tuple:
+        spec = LAYERS[layer]
+        k = np.empty((len(text), spec.num_kv_heads, spec.head_dim))
+        v = np.empty((len(text), spec.num_kv_heads, spec.v_dim))
+        for i in range(len(text)):
+            k[i], v[i] = key_of((extra, *text[: i + 1]), layer)
+        return k, v
+
+    def some(self) -> int:
+        return list(self.texts)[self.rng.integers(len(self.texts))]
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_shared_blocks_hold_what_each_request_would_have_computed(index: str) -> None:
+    lives = [Life(seed, index) for seed in range(35)]
+    for life in lives:
+        life.play(100)
+    assert sum(life.found for life in lives) > 200, "hardly anything was shared"
+    assert sum(life.refused for life in lives) > 100, "the pools hardly ever ran out"
+
+
+def fill(cache: PagedCache, name: Hashable, tokens: list[int], extra: tuple = ()) -> int:
+    """Open a request on a prompt and run what is not held; returns how many were held."""
+    held = cache.add(name, tokens, extra=extra)
+    step = cache.plan([name], [len(tokens) - held], tokens[held:])
+    for layer in range(len(LAYERS)):
+        rows = [key_of((extra, *tokens[: i + 1]), layer) for i in range(held, len(tokens))]
+        k, v = (np.concatenate(parts) for parts in zip(*rows))
+        cache.append(layer, k, v, step)
+    return held
+
+
+@pytest.mark.parametrize("length", [1, 3, 4, 5, 8, 9])
+def test_a_fully_cached_prompt_still_computes_a_token(length: int) -> None:
+    cache = PagedCache(LAYERS, BlockPool(16, 4), xp=np)
+    prompt = list(range(length))
+    assert fill(cache, "a", prompt) == 0
+    cache.free("a")
+    held = fill(cache, "b", prompt)
+    assert held == (length - 1) // 4 * 4 < length
+    assert cache.seq_len("b") == length
+
+
+def test_a_block_is_published_only_when_its_step_cannot_be_taken_back() -> None:
+    cache = PagedCache(LAYERS, BlockPool(16, 2), xp=np)
+    fill(cache, "a", [1, 2, 3, 4, 5])
+    assert cache.pool.num_published == 0, "the step may still be truncated"
+    fill_more(cache, "a", [1, 2, 3, 4, 5], [6])
+    assert cache.pool.num_published == 2
+    cache.free("a")
+    assert cache.pool.num_published == 3
+
+
+def fill_more(cache: PagedCache, name: Hashable, before: list[int], tokens: list[int]) -> None:
+    step, text = cache.plan([name], [len(tokens)], tokens), before + tokens
+    for layer in range(len(LAYERS)):
+        rows = [key_of(((), *text[: i + 1]), layer) for i in range(len(before), len(text))]
+        k, v = (np.concatenate(parts) for parts in zip(*rows))
+        cache.append(layer, k, v, step)
+
+
+def test_an_unfinished_pass_is_never_published() -> None:
+    cache = PagedCache(LAYERS, BlockPool(16, 2), xp=np)
+    cache.add("a", [1, 2, 3, 4])
+    cache.plan(["a"], [4], [1, 2, 3, 4])  # no layer appends
+    cache.free("a")
+    assert cache.pool.num_published == 0
+    assert cache.add("b", [1, 2, 3, 4]) == 0
+
+
+def test_fork_copies_nothing_until_somebody_writes() -> None:
+    cache = PagedCache(LAYERS, BlockPool(8, 4), xp=np)
+    fill(cache, "a", [1, 2, 3, 4, 5, 6])
+    with Meter() as meter:
+        cache.fork("a", "b")
+        cache.fork("a", "c")
+    assert meter.copied == 0 and cache.blocks("a") == cache.blocks("b") == cache.blocks("c")
+    assert cache.pool.num_free == 6
+    with Meter() as meter:
+        fill_more(cache, "b", [1, 2, 3, 4, 5, 6], [9])
+    two_tokens = 2 * sum(4 * s.num_kv_heads * (s.head_dim + s.v_dim) for s in LAYERS)
+    assert meter.by_label["copy on write"].copied == two_tokens
+    assert cache.blocks("b")[0] == cache.blocks("a")[0]
+    assert cache.blocks("b")[1] != cache.blocks("a")[1] == cache.blocks("c")[1]
+    fill_more(cache, "a", [1, 2, 3, 4, 5, 6], [7])
+    with Meter() as meter:
+        fill_more(cache, "c", [1, 2, 3, 4, 5, 6], [8])  # the last one writes where it is
+    assert meter.copied == 0
+
+
+def test_out_of_blocks_names_request_and_shortage_and_changes_nothing() -> None:
+    cache = PagedCache(LAYERS, BlockPool(3, 4), xp=np)
+    fill(cache, "a", [1, 2, 3, 4])
+    cache.add("b", [5])
+    before = (cache.blocks("a"), cache.blocks("b"), cache.pool.num_free)
+    words = r"request 'b' holds 0 tokens and 9 more were asked for: 2 blocks of 4 too few \(2 of 3"
+    with pytest.raises(OutOfBlocks, match=words):
+        cache.plan(["a", "b"], [1, 9])
+    assert (cache.blocks("a"), cache.blocks("b"), cache.pool.num_free) == before
+    assert cache.seq_len("a") == 4
+
+
+def test_waste_is_less_than_a_block_a_request() -> None:
+    rng = np.random.default_rng(5)
+    spec = [LayerSpec(2, 8)] * 2
+    lengths = rng.integers(1, 60, 12).tolist()
+    dense = DenseCache(spec, 12, 64, xp=np)
+    paged = PagedCache(spec, BlockPool(64, 16), xp=np)
+    for name, length in enumerate(lengths):
+        for cache in (dense, paged):
+            cache.add(name)
+            cache.plan([name], [length])
+    a_token = 2 * 2 * 2 * 8 * 4
+    waste = [-length % 16 for length in lengths]
+    assert paged.memory().wasted == a_token * sum(waste)
+    assert max(waste) <= 15
+    assert dense.memory().wasted == a_token * sum(64 - n for n in lengths)
+    assert paged.memory().payload == dense.memory().payload
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "words"),
+    [
+        (lambda: PagedCache(LAYERS, 16), TypeError, "pool must be a BlockPool, got a int"),
+        (lambda: used_twice(), ValueError, "pool must be unused"),
+    ],
+)
+def test_bad_pools_are_refused(make, kind: type, words: str) -> None:
+    with pytest.raises(kind, match=words):
+        make()
+
+
+def used_twice() -> PagedCache:
+    pool = BlockPool(4, 4)
+    fill(PagedCache(LAYERS, pool, xp=np), "a", [1])
+    return PagedCache(LAYERS, pool, xp=np)
