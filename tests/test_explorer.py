@@ -20,8 +20,8 @@ from small_scenes import TABLES, check_scene, shelf_explorer, shelf_scene
 from views import Markup, check_view, move, sweep
 
 from kvlib.show import Choice, Explorer, Slider, svg
-from kvlib.show.explorer import numbers_table
 from kvlib.show.live import LiveView
+from kvlib.show.markup import numbers_table
 
 plt = pytest.importorskip("matplotlib.pyplot")
 pytest.importorskip("ipywidgets")

@@ -6,47 +6,23 @@ the same markup carries the first view and what the page's script needs to make 
 
 from __future__ import annotations
 
-import html
-import inspect
 import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from functools import update_wrapper
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from kvlib.show import svg
 from kvlib.show.controls import Control, Value
+from kvlib.show.keywords import takes_settings
+from kvlib.show.markup import explorer_html
 
 Scene = dict[str, Any]
 SceneFunction = Callable[[dict[str, Any], Any], Scene]
 MISSING = "The sliders need ipywidgets: pip install 'kvlib[book]'"
-
-
-class _TakesSettings:
-    """A method with one keyword for each control of its explorer, for help and tab completion."""
-
-    def __init__(self, method: Callable[..., Any]) -> None:
-        self.method = method
-        self.__doc__ = method.__doc__
-
-    def __get__(self, explorer: Any, owner: Any = None) -> Any:
-        if explorer is None:
-            return self.method
-
-        def call(**settings: Any) -> Any:
-            return self.method(explorer, **settings)
-
-        update_wrapper(call, self.method)
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        parameters = [
-            inspect.Parameter(name, keyword, default=value)
-            for name, value in explorer.settings.items()
-        ]
-        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        return call
 
 
 class Explorer:
@@ -127,7 +103,7 @@ class Explorer:
         """What every control is set to, by name."""
         return {control.name: control.value for control in self.controls}
 
-    @_TakesSettings
+    @takes_settings
     def set(self, **settings: Any) -> Explorer:
         """This explorer, standing at other settings; the original stays as it is.
 
@@ -144,12 +120,12 @@ class Explorer:
         made.anchor = _checked_anchor(self.name, anchor)
         return made
 
-    @_TakesSettings
+    @takes_settings
     def scene(self, **settings: Any) -> Scene:
         """The scene at these settings: title, summary, formula, numbers and panels, plain data."""
         return self._function(self._checked(settings), self.tables)
 
-    @_TakesSettings
+    @takes_settings
     def figure(self, **settings: Any) -> Any:
         """The scene at these settings as a matplotlib figure."""
         from kvlib.show import plot
@@ -160,8 +136,6 @@ class Explorer:
         """Write the figure to `path`; its ending says how (.png, .svg, .pdf)."""
         path = Path(path)
         if path.suffix == ".svg":
-            from kvlib.show import svg
-
             path.write_text(svg.draw(self.scene(**settings)), encoding="utf-8")
         else:
             self.figure(**settings).savefig(path)
@@ -173,7 +147,7 @@ class Explorer:
 
         return LiveView(self).box
 
-    @_TakesSettings
+    @takes_settings
     def call(self, **settings: Any) -> str:
         """The call that makes an explorer stand at these settings: 'set(batch=8)', to be copied.
 
@@ -188,29 +162,11 @@ class Explorer:
 
     def to_html(self, note: str = "") -> str:
         """The first view, and in `data-explorer` what the page's script needs; no script itself."""
-        from kvlib.show import svg
-
-        scene = self.scene()
-        summary = html.escape(scene["summary"])
         data: dict[str, Any] = {"name": self.name, "title": self.title}
         data["controls"] = [control.to_json() for control in self.controls]
         if self._frames is not None:
             data["frames"] = self._frames
-        return "\n".join(
-            [
-                f'<div class="kv-explorer" id="{self.anchor}"',
-                f" data-explorer='{_attribute(data)}'>",
-                f'<p class="kv-title">{html.escape(scene["title"])}</p>',
-                f'<div class="kv-figure" role="img" aria-label="{summary}">',
-                svg.draw(scene),
-                "</div>",
-                f'<p class="kv-summary">{summary}</p>',
-                numbers_table(scene),
-                formula_lines(scene),
-                *([f'<p class="kv-note">{html.escape(note)}</p>'] if note else []),
-                "</div>",
-            ]
-        )
+        return explorer_html(self.anchor, data, self.scene(), note)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """Text, the page's markup and, where a Jupyter kernel runs, the live widget."""
@@ -240,26 +196,6 @@ def _checked_anchor(name: str, anchor: str) -> str:
             f"explorer {name}: got the anchor {anchor!r}, needed letters, digits, _ and -"
         )
     return anchor
-
-
-def numbers_table(scene: Scene) -> str:
-    """The key results as an HTML list of terms."""
-    rows = [
-        f"<div><dt>{html.escape(row['label'])}</dt><dd>{html.escape(row['text'])}</dd></div>"
-        for row in scene["numbers"]
-    ]
-    return f'<dl class="kv-numbers">{"".join(rows)}</dl>'
-
-
-def formula_lines(scene: Scene) -> str:
-    """The formula with its numbers filled in, as preformatted HTML."""
-    return f'<pre class="kv-formula">{html.escape(chr(10).join(scene["formula"]))}</pre>'
-
-
-def _attribute(data: Any) -> str:
-    """JSON for an attribute in single quotes."""
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace("'", "&#39;")
 
 
 def _in_kernel() -> bool:

@@ -12,7 +12,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from kvlib.show.controls import Control
-from kvlib.show.explorer import Explorer, Scene, formula_lines, numbers_table
+from kvlib.show.explorer import Explorer, Scene
+from kvlib.show.markup import formula_lines, numbers_table
 
 # The text takes JupyterLab's colours, light or dark; the figure keeps its white card.
 STYLE = """<style>
