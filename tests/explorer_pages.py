@@ -11,7 +11,7 @@ import math
 import random
 import shutil
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -167,10 +167,10 @@ def frames_explorer() -> Explorer:
     return Explorer.from_frames("replay", "A log, step by step", slider, scenes)
 
 
-def write_fixture(folder: Path) -> Path:
-    """A page that has every explorer of the book and a replay, with the book's own scripts."""
+def write_fixture(folder: Path, explorers: Iterable[Explorer]) -> Path:
+    """A page `all.html` with these explorers and the book's own scripts, outside the theme."""
     shutil.copytree(ROOT / "assets" / "explorers", folder / "explorers")
-    body = "\n".join(made.to_html() for made in fixture_explorers())
+    body = "\n".join(made.to_html() for made in explorers)
     page = folder / "all.html"
     page.write_text(
         '<!doctype html><html lang="en" data-theme="light"><head><meta charset="utf-8">'
@@ -187,6 +187,7 @@ def write_fixture(folder: Path) -> Path:
 
 
 def fixture_explorers() -> Iterator[Explorer]:
+    """Every explorer of the book, and a replay."""
     for name in ALL:
         yield explorer(name)
     yield frames_explorer()

@@ -23,6 +23,7 @@ from explorer_pages import (
     digest,
     explorer,
     explorers_of,
+    fixture_explorers,
     grid,
     same,
     values_of,
@@ -65,7 +66,7 @@ def browser() -> Iterator[Any]:
 def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """{"folder", "file", "http"} of the book and of the page made here."""
     made = tmp_path_factory.mktemp("explorers")
-    write_fixture(made)
+    write_fixture(made, fixture_explorers())
     with served(HTML) as book, served(made) as own:
         yield {
             "book": {"folder": HTML, "file": HTML.resolve().as_uri(), "http": book},
