@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ IN_CI = os.environ.get("CI", "").lower() == "true"
 NARROW = {"width": 400, "height": 800}
 WIDE = {"width": 1280, "height": 900}
 HEAVIEST = 3e6  # bytes of a page and all it loads, compressed
+SET = "(e, i) => { e.value = i; e.dispatchEvent(new Event('input')); }"
 UNCOVERED = ".bd-header-article, .skip-link, #pst-skip-link { display: none !important; }"
 
 
@@ -126,7 +128,7 @@ def test_every_control_moves_its_figure(
                 check(data, opened.state(data), settings | {control["name"]: values[index]})
             # back to where it was, so that each control is seen alone
             opened.control(data, control).evaluate(
-                "(e, i) => { e.value = i; e.dispatchEvent(new Event('input')); }",
+                SET,
                 str(values.index(control["value"])),
             )
             check(data, opened.state(data), settings)
@@ -202,9 +204,7 @@ def test_the_address_carries_the_settings(browser: Any, places: dict[str, Any], 
             values = values_of(control)
             index = (values.index(control["value"]) + 1) % len(values)
             settings[control["name"]] = values[index]
-            opened.control(data, control).evaluate(
-                "(e, i) => { e.value = i; e.dispatchEvent(new Event('input')); }", str(index)
-            )
+            opened.control(data, control).evaluate(SET, str(index))
         last = data["controls"][-1]["name"]
         page.wait_for_function(f"location.search.includes('{data['name']}.{last}=')")
         page.reload(wait_until="load")
@@ -290,7 +290,8 @@ def test_controls_are_labelled_and_words_stand_clear(
     opened = Opened(browser, places, name, "file", viewport=viewport)
     page = opened.page
     page.evaluate(MATH)
-    for turn in ("Home", "End", None):
+    rng = random.Random(name)
+    for turn in ("Home", "End", *[rng] * 20, None):
         spread_out(opened, turn)
         assert page.evaluate(FAULTS) == []
         assert page.evaluate("document.scrollingElement.scrollWidth") <= viewport["width"]
@@ -299,16 +300,18 @@ def test_controls_are_labelled_and_words_stand_clear(
     opened.close()
 
 
-def spread_out(opened: Opened, turn: str | None) -> None:
-    """All controls of all explorers to their first or last value, or (None) where they began."""
+def spread_out(opened: Opened, turn: str | random.Random | None) -> None:
+    """All controls of all explorers to an end, to values drawn, or (None) where they began."""
     for data in opened.explorers:
         for control in data["controls"]:
             values = values_of(control)
-            ends = {"Home": 0, "End": len(values) - 1}
-            index = values.index(control["value"]) if turn is None else ends[turn]
-            opened.control(data, control).evaluate(
-                "(e, i) => { e.value = i; e.dispatchEvent(new Event('input')); }", str(index)
-            )
+            if isinstance(turn, random.Random):
+                index = turn.randrange(len(values))
+            elif turn is None:
+                index = values.index(control["value"])
+            else:
+                index = 0 if turn == "Home" else len(values) - 1
+            opened.control(data, control).evaluate(SET, str(index))
 
 
 def take_pictures(opened: Opened, name: str, kind: str) -> None:

@@ -1905,14 +1905,22 @@ end_names = function (panel, area) {
 };
 
 draw_names = function (panel, area, width) {
-    var body, box, colour, curves, edge, end, i, label, more, point, right, spots, stub118_seq, stub119_itr, stub120_seq, stub121_itr, stub122_, stub122_i0, stub122_iter0, stub122_line, stub123_, taken, where, x, y;
+    var body, box, colour, curves, edge, end, i, label, more, point, right, room, spots, stub118_seq, stub119_itr, stub120_seq, stub121_itr, stub122_seq, stub123_itr, stub124_, stub124_i0, stub124_iter0, stub124_line, stub125_, taken, tick, where, x, y;
     body = [];
     taken = [];
+    stub118_seq = panel["y"]["ticks"];
+    if ((typeof stub118_seq === "object") && (!Array.isArray(stub118_seq))) { stub118_seq = Object.keys(stub118_seq);}
+    for (stub119_itr = 0; stub119_itr < stub118_seq.length; stub119_itr += 1) {
+        tick = stub118_seq[stub119_itr];
+        y = at_y(panel, area, tick["at"]);
+        room = text_width(tick["text"], SMALL);
+        _pymeth_append.call(taken, ([(area["left"] - 6) - room, y - 7, area["left"] - 6, y + 7]));
+    }
     if (_pyfunc_truthy(area["named"])) {
-        stub118_seq = end_names(panel, area);
-        if ((typeof stub118_seq === "object") && (!Array.isArray(stub118_seq))) { stub118_seq = Object.keys(stub118_seq);}
-        for (stub119_itr = 0; stub119_itr < stub118_seq.length; stub119_itr += 1) {
-            end = stub118_seq[stub119_itr];
+        stub120_seq = end_names(panel, area);
+        if ((typeof stub120_seq === "object") && (!Array.isArray(stub120_seq))) { stub120_seq = Object.keys(stub120_seq);}
+        for (stub121_itr = 0; stub121_itr < stub120_seq.length; stub121_itr += 1) {
+            end = stub120_seq[stub121_itr];
             colour = paint_text(end["of"]);
             _pymeth_append.call(body, words_at(end["x"], end["y"] + 4, end["label"], colour, "start", ""));
             right = _pyfunc_op_add(end["x"], text_width(end["label"], SMALL));
@@ -1920,20 +1928,20 @@ draw_names = function (panel, area, width) {
         }
     }
     spots = [];
-    stub120_seq = panel["points"];
-    if ((typeof stub120_seq === "object") && (!Array.isArray(stub120_seq))) { stub120_seq = Object.keys(stub120_seq);}
-    for (stub121_itr = 0; stub121_itr < stub120_seq.length; stub121_itr += 1) {
-        point = stub120_seq[stub121_itr];
+    stub122_seq = panel["points"];
+    if ((typeof stub122_seq === "object") && (!Array.isArray(stub122_seq))) { stub122_seq = Object.keys(stub122_seq);}
+    for (stub123_itr = 0; stub123_itr < stub122_seq.length; stub123_itr += 1) {
+        point = stub122_seq[stub123_itr];
         x = Math.min((Math.max(at_x(panel, area, point["x"]), area["left"])), area["right"]);
         y = Math.min((Math.max(at_y(panel, area, point["y"]), area["top"])), area["bottom"]);
         _pymeth_append.call(spots, [x, y]);
         _pymeth_append.call(taken, [x - 7, y - 7, x + 7, y + 7]);
     }
-    stub122_ = [];stub122_iter0 = panel["lines"];if ((typeof stub122_iter0 === "object") && (!Array.isArray(stub122_iter0))) {stub122_iter0 = Object.keys(stub122_iter0);}for (stub122_i0=0; stub122_i0<stub122_iter0.length; stub122_i0++) {stub122_line = stub122_iter0[stub122_i0];{stub122_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub122_line["points"]));}}
-    curves = stub122_;
+    stub124_ = [];stub124_iter0 = panel["lines"];if ((typeof stub124_iter0 === "object") && (!Array.isArray(stub124_iter0))) {stub124_iter0 = Object.keys(stub124_iter0);}for (stub124_i0=0; stub124_i0<stub124_iter0.length; stub124_i0++) {stub124_line = stub124_iter0[stub124_i0];{stub124_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub124_line["points"]));}}
+    curves = stub124_;
     for (i = 0; i < spots.length; i += 1) {
-        stub123_ = [panel["points"][i], spots[i][0], spots[i][1]];
-        point = stub123_[0];x = stub123_[1];y = stub123_[2];
+        stub125_ = [panel["points"][i], spots[i][0], spots[i][1]];
+        point = stub125_[0];x = stub125_[1];y = stub125_[2];
         edge = _pymeth_join.call("", ["stroke=\"", paint("card"), "\" stroke-width=\"2\""]);
         more = _pymeth_join.call("", ([data_of(point["label"], point["y"]), " data-x=\"", exact(point["x"]), "\""]));
         where = _pymeth_join.call("", ["cx=\"", px(x), "\" cy=\"", px(y), "\" r=\"6\""]);
@@ -1947,17 +1955,17 @@ draw_names = function (panel, area, width) {
 };
 
 free_box = function (x, y, room, area, width, taken, curves) {
-    var away, best, box, found, inside, left, stub124_, stub125_seq, stub126_itr, stub127_seq, stub128_itr, top;
+    var away, best, box, found, inside, left, stub126_, stub127_seq, stub128_itr, stub129_seq, stub130_itr, top;
     best = [Math.min((Math.max(0, (x + 11))), (Math.max(0, (width - room)))), y - 8, (x + 11) + room, _pyfunc_op_add(y, LINE) - 8];
     found = false;
-    stub127_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
-    if ((typeof stub127_seq === "object") && (!Array.isArray(stub127_seq))) { stub127_seq = Object.keys(stub127_seq);}
-    for (stub128_itr = 0; stub128_itr < stub127_seq.length; stub128_itr += 1) {
-        away = stub127_seq[stub128_itr];
-        stub125_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
-        if ((typeof stub125_seq === "object") && (!Array.isArray(stub125_seq))) { stub125_seq = Object.keys(stub125_seq);}
-        for (stub126_itr = 0; stub126_itr < stub125_seq.length; stub126_itr += 1) {
-            left = stub125_seq[stub126_itr];
+    stub129_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
+    if ((typeof stub129_seq === "object") && (!Array.isArray(stub129_seq))) { stub129_seq = Object.keys(stub129_seq);}
+    for (stub130_itr = 0; stub130_itr < stub129_seq.length; stub130_itr += 1) {
+        away = stub129_seq[stub130_itr];
+        stub127_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
+        if ((typeof stub127_seq === "object") && (!Array.isArray(stub127_seq))) { stub127_seq = Object.keys(stub127_seq);}
+        for (stub128_itr = 0; stub128_itr < stub127_seq.length; stub128_itr += 1) {
+            left = stub127_seq[stub128_itr];
             top = _pyfunc_op_add((y - 8), (_pyfunc_op_mult(away, (LINE + 1))));
             box = [left, top, _pyfunc_op_add(left, room), _pyfunc_op_add(top, LINE)];
             inside = (left >= 0) && ((_pyfunc_op_add(left, room) <= width)) && ((top >= (area["top"] - 8)));
@@ -1966,8 +1974,8 @@ free_box = function (x, y, room, area, width, taken, curves) {
                     return box;
                 }
                 if ((!_pyfunc_truthy(found))) {
-                    stub124_ = [box, true];
-                    best = stub124_[0];found = stub124_[1];
+                    stub126_ = [box, true];
+                    best = stub126_[0];found = stub126_[1];
                 }
             }
         }
@@ -1976,11 +1984,11 @@ free_box = function (x, y, room, area, width, taken, curves) {
 };
 
 covered = function (box, taken) {
-    var across, other, stub129_seq, stub130_itr;
-    stub129_seq = taken;
-    if ((typeof stub129_seq === "object") && (!Array.isArray(stub129_seq))) { stub129_seq = Object.keys(stub129_seq);}
-    for (stub130_itr = 0; stub130_itr < stub129_seq.length; stub130_itr += 1) {
-        other = stub129_seq[stub130_itr];
+    var across, other, stub131_seq, stub132_itr;
+    stub131_seq = taken;
+    if ((typeof stub131_seq === "object") && (!Array.isArray(stub131_seq))) { stub131_seq = Object.keys(stub131_seq);}
+    for (stub132_itr = 0; stub132_itr < stub131_seq.length; stub132_itr += 1) {
+        other = stub131_seq[stub132_itr];
         across = (box[0] < other[2]) && (other[0] < box[2]);
         if ((_pyfunc_truthy(across) && (box[1] < other[3]) && (other[1] < box[3]))) {
             return true;
@@ -1990,11 +1998,11 @@ covered = function (box, taken) {
 };
 
 crossed = function (box, curves) {
-    var curve, i, stub131_seq, stub132_itr;
-    stub131_seq = curves;
-    if ((typeof stub131_seq === "object") && (!Array.isArray(stub131_seq))) { stub131_seq = Object.keys(stub131_seq);}
-    for (stub132_itr = 0; stub132_itr < stub131_seq.length; stub132_itr += 1) {
-        curve = stub131_seq[stub132_itr];
+    var curve, i, stub133_seq, stub134_itr;
+    stub133_seq = curves;
+    if ((typeof stub133_seq === "object") && (!Array.isArray(stub133_seq))) { stub133_seq = Object.keys(stub133_seq);}
+    for (stub134_itr = 0; stub134_itr < stub133_seq.length; stub134_itr += 1) {
+        curve = stub133_seq[stub134_itr];
         for (i = 1; i < curve.length; i += 1) {
             if (_pyfunc_truthy(segment_meets(box, curve[i - 1], curve[i]))) {
                 return true;
@@ -2005,22 +2013,22 @@ crossed = function (box, curves) {
 };
 
 segment_meets = function (box, start, end) {
-    var enter, first, high, k, last, leave, low, step, stub133_, stub134_, stub135_, stub136_;
-    stub133_ = [0.0, 1.0];
-    first = stub133_[0];last = stub133_[1];
+    var enter, first, high, k, last, leave, low, step, stub135_, stub136_, stub137_, stub138_;
+    stub135_ = [0.0, 1.0];
+    first = stub135_[0];last = stub135_[1];
     for (k = 0; k < 2; k += 1) {
         step = end[k] - start[k];
-        stub134_ = [box[k] - start[k], box[k + 2] - start[k]];
-        low = stub134_[0];high = stub134_[1];
+        stub136_ = [box[k] - start[k], box[k + 2] - start[k]];
+        low = stub136_[0];high = stub136_[1];
         if ((_pyfunc_abs(step) < (1e-06))) {
             if (((low > 0) || (high < 0))) {
                 return false;
             }
         } else {
-            stub135_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
-            enter = stub135_[0];leave = stub135_[1];
-            stub136_ = [Math.max(first, enter), Math.min(last, leave)];
-            first = stub136_[0];last = stub136_[1];
+            stub137_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
+            enter = stub137_[0];leave = stub137_[1];
+            stub138_ = [Math.max(first, enter), Math.min(last, leave)];
+            first = stub138_[0];last = stub138_[1];
             if ((first > last)) {
                 return false;
             }
@@ -2030,29 +2038,29 @@ segment_meets = function (box, start, end) {
 };
 
 draw_curves = function (panel, width) {
-    var area, below, body, bottom, entries, height, inner, left, line, right, stub137_seq, stub138_itr, stub139_, stub140_, stub141_, stub141_i0, stub141_iter0, top, view, where;
+    var area, below, body, bottom, entries, height, inner, left, line, right, stub139_seq, stub140_itr, stub141_, stub142_, stub143_, stub143_i0, stub143_iter0, top, view, where;
     area = plot_area(panel, width);
     body = [words_at(0, 31, panel["y"]["label"], paint("muted"), "start", "")];
     _pymeth_append.call(body, draw_axes(panel, area));
     inner = [];
-    stub137_seq = panel["lines"];
-    if ((typeof stub137_seq === "object") && (!Array.isArray(stub137_seq))) { stub137_seq = Object.keys(stub137_seq);}
-    for (stub138_itr = 0; stub138_itr < stub137_seq.length; stub138_itr += 1) {
-        line = stub137_seq[stub138_itr];
+    stub139_seq = panel["lines"];
+    if ((typeof stub139_seq === "object") && (!Array.isArray(stub139_seq))) { stub139_seq = Object.keys(stub139_seq);}
+    for (stub140_itr = 0; stub140_itr < stub139_seq.length; stub140_itr += 1) {
+        line = stub139_seq[stub140_itr];
         _pymeth_append.call(inner, draw_line(panel, line, area));
     }
-    stub139_ = [area["left"] - 3, area["top"] - 3];
-    left = stub139_[0];top = stub139_[1];
-    stub140_ = [area["right"] + 3, area["bottom"] + 3];
-    right = stub140_[0];bottom = stub140_[1];
+    stub141_ = [area["left"] - 3, area["top"] - 3];
+    left = stub141_[0];top = stub141_[1];
+    stub142_ = [area["right"] + 3, area["bottom"] + 3];
+    right = stub142_[0];bottom = stub142_[1];
     where = _pymeth_join.call("", ["x=\"", px(left), "\" y=\"", px(top), "\" width=\"", px(right - left), "\" height=\"", px(bottom - top), "\""]);
     view = _pymeth_join.call("", [px(left), " ", px(top), " ", px(right - left), " ", px(bottom - top)]);
     _pymeth_append.call(body, (_pymeth_join.call("", ["<svg ", where, " viewBox=\"", view, "\" overflow=\"hidden\">", _pymeth_join.call("", inner), "</svg>"])));
     _pymeth_append.call(body, draw_names(panel, area, width));
     height = area["bottom"] + 40;
     if ((!_pyfunc_truthy(area["named"]))) {
-        stub141_ = [];stub141_iter0 = panel["lines"];if ((typeof stub141_iter0 === "object") && (!Array.isArray(stub141_iter0))) {stub141_iter0 = Object.keys(stub141_iter0);}for (stub141_i0=0; stub141_i0<stub141_iter0.length; stub141_i0++) {line = stub141_iter0[stub141_i0];{stub141_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
-        entries = stub141_;
+        stub143_ = [];stub143_iter0 = panel["lines"];if ((typeof stub143_iter0 === "object") && (!Array.isArray(stub143_iter0))) {stub143_iter0 = Object.keys(stub143_iter0);}for (stub143_i0=0; stub143_i0<stub143_iter0.length; stub143_i0++) {line = stub143_iter0[stub143_i0];{stub143_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
+        entries = stub143_;
         below = legend_at(height + 4, width, entries);
         _pymeth_append.call(body, below["body"]);
         height = (height + 4) + below["height"];
@@ -2061,27 +2069,27 @@ draw_curves = function (panel, width) {
 };
 
 plot_area = function (panel, width) {
-    var left, line, margin, named, over, stub142_seq, stub143_itr, stub144_seq, stub145_itr, stub146_seq, stub147_itr, tick, widest;
+    var left, line, margin, named, over, stub144_seq, stub145_itr, stub146_seq, stub147_itr, stub148_seq, stub149_itr, tick, widest;
     left = 8.0;
-    stub142_seq = panel["y"]["ticks"];
-    if ((typeof stub142_seq === "object") && (!Array.isArray(stub142_seq))) { stub142_seq = Object.keys(stub142_seq);}
-    for (stub143_itr = 0; stub143_itr < stub142_seq.length; stub143_itr += 1) {
-        tick = stub142_seq[stub143_itr];
+    stub144_seq = panel["y"]["ticks"];
+    if ((typeof stub144_seq === "object") && (!Array.isArray(stub144_seq))) { stub144_seq = Object.keys(stub144_seq);}
+    for (stub145_itr = 0; stub145_itr < stub144_seq.length; stub145_itr += 1) {
+        tick = stub144_seq[stub145_itr];
         left = Math.max(left, (text_width(tick["text"], SMALL) + 8));
     }
     widest = 0.0;
-    stub144_seq = panel["lines"];
-    if ((typeof stub144_seq === "object") && (!Array.isArray(stub144_seq))) { stub144_seq = Object.keys(stub144_seq);}
-    for (stub145_itr = 0; stub145_itr < stub144_seq.length; stub145_itr += 1) {
-        line = stub144_seq[stub145_itr];
+    stub146_seq = panel["lines"];
+    if ((typeof stub146_seq === "object") && (!Array.isArray(stub146_seq))) { stub146_seq = Object.keys(stub146_seq);}
+    for (stub147_itr = 0; stub147_itr < stub146_seq.length; stub147_itr += 1) {
+        line = stub146_seq[stub147_itr];
         widest = Math.max(widest, (text_width(line["label"], SMALL) + 12));
     }
     named = widest <= _pyfunc_op_mult(width, 0.3);
     margin = (_pyfunc_truthy(named))? (Math.max(14, widest)) : (14);
-    stub146_seq = panel["x"]["ticks"];
-    if ((typeof stub146_seq === "object") && (!Array.isArray(stub146_seq))) { stub146_seq = Object.keys(stub146_seq);}
-    for (stub147_itr = 0; stub147_itr < stub146_seq.length; stub147_itr += 1) {
-        tick = stub146_seq[stub147_itr];
+    stub148_seq = panel["x"]["ticks"];
+    if ((typeof stub148_seq === "object") && (!Array.isArray(stub148_seq))) { stub148_seq = Object.keys(stub148_seq);}
+    for (stub149_itr = 0; stub149_itr < stub148_seq.length; stub149_itr += 1) {
+        tick = stub148_seq[stub149_itr];
         over = _pyfunc_op_mult((1 - place(panel["x"], tick["at"])), ((width - left) - margin));
         margin = Math.max(margin, ((text_width(tick["text"], SMALL) / 2) - over));
     }
@@ -2089,14 +2097,14 @@ plot_area = function (panel, width) {
 };
 
 draw_axes = function (panel, area) {
-    var body, bottom, i, left, middle, right, stride, stub148_, stub149_seq, stub150_itr, tick, ticks, x, y;
+    var body, bottom, i, left, middle, right, stride, stub150_, stub151_seq, stub152_itr, tick, ticks, x, y;
     body = [];
-    stub148_ = [area["left"], area["right"], area["bottom"]];
-    left = stub148_[0];right = stub148_[1];bottom = stub148_[2];
-    stub149_seq = panel["y"]["ticks"];
-    if ((typeof stub149_seq === "object") && (!Array.isArray(stub149_seq))) { stub149_seq = Object.keys(stub149_seq);}
-    for (stub150_itr = 0; stub150_itr < stub149_seq.length; stub150_itr += 1) {
-        tick = stub149_seq[stub150_itr];
+    stub150_ = [area["left"], area["right"], area["bottom"]];
+    left = stub150_[0];right = stub150_[1];bottom = stub150_[2];
+    stub151_seq = panel["y"]["ticks"];
+    if ((typeof stub151_seq === "object") && (!Array.isArray(stub151_seq))) { stub151_seq = Object.keys(stub151_seq);}
+    for (stub152_itr = 0; stub152_itr < stub151_seq.length; stub152_itr += 1) {
+        tick = stub151_seq[stub152_itr];
         y = at_y(panel, area, tick["at"]);
         _pymeth_append.call(body, segment(left, y, right, y, "grid", ""));
         _pymeth_append.call(body, (words_at(left - 6, y + 4, tick["text"], paint("muted"), "end", "")));
@@ -2137,14 +2145,14 @@ tick_stride = function (panel, area) {
 };
 
 draw_line = function (panel, line, area) {
-    var dash, ink, last, letter, point, steps, stub151_, stub152_seq, stub153_itr, x, y;
+    var dash, ink, last, letter, point, steps, stub153_, stub154_seq, stub155_itr, x, y;
     steps = [];
-    stub152_seq = line["points"];
-    if ((typeof stub152_seq === "object") && (!Array.isArray(stub152_seq))) { stub152_seq = Object.keys(stub152_seq);}
-    for (stub153_itr = 0; stub153_itr < stub152_seq.length; stub153_itr += 1) {
-        point = stub152_seq[stub153_itr];
-        stub151_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
-        x = stub151_[0];y = stub151_[1];
+    stub154_seq = line["points"];
+    if ((typeof stub154_seq === "object") && (!Array.isArray(stub154_seq))) { stub154_seq = Object.keys(stub154_seq);}
+    for (stub155_itr = 0; stub155_itr < stub154_seq.length; stub155_itr += 1) {
+        point = stub154_seq[stub155_itr];
+        stub153_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
+        x = stub153_[0];y = stub153_[1];
         y = Math.min((Math.max(y, (-5000))), 5000);
         letter = ((steps.length == 0))? ("M") : ("L");
         _pymeth_append.call(steps, (_pymeth_join.call("", [letter, px(x), " ", px(y)])));
@@ -2158,14 +2166,14 @@ draw_line = function (panel, line, area) {
 GAP = 20;
 LEADING = 17;
 draw = function (scene, width) {
-    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub154_seq, stub155_itr, stub156_seq, stub157_itr, y;
+    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub156_seq, stub157_itr, stub158_seq, stub159_itr, y;
     width = (width === undefined) ? 720: width;
     body = [];
     y = 4.0;
-    stub156_seq = scene["panels"];
-    if ((typeof stub156_seq === "object") && (!Array.isArray(stub156_seq))) { stub156_seq = Object.keys(stub156_seq);}
-    for (stub157_itr = 0; stub157_itr < stub156_seq.length; stub157_itr += 1) {
-        panel = stub156_seq[stub157_itr];
+    stub158_seq = scene["panels"];
+    if ((typeof stub158_seq === "object") && (!Array.isArray(stub158_seq))) { stub158_seq = Object.keys(stub158_seq);}
+    for (stub159_itr = 0; stub159_itr < stub158_seq.length; stub159_itr += 1) {
+        panel = stub158_seq[stub159_itr];
         if (_pyfunc_op_equals(panel["kind"], "bars")) {
             drawn = draw_bars(panel, width);
         } else if (_pyfunc_op_equals(panel["kind"], "curves")) {
@@ -2175,10 +2183,10 @@ draw = function (scene, width) {
         }
         lines = wrapped(panel["label"], _pyfunc_op_mult(TITLE, BOLD), width);
         bold = _pymeth_join.call("", [" font-size=\"", TITLE, "\" font-weight=\"bold\""]);
-        stub154_seq = lines;
-        if ((typeof stub154_seq === "object") && (!Array.isArray(stub154_seq))) { stub154_seq = Object.keys(stub154_seq);}
-        for (stub155_itr = 0; stub155_itr < stub154_seq.length; stub155_itr += 1) {
-            line = stub154_seq[stub155_itr];
+        stub156_seq = lines;
+        if ((typeof stub156_seq === "object") && (!Array.isArray(stub156_seq))) { stub156_seq = Object.keys(stub156_seq);}
+        for (stub157_itr = 0; stub157_itr < stub156_seq.length; stub157_itr += 1) {
+            line = stub156_seq[stub157_itr];
             _pymeth_append.call(body, (words_at(0, y + 13, line, paint("ink"), "start", bold)));
             y = _pyfunc_op_add(y, LEADING);
         }

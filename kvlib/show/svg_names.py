@@ -76,6 +76,10 @@ def draw_names(panel: dict[str, Any], area: dict[str, Any], width: float) -> str
     """The names of the curves, and the points with theirs."""
     body: list[str] = []
     taken: list[list[float]] = []
+    for tick in panel["y"]["ticks"]:
+        y = at_y(panel, area, tick["at"])
+        room = text_width(tick["text"], SMALL)
+        taken.append([area["left"] - 6 - room, y - 7, area["left"] - 6, y + 7])
     if area["named"]:
         for end in end_names(panel, area):
             colour = paint_text(end["of"])
