@@ -68,9 +68,8 @@ def check_view(view: LiveView, settings: dict[str, Any]) -> None:
         assert words in shown
     assert all(row["text"] in shown for row in scene["numbers"])
     assert f"{view.explorer.call(**settings)}" in shown
-    assert (
-        bytes(view.picture.value).startswith(b"\x89PNG") and view.picture.tooltip == scene["title"]
-    )
+    assert bytes(view.picture.value).startswith(b"\x89PNG")
+    assert view.picture.tooltip is None, "ipywidgets 8.1 shows no Image that has one"
 
 
 def boxes_of(fig: Any) -> dict[str, Any]:

@@ -20,13 +20,19 @@ STYLE = """<style>
 .kv-live { color: var(--jp-ui-font-color1, inherit); line-height: 1.45; max-width: 45rem }
 .kv-live p { margin: 0.3em 0 }
 .kv-live .kv-numbers { display: flex; flex-wrap: wrap; gap: 0.4em 1.6em; margin: 0.4em 0 }
+.kv-live .kv-numbers > div { min-width: 11rem }
+.kv-live :is(dt, dd) { float: none; display: block; width: auto; margin: 0; padding: 0 }
 .kv-live dt { color: var(--jp-ui-font-color2, inherit); font-weight: normal }
-.kv-live dd { margin: 0; font-weight: 600 }
+.kv-live dd { font-weight: 600 }
 .kv-live pre { color: var(--jp-ui-font-color1, inherit); background: none; white-space: pre-wrap;
   margin: 0.4em 0; padding: 0 }
 .kv-live .kv-call { color: var(--jp-ui-font-color2, inherit) }
 .kv-live .kv-error { border-left: 4px solid #c62828; padding-left: 0.6em }
 .kv-live .kv-card { background: #fff; max-width: 720px }
+.kv-live-controls .widget-inline-hbox { flex-flow: row wrap; align-content: flex-start; height: auto;
+  margin: 2px 12px 6px 2px }
+.kv-live-controls .widget-label { flex: 1 0 100%; max-width: none; height: auto; text-align: left }
+.kv-live-controls .widget-readout { flex: none; width: auto; max-width: none; text-align: right }
 </style>"""
 
 
@@ -52,8 +58,9 @@ class LiveView:
         for widget in self.controls.values():
             widget.observe(self._changed, names="value")
         heading = ipywidgets.HTML(f"{STYLE}<b class='kv-live'>{html.escape(explorer.title)}</b>")
-        row = {"flex_flow": "row wrap", "max_width": "720px"}
+        row = {"flex_flow": "row wrap", "max_width": "740px"}
         controls = ipywidgets.Box(list(self.controls.values()), layout=row)
+        controls.add_class("kv-live-controls")
         self.box = ipywidgets.VBox([heading, controls, self.picture, self.words])
 
     @property
@@ -67,8 +74,9 @@ class LiveView:
         if self.has_matplotlib:
             from kvlib.show import plot
 
+            # no tooltip, though it would name the picture: ipywidgets 8.1 then shows no Image at
+            # all (updateTooltip looks for inputs that an Image has not); the summary speaks for it
             self.picture.value = plot.png(scene)
-            self.picture.tooltip = scene["title"]
         else:
             from kvlib.show import svg
 
@@ -112,8 +120,8 @@ def _widget(ipywidgets: Any, control: Control) -> Any:
         "options": list(zip(control.texts, control.values, strict=True)),
         "value": control.value,
         "description": control.label,
-        "style": {"description_width": "8.5rem"},
-        "layout": {"width": "21.5rem", "max_width": "100%"},
+        "style": {"description_width": "initial"},
+        "layout": {"width": "14rem", "max_width": "100%"},
     }
     if control.kind == "choice":
         return ipywidgets.Dropdown(**common)
