@@ -12,6 +12,7 @@ import numpy as np
 from kvlib.caches import Cache
 from kvlib.caches.checks import is_integer
 from kvlib.model.decoder import Decoder
+from kvlib.prompts import as_ids, check_cache, check_positive, check_prompt, stop_ids
 from kvlib.sampling import check_settings, sample
 
 _names = count()
@@ -28,6 +29,7 @@ def generate(
     stop_tokens: Sequence[int] | None = None,
     seed: int = 0,
     cache: Cache | None = None,
+    prefill_chunk: int | None = None,
     progress: bool | None = None,
 ) -> list[Any]:
     """Continue each prompt; returns the new tokens of each, in the order of the prompts.
@@ -38,14 +40,22 @@ def generate(
     stop_tokens      ids that end a request and are not returned; the model's own unless given
     seed             draws are repeatable, and a request's do not depend on the others' (0)
     cache            any cache built from ``model.layer_specs``; a dense one of just the right
-                     size unless given. Requests are opened in it and freed again.
+                     size unless given. Requests are opened in it and freed again. What it holds
+                     of a prompt already (PagedCache) is not computed again.
+    prefill_chunk    feed each prompt so many tokens a pass, in place of whole: the tokens stay the
+                     same, what a pass needs beside the cache shrinks from O(prompt) to O(chunk).
+                     Who has read his prompt decodes while others still read theirs.
     progress         True: a bar; False: none; None: a bar on a terminal after two seconds
+
+    Under a codec that keeps the newest tokens as they came, early chunks attend to numbers that a
+    whole prompt attends to as codes, so the tokens may differ. Chunked prefill: Sarathi,
+    arXiv:2308.16369.
 
     Returns lists of token ids, or texts for texts.
     Raises ValueError for an empty prompt, ids outside the vocabulary, more tokens than the model
-    has positions; CacheFull or OutOfBlocks if the cache given has no room.
+    has positions, a cache of other layers; CacheFull or OutOfBlocks if the cache given has no room.
     """
-    ids, are_texts = _as_ids(model, prompts)
+    ids, are_texts = as_ids(model, prompts)
     results: list[list[int]] = [[] for _ in ids]
     tokens = stream(
         model,
@@ -57,6 +67,7 @@ def generate(
         stop_tokens=stop_tokens,
         seed=seed,
         cache=cache,
+        prefill_chunk=prefill_chunk,
     )
     with _bar(progress, len(ids) * max_new_tokens) as bar:
         for i, token in tokens:
@@ -76,24 +87,30 @@ def stream(
     stop_tokens: Sequence[int] | None = None,
     seed: int = 0,
     cache: Cache | None = None,
+    prefill_chunk: int | None = None,
 ) -> Iterator[tuple[int, int]]:
     """Yield (index of the prompt, new token) as soon as each is known.
 
     The arguments are those of :func:`kvlib.generate`, and are checked before the first token.
     """
-    prompts, _ = _as_ids(model, prompts)
-    _check(model, prompts, max_new_tokens)
+    prompts, _ = as_ids(model, prompts)
+    check_positive("max_new_tokens", max_new_tokens)
+    for i, prompt in enumerate(prompts):
+        check_prompt(model, f"prompt {i}", prompt, max_new_tokens)
     check_settings(temperature, top_k, top_p)
     if not is_integer(seed) or seed < 0:
         raise ValueError(f"seed must be an integer of at least 0, got {seed!r}")
-    stops = frozenset(
-        model.config.eos_token_ids if stop_tokens is None else _ids("stop_tokens", stop_tokens)
-    )
+    if prefill_chunk is not None:
+        check_positive("prefill_chunk", prefill_chunk)
+    stops = stop_ids(model, stop_tokens)
+    longest = max((len(p) for p in prompts), default=1)
     if cache is None:
-        longest = max((len(p) for p in prompts), default=1)
         cache = model.new_cache(max(1, len(prompts)), longest + max_new_tokens)
+    else:
+        check_cache(model, cache)
     rngs = [np.random.default_rng([seed, i]) for i in range(len(prompts))]
-    return _steps(model, prompts, cache, max_new_tokens, stops, rngs, (temperature, top_k, top_p))
+    settings, chunk = (temperature, top_k, top_p), int(prefill_chunk or longest)
+    return _steps(model, prompts, cache, max_new_tokens, chunk, stops, rngs, settings)
 
 
 def _steps(
@@ -101,32 +118,40 @@ def _steps(
     prompts: Sequence[Sequence[int]],
     cache: Cache,
     max_new_tokens: int,
+    chunk: int,
     stops: frozenset[int],
     rngs: list[np.random.Generator],
     settings: tuple[float, int | None, float | None],
 ) -> Iterator[tuple[int, int]]:
-    """Prefill all prompts in one pass, then decode together whoever is left."""
+    """Feed everyone at most `chunk` tokens a pass; whose prompt is through gets a token of it."""
     run = next(_names)
     names: dict[int, Hashable] = {}
+    made = [0] * len(prompts)
     try:
-        feed: dict[int, Sequence[int]] = {}
+        feed: dict[int, Sequence[int]] = {}  # what the next passes are fed, of whoever is left
         for i, prompt in enumerate(prompts):
             name: Hashable = ("generate", run, i)
             held = cache.add(name, prompt)
             names[i] = name
             feed[i] = prompt[held:]
-        for made in range(1, max_new_tokens + 1):
-            if not feed:
-                break
+        while feed:
             rows = list(feed)
-            tokens = [t for i in rows for t in feed[i]]
-            step = cache.plan([names[i] for i in rows], [len(feed[i]) for i in rows], tokens)
+            parts = [feed[i][:chunk] for i in rows]
+            tokens = [t for part in parts for t in part]
+            step = cache.plan([names[i] for i in rows], [len(part) for part in parts], tokens)
             logits = model.forward(tokens, cache, step)
-            drawn = sample(logits, *settings, rngs=[rngs[i] for i in rows])
-            feed = {}
-            for i, token in zip(rows, drawn, strict=True):
+            feed = {i: feed[i][chunk:] for i in rows}
+            ready = [n for n, i in enumerate(rows) if not feed[i]]
+            if not ready:
+                continue
+            if len(ready) < len(rows):
+                logits = model.xp.take(logits, model.xp.asarray(ready), axis=0)
+            drawn = sample(logits, *settings, rngs=[rngs[rows[n]] for n in ready])
+            for i, token in zip([rows[n] for n in ready], drawn, strict=True):
+                made[i] += 1
                 stopped = token in stops
-                if stopped or made == max_new_tokens:
+                if stopped or made[i] == max_new_tokens:
+                    del feed[i]
                     cache.free(names.pop(i))
                 else:
                     feed[i] = [token]
@@ -135,51 +160,6 @@ def _steps(
     finally:
         for name in names.values():
             cache.free(name)
-
-
-def _as_ids(model: Decoder, prompts: Sequence[Any]) -> tuple[list[list[int]], bool]:
-    """The prompts as token ids, and whether they were texts."""
-    if isinstance(prompts, str):
-        raise TypeError("prompts must be a list of prompts, got one text: write [text]")
-    prompts = list(prompts)
-    kinds = {isinstance(p, str) for p in prompts}
-    if kinds == {True, False}:
-        raise TypeError("prompts must be all texts or all lists of token ids, got both")
-    if kinds != {True}:
-        return [_ids(f"prompt {i}", p) for i, p in enumerate(prompts)], False
-    if model.tokenizer is None:
-        raise TypeError("this model has no tokenizer: prompts must be lists of token ids")
-    return [list(model.tokenizer.encode(p)) for p in prompts], True
-
-
-def _ids(name: str, tokens: Any) -> list[int]:
-    """Token ids as Python integers; nothing is rounded to one."""
-    if isinstance(tokens, str) or not hasattr(tokens, "__iter__"):
-        raise TypeError(f"{name} must be a list of token ids, got {tokens!r}")
-    ids = list(tokens)
-    wrong = [t for t in ids if not is_integer(t)]
-    if wrong:
-        raise TypeError(f"{name} must hold integers, got {wrong[0]!r}")
-    return [int(t) for t in ids]
-
-
-def _check(model: Decoder, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> None:
-    if not is_integer(max_new_tokens) or max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens must be an integer of at least 1, got {max_new_tokens!r}")
-    limit, vocabulary = model.config.max_position_embeddings, model.config.vocab_size
-    for i, prompt in enumerate(prompts):
-        if not prompt:
-            raise ValueError(f"prompt {i} is empty: at least one token is needed to start from")
-        # The last new token is returned and never fed back, so it needs no position.
-        needed = len(prompt) + max_new_tokens - 1
-        if needed > limit:
-            raise ValueError(
-                f"prompt {i} has {len(prompt)} tokens; with {max_new_tokens} new ones it needs "
-                f"{needed} positions, and the model has {limit}"
-            )
-        wrong = [t for t in prompt if not 0 <= t < vocabulary]
-        if wrong:
-            raise ValueError(f"prompt {i} holds token {wrong[0]}, needed: 0 ... {vocabulary - 1}")
 
 
 class _NoBar:

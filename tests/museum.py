@@ -129,7 +129,7 @@ MUTANTS = [
            "xp.sqrt(mean_square + eps)", "xp.sqrt(mean_square + xp.float64(eps))", "only_float32"),
     # Generation
     Mutant("last prompt token fed again", GENERATION, "_steps", "feed[i] = [token]",
-           "feed[i] = [prompts[i][-1]] if made == 1 else [token]",
+           "feed[i] = [prompts[i][-1]] if made[i] == 1 else [token]",
            "generated_tokens", "sleepyeldrazi/llm_programming_tests"),
     Mutant("stop token returned", GENERATION, "_steps", "if not stopped:", "if True:",
            "generated_tokens"),

@@ -1,0 +1,49 @@
+"""What a scheduler did, step by step, and how long its requests waited, in tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from itertools import groupby
+from typing import NamedTuple
+
+
+class Event(NamedTuple):
+    """What a request did in a step.
+
+    kind    hit      found in the cache, so not computed again
+            prefill  fed a chunk of its prompt
+            decode   fed its last token
+            wait     the cache had no room for its chunk
+            preempt  gave its room up; all its tokens will be fed again
+            done     has ended
+    tokens  how many were found, fed or given up
+    token   the new token that came out of it; None where none did, or a stop token
+    """
+
+    step: int
+    request: Hashable
+    kind: str
+    tokens: int
+    token: int | None = None
+
+
+def waits(events: Iterable[Event]) -> dict[Hashable, list[int]]:
+    """For each request, the tokens that all passes fed between one of its tokens and the next.
+
+    A wait without a clock: a pass takes the longer the more tokens it is fed. A request that
+    decodes alone waits for 1 token each time.
+    """
+    fed = 0
+    last: dict[Hashable, int] = {}
+    found: dict[Hashable, list[int]] = {}
+    passed = (e for e in events if e.kind in ("prefill", "decode"))
+    for _, group in groupby(passed, key=lambda e: e.step):
+        together = list(group)
+        fed += sum(e.tokens for e in together)
+        for e in together:
+            if e.token is None:
+                continue
+            if e.request in last:
+                found.setdefault(e.request, []).append(fed - last[e.request])
+            last[e.request] = fed
+    return found

@@ -1,0 +1,103 @@
+"""What may be asked of a model and a cache: prompts, lengths, layers that fit each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kvlib.caches import PagedCache
+from kvlib.caches.checks import is_integer
+from kvlib.caches.spec import LayerSpec
+from kvlib.errors import CacheFull, OutOfBlocks
+from kvlib.model.decoder import Decoder
+
+
+def as_ids(model: Decoder, prompts: Sequence[Any]) -> tuple[list[list[int]], bool]:
+    """The prompts as token ids, and whether they were texts."""
+    if isinstance(prompts, str):
+        raise TypeError("prompts must be a list of prompts, got one text: write [text]")
+    prompts = list(prompts)
+    kinds = {isinstance(p, str) for p in prompts}
+    if kinds == {True, False}:
+        raise TypeError("prompts must be all texts or all lists of token ids, got both")
+    if kinds != {True}:
+        return [token_ids(f"prompt {i}", p) for i, p in enumerate(prompts)], False
+    if model.tokenizer is None:
+        raise TypeError("this model has no tokenizer: prompts must be lists of token ids")
+    return [list(model.tokenizer.encode(p)) for p in prompts], True
+
+
+def token_ids(name: str, tokens: Any) -> list[int]:
+    """Token ids as Python integers; nothing is rounded to one."""
+    if isinstance(tokens, str) or not hasattr(tokens, "__iter__"):
+        raise TypeError(f"{name} must be a list of token ids, got {tokens!r}")
+    ids = list(tokens)
+    wrong = [t for t in ids if not is_integer(t)]
+    if wrong:
+        raise TypeError(f"{name} must hold integers, got {wrong[0]!r}")
+    return [int(t) for t in ids]
+
+
+def check_positive(name: str, value: Any) -> None:
+    """Refuse what is no whole number from 1 up."""
+    if not is_integer(value) or value < 1:
+        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+
+
+def check_prompt(model: Decoder, name: str, prompt: Sequence[int], max_new_tokens: int) -> None:
+    """Refuse a prompt that is empty, too long for the model or outside its vocabulary."""
+    limit, vocabulary = model.config.max_position_embeddings, model.config.vocab_size
+    if not prompt:
+        raise ValueError(f"{name} is empty: at least one token is needed to start from")
+    # The last new token is returned and never fed back, so it needs no position.
+    needed = len(prompt) + max_new_tokens - 1
+    if needed > limit:
+        raise ValueError(
+            f"{name} has {len(prompt)} tokens; with {max_new_tokens} new ones it needs "
+            f"{needed} positions, and the model has {limit}"
+        )
+    wrong = [t for t in prompt if not 0 <= t < vocabulary]
+    if wrong:
+        raise ValueError(f"{name} holds token {wrong[0]}, needed: 0 ... {vocabulary - 1}")
+
+
+def stop_ids(model: Decoder, stop_tokens: Any) -> frozenset[int]:
+    """The tokens that end a request: the model's own unless given."""
+    given = model.config.eos_token_ids if stop_tokens is None else stop_tokens
+    return frozenset(token_ids("stop_tokens", given))
+
+
+def check_cache(model: Decoder, cache: Any) -> None:
+    """Refuse a cache whose layers are not the model's: a wrong window fails without a sound."""
+    layers = getattr(cache, "layers", None)
+    if layers is None:
+        raise TypeError(f"cache must be a cache of the model's layers, got {cache!r}")
+    if len(layers) != len(model.layer_specs):
+        raise ValueError(
+            f"the cache was built for {len(layers)} layers, the model has {len(model.layer_specs)}"
+        )
+    for i, (got, needed) in enumerate(zip(layers, model.layer_specs, strict=True)):
+        for what, a, b in zip(_FIELDS, _fields(got), _fields(needed), strict=True):
+            if a != b:
+                raise ValueError(
+                    f"layer {i} of the cache has {what} = {a}, the model's has {b}: build the "
+                    "cache from model.layer_specs"
+                )
+
+
+def check_room(cache: Any, name: Any, needed: int) -> None:
+    """Refuse a request that the cache could not hold if it were alone."""
+    words = f"request {name!r} may grow to {needed} tokens, and the cache has room for"
+    if isinstance(cache, PagedCache):
+        room = cache.pool.num_blocks * cache.block_size
+        if needed > room:
+            raise OutOfBlocks(f"{words} {room}: {cache.pool.num_blocks} blocks")
+    elif needed > getattr(cache, "max_seq_len", needed):
+        raise CacheFull(f"{words} {cache.max_seq_len} of one request")
+
+
+_FIELDS = ("num_kv_heads", "head_dim", "v_head_dim", "window", "sm_scale", "softcap", "v_from_k")
+
+
+def _fields(spec: LayerSpec) -> list[Any]:
+    return [getattr(spec, name) for name in _FIELDS]
