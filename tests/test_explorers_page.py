@@ -79,6 +79,15 @@ def test_the_committed_script_is_what_the_modules_say() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_the_licence_of_the_helpers_lies_beside_them() -> None:
+    """PScript's helpers are part of the script, so its licence goes where the script goes."""
+    from importlib.metadata import files
+
+    [licence] = [file for file in files("pscript") or [] if file.name == "LICENSE"]
+    committed = ROOT / "assets" / "explorers" / "PSCRIPT-LICENSE"
+    assert committed.read_text(encoding="utf-8") == licence.read_text(encoding="utf-8")
+
+
 def test_a_change_makes_the_script_stale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

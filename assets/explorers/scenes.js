@@ -1,6 +1,6 @@
 // Made by tools/build_explorers.py from kvlib/costs/formulas.py, kvlib/show/scenes and
-// kvlib/show/svg*.py. Do not edit. The helpers named _py are PScript's, (c) 2013-2020 PScript
-// developers, BSD-2-Clause.
+// kvlib/show/svg*.py. Do not edit. The helpers whose names begin with _py are PScript's,
+// BSD-2-Clause: see PSCRIPT-LICENSE beside this file.
 (function () {
 "use strict";
 var log10 = Math.log10;
