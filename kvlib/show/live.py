@@ -29,8 +29,8 @@ STYLE = """<style>
 .kv-live .kv-call { color: var(--jp-ui-font-color2, inherit) }
 .kv-live .kv-error { border-left: 4px solid #c62828; padding-left: 0.6em }
 .kv-live .kv-card { background: #fff; max-width: 720px }
-.kv-live-controls .widget-inline-hbox { flex-flow: row wrap; align-content: flex-start; height: auto;
-  margin: 2px 12px 6px 2px }
+.kv-live-controls .widget-inline-hbox { flex-flow: row wrap; align-content: flex-start;
+  height: auto; margin: 2px 12px 6px 2px }
 .kv-live-controls .widget-label { flex: 1 0 100%; max-width: none; height: auto; text-align: left }
 .kv-live-controls .widget-readout { flex: none; width: auto; max-width: none; text-align: right }
 </style>"""
@@ -105,12 +105,13 @@ class LiveView:
             missing = (
                 "<p>Drawn without matplotlib; for the book's figure: pip install 'kvlib[book]'</p>"
             )
-        call = html.escape(self.explorer.call(**self.settings))
+        call = self.explorer.call(**self.settings)
+        here = f'<p class="kv-call">This view: <code>{html.escape(call)}</code></p>'
         return (
             f'<div class="kv-live"><p><b>{html.escape(scene["title"])}</b></p>'
             f'<p role="status">{html.escape(scene["summary"])}</p>'
             f"{numbers_table(scene)}{formula_lines(scene)}{missing}"
-            f'<p class="kv-call">This view: <code>{call}</code></p></div>'
+            f"{'' if call == 'set()' else here}</div>"
         )
 
 

@@ -65,10 +65,13 @@ def draw_bars(panel: dict[str, Any], page: Page, top: float) -> None:
 
 def _mark(ax: Any, mark: dict[str, Any], i: int, page: Page, height: float) -> None:
     """A line across all bars, named above them: each mark in a row of its own."""
+    from matplotlib.patheffects import withStroke
+
     level = 1 + (LEGEND * i + 0.12) / height
+    halo = [withStroke(linewidth=4, foreground=CARD)]  # it may cross a bar as dark as itself
     ax.plot(
         [mark["value"]] * 2, [0, level], color=INK, linewidth=1.4, linestyle=(0, (4, 2)),
-        transform=ax.get_xaxis_transform(), clip_on=False,
+        transform=ax.get_xaxis_transform(), clip_on=False, path_effects=halo,
     )  # fmt: skip
     share = mark["value"] / ax.get_xlim()[1]
     room = ax.get_position().width * WIDTH * (1 - share) + 0.3
