@@ -1,0 +1,126 @@
+"""Cascade attention: what all requests of a step share is attended to once, for all together.
+
+Attention over a set of keys splits into attention over its parts, which `merge_state` joins. So the
+queries of all requests meet the shared blocks in one product, as more rows of it, and each meets
+its own blocks alone. The bytes read of the shared part no longer grow with the requests.
+Hydragen, arXiv:2402.05099; ChunkAttention, arXiv:2402.15220; FlashInfer, arXiv:2501.01005.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvlib.arrays import Array
+from kvlib.attention.causal import CHUNK_ROWS
+from kvlib.attention.pieces import attend_pieces
+from kvlib.attention.states import merge_state, with_sink
+from kvlib.caches.checks import check_layer, check_run
+from kvlib.caches.gather import StoredPieces
+from kvlib.caches.paged import PagedCache
+from kvlib.caches.step import Step
+from kvlib.caches.stored import StoredCache
+
+
+def shared_tokens(cache: PagedCache, layer: int, step: Step) -> int:
+    """How many leading tokens all requests of a step hold in the same blocks; whole blocks.
+
+    0 for one request, where nothing is shared, and where the layer's window hides a part of what
+    is shared from a query: then there is nothing that all queries see alike. Tokens of the step
+    itself never count, nor those that a codec has not encoded yet.
+    """
+    check_layer(cache, layer)
+    places, window = step.places, cache.layers[layer].window
+    if len(places) < 2 or (window is not None and max(step.seq_lens) > window):
+        return 0
+    # Every query of the step must come behind what is shared.
+    before = [end - n for end, n in zip(step.seq_lens, step.q_lens, strict=True)]
+    coded = [place.coded for place in places] if cache.codec.waits else before
+    most = min(*before, *coded) // cache.block_size
+    count = 0
+    for column in zip(*(place.pages[:most] for place in places), strict=True):
+        if len(set(column)) > 1:
+            break
+        count += 1
+    return count * cache.block_size
+
+
+def run_cascade(
+    cache: PagedCache, layer: int, q: Array, step: Step, return_lse: bool = False
+) -> Array | tuple[Array, Array]:
+    """What ``cache.run`` gives, with the blocks that all requests share read once for all.
+
+    q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq), natural log
+
+    The same answer up to the order of summation, and the same errors; where `shared_tokens` is 0,
+    the same computation. A subclass of PagedCache may take it for its ``run`` as it stands.
+    Raises TypeError for a cache without blocks.
+    """
+    if not isinstance(cache, PagedCache):
+        raise TypeError(f"cache must be a PagedCache, whose blocks can be shared, got {cache!r}")
+    spec = check_run(cache, layer, q, step)
+    shared = shared_tokens(cache, layer, step)
+    if not shared:
+        return StoredCache.run(cache, layer, q, step, return_lse)
+    settings = {"sm_scale": spec.sm_scale, "softcap": spec.softcap}  # no window hides anything here
+    o, lse = merge_state(
+        *_shared_part(cache, layer, q, step, shared, settings),
+        *_private_parts(cache, layer, q, step, shared, settings),
+    )
+    if spec.sinks is not None:  # once, not in every part
+        o, lse = with_sink(cache.xp, o, lse, spec.sinks)
+    return (o, lse) if return_lse else o
+
+
+def _shared_part(
+    cache: PagedCache, layer: int, q: Array, step: Step, shared: int, settings: dict[str, Any]
+) -> tuple[Array, Array]:
+    """All queries over the first `shared` tokens: o (T, Hq, Dv), lse (T, Hq).
+
+    Nothing there is hidden from any of them, so T queries of Hq heads are one query of T · Hq.
+    """
+    xp, (t, num_qo_heads, dim) = cache.xp, q.shape
+    store, heads = cache.stores[layer], cache.layers[layer].num_kv_heads
+    pages = step.places[0].pages[: shared // cache.block_size]
+    pieces = StoredPieces(store, pages, None, shared, 0, shared)
+    groups = num_qo_heads // heads
+    rows = max(1, CHUNK_ROWS // groups)  # queries at a time, so that scores stay small
+    parts = []
+    for a in range(0, t, rows):
+        n = min(rows, t - a)
+        # (n, Hq, Dk) → (1, Hkv · n · G, Dk): the rows of one kv head lie together
+        some = xp.reshape(q[a : a + n, :, :], (n, heads, groups, dim))
+        some = xp.reshape(xp.permute_dims(some, (1, 0, 2, 3)), (1, heads * n * groups, dim))
+        found = attend_pieces(some, pieces, shared, xp, return_lse=True, **settings)
+        parts.append(tuple(_unstacked(xp, x, heads, n) for x in found))
+    o, lse = (xp.concat([part[i] for part in parts], axis=0) for i in (0, 1))
+    return o, lse
+
+
+def _unstacked(xp: Any, x: Array, heads: int, n: int) -> Array:
+    """(1, Hkv · n · G, ...) → (n, Hq, ...)"""
+    x = xp.reshape(x, (heads, n, x.shape[1] // (heads * n), *x.shape[2:]))
+    x = xp.permute_dims(x, (1, 0, 2, *range(3, x.ndim)))
+    return xp.reshape(x, (n, x.shape[1] * x.shape[2], *x.shape[3:]))
+
+
+def _private_parts(
+    cache: PagedCache, layer: int, q: Array, step: Step, shared: int, settings: dict[str, Any]
+) -> tuple[Array, Array]:
+    """Each request's queries over its tokens from `shared` on: o (T, Hq, Dv), lse (T, Hq)."""
+    first, parts = shared // cache.block_size, []
+    for i, (place, end) in enumerate(zip(step.places, step.seq_lens, strict=True)):
+        rows = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]
+        # Counted from the end of the shared part, distances between tokens stay what they are.
+        pieces = StoredPieces(
+            cache.stores[layer],
+            place.pages[first:],
+            place.tails[layer],
+            place.coded - shared,
+            0,
+            end - shared,
+        )
+        parts.append(
+            attend_pieces(rows, pieces, end - shared, cache.xp, return_lse=True, **settings)
+        )
+    o, lse = (cache.xp.concat([part[i] for part in parts], axis=0) for i in (0, 1))
+    return o, lse
