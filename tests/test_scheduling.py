@@ -1,0 +1,304 @@
+"""The scheduler's step: whatever the arrivals, the budget and the room, each request gets the
+tokens it would get alone, and decodes wait no longer than the budget says."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import numpy as np
+import pytest
+from models import decoder, text
+from test_decoder import new_cache
+
+from kvlib import BlockPool, CacheFull, Meter, OutOfBlocks, PagedCache, generate
+from kvlib.scheduling import DECODING, DONE, PREFILLING, WAITING, Event, Scheduler, waits
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+MODEL = decoder("llama", seed=3)
+BUDGETS = (None, 1, 2, 5, 16, 100)
+
+
+def paged(blocks: int, size: int) -> PagedCache:
+    cache = PagedCache(MODEL.layer_specs, BlockPool(blocks, size), xp=np)
+    for x in cache.storage():
+        x[...] = np.nan
+    return cache
+
+
+CACHES = {
+    "dense": lambda: new_cache(MODEL, 8, 48),
+    "dense, 2 rows": lambda: new_cache(MODEL, 2, 48),
+    "blocks of 4": lambda: paged(96, 4),
+    "blocks of 3, room for 1.2 requests": lambda: paged(19, 3),
+    "blocks of 1, room for 1 request": lambda: paged(48, 1),
+}
+
+
+def alone(prompts: dict, lengths: dict, stop=()) -> dict:
+    return {
+        name: generate(MODEL, [p], max_new_tokens=lengths[name], stop_tokens=stop)[0]
+        for name, p in prompts.items()
+    }
+
+
+def play(cache, budget, prompts, lengths, arrivals, stop=()) -> Scheduler:
+    """Requests arrive between the steps; every step is looked at."""
+    scheduler = Scheduler(MODEL, cache, budget=budget, stop_tokens=stop)
+    late = sorted(prompts, key=lambda name: arrivals[name])
+    while late or scheduler.busy:
+        while late and (arrivals[late[0]] <= scheduler.num_steps or not scheduler.busy):
+            scheduler.add(late[0], prompts[late[0]], lengths[late[0]])
+            late.pop(0)
+        check(scheduler, scheduler.step())
+    assert cache.seq_ids == ()
+    assert scheduler.step() == []
+    return scheduler
+
+
+def check(scheduler: Scheduler, events: list[Event]) -> None:
+    """What must hold after every step."""
+    fed = [e for e in events if e.kind in ("prefill", "decode")]
+    assert fed, "a step that feeds nothing"
+    assert scheduler.budget is None or sum(e.tokens for e in fed) <= scheduler.budget
+    assert len({e.step for e in events}) == 1
+    assert len({e.request for e in fed}) == len(fed), "a request fed twice in a step"
+    assert sum(e.kind == "prefill" for e in fed) <= 1
+    assert all(e.tokens == 1 for e in fed if e.kind == "decode")
+    states = {r.name: r.state for r in scheduler.requests.values()}
+    running = {n for n, s in states.items() if s in (PREFILLING, DECODING)}
+    assert set(scheduler.cache.seq_ids) == running
+    assert sum(s == PREFILLING for s in states.values()) <= 1
+    for name in running:
+        request = scheduler.requests[name]
+        missing = len(request.text) - scheduler.cache.seq_len(name)
+        assert missing == 1 if states[name] == DECODING else missing >= 1
+    if isinstance(scheduler.cache, PagedCache):
+        scheduler.cache.pool.check()
+
+
+@pytest.mark.parametrize("make", CACHES.values(), ids=CACHES)
+def test_random_arrivals_get_what_each_would_get_alone(make):
+    kinds: set[str] = set()
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        names = [f"r{i}" for i in range(int(rng.integers(3, 8)))]
+        system = text(99, 7)
+        prompts = {
+            n: system * int(rng.integers(2)) + text(int(rng.integers(99)), int(rng.integers(1, 20)))
+            for n in names
+        }
+        lengths = {n: int(rng.integers(1, 14)) for n in names}
+        arrivals = {n: int(rng.integers(0, 30)) for n in names}
+        stop = [int(rng.integers(31))]
+        needed = alone(prompts, lengths, stop)
+        for budget in BUDGETS:
+            played = play(make(), budget, prompts, lengths, arrivals, stop)
+            assert {n: r.new for n, r in played.requests.items()} == needed, f"budget {budget}"
+            assert {r.state for r in played.requests.values()} == {DONE}
+            for name in names:
+                drawn = [e.token for e in played.events if e.request == name]
+                assert [t for t in drawn if t is not None] == needed[name]
+            kinds |= {e.kind for e in played.events}
+    small = {"preempt", "wait"} if "room" in make_name(make) else set()
+    assert {"prefill", "decode", "done"} | small <= kinds
+    assert ("hit" in kinds) == ("blocks" in make_name(make))
+
+
+def make_name(make) -> str:
+    return next(name for name, f in CACHES.items() if f is make)
+
+
+@pytest.mark.parametrize("kind", ["hybrid", "gpt2"])
+def test_other_models(kind):
+    model = decoder(kind, seed=1)
+    prompts = [text(i, n) for i, n in enumerate((11, 3, 20))]
+    needed = generate(model, prompts, max_new_tokens=8)
+    for budget in (None, 4):
+        scheduler = Scheduler(model, new_cache(model, 3, 48), budget=budget)
+        for i, prompt in enumerate(prompts):
+            scheduler.add(i, prompt, 8)
+        assert list(scheduler.run().values()) == needed
+
+
+# Waiting -----------------------------------------------------------------------------------------
+
+
+def longest_wait(budget: int | None) -> int:
+    """A request decodes; after 5 steps a prompt of 32 tokens arrives."""
+    scheduler = Scheduler(MODEL, new_cache(MODEL, 2, 48), budget=budget, stop_tokens=())
+    scheduler.add("decodes", text(1, 3), 40)
+    for _ in range(5):
+        scheduler.step()
+    scheduler.add("arrives", text(2, 32), 2)
+    scheduler.run()
+    assert len(scheduler.requests["decodes"].new) == 40
+    return max(waits(scheduler.events)["decodes"])
+
+
+def test_a_decode_waits_for_a_budget_and_not_for_a_prompt():
+    assert longest_wait(None) == 33
+    found = [longest_wait(b) for b in (2, 3, 5, 9, 17, 33)]
+    assert found == [2, 3, 5, 9, 17, 33]
+
+
+def test_chunks_cost_steps():
+    """What the decodes win, the prompt pays: it is read in more steps."""
+    steps = []
+    for budget in (None, 17, 9, 5):
+        scheduler = Scheduler(MODEL, new_cache(MODEL, 2, 48), budget=budget, stop_tokens=())
+        scheduler.add("decodes", text(1, 3), 40)
+        scheduler.step()
+        scheduler.add("arrives", text(2, 32), 2)
+        scheduler.run()
+        first = next(e for e in scheduler.events if e.request == "arrives" and e.token is not None)
+        steps.append(first.step)
+    assert steps == [1, 2, 4, 8]
+
+
+def test_the_events_of_a_small_case():
+    scheduler = Scheduler(MODEL, new_cache(MODEL, 2, 48), budget=4, stop_tokens=())
+    scheduler.add("a", text(1, 3), 3)
+    scheduler.add("b", text(2, 7), 2)
+    a, b = alone({"a": text(1, 3), "b": text(2, 7)}, {"a": 3, "b": 2}).values()
+    assert scheduler.step() == [Event(0, "a", "prefill", 3, a[0])]
+    assert scheduler.step() == [Event(1, "a", "decode", 1, a[1]), Event(1, "b", "prefill", 3)]
+    assert scheduler.step() == [
+        Event(2, "a", "decode", 1, a[2]),
+        Event(2, "a", "done", 0),
+        Event(2, "b", "prefill", 3),
+    ]
+    assert scheduler.step() == [Event(3, "b", "prefill", 1, b[0])]
+    assert scheduler.step() == [Event(4, "b", "decode", 1, b[1]), Event(4, "b", "done", 0)]
+    assert scheduler.step() == [] and not scheduler.busy
+    assert waits(scheduler.events) == {"a": [4, 4], "b": [1]}
+    assert waits([]) == {}
+
+
+def test_one_forward_pass_a_step():
+    scheduler = Scheduler(MODEL, paged(96, 4), budget=8, stop_tokens=())
+    for i in range(3):
+        scheduler.add(i, text(i, 9), 6)
+    a_token = sum(4 * s.num_kv_heads * (s.head_dim + s.v_dim) for s in MODEL.layer_specs)
+    while scheduler.busy:
+        with Meter() as meter:
+            events = scheduler.step()
+        fed = sum(e.tokens for e in events if e.kind in ("prefill", "decode"))
+        assert meter.by_label["append"].written == fed * a_token
+    steps = [step for step, _ in groupby(scheduler.events, key=lambda e: e.step)]
+    assert steps == list(range(scheduler.num_steps))
+
+
+# Room --------------------------------------------------------------------------------------------
+
+
+def test_a_preempted_request_loses_no_token():
+    cache = paged(10, 4)
+    scheduler = Scheduler(MODEL, cache, stop_tokens=())
+    prompts = {"a": text(1, 15), "b": text(2, 15)}
+    for name, prompt in prompts.items():
+        scheduler.add(name, prompt, 20)
+    assert scheduler.run() == alone(prompts, {"a": 20, "b": 20})
+    gone = [e for e in scheduler.events if e.kind == "preempt"]
+    assert gone and {e.request for e in gone} == {"b"}
+    hits = [e for e in scheduler.events if e.kind == "hit"]
+    assert hits, "what was published before the preemption is found again"
+    fed = sum(e.tokens for e in scheduler.events if e.kind == "prefill" and e.request == "b")
+    found = sum(e.tokens for e in hits)
+    assert fed + found > 15, "given up tokens are fed again, or found"
+
+
+def test_others_in_the_cache_leave_no_room():
+    cache = paged(6, 4)
+    cache.add("mine")
+    cache.plan(["mine"], [20])
+    scheduler = Scheduler(MODEL, cache)
+    scheduler.add("a", text(1, 7), 3)
+    for _ in range(3):
+        with pytest.raises(OutOfBlocks, match="request 'a' holds 0 tokens and 7 more"):
+            scheduler.step()
+        assert scheduler.num_steps == 0 and scheduler.requests["a"].new == []
+    cache.free("mine")
+    assert scheduler.run() == alone({"a": text(1, 7)}, {"a": 3}, None)
+    dense = new_cache(MODEL, 1, 20)
+    dense.add("mine")
+    scheduler = Scheduler(MODEL, dense)
+    scheduler.add("a", text(1, 7), 3)
+    with pytest.raises(CacheFull, match="no row for request 'a'"):
+        scheduler.step()
+    assert scheduler.requests["a"].state == WAITING
+    dense.free("mine")
+    assert scheduler.run() == alone({"a": text(1, 7)}, {"a": 3}, None)
+
+
+@pytest.mark.parametrize("make", CACHES.values(), ids=CACHES)
+def test_a_pass_that_fails_can_be_tried_again(make, monkeypatch):
+    prompts = {"a": text(1, 9), "b": text(2, 14)}
+    scheduler = Scheduler(MODEL, make(), budget=5, stop_tokens=())
+    for name, prompt in prompts.items():
+        scheduler.add(name, prompt, 9)
+    run, calls = type(scheduler.cache).run, iter(range(10**6))
+
+    def breaks(self, layer, q, step, return_lse=False):
+        if next(calls) % 5 == 4:
+            raise KeyboardInterrupt
+        return run(self, layer, q, step, return_lse)
+
+    monkeypatch.setattr(type(scheduler.cache), "run", breaks)
+    broken = 0
+    while scheduler.busy:
+        try:
+            scheduler.step()
+        except KeyboardInterrupt:
+            broken += 1
+    monkeypatch.undo()
+    assert broken > 3
+    found = {name: r.new for name, r in scheduler.requests.items()}
+    assert found == alone(prompts, {"a": 9, "b": 9})
+
+
+# What is refused ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        (("a", [1]), ValueError, "request 'a' is known already"),
+        (("mine", [1]), ValueError, "request 'mine' is known already"),
+        (("b", []), ValueError, "prompt 'b' is empty"),
+        (("b", [31]), ValueError, "prompt 'b' holds token 31, needed: 0 ... 30"),
+        (("b", [1.0]), TypeError, "prompt 'b' must hold integers, got 1.0"),
+        (("b", "text"), TypeError, "prompt 'b' must be a list of token ids"),
+        (("b", [1], 0), ValueError, "max_new_tokens must be an integer of at least 1, got 0"),
+        (("b", [1], True), ValueError, "max_new_tokens must be an integer .*got True"),
+        (("b", text(1, 40), 10), ValueError, "prompt 'b' has 40 tokens; with 10 .* 49 positions"),
+        (("b", text(1, 20), 6), OutOfBlocks, "may grow to 25 tokens, .* 24: 6 blocks"),
+    ],
+)
+def test_requests_that_are_refused(arguments, error, words):
+    cache = paged(6, 4)
+    cache.add("mine")
+    scheduler = Scheduler(MODEL, cache)
+    scheduler.add("a", [1], 3)
+    with pytest.raises(error, match=words):
+        scheduler.add(*arguments)
+    assert list(scheduler.requests) == ["a"]
+
+
+def test_a_request_longer_than_a_row_is_refused():
+    scheduler = Scheduler(MODEL, new_cache(MODEL, 2, 24))
+    scheduler.add("fits", text(1, 20), 5)
+    with pytest.raises(CacheFull, match="may grow to 25 tokens, .* room for 24 of one request"):
+        scheduler.add("a", text(1, 20), 6)
+
+
+@pytest.mark.parametrize("budget", [0, -1, True, 2.5, "8"])
+def test_budgets_that_are_none(budget):
+    with pytest.raises(ValueError, match="budget must be an integer of at least 1, got"):
+        Scheduler(MODEL, new_cache(MODEL, 1, 8), budget=budget)
+
+
+def test_a_cache_of_another_model_is_refused():
+    other = decoder("hybrid")
+    with pytest.raises(ValueError, match="the cache was built for 3 layers, the model has 2"):
+        Scheduler(MODEL, new_cache(other, 1, 8))
