@@ -23,6 +23,24 @@ class Field(NamedTuple):
 
 
 Parts = Mapping[str, Array]
+LARGEST = 65504.0  # of float16
+
+
+def working(xp: Any, dtype: Any) -> Any:
+    """What to decode in: float32, or float64 where that is asked for.
+
+    A code times its scale may reach twice what float16 holds before the zero is added.
+    """
+    return dtype if dtype == xp.float64 else xp.float32
+
+
+def narrowed(xp: Any, x: Array, dtype: Any) -> Array:
+    """x as `dtype`; where that is float16, what rounding put beyond its largest number saturates."""
+    if x.dtype == dtype:
+        return x
+    if dtype == getattr(xp, "float16", None):
+        x = xp.clip(x, -LARGEST, LARGEST)
+    return xp.astype(x, dtype)
 
 
 class TensorCodec:

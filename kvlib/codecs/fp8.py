@@ -59,8 +59,8 @@ class Fp8(TensorCodec):
         steps = xp.round(size * xp.pow(xp.asarray(2.0, dtype=xp.float32), mantissa - exponent))
         codes = xp.astype((exponent - emin) * (1 << mantissa) + steps, xp.uint8)
         codes = xp.where(x != x, xp.asarray(nan, dtype=xp.uint8), codes)
-        negative = (x < 0) | ((x == 0) & (1 / xp.where(x == 0, x, xp.ones_like(x)) < 0))
-        return {"codes": xp.where(negative, codes | xp.asarray(0x80, dtype=xp.uint8), codes)}
+        sign = xp.asarray(0x80, dtype=xp.uint8)
+        return {"codes": xp.where(xp.signbit(x), codes | sign, codes)}
 
     def decode(self, parts: Parts, dtype: Any) -> Array:
         codes = parts["codes"]

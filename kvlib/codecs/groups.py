@@ -11,10 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from kvlib.arrays import Array, namespace
-from kvlib.codecs.base import Codec, Field, Parts, TensorCodec
+from kvlib.codecs.base import LARGEST, Codec, Field, Parts, TensorCodec, narrowed, working
 from kvlib.codecs.packing import WIDTHS, pack, unpack
-
-LARGEST = 65504.0  # of float16, in which scales and zeros are kept
 
 
 def small_float(xp: Any) -> Any:
@@ -85,12 +83,13 @@ class PerChannel(Grouped):
 
     def decode(self, parts: Parts, dtype: Any) -> Array:
         xp = namespace(parts["codes"])
-        x = unpack(parts["codes"], self.bits, dtype)
+        wide = working(xp, dtype)
+        x = unpack(parts["codes"], self.bits, wide)
         heads, n, dim = x.shape
         grouped = xp.reshape(x, (heads, n // self.size, self.size, dim))
-        grouped *= xp.astype(parts["scales"], dtype)[:, :, None, :]
-        grouped += xp.astype(parts["zeros"], dtype)[:, :, None, :]
-        return xp.reshape(grouped, (heads, n, dim))
+        grouped *= xp.astype(parts["scales"], wide)[:, :, None, :]
+        grouped += xp.astype(parts["zeros"], wide)[:, :, None, :]
+        return narrowed(xp, xp.reshape(grouped, (heads, n, dim)), dtype)
 
 
 class PerToken(Grouped):
@@ -118,18 +117,19 @@ class PerToken(Grouped):
 
     def decode(self, parts: Parts, dtype: Any) -> Array:
         xp = namespace(parts["codes"])
-        x = unpack(parts["codes"], self.bits, dtype)
+        wide = working(xp, dtype)
+        x = unpack(parts["codes"], self.bits, wide)
         heads, n, dim = x.shape
         grouped = xp.reshape(x, (heads, n, dim // self.size, self.size))
-        grouped *= xp.astype(parts["scales"], dtype)[..., None]
-        grouped += xp.astype(parts["zeros"], dtype)[..., None]
-        return xp.reshape(grouped, (heads, n, dim))
+        grouped *= xp.astype(parts["scales"], wide)[..., None]
+        grouped += xp.astype(parts["zeros"], wide)[..., None]
+        return narrowed(xp, xp.reshape(grouped, (heads, n, dim)), dtype)
 
 
 def kivi(bits: int, group: int = 32, residual: int = 128) -> Codec:
     """KIVI: keys per channel, values per token, `bits` + 32/`group` bits a number."""
-    name = f"int{bits}" if bits < 8 else "int8 per channel"
-    return Codec(name, PerChannel(bits, group), PerToken(bits, group), residual)
+    keys, values = PerChannel(bits, group), PerToken(bits, group)
+    return Codec(f"int{bits}" if bits < 8 else "int8 per channel", keys, values, residual)
 
 
 def int8_per_channel(group: int = 32, residual: int = 0) -> Codec:

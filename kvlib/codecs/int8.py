@@ -9,11 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 from kvlib.arrays import Array, namespace
-from kvlib.codecs.base import Codec, Field, Parts, TensorCodec
+from kvlib.codecs.base import Codec, Field, Parts, TensorCodec, narrowed, working
 
 
 class Int8(TensorCodec):
-    """codes int8 = round(x / scale), scale = max |x| / 127 of each token and head (float32)."""
+    """codes int8 = round(x / scale), scale = max |x| / 127 of each token and head (float32).
+
+    x within ±127 · the largest float32 / 127, that is any finite float32; half a scale is the most
+    that a number moves.
+    """
 
     def fields(self, dim: int, xp: Any, dtype: Any) -> dict[str, Field]:
         return {"codes": Field(1, (dim,), xp.int8), "scales": Field(1, (), xp.float32)}
@@ -22,15 +26,19 @@ class Int8(TensorCodec):
         xp = namespace(x)
         x = xp.astype(x, xp.float32, copy=False)
         top = xp.max(xp.abs(x), axis=-1)
-        scales = xp.where(top == 0, xp.ones_like(top), top / 127)
+        # Never below the smallest normal number: zero would divide zero by zero, and a subnormal
+        # scale has too few bits left to be one 127th of anything.
+        scales = xp.clip(top / 127, float(xp.finfo(xp.float32).smallest_normal), None)
         codes = xp.round(x / scales[..., None])
         # Clip while it is still a float: an int8 wraps round.
         return {"codes": xp.astype(xp.clip(codes, -127, 127), xp.int8), "scales": scales}
 
     def decode(self, parts: Parts, dtype: Any) -> Array:
         xp = namespace(parts["codes"])
-        scales = xp.astype(parts["scales"], dtype, copy=False)
-        return xp.astype(parts["codes"], dtype) * scales[..., None]
+        wide = working(xp, dtype)
+        x = xp.astype(parts["codes"], wide)
+        x *= xp.astype(parts["scales"], wide, copy=False)[..., None]
+        return narrowed(xp, x, dtype)
 
     def scores(self, rows: Array, parts: Parts) -> Array:
         xp = namespace(rows)

@@ -1,0 +1,70 @@
+"""Small codes in bytes: the order that the docstring names, bit by bit, and nothing lost."""
+
+import array_api_strict as strict
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from kvlib.codecs.packing import WIDTHS, pack, unpack
+
+
+def by_hand(codes: list[int], bits: int) -> list[int]:
+    """Byte j holds channels j, j + n, j + 2n, ... of D·b/8 = n bytes, the first lowest."""
+    n = len(codes) * bits // 8
+    found = [0] * n
+    for channel, code in enumerate(codes):
+        for bit in range(bits):
+            if code >> bit & 1:
+                found[channel % n] |= 1 << (channel // n * bits + bit)
+    return found
+
+
+@st.composite
+def some_codes(draw):
+    bits = draw(st.sampled_from(WIDTHS))
+    shape = (draw(st.integers(1, 3)), draw(st.integers(0, 5)), 8 // bits * draw(st.integers(1, 9)))
+    return bits, draw(arrays(np.uint8, shape, elements=st.integers(0, 2**bits - 1)))
+
+
+def test_two_channels_in_a_byte():
+    """Written out: four channels of 4 bits, two bytes; channels 0 and 2 share the first."""
+    assert pack(np.asarray([0x1, 0x2, 0x3, 0x4], np.uint8), 4).tolist() == [0x31, 0x42]
+
+
+def test_four_channels_in_a_byte():
+    """Eight channels of 2 bits: the first byte holds channels 0, 2, 4 and 6."""
+    packed = pack(np.asarray([0, 1, 2, 3, 3, 2, 1, 0], np.uint8), 2)
+    assert packed.tolist() == [0b01_11_10_00, 0b00_10_11_01]
+
+
+@given(some_codes())
+def test_order_and_inverse(drawn):
+    bits, codes = drawn
+    packed = pack(codes, bits)
+    assert packed.dtype == np.uint8
+    assert packed.shape == (*codes.shape[:-1], codes.shape[-1] * bits // 8)
+    for row, bytes_ in zip(codes.reshape(-1, codes.shape[-1]), packed.reshape(-1, packed.shape[2])):
+        assert bytes_.tolist() == by_hand(row.tolist(), bits)
+    for dtype in (np.float32, np.float16):
+        found = unpack(packed, bits, dtype)
+        assert found.dtype == dtype and (found == codes).all()
+
+
+@given(some_codes())
+def test_the_same_under_the_strict_library(drawn):
+    bits, codes = drawn
+    packed = pack(strict.asarray(codes), bits)
+    assert (np.asarray(packed) == pack(codes, bits)).all()
+    assert (np.asarray(unpack(packed, bits, strict.float32)) == codes).all()
+
+
+@pytest.mark.parametrize("bits", WIDTHS)
+def test_neither_changes_what_it_is_given(bits):
+    codes = (np.arange(64) % 2**bits).astype(np.uint8).reshape(2, 2, 16)
+    kept = codes.copy()
+    packed = pack(codes, bits)
+    before = packed.copy()
+    unpack(packed, bits, np.float32)[...] = 0
+    assert (codes == kept).all() and (packed == before).all()

@@ -1,0 +1,231 @@
+"""Caches of codes: what is written while tokens stream in, how many bytes, and what is decoded."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvlib import LayerSpec, costs
+from kvlib.arrays import nbytes
+from kvlib.caches import BlockPool, DenseCache, PagedCache, QuantizedCache
+from kvlib.codecs import PLAIN, Codec, PerChannel, fp8, int8, int8_per_channel, kivi
+from kvlib.codecs.base import TensorCodec
+
+CODECS = (
+    int8(),
+    int8(7),
+    int8_per_channel(8, 3),
+    kivi(4, 8, 5),
+    kivi(2, 8),
+    kivi(2, 4, 0),
+    fp8("e4m3"),
+    fp8("e5m2"),
+)
+TOKENS = 96
+
+
+def rows(layers, codec, length, dtype=None):
+    return QuantizedCache(layers, codec, 1, length, dtype=dtype, xp=np)
+
+
+def blocks(size):
+    return lambda layers, codec, length, dtype=None: PagedCache(
+        layers, BlockPool(-(-length // size), size), codec=codec, dtype=dtype, xp=np
+    )
+
+
+HOMES = {"rows": rows, "blocks of 8": blocks(8), "blocks of 64": blocks(64)}
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+# Streams ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("home", HOMES)
+@pytest.mark.parametrize("codec", CODECS, ids=lambda c: f"{c.name}, {c.group}, {c.residual}")
+@settings(max_examples=15, deadline=None)
+@given(chunks=st.lists(st.integers(1, 40), min_size=1, max_size=20), retry=st.booleans())
+def test_codes_of_a_stream_are_those_of_one_shot(home, codec, chunks, retry):
+    """Bit for bit, scales and zeros too: history that is decoded and encoded again drifts."""
+    while sum(chunks) > TOKENS:
+        chunks = chunks[:-1] or [TOKENS]
+    layers = [LayerSpec(2, 16, 8), LayerSpec(1, 8)]
+    cache = HOMES[home](layers, codec, TOKENS)
+    given_to = [(normal(TOKENS, s.num_kv_heads, s.head_dim, seed=i),
+                 normal(TOKENS, s.num_kv_heads, s.v_dim, seed=i + 9))
+                for i, s in enumerate(layers)]  # fmt: skip
+    cache.add("a")
+    done = 0
+    for n in chunks:
+        for again in range(1 + retry):  # a step that is taken back leaves no trace
+            step = cache.plan(["a"], [n])
+            for i, (k, v) in enumerate(given_to):
+                sign = -1 if retry and not again else 1
+                cache.append(i, sign * k[done : done + n], sign * v[done : done + n], step)
+            if retry and not again:
+                cache.truncate("a", done)
+        done += n
+    place = cache._requests["a"].place
+    coded = codec.coded(done) if codec.waits else done
+    assert not codec.waits or place.coded == coded
+    pages = place.pages[: -(-coded // cache.page_size)]
+    for store, tail, pair in zip(cache.stores, place.tails, given_to):
+        for fields, kept, x in zip(store.both, (tail.k, tail.v) if tail else (None, None), pair):
+            needed = fields.codec.encode(x[:coded].transpose(1, 0, 2))
+            found = fields.gather(pages, coded)
+            assert found.keys() == needed.keys()
+            for name in needed:
+                assert found[name].dtype == needed[name].dtype
+                assert (found[name] == needed[name]).all(), f"{name} differ"
+            if kept is not None:
+                assert (kept[:, : done - coded] == x[coded:done].transpose(1, 0, 2)).all()
+
+
+# Bytes -----------------------------------------------------------------------------------------
+
+LONG = 32 * 1024
+
+
+@pytest.mark.parametrize(
+    "codec, most",
+    [(int8(), 0.27), (kivi(4, 32, 32), 0.165), (kivi(2, 32, 32), 0.10)],
+    ids=lambda x: getattr(x, "name", None),
+)
+@pytest.mark.parametrize("home", ["rows", "blocks of 64"])
+def test_bytes_against_float32(home, codec, most):
+    layers = [LayerSpec(2, 64)]
+    plain = DenseCache(layers, 1, LONG, xp=np)
+    cache = HOMES[home](layers, codec, LONG)
+    x = normal(1024, 2, 64)
+    for c in (plain, cache):
+        c.add("a")
+        for _ in range(LONG // 1024):
+            c.append(0, x, x, c.plan(["a"], [1024]))
+    memory = cache.memory()
+    assert memory.reserved <= most * plain.memory().reserved
+    assert memory.payload + memory.metadata <= most * plain.memory().payload
+    assert memory.reserved == sum(x.nbytes for x in cache.storage())
+    assert memory.reserved >= memory.payload + memory.metadata > 0
+
+
+@pytest.mark.parametrize("home", HOMES)
+@pytest.mark.parametrize("codec", [PLAIN, *CODECS], ids=lambda c: f"{c.name}, {c.residual}")
+def test_reserved_is_every_array_there_is(home, codec):
+    """Counted by walking over the cache's objects, not by asking it."""
+    cache = HOMES[home]([LayerSpec(2, 16, 8), LayerSpec(1, 8, v_from_k=True)], codec, TOKENS)
+    cache.add("a")
+    for n in (70, 9, 1):
+        step = cache.plan(["a"], [n])
+        cache.append(0, normal(n, 2, 16), normal(n, 2, 8), step)
+        cache.append(1, normal(n, 1, 8), None, step)
+    found = {}
+    for store in cache.stores:
+        for fields in store.both:
+            found |= {id(x): x for x in fields.arrays.values()}
+    for tail in cache._requests["a"].place.tails:
+        if tail is not None:
+            pairs = [tail.k, tail.v, *(tail.previous or ())]
+            found |= {id(x): x for x in pairs if x is not None}
+    assert cache.memory().reserved == sum(x.nbytes for x in found.values())
+    assert cache.memory().reserved == sum(nbytes(x) for x in cache.storage())
+
+
+@pytest.mark.parametrize(
+    "name, codec",
+    [("float32", PLAIN), ("fp8", fp8()), ("int8", int8()), ("int4", kivi(4)), ("int2", kivi(2))],
+)
+def test_the_calculator_agrees_with_a_live_cache(name, codec):
+    """What is live; where tokens wait, at lengths at which no group is half full."""
+    dtype = np.float32 if name == "float32" else np.float16  # residuals are 16 bits there
+    layers = [LayerSpec(4, 64)] * 3
+    book = costs.CODECS[name]
+    assert codec.residual == book.residual
+    facts = [{"count": 3, "values": 2 * 4 * 64, "vectors": 2 * 4, "window": 0}]
+    for length in (32, 128, 160, 480):
+        cache = rows(layers, codec, 480, dtype)
+        cache.add("a")
+        step = cache.plan(["a"], [length])
+        for i in range(3):
+            cache.append(i, *(normal(length, 4, 64).astype(dtype) for _ in "kv"), step)
+        memory = cache.memory()
+        held = costs.formulas.stored_bytes(facts, book.facts, length)
+        assert memory.payload + memory.metadata == held
+
+
+@pytest.mark.parametrize("bits, bound", [(4, 5.0), (2, 3.0)])
+def test_kivi_takes_bits_and_32_over_group_a_number(bits, bound):
+    cache = rows([LayerSpec(1, 64)], kivi(bits, 32, 0), 3200)
+    cache.add("a")
+    cache.append(0, normal(3200, 1, 64), normal(3200, 1, 64), cache.plan(["a"], [3200]))
+    memory = cache.memory()
+    assert (memory.payload + memory.metadata) * 8 == bound * 2 * 3200 * 64
+    assert memory.payload * 8 == bits * 2 * 3200 * 64
+
+
+# What run decodes ------------------------------------------------------------------------------
+
+
+class Watching(TensorCodec):
+    """Another codec, and the most tokens it was ever asked for at once."""
+
+    def __init__(self, codec):
+        self.codec, self.group, self.most = codec, codec.group, 0
+        self.check, self.fields, self.encode = codec.check, codec.fields, codec.encode
+
+    def _see(self, parts):
+        self.most = max(self.most, parts["codes"].shape[1])
+
+    def decode(self, parts, dtype):
+        self._see(parts)
+        return self.codec.decode(parts, dtype)
+
+    def scores(self, rows, parts):
+        self._see(parts)
+        return self.codec.scores(rows, parts)
+
+    def weigh(self, p, parts, dim):
+        self._see(parts)
+        return self.codec.weigh(p, parts, dim)
+
+
+@pytest.mark.parametrize("home", ["rows", "blocks of 8", "blocks of 64"])
+@pytest.mark.parametrize("codec", [int8(), int8_per_channel(8), kivi(4, 8, 5), fp8()])
+def test_run_sees_a_piece_at_a_time(home, codec):
+    watched = Codec(codec.name, Watching(codec.keys), Watching(codec.values), codec.residual)
+    cache = HOMES[home]([LayerSpec(2, 16)], watched, 4096)
+    cache.add("a")
+    for n in (3000, 70, 1):
+        step = cache.plan(["a"], [n])
+        cache.append(0, normal(n, 2, 16), normal(n, 2, 16), step)
+        cache.run(0, normal(n, 4, 16), step)
+    assert 8 <= watched.keys.most <= 1024 and 8 <= watched.values.most <= 1024
+
+
+@pytest.mark.parametrize("home", ["rows", "blocks of 8", "blocks of 64"])
+@pytest.mark.parametrize("codec", [int8(), kivi(4, 32, 32), fp8()], ids=lambda c: c.name)
+@pytest.mark.parametrize("queries", [1, 64])
+def test_run_needs_little_memory(home, codec, queries):
+    """Its peak stays far below one head's keys in float32, and far below all of them."""
+    if home == "blocks of 8":
+        codec = Codec(codec.name, *(
+            type(c)(c.bits, 8) if isinstance(c, PerChannel) else c
+            for c in (codec.keys, codec.values)), codec.residual)  # fmt: skip
+    cache = HOMES[home]([LayerSpec(4, 64)], codec, 16 * 1024)
+    cache.add("a")
+    for _ in range(15):
+        cache.append(0, *(normal(1024, 4, 64) for _ in "kv"), cache.plan(["a"], [1024]))
+    step = cache.plan(["a"], [queries])
+    cache.append(0, *(normal(queries, 4, 64) for _ in "kv"), step)
+    q = normal(queries, 8, 64)
+    tracemalloc.start()
+    try:
+        cache.run(0, q, step)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 0.2 * (4 * 15 * 1024 * 64 * 4)
