@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from kvlib.show.plot_page import FOOT, HEAD, LEGEND, SIZE, Page, fill
 from kvlib.show.scenes.axes import nice_step
 from kvlib.show.scenes.words import number_words
@@ -13,6 +15,7 @@ from kvlib.show.svg_bars import bars_top, part_words
 BAR = 0.42  # inches for a bar
 CELL = 0.24  # inches for a cell, at most
 LINE = 0.16  # inches for a row of cells, at least
+SQUARE = np.array([[-0.44, -0.44], [0.44, -0.44], [0.44, 0.44], [-0.44, 0.44]])  # round a slot
 PIXELS = 100  # of the SVG to an inch: it is 720 wide
 
 
@@ -99,8 +102,7 @@ def _cell_size(panel: dict[str, Any], page: Page) -> tuple[float, float]:
 
 def draw_cells(panel: dict[str, Any], page: Page, top: float) -> None:
     """Draw the panel under `top` (inches)."""
-    from matplotlib.collections import PatchCollection
-    from matplotlib.patches import Rectangle
+    from matplotlib.collections import PolyCollection
 
     top = page.legend(panel["legend"], page.title(panel, top))
     left, cell = _cell_size(panel, page)
@@ -109,13 +111,15 @@ def draw_cells(panel: dict[str, Any], page: Page, top: float) -> None:
     height = max(cell, LINE) * len(rows)
     ax = page.axes(left, top, cell * longest, height)
     for role in dict.fromkeys(role for row in rows for role in row["cells"] if role):
-        boxes = [
-            Rectangle((x - 0.44, y - 0.44), 0.88, 0.88)
+        slots = [
+            (x, y)
             for y, row in enumerate(rows)
             for x, held in enumerate(row["cells"])
             if held == role
         ]
-        ax.add_collection(PatchCollection(boxes, label=role, **fill(role)))
+        # one collection of corners: a Rectangle each would take longer than all the rest
+        corners = np.asarray(slots, dtype=float)[:, None] + SQUARE
+        ax.add_collection(PolyCollection(corners, label=role, **fill(role)), autolim=False)
     ax.set(xlim=(-0.5, longest - 0.5), ylim=(len(rows) - 0.5, -0.5))
     ax.set_yticks(range(len(rows)), labels=[row["label"] for row in rows])
     ax.tick_params(axis="y", length=0, labelcolor=INK)
