@@ -35,7 +35,7 @@ def working(xp: Any, dtype: Any) -> Any:
 
 
 def narrowed(xp: Any, x: Array, dtype: Any) -> Array:
-    """x as `dtype`; where that is float16, what rounding put beyond its largest number saturates."""
+    """x as `dtype`; what rounding has put beyond float16's largest number becomes that."""
     if x.dtype == dtype:
         return x
     if dtype == getattr(xp, "float16", None):

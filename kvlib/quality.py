@@ -1,0 +1,227 @@
+"""What a cache does to a model's answers: bits per byte of a text, and recall.
+
+How far a decoded key is from the key that was stored says little; what counts is what the model
+says after reading it. Two measures: the loss on text that the model did not choose, and whether it
+still finds one particular thing that it read. A small change in loss can hide the second.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+
+from kvlib.arrays import to_numpy
+from kvlib.caches import Cache
+from kvlib.caches.checks import is_integer
+from kvlib.model.decoder import Decoder
+from kvlib.reference import sample_text
+from kvlib.reference.recall import VALUE_LENGTH, recall_prompt
+
+Tokens = Sequence[int] | bytes
+_names = count()
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a text cost.
+
+    bits     (n,) float64: −log2 of the probability that the model gave to each predicted token
+    kl       (n,) float64, in bits: from the reference's distribution to this one's at the same
+             places; None where no reference was given
+    logits   (n, V) float32, to hand on as another measurement's reference
+    """
+
+    bits: np.ndarray
+    kl: np.ndarray | None
+    logits: np.ndarray
+
+    @property
+    def bits_per_token(self) -> float:
+        """The mean; bits per byte where a token is a byte, as in the reference model."""
+        return float(self.bits.mean())
+
+    @property
+    def mean_kl(self) -> float | None:
+        return None if self.kl is None else float(self.kl.mean())
+
+    def times(self, other: Loss) -> float:
+        """This loss as a part of another's: 1.01 is one percent more bits."""
+        return self.bits_per_token / other.bits_per_token
+
+
+@dataclass(frozen=True)
+class Recall:
+    """How many of `trials` strings the model repeated, read back from so many bytes before.
+
+    right: whether each was right; answers: what it said.
+    """
+
+    distance: int
+    right: tuple[bool, ...]
+    answers: tuple[bytes, ...]
+
+    @property
+    def trials(self) -> int:
+        return len(self.right)
+
+    @property
+    def accuracy(self) -> float:
+        return sum(self.right) / len(self.right)
+
+
+def loss(
+    model: Decoder,
+    cache: Cache,
+    text: str | Tokens | None = None,
+    *,
+    window: int | None = None,
+    chunk: int = 64,
+    reference: Loss | None = None,
+) -> Loss:
+    """Feed a text through the cache, `chunk` tokens a pass, and see how the model would have bet.
+
+    text        token ids, or text for a model with a tokenizer; the first 2,048 bytes of the
+                shipped sample unless given, which the reference model was not trained on
+    window      a longer text is cut into windows of so many tokens, each read from nothing; the
+                model's own limit unless given. The cache needs room for one.
+    chunk       tokens a pass. Chunks make a cache of codes read its codes: what a pass appends
+                may wait in full precision until the next, and one pass would never read any.
+    reference   the result of another cache for the same text: adds Kullback-Leibler divergences
+
+    Raises ValueError for fewer than two tokens, a window below 2, a chunk below 1, or a reference
+    of another text.
+    """
+    limit = model.config.max_position_embeddings
+    window = limit if window is None else window
+    _at_least("chunk", chunk, 1)
+    _at_least("window", window, 2)
+    tokens = _tokens(model, text)
+    pieces = [tokens[a : a + window] for a in range(0, len(tokens), window)]
+    needed = [t for piece in pieces for t in piece[1:]]  # nothing predicts a window's first token
+    if not needed:
+        raise ValueError(f"text must have at least 2 tokens, got {len(tokens)}")
+    if reference is not None and reference.bits.shape != (len(needed),):
+        raise ValueError(
+            f"reference must be of the same text: {len(needed)} predictions, "
+            f"got {reference.bits.shape[0]}"
+        )
+    logits = np.concatenate([teacher_forced(model, cache, p, chunk)[:-1] for p in pieces])
+    log_p = _log_softmax(logits)
+    bits = -log_p[np.arange(len(needed)), needed] / math.log(2)
+    kl = None
+    if reference is not None:
+        log_r = _log_softmax(reference.logits)
+        kl = (np.exp(log_r) * (log_r - log_p)).sum(axis=1) / math.log(2)
+    return Loss(bits, kl, logits)
+
+
+def teacher_forced(
+    model: Decoder, cache: Cache, tokens: Sequence[int], chunk: int = 64
+) -> np.ndarray:
+    """Logits (n, V) float32 after each of n tokens, which go through the cache in chunks.
+
+    A request is opened in the cache and freed again; nothing is looked up or published.
+    """
+    name = ("quality", next(_names))
+    cache.add(name)
+    parts = []
+    try:
+        for a in range(0, len(tokens), chunk):
+            part = list(tokens[a : a + chunk])
+            step = cache.plan([name], [len(part)])
+            parts.append(to_numpy(model.forward(part, cache, step, last_only=False)))
+    finally:
+        cache.free(name)
+    return np.concatenate(parts)
+
+
+def recall(
+    model: Decoder,
+    cache: Cache,
+    *,
+    trials: int = 20,
+    distance: int = 256,
+    names: int = 4,
+    chunk: int = 64,
+    seed: int = 0,
+) -> Recall:
+    """Ask for strings that were bound `distance` bytes before, among `names` names.
+
+    The prompts are those of :func:`kvlib.reference.recall.recall_prompt`, the same for the same
+    seed; a token is a byte, as in the reference model. They go through the cache in chunks, and
+    the four bytes of the answer are decoded greedily, so every answer is read from what the cache
+    kept. Raises ValueError for fewer than one trial, and what recall_prompt raises.
+    """
+    _at_least("trials", trials, 1)
+    _at_least("chunk", chunk, 1)
+    rng = random.Random(seed)
+    asked = [recall_prompt(rng, distance, names) for _ in range(trials)]
+    answers = tuple(_answer(model, cache, prompt, chunk) for prompt, _ in asked)
+    right = tuple(a == b for a, (_, b) in zip(answers, asked, strict=True))
+    return Recall(distance, right, answers)
+
+
+def _answer(model: Decoder, cache: Cache, prompt: bytes, chunk: int) -> bytes:
+    """The next VALUE_LENGTH bytes, greedily."""
+    name = ("quality", next(_names))
+    cache.add(name)
+    try:
+        for a in range(0, len(prompt), chunk):
+            part = list(prompt[a : a + chunk])
+            logits = model.forward(part, cache, cache.plan([name], [len(part)]))
+        found: list[int] = []
+        while True:
+            found.append(int(to_numpy(logits)[0].argmax()))
+            if len(found) == VALUE_LENGTH:
+                return bytes(found)
+            logits = model.forward(found[-1:], cache, cache.plan([name], [1]))
+    finally:
+        cache.free(name)
+
+
+def table(
+    model: Decoder,
+    caches: dict[str, Callable[[], Cache]],
+    text: str | Tokens | None = None,
+    *,
+    trials: int = 20,
+    distance: int = 256,
+    chunk: int = 64,
+) -> dict[str, tuple[Loss, Recall]]:
+    """Loss and recall of several caches; the first is the reference of the others' divergences.
+
+    caches: name → a function that makes an empty cache with room for a window of the text.
+    """
+    results: dict[str, tuple[Loss, Recall]] = {}
+    first: Loss | None = None
+    for name, make in caches.items():
+        found = loss(model, make(), text, chunk=chunk, reference=first)
+        first = first or found
+        results[name] = found, recall(model, make(), trials=trials, distance=distance, chunk=chunk)
+    return results
+
+
+def _tokens(model: Decoder, text: str | Tokens | None) -> list[int]:
+    if text is None:
+        return list(sample_text().encode()[:2048])
+    if isinstance(text, str):
+        if model.tokenizer is None:
+            raise TypeError("this model has no tokenizer: text must be token ids")
+        text = model.tokenizer.encode(text)
+    return [int(t) for t in text]
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if not is_integer(value) or value < least:
+        raise ValueError(f"{name} must be a whole number from {least}, got {value!r}")
+
+
+def _log_softmax(logits: np.ndarray) -> np.ndarray:
+    x = logits.astype(np.float64)
+    x -= x.max(axis=1, keepdims=True)
+    return x - np.log(np.exp(x).sum(axis=1, keepdims=True))
