@@ -1,0 +1,138 @@
+"""The dense form of Hugging Face, (B, Hkv, S, D) padded with zeros, into a cache and out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from kvlib.arrays import Array, to_numpy
+from kvlib.caches.checks import check_layer
+from kvlib.caches.protocol import Cache
+
+
+def to_dense(cache: Cache, layer: int, seq_ids: Sequence[Hashable]) -> tuple[Array, Array, Array]:
+    """What a layer holds of some requests, decoded: k, v (B, Hkv, S, D) and lengths (B,) int64.
+
+    S is the longest length; behind a request's own length stand zeros, which are **not** neutral
+    in attention: mask them by the lengths.
+    """
+    check_layer(cache, layer)
+    names, xp, spec = names_of(seq_ids), cache.xp, cache.layers[layer]
+    lengths = [cache.seq_len(name) for name in names]
+    shape = (len(names), spec.num_kv_heads, max(lengths, default=0))
+    k, v = (xp.zeros((*shape, dim), dtype=cache.dtype) for dim in (spec.head_dim, spec.v_dim))
+    for b, (name, n) in enumerate(zip(names, lengths, strict=True)):
+        if n == 0:
+            continue
+        one_k, one_v, positions = cache.read(layer, name)
+        if positions.shape[0] != n:
+            raise ValueError(f"request {name!r} keeps {positions.shape[0]} of its {n} tokens")
+        k[b, :, :n, :] = xp.permute_dims(one_k, (1, 0, 2))
+        v[b, :, :n, :] = xp.permute_dims(one_v, (1, 0, 2))
+    return k, v, xp.asarray(lengths, dtype=xp.int64)
+
+
+def from_dense(
+    cache: Cache,
+    seq_ids: Sequence[Hashable],
+    layers: Sequence[tuple[Array, Array | None]],
+    lengths: Sequence[int] | Array,
+    tokens: Sequence[Sequence[int]] | None = None,
+) -> None:
+    """Open requests in a cache with keys and values from elsewhere, all or none of them.
+
+    layers   k (B, Hkv, S, Dk) and v (B, Hkv, S, Dv) of each layer; v None where the layer takes
+             values from its keys. What stands behind a length is not read.
+    lengths  B lengths of at most S
+    tokens   the token ids of each request, so that a PagedCache may share its blocks later
+
+    The inverse of ``to_dense`` for every layer; codes are formed anew. Raises ValueError or
+    TypeError for shapes that do not fit, CacheFull or OutOfBlocks where there is no room.
+    """
+    names, counts = names_of(seq_ids), integers("lengths", lengths, 1).tolist()
+    _check_dense(cache, names, layers, counts, tokens)
+    used = [b for b, n in enumerate(counts) if n]
+    added: list[Hashable] = []
+    try:
+        for name in names:
+            cache.add(name)
+            added.append(name)
+        if used:
+            ids = None if tokens is None else [t for b in used for t in tokens[b]]
+            step = cache.plan([names[b] for b in used], [counts[b] for b in used], ids)
+            for layer, (k, v) in enumerate(layers):
+                own = None if cache.layers[layer].v_from_k else v
+                packed = [None if x is None else _pack(cache.xp, x, used, counts) for x in (k, own)]
+                cache.append(layer, packed[0], packed[1], step)
+    except BaseException:
+        for name in added:
+            cache.truncate(name, 0)
+            cache.free(name)
+        raise
+
+
+def _pack(xp: Any, x: Array, used: Sequence[int], counts: Sequence[int]) -> Array:
+    """(B, H, S, D) → (T, H, D), the requests' tokens behind one another."""
+    return xp.concat([xp.permute_dims(x[b, :, : counts[b], :], (1, 0, 2)) for b in used], axis=0)
+
+
+def names_of(seq_ids: Sequence[Hashable]) -> list[Hashable]:
+    if isinstance(seq_ids, str | bytes) or not hasattr(seq_ids, "__iter__"):
+        raise TypeError(f"seq_ids must be a list of requests, got {seq_ids!r}")
+    return list(seq_ids)
+
+
+def integers(name: str, x: Any, ndim: int) -> np.ndarray:
+    host = to_numpy(x) if hasattr(x, "dtype") else np.asarray(x)
+    if host.size == 0 and host.ndim == ndim:
+        return host.astype(np.int64)
+    if host.dtype.kind not in "iu" or host.ndim != ndim:
+        raise TypeError(
+            f"{name} must be integers in {ndim} dimension{'s' * (ndim > 1)}, "
+            f"got {host.dtype} of shape {host.shape}"
+        )
+    return host
+
+
+def _check_dense(
+    cache: Cache,
+    names: list[Hashable],
+    layers: Sequence[tuple[Array, Array | None]],
+    counts: list[int],
+    tokens: Sequence[Sequence[int]] | None,
+) -> None:
+    if len(set(names)) < len(names):
+        raise ValueError(f"seq_ids must be different names, got {names}")
+    if len(layers) != len(cache.layers):
+        raise ValueError(f"k and v of {len(cache.layers)} layers needed, got {len(layers)}")
+    if len(counts) != len(names) or any(n < 0 for n in counts):
+        raise ValueError(f"{len(names)} lengths of at least 0 needed, got {counts}")
+    if tokens is not None and [len(t) for t in tokens] != counts:
+        raise ValueError(f"tokens must be as many as the lengths {counts} say")
+    for i, ((k, v), spec) in enumerate(zip(layers, cache.layers, strict=True)):
+        for name, x, dim in (("k", k, spec.head_dim), ("v", v, spec.v_dim)):
+            if x is None and name == "v" and spec.v_from_k:
+                continue
+            if not isinstance(x, cache.array_type):
+                raise TypeError(f"{name} of layer {i} must be an array of the cache's library")
+            shape = tuple(x.shape)
+            first = (len(names), spec.num_kv_heads)
+            if len(shape) != 4 or shape[:2] != first or shape[3] != dim:
+                raise ValueError(
+                    f"{name} of layer {i} must be (B={first[0]}, Hkv={first[1]}, S, D={dim}), "
+                    f"got {shape}"
+                )
+            if shape[2] < max(counts, default=0):
+                raise ValueError(
+                    f"{name} of layer {i} holds {shape[2]} tokens, the lengths ask for "
+                    f"{max(counts)}"
+                )
+        if spec.v_from_k and v is not None:
+            same = all(
+                bool(cache.xp.all(v[b, :, :n, :] == k[b, :, :n, : spec.v_dim]))
+                for b, n in enumerate(counts)
+            )
+            if not same:
+                raise ValueError(f"v of layer {i} must be the first columns of its keys, or None")

@@ -1,0 +1,141 @@
+"""The same cache in the forms that kernels and other libraries take.
+
+    block table  (B, max_blocks) int32, padded with -1     vLLM, FlashAttention's page_table
+    CSR          indptr, indices, last_page_len            FlashInfer
+    dense        (B, Hkv, S, D), padded with zeros         Hugging Face
+
+A token's slot is its place among all tokens of the pool: block · block_size + place in the block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
+
+from kvlib.arrays import Array, namespace
+from kvlib.caches.checks import is_integer
+from kvlib.caches.dense_layout import from_dense, integers, names_of, to_dense
+from kvlib.caches.paged import PagedCache
+from kvlib.caches.step import Step
+
+__all__ = ["CSR", "block_table", "from_csr", "from_dense", "slot_mapping", "to_csr", "to_dense"]
+
+PAD = -1
+
+
+class CSR(NamedTuple):
+    """Block tables behind one another, as FlashInfer takes them (arXiv:2501.01005).
+
+    indptr         (B + 1,) int32, request b owns indices[indptr[b] : indptr[b + 1]]
+    indices        (blocks,) int32
+    last_page_len  (B,) int32, tokens in each last block, (len - 1) % block_size + 1; 0 for a
+                   request of no tokens, which has no block
+    """
+
+    indptr: Array
+    indices: Array
+    last_page_len: Array
+
+
+def block_table(cache: PagedCache, seq_ids: Sequence[Hashable]) -> Array:
+    """The block tables of some requests: (B, max_blocks) int32, padded with -1 on the right."""
+    _check_paged(cache)
+    rows = [cache.blocks(seq_id) for seq_id in names_of(seq_ids)]
+    return _table(cache.xp, rows, max((len(row) for row in rows), default=0))
+
+
+def slot_mapping(cache: PagedCache, step: Step) -> Array:
+    """Where each new token of a step lies: (T,) int64 slots of the pool.
+
+    slot = table[b, position // block_size] · block_size + position % block_size. Under a
+    codec that lets the newest tokens wait, it is where a token will lie once it is encoded.
+    Raises ValueError for a step of another cache or one that is over.
+    """
+    _check_paged(cache)
+    if step.owner is not cache:
+        raise ValueError("the step was planned by another cache")
+    if not step.ticket.live:
+        raise ValueError(f"the step of requests {list(step.seq_ids)!r} is over")
+    size, slots = cache.block_size, []
+    for place, end, n in zip(step.places, step.seq_lens, step.q_lens, strict=True):
+        slots += [place.pages[p // size] * size + p % size for p in range(end - n, end)]
+    return cache.xp.asarray(slots, dtype=cache.xp.int64)
+
+
+def to_csr(table: Array, seq_lens: Sequence[int] | Array, block_size: int) -> CSR:
+    """A block table and the lengths of its requests → CSR. Nothing is lost.
+
+    Raises ValueError where a row does not hold just the blocks that its length needs.
+    """
+    xp = namespace(table)
+    _check_size(block_size)
+    host = integers("table", table, 2)
+    lengths = integers("seq_lens", seq_lens, 1)
+    if len(lengths) != len(host):
+        raise ValueError(f"one length a row needed: {len(host)} rows, got {len(lengths)} lengths")
+    indptr, indices, last = [0], [], []
+    for b, (row, length) in enumerate(zip(host.tolist(), lengths.tolist(), strict=True)):
+        if length < 0:
+            raise ValueError(f"seq_lens must be at least 0, got {length} for row {b}")
+        needed = -(-length // block_size)
+        held = next((n for n, block in enumerate(row) if block < 0), len(row))
+        if held != needed or any(block != PAD for block in row[held:]):
+            raise ValueError(
+                f"row {b} of the table must hold {needed} blocks for {length} tokens and then "
+                f"{PAD}, got {row}"
+            )
+        indices += row[:held]
+        indptr.append(len(indices))
+        last.append((length - 1) % block_size + 1 if length else 0)
+    return CSR(*(xp.asarray(x, dtype=xp.int32) for x in (indptr, indices, last)))
+
+
+def from_csr(csr: CSR, block_size: int, max_blocks: int | None = None) -> tuple[Array, Array]:
+    """CSR → the block table (B, max_blocks) int32 and the lengths (B,) int64.
+
+    max_blocks: columns of the table, as many as the longest request needs unless given.
+    """
+    xp = namespace(csr.indptr)
+    _check_size(block_size)
+    indptr, indices, last = (integers(n, x, 1).tolist() for n, x in csr._asdict().items())
+    if len(indptr) != len(last) + 1 or indptr[0] != 0 or indptr[-1] != len(indices):
+        raise ValueError(
+            f"indptr must run from 0 to the {len(indices)} indices in {len(last) + 1} numbers "
+            f"for {len(last)} requests, got {indptr}"
+        )
+    if any(i < 0 for i in indices):
+        raise ValueError(f"indices must be blocks from 0 up, got {min(indices)}")
+    rows, lengths = [], []
+    for b, (x, y, tail) in enumerate(zip(indptr, indptr[1:], last, strict=False)):
+        if y < x:
+            raise ValueError(f"indptr must not go down, got {x} and then {y} at request {b}")
+        if not ((1 <= tail <= block_size) if y > x else tail == 0):
+            raise ValueError(
+                f"last_page_len must be 1 ... {block_size}, or 0 for a request of no blocks, "
+                f"got {tail} for request {b} of {y - x} blocks"
+            )
+        rows.append(indices[x:y])
+        lengths.append(max(0, y - x - 1) * block_size + tail)
+    longest = max((len(row) for row in rows), default=0)
+    if max_blocks is not None and (not is_integer(max_blocks) or max_blocks < longest):
+        raise ValueError(f"max_blocks must be at least the {longest} needed, got {max_blocks!r}")
+    table = _table(xp, rows, longest if max_blocks is None else int(max_blocks))
+    return table, xp.asarray(lengths, dtype=xp.int64)
+
+
+# Small things and what is refused -----------------------------------------------------------------
+
+
+def _table(xp: Any, rows: Sequence[Sequence[int]], columns: int) -> Array:
+    padded = [[*row, *[PAD] * (columns - len(row))] for row in rows]
+    return xp.reshape(xp.asarray(padded, dtype=xp.int32), (len(rows), columns))
+
+
+def _check_size(block_size: int) -> None:
+    if not is_integer(block_size) or block_size < 1:
+        raise ValueError(f"block_size must be an integer of at least 1, got {block_size!r}")
+
+
+def _check_paged(cache: Any) -> None:
+    if not isinstance(cache, PagedCache):
+        raise TypeError(f"only a PagedCache has blocks, got a {type(cache).__name__}")
