@@ -1715,7 +1715,7 @@ draw_parts = function (bar, unit, x, y, scale) {
 };
 
 draw_bars = function (panel, width) {
-    var anchor, at, bar, below, body, bottom, end, foot, i, last, left, legend, mark, more, part, room, row, scale, short, side, start, stub100_, stub101_seq, stub102_itr, stub103_seq, stub104_itr, stub105_, stub106_, tick, ticks, top, unit, words, x, y;
+    var anchor, at, bar, below, body, bottom, edge, end, foot, free, half, i, last, left, legend, mark, more, part, room, row, scale, short, side, start, stub100_, stub101_seq, stub102_itr, stub103_seq, stub104_itr, stub105_, stub106_, tick, ticks, top, unit, words, x, y;
     body = [];
     stub100_ = [bars_top(panel), panel["unit"]];
     top = stub100_[0];unit = stub100_[1];
@@ -1731,6 +1731,8 @@ draw_bars = function (panel, width) {
     scale = (end - side) / top;
     start = 24 + (_pyfunc_op_mult(17, (panel["marks"].length)));
     bottom = (_pyfunc_op_add(start, (_pyfunc_op_mult(row, (panel["bars"].length))))) - 2;
+    edge = ((_pyfunc_op_add(side, _pyfunc_op_mult(ticks[ticks.length -1], scale))) - (text_width(last, SMALL) / 2)) - 4;
+    free = -1.0;
     stub101_seq = ticks;
     if ((typeof stub101_seq === "object") && (!Array.isArray(stub101_seq))) { stub101_seq = Object.keys(stub101_seq);}
     for (stub102_itr = 0; stub102_itr < stub101_seq.length; stub102_itr += 1) {
@@ -1740,8 +1742,12 @@ draw_bars = function (panel, width) {
             _pymeth_append.call(body, segment(x, start, x, bottom, "grid", ""));
         }
         words = (_pyfunc_op_equals(tick, ticks[ticks.length -1]))? (last) : (number_words(tick));
-        anchor = (_pyfunc_op_equals(x, 0))? ("start") : ("middle");
-        _pymeth_append.call(body, (words_at(x, bottom + 16, words, paint("muted"), anchor, "")));
+        half = text_width(words, SMALL) / 2;
+        if ((_pyfunc_op_equals(tick, ticks[ticks.length -1]) || (((((x - half) >= free)) && ((_pyfunc_op_add(x, half) <= edge)))) || _pyfunc_op_equals(x, 0))) {
+            anchor = (_pyfunc_op_equals(x, 0))? ("start") : ("middle");
+            _pymeth_append.call(body, (words_at(x, bottom + 16, words, paint("muted"), anchor, "")));
+            free = _pyfunc_op_add(x, half) + 4;
+        }
     }
     legend = [];
     for (i = 0; i < panel["bars"].length; i += 1) {

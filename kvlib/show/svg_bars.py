@@ -109,13 +109,19 @@ def draw_bars(panel: dict[str, Any], width: float) -> dict[str, Any]:
     scale = (end - side) / top
     start = 24 + 17 * len(panel["marks"])
     bottom = start + row * len(panel["bars"]) - 2
+    # texts that would touch the last one, which carries the unit, or one another are left out
+    edge = side + ticks[-1] * scale - text_width(last, SMALL) / 2 - 4
+    free = -1.0
     for tick in ticks:
         x = side + tick * scale
         if x > 0:
             body.append(segment(x, start, x, bottom, "grid", ""))
         words = last if tick == ticks[-1] else number_words(tick)
-        anchor = "start" if x == 0 else "middle"
-        body.append(words_at(x, bottom + 16, words, paint("muted"), anchor, ""))
+        half = text_width(words, SMALL) / 2
+        if tick == ticks[-1] or (x - half >= free and x + half <= edge) or x == 0:
+            anchor = "start" if x == 0 else "middle"
+            body.append(words_at(x, bottom + 16, words, paint("muted"), anchor, ""))
+            free = x + half + 4
     legend: list[dict[str, Any]] = []
     for i in range(len(panel["bars"])):
         bar = panel["bars"][i]
