@@ -31,7 +31,11 @@ if TYPE_CHECKING:
     from kvlib.costs import Work
 
 COLUMNS = 1024  # numbers in a row of what is read: 4 KiB of float32
-AT_LEAST, AT_MOST = 2**28, 2**29  # bytes that are read to see the memory behind the caches
+AT_LEAST, AT_MOST, ON_A_DEVICE = (
+    2**28,
+    2**29,
+    2**31,
+)  # bytes that are read to see the memory behind the caches
 _A_SHARE = 16  # ... and never more than this part of the machine's memory
 
 
@@ -40,7 +44,7 @@ class Machine:
     """Measured rates of one machine, and how they were measured.
 
     bandwidth  the fastest of `ways` to go through an array that fits into no cache
-    flops      of a product of two square float32 matrices
+    flops      of a product of two square float32 matrices (16-bit units of a GPU are faster)
     library    what computed it, threads with how many threads (0: not known)
     ways       name -> bandwidth: "matvec" (the way decode reads), "dot", "sum", "copy" (read and
                written bytes)
@@ -84,17 +88,18 @@ class Machine:
 
 
 def measure_machine(
-    xp: Any = None, *, nbytes: int | None = None, size: int = 2048, repeats: int = 7
+    xp: Any = None, *, nbytes: int | None = None, size: int | None = None, repeats: int = 7
 ) -> Machine:
     """Measure with the array library `xp` (the one at hand if None): NumPy, or CuPy on a device.
 
     nbytes   how much is read; more than any cache holds unless given (`memory_sized`)
-    size     rows and columns of the matrices whose product is timed
+    size     rows and columns of the matrices whose product is timed; 2048, on a device 8192
     repeats  timings of each kind, of which the fastest counts
 
     Raises ValueError for sizes below 1.
     """
     xp = default_namespace() if xp is None else xp
+    size = (2048 if is_numpy(xp) else 8192) if size is None else size
     for name, value in (("size", size), ("repeats", repeats)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
@@ -155,13 +160,13 @@ def fastest_seconds(
 
 
 def memory_sized(xp: Any = None) -> int:
-    """Bytes that no cache of this machine holds: twice its largest, 256 to 512 MiB.
+    """Bytes that no cache of this machine holds: twice its largest, 256 to 512 MiB; 2 GiB on a GPU.
 
     Less on a machine with little memory: a sixteenth of it at most.
     """
     xp = default_namespace() if xp is None else xp
     if not is_numpy(xp):
-        return AT_MOST
+        return ON_A_DEVICE
     return min(max(AT_LEAST, 2 * largest_cache()), AT_MOST, _memory() // _A_SHARE)
 
 

@@ -120,6 +120,9 @@ def test_what_is_read_fits_into_no_cache(monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(machine, "largest_cache", lambda cache=cache: cache)
         monkeypatch.setattr(machine, "_memory", lambda memory=memory: memory)
         assert memory_sized(np) == wanted
+    import array_api_strict
+
+    assert memory_sized(array_api_strict) == 2**31  # whatever is not NumPy counts as a device
     monkeypatch.undo()
     assert machine.largest_cache() >= 2**20
     assert 2**20 <= memory_sized(np) <= 2**29
