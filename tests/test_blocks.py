@@ -243,6 +243,26 @@ def test_bad_input_is_named(make, words: str) -> None:
         make()
 
 
+def test_tokens_of_numpy_are_the_same_tokens() -> None:
+    for make in INDEXES.values():
+        pool = BlockPool(4, 2, index=make())
+        a, b = pool.allocate(2)
+        pool.publish(a, None, np.asarray([1, 2], np.int32))
+        pool.publish(b, a, [3, 4])
+        for dtype in (np.int64, np.int32, np.uint8):
+            assert pool.lookup(np.asarray([1, 2, 3, 4, 5], dtype)) == [a, b]
+
+
+def test_a_used_index_is_refused() -> None:
+    for make in INDEXES.values():
+        index = make()
+        pool = BlockPool(4, 1, index=index)
+        (a,) = pool.allocate(1)
+        pool.publish(a, None, (1,))
+        with pytest.raises(ValueError, match="index must be empty, got .*blocks of another pool"):
+            BlockPool(4, 1, index=index)
+
+
 def test_a_child_needs_its_parent_published() -> None:
     pool = BlockPool(4, 1)
     a, b = pool.allocate(2)

@@ -233,6 +233,75 @@ def test_fork_copies_nothing_until_somebody_writes() -> None:
     assert meter.copied == 0
 
 
+def test_the_last_of_several_forks_needs_no_copy() -> None:
+    cache = PagedCache(LAYERS, BlockPool(3, 4), xp=np)
+    fill(cache, "a", [1, 2, 3])
+    cache.fork("a", "b")
+    cache.fork("a", "c")
+    block = cache.blocks("a")
+    with Meter() as meter:
+        cache.plan(["a", "b", "c"], [1, 1, 1])  # two free blocks are enough
+    assert meter.by_label["copy on write"].copied == 2 * meter_of_tokens(3)
+    assert cache.blocks("c") == block and cache.pool.num_free == 0
+    assert len({cache.blocks(name) for name in "abc"}) == 3
+
+
+def meter_of_tokens(n: int) -> int:
+    return n * sum(4 * s.num_kv_heads * (s.head_dim + s.v_dim) for s in LAYERS)
+
+
+def test_forks_of_a_published_block_all_copy() -> None:
+    cache = PagedCache(LAYERS, BlockPool(4, 4), xp=np)
+    fill(cache, "a", [1, 2, 3, 4])
+    fill_more(cache, "a", [1, 2, 3, 4], [5])
+    cache.truncate("a", 3)
+    cache.fork("a", "b")
+    (block,) = cache.blocks("a")
+    cache.plan(["b", "a"], [1, 1], [6, 7])
+    assert block not in {*cache.blocks("a"), *cache.blocks("b")}
+    cache.truncate("a", 0)
+    cache.truncate("b", 0)
+    assert cache.add("c", [1, 2, 3, 4, 5]) == 4
+    assert cache.blocks("c") == (block,)
+
+
+@pytest.mark.parametrize("appended", [0, 1])
+@pytest.mark.parametrize("after", ["free", "fork", "truncate", "plan"])
+def test_what_an_unfinished_pass_left_is_never_found(appended: int, after: str) -> None:
+    cache = PagedCache(LAYERS, BlockPool(16, 2), xp=np)
+    cache.add("a")
+    step = cache.plan(["a"], [4], [1, 2, 3, 4])
+    for layer in range(appended):
+        k, v = (np.repeat(x, 4, axis=0) for x in key_of((1,), layer))
+        cache.append(layer, k, v, step)
+    if after == "fork":
+        cache.fork("a", "b")
+        cache.free("b")
+    if after == "truncate":
+        cache.truncate("a", 4)
+    if after == "plan":
+        cache.plan(["a"], [1], [5])
+    cache.free("a")
+    assert cache.pool.num_published == 0
+    assert cache.add("c", [1, 2, 3, 4, 5, 6]) == 0
+
+
+def test_a_pool_serves_one_cache() -> None:
+    pool = BlockPool(4, 4)
+    PagedCache(LAYERS, pool, xp=np)
+    with pytest.raises(ValueError, match="pool must be unused, .*make one for each cache"):
+        PagedCache(LAYERS, pool, xp=np)
+
+
+def test_tenants_that_python_takes_for_equal_share_nothing() -> None:
+    for index in INDEXES.values():
+        cache = PagedCache(LAYERS, BlockPool(16, 2, index=index()), xp=np)
+        for i, extra in enumerate([(1,), (True,), (1.0,), ("1",), ((1,),), ((True,),), ()]):
+            assert fill(cache, i, [1, 2, 3], extra=extra) == 0
+            cache.free(i)
+            assert cache.add(i, [1, 2, 3], extra=extra) == 2
+
+
 def test_out_of_blocks_names_request_and_shortage_and_changes_nothing() -> None:
     cache = PagedCache(LAYERS, BlockPool(3, 4), xp=np)
     fill(cache, "a", [1, 2, 3, 4])

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from kvlib.caches.checks import is_integer
-from kvlib.caches.prefixes import Extra, HashIndex, PrefixIndex
+from kvlib.caches.prefixes import Extra, HashIndex, PrefixIndex, sealed
 from kvlib.errors import OutOfBlocks
 
 
@@ -51,11 +51,23 @@ class BlockPool:
                 raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
         self.num_blocks, self.block_size = int(num_blocks), int(block_size)
         self.index: PrefixIndex = HashIndex() if index is None else index
+        if len(self.index):
+            raise ValueError(f"index must be empty, got {self.index!r}: blocks of another pool")
+        self._claimed = False
         self.events: list[Event] | None = [] if log else None
         self._references = [0] * self.num_blocks
         # Least useful first. Both are queues from which any member can leave at once.
         self._blank: OrderedDict[int, None] = OrderedDict.fromkeys(range(self.num_blocks))
         self._findable: OrderedDict[int, None] = OrderedDict()
+
+    def claim(self) -> None:
+        """Become the pool of one cache, for good. ValueError if it is another's, or was used.
+
+        Two caches on one pool would find each other's blocks and not what is in them.
+        """
+        if self._claimed or self.num_free < self.num_blocks or self.num_published:
+            raise ValueError(f"pool must be unused, got {self!r}: make one for each cache")
+        self._claimed = True
 
     @property
     def num_free(self) -> int:
@@ -135,7 +147,7 @@ class BlockPool:
         extra: what else the keys depend on (an adapter, a tenant's salt); another extra, another
         prefix. Nothing is held by looking: `touch` what is used, before anything is allocated.
         """
-        return self.index.find(tokens, self.block_size, extra)
+        return self.index.find(tokens, self.block_size, sealed(extra))
 
     def publish(
         self, block: int, parent: int | None, tokens: Sequence[int], extra: Extra = ()
@@ -155,7 +167,9 @@ class BlockPool:
             )
         if parent is not None and (self.references(parent) == 0 or parent not in self.index):
             raise ValueError(f"parent {parent} of block {block} must be held and published")
-        if not self.index.add(block, parent, tuple(tokens), extra if parent is None else ()):
+        if not self.index.add(
+            block, parent, tuple(tokens), sealed(extra) if parent is None else ()
+        ):
             return False
         self._note("publish", (block,))
         return True

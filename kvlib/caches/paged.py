@@ -58,10 +58,9 @@ class PagedCache(StoredCache):
     ) -> None:
         if not isinstance(pool, BlockPool):
             raise TypeError(f"pool must be a BlockPool, got a {type(pool).__name__}")
-        if pool.num_free < pool.num_blocks or pool.num_published:
-            raise ValueError(f"pool must be unused, got {pool!r}")
         self.pool, self.block_size = pool, pool.block_size
         super().__init__(layers, pool.num_blocks, pool.block_size, codec, dtype, xp)
+        pool.claim()
 
     def blocks(self, seq_id: Hashable) -> tuple[int, ...]:
         """The block table of a request: which blocks hold its tokens, in order."""
@@ -98,9 +97,9 @@ class PagedCache(StoredCache):
 
     def _wanted(self, requests: list[Request], q_lens: Sequence[int]) -> list[tuple[int, bool]]:
         """New blocks of each request, and whether its last block has to be copied first."""
-        free, wanted = self.pool.num_free, []
+        free, wanted, left = self.pool.num_free, [], dict[int, int]()
         for request, n in zip(requests, q_lens, strict=True):
-            copy = self._must_copy(request)
+            copy = self._must_copy(request, left)
             more = -(-(request.length + n) // self.block_size) - len(request.place.pages)
             wanted.append((more, copy))
             free -= more + copy
@@ -113,11 +112,19 @@ class PagedCache(StoredCache):
                 )
         return wanted
 
-    def _must_copy(self, request: Request) -> bool:
-        """Whether the next token falls into a block that others hold, or may find."""
+    def _must_copy(self, request: Request, left: dict[int, int]) -> bool:
+        """Whether the next token falls into a block that others hold, or may find.
+
+        left: block → who has left it for a copy earlier in this plan; the last one may stay.
+        """
         if request.length % self.block_size == 0:
             return False
-        return not self.pool.writable(request.place.pages[request.length // self.block_size])
+        block = request.place.pages[request.length // self.block_size]
+        holders = self.pool.references(block) - left.get(block, 0)
+        if holders == 1 and block not in self.pool.index:
+            return False
+        left[block] = left.get(block, 0) + 1
+        return True
 
     def _copy_last(self, request: Request) -> None:
         pages, copied = request.place.pages, 0
@@ -133,10 +140,8 @@ class PagedCache(StoredCache):
 
     def _publish(self, request: Request) -> None:
         """Publish the blocks that the last step has filled, now that nobody can take it back."""
-        pages, ticket, size = request.place, request.ticket, self.block_size
-        if ticket is not None and len(ticket.appended) < len(self.layers):
-            # A pass that stopped halfway and was not taken back: its slots hold nothing known.
-            del pages.tokens[pages.start :]
+        pages, size = request.place, self.block_size
+        self._forget_unfinished(request)
         held = pages.coded if self.codec.waits else request.length
         while (pages.published + 1) * size <= min(len(pages.tokens), held):
             n = pages.published
@@ -149,7 +154,14 @@ class PagedCache(StoredCache):
                 )
             pages.published += 1
 
+    def _forget_unfinished(self, request: Request) -> None:
+        """The tokens of a pass that stopped halfway: nobody knows what its slots hold."""
+        ticket, pages = request.ticket, request.place
+        if ticket is not None and len(ticket.appended) < len(self.layers):
+            del pages.tokens[pages.start :]
+
     def _truncate(self, request: Request, length: int) -> None:
+        self._forget_unfinished(request)
         super()._truncate(request, length)
         pages, keep = request.place, -(-length // self.block_size)
         self.pool.free(pages.pages[keep:])
@@ -159,6 +171,7 @@ class PagedCache(StoredCache):
 
     def _copy(self, source: Request, seq_id: Hashable) -> Request:
         old = source.place
+        self._forget_unfinished(source)
         self.pool.touch(old.pages)
         new = Pages(list(old.pages), self._tails(old), old.coded, list(old.tokens), old.extra)
         new.published = old.published

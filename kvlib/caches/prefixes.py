@@ -39,13 +39,18 @@ class PrefixIndex(Protocol):
     def __len__(self) -> int: ...
 
 
+def sealed(extra: Extra) -> Extra:
+    """Extra keys that equal no others: to Python 1, 1.0 and True are one key, to a tenant not."""
+    return (repr(extra), *extra) if extra else ()
+
+
 def chain(before: bytes, tokens: Sequence[int], extra: Extra) -> bytes:
     """The hash of a block: of the hash before it, its tokens, and at the start the extra keys.
 
     Each part is marked and its length written, so that no extra key can pass for tokens.
     """
     digest = hashlib.blake2b(before, digest_size=16)
-    for mark, part in ((b"t", repr(tuple(tokens))), (b"x", repr(extra))):
+    for mark, part in ((b"t", repr(tuple(map(int, tokens)))), (b"x", repr(extra))):
         text = part.encode()
         digest.update(mark + len(text).to_bytes(8, "little") + text)
     return digest.digest()
