@@ -1,0 +1,158 @@
+"""The checker of an append whose two bugs the reader mends: a block boundary, and a stale table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from kvlib.caches import BlockPool
+from kvlib.exercises.report import Finding, checker, guarded
+
+_HKV, _D, _ROOM, _BLOCKS = 1, 2, 16, 32
+
+
+class _Request:
+    """A padded block table as a kernel takes it, and the keys that should be found through it."""
+
+    def __init__(self) -> None:
+        self.table = np.zeros(_ROOM, dtype=np.int32)
+        self.keys: list[np.ndarray] = []
+
+    def used(self, size: int) -> int:
+        return -(-len(self.keys) // size)
+
+
+class _Server:
+    """Requests over one store; looks at all of them after each token."""
+
+    def __init__(self, append: Callable[..., Any], size: int) -> None:
+        self.append = guarded(getattr(append, "__wrapped__", append), may_modify=True)
+        self.size, self.rng = size, np.random.default_rng(size)
+        self.pool = BlockPool(_BLOCKS, size, log=True)
+        self.store = np.full((_BLOCKS, size, _HKV, _D), np.nan, dtype=np.float32)
+        self.requests: dict[str, _Request] = {}
+        # Somebody else's block, written without the function under test; it is block 0, which is
+        # also what stands in the unused entries of a table.
+        other = self.requests["x"] = _Request()
+        other.table[:1] = self.pool.allocate(1)
+        other.keys = [self._key() for _ in range(size)]
+        self.store[other.table[0]] = other.keys
+
+    def _key(self) -> np.ndarray:
+        return self.rng.standard_normal((_HKV, _D)).astype(np.float32)
+
+    def grow(self, name: str) -> None:
+        request = self.requests.setdefault(name, _Request())
+        length, key = len(request.keys), self._key()
+        shared = self._shared(request)
+        got = self.append(self.store, request.table, length, key, self.pool)
+        request.keys.append(key)
+        if got != length + 1:
+            raise Finding(f"the length was {length}, a token was added, and {got!r} came back")
+        self._look(name, shared)
+
+    def _shared(self, request: _Request) -> bool:
+        n, off = divmod(len(request.keys), self.size)
+        return off > 0 and self.pool.references(int(request.table[n])) > 1
+
+    def fork(self, name: str, other: str) -> None:
+        source = self.requests[name]
+        self.pool.touch(source.table[: source.used(self.size)].tolist())
+        copy = self.requests[other] = _Request()
+        copy.table[:], copy.keys = source.table, list(source.keys)
+
+    def free(self, name: str) -> None:
+        request = self.requests.pop(name)
+        self.pool.free(request.table[: request.used(self.size)].tolist())
+
+    def _look(self, grown: str, shared: bool) -> None:
+        for name, request in self.requests.items():
+            for pos, key in enumerate(request.keys):
+                n, off = divmod(pos, self.size)
+                if not np.array_equal(self.store[request.table[n], off], key):
+                    raise Finding(self._words(name, pos, grown, shared))
+        for name, request in self.requests.items():
+            used = request.used(self.size)
+            if name == grown and used < _ROOM and request.table[used:].any():
+                raise Finding(
+                    f"{len(request.keys)} tokens in blocks of {self.size}, and entry {used} of the "
+                    "table is set already: take a block for its first token, not before"
+                )
+        held = self._held()
+        wrong = [b for b in range(_BLOCKS) if self.pool.references(b) != held.get(b, 0)]
+        if wrong:
+            b = wrong[0]
+            raise Finding(
+                f"block {b} stands in {held.get(b, 0)} tables and is held "
+                f"{self.pool.references(b)} times after {grown} grew to "
+                f"{len(self.requests[grown].keys)} tokens: who leaves a block frees it, once"
+            )
+
+    def _held(self) -> dict[int, int]:
+        held: dict[int, int] = {}
+        for request in self.requests.values():
+            for b in request.table[: request.used(self.size)].tolist():
+                held[b] = held.get(b, 0) + 1
+        return held
+
+    def _words(self, name: str, pos: int, grown: str, shared: bool) -> str:
+        request, n = self.requests[grown], (len(self.requests[grown].keys) - 1) // self.size
+        if name != grown and shared:
+            return (
+                f"{grown} wrote, and token {pos} of {name} changed or moved: the copy was made, "
+                "and the table still names the block that both hold"
+            )
+        if name == "x" and request.table[n] == 0:
+            return (
+                f"token {pos} of another request, x, was overwritten by token "
+                f"{len(request.keys) - 1} of {grown}: entry {n} of its table was never set, and "
+                "the 0 in it is x's block. A block is needed when length % block_size is 0"
+            )
+        if name == grown and shared and pos < len(request.keys) - 1:
+            return (
+                f"{grown} got a block of its own and lost token {pos}: the new block must get what "
+                "the old one held"
+            )
+        return (
+            f"after token {len(request.keys) - 1} of {grown}, token {pos} of {name} is not where "
+            "its table says"
+        )
+
+
+@checker
+def check_append(append: Callable[..., Any]) -> Iterator[str]:
+    """append(store (N, bs, Hkv, D), table (max_blocks,), length, k (Hkv, D), pool) → length + 1."""
+    server = _Server(append, 4)
+    for _ in range(10):
+        server.grow("a")
+    yield "ten tokens over two block boundaries, nobody else's were touched"
+
+    server.fork("a", "b")
+    before = len(server.pool.events or ())
+    server.grow("b")
+    server.grow("b")
+    server.grow("a")
+    yield "after a fork the first to write gets a copy, and both keep what they had"
+    taken = [e for e in (server.pool.events or ())[before:] if e.kind == "allocate"]
+    if len(taken) > 1:
+        raise Finding(
+            f"{len(taken)} blocks were taken where one copy was needed: who holds a block alone "
+            "writes into it"
+        )
+    for name in "abx":
+        server.free(name)
+    yield "whoever holds a block alone writes in place; no block is lost"
+
+    for size in (1, 3):
+        server = _Server(append, size)
+        for name in "aaaaa":
+            server.grow(name)
+        server.fork("a", "b")
+        for name in "ba":
+            server.grow(name)
+        server.fork("b", "c")
+        for name in "abcabccba":
+            server.grow(name)
+    yield "blocks of one token and of three, with two forks"
