@@ -42,7 +42,7 @@ def tables(
 
     table: request → its blocks in order; lengths: its tokens. A place shows its token's position.
     """
-    fig, ax = figure(3.0)
+    fig, ax = figure(1.9)
     gap = size + 1
     roles = dict(zip(table, ("key", "query", "value", "shared"), strict=False))
     owner = {b: (name, n) for name, blocks in table.items() for n, b in enumerate(blocks)}
@@ -87,16 +87,12 @@ def _places(ax: Any, left: float, y: float, size: int, held: int, first: int, ro
 def running(steps: Mapping[str, Sequence[int]]) -> Any:
     """Requests in the cache at each step: {way: counts}; a line ends when all are done."""
     fig, ax = figure(3.0)
-    for (way, counts), role in zip(steps.items(), ("recomputed", "key"), strict=True):
-        ax.plot(counts, color=color(role))
-        middle = len(counts) // 3
-        ax.annotate(
-            way, (middle, counts[middle]), xytext=(0, 9), textcoords="offset points", ha="center",
-            size=9, color=text_color(role),
-        )  # fmt: skip
+    for (way, counts), role in zip(steps.items(), ("recomputed", "weights", "key"), strict=False):
+        ax.plot(counts, color=color(role), label=f"{way}, done after {len(counts):,}")
     ax.set(xlabel="step", ylabel="requests running")
-    ax.set_ylim(0, 1.2 * max(max(counts) for counts in steps.values()))
+    ax.set_ylim(bottom=0)
     ax.set_xlim(left=0)
+    ax.legend(loc="upper right")
     return finish(fig)
 
 
@@ -114,6 +110,7 @@ def block_sizes(
     for ax in (left, right):
         ax.set(xscale="log", xlabel="block size (tokens)")
         ax.set_yscale("symlog", linthresh=1)
+        ax.set_ylim(0, 2.2 * max(*wasted, *entries))
         _ticks(ax, sizes)
         ax.yaxis.set_major_formatter("{x:g}")
     return finish(fig)
