@@ -14,6 +14,7 @@ from caches import poison_unused
 
 from kvlib import DenseCache, LayerSpec, Meter, OutOfBlocks
 from kvlib.caches import BlockPool, HashIndex, PagedCache, RadixIndex
+from kvlib.codecs import Codec, fp8, int8, kivi
 
 LAYERS = (LayerSpec(1, 2), LayerSpec(2, 4, 3, window=5))
 INDEXES = {
@@ -23,9 +24,16 @@ INDEXES = {
 }
 
 
-def key_of(text: tuple, layer: int) -> tuple[np.ndarray, np.ndarray]:
+WIDE = (LayerSpec(1, 8), LayerSpec(2, 16, 8, window=9))  # what codecs can divide
+CODECS = {
+    f"{c.name}, residual {c.residual}": c
+    for c in (int8(), int8(3), fp8("e4m3"), kivi(4, 4, 3), kivi(2, 2, 0))
+}
+
+
+def key_of(text: tuple, layer: int, layers=LAYERS) -> tuple[np.ndarray, np.ndarray]:
     """The key and value of a text's last token: another beginning, other numbers."""
-    spec = LAYERS[layer]
+    spec = layers[layer]
     rng = np.random.default_rng(zlib.crc32(repr((layer, text)).encode()))
     k = rng.standard_normal((1, spec.num_kv_heads, spec.head_dim)).astype(np.float32)
     v = rng.standard_normal((1, spec.num_kv_heads, spec.v_dim)).astype(np.float32)
@@ -35,13 +43,17 @@ def key_of(text: tuple, layer: int) -> tuple[np.ndarray, np.ndarray]:
 class Life:
     """A small pool, few tokens, many requests: everything that can be shared will be."""
 
-    def __init__(self, seed: int, index: str) -> None:
+    def __init__(self, seed: int, index: str, codec: Codec | None = None) -> None:
         self.rng = np.random.default_rng(seed)
+        self.codec, self.layers = codec, LAYERS if codec is None else WIDE
         self.size = int(self.rng.integers(1, 5))
+        if codec is not None:
+            self.size = codec.group * int(self.rng.integers(1, 3))
         pool = BlockPool(int(self.rng.integers(4, 20)), self.size, index=INDEXES[index]())
-        self.cache = PagedCache(LAYERS, pool, xp=np)
+        self.cache = PagedCache(self.layers, pool, codec=codec, xp=np)
         for x in self.cache.storage():
-            x[...] = math.nan
+            if x.dtype.kind == "f":
+                x[...] = math.nan
         self.texts: dict[int, tuple[tuple, list[int]]] = {}
         self.names = iter(range(10**6))
         self.computed = self.found = self.refused = 0
@@ -62,6 +74,8 @@ class Life:
     def open(self) -> None:
         name, extra = next(self.names), ((), ("tenant",))[self.rng.integers(2)]
         tokens = self.rng.integers(0, 2, int(self.rng.integers(1, 14))).tolist()
+        if self.codec is not None:  # longer blocks: longer texts, and more of them alike
+            tokens = (self.rng.random(int(self.rng.integers(1, 26))) < 0.05).astype(int).tolist()
         held = self.cache.add(name, tokens, extra=extra)
         assert held % self.size == 0 and held < len(tokens)
         self.found += held
@@ -83,21 +97,22 @@ class Life:
         text = before + tokens
         stop = int(self.rng.integers(3)) if self.rng.integers(6) == 0 else 2
         for layer in range(stop):
-            rows = [key_of((extra, *text[: i + 1]), layer) for i in range(len(before), len(text))]
+            at = range(len(before), len(text))
+            rows = [key_of((extra, *text[: i + 1]), layer, self.layers) for i in at]
             k, v = (np.concatenate(parts) for parts in zip(*rows))
             self.cache.append(layer, k, v, step)
-            self.attend(layer, step, extra, text)
+            self.attend(layer, step, name, extra, text)
         if stop < 2:
             self.cache.truncate(name, len(before))
         else:
             self.texts[name] = (extra, text)
             self.computed += len(tokens)
 
-    def attend(self, layer: int, step, extra: tuple, text: list[int]) -> None:
-        spec = LAYERS[layer]
+    def attend(self, layer: int, step, name: int, extra: tuple, text: list[int]) -> None:
+        spec = self.layers[layer]
         shape = (step.num_tokens, 2 * spec.num_kv_heads, spec.head_dim)
         q = self.rng.standard_normal(shape).astype(np.float32)
-        k, v = self.expected(layer, extra, text)
+        k, v = self.expected(layer, name, extra, text)
         positions = np.arange(len(text))
         q_pos = positions[len(text) - step.num_tokens :]
         o64, lse64 = oracle.attention(q.astype(float), k, v, q_pos, positions, **spec.settings)
@@ -115,7 +130,12 @@ class Life:
         name = self.some()
         extra, tokens = self.texts[name]
         length = int(self.rng.integers(len(tokens) + 1))
-        self.cache.truncate(name, length)
+        try:
+            self.cache.truncate(name, length)
+        except ValueError as error:  # into a group of codes
+            assert self.codec is not None and length % self.codec.group, error
+            length -= length % self.codec.group
+            self.cache.truncate(name, length)
         self.texts[name] = (extra, tokens[:length])
 
     def close(self) -> None:
@@ -134,7 +154,7 @@ class Life:
                 references[block] += 1
             layer = int(self.rng.integers(2))
             k, v, positions = self.cache.read(layer, name)
-            needed = self.expected(layer, extra, tokens)
+            needed = self.expected(layer, name, extra, tokens)
             assert positions.tolist() == list(range(len(tokens)))
             assert (k == needed[0]).all() and (v == needed[1]).all(), f"keys of {name} changed"
         assert references == [self.cache.pool.references(b) for b in range(len(references))]
@@ -143,13 +163,22 @@ class Life:
         assert sum(parts) == memory.reserved and min(parts) >= 0
         assert memory.reserved == sum(x.nbytes for x in self.cache.storage())
 
-    def expected(self, layer: int, extra: tuple, text: list[int]) -> tuple:
-        spec = LAYERS[layer]
-        k = np.empty((len(text), spec.num_kv_heads, spec.head_dim))
-        v = np.empty((len(text), spec.num_kv_heads, spec.v_dim))
-        for i in range(len(text)):
-            k[i], v[i] = key_of((extra, *text[: i + 1]), layer)
-        return k, v
+    def expected(self, layer: int, name: int, extra: tuple, text: list[int]) -> list[np.ndarray]:
+        """What the cache must hold: one-shot codes, decoded, and the newest tokens as they came."""
+        spec, found = self.layers[layer], []
+        rows = [key_of((extra, *text[: i + 1]), layer, self.layers) for i in range(len(text))]
+        coded = self.cache._requests[name].place.coded
+        for n, dim in enumerate((spec.head_dim, spec.v_dim)):
+            x = np.empty((len(text), spec.num_kv_heads, dim), np.float32)
+            for i, row in enumerate(rows):
+                x[i] = row[n]
+            if self.codec is not None:
+                end = coded if self.codec.waits else len(text)
+                codec = (self.codec.keys, self.codec.values)[n]
+                fields = codec.encode(x[:end].transpose(1, 0, 2))
+                x[:end] = codec.decode(fields, np.float32).transpose(1, 0, 2)
+            found.append(x.astype(float))
+        return found
 
     def some(self) -> int:
         return list(self.texts)[self.rng.integers(len(self.texts))]
@@ -162,6 +191,14 @@ def test_shared_blocks_hold_what_each_request_would_have_computed(index: str) ->
         life.play(100)
     assert sum(life.found for life in lives) > 200, "hardly anything was shared"
     assert sum(life.refused for life in lives) > 100, "the pools hardly ever ran out"
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_shared_blocks_of_codes(name: str) -> None:
+    lives = [Life(seed, "hash", CODECS[name]) for seed in range(8)]
+    for life in lives:
+        life.play(60)
+    assert sum(life.found for life in lives) > 20, "hardly anything was shared"
 
 
 def fill(cache: PagedCache, name: Hashable, tokens: list[int], extra: tuple = ()) -> int:
