@@ -112,6 +112,7 @@ def work(cold: Mapping[str, float], warm: Mapping[str, float], *, unit: str) -> 
         ax.invert_yaxis()
         ax.grid(axis="y", visible=False)
         ax.tick_params(axis="x", labelsize=8)
+        ax.xaxis.set_major_formatter("{x:,.0f}")
         if ax is not axes[0]:
             ax.set_yticklabels([])
     return finish(fig)

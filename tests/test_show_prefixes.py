@@ -1,0 +1,167 @@
+"""The drawings of the chapter on shared prefixes: what they show is what they were given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib").use("Agg")
+
+from kvlib import LayerSpec, show  # noqa: E402
+from kvlib.caches import BlockPool, PagedCache  # noqa: E402
+from kvlib.show import prefixes as draw  # noqa: E402
+from kvlib.show.prefixes_pool import replay  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def style() -> None:
+    show.use_style()
+
+
+def texts(ax: Any) -> list[str]:
+    return [text.get_text().strip() for text in ax.texts]
+
+
+def widths(ax: Any) -> list[float]:
+    return [round(float(bar.get_width()), 6) for bar in ax.patches]
+
+
+def faces(ax: Any) -> list[str]:
+    from matplotlib.colors import to_hex
+
+    return [to_hex(patch.get_facecolor()) for patch in ax.patches]
+
+
+def labels(axis: Any) -> list[str]:
+    return [label.get_text() for label in axis.get_ticklabels()]
+
+
+def legend(holder: Any) -> list[str]:
+    return [text.get_text() for text in holder.get_texts()]
+
+
+def test_stored_stacks_what_is_held() -> None:
+    one = {"shared": 2**20, "recomputed": 5 * 2**20, "cached": 2**20}
+    two = {"shared": 2**20, "recomputed": 0, "cached": 2**20}
+    fig = draw.stored({"apart": one, "together": two})
+    (ax,) = fig.axes
+    assert widths(ax) == [2**20, 5 * 2**20, 2**20, 2**20, 0, 2**20]
+    assert faces(ax)[:3] == [show.color(r) for r in ("shared", "recomputed", "cached")]
+    assert texts(ax) == ["7 MiB", "2 MiB"] and labels(ax.yaxis) == ["apart", "together"]
+    assert ax.get_xlabel() == "keys and values (MiB)"
+    assert legend(fig.legends[0]) == ["the system prompt", "more copies of it"] + [
+        "questions and answers"
+    ]
+
+
+def test_tables_colours_blocks_by_their_references() -> None:
+    references = {0: 2, 1: 2, 2: 1, 3: 1}
+    fig = draw.tables({"a": [0, 1, 2], "b": [0, 1, 3]}, references, first=1)
+    (ax,) = fig.axes
+    assert texts(ax) == ["1", "2", "1", "3"]
+    shared, cached = show.color("shared"), show.color("cached")
+    assert faces(ax) == [shared, cached, shared, cached]
+    assert labels(ax.xaxis) == ["1", "2"] and labels(ax.yaxis) == ["a", "b"]
+
+
+def lived() -> tuple[PagedCache, list[draw.Moment]]:
+    """A prompt of six tokens in blocks of four, a fork that writes, and both leave."""
+    cache = PagedCache([LayerSpec(1, 2)], BlockPool(4, 4, log=True), xp=np)
+    moments = []
+
+    def note(words: str, copied: int = 0) -> None:
+        tables = {name: cache.blocks(name) for name in cache.seq_ids}
+        moments.append(draw.Moment(words, len(cache.pool.events), tables, copied))
+
+    def run(name: str, tokens: list[int]) -> None:
+        step = cache.plan([name], [len(tokens)], tokens)
+        k = np.ones((len(tokens), 1, 2), dtype=np.float32)
+        cache.append(0, k, k, step)
+
+    cache.add("a", range(6))
+    run("a", list(range(6)))
+    note("a reads")
+    cache.fork("a", "b")
+    note("a is forked")
+    run("b", [7])
+    note("b writes", copied=32)
+    cache.free("a")
+    cache.free("b")
+    note("both leave")
+    return cache, moments
+
+
+def test_replay_gives_the_state_of_the_pool() -> None:
+    cache, moments = lived()
+    pool = cache.pool
+    references, published = replay(pool.events, pool.num_blocks)
+    assert references == [pool.references(b) for b in range(4)] == [0] * 4
+    assert published == {b for b in range(4) if b in pool.index} == {0}
+    pool.allocate(4)
+    references, published = replay(pool.events, pool.num_blocks)
+    assert references == [1] * 4 and published == set()
+
+
+def test_the_pool_explorer_replays_each_moment() -> None:
+    cache, moments = lived()
+    explorer = draw.pool_explorer(cache.pool.events, 4, moments)
+    cells = [
+        [row["cells"] for row in explorer.scene(moment=i)["panels"][0]["rows"]] for i in range(1, 5)
+    ]
+    one, many, free = "cached", "shared", "free"
+    assert cells[0] == [[one, one, free, free], [one, one, "", ""], [""] * 4]
+    assert cells[1] == [[many, many, free, free], [many, many, "", ""], [many, many, "", ""]]
+    assert cells[2] == [[many, one, one, free], [many, one, "", ""], [many, "", one, ""]]
+    assert cells[3] == [["muted", free, free, free], [""] * 4, [""] * 4]
+    scene = explorer.scene(moment=3)
+    assert scene["title"] == "b writes"
+    assert [n["text"] for n in scene["numbers"]] == ["3", "0", "1", "32 B"]
+    assert "3 of 4 blocks are held, 1 of them by several requests" in scene["summary"]
+    assert scene["formula"] == ["entries of all block tables: 4; blocks that they name: 3"]
+    assert "Copied: nothing." in explorer.scene(moment=4)["summary"]
+    assert [row["label"] for row in scene["panels"][0]["rows"]] == ["pool", "a", "b"]
+    assert explorer.figure(moment=2).axes
+
+
+def test_walks_and_stairs_draw_their_lines() -> None:
+    fig = draw.walks([0, 1, 2], {"hash": [4, 8, 8], "tree": [0, 4, 8]})
+    (ax,) = fig.axes
+    assert [list(line.get_ydata()) for line in ax.lines] == [[4, 8, 8], [0, 4, 8]]
+    assert texts(ax) == ["hash", "tree"]
+    fig = draw.stairs([0, 1, 2], {"blocks of 1": [0, 1, 2], "blocks of 2": [0, 0, 2]})
+    (ax,) = fig.axes
+    assert [list(line.get_ydata()) for line in ax.lines] == [[0, 1, 2], [0, 0, 2]]
+    assert {line.get_drawstyle() for line in ax.lines} == {"steps-post"}
+    assert legend(ax.get_legend()) == ["blocks of 1", "blocks of 2"]
+
+
+def test_survivors_counts_from_none_handed_out() -> None:
+    (ax,) = draw.survivors({"last": [2, 1, 0], "first": [2, 0, 0]}).axes
+    assert [list(line.get_xdata()) for line in ax.lines] == [[0, 1, 2]] * 2
+    assert [list(line.get_ydata()) for line in ax.lines] == [[2, 1, 0], [2, 0, 0]]
+
+
+def test_work_sets_each_kind_on_its_own_axis() -> None:
+    fig = draw.work(
+        {"tokens": 900, "attention": 8.0}, {"tokens": 90, "attention": 1.0}, unit="GFLOP"
+    )
+    assert [widths(ax) for ax in fig.axes] == [[900, 90], [8, 1]]
+    assert [faces(ax) for ax in fig.axes] == [[show.color("recomputed"), show.color("shared")]] * 2
+    assert [ax.get_xlabel() for ax in fig.axes] == ["", "GFLOP"]
+    assert [texts(ax) for ax in fig.axes] == [["900", "90"], ["8", "1"]]
+
+
+def test_reads_are_counted_in_one_unit() -> None:
+    (ax,) = draw.reads([1, 2], {"one by one": [1e6, 2e6], "cascade": [1e6, 1.1e6]}).axes
+    assert ax.get_ylabel() == "read by attention (MB)"
+    assert [list(line.get_ydata()) for line in ax.lines] == [[1e6, 2e6], [1e6, 1.1e6]]
+    assert texts(ax) == ["one by one", "cascade"] and list(ax.get_xticks()) == [1, 2]
+
+
+def test_split_draws_one_shared_part_and_a_part_for_each() -> None:
+    (ax,) = draw.split(100, [20, 30]).axes
+    assert widths(ax) == [100, 20, 30]
+    assert faces(ax) == [show.color("shared")] + [show.color("cached")] * 2
+    assert texts(ax)[0] == "100 shared tokens,\n2 queries in one product"
