@@ -34,7 +34,9 @@ def check_slot_mapping(slot_mapping: Callable[..., Any]) -> Iterator[str]:
     slots = slot_mapping(table, indptr, positions, 4)
     expect_shape(slots, (8,), "the slots", letters="T")
     if expect_array(slots, "the slots").dtype.kind not in "iu":
-        raise Finding(f"the slots are {slots.dtype}, needed integers: / divides into floats, use //")
+        raise Finding(
+            f"the slots are {slots.dtype}, needed integers: / divides into floats, use //"
+        )
     _diagnose_slots(slots, table, np.repeat([0, 1, 2], [5, 1, 2]), positions)
     wanted = _slots(table, indptr, positions, 4)
     expect_close(slots, wanted, "the slots of three requests", axes=("row",))

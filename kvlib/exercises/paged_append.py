@@ -10,6 +10,10 @@ import numpy as np
 from kvlib.caches import BlockPool
 from kvlib.exercises.report import Finding, checker, guarded
 
+STALE = (
+    "{} wrote behind a fork: a copy was made, and its table still names the block that both hold, "
+    "so the token went where the other request reads"
+)
 _HKV, _D, _ROOM, _BLOCKS = 1, 2, 16, 32
 
 
@@ -84,6 +88,8 @@ class _Server:
         wrong = [b for b in range(_BLOCKS) if self.pool.references(b) != held.get(b, 0)]
         if wrong:
             b = wrong[0]
+            if shared and b not in held:
+                raise Finding(STALE.format(grown))
             raise Finding(
                 f"block {b} stands in {held.get(b, 0)} tables and is held "
                 f"{self.pool.references(b)} times after {grown} grew to "
@@ -100,10 +106,7 @@ class _Server:
     def _words(self, name: str, pos: int, grown: str, shared: bool) -> str:
         request, n = self.requests[grown], (len(self.requests[grown].keys) - 1) // self.size
         if name != grown and shared:
-            return (
-                f"{grown} wrote, and token {pos} of {name} changed or moved: the copy was made, "
-                "and the table still names the block that both hold"
-            )
+            return STALE.format(grown)
         if name == "x" and request.table[n] == 0:
             return (
                 f"token {pos} of another request, x, was overwritten by token "

@@ -43,7 +43,9 @@ def make(seed: int, length: int, size: int, heads: int, groups: int, dim: int) -
     """A request of `length` tokens in blocks that lie in any order among as many others."""
     rng = np.random.default_rng(seed)
     used = -(-length // size)
-    table = rng.permutation(2 * used)[:used]
+    table = (
+        1 + rng.permutation(2 * used - 1)[:used]
+    )  # never block 0: who ignores the table reads it
     shape = (2 * used, heads, size, dim)
     k, v = (np.full(shape, np.nan, dtype=np.float32) for _ in range(2))
     for n, block in enumerate(table):

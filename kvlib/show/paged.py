@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvlib.show.draw import cells, figure, finish, lines
-from kvlib.show.style import CARD, INK, MUTED, color, on_color, text_color
+from kvlib.show.style import CARD, INK, MUTED, color, on_color
 
 
 def maps(grids: Mapping[str, Any]) -> Any:
@@ -44,23 +44,23 @@ def tables(
     """
     fig, ax = figure(1.9)
     gap = size + 1
-    roles = dict(zip(table, ("key", "query", "value", "shared"), strict=False))
+    styles = dict(zip(table, ("-", "--", ":"), strict=False))
     owner = {b: (name, n) for name, blocks in table.items() for n, b in enumerate(blocks)}
     start = 0.0
     for name, blocks in table.items():
-        ax.annotate(f"request {name}", (start - 0.4, -0.75), color=text_color(roles[name]), size=10)
+        ax.annotate(f"request {name}", (start - 0.4, -0.75), size=10)
         for n, block in enumerate(blocks):
             left = start + n * gap
-            _places(ax, left, 0, size, lengths[name] - n * size, n * size, roles[name])
+            _places(ax, left, 0, size, lengths[name] - n * size, n * size)
             ends = ([left + (size - 1) / 2, block * gap + (size - 1) / 2], [0.62, 3.38])
-            ax.plot(*ends, color=color(roles[name]), linewidth=1.4)
+            ax.plot(*ends, color=color("muted"), linestyle=styles[name], linewidth=1.4)
         start += len(blocks) * gap + 1.5
     for block in range(num_blocks):
         name, n = owner.get(block, ("", 0))
-        here = lengths[name] - n * size if name else 0
-        _places(ax, block * gap, 4, size, here, n * size, roles.get(name, "free"))
+        _places(ax, block * gap, 4, size, lengths[name] - n * size if name else 0, n * size)
+        words = f"block {block}" + (f" ({name})" if name else "")
         middle = (block * gap + (size - 1) / 2, 5.15)
-        ax.annotate(f"block {block}", middle, ha="center", color=MUTED, size=9)
+        ax.annotate(words, middle, ha="center", color=MUTED, size=9)
     ax.set(xlim=(-1, max(num_blocks * gap, start) - 0.5), ylim=(5.4, -1.2), xticks=[], yticks=[])
     ax.set_aspect("equal")
     ax.spines[:].set_visible(False)
@@ -68,26 +68,26 @@ def tables(
     return finish(fig)
 
 
-def _places(ax: Any, left: float, y: float, size: int, held: int, first: int, role: str) -> None:
-    """One block: `held` places in `role` with their positions, the rest as outlines."""
+def _places(ax: Any, left: float, y: float, size: int, held: int, first: int) -> None:
+    """One block: `held` places with their positions, the rest as outlines."""
     from matplotlib.patches import Rectangle
 
     for i in range(size):
         used = i < held
-        style = {"facecolor": color(role) if used else CARD}
-        style["edgecolor"] = color(role if used else "free")
-        ax.add_patch(Rectangle((left + i - 0.46, y - 0.46), 0.92, 0.92, linewidth=1.2, **style))
+        fill, edge = (color("cached"), color("cached")) if used else (CARD, color("free"))
+        box = Rectangle((left + i - 0.46, y - 0.46), 0.92, 0.92, facecolor=fill, edgecolor=edge)
+        ax.add_patch(box)
         if used:
-            middle = (left + i, y)
             ax.annotate(
-                str(first + i), middle, ha="center", va="center", size=7, color=on_color(role)
-            )
+                str(first + i), (left + i, y), ha="center", va="center", size=7,
+                color=on_color("cached"),
+            )  # fmt: skip
 
 
 def running(steps: Mapping[str, Sequence[int]]) -> Any:
     """Requests in the cache at each step: {way: counts}; a line ends when all are done."""
     fig, ax = figure(3.0)
-    for (way, counts), role in zip(steps.items(), ("recomputed", "weights", "key"), strict=False):
+    for (way, counts), role in zip(steps.items(), ("muted", "recomputed", "cached"), strict=False):
         ax.plot(counts, color=color(role), label=f"{way}, done after {len(counts):,}")
     ax.set(xlabel="step", ylabel="requests running")
     ax.set_ylim(bottom=0)
@@ -102,10 +102,10 @@ def block_sizes(
     """Tokens wasted a request, measured (dots) and predicted (line); entries of its table."""
     fig, (left, right) = figure(3.0, ncols=2)
     left.plot(sizes, formula, color=color("muted"), linestyle="--", label="(block size − 1) / 2")
-    left.plot(sizes, wasted, "o", color=color("recomputed"), label="measured")
+    left.plot(sizes, wasted, "o", color=color("free"), label="measured")
     left.set(ylabel="places wasted a request")
     left.legend(loc="upper left")
-    right.plot(sizes, entries, "o-", color=color("key"))
+    right.plot(sizes, entries, "o-", color=color("cached"))
     right.set(ylabel="entries in a table")
     for ax in (left, right):
         ax.set(xscale="log", xlabel="block size (tokens)")
@@ -120,7 +120,7 @@ def moved(caches: Mapping[str, float], times: Mapping[str, float]) -> Any:
     """Side by side: bytes moved in sizes of the cache, and time, 1 for the first way."""
     fig, (left, right) = figure(0.9 + 0.42 * len(caches), ncols=2, sharey=True)
     names = list(caches)
-    for ax, values, role in ((left, caches, "key"), (right, times, "recomputed")):
+    for ax, values, role in ((left, caches, "cached"), (right, times, "muted")):
         drawn = ax.barh(names, [values[n] for n in names], color=color(role), height=0.62)
         ax.bar_label(drawn, fmt="%.1f", padding=4, color=INK)
         ax.set_xlim(0, 1.18 * max(values.values()))
@@ -145,7 +145,7 @@ def pieces(tokens: Sequence[int], times: Mapping[str, Sequence[float]], roles: A
 def padded_table(table: Any, used: Any) -> Any:
     """A block table (B, max_blocks): entries in use as numbers, the padding as outlines."""
     fig, ax = figure(0.8 + 0.34 * len(table))
-    roles = [["key" if u else "free" for u in row] for row in used]
+    roles = [["cached" if u else "free" for u in row] for row in used]
     text = [[str(b) if u else "" for b, u in zip(*row)] for row in zip(table, used)]
     cells(ax, roles, text=text, xlabel="entry of the table", ylabel="request")
     ax.set(yticks=range(len(table)), xticks=range(len(table[0])))
