@@ -88,7 +88,7 @@ class _Server:
         wrong = [b for b in range(_BLOCKS) if self.pool.references(b) != held.get(b, 0)]
         if wrong:
             b = wrong[0]
-            if shared and b not in held:
+            if shared and any(block not in held for block in wrong):
                 raise Finding(STALE.format(grown))
             raise Finding(
                 f"block {b} stands in {held.get(b, 0)} tables and is held "
