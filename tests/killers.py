@@ -7,6 +7,7 @@ They are short forms of the tests beside them, ordered so that what kills most c
 import math
 from unittest.mock import patch
 
+import killers_stored
 import numpy as np
 import oracle
 from dtypes import Watched, watch
@@ -147,4 +148,5 @@ CHECKS = (
     cached_equals_recomputed,
     generated_tokens,
     only_float32,
+    *killers_stored.CHECKS,
 )

@@ -4,20 +4,8 @@ Each mutant names the function it changes, the text that is replaced (it must st
 exactly once), what replaces it, and the check of killers.py that must refuse it.
 """
 
-from typing import NamedTuple
-
-
-class Mutant(NamedTuple):
-    """``seen``: where the bug was shipped; empty where it is one that lies near."""
-
-    name: str
-    module: str
-    function: str
-    old: str
-    new: str
-    killed_by: str
-    seen: str = ""
-
+import museum_stored
+from mutation_kind import Mutant
 
 CAUSAL, DIRECT = "kvlib.attention.causal", "kvlib.attention.direct"
 TILED, STATES = "kvlib.attention.tiled", "kvlib.attention.states"
@@ -26,6 +14,7 @@ ROPE, DECODER = "kvlib.model.rope", "kvlib.model.decoder"
 GENERATION, SAMPLING = "kvlib.generation", "kvlib.sampling"
 
 MUTANTS = [
+    *museum_stored.MUTANTS,
     # Masks
     Mutant("top-left causal mask", CAUSAL, "_prefill", "start = s - t", "start = 0",
            "attention_in_every_form", "FlashAttention before 2.1, pytorch #108108"),
@@ -136,7 +125,8 @@ MUTANTS = [
     Mutant("requests left open", GENERATION, "_steps", "cache.free(names.pop(i))", "names.pop(i)",
            "generated_tokens"),
     Mutant("one generator for the whole batch", GENERATION, "_steps",
-           "[rngs[i] for i in rows]", "[rngs[0]] * len(rows)", "generated_tokens"),
+           "rngs=[rngs[rows[n]] for n in ready]", "rngs=[rngs[0]] * len(ready)",
+           "generated_tokens"),
     Mutant("top-p leaves out the token that reaches it", SAMPLING, "probabilities",
            "np.cumsum(kept, axis=1) - kept < top_p", "np.cumsum(kept, axis=1) < top_p", "samples"),
     Mutant("temperature multiplied", SAMPLING, "probabilities",

@@ -1,0 +1,206 @@
+"""What each mutant in museum_stored.py must not survive; see killers.py."""
+
+import itertools
+from collections.abc import Callable
+from contextlib import suppress
+from unittest.mock import patch
+
+import numpy as np
+import oracle
+from models import decoder, text
+from schedules import Schedule, close, seeded
+from test_blocks import INDEXES as POOL_INDEXES
+from test_blocks import Model
+from test_paged import CODECS, INDEXES, Life, fill, fill_more, key_of
+
+from kvlib import BlockPool, LayerSpec, PagedCache, QuantizedCache, generate
+from kvlib.attention import pieces
+from kvlib.caches import gather
+from kvlib.caches.layouts import block_table, from_csr, slot_mapping, to_csr
+from kvlib.codecs import Int8, PerChannel, PerToken, fp8, kivi
+from kvlib.scheduling import Scheduler
+
+
+def pool_and_its_model() -> None:
+    for index in POOL_INDEXES:
+        for seed in range(6):
+            Model(seed, index).play(60)
+
+
+def shared_prefixes() -> None:
+    for index in INDEXES:
+        layers, pool = Life(0, index).layers, BlockPool(24, 2, index=INDEXES[index]())
+        cache = PagedCache(layers, pool, xp=np)
+        assert refuses(lambda: PagedCache(layers, pool, xp=np)), "two caches on one pool"
+        assert fill(cache, "a", [1, 2, 3, 4]) == 0
+        assert pool.num_published == 0, "the step can still be taken back"
+        cache.truncate("a", 2)
+        fill_more(cache, "a", [1, 2], [5, 6])
+        cache.free("a")
+        assert fill(cache, "b", [1, 2, 3, 4]) == 2, "found by tokens that were taken back"
+        assert fill(cache, "c", [1, 2, 5, 6]) == 2, "the last token is computed"
+        cache.truncate("c", 1)
+        fill_more(cache, "c", [1], [9])  # into a copy: the block may be found
+        assert fill(cache, "d", [1, 2, 5, 6, 7]) == 4
+        for name in "bc":
+            cache.free(name)
+        check_content(cache, "d", [1, 2, 5, 6, 7])
+        cache.truncate("d", 3)  # held by d alone, and published
+        fill_more(cache, "d", [1, 2, 5], [8])
+        assert fill(cache, "e", [1, 2, 5, 6, 7]) == 4
+        check_content(cache, "e", [1, 2, 5, 6, 7])
+        cache.add("f")
+        cache.plan(["f"], [4], [7, 7, 7, 7])  # a pass that never ends
+        cache.fork("f", "g")
+        for name in "gf":
+            cache.free(name)
+        assert pool.lookup([7, 7, 7, 7]) == []
+        for seed in range(8):
+            Life(seed, index).play(60)
+
+
+def refuses(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except ValueError:
+        return True
+    return False
+
+
+def check_content(cache: PagedCache, name: str, tokens: list[int]) -> None:
+    for layer in range(2):
+        rows = [key_of(((), *tokens[: i + 1]), layer) for i in range(len(tokens))]
+        for got, parts in zip(cache.read(layer, name), zip(*rows)):
+            assert (got == np.concatenate(parts)).all(), f"keys of {name} changed"
+
+
+def shared_codes() -> None:
+    for name in CODECS:
+        for seed in range(3):
+            Life(seed, "hash", CODECS[name]).play(40)
+
+
+def stored_schedules() -> None:
+    for name in (
+        "paged, blocks of 4",
+        "int8, residual 5, rows",
+        "int4, residual 3, rows",
+        "int4, residual 3, blocks of 8",
+    ):
+        for seed in range(6):
+            Schedule(name, seeded(seed), np).play(25)
+
+
+def layouts_agree() -> None:
+    cache = PagedCache([LayerSpec(1, 2)], BlockPool(9, 4), xp=np)
+    for name, n in (("a", 6), ("b", 4), ("c", 1)):
+        cache.add(name)
+        step = cache.plan([name], [n])
+        x = np.arange(2 * n, dtype=np.float32).reshape(n, 1, 2)
+        cache.append(0, x, x, step)
+        slots = slot_mapping(cache, step)
+        whole = cache.stores[0].keys.arrays["x"]
+        assert (whole[slots // 4, :, slots % 4] == x).all()
+    table = block_table(cache, ["a", "b", "c"])
+    back, lengths = from_csr(to_csr(table, [6, 4, 1], 4), 4)
+    assert (back == table).all() and lengths.tolist() == [6, 4, 1]
+
+
+def codecs_round_trip() -> None:
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((2, 16, 16)).astype(np.float32) * 3
+    x[0, :8] = 0.7  # constant groups, of tokens and of channels
+    x[1, 8:, 0] = 0.0
+    q = rng.standard_normal((2, 3, 16)).astype(np.float32)
+    p = rng.random((2, 3, 16)).astype(np.float32)
+    with np.errstate(all="raise", under="ignore"):
+        for bits, size in itertools.product((2, 4, 8), (2, 8)):
+            for codec in (PerChannel(bits, size), PerToken(bits, size)):
+                decoded = codec.decode(codec.encode(x), np.float32)
+                axis = 2 if isinstance(codec, PerChannel) else 3
+                shape = (2, 16 // size, size, 16) if axis == 2 else (2, 16, 16 // size, size)
+                spread = np.ptp(x.reshape(shape), axis=axis, keepdims=True)
+                allowed = 0.51 * spread / (2**bits - 1) + 0.006
+                error = np.abs(decoded - x).reshape(shape)
+                assert (error <= allowed).all(), f"{codec} is off by {error.max()}"
+        for codec, allowed in ((Int8(), 0.06), (fp8().keys, 0.7)):
+            fields = codec.encode(x)
+            decoded = codec.decode(fields, np.float32)
+            assert np.abs(decoded - x).max() < allowed
+            close(codec.scores(q, fields), q @ decoded.swapaxes(1, 2), "scores", 1e-4)
+            close(codec.weigh(p, fields, 16), p @ decoded, "weighed", 1e-4)
+        for kind, top in (("e4m3", 448), ("e5m2", 57344)):
+            codec = fp8(kind).keys
+            huge = codec.encode(np.full((1, 1, 2), 1e6, np.float32))
+            assert (codec.decode(huge, np.float32) == top).all()
+
+
+def pieces_in_every_form() -> None:
+    """Pages smaller and larger than what is read as it lies, tails, lengths round the window."""
+    window = 6
+    layers = (LayerSpec(1, 8), LayerSpec(2, 8, window=window))
+    for size, codec in itertools.product((2, 4, 16), (None, kivi(4, 2, 3), fp8())):
+        for q_lens in ([window - 1, 1, 1, 1, 4 * window, 1], [2 * window + 1, 3, 5, 1, 1, 9]):
+            paged = PagedCache(layers, BlockPool(40, size), codec=codec, xp=np)
+            rows = QuantizedCache(layers, codec or kivi(8, 2, 5), 1, 48, xp=np)
+            with (
+                patch.object(gather, "PIECE", 4),
+                patch.object(gather, "VIEWED", 8),
+                patch.object(pieces, "CHUNK_ROWS", 6),
+            ):
+                paged.pool.free(paged.pool.allocate(40))  # from now on handed out backwards
+                _attend(paged, layers, q_lens)
+                _attend(rows, layers, q_lens)
+
+
+def _attend(cache, layers, q_lens: list[int]) -> None:
+    rng = np.random.default_rng(sum(q_lens))
+    cache.add("a")
+    for n in q_lens:
+        step = cache.plan(["a"], [n])
+        for layer, spec in enumerate(layers):
+            shape = (n, spec.num_kv_heads, spec.head_dim)
+            k, v = (rng.standard_normal(shape).astype(np.float32) for _ in "kv")
+            cache.append(layer, k, v, step)
+            q = rng.standard_normal((n, 2 * shape[1], shape[2])).astype(np.float32) * 3
+            k, v, at = cache.read(layer, "a")
+            needed = oracle.attention(q, k, v, step.positions, at, **spec.settings)
+            got = cache.run(layer, q, step, return_lse=True)
+            for x, y, what in zip(got, needed, ("o", "lse")):
+                close(x, y, f"{what} of {cache} after {at.size} tokens")
+
+
+def chunks_and_schedules() -> None:
+    model, prompts = decoder("llama", seed=3), [text(1, 11), text(2, 3), text(3, 14)]
+    needed = generate(model, prompts, max_new_tokens=8, stop_tokens=())
+    for chunk in (1, 4):
+        settings = dict(max_new_tokens=8, stop_tokens=(), prefill_chunk=chunk)
+        assert generate(model, prompts, **settings) == needed
+    for budget in (None, 3):
+        cache = PagedCache(model.layer_specs, BlockPool(6, 4), xp=np)
+        scheduler = Scheduler(model, cache, budget=budget, stop_tokens=())
+        for i, prompt in enumerate(prompts):
+            scheduler.add(i, prompt, 8)
+        with patch.object(PagedCache, "run", _fails), suppress(ZeroDivisionError):
+            scheduler.step()
+        while scheduler.busy:
+            fed = [e.tokens for e in scheduler.step() if e.kind in ("prefill", "decode")]
+            assert budget is None or sum(fed) <= budget
+        assert [r.new for r in scheduler.requests.values()] == needed
+    assert any(e.kind == "preempt" for e in scheduler.events)
+
+
+def _fails(self, layer, q, step, return_lse=False):
+    raise ZeroDivisionError
+
+
+CHECKS = (
+    codecs_round_trip,
+    pieces_in_every_form,
+    layouts_agree,
+    chunks_and_schedules,
+    pool_and_its_model,
+    shared_prefixes,
+    shared_codes,
+    stored_schedules,
+)
