@@ -98,6 +98,21 @@ def test_bad_input_ends_with_2_and_one_line(
     assert words in bad(capsys, *argv)
 
 
+def test_keys_of_a_config_can_be_left_out(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    data = json.loads((ROOT / "kvlib" / "reference" / "config.json").read_text())
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**data, "quantization_config": {"quant_method": "fp8"}}))
+    line = bad(capsys, "fit", "--config", str(path), "--gpu", "l4")
+    assert "quantization_config" in line
+    argv = ["fit", "--config", str(path), "--without", "quantization_config", "--gpu", "l4"]
+    assert main(argv) == 0
+    assert "It fits" in capsys.readouterr().out
+    line = bad(capsys, "fit", "--model", "qwen3-8b", "--without", "rope", "--gpu", "l4")
+    assert "--without: needed only beside --config" in line
+
+
 def test_a_config_that_is_not_understood(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

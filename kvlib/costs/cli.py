@@ -82,6 +82,14 @@ def _parser() -> Parser:
     source = one.add_mutually_exclusive_group(required=True)
     source.add_argument("--model", metavar="NAME", help="a name that `models` lists")
     source.add_argument("--config", metavar="PATH", help="a Hugging Face config.json")
+    one.add_argument(
+        "--without",
+        metavar="KEY",
+        action="append",
+        default=[],
+        help="a key of the config to leave out: quantization_config counts the weights before "
+        "quantisation, vision_config the text model alone (may be repeated)",
+    )
     one.add_argument("--gpu", metavar="NAME", required=True, help="a name that `gpus` lists")
     one.add_argument("--gpus", metavar="N", type=int, default=1, help="tensor parallel; default 1")
     one.add_argument("--batch", metavar="N", type=int, default=1, help="requests; default 1")
@@ -109,7 +117,12 @@ def _parser() -> Parser:
 
 
 def _fit(args: argparse.Namespace) -> int:
-    model = MODELS[args.model] if args.model is not None else ModelSpec.from_config(args.config)
+    if args.model is not None:
+        if args.without:
+            args.parser.error("argument --without: needed only beside --config")
+        model = MODELS[args.model]
+    else:
+        model = ModelSpec.from_config(args.config, without=args.without)
     found = fit(
         model,
         args.gpu,
