@@ -118,7 +118,8 @@ class PoolFilm:
     def _scene(self, words: str, state: Blocks, note: Note, event: Event | None) -> Scene:
         pool, what = self.cache.pool, "no event"
         if event is not None:
-            what = f"{event.kind} {_listed(event.blocks)}"
+            noun = "block" if len(event.blocks) == 1 else "blocks"
+            what = f"{event.kind} {noun} {_listed(event.blocks)}"
         taken = event.blocks if event is not None and event.kind in ("allocate", "touch") else ()
         free = sum(n == 0 for n in state.references)
         open_now = [name for name in self.names if name in note.tables]
