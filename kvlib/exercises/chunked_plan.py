@@ -1,0 +1,156 @@
+"""Checkers of the order of work: what chunks read, and what one step of a server feeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from kvlib.caches import DenseCache
+from kvlib.exercises.batched_serve import tiny_model
+from kvlib.exercises.report import Finding, checker, expect_equal
+from kvlib.meter import Meter
+from kvlib.scheduling import DECODING, DONE, Scheduler
+
+
+@checker
+def check_read_in_chunks(read_in_chunks: Callable[..., Any]) -> Iterator[str]:
+    """read_in_chunks(P, C) → [(start, end), ...], and how many keys a layer reads for them."""
+    bounds, keys = _two(read_in_chunks(12, 4))
+    _expect_bounds(bounds, 12, 4)
+    yield "the chunks lie one behind the other and cover the prompt"
+
+    for p, c in ((10, 4), (7, 7), (3, 8), (9, 1)):
+        _expect_bounds(_two(read_in_chunks(p, c))[0], p, c)
+    yield "a last chunk may be shorter"
+
+    keys = _two(read_in_chunks(12, 3))[1]
+    suspects = {
+        12: "a chunk also reads what earlier chunks have left in the cache",
+        48: "a chunk reads the keys up to its own end, not those of the whole prompt",
+        18: "a chunk reads its own keys, too",
+        78: "these are (query, key) pairs; the queries of a chunk share one reading",
+        90: "these are (query, key) pairs; the queries of a chunk share one reading",
+    }
+    if isinstance(keys, int | np.integer) and int(keys) in suspects:
+        raise Finding(f"keys of 12 tokens in chunks of 3: got {keys}: {suspects[int(keys)]}")
+    expect_equal(keys, 3 + 6 + 9 + 12, "keys of 12 tokens in chunks of 3")
+    yield "chunk j reads the keys of all chunks up to itself"
+
+    for p, c in ((24, 8), (10, 4), (7, 3), (5, 9)):
+        got, needed = _two(read_in_chunks(p, c))[1], _counted(p, c)
+        ragged = " (the formula P(P+C)/(2C) holds where C divides P)" if p % c else ""
+        expect_equal(got, needed, f"keys of {p} tokens in chunks of {c}", why="counted" + ragged)
+    yield "as many as a meter counts while kvlib's model reads such chunks"
+
+
+def _two(result: Any) -> tuple[Any, Any]:
+    if not isinstance(result, tuple | list) or len(result) != 2:
+        raise Finding(f"read_in_chunks returned {type(result).__name__}, needed (bounds, keys)")
+    bounds, keys = result
+    if isinstance(keys, float) and keys == int(keys):
+        keys = int(keys)
+    if not isinstance(bounds, list | tuple):
+        raise Finding(f"bounds is {type(bounds).__name__}, needed a list of (start, end)")
+    return [tuple(int(x) for x in pair) for pair in bounds], keys
+
+
+def _expect_bounds(bounds: list[tuple[int, ...]], p: int, c: int) -> None:
+    what = f"{p} tokens in chunks of {c}"
+    needed = [(a, min(a + c, p)) for a in range(0, p, c)]
+    if bounds == needed:
+        return
+    if bounds and bounds[-1][-1] > p:
+        raise Finding(f"{what}: the last chunk ends at {bounds[-1][-1]}, behind the prompt's end")
+    if p % c and bounds == needed[:-1]:
+        raise Finding(f"{what}: the last {p % c} tokens are never read: chunks are rounded up")
+    if bounds == [(a, b - a) for a, b in needed]:
+        raise Finding(f"{what}: got (start, length), needed (start, end)")
+    expect_equal(bounds, needed, what)
+
+
+def _counted(p: int, c: int) -> int:
+    """Keys a layer reads, from the bytes a meter counts."""
+    model = tiny_model()
+    cache = DenseCache(model.layer_specs, 1, 64)
+    cache.add(0)
+    with Meter() as meter:
+        for a in range(0, p, c):
+            n = min(c, p - a)
+            model.forward([1] * n, cache, cache.plan([0], [n]))
+    a_token = sum(4 * s.num_kv_heads * (s.head_dim + s.v_dim) for s in model.layer_specs)
+    return meter.by_label["attention"].read // a_token
+
+
+@checker
+def check_fill_step(fill_step: Callable[..., Any]) -> Iterator[str]:
+    """fill_step(decoding, prompts, budget) → {name: tokens}: what one forward pass is fed."""
+    decoding, prompts = ["a", "b"], {"c": 30, "d": 5}
+    fed = _dict(fill_step(list(decoding), dict(prompts), 8))
+    _expect_first(fed)
+    yield "everyone who decodes gets a token, the oldest prompt what is left of the budget"
+
+    cases = {
+        "a prompt with less left than room": (["a"], {"c": 3, "d": 9}, 8, {"a": 1, "c": 3}),
+        "no prompt": (["a", "b"], {}, 8, {"a": 1, "b": 1}),
+        "nobody decodes": ([], {"c": 30}, 8, {"c": 8}),
+        "decodes that fill the budget": (["a", "b"], {"c": 30}, 2, {"a": 1, "b": 1}),
+        "no budget (None)": (["a"], {"c": 30, "d": 5}, None, {"a": 1, "c": 30}),
+    }
+    for words, (names, left, budget, needed) in cases.items():
+        got = _dict(fill_step(list(names), dict(left), budget))
+        if 0 in got.values():
+            raise Finding(f"{words}: a request is fed 0 tokens; leave it out")
+        if got.get("d"):
+            raise Finding(f"{words}: a second prompt is begun, but one chunk a step is the rule")
+        expect_equal(got, needed, words)
+    yield "the corners: a short rest, no prompt, no decode, a full budget, no budget"
+
+    yield _play(fill_step)
+
+
+def _dict(result: Any) -> dict[Any, int]:
+    if not isinstance(result, dict):
+        raise Finding(f"fill_step returned {type(result).__name__}, needed a dict")
+    return {name: int(n) for name, n in result.items()}
+
+
+def _expect_first(fed: dict[Any, int]) -> None:
+    """Two decodes, prompts of 30 and 5 tokens, a budget of 8."""
+    total = sum(fed.values())
+    if fed.get("c") == 30:
+        raise Finding("c is fed all of its 30 tokens: that is the stall, a budget of 8 ends it")
+    if fed.get("c") == 8 and total > 8:
+        raise Finding(f"the step feeds {total} tokens, the budget is 8: the decodes count, too")
+    if fed.get("c") == 8:
+        raise Finding("the prompt has taken the whole budget, a and b wait: decodes go first")
+    if fed.get("d"):
+        raise Finding("d is fed although c came before it: one prompt at a time, the oldest")
+    if {"a", "b"} - set(fed):
+        raise Finding("a request that decodes is missing: each gets 1 token a step")
+    expect_equal(fed, {"a": 1, "b": 1, "c": 6}, "two decodes, prompts of 30 and 5, a budget of 8")
+
+
+def _play(fill_step: Callable[..., Any]) -> str:
+    """Every step of kvlib's scheduler, beside what fill_step would have fed."""
+    model = tiny_model()
+    scheduler = Scheduler(model, DenseCache(model.layer_specs, 4, 64), budget=6, stop_tokens=())
+    lengths = {"a": (2, 9), "b": (4, 12), "c": (21, 3), "d": (7, 2)}
+    for name, (n, new) in lengths.items():
+        scheduler.add(name, list(range(1, n + 1)), new)
+    steps = 0
+    while scheduler.busy:
+        requests = scheduler.requests.values()
+        decoding = [r.name for r in requests if r.state == DECODING]
+        held = {s: scheduler.cache.seq_len(s) for s in scheduler.cache.seq_ids}
+        prompts = {
+            r.name: len(r.prompt) - held.get(r.name, 0)
+            for r in requests
+            if r.state not in (DECODING, DONE)
+        }
+        mine = _dict(fill_step(decoding, prompts, 6))
+        done = [e for e in scheduler.step() if e.kind in ("prefill", "decode")]
+        expect_equal(mine, {e.request: e.tokens for e in done}, f"step {steps} of a small server")
+        steps += 1
+    return f"all {steps} steps of kvlib's scheduler on four requests"
