@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from unittest.mock import patch
 
 import numpy as np
@@ -17,7 +18,7 @@ from kvlib import BlockPool, LayerSpec, PagedCache, QuantizedCache, generate
 from kvlib.attention import pieces
 from kvlib.caches import gather
 from kvlib.caches.layouts import block_table, from_csr, slot_mapping, to_csr
-from kvlib.codecs import Int8, PerChannel, PerToken, fp8, kivi
+from kvlib.codecs import Int8, PerChannel, PerToken, fp8, int8, kivi
 from kvlib.scheduling import Scheduler
 
 
@@ -31,7 +32,7 @@ def shared_prefixes() -> None:
     for index in INDEXES:
         layers, pool = Life(0, index).layers, BlockPool(24, 2, index=INDEXES[index]())
         cache = PagedCache(layers, pool, xp=np)
-        assert refuses(lambda: PagedCache(layers, pool, xp=np)), "two caches on one pool"
+        assert refuses(partial(PagedCache, layers, pool, xp=np)), "two caches on one pool"
         assert fill(cache, "a", [1, 2, 3, 4]) == 0
         assert pool.num_published == 0, "the step can still be taken back"
         cache.truncate("a", 2)
@@ -75,6 +76,13 @@ def check_content(cache: PagedCache, name: str, tokens: list[int]) -> None:
 
 
 def shared_codes() -> None:
+    cache = PagedCache([LayerSpec(1, 8)], BlockPool(16, 2), codec=int8(3), xp=np)
+    cache.add("a")
+    x = np.random.default_rng(1).standard_normal((8, 1, 8)).astype(np.float32)
+    cache.append(0, x, x, cache.plan(["a"], [8], range(8)))
+    cache.plan(["a"], [4], range(4))  # a pass that never ends: nothing is encoded in it
+    cache.free("a")
+    assert len(cache.pool.lookup(range(8))) == 2, "5 of 8 tokens were codes"
     for name in CODECS:
         for seed in range(3):
             Life(seed, "hash", CODECS[name]).play(40)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Hashable
+from functools import cache
 
 import numpy as np
 import oracle
@@ -31,7 +32,8 @@ CODECS = {
 }
 
 
-def key_of(text: tuple, layer: int, layers=LAYERS) -> tuple[np.ndarray, np.ndarray]:
+@cache
+def key_of(text: tuple, layer: int, layers: tuple = LAYERS) -> tuple[np.ndarray, np.ndarray]:
     """The key and value of a text's last token: another beginning, other numbers."""
     spec = layers[layer]
     rng = np.random.default_rng(zlib.crc32(repr((layer, text)).encode()))
@@ -70,6 +72,8 @@ class Life:
             if self.rng.integers(8) == 0:
                 poison_unused(self.cache)
             self.compare()
+            if self.rng.integers(3) == 0:
+                self.compare_published()
 
     def open(self) -> None:
         name, extra = next(self.names), ((), ("tenant",))[self.rng.integers(2)]
@@ -103,10 +107,23 @@ class Life:
             self.cache.append(layer, k, v, step)
             self.attend(layer, step, name, extra, text)
         if stop < 2:
-            self.cache.truncate(name, len(before))
+            self.end_unfinished(name, len(before))
         else:
             self.texts[name] = (extra, text)
             self.computed += len(tokens)
+
+    def end_unfinished(self, name: int, before: int) -> None:
+        """A pass that stopped halfway is taken back; or, worse, forked first, or just given up."""
+        how = self.rng.integers(4)
+        if how == 0:
+            fork = next(self.names)
+            self.cache.fork(name, fork)
+            self.cache.free(fork)
+        if how == 1:
+            self.cache.free(name)
+            del self.texts[name]
+        else:
+            self.cache.truncate(name, before)
 
     def attend(self, layer: int, step, name: int, extra: tuple, text: list[int]) -> None:
         spec = self.layers[layer]
@@ -162,6 +179,26 @@ class Life:
         parts = (memory.payload, memory.metadata, memory.wasted, memory.free)
         assert sum(parts) == memory.reserved and min(parts) >= 0
         assert memory.reserved == sum(x.nbytes for x in self.cache.storage())
+
+    def compare_published(self) -> None:
+        """Every block that could be found holds what its tokens, behind all before them, give."""
+        pool, codec = self.cache.pool, self.cache.codec
+        for block in range(pool.num_blocks):
+            tokens: list[int] = []
+            at: int | None = block if block in pool.index else None
+            extra: tuple = ()
+            while at is not None:
+                at, part, extra = pool.index._content[at]
+                tokens = [*part, *tokens]
+            ends = range(max(1, len(tokens) - self.size + 1), len(tokens) + 1)
+            for layer, store in enumerate(self.cache.stores if tokens else ()):
+                rows = [key_of((extra[1:], *tokens[:end]), layer, self.layers) for end in ends]
+                for fields, part, tensors in zip(
+                    store.both, (codec.keys, codec.values), zip(*rows)
+                ):
+                    needed = part.encode(np.concatenate(tensors).transpose(1, 0, 2))
+                    for field, x in needed.items():
+                        assert (fields.arrays[field][block] == x).all(), "another text's block"
 
     def expected(self, layer: int, name: int, extra: tuple, text: list[int]) -> list[np.ndarray]:
         """What the cache must hold: one-shot codes, decoded, and the newest tokens as they came."""
@@ -358,9 +395,9 @@ def test_waste_is_less_than_a_block_a_request() -> None:
     dense = DenseCache(spec, 12, 64, xp=np)
     paged = PagedCache(spec, BlockPool(64, 16), xp=np)
     for name, length in enumerate(lengths):
-        for cache in (dense, paged):
-            cache.add(name)
-            cache.plan([name], [length])
+        for kind in (dense, paged):
+            kind.add(name)
+            kind.plan([name], [length])
     a_token = 2 * 2 * 2 * 8 * 4
     waste = [-length % 16 for length in lengths]
     assert paged.memory().wasted == a_token * sum(waste)

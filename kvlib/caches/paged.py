@@ -141,8 +141,9 @@ class PagedCache(StoredCache):
     def _publish(self, request: Request) -> None:
         """Publish the blocks that the last step has filled, now that nobody can take it back."""
         pages, size = request.place, self.block_size
-        self._forget_unfinished(request)
-        held = pages.coded if self.codec.waits else request.length
+        held = self._stored(request)
+        if self._unfinished(request):
+            del pages.tokens[held:]
         while (pages.published + 1) * size <= min(len(pages.tokens), held):
             n = pages.published
             block, parent = pages.pages[n], pages.pages[n - 1] if n else None
@@ -154,16 +155,26 @@ class PagedCache(StoredCache):
                 )
             pages.published += 1
 
-    def _forget_unfinished(self, request: Request) -> None:
-        """The tokens of a pass that stopped halfway: nobody knows what its slots hold."""
-        ticket, pages = request.ticket, request.place
-        if ticket is not None and len(ticket.appended) < len(self.layers):
-            del pages.tokens[pages.start :]
+    def _unfinished(self, request: Request) -> bool:
+        """Whether its last pass stopped halfway and was not taken back."""
+        ticket = request.ticket
+        return ticket is not None and len(ticket.appended) < len(self.layers)
+
+    def _stored(self, request: Request) -> int:
+        """How many of its first tokens surely lie in its blocks, in all layers.
+
+        Not those of a pass that stopped halfway, nor the older ones that it should have encoded.
+        """
+        place = request.place
+        if self._unfinished(request):
+            return min(place.start, place.before)
+        return place.coded if self.codec.waits else request.length
 
     def _truncate(self, request: Request, length: int) -> None:
-        self._forget_unfinished(request)
-        super()._truncate(request, length)
         pages, keep = request.place, -(-length // self.block_size)
+        if self._unfinished(request) and length > pages.start:
+            del pages.tokens[self._stored(request) :]
+        super()._truncate(request, length)
         self.pool.free(pages.pages[keep:])
         del pages.pages[keep:]
         del pages.tokens[length:]
@@ -171,9 +182,9 @@ class PagedCache(StoredCache):
 
     def _copy(self, source: Request, seq_id: Hashable) -> Request:
         old = source.place
-        self._forget_unfinished(source)
+        sure = self._stored(source) if self._unfinished(source) else len(old.tokens)
         self.pool.touch(old.pages)
-        new = Pages(list(old.pages), self._tails(old), old.coded, list(old.tokens), old.extra)
+        new = Pages(list(old.pages), self._tails(old), old.coded, old.tokens[:sure], old.extra)
         new.published = old.published
         new.start, new.before = source.length, old.coded
         return Request(new)
