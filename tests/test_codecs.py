@@ -295,3 +295,25 @@ def test_what_is_coded_is_whole_groups_behind_the_residual(residual, group):
         assert coded == 0 or length - coded >= residual
         assert length - coded < residual + group
     assert PLAIN.coded(7) == 7 and not PLAIN.waits
+
+
+# What run multiplies ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("xp", [np, strict], ids=["numpy", "strict"])
+@pytest.mark.parametrize("count", [1, 4, 8, 9, 30])
+@pytest.mark.parametrize("codec", ALL, ids=repr)
+def test_scores_and_weighing_are_those_of_the_decoded_numbers(codec, count, xp):
+    """Scales folded into few rows, codes decoded for many: the same to rounding."""
+    x, rows, p = normal(2, 24, 16), normal(2, count, 16, seed=1), normal(2, count, 24, seed=2)
+    x[..., 3] += 20  # and not only around zero
+    parts = codec.encode(xp.asarray(x))
+    decoded = np.asarray(codec.decode(parts, xp.float64))
+    rows_, p_ = xp.asarray(rows), xp.asarray(p)
+    s, o = codec.scores(rows_, parts), codec.weigh(p_, parts, 16)
+    assert s.dtype == o.dtype == xp.float32
+    np.testing.assert_allclose(np.asarray(s), rows @ decoded.mT, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(np.asarray(o), p @ decoded, rtol=1e-4, atol=1e-4)
+    first = np.asarray(codec.weigh(p_, parts, 5))
+    np.testing.assert_allclose(first, p @ decoded[..., :5], rtol=1e-4, atol=1e-4)
+    assert (rows == np.asarray(rows_)).all() and (p == np.asarray(p_)).all()

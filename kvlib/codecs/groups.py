@@ -55,6 +55,14 @@ class Grouped(TensorCodec):
         if dim * self.bits % 8:
             raise ValueError(f"{dim} codes of {self.bits} bits do not fill whole bytes")
 
+    def _folds(self, rows: Array) -> bool:
+        """Whether scales are cheaper multiplied into so many rows than into the codes.
+
+        Each row is multiplied once a group, each code once: up to `size` rows are the fewer.
+        """
+        xp = namespace(rows)
+        return rows.shape[1] <= self.size and rows.dtype in (xp.float32, xp.float64)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(bits={self.bits}, size={self.size})"
 
@@ -91,6 +99,20 @@ class PerChannel(Grouped):
         grouped += xp.astype(parts["zeros"], wide)[:, :, None, :]
         return narrowed(xp, xp.reshape(grouped, (heads, n, dim)), dtype)
 
+    def scores(self, rows: Array, parts: Parts) -> Array:
+        """Σ q (code · scale + zero) = Σ (q · scale) code + Σ q · zero, group by group."""
+        if not self._folds(rows):
+            return super().scores(rows, parts)
+        xp = namespace(rows)
+        codes = unpack(parts["codes"], self.bits, rows.dtype)
+        heads, n, dim = codes.shape
+        groups = n // self.size
+        scales, zeros = (xp.astype(parts[name], rows.dtype) for name in ("scales", "zeros"))
+        scaled = rows[:, None, :, :] * scales[:, :, None, :]  # (heads, groups, R, D)
+        s = xp.matmul(scaled, xp.reshape(codes, (heads, groups, self.size, dim)).mT)
+        s += xp.matmul(zeros, rows.mT)[..., None]
+        return xp.reshape(xp.permute_dims(s, (0, 2, 1, 3)), (heads, rows.shape[1], n))
+
 
 class PerToken(Grouped):
     """One scale and zero for each token and `size` channels in a row."""
@@ -124,6 +146,24 @@ class PerToken(Grouped):
         grouped *= xp.astype(parts["scales"], wide)[..., None]
         grouped += xp.astype(parts["zeros"], wide)[..., None]
         return narrowed(xp, xp.reshape(grouped, (heads, n, dim)), dtype)
+
+    def weigh(self, p: Array, parts: Parts, dim: int) -> Array:
+        """Σ p (code · scale + zero) = Σ (p · scale) code + Σ p · zero, group by group."""
+        if not self._folds(p):
+            return super().weigh(p, parts, dim)
+        xp = namespace(p)
+        codes = unpack(parts["codes"], self.bits, p.dtype)
+        heads, n, width = codes.shape
+        groups, r = width // self.size, p.shape[1]
+        scales, zeros = (xp.astype(parts[name], p.dtype) for name in ("scales", "zeros"))
+        # Copied into the order in which they are multiplied, which is 5 times as fast.
+        flat = xp.reshape(xp.permute_dims(scales, (0, 2, 1)), (heads * groups * n,))
+        scaled = p[:, None, :, :] * xp.reshape(flat, (heads, groups, 1, n))  # (…, R, n)
+        codes = xp.reshape(codes, (heads, n, groups, self.size))
+        o = xp.matmul(scaled, xp.permute_dims(codes, (0, 2, 1, 3)))
+        o += xp.matmul(p, zeros).mT[..., None]
+        o = xp.reshape(xp.permute_dims(o, (0, 2, 1, 3)), (heads, r, width))
+        return o[..., :dim]
 
 
 def kivi(bits: int, group: int = 32, residual: int = 128) -> Codec:

@@ -8,7 +8,7 @@ takes one order for the other gets plausible nonsense.)
 
 from __future__ import annotations
 
-from kvlib.arrays import Array, namespace
+from kvlib.arrays import Array, is_numpy, namespace
 
 WIDTHS = (2, 4, 8)
 
@@ -35,10 +35,11 @@ def unpack(packed: Array, bits: int, dtype: object) -> Array:
     mask = xp.asarray((1 << bits) - 1, dtype=xp.uint8)
     codes = xp.empty((*packed.shape[:-1], n * fold), dtype=dtype)
     for i in range(fold):
-        part = (
-            packed
-            if i == 0
-            else xp.bitwise_right_shift(packed, xp.asarray(i * bits, dtype=xp.uint8))
-        )
-        codes[..., i * n : (i + 1) * n] = xp.astype(part if i == fold - 1 else part & mask, dtype)
+        part = packed
+        if i:
+            part = xp.bitwise_right_shift(packed, xp.asarray(i * bits, dtype=xp.uint8))
+        if i < fold - 1:
+            part = part & mask
+        # NumPy widens while it writes; the standard wants an array of the right dtype first.
+        codes[..., i * n : (i + 1) * n] = part if is_numpy(xp) else xp.astype(part, dtype)
     return codes
