@@ -142,13 +142,15 @@ def test_the_explorer_shows_the_schedule_of_each_budget() -> None:
     for budget, events in runs.items():
         scene = explorer.scene(budget=budget)
         check_scene(scene)
-        cells, bars = scene["panels"]
+        cells, line, bars = scene["panels"]
         steps = 1 + max(e.step for e in events)
         assert {len(row["cells"]) for row in cells["rows"]} == {steps}
         passes = {"query": "prefill", "cached": "decode"}
         for role, kind in passes.items():
             drawn = sum(row["cells"].count(role) for row in cells["rows"])
             assert drawn == sum(e.kind == kind for e in events)
+        (drawn_steps,) = line["lines"]
+        assert [y for _, y in drawn_steps["points"]] == np.diff(fed_before(events)).tolist()
         longest = max(waits(events)["a"])
         assert [b["parts"][0]["value"] for b in bars["bars"]] == [
             longest,
@@ -157,6 +159,10 @@ def test_the_explorer_shows_the_schedule_of_each_budget() -> None:
         ]
         assert f"waits for {longest:,} tokens at most" in scene["summary"]
     assert "is read whole" in explorer.scene(budget=22)["title"]
-    assert len({explorer.scene(budget=b)["panels"][1]["max"] for b in runs}) == 1
+    for panel, side in ((1, "x"), (1, "y"), (2, "max")):
+        assert len({str(explorer.scene(budget=b)["panels"][panel][side]) for b in runs}) == 1
+    assert explorer.scene(budget=7)["formula"] == [
+        "a step that reads: 7 tokens \u2212 2 that decode = 5 of the prompt"
+    ]
     with pytest.raises(ValueError, match="1 values, needed two or more"):
         draw.budget_explorer({4: runs[4]}, "book")

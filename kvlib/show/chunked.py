@@ -1,6 +1,7 @@
 """The drawings of the chapter on prompts in chunks: data in, Figure out.
 
-Schedules, their gaps and the explorer over budgets are in :mod:`kvlib.show.chunked_schedule`.
+Schedules and their gaps are in :mod:`kvlib.show.chunked_schedule`, the explorer over budgets in
+:mod:`kvlib.show.chunked_budget`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.show.chunked_schedule import budget_explorer, first_token, gantt, gap_trade
+from kvlib.show.chunked_budget import budget_explorer
+from kvlib.show.chunked_schedule import first_token, gantt, gap_trade
 from kvlib.show.draw import bytes_axis, figure, finish, label_ends, lines
 from kvlib.show.style import CARD, INK, MUTED, color
 
@@ -70,7 +72,7 @@ def converge(
         _dot(color("muted"), "this tile raised top"),
         _dot(CARD, "it did not"),
     ]
-    top.legend(handles=handles, loc="upper right", ncols=2)
+    top.legend(handles=handles, loc="lower right", bbox_to_anchor=(1.0, 0.98), ncols=2)
     return finish(fig)
 
 

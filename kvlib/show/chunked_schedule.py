@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.events import Event, waits
-from kvlib.show.controls import Slider
+from kvlib.events import Event
 from kvlib.show.draw import figure, finish, lines
-from kvlib.show.explorer import Explorer
 from kvlib.show.style import CARD, INK, color, on_color
 
 Events = Sequence[Event]
@@ -20,7 +18,7 @@ Events = Sequence[Event]
 def fed_before(events: Events) -> list[int]:
     """Tokens that all passes before step i have fed; one entry more than there are steps."""
     fed = [0]
-    for _, group in groupby(_passes(events), key=lambda e: e.step):
+    for _, group in groupby(passes_of(events), key=lambda e: e.step):
         fed.append(fed[-1] + sum(e.tokens for e in group))
     return fed
 
@@ -36,7 +34,7 @@ def gantt(schedules: Mapping[str, Events]) -> Any:
     for ax, (title, events) in zip(np.atleast_1d(axes), schedules.items(), strict=True):
         names = list(dict.fromkeys(e.request for e in events))
         fed = fed_before(events)
-        for e in _passes(events):
+        for e in passes_of(events):
             row, left, right = names.index(e.request), fed[e.step], fed[e.step + 1]
             if e.kind == "prefill":
                 style = {"color": color("query"), "edgecolor": CARD, "linewidth": 0.8}
@@ -86,93 +84,14 @@ def gap_trade(budgets: Sequence[int], longest: Sequence[int], first: Sequence[in
     return finish(fig)
 
 
-def budget_explorer(runs: Mapping[int, Events], prompt: Hashable) -> Explorer:
-    """A slider over budgets: {budget: events of the same requests}, the last one without limit.
-
-    prompt names the request whose prompt is read in chunks. As cells a request's row has a square
-    for each step; as bars stand the longest waits. ValueError for fewer than two budgets.
-    """
-    budgets = list(runs)
-    first = {b: first_token(runs[b], prompt) for b in budgets}
-    most = max(first.values())
-    texts = [f"{b:,} tokens a step" for b in budgets[:-1]] + ["no budget"]
-    slider = Slider("budget", "Budget", budgets, budgets[0], texts=texts)
-    scenes = [
-        _scene(runs[b], prompt, text, first[b], most)
-        for b, text in zip(budgets, texts, strict=True)
-    ]
-    return Explorer.from_frames("chunks", "A budget for each step", slider, scenes)
-
-
 def first_token(events: Events, name: Hashable) -> int:
     """Tokens fed from the step in which a request is first read to its first token."""
     fed = fed_before(events)
-    mine = [e for e in _passes(events) if e.request == name]
+    mine = [e for e in passes_of(events) if e.request == name]
     end = next(e.step for e in mine if e.token is not None)
     return fed[end + 1] - fed[mine[0].step]
 
 
-def _scene(events: Events, prompt: Hashable, text: str, first: int, most: int) -> dict[str, Any]:
-    gaps = {n: w for n, w in waits(events).items() if n != prompt}
-    longest = max(max(w) for w in gaps.values())
-    steps = len(fed_before(events)) - 1
-    passes = sum(e.kind == "prefill" and e.request == prompt for e in events)
-    length = sum(e.tokens for e in events if e.kind == "prefill" and e.request == prompt)
-    read = f"in {passes} chunks" if passes > 1 else "whole"
-    return {
-        "title": f"{text[0].upper()}{text[1:]}: the prompt is read {read}",
-        "summary": f"The prompt of {length:,} tokens is read {read}. A request that decodes"
-        f" waits for {longest:,} tokens at most between two of its own; the prompt's first"
-        f" token comes after {first:,}.",
-        "formula": [],
-        "numbers": [
-            {"label": "Steps", "text": f"{steps:,}"},
-            {"label": "Longest gap of a decode", "text": f"{longest:,} tokens"},
-            {"label": "The prompt's first token after", "text": f"{first:,} tokens"},
-        ],
-        "panels": [_cells(events, steps), _bars(gaps, prompt, first, most)],
-    }
-
-
-def _cells(events: Events, steps: int) -> dict[str, Any]:
-    """A row for each request, a square for each step in which it took part."""
-    rows: dict[Hashable, list[str]] = {}
-    for e in _passes(events):
-        row = rows.setdefault(e.request, [""] * steps)
-        row[e.step] = "query" if e.kind == "prefill" else "cached"
-    return {
-        "kind": "cells",
-        "label": "One row a request, one square a step",
-        "rows": [{"label": str(name), "cells": row} for name, row in rows.items()],
-        "legend": [
-            {"role": "query", "label": "reads its prompt"},
-            {"role": "cached", "label": "decodes a token"},
-        ],
-    }
-
-
-def _bars(
-    gaps: Mapping[Hashable, Sequence[int]], prompt: Hashable, first: int, most: int
-) -> dict[str, Any]:
-    """The longest wait of each request that decodes, and of the prompt for its first token."""
-    bars = [
-        {
-            "label": f"{name}: longest gap",
-            "parts": [{"label": "waits", "value": max(w), "role": "cached"}],
-        }
-        for name, w in gaps.items()
-    ]
-    waited = {"label": "waits", "value": first, "role": "query"}
-    bars.append({"label": f"{prompt}: first token", "parts": [waited]})
-    return {
-        "kind": "bars",
-        "label": "Waiting, in tokens fed to all requests",
-        "unit": "tokens",
-        "max": most * 1.05,
-        "bars": bars,
-        "marks": [],
-    }
-
-
-def _passes(events: Events) -> list[Event]:
+def passes_of(events: Events) -> list[Event]:
+    """What the model was fed: chunks of prompts and single tokens."""
     return [e for e in events if e.kind in ("prefill", "decode")]
