@@ -376,6 +376,18 @@ def test_tenants_that_python_takes_for_equal_share_nothing() -> None:
             assert cache.add(i, [1, 2, 3], extra=extra) == 2
 
 
+def test_what_is_no_token_or_no_tuple_is_refused() -> None:
+    cache = PagedCache(LAYERS, BlockPool(4, 2), xp=np)
+    with pytest.raises(TypeError, match="token ids, whole numbers, got 1.5"):
+        cache.add("a", [1, 1.5])
+    with pytest.raises(TypeError, match=r"tuple of keys, such as \('tenant',\), got 'tenant'"):
+        cache.add("a", [1], extra="tenant")
+    cache.add("a", [np.int32(1), 2, 3])
+    with pytest.raises(TypeError, match="got '3'"):
+        cache.plan(["a"], [3], [1, 2, "3"])
+    assert cache.seq_len("a") == 0 and cache.pool.num_free == 4
+
+
 def test_out_of_blocks_names_request_and_shortage_and_changes_nothing() -> None:
     cache = PagedCache(LAYERS, BlockPool(3, 4), xp=np)
     fill(cache, "a", [1, 2, 3, 4])

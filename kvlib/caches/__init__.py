@@ -1,6 +1,7 @@
 """Caches: one protocol, one file for each way to hold keys and values."""
 
 from kvlib.caches.blocks import BlockPool
+from kvlib.caches.cascade import run_cascade
 from kvlib.caches.dense import DenseCache
 from kvlib.caches.paged import PagedCache
 from kvlib.caches.prefixes import HashIndex, RadixIndex
@@ -20,4 +21,5 @@ __all__ = [
     "QuantizedCache",
     "RadixIndex",
     "Step",
+    "run_cascade",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from operator import index
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -61,6 +62,15 @@ def check_plan(
 def is_integer(x: object) -> bool:
     """Whether ``x`` counts something: an integer of Python or NumPy, and no bool."""
     return type(x) is int or (isinstance(x, int | np.integer) and not isinstance(x, bool))
+
+
+def token_ids(tokens: Sequence[int]) -> list[int]:
+    """The tokens as plain integers; TypeError for what is no whole number (1.5 is not cut to 1)."""
+    try:
+        return [index(t) for t in tokens]
+    except TypeError:
+        bad = next(t for t in tokens if not is_integer(t))
+        raise TypeError(f"tokens must be token ids, whole numbers, got {bad!r}") from None
 
 
 def check_layer(cache: Cache, layer: int) -> None:

@@ -125,7 +125,9 @@ class Cache:
         """
         if seq_id in self._requests:
             raise ValueError(f"request {seq_id!r} is open already; free it first or choose a name")
-        request = self._open(seq_id, tokens, tuple(extra))
+        if not isinstance(extra, tuple):
+            raise TypeError(f"extra must be a tuple of keys, such as ('tenant',), got {extra!r}")
+        request = self._open(seq_id, tokens, extra)
         self._requests[seq_id] = request
         return request.length
 
