@@ -166,3 +166,29 @@ def test_the_explorer_shows_the_schedule_of_each_budget() -> None:
     ]
     with pytest.raises(ValueError, match="1 values, needed two or more"):
         draw.budget_explorer({4: runs[4]}, "book")
+
+
+# Tiles -------------------------------------------------------------------------------------------
+
+
+def test_the_explorer_of_tiles_adds_up() -> None:
+    scores = np.array([1.0, 0.5, 4.0, 2.0, 3.0, -1.0])
+    tops = [float(scores[:n].max()) for n in (2, 4, 6)]
+    totals = [float(np.exp(scores[:n] - t).sum()) for n, t in zip((2, 4, 6), tops, strict=True)]
+    explorer = draw.tiles_explorer([2, 4, 6], tops, totals, [1.2, 0.4, 0.0])
+    for i in range(3):
+        scene = explorer.scene(tile=i + 1)
+        check_scene(scene)
+        cells, bars = scene["panels"]
+        assert cells["rows"][0]["cells"] == ["query", "query", "key"][: i + 1] + ["free"] * (2 - i)
+        before, after = (sum(p["value"] for p in bar["parts"]) for bar in bars["bars"])
+        assert before == (totals[i - 1] if i else 0) and after == pytest.approx(totals[i])
+        assert bars["max"] >= max(totals)
+    new = explorer.scene(tile=2)["panels"][1]["bars"][1]["parts"][1]["value"]
+    assert new == pytest.approx(np.exp(scores[2:4] - 4.0).sum())
+    assert "raises top from 1 to 4: 5 % of the old sum is left" in explorer.scene(tile=2)["summary"]
+    assert "does not raise top" in explorer.scene(tile=3)["summary"]
+    lse = explorer.scene(tile=3)["numbers"][2]["text"]
+    assert lse == f"{np.log(np.exp(scores).sum()):.2f}"
+    with pytest.raises(ValueError, match="equally long, got 3, 2, 3, 3"):
+        draw.tiles_explorer([1, 2, 3], tops[:2], totals, [1, 1, 0])

@@ -1,7 +1,7 @@
 """The drawings of the chapter on prompts in chunks: data in, Figure out.
 
-Schedules and their gaps are in :mod:`kvlib.show.chunked_schedule`, the explorer over budgets in
-:mod:`kvlib.show.chunked_budget`.
+Schedules and their gaps are in :mod:`kvlib.show.chunked_schedule`, the explorers in
+:mod:`kvlib.show.chunked_budget` and :mod:`kvlib.show.chunked_tiles`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 
 from kvlib.show.chunked_budget import budget_explorer
 from kvlib.show.chunked_schedule import first_token, gantt, gap_trade
+from kvlib.show.chunked_tiles import tiles_explorer
 from kvlib.show.draw import bytes_axis, figure, finish, label_ends, lines
 from kvlib.show.style import CARD, INK, MUTED, color
 
@@ -28,6 +29,7 @@ __all__ = [
     "peak_by_tile",
     "reads",
     "score_matrix",
+    "tiles_explorer",
 ]
 
 
