@@ -62,15 +62,14 @@ def _wrong_orders(codes: np.ndarray, given: np.ndarray) -> dict[str, np.ndarray]
     swapped = np.stack([high, low], axis=2).reshape(codes.shape)
     halves = np.concatenate([low, high], axis=1)
     return {
-        "these are the bytes as they came: neighbours still share a byte": given,
+        "these are the bytes as they came: neighbours still share a byte. (Unpacked as [all low "
+        "halves, all high halves] they are only put back; the two have to take turns.)": given,
         "the halves of each byte changed places: the first channel lies in the LOW four bits": (
             pack(codes, 4) >> np.uint8(4) | (pack(codes, 4) << np.uint8(4))
         ),
         "the given bytes were read high half first: channel 0 lies in the low half of byte 0": (
             pack(swapped, 4)
         ),
-        "unpacked as [all low halves, all high halves], as kvlib's own bytes would be; here a "
-        "byte holds neighbours, so the two have to take turns": pack(halves, 4),
         "only the low halves arrived: shift the others up by 4 before you join them": codes[:, :n],
         "the second code was not masked or not shifted: use & 15 and >> 4": (
             halves[:, :n] | given << np.uint8(4)

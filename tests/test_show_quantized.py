@@ -1,0 +1,166 @@
+"""The drawings of the chapter on few bits: what they show is what they were given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib").use("Agg")
+
+from kvlib import codecs, show  # noqa: E402
+from kvlib.show import quantized as draw  # noqa: E402
+from kvlib.show.quantized_bits import bits_explorer, decoded  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def style() -> None:
+    show.use_style()
+
+
+def texts(ax: Any) -> list[str]:
+    return [text.get_text().strip() for text in ax.texts]
+
+
+def labels(axis: Any) -> list[str]:
+    return [label.get_text() for label in axis.get_ticklabels()]
+
+
+def faces(ax: Any) -> list[str]:
+    from matplotlib.colors import to_hex
+
+    return [to_hex(patch.get_facecolor()) for patch in ax.patches]
+
+
+def test_stripes_share_one_scale_of_colours() -> None:
+    keys, values = np.full((4, 3), -2.0), np.full((4, 3), 0.5)
+    fig = draw.stripes(keys, values)
+    images = [ax.images[0] for ax in fig.axes if ax.images and ax.get_title(loc="left")]
+    assert [image.get_clim() for image in images] == [(-2.0, 2.0)] * 2
+    assert (images[0].get_array() == keys).all() and (images[1].get_array() == values).all()
+
+
+def test_ranges_draw_least_mean_and_largest() -> None:
+    x = np.array([[1.0, -3.0], [3.0, 5.0]])
+    fig = draw.ranges({"keys": x, "values": x / 2}, ["key", "value"])
+    first, _ = fig.axes
+    segments = first.collections[0].get_segments()
+    assert [(s[0][1], s[1][1]) for s in segments] == [(1.0, 3.0), (-3.0, 5.0)]
+    assert list(first.lines[0].get_ydata()) == [2.0, 1.0]
+
+
+def test_by_axis_writes_every_error() -> None:
+    table = {"per channel": [0.29, 5.0, 25.0], "per token": [0.48, 8.1, 41.0]}
+    fig = draw.by_axis({"keys": table, "values": table}, (8, 4, 2))
+    assert len(fig.axes) == 2
+    for ax in fig.axes:
+        assert texts(ax) == ["0.29 %", "5 %", "25 %", "0.48 %", "8.1 %", "41 %"]
+    assert labels(fig.axes[0].xaxis) == ["8 bits", "4 bits", "2 bits"]
+    assert labels(fig.axes[0].yaxis) == ["per channel", "per token"]
+
+
+def test_by_layer_draws_both_axes_side_by_side() -> None:
+    fig = draw.by_layer({"error (%)": {"per channel": [1, 2], "per token": [3, 4]}})
+    (ax,) = fig.axes
+    assert [bar.get_height() for bar in ax.patches] == [1, 2, 3, 4]
+    assert faces(ax) == [show.color("shared")] * 2 + [show.color("query")] * 2
+    assert [t.get_text() for t in fig.legends[0].get_texts()] == ["per channel", "per token"]
+
+
+def test_bytes_of_colours_the_halves_of_the_channels() -> None:
+    fig = draw.bytes_of({"a": [(0, 2), (1, 3)], "b": [(0, 1), (2, 3)]})
+    far, near = fig.axes
+    assert texts(far) == ["2", "3", "0", "1"] and texts(near) == ["1", "3", "0", "2"]
+    key, other = show.color("key"), show.color("shared")
+    assert faces(far) == [other, other, key, key] and faces(near) == [key, other] * 2
+    assert labels(far.yaxis) == ["high 4 bits", "low 4 bits"]
+
+
+def test_residual_names_its_lines() -> None:
+    fig = draw.residual([0, 32], {"int2": [20.0, 3.0], "int4": [0.5, -0.1]})
+    (ax,) = fig.axes
+    assert [list(line.get_ydata()) for line in ax.lines] == [[20.0, 3.0], [0.5, -0.1]]
+    assert texts(ax) == ["int2", "int4"] and labels(ax.xaxis) == ["0", "32"]
+    assert ax.get_ylim()[0] == -0.1
+
+
+def test_weight_stacks_and_compares_with_the_first() -> None:
+    fig = draw.weight({"float32": (100, 0, 0), "int4": (20, 5, 10)})
+    (ax,) = fig.axes
+    assert [bar.get_width() for bar in ax.patches] == [100, 20, 0, 5, 0, 10]
+    assert texts(ax) == ["100.0 %", "35.0 %"]
+
+
+def test_speed_draws_bytes_and_a_bar_for_each_length() -> None:
+    read = {"float32": 1.0, "int4": 0.16}
+    fig = draw.speed(read, {"float32": [1.0, 1.0], "int4": [1.25, 2.0]}, ["short", "long"])
+    (ax,) = fig.axes
+    assert [bar.get_width() for bar in ax.patches] == [1.0, 0.16, 1.0, 1.25, 1.0, 2.0]
+    assert "× 0.16" in texts(ax) and "× 2" in texts(ax)
+
+
+def test_trade_marks_what_is_swapped() -> None:
+    fig = draw.trade({"a": 640.0, "b": 2560.0}, {"a": 1e-2, "b": 1e-6}, bad=["a"])
+    (ax,) = fig.axes
+    points = [(float(p.get_xdata()[0]), float(p.get_ydata()[0])) for p in ax.lines]
+    assert points == [(640.0, 1e-2), (2560.0, 1e-6)]
+    assert ax.lines[0].get_color() == show.color("recomputed")
+    assert texts(ax) == ["a", "b"] and labels(ax.xaxis) == ["512", "1,024", "2,048"]
+
+
+# ------------------------------------------------------------------------------------ explorer
+
+
+def keys_and_queries() -> tuple[np.ndarray, np.ndarray]:
+    """64 keys of 64 channels: offsets, and channel 3 that swings and is looked at."""
+    rng = np.random.default_rng(0)
+    keys = rng.standard_normal((64, 64)).astype(np.float32) * np.float32(0.3)
+    keys += np.linspace(-3, 3, 64, dtype=np.float32)
+    keys[:, 3] = 9 * np.cos(np.arange(64))
+    queries = rng.standard_normal((64, 2, 64)).astype(np.float32)
+    queries[:, :, 3] *= 12
+    return keys, queries
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_decoded_is_what_the_codecs_decode(bits: int) -> None:
+    keys, _ = keys_and_queries()
+    for axis, made in (("per channel", codecs.PerChannel), ("per token", codecs.PerToken)):
+        codec = made(bits, 32)
+        wanted = codec.decode(codec.encode(keys[None]), np.float32)[0]
+        np.testing.assert_allclose(decoded(keys, bits, axis), wanted, atol=1e-5)
+
+
+def test_bits_explorer_shows_that_the_two_errors_disagree() -> None:
+    keys, queries = keys_and_queries()
+    explorer = bits_explorer(keys, queries)
+    (slider,) = explorer.controls
+    assert list(slider.values) == list(range(1, 9)) and explorer.settings == {"bits": 2}
+    widths = []
+    for bits in slider.values:
+        scene = explorer.scene(bits=bits)
+        curves, of_keys, of_scores = scene["panels"]
+        assert curves["label"].startswith("Channel 3,")
+        near = [
+            min(panel["bars"], key=lambda bar: bar["parts"][0]["value"])["label"]
+            for panel in (of_keys, of_scores)
+        ]
+        disagree = f"{near[0]}, but the scores are nearer {near[1]}"
+        agree = f"{near[0]}, and so are the scores"
+        assert (agree if near[0] == near[1] else disagree) in scene["summary"]
+        widths.append([bar["parts"][0]["value"] for bar in of_scores["bars"]])
+    assert near == ["per channel", "per token"]
+    assert (np.diff(np.array(widths), axis=0) < 0).all()  # more bits, less error
+    assert explorer.scene(bits=4)["formula"] == ["4 + 32 / 32 = 5 bits a number"]
+    lines = {n["label"]: [y for _, y in n["points"]] for n in curves["lines"]}
+    assert np.allclose(lines["as it was"], keys[:, 3], atol=1e-3)
+    assert explorer.figure(bits=3).axes and "<svg" in explorer.to_html()
+
+
+def test_bits_explorer_refuses_other_shapes() -> None:
+    keys, queries = keys_and_queries()
+    with pytest.raises(ValueError, match="both multiples of 32, got \\(60, 64\\)"):
+        bits_explorer(keys[:60], queries[:60])
+    with pytest.raises(ValueError, match=r"queries must be \(64, G, 64\)"):
+        bits_explorer(keys, queries[:32])
