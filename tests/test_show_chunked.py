@@ -150,7 +150,8 @@ def test_the_explorer_shows_the_schedule_of_each_budget() -> None:
             drawn = sum(row["cells"].count(role) for row in cells["rows"])
             assert drawn == sum(e.kind == kind for e in events)
         (drawn_steps,) = line["lines"]
-        assert [y for _, y in drawn_steps["points"]] == np.diff(fed_before(events)).tolist()
+        tokens = np.diff(fed_before(events)).tolist()
+        assert [y for _, y in drawn_steps["points"]] == [n for n in tokens for _ in "||"]
         longest = max(waits(events)["a"])
         assert [b["parts"][0]["value"] for b in bars["bars"]] == [
             longest,

@@ -80,11 +80,11 @@ def _cells(events: Events, steps: int) -> dict[str, Any]:
 
 def _steps(fed: Sequence[int], most: Mapping[str, int]) -> dict[str, Any]:
     """The tokens of each step: how long everyone waits for its end."""
-    line = [[i + 1, fed[i + 1] - fed[i]] for i in range(len(fed) - 1)]
+    line = [[i + end, fed[i + 1] - fed[i]] for i in range(len(fed) - 1) for end in (0, 1)]
     return {
         "kind": "curves",
         "label": "Tokens in each step: everyone waits for all of them",
-        "x": _axis("step", 1, most["steps"]),
+        "x": _axis("steps", 0, most["steps"]),
         "y": _axis("tokens", 0, most["tokens"]),
         "lines": [{"label": "", "role": "recomputed", "points": line, "dashed": False}],
         "points": [],

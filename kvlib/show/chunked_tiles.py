@@ -90,9 +90,9 @@ def _bars(
     ]
     return {
         "kind": "bars",
-        "label": "total, in units of e^top: the unit changes when top rises",
-        "unit": "e^top",
-        "max": max(n for _, n in states) * 1.05,
+        "label": "total, in units of e^top: a larger unit when top rises",
+        "unit": "units",
+        "max": max(n for _, n in states) * 1.2,
         "bars": [
             {"label": "before this tile", "parts": before},
             {"label": "after it", "parts": after},
