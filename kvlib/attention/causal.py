@@ -105,8 +105,8 @@ def _decode(
     return xp.reshape(o, (*rows, v.shape[2])), xp.reshape(top, rows), xp.reshape(total, rows)
 
 
-# Before it multiplies, OpenBLAS copies a long matrix into blocks for its registers. Pieces that stay
-# in the processor's cache make that copy cheap: from 4096 keys on they win.
+# Before it multiplies, OpenBLAS copies a long matrix into blocks for its registers. Pieces small
+# enough for the processor's cache make that copy cheap: from 4096 keys on they win.
 
 
 def _scores_in_pieces(qh: Any, k: Any) -> Any:
