@@ -20,8 +20,12 @@ from notebook_code import (
     words,
 )
 
-CHAPTERS = {"naive", "cached", "batched", "memory", "roofline"}
-EXPLORERS = {"naive": 1, "batched": 1, "memory": 1, "roofline": 1}
+CHAPTERS = {
+    *("naive", "cached", "batched"),
+    *("memory", "roofline"),
+    *("paged", "prefixes", "quantized", "chunked"),
+}
+EXPLORERS = dict.fromkeys(CHAPTERS - {"cached"}, 1) | {"chunked": 2}
 WORDS = dict.fromkeys(CHAPTERS, (1500, 3000)) | {"intro": (700, 1500)}
 FIGURES = dict.fromkeys(CHAPTERS, (4, 10)) | {"intro": (1, 3)}
 EXERCISES = dict.fromkeys(CHAPTERS, 3) | {"intro": 1}
