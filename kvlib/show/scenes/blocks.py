@@ -111,7 +111,9 @@ class PoolFilm:
     def explorer(self, name: str, title: str) -> Explorer:
         """The frames behind one slider."""
         scenes = self.scenes()
-        texts = [f"{i}: {scene['title']}" for i, scene in enumerate(scenes)]
+        # Short, so that the line does not wrap and the slider stays under the hand that drags it;
+        # the title says what happened.
+        texts = [f"{i} of {len(scenes) - 1}" for i in range(len(scenes))]
         slider = Slider("moment", "Moment", range(len(scenes)), texts=texts)
         return Explorer.from_frames(name, title, slider, scenes, anchor=f"{name}-explorer")
 
