@@ -12,7 +12,7 @@ from models import decoder, text
 from schedules import Schedule, close, seeded
 from test_blocks import INDEXES as POOL_INDEXES
 from test_blocks import Model
-from test_paged import CODECS, INDEXES, Life, fill, fill_more, key_of
+from test_paged_cache import CODECS, INDEXES, Life, fill, fill_more, key_of
 
 from kvlib import BlockPool, LayerSpec, PagedCache, QuantizedCache, generate
 from kvlib.attention import pieces

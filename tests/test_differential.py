@@ -7,7 +7,7 @@ the layers; memory that holds no token is NaN. A new cache joins in caches.py.
 import array_api_strict
 import numpy as np
 import pytest
-from caches import CACHES, CODED
+from caches import CACHES, CODECS, CODED, paged
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedules import Schedule, seeded
@@ -38,3 +38,13 @@ def test_long_schedules(name):
 def test_under_the_array_api_standard_alone(name):
     for seed in range(100, 112):
         Schedule(name, seeded(seed), array_api_strict).play(12)
+
+
+@pytest.mark.parametrize("block_size", [8, 16, 40, 64, 128])
+@pytest.mark.parametrize("codec", CODECS, ids=lambda c: f"{c.name}, residual {c.residual}")
+def test_every_codec_in_blocks_of_every_size(codec, block_size, monkeypatch):
+    name = f"{codec.name} in blocks"
+    monkeypatch.setitem(CACHES, name, paged(block_size, codec=codec))
+    monkeypatch.setattr("schedules.CODED", [name])
+    for seed in range(200, 204):
+        Schedule(name, seeded(seed), np).play(20)
