@@ -13,6 +13,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 TRAIN_MINUTES ?= 120
+# tests run side by side, each with one BLAS thread; make unit WORKERS=0 runs them one after the other
+WORKERS ?= 2
+ASIDE = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 HTML := _build/html
 BOOK_SOURCES := _config.yml _toc.yml $(shell find book assets -type f 2>/dev/null)
 NOTEBOOKS = $(wildcard book/*.ipynb)
@@ -75,7 +78,7 @@ types: env  ## mypy
 unit: env  ## pytest, with at least 95 % of kvlib's lines covered
 	@echo "== pytest"
 	@mkdir -p _build/coverage
-	$(BIN)/python -m pytest -m "not gpu and not peers and not browser" --durations=15 --cov --cov-report=term --cov-fail-under=95
+	$(ASIDE) -m "not gpu and not peers and not browser" --durations=15 --cov --cov-report=term --cov-fail-under=95
 
 notebooks: env  ## run every notebook and compare its outputs with the committed ones
 	@echo "== nbval"
@@ -84,7 +87,7 @@ notebooks: env  ## run every notebook and compare its outputs with the committed
 
 browser: _build/.book  ## open every page in a headless browser, move every slider
 	@echo "== browser"
-	$(BIN)/python -m pytest -m browser -q tests/test_rendered_book.py tests/test_rendered_explorers.py
+	$(ASIDE) -m browser -q tests/test_rendered_book.py tests/test_rendered_explorers.py
 
 # Where PYTHON is given (make gpu PYTHON=python3) it is used as it is: no .venv, no network.
 GPU_PYTHON = $(if $(filter command% environment%,$(origin PYTHON)),$(PYTHON),$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)))

@@ -51,6 +51,9 @@ class TensorCodec:
 
     group = 1
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
     def check(self, dim: int) -> None:
         """Raise ValueError where vectors of this length cannot be encoded."""
 

@@ -42,6 +42,9 @@ class Fp8(TensorCodec):
             raise ValueError(f"fp8 kind must be one of {', '.join(FORMATS)}, got {kind!r}")
         self.kind = kind
 
+    def __repr__(self) -> str:
+        return f"Fp8({self.kind!r})"
+
     def fields(self, dim: int, xp: Any, dtype: Any) -> dict[str, Field]:
         return {"codes": Field(1, (dim,), xp.uint8)}
 
