@@ -10,9 +10,10 @@ import numpy as np
 
 from kvlib.arrays import Array
 from kvlib.caches.step import Step
+from kvlib.errors import CacheFull
 
 if TYPE_CHECKING:
-    from kvlib.caches.protocol import Cache
+    from kvlib.caches.protocol import Cache, Request
     from kvlib.caches.spec import LayerSpec
 
 R = TypeVar("R")
@@ -71,6 +72,19 @@ def token_ids(tokens: Sequence[int]) -> list[int]:
     except TypeError:
         bad = next(t for t in tokens if not is_integer(t))
         raise TypeError(f"tokens must be token ids, whole numbers, got {bad!r}") from None
+
+
+def check_row(
+    requests: Mapping[Hashable, Request], asked: list[Request], q_lens: Sequence[int], room: int
+) -> None:
+    """CacheFull where a request would outgrow its row of `room` tokens (max_seq_len)."""
+    for request, n in zip(asked, q_lens, strict=True):
+        if request.length + n > room:
+            name = next(s for s, r in requests.items() if r is request)
+            raise CacheFull(
+                f"request {name!r} holds {request.length} tokens and {n} more were asked for: "
+                f"{request.length + n - room} too many for max_seq_len = {room}"
+            )
 
 
 def check_layer(cache: Cache, layer: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from kvlib.arrays import Array, itemsize, nbytes
 from kvlib.attention import attend_causal
-from kvlib.caches.checks import check_layer, is_integer, known
+from kvlib.caches.checks import check_layer, check_row, is_integer, known
 from kvlib.caches.protocol import Cache, Request
 from kvlib.caches.spec import LayerSpec, Memory
 from kvlib.caches.step import Step
@@ -67,14 +67,7 @@ class DenseCache(Cache):
     def _reserve(
         self, requests: list[Request], q_lens: Sequence[int], tokens: Sequence[int] | None
     ) -> tuple[int, ...]:
-        for request, n in zip(requests, q_lens, strict=True):
-            if request.length + n > self.max_seq_len:
-                name = next(s for s, r in self._requests.items() if r is request)
-                raise CacheFull(
-                    f"request {name!r} holds {request.length} tokens and {n} more were asked for: "
-                    f"{request.length + n - self.max_seq_len} too many for max_seq_len = "
-                    f"{self.max_seq_len}"
-                )
+        check_row(self._requests, requests, q_lens, self.max_seq_len)
         return tuple(r.place for r in requests)
 
     def _copy(self, source: Request, seq_id: Hashable) -> Request:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from kvlib.caches.checks import is_integer
+from kvlib.caches.checks import check_row, is_integer
 from kvlib.caches.protocol import Request
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.stored import Place, StoredCache
@@ -56,14 +56,7 @@ class QuantizedCache(StoredCache):
     def _reserve(
         self, requests: list[Request], q_lens: Sequence[int], tokens: Sequence[int] | None
     ) -> list[Place]:
-        for request, n in zip(requests, q_lens, strict=True):
-            if request.length + n > self.max_seq_len:
-                name = next(s for s, r in self._requests.items() if r is request)
-                raise CacheFull(
-                    f"request {name!r} holds {request.length} tokens and {n} more were asked for: "
-                    f"{request.length + n - self.max_seq_len} too many for max_seq_len = "
-                    f"{self.max_seq_len}"
-                )
+        check_row(self._requests, requests, q_lens, self.max_seq_len)
         for request, n in zip(requests, q_lens, strict=True):
             self._begin(request, n)
         return [request.place for request in requests]
