@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import functools
 import http.server
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pytest
+from chromium import find_chromium, launch
 
 # Runs in the page: every picture, with what is wrong with it.
 BAD_IMAGES = """() => [...document.images].filter(
@@ -67,6 +71,26 @@ class Watched:
 class _Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *args: object) -> None:
         pass
+
+
+@contextmanager
+def running_browser(html: Path, pages: list[str]) -> Iterator[Any]:
+    """A headless Chromium for the pages built under `html`.
+
+    Fails where nothing is built; skips where there is no Chromium, but fails under CI=true.
+    """
+    if not pages:
+        pytest.fail(f"no pages under {html}: run `make book` first")
+    if find_chromium() is None:
+        reason = "no Chromium on this machine (Debian: apt-get install chromium)"
+        in_ci = os.environ.get("CI", "").lower() == "true"
+        pytest.fail(reason) if in_ci else pytest.skip(reason)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        running = launch(playwright)
+        yield running
+        running.close()
 
 
 @contextmanager

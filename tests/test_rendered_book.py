@@ -14,8 +14,17 @@ from typing import Any
 from urllib.parse import unquote, urldefrag, urlsplit
 
 import pytest
-from chromium import find_chromium, launch
-from rendered import BAD_IMAGES, CARD, COLOURS, CUT_OFF, MATH, contrast, served, watch
+from rendered import (
+    BAD_IMAGES,
+    CARD,
+    COLOURS,
+    CUT_OFF,
+    MATH,
+    contrast,
+    running_browser,
+    served,
+    watch,
+)
 
 pytestmark = pytest.mark.browser
 
@@ -23,24 +32,14 @@ ROOT = Path(__file__).resolve().parent.parent
 HTML = Path(os.environ.get("KVLIB_HTML", ROOT / "_build" / "html"))
 SHOTS = ROOT / "_build" / "screenshots"
 PAGES = sorted(path.relative_to(HTML).as_posix() for path in HTML.glob("book/**/*.html"))
-IN_CI = os.environ.get("CI", "").lower() == "true"
 NARROW = {"width": 400, "height": 800}
 WIDE = {"width": 1280, "height": 900}
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    if not PAGES:
-        pytest.fail(f"no pages under {HTML}: run `make book` first")
-    if find_chromium() is None:
-        reason = "no Chromium on this machine (Debian: apt-get install chromium)"
-        pytest.fail(reason) if IN_CI else pytest.skip(reason)
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        running = launch(playwright)
+    with running_browser(HTML, PAGES) as running:
         yield running
-        running.close()
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import find_chromium, launch
 from explorer_pages import (
     GRID,
     check,
@@ -31,7 +30,7 @@ from explorer_pages import (
     write_fixture,
 )
 from explorer_probes import BATCH, FAULTS, MARKS, STATE, TEXTS
-from rendered import MATH, contrast, served, watch
+from rendered import MATH, contrast, running_browser, served, watch
 
 pytestmark = pytest.mark.browser
 
@@ -41,7 +40,6 @@ SHOTS = ROOT / "_build" / "screenshots"
 BUILT = sorted(path.relative_to(HTML).as_posix() for path in HTML.glob("book/**/*.html"))
 ALL_IN_ONE = "all.html"
 PAGES = [ALL_IN_ONE, *(name for name in BUILT if explorers_of(HTML / name))]
-IN_CI = os.environ.get("CI", "").lower() == "true"
 NARROW = {"width": 400, "height": 800}
 WIDE = {"width": 1280, "height": 900}
 HEAVIEST = 3e6  # bytes of a page and all it loads, compressed
@@ -51,17 +49,8 @@ UNCOVERED = ".bd-header-article, .skip-link, #pst-skip-link { display: none !imp
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    if not BUILT:
-        pytest.fail(f"no pages under {HTML}: run `make book` first")
-    if find_chromium() is None:
-        reason = "no Chromium on this machine (Debian: apt-get install chromium)"
-        pytest.fail(reason) if IN_CI else pytest.skip(reason)
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        running = launch(playwright)
+    with running_browser(HTML, BUILT) as running:
         yield running
-        running.close()
 
 
 @pytest.fixture(scope="module")
