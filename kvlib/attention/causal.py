@@ -10,14 +10,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from kvlib.arrays import Array, is_numpy, namespace
+from kvlib.attention import products
 from kvlib.attention.checks import check_dtypes, check_settings, check_sinks
 from kvlib.attention.direct import cap, count, scaled, widened
+from kvlib.attention.products import PIECE
 from kvlib.attention.states import with_sink
 
-PIECE = 256  # keys of a long text that a decoding query takes at a time
 CHUNK_ROWS = 192  # query rows a kv head in one product: fastest from 512 to 1024 tokens
 
 
@@ -85,43 +84,36 @@ def _decode(
     count(q, k, v, pairs=s)
     k, v = widened(xp, q, k, v)
     qh = xp.reshape(q, (num_kv_heads, groups, dim))
-    # NumPy turns one column into a BLAS matrix-vector product, which reads a kv head's keys once
-    # a query head; they stay in the processor's cache up to about 4096 keys.
-    in_pieces = is_numpy(xp) and 1 < groups <= 4 and s > 4096
-    if is_numpy(xp) and not in_pieces and groups <= 4:
-        scores = xp.matmul(k[:, None, :, :], qh[..., None])[..., 0]  # (Hkv, G, S)
-    elif in_pieces:
-        scores = _scores_in_pieces(qh, k)
-    else:
-        scores = xp.matmul(qh, k.mT)
-    scores = cap(xp, scores, softcap)
+    # One row a kv head is a matrix-vector product, which nothing makes faster.
+    step = PIECE if is_numpy(xp) and groups > 1 else s
+    scores = cap(xp, _scores(xp, qh, k, step), softcap)
     top = xp.max(scores, axis=-1, keepdims=True)
     scores -= top
     p = xp.exp(scores)
     total = xp.sum(p, axis=-1, keepdims=True, dtype=p.dtype)
-    o = _values_in_pieces(p, v) if in_pieces else xp.matmul(p, v)
+    o = _weigh(xp, p, v, step)
     o /= total
     rows = (1, num_qo_heads)
     return xp.reshape(o, (*rows, v.shape[2])), xp.reshape(top, rows), xp.reshape(total, rows)
 
 
-# Before it multiplies, OpenBLAS copies a long matrix into blocks for its registers. Pieces small
-# enough for the processor's cache make that copy cheap: from 4096 keys on they win.
+def _scores(xp: Any, qh: Array, k: Array, step: int) -> Array:
+    """qh (Hkv, G, Dk), k (Hkv, S, Dk) → (Hkv, G, S), `step` keys at a time."""
+    s = k.shape[1]
+    if s <= step and qh.shape[1] == 1:
+        return products.scores(xp, qh, k)
+    found = xp.empty((*qh.shape[:2], s), dtype=qh.dtype, device=qh.device)
+    qh = products.columns_together(xp, qh)
+    for a in range(0, s, step):
+        found[..., a : a + step] = products.scores(xp, qh, k[:, a : a + step, :])
+    return found
 
 
-def _scores_in_pieces(qh: Any, k: Any) -> Any:
-    """qh (Hkv, G, Dk), k (Hkv, S, Dk) → (Hkv, G, S)."""
-    scores = np.empty((*qh.shape[:2], k.shape[1]), dtype=qh.dtype)
-    for a in range(0, k.shape[1], PIECE):
-        np.matmul(qh, k[:, a : a + PIECE, :].mT, out=scores[..., a : a + PIECE])
-    return scores
-
-
-def _values_in_pieces(p: Any, v: Any) -> Any:
-    """p (Hkv, G, S), v (Hkv, S, Dv) → (Hkv, G, Dv)."""
-    o = np.matmul(p[..., :PIECE], v[:, :PIECE, :])
-    for a in range(PIECE, v.shape[1], PIECE):
-        o += np.matmul(p[..., a : a + PIECE], v[:, a : a + PIECE, :])
+def _weigh(xp: Any, p: Array, v: Array, step: int) -> Array:
+    """p (Hkv, G, S), v (Hkv, S, Dv) → (Hkv, G, Dv), `step` values at a time."""
+    o = products.weigh(xp, p[..., :step], v[:, :step, :])
+    for a in range(step, v.shape[1], step):
+        o += products.weigh(xp, p[..., a : a + step], v[:, a : a + step, :])
     return o
 
 

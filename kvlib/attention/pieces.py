@@ -13,6 +13,7 @@ from kvlib.arrays import Array
 from kvlib.attention.causal import CHUNK_ROWS
 from kvlib.attention.checks import check_settings, check_sinks
 from kvlib.attention.direct import cap, scaled
+from kvlib.attention.products import columns_together
 from kvlib.attention.states import with_sink
 from kvlib.meter import counting, report
 
@@ -109,6 +110,7 @@ class _Chunk:
         xp, spans = self.xp, self.pieces.spans
         begin, end = spans[self.used[0]][0], spans[self.used[-1]][1]
         scores = xp.empty((*rows.shape[:2], end - begin), dtype=rows.dtype, device=rows.device)
+        rows = columns_together(xp, rows)
         for i in self.used:
             a, b = spans[i]
             scores[..., a - begin : b - begin] = self._scores(i, rows)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvlib.arrays import Array, itemsize
+from kvlib.attention import products
 from kvlib.caches.store import Parts, Store, Tail
 
 VIEWED = 64  # tokens from which a page is read as it lies, nothing copied
@@ -50,7 +51,8 @@ class StoredPieces:
     def scores(self, i: int, rows: Array) -> Array:
         """rows (Hkv, R, Dk) · keys of piece i → (Hkv, R, n)."""
         if self._in_tail(i):
-            return self.store.xp.matmul(rows, self._waiting(i, self.tail.k, rows.dtype).mT)  # type: ignore[union-attr]
+            k = self._waiting(i, self.tail.k, rows.dtype)  # type: ignore[union-attr]
+            return products.scores(self.store.xp, rows, k)
         return self.store.codec.keys.scores(rows, self._parts(self.store.keys, i))
 
     def weigh(self, i: int, p: Array) -> Array:
@@ -58,7 +60,7 @@ class StoredPieces:
         own, xp = not self.store.spec.v_from_k, self.store.xp
         if self._in_tail(i):
             kept = self.tail.v if own else self.tail.k  # type: ignore[union-attr]
-            return xp.matmul(p, self._waiting(i, kept, p.dtype)[..., : self.v_dim])
+            return products.weigh(xp, p, self._waiting(i, kept, p.dtype)[..., : self.v_dim])
         codec = self.store.codec.values if own else self.store.codec.keys
         return codec.weigh(p, self._parts(self.store.values, i), self.v_dim)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kvlib.arrays import Array, namespace
+from kvlib.attention import products
 
 
 class Field(NamedTuple):
@@ -71,11 +72,11 @@ class TensorCodec:
 
     def scores(self, rows: Array, parts: Parts) -> Array:
         """rows (heads, R, D) · decoded vectors → (heads, R, n)."""
-        return namespace(rows).matmul(rows, self.decode(parts, rows.dtype).mT)
+        return products.scores(namespace(rows), rows, self.decode(parts, rows.dtype))
 
     def weigh(self, p: Array, parts: Parts, dim: int) -> Array:
         """p (heads, R, n) · the first `dim` numbers of decoded vectors → (heads, R, dim)."""
-        return namespace(p).matmul(p, self.decode(parts, p.dtype)[..., :dim])
+        return products.weigh(namespace(p), p, self.decode(parts, p.dtype)[..., :dim])
 
 
 class Plain(TensorCodec):

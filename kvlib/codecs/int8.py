@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvlib.arrays import Array, namespace
+from kvlib.attention import products
 from kvlib.codecs.base import Codec, Field, Parts, TensorCodec, narrowed, working
 
 
@@ -42,14 +43,14 @@ class Int8(TensorCodec):
 
     def scores(self, rows: Array, parts: Parts) -> Array:
         xp = namespace(rows)
-        s = xp.matmul(rows, xp.astype(parts["codes"], rows.dtype).mT)
+        s = products.scores(xp, rows, xp.astype(parts["codes"], rows.dtype))
         s *= xp.astype(parts["scales"], rows.dtype, copy=False)[:, None, :]
         return s
 
     def weigh(self, p: Array, parts: Parts, dim: int) -> Array:
         xp = namespace(p)
         p = p * xp.astype(parts["scales"], p.dtype, copy=False)[:, None, :]
-        return xp.matmul(p, xp.astype(parts["codes"][..., :dim], p.dtype))
+        return products.weigh(xp, p, xp.astype(parts["codes"][..., :dim], p.dtype))
 
 
 def int8(residual: int = 0) -> Codec:
