@@ -6,12 +6,16 @@ handed (:func:`namespace`). Only what creates arrays from nothing asks :func:`de
 
 from __future__ import annotations
 
+import importlib.util
 import os
-from pathlib import Path
+import warnings
+from functools import cache
 from typing import Any
 
 import array_api_compat
 import numpy as np
+
+from kvlib import devices
 
 Array = Any  # numpy.ndarray, cupy.ndarray or array_api_strict.Array; the standard has no base class
 
@@ -45,32 +49,32 @@ def namespace(*arrays: Array) -> Any:
 def default_namespace() -> Any:
     """The library new arrays are made with: NumPy, or CuPy where there is an NVIDIA device.
 
-    The environment variable KVLIB_BACKEND (``numpy`` or ``cupy``) decides if it is set.
-    Raises ValueError for another value, ImportError if CuPy is asked for and missing.
+    The environment variable KVLIB_BACKEND (``numpy`` or ``cupy``) decides if it is set; else CuPy
+    is taken where it can compute, and a card that it cannot reach is warned of, once.
+    Raises ValueError for another value, ImportError that says what to install if CuPy is asked
+    for and cannot compute.
     """
     wish = os.environ.get("KVLIB_BACKEND", "")
     if wish not in ("", "numpy", "cupy"):
         raise ValueError(f"KVLIB_BACKEND must be 'numpy' or 'cupy', got {wish!r}")
-    if wish == "numpy" or (not wish and not _device_node_exists()):
+    if wish == "numpy" or (not wish and not devices.node_exists()):
         return np
-    try:
-        import array_api_compat.cupy as cp
+    if wish == "" and importlib.util.find_spec("cupy") is None:
+        return np  # a card, and nobody who has asked for it
+    reason = _trouble()
+    if reason and wish == "cupy":
+        raise ImportError(f"KVLIB_BACKEND=cupy, but {reason}")
+    if reason:
+        warnings.warn(f"kvlib computes with NumPy: {reason}", RuntimeWarning, stacklevel=2)
+        return np
+    import array_api_compat.cupy as cp
 
-        if cp.cuda.runtime.getDeviceCount() < 1:
-            raise RuntimeError("no CUDA device found")
-    except Exception as error:
-        if wish != "cupy":
-            return np
-        raise ImportError(
-            "KVLIB_BACKEND=cupy, but CuPy cannot reach a CUDA device "
-            f"({error}); install it with: pip install 'kvlib[gpu]'"
-        ) from error
     return cp
 
 
-def _device_node_exists() -> bool:
-    # Importing CuPy costs half a second; a machine without a device node is spared it.
-    return any(Path(p).exists() for p in ("/dev/nvidia0", "/dev/nvidiactl", "/dev/dxg"))
+@cache
+def _trouble() -> str:
+    return devices.trouble()
 
 
 def is_numpy(xp: Any) -> bool:
