@@ -114,8 +114,9 @@ MUTANTS = [
     Mutant("float64 leaks from RoPE's tables", ROPE, "tables",
            "xp.asarray(full_cos, dtype=dtype)", "xp.asarray(full_cos)",
            "only_float32", "llama3.np, gitctrlx/llama.np"),
-    Mutant("float64 within one expression", "kvlib.model.layers", "rms_norm",
-           "xp.sqrt(mean_square + eps)", "xp.sqrt(mean_square + xp.float64(eps))", "only_float32"),
+    Mutant("float64 within one expression", "kvlib.norms.forward", "_normalised",
+           "xp.sqrt(mean_product(xp, wide, wide) + eps)",
+           "xp.sqrt(mean_product(xp, wide, wide) + xp.float64(eps))", "only_float32"),
     # Generation
     Mutant("last prompt token fed again", GENERATION, "_steps", "feed[i] = [token]",
            "feed[i] = [prompts[i][-1]] if made[i] == 1 else [token]",

@@ -9,6 +9,19 @@ from typing import Any
 from kvlib.arrays import Array, is_numpy, namespace, nbytes
 from kvlib.meter import counting, report
 from kvlib.model.products import product
+from kvlib.norms import layer_norm, rms_norm
+
+__all__ = [
+    "ACTIVATIONS",
+    "erf",
+    "gelu",
+    "gelu_tanh",
+    "layer_norm",
+    "linear",
+    "mlp",
+    "rms_norm",
+    "silu",
+]
 
 
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
@@ -25,28 +38,6 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     if bias is not None:
         y += bias
     return y
-
-
-def rms_norm(x: Array, weight: Array, eps: float) -> Array:
-    """x / √(mean x² + eps) · weight along the last axis (arXiv:1910.07467).   x (..., D)"""
-    xp = namespace(x)
-    wide = _at_least_float32(xp, x)
-    mean_square = xp.vecdot(wide, wide)[..., None] / x.shape[-1]
-    return xp.astype(wide / xp.sqrt(mean_square + eps), x.dtype, copy=False) * weight
-
-
-def layer_norm(x: Array, weight: Array, bias: Array, eps: float) -> Array:
-    """(x − mean) / √(variance + eps) · weight + bias along the last axis (arXiv:1607.06450)."""
-    xp = namespace(x)
-    wide = _at_least_float32(xp, x)
-    centred = wide - xp.mean(wide, axis=-1, keepdims=True)
-    variance = xp.vecdot(centred, centred)[..., None] / x.shape[-1]
-    return xp.astype(centred / xp.sqrt(variance + eps), x.dtype, copy=False) * weight + bias
-
-
-def _at_least_float32(xp: Any, x: Array) -> Array:
-    """float16 holds nothing above 65504: the square of an activation of 256 is too large."""
-    return x if x.dtype in (xp.float32, xp.float64) else xp.astype(x, xp.float32)
 
 
 def silu(x: Array) -> Array:

@@ -1,0 +1,112 @@
+"""LayerNorm and RMSNorm: what a decoder runs, and the same with what a backward pass needs."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kvlib.arrays import Array, namespace, nbytes
+from kvlib.meter import counting, report
+from kvlib.norms.statistics import at_least_float32, centred, mean_product
+
+# Operations for each number of x, each sum and product counted once: what a single pass would do.
+FORWARD_FLOPS = {"rms norm forward": 4, "layer norm forward": 7}
+
+
+class Saved(NamedTuple):
+    """All that a backward pass needs; neither x nor its mean is among it.
+
+    x_hat    (..., D)   the normalised x, in x's dtype
+    inv_std  (..., 1)   1 / √(variance + eps), or 1 / √(mean x² + eps), float32 at least
+    weight   (D,)       γ, the forward's own array and not a copy
+    """
+
+    x_hat: Array
+    inv_std: Array
+    weight: Array
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes kept for the backward pass, without the weight, which is there anyway."""
+        return nbytes(self.x_hat) + nbytes(self.inv_std)
+
+
+def rms_norm(x: Array, weight: Array, eps: float) -> Array:
+    """x / √(mean x² + eps) · weight along the last axis (arXiv:1910.07467).   x (..., D)"""
+    return _normalised(x, eps)[0] * weight
+
+
+def layer_norm(x: Array, weight: Array, bias: Array, eps: float) -> Array:
+    """(x − mean) / √(variance + eps) · weight + bias along the last axis (arXiv:1607.06450)."""
+    return _normalised(x, eps, centre=True)[0] * weight + bias
+
+
+def rms_norm_forward(x: Array, weight: Array, eps: float = 1e-6) -> tuple[Array, Saved]:
+    """`rms_norm`, and what `rms_norm_backward` needs.
+
+    x (..., D)   weight (D,)   →   y (..., D) and Saved
+
+    ValueError names a shape that does not fit, an empty row, or an eps whose root is no number;
+    TypeError, arrays of different dtypes.
+    """
+    _check(x, weight, "weight", eps)
+    x_hat, root = _normalised(x, eps)
+    y = x_hat * weight
+    return y, _save("rms norm forward", (x, weight), y, x_hat, root, weight)
+
+
+def layer_norm_forward(
+    x: Array, weight: Array, bias: Array, eps: float = 1e-5
+) -> tuple[Array, Saved]:
+    """`layer_norm`, and what `layer_norm_backward` needs.
+
+    x (..., D)   weight, bias (D,)   →   y (..., D) and Saved
+
+    Errors as those of `rms_norm_forward`.
+    """
+    _check(x, weight, "weight", eps)
+    _check(x, bias, "bias", eps)
+    x_hat, root = _normalised(x, eps, centre=True)
+    y = x_hat * weight + bias
+    return y, _save("layer norm forward", (x, weight, bias), y, x_hat, root, weight)
+
+
+def _normalised(x: Array, eps: float, centre: bool = False) -> tuple[Array, Array]:
+    """x̂ in x's dtype (..., D), and the root that x was divided by (..., 1), float32 at least."""
+    xp = namespace(x)
+    wide = at_least_float32(xp, x)
+    if centre:
+        wide = centred(xp, wide)
+    root = xp.sqrt(mean_product(xp, wide, wide) + eps)
+    return xp.astype(wide / root, x.dtype, copy=False), root
+
+
+def _save(
+    label: str, inputs: tuple[Array, ...], y: Array, x_hat: Array, root: Array, weight: Array
+) -> Saved:
+    saved = Saved(x_hat, 1.0 / root, weight)
+    if counting():
+        flops = FORWARD_FLOPS[label] * int(y.size)
+        read = sum(nbytes(a) for a in inputs)
+        report(label, flops=flops, read=read, written=nbytes(y) + saved.nbytes)
+    return saved
+
+
+def _check(x: Array, weight: Array, name: str, eps: float) -> None:
+    xp = namespace(x, weight)
+    if x.ndim < 1 or x.shape[-1] < 1:
+        raise ValueError(f"x: got shape {x.shape}, needed (..., D) with at least one number a row")
+    if weight.shape != (x.shape[-1],):
+        raise ValueError(f"{name}: got shape {weight.shape}, needed ({x.shape[-1]},) to fit x")
+    if not xp.isdtype(x.dtype, "real floating") or weight.dtype != x.dtype:
+        raise TypeError(
+            f"x and {name}: got {x.dtype} and {weight.dtype}, needed floating numbers of one dtype"
+        )
+    _check_eps(xp, x, eps)
+
+
+def _check_eps(xp: Any, x: Array, eps: float) -> None:
+    """A row of equal numbers has variance 0, and only eps keeps it from being divided by 0."""
+    dtype = xp.float64 if x.dtype == xp.float64 else xp.float32
+    least = float(xp.finfo(dtype).smallest_normal)
+    if not (least <= eps < float("inf")):
+        raise ValueError(f"eps: got {eps}, needed a number of at least {least:.3g} for {x.dtype}")

@@ -1,0 +1,53 @@
+"""Faults that lie near in a norm's forward and backward, each with the check that must see it."""
+
+from mutation_kind import Mutant
+
+FORWARD, BACKWARD = "kvlib.norms.forward", "kvlib.norms.backward"
+STATISTICS = "kvlib.norms.statistics"
+
+MUTANTS = [
+    Mutant("eps outside the root", FORWARD, "_normalised",
+           "xp.sqrt(mean_product(xp, wide, wide) + eps)",
+           "xp.sqrt(mean_product(xp, wide, wide)) + eps", "gradients_agree"),
+    Mutant("LayerNorm does not centre", FORWARD, "layer_norm_forward",
+           "_normalised(x, eps, centre=True)\n    y", "_normalised(x, eps)\n    y",
+           "gradients_agree"),
+    Mutant("the root is saved in place of its inverse", FORWARD, "_save",
+           "Saved(x_hat, 1.0 / root, weight)", "Saved(x_hat, root, weight)", "gradients_agree"),
+    Mutant("statistics in float16", FORWARD, "_normalised",
+           "wide = at_least_float32(xp, x)", "wide = x", "dtypes_are_kept"),
+    Mutant("the mean's own rounding stays", STATISTICS, "centred",
+           "return c - xp.mean(c, axis=-1, keepdims=True)", "return c", "offsets_are_survived"),
+    Mutant("mean over D - 1", STATISTICS, "mean_product",
+           "return xp.vecdot(x, y)[..., None] / width",
+           "return xp.vecdot(x, y)[..., None] / max(1, width - 1)", "gradients_agree"),
+    Mutant("a long row in one running product", STATISTICS, "mean_product",
+           "if width <= PART:", "if width > 0:", "long_rows_keep_their_digits"),
+    Mutant("the end of a long row is left out", STATISTICS, "mean_product",
+           "[*range(PART, width, PART), width]", "[*range(PART, width, PART)]",
+           "long_rows_keep_their_digits"),
+    Mutant("rows that fill no group are left out", STATISTICS, "sum_rows",
+           "return first + xp.sum(x[count * size :, :], axis=0, dtype=x.dtype)", "return first",
+           "gradients_agree"),
+    Mutant("one running sum over all rows", STATISTICS, "sum_rows",
+           "size = max(1, round(rows**0.5))", "size = rows", "many_rows_keep_their_digits"),
+    Mutant("gamma forgotten on the way back", BACKWARD, "_gradients",
+           "wide * at_least_float32(xp, saved.weight)", "wide", "gradients_agree"),
+    Mutant("the mean of g stays in", BACKWARD, "layer_norm_backward",
+           "((g - mean) - x_hat", "(g - x_hat", "gradients_agree"),
+    Mutant("x_hat's direction stays in", BACKWARD, "rms_norm_backward",
+           "(g - x_hat * mean_product(xp, g, x_hat)) * saved.inv_std\n    dx, dw",
+           "g * saved.inv_std\n    dx, dw", "gradients_agree"),
+    Mutant("1 / sigma forgotten", BACKWARD, "layer_norm_backward",
+           "- x_hat * mean_product(xp, g, x_hat)) * saved.inv_std\n    found",
+           "- x_hat * mean_product(xp, g, x_hat))\n    found", "gradients_agree"),
+    Mutant("dweight from g in place of dy", BACKWARD, "layer_norm_backward",
+           "(dx, sum_rows(xp, wide * x_hat), sum_rows(xp, wide))",
+           "(dx, sum_rows(xp, g * x_hat), sum_rows(xp, wide))", "gradients_agree"),
+    Mutant("dbias from g in place of dy", BACKWARD, "layer_norm_backward",
+           "sum_rows(xp, wide))", "sum_rows(xp, g))", "gradients_agree"),
+    Mutant("dx in float32 for float16", BACKWARD, "_finish",
+           "xp.astype(a, dy.dtype, copy=False)", "a", "dtypes_are_kept"),
+    Mutant("traffic without what was saved", BACKWARD, "_finish",
+           "nbytes(dy) + saved.nbytes", "nbytes(dy)", "traffic_is_what_the_arrays_weigh"),
+]  # fmt: skip
