@@ -13,11 +13,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 TRAIN_MINUTES ?= 120
+# the kernels also run on the processor, which takes a C++ compiler: this one where there is none
+CXX_WHEEL := ziglang==0.17.1
 # tests run side by side, each with one BLAS thread; make unit WORKERS=0 runs them one after the other
 WORKERS ?= 2
 ASIDE = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 HTML := _build/html
-BOOK_SOURCES := _config.yml _toc.yml $(shell find book assets -type f 2>/dev/null)
+BOOK_SOURCES := _config.yml _toc.yml tools/book_pages.py $(shell find book assets -type f 2>/dev/null)
 NOTEBOOKS = $(wildcard book/*.ipynb)
 CHECKED = kvlib tools
 # Jupyter keeps its files where the platform wants them, and does not warn about it
@@ -38,6 +40,7 @@ $(VENV)/.installed: requirements.txt
 	@echo "== Installing the pinned requirements into $(VENV) (minutes the first time, seconds after)"
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check -r requirements.txt | { grep -v '^Requirement already satisfied' || true; }
+	@command -v $${CXX:-c++} >/dev/null || $(BIN)/python -m pip install --disable-pip-version-check -q $(CXX_WHEEL)
 	@touch $@
 
 $(VENV)/.kvlib: $(VENV)/.installed pyproject.toml
