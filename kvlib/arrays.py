@@ -107,6 +107,18 @@ def itemsize(xp: Any, dtype: Any) -> int:
     return int(info(dtype).bits) // 8
 
 
+def clipped(xp: Any, x: Array, low: float | None, high: float | None = None) -> Array:
+    """``x`` bounded by two numbers; NaN stays NaN.
+
+    The standard's ``clip`` as array-api-compat has it for CuPy assigns through boolean masks, and
+    each of those waits for the device.
+    """
+    if is_numpy(xp):
+        return xp.clip(x, low, high)
+    x = x if low is None else xp.maximum(x, low)
+    return x if high is None else xp.minimum(x, high)
+
+
 def put(x: Array, index: Any, values: Array) -> None:
     """``x[index] = values`` for an integer array ``index`` over the first axis, in place.
 

@@ -11,9 +11,14 @@ from kvlib.arrays import Array, namespace, to_numpy
 
 def greedy(logits: Array) -> list[int]:
     """The most likely token of each row, the lowest id among equals.   logits (B, V) → B ids"""
+    _check_shape(logits)
     xp = namespace(logits)
-    _check_logits(logits, xp.max(logits, axis=-1) if logits.size else logits)
-    return [int(i) for i in to_numpy(xp.argmax(logits, axis=-1)).tolist()]
+    top = xp.max(logits, axis=-1)
+    # One copy from a device, not two: a row without a finite largest logit says so by its id.
+    ids = to_numpy(xp.where(xp.isfinite(top), xp.argmax(logits, axis=-1), -1)).tolist()
+    if -1 in ids:
+        _check_finite(top)
+    return [int(i) for i in ids]
 
 
 def probabilities(
@@ -29,9 +34,10 @@ def probabilities(
     sampling, arXiv:1904.09751). Ties go to the lower id. What stays is scaled to sum to 1.
     """
     check_settings(temperature, top_k, top_p)
+    _check_shape(logits)
     x = to_numpy(logits).astype(np.float64)
-    top = x.max(axis=-1, keepdims=True) if x.size else x
-    _check_logits(x, top)
+    top = x.max(axis=-1, keepdims=True)
+    _check_finite(top)
     if temperature == 0:
         p = np.zeros_like(x)
         p[np.arange(x.shape[0]), x.argmax(axis=1)] = 1.0
@@ -95,10 +101,13 @@ def check_settings(temperature: float, top_k: int | None, top_p: float | None) -
         raise ValueError(f"top_p must lie in (0, 1], got {top_p!r}")
 
 
-def _check_logits(logits: Array, top: Array) -> None:
-    """Refuse logits that name no token; ``top`` holds the largest of each row, NaN if one is."""
+def _check_shape(logits: Array) -> None:
     if logits.ndim != 2 or logits.shape[1] == 0:
         raise ValueError(f"logits must be (B, V) with V at least 1, got shape {logits.shape}")
+
+
+def _check_finite(top: Array) -> None:
+    """Refuse logits that name no token; ``top`` holds the largest of each row, NaN if one is."""
     wrong = [x for x in to_numpy(top).ravel().tolist() if not math.isfinite(x)]
     if wrong:
         raise ValueError(f"the largest logit of a row must be a finite number, got {wrong[0]}")

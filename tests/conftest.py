@@ -6,6 +6,8 @@ pytest --hypothesis-profile=search
 
 import os
 
+import pytest
+
 # Whoever names no library gets NumPy, on a machine with a graphics card, too.
 os.environ.setdefault("KVLIB_BACKEND", "numpy")
 
@@ -17,3 +19,12 @@ else:
     settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
     settings.register_profile("search", derandomize=False, deadline=None, database=None)
     settings.load_profile("repeatable")
+
+
+@pytest.fixture
+def device_at_hand(monkeypatch):
+    """The stand-in for CuPy as the library that kvlib makes arrays with."""
+    from device_double import install, xp
+
+    install(monkeypatch)
+    return xp

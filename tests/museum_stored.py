@@ -97,12 +97,12 @@ MUTANTS = [
            "x[...] = y", "new.k, new.v = old.k, old.v", "stored_schedules"),
     # Codes
     Mutant("int8 cast before the clip", GROUPS, "quantise",
-           "xp.clip(xp.round((x - xp.astype(zero, xp.float32)) / steps), 0, levels)",
-           "xp.clip(xp.astype(xp.round((x - xp.astype(zero, xp.float32)) / steps), xp.int8), 0, "
-           "levels)", "codecs_round_trip",
+           "clipped(xp, xp.round((x - xp.astype(zero, xp.float32)) / steps), 0.0, float(levels))",
+           "clipped(xp, xp.astype(xp.round((x - xp.astype(zero, xp.float32)) / steps), xp.int8), "
+           "0, levels)", "codecs_round_trip",
            "sleepyeldrazi/llm_programming_tests at 72fa1f8"),
     Mutant("codes not clipped", GROUPS, "quantise",
-           "xp.clip(xp.round((x - xp.astype(zero, xp.float32)) / steps), 0, levels)",
+           "clipped(xp, xp.round((x - xp.astype(zero, xp.float32)) / steps), 0.0, float(levels))",
            "xp.round((x - xp.astype(zero, xp.float32)) / steps)", "codecs_round_trip"),
     Mutant("constant group is 0/0", GROUPS, "quantise",
            "codes = xp.where(wide == 0, xp.zeros_like(codes), codes)",
@@ -123,7 +123,7 @@ MUTANTS = [
            'p = p * xp.astype(parts["scales"], p.dtype, copy=False)[:, None, :]', "p = p * 1",
            "codecs_round_trip"),
     Mutant("fp8 beyond the largest number is NaN", FP8, "Fp8.encode",
-           "xp.clip(xp.abs(x), 0.0, top)", "xp.abs(x)", "codecs_round_trip"),
+           "clipped(xp, xp.abs(x), None, top)", "xp.abs(x)", "codecs_round_trip"),
     # Attention over pieces
     Mutant("a query sees one key ahead in pieces", PIECES, "_Chunk._hide",
            "hidden = distance < 0", "hidden = distance < -1", "pieces_in_every_form"),

@@ -80,8 +80,9 @@ def _shared_part(
     """
     xp, (t, num_qo_heads, dim) = cache.xp, q.shape
     store, heads = cache.stores[layer], cache.layers[layer].num_kv_heads
-    pages = step.places[0].pages[: shared // cache.block_size]
-    pieces = StoredPieces(store, pages, None, shared, 0, shared)
+    first, n = step.places[0], shared // cache.block_size
+    table = None if first.table is None else first.table[:n]
+    pieces = StoredPieces(store, first.pages[:n], None, shared, 0, shared, table)
     groups = num_qo_heads // heads
     rows = max(1, CHUNK_ROWS // groups)  # queries at a time, so that scores stay small
     parts = []
@@ -118,6 +119,7 @@ def _private_parts(
             place.coded - shared,
             0,
             end - shared,
+            None if place.table is None else place.table[first:],
         )
         parts.append(
             attend_pieces(rows, pieces, end - shared, cache.xp, return_lse=True, **settings)

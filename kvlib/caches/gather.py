@@ -24,7 +24,10 @@ class StoredPieces:
         coded: int,
         first: int,
         end: int,
+        table: Array | None = None,
     ) -> None:
+        """table: `pages` as an array where the store lives, so that gathering sends nothing."""
+        self.table = table
         self.store, self.pages, self.tail, self.coded = store, pages, tail, coded
         self.num_kv_heads, self.v_dim = store.spec.num_kv_heads, store.spec.v_dim
         size, group = store.size, store.codec.group
@@ -86,4 +89,5 @@ class StoredPieces:
         page = a // size
         if size >= VIEWED or b <= (page + 1) * size:
             return fields.view(self.pages[page], a - page * size, b - page * size)
-        return fields.gather(self.pages[page : -(-b // size)], b - a)
+        pages = self.pages if self.table is None else self.table
+        return fields.gather(pages[page : -(-b // size)], b - a)

@@ -94,6 +94,7 @@ class PagedCache(StoredCache):
                 pages.tokens.extend(new[at : at + n])
             self._begin(request, n)
             at += n
+        self._send_tables(requests)
         return [request.place for request in requests]
 
     def _wanted(self, requests: list[Request], q_lens: Sequence[int]) -> list[tuple[int, bool]]:

@@ -51,32 +51,36 @@ class Fields:
             for name, field in self.fields.items()
         }
 
-    def gather(self, pages: Sequence[int], tokens: int) -> Parts:
+    def gather(self, pages: Sequence[int] | Array, tokens: int) -> Parts:
         """The first `tokens` tokens of some pages, copied behind one another."""
         found = {}
         for name, field in self.fields.items():
             entries = self.size // field.per
-            piece = self._take(name, pages)
-            piece = self.xp.reshape(piece, (self.heads, len(pages) * entries, *field.shape))
+            piece, n = self._take(name, pages)
+            piece = self.xp.reshape(piece, (self.heads, n * entries, *field.shape))
             found[name] = piece[:, : tokens // field.per, ...]
         return found
 
-    def _take(self, name: str, pages: Sequence[int]) -> Array:
-        """Rows of one head in one page, so that a head's tokens come out one after the other."""
+    def _take(self, name: str, pages: Sequence[int] | Array) -> tuple[Array, int]:
+        """Rows of one head in one page, so that a head's tokens come out one after the other.
+
+        Also how many pages there are.
+        """
         xp, whole = self.xp, self.arrays[name]
         width = whole.size // (whole.shape[0] * self.heads)
         flat = xp.reshape(whole, (whole.shape[0] * self.heads, width))
-        index = xp.asarray(pages, dtype=xp.int64)[None, :] * self.heads
-        index = index + xp.arange(self.heads, dtype=xp.int64)[:, None]
+        index = pages if hasattr(pages, "dtype") else xp.asarray(pages, dtype=xp.int64)
+        n = index.shape[0]
+        index = index[None, :] * self.heads + xp.arange(self.heads, dtype=xp.int64)[:, None]
         if not is_numpy(xp):
-            return xp.take(flat, xp.reshape(index, (-1,)), axis=0)
-        key = (name, len(pages))
+            return xp.take(flat, xp.reshape(index, (-1,)), axis=0), n
+        key = (name, n)
         if key not in self._rooms:
             if len(self._rooms) > 8:  # lengths of last pieces come and go
                 self._rooms.clear()
             self._rooms[key] = xp.empty((*index.shape, width), dtype=whole.dtype)
         # mode: NumPy copies straight into `out`; a page is never outside
-        return flat.take(index, axis=0, out=self._rooms[key], mode="clip")
+        return flat.take(index, axis=0, out=self._rooms[key], mode="clip"), n
 
     def copy(self, source: int, target: int, tokens: int) -> int:
         """The first `tokens` tokens of one page into another; gives the bytes copied."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
-from kvlib.arrays import Array, itemsize, nbytes
+from kvlib.arrays import Array, is_numpy, itemsize, nbytes
 from kvlib.attention.pieces import attend_pieces
 from kvlib.caches.checks import check_layer, known
 from kvlib.caches.gather import StoredPieces
@@ -21,14 +21,16 @@ class Place:
     """Where a request lies: its pages, how many of its first tokens are codes, what waits.
 
     start, before: length and coded tokens at the last plan, to which a step can be taken back.
+    table: the pages as an array where the cache lives, for the step at hand; NumPy needs none.
     """
 
-    __slots__ = ("before", "coded", "pages", "start", "tails")
+    __slots__ = ("before", "coded", "pages", "start", "table", "tails")
 
     def __init__(self, pages: list[int], tails: list[Tail | None], coded: int = 0) -> None:
         self.pages, self.tails = pages, tails
         self.coded = self.before = coded
         self.start = 0
+        self.table: Array | None = None
 
 
 class StoredCache(Cache):
@@ -67,6 +69,17 @@ class StoredCache(Cache):
         place = request.place
         self._settle_tails(place, request.length)
         place.coded = max(place.coded, self.codec.coded(request.length + n))
+
+    def _send_tables(self, requests: list[Request]) -> None:
+        """The pages of a step's requests to the device, in one copy for all layers."""
+        xp, places = self.xp, [request.place for request in requests]
+        if is_numpy(xp):
+            return
+        table = xp.asarray([page for place in places for page in place.pages], dtype=xp.int64)
+        at = 0
+        for place in places:
+            place.table = table[at : at + len(place.pages)]
+            at += len(place.pages)
 
     def _truncate(self, request: Request, length: int) -> None:
         place, group = request.place, self.codec.group
@@ -125,7 +138,13 @@ class StoredCache(Cache):
             rows = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]
             first = 0 if spec.window is None else max(0, end - rows.shape[0] - spec.window + 1)
             pieces = StoredPieces(
-                self.stores[layer], place.pages, place.tails[layer], place.coded, first, end
+                self.stores[layer],
+                place.pages,
+                place.tails[layer],
+                place.coded,
+                first,
+                end,
+                place.table,
             )
             parts.append(
                 attend_pieces(rows, pieces, end, self.xp, return_lse=return_lse, **spec.settings)

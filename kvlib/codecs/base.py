@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kvlib.arrays import Array, namespace
+from kvlib.arrays import Array, clipped, namespace
 from kvlib.attention import products
 
 
@@ -40,7 +40,7 @@ def narrowed(xp: Any, x: Array, dtype: Any) -> Array:
     if x.dtype == dtype:
         return x
     if dtype == getattr(xp, "float16", None):
-        x = xp.clip(x, -LARGEST, LARGEST)
+        x = clipped(xp, x, -LARGEST, LARGEST)
     return xp.astype(x, dtype)
 
 

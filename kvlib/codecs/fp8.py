@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.arrays import Array, namespace
+from kvlib.arrays import Array, clipped, namespace
 from kvlib.codecs.base import Codec, Field, Parts, TensorCodec
 
 FORMATS = {"e4m3": (3, -6, 0x7E, 0x7F), "e5m2": (2, -14, 0x7B, 0x7F)}  # mantissa, emin, max, NaN
@@ -34,6 +34,12 @@ def table(kind: str) -> np.ndarray:
     return np.concatenate([values, -values]).astype(np.float32)
 
 
+@cache
+def _values(kind: str, xp: Any, dtype: Any, device: int | None) -> Array:
+    """The table where the codes are: sent there once, not for every piece that is read."""
+    return xp.asarray(table(kind), dtype=dtype)
+
+
 class Fp8(TensorCodec):
     """codes uint8: sign, exponent, mantissa; ties go to the even code."""
 
@@ -53,10 +59,10 @@ class Fp8(TensorCodec):
         mantissa, emin, largest, nan = FORMATS[self.kind]
         x = xp.astype(x, xp.float32, copy=False)
         top = float(table(self.kind)[largest])
-        size = xp.clip(xp.abs(x), 0.0, top)
+        size = clipped(xp, xp.abs(x), None, top)
         size = xp.where(x != x, xp.zeros_like(size), size)
         floor = xp.asarray(2.0**emin, dtype=xp.float32)
-        exponent = xp.clip(xp.floor(xp.log2(xp.maximum(size, floor))), float(emin), 16.0)
+        exponent = clipped(xp, xp.floor(xp.log2(xp.maximum(size, floor))), float(emin), 16.0)
         # In steps of the last mantissa bit. A size rounded up to the next power of two carries
         # into the exponent by itself, and one below 2^emin counts from code 0.
         steps = xp.round(size * xp.pow(xp.asarray(2.0, dtype=xp.float32), mantissa - exponent))
@@ -68,7 +74,7 @@ class Fp8(TensorCodec):
     def decode(self, parts: Parts, dtype: Any) -> Array:
         codes = parts["codes"]
         xp = namespace(codes)
-        values = xp.asarray(table(self.kind), dtype=dtype)
+        values = _values(self.kind, xp, dtype, getattr(codes.device, "id", None))
         flat = xp.take(values, xp.astype(xp.reshape(codes, (-1,)), xp.int64), axis=0)
         return xp.reshape(flat, codes.shape)
 

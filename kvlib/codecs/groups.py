@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvlib.arrays import Array, namespace
+from kvlib.arrays import Array, clipped, namespace
 from kvlib.codecs.base import LARGEST, Codec, Field, Parts, TensorCodec, narrowed, working
 from kvlib.codecs.packing import WIDTHS, pack, unpack
 
@@ -29,14 +29,14 @@ def quantise(x: Array, bits: int, axis: int) -> tuple[Array, Array, Array]:
     """
     xp = namespace(x)
     levels = (1 << bits) - 1
-    x = xp.clip(xp.astype(x, xp.float32, copy=False), -LARGEST, LARGEST)
+    x = clipped(xp, xp.astype(x, xp.float32, copy=False), -LARGEST, LARGEST)
     low, high = xp.min(x, axis=axis, keepdims=True), xp.max(x, axis=axis, keepdims=True)
     zero = xp.astype(low, small_float(xp))
     # Halved before they are subtracted: the range of a group may be twice what float16 holds.
-    scale = xp.astype(xp.clip((high / levels - low / levels), 0.0, LARGEST), small_float(xp))
+    scale = xp.astype(clipped(xp, high / levels - low / levels, 0.0, LARGEST), small_float(xp))
     wide = xp.astype(scale, xp.float32)
     steps = xp.where(wide == 0, xp.ones_like(wide), wide)
-    codes = xp.clip(xp.round((x - xp.astype(zero, xp.float32)) / steps), 0, levels)
+    codes = clipped(xp, xp.round((x - xp.astype(zero, xp.float32)) / steps), 0.0, float(levels))
     codes = xp.where(wide == 0, xp.zeros_like(codes), codes)
     return xp.astype(codes, xp.uint8), xp.squeeze(scale, axis=axis), xp.squeeze(zero, axis=axis)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvlib.arrays import Array, namespace
+from kvlib.arrays import Array, clipped, namespace
 from kvlib.attention import products
 from kvlib.codecs.base import Codec, Field, Parts, TensorCodec, narrowed, working
 
@@ -29,10 +29,10 @@ class Int8(TensorCodec):
         top = xp.max(xp.abs(x), axis=-1)
         # Never below the smallest normal number: zero would divide zero by zero, and a subnormal
         # scale has too few bits left to be one 127th of anything.
-        scales = xp.clip(top / 127, float(xp.finfo(xp.float32).smallest_normal), None)
+        scales = clipped(xp, top / 127, float(xp.finfo(xp.float32).smallest_normal))
         codes = xp.round(x / scales[..., None])
         # Clip while it is still a float: an int8 wraps round.
-        return {"codes": xp.astype(xp.clip(codes, -127, 127), xp.int8), "scales": scales}
+        return {"codes": xp.astype(clipped(xp, codes, -127.0, 127.0), xp.int8), "scales": scales}
 
     def decode(self, parts: Parts, dtype: Any) -> Array:
         xp = namespace(parts["codes"])

@@ -1,0 +1,56 @@
+"""Count what crosses the border between host and device in the steps of `generate`."""
+
+from collections.abc import Callable
+from typing import Any
+
+from models import decoder, text
+
+from kvlib import BlockPool, Cache, DenseCache, PagedCache, QuantizedCache, stream
+from kvlib.codecs import fp8, int8, kivi
+
+PROMPTS = [text(2, 9), text(3, 5)]
+ROOM = 48  # tokens of a request
+STEPS = 20
+# A library that is not NumPy is sent the token ids, their positions and the block tables, once a
+# step for all layers, and sends back the ids it has chosen.
+TO_HOST, TO_DEVICE = 1, 3
+
+
+def paged(block_size: int, codec: Any = None) -> Callable[..., Cache]:
+    blocks = 2 * -(-ROOM // block_size)
+    return lambda layers, xp: PagedCache(layers, BlockPool(blocks, block_size), codec=codec, xp=xp)
+
+
+def rows(codec: Any) -> Callable[..., Cache]:
+    return lambda layers, xp: QuantizedCache(layers, codec, 2, ROOM, xp=xp)
+
+
+# Groups of 8 tokens fill up within the steps, so encoding is counted, too.
+CACHES: dict[str, Callable[..., Cache]] = {
+    "dense": lambda layers, xp: DenseCache(layers, 2, ROOM, xp=xp),
+    "paged, blocks of 4": paged(4),
+    "paged, blocks of 64": paged(64),
+    "int8 rows": rows(int8()),
+    "int8 blocks": paged(8, int8()),
+    "int4 rows": rows(kivi(4, 8, 8)),
+    "int4 blocks": paged(16, kivi(4, 8, 8)),
+    "fp8 rows": rows(fp8()),
+    "fp8 blocks": paged(4, fp8()),
+}
+
+
+def copies_of_steps(
+    name: str, num_layers: int, xp: Any, count: Callable[[], tuple[int, int]], **settings: Any
+) -> list[tuple[int, int]]:
+    """(to the host, to the device) of each decode step; `count` tells how many since its last call.
+
+    The first step, which reads the prompts and allocates, is left out.
+    """
+    model = decoder("llama", xp=xp, num_hidden_layers=num_layers)
+    cache = CACHES[name](model.layer_specs, xp)
+    found = []
+    count()
+    for i, _ in enumerate(stream(model, PROMPTS, max_new_tokens=STEPS, cache=cache, **settings)):
+        if i % len(PROMPTS) == len(PROMPTS) - 1:
+            found.append(count())
+    return found[1:]

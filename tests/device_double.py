@@ -1,0 +1,146 @@
+"""A stand-in for CuPy that computes with NumPy, for machines without a graphics card.
+
+It is honest about what would happen on a device:
+
+* Nothing crosses the border silently. NumPy arrays are refused where CuPy refuses them
+  (arithmetic, assignment to slices, `np.asarray`), and what CuPy copies without a word is
+  counted: `copies.to_host` for `get`, `item`, `tolist`, `int`, `float`, `bool`, printing and
+  boolean masks (CuPy waits for the number of hits), `copies.to_device` for arrays and lists given
+  to `asarray` or used as an index. Numbers travel with a kernel's launch and count nothing.
+* A number taken out of an array is an array of no dimensions, and stays on the device.
+* A call must fit the signature of the function of the same name in array_api_compat.cupy, where
+  CuPy is installed (it need not find a device); what array-api-compat wraps for CuPy in a way that
+  copies (clip) is the same wrapper here.
+
+What it cannot show: speed, the order of a device's sums, what a stream does, out-of-range
+indices (CuPy wraps them round, here they raise).
+
+    from device_double import copies, xp
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from functools import cache, partial
+from types import SimpleNamespace
+from typing import Any
+
+import array_api_strict
+import numpy as np
+from array_api_compat.common import _aliases
+from device_array import DEVICE, copies, library, ndarray, unwrapped, wrapped
+
+from kvlib import arrays
+
+try:
+    _cupy: Any = importlib.import_module("array_api_compat.cupy")
+except ImportError:  # signatures are then not checked
+    _cupy = None
+
+
+@cache
+def _fits(name: str, positional: int, names: tuple[str, ...]) -> None:
+    """TypeError where CuPy's function of that name does not take so many arguments, so named."""
+    function = getattr(_cupy, name, None)
+    if function is None or isinstance(function, type):
+        return
+    if type(function).__name__ == "ufunc":
+        unknown = set(names) - {"out", "dtype", "casting"}
+        if positional > function.nargs or unknown:
+            raise TypeError(f"cupy.{name} does not take {sorted(unknown) or positional}")
+        return
+    try:
+        inspect.signature(function).bind(*[None] * positional, **dict.fromkeys(names))
+    except TypeError as error:
+        raise TypeError(f"cupy.{name}: {error}") from None
+
+
+def _lifted(name: str, function: Any) -> Any:
+    """A function of NumPy over arrays of the device, called as CuPy's may be."""
+
+    def call(*args: Any, **settings: Any) -> Any:
+        _fits(name, len(args), tuple(settings))
+        settings.pop("device", None)
+        out = settings.get("out")
+        settings = {key: unwrapped(value) for key, value in settings.items()}
+        result = function(*(unwrapped(one) for one in args), **settings)
+        return wrapped(result) if out is None else out
+
+    call.__name__ = name
+    return call
+
+
+def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: Any = None) -> ndarray:
+    """From the host: counted, unless it is one number, which a kernel writes."""
+    if isinstance(obj, ndarray):
+        return ndarray(np.array(obj._x, dtype=dtype, copy=copy))
+    if isinstance(obj, list | tuple) and any(isinstance(one, ndarray) for one in obj):
+        return library.stack([asarray(one, dtype=dtype) for one in obj])  # nothing leaves
+    x = np.array(obj, dtype=dtype)
+    if x.dtype.char not in "?bhilqBHILQefdFD":
+        raise ValueError(f"Unsupported dtype {x.dtype}")
+    copies.to_device += x.ndim > 0 and x.size > 0
+    return ndarray(x)
+
+
+def astype(x: ndarray, dtype: Any, /, *, copy: bool = True, device: Any = None) -> ndarray:
+    return x.astype(dtype, copy=copy)
+
+
+def take(a: Any, indices: Any, axis: int | None = None, out: Any = None) -> ndarray:
+    if isinstance(indices, list | np.ndarray):
+        copies.to_device += 1
+    host = indices._x if isinstance(indices, ndarray) else indices
+    found = np.take(unwrapped(a), host, axis=axis)
+    if out is None:
+        return wrapped(found)
+    out[...] = wrapped(found)
+    return out
+
+
+def _namespace(module: Any) -> Any:
+    """Every function of the standard that both NumPy and CuPy have, and what kvlib needs else."""
+    for name in array_api_strict.__all__:
+        function = getattr(np, name, None)
+        if callable(function) and (_cupy is None or hasattr(_cupy, name)):
+            plain = isinstance(function, type)
+            setattr(module, name, function if plain else _lifted(name, function))
+    for name in ("concatenate", "power", "left_shift", "right_shift", "conj"):
+        setattr(module, name, _lifted(name, getattr(np, name)))
+    for name in ("float16", "isdtype", "finfo", "iinfo", "broadcast_shapes"):
+        setattr(module, name, getattr(np, name))
+    for name in ("pi", "e", "inf", "nan", "newaxis"):
+        setattr(module, name, getattr(np, name))
+    module.bool, module.ndarray, module.cuda = np.bool_, ndarray, _cuda()
+    for function in (asarray, astype, take):
+        setattr(module, function.__name__, function)
+    module.array = asarray
+    # As array_api_compat.cupy has them: the first copies to the host for each bound.
+    module.clip = partial(_aliases.clip, xp=module)
+    module.vecdot = partial(_aliases.vecdot, xp=module)
+    module.__version__ = f"{np.__version__} in a device's clothes"
+    return module
+
+
+def _cuda() -> Any:
+    """The few names of cupy.cuda that kvlib asks for."""
+    properties = {"name": b"a stand-in for a device"}
+    return SimpleNamespace(
+        Device=lambda *_: DEVICE,
+        runtime=SimpleNamespace(
+            getDeviceCount=lambda: 1, getDeviceProperties=lambda number: properties
+        ),
+    )
+
+
+xp = _namespace(library)
+
+
+def install(monkeypatch: Any) -> None:
+    """Make it the library at hand: whatever kvlib makes from nothing is made here."""
+    original = arrays.default_namespace
+    for module in list(sys.modules.values()):
+        if getattr(module, "default_namespace", None) is original:
+            monkeypatch.setattr(module, "default_namespace", lambda: xp)
