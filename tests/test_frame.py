@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import run_gpu
+import vendor_assets
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -142,8 +143,9 @@ def test_no_script_lies_where_every_page_would_load_it() -> None:
     assert list((ROOT / "book" / "_static").rglob("*.js")) == []
 
 
-def test_vendored_files_are_what_the_manifest_says_and_carry_their_licence() -> None:
-    vendor = ROOT / "assets" / "vendor"
+@pytest.mark.parametrize("folder", vendor_assets.FOLDERS)
+def test_vendored_files_are_what_the_manifest_says_and_carry_their_licence(folder: str) -> None:
+    vendor = ROOT / folder
     manifest = json.loads((vendor / "manifest.json").read_text())
     listed = {"manifest.json"}
     for name, package in manifest.items():
@@ -154,6 +156,8 @@ def test_vendored_files_are_what_the_manifest_says_and_carry_their_licence() -> 
             listed.add(f"{name}/{file}")
     there = {p.relative_to(vendor).as_posix() for p in vendor.rglob("*") if p.is_file()}
     assert there == listed
+    pinned = {package.name: package.version for package in vendor_assets.FOLDERS[folder]}
+    assert {name: package["version"] for name, package in manifest.items()} == pinned
 
 
 def test_table_of_contents_names_pages_that_exist() -> None:

@@ -1,8 +1,10 @@
-"""Fetch the browser files that the rendered book carries, so that it loads nothing from outside.
+"""Fetch the browser files that the rendered book and its tests carry, so that nothing is loaded
+from outside.
 
 Each package comes from npm at the version below; only the files in use are kept, with their
-licence, under assets/vendor (copied to the root of the site by `html_extra_path`). The result is
-committed: building the book needs neither Node nor a network.
+licence: what a page needs under assets/vendor (copied to the root of the site by
+`html_extra_path`), what a test needs under tests/vendor. The result is committed: building and
+testing the book needs neither Node nor a network.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from pathlib import Path
 
 from tqdm.auto import tqdm
 
-VENDOR = Path(__file__).resolve().parent.parent / "assets" / "vendor"
+ROOT = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,15 @@ class Package:
     files: dict[str, str]
 
 
-PACKAGES = (
+PAGES = (
     # tex-svg draws formulas as SVG paths: one file, no fonts, the same from file:// and a server
     Package("mathjax", "3.2.2", {"es5/tex-svg.js": "tex-svg.js", "LICENSE": "LICENSE"}),
 )
+TESTS = (
+    # rules for accessible pages, run by tests/test_rendered_access.py
+    Package("axe-core", "4.14.1", {"axe.min.js": "axe.min.js", "LICENSE": "LICENSE"}),
+)
+FOLDERS = {"assets/vendor": PAGES, "tests/vendor": TESTS}
 
 
 def fetch(package: Package, folder: Path) -> dict[str, bytes]:
@@ -63,13 +70,11 @@ def manifest_entry(package: Package, files: dict[str, bytes]) -> dict[str, objec
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=Path, default=VENDOR, help="where to (assets/vendor)")
-    output: Path = parser.parse_args().output
+def vendor(packages: tuple[Package, ...], output: Path) -> None:
+    """Fetch the packages into `output`, and write what came into its manifest."""
     manifest = {}
     with tempfile.TemporaryDirectory() as temporary:
-        for package in tqdm(PACKAGES, desc="packages", unit="package"):
+        for package in tqdm(packages, desc=output.parent.name, unit="package"):
             files = fetch(package, Path(temporary))
             target = output / package.name.removeprefix("@").replace("/", "-")
             target.mkdir(parents=True, exist_ok=True)
@@ -77,6 +82,14 @@ def main() -> None:
                 (target / name).write_bytes(data)
             manifest[package.name] = manifest_entry(package, files)
     (output / "manifest.json").write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--root", type=Path, default=ROOT, help="the repository to write into")
+    root: Path = parser.parse_args().root
+    for folder, packages in FOLDERS.items():
+        vendor(packages, root / folder)
 
 
 if __name__ == "__main__":
