@@ -1,0 +1,40 @@
+"""Hand-written CUDA kernels, their twins in NumPy, and the ways to run them.
+
+cuda/           CUDA C++ sources, self-contained (no headers of CUDA are needed)
+source          joins them; `Kernel` names one instantiation of a template
+plans           launch choices: splits, rows, shared memory; pure arithmetic
+checks          what is refused before a launch
+decode, ...     one file a public function: check, plan, launch
+twins/          the same blocking in NumPy: the oracle of each kernel
+device          runs a `Launch` on a graphics card (CuPy RawModule)
+processor/      runs the same sources on the processor, every access checked and counted
+nvrtc           compiles for compute capabilities that are not there; registers and spills
+
+    o = decode_attention(q, k, v, seq_lens, block_table)            # CuPy arrays: the device
+    o = decode_attention(q, k, v, seq_lens, block_table)            # NumPy arrays: the twin
+    o = decode_attention(..., run_on="processor")                   # NumPy: the CUDA source itself
+
+`python -m kvlib.kernels` compiles every kernel and prints what it takes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_HOME = {
+    "decode_attention": "decode",
+}
+
+__all__ = list(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        from importlib import import_module
+
+        return getattr(import_module(f"kvlib.kernels.{_HOME[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,47 @@
+"""python -m kvlib.kernels: compile every kernel without a device and print what each takes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from kvlib.kernels.catalogue import instantiations
+from kvlib.kernels.nvrtc import CAPABILITIES, Resources, compile_all
+
+SPILLS = 64  # bytes a thread that a kernel may spill
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m kvlib.kernels", description=__doc__)
+    parser.add_argument("--unit", action="append", help="only cuda/UNIT.cu (may be given again)")
+    parser.add_argument("--capability", action="append", choices=CAPABILITIES)
+    parser.add_argument("--json", type=Path, help="write the figures to a file")
+    args = parser.parse_args(argv)
+    kernels = [k for k in instantiations() if not args.unit or k.unit in args.unit]
+    capabilities = args.capability or CAPABILITIES
+    found = []
+    from tqdm import tqdm
+
+    total = len(kernels) * len(capabilities)
+    for resources in tqdm(compile_all(kernels, capabilities), total=total, unit="kernel"):
+        found.append(resources)
+    for r in found:
+        print(row(r))
+    if args.json:
+        args.json.write_text(json.dumps([r._asdict() | {"kernel": r.kernel.name} for r in found]))
+    over = [r for r in found if r.spills > SPILLS]
+    worst = max(found, key=lambda r: r.spills, default=None)
+    print(f"{len(found)} compiled, {len(over)} spill more than {SPILLS} bytes a thread"
+          + (f" (most: {worst.spills})" if worst else ""))  # fmt: skip
+    return 1 if over else 0
+
+
+def row(r: Resources) -> str:
+    spills = f"{r.spills:>4} B spilled"
+    return f"{r.capability:>5} {r.registers:>4} registers {spills}  {r.kernel.name}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

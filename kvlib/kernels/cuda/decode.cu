@@ -1,0 +1,204 @@
+// Decode attention: one query token a request over all its keys.
+//
+// Grid (splits, row tiles · kv heads, requests); a block takes one range of one request's keys for one
+// kv head, and the query heads that share it. Within the block, LANES lanes hold one key between
+// them, 16 bytes each; each such group runs the online softmax (arXiv:2205.14135) over keys of its
+// own, and nobody waits for anybody. The partial results merge three times: groups of a warp by
+// shuffles, warps of a block in shared memory, splits of a request in `merge` (Flash-Decoding).
+//
+// Keys lie in blocks (block, kv head, position, D) found by a block table. block_shift is log2 of the
+// block size; a dense cache is one block a request, of any size, with a shift of 31. Offsets are 64
+// bits wide: 32 would overflow at 4 GiB of bfloat16.
+#include "layouts.cuh"
+#include "state.cuh"
+
+template <typename T, typename Codec, int D, int G>
+__global__ void __launch_bounds__(THREADS) decode(
+    T* __restrict__ out,             // (B, Hq, D), where splits == 1
+    float* __restrict__ lse,         // (B, Hq), where splits == 1
+    float* __restrict__ part_out,    // (splits, B, Hq, D), else
+    float* __restrict__ part_lse,    // (splits, B, Hq)
+    const T* __restrict__ q,         // (B, Hq, D)
+    const void* __restrict__ k_codes, const void* __restrict__ k_scales, const void* __restrict__ k_zeros,
+    const void* __restrict__ v_codes, const void* __restrict__ v_scales, const void* __restrict__ v_zeros,
+    const int* __restrict__ block_table,  // (B, table_width)
+    const int* __restrict__ seq_lens,     // (B,)
+    int table_width, int block_size, int block_shift, int num_kv_heads, int groups, int window,
+    float scale,                     // sm_scale · log2 e
+    float softcap)                   // times log2 e; 0: none
+{
+    typedef Layout<Codec, D> L;
+    const Stored k = {k_codes, k_scales, k_zeros}, v = {v_codes, v_scales, v_zeros};
+    const int b = blockIdx.z, split = blockIdx.x, splits = gridDim.x;
+    const int tiles = (groups + G - 1) / G;
+    const int kv_head = blockIdx.y / tiles, first_row = blockIdx.y % tiles * G;
+    const int rows = min(G, groups - first_row);
+    const int num_qo_heads = num_kv_heads * groups;
+    const int lane = threadIdx.x % L::LANES, group = threadIdx.x / L::LANES;
+    const bool active = lane < L::VECTORS;
+
+    // This block's keys.
+    const int len = load(seq_lens + b);
+    const int low = window > 0 ? max(0, len - window) : 0;
+    const int each = (len - low + splits - 1) / splits;
+    const int begin = min(len, low + split * each), end = min(len, begin + each);
+
+    float query[G][L::PER_LANE];
+    const i64 row0 = (i64)b * num_qo_heads + kv_head * groups + first_row;
+#pragma unroll
+    for (int g = 0; g < G; g++)
+#pragma unroll
+        for (int i = 0; i < L::PER_LANE; i++)
+            query[g][i] = active && g < rows ? load_float(q + (row0 + g) * D + L::channel(lane, i)) * scale : 0.0f;
+
+    float m[G], l[G], o[G][L::PER_LANE];
+#pragma unroll
+    for (int g = 0; g < G; g++) {
+        m[g] = -infinity();
+        l[g] = 0.0f;
+#pragma unroll
+        for (int i = 0; i < L::PER_LANE; i++) o[g][i] = 0.0f;
+    }
+
+    const int* table = block_table + (i64)b * table_width;
+    for (int first = begin; first < end; first += L::GROUPS * UNROLL) {
+        Raw<L> keys[UNROLL], values[UNROLL];
+        Place place[UNROLL];
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++) {  // every load of this step is on its way before one is used
+            const int j = first + u * L::GROUPS + group;
+            place[u].valid = j < end;
+            if (place[u].valid) {
+                const i64 block = load(table + (j >> block_shift));
+                const int at = j & (int)((1u << block_shift) - 1u);
+                place[u].entry = (block * num_kv_heads + kv_head) * block_size + at;
+            }
+            keys[u].fetch(k, place[u], lane, active);
+            values[u].fetch(v, place[u], lane, active);
+        }
+        float s[UNROLL][G];
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++) {
+            float x[L::PER_LANE];
+            keys[u].decode(x);
+#pragma unroll
+            for (int g = 0; g < G; g++) {
+                float sum = 0.0f;
+#pragma unroll
+                for (int i = 0; i < L::PER_LANE; i++) sum += query[g][i] * x[i];
+#pragma unroll
+                for (int offset = L::LANES / 2; offset > 0; offset /= 2)
+                    sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+                sum *= keys[u].factor();
+                if (softcap > 0.0f) sum = softcap * tanhf(sum / softcap);
+                s[u][g] = place[u].valid ? sum : -infinity();
+            }
+        }
+#pragma unroll
+        for (int g = 0; g < G; g++) {
+            float top = m[g];
+#pragma unroll
+            for (int u = 0; u < UNROLL; u++) top = fmaxf(top, s[u][g]);
+            const float safe = top == -infinity() ? 0.0f : top;
+            const float shrink = exp2_fast(m[g] - safe);
+            m[g] = top;
+            l[g] *= shrink;
+#pragma unroll
+            for (int i = 0; i < L::PER_LANE; i++) o[g][i] *= shrink;
+#pragma unroll
+            for (int u = 0; u < UNROLL; u++) {
+                s[u][g] = exp2_fast(s[u][g] - safe);
+                l[g] += s[u][g];
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++) {
+            float x[L::PER_LANE];
+            values[u].decode(x);
+            const float factor = values[u].factor();
+#pragma unroll
+            for (int g = 0; g < G; g++)
+#pragma unroll
+                for (int i = 0; i < L::PER_LANE; i++) o[g][i] += s[u][g] * factor * x[i];
+        }
+    }
+
+    // Groups of one warp.
+#pragma unroll
+    for (int offset = L::LANES; offset < 32; offset *= 2)
+#pragma unroll
+        for (int g = 0; g < G; g++) {
+            float mine, other;
+            const float m_other = __shfl_xor_sync(0xffffffffu, m[g], offset);
+            const float l_other = __shfl_xor_sync(0xffffffffu, l[g], offset);
+            m[g] = merged_maximum(m[g], m_other, &mine, &other);
+            l[g] = l[g] * mine + l_other * other;
+#pragma unroll
+            for (int i = 0; i < L::PER_LANE; i++)
+                o[g][i] = o[g][i] * mine + __shfl_xor_sync(0xffffffffu, o[g][i], offset) * other;
+        }
+
+    // Warps of the block: (WARPS, G, D) values, then (WARPS, G) maxima and sums.
+    DYNAMIC_SHARED(float, shared);
+    float* shared_m = shared + WARPS * G * D;
+    float* shared_l = shared_m + WARPS * G;
+    const int warp = threadIdx.x / 32;
+    if (threadIdx.x % 32 < L::LANES && active)
+#pragma unroll
+        for (int g = 0; g < G; g++)
+#pragma unroll
+            for (int i = 0; i < L::PER_LANE; i++)
+                shared[(warp * G + g) * D + L::channel(lane, i)] = o[g][i];
+    if (threadIdx.x % 32 == 0)
+#pragma unroll
+        for (int g = 0; g < G; g++) {
+            shared_m[warp * G + g] = m[g];
+            shared_l[warp * G + g] = l[g];
+        }
+    __syncthreads();
+
+    for (int i = threadIdx.x; i < rows * D; i += THREADS) {
+        const int g = i / D, d = i % D;
+        float top = -infinity(), total = 0.0f, sum = 0.0f;
+        for (int w = 0; w < WARPS; w++) top = fmaxf(top, shared_m[w * G + g]);
+        const float safe = top == -infinity() ? 0.0f : top;
+        for (int w = 0; w < WARPS; w++) {
+            const float factor = exp2_fast(shared_m[w * G + g] - safe);
+            total += shared_l[w * G + g] * factor;
+            sum += shared[(w * G + g) * D + d] * factor;
+        }
+        const float result = total > 0.0f ? sum / total : 0.0f;
+        const i64 row = row0 + g;
+        if (splits == 1) {
+            store_float(out + row * D + d, result);
+            if (d == 0) store(lse + row, log_sum_exp(top, total));
+        } else {
+            const i64 part = (i64)split * gridDim.z * num_qo_heads + row;
+            store(part_out + part * D + d, result);
+            if (d == 0) store(part_lse + part, log_sum_exp(top, total));
+        }
+    }
+}
+
+// The splits of a request: grid (B · Hq), partial (o, lse) pairs to one.
+template <typename T, int D>
+__global__ void __launch_bounds__(THREADS) merge(
+    T* __restrict__ out, float* __restrict__ lse, const float* __restrict__ part_out,
+    const float* __restrict__ part_lse, int splits)
+{
+    const i64 row = blockIdx.x, rows = gridDim.x;
+    float top = -infinity(), total = 0.0f;
+    for (int i = 0; i < splits; i++) top = fmaxf(top, load(part_lse + i * rows + row));
+    const float safe = top == -infinity() ? 0.0f : top;
+    for (int i = 0; i < splits; i++)
+        total += exp2_fast((load(part_lse + i * rows + row) - safe) * 1.4426950408889634f);
+    for (int d = threadIdx.x; d < D; d += THREADS) {
+        float sum = 0.0f;
+        for (int i = 0; i < splits; i++)
+            sum += load(part_out + (i * rows + row) * D + d) *
+                   exp2_fast((load(part_lse + i * rows + row) - safe) * 1.4426950408889634f);
+        store_float(out + row * D + d, total > 0.0f ? sum / total : 0.0f);
+    }
+    if (threadIdx.x == 0)
+        store(lse + row, total > 0.0f ? top + log2_fast(total) * 0.6931471805599453f : -infinity());
+}

@@ -1,0 +1,51 @@
+"""Where a kernel runs: on the device, on the processor, or as its twin in NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kvlib.arrays import Array
+from kvlib.kernels.launch import Launch
+
+ENGINES = ("device", "processor", "twin")
+
+
+def chosen(engine: str | None, *arrays: Array) -> str:
+    """The engine for these arrays: CuPy's run on the device, NumPy's as the twin unless said.
+
+    Raises ValueError for an engine that is not there, TypeError for arrays it cannot take.
+    """
+    host = isinstance(arrays[0], np.ndarray)
+    if engine is None:
+        return "twin" if host else "device"
+    if engine not in ENGINES:
+        raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
+    if host == (engine == "device"):
+        kind = "NumPy" if host else type(arrays[0]).__module__.split(".")[0]
+        wanted = "CuPy arrays" if engine == "device" else "NumPy arrays"
+        raise TypeError(f"engine {engine!r} takes {wanted}, got {kind} arrays")
+    return engine
+
+
+def start(engine: str, *launches: Launch) -> Any:
+    """Run launches one after the other; on the processor gives the list of their Traffic."""
+    if engine == "device":
+        from kvlib.kernels import device
+
+        for launch in launches:
+            device.run(launch)
+        return None
+    from kvlib.kernels import processor
+
+    return [processor.run(launch) for launch in launches]
+
+
+def empty(like: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+    """A new array beside `like`, unwritten."""
+    if isinstance(like, np.ndarray):
+        return np.empty(shape, dtype=dtype)
+    import cupy
+
+    return cupy.empty(shape, dtype=dtype)

@@ -1,0 +1,148 @@
+"""Compile kernels without a graphics card, and read what the assembler says of them.
+
+NVRTC (NVIDIA's run-time compiler) makes machine code for a compute capability that need not be
+there; its assembler reports registers, shared memory and spills. `compile_all` does it for every
+kernel of the catalogue, side by side.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any, NamedTuple
+
+from kvlib.kernels.source import Kernel, source
+
+CAPABILITIES = ("8.0", "8.9", "9.0", "10.0")  # Ampere, Ada, Hopper, Blackwell
+OPTIONS = ("--std=c++17", "--ptxas-options=-v")
+_USED = re.compile(r"Used (\d+) registers")
+_SPILL = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_SHARED = re.compile(r"(\d+) bytes smem")
+
+
+class CompileError(RuntimeError):
+    """A kernel does not compile; the message is the compiler's."""
+
+
+class Resources(NamedTuple):
+    """What one kernel takes on one compute capability.
+
+    registers a thread   spills: bytes a thread stores to memory for want of registers
+    stack: bytes a thread of local memory   shared: bytes a block known at compile time
+    code: bytes of machine code
+    """
+
+    kernel: Kernel
+    capability: str
+    registers: int
+    spills: int
+    stack: int
+    shared: int
+    code: int
+
+
+@cache
+def library() -> Any:
+    """NVRTC, from the wheel nvidia-cuda-nvrtc or wherever CUDA is installed.
+
+    Raises ImportError where there is none.
+    """
+    try:
+        from cuda.pathfinder import load_nvidia_dynamic_lib
+
+        path = load_nvidia_dynamic_lib("nvrtc").abs_path
+    except Exception as error:
+        raise ImportError(
+            f"compiling kernels needs NVRTC ({error}); install it with: "
+            "pip install cuda-pathfinder nvidia-cuda-nvrtc"
+        ) from error
+    return ctypes.CDLL(path)
+
+
+def compiled(kernels: Iterable[Kernel], capability: str) -> list[Resources]:
+    """Kernels of one unit for one compute capability, in one run of the compiler.
+
+    Raises CompileError with the compiler's log, ValueError where the kernels are of several units.
+    """
+    kernels = list(kernels)
+    units = {kernel.unit for kernel in kernels}
+    if len(units) != 1:
+        raise ValueError(f"kernels of one unit needed, got {sorted(units)}")
+    nvrtc, program, unit = library(), ctypes.c_void_p(), units.pop()
+    file = f"{unit}.cu".encode()
+    text = source(unit).encode()
+    _check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, file, 0, None, None))
+    try:
+        for kernel in kernels:
+            _check(nvrtc.nvrtcAddNameExpression(program, kernel.name.encode()))
+        options = [f"--gpu-architecture=sm_{capability.replace('.', '')}", *OPTIONS]
+        array = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
+        status = nvrtc.nvrtcCompileProgram(program, len(options), array)
+        log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
+        if status:
+            raise CompileError(f"cuda/{unit}.cu for {capability}:\n{log}")
+        size = ctypes.c_size_t()
+        _check(nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size)))
+        found = []
+        for kernel in kernels:
+            mangled = ctypes.c_char_p()
+            name = kernel.name.encode()
+            _check(nvrtc.nvrtcGetLoweredName(program, name, ctypes.byref(mangled)))
+            assert mangled.value is not None
+            registers, spills, stack, shared = _resources(log, mangled.value.decode())
+            code = size.value // len(kernels)
+            found.append(Resources(kernel, capability, registers, spills, stack, shared, code))
+        return found
+    finally:
+        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def compile_all(
+    kernels: Iterable[Kernel], capabilities: Iterable[str] = CAPABILITIES, batch: int = 6
+) -> Iterator[Resources]:
+    """Every kernel for every compute capability, `batch` of a unit at a time, on all cores."""
+    by_unit: dict[str, list[Kernel]] = {}
+    for kernel in kernels:
+        by_unit.setdefault(kernel.unit, []).append(kernel)
+    jobs = [
+        (names[i : i + batch], capability)
+        for capability in capabilities
+        for names in by_unit.values()
+        for i in range(0, len(names), batch)
+    ]
+    library()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC releases the interpreter
+        for found in pool.map(lambda job: compiled(*job), jobs):
+            yield from found
+
+
+def _resources(log: str, mangled: str) -> tuple[int, int, int, int]:
+    """(registers, spills, stack, shared) of one function, from the assembler's report."""
+    start = log.find(f"Compiling entry function '{mangled}'")
+    if start < 0:
+        raise CompileError(f"the assembler says nothing of {mangled}:\n{log}")
+    part = log[start : log.find("Compiling entry function", start + 10)]
+    used, spill, shared = _USED.search(part), _SPILL.search(part), _SHARED.search(part)
+    if used is None or spill is None:
+        raise CompileError(f"the assembler's report is not understood:\n{part}")
+    stack, stores, loads = (int(x) for x in spill.groups())
+    return int(used[1]), stores + loads, stack, int(shared[1]) if shared else 0
+
+
+def _check(status: int) -> None:
+    if status:
+        text = library().nvrtcGetErrorString
+        text.restype = ctypes.c_char_p
+        raise CompileError(f"NVRTC: {text(status).decode()}")
+
+
+def _text(size_of: Any, get: Any, program: Any) -> str:
+    size = ctypes.c_size_t()
+    _check(size_of(program, ctypes.byref(size)))
+    buffer = ctypes.create_string_buffer(size.value)
+    _check(get(program, buffer))
+    return buffer.value.decode()

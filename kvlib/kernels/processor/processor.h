@@ -1,0 +1,361 @@
+// CUDA's words on a processor: every thread of a block is a fiber of one operating system thread.
+//
+// A fiber runs until it waits (__syncthreads, a shuffle) or ends; then the next one runs. The order is
+// the caller's choice, and a kernel that needs a certain order has a race. Loads and stores are checked
+// against the arrays that were handed over, and counted by 32-byte sectors as a graphics card would
+// move them. Shared memory is NaN when a block starts.
+#pragma once
+#include <math.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+struct uint2 { u32 x, y; };
+struct alignas(16) uint4 { u32 x, y, z, w; };
+struct float2 { float x, y; };
+struct alignas(16) float4 { float x, y, z, w; };
+struct uint3 { u32 x, y, z; };
+struct dim3 { u32 x, y, z; };
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __align__(n) alignas(n)
+#define DYNAMIC_SHARED(type, name) type* name = reinterpret_cast<type*>(processor::shared)
+
+namespace processor {
+
+enum Wait { RUNS, BLOCK, WARP, ENDED };
+
+struct Fiber {
+    jmp_buf at;
+    ucontext_t start;
+    char* stack;
+    uint3 thread;
+    Wait wait;
+    bool begun, parity;
+    u64 slot[2];  // what this lane hands to the others of its warp
+    u32 accesses;
+};
+
+struct Array {
+    const char* begin;
+    u64 bytes, read, written;
+};
+
+struct Sectors {  // of the n-th access of one warp: what its lanes touched
+    u64 id[32];
+    u8 count, width;
+};
+
+static const int MOST_THREADS = 1024;
+static const u64 STACK = 1 << 17, CANARY = 64;
+
+static Fiber fibers[MOST_THREADS];
+static Fiber* self;
+static jmp_buf scheduler;
+static int num_threads;
+static char* shared;
+static Array* arrays;
+static int num_arrays;
+static Sectors* sectors[MOST_THREADS / 32];
+static u32 sector_room[MOST_THREADS / 32];
+static u64 num_requests, num_sectors, num_bytes;
+static char message[512];
+static bool failed;
+static void (*body)();
+
+}  // namespace processor
+
+static uint3 threadIdx, blockIdx;
+static dim3 blockDim, gridDim;
+
+namespace processor {
+
+[[noreturn]] inline void fail(const char* what, long long a = 0, long long b = 0) {
+    int n = snprintf(message, sizeof message, what, a, b);
+    snprintf(message + n, sizeof message - n, " (block %u,%u,%u thread %u)", blockIdx.x, blockIdx.y,
+             blockIdx.z, threadIdx.x);
+    failed = true;
+    _longjmp(scheduler, 1);
+}
+
+inline void yield(Wait wait) {
+    Fiber* me = self;
+    me->wait = wait;
+    if (!_setjmp(me->at)) _longjmp(scheduler, 1);
+    threadIdx = me->thread;
+}
+
+inline void note(u64 address, u32 width) {
+    const int warp = threadIdx.x / 32;
+    const u32 n = self->accesses++;
+    num_bytes += width;
+    if (n >= sector_room[warp]) {
+        const u32 room = n + 256;
+        sectors[warp] = (Sectors*)realloc(sectors[warp], room * sizeof(Sectors));
+        memset(sectors[warp] + sector_room[warp], 0, (room - sector_room[warp]) * sizeof(Sectors));
+        sector_room[warp] = room;
+    }
+    Sectors& s = sectors[warp][n];
+    for (int i = 0; i < s.count; i++)
+        if (s.id[i] == address / 32) return;
+    s.id[s.count++] = address / 32;
+}
+
+inline Array* owner(const void* p, u32 width) {
+    const char* at = (const char*)p;
+    if ((u64)at % width) fail("an access of %lld bytes at an address that is %lld past a multiple of it", width, (u64)at % width);
+    for (int i = 0; i < num_arrays; i++)
+        if (at >= arrays[i].begin && at + width <= arrays[i].begin + arrays[i].bytes) return arrays + i;
+    for (int i = 0; i < num_arrays; i++) {
+        const i64 off = at - arrays[i].begin;
+        if (off > -(1 << 20) && off < (i64)arrays[i].bytes + (1 << 20))
+            fail("an access outside of array %lld, at byte %lld of it", i, off);
+    }
+    fail("an access of %lld bytes outside of every array", width);
+}
+
+inline void settle() {  // count what the block touched
+    for (int w = 0; w < (num_threads + 31) / 32; w++)
+        for (u32 n = 0; n < sector_room[w] && sectors[w][n].count; n++) {
+            num_requests++;
+            num_sectors += sectors[w][n].count;
+            sectors[w][n].count = 0;
+        }
+}
+
+inline void enter() {
+    body();
+    self->wait = ENDED;
+    _longjmp(scheduler, 1);
+}
+
+inline void resume(Fiber* f) {
+    self = f;
+    threadIdx = f->thread;
+    f->wait = RUNS;
+    if (_setjmp(scheduler)) return;
+    if (f->begun) _longjmp(f->at, 1);
+    f->begun = true;
+    getcontext(&f->start);
+    f->start.uc_stack.ss_sp = f->stack;
+    f->start.uc_stack.ss_size = STACK;
+    f->start.uc_link = nullptr;
+    makecontext(&f->start, (void (*)())enter, 0);
+    setcontext(&f->start);
+}
+
+inline bool release(int begin, int end, Wait what) {
+    bool any = false;
+    for (int t = begin; t < end; t++)
+        if (fibers[t].wait == what) any = true;
+        else if (fibers[t].wait != ENDED) return false;
+    if (any)
+        for (int t = begin; t < end; t++)
+            if (fibers[t].wait == what) fibers[t].wait = RUNS;
+    return any;
+}
+
+// One block. Threads take turns in the order (i * stride + first) mod num_threads.
+inline bool run_block(int first, int stride) {
+    for (int t = 0; t < num_threads; t++) {
+        Fiber& f = fibers[t];
+        f.thread = {(u32)t, 0, 0};
+        f.wait = RUNS;
+        f.begun = f.parity = false;
+        f.accesses = 0;
+    }
+    for (;;) {
+        bool moved = false;
+        for (int i = 0; i < num_threads; i++) {
+            Fiber* f = fibers + ((i64)i * stride + first) % num_threads;
+            if (f->wait != RUNS) continue;
+            moved = true;
+            resume(f);
+            if (failed) return false;
+        }
+        for (int t = 0; t < num_threads; t += 32)
+            moved |= release(t, t + 32 < num_threads ? t + 32 : num_threads, WARP);
+        moved |= release(0, num_threads, BLOCK);
+        if (!moved) break;
+    }
+    for (int t = 0; t < num_threads; t++)
+        if (fibers[t].wait != ENDED) {
+            snprintf(message, sizeof message, "thread %d waits for threads that never come (block %u,%u,%u)",
+                     t, blockIdx.x, blockIdx.y, blockIdx.z);
+            return false;
+        }
+    settle();
+    return true;
+}
+
+inline u64 exchange(u64 bits, int from) {
+    self->parity = !self->parity;
+    const int parity = self->parity, warp = threadIdx.x / 32 * 32;
+    self->slot[parity] = bits;
+    yield(WARP);
+    return fibers[warp + from].slot[parity];
+}
+
+template <typename V> inline u64 to_bits(V x) {
+    u64 bits = 0;
+    memcpy(&bits, &x, sizeof x);
+    return bits;
+}
+template <typename V> inline V of_bits(u64 bits) {
+    V x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+}  // namespace processor
+
+// ---------------------------------------------------------------- CUDA's functions
+
+inline void __syncthreads() { processor::yield(processor::BLOCK); }
+inline void __syncwarp(u32 = 0xffffffffu) { processor::yield(processor::WARP); }
+
+template <typename V> inline V __shfl_xor_sync(u32, V x, int mask) {
+    return processor::of_bits<V>(processor::exchange(processor::to_bits(x), (threadIdx.x % 32) ^ mask));
+}
+template <typename V> inline V __shfl_sync(u32, V x, int lane) {
+    return processor::of_bits<V>(processor::exchange(processor::to_bits(x), lane & 31));
+}
+template <typename V> inline V __shfl_down_sync(u32, V x, int by) {
+    const int lane = threadIdx.x % 32;
+    return processor::of_bits<V>(processor::exchange(processor::to_bits(x), lane + by < 32 ? lane + by : lane));
+}
+template <typename V> inline V __shfl_up_sync(u32, V x, int by) {
+    const int lane = threadIdx.x % 32;
+    return processor::of_bits<V>(processor::exchange(processor::to_bits(x), lane >= by ? lane - by : lane));
+}
+inline u32 __ballot_sync(u32, bool vote) {
+    processor::exchange(vote, 0);
+    const int warp = threadIdx.x / 32 * 32;
+    u32 votes = 0;
+    for (int i = 0; i < 32 && warp + i < processor::num_threads; i++)
+        if (processor::fibers[warp + i].slot[processor::self->parity]) votes |= 1u << i;
+    return votes;
+}
+inline bool __any_sync(u32 lanes, bool vote) { return __ballot_sync(lanes, vote) != 0; }
+inline bool __all_sync(u32 lanes, bool vote) { return __ballot_sync(lanes, !vote) == 0; }
+inline int __popc(u32 x) { return __builtin_popcount(x); }
+inline int __clz(u32 x) { return x ? __builtin_clz(x) : 32; }
+inline int __ffs(u32 x) { return __builtin_ffs((int)x); }
+inline u32 __umulhi(u32 a, u32 b) { return (u32)(((u64)a * b) >> 32); }
+inline float __fdividef(float a, float b) { return a / b; }
+template <typename V> inline V min(V a, V b) { return b < a ? b : a; }
+template <typename V> inline V max(V a, V b) { return a < b ? b : a; }
+
+template <typename V> inline V atomicAdd(V* p, V x) {  // shared memory, or an array that was handed over
+    const V old = *p;
+    *p = old + x;
+    return old;
+}
+
+// ---------------------------------------------------------------- what portable.cuh asks for
+
+inline float float_of_bits(u32 bits) { return processor::of_bits<float>(bits); }
+inline u32 bits_of_float(float x) { return (u32)processor::to_bits(x); }
+
+inline float half_to_float(u16 bits) {
+    const u32 sign = (u32)(bits & 0x8000) << 16, rest = bits & 0x7fff;
+    if (rest >= 0x7c00) return float_of_bits(sign | 0x7f800000u | (rest & 0x3ff) << 13);
+    // Below 2^-14 a half counts units of 2^-24; above, only the exponent's bias differs.
+    if (rest < 0x400) return float_of_bits(sign | bits_of_float((float)rest * 0x1p-24f));
+    return float_of_bits(sign | ((rest << 13) + 0x38000000u));
+}
+inline u16 float_to_half(float x) {
+    const u32 bits = bits_of_float(x), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
+    if (rest > 0x7f800000u) return (u16)(sign | 0x7e00);
+    if (rest >= 0x477ff000u) return (u16)(sign | 0x7c00);  // rounds beyond 65504
+    if (rest < 0x38800000u) return (u16)(sign | (u32)lrintf(float_of_bits(rest) * 0x1p24f));
+    const u32 odd = rest >> 13 & 1;
+    return (u16)(sign | ((rest + 0xfff + odd - 0x38000000u) >> 13));
+}
+inline u16 float_to_bfloat16(float x) {
+    const u32 bits = bits_of_float(x);
+    if ((bits & 0x7fffffff) > 0x7f800000u) return 0x7fff;
+    return (u16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+inline float exp2_fast(float x) { return exp2f(x); }
+inline float log2_fast(float x) { return log2f(x); }
+
+template <typename V> inline V load(const V* p) {
+    processor::owner(p, sizeof(V))->read += sizeof(V);
+    processor::note((u64)p, sizeof(V));
+    return *p;
+}
+template <typename V> inline V load_plain(const V* p) { return load(p); }
+template <typename V> inline void store(V* p, V x) {
+    processor::owner(p, sizeof(V))->written += sizeof(V);
+    processor::note((u64)p, sizeof(V));
+    *p = x;
+}
+
+// ---------------------------------------------------------------- the entry that Python calls
+
+namespace processor {
+
+template <int... I> struct Indices {};
+template <int N, int... I> struct Count : Count<N - 1, N - 1, I...> {};
+template <int... I> struct Count<0, I...> { typedef Indices<I...> type; };
+
+static void** arguments;
+
+template <typename... A, int... I>
+inline void call(void (*kernel)(A...), Indices<I...>) { kernel(*(A*)arguments[I]...); }
+template <typename... A>
+inline void call(void (*kernel)(A...)) { call(kernel, typename Count<sizeof...(A)>::type()); }
+
+// counts: requests, sectors, bytes of the whole grid. Gives 0, or 1 with a message.
+inline int run(void (*kernel_body)(), const u32* grid, int threads, u64 shared_bytes, void** args,
+               Array* handed, int num_handed, int first, int stride, u64* counts, char* text) {
+    body = kernel_body;
+    arguments = args;
+    arrays = handed;
+    num_arrays = num_handed;
+    num_threads = threads;
+    num_requests = num_sectors = num_bytes = 0;
+    failed = false;
+    message[0] = 0;
+    gridDim = {grid[0], grid[1], grid[2]};
+    blockDim = {(u32)threads, 1, 1};
+    char* stacks = (char*)malloc(STACK * threads);
+    for (int t = 0; t < threads; t++) fibers[t].stack = stacks + STACK * t;
+    shared = (char*)aligned_alloc(128, (shared_bytes + CANARY + 127) / 128 * 128);
+    bool fine = true;
+    for (u32 z = 0; fine && z < grid[2]; z++)
+        for (u32 y = 0; fine && y < grid[1]; y++)
+            for (u32 x = 0; fine && x < grid[0]; x++) {
+                blockIdx = {x, y, z};
+                memset(shared, 0xff, shared_bytes);           // NaN
+                memset(shared + shared_bytes, 0xa5, CANARY);
+                fine = run_block(first, stride);
+                for (u64 i = 0; fine && i < CANARY; i++)
+                    if (shared[shared_bytes + i] != (char)0xa5) {
+                        snprintf(message, sizeof message, "shared memory is written beyond its %llu bytes", shared_bytes);
+                        fine = false;
+                    }
+            }
+    free(stacks);
+    free(shared);
+    counts[0] = num_requests;
+    counts[1] = num_sectors;
+    counts[2] = num_bytes;
+    strncpy(text, message, sizeof message);
+    return fine ? 0 : 1;
+}
+
+}  // namespace processor

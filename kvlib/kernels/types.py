@@ -1,0 +1,47 @@
+"""Number types: their name in CUDA, and the arrays that hold them.
+
+NumPy and CuPy have no bfloat16; an array of uint16 is taken for its bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+CTYPES = {"float32": "float", "float16": "Half", "uint16": "BFloat16"}
+HEAD_DIMS = (64, 96, 128, 256)
+LOG2E = 1.4426950408889634
+
+
+def ctype(x: Any, name: str) -> str:
+    """The C type of an array's numbers. Raises TypeError for others than three."""
+    found = CTYPES.get(np.dtype(x.dtype).name)
+    if found is None:
+        raise TypeError(
+            f"{name} must be float32, float16 or uint16 (the bits of bfloat16), got {x.dtype}"
+        )
+    return found
+
+
+def from_bfloat16(bits: np.ndarray) -> np.ndarray:
+    """bfloat16 bits (uint16) as float32: the upper half of one."""
+    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def to_bfloat16(x: np.ndarray) -> np.ndarray:
+    """float32 rounded to bfloat16 (nearest, ties to even) as uint16 bits; NaN stays NaN."""
+    bits = np.ascontiguousarray(x, dtype=np.float32).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    nan = (bits & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
+    return np.where(nan, np.uint32(0x7FFF), rounded).astype(np.uint16)
+
+
+def as_float(x: np.ndarray) -> np.ndarray:
+    """A host array of one of the three types as float32."""
+    return from_bfloat16(x) if x.dtype == np.uint16 else x.astype(np.float32)
+
+
+def as_type(x: np.ndarray, dtype: Any) -> np.ndarray:
+    """float32 numbers in one of the three types."""
+    return to_bfloat16(x) if dtype == np.uint16 else x.astype(dtype)

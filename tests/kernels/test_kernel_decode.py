@@ -1,0 +1,177 @@
+"""Decode attention, the kernel and its twin, against float64: ragged, poisoned, in any order."""
+
+import numpy as np
+import pytest
+
+from kvlib.kernels import decode_attention
+from kvlib.kernels.types import as_float, as_type
+
+TOLERANCE = {"float32": 2e-6, "float16": 2e-3, "uint16": 1.6e-2}
+RUNS = ("twin", "processor")
+
+
+def case(seed, dtype, dim, groups, size=16, heads=2, lens=(1, 37, 130), rows=None):
+    """Requests of ragged lengths in shuffled blocks; every position that is not theirs is NaN."""
+    rng = np.random.default_rng(seed)
+    width = -(-max(*lens, 1) // size)
+    k, v = (np.full((len(lens) * width + 1, heads, size, dim), np.nan, np.float32) for _ in "kv")
+    table = rng.permutation(len(lens) * width).astype(np.int32).reshape(len(lens), width)
+    for b, n in enumerate(lens):
+        for j in range(n):
+            for x in (k, v):
+                x[table[b, j // size], :, j % size] = rng.standard_normal((heads, dim))
+    q = rng.standard_normal((len(lens), heads * groups, dim)).astype(np.float32)
+    q, k, v = (as_type(x, np.dtype(dtype)) for x in (q, k, v))
+    return q, k, v, np.array(lens, np.int32), table
+
+
+def oracle(q, k, v, lens, table, window=None, softcap=None, sm_scale=None):
+    """Attention in float64, request by request, over the keys as they are stored."""
+    q, k, v = (as_float(x).astype(np.float64) for x in (q, k, v))
+    heads, size, groups = k.shape[1], k.shape[2], q.shape[1] // k.shape[1]
+    o, lse = np.zeros(q.shape), np.full(q.shape[:2], -np.inf)
+    for b, n in enumerate(lens):
+        low = max(0, n - window) if window else 0
+        at = [(table[b, j // size], j % size) for j in range(low, n)]
+        for h in range(heads * groups):
+            if not at:
+                continue
+            kk, vv = (np.array([x[i, h // groups, j] for i, j in at]) for x in (k, v))
+            s = kk @ q[b, h] * (q.shape[2] ** -0.5 if sm_scale is None else sm_scale)
+            s = softcap * np.tanh(s / softcap) if softcap else s
+            e = np.exp(s - s.max())
+            o[b, h], lse[b, h] = e @ vv / e.sum(), s.max() + np.log(e.sum())
+    return o, lse
+
+
+def agrees(arrays, run_on, splits=None, **settings):
+    q, k, v, lens, table = arrays
+    o, lse = decode_attention(
+        q, k, v, lens, table, splits=splits, return_lse=True, run_on=run_on, **settings
+    )
+    want, want_lse = oracle(*arrays, **settings)
+    np.testing.assert_allclose(as_float(o), want, atol=TOLERANCE[str(q.dtype)], rtol=0)
+    np.testing.assert_allclose(lse, want_lse, atol=2e-5, rtol=1e-6)
+    assert o.dtype == q.dtype and lse.dtype == np.float32
+
+
+@pytest.mark.parametrize("run_on", RUNS)
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("dim", [64, 96, 128, 256])
+def test_every_type_and_head_dim(dtype, dim, run_on):
+    agrees(case(dim, dtype, dim, groups=4), run_on, splits=3)
+
+
+@pytest.mark.parametrize("run_on", RUNS)
+@pytest.mark.parametrize("groups", [1, 2, 3, 7, 8, 12])
+def test_query_heads_of_a_kv_head(groups, run_on):
+    agrees(case(groups, "float16", 64, groups), run_on, splits=2)
+
+
+@pytest.mark.parametrize("run_on", RUNS)
+@pytest.mark.parametrize("splits", [1, 2, 5, 40])
+def test_any_number_of_splits(splits, run_on):
+    agrees(case(splits, "float32", 64, 4), run_on, splits=splits)
+
+
+@pytest.mark.parametrize("run_on", RUNS)
+@pytest.mark.parametrize("window", [1, 5, 36, 37, 38, 500])
+def test_window(window, run_on):
+    agrees(case(window, "float32", 64, 2), run_on, splits=2, window=window)
+
+
+@pytest.mark.parametrize("run_on", RUNS)
+def test_softcap_and_scale(run_on):
+    agrees(case(1, "float32", 64, 2), run_on, splits=2, softcap=1.5, sm_scale=0.4)
+
+
+@pytest.mark.parametrize("run_on", RUNS)
+def test_a_request_without_keys_is_neutral(run_on):
+    q, k, v, lens, table = case(2, "float32", 64, 2, lens=(0, 3))
+    o, lse = decode_attention(q, k, v, lens, table, splits=3, return_lse=True, run_on=run_on)
+    assert np.all(o[0] == 0) and np.all(lse[0] == -np.inf) and np.all(np.isfinite(o[1]))
+
+
+@pytest.mark.parametrize("run_on", RUNS)
+def test_dense_rows_of_any_length(run_on):
+    rng = np.random.default_rng(3)
+    k, v = (np.full((3, 2, 45, 64), np.nan, np.float32) for _ in "kv")
+    lens = np.array([45, 7], np.int32)
+    for b, n in enumerate(lens):
+        for x in (k, v):
+            x[b, :, :n] = rng.standard_normal((2, n, 64))
+    q = rng.standard_normal((2, 4, 64)).astype(np.float32)
+    o = decode_attention(q, k, v, lens, splits=2, run_on=run_on)
+    want, _ = oracle(q, k, v, lens, np.array([[0], [1]]))
+    np.testing.assert_allclose(o, want, atol=2e-6)
+
+
+def test_the_order_of_threads_does_not_matter():
+    """A missing barrier shows when threads run backwards, or far apart."""
+    from kvlib.kernels import processor
+
+    seen = []
+    for first, stride in ((0, 1), (127, -1 % 128), (5, 37)):
+        q, k, v, lens, table = case(4, "float16", 128, 4)
+
+        def turned(launch, first=first, stride=stride, run=processor.run):
+            return run(launch, first=first, stride=stride)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(processor, "run", turned)
+            seen.append(decode_attention(q, k, v, lens, table, splits=2, run_on="processor"))
+    assert np.array_equal(seen[0], seen[1]) and np.array_equal(seen[0], seen[2])
+
+
+def test_loads_use_whole_sectors_and_read_each_key_once():
+    """16 bytes a lane side by side: what is asked for is what is moved."""
+    from kvlib.kernels import engine
+
+    arrays = case(5, "float16", 128, 4, lens=(512,))
+    q, k, v, lens, table = arrays
+    found = []
+
+    def noted(where, *launches, start=engine.start):
+        found.extend(start(where, *launches))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "start", noted)
+        decode_attention(q, k, v, lens, table, splits=1, run_on="processor")
+    read = found[0].read
+    assert read[3] == read[4] == 512 * 2 * 128 * 2  # keys, values: 512 tokens, 2 heads, 128 halves
+    assert found[0].efficiency > 0.8  # q, the table and lengths are small loads
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"q": lambda x: x[:, :3].copy()}, ValueError, "multiple of kv heads"),
+        ({"k": lambda x: x[..., :32].copy()}, ValueError, "k must be .* with D=64"),
+        ({"k": lambda x: x.astype(np.float16)}, TypeError, "k must be float32"),
+        ({"q": lambda x: x.astype(np.float64)}, TypeError, "float32, float16 or uint16"),
+        ({"table": lambda x: x.astype(np.int64)}, TypeError, "block_table must be int32"),
+        ({"table": lambda x: x + np.int32(100)}, ValueError, r"block_table\[0, 0\]"),
+        ({"table": lambda x: x - np.int32(100)}, ValueError, "must be one of"),
+        ({"lens": lambda x: x + np.int32(999)}, ValueError, "seq_lens must lie in"),
+        ({"q": lambda x: x[:, ::-1]}, ValueError, "in one piece"),
+    ],
+)
+def test_what_does_not_fit_is_refused(change, error, words):
+    names = ("q", "k", "v", "lens", "table")
+    arrays = dict(zip(names, case(6, "float32", 64, 2), strict=True))
+    for name, make in change.items():
+        arrays[name] = make(arrays[name])
+    for run_on in RUNS:
+        with pytest.raises(error, match=words):
+            decode_attention(*arrays.values(), run_on=run_on)
+
+
+def test_settings_that_mean_nothing_are_refused():
+    arrays = case(7, "float32", 64, 2)
+    for settings in ({"window": 0}, {"softcap": -1.0}, {"sm_scale": float("nan")}):
+        with pytest.raises(ValueError):
+            decode_attention(*arrays, **settings)
+    with pytest.raises(ValueError, match="engine"):
+        decode_attention(*arrays, run_on="gpu")
+    with pytest.raises(TypeError, match="CuPy arrays"):
+        decode_attention(*arrays, run_on="device")
