@@ -24,6 +24,7 @@ CHAPTERS = {
     *("naive", "cached", "batched"),
     *("memory", "roofline"),
     *("paged", "prefixes", "quantized", "chunked"),
+    "layernorm",
 }
 EXPLORERS = dict.fromkeys(CHAPTERS - {"cached"}, 1) | {"chunked": 2}
 WORDS = dict.fromkeys(CHAPTERS, (1500, 3000)) | {"intro": (700, 1500)}

@@ -1,0 +1,140 @@
+"""Checkers of the chapter on norms: the way back through RMSNorm, a gradient check without a loop
+(how partial statistics merge is in `layernorm_moments`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from kvlib.exercises.layernorm_moments import check_merge_moments
+from kvlib.exercises.report import Finding, checker, diagnose, expect_close, expect_shape
+from kvlib.norms import rms_norm_backward, rms_norm_forward
+
+__all__ = ["check_merge_moments", "check_rms_backward", "check_spot_check"]
+
+_CLOSE: dict[str, Any] = {"rtol": 1e-9, "atol": 1e-9}
+
+
+@checker
+def check_rms_backward(rms_backward: Any) -> Iterator[str]:
+    """rms_backward(dy, x_hat, inv_rms, weight) -> dx (T, D), dweight (D,)."""
+    rng = np.random.default_rng(0)
+    x, dy = rng.standard_normal((2, 6, 5)) + 1.0
+    weight = rng.standard_normal(5)
+    saved = rms_norm_forward(x, weight, 1e-2)[1]
+    dx, dweight = rms_norm_backward(dy, saved)
+    got = _pair(rms_backward(dy, saved.x_hat, saved.inv_std, weight))
+    expect_shape(got[0], (6, 5), "dx", letters="T D")
+    expect_shape(got[1], (5,), "dweight", letters="D")
+    if not np.allclose(got[0], dx, **_CLOSE):
+        diagnose(got[0], _suspects(dy, saved.x_hat, saved.inv_std, weight), **_CLOSE)
+    expect_close(got[0], dx, "dx", axes=("row", "column"), **_CLOSE)
+    yield "dx is the gradient of each row: what changes the length alone is taken out"
+    g = dy * weight
+    if not np.allclose(got[1], dweight, **_CLOSE):
+        diagnose(
+            got[1],
+            {
+                "dweight uses g = dy · γ: γ multiplies x̂, so its gradient is dy times x̂": (
+                    (g * saved.x_hat).sum(axis=0)
+                ),
+                "dweight is the mean over rows: the loss hears of every row, so they are summed": (
+                    dweight / 6
+                ),
+                "dweight is the sum of dy, which is the gradient of a bias": dy.sum(axis=0),
+            },
+            **_CLOSE,
+        )
+    expect_close(got[1], dweight, "dweight", axes=("column",), **_CLOSE)
+    yield "dweight is a sum over rows: they all used one γ"
+    wide, dys = rng.standard_normal((2, 3, 64)) * 1e-3
+    weight = np.ones(64)
+    saved = rms_norm_forward(wide, weight, 1e-6)[1]
+    got = _pair(rms_backward(dys, saved.x_hat, saved.inv_std, weight))
+    why = "these rows are so small that eps counts; x̂ and 1/σ already contain it"
+    expect_close(got[0], rms_norm_backward(dys, saved)[0], "dx", why=why, **_CLOSE)
+    yield "small rows, where eps is as large as the mean square"
+
+
+def _pair(result: Any) -> tuple[Any, Any]:
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise Finding(f"got {type(result).__name__}, needed two arrays: return dx, dweight")
+    return result
+
+
+def _suspects(dy: Any, x_hat: Any, r: Any, weight: Any) -> dict[str, Any]:
+    g, width = dy * weight, dy.shape[1]
+    along = x_hat * (g * x_hat).mean(axis=1, keepdims=True)
+    plain = x_hat * (dy * x_hat).mean(axis=1, keepdims=True)
+    return {
+        "γ is forgotten: the gradient at x̂ is dy · γ": (dy - plain) * r,
+        "1/σ is forgotten: x̂ moves by 1/σ for each step of x": g - along,
+        "the root is treated as a constant: it depends on every number of the row": g * r,
+        "the product of g and x̂ is summed where its mean is needed": (g - width * along) * r,
+        "the mean runs over the whole array: each row has one of its own (axis -1)": (
+            g - x_hat * (g * x_hat).mean()
+        )
+        * r,
+        "this is LayerNorm's: RMSNorm takes no mean off, so none comes off its gradient": (
+            g - g.mean(axis=1, keepdims=True) - along
+        )
+        * r,
+        "the part along x̂ is added: it has to come off": (g + along) * r,
+        "divided by 1/σ where it has to be multiplied": (g - along) / r,
+        "γ is applied after the projection: it belongs to g, which is projected": (
+            (dy - plain) * r * weight
+        ),
+    }
+
+
+# ---------------------------------------- a gradient check without a loop
+
+
+@checker
+def check_spot_check(spot_check: Any) -> Iterator[str]:
+    """spot_check(function, x, dy, rows, columns, step) -> gradients (n,), by differences."""
+    rng = np.random.default_rng(1)
+    x, dy = rng.standard_normal((2, 7, 4))
+    rows, columns = np.asarray([0, 6, 3, 3, 0]), np.asarray([1, 3, 0, 2, 1])
+    calls: list[tuple[int, ...]] = []
+
+    def cube(z: Any) -> Any:
+        calls.append(np.shape(z))
+        return z**3
+
+    got = spot_check(cube, x, dy, rows, columns, 1e-4)
+    expect_shape(got, (5,), "the gradients", letters="n")
+    at = x[rows, columns]
+    needed = dy[rows, columns] * 3 * at**2
+    if not np.allclose(got, needed, rtol=1e-5, atol=1e-7):
+        ahead = dy[rows, columns] * ((at + 1e-4) ** 3 - at**3) / 1e-4
+        suspects = {
+            "a one-sided difference: its error falls with the step, not with its square": ahead,
+            "twice too large: the two points lie 2 · step apart": 2 * needed,
+            "dy is missing: the loss is the sum of dy · function(x)": 3 * at**2,
+        }
+        diagnose(got, suspects, rtol=1e-6, atol=1e-7)
+    expect_close(got, needed, "cube", axes=("entry",), rtol=1e-5, atol=1e-7)
+    yield "right where each output depends on one input alone"
+    if len(calls) > 2:
+        raise Finding(
+            f"function was called {len(calls)} times for 5 entries: shift all of them first, each "
+            "in a row of its own, then call it once or twice"
+        )
+    yield f"{len(calls)} calls for 5 entries"
+    width = max(shape[-1] for shape in calls)
+    most = max(int(np.prod(shape[:-1])) for shape in calls)
+    if width != 4 or most > 10:
+        raise Finding(
+            f"function was handed {most} rows for 5 entries: take the rows that are asked about, "
+            "for in a large tensor the others cost time and change nothing"
+        )
+    yield "it sees only the rows that are asked about"
+    weight = rng.standard_normal(4)
+    dx = rms_norm_backward(dy, rms_norm_forward(x, weight)[1])[0]
+    got = spot_check(lambda z: rms_norm_forward(z, weight)[0], x, dy, rows, columns, 2.0**-13)
+    why = "in a norm one input changes all outputs of its row: sum dy · change over the row"
+    expect_close(got, dx[rows, columns], "RMSNorm", rtol=1e-5, atol=1e-6, why=why)
+    yield "RMSNorm, where one input changes the whole row"

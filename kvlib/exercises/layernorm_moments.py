@@ -1,0 +1,99 @@
+"""The checker of merged statistics: count, mean and sum of squares about the mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from kvlib.exercises.report import Finding, checker
+
+
+def moments(x: Any) -> tuple[int, float, float]:
+    """(count, mean, sum of squares about the mean) of a part; (0, 0.0, 0.0) of nothing."""
+    x = np.asarray(x, dtype=np.float64)
+    if not x.size:
+        return 0, 0.0, 0.0
+    mean = float(x[0] + (x - x[0]).mean())
+    return x.size, mean, float(((x - mean) ** 2).sum())
+
+
+@checker
+def check_merge_moments(merge_moments: Any) -> Iterator[str]:
+    """merge_moments(a, b) -> (n, mean, m2) of both parts; a and b are such triples."""
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal(40) + 3.0
+    a, b, whole = moments(x[:10]), moments(x[10:]), moments(x)
+    got = _triple(merge_moments(a, b))
+    (n, mean, m2), (k, other, m2_other) = a, b
+    wrong_means = {
+        "the plain mean of two means: 10 numbers count as much as 30": (mean + other) / 2,
+        "the mean leans to the wrong side: b's share is n_b / n": (k * mean + n * other) / 40,
+    }
+    _expect(got[1], whole[1], "the mean", wrong_means)
+    gap = (other - mean) ** 2
+    wrong_sums = {
+        "the two sums of squares alone: the parts have different means, and that is spread, too": (
+            m2 + m2_other
+        ),
+        "the distance of the means enters once: it counts n_a n_b / n times": m2 + m2_other + gap,
+        "the distance of the means is not squared": m2 + m2_other + abs(other - mean) * n * k / 40,
+        "this is a variance: keep the sum of squares, or the next merge has to undo the division": (
+            whole[2] / 40
+        ),
+    }
+    _expect(got[2], whole[2], "the sum of squares", wrong_sums)
+    if got[0] != 40:
+        raise Finding(f"the count: got {got[0]}, needed 40")
+    yield "10 numbers and 30 give what 40 give"
+    for pair in ((a, moments([])), (moments([]), a)):
+        _same(_triple(merge_moments(*pair)), a, "a part merged with nothing")
+    nothing = _triple(merge_moments(moments([]), moments([])))
+    if any(math.isnan(value) for value in nothing) or nothing[0] != 0:
+        raise Finding(f"nothing merged with nothing: got {nothing}, needed a count of 0 and no NaN")
+    yield "nothing is neutral, on both sides"
+    parts = [moments(part) for part in np.split(x, [1, 2, 17])]
+    left = _fold(merge_moments, parts)
+    right = _fold(lambda p, q: merge_moments(q, p), parts[::-1])
+    _same(left, whole, "four parts, from the left")
+    _same(right, whole, "four parts, from the right")
+    yield "four parts in any order"
+    far = rng.standard_normal(4096) + 1e8
+    got = _fold(merge_moments, [moments(part) for part in np.split(far, 64)])
+    deviation, needed = math.sqrt(abs(got[2]) / 4096), math.sqrt(moments(far)[2] / 4096)
+    if not math.isclose(deviation, needed, rel_tol=1e-6):
+        raise Finding(
+            f"an offset of 1e8: deviation {deviation:.4g}, needed {needed:.4g}. Sums of x² lose "
+            "all digits there: go by the difference of the means"
+        )
+    yield "64 parts at an offset of 1e8"
+
+
+def _triple(result: Any) -> tuple[float, float, float]:
+    if not isinstance(result, tuple | list) or len(result) != 3:
+        raise Finding(f"got {type(result).__name__}, needed three numbers: n, mean, m2")
+    return tuple(float(value) for value in result)  # type: ignore[return-value]
+
+
+def _fold(merge: Any, parts: list[Any]) -> tuple[float, float, float]:
+    state = parts[0]
+    for part in parts[1:]:
+        state = merge(state, part)
+    return _triple(state)
+
+
+def _expect(got: float, right: float, what: str, wrong: dict[str, float]) -> None:
+    if math.isclose(got, right, rel_tol=1e-9):
+        return
+    for words, value in wrong.items():
+        if math.isclose(got, value, rel_tol=1e-9):
+            raise Finding(words)
+    raise Finding(f"{what}: got {got:.6g}, needed {right:.6g}")
+
+
+def _same(got: Any, right: Any, what: str) -> None:
+    for name, a, b in zip(("count", "mean", "sum of squares"), got, right, strict=True):
+        if not math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-9):
+            raise Finding(f"{what}: the {name} is {a:.6g}, needed {b:.6g}")

@@ -1,0 +1,108 @@
+"""Drawings of the chapter on norms: data in, figure out. Its slider is in `layernorm_partials`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kvlib.show.draw import figure, finish, heatmap, label_ends
+from kvlib.show.layernorm_partials import partials_explorer
+from kvlib.show.style import INK, color
+
+__all__ = ["by_offset", "by_step", "jacobians", "kept", "lengths", "partials_explorer"]
+
+
+def lengths(before: Sequence[Any], after: Sequence[Any]) -> Any:
+    """Root mean square of every row at each norm of a pass: as it comes in, as it goes on.
+
+    before, after: one array (T,) for each norm, in the order in which a pass meets them.
+    """
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    fig, ax = figure(2.9)
+    ax.set_yscale("log")
+    ax.yaxis.set_major_locator(LogLocator(10, subs=(1.0, 2.0, 5.0)))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _pos: f"{v:g}"))
+    ax.yaxis.set_minor_locator(NullLocator())
+    for rows, role in ((before, "recomputed"), (after, "cached")):
+        for i, values in enumerate(rows):
+            spread = i + 0.5 * (np.arange(len(values)) / len(values) - 0.5)
+            ax.plot(spread, values, ".", color=color(role), markersize=4)
+    ax.set(xlabel="norm, in the order of the pass", ylabel="root mean square of a row")
+    ax.set_xticks(range(len(before)))
+    ax.set_xlim(-0.6, len(before) - 0.4)
+    ends = {
+        "x": float(np.median(before[-1])),
+        "x / its own\nroot mean square": float(np.median(after[-1])),
+    }
+    label_ends(ax, ends, ["recomputed", "cached"], x_end=len(before) - 0.4)
+    return finish(fig)
+
+
+def jacobians(matrices: Mapping[str, Any]) -> Any:
+    """Square matrices (D, D) side by side, one scale, white at zero."""
+    fig, axes = figure(3.2, ncols=len(matrices))
+    top = max(float(np.abs(m).max()) for m in matrices.values())
+    for ax, (name, matrix) in zip(axes, matrices.items(), strict=True):
+        image = heatmap(ax, matrix, xlabel="input j", ylabel="output i", signed=True, vmax=top)
+        ax.set_title(name)
+        ax.set_aspect("equal")
+    fig.colorbar(image, ax=list(axes), label="∂x̂ᵢ / ∂xⱼ")
+    return finish(fig)
+
+
+def kept(ways: Mapping[str, Mapping[str, float]], unit: str) -> Any:
+    """Stacked bars: what each way keeps for the backward pass, part by part, in `unit`."""
+    fig, ax = figure(1.0 + 0.62 * len(ways))
+    roles = ("cached", "key", "value", "query", "shared", "recomputed")
+    names = list(dict.fromkeys(part for parts in ways.values() for part in parts))
+    for row, parts in enumerate(ways.values()):
+        left = 0.0
+        for name, size in parts.items():
+            label = name if name not in ax.get_legend_handles_labels()[1] else None
+            role = roles[names.index(name) % len(roles)]
+            ax.barh(row, size, left=left, height=0.6, color=color(role), label=label)
+            left += size
+        ax.text(left, row, f"  {left:,.0f}", va="center", fontsize=9, color=INK)
+    ax.set_yticks(range(len(ways)), labels=list(ways))
+    ax.set_ylim(len(ways) - 0.4, -0.6)
+    ax.set_xlim(0, 1.15 * max(sum(parts.values()) for parts in ways.values()))
+    ax.set_xlabel(f"kept for the backward pass ({unit})")
+    ax.grid(axis="x", visible=True)
+    ax.grid(axis="y", visible=False)
+    fig.legend(loc="outside lower center", ncols=min(4, len(names)))
+    return finish(fig)
+
+
+def by_step(steps: Sequence[float], errors: Mapping[str, Sequence[float]]) -> Any:
+    """Error of a difference quotient against its step, both logarithmic."""
+    return _errors(steps, errors, "step", "error, of the largest\ncomponent of dx", 1e-17)
+
+
+def by_offset(offsets: Sequence[float], errors: Mapping[str, Sequence[float]]) -> Any:
+    """Relative error of a standard deviation against the offset of the row, both logarithmic."""
+    return _errors(
+        offsets, errors, "offset of the row, in deviations", "relative error of σ", 1e-17
+    )
+
+
+def _errors(
+    x: Sequence[float],
+    errors: Mapping[str, Sequence[float]],
+    xlabel: str,
+    ylabel: str,
+    least: float,
+) -> Any:
+    fig, ax = figure(3.2)
+    ax.set(xscale="log", yscale="log", xlabel=xlabel, ylabel=ylabel)
+    roles = ("recomputed", "key", "query", "cached")[: len(errors)]
+    shown = {name: np.maximum(np.asarray(y, dtype=float), least) for name, y in errors.items()}
+    for y, role in zip(shown.values(), roles, strict=True):
+        ax.plot(x, y, "o-", color=color(role), markersize=4)
+    ax.set_xlim(min(x), max(x))
+    ax.grid(axis="x", visible=True)
+    ends = {name: float(y[int(np.argmax(x))]) for name, y in shown.items()}
+    label_ends(ax, ends, roles, x_end=float(max(x)))
+    return finish(fig)
