@@ -19,14 +19,15 @@ CXX_WHEEL := ziglang==0.17.1
 WORKERS ?= 2
 ASIDE = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 HTML := _build/html
-BOOK_SOURCES := _config.yml _toc.yml tools/book_pages.py $(shell find book assets -type f 2>/dev/null)
+BOOK_SOURCES := _config.yml _toc.yml tools/book_pages.py tools/launch_buttons.py $(shell find book assets -type f 2>/dev/null)
 NOTEBOOKS = $(wildcard book/*.ipynb)
+LITE_SOURCES := tools/build_lite.py $(wildcard lite/*) $(shell find kvlib -type f -not -name '*.pyc')
 CHECKED = kvlib tools
 # Jupyter keeps its files where the platform wants them, and does not warn about it
 export JUPYTER_PLATFORM_DIRS := 1
 
-.PHONY: help env book test lint types unit notebooks browser lab gpu test-peers bench train \
-        run-notebooks assets explorers requirements picture clean
+.PHONY: help env book lite lite-kernel serve test lint types unit notebooks browser lab gpu \
+        test-peers bench train run-notebooks assets explorers requirements picture clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -49,7 +50,7 @@ $(VENV)/.kvlib: $(VENV)/.installed pyproject.toml
 
 # ---------------------------------------------------------------------------- the book
 
-book: _build/.book  ## build the book and print the address of the page to open
+book: _build/.book _build/.lite  ## build the book and print the address of the page to open
 	@echo
 	@echo "The book is built. Open:  file://$(CURDIR)/$(HTML)/index.html"
 
@@ -57,8 +58,23 @@ book: _build/.book  ## build the book and print the address of the page to open
 # behind is removed, for Sphinx would not repeat the warnings of pages it believes done.
 _build/.book: $(VENV)/.kvlib $(BOOK_SOURCES)
 	@echo "== Building the book"
-	$(BIN)/jupyter-book build -n -W --keep-going . || { rm -rf _build/.doctrees $(HTML); exit 1; }
+	$(BIN)/jupyter-book build -n -W --keep-going . || { rm -rf _build/.doctrees _build/.lite $(HTML); exit 1; }
 	@touch $@
+
+# The chapters with a Python in the reader's browser; only a web server can show them.
+lite: _build/.lite  ## build the JupyterLite site beside the book (part of make book)
+
+_build/.lite: $(VENV)/.kvlib $(NOTEBOOKS) $(LITE_SOURCES) _toc.yml requirements.txt | _build/.book
+	@echo "== Building the JupyterLite site"
+	$(BIN)/python tools/build_lite.py
+	@touch $@
+
+lite-kernel: $(VENV)/.installed  ## fetch Pyodide, which the browser test boots (needs npm)
+	@echo "== Pyodide for the browser test"
+	$(BIN)/python tools/fetch_pyodide.py
+
+serve: book  ## put the built book at an address of this machine: the Run buttons work there
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory $(HTML) 8000
 
 lab: env  ## open JupyterLab on the chapters
 	$(BIN)/jupyter lab book
@@ -88,7 +104,7 @@ notebooks: env  ## run every notebook and compare its outputs with the committed
 	@test -n "$(NOTEBOOKS)" || { echo "There is no notebook in book/."; exit 1; }
 	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout=120 --durations=5 -q $(NOTEBOOKS)
 
-browser: _build/.book  ## open every page in a headless browser, move every slider
+browser: _build/.book _build/.lite lite-kernel  ## open every page in a headless browser, move every slider
 	@echo "== browser"
 	$(ASIDE) -m browser -q tests/test_rendered_book.py tests/test_rendered_explorers.py
 

@@ -1,0 +1,154 @@
+"""Build the JupyterLite site beside the book: the chapters with a kernel in the reader's browser.
+
+    tools/build_lite.py                  # _build/html/lite, for a web server: Pyodide from its CDN
+    tools/build_lite.py --local FOLDER   # everything from FOLDER, for the test (fetch_pyodide.py)
+
+It runs `jupyter lite build` beside the book, not jupyterlite-sphinx inside it: that extension asks
+a font server for a font on the book's own pages, its copies of the notebooks are sources that
+Sphinx warns of, and the test's second site would take a second build of the book.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+LITE = ROOT / "lite"
+SITE = ROOT / "_build" / "html" / "lite"
+APPS = ("notebooks", "lab", "tree")
+EXTENSIONS = ("@jupyterlite/pyodide-kernel-extension", "@jupyter-widgets/jupyterlab-manager")
+# How the site is put together. What else is installed here may ask for a Jupyter server.
+BUILD = {
+    "LiteBuildConfig": {
+        "apps": list(APPS),
+        "output_dir": "site",
+        "no_sourcemaps": True,
+        "no_unused_shared_packages": True,
+        "ignore_sys_prefix": ["federated_extensions"],
+        "federated_extensions": [
+            str(Path(sys.prefix) / "share" / "jupyter" / "labextensions" / name)
+            for name in EXTENSIONS
+        ],
+    }
+}
+KERNEL = "@jupyterlite/pyodide-kernel-extension:kernel"
+# What a chapter imports beyond kvlib. NumPy and matplotlib come compiled from Pyodide's own
+# distribution; ipywidgets has to be the version that the site's own half of it was made for.
+CHAPTER_NEEDS = ("kvlib", "array-api-compat", "ipywidgets", "matplotlib", "threadpoolctl", "tqdm")
+COSTS_NEEDS = ("kvlib", "ipywidgets")
+PINNED = ("array-api-compat", "ipywidgets")
+# An application that a browser refuses to run from a file would show an empty page.
+ON_A_FILE = """<script>
+if (location.protocol === "file:") location.replace("../../book/anywhere.html#from-a-server");
+</script>
+"""
+
+
+def chapters() -> list[Path]:
+    """The notebooks of the book, in the order of _toc.yml."""
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
+    files = [toc["root"]]
+    for part in toc["parts"]:
+        files += [chapter["file"] for chapter in part["chapters"]]
+    paths = [ROOT / f"{name}.ipynb" for name in files]
+    return [path for path in paths if path.exists()]
+
+
+def requirement(name: str) -> str:
+    """`name`, at the version of requirements.txt where it has to be that one."""
+    if name not in PINNED:
+        return name
+    found = re.search(rf"^{name}==[\w.]+", (ROOT / "requirements.txt").read_text(), re.M)
+    if found is None:
+        raise ValueError(f"requirements.txt pins no {name}")
+    return found[0]
+
+
+def prepared(notebook: dict[str, Any], needs: tuple[str, ...], deps: bool) -> dict[str, Any]:
+    """The notebook with a cell after its title that installs `needs` into the browser's Python."""
+    options = "-q" if deps else "-q --no-deps"
+    names = " ".join(requirement(name) for name in needs)
+    cell = {
+        "cell_type": "code",
+        "id": "lite-install",
+        "metadata": {},
+        "execution_count": None,
+        "outputs": [],
+        "source": f"# In the browser: fetch kvlib and what this page needs, once.\n"
+        f"%pip install {options} {names}",
+    }
+    first, *rest = notebook["cells"]
+    return notebook | {"cells": [first, cell, *rest]}
+
+
+def write_contents(folder: Path) -> None:
+    """Put the chapters and the page of costs into `folder`, ready for the browser."""
+    folder.mkdir()
+    for path in chapters():
+        notebook = prepared(json.loads(path.read_text()), CHAPTER_NEEDS, deps=True)
+        (folder / path.name).write_text(json.dumps(notebook))
+    costs = LITE / "costs.ipynb"
+    notebook = prepared(json.loads(costs.read_text()), COSTS_NEEDS, deps=False)
+    (folder / costs.name).write_text(json.dumps(notebook))
+
+
+def build_wheel(folder: Path) -> None:
+    """kvlib's wheel, made without a network by the pinned backend."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+
+
+def configuration(local: bool) -> dict[str, Any]:
+    """jupyter-lite.json: what every application of the site reads."""
+    kernel = {"disablePyPIFallback": True} if local else {}
+    data = {"appName": "The KV Cache Book", "litePluginSettings": {KERNEL: kernel}}
+    return {"jupyter-lite-schema-version": 0, "jupyter-config-data": data}
+
+
+def build(output: Path, pyodide: Path | None = None) -> None:
+    """Build the site at `output`; with `pyodide` (core/ and wheels/) it needs nothing else."""
+    with tempfile.TemporaryDirectory() as temporary:
+        project = Path(temporary)
+        write_contents(project / "files")
+        build_wheel(project / "pypi")
+        if pyodide is not None:
+            shutil.copytree(pyodide / "core", project / "static" / "pyodide")
+            shutil.copytree(pyodide / "wheels", project / "pypi", dirs_exist_ok=True)
+        config = configuration(local=pyodide is not None)
+        (project / "jupyter-lite.json").write_text(json.dumps(config))
+        shutil.copy(LITE / "overrides.json", project)
+        (project / "jupyter_lite_config.json").write_text(json.dumps(BUILD))
+        command = [sys.executable, "-m", "jupyterlite_core", "build", "--no-libarchive"]
+        done = subprocess.run(command, cwd=project, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"jupyter lite build failed:\n{done.stdout}{done.stderr}")
+        for app in APPS:
+            page = project / "site" / app / "index.html"
+            page.write_text(page.read_text().replace("<head>", f"<head>\n{ON_A_FILE}", 1))
+        shutil.rmtree(output, ignore_errors=True)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(project / "site", output)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, default=SITE, help="where to (_build/html/lite)")
+    parser.add_argument("--local", type=Path, help="folder with Pyodide, copied into the site")
+    arguments = parser.parse_args()
+    build(arguments.output, arguments.local)
+    size = sum(path.stat().st_size for path in arguments.output.rglob("*") if path.is_file())
+    print(f"JupyterLite: {size / 1e6:.0f} MB in {arguments.output}")
+
+
+if __name__ == "__main__":
+    main()
