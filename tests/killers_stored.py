@@ -1,8 +1,9 @@
-"""What each mutant in museum_stored.py must not survive; see killers.py."""
+"""What mutants of blocks, codes, chunks and bills must not survive; see killers.py."""
 
 import itertools
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from unittest.mock import patch
 
@@ -14,11 +15,12 @@ from test_blocks import INDEXES as POOL_INDEXES
 from test_blocks import Model
 from test_paged_cache import CODECS, INDEXES, Life, fill, fill_more, key_of
 
-from kvlib import BlockPool, LayerSpec, PagedCache, QuantizedCache, generate
+from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache, generate
 from kvlib.attention import pieces
 from kvlib.caches import gather
 from kvlib.caches.layouts import block_table, from_csr, slot_mapping, to_csr
 from kvlib.codecs import Int8, PerChannel, PerToken, fp8, int8, kivi
+from kvlib.costs import MODELS
 from kvlib.scheduling import Scheduler
 
 
@@ -198,6 +200,24 @@ def chunks_and_schedules() -> None:
     assert any(e.kind == "preempt" for e in scheduler.events)
 
 
+def bills() -> None:
+    """Bytes against live arrays, whose shapes come from the models' cards."""
+
+    def weighs(spec: LayerSpec, layers: int, tokens: int = 1) -> int:
+        cache = DenseCache([spec] * layers, 1, tokens, dtype=np.float16, xp=np)
+        return sum(x.nbytes for x in cache.storage())
+
+    qwen, mla, gemma = (
+        replace(MODELS[name]) for name in ("qwen3-0.6b", "deepseek-v3", "gemma-3-27b")
+    )
+    assert int(qwen.kv_bytes_per_token()) == weighs(LayerSpec(8, 128), 28)
+    assert int(mla.kv_bytes_per_token()) == weighs(LayerSpec(1, 576, 512, v_from_k=True), 61)
+    head = LayerSpec(16, 128)
+    for seq in (1, 1024, 1025, 3000):
+        held = weighs(head, 52, min(seq, 1024)) + weighs(head, 10, seq)
+        assert int(gemma.kv_bytes(1, seq)) == held
+
+
 def _fails(self, layer, q, step, return_lse=False):
     raise ZeroDivisionError
 
@@ -211,4 +231,5 @@ CHECKS = (
     shared_prefixes,
     shared_codes,
     stored_schedules,
+    bills,
 )

@@ -1,4 +1,4 @@
-"""The museum's second hall: bugs of blocks, prefixes, codes and chunks. See museum.py."""
+"""Mutants of blocks, prefixes, codes and chunks. See museum.py."""
 
 from mutation_kind import Mutant
 
@@ -12,9 +12,6 @@ GENERATION, SCHEDULING = "kvlib.generation", "kvlib.scheduling"
 
 MUTANTS = [
     # Who holds which block
-    Mutant("stale prefix after a block is used again", BLOCKS, "BlockPool.allocate",
-           "self.index.remove(block)", "pass", "pool_and_its_model",
-           "nano-vllm #163, vllm #4761"),
     Mutant("a freed block is blank and still findable", BLOCKS, "BlockPool.free",
            "(self._findable if block in self.index else self._blank)[block]",
            "self._blank[block]", "pool_and_its_model"),
@@ -32,9 +29,6 @@ MUTANTS = [
     Mutant("two caches on one pool", BLOCKS, "BlockPool.claim",
            "self._claimed = True", "self._claimed = False", "shared_prefixes"),
     # Which text a block belongs to
-    Mutant("a hash is believed", PREFIXES, "HashIndex._same",
-           "if self._content[block] == content:", "if True:", "pool_and_its_model",
-           "vllm #12621, vllm #15297, openvino.genai #3722"),
     Mutant("a first token is believed", PREFIXES, "RadixIndex._child",
            "if self._content[block][1] == tokens:", "if True:", "pool_and_its_model"),
     Mutant("a block is known without those before it", PREFIXES, "HashIndex.find",
@@ -43,9 +37,6 @@ MUTANTS = [
            "pool_and_its_model"),
     Mutant("tenants share", BLOCKS, "BlockPool.lookup",
            "self.block_size, sealed(extra))", "self.block_size, ())", "pool_and_its_model"),
-    Mutant("a whole cached prompt leaves nothing to compute", PAGED, "PagedCache._open",
-           "self.pool.lookup(tokens[:-1], extra)", "self.pool.lookup(tokens, extra)",
-           "shared_prefixes", "nano-vllm #144, nano-vllm #199"),
     Mutant("published before the step is safe", PAGED, "PagedCache._reserve",
            "self._begin(request, n)\n",
            "self._begin(request, n); request.length += n; request.ticket = None; "
@@ -96,22 +87,9 @@ MUTANTS = [
     Mutant("a fork shares the tail", STORED, "StoredCache._tails",
            "x[...] = y", "new.k, new.v = old.k, old.v", "stored_schedules"),
     # Codes
-    Mutant("int8 cast before the clip", GROUPS, "quantise",
-           "clipped(xp, xp.round((x - xp.astype(zero, xp.float32)) / steps), 0.0, float(levels))",
-           "clipped(xp, xp.astype(xp.round((x - xp.astype(zero, xp.float32)) / steps), xp.int8), "
-           "0, levels)", "codecs_round_trip",
-           "sleepyeldrazi/llm_programming_tests at 72fa1f8"),
     Mutant("codes not clipped", GROUPS, "quantise",
            "clipped(xp, xp.round((x - xp.astype(zero, xp.float32)) / steps), 0.0, float(levels))",
            "xp.round((x - xp.astype(zero, xp.float32)) / steps)", "codecs_round_trip"),
-    Mutant("constant group is 0/0", GROUPS, "quantise",
-           "codes = xp.where(wide == 0, xp.zeros_like(codes), codes)",
-           "codes = codes + (wide - wide) / wide", "codecs_round_trip",
-           "KIVI code, openvino #28326"),
-    Mutant("nibbles in the other order", PACKING, "unpack",
-           "codes[..., i * n : (i + 1) * n] =",
-           "codes[..., (fold - 1 - i) * n : (fold - i) * n] =", "codecs_round_trip",
-           "int4 nibble order, several"),
     Mutant("nibbles taken for neighbours", PACKING, "unpack",
            "codes[..., i * n : (i + 1) * n] =", "codes[..., i::fold] =",
            "codecs_round_trip"),
@@ -131,8 +109,7 @@ MUTANTS = [
            "(distance >= self.window)", "(distance > self.window)", "pieces_in_every_form"),
     Mutant("window one too wide in decoding from pieces", PIECES, "_Chunk.decode",
            "low = self.first + 1 - (self.window or self.first + 1)",
-           "low = self.first - (self.window or self.first)", "pieces_in_every_form",
-           "transformers #37574"),
+           "low = self.first - (self.window or self.first)", "pieces_in_every_form"),
     Mutant("a piece behind the window is not masked", PIECES, "_Chunk._hide",
            "a < last - self.window + 1", "a < last - self.window", "pieces_in_every_form"),
     Mutant("a piece of the future is not masked", PIECES, "_Chunk._hide",
@@ -151,10 +128,6 @@ MUTANTS = [
            "feed[i][chunk:] for", "feed[i][chunk + 1 :] for", "chunks_and_schedules"),
     Mutant("a token is drawn from every chunk", GENERATION, "_steps",
            "if not feed[i]]", "if True]", "chunks_and_schedules"),
-    Mutant("a preempted request loses a token", SCHEDULING, "Scheduler._pass",
-           "r.new.append(token)",
-           'r.new.extend([token] if kind == "decode" or not r.new else [])',
-           "chunks_and_schedules", "nano-vllm #217"),
     Mutant("a failed pass leaves its tokens", SCHEDULING, "Scheduler._pass",
            "self.cache.truncate(r.name, end - len(part))", "pass", "chunks_and_schedules"),
     Mutant("decodes do not count against the budget", SCHEDULING, "Scheduler.step",

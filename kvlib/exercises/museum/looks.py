@@ -1,0 +1,208 @@
+"""What a user would see: one look at a model for each kind of symptom.
+
+A look takes a model and returns words. It is run on a healthy kvlib and on one with a bug; the two
+answers side by side are the symptom. Greedy everywhere, so that the same code says the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from kvlib.arrays import to_numpy
+from kvlib.attention import attend, attend_tiled, merge_state
+from kvlib.caches import BlockPool, Cache, PagedCache, QuantizedCache
+from kvlib.codecs import int8_per_channel, kivi
+from kvlib.generation import generate
+from kvlib.model.decoder import Decoder
+from kvlib.reference import sample_text
+
+PROMPT = "class Stack:\n    def __init__(self, items):\n        self.items = "
+ASKED = "x = 1\nka = 'bdwo'\nmq = '{}'\nka = 'bdwo'\nmq = '"  # 48 bytes; the answer is in it
+LONGER = (
+    "import os\n\n\ndef read_lines(path):\n"
+    "    with open(path) as file:\n        for line in file:\n"
+)
+NEW = 32
+
+
+def one_request(model: Decoder) -> str:
+    """one prompt, greedy"""
+    return text(model, [PROMPT], _zeroed(model))
+
+
+def a_name_asked_for(model: Decoder) -> str:
+    """one prompt that binds mq = 'tfre' and asks for mq"""
+    return text(model, [ASKED.format("tfre")], _zeroed(model))
+
+
+def in_a_used_row(model: Decoder) -> str:
+    """one prompt, in a row that a longer request has used before"""
+    cache = _zeroed(model)
+    text(model, [LONGER * 2], cache)
+    return text(model, [PROMPT], cache)
+
+
+def in_chunks(model: Decoder) -> str:
+    """one prompt, read in chunks of 8 tokens"""
+    return text(model, [PROMPT], _zeroed(model), prefill_chunk=8)
+
+
+def beside_a_longer_one(model: Decoder) -> str:
+    """the shorter of two prompts in one batch: it binds mq = 'tfre' and asks for mq"""
+    longer = sample_text()[:200]
+    return text(model, [ASKED.format("tfre"), longer], _zeroed(model, 2))
+
+
+def through_a_window(model: Decoder) -> str:
+    """the same weights with windows of 16 tokens, text that is given"""
+    return f"{_bits(_windowed(model, 16)):.3f} bits a byte"
+
+
+def first_layer_local(model: Decoder) -> str:
+    """the same weights, a window of 24 tokens in layer 0 alone"""
+    windows = (24,) + (None,) * (model.config.num_hidden_layers - 1)
+    config = replace(model.config, windows=windows)
+    local = Decoder(config, model.weights, model.tokenizer)
+    return text(local, [PROMPT], _zeroed(local))
+
+
+def after_a_rollback(model: Decoder) -> str:
+    """six guessed tokens taken back, then on"""
+    ids, cache = model.tokenizer.encode(PROMPT), _zeroed(model)
+    cache.add("a")
+    logits = model.forward(ids, cache, cache.plan(["a"], [len(ids)]))
+    guess = model.tokenizer.encode("return")
+    model.forward(guess, cache, cache.plan(["a"], [len(guess)]))
+    cache.truncate("a", len(ids))
+    new: list[int] = []
+    for _ in range(NEW):
+        new.append(int(np.argmax(to_numpy(logits)[-1])))
+        logits = model.forward(new[-1:], cache, cache.plan(["a"], [1]))
+    return repr(model.tokenizer.decode(new))
+
+
+def bytes_and_dtype(model: Decoder) -> str:
+    """bytes of a cache of 256 tokens, dtype of the logits"""
+    cache = model.new_cache(1, 256)
+    cache.add("a")
+    logits = model.forward([65], cache, cache.plan(["a"], [1]))
+    return f"{cache.memory().reserved:,} bytes, {logits.dtype} logits"
+
+
+# Numbers ------------------------------------------------------------------------------------------
+
+
+def in_two_parts(model: Decoder) -> str:
+    """attention over a prompt's keys in two parts, merged, against all at once"""
+    q, k, v, at = _head(model)
+    whole: Any = attend(q, k, v, at[-1:], at)
+    parts: Any = [
+        attend(q, k[s], v[s], at[-1:], at[s], return_lse=True)
+        for s in (slice(0, 12), slice(12, None))
+    ]
+    merged, _ = merge_state(*parts[0], *parts[1])
+    return f"largest difference {np.abs(merged - whole).max():.2f}"
+
+
+def nothing_seen(model: Decoder) -> str:
+    """two parts of which the query sees no key, merged"""
+    q, k, v, at = _head(model)
+    empty: Any = attend(q, k[:0], v[:0], at[-1:], at[:0], return_lse=True)
+    with np.errstate(invalid="ignore"):
+        o, lse = merge_state(*empty, *empty)
+    return f"o = {o[0, 0, 0]:.1f}, lse = {lse[0, 0]:.1f}"
+
+
+def tile_by_tile(model: Decoder) -> str:
+    """attention over a prompt's keys in tiles of 8, against all at once"""
+    q, k, v, at = _head(model)
+    tiled: Any = attend_tiled(q, k, v, at[-1:], at, tile=8)
+    whole: Any = attend(q, k, v, at[-1:], at)
+    return f"largest difference {np.abs(tiled - whole).max():.2f}"
+
+
+def in_eight_bits(model: Decoder) -> str:
+    """through a cache of int8 codes, keys per channel"""
+    codec = int8_per_channel(group=8)
+    return text(model, [PROMPT], QuantizedCache(model.layer_specs, codec, 1, 96))
+
+
+def in_four_bits(model: Decoder) -> str:
+    """through a cache of int4 codes"""
+    codec = kivi(4, group=8, residual=8)
+    return text(model, [PROMPT], QuantizedCache(model.layer_specs, codec, 1, 96))
+
+
+def with_a_silent_head(model: Decoder) -> str:
+    """through int4 codes, one value head pruned to zero, invalid arithmetic made an error"""
+    name, dim = "layers.0.qkv.weight", model.config.head_dim
+    weight = np.array(to_numpy(model.weights[name]))
+    weight[-dim:] = 0
+    pruned = Decoder(model.config, {**model.weights, name: weight}, model.tokenizer)
+    with np.errstate(invalid="raise", divide="raise"):
+        return in_four_bits(pruned)
+
+
+# Parts of looks -----------------------------------------------------------------------------------
+
+
+def _zeroed(model: Decoder, rows: int = 1) -> Cache:
+    """A dense cache whose unused memory holds zeros, as other libraries allocate it."""
+    cache = model.new_cache(rows, 256)
+    for x in cache.storage():
+        x[...] = 0
+    return cache
+
+
+def _windowed(model: Decoder, window: int) -> Decoder:
+    config = replace(model.config, windows=(window,) * model.config.num_hidden_layers)
+    return Decoder(config, model.weights, model.tokenizer)
+
+
+def text(model: Decoder, prompts: list[str], cache: Cache, **settings: Any) -> str:
+    """What follows the first prompt, or the error."""
+    try:
+        texts = generate(model, prompts, max_new_tokens=NEW, cache=cache, **settings)
+    except Exception as error:  # whatever a broken library raises is what its user sees
+        return in_words(error)
+    return repr(texts[0])
+
+
+def in_words(error: Exception) -> str:
+    """An exception as its user reads it: the kind and the first 60 characters."""
+    text = str(error)
+    return f"{type(error).__name__}: {text if len(text) <= 60 else text[:57] + '...'}"
+
+
+def _bits(model: Decoder, prompt: int = 32, tokens: int = 96) -> float:
+    """Bits a byte of given text: a prompt, then token by token."""
+    ids = list(sample_text().encode()[2000 : 2000 + tokens])
+    cache = _zeroed(model)
+    cache.add("a")
+    rows = [model.forward(ids[:prompt], cache, cache.plan(["a"], [prompt]))]
+    for token in ids[prompt:-1]:
+        rows.append(model.forward([token], cache, cache.plan(["a"], [1])))
+    logits = np.concatenate([to_numpy(x) for x in rows]).astype(float)
+    logits -= logits.max(axis=1, keepdims=True)
+    chosen = logits[np.arange(len(rows)), ids[prompt:]] - np.log(np.exp(logits).sum(axis=1))
+    return float(-chosen.mean() / np.log(2))
+
+
+def _head(model: Decoder) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """A query that looks at all of a prompt (the mean key of layer 1), its keys and values."""
+    ids, cache = model.tokenizer.encode(PROMPT), _zeroed(model)
+    cache.add("a")
+    model.forward(ids, cache, cache.plan(["a"], [len(ids)]))
+    k, v, at = (to_numpy(x) for x in cache.read(1, "a"))
+    return k.mean(axis=0, keepdims=True), k, v, at
+
+
+def paged(model: Decoder, num_blocks: int = 24, **settings: Any) -> PagedCache:
+    """A paged cache in blocks of 8 tokens, its memory zeroed."""
+    cache = PagedCache(model.layer_specs, BlockPool(num_blocks, 8, **settings))
+    for x in cache.storage():
+        x[...] = 0
+    return cache

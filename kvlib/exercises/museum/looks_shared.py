@@ -1,0 +1,53 @@
+"""Looks at what requests share, at a server, at the bill. See `kvlib.exercises.museum.looks`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kvlib.caches.prefixes import HashIndex
+from kvlib.exercises.museum.looks import ASKED, LONGER, PROMPT, paged, text
+from kvlib.model.decoder import Decoder
+from kvlib.scheduling import Scheduler
+
+
+def the_same_question_later(model: Decoder) -> str:
+    """a prompt that binds 'tfre', two others that take its blocks, the prompt again"""
+    cache = paged(model, 11)
+    for value in ("tfre", "wqpl", "onhs"):
+        text(model, [ASKED.format(value)], cache)
+    return text(model, [ASKED.format("tfre")], cache)
+
+
+def a_colliding_hash(model: Decoder) -> str:
+    """a prompt that binds 'tfre' after one that binds 'wqpl', under a hash of the block's number"""
+    cache = paged(model, index=HashIndex(lambda before, tokens, extra: before + b"."))
+    text(model, [ASKED.format("wqpl")], cache)
+    return text(model, [ASKED.format("tfre")], cache)
+
+
+def a_prompt_twice(model: Decoder) -> str:
+    """a prompt of whole blocks, asked a second time"""
+    cache = paged(model)
+    text(model, [ASKED.format("tfre")], cache)
+    return text(model, [ASKED.format("tfre")], cache)
+
+
+def too_little_room(model: Decoder) -> str:
+    """a server with room for one request and a half: the one that was put back"""
+    server = Scheduler(model, paged(model, 21), stop_tokens=())
+    for name, prompt in (("a", LONGER), ("b", PROMPT)):
+        server.add(name, model.tokenizer.encode(prompt), max_new_tokens=24)
+    return repr(model.tokenizer.decode(server.run()["b"]))
+
+
+def the_bill(model: Decoder) -> str:
+    """bytes a token of Qwen3-0.6B and DeepSeek-V3, Gemma-3-27B at 131,072 tokens (bfloat16)"""
+    from kvlib.costs import MODELS
+
+    qwen, deepseek, gemma = (
+        replace(MODELS[name]) for name in ("qwen3-0.6b", "deepseek-v3", "gemma-3-27b")
+    )
+    return (
+        f"{int(qwen.kv_bytes_per_token()):,} B, {int(deepseek.kv_bytes_per_token()):,} B, "
+        f"{gemma.kv_bytes(1, 131_072).GiB:.1f} GiB"
+    )

@@ -1,0 +1,164 @@
+"""How good is a test? Put the bugs in one after the other, and count those it notices."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import inspect
+import io
+import textwrap
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kvlib.exercises.museum.mutation import Mutant, applied
+
+Test = Callable[[], object]
+SECONDS = 5.0
+
+
+class TimeUp(BaseException):
+    """Raised in a test that runs too long; no ``except Exception`` catches it."""
+
+
+@dataclass(frozen=True, repr=False)
+class Score:
+    """Which mutants some tests kill. A test that fails on healthy code does not count.
+
+    killed: name → what the test said of it. survived: names. finding: why nothing was counted.
+    """
+
+    tests: str
+    killed: dict[str, str]
+    survived: tuple[str, ...]
+    finding: str = ""
+
+    @property
+    def total(self) -> int:
+        return len(self.killed) + len(self.survived)
+
+    @property
+    def share(self) -> float:
+        """Killed mutants as a part of all, 0 ... 1."""
+        return len(self.killed) / self.total if self.total else 0.0
+
+    def __bool__(self) -> bool:
+        return not self.finding and not self.survived
+
+    def __repr__(self) -> str:
+        if self.finding:
+            return "\n".join([f"{self.tests}: not counted", *_hang("why", self.finding)])
+        lines = [f"{self.tests}: {len(self.killed)} of {self.total} mutants killed"]
+        for name, words in self.killed.items():
+            lines += _hang("killed", f"{name}: {words}")
+        if self.survived:
+            lines += _hang("alive", ", ".join(self.survived))
+        return "\n".join(lines)
+
+
+def _hang(label: str, text: str) -> list[str]:
+    start = f"  {label + ':':<8} "
+    return textwrap.wrap(text, 76, initial_indent=start, subsequent_indent=" " * 11)
+
+
+def score_tests(
+    tests: Sequence[Test], mutants: Sequence[Mutant], seconds: float = SECONDS
+) -> Score:
+    """Run the tests on healthy code, on each mutant, and on healthy code again.
+
+    A test is a function without arguments that raises where something is wrong. seconds: the time
+    one run of one test may take; a mutant that makes it run longer is killed.
+
+    Raises TypeError for what is not such a function.
+    """
+    for test in tests:
+        _check(test)
+    names = tests[0].__name__ if len(tests) == 1 else f"{len(tests)} tests"
+    alive, killed = [m.name for m in mutants], dict[str, str]()
+    for test in tests:
+        words = verdict(test, seconds)
+        if words:
+            return Score(names, {}, tuple(alive), f"{test.__name__} fails on healthy code: {words}")
+    for mutant in mutants:
+        with applied(mutant):
+            found = next((w for w in (verdict(test, seconds) for test in tests) if w), "")
+        if found:
+            alive.remove(mutant.name)
+            killed[mutant.name] = found
+    for test in tests:
+        words = verdict(test, seconds)
+        if words:
+            return Score(
+                names,
+                {},
+                tuple(m.name for m in mutants),
+                f"{test.__name__} passed on healthy code at first and fails there now ({words}): "
+                "it leaves something behind. Make models and caches inside the test",
+            )
+    return Score(names, killed, tuple(alive))
+
+
+def _check(test: Test) -> None:
+    if not inspect.isfunction(test):
+        raise TypeError(f"a test is a function, got a {type(test).__name__}")
+    needed = [
+        p.name
+        for p in inspect.signature(test).parameters.values()
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+    if needed:
+        raise TypeError(
+            f"{test.__name__} needs {', '.join(needed)}: write a test without arguments, which "
+            "uses kvlib itself"
+        )
+
+
+def verdict(test: Test, seconds: float = SECONDS) -> str:
+    """What a test says: nothing where it passes, else its first line of complaint.
+
+    It runs in a thread of its own, so that one that never ends can be ended. Where there are no
+    threads (in a browser) it runs without a limit. What it prints is dropped.
+    """
+    found: list[BaseException | None] = []
+
+    def run() -> None:
+        try:
+            with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+                warnings.simplefilter("ignore")
+                test()
+        except BaseException as error:  # whatever a broken library raises
+            found.append(error)
+        else:
+            found.append(None)
+
+    thread = threading.Thread(target=run, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        run()
+    else:
+        try:
+            thread.join(seconds)
+        finally:
+            late = thread.is_alive()
+            _stop(thread)
+        if late:
+            return f"ran longer than {seconds:g} s"
+    error = found[0]
+    if error is None:
+        return ""
+    first = (str(error).strip().splitlines() or [""])[0]
+    first = first if len(first) <= 80 else first[:77] + "..."
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def _stop(thread: threading.Thread) -> None:
+    """Raise TimeUp in a thread until it ends. RuntimeError if it stays in compiled code."""
+    for _ in range(100):
+        if not thread.is_alive():
+            return
+        ident = ctypes.c_ulong(thread.ident or 0)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(TimeUp))
+        thread.join(0.1)
+    raise RuntimeError("a test cannot be ended: it does not come back from compiled code")
