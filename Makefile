@@ -136,6 +136,12 @@ run-notebooks: env  ## execute every notebook in place and strip what is volatil
 assets: env  ## fetch the browser files that the rendered book carries (needs npm)
 	$(BIN)/python tools/vendor_assets.py
 
+exercises: env  ## list the chapters' exercises anew (after a change to their titles or marks)
+	$(BIN)/python tools/build_exercises.py
+
+course: env  ## write student and instructor notebooks with hidden tests to _build/course
+	$(BIN)/python -m kvlib.exercises course --out _build/course
+
 explorers: env  ## translate the scenes of the sliders for the rendered page (after a change to them)
 	$(BIN)/python tools/build_explorers.py
 

@@ -1,0 +1,81 @@
+"""The exercises from a command line: grade a notebook, write a course, show what is done."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status: 0 whatever the grade, 2 where there is nothing to work on."""
+    given = _parser().parse_args(arguments)
+    try:
+        return int(given.run(given))
+    except (ValueError, OSError) as error:
+        print(f"{given.command}: {error}", file=sys.stderr)
+        return 2
+
+
+def _grade(given: argparse.Namespace) -> int:
+    from kvlib.exercises.grading import Limits, grade
+
+    draws: list[int] = []
+    if given.hidden is not None:
+        draws = [int(n) for n in json.loads(given.hidden.read_text(encoding="utf-8"))["draws"]]
+    limits = Limits(seconds=given.timeout, memory=given.memory, total=given.total)
+    result = grade(
+        given.notebook,
+        chapter=given.chapter,
+        draws=draws,
+        limits=limits,
+        all_cells=given.all_cells,
+    )
+    print(result)
+    if given.json is not None:
+        text = json.dumps(result.asdict(), indent=1, ensure_ascii=False) + "\n"
+        given.json.write_text(text, encoding="utf-8")
+    return 0
+
+
+def _course(given: argparse.Namespace) -> int:
+    from kvlib.exercises.catalogue import chapters
+    from kvlib.exercises.course import build_course
+
+    paths = [given.book / f"{name}.ipynb" for name in given.chapters or chapters()]
+    written = build_course(paths, given.out, given.seed)
+    print(f"{len(written)} files under {given.out}: read {given.out / 'README.md'}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m kvlib.exercises", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    grade = commands.add_parser("grade", help="grade the exercises of a notebook")
+    grade.set_defaults(run=_grade)
+    grade.add_argument("notebook", type=Path)
+    grade.add_argument("--json", type=Path, metavar="FILE", help="write the grade there, too")
+    grade.add_argument("--chapter", help="whose exercises (found from the notebook unless given)")
+    grade.add_argument("--hidden", type=Path, metavar="FILE", help="hidden tests of the course")
+    grade.add_argument("--timeout", type=float, default=20.0, metavar="S",
+                       help="seconds for a statement or a check (20)")  # fmt: skip
+    grade.add_argument("--memory", type=int, default=4096, metavar="MB",
+                       help="megabytes of address space (4096)")  # fmt: skip
+    grade.add_argument("--total", type=float, default=600.0, metavar="S",
+                       help="seconds for the whole notebook (600)")  # fmt: skip
+    grade.add_argument("--all-cells", action="store_true", help="run every cell, not only what "
+                       "the answers need")  # fmt: skip
+
+    course = commands.add_parser("course", help="write notebooks for students and instructors")
+    course.set_defaults(run=_course)
+    course.add_argument("chapters", nargs="*", help="all of them unless given")
+    course.add_argument("--out", type=Path, default=Path("_build/course"), metavar="FOLDER")
+    course.add_argument("--book", type=Path, default=Path("book"), metavar="FOLDER")
+    course.add_argument("--seed", type=int, help="draw the same hidden tests again")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

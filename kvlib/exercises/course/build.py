@@ -1,0 +1,151 @@
+"""Write a course: for each chapter a student's notebook, an instructor's, and hidden tests."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from kvlib.exercises.course.chapter import START, Block, Chapter, read_chapter
+from kvlib.exercises.course.guide import GUIDE
+from kvlib.exercises.course.solutions import filled
+
+DRAWS = 3  # other random inputs that hidden tests use
+_HINT = re.compile(
+    r"```\{admonition\} (?P<title>Hint[^\n]*)\n:class: dropdown hint\n(?P<body>.*?)\n```", re.DOTALL
+)
+_END = ":::{exercise-end}\n:::"
+_SOLUTION = re.compile(r":::\{solution-start\} [\w-]+\n:class: dropdown\n:::\n*")
+_SOLVED = ":::{solution-end}\n:::"
+
+
+def student_notebook(chapter: Chapter) -> Any:
+    """The chapter without solutions: stubs to fill, visible checks, nothing else that counts."""
+    notebook = _copy(chapter)
+    gone = {block.cells["solution"] for block in chapter.blocks}
+    cells, solving = [], False
+    for index, cell in enumerate(notebook["cells"]):
+        if cell["cell_type"] == "markdown":
+            cell["source"], solving = _without_solutions(cell["source"], solving)
+        elif index in gone:
+            continue
+        cells.append(cell)
+    notebook["cells"] = [c for c in cells if c["cell_type"] == "code" or c["source"].strip()]
+    return _finished(notebook)
+
+
+def instructor_notebook(chapter: Chapter, draws: Sequence[int] = ()) -> Any:
+    """The chapter with each solution in its stub's cell, marked for nbgrader, and hidden tests.
+
+    draws: numbers that seed the hidden tests (see `kvlib.exercises.grading.passes`).
+    """
+    notebook = _copy(chapter)
+    for block in chapter.blocks:
+        cells = notebook["cells"]
+        stub, solution = (chapter.source(block, part) for part in ("stub", "solution"))
+        cells[block.cells["stub"]]["source"] = filled(stub, solution)
+        name = chapter.exercise(block).name
+        cells[block.cells["check"]]["source"] += (
+            "\n### BEGIN HIDDEN TESTS\nfrom kvlib.exercises.grading import passes\n\n"
+            f'assert passes("{block.label}", {name}, draws={list(draws)})\n### END HIDDEN TESTS'
+        )
+    gone = {block.cells["solution"] for block in chapter.blocks}
+    cells = []
+    for index, cell in enumerate(notebook["cells"]):
+        if cell["cell_type"] == "markdown":
+            cell["source"] = _SOLUTION.sub("**Solution.** ", cell["source"]).replace(_SOLVED, "")
+            cell["source"] = _readable(cell["source"])
+        if index not in gone and (cell["cell_type"] == "code" or cell["source"].strip()):
+            cells.append(cell)
+    notebook["cells"] = cells
+    return _finished(notebook)
+
+
+def build_course(paths: Iterable[Path], out: Path, seed: int | None = None) -> list[Path]:
+    """Write student/, instructor/ and hidden/ under `out` for each chapter; returns the files.
+
+    seed: the same hidden tests again; drawn anew where it is not given. Chapters without an
+    exercise are left out.
+    """
+    import nbformat
+
+    drawn = random.Random(seed) if seed is not None else random.SystemRandom()
+    written = []
+    for folder in ("student", "instructor", "hidden"):
+        (out / folder).mkdir(parents=True, exist_ok=True)
+    for path in paths:
+        chapter = read_chapter(path)
+        if not chapter.blocks:
+            continue
+        draws = [drawn.randrange(1, 2**31) for _ in range(DRAWS)]
+        for folder, notebook in (
+            ("student", student_notebook(chapter)),
+            ("instructor", instructor_notebook(chapter, draws)),
+        ):
+            nbformat.validate(notebook)
+            written.append(out / folder / f"{chapter.name}.ipynb")
+            written[-1].write_text(nbformat.writes(notebook).rstrip("\n") + "\n", encoding="utf-8")
+        written.append(out / "hidden" / f"{chapter.name}.json")
+        written[-1].write_text(json.dumps({"chapter": chapter.name, "draws": draws}) + "\n")
+    written.append(out / "README.md")
+    written[-1].write_text(GUIDE, encoding="utf-8")
+    return written
+
+
+def _copy(chapter: Chapter) -> Any:
+    """The notebook without outputs, each cell of an exercise marked for nbgrader."""
+    notebook = copy.deepcopy(chapter.notebook)
+    notebook["metadata"]["kvlib"] = {"chapter": chapter.name}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            cell["outputs"], cell["execution_count"] = [], None
+        if "setup" in cell["metadata"].get("tags", ()):
+            cell["metadata"]["nbgrader"] = _mark(cell["id"], locked=True)
+    for block in chapter.blocks:
+        _mark_block(notebook["cells"], block)
+    return notebook
+
+
+def _mark_block(cells: Sequence[Any], block: Block) -> None:
+    stub, check = (cells[block.cells[part]] for part in ("stub", "check"))
+    stub["metadata"]["nbgrader"] = _mark(block.label, solution=True)
+    stub["metadata"]["deletable"] = False
+    check["metadata"]["nbgrader"] = _mark(
+        f"{block.label}-check", grade=True, locked=True, points=block.difficulty
+    )
+    check["metadata"]["deletable"] = check["metadata"]["editable"] = False
+
+
+def _mark(grade_id: str, **what: Any) -> dict[str, Any]:
+    """Metadata of one cell, in the third version of nbgrader's schema."""
+    plain = {"grade": False, "locked": False, "solution": False, "task": False}
+    return {**plain, "grade_id": grade_id, "schema_version": 3, **what}
+
+
+def _without_solutions(source: str, solving: bool) -> tuple[str, bool]:
+    """Markdown without what stands in a solution; whether one is still open at its end."""
+    kept = []
+    for piece in re.split(f"({_SOLUTION.pattern}|{re.escape(_SOLVED)})", source):
+        if piece.startswith(":::{solution-start}"):
+            solving = True
+        elif piece == _SOLVED:
+            solving = False
+        elif not solving:
+            kept.append(piece)
+    return _readable("".join(kept)), solving
+
+
+def _readable(source: str) -> str:
+    """The book's directives as what a notebook shows: headings, and hints that unfold."""
+    source = START.sub(lambda m: f"### Exercise: {m['title']}\n", source).replace(_END, "")
+    hint = r"<details>\n<summary>\g<title></summary>\n\n\g<body>\n\n</details>"
+    return re.sub(r"\n{3,}", "\n\n", _HINT.sub(hint, source)).strip("\n")
+
+
+def _finished(notebook: Any) -> Any:
+    notebook["nbformat"], notebook["nbformat_minor"] = 4, 5
+    return notebook

@@ -1,0 +1,235 @@
+"""Grade a notebook: start workers, end those that hang, add up the points."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kvlib.exercises.catalogue import Exercise, chapters, exercises, of_chapter
+from kvlib.exercises.grading.limits import MB, Limits
+from kvlib.exercises.grading.workers import Events, Worker
+
+LARGEST = 64 * MB  # of a notebook file
+WORKERS = 25  # that one notebook may use up
+# Seconds that the parent waits longer than the limit: for imports, and for a worker that is about
+# to end a child itself.
+GRACE = {"starting": 60.0, "running": 0.5, "checking": 5.0}
+
+
+@dataclass
+class Verdict:
+    """What one exercise got. status is "passed", "not yet", "not done yet", "missing" (nothing of
+    that name), "stopped" (a limit, or the process ended) or "not graded" (the time was up)."""
+
+    label: str
+    title: str
+    of: int
+    status: str = "not graded"
+    finding: str = ""
+    proved: list[str] = field(default_factory=list)
+
+    @property
+    def points(self) -> int:
+        return self.of if self.status == "passed" else 0
+
+
+@dataclass
+class Grade:
+    """Points of a notebook, exercise by exercise, and the cells that went wrong on the way."""
+
+    chapter: str
+    verdicts: list[Verdict]
+    cells: list[dict[str, Any]]
+    seconds: float
+
+    @property
+    def points(self) -> int:
+        return sum(v.points for v in self.verdicts)
+
+    @property
+    def of(self) -> int:
+        return sum(v.of for v in self.verdicts)
+
+    @property
+    def percent(self) -> float:
+        return round(100 * self.points / self.of, 1)
+
+    def asdict(self) -> dict[str, Any]:
+        """As plain data, for JSON."""
+        return {
+            "chapter": self.chapter,
+            "points": self.points,
+            "of": self.of,
+            "percent": self.percent,
+            "exercises": [{"points": v.points, **asdict(v)} for v in self.verdicts],
+            "cells": self.cells,
+            "seconds": round(self.seconds, 2),
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{self.chapter}: {self.points} of {self.of} points, {self.percent:g} %"]
+        for v in self.verdicts:
+            lines += ["", f"{v.title} ({v.label}): {v.status}, {v.points} of {v.of}"]
+            lines += [f"  {line}" for line in v.finding.splitlines()]
+        if self.cells:
+            lines += ["", "Cells with a remark:"]
+            lines += [f"  code cell {c['cell'] + 1}: {c['remark']}" for c in self.cells]
+        return "\n".join(lines)
+
+
+def grade(
+    path: Path | str,
+    *,
+    chapter: str | None = None,
+    draws: Sequence[int] = (),
+    limits: Limits | None = None,
+    all_cells: bool = False,
+    fork: bool | None = None,
+) -> Grade:
+    """Grade the exercises of one notebook.
+
+    chapter    which chapter's exercises; found from the notebook unless given
+    draws      seeds of hidden tests: each checker is asked once more for each
+    all_cells  run every cell, not only what the answers need
+    fork       check each exercise in a forked child (unless given: where the platform can)
+
+    ValueError where the file is no notebook, or of no chapter. What the notebook does wrong is no
+    error: it is in the grade.
+    """
+    begun, limits = time.monotonic(), limits or Limits()
+    notebook = _read(Path(path))
+    chapter = chapter_of(notebook) if chapter is None else chapter
+    chosen = of_chapter(chapter)
+    sources = [_source(c) for c in notebook["cells"] if c.get("cell_type") == "code"]
+    run = _Run(chosen, limits, (0, *draws))
+    job = {
+        "chapter": chapter,
+        "sources": sources,
+        "limits": asdict(limits),
+        "all_cells": all_cells,
+        "fork": hasattr(os, "fork") if fork is None else fork,
+    }
+    for _ in range(WORKERS):
+        left = begun + limits.total - time.monotonic()
+        if left <= 0 or run.attempt(job, left):
+            break
+    return Grade(chapter, list(run.verdicts.values()), run.remarks(), time.monotonic() - begun)
+
+
+class _Run:
+    """What is known so far of one notebook, over as many workers as it takes."""
+
+    def __init__(self, chosen: Sequence[Exercise], limits: Limits, draws: Sequence[int]) -> None:
+        self.limits = limits
+        self.verdicts = {e.label: Verdict(e.label, e.title, e.points) for e in chosen}
+        self.waiting = {e.label: list(draws) for e in chosen}  # draws still to be asked
+        self.skip: list[tuple[int, int]] = []
+        self.cells: dict[int, str] = {}
+
+    def attempt(self, job: Mapping[str, Any], left: float) -> bool:
+        """One worker; True where nothing is left to do."""
+        token, until = secrets.token_hex(16), time.monotonic() + left
+        labels = [label for label, draws in self.waiting.items() if draws]
+        job = {**job, "token": token, "labels": labels, "draws": self.waiting, "skip": self.skip}
+        with Worker(json.dumps(job)) as worker:
+            events, last = Events(worker, token), None
+            while True:
+                patience = self.limits.seconds + GRACE[last["kind"] if last else "starting"]
+                event = events.next(min(patience, until - time.monotonic()))
+                if event is None or event["kind"] == "full":
+                    self._blame(last, events.late, event)
+                    return False
+                if event["kind"] == "end":
+                    return True
+                if event["kind"] in GRACE:
+                    last = event
+                else:
+                    self._note(event)
+
+    def _note(self, event: Mapping[str, Any]) -> None:
+        if event["kind"] == "checked":
+            verdict, draws = self.verdicts[event["label"]], self.waiting[event["label"]]
+            if event["draw"] not in draws:  # it has failed another draw already
+                return
+            verdict.status, verdict.finding = event["status"], event["finding"]
+            verdict.proved = event["proved"]
+            draws.remove(event["draw"])
+            if verdict.status != "passed":
+                if event["draw"]:
+                    verdict.finding += "\n(on other inputs than those of the notebook's check)"
+                draws.clear()
+        elif event["error"]:
+            self.cells[event["cell"]] = event["error"]
+        elif event.get("printed", 0) > self.limits.output:
+            self.cells[event["cell"]] = f"printed {event['printed']:,} characters"
+
+    def _blame(self, last: Mapping[str, Any] | None, late: bool, event: Any) -> None:
+        """The worker is gone: leave out what it was doing."""
+        if event is not None:
+            words = f"needed more than {self.limits.memory:,} MB of memory"
+        elif late:
+            words = f"took more than {self.limits.seconds:g} seconds"
+        else:
+            words = "ended the process it ran in"
+        if last is None:  # it did not even start: nothing can be graded
+            for draws in self.waiting.values():
+                draws.clear()
+        elif last["kind"] == "running":
+            self.skip.append((last["cell"], last["line"]))
+            self.cells[last["cell"]] = words
+        else:
+            verdict = self.verdicts[last["label"]]
+            verdict.status, verdict.finding = "stopped", f"it {words}"
+            self.waiting[last["label"]].clear()
+
+    def remarks(self) -> list[dict[str, Any]]:
+        return [{"cell": cell, "remark": text} for cell, text in sorted(self.cells.items())]
+
+
+def chapter_of(notebook: Mapping[str, Any]) -> str:
+    """The chapter a notebook was made from: it says so, or has the chapter's labels."""
+    said = notebook.get("metadata", {}).get("kvlib", {})
+    if isinstance(said, dict) and said.get("chapter") in chapters():
+        return str(said["chapter"])
+    text = "\n".join(_source(cell) for cell in notebook["cells"])
+    marks = {
+        str(cell.get("metadata", {}).get("nbgrader", {}).get("grade_id"))
+        for cell in notebook["cells"]
+    }
+    found = {
+        e.chapter
+        for e in exercises()
+        if e.label in marks or re.search(rf"^:label: {re.escape(e.label)}$", text, re.MULTILINE)
+    }
+    if len(found) != 1:
+        raise ValueError(
+            f"the notebook has exercises of {len(found)} chapters "
+            f"({', '.join(sorted(found)) or 'none is marked'}): say which with --chapter"
+        )
+    return found.pop()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    size = path.stat().st_size
+    if size > LARGEST:
+        raise ValueError(f"{path.name} has {size:,} bytes, needed at most {LARGEST:,}")
+    try:
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path.name} is no notebook: {error}") from None
+    cells = notebook.get("cells") if isinstance(notebook, dict) else None
+    if not isinstance(cells, list) or not all(isinstance(cell, dict) for cell in cells):
+        raise ValueError(f"{path.name} is no notebook of format 4: it has no list of cells")
+    return notebook
+
+
+def _source(cell: Mapping[str, Any]) -> str:
+    source = cell.get("source", "")
+    return "".join(map(str, source)) if isinstance(source, list) else str(source)

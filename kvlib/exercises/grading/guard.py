@@ -1,0 +1,55 @@
+"""Notice, and undo, what a notebook changed in the modules that grade it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+_WATCHED = ("kvlib", "numpy", "builtins", "math", "random", "functools", "json", "os")
+_Place = tuple[Any, dict[str, Any]]
+
+
+class Guard:
+    """A note of every function, class and module attribute of what is loaded now.
+
+    `restore` puts back what was replaced, in modules and in kvlib's own classes; `changed` names
+    it. Names that came later are left alone: modules load parts of themselves on first use.
+    """
+
+    def __init__(self) -> None:
+        self._places: dict[str, _Place] = {}
+        for name, module in list(sys.modules.items()):
+            if name.split(".")[0] in _WATCHED and isinstance(module, ModuleType):
+                self._places[name] = (module, dict(vars(module)))
+                if name.split(".")[0] == "kvlib":
+                    for kind in _classes(module):
+                        self._places[f"{name}.{kind.__qualname__}"] = (kind, dict(vars(kind)))
+        self._modules = dict(sys.modules)
+
+    def changed(self) -> list[str]:
+        """Full names of the callables that are not what they were."""
+        return sorted(
+            f"{where}.{name}" for where, _, name, value in self._differences() if callable(value)
+        )
+
+    def restore(self) -> None:
+        """Put everything back, modules included."""
+        sys.modules.update(self._modules)
+        for _, thing, name, value in self._differences():
+            setattr(thing, name, value)
+
+    def _differences(self) -> Iterator[tuple[str, Any, str, Any]]:
+        gone = object()
+        for where, (thing, before) in self._places.items():
+            now = vars(thing)
+            for name, value in before.items():
+                if now.get(name, gone) is not value and name not in ("__dict__", "__weakref__"):
+                    yield where, thing, name, value
+
+
+def _classes(module: ModuleType) -> Iterator[type]:
+    for value in vars(module).values():
+        if isinstance(value, type) and value.__module__ == module.__name__:
+            yield value

@@ -1,0 +1,227 @@
+"""Grades: a perfect notebook scores 100 %, the stub 0, a wrong answer loses its own points."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from wrong_answers import wrong_answers
+
+from kvlib.exercises.__main__ import main
+from kvlib.exercises.catalogue import Exercise, chapters, of_chapter
+from kvlib.exercises.course import build_course
+from kvlib.exercises.grading import Limits, grade, passes
+from kvlib.exercises.grading.check import Bench, check_here
+from kvlib.exercises.grading.guard import Guard
+from kvlib.exercises.grading.needed import needed, statements
+
+ROOT = Path(__file__).resolve().parents[2]
+DRAWS = (11, 12)
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("course")
+    build_course([ROOT / "book" / f"{name}.ipynb" for name in chapters()], out, seed=1)
+    return out
+
+
+@pytest.fixture(autouse=True)
+def wrong_answers_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the grader's process, too, which gets its paths from the environment."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (ROOT / "tests", ROOT / "tools"))))
+
+
+def handed_in(course: Path, chapter: str, answers: dict[str, str], path: Path) -> Path:
+    """The instructor's notebook with other code in some of the answer cells."""
+    notebook = nbformat.read(course / "instructor" / f"{chapter}.ipynb", as_version=4)
+    for cell in notebook["cells"]:
+        label = cell["metadata"].get("nbgrader", {}).get("grade_id")
+        if label in answers:
+            cell["source"] = answers[label]
+    nbformat.write(notebook, path)
+    return path
+
+
+def wrong(exercise: Exercise, number: int) -> str:
+    return (
+        f"from wrong_answers import answer\n{exercise.name} = answer({exercise.label!r}, {number})"
+    )
+
+
+@pytest.mark.parametrize("chapter", chapters())
+def test_a_perfect_notebook_scores_everything(course: Path, chapter: str) -> None:
+    result = grade(course / "instructor" / f"{chapter}.ipynb", draws=DRAWS)
+    assert result.percent == 100, str(result)
+    assert result.of == sum(e.points for e in of_chapter(chapter))
+    assert all(v.status == "passed" and len(v.proved) >= 2 for v in result.verdicts)
+    assert result.cells == []
+
+
+@pytest.mark.parametrize("chapter", chapters())
+def test_the_stub_scores_nothing(course: Path, chapter: str) -> None:
+    result = grade(course / "student" / f"{chapter}.ipynb")
+    assert result.points == 0 and result.percent == 0
+    assert {v.status for v in result.verdicts} == {"not done yet"}, str(result)
+
+
+def test_the_books_own_notebook_is_a_stub() -> None:
+    """Its solutions have names of their own."""
+    assert grade(ROOT / "book" / "paged.ipynb").points == 0
+
+
+@pytest.mark.parametrize("chapter", chapters())
+def test_wrong_answers_in_a_notebook_lose_their_own_points(
+    course: Path, chapter: str, tmp_path: Path
+) -> None:
+    """Every other exercise is wrong, from the file to the grade."""
+    wrongs = of_chapter(chapter)[::2]
+    answers = {e.label: wrong(e, 0) for e in wrongs}
+    result = grade(handed_in(course, chapter, answers, tmp_path / "in.ipynb"))
+    assert result.points == result.of - sum(e.points for e in wrongs), str(result)
+    lost = [v for v in result.verdicts if not v.points]
+    assert [v.label for v in lost] == [e.label for e in wrongs]
+    assert all(v.status == "not yet" and v.finding in str(result) for v in lost[:1])
+
+
+@pytest.mark.parametrize("chapter", chapters())
+def test_every_known_wrong_answer_loses_exactly_its_own_points(course: Path, chapter: str) -> None:
+    """All of them, as the worker checks them: beside right answers to the other exercises."""
+    space, bench = solved(course, chapter), Bench(Guard(), Limits(), -1)
+    for exercise in of_chapter(chapter):
+        known = wrong_answers(chapter)[exercise.label]
+        assert len(known) >= 5, f"{exercise.label} has {len(known)} known wrong answers"
+        for number, answer in enumerate(known):
+            given = {**space, exercise.name: answer}
+            found = {e.label: check_here(e, given, 0, bench) for e in of_chapter(chapter)}
+            lost = [label for label, said in found.items() if said["status"] != "passed"]
+            assert lost == [exercise.label], f"wrong answer {number} to {exercise.label}"
+
+
+def solved(course: Path, chapter: str) -> dict[str, Any]:
+    """What the instructor's notebook defines for the exercises."""
+    notebook = nbformat.read(course / "instructor" / f"{chapter}.ipynb", as_version=4)
+    sources = [c["source"] for c in notebook["cells"] if c["cell_type"] == "code"]
+    space: dict[str, Any] = {}
+    for statement in needed(statements(sources)[0], [e.name for e in of_chapter(chapter)]):
+        exec(statement.code, space)
+    return space
+
+
+@settings(max_examples=8)
+@given(st.data())
+def test_any_mixture_scores_the_sum_of_its_right_answers(
+    course: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    chapter = data.draw(st.sampled_from(chapters()))
+    answers, points = {}, 0
+    for exercise in of_chapter(chapter):
+        how = data.draw(st.sampled_from(["right", "stub", "missing", "wrong"]))
+        if how == "right":
+            points += exercise.points
+        elif how == "wrong":
+            count = len(wrong_answers(chapter)[exercise.label])
+            answers[exercise.label] = wrong(exercise, data.draw(st.integers(0, count - 1)))
+        else:
+            stub = f"def {exercise.name}(*a, **k): ..."
+            answers[exercise.label] = stub if how == "stub" else "# nothing"
+    path = tmp_path_factory.mktemp("mixed") / "in.ipynb"
+    result = grade(handed_in(course, chapter, answers, path))
+    assert result.points == points, str(result)
+
+
+def test_an_answer_that_knows_only_the_shown_inputs_fails_hidden_tests(
+    course: Path, tmp_path: Path
+) -> None:
+    """It notes what a right answer returned, in the order of the calls."""
+    rng = np.random.default_rng
+    learned: list[Any] = []
+    right = solved(course, "paged")["paged_decode"]
+
+    def listening(*inputs: Any) -> Any:
+        learned.append(right(*inputs))
+        return learned[-1]
+
+    assert passes("paged-decode", listening) and np.random.default_rng is rng
+    np.save(tmp_path / "learned.npy", np.array(learned, dtype=object), allow_pickle=True)
+    cheat = (
+        "import numpy as np\n"
+        f"learned = iter(np.load({str(tmp_path / 'learned.npy')!r}, allow_pickle=True))\n"
+        "def paged_decode(*inputs):\n    return np.asarray(next(learned), dtype=np.float32)"
+    )
+    path = handed_in(course, "paged", {"paged-decode": cheat}, tmp_path / "in.ipynb")
+    assert grade(path).percent == 100
+    result = grade(path, draws=DRAWS)
+    assert result.points == result.of - 3, str(result)
+    assert "on other inputs" in str(result)
+
+
+def test_passes_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not passes("intro-times-computed", lambda position, steps: steps)
+    assert "no token at position 3 yet" in capsys.readouterr().out
+    assert passes("intro-times-computed", lambda p, s: max(0, s - p), draws=DRAWS)
+    with pytest.raises(ValueError, match="no exercise 'intro-nothing'"):
+        passes("intro-nothing", print)
+
+
+def test_from_the_command_line(
+    course: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notebook, out = course / "instructor" / "intro.ipynb", tmp_path / "grade.json"
+    hidden = course / "hidden" / "intro.json"
+    assert main(["grade", str(notebook), "--json", str(out), "--hidden", str(hidden)]) == 0
+    assert "intro: 1 of 1 points, 100 %" in capsys.readouterr().out
+    result = json.loads(out.read_text())
+    assert result["percent"] == 100 and result["exercises"][0]["label"] == "intro-times-computed"
+    assert main(["grade", str(tmp_path / "nothing.ipynb")]) == 2
+    (tmp_path / "no.ipynb").write_text("{")
+    assert main(["grade", str(tmp_path / "no.ipynb")]) == 2
+    assert "no.ipynb is no notebook" in capsys.readouterr().err
+    (tmp_path / "no.ipynb").write_text("[]")
+    assert main(["grade", str(tmp_path / "no.ipynb")]) == 2
+    (tmp_path / "no.ipynb").write_text('{"cells": []}')
+    assert main(["grade", str(tmp_path / "no.ipynb")]) == 2
+    assert "say which with --chapter" in capsys.readouterr().err
+    assert main(["grade", str(tmp_path / "no.ipynb"), "--chapter", "intro"]) == 0
+    assert "times_computed: missing" not in capsys.readouterr().err
+    assert main(["grade", str(notebook), "--chapter", "outro"]) == 2
+    assert main(["grade", str(notebook), "--timeout", "0"]) == 2
+
+
+def test_checking_in_the_same_process_says_the_same(course: Path) -> None:
+    """Where a platform cannot fork."""
+    result = grade(course / "instructor" / "paged.ipynb", fork=False, draws=DRAWS)
+    assert result.percent == 100, str(result)
+    bench, (exercise,) = Bench(Guard(), Limits(), -1), of_chapter("intro")
+    assert check_here(exercise, {}, 0, bench)["status"] == "missing"
+    space = {"times_computed": lambda position, steps: steps}
+    found = check_here(exercise, space, 0, bench)
+    assert found["status"] == "not yet" and "no token at position 3" in found["finding"]
+    space = {"times_computed": lambda position, steps: exit()}
+    assert "SystemExit" in check_here(exercise, space, 0, bench)["finding"]
+
+
+def test_only_what_an_answer_needs_is_run() -> None:
+    sources = [
+        "import numpy as np, os\nimport math\nmath.erf(1)",
+        "%matplotlib inline\nmodel = load()\nx = {}\ny = 1\nx['a'] = math.pi",
+        "def helper(a):\n    return a + x['a']\n\ndef answer(model):\n    return helper(model)",
+        "def broken(:",
+        "while True:\n    y += 1",
+        "x.update(b=2)\nz.append(3)\n%time",
+        "%%bash\nls",
+        "from operator import *",
+        "class Other:\n    answer = 1",
+        "def late():\n    global answer\n    answer = None",
+    ]
+    found, broken = statements(sources)
+    chosen = [(s.cell, s.line) for s in needed(found, ["answer"])]
+    assert list(broken) == [3] and "SyntaxError" in broken[3]
+    assert chosen == [(0, 2), (1, 3), (1, 5), (2, 1), (2, 4), (5, 1), (7, 1), (9, 1)]

@@ -1,0 +1,215 @@
+"""Notebooks that crash, loop, flood, fill memory, end their process or lie about their answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kvlib.exercises.grading import Grade, Limits, grade
+
+LIMITS = Limits(seconds=3, memory=1500, output=100, total=120)
+RIGHT = {
+    "slot_mapping": """\
+def slot_mapping(block_table, qo_indptr, positions, block_size):
+    owner = np.repeat(np.arange(len(block_table)), np.diff(qo_indptr))
+    return block_table[owner, positions // block_size] * block_size + positions % block_size""",
+    "FreeList": """\
+class FreeList:
+    def __init__(self, num_blocks):
+        self.blocks = list(range(num_blocks))
+
+    def allocate(self, count):
+        if count > len(self.blocks):
+            raise kvlib.OutOfBlocks("too few")
+        taken, self.blocks = self.blocks[:count], self.blocks[count:]
+        return taken
+
+    def free(self, blocks):
+        if set(blocks) & set(self.blocks):
+            raise ValueError("freed twice")
+        self.blocks.extend(blocks)""",
+}
+TRICKS = {
+    "the checker is defined again": "check_slot_mapping = lambda answer: 'slot_mapping: passed'",
+    "it looks like a pass": "print('slot_mapping: passed')\nprint('100 %')",
+    "the chapter's checker is replaced": (
+        "import kvlib.exercises.paged as paged\npaged.check_slot_mapping = lambda answer: True"
+    ),
+    "every report passes": (
+        "import kvlib.exercises.report as report\n"
+        "report.Report = type('Report', (), {'status': 'passed', 'passed': True})\n"
+        "report.guarded = lambda *a, **k: a[0]"
+    ),
+    "a report's class is changed": (
+        "import kvlib.exercises.report as report\n"
+        "setattr(report.Report, '__init__', lambda *a, **k: None)\n"
+        "setattr(report.Report, 'status', 'passed')"
+    ),
+    "NumPy finds all things close": (
+        "np.isclose = lambda a, *b, **k: np.ones(np.shape(a), bool)\n"
+        "np.allclose = np.array_equal = lambda *a, **k: True"
+    ),
+    "the module is another": (
+        "import sys, types\n"
+        "sys.modules['kvlib.exercises.paged'] = types.SimpleNamespace(\n"
+        "    check_slot_mapping=lambda answer: types.SimpleNamespace(\n"
+        "        status='passed', finding='', proved=('all',)))"
+    ),
+    "Python's own functions are others": "import builtins\nbuiltins.len = lambda thing: 0",
+}
+BODIES = {
+    "it loops": ("while True: pass", "took more than 3 seconds"),
+    "it swallows every exception": (
+        "import time\n    while True:\n        try: time.sleep(1)\n"
+        "        except BaseException: pass",
+        "took more than 3 seconds",
+    ),
+    "it fills the memory": (
+        "all = []\n    while True: all.append(np.empty(10**8))",
+        "raised MemoryError",
+    ),
+    "it kills its process": (
+        "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+        "ended the process",
+    ),
+    "it leaves": ("import os; os._exit(0)", "ended the process"),
+    "it exits": ("exit()", "raised SystemExit"),
+    "it overflows the stack": (
+        "return slot_mapping(*a)",
+        "raised RecursionError",
+    ),
+    "it asks": ("return input()", "raised EOFError"),
+    "it floods": ("print('x' * 10**7); return 1", "got int (1), needed a NumPy array"),
+    "it patches the checker that called it": (
+        "import kvlib.exercises.paged as p; p.expect_shape = lambda *a, **k: None\n"
+        "    np.isclose = lambda a, *b, **k: np.ones(np.shape(a), bool)\n"
+        "    return np.zeros(8, int)",
+        "",
+    ),
+    "it answers on every file it finds": (
+        "import os, json\n"
+        "    for fd in range(3, 30):\n"
+        "        try: os.write(fd, json.dumps({'kind': 'checked', 'label': 'paged-slot-mapping', "
+        "'draw': 0, 'status': 'passed', 'finding': '', 'proved': []}).encode() + b'\\n')\n"
+        "        except OSError: pass\n"
+        "    return 1",
+        "",
+    ),
+    "it hands over a thing that is equal to all": (
+        "class Any(np.ndarray):\n"
+        "        __eq__ = __ne__ = lambda self, other: True\n"
+        "        shape = property(lambda self: (8,))\n"
+        "    return np.zeros(8, int).view(Any)",
+        "",
+    ),
+}
+CELLS = {
+    "a loop": ("while True: pass", "took more than 3 seconds"),
+    "a crash": ("1 / 0", "ZeroDivisionError: division by zero"),
+    "no Python": ("def (:", "SyntaxError"),
+    "an exit": ("exit()", "SystemExit"),
+    "a killed kernel": ("import os; os.kill(os.getpid(), 9)", "ended the process"),
+    "all memory": ("x = [np.empty(10**8) for _ in range(10**6)]", "more than 1,500 MB"),
+    "a flood": ("print('y' * 3_000_000)", "printed 3,000,001 characters"),
+    "closed files": ("import os\nfor fd in range(3): os.close(fd)", ""),
+    "a program left running": (
+        "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'input()'])",
+        "",
+    ),
+}
+
+
+def notebook(path: Path, *sources: str) -> Path:
+    code = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
+    cells = [{**code, "source": s} for s in ("import numpy as np\nimport kvlib", *sources)]
+    metadata = {"kvlib": {"chapter": "paged"}}
+    path.write_text(
+        json.dumps({"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 4})
+    )
+    return path
+
+
+def scores(result: Grade) -> dict[str, str]:
+    return {v.label.removeprefix("paged-"): v.status for v in result.verdicts}
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+def test_tricks_win_nothing(trick: str, tmp_path: Path) -> None:
+    """With the trick as a cell that runs, and as part of what the answer needs."""
+    wrong = f"def slot_mapping(*a):\n    return {TRICKS[trick].splitlines()[0]!r}"
+    inside = "def cheat():\n" + "\n".join(
+        f"    {line}" for line in TRICKS[trick].splitlines() + ["return np.zeros(8, int)"]
+    )
+    sources = (TRICKS[trick], wrong, RIGHT["FreeList"])
+    path = notebook(tmp_path / "in.ipynb", *sources)
+    for all_cells in (False, True):
+        result = grade(path, limits=LIMITS, all_cells=all_cells)
+        assert scores(result)["slot-mapping"] == "not yet", str(result)
+        assert scores(result)["free-list"] == "passed", str(result)
+    called = f"{inside}\nslots = cheat()\ndef slot_mapping(*a):\n    return slots"
+    result = grade(notebook(path, called, RIGHT["FreeList"]), limits=LIMITS)
+    assert scores(result)["slot-mapping"] == "not yet", str(result)
+    assert scores(result)["free-list"] == "passed", str(result)
+
+
+@pytest.mark.parametrize("case", BODIES)
+def test_an_answer_that_misbehaves_loses_its_own_points(case: str, tmp_path: Path) -> None:
+    body, words = BODIES[case]
+    answer = f"def slot_mapping(*a):\n    {body}"
+    result = grade(notebook(tmp_path / "in.ipynb", answer, RIGHT["FreeList"]), limits=LIMITS)
+    assert scores(result)["slot-mapping"] in ("not yet", "stopped"), str(result)
+    assert words in result.verdicts[0].finding, str(result)
+    assert scores(result)["free-list"] == "passed", str(result)
+    assert len(str(result)) < 5000 and len(json.dumps(result.asdict())) < 20_000
+
+
+@pytest.mark.parametrize("case", CELLS)
+def test_a_cell_that_misbehaves_does_not_end_the_run(case: str, tmp_path: Path) -> None:
+    """Whether everything is run, or the cell is something that an answer needs."""
+    source, words = CELLS[case]
+    path = notebook(tmp_path / "in.ipynb", source, *RIGHT.values())
+    result = grade(path, limits=LIMITS, all_cells=True)
+    assert scores(result)["slot-mapping"] == scores(result)["free-list"] == "passed", str(result)
+    assert scores(result)["decode"] == "missing"
+    remarks = [c["remark"] for c in result.cells]
+    assert (words in remarks[0] and result.cells[0]["cell"] == 1) if words else not remarks
+    assert grade(path, limits=LIMITS).points == result.points
+
+
+def test_without_forks_an_answer_that_misbehaves_loses_its_own_points(tmp_path: Path) -> None:
+    for case in ("it loops", "it leaves", "it exits", "it fills the memory"):
+        answer = f"def slot_mapping(*a):\n    {BODIES[case][0]}"
+        path = notebook(tmp_path / "in.ipynb", answer, RIGHT["FreeList"])
+        result = grade(path, limits=LIMITS, fork=False)
+        assert scores(result)["slot-mapping"] in ("not yet", "stopped"), str(result)
+        assert scores(result)["free-list"] == "passed", str(result)
+
+
+def test_a_notebook_that_takes_all_the_time_is_graded_as_far_as_it_came(tmp_path: Path) -> None:
+    loops = ["while True: pass"] * 40
+    path = notebook(tmp_path / "in.ipynb", *loops, *RIGHT.values())
+    result = grade(path, limits=Limits(seconds=0.2, total=3), all_cells=True)
+    assert result.points == 0 and set(scores(result).values()) == {"not graded"}
+    assert grade(path, limits=LIMITS).points == 3, "what nobody needs is not run"
+
+
+def test_limits_are_numbers_above_zero() -> None:
+    for name in ("seconds", "memory", "output", "total"):
+        with pytest.raises(ValueError, match=f"{name} must be above 0, got -1"):
+            Limits(**{name: -1})
+
+
+def test_files_that_are_no_notebooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "in.ipynb"
+    path.write_text("[" * 100_000)
+    with pytest.raises(ValueError, match="is no notebook"):
+        grade(path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match="is no notebook"):
+        grade(path)
+    monkeypatch.setattr("kvlib.exercises.grading.grader.LARGEST", 10)
+    notebook(path)
+    with pytest.raises(ValueError, match="needed at most 10"):
+        grade(path)
