@@ -44,7 +44,7 @@ BUILD = {
 KERNEL = "@jupyterlite/pyodide-kernel-extension:kernel"
 # What a chapter imports beyond kvlib. NumPy and matplotlib come compiled from Pyodide's own
 # distribution; ipywidgets has to be the version that the site's own half of it was made for.
-CHAPTER_NEEDS = ("kvlib", "array-api-compat", "ipywidgets", "matplotlib", "threadpoolctl", "tqdm")
+CHAPTER_NEEDS = ("kvlib", "array-api-compat", "ipywidgets", "matplotlib", "threadpoolctl")
 COSTS_NEEDS = ("kvlib", "ipywidgets")
 PINNED = ("array-api-compat", "ipywidgets")
 # An application that a browser refuses to run from a file would show an empty page.
@@ -78,7 +78,7 @@ def prepared(notebook: dict[str, Any], needs: tuple[str, ...], deps: bool) -> di
     """The notebook with a cell after its title that installs `needs` into the browser's Python."""
     options = "-q" if deps else "-q --no-deps"
     names = " ".join(requirement(name) for name in needs)
-    cell = {
+    cell: dict[str, Any] = {
         "cell_type": "code",
         "id": "lite-install",
         "metadata": {},
