@@ -23,6 +23,9 @@ from typing import Any
 
 _HOME = {
     "decode_attention": "decode",
+    "prefill_attention": "prefill",
+    **dict.fromkeys(("layer_norm_backward", "layer_norm_forward"), "layernorm"),
+    **dict.fromkeys(("rms_norm_backward", "rms_norm_forward"), "layernorm"),
 }
 
 __all__ = list(_HOME)

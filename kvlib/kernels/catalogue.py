@@ -6,7 +6,7 @@ from importlib import import_module
 
 from kvlib.kernels.source import Kernel
 
-MODULES = ("decode",)
+MODULES = ("decode", "prefill", "layernorm")
 
 
 def instantiations() -> list[Kernel]:

@@ -41,14 +41,19 @@ def check_together(**arrays: Array) -> Any:
     return namespace(*arrays.values())
 
 
-def check_range(name: str, x: Array, low: int, high: int, *, always: bool = False) -> None:
+def looks(x: Array) -> bool:
+    """Whether the numbers of an index array are looked at: on the host always, on a device only
+    where KVLIB_CHECK is set, for they have to be copied back."""
+    return isinstance(x, np.ndarray) or bool(os.environ.get("KVLIB_CHECK"))
+
+
+def check_range(name: str, x: Array, low: int, high: int) -> None:
     """Numbers of an index array lie in low ... high.
 
     A host array is looked at; an array on a device only where KVLIB_CHECK is set, for the answer
     has to be copied back. Raises ValueError with the worst number and where it stands.
     """
-    host = isinstance(x, np.ndarray)
-    if not (host or always or os.environ.get("KVLIB_CHECK")) or x.size == 0:
+    if not looks(x) or x.size == 0:
         return
     smallest, largest = int(x.min()), int(x.max())
     if smallest < low or largest > high:

@@ -248,6 +248,15 @@ inline u32 __ballot_sync(u32, bool vote) {
         if (processor::fibers[warp + i].slot[processor::self->parity]) votes |= 1u << i;
     return votes;
 }
+namespace processor {
+// of[i] = what lane i of the warp hands in: addresses stay good until the next __syncwarp.
+template <typename P, typename Q> inline void gather(P mine, Q* of) {
+    exchange((u64)mine, 0);
+    const int warp = threadIdx.x / 32 * 32;
+    for (int i = 0; i < 32 && warp + i < num_threads; i++)
+        of[i] = (Q)fibers[warp + i].slot[self->parity];
+}
+}  // namespace processor
 inline bool __any_sync(u32 lanes, bool vote) { return __ballot_sync(lanes, vote) != 0; }
 inline bool __all_sync(u32 lanes, bool vote) { return __ballot_sync(lanes, !vote) == 0; }
 inline int __popc(u32 x) { return __builtin_popcount(x); }

@@ -1,0 +1,104 @@
+"""Attention of many query tokens a request: prompts, chunks of prompts, guessed tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kvlib.arrays import Array, to_numpy
+from kvlib.kernels import checks, engine
+from kvlib.kernels.launch import Launch
+from kvlib.kernels.places import check_places, check_settings
+from kvlib.kernels.plans_prefill import THREADS, plan_prefill
+from kvlib.kernels.source import Kernel
+from kvlib.kernels.types import HEAD_DIMS, ctype
+
+
+def prefill_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    qo_indptr: Array,
+    seq_lens: Array,
+    block_table: Array | None = None,
+    *,
+    window: int | None = None,
+    sm_scale: float | None = None,
+    softcap: float | None = None,
+    max_new: int | None = None,
+    return_lse: bool = False,
+    run_on: str | None = None,
+) -> Array | tuple[Array, Array]:
+    """Causal attention of the last tokens of each request over all its keys.
+
+    q (T, Hq, D) requests one behind the other   k, v (N, Hkv, P, D)   qo_indptr (B + 1,) int32
+    seq_lens (B,) int32, new tokens included   block_table (B, W) int32; none: rows of a dense cache
+    →   o (T, Hq, D), and with ``return_lse`` lse (T, Hq) float32, natural logarithm
+
+    Request b has tokens qo_indptr[b] ... qo_indptr[b + 1] − 1 at the last of its seq_lens[b]
+    positions. float16, and bfloat16 as uint16 bits, go through tensor cores with float32 sums (the
+    weights are rounded to 16 bits before the second product, as FlashAttention-2 does,
+    arXiv:2307.08691); float32 stays float32. D is one of 64, 96, 128, 256.
+    max_new: the most tokens of one request where the caller knows it; else T.
+
+    Raises ValueError and TypeError for what does not fit, before anything is launched.
+    """
+    where = engine.chosen(run_on, q)
+    checks.check_together(q=q, k=k, v=v, qo_indptr=qo_indptr, seq_lens=seq_lens)
+    sizes: checks.SIZES = {}
+    checks.check_shape("q", q, "T Hq D", sizes)
+    checks.check_shape("k", k, "N Hkv P D", sizes)
+    checks.check_shape("v", v, "N Hkv P D", sizes)
+    kind = ctype(q, "q")
+    for name, x in (("k", k), ("v", v)):
+        checks.check_dtype(name, x, np.dtype(q.dtype).name)
+    checks.check_dtype("qo_indptr", qo_indptr, "int32")
+    places = check_places(sizes, seq_lens, block_table, int(seq_lens.shape[0]))
+    checks.check_shape("qo_indptr", qo_indptr, "B+1", {"B+1": sizes["B"] + 1})
+    _check_tokens(qo_indptr, seq_lens, sizes["T"])
+    scale, cap, window = check_settings(sizes["D"], sm_scale, softcap, window)
+    groups = sizes["Hq"] // sizes["Hkv"]
+    plan = plan_prefill(sizes["D"], q.dtype.itemsize)
+    if where == "twin":
+        from kvlib.kernels.twins.prefill import prefill
+
+        o, lse = prefill(q, k, v, qo_indptr, seq_lens, places, window, scale, cap, plan)
+        return (o, lse) if return_lse else o
+    o = engine.empty(q, q.shape, q.dtype)
+    lse = engine.empty(q, q.shape[:2], np.float32)
+    numbers = (places.width, places.size, places.shift, sizes["Hkv"], groups, window)
+    args = (
+        o, lse, q, k, v, places.table, seq_lens, qo_indptr,
+        *(np.int32(n) for n in numbers), np.float32(scale), np.float32(cap),
+    )  # fmt: skip
+    longest = sizes["T"] if max_new is None else max_new
+    grid = (plan.tiles(longest * groups), sizes["Hkv"], sizes["B"])
+    if plan.tensor:
+        kernel = Kernel("prefill", f"prefill<{kind}, {sizes['D']}>")
+    else:
+        kernel = Kernel("prefill_float", f"prefill_float<{sizes['D']}>")
+    if sizes["T"] and sizes["B"]:
+        engine.start(where, Launch(kernel, grid, THREADS, plan.shared, args))
+    return (o, lse) if return_lse else o
+
+
+def _check_tokens(qo_indptr: Array, seq_lens: Array, tokens: int) -> None:
+    """Offsets that rise from 0 to T, and no request with more new tokens than it is long."""
+    if not checks.looks(qo_indptr):
+        return
+    offsets, lens = to_numpy(qo_indptr), to_numpy(seq_lens)
+    new = np.diff(offsets)
+    if offsets[0] != 0 or offsets[-1] != tokens or (new < 0).any():
+        raise ValueError(f"qo_indptr must rise from 0 to {tokens} tokens, got {offsets.tolist()}")
+    if (new > lens).any():
+        b = int(np.argmax(new > lens))
+        raise ValueError(
+            f"seq_lens[{b}] counts the new tokens too: at least {new[b]} needed, got {lens[b]}"
+        )
+
+
+def instantiations() -> list[Kernel]:
+    """Every kernel of this module that CI compiles."""
+    tensor = [
+        Kernel("prefill", f"prefill<{t}, {d}>") for t in ("Half", "BFloat16") for d in HEAD_DIMS
+    ]
+    return tensor + [Kernel("prefill_float", f"prefill_float<{d}>") for d in HEAD_DIMS]

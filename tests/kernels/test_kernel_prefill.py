@@ -1,0 +1,135 @@
+"""Prefill attention, tensor cores and float32, and its twin, against float64: ragged, poisoned."""
+
+import numpy as np
+import pytest
+
+from kvlib.kernels import prefill_attention
+from kvlib.kernels.plans_prefill import plan_prefill
+from kvlib.kernels.types import as_float, as_type
+
+TOLERANCE = {"float32": 3e-6, "float16": 3e-3, "uint16": 2.4e-2}
+RUNS = ("twin", "processor")
+
+
+def case(seed, dtype, dim, groups, new=(1, 40, 7), held=(30, 0, 75), size=16, heads=2):
+    """Requests with `new` tokens behind `held` ones in shuffled blocks; the rest is NaN."""
+    rng = np.random.default_rng(seed)
+    lens = np.array([n + h for n, h in zip(new, held, strict=True)], np.int32)
+    width = -(-int(lens.max()) // size)
+    k, v = (np.full((len(lens) * width + 1, heads, size, dim), np.nan, np.float32) for _ in "kv")
+    table = rng.permutation(len(lens) * width).astype(np.int32).reshape(len(lens), width)
+    for b, n in enumerate(lens):
+        for j in range(n):
+            for x in (k, v):
+                x[table[b, j // size], :, j % size] = rng.standard_normal((heads, dim))
+    q = rng.standard_normal((sum(new), heads * groups, dim)).astype(np.float32)
+    indptr = np.concatenate([[0], np.cumsum(new)]).astype(np.int32)
+    return *(as_type(x, np.dtype(dtype)) for x in (q, k, v)), indptr, lens, table
+
+
+def oracle(q, k, v, indptr, lens, table, window=None, softcap=None, sm_scale=None):
+    """One query at a time in float64."""
+    q, k, v = (as_float(x).astype(np.float64) for x in (q, k, v))
+    size, groups = k.shape[2], q.shape[1] // k.shape[1]
+    o, lse = np.zeros(q.shape), np.zeros(q.shape[:2])
+    for b, n in enumerate(lens):
+        for t in range(indptr[b], indptr[b + 1]):
+            position = n - (indptr[b + 1] - t)
+            low = max(0, position + 1 - window) if window else 0
+            at = [(table[b, j // size], j % size) for j in range(low, position + 1)]
+            for h in range(q.shape[1]):
+                kk, vv = (np.array([x[i, h // groups, j] for i, j in at]) for x in (k, v))
+                s = kk @ q[t, h] * (q.shape[2] ** -0.5 if sm_scale is None else sm_scale)
+                s = softcap * np.tanh(s / softcap) if softcap else s
+                e = np.exp(s - s.max())
+                o[t, h], lse[t, h] = e @ vv / e.sum(), s.max() + np.log(e.sum())
+    return o, lse
+
+
+def agrees(arrays, run_on, **settings):
+    o, lse = prefill_attention(*arrays, return_lse=True, run_on=run_on, **settings)
+    want, want_lse = oracle(*arrays, **settings)
+    dtype = str(arrays[0].dtype)
+    np.testing.assert_allclose(as_float(o), want, atol=TOLERANCE[dtype], rtol=0)
+    np.testing.assert_allclose(lse, want_lse, atol=2e-5, rtol=1e-6)
+    assert o.dtype == arrays[0].dtype and lse.dtype == np.float32
+
+
+@pytest.mark.parametrize("run_on", RUNS)
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("dim", [64, 96, 128, 256])
+def test_every_type_and_head_dim(dtype, dim, run_on):
+    agrees(case(dim, dtype, dim, groups=2), run_on)
+
+
+@pytest.mark.parametrize("run_on", RUNS)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("groups", [1, 3, 7])
+def test_rows_of_a_kv_head(groups, dtype, run_on):
+    agrees(case(groups, dtype, 64, groups, new=(23, 2), held=(5, 60)), run_on)
+
+
+@pytest.mark.parametrize("run_on", RUNS)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("window", [1, 8, 31, 32, 33, 64, 65])
+def test_window_at_the_edges_of_tiles(window, dtype, run_on):
+    agrees(case(window, dtype, 64, 1, new=(70,), held=(66,)), run_on, window=window)
+
+
+@pytest.mark.parametrize("run_on", RUNS)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_softcap_and_scale(dtype, run_on):
+    agrees(case(1, dtype, 64, 2), run_on, softcap=1.5, sm_scale=0.4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_the_order_of_threads_does_not_matter(dtype, monkeypatch):
+    from kvlib.kernels import processor
+
+    run, arrays, seen = processor.run, case(2, dtype, 64, 2), []
+    for first, stride in ((0, 1), (127, 127), (5, 37)):
+        monkeypatch.setattr(
+            processor, "run", lambda x, f=first, s=stride: run(x, first=f, stride=s)
+        )
+        seen.append(prefill_attention(*arrays, run_on="processor"))
+    assert np.array_equal(seen[0], seen[1]) and np.array_equal(seen[0], seen[2])
+
+
+def test_keys_are_read_once_for_all_heads_of_a_tile(monkeypatch):
+    from kvlib.kernels import engine
+
+    start, found = engine.start, []
+    monkeypatch.setattr(engine, "start", lambda where, *x: found.extend(start(where, *x)))
+    arrays = case(3, "float16", 64, 4, new=(16,), held=(112,))
+    prefill_attention(*arrays, run_on="processor")  # 64 rows: one tile a kv head
+    assert found[0].read[3] == found[0].read[4] == 128 * 2 * 64 * 2
+    assert found[0].read[2] == found[0].written[0] == 16 * 8 * 64 * 2
+
+
+@pytest.mark.parametrize("dim", [64, 96, 128, 256])
+@pytest.mark.parametrize("itemsize", [2, 4])
+def test_two_blocks_fit_a_multiprocessor(dim, itemsize):
+    plan = plan_prefill(dim, itemsize)
+    assert plan.shared <= 99 * 1024  # what a block may have at compute capability 8.9
+    assert 2 * plan.shared <= 227 * 1024  # ... and two of them on a Hopper
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"q": lambda x: x[:, :3].copy()}, ValueError, "multiple of kv heads"),
+        ({"k": lambda x: x.astype(np.float16)}, TypeError, "k must be float32"),
+        ({"indptr": lambda x: x + np.int32(1)}, ValueError, "qo_indptr must rise from 0"),
+        ({"indptr": lambda x: x[:-1]}, ValueError, "qo_indptr must be"),
+        ({"lens": lambda x: x - np.int32(35)}, ValueError, "seq_lens"),
+        ({"table": lambda x: x + np.int32(100)}, ValueError, r"block_table\[0, 0\]"),
+    ],
+)
+def test_what_does_not_fit_is_refused(change, error, words):
+    names = ("q", "k", "v", "indptr", "lens", "table")
+    arrays = dict(zip(names, case(4, "float32", 64, 2), strict=True))
+    for name, make in change.items():
+        arrays[name] = make(arrays[name])
+    for run_on in RUNS:
+        with pytest.raises(error, match=words):
+            prefill_attention(*arrays.values(), run_on=run_on)
