@@ -15,6 +15,20 @@ from typing import Any
 import pytest
 from chromium import find_chromium, launch
 
+ROOT = Path(__file__).resolve().parent.parent
+HTML = Path(os.environ.get("KVLIB_HTML", ROOT / "_build" / "html"))  # the built book
+PAGES = sorted(path.relative_to(HTML).as_posix() for path in HTML.glob("book/**/*.html"))
+NARROW = {"width": 400, "height": 800}
+WIDE = {"width": 1280, "height": 900}
+
+# Opens what is folded: code, hints, solutions.
+UNFOLD = """() => {
+  for (const e of document.querySelectorAll('details')) e.open = true;
+  for (const e of document.querySelectorAll('.toggle-hidden')) {
+    const button = e.querySelector('button.toggle-button');
+    if (button) button.click(); else e.classList.remove('toggle-hidden');
+  }
+}"""
 # Runs in the page: every picture, with what is wrong with it.
 BAD_IMAGES = """() => [...document.images].filter(
   image => !(image.alt || '').trim() || !image.complete || image.naturalWidth === 0
@@ -34,6 +48,7 @@ MATH = """async () => {
   };
 }"""
 # Every visible text: a few words, its colour and its background (the nearest opaque one), as sRGB.
+# The same pair of colours is given once for each kind of element.
 COLOURS = """selector => {
   const rgb = text => text.match(/[\\d.]+/g).map(Number);
   const back = element => {
@@ -43,8 +58,15 @@ COLOURS = """selector => {
     }
     return [255, 255, 255];
   };
-  return [...document.querySelectorAll(selector)].filter(e => e.checkVisibility()).map(e =>
-    [e.textContent.trim().slice(0, 60), rgb(getComputedStyle(e).color).slice(0, 3), back(e)]);
+  const found = new Map();
+  for (const e of document.querySelectorAll(selector)) {
+    const words = e.textContent.trim();
+    if (!words || !e.checkVisibility()) continue;
+    const answer = [words.slice(0, 60), rgb(getComputedStyle(e).color).slice(0, 3), back(e)];
+    const key = [e.tagName, ...answer[1], ...answer[2]].join();
+    if (!found.has(key)) found.set(key, answer);
+  }
+  return [...found.values()];
 }"""
 # Style of a figure: nothing may dim it, and it has a card of its own.
 CARD = "e => { const s = getComputedStyle(e); return [s.filter, s.backgroundColor]; }"

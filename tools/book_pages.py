@@ -21,8 +21,8 @@ MENDED = (
     (re.compile(r'role="doc-biblioentry"'), 'role="listitem"'),
     # a figure that is wider than a phone scrolls in a box that the theme's script lets one focus
     (
-        re.compile(r'(<div class="cell_output docutils container">\s*)(<img [^>]*>)'),
-        r'\1<div class="output book-figure">\2</div>',
+        re.compile(r'^(<img [^>]*src="[^"]*_images/[^>]*>)$', re.MULTILINE),
+        r'<div class="output book-figure">\1</div>',
     ),
 )
 
