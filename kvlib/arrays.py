@@ -107,6 +107,26 @@ def itemsize(xp: Any, dtype: Any) -> int:
     return int(info(dtype).bits) // 8
 
 
+def has_views(xp: Any) -> bool:
+    """Whether slices of this library's arrays are views that can be read as another dtype."""
+    return hasattr(xp.empty((0,)), "view")
+
+
+def bits_as(xp: Any, x: Array, dtype: str) -> Array:
+    """The same bytes as numbers of another dtype of the same size; float32 as "uint32".
+
+    The standard has no such thing: libraries without it go over the host.
+    """
+    if has_views(xp):
+        return x.view(getattr(xp, dtype))
+    return xp.asarray(to_numpy(x).view(dtype))
+
+
+def at_least_float32(xp: Any, x: Array) -> Array:
+    """``x``, or ``x`` in float32 where its dtype is narrower: what to compute in."""
+    return x if x.dtype in (xp.float32, xp.float64) else xp.astype(x, xp.float32)
+
+
 def clipped(xp: Any, x: Array, low: float | None, high: float | None = None) -> Array:
     """``x`` bounded by two numbers; NaN stays NaN.
 

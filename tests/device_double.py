@@ -27,7 +27,6 @@ from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 
-import array_api_strict
 import numpy as np
 from array_api_compat.common import _aliases
 from device_array import DEVICE, copies, library, ndarray, unwrapped, wrapped
@@ -101,14 +100,12 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None) -> ndar
 
 
 def _namespace(module: Any) -> Any:
-    """Every function of the standard that both NumPy and CuPy have, and what kvlib needs else."""
-    for name in array_api_strict.__all__:
+    """Every function that NumPy and CuPy have under one name; CuPy's signature decides."""
+    for name in dir(np if _cupy is None else _cupy):
         function = getattr(np, name, None)
-        if callable(function) and (_cupy is None or hasattr(_cupy, name)):
+        if callable(function) and not name.startswith("_"):
             plain = isinstance(function, type)
             setattr(module, name, function if plain else _lifted(name, function))
-    for name in ("concatenate", "power", "left_shift", "right_shift", "conj"):
-        setattr(module, name, _lifted(name, getattr(np, name)))
     for name in ("float16", "isdtype", "finfo", "iinfo", "broadcast_shapes"):
         setattr(module, name, getattr(np, name))
     for name in ("pi", "e", "inf", "nan", "newaxis"):

@@ -13,8 +13,8 @@ from typing import Any
 from kvlib.arrays import Array, is_numpy, namespace
 from kvlib.attention import products
 from kvlib.attention.checks import check_dtypes, check_settings, check_sinks
-from kvlib.attention.direct import cap, count, scaled, widened
-from kvlib.attention.products import PIECE
+from kvlib.attention.direct import as_dtype, cap, count, scaled, widened
+from kvlib.attention.products import PIECE, WIDE_PIECE
 from kvlib.attention.states import with_sink
 
 CHUNK_ROWS = 192  # query rows a kv head in one product: fastest from 512 to 1024 tokens
@@ -47,7 +47,7 @@ def attend_causal(
         check_dtypes(xp, q, k, v)
     check_sinks(q, sinks)
     sm_scale, softcap = check_settings(window, sm_scale, softcap)
-    q = scaled(q, sm_scale)
+    given, q = q.dtype, scaled(xp, q, sm_scale)
     t, s = q.shape[0], k.shape[1]
     if t == 1:
         first = 0 if window is None else max(0, s - window)
@@ -55,12 +55,11 @@ def attend_causal(
     else:
         o, top, total = _prefill(xp, q, k, v, window, softcap)
     if sinks is None and not return_lse:
-        return o
+        return as_dtype(xp, o, given)
     lse = top + xp.log(total)
-    if lse.dtype not in (xp.float32, xp.float64):
-        lse = xp.astype(lse, xp.float32)
     if sinks is not None:
         o, lse = with_sink(xp, o, lse, sinks)
+    o = as_dtype(xp, o, given)
     return (o, lse) if return_lse else o
 
 
@@ -82,10 +81,12 @@ def _decode(
     num_kv_heads, s = k.shape[0], k.shape[1]
     groups = num_qo_heads // num_kv_heads
     count(q, k, v, pairs=s)
-    k, v = widened(xp, q, k, v)
     qh = xp.reshape(q, (num_kv_heads, groups, dim))
-    # One row a kv head is a matrix-vector product, which nothing makes faster.
+    # One row a kv head is a matrix-vector product, which nothing makes faster. A narrower cache is
+    # widened a piece at a time: never the whole of it.
     step = PIECE if is_numpy(xp) and groups > 1 else s
+    if k.dtype != q.dtype:
+        step = PIECE if is_numpy(xp) else WIDE_PIECE
     scores = cap(xp, _scores(xp, qh, k, step), softcap)
     top = xp.max(scores, axis=-1, keepdims=True)
     scores -= top
@@ -101,19 +102,21 @@ def _scores(xp: Any, qh: Array, k: Array, step: int) -> Array:
     """qh (Hkv, G, Dk), k (Hkv, S, Dk) → (Hkv, G, S), `step` keys at a time."""
     s = k.shape[1]
     if s <= step and qh.shape[1] == 1:
-        return products.scores(xp, qh, k)
+        return products.scores(xp, qh, as_dtype(xp, k, qh.dtype))
     found = xp.empty((*qh.shape[:2], s), dtype=qh.dtype, device=qh.device)
     qh = products.columns_together(xp, qh)
     for a in range(0, s, step):
-        found[..., a : a + step] = products.scores(xp, qh, k[:, a : a + step, :])
+        piece = as_dtype(xp, k[:, a : a + step, :], qh.dtype)
+        found[..., a : a + step] = products.scores(xp, qh, piece)
     return found
 
 
 def _weigh(xp: Any, p: Array, v: Array, step: int) -> Array:
     """p (Hkv, G, S), v (Hkv, S, Dv) → (Hkv, G, Dv), `step` values at a time."""
-    o = products.weigh(xp, p[..., :step], v[:, :step, :])
+    o = products.weigh(xp, p[..., :step], as_dtype(xp, v[:, :step, :], p.dtype))
     for a in range(step, v.shape[1], step):
-        o += products.weigh(xp, p[..., a : a + step], v[:, a : a + step, :])
+        piece = as_dtype(xp, v[:, a : a + step, :], p.dtype)
+        o += products.weigh(xp, p[..., a : a + step], piece)
     return o
 
 

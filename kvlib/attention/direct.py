@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
-from kvlib.arrays import Array, namespace, nbytes
+from kvlib.arrays import Array, at_least_float32, namespace, nbytes
 from kvlib.attention.checks import check_inputs, check_settings
 from kvlib.attention.states import with_sink
 from kvlib.meter import counting, report
@@ -26,7 +27,9 @@ def attend(
     """Causal attention of T queries over S keys, masked by where they stand in the text.
 
     q (T, Hq, Dk)   k (S, Hkv, Dk)   v (S, Hkv, Dv)   q_pos (T,)   kv_pos (S,) or (Hkv, S)
-    →   o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq), natural log, at least float32
+    →   o (T, Hq, Dv) in q's dtype, and with ``return_lse`` lse (T, Hq), natural log
+
+    Whatever is narrower than float32 is widened first: scores, sums and lse are float32 or wider.
 
     Query head h reads key head h // (Hq // Hkv) (grouped-query attention, arXiv:2305.13245).
     Key j is visible to query i when ``0 <= q_pos[i] - kv_pos[j]`` and, with a ``window`` W,
@@ -40,7 +43,7 @@ def attend(
     xp = namespace(q, k, v, q_pos, kv_pos)
     check_inputs(xp, q, k, v, q_pos, kv_pos, sinks)
     sm_scale, softcap = check_settings(window, sm_scale, softcap)
-    qh, kh, vh = by_head(xp, scaled(q, sm_scale), k, v)
+    qh, kh, vh = by_head(xp, scaled(xp, q, sm_scale), k, v)
     s = cap(xp, xp.matmul(qh, kh.mT), softcap)
     groups, t = q.shape[1] // k.shape[1], q.shape[0]
     hidden = ~visible(q_pos, kv_pos, window)  # (T, S) or (Hkv, T, S)
@@ -53,9 +56,13 @@ def attend(
     return finish(xp, o, top, total, q, v, sinks, return_lse)
 
 
-def scaled(q: Array, sm_scale: float | None) -> Array:
-    """Queries times the softmax scale, 1/√Dk unless given: cheaper here than on every score."""
-    return q * (1.0 / math.sqrt(q.shape[2]) if sm_scale is None else sm_scale)
+def scaled(xp: Any, q: Array, sm_scale: float | None) -> Array:
+    """Queries times the softmax scale, 1/√Dk unless given: cheaper here than on every score.
+
+    At least in float32, and so is what is computed with them: in float16 a score above 65504 is
+    infinite, and of a sum over 2,048 keys the smallest share is lost.
+    """
+    return at_least_float32(xp, q) * (1.0 / math.sqrt(q.shape[2]) if sm_scale is None else sm_scale)
 
 
 def by_head(xp: Array, q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
@@ -73,10 +80,13 @@ def by_head(xp: Array, q: Array, k: Array, v: Array) -> tuple[Array, Array, Arra
 
 
 def widened(xp: Array, q: Array, k: Array, v: Array) -> tuple[Array, Array]:
-    """Keys and values of a narrower cache in the dtype of the queries."""
-    if k.dtype == q.dtype:
-        return k, v
-    return xp.astype(k, q.dtype), xp.astype(v, q.dtype)
+    """Keys and values of a narrower cache in the dtype of the scaled queries."""
+    return as_dtype(xp, k, q.dtype), as_dtype(xp, v, q.dtype)
+
+
+def as_dtype(xp: Any, x: Array, dtype: Any) -> Array:
+    """``x`` itself where it has that dtype, else cast."""
+    return x if x.dtype == dtype else xp.astype(x, dtype)
 
 
 def visible(q_pos: Array, kv_pos: Array, window: int | None) -> Array:
@@ -130,12 +140,11 @@ def finish(
 
     o = tokens_first(o / divisor, dim)
     if sinks is None and not return_lse:
-        return o
+        return as_dtype(xp, o, q.dtype)
     lse = tokens_first(xp.where(empty, top, top + xp.log(divisor)), 1)[..., 0]
-    if lse.dtype not in (xp.float32, xp.float64):
-        lse = xp.astype(lse, xp.float32)
     if sinks is not None:
         o, lse = with_sink(xp, o, lse, sinks)
+    o = as_dtype(xp, o, q.dtype)
     return (o, lse) if return_lse else o
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from kvlib.arrays import Array
 from kvlib.attention.causal import CHUNK_ROWS
 from kvlib.attention.checks import check_settings, check_sinks
-from kvlib.attention.direct import cap, scaled
+from kvlib.attention.direct import as_dtype, cap, scaled
 from kvlib.attention.products import columns_together
 from kvlib.attention.states import with_sink
 from kvlib.meter import counting, report
@@ -63,7 +63,7 @@ def attend_pieces(
     t, num_qo_heads, dim = q.shape
     num_kv_heads, groups = pieces.num_kv_heads, num_qo_heads // pieces.num_kv_heads
     # (T, Hq, D) → (Hkv, G, T, D): the rows of one kv head lie together
-    qh = xp.reshape(scaled(q, sm_scale), (t, num_kv_heads, groups, dim))
+    qh = xp.reshape(scaled(xp, q, sm_scale), (t, num_kv_heads, groups, dim))
     qh = xp.permute_dims(qh, (1, 2, 0, 3))
     step = t if t == 1 else max(1, CHUNK_ROWS // groups)
     parts = []
@@ -80,12 +80,11 @@ def attend_pieces(
         parts.append((_tokens_first(xp, o, b - a), _tokens_first(xp, lse, b - a)[..., 0]))
     o = parts[0][0] if len(parts) == 1 else xp.concat([p[0] for p in parts], axis=0)
     if sinks is None and not return_lse:
-        return o
+        return as_dtype(xp, o, q.dtype)
     lse = parts[0][1] if len(parts) == 1 else xp.concat([p[1] for p in parts], axis=0)
-    if lse.dtype not in (xp.float32, xp.float64):
-        lse = xp.astype(lse, xp.float32)
     if sinks is not None:
         o, lse = with_sink(xp, o, lse, sinks)
+    o = as_dtype(xp, o, q.dtype)
     return (o, lse) if return_lse else o
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from kvlib.arrays import Array, is_numpy
 
 PIECE = 512  # tokens of a long text taken at a time: their keys fit the processor's cache
+WIDE_PIECE = 8192  # tokens of a narrower cache widened at a time on a device, where a launch costs
 FEW = 32  # rows up to which the long factor goes first
 
 

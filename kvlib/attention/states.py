@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from kvlib.arrays import Array, namespace
+from kvlib.arrays import Array, at_least_float32, namespace
 
 
 def merge_state(o_a: Array, lse_a: Array, o_b: Array, lse_b: Array) -> tuple[Array, Array]:
@@ -33,7 +33,9 @@ def merge_state(o_a: Array, lse_a: Array, o_b: Array, lse_b: Array) -> tuple[Arr
     total = a + b
     empty = total == 0
     share = b / xp.where(empty, xp.ones_like(total), total)
-    o = o_a + (o_b - o_a) * xp.astype(share, o_a.dtype)[..., None]
+    kept, o_a, o_b = o_a.dtype, at_least_float32(xp, o_a), at_least_float32(xp, o_b)
+    o = o_a + (o_b - o_a) * xp.astype(share, o_a.dtype, copy=False)[..., None]
+    o = xp.astype(o, kept, copy=False)
     # ln 0 warns, so the empty rows take another road to −inf.
     lse = xp.where(empty, top, safe + xp.log(xp.where(empty, xp.ones_like(total), total)))
     return o, lse
@@ -56,9 +58,10 @@ def merge_states(o: Array, lse: Array) -> tuple[Array, Array]:
     total = xp.sum(weight, axis=0, dtype=lse.dtype)
     empty = total == 0
     divisor = xp.where(empty, xp.ones_like(total), total)
-    share = xp.astype(weight / divisor[None, ...], o.dtype)
-    merged = xp.sum(o * share[..., None], axis=0, dtype=o.dtype)
-    return merged, xp.where(empty, top, safe + xp.log(divisor))
+    wide = at_least_float32(xp, o)
+    share = xp.astype(weight / divisor[None, ...], wide.dtype, copy=False)
+    merged = xp.sum(wide * share[..., None], axis=0, dtype=wide.dtype)
+    return xp.astype(merged, o.dtype, copy=False), xp.where(empty, top, safe + xp.log(divisor))
 
 
 def with_sink(xp: Array, o: Array, lse: Array, sinks: Array) -> tuple[Array, Array]:

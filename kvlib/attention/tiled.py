@@ -50,15 +50,16 @@ def attend_tiled(
     check_inputs(xp, q, k, v, q_pos, kv_pos, sinks)
     sm_scale, softcap = check_settings(window, sm_scale, softcap)
     t, num_kv_heads, groups = q.shape[0], k.shape[1], q.shape[1] // k.shape[1]
-    qh, _, _ = by_head(xp, scaled(q, sm_scale), k[:0, ...], v[:0, ...])
+    rows_first = scaled(xp, q, sm_scale)
+    qh, _, _ = by_head(xp, rows_first, k[:0, ...], v[:0, ...])
     rows = qh.shape[:2]  # (Hkv, G·T)
-    device = q.device
-    top = xp.full((*rows, 1), -math.inf, dtype=q.dtype, device=device)
-    total = xp.zeros((*rows, 1), dtype=q.dtype, device=device)
-    o = xp.zeros((*rows, v.shape[2]), dtype=q.dtype, device=device)
+    dtype, device = qh.dtype, q.device
+    top = xp.full((*rows, 1), -math.inf, dtype=dtype, device=device)
+    total = xp.zeros((*rows, 1), dtype=dtype, device=device)
+    o = xp.zeros((*rows, v.shape[2]), dtype=dtype, device=device)
     for start in range(0, k.shape[0], tile):
         part = slice(start, min(start + tile, k.shape[0]))
-        _, kh, vh = by_head(xp, q, k[part, ...], v[part, ...])
+        _, kh, vh = by_head(xp, rows_first, k[part, ...], v[part, ...])
         s = cap(xp, xp.matmul(qh, kh.mT), softcap)
         hidden = ~visible(q_pos, kv_pos[..., part], window)
         hidden = hidden[:, None, :, :] if hidden.ndim == 3 else hidden[None, None, :, :]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvlib.arrays import Array
+from kvlib.arrays import Array, at_least_float32
 from kvlib.attention.causal import CHUNK_ROWS
 from kvlib.attention.pieces import attend_pieces
 from kvlib.attention.states import merge_state, with_sink
@@ -61,6 +61,7 @@ def run_cascade(
     shared = shared_tokens(cache, layer, step)
     if not shared:
         return StoredCache.run(cache, layer, q, step, return_lse)
+    given, q = q.dtype, at_least_float32(cache.xp, q)  # narrowed once, after the merge
     settings = {"sm_scale": spec.sm_scale, "softcap": spec.softcap}  # no window hides anything here
     o, lse = merge_state(
         *_shared_part(cache, layer, q, step, shared, settings),
@@ -68,6 +69,7 @@ def run_cascade(
     )
     if spec.sinks is not None:  # once, not in every part
         o, lse = with_sink(cache.xp, o, lse, spec.sinks)
+    o = cache.xp.astype(o, given, copy=False)
     return (o, lse) if return_lse else o
 
 

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kvlib.arrays import has_views
 from kvlib.errors import CheckpointError
 from kvlib.model.config import ModelConfig, read_json
 from kvlib.model.names import Source, may_be_ignored, prefix_of, sources, without_prefix
 from kvlib.model.safetensors import FLOATS, SafetensorsFile
 from kvlib.model.tokenizer import load_tokenizer
-from kvlib.model.weights import allocate, has_views, library, weight_shapes
+from kvlib.model.weights import allocate, library, weight_shapes
 
 if TYPE_CHECKING:
     from kvlib.model.decoder import Decoder

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.arrays import default_namespace, namespace
+from kvlib.arrays import default_namespace, has_views, namespace
 from kvlib.model.config import ModelConfig
 
 ALIGNMENT = 64  # bytes: a cache line, and what the widest vector loads want
@@ -123,11 +123,6 @@ def _linear(
 def library(xp: Any = None) -> Any:
     """The array library `xp` as the standard has it; the one at hand if None."""
     return default_namespace() if xp is None else namespace(xp.empty((0,)))
-
-
-def has_views(xp: Any) -> bool:
-    """Whether slices of this library's arrays are views that can be read as another dtype."""
-    return xp.__name__.split(".")[-1] in ("numpy", "cupy")
 
 
 def _address(raw: Any) -> int:
