@@ -32,7 +32,8 @@ class Symptom:
         return self.healthy != self.broken
 
     def __repr__(self) -> str:
-        return "\n".join([self.exhibit, f"  ({self.look})", *self.lines()])
+        look = textwrap.wrap(f"({self.look})", 78, initial_indent="  ", subsequent_indent="   ")
+        return "\n".join([self.exhibit, *look, *self.lines()])
 
     def lines(self) -> list[str]:
         """The two looks below each other, narrow enough for a page."""

@@ -25,7 +25,7 @@ LONGER = (
     "import os\n\n\ndef read_lines(path):\n"
     "    with open(path) as file:\n        for line in file:\n"
 )
-NEW = 32
+NEW, ANSWER = 32, 8  # tokens of code, tokens that hold the name asked for
 
 
 def one_request(model: Decoder) -> str:
@@ -35,7 +35,7 @@ def one_request(model: Decoder) -> str:
 
 def a_name_asked_for(model: Decoder) -> str:
     """one prompt that binds mq = 'tfre' and asks for mq"""
-    return text(model, [ASKED.format("tfre")], _zeroed(model))
+    return text(model, [ASKED.format("tfre")], _zeroed(model), ANSWER)
 
 
 def in_a_used_row(model: Decoder) -> str:
@@ -53,7 +53,7 @@ def in_chunks(model: Decoder) -> str:
 def beside_a_longer_one(model: Decoder) -> str:
     """the shorter of two prompts in one batch: it binds mq = 'tfre' and asks for mq"""
     longer = sample_text()[:200]
-    return text(model, [ASKED.format("tfre"), longer], _zeroed(model, 2))
+    return text(model, [ASKED.format("tfre"), longer], _zeroed(model, 2), ANSWER)
 
 
 def through_a_window(model: Decoder) -> str:
@@ -162,10 +162,10 @@ def _windowed(model: Decoder, window: int) -> Decoder:
     return Decoder(config, model.weights, model.tokenizer)
 
 
-def text(model: Decoder, prompts: list[str], cache: Cache, **settings: Any) -> str:
+def text(model: Decoder, prompts: list[str], cache: Cache, new: int = NEW, **settings: Any) -> str:
     """What follows the first prompt, or the error."""
     try:
-        texts = generate(model, prompts, max_new_tokens=NEW, cache=cache, **settings)
+        texts = generate(model, prompts, max_new_tokens=new, cache=cache, **settings)
     except Exception as error:  # whatever a broken library raises is what its user sees
         return in_words(error)
     return repr(texts[0])

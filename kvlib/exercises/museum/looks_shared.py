@@ -5,31 +5,31 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kvlib.caches.prefixes import HashIndex
-from kvlib.exercises.museum.looks import ASKED, LONGER, PROMPT, paged, text
+from kvlib.exercises.museum.looks import ANSWER, ASKED, LONGER, PROMPT, paged, text
 from kvlib.model.decoder import Decoder
 from kvlib.scheduling import Scheduler
 
 
 def the_same_question_later(model: Decoder) -> str:
     """a prompt that binds 'tfre', two others that take its blocks, the prompt again"""
-    cache = paged(model, 11)
+    cache = paged(model, 9)
     for value in ("tfre", "wqpl", "onhs"):
-        text(model, [ASKED.format(value)], cache)
-    return text(model, [ASKED.format("tfre")], cache)
+        text(model, [ASKED.format(value)], cache, ANSWER)
+    return text(model, [ASKED.format("tfre")], cache, ANSWER)
 
 
 def a_colliding_hash(model: Decoder) -> str:
     """a prompt that binds 'tfre' after one that binds 'wqpl', under a hash of the block's number"""
     cache = paged(model, index=HashIndex(lambda before, tokens, extra: before + b"."))
-    text(model, [ASKED.format("wqpl")], cache)
-    return text(model, [ASKED.format("tfre")], cache)
+    text(model, [ASKED.format("wqpl")], cache, ANSWER)
+    return text(model, [ASKED.format("tfre")], cache, ANSWER)
 
 
 def a_prompt_twice(model: Decoder) -> str:
     """a prompt of whole blocks, asked a second time"""
     cache = paged(model)
-    text(model, [ASKED.format("tfre")], cache)
-    return text(model, [ASKED.format("tfre")], cache)
+    text(model, [ASKED.format("tfre")], cache, ANSWER)
+    return text(model, [ASKED.format("tfre")], cache, ANSWER)
 
 
 def too_little_room(model: Decoder) -> str:

@@ -98,9 +98,9 @@ def _text(module: ModuleType) -> str:
 def _function(module: ModuleType, name: str) -> FunctionType:
     target: Any = module
     for part in name.split("."):
-        target = vars(target)[part]
+        target = vars(target).get(part)
     if not isinstance(target, FunctionType):
-        raise LookupError(f"{name} is a {type(target).__name__}, needed: a function")
+        raise LookupError(f"no function {name} in {module.__name__}")
     return target
 
 

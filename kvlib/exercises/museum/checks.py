@@ -1,0 +1,160 @@
+"""Checkers of the museum's exercises: tests scored by bugs, suspects, and a bug of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from kvlib.exercises.museum import looks, looks_shared
+from kvlib.exercises.museum.catalogue import exhibit, exhibits
+from kvlib.exercises.museum.exhibit import Symptom, fresh
+from kvlib.exercises.museum.mutation import Mutant, applied
+from kvlib.exercises.museum.scoring import score_tests, verdict
+from kvlib.exercises.report import Finding, NotDone, checker
+
+MASKS = ("decode_sees_token_0_only", "triangle_in_the_wrong_corner", "mask_of_ones")
+BATCH = ("one_position_for_the_batch", "append_at_the_longest", "one_row_for_all")
+CASES = {
+    "A": "triangle_in_the_wrong_corner",
+    "B": "decode_one_position_late",
+    "C": "stale_prefix",
+    "D": "last_prompt_token_twice",
+}
+SUSPECTS = (
+    *("append_at_the_longest", "decode_one_position_late", "decode_sees_token_0_only"),
+    *("hash_believed", "last_prompt_token_twice", "mask_of_ones", "stale_prefix"),
+    "triangle_in_the_wrong_corner",
+)
+HINTS = {
+    "decode_sees_token_0_only": "it shows with one query over several keys (T = 1, S > 1)",
+    "triangle_in_the_wrong_corner": "it shows with several queries over more keys (1 < T < S)",
+    "mask_of_ones": "it shows where a query has keys after it (T > 1), and only the last query of "
+    "a chunk has none",
+    "one_position_for_the_batch": "it shows from the second step on, for the shorter of two rows",
+    "append_at_the_longest": "it shows for the shorter of two rows",
+    "one_row_for_all": "it shows as soon as two requests are open in one cache",
+}
+
+
+@checker
+def check_mask_test(mask_test: Callable[[], Any]) -> Iterator[str]:
+    """mask_test() raises where attention sees too much or too little."""
+    yield from _kills(mask_test, MASKS)
+
+
+@checker
+def check_batch_test(batch_test: Callable[[], Any]) -> Iterator[str]:
+    """batch_test() raises where a row of a batch is not the row alone."""
+    yield from _kills(batch_test, BATCH)
+
+
+def _kills(guarded_test: Any, names: Sequence[str]) -> Iterator[str]:
+    test = guarded_test.__wrapped__
+    if test.__code__.co_code == _stub.__code__.co_code:
+        raise NotDone(f"write the body of {test.__name__}, then run this cell again.")
+    try:
+        score = score_tests([test], [exhibit(name) for name in names])
+    except TypeError as error:
+        raise Finding(str(error)) from None
+    if score.finding:
+        if "NotImplementedError" in score.finding:
+            raise NotDone(f"write the body of {test.__name__}, then run this cell again.")
+        raise Finding(score.finding)
+    yield "passes on healthy kvlib, before and after"
+    for name in score.killed:
+        yield f"kills {name}"
+    if score.survived:
+        name = score.survived[0]
+        raise Finding(
+            f"{len(score.survived)} of {score.total} bugs live on, {name} among them: {HINTS[name]}"
+        )
+
+
+def _stub() -> None:
+    """Nothing."""
+
+
+# Find the bug from the symptom --------------------------------------------------------------------
+
+
+def cases(model: Any = None) -> dict[str, Symptom]:
+    """Four symptoms by letter, each with a bug of SUSPECTS in place whose name is not told."""
+    if model is None:
+        from kvlib.reference import load_reference_model
+
+        model = load_reference_model()
+    found = {}
+    for letter, name in CASES.items():
+        seen = exhibit(name).symptom(model)
+        found[letter] = Symptom(f"case {letter}", seen.look, seen.healthy, seen.broken)
+    return found
+
+
+@checker
+def check_whodunit(whodunit: Callable[[], Any]) -> Iterator[str]:
+    """whodunit() → {"A": name of an exhibit, ...}, which cause the symptoms of `cases()`."""
+    from kvlib.reference import load_reference_model
+
+    answer = whodunit()
+    if not isinstance(answer, dict):
+        raise Finding(f"got {type(answer).__name__}, needed a dict from letters to names")
+    missing = [letter for letter in CASES if letter not in answer]
+    if missing:
+        raise Finding(f"no answer for case {missing[0]}: needed {', '.join(CASES)}")
+    model = load_reference_model()
+    for letter, seen in cases(model).items():
+        name = answer[letter]
+        if name not in SUSPECTS:
+            raise Finding(f"case {letter}: {name!r} is none of the suspects: {', '.join(SUSPECTS)}")
+        look = exhibit(CASES[letter]).look
+        with exhibit(name).installed():
+            shown = look(fresh(model))
+        if shown != seen.broken:
+            same = "the healthy text" if shown == seen.healthy else shown
+            raise Finding(f"case {letter}: with {name} installed this look shows {same}")
+        yield f"case {letter}: {name} gives exactly this symptom"
+
+
+# A bug of one's own -------------------------------------------------------------------------------
+
+
+@checker
+def check_quiet_bug(quiet_bug: Callable[[], Any]) -> Iterator[str]:
+    """quiet_bug() → a Mutant that leaves the text as it is and that a test of the museum kills."""
+    mutant = quiet_bug()
+    if not isinstance(mutant, Mutant):
+        raise Finding(f"got {type(mutant).__name__}, needed a museum.Mutant")
+    if any((e.module, e.old, e.new) == (mutant.module, mutant.old, mutant.new) for e in exhibits()):
+        raise Finding(f"{mutant.name} stands in the museum already: find one of your own")
+    try:
+        with applied(mutant):
+            shown = verdict(_says_the_same)
+            caught = [t for t in _tests() if verdict(t)]
+    except (LookupError, ImportError, SyntaxError) as error:
+        raise Finding(f"it cannot be put in: {error.args[0]}") from None
+    yield "kvlib runs with it"
+    if shown:
+        raise Finding(f"it is not quiet, the text changes: {shown}")
+    yield "the text of one prompt is what it was"
+    if not caught:
+        raise Finding(
+            "no test of the museum sees it: it may change nothing that counts (an equivalent "
+            "mutant), or be a bug that we all miss"
+        )
+    yield f"{caught[0].__name__} catches it"
+
+
+def _tests() -> list[Callable[[], None]]:
+    return list(dict.fromkeys(e.caught_by for e in exhibits()))
+
+
+def _says_the_same() -> None:
+    """Two looks at the reference model say what they always say."""
+    from kvlib.reference import load_reference_model
+
+    model = load_reference_model()
+    said = looks.one_request(model), looks_shared.a_prompt_twice(model)
+    assert said == (
+        "'items\\n        self.items = items'",
+        '"tfre\'\\n  "',
+    ), f"{said}"
