@@ -44,6 +44,7 @@ struct Fiber {
     uint3 thread;
     Wait wait;
     bool begun, parity;
+    u32 ballots;  // of the whole block that this thread has cast
     u64 slot[2];  // what this lane hands to the others of its warp
     u32 accesses;
 };
@@ -72,7 +73,7 @@ static Sectors* sectors[MOST_THREADS / 32];
 static u32 sector_room[MOST_THREADS / 32];
 static u64 num_requests, num_sectors, num_bytes;
 static char message[512];
-static bool failed;
+static bool failed, block_votes[3];  // of this ballot, the one before it and the one after it
 static void (*body)();
 
 }  // namespace processor
@@ -174,8 +175,9 @@ inline bool run_block(int first, int stride) {
         f.thread = {(u32)t, 0, 0};
         f.wait = RUNS;
         f.begun = f.parity = false;
-        f.accesses = 0;
+        f.accesses = f.ballots = 0;
     }
+    block_votes[0] = block_votes[1] = block_votes[2] = false;
     for (;;) {
         bool moved = false;
         for (int i = 0; i < num_threads; i++) {
@@ -224,6 +226,13 @@ template <typename V> inline V of_bits(u64 bits) {
 // ---------------------------------------------------------------- CUDA's functions
 
 inline void __syncthreads() { processor::yield(processor::BLOCK); }
+inline bool __syncthreads_or(bool vote) {
+    const u32 turn = processor::self->ballots++ % 3;
+    processor::block_votes[(turn + 1) % 3] = false;  // the ballot two before: everybody has read it
+    processor::block_votes[turn] |= vote;
+    processor::yield(processor::BLOCK);
+    return processor::block_votes[turn];
+}
 inline void __syncwarp(u32 = 0xffffffffu) { processor::yield(processor::WARP); }
 
 template <typename V> inline V __shfl_xor_sync(u32, V x, int mask) {
@@ -263,6 +272,7 @@ inline int __popc(u32 x) { return __builtin_popcount(x); }
 inline int __clz(u32 x) { return x ? __builtin_clz(x) : 32; }
 inline int __ffs(u32 x) { return __builtin_ffs((int)x); }
 inline u32 __umulhi(u32 a, u32 b) { return (u32)(((u64)a * b) >> 32); }
+inline u64 __umul64hi(u64 a, u64 b) { return (u64)(((unsigned __int128)a * b) >> 64); }
 inline float __fdividef(float a, float b) { return a / b; }
 template <typename V> inline V min(V a, V b) { return b < a ? b : a; }
 template <typename V> inline V max(V a, V b) { return a < b ? b : a; }
