@@ -1,0 +1,183 @@
+"""LayerNorm and RMSNorm there and back, each array read once: `kvlib.norms` as fused kernels."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kvlib.arrays import Array
+from kvlib.kernels import checks, engine
+from kvlib.kernels.device import H200
+from kvlib.kernels.launch import Launch
+from kvlib.kernels.source import Kernel
+from kvlib.kernels.types import CTYPES, ctype
+from kvlib.norms.forward import Saved
+
+PER_THREAD = (8, 16, 32)  # numbers of a row that a thread holds in registers
+MOST_THREADS = 256
+COLUMNS, SLICES = 32, 8  # of a block of `gather`, as in layernorm.cu
+
+
+class RowPlan(NamedTuple):
+    """per: numbers of a row a thread   threads a block   groups of rows of the backward pass"""
+
+    per: int
+    threads: int
+    groups: int
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory: two sums a warp."""
+        return 8 * (self.threads // 32)
+
+
+def plan_rows(rows: int, width: int, sms: int = H200.sms) -> RowPlan:
+    """The fewest numbers a thread that 256 threads can hold a row with; a block for every 256.
+
+    Groups fill the device once: each writes a row of partial sums, so more of them cost bytes.
+    ValueError for rows that are longer than 256 threads can hold, or none.
+    """
+    most = MOST_THREADS * PER_THREAD[-1]
+    if rows < 1 or not 1 <= width <= most:
+        raise ValueError(f"a row must have 1 to {most} numbers, got x of shape ({rows}, {width})")
+    per = next(per for per in PER_THREAD if width <= MOST_THREADS * per)
+    threads = math.ceil(width / (32 * per)) * 32
+    return RowPlan(per, threads, min(rows, sms * (MOST_THREADS // threads)))
+
+
+def rms_norm_forward(
+    x: Array, weight: Array, eps: float = 1e-6, *, run_on: str | None = None
+) -> tuple[Array, Saved]:
+    """As :func:`kvlib.norms.rms_norm_forward`, in one kernel.
+
+    x (T, D)   weight (D,)   →   y (T, D) and Saved
+
+    float32, float16, or bfloat16 as uint16 bits; D at most 8192, in whole vectors of 16 bytes.
+    run_on: "device", "processor" or "twin" (kvlib.kernels.engine). Raises ValueError and TypeError
+    for what does not fit, before anything is launched.
+    """
+    return _forward(x, weight, None, eps, run_on)
+
+
+def layer_norm_forward(
+    x: Array, weight: Array, bias: Array, eps: float = 1e-5, *, run_on: str | None = None
+) -> tuple[Array, Saved]:
+    """As :func:`kvlib.norms.layer_norm_forward`; shapes, types and errors as `rms_norm_forward`."""
+    return _forward(x, weight, bias, eps, run_on)
+
+
+def rms_norm_backward(
+    dy: Array, saved: Saved, *, groups: int | None = None, run_on: str | None = None
+) -> tuple[Array, Array]:
+    """As :func:`kvlib.norms.rms_norm_backward`: dy (T, D)   →   dx (T, D), dweight (D,)
+
+    groups: into how many the rows are cut for the first stage of dweight; chosen unless given.
+    """
+    dx, dweight, _ = _backward(dy, saved, False, groups, run_on)
+    return dx, dweight
+
+
+def layer_norm_backward(
+    dy: Array, saved: Saved, *, groups: int | None = None, run_on: str | None = None
+) -> tuple[Array, Array, Array]:
+    """As :func:`kvlib.norms.layer_norm_backward`: dy (T, D)   →   dx (T, D), dweight, dbias (D,)"""
+    return _backward(dy, saved, True, groups, run_on)
+
+
+def _forward(
+    x: Array, weight: Array, bias: Array | None, eps: float, run_on: str | None
+) -> tuple[Array, Saved]:
+    where = engine.chosen(run_on, x)
+    given = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
+    checks.check_together(**given)
+    plan = _checked(given, "x", where)
+    if not (float(np.finfo(np.float32).tiny) <= eps < math.inf):
+        raise ValueError(f"eps must be above 0 in float32, got {eps!r}")
+    if where == "twin":
+        from kvlib.kernels.twins.layernorm import forward
+
+        y, x_hat, inv_std = forward(x, weight, bias, eps, plan)
+        return y, Saved(x_hat, inv_std, weight)
+    y, x_hat = engine.empty(x, x.shape, x.dtype), engine.empty(x, x.shape, x.dtype)
+    inv_std = engine.empty(x, (x.shape[0], 1), np.float32)
+    kernel = Kernel("layernorm", f"norm_forward<{_arguments(x, plan, bias is not None)}>")
+    args = (y, x_hat, inv_std, x, weight, bias, np.int32(x.shape[1]), np.float32(eps))
+    engine.start(where, Launch(kernel, (x.shape[0], 1, 1), plan.threads, plan.shared, args))
+    return y, Saved(x_hat, inv_std, weight)
+
+
+def _backward(
+    dy: Array, saved: Saved, centre: bool, groups: int | None, run_on: str | None
+) -> tuple[Array, Array, Array]:
+    where = engine.chosen(run_on, dy)
+    x_hat, inv_std, weight = saved
+    checks.check_together(dy=dy, x_hat=x_hat, inv_std=inv_std, weight=weight)
+    plan = _checked({"dy": dy, "x_hat": x_hat, "weight": weight}, "dy", where)
+    checks.check_shape("inv_std", inv_std, "T one", {"T": dy.shape[0], "one": 1})
+    checks.check_dtype("inv_std", inv_std, "float32")
+    (rows, width), sides = dy.shape, 2 if centre else 1
+    if groups is not None:
+        if not 1 <= groups <= rows:
+            raise ValueError(f"groups must be 1 to the {rows} rows there are, got {groups}")
+        plan = plan._replace(groups=groups)
+    if where == "twin":
+        from kvlib.kernels.twins.layernorm import backward
+
+        return backward(dy, saved, centre, plan)
+    dx = engine.empty(dy, dy.shape, dy.dtype)
+    dweight, dbias = (engine.empty(dy, (width,), dy.dtype) for _ in range(2))
+    parts = engine.empty(dy, (sides, plan.groups, width), np.float32)
+    numbers = (np.int32(rows), np.int32(width))
+    kernel = Kernel("layernorm", f"norm_backward<{_arguments(dy, plan, centre)}>")
+    args = (dx, parts, dy, x_hat, inv_std, weight, *numbers)
+    stages = [Launch(kernel, (plan.groups, 1, 1), plan.threads, plan.shared, args)]
+    grid, block = (-(-width // COLUMNS), sides, 1), COLUMNS * SLICES
+    gather = Kernel("layernorm", f"gather<{ctype(dy, 'dy')}>")
+    sums = (dweight, dbias, parts, np.int32(plan.groups), np.int32(width))
+    engine.start(where, *stages, Launch(gather, grid, block, 4 * block, sums))
+    return dx, dweight, dbias
+
+
+def _arguments(x: Array, plan: RowPlan, centre: bool) -> str:
+    return f"{ctype(x, 'x')}, {plan.per}, {'true' if centre else 'false'}"
+
+
+def _checked(arrays: dict[str, Array], first: str, where: str) -> RowPlan:
+    """The plan of arrays that fit: one dtype, (T, D) or (D,), at multiples of 16 bytes."""
+    sizes: checks.SIZES = {}
+    like = arrays[first]
+    ctype(like, first)
+    for name, x in arrays.items():
+        checks.check_shape(name, x, "D" if name in ("weight", "bias") else "T D", sizes)
+        checks.check_dtype(name, x, np.dtype(like.dtype).name)
+        address = x.ctypes.data if isinstance(x, np.ndarray) else int(x.data.ptr)
+        if address % 16:
+            raise ValueError(f"{name} must begin at a multiple of 16 bytes, got address {address}")
+    count = 16 // np.dtype(like.dtype).itemsize
+    if sizes["D"] % count:
+        raise ValueError(f"a row must be a multiple of {count} numbers, got {sizes['D']}")
+    if where == "device":
+        from kvlib.kernels.device import here
+
+        return plan_rows(sizes["T"], sizes["D"], here().sms)
+    return plan_rows(sizes["T"], sizes["D"])
+
+
+def instantiations() -> list[Kernel]:
+    """Every kernel of this module that CI compiles."""
+    norms = [
+        Kernel("layernorm", f"{way}<{t}, {per}, {centre}>")
+        for way in ("norm_forward", "norm_backward")
+        for t in CTYPES.values() for per in PER_THREAD for centre in ("true", "false")
+    ]  # fmt: skip
+    return norms + [Kernel("layernorm", f"gather<{t}>") for t in CTYPES.values()]
+
+
+__all__: list[Any] = [
+    "layer_norm_backward",
+    "layer_norm_forward",
+    "rms_norm_backward",
+    "rms_norm_forward",
+]
