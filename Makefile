@@ -19,6 +19,8 @@ CXX_WHEEL := ziglang==0.17.1
 WORKERS ?= 2
 ASIDE = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 HTML := _build/html
+# every step leaves its report here; tools/summary.py counts them into one page
+SUMMARY := _build/summary
 BOOK_SOURCES := _config.yml _toc.yml tools/book_pages.py tools/launch_buttons.py $(shell find book assets -type f 2>/dev/null)
 NOTEBOOKS = $(wildcard book/*.ipynb)
 LITE_SOURCES := tools/build_lite.py $(wildcard lite/*) $(shell find kvlib -type f -not -name '*.pyc')
@@ -84,6 +86,7 @@ lab: env  ## open JupyterLab on the chapters
 test: env lint types unit notebooks book browser  ## run every check: style, types, tests, notebooks, build, browser
 	@echo
 	@echo "All checks passed."
+	@$(BIN)/python tools/summary.py
 
 lint: env  ## ruff, and the notebooks' metadata
 	@echo "== ruff"
@@ -97,16 +100,17 @@ types: env  ## mypy
 unit: env  ## pytest, with at least 95 % of kvlib's lines covered
 	@echo "== pytest"
 	@mkdir -p _build/coverage
-	$(ASIDE) -m "not gpu and not peers and not browser" --durations=15 --cov --cov-report=term --cov-fail-under=95
+	$(ASIDE) -m "not gpu and not peers and not browser" --durations=15 --cov --cov-report=term --cov-fail-under=95 \
+	  --cov-report=json:$(SUMMARY)/coverage.json --junitxml=$(SUMMARY)/unit.xml
 
 notebooks: env  ## run every notebook and compare its outputs with the committed ones
 	@echo "== nbval"
 	@test -n "$(NOTEBOOKS)" || { echo "There is no notebook in book/."; exit 1; }
-	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout=120 --durations=5 -q $(NOTEBOOKS)
+	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout=120 --durations=5 -q --junitxml=$(SUMMARY)/notebooks.xml $(NOTEBOOKS)
 
 browser: _build/.book _build/.lite lite-kernel  ## open every page in a headless browser, move every slider
 	@echo "== browser"
-	$(ASIDE) -m browser -q tests/test_rendered_book.py tests/test_rendered_explorers.py tests/test_rendered_access.py
+	$(ASIDE) -m browser -q --junitxml=$(SUMMARY)/browser.xml tests/test_rendered_book.py tests/test_rendered_explorers.py tests/test_rendered_access.py
 
 # Where PYTHON is given (make gpu PYTHON=python3) it is used as it is: no .venv, no network.
 GPU_PYTHON = $(if $(filter command% environment%,$(origin PYTHON)),$(PYTHON),$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)))
@@ -125,7 +129,7 @@ test-peers: .venv-peers/.installed  ## compare with transformers, live (installs
 # ---------------------------------------------------------------------------- by hand
 
 bench: env  ## measure: import time, decode speed (minutes; results in benchmarks/results)
-	@for script in $(filter-out benchmarks/harness.py benchmarks/gpu_%,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script; done
+	@for script in $(filter-out benchmarks/harness.py benchmarks/on_device.py benchmarks/gpu_%,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script; done
 
 train: .venv-peers/.installed  ## train the reference model, or continue (hours; resumable)
 	.venv-peers/bin/python tools/train_reference.py train --out build/reference --minutes $(TRAIN_MINUTES) $(addprefix --resume ,$(wildcard build/reference/last.pt))

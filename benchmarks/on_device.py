@@ -1,0 +1,115 @@
+"""How the scripts gpu_*.py time: CUDA events, inputs that do not fit the cache, medians, provenance.
+
+Calls that are compared take turns. Each is given a number i and works on the i-th of several sets of
+inputs, so that no call finds its bytes in the second-level cache. What is timed is a burst of calls
+between two events on one stream: the device never waits for Python as long as a call takes longer
+than starting it.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import statistics
+import sys
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+COPIED = 4 << 30  # bytes of a copy that shows the bandwidth
+
+
+def device_or_exit() -> Any:
+    """CuPy with a device, or a sentence and the end of the script: nothing can be measured here."""
+    try:
+        import cupy
+
+        cupy.cuda.runtime.getDeviceCount()
+        cupy.arange(2).sum().item()
+    except Exception as error:
+        print(f"no CUDA device here, nothing is measured: {str(error).splitlines()[0]}")
+        sys.exit(0)
+    return cupy
+
+
+def describe(cp: Any) -> dict[str, Any]:
+    """The device, its driver, and the versions that the figures depend on."""
+    found = cp.cuda.runtime.getDeviceProperties(0)
+    info = {
+        "date": date.today().isoformat(),
+        "device": found["name"].decode(),
+        "compute_capability": f"{found['major']}.{found['minor']}",
+        "multiprocessors": int(found["multiProcessorCount"]),
+        "l2_bytes": int(found["l2CacheSize"]),
+        "memory_bytes": int(found["totalGlobalMem"]),
+        "driver_api": cp.cuda.runtime.driverGetVersion(),
+        "cuda_runtime": cp.cuda.runtime.runtimeGetVersion(),
+    }
+    for package in ("numpy", "cupy-cuda13x", "torch", "transformers"):
+        try:
+            info[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return info
+
+
+def copy_bandwidth(cp: Any, rounds: int = 20) -> float:
+    """Bytes a second of a device-to-device copy, read and written bytes both counted."""
+    n = min(COPIED, int(cp.cuda.runtime.memGetInfo()[0]) // 4)
+    source, target = (cp.empty(n // 4, dtype=cp.float32) for _ in "ab")
+    source[...] = cp.random.default_rng(0).standard_normal(n // 4, dtype=cp.float32)
+    times = [_burst(cp, lambda i: cp.copyto(target, source), 1, i) for i in range(rounds + 3)][3:]
+    return 2 * source.nbytes / statistics.median(times)
+
+
+def alternate(
+    cp: Any, runs: dict[str, Callable[[int], Any]], *, rounds: int = 15, burst: int = 20
+) -> dict[str, dict[str, float]]:
+    """Microseconds a call of each function: bursts of calls take turns, the first three dropped."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(rounds + 3):
+        for name, run in runs.items():
+            seconds = _burst(cp, run, burst, turn)
+            if turn >= 3:  # compilation, clocks, the allocator
+                times[name].append(seconds / burst * 1e6)
+    found = {}
+    for name, values in times.items():
+        low, mid, high = statistics.quantiles(values, n=4)
+        found[name] = {"median_us": mid, "q1_us": low, "q3_us": high, "bursts": len(values)}
+    return found
+
+
+def _burst(cp: Any, run: Callable[[int], Any], calls: int, turn: int) -> float:
+    begin, end = cp.cuda.Event(), cp.cuda.Event()
+    begin.record()
+    for i in range(calls):
+        run(turn * calls + i)
+    end.record()
+    end.synchronize()
+    return cp.cuda.get_elapsed_time(begin, end) / 1e3  # type: ignore[no-any-return]
+
+
+def sets_for(cp: Any, bytes_of_one: int) -> int:
+    """Sets of inputs so that together they are four times the second-level cache, one at least."""
+    l2 = int(cp.cuda.runtime.getDeviceProperties(0)["l2CacheSize"])
+    return max(1, min(16, -(-4 * l2 // max(1, bytes_of_one))))
+
+
+def torch_or_none() -> Any:
+    """PyTorch on this device, or None."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    return torch if torch.cuda.is_available() else None
+
+
+def save(name: str, results: dict[str, Any], cp: Any) -> Path:
+    """Write results with the device they were measured on; returns where."""
+    out = RESULTS / f"{name}.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps({"machine": describe(cp), **results}, indent=1) + "\n")
+    print(f"wrote {out.relative_to(Path(__file__).parent.parent)}")
+    return out
