@@ -6,7 +6,7 @@ from importlib import import_module
 
 from kvlib.kernels.source import Kernel
 
-MODULES = ("decode", "prefill", "layernorm")
+MODULES = ("decode", "prefill", "layernorm", "topk", "sample")
 
 
 def instantiations() -> list[Kernel]:

@@ -1,0 +1,183 @@
+"""One token a row, drawn where the logits are: temperature, top-k and top-p with a seed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kvlib.arrays import Array, namespace, to_numpy
+from kvlib.kernels import engine
+from kvlib.kernels.launch import Launch
+from kvlib.kernels.plans_topk import CHUNK, MOST_K, THREADS
+from kvlib.kernels.source import Kernel
+from kvlib.kernels.topk import TopK, checked, scale_of, softmax_topk
+from kvlib.kernels.twins.sample import REFUSED, TOO_WIDE, random_bits
+from kvlib.kernels.types import CTYPES, as_float, ctype
+from kvlib.sampling import check_settings, probabilities
+
+SHARED = 8 * (THREADS // 32 + 2)
+
+
+def sample_tokens(
+    logits: Array,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    *,
+    seeds: Any = 0,
+    streams: Array | None = None,
+    step: int = 0,
+    run_on: str | None = None,
+) -> list[int]:
+    """One token for each row; of the rows only token ids are copied from a device.
+
+    logits (B, V) as :func:`kvlib.kernels.softmax_topk` takes them   →   B ids
+
+    The distribution is that of :func:`kvlib.sampling.probabilities`, with weights to about 1e-9
+    of the largest; temperature 0 is greedy. (seed, stream, step) decides the draw, whoever shares
+    the batch: `seeds` is one integer of 64 bits or one a row, `streams` tells rows apart (0, 1, ...
+    unless given), `step` the tokens of one row. Random bits are Philox 4x32-10
+    (doi:10.1145/2063384.2063405).
+
+    The device keeps at most 256 candidates. A larger top_k, and a row whose nucleus reaches beyond
+    the 256 likeliest tokens, are drawn on the host from a copy of those rows, from the same bits:
+    exact, and slower. With neither top_k nor top_p every token may be drawn, on the device.
+
+    Raises ValueError as :func:`kvlib.sample` does, also for a row with NaN.
+    """
+    check_settings(temperature, top_k, top_p)
+    where = engine.chosen(run_on, logits)
+    if logits.ndim != 2:
+        raise ValueError(f"logits must be (B, V), got shape {logits.shape}")
+    rows = checked(logits)
+    batch, vocabulary = rows.shape
+    seed_row, stream_row = random_rows(batch, seeds, streams, step)
+    if batch == 0:
+        return []
+    if temperature == 0 or top_k == 1:
+        best = softmax_topk(rows, 1, run_on=run_on)
+        xp = namespace(rows)
+        fine = xp.isfinite(best.maximum) & xp.isfinite(best.total)
+        return _host(xp.where(fine, best.indices[:, 0], REFUSED), best)
+    scale, bits = scale_of(temperature), random_bits(seed_row, stream_row, step)
+    k = min(vocabulary, MOST_K if top_k is None else top_k)
+    if k > MOST_K:
+        return [_on_host(rows[i], bits[i], temperature, top_k, top_p) for i in range(batch)]
+    every = top_k is None and (top_p is None or top_p == 1)
+    best = softmax_topk(rows, 1 if every else k, temperature=temperature, run_on=run_on)
+    drawn = (seed_row, stream_row, step)
+    if every:
+        tokens = _host(_of_all(where, rows, best, drawn, scale), best)
+    else:
+        whole = top_k is not None or k == vocabulary
+        share = 0 if top_p is None or top_p == 1 else int(float(top_p) * 2**64)
+        tokens = _host(_of_candidates(where, best, drawn, scale, share, whole), best)
+    for i in [i for i, token in enumerate(tokens) if token == TOO_WIDE]:
+        tokens[i] = _on_host(rows[i], bits[i], temperature, top_k, top_p)
+    return tokens
+
+
+def random_rows(
+    batch: int, seeds: Any, streams: Array | None, step: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Seeds (B,) uint64 and streams (B,) uint32 of rows. Raises ValueError for other numbers."""
+    found = []
+    for name, given, bits in (
+        ("seeds", seeds, 64),
+        ("streams", np.arange(batch) if streams is None else streams, 32),
+    ):
+        numbers = [int(n) for n in np.ravel(np.asarray(given, dtype=object))]
+        numbers = numbers * batch if name == "seeds" and len(numbers) == 1 else numbers
+        if len(numbers) != batch:
+            raise ValueError(f"{name}: one a row needed, {batch}, got {len(numbers)}")
+        wrong = [n for n in numbers if not 0 <= n < 1 << bits]
+        if wrong:
+            raise ValueError(f"{name} must lie in 0 ... 2^{bits} − 1, got {wrong[0]}")
+        found.append(np.array(numbers, dtype=f"uint{bits}"))
+    if not 0 <= step < 1 << 32:
+        raise ValueError(f"step must lie in 0 ... 2^32 − 1, got {step}")
+    return found[0], found[1]
+
+
+def _of_candidates(
+    where: str, best: TopK, drawn: tuple[Any, ...], scale: float, share: int, whole: bool
+) -> Array:
+    """Tokens (B,) int32 from the candidates of each row."""
+    if where == "twin":
+        from kvlib.kernels.twins.sample import draw
+
+        totals = np.stack([best.maximum, best.total, best.lse])
+        return draw(best.values, best.indices, totals, random_bits(*drawn), scale, share, whole)
+    tokens, totals, seeds, streams = _arrays(best, drawn)
+    args = (
+        tokens, best.values, best.indices, totals, seeds, streams, np.uint32(drawn[2]),
+        np.int32(best.values.shape[1]), np.float32(scale), np.uint64(share), np.int32(whole),
+    )  # fmt: skip
+    grid = (len(tokens), 1, 1)
+    engine.start(where, Launch(Kernel("sample", "draw"), grid, THREADS, SHARED, args))
+    return tokens
+
+
+def _of_all(where: str, rows: Array, best: TopK, drawn: tuple[Any, ...], scale: float) -> Array:
+    """Tokens (B,) int32 from all of each row."""
+    if where == "twin":
+        from kvlib.kernels.twins.sample import pick
+
+        totals = np.stack([best.maximum, best.total, best.lse])
+        return pick(as_float(rows), totals, random_bits(*drawn), scale)
+    batch, vocabulary = rows.shape
+    tokens, totals, seeds, streams = _arrays(best, drawn)
+    chunks = -(-vocabulary // CHUNK)
+    sums = engine.empty(rows, (batch, chunks), np.uint64)
+    kind, width, factor = ctype(rows, "logits"), np.int32(vocabulary), np.float32(scale)
+    mass = (sums, rows, totals, width, factor)
+    pick_args = (
+        tokens, sums, rows, totals, seeds, streams, np.uint32(drawn[2]), width,
+        np.int32(chunks), factor,
+    )  # fmt: skip
+    masses, pick_one = (Kernel("sample", f"{name}<{kind}>") for name in ("masses", "pick"))
+    engine.start(
+        where,
+        Launch(masses, (chunks, batch, 1), THREADS, SHARED, mass),
+        Launch(pick_one, (batch, 1, 1), THREADS, SHARED, pick_args),
+    )
+    return tokens
+
+
+def _arrays(best: TopK, drawn: tuple[Any, ...]) -> tuple[Array, Array, Array, Array]:
+    """Tokens to be written, totals (3, B), seeds and streams, beside the candidates."""
+    xp = namespace(best.maximum)
+    totals = xp.stack([best.maximum, best.total, best.lse])
+    tokens = engine.empty(totals, totals.shape[1:], np.int32)
+    return tokens, totals, xp.asarray(drawn[0]), xp.asarray(drawn[1])
+
+
+def _host(tokens: Array, best: TopK) -> list[int]:
+    """Token ids on the host. Raises ValueError where a row was refused."""
+    ids = [int(t) for t in to_numpy(tokens)]
+    if REFUSED in ids:
+        row = ids.index(REFUSED)
+        top, total = float(best.maximum[row]), float(best.total[row])
+        what = "nan" if total != total and top < float("inf") else top
+        raise ValueError(f"the largest logit of a row must be a finite number, got {what}")
+    return ids
+
+
+def _on_host(
+    row: Array, bits: np.uint64, temperature: float, top_k: int | None, top_p: float | None
+) -> int:
+    """One row drawn in float64, from the same random bits."""
+    p = probabilities(as_float(to_numpy(row))[None], temperature, top_k, top_p)[0]
+    sums = np.cumsum(p)
+    return int(np.searchsorted(sums, int(bits) / 2**64 * sums[-1], side="right"))
+
+
+def instantiations() -> list[Kernel]:
+    """Every kernel of this module that CI compiles."""
+    plain = [Kernel("sample", name) for name in ("draw", "philox_words")]
+    typed = ("masses", "pick")
+    return plain + [Kernel("sample", f"{name}<{t}>") for t in CTYPES.values() for name in typed]
+
+
+__all__ = ["sample_tokens"]
