@@ -15,6 +15,20 @@ from schedules import Schedule, seeded
 pytestmark = pytest.mark.filterwarnings("error")
 
 
+@pytest.fixture(autouse=True)
+def counted(monkeypatch, record_property):
+    """Records how many schedules ran to their end, for the summary that make test prints."""
+    play, played = Schedule.play, []
+
+    def counting(self, steps):
+        play(self, steps)
+        played.append(steps)
+
+    monkeypatch.setattr(Schedule, "play", counting)
+    yield
+    record_property("schedules", len(played))
+
+
 @pytest.mark.parametrize("name", CACHES)
 def test_any_schedule_equals_the_oracle(name):
     @settings(max_examples=20 if name in CODED else 60)
