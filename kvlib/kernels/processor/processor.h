@@ -273,6 +273,12 @@ inline int __clz(u32 x) { return x ? __builtin_clz(x) : 32; }
 inline int __ffs(u32 x) { return __builtin_ffs((int)x); }
 inline u32 __umulhi(u32 a, u32 b) { return (u32)(((u64)a * b) >> 32); }
 inline u64 __umul64hi(u64 a, u64 b) { return (u64)(((unsigned __int128)a * b) >> 64); }
+inline u32 __byte_perm(u32 a, u32 b, u32 which) {
+    const u64 bytes = (u64)b << 32 | a;
+    u32 found = 0;
+    for (int i = 0; i < 4; i++) found |= (u32)(bytes >> 8 * (which >> 4 * i & 7) & 0xff) << 8 * i;
+    return found;
+}
 inline float __fdividef(float a, float b) { return a / b; }
 template <typename V> inline V min(V a, V b) { return b < a ? b : a; }
 template <typename V> inline V max(V a, V b) { return a < b ? b : a; }
