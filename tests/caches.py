@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from kvlib import Cache, DenseCache, LayerSpec
-from kvlib.arrays import Array
 from kvlib.caches import BlockPool, PagedCache, QuantizedCache
-from kvlib.caches.stored import Place, StoredCache
-from kvlib.codecs import Codec, fp8, int8, int8_per_channel, kivi
+from kvlib.caches.stored import Place
+from kvlib.codecs import Codec, bfloat16, fp8, int8, int8_per_channel, kivi
+from kvlib.exercises.kit.poison import poison_all
 
 MAX_SEQS, MAX_SEQ_LEN = 4, 40
 CODECS = (
@@ -25,6 +25,7 @@ CODECS = (
     kivi(2, group=4, residual=8),
     fp8("e4m3"),
     fp8("e5m2"),
+    bfloat16(),
 )
 
 
@@ -68,49 +69,14 @@ CACHES: dict[str, Factory] = {
 }
 
 
-CODED = [name for name in CACHES if "int" in name or "fp8" in name]
+CODED = [name for name in CACHES if any(word in name for word in ("int", "fp8", "bfloat16"))]
 
 
 def build(name: str, layers: Sequence[LayerSpec], xp: Any, dtype: Any) -> Cache:
     """The cache of that name, every floating number in it NaN."""
     cache = CACHES[name](layers, xp, dtype)
-    for x in cache.storage():
-        _fill(cache, x)
+    poison_all(cache)
     return cache
-
-
-def poison_unused(cache: Cache) -> None:
-    """Overwrite with NaN what belongs to no token, where the test can know that."""
-    if isinstance(cache, StoredCache):
-        _poison_pages(cache)
-        return
-    rows = {request.place: request.length for request in cache._requests.values()}
-    for x in cache.storage():
-        for row in range(cache.max_seqs):
-            _fill(cache, x[row, :, rows.get(row, 0) :, :])
-
-
-def _poison_pages(cache: StoredCache) -> None:
-    """Every slot that no request holds and no lookup can find; of codes their scales."""
-    filled = cache._filled()
-    found = cache.pool.index if isinstance(cache, PagedCache) else ()
-    for store in cache.stores:
-        for fields in store.both:
-            for name, field in fields.fields.items():
-                for page in range(fields.arrays[name].shape[0]):
-                    if page not in found:
-                        first = -(-filled.get(page, 0) // field.per)
-                        _fill(cache, fields.arrays[name][page, :, first:, ...])
-    for request in cache._requests.values():
-        for tail in request.place.tails:
-            for x in (tail.k, tail.v) if tail is not None else ():
-                if x is not None:
-                    _fill(cache, x[:, request.length - request.place.coded :, :])
-
-
-def _fill(cache: Cache, x: Array) -> None:
-    if cache.xp.isdtype(x.dtype, "real floating"):
-        x[...] = float("nan")
 
 
 def snapshot(cache: Cache) -> Any:

@@ -7,13 +7,14 @@ import itertools
 import numpy as np
 import oracle
 import pytest
-from caches import CACHES, poison_unused
+from caches import CACHES
 from schedules import Schedule, close, seeded
 
 from kvlib import DenseCache, LayerSpec, Meter
 from kvlib.caches import BlockPool, PagedCache
 from kvlib.caches.cascade import run_cascade, shared_tokens
 from kvlib.codecs import fp8, int8, kivi
+from kvlib.exercises.kit.poison import poison_unused
 
 CODECS = {
     "plain": None,

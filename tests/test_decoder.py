@@ -3,7 +3,6 @@
 import numpy as np
 import oracle
 import pytest
-from caches import poison_unused
 from dtypes import Watched, watch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +10,7 @@ from models import KINDS, config, decoder, text
 from schedules import close
 
 from kvlib import CacheFull, Decoder
+from kvlib.exercises.kit.poison import poison_unused
 from kvlib.model import random_weights
 
 pytestmark = pytest.mark.filterwarnings("error")

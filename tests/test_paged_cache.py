@@ -11,11 +11,11 @@ from functools import cache
 import numpy as np
 import oracle
 import pytest
-from caches import poison_unused
 
 from kvlib import DenseCache, LayerSpec, Meter, OutOfBlocks
 from kvlib.caches import BlockPool, HashIndex, PagedCache, RadixIndex
 from kvlib.codecs import Codec, fp8, int8, kivi
+from kvlib.exercises.kit.poison import poison_unused
 
 LAYERS = (LayerSpec(1, 2), LayerSpec(2, 4, 3, window=5))
 INDEXES = {

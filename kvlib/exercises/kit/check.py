@@ -1,0 +1,101 @@
+"""The differential test of a cache, in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from kvlib.caches import Cache, LayerSpec
+from kvlib.exercises.kit.layers import Choose
+from kvlib.exercises.kit.poison import poison_all
+from kvlib.exercises.kit.schedule import Schedule, Terms
+from kvlib.exercises.kit.trial import Trial
+
+MakeCache = Callable[[Sequence[LayerSpec]], Cache]
+
+
+def seeded(seed: int) -> Choose:
+    """Decisions of a generator with that seed."""
+    rng = np.random.default_rng(seed)
+    return lambda low, high: int(rng.integers(low, high, endpoint=True))
+
+
+def check_cache(
+    make_cache: MakeCache,
+    *,
+    schedules: int = 40,
+    actions: int = 30,
+    seed: int = 0,
+    xp: Any = np,
+    **terms: Any,
+) -> Trial:
+    """Random lives of the cache, every result compared with float64 attention over everything.
+
+    make_cache(layers) returns an empty cache with room for 4 requests of 40 tokens, on the array
+    library `xp`. A life is a row of random actions: add, step (plan, append, run with ragged
+    lengths), read, truncate, fork, free, passes that fail, plans that must be refused. After each
+    one the whole cache is read. Memory that was never written holds NaN, and in kvlib's own kinds
+    of caches so does memory that was given back.
+
+    schedules of `actions` actions each; terms as in `Terms` (other room; a cache that evicts).
+    Stops at the first failure. TypeError or ValueError for arguments that make no sense.
+    """
+    if not callable(make_cache):
+        raise TypeError(f"make_cache: got {type(make_cache).__name__}, needed layers → cache")
+    for name, value in (("schedules", schedules), ("actions", actions)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+    asked, compared, name = Terms(**terms), 0, "cache"
+    for number in range(1, schedules + 1):
+        at = seed + number - 1
+        life, error = _play(make_cache, at, actions, xp, asked)
+        if life is not None:
+            name, compared = type(life.cache).__name__, compared + life.compared
+        if error is not None:
+            log = () if life is None else tuple(life.log)
+            return Trial(name, number, compared, _words(error), at, actions, log)
+    return Trial(name, schedules, compared)
+
+
+def replay(
+    make_cache: MakeCache, seed: int, actions: int = 30, *, xp: Any = np, **terms: Any
+) -> Schedule:
+    """Play one schedule again, with the error and its traceback as they come.
+
+    Returns the schedule where nothing fails; its `cache`, `held` and `log` can be looked at.
+    """
+    life = Schedule(_poisoned(make_cache), seeded(seed), xp=xp, terms=Terms(**terms))
+    life.play(actions)
+    return life
+
+
+def _play(
+    make_cache: MakeCache, seed: int, actions: int, xp: Any, terms: Terms
+) -> tuple[Schedule | None, Exception | None]:
+    """One life, and what went wrong in it."""
+    life = None
+    try:
+        life = Schedule(_poisoned(make_cache), seeded(seed), xp=xp, terms=terms)
+        with np.errstate(all="ignore"):  # NaN that is read shows in the results
+            life.play(actions)
+    except Exception as error:  # the cache is somebody's first: whatever it raises becomes words
+        return life, error
+    return life, None
+
+
+def _poisoned(make_cache: MakeCache) -> MakeCache:
+    def make(layers: Sequence[LayerSpec]) -> Cache:
+        cache = make_cache(layers)
+        if not isinstance(cache, Cache):
+            raise TypeError(f"make_cache gave {type(cache).__name__}, needed a kvlib.Cache")
+        poison_all(cache)
+        return cache
+
+    return make
+
+
+def _words(error: Exception) -> str:
+    text = str(error).split("\nafter: ")[0]
+    return text if isinstance(error, AssertionError) else f"{type(error).__name__}: {text}"

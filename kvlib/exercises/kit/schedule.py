@@ -1,0 +1,362 @@
+"""Random lives of a cache, compared with a plain Python record of everything ever appended.
+
+`Schedule` asks a ``choose(low, high)`` for every decision: a seeded generator answers, or whoever
+wants to search for failures in another way (hypothesis, in kvlib's own tests).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kvlib.caches import Cache, LayerSpec, PagedCache, Step
+from kvlib.caches.stored import StoredCache
+from kvlib.codecs import Codec
+from kvlib.errors import CacheFull, OutOfBlocks
+from kvlib.exercises.kit import oracle
+from kvlib.exercises.kit.layers import Choose, draw_layer
+from kvlib.exercises.kit.poison import poison_unused
+
+TOLERANCE = 3e-5  # float32 against float64, values of scale 1
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What is asked of a cache.
+
+    max_seqs, max_seq_len   the room it has; max_seq_len None where it grows without end
+    unit      lengths of stored vectors are multiples of it
+    v_from_k  whether some layers take values from their keys (`append` with v=None)
+    keeps     None where a cache keeps all (or a layer's window of it). Else which positions it
+              must still hold of a request of a given length: a cache that evicts. It is then
+              compared with attention over what it says it holds.
+    """
+
+    max_seqs: int = 4
+    max_seq_len: int | None = 40
+    unit: int = 8
+    v_from_k: bool = True
+    keeps: Callable[[int], Sequence[int]] | None = None
+
+    @property
+    def longest(self) -> int:
+        """Tokens that a request may get to here."""
+        return 40 if self.max_seq_len is None else self.max_seq_len
+
+
+class Schedule:
+    """One cache, and for each open request the keys and values that each layer was given.
+
+    make_cache is handed a list of LayerSpec and returns an empty cache.
+    """
+
+    def __init__(
+        self,
+        make_cache: Callable[[Sequence[LayerSpec]], Cache],
+        choose: Choose,
+        *,
+        xp: Any = np,
+        terms: Terms | None = None,
+    ) -> None:
+        self.choose, self.xp, self.terms = choose, xp, terms or Terms()
+        self.values = np.random.default_rng(choose(0, 2**16))
+        drawn = [draw_layer(choose, xp, self.values, self.terms) for _ in range(choose(1, 3))]
+        self.layers = [spec for spec, _ in drawn]
+        self.num_qo_heads = [heads for _, heads in drawn]
+        self.cache: Any = make_cache(self.layers)
+        codec = self.cache.codec if isinstance(self.cache, StoredCache) else None
+        self.codec = None if codec is None or codec.name == "plain" else codec
+        self.held: dict[str, list[list[Any]]] = {}  # name → a list of (k, v) rows for each layer
+        self.begun: dict[str, int] = {}  # how long a request was before its last step
+        self.names = iter(range(10**6))
+        self.log: list[str] = []
+        self.compared = 0  # results of `run` that were compared with the oracle
+
+    def play(self, actions: int) -> None:
+        """So many actions, each followed by a look at the whole cache. AssertionError, with all
+        that was done, where something is not as it should be."""
+        for _ in range(actions):
+            action = (self.step, self.step, self.step, self.add, self.truncate)[self.choose(0, 4)]
+            if self.choose(0, 3) == 0:
+                action = (self.fork, self.free, self.failed_step, self.refused)[self.choose(0, 3)]
+            if not self.held:
+                action = self.add
+            try:
+                action()
+                self.look()
+            except AssertionError as error:
+                raise AssertionError(f"{error}\nafter: " + "; ".join(self.log)) from error
+
+    # What may happen ----------------------------------------------------------------------------
+
+    def add(self) -> None:
+        name = f"r{next(self.names)}"
+        self.log.append(f"add {name}")
+        if len(self.held) == self.terms.max_seqs:
+            if hasattr(self.cache, "max_seqs"):
+                with _refuses("add", CacheFull, name):
+                    self.cache.add(name)
+            return
+        held = self.cache.add(name, [1, 2, 3])
+        assert held == 0, f"add says that {held!r} tokens of {name} are held, and it is new"
+        self.held[name] = [[] for _ in self.layers]
+
+    def free(self) -> None:
+        name = self.some()
+        self.log.append(f"free {name}")
+        self.cache.free(name)
+        del self.held[name]
+        poison_unused(self.cache)
+
+    def fork(self) -> None:
+        name, new = self.some(), f"r{next(self.names)}"
+        self.log.append(f"fork {name} {new}")
+        if len(self.held) == self.terms.max_seqs:
+            if hasattr(self.cache, "max_seqs"):
+                with _refuses("fork", CacheFull, new):
+                    self.cache.fork(name, new)
+            return
+        self.cache.fork(name, new)
+        self.held[new] = [list(rows) for rows in self.held[name]]
+        self.begun[new] = self.length(name)
+
+    def truncate(self) -> None:
+        name = self.some()
+        self.cut(name, self.choose(0, self.length(name)))
+        poison_unused(self.cache)
+
+    def cut(self, name: str, length: int) -> None:
+        """Truncate; where codes do not allow it, to the group's beginning."""
+        self.log.append(f"truncate {name} {length}")
+        group = self.codec.group if self.codec else 1
+        try:
+            self.cache.truncate(name, length)
+        except ValueError as error:
+            if self.terms.keeps is not None:
+                begun = self.begun.get(name, 0)
+                assert length < begun, f"the last step began at {begun} and is not undone: {error}"
+                self.log.append("cannot go back")
+                return
+            place = self.cache._requests[name].place
+            assert group > 1 and length % group and "cannot go back" in str(error), error
+            assert length < place.coded and not place.before <= length <= place.start, error
+            length -= length % group
+            self.cache.truncate(name, length)
+        self.begun[name] = min(length, self.begun.get(name, 0))
+        for rows in self.held[name]:
+            del rows[length:]
+
+    def refused(self) -> None:
+        """A plan too long for its last request must leave the others alone, too."""
+        if self.terms.max_seq_len is None:
+            return
+        names = self.several()
+        q_lens = [1] * len(names)
+        q_lens[-1] = self.terms.longest + 1 - self.length(names[-1])
+        if isinstance(self.cache, PagedCache):
+            q_lens[-1] = (self.cache.pool.num_free + 2) * self.cache.block_size
+        self.log.append(f"refused {names}")
+        with _refuses("plan", (CacheFull, OutOfBlocks), *names):
+            self.cache.plan(names, q_lens)
+
+    def failed_step(self) -> None:
+        """A pass that stops after some layers, taken back with ``truncate``."""
+        step = self.plan(self.several())
+        if step is None:
+            return
+        self.log.append("fails")
+        for layer in range(self.choose(0, len(self.layers))):
+            self.cache.append(layer, *self.keys_and_values(layer, step.num_tokens), step)
+        for name in step.seq_ids:
+            self.cache.truncate(name, self.length(str(name)))
+        with _refuses("append to a step that was taken back", ValueError, "over"):
+            self.cache.append(0, *self.keys_and_values(0, step.num_tokens), step)
+        poison_unused(self.cache)
+
+    def step(self) -> None:
+        """A whole forward pass, every layer compared with the oracle."""
+        step = self.plan(self.several())
+        if step is None:
+            return
+        last, with_lse = self.choose(0, 2) == 0, self.choose(0, 1) == 1
+        for layer in range(len(self.layers)):
+            k, v = self.keys_and_values(layer, step.num_tokens)
+            self.cache.append(layer, k, v, step)
+            self.record(layer, k, v, step)
+        for layer in range(len(self.layers)):
+            self.compare(layer, step, last, with_lse)
+
+    # Parts of a step ----------------------------------------------------------------------------
+
+    def plan(self, names: list[str]) -> Step | None:
+        """A step for some requests; None where a small pool has no room for it."""
+        room = [self.terms.longest - self.length(name) for name in names]
+        names = [name for name, left in zip(names, room, strict=True) if left] or names[:1]
+        if self.length(names[0]) == self.terms.longest:
+            self.cut(names[0], 3)
+            if self.length(names[0]) == self.terms.longest:
+                return None
+        q_lens = []
+        for name in names:
+            most = min(self.terms.longest - self.length(name), (1, 2, 5, 17)[self.choose(0, 3)])
+            q_lens.append(self.choose(1, most))
+        self.log.append(f"step {dict(zip(names, q_lens, strict=True))}")
+        starts = [self.length(name) for name in names]
+        self.begun.update(zip(names, starts, strict=True))
+        if isinstance(self.cache, PagedCache) and self.choose(0, 7) == 0:
+            self.cache.pool.check()
+        try:
+            step = self.cache.plan(names, q_lens)
+        except OutOfBlocks as error:
+            assert isinstance(self.cache, PagedCache) and any(n in str(error) for n in names), error
+            self.log.append("no room")
+            return None
+        ends = [a + n for a, n in zip(starts, q_lens, strict=True)]
+        assert step.seq_ids == tuple(names) and step.q_lens == tuple(q_lens), f"planned {step!r}"
+        assert step.seq_lens == tuple(ends), f"planned {step!r}, needed lengths {ends}"
+        assert step.qo_indptr == tuple(sum(q_lens[:i]) for i in range(len(names) + 1))
+        positions = [p for a, b in zip(starts, ends, strict=True) for p in range(a, b)]
+        assert step.positions.dtype == self.xp.int64
+        assert oracle.float64(step.positions).tolist() == positions
+        return step
+
+    def keys_and_values(self, layer: int, tokens: int) -> tuple[Any, Any]:
+        spec = self.layers[layer]
+        k = self.random(tokens, spec.num_kv_heads, spec.head_dim)
+        return k, None if spec.v_from_k else self.random(tokens, spec.num_kv_heads, spec.v_dim)
+
+    def record(self, layer: int, k: Any, v: Any, step: Step) -> None:
+        k64 = oracle.float64(k)
+        v64 = k64[..., : self.layers[layer].v_dim] if v is None else oracle.float64(v)
+        for i, name in enumerate(step.seq_ids):
+            for row in range(step.qo_indptr[i], step.qo_indptr[i + 1]):
+                self.held[str(name)][layer].append((k64[row], v64[row]))
+
+    def compare(self, layer: int, step: Step, last: bool, with_lse: bool) -> None:
+        spec, seen = self.layers[layer], step.last() if last else step
+        q = self.random(seen.num_tokens, self.num_qo_heads[layer], spec.head_dim)
+        result: Any = self.cache.run(layer, q, seen, return_lse=with_lse)
+        o, lse = result if with_lse else (result, None)
+        shape = (*q.shape[:2], spec.v_dim)
+        assert o.shape == shape, f"o of layer {layer} has shape {o.shape}, needed {shape}"
+        assert o.dtype == q.dtype, f"o of layer {layer} is {o.dtype}, q is {q.dtype}"
+        for i, name in enumerate(seen.seq_ids):
+            rows = slice(seen.qo_indptr[i], seen.qo_indptr[i + 1])
+            k, v = self.expected(layer, str(name))
+            positions = oracle.float64(seen.positions)[rows]
+            stored = np.arange(len(k)) if self.terms.keeps is None else self.stored(layer, name)
+            q64 = oracle.float64(q)[rows]
+            o64, lse64 = oracle.attention(
+                q64, k[stored], v[stored], positions, stored, **spec.settings
+            )
+            what = f"layer {layer} {spec} of {name}"
+            self.compared += 1
+            close(oracle.float64(o)[rows], o64, f"o of {what}")
+            if lse is not None:
+                assert lse.dtype == self.xp.float32, f"lse is {lse.dtype}, needed float32"
+                close(oracle.float64(lse)[rows], lse64, f"lse of {what}")
+
+    def look(self) -> None:
+        """Lengths, names and every stored number are what the record says."""
+        names = self.cache.seq_ids
+        assert names == tuple(self.held), f"open are {names}, needed {tuple(self.held)}"
+        for name in self.held:
+            length = self.cache.seq_len(name)
+            assert length == self.length(name), f"{name} is {length}, not {self.length(name)} long"
+            assert type(length) is int, f"seq_len is {type(length).__name__}, needed int"
+            self.look_at(self.choose(0, len(self.layers) - 1), name)
+        memory = self.cache.memory()
+        parts = (memory.payload, memory.metadata, memory.wasted, memory.free)
+        assert sum(parts) == memory.reserved and min(parts) >= 0, (
+            f"bytes that do not add up: {memory}"
+        )
+
+    def look_at(self, layer: int, name: str) -> None:
+        """What a layer holds of one request: enough of it, and all as it was appended."""
+        k, v, _ = (oracle.float64(x) for x in self.cache.read(layer, name))
+        stored = self.stored(layer, name)
+        assert (np.diff(stored) > 0).all(), f"positions of {name} are not in order: {stored}"
+        beyond = [int(p) for p in stored if not 0 <= p < self.length(name)]
+        assert not beyond, f"{name} has {self.length(name)} tokens, and read gives {beyond}, too"
+        all_k, all_v = self.expected(layer, name)
+        shapes, needed = (k.shape, v.shape), (all_k[stored].shape, all_v[stored].shape)
+        assert shapes == needed, f"read of layer {layer} of {name}: shapes {shapes}, not {needed}"
+        assert (k == all_k[stored]).all(), f"keys of layer {layer} of {name} changed"
+        assert (v == all_v[stored]).all(), f"values of layer {layer} of {name} changed"
+        length = len(all_k)
+        must = range(length) if self.terms.keeps is None else self.terms.keeps(length)
+        window = self.layers[layer].window or length
+        lost = {p for p in must if p >= length - window} - set(stored.tolist())
+        assert not lost, f"layer {layer} of {name} lost the tokens at {sorted(lost)}"
+
+    # Small things -------------------------------------------------------------------------------
+
+    def expected(self, layer: int, name: str) -> tuple[np.ndarray, np.ndarray]:
+        spec, rows = self.layers[layer], self.held[name][layer]
+        shape = (len(rows), spec.num_kv_heads)
+        k = np.asarray([k for k, _ in rows]).reshape(*shape, spec.head_dim)
+        v = np.asarray([v for _, v in rows]).reshape(*shape, spec.v_dim)
+        return (k, v) if self.codec is None else self.decoded(self.codec, spec, k, v, name)
+
+    def decoded(self, codec: Codec, spec: LayerSpec, k: Any, v: Any, name: str) -> tuple[Any, Any]:
+        """What one-shot encoding makes of the tokens that are codes by now: streaming must give
+        the same, bit for bit. The newest are as they came."""
+        coded = length = len(k)
+        if codec.waits:
+            coded = self.cache._requests[name].place.coded
+            assert coded % codec.group == 0
+            assert length - coded < codec.residual + codec.group or coded == 0
+        found: list[Any] = []
+        for x, part in ((k, codec.keys), (v, codec.values)):
+            if spec.v_from_k and found:
+                found.append(found[0][..., : spec.v_dim])
+                break
+            heads_first = self.xp.asarray(x.astype(np.float32).transpose(1, 0, 2))
+            fields = part.encode(heads_first[:, :coded, :])
+            codes = oracle.float64(part.decode(fields, self.xp.float32)).transpose(1, 0, 2)
+            found.append(np.concatenate([codes, x[coded:]]))
+        return found[0], found[1]
+
+    def stored(self, layer: int, name: Any) -> np.ndarray:
+        """Positions that a layer holds of a request."""
+        return oracle.float64(self.cache.read(layer, name)[2]).astype(int)
+
+    def length(self, name: str) -> int:
+        return len(self.held[name][0])
+
+    def some(self) -> str:
+        return list(self.held)[self.choose(0, len(self.held) - 1)]
+
+    def several(self) -> list[str]:
+        """Some of the requests, in any order."""
+        names = list(self.held)
+        first = self.choose(0, len(names) - 1)
+        names = names[first:] + names[:first]
+        return names[: self.choose(1, len(names))]
+
+    def random(self, *shape: int) -> Any:
+        return self.xp.asarray(self.values.standard_normal(shape).astype(np.float32))
+
+
+@contextmanager
+def _refuses(what: str, kinds: Any, *words: str) -> Iterator[None]:
+    """Inside, an error of one of the kinds must be raised that has one of the words."""
+    try:
+        yield
+    except kinds as error:
+        assert any(word in str(error) for word in words), f"{what}: {error!r} does not say {words}"
+        return
+    raise AssertionError(f"{what} was not refused: needed an error that says {' or '.join(words)}")
+
+
+def close(got: np.ndarray, needed: np.ndarray, what: str, tolerance: float = TOLERANCE) -> None:
+    """Equal up to the tolerance, infinities included; NaN is never close."""
+    assert got.shape == needed.shape, f"{what}: shape {got.shape}, needed {needed.shape}"
+    if not np.allclose(got, needed, rtol=tolerance, atol=tolerance):
+        with np.errstate(invalid="ignore"):
+            error = np.abs(got - needed).max()
+        raise AssertionError(f"{what} is off by {error}")

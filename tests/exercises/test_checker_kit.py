@@ -1,0 +1,265 @@
+"""The checker kit passes what is right, and names the first schedule in which the rest fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache
+from kvlib.caches import Cache, Memory
+from kvlib.codecs import Codec, Int8, kivi
+from kvlib.exercises import kit
+from kvlib.exercises.kit.poison import poison_unused
+from kvlib.scheduling import DECODING, Scheduler
+
+
+class OneOff(DenseCache):
+    """Forgets one token too many."""
+
+    def truncate(self, seq_id: Any, length: int) -> None:
+        super().truncate(seq_id, max(0, length - 1))
+
+
+class ZerosAreNeutral(DenseCache):
+    """Attends to four slots behind the end, as if what lies there did not count."""
+
+    def read(self, layer: int, seq_id: Any) -> Any:
+        request = self._requests[seq_id]
+        length, request.length = request.length, min(self.max_seq_len, request.length + 4)
+        try:
+            return super().read(layer, seq_id)
+        finally:
+            request.length = length
+
+    run = Cache.run
+
+
+class SharedFork(DenseCache):
+    """A fork is the same row."""
+
+    def _copy(self, source: Any, seq_id: Any) -> Any:
+        return type(source)(source.place)
+
+    def _release(self, request: Any) -> None:
+        """Rows are never given back."""
+
+
+class Wide(DenseCache):
+    def run(self, layer: int, q: Any, step: Any, return_lse: bool = False) -> Any:
+        found = super().run(layer, q, step, return_lse)
+        return found if return_lse else found.astype(np.float64)
+
+
+class Base2(DenseCache):
+    """The log of the sum to another base."""
+
+    def run(self, layer: int, q: Any, step: Any, return_lse: bool = False) -> Any:
+        found = super().run(layer, q, step, return_lse)
+        return (found[0], found[1] / np.float32(np.log(2))) if return_lse else found
+
+
+class NoWindow(DenseCache):
+    """Attends to all, whatever the layer's window."""
+
+    def run(self, layer: int, q: Any, step: Any, return_lse: bool = False) -> Any:
+        layers = self.layers
+        self.layers = tuple(replace(spec, window=None) for spec in layers)
+        try:
+            return super().run(layer, q, step, return_lse)
+        finally:
+            self.layers = layers
+
+
+class PlanChangesAll(DenseCache):
+    """Room is counted while it is taken."""
+
+    def plan(self, seq_ids: Any, q_lens: Any, tokens: Any = None) -> Any:
+        steps = [super(PlanChangesAll, self).plan([i], [n]) for i, n in zip(seq_ids, q_lens)]
+        return super().plan(seq_ids, [1] * len(q_lens)) if len(steps) > 9 else steps[-1]
+
+
+class NeverFull(DenseCache):
+    def _reserve(self, requests: Any, q_lens: Any, tokens: Any) -> Any:
+        return tuple(r.place for r in requests)
+
+
+class Bill(DenseCache):
+    def memory(self) -> Memory:
+        return Memory(payload=1, metadata=0, reserved=0, wasted=0)
+
+
+class Raises(DenseCache):
+    def append(self, *args: Any) -> None:
+        raise IndexError("slot 40")
+
+
+class Drops(DenseCache):
+    """Keeps the newest 8 tokens and says so."""
+
+    run = Cache.run
+
+    def read(self, layer: int, seq_id: Any) -> Any:
+        return tuple(x[-8:] for x in super().read(layer, seq_id))
+
+
+class DropsInSilence(Drops):
+    run = DenseCache.run
+
+
+WRONG: dict[str, tuple[Callable[..., Any], str]] = {
+    "one off": (OneOff, "long"),
+    "unused slots": (ZerosAreNeutral, "and read gives [0"),
+    "one row for a fork": (SharedFork, "changed|off by"),
+    "float64": (Wide, "is float64, q is float32"),
+    "lse in base 2": (Base2, "lse of layer"),
+    "a window that is ignored": (NoWindow, "o of layer"),
+    "plans one by one": (PlanChangesAll, "planned|long"),
+    "never full": (NeverFull, "not refused|ValueError|long"),
+    "a bill that does not add up": (Bill, "bytes that do not add up"),
+    "an exception": (Raises, "IndexError: slot 40"),
+    "forgets": (Drops, "lost the tokens at|off by"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_caches_fail_in_a_schedule_that_can_be_played_again(name: str) -> None:
+    wrong, words = WRONG[name]
+
+    def make(layers: Any) -> Cache:
+        return wrong(layers, 4, 40)
+
+    trial = kit.check_cache(make)
+    assert not trial and trial.name == wrong.__name__
+    text = " ".join(repr(trial).split())
+    assert any(part in text for part in words.split("|")), trial
+    assert f"seed={trial.seed}, actions={trial.actions}" in text
+    assert max(map(len, repr(trial).splitlines())) <= 72
+    with pytest.raises((AssertionError, IndexError)):
+        kit.replay(make, trial.seed, trial.actions)
+    assert repr(kit.check_cache(make)) == repr(trial), "the same every time"
+
+
+def test_a_cache_that_evicts_is_compared_with_what_it_holds() -> None:
+    def newest(length: int) -> range:
+        return range(max(0, length - 8), length)
+
+    right = kit.check_cache(lambda layers: Drops(layers, 4, 40), schedules=8, keeps=newest)
+    assert right and right.compared > 100, right
+    wrong = kit.check_cache(lambda layers: DropsInSilence(layers, 4, 40), keeps=newest)
+    assert not wrong and "o of layer" in wrong.finding, wrong
+    more = kit.check_cache(lambda layers: Drops(layers, 4, 40), keeps=lambda n: range(n))
+    assert not more and "lost the tokens at [0" in more.finding, more
+
+
+def test_kvlibs_own_caches_pass() -> None:
+    for make in (
+        lambda layers: DenseCache(layers, 4, 40),
+        lambda layers: PagedCache(layers, BlockPool(40, 4)),
+        lambda layers: QuantizedCache(layers, kivi(4, group=8, residual=3), 4, 40),
+    ):
+        trial = kit.check_cache(make, schedules=4, seed=7)
+        assert trial and trial.compared > 50, trial
+        assert "4 schedules" in repr(trial)
+    life = kit.replay(lambda layers: DenseCache(layers, 4, 40), 3, 12)
+    assert life.log and life.cache.seq_ids == tuple(life.held)
+
+
+def test_a_codec_that_encodes_anew_is_caught() -> None:
+    class Drifts(Int8):
+        def decode(self, parts: Any, dtype: Any) -> Any:
+            parts["codes"][...] += 1
+            return super().decode(parts, dtype)
+
+    codec = Codec("drifts", Drifts(), Drifts())
+    trial = kit.check_cache(lambda layers: QuantizedCache(layers, codec, 4, 40))
+    assert not trial and "is off by" in trial.finding, trial
+
+
+LAYERS = [LayerSpec(1, 8)]
+
+
+def test_memory_of_a_strange_cache_is_left_alone() -> None:
+    class Strange(Cache):
+        def storage(self) -> Any:
+            raise AssertionError("nobody knows what is unused in here")
+
+    poison_unused(Strange(LAYERS))
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ({"make_cache": DenseCache(LAYERS, 1, 8)}, "make_cache: got DenseCache"),
+        ({"make_cache": DenseCache, "schedules": 0}, "schedules must be at least 1, got 0"),
+        ({"make_cache": DenseCache, "actions": -1}, "actions must be at least 1, got -1"),
+    ],
+)
+def test_arguments_that_make_no_sense(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=words):
+        kit.check_cache(**arguments)
+    assert "needed a kvlib.Cache" in kit.check_cache(lambda layers: 3).finding
+
+
+# Schedulers -----------------------------------------------------------------------------------
+
+
+class Forgets(Scheduler):
+    """Loses a token of who is preempted."""
+
+    def _note(self, r: Any, kind: str, tokens: int = 0, token: int | None = None) -> None:
+        if kind == "preempt" and r.new:
+            r.new.pop(0)
+        super()._note(r, kind, tokens, token)
+
+
+class KeepsRows(Scheduler):
+    def step(self) -> Any:
+        events = super().step()
+        if not self.busy:
+            self.cache.add("forgotten")
+        return events
+
+
+class StandsStill(Scheduler):
+    def step(self) -> Any:
+        return []
+
+
+class Wrong(Scheduler):
+    def step(self) -> Any:
+        events = super().step()
+        for r in self._running:
+            if r.state == DECODING and len(r.new) == 2:
+                r.new[-1] = (r.new[-1] + 1) % 61
+        return events
+
+
+@pytest.mark.parametrize(
+    "wrong, settings, words",
+    [
+        (Forgets, {"budget": 5}, "alone it gets"),
+        (KeepsRows, {}, "the cache still holds ('forgotten',)"),
+        (StandsStill, {}, "somebody is still waiting"),
+        (Wrong, {}, "alone it gets"),
+    ],
+)
+def test_wrong_schedulers(wrong: Any, settings: dict[str, Any], words: str) -> None:
+    trial = kit.check_scheduler(
+        lambda model, cache: wrong(model, cache, stop_tokens=(), **settings), schedules=40
+    )
+    assert not trial and words in trial.finding, trial
+    assert trial.name == "scheduler" or trial.name == wrong.__name__
+
+
+def test_the_budget_of_a_scheduler() -> None:
+    def make(model: Any, cache: Any) -> Scheduler:
+        return Scheduler(model, cache, budget=6, stop_tokens=())
+
+    trial = kit.check_scheduler(make, budget=6)
+    assert trial and trial.name == "Scheduler" and trial.compared > 40, trial
+    trial = kit.check_scheduler(make, budget=5)
+    assert "is fed 6 tokens, the budget is 5" in trial.finding and "add r0" in repr(trial)
