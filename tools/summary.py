@@ -1,4 +1,4 @@
-"""The last page of `make test`: what was run and what it found, counted from the steps' own reports.
+"""The last page of `make test`: what ran and what it found, counted from its reports.
 
 Each step leaves a report under _build/summary: pytest's unit.xml, notebooks.xml and browser.xml
 (JUnit), coverage.json, and mutants.json of the test that lets kvlib's bugs loose. `collect` counts
