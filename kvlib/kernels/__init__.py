@@ -24,6 +24,8 @@ from typing import Any
 _HOME = {
     "decode_attention": "decode",
     "prefill_attention": "prefill",
+    "read_keys": "loads",
+    "watched": "engine",
     "sample_tokens": "sample",
     "softmax_topk": "topk",
     **dict.fromkeys(("layer_norm_backward", "layer_norm_forward"), "layernorm"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -39,7 +41,29 @@ def start(engine: str, *launches: Launch) -> Any:
         return None
     from kvlib.kernels import processor
 
-    return [processor.run(launch) for launch in launches]
+    traffic = [processor.run(launch) for launch in launches]
+    for seen in _watching:
+        seen.extend(zip(launches, traffic, strict=True))
+    return traffic
+
+
+_watching: list[list[tuple[Launch, Any]]] = []
+
+
+@contextmanager
+def watched() -> Iterator[list[tuple[Launch, Any]]]:
+    """Every launch that runs on the processor inside `with`, and its Traffic.
+
+    with watched() as seen:
+        decode_attention(q, k, v, seq_lens, run_on="processor")
+    launch, traffic = seen[0]
+    """
+    seen: list[tuple[Launch, Any]] = []
+    _watching.append(seen)
+    try:
+        yield seen
+    finally:
+        _watching.remove(seen)
 
 
 def empty(like: Array, shape: tuple[int, ...], dtype: Any) -> Array:

@@ -98,7 +98,9 @@ inline void yield(Wait wait) {
     threadIdx = me->thread;
 }
 
-inline void note(u64 address, u32 width) {
+// A device's arrays begin at multiples of 256 bytes: sectors are counted from an array's own begin.
+inline void note(const Array* array, const void* p, u32 width) {
+    const u64 sector = ((u64)(array - arrays) << 48) + ((const char*)p - array->begin) / 32;
     const int warp = threadIdx.x / 32;
     const u32 n = self->accesses++;
     num_bytes += width;
@@ -110,8 +112,8 @@ inline void note(u64 address, u32 width) {
     }
     Sectors& s = sectors[warp][n];
     for (int i = 0; i < s.count; i++)
-        if (s.id[i] == address / 32) return;
-    s.id[s.count++] = address / 32;
+        if (s.id[i] == sector) return;
+    s.id[s.count++] = sector;
 }
 
 inline Array* owner(const void* p, u32 width) {
@@ -318,14 +320,16 @@ inline float exp2_fast(float x) { return exp2f(x); }
 inline float log2_fast(float x) { return log2f(x); }
 
 template <typename V> inline V load(const V* p) {
-    processor::owner(p, sizeof(V))->read += sizeof(V);
-    processor::note((u64)p, sizeof(V));
+    processor::Array* from = processor::owner(p, sizeof(V));
+    from->read += sizeof(V);
+    processor::note(from, p, sizeof(V));
     return *p;
 }
 template <typename V> inline V load_plain(const V* p) { return load(p); }
 template <typename V> inline void store(V* p, V x) {
-    processor::owner(p, sizeof(V))->written += sizeof(V);
-    processor::note((u64)p, sizeof(V));
+    processor::Array* to = processor::owner(p, sizeof(V));
+    to->written += sizeof(V);
+    processor::note(to, p, sizeof(V));
     *p = x;
 }
 

@@ -1,0 +1,38 @@
+"""Ways to read keys, for looking at: what each asks of memory, counted on the processor."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kvlib.kernels import checks, engine
+from kvlib.kernels.launch import Launch
+from kvlib.kernels.processor import Traffic
+from kvlib.kernels.source import Kernel
+
+WAYS = ("a_thread_a_key", "a_warp_a_key", "sixteen_bytes_a_lane")
+THREADS = 128
+
+
+def read_keys(way: str, keys: np.ndarray) -> tuple[float, Traffic]:
+    """Add up keys (N, D) float32 by one of WAYS on the processor: the sum, and the traffic.
+
+    Raises ValueError for another way, for D that is no multiple of 4, or keys not in one piece.
+    """
+    if way not in WAYS:
+        raise ValueError(f"way must be one of {', '.join(WAYS)}, got {way!r}")
+    sizes: checks.SIZES = {}
+    checks.check_shape("keys", keys, "N D", sizes)
+    checks.check_dtype("keys", keys, "float32")
+    if sizes["D"] % 4:
+        raise ValueError(f"keys must have a multiple of 4 numbers, got {sizes['D']}")
+    blocks = -(-sizes["N"] // THREADS)
+    out = np.full(blocks * THREADS, np.nan, dtype=np.float32)
+    args = (out, keys, np.int32(sizes["N"]), np.int32(sizes["D"]))
+    launch = Launch(Kernel("loads", way), (blocks, 1, 1), THREADS, 0, args)
+    (traffic,) = engine.start("processor", launch)
+    return float(out.sum(dtype=np.float64)), traffic
+
+
+def instantiations() -> list[Kernel]:
+    """Every kernel of this module that CI compiles."""
+    return [Kernel("loads", way) for way in WAYS]
