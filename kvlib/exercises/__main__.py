@@ -49,6 +49,15 @@ def _course(given: argparse.Namespace) -> int:
     return 0
 
 
+def _progress(given: argparse.Namespace) -> int:
+    from kvlib.exercises.progress import export, progress
+
+    print(progress())
+    if given.export is not None:
+        print(f"written to {export(given.export)}")
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m kvlib.exercises", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -74,6 +83,10 @@ def _parser() -> argparse.ArgumentParser:
     course.add_argument("--out", type=Path, default=Path("_build/course"), metavar="FOLDER")
     course.add_argument("--book", type=Path, default=Path("book"), metavar="FOLDER")
     course.add_argument("--seed", type=int, help="draw the same hidden tests again")
+
+    progress = commands.add_parser("progress", help="show which exercises are done")
+    progress.set_defaults(run=_progress)
+    progress.add_argument("--export", type=Path, metavar="FILE", help="write it there as JSON")
     return parser
 
 

@@ -36,6 +36,7 @@ from kvlib.exercises.expect import (
     expect_shape,
     expect_unchanged,
 )
+from kvlib.exercises.progress import note
 
 __all__ = [
     "Finding",
@@ -99,7 +100,7 @@ def checker(check: Callable[[Any], Iterator[str]]) -> Callable[[Any], Report]:
     """Turn a generator of proved sentences into a function that returns a `Report`.
 
     The generator receives the learner's function wrapped by `guarded`. A class arrives as it is:
-    guard its methods.
+    guard its methods. What it found goes into the reader's record (`kvlib.exercises.progress`).
     """
     name = check.__name__.removeprefix("check_")
 
@@ -108,19 +109,26 @@ def checker(check: Callable[[Any], Iterator[str]]) -> Callable[[Any], Report]:
         if not callable(solution):
             came = type(solution).__name__
             raise TypeError(f"check_{name}: got {came}, needed the function itself")
-        proved: list[str] = []
-        try:
-            for sentence in check(solution if isinstance(solution, type) else guarded(solution)):
-                proved.append(sentence)
-        except NotDone as todo:
-            return Report(name, "not done yet", (), str(todo))
-        except Finding as finding:
-            return Report(name, "not yet", tuple(proved), str(finding))
-        if not proved:
-            raise RuntimeError(f"check_{name} proved nothing: it must yield a sentence")
-        return Report(name, "passed", tuple(proved))
+        report = _ask(name, check, solution)
+        note(check, solution, report.status)
+        return report
 
     return run
+
+
+def _ask(name: str, check: Callable[[Any], Iterator[str]], solution: Any) -> Report:
+    """Run the checker to its end, or to the first thing that is wrong."""
+    proved: list[str] = []
+    try:
+        for sentence in check(solution if isinstance(solution, type) else guarded(solution)):
+            proved.append(sentence)
+    except NotDone as todo:
+        return Report(name, "not done yet", (), str(todo))
+    except Finding as finding:
+        return Report(name, "not yet", tuple(proved), str(finding))
+    if not proved:
+        raise RuntimeError(f"check_{name} proved nothing: it must yield a sentence")
+    return Report(name, "passed", tuple(proved))
 
 
 def guarded(
