@@ -20,6 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import build_lite
 import fetch_pyodide
+import lite_notebooks
 import pytest
 from jupyterlite_pyodide_kernel.constants import PYODIDE_CDN_URL
 from rendered import running_browser, served, watch
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.browser
 ROOT = Path(__file__).resolve().parent.parent
 HTML = Path(os.environ.get("KVLIB_HTML", ROOT / "_build" / "html"))
 SHOTS = ROOT / "_build" / "screenshots"
-CHAPTERS = [path.stem for path in build_lite.chapters()]
+CHAPTERS = [path.stem for path in lite_notebooks.chapters()]
 SIZE = {"width": 1280, "height": 900}
 SPACE = "{http://www.w3.org/2000/svg}"
 BROWSERS_OWN = ("content-autofill.",)  # Chromium's own service for forms, whatever the page

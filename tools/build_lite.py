@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -20,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import yaml
+from lite_notebooks import write_contents
 
 ROOT = Path(__file__).resolve().parent.parent
 LITE = ROOT / "lite"
@@ -42,64 +41,11 @@ BUILD = {
     }
 }
 KERNEL = "@jupyterlite/pyodide-kernel-extension:kernel"
-# What a chapter imports beyond kvlib. NumPy and matplotlib come compiled from Pyodide's own
-# distribution; ipywidgets has to be the version that the site's own half of it was made for.
-CHAPTER_NEEDS = ("kvlib", "array-api-compat", "ipywidgets", "matplotlib", "threadpoolctl")
-COSTS_NEEDS = ("kvlib", "ipywidgets")
-PINNED = ("array-api-compat", "ipywidgets")
 # An application that a browser refuses to run from a file would show an empty page.
 ON_A_FILE = """<script>
 if (location.protocol === "file:") location.replace("../../book/anywhere.html#from-a-server");
 </script>
 """
-
-
-def chapters() -> list[Path]:
-    """The notebooks of the book, in the order of _toc.yml."""
-    toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
-    files = [toc["root"]]
-    for part in toc["parts"]:
-        files += [chapter["file"] for chapter in part["chapters"]]
-    paths = [ROOT / f"{name}.ipynb" for name in files]
-    return [path for path in paths if path.exists()]
-
-
-def requirement(name: str) -> str:
-    """`name`, at the version of requirements.txt where it has to be that one."""
-    if name not in PINNED:
-        return name
-    found = re.search(rf"^{name}==[\w.]+", (ROOT / "requirements.txt").read_text(), re.M)
-    if found is None:
-        raise ValueError(f"requirements.txt pins no {name}")
-    return found[0]
-
-
-def prepared(notebook: dict[str, Any], needs: tuple[str, ...], deps: bool) -> dict[str, Any]:
-    """The notebook with a cell after its title that installs `needs` into the browser's Python."""
-    options = "-q" if deps else "-q --no-deps"
-    names = " ".join(requirement(name) for name in needs)
-    cell: dict[str, Any] = {
-        "cell_type": "code",
-        "id": "lite-install",
-        "metadata": {},
-        "execution_count": None,
-        "outputs": [],
-        "source": f"# In the browser: fetch kvlib and what this page needs, once.\n"
-        f"%pip install {options} {names}",
-    }
-    first, *rest = notebook["cells"]
-    return notebook | {"cells": [first, cell, *rest]}
-
-
-def write_contents(folder: Path) -> None:
-    """Put the chapters and the page of costs into `folder`, ready for the browser."""
-    folder.mkdir()
-    for path in chapters():
-        notebook = prepared(json.loads(path.read_text()), CHAPTER_NEEDS, deps=True)
-        (folder / path.name).write_text(json.dumps(notebook))
-    costs = LITE / "costs.ipynb"
-    notebook = prepared(json.loads(costs.read_text()), COSTS_NEEDS, deps=False)
-    (folder / costs.name).write_text(json.dumps(notebook))
 
 
 def build_wheel(folder: Path) -> None:

@@ -1,0 +1,119 @@
+"""The chapters as the JupyterLite site holds them: a cell that installs what they import, MyST
+turned into plain Markdown, solutions folded. The code is the book's own."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+from plain_markdown import plain
+from pybtex.database import parse_file
+
+ROOT = Path(__file__).resolve().parent.parent
+COSTS = ROOT / "lite" / "costs.ipynb"
+# What a chapter imports beyond kvlib. NumPy and matplotlib come compiled from Pyodide's own
+# distribution; ipywidgets has to be the version that the site's own half of it was made for.
+# Without tqdm there is no bar, and no warning that its thread cannot start.
+CHAPTER_NEEDS = ("kvlib", "array-api-compat", "ipywidgets", "matplotlib", "threadpoolctl")
+COSTS_NEEDS = ("kvlib", "ipywidgets")
+PINNED = ("array-api-compat", "ipywidgets")
+
+
+def pages() -> list[Path]:
+    """The pages of the book, in the order of _toc.yml."""
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
+    files = [toc["root"]]
+    for part in toc["parts"]:
+        files += [chapter["file"] for chapter in part["chapters"]]
+    found = [ROOT / f"{name}{ending}" for name in files for ending in (".ipynb", ".md")]
+    return [path for path in found if path.exists()]
+
+
+def chapters() -> list[Path]:
+    """Those pages that are notebooks."""
+    return [path for path in pages() if path.suffix == ".ipynb"]
+
+
+@functools.cache
+def titles() -> dict[str, str]:
+    """The title of every page, by the name that links use."""
+    found = {}
+    for path in pages():
+        text = path.read_text()
+        if path.suffix == ".ipynb":
+            text = "".join(json.loads(text)["cells"][0]["source"])
+        heading = re.search(r"^# (.+)$", text, re.M)
+        found[path.stem] = heading[1] if heading else path.stem
+    return found
+
+
+@functools.cache
+def cited(key: str) -> str:
+    """A link to a paper of the bibliography, by its authors and year."""
+    entry = _bibliography().entries[key]
+    people = entry.persons.get("author") or entry.persons.get("editor") or []
+    names = ["".join(str(name) for name in person.rich_last_names) for person in people]
+    who = " and ".join(names) if len(names) <= 2 else f"{names[0]} et al."
+    shown = f"{who or entry.fields['title']} {entry.fields.get('year', '')}".strip()
+    fields = entry.fields
+    if "doi" in fields:
+        return f"[{shown}](https://doi.org/{fields['doi']})"
+    if "eprint" in fields:
+        return f"[{shown}](https://arxiv.org/abs/{fields['eprint']})"
+    return f"[{shown}]({fields['url']})" if "url" in fields else shown
+
+
+@functools.cache
+def _bibliography() -> Any:
+    return parse_file(str(ROOT / "book" / "references.bib"))
+
+
+def requirement(name: str) -> str:
+    """`name`, at the version of requirements.txt where it has to be that one."""
+    if name not in PINNED:
+        return name
+    found = re.search(rf"^{name}==[\w.]+", (ROOT / "requirements.txt").read_text(), re.M)
+    if found is None:
+        raise ValueError(f"requirements.txt pins no {name}")
+    return found[0]
+
+
+def prepared(notebook: dict[str, Any], needs: tuple[str, ...], deps: bool) -> dict[str, Any]:
+    """The notebook with a cell after its title that installs `needs` into the browser's Python."""
+    options = "-q" if deps else "-q --no-deps"
+    names = " ".join(requirement(name) for name in needs)
+    install: dict[str, Any] = {
+        "cell_type": "code",
+        "id": "lite-install",
+        "metadata": {},
+        "execution_count": None,
+        "outputs": [],
+        "source": f"# In the browser: fetch kvlib and what this page needs, once.\n"
+        f"%pip install {options} {names}",
+    }
+    first, *rest = [_shown(cell) for cell in notebook["cells"]]
+    return notebook | {"cells": [first, install, *rest]}
+
+
+def _shown(cell: dict[str, Any]) -> dict[str, Any]:
+    if cell["cell_type"] == "markdown":
+        notebooks = {path.stem for path in chapters()}
+        return cell | {"source": plain("".join(cell["source"]), titles(), cited, notebooks)}
+    if "solution" in cell["metadata"].get("tags", []):
+        folded = {"source_hidden": True, "outputs_hidden": True}
+        return cell | {"metadata": cell["metadata"] | {"jupyter": folded}}
+    return cell
+
+
+def write_contents(folder: Path) -> None:
+    """Put the chapters and the page of costs into `folder`, ready for the browser."""
+    folder.mkdir()
+    for path in chapters():
+        notebook = prepared(json.loads(path.read_text()), CHAPTER_NEEDS, deps=True)
+        (folder / path.name).write_text(json.dumps(notebook))
+    notebook = prepared(json.loads(COSTS.read_text()), COSTS_NEEDS, deps=False)
+    (folder / COSTS.name).write_text(json.dumps(notebook))
