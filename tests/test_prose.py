@@ -1,0 +1,122 @@
+"""The text itself: words that the Voice section rules out, words twice, spelling, and listings that
+repeat the library's code where they should show it (inspect.getsource)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import prose
+import pytest
+from notebook_code import tags
+
+PAGES = prose.pages()
+# not mistakes: an einsum, a name spelled wrong on purpose, the stem of a word
+WORDS = "ths,fot,truncat"
+# not prose of ours: data, what others wrote
+SKIPPED = "vendor,*.json,*.bin,*.safetensors,*.txt.gz,__pycache__,golden,reference"
+
+
+def markdown(path: Path) -> list[prose.Text]:
+    return [part for kind, part in prose.parts(path) if kind == "markdown"]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_no_praise_no_hurry_no_word_twice(path: Path) -> None:
+    faults = []
+    for part in markdown(path):
+        text = prose.prose(part.text)
+        faults += [f"{part}: {m[0]!r}" for m in prose.FORBIDDEN.finditer(text)]
+        faults += [f"{part}: {words!r} twice" for words in prose.doubled(text)]
+    assert faults == []
+
+
+def test_spelling(tmp_path: Path) -> None:
+    """codespell's list of known misspellings, over the prose and over every comment and name."""
+    for path in PAGES:
+        text = "\n".join(prose.prose(part.text) for part in markdown(path))
+        (tmp_path / f"{path.name}.txt").write_text(text, encoding="utf-8")
+    (tmp_path / "wrong.txt").write_text("It is " + "neccess" + "ary.\n")  # what it must find
+    places = [str(tmp_path), *("kvlib", "tools", "tests", "benchmarks", "Makefile")]
+    command = [sys.executable, "-m", "codespell_lib", "--builtin", "clear,rare", "--skip", SKIPPED]
+    done = subprocess.run(
+        [*command, "--ignore-words-list", WORDS, *places],
+        cwd=prose.ROOT,
+        capture_output=True,
+        text=True,
+    )
+    found = done.stdout.splitlines()
+    assert [line for line in found if "wrong.txt" not in line] == [], done.stderr
+    assert len(found) == 1, "codespell does not find a plain mistake"
+
+
+def test_no_listing_repeats_the_library() -> None:
+    """What shows kvlib's code includes it; what a reader shall write is not in it already."""
+    library = prose.library_runs()
+    assert len(library) > 2000
+    faults = []
+    for path in PAGES:
+        for kind, part in prose.parts(path):
+            sources = [part.text] if kind == "code" else prose.listings(part.text)
+            if kind == "code" and "solution" in tags_of(path, part):
+                continue  # an answer may come to lines that the library has too
+            for source in sources:
+                for file, line in prose.pasted(source, library).items():
+                    faults.append(f"{part} repeats {file}: {line}")
+    assert faults == []
+
+
+def tags_of(path: Path, part: prose.Text) -> list[str]:
+    """The tags of the cell that a part of a notebook is."""
+    return tags(prose.notebook(path).cells[int(part.place.split()[1])])
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("The the cache.", ["The the"]),
+        ("one\none", ["one\none"]),
+        ("what that that is", []),
+        ("a `x` x b", []),
+        ("theory or order", []),
+    ],
+)
+def test_doubled_words(text: str, words: list[str]) -> None:
+    assert prose.doubled(prose.prose(text)) == words
+
+
+@pytest.mark.parametrize("word", ["simply", "Delve", "powerful", "blazingly", "In this chapter we"])
+def test_ruled_out_words_are_found(word: str) -> None:
+    assert prose.FORBIDDEN.search(f"We {word} do it.")
+
+
+def test_prose_leaves_code_and_formulas_out() -> None:
+    text = prose.prose(
+        "Words `simply` and $a a$ stay.\n\n```python\nsimply = 1\n```\n\n"
+        ":::{admonition} Predict\n:class: tip\nHow many?\n:::\n\n    simply indented\n\n"
+        "| simply | table |\n\nSee [the page](simply.md) {cite}`simply`.\n"
+    )
+    assert "simply" not in text
+    assert "How many?" in text and "the page" in text and "Predict" not in text
+
+
+def test_sentences_end_where_they_end() -> None:
+    text = "One is short. Two is\nlonger, e.g. this: it goes on.\n\n* a point\n* another\n"
+    assert prose.sentences(text) == [
+        "One is short.",
+        "Two is longer, e.g. this: it goes on.",
+        "* a point",
+        "* another",
+    ]
+
+
+def test_pasted_code_is_found_whatever_surrounds_it() -> None:
+    library = prose.library_runs()
+    path = prose.ROOT / "kvlib" / "caches" / "dense.py"
+    body = prose.code_lines(path.read_text(encoding="utf-8"))[20:24]
+    listing = "x = 1\n" + "\n\n".join(f"        {line}  # why" for line in body) + "\ny = 2"
+    assert list(prose.pasted(listing, library)) == ["kvlib/caches/dense.py"]
+    assert prose.pasted("\n".join(body[:3]), library) == {}
+    fenced = f"Text\n\n```python\n{listing}\n```\n"
+    assert prose.pasted(prose.listings(fenced)[0], library)

@@ -1,0 +1,143 @@
+"""The book's prose and code as plain text, and what is wrong with them.
+
+python tools/prose.py        lists long sentences; nothing fails, they are to be read again
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import re
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+ROOT = Path(__file__).resolve().parent.parent
+# what the Voice section of CONTRIBUTING.md rules out: praise, and words that hurry the reader
+FORBIDDEN = re.compile(
+    r"\b(simply|delv(?:e|es|ing)|powerful|crucial(?:ly)?|dramatic(?:ally)?|seamless(?:ly)?|"
+    r"leverag(?:e|es|ed|ing)|cutting[- ]edge|game[- ]chang\w+|blazing\w*|obviously|trivially|"
+    r"revolutionary|in this chapter,? we)\b",
+    re.IGNORECASE,
+)
+DOUBLED = re.compile(r"\b([a-z]+)[ \n]+\1\b", re.IGNORECASE)
+TWICE = {"at", "had", "that"}  # words that may stand twice: "looks at at once"
+LONG = 40  # words of a sentence that is worth a second look
+PASTED = 4  # lines of the library that a listing may not repeat
+
+
+@dataclass(frozen=True)
+class Text:
+    """Prose or code of one file, and where it stands (a cell or a line)."""
+
+    path: Path
+    place: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path.name}, {self.place}"
+
+
+def pages() -> list[Path]:
+    """The notebooks and Markdown pages that readers get."""
+    found = [*(ROOT / "book").glob("*.ipynb"), *(ROOT / "book").glob("*.md")]
+    return [*sorted(found), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+
+
+@functools.cache
+def notebook(path: Path) -> Any:
+    """A notebook, read once."""
+    return nbformat.read(path, as_version=4)
+
+
+def parts(path: Path) -> Iterator[tuple[str, Text]]:
+    """("markdown" or "code", its text) for each cell of a notebook; a page of Markdown is one."""
+    if path.suffix != ".ipynb":
+        yield "markdown", Text(path, "page", path.read_text(encoding="utf-8"))
+        return
+    for i, cell in enumerate(notebook(path).cells):
+        yield cell.cell_type, Text(path, f"cell {i}", cell.source)
+
+
+def prose(markdown: str) -> str:
+    """Markdown without what is not read as sentences: code, formulas, options, addresses."""
+    # a fence of backticks is code unless it opens a box: ```{admonition}
+    text = re.sub(r"(?ms)^(```+|~~~+)(?!\{(?!code)).*?^\1", "", markdown)
+    text = re.sub(r"(?m)^ {4,}.*$|^\s*:[a-z-]+:.*$|^(:::+|```+).*$|^\s*\|.*$", "", text)
+    text = re.sub(r"(?s)\$\$.*?\$\$|\$[^$]*\$|`[^`]*`", "x", text)
+    text = re.sub(r"\{[a-z:]+\}|\]\([^)]*\)|<[^>]*>|https?://\S+", " ", text)
+    return re.sub(r"(?m)^Not: .*$", "", text)  # the Voice section shows what it rules out
+
+
+def listings(markdown: str) -> list[str]:
+    """The code blocks of a Markdown text: fenced or indented."""
+    fenced = re.findall(r"(?ms)^(```+)(?:python|py|\{code[^}]*\}[^\n]*)?\n(.*?)^\1", markdown)
+    indented = re.findall(r"(?m)(?:^ {4,}.*\n?)+", markdown)
+    return [body for _, body in fenced] + [textwrap.dedent(body) for body in indented]
+
+
+def sentences(text: str) -> list[str]:
+    """Sentences of prose, each on one line. A list item or a heading is one of its own."""
+    blocks = re.split(r"\n\s*\n|\n(?=\s*(?:[-*#>]|\d+\.) )", text)
+    joined = [" ".join(block.split()) for block in blocks]
+    return [s for block in joined for s in re.split(r"(?<=[.!?:])\s+(?=[A-Z*])", block) if s]
+
+
+def doubled(text: str) -> list[str]:
+    """Words that stand twice in a row."""
+    return [m[0] for m in DOUBLED.finditer(text) if m[1].lower() not in TWICE and m[1] != "x"]
+
+
+def code_lines(source: str) -> list[str]:
+    """The lines of code that say something, without indentation, comments and imports."""
+    lines = (re.sub(r"\s+#.*$", "", line).strip() for line in source.splitlines())
+    return [s for s in lines if len(s) > 1 and not re.match(r"#|import |from |@|\"\"\"", s)]
+
+
+def runs(lines: list[str]) -> Iterator[tuple[str, ...]]:
+    """Every run of PASTED lines."""
+    for i in range(len(lines) - PASTED + 1):
+        yield tuple(lines[i : i + PASTED])
+
+
+def library_runs() -> dict[tuple[str, ...], str]:
+    """Every run of PASTED lines of kvlib, and the file that it stands in."""
+    return {
+        run: path.relative_to(ROOT).as_posix()
+        for path in sorted((ROOT / "kvlib").rglob("*.py"))
+        for run in runs(code_lines(path.read_text(encoding="utf-8")))
+    }
+
+
+def pasted(source: str, library: dict[tuple[str, ...], str]) -> dict[str, str]:
+    """File of the library -> first line, for each file that `source` repeats PASTED lines of."""
+    found: dict[str, str] = {}
+    for run in runs(code_lines(source)):
+        if run in library:
+            found.setdefault(library[run], run[0])
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--words", type=int, default=LONG, help=f"longer than this ({LONG})")
+    limit: int = parser.parse_args().words
+    count = 0
+    for path in pages():
+        for kind, part in parts(path):
+            if kind == "markdown":
+                for sentence in sentences(prose(part.text)):
+                    if len(sentence.split()) > limit:
+                        count += 1
+                        print(f"{part} ({len(sentence.split())} words): {sentence}\n")
+    print(f"{count} sentences of more than {limit} words")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
