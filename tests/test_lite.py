@@ -9,8 +9,10 @@ import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import build_lite
 import fetch_pyodide
@@ -154,6 +156,14 @@ def test_a_lock_takes_the_wheels_that_came_and_no_other_version(tmp_path: Path) 
 # ------------------------------------------------------------------------------------ the notebooks
 
 
+def texts_of(cell: dict[str, Any]) -> Iterator[Any]:
+    """The source of a cell and what it printed and showed."""
+    yield cell["source"]
+    for output in cell.get("outputs", []):
+        yield from (output[key] for key in ("text",) if key in output)
+        yield from (data for kind, data in output.get("data", {}).items() if "json" not in kind)
+
+
 def test_every_chapter_goes_to_the_browser_with_a_cell_that_installs(tmp_path: Path) -> None:
     folder = tmp_path / "files"
     lite_notebooks.write_contents(folder)
@@ -161,6 +171,9 @@ def test_every_chapter_goes_to_the_browser_with_a_cell_that_installs(tmp_path: P
     assert {path.name for path in folder.iterdir()} == {path.name for path in sources}
     assert {path.name for path in sources} > {"intro.ipynb", "memory.ipynb"}
     for source in sources:
+        held = json.loads((folder / source.name).read_text())
+        texts = [text for cell in held["cells"] for text in texts_of(cell)]
+        assert all(isinstance(text, str) for text in texts), "lists of lines would get commas"
         before = nbformat.read(source, as_version=4)
         after = nbformat.read(folder / source.name, as_version=4)
         nbformat.validate(after)

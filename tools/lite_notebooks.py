@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import yaml
 from plain_markdown import plain
 from pybtex.database import parse_file
@@ -102,7 +103,7 @@ def prepared(notebook: dict[str, Any], needs: tuple[str, ...], deps: bool) -> di
 def _shown(cell: dict[str, Any]) -> dict[str, Any]:
     if cell["cell_type"] == "markdown":
         notebooks = {path.stem for path in chapters()}
-        return cell | {"source": plain("".join(cell["source"]), titles(), cited, notebooks)}
+        return cell | {"source": plain(cell["source"], titles(), cited, notebooks)}
     if "solution" in cell["metadata"].get("tags", []):
         folded = {"source_hidden": True, "outputs_hidden": True}
         return cell | {"metadata": cell["metadata"] | {"jupyter": folded}}
@@ -112,8 +113,8 @@ def _shown(cell: dict[str, Any]) -> dict[str, Any]:
 def write_contents(folder: Path) -> None:
     """Put the chapters and the page of costs into `folder`, ready for the browser."""
     folder.mkdir()
-    for path in chapters():
-        notebook = prepared(json.loads(path.read_text()), CHAPTER_NEEDS, deps=True)
+    jobs = [(path, CHAPTER_NEEDS, True) for path in chapters()] + [(COSTS, COSTS_NEEDS, False)]
+    for path, needs, deps in jobs:
+        # nbformat joins the lines of every text, which here no Jupyter server does for the page
+        notebook = prepared(nbformat.read(path, as_version=4), needs, deps)
         (folder / path.name).write_text(json.dumps(notebook))
-    notebook = prepared(json.loads(COSTS.read_text()), COSTS_NEEDS, deps=False)
-    (folder / COSTS.name).write_text(json.dumps(notebook))
