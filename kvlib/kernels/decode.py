@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any
 
 import numpy as np
 
 from kvlib.arrays import Array, to_numpy
 from kvlib.kernels import checks, engine
-from kvlib.kernels.device import H200, Device
-from kvlib.kernels.launch import Launch
-from kvlib.kernels.plans import THREADS, DecodePlan, plan_decode
+from kvlib.kernels.codes import Codes, numbers_for, template, written
+from kvlib.kernels.decode_pieces import Piece, Settings, attend, device_of
+from kvlib.kernels.plans import plan_decode, rows_of
 from kvlib.kernels.source import Kernel
-from kvlib.kernels.types import HEAD_DIMS, LOG2E, ctype
+from kvlib.kernels.types import CTYPES, HEAD_DIMS, LOG2E, ctype
 
 
 def decode_attention(
     q: Array,
-    k: Array,
-    v: Array,
+    k: Array | Codes,
+    v: Array | Codes,
     seq_lens: Array,
     block_table: Array | None = None,
     *,
     window: int | None = None,
     sm_scale: float | None = None,
     softcap: float | None = None,
+    behind: Array | None = None,
     max_len: int | None = None,
     splits: int | None = None,
     return_lse: bool = False,
@@ -37,9 +37,13 @@ def decode_attention(
     q (B, Hq, D)   k, v (N, Hkv, P, D)   seq_lens (B,) int32   block_table (B, W) int32
     →   o (B, Hq, D), and with ``return_lse`` lse (B, Hq) float32, natural logarithm
 
-    With a block table, k and v are N blocks of P positions (a power of two). Without one they are
-    the rows of a dense cache, row b for request b. Numbers are float32, float16, or bfloat16 as
-    uint16 bits; sums are float32. D is one of 64, 96, 128, 256. window counts the query itself.
+    With a block table, k and v are N blocks of P positions (a power of two, or any number where a
+    request has one block). Without one they are the rows of a dense cache, row b for request b.
+    Numbers are float32, float16, or bfloat16 as uint16 bits; sums are float32. k and v may be
+    :class:`Codes`, which are decoded in registers. D is one of 64, 96, 128, 256. window counts the
+    query itself.
+    behind: (B,) int32, tokens of a request that follow these keys and are attended to elsewhere;
+    they move the window.
     max_len: the longest of seq_lens where the caller knows it; else what the blocks could hold.
     splits: blocks that share a request's keys, chosen by :func:`kvlib.kernels.plans.plan_decode`.
     run_on: "device", "processor" or "twin" (kvlib.kernels.engine).
@@ -49,105 +53,72 @@ def decode_attention(
     what does not fit, before anything is launched.
     """
     where = engine.chosen(run_on, q)
-    table, size, shift, width = _checked(q, k, v, seq_lens, block_table)
-    scale, cap, window = _settings(q, sm_scale, softcap, window)
-    (batch, num_qo_heads, dim), num_kv_heads = q.shape, k.shape[1]
-    keys = width * size if max_len is None else max_len
-    plan = plan_decode(
-        batch, num_kv_heads, num_qo_heads // num_kv_heads, dim, min(keys, window or keys),
-        splits=splits, device=_device(where),
+    settings = settings_of(q, sm_scale, softcap, window)
+    piece = piece_of(
+        q, k, v, seq_lens, block_table, settings,
+        behind=behind, max_len=max_len, splits=splits, where=where,
     )  # fmt: skip
-    if where == "twin":
-        from kvlib.kernels.twins.decode import decode
-
-        o, lse = decode(q, k, v, seq_lens, table, shift, window, scale, cap, plan)
-        return (o, lse) if return_lse else o
-    o = engine.empty(q, q.shape, q.dtype)
-    lse = engine.empty(q, q.shape[:2], np.float32)
-    numbers = (width, size, shift, num_kv_heads, num_qo_heads // num_kv_heads, window)
-    launches = launches_of(plan, o, lse, q, k, v, table, seq_lens, numbers, scale, cap)
-    engine.start(where, *launches)
+    o, lse = attend(q, [piece], settings, where)
     return (o, lse) if return_lse else o
 
 
-def launches_of(
-    plan: DecodePlan,
-    o: Array,
-    lse: Array,
+def piece_of(
     q: Array,
-    k: Array,
-    v: Array,
-    table: Array,
+    k: Array | Codes,
+    v: Array | Codes,
     seq_lens: Array,
-    numbers: tuple[int, ...],
-    scale: float,
-    cap: float,
-) -> list[Launch]:
-    """The launches of one call: the blocks, and the merge where keys are split."""
-    batch, num_qo_heads, dim = q.shape
-    kind, num_kv_heads = ctype(q, "q"), k.shape[1]
-    parts: tuple[Array | None, Array | None] = (None, None)
-    if plan.merges:
-        parts = (
-            engine.empty(q, (plan.splits, batch, num_qo_heads, dim), np.float32),
-            engine.empty(q, (plan.splits, batch, num_qo_heads), np.float32),
-        )
-    args = (
-        o, lse, *parts, q, k, None, None, v, None, None, table, seq_lens,
-        *(np.int32(n) for n in numbers), np.float32(scale), np.float32(cap),
-    )  # fmt: skip
-    grid = (plan.splits, num_kv_heads * plan.tiles, batch)
-    name = f"decode<{kind}, Plain<{kind}>, {dim}, {plan.rows}>"
-    launches = [Launch(Kernel("decode", name), grid, THREADS, plan.shared, args)]
-    if plan.merges:
-        merge = Kernel("decode", f"merge<{kind}, {dim}>")
-        rows = (batch * num_qo_heads, 1, 1)
-        launches.append(Launch(merge, rows, THREADS, 0, (o, lse, *parts, np.int32(plan.splits))))
-    return launches
-
-
-def _device(where: str) -> Device:
-    if where == "device":
-        from kvlib.kernels.device import here
-
-        return here()
-    return H200
-
-
-def _checked(
-    q: Array, k: Array, v: Array, seq_lens: Array, block_table: Array | None
-) -> tuple[Array, int, int, int]:
-    """(block table, block size, its shift, blocks a row) of arrays that fit each other."""
-    xp = checks.check_together(q=q, k=k, v=v, seq_lens=seq_lens)
+    block_table: Array | None,
+    settings: Settings,
+    *,
+    behind: Array | None = None,
+    max_len: int | None = None,
+    splits: int | None = None,
+    where: str = "twin",
+) -> Piece:
+    """Keys that lie together, checked, and how they are attended to."""
+    stored = [x for x in (k, v) if not isinstance(x, Codes)]
+    stored += [x for c in (k, v) if isinstance(c, Codes) for x in c[1:] if x is not None]
+    xp = checks.check_together(
+        q=q, seq_lens=seq_lens, **{f"k, v {i}": x for i, x in enumerate(stored)}
+    )
     sizes: checks.SIZES = {}
     checks.check_shape("q", q, "B Hq D", sizes)
-    checks.check_shape("k", k, "N Hkv P D", sizes)
-    checks.check_shape("v", v, "N Hkv P D", sizes)
-    checks.check_shape("seq_lens", seq_lens, "B", sizes)
-    kind = np.dtype(q.dtype).name
     ctype(q, "q")
-    checks.check_dtype("k", k, kind)
-    checks.check_dtype("v", v, kind)
-    checks.check_dtype("seq_lens", seq_lens, "int32")
     if sizes["D"] not in HEAD_DIMS:
         raise ValueError(f"head_dim must be one of {HEAD_DIMS}, got {sizes['D']}")
-    if sizes["Hq"] % sizes["Hkv"]:
+    kept = written(k, v, sizes)
+    _lengths("seq_lens", seq_lens, sizes)
+    if behind is not None:
+        checks.check_together(q=q, behind=behind)
+        _lengths("behind", behind, sizes)
+        checks.check_range("behind", behind, 0, 2**30)
+    if sizes["Hkv"] == 0 or sizes["Hq"] % sizes["Hkv"]:
         raise ValueError(
             f"query heads must be a multiple of kv heads, got {sizes['Hq']} and {sizes['Hkv']}"
         )
-    size = sizes["P"]
     if block_table is None:
         if sizes["B"] > sizes["N"]:
             raise ValueError(f"a row of k for each request needed: {sizes['B']}, got {sizes['N']}")
-        checks.check_range("seq_lens", seq_lens, 0, size)
-        return xp.arange(sizes["B"], dtype=xp.int32)[:, None], size, 31, 1
+        block_table = xp.arange(sizes["B"], dtype=xp.int32)[:, None]
     checks.check_together(q=q, block_table=block_table)
     checks.check_shape("block_table", block_table, "B W", sizes)
     checks.check_dtype("block_table", block_table, "int32")
-    shift = checks.power_of_two("block_size", size)
-    checks.check_range("seq_lens", seq_lens, 0, size * sizes["W"])
+    size, width = sizes["P"], sizes["W"]
+    shift = 31 if width == 1 else checks.power_of_two("block_size", size)
+    checks.check_range("seq_lens", seq_lens, 0, size * width)
     check_table(block_table, seq_lens, size, sizes["N"])
-    return block_table, size, shift, sizes["W"]
+    keys = size * width if max_len is None else max_len
+    plan = plan_decode(
+        sizes["B"], sizes["Hkv"], sizes["Hq"] // sizes["Hkv"], sizes["D"],
+        min(keys, settings.window or keys), choices=rows_of(sizes["D"], kept.plain),
+        splits=splits, device=device_of(where),
+    )  # fmt: skip
+    return Piece(kept, block_table, seq_lens, behind, size, shift, plan)
+
+
+def _lengths(name: str, x: Array, sizes: checks.SIZES) -> None:
+    checks.check_shape(name, x, "B", sizes)
+    checks.check_dtype(name, x, "int32")
 
 
 def check_table(block_table: Array, seq_lens: Array, size: int, num_blocks: int) -> None:
@@ -164,32 +135,31 @@ def check_table(block_table: Array, seq_lens: Array, size: int, num_blocks: int)
         )
 
 
-def _settings(
+def settings_of(
     q: Array, sm_scale: float | None, softcap: float | None, window: int | None
-) -> tuple[float, float, int]:
-    """Scale and softcap to base 2, and the window, 0 for none."""
-    scale = q.shape[2] ** -0.5 if sm_scale is None else float(sm_scale)
+) -> Settings:
+    """Scale and softcap to base 2, and the window, 0 for none. Raises ValueError."""
+    scale = q.shape[-1] ** -0.5 if sm_scale is None else float(sm_scale)
     if not math.isfinite(scale):
         raise ValueError(f"sm_scale must be finite, got {sm_scale!r}")
     if softcap is not None and not (math.isfinite(softcap) and softcap > 0):
         raise ValueError(f"softcap must be above 0, got {softcap!r}")
     if window is not None and window < 1:
         raise ValueError(f"window must be at least 1 token, got {window!r}")
-    return scale * LOG2E, 0.0 if softcap is None else softcap * LOG2E, window or 0
+    return Settings(scale * LOG2E, 0.0 if softcap is None else softcap * LOG2E, window or 0)
 
 
 def instantiations() -> list[Kernel]:
     """Every kernel of this module that CI compiles."""
-    from kvlib.kernels.plans import ROWS
-    from kvlib.kernels.types import CTYPES
+    kinds = [("Plain", 8, number) for number in CTYPES.values()]
+    kinds += [("Int8", 8, ""), ("E4M3", 8, ""), ("E5M2", 8, ""), ("Kivi", 4, ""), ("Kivi", 2, "")]
+    found = [Kernel("decode", "merge")]
+    for family, bits, number in kinds:
+        for dim in HEAD_DIMS:
+            for rows in rows_of(dim, family == "Plain"):
+                codec = template(family, bits, number, numbers_for(rows))
+                found.append(Kernel("decode", f"decode<{codec}, {dim}, {rows}>"))
+    return found
 
-    found = [
-        Kernel("decode", f"decode<{t}, Plain<{t}>, {dim}, {rows}>")
-        for t in CTYPES.values() for dim in HEAD_DIMS for rows in ROWS
-    ]  # fmt: skip
-    return found + [
-        Kernel("decode", f"merge<{t}, {dim}>") for t in CTYPES.values() for dim in HEAD_DIMS
-    ]
 
-
-__all__: list[Any] = ["decode_attention"]
+__all__ = ["Codes", "decode_attention"]

@@ -18,7 +18,9 @@ BLOCKS_PER_SM = (
 )
 LEAST_KEYS = 128  # a split: fewer, and merging costs more than the split gains
 MOST_SPLITS = 128
+UNROLL = 4  # keys of a group of lanes in flight at a time (layouts.cuh)
 ROWS = (1, 2, 4, 8)  # query heads of one kv head in a block
+FEW_ROWS = (1, 4)  # head_dim 96, 256: models have one or few query heads a kv head there
 
 
 class DecodePlan(NamedTuple):
@@ -35,13 +37,19 @@ class DecodePlan(NamedTuple):
         return self.splits > 1
 
 
-def rows_for(groups: int, most: int = ROWS[-1]) -> int:
-    """Query rows of a block: the least of ROWS that holds a kv head's query heads, or the most.
+def rows_of(head_dim: int, plain: bool) -> tuple[int, ...]:
+    """Query rows that there are kernels for: each is compiled for every codec."""
+    if plain:
+        return FEW_ROWS if head_dim == 96 else ROWS
+    return FEW_ROWS if head_dim in (96, 256) else (1, 4, 8)
+
+
+def rows_for(groups: int, choices: tuple[int, ...] = ROWS) -> int:
+    """Query rows of a block: the least choice that holds a kv head's query heads, or the most.
 
     A row that is not there costs arithmetic and no bytes; a second tile would read every key again.
     """
-    fits = [rows for rows in ROWS if groups <= rows <= most]
-    return fits[0] if fits else max(rows for rows in ROWS if rows <= most)
+    return next((rows for rows in choices if groups <= rows), choices[-1])
 
 
 def splits_for(blocks: int, keys: int, sms: int) -> int:
@@ -64,12 +72,15 @@ def plan_decode(
     head_dim: int,
     keys: int,
     *,
-    most_rows: int = ROWS[-1],
+    choices: tuple[int, ...] = ROWS,
     splits: int | None = None,
     device: Device = H200,
 ) -> DecodePlan:
-    """How decode attention is launched; `splits` given by hand is taken as it is."""
-    rows = rows_for(groups, most_rows)
+    """How decode attention is launched; `splits` given by hand is taken as it is.
+
+    choices: query rows of a block that there are kernels for (:func:`rows_of`)
+    """
+    rows = rows_for(groups, choices)
     tiles = -(-groups // rows)
     if splits is None:
         splits = splits_for(batch * num_kv_heads * tiles, keys, device.sms)

@@ -1,6 +1,6 @@
 """The kernels' sources, joined so that nothing need be found on a disk; and their names.
 
-A `Kernel` is one instantiation: Kernel("decode", "decode<Half, Plain<Half>, 128, 4>").
+A `Kernel` is one instantiation: Kernel("decode", "decode<Plain<Half>, 128, 4>").
 """
 
 from __future__ import annotations

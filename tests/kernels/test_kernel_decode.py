@@ -147,7 +147,7 @@ def test_loads_use_whole_sectors_and_read_each_key_once():
     [
         ({"q": lambda x: x[:, :3].copy()}, ValueError, "multiple of kv heads"),
         ({"k": lambda x: x[..., :32].copy()}, ValueError, "k must be .*D=64"),
-        ({"k": lambda x: x.astype(np.float16)}, TypeError, "k must be float32"),
+        ({"k": lambda x: x.astype(np.float16)}, TypeError, "v must be float16"),
         ({"q": lambda x: x.astype(np.float64)}, TypeError, "float32, float16 or uint16"),
         ({"table": lambda x: x.astype(np.int64)}, TypeError, "block_table must be int32"),
         ({"table": lambda x: x + np.int32(100)}, ValueError, r"block_table\[0, 0\]"),

@@ -2,33 +2,56 @@
 //
 // Grid (splits, row tiles · kv heads, requests); a block takes one range of one request's keys for one
 // kv head, and the query heads that share it. Within the block, LANES lanes hold one key between
-// them, 16 bytes each; each such group runs the online softmax (arXiv:2205.14135) over keys of its
+// them, a vector each; each such group runs the online softmax (arXiv:2205.14135) over keys of its
 // own, and nobody waits for anybody. The partial results merge three times: groups of a warp by
 // shuffles, warps of a block in shared memory, splits of a request in `merge` (Flash-Decoding).
 //
 // Keys lie in blocks (block, kv head, position, D) found by a block table. block_shift is log2 of the
 // block size; a dense cache is one block a request, of any size, with a shift of 31. Offsets are 64
 // bits wide: 32 would overflow at 4 GiB of bfloat16.
+//
+// How keys are written is the template's; the numbers of queries and results are not, for they are
+// touched once: `kind` 0 is float, 1 Half, 2 BFloat16.
 #include "layouts.cuh"
 #include "state.cuh"
 
-template <typename T, typename Codec, int D, int G>
+template <typename T, typename L, int G, int D>
+__device__ __forceinline__ void load_queries(
+    const void* q, i64 row0, int rows, int lane, bool active, float scale, float (&query)[G][L::PER_LANE])
+{
+#pragma unroll
+    for (int g = 0; g < G; g++)
+#pragma unroll
+        for (int i = 0; i < L::PER_LANE; i++)
+            query[g][i] = active && g < rows ? load_float((const T*)q + (row0 + g) * D + L::channel(lane, i)) * scale : 0.0f;
+}
+
+__device__ __forceinline__ void store_any(void* p, i64 i, float x, int kind) {
+    if (kind == 0) store_float((float*)p + i, x);
+    if (kind == 1) store_float((Half*)p + i, x);
+    if (kind == 2) store_float((BFloat16*)p + i, x);
+}
+
+template <typename Codec, int D, int G>
 __global__ void __launch_bounds__(THREADS) decode(
-    T* __restrict__ out,             // (B, Hq, D), where splits == 1
-    float* __restrict__ lse,         // (B, Hq), where splits == 1
-    float* __restrict__ part_out,    // (splits, B, Hq, D), else
+    void* __restrict__ out,          // (B, Hq, D); null where results are parts
+    float* __restrict__ lse,         // (B, Hq)
+    float* __restrict__ part_out,    // (splits, B, Hq, D), what is to be merged; or null
     float* __restrict__ part_lse,    // (splits, B, Hq)
-    const T* __restrict__ q,         // (B, Hq, D)
+    const void* __restrict__ q,      // (B, Hq, D)
     const void* __restrict__ k_codes, const void* __restrict__ k_scales, const void* __restrict__ k_zeros,
     const void* __restrict__ v_codes, const void* __restrict__ v_scales, const void* __restrict__ v_zeros,
     const int* __restrict__ block_table,  // (B, table_width)
     const int* __restrict__ seq_lens,     // (B,)
+    const int* __restrict__ behind,       // (B,) tokens that follow these keys and lie elsewhere, or null
     int table_width, int block_size, int block_shift, int num_kv_heads, int groups, int window,
+    int k_shift, int v_shift,        // log2 of what shares a scale (codecs.cuh)
+    int kind,                        // of the numbers of q and out
     float scale,                     // sm_scale · log2 e
     float softcap)                   // times log2 e; 0: none
 {
     typedef Layout<Codec, D> L;
-    const Stored k = {k_codes, k_scales, k_zeros}, v = {v_codes, v_scales, v_zeros};
+    const Stored k = {k_codes, k_scales, k_zeros, k_shift}, v = {v_codes, v_scales, v_zeros, v_shift};
     const int b = blockIdx.z, split = blockIdx.x, splits = gridDim.x;
     const int tiles = (groups + G - 1) / G;
     const int kv_head = blockIdx.y / tiles, first_row = blockIdx.y % tiles * G;
@@ -39,17 +62,16 @@ __global__ void __launch_bounds__(THREADS) decode(
 
     // This block's keys.
     const int len = load(seq_lens + b);
-    const int low = window > 0 ? max(0, len - window) : 0;
+    const int past = window > 0 && behind ? load(behind + b) : 0;
+    const int low = window > 0 ? max(0, len + past - window) : 0;  // beyond len: no keys, begin > end
     const int each = (len - low + splits - 1) / splits;
     const int begin = min(len, low + split * each), end = min(len, begin + each);
 
     float query[G][L::PER_LANE];
     const i64 row0 = (i64)b * num_qo_heads + kv_head * groups + first_row;
-#pragma unroll
-    for (int g = 0; g < G; g++)
-#pragma unroll
-        for (int i = 0; i < L::PER_LANE; i++)
-            query[g][i] = active && g < rows ? load_float(q + (row0 + g) * D + L::channel(lane, i)) * scale : 0.0f;
+    if (kind == 0) load_queries<float, L, G, D>(q, row0, rows, lane, active, scale, query);
+    else if (kind == 1) load_queries<Half, L, G, D>(q, row0, rows, lane, active, scale, query);
+    else load_queries<BFloat16, L, G, D>(q, row0, rows, lane, active, scale, query);
 
     float m[G], l[G], o[G][L::PER_LANE];
 #pragma unroll
@@ -61,26 +83,39 @@ __global__ void __launch_bounds__(THREADS) decode(
     }
 
     const int* table = block_table + (i64)b * table_width;
-    for (int first = begin; first < end; first += L::GROUPS * UNROLL) {
+    // Keys that share scales start together; what lies before `begin` is another block's.
+    for (int first = Codec::SHARED ? begin & -UNROLL : begin; first < end; first += L::GROUPS * UNROLL) {
+        const int NUM = Codec::SHARED ? 1 : UNROLL;
         Raw<L> keys[UNROLL], values[UNROLL];
+        typename Codec::template KeyScale<L> key_scales[NUM];
+        typename Codec::template ValueScale<L> value_scales[UNROLL];
         Place place[UNROLL];
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) {  // every load of this step is on its way before one is used
-            const int j = first + u * L::GROUPS + group;
+            const int j = first + L::key(u, group);
             place[u].valid = j < end;
-            if (place[u].valid) {
+            if (place[u].valid && (!Codec::SHARED || u == 0)) {
                 const i64 block = load(table + (j >> block_shift));
                 const int at = j & (int)((1u << block_shift) - 1u);
                 place[u].entry = (block * num_kv_heads + kv_head) * block_size + at;
             }
+            if (Codec::SHARED) {
+                if (u == 0) key_scales[0].fetch(k, place[0], lane, active);
+                place[u].entry = place[0].entry + u;
+                place[u].valid = place[u].valid && j >= begin;
+            } else {
+                key_scales[u % NUM].fetch(k, place[u], lane, active);
+            }
             keys[u].fetch(k, place[u], lane, active);
             values[u].fetch(v, place[u], lane, active);
+            value_scales[u].fetch(v, place[u], lane, active);
         }
         float s[UNROLL][G];
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
             float x[L::PER_LANE];
-            keys[u].decode(x);
+            keys[u].unpack(x);
+            key_scales[u % NUM].apply(x);
 #pragma unroll
             for (int g = 0; g < G; g++) {
                 float sum = 0.0f;
@@ -89,7 +124,7 @@ __global__ void __launch_bounds__(THREADS) decode(
 #pragma unroll
                 for (int offset = L::LANES / 2; offset > 0; offset /= 2)
                     sum += __shfl_xor_sync(0xffffffffu, sum, offset);
-                sum *= keys[u].factor();
+                sum *= key_scales[u % NUM].factor();
                 if (softcap > 0.0f) sum = softcap * tanhf(sum / softcap);
                 s[u][g] = place[u].valid ? sum : -infinity();
             }
@@ -114,8 +149,9 @@ __global__ void __launch_bounds__(THREADS) decode(
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
             float x[L::PER_LANE];
-            values[u].decode(x);
-            const float factor = values[u].factor();
+            values[u].unpack(x);
+            value_scales[u].apply(x);
+            const float factor = value_scales[u].factor();
 #pragma unroll
             for (int g = 0; g < G; g++)
 #pragma unroll
@@ -169,8 +205,8 @@ __global__ void __launch_bounds__(THREADS) decode(
         }
         const float result = total > 0.0f ? sum / total : 0.0f;
         const i64 row = row0 + g;
-        if (splits == 1) {
-            store_float(out + row * D + d, result);
+        if (out) {
+            store_any(out, row * D + d, result, kind);
             if (d == 0) store(lse + row, log_sum_exp(top, total));
         } else {
             const i64 part = (i64)split * gridDim.z * num_qo_heads + row;
@@ -180,11 +216,11 @@ __global__ void __launch_bounds__(THREADS) decode(
     }
 }
 
-// The splits of a request: grid (B · Hq), partial (o, lse) pairs to one.
-template <typename T, int D>
+// The splits of a request: grid (B · Hq), partial (o, lse) pairs to one. Also of whatever else was
+// attended to apart: all pairs of a row, D numbers each.
 __global__ void __launch_bounds__(THREADS) merge(
-    T* __restrict__ out, float* __restrict__ lse, const float* __restrict__ part_out,
-    const float* __restrict__ part_lse, int splits)
+    void* __restrict__ out, float* __restrict__ lse, const float* __restrict__ part_out,
+    const float* __restrict__ part_lse, int splits, int dim, int kind)
 {
     const i64 row = blockIdx.x, rows = gridDim.x;
     float top = -infinity(), total = 0.0f;
@@ -192,12 +228,12 @@ __global__ void __launch_bounds__(THREADS) merge(
     const float safe = top == -infinity() ? 0.0f : top;
     for (int i = 0; i < splits; i++)
         total += exp2_fast((load(part_lse + i * rows + row) - safe) * 1.4426950408889634f);
-    for (int d = threadIdx.x; d < D; d += THREADS) {
+    for (int d = threadIdx.x; d < dim; d += THREADS) {
         float sum = 0.0f;
         for (int i = 0; i < splits; i++)
-            sum += load(part_out + (i * rows + row) * D + d) *
+            sum += load(part_out + (i * rows + row) * dim + d) *
                    exp2_fast((load(part_lse + i * rows + row) - safe) * 1.4426950408889634f);
-        store_float(out + row * D + d, total > 0.0f ? sum / total : 0.0f);
+        store_any(out, row * dim + d, total > 0.0f ? sum / total : 0.0f, kind);
     }
     if (threadIdx.x == 0)
         store(lse + row, total > 0.0f ? top + log2_fast(total) * 0.6931471805599453f : -infinity());

@@ -1,0 +1,140 @@
+"""Keys and values as a cache stores them, checked, and what the kernels call their codec."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from kvlib.arrays import Array
+from kvlib.codecs import Fp8, PerChannel, PerToken
+from kvlib.codecs.base import TensorCodec
+from kvlib.codecs.int8 import Int8
+from kvlib.kernels import checks
+from kvlib.kernels.plans import UNROLL
+from kvlib.kernels.types import ctype
+
+
+class Codes(NamedTuple):
+    """Encoded keys, or values, of one layer: the fields of a codec (kvlib.codecs) in blocks.
+
+    codec   `Int8()`, `Fp8(kind)`, or KIVI's `PerChannel(bits, size)` for keys and `PerToken` for
+            values: `codec.keys` and `codec.values` of a cache's codec
+    codes   (N, Hkv, P, D · bits / 8) int8 or uint8
+    scales  int8: (N, Hkv, P) float32. KIVI: (N, Hkv, P / size, D) or (N, Hkv, P, D / size) float16
+    zeros   KIVI: like scales
+    """
+
+    codec: TensorCodec
+    codes: Array
+    scales: Array | None = None
+    zeros: Array | None = None
+
+
+class Written(NamedTuple):
+    """Keys and values that fit each other.
+
+    family  the codec in codecs.cuh: "Plain", "Int8", "E4M3", "E5M2", "Kivi"
+    bits    of a number   number: the C type of plain numbers
+    k, v    (codes, scales, zeros), as NumPy's and the kernels' functions take them
+    k_group tokens that share a key's scales   v_group: channels that share a value's; 1 for none
+    """
+
+    family: str
+    bits: int
+    number: str
+    k: tuple[Array, Array | None, Array | None]
+    v: tuple[Array, Array | None, Array | None]
+    k_group: int = 1
+    v_group: int = 1
+
+    @property
+    def plain(self) -> bool:
+        return self.family == "Plain"
+
+    def count(self, rows: int) -> int:
+        """Numbers in a lane's vector where a block has so many query rows (COUNT in codecs.cuh)."""
+        return 128 // self.bits if self.plain else numbers_for(rows)
+
+    def template(self, rows: int) -> str:
+        """The codec's C++ type."""
+        return template(self.family, self.bits, self.number, self.count(rows))
+
+
+def numbers_for(rows: int) -> int:
+    """Codes of a lane's vector: 16, but 8 where the rows' sums would not fit the registers.
+
+    A row keeps its query and its result, two registers a number: 64 rows · numbers are 128 of 255.
+    """
+    return 16 if rows <= 4 else 8
+
+
+def template(family: str, bits: int, number: str, count: int) -> str:
+    if family == "Plain":
+        return f"Plain<{number}>"
+    return f"Kivi<{bits}, {count}>" if family == "Kivi" else f"{family}<{count}>"
+
+
+def written(k: Array | Codes, v: Array | Codes, sizes: checks.SIZES) -> Written:
+    """What k and v are, after refusing what does not fit; `sizes` holds D and learns N, Hkv, P.
+
+    Raises ValueError or TypeError naming the array.
+    """
+    if not isinstance(k, Codes) and not isinstance(v, Codes):
+        checks.check_shape("k", k, "N Hkv P D", sizes)
+        checks.check_shape("v", v, "N Hkv P D", sizes)
+        number = ctype(k, "k")
+        checks.check_dtype("v", v, np.dtype(k.dtype).name)
+        return Written("Plain", 8 * k.dtype.itemsize, number, (k, None, None), (v, None, None))
+    if not (isinstance(k, Codes) and isinstance(v, Codes)):
+        raise TypeError("k and v must both be arrays or both be Codes")
+    if isinstance(k.codec, Int8) and isinstance(v.codec, Int8):
+        for name, x in (("k", k), ("v", v)):
+            _codes(name, x, "int8", 8, sizes)
+            _metadata(name, "scales", x.scales, "N Hkv P", "float32", sizes)
+        return Written("Int8", 8, "", tuple(k[1:]), tuple(v[1:]))
+    if isinstance(k.codec, Fp8) and isinstance(v.codec, Fp8) and k.codec.kind == v.codec.kind:
+        for name, x in (("k", k), ("v", v)):
+            _codes(name, x, "uint8", 8, sizes)
+        return Written(k.codec.kind.upper(), 8, "", tuple(k[1:]), tuple(v[1:]))
+    if isinstance(k.codec, PerChannel) and isinstance(v.codec, PerToken):
+        return _kivi(k, v, k.codec, v.codec, sizes)
+    raise TypeError(
+        "k and v must be written by Int8 both, by Fp8 of one kind, or by PerChannel and PerToken, "
+        f"got {k.codec!r} and {v.codec!r}"
+    )
+
+
+def _kivi(k: Codes, v: Codes, keys: PerChannel, values: PerToken, sizes: checks.SIZES) -> Written:
+    if keys.bits != values.bits:
+        raise ValueError(f"k and v must have codes of as many bits, got {keys.bits}, {values.bits}")
+    least = (UNROLL, 2 * keys.bits)
+    for name, codec, low in (("k", keys, least[0]), ("v", values, least[1])):
+        checks.power_of_two(f"the group of {name}", codec.size)
+        if codec.size < low:
+            raise ValueError(f"the group of {name} must be at least {low}, got {codec.size}")
+        codec.check(sizes["D"])
+    for name, x in (("k", k), ("v", v)):
+        _codes(name, x, "uint8", keys.bits, sizes)
+    if sizes["P"] % keys.size:
+        raise ValueError(f"groups of {keys.size} tokens must divide blocks of {sizes['P']}")
+    sizes |= {"P/g": sizes["P"] // keys.size, "D/g": sizes["D"] // values.size}
+    for what in ("scales", "zeros"):
+        _metadata("k", what, getattr(k, what), "N Hkv P/g D", "float16", sizes)
+        _metadata("v", what, getattr(v, what), "N Hkv P D/g", "float16", sizes)
+    return Written("Kivi", keys.bits, "", tuple(k[1:]), tuple(v[1:]), keys.size, values.size)
+
+
+def _codes(name: str, x: Codes, dtype: str, bits: int, sizes: checks.SIZES) -> None:
+    sizes["C"] = sizes["D"] * bits // 8
+    checks.check_shape(f"the codes of {name}", x.codes, "N Hkv P C", sizes)
+    checks.check_dtype(f"the codes of {name}", x.codes, dtype)
+
+
+def _metadata(
+    name: str, what: str, x: Array | None, shape: str, dtype: str, sizes: checks.SIZES
+) -> None:
+    if x is None:
+        raise TypeError(f"the {what} of {name} are missing")
+    checks.check_shape(f"the {what} of {name}", x, shape, sizes)
+    checks.check_dtype(f"the {what} of {name}", x, dtype)
