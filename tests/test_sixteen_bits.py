@@ -3,7 +3,9 @@
 import numpy as np
 import oracle
 import pytest
+from caches import CACHES
 from device_double import xp as device
+from narrow_lives import live
 from schedules import close
 from test_attention import all_forms, draw
 
@@ -130,6 +132,13 @@ def test_a_narrow_cache_costs_its_own_rounding_and_half_the_bytes(xp, name, narr
     a_token = 2 * 2 * 16 * 2
     assert meter.by_label["attention"].read <= 2 * 570 * a_token
     assert cache.memory().metadata == 0
+
+
+@pytest.mark.parametrize("xp", [np, device], ids=["NumPy", "device"])
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+@pytest.mark.parametrize("name", CACHES)
+def test_every_cache_in_every_dtype(name, dtype, xp):
+    live(name, xp, dtype)
 
 
 @pytest.mark.parametrize("xp", [np, device], ids=["NumPy", "device"])
