@@ -24,6 +24,7 @@ CHAPTERS = {
     *("naive", "cached", "batched"),
     *("memory", "roofline"),
     *("paged", "prefixes", "quantized", "chunked"),
+    "museum",
     "layernorm",
 }
 EXPLORERS = dict.fromkeys(CHAPTERS - {"cached"}, 1) | {"chunked": 2}

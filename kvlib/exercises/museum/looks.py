@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from kvlib import sampling
 from kvlib.arrays import to_numpy
 from kvlib.attention import attend, attend_tiled, merge_state
 from kvlib.caches import BlockPool, Cache, PagedCache, QuantizedCache
@@ -79,7 +80,7 @@ def after_a_rollback(model: Decoder) -> str:
     cache.truncate("a", len(ids))
     new: list[int] = []
     for _ in range(NEW):
-        new.append(int(np.argmax(to_numpy(logits)[-1])))
+        new.append(int(sampling.greedy(logits)[0]))
         logits = model.forward(new[-1:], cache, cache.plan(["a"], [1]))
     return repr(model.tokenizer.decode(new))
 
