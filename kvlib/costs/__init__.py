@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from kvlib.costs.comparison import Comparison, uncached
     from kvlib.costs.context import ContextRange, max_context
+    from kvlib.costs.parallel import kv_on_one
     from kvlib.costs.plan import Plan, gpus_needed
     from kvlib.costs.share import ASSUMPTIONS, Assumption
     from kvlib.costs.spec import ModelSpec
@@ -54,6 +55,7 @@ _HOME = {
     **dict.fromkeys(("ASSUMPTIONS", "Assumption"), "share"),
     **dict.fromkeys(("ContextRange", "max_context"), "context"),
     **dict.fromkeys(("Plan", "gpus_needed"), "plan"),
+    "kv_on_one": "parallel",
     **dict.fromkeys(("Fit", "fit"), "bill"),
 }
 
@@ -87,6 +89,7 @@ __all__ = [
     "decode",
     "fit",
     "gpus_needed",
+    "kv_on_one",
     "max_context",
     "prefill",
     "uncached",
