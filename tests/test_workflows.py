@@ -1,0 +1,57 @@
+"""The workflows: they can be read, their commands are make targets or scripts that are there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from typing import Any
+
+import pytest
+import yaml
+from repository import ROOT, run
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+def load(name: str) -> dict[str, Any]:
+    text = (ROOT / ".github" / "workflows" / name).read_text(encoding="utf-8")
+    found: dict[str, Any] = yaml.load(text, Loader=yaml.BaseLoader)  # "on" stays a word
+    return found
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_runs_what_a_reader_can_run(path: Any) -> None:
+    workflow = load(path.name)
+    assert set(workflow) >= {"name", "on", "jobs"}
+    targets = set(re.findall(r"^  make ([a-z-]+)", run("make", "help"), re.M))
+    for job in workflow["jobs"].values():
+        assert job["runs-on"] and job["steps"]
+        for step in job["steps"]:
+            assert ("run" in step) != ("uses" in step), step
+            if "uses" in step:
+                assert re.fullmatch(r"[\w./-]+@v\d+", step["uses"]), step["uses"]
+                continue
+            done = subprocess.run(["bash", "-n"], input=step["run"], text=True, capture_output=True)
+            assert done.returncode == 0, done.stderr
+            assert set(re.findall(r"^make ([a-z-]+)", step["run"], re.M)) <= targets
+            for script in re.findall(r"(?:^|\s)(\.ci/\w+|tools/\w+\.py)", step["run"]):
+                assert (ROOT / script).exists(), script
+            if "| tee" in step["run"]:
+                assert step.get("shell") == "bash", "without pipefail a failure is lost in tee"
+
+
+def test_newest_versions_are_tried_every_week_and_reported() -> None:
+    workflow = load("newest.yml")
+    [schedule] = workflow["on"]["schedule"]
+    minute, hour, day, month, weekday = schedule["cron"].split()
+    assert (
+        (day, month) == ("*", "*") and weekday in "0123456" and minute.isdigit() and hour.isdigit()
+    )
+    assert workflow["permissions"] == {"contents": "read", "issues": "write"}
+    steps = workflow["jobs"]["newest"]["steps"]
+    commands = [step["run"] for step in steps if "run" in step]
+    assert commands[0] == "make requirements", "every pin is renewed first"
+    assert commands[1].startswith(".ci/run "), "then all that make test runs"
+    report = next(step for step in steps if step.get("name") == "Report")
+    assert report["if"] == "always()"
+    assert "gh issue create" in report["run"] and "gh issue comment" in report["run"]
