@@ -28,7 +28,7 @@ CHECKED = kvlib tools
 # Jupyter keeps its files where the platform wants them, and does not warn about it
 export JUPYTER_PLATFORM_DIRS := 1
 
-.PHONY: help env book lite lite-kernel serve test lint types unit notebooks browser lab gpu \
+.PHONY: help env book lite lite-kernel serve test lint types unit notebooks browser lab gpu device \
         test-peers bench train run-notebooks assets explorers requirements picture clean
 
 help:  ## list the commands
@@ -100,7 +100,7 @@ types: env  ## mypy
 unit: env  ## pytest, with at least 95 % of kvlib's lines covered
 	@echo "== pytest"
 	@mkdir -p _build/coverage
-	$(ASIDE) -m "not gpu and not peers and not browser" --durations=15 --cov --cov-report=term --cov-fail-under=95 \
+	$(ASIDE) -m "not gpu and not peers and not browser and not device" --durations=15 --cov --cov-report=term --cov-fail-under=95 \
 	  --cov-report=json:$(SUMMARY)/coverage.json --junitxml=$(SUMMARY)/unit.xml
 
 notebooks: env  ## run every notebook and compare its outputs with the committed ones
@@ -117,6 +117,9 @@ GPU_PYTHON = $(if $(filter command% environment%,$(origin PYTHON)),$(PYTHON),$(i
 
 gpu:  ## run the tests and benchmarks that need a graphics card (PYTHON=python3: without .venv)
 	@$(GPU_PYTHON) tools/run_gpu.py
+
+device: env  ## run the long chapters on a stand-in for CuPy, without a graphics card (minutes)
+	$(ASIDE) -m device -q tests/test_notebooks_on_device.py
 
 test-peers: .venv-peers/.installed  ## compare with transformers, live (installs PyTorch, large)
 	.venv-peers/bin/python -m pytest -m peers -s tests/peers

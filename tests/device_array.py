@@ -226,7 +226,7 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     _binary(_name)
 for _name in ("neg", "pos", "abs", "invert"):
     _unary(_name)
-for _name in ("sum", "mean", "max", "min", "argmax", "argmin", "any", "all"):
+for _name in ("sum", "mean", "max", "min", "argmax", "argmin", "any", "all", "round"):
     _reduction(_name)
 
 

@@ -71,7 +71,7 @@ def check_pack(pack: Callable[..., Any]) -> Iterator[str]:
     for count in (1, 4, 7):
         ragged = [rng.integers(0, 256, rng.integers(1, 9)).tolist() for _ in range(count)]
         _, positions, indptr = _three(pack(ragged))
-        cache = DenseCache([LayerSpec(1, 2)], count, 9)
+        cache = DenseCache([LayerSpec(1, 2)], count, 9, xp=np)
         for i in range(count):
             cache.add(i)
         step = cache.plan(range(count), [len(p) for p in ragged])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.caches import Cache, DenseCache
+from kvlib.caches import Cache
 from kvlib.exercises.cached_layer import check_layer_cache
 from kvlib.exercises.report import (
     Finding,
@@ -47,7 +47,8 @@ class Slots:
         if gap > 0:  # the slots that the caller leapt over are attended to: they hold zeros
             step = cache.plan(["slots"], [gap])
             for layer, spec in enumerate(cache.layers):
-                zeros = np.zeros((gap, spec.num_kv_heads, spec.head_dim), dtype=np.float32)
+                shape = (gap, spec.num_kv_heads, spec.head_dim)
+                zeros = cache.xp.zeros(shape, dtype=cache.dtype)
                 cache.append(layer, zeros, zeros, step)
         step = cache.plan(["slots"], [len(tokens)])
         return self.model.forward(tokens, cache, step)[0]
@@ -248,12 +249,12 @@ def _look_at_reuse(
 def _tiny_model() -> Decoder:
     """A random Llama of 2 layers: fast, and its greedy tokens win by a clear margin."""
     config = ModelConfig("llama", 64, 32, 48, 2, 4, 2, 8, 64)
-    return Decoder(config, random_weights(config, seed=3))
+    return Decoder(config, random_weights(config, seed=3, xp=np))
 
 
 def _logits(model: Decoder, tokens: Sequence[int]) -> Any:
     """Logits (V,) behind a text, computed from nothing."""
-    cache = DenseCache(model.layer_specs, 1, len(tokens))
+    cache = model.new_cache(1, len(tokens))
     cache.add("text")
     return model.forward(tokens, cache, cache.plan(["text"], [len(tokens)]))[0]
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.caches import DenseCache
 from kvlib.exercises.batched_serve import tiny_model
 from kvlib.exercises.report import Finding, checker, expect_equal
 from kvlib.meter import Meter
@@ -73,7 +72,7 @@ def _expect_bounds(bounds: list[tuple[int, ...]], p: int, c: int) -> None:
 def _counted(p: int, c: int) -> int:
     """Keys a layer reads, from the bytes a meter counts."""
     model = tiny_model()
-    cache = DenseCache(model.layer_specs, 1, 64)
+    cache = model.new_cache(1, 64)
     cache.add(0)
     with Meter() as meter:
         for a in range(0, p, c):
@@ -135,7 +134,7 @@ def _expect_first(fed: dict[Any, int]) -> None:
 def _play(fill_step: Callable[..., Any]) -> str:
     """Every step of kvlib's scheduler, beside what fill_step would have fed."""
     model = tiny_model()
-    scheduler = Scheduler(model, DenseCache(model.layer_specs, 4, 64), budget=6, stop_tokens=())
+    scheduler = Scheduler(model, model.new_cache(4, 64), budget=6, stop_tokens=())
     lengths = {"a": (2, 9), "b": (4, 12), "c": (21, 3), "d": (7, 2)}
     for name, (n, new) in lengths.items():
         scheduler.add(name, list(range(1, n + 1)), new)

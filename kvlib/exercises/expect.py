@@ -11,8 +11,14 @@ class Finding(Exception):
     """One thing that is wrong, in the learner's words: what came, what was needed, why."""
 
 
+def _fetched(x: Any) -> Any:
+    """An array on a device as NumPy's; anything else as it is."""
+    return x.get() if hasattr(x, "get") and hasattr(x, "dtype") else x
+
+
 def expect_array(got: Any, what: str) -> np.ndarray:
-    """`got` if it is a NumPy array, else a Finding."""
+    """`got` if it is a NumPy array, or one on a device, fetched; else a Finding."""
+    got = _fetched(got)
     if not isinstance(got, np.ndarray):
         raise Finding(f"{what}: got {_kind(got)}, needed a NumPy array")
     return got
@@ -77,7 +83,7 @@ def expect_close(
     axes names the axes in the message: ("row", "head"). The message shows the first number that
     is off, the largest difference, and how many are off.
     """
-    wanted = np.asarray(expected)
+    got, wanted = _fetched(got), np.asarray(_fetched(expected))
     expect_shape(np.asarray(got) if wanted.ndim == 0 else got, wanted.shape, what)
     array = np.asarray(got)
     floating = array.dtype.kind == "f"
@@ -103,9 +109,9 @@ def diagnose(got: Any, suspects: dict[str, Any], *, rtol: float = 1e-4, atol: fl
 
     Call it once the right answer is known not to match, before the general `expect_close`.
     """
-    array = np.asarray(got)
+    array = np.asarray(_fetched(got))
     for message, result in suspects.items():
-        wrong = np.asarray(result)
+        wrong = np.asarray(_fetched(result))
         if array.shape == wrong.shape and np.allclose(array, wrong, rtol, atol, equal_nan=True):
             raise Finding(message)
 

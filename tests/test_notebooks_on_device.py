@@ -1,0 +1,29 @@
+"""The chapters run unchanged on another array library: each on the stand-in for CuPy.
+
+A process a chapter, for the library at hand is chosen once. In CI those that take seconds; the
+others by `make device`.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from notebook_code import NOTEBOOKS, ROOT
+
+QUICK = {"intro", "memory", "batched"}
+
+
+def marks(stem: str) -> list[pytest.MarkDecorator]:
+    return [] if stem in QUICK else [pytest.mark.device]
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param(p, id=p.stem, marks=marks(p.stem)) for p in NOTEBOOKS]
+)
+def test_the_chapter_runs_on_a_device(path):
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
+    command = [sys.executable, str(ROOT / "tests" / "run_on_device.py"), str(path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    assert "DeprecationWarning" not in done.stderr
