@@ -13,17 +13,13 @@ U32, LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
 
 
 def philox(counters: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Philox 4x32-10 (doi:10.1145/2063384.2063405): counters (n, 4), keys (n, 2) uint32 → (n, 4)."""
+    """Philox 4x32-10 (doi:10.1145/2063384.2063405).   (n, 4), (n, 2) uint32 → (n, 4) uint32"""
     c0, c1, c2, c3 = (counters[:, i].astype(np.uint64) for i in range(4))
     k0, k1 = (keys[:, i].astype(np.uint64) for i in range(2))
     for _ in range(10):
         first, second = np.uint64(0xD2511F53) * c0, np.uint64(0xCD9E8D57) * c2
-        c0, c1, c2, c3 = (
-            (second >> U32) ^ c1 ^ k0,
-            second & LOW,
-            (first >> U32) ^ c3 ^ k1,
-            first & LOW,
-        )
+        c0, c2 = (second >> U32) ^ c1 ^ k0, (first >> U32) ^ c3 ^ k1
+        c1, c3 = second & LOW, first & LOW
         k0, k1 = (k0 + np.uint64(0x9E3779B9)) & LOW, (k1 + np.uint64(0xBB67AE85)) & LOW
     return np.stack([c0, c1, c2, c3], axis=1).astype(np.uint32)
 

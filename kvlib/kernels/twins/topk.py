@@ -1,4 +1,4 @@
-"""topk.cu in NumPy: splits, tiles, the first floor, a buffer that is merged when it may overflow."""
+"""topk.cu in NumPy: splits, tiles, the first floor, a buffer that is merged when full."""
 
 from __future__ import annotations
 
@@ -96,14 +96,9 @@ def _split(
     if counts is not None:
         counts["compared"] += len(x)
         counts["merges"] += 1
-    pairs = [(m[i], total[i]) for i in range(THREADS)]
-    warps = []
-    for first in range(0, THREADS, 32):
-        part = pairs[first : first + 32]
-        while len(part) > 1:  # __shfl_xor_sync: neighbours first
-            part = [_merged([a, b], scale) for a, b in zip(part[::2], part[1::2], strict=True)]
-        warps.append(part[0])
-    return _best(buffer, k), _merged(warps, scale)
+    for _ in range(5):  # __shfl_xor_sync: neighbours first, until 32 threads are one
+        m, total = _merged([(m[0::2], total[0::2]), (m[1::2], total[1::2])], scale)
+    return _best(buffer, k), _merged(list(zip(m, total, strict=True)), scale)
 
 
 def _online(m: np.ndarray, total: np.ndarray, x: np.ndarray, top: np.ndarray, scale: float) -> Pair:

@@ -1,0 +1,203 @@
+"""Drawing a token on the device: known bits, twin equal to kernel, the right distribution."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from kvlib.kernels import engine, sample_tokens, softmax_topk
+from kvlib.kernels.launch import Launch
+from kvlib.kernels.source import Kernel
+from kvlib.kernels.twins.sample import WEIGHT_BITS, philox, random_bits, weights
+from kvlib.kernels.types import LOG2E, as_float, as_type
+from kvlib.sampling import probabilities
+
+RUNS = ("twin", "processor")
+# kat_vectors of Random123 (Salmon et al. 2011): counter, key, answer
+KNOWN = (
+    ("00000000 00000000 00000000 00000000", "00000000 00000000",
+     "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+    ("ffffffff ffffffff ffffffff ffffffff", "ffffffff ffffffff",
+     "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+    ("243f6a88 85a308d3 13198a2e 03707344", "a4093822 299f31d0",
+     "d16cfe09 94fdcceb 5001e420 24126ea1"),
+)  # fmt: skip
+SETTINGS = (
+    {},
+    {"temperature": 0},
+    {"temperature": 0.6},
+    {"top_k": 1},
+    {"top_k": 5},
+    {"top_k": 300, "top_p": 0.7},
+    {"top_p": 0.8},
+    {"top_p": 0.99, "temperature": 3.0},
+    {"top_k": 40, "top_p": 0.6, "temperature": 1.3},
+    {"top_p": 1},
+)
+
+
+def words(column):
+    return np.array([[int(w, 16) for w in row[column].split()] for row in KNOWN], np.uint32)
+
+
+def rows(columns=4999, n=4, dtype="float32", seed=0):
+    x = np.random.default_rng(seed).standard_normal((n, columns)).astype(np.float32) * 3
+    return as_type(x, np.dtype(dtype))
+
+
+def test_the_generators_known_answers():
+    counters, keys, answers = (words(i) for i in range(3))
+    assert np.array_equal(philox(counters, keys), answers)
+    out = np.empty_like(counters)
+    args = (out, counters, keys, np.int32(len(KNOWN)))
+    engine.start("processor", Launch(Kernel("sample", "philox_words"), (1, 1, 1), 256, 0, args))
+    assert np.array_equal(out, answers)
+
+
+def test_bits_are_decided_by_seed_stream_and_step():
+    seeds, streams = np.array([3, 3, 4, 3 << 40], np.uint64), np.array([0, 1, 0, 0], np.uint32)
+    found = np.concatenate([random_bits(seeds, streams, step) for step in range(50)])
+    assert len(set(found.tolist())) == 200
+    assert random_bits(seeds[2:3], streams[2:3], 7)[0] == random_bits(seeds, streams, 7)[2]
+
+
+def test_weights_are_exponentials():
+    x = -np.geomspace(1e-7, 27, 20_000).astype(np.float32)
+    t = (x * np.float32(LOG2E)).astype(np.float64)
+    found = weights(x, np.float32(0), LOG2E).astype(np.float64) / 2.0**WEIGHT_BITS
+    np.testing.assert_allclose(found, np.exp2(t), atol=2.0**-WEIGHT_BITS, rtol=3e-9)
+    ends = weights(np.array([0, -1e-30, -27.8, -np.inf], np.float32), np.float32(0), LOG2E)
+    assert ends.tolist() == [1 << WEIGHT_BITS, 1 << WEIGHT_BITS, 0, 0]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "uint16"])
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_the_kernel_draws_what_the_twin_draws(settings, dtype):
+    x = rows(dtype=dtype)
+    for step in range(2):
+        drawn = [sample_tokens(x, **settings, seeds=11, step=step, run_on=run) for run in RUNS]
+        assert drawn[0] == drawn[1] and all(type(token) is int for token in drawn[0])
+        p = probabilities(as_float(x), **settings)
+        assert (p[np.arange(len(p)), drawn[0]] > 0).all()
+
+
+@pytest.mark.parametrize("settings", [SETTINGS[i] for i in (0, 2, 4, 6, 7, 8)], ids=str)
+def test_draws_follow_the_probabilities(settings):
+    """Chi-square against the float64 distribution; cells of fewer than 10 are taken together."""
+    logits, n = rows(columns=400, n=1, seed=3), 1200
+    p = probabilities(logits, **settings)[0]
+    drawn = sample_tokens(np.repeat(logits, n, axis=0), **settings, seeds=5)
+    counts = np.bincount(drawn, minlength=400).astype(float)
+    assert (counts[p == 0] == 0).all()
+    rare = n * p < 10
+    counts, needed = (np.append(x[~rare], x[rare].sum()) for x in (counts, n * p))
+    counts, needed = counts[needed > 0], needed[needed > 0]
+    chi_square, degrees = ((counts - needed) ** 2 / needed).sum(), len(needed) - 1
+    # Wilson and Hilferty 1931: the cube root of chi-square over its degrees is nearly normal
+    z = 0.0
+    if degrees:
+        spread = 2 / (9 * degrees)
+        z = ((chi_square / degrees) ** (1 / 3) - (1 - spread)) / spread**0.5
+    assert z < 3.1  # exceeded with probability 0.001
+
+
+@pytest.mark.parametrize("run_on", RUNS)
+def test_who_shares_the_batch_does_not_matter(run_on):
+    x, streams = rows(columns=700), np.array([9, 2, 77, 4])
+    for settings in ({}, {"top_k": 20}, {"top_p": 0.9}):
+        given = {**settings, "step": 6, "run_on": run_on}
+        together = sample_tokens(x, **given, seeds=[1, 2, 3, 4], streams=streams)
+        alone = [
+            sample_tokens(x[i : i + 1].copy(), **given, seeds=i + 1, streams=streams[i])[0]
+            for i in range(4)
+        ]
+        assert together == alone
+
+
+def test_a_nucleus_beyond_the_candidates_is_drawn_on_the_host_from_the_same_bits():
+    flat = np.zeros((80, 1000), np.float32)
+    drawn = sample_tokens(flat, top_p=0.5, seeds=1)
+    assert max(drawn) < 500 and sum(t >= 256 for t in drawn) > 25
+    assert drawn == sample_tokens(flat, top_p=0.5, seeds=1, run_on="processor")
+    # wide and narrow rows side by side
+    flat[::2, 3] = 30.0
+    assert set(sample_tokens(flat, top_p=0.5, seeds=1)[::2]) == {3}
+    assert sample_tokens(flat, top_p=0.5, seeds=1)[1::2] == drawn[1::2]
+
+
+@pytest.mark.parametrize("run_on", RUNS)
+def test_only_ids_and_candidates_are_written(run_on):
+    """The draw reads k candidates a row: nothing of the size of the vocabulary is made."""
+    x, found = rows(columns=9000, n=2), []
+    start = engine.start
+
+    def noted(where, *launches):
+        found.extend(start(where, *launches) or [])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "start", noted)
+        sample_tokens(x, top_k=30, run_on=run_on)
+    written = sum(sum(traffic.written) for traffic in found)
+    assert written == (0 if run_on == "twin" else 2 * (30 * 8 + 12 + 4))
+
+
+@pytest.mark.parametrize("run_on", RUNS)
+@pytest.mark.parametrize(
+    "settings", [{}, {"temperature": 0}, {"top_k": 3}, {"top_p": 0.5}], ids=str
+)
+def test_rows_without_a_distribution_are_refused(settings, run_on):
+    for wrong in (np.nan, np.inf):
+        x = rows(columns=50)
+        x[2, 17] = wrong
+        with pytest.raises(ValueError, match=f"must be a finite number, got {wrong}"):
+            sample_tokens(x, **settings, run_on=run_on)
+    x[2] = -np.inf
+    with pytest.raises(ValueError, match="got -inf"):
+        sample_tokens(x, **settings, run_on=run_on)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"temperature": -1}, "temperature"),
+        ({"top_k": 0}, "top_k"),
+        ({"top_p": 1.5}, "top_p"),
+        ({"seeds": -1}, "seeds must lie in"),
+        ({"seeds": [1, 2]}, "seeds: one a row needed, 4, got 2"),
+        ({"streams": [1 << 32] * 4}, "streams must lie in"),
+        ({"step": -1}, "step must lie in"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(settings, words):
+    with pytest.raises(ValueError, match=words):
+        sample_tokens(rows(columns=30), **settings)
+    with pytest.raises(ValueError, match=r"\(B, V\)"):
+        sample_tokens(np.zeros((1, 2, 3), np.float32))
+
+
+def test_a_batch_of_nobody():
+    assert sample_tokens(np.zeros((0, 7), np.float32), top_k=3) == []
+    assert softmax_topk(np.zeros((0, 7), np.float32), 3, run_on="processor").lse.shape == (0,)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_the_device_draws_what_the_twin_draws(settings):
+    """A limit of top_p may fall on another side of a rounding once in many rows."""
+    if importlib.util.find_spec("cupy") is None:
+        pytest.skip("CuPy is not installed")
+    import cupy
+
+    from kvlib import sample
+
+    for dtype in ("float32", "float16", "uint16"):
+        x = rows(columns=32_000, n=64, dtype=dtype)
+        host = sample_tokens(x, **settings, seeds=11, step=5)
+        device = sample_tokens(cupy.asarray(x), **settings, seeds=11, step=5)
+        assert sum(a != b for a, b in zip(host, device, strict=True)) <= (
+            1 if "top_p" in settings else 0
+        )
+    x = rows(columns=32_000, n=64)
+    p = probabilities(x, **settings)
+    drawn = sample(cupy.asarray(x), **settings, rngs=np.random.default_rng(1))
+    assert (p[np.arange(64), drawn] > 0).all()
