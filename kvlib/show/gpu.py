@@ -1,0 +1,94 @@
+"""The drawings of the chapter on the GPU: data in, Figure out. Explorers: `kvlib.show.gpu_blocks`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kvlib.show.draw import bars, cells, figure, finish, label_ends
+from kvlib.show.gpu_blocks import splits_explorer, steps_explorer
+from kvlib.show.style import MUTED, color
+
+__all__ = [
+    "busy",
+    "efficiency",
+    "hierarchy",
+    "intensities",
+    "on_one_device",
+    "resources",
+    "splits_explorer",
+    "steps_explorer",
+]
+COLUMNS = 22  # multiprocessors in a row of the drawing
+
+
+def busy(blocks: Mapping[str, int], sms: int) -> Any:
+    """Which of `sms` multiprocessors have a block to run; blocks: words → number of blocks."""
+    fig, axes = figure(1.9, ncols=len(blocks))
+    for ax, (name, n) in zip(np.atleast_1d(axes), blocks.items(), strict=True):
+        roles = ["query" if i < n else "free" for i in range(sms)]
+        rows = [roles[i : i + COLUMNS] for i in range(0, sms, COLUMNS)]
+        cells(ax, rows)
+        ax.set_axis_off()
+        ax.set_aspect("equal")
+        ax.set_title(f"{name}: {min(n, sms)} of {sms} busy")
+    return finish(fig)
+
+
+def hierarchy(sizes: Mapping[str, int], needed: int) -> Any:
+    """Bytes of each level of memory, and a line at the bytes of one request's keys and values."""
+    fig, ax = figure(2.3)
+    bars(ax, {k: v / 2**20 for k, v in sizes.items()}, ["weights"] * len(sizes), xlabel="MiB")
+    ax.set_xscale("log")
+    ax.set_xlim(1, max(sizes.values()) / 2**20 * 12)
+    ax.axvline(needed / 2**20, color=color("key"), dashes=(4, 3))
+    ax.text(needed / 2**20 * 1.15, -0.62, "one request's keys and values", color=color("key"))
+    return finish(fig)
+
+
+def efficiency(sectors: Mapping[str, int], bytes_read: int) -> Any:
+    """Bytes moved in sectors of 32 by each way of reading, as multiples of what was asked for."""
+    fig, ax = figure(1.9)
+    times = {name: 32 * n / bytes_read for name, n in sectors.items()}
+    bars(ax, times, ["recomputed", "key", "key"], xlabel="bytes moved for each byte asked for")
+    ax.axvline(1, color=MUTED, linewidth=1)
+    return finish(fig)
+
+
+def resources(registers: Mapping[str, int], warps: Mapping[str, int]) -> Any:
+    """Registers a thread of some kernels, and the warps that a multiprocessor then holds."""
+    fig, (left, right) = figure(2.4, ncols=2, sharey=True)
+    bars(left, registers, ["weights"] * len(registers), xlabel="registers a thread")
+    bars(right, warps, ["query"] * len(warps), xlabel="warps a multiprocessor, at most 64")
+    return finish(fig)
+
+
+def intensities(points: Mapping[str, float], ridge: float, bandwidth: float, peak: float) -> Any:
+    """A roofline in bfloat16 (bytes and operations a second) with intensities marked on it."""
+    fig, ax = figure(3.4)
+    x = np.geomspace(0.5, 2000, 200)
+    ax.plot(x, np.minimum(peak, x * bandwidth) / 1e12, color=color("ink"))
+    for name, at in points.items():
+        y = min(peak, at * bandwidth) / 1e12
+        ax.plot([at], [y], marker="o", color=color("query"))
+        ax.annotate(name, (at, y), xytext=(7, -4), textcoords="offset points", va="top", fontsize=9)
+    ax.axvline(ridge, color=MUTED, linewidth=1, dashes=(2, 3))
+    ax.set(xscale="log", yscale="log", xlabel="operations for each byte of keys and values")
+    ax.set_ylabel("TFLOP/s, at most")
+    return finish(fig)
+
+
+def on_one_device(devices: Sequence[int], gib: Mapping[str, Sequence[float]]) -> Any:
+    """GiB of cache on the fullest device against the number of devices, a line a way."""
+    fig, ax = figure(3.0)
+    roles = ("query", "key", "value", "recomputed")
+    for (_, y), role in zip(gib.items(), roles, strict=False):
+        ax.plot(devices, y, marker="o", color=color(role))
+    ax.set(xscale="log", yscale="log", xlabel="devices", ylabel="cache on one of them (GiB)")
+    ax.set_xticks(devices, labels=[str(n) for n in devices])
+    ax.minorticks_off()
+    ends = {name: float(y[-1]) for name, y in gib.items()}
+    label_ends(ax, ends, roles[: len(ends)], x_end=devices[-1])
+    return finish(fig)
