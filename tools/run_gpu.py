@@ -3,23 +3,28 @@
 Needs CuPy, NumPy, array-api-compat and pytest in that Python, and nothing else: no .venv, no
 network. Where array-api-compat is not installed, the copy that SciPy or scikit-learn carries is
 lent to the run. Says what is missing and stops with 0 where there is no device (nothing was to be
-run), with 1 where there is a device and something failed.
+run), with 1 where there is a device and something failed. What the tests found goes to
+benchmarks/results/gpu_tests.json, with device, driver and versions; benchmarks write their own.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+RESULT = ROOT / "benchmarks" / "results" / "gpu_tests.json"
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]  # kvlib.devices and on_device need no package
 NEEDED = ("numpy", "array_api_compat", "pytest")
-MARK = "mark.gpu"
 COPIES = (  # (package, where in it a copy of array_api_compat lies)
     ("scipy", "_external/array_api_compat"),
     ("scipy", "_lib/array_api_compat"),
@@ -30,13 +35,13 @@ MARK = "pytest.mark.gpu"
 
 def device_name() -> tuple[str | None, str]:
     """(name of the device, "") or (None, why there is none)."""
-    if importlib.util.find_spec("cupy") is None:
-        return None, 'this Python has no CuPy: pip install "cupy-cuda13x[ctk]"'
+    from kvlib.devices import trouble
+
+    if reason := trouble():
+        return None, reason
     try:
         import cupy
 
-        if cupy.cuda.runtime.getDeviceCount() == 0:
-            return None, "CuPy finds no CUDA device"
         cupy.arange(4, dtype=cupy.float32).sum().item()  # a driver may be there and not work
         properties = cupy.cuda.runtime.getDeviceProperties(0)
         return properties["name"].decode(), ""
@@ -75,9 +80,11 @@ def run_all(folder: Path, tests_only: bool) -> int:
         packages = " ".join(missing).replace("_", "-")
         print(f"This Python lacks {', '.join(missing)}: pip install {packages}")
         return 1
+    report = folder / "tests.xml"
     path = [str(ROOT), str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
-    commands = [[sys.executable, "-m", "pytest", "-m", "gpu", "-q", *gpu_tests()]]
+    tests = ["pytest", "-m", "gpu", "-q", f"--junitxml={report}", *gpu_tests()]
+    commands = [[sys.executable, "-m", *tests]]
     if not tests_only:
         scripts = sorted((ROOT / "benchmarks").glob("gpu_*.py"))
         commands += [[sys.executable, str(script)] for script in scripts]
@@ -87,7 +94,48 @@ def run_all(folder: Path, tests_only: bool) -> int:
     for command in commands:
         print(f"== {' '.join(Path(part).name for part in command[1:])}", flush=True)
         status |= subprocess.run(command, cwd=ROOT, env=environment).returncode
+    if report.exists():
+        save(summary(report.read_text(encoding="utf-8")))
     return 1 if status else 0
+
+
+def summary(report: str) -> dict[str, Any]:
+    """How many tests passed, failed and were skipped, which, and the seconds they took.
+
+    report: what pytest --junitxml writes.
+    """
+    found: dict[str, Any] = {"passed": 0, "failed": [], "skipped": [], "seconds": 0.0}
+    for case in ElementTree.fromstring(report).iter("testcase"):
+        name = f"{case.get('classname')}::{case.get('name')}"
+        found["seconds"] += float(case.get("time", 0))
+        if case.find("failure") is not None or case.find("error") is not None:
+            found["failed"].append(name)
+        elif (skipped := case.find("skipped")) is not None:
+            found["skipped"].append(f"{name}: {skipped.get('message')}")
+        else:
+            found["passed"] += 1
+    found["seconds"] = round(found["seconds"], 1)
+    return found
+
+
+def save(tests: dict[str, Any]) -> None:
+    """Write the tests' results beside the device, its driver and the versions."""
+    import cupy
+    from on_device import describe
+
+    about = {**describe(cupy), "driver": driver(), "tests": tests}
+    RESULT.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    print(f"{tests['passed']} passed, {len(tests['failed'])} failed: {RESULT.relative_to(ROOT)}")
+
+
+def driver() -> str:
+    """The driver's version as nvidia-smi tells it, "" where there is no such program."""
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip().splitlines()[0] if done.stdout.strip() else ""
 
 
 def main() -> int:
