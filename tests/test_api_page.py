@@ -1,0 +1,88 @@
+"""The page of the API: every public name has its place, and docstrings survive the way there."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections import Counter
+
+import pytest
+from api_pages import as_rst
+from notebook_code import BOOK
+
+PAGE = (BOOK / "api.md").read_text(encoding="utf-8")
+MODULES = re.findall(r"^\.\. automodule:: ([\w.]+)$", PAGE, re.MULTILINE)
+DATA = set(re.findall(r"(kvlib\.[\w.]+\.[A-Z]+)$", PAGE, re.MULTILINE))
+
+
+def public(module: str) -> list[str]:
+    found = importlib.import_module(module)
+    names = getattr(found, "__all__", None)
+    if names is None:
+        own = {n: o for n, o in vars(found).items() if getattr(o, "__module__", None) == module}
+        names = [n for n, o in own.items() if callable(o) and not n.startswith("_")]
+    return [name for name in names if not name.startswith("_")]
+
+
+def excluded(module: str) -> set[str]:
+    match = re.search(rf"automodule:: {module}\n   :members:\n   :exclude-members: (.*)", PAGE)
+    return set(match[1].split(", ")) if match else set()
+
+
+def test_the_modules_a_reader_meets_are_there() -> None:
+    wanted = ("caches", "codecs", "costs", "kernels", "meter", "model", "norms", "sampling", "show")
+    assert {"kvlib", *(f"kvlib.{name}" for name in wanted)} <= set(MODULES)
+
+
+def test_each_public_object_stands_in_one_place() -> None:
+    places: Counter[int] = Counter()
+    names = {}
+    for module in (*MODULES, "kvlib.attention"):
+        for name in public(module):
+            found = getattr(importlib.import_module(module), name)
+            key = id(found) if inspect.isclass(found) or inspect.isfunction(found) else hash(name)
+            names[key] = f"{module}.{name}"
+            shown = module in MODULES and name not in excluded(module)
+            places[key] += shown or f"{module}.{name}" in DATA
+    wrong = {names[key]: places[key] for key in names if places[key] != 1}
+    assert not wrong, f"not in one place of book/api.md: {wrong}"
+
+
+def test_what_is_excluded_exists() -> None:
+    for module in MODULES:
+        assert excluded(module) <= set(public(module)), module
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_public_object_has_a_docstring(module: str) -> None:
+    for name in public(module):
+        found = getattr(importlib.import_module(module), name)
+        if inspect.isfunction(found) or inspect.isclass(found):
+            assert (found.__doc__ or "").strip(), f"{module}.{name}"
+
+
+@pytest.mark.parametrize(
+    ("plain", "rst"),
+    [
+        ("Words about `x` and ``y``.", "Words about \\ ``x``\\  and \\ ``y``\\ ."),
+        ("As :func:`kvlib.attend`.", "As \\ ``kvlib.attend``\\ ."),
+        ("2*3, a_b, |x|, *args", "2\\*3, a\\_b, \\|x\\|, \\*args"),
+        ("q (T, D)   →   o", "::\n\n   q (T, D)   →   o"),
+        ("  indented\n  ``code``", "::\n\n     indented\n     code"),
+        ("* one\n  more\n* two", "- one\n  more\n- two"),
+        (">>> 1 + 1\n2", ".. code-block:: pycon\n\n   >>> 1 + 1\n   2"),
+        ("Text.\n>>> 1\n1", "Text.\n\n.. code-block:: pycon\n\n   >>> 1\n   1"),
+        ("See arXiv:1706.03762.", "See `arXiv:1706.03762 <https://arxiv.org/abs/1706.03762>`__."),
+        (
+            "(doi:10.1145/1498765.1498785)",
+            "(`doi:10.1145/1498765.1498785 <https://doi.org/10.1145/1498765.1498785>`__)",
+        ),
+    ],
+)
+def test_a_docstring_reads_the_same(plain: str, rst: str) -> None:
+    assert "\n".join(as_rst(plain.split("\n"))).strip() == rst
+
+
+def test_paragraphs_stay_apart() -> None:
+    assert as_rst(["one", "", "", "two"]) == ["one", "", "two", ""]
