@@ -18,6 +18,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kvlib.exercises.museum.catalogue import Hall, Waiting, exhibit, exhibits, waiting
+from kvlib.exercises.museum.checks import (
+    check_batch_test,
+    check_mask_test,
+    check_quiet_bug,
+    check_whodunit,
+)
 from kvlib.exercises.museum.exhibit import ROOMS, Exhibit, Symptom
 from kvlib.exercises.museum.mutation import Mutant, applied
 from kvlib.exercises.museum.scoring import SECONDS, Score, Test, score_tests
@@ -31,6 +37,10 @@ __all__ = [
     "Symptom",
     "Waiting",
     "applied",
+    "check_batch_test",
+    "check_mask_test",
+    "check_quiet_bug",
+    "check_whodunit",
     "exhibit",
     "exhibits",
     "score",

@@ -128,7 +128,7 @@ def check_quiet_bug(quiet_bug: Callable[[], Any]) -> Iterator[str]:
         raise Finding(f"{mutant.name} stands in the museum already: find one of your own")
     try:
         with applied(mutant):
-            shown = verdict(_says_the_same)
+            shown = verdict(_says_the_same, 60)
             caught = [t for t in _tests() if verdict(t)]
     except (LookupError, ImportError, SyntaxError) as error:
         raise Finding(f"it cannot be put in: {error.args[0]}") from None
