@@ -70,17 +70,27 @@ def sample(
 
     ``temperature`` 0 is greedy. ``rngs``: one generator, or one a row so that what a request
     draws does not depend on who shares its batch; a fresh generator with seed 0 unless given.
+
+    CuPy's logits stay on the device, where :func:`kvlib.kernels.sample_tokens` draws the same
+    tokens from the same generators, up to rounding: one in millions falls on another token.
     """
     check_settings(temperature, top_k, top_p)
     if temperature == 0:
         return greedy(logits)
-    p = probabilities(logits, temperature, top_k, top_p)
+    _check_shape(logits)
+    rows = logits.shape[0]
     if rngs is None:
         rngs = np.random.default_rng(0)
     if isinstance(rngs, np.random.Generator):
-        rngs = [rngs] * p.shape[0]
-    if len(rngs) != p.shape[0]:
-        raise ValueError(f"one generator a row needed: {p.shape[0]} rows, got {len(rngs)}")
+        rngs = [rngs] * rows
+    if len(rngs) != rows:
+        raise ValueError(f"one generator a row needed: {rows} rows, got {len(rngs)}")
+    if _kernel_takes(logits):
+        from kvlib.kernels.sample import sample_tokens
+
+        bits = [int(rng.random() * 2.0**64) for rng in rngs]
+        return sample_tokens(logits, temperature, top_k, top_p, bits=np.array(bits, np.uint64))
+    p = probabilities(logits, temperature, top_k, top_p)
     # Inverse transform: the first token whose cumulative probability passes a uniform draw.
     tokens = []
     for row, rng in zip(np.cumsum(p, axis=1), rngs, strict=True):
@@ -99,6 +109,14 @@ def check_settings(temperature: float, top_k: int | None, top_p: float | None) -
         raise ValueError(f"top_k must be an integer of at least 1, got {top_k!r}")
     if top_p is not None and (not isinstance(top_p, number) or not 0 < top_p <= 1):
         raise ValueError(f"top_p must lie in (0, 1], got {top_p!r}")
+
+
+def _kernel_takes(logits: Array) -> bool:
+    """Whether the draw can stay on a device: CuPy's own arrays, of a type and size kernels know."""
+    if type(logits).__module__.partition(".")[0] != "cupy" or logits.shape[1] > 1 << 18:
+        return False
+    whole = logits.flags.c_contiguous and logits.data.ptr % 16 == 0
+    return whole and logits.shape[0] <= 65535 and logits.dtype in (np.float32, np.float16)
 
 
 def _check_shape(logits: Array) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,54 @@ from kvlib.kernels.types import CTYPES, as_float, ctype
 from kvlib.sampling import check_settings, probabilities
 
 SHARED = 8 * (THREADS // 32 + 2)
+SHARED_DRAW = SHARED + 12 * THREADS  # weights and columns of the candidates
+
+
+class Drawn(NamedTuple):
+    """What decides the draws of rows: seeds (B,) uint64 with streams (B,) uint32 and a step, or
+    without streams the random bits themselves."""
+
+    seeds: np.ndarray
+    streams: np.ndarray | None
+    step: int
+
+    @classmethod
+    def of(cls, batch: int, seeds: Any, streams: Any, step: int) -> Drawn:
+        """Raises ValueError for numbers out of range, or not one a row."""
+        one = _numbers("seeds", seeds, 64)
+        own = list(range(batch)) if streams is None else _numbers("streams", streams, 32)
+        one = one * batch if len(one) == 1 else one
+        _one_a_row(batch, seeds=one, streams=own)
+        if not 0 <= step < 1 << 32:
+            raise ValueError(f"step must lie in 0 ... 2^32 − 1, got {step}")
+        return cls(np.array(one, np.uint64), np.array(own, np.uint32), step)
+
+    @classmethod
+    def given(cls, batch: int, bits: Any) -> Drawn:
+        """Random bits made elsewhere. Raises ValueError as `of` does."""
+        own = _numbers("bits", bits, 64)
+        _one_a_row(batch, bits=own)
+        return cls(np.array(own, np.uint64), None, 0)
+
+    def bits(self) -> np.ndarray:
+        """64 random bits a row, uint64."""
+        if self.streams is None:
+            return self.seeds
+        return random_bits(self.seeds, self.streams, self.step)
+
+
+def _numbers(name: str, given: Any, bits: int) -> list[int]:
+    numbers = [int(n) for n in np.ravel(np.asarray(given, dtype=object))]
+    wrong = [n for n in numbers if not 0 <= n < 1 << bits]
+    if wrong:
+        raise ValueError(f"{name} must lie in 0 ... 2^{bits} − 1, got {wrong[0]}")
+    return numbers
+
+
+def _one_a_row(batch: int, **given: list[int]) -> None:
+    for name, numbers in given.items():
+        if len(numbers) != batch:
+            raise ValueError(f"{name}: one a row needed, {batch}, got {len(numbers)}")
 
 
 def sample_tokens(
@@ -28,6 +76,7 @@ def sample_tokens(
     seeds: Any = 0,
     streams: Array | None = None,
     step: int = 0,
+    bits: np.ndarray | None = None,
     run_on: str | None = None,
 ) -> list[int]:
     """One token for each row; of the rows only token ids are copied from a device.
@@ -38,7 +87,8 @@ def sample_tokens(
     of the largest; temperature 0 is greedy. (seed, stream, step) decides the draw, whoever shares
     the batch: `seeds` is one integer of 64 bits or one a row, `streams` tells rows apart (0, 1, ...
     unless given), `step` the tokens of one row. Random bits are Philox 4x32-10
-    (doi:10.1145/2063384.2063405).
+    (doi:10.1145/2063384.2063405). `bits` (B,) uint64 takes their place: bits of 2^64 · u draw the
+    token that :func:`kvlib.sample` draws where its generator gives u.
 
     The device keeps at most 256 candidates. A larger top_k, and a row whose nucleus reaches beyond
     the 256 likeliest tokens, are drawn on the host from a copy of those rows, from the same bits:
@@ -52,7 +102,7 @@ def sample_tokens(
         raise ValueError(f"logits must be (B, V), got shape {logits.shape}")
     rows = checked(logits)
     batch, vocabulary = rows.shape
-    seed_row, stream_row = random_rows(batch, seeds, streams, step)
+    drawn = Drawn.of(batch, seeds, streams, step) if bits is None else Drawn.given(batch, bits)
     if batch == 0:
         return []
     if temperature == 0 or top_k == 1:
@@ -60,13 +110,12 @@ def sample_tokens(
         xp = namespace(rows)
         fine = xp.isfinite(best.maximum) & xp.isfinite(best.total)
         return _host(xp.where(fine, best.indices[:, 0], REFUSED), best)
-    scale, bits = scale_of(temperature), random_bits(seed_row, stream_row, step)
+    scale = scale_of(temperature)
     k = min(vocabulary, MOST_K if top_k is None else top_k)
     if k > MOST_K:
-        return [_on_host(rows[i], bits[i], temperature, top_k, top_p) for i in range(batch)]
+        return [_on_host(rows[i], drawn.bits()[i], temperature, top_k, top_p) for i in range(batch)]
     every = top_k is None and (top_p is None or top_p == 1)
     best = softmax_topk(rows, 1 if every else k, temperature=temperature, run_on=run_on)
-    drawn = (seed_row, stream_row, step)
     if every:
         tokens = _host(_of_all(where, rows, best, drawn, scale), best)
     else:
@@ -74,58 +123,36 @@ def sample_tokens(
         share = 0 if top_p is None or top_p == 1 else int(float(top_p) * 2**64)
         tokens = _host(_of_candidates(where, best, drawn, scale, share, whole), best)
     for i in [i for i, token in enumerate(tokens) if token == TOO_WIDE]:
-        tokens[i] = _on_host(rows[i], bits[i], temperature, top_k, top_p)
+        tokens[i] = _on_host(rows[i], drawn.bits()[i], temperature, top_k, top_p)
     return tokens
 
 
-def random_rows(
-    batch: int, seeds: Any, streams: Array | None, step: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Seeds (B,) uint64 and streams (B,) uint32 of rows. Raises ValueError for other numbers."""
-    found = []
-    for name, given, bits in (
-        ("seeds", seeds, 64),
-        ("streams", np.arange(batch) if streams is None else streams, 32),
-    ):
-        numbers = [int(n) for n in np.ravel(np.asarray(given, dtype=object))]
-        numbers = numbers * batch if name == "seeds" and len(numbers) == 1 else numbers
-        if len(numbers) != batch:
-            raise ValueError(f"{name}: one a row needed, {batch}, got {len(numbers)}")
-        wrong = [n for n in numbers if not 0 <= n < 1 << bits]
-        if wrong:
-            raise ValueError(f"{name} must lie in 0 ... 2^{bits} − 1, got {wrong[0]}")
-        found.append(np.array(numbers, dtype=f"uint{bits}"))
-    if not 0 <= step < 1 << 32:
-        raise ValueError(f"step must lie in 0 ... 2^32 − 1, got {step}")
-    return found[0], found[1]
-
-
 def _of_candidates(
-    where: str, best: TopK, drawn: tuple[Any, ...], scale: float, share: int, whole: bool
+    where: str, best: TopK, drawn: Drawn, scale: float, share: int, whole: bool
 ) -> Array:
     """Tokens (B,) int32 from the candidates of each row."""
     if where == "twin":
         from kvlib.kernels.twins.sample import draw
 
         totals = np.stack([best.maximum, best.total, best.lse])
-        return draw(best.values, best.indices, totals, random_bits(*drawn), scale, share, whole)
+        return draw(best.values, best.indices, totals, drawn.bits(), scale, share, whole)
     tokens, totals, seeds, streams = _arrays(best, drawn)
     args = (
-        tokens, best.values, best.indices, totals, seeds, streams, np.uint32(drawn[2]),
+        tokens, best.values, best.indices, totals, seeds, streams, np.uint32(drawn.step),
         np.int32(best.values.shape[1]), np.float32(scale), np.uint64(share), np.int32(whole),
     )  # fmt: skip
     grid = (len(tokens), 1, 1)
-    engine.start(where, Launch(Kernel("sample", "draw"), grid, THREADS, SHARED, args))
+    engine.start(where, Launch(Kernel("sample", "draw"), grid, THREADS, SHARED_DRAW, args))
     return tokens
 
 
-def _of_all(where: str, rows: Array, best: TopK, drawn: tuple[Any, ...], scale: float) -> Array:
+def _of_all(where: str, rows: Array, best: TopK, drawn: Drawn, scale: float) -> Array:
     """Tokens (B,) int32 from all of each row."""
     if where == "twin":
         from kvlib.kernels.twins.sample import pick
 
         totals = np.stack([best.maximum, best.total, best.lse])
-        return pick(as_float(rows), totals, random_bits(*drawn), scale)
+        return pick(as_float(rows), totals, drawn.bits(), scale)
     batch, vocabulary = rows.shape
     tokens, totals, seeds, streams = _arrays(best, drawn)
     chunks = -(-vocabulary // CHUNK)
@@ -133,7 +160,7 @@ def _of_all(where: str, rows: Array, best: TopK, drawn: tuple[Any, ...], scale: 
     kind, width, factor = ctype(rows, "logits"), np.int32(vocabulary), np.float32(scale)
     mass = (sums, rows, totals, width, factor)
     pick_args = (
-        tokens, sums, rows, totals, seeds, streams, np.uint32(drawn[2]), width,
+        tokens, sums, rows, totals, seeds, streams, np.uint32(drawn.step), width,
         np.int32(chunks), factor,
     )  # fmt: skip
     masses, pick_one = (Kernel("sample", f"{name}<{kind}>") for name in ("masses", "pick"))
@@ -145,12 +172,13 @@ def _of_all(where: str, rows: Array, best: TopK, drawn: tuple[Any, ...], scale: 
     return tokens
 
 
-def _arrays(best: TopK, drawn: tuple[Any, ...]) -> tuple[Array, Array, Array, Array]:
+def _arrays(best: TopK, drawn: Drawn) -> tuple[Array, Array, Array, Array | None]:
     """Tokens to be written, totals (3, B), seeds and streams, beside the candidates."""
     xp = namespace(best.maximum)
     totals = xp.stack([best.maximum, best.total, best.lse])
     tokens = engine.empty(totals, totals.shape[1:], np.int32)
-    return tokens, totals, xp.asarray(drawn[0]), xp.asarray(drawn[1])
+    streams = None if drawn.streams is None else xp.asarray(drawn.streams)
+    return tokens, totals, xp.asarray(drawn.seeds), streams
 
 
 def _host(tokens: Array, best: TopK) -> list[int]:

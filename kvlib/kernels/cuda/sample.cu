@@ -32,6 +32,11 @@ __device__ inline u64 sum_before(u64 x, u64* shared, u64* total) {
     return before + sum - x;
 }
 
+// The bits that decide a row's draw: of the generator, or where there are no streams, as handed over.
+__device__ __forceinline__ u64 bits_of_row(const u64* seeds, const u32* streams, u32 step, i64 row) {
+    return streams ? random_bits(load(seeds + row), load(streams + row), step) : load(seeds + row);
+}
+
 __device__ __forceinline__ bool is_finite(float x) { return x - x == 0.0f; }
 
 __global__ void __launch_bounds__(THREADS) draw(
@@ -39,7 +44,8 @@ __global__ void __launch_bounds__(THREADS) draw(
     const float* __restrict__ values,    // (rows, k) largest first
     const int* __restrict__ columns,     // (rows, k)
     const float* __restrict__ totals,    // (3, rows) of topk
-    const u64* __restrict__ seeds, const u32* __restrict__ streams, u32 step,
+    const u64* __restrict__ seeds,       // (rows,) or bits, where streams is null
+    const u32* __restrict__ streams, u32 step,
     int k, float scale,
     u64 nucleus,                         // top_p in units of 2^-64; 0: none
     int whole)                           // the candidates are all there is, top_p is a share of them
@@ -51,9 +57,12 @@ __global__ void __launch_bounds__(THREADS) draw(
         if (threadIdx.x == 0) store(tokens + row, REFUSED);
         return;
     }
+    u64* all = shared + WARPS;           // (THREADS,) weights
+    int* places = (int*)(all + THREADS); // (THREADS,) their columns
     u64 weight = 0, total;
+    const int column = threadIdx.x < k ? load(columns + row * k + threadIdx.x) : 0x7fffffff;
     if (threadIdx.x < k) weight = weight_of(load(values + row * k + threadIdx.x), maximum, scale);
-    u64 before = sum_before(weight, shared, &total);
+    const u64 better = sum_before(weight, shared, &total);
     if (nucleus) {
         const u64 mass = whole ? total : (u64)(sum * (float)(1ull << WEIGHT_BITS));
         const u64 limit = __umul64hi(mass, nucleus);
@@ -62,11 +71,19 @@ __global__ void __launch_bounds__(THREADS) draw(
             return;
         }
         // A token is kept where those before it have not reached the limit; the first always is.
-        if (threadIdx.x > 0 && before >= limit) weight = 0;
-        before = sum_before(weight, shared, &total);
+        if (threadIdx.x > 0 && better >= limit) weight = 0;
+        sum_before(weight, shared, &total);
     }
-    const u64 at = __umul64hi(random_bits(load(seeds + row), load(streams + row), step), total);
-    if (before <= at && at < before + weight) store(tokens + row, load(columns + row * k + threadIdx.x));
+    all[threadIdx.x] = weight;
+    places[threadIdx.x] = column;
+    __syncthreads();
+    // The draw runs through the tokens in order of their ids, as kvlib.sample does: the same bits give
+    // the same token there.
+    u64 before = 0;
+    for (int i = 0; i < k; i++)
+        if (places[i] < column) before += all[i];
+    const u64 at = __umul64hi(bits_of_row(seeds, streams, step, row), total);
+    if (before <= at && at < before + weight) store(tokens + row, column);
 }
 
 // Grid (chunks, rows): weights of CHUNK columns.
@@ -108,7 +125,7 @@ __global__ void __launch_bounds__(THREADS) pick(
     u64 total;
     const u64 mass = threadIdx.x < chunks ? load(sums + row * chunks + threadIdx.x) : 0;
     u64 before = sum_before(mass, shared, &total);
-    const u64 at = __umul64hi(random_bits(load(seeds + row), load(streams + row), step), total);
+    const u64 at = __umul64hi(bits_of_row(seeds, streams, step, row), total);
     if (before <= at && at < before + mass) {  // one thread
         shared[WARPS] = threadIdx.x;
         shared[WARPS + 1] = at - before;

@@ -77,9 +77,10 @@ def draw(
                 continue
             before = np.cumsum(w) - w
             w = np.where((before < np.uint64(limit)) | (np.arange(len(w)) == 0), w, np.uint64(0))
-        sums = np.cumsum(w)
+        by_id = np.argsort(columns[row])
+        sums = np.cumsum(w[by_id])
         at = np.uint64(upper(bits[row], sums[-1]))
-        tokens[row] = columns[row, np.searchsorted(sums, at, side="right")]
+        tokens[row] = columns[row, by_id[np.searchsorted(sums, at, side="right")]]
     return tokens
 
 
