@@ -29,7 +29,8 @@ CHECKED = kvlib tools
 export JUPYTER_PLATFORM_DIRS := 1
 
 .PHONY: help env book lite lite-kernel serve test lint types unit notebooks browser lab gpu device \
-        test-peers bench train run-notebooks assets explorers requirements picture clean
+        test-peers bench train run-notebooks assets explorers requirements picture clean exercises \
+        course pdf prose reproducible
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -78,6 +79,9 @@ lite-kernel: $(VENV)/.installed  ## fetch Pyodide, which the browser test boots 
 serve: book  ## put the built book at an address of this machine: the Run buttons work there
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory $(HTML) 8000
 
+pdf: _build/.book  ## print the whole book into one PDF (needs Chromium; a minute)
+	$(BIN)/python tools/build_pdf.py
+
 lab: env  ## open JupyterLab on the chapters
 	$(BIN)/jupyter lab book
 
@@ -110,7 +114,7 @@ notebooks: env  ## run every notebook and compare its outputs with the committed
 
 browser: _build/.book _build/.lite lite-kernel  ## open every page in a headless browser, move every slider
 	@echo "== browser"
-	$(ASIDE) -m browser -q --junitxml=$(SUMMARY)/browser.xml tests/test_lite_browser.py tests/test_rendered_book.py tests/test_rendered_explorers.py tests/test_rendered_access.py
+	$(ASIDE) -m browser -q --junitxml=$(SUMMARY)/browser.xml tests/test_lite_browser.py tests/test_rendered_book.py tests/test_rendered_explorers.py tests/test_rendered_access.py tests/test_rendered_exercises.py tests/test_rendered_pdf.py
 
 # Where PYTHON is given (make gpu PYTHON=python3) it is used as it is: no .venv, no network.
 GPU_PYTHON = $(if $(filter command% environment%,$(origin PYTHON)),$(PYTHON),$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)))
@@ -128,6 +132,13 @@ test-peers: .venv-peers/.installed  ## compare with transformers, live (installs
 	@test -x .venv-peers/bin/pip || $(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --disable-pip-version-check pytest pytest-cov hypothesis array-api-strict -e ".[dev,checkpoints]"
 	@touch $@
+
+reproducible: _build/.book  ## build the book a second time and compare every file of the two
+	@echo "== The same book twice"
+	$(BIN)/python tools/compare_builds.py
+
+prose: env  ## list the book's long sentences, to be read again
+	$(BIN)/python tools/prose.py
 
 # ---------------------------------------------------------------------------- by hand
 
