@@ -57,6 +57,11 @@ def rms_norm_forward(
     float32, float16, or bfloat16 as uint16 bits; D at most 8192, in whole vectors of 16 bytes.
     run_on: "device", "processor" or "twin" (kvlib.kernels.engine). Raises ValueError and TypeError
     for what does not fit, before anything is launched.
+
+    >>> import numpy as np
+    >>> y, saved = rms_norm_forward(np.full((2, 8), 3, np.float32), np.ones(8, np.float32))
+    >>> y[0, 0].round(3), saved.inv_std.shape
+    (np.float32(1.0), (2, 1))
     """
     return _forward(x, weight, None, eps, run_on)
 
@@ -64,7 +69,13 @@ def rms_norm_forward(
 def layer_norm_forward(
     x: Array, weight: Array, bias: Array, eps: float = 1e-5, *, run_on: str | None = None
 ) -> tuple[Array, Saved]:
-    """As :func:`kvlib.norms.layer_norm_forward`; shapes, types and errors as `rms_norm_forward`."""
+    """As :func:`kvlib.norms.layer_norm_forward`; shapes, types and errors as `rms_norm_forward`.
+
+    >>> import numpy as np
+    >>> x, one = np.ones((2, 8), np.float32), np.ones(8, np.float32)
+    >>> layer_norm_forward(x, one, one)[0][0, :4]  # equal numbers: the bias is left
+    array([1., 1., 1., 1.], dtype=float32)
+    """
     return _forward(x, weight, bias, eps, run_on)
 
 
@@ -74,6 +85,12 @@ def rms_norm_backward(
     """As :func:`kvlib.norms.rms_norm_backward`: dy (T, D)   →   dx (T, D), dweight (D,)
 
     groups: into how many the rows are cut for the first stage of dweight; chosen unless given.
+
+    >>> import numpy as np
+    >>> x, one = np.ones((2, 8), np.float32), np.ones(8, np.float32)
+    >>> dx, dweight = rms_norm_backward(x, rms_norm_forward(x, one)[1], groups=2)
+    >>> dweight[:2].round(4)
+    array([2., 2.], dtype=float32)
     """
     dx, dweight, _ = _backward(dy, saved, False, groups, run_on)
     return dx, dweight
@@ -82,7 +99,14 @@ def rms_norm_backward(
 def layer_norm_backward(
     dy: Array, saved: Saved, *, groups: int | None = None, run_on: str | None = None
 ) -> tuple[Array, Array, Array]:
-    """As :func:`kvlib.norms.layer_norm_backward`: dy (T, D)   →   dx (T, D), dweight, dbias (D,)"""
+    """As :func:`kvlib.norms.layer_norm_backward`: dy (T, D)   →   dx (T, D), dweight, dbias (D,)
+
+    >>> import numpy as np
+    >>> x, one = np.ones((2, 8), np.float32), np.ones(8, np.float32)
+    >>> dx, dweight, dbias = layer_norm_backward(x, layer_norm_forward(x, one, one)[1])
+    >>> dbias[:2]
+    array([2., 2.], dtype=float32)
+    """
     return _backward(dy, saved, True, groups, run_on)
 
 

@@ -29,6 +29,13 @@ def rms_norm_backward(dy: Array, saved: Saved) -> tuple[Array, Array]:
     Computed in float32 at least, returned in dy's dtype. Its rounding is that of r · max|g| in a
     row, so a component far below that has fewer digits. ValueError if dy does not have x's shape,
     TypeError if it does not have its dtype.
+
+    >>> import numpy as np
+    >>> from kvlib.norms import rms_norm_forward
+    >>> x, weight, dy = np.array([[3.0, 4.0]]), np.ones(2), np.array([[1.0, 0.0]])
+    >>> dx, dweight = rms_norm_backward(dy, rms_norm_forward(x, weight)[1])
+    >>> dx.round(3), bool(abs((dx * x).sum()) < 1e-6)  # nothing along x itself
+    (array([[ 0.181, -0.136]]), True)
     """
     xp = _checked(dy, saved)
     wide, x_hat, g = _gradients(xp, dy, saved)
@@ -41,6 +48,13 @@ def layer_norm_backward(dy: Array, saved: Saved) -> tuple[Array, Array, Array]:
     """∂loss/∂y (..., D) and what `layer_norm_forward` saved   →   dx (..., D), dweight, dbias (D,)
 
     Rounding and errors as those of `rms_norm_backward`.
+
+    >>> import numpy as np
+    >>> from kvlib.norms import layer_norm_forward
+    >>> x, one, dy = np.array([[1.0, 2.0, 6.0]]), np.ones(3), np.array([[1.0, 0.0, 0.0]])
+    >>> dx, dweight, dbias = layer_norm_backward(dy, layer_norm_forward(x, one, one)[1])
+    >>> bool(abs(dx.sum()) < 1e-9), dbias
+    (True, array([1., 0., 0.]))
     """
     xp = _checked(dy, saved)
     wide, x_hat, g = _gradients(xp, dy, saved)

@@ -33,6 +33,10 @@ def row_differences(
     The error is about 1e-16 / step from rounding and step⁴ from the rule. The step is a power of
     two, so that x + step is exact where x is large. ValueError, TypeError: what came, what was
     needed.
+
+    >>> x = np.array([[1.0, 2.0]])
+    >>> row_differences(lambda z: z**3, x, np.ones((1, 2)), [0, 0], [0, 1]).round(9)
+    array([ 3., 12.])
     """
     x, dy = np.asarray(x), np.asarray(dy)
     rows, columns = np.asarray(rows), np.asarray(columns)
