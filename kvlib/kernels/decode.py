@@ -48,9 +48,9 @@ def decode_attention(
     splits: blocks that share a request's keys, chosen by :func:`kvlib.kernels.plans.plan_decode`.
     run_on: "device", "processor" or "twin" (kvlib.kernels.engine).
 
-    A request without keys gives (0, −inf). Split keys and merged states are Flash-Decoding
-    (arXiv:2311.01282); the online softmax is arXiv:2205.14135. Raises ValueError and TypeError for
-    what does not fit, before anything is launched.
+    A request without keys gives (0, −inf). Split keys and merged states are Flash-Decoding (T. Dao,
+    D. Haziza, F. Massa, G. Sizov, 2023), the online softmax is arXiv:2205.14135. Raises ValueError
+    and TypeError for what does not fit, before anything is launched.
     """
     where = engine.chosen(run_on, q)
     settings = settings_of(q, sm_scale, softcap, window)
