@@ -160,6 +160,9 @@ def fit(
 
     Says so also where the weights alone are too large. Raises ValueError for a context past the
     model's own limit, heads that `gpus` cannot share out, sizes below 1 and unknown names.
+
+    >>> fit("llama-3.1-8b", "h100-sxm", batch=8, context=8192).fits
+    True
     """
     share = Share.of(model, gpu, gpus, kv_dtype, weight_dtype, block_size)
     batch = count("batch", batch)

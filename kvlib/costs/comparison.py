@@ -64,6 +64,10 @@ def uncached(model: ModelSpec | str, prompt: int, new: int) -> Comparison:
     Without one, each step computes all tokens again. The last new token is never passed through the
     layers. All rows pass the output head here, as in the simplest programs; where only the wanted
     rows do, the ratio of the whole is a little smaller. Raises as `prefill`.
+
+    >>> found = uncached("llama-2-7b", prompt=1024, new=100)
+    >>> round(found.linear.ratio, 1)  # 107,350 against 1,123 tokens through the weights
+    95.6
     """
     spec = one_of("model", model, MODELS, ModelSpec)
     prompt, new = count("prompt", prompt), count("new", new)

@@ -66,6 +66,10 @@ def max_context(
     With `block_size`, memory is given out in whole blocks of that many tokens.
     Raises ValueError if the weights fit under no assumption, the heads cannot be shared out, a size
     is below 1 or a name is unknown.
+
+    >>> found = max_context("llama-2-7b", "h100-sxm")
+    >>> {name: int(n) for name, n in found.cases.items()}["weights only"]
+    137412
     """
     share = Share.of(model, gpu, gpus, kv_dtype, weight_dtype, block_size)
     batch = count("batch", batch)

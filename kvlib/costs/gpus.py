@@ -26,6 +26,10 @@ class Gpu:
 
     bf16, fp8: operations a second of the matrix units, None where there are none. ``memory`` is
     the size on the data sheet (GB = 10^9), ``usable`` what the driver reports.
+
+    >>> from kvlib.costs import GPUS
+    >>> round(GPUS["h100-sxm"].ridge().value)
+    295
     """
 
     name: str

@@ -71,6 +71,9 @@ def gpus_needed(
 
     Tensor parallelism: every GPU holds an equal part of the weights and of the heads. Raises
     ValueError if no number that shares out the heads is enough, naming what each of them lacks.
+
+    >>> gpus_needed("llama-3.1-70b", "h100-sxm", batch=8, context=8192).share.gpus
+    4
     """
     whole = Share.of(model, gpu, 1, kv_dtype, weight_dtype, block_size)
     batch = count("batch", batch)

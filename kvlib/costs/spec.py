@@ -26,6 +26,10 @@ class ModelSpec:
 
     Made by `from_config` or taken from MODELS. Sizes that are asked for (batch, seq) must be whole
     numbers of at least 1: TypeError and ValueError name what came.
+
+    >>> from kvlib.costs import MODELS
+    >>> int(MODELS["llama-3.1-8b"].kv_bytes_per_token())
+    131072
     """
 
     name: str

@@ -141,6 +141,10 @@ def prefill(
     computed and counts in 16 bits; what is written counts in `kv_dtype`.
     Raises ValueError or TypeError for sizes below 1, a prompt past the model's limit or an unknown
     name, naming the nearest ones.
+
+    >>> from kvlib.costs import GPUS
+    >>> prefill("llama-3.1-8b", batch=1, prompt=1024).floor(GPUS["h100-sxm"]).bound
+    'compute'
     """
     spec = one_of("model", model, MODELS, ModelSpec)
     tokens = within(spec, "prompt", count("prompt", prompt))
@@ -160,6 +164,10 @@ def decode(
     Each request has `context` tokens after the step, the new one included, and the first `shared`
     of them are the same for all and read once. Raises as `prefill`, and ValueError if `shared`
     does not leave each request its new token.
+
+    >>> work = decode("llama-3.1-8b", batch=1, context=8192)
+    >>> f"{work.kv_read:.2f GB}"
+    '1.07 GB'
     """
     spec = one_of("model", model, MODELS, ModelSpec)
     tokens = within(spec, "context", count("context", context))
