@@ -99,6 +99,11 @@ class Codec:
 
     keys, values    a TensorCodec each
     residual        newest tokens of a request that stay as they are, at least
+
+    >>> from kvlib.codecs import kivi
+    >>> codec = kivi(bits=4, group=32, residual=128)
+    >>> codec.coded(200)  # of 200 tokens: whole groups, and the newest 128 stay as they came
+    64
     """
 
     name: str

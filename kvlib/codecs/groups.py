@@ -167,11 +167,22 @@ class PerToken(Grouped):
 
 
 def kivi(bits: int, group: int = 32, residual: int = 128) -> Codec:
-    """KIVI: keys per channel, values per token, `bits` + 32/`group` bits a number."""
+    """KIVI: keys per channel, values per token, `bits` + 32/`group` bits a number.
+
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).standard_normal((2, 32, 64)).astype(np.float32)
+    >>> codes = kivi(bits=2, group=32).keys.encode(x)
+    >>> 8 * sum(field.nbytes for field in codes.values()) / x.size  # 2 + 32/32 bits a number
+    3.0
+    """
     keys, values = PerChannel(bits, group), PerToken(bits, group)
     return Codec(f"int{bits}" if bits < 8 else "int8 per channel", keys, values, residual)
 
 
 def int8_per_channel(group: int = 32, residual: int = 0) -> Codec:
-    """int8 with keys per channel over `group` tokens and values per token over `group` channels."""
+    """int8 with keys per channel over `group` tokens and values per token over `group` channels.
+
+    >>> int8_per_channel(group=32).name
+    'int8 per channel'
+    """
     return kivi(8, group, residual)
