@@ -22,6 +22,8 @@ from __future__ import annotations
 from typing import Any
 
 _HOME = {
+    "Codes": "codes",
+    "append_kv": "append",
     "decode_attention": "decode",
     "prefill_attention": "prefill",
     "read_keys": "loads",
