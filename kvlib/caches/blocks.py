@@ -36,6 +36,14 @@ class BlockPool:
     Free blocks are handed out in an order that keeps what may be useful longest: first those that
     hold nothing anyone could find, then published ones, the longest unused first, and of one
     request its last block first, because a prefix without its beginning cannot be found.
+
+    >>> pool = BlockPool(num_blocks=4, block_size=16)
+    >>> blocks = pool.allocate(3)
+    >>> pool.num_free
+    1
+    >>> pool.free(blocks)
+    >>> pool.num_free
+    4
     """
 
     def __init__(

@@ -23,6 +23,19 @@ class DenseCache(Cache):
     Simple, fast, and wasteful: a request pays for ``max_seq_len`` tokens whatever its length.
 
     Raises CacheFull when every row is taken or a request would outgrow its row.
+
+    >>> import numpy as np
+    >>> from kvlib import LayerSpec
+    >>> cache = DenseCache([LayerSpec(2, 4)], max_seqs=2, max_seq_len=16, xp=np)
+    >>> cache.add("a")
+    0
+    >>> step = cache.plan(["a"], [3])  # three tokens of request a
+    >>> q, k, v = np.ones((3, 4, 4)), np.ones((3, 2, 4)), np.ones((3, 2, 4))
+    >>> cache.append(0, k.astype(np.float32), v.astype(np.float32), step)
+    >>> cache.run(0, q.astype(np.float32), step).shape  # layer 0: (T, Hq, D)
+    (3, 4, 4)
+    >>> cache.seq_len("a")
+    3
     """
 
     def __init__(

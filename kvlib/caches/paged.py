@@ -45,6 +45,15 @@ class PagedCache(StoredCache):
     the tokens. PagedAttention, arXiv:2309.06180.
 
     Raises OutOfBlocks, having changed nothing, where the pool has too few free blocks.
+
+    >>> import numpy as np
+    >>> from kvlib import BlockPool, LayerSpec
+    >>> cache = PagedCache([LayerSpec(2, 4)], BlockPool(8, block_size=4), xp=np)
+    >>> cache.add("a")
+    0
+    >>> step = cache.plan(["a"], [6])
+    >>> len(cache.blocks("a"))  # six tokens in blocks of four
+    2
     """
 
     def __init__(

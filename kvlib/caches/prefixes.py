@@ -82,6 +82,14 @@ class HashIndex(_Contents):
     A hash alone hands over another prompt's keys when two collide, or when an attacker makes them
     collide; comparing costs one pass over tokens that were hashed anyway. `hash_block` can be
     replaced, by a bad one in a test for instance.
+
+    >>> from kvlib import BlockPool
+    >>> pool = BlockPool(4, block_size=2, index=HashIndex())
+    >>> block = pool.allocate(1)[0]
+    >>> pool.publish(block, None, [7, 8])
+    True
+    >>> pool.lookup([7, 8, 9]) == [block]
+    True
     """
 
     def __init__(self, hash_block: Callable[[bytes, Sequence[int], Extra], bytes] = chain) -> None:
@@ -140,6 +148,14 @@ class RadixIndex(_Contents):
 
     The children of a block are found by their first token and then compared, so a lookup reads
     as many tokens as agree and one block more.
+
+    >>> from kvlib import BlockPool
+    >>> pool = BlockPool(4, block_size=2, index=RadixIndex())
+    >>> block = pool.allocate(1)[0]
+    >>> pool.publish(block, None, [7, 8])
+    True
+    >>> pool.lookup([7, 9])
+    []
     """
 
     def __init__(self) -> None:

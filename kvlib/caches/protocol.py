@@ -43,6 +43,13 @@ class Cache:
     library (``kvlib.arrays.default_namespace()`` unless given).
     Errors leave the cache as it was: CacheFull or OutOfBlocks where there is no room, ValueError
     or TypeError for input that does not fit, KeyError never.
+
+    Every cache is used alike:
+
+    >>> from kvlib import DenseCache, LayerSpec
+    >>> cache = DenseCache([LayerSpec(num_kv_heads=2, head_dim=4)], max_seqs=2, max_seq_len=16)
+    >>> isinstance(cache, Cache), cache.add("a"), cache.seq_len("a")
+    (True, 0, 0)
     """
 
     def __init__(self, layers: Sequence[LayerSpec], *, dtype: Any = None, xp: Any = None) -> None:

@@ -22,6 +22,13 @@ class QuantizedCache(StoredCache):
     encodes together.
 
     Raises CacheFull when every row is taken or a request would outgrow its row.
+
+    >>> import numpy as np
+    >>> from kvlib import LayerSpec
+    >>> from kvlib.codecs import int8
+    >>> layers = [LayerSpec(num_kv_heads=2, head_dim=64)]
+    >>> QuantizedCache(layers, int8(), 1, 128, xp=np).memory().reserved  # 68 bytes a vector
+    34816
     """
 
     def __init__(

@@ -17,6 +17,10 @@ class LayerSpec:
     itself; sm_scale, softcap and sinks (num_qo_heads,) as in :func:`kvlib.attend`.
     ``v_from_k``: nothing is stored for values, they are the first Dv columns of the keys (MLA,
     arXiv:2405.04434); ``append`` then takes ``v=None``.
+
+    >>> spec = LayerSpec(num_kv_heads=8, head_dim=128, window=4096)
+    >>> spec.v_dim
+    128
     """
 
     num_kv_heads: int
@@ -68,6 +72,12 @@ class Memory:
     metadata   scales, tables
     reserved   everything allocated, the three others included
     wasted     set aside for a request but holding no token
+
+    >>> import numpy as np
+    >>> from kvlib import DenseCache, LayerSpec
+    >>> memory = DenseCache([LayerSpec(2, 4)], max_seqs=2, max_seq_len=16, xp=np).memory()
+    >>> memory.reserved, memory.payload
+    (2048, 0)
     """
 
     payload: int

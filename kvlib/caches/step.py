@@ -31,6 +31,15 @@ class Step:
     positions   (T,) int64, absolute
     places      what the cache noted for itself about each request (rows, block tables, ...)
     whole       False for what ``last`` makes of a longer step: it may attend, not append
+
+    >>> import numpy as np
+    >>> from kvlib import DenseCache, LayerSpec
+    >>> cache = DenseCache([LayerSpec(2, 4)], max_seqs=2, max_seq_len=16, xp=np)
+    >>> cache.add("a"), cache.add("b")
+    (0, 0)
+    >>> step = cache.plan(["a", "b"], [3, 1])
+    >>> step.num_tokens, step.positions.tolist(), step.seq_lens
+    (4, [0, 1, 2, 0], (3, 1))
     """
 
     __slots__ = (
