@@ -18,6 +18,9 @@ class Event(NamedTuple):
             done     has ended
     tokens  how many were found, fed or given up
     token   the new token that came out of it; None where none did, or a stop token
+
+    >>> Event(step=3, request="a", kind="decode", tokens=1, token=65).kind
+    'decode'
     """
 
     step: int
@@ -32,6 +35,10 @@ def waits(events: Iterable[Event]) -> dict[Hashable, list[int]]:
 
     A wait without a clock: a pass takes the longer the more tokens it is fed. A request that
     decodes alone waits for 1 token each time.
+
+    >>> events = [Event(1, "a", "prefill", 9, 65), Event(2, "a", "decode", 1, 66)]
+    >>> waits([*events, Event(2, "b", "prefill", 7)])  # a waited for eight tokens
+    {'a': [8]}
     """
     fed = 0
     last: dict[Hashable, int] = {}

@@ -10,7 +10,12 @@ from kvlib.arrays import Array, namespace, to_numpy
 
 
 def greedy(logits: Array) -> list[int]:
-    """The most likely token of each row, the lowest id among equals.   logits (B, V) → B ids"""
+    """The most likely token of each row, the lowest id among equals.   logits (B, V) → B ids
+
+    >>> import numpy as np
+    >>> greedy(np.array([[0.0, 2.0, 1.0], [3.0, 0.0, 3.0]]))
+    [1, 0]
+    """
     _check_shape(logits)
     xp = namespace(logits)
     top = xp.max(logits, axis=-1)
@@ -32,6 +37,10 @@ def probabilities(
     Logits are divided by ``temperature``; then only the ``top_k`` most likely tokens stay; then
     only the smallest set of likeliest tokens whose probability reaches ``top_p`` (nucleus
     sampling, arXiv:1904.09751). Ties go to the lower id. What stays is scaled to sum to 1.
+
+    >>> import numpy as np
+    >>> probabilities(np.log(np.array([[0.5, 0.3, 0.2]])), top_k=2).round(3)
+    array([[0.625, 0.375, 0.   ]])
     """
     check_settings(temperature, top_k, top_p)
     _check_shape(logits)
@@ -73,6 +82,13 @@ def sample(
 
     CuPy's logits stay on the device, where :func:`kvlib.kernels.sample_tokens` draws the same
     tokens from the same generators, up to rounding: one in millions falls on another token.
+
+    >>> import numpy as np
+    >>> logits = np.array([[0.0, 5.0, 1.0]])
+    >>> sample(logits, temperature=0)
+    [1]
+    >>> sample(logits, top_k=1, rngs=np.random.default_rng(0))
+    [1]
     """
     check_settings(temperature, top_k, top_p)
     if temperature == 0:

@@ -33,7 +33,11 @@ WAITING, PREFILLING, DECODING, DONE = "waiting", "prefilling", "decoding", "done
 
 @dataclass(eq=False)
 class Request:
-    """A prompt, what was generated behind it, and where it stands."""
+    """A prompt, what was generated behind it, and where it stands.
+
+    >>> Request("a", [1, 2], max_new_tokens=3, new=[9]).text
+    [1, 2, 9]
+    """
 
     name: Hashable
     prompt: list[int]
@@ -55,6 +59,13 @@ class Scheduler:
     Greedy. Under a cache that keeps numbers as they came, a request's tokens do not depend on the
     others, on the budget or on the room. A request is let in while fewer than `budget` decode, so
     a prompt always gets a chunk of at least 1 token.
+
+    >>> from kvlib import load_reference_model
+    >>> model = load_reference_model()
+    >>> scheduler = Scheduler(model, model.new_cache(2, 64), budget=4)
+    >>> scheduler.add("a", list(b"import o"), max_new_tokens=1)
+    >>> [event.kind for event in scheduler.step()]  # four of eight tokens
+    ['prefill']
     """
 
     def __init__(
