@@ -54,6 +54,10 @@ def generate(
     Returns lists of token ids, or texts for texts.
     Raises ValueError for an empty prompt, ids outside the vocabulary, more tokens than the model
     has positions, a cache of other layers; CacheFull or OutOfBlocks if the cache given has no room.
+
+    >>> from kvlib import load_reference_model
+    >>> generate(load_reference_model(), ["import o"], max_new_tokens=1)
+    ['s']
     """
     ids, are_texts = as_ids(model, prompts)
     results: list[list[int]] = [[] for _ in ids]
@@ -92,6 +96,11 @@ def stream(
     """Yield (index of the prompt, new token) as soon as each is known.
 
     The arguments are those of :func:`kvlib.generate`, and are checked before the first token.
+
+    >>> from kvlib import load_reference_model
+    >>> for i, token in stream(load_reference_model(), ["import o"], max_new_tokens=1):
+    ...     print(i, chr(token))
+    0 s
     """
     prompts, _ = as_ids(model, prompts)
     check_positive("max_new_tokens", max_new_tokens)

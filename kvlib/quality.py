@@ -95,6 +95,12 @@ def loss(
 
     Raises ValueError for fewer than two tokens, a window below 2, a chunk below 1, or a reference
     of another text.
+
+    >>> from kvlib import load_reference_model
+    >>> model = load_reference_model()
+    >>> found = loss(model, model.new_cache(1, 64), b"import os\\nimport sys\\n")
+    >>> found.bits.shape  # bits for each byte but the first
+    (20,)
     """
     limit = model.config.max_position_embeddings
     window = limit if window is None else window

@@ -41,6 +41,10 @@ def load_model(
 
     Raises CheckpointError naming file and key or tensor for anything unknown, missing, misshapen or
     truncated; TypeError for a dtype that is not a floating-point type of `xp`.
+
+    >>> from importlib.resources import files
+    >>> load_model(files("kvlib.reference")).num_parameters
+    3508992
     """
     from kvlib.model.decoder import Decoder
 

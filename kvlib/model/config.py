@@ -30,6 +30,10 @@ class RopeConfig:
     leaves the fast ones and interpolates between (Llama 3.1, arXiv:2407.21783): slow means fewer
     than `low_freq_factor` turns within `original_max_position_embeddings` tokens, fast more than
     `high_freq_factor`.
+
+    >>> from kvlib.model import rope
+    >>> rope.frequencies(RopeConfig(theta=10000.0), 4)
+    array([1.  , 0.01])
     """
 
     theta: float = 10000.0
@@ -60,6 +64,11 @@ class ModelConfig:
     windows holds one entry a layer: None for full causal attention, or W, the number of tokens a
     query sees, itself included. eos_token_ids are the tokens at which generation ends; bos_token_id
     may be None. Raises ValueError, naming the field, for a size or a name that makes no model.
+
+    >>> from kvlib import load_reference_model
+    >>> config = load_reference_model().config
+    >>> config.num_hidden_layers, config.num_attention_heads, config.num_key_value_heads
+    (5, 4, 2)
     """
 
     model_type: str

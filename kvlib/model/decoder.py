@@ -23,6 +23,14 @@ class Decoder:
     tokenizer  anything with ``encode(text) -> ids`` and ``decode(ids) -> text``, or None
 
     Raises ValueError if a weight is missing, superfluous or of the wrong shape.
+
+    >>> from kvlib import load_reference_model
+    >>> model = load_reference_model()
+    >>> cache = model.new_cache(max_seqs=1, max_seq_len=8)
+    >>> cache.add("a")
+    0
+    >>> model.forward([65, 66, 67], cache, cache.plan(["a"], [3])).shape  # one row a request
+    (1, 256)
     """
 
     def __init__(

@@ -23,6 +23,10 @@ def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """Name -> shape of each weight, in the order in which a forward pass reads them.
 
     hidden = Hq * D only by custom: head_dim is its own field. V vocabulary, I intermediate size.
+
+    >>> from kvlib import load_reference_model
+    >>> weight_shapes(load_reference_model().config)["embed.weight"]
+    (256, 256)
     """
     hidden, inner = config.hidden_size, config.intermediate_size
     heads = config.num_attention_heads * config.head_dim
@@ -49,7 +53,12 @@ def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 
 
 def num_parameters(config: ModelConfig) -> int:
-    """How many numbers the weights hold, a tied embedding counted once."""
+    """How many numbers the weights hold, a tied embedding counted once.
+
+    >>> from kvlib import load_reference_model
+    >>> num_parameters(load_reference_model().config) == load_reference_model().num_parameters
+    True
+    """
     return sum(math.prod(shape) for shape in weight_shapes(config).values())
 
 
@@ -89,6 +98,11 @@ def random_weights(
     A matrix's numbers have variance 1 / in, so that rows of scale 1 stay at scale 1; norm weights
     lie around 1, biases around 0 with a tenth of that; the tied embedding serves as the last
     matrix, too. Drawn in float32 by NumPy and copied over.
+
+    >>> from kvlib import Decoder, load_reference_model
+    >>> config = load_reference_model().config
+    >>> Decoder(config, random_weights(config, seed=1)).config is config
+    True
     """
     xp = library(xp)
     rng = np.random.default_rng(seed)

@@ -21,6 +21,9 @@ def load_reference_model(dtype: Any = None, xp: Any = None) -> Decoder:
     xp None means `kvlib.arrays.default_namespace()`: NumPy, or CuPy where there is a device. Every
     call reads the files anew (a few hundredths of a second), so nobody's changes to one model reach
     another. Raises CheckpointError where the installed files are damaged.
+
+    >>> load_reference_model().config.hidden_size
+    256
     """
     from kvlib.model.checkpoint import load_model
 
@@ -29,5 +32,9 @@ def load_reference_model(dtype: Any = None, xp: Any = None) -> Decoder:
 
 
 def sample_text() -> str:
-    """The frozen sample: Python source written for the book, the same on every machine."""
+    """The frozen sample: Python source written for the book, the same on every machine.
+
+    >>> len(sample_text()) > 10_000
+    True
+    """
     return files(__name__).joinpath(SAMPLE).read_text(encoding="utf-8")
