@@ -40,6 +40,12 @@ def attend_causal(
     Queries are taken CHUNK_ROWS rows a kv head at a time, each chunk against the keys up to its
     own end, so peak memory is O(CHUNK_ROWS · S) and half of the score matrix is never computed.
     Raises ValueError for shapes and settings that do not fit, TypeError for dtypes.
+
+    >>> import numpy as np
+    >>> k = v = np.eye(3, dtype=np.float32)[None]  # one head, three keys
+    >>> attend_causal(np.zeros((2, 1, 3), np.float32), k, v).round(2)[:, 0]
+    array([[0.5 , 0.5 , 0.  ],
+           [0.33, 0.33, 0.33]], dtype=float32)
     """
     xp = namespace(q, k, v)
     _check_shapes(q, k, v)

@@ -39,6 +39,12 @@ def attend(
 
     The whole (T, S) score matrix is held in memory. Attention: arXiv:1706.03762.
     Raises ValueError for shapes and settings that do not fit, TypeError for dtypes.
+
+    >>> import numpy as np
+    >>> k = v = np.eye(3, dtype=np.float32)[:, None, :]  # three keys of one head
+    >>> q = np.zeros((1, 1, 3), np.float32)  # a query that likes all of them alike
+    >>> attend(q, k, v, np.array([1]), np.arange(3))  # at position 1 it sees two
+    array([[[0.5, 0.5, 0. ]]], dtype=float32)
     """
     xp = namespace(q, k, v, q_pos, kv_pos)
     check_inputs(xp, q, k, v, q_pos, kv_pos, sinks)

@@ -21,6 +21,16 @@ def merge_state(o_a: Array, lse_a: Array, o_b: Array, lse_b: Array) -> tuple[Arr
 
     Two empty states (0, −inf) merge to the empty state.
     Raises ValueError if the shapes do not fit.
+
+    >>> import numpy as np
+    >>> from kvlib import attend
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 5, 2, 4)).astype(np.float32)
+    >>> at = np.arange(5)
+    >>> a = attend(q, k[:2], v[:2], at, at[:2], return_lse=True)
+    >>> b = attend(q, k[2:], v[2:], at, at[2:], return_lse=True)
+    >>> o, lse = merge_state(*a, *b)
+    >>> np.allclose(o, attend(q, k, v, at, at), atol=1e-6)
+    True
     """
     xp = namespace(o_a, lse_a, o_b, lse_b)
     _check(o_a, lse_a, "_a")
@@ -47,6 +57,12 @@ def merge_states(o: Array, lse: Array) -> tuple[Array, Array]:
     o (N, ..., D)   lse (N, ...), natural log   →   o (..., D), lse (...)
 
     Raises ValueError if there is no state to merge or the shapes do not fit.
+
+    >>> import numpy as np
+    >>> o = np.array([[[1.0, 0.0]], [[0.0, 1.0]]], np.float32)  # two results (N, T, D)
+    >>> lse = np.log(np.array([[3.0], [1.0]], np.float32))  # the first has three quarters
+    >>> merge_states(o, lse)[0].round(3)
+    array([[0.75, 0.25]], dtype=float32)
     """
     xp = namespace(o, lse)
     _check(o, lse, "")
