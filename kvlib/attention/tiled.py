@@ -43,6 +43,13 @@ def attend_tiled(
     Peak memory is O(T · tile) in place of O(T · S).
     Milakov & Gimelshein, arXiv:1805.02867; Rabe & Staats, arXiv:2112.05682; FlashAttention,
     arXiv:2205.14135.
+
+    >>> import numpy as np
+    >>> from kvlib import attend
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 5, 2, 4)).astype(np.float32)
+    >>> at = np.arange(5)
+    >>> np.allclose(attend_tiled(q, k, v, at, at, tile=2), attend(q, k, v, at, at), atol=1e-6)
+    True
     """
     if not isinstance(tile, int | np.integer) or isinstance(tile, bool) or tile < 1:
         raise ValueError(f"tile must be an integer of at least 1 key, got {tile!r}")
