@@ -102,11 +102,38 @@ def equal_lengths_only() -> None:
         close(logits["b"], alone[end["b"] - 1])
 
 
+def one_row_of_two() -> None:
+    """Looks at the longer row alone."""
+    model, texts = small_model(), {"a": prompt(8), "b": prompt(5, seed=1)}
+    alone = logits_of_all(model, texts["a"])
+    for end, logits in follow(model, texts, [{"b": 2, "a": 6}, {"b": 1, "a": 1}]):
+        close(logits["a"], alone[end["a"] - 1])
+
+
+def lengths_only() -> None:
+    cache = small_model().new_cache(2, 8)
+    for name, n in (("a", 6), ("b", 2)):
+        cache.add(name)
+        cache.plan([name], [n])
+    assert [cache.seq_len(name) for name in "ab"] == [6, 2]
+
+
+def compares_with_the_wrong_token() -> None:
+    model, ids = small_model(), prompt(8)
+    alone = logits_of_all(model, ids)
+    for end, logits in follow(model, {"a": ids}, [{"a": 5}, {"a": 1}]):
+        close(logits["a"], alone[end["a"]])
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
         (one_step_only, "3 of 3 bugs live on, one_position_for_the_batch among them: it shows"),
         (equal_lengths_only, "one_position_for_the_batch among them: it shows from the second"),
+        (one_row_of_two, "one_position_for_the_batch among them: it shows from the second step"),
+        (lengths_only, "3 of 3 bugs live on"),
+        (compares_with_the_wrong_token, "compares_with_the_wrong_token fails on healthy code"),
+        (needs_a_cache, "needs_a_cache needs cache: write a test without arguments"),
     ],
 )
 def test_weak_batch_tests_are_told_what_lives(wrong, words: str) -> None:
@@ -136,7 +163,7 @@ def test_wrong_accusations_are_answered_with_what_the_suspect_does(answer, words
 
 def test_every_case_has_one_culprit_among_the_suspects() -> None:
     model = load_reference_model(xp=np)
-    seen = cases(model)
+    seen = cases()
     assert set(CASES.values()) <= set(SUSPECTS) <= set(museum.exhibits().names)
     for letter, name in CASES.items():
         look = museum.exhibit(name).look

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from kvlib.exercises.museum import looks, looks_shared
 from kvlib.exercises.museum.catalogue import exhibit, exhibits
@@ -11,6 +12,9 @@ from kvlib.exercises.museum.exhibit import Symptom, fresh
 from kvlib.exercises.museum.mutation import Mutant, applied
 from kvlib.exercises.museum.scoring import score_tests, verdict
 from kvlib.exercises.report import Finding, NotDone, checker
+
+if TYPE_CHECKING:
+    from kvlib.model.decoder import Decoder
 
 MASKS = ("decode_sees_token_0_only", "triangle_in_the_wrong_corner", "mask_of_ones")
 BATCH = ("one_position_for_the_batch", "append_at_the_longest", "one_row_for_all")
@@ -77,42 +81,49 @@ def _stub() -> None:
 # Find the bug from the symptom --------------------------------------------------------------------
 
 
-def cases(model: Any = None) -> dict[str, Symptom]:
+@cache
+def cases() -> dict[str, Symptom]:
     """Four symptoms by letter, each with a bug of SUSPECTS in place whose name is not told."""
-    if model is None:
-        from kvlib.reference import load_reference_model
-
-        model = load_reference_model()
-    found = {}
+    model, found = _reference(), {}
     for letter, name in CASES.items():
         seen = exhibit(name).symptom(model)
         found[letter] = Symptom(f"case {letter}", seen.look, seen.healthy, seen.broken)
     return found
 
 
+@cache
+def _reference() -> Decoder:
+    from kvlib.reference import load_reference_model
+
+    return load_reference_model()
+
+
 @checker
 def check_whodunit(whodunit: Callable[[], Any]) -> Iterator[str]:
     """whodunit() → {"A": name of an exhibit, ...}, which cause the symptoms of `cases()`."""
-    from kvlib.reference import load_reference_model
-
     answer = whodunit()
     if not isinstance(answer, dict):
         raise Finding(f"got {type(answer).__name__}, needed a dict from letters to names")
     missing = [letter for letter in CASES if letter not in answer]
     if missing:
         raise Finding(f"no answer for case {missing[0]}: needed {', '.join(CASES)}")
-    model = load_reference_model()
-    for letter, seen in cases(model).items():
+    for letter, seen in cases().items():
         name = answer[letter]
         if name not in SUSPECTS:
             raise Finding(f"case {letter}: {name!r} is none of the suspects: {', '.join(SUSPECTS)}")
-        look = exhibit(CASES[letter]).look
-        with exhibit(name).installed():
-            shown = look(fresh(model))
+        shown = _shows(letter, name)
         if shown != seen.broken:
             same = "the healthy text" if shown == seen.healthy else shown
             raise Finding(f"case {letter}: with {name} installed this look shows {same}")
         yield f"case {letter}: {name} gives exactly this symptom"
+
+
+@cache
+def _shows(letter: str, name: str) -> str:
+    """What the look of a case shows with a suspect in place."""
+    look = exhibit(CASES[letter]).look
+    with exhibit(name).installed():
+        return look(fresh(_reference()))
 
 
 # A bug of one's own -------------------------------------------------------------------------------
@@ -150,9 +161,7 @@ def _tests() -> list[Callable[[], None]]:
 
 def _says_the_same() -> None:
     """Two looks at the reference model say what they always say."""
-    from kvlib.reference import load_reference_model
-
-    model = load_reference_model()
+    model = fresh(_reference())
     said = looks.one_request(model), looks_shared.a_prompt_twice(model)
     assert said == (
         "'items\\n        self.items = items'",
