@@ -16,6 +16,8 @@ from kvlib.exercises.course.chapter import read_chapter
 
 ROOT = Path(__file__).resolve().parent.parent
 CATALOGUE = ROOT / "kvlib" / "exercises" / "catalogue.json"
+BOOK_PAGE = ROOT / "book" / "exercises.md"
+TABLE = "| chapter | exercise | difficulty | minutes | done |\n|---|---|--:|--:|:-:|"
 
 
 def chapters() -> list[Path]:
@@ -35,10 +37,21 @@ def collected() -> list[Exercise]:
     return found
 
 
+def page(found: list[Exercise]) -> str:
+    """The page of all exercises: its prose as it is, and its table anew."""
+    prose = BOOK_PAGE.read_text(encoding="utf-8").split(TABLE.splitlines()[0])[0]
+    rows = []
+    for e in found:
+        link = f"{{ref}}`{e.title} <{e.label}>`"
+        rows.append(f"| {{doc}}`{e.chapter}` | {link} | {e.difficulty} | {e.minutes} | ☐ |")
+    return "\n".join([prose + TABLE, *rows, ""])
+
+
 def files() -> dict[Path, str]:
     """What should stand in each file."""
-    entries = ",\n".join(json.dumps(e.asdict(), ensure_ascii=False) for e in collected())
-    return {CATALOGUE: f"[\n{entries}\n]\n"}
+    found = collected()
+    entries = ",\n".join(json.dumps(e.asdict(), ensure_ascii=False) for e in found)
+    return {CATALOGUE: f"[\n{entries}\n]\n", BOOK_PAGE: page(found)}
 
 
 def main(arguments: list[str] | None = None) -> int:

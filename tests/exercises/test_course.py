@@ -47,6 +47,20 @@ def test_the_catalogue_is_what_the_chapters_say() -> None:
         assert callable(e.check())
 
 
+@pytest.mark.parametrize("path", sorted(BOOK.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_exercises_are_marked_and_their_hints_unfold_one_by_one(path: Path) -> None:
+    """Difficulty and minutes in one form (`read_chapter` demands it), hints are numbered."""
+    for block in read_chapter(path).blocks:
+        between = nbformat.read(path, as_version=4)["cells"][
+            block.cells["check"] + 1 : block.cells["solution"]
+        ]
+        text = "\n".join(c["source"] for c in between).split("{exercise-end}")[0]
+        hints = re.findall(r"\{admonition\} Hint (\d)(?:: .*)?\n:class: dropdown hint\n", text)
+        assert hints, f"{block.label} has no numbered hint"
+        assert hints == [str(i + 1) for i in range(len(hints))], f"{block.label}: {hints}"
+        assert text.count("{admonition} Hint") == len(hints), f"{block.label}: a hint of other form"
+
+
 @pytest.mark.parametrize("chapter", chapters())
 def test_student_notebooks_have_stubs_and_no_solutions(course: Path, chapter: str) -> None:
     found = cells(course, "student", chapter)

@@ -40,3 +40,15 @@ def draw_layer(
         v_from_k=v_from_k,
     )
     return spec, num_kv_heads * groups
+
+
+def describe(spec: LayerSpec) -> str:
+    """A layer in words: its shape, and what is not as usual."""
+    words = [f"{spec.num_kv_heads} kv heads of {spec.head_dim}"]
+    if spec.v_dim != spec.head_dim:
+        words.append(f"values of {spec.v_dim}")
+    words += ["values from keys"] * spec.v_from_k
+    words += [f"window {spec.window}"] * (spec.window is not None)
+    for name in ("sm_scale", "softcap", "sinks"):
+        words += [name] * (getattr(spec, name) is not None)
+    return ", ".join(words)

@@ -18,7 +18,7 @@ from kvlib.caches.stored import StoredCache
 from kvlib.codecs import Codec
 from kvlib.errors import CacheFull, OutOfBlocks
 from kvlib.exercises.kit import oracle
-from kvlib.exercises.kit.layers import Choose, draw_layer
+from kvlib.exercises.kit.layers import Choose, describe, draw_layer
 from kvlib.exercises.kit.poison import poison_unused
 
 TOLERANCE = 3e-5  # float32 against float64, values of scale 1
@@ -253,7 +253,7 @@ class Schedule:
             o64, lse64 = oracle.attention(
                 q64, k[stored], v[stored], positions, stored, **spec.settings
             )
-            what = f"layer {layer} {spec} of {name}"
+            what = f"layer {layer} ({describe(spec)}) of {name}"
             self.compared += 1
             close(oracle.float64(o)[rows], o64, f"o of {what}")
             if lse is not None:
@@ -359,4 +359,4 @@ def close(got: np.ndarray, needed: np.ndarray, what: str, tolerance: float = TOL
     if not np.allclose(got, needed, rtol=tolerance, atol=tolerance):
         with np.errstate(invalid="ignore"):
             error = np.abs(got - needed).max()
-        raise AssertionError(f"{what} is off by {error}")
+        raise AssertionError(f"{what} is off by {error:.2g}")
