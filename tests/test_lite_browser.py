@@ -146,7 +146,8 @@ def test_kvlib_computes_and_a_slider_moves_in_the_browser(
     page = watched.page
     open_notebook(watched, local_site, "costs.ipynb")
     run_all(page)
-    page.wait_for_function(f"document.querySelectorAll('{FIGURES}').length === 2")
+    starts = f"document.querySelectorAll('{FIGURES}').length === 2"
+    page.wait_for_function(starts, timeout=300_000)  # milliseconds; Python starts in here
     said = "\n".join(page.locator(".jp-OutputArea-output").all_inner_texts())
     step = decode(MODELS["llama-3.1-8b"], batch=8, context=32_768)
     assert f"{MODELS['llama-3.1-8b'].kv_bytes_per_token()}" in said
