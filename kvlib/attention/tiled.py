@@ -16,6 +16,7 @@ from kvlib.attention.direct import (
     scaled,
     softmax_parts,
     visible,
+    widened,
 )
 
 
@@ -57,8 +58,7 @@ def attend_tiled(
     check_inputs(xp, q, k, v, q_pos, kv_pos, sinks)
     sm_scale, softcap = check_settings(window, sm_scale, softcap)
     t, num_kv_heads, groups = q.shape[0], k.shape[1], q.shape[1] // k.shape[1]
-    rows_first = scaled(xp, q, sm_scale)
-    qh, _, _ = by_head(xp, rows_first, k[:0, ...], v[:0, ...])
+    qh, _, _ = by_head(xp, scaled(xp, q, sm_scale), k[:0, ...], v[:0, ...])
     rows = qh.shape[:2]  # (Hkv, G·T)
     dtype, device = qh.dtype, q.device
     top = xp.full((*rows, 1), -math.inf, dtype=dtype, device=device)
@@ -66,7 +66,8 @@ def attend_tiled(
     o = xp.zeros((*rows, v.shape[2]), dtype=dtype, device=device)
     for start in range(0, k.shape[0], tile):
         part = slice(start, min(start + tile, k.shape[0]))
-        _, kh, vh = by_head(xp, rows_first, k[part, ...], v[part, ...])
+        tiles = widened(xp, qh, k[part, ...], v[part, ...])
+        kh, vh = (xp.permute_dims(x, (1, 0, 2)) for x in tiles)
         s = cap(xp, xp.matmul(qh, kh.mT), softcap)
         hidden = ~visible(q_pos, kv_pos[..., part], window)
         hidden = hidden[:, None, :, :] if hidden.ndim == 3 else hidden[None, None, :, :]
