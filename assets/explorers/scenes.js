@@ -116,7 +116,7 @@ var _pymeth_replace = function (s1, s2, count) {  // nargs: 2 3
     parts.push(this.slice(i));
     return parts.join('');
 };
-var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LIGHT, LIGHT_ON, LIGHT_TEXT, LINE, MINUS, NARROW_LETTERS, RESERVE, SAMPLES, SHARE, SHORT, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_top, bits_words, box, bytes_exact, bytes_words, cached_flops, clipped, count_words, covered, crossed, curve_contexts, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_names, draw_parts, empty_slots, empty_words, end_names, escaped, exact, experts_read, fixed, flops_unit, free_box, group_name, grouped, growth_bars, growth_curves, growth_formula, growth_numbers, growth_scene, growth_summary, haloed, heads_on_one, in_blocks, intensity_words, interval_words, label_room, large_words, layers_keeping_all, layers_on_one, legend_at, linear_flops, linear_lines, longest, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, nice_step, number_words, padded, padding_bars, padding_cells, padding_formula, padding_numbers, padding_scene, padding_shares, padding_summary, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, rate_words, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, spread, step_flops, step_of, stored_bytes, stub40_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, vector_bytes, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
+var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, EULER, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LIGHT, LIGHT_ON, LIGHT_TEXT, LINE, MINUS, NARROW_LETTERS, RESERVE, SAMPLES, SHARE, SHORT, SHOWN, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_top, bits_words, box, bytes_exact, bytes_words, cached_flops, clipped, count_words, covered, crossed, curve_contexts, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_names, draw_parts, empty_slots, empty_words, end_names, entropy_of, escaped, exact, experts_read, fixed, flops_unit, free_box, group_name, grouped, growth_bars, growth_curves, growth_formula, growth_numbers, growth_scene, growth_summary, haloed, heads_on_one, in_blocks, intensity_words, interval_words, kept_tokens, label_room, large_words, layers_keeping_all, layers_on_one, legend_at, linear_flops, linear_lines, longest, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, nice_step, number_words, padded, padding_bars, padding_cells, padding_formula, padding_numbers, padding_scene, padding_shares, padding_summary, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, rate_words, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, sampling_bars, sampling_formula, sampling_scene, sampling_summary, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, softmax_of, spread, step_flops, step_of, stored_bytes, stub40_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, vector_bytes, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
 whole = function (value) {
     return -(Math.floor((-value)/1));
 };
@@ -1406,6 +1406,109 @@ padding_bars = function (slots) {
     return ({kind: "bars", label: "Slots that the same tokens take", unit: "slots", max: _pyfunc_op_mult(_pyfunc_op_add(slots["tokens"], slots["empty"]), 1.04), bars: [({label: "packed", parts: [tokens]}), ({label: "padded", parts: [tokens, padding]}), ({label: "reserved", parts: [tokens, padding, ({label: "reserved, never used", value: rest, role: "free"})]})], marks: []});
 };
 
+EULER = 2.718281828459045;
+SHOWN = 12;
+sampling_scene = function (settings, tables) {
+    var after, before, kept, mass, p, row, stub77_seq, stub78_itr, stub79_, stub79_i0, stub79_iter0, words;
+    row = tables["logit_rows"][settings["row"]];
+    before = softmax_of(row["logits"], settings["temperature"]);
+    kept = kept_tokens(before, settings["top_k"], settings["top_p"] / 100);
+    mass = 0.0;
+    stub77_seq = before.slice(0,kept);
+    if ((typeof stub77_seq === "object") && (!Array.isArray(stub77_seq))) { stub77_seq = Object.keys(stub77_seq);}
+    for (stub78_itr = 0; stub78_itr < stub77_seq.length; stub78_itr += 1) {
+        p = stub77_seq[stub78_itr];
+        mass = _pyfunc_op_add(mass, p);
+    }
+    stub79_ = [];stub79_iter0 = before.slice(0,kept);if ((typeof stub79_iter0 === "object") && (!Array.isArray(stub79_iter0))) {stub79_iter0 = Object.keys(stub79_iter0);}for (stub79_i0=0; stub79_i0<stub79_iter0.length; stub79_i0++) {p = stub79_iter0[stub79_i0];{stub79_.push(p / mass);}}
+    after = stub79_;
+    words = count_words(kept, "token", "tokens");
+    return ({title: _pymeth_join.call("", (["After ", row["title"], ": ", words, " may be drawn"])), summary: sampling_summary(row, settings, before, kept, mass), formula: sampling_formula(row, settings, kept, mass), numbers: [({label: "Tokens left", text: fixed(kept, 0)}), ({label: "Their share before the cut", text: percent_words(mass)}), ({label: "Likeliest token now", text: percent_words(after[0])}), ({label: "Surprise of a draw", text: _pymeth_join.call("", [number_words(entropy_of(after)), " bits"])})], panels: [sampling_bars(row, before, after)]});
+};
+
+softmax_of = function (logits, temperature) {
+    var stub80_, stub80_i0, stub80_iter0, stub80_x, stub81_seq, stub82_itr, total, w, weights;
+    stub80_ = [];stub80_iter0 = logits;if ((typeof stub80_iter0 === "object") && (!Array.isArray(stub80_iter0))) {stub80_iter0 = Object.keys(stub80_iter0);}for (stub80_i0=0; stub80_i0<stub80_iter0.length; stub80_i0++) {stub80_x = stub80_iter0[stub80_i0];{stub80_.push(Math.pow(EULER, ((stub80_x - logits[0]) / temperature)));}}
+    weights = stub80_;
+    total = 0.0;
+    stub81_seq = weights;
+    if ((typeof stub81_seq === "object") && (!Array.isArray(stub81_seq))) { stub81_seq = Object.keys(stub81_seq);}
+    for (stub82_itr = 0; stub82_itr < stub81_seq.length; stub82_itr += 1) {
+        w = stub81_seq[stub82_itr];
+        total = _pyfunc_op_add(total, w);
+    }
+    return (function list_comprehension (iter0) {var res = [];var w, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {w = iter0[i0];{res.push(w / total);}}return res;}).call(this, weights);
+};
+
+kept_tokens = function (p, top_k, top_p) {
+    var before, kept, most, stub83_seq, stub84_itr, stub85_, total, x;
+    most = Math.min(top_k, p.length);
+    total = 0.0;
+    stub83_seq = p.slice(0,most);
+    if ((typeof stub83_seq === "object") && (!Array.isArray(stub83_seq))) { stub83_seq = Object.keys(stub83_seq);}
+    for (stub84_itr = 0; stub84_itr < stub83_seq.length; stub84_itr += 1) {
+        x = stub83_seq[stub84_itr];
+        total = _pyfunc_op_add(total, x);
+    }
+    stub85_ = [0.0, 0];
+    before = stub85_[0];kept = stub85_[1];
+    while ((kept < most) && ((_pyfunc_op_equals(kept, 0) || ((before / total) < top_p)))) {
+        before = _pyfunc_op_add(before, p[kept]);
+        kept += 1;
+    }
+    return kept;
+};
+
+entropy_of = function (p) {
+    var bits, stub86_seq, stub87_itr, x;
+    bits = 0.0;
+    stub86_seq = p;
+    if ((typeof stub86_seq === "object") && (!Array.isArray(stub86_seq))) { stub86_seq = Object.keys(stub86_seq);}
+    for (stub87_itr = 0; stub87_itr < stub86_seq.length; stub87_itr += 1) {
+        x = stub86_seq[stub87_itr];
+        if ((x > 0)) {
+            bits = _pyfunc_op_add(bits, (_pyfunc_op_mult(x, log10(1 / x))) / log10(2));
+        }
+    }
+    return bits;
+};
+
+sampling_summary = function (row, settings, before, kept, mass) {
+    var first;
+    first = row["tokens"][0];
+    return _pymeth_join.call("", (["At temperature ", number_words(settings["temperature"]), " the likeliest token after ", row["title"], " is ", first, " with ", percent_words(before[0]), ". Of ", fixed(before.length, 0), " tokens ", fixed(kept, 0), " may be drawn; they had ", percent_words(mass), " of the probability and are scaled up to all of it."]));
+};
+
+sampling_formula = function (row, settings, kept, mass) {
+    var gap, ratio, temperature;
+    gap = (row["logits"][0]) - (row["logits"][1]);
+    temperature = number_words(settings["temperature"]);
+    ratio = Math.pow(EULER, (gap / settings["temperature"]));
+    return [_pymeth_join.call("", ([row["tokens"][0], " against ", row["tokens"][1], ": exp(", number_words(gap), " / ", temperature, ") = ", number_words(ratio), " times as likely"])), _pymeth_join.call("", [count_words(kept, "token", "tokens"), " with ", percent_words(mass), ", divided by that share"])];
+};
+
+sampling_bars = function (row, before, after) {
+    var bars, i, part, step, stub88_seq, stub89_itr, top;
+    bars = [];
+    for (i = 0; i < Math.min(SHOWN, before.length); i += 1) {
+        part = ({label: "share of the softmax, cut off", value: _pyfunc_op_mult(100, before[i]), role: "free"});
+        if ((i < after.length)) {
+            part = ({label: "drawn with", value: _pyfunc_op_mult(100, after[i]), role: "query"});
+        }
+        _pymeth_append.call(bars, ({label: row["tokens"][i], parts: [part]}));
+    }
+    top = 10.0;
+    stub88_seq = [20.0, 50.0, 100.0];
+    if ((typeof stub88_seq === "object") && (!Array.isArray(stub88_seq))) { stub88_seq = Object.keys(stub88_seq);}
+    for (stub89_itr = 0; stub89_itr < stub88_seq.length; stub89_itr += 1) {
+        step = stub88_seq[stub89_itr];
+        if ((_pyfunc_op_mult(100, after[0]) > top)) {
+            top = step;
+        }
+    }
+    return ({kind: "bars", label: _pymeth_join.call("", ["The ", fixed(SHOWN, 0), " likeliest tokens"]), unit: "%", max: _pyfunc_op_mult(top, 1.04), bars: bars, marks: []});
+};
+
 LIGHT = ({query: "#e65105", key: "#1d5ed5", value: "#034b1c", cached: "#0f1934", recomputed: "#a93272", shared: "#550678", weights: "#5a98d9", free: "#928b85", ink: "#1f2328", muted: "#57606a", grid: "#d0d7de", card: "#ffffff"});
 LIGHT_TEXT = ({query: "#cb4804", key: "#1d5ed5", value: "#034b1c", cached: "#0f1934", recomputed: "#a93272", shared: "#550678", weights: "#4677aa", free: "#77716c", ink: "#1f2328", muted: "#57606a", grid: "#717578"});
 LIGHT_ON = ({query: "#000000", key: "#ffffff", value: "#ffffff", cached: "#ffffff", recomputed: "#ffffff", shared: "#ffffff", weights: "#000000", free: "#000000", ink: "#ffffff", muted: "#ffffff", grid: "#000000"});
@@ -1469,12 +1572,12 @@ escaped = function (text) {
 };
 
 text_width = function (text, size) {
-    var letter, stub77_seq, stub78_itr, total;
+    var letter, stub90_seq, stub91_itr, total;
     total = 0.0;
-    stub77_seq = text;
-    if ((typeof stub77_seq === "object") && (!Array.isArray(stub77_seq))) { stub77_seq = Object.keys(stub77_seq);}
-    for (stub78_itr = 0; stub78_itr < stub77_seq.length; stub78_itr += 1) {
-        letter = stub77_seq[stub78_itr];
+    stub90_seq = text;
+    if ((typeof stub90_seq === "object") && (!Array.isArray(stub90_seq))) { stub90_seq = Object.keys(stub90_seq);}
+    for (stub91_itr = 0; stub91_itr < stub90_seq.length; stub91_itr += 1) {
+        letter = stub90_seq[stub91_itr];
         if (_pyfunc_op_contains(letter, NARROW_LETTERS)) {
             total += 0.38;
         } else if (_pyfunc_op_contains(letter, WIDE_LETTERS)) {
@@ -1508,14 +1611,14 @@ words_at = function (x, y, text, colour, anchor, more) {
 };
 
 wrapped = function (text, size, room) {
-    var letter, line, lines, stub79_, stub80_seq, stub81_itr, word;
+    var letter, line, lines, stub92_, stub93_seq, stub94_itr, word;
     lines = [];
-    stub79_ = ["", ""];
-    line = stub79_[0];word = stub79_[1];
-    stub80_seq = text + " ";
-    if ((typeof stub80_seq === "object") && (!Array.isArray(stub80_seq))) { stub80_seq = Object.keys(stub80_seq);}
-    for (stub81_itr = 0; stub81_itr < stub80_seq.length; stub81_itr += 1) {
-        letter = stub80_seq[stub81_itr];
+    stub92_ = ["", ""];
+    line = stub92_[0];word = stub92_[1];
+    stub93_seq = text + " ";
+    if ((typeof stub93_seq === "object") && (!Array.isArray(stub93_seq))) { stub93_seq = Object.keys(stub93_seq);}
+    for (stub94_itr = 0; stub94_itr < stub93_seq.length; stub94_itr += 1) {
+        letter = stub93_seq[stub94_itr];
         if ((!_pyfunc_op_equals(letter, " "))) {
             word = _pyfunc_op_add(word, letter);
         } else {
@@ -1565,9 +1668,9 @@ data_of = function (label, value) {
 };
 
 place = function (axis, value) {
-    var high, low, stub82_;
-    stub82_ = [axis["min"], axis["max"]];
-    low = stub82_[0];high = stub82_[1];
+    var high, low, stub95_;
+    stub95_ = [axis["min"], axis["max"]];
+    low = stub95_[0];high = stub95_[1];
     if (_pyfunc_op_equals(axis["scale"], "log")) {
         if ((value <= 0)) {
             return 0;
@@ -1578,14 +1681,14 @@ place = function (axis, value) {
 };
 
 legend_at = function (y, width, entries) {
-    var body, dash, entry, height, label, line, middle, more, room, stub83_, stub84_seq, stub85_itr, swatch, x;
+    var body, dash, entry, height, label, line, middle, more, room, stub96_, stub97_seq, stub98_itr, swatch, x;
     body = [];
-    stub83_ = [0.0, 0];
-    x = stub83_[0];line = stub83_[1];
-    stub84_seq = entries;
-    if ((typeof stub84_seq === "object") && (!Array.isArray(stub84_seq))) { stub84_seq = Object.keys(stub84_seq);}
-    for (stub85_itr = 0; stub85_itr < stub84_seq.length; stub85_itr += 1) {
-        entry = stub84_seq[stub85_itr];
+    stub96_ = [0.0, 0];
+    x = stub96_[0];line = stub96_[1];
+    stub97_seq = entries;
+    if ((typeof stub97_seq === "object") && (!Array.isArray(stub97_seq))) { stub97_seq = Object.keys(stub97_seq);}
+    for (stub98_itr = 0; stub98_itr < stub97_seq.length; stub98_itr += 1) {
+        entry = stub97_seq[stub98_itr];
         swatch = (_pyfunc_op_contains("line", entry))? (22) : (12);
         room = (swatch + 6) + text_width(entry["label"], SMALL);
         if (((x > 0) && ((_pyfunc_op_add(x, room) > width)))) {
@@ -1612,44 +1715,44 @@ BAR = 26;
 SHORT = 50;
 SHARE = 0.26;
 label_room = function (labels, width) {
-    var label, stub86_seq, stub87_itr, widest;
+    var label, stub100_itr, stub99_seq, widest;
     widest = 0.0;
-    stub86_seq = labels;
-    if ((typeof stub86_seq === "object") && (!Array.isArray(stub86_seq))) { stub86_seq = Object.keys(stub86_seq);}
-    for (stub87_itr = 0; stub87_itr < stub86_seq.length; stub87_itr += 1) {
-        label = stub86_seq[stub87_itr];
+    stub99_seq = labels;
+    if ((typeof stub99_seq === "object") && (!Array.isArray(stub99_seq))) { stub99_seq = Object.keys(stub99_seq);}
+    for (stub100_itr = 0; stub100_itr < stub99_seq.length; stub100_itr += 1) {
+        label = stub99_seq[stub100_itr];
         widest = Math.max(widest, (text_width(label, SMALL) + 10));
     }
     return ((widest <= _pyfunc_op_mult(SHARE, width)))? (widest) : (0);
 };
 
 bars_top = function (panel) {
-    var bar, mark, part, stub88_seq, stub89_itr, stub90_seq, stub91_itr, stub92_seq, stub93_itr, top, total;
+    var bar, mark, part, stub101_seq, stub102_itr, stub103_seq, stub104_itr, stub105_seq, stub106_itr, top, total;
     top = panel["max"];
-    stub90_seq = panel["bars"];
-    if ((typeof stub90_seq === "object") && (!Array.isArray(stub90_seq))) { stub90_seq = Object.keys(stub90_seq);}
-    for (stub91_itr = 0; stub91_itr < stub90_seq.length; stub91_itr += 1) {
-        bar = stub90_seq[stub91_itr];
+    stub103_seq = panel["bars"];
+    if ((typeof stub103_seq === "object") && (!Array.isArray(stub103_seq))) { stub103_seq = Object.keys(stub103_seq);}
+    for (stub104_itr = 0; stub104_itr < stub103_seq.length; stub104_itr += 1) {
+        bar = stub103_seq[stub104_itr];
         total = 0.0;
-        stub88_seq = bar["parts"];
-        if ((typeof stub88_seq === "object") && (!Array.isArray(stub88_seq))) { stub88_seq = Object.keys(stub88_seq);}
-        for (stub89_itr = 0; stub89_itr < stub88_seq.length; stub89_itr += 1) {
-            part = stub88_seq[stub89_itr];
+        stub101_seq = bar["parts"];
+        if ((typeof stub101_seq === "object") && (!Array.isArray(stub101_seq))) { stub101_seq = Object.keys(stub101_seq);}
+        for (stub102_itr = 0; stub102_itr < stub101_seq.length; stub102_itr += 1) {
+            part = stub101_seq[stub102_itr];
             total = _pyfunc_op_add(total, Math.max(0, part["value"]));
         }
         top = Math.max(top, total);
     }
-    stub92_seq = panel["marks"];
-    if ((typeof stub92_seq === "object") && (!Array.isArray(stub92_seq))) { stub92_seq = Object.keys(stub92_seq);}
-    for (stub93_itr = 0; stub93_itr < stub92_seq.length; stub93_itr += 1) {
-        mark = stub92_seq[stub93_itr];
+    stub105_seq = panel["marks"];
+    if ((typeof stub105_seq === "object") && (!Array.isArray(stub105_seq))) { stub105_seq = Object.keys(stub105_seq);}
+    for (stub106_itr = 0; stub106_itr < stub105_seq.length; stub106_itr += 1) {
+        mark = stub105_seq[stub106_itr];
         top = Math.max(top, mark["value"]);
     }
     return ((top > 0))? (top) : (1);
 };
 
 bar_ticks = function (top) {
-    var factor, step, stub94_seq, stub95_itr, ticks, wide;
+    var factor, step, stub107_seq, stub108_itr, ticks, wide;
     step = 1.0;
     while (_pyfunc_op_mult(step, 5) >= top) {
         step = step / 10;
@@ -1657,10 +1760,10 @@ bar_ticks = function (top) {
     while (_pyfunc_op_mult(step, 50) < top) {
         step = _pyfunc_op_mult(step, 10);
     }
-    stub94_seq = [10, 5, 2];
-    if ((typeof stub94_seq === "object") && (!Array.isArray(stub94_seq))) { stub94_seq = Object.keys(stub94_seq);}
-    for (stub95_itr = 0; stub95_itr < stub94_seq.length; stub95_itr += 1) {
-        factor = stub94_seq[stub95_itr];
+    stub107_seq = [10, 5, 2];
+    if ((typeof stub107_seq === "object") && (!Array.isArray(stub107_seq))) { stub107_seq = Object.keys(stub107_seq);}
+    for (stub108_itr = 0; stub108_itr < stub107_seq.length; stub108_itr += 1) {
+        factor = stub107_seq[stub108_itr];
         if (((_pyfunc_op_mult(_pyfunc_op_mult(step, factor), 5)) >= top)) {
             wide = _pyfunc_op_mult(step, factor);
         }
@@ -1673,15 +1776,15 @@ bar_ticks = function (top) {
 };
 
 part_words = function (part, unit, room) {
-    var size, stub96_seq, stub97_itr, words;
+    var size, stub109_seq, stub110_itr, words;
     size = number_words(part["value"]);
     if ((!_pyfunc_op_equals(unit, ""))) {
         size = _pymeth_join.call("", [size, " ", unit]);
     }
-    stub96_seq = [_pymeth_join.call("", ([part["label"], " ", size])), size];
-    if ((typeof stub96_seq === "object") && (!Array.isArray(stub96_seq))) { stub96_seq = Object.keys(stub96_seq);}
-    for (stub97_itr = 0; stub97_itr < stub96_seq.length; stub97_itr += 1) {
-        words = stub96_seq[stub97_itr];
+    stub109_seq = [_pymeth_join.call("", ([part["label"], " ", size])), size];
+    if ((typeof stub109_seq === "object") && (!Array.isArray(stub109_seq))) { stub109_seq = Object.keys(stub109_seq);}
+    for (stub110_itr = 0; stub110_itr < stub109_seq.length; stub110_itr += 1) {
+        words = stub109_seq[stub110_itr];
         if (((text_width(words, SMALL) + 10) <= room)) {
             return words;
         }
@@ -1690,12 +1793,12 @@ part_words = function (part, unit, room) {
 };
 
 draw_parts = function (bar, unit, x, y, scale) {
-    var body, colour, length, more, part, stub98_seq, stub99_itr, words;
+    var body, colour, length, more, part, stub111_seq, stub112_itr, words;
     body = [];
-    stub98_seq = bar["parts"];
-    if ((typeof stub98_seq === "object") && (!Array.isArray(stub98_seq))) { stub98_seq = Object.keys(stub98_seq);}
-    for (stub99_itr = 0; stub99_itr < stub98_seq.length; stub99_itr += 1) {
-        part = stub98_seq[stub99_itr];
+    stub111_seq = bar["parts"];
+    if ((typeof stub111_seq === "object") && (!Array.isArray(stub111_seq))) { stub111_seq = Object.keys(stub111_seq);}
+    for (stub112_itr = 0; stub112_itr < stub111_seq.length; stub112_itr += 1) {
+        part = stub111_seq[stub112_itr];
         length = _pyfunc_op_mult(Math.max(0, part["value"]), scale);
         more = data_of(part["label"], part["value"]);
         if ((!_pyfunc_op_equals(part["role"], "free"))) {
@@ -1715,10 +1818,10 @@ draw_parts = function (bar, unit, x, y, scale) {
 };
 
 draw_bars = function (panel, width) {
-    var anchor, at, bar, below, body, bottom, edge, end, foot, free, half, i, last, left, legend, mark, more, part, room, row, scale, short, side, start, stub100_, stub101_seq, stub102_itr, stub103_seq, stub104_itr, stub105_, stub106_, tick, ticks, top, unit, words, x, y;
+    var anchor, at, bar, below, body, bottom, edge, end, foot, free, half, i, last, left, legend, mark, more, part, room, row, scale, short, side, start, stub113_, stub114_seq, stub115_itr, stub116_seq, stub117_itr, stub118_, stub119_, tick, ticks, top, unit, words, x, y;
     body = [];
-    stub100_ = [bars_top(panel), panel["unit"]];
-    top = stub100_[0];unit = stub100_[1];
+    stub113_ = [bars_top(panel), panel["unit"]];
+    top = stub113_[0];unit = stub113_[1];
     side = label_room((function list_comprehension (iter0) {var res = [];var bar, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {bar = iter0[i0];{res.push(bar["label"]);}}return res;}).call(this, panel["bars"]), width);
     row = ((side > 0))? (BAR + 10) : (BAR + 26);
     short = text_width(unit, SMALL) <= SHORT;
@@ -1733,10 +1836,10 @@ draw_bars = function (panel, width) {
     bottom = (_pyfunc_op_add(start, (_pyfunc_op_mult(row, (panel["bars"].length))))) - 2;
     edge = ((_pyfunc_op_add(side, _pyfunc_op_mult(ticks[ticks.length -1], scale))) - (text_width(last, SMALL) / 2)) - 4;
     free = -1.0;
-    stub101_seq = ticks;
-    if ((typeof stub101_seq === "object") && (!Array.isArray(stub101_seq))) { stub101_seq = Object.keys(stub101_seq);}
-    for (stub102_itr = 0; stub102_itr < stub101_seq.length; stub102_itr += 1) {
-        tick = stub101_seq[stub102_itr];
+    stub114_seq = ticks;
+    if ((typeof stub114_seq === "object") && (!Array.isArray(stub114_seq))) { stub114_seq = Object.keys(stub114_seq);}
+    for (stub115_itr = 0; stub115_itr < stub114_seq.length; stub115_itr += 1) {
+        tick = stub114_seq[stub115_itr];
         x = _pyfunc_op_add(side, _pyfunc_op_mult(tick, scale));
         if ((x > 0)) {
             _pymeth_append.call(body, segment(x, start, x, bottom, "grid", ""));
@@ -1760,10 +1863,10 @@ draw_bars = function (panel, width) {
             _pymeth_append.call(body, haloed(0, y - 5, words, "start", ""));
         }
         _pymeth_append.call(body, (draw_parts(bar, (_pyfunc_truthy(short))? (unit) : (""), side, y, scale)));
-        stub103_seq = bar["parts"];
-        if ((typeof stub103_seq === "object") && (!Array.isArray(stub103_seq))) { stub103_seq = Object.keys(stub103_seq);}
-        for (stub104_itr = 0; stub104_itr < stub103_seq.length; stub104_itr += 1) {
-            part = stub103_seq[stub104_itr];
+        stub116_seq = bar["parts"];
+        if ((typeof stub116_seq === "object") && (!Array.isArray(stub116_seq))) { stub116_seq = Object.keys(stub116_seq);}
+        for (stub117_itr = 0; stub117_itr < stub116_seq.length; stub117_itr += 1) {
+            part = stub116_seq[stub117_itr];
             add_once(legend, part["role"], part["label"]);
         }
     }
@@ -1772,15 +1875,15 @@ draw_bars = function (panel, width) {
     }
     for (i = 0; i < panel["marks"].length; i += 1) {
         mark = panel["marks"][i];
-        stub105_ = [_pyfunc_op_add(side, _pyfunc_op_mult(mark["value"], scale)), 36 + _pyfunc_op_mult(17, i)];
-        x = stub105_[0];y = stub105_[1];
+        stub118_ = [_pyfunc_op_add(side, _pyfunc_op_mult(mark["value"], scale)), 36 + _pyfunc_op_mult(17, i)];
+        x = stub118_[0];y = stub118_[1];
         more = _pymeth_join.call("", ([" stroke-width=\"1.5\" stroke-dasharray=\"4 3\"", data_of(mark["label"], mark["value"])]));
         _pymeth_append.call(body, segment(x, y - 11, x, bottom, "ink", more));
         left = (x - 5) > ((width - x) - 5);
         room = (_pyfunc_truthy(left))? (x - 5) : ((width - x) - 5);
         words = clipped(mark["label"], SMALL, room);
-        stub106_ = (_pyfunc_truthy(left))? ([x - 5, "end"]) : ([x + 5, "start"]);
-        at = stub106_[0];anchor = stub106_[1];
+        stub119_ = (_pyfunc_truthy(left))? ([x - 5, "end"]) : ([x + 5, "start"]);
+        at = stub119_[0];anchor = stub119_[1];
         _pymeth_append.call(body, (words_at(at, y, words, paint("ink"), anchor, "")));
     }
     foot = bottom + 26;
@@ -1795,11 +1898,11 @@ draw_bars = function (panel, width) {
 };
 
 add_once = function (legend, role, label) {
-    var entry, stub107_seq, stub108_itr;
-    stub107_seq = legend;
-    if ((typeof stub107_seq === "object") && (!Array.isArray(stub107_seq))) { stub107_seq = Object.keys(stub107_seq);}
-    for (stub108_itr = 0; stub108_itr < stub107_seq.length; stub108_itr += 1) {
-        entry = stub107_seq[stub108_itr];
+    var entry, stub120_seq, stub121_itr;
+    stub120_seq = legend;
+    if ((typeof stub120_seq === "object") && (!Array.isArray(stub120_seq))) { stub120_seq = Object.keys(stub120_seq);}
+    for (stub121_itr = 0; stub121_itr < stub120_seq.length; stub121_itr += 1) {
+        entry = stub120_seq[stub121_itr];
         if ((_pyfunc_op_equals(entry["role"], role) && _pyfunc_op_equals(entry["label"], label))) {
             return null;
         }
@@ -1809,13 +1912,13 @@ add_once = function (legend, role, label) {
 };
 
 draw_cells = function (panel, width) {
-    var below, body, i, label, line, more, most, pitch, role, row, side, size, stub109_seq, stub110_itr, stub111_seq, stub112_itr, top, words, x, y;
+    var below, body, i, label, line, more, most, pitch, role, row, side, size, stub122_seq, stub123_itr, stub124_seq, stub125_itr, top, words, x, y;
     body = [];
     most = 1;
-    stub109_seq = panel["rows"];
-    if ((typeof stub109_seq === "object") && (!Array.isArray(stub109_seq))) { stub109_seq = Object.keys(stub109_seq);}
-    for (stub110_itr = 0; stub110_itr < stub109_seq.length; stub110_itr += 1) {
-        row = stub109_seq[stub110_itr];
+    stub122_seq = panel["rows"];
+    if ((typeof stub122_seq === "object") && (!Array.isArray(stub122_seq))) { stub122_seq = Object.keys(stub122_seq);}
+    for (stub123_itr = 0; stub123_itr < stub122_seq.length; stub123_itr += 1) {
+        row = stub122_seq[stub123_itr];
         most = Math.max(most, (row["cells"].length));
     }
     side = label_room((function list_comprehension (iter0) {var res = [];var row, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {row = iter0[i0];{res.push(row["label"]);}}return res;}).call(this, panel["rows"]), width);
@@ -1823,10 +1926,10 @@ draw_cells = function (panel, width) {
     size = _pyfunc_op_mult(pitch, 0.88);
     line = ((side > 0))? (Math.max(pitch, 16)) : (pitch + 18);
     y = 24.0;
-    stub111_seq = panel["rows"];
-    if ((typeof stub111_seq === "object") && (!Array.isArray(stub111_seq))) { stub111_seq = Object.keys(stub111_seq);}
-    for (stub112_itr = 0; stub112_itr < stub111_seq.length; stub112_itr += 1) {
-        row = stub111_seq[stub112_itr];
+    stub124_seq = panel["rows"];
+    if ((typeof stub124_seq === "object") && (!Array.isArray(stub124_seq))) { stub124_seq = Object.keys(stub124_seq);}
+    for (stub125_itr = 0; stub125_itr < stub124_seq.length; stub125_itr += 1) {
+        row = stub124_seq[stub125_itr];
         top = ((side > 0))? (_pyfunc_op_add(y, ((line - pitch) / 2))) : (y + 18);
         if ((side > 0)) {
             words = words_at(side - 10, (_pyfunc_op_add(y, (line / 2))) + 4, row["label"], paint("ink"), "end", "");
@@ -1860,7 +1963,7 @@ at_y = function (panel, area, value) {
 };
 
 spread = function (wanted, top, bottom) {
-    var best, ceiling, floor, found, i, k, order, stub113_seq, stub114_itr;
+    var best, ceiling, floor, found, i, k, order, stub126_seq, stub127_itr;
     order = [];
     while (order.length < wanted.length) {
         best = -1;
@@ -1873,10 +1976,10 @@ spread = function (wanted, top, bottom) {
     }
     found = _pyfunc_op_add(wanted, []);
     floor = top;
-    stub113_seq = order;
-    if ((typeof stub113_seq === "object") && (!Array.isArray(stub113_seq))) { stub113_seq = Object.keys(stub113_seq);}
-    for (stub114_itr = 0; stub114_itr < stub113_seq.length; stub114_itr += 1) {
-        i = stub113_seq[stub114_itr];
+    stub126_seq = order;
+    if ((typeof stub126_seq === "object") && (!Array.isArray(stub126_seq))) { stub126_seq = Object.keys(stub126_seq);}
+    for (stub127_itr = 0; stub127_itr < stub126_seq.length; stub127_itr += 1) {
+        i = stub126_seq[stub127_itr];
         found[i] = Math.max(found[i], floor);
         floor = _pyfunc_op_add(found[i], LINE);
     }
@@ -1890,14 +1993,14 @@ spread = function (wanted, top, bottom) {
 };
 
 end_names = function (panel, area) {
-    var found, heights, i, line, lines, stub115_, stub115_i0, stub115_iter0, stub115_line, stub116_seq, stub117_itr, wanted, x, y;
-    stub115_ = [];stub115_iter0 = panel["lines"];if ((typeof stub115_iter0 === "object") && (!Array.isArray(stub115_iter0))) {stub115_iter0 = Object.keys(stub115_iter0);}for (stub115_i0=0; stub115_i0<stub115_iter0.length; stub115_i0++) {stub115_line = stub115_iter0[stub115_i0];if (!(((stub115_line["points"].length) > 0))) {continue;}{stub115_.push(stub115_line);}}
-    lines = stub115_;
+    var found, heights, i, line, lines, stub128_, stub128_i0, stub128_iter0, stub128_line, stub129_seq, stub130_itr, wanted, x, y;
+    stub128_ = [];stub128_iter0 = panel["lines"];if ((typeof stub128_iter0 === "object") && (!Array.isArray(stub128_iter0))) {stub128_iter0 = Object.keys(stub128_iter0);}for (stub128_i0=0; stub128_i0<stub128_iter0.length; stub128_i0++) {stub128_line = stub128_iter0[stub128_i0];if (!(((stub128_line["points"].length) > 0))) {continue;}{stub128_.push(stub128_line);}}
+    lines = stub128_;
     wanted = [];
-    stub116_seq = lines;
-    if ((typeof stub116_seq === "object") && (!Array.isArray(stub116_seq))) { stub116_seq = Object.keys(stub116_seq);}
-    for (stub117_itr = 0; stub117_itr < stub116_seq.length; stub117_itr += 1) {
-        line = stub116_seq[stub117_itr];
+    stub129_seq = lines;
+    if ((typeof stub129_seq === "object") && (!Array.isArray(stub129_seq))) { stub129_seq = Object.keys(stub129_seq);}
+    for (stub130_itr = 0; stub130_itr < stub129_seq.length; stub130_itr += 1) {
+        line = stub129_seq[stub130_itr];
         y = at_y(panel, area, line["points"][line["points"].length -1][1]);
         _pymeth_append.call(wanted, (Math.min(Math.max(y, area["top"]), area["bottom"])));
     }
@@ -1911,22 +2014,22 @@ end_names = function (panel, area) {
 };
 
 draw_names = function (panel, area, width) {
-    var body, box, colour, curves, edge, end, i, label, more, point, right, room, spots, stub118_seq, stub119_itr, stub120_seq, stub121_itr, stub122_seq, stub123_itr, stub124_, stub124_i0, stub124_iter0, stub124_line, stub125_, taken, tick, where, x, y;
+    var body, box, colour, curves, edge, end, i, label, more, point, right, room, spots, stub131_seq, stub132_itr, stub133_seq, stub134_itr, stub135_seq, stub136_itr, stub137_, stub137_i0, stub137_iter0, stub137_line, stub138_, taken, tick, where, x, y;
     body = [];
     taken = [];
-    stub118_seq = panel["y"]["ticks"];
-    if ((typeof stub118_seq === "object") && (!Array.isArray(stub118_seq))) { stub118_seq = Object.keys(stub118_seq);}
-    for (stub119_itr = 0; stub119_itr < stub118_seq.length; stub119_itr += 1) {
-        tick = stub118_seq[stub119_itr];
+    stub131_seq = panel["y"]["ticks"];
+    if ((typeof stub131_seq === "object") && (!Array.isArray(stub131_seq))) { stub131_seq = Object.keys(stub131_seq);}
+    for (stub132_itr = 0; stub132_itr < stub131_seq.length; stub132_itr += 1) {
+        tick = stub131_seq[stub132_itr];
         y = at_y(panel, area, tick["at"]);
         room = text_width(tick["text"], SMALL);
         _pymeth_append.call(taken, ([(area["left"] - 6) - room, y - 7, area["left"] - 6, y + 7]));
     }
     if (_pyfunc_truthy(area["named"])) {
-        stub120_seq = end_names(panel, area);
-        if ((typeof stub120_seq === "object") && (!Array.isArray(stub120_seq))) { stub120_seq = Object.keys(stub120_seq);}
-        for (stub121_itr = 0; stub121_itr < stub120_seq.length; stub121_itr += 1) {
-            end = stub120_seq[stub121_itr];
+        stub133_seq = end_names(panel, area);
+        if ((typeof stub133_seq === "object") && (!Array.isArray(stub133_seq))) { stub133_seq = Object.keys(stub133_seq);}
+        for (stub134_itr = 0; stub134_itr < stub133_seq.length; stub134_itr += 1) {
+            end = stub133_seq[stub134_itr];
             colour = paint_text(end["of"]);
             _pymeth_append.call(body, words_at(end["x"], end["y"] + 4, end["label"], colour, "start", ""));
             right = _pyfunc_op_add(end["x"], text_width(end["label"], SMALL));
@@ -1934,20 +2037,20 @@ draw_names = function (panel, area, width) {
         }
     }
     spots = [];
-    stub122_seq = panel["points"];
-    if ((typeof stub122_seq === "object") && (!Array.isArray(stub122_seq))) { stub122_seq = Object.keys(stub122_seq);}
-    for (stub123_itr = 0; stub123_itr < stub122_seq.length; stub123_itr += 1) {
-        point = stub122_seq[stub123_itr];
+    stub135_seq = panel["points"];
+    if ((typeof stub135_seq === "object") && (!Array.isArray(stub135_seq))) { stub135_seq = Object.keys(stub135_seq);}
+    for (stub136_itr = 0; stub136_itr < stub135_seq.length; stub136_itr += 1) {
+        point = stub135_seq[stub136_itr];
         x = Math.min((Math.max(at_x(panel, area, point["x"]), area["left"])), area["right"]);
         y = Math.min((Math.max(at_y(panel, area, point["y"]), area["top"])), area["bottom"]);
         _pymeth_append.call(spots, [x, y]);
         _pymeth_append.call(taken, [x - 7, y - 7, x + 7, y + 7]);
     }
-    stub124_ = [];stub124_iter0 = panel["lines"];if ((typeof stub124_iter0 === "object") && (!Array.isArray(stub124_iter0))) {stub124_iter0 = Object.keys(stub124_iter0);}for (stub124_i0=0; stub124_i0<stub124_iter0.length; stub124_i0++) {stub124_line = stub124_iter0[stub124_i0];{stub124_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub124_line["points"]));}}
-    curves = stub124_;
+    stub137_ = [];stub137_iter0 = panel["lines"];if ((typeof stub137_iter0 === "object") && (!Array.isArray(stub137_iter0))) {stub137_iter0 = Object.keys(stub137_iter0);}for (stub137_i0=0; stub137_i0<stub137_iter0.length; stub137_i0++) {stub137_line = stub137_iter0[stub137_i0];{stub137_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub137_line["points"]));}}
+    curves = stub137_;
     for (i = 0; i < spots.length; i += 1) {
-        stub125_ = [panel["points"][i], spots[i][0], spots[i][1]];
-        point = stub125_[0];x = stub125_[1];y = stub125_[2];
+        stub138_ = [panel["points"][i], spots[i][0], spots[i][1]];
+        point = stub138_[0];x = stub138_[1];y = stub138_[2];
         edge = _pymeth_join.call("", ["stroke=\"", paint("card"), "\" stroke-width=\"2\""]);
         more = _pymeth_join.call("", ([data_of(point["label"], point["y"]), " data-x=\"", exact(point["x"]), "\""]));
         where = _pymeth_join.call("", ["cx=\"", px(x), "\" cy=\"", px(y), "\" r=\"6\""]);
@@ -1961,17 +2064,17 @@ draw_names = function (panel, area, width) {
 };
 
 free_box = function (x, y, room, area, width, taken, curves) {
-    var away, best, box, found, inside, left, stub126_, stub127_seq, stub128_itr, stub129_seq, stub130_itr, top;
+    var away, best, box, found, inside, left, stub139_, stub140_seq, stub141_itr, stub142_seq, stub143_itr, top;
     best = [Math.min((Math.max(0, (x + 11))), (Math.max(0, (width - room)))), y - 8, (x + 11) + room, _pyfunc_op_add(y, LINE) - 8];
     found = false;
-    stub129_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
-    if ((typeof stub129_seq === "object") && (!Array.isArray(stub129_seq))) { stub129_seq = Object.keys(stub129_seq);}
-    for (stub130_itr = 0; stub130_itr < stub129_seq.length; stub130_itr += 1) {
-        away = stub129_seq[stub130_itr];
-        stub127_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
-        if ((typeof stub127_seq === "object") && (!Array.isArray(stub127_seq))) { stub127_seq = Object.keys(stub127_seq);}
-        for (stub128_itr = 0; stub128_itr < stub127_seq.length; stub128_itr += 1) {
-            left = stub127_seq[stub128_itr];
+    stub142_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
+    if ((typeof stub142_seq === "object") && (!Array.isArray(stub142_seq))) { stub142_seq = Object.keys(stub142_seq);}
+    for (stub143_itr = 0; stub143_itr < stub142_seq.length; stub143_itr += 1) {
+        away = stub142_seq[stub143_itr];
+        stub140_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
+        if ((typeof stub140_seq === "object") && (!Array.isArray(stub140_seq))) { stub140_seq = Object.keys(stub140_seq);}
+        for (stub141_itr = 0; stub141_itr < stub140_seq.length; stub141_itr += 1) {
+            left = stub140_seq[stub141_itr];
             top = _pyfunc_op_add((y - 8), (_pyfunc_op_mult(away, (LINE + 1))));
             box = [left, top, _pyfunc_op_add(left, room), _pyfunc_op_add(top, LINE)];
             inside = (left >= 0) && ((_pyfunc_op_add(left, room) <= width)) && ((top >= (area["top"] - 8)));
@@ -1980,8 +2083,8 @@ free_box = function (x, y, room, area, width, taken, curves) {
                     return box;
                 }
                 if ((!_pyfunc_truthy(found))) {
-                    stub126_ = [box, true];
-                    best = stub126_[0];found = stub126_[1];
+                    stub139_ = [box, true];
+                    best = stub139_[0];found = stub139_[1];
                 }
             }
         }
@@ -1990,11 +2093,11 @@ free_box = function (x, y, room, area, width, taken, curves) {
 };
 
 covered = function (box, taken) {
-    var across, other, stub131_seq, stub132_itr;
-    stub131_seq = taken;
-    if ((typeof stub131_seq === "object") && (!Array.isArray(stub131_seq))) { stub131_seq = Object.keys(stub131_seq);}
-    for (stub132_itr = 0; stub132_itr < stub131_seq.length; stub132_itr += 1) {
-        other = stub131_seq[stub132_itr];
+    var across, other, stub144_seq, stub145_itr;
+    stub144_seq = taken;
+    if ((typeof stub144_seq === "object") && (!Array.isArray(stub144_seq))) { stub144_seq = Object.keys(stub144_seq);}
+    for (stub145_itr = 0; stub145_itr < stub144_seq.length; stub145_itr += 1) {
+        other = stub144_seq[stub145_itr];
         across = (box[0] < other[2]) && (other[0] < box[2]);
         if ((_pyfunc_truthy(across) && (box[1] < other[3]) && (other[1] < box[3]))) {
             return true;
@@ -2004,11 +2107,11 @@ covered = function (box, taken) {
 };
 
 crossed = function (box, curves) {
-    var curve, i, stub133_seq, stub134_itr;
-    stub133_seq = curves;
-    if ((typeof stub133_seq === "object") && (!Array.isArray(stub133_seq))) { stub133_seq = Object.keys(stub133_seq);}
-    for (stub134_itr = 0; stub134_itr < stub133_seq.length; stub134_itr += 1) {
-        curve = stub133_seq[stub134_itr];
+    var curve, i, stub146_seq, stub147_itr;
+    stub146_seq = curves;
+    if ((typeof stub146_seq === "object") && (!Array.isArray(stub146_seq))) { stub146_seq = Object.keys(stub146_seq);}
+    for (stub147_itr = 0; stub147_itr < stub146_seq.length; stub147_itr += 1) {
+        curve = stub146_seq[stub147_itr];
         for (i = 1; i < curve.length; i += 1) {
             if (_pyfunc_truthy(segment_meets(box, curve[i - 1], curve[i]))) {
                 return true;
@@ -2019,22 +2122,22 @@ crossed = function (box, curves) {
 };
 
 segment_meets = function (box, start, end) {
-    var enter, first, high, k, last, leave, low, step, stub135_, stub136_, stub137_, stub138_;
-    stub135_ = [0.0, 1.0];
-    first = stub135_[0];last = stub135_[1];
+    var enter, first, high, k, last, leave, low, step, stub148_, stub149_, stub150_, stub151_;
+    stub148_ = [0.0, 1.0];
+    first = stub148_[0];last = stub148_[1];
     for (k = 0; k < 2; k += 1) {
         step = end[k] - start[k];
-        stub136_ = [box[k] - start[k], box[k + 2] - start[k]];
-        low = stub136_[0];high = stub136_[1];
+        stub149_ = [box[k] - start[k], box[k + 2] - start[k]];
+        low = stub149_[0];high = stub149_[1];
         if ((_pyfunc_abs(step) < (1e-06))) {
             if (((low > 0) || (high < 0))) {
                 return false;
             }
         } else {
-            stub137_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
-            enter = stub137_[0];leave = stub137_[1];
-            stub138_ = [Math.max(first, enter), Math.min(last, leave)];
-            first = stub138_[0];last = stub138_[1];
+            stub150_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
+            enter = stub150_[0];leave = stub150_[1];
+            stub151_ = [Math.max(first, enter), Math.min(last, leave)];
+            first = stub151_[0];last = stub151_[1];
             if ((first > last)) {
                 return false;
             }
@@ -2044,29 +2147,29 @@ segment_meets = function (box, start, end) {
 };
 
 draw_curves = function (panel, width) {
-    var area, below, body, bottom, entries, height, inner, left, line, right, stub139_seq, stub140_itr, stub141_, stub142_, stub143_, stub143_i0, stub143_iter0, top, view, where;
+    var area, below, body, bottom, entries, height, inner, left, line, right, stub152_seq, stub153_itr, stub154_, stub155_, stub156_, stub156_i0, stub156_iter0, top, view, where;
     area = plot_area(panel, width);
     body = [words_at(0, 31, panel["y"]["label"], paint("muted"), "start", "")];
     _pymeth_append.call(body, draw_axes(panel, area));
     inner = [];
-    stub139_seq = panel["lines"];
-    if ((typeof stub139_seq === "object") && (!Array.isArray(stub139_seq))) { stub139_seq = Object.keys(stub139_seq);}
-    for (stub140_itr = 0; stub140_itr < stub139_seq.length; stub140_itr += 1) {
-        line = stub139_seq[stub140_itr];
+    stub152_seq = panel["lines"];
+    if ((typeof stub152_seq === "object") && (!Array.isArray(stub152_seq))) { stub152_seq = Object.keys(stub152_seq);}
+    for (stub153_itr = 0; stub153_itr < stub152_seq.length; stub153_itr += 1) {
+        line = stub152_seq[stub153_itr];
         _pymeth_append.call(inner, draw_line(panel, line, area));
     }
-    stub141_ = [area["left"] - 3, area["top"] - 3];
-    left = stub141_[0];top = stub141_[1];
-    stub142_ = [area["right"] + 3, area["bottom"] + 3];
-    right = stub142_[0];bottom = stub142_[1];
+    stub154_ = [area["left"] - 3, area["top"] - 3];
+    left = stub154_[0];top = stub154_[1];
+    stub155_ = [area["right"] + 3, area["bottom"] + 3];
+    right = stub155_[0];bottom = stub155_[1];
     where = _pymeth_join.call("", ["x=\"", px(left), "\" y=\"", px(top), "\" width=\"", px(right - left), "\" height=\"", px(bottom - top), "\""]);
     view = _pymeth_join.call("", [px(left), " ", px(top), " ", px(right - left), " ", px(bottom - top)]);
     _pymeth_append.call(body, (_pymeth_join.call("", ["<svg ", where, " viewBox=\"", view, "\" overflow=\"hidden\">", _pymeth_join.call("", inner), "</svg>"])));
     _pymeth_append.call(body, draw_names(panel, area, width));
     height = area["bottom"] + 40;
     if ((!_pyfunc_truthy(area["named"]))) {
-        stub143_ = [];stub143_iter0 = panel["lines"];if ((typeof stub143_iter0 === "object") && (!Array.isArray(stub143_iter0))) {stub143_iter0 = Object.keys(stub143_iter0);}for (stub143_i0=0; stub143_i0<stub143_iter0.length; stub143_i0++) {line = stub143_iter0[stub143_i0];{stub143_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
-        entries = stub143_;
+        stub156_ = [];stub156_iter0 = panel["lines"];if ((typeof stub156_iter0 === "object") && (!Array.isArray(stub156_iter0))) {stub156_iter0 = Object.keys(stub156_iter0);}for (stub156_i0=0; stub156_i0<stub156_iter0.length; stub156_i0++) {line = stub156_iter0[stub156_i0];{stub156_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
+        entries = stub156_;
         below = legend_at(height + 4, width, entries);
         _pymeth_append.call(body, below["body"]);
         height = (height + 4) + below["height"];
@@ -2075,27 +2178,27 @@ draw_curves = function (panel, width) {
 };
 
 plot_area = function (panel, width) {
-    var left, line, margin, named, over, stub144_seq, stub145_itr, stub146_seq, stub147_itr, stub148_seq, stub149_itr, tick, widest;
+    var left, line, margin, named, over, stub157_seq, stub158_itr, stub159_seq, stub160_itr, stub161_seq, stub162_itr, tick, widest;
     left = 8.0;
-    stub144_seq = panel["y"]["ticks"];
-    if ((typeof stub144_seq === "object") && (!Array.isArray(stub144_seq))) { stub144_seq = Object.keys(stub144_seq);}
-    for (stub145_itr = 0; stub145_itr < stub144_seq.length; stub145_itr += 1) {
-        tick = stub144_seq[stub145_itr];
+    stub157_seq = panel["y"]["ticks"];
+    if ((typeof stub157_seq === "object") && (!Array.isArray(stub157_seq))) { stub157_seq = Object.keys(stub157_seq);}
+    for (stub158_itr = 0; stub158_itr < stub157_seq.length; stub158_itr += 1) {
+        tick = stub157_seq[stub158_itr];
         left = Math.max(left, (text_width(tick["text"], SMALL) + 8));
     }
     widest = 0.0;
-    stub146_seq = panel["lines"];
-    if ((typeof stub146_seq === "object") && (!Array.isArray(stub146_seq))) { stub146_seq = Object.keys(stub146_seq);}
-    for (stub147_itr = 0; stub147_itr < stub146_seq.length; stub147_itr += 1) {
-        line = stub146_seq[stub147_itr];
+    stub159_seq = panel["lines"];
+    if ((typeof stub159_seq === "object") && (!Array.isArray(stub159_seq))) { stub159_seq = Object.keys(stub159_seq);}
+    for (stub160_itr = 0; stub160_itr < stub159_seq.length; stub160_itr += 1) {
+        line = stub159_seq[stub160_itr];
         widest = Math.max(widest, (text_width(line["label"], SMALL) + 12));
     }
     named = widest <= _pyfunc_op_mult(width, 0.3);
     margin = (_pyfunc_truthy(named))? (Math.max(14, widest)) : (14);
-    stub148_seq = panel["x"]["ticks"];
-    if ((typeof stub148_seq === "object") && (!Array.isArray(stub148_seq))) { stub148_seq = Object.keys(stub148_seq);}
-    for (stub149_itr = 0; stub149_itr < stub148_seq.length; stub149_itr += 1) {
-        tick = stub148_seq[stub149_itr];
+    stub161_seq = panel["x"]["ticks"];
+    if ((typeof stub161_seq === "object") && (!Array.isArray(stub161_seq))) { stub161_seq = Object.keys(stub161_seq);}
+    for (stub162_itr = 0; stub162_itr < stub161_seq.length; stub162_itr += 1) {
+        tick = stub161_seq[stub162_itr];
         over = _pyfunc_op_mult((1 - place(panel["x"], tick["at"])), ((width - left) - margin));
         margin = Math.max(margin, ((text_width(tick["text"], SMALL) / 2) - over));
     }
@@ -2103,14 +2206,14 @@ plot_area = function (panel, width) {
 };
 
 draw_axes = function (panel, area) {
-    var body, bottom, i, left, middle, right, stride, stub150_, stub151_seq, stub152_itr, tick, ticks, x, y;
+    var body, bottom, i, left, middle, right, stride, stub163_, stub164_seq, stub165_itr, tick, ticks, x, y;
     body = [];
-    stub150_ = [area["left"], area["right"], area["bottom"]];
-    left = stub150_[0];right = stub150_[1];bottom = stub150_[2];
-    stub151_seq = panel["y"]["ticks"];
-    if ((typeof stub151_seq === "object") && (!Array.isArray(stub151_seq))) { stub151_seq = Object.keys(stub151_seq);}
-    for (stub152_itr = 0; stub152_itr < stub151_seq.length; stub152_itr += 1) {
-        tick = stub151_seq[stub152_itr];
+    stub163_ = [area["left"], area["right"], area["bottom"]];
+    left = stub163_[0];right = stub163_[1];bottom = stub163_[2];
+    stub164_seq = panel["y"]["ticks"];
+    if ((typeof stub164_seq === "object") && (!Array.isArray(stub164_seq))) { stub164_seq = Object.keys(stub164_seq);}
+    for (stub165_itr = 0; stub165_itr < stub164_seq.length; stub165_itr += 1) {
+        tick = stub164_seq[stub165_itr];
         y = at_y(panel, area, tick["at"]);
         _pymeth_append.call(body, segment(left, y, right, y, "grid", ""));
         _pymeth_append.call(body, (words_at(left - 6, y + 4, tick["text"], paint("muted"), "end", "")));
@@ -2151,14 +2254,14 @@ tick_stride = function (panel, area) {
 };
 
 draw_line = function (panel, line, area) {
-    var dash, ink, last, letter, point, steps, stub153_, stub154_seq, stub155_itr, x, y;
+    var dash, ink, last, letter, point, steps, stub166_, stub167_seq, stub168_itr, x, y;
     steps = [];
-    stub154_seq = line["points"];
-    if ((typeof stub154_seq === "object") && (!Array.isArray(stub154_seq))) { stub154_seq = Object.keys(stub154_seq);}
-    for (stub155_itr = 0; stub155_itr < stub154_seq.length; stub155_itr += 1) {
-        point = stub154_seq[stub155_itr];
-        stub153_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
-        x = stub153_[0];y = stub153_[1];
+    stub167_seq = line["points"];
+    if ((typeof stub167_seq === "object") && (!Array.isArray(stub167_seq))) { stub167_seq = Object.keys(stub167_seq);}
+    for (stub168_itr = 0; stub168_itr < stub167_seq.length; stub168_itr += 1) {
+        point = stub167_seq[stub168_itr];
+        stub166_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
+        x = stub166_[0];y = stub166_[1];
         y = Math.min((Math.max(y, (-5000))), 5000);
         letter = ((steps.length == 0))? ("M") : ("L");
         _pymeth_append.call(steps, (_pymeth_join.call("", [letter, px(x), " ", px(y)])));
@@ -2172,14 +2275,14 @@ draw_line = function (panel, line, area) {
 GAP = 20;
 LEADING = 17;
 draw = function (scene, width) {
-    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub156_seq, stub157_itr, stub158_seq, stub159_itr, y;
+    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub169_seq, stub170_itr, stub171_seq, stub172_itr, y;
     width = (width === undefined) ? 720: width;
     body = [];
     y = 4.0;
-    stub158_seq = scene["panels"];
-    if ((typeof stub158_seq === "object") && (!Array.isArray(stub158_seq))) { stub158_seq = Object.keys(stub158_seq);}
-    for (stub159_itr = 0; stub159_itr < stub158_seq.length; stub159_itr += 1) {
-        panel = stub158_seq[stub159_itr];
+    stub171_seq = scene["panels"];
+    if ((typeof stub171_seq === "object") && (!Array.isArray(stub171_seq))) { stub171_seq = Object.keys(stub171_seq);}
+    for (stub172_itr = 0; stub172_itr < stub171_seq.length; stub172_itr += 1) {
+        panel = stub171_seq[stub172_itr];
         if (_pyfunc_op_equals(panel["kind"], "bars")) {
             drawn = draw_bars(panel, width);
         } else if (_pyfunc_op_equals(panel["kind"], "curves")) {
@@ -2189,10 +2292,10 @@ draw = function (scene, width) {
         }
         lines = wrapped(panel["label"], _pyfunc_op_mult(TITLE, BOLD), width);
         bold = _pymeth_join.call("", [" font-size=\"", TITLE, "\" font-weight=\"bold\""]);
-        stub156_seq = lines;
-        if ((typeof stub156_seq === "object") && (!Array.isArray(stub156_seq))) { stub156_seq = Object.keys(stub156_seq);}
-        for (stub157_itr = 0; stub157_itr < stub156_seq.length; stub157_itr += 1) {
-            line = stub156_seq[stub157_itr];
+        stub169_seq = lines;
+        if ((typeof stub169_seq === "object") && (!Array.isArray(stub169_seq))) { stub169_seq = Object.keys(stub169_seq);}
+        for (stub170_itr = 0; stub170_itr < stub169_seq.length; stub170_itr += 1) {
+            line = stub169_seq[stub170_itr];
             _pymeth_append.call(body, (words_at(0, y + 13, line, paint("ink"), "start", bold)));
             y = _pyfunc_op_add(y, LEADING);
         }
@@ -2208,7 +2311,7 @@ draw = function (scene, width) {
     return _pymeth_join.call("", [root, card, _pymeth_join.call("", body), "</svg>"]);
 };
 
-window.kvExplorers = {scenes: {growth: growth_scene, memory: memory_scene, padding: padding_scene, roofline: roofline_scene}, draw: draw, tables: {
+window.kvExplorers = {scenes: {growth: growth_scene, memory: memory_scene, padding: padding_scene, roofline: roofline_scene, sampling: sampling_scene}, draw: draw, tables: {
 "codecs": {
 "bfloat16": {
 "bits": 16,
@@ -2349,6 +2452,1568 @@ window.kvExplorers = {scenes: {growth: growth_scene, memory: memory_scene, paddi
 "title": "RTX 4090",
 "unconfirmed": [],
 "usable": 25757220864
+}
+},
+"logit_rows": {
+"comment": {
+"logits": [
+3.09,
+2.66,
+2.49,
+2.43,
+2.21,
+2.12,
+2.11,
+2.05,
+1.99,
+1.79,
+1.78,
+1.73,
+1.68,
+1.66,
+1.49,
+1.45,
+1.4,
+1.35,
+1.33,
+1.31,
+1.3,
+1.26,
+1.2,
+1.16,
+1.11,
+1.08,
+1.04,
+1.04,
+0.99,
+0.8,
+0.67,
+0.66,
+0.65,
+0.52,
+0.49,
+0.47,
+0.43,
+0.38,
+0.19,
+0.08,
+0.06,
+0.06,
+-0.03,
+-0.1,
+-0.13,
+-0.19,
+-0.22,
+-0.3,
+-0.35,
+-0.4,
+-0.41,
+-0.41,
+-0.47,
+-0.5,
+-0.53,
+-0.6,
+-0.64,
+-0.69,
+-0.71,
+-0.75,
+-0.82,
+-0.84,
+-0.88,
+-0.91,
+-0.93,
+-0.94,
+-1.11,
+-1.14,
+-1.16,
+-1.18,
+-1.38,
+-1.41,
+-1.47,
+-1.64,
+-1.66,
+-1.84,
+-1.85,
+-1.91,
+-1.92,
+-1.93,
+-1.93,
+-1.94,
+-2.28,
+-2.32,
+-2.37,
+-2.38,
+-2.43,
+-2.5,
+-2.69,
+-2.76,
+-2.79,
+-2.9,
+-2.98,
+-3.01,
+-3.74,
+-4.0,
+-4.23,
+-8.37,
+-8.63,
+-9.43,
+-9.53,
+-9.69,
+-9.72,
+-9.91,
+-9.93,
+-10.06,
+-10.09,
+-10.12,
+-10.12,
+-10.18,
+-10.25,
+-10.28,
+-10.3,
+-10.31,
+-10.31,
+-10.33,
+-10.34,
+-10.35,
+-10.36,
+-10.37,
+-10.4,
+-10.4,
+-10.41,
+-10.41,
+-10.42,
+-10.42,
+-10.43,
+-10.45,
+-10.46,
+-10.46,
+-10.47,
+-10.47,
+-10.48,
+-10.48,
+-10.48,
+-10.49,
+-10.5,
+-10.51,
+-10.52,
+-10.52,
+-10.52,
+-10.53,
+-10.53,
+-10.53,
+-10.54,
+-10.54,
+-10.54,
+-10.54,
+-10.54,
+-10.55,
+-10.55,
+-10.56,
+-10.56,
+-10.56,
+-10.56,
+-10.56,
+-10.56,
+-10.57,
+-10.58,
+-10.58,
+-10.58,
+-10.59,
+-10.59,
+-10.59,
+-10.61,
+-10.61,
+-10.62,
+-10.63,
+-10.63,
+-10.64,
+-10.64,
+-10.64,
+-10.64,
+-10.65,
+-10.65,
+-10.65,
+-10.67,
+-10.68,
+-10.68,
+-10.68,
+-10.68,
+-10.69,
+-10.69,
+-10.69,
+-10.69,
+-10.71,
+-10.71,
+-10.72,
+-10.72,
+-10.72,
+-10.73,
+-10.73,
+-10.73,
+-10.73,
+-10.74,
+-10.74,
+-10.74,
+-10.74,
+-10.75,
+-10.75,
+-10.76,
+-10.77,
+-10.77,
+-10.77,
+-10.77,
+-10.77,
+-10.78,
+-10.78,
+-10.79,
+-10.79,
+-10.79,
+-10.79,
+-10.8,
+-10.81,
+-10.82,
+-10.82,
+-10.82,
+-10.82,
+-10.83,
+-10.83,
+-10.84,
+-10.85,
+-10.85,
+-10.85,
+-10.86,
+-10.86,
+-10.87,
+-10.87,
+-10.88,
+-10.88,
+-10.89,
+-10.89,
+-10.9,
+-10.91,
+-10.91,
+-10.92,
+-10.92,
+-10.92,
+-10.93,
+-10.93,
+-10.94,
+-10.95,
+-10.95,
+-10.96,
+-10.97,
+-10.98,
+-10.98,
+-10.99,
+-11.03,
+-11.03,
+-11.05,
+-11.05,
+-11.12,
+-11.16,
+-11.21,
+-11.28
+],
+"prompt": "# ",
+"title": "a comment’s “#”",
+"tokens": [
+"space",
+"p",
+"c",
+"s",
+"t",
+"w",
+"a",
+"i",
+"n",
+"m",
+"f",
+"r",
+"e",
+"d",
+"C",
+"S",
+"b",
+"I",
+"h",
+"_",
+"l",
+"P",
+"-",
+"'",
+"o",
+"(",
+"A",
+"T",
+"N",
+"u",
+"W",
+"=",
+"D",
+"M",
+"E",
+"g",
+"R",
+"\"",
+"F",
+"B",
+"O",
+"L",
+"H",
+"1",
+"#",
+"*",
+"G",
+".",
+"{",
+"k",
+"`",
+"0",
+"U",
+"/",
+"\\",
+"v",
+"X",
+"2",
+"<",
+"@",
+":",
+"[",
+"|",
+"+",
+"x",
+"newline",
+"q",
+"!",
+"K",
+"%",
+"V",
+"j",
+"?",
+"4",
+">",
+"y",
+"Z",
+"3",
+"^",
+",",
+"z",
+";",
+"8",
+"J",
+"Y",
+"]",
+"$",
+"5",
+"6",
+"Q",
+"9",
+")",
+"}",
+"7",
+"&",
+"~",
+"end of text",
+"byte 195",
+"byte 164",
+"byte 129",
+"byte 128",
+"byte 226",
+"byte 197",
+"byte 177",
+"byte 178",
+"byte 225",
+"byte 133",
+"byte 194",
+"byte 130",
+"byte 145",
+"byte 188",
+"byte 250",
+"byte 186",
+"byte 171",
+"byte 191",
+"byte 147",
+"byte 181",
+"byte 11",
+"byte 132",
+"byte 138",
+"byte 190",
+"byte 216",
+"byte 150",
+"byte 149",
+"byte 248",
+"byte 134",
+"byte 159",
+"byte 231",
+"byte 234",
+"byte 20",
+"byte 235",
+"byte 136",
+"byte 199",
+"byte 152",
+"byte 196",
+"byte 153",
+"byte 228",
+"byte 207",
+"byte 206",
+"byte 16",
+"byte 180",
+"byte 209",
+"byte 201",
+"byte 31",
+"byte 170",
+"byte 156",
+"byte 161",
+"byte 185",
+"byte 135",
+"byte 157",
+"byte 224",
+"byte 251",
+"byte 187",
+"byte 176",
+"byte 26",
+"tab",
+"byte 29",
+"byte 220",
+"byte 148",
+"byte 30",
+"byte 213",
+"byte 151",
+"byte 140",
+"byte 240",
+"byte 6",
+"byte 139",
+"byte 205",
+"byte 3",
+"byte 214",
+"byte 254",
+"byte 255",
+"byte 137",
+"byte 179",
+"byte 184",
+"byte 167",
+"byte 2",
+"byte 143",
+"byte 17",
+"byte 169",
+"byte 247",
+"byte 14",
+"byte 146",
+"byte 162",
+"byte 174",
+"byte 237",
+"byte 165",
+"byte 198",
+"byte 141",
+"byte 241",
+"byte 202",
+"byte 172",
+"byte 249",
+"byte 15",
+"byte 246",
+"byte 208",
+"byte 131",
+"byte 204",
+"byte 218",
+"byte 211",
+"byte 173",
+"byte 203",
+"byte 243",
+"byte 244",
+"byte 25",
+"byte 242",
+"byte 7",
+"byte 163",
+"byte 127",
+"byte 23",
+"byte 160",
+"byte 210",
+"byte 222",
+"byte 189",
+"byte 236",
+"byte 8",
+"byte 215",
+"byte 24",
+"byte 144",
+"byte 21",
+"byte 239",
+"byte 192",
+"byte 18",
+"byte 155",
+"byte 219",
+"byte 183",
+"byte 142",
+"byte 200",
+"byte 227",
+"byte 223",
+"byte 232",
+"byte 217",
+"byte 233",
+"byte 193",
+"byte 5",
+"byte 12",
+"byte 19",
+"byte 28",
+"byte 212",
+"byte 168",
+"byte 27",
+"byte 154",
+"byte 221",
+"byte 166",
+"byte 158",
+"byte 175",
+"byte 230",
+"byte 22",
+"byte 245",
+"return",
+"byte 182",
+"byte 252",
+"byte 1",
+"byte 253",
+"byte 238",
+"byte 4",
+"byte 229"
+]
+},
+"range": {
+"logits": [
+3.89,
+3.58,
+2.97,
+2.93,
+2.81,
+2.29,
+1.7,
+1.67,
+1.46,
+1.28,
+1.13,
+0.93,
+0.93,
+0.84,
+0.62,
+0.58,
+0.49,
+0.47,
+0.38,
+0.38,
+0.36,
+0.35,
+0.2,
+0.13,
+-0.03,
+-0.06,
+-0.11,
+-0.26,
+-0.27,
+-0.27,
+-0.47,
+-0.53,
+-0.55,
+-0.67,
+-0.68,
+-0.85,
+-0.87,
+-0.93,
+-0.98,
+-1.23,
+-1.27,
+-1.31,
+-1.33,
+-1.41,
+-1.41,
+-1.48,
+-1.65,
+-1.98,
+-2.04,
+-2.09,
+-2.13,
+-2.15,
+-2.16,
+-2.18,
+-2.31,
+-2.36,
+-2.37,
+-2.44,
+-2.47,
+-2.49,
+-2.52,
+-2.55,
+-2.57,
+-2.58,
+-2.6,
+-2.77,
+-2.77,
+-2.93,
+-3.05,
+-3.07,
+-3.16,
+-3.35,
+-3.38,
+-3.4,
+-3.42,
+-3.45,
+-3.47,
+-3.53,
+-3.62,
+-3.73,
+-3.81,
+-3.85,
+-3.89,
+-3.97,
+-4.01,
+-4.1,
+-4.16,
+-4.18,
+-4.24,
+-4.34,
+-4.65,
+-4.71,
+-5.48,
+-5.83,
+-7.0,
+-7.12,
+-7.21,
+-8.63,
+-8.92,
+-10.26,
+-10.32,
+-10.42,
+-10.56,
+-10.58,
+-10.64,
+-10.72,
+-10.74,
+-10.78,
+-10.79,
+-10.8,
+-10.88,
+-10.88,
+-10.91,
+-10.91,
+-10.95,
+-10.98,
+-10.98,
+-10.99,
+-11.0,
+-11.01,
+-11.01,
+-11.01,
+-11.02,
+-11.05,
+-11.05,
+-11.06,
+-11.08,
+-11.09,
+-11.09,
+-11.1,
+-11.1,
+-11.1,
+-11.1,
+-11.1,
+-11.12,
+-11.12,
+-11.14,
+-11.14,
+-11.14,
+-11.15,
+-11.16,
+-11.17,
+-11.17,
+-11.17,
+-11.18,
+-11.18,
+-11.18,
+-11.18,
+-11.19,
+-11.2,
+-11.21,
+-11.21,
+-11.21,
+-11.22,
+-11.22,
+-11.22,
+-11.22,
+-11.22,
+-11.22,
+-11.23,
+-11.23,
+-11.24,
+-11.25,
+-11.25,
+-11.26,
+-11.26,
+-11.26,
+-11.26,
+-11.28,
+-11.28,
+-11.29,
+-11.29,
+-11.3,
+-11.3,
+-11.3,
+-11.3,
+-11.31,
+-11.32,
+-11.32,
+-11.33,
+-11.33,
+-11.33,
+-11.33,
+-11.34,
+-11.34,
+-11.34,
+-11.35,
+-11.35,
+-11.36,
+-11.36,
+-11.36,
+-11.37,
+-11.37,
+-11.37,
+-11.37,
+-11.38,
+-11.39,
+-11.39,
+-11.39,
+-11.41,
+-11.41,
+-11.42,
+-11.42,
+-11.43,
+-11.43,
+-11.44,
+-11.45,
+-11.46,
+-11.46,
+-11.47,
+-11.47,
+-11.47,
+-11.48,
+-11.48,
+-11.49,
+-11.49,
+-11.5,
+-11.51,
+-11.51,
+-11.51,
+-11.52,
+-11.52,
+-11.52,
+-11.53,
+-11.53,
+-11.54,
+-11.54,
+-11.55,
+-11.55,
+-11.56,
+-11.56,
+-11.57,
+-11.57,
+-11.58,
+-11.59,
+-11.6,
+-11.61,
+-11.63,
+-11.64,
+-11.64,
+-11.64,
+-11.64,
+-11.65,
+-11.67,
+-11.67,
+-11.69,
+-11.69,
+-11.7,
+-11.73,
+-11.74,
+-11.77,
+-11.81,
+-11.85,
+-11.86,
+-11.89,
+-12.15
+],
+"prompt": "for i in range(",
+"title": "“for i in range(”",
+"tokens": [
+"1",
+")",
+"0",
+"2",
+"3",
+"s",
+"l",
+"4",
+"5",
+"f",
+"'",
+"6",
+"i",
+"n",
+"r",
+"9",
+"8",
+"\"",
+"b",
+"t",
+"p",
+"c",
+"d",
+"-",
+"h",
+"x",
+"a",
+"o",
+"7",
+"e",
+"m",
+"v",
+"N",
+"F",
+"w",
+"newline",
+"D",
+"T",
+"_",
+"k",
+"j",
+"I",
+".",
+"L",
+"E",
+"y",
+"B",
+"P",
+"u",
+"z",
+"g",
+"A",
+"*",
+"C",
+"R",
+"S",
+"W",
+"M",
+"\\",
+"H",
+"[",
+"O",
+"V",
+"(",
+"space",
+"+",
+",",
+"?",
+"Y",
+"X",
+"{",
+":",
+"q",
+"<",
+"%",
+"G",
+"]",
+"/",
+"U",
+"!",
+"K",
+"J",
+">",
+"&",
+"=",
+";",
+"|",
+"Z",
+"}",
+"Q",
+"~",
+"#",
+"$",
+"^",
+"end of text",
+"`",
+"@",
+"byte 164",
+"byte 195",
+"byte 197",
+"byte 226",
+"byte 128",
+"byte 188",
+"byte 229",
+"byte 177",
+"byte 180",
+"byte 194",
+"byte 196",
+"byte 181",
+"byte 191",
+"byte 129",
+"byte 135",
+"byte 23",
+"byte 4",
+"byte 183",
+"byte 159",
+"byte 240",
+"byte 11",
+"byte 203",
+"byte 144",
+"byte 244",
+"byte 250",
+"byte 149",
+"byte 158",
+"byte 147",
+"byte 132",
+"byte 127",
+"byte 179",
+"byte 247",
+"byte 15",
+"byte 185",
+"byte 178",
+"byte 160",
+"byte 216",
+"byte 238",
+"byte 218",
+"byte 241",
+"byte 254",
+"byte 220",
+"byte 157",
+"byte 252",
+"byte 251",
+"byte 198",
+"byte 236",
+"byte 151",
+"byte 150",
+"byte 215",
+"byte 154",
+"byte 166",
+"byte 248",
+"byte 199",
+"byte 207",
+"byte 209",
+"byte 25",
+"byte 26",
+"byte 19",
+"byte 239",
+"byte 222",
+"byte 174",
+"byte 138",
+"byte 146",
+"byte 31",
+"byte 213",
+"byte 249",
+"byte 28",
+"byte 24",
+"byte 167",
+"byte 8",
+"byte 156",
+"byte 245",
+"byte 131",
+"byte 189",
+"byte 165",
+"byte 30",
+"byte 134",
+"byte 211",
+"byte 233",
+"byte 155",
+"byte 148",
+"byte 161",
+"byte 172",
+"byte 190",
+"byte 5",
+"byte 153",
+"byte 255",
+"byte 169",
+"byte 3",
+"byte 143",
+"byte 204",
+"byte 12",
+"byte 235",
+"byte 228",
+"byte 21",
+"byte 2",
+"byte 6",
+"byte 227",
+"byte 187",
+"byte 200",
+"byte 145",
+"byte 193",
+"byte 232",
+"byte 141",
+"byte 136",
+"byte 137",
+"byte 186",
+"byte 182",
+"byte 242",
+"return",
+"byte 170",
+"byte 205",
+"byte 142",
+"byte 246",
+"byte 243",
+"byte 17",
+"byte 173",
+"byte 133",
+"byte 217",
+"byte 253",
+"byte 130",
+"byte 225",
+"byte 16",
+"byte 27",
+"byte 1",
+"byte 234",
+"byte 208",
+"byte 221",
+"byte 192",
+"byte 176",
+"byte 29",
+"byte 168",
+"byte 231",
+"byte 18",
+"byte 22",
+"byte 171",
+"byte 202",
+"byte 7",
+"byte 223",
+"byte 139",
+"byte 214",
+"byte 14",
+"byte 210",
+"byte 219",
+"byte 152",
+"byte 175",
+"byte 230",
+"byte 20",
+"byte 184",
+"tab",
+"byte 224",
+"byte 201",
+"byte 140",
+"byte 212",
+"byte 163",
+"byte 237",
+"byte 162",
+"byte 206"
+]
+},
+"return": {
+"logits": [
+4.43,
+3.41,
+2.91,
+2.86,
+2.85,
+2.68,
+2.44,
+2.36,
+2.15,
+1.92,
+1.83,
+1.64,
+1.64,
+1.57,
+1.45,
+1.33,
+1.2,
+1.18,
+1.15,
+1.12,
+0.98,
+0.95,
+0.87,
+0.84,
+0.82,
+0.81,
+0.78,
+0.73,
+0.53,
+0.4,
+0.37,
+0.27,
+0.2,
+0.17,
+0.06,
+0.05,
+0.02,
+-0.01,
+-0.07,
+-0.1,
+-0.14,
+-0.18,
+-0.28,
+-0.3,
+-0.31,
+-0.35,
+-0.68,
+-0.69,
+-0.84,
+-0.88,
+-0.93,
+-0.98,
+-0.99,
+-1.08,
+-1.13,
+-1.18,
+-1.22,
+-1.27,
+-1.29,
+-1.49,
+-1.53,
+-1.57,
+-1.67,
+-1.71,
+-1.79,
+-1.81,
+-1.82,
+-1.92,
+-1.95,
+-2.03,
+-2.09,
+-2.19,
+-2.26,
+-2.33,
+-2.41,
+-2.48,
+-2.49,
+-2.92,
+-3.22,
+-3.29,
+-3.37,
+-3.38,
+-3.39,
+-3.44,
+-3.51,
+-3.73,
+-3.76,
+-4.13,
+-4.22,
+-4.45,
+-4.58,
+-4.6,
+-4.7,
+-4.73,
+-5.02,
+-5.1,
+-5.85,
+-9.24,
+-9.51,
+-10.5,
+-10.61,
+-10.61,
+-10.67,
+-10.75,
+-10.76,
+-10.76,
+-10.76,
+-10.81,
+-10.81,
+-10.83,
+-10.88,
+-10.9,
+-10.91,
+-10.91,
+-10.92,
+-10.94,
+-10.95,
+-10.96,
+-10.98,
+-11.01,
+-11.02,
+-11.02,
+-11.02,
+-11.02,
+-11.03,
+-11.04,
+-11.04,
+-11.04,
+-11.04,
+-11.05,
+-11.06,
+-11.06,
+-11.08,
+-11.08,
+-11.08,
+-11.08,
+-11.08,
+-11.09,
+-11.09,
+-11.09,
+-11.1,
+-11.11,
+-11.11,
+-11.12,
+-11.12,
+-11.14,
+-11.14,
+-11.14,
+-11.15,
+-11.15,
+-11.15,
+-11.15,
+-11.16,
+-11.16,
+-11.16,
+-11.16,
+-11.17,
+-11.17,
+-11.17,
+-11.17,
+-11.19,
+-11.19,
+-11.19,
+-11.21,
+-11.21,
+-11.22,
+-11.22,
+-11.23,
+-11.23,
+-11.23,
+-11.24,
+-11.24,
+-11.24,
+-11.25,
+-11.25,
+-11.26,
+-11.26,
+-11.26,
+-11.26,
+-11.27,
+-11.27,
+-11.27,
+-11.27,
+-11.27,
+-11.27,
+-11.28,
+-11.28,
+-11.29,
+-11.29,
+-11.29,
+-11.3,
+-11.3,
+-11.31,
+-11.31,
+-11.31,
+-11.31,
+-11.31,
+-11.31,
+-11.31,
+-11.31,
+-11.32,
+-11.32,
+-11.33,
+-11.33,
+-11.34,
+-11.34,
+-11.35,
+-11.35,
+-11.35,
+-11.36,
+-11.36,
+-11.37,
+-11.37,
+-11.37,
+-11.37,
+-11.38,
+-11.38,
+-11.39,
+-11.4,
+-11.41,
+-11.41,
+-11.42,
+-11.42,
+-11.43,
+-11.44,
+-11.44,
+-11.46,
+-11.46,
+-11.46,
+-11.47,
+-11.48,
+-11.49,
+-11.49,
+-11.49,
+-11.5,
+-11.5,
+-11.5,
+-11.51,
+-11.51,
+-11.53,
+-11.53,
+-11.54,
+-11.54,
+-11.55,
+-11.56,
+-11.57,
+-11.58,
+-11.58,
+-11.59,
+-11.63,
+-11.66,
+-11.67,
+-11.68,
+-11.7,
+-11.71,
+-11.72
+],
+"prompt": "def add(a, b):\n    return ",
+"title": "“def add(a, b): return”",
+"tokens": [
+"a",
+"_",
+"i",
+"b",
+"r",
+"s",
+"(",
+"d",
+"t",
+"p",
+"f",
+"o",
+"A",
+"c",
+"l",
+"N",
+"w",
+"h",
+"\"",
+"m",
+"T",
+"n",
+"u",
+"F",
+"[",
+"e",
+"1",
+"D",
+"j",
+"g",
+"I",
+"q",
+"0",
+"'",
+"B",
+"v",
+"-",
+"x",
+"P",
+"R",
+"S",
+"y",
+"space",
+"8",
+"2",
+"L",
+"9",
+"U",
+"C",
+"*",
+"E",
+"G",
+"W",
+"M",
+"3",
+"4",
+"z",
+"+",
+"7",
+"O",
+"6",
+"V",
+"Q",
+"=",
+".",
+"{",
+"\\",
+"k",
+"5",
+"#",
+"H",
+"%",
+"newline",
+"@",
+"Z",
+"X",
+"<",
+"Y",
+":",
+"/",
+"J",
+">",
+",",
+";",
+")",
+"|",
+"K",
+"~",
+"?",
+"`",
+"$",
+"^",
+"]",
+"end of text",
+"&",
+"}",
+"!",
+"byte 164",
+"byte 195",
+"byte 130",
+"byte 129",
+"byte 128",
+"byte 197",
+"byte 190",
+"byte 186",
+"byte 188",
+"byte 214",
+"byte 138",
+"byte 148",
+"byte 176",
+"byte 184",
+"byte 178",
+"byte 147",
+"byte 180",
+"byte 150",
+"byte 206",
+"byte 181",
+"byte 145",
+"byte 22",
+"byte 149",
+"byte 127",
+"byte 131",
+"byte 20",
+"byte 225",
+"byte 191",
+"byte 139",
+"byte 207",
+"byte 194",
+"byte 1",
+"byte 133",
+"byte 144",
+"byte 160",
+"byte 15",
+"byte 170",
+"byte 31",
+"byte 217",
+"byte 252",
+"byte 223",
+"byte 238",
+"byte 196",
+"byte 165",
+"byte 21",
+"byte 151",
+"byte 152",
+"byte 240",
+"byte 26",
+"byte 202",
+"byte 250",
+"byte 239",
+"byte 143",
+"byte 12",
+"byte 166",
+"byte 177",
+"byte 227",
+"byte 134",
+"byte 245",
+"byte 226",
+"byte 141",
+"byte 7",
+"byte 231",
+"byte 6",
+"byte 182",
+"byte 210",
+"byte 243",
+"byte 27",
+"byte 212",
+"byte 204",
+"byte 174",
+"byte 249",
+"byte 200",
+"byte 158",
+"byte 137",
+"byte 167",
+"byte 209",
+"byte 2",
+"byte 213",
+"byte 30",
+"byte 218",
+"byte 224",
+"byte 242",
+"byte 132",
+"byte 153",
+"byte 171",
+"byte 241",
+"byte 208",
+"byte 136",
+"byte 135",
+"byte 253",
+"byte 254",
+"byte 163",
+"byte 192",
+"byte 29",
+"byte 172",
+"byte 156",
+"byte 24",
+"byte 23",
+"byte 221",
+"byte 220",
+"byte 193",
+"byte 155",
+"byte 19",
+"byte 183",
+"byte 159",
+"byte 146",
+"byte 201",
+"byte 157",
+"byte 11",
+"byte 255",
+"byte 14",
+"byte 175",
+"byte 25",
+"byte 235",
+"byte 161",
+"byte 8",
+"byte 154",
+"byte 162",
+"byte 244",
+"byte 228",
+"byte 5",
+"byte 199",
+"byte 237",
+"byte 229",
+"tab",
+"byte 4",
+"byte 140",
+"byte 248",
+"byte 203",
+"byte 247",
+"byte 189",
+"byte 236",
+"byte 205",
+"byte 251",
+"byte 246",
+"byte 219",
+"byte 198",
+"byte 173",
+"byte 17",
+"return",
+"byte 179",
+"byte 232",
+"byte 168",
+"byte 234",
+"byte 185",
+"byte 18",
+"byte 233",
+"byte 222",
+"byte 216",
+"byte 3",
+"byte 28",
+"byte 16",
+"byte 187",
+"byte 142",
+"byte 211",
+"byte 169",
+"byte 215",
+"byte 230"
+]
 }
 },
 "models": {

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         memory_explorer,
         padding_explorer,
         roofline_explorer,
+        sampling_explorer,
     )
     from kvlib.show.style import COLORS, color, contrast, on_color, text_color, use_style
     from kvlib.show.units import byte_unit, format_bytes, format_number
@@ -38,6 +39,7 @@ _HOME = {
     "Explorer": "explorer",
     **dict.fromkeys(("growth_explorer", "memory_explorer"), "explorers"),
     **dict.fromkeys(("padding_explorer", "roofline_explorer"), "explorers"),
+    "sampling_explorer": "explorers",
 }
 
 __all__ = [
@@ -64,6 +66,7 @@ __all__ = [
     "on_color",
     "padding_explorer",
     "roofline_explorer",
+    "sampling_explorer",
     "text_color",
     "use_style",
 ]

@@ -6,6 +6,7 @@ them: `memory_explorer(model="qwen3-8b", batch=16)`. ValueError names a setting 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,9 @@ from kvlib.show.scenes.growth import growth_scene
 from kvlib.show.scenes.memory import memory_scene
 from kvlib.show.scenes.padding import padding_scene
 from kvlib.show.scenes.roofline import roofline_scene
+from kvlib.show.scenes.sampling import sampling_scene
 
+LOGIT_ROWS = Path(__file__).with_name("logit_rows.json")  # tools/make_logit_rows.py
 REFERENCE = Path(__file__).resolve().parent.parent / "reference" / "config.json"
 KV_CODECS = ("bfloat16", "fp8", "int8", "int4", "int2")
 WEIGHTS = {
@@ -100,12 +103,42 @@ def padding_explorer(**settings: Any) -> Explorer:
     return _explorer("padding", "What padding wastes", controls, padding_scene, settings)
 
 
+def sampling_explorer(**settings: Any) -> Explorer:
+    """What temperature, top-k and top-p leave of a row of the reference model's logits.
+
+    Settings: row, temperature, top_k, top_p (percent).
+    """
+    rows = _logit_rows()
+    tokens = len(rows["return"]["logits"])
+    few = [1, 2, 3, 5, 8, 12, 20, 40, 100]
+    temperatures = [0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5, 2.0, 3.0, 5.0]
+    shares = [5, 10, 25, 50, 60, 70, 80, 90, 95, 99, 100]
+    controls: list[Choice | Slider] = [
+        Choice("row", "The text so far", {key: row["title"] for key, row in rows.items()}),
+        Slider("temperature", "Temperature", temperatures, 1.0),
+        Slider("top_k", "top-k", [*few, tokens], tokens, texts=[*map(str, few), "all tokens"]),
+        Slider("top_p", "top-p", shares, 100, texts=[f"{share / 100:g}" for share in shares]),
+    ]
+    made = Explorer(
+        "sampling", "From a row of logits to a draw", controls, sampling_scene,
+        {"logit_rows": rows}, anchor="sampling-explorer",
+    )  # fmt: skip
+    return made.set(**settings)
+
+
 ALL: Mapping[str, Callable[..., Explorer]] = {
     "memory": memory_explorer,
     "roofline": roofline_explorer,
     "growth": growth_explorer,
     "padding": padding_explorer,
+    "sampling": sampling_explorer,
 }
+
+
+@cache
+def _logit_rows() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(LOGIT_ROWS.read_text(encoding="utf-8"))
+    return found
 
 
 @cache

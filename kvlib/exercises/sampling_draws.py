@@ -1,0 +1,77 @@
+"""The checker of the chi-square exercise: do draws follow a distribution?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from kvlib.exercises.report import Finding, checker
+
+
+@checker
+def check_chi_square(chi_square: Any) -> Iterator[str]:
+    """chi_square(counts, p, least=10) -> (statistic, degrees); rare cells are taken together."""
+    counts, p = np.asarray([48, 35, 17]), np.asarray([0.5, 0.3, 0.2])
+    got = _pair(chi_square(counts.copy(), p.copy()))
+    n = counts.sum()
+    right = float(((counts - n * p) ** 2 / (n * p)).sum())
+    share = counts / n
+    suspects = {
+        "the shares are compared; the statistic is about counts": float(
+            ((share - p) ** 2 / p).sum()
+        ),
+        "the squares are divided by what came, not by what was needed": float(
+            ((counts - n * p) ** 2 / counts).sum()
+        ),
+        "the differences are not squared": float((abs(counts - n * p) / (n * p)).sum()),
+        "the squares are not divided by what was needed": float(((counts - n * p) ** 2).sum()),
+    }
+    for words, value in suspects.items():
+        if np.isclose(got[0], value):
+            raise Finding(f"statistic: {words}")
+    if not np.isclose(got[0], right):
+        raise Finding(f"statistic: got {got[0]:.6g}, needed {right:.6g} for counts 48, 35, 17")
+    yield "the statistic of three common tokens"
+    if got[1] == 3:
+        raise Finding("degrees: 3 counts have 2 degrees of freedom, for they add up to n")
+    if got[1] != 2:
+        raise Finding(f"degrees: got {got[1]:g}, needed 2")
+    yield "one degree of freedom less than there are cells"
+    counts = np.asarray([520, 460, 9, 6, 5])
+    p = np.asarray([0.5, 0.48, 0.008, 0.006, 0.006])
+    got = _pair(chi_square(counts.copy(), p.copy()))
+    if got[1] == 4:
+        raise Finding(
+            "degrees: tokens that should be drawn fewer than 10 times must be taken together as "
+            "one cell; their counts are not near a normal distribution"
+        )
+    if got[1] == 1:
+        raise Finding("degrees: the rare tokens were thrown away; together they are a cell")
+    needed = np.asarray([500.0, 480, 20])
+    right = float(((np.asarray([520, 460, 20]) - needed) ** 2 / needed).sum())
+    if got[1] != 2 or not np.isclose(got[0], right):
+        raise Finding(f"rare tokens together: got {got[0]:.6g} and {got[1]:g}, needed {right:.6g}"
+                      " and 2")  # fmt: skip
+    yield "rare tokens are one cell"
+    got = _pair(chi_square(np.asarray([60, 40, 0]), np.asarray([0.6, 0.4, 0.0])))
+    if np.isnan(got[0]) or got != (0.0, 1):
+        raise Finding(
+            f"a token of probability 0 that was never drawn is no cell: got {got[0]:g} and "
+            f"{got[1]:g}, needed 0 and 1"
+        )
+    yield "a token that cannot be drawn and was not is no cell"
+    got = _pair(chi_square(np.asarray([60, 39, 1]), np.asarray([0.6, 0.4, 0.0])))
+    if np.isfinite(got[0]):
+        raise Finding(
+            f"a token of probability 0 was drawn, and the statistic is {got[0]:.4g}: nothing is "
+            "less like the distribution, so it must be inf"
+        )
+    yield "one impossible draw is enough"
+
+
+def _pair(result: Any) -> tuple[float, float]:
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise Finding(f"got {type(result).__name__}, needed two numbers: statistic, degrees")
+    return float(result[0]), float(result[1])
