@@ -24,10 +24,11 @@ CHAPTERS = {
     *("naive", "cached", "batched"),
     *("memory", "roofline"),
     *("paged", "prefixes", "quantized", "chunked"),
+    "gpu",
     "museum",
     "layernorm",
 }
-EXPLORERS = dict.fromkeys(CHAPTERS - {"cached"}, 1) | {"chunked": 2}
+EXPLORERS = dict.fromkeys(CHAPTERS - {"cached"}, 1) | {"chunked": 2, "gpu": 2}
 WORDS = dict.fromkeys(CHAPTERS, (1500, 3000)) | {"intro": (700, 1500), "extend": (900, 2000)}
 FIGURES = dict.fromkeys(CHAPTERS, (4, 10)) | {"intro": (1, 3), "extend": (0, 3)}
 EXERCISES = dict.fromkeys(CHAPTERS, 3) | {"intro": 1, "extend": 0}

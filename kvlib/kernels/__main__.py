@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
-from pathlib import Path
+from importlib.metadata import version
 
 from kvlib.kernels.catalogue import instantiations
 from kvlib.kernels.nvrtc import CAPABILITIES, Resources, compile_all
+from kvlib.kernels.results import STORED
 
 SPILLS = 64  # bytes a thread that a kernel may spill
 
@@ -17,7 +19,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m kvlib.kernels", description=__doc__)
     parser.add_argument("--unit", action="append", help="only cuda/UNIT.cu (may be given again)")
     parser.add_argument("--capability", action="append", choices=CAPABILITIES)
-    parser.add_argument("--json", type=Path, help="write the figures to a file")
+    parser.add_argument("--store", action="store_true", help="write resources.json, for the book")
     args = parser.parse_args(argv)
     kernels = [k for k in instantiations() if not args.unit or k.unit in args.unit]
     capabilities = args.capability or CAPABILITIES
@@ -29,13 +31,24 @@ def main(argv: list[str] | None = None) -> int:
         found.append(resources)
     for r in found:
         print(row(r))
-    if args.json:
-        args.json.write_text(json.dumps([r._asdict() | {"kernel": r.kernel.name} for r in found]))
+    if args.store:
+        STORED.write_text(stored(found))
     over = [r for r in found if r.spills > SPILLS]
     worst = max(found, key=lambda r: r.spills, default=None)
     print(f"{len(found)} compiled, {len(over)} spill more than {SPILLS} bytes a thread"
           + (f" (most: {worst.spills})" if worst else ""))  # fmt: skip
     return 1 if over else 0
+
+
+def stored(found: list[Resources]) -> str:
+    """resources.json: capability → kernel → [registers, spills, stack], a line a kernel."""
+    by_capability: dict[str, dict[str, list[int]]] = {}
+    for r in found:
+        kernels = by_capability.setdefault(r.capability, {})
+        kernels[r.kernel.name] = [r.registers, r.spills, r.stack]
+    document = {"compiler": f"NVRTC {version('nvidia-cuda-nvrtc')}", "capabilities": by_capability}
+    text = json.dumps(document, indent=1)
+    return re.sub(r"\[\s+(\d+),\s+(\d+),\s+(\d+)\s+\]", r"[\1, \2, \3]", text) + "\n"
 
 
 def row(r: Resources) -> str:

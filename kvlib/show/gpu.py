@@ -1,4 +1,4 @@
-"""The drawings of the chapter on the GPU: data in, Figure out. Explorers: `kvlib.show.gpu_blocks`."""
+"""Drawings of the chapter on the GPU: data in, Figure out. Explorers in `kvlib.show.gpu_blocks`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.show.draw import bars, cells, figure, finish, label_ends
+from kvlib.show.draw import bars, figure, finish, label_ends
 from kvlib.show.gpu_blocks import splits_explorer, steps_explorer
-from kvlib.show.style import MUTED, color
+from kvlib.show.style import CARD, MUTED, color
 
 __all__ = [
     "busy",
@@ -28,9 +28,11 @@ def busy(blocks: Mapping[str, int], sms: int) -> Any:
     """Which of `sms` multiprocessors have a block to run; blocks: words → number of blocks."""
     fig, axes = figure(1.9, ncols=len(blocks))
     for ax, (name, n) in zip(np.atleast_1d(axes), blocks.items(), strict=True):
-        roles = ["query" if i < n else "free" for i in range(sms)]
-        rows = [roles[i : i + COLUMNS] for i in range(0, sms, COLUMNS)]
-        cells(ax, rows)
+        i = np.arange(sms)
+        edge = [color("query" if j < n else "free") for j in i]
+        fill = [color("query") if j < n else CARD for j in i]
+        ax.scatter(i % COLUMNS, -(i // COLUMNS), s=52, marker="s", c=fill, edgecolors=edge)
+        ax.set(xlim=(-0.8, COLUMNS - 0.2), ylim=(-(sms - 1) // COLUMNS - 0.3, 0.8))
         ax.set_axis_off()
         ax.set_aspect("equal")
         ax.set_title(f"{name}: {min(n, sms)} of {sms} busy")
@@ -59,9 +61,10 @@ def efficiency(sectors: Mapping[str, int], bytes_read: int) -> Any:
 
 def resources(registers: Mapping[str, int], warps: Mapping[str, int]) -> Any:
     """Registers a thread of some kernels, and the warps that a multiprocessor then holds."""
-    fig, (left, right) = figure(2.4, ncols=2, sharey=True)
+    fig, (left, right) = figure(2.4, ncols=2)
     bars(left, registers, ["weights"] * len(registers), xlabel="registers a thread")
     bars(right, warps, ["query"] * len(warps), xlabel="warps a multiprocessor, at most 64")
+    right.set_yticklabels([])
     return finish(fig)
 
 
@@ -88,6 +91,8 @@ def on_one_device(devices: Sequence[int], gib: Mapping[str, Sequence[float]]) ->
         ax.plot(devices, y, marker="o", color=color(role))
     ax.set(xscale="log", yscale="log", xlabel="devices", ylabel="cache on one of them (GiB)")
     ax.set_xticks(devices, labels=[str(n) for n in devices])
+    ticks = sorted({round(x) for y in gib.values() for x in y})
+    ax.set_yticks(ticks, labels=[str(n) for n in ticks])
     ax.minorticks_off()
     ends = {name: float(y[-1]) for name, y in gib.items()}
     label_ends(ax, ends, roles[: len(ends)], x_end=devices[-1])

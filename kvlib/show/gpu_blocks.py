@@ -82,7 +82,7 @@ def _part(label: str, size: int, role: str) -> dict[str, Any]:
 
 def _rows(placed: int, sms: int) -> list[dict[str, Any]]:
     roles = ["query" if i < placed else "free" for i in range(sms)]
-    return [{"label": "", "cells": roles[i : i + ROW]} for i in range(0, sms, ROW)]
+    return [{"label": f"from {i}", "cells": roles[i : i + ROW]} for i in range(0, sms, ROW)]
 
 
 def steps_explorer(blocks: int, steps: int, keys_a_step: int, groups: int) -> Explorer:

@@ -1,0 +1,33 @@
+"""Stored results: what the compiler said of each kernel, and what a graphics card measured.
+
+resources.json is written by ``python -m kvlib.kernels --store`` from NVRTC's reports; files of
+benchmarks/results by ``make gpu``, where there is a device.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+STORED = Path(__file__).parent / "resources.json"
+RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+
+
+def resources(capability: str) -> dict[str, dict[str, int]]:
+    """Kernel name → registers, spills (bytes a thread) and stack for a compute capability.
+
+    Raises ValueError for a capability that was not compiled for.
+    """
+    stored = json.loads(STORED.read_text())["capabilities"]
+    if capability not in stored:
+        known = ", ".join(stored)
+        raise ValueError(f"capability must be one of {known}, got {capability!r}")
+    names = ("registers", "spills", "stack")
+    return {k: dict(zip(names, v, strict=True)) for k, v in stored[capability].items()}
+
+
+def device_results(name: str) -> dict[str, Any] | None:
+    """What ``make gpu`` has stored as benchmarks/results/<name>.json, None where it has not."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
