@@ -63,7 +63,7 @@ def digest(pins: dict[str, Any]) -> str:
 def fetch_core(version: str, folder: Path) -> Path:
     """Pyodide's npm package, as npm packs it."""
     command = ["npm", "pack", f"pyodide@{version}", "--silent", "--pack-destination", str(folder)]
-    answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     return folder / answer.strip().splitlines()[-1]
 
 
@@ -163,7 +163,13 @@ def main() -> None:
     if shutil.which("npm") is None and not in_ci:
         print("No npm on this machine: the kernel in the browser is not tested.")
         return
-    fetch(json.loads(PINS.read_text()), CACHE)
+    try:
+        fetch(json.loads(PINS.read_text()), CACHE)
+    except subprocess.CalledProcessError as error:
+        if in_ci:
+            raise
+        print(f"{error.cmd[0]} failed: the kernel in the browser is not tested.")
+        return
     size = sum(path.stat().st_size for path in CACHE.rglob("*") if path.is_file())
     print(f"Pyodide fetched: {size / 1e6:.0f} MB in {CACHE.relative_to(ROOT)}")
 
