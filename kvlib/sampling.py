@@ -115,7 +115,14 @@ def sample(
 
 
 def check_settings(temperature: float, top_k: int | None, top_p: float | None) -> None:
-    """Refuse settings that name no distribution."""
+    """Refuse settings that name no distribution.
+
+    >>> check_settings(temperature=0.7, top_k=40, top_p=None)
+    >>> check_settings(temperature=-1.0, top_k=None, top_p=None)
+    Traceback (most recent call last):
+        ...
+    ValueError: ...
+    """
     number = float | int | np.floating | np.integer
     if not isinstance(temperature, number) or not (math.isfinite(temperature) and temperature >= 0):
         raise ValueError(f"temperature must be a finite number of at least 0, got {temperature!r}")

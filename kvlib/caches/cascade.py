@@ -54,6 +54,19 @@ def run_cascade(
     The same answer up to the order of summation, and the same errors; where `shared_tokens` is 0,
     the same computation. A subclass of PagedCache may take it for its ``run`` as it stands.
     Raises TypeError for a cache without blocks.
+
+    >>> import numpy as np
+    >>> from kvlib import BlockPool, LayerSpec, PagedCache
+    >>> cache = PagedCache([LayerSpec(1, 4)], BlockPool(8, block_size=2), xp=np)
+    >>> cache.add("a")
+    0
+    >>> k = np.ones((4, 1, 4), np.float32)
+    >>> cache.append(0, k, k, cache.plan(["a"], [4]))
+    >>> cache.fork("a", "b")  # b begins with all of a, held once
+    >>> step = cache.plan(["a", "b"], [1, 1])
+    >>> cache.append(0, k[:2], k[:2], step)
+    >>> run_cascade(cache, 0, k[:2], step).shape
+    (2, 1, 4)
     """
     if not isinstance(cache, PagedCache):
         raise TypeError(f"cache must be a PagedCache, whose blocks can be shared, got {cache!r}")

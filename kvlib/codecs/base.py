@@ -16,7 +16,12 @@ from kvlib.attention import products
 
 
 class Field(NamedTuple):
-    """One array of an encoding: (heads, tokens / per, *shape) numbers of a dtype."""
+    """One array of an encoding: (heads, tokens / per, *shape) numbers of a dtype.
+
+    >>> import numpy as np
+    >>> Field(per=1, shape=(64,), dtype=np.int8).shape
+    (64,)
+    """
 
     per: int
     shape: tuple[int, ...]
@@ -48,6 +53,10 @@ class TensorCodec:
     """Writes one kind of vectors (keys, or values) and reads them.
 
     group: tokens that are encoded together, 1 where each stands alone.
+
+    >>> from kvlib.codecs import int8
+    >>> isinstance(int8().keys, TensorCodec)
+    True
     """
 
     group = 1
@@ -80,7 +89,14 @@ class TensorCodec:
 
 
 class Plain(TensorCodec):
-    """Numbers as they come, in the cache's dtype."""
+    """Numbers as they come, in the cache's dtype.
+
+    >>> import numpy as np
+    >>> x = np.ones((1, 2, 8), np.float32)
+    >>> codec = Plain()
+    >>> codec.decode(codec.encode(x), np.float32).shape
+    (1, 2, 8)
+    """
 
     def fields(self, dim: int, xp: Any, dtype: Any) -> dict[str, Field]:
         return {"x": Field(1, (dim,), dtype)}

@@ -41,7 +41,14 @@ def _values(kind: str, xp: Any, dtype: Any, device: int | None) -> Array:
 
 
 class Fp8(TensorCodec):
-    """codes uint8: sign, exponent, mantissa; ties go to the even code."""
+    """codes uint8: sign, exponent, mantissa; ties go to the even code.
+
+    >>> import numpy as np
+    >>> x = np.ones((1, 2, 8), np.float32)
+    >>> codec = Fp8("e4m3")
+    >>> codec.decode(codec.encode(x), np.float32).shape
+    (1, 2, 8)
+    """
 
     def __init__(self, kind: str) -> None:
         if kind not in FORMATS:

@@ -68,7 +68,14 @@ class Grouped(TensorCodec):
 
 
 class PerChannel(Grouped):
-    """One scale and zero for each channel and `size` tokens in a row."""
+    """One scale and zero for each channel and `size` tokens in a row.
+
+    >>> import numpy as np
+    >>> x = np.arange(64, dtype=np.float32).reshape(1, 8, 8)
+    >>> codec = PerChannel(bits=4, size=8)
+    >>> codec.decode(codec.encode(x), np.float32).shape
+    (1, 8, 8)
+    """
 
     @property
     def group(self) -> int:  # type: ignore[override]
@@ -115,7 +122,14 @@ class PerChannel(Grouped):
 
 
 class PerToken(Grouped):
-    """One scale and zero for each token and `size` channels in a row."""
+    """One scale and zero for each token and `size` channels in a row.
+
+    >>> import numpy as np
+    >>> x = np.arange(64, dtype=np.float32).reshape(1, 8, 8)
+    >>> codec = PerToken(bits=4, size=8)
+    >>> codec.decode(codec.encode(x), np.float32).shape
+    (1, 8, 8)
+    """
 
     def check(self, dim: int) -> None:
         super().check(dim)

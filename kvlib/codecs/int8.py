@@ -18,6 +18,12 @@ class Int8(TensorCodec):
 
     x within ±127 · the largest float32 / 127, that is any finite float32; half a scale is the most
     that a number moves.
+
+    >>> import numpy as np
+    >>> x = np.ones((1, 2, 8), np.float32)
+    >>> codec = Int8()
+    >>> codec.decode(codec.encode(x), np.float32).shape
+    (1, 2, 8)
     """
 
     def fields(self, dim: int, xp: Any, dtype: Any) -> dict[str, Field]:

@@ -46,6 +46,10 @@ class Fit:
     floor        the least time of a decode step at this batch and context; None if it fits nowhere
     enough       the fewest GPUs of 1, 2, 4, ... that would do under `CAUTIOUS`; None if none does
     unconfirmed  figures that this rests on and that no public text confirms
+
+    >>> found = fit("llama-2-70b", "h100-sxm", batch=1, context=4096)
+    >>> found.fits, found.enough
+    (False, 2)
     """
 
     share: Share

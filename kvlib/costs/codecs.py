@@ -15,6 +15,10 @@ class Codec:
 
     group 0 means one scale for every vector (a key or a value of one head); `residual` is how many
     of a request's last tokens stay in 16 bits (KIVI, arXiv:2402.02750).
+
+    >>> from kvlib.costs import CODECS
+    >>> CODECS["int8"].bits, CODECS["bf16"].name
+    (8, 'bfloat16')
     """
 
     name: str

@@ -30,6 +30,9 @@ class Comparison:
     """Operations to generate text with a cache and without, for all of it and by part.
 
     passes counts tokens that pass the layers; linear and attention are Flops.
+
+    >>> uncached("llama-2-7b", prompt=1024, new=100).passes.ratio > 95
+    True
     """
 
     passes: Sides

@@ -26,6 +26,10 @@ class ContextRange:
     cases holds one number for each assumption, low and high are the least and the most of them.
     model_limit is how far the model itself goes; the cases do not stop there. Where all layers have
     windows, memory sets no limit and the number is 2^40.
+
+    >>> found = max_context("llama-3.1-8b", "h100-sxm")
+    >>> found.batch, len(found.cases) > 1
+    (1, True)
     """
 
     what: str

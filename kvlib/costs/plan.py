@@ -19,6 +19,10 @@ class Plan:
     kv        bytes of keys and values on each GPU
     budget    what the assumption leaves for weights and cache on each
     refused   smaller numbers, and why they are not enough
+
+    >>> plan = gpus_needed("llama-3.1-8b", "h100-sxm", batch=1, context=8192)
+    >>> plan.share.gpus
+    1
     """
 
     share: Share

@@ -12,7 +12,14 @@ T = TypeVar("T")
 
 
 class UnknownName(KeyError, ValueError):
-    """A name that a catalogue does not have; the message offers the nearest it has."""
+    """A name that a catalogue does not have; the message offers the nearest it has.
+
+    >>> from kvlib.costs import GPUS
+    >>> GPUS["h101"]
+    Traceback (most recent call last):
+        ...
+    kvlib.costs.rows.UnknownName: ...
+    """
 
     def __str__(self) -> str:  # KeyError would show the message in quotes
         return str(self.args[0])
@@ -23,6 +30,10 @@ class Catalogue(Mapping[str, T], Generic[T]):
 
     Raises UnknownName (a KeyError and a ValueError) with the nearest names, TypeError for a key
     that is no string.
+
+    >>> from kvlib.costs import GPUS
+    >>> GPUS["H100 SXM"] is GPUS["h100-sxm"], "h100-sxm" in GPUS
+    (True, True)
     """
 
     def __init__(self, kind: str, load: Callable[[], dict[str, T]]) -> None:
@@ -74,7 +85,12 @@ def _plain(name: str) -> str:
 
 @dataclass(frozen=True)
 class Value:
-    """A value of a data file: where it stands, and whether that could be confirmed."""
+    """A value of a data file: where it stands, and whether that could be confirmed.
+
+    >>> from kvlib.costs import GPUS
+    >>> GPUS["h100-sxm"].value("bandwidth").confirmed
+    True
+    """
 
     value: Any
     source: str

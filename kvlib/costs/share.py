@@ -18,6 +18,9 @@ class Assumption:
     """How much of a GPU's usable memory weights and cache may take: a share of it, less overhead.
 
     Raises ValueError for a share outside (0, 1] or a negative overhead.
+
+    >>> Assumption(utilisation=0.9).utilisation
+    0.9
     """
 
     utilisation: float = 1.0

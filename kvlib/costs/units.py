@@ -16,7 +16,11 @@ from kvlib.costs.quantity import PRODUCTS, Quantity, Unit
 
 
 class Bytes(Quantity):
-    """Bytes. kB, MB, GB, TB count in 1000s; KiB, MiB, GiB, TiB in 1024s."""
+    """Bytes. kB, MB, GB, TB count in 1000s; KiB, MiB, GiB, TiB in 1024s.
+
+    >>> f"{Bytes(3 * 2**30):.1f GiB}", Bytes(1000).kB
+    ('3.0 GiB', 1.0)
+    """
 
     __slots__ = ()
     B = Unit("B", 1)
@@ -26,7 +30,11 @@ class Bytes(Quantity):
 
 
 class Flops(Quantity):
-    """Operations, a multiplication or an addition each."""
+    """Operations, a multiplication or an addition each.
+
+    >>> Flops(6e9) / Bytes(2e9)  # the intensity of a computation
+    FlopsPerByte(3) = 3 FLOP/B
+    """
 
     __slots__ = ()
     FLOP = Unit("FLOP", 1)
@@ -36,7 +44,11 @@ class Flops(Quantity):
 
 
 class Seconds(Quantity):
-    """Seconds; ``.us`` is microseconds."""
+    """Seconds; ``.us`` is microseconds.
+
+    >>> Seconds(0.002).ms, Seconds(0.002).us
+    (2.0, 2000.0)
+    """
 
     __slots__ = ()
     s, ms, us, ns = Unit("s", 1), Unit("ms", 1e-3), Unit("us", 1e-6), Unit("ns", 1e-9)
@@ -44,7 +56,11 @@ class Seconds(Quantity):
 
 
 class Tokens(Quantity):
-    """Tokens."""
+    """Tokens.
+
+    >>> (Tokens(100) / Seconds(2)).value
+    50
+    """
 
     __slots__ = ()
     tokens = Unit("tokens", 1)
@@ -52,7 +68,11 @@ class Tokens(Quantity):
 
 
 class BytesPerSecond(Quantity):
-    """Bytes a second, in 1000s as data sheets count them."""
+    """Bytes a second, in 1000s as data sheets count them.
+
+    >>> Bytes(6.7e9) / BytesPerSecond(3.35e12)  # how long a read takes
+    Seconds(0.002) = 2.00 ms
+    """
 
     __slots__ = ()
     B_per_s, MB_per_s = Unit("B/s", 1), Unit("MB/s", 10**6)
@@ -61,7 +81,11 @@ class BytesPerSecond(Quantity):
 
 
 class FlopsPerSecond(Quantity):
-    """Operations a second."""
+    """Operations a second.
+
+    >>> (Flops(9e12) / FlopsPerSecond(9e14)).value
+    0.01
+    """
 
     __slots__ = ()
     FLOP_per_s, GFLOP_per_s = Unit("FLOP/s", 1), Unit("GFLOP/s", 10**9)
@@ -70,7 +94,11 @@ class FlopsPerSecond(Quantity):
 
 
 class FlopsPerByte(Quantity):
-    """Arithmetic intensity: operations for each byte moved."""
+    """Arithmetic intensity: operations for each byte moved.
+
+    >>> (FlopsPerSecond(9e14) / BytesPerSecond(3e12)).value  # the ridge of a machine
+    300
+    """
 
     __slots__ = ()
     FLOP_per_B = Unit("FLOP/B", 1)
@@ -78,7 +106,11 @@ class FlopsPerByte(Quantity):
 
 
 class TokensPerSecond(Quantity):
-    """Tokens a second."""
+    """Tokens a second.
+
+    >>> TokensPerSecond(50.0).value
+    50
+    """
 
     __slots__ = ()
     tokens_per_s = Unit("tokens/s", 1)

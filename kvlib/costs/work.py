@@ -18,7 +18,12 @@ from kvlib.costs.units import Bytes, Flops, FlopsPerByte, Seconds, Tokens, Token
 
 @dataclass(frozen=True)
 class Cost:
-    """Operations and the bytes moved for them."""
+    """Operations and the bytes moved for them.
+
+    >>> from kvlib.costs import decode
+    >>> decode("llama-2-7b", batch=1, context=4096).attention.intensity.value < 1.01
+    True
+    """
 
     flops: Flops
     bytes: Bytes
@@ -39,6 +44,11 @@ class Floor:
     compute and memory are the times of the two sides, which overlap: seconds is the longer.
     tokens_per_second counts what the pass produces: a token for each request when decoding, the
     tokens of the prompts in a prefill.
+
+    >>> from kvlib.costs import GPUS, decode
+    >>> floor = decode("llama-2-7b", batch=1, context=4096).floor(GPUS["h100-sxm"])
+    >>> f"{floor.seconds:.1f ms}", floor.bound
+    ('4.6 ms', 'memory')
     """
 
     compute: Seconds
@@ -70,6 +80,11 @@ class Work:
     activations  queries read and outputs written by attention, 16 bits a number
 
     Other activations move, too, but need not: a fused kernel keeps them on the chip.
+
+    >>> from kvlib.costs import decode
+    >>> work = decode("llama-2-7b", batch=2, context=4096)
+    >>> work.phase, work.batch, work.seq
+    ('decode', 2, 4096)
     """
 
     model: ModelSpec
