@@ -138,21 +138,28 @@ def check_quiet_bug(quiet_bug: Callable[[], Any]) -> Iterator[str]:
     if any((e.module, e.old, e.new) == (mutant.module, mutant.old, mutant.new) for e in exhibits()):
         raise Finding(f"{mutant.name} stands in the museum already: find one of your own")
     try:
-        with applied(mutant):
-            shown = verdict(_says_the_same, 60)
-            caught = [t for t in _tests() if verdict(t)]
+        shown, caught = _tried(mutant)
     except (LookupError, ImportError, SyntaxError) as error:
         raise Finding(f"it cannot be put in: {error.args[0]}") from None
     yield "kvlib runs with it"
     if shown:
         raise Finding(f"it is not quiet, the text changes: {shown}")
     yield "the text of one prompt is what it was"
-    if not caught:
+    if caught is None:
         raise Finding(
             "no test of the museum sees it: it may change nothing that counts (an equivalent "
             "mutant), or be a bug that we all miss"
         )
-    yield f"{caught[0].__name__} catches it"
+    yield f"{caught} catches it"
+
+
+@cache
+def _tried(mutant: Mutant) -> tuple[str, str | None]:
+    """What the text test says of a mutant, and the first test of the museum that kills it."""
+    with applied(mutant):
+        shown = verdict(_says_the_same, 60)
+        caught = next((test.__name__ for test in _tests() if verdict(test)), None)
+    return shown, caught
 
 
 def _tests() -> list[Callable[[], None]]:
