@@ -1,9 +1,9 @@
 """How the scripts gpu_*.py time: CUDA events, inputs past the cache, medians, provenance.
 
 Calls that are compared take turns. Each is given a number i and works on the i-th of several sets
-of inputs, so that no call finds its bytes in the second-level cache. What is timed is a burst of calls
-between two events on one stream: the device never waits for Python as long as a call takes longer
-than starting it.
+of inputs, so that no call finds its bytes in the second-level cache. What is timed is a burst of
+calls between two events on one stream: the device never waits for Python as long as a call takes
+longer than starting it.
 """
 
 from __future__ import annotations
