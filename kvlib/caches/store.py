@@ -69,7 +69,7 @@ class Fields:
         xp, whole = self.xp, self.arrays[name]
         width = whole.size // (whole.shape[0] * self.heads)
         flat = xp.reshape(whole, (whole.shape[0] * self.heads, width))
-        index = pages if hasattr(pages, "dtype") else xp.asarray(pages, dtype=xp.int64)
+        index: Any = pages if hasattr(pages, "dtype") else xp.asarray(pages, dtype=xp.int64)
         n = index.shape[0]
         index = index[None, :] * self.heads + xp.arange(self.heads, dtype=xp.int64)[:, None]
         if not is_numpy(xp):
