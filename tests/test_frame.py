@@ -128,7 +128,9 @@ def test_gpu_command_reads_only_the_tests_that_ask_for_a_device() -> None:
 
 def test_configuration_loads_nothing_from_outside() -> None:
     for name in ("_config.yml", "_toc.yml", "book/_static/book.css"):
-        assert "//" not in (ROOT / name).read_text(), f"{name} names an address"
+        # the addresses that a launch button leads to are links: a page does not load them
+        text = re.sub(r"(?m)^ +\w+_url: .*$", "", (ROOT / name).read_text())
+        assert "//" not in text, f"{name} names an address"
     config = yaml.safe_load((ROOT / "_config.yml").read_text())
     sphinx = config["sphinx"]["config"]
     assert config["execute"]["execute_notebooks"] == "off"
@@ -175,7 +177,7 @@ def test_every_reference_can_be_found() -> None:
     entries = re.split(r"^@", text, flags=re.M)[1:]
     assert len(entries) >= 20
     for entry in entries:
-        known = re.search(r"eprint = \{\d{4}\.\d{5}\}|doi = \{10\.\d+/|no DOI|neither a DOI", entry)
+        known = re.search(r"eprint = \{\d{4}\.\d{4,5}\}|doi = \{10\.\d+/|no DOI|neither a DOI", entry)
         assert known, entry.splitlines()[0]
 
 

@@ -94,9 +94,11 @@ def doubled(text: str) -> list[str]:
 
 
 def code_lines(source: str) -> list[str]:
-    """The lines of code that say something, without indentation, comments and imports."""
+    """The lines of code that say something: no indentation, comments, imports, lists of names."""
+    source = re.sub(r"(?m)^\s*from \S+ import \([^)]*\)$", "", source)
     lines = (re.sub(r"\s+#.*$", "", line).strip() for line in source.splitlines())
-    return [s for s in lines if len(s) > 1 and not re.match(r"#|import |from |@|\"\"\"", s)]
+    skipped = re.compile(r"#|import |from |@|\"\"\"|[\w\"']+,$")
+    return [line for line in lines if len(line) > 1 and not skipped.match(line)]
 
 
 def runs(lines: list[str]) -> Iterator[tuple[str, ...]]:
