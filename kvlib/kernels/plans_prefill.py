@@ -25,8 +25,8 @@ def plan_prefill(head_dim: int, itemsize: int) -> PrefillPlan:
 
     Tensor cores take 16-bit numbers: a warp has 16 rows, a block 64, and 64 keys at a time, or 32
     where a head of 256 numbers would not leave room for a second block on a multiprocessor. float32
-    has no tensor core that keeps it exact: 32 rows by 32 keys, 16 for a head of 256. A row in shared memory is 16 bytes
-    longer than its numbers, so that rows side by side meet no bank twice.
+    has no tensor core that keeps it exact: 32 rows by 32 keys, 16 for a head of 256. A row in
+    shared memory is 16 bytes longer than its numbers: rows side by side meet no bank twice.
     """
     if itemsize == 2:
         rows, keys = 64, 32 if head_dim > 128 else 64
