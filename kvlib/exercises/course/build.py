@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kvlib.exercises.course.chapter import START, Block, Chapter, read_chapter
+from kvlib.exercises.course.chapter import START, Block, Chapter, check_calls, read_chapter
 from kvlib.exercises.course.guide import GUIDE
 from kvlib.exercises.course.solutions import filled
 
@@ -107,7 +107,19 @@ def _copy(chapter: Chapter) -> Any:
             cell["metadata"]["nbgrader"] = _mark(cell["id"], locked=True)
     for block in chapter.blocks:
         _mark_block(notebook["cells"], block)
+    _rename_solutions(chapter, notebook["cells"])
     return notebook
+
+
+def _rename_solutions(chapter: Chapter, cells: Sequence[Any]) -> None:
+    """What uses a solution further down uses the reader's own answer instead."""
+    solutions = {block.cells["solution"] for block in chapter.blocks}
+    for block in chapter.blocks:
+        name = chapter.exercise(block).name
+        for _, theirs in check_calls(chapter.source(block, "solution")):
+            for index, cell in enumerate(cells):
+                if cell["cell_type"] == "code" and index not in solutions:
+                    cell["source"] = re.sub(rf"\b{theirs}\b", name, cell["source"])
 
 
 def _mark_block(cells: Sequence[Any], block: Block) -> None:
