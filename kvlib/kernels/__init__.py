@@ -23,6 +23,7 @@ from typing import Any
 
 _HOME = {
     "Codes": "codes",
+    "decode_cache": "cache_steps",
     "append_kv": "append",
     "decode_attention": "decode",
     "prefill_attention": "prefill",

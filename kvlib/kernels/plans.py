@@ -20,7 +20,6 @@ LEAST_KEYS = 128  # a split: fewer, and merging costs more than the split gains
 MOST_SPLITS = 128
 UNROLL = 4  # keys of a group of lanes in flight at a time (layouts.cuh)
 ROWS = (1, 2, 4, 8)  # query heads of one kv head in a block
-FEW_ROWS = (1, 4)  # head_dim 96, 256: models have one or few query heads a kv head there
 
 
 class DecodePlan(NamedTuple):
@@ -38,10 +37,12 @@ class DecodePlan(NamedTuple):
 
 
 def rows_of(head_dim: int, plain: bool) -> tuple[int, ...]:
-    """Query rows that there are kernels for: each is compiled for every codec."""
+    """Query rows that there are kernels for. Each is compiled for every codec, so there are few:
+    all for heads of 128, which most models have, and for codes 4 where others would serve.
+    """
     if plain:
-        return FEW_ROWS if head_dim == 96 else ROWS
-    return FEW_ROWS if head_dim in (96, 256) else (1, 4, 8)
+        return {64: (1, 4, 8), 96: (1, 4), 256: (1, 4, 8)}.get(head_dim, ROWS)
+    return (1, 4, 8) if head_dim == 128 else (4,)
 
 
 def rows_for(groups: int, choices: tuple[int, ...] = ROWS) -> int:

@@ -1,0 +1,149 @@
+"""A decode step of a cache through the kernels, on the arrays as they are stored.
+
+What a cache keeps as codes is one piece of a request's keys, the newest tokens as they came are a
+second; both are attended to where they lie, and their results merge.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kvlib.arrays import Array, namespace
+from kvlib.attention.states import with_sink
+from kvlib.caches.checks import check_run
+from kvlib.caches.dense import DenseCache
+from kvlib.caches.protocol import Cache
+from kvlib.caches.step import Step
+from kvlib.caches.store import Fields
+from kvlib.caches.stored import StoredCache
+from kvlib.kernels import engine
+from kvlib.kernels.codes import Codes
+from kvlib.kernels.decode import piece_of, settings_of
+from kvlib.kernels.decode_pieces import Piece, Settings, attend
+from kvlib.kernels.types import HEAD_DIMS
+
+
+class StepTables(NamedTuple):
+    """What the kernels ask of a step, where the cache lives; the same for all layers.
+
+    block_table (B, W) int32   stored (B,) int32: tokens in the blocks   waiting (B,) or None:
+    those behind them that lie apart   most: the largest of stored, and of waiting
+    """
+
+    block_table: Array
+    stored: Array
+    waiting: Array | None
+    most: tuple[int, int]
+
+
+def step_tables(cache: Cache, step: Step) -> StepTables:
+    """Block tables and lengths of a step, sent to the device once and not for each layer."""
+    xp, lens = cache.xp, list(step.seq_lens)
+    if isinstance(cache, DenseCache):
+        pages, stored, waits = [[row] for row in step.places], lens, False
+    elif isinstance(cache, StoredCache):
+        pages, waits = [place.pages for place in step.places], cache.codec.waits
+        stored = [place.coded for place in step.places] if waits else lens
+    else:
+        raise TypeError(f"a cache of rows or of blocks needed, got a {type(cache).__name__}")
+    table = np.zeros((len(pages), max(1, *map(len, pages))), np.int32)
+    for row, own in zip(table, pages, strict=True):
+        row[: len(own)] = own
+    waiting = [n - m for n, m in zip(lens, stored, strict=True)]
+    behind = xp.asarray(np.array(waiting, np.int32)) if waits else None
+    sizes = xp.asarray(np.array(stored, np.int32))
+    return StepTables(xp.asarray(table), sizes, behind, (max(stored), max(waiting)))
+
+
+def unsuited(cache: Cache, layer: int) -> str | None:
+    """Why the kernels cannot run this layer of this cache; None where they can."""
+    spec = cache.layers[layer]
+    if spec.v_from_k or spec.v_dim != spec.head_dim:
+        return "values must be of their own, and as long as keys"
+    if spec.head_dim not in HEAD_DIMS:
+        return f"head_dim must be one of {HEAD_DIMS}, got {spec.head_dim}"
+    if np.dtype(cache.dtype).name not in ("float32", "float16"):
+        return f"the cache must hold float32 or float16, got {cache.dtype}"
+    if isinstance(cache, StoredCache):
+        size, paged = cache.page_size, hasattr(cache, "pool")
+        if paged and size & (size - 1):
+            return f"block_size must be a power of two, got {size}"
+    elif not isinstance(cache, DenseCache):
+        return f"a cache of rows or of blocks needed, got a {type(cache).__name__}"
+    return None
+
+
+def decode_cache(
+    cache: Cache,
+    layer: int,
+    q: Array,
+    step: Step,
+    *,
+    tables: StepTables | None = None,
+    return_lse: bool = False,
+    run_on: str | None = None,
+) -> Array | tuple[Array, Array]:
+    """What ``cache.run(layer, q, step)`` gives, by the kernels, for a step of one query a request.
+
+    q (B, Hq, D)   →   o (B, Hq, D), and with ``return_lse`` lse (B, Hq) float32
+
+    tables: ``step_tables(cache, step)``, made once for all layers of a step.
+    run_on: "device", "processor" or "twin" (kvlib.kernels.engine).
+    Raises ValueError and TypeError for what ``cache.run`` refuses, for steps of more than one query
+    a request, and for layers that ``unsuited`` names.
+    """
+    spec = check_run(cache, layer, q, step)
+    why = unsuited(cache, layer)
+    if why is not None:
+        raise ValueError(f"layer {layer} has no decode kernel: {why}")
+    if any(n != 1 for n in step.q_lens):
+        raise ValueError(f"one query a request needed, got q_lens {list(step.q_lens)}")
+    where = engine.chosen(run_on, q)
+    tables = step_tables(cache, step) if tables is None else tables
+    q = namespace(q).ascontiguousarray(q) if not q.flags.c_contiguous else q
+    settings = settings_of(q, spec.sm_scale, spec.softcap, spec.window)
+    o, lse = attend(q, _pieces(cache, layer, q, step, tables, settings, where), settings, where)
+    if spec.sinks is not None:
+        o, lse = with_sink(cache.xp, o, lse, spec.sinks)
+    return (o, lse) if return_lse else o
+
+
+def _pieces(
+    cache: Any, layer: int, q: Array, step: Step, tables: StepTables, settings: Settings, where: str
+) -> list[Piece]:
+    if isinstance(cache, DenseCache):
+        k, v = cache._k[layer], cache._v[layer]
+    else:
+        k, v = (_stored(fields) for fields in cache.stores[layer].both)
+    found = []
+    if tables.most[0]:
+        found.append(
+            piece_of(
+                q, k, v, tables.stored, tables.block_table, settings,
+                behind=tables.waiting, max_len=tables.most[0], where=where,
+            )
+        )  # fmt: skip
+    if tables.most[1]:
+        tails = [place.tails[layer] for place in step.places]
+        k, v = (_beside(cache.xp, [getattr(tail, name) for tail in tails]) for name in "kv")
+        found.append(
+            piece_of(q, k, v, tables.waiting, None, settings, max_len=tables.most[1], where=where)
+        )
+    return found
+
+
+def _stored(fields: Fields) -> Array | Codes:
+    """The blocks of keys, or of values, as they lie."""
+    if "x" in fields.arrays:
+        return fields.arrays["x"]
+    return Codes(fields.codec, **fields.arrays)
+
+
+def _beside(xp: Any, tails: list[Array]) -> Array:
+    """Tails (Hkv, room, D) of B requests as rows (B, Hkv, room, D): copied, one alone not."""
+    return tails[0][None] if len(tails) == 1 else xp.stack(tails)
+
+
+__all__ = ["StepTables", "decode_cache", "step_tables", "unsuited"]

@@ -1,0 +1,121 @@
+"""Decode steps of kvlib's own caches through the kernels, against float64 over what they read."""
+
+import numpy as np
+import pytest
+
+from kvlib import LayerSpec, attend, codecs
+from kvlib.caches import BlockPool, DenseCache, PagedCache, QuantizedCache
+from kvlib.kernels import decode_cache
+from kvlib.kernels.cache_steps import step_tables, unsuited
+
+RUNS = ("twin", "processor")
+CODECS = {
+    "plain": None,
+    "int8": codecs.int8(),
+    "int8 residual": codecs.int8(residual=5),
+    "e4m3": codecs.fp8("e4m3"),
+    "int4": codecs.kivi(4, 8, residual=9),
+    "int2": codecs.kivi(2, 8, residual=0),
+}
+LAYERS = (
+    LayerSpec(2, 64),
+    LayerSpec(1, 64, window=11, softcap=2.0),
+    LayerSpec(2, 64, sm_scale=0.2, sinks=np.array([0.3, -1.0, 0.0, 2.0], np.float32)),
+)
+HEADS = (4, 3, 4)
+
+
+def build(kind, name, dtype):
+    codec = CODECS[name]
+    if kind == "paged":
+        return PagedCache(LAYERS, BlockPool(24, 16), codec=codec, dtype=dtype, xp=np)
+    if codec is None:
+        return DenseCache(LAYERS, 4, 70, dtype=dtype, xp=np)
+    return QuantizedCache(LAYERS, codec, 4, 72, dtype=dtype, xp=np)
+
+
+def play(cache, rng, check):
+    """Ragged prompts, steps of some, one taken back, one forked, one freed; then others."""
+    for name in "abc":
+        cache.add(name)
+    one_pass(cache, rng, "ab", (23, 1))
+    one_pass(cache, rng, "c", (16,))
+    for names in ("a", "abc", "ca", "abc"):
+        check(one_pass(cache, rng, names, (1,) * len(names)))
+    cache.truncate("a", cache.seq_len("a") - 1)
+    cache.fork("c", "d")
+    check(one_pass(cache, rng, "ad", (1, 1)))
+    cache.free("b")
+    cache.add("e")
+    check(one_pass(cache, rng, "ec", (1, 1)))
+    check(one_pass(cache, rng, "dea", (3, 20, 9)).last())
+
+
+def one_pass(cache, rng, names, q_lens):
+    step = cache.plan(list(names), q_lens)
+    for layer, spec in enumerate(cache.layers):
+        new = rng.standard_normal((2, step.num_tokens, spec.num_kv_heads, 64)) * 2
+        cache.append(layer, *new.astype(cache.dtype), step)
+    return step
+
+
+def compare(cache, rng, step, run_on, dtype):
+    """Every layer against float64 attention over what the cache reads, and against its own run."""
+    tables = step_tables(cache, step)
+    for layer, spec in enumerate(cache.layers):
+        q = rng.standard_normal((len(step.seq_ids), HEADS[layer], 64)).astype(dtype)
+        o, lse = decode_cache(cache, layer, q, step, tables=tables, return_lse=True, run_on=run_on)
+        fine = 4e-6 if dtype == "float32" and cache.dtype == np.float32 else 4e-3
+        assert o.dtype == q.dtype and lse.dtype == np.float32
+        settings = spec.settings
+        if spec.sinks is not None:
+            settings["sinks"] = spec.sinks.astype(np.float64)
+        for b, name in enumerate(step.seq_ids):
+            k, v, positions = cache.read(layer, name)
+            k, v, one = (x.astype(np.float64) for x in (k, v, q[b : b + 1]))
+            want, want_lse = attend(
+                one, k, v, positions[-1:], positions, return_lse=True, **settings
+            )
+            np.testing.assert_allclose(o[b], want[0], atol=fine, rtol=fine)
+            np.testing.assert_allclose(lse[b], want_lse[0], atol=1e-2 if fine > 1e-5 else 2e-5)
+        np.testing.assert_allclose(o, cache.run(layer, q, step), atol=2 * fine, rtol=2 * fine)
+
+
+@pytest.mark.parametrize("run_on", RUNS)
+@pytest.mark.parametrize("name", CODECS)
+@pytest.mark.parametrize("kind", ["paged", "dense"])
+def test_steps_of_a_cache(kind, name, run_on):
+    rng, cache = np.random.default_rng(7), build(kind, name, np.float32)
+    play(cache, rng, lambda step: compare(cache, rng, step, run_on, "float32"))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("name", ["plain", "int4"])
+def test_a_narrow_cache_and_its_queries(name, dtype):
+    """float16 is stored; queries, and so results, may be float32."""
+    rng, cache = np.random.default_rng(8), build("paged", name, np.float16)
+    play(cache, rng, lambda step: compare(cache, rng, step, "twin", dtype))
+
+
+def test_what_the_kernels_cannot_do_is_said():
+    spec = LayerSpec(1, 64)
+    for other, words in (
+        (LayerSpec(1, 40), "head_dim must be one of"),
+        (LayerSpec(1, 128, 64), "as long as keys"),
+        (LayerSpec(1, 64, v_from_k=True), "values must be of their own"),
+    ):
+        cache = DenseCache([spec, other], 1, 8, xp=np)
+        assert unsuited(cache, 0) is None and words in unsuited(cache, 1)
+    assert "power of two" in unsuited(PagedCache([spec], BlockPool(2, 12), xp=np), 0)
+    assert "float64" in unsuited(DenseCache([spec], 1, 8, dtype=np.float64, xp=np), 0)
+    cache = DenseCache([spec], 1, 8, xp=np)
+    cache.add("a")
+    step = cache.plan(["a"], [2])
+    x = np.ones((2, 1, 64), np.float32)
+    with pytest.raises(ValueError, match="has not appended"):
+        decode_cache(cache, 0, x, step)
+    cache.append(0, x, x, step)
+    with pytest.raises(ValueError, match="one query a request"):
+        decode_cache(cache, 0, x, step)
+    with pytest.raises(TypeError, match="CuPy arrays"):
+        decode_cache(cache, 0, x[:1], step.last(), run_on="device")
