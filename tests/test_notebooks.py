@@ -25,6 +25,7 @@ CHAPTERS = {
     *("memory", "roofline"),
     *("paged", "prefixes", "quantized", "chunked"),
     "gpu",
+    "sampling",
     "museum",
     "layernorm",
 }

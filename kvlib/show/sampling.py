@@ -42,9 +42,10 @@ def floor(tiles: Sequence[float], passed: Sequence[int], logits: Any, tile: int)
     ax.step(x, tiles, where="mid", color=color("query"), label="floor it is compared with")
     top = max(float(c.max()) for c in chunks)
     for i, n in enumerate(passed):
-        ax.text(i, top + 0.6, str(n), ha="center", fontsize=8, color=INK, rotation=90)
-    ax.set_ylim(top=top + 3.2)
-    ax.text(-0.5, top + 2.3, "passed:", fontsize=8, color=MUTED)
+        ax.text(i, top + 1, str(n), ha="center", va="bottom", fontsize=8, color=INK, rotation=90)
+    least, room = min(float(c.min()) for c in chunks), 0.15 * (top - min(c.min() for c in chunks))
+    ax.set_ylim(least - room, top + 1.2 * room)
+    ax.set_title("above each tile: how many of its logits passed", fontsize=9, color=MUTED)
     ax.set(xlabel=f"tile of {tile:,} logits", ylabel="logit")
     ax.legend(loc="lower left", ncols=2)
     return finish(fig)
@@ -62,7 +63,7 @@ def operations(ks: Sequence[int], counts: Mapping[str, Sequence[float]], columns
     """Operations a logit against k, one line a method, both axes logarithmic."""
     fig, ax = figure(3.4)
     series = {name: np.asarray(n, float) / columns for name, n in counts.items()}
-    ax.set(xscale="log", yscale="log")
+    ax.set(xscale="log", ylim=(0, 1.1 * max(max(n) for n in series.values())))
     roles = [METHOD_ROLES[name] for name in series]
     lines(ax, ks, series, roles, xlabel="k", ylabel="operations a logit", marker="o")
     ax.set_xticks(list(ks), labels=[f"{k:,}" for k in ks])
