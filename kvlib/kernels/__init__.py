@@ -28,6 +28,7 @@ _HOME = {
     "decode_attention": "decode",
     "prefill_attention": "prefill",
     "read_keys": "loads",
+    "use_kernels": "caches",
     "watched": "engine",
     "sample_tokens": "sample",
     "softmax_topk": "topk",

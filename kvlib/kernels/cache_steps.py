@@ -113,10 +113,7 @@ def decode_cache(
 def _pieces(
     cache: Any, layer: int, q: Array, step: Step, tables: StepTables, settings: Settings, where: str
 ) -> list[Piece]:
-    if isinstance(cache, DenseCache):
-        k, v = cache._k[layer], cache._v[layer]
-    else:
-        k, v = (_stored(fields) for fields in cache.stores[layer].both)
+    k, v = stored(cache, layer)
     found = []
     if tables.most[0]:
         found.append(
@@ -134,6 +131,14 @@ def _pieces(
     return found
 
 
+def stored(cache: Any, layer: int) -> tuple[Array | Codes, Array | Codes]:
+    """Keys and values of a layer as they lie: rows, blocks, or blocks of codes."""
+    if isinstance(cache, DenseCache):
+        return cache._k[layer], cache._v[layer]
+    k, v = (_stored(fields) for fields in cache.stores[layer].both)
+    return k, v
+
+
 def _stored(fields: Fields) -> Array | Codes:
     """The blocks of keys, or of values, as they lie."""
     if "x" in fields.arrays:
@@ -146,4 +151,4 @@ def _beside(xp: Any, tails: list[Array]) -> Array:
     return tails[0][None] if len(tails) == 1 else xp.stack(tails)
 
 
-__all__ = ["StepTables", "decode_cache", "step_tables", "unsuited"]
+__all__ = ["StepTables", "decode_cache", "step_tables", "stored", "unsuited"]

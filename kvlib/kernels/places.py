@@ -46,7 +46,8 @@ def check_places(
     checks.check_together(seq_lens=seq_lens, block_table=block_table)
     checks.check_shape("block_table", block_table, "B W", sizes)
     checks.check_dtype("block_table", block_table, "int32")
-    shift = checks.power_of_two("block_size", size)
+    # One block a request needs no splitting of positions: a row of a dense cache, of any length.
+    shift = 31 if sizes["W"] == 1 else checks.power_of_two("block_size", size)
     checks.check_range("seq_lens", seq_lens, 0, size * sizes["W"])
     check_table(block_table, seq_lens, size, sizes["N"])
     return Places(block_table, size, shift, sizes["W"])

@@ -1,0 +1,68 @@
+"""Whole models through the kernels: the tokens are those of the array path."""
+
+import numpy as np
+import pytest
+from models import text
+
+from kvlib import (
+    BlockPool,
+    DenseCache,
+    LayerSpec,
+    PagedCache,
+    QuantizedCache,
+    generate,
+    load_reference_model,
+)
+from kvlib.codecs import int8, kivi
+from kvlib.kernels import use_kernels, watched
+
+MODEL = load_reference_model(xp=np)
+PROMPTS = [list(b"def mean(values):\n    return "), list(b"import os\n\n\nclass ")]
+
+
+def caches():
+    layers = MODEL.layer_specs
+    return {
+        "dense": lambda: DenseCache(layers, 2, 64),
+        "paged": lambda: PagedCache(layers, BlockPool(16, 8)),
+        "int8": lambda: PagedCache(layers, BlockPool(16, 8), codec=int8()),
+        "int4": lambda: QuantizedCache(layers, kivi(4, 32, 32), 2, 64),
+    }
+
+
+@pytest.mark.parametrize("name", caches())
+def test_generate_gives_the_same_tokens(name):
+    make = caches()[name]
+    needed = generate(MODEL, PROMPTS, max_new_tokens=8, cache=make())
+    assert generate(MODEL, PROMPTS, max_new_tokens=8, cache=use_kernels(make())) == needed
+
+
+def test_the_cuda_sources_themselves_give_the_same_tokens():
+    make = caches()["paged"]
+    needed = generate(MODEL, [PROMPTS[0][:9]], max_new_tokens=3, cache=make())
+    with watched() as seen:
+        cache = use_kernels(make(), run_on="processor")
+        assert generate(MODEL, [PROMPTS[0][:9]], max_new_tokens=3, cache=cache) == needed
+    units = {launch.kernel.unit for launch, _ in seen}
+    assert units == {"decode", "prefill_float"}
+
+
+def test_a_cache_that_no_kernel_suits_is_refused():
+    with pytest.raises(ValueError, match="head_dim must be one of"):
+        use_kernels(DenseCache([LayerSpec(2, 48)], 1, 16))
+
+
+def test_steps_of_several_requests_and_lengths():
+    """Prefill of two, then a chunk of one beside a decode of the other, then both decode."""
+    results = []
+    for wrap in (lambda cache: cache, use_kernels):
+        cache = wrap(DenseCache(MODEL.layer_specs, 2, 64))
+        cache.add("a")
+        cache.add("b")
+        out = []
+        for ids, lens in ((("a", "b"), (5, 9)), (("a", "b"), (4, 1)), (("b", "a"), (1, 1))):
+            step = cache.plan(list(ids), list(lens))
+            out.append(MODEL.forward(text(3, sum(lens)), cache, step))
+        results.append(out)
+    for needed, got in zip(*results, strict=True):
+        np.testing.assert_allclose(got, needed, atol=2e-4)
