@@ -24,8 +24,8 @@ def use_kernels(cache: C, *, run_on: str | None = None) -> C:
 
     Steps of one token a request go to :func:`decode_cache`, on numbers and codes alike; others to
     :func:`prefill_attention`, where the cache holds numbers of q's type; whatever the kernels do
-    not suit runs as before. run_on: "device", "processor" or "twin" (kvlib.kernels.engine); by default
-    what the arrays say. Raises ValueError where the kernels suit no layer of this cache.
+    not suit runs as before. run_on: "device", "processor" or "twin" (kvlib.kernels.engine); by
+    default what the arrays say. Raises ValueError where the kernels suit no layer of this cache.
 
         model = kvlib.load_reference_model()                    # on a device, where there is one
         cache = use_kernels(model.new_cache(max_seqs=4, max_seq_len=512))

@@ -11,8 +11,9 @@ import ctypes
 import os
 import re
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from functools import cache
+from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 from kvlib.kernels.source import Kernel, source
@@ -115,8 +116,9 @@ def compile_all(
         for i in range(0, len(names), batch)
     ]
     library()
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # NVRTC releases the interpreter
-        for found in pool.map(lambda job: compiled(*job), jobs):
+    # Processes, not threads: NVRTC compiles one program of a process at a time.
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        for found in pool.map(compiled, *zip(*jobs, strict=True)):
             yield from found
 
 

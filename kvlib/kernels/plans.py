@@ -37,12 +37,12 @@ class DecodePlan(NamedTuple):
 
 
 def rows_of(head_dim: int, plain: bool) -> tuple[int, ...]:
-    """Query rows that there are kernels for. Each is compiled for every codec, so there are few:
-    all for heads of 128, which most models have, and for codes 4 where others would serve.
+    """Query rows that there are kernels for. Each is compiled for every type or codec, so they are
+    few: those of heads of 64 and 128, which most models have, and 4 where others would serve.
     """
     if plain:
-        return {64: (1, 4, 8), 96: (1, 4), 256: (1, 4, 8)}.get(head_dim, ROWS)
-    return (1, 4, 8) if head_dim == 128 else (4,)
+        return (1, 4, 8) if head_dim in (64, 128) else (4,)
+    return (4, 8) if head_dim == 128 else (4,)
 
 
 def rows_for(groups: int, choices: tuple[int, ...] = ROWS) -> int:
