@@ -56,7 +56,7 @@ DARK: Mapping[str, str] = MappingProxyType(
 )
 ROLES = ("query", "key", "value", "cached", "recomputed", "shared", "weights", "free")
 WIDTH = 7.2  # inches; every figure is this wide, so that text has one size on every page
-DPI = 144
+DPI = 200
 
 _RC = {
     "figure.figsize": (WIDTH, 3.2),
