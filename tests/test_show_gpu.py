@@ -80,3 +80,13 @@ def test_steps_read_every_key_once_and_leave_one_state():
     read, states = zip(*numbers, strict=True)
     assert read == ("0", "256", "512", "768", "1,024", "1,024", "1,024")
     assert states == ("0", "64", "64", "64", "64", "8", "1")
+
+
+def test_measured_shares_are_points_a_row_a_case():
+    """The form of benchmarks/gpu_attention.py's results, with numbers of no device."""
+    runs = {"dense": {"share": 0.5}, "torch": {"share": 0.25}}
+    found = {"decode": [{"batch": b, "keys": 10, "runs": runs} for b in (1, 8)]}
+    (ax,) = draw.measured(found).axes
+    points = [(line.get_xdata()[0], line.get_ydata()[0]) for line in ax.lines[:4]]
+    assert points == [(50, 0), (25, 0), (50, 1), (25, 1)]
+    assert [t.get_text() for t in ax.get_yticklabels()] == ["1 of 10 keys", "8 of 10 keys"]

@@ -16,6 +16,7 @@ __all__ = [
     "efficiency",
     "hierarchy",
     "intensities",
+    "measured",
     "on_one_device",
     "resources",
     "splits_explorer",
@@ -96,4 +97,24 @@ def on_one_device(devices: Sequence[int], gib: Mapping[str, Sequence[float]]) ->
     ax.minorticks_off()
     ends = {name: float(y[-1]) for name, y in gib.items()}
     label_ends(ax, ends, roles[: len(ends)], x_end=devices[-1])
+    return finish(fig)
+
+
+def measured(found: Mapping[str, Any]) -> Any:
+    """Share of the copy bandwidth that each way to decode reached; found: gpu_attention.json."""
+    rows = found["decode"]
+    names = list(rows[0]["runs"])
+    fig, ax = figure(0.6 + 0.36 * len(rows) * 1.6)
+    roles = ("key", "value", "query", "recomputed", "shared", "weights")
+    for row, case in enumerate(rows):
+        for i, name in enumerate(names):
+            share = 100 * case["runs"][name]["share"]
+            words = {"label": name} if row == 0 else {}
+            role = color(roles[i % len(roles)])
+            ax.plot([share], [row], linestyle="", marker="o", color=role, **words)
+    labels = [f"{c['batch']} of {c['keys']:,} keys" for c in rows]
+    ax.set_yticks(range(len(rows)), labels=labels)
+    ax.set(ylim=(len(rows) - 0.5, -0.5), xlabel="percent of the measured copy bandwidth")
+    ax.axvline(100, color=MUTED, linewidth=1)
+    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return finish(fig)
