@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kvlib.arrays import default_namespace
 from kvlib.caches import Cache, LayerSpec
 from kvlib.exercises.kit.layers import Choose
 from kvlib.exercises.kit.poison import poison_all
@@ -28,14 +29,15 @@ def check_cache(
     schedules: int = 40,
     actions: int = 30,
     seed: int = 0,
-    xp: Any = np,
+    xp: Any = None,
     **terms: Any,
 ) -> Trial:
     """Random lives of the cache, every result compared with float64 attention over everything.
 
     make_cache(layers) returns an empty cache with room for 4 requests of 40 tokens, on the array
-    library `xp`. A life is a row of random actions: add, step (plan, append, run with ragged
-    lengths), read, truncate, fork, free, passes that fail, plans that must be refused. After each
+    library `xp`, by default the one that caches take. A life is a row of random actions: add, step
+    (plan, append, run with ragged lengths), read, truncate, fork, free, passes that fail, plans
+    that must be refused. After each
     one the whole cache is read. Memory that was never written holds NaN, and in kvlib's own kinds
     of caches so does memory that was given back.
 
@@ -48,6 +50,7 @@ def check_cache(
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
     asked, compared, name = Terms(**terms), 0, "cache"
+    xp = default_namespace() if xp is None else xp
     for number in range(1, schedules + 1):
         at = seed + number - 1
         life, error = _play(make_cache, at, actions, xp, asked)
@@ -60,12 +63,13 @@ def check_cache(
 
 
 def replay(
-    make_cache: MakeCache, seed: int, actions: int = 30, *, xp: Any = np, **terms: Any
+    make_cache: MakeCache, seed: int, actions: int = 30, *, xp: Any = None, **terms: Any
 ) -> Schedule:
     """Play one schedule again, with the error and its traceback as they come.
 
     Returns the schedule where nothing fails; its `cache`, `held` and `log` can be looked at.
     """
+    xp = default_namespace() if xp is None else xp
     life = Schedule(_poisoned(make_cache), seeded(seed), xp=xp, terms=Terms(**terms))
     life.play(actions)
     return life
