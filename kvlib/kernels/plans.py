@@ -13,9 +13,9 @@ from kvlib.kernels.device import H200, Device
 
 THREADS = 128
 WARPS = THREADS // 32
-BLOCKS_PER_SM = (
-    3  # of decode that a multiprocessor holds at once: 153 of its 65,536 / 128 registers each
-)
+# Blocks of decode that a multiprocessor holds at once: of its 65,536 registers a thread takes up to
+# 168 with four query rows, and a block has 128 threads.
+BLOCKS_PER_SM = 3
 LEAST_KEYS = 128  # a split: fewer, and merging costs more than the split gains
 MOST_SPLITS = 128
 UNROLL = 4  # keys of a group of lanes in flight at a time (layouts.cuh)
