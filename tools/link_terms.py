@@ -45,7 +45,9 @@ FORMS = {
 }
 # In these chapters the word means something else.
 NOT_IN = {
-    "block": {*("layernorm", "memory", "museum", "batched", "cached", "quantized"), "gpu", "sampling"},
+    "block": {
+        *("layernorm", "memory", "museum", "batched", "cached", "quantized", "gpu", "sampling")
+    },
     "latency": {"gpu"},
     "residual": {"layernorm"},
     "scale": {"batched", "chunked", "layernorm", "roofline", "naive", "memory", "gpu", "sampling"},
