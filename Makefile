@@ -110,7 +110,7 @@ unit: env  ## pytest, with at least 95 % of kvlib's lines covered
 notebooks: env  ## run every notebook and compare its outputs with the committed ones
 	@echo "== nbval"
 	@test -n "$(NOTEBOOKS)" || { echo "There is no notebook in book/."; exit 1; }
-	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout=120 --durations=5 -q --junitxml=$(SUMMARY)/notebooks.xml $(NOTEBOOKS)
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --nbval --nbval-current-env --nbval-cell-timeout=120 --durations=5 -q --junitxml=$(SUMMARY)/notebooks.xml $(NOTEBOOKS)
 
 browser: _build/.book _build/.lite lite-kernel  ## open every page in a headless browser, move every slider
 	@echo "== browser"
