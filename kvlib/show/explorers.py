@@ -112,7 +112,7 @@ def sampling_explorer(**settings: Any) -> Explorer:
     tokens = len(rows["return"]["logits"])
     few = [1, 2, 3, 5, 8, 12, 20, 40, 100]
     temperatures = [0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5, 2.0, 3.0, 5.0]
-    shares = [5, 10, 25, 50, 60, 70, 80, 90, 95, 99, 100]
+    shares = [25, 50, 60, 70, 80, 90, 95, 99, 100]
     controls: list[Choice | Slider] = [
         Choice("row", "The text so far", {key: row["title"] for key, row in rows.items()}),
         Slider("temperature", "Temperature", temperatures, 1.0),

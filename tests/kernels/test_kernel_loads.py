@@ -27,13 +27,14 @@ def test_neighbours_that_read_neighbours_move_whole_sectors():
 
 
 def test_watched_sees_the_launches_inside_and_no_others():
-    x = np.zeros((1, 1, 16, 64), np.float32)
+    q = np.zeros((1, 1, 64), np.float32)
+    k, v = (np.zeros((1, 1, 16, 64), np.float32) for _ in "kv")
     lens = np.array([16], np.int32)
     with watched() as seen:
-        decode_attention(x[:, :, 0], x, x, lens, run_on="processor")
-    decode_attention(x[:, :, 0], x, x, lens, run_on="processor")
+        decode_attention(q, k, v, lens, run_on="processor")
+    decode_attention(q, k, v, lens, run_on="processor")
     ((launch, traffic),) = seen
-    assert launch.kernel.unit == "decode" and traffic.read.count(x.nbytes) == 2
+    assert launch.kernel.unit == "decode" and traffic.read.count(k.nbytes) == 2
 
 
 def test_keys_that_do_not_fit_are_refused():
