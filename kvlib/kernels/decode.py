@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import math
-import os
-
-import numpy as np
-
-from kvlib.arrays import Array, to_numpy
+from kvlib.arrays import Array
 from kvlib.kernels import checks, engine
 from kvlib.kernels.codes import Codes, numbers_for, template, written
 from kvlib.kernels.decode_pieces import Piece, Settings, attend, device_of
+from kvlib.kernels.places import check_settings, check_table
 from kvlib.kernels.plans import plan_decode, rows_of
 from kvlib.kernels.source import Kernel
-from kvlib.kernels.types import CTYPES, HEAD_DIMS, LOG2E, ctype
+from kvlib.kernels.types import CTYPES, HEAD_DIMS, ctype
 
 
 def decode_attention(
@@ -121,32 +117,11 @@ def _lengths(name: str, x: Array, sizes: checks.SIZES) -> None:
     checks.check_dtype(name, x, "int32")
 
 
-def check_table(block_table: Array, seq_lens: Array, size: int, num_blocks: int) -> None:
-    """Blocks that a request's keys lie in are blocks of the pool; those behind are not read."""
-    if not (isinstance(block_table, np.ndarray) or os.environ.get("KVLIB_CHECK")):
-        return
-    table, lens = to_numpy(block_table), to_numpy(seq_lens)
-    used = np.arange(table.shape[1])[None, :] * size < lens[:, None]
-    wrong = used & ((table < 0) | (table >= num_blocks))
-    if wrong.any():
-        b, i = np.argwhere(wrong)[0].tolist()
-        raise ValueError(
-            f"block_table[{b}, {i}] must be one of {num_blocks} blocks, got {table[b, i]}"
-        )
-
-
 def settings_of(
     q: Array, sm_scale: float | None, softcap: float | None, window: int | None
 ) -> Settings:
     """Scale and softcap to base 2, and the window, 0 for none. Raises ValueError."""
-    scale = q.shape[-1] ** -0.5 if sm_scale is None else float(sm_scale)
-    if not math.isfinite(scale):
-        raise ValueError(f"sm_scale must be finite, got {sm_scale!r}")
-    if softcap is not None and not (math.isfinite(softcap) and softcap > 0):
-        raise ValueError(f"softcap must be above 0, got {softcap!r}")
-    if window is not None and window < 1:
-        raise ValueError(f"window must be at least 1 token, got {window!r}")
-    return Settings(scale * LOG2E, 0.0 if softcap is None else softcap * LOG2E, window or 0)
+    return Settings(*check_settings(q.shape[-1], sm_scale, softcap, window))
 
 
 def instantiations() -> list[Kernel]:
