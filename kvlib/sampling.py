@@ -59,7 +59,7 @@ def probabilities(
     keep = np.ones_like(ranked, dtype=bool)
     if top_k is not None:
         keep[:, top_k:] = False
-    if top_p is not None:
+    if top_p is not None and top_p < 1:  # at 1 also what no longer changes the sum may be drawn
         kept = ranked * keep
         kept /= kept.sum(axis=1, keepdims=True)
         keep &= np.cumsum(kept, axis=1) - kept < top_p  # reached before this token: drop it

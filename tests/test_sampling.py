@@ -170,3 +170,8 @@ def test_logits_refused(temperature):
 def test_generators_refused():
     with pytest.raises(ValueError, match="one generator a row needed: 1 rows, got 2"):
         sample(LOGITS, rngs=[np.random.default_rng(0)] * 2)
+
+
+def test_top_p_of_one_keeps_what_no_longer_changes_the_sum() -> None:
+    p = probabilities(np.asarray([[0.0, -50.0, -60.0]]), top_p=1.0)
+    assert (p > 0).all()  # by sums alone the last two would be lost: 1 + 2e-22 is 1

@@ -42,7 +42,7 @@ def test_the_scenes_rows_are_the_models_own() -> None:
 
 def test_the_scene_keeps_what_the_library_keeps() -> None:
     rows = sampling_explorer().tables["logit_rows"]
-    for settings in settings_of("sampling", 150, seed=1):
+    for settings in settings_of("sampling", 600, seed=1):
         logits = np.asarray([rows[settings["row"]]["logits"]])
         kept = (settings["temperature"], settings["top_k"], settings["top_p"] / 100)
         p = probabilities(logits, *kept)[0]

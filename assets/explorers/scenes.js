@@ -1443,6 +1443,9 @@ softmax_of = function (logits, temperature) {
 kept_tokens = function (p, top_k, top_p) {
     var before, kept, most, stub83_seq, stub84_itr, stub85_, total, x;
     most = Math.min(top_k, p.length);
+    if (_pyfunc_op_equals(top_p, 1)) {
+        return most;
+    }
     total = 0.0;
     stub83_seq = p.slice(0,most);
     if ((typeof stub83_seq === "object") && (!Array.isArray(stub83_seq))) { stub83_seq = Object.keys(stub83_seq);}

@@ -50,6 +50,8 @@ def softmax_of(logits: list[float], temperature: float) -> list[float]:
 def kept_tokens(p: list[float], top_k: int, top_p: float) -> int:
     """How many of the likeliest stay: at most top_k, and of these until their share is top_p."""
     most = min(top_k, len(p))
+    if top_p == 1:
+        return most  # also the tokens so unlikely that the sum no longer changes
     total = 0.0
     for x in p[:most]:
         total += x
