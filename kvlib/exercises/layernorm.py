@@ -123,7 +123,7 @@ def check_spot_check(spot_check: Any) -> Iterator[str]:
             f"function was called {len(calls)} times for 5 entries: shift all of them first, each "
             "in a row of its own, then call it once or twice"
         )
-    yield f"{len(calls)} calls for 5 entries"
+    yield f"{len(calls)} {'call' if len(calls) == 1 else 'calls'} for 5 entries"
     width = max(shape[-1] for shape in calls)
     most = max(int(np.prod(shape[:-1])) for shape in calls)
     if width != 4 or most > 10:
