@@ -39,6 +39,15 @@ def append_kv(
     they are NumPy's, or where KVLIB_CHECK is set.
     Raises ValueError for slots outside of the blocks or named twice, ValueError and TypeError for
     what does not fit, before anything is written.
+
+    >>> import numpy as np
+    >>> k_blocks, v_blocks = (np.zeros((3, 1, 2, 4), np.float32) for _ in "kv")
+    >>> new = np.ones((3, 1, 4), np.float32) * np.array([7, 8, 9], np.float32)[:, None, None]
+    >>> append_kv(new, new, k_blocks, v_blocks, np.array([5, 0, -1]))  # 5 = 2 · P + 1
+    >>> k_blocks[:, 0, :, 0]  # a row a block; the third token was padding
+    array([[8., 0.],
+           [0., 0.],
+           [0., 7.]], dtype=float32)
     """
     where = engine.chosen(run_on, k)
     group = _checked(k, v, k_blocks, v_blocks, slot_mapping)

@@ -93,6 +93,16 @@ def decode_cache(
     run_on: "device", "processor" or "twin" (kvlib.kernels.engine).
     Raises ValueError and TypeError for what ``cache.run`` refuses, for steps of more than one query
     a request, and for layers that ``unsuited`` names.
+
+    >>> import numpy as np
+    >>> from kvlib import BlockPool, LayerSpec, PagedCache
+    >>> cache = PagedCache([LayerSpec(1, 64)], BlockPool(4, 16), xp=np)
+    >>> held = [cache.add("a"), cache.add("b")]
+    >>> step = cache.plan(["a", "b"], [1, 1])  # a token each
+    >>> k = np.ones((2, 1, 64), np.float32)
+    >>> cache.append(0, k, k, step)
+    >>> np.array_equal(decode_cache(cache, 0, k, step), cache.run(0, k, step))
+    True
     """
     spec = check_run(cache, layer, q, step)
     why = unsuited(cache, layer)

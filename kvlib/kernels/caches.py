@@ -27,9 +27,12 @@ def use_kernels(cache: C, *, run_on: str | None = None) -> C:
     not suit runs as before. run_on: "device", "processor" or "twin" (kvlib.kernels.engine); by
     default what the arrays say. Raises ValueError where the kernels suit no layer of this cache.
 
-        model = kvlib.load_reference_model()                    # on a device, where there is one
-        cache = use_kernels(model.new_cache(max_seqs=4, max_seq_len=512))
-        kvlib.generate(model, prompts, cache=cache)
+    >>> import kvlib
+    >>> model = kvlib.load_reference_model()  # on a device, where there is one
+    >>> cache = use_kernels(model.new_cache(max_seqs=1, max_seq_len=32))
+    >>> by_kernels = kvlib.generate(model, ["def "], cache=cache, max_new_tokens=8)
+    >>> by_kernels == kvlib.generate(model, ["def "], max_new_tokens=8)
+    True
     """
     suited = [unsuited(cache, layer) is None for layer in range(len(cache.layers))]
     if not any(suited):

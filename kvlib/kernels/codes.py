@@ -23,6 +23,15 @@ class Codes(NamedTuple):
     codes   (N, Hkv, P, D · bits / 8) int8 or uint8
     scales  int8: (N, Hkv, P) float32. KIVI: (N, Hkv, P / size, D) or (N, Hkv, P, D / size) float16
     zeros   KIVI: like scales
+
+    >>> import numpy as np
+    >>> from kvlib.codecs import int8
+    >>> codec, k = int8().keys, np.ones((4, 2, 16, 64), np.float32)  # 4 blocks of 16 positions
+    >>> coded = Codes(codec, **codec.encode(k))
+    >>> coded.codes.shape, coded.scales.shape  # a number a byte, and a scale a vector
+    ((4, 2, 16, 64), (4, 2, 16))
+    >>> k.nbytes / (coded.codes.nbytes + coded.scales.nbytes)  # not quite a fourth
+    3.764705882352941
     """
 
     codec: TensorCodec

@@ -36,8 +36,8 @@ def decode_attention(
     With a block table, k and v are N blocks of P positions (a power of two, or any number where a
     request has one block). Without one they are the rows of a dense cache, row b for request b.
     Numbers are float32, float16, or bfloat16 as uint16 bits; sums are float32. k and v may be
-    :class:`Codes`, which are decoded in registers. D is one of 64, 96, 128, 256. window counts the
-    query itself.
+    :class:`Codes`, which are decoded in registers. D is one of 64, 96, 128, 256. window (which
+    counts the query itself), sm_scale and softcap are those of :func:`kvlib.attend`.
     behind: (B,) int32, tokens of a request that follow these keys and are attended to elsewhere;
     they move the window.
     max_len: the longest of seq_lens where the caller knows it; else what the blocks could hold.
@@ -47,6 +47,17 @@ def decode_attention(
     A request without keys gives (0, −inf). Split keys and merged states are Flash-Decoding (T. Dao,
     D. Haziza, F. Massa, G. Sizov, 2023), the online softmax is arXiv:2205.14135. Raises ValueError
     and TypeError for what does not fit, before anything is launched.
+
+    >>> import numpy as np
+    >>> q, k = np.zeros((2, 1, 64), np.float32), np.zeros((4, 1, 2, 64), np.float32)
+    >>> v = k + np.arange(4, dtype=np.float32)[:, None, None, None]  # each: its block's number
+    >>> table = np.array([[3, 1], [0, 2]], np.int32)
+    >>> lens = np.array([3, 4], np.int32)
+    >>> o, lse = decode_attention(q, k, v, lens, table, return_lse=True)
+    >>> o[:, 0, 0]  # zero scores, so means: of 3, 3, 1 and of 0, 0, 2, 2
+    array([2.3333333, 1.       ], dtype=float32)
+    >>> np.exp(lse[:, 0]).round(3)  # and e^lse counts the keys
+    array([3., 4.], dtype=float32)
     """
     where = engine.chosen(run_on, q)
     settings = settings_of(q, sm_scale, softcap, window)

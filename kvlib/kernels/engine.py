@@ -54,9 +54,14 @@ _watching: list[list[tuple[Launch, Any]]] = []
 def watched() -> Iterator[list[tuple[Launch, Any]]]:
     """Every launch that runs on the processor inside `with`, and its Traffic.
 
-    with watched() as seen:
-        decode_attention(q, k, v, seq_lens, run_on="processor")
-    launch, traffic = seen[0]
+    >>> import numpy as np
+    >>> from kvlib.kernels import rms_norm_forward
+    >>> x = np.ones((2, 8), np.float32)
+    >>> with watched() as seen:
+    ...     y, saved = rms_norm_forward(x, x[0], run_on="processor")
+    >>> launch, traffic = seen[0]
+    >>> launch.grid, sum(traffic.written)  # a block a row; y, x_hat and inv_std: 64 + 64 + 8
+    ((2, 1, 1), 136)
     """
     seen: list[tuple[Launch, Any]] = []
     _watching.append(seen)

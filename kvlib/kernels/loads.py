@@ -16,7 +16,16 @@ THREADS = 128
 def read_keys(way: str, keys: np.ndarray) -> tuple[float, Traffic]:
     """Add up keys (N, D) float32 by one of WAYS on the processor: the sum, and the traffic.
 
-    Raises ValueError for another way, for D that is no multiple of 4, or keys not in one piece.
+    Raises ValueError for another way, for D that is no multiple of 4, or keys not in one piece;
+    TypeError for other numbers.
+
+    >>> import numpy as np
+    >>> keys = np.ones((32, 64), np.float32)
+    >>> for way in ("a_thread_a_key", "sixteen_bytes_a_lane"):  # the same sum, the same bytes
+    ...     total, traffic = read_keys(way, keys)
+    ...     print(way, total, f"{traffic.efficiency:.0%} of the bytes moved were asked for")
+    a_thread_a_key 2048.0 13% of the bytes moved were asked for
+    sixteen_bytes_a_lane 2048.0 100% of the bytes moved were asked for
     """
     if way not in WAYS:
         raise ValueError(f"way must be one of {', '.join(WAYS)}, got {way!r}")

@@ -37,10 +37,18 @@ def prefill_attention(
     Request b has tokens qo_indptr[b] ... qo_indptr[b + 1] − 1 at the last of its seq_lens[b]
     positions. float16, and bfloat16 as uint16 bits, go through tensor cores with float32 sums (the
     weights are rounded to 16 bits before the second product, as FlashAttention-2 does,
-    arXiv:2307.08691); float32 stays float32. D is one of 64, 96, 128, 256.
+    arXiv:2307.08691); float32 stays float32. D is one of 64, 96, 128, 256. window, sm_scale and
+    softcap are those of :func:`kvlib.attend`.
     max_new: the most tokens of one request where the caller knows it; else T.
 
     Raises ValueError and TypeError for what does not fit, before anything is launched.
+
+    >>> import numpy as np
+    >>> q, k = np.zeros((3, 1, 64), np.float32), np.zeros((1, 1, 8, 64), np.float32)
+    >>> v = k + np.arange(8, dtype=np.float32)[:, None]  # each: its position
+    >>> ends, lens = np.array([0, 3], np.int32), np.array([5], np.int32)
+    >>> prefill_attention(q, k, v, ends, lens)[:, 0, 0]  # means of the first 3, 4 and 5
+    array([1. , 1.5, 2. ], dtype=float32)
     """
     where = engine.chosen(run_on, q)
     checks.check_together(q=q, k=k, v=v, qo_indptr=qo_indptr, seq_lens=seq_lens)

@@ -95,6 +95,13 @@ def sample_tokens(
     exact, and slower. With neither top_k nor top_p every token may be drawn, on the device.
 
     Raises ValueError as :func:`kvlib.sample` does, also for a row with NaN.
+
+    >>> import numpy as np
+    >>> logits = np.log(np.array([[0.1, 0.6, 0.3]] * 6, np.float32))
+    >>> sample_tokens(logits, seeds=1)
+    [2, 1, 0, 1, 1, 2]
+    >>> sample_tokens(logits[:2], seeds=1, streams=[3, 2])  # the draws of rows 3 and 2 above
+    [1, 0]
     """
     check_settings(temperature, top_k, top_p)
     where = engine.chosen(run_on, logits)

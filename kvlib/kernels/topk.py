@@ -61,6 +61,13 @@ def softmax_topk(
     run_on: "device", "processor" or "twin" (kvlib.kernels.engine).
 
     The online softmax is arXiv:1805.02867. Raises ValueError and TypeError before anything runs.
+
+    >>> import numpy as np
+    >>> best = softmax_topk(np.log(np.array([[0.1, 0.6, 0.3]], np.float32)), 2)
+    >>> best.indices
+    array([[1, 2]], dtype=int32)
+    >>> best.probabilities().round(3)  # shares of all three, so they do not add up to 1
+    array([[0.6, 0.3]], dtype=float32)
     """
     where = engine.chosen(run_on, logits)
     rows = checked(logits)
