@@ -48,6 +48,16 @@ class Machine:
     library    what computed it, threads with how many threads (0: not known)
     ways       name -> bandwidth: "matvec" (the way decode reads), "dot", "sum", "copy" (read and
                written bytes)
+
+    Raises TypeError for rates without their unit, ValueError for rates that are not above 0.
+
+    >>> from kvlib.costs import decode
+    >>> desk = Machine("desk", BytesPerSecond(50e9), FlopsPerSecond(1e12))
+    >>> print(desk.ridge)
+    20 FLOP/B
+    >>> floor = desk.floor(decode("llama-3.2-1b", batch=1, context=512))
+    >>> f"{floor.seconds:.1f ms}", floor.bound  # one request: the weights are read for one token
+    ('49.8 ms', 'memory')
     """
 
     name: str
@@ -96,7 +106,12 @@ def measure_machine(
     size     rows and columns of the matrices whose product is timed; 2048, on a device 8192
     repeats  timings of each kind, of which the fastest counts
 
-    Raises ValueError for sizes below 1.
+    Raises ValueError for sizes below 1, and for fewer bytes than two rows of 4 KiB.
+
+    >>> import numpy as np
+    >>> here = measure_machine(np, nbytes=2**16, size=64, repeats=3)  # quick, too small to trust
+    >>> sorted(here.ways), here.bandwidth == max(here.ways.values())
+    (['copy', 'dot', 'matvec', 'sum'], True)
     """
     xp = default_namespace() if xp is None else xp
     size = (2048 if is_numpy(xp) else 8192) if size is None else size
@@ -120,7 +135,12 @@ def bandwidth_by_size(
     By a matrix-vector product, the way decode reads its weights. What fits into a cache stays
     there between two readings; what does not comes from memory each time. Sizes are rounded to
     whole rows of 4 KiB; the keys of the result are the bytes that were read.
-    Raises ValueError for a size of less than one row.
+    Raises ValueError for a size of less than two rows.
+
+    >>> import numpy as np
+    >>> found = bandwidth_by_size([2**13, 2**20 + 5], np, repeats=3)
+    >>> list(found), min(found.values()) > BytesPerSecond(0)
+    ([8192, 1048576], True)
     """
     xp = default_namespace() if xp is None else xp
     whole, wait, found = _matrix(xp, max(sizes)), _wait(xp), {}
@@ -145,6 +165,11 @@ def fastest_seconds(
 
     Past `at_most` seconds no further timing is begun, but three are made. `wait` blocks until a
     device has finished.
+
+    >>> made: list[int] = []
+    >>> took = fastest_seconds(lambda: made.append(1), repeats=3, calls=2)
+    >>> len(made), took > Seconds(0)  # one to warm up, then three times two
+    (7, True)
     """
     wait = wait or _nothing
     function()  # memory is mapped, threads are started, kernels are compiled
@@ -163,6 +188,10 @@ def memory_sized(xp: Any = None) -> int:
     """Bytes that no cache of this machine holds: twice its largest, 256 to 512 MiB; 2 GiB on a GPU.
 
     Less on a machine with little memory: a sixteenth of it at most.
+
+    >>> import numpy as np
+    >>> 0 < memory_sized(np) <= 512 * 2**20
+    True
     """
     xp = default_namespace() if xp is None else xp
     if not is_numpy(xp):
@@ -171,7 +200,13 @@ def memory_sized(xp: Any = None) -> int:
 
 
 def largest_cache() -> int:
-    """Bytes of the processor's largest cache where Linux says so; 32 MiB elsewhere."""
+    """Bytes of the processor's largest cache where Linux says so; 32 MiB elsewhere.
+
+    >>> from kvlib.costs import MODELS
+    >>> weights = MODELS["llama-3.1-8b"].weight_bytes("bfloat16").value
+    >>> weights > largest_cache()  # so each step of decoding reads them from memory
+    True
+    """
     found = [32 * 2**20]
     for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         text = path.read_text(encoding="ascii").strip()
