@@ -83,7 +83,13 @@ class Choice(Control):
     """One of several things that have names: a drop-down list.
 
     options: value → what the reader sees, as a dict or pairs. value: what is chosen at first, the
-    first option if not given.
+    first option if not given. ValueError and TypeError for options that could not be told apart.
+
+    >>> kv = Choice("kv", "Keys and values in", {"bfloat16": "16 bits", "int8": "8 bits"})
+    >>> kv.value, kv.at("int8").value, kv.text("int8")
+    ('bfloat16', 'int8', '8 bits')
+    >>> kv.nearest("int4")  # what an error suggests
+    'int8'
     """
 
     name: str
@@ -126,7 +132,13 @@ class Slider(Control):
 
     unit: what is counted, in the plural ('requests'; a text for 1 drops the final s). texts: the
     reader's words where number and unit do not serve. value: where it stands at first, the first
-    number if not given.
+    number if not given. ValueError and TypeError for numbers that do not rise, or that repeat.
+
+    >>> Slider.powers("batch", "Requests", 1, 16, unit="requests").texts
+    ('1 request', '2 requests', '4 requests', '8 requests', '16 requests')
+    >>> Slider.steps("layer", "Layer", 0, 12, 4).at(5)
+    Traceback (most recent call last):
+    ValueError: layer: 5 is not offered; the nearest is 4 (offered: 0, 4, 8, 12)
     """
 
     name: str

@@ -25,12 +25,23 @@ from kvlib.show.units import byte_unit, format_number
 
 
 def figure(height: float = 3.2, ncols: int = 1, nrows: int = 1, **kwargs: Any) -> tuple[Any, Any]:
-    """A figure of the book's width and `height` inches, and its axes (one, or an array of them)."""
+    """A figure of the book's width and `height` inches, and its axes (one, or an array of them).
+
+    >>> fig, axes = figure(2.5, ncols=2)
+    >>> finish(fig).get_size_inches().tolist(), len(axes)
+    ([7.2, 2.5], 2)
+    """
     return import_pyplot().subplots(nrows, ncols, figsize=(WIDTH, height), **kwargs)
 
 
 def finish(fig: Any) -> Any:
-    """Hand the figure over, closed for pyplot, which would show it a second time."""
+    """Hand the figure over, closed for pyplot, which would show it a second time.
+
+    >>> from matplotlib import pyplot
+    >>> fig, ax = figure()
+    >>> pyplot.fignum_exists(fig.number), pyplot.fignum_exists(finish(fig).number)
+    (True, False)
+    """
     import_pyplot().close(fig)
     return fig
 
@@ -50,7 +61,15 @@ def heatmap(
     """Draw a matrix (rows down, columns right), colour bar named `unit`. Returns the image.
 
     NaN stays blank. signed=True takes a map with white at zero. xticks and yticks name every
-    column and row.
+    column and row. Call `use_style` before, which makes the maps. ValueError for a matrix of other
+    than two axes, and for too few names.
+
+    >>> from kvlib.show import use_style
+    >>> use_style()
+    >>> fig, ax = figure()
+    >>> image = heatmap(ax, [[0.7, np.nan], [0.2, 0.8]], xlabel="key", ylabel="query")
+    >>> image.get_clim(), int(finish(fig).axes[0].images[0].get_array().mask.sum())
+    ((0.0, 0.8), 1)
     """
     values = np.asarray(matrix)
     if values.ndim != 2:
@@ -82,7 +101,13 @@ def cells(
 ) -> None:
     """Draw a grid of slots, each coloured by what it holds; `None` draws nothing.
 
-    legend maps a role to its words. A free slot is drawn as an outline.
+    legend maps a role to its words. A free slot is drawn as an outline. ValueError for a role the
+    palette does not have.
+
+    >>> fig, ax = figure(1.5)
+    >>> cells(ax, [["shared", "cached", "free", None]], text=[["a", "b", "", ""]])
+    >>> len(ax.patches), [words.get_text() for words in finish(fig).axes[0].texts]
+    (3, ['a', 'b'])
     """
     import_pyplot()
     from matplotlib.patches import Patch, Rectangle
@@ -112,7 +137,15 @@ def _fill(role: str) -> dict[str, Any]:
 def bars(
     ax: Any, values: Mapping[str, float], roles: Sequence[str], *, xlabel: str, digits: bool = True
 ) -> None:
-    """Horizontal bars, first on top, each value written at its end. xlabel carries the unit."""
+    """Horizontal bars, first on top, each value written at its end. xlabel carries the unit.
+
+    digits=False writes no values. ValueError where there is not one role for each bar.
+
+    >>> fig, ax = figure(1.5)
+    >>> bars(ax, {"weights": 15316, "cache": 0.5}, ["weights", "cached"], xlabel="read (MB)")
+    >>> [words.get_text() for words in finish(fig).axes[0].texts]
+    ['15,316', '0.5']
+    """
     names, lengths = list(values), [float(v) for v in values.values()]
     if len(roles) != len(names):
         raise ValueError(f"roles: got {len(roles)}, needed one for each of {len(names)} bars")
@@ -136,7 +169,16 @@ def lines(
     ylabel: str,
     marker: str = "",
 ) -> None:
-    """One line a series, each named at its right end in its colour. Labels carry units."""
+    """One line a series, each named at its right end in its colour. Labels carry units.
+
+    ValueError where there is not one role for each line.
+
+    >>> fig, ax = figure()
+    >>> series = {"cached": [1, 2, 3], "naive": [1, 4, 9]}
+    >>> lines(ax, [1, 2, 3], series, ["cached", "recomputed"], xlabel="tokens", ylabel="FLOP")
+    >>> [words.get_text() for words in finish(fig).axes[0].texts]  # names, and no legend
+    ['cached', 'naive']
+    """
     if len(roles) != len(series):
         raise ValueError(f"roles: got {len(roles)}, needed one for each of {len(series)} lines")
     for (_name, y), role in zip(series.items(), roles, strict=True):
@@ -146,7 +188,13 @@ def lines(
 
 
 def label_ends(ax: Any, ends: Mapping[str, float], roles: Sequence[str], *, x_end: float) -> None:
-    """Write each name at the right end of its line, (x_end, y), pushed apart where they overlap."""
+    """Write each name at the right end of its line, (x_end, y), pushed apart where they overlap.
+
+    >>> fig, ax = figure()
+    >>> label_ends(ax, {"paged": 0.5, "dense": 0.5}, ["key", "value"], x_end=1.0)
+    >>> [round(words.xyann[1]) for words in finish(fig).axes[0].texts]  # points moved up
+    [0, 11]
+    """
     ax.figure.canvas.draw()  # fixes the data-to-pixel map that the spacing needs
     pixels = {name: float(ax.transData.transform((x_end, y))[1]) for name, y in ends.items()}
     gap = 11 * ax.figure.dpi / 72  # one line of 9-point text
@@ -171,7 +219,13 @@ def label_ends(ax: Any, ends: Mapping[str, float], roles: Sequence[str], *, x_en
 def bytes_axis(ax: Any, name: str, *, axis: str = "y", base: int = 1024) -> str:
     """Count an axis of bytes in one unit, in round steps, labelled 'name (MiB)'. Returns the unit.
 
-    base=1024 gives KiB, MiB, GiB; base=1000 gives kB, MB, GB. Call it after drawing.
+    base=1024 gives KiB, MiB, GiB; base=1000 gives kB, MB, GB. Call it after drawing. ValueError
+    for another base or axis.
+
+    >>> fig, ax = figure()
+    >>> drawn = ax.plot([0, 24], [0, 24 * 2**17])  # tokens, and 128 KiB for each
+    >>> bytes_axis(ax, "cache"), finish(fig).axes[0].get_ylabel()
+    ('MiB', 'cache (MiB)')
     """
     from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
@@ -190,7 +244,13 @@ def bytes_axis(ax: Any, name: str, *, axis: str = "y", base: int = 1024) -> str:
 def annotate(
     ax: Any, text: str, xy: tuple[float, float], offset: tuple[float, float] = (24, 18)
 ) -> None:
-    """Point at `xy` (data coordinates) with words `offset` points away."""
+    """Point at `xy` (data coordinates) with words `offset` points away.
+
+    >>> fig, ax = figure()
+    >>> annotate(ax, "the ridge", xy=(0.5, 0.5))
+    >>> [(words.get_text(), words.xy) for words in finish(fig).axes[0].texts]
+    [('the ridge', (0.5, 0.5))]
+    """
     ax.annotate(
         text,
         xy,

@@ -38,6 +38,16 @@ class Explorer:
         explorer.figure(batch=8)      # that picture, from matplotlib
         explorer.save("memory.png")   # or .svg, .pdf
         explorer.controls             # what can be set; explorer.settings is what is set
+
+    ValueError for a name that is no identifier, no title, no controls, or two of one name.
+
+    >>> from kvlib.show import Slider
+    >>> def scene(settings, tables):
+    ...     return {"title": f"{settings['batch'] * tables['bytes']:,} bytes", "panels": []}
+    >>> batch = Slider.powers("batch", "Requests", 1, 64)
+    >>> explorer = Explorer("cache", "What a batch keeps", [batch], scene, {"bytes": 131072})
+    >>> explorer.set(batch=8)
+    <Explorer cache: 1,048,576 bytes>
     """
 
     def __init__(

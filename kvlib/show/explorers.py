@@ -41,7 +41,12 @@ NEW = (2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 4000)
 def memory_explorer(**settings: Any) -> Explorer:
     """What one GPU holds, how the cache grows with the context, and what still fits.
 
-    Settings: model, gpu, gpus, batch, context, weights, kv, block.
+    Settings: model, gpu, gpus, batch, context, weights, kv, block. ValueError for one
+    that is not offered, naming the nearest.
+
+    >>> explorer = memory_explorer(model="llama-3.1-8b")
+    >>> [explorer.scene(kv=kv)["numbers"][0]["text"] for kv in ("bfloat16", "int8")]  # a token
+    ['131,072 bytes', '67,584 bytes']
     """
     gpus, texts = [1, 2, 4, 8], ["1 GPU", "2 GPUs", "4 GPUs", "8 GPUs"]
     controls: list[Choice | Slider] = [
@@ -60,7 +65,11 @@ def memory_explorer(**settings: Any) -> Explorer:
 def roofline_explorer(**settings: Any) -> Explorer:
     """Where one pass stands on the roofline of a GPU, and the least time that it can take.
 
-    Settings: model, gpu, phase, batch, context, kv, shared (percent of the context).
+    Settings: model, gpu, phase, batch, context, kv, shared (percent of the context). ValueError
+    for one that is not offered, naming the nearest.
+
+    >>> [roofline_explorer(phase=p).scene()["numbers"][-1]["text"] for p in ("decode", "prefill")]
+    ['memory', 'arithmetic']
     """
     shared = ["none", "25 % of the context", "50 %", "75 %", "90 %"]
     controls: list[Choice | Slider] = [
@@ -76,7 +85,14 @@ def roofline_explorer(**settings: Any) -> Explorer:
 
 
 def growth_explorer(**settings: Any) -> Explorer:
-    """Operations to generate text with a cache and without. Settings: model, prompt, new."""
+    """Operations to generate text with a cache and without.
+
+    Settings: model, prompt, new. ValueError for one that is not offered, naming the nearest.
+
+    >>> explorer = growth_explorer(prompt=1024)
+    >>> [explorer.scene(new=n)["numbers"][2]["text"] for n in (10, 100, 1000)]
+    ['9.96 times', '95.5 times', '747 times']
+    """
     controls: list[Choice | Slider] = [
         Choice("model", "Model", _titles("models", GROWTH_MODELS), "llama-2-7b"),
         Slider.powers("prompt", "Prompt", 16, 16384, value=1024, unit="tokens"),
@@ -86,9 +102,14 @@ def growth_explorer(**settings: Any) -> Explorer:
 
 
 def padding_explorer(**settings: Any) -> Explorer:
-    """What a rectangle of unequal requests wastes. Settings: requests, longest, shortest, reserve.
+    """What a rectangle of unequal requests wastes.
 
-    Lengths fall in equal steps from longest (tokens) to shortest (percent of it).
+    Settings: requests, longest, shortest, reserve. Lengths fall in equal steps from longest
+    (tokens) to shortest (percent of it). ValueError for a setting that is not offered.
+
+    >>> explorer = padding_explorer(requests=8, longest=1024)
+    >>> [explorer.scene(shortest=s)["numbers"][1]["text"] for s in (100, 50, 10)]  # padding
+    ['0 %', '25 %', '45 %']
     """
     shares = [100, 75, 50, 25, 10, 5]
     shares.reverse()
@@ -106,7 +127,12 @@ def padding_explorer(**settings: Any) -> Explorer:
 def sampling_explorer(**settings: Any) -> Explorer:
     """What temperature, top-k and top-p leave of a row of the reference model's logits.
 
-    Settings: row, temperature, top_k, top_p (percent).
+    Settings: row, temperature, top_k, top_p (percent). ValueError for one that is not offered,
+    naming the nearest.
+
+    >>> explorer = sampling_explorer(top_p=90)
+    >>> [explorer.scene(temperature=t)["numbers"][0]["text"] for t in (0.5, 1.0, 2.0)]  # tokens
+    ['5', '27', '58']
     """
     rows = _logit_rows()
     tokens = len(rows["return"]["logits"])

@@ -98,14 +98,25 @@ _RC = {
 
 
 def color(role: str, *, dark: bool = False) -> str:
-    """The colour of a meaning, as `#rrggbb`. ValueError for a role the palette does not have."""
+    """The colour of a meaning, as `#rrggbb`. ValueError for a role the palette does not have.
+
+    >>> color("key"), color("key", dark=True)
+    ('#1d5ed5', '#406bc8')
+    """
     if role not in COLORS:
         raise ValueError(f"role: got {role!r}, needed one of {', '.join(COLORS)}")
     return (DARK if dark else COLORS)[role]
 
 
 def text_color(role: str, *, dark: bool = False) -> str:
-    """The colour of a meaning, changed until it reads as text on the card (4.5:1, WCAG 1.4.3)."""
+    """The colour of a meaning, changed until it reads as text on the card (4.5:1, WCAG 1.4.3).
+
+    ValueError for a role the palette does not have.
+
+    >>> area, words = color("query"), text_color("query")  # 3:1 does for a bar
+    >>> round(contrast(area, "#ffffff"), 1), round(contrast(words, "#ffffff"), 1)
+    (3.8, 4.7)
+    """
     rgb, card = _rgb(color(role, dark=dark)), DARK_CARD if dark else CARD
     while contrast(_hex(rgb), card) < 4.6:
         rgb = (
@@ -117,18 +128,39 @@ def text_color(role: str, *, dark: bool = False) -> str:
 
 
 def on_color(role: str, *, dark: bool = False) -> str:
-    """White where it can be read on the colour of `role` (4.5:1), else black."""
+    """White where it can be read on the colour of `role` (4.5:1), else black.
+
+    ValueError for a role the palette does not have.
+
+    >>> on_color("key"), on_color("weights")
+    ('#ffffff', '#000000')
+    """
     return CARD if contrast(CARD, color(role, dark=dark)) >= 4.5 else "#000000"
 
 
 def contrast(a: str, b: str) -> float:
-    """Contrast ratio of two `#rrggbb` colours, 1 to 21 (WCAG 2.2, relative luminance of sRGB)."""
+    """Contrast ratio of two `#rrggbb` colours, 1 to 21 (WCAG 2.2, relative luminance of sRGB).
+
+    ValueError for a colour of another form.
+
+    >>> contrast("#000000", "#ffffff"), contrast("#1d5ed5", "#1d5ed5")
+    (21.0, 1.0)
+    """
     la, lb = _luminance(a), _luminance(b)
     return (max(la, lb) + 0.05) / (min(la, lb) + 0.05)
 
 
 def use_style() -> None:
-    """Give every figure of this process the book's style. Called once, at the top of a notebook."""
+    """Give every figure of this process the book's style. Called once, at the top of a notebook.
+
+    ImportError, with what to install, where there is no matplotlib.
+
+    >>> import matplotlib
+    >>> with matplotlib.rc_context():  # here for two lines only
+    ...     use_style()
+    ...     print(matplotlib.rcParams["figure.figsize"], matplotlib.rcParams["image.cmap"])
+    [7.2, 3.2] kvlib
+    """
     import_pyplot()
     import matplotlib
     from matplotlib.colors import LinearSegmentedColormap
