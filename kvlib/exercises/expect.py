@@ -8,7 +8,16 @@ import numpy as np
 
 
 class Finding(Exception):
-    """One thing that is wrong, in the learner's words: what came, what was needed, why."""
+    """One thing that is wrong, in the learner's words: what came, what was needed, why.
+
+    >>> def check_lengths(lengths, tokens):
+    ...     if sum(lengths) != tokens:
+    ...         raise Finding(f"the lengths: got {sum(lengths)} tokens in all, needed {tokens}")
+    >>> check_lengths([2, 2], tokens=5)
+    Traceback (most recent call last):
+        ...
+    kvlib.exercises.expect.Finding: the lengths: got 4 tokens in all, needed 5
+    """
 
 
 def _fetched(x: Any) -> Any:
@@ -17,7 +26,13 @@ def _fetched(x: Any) -> Any:
 
 
 def expect_array(got: Any, what: str) -> np.ndarray:
-    """`got` if it is a NumPy array, or one on a device, fetched; else a Finding."""
+    """`got` if it is a NumPy array, or one on a device, fetched; else a Finding.
+
+    >>> expect_array([0.5, 0.5], "the weights")
+    Traceback (most recent call last):
+        ...
+    kvlib.exercises.expect.Finding: the weights: got list, needed a NumPy array
+    """
     got = _fetched(got)
     if not isinstance(got, np.ndarray):
         raise Finding(f"{what}: got {_kind(got)}, needed a NumPy array")
@@ -25,7 +40,15 @@ def expect_array(got: Any, what: str) -> np.ndarray:
 
 
 def expect_shape(got: Any, shape: tuple[int, ...], what: str, *, letters: str = "") -> None:
-    """The array has exactly this shape. letters names the axes in the message: "T Hq D"."""
+    """The array has exactly this shape. letters names the axes in the message: "T Hq D".
+
+    >>> import numpy as np
+    >>> expect_shape(np.zeros((8, 3, 64)), (3, 8, 64), "the output", letters="T Hq D")
+    Traceback (most recent call last):
+        ...
+    kvlib.exercises.expect.Finding: the output has shape (8, 3, 64), needed (3, 8, 64) (T, ...
+    >>> expect_shape(np.zeros((3, 8, 64)), (3, 8, 64), "the output")  # says nothing where it fits
+    """
     array = expect_array(got, what)
     if array.shape == shape:
         return
@@ -37,7 +60,14 @@ def expect_shape(got: Any, shape: tuple[int, ...], what: str, *, letters: str = 
 
 
 def expect_dtype(got: Any, dtype: Any, what: str) -> None:
-    """The array has exactly this dtype."""
+    """The array has exactly this dtype, which NumPy knows by name or as a type.
+
+    >>> import numpy as np
+    >>> expect_dtype(np.zeros(4), np.float32, "the cache")
+    Traceback (most recent call last):
+        ...
+    kvlib.exercises.expect.Finding: the cache is float64, needed float32: twice the bytes. ...
+    """
     array, needed = expect_array(got, what), np.dtype(dtype)
     if array.dtype == needed:
         return
@@ -50,14 +80,36 @@ def expect_dtype(got: Any, dtype: Any, what: str) -> None:
 
 
 def expect_unchanged(now: np.ndarray, before: np.ndarray, what: str) -> None:
-    """The array still holds the same bytes. NaN equals itself here."""
+    """The array still holds the same bytes. NaN equals itself here.
+
+    >>> import numpy as np
+    >>> keys = np.array([1.0, np.nan])
+    >>> before = keys.copy()
+    >>> expect_unchanged(keys, before, "keys")
+    >>> keys *= 2
+    >>> expect_unchanged(keys, before, "keys")
+    Traceback (most recent call last):
+        ...
+    kvlib.exercises.expect.Finding: keys was changed in place: copy it first, ...
+    """
     same = now.shape == before.shape and now.tobytes() == before.tobytes()
     if not same:
         raise Finding(f"{what} was changed in place: copy it first, the caller still needs it")
 
 
 def expect_equal(got: Any, expected: Any, what: str, *, why: str = "") -> None:
-    """The two are equal: a count, a list of tokens, a string."""
+    """The two are equal: a count, a list of tokens, a string. why: ends the message, after a colon.
+
+    >>> why = "the last block is not full"
+    >>> expect_equal(1, 2, "blocks of 20 tokens", why=why)
+    Traceback (most recent call last):
+        ...
+    kvlib.exercises.expect.Finding: blocks of 20 tokens: got 1, needed 2: the last block ...
+    >>> expect_equal("2", 2, "blocks of 20 tokens")
+    Traceback (most recent call last):
+        ...
+    kvlib.exercises.expect.Finding: blocks of 20 tokens: got str, needed int (2)
+    """
     if isinstance(got, np.generic):
         got = got.item()
     if isinstance(got, np.ndarray):
@@ -82,6 +134,13 @@ def expect_close(
 
     axes names the axes in the message: ("row", "head"). The message shows the first number that
     is off, the largest difference, and how many are off.
+
+    >>> import numpy as np
+    >>> right, got = np.ones((2, 3)), np.array([[1, 1, 1], [1, 1.1, 7]])
+    >>> expect_close(got, right, "o", axes=("row", "head"))
+    Traceback (most recent call last):
+        ...
+    kvlib.exercises.expect.Finding: o: row 1, head 1 is 1.1, needed 1; farthest off: row 1, ...
     """
     got, wanted = _fetched(got), np.asarray(_fetched(expected))
     expect_shape(np.asarray(got) if wanted.ndim == 0 else got, wanted.shape, what)
@@ -108,6 +167,14 @@ def diagnose(got: Any, suspects: dict[str, Any], *, rtol: float = 1e-4, atol: fl
     """Raise a Finding if `got` is a known wrong result: {"words for the mistake": its result}.
 
     Call it once the right answer is known not to match, before the general `expect_close`.
+
+    >>> import numpy as np
+    >>> scores = np.array([[1.0, 2.0], [3.0, 4.0]])
+    >>> diagnose(scores.T, {"rows and columns are swapped": scores.T})
+    Traceback (most recent call last):
+        ...
+    kvlib.exercises.expect.Finding: rows and columns are swapped
+    >>> diagnose(scores, {"rows and columns are swapped": scores.T})  # not this mistake
     """
     array = np.asarray(_fetched(got))
     for message, result in suspects.items():

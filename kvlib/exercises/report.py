@@ -55,7 +55,15 @@ __all__ = [
 
 
 class NotDone(Finding):
-    """The stub is still a stub: it returned nothing, or raised NotImplementedError."""
+    """The stub is still a stub: it returned nothing, or raised NotImplementedError.
+
+    >>> def causal_mask(n):
+    ...     "(n, n) bool, True where query i may look at key j"
+    >>> guarded(causal_mask)(4)
+    Traceback (most recent call last):
+        ...
+    kvlib.exercises.report.NotDone: causal_mask returned None: write its body, ...
+    """
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,6 +71,14 @@ class Report:
     """What a checker found. True when everything was proved; its repr is the text a notebook shows.
 
     status is "passed", "not yet" (something is wrong) or "not done yet" (still the stub).
+
+    >>> report = Report("tokens_left", "not yet", ("it gives a number",), "got 4, needed 12")
+    >>> report
+    tokens_left: not yet
+      proved: it gives a number
+      wrong: got 4, needed 12
+    >>> bool(report)  # so that a cell may end with `assert check(mine)`
+    False
     """
 
     name: str
@@ -101,6 +117,18 @@ def checker(check: Callable[[Any], Iterator[str]]) -> Callable[[Any], Report]:
 
     The generator receives the learner's function wrapped by `guarded`. A class arrives as it is:
     guard its methods. What it found goes into the reader's record (`kvlib.exercises.progress`).
+    The function raises TypeError for what cannot be called, RuntimeError where nothing was proved.
+
+    >>> @checker
+    ... def check_tokens_left(tokens_left):
+    ...     expect_equal(tokens_left(16, 20), 12, "free in blocks of 16 that hold 20 tokens")
+    ...     yield "the rest of the last block is free"
+    >>> check_tokens_left(lambda size, held: -held % size)
+    tokens_left: passed
+      proved: the rest of the last block is free
+    >>> check_tokens_left(lambda size, held: held % size)
+    tokens_left: not yet
+      wrong: free in blocks of 16 that hold 20 tokens: got 4, needed 12
     """
     name = check.__name__.removeprefix("check_")
 
@@ -138,6 +166,17 @@ def guarded(
 
     may_modify=True is for functions whose work is to change an argument; may_return_none for
     those that return nothing.
+
+    >>> import numpy as np
+    >>> def softmax(x):
+    ...     x -= x.max()  # in the caller's array
+    ...     return np.exp(x) / np.exp(x).sum()
+    >>> guarded(softmax)(np.ones(4))
+    Traceback (most recent call last):
+        ...
+    kvlib.exercises.expect.Finding: argument 1 of softmax was changed in place: copy it first, ...
+    >>> guarded(softmax, may_modify=True)(np.ones(4))
+    array([0.25, 0.25, 0.25, 0.25])
     """
     name = getattr(function, "__name__", "your function")
 
