@@ -28,7 +28,7 @@ def figure(height: float = 3.2, ncols: int = 1, nrows: int = 1, **kwargs: Any) -
     """A figure of the book's width and `height` inches, and its axes (one, or an array of them).
 
     >>> fig, axes = figure(2.5, ncols=2)
-    >>> finish(fig).get_size_inches().tolist(), len(axes)
+    >>> fig.get_size_inches().tolist(), len(axes)
     ([7.2, 2.5], 2)
     """
     return import_pyplot().subplots(nrows, ncols, figsize=(WIDTH, height), **kwargs)
@@ -67,8 +67,9 @@ def heatmap(
     >>> from kvlib.show import use_style
     >>> use_style()
     >>> fig, ax = figure()
-    >>> image = heatmap(ax, [[0.7, np.nan], [0.2, 0.8]], xlabel="key", ylabel="query")
-    >>> image.get_clim(), int(finish(fig).axes[0].images[0].get_array().mask.sum())
+    >>> weights = [[0.7, float("nan")], [0.2, 0.8]]
+    >>> image = heatmap(ax, weights, xlabel="key", ylabel="query")
+    >>> image.get_clim(), int(image.get_array().mask.sum())  # colours from, to; blanks
     ((0.0, 0.8), 1)
     """
     values = np.asarray(matrix)
@@ -105,8 +106,9 @@ def cells(
     palette does not have.
 
     >>> fig, ax = figure(1.5)
-    >>> cells(ax, [["shared", "cached", "free", None]], text=[["a", "b", "", ""]])
-    >>> len(ax.patches), [words.get_text() for words in finish(fig).axes[0].texts]
+    >>> slots = [["shared", "cached", "free", None]]
+    >>> cells(ax, slots, text=[["a", "b", "", ""]])
+    >>> len(ax.patches), [words.get_text() for words in ax.texts]
     (3, ['a', 'b'])
     """
     import_pyplot()
@@ -142,8 +144,9 @@ def bars(
     digits=False writes no values. ValueError where there is not one role for each bar.
 
     >>> fig, ax = figure(1.5)
-    >>> bars(ax, {"weights": 15316, "cache": 0.5}, ["weights", "cached"], xlabel="read (MB)")
-    >>> [words.get_text() for words in finish(fig).axes[0].texts]
+    >>> read = {"weights": 15316, "cache": 0.5}
+    >>> bars(ax, read, ["weights", "cached"], xlabel="read (MB)")
+    >>> [words.get_text() for words in ax.texts]
     ['15,316', '0.5']
     """
     names, lengths = list(values), [float(v) for v in values.values()]
@@ -175,8 +178,9 @@ def lines(
 
     >>> fig, ax = figure()
     >>> series = {"cached": [1, 2, 3], "naive": [1, 4, 9]}
-    >>> lines(ax, [1, 2, 3], series, ["cached", "recomputed"], xlabel="tokens", ylabel="FLOP")
-    >>> [words.get_text() for words in finish(fig).axes[0].texts]  # names, and no legend
+    >>> roles = ["cached", "recomputed"]
+    >>> lines(ax, [1, 2, 3], series, roles, xlabel="tokens", ylabel="FLOP")
+    >>> [words.get_text() for words in ax.texts]  # names, and no legend
     ['cached', 'naive']
     """
     if len(roles) != len(series):
@@ -191,8 +195,9 @@ def label_ends(ax: Any, ends: Mapping[str, float], roles: Sequence[str], *, x_en
     """Write each name at the right end of its line, (x_end, y), pushed apart where they overlap.
 
     >>> fig, ax = figure()
-    >>> label_ends(ax, {"paged": 0.5, "dense": 0.5}, ["key", "value"], x_end=1.0)
-    >>> [round(words.xyann[1]) for words in finish(fig).axes[0].texts]  # points moved up
+    >>> ends = {"paged": 0.5, "dense": 0.5}
+    >>> label_ends(ax, ends, ["key", "value"], x_end=1.0)
+    >>> [round(words.xyann[1]) for words in ax.texts]  # points moved up
     [0, 11]
     """
     ax.figure.canvas.draw()  # fixes the data-to-pixel map that the spacing needs
@@ -224,7 +229,7 @@ def bytes_axis(ax: Any, name: str, *, axis: str = "y", base: int = 1024) -> str:
 
     >>> fig, ax = figure()
     >>> drawn = ax.plot([0, 24], [0, 24 * 2**17])  # tokens, and 128 KiB for each
-    >>> bytes_axis(ax, "cache"), finish(fig).axes[0].get_ylabel()
+    >>> bytes_axis(ax, "cache"), ax.get_ylabel()
     ('MiB', 'cache (MiB)')
     """
     from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
@@ -248,7 +253,7 @@ def annotate(
 
     >>> fig, ax = figure()
     >>> annotate(ax, "the ridge", xy=(0.5, 0.5))
-    >>> [(words.get_text(), words.xy) for words in finish(fig).axes[0].texts]
+    >>> [(words.get_text(), words.xy) for words in ax.texts]
     [('the ridge', (0.5, 0.5))]
     """
     ax.annotate(
