@@ -12,7 +12,8 @@ from types import ModuleType
 
 import matplotlib
 import pytest
-from test_api_page import MODULES, public
+from matplotlib import pyplot
+from test_api_page import MODULES, excluded, public
 
 import kvlib
 
@@ -43,6 +44,7 @@ def test_examples_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for test in found.values():
         with matplotlib.rc_context():
             runner.run(test)
+        pyplot.close("all")
     assert found and runner.summarize(verbose=False).failed == 0
 
 
@@ -69,3 +71,10 @@ def test_an_example_that_is_missing_is_missed(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(softmax_topk, "__doc__", "The k largest logits of each row.")
     assert without_example("kvlib.kernels") == {"softmax_topk"}
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_names_that_load_late_are_listed(module: str) -> None:
+    """Sphinx asks dir for a module's members: what it does not name is not on the page."""
+    found = importlib.import_module(module)
+    assert set(public(module)) - excluded(module) <= set(dir(found))
