@@ -30,7 +30,7 @@ MUTANTS = [
            "self._claimed = True", "self._claimed = False", "shared_prefixes"),
     # Which text a block belongs to
     Mutant("a first token is believed", PREFIXES, "RadixIndex._child",
-           "if self._content[block][1] == tokens:", "if True:", "pool_and_its_model"),
+           "block if known == tokens else None", "block", "pool_and_its_model"),
     Mutant("a block is known without those before it", PREFIXES, "HashIndex.find",
            "self._same(before, (parent, part, key))",
            "next((b for b in self._content if self._content[b][1:] == (part, key)), None)",

@@ -40,7 +40,14 @@ class PrefixIndex(Protocol):
 
 
 def sealed(extra: Extra) -> Extra:
-    """Extra keys that equal no others: to Python 1, 1.0 and True are one key, to a tenant not."""
+    """Extra keys that equal no others: to Python 1, 1.0 and True are one key, to a tenant not.
+
+    TypeError for what cannot be hashed, which one index would take and the other would not.
+    """
+    try:
+        hash(extra)
+    except TypeError:
+        raise TypeError(f"extra must hold hashable keys, got {extra!r}") from None
     return (repr(extra), *extra) if extra else ()
 
 
@@ -146,8 +153,9 @@ class HashIndex(_Contents):
 class RadixIndex(_Contents):
     """A tree whose edges are blocks of tokens; nothing is hashed but what Python's dict hashes.
 
-    The children of a block are found by their first token and then compared, so a lookup reads
-    as many tokens as agree and one block more.
+    The children of a block are found by their first token. One that is alone with it is compared,
+    so that a lookup reads as many tokens as agree and one more; among several it is looked up by
+    all its tokens, so that it costs no more to have a thousand siblings, as a first block has.
 
     >>> from kvlib import BlockPool
     >>> pool = BlockPool(4, block_size=2, index=RadixIndex())
@@ -160,7 +168,8 @@ class RadixIndex(_Contents):
 
     def __init__(self) -> None:
         super().__init__()
-        self._children: dict[int | Extra, dict[int, list[int]]] = {}
+        # node → first token → the children that begin with it, by all their tokens
+        self._children: dict[int | Extra, dict[int, dict[tuple[int, ...], int]]] = {}
 
     def find(self, tokens: Sequence[int], block_size: int, extra: Extra = ()) -> list[int]:
         """Blocks of the longest known beginning of `tokens`, walking down from the root."""
@@ -182,7 +191,7 @@ class RadixIndex(_Contents):
         if self._child(node, tokens) is not None:
             return False
         self._content[block] = (parent, tokens, extra)
-        self._children.setdefault(node, {}).setdefault(tokens[0], []).append(block)
+        self._children.setdefault(node, {}).setdefault(tokens[0], {})[tokens] = block
         return True
 
     def remove(self, block: int) -> None:
@@ -190,14 +199,15 @@ class RadixIndex(_Contents):
         parent, tokens, extra = self._content.pop(block)
         node: int | Extra = extra if parent is None else parent
         children = self._children[node]
-        children[tokens[0]].remove(block)
+        del children[tokens[0]][tokens]
         if not children[tokens[0]]:
             del children[tokens[0]]
         if not children:
             del self._children[node]
 
     def _child(self, node: int | Extra, tokens: tuple[int, ...]) -> int | None:
-        for block in self._children.get(node, {}).get(tokens[0], ()):
-            if self._content[block][1] == tokens:
-                return block
-        return None
+        alike = self._children.get(node, {}).get(tokens[0], {})
+        if len(alike) != 1:
+            return alike.get(tokens)
+        ((known, block),) = alike.items()
+        return block if known == tokens else None
