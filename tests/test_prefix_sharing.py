@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_paged_cache import INDEXES, LAYERS, fill
+from test_paged_cache import INDEXES, LAYERS, fill, key_of
 
 from kvlib.caches import BlockPool, PagedCache, RadixIndex
 
@@ -63,3 +63,85 @@ def test_siblings_leave_one_by_one() -> None:
         left = [pool.lookup([0, token]) for token in range(4)]
         assert left == [[b] for b in blocks[: 3 - gone]] + [[]] * (gone + 1)
     assert pool.index._children == {}
+
+
+# Twins: two requests that compute the same blocks at the same time --------------------------------
+
+
+def together(cache: PagedCache, texts: dict[str, list[int]]) -> None:
+    """Open all before any is computed, as requests do that arrive at once; then one pass each."""
+    for name, tokens in texts.items():
+        assert cache.add(name, tokens) == 0
+    for name, tokens in texts.items():
+        compute(cache, name, tokens)
+
+
+def compute(cache: PagedCache, name: str, text: list[int]) -> None:
+    """Feed what is missing of a text."""
+    held = cache.seq_len(name)
+    step = cache.plan([name], [len(text) - held], text[held:])
+    for layer in range(len(LAYERS)):
+        rows = [key_of(((), *text[: i + 1]), layer) for i in range(held, len(text))]
+        k, v = (np.concatenate(parts) for parts in zip(*rows))
+        cache.append(layer, k, v, step)
+
+
+def holds(cache: PagedCache, name: str, text: list[int]) -> None:
+    for layer in range(len(LAYERS)):
+        rows = [key_of(((), *text[: i + 1]), layer) for i in range(len(text))]
+        for got, parts in zip(cache.read(layer, name), zip(*rows)):
+            assert (got == np.concatenate(parts)).all(), f"keys of {name} changed"
+
+
+COMMON = list(range(32))
+A, B = [*COMMON, *range(40, 64)], [*COMMON, *range(70, 94)]  # 56 tokens each
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_the_later_blocks_of_a_twin_are_found(index: str) -> None:
+    cache = PagedCache(LAYERS, BlockPool(32, 8, index=INDEXES[index]()), xp=np)
+    together(cache, {"a": A, "b": B})
+    for name in "ab":
+        cache.free(name)
+        cache.pool.check()
+    for name, text in (("a", A), ("b", B)):
+        assert cache.add(name, [*text, 99]) == 56
+        holds(cache, name, text)
+    assert cache.blocks("a")[:4] == cache.blocks("b")[:4]
+
+
+def test_a_twin_takes_the_block_that_can_be_found_and_gives_its_own_back() -> None:
+    cache = PagedCache(LAYERS, BlockPool(32, 8), xp=np)
+    together(cache, {"a": A, "b": B})
+    assert cache.pool.num_free == 32 - 14 and not {*cache.blocks("a")} & {*cache.blocks("b")}
+    compute(cache, "a", [*A, 1])
+    compute(cache, "b", [*B, 1])
+    cache.pool.check()
+    assert cache.blocks("a")[:4] == cache.blocks("b")[:4]
+    assert cache.pool.num_free == 32 - 4 - 4 - 4  # the common ones once, four of each alone
+    for name, text in (("a", A), ("b", B)):
+        holds(cache, name, [*text, 1])
+    cache.free("a")  # what b's blocks hang below stays, as b holds it
+    assert len(cache.pool.allocate(cache.pool.num_free)) == 32 - 8
+    holds(cache, "b", [*B, 1])
+    assert len(cache.pool.lookup(B)) == 7
+
+
+def test_a_twin_that_a_fork_holds_stays_until_the_fork_is_gone() -> None:
+    """Whoever holds a block holds its parent; a parent must not change under a fork."""
+    cache = PagedCache(LAYERS, BlockPool(40, 8), xp=np)
+    together(cache, {"a": A, "b": B})
+    cache.fork("b", "c")
+    compute(cache, "a", [*A, 1])
+    cache.free("a")
+    compute(cache, "b", [*B, 1])
+    cache.pool.check()
+    assert cache.blocks("b")[:7] == cache.blocks("c")
+    assert len(cache.pool.lookup(B)) == 4
+    cache.pool.allocate(cache.pool.num_free)  # the published twins are gone
+    for name in "bc":
+        holds(cache, name, B if name == "c" else [*B, 1])
+    cache.free("c")
+    cache.free("b")
+    cache.pool.check()
+    assert len(cache.pool.lookup(B)) == 7

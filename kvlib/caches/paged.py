@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from kvlib.caches.blocks import BlockPool
-from kvlib.caches.checks import known, token_ids
+from kvlib.caches.checks import known
 from kvlib.caches.prefixes import Extra
 from kvlib.caches.protocol import Request
 from kvlib.caches.spec import LayerSpec
@@ -78,7 +78,6 @@ class PagedCache(StoredCache):
     def _open(
         self, seq_id: Hashable, tokens: Sequence[int], extra: tuple[Hashable, ...]
     ) -> Request:
-        tokens = token_ids(tokens)
         # Never the last token: somebody wants its logits.
         found = self.pool.lookup(tokens[:-1], extra)
         self.pool.touch(found)
@@ -90,7 +89,6 @@ class PagedCache(StoredCache):
     def _reserve(
         self, requests: list[Request], q_lens: Sequence[int], tokens: Sequence[int] | None
     ) -> list[Place]:
-        new = None if tokens is None else token_ids(tokens)
         wanted = self._wanted(requests, q_lens)
         at = 0
         for request, n, (more, copy) in zip(requests, q_lens, wanted, strict=True):
@@ -99,8 +97,8 @@ class PagedCache(StoredCache):
             if copy:
                 self._copy_last(request)
             pages.pages.extend(self.pool.allocate(more))
-            if new is not None and len(pages.tokens) == request.length:
-                pages.tokens.extend(new[at : at + n])
+            if tokens is not None and len(pages.tokens) == request.length:
+                pages.tokens.extend(tokens[at : at + n])
             self._begin(request, n)
             at += n
         self._send_tables(requests)
@@ -159,12 +157,25 @@ class PagedCache(StoredCache):
             n = pages.published
             block, parent = pages.pages[n], pages.pages[n - 1] if n else None
             if block not in self.pool.index:
-                if parent is not None and parent not in self.pool.index:
-                    return  # a twin of the parent was published first: this branch stays private
-                self.pool.publish(
-                    block, parent, pages.tokens[n * size : (n + 1) * size], pages.extra
-                )
+                part = pages.tokens[n * size : (n + 1) * size]
+                done = self.pool.publish(block, parent, part, pages.extra)
+                if not done and not self._take_twin(pages, n):
+                    return
             pages.published += 1
+
+    def _take_twin(self, pages: Pages, n: int) -> bool:
+        """Hold the published twin of block n in its place; False while a fork holds the block too.
+
+        Who holds a block holds all before it: else its parent could go first, and its number be
+        given to another text. So what comes after a twin is published once the twin is taken.
+        """
+        own, end = pages.pages[n], (n + 1) * self.block_size
+        if self.pool.references(own) > 1:
+            return False
+        pages.pages[n] = self.pool.lookup(pages.tokens[:end], pages.extra)[n]
+        self.pool.touch([pages.pages[n]])
+        self.pool.free([own])
+        return True
 
     def _unfinished(self, request: Request) -> bool:
         """Whether its last pass stopped halfway and was not taken back."""
