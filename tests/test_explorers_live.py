@@ -28,6 +28,7 @@ def own_style() -> Iterator[None]:
     plt.close("all")
 
 
+@pytest.mark.no_cover
 def test_every_control_through_all_its_values(name: str) -> None:
     explorer = ALL[name]()
     steps, pictures = 0, set()
@@ -49,6 +50,7 @@ def test_every_scene_is_whole_and_drawn_as_svg(name: str) -> None:
                 ElementTree.fromstring(svg.draw(scene, width))
 
 
+@pytest.mark.no_cover
 def test_words_in_the_figure_stay_apart(name: str) -> None:
     explorer, rng = ALL[name](), random.Random(0)
     for _ in range(12):

@@ -23,7 +23,7 @@ import fetch_pyodide
 import lite_notebooks
 import pytest
 from jupyterlite_pyodide_kernel.constants import PYODIDE_CDN_URL
-from rendered import running_browser, served, watch
+from rendered import HTML, running_browser, served, take_picture, watch
 
 from kvlib.costs import GPUS, MODELS, decode
 from kvlib.show import svg
@@ -32,8 +32,6 @@ from kvlib.show.explorers import memory_explorer
 pytestmark = pytest.mark.browser
 
 ROOT = Path(__file__).resolve().parent.parent
-HTML = Path(os.environ.get("KVLIB_HTML", ROOT / "_build" / "html"))
-SHOTS = ROOT / "_build" / "screenshots"
 CHAPTERS = [path.stem for path in lite_notebooks.chapters()]
 SIZE = {"width": 1280, "height": 900}
 SPACE = "{http://www.w3.org/2000/svg}"
@@ -173,6 +171,5 @@ def test_kvlib_computes_and_a_slider_moves_in_the_browser(
     shows({"batch": later})
     assert asked == watched.outside == []
     assert watched.errors == []
-    SHOTS.mkdir(parents=True, exist_ok=True)
     figure.scroll_into_view_if_needed()
-    page.screenshot(path=SHOTS / "lite.png")
+    take_picture(page, "lite")

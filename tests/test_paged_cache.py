@@ -221,6 +221,7 @@ class Life:
         return list(self.texts)[self.rng.integers(len(self.texts))]
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("index", INDEXES)
 def test_shared_blocks_hold_what_each_request_would_have_computed(index: str) -> None:
     lives = [Life(seed, index) for seed in range(35)]
@@ -230,6 +231,7 @@ def test_shared_blocks_hold_what_each_request_would_have_computed(index: str) ->
     assert sum(life.refused for life in lives) > 100, "the pools hardly ever ran out"
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("name", CODECS)
 def test_shared_blocks_of_codes(name: str) -> None:
     lives = [Life(seed, "hash", CODECS[name]) for seed in range(8)]

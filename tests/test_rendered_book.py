@@ -7,7 +7,7 @@ never under CI=true.
 
 from __future__ import annotations
 
-import os
+import gzip
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,21 +19,21 @@ from rendered import (
     CARD,
     COLOURS,
     CUT_OFF,
+    HTML,
     MATH,
+    NARROW,
+    PAGES,
+    WIDE,
     contrast,
     running_browser,
     served,
+    take_picture,
     watch,
 )
 
 pytestmark = pytest.mark.browser
 
-ROOT = Path(__file__).resolve().parent.parent
-HTML = Path(os.environ.get("KVLIB_HTML", ROOT / "_build" / "html"))
-SHOTS = ROOT / "_build" / "screenshots"
-PAGES = sorted(path.relative_to(HTML).as_posix() for path in HTML.glob("book/**/*.html"))
-NARROW = {"width": 400, "height": 800}
-WIDE = {"width": 1280, "height": 900}
+HEAVIEST = 3e6  # bytes of a page and all it loads, compressed
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +57,9 @@ def test_page_is_whole_and_loads_nothing_from_outside(
     context = browser.new_context(viewport=WIDE, color_scheme="light")
     watched = watch(context, bases[scheme])
     page = watched.page
-    answer = page.goto(f"{bases[scheme]}/{name}", wait_until="load")
-    assert scheme == "file" or answer.ok
+    loaded: dict[str, Any] = {}
+    page.on("response", lambda answer: loaded.setdefault(answer.url, answer))
+    page.goto(f"{bases[scheme]}/{name}", wait_until="load")
     math = page.evaluate(MATH)
     assert math["drawn"] == math["wanted"], f"{math['wanted'] - math['drawn']} formulas not drawn"
     assert math["errors"] == []
@@ -73,9 +74,12 @@ def test_page_is_whole_and_loads_nothing_from_outside(
     page.wait_for_load_state("networkidle")
     assert watched.outside == []
     assert watched.errors == []
-    if scheme == "file":
-        SHOTS.mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=SHOTS / f"{Path(name).stem}-light.png", full_page=True)
+    if scheme == "http":
+        assert all(answer.ok for answer in loaded.values())
+        weight = sum(len(gzip.compress(answer.body(), mtime=0)) for answer in loaded.values())
+        assert 1e4 < weight < HEAVIEST, f"{weight / 1e6:.2f} MB in {len(loaded)} files"
+    else:
+        take_picture(page, f"{Path(name).stem}-light", full_page=True)
     context.close()
 
 
@@ -102,7 +106,7 @@ def test_dark_mode_is_readable(browser: Any, bases: dict[str, str], name: str) -
         assert contrast(colour, back) >= 4.5, f"{words!r}: {colour} on {back}"
     for picture in page.query_selector_all(".bd-article .cell_output img"):
         assert picture.evaluate(CARD) == ["none", "rgb(255, 255, 255)"], "dimmed, or no card"
-    page.screenshot(path=SHOTS / f"{Path(name).stem}-dark.png", full_page=True)
+    take_picture(page, f"{Path(name).stem}-dark", full_page=True)
     assert watched.outside == [] and watched.errors == []
     context.close()
 
@@ -117,7 +121,7 @@ def test_narrow_screen_needs_no_sideways_scrolling(
     page.goto(f"{bases['file']}/{name}", wait_until="load")
     page.evaluate(MATH)
     assert page.evaluate("document.scrollingElement.scrollWidth") <= NARROW["width"]
-    page.screenshot(path=SHOTS / f"{Path(name).stem}-narrow.png", full_page=True)
+    take_picture(page, f"{Path(name).stem}-narrow", full_page=True)
     # what is wider than the screen has to be reachable: it, or a box around it, scrolls
     cut = page.evaluate(CUT_OFF)
     assert cut == [], "wider than the screen, and nothing to scroll it by"
@@ -145,15 +149,14 @@ def test_print_is_the_text_alone_dark_on_white(browser: Any, bases: dict[str, st
 
 
 @pytest.mark.parametrize("scheme", ["file", "http"])
-def test_search_finds_a_word_of_the_notation(
+def test_search_finds_a_word_of_the_glossary(
     browser: Any, bases: dict[str, str], scheme: str
 ) -> None:
     context = browser.new_context(viewport=WIDE)
     watched = watch(context, bases[scheme])
     watched.page.goto(f"{bases[scheme]}/search.html?q=prefill", wait_until="load")
-    watched.page.wait_for_selector("#search-results li a")
-    links = watched.page.eval_on_selector_all("#search-results li a", "a => a.map(e => e.href)")
-    assert any("book/notation.html" in link for link in links)
+    # results come one after the other
+    watched.page.wait_for_selector("#search-results li a[href*='book/glossary.html']")
     assert watched.outside == []
     # a browser lets no script read another file:, so there the results come without excerpts
     allowed = ("Access to fetch", "Failed to fetch", "net::ERR_FAILED") if scheme == "file" else ()

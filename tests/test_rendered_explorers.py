@@ -9,8 +9,6 @@ scenes were made beforehand.
 
 from __future__ import annotations
 
-import gzip
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,19 +28,23 @@ from explorer_pages import (
     write_fixture,
 )
 from explorer_probes import BATCH, FAULTS, MARKS, STATE, TEXTS
-from rendered import MATH, contrast, running_browser, served, watch
+from rendered import (
+    HTML,
+    MATH,
+    NARROW,
+    WIDE,
+    contrast,
+    running_browser,
+    served,
+    take_picture,
+    watch,
+)
+from rendered import PAGES as BUILT
 
 pytestmark = pytest.mark.browser
 
-ROOT = Path(__file__).resolve().parent.parent
-HTML = Path(os.environ.get("KVLIB_HTML", ROOT / "_build" / "html"))
-SHOTS = ROOT / "_build" / "screenshots"
-BUILT = sorted(path.relative_to(HTML).as_posix() for path in HTML.glob("book/**/*.html"))
 ALL_IN_ONE = "all.html"
 PAGES = [ALL_IN_ONE, *(name for name in BUILT if explorers_of(HTML / name))]
-NARROW = {"width": 400, "height": 800}
-WIDE = {"width": 1280, "height": 900}
-HEAVIEST = 3e6  # bytes of a page and all it loads, compressed
 SET = "(e, i) => { e.value = i; e.dispatchEvent(new Event('input')); }"
 UNCOVERED = ".bd-header-article, .skip-link, #pst-skip-link { display: none !important; }"
 
@@ -102,8 +104,10 @@ def defaults(data: dict[str, Any]) -> dict[str, Any]:
     return {control["name"]: control["value"] for control in data["controls"]}
 
 
-@pytest.mark.parametrize("scheme", ["file", "http"])
-@pytest.mark.parametrize("name", PAGES)
+# every explorer from a server, too, but on the one page that has them all
+@pytest.mark.parametrize(
+    "name, scheme", [(ALL_IN_ONE, "http"), *((name, "file") for name in PAGES)]
+)
 def test_every_control_moves_its_figure(
     browser: Any, places: dict[str, Any], name: str, scheme: str
 ) -> None:
@@ -304,11 +308,10 @@ def spread_out(opened: Opened, turn: str | random.Random | None) -> None:
 
 
 def take_pictures(opened: Opened, name: str, kind: str) -> None:
-    SHOTS.mkdir(parents=True, exist_ok=True)
     opened.page.add_style_tag(content=UNCOVERED)
     for data in opened.explorers:
-        path = SHOTS / f"explorer-{Path(name).stem}-{data['id']}-{kind}.png"
-        opened.page.locator(f"[id='{data['id']}']").screenshot(path=path)
+        figure = opened.page.locator(f"[id='{data['id']}']")
+        take_picture(figure, f"explorer-{Path(name).stem}-{data['id']}-{kind}")
 
 
 def test_nothing_jumps_and_the_summary_is_read_out_once(
@@ -374,23 +377,3 @@ def test_print_shows_the_present_state_in_light_colours(
     for _label, _colours, card in page.evaluate(MARKS):
         assert card == [255, 255, 255]
     opened.close()
-
-
-@pytest.mark.parametrize("name", BUILT or ["no page is built"])
-def test_a_page_weighs_little(browser: Any, places: dict[str, Any], name: str) -> None:
-    context = browser.new_context(viewport=WIDE)
-    base = places["book"]["http"]
-    watched = watch(context, base)
-    loaded: dict[str, Any] = {}
-    watched.page.on("response", lambda answer: loaded.setdefault(answer.url, answer))
-    watched.page.goto(f"{base}/{name}", wait_until="load")
-    for picture in watched.page.query_selector_all("img"):
-        picture.scroll_into_view_if_needed()
-    watched.page.wait_for_load_state("networkidle")
-    weight = sum(
-        len(gzip.compress(answer.body(), mtime=0))
-        for url, answer in loaded.items()
-        if url.startswith(base) and answer.ok
-    )
-    assert 1e4 < weight < HEAVIEST, f"{weight / 1e6:.2f} MB in {len(loaded)} files"
-    context.close()

@@ -77,6 +77,7 @@ def check(scheduler: Scheduler, events: list[Event]) -> None:
         scheduler.cache.pool.check()
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("make", CACHES.values(), ids=CACHES)
 def test_random_arrivals_get_what_each_would_get_alone(make):
     kinds: set[str] = set()
