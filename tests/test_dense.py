@@ -108,6 +108,8 @@ def test_a_16_bit_cache_narrows_float32():
     step = cache.plan(["a"], [1])
     cache.append(0, np.ones((1, 2, 4), np.float32), np.ones((1, 2, 3), np.float32), step)
     assert cache.run(0, np.ones((1, 2, 4), np.float32), step).dtype == np.float32
+    cache.truncate("a", 3)
+    step = cache.plan(["a"], [1])
     cache.append(0, np.ones((1, 2, 4), np.float16), np.ones((1, 2, 3), np.float16), step)
     assert cache.run(0, np.ones((1, 2, 4), np.float16), step).dtype == np.float16
     with pytest.raises(TypeError, match="float64, the cache stores float16"):

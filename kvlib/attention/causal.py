@@ -52,7 +52,7 @@ def attend_causal(
     if not q.dtype == k.dtype == v.dtype == xp.float32:
         check_dtypes(xp, q, k, v)
     check_sinks(q, sinks)
-    sm_scale, softcap = check_settings(window, sm_scale, softcap)
+    window, sm_scale, softcap = check_settings(window, sm_scale, softcap)
     given, q = q.dtype, scaled(xp, q, sm_scale)
     t, s = q.shape[0], k.shape[1]
     if t == 1:
@@ -72,10 +72,10 @@ def attend_causal(
 def _check_shapes(q: Array, k: Array, v: Array) -> None:
     fit = q.ndim == k.ndim == v.ndim == 3 and k.shape[0] and q.shape[1] % k.shape[0] == 0
     fit = fit and q.shape[2] == k.shape[2] and k.shape[:2] == v.shape[:2]
-    if not fit or q.shape[0] > k.shape[1]:
+    if not fit or q.shape[0] > k.shape[1] or not q.shape[2]:
         raise ValueError(
-            f"q (T, Hq, Dk), k (Hkv, S, Dk), v (Hkv, S, Dv) with T <= S and Hq a multiple of Hkv "
-            f"needed, got {q.shape}, {k.shape}, {v.shape}"
+            f"q (T, Hq, Dk), k (Hkv, S, Dk), v (Hkv, S, Dv) with T <= S, Hq a multiple of Hkv and "
+            f"Dk at least 1 needed, got {q.shape}, {k.shape}, {v.shape}"
         )
 
 

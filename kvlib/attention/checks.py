@@ -10,6 +10,19 @@ import numpy as np
 from kvlib.arrays import Array
 
 
+def is_integer(x: object) -> bool:
+    """Whether ``x`` counts something: an integer of Python or NumPy, and no bool."""
+    return type(x) is int or (isinstance(x, int | np.integer) and not isinstance(x, bool))
+
+
+def shown(x: object) -> str:
+    """What came, in a few words: of an array its kind and shape, of a long text its beginning."""
+    if getattr(x, "ndim", 0):
+        return f"an array of shape {tuple(x.shape)}"  # type: ignore[attr-defined]
+    text = repr(x)
+    return text if len(text) <= 80 else f"{text[:60]}... (a {type(x).__name__})"
+
+
 def check_inputs(
     xp: Any, q: Array, k: Array, v: Array, q_pos: Array, kv_pos: Array, sinks: Array | None
 ) -> None:
@@ -24,6 +37,8 @@ def check_inputs(
         )
     if q.shape[2] != k.shape[2]:
         raise ValueError(f"q and k must share head_dim, got {q.shape[2]} and {k.shape[2]}")
+    if q.shape[2] == 0:
+        raise ValueError("head_dim of q and k must be at least 1, got 0")
     if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
         raise ValueError(
             f"num_qo_heads must be a multiple of num_kv_heads, got {q.shape[1]} and {k.shape[1]}"
@@ -53,24 +68,28 @@ def check_dtypes(xp: Any, q: Array, k: Array, v: Array) -> None:
 
 def check_sinks(q: Array, sinks: Array | None) -> None:
     """Refuse sinks that are not one a query head.   q (T, Hq, Dk)   sinks (Hq,)"""
+    if sinks is not None and not hasattr(sinks, "shape"):
+        raise TypeError(f"sinks must be an array (Hq,) = {(q.shape[1],)}, got {shown(sinks)}")
     if sinks is not None and sinks.shape != (q.shape[1],):
         raise ValueError(f"sinks must be (Hq,) = {(q.shape[1],)}, got {sinks.shape}")
 
 
 def check_settings(
     window: int | None, sm_scale: float | None, softcap: float | None
-) -> tuple[float | None, float | None]:
-    """sm_scale and softcap as Python floats, after refusing what means nothing.
+) -> tuple[int | None, float | None, float | None]:
+    """The same as Python numbers, after refusing what means nothing.
 
-    Python floats, because a NumPy float64 scalar turns every float32 array it meets into float64.
+    A NumPy float64 scalar turns every float32 array it meets into float64, and differences from an
+    unsigned window wrap round.
     """
-    if window is not None and (
-        not isinstance(window, int | np.integer) or isinstance(window, bool) or window < 1
-    ):
-        raise ValueError(
-            f"window counts the query itself and must be an integer of at least 1, got {window!r}"
-        )
-    return _positive("sm_scale", sm_scale), _positive("softcap", softcap)
+    if window is not None:
+        if not is_integer(window) or window < 1:
+            raise ValueError(
+                "window counts the query itself and must be an integer of at least 1, "
+                f"got {shown(window)}"
+            )
+        window = int(window)
+    return window, _positive("sm_scale", sm_scale), _positive("softcap", softcap)
 
 
 def _positive(name: str, x: Any) -> float | None:
@@ -81,5 +100,5 @@ def _positive(name: str, x: Any) -> float | None:
         or isinstance(x, bool)
         or not (math.isfinite(x) and x > 0)
     ):
-        raise ValueError(f"{name} must be a finite number above 0, got {x!r}")
+        raise ValueError(f"{name} must be a finite number above 0, got {shown(x)}")
     return float(x)

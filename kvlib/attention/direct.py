@@ -48,7 +48,7 @@ def attend(
     """
     xp = namespace(q, k, v, q_pos, kv_pos)
     check_inputs(xp, q, k, v, q_pos, kv_pos, sinks)
-    sm_scale, softcap = check_settings(window, sm_scale, softcap)
+    window, sm_scale, softcap = check_settings(window, sm_scale, softcap)
     qh, kh, vh = by_head(xp, scaled(xp, q, sm_scale), k, v)
     s = cap(xp, xp.matmul(qh, kh.mT), softcap)
     groups, t = q.shape[1] // k.shape[1], q.shape[0]

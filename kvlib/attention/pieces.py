@@ -59,7 +59,7 @@ def attend_pieces(
     through the online softmax (arXiv:2205.14135), so that scores take O(CHUNK_ROWS · piece).
     """
     check_sinks(q, sinks)
-    sm_scale, softcap = check_settings(window, sm_scale, softcap)
+    window, sm_scale, softcap = check_settings(window, sm_scale, softcap)
     t, num_qo_heads, dim = q.shape
     num_kv_heads, groups = pieces.num_kv_heads, num_qo_heads // pieces.num_kv_heads
     # (T, Hq, D) → (Hkv, G, T, D): the rows of one kv head lie together

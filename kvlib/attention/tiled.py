@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from kvlib.arrays import Array, namespace
-from kvlib.attention.checks import check_inputs, check_settings
+from kvlib.attention.checks import check_inputs, check_settings, is_integer, shown
 from kvlib.attention.direct import (
     by_head,
     cap,
@@ -52,11 +50,12 @@ def attend_tiled(
     >>> np.allclose(attend_tiled(q, k, v, at, at, tile=2), attend(q, k, v, at, at), atol=1e-6)
     True
     """
-    if not isinstance(tile, int | np.integer) or isinstance(tile, bool) or tile < 1:
-        raise ValueError(f"tile must be an integer of at least 1 key, got {tile!r}")
+    if not is_integer(tile) or tile < 1:
+        raise ValueError(f"tile must be an integer of at least 1 key, got {shown(tile)}")
+    tile = int(tile)  # a small integer of NumPy overflows where it meets a long text
     xp = namespace(q, k, v, q_pos, kv_pos)
     check_inputs(xp, q, k, v, q_pos, kv_pos, sinks)
-    sm_scale, softcap = check_settings(window, sm_scale, softcap)
+    window, sm_scale, softcap = check_settings(window, sm_scale, softcap)
     t, num_kv_heads, groups = q.shape[0], k.shape[1], q.shape[1] // k.shape[1]
     qh, _, _ = by_head(xp, scaled(xp, q, sm_scale), k[:0, ...], v[:0, ...])
     rows = qh.shape[:2]  # (Hkv, G·T)

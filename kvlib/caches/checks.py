@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from operator import index
 from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
-
 from kvlib.arrays import Array
+from kvlib.attention.checks import is_integer, shown
+from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Step
 from kvlib.errors import CacheFull
 
 if TYPE_CHECKING:
-    from kvlib.caches.protocol import Cache, Request
-    from kvlib.caches.spec import LayerSpec
+    from kvlib.caches.protocol import Cache
+    from kvlib.caches.request import Request
 
 R = TypeVar("R")
 
@@ -28,13 +28,27 @@ def known(requests: Mapping[Hashable, R], seq_id: Hashable) -> R:
         raise ValueError(f"request {seq_id!r} is not open; open are: {names}") from None
 
 
+def check_layers(layers: Iterable[LayerSpec]) -> tuple[LayerSpec, ...]:
+    """The layers of a cache, after refusing what is no list of LayerSpec."""
+    if isinstance(layers, LayerSpec) or not hasattr(layers, "__iter__"):
+        raise TypeError(f"layers must be a list of LayerSpec, one a layer, got {shown(layers)}")
+    found = tuple(layers)
+    if not found:
+        raise ValueError("layers must hold at least one LayerSpec, got none")
+    for spec in found:
+        if not isinstance(spec, LayerSpec):
+            raise TypeError(f"layers must hold LayerSpec, got a {type(spec).__name__}")
+    return found
+
+
 def check_plan(
     requests: Mapping[Hashable, R],
     seq_ids: Sequence[Hashable],
     q_lens: Sequence[int],
     tokens: Sequence[int] | None,
-) -> tuple[list[R], tuple[int, ...]]:
-    """The requests and lengths of a plan, after refusing unknown or repeated names, bad lengths."""
+) -> tuple[list[R], tuple[int, ...], list[int] | None]:
+    """Requests, lengths and tokens of a plan, after refusing unknown or repeated names, bad lengths
+    and tokens."""
     for what, x in (("seq_ids", seq_ids), ("q_lens", q_lens)):
         if isinstance(x, str | bytes) or not hasattr(x, "__len__"):
             raise TypeError(f"{what} must be a list, one entry a request, got {x!r}")
@@ -55,23 +69,23 @@ def check_plan(
             )
         lengths.append(int(n))  # NumPy's small integers wrap round when they are added up
     total = sum(lengths)
-    if tokens is not None and len(tokens) != total:
-        raise ValueError(f"tokens must hold the {total} new tokens of the plan, got {len(tokens)}")
-    return found, tuple(lengths)
+    ids = None if tokens is None else token_ids(tokens)
+    if ids is not None and len(ids) != total:
+        raise ValueError(f"tokens must hold the {total} new tokens of the plan, got {len(ids)}")
+    return found, tuple(lengths), ids
 
 
-def is_integer(x: object) -> bool:
-    """Whether ``x`` counts something: an integer of Python or NumPy, and no bool."""
-    return type(x) is int or (isinstance(x, int | np.integer) and not isinstance(x, bool))
-
-
-def token_ids(tokens: Sequence[int]) -> list[int]:
+def token_ids(tokens: Iterable[int]) -> list[int]:
     """The tokens as plain integers; TypeError for what is no whole number (1.5 is not cut to 1)."""
-    try:
-        return [index(t) for t in tokens]
-    except TypeError:
-        bad = next(t for t in tokens if not is_integer(t))
-        raise TypeError(f"tokens must be token ids, whole numbers, got {bad!r}") from None
+    if isinstance(tokens, str) or not hasattr(tokens, "__iter__"):
+        raise TypeError(f"tokens must be token ids, a list of whole numbers, got {shown(tokens)}")
+    ids = []
+    for t in tokens:
+        try:
+            ids.append(index(t))
+        except TypeError:
+            raise TypeError(f"tokens must be token ids, whole numbers, got {shown(t)}") from None
+    return ids
 
 
 def check_row(
@@ -90,7 +104,7 @@ def check_row(
 def check_layer(cache: Cache, layer: int) -> None:
     """Refuse a layer that the cache does not have; negative numbers do not count from the end."""
     if not is_integer(layer) or not 0 <= layer < len(cache.layers):
-        raise ValueError(f"layer must be 0 ... {len(cache.layers) - 1}, got {layer!r}")
+        raise ValueError(f"layer must be 0 ... {len(cache.layers) - 1}, got {shown(layer)}")
 
 
 def check_append(cache: Cache, layer: int, k: Array, v: Array | None, step: Step) -> LayerSpec:
@@ -106,6 +120,11 @@ def check_append(cache: Cache, layer: int, k: Array, v: Array | None, step: Step
         raise ValueError(f"layer {layer} stores values of their own: v must be given, got None")
     else:
         _check_array(cache, "v", v, (step.qo_indptr[-1], spec.num_kv_heads, spec.v_dim), layer)
+    if layer in step.ticket.appended:
+        raise ValueError(
+            f"layer {layer} has appended in this step already: take the step back (truncate) and "
+            "plan it again to append other keys"
+        )
     return spec
 
 
@@ -136,12 +155,20 @@ def check_run(cache: Cache, layer: int, q: Array, step: Step) -> LayerSpec:
 
 def _check_layer_and_step(cache: Cache, layer: int, step: Step) -> LayerSpec:
     check_layer(cache, layer)
+    if not isinstance(step, Step):
+        raise TypeError(f"step must be a Step, what plan returns, got {shown(step)}")
     if step.owner is not cache:
         raise ValueError("the step was planned by another cache")
     if not step.ticket.live:
         raise ValueError(
             f"the step of requests {list(step.seq_ids)!r} is over: one of them was planned again, "
             "truncated or freed since"
+        )
+    if layer in step.ticket.lacks:
+        name, first = step.ticket.lacks[layer]
+        raise ValueError(
+            f"layer {layer} lacks the keys of request {name!r} from token {first} on: a pass was "
+            f"planned and never appended there. truncate({name!r}, {first}) and give them again"
         )
     return cache.layers[layer]
 
@@ -157,14 +184,19 @@ def _check_array(
         )
 
 
-def _check_kind(cache: Cache, name: str, x: Array, layer: int) -> None:
-    """Refuse what is no array of the cache's library, or of a dtype that does not belong."""
+def check_library(cache: Cache, name: str, x: Array, layer: int) -> None:
+    """Refuse what is no array of the cache's library."""
     if not isinstance(x, cache.array_type):
         needed, got = cache.array_type, type(x)
         raise TypeError(
             f"{name} of layer {layer} must be an array of {needed.__module__}.{needed.__name__}, "
             f"got a {got.__module__}.{got.__name__}"
         )
+
+
+def _check_kind(cache: Cache, name: str, x: Array, layer: int) -> None:
+    """Refuse what is no array of the cache's library, or of a dtype that does not belong."""
+    check_library(cache, name, x, layer)
     if x.dtype == cache.dtype:
         return
     # A 16-bit cache may narrow float32; nothing else may change its type on the way in.

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from kvlib.caches.blocks import BlockPool
-from kvlib.caches.checks import known, token_ids
+from kvlib.caches.checks import known
 from kvlib.caches.prefixes import Extra
 from kvlib.caches.protocol import Request
 from kvlib.caches.spec import LayerSpec
@@ -78,19 +78,17 @@ class PagedCache(StoredCache):
     def _open(
         self, seq_id: Hashable, tokens: Sequence[int], extra: tuple[Hashable, ...]
     ) -> Request:
-        tokens = token_ids(tokens)
         # Never the last token: somebody wants its logits.
         found = self.pool.lookup(tokens[:-1], extra)
         self.pool.touch(found)
         held = len(found) * self.block_size
-        request = Request(Pages(found, self._tails(), held, tokens[:held], extra))
+        request = Request(Pages(found, self._tails(), held, list(tokens[:held]), extra))
         request.length = held
         return request
 
     def _reserve(
         self, requests: list[Request], q_lens: Sequence[int], tokens: Sequence[int] | None
     ) -> list[Place]:
-        new = None if tokens is None else token_ids(tokens)
         wanted = self._wanted(requests, q_lens)
         at = 0
         for request, n, (more, copy) in zip(requests, q_lens, wanted, strict=True):
@@ -99,8 +97,8 @@ class PagedCache(StoredCache):
             if copy:
                 self._copy_last(request)
             pages.pages.extend(self.pool.allocate(more))
-            if new is not None and len(pages.tokens) == request.length:
-                pages.tokens.extend(new[at : at + n])
+            if tokens is not None and len(pages.tokens) == request.length:
+                pages.tokens.extend(tokens[at : at + n])
             self._begin(request, n)
             at += n
         self._send_tables(requests)

@@ -7,8 +7,55 @@
         o = cache.run(layer, q, step)          attend
     cache.truncate("a", n); cache.fork("a", "b"); cache.free("a")
 
-A new kind of cache overrides the methods that start with an underscore, ``append`` and ``read``;
-``run`` is then attention over ``read``, right and slow, until it is overridden to be fast.
+A pass that fails is taken back with ``truncate``, exactly, until the request's next ``plan``. A
+request may also be planned again without: then what the pass left unappended is a gap, over which
+its layer refuses to append and to run until the request is truncated to before it.
+
+A cache of your own needs this much, and ``run`` is then attention over ``read``, right and slow,
+until you override it to be fast:
+
+* ``_open`` gives a `Request`; what the cache notes in its ``place`` is its own affair.
+* ``append`` first asks ``self._check_append``, which refuses what does not fit; it stores
+  rows ``step.qo_indptr[i]`` to ``step.qo_indptr[i + 1]`` for request i, and at the end says so:
+  ``step.ticket.appended.add(layer)``. Without that, ``run`` refuses the layer.
+* ``read`` gives all of it back, and ``_truncate`` forgets, exactly to where the last step began.
+  What cannot be undone (eviction, say) belongs into ``_reserve``, which ``plan`` calls.
+* ``_copy`` for ``fork``, ``_release`` for what ``free`` must give back, ``storage`` and ``memory``
+  for whoever counts bytes (the kit below does). A cache works without them.
+
+>>> class Growing(Cache):
+...     def _open(self, seq_id, tokens, extra):
+...         shapes = [((0, s.num_kv_heads, s.head_dim), (0, s.num_kv_heads, s.v_dim))
+...                   for s in self.layers]
+...         return Request([[np.zeros(x, self.dtype) for x in pair] for pair in shapes])
+...     def _truncate(self, request, length):
+...         request.place = [[x[:length] for x in pair] for pair in request.place]
+...     def _copy(self, source, seq_id):
+...         return Request([list(pair) for pair in source.place])
+...     def append(self, layer, k, v, step):
+...         self._check_append(layer, k, v, step)
+...         for i, seq_id in enumerate(step.seq_ids):
+...             new = slice(step.qo_indptr[i], step.qo_indptr[i + 1])
+...             pair = self._requests[seq_id].place[layer]
+...             pair[:] = [np.concatenate([x, y[new]]) for x, y in zip(pair, (k, v))]
+...         step.ticket.appended.add(layer)
+...     def read(self, layer, seq_id):
+...         k, v = self._requests[seq_id].place[layer]
+...         return k, v, np.arange(len(k))
+...     def storage(self):
+...         return (x for r in self._requests.values() for pair in r.place for x in pair)
+...     def memory(self):
+...         held = sum(x.nbytes for x in self.storage())
+...         return Memory(payload=held, metadata=0, reserved=held, wasted=0)
+
+The kit of ``kvlib.exercises`` plays random lives of it against float64 (book/extend.ipynb):
+
+>>> from kvlib.exercises import kit
+>>> trial = kit.check_cache(
+...     lambda layers: Growing(layers, xp=np), schedules=5, max_seq_len=None, v_from_k=False, xp=np
+... )
+>>> trial.passed
+True
 """
 
 from __future__ import annotations
@@ -20,20 +67,19 @@ import numpy as np
 
 from kvlib.arrays import Array, default_namespace, is_numpy
 from kvlib.attention import attend
-from kvlib.caches.checks import check_append, check_plan, check_run, is_integer, known
+from kvlib.attention.checks import is_integer, shown
+from kvlib.caches.checks import (
+    check_append,
+    check_layers,
+    check_library,
+    check_plan,
+    check_run,
+    known,
+    token_ids,
+)
+from kvlib.caches.request import Request
 from kvlib.caches.spec import LayerSpec, Memory
 from kvlib.caches.step import Step, Ticket
-
-
-class Request:
-    """What every cache remembers of an open request; a cache may keep more in ``place``."""
-
-    __slots__ = ("length", "place", "ticket")
-
-    def __init__(self, place: Any) -> None:
-        self.length = 0
-        self.place = place
-        self.ticket: Ticket | None = None
 
 
 class Cache:
@@ -53,17 +99,17 @@ class Cache:
     """
 
     def __init__(self, layers: Sequence[LayerSpec], *, dtype: Any = None, xp: Any = None) -> None:
-        self.layers = tuple(layers)
-        if not self.layers:
-            raise ValueError("layers must hold at least one LayerSpec, got none")
-        for spec in self.layers:
-            if not isinstance(spec, LayerSpec):
-                raise TypeError(f"layers must hold LayerSpec, got a {type(spec).__name__}")
+        self.layers = check_layers(layers)
         self.xp = default_namespace() if xp is None else xp
+        if not hasattr(self.xp, "isdtype"):
+            raise TypeError(f"xp must be an array library, the module itself, got {shown(xp)}")
         probe = self.xp.empty((0,), dtype=self.xp.float32 if dtype is None else dtype)
         if not self.xp.isdtype(probe.dtype, "real floating"):
             raise TypeError(f"dtype must be floating, got {probe.dtype}")
         self.dtype, self.array_type = probe.dtype, type(probe)
+        for i, spec in enumerate(self.layers):
+            if spec.sinks is not None:
+                check_library(self, "sinks", spec.sinks, i)
         self._requests: dict[Hashable, Request] = {}
 
     # What a cache decides for itself ------------------------------------------------------------
@@ -92,6 +138,10 @@ class Cache:
 
     def _release(self, request: Request) -> None:
         """Take the place of a request back."""
+
+    def _sure(self, request: Request) -> int:
+        """Tokens that every layer holds of a request if its last pass stays unfinished."""
+        return request.begun
 
     def storage(self) -> Iterator[Array]:
         """Every array that the cache has allocated."""
@@ -134,7 +184,7 @@ class Cache:
             raise ValueError(f"request {seq_id!r} is open already; free it first or choose a name")
         if not isinstance(extra, tuple):
             raise TypeError(f"extra must be a tuple of keys, such as ('tenant',), got {extra!r}")
-        request = self._open(seq_id, tokens, extra)
+        request = self._open(seq_id, token_ids(tokens), extra)
         self._requests[seq_id] = request
         return request.length
 
@@ -148,17 +198,22 @@ class Cache:
 
         seq_ids B names, each once; q_lens B lengths of at least 1; tokens the T = Σ q_lens new
         token ids packed in that order, for caches that look at them.
-        The lengths of the requests grow now; a pass that fails is undone with ``truncate``.
+        The lengths of the requests grow now; a pass that fails is undone with ``truncate``. One
+        that is planned over, unfinished, leaves a gap in the layers that had not appended: they
+        append and run no more until the request is truncated to where the gap begins.
         """
-        requests, q_lens = check_plan(self._requests, seq_ids, q_lens, tokens)
+        requests, q_lens, tokens = check_plan(self._requests, seq_ids, q_lens, tokens)
+        lacks = [r.lacking(len(self.layers), self._sure(r)) for r in requests]
         places = self._reserve(requests, q_lens, tokens)
         ticket = Ticket()
         starts = [r.length for r in requests]
-        for request, n in zip(requests, q_lens, strict=True):
+        for seq_id, request, n, lack in zip(seq_ids, requests, q_lens, lacks, strict=True):
             if request.ticket is not None:
                 request.ticket.live = False
-            request.ticket = ticket
+            request.ticket, request.lacks, request.begun = ticket, lack, request.length
             request.length += n
+            for layer, first in lack.items():
+                ticket.lacks[layer] = (seq_id, first)
         if all(n == 1 for n in q_lens):
             positions = np.asarray(starts, dtype=np.int64)
         else:
@@ -213,7 +268,11 @@ class Cache:
                 f"request {seq_id!r} holds {request.length} tokens and can be truncated to "
                 f"0 ... {request.length}, got {length!r}"
             )
+        lacks = request.lacks  # what the last pass missed is gone with it
+        if length > request.begun:
+            lacks = request.lacking(len(self.layers), self._sure(request))
         self._truncate(request, int(length))
+        request.lacks = {layer: first for layer, first in lacks.items() if first < length}
         request.length = int(length)
         self._end_step(request)
 
@@ -222,8 +281,10 @@ class Cache:
         source = known(self._requests, src)
         if dst in self._requests:
             raise ValueError(f"request {dst!r} is open already; free it first or choose a name")
+        lacks = source.lacking(len(self.layers), self._sure(source))
         request = self._copy(source, dst)
-        request.length = source.length
+        request.length = request.begun = source.length
+        request.lacks = dict(lacks)
         self._requests[dst] = request
 
     def free(self, seq_id: Hashable) -> None:
@@ -238,11 +299,32 @@ class Cache:
         """The open requests, in the order they were opened."""
         return tuple(self._requests)
 
+    def __len__(self) -> int:
+        """How many requests are open."""
+        return len(self._requests)
+
+    def __contains__(self, seq_id: Hashable) -> bool:
+        return seq_id in self._requests
+
+    def __bool__(self) -> bool:
+        return True  # an empty cache is a cache: ``cache or another`` must not drop it
+
     def __repr__(self) -> str:
         tokens = sum(r.length for r in self._requests.values())
+        try:
+            held = f"{self.memory().reserved:,} bytes"
+        except Exception:  # a cache of somebody's own, half written; repr is how they look at it
+            held = "bytes not measured"
         return (
             f"{type(self).__name__}({len(self.layers)} layers, {len(self._requests)} requests, "
-            f"{tokens} tokens, {self.memory().reserved:,} bytes)"
+            f"{tokens} tokens, {held})"
+        )
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be copied or pickled: its arrays, its pool and the "
+            "steps under way belong together. fork copies a request; to_dense and from_dense "
+            "(kvlib.caches.layouts) carry requests into another cache, as arrays that can be saved"
         )
 
     @staticmethod

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvlib.arrays import Array
-from kvlib.attention.checks import check_settings
+from kvlib.attention.checks import check_settings, is_integer, shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,16 +37,29 @@ class LayerSpec:
             object.__setattr__(self, "v_head_dim", self.head_dim)
         for name in ("num_kv_heads", "head_dim", "v_head_dim"):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+            if not is_integer(value) or value < 1:
+                raise ValueError(f"{name} must be an integer of at least 1, got {shown(value)}")
+            object.__setattr__(self, name, int(value))
         if self.v_from_k and self.v_dim > self.head_dim:
             raise ValueError(
                 f"values taken from keys need v_head_dim <= head_dim, got {self.v_dim} "
                 f"and {self.head_dim}"
             )
-        sm_scale, softcap = check_settings(self.window, self.sm_scale, self.softcap)
-        object.__setattr__(self, "sm_scale", sm_scale)
-        object.__setattr__(self, "softcap", softcap)
+        numbers = check_settings(self.window, self.sm_scale, self.softcap)
+        for name, number in zip(("window", "sm_scale", "softcap"), numbers, strict=True):
+            object.__setattr__(self, name, number)
+        if self.sinks is not None:
+            self._check_sinks()
+
+    def _check_sinks(self) -> None:
+        shape = getattr(self.sinks, "shape", None)
+        if shape is None:
+            raise TypeError(f"sinks must be an array (num_qo_heads,), got {shown(self.sinks)}")
+        if len(shape) != 1 or not shape[0] or shape[0] % self.num_kv_heads:
+            raise ValueError(
+                f"sinks must be (num_qo_heads,), a multiple of {self.num_kv_heads} heads, "
+                f"got shape {tuple(shape)}"
+            )
 
     @property
     def v_dim(self) -> int:

@@ -9,13 +9,17 @@ from kvlib.arrays import Array, namespace
 
 
 class Ticket:
-    """Whether a step may still be used, and which layers have appended in it."""
+    """Whether a step may still be used, and which layers have appended in it.
 
-    __slots__ = ("appended", "live")
+    lacks: layer → (request, first token) of what an earlier pass should have appended and did not.
+    """
+
+    __slots__ = ("appended", "lacks", "live")
 
     def __init__(self) -> None:
         self.live = True
         self.appended: set[int] = set()
+        self.lacks: dict[int, tuple[Hashable, int]] = {}
 
 
 class Step:

@@ -81,6 +81,11 @@ class StoredCache(Cache):
             place.table = table[at : at + len(place.pages)]
             at += len(place.pages)
 
+    def _sure(self, request: Request) -> int:
+        place = request.place
+        # What should have been encoded in an unfinished pass waits for ever, and is lost.
+        return place.start if place.coded == place.before else min(place.start, place.before)
+
     def _truncate(self, request: Request, length: int) -> None:
         place, group = request.place, self.codec.group
         restored = place.before <= length <= place.start  # the last step is taken back

@@ -1,0 +1,152 @@
+"""What a step may be used for: each layer once, and only over tokens that every pass has stored."""
+
+import numpy as np
+import oracle
+import pytest
+from caches import CACHES, build, snapshot
+
+from kvlib import BlockPool, LayerSpec, PagedCache, QuantizedCache
+from kvlib.codecs import kivi
+
+F32 = np.float32
+LAYERS = [LayerSpec(1, 16), LayerSpec(2, 8, window=6)]
+
+
+@pytest.fixture(params=CACHES)
+def cache(request):
+    cache = build(request.param, LAYERS, np, F32)
+    cache.add("a")
+    return cache
+
+
+def normal(seed, *shape):
+    return np.random.default_rng(seed).standard_normal(shape).astype(F32)
+
+
+def give(cache, step, layers=(0, 1), seed=0):
+    """Append random keys to some layers; each seed gives the same ones again."""
+    for layer in layers:
+        spec = cache.layers[layer]
+        shape = (step.num_tokens, spec.num_kv_heads, spec.head_dim)
+        cache.append(layer, normal(seed, *shape), normal(seed + 50, *shape), step)
+
+
+def refused(cache, words, call):
+    before = snapshot(cache)
+    with pytest.raises(ValueError, match=words):
+        call()
+    assert snapshot(cache) == before, "a refused call changed the cache"
+
+
+def lacks_from(cache, step):
+    """The first token that layer 0 lacks, as the error says."""
+    rows = normal(1, 1, 1, 16)
+    with pytest.raises(ValueError, match="layer 0 lacks the keys of request 'a'") as said:
+        cache.append(0, rows, rows, step)
+    return int(str(said.value).split("from token ")[1].split()[0])
+
+
+def attends(cache, step, layer, name):
+    """`run` is attention over `read`, which holds no number that was never written."""
+    spec = cache.layers[layer]
+    q = normal(9, step.num_tokens, 2 * spec.num_kv_heads, spec.head_dim)
+    k, v, positions = cache.read(layer, name)
+    o, _ = oracle.attention(q, k, v, step.positions, positions, **spec.settings)
+    np.testing.assert_allclose(cache.run(layer, q, step), o, atol=3e-5)
+
+
+def test_a_layer_appends_once_in_a_step(cache):
+    give(cache, cache.plan(["a"], [20]))
+    step = cache.plan(["a"], [7])
+    give(cache, step, seed=1)
+    held = [[np.array(x) for x in cache.read(layer, "a")] for layer in (0, 1)]
+    words = r"layer 0 has appended in this step already: .*plan"
+    refused(cache, words, lambda: give(cache, step, (0,), seed=2))
+    for layer in (0, 1):
+        for x, y in zip(cache.read(layer, "a"), held[layer]):
+            assert (x == y).all()
+        attends(cache, step, layer, "a")
+    cache.truncate("a", 20)  # and so is a pass repeated: taken back, planned again
+    give(cache, cache.plan(["a"], [7]), seed=1)
+    assert all((x == y).all() for x, y in zip(cache.read(0, "a"), held[0]))
+
+
+def test_codes_of_a_group_are_those_of_one_append():
+    cache = QuantizedCache([LayerSpec(1, 32)], kivi(4, 32, 0), 1, 128, xp=np)
+    cache.add("a")
+    give(cache, cache.plan(["a"], [40]), (0,))
+    step = cache.plan(["a"], [30])
+    give(cache, step, (0,), seed=1)
+    once = cache.run(0, normal(3, 30, 1, 32), step)
+    with pytest.raises(ValueError, match="layer 0 has appended in this step already"):
+        give(cache, step, (0,), seed=1)
+    assert (cache.run(0, normal(3, 30, 1, 32), step) == once).all()
+
+
+def test_a_pass_that_one_layer_missed_is_not_attended_to(cache):
+    give(cache, cache.plan(["a"], [2]))
+    give(cache, cache.plan(["a"], [3]), (0,))  # layer 1 never gets its keys
+    step = cache.plan(["a"], [1])  # allowed: who plans blocks need not have keys
+    give(cache, step, (0,), seed=1)
+    attends(cache, step, 0, "a")
+    rows = normal(1, 1, 2, 8)
+    words = r"layer 1 lacks the keys of request 'a' from token \d on.*truncate"
+    refused(cache, words, lambda: cache.append(1, rows, rows, step))
+    refused(cache, words, lambda: cache.run(1, rows, step))
+    step = cache.plan(["a"], [1])
+    refused(cache, words, lambda: cache.append(1, rows, rows, step))
+    cache.fork("a", "b")
+    step = cache.plan(["b"], [1])
+    refused(cache, words.replace("'a'", "'b'"), lambda: cache.append(1, rows, rows, step))
+
+
+def test_truncation_to_what_is_whole_mends_it(cache):
+    give(cache, cache.plan(["a"], [24]))
+    cache.plan(["a"], [3])
+    step = cache.plan(["a"], [1])
+    first = lacks_from(cache, step)
+    assert 16 <= first <= 24
+    cache.truncate("a", first)
+    step = cache.plan(["a"], [2])
+    give(cache, step, seed=1)
+    for layer in (0, 1):
+        assert len(cache.read(layer, "a")[2]) == first + 2
+        attends(cache, step, layer, "a")
+
+
+def test_a_pass_cut_short_is_not_a_pass(cache):
+    """Truncation into tokens that were planned and never appended keeps none of them."""
+    give(cache, cache.plan(["a"], [8]))
+    cache.plan(["a"], [8])
+    cache.truncate("a", 16)
+    first = lacks_from(cache, cache.plan(["a"], [1]))
+    assert first <= 8
+    cache.truncate("a", first)
+    step = cache.plan(["a"], [1])
+    give(cache, step)
+    attends(cache, step, 1, "a")
+
+
+def test_taking_an_unfinished_pass_back_mends_all_of_it(cache):
+    give(cache, cache.plan(["a"], [21]))
+    give(cache, cache.plan(["a"], [9]), (0,), seed=1)
+    cache.truncate("a", 21)
+    step = cache.plan(["a"], [2])
+    give(cache, step, seed=2)
+    for layer in (0, 1):
+        attends(cache, step, layer, "a")
+
+
+def test_the_others_of_a_batch_go_on():
+    cache = PagedCache(LAYERS, BlockPool(20, 4), xp=np)
+    for name in "ab":
+        cache.add(name)
+        give(cache, cache.plan([name], [5]))
+    cache.plan(["a"], [3])
+    both = cache.plan(["b", "a"], [1, 1])
+    with pytest.raises(ValueError, match="layer 0 lacks the keys of request 'a' from token 5 on"):
+        give(cache, both)
+    cache.truncate("b", 5)
+    step = cache.plan(["b"], [1])
+    give(cache, step)
+    attends(cache, step, 0, "b")
