@@ -11,7 +11,7 @@ from kvlib.codecs import Fp8, PerChannel, PerToken
 from kvlib.codecs.base import TensorCodec
 from kvlib.codecs.int8 import Int8
 from kvlib.kernels import checks
-from kvlib.kernels.plans import UNROLL
+from kvlib.kernels.source import Kernel
 from kvlib.kernels.types import ctype
 
 
@@ -61,27 +61,18 @@ class Written(NamedTuple):
     def plain(self) -> bool:
         return self.family == "Plain"
 
-    def count(self, rows: int) -> int:
-        """Numbers in a lane's vector where a block has so many query rows (COUNT in codecs.cuh)."""
-        return 128 // self.bits if self.plain else numbers_for(rows)
-
-    def template(self, rows: int) -> str:
-        """The codec's C++ type."""
-        return template(self.family, self.bits, self.number, self.count(rows))
+    def kernel(self, tensor: bool, head_dim: int, rows: int) -> Kernel:
+        """The kernel that decodes over these."""
+        return decode_kernel(self.family, self.bits, self.number, tensor, head_dim, rows)
 
 
-def numbers_for(rows: int) -> int:
-    """Codes of a lane's vector: 16, but 8 where the rows' sums would not fit the registers.
-
-    A row keeps its query and its result, two registers a number: 64 rows · numbers are 128 of 255.
-    """
-    return 16 if rows <= 4 else 8
-
-
-def template(family: str, bits: int, number: str, count: int) -> str:
-    if family == "Plain":
-        return f"Plain<{number}>"
-    return f"Kivi<{bits}, {count}>" if family == "Kivi" else f"{family}<{count}>"
+def decode_kernel(
+    family: str, bits: int, number: str, tensor: bool, head_dim: int, rows: int
+) -> Kernel:
+    if not tensor:
+        return Kernel("decode", f"decode<Plain<{number}>, {head_dim}, {rows}>")
+    codec = {"Plain": f"Numbers<{number}>", "Kivi": f"Kivi<{bits}>"}.get(family, family)
+    return Kernel("decode_tensor", f"decode_tensor<{codec}, {head_dim}>")
 
 
 def written(k: Array | Codes, v: Array | Codes, sizes: checks.SIZES) -> Written:
@@ -117,7 +108,7 @@ def written(k: Array | Codes, v: Array | Codes, sizes: checks.SIZES) -> Written:
 def _kivi(k: Codes, v: Codes, keys: PerChannel, values: PerToken, sizes: checks.SIZES) -> Written:
     if keys.bits != values.bits:
         raise ValueError(f"k and v must have codes of as many bits, got {keys.bits}, {values.bits}")
-    least = (UNROLL, 2 * keys.bits)
+    least = (8, 2 * keys.bits)  # eight keys of a product, and a lane's part of a value
     for name, codec, low in (("k", keys, least[0]), ("v", values, least[1])):
         checks.power_of_two(f"the group of {name}", codec.size)
         if codec.size < low:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from kvlib.arrays import Array
 from kvlib.kernels import checks, engine
-from kvlib.kernels.codes import Codes, numbers_for, template, written
+from kvlib.kernels.codes import Codes, Written, decode_kernel, written
 from kvlib.kernels.decode_pieces import Piece, Settings, attend, device_of
 from kvlib.kernels.places import check_settings, check_table
-from kvlib.kernels.plans import plan_decode, rows_of
+from kvlib.kernels.plans import TENSOR_ROWS, plan_decode, rows_of, suits_tensor_cores
+from kvlib.kernels.results import registers_of
 from kvlib.kernels.source import Kernel
 from kvlib.kernels.types import CTYPES, HEAD_DIMS, ctype
 
@@ -25,6 +26,7 @@ def decode_attention(
     behind: Array | None = None,
     max_len: int | None = None,
     splits: int | None = None,
+    tensor: bool | None = None,
     return_lse: bool = False,
     run_on: str | None = None,
 ) -> Array | tuple[Array, Array]:
@@ -42,6 +44,10 @@ def decode_attention(
     they move the window.
     max_len: the longest of seq_lens where the caller knows it; else what the blocks could hold.
     splits: blocks that share a request's keys, chosen by :func:`kvlib.kernels.plans.plan_decode`.
+    tensor: whether tensor cores multiply, by default where they pay
+    (:func:`kvlib.kernels.plans.suits_tensor_cores`). They are handed queries and weights as two
+    16-bit numbers each, so sums are good to 2^-16 at the least; KIVI's numbers are rounded to
+    float16 once.
     run_on: "device", "processor" or "twin" (kvlib.kernels.engine).
 
     A request without keys gives (0, −inf). Split keys and merged states are Flash-Decoding (T. Dao,
@@ -63,7 +69,7 @@ def decode_attention(
     settings = settings_of(q, sm_scale, softcap, window)
     piece = piece_of(
         q, k, v, seq_lens, block_table, settings,
-        behind=behind, max_len=max_len, splits=splits, where=where,
+        behind=behind, max_len=max_len, splits=splits, tensor=tensor, where=where,
     )  # fmt: skip
     o, lse = attend(q, [piece], settings, where)
     return (o, lse) if return_lse else o
@@ -80,6 +86,7 @@ def piece_of(
     behind: Array | None = None,
     max_len: int | None = None,
     splits: int | None = None,
+    tensor: bool | None = None,
     where: str = "twin",
 ) -> Piece:
     """Keys that lie together, checked, and how they are attended to."""
@@ -115,12 +122,33 @@ def piece_of(
     checks.check_range("seq_lens", seq_lens, 0, size * width)
     check_table(block_table, seq_lens, size, sizes["N"])
     keys = size * width if max_len is None else max_len
+    groups = sizes["Hq"] // sizes["Hkv"]
+    on_tensor_cores = _on_tensor_cores(kept, groups, sizes["D"], tensor)
     plan = plan_decode(
-        sizes["B"], sizes["Hkv"], sizes["Hq"] // sizes["Hkv"], sizes["D"],
-        min(keys, settings.window or keys), choices=rows_of(sizes["D"], kept.plain),
+        sizes["B"], sizes["Hkv"], groups, sizes["D"], min(keys, settings.window or keys),
+        choices=(TENSOR_ROWS,) if on_tensor_cores else rows_of(sizes["D"], kept.bits),
         splits=splits, device=device_of(where),
+        registers=_registers(kept, on_tensor_cores, sizes["D"]),
     )  # fmt: skip
-    return Piece(kept, block_table, seq_lens, behind, size, shift, plan)
+    return Piece(kept, block_table, seq_lens, behind, size, shift, plan, on_tensor_cores)
+
+
+def _on_tensor_cores(kept: Written, groups: int, dim: int, wish: bool | None) -> bool:
+    """Raises ValueError where there is no such kernel."""
+    found = suits_tensor_cores(groups, dim, kept.bits, kept.plain) if wish is None else wish
+    if found and kept.bits == 32:
+        raise ValueError("tensor cores take 16-bit numbers and codes, got float32")
+    if not found and not (kept.plain and rows_of(dim, kept.bits)):
+        what = f"{kept.number} in heads of {dim}" if kept.plain else f"{kept.family} codes"
+        raise ValueError(f"{what} are decoded on tensor cores alone: leave tensor out")
+    return found
+
+
+def _registers(kept: Written, tensor: bool, dim: int) -> dict[int, int]:
+    """Registers of the kernels that could be launched, by their rows."""
+    choices = (TENSOR_ROWS,) if tensor else rows_of(dim, kept.bits)
+    found = {rows: registers_of(kept.kernel(tensor, dim, rows).name) for rows in choices}
+    return {rows: n for rows, n in found.items() if n is not None}
 
 
 def _lengths(name: str, x: Array, sizes: checks.SIZES) -> None:
@@ -137,14 +165,17 @@ def settings_of(
 
 def instantiations() -> list[Kernel]:
     """Every kernel of this module that CI compiles."""
-    kinds = [("Plain", 8, number) for number in CTYPES.values()]
-    kinds += [("Int8", 8, ""), ("E4M3", 8, ""), ("E5M2", 8, ""), ("Kivi", 4, ""), ("Kivi", 2, "")]
     found = [Kernel("decode", "merge")]
-    for family, bits, number in kinds:
-        for dim in HEAD_DIMS:
-            for rows in rows_of(dim, family == "Plain"):
-                codec = template(family, bits, number, numbers_for(rows))
-                found.append(Kernel("decode", f"decode<{codec}, {dim}, {rows}>"))
+    codes = [("Int8", 8), ("E4M3", 8), ("E5M2", 8), ("Kivi", 4), ("Kivi", 2)]
+    for dim in HEAD_DIMS:
+        for number in CTYPES.values():
+            bits = 32 if number == "float" else 16
+            for rows in rows_of(dim, bits):
+                found.append(decode_kernel("Plain", bits, number, False, dim, rows))
+            if bits == 16:
+                found.append(decode_kernel("Plain", bits, number, True, dim, TENSOR_ROWS))
+        for family, bits in codes:
+            found.append(decode_kernel(family, bits, "", True, dim, TENSOR_ROWS))
     return found
 
 

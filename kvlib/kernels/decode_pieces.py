@@ -30,6 +30,7 @@ class Piece(NamedTuple):
 
     table (B, W)   seq_lens (B,): keys in this piece   behind (B,) or None: keys after them
     size: positions of a block   shift: its log2, 31 where a request has one block
+    tensor: whether tensor cores multiply
     """
 
     written: Written
@@ -39,6 +40,7 @@ class Piece(NamedTuple):
     size: int
     shift: int
     plan: DecodePlan
+    tensor: bool = False
 
 
 def attend(
@@ -98,8 +100,8 @@ def _launch(
         *(np.int32(n) for n in numbers), np.float32(settings.scale), np.float32(settings.softcap),
     )  # fmt: skip
     grid = (plan.splits, num_kv_heads * plan.tiles, batch)
-    name = f"decode<{kept.template(plan.rows)}, {dim}, {plan.rows}>"
-    return Launch(Kernel("decode", name), grid, THREADS, plan.shared, args)
+    kernel = kept.kernel(piece.tensor, dim, plan.rows)
+    return Launch(kernel, grid, THREADS, plan.shared, args)
 
 
 def device_of(where: str) -> Device:

@@ -7,19 +7,22 @@ there are enough of them; every split costs one more partial result to merge.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from kvlib.kernels.device import H200, Device
 
 THREADS = 128
 WARPS = THREADS // 32
-# Blocks of decode that a multiprocessor holds at once: of its 65,536 registers a thread takes up to
-# 168 with four query rows, and a block has 128 threads.
+REGISTERS = 65_536  # of a multiprocessor, on each capability that kernels are compiled for
+# Blocks of decode that a multiprocessor holds at once where nothing else is known: a thread takes
+# up to 168 registers, and a block has 128 threads.
 BLOCKS_PER_SM = 3
 LEAST_KEYS = 128  # a split: fewer, and merging costs more than the split gains
 MOST_SPLITS = 128
 UNROLL = 4  # keys of a group of lanes in flight at a time (layouts.cuh)
 ROWS = (1, 2, 4, 8)  # query heads of one kv head in a block
+TENSOR_ROWS = 8  # the same on tensor cores: half of the rows of a product (decode_tensor.cu)
 
 
 class DecodePlan(NamedTuple):
@@ -36,13 +39,35 @@ class DecodePlan(NamedTuple):
         return self.splits > 1
 
 
-def rows_of(head_dim: int, plain: bool) -> tuple[int, ...]:
-    """Query rows that there are kernels for. Each is compiled for every type or codec, so they are
-    few: those of heads of 64 and 128, which most models have, and 4 where others would serve.
+def rows_of(head_dim: int, bits: int) -> tuple[int, ...]:
+    """Query rows for which there are kernels without tensor cores, for plain numbers of `bits`.
+
+    float32 has no tensor core that keeps it exact. Of 16-bit numbers a single query head asks for
+    too little arithmetic to be worth one; more rows are there for heads of 128, to compare.
     """
-    if plain:
+    if bits == 32:
         return (1, 4, 8) if head_dim in (64, 128) else (4,)
-    return (4, 8) if head_dim == 128 else (4,)
+    return {64: (1,), 128: (1, 4, 8)}.get(head_dim, ())
+
+
+def suits_tensor_cores(groups: int, head_dim: int, bits: int, plain: bool) -> bool:
+    """Whether decode goes to tensor cores: `groups` query heads share keys of `bits` a number.
+
+    By instructions a byte: at four query heads and bfloat16 the ordinary units issue five times as
+    many as tensor cores and hardly keep up with an H200's memory; codes have half the bytes for the
+    same arithmetic, and unpacking on top.
+    """
+    return not plain or (bits == 16 and not (groups == 1 and rows_of(head_dim, bits)))
+
+
+def blocks_that_fit(registers: int, shared: int, device: Device = H200) -> int:
+    """Blocks of THREADS threads that a multiprocessor holds at once.
+
+    registers a thread, handed out eight at a time; shared bytes a block, and 1 KiB that the system
+    takes of each.
+    """
+    by_registers = REGISTERS // (-(-registers // 8) * 8 * THREADS)
+    return max(1, min(by_registers, (device.shared + 1024) // (shared + 1024)))
 
 
 def rows_for(groups: int, choices: tuple[int, ...] = ROWS) -> int:
@@ -53,15 +78,15 @@ def rows_for(groups: int, choices: tuple[int, ...] = ROWS) -> int:
     return next((rows for rows in choices if groups <= rows), choices[-1])
 
 
-def splits_for(blocks: int, keys: int, sms: int) -> int:
+def splits_for(blocks: int, keys: int, sms: int, per_sm: int = BLOCKS_PER_SM) -> int:
     """Splits of each request's keys so that `blocks` blocks without splits become enough.
 
     blocks: requests · kv heads · tiles   keys: of the longest request
 
-    Enough is BLOCKS_PER_SM on every multiprocessor, in whole waves: the last wave should not be
-    nearly empty, so the splits are rounded down to fill one wave rather than up into a second.
+    Enough is `per_sm` on every multiprocessor, in whole waves: the last wave should not be nearly
+    empty, so the splits are rounded down to fill one wave rather than up into a second.
     """
-    room = sms * BLOCKS_PER_SM
+    room = sms * per_sm
     wanted = max(1, room // max(1, blocks))
     return max(1, min(wanted, MOST_SPLITS, keys // LEAST_KEYS))
 
@@ -76,14 +101,18 @@ def plan_decode(
     choices: tuple[int, ...] = ROWS,
     splits: int | None = None,
     device: Device = H200,
+    registers: Mapping[int, int] | None = None,
 ) -> DecodePlan:
     """How decode attention is launched; `splits` given by hand is taken as it is.
 
     choices: query rows of a block that there are kernels for (:func:`rows_of`)
+    registers: what a thread of the kernel takes, by its rows; none known: BLOCKS_PER_SM blocks fit
     """
     rows = rows_for(groups, choices)
     tiles = -(-groups // rows)
-    if splits is None:
-        splits = splits_for(batch * num_kv_heads * tiles, keys, device.sms)
     shared = 4 * WARPS * rows * (head_dim + 2)  # a warp's o, m and l, as float
+    if splits is None:
+        taken = (registers or {}).get(rows)
+        per_sm = blocks_that_fit(taken, shared, device) if taken else BLOCKS_PER_SM
+        splits = splits_for(batch * num_kv_heads * tiles, keys, device.sms, per_sm)
     return DecodePlan(rows, tiles, splits, shared)

@@ -7,6 +7,7 @@ benchmarks/results by ``make gpu``, where there is a device.
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,17 @@ def resources(capability: str) -> dict[str, dict[str, int]]:
         raise ValueError(f"capability must be one of {known}, got {capability!r}")
     names = ("registers", "spills", "stack")
     return {k: dict(zip(names, v, strict=True)) for k, v in stored[capability].items()}
+
+
+def registers_of(kernel: str) -> int | None:
+    """Registers a thread on compute capability 9.0, None for a kernel that is not stored."""
+    found = _capability_9().get(kernel)
+    return None if found is None else found["registers"]
+
+
+@cache
+def _capability_9() -> dict[str, dict[str, int]]:
+    return resources("9.0")
 
 
 def device_results(name: str) -> dict[str, Any] | None:

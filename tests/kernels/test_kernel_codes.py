@@ -15,6 +15,10 @@ CODECS = {
     "int4": codecs.kivi(4, 32),
     "int2": codecs.kivi(2, 32),
 }
+# Tensor cores are handed KIVI's numbers as float16; int8's as bfloat16, with queries and weights as
+# two of them each, good to 2^-16. Two float16 are as good as float32.
+HALVED = ("int4", "int2")
+NEAR = dict.fromkeys(CODECS, 4e-6) | {"int8": 4e-5}
 
 
 def case(seed, name, dim=64, groups=4, size=32, heads=2, lens=(1, 37, 70), codec=None):
@@ -36,7 +40,10 @@ def case(seed, name, dim=64, groups=4, size=32, heads=2, lens=(1, 37, 70), codec
             for j in range(full):
                 for field, (per, *_) in fields.items():
                     arrays[field][table[b, j // size], :, j % size // per] = x[field][:, j // per]
-            decoded.append(one.decode(x, np.float64)[:, :n])
+            numbers = one.decode(x, np.float64)[:, :n]
+            if name in HALVED:
+                numbers = numbers.astype(np.float16).astype(np.float64)
+            decoded.append(numbers)
         made.append(Codes(one, **arrays))
         dense.append(decoded)
     q = rng.standard_normal((len(lens), heads * groups, dim)).astype(np.float32)
@@ -61,18 +68,18 @@ def oracle(q, dense, window=None, softcap=None):
     return o, lse
 
 
-def agrees(made, run_on, splits=None, **settings):
+def agrees(made, run_on, splits=None, near=4e-5, **settings):
     arrays, dense = made
     o, lse = decode_attention(*arrays, splits=splits, return_lse=True, run_on=run_on, **settings)
     want, want_lse = oracle(arrays[0], dense, **settings)
-    np.testing.assert_allclose(o, want, atol=4e-6, rtol=0)
+    np.testing.assert_allclose(o, want, atol=near, rtol=0)
     np.testing.assert_allclose(lse, want_lse, atol=2e-5, rtol=1e-6)
 
 
 @pytest.mark.parametrize("dim", [64, 96, 128, 256])
 @pytest.mark.parametrize("name", CODECS)
 def test_every_codec_and_head_dim(name, dim):
-    agrees(case(dim, name, dim), "twin", splits=3)
+    agrees(case(dim, name, dim), "twin", splits=3, near=NEAR[name])
 
 
 @pytest.mark.parametrize(
@@ -80,7 +87,7 @@ def test_every_codec_and_head_dim(name, dim):
 )
 def test_every_codec_as_it_is_compiled(name, dim):
     """Lanes without a vector (96), all lanes (256), and each codec's loads."""
-    agrees(case(dim, name, dim), "processor", splits=3)
+    agrees(case(dim, name, dim), "processor", splits=3, near=NEAR[name])
 
 
 @pytest.mark.parametrize("run_on", RUNS)
@@ -107,21 +114,27 @@ def test_window_and_softcap(name, window, run_on):
 
 @pytest.mark.parametrize("run_on", RUNS)
 def test_groups_of_other_sizes(run_on):
-    agrees(case(8, "", codec=codecs.kivi(4, 16)), run_on, splits=2)
-    agrees(case(9, "", codec=codecs.kivi(4, 8), size=8), run_on, splits=2)
-    agrees(case(10, "", codec=codecs.kivi(4, 64), size=64), run_on, splits=2)
+    agrees(case(8, "int4", codec=codecs.kivi(4, 16)), run_on, splits=2)
+    agrees(case(9, "int4", codec=codecs.kivi(4, 8), size=8), run_on, splits=2)
+    agrees(case(10, "int4", codec=codecs.kivi(4, 64), size=64), run_on, splits=2)
 
 
 @pytest.mark.parametrize("run_on", RUNS)
 @pytest.mark.parametrize("kind", ["e4m3", "e5m2"])
 def test_every_fp8_code(kind, run_on):
-    """One key a request, whose values are therefore the result: all 256 codes, NaN among them."""
+    """One key a request, whose values are therefore the result: all 256 codes, NaN among them.
+
+    An infinite value, which no encoder writes, may give NaN: what is left of a weight is 0.
+    """
     codec = codecs.fp8(kind).values
     codes = np.arange(256, dtype=np.uint8).reshape(4, 1, 1, 64)
     keys = np.zeros_like(codes)
     q, lens = np.ones((4, 1, 64), np.float32), np.ones(4, np.int32)
     o = decode_attention(q, Codes(codec, keys), Codes(codec, codes), lens, run_on=run_on)
-    np.testing.assert_array_equal(o[:, None], codec.decode({"codes": codes}, np.float32))
+    want = codec.decode({"codes": codes}, np.float32)[:, 0]
+    fine = np.isfinite(want)
+    np.testing.assert_array_equal(o[fine], want[fine])
+    assert not np.isfinite(o[~fine]).any() and (kind == "e5m2" or np.isnan(o[~fine]).all())
 
 
 @pytest.mark.parametrize("run_on", RUNS)
@@ -185,7 +198,7 @@ def test_bytes_read_are_those_of_the_codes(name):
         ({"k": lambda x: x._replace(codes=x.codes.view(np.int8))}, TypeError, "must be uint8"),
         ({"k": lambda x: x._replace(codes=x.codes[..., :8].copy())}, ValueError, "codes of k"),
         ({"k": lambda x: x._replace(codec=codecs.kivi(4, 24).keys)}, ValueError, "power of two"),
-        ({"k": lambda x: x._replace(codec=codecs.kivi(4, 2).keys)}, ValueError, "at least 4"),
+        ({"k": lambda x: x._replace(codec=codecs.kivi(4, 2).keys)}, ValueError, "at least 8"),
         ({"k": lambda x: x._replace(codec=codecs.kivi(4, 64).keys)}, ValueError, "divide blocks"),
         ({"lens": lambda x: x + np.int32(999)}, ValueError, "seq_lens must lie in"),
     ],

@@ -44,11 +44,12 @@ def oracle(q, k, v, lens, table, window=None, softcap=None, sm_scale=None):
     return o, lse
 
 
-def agrees(arrays, run_on, splits=None, **settings):
+def agrees(arrays, run_on, splits=None, tensor=None, **settings):
     q, k, v, lens, table = arrays
     o, lse = decode_attention(
-        q, k, v, lens, table, splits=splits, return_lse=True, run_on=run_on, **settings
-    )
+        q, k, v, lens, table,
+        splits=splits, tensor=tensor, return_lse=True, run_on=run_on, **settings,
+    )  # fmt: skip
     want, want_lse = oracle(*arrays, **settings)
     np.testing.assert_allclose(as_float(o), want, atol=TOLERANCE[str(q.dtype)], rtol=0)
     np.testing.assert_allclose(lse, want_lse, atol=2e-5, rtol=1e-6)
@@ -66,6 +67,32 @@ def test_every_type_and_head_dim(dtype, dim, run_on):
 @pytest.mark.parametrize("groups", [1, 2, 3, 7, 8, 12])
 def test_query_heads_of_a_kv_head(groups, run_on):
     agrees(case(groups, "float16", 64, groups), run_on, splits=2)
+
+
+@pytest.mark.parametrize("run_on", RUNS)
+@pytest.mark.parametrize(("dtype", "tensor"), [("float16", False), ("uint16", True)])
+def test_with_tensor_cores_and_without(dtype, tensor, run_on):
+    """What the sizes do not choose can be asked for."""
+    agrees(case(9, dtype, 128, groups=1 if tensor else 4), run_on, splits=2, tensor=tensor)
+
+
+def test_tensor_cores_where_they_pay():
+    """16-bit numbers that several query heads share, and codes; the plan follows the registers."""
+    from kvlib.kernels.decode import instantiations
+    from kvlib.kernels.plans import blocks_that_fit, plan_decode, suits_tensor_cores
+    from kvlib.kernels.results import registers_of
+
+    assert suits_tensor_cores(4, 128, 16, True) and suits_tensor_cores(1, 128, 8, False)
+    assert not suits_tensor_cores(4, 128, 32, True) and not suits_tensor_cores(1, 128, 16, True)
+    assert suits_tensor_cores(1, 96, 16, True)  # there is no other kernel
+    assert [blocks_that_fit(n, 16_640) for n in (255, 168, 162, 128, 64)] == [2, 3, 3, 4, 8]
+    assert blocks_that_fit(64, 100_000) == 2  # of shared memory
+    known = {kernel.name: registers_of(kernel.name) for kernel in instantiations()}
+    assert min(known.values()) > 0
+    assert blocks_that_fit(known["decode_tensor<Numbers<BFloat16>, 128>"], 16_640) == 3
+    for registers, splits in ((None, 49), ({8: 255}, 33), ({8: 168}, 49), ({8: 100}, 66)):
+        plan = plan_decode(1, 8, 4, 128, 65_536, choices=(8,), registers=registers)
+        assert (plan.splits, plan.rows, plan.tiles) == (splits, 8, 1)
 
 
 @pytest.mark.parametrize("run_on", RUNS)
@@ -171,6 +198,10 @@ def test_settings_that_mean_nothing_are_refused():
     for settings in ({"window": 0}, {"softcap": -1.0}, {"sm_scale": float("nan")}):
         with pytest.raises(ValueError):
             decode_attention(*arrays, **settings)
+    with pytest.raises(ValueError, match="tensor cores take 16-bit"):
+        decode_attention(*arrays, tensor=True)
+    with pytest.raises(ValueError, match="Half in heads of 96"):
+        decode_attention(*case(7, "float16", 96, 2), tensor=False)
     with pytest.raises(ValueError, match="engine"):
         decode_attention(*arrays, run_on="gpu")
     with pytest.raises(TypeError, match="CuPy arrays"):

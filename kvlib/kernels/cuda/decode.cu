@@ -10,8 +10,9 @@
 // block size; a dense cache is one block a request, of any size, with a shift of 31. Offsets are 64
 // bits wide: 32 would overflow at 4 GiB of bfloat16.
 //
-// How keys are written is the template's; the numbers of queries and results are not, for they are
-// touched once: `kind` 0 is float, 1 Half, 2 BFloat16.
+// The number type of keys is the template's; that of queries and results is not, for they are touched
+// once: `kind` 0 is float, 1 Half, 2 BFloat16. Codes, and most of 16-bit numbers, go to tensor cores
+// (decode_tensor.cu), by the same arguments.
 #include "layouts.cuh"
 #include "state.cuh"
 
@@ -45,13 +46,12 @@ __global__ void __launch_bounds__(THREADS) decode(
     const int* __restrict__ seq_lens,     // (B,)
     const int* __restrict__ behind,       // (B,) tokens that follow these keys and lie elsewhere, or null
     int table_width, int block_size, int block_shift, int num_kv_heads, int groups, int window,
-    int k_shift, int v_shift,        // log2 of what shares a scale (codecs.cuh)
+    int k_shift, int v_shift,        // log2 of what shares a scale: decode_tensor.cu
     int kind,                        // of the numbers of q and out
     float scale,                     // sm_scale · log2 e
     float softcap)                   // times log2 e; 0: none
 {
     typedef Layout<Codec, D> L;
-    const Stored k = {k_codes, k_scales, k_zeros, k_shift}, v = {v_codes, v_scales, v_zeros, v_shift};
     const int b = blockIdx.z, split = blockIdx.x, splits = gridDim.x;
     const int tiles = (groups + G - 1) / G;
     const int kv_head = blockIdx.y / tiles, first_row = blockIdx.y % tiles * G;
@@ -83,39 +83,26 @@ __global__ void __launch_bounds__(THREADS) decode(
     }
 
     const int* table = block_table + (i64)b * table_width;
-    // Keys that share scales start together; what lies before `begin` is another block's.
-    for (int first = Codec::SHARED ? begin & -UNROLL : begin; first < end; first += L::GROUPS * UNROLL) {
-        const int NUM = Codec::SHARED ? 1 : UNROLL;
+    for (int first = begin; first < end; first += L::GROUPS * UNROLL) {
         Raw<L> keys[UNROLL], values[UNROLL];
-        typename Codec::template KeyScale<L> key_scales[NUM];
-        typename Codec::template ValueScale<L> value_scales[UNROLL];
         Place place[UNROLL];
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) {  // every load of this step is on its way before one is used
-            const int j = first + L::key(u, group);
+            const int j = first + u * L::GROUPS + group;  // groups of lanes take turns
             place[u].valid = j < end;
-            if (place[u].valid && (!Codec::SHARED || u == 0)) {
+            if (place[u].valid) {
                 const i64 block = load(table + (j >> block_shift));
                 const int at = j & (int)((1u << block_shift) - 1u);
                 place[u].entry = (block * num_kv_heads + kv_head) * block_size + at;
             }
-            if (Codec::SHARED) {
-                if (u == 0) key_scales[0].fetch(k, place[0], lane, active);
-                place[u].entry = place[0].entry + u;
-                place[u].valid = place[u].valid && j >= begin;
-            } else {
-                key_scales[u % NUM].fetch(k, place[u], lane, active);
-            }
-            keys[u].fetch(k, place[u], lane, active);
-            values[u].fetch(v, place[u], lane, active);
-            value_scales[u].fetch(v, place[u], lane, active);
+            keys[u].fetch(k_codes, place[u], lane, active);
+            values[u].fetch(v_codes, place[u], lane, active);
         }
         float s[UNROLL][G];
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
             float x[L::PER_LANE];
             keys[u].unpack(x);
-            key_scales[u % NUM].apply(x);
 #pragma unroll
             for (int g = 0; g < G; g++) {
                 float sum = 0.0f;
@@ -124,7 +111,6 @@ __global__ void __launch_bounds__(THREADS) decode(
 #pragma unroll
                 for (int offset = L::LANES / 2; offset > 0; offset /= 2)
                     sum += __shfl_xor_sync(0xffffffffu, sum, offset);
-                sum *= key_scales[u % NUM].factor();
                 if (softcap > 0.0f) sum = softcap * tanhf(sum / softcap);
                 s[u][g] = place[u].valid ? sum : -infinity();
             }
@@ -150,12 +136,10 @@ __global__ void __launch_bounds__(THREADS) decode(
         for (int u = 0; u < UNROLL; u++) {
             float x[L::PER_LANE];
             values[u].unpack(x);
-            value_scales[u].apply(x);
-            const float factor = value_scales[u].factor();
 #pragma unroll
             for (int g = 0; g < G; g++)
 #pragma unroll
-                for (int i = 0; i < L::PER_LANE; i++) o[g][i] += s[u][g] * factor * x[i];
+                for (int i = 0; i < L::PER_LANE; i++) o[g][i] += s[u][g] * x[i];
         }
     }
 

@@ -1,4 +1,4 @@
-"""decode.cu in NumPy: splits, groups of lanes, steps of UNROLL keys, and three merges."""
+"""decode.cu and decode_tensor.cu in NumPy: splits, steps of a few keys, and three merges."""
 
 from __future__ import annotations
 
@@ -14,10 +14,15 @@ from kvlib.kernels.types import LOG2E, as_float, as_type
 Pair = tuple[np.ndarray, np.ndarray, np.ndarray]  # maxima m, sums l, weighted values o
 
 
-def lanes_of(dim: int, count: int) -> int:
-    """Groups of lanes that each hold one key between them, `count` numbers a vector (GROUPS)."""
-    vectors = dim // count
+def groups_of(dim: int, bits: int) -> int:
+    """decode.cu: groups of lanes that each hold one key between them, 16 bytes a lane (GROUPS)."""
+    vectors = dim * bits // 128
     return THREADS // min(32, 1 << (vectors - 1).bit_length())
+
+
+def tile_of(dim: int, family: str) -> int:
+    """decode_tensor.cu: keys that a warp takes at a time (Codec::tile)."""
+    return 32 if family == "Kivi" and dim in (64, 128) else 16
 
 
 def decode(
@@ -47,7 +52,6 @@ def _piece(query: np.ndarray, piece: Piece, settings: Settings, b: int, h: int) 
     past = int(piece.behind[b]) if piece.behind is not None else 0
     low = max(0, length + past - settings.window) if settings.window else 0
     each = -(-max(0, length - low) // splits)
-    groups = lanes_of(query.shape[1], kept.count(piece.plan.rows))
     for split in range(splits):
         begin = min(length, low + split * each)
         end = min(length, begin + each)
@@ -55,21 +59,26 @@ def _piece(query: np.ndarray, piece: Piece, settings: Settings, b: int, h: int) 
         blocks = piece.table[b, positions >> piece.shift]
         at = positions & ((1 << piece.shift) - 1)
         keys, values = read_keys(kept, blocks, h, at), read_values(kept, blocks, h, at)
-        # Whose keys are whose: in turns, or UNROLL neighbours from a multiple of UNROLL on.
-        shared = kept.family == "Kivi"
-        first = begin // UNROLL * UNROLL if shared else begin
-        owner = (positions - first) // (UNROLL if shared else 1) % groups
-        own = [owner == g for g in range(groups)]
-        lead = begin % UNROLL if shared else 0  # of the first group's first step, not its own
-        yield _split(query, [(keys[i], values[i]) for i in own], settings.softcap, lead)
+        if piece.tensor:  # warps take tiles in turns; tiles begin at multiples of their size
+            tile = tile_of(query.shape[1], kept.family)
+            tiles, workers = positions // tile - begin // tile, WARPS
+            if kept.family == "Kivi":  # what is multiplied is float16
+                keys, values = (x.astype(np.float16).astype(np.float32) for x in (keys, values))
+        else:  # groups of lanes take keys in turns, UNROLL of them a step
+            groups = groups_of(query.shape[1], kept.bits)
+            turns = positions - begin
+            tiles, workers = turns // (groups * UNROLL) * groups + turns % groups, groups
+        steps = [tiles == i for i in range(int(tiles.max()) + 1 if len(tiles) else 0)]
+        yield _split(query, [(keys[i], values[i]) for i in steps], settings.softcap, workers)
 
 
 def _split(
-    query: np.ndarray, own: list[tuple[np.ndarray, np.ndarray]], softcap: float, lead: int
+    query: np.ndarray, steps: list[tuple[np.ndarray, np.ndarray]], softcap: float, workers: int
 ) -> Pair:
-    """One block: each group of lanes has keys of its own, then groups and warps merge."""
-    states = [_group(query, *kv, softcap, 0 if g else lead) for g, kv in enumerate(own)]
-    in_warp = len(own) // WARPS
+    """One block: `workers` (warps, or groups of lanes) take steps in turns, then merge."""
+    dim = query.shape[1]
+    states = [_worker(query, dim, steps[i::workers], softcap) for i in range(workers)]
+    in_warp = workers // WARPS
     warps = []
     for w in range(WARPS):
         part = states[w * in_warp : (w + 1) * in_warp]
@@ -79,23 +88,24 @@ def _split(
     return _merge_all(warps)
 
 
-def _group(
-    query: np.ndarray, keys: np.ndarray, values: np.ndarray, softcap: float, lead: int
+def _worker(
+    query: np.ndarray, dim: int, steps: list[tuple[np.ndarray, np.ndarray]], softcap: float
 ) -> Pair:
-    """The online softmax of one group of lanes, UNROLL keys a step, `lead` fewer in the first."""
-    rows, dim = query.shape[0], values.shape[-1]
+    """The online softmax over the keys of some steps."""
+    rows = query.shape[0]
     m = np.full(rows, -np.inf, dtype=np.float32)
     total = np.zeros(rows, dtype=np.float32)
     o = np.zeros((rows, dim), dtype=np.float32)
-    for first in range(-lead if len(keys) else 0, len(keys), UNROLL):
-        step = slice(max(0, first), first + UNROLL)
-        s = query @ keys[step].T
+    for keys, values in steps:
+        if not len(keys):
+            continue
+        s = query @ keys.T
         if softcap:
             s = np.float32(softcap) * np.tanh(s / np.float32(softcap))
         top = np.maximum(m, s.max(axis=1))
         shrink, p = np.exp2(m - top), np.exp2(s - top[:, None])
         total = total * shrink + p.sum(axis=1, dtype=np.float32)
-        o = o * shrink[:, None] + p @ values[step]
+        o = o * shrink[:, None] + p @ values
         m = top
     return m, total, o
 
