@@ -124,8 +124,9 @@ class BlockPool:
 
     def touch(self, blocks: Sequence[int]) -> None:
         """Hold blocks once more: found ones, or those of a request that is forked."""
+        blocks = [self._known(block) for block in blocks]
         for block in blocks:
-            if self.references(block) == 0 and block not in self.index:
+            if self._references[block] == 0 and block not in self.index:
                 raise ValueError(f"block {block} is free and holds nothing: allocate it")
         for block in blocks:
             if self._references[block] == 0:
@@ -135,10 +136,11 @@ class BlockPool:
 
     def free(self, blocks: Sequence[int]) -> None:
         """Let go of blocks, given in the order of their tokens; the last becomes free first."""
+        blocks = [self._known(block) for block in blocks]
         counts = dict.fromkeys(blocks, 0)
         for block in blocks:
             counts[block] += 1
-            if counts[block] > self.references(block):
+            if counts[block] > self._references[block]:
                 raise ValueError(
                     f"block {block} is freed {counts[block]} times and held "
                     f"{self._references[block]} times"
@@ -165,6 +167,7 @@ class BlockPool:
         parent is None for the first block of a text; its `extra` holds for all that follow.
         False, and nothing changes, where another block with this content is published already.
         """
+        block, parent = self._known(block), None if parent is None else self._known(parent)
         if self.references(block) == 0:
             raise ValueError(f"block {block} is free: only its holder knows what is in it")
         if block in self.index:
@@ -200,7 +203,7 @@ class BlockPool:
     def _known(self, block: int) -> int:
         if not is_integer(block) or not 0 <= block < self.num_blocks:
             raise ValueError(f"block must be 0 ... {self.num_blocks - 1}, got {block!r}")
-        return block
+        return int(block)
 
     def _note(self, kind: str, blocks: Iterable[int]) -> None:
         if self.events is not None and (blocks := tuple(blocks)):

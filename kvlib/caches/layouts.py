@@ -68,7 +68,7 @@ def to_csr(table: Array, seq_lens: Sequence[int] | Array, block_size: int) -> CS
     Raises ValueError where a row does not hold just the blocks that its length needs.
     """
     xp = namespace(table)
-    _check_size(block_size)
+    block_size = _size(block_size)
     host = integers("table", table, 2)
     lengths = integers("seq_lens", seq_lens, 1)
     if len(lengths) != len(host):
@@ -96,7 +96,7 @@ def from_csr(csr: CSR, block_size: int, max_blocks: int | None = None) -> tuple[
     max_blocks: columns of the table, as many as the longest request needs unless given.
     """
     xp = namespace(csr.indptr)
-    _check_size(block_size)
+    block_size = _size(block_size)
     indptr, indices, last = (integers(n, x, 1).tolist() for n, x in csr._asdict().items())
     if len(indptr) != len(last) + 1 or indptr[0] != 0 or indptr[-1] != len(indices):
         raise ValueError(
@@ -131,9 +131,10 @@ def _table(xp: Any, rows: Sequence[Sequence[int]], columns: int) -> Array:
     return xp.reshape(xp.asarray(padded, dtype=xp.int32), (len(rows), columns))
 
 
-def _check_size(block_size: int) -> None:
+def _size(block_size: int) -> int:
     if not is_integer(block_size) or block_size < 1:
         raise ValueError(f"block_size must be an integer of at least 1, got {block_size!r}")
+    return int(block_size)
 
 
 def _check_paged(cache: Any) -> None:

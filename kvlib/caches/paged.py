@@ -56,6 +56,8 @@ class PagedCache(StoredCache):
     2
     """
 
+    size_name = "block_size"
+
     def __init__(
         self,
         layers: Sequence[LayerSpec],

@@ -31,6 +31,8 @@ class QuantizedCache(StoredCache):
     34816
     """
 
+    size_name = "max_seq_len"
+
     def __init__(
         self,
         layers: Sequence[LayerSpec],

@@ -129,11 +129,6 @@ class Store:
     def __init__(
         self, xp: Any, codec: Codec, spec: LayerSpec, pages: int, size: int, dtype: Any
     ) -> None:
-        if size % codec.group:
-            raise ValueError(
-                f"{codec.name} encodes {codec.group} tokens together, which do not divide pages "
-                f"of {size} tokens: a group would lie in two pages"
-            )
         self.xp, self.codec, self.spec, self.size, self.dtype = xp, codec, spec, size, dtype
         heads = spec.num_kv_heads
         self.keys = Fields(xp, codec.keys, heads, spec.head_dim, pages, size, dtype)

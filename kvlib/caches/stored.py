@@ -34,7 +34,12 @@ class Place:
 
 
 class StoredCache(Cache):
-    """Pages of `size` tokens, encoded by `codec`; a subclass decides who gets which pages."""
+    """Pages of `size` tokens, encoded by `codec`; a subclass decides who gets which pages.
+
+    size_name: what that size is called where the cache is made.
+    """
+
+    size_name = "size"
 
     def __init__(
         self,
@@ -49,6 +54,11 @@ class StoredCache(Cache):
         self.codec = PLAIN if codec is None else codec
         if not isinstance(self.codec, Codec):
             raise TypeError(f"codec must be a Codec (kvlib.codecs), got a {type(codec).__name__}")
+        if size % self.codec.group:
+            raise ValueError(
+                f"{self.size_name} must be a multiple of the {self.codec.group} tokens that "
+                f"{self.codec.made_by} encodes together, got {size}"
+            )
         self.page_size = size
         self.stores = [Store(self.xp, self.codec, s, pages, size, self.dtype) for s in self.layers]
 
@@ -92,7 +102,7 @@ class StoredCache(Cache):
         if not restored and length < place.coded and length % group:
             name = next(s for s, r in self._requests.items() if r is request)
             raise ValueError(
-                f"request {name!r} cannot go back to {length} tokens: {self.codec.name} has "
+                f"request {name!r} cannot go back to {length} tokens: {self.codec.made_by} has "
                 f"encoded the first {place.coded} in groups of {group}; it can to multiples of "
                 f"{group}, to {place.before} ... {place.start} and to {place.coded} ... "
                 f"{request.length}"

@@ -8,11 +8,12 @@ hands them back a piece at a time; what it needs of a codec is all here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kvlib.arrays import Array, clipped, namespace
 from kvlib.attention import products
+from kvlib.attention.checks import is_integer
 
 
 class Field(NamedTuple):
@@ -115,6 +116,7 @@ class Codec:
 
     keys, values    a TensorCodec each
     residual        newest tokens of a request that stay as they are, at least
+    made_by         the call that made it, for words about it; the name unless given
 
     >>> from kvlib.codecs import kivi
     >>> codec = kivi(bits=4, group=32, residual=128)
@@ -126,12 +128,15 @@ class Codec:
     keys: TensorCodec
     values: TensorCodec
     residual: int = 0
+    made_by: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.residual, bool) or not isinstance(self.residual, int):
+        if not is_integer(self.residual):
             raise TypeError(f"residual must be a whole number of tokens, got {self.residual!r}")
         if self.residual < 0:
             raise ValueError(f"residual must be at least 0 tokens, got {self.residual}")
+        object.__setattr__(self, "residual", int(self.residual))
+        object.__setattr__(self, "made_by", self.made_by or self.name)
 
     @property
     def group(self) -> int:

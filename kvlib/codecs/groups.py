@@ -8,9 +8,11 @@ request wait in full precision.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from kvlib.arrays import Array, clipped, namespace
+from kvlib.attention.checks import is_integer, shown
 from kvlib.codecs.base import LARGEST, Codec, Field, Parts, TensorCodec, narrowed, working
 from kvlib.codecs.packing import WIDTHS, pack, unpack
 
@@ -45,15 +47,20 @@ class Grouped(TensorCodec):
     """Codes of `bits` bits, packed within a token; what differs is where the groups lie."""
 
     def __init__(self, bits: int, size: int) -> None:
-        if bits not in WIDTHS:
-            raise ValueError(f"bits must be one of {WIDTHS}, got {bits!r}")
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError(f"a group must hold a whole number of numbers from 1, got {size!r}")
-        self.bits, self.size = bits, size
+        if not is_integer(bits) or bits not in WIDTHS:
+            raise ValueError(f"bits must be one of {WIDTHS}, got {shown(bits)}")
+        if not is_integer(size) or size < 1:
+            raise ValueError(
+                f"group must hold a whole number of tokens or channels from 1, got {shown(size)}"
+            )
+        self.bits, self.size = int(bits), int(size)
 
     def check(self, dim: int) -> None:
         if dim * self.bits % 8:
-            raise ValueError(f"{dim} codes of {self.bits} bits do not fill whole bytes")
+            raise ValueError(
+                f"{dim} codes of {self.bits} bits do not fill whole bytes: head_dim must be a "
+                f"multiple of {8 // self.bits}"
+            )
 
     def _folds(self, rows: Array) -> bool:
         """Whether scales are cheaper multiplied into so many rows than into the codes.
@@ -134,7 +141,10 @@ class PerToken(Grouped):
     def check(self, dim: int) -> None:
         super().check(dim)
         if dim % self.size:
-            raise ValueError(f"groups of {self.size} channels do not divide vectors of {dim}")
+            raise ValueError(
+                f"groups of {self.size} channels do not divide vectors of {dim}: group must divide "
+                "the head_dim of values"
+            )
 
     def fields(self, dim: int, xp: Any, dtype: Any) -> dict[str, Field]:
         return {
@@ -190,7 +200,9 @@ def kivi(bits: int, group: int = 32, residual: int = 128) -> Codec:
     3.0
     """
     keys, values = PerChannel(bits, group), PerToken(bits, group)
-    return Codec(f"int{bits}" if bits < 8 else "int8 per channel", keys, values, residual)
+    name = f"int{bits}" if bits < 8 else "int8 per channel"
+    call = f"kivi(bits={bits}, group={group}, residual={residual})"
+    return Codec(name, keys, values, residual, call)
 
 
 def int8_per_channel(group: int = 32, residual: int = 0) -> Codec:
@@ -199,4 +211,5 @@ def int8_per_channel(group: int = 32, residual: int = 0) -> Codec:
     >>> int8_per_channel(group=32).name
     'int8 per channel'
     """
-    return kivi(8, group, residual)
+    call = f"int8_per_channel(group={group}, residual={residual})"
+    return replace(kivi(8, group, residual), made_by=call)
