@@ -17,7 +17,7 @@ from chromium import find_chromium, launch
 
 ROOT = Path(__file__).resolve().parent.parent
 HTML = Path(os.environ.get("KVLIB_HTML", ROOT / "_build" / "html"))  # the built book
-PICTURES = os.environ.get("KVLIB_PICTURES")  # a folder for pictures of every page, to be looked at
+PICTURES = ROOT / "_build" / "screenshots"  # of every page, to be looked at
 PAGES = sorted(path.relative_to(HTML).as_posix() for path in HTML.glob("book/**/*.html"))
 NARROW = {"width": 400, "height": 800}
 WIDE = {"width": 1280, "height": 900}
@@ -153,13 +153,9 @@ def watch(context: Any, base: str) -> Watched:
 
 
 def take_picture(what: Any, name: str, **how: Any) -> None:
-    """A picture of a page or of a part of one, where KVLIB_PICTURES says where it shall go.
-
-    Nothing is tested by it, and pictures of long pages take longer than the tests of them.
-    """
-    if PICTURES:
-        Path(PICTURES).mkdir(parents=True, exist_ok=True)
-        what.screenshot(path=Path(PICTURES) / f"{name}.png", **how)
+    """A picture of a page or of a part of one, for people: nothing is tested by it."""
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    what.screenshot(path=PICTURES / f"{name}.png", **how)
 
 
 def luminance(rgb: list[float]) -> float:

@@ -106,7 +106,7 @@ def test_dark_mode_is_readable(browser: Any, bases: dict[str, str], name: str) -
         assert contrast(colour, back) >= 4.5, f"{words!r}: {colour} on {back}"
     for picture in page.query_selector_all(".bd-article .cell_output img"):
         assert picture.evaluate(CARD) == ["none", "rgb(255, 255, 255)"], "dimmed, or no card"
-    take_picture(page, f"{Path(name).stem}-dark", full_page=True)
+    take_picture(page, f"{Path(name).stem}-dark")  # whole pages take seconds: one of each does
     assert watched.outside == [] and watched.errors == []
     context.close()
 
@@ -121,7 +121,7 @@ def test_narrow_screen_needs_no_sideways_scrolling(
     page.goto(f"{bases['file']}/{name}", wait_until="load")
     page.evaluate(MATH)
     assert page.evaluate("document.scrollingElement.scrollWidth") <= NARROW["width"]
-    take_picture(page, f"{Path(name).stem}-narrow", full_page=True)
+    take_picture(page, f"{Path(name).stem}-narrow")
     # what is wider than the screen has to be reachable: it, or a box around it, scrolls
     cut = page.evaluate(CUT_OFF)
     assert cut == [], "wider than the screen, and nothing to scroll it by"
