@@ -7,7 +7,7 @@ from typing import Any
 
 from kvlib.arrays import Array, itemsize
 from kvlib.attention import products
-from kvlib.caches.store import Parts, Store, Tail
+from kvlib.caches.store import Parts, Rooms, Store, Tail
 
 VIEWED = 64  # tokens from which a page is read as it lies, nothing copied
 PIECE = 256  # tokens that smaller pages are gathered into, or larger ones cut to: cache-sized
@@ -28,6 +28,8 @@ class StoredPieces:
     ) -> None:
         """table: `pages` as an array where the store lives, so that gathering sends nothing."""
         self.table = table
+        # One room for all pieces, of this run alone: another thread has its own, nothing is kept.
+        self.rooms: Rooms = {}
         self.store, self.pages, self.tail, self.coded = store, pages, tail, coded
         self.num_kv_heads, self.v_dim = store.spec.num_kv_heads, store.spec.v_dim
         size, group = store.size, store.codec.group
@@ -90,4 +92,4 @@ class StoredPieces:
         if size >= VIEWED or b <= (page + 1) * size:
             return fields.view(self.pages[page], a - page * size, b - page * size)
         pages = self.pages if self.table is None else self.table
-        return fields.gather(pages[page : -(-b // size)], b - a)
+        return fields.gather(pages[page : -(-b // size)], b - a, self.rooms)

@@ -10,6 +10,7 @@ from kvlib.caches.spec import LayerSpec
 from kvlib.codecs.base import Codec, Field, Parts, TensorCodec
 
 PAYLOAD = ("x", "codes")  # fields that hold the numbers themselves; the others are metadata
+Rooms = dict[str, Array]  # a kind of row → so many of them to copy into
 
 
 class Fields:
@@ -28,7 +29,8 @@ class Fields:
             name: xp.empty((pages, heads, size // field.per, *field.shape), dtype=field.dtype)
             for name, field in self.fields.items()
         }
-        self._rooms: dict[tuple[str, int], Array] = {}
+        # Keys and values of one shape take turns in one room.
+        self._kinds = {name: f"{name} {x.shape[1:]} {x.dtype}" for name, x in self.arrays.items()}
 
     def write(self, pages: Sequence[int], at: int, x: Array) -> int:
         """Encode x (Hkv, n, D) as the tokens from `at` on of a request; gives the bytes written."""
@@ -51,36 +53,38 @@ class Fields:
             for name, field in self.fields.items()
         }
 
-    def gather(self, pages: Sequence[int] | Array, tokens: int) -> Parts:
-        """The first `tokens` tokens of some pages, copied behind one another."""
-        found = {}
+    def gather(
+        self, pages: Sequence[int] | Array, tokens: int, rooms: Rooms | None = None
+    ) -> Parts:
+        """The first `tokens` tokens of some pages, copied behind one another.
+
+        rooms: what the caller lends for the copies; the next call that is lent it overwrites them.
+        """
+        xp = self.xp
+        index: Any = pages if hasattr(pages, "dtype") else xp.asarray(pages, dtype=xp.int64)
+        n = index.shape[0]
+        # Rows of one head in one page, so that a head's tokens come out one after the other.
+        index = index[None, :] * self.heads + xp.arange(self.heads, dtype=xp.int64)[:, None]
+        index, found = xp.reshape(index, (-1,)), {}
         for name, field in self.fields.items():
-            entries = self.size // field.per
-            piece, n = self._take(name, pages)
-            piece = self.xp.reshape(piece, (self.heads, n * entries, *field.shape))
+            piece = self._take(name, index, rooms)
+            piece = xp.reshape(piece, (self.heads, n * (self.size // field.per), *field.shape))
             found[name] = piece[:, : tokens // field.per, ...]
         return found
 
-    def _take(self, name: str, pages: Sequence[int] | Array) -> tuple[Array, int]:
-        """Rows of one head in one page, so that a head's tokens come out one after the other.
-
-        Also how many pages there are.
-        """
+    def _take(self, name: str, index: Array, rooms: Rooms | None) -> Array:
+        """Rows `index` of one field, each all entries of one head in one page."""
         xp, whole = self.xp, self.arrays[name]
-        width = whole.size // (whole.shape[0] * self.heads)
+        rows, width = index.shape[0], whole.size // (whole.shape[0] * self.heads)
         flat = xp.reshape(whole, (whole.shape[0] * self.heads, width))
-        index: Any = pages if hasattr(pages, "dtype") else xp.asarray(pages, dtype=xp.int64)
-        n = index.shape[0]
-        index = index[None, :] * self.heads + xp.arange(self.heads, dtype=xp.int64)[:, None]
-        if not is_numpy(xp):
-            return xp.take(flat, xp.reshape(index, (-1,)), axis=0), n
-        key = (name, n)
-        if key not in self._rooms:
-            if len(self._rooms) > 8:  # lengths of last pieces come and go
-                self._rooms.clear()
-            self._rooms[key] = xp.empty((*index.shape, width), dtype=whole.dtype)
+        if rooms is None or not is_numpy(xp):
+            return xp.take(flat, index, axis=0)
+        kind = self._kinds[name]
+        room = rooms.get(kind)
+        if room is None or room.shape[0] < rows:
+            room = rooms[kind] = xp.empty((rows, width), dtype=whole.dtype)
         # mode: NumPy copies straight into `out`; a page is never outside
-        return flat.take(index, axis=0, out=self._rooms[key], mode="clip"), n
+        return flat.take(index, axis=0, out=room[:rows], mode="clip")
 
     def copy(self, source: int, target: int, tokens: int) -> int:
         """The first `tokens` tokens of one page into another; gives the bytes copied."""
@@ -202,4 +206,4 @@ class Store:
         x = fields.codec.decode(parts, self.dtype)
         if kept is not None:
             return self.xp.concat([x, kept[:, : length - coded, :]], axis=1)
-        return self.xp.asarray(x, copy=True)  # not the room that the next gather overwrites
+        return x

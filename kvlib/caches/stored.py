@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
@@ -171,8 +172,8 @@ class StoredCache(Cache):
         request = known(self._requests, seq_id)
         check_layer(self, layer)
         place, xp, s = request.place, self.xp, request.length
-        coded = place.coded if self.codec.waits else s
-        found = self.stores[layer].decoded(place.pages, place.tails[layer], coded, s)
+        coded, tail = self._held(request), place.tails[layer]
+        found = self.stores[layer].decoded(place.pages, tail, coded, s)
         k, v = (xp.permute_dims(x, (1, 0, 2)) for x in found)
         return k, v, xp.arange(s, dtype=xp.int64)
 
@@ -189,25 +190,32 @@ class StoredCache(Cache):
 
     def _filled(self) -> dict[int, int]:
         """Page → tokens in it that belong to somebody, shared pages once."""
+        size = self.page_size
         filled: dict[int, int] = {}
         for request in self._requests.values():
-            held = request.place.coded if self.codec.waits else request.length
-            for n, page in enumerate(request.place.pages):
-                here = max(0, min(self.page_size, held - n * self.page_size))
-                filled[page] = max(filled.get(page, 0), here)
+            held, pages = self._held(request), request.place.pages
+            full = min(held // size, len(pages))
+            filled.update(dict.fromkeys(pages[:full], size))
+            for n, page in enumerate(pages[full:], full):
+                filled[page] = max(filled.get(page, 0), max(0, held - n * size))
         return filled
+
+    def _held(self, request: Request) -> int:
+        """Tokens of a request that lie in its pages."""
+        return request.place.coded if self.codec.waits else request.length
 
     def memory(self) -> Memory:
         """Bytes measured from the arrays: numbers of live tokens, their scales, all, and waste."""
         filled = self._filled()
+        alike = Counter(filled.values())  # most pages are full: counted, not looked at one by one
         payload = metadata = claimed = 0
         for store in self.stores:
             for fields in store.both:
                 claimed += len(filled) * fields.nbytes(self.page_size)
-                for tokens in filled.values():
+                for tokens, pages in alike.items():
                     for name, size in fields.of(tokens).items():
-                        payload += size if name in PAYLOAD else 0
-                        metadata += 0 if name in PAYLOAD else size
+                        payload += pages * size if name in PAYLOAD else 0
+                        metadata += 0 if name in PAYLOAD else pages * size
         for request in self._requests.values():
             waiting = request.length - request.place.coded
             for tail in request.place.tails:

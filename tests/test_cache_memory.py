@@ -1,0 +1,72 @@
+"""What a paged cache says of its bytes: exact, and by counting blocks, not by visiting them."""
+
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from kvlib import BlockPool, LayerSpec, PagedCache
+from kvlib.caches.store import PAYLOAD, Fields
+from kvlib.codecs import int8, kivi
+
+LAYERS = [LayerSpec(2, 8), LayerSpec(1, 16, 8, v_from_k=True)]
+CODECS = {"plain": None, "int8": int8(), "int8, 5 wait": int8(5), "kivi": kivi(4, 8, 3)}
+
+
+def visited(cache):
+    """Payload and metadata in the blocks, block by block and layer by layer."""
+    filled = {}
+    for request in cache._requests.values():
+        held = request.place.coded if cache.codec.waits else request.length
+        for n, block in enumerate(request.place.pages):
+            here = max(0, min(cache.block_size, held - n * cache.block_size))
+            filled[block] = max(filled.get(block, 0), here)
+    found = {True: 0, False: 0}
+    for store in cache.stores:
+        for fields in store.both:
+            for name, field in fields.fields.items():
+                for block, tokens in filled.items():
+                    part = fields.arrays[name][block, :, : -(-tokens // field.per)]
+                    found[name in PAYLOAD] += part.nbytes
+    return found[True], found[False]
+
+
+def waiting(cache):
+    """Bytes of the tokens that no block holds yet."""
+    return sum(
+        (request.length - request.place.coded) * x.shape[0] * x.shape[2] * x.itemsize
+        for request in cache._requests.values()
+        for tail in request.place.tails
+        if tail is not None
+        for x in (tail.k, tail.v)
+        if x is not None
+    )
+
+
+@pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
+def test_bytes_are_those_of_the_blocks(codec):
+    rng = np.random.default_rng(0)
+    cache = PagedCache(LAYERS, BlockPool(60, 8), codec=codec, xp=np)
+    for i in range(5):
+        cache.add(i)
+        cache.plan([i], [int(rng.integers(1, 60))])
+    for i in range(5):
+        cache.fork(i, 10 + i)
+        cache.truncate(i, cache.seq_len(i) // 16 * 8)
+        memory, (payload, metadata) = cache.memory(), visited(cache)
+        assert (memory.payload, memory.metadata) == (payload + waiting(cache), metadata)
+        assert memory.reserved == sum(x.nbytes for x in cache.storage())
+        assert memory.free >= 0 and memory.wasted >= 0
+
+
+def test_memory_of_more_blocks_is_no_more_work():
+    calls = []
+    for blocks in (20, 2000):
+        cache = PagedCache(LAYERS, BlockPool(blocks, 8), codec=int8(), xp=np)
+        for i in range(2):
+            cache.add(i)
+            cache.plan([i], [blocks * 4 - 3])
+        with patch.object(Fields, "of", autospec=True, side_effect=Fields.of) as of:
+            repr(cache)
+        calls.append(of.call_count)
+    assert calls[0] == calls[1] < 40

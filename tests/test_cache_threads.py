@@ -1,0 +1,82 @@
+"""Threads that only attend, each in a step of its own, and what reading leaves behind."""
+
+import threading
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache
+from kvlib.codecs import int8, kivi
+
+LAYERS = [LayerSpec(2, 32)]
+CACHES = {
+    "dense": lambda: DenseCache(LAYERS, 4, 512, xp=np),
+    "paged": lambda: PagedCache(LAYERS, BlockPool(80, 16), xp=np),
+    "codes in blocks": lambda: PagedCache(LAYERS, BlockPool(80, 32), codec=kivi(4, 32, 0), xp=np),
+    "int8 in blocks": lambda: PagedCache(LAYERS, BlockPool(80, 16), codec=int8(), xp=np),
+    "rows of codes": lambda: QuantizedCache(LAYERS, kivi(4, 32, 0), 4, 512, xp=np),
+}
+
+
+def normal(seed, *shape):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("make", CACHES.values(), ids=CACHES)
+def test_threads_may_attend_at_once(make):
+    cache = make()
+    work = []
+    for name, n in enumerate((200, 311, 256, 250)):
+        cache.add(name)
+        step = cache.plan([name], [n])
+        cache.append(0, normal(name, n, 2, 32), normal(name + 9, n, 2, 32), step)
+        q, last = normal(name + 20, 1, 4, 32), step.last()
+        work.append((q, last, cache.run(0, q, last)))
+    start, wrong = threading.Barrier(len(work)), []
+
+    def attend(q, step, needed):
+        start.wait()
+        for _ in range(150):
+            off = np.abs(cache.run(0, q, step) - needed).max()
+            if off > 0:
+                wrong.append(off)
+
+    threads = [threading.Thread(target=attend, args=each) for each in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong, f"{len(wrong)} results are off, by up to {max(wrong)}"
+
+
+def test_reading_leaves_no_room_behind():
+    cache = PagedCache(LAYERS, BlockPool(512, 16), xp=np)
+    cache.add("a")
+    cache.append(0, *(normal(i, 8000, 2, 32) for i in (1, 2)), cache.plan(["a"], [8000]))
+    held = sum(x.nbytes for x in cache.storage())
+    tracemalloc.start()
+    for length in range(8000, 7000, -77):
+        cache.truncate("a", length)
+        cache.read(0, "a")
+        step = cache.plan(["a"], [1])
+        cache.append(0, *(normal(i, 1, 2, 32) for i in (3, 4)), step)
+        cache.run(0, normal(5, 1, 4, 32), step)
+    kept = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert kept < held / 50, f"{kept} bytes stay, of a cache of {held}"
+
+
+def test_what_was_read_stays_as_it_was():
+    """Nothing that `read` gives lies in room that a later call writes to."""
+    for make in CACHES.values():
+        cache = make()
+        for name in "ab":
+            cache.add(name)
+            step = cache.plan([name], [100])
+            cache.append(0, *(normal(ord(name) + i, 100, 2, 32) for i in (0, 1)), step)
+        k, v, _ = cache.read(0, "a")
+        before = k.copy(), v.copy()
+        cache.read(0, "b")
+        cache.run(0, normal(3, 100, 4, 32), step)
+        assert (k == before[0]).all() and (v == before[1]).all()
