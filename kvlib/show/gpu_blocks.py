@@ -7,6 +7,7 @@ from typing import Any
 
 from kvlib.show.controls import Slider
 from kvlib.show.explorer import Explorer
+from kvlib.show.scenes.words import count_words
 
 ROW = 22  # multiprocessors in a row of cells
 SPLITS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -32,16 +33,17 @@ def _split_scene(
     splits: int, keys: int, heads: int, groups: int, dim: int, sms: int, per_sm: int
 ) -> dict[str, Any]:
     blocks, each = heads * splits, -(-keys // splits)
+    split_words = count_words(splits, "split", "splits")
     waves = -(-blocks // (sms * per_sm))
     read = 2 * keys * heads * dim * 2
     partial = (splits > 1) * splits * heads * groups * (dim + 1) * 4
     placed = min(blocks, sms)
     idle = f"{sms - placed} of {sms} multiprocessors have nothing to do"
     return {
-        "title": f"{splits:,} splits: {blocks:,} blocks",
+        "title": f"{split_words}: {blocks:,} blocks",
         "summary": f"{blocks:,} blocks of {each:,} keys each; {idle}. Partial results add"
         f" {2 * partial / read:.1%} to what is moved.",
-        "formula": [f"{heads} kv heads \u00d7 {splits} splits = {blocks:,} blocks"],
+        "formula": [f"{heads} kv heads \u00d7 {split_words} = {blocks:,} blocks"],
         "numbers": [
             {"label": "Keys a block", "text": f"{each:,}"},
             {"label": "Multiprocessors with work", "text": f"{placed} of {sms}"},
