@@ -19,7 +19,13 @@ from typing import Any, NamedTuple
 from kvlib.kernels.source import Kernel, source
 
 CAPABILITIES = ("8.0", "8.9", "9.0", "10.0")  # Ampere, Ada, Hopper, Blackwell
-OPTIONS = ("--std=c++17", "--ptxas-options=-v")
+# As CuPy compiles them on a device (cupy/cuda/compiler.py), and the assembler's report.
+OPTIONS = (
+    "--std=c++17",
+    "--ftz=true",
+    "--device-as-default-execution-space",
+    "--ptxas-options=-v",
+)
 _USED = re.compile(r"Used (\d+) registers")
 _SPILL = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _SHARED = re.compile(r"(\d+) bytes smem")

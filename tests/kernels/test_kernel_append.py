@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from engines import HOSTS, RUNS, back, given
 
 from kvlib import codecs
 from kvlib.kernels import append_kv
 from kvlib.kernels.codes import Codes
 from kvlib.kernels.types import as_float, as_type, to_bfloat16
 
-RUNS = ("twin", "processor")
 CODECS = {
     "int8": codecs.int8(),
     "e4m3": codecs.fp8("e4m3"),
@@ -38,6 +38,13 @@ def numbers(rng, tokens, dim=DIM):
     return x
 
 
+def append(k, v, k_blocks, v_blocks, slots, run_on):
+    """The blocks as they are afterwards."""
+    arrays = given(run_on, (k, v, k_blocks, v_blocks, slots))
+    append_kv(*arrays, run_on=run_on)
+    return back(arrays[2:4])
+
+
 def slots_for(rng, groups, group):
     """Shuffled groups of slots; every third group goes nowhere."""
     first = rng.permutation(BLOCKS * SIZE // group)[:groups] * group
@@ -56,7 +63,7 @@ def test_codes_are_those_of_the_codec(name, dtype, run_on):
     k, v = (as_type(np.clip(numbers(rng, tokens), -most, most), np.dtype(dtype)) for _ in "kv")
     slots = slots_for(rng, tokens // group, group)
     blocks, want = ([empty(one) for one in (codec.keys, codec.values)] for _ in range(2))
-    append_kv(k, v, *blocks, slots, run_on=run_on)
+    blocks = append(k, v, *blocks, slots, run_on)
     for x, one in zip((k, v), want, strict=True):
         fields = one.codec.encode(as_float(x).transpose(1, 0, 2))
         for t in np.flatnonzero(slots >= 0):
@@ -84,10 +91,10 @@ def test_fp8_rounds_as_the_codec_does(kind, run_on):
     x = x.reshape(-1, 1, 1536)
     codes = np.zeros((1, 1, len(x), 1536), np.uint8)
     blocks = Codes(codec, codes)
-    append_kv(x, x, blocks, blocks, np.arange(len(x)), run_on=run_on)
+    blocks, _ = append(x, x, blocks, blocks, np.arange(len(x)), run_on)
     with np.errstate(invalid="ignore"):
         want = codec.encode(x.transpose(1, 0, 2))["codes"]
-    np.testing.assert_array_equal(codes[0], want)
+    np.testing.assert_array_equal(blocks.codes[0], want)
 
 
 @pytest.mark.parametrize("run_on", RUNS)
@@ -103,7 +110,7 @@ def test_plain_numbers_go_where_their_slots_are(dtype, into, run_on):
     )
     slots = slots_for(rng, 20, 1)
     blocks = [np.full((BLOCKS, HEADS, SIZE, 72), 7, into) for _ in "kv"]
-    append_kv(k, v, *blocks, slots, run_on=run_on)
+    blocks = append(k, v, *blocks, slots, run_on)
     for x, found in zip((k, v), blocks, strict=True):
         want = np.full(found.shape, 7, into)
         for t in np.flatnonzero(slots >= 0):
@@ -127,7 +134,7 @@ def test_the_order_of_threads_does_not_matter():
 
 def test_nothing_to_append():
     x, blocks = np.empty((0, 2, 64), np.float32), np.zeros((1, 2, 16, 64), np.float32)
-    for run_on in RUNS:
+    for run_on in HOSTS:
         append_kv(x, x, blocks, blocks, np.empty(0, np.int64), run_on=run_on)
     assert not blocks.any()
 
@@ -159,7 +166,7 @@ def test_what_does_not_fit_is_refused(change, error, words):
     for name, make in change.items():
         arrays[name] = make(arrays[name])
     before = [x.copy() for x in arrays["k_blocks"][1:] if x is not None]
-    for run_on in RUNS:
+    for run_on in HOSTS:
         with pytest.raises(error, match=words):
             append_kv(*arrays.values(), run_on=run_on)
     for x, y in zip(before, (x for x in arrays["k_blocks"][1:] if x is not None), strict=True):

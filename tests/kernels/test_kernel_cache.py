@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from engines import RUNS, back, library
 
 from kvlib import LayerSpec, attend, codecs
 from kvlib.caches import BlockPool, DenseCache, PagedCache, QuantizedCache
 from kvlib.kernels import decode_cache
 from kvlib.kernels.cache_steps import step_tables, unsuited
 
-RUNS = ("twin", "processor")
 CODECS = {
     "plain": None,
     "int8": codecs.int8(),
@@ -25,13 +25,13 @@ LAYERS = (
 HEADS = (4, 3, 4)
 
 
-def build(kind, name, dtype):
+def build(kind, name, dtype, xp=np):
     codec = CODECS[name]
     if kind == "paged":
-        return PagedCache(LAYERS, BlockPool(24, 16), codec=codec, dtype=dtype, xp=np)
+        return PagedCache(LAYERS, BlockPool(24, 16), codec=codec, dtype=dtype, xp=xp)
     if codec is None:
-        return DenseCache(LAYERS, 4, 70, dtype=dtype, xp=np)
-    return QuantizedCache(LAYERS, codec, 4, 72, dtype=dtype, xp=np)
+        return DenseCache(LAYERS, 4, 70, dtype=dtype, xp=xp)
+    return QuantizedCache(LAYERS, codec, 4, 72, dtype=dtype, xp=xp)
 
 
 def play(cache, rng, check):
@@ -55,7 +55,7 @@ def one_pass(cache, rng, names, q_lens):
     step = cache.plan(list(names), q_lens)
     for layer, spec in enumerate(cache.layers):
         new = rng.standard_normal((2, step.num_tokens, spec.num_kv_heads, 64)) * 2
-        cache.append(layer, *new.astype(cache.dtype), step)
+        cache.append(layer, *(cache.xp.asarray(x.astype(cache.dtype)) for x in new), step)
     return step
 
 
@@ -73,37 +73,43 @@ def compare(cache, rng, step, run_on, dtype):
     tables = step_tables(cache, step)
     for layer, spec in enumerate(cache.layers):
         q = rng.standard_normal((len(step.seq_ids), HEADS[layer], 64)).astype(dtype)
-        o, lse = decode_cache(cache, layer, q, step, tables=tables, return_lse=True, run_on=run_on)
+        asked = cache.xp.asarray(q)
+        found = decode_cache(
+            cache, layer, asked, step, tables=tables, return_lse=True, run_on=run_on
+        )
+        o, lse = back(found)
         fine = near(cache, dtype)
         assert o.dtype == q.dtype and lse.dtype == np.float32
         settings = spec.settings
         if spec.sinks is not None:
             settings["sinks"] = spec.sinks.astype(np.float64)
         for b, name in enumerate(step.seq_ids):
-            k, v, positions = cache.read(layer, name)
+            k, v, positions = back(cache.read(layer, name))
             k, v, one = (x.astype(np.float64) for x in (k, v, q[b : b + 1]))
             want, want_lse = attend(
                 one, k, v, positions[-1:], positions, return_lse=True, **settings
             )
             np.testing.assert_allclose(o[b], want[0], atol=fine, rtol=fine)
             np.testing.assert_allclose(lse[b], want_lse[0], atol=1e-2 if fine > 1e-5 else 2e-5)
-        np.testing.assert_allclose(o, cache.run(layer, q, step), atol=2 * fine, rtol=2 * fine)
+        plain = back(cache.run(layer, asked, step))
+        np.testing.assert_allclose(o, plain, atol=2 * fine, rtol=2 * fine)
 
 
 @pytest.mark.parametrize("run_on", RUNS)
 @pytest.mark.parametrize("name", CODECS)
 @pytest.mark.parametrize("kind", ["paged", "dense"])
 def test_steps_of_a_cache(kind, name, run_on):
-    rng, cache = np.random.default_rng(7), build(kind, name, np.float32)
+    rng, cache = np.random.default_rng(7), build(kind, name, np.float32, library(run_on))
     play(cache, rng, lambda step: compare(cache, rng, step, run_on, "float32"))
 
 
+@pytest.mark.parametrize("run_on", ["twin", RUNS[-1]])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("name", ["plain", "int4"])
-def test_a_narrow_cache_and_its_queries(name, dtype):
+def test_a_narrow_cache_and_its_queries(name, dtype, run_on):
     """float16 is stored; queries, and so results, may be float32."""
-    rng, cache = np.random.default_rng(8), build("paged", name, np.float16)
-    play(cache, rng, lambda step: compare(cache, rng, step, "twin", dtype))
+    rng, cache = np.random.default_rng(8), build("paged", name, np.float16, library(run_on))
+    play(cache, rng, lambda step: compare(cache, rng, step, run_on, dtype))
 
 
 def test_what_the_kernels_cannot_do_is_said():

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from engines import RUNS, back, given
 
 from kvlib import codecs
 from kvlib.kernels import decode_attention
 from kvlib.kernels.codes import Codes
 
-RUNS = ("twin", "processor")
 CODECS = {
     "int8": codecs.int8(),
     "e4m3": codecs.fp8("e4m3"),
@@ -70,7 +70,11 @@ def oracle(q, dense, window=None, softcap=None):
 
 def agrees(made, run_on, splits=None, near=4e-5, **settings):
     arrays, dense = made
-    o, lse = decode_attention(*arrays, splits=splits, return_lse=True, run_on=run_on, **settings)
+    o, lse = back(
+        decode_attention(
+            *given(run_on, arrays), splits=splits, return_lse=True, run_on=run_on, **settings
+        )
+    )
     want, want_lse = oracle(arrays[0], dense, **settings)
     np.testing.assert_allclose(o, want, atol=near, rtol=0)
     np.testing.assert_allclose(lse, want_lse, atol=2e-5, rtol=1e-6)
@@ -82,11 +86,19 @@ def test_every_codec_and_head_dim(name, dim):
     agrees(case(dim, name, dim), "twin", splits=3, near=NEAR[name])
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("dim", [64, 96, 128, 256])
+@pytest.mark.parametrize("name", CODECS)
+def test_every_codec_and_head_dim_on_a_device(name, dim):
+    agrees(case(dim, name, dim, lens=(1, 37, 70, 2100)), "device", near=4 * NEAR[name])
+
+
 @pytest.mark.parametrize(
-    ("name", "dim"), [*((name, 64) for name in CODECS), ("int4", 96), ("int2", 128), ("int4", 256)]
+    ("name", "dim"),
+    [*((name, 64) for name in CODECS), ("int4", 96), ("int2", 96), ("int2", 128), ("int4", 256)],
 )
 def test_every_codec_as_it_is_compiled(name, dim):
-    """Lanes without a vector (96), all lanes (256), and each codec's loads."""
+    """Chunks of every width, down to a byte (two bits in a head of 96); scales in part (256)."""
     agrees(case(dim, name, dim), "processor", splits=3, near=NEAR[name])
 
 
@@ -130,7 +142,8 @@ def test_every_fp8_code(kind, run_on):
     codes = np.arange(256, dtype=np.uint8).reshape(4, 1, 1, 64)
     keys = np.zeros_like(codes)
     q, lens = np.ones((4, 1, 64), np.float32), np.ones(4, np.int32)
-    o = decode_attention(q, Codes(codec, keys), Codes(codec, codes), lens, run_on=run_on)
+    arrays = given(run_on, (q, Codes(codec, keys), Codes(codec, codes), lens))
+    o = back(decode_attention(*arrays, run_on=run_on))
     want = codec.decode({"codes": codes}, np.float32)[:, 0]
     fine = np.isfinite(want)
     np.testing.assert_array_equal(o[fine], want[fine])
@@ -150,7 +163,7 @@ def test_every_small_code_in_every_place(bits, run_on):
     for last in (0, 5, 31):
         q = np.zeros((1, 1, 64), np.float32)
         lens = np.array([last + 1], np.int32)
-        o = decode_attention(q, k, v, lens, window=1, run_on=run_on)
+        o = back(decode_attention(*given(run_on, (q, k, v, lens)), window=1, run_on=run_on))
         np.testing.assert_allclose(o[0], want[:, last], atol=1e-6)
 
 

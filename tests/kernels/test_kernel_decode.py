@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from engines import HOSTS, RUNS, back, given
 
 from kvlib.kernels import decode_attention
 from kvlib.kernels.types import as_float, as_type
 
 TOLERANCE = {"float32": 2e-6, "float16": 2e-3, "uint16": 1.6e-2}
-RUNS = ("twin", "processor")
 
 
 def case(seed, dtype, dim, groups, size=16, heads=2, lens=(1, 37, 130), rows=None):
@@ -45,10 +45,12 @@ def oracle(q, k, v, lens, table, window=None, softcap=None, sm_scale=None):
 
 
 def agrees(arrays, run_on, splits=None, tensor=None, **settings):
-    q, k, v, lens, table = arrays
-    o, lse = decode_attention(
-        q, k, v, lens, table,
-        splits=splits, tensor=tensor, return_lse=True, run_on=run_on, **settings,
+    q = arrays[0]
+    o, lse = back(
+        decode_attention(
+            *given(run_on, arrays),
+            splits=splits, tensor=tensor, return_lse=True, run_on=run_on, **settings,
+        )
     )  # fmt: skip
     want, want_lse = oracle(*arrays, **settings)
     np.testing.assert_allclose(as_float(o), want, atol=TOLERANCE[str(q.dtype)], rtol=0)
@@ -114,8 +116,8 @@ def test_softcap_and_scale(run_on):
 
 @pytest.mark.parametrize("run_on", RUNS)
 def test_a_request_without_keys_is_neutral(run_on):
-    q, k, v, lens, table = case(2, "float32", 64, 2, lens=(0, 3))
-    o, lse = decode_attention(q, k, v, lens, table, splits=3, return_lse=True, run_on=run_on)
+    arrays = given(run_on, case(2, "float32", 64, 2, lens=(0, 3)))
+    o, lse = back(decode_attention(*arrays, splits=3, return_lse=True, run_on=run_on))
     assert np.all(o[0] == 0) and np.all(lse[0] == -np.inf) and np.all(np.isfinite(o[1]))
 
 
@@ -128,7 +130,7 @@ def test_dense_rows_of_any_length(run_on):
         for x in (k, v):
             x[b, :, :n] = rng.standard_normal((2, n, 64))
     q = rng.standard_normal((2, 4, 64)).astype(np.float32)
-    o = decode_attention(q, k, v, lens, splits=2, run_on=run_on)
+    o = back(decode_attention(*given(run_on, (q, k, v, lens)), splits=2, run_on=run_on))
     want, _ = oracle(q, k, v, lens, np.array([[0], [1]]))
     np.testing.assert_allclose(o, want, atol=2e-6)
 
@@ -188,7 +190,7 @@ def test_what_does_not_fit_is_refused(change, error, words):
     arrays = dict(zip(names, case(6, "float32", 64, 2), strict=True))
     for name, make in change.items():
         arrays[name] = make(arrays[name])
-    for run_on in RUNS:
+    for run_on in HOSTS:
         with pytest.raises(error, match=words):
             decode_attention(*arrays.values(), run_on=run_on)
 

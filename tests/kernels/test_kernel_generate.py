@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from engines import library
 from models import text
 
 from kvlib import (
@@ -20,13 +21,13 @@ MODEL = load_reference_model(xp=np)
 PROMPTS = [list(b"def mean(values):\n    return "), list(b"import os\n\n\nclass ")]
 
 
-def caches():
+def caches(xp=np):
     layers = MODEL.layer_specs
     return {
-        "dense": lambda: DenseCache(layers, 2, 64),
-        "paged": lambda: PagedCache(layers, BlockPool(16, 8)),
-        "int8": lambda: PagedCache(layers, BlockPool(16, 8), codec=int8()),
-        "int4": lambda: QuantizedCache(layers, kivi(4, 32, 32), 2, 64),
+        "dense": lambda: DenseCache(layers, 2, 64, xp=xp),
+        "paged": lambda: PagedCache(layers, BlockPool(16, 8), xp=xp),
+        "int8": lambda: PagedCache(layers, BlockPool(16, 8), codec=int8(), xp=xp),
+        "int4": lambda: QuantizedCache(layers, kivi(4, 32, 32), 2, 64, xp=xp),
     }
 
 
@@ -35,6 +36,15 @@ def test_generate_gives_the_same_tokens(name):
     make = caches()[name]
     needed = generate(MODEL, PROMPTS, max_new_tokens=8, cache=make())
     assert generate(MODEL, PROMPTS, max_new_tokens=8, cache=use_kernels(make())) == needed
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", caches())
+def test_a_device_gives_the_tokens_of_the_processor(name):
+    xp = library("device")
+    model, make = load_reference_model(xp=xp), caches(xp)[name]
+    needed = generate(MODEL, PROMPTS, max_new_tokens=8, cache=caches()[name]())
+    assert generate(model, PROMPTS, max_new_tokens=8, cache=use_kernels(make())) == needed
 
 
 def test_the_cuda_sources_themselves_give_the_same_tokens():

@@ -3,6 +3,7 @@
 import norm_oracle as oracle
 import numpy as np
 import pytest
+from engines import HOSTS, RUNS, back, given
 
 from kvlib import kernels, norms
 from kvlib.kernels import engine, processor
@@ -11,7 +12,6 @@ from kvlib.kernels.layernorm import plan_rows
 from kvlib.kernels.types import as_float, as_type
 
 NEAR = {"float32": 3e-6, "float16": 6e-3, "uint16": 4e-2}
-RUNS = ("twin", "processor")
 KINDS = ("layer", "rms")
 EPS = 1e-5
 
@@ -28,10 +28,11 @@ def case(seed, rows, width, dtype="float32", offset=0.0):
 def run(kind, x, weight, bias, dy, run_on, groups=None, eps=EPS):
     """y, Saved and (dx, dweight[, dbias])."""
     there = getattr(kernels, f"{kind}_norm_forward")
-    given = (x, weight, bias) if kind == "layer" else (x, weight)
-    y, saved = there(*given, eps, run_on=run_on)
-    back = getattr(kernels, f"{kind}_norm_backward")
-    return y, saved, back(dy, saved, groups=groups, run_on=run_on)
+    handed = given(run_on, (x, weight, bias) if kind == "layer" else (x, weight))
+    y, saved = there(*handed, eps, run_on=run_on)
+    behind = getattr(kernels, f"{kind}_norm_backward")
+    got = behind(given(run_on, dy), saved, groups=groups, run_on=run_on)
+    return back(y), back(saved), back(got)
 
 
 def agrees(kind, arrays, run_on, groups=None):
@@ -100,7 +101,7 @@ def test_rows_of_zeros_and_of_equal_numbers(run_on):
 def test_the_twin_adds_in_the_kernel_s_order(kind):
     """So close that another order of the sums would show."""
     arrays = case(5, 12, 1024)
-    found = [run(kind, *arrays, run_on, groups=5) for run_on in RUNS]
+    found = [run(kind, *arrays, run_on, groups=5) for run_on in HOSTS]
     for a, b in zip(
         (found[0][0], *found[0][1], *found[0][2]), (found[1][0], *found[1][1], *found[1][2])
     ):
@@ -267,7 +268,7 @@ X, W = np.ones((2, 8), np.float32), np.ones(8, np.float32)
     ],
 )
 def test_what_does_not_fit_is_refused(change, error, words):
-    for run_on in RUNS:
+    for run_on in HOSTS:
         given = {"x": X, "weight": W, "eps": EPS, "run_on": run_on} | change
         with pytest.raises(error, match=words):
             kernels.rms_norm_forward(**given)

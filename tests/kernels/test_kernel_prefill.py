@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from engines import HOSTS, RUNS, back, given
 
 from kvlib.kernels import prefill_attention
 from kvlib.kernels.plans_prefill import plan_prefill
 from kvlib.kernels.types import as_float, as_type
 
 TOLERANCE = {"float32": 3e-6, "float16": 3e-3, "uint16": 2.4e-2}
-RUNS = ("twin", "processor")
 
 
 def case(seed, dtype, dim, groups, new=(1, 40, 7), held=(30, 0, 75), size=16, heads=2):
@@ -47,7 +47,9 @@ def oracle(q, k, v, indptr, lens, table, window=None, softcap=None, sm_scale=Non
 
 
 def agrees(arrays, run_on, **settings):
-    o, lse = prefill_attention(*arrays, return_lse=True, run_on=run_on, **settings)
+    o, lse = back(
+        prefill_attention(*given(run_on, arrays), return_lse=True, run_on=run_on, **settings)
+    )
     want, want_lse = oracle(*arrays, **settings)
     dtype = str(arrays[0].dtype)
     np.testing.assert_allclose(as_float(o), want, atol=TOLERANCE[dtype], rtol=0)
@@ -130,6 +132,6 @@ def test_what_does_not_fit_is_refused(change, error, words):
     arrays = dict(zip(names, case(4, "float32", 64, 2), strict=True))
     for name, make in change.items():
         arrays[name] = make(arrays[name])
-    for run_on in RUNS:
+    for run_on in HOSTS:
         with pytest.raises(error, match=words):
             prefill_attention(*arrays.values(), run_on=run_on)

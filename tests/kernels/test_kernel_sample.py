@@ -1,9 +1,8 @@
 """Drawing a token on the device: known bits, twin equal to kernel, the right distribution."""
 
-import importlib.util
-
 import numpy as np
 import pytest
+from engines import HOSTS, given, library
 
 from kvlib import sample
 from kvlib.kernels import engine, sample_tokens, softmax_topk
@@ -13,7 +12,6 @@ from kvlib.kernels.twins.sample import WEIGHT_BITS, philox, random_bits, weights
 from kvlib.kernels.types import LOG2E, as_float, as_type
 from kvlib.sampling import probabilities
 
-RUNS = ("twin", "processor")
 # kat_vectors of Random123 (Salmon et al. 2011): counter, key, answer
 KNOWN = (
     ("00000000 00000000 00000000 00000000", "00000000 00000000",
@@ -76,7 +74,7 @@ def test_weights_are_exponentials():
 def test_the_kernel_draws_what_the_twin_draws(settings, dtype):
     x = rows(dtype=dtype)
     for step in range(2):
-        drawn = [sample_tokens(x, **settings, seeds=11, step=step, run_on=run) for run in RUNS]
+        drawn = [sample_tokens(x, **settings, seeds=11, step=step, run_on=run) for run in HOSTS]
         assert drawn[0] == drawn[1] and all(type(token) is int for token in drawn[0])
         p = probabilities(as_float(x), **settings)
         assert (p[np.arange(len(p)), drawn[0]] > 0).all()
@@ -102,7 +100,7 @@ def test_draws_follow_the_probabilities(settings):
     assert z < 3.1  # exceeded with probability 0.001
 
 
-@pytest.mark.parametrize("run_on", RUNS)
+@pytest.mark.parametrize("run_on", HOSTS)
 def test_who_shares_the_batch_does_not_matter(run_on):
     x, streams = rows(columns=700), np.array([9, 2, 77, 4])
     for settings in ({}, {"top_k": 20}, {"top_p": 0.9}):
@@ -115,7 +113,7 @@ def test_who_shares_the_batch_does_not_matter(run_on):
         assert together == alone
 
 
-@pytest.mark.parametrize("run_on", RUNS)
+@pytest.mark.parametrize("run_on", HOSTS)
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_the_same_bits_draw_what_sample_draws(settings, run_on):
     """Random bits in place of a seed: the token is that of the host's float64."""
@@ -136,7 +134,7 @@ def test_a_nucleus_beyond_the_candidates_is_drawn_on_the_host_from_the_same_bits
     assert sample_tokens(flat, top_p=0.5, seeds=1)[1::2] == drawn[1::2]
 
 
-@pytest.mark.parametrize("run_on", RUNS)
+@pytest.mark.parametrize("run_on", HOSTS)
 def test_only_ids_and_candidates_are_written(run_on):
     """The draw reads k candidates a row: nothing of the size of the vocabulary is made."""
     x, found = rows(columns=9000, n=2), []
@@ -152,7 +150,7 @@ def test_only_ids_and_candidates_are_written(run_on):
     assert written == (0 if run_on == "twin" else 2 * (30 * 8 + 12 + 4))
 
 
-@pytest.mark.parametrize("run_on", RUNS)
+@pytest.mark.parametrize("run_on", HOSTS)
 @pytest.mark.parametrize(
     "settings", [{}, {"temperature": 0}, {"top_k": 3}, {"top_p": 0.5}], ids=str
 )
@@ -197,19 +195,17 @@ def test_a_batch_of_nobody():
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_the_device_draws_what_the_twin_draws(settings):
     """A limit of top_p may fall on another side of a rounding once in many rows."""
-    if importlib.util.find_spec("cupy") is None:
-        pytest.skip("CuPy is not installed")
-    import cupy
-
+    library("device")
     for dtype in ("float32", "float16", "uint16"):
         x = rows(columns=32_000, n=64, dtype=dtype)
         host = sample_tokens(x, **settings, seeds=11, step=5)
-        device = sample_tokens(cupy.asarray(x), **settings, seeds=11, step=5)
+        device = sample_tokens(given("device", x), **settings, seeds=11, step=5)
         assert sum(a != b for a, b in zip(host, device, strict=True)) <= (
             1 if "top_p" in settings else 0
         )
     x = rows(columns=32_000, n=64)
     host, device = (
-        sample(logits, **settings, rngs=np.random.default_rng(1)) for logits in (x, cupy.asarray(x))
+        sample(logits, **settings, rngs=np.random.default_rng(1))
+        for logits in (x, given("device", x))
     )
     assert sum(a != b for a, b in zip(host, device, strict=True)) <= 1

@@ -119,6 +119,7 @@ __global__ void __launch_bounds__(THREADS, 4) topk(
         if (!(top < bar))  // also where all are NaN
 #pragma unroll
             for (int i = 0; i < ITEMS; i++) {
+                if (x[i] < bar) continue;  // a comparison, where a key is a dozen instructions
                 const int column = range.column(first + i / COUNT * THREADS + threadIdx.x) + i % COUNT;
                 if (!range.holds(column)) continue;
                 const u64 key = key_of(x[i], column);
