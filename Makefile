@@ -119,8 +119,8 @@ browser: _build/.book _build/.lite lite-kernel  ## open every page in a headless
 # Where PYTHON is given (make gpu PYTHON=python3) it is used as it is: no .venv, no network.
 GPU_PYTHON = $(if $(filter command% environment%,$(origin PYTHON)),$(PYTHON),$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)))
 
-gpu:  ## run the tests and benchmarks that need a graphics card (PYTHON=python3: without .venv)
-	@$(GPU_PYTHON) tools/run_gpu.py
+gpu:  ## run the tests and benchmarks that need a graphics card (PYTHON=python3: without .venv; ONLY=part)
+	@$(GPU_PYTHON) tools/run_gpu.py $(addprefix --only ,$(ONLY))
 
 device: env  ## run the long chapters on a stand-in for CuPy, without a graphics card (minutes)
 	$(ASIDE) -m device -q tests/test_notebooks_on_device.py

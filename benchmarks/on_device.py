@@ -3,7 +3,8 @@
 Calls that are compared take turns. Each is given a number i and works on the i-th of several sets
 of inputs, so that no call finds its bytes in the second-level cache. What is timed is a burst of
 calls between two events on one stream: the device never waits for Python as long as a call takes
-longer than starting it.
+longer than starting it. Shorter ones are recorded into a graph (`Graph`, `TorchGraph`) and
+replayed. Results are written after each case: a run that is cut short keeps what it has measured.
 """
 
 from __future__ import annotations
@@ -71,9 +72,11 @@ def alternate(
     times: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(rounds + 3):
         for name, run in runs.items():
-            seconds = _burst(cp, run, burst, turn)
+            calls = getattr(run, "calls", 1)  # of one replay of a graph
+            bursts = max(1, burst // calls)
+            seconds = _burst(cp, run, bursts, turn)
             if turn >= 3:  # compilation, clocks, the allocator
-                times[name].append(seconds / burst * 1e6)
+                times[name].append(seconds / (bursts * calls) * 1e6)
     found = {}
     for name, values in times.items():
         low, mid, high = statistics.quantiles(values, n=4)
@@ -91,10 +94,50 @@ def _burst(cp: Any, run: Callable[[int], Any], calls: int, turn: int) -> float:
     return cp.cuda.get_elapsed_time(begin, end) / 1e3  # type: ignore[no-any-return]
 
 
+class Graph:
+    """`calls` calls of a function, recorded once: a replay is one launch from Python.
+
+    The function may launch kernels on CuPy's current stream and nothing that waits for them.
+    """
+
+    def __init__(self, cp: Any, run: Callable[[int], Any], calls: int) -> None:
+        self.calls, stream = calls, cp.cuda.Stream(non_blocking=True)
+        cp.cuda.Device().synchronize()
+        with stream:
+            for i in range(calls):  # compiled, and memory for results in the stream's pool
+                run(i)
+            stream.synchronize()
+            stream.begin_capture()
+            for i in range(calls):
+                run(i)
+            self._graph = stream.end_capture()
+
+    def __call__(self, i: int) -> None:
+        self._graph.launch()
+
+
+class TorchGraph:
+    """The same of PyTorch's calls, which keep their memory in a pool of the graph's own."""
+
+    def __init__(self, torch: Any, run: Callable[[int], Any], calls: int) -> None:
+        self.calls, self._graph = calls, torch.cuda.CUDAGraph()
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            run(0)
+        torch.cuda.current_stream().wait_stream(side)
+        with torch.cuda.graph(self._graph):
+            for i in range(calls):
+                run(i)
+
+    def __call__(self, i: int) -> None:
+        self._graph.replay()
+
+
 def sets_for(cp: Any, bytes_of_one: int) -> int:
-    """Sets of inputs so that together they are four times the second-level cache, one at least."""
+    """Sets of inputs, two at least: together eight times the second-level cache."""
     l2 = int(cp.cuda.runtime.getDeviceProperties(0)["l2CacheSize"])
-    return max(1, min(16, -(-4 * l2 // max(1, bytes_of_one))))
+    return max(2, min(32, -(-8 * l2 // max(1, bytes_of_one))))
 
 
 def torch_or_none() -> Any:
@@ -107,9 +150,10 @@ def torch_or_none() -> Any:
 
 
 def save(name: str, results: dict[str, Any], cp: Any) -> Path:
-    """Write results with the device they were measured on; returns where."""
+    """Write what is measured so far, with the device it was measured on; returns where."""
     out = RESULTS / f"{name}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps({"machine": describe(cp), **results}, indent=1) + "\n")
-    print(f"wrote {out.relative_to(Path(__file__).parent.parent)}")
+    part = out.with_suffix(".part")
+    part.write_text(json.dumps({"machine": describe(cp), **results}, indent=1) + "\n")
+    part.replace(out)
     return out

@@ -3,7 +3,9 @@
 import json
 import sys
 import types
+from pathlib import Path
 
+import pytest
 import run_gpu
 
 REPORT = """<testsuites><testsuite>
@@ -23,18 +25,66 @@ def test_the_summary_of_a_run():
     }
 
 
-def test_the_result_names_the_device(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def a_card(tmp_path, monkeypatch):
     """The device is made up; what is written is not."""
-    monkeypatch.setattr(run_gpu, "ROOT", tmp_path)
     monkeypatch.setattr(run_gpu, "RESULT", tmp_path / "gpu_tests.json")
     monkeypatch.setattr(run_gpu, "driver", lambda: "580.1")
     monkeypatch.setitem(sys.modules, "cupy", types.ModuleType("cupy"))
     place = types.SimpleNamespace(describe=lambda cp: {"device": "a card", "numpy": "2"})
     monkeypatch.setitem(sys.modules, "on_device", place)
-    run_gpu.save(run_gpu.summary(REPORT))
+    return place
+
+
+def test_the_result_names_the_device(tmp_path, a_card, capsys):
+    run_gpu.save("kernels", run_gpu.summary(REPORT))
     found = json.loads((tmp_path / "gpu_tests.json").read_text())
     assert (found["device"], found["driver"], found["tests"]["passed"]) == ("a card", "580.1", 1)
     assert "1 passed, 2 failed: gpu_tests.json" in capsys.readouterr().out
+
+
+def test_a_second_run_adds_its_part_unless_the_device_is_another(tmp_path, a_card):
+    for part in ("kernels", "arrays", "arrays"):
+        run_gpu.save(part, run_gpu.summary(REPORT))
+    found = json.loads((tmp_path / "gpu_tests.json").read_text())
+    assert list(found["parts"]) == ["kernels", "arrays"] and found["tests"]["passed"] == 2
+    assert len(found["tests"]["failed"]) == 4 and found["tests"]["seconds"] == 3.8
+    a_card.describe = lambda cp: {"device": "another"}
+    run_gpu.save("arrays", run_gpu.summary(REPORT))
+    assert list(json.loads((tmp_path / "gpu_tests.json").read_text())["parts"]) == ["arrays"]
+
+
+def test_every_part_is_there(tmp_path):
+    for part in run_gpu.PARTS:
+        program = run_gpu.command(part, tmp_path / "x.xml")
+        assert [Path(x).exists() for x in program if x.endswith(".py")].count(False) == 0
+    both = [set(run_gpu.gpu_tests(part)) for part in run_gpu.TESTS]
+    assert not both[0] & both[1] and both[0] | both[1] == set(run_gpu.gpu_tests())
+    assert {Path(x).name for x in both[0]} >= {"test_kernel_decode.py", "test_kernel_topk.py"}
+
+
+def test_the_table_says_what_is_stored(tmp_path, a_card):
+    """Figures of no device."""
+    assert run_gpu.table() == []
+    run_gpu.save("kernels", run_gpu.summary(REPORT))
+    runs = {"dense": {"share": 0.5, "times_dense": 1}, "int8": {"share": 0.4, "times_dense": 0.5}}
+    prefill = {"tokens": 9, "runs": {"kvlib": {"tflops": 3.2}}}
+    times = {"kvlib": {"median_us": 7}, "torch": {"median_us": 14}}
+    row = {"rows": 64, "dtype": "float32", "times": times, "share_of_copy_bandwidth": 0.9}
+    step = {"batch": 1, "prompt": 8, "kernels": {"tokens_per_s": 10.4}}
+    for name, document in (
+        ("attention", {"decode": [{"batch": 8, "keys": 32, "runs": runs}], "prefill": [prefill]}),
+        ("sampling", {"candidates": [row | {"times_torch": 2.0}]}),
+        ("generate", {"decode": [step]}),
+    ):
+        (tmp_path / f"gpu_{name}.json").write_text(json.dumps(document))
+    assert run_gpu.table() == [
+        "tests of kernels: 1 passed, 2 failed, 1 skipped",
+        "decode 8 of 32 (of the copy, against dense): dense 50%, 1.00x; int8 40%, 2.00x",
+        "prefill 9: kvlib 3 TFLOP/s",
+        "top-k 64 rows float32: 7.0 us, 90% of the copy; 2.0x PyTorch",
+        "generate 1 after 8: kernels 10 tokens/s",
+    ]
 
 
 def test_a_machine_without_the_program_has_no_driver(monkeypatch):

@@ -2,9 +2,15 @@
 
 Needs CuPy, NumPy, array-api-compat and pytest in that Python, and nothing else: no .venv, no
 network. Where array-api-compat is not installed, the copy that SciPy or scikit-learn carries is
-lent to the run. Says what is missing and stops with 0 where there is no device (nothing was to be
-run), with 1 where there is a device and something failed. What the tests found goes to
-benchmarks/results/gpu_tests.json, with device, driver and versions; benchmarks write their own.
+lent to the run; where pytest-xdist is, tests run side by side. Says what is missing and stops with
+0 where there is no device (nothing was to be run), with 1 where there is one and something failed.
+
+Parts, in this order, so that a run cut short loses little: kernels (their tests), attention and
+sampling (benchmarks), arrays (the other tests), generate (a benchmark). Each writes what it finds
+to benchmarks/results/ as soon as it has it, with device, driver and versions; a short table of all
+that is there comes last. A run that was cut short goes on with the parts that it says are left:
+
+    make gpu PYTHON=python3 ONLY="arrays generate"
 """
 
 from __future__ import annotations
@@ -17,7 +23,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +39,8 @@ COPIES = (  # (package, where in it a copy of array_api_compat lies)
     ("sklearn", "externals/array_api_compat"),
 )
 MARK = "pytest.mark.gpu"
+PARTS = ("kernels", "attention", "sampling", "arrays", "generate")
+TESTS = ("kernels", "arrays")
 
 
 def device_name() -> tuple[str | None, str]:
@@ -63,15 +73,30 @@ def lend_array_api_compat(folder: Path) -> str | None:
     return None
 
 
-def gpu_tests() -> list[str]:
-    """The test files that ask for a device: only these are read, for others may need more."""
+def gpu_tests(part: str | None = None) -> list[str]:
+    """The test files that ask for a device: only these are read, for others may need more.
+
+    part: "kernels" those of the kernels, "arrays" the others
+    """
     files = sorted((ROOT / "tests").rglob("test_*.py"))
-    marked = (path for path in files if MARK in path.read_text(encoding="utf-8"))
-    return [str(path) for path in marked]
+    marks = (MARK, "from engines import")
+    marked = [path for path in files if any(m in path.read_text(encoding="utf-8") for m in marks)]
+    wanted = {None: (True, False), "kernels": (True,), "arrays": (False,)}[part]
+    return [str(path) for path in marked if (path.parent.name == "kernels") in wanted]
 
 
-def run_all(folder: Path, tests_only: bool) -> int:
-    """Run tests and benchmarks, with `folder` for what has to be lent; 0 if all went well."""
+def command(part: str, report: Path) -> list[str]:
+    """What runs a part; tests write `report`."""
+    if part not in TESTS:
+        return [sys.executable, str(ROOT / "benchmarks" / f"gpu_{part}.py")]
+    tests = ["pytest", "-m", "gpu", "-q", "--durations=5", f"--junitxml={report}"]
+    if importlib.util.find_spec("xdist") is not None:
+        tests += ["-n", str(min(8, os.cpu_count() or 1))]  # the compiler is what takes time
+    return [sys.executable, "-m", *tests, *gpu_tests(part)]
+
+
+def run_all(folder: Path, parts: Sequence[str]) -> int:
+    """Run parts one after the other, with `folder` for what has to be lent; 0 if all went well."""
     missing = [module for module in NEEDED if importlib.util.find_spec(module) is None]
     if "array_api_compat" in missing and (lender := lend_array_api_compat(folder)):
         print(f"array-api-compat is not installed: using the copy inside {lender}")
@@ -80,23 +105,58 @@ def run_all(folder: Path, tests_only: bool) -> int:
         packages = " ".join(missing).replace("_", "-")
         print(f"This Python lacks {', '.join(missing)}: pip install {packages}")
         return 1
-    report = folder / "tests.xml"
     path = [str(ROOT), str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
-    tests = ["pytest", "-m", "gpu", "-q", f"--junitxml={report}", *gpu_tests()]
-    commands = [[sys.executable, "-m", *tests]]
-    if not tests_only:
-        scripts = sorted((ROOT / "benchmarks").glob("gpu_*.py"))
-        commands += [[sys.executable, str(script)] for script in scripts]
-        if not scripts:
-            print("No benchmark needs a device yet.")
-    status = 0
-    for command in commands:
-        print(f"== {' '.join(Path(part).name for part in command[1:])}", flush=True)
-        status |= subprocess.run(command, cwd=ROOT, env=environment).returncode
-    if report.exists():
-        save(summary(report.read_text(encoding="utf-8")))
-    return 1 if status else 0
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"}
+    failed, begin = [], time.monotonic()
+    for i, part in enumerate(parts):
+        report = folder / f"{part}.xml"
+        print(f"== {part}, after {time.monotonic() - begin:.0f} s; left: {' '.join(parts[i:])}",
+              flush=True)  # fmt: skip
+        if subprocess.run(command(part, report), cwd=ROOT, env=environment).returncode:
+            failed.append(part)
+        if report.exists():
+            save(part, summary(report.read_text(encoding="utf-8")))
+    print("\n".join(table()))
+    print(f"{time.monotonic() - begin:.0f} s; failed: {' '.join(failed) or 'nothing'}")
+    return 1 if failed else 0
+
+
+def table() -> list[str]:
+    """What is stored, a line a figure, for a reader of the end of the output."""
+    found = {name: stored(f"gpu_{name}.json") for name in ("tests", *PARTS)}
+    lines = [
+        f"tests of {part}: {t['passed']} passed, {len(t['failed'])} failed, "
+        f"{len(t['skipped'])} skipped"
+        for part, t in found["tests"].get("parts", {}).items()
+    ]
+    for row in found["attention"].get("decode", []):
+        runs = "; ".join(
+            f"{name} {t['share']:.0%}, {1 / t['times_dense']:.2f}x"
+            for name, t in row["runs"].items()
+        )
+        lines.append(f"decode {row['batch']} of {row['keys']} (of the copy, against dense): {runs}")
+    for row in found["attention"].get("prefill", []):
+        runs = "; ".join(f"{name} {t['tflops']:.0f} TFLOP/s" for name, t in row["runs"].items())
+        lines.append(f"prefill {row['tokens']}: {runs}")
+    for row in found["sampling"].get("candidates", []):
+        beside = f"; {row['times_torch']:.1f}x PyTorch" if "times_torch" in row else ""
+        us = min(t["median_us"] for n, t in row["times"].items() if n.startswith("kvlib"))
+        lines.append(f"top-k {row['rows']} rows {row['dtype']}: {us:.1f} us, "
+                     f"{row['share_of_copy_bandwidth']:.0%} of the copy{beside}")  # fmt: skip
+    for row in found["generate"].get("decode", []):
+        runs = "; ".join(
+            f"{name} {row[name]['tokens_per_s']:.0f} tokens/s"
+            for name in ("kernels", "arrays", "transformers")
+            if name in row
+        )
+        lines.append(f"generate {row['batch']} after {row['prompt']}: {runs}")
+    return lines
+
+
+def stored(name: str) -> dict[str, Any]:
+    """A file of benchmarks/results, empty where it is not there."""
+    path = RESULT.with_name(name)
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
 
 
 def summary(report: str) -> dict[str, Any]:
@@ -118,14 +178,27 @@ def summary(report: str) -> dict[str, Any]:
     return found
 
 
-def save(tests: dict[str, Any]) -> None:
-    """Write the tests' results beside the device, its driver and the versions."""
+def save(part: str, tests: dict[str, Any]) -> None:
+    """Write a part's tests beside the device, its driver and the versions, and those before it.
+
+    Results of another device are not kept.
+    """
     import cupy
     from on_device import describe
 
-    about = {**describe(cupy), "driver": driver(), "tests": tests}
-    RESULT.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-    print(f"{tests['passed']} passed, {len(tests['failed'])} failed: {RESULT.relative_to(ROOT)}")
+    about = {**describe(cupy), "driver": driver()}
+    before = stored(RESULT.name)
+    parts = before.get("parts", {}) if before.get("device") == about["device"] else {}
+    parts = {**parts, part: tests}
+    total = {
+        "passed": sum(t["passed"] for t in parts.values()),
+        "failed": [name for t in parts.values() for name in t["failed"]],
+        "skipped": [name for t in parts.values() for name in t["skipped"]],
+        "seconds": round(sum(t["seconds"] for t in parts.values()), 1),
+    }
+    document = {**about, "tests": total, "parts": parts}
+    RESULT.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    print(f"{part}: {tests['passed']} passed, {len(tests['failed'])} failed: {RESULT.name}")
 
 
 def driver() -> str:
@@ -141,7 +214,9 @@ def driver() -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tests-only", action="store_true", help="leave the benchmarks out")
+    parser.add_argument("--only", action="append", choices=PARTS, help="this part; may be repeated")
     given = parser.parse_args()
+    parts = [p for p in PARTS if p in (given.only or (TESTS if given.tests_only else PARTS))]
     print(f"Python {sys.version.split()[0]} at {sys.executable}")
     name, reason = device_name()
     if name is None:
@@ -149,7 +224,7 @@ def main() -> int:
         return 0
     print(f"Device: {name}")
     with tempfile.TemporaryDirectory() as folder:
-        return run_all(Path(folder), given.tests_only)
+        return run_all(Path(folder), parts)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,9 @@ class Device(NamedTuple):
 H200 = Device("NVIDIA H200", 132, 227 * 1024)
 
 
+SHARED = 48 * 1024  # bytes of shared memory that a block has without asking
+
+
 def here() -> Device:
     """The current CUDA device. Raises what CuPy raises where there is none."""
     import cupy
@@ -44,18 +47,20 @@ def _device(index: int) -> Device:
 
 def run(launch: Launch) -> None:
     """Start a launch on CuPy's current stream; arrays are CuPy's. Does not wait for it."""
-    function = _function(launch.kernel)
-    if launch.shared > 48 * 1024:  # more must be asked for
-        function.max_dynamic_shared_size_bytes = launch.shared
+    function = _function(launch.kernel, launch.shared if launch.shared > SHARED else 0)
     args = tuple(np.uintp(0) if x is None else x for x in launch.args)
     function(launch.grid, (launch.threads, 1, 1), args, shared_mem=launch.shared)
 
 
 @cache
-def _function(kernel: Kernel) -> Any:
+def _function(kernel: Kernel, shared: int) -> Any:
+    """shared: bytes a block, where they are more than a block has without asking."""
     import cupy
 
     module = cupy.RawModule(
         code=source(kernel.unit), options=("--std=c++17",), name_expressions=(kernel.name,)
     )
-    return module.get_function(kernel.name)
+    function = module.get_function(kernel.name)
+    if shared:
+        function.max_dynamic_shared_size_bytes = shared
+    return function
