@@ -107,7 +107,7 @@ class Graph:
             for i in range(calls):  # compiled, and memory for results in the stream's pool
                 run(i)
             stream.synchronize()
-            stream.begin_capture()
+            stream.begin_capture(cp.cuda.runtime.streamCaptureModeRelaxed)
             for i in range(calls):
                 run(i)
             self._graph = stream.end_capture()

@@ -12,7 +12,7 @@ from kvlib.kernels import engine
 from kvlib.kernels.codes import Written
 from kvlib.kernels.device import H200, Device
 from kvlib.kernels.launch import Launch
-from kvlib.kernels.plans import THREADS, DecodePlan
+from kvlib.kernels.plans import THREADS, WARPS, DecodePlan
 from kvlib.kernels.source import Kernel
 from kvlib.kernels.types import CTYPES, ctype
 
@@ -75,7 +75,8 @@ def launches_of(
         at = end
     args = (o, lse, parts, sums, np.int32(splits), np.int32(q.shape[2]), kind)
     rows = q.shape[0] * q.shape[1]
-    return [*launches, Launch(Kernel("decode", "merge"), (rows, 1, 1), THREADS, 0, args)]
+    shared = 4 * (splits + 2 * WARPS)  # a weight a part, a maximum and a sum of each warp
+    return [*launches, Launch(Kernel("decode", "merge"), (rows, 1, 1), THREADS, shared, args)]
 
 
 def _launch(

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from engines import HOSTS, RUNS, back, given
+from engines import HOSTS, RUNS, back, given, library
 
 from kvlib.kernels import decode_attention
 from kvlib.kernels.types import as_float, as_type
@@ -150,6 +150,27 @@ def test_the_order_of_threads_does_not_matter():
             patch.setattr(processor, "run", turned)
             seen.append(decode_attention(q, k, v, lens, table, splits=2, run_on="processor"))
     assert np.array_equal(seen[0], seen[1]) and np.array_equal(seen[0], seen[2])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "uint16"])
+def test_calls_can_be_recorded_and_replayed(dtype):
+    """Nothing in a call waits for the host; while a graph is recorded, CUDA refuses what does."""
+    cp = library("device")
+    arrays = given("device", case(8, dtype, 128, 4))
+    stream = cp.cuda.Stream(non_blocking=True)
+    with stream:
+        for _ in range(3):  # compiled, and memory for results is in the stream's pool
+            wanted = decode_attention(*arrays, splits=2)
+        stream.synchronize()
+        stream.begin_capture(cp.cuda.runtime.streamCaptureModeRelaxed)
+        try:
+            found = decode_attention(*arrays, splits=2)
+        finally:
+            graph = stream.end_capture()
+        graph.launch(stream)
+        stream.synchronize()
+    np.testing.assert_array_equal(back(found), back(wanted))
 
 
 def test_loads_use_whole_sectors_and_read_each_key_once():

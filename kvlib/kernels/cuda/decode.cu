@@ -207,16 +207,38 @@ __global__ void __launch_bounds__(THREADS) merge(
     const float* __restrict__ part_lse, int splits, int dim, int kind)
 {
     const i64 row = blockIdx.x, rows = gridDim.x;
+    const int warp = threadIdx.x / 32;
+    DYNAMIC_SHARED(float, weights);  // (splits,), then a maximum and a sum of each warp
+    float* tops = weights + splits;
+    float* totals = tops + WARPS;
+
+    // A thread a pair: one after the other, their loads would take longer than the sum.
     float top = -infinity(), total = 0.0f;
-    for (int i = 0; i < splits; i++) top = fmaxf(top, load(part_lse + i * rows + row));
+    for (int i = threadIdx.x; i < splits; i += THREADS) {
+        weights[i] = load(part_lse + i * rows + row);
+        top = fmaxf(top, weights[i]);
+    }
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, offset));
+    if (threadIdx.x % 32 == 0) tops[warp] = top;
+    __syncthreads();
+    for (int w = 0; w < WARPS; w++) top = fmaxf(top, tops[w]);
     const float safe = top == -infinity() ? 0.0f : top;
-    for (int i = 0; i < splits; i++)
-        total += exp2_fast((load(part_lse + i * rows + row) - safe) * 1.4426950408889634f);
+    for (int i = threadIdx.x; i < splits; i += THREADS) {
+        weights[i] = exp2_fast((weights[i] - safe) * 1.4426950408889634f);
+        total += weights[i];
+    }
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) total += __shfl_xor_sync(0xffffffffu, total, offset);
+    if (threadIdx.x % 32 == 0) totals[warp] = total;
+    __syncthreads();
+    total = 0.0f;
+    for (int w = 0; w < WARPS; w++) total += totals[w];
+
     for (int d = threadIdx.x; d < dim; d += THREADS) {
         float sum = 0.0f;
-        for (int i = 0; i < splits; i++)
-            sum += load(part_out + (i * rows + row) * dim + d) *
-                   exp2_fast((load(part_lse + i * rows + row) - safe) * 1.4426950408889634f);
+#pragma unroll 8
+        for (int i = 0; i < splits; i++) sum += load(part_out + (i * rows + row) * dim + d) * weights[i];
         store_any(out, row * dim + d, total > 0.0f ? sum / total : 0.0f, kind);
     }
     if (threadIdx.x == 0)
