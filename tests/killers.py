@@ -11,11 +11,22 @@ import killers_stored
 import numpy as np
 import oracle
 from dtypes import Watched, watch
+from killers_stored import refuses
 from models import config, decoder, text
 from schedules import Schedule, close, seeded
 
-from kvlib import Decoder, attend, attend_causal, attend_tiled, generate, merge_state
+from kvlib import (
+    Decoder,
+    LayerSpec,
+    QuantizedCache,
+    attend,
+    attend_causal,
+    attend_tiled,
+    generate,
+    merge_state,
+)
 from kvlib.attention import causal, merge_states
+from kvlib.codecs import kivi
 from kvlib.model import random_weights
 from kvlib.sampling import probabilities, sample
 
@@ -24,6 +35,19 @@ def any_schedule() -> None:
     for name in ("dense", "attention over read"):
         for seed in range(4):
             Schedule(name, seeded(seed), np).play(25)
+
+
+def steps_used_once() -> None:
+    cache = QuantizedCache([LayerSpec(1, 8)], kivi(4, 8, 0), 1, 64, xp=np)
+    cache.add("a")
+    x = np.ones((12, 1, 8), np.float32)
+    for n in (12, 9):
+        step = cache.plan(["a"], [n])
+        cache.append(0, x[:n], x[:n], step)
+    assert refuses(lambda: cache.append(0, x[:9], x[:9], step)), "keys appended twice"
+    cache.plan(["a"], [3])  # never appended
+    step = cache.plan(["a"], [1])
+    assert refuses(lambda: cache.append(0, x[:1], x[:1], step)), "behind keys that are missing"
 
 
 def cached_equals_recomputed() -> None:
@@ -145,6 +169,7 @@ CHECKS = (
     states_merge,
     samples,
     any_schedule,
+    steps_used_once,
     cached_equals_recomputed,
     generated_tokens,
     only_float32,

@@ -9,6 +9,7 @@ import museum_stored
 from mutation_kind import Mutant
 
 CAUSAL, DIRECT = "kvlib.attention.causal", "kvlib.attention.direct"
+BATCHED, CHECKS = "kvlib.attention.batched", "kvlib.caches.checks"
 TILED, STATES = "kvlib.attention.tiled", "kvlib.attention.states"
 DENSE, PROTOCOL = "kvlib.caches.dense", "kvlib.caches.protocol"
 ROPE, DECODER = "kvlib.model.rope", "kvlib.model.decoder"
@@ -82,6 +83,14 @@ MUTANTS = [
            "k[row, :, :end, :],\n                v[row, :, :end, :],",
            "k[row, :, : end + 1, :],\n                v[row, :, : end + 1, :],",
            "any_schedule"),
+    Mutant("free slots of a batch have score 0", BATCHED, "attend_rows",
+           "xp.where(free[:, None, None, :], -math.inf, part)", "part", "any_schedule"),
+    Mutant("free slots of a batch are weighed with 0", BATCHED, "_cleared",
+           "xp.where(free[:, None, :, None], xp.zeros((), dtype=x.dtype, device=x.device), x)",
+           "x", "any_schedule"),
+    Mutant("a batch in the order of its rows", BATCHED, "taken",
+           "xp.concat([x[i : i + 1, ...] for i in batch], axis=0)",
+           "x[min(batch) : min(batch) + n, ...]", "any_schedule"),
     Mutant("a slot is left out at each decode", PROTOCOL, "Cache.plan",
            "request.length += n", "request.length += n + (n == 1)",
            "cached_equals_recomputed"),
@@ -90,6 +99,10 @@ MUTANTS = [
            "any_schedule"),
     Mutant("a freed row is lost", DENSE, "DenseCache._release",
            "self._free_rows.append(request.place)", "pass", "any_schedule"),
+    Mutant("a layer appends twice in a step", CHECKS, "check_append",
+           "if layer in step.ticket.appended:", "if False:", "steps_used_once"),
+    Mutant("a pass that was planned over is attended to", CHECKS, "_check_layer_and_step",
+           "if layer in step.ticket.lacks:", "if False:", "steps_used_once"),
     Mutant("a step outlives its truncation", PROTOCOL, "Cache.truncate",
            "request.length = int(length)\n        self._end_step(request)",
            "request.length = int(length)", "any_schedule"),

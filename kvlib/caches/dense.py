@@ -7,6 +7,7 @@ from typing import Any
 
 from kvlib.arrays import Array, itemsize, nbytes
 from kvlib.attention import attend_causal
+from kvlib.attention.batched import attend_rows, taken, together
 from kvlib.caches.checks import check_layer, check_row, is_integer, known
 from kvlib.caches.protocol import Cache, Request
 from kvlib.caches.spec import LayerSpec, Memory
@@ -122,23 +123,46 @@ class DenseCache(Cache):
     def run(
         self, layer: int, q: Array, step: Step, return_lse: bool = False
     ) -> Array | tuple[Array, Array]:
-        """Attend, one request after the other: q (T, Hq, Dk) → o (T, Hq, Dv) [, lse (T, Hq)]."""
+        """Attend: q (T, Hq, Dk) → o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq).
+
+        One request after the other, or several short ones in one product where each has one query.
+        """
         spec = self._check_run(layer, q, step)
-        k, v = self._k[layer], self._v[layer]
-        parts = [
-            attend_causal(
+        k, v, settings = self._k[layer], self._v[layer], {**spec.settings, "return_lse": return_lse}
+        parts: dict[int, Any] = {}
+        for batch in self._batches(spec, step) if len(step.places) > 1 else ():
+            rows = slice(step.places[batch[0]], step.places[batch[-1]] + 1)
+            found: Any = attend_rows(
+                taken(self.xp, q, batch),
+                k[rows, ...],
+                v[rows, ...],
+                [step.seq_lens[i] for i in batch],
+                taken(self.xp, step.positions, batch),
+                **settings,
+            )
+            if batch == list(range(len(step.places))):
+                return found
+            for n, i in enumerate(batch):
+                own = slice(n, n + 1)
+                parts[i] = tuple(x[own, ...] for x in found) if return_lse else found[own, ...]
+        for i, (row, end) in enumerate(zip(step.places, step.seq_lens, strict=True)):
+            if i in parts:
+                continue
+            parts[i] = attend_causal(
                 q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :],
                 k[row, :, :end, :],
                 v[row, :, :end, :],
-                window=spec.window,
-                sm_scale=spec.sm_scale,
-                softcap=spec.softcap,
-                sinks=spec.sinks,
-                return_lse=return_lse,
+                **settings,
             )
-            for i, (row, end) in enumerate(zip(step.places, step.seq_lens, strict=True))
-        ]
-        return self._join(parts, return_lse)
+        return self._join([parts[i] for i in range(len(parts))], return_lse)
+
+    def _batches(self, spec: LayerSpec, step: Step) -> list[list[int]]:
+        """Which requests of a step attend in one product; each has one query then."""
+        one_each = step.qo_indptr[-1] == len(step.places)
+        if not one_each or self.dtype not in (self.xp.float32, self.xp.float64):
+            return []  # a narrow cache is widened a piece at a time, never the whole of it
+        numbers = spec.num_kv_heads * spec.v_dim
+        return together(step.places, step.seq_lens, numbers, spec.window)
 
     def read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:
         """Views of what a layer holds: k (S, Hkv, Dk), v (S, Hkv, Dv), positions (S,)."""

@@ -1,0 +1,131 @@
+"""One query for each of several texts, in one product where that is faster than one each.
+
+A call for each text costs some 25 µs on a processor, whatever the text; over a few dozen keys that
+is most of it. Texts in neighbouring rows of a cache are read as they lie, as far as all of them
+reach; what only some have is copied, with zeros where nothing is held, because 0 · NaN is NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from kvlib.arrays import Array, itemsize, namespace
+from kvlib.attention import products
+from kvlib.attention.direct import cap, scaled
+from kvlib.attention.products import PIECE
+from kvlib.attention.states import with_sink
+from kvlib.meter import counting, report
+
+COPIED = 4096  # numbers of values copied for a text; from twice as many on nothing is gained
+
+
+def pays(shortest: int, longest: int, numbers: int, window: int | None = None) -> bool:
+    """Whether one product for texts of `shortest` to `longest` keys is faster than one each.
+
+    numbers: of a token's values in a layer, Hkv · Dv. It is where no text has more than PIECE keys
+    (longer ones are read a piece at a time, while it is in the processor's cache), and where at
+    most COPIED numbers a text lie behind the shortest (they are copied). Measured by
+    benchmarks/batched.py. A window must hide nothing, or the same of all.
+    """
+    behind = longest - shortest
+    if window is not None and longest > window:
+        return behind == 0 and window <= PIECE
+    return longest <= PIECE and behind * numbers <= COPIED
+
+
+def together(
+    rows: Sequence[int], lengths: Sequence[int], numbers: int, window: int | None
+) -> list[list[int]]:
+    """Which texts go into one product: neighbouring rows, in their order, where it `pays`.
+
+    rows, lengths: of each text its row and its keys. Texts are named by their place in the two
+    lists; one that is in none of the lists returned goes alone.
+    """
+    if pays(min(lengths), max(lengths), numbers, window) and rows == tuple(
+        range(rows[0], rows[0] + len(rows))
+    ):
+        return [list(range(len(rows)))]
+    found: list[list[int]] = []
+    for i in sorted(range(len(rows)), key=rows.__getitem__):
+        batch = found[-1] if found else []
+        both = [lengths[i], *(lengths[j] for j in batch)]
+        near = batch and rows[i] == rows[batch[-1]] + 1
+        if near and pays(min(both), max(both), numbers, window):
+            batch.append(i)
+        else:
+            found.append([i])
+    return [batch for batch in found if len(batch) > 1]
+
+
+def taken(xp: Any, x: Array, batch: Sequence[int]) -> Array:
+    """x (B, ...) → the rows of a batch, a view where they lie together."""
+    a, n = batch[0], len(batch)
+    if list(batch) == list(range(a, a + n)):
+        return x[a : a + n, ...]
+    return xp.concat([x[i : i + 1, ...] for i in batch], axis=0)
+
+
+def attend_rows(
+    q: Array,
+    k: Array,
+    v: Array,
+    lengths: Sequence[int],
+    positions: Array,
+    *,
+    window: int | None = None,
+    sm_scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Array | None = None,
+    return_lse: bool = False,
+) -> Array | tuple[Array, Array]:
+    """Attention of the last token of each of B texts over its own keys, all at once.
+
+    q (B, Hq, Dk)   k (B, Hkv, S, Dk)   v (B, Hkv, S, Dv), key j of text b at position j
+    lengths  B integers; what lies behind a text's length is never looked at
+    positions (B,) = lengths − 1, where q lives
+    →   o (B, Hq, Dv), and with ``return_lse`` lse (B, Hq)
+
+    Each row is what :func:`kvlib.attend_causal` gives for that text alone, up to the order of
+    summation. Lengths that differ need a window that hides nothing (see `pays`). Not checked here:
+    a cache asks for what it holds.
+    """
+    xp = namespace(q, k, v)
+    low, high = min(lengths), max(lengths)
+    first = 0 if window is None else max(0, high - window)
+    (b, num_qo_heads, dim), num_kv_heads, v_dim = q.shape, k.shape[1], v.shape[3]
+    rows = xp.reshape(scaled(xp, q, sm_scale), (b, num_kv_heads, num_qo_heads // num_kv_heads, dim))
+    rows = products.columns_together(xp, rows)
+    scores = xp.empty((*rows.shape[:3], high - first), dtype=rows.dtype, device=q.device)
+    part = products.scores(xp, rows, k[:, :, first:low, :])
+    scores[..., : low - first] = cap(xp, part, softcap)
+    if low < high:
+        at = xp.arange(low, high, dtype=xp.int64, device=q.device)
+        free = at[None, :] > positions[:, None]  # (B, high − low)
+        k_rest, v_rest = (_cleared(xp, x[:, :, low:high, :], free) for x in (k, v))
+        part = cap(xp, products.scores(xp, rows, k_rest), softcap)
+        scores[..., low - first :] = xp.where(free[:, None, None, :], -math.inf, part)
+    top = xp.max(scores, axis=-1, keepdims=True)
+    scores -= top
+    p = xp.exp(scores)
+    total = xp.sum(p, axis=-1, keepdims=True, dtype=p.dtype)
+    o = products.weigh(xp, p[..., : low - first], v[:, :, first:low, :])
+    if low < high:
+        o = o + products.weigh(xp, p[..., low - first :], v_rest)
+    o = xp.reshape(o / total, (b, num_qo_heads, v_dim))
+    if counting():
+        pairs, both = sum(lengths) - b * first, dim + v_dim
+        read = pairs * num_kv_heads * both * itemsize(xp, k.dtype)
+        report("attention", flops=2 * pairs * num_qo_heads * both, read=read)
+    if sinks is None and not return_lse:
+        return o
+    lse = xp.reshape(top + xp.log(total), (b, num_qo_heads))
+    if sinks is not None:
+        o, lse = with_sink(xp, o, lse, sinks)
+    return (o, lse) if return_lse else o
+
+
+def _cleared(xp: Any, x: Array, free: Array) -> Array:
+    """x (B, Hkv, n, D) with zeros where `free` (B, n) says that nothing is held."""
+    return xp.where(free[:, None, :, None], xp.zeros((), dtype=x.dtype, device=x.device), x)

@@ -1,0 +1,174 @@
+"""Several short requests in one product: what each gets alone, and nothing of free memory."""
+
+from unittest.mock import patch
+
+import array_api_strict
+import numpy as np
+import oracle
+import pytest
+
+from kvlib import DenseCache, LayerSpec, Meter
+from kvlib.attention.batched import COPIED, pays, taken, together
+from kvlib.attention.products import PIECE
+from kvlib.caches import dense
+
+F32 = np.float32
+SETTINGS = {
+    "plain": {},
+    "one head each": {"groups": 1},
+    "values of their own length": {"v_head_dim": 5},
+    "values from keys": {"v_head_dim": 3, "v_from_k": True},
+    "window that hides": {"window": 4},
+    "window that hides nothing": {"window": 60},
+    "softcap and scale": {"softcap": 1.5, "sm_scale": 0.7},
+    "sinks": {"sinks": True},
+}
+LENGTHS = {
+    "alike": [9, 9, 9, 9],
+    "near": [9, 8, 9, 7],
+    "of one key": [1, 6, 3, 1],
+    "two pairs": [300, 301, 2, 3],
+    "one long": [4, 5, 900, 5],
+}
+
+
+def normal(seed, *shape):
+    return np.random.default_rng(seed).standard_normal(shape).astype(F32)
+
+
+def decoding(lengths, xp=np, order=None, poison=np.nan, **given):
+    """A cache of such requests, a step of one token each, their queries; free memory poisoned."""
+    groups, sinks = given.pop("groups", 4), given.pop("sinks", False)
+    heads = 2 * groups
+    spec = LayerSpec(2, 6, sinks=xp.asarray(normal(5, heads)) if sinks else None, **given)
+    cache = DenseCache([spec], len(lengths) + 1, max(lengths) + 3, xp=xp)
+    for x in cache.storage():
+        x[...] = poison
+    for i, n in enumerate(lengths):
+        cache.add(i)
+        if n > 1:
+            give(cache, cache.plan([i], [n - 1]), i)
+    names = list(range(len(lengths)) if order is None else order)
+    step = cache.plan(names, [1] * len(names))
+    give(cache, step, 99)
+    return cache, step, xp.asarray(normal(7, len(names), heads, 6))
+
+
+def give(cache, step, seed):
+    spec, t, to = cache.layers[0], step.num_tokens, cache.xp.asarray
+    v = None if spec.v_from_k else to(normal(seed + 50, t, 2, spec.v_dim))
+    cache.append(0, to(normal(seed, t, 2, 6)), v, step)
+
+
+def needed(cache, step, q):
+    """Of each request alone, in float64."""
+    found = []
+    for i, name in enumerate(step.seq_ids):
+        k, v, at = (np.asarray(x) for x in cache.read(0, name))
+        settings = dict(cache.layers[0].settings)
+        q_pos = np.asarray(step.positions)[i : i + 1]
+        found.append(oracle.attention(np.asarray(q)[i : i + 1], k, v, q_pos, at, **settings))
+    return [np.concatenate(parts) for parts in zip(*found)]
+
+
+def alone():
+    """Count the requests that attend alone."""
+    return patch.object(dense, "attend_causal", side_effect=dense.attend_causal)
+
+
+@pytest.mark.parametrize("xp", (np, array_api_strict), ids=("NumPy", "strict"))
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+@pytest.mark.parametrize("given", SETTINGS.values(), ids=SETTINGS)
+def test_each_gets_what_it_gets_alone(given, lengths, xp):
+    for poison in (np.nan, np.inf):
+        with np.errstate(all="raise", under="ignore"):
+            cache, step, q = decoding(lengths, xp, poison=poison, **given)
+            o, lse = cache.run(0, q, step, return_lse=True)
+            assert (np.asarray(cache.run(0, q, step)) == np.asarray(o)).all()
+        assert o.dtype == lse.dtype == xp.float32
+        for got, right in zip((o, lse), needed(cache, step, q)):
+            np.testing.assert_allclose(np.asarray(got), right, rtol=3e-5, atol=3e-5)
+
+
+@pytest.mark.parametrize("order", ([0, 1, 2, 3], [3, 1, 0, 2], [3, 0], [2, 0, 3], [1, 3]))
+@pytest.mark.parametrize("lengths", ([5, 5, 5, 5], [7, 5, 5, 6]))
+def test_in_any_order_and_with_gaps(lengths, order):
+    cache, step, q = decoding(lengths, order=order)
+    o, lse = cache.run(0, q, step, return_lse=True)
+    for got, right in zip((o, lse), needed(cache, step, q)):
+        np.testing.assert_allclose(got, right, rtol=3e-5, atol=3e-5)
+
+
+def test_the_last_rows_of_a_prefill():
+    cache = DenseCache([LayerSpec(2, 6)], 3, 20, xp=np)
+    for i in range(3):
+        cache.add(i)
+    step = cache.plan([0, 1, 2], [7, 9, 7])
+    give(cache, step, 3)
+    q = normal(7, 23, 8, 6)
+    with alone() as calls:
+        last = cache.run(0, q[step.last_rows], step.last())
+        assert calls.call_count == 0
+        np.testing.assert_allclose(last, cache.run(0, q, step)[step.last_rows], atol=2e-6)
+        assert calls.call_count == 3, "several queries each: one request after the other"
+
+
+@pytest.mark.parametrize("lengths, order, singles", [
+    ([8] * 6, None, 0),
+    ([8, 9] * 3, None, 0),
+    ([8], None, 1),
+    ([PIECE] * 3, None, 0),
+    ([PIECE + 1] * 3, None, 3),
+    ([5, 5, 2000, 6, 6, 6], None, 1),
+    ([5] * 6, [5, 4, 1, 0], 0),
+    ([5] * 6, [5, 3, 1, 0], 2),
+])  # fmt: skip
+def test_who_attends_alone(lengths, order, singles):
+    cache, step, q = decoding(lengths, order=order)
+    with alone() as calls:
+        cache.run(0, q, step)
+    assert calls.call_count == singles
+
+
+@pytest.mark.parametrize("dtype, singles", [(np.float64, 0), (np.float16, 3)])
+def test_a_narrow_cache_is_not_widened_at_once(dtype, singles):
+    cache = DenseCache([LayerSpec(2, 6)], 3, 20, dtype=dtype, xp=np)
+    for i in range(3):
+        cache.add(i)
+    step = cache.plan([0, 1, 2], [1] * 3)
+    x = normal(1, 3, 2, 6).astype(dtype)
+    cache.append(0, x, x, step)
+    with alone() as calls:
+        assert cache.run(0, x, step).dtype == dtype
+    assert calls.call_count == singles
+
+
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+@pytest.mark.parametrize("given", SETTINGS.values(), ids=SETTINGS)
+def test_counted_is_what_each_holds(given, lengths):
+    cache, step, q = decoding(lengths, **given)
+    with Meter() as together_:
+        cache.run(0, q, step)
+    with Meter() as one_by_one, patch.object(dense, "together", return_value=[]):
+        cache.run(0, q, step)
+    assert together_.by_label == one_by_one.by_label
+    assert together_.flops > 0 and together_.read > 0
+
+
+def test_where_it_pays():
+    assert pays(1, 1, 10**9) and pays(PIECE, PIECE, 10**9) and not pays(PIECE + 1, PIECE + 1, 1)
+    assert pays(10, 10 + COPIED // 128, 128) and not pays(10, 11 + COPIED // 128, 128)
+    assert pays(10, 60, 1, window=60) and not pays(10, 61, 1, window=60)
+    assert pays(9000, 9000, 1, window=60) and not pays(9000, 9000, 1, window=PIECE + 1)
+
+
+def test_neighbours():
+    assert together((4, 5, 6), (3, 3, 3), 8, None) == [[0, 1, 2]]
+    assert together((6, 5, 4), (3, 3, 3), 8, None) == [[2, 1, 0]]
+    assert together((0, 2, 3, 1, 9), (3, 3, 3, 3, 3), 8, None) == [[0, 3, 1, 2]]
+    assert together((0, 1, 2, 3), (3, 999, 3, 3), 8, None) == [[2, 3]]
+    assert together((0, 2, 4), (3, 3, 3), 8, None) == []
+    assert together((0, 1, 2, 3), (3, 3, 4, 4), 8, 2) == [[0, 1], [2, 3]]
+    x = np.arange(5)
+    assert np.shares_memory(taken(np, x, [1, 2, 3]), x)
+    assert taken(np, x, [3, 0, 4]).tolist() == [3, 0, 4]
