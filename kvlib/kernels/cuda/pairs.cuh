@@ -6,7 +6,7 @@
 
 // A constant that stays in a register: the compiler would make it anew for every use, which is an
 // instruction each. No grid has 2^31 blocks, but the compiler does not know.
-__device__ __forceinline__ u32 in_register(u32 x) { return x ^ gridDim.x >> 31; }
+__device__ __forceinline__ u32 in_register(u32 x) { return x + (gridDim.x >> 31); }
 
 // a · b + c of both numbers, rounded once.
 template <typename T> __device__ __forceinline__ u32 multiply_add_pair(u32 a, u32 b, u32 c);
