@@ -113,6 +113,15 @@ def test_the_last_rows_of_a_prefill():
         assert calls.call_count == 3, "several queries each: one request after the other"
 
 
+def test_what_is_hidden_goes_by_lengths_not_by_positions():
+    """Positions turn queries and keys; a model that gets them wrong reads no free memory."""
+    cache, step, q = decoding([9, 8, 9, 7])
+    right = cache.run(0, q, step)
+    step.positions[:] = 999
+    assert (cache.run(0, q, step) == right).all()
+    assert step.lengths is step.lengths and step.lengths.tolist() == list(step.seq_lens)
+
+
 @pytest.mark.parametrize("lengths, order, singles", [
     ([8] * 6, None, 0),
     ([8, 9] * 3, None, 0),

@@ -72,7 +72,7 @@ def attend_rows(
     k: Array,
     v: Array,
     lengths: Sequence[int],
-    positions: Array,
+    ends: Array,
     *,
     window: int | None = None,
     sm_scale: float | None = None,
@@ -84,7 +84,7 @@ def attend_rows(
 
     q (B, Hq, Dk)   k (B, Hkv, S, Dk)   v (B, Hkv, S, Dv), key j of text b at position j
     lengths  B integers; what lies behind a text's length is never looked at
-    positions (B,) = lengths − 1, where q lives
+    ends     the same as an array (B,), where q lives
     →   o (B, Hq, Dv), and with ``return_lse`` lse (B, Hq)
 
     Each row is what :func:`kvlib.attend_causal` gives for that text alone, up to the order of
@@ -102,7 +102,7 @@ def attend_rows(
     scores[..., : low - first] = cap(xp, part, softcap)
     if low < high:
         at = xp.arange(low, high, dtype=xp.int64, device=q.device)
-        free = at[None, :] > positions[:, None]  # (B, high − low)
+        free = at[None, :] >= ends[:, None]  # (B, high − low)
         k_rest, v_rest = (_cleared(xp, x[:, :, low:high, :], free) for x in (k, v))
         part = cap(xp, products.scores(xp, rows, k_rest), softcap)
         scores[..., low - first :] = xp.where(free[:, None, None, :], -math.inf, part)

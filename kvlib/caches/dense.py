@@ -137,7 +137,7 @@ class DenseCache(Cache):
                 k[rows, ...],
                 v[rows, ...],
                 [step.seq_lens[i] for i in batch],
-                taken(self.xp, step.positions, batch),
+                taken(self.xp, step.lengths, batch),
                 **settings,
             )
             if batch == list(range(len(step.places))):

@@ -48,6 +48,7 @@ class Step:
 
     __slots__ = (
         "_last",
+        "_lengths",
         "owner",
         "places",
         "positions",
@@ -83,11 +84,20 @@ class Step:
             offsets.append(offsets[-1] + n)
         self.qo_indptr = tuple(offsets)
         self._last: Step | None = None
+        self._lengths: Array | None = None
 
     @property
     def num_tokens(self) -> int:
         """T, the rows of q, k and v in this step."""
         return self.qo_indptr[-1]
+
+    @property
+    def lengths(self) -> Array:
+        """``seq_lens`` as an array (B,) int64 where the cache lives, sent when first asked for."""
+        if self._lengths is None:
+            xp, device = namespace(self.positions), self.positions.device
+            self._lengths = xp.asarray(self.seq_lens, dtype=xp.int64, device=device)
+        return self._lengths
 
     @property
     def last_rows(self) -> list[int]:
