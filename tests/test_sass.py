@@ -40,4 +40,4 @@ def test_what_is_stored_is_of_kernels_that_there_are():
     assert list(kernels) == [title for title, *_ in sass.KERNELS]
     for (*_, name, keys, width), row in zip(sass.KERNELS, kernels.values(), strict=True):
         assert row["kernel"] == name and row["bytes"] == keys * width
-        assert row["registers"] == registers_of(name) and row["local_memory"] == 0
+        assert registers_of(name) and row["instructions"] > 0 and row["local_memory"] == 0

@@ -5,12 +5,13 @@ network. Where array-api-compat is not installed, the copy that SciPy or scikit-
 lent to the run; where pytest-xdist is, tests run side by side. Says what is missing and stops with
 0 where there is no device (nothing was to be run), with 1 where there is one and something failed.
 
-Parts, in this order, so that a run cut short loses little: kernels (their tests), attention and
-sampling (benchmarks), arrays (the other tests), generate (a benchmark). Each writes what it finds
-to benchmarks/results/ as soon as it has it, with device, driver and versions; a short table of all
-that is there comes last. A run that was cut short goes on with the parts that it says are left:
+Parts, in this order, so that a run cut short loses little: compile (every kernel, on all cores),
+kernels (their tests), attention and sampling (benchmarks), arrays (the other tests), generate (a
+benchmark), sanitizer (some tests again under compute-sanitizer, where there is one). Each writes
+what it finds to benchmarks/results/ as soon as it has it, with device, driver and versions; a short
+table of all that is there comes last. A run that was cut short goes on with what it says is left:
 
-    make gpu PYTHON=python3 ONLY="arrays generate"
+    make gpu PYTHON=python3 ONLY="arrays generate sanitizer"
 """
 
 from __future__ import annotations
@@ -39,8 +40,10 @@ COPIES = (  # (package, where in it a copy of array_api_compat lies)
     ("sklearn", "externals/array_api_compat"),
 )
 MARK = "pytest.mark.gpu"
-PARTS = ("kernels", "attention", "sampling", "arrays", "generate")
-TESTS = ("kernels", "arrays")
+PARTS = ("compile", "kernels", "attention", "sampling", "arrays", "generate", "sanitizer")
+TESTS = ("compile", "kernels", "arrays")
+SANITIZER = "compute-sanitizer"
+WATCHED = "splits or codes_are_those or rows_of_a_kv_head or every_codec_and_head_dim_on"
 
 
 def device_name() -> tuple[str | None, str]:
@@ -87,6 +90,12 @@ def gpu_tests(part: str | None = None) -> list[str]:
 
 def command(part: str, report: Path) -> list[str]:
     """What runs a part; tests write `report`."""
+    if part == "compile":
+        return [sys.executable, "-m", "kvlib.kernels", "--device"]
+    if part == "sanitizer":
+        watched = ["-k", WATCHED, f"--junitxml={report}", *gpu_tests("kernels")]
+        tests = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", *watched]
+        return [SANITIZER, "--error-exitcode", "9", *tests]
     if part not in TESTS:
         return [sys.executable, str(ROOT / "benchmarks" / f"gpu_{part}.py")]
     tests = ["pytest", "-m", "gpu", "-q", "--durations=5", f"--junitxml={report}"]
@@ -110,6 +119,9 @@ def run_all(folder: Path, parts: Sequence[str]) -> int:
     failed, begin = [], time.monotonic()
     for i, part in enumerate(parts):
         report = folder / f"{part}.xml"
+        if part == "sanitizer" and shutil.which(SANITIZER) is None:
+            print(f"{SANITIZER} is not installed: nothing runs under it")
+            continue
         print(f"== {part}, after {time.monotonic() - begin:.0f} s; left: {' '.join(parts[i:])}",
               flush=True)  # fmt: skip
         if subprocess.run(command(part, report), cwd=ROOT, env=environment).returncode:

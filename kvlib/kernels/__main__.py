@@ -20,12 +20,19 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--unit", action="append", help="only cuda/UNIT.cu (may be given again)")
     parser.add_argument("--capability", action="append", choices=CAPABILITIES)
     parser.add_argument("--store", action="store_true", help="write resources.json, for the book")
+    parser.add_argument("--device", action="store_true", help="for the device here, and keep them")
     args = parser.parse_args(argv)
     kernels = [k for k in instantiations() if not args.unit or k.unit in args.unit]
     capabilities = args.capability or CAPABILITIES
     found = []
     from tqdm import tqdm
 
+    if args.device:
+        from kvlib.kernels.device import here, prepare
+
+        done = list(tqdm(prepare(kernels), total=len(kernels), unit="kernel"))
+        print(f"{len(done)} compiled for {here().name}")
+        return 0
     total = len(kernels) * len(capabilities)
     for resources in tqdm(compile_all(kernels, capabilities), total=total, unit="kernel"):
         found.append(resources)

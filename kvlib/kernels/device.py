@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from functools import cache
+from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,6 +54,20 @@ def run(launch: Launch) -> None:
     function = _function(launch.kernel, launch.shared if launch.shared > SHARED else 0)
     args = tuple(np.uintp(0) if x is None else x for x in launch.args)
     function(launch.grid, (launch.threads, 1, 1), args, shared_mem=launch.shared)
+
+
+def prepare(kernels: Iterable[Kernel]) -> Iterator[Kernel]:
+    """Compile kernels for this device side by side; CuPy keeps them on the disk for whoever asks.
+
+    Gives each kernel as it is done. A first call compiles its own kernel, which takes a second.
+    """
+    with ProcessPoolExecutor(min(8, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
+        yield from pool.map(_compiled, kernels)
+
+
+def _compiled(kernel: Kernel) -> Kernel:
+    _function(kernel, 0)
+    return kernel
 
 
 @cache

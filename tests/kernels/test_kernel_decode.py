@@ -153,6 +153,15 @@ def test_the_order_of_threads_does_not_matter():
 
 
 @pytest.mark.gpu
+def test_tables_on_a_device_are_looked_at_where_asked(monkeypatch):
+    *arrays, table = case(6, "float32", 64, 2)
+    arrays = given("device", (*arrays, table + np.int32(100)))
+    monkeypatch.setenv("KVLIB_CHECK", "1")
+    with pytest.raises(ValueError, match=r"block_table\[0, 0\] must be one of"):
+        decode_attention(*arrays)
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["float32", "uint16"])
 def test_calls_can_be_recorded_and_replayed(dtype):
     """Nothing in a call waits for the host; while a graph is recorded, CUDA refuses what does."""
