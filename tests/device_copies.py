@@ -11,9 +11,8 @@ from kvlib.codecs import fp8, int8, kivi
 PROMPTS = [text(2, 9), text(3, 5)]
 ROOM = 48  # tokens of a request
 STEPS = 20
-# A library that is not NumPy is sent the token ids, their positions and the block tables (of dense
-# rows, which attend together, their lengths), once a step for all layers, and sends back the ids it
-# has chosen. Rows of codes need no third.
+# A library that is not NumPy is sent the token ids, their positions and the block tables, once a
+# step for all layers, and sends back the ids it has chosen.
 TO_HOST, TO_DEVICE = 1, 3
 
 

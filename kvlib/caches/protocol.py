@@ -221,14 +221,19 @@ class Cache:
                 np.arange(a, a + n, dtype=np.int64) for a, n in zip(starts, q_lens, strict=True)
             ]
             positions = np.concatenate(ranges)
+        seq_lens, lengths = tuple(r.length for r in requests), None
+        if not is_numpy(self.xp):  # in one copy
+            both = self.xp.asarray(np.concatenate([positions, np.asarray(seq_lens, np.int64)]))
+            positions, lengths = both[: -len(seq_lens)], both[-len(seq_lens) :]
         return Step(
             self,
             ticket,
             tuple(seq_ids),
             q_lens,
-            tuple(r.length for r in requests),
-            positions if is_numpy(self.xp) else self.xp.asarray(positions),
+            seq_lens,
+            positions,
             places,
+            lengths=lengths,
         )
 
     def run(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
+import numpy as np
+
 from kvlib.arrays import Array, namespace
 
 
@@ -70,6 +72,7 @@ class Step:
         positions: Array,
         places: Any,
         whole: bool = True,
+        lengths: Array | None = None,
     ) -> None:
         self.owner = owner
         self.ticket = ticket
@@ -84,7 +87,7 @@ class Step:
             offsets.append(offsets[-1] + n)
         self.qo_indptr = tuple(offsets)
         self._last: Step | None = None
-        self._lengths: Array | None = None
+        self._lengths = lengths
 
     @property
     def num_tokens(self) -> int:
@@ -93,10 +96,9 @@ class Step:
 
     @property
     def lengths(self) -> Array:
-        """``seq_lens`` as an array (B,) int64 where the cache lives, sent when first asked for."""
+        """``seq_lens`` as an array (B,) int64 where the cache lives: sent there with positions."""
         if self._lengths is None:
-            xp, device = namespace(self.positions), self.positions.device
-            self._lengths = xp.asarray(self.seq_lens, dtype=xp.int64, device=device)
+            self._lengths = np.asarray(self.seq_lens, dtype=np.int64)
         return self._lengths
 
     @property
@@ -125,6 +127,7 @@ class Step:
                     xp.take(self.positions, rows, axis=0),
                     self.places,
                     whole=False,
+                    lengths=self._lengths,
                 )
                 self._last._last = self._last
         return self._last
