@@ -128,9 +128,10 @@ class DenseCache(Cache):
         One request after the other, or several short ones in one product where each has one query.
         """
         spec = self._check_run(layer, q, step)
-        k, v, settings = self._k[layer], self._v[layer], {**spec.settings, "return_lse": return_lse}
+        k, v = self._k[layer], self._v[layer]
         parts: dict[int, Any] = {}
-        for batch in self._batches(spec, step) if len(step.places) > 1 else ():
+        one_each = 1 < len(step.places) == step.qo_indptr[-1]
+        for batch in self._batches(spec, step) if one_each else ():
             rows = slice(step.places[batch[0]], step.places[batch[-1]] + 1)
             found: Any = attend_rows(
                 taken(self.xp, q, batch),
@@ -138,7 +139,8 @@ class DenseCache(Cache):
                 v[rows, ...],
                 [step.seq_lens[i] for i in batch],
                 taken(self.xp, step.lengths, batch),
-                **settings,
+                return_lse=return_lse,
+                **spec.settings,
             )
             if batch == list(range(len(step.places))):
                 return found
@@ -152,14 +154,17 @@ class DenseCache(Cache):
                 q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :],
                 k[row, :, :end, :],
                 v[row, :, :end, :],
-                **settings,
+                window=spec.window,
+                sm_scale=spec.sm_scale,
+                softcap=spec.softcap,
+                sinks=spec.sinks,
+                return_lse=return_lse,
             )
         return self._join([parts[i] for i in range(len(parts))], return_lse)
 
     def _batches(self, spec: LayerSpec, step: Step) -> list[list[int]]:
-        """Which requests of a step attend in one product; each has one query then."""
-        one_each = step.qo_indptr[-1] == len(step.places)
-        if not one_each or self.dtype not in (self.xp.float32, self.xp.float64):
+        """Which requests of a step of one query each attend in one product."""
+        if self.dtype not in (self.xp.float32, self.xp.float64):
             return []  # a narrow cache is widened a piece at a time, never the whole of it
         numbers = spec.num_kv_heads * spec.v_dim
         return together(step.places, step.seq_lens, numbers, spec.window)
