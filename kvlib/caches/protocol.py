@@ -203,17 +203,24 @@ class Cache:
         append and run no more until the request is truncated to where the gap begins.
         """
         requests, q_lens, tokens = check_plan(self._requests, seq_ids, q_lens, tokens)
-        lacks = [r.lacking(len(self.layers), self._sure(r)) for r in requests]
+        done = len(self.layers)
+        gaps = [
+            (seq_id, r, r.lacking(done, self._sure(r)))
+            for seq_id, r in zip(seq_ids, requests, strict=True)
+            if r.lacks or (r.ticket is not None and len(r.ticket.appended) < done)
+        ]
         places = self._reserve(requests, q_lens, tokens)
         ticket = Ticket()
         starts = [r.length for r in requests]
-        for seq_id, request, n, lack in zip(seq_ids, requests, q_lens, lacks, strict=True):
+        for request, n in zip(requests, q_lens, strict=True):
             if request.ticket is not None:
                 request.ticket.live = False
-            request.ticket, request.lacks, request.begun = ticket, lack, request.length
+            request.ticket = ticket
+            request.begun = request.length
             request.length += n
-            for layer, first in lack.items():
-                ticket.lacks[layer] = (seq_id, first)
+        for seq_id, request, lacks in gaps:
+            request.lacks = lacks
+            ticket.lacks |= {layer: (seq_id, first) for layer, first in lacks.items()}
         if all(n == 1 for n in q_lens):
             positions = np.asarray(starts, dtype=np.int64)
         else:
