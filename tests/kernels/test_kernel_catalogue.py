@@ -47,7 +47,7 @@ def most_threads(kernel):
             with suppress(NameError, SyntaxError):  # of a template's parameters: no thread count
                 constants[name] = eval(value.replace("/", "//"), {}, dict(constants))
     name = kernel.name.split("<")[0]
-    bounds = re.search(rf"__global__ void __launch_bounds__\(([^,)]+)[^)]*\) {name}\(", text)
+    bounds = re.search(rf"__global__ void __launch_bounds__\(([^,)]+)[^\n]*\) {name}\(", text)
     assert bounds or re.search(rf"__global__ void {name}\(", text), f"{name} of {kernel.unit}.cu"
     return int(eval(bounds[1], {}, constants)) if bounds else MOST_THREADS
 
