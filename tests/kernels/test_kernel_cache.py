@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from engines import RUNS, back, library
+from engines import RUNS, SLACK, back, library
 
 from kvlib import LayerSpec, attend, codecs
 from kvlib.caches import BlockPool, DenseCache, PagedCache, QuantizedCache
@@ -84,7 +84,7 @@ def compare(cache, rng, step, run_on, dtype):
             cache, layer, asked, step, tables=tables, return_lse=True, run_on=run_on
         )
         o, lse = back(found)
-        fine = near(cache, dtype)
+        fine = near(cache, dtype) * SLACK.get(run_on, 1)
         assert o.dtype == q.dtype and lse.dtype == np.float32
         settings = spec.settings
         if spec.sinks is not None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from engines import HOSTS, RUNS, back, given, library
+from engines import HOSTS, RUNS, SLACK, back, given, library
 
 from kvlib.kernels import decode_attention
 from kvlib.kernels.types import as_float, as_type
@@ -53,7 +53,8 @@ def agrees(arrays, run_on, splits=None, tensor=None, **settings):
         )
     )  # fmt: skip
     want, want_lse = oracle(*arrays, **settings)
-    np.testing.assert_allclose(as_float(o), want, atol=TOLERANCE[str(q.dtype)], rtol=0)
+    near = TOLERANCE[str(q.dtype)] * SLACK.get(run_on, 1)
+    np.testing.assert_allclose(as_float(o), want, atol=near, rtol=0)
     np.testing.assert_allclose(lse, want_lse, atol=2e-5, rtol=1e-6)
     assert o.dtype == q.dtype and lse.dtype == np.float32
 
@@ -131,8 +132,9 @@ def test_dense_rows_of_any_length(run_on):
             x[b, :, :n] = rng.standard_normal((2, n, 64))
     q = rng.standard_normal((2, 4, 64)).astype(np.float32)
     o = back(decode_attention(*given(run_on, (q, k, v, lens)), splits=2, run_on=run_on))
+    near = 2e-6 * SLACK.get(run_on, 1)
     want, _ = oracle(q, k, v, lens, np.array([[0], [1]]))
-    np.testing.assert_allclose(o, want, atol=2e-6)
+    np.testing.assert_allclose(o, want, atol=near)
 
 
 def test_the_order_of_threads_does_not_matter():

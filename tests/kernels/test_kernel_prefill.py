@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from engines import HOSTS, RUNS, back, given
+from engines import HOSTS, RUNS, SLACK, back, given
 
 from kvlib.kernels import prefill_attention
 from kvlib.kernels.plans_prefill import plan_prefill
@@ -52,7 +52,8 @@ def agrees(arrays, run_on, **settings):
     )
     want, want_lse = oracle(*arrays, **settings)
     dtype = str(arrays[0].dtype)
-    np.testing.assert_allclose(as_float(o), want, atol=TOLERANCE[dtype], rtol=0)
+    near = TOLERANCE[dtype] * SLACK.get(run_on, 1)
+    np.testing.assert_allclose(as_float(o), want, atol=near, rtol=0)
     np.testing.assert_allclose(lse, want_lse, atol=2e-5, rtol=1e-6)
     assert o.dtype == arrays[0].dtype and lse.dtype == np.float32
 
