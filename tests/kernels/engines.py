@@ -8,8 +8,8 @@ import importlib.util
 import numpy as np
 import pytest
 
-# How much nearer a host is to float64 than a device may be: 2^x of the special function unit is good
-# to two units in the last place, and tensor cores cut sums off where they do not round them.
+# How much farther from float64 than a host a device may be: 2^x of the special function unit is
+# good to two units in the last place, and tensor cores cut sums off where they do not round them.
 SLACK = {"device": 4.0}
 HOSTS = ("twin", "processor")
 RUNS = (*HOSTS, pytest.param("device", marks=pytest.mark.gpu))
