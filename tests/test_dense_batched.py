@@ -8,7 +8,7 @@ import oracle
 import pytest
 
 from kvlib import DenseCache, LayerSpec, Meter
-from kvlib.attention.batched import COPIED, pays, taken, together
+from kvlib.attention.batched import COPIED, LARGE, pays, taken, together
 from kvlib.attention.products import PIECE
 from kvlib.caches import dense
 
@@ -165,7 +165,9 @@ def test_counted_is_what_each_holds(given, lengths):
 
 
 def test_where_it_pays():
-    assert pays(1, 1, 10**9) and pays(PIECE, PIECE, 10**9) and not pays(PIECE + 1, PIECE + 1, 1)
+    assert pays(1, 1, LARGE) and not pays(1, 1, LARGE + 1)
+    assert pays(PIECE, PIECE, 8) and not pays(PIECE + 1, PIECE + 1, 8)
+    assert pays(64, 64, LARGE // 64) and not pays(65, 65, LARGE // 64)
     assert pays(10, 10 + COPIED // 128, 128) and not pays(10, 11 + COPIED // 128, 128)
     assert pays(10, 60, 1, window=60) and not pays(10, 61, 1, window=60)
     assert pays(9000, 9000, 1, window=60) and not pays(9000, 9000, 1, window=PIECE + 1)
@@ -176,7 +178,7 @@ def test_neighbours():
     assert together((6, 5, 4), (3, 3, 3), 8, None) == [[2, 1, 0]]
     assert together((0, 2, 3, 1, 9), (3, 3, 3, 3, 3), 8, None) == [[0, 3, 1, 2]]
     assert together((0, 1, 2, 3), (3, 999, 3, 3), 8, None) == [[2, 3]]
-    assert together((0, 2, 4), (3, 3, 3), 8, None) == []
+    assert together((0, 2, 4), (3, 3, 3), 8, None) == together((0,), (3,), 8, None) == []
     assert together((0, 1, 2, 3), (3, 3, 4, 4), 8, 2) == [[0, 1], [2, 3]]
     x = np.arange(5)
     assert np.shares_memory(taken(np, x, [1, 2, 3]), x)

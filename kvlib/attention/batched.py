@@ -18,6 +18,7 @@ from kvlib.attention.products import PIECE
 from kvlib.attention.states import with_sink
 from kvlib.meter import counting, report
 
+LARGE = 2**18  # numbers of values in a text, from which what a call costs is lost beside its sums
 COPIED = 4096  # numbers of values copied for a text; from twice as many on nothing is gained
 
 
@@ -25,14 +26,16 @@ def pays(shortest: int, longest: int, numbers: int, window: int | None = None) -
     """Whether one product for texts of `shortest` to `longest` keys is faster than one each.
 
     numbers: of a token's values in a layer, Hkv · Dv. It is where no text has more than PIECE keys
-    (longer ones are read a piece at a time, while it is in the processor's cache), and where at
-    most COPIED numbers a text lie behind the shortest (they are copied). Measured by
+    (longer ones are read a piece at a time, while it is in the processor's cache) or LARGE numbers,
+    and where at most COPIED numbers a text lie behind the shortest (they are copied). Measured by
     benchmarks/batched.py. A window must hide nothing, or the same of all.
     """
     behind = longest - shortest
     if window is not None and longest > window:
-        return behind == 0 and window <= PIECE
-    return longest <= PIECE and behind * numbers <= COPIED
+        if behind:
+            return False
+        longest = window
+    return longest <= PIECE and longest * numbers <= LARGE and behind * numbers <= COPIED
 
 
 def together(
@@ -43,10 +46,10 @@ def together(
     rows, lengths: of each text its row and its keys. Texts are named by their place in the two
     lists; one that is in none of the lists returned goes alone.
     """
-    if pays(min(lengths), max(lengths), numbers, window) and rows == tuple(
-        range(rows[0], rows[0] + len(rows))
-    ):
-        return [list(range(len(rows)))]
+    n = len(rows)
+    in_order = n > 1 and tuple(rows) == tuple(range(rows[0], rows[0] + n))
+    if in_order and pays(min(lengths), max(lengths), numbers, window):
+        return [list(range(n))]
     found: list[list[int]] = []
     for i in sorted(range(len(rows)), key=rows.__getitem__):
         batch = found[-1] if found else []

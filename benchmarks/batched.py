@@ -1,0 +1,94 @@
+"""Decode attention of many requests in a dense cache: in one product, and one after the other.
+
+float32, one layer. Only `run` is timed. `behind` tokens are missing at random from all requests but
+the first, up to what `kvlib.attention.batched.pays` allows and to twice that. Calls take turns.
+
+    python benchmarks/batched.py [--threads 1] [--steps 200] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import harness
+
+SIZES = ((1, 512), (8, 64), (32, 64), (64, 64), (32, 256), (16, 512), (2, 512), (4, 4096))
+SHAPES = ((2, 2, 64), (8, 4, 128))  # key heads, query heads each, numbers of a head
+
+
+def decoding(kind: type, shape: tuple[int, int, int], size: tuple[int, int], behind: int) -> Any:
+    """A cache of that kind, the step of each request's last token, and their queries."""
+    import numpy as np
+
+    from kvlib import LayerSpec
+
+    (heads, groups, dim), (requests, keys) = shape, size
+    rng = np.random.default_rng(0)
+    cache = kind([LayerSpec(heads, dim)], requests, keys + 1, xp=np)
+
+    def append(step: Any) -> None:
+        k, v = (rng.standard_normal((step.num_tokens, heads, dim), np.float32) for _ in "kv")
+        cache.append(0, k, v, step)
+
+    for i in range(requests):
+        cache.add(i)
+        fewer = int(rng.integers(min(behind, keys - 2) + 1)) if i else 0
+        append(cache.plan([i], [keys - 1 - fewer]))
+    step = cache.plan(range(requests), [1] * requests)
+    append(step)
+    return cache, step, rng.standard_normal((requests, heads * groups, dim), np.float32)
+
+
+def row(shape: tuple[int, int, int], size: tuple[int, int], behind: int, steps: int) -> Any:
+    """Milliseconds of both ways, and how often the one is as fast as the other."""
+    import numpy as np
+
+    from kvlib import DenseCache
+
+    class OneByOne(DenseCache):
+        """Requests attend one after the other, always."""
+
+        def _batches(self, spec: Any, step: Any) -> list[list[int]]:
+            return []
+
+    runs, results = {}, []
+    for name, kind in (("one by one", OneByOne), ("as run", DenseCache)):
+        cache, step, q = decoding(kind, shape, size, behind)
+        runs[name] = lambda cache=cache, step=step, q=q: cache.run(0, q, step)
+        results.append(runs[name]())
+    batches = [len(batch) for batch in cache._batches(cache.layers[0], step)]
+    np.testing.assert_allclose(*results, atol=1e-5)
+    found: dict[str, Any] = dict(zip(("heads", "groups", "dim"), shape, strict=True))
+    found |= {"requests": size[0], "keys": size[1], "behind": behind, "batches": batches}
+    found |= harness.alternate(runs, steps=steps, rounds=steps // 4)
+    found["times_as_fast"] = found["one by one"]["median_ms"] / found["as run"]["median_ms"]
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=1, help="BLAS threads (1)")
+    parser.add_argument("--steps", type=int, default=200, help="calls for each figure (200)")
+    parser.add_argument("--json", help="where to write (benchmarks/results/batched.json)")
+    args = parser.parse_args()
+    harness.limit_threads(args.threads)
+    from kvlib.attention.batched import COPIED
+
+    rows = []
+    for shape in SHAPES:
+        most = COPIED // (shape[0] * shape[2])
+        for size in SIZES:
+            for behind in (0, most, 2 * most):
+                rows.append(row(shape, size, behind, args.steps))
+                r = rows[-1]
+                print(
+                    f"{shape} {size[0]:2} requests of {size[1]:4}, up to {behind:2} fewer: "
+                    f"{r['times_as_fast']:.2f} times as fast"
+                    f"{'' if r['batches'] else ' (each alone)'}"
+                )
+    harness.save("batched", {"threads": args.threads, "rows": rows}, args.json)
+
+
+if __name__ == "__main__":
+    main()
