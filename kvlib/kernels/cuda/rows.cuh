@@ -26,6 +26,10 @@ template <typename T> struct Range {
     __device__ __forceinline__ uint4 fetch(int vector) const {
         return whole(vector) ? load(source + vector) : uint4{0u, 0u, 0u, 0u};
     }
+    // Whether `count` vectors from `first` on lie whole in the range: nothing to look at in any of them.
+    __device__ __forceinline__ bool inside(int first, int count) const {
+        return column(first) >= begin && column(first + count) <= end;
+    }
     // −inf where the vector reaches beyond the range.
     __device__ __forceinline__ void unpack(uint4 raw, int vector, float* x) const {
         Vector<T>::unpack(raw, x);

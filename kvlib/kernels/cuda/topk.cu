@@ -86,11 +86,18 @@ __global__ void __launch_bounds__(THREADS, 4) topk(
     for (int first = 0; first < range.vectors; first += THREADS * VECTORS) {
         uint4 raw[VECTORS];
         float x[ITEMS];
+        if (range.inside(first, THREADS * VECTORS)) {
 #pragma unroll
-        for (int v = 0; v < VECTORS; v++) raw[v] = range.fetch(first + v * THREADS + threadIdx.x);
+            for (int v = 0; v < VECTORS; v++) raw[v] = load(range.source + first + v * THREADS + threadIdx.x);
 #pragma unroll
-        for (int v = 0; v < VECTORS; v++)
-            range.unpack(raw[v], first + v * THREADS + threadIdx.x, x + v * COUNT);
+            for (int v = 0; v < VECTORS; v++) Vector<T>::unpack(raw[v], x + v * COUNT);
+        } else {
+#pragma unroll
+            for (int v = 0; v < VECTORS; v++) raw[v] = range.fetch(first + v * THREADS + threadIdx.x);
+#pragma unroll
+            for (int v = 0; v < VECTORS; v++)
+                range.unpack(raw[v], first + v * THREADS + threadIdx.x, x + v * COUNT);
+        }
         float top = x[0];
 #pragma unroll
         for (int i = 1; i < ITEMS; i++) top = fmaxf(top, x[i]);  // passes over NaN
