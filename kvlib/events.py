@@ -16,6 +16,7 @@ class Event(NamedTuple):
             wait     the cache had no room for its chunk
             preempt  gave its room up; all its tokens will be fed again
             done     has ended
+            cancel   was ended by :meth:`kvlib.Scheduler.cancel`
     tokens  how many were found, fed or given up
     token   the new token that came out of it; None where none did, or a stop token
 
@@ -43,11 +44,13 @@ def waits(events: Iterable[Event]) -> dict[Hashable, list[int]]:
     fed = 0
     last: dict[Hashable, int] = {}
     found: dict[Hashable, list[int]] = {}
-    passed = (e for e in events if e.kind in ("prefill", "decode"))
-    for _, group in groupby(passed, key=lambda e: e.step):
+    kinds = ("prefill", "decode", "done", "cancel")
+    for _, group in groupby((e for e in events if e.kind in kinds), key=lambda e: e.step):
         together = list(group)
         fed += sum(e.tokens for e in together)
         for e in together:
+            if e.kind in ("done", "cancel"):
+                last.pop(e.request, None)  # its name may be another's next
             if e.token is None:
                 continue
             if e.request in last:

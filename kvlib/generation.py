@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import count
 from typing import Any
@@ -10,9 +9,18 @@ from typing import Any
 import numpy as np
 
 from kvlib.caches import Cache
-from kvlib.caches.checks import is_integer
 from kvlib.model.decoder import Decoder
-from kvlib.prompts import as_ids, check_cache, check_positive, check_prompt, stop_ids
+from kvlib.progress import bar as _bar
+from kvlib.prompts import (
+    as_ids,
+    check_cache,
+    check_positive,
+    check_prompt,
+    check_seed,
+    settle,
+    stop_ids,
+    waits_for,
+)
 from kvlib.sampling import check_settings, sample
 
 _names = count()
@@ -41,7 +49,8 @@ def generate(
     seed             draws are repeatable, and a request's do not depend on the others' (0)
     cache            any cache built from ``model.layer_specs``; a dense one of just the right
                      size unless given. Requests are opened in it and freed again. What it holds
-                     of a prompt already (PagedCache) is not computed again.
+                     of a prompt already (PagedCache) is not computed again, and of prompts that
+                     begin alike one is read first and the others when its blocks can be found.
     prefill_chunk    feed each prompt so many tokens a pass, in place of whole: the tokens stay the
                      same, what a pass needs beside the cache shrinks from O(prompt) to O(chunk).
                      Who has read his prompt decodes while others still read theirs.
@@ -107,8 +116,7 @@ def stream(
     for i, prompt in enumerate(prompts):
         check_prompt(model, f"prompt {i}", prompt, max_new_tokens)
     check_settings(temperature, top_k, top_p)
-    if not is_integer(seed) or seed < 0:
-        raise ValueError(f"seed must be an integer of at least 0, got {seed!r}")
+    check_seed(seed)
     if prefill_chunk is not None:
         check_positive("prefill_chunk", prefill_chunk)
     stops = stop_ids(model, stop_tokens)
@@ -138,12 +146,16 @@ def _steps(
     made = [0] * len(prompts)
     try:
         feed: dict[int, Sequence[int]] = {}  # what the next passes are fed, of whoever is left
-        for i, prompt in enumerate(prompts):
-            name: Hashable = ("generate", run, i)
-            held = cache.add(name, prompt)
-            names[i] = name
-            feed[i] = prompt[held:]
-        while feed:
+        waiting = list(range(len(prompts)))
+        while waiting or feed:
+            settle(cache, [names[i] for i in feed if waiting])
+            for i in list(waiting):
+                if not waits_for(cache, prompts[i], [(names[j], prompts[j]) for j in feed]):
+                    name: Hashable = ("generate", run, i)
+                    held = cache.add(name, prompts[i])
+                    names[i] = name
+                    feed[i] = prompts[i][held:]
+                    waiting.remove(i)
             rows = list(feed)
             parts = [feed[i][:chunk] for i in rows]
             tokens = [t for part in parts for t in part]
@@ -169,30 +181,3 @@ def _steps(
     finally:
         for name in names.values():
             cache.free(name)
-
-
-class _NoBar:
-    """Stands in where tqdm is not installed or no bar is wanted."""
-
-    def __enter__(self) -> _NoBar:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        """Nothing to close."""
-
-    def update(self) -> None:
-        """Nothing to draw."""
-
-
-def _bar(progress: bool | None, total: int) -> Any:
-    # A notebook calls its output a terminal; a bar there would become part of the page.
-    if progress is False or (progress is None and "ipykernel" in sys.modules):
-        return _NoBar()
-    try:
-        from tqdm.auto import tqdm
-    except ImportError:
-        if progress:
-            raise ImportError("a progress bar needs tqdm: pip install tqdm") from None
-        return _NoBar()
-    quiet = {} if progress else {"delay": 2, "disable": None}
-    return tqdm(total=total, unit="token", desc="generate", **quiet)

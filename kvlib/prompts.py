@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 from kvlib.caches import PagedCache
@@ -42,6 +42,12 @@ def check_positive(name: str, value: Any) -> None:
     """Refuse what is no whole number from 1 up."""
     if not is_integer(value) or value < 1:
         raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+
+
+def check_seed(seed: Any) -> None:
+    """Refuse what NumPy's generators take for a wish to be surprised, or not at all."""
+    if not is_integer(seed) or seed < 0:
+        raise ValueError(f"seed must be an integer of at least 0, got {seed!r}")
 
 
 def check_prompt(model: Decoder, name: str, prompt: Sequence[int], max_new_tokens: int) -> None:
@@ -94,6 +100,30 @@ def check_room(cache: Any, name: Any, needed: int) -> None:
             raise OutOfBlocks(f"{words} {room}: {cache.pool.num_blocks} blocks")
     elif needed > getattr(cache, "max_seq_len", needed):
         raise CacheFull(f"{words} {cache.max_seq_len} of one request")
+
+
+def settle(cache: Any, seq_ids: Iterable[Hashable]) -> None:
+    """Let others find what these requests have computed, where requests share at all."""
+    if isinstance(cache, PagedCache):
+        for seq_id in seq_ids:
+            cache.settle(seq_id)
+
+
+def waits_for(cache: Any, prompt: Sequence[int], others: Iterable[tuple[Hashable, Any]]) -> bool:
+    """Whether blocks of a prompt are just being computed for another, and can soon be found.
+
+    others: names and prompts of open requests.
+    """
+    if not isinstance(cache, PagedCache):
+        return False
+    size = cache.block_size
+    for name, other in others:
+        same, end = 0, min(len(prompt) - 1, len(other))  # the last token is always computed
+        while same + size <= end and prompt[same : same + size] == other[same : same + size]:
+            same += size
+        if same > cache.seq_len(name):
+            return True
+    return False
 
 
 _FIELDS = ("num_kv_heads", "head_dim", "v_head_dim", "window", "sm_scale", "softcap", "v_from_k")

@@ -1,54 +1,26 @@
 """One step of a server: every running request decodes a token, one prompt is read on by a chunk.
 
 A prompt that is prefilled whole holds up everyone who decodes. Read in chunks that share a forward
-pass with the decodes, it holds them up by no more than a budget of tokens a step (Sarathi-Serve,
-arXiv:2403.02310). Who finds no room is taken back and computed again later (vLLM's recomputation,
-arXiv:2309.06180).
+pass with the decodes, it holds them up by a budget of tokens a step (Sarathi-Serve,
+arXiv:2403.02310). Who finds no room is computed again later (as in vLLM, arXiv:2309.06180).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
 
+from kvlib import serving
 from kvlib.caches import Cache, Step
 from kvlib.errors import CacheFull, OutOfBlocks
 from kvlib.events import Event, waits
 from kvlib.model.decoder import Decoder
-from kvlib.prompts import (
-    check_cache,
-    check_positive,
-    check_prompt,
-    check_room,
-    stop_ids,
-    token_ids,
-)
+from kvlib.prompts import check_cache, check_positive, settle, stop_ids
 from kvlib.sampling import greedy
+from kvlib.serving import CANCELLED, DECODING, DONE, PREFILLING, WAITING, Request
 
-__all__ = ["DECODING", "DONE", "PREFILLING", "WAITING", "Event", "Request", "Scheduler", "waits"]
-
-WAITING, PREFILLING, DECODING, DONE = "waiting", "prefilling", "decoding", "done"
-
-
-@dataclass(eq=False)
-class Request:
-    """A prompt, what was generated behind it, and where it stands.
-
-    >>> Request("a", [1, 2], max_new_tokens=3, new=[9]).text
-    [1, 2, 9]
-    """
-
-    name: Hashable
-    prompt: list[int]
-    max_new_tokens: int
-    new: list[int] = field(default_factory=list)
-    state: str = WAITING
-
-    @property
-    def text(self) -> list[int]:
-        """All that has to be in the cache before the next token can be drawn."""
-        return self.prompt + self.new
+STATES = ("CANCELLED", "DECODING", "DONE", "PREFILLING", "WAITING")
+__all__ = [*STATES, "Event", "Request", "Scheduler", "waits"]
 
 
 class Scheduler:
@@ -56,9 +28,10 @@ class Scheduler:
 
     cache    any cache of ``model.layer_specs``; of a PagedCache, prompts share prefixes
     budget   tokens a step at most, decodes included; None: no limit, prompts are read whole
-    Greedy. Under a cache that keeps numbers as they came, a request's tokens do not depend on the
-    others, on the budget or on the room. A request is let in while fewer than `budget` decode, so
-    a prompt always gets a chunk of at least 1 token.
+    Under a cache that keeps numbers as they came, a request's tokens do not depend on the others,
+    on the budget or on the room. A request is let in while fewer than `budget` decode, so a prompt
+    always gets a chunk of at least 1 token. `requests` holds them all by name, `events` what they
+    did; ``cancel`` ends one early, and the name of one that has ended can be used again.
 
     >>> from kvlib import load_reference_model
     >>> model = load_reference_model()
@@ -87,20 +60,38 @@ class Scheduler:
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []  # in the order they were let in
 
-    def add(self, name: Hashable, prompt: Iterable[int], max_new_tokens: int = 32) -> None:
-        """Queue a prompt of token ids.
+    def add(
+        self,
+        name: Hashable,
+        prompt: Iterable[int],
+        max_new_tokens: int = 32,
+        *,
+        temperature: float = 0.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int = 0,
+    ) -> None:
+        """Queue a prompt of token ids; settings as in :func:`kvlib.generate`, greedy unless given.
 
         Raises ValueError for a name in use or a prompt that the model refuses, CacheFull or
         OutOfBlocks for one that the cache could not hold if it were alone.
         """
-        if name in self.requests or name in self.cache.seq_ids:
-            raise ValueError(f"request {name!r} is known already; choose another name")
-        check_positive("max_new_tokens", max_new_tokens)
-        ids = token_ids(f"prompt {name!r}", prompt)
-        check_prompt(self.model, f"prompt {name!r}", ids, max_new_tokens)
-        check_room(self.cache, name, len(ids) + int(max_new_tokens) - 1)
-        self.requests[name] = request = Request(name, ids, int(max_new_tokens))
+        serving.check_name(name, self.requests, self.cache)
+        settings = (temperature, top_k, top_p, seed)
+        request = serving.accepted(self.model, self.cache, name, prompt, max_new_tokens, settings)
+        self.requests[name] = request
         self._waiting.append(request)
+
+    def cancel(self, name: Hashable) -> list[int]:
+        """End a request that waits or runs, between two steps; returns the tokens it has got."""
+        request = serving.not_ended(name, self.requests)
+        if request.state == WAITING:
+            self._waiting.remove(request)
+        else:
+            self._leave(request)
+        request.state = CANCELLED
+        self._note(request, "cancel")
+        return request.new
 
     @property
     def busy(self) -> bool:
@@ -132,12 +123,12 @@ class Scheduler:
 
     def _prompt(self, decodes: int) -> Request | None:
         """The prompt that is read on, or the next one where a chunk of it fits in the budget."""
-        for request in self._running:
-            if request.state == PREFILLING:
-                return request
-        if not self._waiting or (self.budget is not None and decodes >= self.budget):
-            return None
+        reading = next((r for r in self._running if r.state == PREFILLING), None)
+        full = self.budget is not None and decodes >= self.budget
+        if reading or full or not self._waiting:
+            return reading
         request = self._waiting[0]
+        settle(self.cache, [r.name for r in self._running])
         try:
             held = self.cache.add(request.name, request.text)
         except CacheFull:
@@ -154,18 +145,17 @@ class Scheduler:
     def _pass(self, parts: dict[Request, list[int]]) -> None:
         """Feed each request its tokens; whose text is through draws the next one."""
         step = self._plan(parts)
+        fed = [t for part in parts.values() for t in part]
         try:
-            logits = self.model.forward(
-                [t for part in parts.values() for t in part], self.cache, step
-            )
-            drawn = greedy(logits)
+            logits = self.model.forward(fed, self.cache, step)
+            drawn = serving.draw(parts, step.seq_lens, logits, greedy(logits))
         except BaseException:
             for (r, part), end in zip(parts.items(), step.seq_lens, strict=True):
                 self.cache.truncate(r.name, end - len(part))
             raise
-        for (r, part), end, token in zip(parts.items(), step.seq_lens, drawn, strict=True):
+        for (r, part), token in zip(parts.items(), drawn, strict=True):
             kind = "decode" if r.state == DECODING else "prefill"
-            if end < len(r.text):
+            if token is None:
                 self._note(r, kind, len(part))
                 continue
             stopped = token in self._stops
@@ -174,20 +164,20 @@ class Scheduler:
             if not stopped:
                 r.new.append(token)
             if stopped or len(r.new) == r.max_new_tokens:
-                self.cache.free(r.name)
-                self._running.remove(r)
+                self._leave(r)
                 r.state = DONE
                 self._note(r, "done")
+
+    def _leave(self, r: Request) -> None:
+        self.cache.free(r.name)
+        self._running.remove(r)
 
     def _plan(self, parts: dict[Request, list[int]]) -> Step:
         """Room for all; where there is too little the chunk waits, then the youngest goes back."""
         while True:
             try:
-                return self.cache.plan(
-                    [r.name for r in parts],
-                    [len(part) for part in parts.values()],
-                    [t for part in parts.values() for t in part],
-                )
+                fed = [t for part in parts.values() for t in part]
+                return self.cache.plan([r.name for r in parts], [*map(len, parts.values())], fed)
             except (CacheFull, OutOfBlocks):
                 youngest = self._running[-1]
                 if len(self._running) == 1:
@@ -196,10 +186,14 @@ class Scheduler:
                     self._note(youngest, "wait")
                 else:
                     self._note(youngest, "preempt", self.cache.seq_len(youngest.name))
-                    self.cache.free(youngest.name)
+                    self._leave(youngest)
                     youngest.state = WAITING
-                    self._waiting.appendleft(self._running.pop())
+                    self._waiting.appendleft(youngest)
                 parts.pop(youngest, None)
 
     def _note(self, r: Request, kind: str, tokens: int = 0, token: int | None = None) -> None:
         self.events.append(Event(self.num_steps, r.name, kind, tokens, token))
+
+    def __repr__(self) -> str:
+        words = f"{serving.states(self.requests.values())}; budget {self.budget}"
+        return f"{type(self).__name__}({words}; {self.num_steps} steps; {self.cache!r})"

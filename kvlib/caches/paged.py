@@ -77,6 +77,14 @@ class PagedCache(StoredCache):
         """The block table of a request: which blocks hold its tokens, in order."""
         return tuple(known(self._requests, seq_id).place.pages)
 
+    def settle(self, seq_id: Hashable) -> None:
+        """Let the last step of a request stand, as its next plan would.
+
+        It is over and cannot be taken back; what it has filled can be found from now on.
+        """
+        self.truncate(seq_id, self.seq_len(seq_id))
+        self._publish(known(self._requests, seq_id))
+
     def _open(
         self, seq_id: Hashable, tokens: Sequence[int], extra: tuple[Hashable, ...]
     ) -> Request:

@@ -1,0 +1,196 @@
+"""What the scheduler does for its requests: prefixes found, draws, cancellation, names."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from models import decoder, text
+from test_decoder import new_cache
+
+import kvlib
+from kvlib import BlockPool, PagedCache, generate
+from kvlib.scheduling import CANCELLED, DECODING, DONE, WAITING, Event, Scheduler, waits
+
+pytestmark = pytest.mark.filterwarnings("error")
+MODEL = decoder("llama", seed=3)
+
+
+def paged(blocks: int = 96, size: int = 4) -> PagedCache:
+    return PagedCache(MODEL.layer_specs, BlockPool(blocks, size), xp=np)
+
+
+# Prefixes -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("budget", [None, 9])
+def test_a_prefix_is_found_in_the_very_next_step(budget):
+    """Five prompts of 33 tokens, 32 of them shared: only the first computes those."""
+    common = text(5, 32)
+    prompts = {i: [*common, i] for i in range(5)}
+    scheduler = Scheduler(MODEL, paged(), budget=budget, stop_tokens=())
+    for name, prompt in prompts.items():
+        scheduler.add(name, prompt, 6)
+    found = scheduler.run()
+    assert found == {n: generate(MODEL, [p], max_new_tokens=6)[0] for n, p in prompts.items()}
+    hits = {e.request: e.tokens for e in scheduler.events if e.kind == "hit"}
+    assert hits == dict.fromkeys(range(1, 5), 32)
+
+
+def test_a_settled_step_can_be_found_and_not_be_taken_back():
+    cache = paged()
+    prompt = text(1, 9)
+    cache.add("a", prompt)
+    step = cache.plan(["a"], [9], prompt)
+    MODEL.forward(prompt, cache, step)
+    assert cache.add("early", prompt) == 0
+    cache.settle("a")
+    assert cache.add("b", prompt) == 8 and cache.blocks("b") == cache.blocks("a")[:2]
+    with pytest.raises(ValueError, match="is over"):
+        cache.append(0, np.zeros((9, 2, 8), np.float32), np.zeros((9, 2, 8), np.float32), step)
+    cache.plan(["a"], [4], prompt[:4])  # no layer appends
+    cache.settle("a")
+    assert len(cache.pool.lookup([*prompt, *prompt[:4]])) == 2, "a pass that stopped halfway"
+    with pytest.raises(ValueError, match="'c' is not open"):
+        cache.settle("c")
+
+
+# Draws --------------------------------------------------------------------------------------------
+
+
+def test_a_request_draws_what_it_would_draw_alone():
+    prompts = {i: text(i, 5 + i) for i in range(4)}
+    settings = {
+        0: {},
+        1: {"temperature": 1.5, "seed": 3},
+        2: {"temperature": 0.8, "top_k": 5},
+        3: {"temperature": 1.5, "top_p": 0.9, "seed": 3},
+    }
+    needed = {
+        i: generate(MODEL, [prompts[i]], max_new_tokens=9, stop_tokens=(), **settings[i])[0]
+        for i in prompts
+    }
+    greedy = {i: generate(MODEL, [p], max_new_tokens=9)[0] for i, p in prompts.items()}
+    assert sum(needed[i] != greedy[i] for i in prompts) >= 2, "hardly anything was drawn"
+    for cache in (new_cache(MODEL, 4, 48), paged(9), paged(40)):  # room for one, and for all
+        for budget in (None, 3):
+            scheduler = Scheduler(MODEL, cache, budget=budget, stop_tokens=())
+            for i, prompt in prompts.items():
+                scheduler.add(i, prompt, 9, **settings[i])
+            assert scheduler.run() == needed
+
+
+def test_a_pass_that_fails_draws_the_same_tokens_again(monkeypatch):
+    scheduler = Scheduler(MODEL, new_cache(MODEL, 2, 48), stop_tokens=())
+    for name in "ab":
+        scheduler.add(name, text(1, 6), 9, temperature=2.0, seed=7)
+    calls, drawn = iter(range(10**6)), kvlib.sampling.probabilities
+
+    def breaks(*args):
+        if next(calls) % 4 == 3:
+            raise KeyboardInterrupt
+        return drawn(*args)
+
+    monkeypatch.setattr(kvlib.sampling, "probabilities", breaks)
+    broken = 0
+    while scheduler.busy:
+        try:
+            scheduler.step()
+        except KeyboardInterrupt:
+            broken += 1
+    monkeypatch.undo()
+    settings = {"max_new_tokens": 9, "stop_tokens": (), "temperature": 2.0, "seed": 7}
+    (needed,) = generate(MODEL, [text(1, 6)], **settings)
+    assert broken > 2 and {n: r.new for n, r in scheduler.requests.items()} == dict.fromkeys(
+        "ab", needed
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "words"),
+    [
+        ({"temperature": -1}, ValueError, "temperature .*got -1"),
+        ({"top_k": 0}, ValueError, "top_k .*got 0"),
+        ({"top_p": 2}, ValueError, "top_p .*got 2"),
+        ({"seed": -1}, ValueError, "seed must be an integer of at least 0, got -1"),
+        ({"seed": None}, ValueError, "seed .*got None"),
+    ],
+)
+def test_settings_that_are_refused(settings, error, words):
+    scheduler = Scheduler(MODEL, new_cache(MODEL, 1, 48))
+    with pytest.raises(error, match=words):
+        scheduler.add("a", [1], **settings)
+    assert scheduler.requests == {} and not scheduler.busy
+
+
+# Cancellation and names ---------------------------------------------------------------------------
+
+
+def test_a_request_can_be_cancelled_wherever_it_stands():
+    cache = paged()
+    scheduler = Scheduler(MODEL, cache, budget=8, stop_tokens=())
+    prompts = {"decodes": text(1, 5), "is read": text(2, 21), "waits": text(3, 4), "stays": [1, 2]}
+    for name, prompt in prompts.items():
+        scheduler.add(name, prompt, 12)
+    for _ in range(3):
+        scheduler.step()
+    (needed,) = generate(MODEL, [prompts["decodes"]], max_new_tokens=12, stop_tokens=())
+    assert scheduler.cancel("decodes") == needed[:3]
+    assert scheduler.cancel("is read") == scheduler.cancel("waits") == []
+    assert cache.seq_ids == () and [e.kind for e in scheduler.events[-3:]] == ["cancel"] * 3
+    for name in ("decodes", "waits", "nobody"):
+        with pytest.raises(ValueError, match=f"request '{name}' is neither waiting nor running"):
+            scheduler.cancel(name)
+    states = {name: r.state for name, r in scheduler.requests.items()}
+    assert states == dict.fromkeys(list(prompts)[:3], CANCELLED) | {"stays": WAITING}
+    (alone,) = generate(MODEL, [[1, 2]], max_new_tokens=12, stop_tokens=())
+    assert scheduler.run()["stays"] == alone
+    assert cache.pool.num_free == 96
+
+
+def test_the_name_of_an_ended_request_is_free_again():
+    scheduler = Scheduler(MODEL, new_cache(MODEL, 2, 48), stop_tokens=())
+    for prompt in (text(1, 5), text(2, 7)):
+        scheduler.add("a", prompt, 4)
+        with pytest.raises(ValueError, match="request 'a' is known already and has not ended"):
+            scheduler.add("a", [1])
+        assert scheduler.run() == {"a": generate(MODEL, [prompt], max_new_tokens=4)[0]}
+    scheduler.add("a", [1, 2], 4)
+    scheduler.step()
+    scheduler.cancel("a")
+    scheduler.add("a", [3, 4], 2)
+    assert scheduler.run()["a"] == generate(MODEL, [[3, 4]], max_new_tokens=2)[0]
+    assert waits(scheduler.events) == {"a": [1] * 7}, "no wait from one request to the next"
+
+
+def test_a_wait_ends_with_its_request():
+    last = [Event(1, "a", "decode", 1, 5), Event(1, "a", "done", 0)]
+    assert waits([Event(0, "a", "prefill", 3, 4), *last, Event(2, "a", "prefill", 9, 6)]) == {
+        "a": [1]
+    }
+
+
+def test_a_name_must_be_hashable():
+    scheduler = Scheduler(MODEL, new_cache(MODEL, 1, 48))
+    with pytest.raises(TypeError, match=r"the name of a request must be hashable, got \['a'\]"):
+        scheduler.add(["a"], [1])
+
+
+def test_a_scheduler_says_how_it_stands():
+    scheduler = Scheduler(MODEL, new_cache(MODEL, 2, 48), budget=8, stop_tokens=())
+    assert repr(scheduler).startswith("Scheduler(no requests; budget 8; 0 steps; DenseCache(")
+    for name in "abcd":
+        scheduler.add(name, text(1, 6), 3)
+    scheduler.step()
+    scheduler.cancel("d")
+    scheduler.step()
+    words = "2 decoding, 1 waiting, 1 cancelled"
+    states = [r.state for r in scheduler.requests.values()]
+    assert states == [DECODING, DECODING, WAITING, CANCELLED]
+    assert repr(scheduler).startswith(f"Scheduler({words}; budget 8; 2 steps; DenseCache(")
+    scheduler.run()
+    assert {r.state for r in scheduler.requests.values()} == {DONE, CANCELLED}
+    assert "3 done, 1 cancelled; " in repr(scheduler)
+
+
+def test_a_scheduler_is_a_name_of_the_package():
+    assert kvlib.Scheduler is Scheduler
