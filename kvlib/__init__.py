@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kvlib.model import Decoder, ModelConfig, load_model
     from kvlib.reference import load_reference_model
     from kvlib.sampling import sample
+    from kvlib.scheduling import Scheduler
 
 __version__ = "0.1.0"
 
@@ -44,6 +45,7 @@ __all__ = [
     "OutOfBlocks",
     "PagedCache",
     "QuantizedCache",
+    "Scheduler",
     "Step",
     "__version__",
     "attend",
@@ -70,6 +72,7 @@ _MODULES = {
     "model": ("Decoder", "ModelConfig", "load_model"),
     "reference": ("load_reference_model",),
     "sampling": ("sample",),
+    "scheduling": ("Scheduler",),
 }
 _WHERE = {name: f"kvlib.{module}" for module, names in _MODULES.items() for name in names}
 
@@ -79,13 +82,18 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(_WHERE[name]), name)
         globals()[name] = value
         return value
-    try:  # kvlib.show, kvlib.exercises, ...: submodules work without an import of their own
+    if name in _submodules():  # kvlib.show, kvlib.costs, ... need no import of their own
         return import_module(f"kvlib.{name}")
-    except ModuleNotFoundError as error:
-        if error.name != f"kvlib.{name}":
-            raise
     raise AttributeError(f"module 'kvlib' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_WHERE})
+    own = (name for name in globals() if name.startswith("__"))
+    return sorted({*own, *_WHERE, *_submodules()})
+
+
+def _submodules() -> set[str]:
+    # Not __main__: to import it is to run it.
+    from pkgutil import iter_modules
+
+    return {module.name for module in iter_modules(__path__) if not module.name.startswith("_")}

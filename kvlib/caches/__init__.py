@@ -1,5 +1,6 @@
 """Caches: one protocol, one file for each way to hold keys and values."""
 
+from kvlib.caches import layouts
 from kvlib.caches.blocks import BlockPool
 from kvlib.caches.cascade import run_cascade
 from kvlib.caches.dense import DenseCache
@@ -21,5 +22,6 @@ __all__ = [
     "QuantizedCache",
     "RadixIndex",
     "Step",
+    "layouts",
     "run_cascade",
 ]

@@ -1,0 +1,7 @@
+"""``python -m kvlib.costs`` is ``python -m kvlib`` (see `kvlib.costs.cli`)."""
+
+import sys
+
+from kvlib.costs.cli import main
+
+sys.exit(main())

@@ -1,0 +1,65 @@
+"""What `import kvlib` offers, and what asking it for a name may not do."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+from repository import ROOT
+
+import kvlib
+
+
+@pytest.mark.parametrize("name", ["__main__", "__path__x", "foo", "foo.bar", "_x", "", "a b", "."])
+def test_asking_for_a_name_that_is_not_there_says_so(name: str) -> None:
+    assert not hasattr(kvlib, name)
+    with pytest.raises(AttributeError, match="module 'kvlib' has no attribute"):
+        getattr(kvlib, name)
+
+
+def test_dir_offers_what_a_user_wants_and_nothing_else() -> None:
+    offered = {name for name in dir(kvlib) if not name.startswith("__")}
+    modules = {m.name for m in pkgutil.iter_modules(kvlib.__path__) if m.name != "__main__"}
+    assert offered == modules | {n for n in kvlib.__all__ if n != "__version__"}
+    assert {"costs", "kernels", "scheduling", "Scheduler", "generate"} <= offered
+    assert {"Any", "TYPE_CHECKING", "import_module"}.isdisjoint(offered)
+    assert "__version__" in dir(kvlib)
+    for name in offered:
+        assert getattr(kvlib, name) is not None
+
+
+def test_names_of_a_submodule_that_fails_to_import_are_not_hidden(monkeypatch) -> None:
+    """A package that is missing is named; it does not become a missing attribute of kvlib."""
+
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib")
+
+    monkeypatch.setattr(kvlib, "import_module", missing)
+    monkeypatch.delitem(vars(kvlib), "show", raising=False)
+    with pytest.raises(ModuleNotFoundError, match="matplotlib"):
+        kvlib.show  # noqa: B018
+
+
+def test_layouts_are_there_without_an_import_of_their_own() -> None:
+    code = "import kvlib.caches; print(kvlib.caches.layouts.block_table.__name__)"
+    assert python("-c", code).stdout.strip() == "block_table"
+
+
+@pytest.mark.parametrize("arguments", [["gpus"], ["--help"], ["fit", "--model", "no such"]])
+def test_the_command_has_two_doors(arguments: list[str]) -> None:
+    short, long = (python("-m", door, *arguments) for door in ("kvlib", "kvlib.costs"))
+    assert short.stdout == long.stdout and short.returncode == long.returncode
+    assert short.stderr == long.stderr and short.stdout + short.stderr
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+
+
+def test_every_module_can_be_imported_alone() -> None:
+    assert importlib.import_module("kvlib.scheduling").Scheduler is kvlib.Scheduler
