@@ -10,13 +10,11 @@ STARTS = "starts = [r.length for r in requests]"
 
 # kvlib refuses a place that was never written, so the zeros of a fresh array are written
 ONE_LATE = """\
-feed[i] = [token]
-                    if made[i] == 1:
-                        gap = cache.plan([names[i]], [1])
-                        for n, spec in enumerate(cache.layers):
-                            shape = (1, spec.num_kv_heads, spec.head_dim)
-                            zeros = cache.xp.zeros(shape, dtype=cache.dtype)
-                            cache.append(n, zeros, zeros, gap)"""
+feed[i], gap = [token], made[i] == 1 and cache.plan([names[i]], [1])
+                    for n, spec in enumerate(cache.layers if gap else ()):
+                        shape = (1, spec.num_kv_heads, spec.head_dim)
+                        zeros = cache.xp.zeros(shape, dtype=cache.dtype)
+                        cache.append(n, zeros, zeros, gap)"""
 
 EXHIBITS = (
     Exhibit(
