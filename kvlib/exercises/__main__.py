@@ -19,19 +19,23 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _grade(given: argparse.Namespace) -> int:
-    from kvlib.exercises.grading import Limits, grade
+    from kvlib.exercises.grading import Limits, grade, grade_folder
+    from kvlib.exercises.grading.draws import read_hidden
 
-    draws: list[int] = []
-    if given.hidden is not None:
-        draws = [int(n) for n in json.loads(given.hidden.read_text(encoding="utf-8"))["draws"]]
+    hidden = None if given.hidden is None else read_hidden(given.hidden)
     limits = Limits(seconds=given.timeout, memory=given.memory, total=given.total)
-    result = grade(
-        given.notebook,
-        chapter=given.chapter,
-        draws=draws,
-        limits=limits,
-        all_cells=given.all_cells,
-    )
+    how = {
+        "chapter": given.chapter,
+        "hidden": hidden,
+        "limits": limits,
+        "all_cells": given.all_cells,
+    }
+    if given.notebook.is_dir():
+        if given.json is not None and given.json.is_file():
+            raise ValueError(f"--json {given.json}: of a folder's grades a folder is written")
+        grade_folder(given.notebook, given.json, say=print, **how)
+        return 0
+    result = grade(given.notebook, **how)
     print(result)
     if given.json is not None:
         text = json.dumps(result.asdict(), indent=1, ensure_ascii=False) + "\n"
@@ -44,7 +48,7 @@ def _course(given: argparse.Namespace) -> int:
     from kvlib.exercises.course import build_course
 
     paths = [given.book / f"{name}.ipynb" for name in given.chapters or chapters()]
-    written = build_course(paths, given.out, given.seed)
+    written = build_course(paths, given.out, given.seed, force=given.force)
     print(f"{len(written)} files under {given.out}: read {given.out / 'README.md'}")
     return 0
 
@@ -64,8 +68,9 @@ def _parser() -> argparse.ArgumentParser:
 
     grade = commands.add_parser("grade", help="grade the exercises of a notebook")
     grade.set_defaults(run=_grade)
-    grade.add_argument("notebook", type=Path)
-    grade.add_argument("--json", type=Path, metavar="FILE", help="write the grade there, too")
+    grade.add_argument("notebook", type=Path, help="a notebook, or a folder of them")
+    grade.add_argument("--json", type=Path, metavar="FILE", help="write the grade there, too "
+                       "(of a folder: a folder, with a grades.csv)")  # fmt: skip
     grade.add_argument("--chapter", help="whose exercises (found from the notebook unless given)")
     grade.add_argument("--hidden", type=Path, metavar="FILE", help="hidden tests of the course")
     grade.add_argument("--timeout", type=float, default=20.0, metavar="S",
@@ -82,7 +87,9 @@ def _parser() -> argparse.ArgumentParser:
     course.add_argument("chapters", nargs="*", help="all of them unless given")
     course.add_argument("--out", type=Path, default=Path("_build/course"), metavar="FOLDER")
     course.add_argument("--book", type=Path, default=Path("book"), metavar="FOLDER")
-    course.add_argument("--seed", type=int, help="draw the same hidden tests again")
+    course.add_argument("--seed", type=int, help="draw the same hidden tests wherever it is given")
+    course.add_argument("--force", action="store_true", help="draw hidden tests anew where there "
+                        "are some already")  # fmt: skip
 
     progress = commands.add_parser("progress", help="show which exercises are done")
     progress.set_defaults(run=_progress)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,7 +52,6 @@ class WatchedCache(DenseCache):
         self.freed.append(length)
 
 
-@lru_cache(maxsize=1)
 def tiny_model() -> Decoder:
     """A random Llama of two layers, quick enough to be run some hundred times."""
     config = ModelConfig(
@@ -71,13 +69,13 @@ def tiny_model() -> Decoder:
     return Decoder(config, random_weights(config, seed=8, xp=np))
 
 
-@lru_cache(maxsize=1)
-def task() -> tuple[list[list[int]], list[list[int]]]:
-    """Seven prompts of 2 to 9 tokens, and what each gives alone."""
+def task(model: Decoder) -> tuple[list[list[int]], list[list[int]]]:
+    """Seven prompts of 2 to 9 tokens, and what each gives alone. Drawn at each call, for a hidden
+    test has others."""
     rng = np.random.default_rng(4)
     prompts = [rng.integers(1, 61, n).tolist() for n in (5, 3, 9, 2, 6, 4, 7)]
     alone = [
-        generate(tiny_model(), [p], max_new_tokens=n, stop_tokens=(), progress=False)[0]
+        generate(model, [p], max_new_tokens=n, stop_tokens=(), progress=False)[0]
         for p, n in zip(prompts, NEW_TOKENS, strict=True)
     ]
     return prompts, alone
@@ -99,10 +97,11 @@ def passes_needed(new_tokens: Sequence[int], rows: int) -> int:
 def check_serve(serve: Callable[..., Any]) -> Iterator[str]:
     """serve(model, cache, prompts, new_tokens) → B lists of new tokens, greedy, each request
     joining as soon as the cache has a row and leaving when it has its tokens."""
-    prompts, alone = task()
-    cache = WatchedCache(tiny_model(), ROWS)
+    model = tiny_model()
+    prompts, alone = task(model)
+    cache = WatchedCache(model, ROWS)
     try:
-        result = serve(tiny_model(), cache, [list(p) for p in prompts], list(NEW_TOKENS))
+        result = serve(model, cache, [list(p) for p in prompts], list(NEW_TOKENS))
     except Finding as finding:
         if isinstance(finding.__cause__, CacheFull):
             raise Finding(_full(cache)) from None

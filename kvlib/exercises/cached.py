@@ -112,6 +112,16 @@ def check_kv_bytes(kv_bytes: Any) -> Iterator[str]:
         what = f"payload of a live DenseCache, {np.dtype(dtype).name}"
         expect_equal(kv_bytes(model.config, 2, 9, size), measured, what)
     yield "the payload of a live cache, measured from its arrays, in float32 and float16"
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        layers, groups, kv_heads, eights, batch, tokens, size = rng.integers(
+            1, (40, 9, 9, 33, 9, 500, 5)
+        ).tolist()
+        heads, dim = groups * kv_heads, 8 * eights
+        config = ModelConfig("llama", 64, 64 * heads, 64, layers, heads, kv_heads, dim, 64)
+        right = 2 * layers * kv_heads * dim * batch * tokens * size
+        what = f"{batch} requests of {tokens} tokens, {layers} layers, {kv_heads} kv heads of {dim}"
+        expect_equal(kv_bytes(config, batch, tokens, size), right, f"{what}, {size} bytes a number")
     for name, layers, heads, kv_heads, dim, hidden, published in _PUBLISHED:
         config = ModelConfig("llama", 64, hidden, 64, layers, heads, kv_heads, dim, 64)
         expect_equal(kv_bytes(config, 1, 1, 2), published, f"{name}, one token in 16 bits")
@@ -125,18 +135,21 @@ def check_kv_bytes(kv_bytes: Any) -> Iterator[str]:
 def check_decode(decode: Any) -> Iterator[str]:
     """decode(forward, prompt, n) -> n greedy tokens; forward is a Slots."""
     model = _tiny_model()
-    for prompt, n in (([7, 21, 3, 40, 12], 6), ([50], 4), ([9, 9, 33], 1)):
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(0, 64, int(rng.integers(2, 8))).tolist()
+    for prompt, n in (([7, 21, 3, 40, 12], 6), ([50], 4), (drawn, 3), ([9, 9, 33], 1)):
         slots = Slots(model, 32)
         got = decode(slots, list(prompt), n)
         wanted = _recompute(model, prompt, n)
-        _look_at_calls(slots.calls, prompt)
+        _look_at_calls(slots.calls, prompt, wanted[0])
         tokens = [int(t) for t in np.ravel(np.asarray(got, dtype=np.int64))]
         if tokens[: n - 1] == wanted[1:] and tokens != wanted:
             raise Finding(
                 "the first new token is missing: it is chosen by the logits of the prompt itself"
             )
         expect_equal(tokens, wanted, f"{n} tokens after a prompt of {len(prompt)}")
-        yield f"{n} tokens after a prompt of {len(prompt)}: the tokens of recomputation"
+        if prompt is not drawn:
+            yield f"{n} tokens after a prompt of {len(prompt)}: the tokens of recomputation"
         rows, needed = sum(len(t) for t, _ in slots.calls), len(prompt) + n - 1
         if rows == needed + 1:
             raise Finding(
@@ -147,8 +160,11 @@ def check_decode(decode: Any) -> Iterator[str]:
     yield "every token was run once: the prompt in one call, then one a call"
 
 
-def _look_at_calls(calls: list[tuple[list[int], int]], prompt: list[int]) -> None:
-    """Where the tokens went: the fault shows before any token is wrong."""
+def _look_at_calls(calls: list[tuple[list[int], int]], prompt: list[int], first: int) -> None:
+    """Where the tokens went: the fault shows before any token is wrong. first: the first new one.
+
+    Where it happens to be the prompt's last token, to run it next is right.
+    """
     length = len(prompt)
     if not calls:
         raise Finding("forward was never called")
@@ -173,7 +189,8 @@ def _look_at_calls(calls: list[tuple[list[int], int]], prompt: list[int]) -> Non
                 f"{len(tokens)} tokens were run again from position 0: that is recomputation. "
                 "Their keys are in the slots already; run the new token alone"
             )
-        if start == held and tokens == prompt[-1:] and held == length and length > 1:
+        twice = tokens == prompt[-1:] and prompt[-1] != first
+        if start == held and twice and held == length and length > 1:
             raise Finding(
                 f"token {prompt[-1]}, the prompt's last, was run at {length - 1} and again at "
                 f"{length}: it stands in the cache twice. The first new token comes from the "
@@ -202,15 +219,27 @@ def check_reuse(reuse: Any) -> Iterator[str]:
         ("the same text again", list(base)),
         ("the text cut short", base[:5]),
     ):
-        cache = model.new_cache(2, 24)
-        cache.add("chat")
-        model.forward(base, cache, cache.plan(["chat"], [len(base)]))
-        feed = reuse(cache, "chat", list(base), list(wanted))
-        tokens = [int(t) for t in np.ravel(np.asarray(feed, dtype=np.int64))]
-        _look_at_reuse(cache, base, wanted, tokens, what)
-        logits = model.forward(tokens, cache, cache.plan(["chat"], [len(tokens)]))
-        expect_close(logits[0], _logits(model, wanted), f"{what}: logits", atol=1e-4)
-        yield f"{what}: {len(tokens)} of {len(wanted)} tokens run, the logits of a new run"
+        run = _try_reuse(reuse, model, base, wanted, what)
+        yield f"{what}: {run} of {len(wanted)} tokens run, the logits of a new run"
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        held = rng.integers(0, 64, int(rng.integers(1, 12))).tolist()
+        rest = rng.integers(0, 64, int(rng.integers(1, 8))).tolist()
+        wanted = [*held[: int(rng.integers(0, len(held) + 1))], *rest]
+        _try_reuse(reuse, model, held, wanted, f"{held} held, {wanted} wanted")
+
+
+def _try_reuse(reuse: Any, model: Decoder, held: list[int], wanted: list[int], what: str) -> int:
+    """One edit of a text; how many tokens were run for it."""
+    cache = model.new_cache(2, 24)
+    cache.add("chat")
+    model.forward(held, cache, cache.plan(["chat"], [len(held)]))
+    feed = reuse(cache, "chat", list(held), list(wanted))
+    tokens = [int(t) for t in np.ravel(np.asarray(feed, dtype=np.int64))]
+    _look_at_reuse(cache, held, wanted, tokens, what)
+    logits = model.forward(tokens, cache, cache.plan(["chat"], [len(tokens)]))
+    expect_close(logits[0], _logits(model, wanted), f"{what}: logits", atol=1e-4)
+    return len(tokens)
 
 
 def _look_at_reuse(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,9 @@ def check_read_in_chunks(read_in_chunks: Callable[..., Any]) -> Iterator[str]:
     expect_equal(keys, 3 + 6 + 9 + 12, "keys of 12 tokens in chunks of 3")
     yield "chunk j reads the keys of all chunks up to itself"
 
-    for p, c in ((24, 8), (10, 4), (7, 3), (5, 9)):
+    drawn = np.random.default_rng(7).integers((5, 2), (30, 12), (3, 2)).tolist()
+    for p, c in ((24, 8), (10, 4), (7, 3), (5, 9), *drawn):
+        _expect_bounds(_two(read_in_chunks(p, c))[0], p, c)
         got, needed = _two(read_in_chunks(p, c))[1], _counted(p, c)
         ragged = " (the formula P(P+C)/(2C) holds where C divides P)" if p % c else ""
         expect_equal(got, needed, f"keys of {p} tokens in chunks of {c}", why="counted" + ragged)
@@ -106,7 +108,11 @@ def check_fill_step(fill_step: Callable[..., Any]) -> Iterator[str]:
         expect_equal(got, needed, words)
     yield "the corners: a short rest, no prompt, no decode, a full budget, no budget"
 
-    yield _play(fill_step)
+    lengths = {"a": (2, 9), "b": (4, 12), "c": (21, 3), "d": (7, 2)}
+    steps = _play(fill_step, lengths)
+    drawn = np.random.default_rng(8).integers((2, 2), (22, 9), (4, 2)).tolist()
+    _play(fill_step, dict(zip("abcd", drawn, strict=True)))
+    yield f"all {steps} steps of kvlib's scheduler on four requests"
 
 
 def _dict(result: Any) -> dict[Any, int]:
@@ -131,11 +137,13 @@ def _expect_first(fed: dict[Any, int]) -> None:
     expect_equal(fed, {"a": 1, "b": 1, "c": 6}, "two decodes, prompts of 30 and 5, a budget of 8")
 
 
-def _play(fill_step: Callable[..., Any]) -> str:
-    """Every step of kvlib's scheduler, beside what fill_step would have fed."""
+def _play(fill_step: Callable[..., Any], lengths: Mapping[str, Sequence[int]]) -> int:
+    """Every step of kvlib's scheduler, beside what fill_step would have fed; how many there were.
+
+    lengths: by name the tokens of a prompt and of its answer.
+    """
     model = tiny_model()
     scheduler = Scheduler(model, model.new_cache(4, 64), budget=6, stop_tokens=())
-    lengths = {"a": (2, 9), "b": (4, 12), "c": (21, 3), "d": (7, 2)}
     for name, (n, new) in lengths.items():
         scheduler.add(name, list(range(1, n + 1)), new)
     steps = 0
@@ -152,4 +160,4 @@ def _play(fill_step: Callable[..., Any]) -> str:
         done = [e for e in scheduler.step() if e.kind in ("prefill", "decode")]
         expect_equal(mine, {e.request: e.tokens for e in done}, f"step {steps} of a small server")
         steps += 1
-    return f"all {steps} steps of kvlib's scheduler on four requests"
+    return steps

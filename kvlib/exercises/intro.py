@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
 from kvlib.exercises.report import Finding, checker, expect_equal
 
 
@@ -33,6 +35,9 @@ def check_times_computed(times_computed: Callable[[int, int], int]) -> Iterator[
         )
     expect_equal(late, 0, "times_computed(9, 4)", why="four steps never reach position 9")
     yield "a key whose token has not come is not computed"
+    for position, steps in np.random.default_rng(0).integers(0, 90, (8, 2)).tolist():
+        what = f"times_computed({position}, {steps})"
+        expect_equal(times_computed(position, steps), max(0, steps - position), what)
     total = sum(times_computed(position, 10) for position in range(10))
     expect_equal(total, 55, "the keys of ten steps, all positions together")
     yield "ten steps compute 1 + 2 + ... + 10 = 55 keys, to keep ten"

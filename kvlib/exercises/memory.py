@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from kvlib.exercises.memory_bytes import check_token_bytes, whole_number
 from kvlib.exercises.memory_fit import check_context_that_fits, check_longest
 from kvlib.exercises.report import Finding, checker, expect_equal
@@ -28,6 +30,11 @@ def check_hybrid_bytes(hybrid_bytes: Any) -> Iterator[str]:
     _compare(hybrid_bytes, [None] * 3, 8, 100, "no window anywhere")
     _compare(hybrid_bytes, [16] * 3, 8, 100, "a window in every layer")
     yield "layers that are all alike"
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        windows = [w if w < 40 else None for w in rng.integers(1, 80, 7).tolist()]
+        layer, seq_len = rng.integers(1, 100, 2).tolist()
+        _compare(hybrid_bytes, windows, layer, seq_len, f"windows {windows}")
     gemma = [None if (i + 1) % 6 == 0 else 1024 for i in range(62)]
     _compare(hybrid_bytes, gemma, 8192, 131_072, "Gemma-3-27B at 131,072 tokens")
     yield f"Gemma-3-27B at 131,072 tokens: {_hybrid(gemma, 8192, 131_072) / 2**30:.1f} GiB"

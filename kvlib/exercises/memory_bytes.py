@@ -61,13 +61,11 @@ def check_token_bytes(token_bytes: Any) -> Iterator[str]:
     """token_bytes(config, bytes_per_number) -> bytes that one token adds; config is a dict."""
     for name, config in _CONFIGS.items():
         for size in (4, 2, 1):
-            got = whole_number(_ask(token_bytes, name, config, size), name)
-            right = _token_bytes(config, size)
-            for words, wrong in _wrong_bytes(config, size).items():
-                if got == wrong != right:
-                    raise Finding(f"{name}: {got:,} bytes, needed {right:,}: {words}")
-            expect_equal(got, right, f"{name}, bytes a token with {size} bytes a number")
+            _compare(token_bytes, name, config, size)
         yield f"{name}: {_token_bytes(config, 2):,} bytes in 16 bits, half of it in 8"
+    rng = np.random.default_rng(0)
+    for _ in range(6):
+        _compare(token_bytes, "a file of your own", _drawn(rng), int(rng.integers(1, 5)))
     for name, spec in (
         ("Llama-3.1-8B", LayerSpec(8, 128)),
         ("DeepSeek-V3", LayerSpec(1, 576, 512, v_from_k=True)),
@@ -79,6 +77,33 @@ def check_token_bytes(token_bytes: Any) -> Iterator[str]:
         measured = cache.memory().payload
         expect_equal(3 * token_bytes(_CONFIGS[name], 2), measured, f"{name}, a live cache")
     yield "three tokens in live caches of two of these shapes, measured from their arrays"
+
+
+def _compare(token_bytes: Any, name: str, config: dict[str, Any], size: int) -> None:
+    got = whole_number(_ask(token_bytes, name, config, size), name)
+    right = _token_bytes(config, size)
+    for words, wrong in _wrong_bytes(config, size).items():
+        if got == wrong != right:
+            raise Finding(f"{name}: {got:,} bytes, needed {right:,}: {words}")
+    expect_equal(got, right, f"{name}, bytes a token with {size} bytes a number")
+
+
+def _drawn(rng: np.random.Generator) -> dict[str, Any]:
+    """A config.json with or without each of the keys that a file may leave out."""
+    layers, groups, kv_heads, eights = rng.integers(1, (80, 9, 17, 17)).tolist()
+    heads = groups * kv_heads
+    c: dict[str, Any] = {
+        "hidden_size": 8 * eights * heads,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+    }
+    if rng.random() < 0.7:
+        c["num_key_value_heads"] = kv_heads
+    if rng.random() < 0.5:
+        c["head_dim"] = 8 * int(rng.integers(1, 33))
+    if rng.random() < 0.3:
+        c["kv_lora_rank"], c["qk_rope_head_dim"] = rng.integers(8, 600, 2).tolist()
+    return c
 
 
 def _token_bytes(c: dict[str, Any], size: int) -> int:

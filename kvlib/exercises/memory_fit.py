@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -28,6 +29,11 @@ def check_longest(longest: Any) -> Iterator[str]:
         ("2 bits behind 128 tokens in 16 bits", _residual, 2**30, 10**6),
     ):
         yield _search(longest, what, nbytes, budget, limit)
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        a, size, budget, limit = rng.integers(1, (10**6, 100, 10**10, 10**5)).tolist()
+        blocks = f"{a:,} bytes a token, in blocks of {size}"
+        _search(longest, blocks, partial(_in_blocks, a, size), budget, limit)
     yield _search(longest, "room for more than the model can read", _int8, 2**50, 131_072)
     yield _search(longest, "windows in all layers", lambda n: min(n, 4096) * 8, 2**20, 2**40)
     yield _search(longest, "no room for one token", lambda n: plain * n, plain - 1, 10_000)
@@ -35,6 +41,10 @@ def check_longest(longest: Any) -> Iterator[str]:
 
 def _blocks(tokens: int, size: int) -> int:
     return -(-tokens // size) * size
+
+
+def _in_blocks(a_token: int, size: int, tokens: int) -> int:
+    return a_token * _blocks(tokens, size)
 
 
 def _int8(tokens: int) -> int:
@@ -134,6 +144,10 @@ def check_context_that_fits(context_that_fits: Any) -> Iterator[str]:
         yield _fits(context_that_fits, name, batch)
     for name, batch in (("Llama-2-7B", 7), ("Qwen3-32B", 4)):
         yield _fits(context_that_fits, name, batch)
+    rng = np.random.default_rng(0)
+    for name in _MODELS:
+        batch, more = int(rng.integers(1, 20)), int(rng.integers(0, 10**11))
+        _fits(context_that_fits, name, batch, _MEMORY + more)
     config, weights = _MODELS["Qwen3-32B"], 2 * _PARAMETERS["Qwen3-32B"]
     got = context_that_fits(dict(config), weights - 2**30, weights, 1)
     if isinstance(got, int | float) and got < 0:
@@ -145,19 +159,19 @@ def check_context_that_fits(context_that_fits: Any) -> Iterator[str]:
     yield "weights larger than the memory: 0 tokens"
 
 
-def _fits(context_that_fits: Any, name: str, batch: int) -> str:
+def _fits(context_that_fits: Any, name: str, batch: int, memory: int = _MEMORY) -> str:
     config, weights = _MODELS[name], 2 * _PARAMETERS[name]
-    got = context_that_fits(dict(config), _MEMORY, weights, batch)
-    right = _context(config, weights, batch, ())
+    got = context_that_fits(dict(config), memory, weights, batch)
+    right = _context(config, memory - weights, batch, ())
     what = f"{name}, {batch} request{'s' if batch > 1 else ''}"
     if isinstance(got, bool) or not isinstance(got, int | np.integer):
         raise Finding(f"{what}: got {type(got).__name__} ({got!r}), needed a whole number (int)")
     if got != right:
-        alike = [bugs for bugs in _SETS if got == _context(config, weights, batch, bugs)]
+        alike = [bugs for bugs in _SETS if got == _context(config, memory - weights, batch, bugs)]
         if alike:  # of the sets of faults that give this number, the smallest says enough
             words = "; and ".join(_BUGS[bug] for bug in min(alike, key=len))
             raise Finding(f"{what}: got {got:,} tokens, needed {right:,}: {words}")
-        if got == _context(config, 0, batch, ()):
+        if got == _context(config, memory, batch, ()):
             raise Finding(f"{what}: got {got:,} tokens, needed {right:,}: where are the weights?")
         if got == right + 1:
             raise Finding(f"{what}: got {got:,}: the last token is cut off, so round down")
@@ -165,11 +179,11 @@ def _fits(context_that_fits: Any, name: str, batch: int) -> str:
     return f"{what}: {right:,} tokens each"
 
 
-def _context(config: dict[str, int], weights: int, batch: int, bugs: tuple[str, ...]) -> int:
-    """Tokens a request, 16 bits a number, with the named faults in the arithmetic."""
+def _context(config: dict[str, int], left: int, batch: int, bugs: tuple[str, ...]) -> int:
+    """Tokens a request in the bytes that are left, 16 bits a number, with the named faults."""
     heads = config["num_attention_heads" if "heads" in bugs else "num_key_value_heads"]
     dim = config["head_dim"]
     if "dim" in bugs:
         dim = config["hidden_size"] // config["num_attention_heads"]
     token = 2 * config["num_hidden_layers"] * heads * dim * 2
-    return max(0, (_MEMORY - weights) // (token * (1 if "batch" in bugs else batch)))
+    return max(0, left // (token * (1 if "batch" in bugs else batch)))

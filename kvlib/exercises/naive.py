@@ -60,7 +60,8 @@ def check_token_passes(token_passes: Callable[..., Any]) -> Iterator[str]:
     expect_equal(once, 8, "each token once, 4 new tokens after 5", why=why)
     yield "each token once: the prompt, and every new token but the last"
 
-    for prompt, new in ((1, 1), (1, 100), (1024, 100), (4096, 3)):
+    drawn = np.random.default_rng(0).integers(1, 300, (6, 2)).tolist()
+    for prompt, new in ((1, 1), (1, 100), (1024, 100), (4096, 3), *drawn):
         again, once = _pair(token_passes(prompt, new))
         expect_equal(again, sum(range(prompt, prompt + new)), f"from scratch, {new} after {prompt}")
         expect_equal(once, prompt + new - 1, f"each token once, {new} after {prompt}")
@@ -132,7 +133,10 @@ def check_window_mask(window_mask: Callable[..., Any]) -> Iterator[str]:
     yield "positions decide, not the places of rows and columns"
 
     rng = np.random.default_rng(3)
-    for t, s, window in ((9, 9, 1), (9, 9, 4), (2, 12, 5), (9, 9, 50)):
+    shapes = [(9, 9, 1), (9, 9, 4), (2, 12, 5), (9, 9, 50)]
+    for s in rng.integers(3, 15, 3).tolist():
+        shapes.append((int(rng.integers(1, s + 1)), s, int(rng.integers(1, s + 2))))
+    for t, s, window in shapes:
         q, k, v = (rng.standard_normal((n, 2, 4)).astype(np.float32) for n in (t, s, s))
         q_pos, kv_pos = np.arange(s - t, s), np.arange(s)
         scores = np.einsum("thd,shd->hts", q, k) / 2

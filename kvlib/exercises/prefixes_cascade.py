@@ -38,7 +38,10 @@ def check_cascade(cascade: Callable[..., Any]) -> Iterator[str]:
             "with large scores the result is not finite: e^lse overflows. Subtract the larger lse "
             "from both before you exponentiate, as in every softmax"
         )
-    expect_close(o, _whole(q * 300, k, v, own), "o with large scores", axes=("request", "dim"))
+    # float32 rounds scores of a thousand to 1e-4, and e^score by as much: of two keys that score
+    # alike the shares may differ in the third digit
+    axes = ("request", "dim")
+    expect_close(o, _whole(q * 300, k, v, own), "o with large scores", axes=axes, atol=5e-3)
     yield "large scores do not overflow"
 
     for seed, lengths in ((2, [1]), (3, [7, 1, 1, 2])):

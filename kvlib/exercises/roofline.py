@@ -93,6 +93,13 @@ def check_attention_intensity(attention_intensity: Any) -> Iterator[str]:
         got = number(attention_intensity(config, 1, 4096, size), name)
         expect_number(got, right, name, {})
     yield "the known values: " + ", ".join(f"{row[0]} {row[4]:.0f}" for row in _KNOWN)
+    rng = np.random.default_rng(0)
+    for _ in range(6):
+        groups, kv_heads, batch, seq_len, size = rng.integers(1, (17, 17, 9, 5000, 5)).tolist()
+        config = ModelConfig("llama", 64, 4096, 64, 8, groups * kv_heads, kv_heads, 64, 8192)
+        what = f"{groups * kv_heads} query heads, {kv_heads} key/value heads, {size} bytes a number"
+        got = number(attention_intensity(config, batch, seq_len, size), what)
+        expect_number(got, 2 * groups / size, what, {})
     counted = _counted(_ODD, 40)
     got = number(attention_intensity(_ODD, 1, 40, 4), "float32")
     expect_number(got, counted, "a live model in float32, counted by kvlib.Meter", {})
@@ -149,6 +156,13 @@ def check_step_floor(step_floor: Any) -> Iterator[str]:
     yield "a shared prefix is read once, what follows it once for each request"
     got = number(step_floor(w, a, 1, s, n, rate), "one request")
     expect_number(got, (w + a * s) / rate, "one request, which shares with nobody", {})
+    rng = np.random.default_rng(1)
+    for _ in range(4):
+        b, s = rng.integers(2, 9000, 2).tolist()
+        n, w, a, rate = int(rng.integers(0, s)), *(10 ** rng.uniform((8, 3, 11), (11, 6, 13)))
+        what = f"{b} requests of {s:,} tokens that share their first {n:,}"
+        got = number(step_floor(w, a, b, s, n, rate), what)
+        expect_number(got, (w + a * (n + b * (s - n))) / rate, what, {})
     from kvlib.costs import GPUS, MODELS, decode
 
     model, gpu = MODELS["llama-3.1-8b"], GPUS["h100-sxm"]
@@ -204,5 +218,13 @@ def check_busy_batch(busy_batch: Any) -> Iterator[str]:
             f"{name}: round once, at the end": float(math.ceil(ridge) * experts / chosen),
         }
         expect_number(got, right, name, words)
+    rng = np.random.default_rng(2)
+    for _ in range(6):
+        peak, rate = (10 ** rng.uniform((13, 11), (15, 13))).tolist()
+        size, chosen, groups = rng.integers(1, (5, 9, 33)).tolist()
+        what = f"{peak:.4g} operations and {rate:.4g} bytes a second, {size} bytes a weight, "
+        what += f"{chosen} of {groups * chosen} experts"
+        got = number(busy_batch(peak, rate, size, groups * chosen, chosen), what)
+        expect_number(got, math.ceil(peak / rate * size / 2 * groups), what, {})
     expect_equal(busy_batch(flops, bandwidth, 2, 1, 1), 296, "one expert, always chosen")
     yield "with experts, each of which sees only a part of the requests: 1,181 and 9,448"

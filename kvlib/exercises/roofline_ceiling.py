@@ -90,6 +90,10 @@ def check_ceiling(ceiling: Any) -> Iterator[str]:
             raise Finding(f"{name}: got {type(got).__name__}, needed one number")
         _explain(float(got), name, config, batch, seq_len)
         yield proved
+    rng = np.random.default_rng(0)
+    for batch, seq_len in rng.integers(1, (3000, 20_000), (4, 2)).tolist():
+        name = f"Llama-3.1-8B, {batch:,} requests of {seq_len:,} tokens"
+        _explain(float(ceiling(_LLAMA, dict(SHEET), batch, seq_len)), name, _LLAMA, batch, seq_len)
     _agree(ceiling)
     yield "kvlib.costs says the same, within 2 %"
 

@@ -51,6 +51,14 @@ def check_nucleus(nucleus: Any) -> Iterator[str]:
     got = nucleus(same.copy(), 0.5)
     expect_close(got, np.asarray([0.5, 0.5, 0, 0]), "equal tokens", axes=("token",), why=why)
     yield "exact hits, and of equals the lower ids"
+    rng = np.random.default_rng(1)
+    for _ in range(8):
+        q, top_p = rng.dirichlet(np.ones(12)), float(rng.uniform(0.1, 0.95))
+        order = np.argsort(-q)
+        kept = order[: int(np.searchsorted(np.cumsum(q[order]), top_p)) + 1]
+        right = np.zeros(12)
+        right[kept] = q[kept] / q[kept].sum()
+        expect_close(nucleus(q.copy(), top_p), right, f"top_p {top_p:.2f}", axes=("token",))
     expect_close(nucleus(p.copy(), 1.0), p, "top_p 1", axes=("token",))
     yield "top_p 1 changes nothing"
 

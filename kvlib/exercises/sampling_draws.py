@@ -55,6 +55,18 @@ def check_chi_square(chi_square: Any) -> Iterator[str]:
         raise Finding(f"rare tokens together: got {got[0]:.6g} and {got[1]:g}, needed {right:.6g}"
                       " and 2")  # fmt: skip
     yield "rare tokens are one cell"
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        counts, p = _drawn(rng)
+        got = _pair(chi_square(counts.copy(), p.copy()))
+        needed = np.append(1000 * p[:4], 1000 * p[4:].sum())
+        cells = np.append(counts[:4], counts[4:].sum())
+        right = float(((cells - needed) ** 2 / needed).sum())
+        if got[1] != 4 or not np.isclose(got[0], right):
+            raise Finding(
+                f"counts {counts.tolist()}, of which the last two are rare: got {got[0]:.6g} and "
+                f"{got[1]:g}, needed {right:.6g} and 4"
+            )
     got = _pair(chi_square(np.asarray([60, 40, 0]), np.asarray([0.6, 0.4, 0.0])))
     if np.isnan(got[0]) or got != (0.0, 1):
         raise Finding(
@@ -69,6 +81,14 @@ def check_chi_square(chi_square: Any) -> Iterator[str]:
             "less like the distribution, so it must be inf"
         )
     yield "one impossible draw is enough"
+
+
+def _drawn(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Counts (6,) of 1,000 draws and their probabilities: four common tokens and two rare ones."""
+    rare = rng.uniform(0.006, 0.009, 2)
+    common = 0.05 + rng.dirichlet(np.ones(4))
+    p = np.concatenate([common / common.sum() * (1 - rare.sum()), rare])
+    return rng.multinomial(1000, p), p
 
 
 def _pair(result: Any) -> tuple[float, float]:

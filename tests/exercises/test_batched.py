@@ -317,7 +317,7 @@ def test_right_loop() -> None:
 
 
 def test_the_task_of_the_loop_is_worth_checking() -> None:
-    prompts, alone = task()
+    prompts, alone = task(tiny_model())
     assert tiny_model().num_parameters < 50_000
     assert [len(tokens) for tokens in alone] == list(NEW_TOKENS)
     assert len({tokens[0] for tokens in alone}) == len(alone), "requests that look alike"

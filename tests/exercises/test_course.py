@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import random
 import re
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from kvlib.exercises.__main__ import main
 from kvlib.exercises.catalogue import chapters, exercises, of_chapter
 from kvlib.exercises.course import build_course, read_chapter
+from kvlib.exercises.course.draws import draw_passing
 from kvlib.exercises.course.solutions import filled
 
 BOOK = Path(__file__).resolve().parents[2] / "book"
@@ -23,7 +25,7 @@ KEYS = {"grade", "grade_id", "locked", "schema_version", "solution", "task"}
 @pytest.fixture(scope="module")
 def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("course")
-    build_course([BOOK / f"{name}.ipynb" for name in chapters()], out, seed=3)
+    build_course([BOOK / f"{name}.ipynb" for name in chapters()], out, seed=3, tried=False)
     return out
 
 
@@ -112,8 +114,23 @@ def test_hidden_tests_are_apart_and_drawn_again_from_a_seed(course: Path, tmp_pa
     assert len(set(draws)) == 3
     assert str(draws[0]) in (course / "instructor" / "paged.ipynb").read_text()
     assert str(draws[0]) not in (course / "student" / "paged.ipynb").read_text()
+    intro = tmp_path / "hidden" / "intro.json"
     build_course([BOOK / "intro.ipynb"], tmp_path)
-    assert json.loads((tmp_path / "hidden" / "intro.json").read_text())["draws"] != draws
+    first = intro.read_text()
+    assert json.loads(first)["draws"] != draws
+    build_course([BOOK / "intro.ipynb"], tmp_path)
+    assert intro.read_text() == first, "what was handed out already stays"
+    build_course([BOOK / "intro.ipynb"], tmp_path, force=True)
+    assert intro.read_text() != first
+
+
+def test_draws_on_which_a_solution_fails_are_left_out() -> None:
+    chapter = read_chapter(BOOK / "intro.ipynb")
+    right: dict = {"times_computed": lambda position, steps: max(0, steps - position)}
+    assert len(draw_passing(chapter, right, random.Random(1))) == 3
+    right["times_computed"] = lambda position, steps: steps
+    with pytest.raises(RuntimeError, match="of 20 draws the solutions pass 0"):
+        draw_passing(chapter, right, random.Random(1))
 
 
 def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

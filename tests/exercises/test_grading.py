@@ -29,7 +29,7 @@ DRAWS = (11, 12)
 @pytest.fixture(scope="module")
 def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("course")
-    build_course([ROOT / "book" / f"{name}.ipynb" for name in chapters()], out, seed=1)
+    build_course([ROOT / "book" / f"{name}.ipynb" for name in chapters()], out, seed=1, tried=False)
     return out
 
 
@@ -182,6 +182,12 @@ def test_from_the_command_line(
     assert "intro: 1 of 1 points, 100 %" in capsys.readouterr().out
     result = json.loads(out.read_text())
     assert result["percent"] == 100 and result["exercises"][0]["label"] == "intro-times-computed"
+    assert result["file"] == "intro.ipynb"
+    assert main(["grade", str(notebook), "--hidden", str(course / "hidden" / "naive.json")]) == 2
+    assert "hidden tests are of naive, the notebook of intro" in capsys.readouterr().err
+    (tmp_path / "h.json").write_text("{}")
+    assert main(["grade", str(notebook), "--hidden", str(tmp_path / "h.json")]) == 2
+    assert "h.json holds no hidden tests: needed" in capsys.readouterr().err
     assert main(["grade", str(tmp_path / "nothing.ipynb")]) == 2
     (tmp_path / "no.ipynb").write_text("{")
     assert main(["grade", str(tmp_path / "no.ipynb")]) == 2
@@ -195,6 +201,29 @@ def test_from_the_command_line(
     assert "times_computed: missing" not in capsys.readouterr().err
     assert main(["grade", str(notebook), "--chapter", "outro"]) == 2
     assert main(["grade", str(notebook), "--timeout", "0"]) == 2
+
+
+def test_a_folder_is_graded_a_line_for_each_file(
+    course: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inbox, out = tmp_path / "inbox", tmp_path / "out"
+    inbox.mkdir()
+    for kind, name in (("instructor", "ann"), ("student", "bob")):
+        (inbox / f"{name}.ipynb").write_bytes((course / kind / "intro.ipynb").read_bytes())
+    (inbox / "cyd.ipynb").write_text("{")
+    hidden = str(course / "hidden" / "intro.json")
+    assert main(["grade", str(inbox), "--hidden", hidden, "--json", str(out)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [
+        "ann.ipynb, intro: 1 of 1 points, 100 %",
+        "bob.ipynb, intro: 0 of 1 points, 0 %",
+    ]
+    assert lines[2].startswith("cyd.ipynb: not graded: cyd.ipynb is no notebook")
+    assert json.loads((out / "ann.json").read_text())["percent"] == 100
+    table = (out / "grades.csv").read_text().splitlines()
+    assert table[0] == "file,chapter,points,of,percent,error,intro-times-computed"
+    assert table[1] == "ann.ipynb,intro,1,1,100.0,,1" and len(table) == 4
+    assert main(["grade", str(out)]) == 2
 
 
 def test_checking_in_the_same_process_says_the_same(course: Path) -> None:

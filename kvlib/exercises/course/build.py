@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from kvlib.exercises.course.chapter import START, Block, Chapter, check_calls, read_chapter
+from kvlib.exercises.course.draws import DRAWS, answers_of, draw_passing
 from kvlib.exercises.course.guide import GUIDE
 from kvlib.exercises.course.solutions import filled
+from kvlib.exercises.grading.draws import read_hidden
 
-DRAWS = 3  # other random inputs that hidden tests use
 _HINT = re.compile(
     r"```\{admonition\} (?P<title>Hint[^\n]*)\n:class: dropdown hint\n(?P<body>.*?)\n```", re.DOTALL
 )
@@ -65,11 +66,19 @@ def instructor_notebook(chapter: Chapter, draws: Sequence[int] = ()) -> Any:
     return _finished(notebook)
 
 
-def build_course(paths: Iterable[Path], out: Path, seed: int | None = None) -> list[Path]:
+def build_course(
+    paths: Iterable[Path],
+    out: Path,
+    seed: int | None = None,
+    *,
+    force: bool = False,
+    tried: bool = True,
+) -> list[Path]:
     """Write student/, instructor/ and hidden/ under `out` for each chapter; returns the files.
 
-    seed: the same hidden tests again; drawn anew where it is not given. Chapters without an
-    exercise are left out.
+    seed: the same hidden tests wherever it is given. Else those that lie in hidden/ stay, and
+    only what is not there is drawn; force=True draws all anew. tried: keep only draws on which the
+    chapter's own solutions pass, for which they are run. Chapters without an exercise are left out.
     """
     import nbformat
 
@@ -81,7 +90,13 @@ def build_course(paths: Iterable[Path], out: Path, seed: int | None = None) -> l
         chapter = read_chapter(path)
         if not chapter.blocks:
             continue
-        draws = [drawn.randrange(1, 2**31) for _ in range(DRAWS)]
+        hidden = out / "hidden" / f"{chapter.name}.json"
+        if seed is None and not force and hidden.exists():
+            draws = read_hidden(hidden)[1]
+        elif tried:
+            draws = draw_passing(chapter, answers_of(chapter, _sources(chapter)), drawn)
+        else:
+            draws = [drawn.randrange(1, 2**31) for _ in range(DRAWS)]
         for folder, notebook in (
             ("student", student_notebook(chapter)),
             ("instructor", instructor_notebook(chapter, draws)),
@@ -89,11 +104,17 @@ def build_course(paths: Iterable[Path], out: Path, seed: int | None = None) -> l
             nbformat.validate(notebook)
             written.append(out / folder / f"{chapter.name}.ipynb")
             written[-1].write_text(nbformat.writes(notebook).rstrip("\n") + "\n", encoding="utf-8")
-        written.append(out / "hidden" / f"{chapter.name}.json")
+        written.append(hidden)
         written[-1].write_text(json.dumps({"chapter": chapter.name, "draws": draws}) + "\n")
     written.append(out / "README.md")
     written[-1].write_text(GUIDE, encoding="utf-8")
     return written
+
+
+def _sources(chapter: Chapter) -> list[str]:
+    """Code cells of the instructor's notebook."""
+    cells = instructor_notebook(chapter)["cells"]
+    return [cell["source"] for cell in cells if cell["cell_type"] == "code"]
 
 
 def _copy(chapter: Chapter) -> Any:

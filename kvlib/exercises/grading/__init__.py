@@ -16,7 +16,8 @@ grades it, or harm the account that runs it; such notebooks belong in a containe
 """
 
 from kvlib.exercises.grading.draws import passes, redrawn
+from kvlib.exercises.grading.folder import grade_folder
 from kvlib.exercises.grading.grader import Grade, Verdict, grade
 from kvlib.exercises.grading.limits import Limits
 
-__all__ = ["Grade", "Limits", "Verdict", "grade", "passes", "redrawn"]
+__all__ = ["Grade", "Limits", "Verdict", "grade", "grade_folder", "passes", "redrawn"]

@@ -6,13 +6,37 @@ mixed into those seeds the inputs are new ones and all that a checker demands st
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kvlib.exercises.catalogue import exercises
+
+# Exercises of which nothing can be drawn: their answers take no input.
+UNDRAWN = frozenset(
+    ("museum-mask-test", "museum-batch-test", "museum-whodunit", "museum-quiet-bug")
+)
+
+
+def read_hidden(path: Path) -> tuple[str, list[int]]:
+    """Chapter and numbers of a file of hidden tests; ValueError for another kind of file."""
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path.name} holds no hidden tests: {error}") from None
+    draws = said.get("draws") if isinstance(said, dict) else None
+    numbers = draws if isinstance(draws, list) else [0]
+    whole = all(isinstance(n, int) and n > 0 for n in numbers)
+    if not whole or not isinstance(said.get("chapter"), str):
+        raise ValueError(
+            f"{path.name} holds no hidden tests: needed "
+            '{"chapter": "paged", "draws": [whole numbers above 0]}, as `course` writes them'
+        )
+    return said["chapter"], numbers
 
 
 @contextmanager

@@ -48,6 +48,7 @@ class Grade:
     verdicts: list[Verdict]
     cells: list[dict[str, Any]]
     seconds: float
+    file: str = ""
 
     @property
     def points(self) -> int:
@@ -64,6 +65,7 @@ class Grade:
     def asdict(self) -> dict[str, Any]:
         """As plain data, for JSON."""
         return {
+            "file": self.file,
             "chapter": self.chapter,
             "points": self.points,
             "of": self.of,
@@ -74,7 +76,8 @@ class Grade:
         }
 
     def __str__(self) -> str:
-        lines = [f"{self.chapter}: {self.points} of {self.of} points, {self.percent:g} %"]
+        file = f"{self.file}, " if self.file else ""
+        lines = [f"{file}{self.chapter}: {self.points} of {self.of} points, {self.percent:g} %"]
         for v in self.verdicts:
             lines += ["", f"{v.title} ({v.label}): {v.status}, {v.points} of {v.of}"]
             lines += [f"  {line}" for line in v.finding.splitlines()]
@@ -89,6 +92,7 @@ def grade(
     *,
     chapter: str | None = None,
     draws: Sequence[int] = (),
+    hidden: tuple[str, Sequence[int]] | None = None,
     limits: Limits | None = None,
     all_cells: bool = False,
     fork: bool | None = None,
@@ -97,6 +101,7 @@ def grade(
 
     chapter    which chapter's exercises; found from the notebook unless given
     draws      seeds of hidden tests: each checker is asked once more for each
+    hidden     the same with the name of their chapter, which must be the notebook's
     all_cells  run every cell, not only what the answers need
     fork       check each exercise in a forked child (unless given: where the platform can)
 
@@ -107,6 +112,10 @@ def grade(
     notebook = _read(Path(path))
     chapter = chapter_of(notebook) if chapter is None else chapter
     chosen = of_chapter(chapter)
+    if hidden is not None and hidden[0] != chapter:
+        raise ValueError(f"the hidden tests are of {hidden[0]}, the notebook of {chapter}")
+    if hidden is not None:
+        draws = (*draws, *hidden[1])
     sources = [_source(c) for c in notebook["cells"] if c.get("cell_type") == "code"]
     run = _Run(chosen, limits, (0, *draws))
     job = {
@@ -120,7 +129,8 @@ def grade(
         left = begun + limits.total - time.monotonic()
         if left <= 0 or run.attempt(job, left):
             break
-    return Grade(chapter, list(run.verdicts.values()), run.remarks(), time.monotonic() - begun)
+    seconds = time.monotonic() - begun
+    return Grade(chapter, list(run.verdicts.values()), run.remarks(), seconds, Path(path).name)
 
 
 class _Run:
