@@ -166,7 +166,7 @@ def settings_of(
 def instantiations() -> list[Kernel]:
     """Every kernel of this module that CI compiles."""
     found = [Kernel("decode", "merge")]
-    codes = [("Int8", 8), ("E4M3", 8), ("E5M2", 8), ("Kivi", 4), ("Kivi", 2)]
+    codes = [("Int8", 8), ("E4M3", 8), ("E5M2", 8), ("Kivi", 8), ("Kivi", 4), ("Kivi", 2)]
     for dim in HEAD_DIMS:
         for number in CTYPES.values():
             bits = 32 if number == "float" else 16

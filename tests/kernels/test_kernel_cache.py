@@ -128,6 +128,9 @@ def test_what_the_kernels_cannot_do_is_said():
         cache = DenseCache([spec, other], 1, 8, xp=np)
         assert unsuited(cache, 0) is None and words in unsuited(cache, 1)
     assert "power of two" in unsuited(PagedCache([spec], BlockPool(2, 12), xp=np), 0)
+    for codec, words in ((codecs.kivi(4, 4), "from 8 on, got 4"), (codecs.kivi(2, 8), None)):
+        why = unsuited(QuantizedCache([spec], codec, 1, 64, xp=np), 0)
+        assert (why is None) == (words is None) and (words is None or words in why)
     assert "float64" in unsuited(DenseCache([spec], 1, 8, dtype=np.float64, xp=np), 0)
     cache = DenseCache([spec], 1, 8, xp=np)
     cache.add("a")

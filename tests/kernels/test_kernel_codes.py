@@ -132,6 +132,13 @@ def test_groups_of_other_sizes(run_on):
 
 
 @pytest.mark.parametrize("run_on", RUNS)
+@pytest.mark.parametrize("dim", [64, 128])
+def test_eight_bits_per_channel(dim, run_on):
+    """As KIVI's fewer bits: numbers are rounded to float16."""
+    agrees(case(dim, "int4", dim, codec=codecs.int8_per_channel(32)), run_on, splits=3)
+
+
+@pytest.mark.parametrize("run_on", RUNS)
 @pytest.mark.parametrize("kind", ["e4m3", "e5m2"])
 def test_every_fp8_code(kind, run_on):
     """One key a request, whose values are therefore the result: all 256 codes, NaN among them.

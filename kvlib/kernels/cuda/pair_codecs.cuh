@@ -114,7 +114,7 @@ struct E5M2 : Bytes {
     }
 };
 
-// Codes of BITS bits from 0 up, PARTS to a byte, D / PARTS channels apart. A code at bit p, put there
+// Codes of 2, 4 or 8 bits from 0 up, PARTS to a byte, D / PARTS channels apart. A code at bit p, put there
 // under the bits of 1024 in float16, is 1024 + code · 2^p: one logical operation, and one
 // multiplication with addition brings it down, for two codes 16 bits apart.
 template <int BITS_> struct Kivi {
@@ -162,11 +162,14 @@ template <int BITS_> struct Kivi {
     static __device__ constexpr int channel_of(int e) { return e / PARTS; }
     static __device__ constexpr int channel_part_of(int e) { return e % PARTS; }
     template <int BYTES> static __device__ __forceinline__ void interleave(const u32* a, const u32* b, u32* words) {
-        words[0] = __byte_perm(a[0], b[0], BYTES == 1 ? 0x0040 : 0x5410);
-        if constexpr (BYTES >= 4) words[1] = __byte_perm(a[0], b[0], 0x7632);
-        if constexpr (BYTES == 8) {
-            words[2] = __byte_perm(a[1], b[1], 0x5410);
-            words[3] = __byte_perm(a[1], b[1], 0x7632);
+        if constexpr (BYTES < 4) {
+            words[0] = __byte_perm(a[0], b[0], BYTES == 1 ? 0x0040 : 0x5410);
+        } else {
+#pragma unroll
+            for (int i = 0; i < BYTES / 4; i++) {
+                words[2 * i] = __byte_perm(a[i], b[i], 0x5410);
+                words[2 * i + 1] = __byte_perm(a[i], b[i], 0x7632);
+            }
         }
     }
 };
