@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -78,7 +79,11 @@ def sample(
     """One token for each row.   logits (B, V) → B ids
 
     ``temperature`` 0 is greedy. ``rngs``: one generator, or one a row so that what a request
-    draws does not depend on who shares its batch; a fresh generator with seed 0 unless given.
+    draws does not depend on who shares its batch. A draw needs it: keep it from call to call, for
+    with a new one of the same seed each call draws the same.
+
+    Raises ValueError without ``rngs`` where there is something to draw, for settings that name no
+    distribution and for rows without a finite largest logit.
 
     CuPy's logits stay on the device, where :func:`kvlib.kernels.sample_tokens` draws the same
     tokens from the same generators, up to rounding: one in millions falls on another token.
@@ -95,12 +100,7 @@ def sample(
         return greedy(logits)
     _check_shape(logits)
     rows = logits.shape[0]
-    if rngs is None:
-        rngs = np.random.default_rng(0)
-    if isinstance(rngs, np.random.Generator):
-        rngs = [rngs] * rows
-    if len(rngs) != rows:
-        raise ValueError(f"one generator a row needed: {rows} rows, got {len(rngs)}")
+    rngs = _one_a_row(rngs, rows, temperature)
     if _kernel_takes(logits):
         from kvlib.kernels.sample import sample_tokens
 
@@ -134,6 +134,22 @@ def check_settings(temperature: float, top_k: int | None, top_p: float | None) -
         raise ValueError(f"top_p must lie in (0, 1], got {top_p!r}")
 
 
+def _one_a_row(rngs: Any, rows: int, temperature: float) -> list[np.random.Generator]:
+    """The generators of the rows, after refusing what draws nothing."""
+    if rngs is None:
+        raise ValueError(
+            f"a draw at temperature {temperature} needs rngs, a generator that is kept from call "
+            "to call: rng = np.random.default_rng(0), then rngs=rng"
+        )
+    each = list(rngs) if isinstance(rngs, list | tuple) else [rngs] * rows
+    wrong = [rng for rng in each if not hasattr(rng, "random")]
+    if wrong:
+        raise TypeError(f"rngs must be generators of np.random, got {wrong[0]!r}")
+    if len(each) != rows:
+        raise ValueError(f"one generator a row needed: {rows} rows, got {len(each)}")
+    return each
+
+
 def _kernel_takes(logits: Array) -> bool:
     """Whether the draw can stay on a device: CuPy's own arrays, of a type and size kernels know."""
     if type(logits).__module__.partition(".")[0] != "cupy" or logits.shape[1] > 1 << 18:
@@ -143,6 +159,8 @@ def _kernel_takes(logits: Array) -> bool:
 
 
 def _check_shape(logits: Array) -> None:
+    if not hasattr(logits, "ndim"):
+        raise TypeError(f"logits must be an array (B, V), got a {type(logits).__name__}")
     if logits.ndim != 2 or logits.shape[1] == 0:
         raise ValueError(f"logits must be (B, V) with V at least 1, got shape {logits.shape}")
 

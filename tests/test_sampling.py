@@ -99,8 +99,8 @@ def test_draws_follow_the_probabilities(settings):
 
 def test_seeds():
     rows = np.repeat(LOGITS, 50, axis=0)
-    assert sample(rows) == sample(rows, rngs=np.random.default_rng(0))
-    assert sample(rows, rngs=np.random.default_rng(1)) != sample(rows)
+    zero, one = (sample(rows, rngs=np.random.default_rng(seed)) for seed in (0, 1))
+    assert zero == sample(rows, rngs=np.random.default_rng(0)) != one
     one = [sample(LOGITS, rngs=[np.random.default_rng(i)])[0] for i in range(50)]
     assert sample(rows, rngs=[np.random.default_rng(i) for i in range(50)]) == one
 
@@ -118,15 +118,19 @@ def test_any_settings_leave_a_distribution(data):
     assert p[int(np.argmax(logits))] > 0
     if top_k is not None:
         assert (p > 0).sum() <= top_k
-    token = sample(np.asarray([logits]), t, top_k, top_p)[0]
+    token = sample(np.asarray([logits]), t, top_k, top_p, np.random.default_rng(0))[0]
     assert type(token) is int and p[token] > 0
 
 
 @pytest.mark.parametrize("temperature", [0, 0.8])
 def test_any_library(temperature):
-    assert sample(strict.asarray(LOGITS), temperature) == sample(LOGITS, temperature)
-    assert sample(LOGITS.astype(np.float16), temperature) == sample(LOGITS, temperature)
-    assert sample(LOGITS[:0], temperature) == []
+
+    def drawn(logits):
+        return sample(logits, temperature, rngs=np.random.default_rng(0))
+
+    assert drawn(strict.asarray(LOGITS)) == drawn(LOGITS)
+    assert drawn(LOGITS.astype(np.float16)) == drawn(LOGITS)
+    assert drawn(LOGITS[:0]) == []
 
 
 SETTINGS = {
@@ -162,14 +166,33 @@ def test_logits_refused(temperature):
         (np.asarray([[0.0, math.inf]]), "finite number, got inf"),
         (np.asarray([[-math.inf, -math.inf]]), "finite number, got -inf"),
     ):
-        for f in (sample, probabilities):
-            with pytest.raises(ValueError, match=words):
-                f(logits, temperature)
+        with pytest.raises(ValueError, match=words):
+            sample(logits, temperature, rngs=np.random.default_rng(0))
+        with pytest.raises(ValueError, match=words):
+            probabilities(logits, temperature)
 
 
 def test_generators_refused():
     with pytest.raises(ValueError, match="one generator a row needed: 1 rows, got 2"):
         sample(LOGITS, rngs=[np.random.default_rng(0)] * 2)
+    for wrong in (0, [0], "a", [None]):
+        with pytest.raises(TypeError, match="rngs must be generators .* got (0|'a'|None)"):
+            sample(LOGITS, rngs=wrong)
+
+
+def test_a_draw_needs_a_generator_that_goes_on():
+    """Without one each call would start anew, and a loop would draw the same token for ever."""
+    with pytest.raises(ValueError, match="a draw at temperature 1.0 needs rngs, .*default_rng"):
+        sample(LOGITS)
+    assert sample(LOGITS, temperature=0) == [1]
+    rng = np.random.default_rng(0)
+    assert len({sample(LOGITS, rngs=rng)[0] for _ in range(20)}) > 1
+
+
+def test_lists_are_no_logits():
+    for call in (greedy, probabilities, sample, lambda x: sample(x, temperature=0)):
+        with pytest.raises(TypeError, match=r"logits must be an array \(B, V\), got a list"):
+            call([[1.0, 2.0]])
 
 
 def test_top_p_of_one_keeps_what_no_longer_changes_the_sum() -> None:
