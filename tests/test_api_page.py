@@ -33,6 +33,7 @@ def excluded(module: str) -> set[str]:
 def test_the_modules_a_reader_meets_are_there() -> None:
     wanted = ("caches", "codecs", "costs", "kernels", "meter", "model", "norms", "sampling", "show")
     assert {"kvlib", *(f"kvlib.{name}" for name in wanted)} <= set(MODULES)
+    assert "kvlib.caches.layouts" in MODULES, "what users of vLLM and FlashInfer look for first"
 
 
 def test_each_public_object_stands_in_one_place() -> None:

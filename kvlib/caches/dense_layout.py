@@ -17,6 +17,17 @@ def to_dense(cache: Cache, layer: int, seq_ids: Sequence[Hashable]) -> tuple[Arr
 
     S is the longest length; behind a request's own length stand zeros, which are **not** neutral
     in attention: mask them by the lengths.
+
+    >>> import numpy as np
+    >>> from kvlib import DenseCache, LayerSpec
+    >>> cache = DenseCache([LayerSpec(2, 4)], max_seqs=2, max_seq_len=8, xp=np)
+    >>> [cache.add(name) for name in "ab"]
+    [0, 0]
+    >>> x = np.ones((5, 2, 4), np.float32)
+    >>> cache.append(0, x, x, cache.plan(["a", "b"], [3, 2]))
+    >>> k, v, lengths = to_dense(cache, 0, ["a", "b"])
+    >>> k.shape, lengths.tolist()
+    ((2, 2, 3, 4), [3, 2])
     """
     check_layer(cache, layer)
     names, xp, spec = names_of(seq_ids), cache.xp, cache.layers[layer]
@@ -50,6 +61,14 @@ def from_dense(
 
     The inverse of ``to_dense`` for every layer; codes are formed anew. Raises ValueError or
     TypeError for shapes that do not fit, CacheFull or OutOfBlocks where there is no room.
+
+    >>> import numpy as np
+    >>> from kvlib import DenseCache, LayerSpec
+    >>> cache = DenseCache([LayerSpec(2, 4)], max_seqs=2, max_seq_len=8, xp=np)
+    >>> k = v = np.ones((2, 2, 3, 4), np.float32)  # one layer of two requests
+    >>> from_dense(cache, ["a", "b"], [(k, v)], lengths=[3, 2])
+    >>> cache.seq_len("a"), cache.seq_len("b")
+    (3, 2)
     """
     names, counts = names_of(seq_ids), integers("lengths", lengths, 1).tolist()
     _check_dense(cache, names, layers, counts, tokens)

@@ -30,6 +30,12 @@ class CSR(NamedTuple):
     indices        (blocks,) int32
     last_page_len  (B,) int32, tokens in each last block, (len - 1) % block_size + 1; 0 for a
                    request of no tokens, which has no block
+
+    >>> import numpy as np
+    >>> table = np.array([[0, 1], [2, -1]], np.int32)
+    >>> csr = to_csr(table, seq_lens=[6, 4], block_size=4)
+    >>> csr.indptr, csr.last_page_len
+    (array([0, 2, 3], dtype=int32), array([2, 4], dtype=int32))
     """
 
     indptr: Array
@@ -38,7 +44,18 @@ class CSR(NamedTuple):
 
 
 def block_table(cache: PagedCache, seq_ids: Sequence[Hashable]) -> Array:
-    """The block tables of some requests: (B, max_blocks) int32, padded with -1 on the right."""
+    """The block tables of some requests: (B, max_blocks) int32, padded with -1 on the right.
+
+    >>> import numpy as np
+    >>> from kvlib import BlockPool, LayerSpec, PagedCache
+    >>> cache = PagedCache([LayerSpec(2, 4)], BlockPool(8, block_size=4), xp=np)
+    >>> for name, tokens in (("a", 6), ("b", 3)):
+    ...     held = cache.add(name)
+    ...     step = cache.plan([name], [tokens])
+    >>> block_table(cache, ["a", "b"])
+    array([[ 0,  1],
+           [ 2, -1]], dtype=int32)
+    """
     _check_paged(cache)
     rows = [cache.blocks(seq_id) for seq_id in names_of(seq_ids)]
     return _table(cache.xp, rows, max((len(row) for row in rows), default=0))
@@ -50,6 +67,14 @@ def slot_mapping(cache: PagedCache, step: Step) -> Array:
     slot = table[b, position // block_size] · block_size + position % block_size. Under a
     codec that lets the newest tokens wait, it is where a token will lie once it is encoded.
     Raises ValueError for a step of another cache or one that is over.
+
+    >>> import numpy as np
+    >>> from kvlib import BlockPool, LayerSpec, PagedCache
+    >>> cache = PagedCache([LayerSpec(2, 4)], BlockPool(8, block_size=4), xp=np)
+    >>> [cache.add(name) for name in "ab"]
+    [0, 0]
+    >>> slot_mapping(cache, cache.plan(["a", "b"], [5, 2]))  # blocks 0 and 1, then block 2
+    array([0, 1, 2, 3, 4, 8, 9])
     """
     _check_paged(cache)
     if step.owner is not cache:
@@ -66,6 +91,10 @@ def to_csr(table: Array, seq_lens: Sequence[int] | Array, block_size: int) -> CS
     """A block table and the lengths of its requests → CSR. Nothing is lost.
 
     Raises ValueError where a row does not hold just the blocks that its length needs.
+
+    >>> import numpy as np
+    >>> to_csr(np.array([[7, 3], [5, -1]], np.int32), [6, 4], block_size=4).indices
+    array([7, 3, 5], dtype=int32)
     """
     xp = namespace(table)
     block_size = _size(block_size)
@@ -94,6 +123,12 @@ def from_csr(csr: CSR, block_size: int, max_blocks: int | None = None) -> tuple[
     """CSR → the block table (B, max_blocks) int32 and the lengths (B,) int64.
 
     max_blocks: columns of the table, as many as the longest request needs unless given.
+
+    >>> import numpy as np
+    >>> csr = to_csr(np.array([[7, 3], [5, -1]], np.int32), [6, 4], block_size=4)
+    >>> table, lengths = from_csr(csr, block_size=4)
+    >>> table.tolist(), lengths.tolist()
+    ([[7, 3], [5, -1]], [6, 4])
     """
     xp = namespace(csr.indptr)
     block_size = _size(block_size)
