@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 import subprocess
 import sys
 
@@ -11,6 +12,8 @@ import pytest
 from repository import ROOT
 
 import kvlib
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["__main__", "__path__x", "foo", "foo.bar", "_x", "", "a b", "."])
@@ -63,3 +66,12 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_every_module_can_be_imported_alone() -> None:
     assert importlib.import_module("kvlib.scheduling").Scheduler is kvlib.Scheduler
+
+
+def test_readme_names_the_families_whose_config_is_read() -> None:
+    from kvlib.costs.families import FAMILIES
+
+    (named,) = re.findall(r"It reads the `config.json` of (.*?), and refuses", README, re.S)
+    words = set(re.findall(r"[a-z]+", named.lower()))
+    for family in FAMILIES:
+        assert re.match("[a-z]+", family)[0] in words, family
