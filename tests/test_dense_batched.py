@@ -7,8 +7,8 @@ import numpy as np
 import oracle
 import pytest
 
-from kvlib import DenseCache, LayerSpec, Meter
-from kvlib.attention.batched import COPIED, LARGE, pays, taken, together
+from kvlib import DenseCache, LayerSpec, Meter, attend_causal
+from kvlib.attention.batched import COPIED, LARGE, attend_rows, pays, taken, together
 from kvlib.attention.products import PIECE
 from kvlib.caches import dense
 
@@ -183,3 +183,17 @@ def test_neighbours():
     x = np.arange(5)
     assert np.shares_memory(taken(np, x, [1, 2, 3]), x)
     assert taken(np, x, [3, 0, 4]).tolist() == [3, 0, 4]
+
+
+@pytest.mark.parametrize("given, kept", [(F32, np.float16), (np.float16, F32), (F32, np.float64)])
+def test_rows_of_another_type_answer_in_the_queries_own(given, kept):
+    k = normal(0, 3, 1, 4, 6).astype(kept)
+    q = normal(1, 3, 2, 6).astype(given)
+    settings = {"sinks": normal(2, 2)}
+    lengths = [4, 2, 3]
+    o, lse = attend_rows(q, k, k, lengths, np.array(lengths), return_lse=True, **settings)
+    assert (o.dtype, lse.dtype) == (given, F32)
+    for i, n in enumerate(lengths):
+        alone = attend_causal(q[i : i + 1], k[i, :, :n], k[i, :, :n], return_lse=True, **settings)
+        np.testing.assert_allclose(o[i : i + 1], alone[0], atol=2e-3 if given != F32 else 1e-6)
+        np.testing.assert_allclose(lse[i : i + 1], alone[1], atol=1e-6)

@@ -13,7 +13,7 @@ from typing import Any
 
 from kvlib.arrays import Array, itemsize, namespace
 from kvlib.attention import products
-from kvlib.attention.direct import cap, scaled
+from kvlib.attention.direct import as_dtype, cap, scaled
 from kvlib.attention.products import PIECE
 from kvlib.attention.states import with_sink
 from kvlib.meter import counting, report
@@ -101,19 +101,21 @@ def attend_rows(
     rows = xp.reshape(scaled(xp, q, sm_scale), (b, num_kv_heads, num_qo_heads // num_kv_heads, dim))
     rows = products.columns_together(xp, rows)
     scores = xp.empty((*rows.shape[:3], high - first), dtype=rows.dtype, device=q.device)
-    part = products.scores(xp, rows, k[:, :, first:low, :])
+    part = products.scores(xp, rows, as_dtype(xp, k[:, :, first:low, :], rows.dtype))
     scores[..., : low - first] = cap(xp, part, softcap)
     if low < high:
         at = xp.arange(low, high, dtype=xp.int64, device=q.device)
         free = at[None, :] >= ends[:, None]  # (B, high − low)
-        k_rest, v_rest = (_cleared(xp, x[:, :, low:high, :], free) for x in (k, v))
+        rest = (as_dtype(xp, x[:, :, low:high, :], rows.dtype) for x in (k, v))
+        k_rest, v_rest = (_cleared(xp, x, free) for x in rest)
         part = cap(xp, products.scores(xp, rows, k_rest), softcap)
         scores[..., low - first :] = xp.where(free[:, None, None, :], -math.inf, part)
     top = xp.max(scores, axis=-1, keepdims=True)
     scores -= top
     p = xp.exp(scores)
     total = xp.sum(p, axis=-1, keepdims=True, dtype=p.dtype)
-    o = products.weigh(xp, p[..., : low - first], v[:, :, first:low, :])
+    seen = as_dtype(xp, v[:, :, first:low, :], rows.dtype)
+    o = products.weigh(xp, p[..., : low - first], seen)
     if low < high:
         o = o + products.weigh(xp, p[..., low - first :], v_rest)
     o = xp.reshape(o / total, (b, num_qo_heads, v_dim))
@@ -122,10 +124,11 @@ def attend_rows(
         read = pairs * num_kv_heads * both * itemsize(xp, k.dtype)
         report("attention", flops=2 * pairs * num_qo_heads * both, read=read)
     if sinks is None and not return_lse:
-        return o
+        return as_dtype(xp, o, q.dtype)
     lse = xp.reshape(top + xp.log(total), (b, num_qo_heads))
     if sinks is not None:
         o, lse = with_sink(xp, o, lse, sinks)
+    o = as_dtype(xp, o, q.dtype)
     return (o, lse) if return_lse else o
 
 
