@@ -96,7 +96,8 @@ def check_free_list(free_list: type) -> Iterator[str]:
     if not isinstance(free_list, type):
         raise Finding("hand over the class FreeList itself, not one of its objects")
     pool = _Pool(free_list, 6)
-    first, second = pool.allocate(2), pool.allocate(4)
+    first = pool.allocate(2, "2 of 6 free blocks")
+    second = pool.allocate(4, "the other 4 blocks, all free")
     everything = sorted([*first, *second])
     if everything == list(range(1, 7)):
         raise Finding("blocks 1 to 6 were handed out: a pool of 6 has blocks 0 to 5")
@@ -116,6 +117,7 @@ def check_free_list(free_list: type) -> Iterator[str]:
 
     pool.free(left)
     _refuses_twice(pool, left[:1])
+    _refuses_whole(pool, first[0], left)
     yield "a block that is free cannot be freed again"
     _random_life(free_list)
     yield "500 random requests: no block has two owners, none is lost"
@@ -129,13 +131,18 @@ class _Pool:
         for method in ("allocate", "free"):
             if not callable(getattr(pool, method, None)):
                 raise Finding(f"FreeList has no method {method}")
-        self._allocate = guarded(pool.allocate)
+        self._allocate, self.refused = guarded(pool.allocate), False
         self.free = guarded(pool.free, may_return_none=True)
 
     def allocate(self, count: int, what: str = "") -> list[int]:
         try:
             blocks = self._allocate(count)
         except Finding as finding:
+            if what and isinstance(finding.__cause__, OutOfBlocks) and not self.refused:
+                raise Finding(
+                    f"{what}: allocate({count}) raised OutOfBlocks, and enough were free: refuse "
+                    "only where count is larger than what is free"
+                ) from None
             if what and finding.__cause__ is not None:
                 raise Finding(
                     f"{what} could not be had any more: a request that is refused must change "
@@ -150,6 +157,7 @@ class _Pool:
 
     def refuses(self, count: int, free: int) -> None:
         """allocate(count) with too few free must raise OutOfBlocks."""
+        self.refused = True
         try:
             got = self._allocate(count)
         except Finding as finding:
@@ -159,9 +167,10 @@ class _Pool:
             if cause is None:  # it returned None, which guarded takes for a stub
                 got = None
             else:
+                words = f" ({cause})" if isinstance(cause, NameError) else ""
                 raise Finding(
-                    f"allocate({count}) with {free} free raised {type(cause).__name__}: raise "
-                    "OutOfBlocks, and before anything is taken"
+                    f"allocate({count}) with {free} free raised {type(cause).__name__}{words}: "
+                    "raise OutOfBlocks, and before anything is taken"
                 ) from None
         raise Finding(
             f"allocate({count}) with {free} free gave {got!r}: raise OutOfBlocks. Who gets less "
@@ -180,6 +189,38 @@ def _refuses_twice(pool: _Pool, block: list[int]) -> None:
         f"block {block[0]} was free and was freed again: it now stands in the list twice, and two "
         "requests will get it. Raise ValueError"
     )
+
+
+def _refuses_whole(pool: _Pool, held: int, left: list[int]) -> None:
+    """A list with one block twice, or with a free one, is refused before any of it is taken back.
+
+    left: the two blocks that are free.
+    """
+    for blocks, why in (
+        ([held, held], "one block twice in one call"),
+        ([held, left[0]], f"block {left[0]} is free already"),
+    ):
+        what = f"free({blocks}): {why}"
+        try:
+            pool.free(list(blocks))
+        except Finding as finding:
+            if not isinstance(finding.__cause__, ValueError):
+                raise
+        else:
+            raise Finding(f"{what}, so two requests will get it. Raise ValueError")
+        taken: list[int] = []
+        try:
+            while len(taken) < 6:
+                taken += pool.allocate(1)
+        except Finding as finding:
+            if not isinstance(finding.__cause__, OutOfBlocks):
+                raise
+        if sorted(taken) != sorted(left):
+            raise Finding(
+                f"{what}, and it was refused, but then blocks {sorted(taken)} were free, needed "
+                f"{sorted(left)}: check all of the list before any is taken back"
+            )
+        pool.free(taken)
 
 
 def _random_life(free_list: type) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from kvlib.exercises.grading import Grade, Limits, grade
+from kvlib.exercises.grading.workers import Events, Worker
 
 LIMITS = Limits(seconds=3, memory=1500, output=100, total=120)
 RIGHT = {
@@ -27,7 +29,7 @@ class FreeList:
         return taken
 
     def free(self, blocks):
-        if set(blocks) & set(self.blocks):
+        if set(blocks) & set(self.blocks) or len(set(blocks)) < len(blocks):
             raise ValueError("freed twice")
         self.blocks.extend(blocks)""",
 }
@@ -56,6 +58,12 @@ TRICKS = {
         "sys.modules['kvlib.exercises.paged'] = types.SimpleNamespace(\n"
         "    check_slot_mapping=lambda answer: types.SimpleNamespace(\n"
         "        status='passed', finding='', proved=('all',)))"
+    ),
+    "a checker's code is another": (
+        "import kvlib.exercises.expect as e\n"
+        "e.expect_close.__code__ = (lambda got, expected, what, *, axes=(), rtol=0, atol=0, "
+        "why='': None).__code__\n"
+        "e.diagnose.__code__ = (lambda got, suspects, *, rtol=0, atol=0: None).__code__"
     ),
     "Python's own functions are others": "import builtins\nbuiltins.len = lambda thing: 0",
 }
@@ -95,6 +103,28 @@ BODIES = {
         "'draw': 0, 'status': 'passed', 'finding': '', 'proved': []}).encode() + b'\\n')\n"
         "        except OSError: pass\n"
         "    return 1",
+        "",
+    ),
+    "it writes a whole answer and leaves": (
+        "import os, json\n"
+        "    for fd in range(3, 30):\n"
+        "        try: os.write(fd, json.dumps({'status': 'passed', 'finding': '', "
+        "'proved': ['all']}).encode())\n"
+        "        except OSError: pass\n"
+        "    os._exit(0)",
+        "ended the process",
+    ),
+    "it rewrites the code of the checker's helper": (
+        "import kvlib.exercises.expect as e\n"
+        "    e.expect_close.__code__ = (lambda got, expected, what, *, axes=(), rtol=0, atol=0, "
+        "why='': None).__code__\n"
+        "    return np.zeros(8, int)",
+        "",
+    ),
+    "it widens the checker's tolerance": (
+        "import kvlib.exercises.expect as e\n"
+        "    e.expect_close.__kwdefaults__.update(atol=1e9)\n"
+        "    return np.zeros(8, int)",
         "",
     ),
     "it hands over a thing that is equal to all": (
@@ -176,6 +206,29 @@ def test_a_cell_that_misbehaves_does_not_end_the_run(case: str, tmp_path: Path) 
     remarks = [c["remark"] for c in result.cells]
     assert (words in remarks[0] and result.cells[0]["cell"] == 1) if words else not remarks
     assert grade(path, limits=LIMITS).points == result.points
+
+
+def test_an_answer_that_failed_is_not_asked_about_other_draws(tmp_path: Path) -> None:
+    """Each would cost the time limit again where it loops."""
+    sources = ["import numpy as np", "def slot_mapping(*a):\n    return 1"]
+    job = {
+        "token": "t",
+        "chapter": "paged",
+        "sources": sources,
+        "limits": asdict(LIMITS),
+        "all_cells": False,
+        "fork": True,
+        "labels": ["paged-slot-mapping"],
+        "draws": {"paged-slot-mapping": [0, 1, 2]},
+        "skip": [],
+    }
+    with Worker(json.dumps(job)) as worker:
+        events, kinds = Events(worker, "t"), []
+        while not kinds or kinds[-1] != "end":
+            event = events.next(60)
+            assert event is not None
+            kinds.append(event["kind"])
+    assert kinds.count("checking") == 1
 
 
 def test_without_forks_an_answer_that_misbehaves_loses_its_own_points(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ class Right:
         return [self.left.pop() for _ in range(count)]
 
     def free(self, blocks: list[int]) -> None:
-        if set(blocks) & set(self.left):
+        if set(blocks) & set(self.left) or len(set(blocks)) < len(blocks):
             raise ValueError("freed twice")
         self.left.extend(blocks)
 
@@ -120,6 +120,35 @@ class TakesTwice(Right):
         self.left.extend(blocks)
 
 
+class TakesOneTwiceInACall(Right):
+    def free(self, blocks: list[int]) -> None:
+        if set(blocks) & set(self.left):
+            raise ValueError("freed twice")
+        self.left.extend(blocks)
+
+
+class TakesUntilItRefuses(Right):
+    def free(self, blocks: list[int]) -> None:
+        for block in blocks:
+            if block in self.left:
+                raise ValueError("freed twice")
+            self.left.append(block)
+
+
+class KeepsOneBack(Right):
+    def allocate(self, count: int) -> list[int]:
+        if count >= len(self.left) > 0:
+            raise OutOfBlocks("none left")
+        return super().allocate(count)
+
+
+class DoesNotImport(Right):
+    def allocate(self, count: int) -> list[int]:
+        if count > len(self.left):
+            raise OutOfBlock("none left")  # noqa: F821
+        return super().allocate(count)
+
+
 class FromOne(Right):
     first = 1
 
@@ -152,6 +181,10 @@ class GivesASet(Right):
         (ForgetsToTake, "a block now has two owners"),
         (NeverTakesBack, "could not be had any more"),
         (TakesTwice, "stands in the list twice"),
+        (TakesOneTwiceInACall, "free([5, 5]): one block twice in one call"),
+        (TakesUntilItRefuses, "check all of the list before any is taken back"),
+        (KeepsOneBack, "raised OutOfBlocks, and enough were free"),
+        (DoesNotImport, "NameError (name 'OutOfBlock' is not defined)"),
         (FromOne, "a pool of 6 has blocks 0 to 5"),
         (OneTooMany, "allocate(2) gave 3 blocks"),
         (NoFree, "has no method free"),

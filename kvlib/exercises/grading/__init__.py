@@ -10,9 +10,14 @@ the notebook prints or claims is read.
     child      one exercise each: calls the checker, says what it found, ends
 
 It stands accidents (crashes, loops, floods, exits) and the usual tricks: a checker that is defined
-again, a `Report` or an `np.allclose` that was replaced, before or during the check. It is no
-prison. Whoever writes code for this very grader can look through the memory of the process that
-grades it, or harm the account that runs it; such notebooks belong in a container.
+again, a `Report` or an `np.allclose` that was replaced before the check or was found replaced after
+it, a function whose code or defaults were changed, an answer that writes "passed" to every open
+file.
+
+What it does not promise: an answer and its checker run in one interpreter, so whoever writes code
+for this very grader wins. An answer can replace `np.isclose` by a function that puts the right one
+back when it is called; it can look through the memory of the process that grades it, or harm the
+account that runs it. Such notebooks belong in a container, and before a person who reads them.
 """
 
 from kvlib.exercises.grading.draws import passes, redrawn

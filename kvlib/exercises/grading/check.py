@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import select
 import signal
 import time
@@ -52,12 +53,14 @@ def check_here(exercise: Exercise, space: dict[str, Any], draw: int, bench: Benc
 def check_apart(exercise: Exercise, space: dict[str, Any], draw: int, bench: Bench) -> Found:
     """The same in a forked child: it may loop, fill its memory or die, and the next is asked."""
     reading, writing = os.pipe()
+    nonce = secrets.token_hex(16)  # who says it asked the checker: no answer that merely writes
     child = os.fork()
     if child == 0:
         try:
             os.close(reading)
             os.close(bench.private)
-            os.write(writing, json.dumps(check_here(exercise, space, draw, bench)).encode())
+            found = check_here(exercise, space, draw, bench)
+            os.write(writing, json.dumps({"nonce": nonce, **found}).encode())
         finally:
             os._exit(0)
     os.close(writing)
@@ -70,9 +73,12 @@ def check_apart(exercise: Exercise, space: dict[str, Any], draw: int, bench: Ben
     if answer is None:
         return _found("stopped", f"it took more than {bench.limits.seconds:g} seconds")
     try:
-        return dict(json.loads(answer))
-    except ValueError:
-        return _found("stopped", f"{exercise.name} ended the process it ran in")
+        said = dict(json.loads(answer))
+        if said.pop("nonce", None) == nonce:
+            return said
+    except (ValueError, TypeError):
+        pass
+    return _found("stopped", f"{exercise.name} ended the process it ran in")
 
 
 def _read(pipe: int, until: float) -> bytes | None:
