@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, TypeVar
 
 import numpy as np
@@ -37,13 +38,16 @@ def use_kernels(cache: C, *, run_on: str | None = None) -> C:
     suited = [unsuited(cache, layer) is None for layer in range(len(cache.layers))]
     if not any(suited):
         raise ValueError(f"the kernels suit no layer of this cache: {unsuited(cache, 0)}")
-    plain, last = cache.run, _Last()
+    plain, last = type(cache).run, _Last()
+    weakly = weakref.ref(cache)  # else the cache would hold itself, and its memory outlive it
 
     def run(
         layer: int, q: Array, step: Step, return_lse: bool = False
     ) -> Array | tuple[Array, Array]:
+        cache = weakly()
+        assert cache is not None, "run is called as a method of the cache"
         if not suited[layer] or not q.size:
-            return plain(layer, q, step, return_lse)
+            return plain(cache, layer, q, step, return_lse)
         if all(n == 1 for n in step.q_lens):
             tables = last.tables(cache, step)
             return decode_cache(
@@ -52,7 +56,7 @@ def use_kernels(cache: C, *, run_on: str | None = None) -> C:
         k, _ = stored(cache, layer)
         codec = getattr(cache, "codec", PLAIN)
         if isinstance(k, Codes) or codec.waits or k.dtype != q.dtype:
-            return plain(layer, q, step, return_lse)
+            return plain(cache, layer, q, step, return_lse)
         return _prefill(cache, layer, q, step, last, return_lse, run_on)
 
     cache.run = run  # type: ignore[method-assign]

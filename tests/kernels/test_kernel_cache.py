@@ -1,5 +1,7 @@
 """Decode steps of kvlib's own caches through the kernels, against float64 over what they read."""
 
+import gc
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +10,7 @@ from engines import RUNS, SLACK, back, library
 
 from kvlib import LayerSpec, attend, codecs
 from kvlib.caches import BlockPool, DenseCache, PagedCache, QuantizedCache
-from kvlib.kernels import decode_cache
+from kvlib.kernels import decode_cache, use_kernels
 from kvlib.kernels.cache_steps import step_tables, unsuited
 
 CODECS = {
@@ -143,3 +145,14 @@ def test_what_the_kernels_cannot_do_is_said():
         decode_cache(cache, 0, x, step)
     with pytest.raises(TypeError, match="CuPy arrays"):
         decode_cache(cache, 0, x[:1], step.last(), run_on="device")
+
+
+def test_a_cache_on_kernels_goes_when_nobody_holds_it():
+    cache = use_kernels(build("dense", "plain", np.float32), run_on="twin")
+    watched = weakref.ref(cache)
+    gc.disable()  # nothing may have to look for it
+    try:
+        del cache
+        assert watched() is None
+    finally:
+        gc.enable()
