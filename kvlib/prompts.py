@@ -16,6 +16,9 @@ def as_ids(model: Decoder, prompts: Sequence[Any]) -> tuple[list[list[int]], boo
     """The prompts as token ids, and whether they were texts."""
     if isinstance(prompts, str):
         raise TypeError("prompts must be a list of prompts, got one text: write [text]")
+    if not hasattr(prompts, "__iter__"):
+        raise TypeError(f"prompts must be a list of prompts, got {prompts!r}")
+    check_model(model)
     prompts = list(prompts)
     kinds = {isinstance(p, str) for p in prompts}
     if kinds == {True, False}:
@@ -25,6 +28,12 @@ def as_ids(model: Decoder, prompts: Sequence[Any]) -> tuple[list[list[int]], boo
     if model.tokenizer is None:
         raise TypeError("this model has no tokenizer: prompts must be lists of token ids")
     return [list(model.tokenizer.encode(p)) for p in prompts], True
+
+
+def check_model(model: Any) -> None:
+    """Refuse what cannot compute, such as the name of a model."""
+    if not hasattr(model, "layer_specs"):
+        raise TypeError(f"model must be a Decoder (kvlib.load_model), got {model!r}")
 
 
 def token_ids(name: str, tokens: Any) -> list[int]:
@@ -75,6 +84,7 @@ def stop_ids(model: Decoder, stop_tokens: Any) -> frozenset[int]:
 
 def check_cache(model: Decoder, cache: Any) -> None:
     """Refuse a cache whose layers are not the model's: a wrong window fails without a sound."""
+    check_model(model)
     layers = getattr(cache, "layers", None)
     if layers is None:
         raise TypeError(f"cache must be a cache of the model's layers, got {cache!r}")

@@ -161,6 +161,8 @@ def _kernel_takes(logits: Array) -> bool:
 def _check_shape(logits: Array) -> None:
     if not hasattr(logits, "ndim"):
         raise TypeError(f"logits must be an array (B, V), got a {type(logits).__name__}")
+    if not namespace(logits).isdtype(logits.dtype, ("real floating", "integral")):
+        raise TypeError(f"logits must be real numbers, got {logits.dtype}")
     if logits.ndim != 2 or logits.shape[1] == 0:
         raise ValueError(f"logits must be (B, V) with V at least 1, got shape {logits.shape}")
 

@@ -50,7 +50,10 @@ def load_model(
 
     xp = library(xp)
     dtype = _floating(dtype, xp)
-    folder = Path(folder)
+    try:
+        folder = Path(folder)
+    except TypeError:
+        raise TypeError(f"folder must be a path, got {folder!r}") from None
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: no such folder")
     config = ModelConfig.from_folder(folder)
