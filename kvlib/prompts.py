@@ -128,10 +128,10 @@ def waits_for(cache: Any, prompt: Sequence[int], others: Iterable[tuple[Hashable
         return False
     size = cache.block_size
     for name, other in others:
-        same, end = 0, min(len(prompt) - 1, len(other))  # the last token is always computed
-        while same + size <= end and prompt[same : same + size] == other[same : same + size]:
-            same += size
-        if same > cache.seq_len(name):
+        end = (cache.seq_len(name) // size + 1) * size  # of the block that comes next
+        if end >= len(prompt) or end > len(other):  # a prompt's last token is always computed
+            continue
+        if prompt[end - size : end] == other[end - size : end] and prompt[:end] == other[:end]:
             return True
     return False
 
