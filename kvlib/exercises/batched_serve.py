@@ -161,6 +161,12 @@ def _lists(result: Any) -> list[list[int]]:
 
 
 def _expect_lengths(got: list[list[int]]) -> None:
+    lengths = [len(tokens) for tokens in got]
+    if lengths != list(NEW_TOKENS) and sorted(lengths) == sorted(NEW_TOKENS):
+        raise Finding(
+            f"the lists have {lengths} tokens, needed {list(NEW_TOKENS)}: they stand in another "
+            "order, that of finishing it seems. List i belongs to prompt i"
+        )
     for i, (tokens, n) in enumerate(zip(got, NEW_TOKENS, strict=True)):
         if len(tokens) > n:
             raise Finding(

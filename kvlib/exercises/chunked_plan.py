@@ -130,10 +130,20 @@ def _expect_first(fed: dict[Any, int]) -> None:
         raise Finding(f"the step feeds {total} tokens, the budget is 8: the decodes count, too")
     if fed.get("c") == 8:
         raise Finding("the prompt has taken the whole budget, a and b wait: decodes go first")
+    if fed.get("d") and not fed.get("c"):
+        raise Finding(
+            "d is fed and c, which came before it, is not: one prompt at a time, the oldest. It "
+            "need not fit as a whole, feed a chunk of it"
+        )
     if fed.get("d"):
         raise Finding("d is fed although c came before it: one prompt at a time, the oldest")
     if {"a", "b"} - set(fed):
         raise Finding("a request that decodes is missing: each gets 1 token a step")
+    if not fed.get("c"):
+        raise Finding(
+            "c is fed nothing although 6 tokens of the budget are left: a prompt need not fit as a "
+            "whole, feed it a chunk"
+        )
     expect_equal(fed, {"a": 1, "b": 1, "c": 6}, "two decodes, prompts of 30 and 5, a budget of 8")
 
 

@@ -56,7 +56,8 @@ def expect_shape(got: Any, shape: tuple[int, ...], what: str, *, letters: str = 
     hint = ""
     if array.ndim == len(shape) and sorted(array.shape) == sorted(shape):
         hint = ": the right numbers in another order, so an axis is in the wrong place"
-    raise Finding(f"{what} has shape {array.shape}, needed {needed}{hint}")
+    has = "have" if _several(what) else "has"
+    raise Finding(f"{what} {has} shape {array.shape}, needed {needed}{hint}")
 
 
 def expect_dtype(got: Any, dtype: Any, what: str) -> None:
@@ -76,7 +77,8 @@ def expect_dtype(got: Any, dtype: Any, what: str) -> None:
         hint = (
             ": twice the bytes. np.zeros, np.arange and np.array make float64 unless you pass dtype"
         )
-    raise Finding(f"{what} is {array.dtype}, needed {needed}{hint}")
+    verb = "are" if _several(what) else "is"
+    raise Finding(f"{what} {verb} {array.dtype}, needed {needed}{hint}")
 
 
 def expect_unchanged(now: np.ndarray, before: np.ndarray, what: str) -> None:
@@ -181,6 +183,12 @@ def diagnose(got: Any, suspects: dict[str, Any], *, rtol: float = 1e-4, atol: fl
         wrong = np.asarray(_fetched(result))
         if array.shape == wrong.shape and np.allclose(array, wrong, rtol, atol, equal_nan=True):
             raise Finding(message)
+
+
+def _several(what: str) -> bool:
+    """Whether "the bytes" or "codes of a later text" names more than one thing."""
+    words = what.rsplit(": ", 1)[-1].split(",")[0].split(" of ")[0].split()
+    return bool(words) and words[-1].endswith("s") and not words[-1].endswith(("ss", "returns"))
 
 
 def _place(index: Any, axes: tuple[str, ...]) -> str:

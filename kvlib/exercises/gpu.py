@@ -165,6 +165,11 @@ def _expect(got: Any, o: Any, lse: Any, parts: np.ndarray, lses: np.ndarray, whe
                 "o is the sum of the splits: their weights have to add up to 1": parts.sum(axis=0),
             },
         )
+    if not np.isfinite(np.asarray(got[0])).all() and seen.all():
+        raise Finding(
+            f"{when}: o is not finite, for e^lse overflows. Subtract the largest lse of each head "
+            "before you exponentiate; the shares stay the same"
+        )
     expect_close(got[0], o, f"o of {when}", atol=1e-5)
     finite = np.isfinite(np.asarray(lse))
     if not np.array_equal(np.asarray(got[1])[~finite], np.asarray(lse)[~finite]):

@@ -95,7 +95,7 @@ def _search(longest: Any, what: str, nbytes: Callable[[int], int], budget: int, 
                 "first one opens a block, or stays in 16 bits"
             )
         raise Finding(f"{what}: got {got:,}, and {got + 1:,} tokens fit, too: {hint}")
-    return f"{what}: {got:,} tokens, found in {len(asked)} questions"
+    return f"{what}: {got:,} tokens, found in {len(asked)} question{'s' * (len(asked) != 1)}"
 
 
 # ---------------------------------------- a calculator to mend

@@ -179,14 +179,17 @@ def _expect_softmax(q: np.ndarray, k: np.ndarray, v: np.ndarray, o: np.ndarray) 
     expect_close(o, _right(q, k, v), "o", axes=("query", "head"))
 
 
+_CORNER = (
+    "query 0 of {t} stands at position {at} of {s} and sees key 0 alone: your mask "
+    "starts in the top left corner. The last query sees the last key: np.tri(T, S, k=S - T)"
+)
+
+
 def _expect_aligned(function: Function, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> None:
     t, s = len(q), len(k)
     o = function(q, k, v)
     expect_shape(o, q.shape, f"o of {t} queries over {s} keys", letters="T H D")
-    corner = (
-        f"query 0 of {t} stands at position {s - t} of {s} and sees key 0 alone: your mask "
-        "starts in the top left corner. The last query sees the last key: np.tri(T, S, k=S - T)"
-    )
+    corner = _CORNER.format(t=t, s=s, at=s - t)
     diagnose(
         o,
         {
@@ -234,7 +237,12 @@ def check_grouped_attention(grouped_attention: Function) -> Iterator[str]:
     for t, s, hq, hkv in ((4, 4, 3, 3), (4, 4, 4, 1), (1, 6, 4, 2), (3, 9, 8, 2)):
         q, k, v = _inputs(20 + s, t, s, hq, hkv)
         what = f"o of {hq} query heads over {hkv} kv heads, {t} queries over {s} keys"
-        expect_close(grouped_attention(q, k, v), _right(q, k, v), what, axes=("query", "head"))
+        o = grouped_attention(q, k, v)
+        if t < s:
+            k_all, v_all = (np.repeat(x, hq // hkv, axis=1) for x in (k, v))
+            corner = f"{what}: " + _CORNER.format(t=t, s=s, at=s - t)
+            diagnose(o, {corner: _wrong(q, k_all, v_all, np.tri(t, s, dtype=bool))})
+        expect_close(o, _right(q, k, v), what, axes=("query", "head"))
     yield "one kv head for all, one for each, and fewer queries than keys work, too"
 
 

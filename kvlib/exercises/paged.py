@@ -80,6 +80,13 @@ def _diagnose_slots(slots: Any, table: np.ndarray, owner: np.ndarray, pos: np.nd
         "the logical block was taken for the physical one: position // 4 is an entry of the table, "
         "and the table says where that block lies": pos // 4 * 4 + pos % 4 + owner * 12,
     }
+    rows = np.arange(len(pos))
+    within = rows - np.searchsorted(owner, owner)
+    counted = "was taken for its position: a chunk may begin anywhere in its request, use positions"
+    suspects[f"the number of a row {counted}"] = table[owner, rows // 4] * 4 + rows % 4
+    suspects[f"the number of a row within its request {counted}"] = (
+        table[owner, within // 4] * 4 + within % 4
+    )
     swapped = np.minimum(pos % 4, 2)
     suspects["// and % are exchanged: the block is position // 4, the offset position % 4"] = (
         table[owner, swapped] * 4 + pos // 4

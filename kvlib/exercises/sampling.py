@@ -111,7 +111,7 @@ def check_merge_rows(merge_rows: Any) -> Iterator[str]:
 
 
 def _part(result: Any) -> Part:
-    if not isinstance(result, tuple) or len(result) != 4:
+    if not isinstance(result, tuple | list) or len(result) != 4:
         raise Finding(f"got {type(result).__name__}, needed (m, total, values, columns)")
     m, total, values, columns = result
     return float(m), float(total), np.asarray(values), np.asarray(columns)
@@ -126,6 +126,7 @@ def _same(got: Part, want: Part, suspects: dict[str, float]) -> None:
     if not np.isclose(got[1], want[1], rtol=1e-9):
         raise Finding(f"total: got {got[1]:.6g}, needed {want[1]:.6g}")
     expect_shape(got[2], want[2].shape, "values", letters="k")
+    diagnose(got[2], {"values: the best stands first, these ascend": want[2][::-1]})
     expect_close(got[2], want[2], "values", axes=("rank",))
     if got[3].tolist() != want[3].tolist():
         raise Finding(f"columns: got {got[3].tolist()}, needed {want[3].tolist()}")

@@ -54,6 +54,15 @@ def check_chi_square(chi_square: Any) -> Iterator[str]:
     if got[1] != 2 or not np.isclose(got[0], right):
         raise Finding(f"rare tokens together: got {got[0]:.6g} and {got[1]:g}, needed {right:.6g}"
                       " and 2")  # fmt: skip
+    counts = np.asarray([500, 470, 12, 9, 9])
+    got = _pair(chi_square(counts.copy(), np.asarray([0.5, 0.476, 0.008, 0.008, 0.008])))
+    if got[1] == 3:
+        raise Finding(
+            "degrees: whether a token is rare is said by how often it should come, not by how "
+            "often it came: 8 were needed of a token that came 12 times"
+        )
+    if got[1] != 2:
+        raise Finding(f"degrees: got {got[1]:g}, needed 2 for three rare tokens of five")
     yield "rare tokens are one cell"
     rng = np.random.default_rng(0)
     for _ in range(4):

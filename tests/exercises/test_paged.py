@@ -41,7 +41,7 @@ WRONG_SLOTS: list[tuple[Callable[..., Any], str]] = [
         "// and % are exchanged",
     ),
     (lambda t, i, p, n: slots(t, i, p, n).astype(float), "needed integers"),
-    (lambda t, i, p, n: slots(t, i, p, n)[:, None], "has shape (8, 1)"),
+    (lambda t, i, p, n: slots(t, i, p, n)[:, None], "have shape (8, 1)"),
     (lambda t, i, p, n: slots(t, i, p, 4), "slots, blocks of 1"),
     (
         lambda t, i, p, n: p // n * n + p % n + owner_of(t, i) * t.shape[1] * n,

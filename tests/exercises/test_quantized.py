@@ -74,12 +74,12 @@ WRONG_INT8: dict[str, tuple[Callable[..., Any], str]] = {
     "scale 0": (nan_scales, "dividing by it gives NaN"),
     "overflow": (overflows, "do not multiply first"),
     "codes alone": (lambda x: int8_codes(x)[0], "needed two things"),
-    "int32": (lambda x: (int8_codes(x)[0].astype(np.int32), int8_codes(x)[1]), "codes is int32"),
-    "float64": (lambda x: (int8_codes(x)[0], int8_codes(x)[1].astype(float)), "scales is float64"),
-    "kept axis": (lambda x: (int8_codes(x)[0], int8_codes(x)[1][:, None]), "scales has shape"),
+    "int32": (lambda x: (int8_codes(x)[0].astype(np.int32), int8_codes(x)[1]), "codes are int32"),
+    "float64": (lambda x: (int8_codes(x)[0], int8_codes(x)[1].astype(float)), "scales are float64"),
+    "kept axis": (lambda x: (int8_codes(x)[0], int8_codes(x)[1][:, None]), "scales have shape"),
     "by channel": (
         lambda x: (int8_codes(x.T)[0].T, int8_codes(x.T)[1]),
-        "scales has shape",
+        "scales have shape",
     ),
 }
 
@@ -121,7 +121,7 @@ WRONG_FIXED: dict[str, tuple[Callable[..., Any], str]] = {
     "zero": (to_zero, "became 0"),
     "new scale": (new_scale, "a new scale was measured"),
     "-128": (lambda x, s: fixed_codes(x, s, -128), "-128 has no partner"),
-    "not cast": (lambda x, s: np.clip(np.round(x / s), -127, 127), "codes is float"),
+    "not cast": (lambda x, s: np.clip(np.round(x / s), -127, 127), "codes are float"),
     "not rounded": (
         lambda x, s: np.clip(x / s, -127, 127).astype(np.int8),
         "codes of what the scale was measured on",
@@ -180,8 +180,8 @@ WRONG_ORDERS: dict[str, tuple[Callable[..., Any], str]] = {
     "source swapped": (swapped_source, "were read high half first"),
     "halves": (halves, "have to take turns"),
     "low only": (low_only, "only the low halves arrived"),
-    "unpacked": (joined_codes, "the bytes has shape"),
-    "other dtype": (lambda p: to_kvlib_order(p).astype(np.int64), "is int64, needed uint8"),
+    "unpacked": (joined_codes, "the bytes have shape"),
+    "other dtype": (lambda p: to_kvlib_order(p).astype(np.int64), "are int64, needed uint8"),
     "reversed": (lambda p: to_kvlib_order(p)[:, ::-1], "byte 0 holds 3 (low) and 7 (high)"),
 }
 

@@ -98,7 +98,7 @@ WRONG_MERGES = [
     (lambda a, b, k: merged(a, b, k, ties="parts"), "the lower columns win"),
     (lambda a, b, k: (a[0], *merged(a, b, k)[1:])
      if a[0] < b[0] else (b[0], *merged(a, b, k)[1:]), "the larger maximum"),
-    (lambda a, b, k: merged(a, b, 2 * k), "values has shape"),
+    (lambda a, b, k: merged(a, b, 2 * k), "values have shape"),
     (largest_of_each, "values: rank"),
     (lambda a, b, k: merged(a, b, k)[:3], "needed (m, total, values, columns)"),
     (lambda a, b, k: (*merged(a, b, k)[:3], merged(a, b, k)[3] + 1), "columns: got"),

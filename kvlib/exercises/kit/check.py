@@ -41,6 +41,9 @@ def check_cache(
     one the whole cache is read. Memory that was never written holds NaN, and in kvlib's own kinds
     of caches so does memory that was given back.
 
+    Forty lives of one of kvlib's caches in NumPy take one to three seconds, of a slower cache more;
+    schedules=4 is enough while you write.
+
     schedules of `actions` actions each; terms as in `Terms` (other room; a cache that evicts).
     Stops at the first failure. TypeError or ValueError for arguments that make no sense.
     """
@@ -100,6 +103,27 @@ def _poisoned(make_cache: MakeCache) -> MakeCache:
     return make
 
 
+# What somebody's first cache stumbles over: a part of the error, and what to do.
+HINTS = {
+    "'NoneType' object": "was v None? A layer with v_from_k appends v=None, for its values are the "
+    "first v_dim numbers of its keys. Store those, or check with v_from_k=False",
+    "has not appended its keys": "the end of append says that the layer's keys are there: "
+    "step.ticket.appended.add(layer)",
+    "does not name its arrays": "write storage(), which yields every array that the cache holds",
+    "does not measure its memory": "write memory(), which returns a kvlib.caches.Memory measured "
+    "from the arrays",
+    "unpack (expected 3, got 2)": "read(layer, seq_id) returns three: (k, v, positions)",
+    "cannot be read": "write read(layer, seq_id), which returns (k, v, positions)",
+    "cannot append": "write append(layer, k, v, step)",
+    "cannot fork requests": "write _copy(source, seq_id), which returns the new Request",
+}
+
+
 def _words(error: Exception) -> str:
     text = str(error).split("\nafter: ")[0]
-    return text if isinstance(error, AssertionError) else f"{type(error).__name__}: {text}"
+    if isinstance(error, AssertionError):
+        return text
+    hints = [hint for part, hint in HINTS.items() if part in text]
+    return f"{type(error).__name__}: {text}" + "".join(
+        f". {hint[0].upper()}{hint[1:]}" for hint in hints
+    )

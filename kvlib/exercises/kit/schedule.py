@@ -273,6 +273,11 @@ class Schedule:
             assert type(length) is int, f"seq_len is {type(length).__name__}, needed int"
             self.look_at(self.choose(0, len(self.layers) - 1), name)
         memory = self.cache.memory()
+        arrays = sum(int(x.nbytes) for x in self.cache.storage())
+        assert memory.reserved == arrays, (
+            f"memory() says that {memory.reserved:,} bytes are reserved, and the arrays of "
+            f"storage() have {arrays:,}"
+        )
         parts = (memory.payload, memory.metadata, memory.wasted, memory.free)
         assert sum(parts) == memory.reserved and min(parts) >= 0, (
             f"bytes that do not add up: {memory}"
@@ -280,7 +285,16 @@ class Schedule:
 
     def look_at(self, layer: int, name: str) -> None:
         """What a layer holds of one request: enough of it, and all as it was appended."""
-        k, v, _ = (oracle.float64(x) for x in self.cache.read(layer, name))
+        found = self.cache.read(layer, name)
+        assert isinstance(found, tuple) and len(found) == 3, (
+            f"read of layer {layer} of {name} returned {_kind(found)}, needed (k, v, positions)"
+        )
+        for x, what in zip(found, ("keys", "values"), strict=False):
+            assert x.dtype == self.cache.dtype, (
+                f"read of layer {layer} of {name}: {what} are {x.dtype}, the cache's dtype is "
+                f"{self.cache.dtype}"
+            )
+        k, v, _ = (oracle.float64(x) for x in found)
         stored = self.stored(layer, name)
         assert (np.diff(stored) > 0).all(), f"positions of {name} are not in order: {stored}"
         beyond = [int(p) for p in stored if not 0 <= p < self.length(name)]
@@ -343,6 +357,11 @@ class Schedule:
 
     def random(self, *shape: int) -> Any:
         return self.xp.asarray(self.values.standard_normal(shape).astype(np.float32))
+
+
+def _kind(thing: Any) -> str:
+    size = f" of {len(thing)}" if isinstance(thing, tuple | list) else ""
+    return f"a {type(thing).__name__}{size}"
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, wraps
 from typing import TYPE_CHECKING, Any
 
 from kvlib.exercises.museum import looks, looks_shared
@@ -53,11 +53,18 @@ def check_batch_test(batch_test: Callable[[], Any]) -> Iterator[str]:
 
 
 def _kills(guarded_test: Any, names: Sequence[str]) -> Iterator[str]:
-    test = guarded_test.__wrapped__
+    test, returned = guarded_test.__wrapped__, set[bool]()
+
+    @wraps(test)
+    def watched() -> None:
+        result = test()
+        if isinstance(result, bool):
+            returned.add(result)
+
     if test.__code__.co_code == _stub.__code__.co_code:
         raise NotDone(f"write the body of {test.__name__}, then run this cell again.")
     try:
-        score = score_tests([test], [exhibit(name) for name in names])
+        score = score_tests([watched], [exhibit(name) for name in names])
     except TypeError as error:
         raise Finding(str(error)) from None
     if score.finding:
@@ -67,6 +74,11 @@ def _kills(guarded_test: Any, names: Sequence[str]) -> Iterator[str]:
     yield "passes on healthy kvlib, before and after"
     for name in score.killed:
         yield f"kills {name}"
+    if score.survived and returned:
+        raise Finding(
+            f"{test.__name__} returned {returned.pop()}: a test is asked by nobody what it "
+            "returns. It raises where something is wrong, so assert it"
+        )
     if score.survived:
         name = score.survived[0]
         raise Finding(

@@ -8,6 +8,7 @@ import inspect
 import io
 import textwrap
 import threading
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -77,7 +78,7 @@ def score_tests(
     names = tests[0].__name__ if len(tests) == 1 else f"{len(tests)} tests"
     alive, killed = [m.name for m in mutants], dict[str, str]()
     for test in tests:
-        words = verdict(test, seconds)
+        words = verdict(test, seconds, line=True)
         if words:
             return Score(names, {}, tuple(alive), f"{test.__name__} fails on healthy code: {words}")
     for mutant in mutants:
@@ -114,8 +115,10 @@ def _check(test: Test) -> None:
         )
 
 
-def verdict(test: Test, seconds: float = SECONDS) -> str:
+def verdict(test: Test, seconds: float = SECONDS, *, line: bool = False) -> str:
     """What a test says: nothing where it passes, else its first line of complaint.
+
+    line: where it complains without words, the line of code that did.
 
     It runs in a thread of its own, so that one that never ends can be ended. Where there are no
     threads (in a browser) it runs without a limit. What it prints is dropped.
@@ -149,8 +152,16 @@ def verdict(test: Test, seconds: float = SECONDS) -> str:
     if error is None:
         return ""
     first = (str(error).strip().splitlines() or [""])[0]
+    if not first and line:
+        first = _line(error)
     first = first if len(first) <= 80 else first[:77] + "..."
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def _line(error: BaseException) -> str:
+    """The line of code that raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"at the line {frames[-1].line}" if frames and frames[-1].line else ""
 
 
 def _stop(thread: threading.Thread) -> None:
