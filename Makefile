@@ -23,7 +23,7 @@ HTML := _build/html
 SUMMARY := _build/summary
 BOOK_SOURCES := _config.yml _toc.yml tools/api_pages.py tools/book_pages.py tools/launch_buttons.py $(shell find book assets -type f 2>/dev/null) $(shell find kvlib -name "*.py" 2>/dev/null)
 NOTEBOOKS = $(wildcard book/*.ipynb)
-LITE_SOURCES := tools/build_lite.py tools/lite_notebooks.py tools/plain_markdown.py $(wildcard lite/*) $(shell find kvlib -type f -not -name '*.pyc')
+LITE_SOURCES := tools/build_lite.py tools/lite_notebooks.py $(wildcard lite/*) $(shell find kvlib -type f -not -name '*.pyc')
 CHECKED = kvlib tools
 # Jupyter keeps its files where the platform wants them, and does not warn about it
 export JUPYTER_PLATFORM_DIRS := 1

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from lite_notebooks import cited, titles
-from plain_markdown import plain
+
+from kvlib.exercises.course.markdown import plain
 
 TITLES = {"cached": "Keep the keys", "notation": "Notation"}
 

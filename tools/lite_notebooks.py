@@ -11,8 +11,9 @@ from typing import Any
 
 import nbformat
 import yaml
-from plain_markdown import plain
 from pybtex.database import parse_file
+
+from kvlib.exercises.course.markdown import plain
 
 ROOT = Path(__file__).resolve().parent.parent
 COSTS = ROOT / "lite" / "costs.ipynb"

@@ -68,6 +68,13 @@ def test_student_notebooks_have_stubs_and_no_solutions(course: Path, chapter: st
     found = cells(course, "student", chapter)
     text = "\n".join(c["source"] for c in found)
     assert not re.search(r"SOLUTION|HIDDEN TESTS|[Ss]olution_|solution-start", text)
+    prose = "\n".join(c["source"] for c in found if c["cell_type"] == "markdown")
+    assert not re.search(r"^:::|\{(doc|term|cite\S*|ref)\}`|\{admonition\}", prose, re.M), (
+        "raw MyST"
+    )
+    assert "How this notebook is graded" in found[1]["source"]
+    for e in of_chapter(chapter):
+        assert f"`{e.name}` {e.points}" in found[1]["source"]
     names = {e.name for e in of_chapter(chapter)}
     code = [c["source"] for c in found if c["cell_type"] == "code"]
     defined = [

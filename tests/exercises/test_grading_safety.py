@@ -231,6 +231,16 @@ def test_an_answer_that_failed_is_not_asked_about_other_draws(tmp_path: Path) ->
     assert kinds.count("checking") == 1
 
 
+def test_an_answer_that_is_no_python_is_found_by_its_cell(tmp_path: Path) -> None:
+    broken = RIGHT["FreeList"].replace("self, num_blocks)", "self, num_blocks")
+    result = grade(notebook(tmp_path / "in.ipynb", RIGHT["slot_mapping"], broken), limits=LIMITS)
+    name = "the 3rd code cell, which begins `class FreeList:`"
+    found = next(v for v in result.verdicts if v.label == "paged-free-list").finding
+    assert f"does not define FreeList: {name}, has SyntaxError: '(' was never closed" in found
+    assert "(line 2 of the cell)" in found
+    assert result.cells[0]["name"] == name and f"  {name}: SyntaxError" in str(result)
+
+
 def test_without_forks_an_answer_that_misbehaves_loses_its_own_points(tmp_path: Path) -> None:
     for case in ("it loops", "it leaves", "it exits", "it fills the memory"):
         answer = f"def slot_mapping(*a):\n    {BODIES[case][0]}"

@@ -10,10 +10,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from kvlib.exercises.catalogue import chapters
 from kvlib.exercises.course.chapter import START, Block, Chapter, check_calls, read_chapter
 from kvlib.exercises.course.draws import DRAWS, answers_of, draw_passing
 from kvlib.exercises.course.guide import GUIDE
+from kvlib.exercises.course.markdown import plain
 from kvlib.exercises.course.solutions import filled
+from kvlib.exercises.course.terms import cited, terms, titles
 from kvlib.exercises.grading.draws import read_hidden
 
 _HINT = re.compile(
@@ -36,7 +39,7 @@ def student_notebook(chapter: Chapter) -> Any:
             continue
         cells.append(cell)
     notebook["cells"] = [c for c in cells if c["cell_type"] == "code" or c["source"].strip()]
-    return _finished(notebook)
+    return _finished(chapter, notebook)
 
 
 def instructor_notebook(chapter: Chapter, draws: Sequence[int] = ()) -> Any:
@@ -63,7 +66,7 @@ def instructor_notebook(chapter: Chapter, draws: Sequence[int] = ()) -> Any:
         if index not in gone and (cell["cell_type"] == "code" or cell["source"].strip()):
             cells.append(cell)
     notebook["cells"] = cells
-    return _finished(notebook)
+    return _finished(chapter, notebook)
 
 
 def build_course(
@@ -179,6 +182,15 @@ def _readable(source: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", _HINT.sub(hint, source)).strip("\n")
 
 
-def _finished(notebook: Any) -> Any:
+def _finished(chapter: Chapter, notebook: Any) -> Any:
+    """With what a student must know below the title, and plain Markdown for the book's MyST."""
+    folder = chapter.folder or Path()
+    pages, cite = titles(folder), cited(folder / "references.bib")
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "markdown":
+            cell["source"] = plain(cell["source"], pages, cite, set(chapters()))
+    if chapter.blocks:
+        told = {"cell_type": "markdown", "id": "how-graded", "metadata": {}}
+        notebook["cells"].insert(1, type(notebook)({**told, "source": terms(chapter)}))
     notebook["nbformat"], notebook["nbformat_minor"] = 4, 5
     return notebook

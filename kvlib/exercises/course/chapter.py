@@ -33,6 +33,7 @@ class Chapter:
     name: str
     notebook: Any
     blocks: list[Block]
+    folder: Path | None = None
 
     def source(self, block: Block, part: str) -> str:
         """The code of an exercise's stub, check or solution."""
@@ -70,7 +71,7 @@ def read_chapter(path: Path) -> Chapter:
     for block in blocks:
         if missing := [part for part in NEEDED if part not in block.cells]:
             raise ValueError(f"{block.label} has no cell tagged {', '.join(missing)}")
-    return Chapter(path.stem, notebook, blocks)
+    return Chapter(path.stem, notebook, blocks, path.parent)
 
 
 def _block(chapter: str, match: re.Match[str]) -> Block:

@@ -83,7 +83,7 @@ class Grade:
             lines += [f"  {line}" for line in v.finding.splitlines()]
         if self.cells:
             lines += ["", "Cells with a remark:"]
-            lines += [f"  code cell {c['cell'] + 1}: {c['remark']}" for c in self.cells]
+            lines += [f"  {c['name']}: {c['remark']}" for c in self.cells]
         return "\n".join(lines)
 
 
@@ -129,8 +129,11 @@ def grade(
         left = begun + limits.total - time.monotonic()
         if left <= 0 or run.attempt(job, left):
             break
+    run.explain_missing(sources, {e.label: e.name for e in chosen})
     seconds = time.monotonic() - begun
-    return Grade(chapter, list(run.verdicts.values()), run.remarks(), seconds, Path(path).name)
+    return Grade(
+        chapter, list(run.verdicts.values()), run.remarks(sources), seconds, Path(path).name
+    )
 
 
 class _Run:
@@ -199,8 +202,32 @@ class _Run:
             verdict.status, verdict.finding = "stopped", f"it {words}"
             self.waiting[last["label"]].clear()
 
-    def remarks(self) -> list[dict[str, Any]]:
-        return [{"cell": cell, "remark": text} for cell, text in sorted(self.cells.items())]
+    def explain_missing(self, sources: Sequence[str], names: Mapping[str, str]) -> None:
+        """Where a cell that should define an answer went wrong, its verdict says so."""
+        for label, verdict in self.verdicts.items():
+            if verdict.status != "missing":
+                continue
+            for cell, error in sorted(self.cells.items()):
+                if re.search(rf"^\s*(def|class)\s+{names[label]}\b", sources[cell], re.MULTILINE):
+                    verdict.finding += f": {cell_name(cell, sources[cell])}, has {error}"
+
+    def remarks(self, sources: Sequence[str]) -> list[dict[str, Any]]:
+        """cell counts code cells from 0; name is for people."""
+        return [
+            {"cell": cell, "name": cell_name(cell, sources[cell]), "remark": text}
+            for cell, text in sorted(self.cells.items())
+        ]
+
+
+def cell_name(index: int, source: str) -> str:
+    """A code cell as one finds it in JupyterLab, which numbers none: its place and beginning."""
+    number = index + 1
+    ending = (
+        "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    )
+    lines = [line.strip() for line in source.splitlines() if line.strip()]
+    begins = f", which begins `{lines[0][:40]}`" if lines else ""
+    return f"the {number}{ending} code cell{begins}"
 
 
 def chapter_of(notebook: Mapping[str, Any]) -> str:

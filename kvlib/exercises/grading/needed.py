@@ -49,7 +49,9 @@ def statements(sources: Sequence[str]) -> tuple[list[Statement], dict[int, str]]
             for node in ast.parse(without_magics(source), name).body:
                 found.append(_statement(cell, node, name))
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            broken[cell] = f"{type(error).__name__}: {error}"
+            line = f" (line {error.lineno} of the cell)" if isinstance(error, SyntaxError) else ""
+            words = error.msg if isinstance(error, SyntaxError) else str(error)
+            broken[cell] = f"{type(error).__name__}: {words}{line}"
     return found, broken
 
 
