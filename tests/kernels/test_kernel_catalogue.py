@@ -53,7 +53,7 @@ def most_threads(kernel):
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
-@pytest.mark.parametrize("kernels", batches())
+@pytest.mark.parametrize("kernels", list(batches()))
 def test_every_kernel_compiles_and_fits(nvrtc, kernels, capability):
     """No spills above the budget, and one block's registers within a multiprocessor's."""
     for found in compiled(kernels, capability):
