@@ -234,7 +234,7 @@ def test_an_answer_that_failed_is_not_asked_about_other_draws(tmp_path: Path) ->
 def test_an_answer_that_is_no_python_is_found_by_its_cell(tmp_path: Path) -> None:
     broken = RIGHT["FreeList"].replace("self, num_blocks)", "self, num_blocks")
     result = grade(notebook(tmp_path / "in.ipynb", RIGHT["slot_mapping"], broken), limits=LIMITS)
-    name = "the 3rd code cell, which begins `class FreeList:`"
+    name = "code cell 3 from the top, which begins `class FreeList:`"
     found = next(v for v in result.verdicts if v.label == "paged-free-list").finding
     assert f"does not define FreeList: {name}, has SyntaxError: '(' was never closed" in found
     assert "(line 2 of the cell)" in found

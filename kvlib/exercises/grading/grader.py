@@ -221,13 +221,9 @@ class _Run:
 
 def cell_name(index: int, source: str) -> str:
     """A code cell as one finds it in JupyterLab, which numbers none: its place and beginning."""
-    number = index + 1
-    ending = (
-        "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    )
     lines = [line.strip() for line in source.splitlines() if line.strip()]
     begins = f", which begins `{lines[0][:40]}`" if lines else ""
-    return f"the {number}{ending} code cell{begins}"
+    return f"code cell {index + 1} from the top{begins}"
 
 
 def chapter_of(notebook: Mapping[str, Any]) -> str:
