@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from kvlib.arrays import nbytes
 from kvlib.caches import Cache, LayerSpec, PagedCache, Step
 from kvlib.caches.stored import StoredCache
 from kvlib.codecs import Codec
@@ -273,7 +274,7 @@ class Schedule:
             assert type(length) is int, f"seq_len is {type(length).__name__}, needed int"
             self.look_at(self.choose(0, len(self.layers) - 1), name)
         memory = self.cache.memory()
-        arrays = sum(int(x.nbytes) for x in self.cache.storage())
+        arrays = sum(nbytes(x) for x in self.cache.storage())
         assert memory.reserved == arrays, (
             f"memory() says that {memory.reserved:,} bytes are reserved, and the arrays of "
             f"storage() have {arrays:,}"
