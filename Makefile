@@ -133,7 +133,7 @@ test-peers: .venv-peers/.installed  ## compare with transformers, live (installs
 	.venv-peers/bin/python -m pip install --disable-pip-version-check pytest pytest-cov hypothesis array-api-strict -e ".[dev,checkpoints]"
 	@touch $@
 
-reproducible: _build/.book  ## build the book a second time and compare every file of the two
+reproducible: env  ## build the book twice and compare every file of the two
 	@echo "== The same book twice"
 	$(BIN)/python tools/compare_builds.py
 
