@@ -27,12 +27,6 @@ __device__ __forceinline__ void load_queries(
             query[g][i] = active && g < rows ? load_float((const T*)q + (row0 + g) * D + L::channel(lane, i)) * scale : 0.0f;
 }
 
-__device__ __forceinline__ void store_any(void* p, i64 i, float x, int kind) {
-    if (kind == 0) store_float((float*)p + i, x);
-    if (kind == 1) store_float((Half*)p + i, x);
-    if (kind == 2) store_float((BFloat16*)p + i, x);
-}
-
 template <typename Codec, int D, int G>
 __global__ void __launch_bounds__(THREADS) decode(
     void* __restrict__ out,          // (B, Hq, D); null where results are parts

@@ -17,3 +17,10 @@ __device__ __forceinline__ float merged_maximum(float a, float b, float* factor_
 __device__ __forceinline__ float log_sum_exp(float m, float l) {
     return l > 0.0f ? (m + log2_fast(l)) * 0.6931471805599453f : -infinity();
 }
+
+// A result in the type of the queries: 0 float, 1 Half, 2 BFloat16.
+__device__ __forceinline__ void store_any(void* p, i64 i, float x, int kind) {
+    if (kind == 0) store_float((float*)p + i, x);
+    if (kind == 1) store_float((Half*)p + i, x);
+    if (kind == 2) store_float((BFloat16*)p + i, x);
+}
