@@ -206,28 +206,29 @@ def test_page_and_python_agree_on_a_grid(browser: Any, places: dict[str, Any]) -
 def test_the_address_carries_the_settings(browser: Any, places: dict[str, Any], name: str) -> None:
     opened = Opened(browser, places, name, "http")
     page = opened.page
-    for data in opened.explorers:
-        settings = {}
+    settings = []
+    for data in opened.explorers:  # each one step on
+        settings.append({})
         for control in data["controls"]:
             values = values_of(control)
             index = (values.index(control["value"]) + 1) % len(values)
-            settings[control["name"]] = values[index]
+            settings[-1][control["name"]] = values[index]
             opened.control(data, control).evaluate(SET, str(index))
         last = data["controls"][-1]["name"]
         page.wait_for_function(f"location.search.includes('{data['name']}.{last}=')")
-        page.reload(wait_until="load")
-        check(data, opened.state(data), settings)
-        link = page.url
-        page.goto("about:blank")
-        page.goto(link, wait_until="load")
-        check(data, opened.state(data), settings)
-        in_view = "id => { const r = document.getElementById(id).getBoundingClientRect();"
-        in_view += " return r.top < innerHeight && r.bottom > 0; }"
-        page.wait_for_function(in_view, arg=data["id"])
+    link = page.url
+    page.goto("about:blank")
+    page.goto(link, wait_until="load")
+    for data, at in zip(opened.explorers, settings):
+        check(data, opened.state(data), at)
+    in_view = "id => { const r = document.getElementById(id).getBoundingClientRect();"
+    in_view += " return r.top < innerHeight && r.bottom > 0; }"
+    page.wait_for_function(in_view, arg=data["id"])
+    for data in opened.explorers:
         root = page.locator(f"[id='{data['id']}']")
         root.get_by_role("button", name="Reset").click()
         check(data, opened.state(data), defaults(data))
-        page.wait_for_function("!location.search.includes('.')")
+    page.wait_for_function("!location.search.includes('.')")
     opened.close()
 
 
