@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kvlib.caches.blocks import BlockPool
+from kvlib.caches.blocks import BlockPool, Event
 from kvlib.caches.prefixes import HashIndex, RadixIndex, chain
 from kvlib.errors import OutOfBlocks
 
@@ -236,11 +236,54 @@ def test_extra_keys_cannot_pass_for_tokens() -> None:
         (lambda: BlockPool(4, 2.5), "block_size must be an integer of at least 1, got 2.5"),
         (lambda: BlockPool(4, 4).references(4), "block must be 0 ... 3, got 4"),
         (lambda: BlockPool(4, 4).allocate(-1), "at least 0, got -1"),
+        (lambda: BlockPool(4, 4, index=HashIndex), "index must be one such as .*got <class"),
+        (lambda: BlockPool(4, 4).free(0), "blocks must be a list of blocks, got 0"),
+        (lambda: BlockPool(4, 4).touch(None), "blocks must be a list of blocks, got None"),
+        (lambda: BlockPool(4, 4).lookup("abcd"), "tokens must be a list of token ids, got 'abcd'"),
+        (lambda: BlockPool(4, 4).lookup([1] * 4, "ab"), r"extra must be a tuple .*, got 'ab'"),
     ],
 )
 def test_bad_input_is_named(make, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises((ValueError, TypeError), match=words):
         make()
+
+
+@pytest.mark.parametrize("index", INDEXES)
+@pytest.mark.parametrize("tokens", ["ab", [1, 1.5], 7])
+def test_only_token_ids_are_published(index: str, tokens) -> None:
+    pool = BlockPool(4, 2, index=INDEXES[index]())
+    (a,) = pool.allocate(1)
+    with pytest.raises(TypeError, match="tokens must be"):
+        pool.publish(a, None, tokens)
+    assert pool.num_published == 0
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_no_block_goes_before_what_is_published_behind_it(index: str) -> None:
+    """Its number would be another text's, and the blocks behind it be found behind that text."""
+    pool = BlockPool(4, 2, index=INDEXES[index](), log=True)
+    a, b, c = pool.allocate(3)
+    pool.publish(a, None, [1, 2])
+    pool.publish(b, a, [3, 4])
+    before = [*pool.events]
+    with pytest.raises(ValueError, match=f"block {a} would be held 0 times, .* behind it 1 times"):
+        pool.free([a])
+    with pytest.raises(ValueError, match=f"block {b} stands before block {a}, behind which"):
+        pool.free([b, a])
+    with pytest.raises(ValueError, match=f"block {a} would be held 1 times, .* behind it 2 times"):
+        pool.touch([b])
+    pool.touch([c])
+    with pytest.raises(ValueError, match=f"parent {b} must be held by all who hold block {c} .2."):
+        pool.publish(c, b, [5, 6])
+    assert [*pool.events] == [*before, Event("touch", (c,))]
+    pool.check()
+    pool.free([c])
+    pool.free([b])
+    pool.free([a])
+    assert pool.lookup([1, 2, 3, 4]) == [a, b]
+    pool.allocate(2)  # the blank one, and the end of the prefix
+    assert pool.lookup([1, 2, 3, 4]) == [a]
+    pool.check()
 
 
 def test_tokens_of_numpy_are_the_same_tokens() -> None:

@@ -11,11 +11,11 @@ keep their content until somebody needs the room.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from kvlib.caches.checks import is_integer
+from kvlib.caches.checks import is_integer, shown, token_ids
 from kvlib.caches.prefixes import Extra, HashIndex, PrefixIndex, sealed
 from kvlib.errors import OutOfBlocks
 
@@ -58,12 +58,15 @@ class BlockPool:
             if not is_integer(value) or value < 1:
                 raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
         self.num_blocks, self.block_size = int(num_blocks), int(block_size)
+        if index is not None and (isinstance(index, type) or not hasattr(index, "find")):
+            raise TypeError(f"index must be one such as HashIndex(), got {index!r}")
         self.index: PrefixIndex = HashIndex() if index is None else index
         if len(self.index):
             raise ValueError(f"index must be empty, got {self.index!r}: blocks of another pool")
         self._claimed = False
         self.events: list[Event] | None = [] if log else None
         self._references = [0] * self.num_blocks
+        self._behind = [0] * self.num_blocks  # references of what is published right behind it
         # Least useful first. Both are queues from which any member can leave at once.
         self._blank: OrderedDict[int, None] = OrderedDict.fromkeys(range(self.num_blocks))
         self._findable: OrderedDict[int, None] = OrderedDict()
@@ -123,11 +126,15 @@ class BlockPool:
         return taken
 
     def touch(self, blocks: Sequence[int]) -> None:
-        """Hold blocks once more: found ones, or those of a request that is forked."""
-        blocks = [self._known(block) for block in blocks]
+        """Hold blocks once more: found ones, or those of a request that is forked.
+
+        Who holds a published block holds all before it: ValueError for one without its parent.
+        """
+        blocks = self._all_known(blocks)
         for block in blocks:
             if self._references[block] == 0 and block not in self.index:
                 raise ValueError(f"block {block} is free and holds nothing: allocate it")
+        self._count_behind(blocks, 1)
         for block in blocks:
             if self._references[block] == 0:
                 del self._findable[block]
@@ -135,8 +142,12 @@ class BlockPool:
         self._note("touch", blocks)
 
     def free(self, blocks: Sequence[int]) -> None:
-        """Let go of blocks, given in the order of their tokens; the last becomes free first."""
-        blocks = [self._known(block) for block in blocks]
+        """Let go of blocks, given in the order of their tokens; the last becomes free first.
+
+        ValueError for a block that somebody would still hold a published one behind: it could be
+        evicted first, and its number be given to another text.
+        """
+        blocks = self._all_known(blocks)
         counts = dict.fromkeys(blocks, 0)
         for block in blocks:
             counts[block] += 1
@@ -145,6 +156,13 @@ class BlockPool:
                     f"block {block} is freed {counts[block]} times and held "
                     f"{self._references[block]} times"
                 )
+            parent = self._parent(block)
+            if parent is not None and counts.get(parent) == 0:
+                raise ValueError(
+                    f"block {block} stands before block {parent}, behind which it is published: "
+                    "blocks are given in the order of their tokens"
+                )
+        self._count_behind(blocks, -1)
         for block in reversed(blocks):
             self._references[block] -= 1
             if self._references[block] == 0:
@@ -157,6 +175,8 @@ class BlockPool:
         extra: what else the keys depend on (an adapter, a tenant's salt); another extra, another
         prefix. Nothing is held by looking: `touch` what is used, before anything is allocated.
         """
+        if isinstance(tokens, str) or not hasattr(tokens, "__len__"):
+            raise TypeError(f"tokens must be a list of token ids, got {shown(tokens)}")
         return self.index.find(tokens, self.block_size, sealed(extra))
 
     def publish(
@@ -168,6 +188,8 @@ class BlockPool:
         False, and nothing changes, where another block with this content is published already.
         """
         block, parent = self._known(block), None if parent is None else self._known(parent)
+        if not hasattr(tokens, "__len__"):
+            raise TypeError(f"tokens must be a list of token ids, got {shown(tokens)}")
         if self.references(block) == 0:
             raise ValueError(f"block {block} is free: only its holder knows what is in it")
         if block in self.index:
@@ -178,16 +200,24 @@ class BlockPool:
             )
         if parent is not None and (self.references(parent) == 0 or parent not in self.index):
             raise ValueError(f"parent {parent} of block {block} must be held and published")
-        if not self.index.add(
-            block, parent, tuple(tokens), sealed(extra) if parent is None else ()
-        ):
+        held = self._references[block]
+        if parent is not None and self._references[parent] < self._behind[parent] + held:
+            raise ValueError(
+                f"parent {parent} must be held by all who hold block {block} ({held}) or another "
+                f"block behind it ({self._behind[parent]}), got {self._references[parent]} times"
+            )
+        ids = tuple(token_ids(tokens))
+        if not self.index.add(block, parent, ids, sealed(extra) if parent is None else ()):
             return False
+        if parent is not None:
+            self._behind[parent] += held
         self._note("publish", (block,))
         return True
 
     def check(self) -> None:
         """Raise AssertionError unless every count and queue agrees with every other."""
         free = {*self._blank, *self._findable}
+        behind: Counter[int] = Counter()
         assert len(free) == self.num_free, "a block waits in two queues"
         for block in range(self.num_blocks):
             held, found = self._references[block] > 0, block in self.index
@@ -195,10 +225,41 @@ class BlockPool:
             assert held or found == (block in self._findable), (
                 f"block {block} waits in the wrong queue"
             )
-            parent = self.index.parent(block) if found else None
+            parent = self._parent(block)
             if parent is not None:
                 assert parent in self.index, f"block {block} cannot be reached: parent {parent}"
-                assert self._references[parent] >= self._references[block], "parent let go first"
+                behind[parent] += self._references[block]
+        for block, held in enumerate(self._references):
+            assert self._behind[block] == behind[block], f"miscounted behind block {block}"
+            assert held >= behind[block], f"block {block} was let go before what is behind it"
+
+    def _parent(self, block: int) -> int | None:
+        """The block that a published one is published behind."""
+        return self.index.parent(block) if block in self.index else None
+
+    def _count_behind(self, blocks: Sequence[int], by: int) -> None:
+        """Note `by` references more of each; ValueError where one is then held without its parent.
+
+        Each holder of a block has one block behind it at most, so the references of all that are
+        published behind it add up to no more than its own.
+        """
+        parents = [self._parent(block) for block in blocks]
+        own, behind = Counter(blocks), Counter(p for p in parents if p is not None)
+        for block in {*own, *behind}:
+            held = self._references[block] + by * own[block]
+            needed = self._behind[block] + by * behind[block]
+            if held < needed:
+                raise ValueError(
+                    f"block {block} would be held {held} times, those published behind it {needed} "
+                    "times: who holds a block holds all before it"
+                )
+        for block, n in behind.items():
+            self._behind[block] += by * n
+
+    def _all_known(self, blocks: Sequence[int]) -> list[int]:
+        if not hasattr(blocks, "__iter__"):
+            raise TypeError(f"blocks must be a list of blocks, got {shown(blocks)}")
+        return [self._known(block) for block in blocks]
 
     def _known(self, block: int) -> int:
         if not is_integer(block) or not 0 <= block < self.num_blocks:

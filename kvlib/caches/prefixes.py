@@ -42,8 +42,11 @@ class PrefixIndex(Protocol):
 def sealed(extra: Extra) -> Extra:
     """Extra keys that equal no others: to Python 1, 1.0 and True are one key, to a tenant not.
 
-    TypeError for what cannot be hashed, which one index would take and the other would not.
+    TypeError for what is no tuple, and for what cannot be hashed, which one index would take and
+    the other would not.
     """
+    if not isinstance(extra, tuple):
+        raise TypeError(f"extra must be a tuple of keys, such as ('tenant',), got {extra!r}")
     try:
         hash(extra)
     except TypeError:
