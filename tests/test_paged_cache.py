@@ -11,6 +11,7 @@ from functools import cache
 import numpy as np
 import oracle
 import pytest
+from caches import snapshot
 
 from kvlib import DenseCache, LayerSpec, Meter, OutOfBlocks
 from kvlib.caches import BlockPool, HashIndex, PagedCache, RadixIndex
@@ -360,6 +361,29 @@ def test_what_an_unfinished_pass_left_is_never_found(appended: int, after: str) 
     cache.free("a")
     assert cache.pool.num_published == 0
     assert cache.add("c", [1, 2, 3, 4, 5, 6]) == 0
+
+
+def test_a_truncation_that_is_refused_forgets_no_token() -> None:
+    cache = PagedCache(
+        [LayerSpec(1, 8)] * 2, BlockPool(8, 8), codec=kivi(4, group=8, residual=0), xp=np
+    )
+    cache.add("a")
+    ones, text = np.ones((12, 1, 8), np.float32), list(range(16))
+    step = cache.plan(["a"], [4], text[:4])
+    for layer in range(2):
+        cache.append(layer, ones[:4], ones[:4], step)
+    step = cache.plan(["a"], [12], text[4:])
+    cache.append(0, ones, ones, step)  # and then the pass fails
+    before = snapshot(cache)
+    with pytest.raises(ValueError, match="cannot go back to 10 tokens"):
+        cache.truncate("a", 10)
+    assert snapshot(cache) == before
+    cache.truncate("a", 4)
+    step = cache.plan(["a"], [12], text[4:])
+    for layer in range(2):
+        cache.append(layer, ones, ones, step)
+    cache.settle("a")
+    assert cache.pool.num_published == 2
 
 
 def test_a_pool_serves_one_cache() -> None:

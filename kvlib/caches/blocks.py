@@ -229,9 +229,9 @@ class BlockPool:
             if parent is not None:
                 assert parent in self.index, f"block {block} cannot be reached: parent {parent}"
                 behind[parent] += self._references[block]
-        for block, held in enumerate(self._references):
+        for block, count in enumerate(self._references):
             assert self._behind[block] == behind[block], f"miscounted behind block {block}"
-            assert held >= behind[block], f"block {block} was let go before what is behind it"
+            assert count >= behind[block], f"block {block} was let go before what is behind it"
 
     def _parent(self, block: int) -> int | None:
         """The block that a published one is published behind."""

@@ -204,9 +204,11 @@ class PagedCache(StoredCache):
 
     def _truncate(self, request: Request, length: int) -> None:
         pages, keep = request.place, -(-length // self.block_size)
-        if self._unfinished(request) and length > pages.start:
-            del pages.tokens[self._stored(request) :]
+        stays_unfinished = self._unfinished(request) and length > pages.start
+        stored = self._stored(request)
         super()._truncate(request, length)
+        if stays_unfinished:
+            del pages.tokens[stored:]
         self.pool.free(pages.pages[keep:])
         del pages.pages[keep:]
         del pages.tokens[length:]
