@@ -1,6 +1,9 @@
 """The layers of a decoder against their formulas in float64."""
 
 import math
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -69,6 +72,22 @@ def test_linear_shares_a_large_product_between_threads(monkeypatch, threads, row
     y = linear(x, w)
     close(y, x.astype(float) @ w.T.astype(float), "x Wᵀ")
     assert y.dtype == np.float32 and y.flags.c_contiguous
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform cannot fork")
+def test_a_forked_child_has_threads_of_its_own():
+    script = """
+import os, numpy as np
+from kvlib.model import products
+products.threads = lambda: 2
+x, w = np.ones((16, 1024), np.float32), np.ones((1024, 1024), np.float32)
+products.product(x, w)  # the pool's thread is running
+child = os.fork()
+if child == 0:
+    os._exit(0 if (products.product(x, w) == 1024).all() else 1)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, timeout=60)
 
 
 def test_threads_of_products_follow_the_environment(monkeypatch):

@@ -68,6 +68,10 @@ def _helpers() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads() - 1, thread_name_prefix="kvlib-product")
 
 
+if hasattr(os, "register_at_fork"):  # a forked child has the pool and none of its threads
+    os.register_at_fork(after_in_child=_helpers.cache_clear)
+
+
 def _in_small_products(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """W xᵀ by blocks of rows of W: one call a thread, each of many small products."""
     (t, width), out = x.shape, weight.shape[0]
