@@ -189,8 +189,8 @@ def test_tables_change_with_the_last_event_of_a_step() -> None:
 def test_places_and_slots_of_a_frame() -> None:
     scene = played()[1].scenes()[1]
     places = scene["panels"][1]["rows"][0]["cells"]
-    assert places[:4] == ["cached", "cached", "cached", "free"]
-    line = "A, position 2: entry 2 // 2 = 1 of its table is block 1, offset 2 % 2 = 0, slot 1 × 2"
+    assert places[:5] == ["cached", "cached", "", "cached", "free"]  # a gap between two blocks
+    line = "A, position 2: entry 2 // 2 = 1 is block 1, offset 2 % 2 = 0, slot 1 × 2"
     assert scene["formula"] == [line + " + 0 = 2"]
     assert scene["numbers"][0]["text"] == "4 of 6"
 

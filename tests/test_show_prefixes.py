@@ -12,7 +12,7 @@ pytest.importorskip("matplotlib").use("Agg")
 from kvlib import LayerSpec, show  # noqa: E402
 from kvlib.caches import BlockPool, PagedCache  # noqa: E402
 from kvlib.show import prefixes as draw  # noqa: E402
-from kvlib.show.prefixes_pool import replay  # noqa: E402
+from kvlib.show.scenes.blocks import replay  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -96,12 +96,12 @@ def lived() -> tuple[PagedCache, list[draw.Moment]]:
 def test_replay_gives_the_state_of_the_pool() -> None:
     cache, moments = lived()
     pool = cache.pool
-    references, published = replay(pool.events, pool.num_blocks)
-    assert references == [pool.references(b) for b in range(4)] == [0] * 4
+    references, published = replay(pool.events, pool.num_blocks)[-1]
+    assert list(references) == [pool.references(b) for b in range(4)] == [0] * 4
     assert published == {b for b in range(4) if b in pool.index} == {0}
     pool.allocate(4)
-    references, published = replay(pool.events, pool.num_blocks)
-    assert references == [1] * 4 and published == set()
+    references, published = replay(pool.events, pool.num_blocks)[-1]
+    assert list(references) == [1] * 4 and published == set()
 
 
 def test_the_pool_explorer_replays_each_moment() -> None:
@@ -110,16 +110,20 @@ def test_the_pool_explorer_replays_each_moment() -> None:
     cells = [
         [row["cells"] for row in explorer.scene(moment=i)["panels"][0]["rows"]] for i in range(1, 5)
     ]
-    one, many, free = "cached", "shared", "free"
-    assert cells[0] == [[one, one, free, free], [one, one, "", ""], [""] * 4]
+    one, many, free, new = "cached", "shared", "free", "query"
+    assert cells[0] == [[new, new, free, free], [one, one, "", ""], [""] * 4]
     assert cells[1] == [[many, many, free, free], [many, many, "", ""], [many, many, "", ""]]
-    assert cells[2] == [[many, one, one, free], [many, one, "", ""], [many, "", one, ""]]
+    assert cells[2] == [[many, one, new, free], [many, one, "", ""], [many, "", one, ""]]
     assert cells[3] == [["muted", free, free, free], [""] * 4, [""] * 4]
     scene = explorer.scene(moment=3)
     assert scene["title"] == "b writes"
     assert [n["text"] for n in scene["numbers"]] == ["3", "0", "1", "32 B"]
-    assert "3 of 4 blocks are held, 1 of them by several requests" in scene["summary"]
-    assert scene["formula"] == ["entries of all block tables: 4; blocks that they name: 3"]
+    assert "Of 4 blocks 3 held, 1 by several requests" in scene["summary"]
+    assert scene["formula"] == [
+        "a: blocks 0, 1",
+        "b: blocks 0, 2",
+        "entries of all block tables: 4; blocks that they name: 3",
+    ]
     assert "Copied: nothing." in explorer.scene(moment=4)["summary"]
     assert [row["label"] for row in scene["panels"][0]["rows"]] == ["pool", "a", "b"]
     assert explorer.figure(moment=2).axes

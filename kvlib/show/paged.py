@@ -18,7 +18,8 @@ def maps(grids: Mapping[str, Any]) -> Any:
     """
     from matplotlib.colors import to_rgb
 
-    fig, axes = figure(1.7 * len(grids) + 0.4, nrows=len(grids))
+    fig, axes = figure(1.8 * len(grids) + 0.4, nrows=len(grids))
+    fig.get_layout_engine().set(hspace=0.08)
     empty, full = np.array(to_rgb(color("grid"))), np.array(to_rgb(color("cached")))
     for ax, (title, grid) in zip(np.atleast_1d(axes), grids.items(), strict=True):
         share = np.asarray(grid, dtype=np.float64)
@@ -28,9 +29,13 @@ def maps(grids: Mapping[str, Any]) -> Any:
         ax.set(title=title, xticks=[], yticks=[])
         ax.grid(False)
     fig.legend(
-        handles=[_patch("cached", "holds tokens"), _patch("grid", "set aside, holds nothing")],
+        handles=[
+            _patch("cached", "holds tokens"),
+            _patch("grid", "set aside, holds nothing"),
+            _patch("free", "nobody's"),
+        ],
         loc="outside lower center",
-        ncols=2,
+        ncols=3,
     )
     return finish(fig)
 
@@ -42,7 +47,7 @@ def tables(
 
     table: request → its blocks in order; lengths: its tokens. A place shows its token's position.
     """
-    fig, ax = figure(1.9)
+    fig, ax = figure(1.4)
     gap = size + 1
     styles = dict(zip(table, ("-", "--", ":"), strict=False))
     owner = {b: (name, n) for name, blocks in table.items() for n, b in enumerate(blocks)}
@@ -144,11 +149,13 @@ def pieces(tokens: Sequence[int], times: Mapping[str, Sequence[float]], roles: A
 
 def padded_table(table: Any, used: Any) -> Any:
     """A block table (B, max_blocks): entries in use as numbers, the padding as outlines."""
-    fig, ax = figure(0.8 + 0.34 * len(table))
+    fig, ax = figure(1.1 + 0.34 * len(table))
     roles = [["cached" if u else "free" for u in row] for row in used]
     text = [[str(b) if u else "" for b, u in zip(*row)] for row in zip(table, used)]
     cells(ax, roles, text=text, xlabel="entry of the table", ylabel="request")
     ax.set(yticks=range(len(table)), xticks=range(len(table[0])))
+    handles = [_patch("cached", "number of a block"), _patch("free", "padding")]
+    fig.legend(handles=handles, loc="outside lower center", ncols=2)
     return finish(fig)
 
 
@@ -164,4 +171,6 @@ def _ticks(ax: Any, values: Sequence[int]) -> None:
 def _patch(role: str, words: str) -> Any:
     from matplotlib.patches import Patch
 
+    if role == "free":
+        return Patch(facecolor=CARD, edgecolor=color(role), label=words)
     return Patch(facecolor=color(role), label=words)

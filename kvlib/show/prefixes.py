@@ -90,8 +90,9 @@ def stairs(agreed: Sequence[int], found: Mapping[str, Sequence[int]]) -> Any:
 def survivors(found: Mapping[str, Sequence[int]]) -> Any:
     """Blocks of a prefix that a lookup still finds after so many new blocks were handed out."""
     fig, ax = figure(2.6)
-    for (name, y), role in zip(found.items(), ("shared", "recomputed"), strict=False):
-        ax.plot(range(len(y)), y, "o-", color=color(role), label=name, markersize=7)
+    roles = (("shared", "o-", 10), ("recomputed", "o--", 5))  # where they agree, both are seen
+    for (name, y), (role, form, marker) in zip(found.items(), roles, strict=False):
+        ax.plot(range(len(y)), y, form, color=color(role), label=name, markersize=marker)
     ax.set(xlabel="blocks handed out since", ylabel="blocks found again")
     ax.set_ylim(bottom=-0.2)
     ax.legend(loc="lower left")
@@ -145,7 +146,7 @@ def split(shared: int, private: Sequence[int]) -> Any:
     for row, n in enumerate(private):
         ax.barh(row, n, left=shared + 3, height=0.88, color=color("cached"))
     ax.annotate(
-        "each its own",
+        "each its own,\nin its own product",
         (shared + 3 + longest, (rows - 1) / 2),
         xytext=(8, 0),
         textcoords="offset points",
@@ -153,7 +154,7 @@ def split(shared: int, private: Sequence[int]) -> Any:
         color=text_color("cached"),
     )
     ax.set_yticks(range(rows), labels=[str(i) for i in range(rows)])
-    ax.set(xlabel="position", ylabel="query of request", xlim=(0, 1.16 * (shared + longest)))
+    ax.set(xlabel="position", ylabel="query of request", xlim=(0, 1.34 * (shared + longest)))
     ax.invert_yaxis()
     ax.grid(False)
     return finish(fig)

@@ -8,9 +8,11 @@ from typing import NamedTuple
 from kvlib.caches.blocks import Event
 from kvlib.show.controls import Slider
 from kvlib.show.explorer import Explorer, Scene
+from kvlib.show.scenes.blocks import Blocks, replay
 from kvlib.show.units import format_bytes
 
 LEGEND = {
+    "query": "handed out in this moment",
     "shared": "held by several requests",
     "cached": "held by one request",
     "muted": "free, can still be found",
@@ -27,55 +29,42 @@ class Moment(NamedTuple):
     copied: int  # bytes that were copied
 
 
-def replay(events: Sequence[Event], num_blocks: int) -> tuple[list[int], set[int]]:
-    """References of each block, and the published ones, after the events of a pool's log."""
-    references = [0] * num_blocks
-    published: set[int] = set()
-    for event in events:
-        for block in event.blocks:
-            references[block] += {"allocate": 1, "touch": 1, "free": -1}.get(event.kind, 0)
-        if event.kind == "publish":
-            published.update(event.blocks)
-        elif event.kind == "evict":
-            published.difference_update(event.blocks)
-    return references, published
-
-
 def pool_explorer(events: Sequence[Event], num_blocks: int, moments: Sequence[Moment]) -> Explorer:
     """A pool through time: one slider, a scene for each moment, replayed from the pool's log."""
     names = list(dict.fromkeys(name for moment in moments for name in moment.tables))
-    scenes = [_pool_scene(events, num_blocks, moment, names) for moment in moments]
-    slider = Slider.steps("moment", "Moment", 1, len(moments))
+    states, scenes, seen = replay(events, num_blocks), [], 0
+    for moment in moments:
+        taken = {b for e in events[seen : moment.events] if e.kind == "allocate" for b in e.blocks}
+        scenes.append(_pool_scene(states[moment.events], taken, moment, names))
+        seen = moment.events
+    count = len(scenes)
+    texts = [f"{i} of {count}" for i in range(1, count + 1)]
+    slider = Slider("moment", "Moment", range(1, count + 1), texts=texts)
     return Explorer.from_frames("pool", "A pool of blocks through time", slider, scenes)
 
 
-def _pool_scene(
-    events: Sequence[Event], num_blocks: int, moment: Moment, names: Sequence[str]
-) -> Scene:
-    references, published = replay(events[: moment.events], num_blocks)
-    states = []
-    for block, count in enumerate(references):
-        if count:
-            states.append("shared" if count > 1 else "cached")
-        else:
-            states.append("muted" if block in published else "free")
-    rows = [{"label": "pool", "cells": states}]
+def _pool_scene(state: Blocks, taken: set[int], moment: Moment, names: Sequence[str]) -> Scene:
+    roles = [_role(count, b in state.published) for b, count in enumerate(state.references)]
+    rows = [{"label": "pool", "cells": ["query" if b in taken else r for b, r in enumerate(roles)]}]
     for name in names:
         held = moment.tables.get(name, ())
-        roles = [state if block in held else "" for block, state in enumerate(states)]
-        rows.append({"label": name, "cells": roles})
+        cells = [role if block in held else "" for block, role in enumerate(roles)]
+        rows.append({"label": name, "cells": cells})
     entries = sum(len(blocks) for blocks in moment.tables.values())
-    found, blank, taken = (states.count(r) for r in ("muted", "free", "shared"))
-    used = num_blocks - found - blank
+    found, blank, several = (roles.count(r) for r in ("muted", "free", "shared"))
+    used = len(roles) - found - blank
     copied = format_bytes(moment.copied) if moment.copied else "nothing"
     return {
         "title": moment.words,
         "summary": (
-            f"{moment.words}. {used} of {num_blocks} blocks are held, {taken} of them by several"
-            f" requests; {found} are free and can still be found, {blank} are free with nothing"
-            f" to find. Copied: {copied}."
+            f"{moment.words}. Of {len(roles)} blocks {used} held, {several} by several requests;"
+            f" {found} free that can still be found, {blank} free with nothing to find."
+            f" Copied: {copied}."
         ),
-        "formula": [f"entries of all block tables: {entries}; blocks that they name: {used}"],
+        "formula": [
+            *(f"{n}: blocks {', '.join(map(str, held))}" for n, held in moment.tables.items()),
+            f"entries of all block tables: {entries}; blocks that they name: {used}",
+        ],
         "numbers": [
             {"label": "Blocks held", "text": str(used)},
             {"label": "Free, can be found", "text": str(found)},
@@ -85,9 +74,17 @@ def _pool_scene(
         "panels": [
             {
                 "kind": "cells",
-                "label": "One column a block; below the pool, who holds it",
+                "label": f"Blocks 0 to {len(roles) - 1} of the pool, one a column; below, who"
+                " holds them",
                 "rows": rows,
                 "legend": [{"role": role, "label": text} for role, text in LEGEND.items()],
             }
         ],
     }
+
+
+def _role(references: int, published: bool) -> str:
+    """What a block is: held by several, by one, free and known, or free."""
+    if references:
+        return "shared" if references > 1 else "cached"
+    return "muted" if published else "free"

@@ -152,7 +152,7 @@ class PoolFilm:
         n, off = divmod(pos, size)
         block = note.tables[name][n]
         return (
-            f"{name}, position {pos}: entry {pos} // {size} = {n} of its table is block {block},"
+            f"{name}, position {pos}: entry {pos} // {size} = {n} is block {block},"
             f" offset {pos} % {size} = {off}, slot {block} × {size} + {off} = {block * size + off}"
         )
 
@@ -170,7 +170,8 @@ class PoolFilm:
             cells = [_held(state.references[b]) if b in table else "" for b in blocks]
             rows.append({"label": str(name), "cells": cells})
         roles = ["query", "cached", "shared", *(["muted"] if state.published else []), "free"]
-        label = "The blocks of the pool, and below them those that each request holds"
+        last = len(state.references) - 1
+        label = f"Blocks 0 to {last} of the pool, one a column; below, who holds them"
         return {"kind": "cells", "label": label, "rows": rows, "legend": _legend(roles)}
 
     def _places_panel(self, state: Blocks, note: Note) -> Scene:
@@ -181,9 +182,11 @@ class PoolFilm:
             cells: list[str] = []
             for n, block in enumerate(note.tables.get(name, ())):
                 here = min(size, note.lengths[name] - n * size)
+                cells += [""] * (n > 0)  # a gap where a block ends
                 cells += [_held(state.references[block])] * here + ["free"] * (size - here)
-            rows.append({"label": str(name), "cells": cells + [""] * (widest * size - len(cells))})
-        label = f"Places in the order of the tables, {size} in a block"
+            width = widest * (size + 1) - 1
+            rows.append({"label": str(name), "cells": cells + [""] * (width - len(cells))})
+        label = f"The same blocks in the order of the tables, {size} places in each"
         return {"kind": "cells", "label": label, "rows": rows, "legend": []}
 
 
