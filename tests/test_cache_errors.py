@@ -69,7 +69,7 @@ PLAN = {
     "a number for seq_ids": (1, [1], None, TypeError, "seq_ids .*got 1"),
     "lengths of a generator": (["a"], (n for n in [1]), None, TypeError, "q_lens .*generator"),
     "names of a generator": ((s for s in "a"), [1], None, TypeError, "seq_ids .*generator"),
-    "no name": ([["a"]], [1], None, TypeError, "unhashable"),
+    "no name": ([["a"]], [1], None, TypeError, "must be hashable"),
     "too few tokens": (["a"], [3], [1, 2], ValueError, "3 new tokens of the plan, got 2"),
     "too many tokens": (["a"], [1], [1, 2], ValueError, "1 new tokens of the plan, got 2"),
     "too long": (["a"], [900], None, FULL, "'a' holds 5 .* 900 more .* too (many|few)"),
@@ -193,8 +193,16 @@ def test_names(cache):
     refused(cache, ValueError, "request 'a' is open already", lambda: cache.add("a"))
     refused(cache, ValueError, "request 'b' is open already", lambda: cache.fork("a", "b"))
     refused(cache, ValueError, "request 'a' is open already", lambda: cache.fork("a", "a"))
-    refused(cache, TypeError, "unhashable", lambda: cache.add(["x"]))
-    refused(cache, TypeError, "unhashable", lambda: cache.fork("a", ["x"]))
+    words = r"the name of a request must be hashable, got \['x'\]"
+    refused(cache, TypeError, words, lambda: cache.add(["x"]))
+    refused(cache, TypeError, words, lambda: cache.fork("a", ["x"]))
+    refused(cache, TypeError, words, lambda: cache.fork(["x"], "y"))
+    refused(cache, TypeError, words, lambda: cache.plan([["x"]], [1]))
+    refused(cache, TypeError, words, lambda: cache.truncate(["x"], 0))
+    refused(cache, TypeError, words, lambda: cache.free(["x"]))
+    refused(cache, TypeError, words, lambda: cache.read(0, ["x"]))
+    words = r"extra must hold hashable keys, got \(\['x'\],\)"
+    refused(cache, TypeError, words, lambda: cache.add("y", [1, 2], extra=(["x"],)))
 
 
 def test_no_room(cache):

@@ -23,9 +23,35 @@ def known(requests: Mapping[Hashable, R], seq_id: Hashable) -> R:
     """The open request of that name, or ValueError."""
     try:
         return requests[seq_id]
+    except TypeError:
+        raise _unhashable(seq_id) from None
     except KeyError:
         names = ", ".join(repr(s) for s in list(requests)[:5]) or "none"
         raise ValueError(f"request {seq_id!r} is not open; open are: {names}") from None
+
+
+def check_new(requests: Mapping[Hashable, R], seq_id: Hashable) -> None:
+    """Refuse a name for a new request that is none or is taken."""
+    try:
+        taken = seq_id in requests
+    except TypeError:
+        raise _unhashable(seq_id) from None
+    if taken:
+        raise ValueError(f"request {seq_id!r} is open already; free it first or choose a name")
+
+
+def _unhashable(seq_id: Hashable) -> TypeError:
+    return TypeError(f"the name of a request must be hashable, got {shown(seq_id)}")
+
+
+def check_extra(extra: tuple[Hashable, ...]) -> None:
+    """Refuse extra keys that are no tuple, and those that cannot be hashed."""
+    if not isinstance(extra, tuple):
+        raise TypeError(f"extra must be a tuple of keys, such as ('tenant',), got {extra!r}")
+    try:
+        hash(extra)
+    except TypeError:
+        raise TypeError(f"extra must hold hashable keys, got {extra!r}") from None
 
 
 def check_layers(layers: Iterable[LayerSpec]) -> tuple[LayerSpec, ...]:

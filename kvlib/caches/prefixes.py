@@ -13,6 +13,8 @@ import hashlib
 from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
+from kvlib.caches.checks import check_extra
+
 Extra = tuple[Hashable, ...]
 Content = tuple[int | None, tuple[int, ...], Extra]
 
@@ -42,15 +44,9 @@ class PrefixIndex(Protocol):
 def sealed(extra: Extra) -> Extra:
     """Extra keys that equal no others: to Python 1, 1.0 and True are one key, to a tenant not.
 
-    TypeError for what is no tuple, and for what cannot be hashed, which one index would take and
-    the other would not.
+    TypeError for what is no tuple of hashable keys: one index would take it and the other not.
     """
-    if not isinstance(extra, tuple):
-        raise TypeError(f"extra must be a tuple of keys, such as ('tenant',), got {extra!r}")
-    try:
-        hash(extra)
-    except TypeError:
-        raise TypeError(f"extra must hold hashable keys, got {extra!r}") from None
+    check_extra(extra)
     return (repr(extra), *extra) if extra else ()
 
 

@@ -70,8 +70,10 @@ from kvlib.attention import attend
 from kvlib.attention.checks import is_integer, shown
 from kvlib.caches.checks import (
     check_append,
+    check_extra,
     check_layers,
     check_library,
+    check_new,
     check_plan,
     check_run,
     known,
@@ -180,10 +182,8 @@ class Cache:
         Returns how many of them are held, so that the pass starts there; always fewer than
         len(tokens), because the last one has to be computed for its logits.
         """
-        if seq_id in self._requests:
-            raise ValueError(f"request {seq_id!r} is open already; free it first or choose a name")
-        if not isinstance(extra, tuple):
-            raise TypeError(f"extra must be a tuple of keys, such as ('tenant',), got {extra!r}")
+        check_new(self._requests, seq_id)
+        check_extra(extra)
         request = self._open(seq_id, token_ids(tokens), extra)
         self._requests[seq_id] = request
         return request.length
@@ -291,8 +291,7 @@ class Cache:
     def fork(self, src: Hashable, dst: Hashable) -> None:
         """Open request ``dst`` with everything that ``src`` holds; the two then go their ways."""
         source = known(self._requests, src)
-        if dst in self._requests:
-            raise ValueError(f"request {dst!r} is open already; free it first or choose a name")
+        check_new(self._requests, dst)
         lacks = source.lacking(len(self.layers), self._sure(source))
         request = self._copy(source, dst)
         request.length = request.begun = source.length
