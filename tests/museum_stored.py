@@ -28,6 +28,9 @@ MUTANTS = [
            "keep = request.place, length // self.block_size + 1", "shared_prefixes"),
     Mutant("two caches on one pool", BLOCKS, "BlockPool.claim",
            "self._claimed = True", "self._claimed = False", "shared_prefixes"),
+    Mutant("two requests are given one block", BLOCKS, "BlockPool.allocate",
+           "block, _ = self._blank.popitem(last=False)", "block = next(iter(self._blank))",
+           "pool_and_its_model"),
     # Which text a block belongs to
     Mutant("a first token is believed", PREFIXES, "RadixIndex._child",
            "block if known == tokens else None", "block", "pool_and_its_model"),
@@ -73,6 +76,12 @@ MUTANTS = [
            "* size + p % size", "* size + size - 1 - p % size", "layouts_agree"),
     Mutant("a full last page has length 0", LAYOUTS, "to_csr",
            "(length - 1) % block_size + 1", "length % block_size", "layouts_agree"),
+    Mutant("a batch appends where its longest request ends", STORED, "StoredCache.append",
+           "step.qo_indptr[i + 1], step.seq_lens[i]", "step.qo_indptr[i + 1], max(step.seq_lens)",
+           "stored_schedules"),
+    Mutant("keys of a prompt are never written", STORED, "StoredCache.append",
+           "enumerate(step.places):", "enumerate(step.places if step.num_tokens < 3 else ()):",
+           "stored_schedules"),
     # The newest tokens
     Mutant("a step taken back leaves the tail of after", STORED, "StoredCache._truncate",
            "if tail is not None and restored and tail.previous is not None:", "if False:",
@@ -87,6 +96,13 @@ MUTANTS = [
            "stored_schedules"),
     Mutant("a fork shares the tail", STORED, "StoredCache._tails",
            "x[...] = y", "new.k, new.v = old.k, old.v", "stored_schedules"),
+    # In float32 the codes come out the same, and in the float16 of a served model they drift.
+    Mutant("history decoded and encoded again at every flush", STORE, "Store.write",
+           "written += fields.write(pages, before, x[:, : after - before, :])",
+           "history = fields.gather(pages[: -(-before // self.size)], before)\n"
+           "            history = fields.codec.decode(history, self.xp.float16)\n"
+           "            x_all = self.xp.concat([history, x[:, : after - before, :]], axis=1)\n"
+           "            written += fields.write(pages, 0, x_all)", "stored_schedules"),
     # Codes
     Mutant("codes not clipped", GROUPS, "quantise",
            "clipped(xp, xp.round((x - xp.astype(zero, xp.float32)) / steps), 0.0, float(levels))",
@@ -124,6 +140,20 @@ MUTANTS = [
            "pieces_in_every_form"),
     Mutant("old pieces not rescaled", PIECES, "_Chunk.extend", "o *= shrink", "o *= 1",
            "pieces_in_every_form"),
+    Mutant("softmax divided in each piece", PIECES, "_Chunk.extend",
+           "o += self.pieces.weigh(i, p)",
+           "o += self.pieces.weigh(i, p / xp.maximum(xp.sum(p, axis=-1, keepdims=True), 1e-9))",
+           "pieces_in_every_form"),
+    Mutant("a chunk's queries stand at the beginning of the text", PIECES, "attend_pieces",
+           "first = length - t + a", "first = a", "pieces_in_every_form"),
+    Mutant("query heads dealt out in turn over pieces", PIECES, "attend_pieces",
+           "(t, num_kv_heads, groups, dim))\n    qh = xp.permute_dims(qh, (1, 2, 0, 3))",
+           "(t, groups, num_kv_heads, dim))\n    qh = xp.permute_dims(qh, (2, 1, 0, 3))",
+           "pieces_in_every_form"),
+    Mutant("free slots of the last block are attended to", STORED, "StoredCache.run",
+           "place.coded,\n                first,\n                end,",
+           "place.coded,\n                first,\n"
+           "                -(-end // self.page_size) * self.page_size,", "stored_schedules"),
     # Chunks and the scheduler
     Mutant("a token is lost between two chunks", GENERATION, "_steps",
            "feed[i][chunk:] for", "feed[i][chunk + 1 :] for", "chunks_and_schedules"),
