@@ -278,6 +278,10 @@ TABLE = np.asarray([[3, 4], [5, -1]])
         (lambda: block_table(paged(), "a"), TypeError, "seq_ids must be a list .*got 'a'"),
         (lambda: block_table(paged(), ["b"]), ValueError, "request 'b' is not open"),
         (lambda: slot_mapping(paged(), paged().plan(["a"], [1])), ValueError, "another cache"),
+        (lambda: slot_mapping(paged(), None), TypeError, "step must be a Step, .*got None"),
+        (lambda: from_csr(([0], [], []), 4), TypeError, "csr must be a CSR, .*got .*0"),
+        (lambda: to_csr([[1]], [1], 4), TypeError, r"table must be an array, got \[\[1\]\]"),
+        (lambda: to_dense(paged(), 0, [["x"]]), TypeError, r"must be hashable, got \['x'\]"),
         (old_step, ValueError, r"the step of requests \['a'\] is over"),
         (lambda: to_csr(TABLE, [8, 4], 0), ValueError, "block_size must be .*got 0"),
         (lambda: to_csr(TABLE, [8, 4], True), ValueError, "block_size must be .*got True"),
@@ -325,7 +329,14 @@ GOOD = np.ones((2, 1, 6, 2), np.float32)
         ((["b", "c"], [(GOOD, GOOD[..., :1])], [1, 1]), ValueError, "v of layer 0 must be .*D=2"),
         ((["b"], [(GOOD, GOOD)], [1]), ValueError, "k of layer 0 must be .B=1"),
         ((["b", "c"], [(GOOD, None)], [1, 1]), TypeError, "v of layer 0 must be an array"),
-        ((["b", "c"], [(GOOD.astype(float), GOOD)], [1, 1]), TypeError, "dtype float64"),
+        ((["b", "c"], [(GOOD.astype(float), GOOD)], [1, 1]), TypeError, "k .*dtype float64"),
+        ((["b", "c"], [(GOOD, GOOD.astype(float))], [1, 1]), TypeError, "v .*dtype float64"),
+        ((["b", "c"], [GOOD], [1, 1]), TypeError, "layer 0 must be a pair .k, v., got an array"),
+        ((["b", "c"], None, [1, 1]), TypeError, "layers must be a list of pairs .*got None"),
+        ((["b", ["c"]], [(GOOD, GOOD)], [1, 1]), TypeError, r"must be hashable, got \['c'\]"),
+        ((["b", "c"], [(GOOD, GOOD)], [1, 1], 5), TypeError, "tokens must be .*got 5"),
+        ((["b", "c"], [(GOOD, GOOD)], [1, 1], [5, [6]]), TypeError, "tokens must be .*got 5"),
+        ((["b", "c"], [(GOOD, GOOD)], [1, 1], [[5], [0.5]]), TypeError, "whole numbers, got 0.5"),
         ((["b", "c"], [(GOOD, GOOD)], [1, 1], [[1], []]), ValueError, r"the lengths \[1, 1\] say"),
         ((["b", "c"], [(GOOD, GOOD)], [6, 6]), OutOfBlocks, "request 'c' .* 1 blocks of 4 too few"),
     ],
@@ -337,6 +348,30 @@ def test_a_refused_batch_leaves_nothing_behind(arguments, error, words):
         from_dense(cache, *arguments)
     after = snapshot(cache)
     assert after[1:] == before[1:]
+
+
+def test_a_refused_batch_evicts_nothing():
+    pool = BlockPool(4, 2, log=True)
+    cache = PagedCache([LayerSpec(1, 2)], pool, xp=np)
+    cache.add("a")
+    x = np.ones((5, 1, 2), np.float32)
+    cache.append(0, x, x, cache.plan(["a"], [5], [1, 2, 3, 4, 5]))
+    cache.free("a")
+    before, events = snapshot(cache), [*pool.events]
+    wide = GOOD[:1].astype(np.float64)
+    for arrays in ((wide, wide), (GOOD[:1], wide)):
+        with pytest.raises(TypeError, match="dtype float64"):
+            from_dense(cache, ["b"], [arrays], [6])
+    assert snapshot(cache) == before and pool.events == events
+    assert cache.add("c", [1, 2, 3, 4, 5]) == 4
+
+
+def test_rows_of_a_refused_batch_are_given_back_in_their_order():
+    cache = DenseCache(LAYERS[:1], 3, 8, xp=np)
+    before = snapshot(cache)
+    with pytest.raises(CacheFull, match="no row for request 'e'"):
+        from_dense(cache, ["b", "c", "d", "e"], [(GOOD[[0, 0, 0, 0]],) * 2], [1] * 4)
+    assert snapshot(cache)[1:] == before[1:]
 
 
 def test_a_full_cache_takes_none_of_a_batch():

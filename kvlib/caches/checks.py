@@ -157,7 +157,7 @@ def check_append(cache: Cache, layer: int, k: Array, v: Array | None, step: Step
 def check_run(cache: Cache, layer: int, q: Array, step: Step) -> LayerSpec:
     """The layer's spec, after refusing queries that do not fit it or the step."""
     spec = _check_layer_and_step(cache, layer, step)
-    _check_kind(cache, "q", q, layer)
+    check_kind(cache, "q", q, layer)
     shape = q.shape
     if (
         len(shape) != 3
@@ -202,7 +202,7 @@ def _check_layer_and_step(cache: Cache, layer: int, step: Step) -> LayerSpec:
 def _check_array(
     cache: Cache, name: str, x: Array, needed: tuple[int, int, int], layer: int
 ) -> None:
-    _check_kind(cache, name, x, layer)
+    check_kind(cache, name, x, layer)
     if x.shape != needed:
         raise ValueError(
             f"{name} of layer {layer} must be (T, num_kv_heads, dim) = {needed}, "
@@ -220,7 +220,7 @@ def check_library(cache: Cache, name: str, x: Array, layer: int) -> None:
         )
 
 
-def _check_kind(cache: Cache, name: str, x: Array, layer: int) -> None:
+def check_kind(cache: Cache, name: str, x: Array, layer: int) -> None:
     """Refuse what is no array of the cache's library, or of a dtype that does not belong."""
     check_library(cache, name, x, layer)
     if x.dtype == cache.dtype:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvlib.arrays import Array, to_numpy
-from kvlib.caches.checks import check_layer
+from kvlib.caches.checks import check_kind, check_layer, check_new, shown, token_ids
 from kvlib.caches.protocol import Cache
 
 
@@ -71,7 +71,8 @@ def from_dense(
     (3, 2)
     """
     names, counts = names_of(seq_ids), integers("lengths", lengths, 1).tolist()
-    _check_dense(cache, names, layers, counts, tokens)
+    _check_dense(cache, names, layers, counts)
+    texts = None if tokens is None else _texts(tokens, counts)
     used = [b for b, n in enumerate(counts) if n]
     added: list[Hashable] = []
     try:
@@ -79,14 +80,14 @@ def from_dense(
             cache.add(name)
             added.append(name)
         if used:
-            ids = None if tokens is None else [t for b in used for t in tokens[b]]
+            ids = None if texts is None else [t for b in used for t in texts[b]]
             step = cache.plan([names[b] for b in used], [counts[b] for b in used], ids)
             for layer, (k, v) in enumerate(layers):
                 own = None if cache.layers[layer].v_from_k else v
                 packed = [None if x is None else _pack(cache.xp, x, used, counts) for x in (k, own)]
                 cache.append(layer, packed[0], packed[1], step)
     except BaseException:
-        for name in added:
+        for name in reversed(added):
             cache.truncate(name, 0)
             cache.free(name)
         raise
@@ -115,27 +116,41 @@ def integers(name: str, x: Any, ndim: int) -> np.ndarray:
     return host
 
 
+def _texts(tokens: Sequence[Sequence[int]], counts: list[int]) -> list[list[int]]:
+    """The token ids of each request, after refusing others than its length says."""
+    if not hasattr(tokens, "__iter__"):
+        raise TypeError(f"tokens must be a list of token ids for each request, got {tokens!r}")
+    texts = [token_ids(text) for text in tokens]
+    if [len(text) for text in texts] != counts:
+        raise ValueError(f"tokens must be as many as the lengths {counts} say")
+    return texts
+
+
 def _check_dense(
     cache: Cache,
     names: list[Hashable],
     layers: Sequence[tuple[Array, Array | None]],
     counts: list[int],
-    tokens: Sequence[Sequence[int]] | None,
 ) -> None:
+    for name in names:
+        check_new(cache._requests, name)
     if len(set(names)) < len(names):
         raise ValueError(f"seq_ids must be different names, got {names}")
+    if not hasattr(layers, "__len__"):
+        raise TypeError(f"layers must be a list of pairs (k, v), got {shown(layers)}")
     if len(layers) != len(cache.layers):
         raise ValueError(f"k and v of {len(cache.layers)} layers needed, got {len(layers)}")
+    for i, pair in enumerate(layers):
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise TypeError(f"layer {i} must be a pair (k, v), got {shown(pair)}")
     if len(counts) != len(names) or any(n < 0 for n in counts):
         raise ValueError(f"{len(names)} lengths of at least 0 needed, got {counts}")
-    if tokens is not None and [len(t) for t in tokens] != counts:
-        raise ValueError(f"tokens must be as many as the lengths {counts} say")
     for i, ((k, v), spec) in enumerate(zip(layers, cache.layers, strict=True)):
-        for name, x, dim in (("k", k, spec.head_dim), ("v", v, spec.v_dim)):
+        both: Any = (("k", k, spec.head_dim), ("v", v, spec.v_dim))
+        for name, x, dim in both:
             if x is None and name == "v" and spec.v_from_k:
                 continue
-            if not isinstance(x, cache.array_type):
-                raise TypeError(f"{name} of layer {i} must be an array of the cache's library")
+            check_kind(cache, name, x, i)
             shape = tuple(x.shape)
             first = (len(names), spec.num_kv_heads)
             if len(shape) != 4 or shape[:2] != first or shape[3] != dim:

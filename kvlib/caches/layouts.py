@@ -13,7 +13,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 from kvlib.arrays import Array, namespace
-from kvlib.caches.checks import is_integer
+from kvlib.caches.checks import is_integer, shown
 from kvlib.caches.dense_layout import from_dense, integers, names_of, to_dense
 from kvlib.caches.paged import PagedCache
 from kvlib.caches.step import Step
@@ -77,6 +77,8 @@ def slot_mapping(cache: PagedCache, step: Step) -> Array:
     array([0, 1, 2, 3, 4, 8, 9])
     """
     _check_paged(cache)
+    if not isinstance(step, Step):
+        raise TypeError(f"step must be a Step, what plan returns, got {shown(step)}")
     if step.owner is not cache:
         raise ValueError("the step was planned by another cache")
     if not step.ticket.live:
@@ -96,6 +98,8 @@ def to_csr(table: Array, seq_lens: Sequence[int] | Array, block_size: int) -> CS
     >>> to_csr(np.array([[7, 3], [5, -1]], np.int32), [6, 4], block_size=4).indices
     array([7, 3, 5], dtype=int32)
     """
+    if not hasattr(table, "shape"):
+        raise TypeError(f"table must be an array, got {shown(table)}")
     xp = namespace(table)
     block_size = _size(block_size)
     host = integers("table", table, 2)
@@ -130,6 +134,8 @@ def from_csr(csr: CSR, block_size: int, max_blocks: int | None = None) -> tuple[
     >>> table.tolist(), lengths.tolist()
     ([[7, 3], [5, -1]], [6, 4])
     """
+    if not isinstance(csr, CSR):
+        raise TypeError(f"csr must be a CSR, what to_csr returns, got {shown(csr)}")
     xp = namespace(csr.indptr)
     block_size = _size(block_size)
     indptr, indices, last = (integers(n, x, 1).tolist() for n, x in csr._asdict().items())
