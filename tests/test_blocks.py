@@ -193,6 +193,7 @@ def replay(pool: BlockPool) -> tuple[list[int], set[int]]:
 def test_the_log_replays_to_the_state() -> None:
     model = Model(7, "hash")
     model.play(400)
+    assert {type(e.blocks) for e in model.pool.events} == {tuple}, "a list may change afterwards"
     references, published = replay(model.pool)
     assert references == list(model.references.values())
     assert published == set(model.found.values())

@@ -52,6 +52,7 @@ def attends(cache, step, layer, name):
     q = normal(9, step.num_tokens, 2 * spec.num_kv_heads, spec.head_dim)
     k, v, positions = cache.read(layer, name)
     o, _ = oracle.attention(q, k, v, step.positions, positions, **spec.settings)
+    assert np.isfinite(o).all(), "NaN is what nobody has written"
     np.testing.assert_allclose(cache.run(layer, q, step), o, atol=3e-5)
 
 

@@ -1,15 +1,17 @@
 """Caches of codes: what is written while tokens stream in, how many bytes, and what is decoded."""
 
 import tracemalloc
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvlib import LayerSpec, costs
+from kvlib import LayerSpec, Meter, costs
 from kvlib.arrays import nbytes
-from kvlib.caches import BlockPool, DenseCache, PagedCache, QuantizedCache
+from kvlib.attention.pieces import attend_pieces
+from kvlib.caches import BlockPool, DenseCache, PagedCache, QuantizedCache, stored
 from kvlib.codecs import PLAIN, Codec, PerChannel, fp8, int8, int8_per_channel, kivi
 from kvlib.codecs.base import TensorCodec
 
@@ -167,6 +169,25 @@ def test_kivi_takes_bits_and_32_over_group_a_number(bits, bound):
     assert memory.payload * 8 == bits * 2 * 3200 * 64
 
 
+@pytest.mark.parametrize("home", ["rows", "blocks of 8"])
+@pytest.mark.parametrize("codec", [int8(), int8(7), kivi(4, 8, 5)], ids=lambda c: c.made_by)
+def test_what_an_append_writes_is_counted(home, codec):
+    """Codes of what a step completes, and numbers as they came of what is moved or waits."""
+    cache = HOMES[home]([LayerSpec(2, 16)], codec, TOKENS)
+    cache.add("a")
+    vector = sum(x.nbytes for x in codec.keys.encode(normal(2, 8, 16)).values()) // 8
+    vector += sum(x.nbytes for x in codec.values.encode(normal(2, 8, 16)).values()) // 8
+    done = coded = 0
+    for n in (3, 2, 1, 9, 30, 1, 8):
+        step = cache.plan(["a"], [n])
+        with Meter() as meter:
+            cache.append(0, normal(n, 2, 16), normal(n, 2, 16), step)
+        done, before, coded = done + n, coded, codec.coded(done + n)
+        waiting = n if coded == before else done - coded
+        needed = (coded - before) * vector + waiting * 2 * 2 * 16 * 4
+        assert meter.by_label["append"].written == needed, f"{n} tokens up to {done}"
+
+
 # What run decodes ------------------------------------------------------------------------------
 
 
@@ -229,3 +250,29 @@ def test_run_needs_little_memory(home, codec, queries):
     finally:
         tracemalloc.stop()
     assert peak < 0.2 * (4 * 15 * 1024 * 64 * 4)
+
+
+def test_what_is_no_codec_is_refused():
+    with pytest.raises(TypeError, match=r"codec must be a Codec .*got a str"):
+        rows([LayerSpec(1, 8)], "int8", 8)
+    with pytest.raises(TypeError, match=r"codec must be a Codec .*got a PerChannel"):
+        PagedCache([LayerSpec(1, 8)], BlockPool(2, 8), codec=PerChannel(4, 8), xp=np)
+
+
+@pytest.mark.parametrize("home", HOMES)
+def test_pieces_begin_with_the_window_and_not_with_the_text(home):
+    """What no query sees is not even listed: a step costs the window, however long the text."""
+    listed = []
+
+    def counting(q, pieces, *rest, **settings):
+        listed.append(len(pieces.spans))
+        return attend_pieces(q, pieces, *rest, **settings)
+
+    cache = HOMES[home]([LayerSpec(1, 16, window=64)], int8(), 4096)
+    cache.add("a")
+    with patch.object(stored, "attend_pieces", counting):
+        for n in (600, 3400, 1):
+            step = cache.plan(["a"], [n])
+            cache.append(0, normal(n, 1, 16), normal(n, 1, 16), step)
+            cache.run(0, normal(1, 1, 16), step.last())
+    assert max(listed) <= 2
