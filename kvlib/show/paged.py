@@ -97,7 +97,7 @@ def running(steps: Mapping[str, Sequence[int]]) -> Any:
     ax.set(xlabel="step", ylabel="requests running")
     ax.set_ylim(bottom=0)
     ax.set_xlim(left=0)
-    ax.legend(loc="upper right")
+    ax.legend(loc="upper left", bbox_to_anchor=(0.2, 1.0))  # in sight where a page is narrow
     return finish(fig)
 
 
