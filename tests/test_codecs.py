@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvlib import LayerSpec
+from kvlib.caches import QuantizedCache
 from kvlib.codecs import PLAIN, Codec, Int8, PerChannel, PerToken, int8, int8_per_channel, kivi
 from kvlib.codecs.base import LARGEST
 
@@ -284,6 +286,41 @@ def test_vectors_that_do_not_fit():
     with pytest.raises(ValueError, match="groups of 32 channels do not divide vectors of 48"):
         PerToken(4, 32).check(48)
     PerToken(4, 32).check(64)
+
+
+def test_vectors_that_do_not_fit_are_not_packed_either():
+    """Three codes of four bits would lose one without a word."""
+    x = np.ones((1, 8, 6), np.float32)
+    for codec, words in (
+        (PerChannel(4, 3), "8 tokens are no multiple of the 3 that are encoded together"),
+        (PerChannel(2, 4), "6 codes of 2 bits do not fill whole bytes"),
+        (PerToken(2, 2), "6 codes of 2 bits do not fill whole bytes"),
+        (PerToken(4, 4), "groups of 4 channels do not divide vectors of 6"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            codec.encode(x)
+        with pytest.raises(ValueError, match=r"x must be \(heads, tokens, dim\), got .* \(8, 6\)"):
+            codec.encode(x[0])
+
+
+def test_keys_and_values_of_different_groups_are_encoded_when_both_are_full():
+    codec = Codec("both", PerChannel(4, 4), PerChannel(2, 6), residual=1)
+    assert codec.group == 12 and codec.coded(25) == 24 and codec.coded(24) == 12
+    cache = QuantizedCache([LayerSpec(1, 8)], codec, 1, 36, xp=np)
+    x = np.random.default_rng(0).standard_normal((31, 1, 8)).astype(np.float32)
+    cache.add("a")
+    for a, b in ((0, 5), (5, 26), (26, 31)):
+        cache.append(0, x[a:b], x[a:b], cache.plan(["a"], [b - a]))
+    k, v, _ = cache.read(0, "a")
+    for tensor, found in ((codec.keys, k), (codec.values, v)):
+        coded = tensor.decode(tensor.encode(x[:24].transpose(1, 0, 2)), np.float32)
+        assert (found[:24] == coded.transpose(1, 0, 2)).all() and (found[24:] == x[24:]).all()
+
+
+@pytest.mark.parametrize("given", [(5, Int8()), (Int8(), int8()), (Int8, Int8())])
+def test_a_codec_is_made_of_two_tensor_codecs(given):
+    with pytest.raises(TypeError, match="must be a TensorCodec, such as Int8.., got"):
+        Codec("odd", *given)
 
 
 @pytest.mark.parametrize("residual, group", [(0, 1), (0, 8), (5, 8), (128, 32)])

@@ -7,6 +7,7 @@ hands them back a piece at a time; what it needs of a codec is all here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -131,6 +132,11 @@ class Codec:
     made_by: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
+        for part in (self.keys, self.values):
+            if not isinstance(part, TensorCodec):
+                raise TypeError(
+                    f"keys and values must be a TensorCodec, such as Int8(), got {part!r}"
+                )
         if not is_integer(self.residual):
             raise TypeError(f"residual must be a whole number of tokens, got {self.residual!r}")
         if self.residual < 0:
@@ -140,8 +146,8 @@ class Codec:
 
     @property
     def group(self) -> int:
-        """Tokens that are encoded together."""
-        return max(self.keys.group, self.values.group)
+        """Tokens that are encoded together: whole groups of keys and of values."""
+        return math.lcm(self.keys.group, self.values.group)
 
     @property
     def waits(self) -> bool:

@@ -51,7 +51,7 @@ class Fp8(TensorCodec):
     """
 
     def __init__(self, kind: str) -> None:
-        if kind not in FORMATS:
+        if not isinstance(kind, str) or kind not in FORMATS:
             raise ValueError(f"fp8 kind must be one of {', '.join(FORMATS)}, got {kind!r}")
         self.kind = kind
 

@@ -62,6 +62,18 @@ class Grouped(TensorCodec):
                 f"multiple of {8 // self.bits}"
             )
 
+    def _sizes(self, x: Array) -> tuple[int, int, int]:
+        """heads, n and D of x, after refusing what would not come back as it went in."""
+        if x.ndim != 3:
+            raise ValueError(f"x must be (heads, tokens, dim), got {shown(x)}")
+        heads, n, dim = x.shape
+        self.check(dim)
+        if n % self.group:
+            raise ValueError(
+                f"{n} tokens are no multiple of the {self.group} that are encoded together"
+            )
+        return heads, n, dim
+
     def _folds(self, rows: Array) -> bool:
         """Whether scales are cheaper multiplied into so many rows than into the codes.
 
@@ -97,7 +109,7 @@ class PerChannel(Grouped):
 
     def encode(self, x: Array) -> dict[str, Array]:
         xp = namespace(x)
-        heads, n, dim = x.shape
+        heads, n, dim = self._sizes(x)
         grouped = xp.reshape(x, (heads, n // self.size, self.size, dim))
         codes, scales, zeros = quantise(grouped, self.bits, axis=2)
         codes = pack(xp.reshape(codes, (heads, n, dim)), self.bits)
@@ -155,7 +167,7 @@ class PerToken(Grouped):
 
     def encode(self, x: Array) -> dict[str, Array]:
         xp = namespace(x)
-        heads, n, dim = x.shape
+        heads, n, dim = self._sizes(x)
         grouped = xp.reshape(x, (heads, n, dim // self.size, self.size))
         codes, scales, zeros = quantise(grouped, self.bits, axis=3)
         codes = pack(xp.reshape(codes, (heads, n, dim)), self.bits)
