@@ -1,7 +1,7 @@
-"""Checkers of the chapter on chunks: one tile of online softmax, the mask of a chunk.
+"""Checkers of the chapter on chunks: the mask of a chunk here.
 
-What concerns the order of work, chunks and a step's budget, is in
-:mod:`kvlib.exercises.chunked_plan`.
+One tile of online softmax is in :mod:`kvlib.exercises.chunked_online`; what concerns the order of
+work, chunks and a step's budget, in :mod:`kvlib.exercises.chunked_plan`.
 """
 
 from __future__ import annotations
@@ -11,141 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.attention import attend
+from kvlib.exercises.chunked_online import check_online_update
 from kvlib.exercises.chunked_plan import check_fill_step, check_read_in_chunks
-from kvlib.exercises.report import (
-    Finding,
-    checker,
-    diagnose,
-    expect_close,
-    expect_dtype,
-    expect_shape,
-)
+from kvlib.exercises.report import checker, diagnose, expect_close, expect_dtype, expect_shape
 
 __all__ = ["check_chunk_mask", "check_fill_step", "check_online_update", "check_read_in_chunks"]
-
-State = tuple[np.ndarray, np.ndarray, np.ndarray]
-PARTS = ("top", "total", "o")
-
-
-@checker
-def check_online_update(online_update: Callable[..., Any]) -> Iterator[str]:
-    """online_update(top (T, 1), total (T, 1), o (T, D), s (T, n), v (n, D)) → top, total, o."""
-    rng = np.random.default_rng(5)
-    s = rng.standard_normal((3, 8)).astype(np.float32)
-    v = rng.standard_normal((8, 4)).astype(np.float32)
-    s[:, 4:] += 3  # the second tile raises top for every query
-    first = _three(online_update(*_empty(3, 4), s[:, :4], v[:4]), 3, 4)
-    needed = _summed(s[:, :4], v[:4])
-    if np.isnan(first[1]).any():
-        raise Finding(
-            "total is NaN after the first tile: the old top is -inf there, and e^(old top - new "
-            "top) is 0; the other way round, e^(new top - old top), is infinite"
-        )
-    diagnose(
-        first[2],
-        {
-            "o was divided by total after the first tile: keep the sum as it is and divide once, "
-            "behind the last tile": needed[2] / needed[1],
-        },
-    )
-    _expect_state(first, needed, "after one tile")
-    yield "one tile gives its largest score, its sum and its weighted values"
-
-    second = _three(online_update(*needed, s[:, 4:], v[4:]), 3, 4)
-    _diagnose_second(second, needed, s, v)
-    _expect_state(second, _summed(s, v), "after a tile that raises top")
-    yield "a tile that raises top shrinks what was summed before"
-
-    low = s[:, :4] - 200
-    third = _three(online_update(*_summed(s, v), low, v[:4]), 3, 4)
-    if (third[0] < 0).any():
-        raise Finding(
-            f"top fell from {float(s[0].max()):.3g} to {float(third[0][0, 0]):.3g}: it is the "
-            "largest score of all tiles so far, or e^(old top - new top) overflows"
-        )
-    _expect_state(third, _summed(s, v), "after a tile of very low scores")
-    yield "a tile of very low scores changes nothing"
-
-    hidden = np.full((3, 4), -np.inf, np.float32)
-    for state, when in ((_empty(3, 4), "before any key was seen"), (needed, "later on")):
-        after = _three(online_update(*state, hidden, v[:4]), 3, 4)
-        if any(np.isnan(x).any() for x in after):
-            raise Finding(
-                f"a tile that is hidden as a whole, {when}, gives NaN: there top stays -inf, and "
-                "-inf minus -inf is NaN. Subtract 0 where top is -inf"
-            )
-        _expect_state(after, state, f"after a hidden tile {when}")
-    yield "a tile that is hidden as a whole changes nothing, first or later"
-
-    yield from _against_attend(online_update, rng)
-
-
-def _three(result: Any, t: int, d: int) -> State:
-    if not isinstance(result, tuple | list) or len(result) != 3:
-        raise Finding(f"online_update returned {type(result).__name__}, needed (top, total, o)")
-    for x, name, width in zip(result, PARTS, (1, 1, d), strict=True):
-        expect_shape(x, (t, width), name, letters="T 1" if width == 1 else "T D")
-    return result[0], result[1], result[2]
-
-
-def _empty(t: int, d: int) -> State:
-    top = np.full((t, 1), -np.inf, np.float32)
-    return top, np.zeros((t, 1), np.float32), np.zeros((t, d), np.float32)
-
-
-def _summed(s: np.ndarray, v: np.ndarray) -> State:
-    top = s.max(axis=1, keepdims=True)
-    p = np.exp(s - top)
-    return top, p.sum(axis=1, keepdims=True), p @ v
-
-
-def _diagnose_second(got: State, old: State, s: np.ndarray, v: np.ndarray) -> None:
-    """The mistakes that only a rising top brings out."""
-    top, total, o = _summed(s, v)
-    shrink, (_, part, weighed) = np.exp(old[0] - top), _summed(s[:, 4:], v[4:])
-    diagnose(
-        got[2],
-        {
-            "o was not shrunk: what the first tile left in it is in units of e^(old top), so it "
-            "has to be multiplied by e^(old top - new top)": old[2] + weighed,
-            "o was divided by total in the tile: keep the sum, and divide once, behind the last "
-            "tile": o / total,
-            "o was multiplied by e^(new top - old top), which grows: the old sum has to shrink, "
-            "e^(old top - new top)": old[2] / shrink + weighed,
-            "o holds the last tile alone: add it to what was there": weighed,
-        },
-    )
-    diagnose(
-        got[1],
-        {
-            "total was not shrunk, o was: both are in units of e^(old top)": old[1] + part,
-            "total was multiplied by e^(new top - old top), which grows: the old sum has to "
-            "shrink": old[1] / shrink + part,
-            "total holds the last tile alone: add it to what was there": part,
-        },
-    )
-
-
-def _expect_state(got: State, needed: State, when: str) -> None:
-    for x, y, name in zip(got, needed, PARTS, strict=True):
-        expect_close(x, y, f"{name} {when}", axes=("query",))
-
-
-def _against_attend(update: Callable[..., Any], rng: np.random.Generator) -> Iterator[str]:
-    q, k, v = (rng.standard_normal((20, 1, 8)).astype(np.float32) for _ in range(3))
-    pos = np.arange(20)
-    s = q[:, 0] @ k[:, 0].T / np.float32(8**0.5)
-    s = np.where(pos[None, :] <= pos[:, None], 30 * s, -np.inf).astype(np.float32)
-    whole: Any = attend(30 * q, k, v, pos, pos)
-    whole = whole[:, 0]
-    for tile in (1, 7, 20):
-        state = _empty(20, 8)
-        for a in range(0, 20, tile):
-            state = _three(update(*state, s[:, a : a + tile], v[a : a + tile, 0]), 20, 8)
-        o = state[2] / state[1]
-        expect_close(o, whole, f"o / total behind tiles of {tile}", axes=("query",), atol=1e-4)
-    yield "in tiles of 1, 7 and 20 keys it is kvlib.attend"
 
 
 @checker
@@ -184,5 +54,7 @@ def check_chunk_mask(chunk_mask: Callable[..., Any]) -> Iterator[str]:
 
     drawn = [sorted(pair) for pair in np.random.default_rng(6).integers(1, 20, (4, 2)).tolist()]
     for t, s in ((1, 1), (1, 9), (4, 4), (5, 6), *drawn):
-        expect_close(chunk_mask(t, s), np.tri(t, s, s - t, dtype=bool), f"T = {t}, S = {s}")
+        mask, what = chunk_mask(t, s), f"the mask for T = {t}, S = {s}"
+        expect_dtype(mask, bool, what)
+        expect_close(mask, np.tri(t, s, s - t, dtype=bool), what, axes=("query", "key"))
     yield "the same for a decode, a whole prompt and a chunk of any length"

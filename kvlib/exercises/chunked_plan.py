@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvlib.exercises.batched_serve import tiny_model
+from kvlib.exercises.received import lend, shown, whole
 from kvlib.exercises.report import Finding, checker, expect_equal
 from kvlib.meter import Meter
 from kvlib.scheduling import DECODING, DONE, Scheduler
@@ -32,7 +33,7 @@ def check_read_in_chunks(read_in_chunks: Callable[..., Any]) -> Iterator[str]:
         78: "these are (query, key) pairs; the queries of a chunk share one reading",
         90: "these are (query, key) pairs; the queries of a chunk share one reading",
     }
-    if isinstance(keys, int | np.integer) and int(keys) in suspects:
+    if _keys(keys) in suspects:
         raise Finding(f"keys of 12 tokens in chunks of 3: got {keys}: {suspects[int(keys)]}")
     expect_equal(keys, 3 + 6 + 9 + 12, "keys of 12 tokens in chunks of 3")
     yield "chunk j reads the keys of all chunks up to itself"
@@ -40,7 +41,7 @@ def check_read_in_chunks(read_in_chunks: Callable[..., Any]) -> Iterator[str]:
     drawn = np.random.default_rng(7).integers((5, 2), (30, 12), (3, 2)).tolist()
     for p, c in ((24, 8), (10, 4), (7, 3), (5, 9), *drawn):
         _expect_bounds(_two(read_in_chunks(p, c))[0], p, c)
-        got, needed = _two(read_in_chunks(p, c))[1], _counted(p, c)
+        got, needed = _keys(_two(read_in_chunks(p, c))[1]), _counted(p, c)
         ragged = " (the formula P(P+C)/(2C) holds where C divides P)" if p % c else ""
         expect_equal(got, needed, f"keys of {p} tokens in chunks of {c}", why="counted" + ragged)
     yield "as many as a meter counts while kvlib's model reads such chunks"
@@ -50,11 +51,22 @@ def _two(result: Any) -> tuple[Any, Any]:
     if not isinstance(result, tuple | list) or len(result) != 2:
         raise Finding(f"read_in_chunks returned {type(result).__name__}, needed (bounds, keys)")
     bounds, keys = result
-    if isinstance(keys, float) and keys == int(keys):
+    if isinstance(keys, float | np.floating) and np.isfinite(keys) and keys == int(keys):
         keys = int(keys)
     if not isinstance(bounds, list | tuple):
         raise Finding(f"bounds is {type(bounds).__name__}, needed a list of (start, end)")
-    return [tuple(int(x) for x in pair) for pair in bounds], keys
+    pairs = []
+    for i, pair in enumerate(bounds):
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise Finding(f"chunk {i} is {shown(pair)}, needed a pair (start, end)")
+        what = ("the start", "the end")
+        pairs.append(tuple(whole(x, f"{w} of chunk {i}") for x, w in zip(pair, what, strict=True)))
+    return pairs, keys
+
+
+def _keys(keys: Any) -> int | float:
+    """A number of keys; one that is not whole stays as it is, for the comparison to show it."""
+    return float(keys) if isinstance(keys, float | np.floating) else whole(keys, "keys read")
 
 
 def _expect_bounds(bounds: list[tuple[int, ...]], p: int, c: int) -> None:
@@ -68,7 +80,10 @@ def _expect_bounds(bounds: list[tuple[int, ...]], p: int, c: int) -> None:
         raise Finding(f"{what}: the last {p % c} tokens are never read: chunks are rounded up")
     if bounds == [(a, b - a) for a, b in needed]:
         raise Finding(f"{what}: got (start, length), needed (start, end)")
-    expect_equal(bounds, needed, what)
+    for i, (got, right) in enumerate(zip(bounds, needed, strict=False)):
+        if got != right:
+            raise Finding(f"{what}: chunk {i} is {got}, needed {right}: (start, end), end excluded")
+    expect_equal(len(bounds), len(needed), f"{what}: how many chunks")
 
 
 def _counted(p: int, c: int) -> int:
@@ -88,7 +103,7 @@ def _counted(p: int, c: int) -> int:
 def check_fill_step(fill_step: Callable[..., Any]) -> Iterator[str]:
     """fill_step(decoding, prompts, budget) → {name: tokens}: what one forward pass is fed."""
     decoding, prompts = ["a", "b"], {"c": 30, "d": 5}
-    fed = _dict(fill_step(list(decoding), dict(prompts), 8))
+    fed = _fed(fill_step, decoding, prompts, 8)
     _expect_first(fed)
     yield "everyone who decodes gets a token, the oldest prompt what is left of the budget"
 
@@ -97,14 +112,23 @@ def check_fill_step(fill_step: Callable[..., Any]) -> Iterator[str]:
         "no prompt": (["a", "b"], {}, 8, {"a": 1, "b": 1}),
         "nobody decodes": ([], {"c": 30}, 8, {"c": 8}),
         "decodes that fill the budget": (["a", "b"], {"c": 30}, 2, {"a": 1, "b": 1}),
+        "a budget of 0": ([], {"c": 30}, 0, {}),
+        "names that are not in order, c first": (["b"], {"c": 9, "a": 9}, 5, {"b": 1, "c": 4}),
         "no budget (None)": (["a"], {"c": 30, "d": 5}, None, {"a": 1, "c": 30}),
     }
     for words, (names, left, budget, needed) in cases.items():
-        got = _dict(fill_step(list(names), dict(left), budget))
+        got = _fed(fill_step, names, left, budget)
         if 0 in got.values():
             raise Finding(f"{words}: a request is fed 0 tokens; leave it out")
-        if got.get("d"):
+        if sum(name in got for name in left) > 1:
             raise Finding(f"{words}: a second prompt is begun, but one chunk a step is the rule")
+        oldest = next(iter(left), None)
+        later = [name for name in left if name in got and name != oldest]
+        if later and oldest not in got:
+            raise Finding(
+                f"{words}: {later[0]} is fed and {oldest}, which is older, is not: the order of "
+                "the dict says who came first"
+            )
         expect_equal(got, needed, words)
     yield "the corners: a short rest, no prompt, no decode, a full budget, no budget"
 
@@ -115,10 +139,13 @@ def check_fill_step(fill_step: Callable[..., Any]) -> Iterator[str]:
     yield f"all {steps} steps of kvlib's scheduler on four requests"
 
 
-def _dict(result: Any) -> dict[Any, int]:
+def _fed(
+    fill_step: Callable[..., Any], decoding: Sequence[Any], prompts: Mapping[Any, int], budget: Any
+) -> dict[Any, int]:
+    result = lend(fill_step, list(decoding), dict(prompts), budget)
     if not isinstance(result, dict):
         raise Finding(f"fill_step returned {type(result).__name__}, needed a dict")
-    return {name: int(n) for name, n in result.items()}
+    return {name: whole(n, f"the tokens of {name}") for name, n in result.items()}
 
 
 def _expect_first(fed: dict[Any, int]) -> None:
@@ -166,7 +193,7 @@ def _play(fill_step: Callable[..., Any], lengths: Mapping[str, Sequence[int]]) -
             for r in requests
             if r.state not in (DECODING, DONE)
         }
-        mine = _dict(fill_step(decoding, prompts, 6))
+        mine = _fed(fill_step, decoding, prompts, 6)
         done = [e for e in scheduler.step() if e.kind in ("prefill", "decode")]
         expect_equal(mine, {e.request: e.tokens for e in done}, f"step {steps} of a small server")
         steps += 1

@@ -8,11 +8,16 @@ from typing import Any
 import numpy as np
 
 from kvlib.caches import BlockPool
-from kvlib.exercises.report import Finding, checker, guarded
+from kvlib.exercises.received import whole
+from kvlib.exercises.report import Finding, checker, expect_unchanged, guarded
 
 STALE = (
     "{} wrote behind a fork: a copy was made, and its table still names the block that both hold, "
     "so the token went where the other request reads"
+)
+UNCOPIED = (
+    "{} wrote behind a fork, and no copy was made: the token went into a block that another "
+    "request holds, too"
 )
 _HKV, _D, _ROOM, _BLOCKS = 1, 2, 16, 32
 
@@ -51,11 +56,28 @@ class _Server:
         request = self.requests.setdefault(name, _Request())
         length, key = len(request.keys), self._key()
         shared = self._shared(request)
-        got = self.append(self.store, request.table, length, key, self.pool)
+        given, stored = key.copy(), self.store.copy()
+        before = len(self.pool.events or ())
+        got = self.append(self.store, request.table, length, given, self.pool)
+        expect_unchanged(given, key, "the new key, k,")
         request.keys.append(key)
-        if got != length + 1:
+        if whole(got, f"the length after a token behind {length}") != length + 1:
             raise Finding(f"the length was {length}, a token was added, and {got!r} came back")
-        self._look(name, shared)
+        wrong = [b for b in request.table.tolist() if not 0 <= b < _BLOCKS]
+        if wrong:
+            raise Finding(
+                f"the table of {name} names block {wrong[0]} now: the pool has blocks 0 to "
+                f"{_BLOCKS - 1}"
+            )
+        taken = [e for e in (self.pool.events or ())[before:] if e.kind == "allocate"]
+        self._look(name, (STALE if taken else UNCOPIED) if shared else "")
+        same = (self.store == stored) | (np.isnan(self.store) & np.isnan(stored))
+        for b in np.flatnonzero(~same.all(axis=(1, 2, 3))).tolist():
+            if b not in request.table[: request.used(self.size)]:
+                raise Finding(
+                    f"block {b} was written to after token {length} of {name}, whose table does "
+                    "not name it: what a free block holds may still be of use"
+                )
 
     def _shared(self, request: _Request) -> bool:
         n, off = divmod(len(request.keys), self.size)
@@ -71,7 +93,8 @@ class _Server:
         request = self.requests.pop(name)
         self.pool.free(request.table[: request.used(self.size)].tolist())
 
-    def _look(self, grown: str, shared: bool) -> None:
+    def _look(self, grown: str, shared: str) -> None:
+        """shared: what to say if the block written to was held by others, too, and still is."""
         for name, request in self.requests.items():
             for pos, key in enumerate(request.keys):
                 n, off = divmod(pos, self.size)
@@ -89,7 +112,7 @@ class _Server:
         if wrong:
             b = wrong[0]
             if shared and any(block not in held for block in wrong):
-                raise Finding(STALE.format(grown))
+                raise Finding(shared.format(grown))
             raise Finding(
                 f"block {b} stands in {held.get(b, 0)} tables and is held "
                 f"{self.pool.references(b)} times after {grown} grew to "
@@ -103,10 +126,10 @@ class _Server:
                 held[b] = held.get(b, 0) + 1
         return held
 
-    def _words(self, name: str, pos: int, grown: str, shared: bool) -> str:
+    def _words(self, name: str, pos: int, grown: str, shared: str) -> str:
         request, n = self.requests[grown], (len(self.requests[grown].keys) - 1) // self.size
         if name != grown and shared:
-            return STALE.format(grown)
+            return shared.format(grown)
         if name == "x" and request.table[n] == 0:
             return (
                 f"token {pos} of another request, x, was overwritten by token "

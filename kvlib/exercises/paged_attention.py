@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kvlib.attention import attend
+from kvlib.exercises.received import numbers
 from kvlib.exercises.report import (
     Finding,
     checker,
@@ -17,6 +18,9 @@ from kvlib.exercises.report import (
     expect_dtype,
     expect_shape,
 )
+
+AXES = ("head", "dim")
+LONG = 16_384  # tokens where the memory is measured: pieces of the cache may be gathered, not all
 
 
 class Task(NamedTuple):
@@ -43,9 +47,9 @@ def make(seed: int, length: int, size: int, heads: int, groups: int, dim: int) -
     """A request of `length` tokens in blocks that lie in any order among as many others."""
     rng = np.random.default_rng(seed)
     used = -(-length // size)
-    table = (
-        1 + rng.permutation(2 * used - 1)[:used]
-    )  # never block 0: who ignores the table reads it
+    # never block 0: who ignores the table reads it; never in order: nor may it be sorted
+    table = 1 + rng.permutation(2 * used - 1)[:used]
+    table = table[::-1].copy() if table[-1] == table.max() else table
     shape = (2 * used, heads, size, dim)
     k, v = (np.full(shape, np.nan, dtype=np.float32) for _ in range(2))
     for n, block in enumerate(table):
@@ -63,30 +67,36 @@ def check_paged_decode(paged_decode: Callable[..., Any]) -> Iterator[str]:
     task = make(1, 8, 4, 2, 3, 8)
     got = paged_decode(*task)
     expect_shape(got, task.q.shape, "o", letters="Hq D")
-    if np.isnan(got).any():
+    if np.isnan(numbers(got, "o")).any():
         raise Finding(
             "o is NaN: a block that is not in the table was read. Entry n of the table says which "
             "block holds tokens n * block_size and on"
         )
     _diagnose(got, task)
-    expect_close(got, task.expected(), "o, two full blocks", axes=("head",), rtol=1e-3)
+    expect_close(got, task.expected(), "o, two full blocks", axes=AXES, rtol=1e-3)
     yield "two full blocks: attention over the request's own keys"
 
-    for seed, length, size in ((2, 11, 4), (3, 1, 4), (4, 9, 8), (5, 5, 1), (6, 40, 16)):
-        task = make(seed, length, size, 2, 2, 8)
+    for seed, length, size, heads, groups in (
+        (2, 11, 4, 2, 2), (3, 1, 4, 2, 2), (4, 9, 8, 1, 1), (5, 5, 1, 2, 2), (6, 40, 16, 3, 1),
+    ):  # fmt: skip
+        task = make(seed, length, size, heads, groups, 8)
         got = paged_decode(*task)
         what = f"{length} tokens in blocks of {size}"
-        if np.isnan(got).any():
+        expect_shape(got, task.q.shape, f"{what}: o", letters="Hq D")
+        if np.isnan(numbers(got, "o")).any():
             raise Finding(
-                f"{what}: o is NaN, so places behind the last token were read. The last block "
-                f"holds {(length - 1) % size + 1} of {size}"
+                f"{what}: o is NaN, so places behind the last token were read. The last block of "
+                f"the table holds {(length - 1) % size + 1} of {size}"
             )
         _diagnose_last(got, task, what, size)
-        expect_close(got, task.expected(), f"o, {what}", axes=("head",), rtol=1e-3)
+        expect_close(got, task.expected(), f"o, {what}", axes=AXES, rtol=1e-3)
     yield "a last block that is not full, a single token, blocks of one token"
 
-    task = make(7, 4096, 64, 2, 2, 64)
-    paged_decode(*task)  # in words, should it fail; and whatever is imported on first use
+    _large_scores(paged_decode)
+    yield "scores near a thousand do not overflow"
+
+    paged_decode(*make(8, 4096, 64, 2, 2, 64))  # whatever is imported or set up on first use
+    task = make(7, LONG, 64, 2, 2, 64)
     bare = getattr(paged_decode, "__wrapped__", paged_decode)  # the guard copies its arguments
     tracemalloc.start()
     try:
@@ -97,13 +107,26 @@ def check_paged_decode(paged_decode: Callable[..., Any]) -> Iterator[str]:
     held = task.length * 2 * 64 * 4
     if peak > held // 2:
         raise Finding(
-            f"4,096 tokens: {peak / 2**20:.1f} MiB were allocated, and the keys themselves take "
+            f"{LONG:,} tokens: {peak / 2**20:.1f} MiB were allocated, and the keys themselves take "
             f"{held / 2**20:.1f}: the cache was copied. x[block] with one integer is a view; "
             "x[table] and np.concatenate are copies"
         )
-    expect_close(got, task.expected(), "o, 4,096 tokens", axes=("head",), rtol=1e-3)
+    expect_close(got, task.expected(), f"o, {LONG:,} tokens", axes=AXES, rtol=1e-3)
     expect_dtype(got, np.float32, "o")
-    yield "4,096 tokens without copying the cache"
+    yield f"{LONG:,} tokens without copying the cache"
+
+
+def _large_scores(paged_decode: Callable[..., Any]) -> None:
+    task = make(9, 11, 4, 2, 2, 8)
+    task = task._replace(q=task.q * 300)
+    got = paged_decode(*task)
+    if not np.isfinite(numbers(got, "o")).all():
+        raise Finding(
+            "with scores near a thousand o is not finite: e^score overflows. Subtract the largest "
+            "score before you exponentiate, as in every softmax"
+        )
+    # float32 rounds such scores to 1e-4, and e^score by as much
+    expect_close(got, task.expected(), "o with large scores", axes=AXES, atol=5e-3)
 
 
 def _attend(task: Task, scores: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -116,11 +139,17 @@ def _attend(task: Task, scores: np.ndarray, v: np.ndarray) -> np.ndarray:
 def _diagnose(got: np.ndarray, task: Task) -> None:
     heads, dim = task.k_blocks.shape[1], task.q.shape[1]
     k, v = task.dense(task.k_blocks), task.dense(task.v_blocks)
-    scores = np.einsum("hgd,shd->hgs", task.q.reshape(heads, -1, dim), k)
+    grouped = task.q.reshape(heads, -1, dim)
+    scores = np.einsum("hgd,shd->hgs", grouped, k)
     swapped = task.q.reshape(-1, heads, dim).swapaxes(0, 1)
     tiled = _attend(task, np.einsum("hgd,shd->hgs", swapped, k) / dim**0.5, v)
     tiled = tiled.reshape(heads, -1, dim).swapaxes(0, 1).reshape(task.q.shape)
+    one_head = _attend(task, np.einsum("hgd,sd->hgs", grouped, k[:, 0]) / dim**0.5, v[:, :1])
     half = task.length // 2
+    parts = (scores / dim**0.5)[..., :half], (scores / dim**0.5)[..., half:]
+    own = np.concatenate([x - x.max(-1, keepdims=True) for x in parts], axis=-1)
+    running = np.maximum(*(x.max(-1, keepdims=True) for x in parts))
+    late = np.concatenate([own[..., :half], parts[1] - running], axis=-1)
     first, last = (
         _attend(task, scores[..., a] / dim**0.5, v[a]) for a in (slice(half), slice(half, None))
     )
@@ -134,8 +163,17 @@ def _diagnose(got: np.ndarray, task: Task) -> None:
             "runs over all blocks": (first + last) / 2,
             "each block has a softmax of its own, and the results were added: the denominator runs "
             "over all blocks": first + last,
+            "each block had its own largest score subtracted: what blocks give can be added only "
+            "where all subtract the same": _attend(task, own, v),
+            "the largest score rose in the second block, and what the first had given was not "
+            "shrunk: multiply it by e^(old top - new top)": _attend(task, late, v),
+            "every query head uses key/value head 0: head h uses head h // G": one_head,
+            "keys and values changed places": _attend(
+                task, np.einsum("hgd,shd->hgs", grouped, v) / dim**0.5, k
+            ),
             "only the last block was attended to: the first was overwritten": last,
-            "only the first block was attended to": first,
+            "only the first block was attended to. (length % block_size is 0 where the last block "
+            "is full.)": first,
         },
     )
 

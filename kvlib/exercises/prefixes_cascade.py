@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from kvlib.attention import attend
+from kvlib.exercises.counted import Reads, kept_watched
+from kvlib.exercises.received import lend, numbers
 from kvlib.exercises.report import (
     Finding,
     checker,
@@ -18,14 +20,16 @@ from kvlib.exercises.report import (
 )
 
 Pair = tuple[np.ndarray, np.ndarray]
+OFTEN = 5  # readings that are still one product: keys scaled, cast, joined with a tile beforehand
 
 
 @checker
 def check_cascade(cascade: Callable[..., Any]) -> Iterator[str]:
     """cascade(q (B, D), k (S, D), v (S, D), own: B pairs of (n, D)) → o (B, D)."""
     q, k, v, own = _request(0, [3, 1, 5])
-    o = cascade(q, k, v, list(own))
+    o = lend(cascade, q, k, v, list(own))
     expect_shape(o, (3, 8), "o", letters="B D")
+    numbers(o, "o")
     diagnose(o, _suspects(q, k, v, own))
     expect_close(o, _whole(q, k, v, own), "o", axes=("request", "dim"))
     yield "attention over shared and private keys together"
@@ -46,8 +50,42 @@ def check_cascade(cascade: Callable[..., Any]) -> Iterator[str]:
 
     for seed, lengths in ((2, [1]), (3, [7, 1, 1, 2])):
         q, k, v, own = _request(seed, lengths)
-        expect_close(cascade(q, k, v, own), _whole(q, k, v, own), f"o of {len(lengths)} requests")
+        o, what = cascade(q, k, v, own), f"o of a step of {len(lengths)}"
+        expect_close(o, _whole(q, k, v, own), what, axes=axes)
     yield "any number of requests"
+
+    if _counted(cascade):
+        yield "the shared keys and values are read once for all requests, as a counter says"
+
+
+def _counted(cascade: Callable[..., Any]) -> bool:
+    """A Finding where a step of twelve requests reads too often what they share.
+
+    False where what is right for plain arrays cannot work with watched ones.
+    """
+    q, k, v, own = _request(4, [3] * 12, shared=300, dim=32)
+    right = _whole(q, k, v, own)
+    expect_close(cascade(q, k, v, own), right, "o of a step of 12", axes=("request", "dim"))
+    reads = Reads({"k": k.size, "v": v.size}, width=32)
+    given = reads.watch(q), reads.watch(k, "k"), reads.watch(v, "v")
+    try:
+        with kept_watched():
+            cascade(*given, [(reads.watch(x), reads.watch(y)) for x, y in own])
+    except Finding:
+        return False
+    for name, product in (("k", "q @ k.T"), ("v", "p @ v")):
+        times = reads.times(name)
+        if times > OFTEN:
+            raise Finding(
+                f"12 requests share 300 keys, and {name} was read {times:.0f} times: each request "
+                f"went over the shared part for itself. {product} serves all B queries at once"
+            )
+        if times < 0.99:
+            raise Finding(
+                f"no product read the whole of {name}: a list or a loop over single numbers? Keep "
+                f"{name} an array, {product} serves all B queries at once"
+            )
+    return True
 
 
 def _suspects(q: Any, k: Any, v: Any, own: list[Pair]) -> dict[str, np.ndarray]:
@@ -58,6 +96,7 @@ def _suspects(q: Any, k: Any, v: Any, own: list[Pair]) -> dict[str, np.ndarray]:
     a, b = np.exp(lse_a)[:, None], np.exp(lse_b)[:, None]
     n, m = len(k), np.array([[len(pair[0])] for pair in own])
     everyone = np.concatenate([x for x, _ in own]), np.concatenate([x for _, x in own])
+    own_top = np.concatenate([_top(q[i : i + 1], pair[0]) for i, pair in enumerate(own)])
     return {
         "o is the mean of the two parts: a part weighs e^lse": (shared + private) / 2,
         "o is the sum of the two parts: their weights have to add up to one": shared + private,
@@ -69,6 +108,12 @@ def _suspects(q: Any, k: Any, v: Any, own: list[Pair]) -> dict[str, np.ndarray]:
         "the parts are weighed by lse itself: the sum of weights is e^lse": (
             (lse_a[:, None] * shared + lse_b[:, None] * private) / (lse_a + lse_b)[:, None]
         ),
+        "the lse is the logarithm of the sum alone: add the largest score that was subtracted": (
+            _weighed(shared, lse_a - _top(q, k), private, lse_b - own_top)
+        ),
+        "the lse is the largest score alone: add the logarithm of the sum of weights": (
+            _weighed(shared, _top(q, k), private, own_top)
+        ),
         "every request sees the private keys of all requests": _whole(q, k, v, [everyone] * 3),
         "only the shared keys count": shared,
         "only the private keys count": private,
@@ -76,14 +121,28 @@ def _suspects(q: Any, k: Any, v: Any, own: list[Pair]) -> dict[str, np.ndarray]:
     }
 
 
-def _request(seed: int, lengths: list[int]) -> tuple[Any, Any, Any, list[Pair]]:
-    """Queries (B, 8), shared keys and values (6, 8), private ones (n, 8) each, float32."""
+def _request(
+    seed: int, lengths: list[int], shared: int = 6, dim: int = 8
+) -> tuple[Any, Any, Any, list[Pair]]:
+    """Queries (B, D), shared keys and values (S, D), private ones (n, D) each, float32."""
     rng = np.random.default_rng(seed)
 
     def draw(n: int) -> np.ndarray:
-        return rng.standard_normal((n, 8)).astype(np.float32)
+        return rng.standard_normal((n, dim)).astype(np.float32)
 
-    return draw(len(lengths)), draw(6), draw(6), [(draw(n), draw(n)) for n in lengths]
+    return draw(len(lengths)), draw(shared), draw(shared), [(draw(n), draw(n)) for n in lengths]
+
+
+def _top(q: Any, k: Any) -> np.ndarray:
+    """The largest score (B,) of each query."""
+    top: np.ndarray = (q @ k.T).max(axis=1) / np.float32(q.shape[1] ** 0.5)
+    return top
+
+
+def _weighed(o_a: Any, lse_a: Any, o_b: Any, lse_b: Any) -> np.ndarray:
+    a, b = (np.exp(x - np.maximum(lse_a, lse_b))[:, None] for x in (lse_a, lse_b))
+    merged: np.ndarray = (a * o_a + b * o_b) / (a + b)
+    return merged
 
 
 def _part(q: Any, k: Any, v: Any) -> tuple[np.ndarray, np.ndarray]:

