@@ -105,6 +105,8 @@ def dark_mode_is_readable(page: Any) -> None:
         assert contrast(colour, back) >= 4.5, f"{words!r}: {colour} on {back}"
     for picture in page.query_selector_all(".bd-article .cell_output img"):
         assert picture.evaluate(CARD) == ["none", "rgb(255, 255, 255)"], "dimmed, or no card"
+    for explorer in page.query_selector_all(".text_html:has(> .kv-explorer)"):
+        assert explorer.evaluate(CARD) == ["none", "rgba(0, 0, 0, 0)"], "a frame around a slider"
 
 
 @pytest.mark.parametrize("name", PAGES or ["no page is built"])
