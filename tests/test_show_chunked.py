@@ -81,7 +81,7 @@ def test_the_staircase_covers_what_chunks_compute() -> None:
         for i in (0, 1)
     ]
     assert np.allclose(np.array(total) * 1e6, [144, 96])
-    assert words(right) == ["1.85", "1.23"]  # of 12 · 13 / 2 pairs
+    assert words(right) == ["× 1.85", "× 1.23"]  # of 12 · 13 / 2 pairs
 
 
 def test_reads_are_dots_on_dashed_lines() -> None:
@@ -94,7 +94,7 @@ def test_reads_are_dots_on_dashed_lines() -> None:
 
 def test_floors_are_seconds_on_logarithmic_axes() -> None:
     (ax,) = draw.floors([16, 32, 64], [3.0, 2.0, 2.0], [0.1, 0.2, 0.4]).axes
-    assert list(ax.lines[1].get_ydata()) == [0.1, 0.2, 0.4]
+    assert list(ax.lines[0].get_ydata()) == [0.1, 0.2, 0.4]
     assert [t.get_text() for t in ax.get_xticklabels()] == ["16", "64"]
 
 
@@ -103,7 +103,10 @@ def test_floors_are_seconds_on_logarithmic_axes() -> None:
 
 def test_a_schedule_is_as_wide_as_its_tokens() -> None:
     assert fed_before(EVENTS) == [0, 3, 8, 11, 12]
-    top, low = draw.gantt({"one": EVENTS, "other": EVENTS[:1]}).axes
+    fig = draw.gantt({"one": EVENTS, "other": EVENTS[:1]})
+    top, low = fig.axes
+    marks = [t.get_text() for t in fig.legends[0].get_texts()]
+    assert marks == ["a prompt is read, so many tokens", "a new token"]
     assert [(p.get_x(), p.get_width()) for p in top.patches[:3]] == [(0, 3), (3, 5), (8, 3)]
     strokes = sorted((line.get_xdata()[0], line.get_ydata().mean()) for line in top.lines)
     assert strokes == [(3, 0), (8, 0), (11, 0), (11, 1), (12, 1)]
@@ -116,7 +119,7 @@ def test_waits_for_a_first_token() -> None:
     assert draw.first_token(EVENTS, "a") == 3
     assert draw.first_token(EVENTS, "book") == 5 + 3
     (ax,) = draw.gap_trade([4, 8], [4, 8], [12, 10]).axes
-    assert [list(line.get_ydata()) for line in ax.lines] == [[12, 10], [4, 8]]
+    assert [list(line.get_ydata()) for line in ax.lines] == [[4, 8], [12, 10]]
     assert ax.get_ylim()[0] == 0
 
 

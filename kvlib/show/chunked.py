@@ -55,7 +55,7 @@ def converge(
     A tile that did is a filled point.
     """
     fig, (top, low) = figure(4.4, nrows=2, sharex=True)
-    for ax, series, label in ((top, away, "distance of o"), (low, lse, "lse")):
+    for ax, series, label in ((top, away, "distance from the\nfinal output"), (low, lse, "lse")):
         for (name, y), role in zip(series.items(), ("key", "query"), strict=False):
             values = np.asarray(y)
             ax.plot(ends, values, color=color(role))
@@ -108,7 +108,7 @@ def grid(prompt: int, chunk: int, pairs: Mapping[str, int]) -> Any:
     rest = [(pairs[n] - needed) / 1e6 for n in names]
     right.barh(names, rest, left=needed / 1e6, color=color("recomputed"), height=0.62)
     for i, name in enumerate(names):
-        words = f" {pairs[name] / needed:.2f}"
+        words = f" × {pairs[name] / needed:.2f}"
         right.annotate(words, (pairs[name] / 1e6, i), va="center", size=9, color=INK)
     right.set_xlim(0, max(pairs.values()) / 1e6 * 1.2)
     right.set(xlabel="pairs a head (millions)")
@@ -161,9 +161,9 @@ def floors(chunks: Sequence[int], whole: Sequence[float], longest: Sequence[floa
     """Least time of a prompt and of its longest pass (seconds) against the chunk."""
     fig, ax = figure(3.2)
     ax.set(xscale="log", yscale="log")
-    series = {"the prompt": whole, "its longest pass": longest}
+    series = {"its longest pass": longest, "the prompt": whole}  # the upper name comes last
     lines(
-        ax, chunks, series, ["query", "recomputed"],
+        ax, chunks, series, ["recomputed", "query"],
         xlabel="tokens in a chunk", ylabel="seconds, at least", marker="o",
     )  # fmt: skip
     _ticks(ax, chunks[::2])

@@ -9,6 +9,7 @@ from kvlib.events import waits
 from kvlib.show.chunked_schedule import Events, fed_before, first_token, passes_of
 from kvlib.show.controls import Slider
 from kvlib.show.explorer import Explorer
+from kvlib.show.scenes.axes import axis_counts
 
 
 def budget_explorer(runs: Mapping[int, Events], prompt: Hashable) -> Explorer:
@@ -84,17 +85,11 @@ def _steps(fed: Sequence[int], most: Mapping[str, int]) -> dict[str, Any]:
     return {
         "kind": "curves",
         "label": "Tokens in each step: everyone waits for all of them",
-        "x": _axis("steps", 0, most["steps"]),
-        "y": _axis("tokens", 0, most["tokens"]),
+        "x": axis_counts("step", most["steps"]),
+        "y": axis_counts("tokens", most["tokens"]),
         "lines": [{"label": "", "role": "recomputed", "points": line, "dashed": False}],
         "points": [],
     }
-
-
-def _axis(label: str, low: int, high: int) -> dict[str, Any]:
-    ticks = [low, (low + high) // 2, high]
-    words = [{"at": n, "text": f"{n:,}"} for n in ticks]
-    return {"label": label, "scale": "linear", "min": low, "max": high, "ticks": words}
 
 
 def _bars(

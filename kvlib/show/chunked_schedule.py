@@ -29,7 +29,10 @@ def gantt(schedules: Mapping[str, Events]) -> Any:
     A box is a chunk of a prompt, with its tokens where there is room; a stroke is a new token, at
     the end of the step that gave it. The longest wait between two strokes is measured out.
     """
-    fig, axes = figure(1.9 * len(schedules) + 0.5, nrows=len(schedules), sharex=True)
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    fig, axes = figure(1.9 * len(schedules) + 0.8, nrows=len(schedules), sharex=True)
     longest = max(fed_before(events)[-1] for events in schedules.values())
     for ax, (title, events) in zip(np.atleast_1d(axes), schedules.items(), strict=True):
         names = list(dict.fromkeys(e.request for e in events))
@@ -50,6 +53,10 @@ def gantt(schedules: Mapping[str, Events]) -> Any:
         ax.set_ylim(len(names) - 0.4, -0.6)
         ax.grid(False)
     np.atleast_1d(axes)[-1].set_xlabel("tokens fed, all requests")
+    stroke = Line2D([], [], label="a new token", color=color("cached"), linestyle="", marker="|")
+    stroke.set(markersize=12, markeredgewidth=1.6)
+    box = Patch(label="a prompt is read, so many tokens", facecolor=color("query"))
+    fig.legend(handles=[box, stroke], loc="outside lower center", ncols=2)
     return finish(fig)
 
 
@@ -71,9 +78,9 @@ def gap_trade(budgets: Sequence[int], longest: Sequence[int], first: Sequence[in
     """Longest wait of a decode, and the prompt's wait for its first token, against the budget."""
     fig, ax = figure(2.9)
     ax.set_xscale("log")
-    series = {"the prompt's first token": first, "longest gap of a decode": longest}
-    lines(
-        ax, budgets, series, ["query", "cached"],
+    series = {"longest gap of a decode": longest, "the prompt's first token": first}
+    lines(  # they end in one point: the upper name comes last
+        ax, budgets, series, ["cached", "query"],
         xlabel="budget (tokens a step)", ylabel="wait (tokens fed)", marker="o",
     )  # fmt: skip
     from matplotlib.ticker import NullLocator

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.show.draw import bytes_axis, cells, figure, finish, heatmap, label_ends
-from kvlib.show.style import INK, MUTED, color, on_color, text_color
-from kvlib.show.units import format_number
+from kvlib.show.draw import bytes_axis, cells, figure, finish, heatmap
+from kvlib.show.style import CARD, INK, MUTED, color, on_color, text_color
 
 AXIS_ROLES = {"per channel": "shared", "per token": "query"}
 
@@ -56,7 +55,7 @@ def by_axis(errors: Mapping[str, Mapping[str, Sequence[float]]], bits: Sequence[
         ax.set_xticks(range(len(bits)), labels=[f"{b} bits" for b in bits])
         ax.set_yticks(range(len(table)), labels=list(table))
         ax.tick_params(length=0)
-        ax.set_title(what)
+        ax.set_title(f"error of the {what}")
         ax.grid(False)
     return finish(fig)
 
@@ -93,25 +92,26 @@ def bytes_of(orders: Mapping[str, Sequence[tuple[int, int]]]) -> Any:
 
 
 def residual(kept: Sequence[int], added: Mapping[str, Sequence[float]]) -> Any:
-    """Bits per byte added, in percent, against the tokens kept as they came; one line a codec."""
+    """Bits per byte added (percent) against the tokens kept as they came; three lines at most."""
     fig, ax = figure(3.0)
-    styles = ("-", "--", ":")
-    for (_, y), style in zip(added.items(), styles, strict=False):
-        ax.plot(range(len(kept)), y, color=color("key"), linestyle=style, marker="o")
+    styles = (("key", "-"), ("shared", "--"), ("muted", ":"))
+    for (name, y), (role, style) in zip(added.items(), styles, strict=False):
+        ax.plot(range(len(kept)), y, color=color(role), linestyle=style, marker="o", label=name)
     ax.set_xticks(range(len(kept)), labels=[str(n) for n in kept])
     ax.set(xlabel="newest tokens kept in float32 (residual)", ylabel="bits per byte added (%)")
-    ax.set_ylim(bottom=min(0, *(min(y) for y in added.values())))
-    ends = {name: float(y[-1]) for name, y in added.items()}
-    label_ends(ax, ends, ["key"] * len(ends), x_end=len(kept) - 1)
+    every = [x for y in added.values() for x in y]
+    ax.set_ylim(min(0, *every) - 0.05 * max(every))  # the lowest line is not the axis
+    ax.legend(loc="upper right")
     return finish(fig)
 
 
-def weight(held: Mapping[str, tuple[float, float, float]]) -> Any:
+def weight(held: Mapping[str, tuple[float, float, float]], title: str = "") -> Any:
     """Bytes of live caches: codec → (codes or numbers, scales, newest tokens)."""
-    fig, ax = figure(0.9 + 0.34 * len(held))
+    fig, ax = figure(0.9 + 0.34 * len(held) + (0.3 if title else 0))
+    ax.set_title(title)
     left = np.zeros(len(held))
     names = list(held)
-    parts = (("codes", "cached"), ("scales and zeros", "recomputed"), ("newest tokens", "weights"))
+    parts = (("codes", "cached"), ("scales and zeros", "muted"), ("newest tokens", "key"))
     for i, (label, role) in enumerate(parts):
         lengths = np.array([row[i] for row in held.values()], dtype=float)
         ax.barh(names, lengths, left=left, height=0.62, color=color(role), label=label)
@@ -119,7 +119,7 @@ def weight(held: Mapping[str, tuple[float, float, float]]) -> Any:
     whole = left[0]
     for i, x in enumerate(left):
         ax.annotate(
-            f"{100 * x / whole:.1f} %",
+            f"{100 * x / whole:.1f} %" if i else "= 100 %",
             (x, i),
             xytext=(4, 0),
             textcoords="offset points",
@@ -141,14 +141,16 @@ def speed(read: Mapping[str, float], times: Mapping[str, Sequence[float]], names
     rows = np.arange(len(times))
     bars = [("bytes read", "cached", list(read.values()))]
     for i, name in enumerate(names):
-        role = ("recomputed", "weights")[i % 2]
+        role = ("muted", "recomputed")[i % 2]
         bars.append((f"time, {name}", role, [t[i] for t in times.values()]))
     height = 0.84 / len(bars)
     for i, (label, role, lengths) in enumerate(bars):
         y = rows + (i - (len(bars) - 1) / 2) * height
         drawn = ax.barh(y, lengths, height=height * 0.9, color=color(role), label=label)
-        ax.bar_label(drawn, labels=[f"× {format_number(x)}" for x in lengths], padding=4, size=9)
-    ax.axvline(1, color=MUTED, linewidth=1)
+        on_card = {"facecolor": CARD, "edgecolor": "none", "pad": 0.5}  # above the line at 1
+        words = [f"× {x:.2g}" for x in lengths]
+        ax.bar_label(drawn, labels=words, padding=4, size=9, bbox=on_card)
+    ax.axvline(1, color=MUTED, linewidth=1, zorder=0.5)
     ax.set_yticks(rows, labels=list(times))
     ax.invert_yaxis()
     ax.set_xlim(0, 1.15 * max(x for _, _, lengths in bars for x in lengths))

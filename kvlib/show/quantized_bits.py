@@ -92,11 +92,7 @@ def _scene(
             for what, table in (("Error of the keys", key), ("Error of the scores", score))
             for axis in ROLES
         ],
-        "panels": [
-            _curves(keys, loud, bits),
-            _bars("Error of the keys", here, 0, errors),
-            _bars("Error of the scores", here, 1, errors),
-        ],
+        "panels": [_curves(keys, loud, bits), _bars(here, errors)],
     }
 
 
@@ -125,20 +121,18 @@ def _curves(keys: np.ndarray, loud: int, bits: int) -> dict[str, Any]:
 
 
 def _bars(
-    label: str,
-    here: dict[str, tuple[float, float]],
-    which: int,
-    errors: dict[int, dict[str, tuple[float, float]]],
+    here: dict[str, tuple[float, float]], errors: dict[int, dict[str, tuple[float, float]]]
 ) -> dict[str, Any]:
-    """One bar an axis, on a scale that all scenes share."""
-    longest = max(100 * pair[which] for table in errors.values() for pair in table.values())
+    """A bar for each axis, for keys and for scores, on a scale that all scenes share."""
+    longest = max(100 * x for table in errors.values() for pair in table.values() for x in pair)
     bars = []
-    for axis, role in ROLES.items():
-        part = {"label": axis, "value": 100 * here[axis][which], "role": role}
-        bars.append({"label": axis, "parts": [part]})
+    for which, what in enumerate(("keys", "scores")):
+        for axis, role in ROLES.items():
+            part = {"label": axis, "value": 100 * here[axis][which], "role": role}
+            bars.append({"label": what, "parts": [part]})
     return {
         "kind": "bars",
-        "label": label,
+        "label": "Error, in percent of the size",
         "unit": "%",
         "max": longest * 1.04,
         "bars": bars,
