@@ -144,6 +144,14 @@ def test_table(model):
     assert found["int8"][1].distance == 64 and found["int8"][1].trials == 2
 
 
+def test_logits_of_any_size_have_a_loss():
+    """e^1000 is no number, and a loss must not pass through it."""
+    near, far = np.log1p(np.exp(-1.0)), np.log1p(np.exp(1.0))
+    for shift in (-1e4, 0.0, 1e4):
+        found = quality._log_softmax(np.float32([[shift, shift - 1, shift - 900]]))
+        np.testing.assert_allclose(found, [[-near, -far, -900 - near]], rtol=1e-12)
+
+
 def test_refusals(model):
     cache, some = dense(model), b"some text"
     for settings, words in (

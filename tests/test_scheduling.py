@@ -193,9 +193,11 @@ def test_one_forward_pass_a_step():
 # Room --------------------------------------------------------------------------------------------
 
 
-def test_a_preempted_request_loses_no_token():
+@pytest.mark.parametrize("budget", [None, 3])
+def test_a_preempted_request_loses_no_token(budget):
+    """It is read again with all that it has written, whole or a chunk at a time."""
     cache = paged(10, 4)
-    scheduler = Scheduler(MODEL, cache, stop_tokens=())
+    scheduler = Scheduler(MODEL, cache, budget=budget, stop_tokens=())
     prompts = {"a": text(1, 15), "b": text(2, 15)}
     for name, prompt in prompts.items():
         scheduler.add(name, prompt, 20)

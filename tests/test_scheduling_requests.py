@@ -138,7 +138,8 @@ def test_a_request_can_be_cancelled_wherever_it_stands():
     assert scheduler.cancel("is read") == scheduler.cancel("waits") == []
     assert cache.seq_ids == () and [e.kind for e in scheduler.events[-3:]] == ["cancel"] * 3
     for name in ("decodes", "waits", "nobody"):
-        with pytest.raises(ValueError, match=f"request '{name}' is neither waiting nor running"):
+        words = f"request '{name}' is neither waiting nor running; those are: 'stays'$"
+        with pytest.raises(ValueError, match=words):
             scheduler.cancel(name)
     states = {name: r.state for name, r in scheduler.requests.items()}
     assert states == dict.fromkeys(list(prompts)[:3], CANCELLED) | {"stays": WAITING}
