@@ -48,7 +48,8 @@ def check_online_update(online_update: Callable[..., Any]) -> Iterator[str]:
     yield "one tile gives its largest score, its sum and its weighted values"
 
     second = _three(online_update(*needed, s[:, 4:], v[4:]), 3, 4)
-    _diagnose_second(second, needed, s, v)
+    if not np.allclose(second[2], _summed(s, v)[2]) or not np.allclose(second[1], _summed(s, v)[1]):
+        _diagnose_second(second, needed, s, v)
     _expect_state(second, _summed(s, v), "after a tile that raises top")
     yield "a tile that raises top shrinks what was summed before"
 

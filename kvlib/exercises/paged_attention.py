@@ -72,7 +72,8 @@ def check_paged_decode(paged_decode: Callable[..., Any]) -> Iterator[str]:
             "o is NaN: a block that is not in the table was read. Entry n of the table says which "
             "block holds tokens n * block_size and on"
         )
-    _diagnose(got, task)
+    if not np.allclose(got, task.expected(), rtol=1e-3, atol=1e-5):
+        _diagnose(got, task)
     expect_close(got, task.expected(), "o, two full blocks", axes=AXES, rtol=1e-3)
     yield "two full blocks: attention over the request's own keys"
 

@@ -30,8 +30,10 @@ def check_cascade(cascade: Callable[..., Any]) -> Iterator[str]:
     o = lend(cascade, q, k, v, list(own))
     expect_shape(o, (3, 8), "o", letters="B D")
     numbers(o, "o")
-    diagnose(o, _suspects(q, k, v, own))
-    expect_close(o, _whole(q, k, v, own), "o", axes=("request", "dim"))
+    right = _whole(q, k, v, own)
+    if not np.allclose(o, right, rtol=1e-4, atol=1e-5):
+        diagnose(o, _suspects(q, k, v, own))
+    expect_close(o, right, "o", axes=("request", "dim"))
     yield "attention over shared and private keys together"
 
     expect_dtype(o, np.float32, "o")
