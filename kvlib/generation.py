@@ -22,6 +22,7 @@ from kvlib.prompts import (
     waits_for,
 )
 from kvlib.sampling import check_settings, sample
+from kvlib.serving import take_back
 
 _names = count()
 
@@ -160,14 +161,18 @@ def _steps(
             parts = [feed[i][:chunk] for i in rows]
             tokens = [t for part in parts for t in part]
             step = cache.plan([names[i] for i in rows], [len(part) for part in parts], tokens)
-            logits = model.forward(tokens, cache, step)
             feed = {i: feed[i][chunk:] for i in rows}
             ready = [n for n, i in enumerate(rows) if not feed[i]]
-            if not ready:
-                continue
-            if len(ready) < len(rows):
-                logits = model.xp.take(logits, model.xp.asarray(ready), axis=0)
-            drawn = sample(logits, *settings, rngs=[rngs[rows[n]] for n in ready])
+            try:
+                logits = model.forward(tokens, cache, step)
+                if not ready:
+                    continue
+                if len(ready) < len(rows):
+                    logits = model.xp.take(logits, model.xp.asarray(ready), axis=0)
+                drawn = sample(logits, *settings, rngs=[rngs[rows[n]] for n in ready])
+            except BaseException:
+                take_back(cache, step)  # before free lets others find what it has written
+                raise
             for i, token in zip([rows[n] for n in ready], drawn, strict=True):
                 made[i] += 1
                 stopped = token in stops

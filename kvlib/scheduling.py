@@ -150,8 +150,7 @@ class Scheduler:
             logits = self.model.forward(fed, self.cache, step)
             drawn = serving.draw(parts, step.seq_lens, logits, greedy(logits))
         except BaseException:
-            for (r, part), end in zip(parts.items(), step.seq_lens, strict=True):
-                self.cache.truncate(r.name, end - len(part))
+            serving.take_back(self.cache, step)
             raise
         for (r, part), token in zip(parts.items(), drawn, strict=True):
             kind = "decode" if r.state == DECODING else "prefill"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kvlib.arrays import Array
-from kvlib.caches import Cache
+from kvlib.caches import Cache, Step
 from kvlib.model.decoder import Decoder
 from kvlib.prompts import check_positive, check_prompt, check_room, check_seed, token_ids
 from kvlib.sampling import check_settings, sample
@@ -79,6 +79,12 @@ def draw(
         else:
             drawn.append(r.draw(logits[row : row + 1, :]) if r.temperature else token)
     return drawn
+
+
+def take_back(cache: Cache, step: Step) -> None:
+    """Undo a pass that has failed: its requests hold again what they held before its plan."""
+    for name, end, n in zip(step.seq_ids, step.seq_lens, step.q_lens, strict=True):
+        cache.truncate(name, end - n)
 
 
 def states(requests: Iterable[Request]) -> str:

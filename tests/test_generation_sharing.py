@@ -78,3 +78,28 @@ def test_the_cache_is_clean_after_an_end_while_some_wait():
     assert len(cache.seq_ids) == 1
     tokens.close()
     assert cache.seq_ids == () and cache.pool.num_free == 96
+
+
+@pytest.mark.parametrize("fails", ["forward", "the draw"])
+def test_what_a_failed_pass_has_written_is_never_found(fails, monkeypatch):
+    """NaN in the last layer's keys, and an error after that: no other prompt may meet them."""
+    cache, append, forward = paged(), PagedCache.append, type(MODEL).forward
+
+    def spoiled(self, layer, k, v, step):
+        append(self, layer, k * np.float32(np.nan), v, step)
+
+    def failing(self, *arguments):
+        logits = forward(self, *arguments)
+        if fails == "forward":
+            raise RuntimeError("the device is gone")
+        return logits
+
+    prompts = FAMILIES["one beginning"]
+    needed = generate(MODEL, prompts, **SETTINGS)
+    with monkeypatch.context() as patched:
+        patched.setattr(PagedCache, "append", spoiled)
+        patched.setattr(type(MODEL), "forward", failing)
+        with pytest.raises((RuntimeError, ValueError), match="the device is gone|finite number"):
+            generate(MODEL, prompts, cache=cache, **SETTINGS)
+    assert cache.seq_ids == () and cache.pool.num_published == 0
+    assert generate(MODEL, prompts, cache=cache, **SETTINGS) == needed
