@@ -210,3 +210,16 @@ def test_numpy_scalars_as_settings_leak_no_float64(form):
         sinks = np.zeros(4, dtype=np.float64)
         o, lse = form(*inputs, sinks=sinks, return_lse=True, **wide)
         assert o.dtype == np.float32 and lse.dtype == np.float32
+
+
+@pytest.mark.parametrize("queries", [0, 1, 3])
+@pytest.mark.parametrize("num_qo_heads", [0, 2])
+def test_no_queries_or_no_query_heads(queries, num_qo_heads):
+    q = np.ones((queries, num_qo_heads, 4), np.float32)
+    k, v = np.ones((5, 2, 4), np.float32), np.ones((5, 2, 3), np.float32)
+    at = np.arange(5 - queries, 5), np.arange(5)
+    for form in (attend, attend_tiled):
+        o, lse = form(q, k, v, *at, return_lse=True)
+        assert o.shape == (queries, num_qo_heads, 3) and lse.shape == o.shape[:2]
+    o, lse = attend_causal(q, k.transpose(1, 0, 2), v.transpose(1, 0, 2), return_lse=True)
+    assert o.shape == (queries, num_qo_heads, 3) and lse.shape == o.shape[:2]

@@ -139,7 +139,7 @@ def _prefill(
     o = xp.empty((t, num_qo_heads, v_dim), dtype=q.dtype, device=q.device)
     top = xp.empty((t, num_qo_heads, 1), dtype=q.dtype, device=q.device)
     total = xp.empty((t, num_qo_heads, 1), dtype=q.dtype, device=q.device)
-    step = max(1, CHUNK_ROWS // groups)
+    step = max(1, CHUNK_ROWS // max(1, groups))
     for a in range(0, t, step):
         b = min(a + step, t)
         high = start + b
