@@ -147,6 +147,7 @@ def test_bits_explorer_shows_that_the_two_errors_disagree() -> None:
         assert curves["label"].startswith("Channel 3,")
         assert [bar["label"] for bar in bars["bars"]] == ["keys"] * 2 + ["scores"] * 2
         parts = [bar["parts"][0] for bar in bars["bars"]]
+        assert bars["max"] == pytest.approx(1.04 * max(p["value"] for p in parts))
         near = [min(pair, key=lambda p: p["value"])["label"] for pair in (parts[:2], parts[2:])]
         disagree = f"{near[0]}, but the scores are nearer {near[1]}"
         agree = f"{near[0]}, and so are the scores"

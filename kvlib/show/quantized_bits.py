@@ -35,8 +35,7 @@ def bits_explorer(keys: Any, queries: Any, value: int = 2) -> Explorer:
         raise ValueError(f"queries must be ({n}, G, {dim}), got {queries.shape}")
     loud = int(np.argmax((queries**2).mean(axis=(0, 1))))
     every = range(1, 9)
-    errors = {bits: _errors(keys, queries, bits) for bits in every}
-    scenes = [_scene(keys, loud, bits, errors) for bits in every]
+    scenes = [_scene(keys, loud, bits, _errors(keys, queries, bits)) for bits in every]
     texts = [count_words(bits, "bit", "bits") for bits in every]
     slider = Slider("bits", "Bits of a code", every, value, texts=texts)
     title = "Bits against error, along two axes"
@@ -71,9 +70,9 @@ def _share(off: np.ndarray, of: np.ndarray) -> float:
 
 
 def _scene(
-    keys: np.ndarray, loud: int, bits: int, errors: dict[int, dict[str, tuple[float, float]]]
+    keys: np.ndarray, loud: int, bits: int, here: dict[str, tuple[float, float]]
 ) -> dict[str, Any]:
-    here, stored = errors[bits], bits + SCALE_BITS / GROUP
+    stored = bits + SCALE_BITS / GROUP
     better = [min(ROLES, key=lambda axis: here[axis][i]) for i in (0, 1)]
     words = count_words(bits, "bit", "bits")
     key, score = (
@@ -92,7 +91,7 @@ def _scene(
             for what, table in (("Error of the keys", key), ("Error of the scores", score))
             for axis in ROLES
         ],
-        "panels": [_curves(keys, loud, bits), _bars(here, errors)],
+        "panels": [_curves(keys, loud, bits), _bars(here)],
     }
 
 
@@ -120,11 +119,10 @@ def _curves(keys: np.ndarray, loud: int, bits: int) -> dict[str, Any]:
     }
 
 
-def _bars(
-    here: dict[str, tuple[float, float]], errors: dict[int, dict[str, tuple[float, float]]]
-) -> dict[str, Any]:
-    """A bar for each axis, for keys and for scores, on a scale that all scenes share."""
-    longest = max(100 * x for table in errors.values() for pair in table.values() for x in pair)
+def _bars(here: dict[str, tuple[float, float]]) -> dict[str, Any]:
+    """A bar for each axis, for keys and for scores, on a scale of their own: with 8 bits the
+    errors are a few thousandths of those with 1, and which is the longer has to be seen."""
+    longest = max(100 * x for pair in here.values() for x in pair)
     bars = []
     for which, what in enumerate(("keys", "scores")):
         for axis, role in ROLES.items():
@@ -132,7 +130,7 @@ def _bars(
             bars.append({"label": what, "parts": [part]})
     return {
         "kind": "bars",
-        "label": "Error, in percent of the size",
+        "label": "Error, in percent of the size (the scale changes)",
         "unit": "%",
         "max": longest * 1.04,
         "bars": bars,
