@@ -57,6 +57,7 @@ def _two(result: Any) -> tuple[Any, Any]:
         raise Finding(f"bounds is {type(bounds).__name__}, needed a list of (start, end)")
     pairs = []
     for i, pair in enumerate(bounds):
+        pair = pair.tolist() if isinstance(pair, np.ndarray) else pair
         if not isinstance(pair, list | tuple) or len(pair) != 2:
             raise Finding(f"chunk {i} is {shown(pair)}, needed a pair (start, end)")
         what = ("the start", "the end")

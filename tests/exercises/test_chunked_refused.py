@@ -175,7 +175,12 @@ def on_arrays(p: int, c: int) -> Any:
     return [list(pair) for pair in zip(np.arange(0, p, c), ends, strict=True)], float(ends.sum())
 
 
-@pytest.mark.parametrize("right", [read, on_arrays])
+def rows_of_an_array(p: int, c: int) -> Any:
+    bounds, keys = read(p, c)
+    return list(np.array(bounds)), np.int64(keys)
+
+
+@pytest.mark.parametrize("right", [read, on_arrays, rows_of_an_array])
 def test_chunks_of_other_forms(right: Callable[..., Any]) -> None:
     assert check_read_in_chunks(right)
 

@@ -39,6 +39,18 @@ def searched(table: Any, indptr: Any, pos: Any, size: int) -> Any:
     return table[owner, block].astype(np.uint64) * np.uint64(size) + offset.astype(np.uint64)
 
 
+def by_block(table: Any, indptr: Any, pos: Any, size: int) -> Any:
+    """A loop over requests and their blocks."""
+    out = np.zeros(len(pos), dtype=np.int64)
+    for row, a, b in zip(table, indptr, indptr[1:], strict=False):
+        first, last = int(pos[a]), int(pos[b - 1])
+        for n in range(first // size, last // size + 1):
+            start, stop = max(first, n * size), min(last + 1, (n + 1) * size)
+            slots = np.arange(start - n * size, stop - n * size) + int(row[n]) * size
+            out[a + start - first : a + stop - first] = slots
+    return out
+
+
 def over_tokens(table: Any, indptr: Any, pos: Any, size: int) -> Any:
     owner = np.repeat(np.arange(len(table)), np.diff(indptr))
     return np.array([table[o, p // size] * size + p % size for o, p in zip(owner, pos)])
@@ -70,7 +82,7 @@ def test_slot_mappings_that_passed(wrong: Callable[..., Any], message: str) -> N
     refused(check_slot_mapping(wrong), message)
 
 
-@pytest.mark.parametrize("right", [by_request, searched])
+@pytest.mark.parametrize("right", [by_request, searched, by_block])
 def test_slot_mappings_of_other_forms(right: Callable[..., Any]) -> None:
     assert check_slot_mapping(right)
 

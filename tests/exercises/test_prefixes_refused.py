@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -153,7 +154,24 @@ def one_hasher(tokens: Any, size: int, salt: Any) -> Any:
     return found
 
 
-@pytest.mark.parametrize("right", [keys, nested, one_hasher])
+def numbered(tokens: Any, size: int, salt: Any, known: Any = {}) -> Any:  # noqa: B006
+    """No hash at all: names are counted out as they come."""
+    found, before = [], known.setdefault(("salt", salt), len(known))
+    for a in range(0, len(tokens) - size + 1, size):
+        before = known.setdefault((before, *tokens[a : a + size]), len(known))
+        found.append(before)
+    return found
+
+
+# Tokens are never below 0, so unsigned bytes may be asked for.
+UNSIGNED = [
+    with_(block=lambda b: b"".join(t.to_bytes(4, "little") for t in b)),
+    with_(block=lambda b: struct.pack(f"{len(b)}I", *b)),
+    with_(block=lambda b: np.array(b, np.uint32).tobytes()),
+]
+
+
+@pytest.mark.parametrize("right", [keys, nested, one_hasher, numbered, *UNSIGNED])
 def test_keys_of_other_forms(right: Callable[..., Any]) -> None:
     assert check_block_keys(right)
 
