@@ -12,7 +12,7 @@ from kvlib import LayerSpec, Meter, costs
 from kvlib.arrays import nbytes
 from kvlib.attention.pieces import attend_pieces
 from kvlib.caches import BlockPool, DenseCache, PagedCache, QuantizedCache, stored
-from kvlib.codecs import PLAIN, Codec, PerChannel, fp8, int8, int8_per_channel, kivi
+from kvlib.codecs import PLAIN, Codec, PerChannel, PerToken, fp8, int8, int8_per_channel, kivi
 from kvlib.codecs.base import TensorCodec
 
 CODECS = (
@@ -257,6 +257,13 @@ def test_what_is_no_codec_is_refused():
         rows([LayerSpec(1, 8)], "int8", 8)
     with pytest.raises(TypeError, match=r"codec must be a Codec .*got a PerChannel"):
         PagedCache([LayerSpec(1, 8)], BlockPool(2, 8), codec=PerChannel(4, 8), xp=np)
+
+
+def test_a_codec_is_named_by_the_call_that_made_it_or_else_by_its_name():
+    mine = Codec("mine", PerChannel(4, 8), PerToken(4, 8))
+    for codec, name in ((mine, "mine"), (kivi(4, 8, 3), r"kivi\(bits=4, group=8, residual=3\)")):
+        with pytest.raises(ValueError, match=f"multiple of the 8 tokens that {name} encodes"):
+            rows([LayerSpec(1, 8)], codec, 12)
 
 
 @pytest.mark.parametrize("home", HOMES)
