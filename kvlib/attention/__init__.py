@@ -4,6 +4,8 @@
 `direct`    attention from absolute positions: the definition
 `tiled`     the same by online softmax, a tile of keys at a time
 `causal`    the same, fast, where keys lie in order at positions 0, 1, 2, ...
+`batched`   one query for each of several texts, in one product
+`pieces`    the same where keys lie in blocks or as codes, a piece at a time
 """
 
 from kvlib.attention.causal import attend_causal
