@@ -232,7 +232,7 @@ def test_a_free_list_of_another_form() -> None:
 
 
 def decode(
-    q: Any, kb: Any, vb: Any, table: Any, length: int, subtract: bool = True, at_once: int = 1
+    q: Any, kb: Any, vb: Any, table: Any, length: int, top: Any = None, at_once: int = 1
 ) -> Any:
     """Some blocks at a time are gathered; the scores of all are kept."""
     heads, size, dim = kb.shape[1:]
@@ -244,7 +244,7 @@ def decode(
 
     starts = range(0, len(table), at_once)
     s = np.concatenate([rows @ piece(kb, a).mT for a in starts], axis=-1)
-    p = np.exp(s - s.max(-1, keepdims=True) if subtract else s)
+    p = np.exp(s - (s.max(-1, keepdims=True) if top is None else top(s)))
     p /= p.sum(-1, keepdims=True)
     o = sum(p[..., a * size : (a + at_once) * size] @ piece(vb, a) for a in starts)
     return np.asarray(o).reshape(q.shape)
@@ -290,7 +290,8 @@ def shifted(q: Any, kb: Any, vb: Any, table: Any, length: int, running: bool) ->
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda *a: decode(*a, subtract=False), "e^score overflows"),
+        (lambda *a: decode(*a, top=lambda s: 0), "e^score overflows"),
+        (lambda *a: decode(*a, top=np.max), "each head's own largest, not that of all"),
         (remembers, "the cache was copied"),
         (lambda *a: decode(*a, at_once=len(a[3])), "the cache was copied"),
         (lambda *a: shifted(*a, running=False), "each block had its own largest score"),

@@ -190,9 +190,17 @@ def test_cascades_of_other_forms(right: Callable[..., Any]) -> None:
     assert report.passed and "read once for all requests" in report.proved[-1], report
 
 
+def one_top(q: Any, k: Any, v: Any, own: Any) -> Any:
+    s = q @ k.T / f32(math.sqrt(q.shape[1]))
+    p = np.exp(s - s.max())
+    total = p.sum(axis=1)
+    return merged(q, p @ v / total[:, None], s.max() + np.log(total), own)
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
+        (one_top, "each request's own largest, not that of all"),
         (lambda q, k, v, own: own.clear() or q, "argument 4 of <lambda> was changed"),
         (lambda q, k, v, own: own[0][0].fill(0) or q, "argument 4 of <lambda> was changed"),
         (lambda q, *a: np.full(q.shape, None), "dtype object, needed one of numbers"),
