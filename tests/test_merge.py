@@ -59,11 +59,21 @@ def test_one_state_is_itself():
     assert (merged[0] == o[0]).all() and (merged[1] == lse[0]).all()
 
 
+def test_states_of_a_single_query():
+    """o (N, D) and lse (N,): what one query and one head give."""
+    o, lse = parts(5, 4, shape=())
+    needed = merge_states(o[:, None, None], lse[:, None, None])
+    for found, x in zip(merge_states(o, lse), needed):
+        assert (found == x[0, 0]).all()
+
+
 def test_lse_far_apart_and_huge():
     o = np.asarray([[[1.0]], [[3.0]]], dtype=np.float32)
     lse = np.asarray([[1e4], [-1e4]], dtype=np.float32)
     for a, b in ((0, 1), (1, 0)):
         merged = merge_state(o[a], lse[a], o[b], lse[b])
+        assert merged[0].item() == 1.0 and merged[1].item() == 1e4
+        merged = merge_states(o[[a, b]], lse[[a, b]])
         assert merged[0].item() == 1.0 and merged[1].item() == 1e4
     lse[:] = 1e4
     merged = merge_states(o, lse)
@@ -102,6 +112,10 @@ def test_float16_outputs_keep_their_dtype_and_a_float32_lse():
 
 def test_refused():
     o, lse = parts(3, 2)
+    with pytest.raises(ValueError, match=r"lse_a .*needed \(3, 2\), got \(3,\)"):
+        merge_state(o[0], lse[0][:, 0], o[1], lse[1])
+    with pytest.raises(ValueError, match=r"at least one state .*got shape \(3,\)"):
+        merge_states(np.zeros(3, np.float32), np.zeros((), np.float32))
     with pytest.raises(ValueError, match=r"lse_b .*needed \(3, 2\), got \(3,\)"):
         merge_state(o[0], lse[0], o[1], lse[1][:, 0])
     with pytest.raises(ValueError, match=r"got \(3, 2, 4\) and \(2, 2, 4\)"):
