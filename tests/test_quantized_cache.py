@@ -28,8 +28,8 @@ CODECS = (
 TOKENS = 96
 
 
-def rows(layers, codec, length, dtype=None):
-    return QuantizedCache(layers, codec, 1, length, dtype=dtype, xp=np)
+def rows(layers, codec, length, dtype=None, max_seqs=1):
+    return QuantizedCache(layers, codec, max_seqs, length, dtype=dtype, xp=np)
 
 
 def blocks(size):
@@ -264,6 +264,27 @@ def test_a_codec_is_named_by_the_call_that_made_it_or_else_by_its_name():
     for codec, name in ((mine, "mine"), (kivi(4, 8, 3), r"kivi\(bits=4, group=8, residual=3\)")):
         with pytest.raises(ValueError, match=f"multiple of the 8 tokens that {name} encodes"):
             rows([LayerSpec(1, 8)], codec, 12)
+
+
+@pytest.mark.parametrize("n", [0, -1, True, 1.5, None])
+def test_rooms_that_are_none(n):
+    for room in ({"max_seqs": n}, {"max_seq_len": n}):
+        with pytest.raises(ValueError, match=f"{[*room][0]} must be an integer .*got {n!r}"):
+            QuantizedCache([LayerSpec(1, 8)], int8(), **{"max_seqs": 1, "max_seq_len": 8} | room)
+
+
+@pytest.mark.parametrize("codec", [int8(), kivi(4, 8, 5)], ids=lambda c: c.name)
+def test_a_fork_of_a_row_copies_the_codes_it_has(codec):
+    cache = rows([LayerSpec(2, 16)] * 2, codec, TOKENS, max_seqs=2)
+    cache.add("a")
+    step = cache.plan(["a"], [30])
+    for layer in (0, 1):
+        cache.append(layer, normal(30, 2, 16), normal(30, 2, 16), step)
+    with Meter() as meter:
+        cache.fork("a", "b")
+    coded = normal(2, codec.coded(30), 16)
+    codes = [*codec.keys.encode(coded).values(), *codec.values.encode(coded).values()]
+    assert meter.by_label["fork"].copied == 2 * sum(x.nbytes for x in codes)
 
 
 @pytest.mark.parametrize("home", HOMES)
