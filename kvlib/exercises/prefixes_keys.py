@@ -145,12 +145,13 @@ def _one_key_for_two(keys: Callable[..., list[Any]], a: list[int], b: list[int])
 def _many(keys: Callable[..., list[Any]]) -> None:
     """Thousands of names, so that names of two bytes meet."""
     rng = np.random.default_rng(2)
-    texts = {tuple(text) for text in rng.integers(0, 50_000, (3000, 2)).tolist()}
-    named: dict[Any, tuple[int, ...]] = {}
-    for text in texts:
-        other = named.setdefault(keys(list(text), 2)[0], text)
-        if other != text:
-            raise Finding(
-                f"among {len(texts)} blocks of two tokens, {list(other)} and {list(text)} have one "
-                "key: there are too few different names. Keep all that hashlib gives"
-            )
+    named: dict[Any, tuple[int, int]] = {}
+    for i, text in enumerate(rng.integers(0, 50_000, (20, 300)).tolist()):
+        for n, key in enumerate(keys(text, 2)):
+            other, block = named.setdefault(key, (i, n))
+            if (other, block) != (i, n):
+                raise Finding(
+                    f"among 3,000 blocks, block {block} of one text and block {n} of "
+                    f"{'the same' if other == i else 'another'} have one key, though their tokens "
+                    "differ: there are too few different names. Keep all that hashlib gives"
+                )
