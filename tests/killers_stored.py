@@ -186,6 +186,10 @@ def chunks_and_schedules() -> None:
     for chunk in (1, 4):
         settings = dict(max_new_tokens=8, stop_tokens=(), prefill_chunk=chunk)
         assert generate(model, prompts, **settings) == needed
+    cache = PagedCache(model.layer_specs, BlockPool(24, 4), xp=np)
+    with patch.object(PagedCache, "append", _spoils), suppress(ValueError):
+        generate(model, prompts, cache=cache)
+    assert generate(model, prompts, max_new_tokens=8, stop_tokens=(), cache=cache) == needed
     for budget in (None, 3):
         cache = PagedCache(model.layer_specs, BlockPool(6, 4), xp=np)
         scheduler = Scheduler(model, cache, budget=budget, stop_tokens=())
@@ -220,6 +224,10 @@ def bills() -> None:
 
 def _fails(self, layer, q, step, return_lse=False):
     raise ZeroDivisionError
+
+
+def _spoils(self, layer, k, v, step, append=PagedCache.append):
+    append(self, layer, k * np.float32(np.nan), v, step)
 
 
 CHECKS = (

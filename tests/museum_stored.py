@@ -161,7 +161,9 @@ MUTANTS = [
     Mutant("a token is drawn from every chunk", GENERATION, "_steps",
            "if not feed[i]]", "if True]", "chunks_and_schedules"),
     Mutant("a failed pass leaves its tokens", SCHEDULING, "Scheduler._pass",
-           "self.cache.truncate(r.name, end - len(part))", "pass", "chunks_and_schedules"),
+           "serving.take_back(self.cache, step)", "pass", "chunks_and_schedules"),
+    Mutant("what a failed pass wrote can be found", GENERATION, "_steps",
+           "take_back(cache, step)", "pass", "chunks_and_schedules"),
     Mutant("decodes do not count against the budget", SCHEDULING, "Scheduler.step",
            "self.budget - len(parts)", "self.budget", "chunks_and_schedules"),
 ]  # fmt: skip
