@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from test_paged_cache import INDEXES, LAYERS, fill, key_of
 
+from kvlib import LayerSpec, Meter
 from kvlib.caches import BlockPool, PagedCache, RadixIndex
+from kvlib.codecs import int8
 
 # Extra keys ---------------------------------------------------------------------------------------
 
@@ -145,3 +147,44 @@ def test_a_twin_that_a_fork_holds_stays_until_the_fork_is_gone() -> None:
     cache.free("b")
     cache.pool.check()
     assert len(cache.pool.lookup(B)) == 7
+
+
+# What is taken back -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", [None, int8(), int8(3)], ids=["plain", "int8", "3 wait"])
+@pytest.mark.parametrize("back", ["a pass that failed", "a part of a pass", "all of a pass"])
+def test_what_is_taken_back_and_given_again_can_be_found(codec, back: str) -> None:
+    text, x = list(range(12)), np.ones((12, 1, 8), np.float32)
+    cache = PagedCache([LayerSpec(1, 8)], BlockPool(16, 2), codec=codec, xp=np)
+    cache.add("a", text)
+
+    def give(n: int) -> None:
+        at = cache.seq_len("a")
+        cache.append(0, x[:n], x[:n], cache.plan(["a"], [n], text[at : at + n]))
+
+    give(6)
+    if back == "a pass that failed":
+        cache.plan(["a"], [3], [96, 97, 98])  # no layer appends
+        cache.truncate("a", 6)
+    elif back == "a part of a pass":
+        cache.truncate("a", 5)
+    else:
+        give(2)
+        cache.truncate("a", 6)
+    give(12 - cache.seq_len("a"))
+    cache.free("a")
+    waiting = 3 if codec is not None and codec.waits else 0
+    assert len(cache.pool.lookup(text)) == (12 - waiting) // 2
+
+
+def test_a_write_to_a_shared_block_copies_the_codes_it_has() -> None:
+    """Of tokens that wait in full precision there is nothing in the block to be copied."""
+    codec, x = int8(3), np.ones((14, 1, 8), np.float32)
+    cache = PagedCache([LayerSpec(1, 8)], BlockPool(8, 8), codec=codec, xp=np)
+    cache.add("a")
+    cache.append(0, x, x, cache.plan(["a"], [14]))  # 11 codes, 3 of them in the second block
+    cache.fork("a", "b")
+    with Meter() as meter:
+        cache.plan(["b"], [1])
+    assert meter.by_label["copy on write"].copied == 3 * 2 * (8 + 4)  # codes and a scale
