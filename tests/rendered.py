@@ -87,13 +87,26 @@ class Watched:
     """A page, and what it did that it should not."""
 
     page: Any
+    asked: list[str] = field(default_factory=list)
     outside: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+
+    def until_it_asks_no_more(self) -> None:
+        """Half a second without a new request: what scripts fetch late has had its chance."""
+        seen = -1
+        while seen < len(self.asked):
+            seen = len(self.asked)
+            self.page.wait_for_timeout(500)
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *args: object) -> None:
         pass
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    # a browser opens many connections at once, and of those that Python does not queue some get lost
+    request_queue_size = 128
 
 
 @contextmanager
@@ -120,7 +133,7 @@ def running_browser(html: Path, pages: list[str]) -> Iterator[Any]:
 def served(folder: Path) -> Iterator[str]:
     """A server on `folder` at a free port of this machine; gives its address."""
     handler = functools.partial(_Quiet, directory=str(folder))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = _Server(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"
@@ -136,6 +149,7 @@ def watch(context: Any, base: str) -> Watched:
 
     def route(handler: Any) -> None:
         url = handler.request.url
+        watched.asked.append(url)
         if url.startswith((base, "data:", "blob:")):
             handler.continue_()
         else:

@@ -72,8 +72,7 @@ def test_page_is_whole_in_both_themes_and_loads_nothing_from_outside(
     dead = page.query_selector_all(".jupyter-widgets, [type*='jupyter.widget-view']")
     assert dead == [], "a widget view that no kernel stands behind"
     assert page.title().strip() and page.query_selector("h1")
-    # what scripts fetch late (search, theme, formulas) has had its chance when all is quiet
-    page.wait_for_load_state("networkidle")
+    watched.until_it_asks_no_more()
     assert watched.outside == []
     assert watched.errors == []
     if scheme == "http":
