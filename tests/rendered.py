@@ -105,7 +105,7 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 class _Server(http.server.ThreadingHTTPServer):
-    # a browser opens many connections at once; of those beyond the queue (5 in Python) some get lost
+    # a browser opens many connections at once; beyond the queue (5 in Python) some get lost
     request_queue_size = 128
 
 
