@@ -188,3 +188,15 @@ def test_a_write_to_a_shared_block_copies_the_codes_it_has() -> None:
     with Meter() as meter:
         cache.plan(["b"], [1])
     assert meter.by_label["copy on write"].copied == 3 * 2 * (8 + 4)  # codes and a scale
+
+
+def test_a_fork_publishes_the_blocks_whose_tokens_still_waited() -> None:
+    text, x = list(range(20)), np.ones((20, 1, 8), np.float32)
+    cache = PagedCache([LayerSpec(1, 8)], BlockPool(16, 2), codec=int8(5), xp=np)
+    cache.add("a", text)
+    cache.append(0, x[:13], x[:13], cache.plan(["a"], [13], text[:13]))  # 8 codes in 7 blocks
+    cache.fork("a", "b")
+    cache.append(0, x[13:], x[13:], cache.plan(["b"], [7], text[13:]))  # its last one is copied
+    for name in "ba":
+        cache.free(name)
+    assert len(cache.pool.lookup(text)) == (20 - 5) // 2
