@@ -58,9 +58,11 @@ book: _build/.book _build/.lite  ## build the book and print the address of the 
 	@echo "The book is built. Open:  file://$(CURDIR)/$(HTML)/index.html"
 
 # -n -W: an unresolved reference or any other warning is an error. What a failed build left
-# behind is removed, for Sphinx would not repeat the warnings of pages it believes done.
+# behind is removed, for Sphinx would not repeat the warnings of pages it believes done. Where only
+# styles, scripts or templates have changed Sphinx sees nothing to do, unless .buildinfo is of another build.
 _build/.book: $(VENV)/.kvlib $(BOOK_SOURCES)
 	@echo "== Building the book"
+	$(if $(filter book/_static/% book/_templates/% assets/% tools/%,$?),@if [ -d $(HTML) ]; then printf '%s\n' '# Sphinx build info version 1' '' 'config: another' 'tags: another' > $(HTML)/.buildinfo; fi)
 	$(BIN)/jupyter-book build -n -W --keep-going . || { rm -rf _build/.doctrees _build/.lite $(HTML); exit 1; }
 	@touch $@
 
