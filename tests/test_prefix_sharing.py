@@ -67,6 +67,15 @@ def test_siblings_leave_one_by_one() -> None:
     assert pool.index._children == {}
 
 
+def test_hashes_of_blocks_that_are_gone_are_not_kept() -> None:
+    pool = BlockPool(4, 2)
+    for token in range(20):
+        (block,) = pool.allocate(1)
+        assert pool.publish(block, None, [7, token])
+        pool.free([block])
+    assert len(pool.index._blocks) == len(pool.index) == 4
+
+
 # Twins: two requests that compute the same blocks at the same time --------------------------------
 
 
