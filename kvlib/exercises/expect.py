@@ -155,7 +155,8 @@ def expect_close(
     if not off.any():
         return
     first = tuple(np.argwhere(off)[0])
-    gap = np.where(off, np.abs(array.astype(np.float64) - wanted.astype(np.float64)), 0.0)
+    with np.errstate(invalid="ignore"):  # −∞ − −∞ where both are right
+        gap = np.where(off, np.abs(array.astype(np.float64) - wanted.astype(np.float64)), 0.0)
     worst = tuple(np.unravel_index(int(np.argmax(gap)), gap.shape))
     words = f"{_place(first, axes)} is {_short(array[first])}, needed {_short(wanted[first])}"
     if worst != first:
