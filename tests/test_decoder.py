@@ -273,6 +273,8 @@ def test_past_the_model_and_past_the_cache():
     other = decoder("llama")
     cache.add("b")
     short = cache.plan(["b"], [1])
+    with pytest.raises(TypeError, match="step must be a Step, what plan returns, got None"):
+        model.forward([1], cache, None)
     with pytest.raises(ValueError, match="another cache"):
         other.forward([1], new_cache(other), short)
     for n in (0, -1, True):

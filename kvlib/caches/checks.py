@@ -133,6 +133,12 @@ def check_layer(cache: Cache, layer: int) -> None:
         raise ValueError(f"layer must be 0 ... {len(cache.layers) - 1}, got {shown(layer)}")
 
 
+def check_step(step: Step) -> None:
+    """Refuse what is no Step."""
+    if not isinstance(step, Step):
+        raise TypeError(f"step must be a Step, what plan returns, got {shown(step)}")
+
+
 def check_append(cache: Cache, layer: int, k: Array, v: Array | None, step: Step) -> LayerSpec:
     """The layer's spec, after refusing keys and values that do not fit it or the step."""
     spec = _check_layer_and_step(cache, layer, step)
@@ -181,8 +187,7 @@ def check_run(cache: Cache, layer: int, q: Array, step: Step) -> LayerSpec:
 
 def _check_layer_and_step(cache: Cache, layer: int, step: Step) -> LayerSpec:
     check_layer(cache, layer)
-    if not isinstance(step, Step):
-        raise TypeError(f"step must be a Step, what plan returns, got {shown(step)}")
+    check_step(step)
     if step.owner is not cache:
         raise ValueError("the step was planned by another cache")
     if not step.ticket.live:

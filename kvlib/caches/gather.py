@@ -89,7 +89,7 @@ class StoredPieces:
     def _parts(self, fields: Any, i: int) -> Parts:
         (a, b), size = self.spans[i], self.store.size
         page = a // size
-        if size >= VIEWED or b <= (page + 1) * size:
+        if b <= (page + 1) * size:  # always, where pages are read as they lie
             return fields.view(self.pages[page], a - page * size, b - page * size)
         pages = self.pages if self.table is None else self.table
         return fields.gather(pages[page : -(-b // size)], b - a, self.rooms)

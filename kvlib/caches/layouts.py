@@ -13,7 +13,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 from kvlib.arrays import Array, namespace
-from kvlib.caches.checks import is_integer, shown
+from kvlib.caches.checks import check_step, is_integer, shown
 from kvlib.caches.dense_layout import from_dense, integers, names_of, to_dense
 from kvlib.caches.paged import PagedCache
 from kvlib.caches.step import Step
@@ -77,8 +77,7 @@ def slot_mapping(cache: PagedCache, step: Step) -> Array:
     array([0, 1, 2, 3, 4, 8, 9])
     """
     _check_paged(cache)
-    if not isinstance(step, Step):
-        raise TypeError(f"step must be a Step, what plan returns, got {shown(step)}")
+    check_step(step)
     if step.owner is not cache:
         raise ValueError("the step was planned by another cache")
     if not step.ticket.live:

@@ -9,6 +9,7 @@ import numpy as np
 
 from kvlib.arrays import Array, is_numpy, namespace, nbytes
 from kvlib.caches import Cache, DenseCache, LayerSpec, Step
+from kvlib.caches.checks import check_step
 from kvlib.model import rope
 from kvlib.model.config import ModelConfig, RopeConfig
 from kvlib.model.layers import ACTIVATIONS, layer_norm, linear, mlp, rms_norm
@@ -143,6 +144,7 @@ class Decoder:
 
     def _check(self, tokens: Sequence[int] | Array, step: Step) -> Array:
         """The token ids where the model lives, after refusing what cannot be embedded."""
+        check_step(step)
         limit, vocabulary = self.config.max_position_embeddings, self.config.vocab_size
         longest = max(step.seq_lens)
         if longest > limit:
