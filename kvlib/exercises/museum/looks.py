@@ -201,9 +201,9 @@ def _head(model: Decoder) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarra
     return k.mean(axis=0, keepdims=True), k, v, at
 
 
-def paged(model: Decoder, num_blocks: int = 24, **settings: Any) -> PagedCache:
-    """A paged cache in blocks of 8 tokens, its memory zeroed."""
-    cache = PagedCache(model.layer_specs, BlockPool(num_blocks, 8, **settings))
+def paged(model: Decoder, num_blocks: int = 24, block_size: int = 8, **settings: Any) -> PagedCache:
+    """A paged cache, its memory zeroed."""
+    cache = PagedCache(model.layer_specs, BlockPool(num_blocks, block_size, **settings))
     for x in cache.storage():
         x[...] = 0
     return cache

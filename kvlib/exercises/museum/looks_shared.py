@@ -12,7 +12,7 @@ from kvlib.scheduling import Scheduler
 
 def the_same_question_later(model: Decoder) -> str:
     """a prompt that binds 'tfre', two others that take its blocks, the prompt again"""
-    cache = paged(model, 9)
+    cache = paged(model, 3, 32)  # the name is bound in the first block, the only one that is full
     for value in ("tfre", "wqpl", "onhs"):
         text(model, [ASKED.format(value)], cache, ANSWER)
     return text(model, [ASKED.format("tfre")], cache, ANSWER)
