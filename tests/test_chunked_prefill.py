@@ -166,7 +166,7 @@ def test_peak_memory_follows_the_chunk_and_not_the_prompt():
     chunked = {c: peak_bytes(model, prompt, c) for c in (64, 256)}
     assert chunked[64] < whole / 15 and chunked[256] < whole / 8
     for chunk, peak in chunked.items():  # the prompt's token ids are held, in a few lists
-        assert peak - peak_bytes(model, prompt[:2048], chunk) < 2048 * 80, "grows with the prompt"
+        assert peak - peak_bytes(model, prompt[:2048], chunk) < 2048 * 64, "grows with the prompt"
 
 
 # Reads -------------------------------------------------------------------------------------------
