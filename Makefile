@@ -28,9 +28,13 @@ CHECKED = kvlib tools
 # Jupyter keeps its files where the platform wants them, and does not warn about it
 export JUPYTER_PLATFORM_DIRS := 1
 
-.PHONY: help env book lite lite-kernel serve test lint types unit notebooks browser lab gpu device \
-        test-peers bench train run-notebooks assets explorers requirements picture clean exercises \
-        course pdf prose reproducible
+TEST_STEPS := lint types unit notebooks book browser
+# what needs a device, a browser or another project runs by commands of its own
+UNIT := not gpu and not peers and not browser and not device
+
+.PHONY: help env book lite lite-kernel serve test check portable lint types unit quick first-cells \
+        notebooks browser lab gpu device test-peers bench train run-notebooks assets explorers \
+        requirements picture clean exercises course pdf prose reproducible mutants
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -89,10 +93,15 @@ lab: env  ## open JupyterLab on the chapters
 
 # ---------------------------------------------------------------------------- the tests
 
-test: env lint types unit notebooks book browser  ## run every check: style, types, tests, notebooks, build, browser
-	@echo
-	@echo "All checks passed."
-	@$(BIN)/python tools/summary.py
+# Every step runs, also after one has failed; KVLIB_TESTS=whole runs what is sampled otherwise, too.
+test: env  ## run every check: style, types, tests, notebooks, build, browser
+	@MAKE="$(MAKE)" $(BIN)/python tools/steps.py --summary $(TEST_STEPS)
+
+check: env  ## the checks to run before each commit (a minute): style, types, every test in short, first cells
+	@MAKE="$(MAKE)" $(BIN)/python tools/steps.py lint types quick first-cells
+
+portable: env  ## run tests and notebooks as other processors would, with one and two BLAS threads
+	$(BIN)/python tools/portable.py $(addprefix --core ,$(CORE))
 
 lint: env  ## ruff, and the notebooks' metadata
 	@echo "== ruff"
@@ -106,8 +115,17 @@ types: env  ## mypy
 unit: env  ## pytest, with at least 95 % of kvlib's lines covered
 	@echo "== pytest"
 	@mkdir -p _build/coverage
-	$(ASIDE) -m "not gpu and not peers and not browser and not device" --durations=15 --cov --cov-report=term --cov-fail-under=95 \
+	$(ASIDE) -m "$(UNIT)" --durations=15 --cov --cov-report=term --cov-fail-under=95 \
 	  --cov-report=json:$(SUMMARY)/coverage.json --junitxml=$(SUMMARY)/unit.xml
+
+quick: env  ## the tests in short: each with as few examples as make sense, none that starts programs
+	@echo "== pytest, in short"
+	KVLIB_TESTS=quick $(ASIDE) -q -m "$(UNIT) and not slow"
+
+first-cells: env  ## run the first cells of every notebook and compare their outputs
+	@echo "== the first cells of every chapter"
+	$(BIN)/python tools/first_cells.py
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --nbval --nbval-current-env --nbval-cell-timeout=120 -q _build/check/book/*.ipynb
 
 notebooks: env  ## run every notebook and compare its outputs with the committed ones
 	@echo "== nbval"

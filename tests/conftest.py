@@ -4,11 +4,14 @@ A red run of hypothesis is red again. To search for new failures:
 pytest --hypothesis-profile=search
 """
 
+import gc
 import os
+from collections import defaultdict
 
+import effort as efforts
 import pytest
 
-# Whoever names no library gets NumPy, on a machine with a graphics card, too.
+# A test that names no library gets NumPy, on a machine with a graphics card, too.
 os.environ.setdefault("KVLIB_BACKEND", "numpy")
 
 try:
@@ -16,7 +19,10 @@ try:
 except ImportError:  # `make gpu` with a bare Python runs the tests that need no hypothesis
     pass
 else:
-    settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+    most = efforts.number(quick=5, usual=50, whole=100)
+    settings.register_profile(
+        "repeatable", derandomize=True, deadline=None, database=None, max_examples=most
+    )
     settings.register_profile("search", derandomize=False, deadline=None, database=None)
     settings.load_profile("repeatable")
 
@@ -28,3 +34,35 @@ def device_at_hand(monkeypatch):
 
     install(monkeypatch)
     return xp
+
+
+@pytest.fixture
+def effort(record_property):
+    """How much of a long test to run; see effort.py."""
+    return efforts.Effort(record_property)
+
+
+@pytest.hookimpl(trylast=True)  # after -m and -k: the pairs of what is asked for
+def pytest_collection_modifyitems(config, items):
+    """Of a test marked `pairwise`, keep the cases that cover every pair of parameters."""
+    if efforts.LEVEL == "whole":
+        return
+    products = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("pairwise"):
+            products[item.nodeid.partition("[")[0]].append(item)
+    dropped = set()
+    for name, cases in products.items():
+        kept = efforts.pairwise([case.callspec.indices for case in cases])
+        dropped |= {id(case) for i, case in enumerate(cases) if i not in set(kept)}
+        what = f"cases of {name.rpartition('::')[2]}"
+        cases[kept[0]].user_properties.append(("sampled", f"{what}: {len(kept)} of {len(cases)}"))
+    if dropped:
+        config.hook.pytest_deselected(items=[i for i in items if id(i) in dropped])
+        items[:] = [i for i in items if id(i) not in dropped]
+
+
+def pytest_collection_finish():
+    """Thousands of tests are alive until the end: the collector need not look at them again."""
+    gc.collect()
+    gc.freeze()

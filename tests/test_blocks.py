@@ -169,8 +169,8 @@ class Model:
 
 
 @pytest.mark.parametrize("index", INDEXES)
-def test_ten_thousand_operations_agree_with_the_model(index: str) -> None:
-    for seed in range(40):
+def test_thousands_of_operations_agree_with_the_model(index: str, effort) -> None:
+    for seed in effort.share("lives of a block pool", range(40), usual=20, quick=5):
         Model(seed, index).play(75)
 
 

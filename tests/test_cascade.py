@@ -67,23 +67,24 @@ class Cascading(PagedCache):
 
 
 @pytest.mark.parametrize("size", [1, 4])
-def test_as_the_run_of_a_cache_it_lives_any_life(size: int, monkeypatch) -> None:
+def test_as_the_run_of_a_cache_it_lives_any_life(size: int, monkeypatch, effort) -> None:
     blocks = 4 * 40 // size
     monkeypatch.setitem(
         CACHES,
         "cascading",
         lambda layers, xp, dtype: Cascading(layers, BlockPool(blocks, size), dtype=dtype, xp=xp),
     )
-    for seed in range(15):
+    for seed in effort.share("lives of a cascading cache", range(15), usual=8):
         Schedule("cascading", seeded(seed), np).play(25)
 
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("size", [8, 64])
-def test_random_forks(codec: str, size: int) -> None:
+def test_random_forks(codec: str, size: int, effort) -> None:
     rng = np.random.default_rng(1)
     found = 0
-    for _ in range(12):
+    seeds = effort.share("trees of forks", range(12), usual=6, quick=4)
+    for _ in seeds:
         groups, heads = int(rng.integers(1, 4)), int(rng.integers(1, 3))
         sinks = rng.standard_normal(groups * heads).astype(np.float32)
         layers = [
@@ -108,7 +109,7 @@ def test_random_forks(codec: str, size: int) -> None:
             for layer in range(len(layers)):
                 found += shared_tokens(cache, layer, step) > 0
                 check(cache, layer, step, groups, rng)
-    assert found > 12, "hardly anything was shared"
+    assert found > len(seeds), "hardly anything was shared"
 
 
 def shared_prompt(requests: int, prompt: int, own: int, size: int = 16, **spec):

@@ -5,6 +5,7 @@ import warnings
 import array_api_strict as strict
 import numpy as np
 import pytest
+from effort import number
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -56,7 +57,7 @@ def test_int8_is_symmetric():
     assert (a["codes"] == -b["codes"]).all() and (a["scales"] == b["scales"]).all()
 
 
-@settings(max_examples=200)
+@settings(max_examples=number(quick=20, usual=100, whole=200))
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=4, max_size=4))
 def test_int8_of_any_finite_numbers(numbers):
     x = np.asarray(numbers, np.float32).reshape(1, 1, 4)

@@ -4,6 +4,7 @@ import numpy as np
 import oracle
 import pytest
 from dtypes import Watched, watch
+from effort import number
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import KINDS, config, decoder, text
@@ -53,7 +54,7 @@ def test_cached_equals_recomputed(kind, chunks):
     close(logits, oracle.decoder_logits(model.config, model.weights, tokens), "logits")
 
 
-@settings(max_examples=40)
+@settings(max_examples=number(quick=5, usual=20, whole=40))
 @given(st.data())
 def test_any_model_any_chunking(data):
     head_dim, groups = 2 * data.draw(st.integers(1, 4)), data.draw(st.sampled_from([1, 2, 4]))

@@ -5,6 +5,7 @@ import norm_checks as checks
 import norm_mutants
 import numpy as np
 import pytest
+from effort import number
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -37,7 +38,7 @@ def test_killed(mutant):
         check()
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=number(quick=10, usual=60, whole=150))
 @given(
     kind=st.sampled_from(checks.KINDS),
     rows=st.integers(1, 6),

@@ -5,6 +5,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from effort import number
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,7 +51,7 @@ def normal(*shape, seed=0):
 
 @pytest.mark.parametrize("home", HOMES)
 @pytest.mark.parametrize("codec", CODECS, ids=lambda c: f"{c.name}, {c.group}, {c.residual}")
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=number(quick=3, usual=10, whole=15), deadline=None)
 @given(chunks=st.lists(st.integers(1, 40), min_size=1, max_size=20), retry=st.booleans())
 def test_codes_of_a_stream_are_those_of_one_shot(home, codec, chunks, retry):
     """Bit for bit, scales and zeros too: history that is decoded and encoded again drifts."""

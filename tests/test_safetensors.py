@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from effort import number
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -131,7 +132,7 @@ def test_writer_refuses_before_it_writes(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=number(quick=20, usual=150, whole=300), deadline=None)
 @given(st.data())
 def test_a_damaged_file_is_refused_or_read_within_bounds(tmp_path_factory, data):
     """Cut anywhere or with bytes changed anywhere: CheckpointError, or whole tensors."""

@@ -18,6 +18,8 @@ import pytest
 @pytest.mark.parametrize("n", [3, 4])
 def test_passes(n, record_property):
     record_property("schedules", n)
+    record_property("sampled", f"odd lives: {n} of 1,000")
+    record_property("sampled", f"even lives: {n} of {n}")
 
 def test_fails():
     assert 1 == 2
@@ -72,7 +74,10 @@ def test_counts_what_was_reported_and_names_a_missing_step(reports: Path) -> Non
     assert numbers["schedules"] == 7
     assert numbers["notebooks"] == {"notebooks": 1, "cells": 2, "compared": 1, "failed": 1}
     assert numbers["browser"] == {"passed": 3, "failed": 0, "skipped": 0, "pages": 1}
+    assert numbers["sampled"] == {"odd lives": [14, 4000], "even lives": [14, 14]}
     text = summary.page(numbers)
+    assert "Sampled    14 of 4,000 odd lives" in text and "even" not in text
+    assert "KVLIB_TESTS=whole" in text
     assert "3 passed, 2 failed, 1 skipped" in text and "97.2 % of 4,000 lines" in text
     assert "11 of 12 killed" in text and "2 cells, 1 of them compared" in text
     assert "3 checks passed; axe-core on 1 pages" in text

@@ -45,11 +45,16 @@ class Markup(HTMLParser):
         self.words.append(data)
 
 
-def sweep(explorer: Explorer, pairs: int = 10) -> Iterator[tuple[LiveView, dict[str, Any]]]:
-    """Every control through all its values, then random jumps of two controls at once."""
+def sweep(
+    explorer: Explorer, most: int, pairs: int = 10
+) -> Iterator[tuple[LiveView, dict[str, Any]]]:
+    """Every control through `most` of its values and back, then jumps of two controls at once."""
     view = LiveView(explorer)
     for control in explorer.controls:
-        for index in [*range(len(control.values)), control.values.index(control.value)]:
+        last = len(control.values) - 1
+        n = min(most, last + 1)
+        spread = [i * last // (n - 1) for i in range(n)]  # the first and the last among them
+        for index in [*spread, control.values.index(control.value)]:
             move(view.controls[control.name], index)
             yield view, view.settings
     rng = random.Random(0)

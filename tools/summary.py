@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable
@@ -56,6 +57,22 @@ def recorded(found: Iterable[ET.Element], name: str) -> int:
     )
 
 
+def sampled(found: Iterable[ET.Element]) -> dict[str, list[int]]:
+    """What was sampled → [how many ran, of how many], from "lives of a cache: 8 of 20"."""
+    totals: dict[str, list[int]] = {}
+    for case in found:
+        for entry in case.iter("property"):
+            if entry.get("name") != "sampled":
+                continue
+            match = re.fullmatch(r"(.+): ([\d,]+) of ([\d,]+)( .+)?", entry.get("value", ""))
+            if match is None:
+                raise ValueError(f"sampled must read 'what: 8 of 20', got {entry.get('value')!r}")
+            total = totals.setdefault(match[1], [0, 0])
+            for i in (0, 1):
+                total[i] += int(match[2 + i].replace(",", ""))
+    return totals
+
+
 def compared(found: Iterable[ET.Element], book: Path) -> dict[str, int]:
     """Of nbval's cells: notebooks, cells that ran, and those whose outputs were compared."""
     passed = [case for case in found if outcomes([case])["passed"]]
@@ -94,6 +111,7 @@ def collect(folder: Path, book: Path) -> dict[str, Any]:
         "mutants": {"killed": mutants["killed"], "of": mutants.get("of", mutants.get("total"))},
         "notebooks": compared(notebooks, book) | {"failed": outcomes(notebooks)["failed"]},
         "browser": outcomes(browser) | {"pages": outcomes(axe)["passed"]},
+        "sampled": sampled([*unit, *browser]),
     }
 
 
@@ -123,6 +141,11 @@ def page(numbers: dict[str, Any]) -> str:
             f"{browser['pages']} pages",
         ),
     ]
+    parts = [(what, n, of) for what, (n, of) in numbers["sampled"].items() if n < of]
+    for i, (what, n, of) in enumerate(sorted(parts)):
+        rows.append(("" if i else "Sampled", f"{n:,} of {of:,} {what}"))
+    if parts:
+        rows.append(("", "(KVLIB_TESTS=whole runs all of them, as the weekly workflow does)"))
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"  {name:<{width}}  {text}" for name, text in rows)
 

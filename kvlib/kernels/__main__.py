@@ -9,7 +9,7 @@ import sys
 from importlib.metadata import version
 
 from kvlib.kernels.catalogue import instantiations
-from kvlib.kernels.nvrtc import CAPABILITIES, Resources, compile_all
+from kvlib.kernels.nvrtc import CAPABILITIES, Resources, compile_all, fingerprint
 from kvlib.kernels.results import STORED
 
 SPILLS = 64  # bytes a thread that a kernel may spill
@@ -48,12 +48,17 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def stored(found: list[Resources]) -> str:
-    """resources.json: capability → kernel → [registers, spills, stack], a line a kernel."""
+    """resources.json: the sources' fingerprints, and [registers, spills, stack] of each kernel."""
     by_capability: dict[str, dict[str, list[int]]] = {}
-    for r in found:
+    order = {kernel: i for i, kernel in enumerate(instantiations())}
+    for r in sorted(found, key=lambda r: order[r.kernel]):
         kernels = by_capability.setdefault(r.capability, {})
         kernels[r.kernel.name] = [r.registers, r.spills, r.stack]
-    document = {"compiler": f"NVRTC {version('nvidia-cuda-nvrtc')}", "capabilities": by_capability}
+    document = {
+        "compiler": f"NVRTC {version('nvidia-cuda-nvrtc')}",
+        "sources": {unit: fingerprint(unit) for unit in sorted({r.kernel.unit for r in found})},
+        "capabilities": by_capability,
+    }
     text = json.dumps(document, indent=1)
     return re.sub(r"\[\s+(\d+),\s+(\d+),\s+(\d+)\s+\]", r"[\1, \2, \3]", text) + "\n"
 

@@ -8,11 +8,13 @@ kernel of the catalogue, side by side.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
+from importlib.metadata import version
 from multiprocessing import get_context
 from typing import Any, NamedTuple
 
@@ -68,6 +70,16 @@ def library() -> Any:
             "pip install cuda-pathfinder nvidia-cuda-nvrtc"
         ) from error
     return ctypes.CDLL(path)
+
+
+def fingerprint(unit: str) -> str:
+    """What decides the machine code of cuda/<unit>.cu: its source, the options, the compiler.
+
+    As long as it is the same, what the compiler said of the unit's kernels (resources.json) holds.
+    Raises PackageNotFoundError where the wheel nvidia-cuda-nvrtc is not installed.
+    """
+    parts = (source(unit), *OPTIONS, version("nvidia-cuda-nvrtc"))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 def compiled(kernels: Iterable[Kernel], capability: str) -> list[Resources]:

@@ -28,6 +28,17 @@ def resources(capability: str) -> dict[str, dict[str, int]]:
     return {k: dict(zip(names, v, strict=True)) for k, v in stored[capability].items()}
 
 
+def compiled_by() -> str:
+    """The compiler that resources.json quotes, with its version."""
+    return str(json.loads(STORED.read_text())["compiler"])
+
+
+def compiled_sources() -> dict[str, str]:
+    """Unit → the fingerprint (kvlib.kernels.nvrtc) of the source that resources.json tells of."""
+    sources: dict[str, str] = json.loads(STORED.read_text()).get("sources", {})
+    return sources
+
+
 def registers_of(kernel: str) -> int | None:
     """Registers a thread on compute capability 9.0, None for a kernel that is not stored."""
     found = _capability_9().get(kernel)

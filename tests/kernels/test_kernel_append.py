@@ -53,6 +53,7 @@ def slots_for(rng, groups, group):
     return slots.reshape(-1).astype(np.int64)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("run_on", RUNS)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "uint16"])
 @pytest.mark.parametrize("name", CODECS)
@@ -97,6 +98,7 @@ def test_fp8_rounds_as_the_codec_does(kind, run_on):
     np.testing.assert_array_equal(blocks.codes[0], want)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("run_on", RUNS)
 @pytest.mark.parametrize(
     ("dtype", "into"),

@@ -103,6 +103,7 @@ def compare(cache, rng, step, run_on, dtype):
         np.testing.assert_allclose(o, plain, atol=2 * fine, rtol=2 * fine)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("run_on", RUNS)
 @pytest.mark.parametrize("name", CODECS)
 @pytest.mark.parametrize("kind", ["paged", "dense"])
@@ -111,6 +112,7 @@ def test_steps_of_a_cache(kind, name, run_on):
     play(cache, rng, lambda step: compare(cache, rng, step, run_on, "float32"))
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("run_on", ["twin", RUNS[-1]])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("name", ["plain", "int4"])

@@ -1,20 +1,28 @@
-"""Every kernel compiles for every compute capability, without a graphics card, and fits one."""
+"""Every kernel compiles for every compute capability, without a graphics card, and fits one.
+
+What the compiler says of a source does not change while the source does not: it is stored beside
+the source's fingerprint, and only sources that have changed are compiled whole again.
+"""
 
 import os
 import platform
 import re
 import sys
 from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 
+import effort
 import pytest
 
 from kvlib.kernels.__main__ import SPILLS
 from kvlib.kernels.catalogue import MODULES, instantiations
-from kvlib.kernels.nvrtc import CAPABILITIES, compiled, library
+from kvlib.kernels.nvrtc import CAPABILITIES, compiled, fingerprint, library
+from kvlib.kernels.results import compiled_by, compiled_sources, resources
 from kvlib.kernels.source import FOLDER, source
 
 REGISTERS = 65_536  # of a multiprocessor, on each of these capabilities
 MOST_THREADS = 1024
+NVRTC = "nvidia-cuda-nvrtc"
 KERNELS = instantiations()
 UNITS = sorted({kernel.unit for kernel in KERNELS})
 BATCH = 12  # kernels in one run of the compiler: reading the source again costs more than they do
@@ -31,12 +39,28 @@ def nvrtc():
         pytest.skip(str(error))
 
 
-def batches():
-    """(unit, kernels) of at most BATCH each, so that workers share the catalogue."""
-    for unit in UNITS:
+def unchanged(unit):
+    """Whether the compiler has seen this very source; what it said stands in resources.json."""
+    with suppress(PackageNotFoundError):
+        return compiled_sources().get(unit) == fingerprint(unit)
+    return False
+
+
+def jobs():
+    """(kernels of one unit, capability): all that changed; of the others one kernel each.
+
+    KVLIB_TESTS=whole compiles everything.
+    """
+    for i, unit in enumerate(UNITS):
         own = [kernel for kernel in KERNELS if kernel.unit == unit]
-        for i in range(0, len(own), BATCH):
-            yield pytest.param(own[i : i + BATCH], id=f"{unit}-{i // BATCH}")
+        if unchanged(unit) and effort.LEVEL != "whole":
+            capability = CAPABILITIES[i % len(CAPABILITIES)]
+            yield pytest.param(own[:1], capability, id=f"{unit}-one-{capability}")
+            continue
+        for start in range(0, len(own), BATCH):
+            for capability in CAPABILITIES:
+                name = f"{unit}-{start // BATCH}-{capability}"
+                yield pytest.param(own[start : start + BATCH], capability, id=name)
 
 
 def most_threads(kernel):
@@ -52,16 +76,43 @@ def most_threads(kernel):
     return int(eval(bounds[1], {}, constants)) if bounds else MOST_THREADS
 
 
-@pytest.mark.parametrize("capability", CAPABILITIES)
-@pytest.mark.parametrize("kernels", list(batches()))
-def test_every_kernel_compiles_and_fits(nvrtc, kernels, capability):
-    """No spills above the budget, and one block's registers within a multiprocessor's."""
+@pytest.mark.parametrize(("kernels", "capability"), list(jobs()))
+def test_kernels_compile_to_what_is_stored(nvrtc, kernels, capability, record_property):
+    """Of a source that has changed every kernel, for every capability."""
+    stored, same_compiler = resources(capability), compiled_by() == f"NVRTC {version(NVRTC)}"
     for found in compiled(kernels, capability):
-        what = f"{found.kernel.name} for {capability}: {found}"
-        assert found.spills <= SPILLS, what
-        assert 0 < found.registers <= 255 and found.code > 0, what
-        # Registers are handed out eight at a time to each thread.
-        assert -(-found.registers // 8) * 8 * most_threads(found.kernel) <= REGISTERS, what
+        here = {"registers": found.registers, "spills": found.spills, "stack": found.stack}
+        assert found.code > 0, found
+        assert_fits(found.kernel, here, capability)
+        assert stored.get(found.kernel.name) == here or not same_compiler, (
+            f"{found.kernel.name} for {capability}: the compiler says {here}, stored is "
+            f"{stored.get(found.kernel.name)}; store it: python -m kvlib.kernels --store"
+        )
+    record_property("sampled", f"compiled kernels: {len(kernels)} of {len(kernels)}")
+
+
+def assert_fits(kernel, found, capability):
+    """No spills above the budget, and one block's registers within a multiprocessor's."""
+    what = f"{kernel.name} for {capability}: {found}"
+    assert found["spills"] <= SPILLS, what
+    assert 0 < found["registers"] <= 255, what
+    # Registers are handed out eight at a time to each thread.
+    assert -(-found["registers"] // 8) * 8 * most_threads(kernel) <= REGISTERS, what
+
+
+def test_what_is_not_compiled_again_has_not_changed(record_property):
+    ran = sum(len(job.values[0]) for job in jobs())
+    of = len(KERNELS) * len(CAPABILITIES)
+    record_property("sampled", f"compiled kernels: 0 of {of - ran}")
+    for unit in UNITS:
+        assert unchanged(unit) or sum(job.id.startswith(f"{unit}-0") for job in jobs()) == 4
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES)
+def test_every_stored_kernel_fits(capability):
+    stored = resources(capability)
+    for kernel in KERNELS:
+        assert_fits(kernel, stored[kernel.name], capability)
 
 
 def test_every_unit_is_in_the_catalogue():

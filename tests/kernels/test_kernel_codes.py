@@ -102,6 +102,7 @@ def test_every_codec_as_it_is_compiled(name, dim):
     agrees(case(dim, name, dim), "processor", splits=3, near=NEAR[name])
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("run_on", RUNS)
 @pytest.mark.parametrize("groups", [1, 3, 8, 12])
 @pytest.mark.parametrize("name", ["int8", "int4"])
@@ -109,6 +110,7 @@ def test_query_heads_of_a_kv_head(name, groups, run_on):
     agrees(case(groups, name, dim=128, groups=groups), run_on, splits=2)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("run_on", RUNS)
 @pytest.mark.parametrize("splits", [1, 2, 7, 40])
 @pytest.mark.parametrize("name", ["e4m3", "int4"])
@@ -117,6 +119,7 @@ def test_any_number_of_splits(name, splits, run_on):
     agrees(case(splits, name, lens=(2, 33, 130)), run_on, splits=splits)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("run_on", RUNS)
 @pytest.mark.parametrize("window", [1, 5, 36, 37, 38, 500])
 @pytest.mark.parametrize("name", ["int8", "int4"])

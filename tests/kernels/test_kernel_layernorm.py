@@ -55,6 +55,7 @@ def close(got, needed, near):
     np.testing.assert_allclose(got, needed, atol=near * max(1.0, np.abs(needed).max()), rtol=0)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("run_on", RUNS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", NEAR)

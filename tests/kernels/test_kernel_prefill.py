@@ -58,6 +58,7 @@ def agrees(arrays, run_on, **settings):
     assert o.dtype == arrays[0].dtype and lse.dtype == np.float32
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("run_on", RUNS)
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("dim", [64, 96, 128, 256])
@@ -65,6 +66,7 @@ def test_every_type_and_head_dim(dtype, dim, run_on):
     agrees(case(dim, dtype, dim, groups=2), run_on)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("run_on", RUNS)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("groups", [1, 3, 7])
@@ -72,6 +74,7 @@ def test_rows_of_a_kv_head(groups, dtype, run_on):
     agrees(case(groups, dtype, 64, groups, new=(23, 2), held=(5, 60)), run_on)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("run_on", RUNS)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("window", [1, 8, 31, 32, 33, 64, 65])

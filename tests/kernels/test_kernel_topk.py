@@ -74,6 +74,7 @@ def agrees(logits, k, temperature=1.0, run_on="twin", splits=None):
     return found
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("run_on", RUNS)
 @pytest.mark.parametrize("splits", [1, 3])
 @pytest.mark.parametrize("kind", KINDS)
@@ -81,6 +82,7 @@ def test_every_kind_of_row(kind, splits, run_on):
     agrees(case(kind, 3 * TILE - 1001), 50, run_on=run_on, splits=splits)
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("run_on", RUNS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("columns", "k"), [(1, 1), (7, 7), (300, 256), (4099, 255), (9001, 1)])

@@ -1,0 +1,71 @@
+"""How much of a test that could go on for ever runs, and where the rest of it does.
+
+The environment variable KVLIB_TESTS chooses:
+
+    usual   what `make test` runs (unless the variable says otherwise)
+    whole   all of it: the weekly workflow, or KVLIB_TESTS=whole make unit
+    quick   every test, each with as little as still makes sense: `make portable`
+
+A test that draws lives, seeds or examples asks for a share of them with `share`; one that is a
+product of parameters is marked `pairwise`. Both are recorded, and the page at the end of
+`make test` says how many of how many ran.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+from typing import Any, TypeVar
+
+LEVELS = ("quick", "usual", "whole")
+LEVEL = os.environ.get("KVLIB_TESTS") or "usual"
+if LEVEL not in LEVELS:
+    raise ValueError(f"KVLIB_TESTS must be one of {', '.join(LEVELS)}; got {LEVEL!r}")
+
+T = TypeVar("T")
+
+
+def number(*, quick: int, usual: int, whole: int) -> int:
+    """So many examples, seeds or draws at the level that is asked for."""
+    assert 0 < quick <= usual <= whole
+    return {"quick": quick, "usual": usual, "whole": whole}[LEVEL]
+
+
+class Effort:
+    """What one test takes of what it could take, and the record of it (see conftest.py)."""
+
+    def __init__(self, record: Any) -> None:
+        self._record = record
+
+    def share(self, what: str, things: Sequence[T], *, usual: int, quick: int = 1) -> Sequence[T]:
+        """The first `usual` of the things, all of them at the level `whole`."""
+        n = number(quick=min(quick, len(things)), usual=usual, whole=len(things))
+        self.ran(what, n, len(things))
+        return things[:n]
+
+    def spread(self, what: str, things: Sequence[T], *, usual: int, quick: int = 2) -> Sequence[T]:
+        """`usual` of the things, evenly spaced, with the first and the last one."""
+        usual = min(usual, len(things))
+        n = number(quick=min(quick, usual), usual=usual, whole=len(things))
+        self.ran(what, n, len(things))
+        if n == 1:
+            return things[:1]
+        return [things[i * (len(things) - 1) // (n - 1)] for i in range(n)]
+
+    def ran(self, what: str, count: int, of: int) -> None:
+        """Note that `count` of `of` ran; the summary adds up what has the same name."""
+        self._record("sampled", f"{what}: {count} of {of}")
+
+
+def pairwise(cases: Iterable[dict[str, Any]]) -> list[int]:
+    """Indices of cases that cover every pair of values that any two parameters take together.
+
+    Greedy: always the case with the most pairs that none before it had. With one parameter, or
+    two, every case has a pair of its own and all are taken.
+    """
+    left = {i: set(combinations(sorted(case.items()), 2)) for i, case in enumerate(cases)}
+    wanted, taken = set().union(*left.values()) if left else set(), []
+    while wanted:
+        best = max(left, key=lambda i: (len(left[i] & wanted), -i))
+        taken.append(best)
+        wanted -= left.pop(best)
+    return sorted(taken)

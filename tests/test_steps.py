@@ -1,0 +1,69 @@
+"""`make test` runs every step, reports each, and fails at the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import steps
+from repository import ROOT
+
+MAKEFILE = """\
+good: ; @echo good ran
+bad: ; @echo bad ran; exit 3
+slow: ; @echo slow ran; sleep 60
+.PHONY: good bad slow
+"""
+
+
+@pytest.fixture
+def makefile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "Makefile").write_text(MAKEFILE)
+    monkeypatch.setattr(steps, "ROOT", tmp_path)
+    monkeypatch.delenv("MAKEFLAGS", raising=False)
+    return tmp_path
+
+
+def test_a_step_that_fails_does_not_hide_the_others(
+    makefile: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert steps.main(["good", "bad", "good"]) == 2  # make's own status for a failed recipe
+    out = capfd.readouterr().out
+    assert out.count("good ran") == 2 and out.count("bad ran") == 1
+    assert "2 of 3 steps passed" in out
+    assert "bad failed: `make bad` runs this step alone" in out
+    assert steps.main(["good"]) == 0
+
+
+def test_every_step_of_make_test_says_what_to_do() -> None:
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (line,) = [line for line in text.splitlines() if line.startswith("TEST_STEPS")]
+    assert set(line.partition("=")[2].split()) <= set(steps.REMEDIES)
+
+
+def test_ctrl_c_stops(makefile: Path) -> None:
+    script = (
+        f"import pathlib, steps; steps.ROOT = pathlib.Path({str(makefile)!r}); "
+        "raise SystemExit(steps.main(['slow', 'good']))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tools")}
+    began = time.monotonic()
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "slow ran\n"
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: everyone in the foreground
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == steps.INTERRUPTED and "Stopped in slow" in err, err
+    assert "good ran" not in out and time.monotonic() - began < 30
