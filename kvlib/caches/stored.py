@@ -13,7 +13,7 @@ from kvlib.caches.gather import StoredPieces
 from kvlib.caches.protocol import Cache, Request
 from kvlib.caches.spec import LayerSpec, Memory
 from kvlib.caches.step import Step
-from kvlib.caches.store import PAYLOAD, Store, Tail
+from kvlib.caches.store import Store, Tail
 from kvlib.codecs.base import PLAIN, Codec
 from kvlib.meter import counting, report
 
@@ -214,8 +214,10 @@ class StoredCache(Cache):
                 claimed += len(filled) * fields.nbytes(self.page_size)
                 for tokens, pages in alike.items():
                     for name, size in fields.of(tokens).items():
-                        payload += pages * size if name in PAYLOAD else 0
-                        metadata += 0 if name in PAYLOAD else pages * size
+                        if fields.fields[name].payload:
+                            payload += pages * size
+                        else:
+                            metadata += pages * size
         for request in self._requests.values():
             waiting = request.length - request.place.coded
             for tail in request.place.tails:
