@@ -70,7 +70,7 @@ class Schedule:
         self.num_qo_heads = [heads for _, heads in drawn]
         self.cache: Any = make_cache(self.layers)
         codec = self.cache.codec if isinstance(self.cache, StoredCache) else None
-        self.codec = None if codec is None or codec.name == "plain" else codec
+        self.codec = None if codec is None or codec.plain else codec
         self.held: dict[str, list[list[Any]]] = {}  # name → a list of (k, v) rows for each layer
         self.begun: dict[str, int] = {}  # how long a request was before its last step
         self.names = iter(range(10**6))
