@@ -331,7 +331,7 @@ class Schedule:
             f"read of layer {layer} of {name} returned {_kind(found)}, needed (k, v, positions)"
         )
         heads, length = self.layers[layer].num_kv_heads, len(self.held[name][layer])
-        return found, positions_of(found[2], len(found[0]), heads, length, layer, name)
+        return found, positions_of(found[2], found[0].shape[0], heads, length, layer, name)
 
     def length(self, name: str) -> int:
         return len(self.held[name][0])
