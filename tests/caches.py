@@ -1,4 +1,5 @@
-"""Every cache that the differential test runs. **A new cache joins by one line in CACHES.**
+"""Every cache that the differential test runs. **A new cache joins by one line in CACHES, a new
+codec by one line in CODECS.** What else depends on a codec is asked of it, never of its name.
 
 A factory takes (layers, xp, dtype) and returns a cache with room for MAX_SEQS requests of
 MAX_SEQ_LEN tokens each. Its arrays are filled with NaN before the first use, so that whoever
@@ -13,7 +14,7 @@ import numpy as np
 from kvlib import Cache, DenseCache, LayerSpec
 from kvlib.caches import BlockPool, PagedCache, QuantizedCache
 from kvlib.caches.stored import Place
-from kvlib.codecs import Codec, bfloat16, fp8, int8, int8_per_channel, kivi
+from kvlib.codecs import PLAIN, Codec, bfloat16, fp8, int8, int8_per_channel, kivi
 from kvlib.exercises.kit.poison import poison_all
 
 MAX_SEQS, MAX_SEQ_LEN = 4, 40
@@ -50,6 +51,13 @@ def quantized(codec: Codec) -> "Factory":
     )
 
 
+def of_every_codec(where: str, make: Callable[[Codec], "Factory"]) -> dict[str, "Factory"]:
+    """A cache for each of CODECS, by the codec's name and residual."""
+    found = {f"{c.name}, residual {c.residual}, {where}": make(c) for c in CODECS}
+    assert len(found) == len(CODECS), "two of CODECS share their name and their residual"
+    return found
+
+
 Factory = Callable[[Sequence[LayerSpec], Any, Any], Cache]
 
 CACHES: dict[str, Factory] = {
@@ -63,13 +71,28 @@ CACHES: dict[str, Factory] = {
     "paged, blocks of 4": paged(4),
     "paged, blocks of 64": paged(64),
     "paged, a small pool": paged(3, requests=1.5),
-    **{f"{c.name}, residual {c.residual}, rows": quantized(c) for c in CODECS},
-    **{f"{c.name}, residual {c.residual}, blocks of 8": paged(8, codec=c) for c in CODECS},
+    **of_every_codec("rows", quantized),
+    **of_every_codec("blocks of 8", lambda codec: paged(8, codec=codec)),
     "int4, blocks of 64": paged(64, codec=kivi(4, 8, 3)),
 }
 
 
-CODED = [name for name in CACHES if any(word in name for word in ("int", "fp8", "bfloat16"))]
+def coded(name: str) -> bool:
+    """Whether the cache of that name writes codes, and not numbers as they come."""
+    cache = CACHES[name]([LayerSpec(1, 8)], np, np.float32)
+    return not getattr(cache, "codec", PLAIN).plain
+
+
+def takes(name: str, layers: Sequence[LayerSpec]) -> bool:
+    """Whether the cache of that name can hold such layers: some codecs want longer vectors."""
+    try:
+        CACHES[name](layers, np, np.float32)
+    except ValueError:
+        return False
+    return True
+
+
+CODED = [name for name in CACHES if coded(name)]
 
 
 def build(name: str, layers: Sequence[LayerSpec], xp: Any, dtype: Any) -> Cache:

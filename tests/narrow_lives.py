@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import oracle
-from caches import CACHES, CODED
+from caches import CACHES, coded
 from schedules import close
 
 from kvlib import LayerSpec
@@ -24,7 +24,7 @@ def live(name: str, xp: Any, dtype: str, seed: int = 0) -> None:
         LayerSpec(2, 8, sinks=sinks),
     ]
     # `read` rounds decoded codes to the cache's dtype, `run` attends to them in float32
-    near = 3e-3 if name in CODED and dtype == "float16" else 3e-5
+    near = 3e-3 if dtype == "float16" and coded(name) else 3e-5
     cache = CACHES[name](layers, xp, getattr(xp, dtype))
     for request in "ab":
         cache.add(request)

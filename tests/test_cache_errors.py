@@ -5,19 +5,19 @@ import math
 import array_api_strict
 import numpy as np
 import pytest
-from caches import CACHES, MAX_SEQ_LEN, MAX_SEQS, build, snapshot
+from caches import CACHES, MAX_SEQ_LEN, MAX_SEQS, build, snapshot, takes
 
 from kvlib import CacheFull, DenseCache, LayerSpec, OutOfBlocks
 
 F32 = np.float32
 FULL = (CacheFull, OutOfBlocks)
-# What encodes channels in groups needs longer vectors than the layers below have.
-SHORT = [name for name in CACHES if not any(x in name for x in ("int4", "int2", "per channel"))]
 LAYERS = [
     LayerSpec(2, 4, 3),
     LayerSpec(1, 6, 4, v_from_k=True),
     LayerSpec(2, 4, sinks=np.zeros(4, F32)),
 ]
+# What encodes channels in groups needs longer vectors than these layers have.
+SHORT = [name for name in CACHES if takes(name, LAYERS)]
 
 
 def ones(*shape, dtype=F32):

@@ -5,12 +5,34 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from kvlib import BlockPool, LayerSpec, PagedCache
-from kvlib.caches.store import PAYLOAD, Fields
-from kvlib.codecs import int8, kivi
+from kvlib import BlockPool, LayerSpec, PagedCache, QuantizedCache
+from kvlib.caches.store import Fields
+from kvlib.codecs import Codec, Field, Int8, int8, kivi
 
 LAYERS = [LayerSpec(2, 8), LayerSpec(1, 16, 8, v_from_k=True)]
-CODECS = {"plain": None, "int8": int8(), "int8, 5 wait": int8(5), "kivi": kivi(4, 8, 3)}
+
+
+class OtherNames(Int8):
+    """int8 whose fields are called otherwise."""
+
+    def fields(self, dim, xp, dtype):
+        steps = Field(1, (), xp.float32, payload=False)
+        return {"levels": Field(1, (dim,), xp.int8), "steps": steps}
+
+    def encode(self, x):
+        return dict(zip(("levels", "steps"), super().encode(x).values()))
+
+    def decode(self, parts, dtype):
+        return super().decode({"codes": parts["levels"], "scales": parts["steps"]}, dtype)
+
+
+CODECS = {
+    "plain": None,
+    "int8": int8(),
+    "int8, 5 wait": int8(5),
+    "kivi": kivi(4, 8, 3),
+    "other names": Codec("levels", OtherNames(), OtherNames()),
+}
 
 
 def visited(cache):
@@ -27,7 +49,7 @@ def visited(cache):
             for name, field in fields.fields.items():
                 for block, tokens in filled.items():
                     part = fields.arrays[name][block, :, : -(-tokens // field.per)]
-                    found[name in PAYLOAD] += part.nbytes
+                    found[field.payload] += part.nbytes
     return found[True], found[False]
 
 
@@ -57,6 +79,21 @@ def test_bytes_are_those_of_the_blocks(codec):
         assert (memory.payload, memory.metadata) == (payload + waiting(cache), metadata)
         assert memory.reserved == sum(x.nbytes for x in cache.storage())
         assert memory.free >= 0 and memory.wasted >= 0
+
+
+def test_a_field_says_itself_whether_it_is_payload():
+    """Not its name: of 8 codes and a scale of 4 bytes, 8 bytes are payload."""
+    for codec in (int8(), CODECS["other names"]):
+        cache = QuantizedCache([LayerSpec(2, 8)], codec, 1, 16, xp=np)
+        cache.add("a")
+        cache.plan(["a"], [3])
+        memory = cache.memory()
+        assert (memory.payload, memory.metadata) == (3 * 2 * 2 * 8, 3 * 2 * 2 * 4), codec
+
+
+def test_a_field_that_says_nothing_is_payload():
+    """A codec that marks nothing, as before fields could: its cache is not called empty."""
+    assert Field(1, (8,), np.uint8).payload is True
 
 
 def test_memory_of_more_blocks_is_no_more_work():

@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 
 from kvlib import LayerSpec
 from kvlib.caches import QuantizedCache
-from kvlib.codecs import PLAIN, Codec, Int8, PerChannel, PerToken, int8, int8_per_channel, kivi
+from kvlib.codecs import (
+    PLAIN,
+    Codec,
+    Int8,
+    PerChannel,
+    PerToken,
+    Plain,
+    int8,
+    int8_per_channel,
+    kivi,
+)
 from kvlib.codecs.base import LARGEST
 
 BITS = (2, 4, 8)
@@ -202,6 +212,17 @@ def test_kivi_writes_keys_per_channel_and_values_per_token():
     assert codec.name == "int4" and codec.waits
     assert isinstance(int8_per_channel().keys, PerChannel)
     assert isinstance(int8().keys, Int8) and not int8().waits and int8(5).waits
+
+
+def test_a_codec_is_plain_by_what_it_writes():
+    assert PLAIN.plain and Codec("mine", Plain(), Plain(), residual=7).plain
+    for codec in (Codec("plain", Int8(), Int8()), Codec("plain", Plain(), Int8()), kivi(4)):
+        assert not codec.plain
+
+    class Rotated(Plain):
+        """Somebody's own: derived from Plain, and yet it has something to decode."""
+
+    assert not Codec("plain", Rotated(), Rotated()).plain
 
 
 # Libraries and dtypes --------------------------------------------------------------------------

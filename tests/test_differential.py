@@ -63,6 +63,5 @@ def test_under_the_array_api_standard_alone(name):
 def test_every_codec_in_blocks_of_every_size(codec, block_size, monkeypatch):
     name = f"{codec.name} in blocks"
     monkeypatch.setitem(CACHES, name, paged(block_size, codec=codec))
-    monkeypatch.setattr("schedules.CODED", [name])
     for seed in range(200, 204):
         Schedule(name, seeded(seed), np).play(20)

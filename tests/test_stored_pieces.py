@@ -8,7 +8,7 @@ from schedules import close
 from kvlib import BlockPool, LayerSpec, Meter, PagedCache, QuantizedCache
 from kvlib.caches.gather import StoredPieces
 from kvlib.caches.store import Store
-from kvlib.codecs import PLAIN, Codec, PerChannel, PerToken, fp8, int8, kivi
+from kvlib.codecs import PLAIN, Codec, Int8, PerChannel, PerToken, Plain, fp8, int8, kivi
 
 F16, F32 = np.float16, np.float32
 SPEC = LayerSpec(2, 16, 8)
@@ -33,13 +33,19 @@ CUTS = {
     "large pages as they lie": (dict(size=1024, end=1500), [1024, 1500]),
     "narrow ones are widened": (dict(size=1024, end=700, dtype=F16), [256, 512, 700]),
     "codes are decoded": (dict(size=1024, end=600, codec=int8()), [256, 512, 600]),
+    "codes that are called plain": (
+        dict(size=1024, end=600, codec=Codec("plain", Int8(), Int8())), [256, 512, 600]
+    ),
+    "numbers as they lie": (
+        dict(size=1024, end=1500, codec=Codec("mine", Plain(), Plain())), [1024, 1500]
+    ),
     "not over the end of a page": (dict(size=384, end=700, codec=int8()), [256, 384, 640, 700]),
     "whole groups": (dict(size=480, end=528, codec=groups_of(48)), [240, 480, 528]),
     "groups longer than a piece": (dict(size=640, end=640, codec=groups_of(320)), [320, 640]),
     "one token a page": (dict(size=1, end=300), [256, 300]),
     "the newest apart": (dict(size=16, end=300, codec=kivi(4, 8, 5)), [256, 288, 300]),
     "all of them new": (dict(size=16, end=9, codec=kivi(4, 8, 5)), [9]),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("request_, ends", CUTS.values(), ids=CUTS)

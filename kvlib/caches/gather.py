@@ -37,7 +37,7 @@ class StoredPieces:
             step = max(1, PIECE // size) * size
         else:
             narrow = store.dtype not in (store.xp.float32, store.xp.float64)
-            lies_ready = store.codec.name == "plain" and not narrow  # nothing to decode or widen
+            lies_ready = store.codec.plain and not narrow  # nothing to decode or widen
             step = size if lies_ready else min(size, max(1, PIECE // group) * group)
         at, last = first // step * step, coded if tail is not None else end
         self.spans: list[tuple[int, int]] = []

@@ -39,10 +39,10 @@ class Pages(Place):
 class PagedCache(StoredCache):
     """Requests in blocks of ``pool.block_size`` tokens, taken as they grow.
 
-    codec: how keys and values are written (as they are, unless given). A request has one block
-    table for all layers. It wastes less than one block; ``fork`` copies nothing until one of the
-    two writes; requests whose prompts begin alike share blocks, if ``add`` and ``plan`` are told
-    the tokens. PagedAttention, arXiv:2309.06180.
+    codec: how keys and values are written (as they are, unless given), a codec or its name:
+    ``codec="int8"``. A request has one block table for all layers. It wastes less than one block;
+    ``fork`` copies nothing until one of the two writes; requests whose prompts begin alike share
+    blocks, if ``add`` and ``plan`` are told the tokens. PagedAttention, arXiv:2309.06180.
 
     Raises OutOfBlocks, having changed nothing, where the pool has too few free blocks.
 
@@ -63,7 +63,7 @@ class PagedCache(StoredCache):
         layers: Sequence[LayerSpec],
         pool: BlockPool,
         *,
-        codec: Codec | None = None,
+        codec: Codec | str | None = None,
         dtype: Any = None,
         xp: Any = None,
     ) -> None:

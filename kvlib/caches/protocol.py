@@ -157,7 +157,7 @@ class Cache:
         """All that a layer holds of a request: k (S, Hkv, Dk), v (S, Hkv, Dv), positions (S,).
 
         Decoded, in the order of positions; views of the storage where that is possible, so not to
-        be written to.
+        be written to. A cache that evicts per head gives positions (Hkv, S), each head's in order.
         """
         raise TypeError(f"{type(self).__name__} cannot be read")
 

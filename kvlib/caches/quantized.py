@@ -17,6 +17,8 @@ from kvlib.meter import report
 class QuantizedCache(StoredCache):
     """Room for ``max_seqs`` requests of ``max_seq_len`` tokens, written by ``codec``.
 
+    codec: one of `kvlib.codecs` or of your own, or a name of ``kvlib.codecs.NAMES``.
+
     A DenseCache in all else: a row for each request, set aside in advance. Codes are read a piece
     at a time; no row is ever decoded whole. ``max_seq_len`` must be a multiple of what the codec
     encodes together.
@@ -25,9 +27,8 @@ class QuantizedCache(StoredCache):
 
     >>> import numpy as np
     >>> from kvlib import LayerSpec
-    >>> from kvlib.codecs import int8
     >>> layers = [LayerSpec(num_kv_heads=2, head_dim=64)]
-    >>> QuantizedCache(layers, int8(), 1, 128, xp=np).memory().reserved  # 68 bytes a vector
+    >>> QuantizedCache(layers, "int8", 1, 128, xp=np).memory().reserved  # 68 bytes a vector
     34816
     """
 
@@ -36,7 +37,7 @@ class QuantizedCache(StoredCache):
     def __init__(
         self,
         layers: Sequence[LayerSpec],
-        codec: Codec,
+        codec: Codec | str,
         max_seqs: int = 8,
         max_seq_len: int = 2048,
         *,

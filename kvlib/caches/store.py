@@ -9,7 +9,6 @@ from kvlib.arrays import Array, is_numpy, nbytes
 from kvlib.caches.spec import LayerSpec
 from kvlib.codecs.base import Codec, Field, Parts, TensorCodec
 
-PAYLOAD = ("x", "codes")  # fields that hold the numbers themselves; the others are metadata
 Rooms = dict[str, Array]  # a kind of row → so many of them to copy into
 
 

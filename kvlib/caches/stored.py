@@ -13,8 +13,9 @@ from kvlib.caches.gather import StoredPieces
 from kvlib.caches.protocol import Cache, Request
 from kvlib.caches.spec import LayerSpec, Memory
 from kvlib.caches.step import Step
-from kvlib.caches.store import PAYLOAD, Store, Tail
-from kvlib.codecs.base import PLAIN, Codec
+from kvlib.caches.store import Store, Tail
+from kvlib.codecs import PLAIN, Codec
+from kvlib.codecs import codec as codec_of
 from kvlib.meter import counting, report
 
 
@@ -37,6 +38,7 @@ class Place:
 class StoredCache(Cache):
     """Pages of `size` tokens, encoded by `codec`; a subclass decides who gets which pages.
 
+    codec: a Codec or its name (kvlib.codecs.NAMES); numbers as they come where it is None.
     size_name: what that size is called where the cache is made.
     """
 
@@ -47,14 +49,12 @@ class StoredCache(Cache):
         layers: Sequence[LayerSpec],
         pages: int,
         size: int,
-        codec: Codec | None,
+        codec: Codec | str | None,
         dtype: Any,
         xp: Any,
     ) -> None:
         super().__init__(layers, dtype=dtype, xp=xp)
-        self.codec = PLAIN if codec is None else codec
-        if not isinstance(self.codec, Codec):
-            raise TypeError(f"codec must be a Codec (kvlib.codecs), got a {type(codec).__name__}")
+        self.codec = PLAIN if codec is None else codec_of(codec)
         if size % self.codec.group:
             raise ValueError(
                 f"{self.size_name} must be a multiple of the {self.codec.group} tokens that "
@@ -214,8 +214,10 @@ class StoredCache(Cache):
                 claimed += len(filled) * fields.nbytes(self.page_size)
                 for tokens, pages in alike.items():
                     for name, size in fields.of(tokens).items():
-                        payload += pages * size if name in PAYLOAD else 0
-                        metadata += 0 if name in PAYLOAD else pages * size
+                        if fields.fields[name].payload:
+                            payload += pages * size
+                        else:
+                            metadata += pages * size
         for request in self._requests.values():
             waiting = request.length - request.place.coded
             for tail in request.place.tails:

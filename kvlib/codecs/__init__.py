@@ -1,12 +1,23 @@
-"""Codecs: how many bits a key has, and where its scale lies."""
+"""Codecs: how many bits a key has, and where its scale lies.
+
+A cache takes one by name or as an object: ``codec="int8"``, ``codec=kivi(4, group=64)``.
+
+>>> from kvlib.codecs import NAMES, codec
+>>> NAMES
+8 codecs: plain, bfloat16, fp8, fp8_e5m2, int8, int8_per_channel, int4, int2
+>>> codec("int8")
+Codec(name='int8', keys=Int8(), values=Int8(), residual=0)
+"""
 
 from kvlib.codecs.base import PLAIN, Codec, Field, Plain, TensorCodec
 from kvlib.codecs.bfloat16 import BFloat16, bfloat16
 from kvlib.codecs.fp8 import Fp8, fp8
 from kvlib.codecs.groups import PerChannel, PerToken, int8_per_channel, kivi
 from kvlib.codecs.int8 import Int8, int8
+from kvlib.codecs.names import NAMES, codec
 
 __all__ = [
+    "NAMES",
     "PLAIN",
     "BFloat16",
     "Codec",
@@ -18,6 +29,7 @@ __all__ = [
     "Plain",
     "TensorCodec",
     "bfloat16",
+    "codec",
     "fp8",
     "int8",
     "int8_per_channel",

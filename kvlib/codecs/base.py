@@ -20,14 +20,19 @@ from kvlib.attention.checks import is_integer
 class Field(NamedTuple):
     """One array of an encoding: (heads, tokens / per, *shape) numbers of a dtype.
 
+    payload: True where the field holds the keys or values themselves, whole or as codes; False for
+    metadata, what it takes to read them: scales, zeros. ``memory()`` counts the two apart.
+
     >>> import numpy as np
-    >>> Field(per=1, shape=(64,), dtype=np.int8).shape
-    (64,)
+    >>> Field(per=1, shape=(64,), dtype=np.int8).payload
+    True
+    >>> scales = Field(per=1, shape=(), dtype=np.float32, payload=False)
     """
 
     per: int
     shape: tuple[int, ...]
     dtype: Any
+    payload: bool = True
 
 
 Parts = Mapping[str, Array]
@@ -70,7 +75,10 @@ class TensorCodec:
         """Raise ValueError where vectors of this length cannot be encoded."""
 
     def fields(self, dim: int, xp: Any, dtype: Any) -> dict[str, Field]:
-        """The arrays that hold vectors of length `dim`; dtype is the cache's floating dtype."""
+        """The arrays that hold vectors of length `dim`; dtype is the cache's floating dtype.
+
+        Their names are the codec's own affair. Mark scales and the like with ``payload=False``.
+        """
         raise NotImplementedError
 
     def encode(self, x: Array) -> dict[str, Array]:
@@ -148,6 +156,11 @@ class Codec:
     def group(self) -> int:
         """Tokens that are encoded together: whole groups of keys and of values."""
         return math.lcm(self.keys.group, self.values.group)
+
+    @property
+    def plain(self) -> bool:
+        """Whether keys and values are stored as they come, whatever the codec is called."""
+        return type(self.keys) is Plain and type(self.values) is Plain
 
     @property
     def waits(self) -> bool:

@@ -103,8 +103,8 @@ class PerChannel(Grouped):
     def fields(self, dim: int, xp: Any, dtype: Any) -> dict[str, Field]:
         return {
             "codes": Field(1, (dim * self.bits // 8,), xp.uint8),
-            "scales": Field(self.size, (dim,), small_float(xp)),
-            "zeros": Field(self.size, (dim,), small_float(xp)),
+            "scales": Field(self.size, (dim,), small_float(xp), payload=False),
+            "zeros": Field(self.size, (dim,), small_float(xp), payload=False),
         }
 
     def encode(self, x: Array) -> dict[str, Array]:
@@ -161,8 +161,8 @@ class PerToken(Grouped):
     def fields(self, dim: int, xp: Any, dtype: Any) -> dict[str, Field]:
         return {
             "codes": Field(1, (dim * self.bits // 8,), xp.uint8),
-            "scales": Field(1, (dim // self.size,), small_float(xp)),
-            "zeros": Field(1, (dim // self.size,), small_float(xp)),
+            "scales": Field(1, (dim // self.size,), small_float(xp), payload=False),
+            "zeros": Field(1, (dim // self.size,), small_float(xp), payload=False),
         }
 
     def encode(self, x: Array) -> dict[str, Array]:

@@ -27,7 +27,8 @@ class Int8(TensorCodec):
     """
 
     def fields(self, dim: int, xp: Any, dtype: Any) -> dict[str, Field]:
-        return {"codes": Field(1, (dim,), xp.int8), "scales": Field(1, (), xp.float32)}
+        scales = Field(1, (), xp.float32, payload=False)
+        return {"codes": Field(1, (dim,), xp.int8), "scales": scales}
 
     def encode(self, x: Array) -> dict[str, Array]:
         xp = namespace(x)

@@ -18,9 +18,9 @@ from kvlib.caches.protocol import Cache
 from kvlib.caches.step import Step
 from kvlib.caches.store import Fields
 from kvlib.caches.stored import StoredCache
-from kvlib.codecs import PerChannel, PerToken
+from kvlib.codecs import Plain
 from kvlib.kernels import engine
-from kvlib.kernels.codes import Codes
+from kvlib.kernels.codes import Codes, unread
 from kvlib.kernels.decode import piece_of, settings_of
 from kvlib.kernels.decode_pieces import Piece, Settings, attend
 from kvlib.kernels.types import HEAD_DIMS
@@ -71,12 +71,8 @@ def unsuited(cache: Cache, layer: int) -> str | None:
         size, paged = cache.page_size, hasattr(cache, "pool")
         if paged and size & (size - 1):
             return f"block_size must be a power of two, got {size}"
-        for codec in (cache.codec.keys, cache.codec.values):
-            if isinstance(codec, PerChannel | PerToken):
-                least = max(8, 2 * codec.bits)
-                if codec.size < least or codec.size & (codec.size - 1):
-                    return f"groups must be a power of two from {least} on, got {codec.size}"
-    elif not isinstance(cache, DenseCache):
+        return unread(cache.codec.keys, cache.codec.values)
+    if not isinstance(cache, DenseCache):
         return f"a cache of rows or of blocks needed, got a {type(cache).__name__}"
     return None
 
@@ -157,7 +153,7 @@ def stored(cache: Any, layer: int) -> tuple[Array | Codes, Array | Codes]:
 
 def _stored(fields: Fields) -> Array | Codes:
     """The blocks of keys, or of values, as they lie."""
-    if "x" in fields.arrays:
+    if type(fields.codec) is Plain:
         return fields.arrays["x"]
     return Codes(fields.codec, **fields.arrays)
 

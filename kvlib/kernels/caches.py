@@ -24,9 +24,12 @@ def use_kernels(cache: C, *, run_on: str | None = None) -> C:
     """The same cache, whose ``run`` goes through the kernels; gives the cache back.
 
     Steps of one token a request go to :func:`decode_cache`, on numbers and codes alike; others to
-    :func:`prefill_attention`, where the cache holds numbers of q's type; whatever the kernels do
-    not suit runs as before. run_on: "device", "processor" or "twin" (kvlib.kernels.engine); by
-    default what the arrays say. Raises ValueError where the kernels suit no layer of this cache.
+    :func:`prefill_attention`, where the cache holds numbers of q's type. What the kernels do not
+    suit runs as before: a layer with other heads than they have, for example. run_on: "device",
+    "processor" or "twin" (kvlib.kernels.engine); by default what the arrays say.
+
+    Raises ValueError, with the reason, where they suit no layer: a cache that is neither rows nor
+    blocks, a codec that they do not know.
 
     >>> import kvlib
     >>> model = kvlib.load_reference_model()  # on a device, where there is one
@@ -37,7 +40,10 @@ def use_kernels(cache: C, *, run_on: str | None = None) -> C:
     """
     suited = [unsuited(cache, layer) is None for layer in range(len(cache.layers))]
     if not any(suited):
-        raise ValueError(f"the kernels suit no layer of this cache: {unsuited(cache, 0)}")
+        raise ValueError(
+            f"the kernels suit no layer of this cache: {unsuited(cache, 0)}. "
+            "Use the cache as it is, without use_kernels"
+        )
     plain, last = type(cache).run, _Last()
     weakly = weakref.ref(cache)  # else the cache would hold itself, and its memory outlive it
 

@@ -7,9 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kvlib.arrays import Array
-from kvlib.codecs import Fp8, PerChannel, PerToken
-from kvlib.codecs.base import TensorCodec
-from kvlib.codecs.int8 import Int8
+from kvlib.codecs import Fp8, Int8, PerChannel, PerToken, Plain, TensorCodec
 from kvlib.kernels import checks
 from kvlib.kernels.source import Kernel
 from kvlib.kernels.types import ctype
@@ -75,6 +73,41 @@ def decode_kernel(
     return Kernel("decode_tensor", f"decode_tensor<{codec}, {head_dim}>")
 
 
+def family(keys: TensorCodec, values: TensorCodec) -> str | None:
+    """What codecs.cuh calls the two together; None where the kernels do not know them.
+
+    They must be of these very classes: one derived from them may write other codes.
+    """
+    kinds = type(keys), type(values)
+    if kinds == (Plain, Plain):
+        return "Plain"
+    if kinds == (Int8, Int8):
+        return "Int8"
+    if kinds == (PerChannel, PerToken):
+        return "Kivi"
+    if type(keys) is Fp8 and type(values) is Fp8 and keys.kind == values.kind:
+        return keys.kind.upper()
+    return None
+
+
+def unread(keys: TensorCodec, values: TensorCodec) -> str | None:
+    """Why the kernels cannot read keys and values that these have written; None where they can."""
+    found = family(keys, values)
+    if found is None:
+        return (
+            "keys and values must be stored as they come, or be written by Int8 both, by Fp8 of "
+            f"one kind, or by PerChannel and PerToken, got {keys!r} and {values!r}"
+        )
+    if isinstance(keys, PerChannel) and isinstance(values, PerToken):
+        if keys.bits != values.bits:
+            return f"k and v must have codes of as many bits, got {keys.bits}, {values.bits}"
+        least = max(8, 2 * keys.bits)
+        for codec in (keys, values):
+            if codec.size < least or codec.size & (codec.size - 1):
+                return f"groups must be a power of two from {least} on, got {codec.size}"
+    return None
+
+
 def written(k: Array | Codes, v: Array | Codes, sizes: checks.SIZES) -> Written:
     """What k and v are, after refusing what does not fit; `sizes` holds D and learns N, Hkv, P.
 
@@ -88,16 +121,17 @@ def written(k: Array | Codes, v: Array | Codes, sizes: checks.SIZES) -> Written:
         return Written("Plain", 8 * k.dtype.itemsize, number, (k, None, None), (v, None, None))
     if not (isinstance(k, Codes) and isinstance(v, Codes)):
         raise TypeError("k and v must both be arrays or both be Codes")
-    if isinstance(k.codec, Int8) and isinstance(v.codec, Int8):
+    found = family(k.codec, v.codec)
+    if found == "Int8":
         for name, x in (("k", k), ("v", v)):
             _codes(name, x, "int8", 8, sizes)
             _metadata(name, "scales", x.scales, "N Hkv P", "float32", sizes)
         return Written("Int8", 8, "", tuple(k[1:]), tuple(v[1:]))
-    if isinstance(k.codec, Fp8) and isinstance(v.codec, Fp8) and k.codec.kind == v.codec.kind:
+    if isinstance(k.codec, Fp8) and found:
         for name, x in (("k", k), ("v", v)):
             _codes(name, x, "uint8", 8, sizes)
-        return Written(k.codec.kind.upper(), 8, "", tuple(k[1:]), tuple(v[1:]))
-    if isinstance(k.codec, PerChannel) and isinstance(v.codec, PerToken):
+        return Written(found, 8, "", tuple(k[1:]), tuple(v[1:]))
+    if found and isinstance(k.codec, PerChannel) and isinstance(v.codec, PerToken):
         return _kivi(k, v, k.codec, v.codec, sizes)
     raise TypeError(
         "k and v must be written by Int8 both, by Fp8 of one kind, or by PerChannel and PerToken, "

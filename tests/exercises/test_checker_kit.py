@@ -11,7 +11,7 @@ import pytest
 
 from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache
 from kvlib.caches import Cache, Memory
-from kvlib.codecs import Codec, Int8, kivi
+from kvlib.codecs import PLAIN, Codec, Int8, Plain, int8, kivi
 from kvlib.exercises import kit
 from kvlib.exercises.kit.poison import poison_unused
 from kvlib.scheduling import DECODING, Scheduler
@@ -238,6 +238,43 @@ def test_a_codec_that_encodes_anew_is_caught() -> None:
     codec = Codec("drifts", Drifts(), Drifts())
     trial = kit.check_cache(lambda layers: QuantizedCache(layers, codec, 4, 40))
     assert not trial and "is off by" in trial.finding, trial
+
+
+class AllMetadata(Int8):
+    """Marks the codes as metadata, too."""
+
+    def fields(self, dim: int, xp: Any, dtype: Any) -> Any:
+        found = super().fields(dim, xp, dtype)
+        return {name: field._replace(payload=False) for name, field in found.items()}
+
+
+class Modest(PagedCache):
+    """Counts half of its keys as scales."""
+
+    def memory(self) -> Memory:
+        found, some = super().memory(), super().memory().payload // 2
+        return replace(found, payload=found.payload - some, metadata=found.metadata + some)
+
+
+def test_what_is_payload_is_what_the_fields_say() -> None:
+    unmarked = Codec("unmarked", AllMetadata(), AllMetadata())
+    trial = kit.check_cache(lambda layers: QuantizedCache(layers, unmarked, 4, 40), schedules=1)
+    assert not trial and trial.compared == 0, trial
+    assert "AllMetadata() marks no field as payload (codes, scales)" in trial.finding, trial
+    for codec in (PLAIN, int8(residual=5)):
+        trial = kit.check_cache(
+            lambda layers, codec=codec: Modest(layers, BlockPool(40, 4), codec=codec), schedules=1
+        )
+        assert not trial and "bytes are payload, and the fields that the codec" in trial.finding
+
+
+def test_a_codec_is_what_it_does_and_not_what_it_is_called() -> None:
+    """int8 under the name of numbers as they come; those under another, with a residual."""
+    for codec in (Codec("plain", Int8(), Int8()), Codec("mine", Plain(), Plain(), residual=3)):
+        trial = kit.check_cache(
+            lambda layers, codec=codec: QuantizedCache(layers, codec, 4, 40), schedules=4
+        )
+        assert trial and trial.compared > 50, trial
 
 
 LAYERS = [LayerSpec(1, 8)]

@@ -1,6 +1,7 @@
 """Decode steps of kvlib's own caches through the kernels, against float64 over what they read."""
 
 import gc
+import itertools
 import weakref
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from engines import RUNS, SLACK, back, library
 
 from kvlib import LayerSpec, attend, codecs
 from kvlib.caches import BlockPool, DenseCache, PagedCache, QuantizedCache
+from kvlib.codecs import BFloat16, Codec, Fp8, Int8, PerChannel, PerToken, Plain
 from kvlib.kernels import decode_cache, use_kernels
 from kvlib.kernels.cache_steps import step_tables, unsuited
 
@@ -147,6 +149,82 @@ def test_what_the_kernels_cannot_do_is_said():
         decode_cache(cache, 0, x, step)
     with pytest.raises(TypeError, match="CuPy arrays"):
         decode_cache(cache, 0, x[:1], step.last(), run_on="device")
+
+
+class Halved(Int8):
+    """Somebody's own, derived from int8: codes of half the numbers."""
+
+    def encode(self, x):
+        return super().encode(x / 2)
+
+    def decode(self, parts, dtype):
+        return 2 * super().decode(parts, dtype)
+
+    def scores(self, rows, parts):
+        return 2 * super().scores(rows, parts)
+
+    def weigh(self, p, parts, dim):
+        return 2 * super().weigh(p, parts, dim)
+
+
+UNKNOWN = {
+    "bfloat16": codecs.bfloat16(),
+    "own": Codec("int8", Halved(), Halved()),
+    "int8 and fp8": Codec("mixed", Int8(), Fp8("e4m3")),
+    "numbers and int8": Codec("mixed", Plain(), Int8()),
+    "two kinds of fp8": Codec("mixed", Fp8("e4m3"), Fp8("e5m2")),
+    "axes swapped": Codec("int4", PerToken(4, 8), PerChannel(4, 8)),
+    "4 bits and 2": Codec("int4", PerChannel(4, 8), PerToken(2, 8)),
+}
+
+
+@pytest.mark.parametrize("codec", UNKNOWN.values(), ids=UNKNOWN)
+def test_a_codec_that_the_kernels_do_not_know_is_refused_at_once(codec):
+    """And not in the middle of generate."""
+    cache = PagedCache([LayerSpec(1, 64)], BlockPool(4, 16), codec=codec, xp=np)
+    with pytest.raises(ValueError, match="suit no layer .*, got .*Use the cache as it is"):
+        use_kernels(cache)
+    assert "run" not in vars(cache), "the cache was changed"
+
+
+def test_every_pair_of_codecs_is_run_or_refused():
+    """Prompts and decode steps of whatever is accepted; what the kernels give is what run gives."""
+    parts = [Plain(), Int8(), Halved(), Fp8("e4m3"), Fp8("e5m2"), BFloat16()]
+    parts += [kind(bits, 8) for kind in (PerChannel, PerToken) for bits in (2, 4)]
+    accepted = []
+    for keys, values in itertools.product(parts, parts):
+        cache = QuantizedCache([LayerSpec(1, 64)], Codec("c", keys, values), 1, 48, xp=np)
+        if unsuited(cache, 0) is not None:
+            continue
+        use_kernels(cache, run_on="twin")
+        accepted.append((keys, values))
+        rng = np.random.default_rng(3)
+        cache.add("a")
+        for n in (19, 1, 1):
+            step = one_pass(cache, rng, "a", (n,))
+            q = rng.standard_normal((n, 2, 64)).astype(np.float32)
+            plain = type(cache).run(cache, 0, q, step)
+            np.testing.assert_allclose(cache.run(0, q, step), plain, atol=8e-3, rtol=8e-3)
+    kinds = {(type(keys).__name__, type(values).__name__) for keys, values in accepted}
+    assert kinds == {("Plain",) * 2, ("Int8",) * 2, ("Fp8",) * 2, ("PerChannel", "PerToken")}
+
+
+@pytest.mark.parametrize("name", ["plain", "int8 residual"])
+def test_a_layer_that_no_kernel_suits_runs_as_before(name):
+    layers = (LayerSpec(2, 64), LayerSpec(1, 40), LayerSpec(1, 64, v_from_k=True))
+    cache = PagedCache(layers, BlockPool(4, 16), codec=CODECS[name], xp=np)
+    use_kernels(cache, run_on="twin")
+    rng = np.random.default_rng(5)
+    cache.add("a")
+    for n in (9, 1):
+        step = cache.plan(["a"], [n])
+        for layer, spec in enumerate(layers):
+            k = rng.standard_normal((n, spec.num_kv_heads, spec.head_dim)).astype(np.float32)
+            cache.append(layer, k, None if spec.v_from_k else -k, step)
+            q = rng.standard_normal((n, 2, spec.head_dim)).astype(np.float32)
+            found, plain = cache.run(layer, q, step), type(cache).run(cache, layer, q, step)
+            np.testing.assert_allclose(found, plain, atol=2e-4, rtol=2e-4)
+            assert layer == 0 or np.array_equal(found, plain)
 
 
 def test_a_cache_on_kernels_goes_when_nobody_holds_it():

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.arrays import nbytes
 from kvlib.caches import Cache, LayerSpec, PagedCache, Step
 from kvlib.caches.stored import StoredCache
 from kvlib.codecs import Codec
 from kvlib.errors import CacheFull, OutOfBlocks
 from kvlib.exercises.kit import oracle
+from kvlib.exercises.kit.bill import check_bill
+from kvlib.exercises.kit.held import at, check_kept, check_rows, positions_of
 from kvlib.exercises.kit.layers import Choose, describe, draw_layer
 from kvlib.exercises.kit.poison import poison_unused
 
@@ -33,8 +34,9 @@ class Terms:
     unit      lengths of stored vectors are multiples of it
     v_from_k  whether some layers take values from their keys (`append` with v=None)
     keeps     None where a cache keeps all (or a layer's window of it). Else which positions it
-              must still hold of a request of a given length: a cache that evicts. It is then
-              compared with attention over what it says it holds.
+              must still hold, in every kv head, of a request of a given length: a cache that
+              evicts. It is then compared with attention over what it says it holds, which may
+              differ per kv head (`read` gives positions (Hkv, n)).
     """
 
     max_seqs: int = 4
@@ -70,7 +72,7 @@ class Schedule:
         self.num_qo_heads = [heads for _, heads in drawn]
         self.cache: Any = make_cache(self.layers)
         codec = self.cache.codec if isinstance(self.cache, StoredCache) else None
-        self.codec = None if codec is None or codec.name == "plain" else codec
+        self.codec = None if codec is None or codec.plain else codec
         self.held: dict[str, list[list[Any]]] = {}  # name → a list of (k, v) rows for each layer
         self.begun: dict[str, int] = {}  # how long a request was before its last step
         self.names = iter(range(10**6))
@@ -252,11 +254,11 @@ class Schedule:
             rows = slice(seen.qo_indptr[i], seen.qo_indptr[i + 1])
             k, v = self.expected(layer, str(name))
             positions = oracle.float64(seen.positions)[rows]
-            stored = np.arange(len(k)) if self.terms.keeps is None else self.stored(layer, name)
-            q64 = oracle.float64(q)[rows]
-            o64, lse64 = oracle.attention(
-                q64, k[stored], v[stored], positions, stored, **spec.settings
-            )
+            stored = np.arange(len(k))
+            if self.terms.keeps is not None:
+                _, stored = self.read(layer, str(name))
+            q64, k, v = oracle.float64(q)[rows], at(k, stored), at(v, stored)
+            o64, lse64 = oracle.attention(q64, k, v, positions, stored, **spec.settings)
             what = f"layer {layer} ({describe(spec)}) of {name}"
             self.compared += 1
             close(oracle.float64(o)[rows], o64, f"o of {what}")
@@ -273,43 +275,26 @@ class Schedule:
             assert length == self.length(name), f"{name} is {length}, not {self.length(name)} long"
             assert type(length) is int, f"seq_len is {type(length).__name__}, needed int"
             self.look_at(self.choose(0, len(self.layers) - 1), name)
-        memory = self.cache.memory()
-        arrays = sum(nbytes(x) for x in self.cache.storage())
-        assert memory.reserved == arrays, (
-            f"memory() says that {memory.reserved:,} bytes are reserved, and the arrays of "
-            f"storage() have {arrays:,}"
-        )
-        parts = (memory.payload, memory.metadata, memory.wasted, memory.free)
-        assert sum(parts) == memory.reserved and min(parts) >= 0, (
-            f"bytes that do not add up: {memory}"
-        )
+        check_bill(self.cache)
 
     def look_at(self, layer: int, name: str) -> None:
         """What a layer holds of one request: enough of it, and all as it was appended."""
-        found = self.cache.read(layer, name)
-        assert isinstance(found, tuple) and len(found) == 3, (
-            f"read of layer {layer} of {name} returned {_kind(found)}, needed (k, v, positions)"
-        )
+        found, stored = self.read(layer, name)
         for x, what in zip(found, ("keys", "values"), strict=False):
             assert x.dtype == self.cache.dtype, (
                 f"read of layer {layer} of {name}: {what} are {x.dtype}, the cache's dtype is "
                 f"{self.cache.dtype}"
             )
-        k, v, _ = (oracle.float64(x) for x in found)
-        stored = self.stored(layer, name)
-        assert (np.diff(stored) > 0).all(), f"positions of {name} are not in order: {stored}"
-        beyond = [int(p) for p in stored if not 0 <= p < self.length(name)]
-        assert not beyond, f"{name} has {self.length(name)} tokens, and read gives {beyond}, too"
+        k, v = (oracle.float64(x) for x in found[:2])
         all_k, all_v = self.expected(layer, name)
-        shapes, needed = (k.shape, v.shape), (all_k[stored].shape, all_v[stored].shape)
+        shapes, needed = (k.shape, v.shape), tuple(at(x, stored).shape for x in (all_k, all_v))
         assert shapes == needed, f"read of layer {layer} of {name}: shapes {shapes}, not {needed}"
-        assert (k == all_k[stored]).all(), f"keys of layer {layer} of {name} changed"
-        assert (v == all_v[stored]).all(), f"values of layer {layer} of {name} changed"
+        check_rows(k, all_k, stored, f"keys of layer {layer} of {name}")
+        check_rows(v, all_v, stored, f"values of layer {layer} of {name}")
         length = len(all_k)
         must = range(length) if self.terms.keeps is None else self.terms.keeps(length)
         window = self.layers[layer].window or length
-        lost = {p for p in must if p >= length - window} - set(stored.tolist())
-        assert not lost, f"layer {layer} of {name} lost the tokens at {sorted(lost)}"
+        check_kept(stored, {p for p in must if p >= length - window}, layer, name)
 
     # Small things -------------------------------------------------------------------------------
 
@@ -339,9 +324,14 @@ class Schedule:
             found.append(np.concatenate([codes, x[coded:]]))
         return found[0], found[1]
 
-    def stored(self, layer: int, name: Any) -> np.ndarray:
-        """Positions that a layer holds of a request."""
-        return oracle.float64(self.cache.read(layer, name)[2]).astype(int)
+    def read(self, layer: int, name: str) -> tuple[Any, np.ndarray]:
+        """What the cache reads, and its positions as integers (n,) or (Hkv, n)."""
+        found = self.cache.read(layer, name)
+        assert isinstance(found, tuple) and len(found) == 3, (
+            f"read of layer {layer} of {name} returned {_kind(found)}, needed (k, v, positions)"
+        )
+        heads, length = self.layers[layer].num_kv_heads, len(self.held[name][layer])
+        return found, positions_of(found[2], found[0].shape[0], heads, length, layer, name)
 
     def length(self, name: str) -> int:
         return len(self.held[name][0])

@@ -1,0 +1,74 @@
+"""What a cache says it holds of a request: at which positions, and which rows stand there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from kvlib.exercises.kit.oracle import float64
+
+
+def positions_of(
+    found: Any, rows: int, heads: int, length: int, layer: int, name: str
+) -> np.ndarray:
+    """The third result of ``read`` as integers (n,), or (Hkv, n) where each kv head has its own.
+
+    rows: n by the keys that were read; length: tokens of the request. AssertionError, in words,
+    for another shape, another order, and tokens that the request does not have.
+    """
+    what, x = f"read of layer {layer} of {name}", float64(found)
+    assert x.shape in ((rows,), (heads, rows)), (
+        f"{what}: positions have shape {x.shape}, needed (n,) = {(rows,)}, or (Hkv, n) = "
+        f"{(heads, rows)} where each kv head holds tokens of its own"
+    )
+    x = x.astype(int)
+    for own, where in by_head(x):
+        assert (np.diff(own) > 0).all(), f"positions of {name}{where} are not in order: {own}"
+        beyond = [int(p) for p in own if not 0 <= p < length]
+        assert not beyond, f"{name} has {length} tokens, and read gives {beyond}{where}, too"
+    return x
+
+
+def by_head(positions: np.ndarray) -> Iterator[tuple[np.ndarray, str]]:
+    """The positions of each kv head, and which one it is in words; once where all are alike."""
+    if positions.ndim == 1:
+        yield positions, ""
+        return
+    for head, own in enumerate(positions):
+        yield own, f" in kv head {head}"
+
+
+def at(x: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """Rows of x (S, Hkv, D) at positions (n,), or at each head's own (Hkv, n): (n, Hkv, D)."""
+    if positions.ndim == 1:
+        return x[positions]
+    return x[positions.T, np.arange(x.shape[1])]
+
+
+def check_rows(got: np.ndarray, whole: np.ndarray, positions: np.ndarray, what: str) -> None:
+    """`got` (n, Hkv, D) is what `whole` (S, Hkv, D) has at the positions, bit for bit.
+
+    Else AssertionError: the first row that is another, and whose it is.
+    """
+    wrong = np.argwhere((got != at(whole, positions)).any(axis=-1))
+    if not len(wrong):
+        return
+    row, head = (int(i) for i in wrong[0])
+    said = int(positions[row] if positions.ndim == 1 else positions[head, row])
+    same = np.argwhere((whole == got[row, head]).all(axis=-1))
+    if not len(same):
+        raise AssertionError(f"{what} changed at position {said} in kv head {head}")
+    position, other = (int(i) for i in same[0])
+    raise AssertionError(
+        f"{what}: read says position {said} in kv head {head}, and the row there was appended at "
+        f"position {position} in kv head {other}"
+    )
+
+
+def check_kept(positions: np.ndarray, must: set[int], layer: int, name: str) -> None:
+    """Every kv head holds the positions that it must."""
+    for own, where in by_head(positions):
+        lost = must - set(own.tolist())
+        assert not lost, f"layer {layer} of {name} lost the tokens at {sorted(lost)}{where}"
