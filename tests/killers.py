@@ -19,6 +19,7 @@ from kvlib import (
     Decoder,
     LayerSpec,
     QuantizedCache,
+    Scheduler,
     attend,
     attend_causal,
     attend_tiled,
@@ -88,6 +89,9 @@ def generated_tokens() -> None:
     for i, prompt in enumerate(prompts):
         longer, settings = prompt + drawn[i][:2], {"temperature": 1.0, "seed": 3 + i}
         assert generate(model, [longer], max_new_tokens=5, **settings) == [drawn[i][2:]]
+        scheduler = Scheduler(model, model.new_cache(1, 20))
+        scheduler.add(i, prompt, 7, **settings)
+        assert scheduler.run() == {i: drawn[i]}
 
 
 def attention_in_every_form() -> None:

@@ -103,7 +103,7 @@ print(len(new), scheduler.run().keys(), kvlib.costs.fit("llama-2-7b", "l4", 1, 5
 """
 
 WRONG = {
-    "kvlib.genrate": "attr-defined",
+    "kvlib.generates": "attr-defined",
     "kvlib.costs.fitt": "attr-defined",
     "kvlib.kernels.use_kernel": "attr-defined",
     "kvlib.show.figures": "attr-defined",
