@@ -9,7 +9,33 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # all that __getattr__ finds
+    from kvlib import (
+        arrays,
+        attention,
+        caches,
+        codecs,
+        commands,
+        costs,
+        devices,
+        errors,
+        events,
+        exercises,
+        generation,
+        kernels,
+        machine,
+        meter,
+        model,
+        norms,
+        progress,
+        prompts,
+        quality,
+        reference,
+        sampling,
+        scheduling,
+        serving,
+        show,
+    )
     from kvlib.attention import attend, attend_causal, attend_tiled, merge_state, merge_states
     from kvlib.caches import (
         BlockPool,
@@ -77,14 +103,16 @@ _MODULES = {
 _WHERE = {name: f"kvlib.{module}" for module, names in _MODULES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
-    if name in _WHERE:
-        value = getattr(import_module(_WHERE[name]), name)
-        globals()[name] = value
-        return value
-    if name in _submodules():  # kvlib.show, kvlib.costs, ... need no import of their own
-        return import_module(f"kvlib.{name}")
-    raise AttributeError(f"module 'kvlib' has no attribute {name!r}")
+if not TYPE_CHECKING:  # type checkers would take any name for one that is there
+
+    def __getattr__(name: str) -> Any:
+        if name in _WHERE:
+            value = getattr(import_module(_WHERE[name]), name)
+            globals()[name] = value
+            return value
+        if name in _submodules():  # kvlib.show, kvlib.costs, ... need no import of their own
+            return import_module(f"kvlib.{name}")
+        raise AttributeError(f"module 'kvlib' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

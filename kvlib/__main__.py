@@ -2,6 +2,7 @@
 
 import sys
 
+from kvlib.commands import run
 from kvlib.costs.cli import main
 
-sys.exit(main())
+sys.exit(run(main))

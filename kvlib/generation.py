@@ -6,8 +6,6 @@ from collections.abc import Hashable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
-import numpy as np
-
 from kvlib.caches import Cache
 from kvlib.model.decoder import Decoder
 from kvlib.progress import bar as _bar
@@ -16,12 +14,12 @@ from kvlib.prompts import (
     check_cache,
     check_positive,
     check_prompt,
-    check_seed,
+    seeds_of,
     settle,
     stop_ids,
     waits_for,
 )
-from kvlib.sampling import check_settings, sample
+from kvlib.sampling import check_settings, rng_at, sample
 from kvlib.serving import take_back
 
 _names = count()
@@ -36,7 +34,7 @@ def generate(
     top_k: int | None = None,
     top_p: float | None = None,
     stop_tokens: Sequence[int] | None = None,
-    seed: int = 0,
+    seed: int | Sequence[int] = 0,
     cache: Cache | None = None,
     prefill_chunk: int | None = None,
     progress: bool | None = None,
@@ -47,7 +45,10 @@ def generate(
     max_new_tokens   tokens for each prompt (32)
     temperature      0 is greedy (the default); top_k, top_p as in :func:`kvlib.sample`
     stop_tokens      ids that end a request and are not returned; the model's own unless given
-    seed             draws are repeatable, and a request's do not depend on the others' (0)
+    seed             an integer for every prompt (0), or a sequence with one integer per prompt.
+                     A draw depends on its request's seed and position alone
+                     (:func:`kvlib.sampling.rng_at`), so equal prompts with one integer get equal
+                     texts: give them seeds of their own, such as range(8), for different samples.
     cache            any cache built from ``model.layer_specs``; a dense one of just the right
                      size unless given. Requests are opened in it and freed again. What it holds
                      of a prompt already (PagedCache) is not computed again, and of prompts that
@@ -99,7 +100,7 @@ def stream(
     top_k: int | None = None,
     top_p: float | None = None,
     stop_tokens: Sequence[int] | None = None,
-    seed: int = 0,
+    seed: int | Sequence[int] = 0,
     cache: Cache | None = None,
     prefill_chunk: int | None = None,
 ) -> Iterator[tuple[int, int]]:
@@ -117,7 +118,7 @@ def stream(
     for i, prompt in enumerate(prompts):
         check_prompt(model, f"prompt {i}", prompt, max_new_tokens)
     check_settings(temperature, top_k, top_p)
-    check_seed(seed)
+    seeds = seeds_of(seed, len(prompts))
     if prefill_chunk is not None:
         check_positive("prefill_chunk", prefill_chunk)
     stops = stop_ids(model, stop_tokens)
@@ -126,9 +127,8 @@ def stream(
         cache = model.new_cache(max(1, len(prompts)), longest + max_new_tokens)
     else:
         check_cache(model, cache)
-    rngs = [np.random.default_rng([seed, i]) for i in range(len(prompts))]
     settings, chunk = (temperature, top_k, top_p), int(prefill_chunk or longest)
-    return _steps(model, prompts, cache, max_new_tokens, chunk, stops, rngs, settings)
+    return _steps(model, prompts, cache, max_new_tokens, chunk, stops, seeds, settings)
 
 
 def _steps(
@@ -138,7 +138,7 @@ def _steps(
     max_new_tokens: int,
     chunk: int,
     stops: frozenset[int],
-    rngs: list[np.random.Generator],
+    seeds: Sequence[int],
     settings: tuple[float, int | None, float | None],
 ) -> Iterator[tuple[int, int]]:
     """Feed everyone at most `chunk` tokens a pass; whose prompt is through gets a token of it."""
@@ -169,7 +169,9 @@ def _steps(
                     continue
                 if len(ready) < len(rows):
                     logits = model.xp.take(logits, model.xp.asarray(ready), axis=0)
-                drawn = sample(logits, *settings, rngs=[rngs[rows[n]] for n in ready])
+                drawing = [rows[n] for n in ready] if settings[0] else []
+                rngs = [rng_at(seeds[i], len(prompts[i]) + made[i]) for i in drawing]
+                drawn = sample(logits, *settings, rngs=rngs)
             except BaseException:
                 take_back(cache, step)  # before free lets others find what it has written
                 raise

@@ -53,10 +53,36 @@ def check_positive(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
 
 
-def check_seed(seed: Any) -> None:
+def check_seed(seed: Any, name: str = "seed") -> None:
     """Refuse what NumPy's generators take for a wish to be surprised, or not at all."""
     if not is_integer(seed) or seed < 0:
-        raise ValueError(f"seed must be an integer of at least 0, got {seed!r}")
+        raise ValueError(f"{name} must be an integer of at least 0, got {seed!r}")
+
+
+def seeds_of(seed: Any, count: int) -> list[int]:
+    """The seed of each of `count` prompts: one integer for all of them, or one per prompt.
+
+    >>> seeds_of(7, 3), seeds_of(range(3), 3)
+    ([7, 7, 7], [0, 1, 2])
+    """
+    if is_integer(seed):
+        check_seed(seed)
+        return [int(seed)] * count
+    ordered = isinstance(seed, Sequence) and not isinstance(seed, str | bytes)
+    if not ordered and getattr(seed, "ndim", 0) != 1:
+        raise ValueError(
+            "seed must be an integer of at least 0, or a sequence with one such integer per "
+            f"prompt, got {seed!r}"
+        )
+    seeds = list(seed)
+    if len(seeds) != count:
+        raise ValueError(
+            f"seed must hold one integer per prompt, got {len(seeds)} for {count} prompts; "
+            "one integer instead of a sequence is every prompt's seed"
+        )
+    for i, one in enumerate(seeds):
+        check_seed(one, f"seed {i}")
+    return [int(one) for one in seeds]
 
 
 def check_prompt(model: Decoder, name: str, prompt: Sequence[int], max_new_tokens: int) -> None:

@@ -114,6 +114,25 @@ def sample(
     return tokens
 
 
+def rng_at(seed: int, position: int) -> np.random.Generator:
+    """The generator that draws the token at one position of a text.
+
+    ``position`` is the number of tokens before it, prompt included. The draw depends on the
+    request's own seed and on this position, and on nothing else: not on the other requests of the
+    batch, not on chunks or preemption, not on where the prompt ends. :func:`kvlib.generate`,
+    :func:`kvlib.stream` and :class:`kvlib.Scheduler` all draw by this rule. It is number
+    ``position`` of the stream PCG64(seed), so texts with the same seed use the same random
+    numbers at the same positions: give requests their own seeds where that matters.
+
+    >>> numbers = np.random.Generator(np.random.PCG64(7)).random(5)
+    >>> bool(rng_at(7, 4).random() == numbers[4])
+    True
+    """
+    bits = np.random.PCG64(seed)
+    bits.advance(position)
+    return np.random.Generator(bits)
+
+
 def check_settings(temperature: float, top_k: int | None, top_p: float | None) -> None:
     """Refuse settings that name no distribution.
 

@@ -19,8 +19,17 @@ from kvlib.prompts import check_cache, check_positive, settle, stop_ids
 from kvlib.sampling import greedy
 from kvlib.serving import CANCELLED, DECODING, DONE, PREFILLING, WAITING, Request
 
-STATES = ("CANCELLED", "DECODING", "DONE", "PREFILLING", "WAITING")
-__all__ = [*STATES, "Event", "Request", "Scheduler", "waits"]
+__all__ = [
+    "CANCELLED",
+    "DECODING",
+    "DONE",
+    "PREFILLING",
+    "WAITING",
+    "Event",
+    "Request",
+    "Scheduler",
+    "waits",
+]
 
 
 class Scheduler:

@@ -6,13 +6,11 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from kvlib.arrays import Array
 from kvlib.caches import Cache, Step
 from kvlib.model.decoder import Decoder
 from kvlib.prompts import check_positive, check_prompt, check_room, check_seed, token_ids
-from kvlib.sampling import check_settings, sample
+from kvlib.sampling import check_settings, rng_at, sample
 
 WAITING, PREFILLING, DECODING = "waiting", "prefilling", "decoding"
 DONE, CANCELLED = "done", "cancelled"
@@ -56,12 +54,10 @@ class Request:
     def draw(self, logits: Array) -> int:
         """Its next token.   logits (1, V)
 
-        Token n takes the n-th number of the request's own generator, whoever shares the pass and
-        however often a pass fails: so it is the token that `generate` draws for the prompt alone.
+        Seed and position decide it (see `rng_at`), whoever shares the step and however often a
+        step fails: so it is the token that `generate` draws for the same prompt and seed.
         """
-        bits = np.random.PCG64([self.seed, 0])
-        bits.advance(len(self.new))
-        rng = np.random.Generator(bits)
+        rng = rng_at(self.seed, self.length)
         return sample(logits, self.temperature, self.top_k, self.top_p, rngs=rng)[0]
 
 

@@ -19,6 +19,7 @@ from kvlib import (
     Decoder,
     LayerSpec,
     QuantizedCache,
+    Scheduler,
     attend,
     attend_causal,
     attend_tiled,
@@ -84,8 +85,13 @@ def generated_tokens() -> None:
     stop = needed[0][3]
     ended = [t[: t.index(stop)] if stop in t else t for t in needed]
     assert generate(model, prompts, max_new_tokens=7, stop_tokens=[stop]) == ended
-    drawn = generate(model, prompts, max_new_tokens=7, temperature=1.0)
-    assert generate(model, prompts[:1], max_new_tokens=7, temperature=1.0) == drawn[:1]
+    drawn = generate(model, prompts, max_new_tokens=7, temperature=1.0, seed=[3, 4])
+    for i, prompt in enumerate(prompts):
+        longer, settings = prompt + drawn[i][:2], {"temperature": 1.0, "seed": 3 + i}
+        assert generate(model, [longer], max_new_tokens=5, **settings) == [drawn[i][2:]]
+        scheduler = Scheduler(model, model.new_cache(1, 20))
+        scheduler.add(i, prompt, 7, **settings)
+        assert scheduler.run() == {i: drawn[i]}
 
 
 def attention_in_every_form() -> None:

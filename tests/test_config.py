@@ -276,7 +276,10 @@ def test_from_folder(tmp_path):
     with pytest.raises(CheckpointError, match=r"config\.json: no such file"):
         ModelConfig.from_folder(tmp_path)
     path = tmp_path / "config.json"
-    for text, message in [("{", "not JSON"), ("[]", "holds a list"), ("\udcff", "not JSON")]:
+    endless = '{"vocab_size": ' + "1" * 5000 + "}"  # more digits than Python makes an integer of
+    for text, message in [
+        ("{", "not JSON"), ("[]", "holds a list"), ("\udcff", "not JSON"), (endless, "not JSON")
+    ]:  # fmt: skip
         path.write_bytes(text.encode("utf-8", errors="surrogateescape"))
         with pytest.raises(CheckpointError, match=message):
             ModelConfig.from_folder(tmp_path)

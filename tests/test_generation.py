@@ -80,8 +80,7 @@ def test_seeds_and_company():
     # who comes after, and how long others run, does not change what a request draws
     assert generate(model, PROMPTS[:2], **settings) == first[:2]
     assert generate(model, [PROMPTS[0], text(9, 3)], **settings)[0] == first[0]
-    twins = generate(model, [PROMPTS[0]] * 2, **settings)
-    assert twins[0] == first[0] and twins[1] != twins[0]
+    assert generate(model, [PROMPTS[0]] * 2, **settings) == [first[0]] * 2
     assert generate(model, PROMPTS, top_k=1, **settings) == generate(
         model, PROMPTS, max_new_tokens=10
     )

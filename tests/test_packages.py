@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
+import pkgutil
 import re
 import sys
 import tarfile
 import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
 from repository import ROOT, run, version
 
+import kvlib
+
 HEAVY = ("cupy", "matplotlib", "ipywidgets", "tokenizers", "torch", "transformers", "threadpoolctl")
+NEEDED = ("numpy", "array_api_compat")
 REFERENCE = ("config.json", "model.safetensors", "MODEL_CARD.md", "sample.py.txt")
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Wheel and sdist, built without a network by the pinned build backend."""
+    """Wheel and sdist: KVLIB_DIST names their folder, or the pinned build backend builds them."""
+    if given := os.environ.get("KVLIB_DIST"):
+        return ROOT / given
     folder = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "hatchling", "build", "-d", str(folder))
     return folder
@@ -49,19 +58,110 @@ def test_sdist_holds_kvlib_and_its_tests(built: Path) -> None:
     assert {"LICENSE", "README.md", "pyproject.toml", "tests/test_frame.py"} <= names
 
 
-def test_kvlib_runs_from_the_wheel_with_its_two_packages_alone(built: Path, tmp_path: Path) -> None:
-    """Unpacked somewhere else, with nothing of the repository on the path."""
+# ------------------------------------------------------------- the wheel, alone with its needs
+
+
+@pytest.fixture(scope="module")
+def bare(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment that holds the wheel and the two packages it asks for.
+
+    These two are links to the ones that are installed here, with their metadata, so pip finds the
+    requirements met and needs no network.
+    """
+    folder = tmp_path_factory.mktemp("bare")
+    run(sys.executable, "-m", "venv", "--without-pip", str(folder))
+    python = next(folder.glob("[bS]*/python*"))
+    site = run(str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
+    for name in NEEDED:
+        files = distribution(name).files or ()
+        for top in {file.parts[0] for file in files} - {"..", "__pycache__"}:
+            (Path(site) / top).symlink_to(distribution(name).locate_file(top))
     (wheel,) = built.glob("*.whl")
-    zipfile.ZipFile(wheel).extractall(tmp_path)
+    install = ("install", "--no-index", "--disable-pip-version-check", "-q", str(wheel))
+    run(sys.executable, "-m", "pip", "--python", str(python), *install)
+    return python
+
+
+def ten_lines() -> str:
+    """The example of the README."""
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    return str(block)
+
+
+# What a user may write, in ten lines; mypy --strict reads them and they run.
+CONSUMER = """\
+import kvlib
+from kvlib.caches import BlockPool, PagedCache
+from kvlib.codecs import kivi
+from kvlib.kernels import use_kernels
+model = kvlib.load_model(str(kvlib.reference.__path__[0]), tokenizer=False)
+cache = use_kernels(PagedCache(model.layer_specs, BlockPool(16, 32), codec=kivi(4)))
+new = kvlib.generate(model, [[100], [100]], cache=cache, temperature=0.8, seed=range(2))
+scheduler = kvlib.Scheduler(model, model.new_cache(1, 64), budget=16)
+scheduler.add("a", [100], temperature=0.8, seed=1)
+print(len(new), scheduler.run().keys(), kvlib.costs.fit("llama-2-7b", "l4", 1, 512).fits)
+"""
+
+WRONG = {
+    "kvlib.generates": "attr-defined",
+    "kvlib.costs.fitt": "attr-defined",
+    "kvlib.kernels.use_kernel": "attr-defined",
+    "kvlib.show.figures": "attr-defined",
+    "kvlib.model.load_modell": "attr-defined",
+    "kvlib.load_model(3)": "arg-type",
+    "kvlib.generate(kvlib.load_reference_model(), [[1]], seed=1.5)": "arg-type",
+}
+
+
+def test_kvlib_runs_from_the_wheel_with_its_two_packages_alone(bare: Path, tmp_path: Path) -> None:
+    held = run(str(bare), "-I", "-c", f"import importlib.util as u; print([n for n in {HEAVY!r} "
+               "if u.find_spec(n)], u.find_spec('kvlib').origin)")  # fmt: skip
+    assert held.startswith(f"[] {bare.parent.parent}")
+    (tmp_path / "consumer.py").write_text(CONSUMER)
+    assert run(str(bare), "-I", str(tmp_path / "consumer.py")) == "2 dict_keys(['a']) True\n"
+    (tmp_path / "readme.py").write_text(ten_lines())
+    assert "45 tokens held" in run(str(bare), "-I", str(tmp_path / "readme.py"))
+    lines = [line for line in ten_lines().splitlines() if line.strip() and line != "import kvlib"]
+    assert len(lines) <= 10 and len(CONSUMER.splitlines()) == 10
+
+
+def public_names() -> list[str]:
+    """Submodules of kvlib, and the names that it and they offer, as a user writes them."""
+    modules = [m.name for m in pkgutil.iter_modules(kvlib.__path__) if m.name != "__main__"]
+    found = [f"kvlib.{name}" for name in modules]
+    for module in ("kvlib", *found):
+        names = getattr(importlib.import_module(module), "__all__", ())
+        found += [f"{module}.{name}" for name in names]
+    return found
+
+
+def test_strict_types_reach_who_installs_the_wheel(bare: Path, tmp_path: Path) -> None:
+    """mypy --strict accepts right code, knows every public name, and refuses wrong code."""
+    names = public_names()
+    assert len(names) > 150
+    files = {
+        "consumer.py": CONSUMER,
+        "readme.py": ten_lines(),
+        "names.py": "import kvlib\n" + "".join(f"reveal_type({name})\n" for name in names),
+        "wrong.py": "import kvlib\n" + "".join(f"{line}\n" for line in WRONG),
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
     code = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
-        f"for name in {HEAVY!r}: sys.modules[name] = None\n"
-        "import kvlib; assert kvlib.__file__.startswith(sys.path[0]), kvlib.__file__\n"
-        "model = kvlib.load_reference_model()\n"
-        "out = kvlib.generate(model, [list(b'import ')], max_new_tokens=4)\n"
-        "assert len(out) == 1 and 1 <= len(out[0]) <= 4, out\n"
+        "import sys; from mypy import api; out, err, _ = api.run(sys.argv[1:]); "
+        "print(out); assert not err, err"
     )
-    run(sys.executable, "-I", "-c", code)
+    options = ("--strict", "--config-file=", "--cache-dir", os.devnull, "--no-error-summary")
+    paths = [str(tmp_path / name) for name in files]
+    said = run(sys.executable, "-c", code, *options, "--python-executable", str(bare), *paths)
+    errors = re.findall(r"(\w+)\.py:(\d+): error: (.*)", said)
+    assert [error for error in errors if error[0] != "wrong"] == []
+    kinds = [line.rpartition("[")[2].rstrip("]") for _, _, line in errors]
+    assert kinds == list(WRONG.values()), said
+    types = re.findall(r'names\.py:(\d+): note: Revealed type is "(.*)"', said)
+    assert [int(line) for line, _ in types] == list(range(2, len(names) + 2))
+    unknown = [names[int(line) - 2] for line, kind in types if kind in ("Any", "object", "object?")]
+    assert unknown == []
 
 
 # ---------------------------------------------------------------------------------- imports
@@ -83,14 +183,6 @@ def test_import_alone_brings_no_array_library_either() -> None:
 
 
 # ----------------------------------------------------------------------------------- README
-
-
-def test_the_ten_lines_of_the_readme_run() -> None:
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    lines = [line for line in block.splitlines() if line.strip() and line != "import kvlib"]
-    assert len(lines) <= 10
-    answer = run(sys.executable, "-c", block)
-    assert "45 tokens held" in answer
 
 
 def test_readme_names_only_what_exists() -> None:

@@ -29,7 +29,7 @@ def test_a_workflow_runs_what_a_reader_can_run(path: Any) -> None:
         for step in job["steps"]:
             assert ("run" in step) != ("uses" in step), step
             if "uses" in step:
-                assert re.fullmatch(r"[\w./-]+@v\d+", step["uses"]), step["uses"]
+                assert re.fullmatch(r"[\w./-]+@(release/)?v\d+", step["uses"]), step["uses"]
                 continue
             done = subprocess.run(["bash", "-n"], input=step["run"], text=True, capture_output=True)
             assert done.returncode == 0, done.stderr
@@ -55,3 +55,18 @@ def test_newest_versions_are_tried_every_week_and_reported() -> None:
     report = next(step for step in steps if step.get("name") == "Report")
     assert report["if"] == "always()"
     assert "gh issue create" in report["run"] and "gh issue comment" in report["run"]
+
+
+def test_a_tag_is_checked_built_tested_and_published_without_a_password() -> None:
+    workflow = load("release.yml")
+    assert workflow["on"] == {"push": {"tags": ["v*"]}}
+    build, publish = workflow["jobs"]["build"], workflow["jobs"]["publish"]
+    commands = [step["run"] for step in build["steps"] if "run" in step]
+    order = ["check_release.py", "make env", "hatchling build -d dist", "KVLIB_DIST=dist"]
+    assert [word for word, command in zip(order, commands, strict=True) if word in command] == order
+    assert workflow["permissions"] == {"contents": "read"} and "permissions" not in build
+    assert publish["needs"] == "build" and publish["permissions"] == {"id-token": "write"}
+    used = [step["uses"] for step in publish["steps"]]
+    assert used[-1].startswith("pypa/gh-action-pypi-publish@")
+    text = (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
+    assert "secrets." not in text and "password:" not in text

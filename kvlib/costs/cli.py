@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from kvlib.commands import run
 from kvlib.costs.bill import fit
 from kvlib.costs.catalogue import CODECS, GPUS, MODELS
 from kvlib.costs.spec import ModelSpec
@@ -187,4 +188,4 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -7,12 +7,16 @@ import json
 import sys
 from pathlib import Path
 
+from kvlib.commands import run
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0 whatever the grade, 2 where there is nothing to work on."""
     given = _parser().parse_args(arguments)
     try:
         return int(given.run(given))
+    except BrokenPipeError:  # an OSError, but nothing is wrong with the input
+        raise
     except (ValueError, OSError) as error:
         print(f"{given.command}: {error}", file=sys.stderr)
         return 2
@@ -98,4 +102,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

@@ -19,7 +19,25 @@ nvrtc           compiles for compute capabilities that are not there; registers 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kvlib.kernels.append import append_kv
+    from kvlib.kernels.cache_steps import decode_cache
+    from kvlib.kernels.caches import use_kernels
+    from kvlib.kernels.codes import Codes
+    from kvlib.kernels.decode import decode_attention
+    from kvlib.kernels.engine import watched
+    from kvlib.kernels.layernorm import (
+        layer_norm_backward,
+        layer_norm_forward,
+        rms_norm_backward,
+        rms_norm_forward,
+    )
+    from kvlib.kernels.loads import read_keys
+    from kvlib.kernels.prefill import prefill_attention
+    from kvlib.kernels.sample import sample_tokens
+    from kvlib.kernels.topk import softmax_topk
 
 _HOME = {
     "Codes": "codes",
@@ -36,15 +54,32 @@ _HOME = {
     **dict.fromkeys(("rms_norm_backward", "rms_norm_forward"), "layernorm"),
 }
 
-__all__ = list(_HOME)
+__all__ = [
+    "Codes",
+    "append_kv",
+    "decode_attention",
+    "decode_cache",
+    "layer_norm_backward",
+    "layer_norm_forward",
+    "prefill_attention",
+    "read_keys",
+    "rms_norm_backward",
+    "rms_norm_forward",
+    "sample_tokens",
+    "softmax_topk",
+    "use_kernels",
+    "watched",
+]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        from importlib import import_module
+if not TYPE_CHECKING:  # type checkers would take any name for one that is there
 
-        return getattr(import_module(f"kvlib.kernels.{_HOME[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name in _HOME:
+            from importlib import import_module
+
+            return getattr(import_module(f"kvlib.kernels.{_HOME[name]}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -8,6 +8,8 @@ import re
 import sys
 from importlib.metadata import version
 
+from kvlib.commands import run
+from kvlib.devices import trouble
 from kvlib.kernels.catalogue import instantiations
 from kvlib.kernels.nvrtc import CAPABILITIES, Resources, compile_all, fingerprint
 from kvlib.kernels.results import STORED
@@ -25,6 +27,8 @@ def main(argv: list[str] | None = None) -> int:
     kernels = [k for k in instantiations() if not args.unit or k.unit in args.unit]
     capabilities = args.capability or CAPABILITIES
     found = []
+    if args.device and (words := trouble()):
+        parser.exit(2, f"{parser.prog}: {words}\n")
     from tqdm import tqdm
 
     if args.device:
@@ -69,4 +73,4 @@ def row(r: Resources) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(main))

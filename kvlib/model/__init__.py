@@ -3,9 +3,16 @@
 Chapters swap the cache and leave this alone.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from kvlib.model.config import ModelConfig, RopeConfig
 from kvlib.model.decoder import Decoder
 from kvlib.model.weights import num_parameters, random_weights, weight_shapes
+
+if TYPE_CHECKING:
+    from kvlib.model.checkpoint import load_model
 
 __all__ = [
     "Decoder",
@@ -18,9 +25,11 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name == "load_model":  # file formats are read only by who loads files
-        from kvlib.model.checkpoint import load_model
+if not TYPE_CHECKING:  # type checkers would take any name for one that is there
 
-        return load_model
-    raise AttributeError(f"module 'kvlib.model' has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        if name == "load_model":  # file formats are read only by who loads files
+            from kvlib.model.checkpoint import load_model
+
+            return load_model
+        raise AttributeError(f"module 'kvlib.model' has no attribute {name!r}")

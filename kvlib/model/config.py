@@ -165,7 +165,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path}: no such file") from None
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: not JSON in UTF-8 ({error})") from None
     if not isinstance(data, dict):
         raise CheckpointError(f"{path}: holds a {type(data).__name__}, needed: a JSON object")
