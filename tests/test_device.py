@@ -26,8 +26,8 @@ def counted() -> tuple[int, int]:
 
 @pytest.mark.no_cover
 @pytest.mark.parametrize("name", CACHES)
-def test_any_schedule_equals_the_oracle(name):
-    for seed in range(300, 304):
+def test_any_schedule_equals_the_oracle(name, effort):
+    for seed in effort.share("lives on the stand-in for a device", range(300, 304), usual=2):
         Schedule(name, seeded(seed), xp).play(20)
 
 

@@ -8,6 +8,7 @@ import array_api_strict
 import numpy as np
 import pytest
 from caches import CACHES, CODECS, CODED, paged
+from effort import number
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedules import Schedule, seeded
@@ -31,8 +32,12 @@ def counted(monkeypatch, record_property):
 
 @pytest.mark.no_cover
 @pytest.mark.parametrize("name", CACHES)
-def test_any_schedule_equals_the_oracle(name):
-    @settings(max_examples=20 if name in CODED else 60)
+def test_any_schedule_equals_the_oracle(name, effort):
+    most = 20 if name in CODED else 60
+    examples = number(quick=3, usual=most // 2, whole=most)
+    effort.ran("lives that hypothesis draws", examples, most)
+
+    @settings(max_examples=examples)
     @given(st.data())
     def check(data):
         def choose(low, high):
@@ -45,23 +50,23 @@ def test_any_schedule_equals_the_oracle(name):
 
 @pytest.mark.no_cover
 @pytest.mark.parametrize("name", CACHES)
-def test_long_schedules(name):
-    for seed in range(20):
+def test_long_schedules(name, effort):
+    for seed in effort.share("long lives", range(20), usual=8):
         Schedule(name, seeded(seed), np).play(40)
 
 
 @pytest.mark.no_cover
 @pytest.mark.parametrize("name", CACHES)
-def test_under_the_array_api_standard_alone(name):
-    for seed in range(100, 112):
+def test_under_the_array_api_standard_alone(name, effort):
+    for seed in effort.share("lives under the standard alone", range(100, 112), usual=4):
         Schedule(name, seeded(seed), array_api_strict).play(12)
 
 
 @pytest.mark.no_cover
 @pytest.mark.parametrize("block_size", [8, 16, 40, 64, 128])
 @pytest.mark.parametrize("codec", CODECS, ids=lambda c: f"{c.name}, residual {c.residual}")
-def test_every_codec_in_blocks_of_every_size(codec, block_size, monkeypatch):
+def test_every_codec_in_blocks_of_every_size(codec, block_size, monkeypatch, effort):
     name = f"{codec.name} in blocks"
     monkeypatch.setitem(CACHES, name, paged(block_size, codec=codec))
-    for seed in range(200, 204):
+    for seed in effort.share("lives of a codec in blocks", range(200, 204), usual=2):
         Schedule(name, seeded(seed), np).play(20)

@@ -9,9 +9,9 @@ Why spacing × length × size: a sum of n terms is rounded n times, each time by
 spacing ε of the format, relative to the sum so far. Where terms of root mean square r have random
 signs, the sum so far grows like r √i and the roundings are independent. The error then has a
 standard deviation of at most 0.35 ε n r in the worst order, which adds one term after the other;
-ε n r is almost three of them, and a BLAS that keeps eight sums side by side is well below. Where all
-terms are positive and alike, ε n r bounds every order. Probabilistic error analysis: Higham & Mary,
-doi:10.1137/18M1226312.
+ε n r is almost three of them, and a BLAS that keeps eight sums side by side is well below. Where
+all terms are positive and alike, ε n r bounds every order. Probabilistic error analysis: Higham &
+Mary, doi:10.1137/18M1226312.
 """
 
 from __future__ import annotations
