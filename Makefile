@@ -25,6 +25,8 @@ BOOK_SOURCES := _config.yml _toc.yml tools/api_pages.py tools/book_pages.py tool
 NOTEBOOKS = $(wildcard book/*.ipynb)
 LITE_SOURCES := tools/build_lite.py tools/lite_notebooks.py $(wildcard lite/*) $(shell find kvlib -type f -not -name '*.pyc')
 CHECKED = kvlib tools
+# The steps start hundreds of Python processes: compiled modules are kept, whatever the shell says.
+export PYTHONDONTWRITEBYTECODE :=
 # Jupyter keeps its files where the platform wants them, and does not warn about it
 export JUPYTER_PLATFORM_DIRS := 1
 

@@ -70,3 +70,14 @@ def test_a_tag_is_checked_built_tested_and_published_without_a_password() -> Non
     assert used[-1].startswith("pypa/gh-action-pypi-publish@")
     text = (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
     assert "secrets." not in text and "password:" not in text
+
+
+def test_what_make_test_samples_runs_whole_every_week() -> None:
+    workflow = load("weekly.yml")
+    assert workflow["on"]["schedule"], "it runs by itself"
+    job = workflow["jobs"]["weekly"]
+    runs = {part["name"]: part for part in job["strategy"]["matrix"]["include"]}
+    assert runs["whole"]["command"] == ".ci/run" and runs["whole"]["tests"] == "whole"
+    assert runs["portable"]["command"] == "make portable"
+    assert job["env"]["KVLIB_TESTS"] == "${{ matrix.tests }}"
+    assert any(step.get("if") == "failure()" for step in job["steps"]), "a failure is told"
