@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(config, items):
             products[item.nodeid.partition("[")[0]].append(item)
     dropped = set()
     for name, cases in products.items():
-        kept = efforts.pairwise([case.callspec.indices for case in cases])
+        kept = efforts.pairwise([case.callspec.params for case in cases])
         dropped |= {id(case) for i, case in enumerate(cases) if i not in set(kept)}
         what = f"cases of {name.rpartition('::')[2]}"
         cases[kept[0]].user_properties.append(("sampled", f"{what}: {len(kept)} of {len(cases)}"))

@@ -59,10 +59,12 @@ class Effort:
 def pairwise(cases: Iterable[dict[str, Any]]) -> list[int]:
     """Indices of cases that cover every pair of values that any two parameters take together.
 
-    Greedy: always the case with the most pairs that none before it had. With one parameter, or
-    two, every case has a pair of its own and all are taken.
+    cases: for each, parameter → value; values are told apart by what they print as. Greedy: always
+    the case with the most pairs that none before it had. With one parameter, or two, every case has
+    a pair of its own and all are taken.
     """
-    left = {i: set(combinations(sorted(case.items()), 2)) for i, case in enumerate(cases)}
+    named = [sorted((name, repr(value)) for name, value in case.items()) for case in cases]
+    left = {i: set(combinations(pairs, 2)) for i, pairs in enumerate(named)}
     wanted, taken = set().union(*left.values()) if left else set(), []
     while wanted:
         best = max(left, key=lambda i: (len(left[i] & wanted), -i))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import subprocess
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def run(*command: str, **options: object) -> str:
+def run(*command: str, cwd: Path = ROOT, **options: Any) -> str:
     """What a command prints; AssertionError with its error text if it fails."""
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, **options)
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, **options)
     assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
     return done.stdout
 

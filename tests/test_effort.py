@@ -1,0 +1,58 @@
+"""Sampling keeps what it promises: every pair of parameters, the first and the last of a range."""
+
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import effort
+import pytest
+
+TESTS = Path(__file__).parent
+
+
+def test_every_pair_is_covered_by_fewer_cases():
+    values = {"a": "xyz", "b": (1, 2, 3, 4), "c": (None, 0.5)}
+    cases = [dict(zip(values, case)) for case in itertools.product(*values.values())]
+    kept = [cases[i] for i in effort.pairwise(cases)]
+    assert len(kept) == 12 < len(cases)  # no fewer: there are 3 · 4 pairs of a and b
+    for one, other in itertools.combinations(values, 2):
+        pairs = {(case[one], case[other]) for case in kept}
+        assert pairs == set(itertools.product(values[one], values[other]))
+    assert effort.pairwise([]) == []
+
+
+def test_a_share_is_a_beginning_and_a_spread_has_both_ends(monkeypatch):
+    noted = []
+    some = effort.Effort(lambda name, text: noted.append(text))
+    for level, share, spread in (
+        ("quick", [0], [0, 99]),
+        ("usual", [0, 1, 2], [0, 33, 66, 99]),
+        ("whole", list(range(100)), list(range(100))),
+    ):
+        monkeypatch.setattr(effort, "LEVEL", level)
+        assert list(some.share("things", range(100), usual=3)) == share
+        assert list(some.spread("stops", range(100), usual=4)) == spread
+    assert noted[:4] == [
+        "things: 1 of 100",
+        "stops: 2 of 100",
+        "things: 3 of 100",
+        "stops: 4 of 100",
+    ]
+
+
+@pytest.mark.parametrize(("level", "count"), [("usual", 12), ("whole", 24)])
+def test_a_product_is_collected_in_part(level, count):
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "not gpu"]
+    command += ["-k", "test_steps_of_a_cache", "kernels/test_kernel_cache.py"]
+    environment = {**os.environ, "KVLIB_TESTS": level}
+    done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, env=environment)
+    assert done.stdout.count("::test_steps_of_a_cache[") == count, done.stdout + done.stderr
+
+
+def test_a_level_that_is_none_is_refused():
+    environment = {**os.environ, "KVLIB_TESTS": "all"}
+    command = [sys.executable, "-c", "import effort"]
+    done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, env=environment)
+    assert "KVLIB_TESTS must be one of quick, usual, whole; got 'all'" in done.stderr
