@@ -46,7 +46,7 @@ def test_a_share_is_a_beginning_and_a_spread_has_both_ends(monkeypatch):
 def test_a_product_is_collected_in_part(level, count):
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "not gpu"]
     command += ["-k", "test_steps_of_a_cache", "kernels/test_kernel_cache.py"]
-    environment = {**os.environ, "KVLIB_TESTS": level}
+    environment = {**os.environ, "KVLIB_TESTS": level, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, env=environment)
     assert done.stdout.count("::test_steps_of_a_cache[") == count, done.stdout + done.stderr
 

@@ -50,12 +50,7 @@ def test_a_run_leaves_the_pages_markup_and_repeats_itself(tmp_path: Path) -> Non
     assert path.read_bytes() == first, "a second run differs"
     report = nbval(path)
     assert "3 passed" in report, report
-
-
-def test_nbval_sees_a_changed_explorer(tmp_path: Path) -> None:
-    path = tmp_path / "chapter.ipynb"
-    notebook = executed(path)
-    data = notebook.cells[1].outputs[0].data
+    data = notebook.cells[1].outputs[0].data  # and nbval sees an explorer that has changed
     data["text/html"] = data["text/html"].replace("131,072 bytes", "131,073 bytes")
     nbformat.write(notebook, path)
     report = nbval(path)

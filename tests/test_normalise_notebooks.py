@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -144,8 +145,10 @@ def test_execute_runs_in_the_notebooks_folder_and_stops_at_an_error(tmp_path: Pa
 def nbval(path: Path) -> str:
     """What nbval reports of a notebook."""
     options = ["--nbval", "--nbval-current-env", "-q", "-p", "no:cacheprovider", "-c", "/dev/null"]
-    command = [sys.executable, "-m", "pytest", *options, str(path)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
+    command = [sys.executable, "-m", "pytest", "-p", "nbval.plugin", *options, str(path)]
+    # every plugin that is installed would be imported, which takes longer than the cells do
+    alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=alone).stdout
 
 
 def test_nbval_compares_text_and_spares_tagged_cells_and_pictures(tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ import os
 import subprocess
 import sys
 
+import effort
 import pytest
 from notebook_code import NOTEBOOKS, ROOT
 
-QUICK = {"intro", "memory", "batched"}
+QUICK = {"intro", "batched"} | ({"memory"} if effort.LEVEL == "whole" else set())
 
 
 def marks(stem: str) -> list[pytest.MarkDecorator]:
