@@ -5,8 +5,12 @@ pytest --hypothesis-profile=search
 """
 
 import os
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+
+pytest.register_assert_rewrite("explorer_pages", "page_checks", "page_sliders", "rendered")
 
 # Whoever names no library gets NumPy, on a machine with a graphics card, too.
 os.environ.setdefault("KVLIB_BACKEND", "numpy")
@@ -28,3 +32,21 @@ def device_at_hand(monkeypatch):
 
     install(monkeypatch)
     return xp
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """One headless Chromium for all tests that ask for it; each visits pages in its own context."""
+    from rendered import running_browser
+
+    with running_browser() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def book() -> Iterator[dict[str, str]]:
+    """Where the built book lies, by scheme: "file" and "http"."""
+    from rendered import the_book
+
+    with the_book() as addresses:
+        yield addresses

@@ -1,4 +1,9 @@
-"""What the browser test asks of a page, and how it watches one."""
+"""What the browser tests share: one Chromium, and visits of pages that are watched.
+
+`KVLIB_TESTS=whole` runs every check of the browser tests at its full size and keeps pictures of
+all pages; without it some checks take a sample, with a fixed seed, and pictures are kept of
+failures only.
+"""
 
 from __future__ import annotations
 
@@ -13,73 +18,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import find_chromium, launch
+from chromium import HOW_TO_INSTALL, find_chromium, launch
 
 ROOT = Path(__file__).resolve().parent.parent
-HTML = Path(os.environ.get("KVLIB_HTML", ROOT / "_build" / "html"))  # the built book
-PICTURES = ROOT / "_build" / "screenshots"  # of every page, to be looked at
+HTML = Path(os.environ.get("KVLIB_HTML", ROOT / "_build" / "html")).resolve()  # the built book
+FILES = HTML.as_uri()  # where it lies, as an address
+PICTURES = ROOT / "_build" / "screenshots"  # to be looked at
 PAGES = sorted(path.relative_to(HTML).as_posix() for path in HTML.glob("book/**/*.html"))
 NARROW = {"width": 400, "height": 800}
 WIDE = {"width": 1280, "height": 900}
-
-# Opens what is folded: code, hints, solutions.
-UNFOLD = """() => {
-  for (const e of document.querySelectorAll('details')) e.open = true;
-  for (const e of document.querySelectorAll('.toggle-hidden')) {
-    const button = e.querySelector('button.toggle-button');
-    if (button) button.click(); else e.classList.remove('toggle-hidden');
-  }
+SCREEN = {"media": "screen", "color_scheme": "light", "reduced_motion": "no-preference"}
+WHOLE = os.environ.get("KVLIB_TESTS") == "whole"
+PATIENCE = 120_000  # milliseconds that a page has; a busy machine is slow, not wrong
+# Colours change at once instead of fading: no check has to wait for them.
+STILL = """*, *::before, *::after {
+  transition: none !important; animation: none !important; scroll-behavior: auto !important;
 }"""
-# Runs in the page: every picture, with what is wrong with it.
-BAD_IMAGES = """() => [...document.images].filter(
-  image => !(image.alt || '').trim() || !image.complete || image.naturalWidth === 0
-).map(image => image.getAttribute('src') + ' alt=' + JSON.stringify(image.alt))"""
-MATH = """async () => {
-  const formulas = [...document.querySelectorAll('.math')], wanted = formulas.length;
-  if (wanted && !window.MathJax?.startup?.promise)
-    return {wanted, drawn: 0, errors: ['no MathJax']};
-  if (wanted) await window.MathJax.startup.promise;
-  // a formula that MathJax cannot read, or one with a command it does not know (drawn in red)
-  const broken = '[data-mml-node=merror], [data-mml-node=mtext][fill=red]';
-  const errors = formulas.filter(e => e.querySelector(broken));
-  return {
-    wanted,
-    drawn: formulas.filter(e => e.querySelector('mjx-container')).length,
-    errors: errors.map(e => e.textContent || e.closest('p')?.textContent || 'a formula'),
-  };
-}"""
-# Every visible text: a few words, its colour and its background (the nearest opaque one), as sRGB.
-# The same pair of colours is given once for each kind of element.
-COLOURS = """selector => {
-  const rgb = text => text.match(/[\\d.]+/g).map(Number);
-  const back = element => {
-    for (let node = element; node; node = node.parentElement) {
-      const c = rgb(getComputedStyle(node).backgroundColor);
-      if (c.length === 3 || c[3] > 0.99) return c.slice(0, 3);
-    }
-    return [255, 255, 255];
-  };
-  const found = new Map();
-  for (const e of document.querySelectorAll(selector)) {
-    const words = e.textContent.trim();
-    if (!words || !e.checkVisibility()) continue;
-    const answer = [words.slice(0, 60), rgb(getComputedStyle(e).color).slice(0, 3), back(e)];
-    const key = [e.tagName, ...answer[1], ...answer[2]].join();
-    if (!found.has(key)) found.set(key, answer);
-  }
-  return [...found.values()];
-}"""
-# Style of a figure: nothing may dim it, and it has a card of its own.
-CARD = "e => { const s = getComputedStyle(e); return [s.filter, s.backgroundColor]; }"
-# What is wider than the screen has to be reachable: it, or a box around it, scrolls.
-CUT_OFF = """() => [...document.querySelectorAll(
-    '.bd-article :is(table, pre, img, mjx-container[display=true])')].filter(element => {
-  const width = window.innerWidth;
-  if (element.scrollWidth <= width && element.getBoundingClientRect().right <= width) return false;
-  for (let n = element; n && !n.classList.contains('bd-article'); n = n.parentElement)
-    if (['auto', 'scroll'].includes(getComputedStyle(n).overflowX)) return false;
-  return true;
-}).map(element => element.tagName + ' ' + element.textContent.slice(0, 60))"""
 
 
 @dataclass
@@ -87,9 +41,11 @@ class Watched:
     """A page, and what it did that it should not."""
 
     page: Any
+    name: str = ""
     asked: list[str] = field(default_factory=list)
     outside: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    answers: dict[str, Any] = field(default_factory=dict)
 
     def until_it_asks_no_more(self) -> None:
         """Half a second without a new request: what scripts fetch late has had its chance."""
@@ -97,6 +53,18 @@ class Watched:
         while seen < len(self.asked):
             seen = len(self.asked)
             self.page.wait_for_timeout(500)
+
+    def is_quiet(self) -> None:
+        """AssertionError if the page asked for something outside, or logged an error."""
+        self.until_it_asks_no_more()
+        assert self.outside == [], "asked for from outside"
+        assert self.errors == []
+
+    @contextmanager
+    def part(self, subtests: pytest.Subtests, name: str) -> Iterator[Any]:
+        """One part of a visit: it fails alone, and the parts after it still run."""
+        with subtests.test(name), pictured(self):
+            yield self.page
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
@@ -109,24 +77,43 @@ class _Server(http.server.ThreadingHTTPServer):
     request_queue_size = 128
 
 
-@contextmanager
-def running_browser(html: Path, pages: list[str]) -> Iterator[Any]:
-    """A headless Chromium for the pages built under `html`.
+@dataclass
+class Browser:
+    """A running Chromium, and the tab in which one visit follows another.
 
-    Fails where nothing is built; skips where there is no Chromium, but fails under CI=true.
+    A tab of its own for each visit would cost more than the page that is loaded in it.
     """
-    if not pages:
-        pytest.fail(f"no pages under {html}: run `make book` first")
+
+    engine: Any  # Playwright's Browser
+    tab: Any = None
+
+    def take_tab(self) -> Any:
+        """The tab, for one visit; `give_tab_back` when it is over."""
+        tab, self.tab = self.tab or self.engine.new_context().new_page(), None
+        tab.set_default_timeout(PATIENCE)
+        return tab
+
+    def give_tab_back(self, tab: Any) -> None:
+        """The next visit finds a tab without a page, a record, or a mouse over something."""
+        tab.evaluate("localStorage.clear(), sessionStorage.clear()")
+        tab.mouse.move(0, 0)
+        tab.goto("about:blank")
+        self.tab = tab
+
+
+@contextmanager
+def running_browser() -> Iterator[Browser]:
+    """A headless Chromium. Skips where there is none, but fails under CI=true."""
     if find_chromium() is None:
-        reason = "no Chromium on this machine (Debian: apt-get install chromium)"
         in_ci = os.environ.get("CI", "").lower() == "true"
-        pytest.fail(reason) if in_ci else pytest.skip(reason)
+        reason = f"The pages were not tried in a browser. {HOW_TO_INSTALL}"
+        pytest.fail(reason, pytrace=False) if in_ci else pytest.skip(reason)
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        running = launch(playwright)
-        yield running
-        running.close()
+        engine = launch(playwright)
+        yield Browser(engine)
+        engine.close()
 
 
 @contextmanager
@@ -142,28 +129,94 @@ def served(folder: Path) -> Iterator[str]:
         server.server_close()
 
 
-def watch(context: Any, base: str) -> Watched:
-    """A new page that lets through requests under `base` only, and lists the rest."""
-    watched = Watched(context.new_page())
-    watched.page.set_default_timeout(120_000)  # milliseconds; a busy machine is slow, not wrong
+@contextmanager
+def the_book() -> Iterator[dict[str, str]]:
+    """Addresses of the built book by scheme: its folder, and a server on it."""
+    if not PAGES:
+        pytest.fail(f"no pages under {HTML}: run `make book` first", pytrace=False)
+    with served(HTML) as address:
+        yield {"file": FILES, "http": address}
 
-    def route(handler: Any) -> None:
-        url = handler.request.url
-        watched.asked.append(url)
-        if url.startswith((base, "data:", "blob:")):
-            handler.continue_()
-        else:
-            watched.outside.append(url)
-            handler.abort()
+
+@contextmanager
+def watched(page: Any, base: str, name: str = "") -> Iterator[Watched]:
+    """Notes all that a page asks for, and what of it is not under `base`.
+
+    Chromium is started so that it reaches this machine alone (tools/chromium.py).
+    """
+    seen = Watched(page, name)
+
+    def request(asked: Any) -> None:
+        seen.asked.append(asked.url)
+        if not asked.url.startswith((base, "data:", "blob:", "about:")):
+            seen.outside.append(asked.url)
+
+    def response(answer: Any) -> None:
+        seen.answers.setdefault(answer.url, answer)
 
     def console(message: Any) -> None:
         if message.type == "error":
-            watched.errors.append(message.text)
+            seen.errors.append(message.text)
 
-    watched.page.route("**/*", route)
-    watched.page.on("console", console)
-    watched.page.on("pageerror", lambda error: watched.errors.append(str(error)))
-    return watched
+    def error(found: Any) -> None:
+        seen.errors.append(str(found))
+
+    listeners = {"request": request, "response": response, "console": console, "pageerror": error}
+    for event, listener in listeners.items():
+        page.on(event, listener)
+    with pictured(seen):
+        yield seen
+    for event, listener in listeners.items():
+        page.remove_listener(event, listener)
+
+
+@contextmanager
+def visit(
+    browser: Browser,
+    base: str,
+    name: str,
+    query: str = "",
+    viewport: dict[str, int] = WIDE,
+    **media: str,
+) -> Iterator[Watched]:
+    """A page, loaded in the tab that all visits share: light unless `media` says otherwise."""
+    page = browser.take_tab()
+    try:
+        page.set_viewport_size(viewport)
+        page.emulate_media(**(SCREEN | media))
+        with watched(page, base, name) as seen:
+            page.goto(f"{base}/{name}{query}", wait_until="load")
+            yield seen
+        browser.give_tab_back(page)
+    finally:
+        if browser.tab is None:  # something failed: the next visit gets another tab
+            page.context.close()
+
+
+@contextmanager
+def visit_apart(
+    browser: Browser, base: str, name: str, query: str = "", **how: Any
+) -> Iterator[Watched]:
+    """A page in a context of its own, for a visit that leaves something behind."""
+    context = browser.engine.new_context(**({"viewport": WIDE, "color_scheme": "light"} | how))
+    try:
+        context.set_default_timeout(PATIENCE)
+        with watched(context.new_page(), base, name) as seen:
+            seen.page.goto(f"{base}/{name}{query}", wait_until="load")
+            yield seen
+    finally:
+        context.close()
+
+
+@contextmanager
+def pictured(seen: Watched) -> Iterator[None]:
+    """Where what is done here fails, the screen at that moment is kept as a picture."""
+    try:
+        yield
+    except Exception:
+        if not seen.page.is_closed():
+            take_picture(seen.page, f"failed-{Path(seen.name).stem}")
+        raise
 
 
 def take_picture(what: Any, name: str, **how: Any) -> None:
