@@ -156,7 +156,7 @@ def watched(page: Any, base: str, name: str = "") -> Iterator[Watched]:
 
     def console(message: Any) -> None:
         if message.type == "error":
-            seen.errors.append(message.text)
+            seen.errors.append(f"{message.text} ({message.location['url']})")
 
     def error(found: Any) -> None:
         seen.errors.append(str(found))
