@@ -91,7 +91,7 @@ def test_page_and_python_agree_on_a_grid(
     opened: Callable[..., Any], record_property: Callable[[str, object], None]
 ) -> None:
     whole = grid(GRID)
-    settings = whole if WHOLE else grid(GRID // 10)
+    settings = whole if WHOLE else grid(GRID // 5)
     record_property("sampled", f"{len(settings):,} of {len(whole):,} explorer settings")
     with opened("http") as sliders:
         for start in range(0, len(settings), 250):
