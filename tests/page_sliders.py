@@ -214,7 +214,8 @@ class Sliders:
 
     def take_pictures(self, name: str, kind: str) -> None:
         """A picture of each explorer, for people."""
-        self.page.add_style_tag(content=UNCOVERED)
+        style = self.page.add_style_tag(content=UNCOVERED)
         for data in self.explorers:
             figure = self.page.locator(f"[id='{data['id']}']")
             take_picture(figure, f"explorer-{Path(name).stem}-{data['id']}-{kind}")
+        style.evaluate("e => e.remove()")

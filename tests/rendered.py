@@ -20,6 +20,15 @@ from typing import Any
 import pytest
 from chromium import HOW_TO_INSTALL, find_chromium, launch
 
+
+def how_much(said: str) -> bool:
+    """Whether KVLIB_TESTS asks for everything at full size; ValueError for a word not known."""
+    if said not in ("", "sample", "whole"):
+        raise ValueError(f"KVLIB_TESTS is {said!r}, needed: whole, sample, or nothing at all")
+    return said == "whole"
+
+
+WHOLE = how_much(os.environ.get("KVLIB_TESTS", ""))
 ROOT = Path(__file__).resolve().parent.parent
 HTML = Path(os.environ.get("KVLIB_HTML", ROOT / "_build" / "html")).resolve()  # the built book
 FILES = HTML.as_uri()  # where it lies, as an address
@@ -28,7 +37,6 @@ PAGES = sorted(path.relative_to(HTML).as_posix() for path in HTML.glob("book/**/
 NARROW = {"width": 400, "height": 800}
 WIDE = {"width": 1280, "height": 900}
 SCREEN = {"media": "screen", "color_scheme": "light", "reduced_motion": "no-preference"}
-WHOLE = os.environ.get("KVLIB_TESTS") == "whole"
 PATIENCE = 120_000  # milliseconds that a page has; a busy machine is slow, not wrong
 # Colours change at once instead of fading: no check has to wait for them.
 STILL = """*, *::before, *::after {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -55,13 +54,4 @@ def launch(playwright: Any) -> Any:
     path = find_chromium()
     if path is None:
         raise FileNotFoundError(HOW_TO_INSTALL)
-    home = os.environ.get("HOME", "")
-    if os.name == "nt" or (home and os.access(home, os.W_OK)):
-        return playwright.chromium.launch(executable_path=path, args=list(QUIET))
-    # Chromium does not start where it cannot write into its home: it gets one for this run
-    own = tempfile.mkdtemp(prefix="chromium-home-")
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("XDG_")}
-    environment = kept | {"HOME": own}
-    browser = playwright.chromium.launch(executable_path=path, args=list(QUIET), env=environment)
-    browser.on("disconnected", lambda: shutil.rmtree(own, ignore_errors=True))
-    return browser
+    return playwright.chromium.launch(executable_path=path, args=list(QUIET))
