@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytest.register_assert_rewrite("explorer_pages", "page_checks", "page_sliders", "rendered")
+pytest.register_assert_rewrite("explorer_pages", "page_checks", "page_sliders", "visits")
 
 # Whoever names no library gets NumPy, on a machine with a graphics card, too.
 os.environ.setdefault("KVLIB_BACKEND", "numpy")
@@ -37,7 +37,7 @@ def device_at_hand(monkeypatch):
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """One headless Chromium for all tests that ask for it; each visits pages in its own context."""
-    from rendered import running_browser
+    from visits import running_browser
 
     with running_browser() as running:
         yield running
@@ -46,7 +46,7 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def book() -> Iterator[dict[str, str]]:
     """Where the built book lies, by scheme: "file" and "http"."""
-    from rendered import the_book
+    from visits import the_book
 
     with the_book() as addresses:
         yield addresses

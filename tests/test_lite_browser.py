@@ -23,7 +23,8 @@ import fetch_pyodide
 import lite_notebooks
 import pytest
 from jupyterlite_pyodide_kernel.constants import PYODIDE_CDN_URL
-from rendered import HTML, PATIENCE, WHOLE, served, take_picture, visit, watched
+from rendered import HTML, WHOLE, take_picture
+from visits import PATIENCE, served, visit, watched
 
 from kvlib.costs import GPUS, MODELS, decode
 from kvlib.show import svg

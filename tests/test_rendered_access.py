@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from page_axe import AXE, COLOUR_RULES, REFUSED, RUN, faults_of
-from rendered import PAGES, visit
+from rendered import PAGES
+from visits import visit
 
 pytestmark = pytest.mark.browser
 

@@ -24,7 +24,8 @@ import yaml
 from explorer_pages import explorers_of
 from page_axe import faults_of
 from page_sliders import Sliders, address_of, one_step_on
-from rendered import HTML, NARROW, PAGES, ROOT, STILL, WHOLE, Watched, take_picture, visit
+from rendered import HTML, NARROW, PAGES, ROOT, WHOLE, take_picture
+from visits import STILL, Watched, visit
 
 pytestmark = pytest.mark.browser
 

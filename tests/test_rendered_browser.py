@@ -11,6 +11,7 @@ from pathlib import Path
 import chromium
 import pytest
 import rendered
+import visits
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = """
@@ -42,7 +43,7 @@ def test_without_a_browser_it_is_said_how_to_get_one(
 ) -> None:
     no_browser.setenv("CI", ci)
     outcome = pytest.fail.Exception if ci else pytest.skip.Exception
-    with pytest.raises(outcome) as told, rendered.running_browser():
+    with pytest.raises(outcome) as told, visits.running_browser():
         raise AssertionError("a browser was found")
     words = str(told.value)
     assert "not tried in a browser" in words
@@ -63,7 +64,7 @@ def test_a_named_browser_that_cannot_run_is_an_error(
 
 @pytest.mark.browser
 def test_it_runs_where_home_cannot_be_written_and_a_path_has_spaces(
-    browser: rendered.Browser, tmp_path: Path
+    browser: visits.Browser, tmp_path: Path
 ) -> None:
     assert browser.engine.is_connected()
     home = "/proc/none" if os.path.isdir("/proc") else str(tmp_path / "none")

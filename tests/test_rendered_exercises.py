@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from page_checks import SET_THEME
-from rendered import STILL, WHOLE, contrast, visit, visit_apart
+from rendered import WHOLE, contrast
+from visits import STILL, visit, visit_apart
 
 from kvlib.exercises.catalogue import exercises, of_chapter
 

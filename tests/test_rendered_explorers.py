@@ -27,7 +27,8 @@ from explorer_pages import (
 )
 from explorer_probes import BATCH, HEIGHTS, MARKS, SIX_STEPS, SPOKEN, TEXTS
 from page_sliders import Sliders, defaults
-from rendered import HTML, NARROW, PAGES, STILL, WHOLE, WIDE, contrast, served, visit, visit_apart
+from rendered import HTML, NARROW, PAGES, WHOLE, WIDE, contrast
+from visits import STILL, served, visit, visit_apart
 
 pytestmark = pytest.mark.browser
 
