@@ -7,9 +7,13 @@ pytest --hypothesis-profile=search
 import gc
 import os
 from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
 
 import effort as efforts
 import pytest
+
+pytest.register_assert_rewrite("explorer_pages", "page_checks", "page_sliders", "visits")
 
 # A test that names no library gets NumPy, on a machine with a graphics card, too.
 os.environ.setdefault("KVLIB_BACKEND", "numpy")
@@ -66,3 +70,21 @@ def pytest_collection_finish():
     """Thousands of tests are alive until the end: the collector need not look at them again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """One headless Chromium for all tests that ask for it; each visits pages in its own context."""
+    from visits import running_browser
+
+    with running_browser() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def book() -> Iterator[dict[str, str]]:
+    """Where the built book lies, by scheme: "file" and "http"."""
+    from visits import the_book
+
+    with the_book() as addresses:
+        yield addresses

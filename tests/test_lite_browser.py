@@ -23,7 +23,8 @@ import fetch_pyodide
 import lite_notebooks
 import pytest
 from jupyterlite_pyodide_kernel.constants import PYODIDE_CDN_URL
-from rendered import HTML, running_browser, served, take_picture, watch
+from rendered import HTML, WHOLE, take_picture
+from visits import PATIENCE, served, visit, watched
 
 from kvlib.costs import GPUS, MODELS, decode
 from kvlib.show import svg
@@ -37,12 +38,6 @@ SIZE = {"width": 1280, "height": 900}
 SPACE = "{http://www.w3.org/2000/svg}"
 BROWSERS_OWN = ("content-autofill.",)  # Chromium's own service for forms, whatever the page
 FIGURES = ".kv-live svg"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with running_browser(HTML, sorted(HTML.glob("lite/*/index.html"))) as running:
-        yield running
 
 
 class _Refusing(http.server.BaseHTTPRequestHandler):
@@ -69,7 +64,8 @@ def outside(browser: Any) -> Iterator[tuple[Any, list[str]]]:
     server.asked = []  # type: ignore[attr-defined]
     threading.Thread(target=server.serve_forever, daemon=True).start()
     proxy = {"server": f"http://127.0.0.1:{server.server_port}", "bypass": "127.0.0.1"}
-    context = browser.new_context(viewport=SIZE, proxy=proxy)
+    context = browser.engine.new_context(viewport=SIZE, proxy=proxy)
+    context.set_default_timeout(PATIENCE)
     yield context, server.asked  # type: ignore[attr-defined]
     context.close()
     server.shutdown()
@@ -88,9 +84,9 @@ def local_site(tmp_path: Path) -> Iterator[str]:
         yield address
 
 
-def open_notebook(watched: Any, address: str, name: str) -> None:
-    watched.page.goto(f"{address}/notebooks/index.html?path={name}")
-    watched.page.wait_for_selector(".jp-Notebook .jp-Cell")
+def open_notebook(page: Any, address: str, name: str) -> None:
+    page.goto(f"{address}/notebooks/index.html?path={name}")
+    page.wait_for_selector(".jp-Notebook .jp-Cell")
 
 
 def run_all(page: Any) -> None:
@@ -98,7 +94,7 @@ def run_all(page: Any) -> None:
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
 
 
-def run_until_its_figures_stand(watched: Any, address: str, name: str, figures: int) -> None:
+def run_until_its_figures_stand(page: Any, address: str, name: str, figures: int) -> None:
     """Open a notebook, run it and wait; open it anew where Python has not started in 100 s.
 
     It takes 20 s; once in a while, beside other pages, the start of Python's worker hangs.
@@ -107,13 +103,13 @@ def run_until_its_figures_stand(watched: Any, address: str, name: str, figures: 
 
     wanted = f"document.querySelectorAll('{FIGURES}').length === {figures}"
     for attempt in (1, 2, 3):
-        open_notebook(watched, address, name)
-        run_all(watched.page)
+        open_notebook(page, address, name)
+        run_all(page)
         try:
-            watched.page.wait_for_function(wanted, timeout=100_000)  # milliseconds
+            page.wait_for_function(wanted, timeout=100_000)  # milliseconds
             return
         except Late:
-            take_picture(watched.page, f"lite-stalled-{attempt}")
+            take_picture(page, f"lite-stalled-{attempt}")
     raise AssertionError(f"{name}: no {figures} figures after three attempts")
 
 
@@ -133,35 +129,40 @@ def test_the_readers_site_asks_for_python_and_nothing_else(
     outside: tuple[Any, list[str]],
 ) -> None:
     context, asked = outside
-    with served(HTML / "lite") as address:
-        watched = watch(context, address)
-        open_notebook(watched, address, "memory.ipynb")
-        watched.page.locator(".jp-Notebook h1").first.wait_for()
+    with served(HTML / "lite") as address, watched(context.new_page(), address, "lite") as seen:
+        open_notebook(seen.page, address, "memory.ipynb")
+        seen.page.locator(".jp-Notebook h1").first.wait_for()
         for _ in range(60):  # the kernel starts by itself, and here it cannot
-            watched.page.wait_for_timeout(1000)
+            seen.page.wait_for_timeout(1000)
             if asked:
                 break
-        assert set(asked) == {f"{urlsplit(PYODIDE_CDN_URL).netloc}:443"}
-        assert watched.outside == []
+        pyodide = urlsplit(PYODIDE_CDN_URL).netloc
+        assert set(asked) == {f"{pyodide}:443"}
+        assert {urlsplit(url).netloc for url in seen.outside} <= {pyodide}
 
 
-def test_a_file_leads_to_the_page_that_tells_why(browser: Any) -> None:
-    context = browser.new_context(viewport=SIZE)
-    watched = watch(context, HTML.resolve().as_uri())
-    watched.page.goto(f"{HTML.resolve().as_uri()}/lite/notebooks/index.html?path=naive.ipynb")
-    watched.page.wait_for_url("**/book/anywhere.html#from-a-server")
-    assert watched.page.locator("#from-a-server h3").is_visible()
-    assert watched.outside == []
-    context.close()
+def test_a_file_leads_to_the_page_that_tells_why(browser: Any, book: dict[str, str]) -> None:
+    with visit(browser, book["file"], "lite/notebooks/index.html", "?path=naive.ipynb") as seen:
+        seen.page.wait_for_url("**/book/anywhere.html#from-a-server")
+        assert seen.page.locator("#from-a-server h3").is_visible()
+        assert seen.outside == []
 
 
 def test_kvlib_computes_and_a_slider_moves_in_the_browser(
     outside: tuple[Any, list[str]], local_site: str
 ) -> None:
     context, asked = outside
-    watched = watch(context, local_site)
-    page = watched.page
-    run_until_its_figures_stand(watched, local_site, "costs.ipynb", 2)
+    with watched(context.new_page(), local_site, "lite") as seen:
+        computes_and_moves(seen.page, local_site)
+        assert asked == seen.outside == []
+        assert seen.errors == []
+        if WHOLE:
+            seen.page.locator(FIGURES).first.scroll_into_view_if_needed()
+            take_picture(seen.page, "lite")
+
+
+def computes_and_moves(page: Any, address: str) -> None:
+    run_until_its_figures_stand(page, address, "costs.ipynb", 2)
     said = "\n".join(page.locator(".jp-OutputArea-output").all_inner_texts())
     step = decode(MODELS["llama-3.1-8b"], batch=8, context=32_768)
     assert f"{MODELS['llama-3.1-8b'].kv_bytes_per_token()}" in said
@@ -185,7 +186,3 @@ def test_kvlib_computes_and_a_slider_moves_in_the_browser(
     handle.focus()
     handle.press("ArrowRight")
     shows({"batch": later})
-    assert asked == watched.outside == []
-    assert watched.errors == []
-    figure.scroll_into_view_if_needed()
-    take_picture(page, "lite")

@@ -1,5 +1,9 @@
-"""Every page of the built book in a headless Chromium: from a file and from a server, with every
-request to the outside blocked and listed. The list has to stay empty.
+"""Every page of the built book in a headless Chromium that reaches nothing but this machine; what a
+page asks for from outside is listed, and the list has to stay empty.
+
+A page is visited twice, and all that is asked of it is asked in one of the visits: from a file, on
+a wide screen, in both themes, with its sliders moved and axe-core's rules; and from a server, on a
+narrow screen, with its weight and its sliders set by the address.
 
 Runs after the build (`make browser`, part of `make test`). Skips where there is no Chromium, but
 never under CI=true.
@@ -8,167 +12,151 @@ never under CI=true.
 from __future__ import annotations
 
 import functools
-import gzip
-from collections.abc import Iterator
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import page_checks
 import pytest
-from rendered import (
-    BAD_IMAGES,
-    CARD,
-    COLOURS,
-    CUT_OFF,
-    HTML,
-    MATH,
-    NARROW,
-    PAGES,
-    WIDE,
-    contrast,
-    running_browser,
-    served,
-    take_picture,
-    watch,
-)
+import yaml
+from explorer_pages import explorers_of
+from page_axe import faults_of
+from page_sliders import Sliders, address_of, one_step_on
+from rendered import HTML, NARROW, PAGES, ROOT, WHOLE, take_picture
+from visits import STILL, Watched, visit
 
 pytestmark = pytest.mark.browser
 
-HEAVIEST = 3e6  # bytes of a page and all it loads, compressed
+TURNS = 8  # settings drawn for all sliders of a page at once, at each width
+every_page = pytest.mark.parametrize("name", PAGES or ["no page is built"])
+# Each page wide from a file and narrow from a server; KVLIB_TESTS=whole visits the other two, too.
+wide_from = pytest.mark.parametrize("scheme", ["file", "http"] if WHOLE else ["file"])
+narrow_from = pytest.mark.parametrize("scheme", ["http", "file"] if WHOLE else ["http"])
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with running_browser(HTML, PAGES) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def bases() -> Iterator[dict[str, str]]:
-    """Where the book lies, by scheme: its folder as a file address, and a server on it."""
-    with served(HTML) as address:
-        yield {"file": HTML.resolve().as_uri(), "http": address}
-
-
-@pytest.mark.parametrize("scheme", ["file", "http"])
-@pytest.mark.parametrize("name", PAGES or ["no page is built"])
-def test_page_is_whole_in_both_themes_and_loads_nothing_from_outside(
-    browser: Any, bases: dict[str, str], name: str, scheme: str
+def test_every_page_of_the_contents_is_visited(
+    record_property: Callable[[str, object], None],
 ) -> None:
-    context = browser.new_context(viewport=WIDE, color_scheme="light")
-    watched = watch(context, bases[scheme])
-    page = watched.page
-    loaded: dict[str, Any] = {}
-    page.on("response", lambda answer: loaded.setdefault(answer.url, answer))
-    page.goto(f"{bases[scheme]}/{name}", wait_until="load")
-    math = page.evaluate(MATH)
-    assert math["drawn"] == math["wanted"], f"{math['wanted'] - math['drawn']} formulas not drawn"
-    assert math["errors"] == []
-    for picture in page.query_selector_all("img"):
-        picture.scroll_into_view_if_needed()  # pictures may be lazy
-    page.wait_for_function("[...document.images].every(image => image.complete)")
-    assert page.evaluate(BAD_IMAGES) == [], "pictures without alt text, or that do not load"
-    dead = page.query_selector_all(".jupyter-widgets, [type*='jupyter.widget-view']")
-    assert dead == [], "a widget view that no kernel stands behind"
-    assert page.title().strip() and page.query_selector("h1")
-    watched.until_it_asks_no_more()
-    assert watched.outside == []
-    assert watched.errors == []
-    if scheme == "http":
-        assert all(answer.ok for answer in loaded.values())
-        weight = sum(len(gzip.compress(answer.body(), mtime=0)) for answer in loaded.values())
-        assert 1e4 < weight < HEAVIEST, f"{weight / 1e6:.2f} MB in {len(loaded)} files"
-    else:  # opening a page takes seconds: what it looks like in the dark is seen in the same one
-        take_picture(page, f"{Path(name).stem}-light", full_page=True)
-        dark_mode_is_readable(page)
-        take_picture(page, f"{Path(name).stem}-dark")  # whole pages take seconds, too
-        assert watched.outside == [] and watched.errors == []
-    context.close()
+    contents = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    chapters = [chapter["file"] for part in contents["parts"] for chapter in part["chapters"]]
+    listed = {f"{name}.html" for name in [contents["root"], *chapters]}
+    assert listed <= set(PAGES), "in the contents, and not built: run `make book`"
+    visits = (4 if WHOLE else 2) * len(PAGES)
+    record_property("sampled", f"visits of a page: {visits} of {4 * len(PAGES)}")
 
 
-def dark_mode_is_readable(page: Any) -> None:
-    button = page.query_selector(".bd-header-article .theme-switch-button")
-    assert button, "no switch between light and dark"
-    for _ in range(3):  # the switch goes round: as the system, light, dark
-        if page.evaluate("document.documentElement.dataset.theme") == "dark":
-            break
-        button.click()
-    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
-    page.mouse.move(0, 0)
-    page.wait_for_timeout(300)  # the theme fades its colours
-    selector = ".bd-article :is(p, li, td, th, h1, h2, h3, a, code), mjx-container"
-    texts = page.evaluate(COLOURS, selector)
-    assert texts
-    for words, colour, back in texts:
-        assert contrast(colour, back) >= 4.5, f"{words!r}: {colour} on {back}"
-    for picture in page.query_selector_all(".bd-article .cell_output img"):
-        assert picture.evaluate(CARD) == ["none", "rgb(255, 255, 255)"], "dimmed, or no card"
-    for explorer in page.query_selector_all(".text_html:has(> .kv-explorer)"):
-        assert explorer.evaluate(CARD) == ["none", "rgba(0, 0, 0, 0)"], "a frame around a slider"
-
-
-@pytest.mark.parametrize("name", PAGES or ["no page is built"])
-def test_narrow_screen_needs_no_sideways_scrolling(
-    browser: Any, bases: dict[str, str], name: str
+@wide_from
+@every_page
+def test_page_holds_on_a_wide_screen_and_axe_finds_nothing(
+    browser: Any, book: dict[str, str], subtests: pytest.Subtests, name: str, scheme: str
 ) -> None:
-    context = browser.new_context(viewport=NARROW, color_scheme="light")
-    watched = watch(context, bases["file"])
-    page = watched.page
-    page.goto(f"{bases['file']}/{name}", wait_until="load")
-    page.evaluate(MATH)
-    assert page.evaluate("document.scrollingElement.scrollWidth") <= NARROW["width"]
-    take_picture(page, f"{Path(name).stem}-narrow")
-    # what is wider than the screen has to be reachable: it, or a box around it, scrolls
-    cut = page.evaluate(CUT_OFF)
-    assert cut == [], "wider than the screen, and nothing to scroll it by"
-    context.close()
+    with visit(browser, book[scheme], name, reduced_motion="reduce") as seen:
+        with seen.part(subtests, "whole") as page:
+            page_checks.is_whole(page)
+        if WHOLE:
+            take_picture(page, f"{Path(name).stem}-light", full_page=True)
+        page.add_style_tag(content=STILL)
+        if explorers := explorers_of(HTML / name):
+            sliders_on_a_wide_screen(seen, subtests, explorers)
+        with seen.part(subtests, "dark mode is readable"):
+            page_checks.dark_mode_is_readable(page)
+        if WHOLE:
+            take_picture(page, f"{Path(name).stem}-dark")
+        with seen.part(subtests, "axe"):
+            faults = faults_of(page)
+            assert faults == [], "\n".join(map(str, faults[:20]))
+        with seen.part(subtests, "loads nothing from outside, no errors"):
+            seen.is_quiet()
 
 
-def test_print_is_the_text_alone_dark_on_white(browser: Any, bases: dict[str, str]) -> None:
-    context = browser.new_context(viewport=WIDE, color_scheme="dark")
-    page = watch(context, bases["file"]).page
-    page.goto(f"{bases['file']}/{PAGES[-1]}", wait_until="load")
-    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
-    page.emulate_media(media="print")
-    for selector in (".bd-sidebar-primary", ".bd-header-article", ".prev-next-area"):
-        found = page.query_selector(selector)
-        assert found is None or not found.is_visible(), f"{selector} is printed"
-    headings = [h for h in page.query_selector_all("h1") if h.is_visible()]
-    assert len(headings) == 1, "the title is printed once"
-    page.wait_for_timeout(300)  # the theme fades its colours
-    texts = page.evaluate(COLOURS, ".bd-article :is(p, li, td, th, h2, h3, a, code)")
-    assert texts
-    for words, colour, back in texts:
-        assert contrast(colour, [255, 255, 255]) >= 4.5, f"{words!r} is printed in {colour}"
-        assert contrast(back, [255, 255, 255]) < 1.3, f"{words!r} is printed on {back}"
-    context.close()
+def sliders_on_a_wide_screen(
+    seen: Watched, subtests: pytest.Subtests, explorers: list[dict[str, Any]]
+) -> None:
+    sliders = Sliders(seen.page, explorers)
+    with seen.part(subtests, "every control moves its figure"):
+        sliders.move_everything()
+    with seen.part(subtests, "words of figures stand clear"):
+        sliders.words_stand_clear(TURNS)
+    for theme in ("light", "dark"):
+        with seen.part(subtests, f"words and marks can be seen, {theme}"):
+            sliders.colours_can_be_seen(theme)
+        if WHOLE:
+            sliders.take_pictures(seen.name, theme)
+    seen.page.evaluate(page_checks.SET_THEME, "light")
+
+
+@narrow_from
+@every_page
+def test_page_arrives_and_holds_on_a_narrow_screen(
+    browser: Any, book: dict[str, str], subtests: pytest.Subtests, name: str, scheme: str
+) -> None:
+    explorers = explorers_of(HTML / name)
+    settings = [one_step_on(data) for data in explorers]
+    served = scheme == "http"  # a file's address cannot carry settings
+    query = address_of(explorers, settings) if explorers and served else ""
+    with visit(browser, book[scheme], name, query, viewport=NARROW) as seen:
+        page = seen.page
+        if explorers:
+            sliders = Sliders(page, explorers)
+        if explorers and served:
+            with seen.part(subtests, "the address carries the settings"):
+                sliders.address_carries_the_settings(settings)
+        with seen.part(subtests, "whole"):
+            page_checks.is_whole(page)
+        with seen.part(subtests, "no sideways scrolling"):
+            page_checks.needs_no_sideways_scrolling(page)
+        if WHOLE:
+            take_picture(page, f"{Path(name).stem}-narrow")
+        if explorers:
+            with seen.part(subtests, "words of figures stand clear"):
+                sliders.words_stand_clear(TURNS)
+            if WHOLE:
+                sliders.take_pictures(name, "narrow")
+        with seen.part(subtests, "loads nothing from outside, no errors"):
+            seen.is_quiet()
+        if served:
+            with seen.part(subtests, "arrives, and is light"):
+                page_checks.arrives_and_is_light(HTML, seen.answers)
+
+
+def test_print_is_the_text_alone_dark_on_white(browser: Any, book: dict[str, str]) -> None:
+    with visit(browser, book["file"], PAGES[-1], color_scheme="dark") as seen:
+        assert seen.page.evaluate(page_checks.THEME) == "dark"
+        seen.page.add_style_tag(content=STILL)
+        seen.page.emulate_media(media="print")
+        page_checks.prints_its_text_alone_dark_on_white(seen.page)
 
 
 @pytest.mark.parametrize("scheme", ["file", "http"])
 def test_search_finds_a_word_of_the_glossary(
-    browser: Any, bases: dict[str, str], scheme: str
+    browser: Any, book: dict[str, str], scheme: str
 ) -> None:
-    context = browser.new_context(viewport=WIDE)
-    watched = watch(context, bases[scheme])
-    watched.page.goto(f"{bases[scheme]}/search.html?q=prefill", wait_until="load")
-    # results come one after the other
-    watched.page.wait_for_selector("#search-results li a[href*='book/glossary.html']")
-    assert watched.outside == []
-    # a browser lets no script read another file:, so there the results come without excerpts
-    allowed = ("Access to fetch", "Failed to fetch", "net::ERR_FAILED") if scheme == "file" else ()
-    assert [e for e in watched.errors if not any(text in e for text in allowed)] == []
-    context.close()
+    with visit(browser, book[scheme], "search.html", "?q=prefill") as seen:
+        # results come one after the other
+        seen.page.wait_for_selector("#search-results li a[href*='book/glossary.html']")
+        assert seen.outside == []
+        # a browser lets no script read another file:, so there the results come without excerpts
+        fetches = ("Access to fetch", "Failed to fetch", "net::ERR_FAILED")
+        allowed = fetches if scheme == "file" else ()
+        assert [e for e in seen.errors if not any(text in e for text in allowed)] == []
 
 
-def test_the_front_door_leads_to_the_first_page(browser: Any, bases: dict[str, str]) -> None:
-    context = browser.new_context(viewport=WIDE)
-    watched = watch(context, bases["file"])
-    watched.page.goto(f"{bases['file']}/index.html")
-    watched.page.wait_for_url("**/book/*.html")
-    watched.page.wait_for_selector(".bd-article h1")
-    assert watched.outside == []
-    context.close()
+def test_the_front_door_leads_to_the_first_page(browser: Any, book: dict[str, str]) -> None:
+    with visit(browser, book["file"], "index.html") as seen:
+        seen.page.wait_for_url("**/book/*.html")
+        seen.page.wait_for_selector(".bd-article h1")
+        assert seen.outside == []
+
+
+def test_what_a_page_asks_for_from_outside_is_listed_and_does_not_come(
+    browser: Any, book: dict[str, str]
+) -> None:
+    with visit(browser, book["file"], PAGES[0]) as seen:
+        for url in ("https://example.org/font.woff2", "http://198.51.100.1/picture.png"):
+            assert seen.page.evaluate("url => fetch(url).then(() => 1, () => 0)", url) == 0
+            assert seen.outside.pop() == url
 
 
 @functools.cache
@@ -188,7 +176,7 @@ def links_and_anchors(page: Path) -> tuple[list[str], set[str]]:
     return links, anchors
 
 
-@pytest.mark.parametrize("name", PAGES or ["no page is built"])
+@every_page
 def test_links_inside_the_book_lead_somewhere(name: str) -> None:
     page = HTML / name
     links, _ = links_and_anchors(page)

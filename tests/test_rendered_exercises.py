@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rendered import HTML, PAGES, WIDE, contrast, running_browser, served, watch
+from page_checks import SET_THEME
+from rendered import WHOLE, contrast
+from visits import STILL, visit, visit_apart
 
 from kvlib.exercises.catalogue import exercises, of_chapter
 
 pytestmark = pytest.mark.browser
 
 TABLE = "book/exercises.html"
+BROKEN = ("{", "[]", "null", '{"exercises": 3}', '{"exercises": {"paged-append": null}}')
 # The colours of the buttons and the count, with the page behind them.
 SEEN = """() => ['#exercise-progress button', '.kv-count'].map(selector => {
   const rgb = text => text.match(/[\\d.]+/g).map(Number).slice(0, 3);
@@ -37,16 +39,16 @@ DENIED = """for (const name of ['getItem', 'setItem']) {
 }"""
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with running_browser(HTML, PAGES) as running:
-        yield running
+@pytest.fixture(params=["file", "http"])
+def base(request: pytest.FixtureRequest, book: dict[str, str]) -> str:
+    """The book's address: ticks are kept for a file and for a server in different places."""
+    return book[request.param]
 
 
-@pytest.fixture(scope="module", params=["file", "http"])
-def base(request: pytest.FixtureRequest) -> Iterator[str]:
-    with served(HTML) as address:
-        yield address if request.param == "http" else HTML.resolve().as_uri()
+@pytest.fixture(params=["file", "http"] if WHOLE else ["file"])
+def either(request: pytest.FixtureRequest, book: dict[str, str]) -> str:
+    """The book's address, where it makes no difference which."""
+    return book[request.param]
 
 
 def ticks(page: Any) -> list[str]:
@@ -57,10 +59,12 @@ def ticks(page: Any) -> list[str]:
 
 
 def test_ticks_are_kept_counted_and_saved(browser: Any, base: str, tmp_path: Path) -> None:
-    context = browser.new_context(viewport=WIDE, accept_downloads=True)
-    watched = watch(context, base)
-    page = watched.page
-    page.goto(f"{base}/book/paged.html")
+    with visit_apart(browser, base, "book/paged.html", accept_downloads=True) as seen:
+        tick_count_and_save(seen.page, base, tmp_path)
+        assert seen.outside == [] and seen.errors == []
+
+
+def tick_count_and_save(page: Any, base: str, tmp_path: Path) -> None:
     boxes = page.locator(".exercise .kv-tick")
     assert boxes.count() == len(of_chapter("paged")) and ticks(page) == []
     first, second = of_chapter("paged")[:2]
@@ -94,45 +98,34 @@ def test_ticks_are_kept_counted_and_saved(browser: Any, base: str, tmp_path: Pat
     assert ticks(page) == [] and count.inner_text().startswith("0 of ")
     page.reload()
     assert ticks(page) == []
-    assert watched.outside == [] and watched.errors == []
-    context.close()
 
 
-def test_a_broken_or_forbidden_record_breaks_no_page(browser: Any, base: str) -> None:
-    context = browser.new_context(viewport=WIDE)
-    watched = watch(context, base)
-    page = watched.page
-    page.goto(f"{base}/{TABLE}")
-    for text in ("{", "[]", "null", '{"exercises": 3}', '{"exercises": {"paged-append": null}}'):
-        page.evaluate("text => localStorage.setItem('kvlib.progress', text)", text)
+def test_a_broken_or_forbidden_record_breaks_no_page(browser: Any, either: str) -> None:
+    with visit_apart(browser, either, TABLE) as seen:
+        page = seen.page
+        for text in BROKEN:
+            page.evaluate("text => localStorage.setItem('kvlib.progress', text)", text)
+            page.reload()
+            assert ticks(page) == [], text
+        page.add_init_script(DENIED)
         page.reload()
-        assert ticks(page) == [], text
-    page.add_init_script(DENIED)
-    page.reload()
-    page.locator("table .kv-tick").first.check()
-    assert re.match("1 of ", page.locator(".kv-count").inner_text())
-    assert watched.errors == []
-    context.close()
+        page.locator("table .kv-tick").first.check()
+        assert re.match("1 of ", page.locator(".kv-count").inner_text())
+        assert seen.errors == []
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_it_can_be_read_in_both_themes(browser: Any, base: str, theme: str) -> None:
-    context = browser.new_context(viewport=WIDE)
-    page = watch(context, base).page
-    page.goto(f"{base}/{TABLE}")
-    page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
-    page.wait_for_timeout(400)  # the theme fades its colours
-    for colour, back in page.evaluate(SEEN):
-        assert contrast(colour, back) >= 4.5, f"{colour} on {back}"
-    context.close()
+def test_it_can_be_read_in_both_themes(browser: Any, either: str) -> None:
+    with visit(browser, either, TABLE) as seen:
+        seen.page.add_style_tag(content=STILL)
+        for theme in ("light", "dark"):
+            seen.page.evaluate(SET_THEME, theme)
+            for colour, back in seen.page.evaluate(SEEN):
+                assert contrast(colour, back) >= 4.5, f"{theme}: {colour} on {back}"
 
 
-def test_without_scripts_the_table_is_whole(browser: Any, base: str) -> None:
-    context = browser.new_context(viewport=WIDE, java_script_enabled=False)
-    page = watch(context, base).page
-    page.goto(f"{base}/{TABLE}")
-    rows = page.locator("table tbody tr")
-    assert rows.count() == len(exercises())
-    for e, text in zip(exercises(), rows.all_inner_texts(), strict=True):
-        assert e.title in text and str(e.minutes) in text and "☐" in text
-    context.close()
+def test_without_scripts_the_table_is_whole(browser: Any, either: str) -> None:
+    with visit_apart(browser, either, TABLE, java_script_enabled=False) as seen:
+        rows = seen.page.locator("table tbody tr")
+        assert rows.count() == len(exercises())
+        for e, text in zip(exercises(), rows.all_inner_texts(), strict=True):
+            assert e.title in text and str(e.minutes) in text and "☐" in text

@@ -1,23 +1,21 @@
-"""The sliders of the built book in a headless Chromium: every control of every explorer on every
-page, moved by keyboard and by mouse, shows what Python computes. From a file and from a server,
-with every request to the outside blocked and listed.
+"""The book's explorers in a headless Chromium, on the page `all.html` made here: every explorer of
+the book and one whose scenes were made beforehand. The chapters' own explorers are moved where
+their pages are visited (test_rendered_book.py).
 
 Runs after the build (`make browser`, part of `make test`). Skips where there is no Chromium, but
-never under CI=true. The page `all.html`, made here, has every explorer of the book and one whose
-scenes were made beforehand.
+never under CI=true.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator
-from pathlib import Path
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from explorer_pages import (
     GRID,
-    check,
     digest,
     explorer,
     explorers_of,
@@ -27,363 +25,177 @@ from explorer_pages import (
     values_of,
     write_fixture,
 )
-from explorer_probes import BATCH, FAULTS, MARKS, STATE, TEXTS
-from rendered import (
-    HTML,
-    MATH,
-    NARROW,
-    WIDE,
-    contrast,
-    running_browser,
-    served,
-    take_picture,
-    watch,
-)
-from rendered import PAGES as BUILT
+from explorer_probes import BATCH, HEIGHTS, MARKS, SIX_STEPS, SPOKEN, TEXTS
+from page_sliders import Sliders, defaults
+from rendered import HTML, NARROW, PAGES, WHOLE, WIDE, contrast
+from visits import STILL, served, visit, visit_apart
 
 pytestmark = pytest.mark.browser
 
-ALL_IN_ONE = "all.html"
-PAGES = [ALL_IN_ONE, *(name for name in BUILT if explorers_of(HTML / name))]
-SET = "(e, i) => { e.value = i; e.dispatchEvent(new Event('input')); }"
-# Whether the last summary was read out; and six steps of a slider, noting what is read out.
-SPOKEN = """id => {
-  const e = document.getElementById(id);
-  return e.querySelector('.kv-voice').textContent === e.kvState.scene.summary;
-}"""
-SIX_STEPS = """id => {
-  const slider = document.getElementById(id), root = slider.closest('.kv-explorer');
-  window.said = [];
-  new MutationObserver(() => said.push(1)).observe(
-    root.querySelector('.kv-voice'), {childList: true});
-  for (let i = 6; i >= 0; i--) {
-    slider.value = +slider.min + i;
-    slider.dispatchEvent(new Event('input'));
-  }
-}"""
-UNCOVERED = ".bd-header-article, .skip-link, #pst-skip-link { display: none !important; }"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with running_browser(HTML, BUILT) as running:
-        yield running
+ALL = "all.html"
+# Where a chapter has an explorer, the chapter's own is moved; all.html moves what is left.
+IN_CHAPTERS = {data["name"] for name in PAGES for data in explorers_of(HTML / name)}
 
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """{"folder", "file", "http"} of the book and of the page made here."""
+    """{"folder", "file", "http"} of the page made here."""
     made = tmp_path_factory.mktemp("explorers")
     write_fixture(made, fixture_explorers())
-    with served(HTML) as book, served(made) as own:
-        yield {
-            "book": {"folder": HTML, "file": HTML.resolve().as_uri(), "http": book},
-            "own": {"folder": made, "file": made.resolve().as_uri(), "http": own},
-        }
+    with served(made) as address:
+        yield {"folder": made, "file": made.resolve().as_uri(), "http": address}
 
 
-class Opened:
-    """A page of the book or the one made here, open and watched."""
+@pytest.fixture
+def opened(browser: Any, places: dict[str, Any]) -> Callable[..., Any]:
+    """Open all.html: `with opened("http") as sliders`. It asks for nothing from outside, and no
+    error is logged."""
 
-    def __init__(self, browser: Any, places: dict[str, Any], name: str, scheme: str, **more: Any):
-        place = places["own" if name == ALL_IN_ONE else "book"]
-        query = more.pop("query", "")
-        self.context = browser.new_context(**({"viewport": WIDE, "color_scheme": "light"} | more))
-        self.explorers = explorers_of(place["folder"] / name)
-        assert self.explorers, f"{name} has no explorer"
-        self.watched = watch(self.context, place[scheme])
-        self.page = self.watched.page
-        self.address = f"{place[scheme]}/{name}{query}"
-        self.page.goto(self.address, wait_until="load")
-        self.page.wait_for_function(
-            "[...document.querySelectorAll('.kv-explorer')].every(e => e.kvState)"
-        )
+    @contextmanager
+    def open_it(scheme: str, go: Any = visit, **how: Any) -> Iterator[Sliders]:
+        with go(browser, places[scheme], ALL, **how) as seen:
+            yield Sliders(seen.page, explorers_of(places["folder"] / ALL))
+            assert seen.outside == [], "asked for from outside"
+            assert seen.errors == []
 
-    def state(self, data: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = self.page.evaluate(STATE, data["id"])
-        return found
-
-    def control(self, data: dict[str, Any], control: dict[str, Any]) -> Any:
-        return self.page.locator(f"[id='{data['id']}-{control['name']}']")
-
-    def index(self, data: dict[str, Any], control: dict[str, Any]) -> int:
-        return int(self.control(data, control).input_value())
-
-    def close(self) -> None:
-        assert self.watched.outside == [], "asked for from outside"
-        assert self.watched.errors == []
-        self.context.close()
+    return open_it
 
 
-def defaults(data: dict[str, Any]) -> dict[str, Any]:
-    return {control["name"]: control["value"] for control in data["controls"]}
-
-
-# every explorer from a server, too, but on the one page that has them all
-@pytest.mark.parametrize(
-    "name, scheme", [(ALL_IN_ONE, "http"), *((name, "file") for name in PAGES)]
-)
+@pytest.mark.parametrize("scheme", ["file", "http"])
 def test_every_control_moves_its_figure(
-    browser: Any, places: dict[str, Any], name: str, scheme: str
+    opened: Callable[..., Any], record_property: Callable[[str, object], None], scheme: str
 ) -> None:
-    opened = Opened(browser, places, name, scheme)
-    for data in opened.explorers:
-        settings = defaults(data)
-        check(data, opened.state(data), settings)
-        for control in data["controls"]:
-            values = values_of(control)
-            for index in moves(opened, data, control, len(values)):
-                check(data, opened.state(data), settings | {control["name"]: values[index]})
-            # back to where it was, so that each control is seen alone
-            opened.control(data, control).evaluate(
-                SET,
-                str(values.index(control["value"])),
-            )
-            check(data, opened.state(data), settings)
-    opened.close()
-
-
-def moves(opened: Opened, data: Any, control: Any, n: int) -> Iterator[int]:
-    """Move one control by keyboard, then by mouse; after each move yield where it must stand."""
-    element = opened.control(data, control)
-    element.scroll_into_view_if_needed()
-    element.focus()
-    keys = [("End", n - 1), ("ArrowLeft", n - 2), ("Home", 0), ("ArrowRight", 1), ("ArrowUp", 2)]
-    if control["kind"] == "choice":
-        keys = [("End", n - 1), ("ArrowUp", n - 2), ("Home", 0), ("ArrowDown", 1)]
-    for key, index in keys:
-        element.press(key)
-        assert opened.index(data, control) == min(index, n - 1), f"{control['name']}: {key}"
-        yield min(index, n - 1)
-    if control["kind"] == "choice":
-        for index in range(n):
-            element.select_option(str(index))
-            yield index
-        return
-    # the browser says what a page of steps is; that it moves, and which way, is what counts
-    for key, up in (("PageUp", True), ("PageDown", False)):
-        before = opened.index(data, control)
-        element.press(key)
-        after = opened.index(data, control)
-        assert after > before or (before == n - 1) if up else after < before
-        yield after
-    size = element.bounding_box()
-    y = size["y"] + size["height"] / 2
-    opened.page.mouse.click(size["x"] + size["width"] - 3, y)
-    assert opened.index(data, control) == n - 1
-    yield n - 1
-    opened.page.mouse.down()
-    for share in (0.75, 0.5, 0.25):
-        opened.page.mouse.move(size["x"] + share * size["width"], y)
-        index = opened.index(data, control)
-        assert abs(index - share * (n - 1)) <= max(1, 0.1 * n), "the thumb follows the mouse"
-        yield index
-    opened.page.mouse.move(size["x"] + 1, y)
-    opened.page.mouse.up()
-    assert opened.index(data, control) == 0
-    yield 0
-
-
-def test_page_and_python_agree_on_a_grid(browser: Any, places: dict[str, Any]) -> None:
-    opened = Opened(browser, places, ALL_IN_ONE, "http")
-    settings = grid()
-    assert len(settings) >= GRID
-    for start in range(0, len(settings), 201):
-        batch = settings[start : start + 201]
-        answers = opened.page.evaluate(BATCH, [list(item) for item in batch])
-        for i, ((name, at, width), (scene, sum_of_drawing)) in enumerate(zip(batch, answers)):
-            expected = explorer(name).scene(**at)
-            try:
-                same(expected, scene)
-                if i % 16 == 0:  # the drawing is compared as text, which takes longer than its data
-                    assert digest(expected, width) == sum_of_drawing, "drawn differently"
-            except AssertionError as error:
-                raise AssertionError(f"{name} at {at}: {error}") from error
-    opened.close()
-
-
-@pytest.mark.parametrize("name", PAGES[1:] or [ALL_IN_ONE])
-def test_the_address_carries_the_settings(browser: Any, places: dict[str, Any], name: str) -> None:
-    opened = Opened(browser, places, name, "http")
-    page = opened.page
-    settings = []
-    for data in opened.explorers:  # each one step on
-        settings.append({})
-        for control in data["controls"]:
-            values = values_of(control)
-            index = (values.index(control["value"]) + 1) % len(values)
-            settings[-1][control["name"]] = values[index]
-            opened.control(data, control).evaluate(SET, str(index))
-        last = data["controls"][-1]["name"]
-        page.wait_for_function(f"location.search.includes('{data['name']}.{last}=')")
-    link = page.url
-    page.goto("about:blank")
-    page.goto(link, wait_until="load")
-    for data, at in zip(opened.explorers, settings):
-        check(data, opened.state(data), at)
-    in_view = "id => { const r = document.getElementById(id).getBoundingClientRect();"
-    in_view += " return r.top < innerHeight && r.bottom > 0; }"
-    page.wait_for_function(in_view, arg=data["id"])
-    for data in opened.explorers:
-        root = page.locator(f"[id='{data['id']}']")
-        root.get_by_role("button", name="Reset").click()
-        check(data, opened.state(data), defaults(data))
-    page.wait_for_function("!location.search.includes('.')")
-    opened.close()
-
-
-def test_an_address_that_says_nonsense_changes_nothing(
-    browser: Any, places: dict[str, Any]
-) -> None:
-    data = explorers_of(places["own"]["folder"] / ALL_IN_ONE)[0]
-    first = data["controls"][0]["name"]
-    query = f"?{data['name']}.{first}=%3Cscript%3E&{data['name']}.other=1&other=2"
-    opened = Opened(browser, places, ALL_IN_ONE, "http", query=query)
-    check(data, opened.state(data), defaults(data))
-    opened.close()
-
-
-def test_copy_link_gives_an_address_that_opens_the_same(
-    browser: Any, places: dict[str, Any]
-) -> None:
-    opened = Opened(browser, places, ALL_IN_ONE, "http")
-    origin = places["own"]["http"]
-    opened.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=origin)
-    data = opened.explorers[0]
-    control = next(c for c in data["controls"] if c["kind"] == "slider")
-    opened.control(data, control).press("End")
-    opened.page.get_by_role("button", name="Copy link").first.click()
-    opened.page.get_by_role("button", name="Copied").wait_for()
-    link = opened.page.evaluate("navigator.clipboard.readText()")
-    assert link.endswith(f"#{data['id']}")
-    opened.page.goto("about:blank")
-    opened.page.goto(link, wait_until="load")
-    settings = defaults(data) | {control["name"]: values_of(control)[-1]}
-    check(data, opened.state(data), settings)
-    opened.close()
-
-
-def test_a_file_has_no_link_to_copy(browser: Any, places: dict[str, Any]) -> None:
-    opened = Opened(browser, places, ALL_IN_ONE, "file")
-    assert opened.page.get_by_role("button", name="Reset").first.is_visible()
-    assert opened.page.get_by_role("button", name="Copy link").count() == 0
-    opened.close()
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_words_and_marks_can_be_seen(browser: Any, places: dict[str, Any], name: str) -> None:
-    opened = Opened(browser, places, name, "file")
-    page = opened.page
-    for theme in ("light", "dark"):
-        page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
-        page.wait_for_timeout(300)  # the theme fades its colours
-        for turn in ("Home", "End", None):  # at both ends of all sliders, and where they begin
-            spread_out(opened, turn)
-            texts, marks = page.evaluate(TEXTS), page.evaluate(MARKS)
-            assert len(texts) > 10 and marks
-            for words, colour, back in texts:
-                assert contrast(colour, back) >= 4.5, f"{theme}, {words!r}: {colour} on {back}"
-            for label, colours, card in marks:
-                least = max(contrast(c, card) for c in colours)
-                assert least >= 3, f"{theme}, {label!r}: {colours} on {card}"
-        take_pictures(opened, name, theme)
-    opened.close()
+    with opened(scheme) as sliders:
+        names = [data["name"] for data in sliders.explorers]
+        if not WHOLE:
+            sliders.explorers = [d for d in sliders.explorers if d["name"] not in IN_CHAPTERS]
+        assert sliders.explorers and sliders.move_everything() > 10
+        moved = f"{len(sliders.explorers)} of {len(names)}"
+    record_property("sampled", f"explorers moved again outside their chapters: {moved}")
 
 
 @pytest.mark.parametrize("viewport", [NARROW, WIDE], ids=["narrow", "wide"])
-@pytest.mark.parametrize("name", PAGES)
-def test_controls_are_labelled_and_words_stand_clear(
-    browser: Any, places: dict[str, Any], name: str, viewport: dict[str, int]
+def test_words_and_marks_stand_clear_and_can_be_seen(
+    opened: Callable[..., Any], viewport: dict[str, int]
 ) -> None:
-    opened = Opened(browser, places, name, "file", viewport=viewport)
-    page = opened.page
-    page.evaluate(MATH)
-    rng = random.Random(name)
-    for turn in ("Home", "End", *[rng] * 8, None):
-        spread_out(opened, turn)
-        assert page.evaluate(FAULTS) == []
-        assert page.evaluate("document.scrollingElement.scrollWidth") <= viewport["width"]
-    if viewport is NARROW:
-        take_pictures(opened, name, "narrow")
-    opened.close()
+    with opened("file", viewport=viewport) as sliders:
+        if not WHOLE:
+            sliders.keep_only([d for d in sliders.explorers if d["name"] not in IN_CHAPTERS])
+        sliders.words_stand_clear(8)
+        if viewport is WIDE:
+            sliders.page.add_style_tag(content=STILL)
+            for theme in ("light", "dark"):
+                sliders.colours_can_be_seen(theme)
 
 
-def spread_out(opened: Opened, turn: str | random.Random | None) -> None:
-    """All controls of all explorers to an end, to values drawn, or (None) where they began."""
-    for data in opened.explorers:
-        for control in data["controls"]:
-            values = values_of(control)
-            if isinstance(turn, random.Random):
-                index = turn.randrange(len(values))
-            elif turn is None:
-                index = values.index(control["value"])
-            else:
-                index = 0 if turn == "Home" else len(values) - 1
-            opened.control(data, control).evaluate(SET, str(index))
-
-
-def take_pictures(opened: Opened, name: str, kind: str) -> None:
-    opened.page.add_style_tag(content=UNCOVERED)
-    for data in opened.explorers:
-        figure = opened.page.locator(f"[id='{data['id']}']")
-        take_picture(figure, f"explorer-{Path(name).stem}-{data['id']}-{kind}")
-
-
-def test_nothing_jumps_and_the_summary_is_read_out_once(
-    browser: Any, places: dict[str, Any]
+def test_page_and_python_agree_on_a_grid(
+    opened: Callable[..., Any], record_property: Callable[[str, object], None]
 ) -> None:
-    opened = Opened(browser, places, ALL_IN_ONE, "file")
-    page = opened.page
-    for data in opened.explorers:
-        root = page.locator(f"[id='{data['id']}']")
-        voice = root.locator(".kv-voice")
-        assert voice.get_attribute("aria-live") == "polite" and voice.text_content() == ""
-        sliders = [c for c in data["controls"] if c["kind"] == "slider"]
-        heights = []
-        for control in sliders:
-            element = opened.control(data, control)
-            element.press("Home")
-            for _ in range(6):
-                element.press("ArrowRight")
-                heights.append(root.bounding_box()["height"])
-        assert heights == sorted(heights), "a figure shrank while a slider moved"
-        page.wait_for_function(SPOKEN, arg=data["id"])
+    whole = grid(GRID)
+    settings = whole if WHOLE else grid(GRID // 5)
+    record_property("sampled", f"settings of explorers: {len(settings):,} of {len(whole):,}")
+    with opened("http") as sliders:
+        for start in range(0, len(settings), 250):
+            # the drawing is compared as text, which takes longer than its data: every 17th
+            batch = [
+                (name, at, 0 if i % 17 else width)
+                for i, (name, at, width) in enumerate(settings[start : start + 250], start)
+            ]
+            answers = json.loads(sliders.page.evaluate(BATCH, json.dumps(batch)))
+            for (name, at, width), (scene, sum_of_drawing) in zip(batch, answers, strict=True):
+                expected = explorer(name).scene(**at)
+                try:
+                    same(expected, scene)
+                    if width:
+                        assert digest(expected, width) == sum_of_drawing, "drawn differently"
+                except AssertionError as error:
+                    raise AssertionError(f"{name} at {at}: {error}") from error
+
+
+def test_an_address_that_says_nonsense_changes_nothing(
+    opened: Callable[..., Any], places: dict[str, Any]
+) -> None:
+    data = explorers_of(places["folder"] / ALL)[0]
+    first = data["controls"][0]["name"]
+    query = f"?{data['name']}.{first}=%3Cscript%3E&{data['name']}.other=1&other=2"
+    with opened("http", query=query) as sliders:
+        sliders.check(data, defaults(data))
+
+
+def test_copy_link_gives_an_address_that_opens_the_same(
+    opened: Callable[..., Any], places: dict[str, Any]
+) -> None:
+    with opened("http", visit_apart) as sliders:
+        page = sliders.page
+        permissions = ["clipboard-read", "clipboard-write"]
+        page.context.grant_permissions(permissions, origin=places["http"])
+        data = sliders.explorers[0]
+        control = next(c for c in data["controls"] if c["kind"] == "slider")
+        page.locator(f"[id='{data['id']}-{control['name']}']").press("End")
+        page.get_by_role("button", name="Copy link").first.click()
+        page.get_by_role("button", name="Copied").wait_for()
+        link = page.evaluate("navigator.clipboard.readText()")
+        assert link.endswith(f"#{data['id']}")
+        page.goto("about:blank")
+        page.goto(link, wait_until="load")
+        sliders = Sliders(page, sliders.explorers)
+        sliders.check(data, defaults(data) | {control["name"]: values_of(control)[-1]})
+
+
+def test_a_file_has_no_link_to_copy(opened: Callable[..., Any]) -> None:
+    with opened("file") as sliders:
+        assert sliders.page.get_by_role("button", name="Reset").first.is_visible()
+        assert sliders.page.get_by_role("button", name="Copy link").count() == 0
+
+
+def test_nothing_jumps_and_the_summary_is_read_out_once(opened: Callable[..., Any]) -> None:
+    with opened("file") as sliders:
+        page = sliders.page
+        voices = page.locator(".kv-explorer .kv-voice")
+        assert voices.count() == len(sliders.explorers)
+        assert page.locator(".kv-voice[aria-live=polite]:empty").count() == voices.count()
+        ids = [data["id"] for data in sliders.explorers]
+        for data in sliders.explorers:
+            for control in data["controls"]:
+                if control["kind"] == "slider":
+                    heights = page.evaluate(HEIGHTS, f"{data['id']}-{control['name']}")
+                    assert heights == sorted(heights), "a figure shrank while a slider moved"
+        page.wait_for_function(SPOKEN, arg=ids)
         # six steps without a pause, as a hand on the slider makes them
-        page.evaluate(SIX_STEPS, f"{data['id']}-{sliders[0]['name']}")
-        page.wait_for_function("said.length > 0")
-        page.wait_for_function(SPOKEN, arg=data["id"])
-        assert page.evaluate("said.length") == 1, "spoken at every step"
-    opened.close()
+        firsts = [
+            next(c["name"] for c in data["controls"] if c["kind"] == "slider")
+            for data in sliders.explorers
+        ]
+        page.evaluate(SIX_STEPS, [f"{id_}-{name}" for id_, name in zip(ids, firsts, strict=True)])
+        page.wait_for_function("ids => ids.every(id => said[id] > 0)", arg=ids)
+        page.wait_for_function(SPOKEN, arg=ids)
+        assert page.evaluate("Object.values(said)") == [1] * len(ids), "spoken at every step"
 
 
-def test_another_width_gets_another_layout(browser: Any, places: dict[str, Any]) -> None:
-    opened = Opened(browser, places, ALL_IN_ONE, "file")
-    data = opened.explorers[0]
-    assert opened.state(data)["width"] == 720
-    opened.page.set_viewport_size(NARROW)
-    ids = "id => document.getElementById(id).kvState.width < 400"
-    opened.page.wait_for_function(ids, arg=data["id"])
-    check(data, opened.state(data), defaults(data))
-    opened.close()
+def test_another_width_gets_another_layout(opened: Callable[..., Any]) -> None:
+    with opened("file") as sliders:
+        data = sliders.explorers[0]
+        assert sliders.state(data)["width"] == 720
+        sliders.page.set_viewport_size(NARROW)
+        ids = "id => document.getElementById(id).kvState.width < 400"
+        sliders.page.wait_for_function(ids, arg=data["id"])
+        sliders.check(data, defaults(data))
 
 
-def test_print_shows_the_present_state_in_light_colours(
-    browser: Any, places: dict[str, Any]
-) -> None:
-    opened = Opened(browser, places, ALL_IN_ONE, "file")
-    page = opened.page
-    page.evaluate("document.documentElement.dataset.theme = 'dark'")
-    data = opened.explorers[0]
-    control = next(c for c in data["controls"] if c["kind"] == "slider")
-    opened.control(data, control).press("End")
-    page.emulate_media(media="print")
-    for selector in ("button", "input"):
-        assert not page.locator(f".kv-explorer {selector}").first.is_visible()
-    shown = page.locator(f"output[for='{data['id']}-{control['name']}']")
-    assert shown.is_visible() and shown.text_content() == control["texts"][-1]
-    assert page.locator(".kv-figure svg").first.is_visible()
-    for words, colour, back in page.evaluate(TEXTS):
-        assert contrast(colour, back) >= 4.5, f"{words!r}: {colour} on {back}"
-    for _label, _colours, card in page.evaluate(MARKS):
-        assert card == [255, 255, 255]
-    opened.close()
+def test_print_shows_the_present_state_in_light_colours(opened: Callable[..., Any]) -> None:
+    with opened("file") as sliders:
+        page = sliders.page
+        page.evaluate("document.documentElement.dataset.theme = 'dark'")
+        data = sliders.explorers[0]
+        control = next(c for c in data["controls"] if c["kind"] == "slider")
+        page.locator(f"[id='{data['id']}-{control['name']}']").press("End")
+        page.emulate_media(media="print")
+        for selector in ("button", "input"):
+            assert not page.locator(f".kv-explorer {selector}").first.is_visible()
+        shown = page.locator(f"output[for='{data['id']}-{control['name']}']")
+        assert shown.is_visible() and shown.text_content() == control["texts"][-1]
+        assert page.locator(".kv-figure svg").first.is_visible()
+        for words, colour, back in page.evaluate(TEXTS):
+            assert contrast(colour, back) >= 4.5, f"{words!r}: {colour} on {back}"
+        for _label, _colours, card in page.evaluate(MARKS):
+            assert card == [255, 255, 255]

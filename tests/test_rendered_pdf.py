@@ -13,7 +13,7 @@ from typing import Any
 import build_pdf
 import pytest
 from pypdf import PdfReader
-from rendered import HTML, PAGES, running_browser
+from rendered import HTML
 
 pytestmark = pytest.mark.browser
 
@@ -29,9 +29,7 @@ TOC = {
 
 
 @pytest.fixture(scope="module")
-def pdf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    with running_browser(HTML, PAGES):  # skips or fails where there is no browser, or no book
-        pass
+def pdf(browser: Any, book: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     site = tmp_path_factory.mktemp("site")
     for name in ("_static", "_images", "vendor", "explorers"):
         shutil.copytree(HTML / name, site / name)
@@ -39,7 +37,7 @@ def pdf(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (site / "book").mkdir(exist_ok=True)
         shutil.copy(HTML / f"{name}.html", site / f"{name}.html")
     output = site / "book.pdf"
-    count = build_pdf.build(site, TOC, "A title", "Its authors", output)
+    count = build_pdf.build(browser.engine, site, TOC, "A title", "Its authors", output)
     assert count == len(PdfReader(output).pages)
     assert not (site / build_pdf.JOINED).exists()
     return output

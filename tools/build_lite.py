@@ -41,8 +41,10 @@ BUILD = {
     }
 }
 KERNEL = "@jupyterlite/pyodide-kernel-extension:kernel"
-# An application that a browser refuses to run from a file would show an empty page.
-ON_A_FILE = """<script>
+# An application that a browser refuses to run from a file would show an empty page; without an icon
+# of its own, the browser asks the server for /favicon.ico, which is not there.
+HEAD = """<link rel="icon" href="../icon-120x120.png">
+<script>
 if (location.protocol === "file:") location.replace("../../book/anywhere.html#from-a-server");
 </script>
 """
@@ -80,7 +82,7 @@ def build(output: Path, pyodide: Path | None = None) -> None:
             raise RuntimeError(f"jupyter lite build failed:\n{done.stdout}{done.stderr}")
         for app in APPS:
             page = project / "site" / app / "index.html"
-            page.write_text(page.read_text().replace("<head>", f"<head>\n{ON_A_FILE}", 1))
+            page.write_text(page.read_text().replace("<head>", f"<head>\n{HEAD}", 1))
         shutil.rmtree(output, ignore_errors=True)
         output.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(project / "site", output)

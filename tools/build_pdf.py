@@ -221,24 +221,23 @@ def first_pages(pdf: Path) -> list[int]:
     return [(reader.get_destination_page_number(entry) or 0) + 1 for entry in top]
 
 
-def build(site: Path, toc: dict[str, Any], title: str, author: str, output: Path) -> int:
-    """Write the PDF; returns its number of pages."""
+def build(
+    browser: Any, site: Path, toc: dict[str, Any], title: str, author: str, output: Path
+) -> int:
+    """Write the PDF, printed by a running browser; returns its number of pages."""
     pages = order(toc)
     chapters = read_chapters(site, pages)
     head = head_of(site / f"{pages[0][1]}.html", pages[0][1])
     joined = site / JOINED
     output.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with sync_playwright() as playwright:
-            browser = launch(playwright)
-            numbers: dict[str, int] = {}
-            for _ in range(2):
-                text = document(title, head, chapters, numbers)
-                joined.write_text(text, encoding="utf-8")
-                output.write_bytes(print_pdf(browser, joined))
-                # before the chapters stand the cover and the contents
-                numbers = dict(zip([c.name for c in chapters], first_pages(output)[2:]))
-            browser.close()
+        numbers: dict[str, int] = {}
+        for _ in range(2):
+            text = document(title, head, chapters, numbers)
+            joined.write_text(text, encoding="utf-8")
+            output.write_bytes(print_pdf(browser, joined))
+            # before the chapters stand the cover and the contents
+            numbers = dict(zip([c.name for c in chapters], first_pages(output)[2:]))
     finally:
         joined.unlink(missing_ok=True)
     writer = PdfWriter(clone_from=output)
@@ -256,7 +255,10 @@ def main() -> int:
     config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
     site, output = given.html.resolve(), given.output
-    count = build(site, toc, config["title"], config["author"], output)
+    with sync_playwright() as playwright:
+        browser = launch(playwright)
+        count = build(browser, site, toc, config["title"], config["author"], output)
+        browser.close()
     print(f"{output.name}: {count} pages, {output.stat().st_size / 1e6:.1f} MB")
     return 0
 

@@ -1,0 +1,72 @@
+"""axe-core's rules on an open page: light and dark, wide and narrow, with everything unfolded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from page_checks import SET_THEME
+from page_probes import COLOURS, UNFOLD
+from rendered import NARROW, WIDE, contrast
+
+AXE = Path(__file__).resolve().parent / "vendor" / "axe-core" / "axe.min.js"
+# axe's impacts are minor, moderate, serious and critical; a heading out of order is moderate
+REFUSED = ("moderate", "serious", "critical")
+# All rules once; the dark theme changes colours alone, and a narrow screen no colours.
+COLOUR_RULES = ["color-contrast", "link-in-text-block"]
+ALL_BUT_COLOURS = {"rules": {rule: {"enabled": False} for rule in COLOUR_RULES}}
+LOOKS = [
+    (WIDE, "light", {}),
+    (WIDE, "dark", {"runOnly": COLOUR_RULES}),
+    (NARROW, "light", ALL_BUT_COLOURS),
+]
+# Nothing is fetched: from a file, a page may not read its own style sheets again.
+RUN = """async some => {
+  const found = await axe.run(document, {resultTypes: ['violations'], preload: false, ...some});
+  return {
+    rules: found.passes.length + found.violations.length,
+    violations: found.violations.map(rule => [rule.id, rule.impact, rule.help,
+      rule.nodes.slice(0, 5).map(node => node.target.join(' ') + ' ' + node.html.slice(0, 120))]),
+  };
+}"""
+# A page has thousands of coloured words of code, and axe takes seconds over them: their colours are
+# looked at once by a probe of our own, after that each block is one piece of text.
+CODE = ".highlight pre span"
+FLATTEN = """() => {
+  for (const pre of document.querySelectorAll('.highlight pre')) pre.textContent = pre.textContent;
+}"""
+HEADER = ".bd-header-article *, .bd-header *, .skip-link a, footer *"
+
+
+def pale(page: Any, selector: str, where: str) -> list[object]:
+    """Texts whose colour is too near to what they lie on, in either theme."""
+    found: list[object] = []
+    for theme in ("light", "dark"):
+        page.evaluate(SET_THEME, theme)
+        for words, colour, back in page.evaluate(COLOURS, selector):
+            if contrast(colour, back) < 4.5:
+                found.append((theme, where, words, colour, back))
+    return found
+
+
+def faults_of(page: Any) -> list[object]:
+    """What axe and our own probes find on the page. It ends unfolded, its code in one colour."""
+    page.evaluate(UNFOLD)
+    found = pale(page, CODE, "code")
+    page.evaluate(FLATTEN)
+    page.add_script_tag(path=AXE)
+    for viewport, theme, rules in LOOKS:
+        if page.viewport_size != viewport:
+            page.set_viewport_size(viewport)
+            # the theme's script looks 300 ms after a change of size which boxes scroll
+            page.wait_for_timeout(500)
+        page.evaluate(SET_THEME, theme)
+        answer = page.evaluate(RUN, rules)
+        assert answer["rules"] > (0 if theme == "dark" else 20), "axe has seen no page"
+        found += [
+            (theme, viewport["width"], *violation)
+            for violation in answer["violations"]
+            if violation[1] in REFUSED
+        ]
+    # what only a narrow screen shows (its header has other buttons) must have its colours, too
+    return found + pale(page, HEADER, "narrow header")
