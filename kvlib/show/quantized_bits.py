@@ -102,7 +102,7 @@ def _curves(keys: np.ndarray, loud: int, bits: int) -> dict[str, Any]:
     series["as it was"] = keys  # last, so that it lies on top
     lines = []
     for name, x in series.items():
-        points = [[t, round(float(x[t, loud]), 3)] for t in range(shown)]
+        points = [[t, float(x[t, loud])] for t in range(shown)]
         role, dashed = ROLES.get(name, "ink"), name not in ROLES
         lines.append({"label": name, "role": role, "points": points, "dashed": dashed})
     top = float(np.abs(keys[:shown, loud]).max()) * 1.1
