@@ -96,7 +96,14 @@ def compared(cell: Any) -> list[str]:
         return []
     outputs = normalise_outputs(cell["outputs"], 0)
     errors = [f"{o['ename']}: {o['evalue']}" for o in outputs if o["output_type"] == "error"]
-    return errors + [text for output in outputs for text in texts_of(output)]
+    return errors + [text for output in outputs for text in in_order_of_kind(output)]
+
+
+def in_order_of_kind(output: Any) -> Iterator[str]:
+    """The texts of one output; a kernel hands text/html and text/plain over in either order."""
+    if "data" in output:
+        output = {**output, "data": dict(sorted(output["data"].items()))}
+    return iter(texts_of(output))
 
 
 def differences(before: str, after: str, most: int = 5) -> list[str]:
