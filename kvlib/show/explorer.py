@@ -19,6 +19,7 @@ from kvlib.show import svg
 from kvlib.show.controls import Control, Value
 from kvlib.show.keywords import takes_settings
 from kvlib.show.markup import explorer_html
+from kvlib.show.rounding import rounded_scene
 
 Scene = dict[str, Any]
 SceneFunction = Callable[[dict[str, Any], Any], Scene]
@@ -86,7 +87,8 @@ class Explorer:
     ) -> Explorer:
         """An explorer of one control, its scenes made beforehand, one for each value, in order.
 
-        For what only a model run can tell: the page carries all scenes, so keep them few.
+        For what only a model run can tell: the page carries all scenes, so keep them few. Numbers
+        in their panels are rounded to what can be seen (`kvlib.show.rounding`).
         """
         frames = list(scenes)
         if len(frames) != len(slider.values):
@@ -100,6 +102,7 @@ class Explorer:
             except (TypeError, ValueError) as error:
                 where = f"explorer {name}: scene {i} of {slider.name} is not plain data"
                 raise type(error)(f"{where}: {error}") from None
+        frames = [rounded_scene(scene) for scene in frames]
 
         def frame(settings: dict[str, Any], _tables: Any) -> Scene:
             return frames[slider.values.index(settings[slider.name])]

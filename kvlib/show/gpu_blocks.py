@@ -79,7 +79,7 @@ def _split_scene(
 
 
 def _part(label: str, size: int, role: str) -> dict[str, Any]:
-    return {"label": label, "value": round(size / 2**20, 3), "role": role}
+    return {"label": label, "value": size / 2**20, "role": role}
 
 
 def _rows(placed: int, sms: int) -> list[dict[str, Any]]:

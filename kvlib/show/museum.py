@@ -138,7 +138,7 @@ def _scene(
                     {
                         "label": label,
                         "role": role,
-                        "points": [[i + 1, round(float(b), 3)] for i, b in enumerate(bits)],
+                        "points": [[i + 1, float(b)] for i, b in enumerate(bits)],
                         "dashed": dashed,
                     }
                     for label, role, bits, dashed in series
