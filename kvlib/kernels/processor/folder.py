@@ -11,8 +11,8 @@ def kept() -> Path:
     """A folder for compiled kernels that this process can write.
 
     It lies in the user's cache (`XDG_CACHE_HOME`, or ~/.cache). Where that cannot be written, as in
-    a container without a home, it lies in the folder for temporary files and has the user's number
-    in its name, so that the next process finds the kernels again. Raises OSError if neither will do.
+    a container without a home, it lies among the temporary files and has the user's number in its
+    name, so that the next process finds the kernels again. Raises OSError if neither will do.
     """
     reasons = []
     for made in (_in_cache, _in_temporary):
