@@ -143,7 +143,8 @@ def test_execute_runs_in_the_notebooks_folder_and_stops_at_an_error(tmp_path: Pa
 
 def nbval(path: Path) -> str:
     """What nbval reports of a notebook."""
-    options = ["--nbval", "--nbval-current-env", "-q", "-p", "no:cacheprovider", "-c", "/dev/null"]
+    options = ["--nbval", "--nbval-current-env", "-q", "-c", "/dev/null"]
+    options += ["-p", "no:cacheprovider", "-p", "no:randomly"]  # cells have an order
     command = [sys.executable, "-m", "pytest", *options, str(path)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
 

@@ -35,8 +35,12 @@ def test_axe_finds_nothing():
 """
 
 
+# cells have an order, whatever plugins this run has
+PLAIN = ("-p", "no:cacheprovider", "-p", "no:randomly")
+
+
 def run_pytest(folder: Path, *arguments: str) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    command = [sys.executable, "-m", "pytest", "-q", *PLAIN, *arguments]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**os.environ})
     assert done.returncode in (0, 1), done.stdout + done.stderr
 
