@@ -53,6 +53,14 @@ CAUSES = {
         lambda cupy, patch: patch.setitem(sys.modules, "cupy", None),
         r'CuPy is not installed; install it with: pip install "cupy-cuda13x\[ctk\]"',
     ),
+    "no home": (
+        lambda cupy, patch: patch.setattr(
+            devices,
+            "import_module",
+            failing(NotADirectoryError(20, "Not a directory", "/dev/null/home")),
+        ),
+        "CuPy cannot write its cache .*/dev/null/home.*; set CUPY_CACHE_DIR to a folder",
+    ),
     "no driver": (
         lambda cupy, patch: patch.setattr(cupy.cuda.runtime, "driverGetVersion", lambda: 0),
         "has no NVIDIA driver; .* install the driver from https://www.nvidia.com/drivers",
@@ -104,7 +112,12 @@ def test_each_cause_says_what_to_do(cause, cupy, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "error", [ImportError("libcudart.so.13: cannot open"), ModuleNotFoundError(name="cuda")]
+    "error",
+    [
+        ImportError("libcudart.so.13: cannot open"),
+        OSError("libcudart.so.13: cannot open"),
+        ModuleNotFoundError(name="cuda"),
+    ],
 )
 def test_a_cupy_that_cannot_be_imported(error, monkeypatch):
     monkeypatch.setattr(devices, "import_module", failing(error))
