@@ -82,14 +82,14 @@ def save(name: str, results: dict[str, Any], path: str | None = None) -> Path:
     """Write results with the machine they were measured on; returns where."""
     out = Path(path) if path else RESULTS / f"{name}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps({"machine": machine(), **results}, indent=1) + "\n")
+    out.write_text(json.dumps({"machine": machine(), **results}, indent=1) + "\n", encoding="utf-8")
     print(f"wrote {os.path.relpath(out)}", file=sys.stderr)
     return out
 
 
 def _processor() -> str:
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     except OSError:

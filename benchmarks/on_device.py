@@ -154,6 +154,8 @@ def save(name: str, results: dict[str, Any], cp: Any) -> Path:
     out = RESULTS / f"{name}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     part = out.with_suffix(".part")
-    part.write_text(json.dumps({"machine": describe(cp), **results}, indent=1) + "\n")
+    part.write_text(
+        json.dumps({"machine": describe(cp), **results}, indent=1) + "\n", encoding="utf-8"
+    )
     part.replace(out)
     return out

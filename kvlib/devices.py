@@ -25,8 +25,8 @@ def node_exists() -> bool:
 def trouble() -> str:
     """Why CuPy cannot compute here, one sentence and what to do about it; "" where it can.
 
-    Four things can be missing, and each has its own words: CuPy, the driver, a device, CUDA's
-    libraries. What else goes wrong is passed on as CuPy tells it.
+    Five things can be missing, and each has its own words: CuPy, a folder for what it compiles, the
+    driver, a device, CUDA's libraries. What else goes wrong is passed on as CuPy tells it.
     """
     try:
         cupy = import_module("cupy")
@@ -35,6 +35,13 @@ def trouble() -> str:
         if error.name != "cupy":
             return _broken(error)
         return f'CuPy is not installed; install it with: pip install "{PACKAGE}"'
+    except OSError as error:
+        if error.filename is None:  # a library that cannot be opened
+            return _broken(error)
+        return (  # a user without a home, or with one that is read-only
+            f"CuPy cannot write its cache of kernels ({_line(error)}); set CUPY_CACHE_DIR to a "
+            "folder that you can write"
+        )
     except Exception as error:  # a library that CuPy is linked to, or a wrong build of it
         return _broken(error)
     return _no_device(runtime) or _no_libraries(cupy)

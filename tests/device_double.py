@@ -35,7 +35,8 @@ from kvlib import arrays
 
 try:
     _cupy: Any = importlib.import_module("array_api_compat.cupy")
-except ImportError:  # signatures are then not checked
+except (ImportError, OSError):  # it keeps kernels at home, and there may be no home to write to;
+    # signatures are then not checked
     _cupy = None
 
 

@@ -33,8 +33,9 @@ from kvlib.sampling import probabilities, sample
 
 
 def any_schedule() -> None:
-    for name in ("dense", "attention over read"):
-        for seed in range(4):
+    # Of single lives of the dense cache, one in three shows rows that are out of order.
+    for name, lives in (("dense", 16), ("attention over read", 4)):
+        for seed in range(lives):
             Schedule(name, seeded(seed), np).play(25)
 
 

@@ -52,6 +52,10 @@ def shared_prefixes() -> None:
         fill_more(cache, "d", [1, 2, 5], [8])
         assert fill(cache, "e", [1, 2, 5, 6, 7]) == 4
         check_content(cache, "e", [1, 2, 5, 6, 7])
+        cache.fork("e", "h")  # the last block is half full
+        fill_more(cache, "h", [1, 2, 5, 6, 7], [4])
+        fill_more(cache, "e", [1, 2, 5, 6, 7], [3])
+        check_content(cache, "h", [1, 2, 5, 6, 7, 4])
         cache.add("f")
         cache.plan(["f"], [4], [7, 7, 7, 7])  # a pass that never ends
         cache.fork("f", "g")
@@ -181,7 +185,12 @@ def _attend(cache, layers, q_lens: list[int]) -> None:
 
 
 def chunks_and_schedules() -> None:
-    model, prompts = decoder("llama", seed=3), [text(1, 11), text(2, 3), text(3, 14)]
+    for seed in range(3):  # a text that repeats itself may not miss a token
+        prompts = [text(seed + 10 * i, n) for i, n in enumerate((11, 3, 14), 1)]
+        _chunks_and_schedules(decoder("llama", seed=seed + 3), prompts)
+
+
+def _chunks_and_schedules(model, prompts: list[list[int]]) -> None:
     needed = generate(model, prompts, max_new_tokens=8, stop_tokens=())
     for chunk in (1, 4):
         settings = dict(max_new_tokens=8, stop_tokens=(), prefill_chunk=chunk)

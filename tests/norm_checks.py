@@ -100,10 +100,13 @@ def long_rows_keep_their_digits():
 
 def many_rows_keep_their_digits():
     rng = np.random.default_rng(1)
-    dy = 1 + 0.1 * rng.standard_normal((90_001, 3), dtype=np.float32)
-    x, weight = rng.standard_normal(dy.shape, dtype=np.float32), np.ones(3, np.float32)
+    dy = 1 + 0.1 * rng.standard_normal((90_001, 16), dtype=np.float32)
+    x, weight = rng.standard_normal(dy.shape, dtype=np.float32), np.ones(16, np.float32)
     got = layer_norm_backward(dy, layer_norm_forward(x, weight, weight)[1])[2]
-    assert np.abs(got / dy.sum(axis=0, dtype=float) - 1).max() < 3e-7
+    error = got / dy.sum(axis=0, dtype=float) - 1
+    # 300 roundings and then 300 more, whose errors add up as the root of their number does; row
+    # after row it is 90,000 roundings, and 2e-6 or more over all columns
+    assert (error**2).mean() ** 0.5 < 600**0.5 * 2.0**-24
 
 
 def degenerate_rows():

@@ -4,7 +4,7 @@ it."""
 import array_api_compat
 import numpy as np
 import pytest
-from device_double import copies, ndarray, xp
+from device_double import _cupy, copies, ndarray, xp
 
 from kvlib import arrays
 from kvlib.arrays import default_namespace, is_numpy, namespace, nbytes, put, to_numpy
@@ -118,7 +118,8 @@ def test_and_only_for_so_long():
 
 
 def test_the_real_cupy_has_all_of_it():
-    cupy = pytest.importorskip("array_api_compat.cupy", exc_type=ImportError)
+    if (cupy := _cupy) is None:
+        pytest.skip("CuPy is not installed, or has no folder for what it compiles")
     ours = {name for name in vars(ndarray) if not name.startswith("_")}
     special = {name for name in vars(ndarray) if name.startswith("__")}
 

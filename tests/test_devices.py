@@ -1,11 +1,13 @@
 """What a missing or broken CUDA is told to install: each cause in its own words."""
 
 import importlib
+import os
 import sys
 import types
 
 import numpy as np
 import pytest
+from repository import run
 
 from kvlib import arrays, devices
 from kvlib.arrays import default_namespace
@@ -52,6 +54,14 @@ CAUSES = {
     "no CuPy": (
         lambda cupy, patch: patch.setitem(sys.modules, "cupy", None),
         r'CuPy is not installed; install it with: pip install "cupy-cuda13x\[ctk\]"',
+    ),
+    "no home": (
+        lambda cupy, patch: patch.setattr(
+            devices,
+            "import_module",
+            failing(NotADirectoryError(20, "Not a directory", "/dev/null/home")),
+        ),
+        "CuPy cannot write its cache .*/dev/null/home.*; set CUPY_CACHE_DIR to a folder",
     ),
     "no driver": (
         lambda cupy, patch: patch.setattr(cupy.cuda.runtime, "driverGetVersion", lambda: 0),
@@ -104,7 +114,12 @@ def test_each_cause_says_what_to_do(cause, cupy, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "error", [ImportError("libcudart.so.13: cannot open"), ModuleNotFoundError(name="cuda")]
+    "error",
+    [
+        ImportError("libcudart.so.13: cannot open"),
+        OSError("libcudart.so.13: cannot open"),
+        ModuleNotFoundError(name="cuda"),
+    ],
 )
 def test_a_cupy_that_cannot_be_imported(error, monkeypatch):
     monkeypatch.setattr(devices, "import_module", failing(error))
@@ -135,8 +150,12 @@ def test_nobody_asked_for_cupy(cupy, monkeypatch):
     assert default_namespace() is np
 
 
-def test_what_the_real_cupy_says_of_a_machine_without_a_driver():
-    cupy = pytest.importorskip("cupy", exc_type=ImportError)
-    if cupy.cuda.runtime.driverGetVersion():
+def test_what_the_real_cupy_says_of_a_machine_without_a_driver(tmp_path):
+    if importlib.util.find_spec("cupy") is None:
+        pytest.skip("CuPy is not installed")
+    code = "from kvlib import devices; print(devices.trouble())"
+    environment = {**os.environ, "CUPY_CACHE_DIR": str(tmp_path)}  # there may be no home
+    said = run(sys.executable, "-c", code, env=environment)
+    if "has no NVIDIA driver" not in said and devices.node_exists():
         pytest.skip("there is a driver here")
-    assert "has no NVIDIA driver" in devices.trouble()
+    assert "has no NVIDIA driver" in said

@@ -93,7 +93,9 @@ def test_a_change_makes_the_script_stale(
 ) -> None:
     stale = tmp_path / "assets" / "scenes.js"
     stale.parent.mkdir()
-    stale.write_text(build_explorers.OUTPUT.read_text(encoding="utf-8").replace("16", "17", 1))
+    stale.write_text(
+        build_explorers.OUTPUT.read_text(encoding="utf-8").replace("16", "17", 1), encoding="utf-8"
+    )
     monkeypatch.setattr(build_explorers, "ROOT", tmp_path)
     monkeypatch.setattr(build_explorers, "OUTPUT", stale)
     monkeypatch.setattr(build_explorers, "script", lambda: "// another\n")
@@ -141,12 +143,12 @@ def test_names_are_defined_once_over_all_modules(
 ) -> None:
     folder = tmp_path / "kvlib" / "show"
     folder.mkdir(parents=True)
-    (folder / "svg.py").write_text("from kvlib.show.svg_a import twice\nA = 1\n")
-    (folder / "svg_a.py").write_text("def twice(x):\n    return 2 * x\n\nA = 2\n")
+    (folder / "svg.py").write_text("from kvlib.show.svg_a import twice\nA = 1\n", encoding="utf-8")
+    (folder / "svg_a.py").write_text("def twice(x):\n    return 2 * x\n\nA = 2\n", encoding="utf-8")
     monkeypatch.setattr(build_explorers, "ROOT", tmp_path)
     with pytest.raises(Outside, match=r"svg.py:2: A is defined in kvlib/show/svg_a.py, too"):
         build_explorers.javascript(["kvlib.show.svg"])
-    (folder / "svg.py").write_text("import numpy\n")
+    (folder / "svg.py").write_text("import numpy\n", encoding="utf-8")
     with pytest.raises(Outside, match="svg.py:1: the page has no 'import numpy'"):
         build_explorers.javascript(["kvlib.show.svg"])
 

@@ -18,12 +18,15 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from repository import ROOT, run, version
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
 def requirements(name: str) -> list[Requirement]:
     """The requirements of a file, one a line, comments left out."""
-    lines = (line.split("#")[0].strip() for line in (ROOT / name).read_text().splitlines())
+    lines = (
+        line.split("#")[0].strip()
+        for line in (ROOT / name).read_text(encoding="utf-8").splitlines()
+    )
     return [Requirement(line) for line in lines if line]
 
 
@@ -67,7 +70,7 @@ def test_cupy_is_pinned_where_it_can_run_and_torch_is_not_pinned() -> None:
 
 
 def test_pins_name_no_place_to_fetch_from() -> None:
-    text = (ROOT / "requirements.txt").read_text()
+    text = (ROOT / "requirements.txt").read_text(encoding="utf-8")
     assert "://" not in text and "--index-url" not in text and "--find-links" not in text
     assert "To renew" in text.split("==")[0]
 
@@ -82,7 +85,7 @@ def test_kvlib_alone_needs_two_packages() -> None:
 
 
 def test_help_lists_every_target_in_one_line() -> None:
-    text = (ROOT / "Makefile").read_text()
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
     declared = re.search(r"^\.PHONY:(.*?[^\\])$", text, re.M | re.S)
     assert declared
     targets = set(declared.group(1).replace("\\", " ").split())
@@ -102,11 +105,13 @@ def test_every_file_that_a_command_names_is_there(target: str) -> None:
 def test_no_line_of_a_shell_script_is_a_syntax_error() -> None:
     run("bash", "-n", ".ci/run")
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
-    assert "make test" in (ROOT / ".ci" / "run").read_text()
+    assert "make test" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
 def test_the_workflow_runs_the_same_two_commands_and_publishes() -> None:
-    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "book.yml").read_text())
+    workflow = yaml.safe_load(
+        (ROOT / ".github" / "workflows" / "book.yml").read_text(encoding="utf-8")
+    )
     steps = workflow["jobs"]["test"]["steps"]
     commands = [step["run"] for step in steps if "run" in step]
     assert commands[:2] == ["make book", ".ci/run"]
@@ -129,9 +134,9 @@ def test_gpu_command_reads_only_the_tests_that_ask_for_a_device() -> None:
 def test_configuration_loads_nothing_from_outside() -> None:
     for name in ("_config.yml", "_toc.yml", "book/_static/book.css"):
         # the addresses that a launch button leads to are links: a page does not load them
-        text = re.sub(r"(?m)^ +\w+_url: .*$", "", (ROOT / name).read_text())
+        text = re.sub(r"(?m)^ +\w+_url: .*$", "", (ROOT / name).read_text(encoding="utf-8"))
         assert "//" not in text, f"{name} names an address"
-    config = yaml.safe_load((ROOT / "_config.yml").read_text())
+    config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
     sphinx = config["sphinx"]["config"]
     assert config["execute"]["execute_notebooks"] == "off"
     assert sphinx["nb_ipywidgets_js"] == {}
@@ -148,7 +153,7 @@ def test_no_script_lies_where_every_page_would_load_it() -> None:
 @pytest.mark.parametrize("folder", vendor_assets.FOLDERS)
 def test_vendored_files_are_what_the_manifest_says_and_carry_their_licence(folder: str) -> None:
     vendor = ROOT / folder
-    manifest = json.loads((vendor / "manifest.json").read_text())
+    manifest = json.loads((vendor / "manifest.json").read_text(encoding="utf-8"))
     listed = {"manifest.json"}
     for name, package in manifest.items():
         assert "LICENSE" in package["files"], f"{name} comes without its licence"
@@ -163,7 +168,7 @@ def test_vendored_files_are_what_the_manifest_says_and_carry_their_licence(folde
 
 
 def test_table_of_contents_names_pages_that_exist() -> None:
-    toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
     names = [toc["root"], *(c["file"] for part in toc["parts"] for c in part["chapters"])]
     for name in names:
         assert any((ROOT / f"{name}{end}").exists() for end in (".ipynb", ".md")), name
@@ -173,7 +178,7 @@ def test_table_of_contents_names_pages_that_exist() -> None:
 
 def test_every_reference_can_be_found() -> None:
     """An entry has an arXiv number or a DOI, or says that it has neither."""
-    text = (ROOT / "book" / "references.bib").read_text()
+    text = (ROOT / "book" / "references.bib").read_text(encoding="utf-8")
     entries = re.split(r"^@", text, flags=re.M)[1:]
     assert len(entries) >= 20
     for entry in entries:
@@ -186,7 +191,7 @@ def test_every_reference_can_be_found() -> None:
 
 
 def test_licences_and_citation_are_there() -> None:
-    assert "BSD 3-Clause" in (ROOT / "LICENSE").read_text()
-    assert "Attribution 4.0 International" in (ROOT / "LICENSE-TEXT").read_text()
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert "BSD 3-Clause" in (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert "Attribution 4.0 International" in (ROOT / "LICENSE-TEXT").read_text(encoding="utf-8")
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == version()

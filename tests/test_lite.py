@@ -25,8 +25,8 @@ from jupyterlite_pyodide_kernel.constants import PYODIDE_VERSION
 from packaging.requirements import Requirement
 from repository import ROOT
 
-PINS = json.loads(fetch_pyodide.PINS.read_text())
-REQUIREMENTS = (ROOT / "requirements.txt").read_text()
+PINS = json.loads(fetch_pyodide.PINS.read_text(encoding="utf-8"))
+REQUIREMENTS = (ROOT / "requirements.txt").read_text(encoding="utf-8")
 MYST = r"(?<!`)\{[\w:-]+\}`|^:::|^[:`]{3,}\{"  # a role, or the edge of a directive
 GITHUB = "https://github.com/someone/kv-cache-book"
 
@@ -138,12 +138,14 @@ def test_closure_follows_names_however_they_are_written() -> None:
 def test_a_lock_takes_the_wheels_that_came_and_no_other_version(tmp_path: Path) -> None:
     needed = {n: {"depends": [], "version": "1", "sha256": ""} for n in fetch_pyodide.STARTS_WITH}
     lock = tmp_path / fetch_pyodide.LOCK
-    lock.write_text(json.dumps({"info": 0, "packages": needed | {"numpy": {"depends": []}}}))
+    lock.write_text(
+        json.dumps({"info": 0, "packages": needed | {"numpy": {"depends": []}}}), encoding="utf-8"
+    )
     wheels = [tmp_path / f"{name}-1-py3-none-any.whl" for name in (*needed, "comm")]
     for path in wheels:
         path.write_bytes(path.name.encode())
     assert fetch_pyodide.rewrite_lock(tmp_path, wheels) == wheels[-1:]
-    written = json.loads(lock.read_text())["packages"]
+    written = json.loads(lock.read_text(encoding="utf-8"))["packages"]
     assert set(written) == set(needed)
     for path in wheels[:-1]:
         entry = written[path.name.split("-")[0]]
@@ -171,7 +173,7 @@ def test_every_chapter_goes_to_the_browser_with_a_cell_that_installs(tmp_path: P
     assert {path.name for path in folder.iterdir()} == {path.name for path in sources}
     assert {path.name for path in sources} > {"intro.ipynb", "memory.ipynb"}
     for source in sources:
-        held = json.loads((folder / source.name).read_text())
+        held = json.loads((folder / source.name).read_text(encoding="utf-8"))
         texts = [text for cell in held["cells"] for text in texts_of(cell)]
         assert all(isinstance(text, str) for text in texts), "lists of lines would get commas"
         before = nbformat.read(source, as_version=4)
@@ -216,7 +218,7 @@ PLACES = {"binderhub_url": "https://b", "colab_url": "https://c", "jupyterhub_ur
 def test_no_address_no_buttons() -> None:
     options = {"show_toc_level": 2, "repository_url": "", "launch_buttons": PLACES}
     assert launch_buttons.usable(options) == {"show_toc_level": 2}
-    config = yaml.safe_load((ROOT / "_config.yml").read_text())["sphinx"]["config"]
+    config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))["sphinx"]["config"]
     assert config["html_theme_options"]["repository_url"] == "", "no public address exists yet"
 
 
@@ -245,12 +247,12 @@ class _Links(HTMLParser):
 
 def test_one_setting_brings_the_buttons(tmp_path: Path) -> None:
     """A book of one chapter, built with the book's own settings and an address."""
-    config = yaml.safe_load((ROOT / "_config.yml").read_text())
+    config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
     options = config["sphinx"]["config"]["html_theme_options"]
     options["repository_url"] = GITHUB
     options["launch_buttons"]["jupyterhub_url"] = "https://hub.example.org"
-    (tmp_path / "_config.yml").write_text(yaml.safe_dump(config))
-    (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: book/page\n")
+    (tmp_path / "_config.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: book/page\n", encoding="utf-8")
     (tmp_path / "book").mkdir()
     for name in ("tools", "assets", "book/_static", "book/_templates", "book/references.bib"):
         (tmp_path / name).symlink_to(ROOT / name)
@@ -261,7 +263,7 @@ def test_one_setting_brings_the_buttons(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     links = _Links()
-    links.feed((tmp_path / "_build" / "html" / "book" / "page.html").read_text())
+    links.feed((tmp_path / "_build" / "html" / "book" / "page.html").read_text(encoding="utf-8"))
     repository = "someone/kv-cache-book"
     for wanted in (
         f"https://mybinder.org/v2/gh/{repository}/main?urlpath=lab/tree/book/page.ipynb",
@@ -276,10 +278,10 @@ def test_one_setting_brings_the_buttons(tmp_path: Path) -> None:
 def test_the_files_for_repo2docker_say_what_the_project_says() -> None:
     folder = ROOT / "binder"
     assert {path.name for path in folder.iterdir()} == {"requirements.txt", "runtime.txt"}
-    project = (ROOT / "pyproject.toml").read_text()
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     (least,) = re.findall(r'requires-python = ">=([\d.]+)"', project)
-    assert (folder / "runtime.txt").read_text() == f"python-{least}\n"
-    lines = (folder / "requirements.txt").read_text().splitlines()
+    assert (folder / "runtime.txt").read_text(encoding="utf-8") == f"python-{least}\n"
+    lines = (folder / "requirements.txt").read_text(encoding="utf-8").splitlines()
     constraint, package = (line for line in lines if not line.startswith("#"))
     assert (folder / constraint.removeprefix("-c ")).samefile(ROOT / "requirements.txt")
     extras = re.findall(r"\w+", package.removeprefix("."))

@@ -94,7 +94,7 @@ def test_draws_follow_the_probabilities(settings):
     assert (counts[needed == 0] == 0).all()
     counts, needed = counts[needed > 0], needed[needed > 0]
     chi_square = ((counts - needed) ** 2 / needed).sum()
-    assert chi_square < 18.5  # exceeded with probability 0.001 at 4 degrees of freedom
+    assert chi_square < 31  # at 4 degrees of freedom exceeded by one seed in 300,000
 
 
 def test_seeds():

@@ -73,16 +73,19 @@ def build(output: Path, pyodide: Path | None = None) -> None:
             shutil.copytree(pyodide / "core", project / "static" / "pyodide")
             shutil.copytree(pyodide / "wheels", project / "pypi", dirs_exist_ok=True)
         config = configuration(local=pyodide is not None)
-        (project / "jupyter-lite.json").write_text(json.dumps(config))
+        (project / "jupyter-lite.json").write_text(json.dumps(config), encoding="utf-8")
         shutil.copy(LITE / "overrides.json", project)
-        (project / "jupyter_lite_config.json").write_text(json.dumps(BUILD))
+        (project / "jupyter_lite_config.json").write_text(json.dumps(BUILD), encoding="utf-8")
         command = [sys.executable, "-m", "jupyterlite_core", "build", "--no-libarchive"]
         done = subprocess.run(command, cwd=project, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"jupyter lite build failed:\n{done.stdout}{done.stderr}")
         for app in APPS:
             page = project / "site" / app / "index.html"
-            page.write_text(page.read_text().replace("<head>", f"<head>\n{HEAD}", 1))
+            page.write_text(
+                page.read_text(encoding="utf-8").replace("<head>", f"<head>\n{HEAD}", 1),
+                encoding="utf-8",
+            )
         shutil.rmtree(output, ignore_errors=True)
         output.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(project / "site", output)

@@ -25,7 +25,9 @@ def version(root: Path = ROOT) -> str:
 def faults(tag: str | None, root: Path = ROOT) -> list[str]:
     """What keeps a tag from being released, a sentence each; without a tag, what never may be."""
     here = version(root)
-    cited = dict(re.findall(r"^([a-z-]+): (.+)$", (root / "CITATION.cff").read_text(), re.M))
+    cited = dict(
+        re.findall(r"^([a-z-]+): (.+)$", (root / "CITATION.cff").read_text(encoding="utf-8"), re.M)
+    )
     changes = (root / "CHANGELOG.md").read_text(encoding="utf-8")
     found = []
     if cited.get("version") != here:

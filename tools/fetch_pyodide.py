@@ -70,7 +70,7 @@ def fetch_core(version: str, folder: Path) -> Path:
 def fetch_wheels(requirements: str, folder: Path) -> list[Path]:
     """Wheels for these lines of a requirements file, for any platform, without dependencies."""
     listed = folder / "requirements.txt"
-    listed.write_text(requirements)
+    listed.write_text(requirements, encoding="utf-8")
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet"]
     command += ["--no-deps", "--only-binary", ":all:", "--python-version", "3.14"]
     subprocess.run([*command, "-d", str(folder), "-r", str(listed)], check=True)
@@ -93,7 +93,7 @@ def rewrite_lock(folder: Path, wheels: list[Path]) -> list[Path]:
     PyPI's wheels have the versions of Pyodide's and other bytes. Returns the wheels that Pyodide
     does not know; a site hands those out itself.
     """
-    lock = json.loads((folder / LOCK).read_text())
+    lock = json.loads((folder / LOCK).read_text(encoding="utf-8"))
     entries = closure(lock["packages"], STARTS_WITH)
     by_name = {normal(wheel.name.split("-")[0]): wheel for wheel in wheels}
     for name, entry in entries.items():
@@ -101,7 +101,9 @@ def rewrite_lock(folder: Path, wheels: list[Path]) -> list[Path]:
         if wheel.name.split("-")[1] != entry["version"]:
             raise ValueError(f"{name}: got {wheel.name}, needed version {entry['version']}")
         entry |= {"file_name": wheel.name, "sha256": sha256(wheel)}
-    (folder / LOCK).write_text(json.dumps(lock | {"packages": entries}, sort_keys=True))
+    (folder / LOCK).write_text(
+        json.dumps(lock | {"packages": entries}, sort_keys=True), encoding="utf-8"
+    )
     return list(by_name.values())
 
 
@@ -122,13 +124,15 @@ def fetch(pins: dict[str, Any], folder: Path) -> None:
         beside = rewrite_lock(folder / "core", wheels)
         for wheel in wheels:
             shutil.copy(wheel, folder / ("wheels" if wheel in beside else "core"))
-    (folder / DONE).write_text(digest(pins))
+    (folder / DONE).write_text(digest(pins), encoding="utf-8")
 
 
 def fetched(folder: Path = CACHE) -> bool:
     """Whether `folder` holds what the pins name."""
     done = folder / DONE
-    return done.exists() and done.read_text() == digest(json.loads(PINS.read_text()))
+    return done.exists() and done.read_text(encoding="utf-8") == digest(
+        json.loads(PINS.read_text(encoding="utf-8"))
+    )
 
 
 def renew(version: str) -> dict[str, Any]:
@@ -137,9 +141,11 @@ def renew(version: str) -> dict[str, Any]:
         folder = Path(temporary)
         archive = fetch_core(version, folder)
         unpack_core(archive, folder)
-        entries = closure(json.loads((folder / LOCK).read_text())["packages"], STARTS_WITH)
+        entries = closure(
+            json.loads((folder / LOCK).read_text(encoding="utf-8"))["packages"], STARTS_WITH
+        )
         names = [f"{name}=={entry['version']}" for name, entry in entries.items()]
-        pinned = (ROOT / "requirements.txt").read_text()
+        pinned = (ROOT / "requirements.txt").read_text(encoding="utf-8")
         names += [re.findall(rf"^{name}==\S+", pinned, re.M)[0] for name in BESIDE]
         hashes = {}
         for wheel in fetch_wheels("\n".join(names) + "\n", folder):
@@ -155,7 +161,7 @@ def main() -> None:
     if arguments.renew:
         from jupyterlite_pyodide_kernel.constants import PYODIDE_VERSION
 
-        PINS.write_text(json.dumps(renew(PYODIDE_VERSION), indent=1) + "\n")
+        PINS.write_text(json.dumps(renew(PYODIDE_VERSION), indent=1) + "\n", encoding="utf-8")
     if fetched():
         print("Pyodide is there.")
         return
@@ -164,7 +170,7 @@ def main() -> None:
         print("No npm on this machine: the kernel in the browser is not tested.")
         return
     try:
-        fetch(json.loads(PINS.read_text()), CACHE)
+        fetch(json.loads(PINS.read_text(encoding="utf-8")), CACHE)
     except subprocess.CalledProcessError as error:
         if in_ci:
             raise

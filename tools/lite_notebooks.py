@@ -27,7 +27,7 @@ PINNED = ("array-api-compat", "ipywidgets")
 
 def pages() -> list[Path]:
     """The pages of the book, in the order of _toc.yml."""
-    toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
     files = [toc["root"]]
     for part in toc["parts"]:
         files += [chapter["file"] for chapter in part["chapters"]]
@@ -45,7 +45,7 @@ def titles() -> dict[str, str]:
     """The title of every page, by the name that links use."""
     found = {}
     for path in pages():
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         if path.suffix == ".ipynb":
             text = "".join(json.loads(text)["cells"][0]["source"])
         heading = re.search(r"^# (.+)$", text, re.M)
@@ -78,7 +78,9 @@ def requirement(name: str) -> str:
     """`name`, at the version of requirements.txt where it has to be that one."""
     if name not in PINNED:
         return name
-    found = re.search(rf"^{name}==[\w.]+", (ROOT / "requirements.txt").read_text(), re.M)
+    found = re.search(
+        rf"^{name}==[\w.]+", (ROOT / "requirements.txt").read_text(encoding="utf-8"), re.M
+    )
     if found is None:
         raise ValueError(f"requirements.txt pins no {name}")
     return found[0]
@@ -118,4 +120,4 @@ def write_contents(folder: Path) -> None:
     for path, needs, deps in jobs:
         # nbformat joins the lines of every text, which here no Jupyter server does for the page
         notebook = prepared(nbformat.read(path, as_version=4), needs, deps)
-        (folder / path.name).write_text(json.dumps(notebook))
+        (folder / path.name).write_text(json.dumps(notebook), encoding="utf-8")

@@ -47,7 +47,7 @@ ARCHITECTURE = (
 def flags() -> set[str]:
     """What this processor can do, in Linux's words; empty where that is not known."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return set()
     return set(next((line for line in lines if line.startswith("flags")), "").split())

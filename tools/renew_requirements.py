@@ -50,10 +50,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "requirements.txt"
         if target.exists():
-            output.write_text(target.read_text())
+            output.write_text(target.read_text(encoding="utf-8"), encoding="utf-8")
         compile_pins(arguments.upgrade, output)
-        pins = output.read_text()
-    target.write_text(NOTE + pins)
+        pins = output.read_text(encoding="utf-8")
+    target.write_text(NOTE + pins, encoding="utf-8")
     print(f"{target.name}: {sum('==' in line for line in pins.splitlines())} pins")
 
 

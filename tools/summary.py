@@ -101,8 +101,8 @@ def collect(folder: Path, book: Path) -> dict[str, Any]:
             raise FileNotFoundError(f"{name}: no report of this step, needed: make {step}")
     unit, browser = cases(folder / "unit.xml"), cases(folder / "browser.xml")
     notebooks = cases(folder / "notebooks.xml")
-    totals = json.loads((folder / "coverage.json").read_text())["totals"]
-    mutants = json.loads((folder / "mutants.json").read_text())
+    totals = json.loads((folder / "coverage.json").read_text(encoding="utf-8"))["totals"]
+    mutants = json.loads((folder / "mutants.json").read_text(encoding="utf-8"))
     axe = [case for case in browser if "axe_finds_nothing" in case.get("name", "")]
     return {
         "tests": outcomes(unit),
@@ -159,7 +159,7 @@ def main() -> int:
     except FileNotFoundError as missing:
         print(missing, file=sys.stderr)
         return 1
-    (folder / "summary.json").write_text(json.dumps(numbers, indent=1) + "\n")
+    (folder / "summary.json").write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
     print(page(numbers))
     return 0
 

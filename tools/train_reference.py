@@ -117,8 +117,12 @@ def run_evaluate(args: argparse.Namespace) -> None:
 
     torch.set_num_threads(args.threads)
     results = evaluate(args.folder, args.checkpoint, args.trials, args.note)
-    (args.folder / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    (args.folder / "MODEL_CARD.md").write_text(model_card(read_shape(args.folder), results))
+    (args.folder / "results.json").write_text(
+        json.dumps(results, indent=1) + "\n", encoding="utf-8"
+    )
+    (args.folder / "MODEL_CARD.md").write_text(
+        model_card(read_shape(args.folder), results), encoding="utf-8"
+    )
     print(json.dumps({k: results[k] for k in ("concatenated", "recall")}, indent=1))
 
 

@@ -81,7 +81,9 @@ def vendor(packages: tuple[Package, ...], output: Path) -> None:
             for name, data in files.items():
                 (target / name).write_bytes(data)
             manifest[package.name] = manifest_entry(package, files)
-    (output / "manifest.json").write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+    (output / "manifest.json").write_text(
+        json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8"
+    )
 
 
 def main() -> None:

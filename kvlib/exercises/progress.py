@@ -27,7 +27,14 @@ WIDTH = 40  # of a title in the table
 
 
 def path() -> Path | None:
-    """Where progress is kept; None where it is not."""
+    """Where progress is kept; None where it is not, or where the user has no home."""
+    try:
+        return _named()
+    except RuntimeError:  # a user without a home, as in some containers
+        return None
+
+
+def _named() -> Path | None:
     said = os.environ.get("KVLIB_PROGRESS", "")
     if said:
         return None if said.lower() == "off" else Path(said).expanduser()
@@ -133,12 +140,12 @@ def _exercise(check: Callable[..., Any]) -> Exercise | None:
 
 def _read(file: Path | None) -> Entries:
     """The entries of a file that is ours; a file that is broken is put aside, not overwritten."""
-    if file is None or not file.exists():
+    if file is None:
         return {}
     try:
         found = json.loads(file.read_text(encoding="utf-8"))["exercises"]
         return {str(label): dict(entry) for label, entry in found.items()}
-    except OSError:
+    except OSError:  # there is none yet, or it cannot be read
         return {}
     except (ValueError, KeyError, TypeError, AttributeError):
         with suppress(OSError):

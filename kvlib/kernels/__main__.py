@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
     for r in found:
         print(row(r))
     if args.store:
-        STORED.write_text(stored(found))
+        STORED.write_text(stored(found), encoding="utf-8")
     over = [r for r in found if r.spills > SPILLS]
     worst = max(found, key=lambda r: r.spills, default=None)
     print(f"{len(found)} compiled, {len(over)} spill more than {SPILLS} bytes a thread"

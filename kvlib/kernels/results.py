@@ -20,7 +20,7 @@ def resources(capability: str) -> dict[str, dict[str, int]]:
 
     Raises ValueError for a capability that was not compiled for.
     """
-    stored = json.loads(STORED.read_text())["capabilities"]
+    stored = json.loads(STORED.read_text(encoding="utf-8"))["capabilities"]
     if capability not in stored:
         known = ", ".join(stored)
         raise ValueError(f"capability must be one of {known}, got {capability!r}")
@@ -30,12 +30,12 @@ def resources(capability: str) -> dict[str, dict[str, int]]:
 
 def compiled_by() -> str:
     """The compiler that resources.json quotes, with its version."""
-    return str(json.loads(STORED.read_text())["compiler"])
+    return str(json.loads(STORED.read_text(encoding="utf-8"))["compiler"])
 
 
 def compiled_sources() -> dict[str, str]:
     """Unit → the fingerprint (kvlib.kernels.nvrtc) of the source that resources.json tells of."""
-    sources: dict[str, str] = json.loads(STORED.read_text()).get("sources", {})
+    sources: dict[str, str] = json.loads(STORED.read_text(encoding="utf-8")).get("sources", {})
     return sources
 
 
@@ -53,4 +53,4 @@ def _capability_9() -> dict[str, dict[str, int]]:
 def device_results(name: str) -> dict[str, Any] | None:
     """What ``make gpu`` has stored as benchmarks/results/<name>.json, None where it has not."""
     path = RESULTS / f"{name}.json"
-    return json.loads(path.read_text()) if path.exists() else None
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None

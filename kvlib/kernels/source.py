@@ -27,7 +27,7 @@ def source(unit: str) -> str:
     seen: set[str] = set()
 
     def read(name: str) -> str:
-        text = (FOLDER / name).read_text().replace("#pragma once\n", "")
+        text = (FOLDER / name).read_text(encoding="utf-8").replace("#pragma once\n", "")
 
         def included(match: re.Match[str]) -> str:
             file = match[1]

@@ -116,19 +116,19 @@ def test_what_nbgrader_would_cut_is_what_students_get(course: Path, chapter: str
 
 
 def test_hidden_tests_are_apart_and_drawn_again_from_a_seed(course: Path, tmp_path: Path) -> None:
-    hidden = (course / "hidden" / "paged.json").read_text()
+    hidden = (course / "hidden" / "paged.json").read_text(encoding="utf-8")
     draws = json.loads(hidden)["draws"]
     assert len(set(draws)) == 3
-    assert str(draws[0]) in (course / "instructor" / "paged.ipynb").read_text()
-    assert str(draws[0]) not in (course / "student" / "paged.ipynb").read_text()
+    assert str(draws[0]) in (course / "instructor" / "paged.ipynb").read_text(encoding="utf-8")
+    assert str(draws[0]) not in (course / "student" / "paged.ipynb").read_text(encoding="utf-8")
     intro = tmp_path / "hidden" / "intro.json"
     build_course([BOOK / "intro.ipynb"], tmp_path)
-    first = intro.read_text()
+    first = intro.read_text(encoding="utf-8")
     assert json.loads(first)["draws"] != draws
     build_course([BOOK / "intro.ipynb"], tmp_path)
-    assert intro.read_text() == first, "what was handed out already stays"
+    assert intro.read_text(encoding="utf-8") == first, "what was handed out already stays"
     build_course([BOOK / "intro.ipynb"], tmp_path, force=True)
-    assert intro.read_text() != first
+    assert intro.read_text(encoding="utf-8") != first
 
 
 def test_draws_on_which_a_solution_fails_are_left_out() -> None:
@@ -188,9 +188,11 @@ def test_solutions_that_do_not_fit(stub: str, answer: str, words: str) -> None:
 def test_an_exercise_in_another_form_is_refused(
     tmp_path: Path, old: str, new: str, words: str
 ) -> None:
-    text = (BOOK / "intro.ipynb").read_text()
+    text = (BOOK / "intro.ipynb").read_text(encoding="utf-8")
     path = tmp_path / "intro.ipynb"
-    path.write_text(text.replace(json.dumps(old)[1:-1].replace("\\n\\n", ""), new, 1))
+    path.write_text(
+        text.replace(json.dumps(old)[1:-1].replace("\\n\\n", ""), new, 1), encoding="utf-8"
+    )
     with pytest.raises(ValueError, match=words):
         read_chapter(path)
 

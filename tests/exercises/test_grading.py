@@ -181,21 +181,21 @@ def test_from_the_command_line(
     hidden = course / "hidden" / "intro.json"
     assert main(["grade", str(notebook), "--json", str(out), "--hidden", str(hidden)]) == 0
     assert "intro: 1 of 1 points, 100 %" in capsys.readouterr().out
-    result = json.loads(out.read_text())
+    result = json.loads(out.read_text(encoding="utf-8"))
     assert result["percent"] == 100 and result["exercises"][0]["label"] == "intro-times-computed"
     assert result["file"] == "intro.ipynb"
     assert main(["grade", str(notebook), "--hidden", str(course / "hidden" / "naive.json")]) == 2
     assert "hidden tests are of naive, the notebook of intro" in capsys.readouterr().err
-    (tmp_path / "h.json").write_text("{}")
+    (tmp_path / "h.json").write_text("{}", encoding="utf-8")
     assert main(["grade", str(notebook), "--hidden", str(tmp_path / "h.json")]) == 2
     assert "h.json holds no hidden tests: needed" in capsys.readouterr().err
     assert main(["grade", str(tmp_path / "nothing.ipynb")]) == 2
-    (tmp_path / "no.ipynb").write_text("{")
+    (tmp_path / "no.ipynb").write_text("{", encoding="utf-8")
     assert main(["grade", str(tmp_path / "no.ipynb")]) == 2
     assert "no.ipynb is no notebook" in capsys.readouterr().err
-    (tmp_path / "no.ipynb").write_text("[]")
+    (tmp_path / "no.ipynb").write_text("[]", encoding="utf-8")
     assert main(["grade", str(tmp_path / "no.ipynb")]) == 2
-    (tmp_path / "no.ipynb").write_text('{"cells": []}')
+    (tmp_path / "no.ipynb").write_text('{"cells": []}', encoding="utf-8")
     assert main(["grade", str(tmp_path / "no.ipynb")]) == 2
     assert "say which with --chapter" in capsys.readouterr().err
     assert main(["grade", str(tmp_path / "no.ipynb"), "--chapter", "intro"]) == 0
@@ -211,7 +211,7 @@ def test_a_folder_is_graded_a_line_for_each_file(
     inbox.mkdir()
     for kind, name in (("instructor", "ann"), ("student", "bob")):
         (inbox / f"{name}.ipynb").write_bytes((course / kind / "intro.ipynb").read_bytes())
-    (inbox / "cyd.ipynb").write_text("{")
+    (inbox / "cyd.ipynb").write_text("{", encoding="utf-8")
     hidden = str(course / "hidden" / "intro.json")
     assert main(["grade", str(inbox), "--hidden", hidden, "--json", str(out)]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -220,8 +220,8 @@ def test_a_folder_is_graded_a_line_for_each_file(
         "bob.ipynb, intro: 0 of 1 points, 0 %",
     ]
     assert lines[2].startswith("cyd.ipynb: not graded: cyd.ipynb is no notebook")
-    assert json.loads((out / "ann.json").read_text())["percent"] == 100
-    table = (out / "grades.csv").read_text().splitlines()
+    assert json.loads((out / "ann.json").read_text(encoding="utf-8"))["percent"] == 100
+    table = (out / "grades.csv").read_text(encoding="utf-8").splitlines()
     assert table[0] == "file,chapter,points,of,percent,error,intro-times-computed"
     assert table[1] == "ann.ipynb,intro,1,1,100.0,,1" and len(table) == 4
     assert main(["grade", str(out)]) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -46,8 +47,10 @@ wrong.__name__ = "times_computed"
 def test_tries_and_the_first_pass_are_kept(kept: Path) -> None:
     check_times_computed(wrong)
     assert progress().entries == {LABEL: {"tries": 1}} and progress().done == ()
+    before = date.today().isoformat()
     check_times_computed(times_computed)
-    today = date.today().isoformat()
+    today = progress().entries[LABEL]["passed"]
+    assert before <= today <= date.today().isoformat(), "midnight may have passed between"
     assert progress().entries == {LABEL: {"tries": 2, "passed": today}}
     check_times_computed(wrong)
     assert progress().entries[LABEL] == {"tries": 3, "passed": today}, "passed once is passed"
@@ -115,6 +118,32 @@ def test_a_disk_that_cannot_be_written_stops_no_check(kept: Path) -> None:
     kept.parent.write_text("a file where the folder should be")
     assert check_times_computed(times_computed).passed
     assert progress().entries == {}
+
+
+def test_a_user_without_a_home_is_stopped_by_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:  # what Path.home does where neither HOME nor the user has an entry
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("KVLIB_PROGRESS", "XDG_DATA_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(module, "_kept", lambda: True)
+    monkeypatch.setattr(Path, "home", no_home)
+    for platform in ("linux", "darwin", "win32"):
+        monkeypatch.setattr(sys, "platform", platform)
+        assert path() is None and progress().entries == {}
+        assert check_times_computed(times_computed).passed
+
+
+def test_a_folder_that_cannot_be_looked_into_stops_no_check(
+    kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> object:  # root may look everywhere, so it is told no
+        raise PermissionError(errno.EACCES, "Permission denied", str(kept))
+
+    monkeypatch.setattr(Path, "stat", refused)
+    monkeypatch.setattr(Path, "open", refused)
+    assert progress().entries == {}
+    assert check_times_computed(times_computed).passed
 
 
 def test_where_it_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

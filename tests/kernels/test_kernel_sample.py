@@ -97,7 +97,7 @@ def test_draws_follow_the_probabilities(settings):
     if degrees:
         spread = 2 / (9 * degrees)
         z = ((chi_square / degrees) ** (1 / 3) - (1 - spread)) / spread**0.5
-    assert z < 3.1  # exceeded with probability 0.001
+    assert z < 4.5  # exceeded by one seed in 300,000
 
 
 @pytest.mark.parametrize("run_on", HOSTS)

@@ -56,14 +56,18 @@ def write_folder(folder: Path, shape: Shape, weights: Mapping[str, torch.Tensor]
     part.chmod(0o644)
     os.replace(part, folder / "model.safetensors")
     tokenizer = {"tokenizer_class": "ByteTokenizer", "bos_token_id": 0, "eos_token_id": 0}
-    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer, indent=2) + "\n")
-    (folder / "config.json").write_text(json.dumps(hf_config(shape), indent=2) + "\n")
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps(tokenizer, indent=2) + "\n", encoding="utf-8"
+    )
+    (folder / "config.json").write_text(
+        json.dumps(hf_config(shape), indent=2) + "\n", encoding="utf-8"
+    )
     return (folder / "model.safetensors").stat().st_size
 
 
 def read_shape(folder: Path) -> Shape:
     """The sizes in a folder's config.json."""
-    config = json.loads((folder / "config.json").read_text())
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     return Shape(**{f.name: config[f.name] for f in fields(Shape)})
 
 

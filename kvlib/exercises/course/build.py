@@ -108,7 +108,9 @@ def build_course(
             written.append(out / folder / f"{chapter.name}.ipynb")
             written[-1].write_text(nbformat.writes(notebook).rstrip("\n") + "\n", encoding="utf-8")
         written.append(hidden)
-        written[-1].write_text(json.dumps({"chapter": chapter.name, "draws": draws}) + "\n")
+        written[-1].write_text(
+            json.dumps({"chapter": chapter.name, "draws": draws}) + "\n", encoding="utf-8"
+        )
     written.append(out / "README.md")
     written[-1].write_text(GUIDE, encoding="utf-8")
     return written

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kvlib.kernels.launch import Launch
+from kvlib.kernels.processor.folder import kept
 from kvlib.kernels.source import Kernel, source
 
 HEADER = Path(__file__).parent / "processor.h"
@@ -135,17 +136,16 @@ def _entry(kernel: Kernel) -> Any:
 
 
 def _built(text: str, name: str) -> Path:
-    """The shared library of a source, compiled once and kept in the user's cache."""
-    command = compiler()
-    key = hashlib.sha256("\0".join((*command, *FLAGS, HEADER.read_text(), text)).encode())
-    folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "kvlib" / "kernels"
-    folder.mkdir(parents=True, exist_ok=True)
+    """The shared library of a source, compiled once and kept."""
+    command, header = compiler(), HEADER.read_text(encoding="utf-8")
+    key = hashlib.sha256("\0".join((*command, *FLAGS, header, text)).encode())
+    folder = kept()
     out = folder / f"{key.hexdigest()[:24]}.so"
     if out.exists():
         return out
     with tempfile.TemporaryDirectory(dir=folder) as work:
         file, made = Path(work) / "kernel.cpp", Path(work) / "kernel.so"
-        file.write_text(text)
+        file.write_text(text, encoding="utf-8")
         done = subprocess.run(
             [*command, *FLAGS, f"-I{HEADER.parent}", str(file), "-o", str(made)],
             capture_output=True,
