@@ -81,7 +81,8 @@ def check(scheduler: Scheduler, events: list[Event]) -> None:
 @pytest.mark.parametrize("make", CACHES.values(), ids=CACHES)
 def test_random_arrivals_get_what_each_would_get_alone(make, effort):
     kinds: set[str] = set()
-    for seed in effort.share("days of random arrivals", range(6), usual=3, quick=3):
+    days = (3, 0, 1, 2, 4, 5)  # on day 3 both small pools run out
+    for seed in effort.share("days of random arrivals", days, usual=3, quick=3):
         rng = np.random.default_rng(seed)
         names = [f"r{i}" for i in range(int(rng.integers(3, 8)))]
         system = text(99, 7)
