@@ -78,6 +78,8 @@ def test_mutants_are_killed_by_name_and_what_only_the_whole_run_kills_fails(tmp_
     assert killed[ENDLESS].startswith("more than 4 s: ") and "without_an_end" in killed[ENDLESS]
     assert set(usual["outside"]) == {BROKEN, OUTSIDE}
     assert [test.partition("::")[2] for test in usual["broken"]] == ["test_that_fails_anyhow"]
-    assert list(whole["killed"]) == [WHOLE] and "test_seen_as_a_whole" in whole["killed"][WHOLE]
+    assert set(whole["outside"]) == {BROKEN, OUTSIDE} and list(whole["killed"]) == [WHOLE]
+    assert "test_seen_as_a_whole" in whole["killed"][WHOLE]
+    assert f"no sampled test calls it: {OUTSIDE}" in done.stdout
     assert done.returncode == 1 and f"only whole kills: {WHOLE}" in done.stdout, said
-    assert "2 of 3 mutants killed at the level usual" in done.stdout
+    assert "2 of 5 mutants killed at the level usual, 1 more at whole" in done.stdout

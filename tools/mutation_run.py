@@ -80,28 +80,29 @@ def run_level(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def compare(args: argparse.Namespace) -> int:
-    """Every mutant at `usual`, those that live at `whole`; 1 where only `whole` kills one."""
+    """Every mutant at `usual`, those not killed there at `whole`; 1 where that kills one."""
     found: dict[str, Any] = {}
-    alive: list[str] = []
     names = args.out / "names.json"
     for level in ("usual", "whole"):
-        if found and not alive:
-            found[level] = {"killed": {}}
-            continue
         command = [sys.executable, __file__, "--level", level, "--out", str(args.out)]
         command += ["--only", args.only, "--seconds", str(args.seconds)] + ["--every"] * args.every
         command += ["--names", str(names)] if found else []
         subprocess.run([*command, *args.tests], cwd=ROOT, check=True)
         found[level] = json.loads((args.out / f"{level}.json").read_text())
-        alive = [name for name, test in found[level]["killed"].items() if test is None]
-        names.write_text(json.dumps(alive))
-    usual, whole = found["usual"]["killed"], found["whole"]["killed"]
-    print("\n".join(["", "no sampled test calls these:", *found["usual"]["outside"]]))
-    lost = {name: test for name, test in whole.items() if test is not None}
-    print(f"\n{len(usual) - len(whole)} of {len(usual)} mutants killed at the level usual")
-    print(f"{len(lost)} of the other {len(whole)} killed at the level whole")
-    for name, test in whole.items():
+        left = [name for name, test in found[level]["killed"].items() if test is None]
+        left += found[level]["outside"]
+        names.write_text(json.dumps(left))
+        if not left:
+            break
+    usual, whole = found["usual"], found.get("whole", {"killed": {}, "outside": []})
+    lost = {name: test for name, test in whole["killed"].items() if test is not None}
+    dead = [test for test in usual["killed"].values() if test is not None]
+    of = len(usual["killed"]) + len(usual["outside"])
+    print(f"\n{len(dead)} of {of} mutants killed at the level usual, {len(lost)} more at whole")
+    for name, test in whole["killed"].items():
         print(f"  only whole kills: {name} ({test})" if test else f"  lives at both: {name}")
+    for name in whole["outside"]:
+        print(f"  no sampled test calls it: {name}")
     return 1 if lost else 0
 
 
