@@ -36,8 +36,8 @@ def sampled(item: Any) -> bool:
 class Runner:
     """A pytest plugin: in place of the tests once, runs them for each mutant."""
 
-    def __init__(self, cases: list[Case], seconds: float, every: bool) -> None:
-        self.cases, self.seconds, self.every = cases, seconds, every
+    def __init__(self, cases: list[Case], seconds: float, every: bool, out: Path) -> None:
+        self.cases, self.seconds, self.every, self.out = cases, seconds, every, out
         self.killed: dict[str, str | None] = {}
         self.outside: list[str] = []  # mutants whose function no test of these calls
         self.broken: list[str] = []  # tests that fail without a mutant
@@ -76,18 +76,26 @@ class Runner:
             if ended != "done":
                 raise RuntimeError(f"without a mutant the tests ended with: {ended}")
             calls = json.loads(Path(file.name).read_text())
+        mine = {
+            case.name: [i for i in items if case.name in calls[i.nodeid]] for case in self.cases
+        }
+        self.cases.sort(key=lambda case: len(mine[case.name]))
         for case in tqdm(self.cases, unit="mutant", dynamic_ncols=True):
-            mine = [
-                i for i in items if case.name in calls[i.nodeid] and i.nodeid not in self.broken
-            ]
-            if not mine:
+            healthy = [i for i in mine[case.name] if i.nodeid not in self.broken]
+            if healthy:
+                failed, ended = self._fork(case, healthy, "")
+                if ended.startswith("error"):
+                    raise RuntimeError(f"{case.name} could not be run: {ended}")
+                self.killed[case.name] = failed[0] if failed else None if ended == "done" else ended
+            else:
                 self.outside.append(case.name)
-                continue
-            failed, ended = self._fork(case, mine, "")
-            if ended.startswith("error"):
-                raise RuntimeError(f"{case.name} could not be run: {ended}")
-            self.killed[case.name] = failed[0] if failed else None if ended == "done" else ended
+            self._save()
         return True
+
+    def _save(self) -> None:
+        """After each mutant, so that a run that is stopped leaves what it has found."""
+        found = {"broken": self.broken, "outside": self.outside, "killed": self.killed}
+        self.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
     def _fork(self, case: Case | None, items: list[Any], calls: str) -> tuple[list[str], str]:
         """Run the tests in a process of their own: what failed, and "done" or how it ended."""

@@ -54,8 +54,8 @@ def files() -> list[str]:
     return [f"tests/{name}" for name in names if not name.startswith(APART)]
 
 
-def run_level(args: argparse.Namespace) -> dict[str, Any]:
-    """One level, in this process: mutant → the test that killed it, or None."""
+def run_level(args: argparse.Namespace) -> None:
+    """One level, in this process; writes which test killed which mutant, null where none did."""
     only = re.compile(args.only)
     cases = [c for c in all_cases() if only.search(c.name)]
     if args.names:
@@ -69,14 +69,14 @@ def run_level(args: argparse.Namespace) -> dict[str, Any]:
         if not (kept / file.name).exists():
             shutil.copy(file, kept)
     os.environ["XDG_CACHE_HOME"] = str(OUT / "cache")
-    runner = Runner(cases, args.seconds, args.every)
+    runner = Runner(cases, args.seconds, args.every, args.out / f"{args.level}.json")
     with tempfile.TemporaryDirectory() as work:
         options = ["-q", "-s", "-m", MARKS, "-p", "no:randomly", f"--basetemp={work}/tests"]
         status = pytest.main([*options, *(args.tests or files())], plugins=[runner])
     if len(runner.killed) + len(runner.outside) != len(cases):
         raise SystemExit(f"pytest ended with {status} before every mutant had its turn")
-    found = {"level": args.level, "broken": runner.broken, "outside": runner.outside}
-    return found | {"killed": runner.killed}
+    dead = [test for test in runner.killed.values() if test is not None]
+    print(f"{len(dead)} of {len(cases)} mutants killed at the level {args.level}")
 
 
 def compare(args: argparse.Namespace) -> int:
@@ -122,10 +122,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.level is None:
         return compare(args)
     os.environ["KVLIB_TESTS"] = args.level  # read when the tests are imported
-    result = run_level(args)
-    (args.out / f"{args.level}.json").write_text(json.dumps(result, indent=1) + "\n")
-    killed = [test for test in result["killed"].values() if test is not None]
-    print(f"{len(killed)} of {len(result['killed'])} mutants killed at the level {args.level}")
+    run_level(args)
     return 0
 
 
