@@ -105,6 +105,9 @@ check: env  ## the checks to run before each commit (a minute): style, types, ev
 portable: env  ## run tests and notebooks as other processors would, with one and two BLAS threads
 	$(BIN)/python tools/portable.py $(addprefix --core ,$(CORE))
 
+mutants: env  ## which bugs the sampled tests kill, and which only the whole ones (an hour)
+	$(BIN)/python tools/mutation_run.py
+
 lint: env  ## ruff, and the notebooks' metadata
 	@echo "== ruff"
 	$(BIN)/ruff check .

@@ -1,0 +1,72 @@
+"""Mutants of the CUDA sources, one line each; a unit is a file kvlib/kernels/cuda/<unit>.cu."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class CudaMutant:
+    """In the unit's source with all it includes, `old` (which stands there once) becomes `new`."""
+
+    name: str
+    unit: str
+    old: str
+    new: str
+
+
+MUTANTS = [
+    CudaMutant("cuda decode: the last keys fall to no split", "decode",
+               "(len - low + splits - 1) / splits", "(len - low) / splits"),
+    CudaMutant("cuda decode: window one too wide", "decode",
+               "max(0, len + past - window)", "max(0, len + past - window - 1)"),
+    CudaMutant("cuda decode: half of a warp's groups not merged", "decode",
+               "int offset = L::LANES; offset < 32;", "int offset = L::LANES; offset < 16;"),
+    CudaMutant("cuda merge: parts beyond the 32nd left out", "decode",
+               "for (int i = 0; i < splits; i++) sum",
+               "for (int i = 0; i < min(splits, 32); i++) sum"),
+    CudaMutant("cuda merge: weights to base e", "decode",
+               "exp2_fast((weights[i] - safe) * 1.4426950408889634f)",
+               "exp2_fast(weights[i] - safe)"),
+    CudaMutant("cuda tensor decode: keys before the window", "decode_tensor",
+               "return first + i >= begin && first + i < end;", "return first + i < end;"),
+    CudaMutant("cuda tensor decode: the group of the tile's first key", "decode_tensor",
+               "const int i = max(first + 8 * n, begin) - first;", "const int i = 0 * n;"),
+    CudaMutant("cuda tensor decode: softcap forgotten", "decode_tensor",
+               "if (softcap > 0.0f)", "if (false)"),
+    # The five that follow show with one type, one codec or a few widths of heads alone.
+    CudaMutant("cuda decode: bfloat16 queries read as float16", "decode",
+               "else load_queries<BFloat16,", "else load_queries<Half,"),
+    CudaMutant("cuda decode: bfloat16 results written as float16", "decode",
+               "if (kind == 2) store_float((BFloat16*)", "if (kind == 2) store_float((Half*)"),
+    CudaMutant("cuda tensor decode: e5m2 codes in the other order", "decode_tensor",
+               "i % 2 ? 0x3424 : 0x1404", "i % 2 ? 0x1404 : 0x3424"),
+    CudaMutant("cuda tensor decode: values of one byte interleaved as two", "decode_tensor",
+               "BYTES == 1 ? 0x0040 : 0x5410", "0x5410"),
+    CudaMutant("cuda tensor decode: scales of later channels", "decode_tensor",
+               "halves[2 * w + 1], 0x7632)", "halves[2 * w + 1], 0x5410)"),
+    CudaMutant("cuda prefill: window one too narrow at its edge", "prefill",
+               "max(0, oldest - window + 1)", "max(0, oldest - window + 2)"),
+    CudaMutant("cuda prefill: a tile that only begins in the window is not masked", "prefill",
+               "last - first < window);", "last - first <= window);"),
+    CudaMutant("cuda prefill: queries of one head", "prefill",
+               "kv_head * groups + row % groups;\n            x = load",
+               "kv_head * groups;\n            x = load"),
+    CudaMutant("cuda float prefill: a query sees one key ahead", "prefill_float",
+               "j <= position &&", "j <= position + 1 &&"),
+    CudaMutant("cuda float prefill: window one too wide", "prefill_float",
+               "position - j < window)", "position - j <= window)"),
+    CudaMutant("cuda append: codes up to 126", "append", "-127.0f), 127.0f)", "-127.0f), 126.0f)"),
+    CudaMutant("cuda append: fp8 rounds half up", "append",
+               "((1u << (drop - 1)) - 1u) + (size >> drop & 1u)", "(1u << (drop - 1))"),
+    CudaMutant("cuda append: a constant group is 0 / 0", "append",
+               "if (scale == 0.0f)", "if (false)"),
+    CudaMutant("cuda topk: of equal logits the higher column", "topk",
+               "(u32)~(u32)column;", "(u32)column;"),
+    CudaMutant("cuda topk: columns past the end", "topk",
+               "if (!range.holds(column)) continue;", ""),
+    CudaMutant("cuda topk: a split's own maximum forgotten", "topk",
+               "if (key != NO_KEY) b.push(key);", "if (key != NO_KEY && i / k < 2) b.push(key);"),
+    CudaMutant("cuda layernorm: the mean's rounding left in", "layernorm",
+               "r.subtract(block_sums(r.sum(), 0.0f).x / width, width);  // what", "//"),
+    CudaMutant("cuda layernorm: a group left out of the second stage", "layernorm",
+               "g < groups; g += SLICES", "g < groups - 1; g += SLICES"),
+]  # fmt: skip
