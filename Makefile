@@ -5,6 +5,11 @@
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
+# Jupyter, matplotlib and the kernels keep files under HOME; where it cannot be written, one here does.
+ifneq ($(shell test -d "$${HOME:-}" && test -w "$${HOME:-}" && echo yes),yes)
+export HOME := $(CURDIR)/_build/home
+$(shell mkdir -p "$(HOME)")
+endif
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
@@ -61,7 +66,7 @@ $(VENV)/.kvlib: $(VENV)/.installed pyproject.toml
 
 book: _build/.book _build/.lite  ## build the book and print the address of the page to open
 	@echo
-	@echo "The book is built. Open:  file://$(CURDIR)/$(HTML)/index.html"
+	@echo "The book is built. Open:  file://$(subst $(eval ) ,%20,$(CURDIR))/$(HTML)/index.html"
 
 # -n -W: an unresolved reference or any other warning is an error. What a failed build left
 # behind is removed, for Sphinx would not repeat the warnings of pages it believes done. Where only
@@ -97,10 +102,10 @@ lab: env  ## open JupyterLab on the chapters
 
 # Every step runs, also after one has failed; KVLIB_TESTS=whole runs what is sampled otherwise, too.
 test: env  ## run every check: style, types, tests, notebooks, build, browser
-	@MAKE="$(MAKE)" $(BIN)/python tools/steps.py --summary $(TEST_STEPS)
+	@$(BIN)/python tools/steps.py --summary $(TEST_STEPS)
 
 check: env  ## the checks to run before each commit (a minute): style, types, every test in short, first cells
-	@MAKE="$(MAKE)" $(BIN)/python tools/steps.py lint types quick first-cells
+	@$(BIN)/python tools/steps.py lint types quick first-cells
 
 portable: env  ## run tests and notebooks as other processors would, with one and two BLAS threads
 	$(BIN)/python tools/portable.py $(addprefix --core ,$(CORE))

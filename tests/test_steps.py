@@ -15,7 +15,7 @@ from repository import ROOT
 MAKEFILE = """\
 good: ; @echo good ran
 bad: ; @echo bad ran; exit 3
-slow: ; @echo slow ran; sleep 3600
+slow: ; @echo slow ran; exec sleep 3600
 .PHONY: good bad slow
 """
 

@@ -75,7 +75,7 @@ class Runner:
             self.broken, ended = self._fork(None, items, file.name)
             if ended != "done":
                 raise RuntimeError(f"without a mutant the tests ended with: {ended}")
-            calls = json.loads(Path(file.name).read_text())
+            calls = json.loads(Path(file.name).read_text(encoding="utf-8"))
         mine = {
             case.name: [i for i in items if case.name in calls[i.nodeid]] for case in self.cases
         }
@@ -149,7 +149,7 @@ class Runner:
                         break
                 if watch:
                     watch.end()
-                    Path(calls).write_text(json.dumps(watch.found))
+                    Path(calls).write_text(json.dumps(watch.found), encoding="utf-8")
             self._tell("done")
         except BaseException as error:
             self._tell("error", repr(error))

@@ -50,7 +50,9 @@ def files() -> list[str]:
     """Test files that hold sampled tests and could see one of the mutants."""
     asks = re.compile(r"effort|hypothesis|pairwise")
     paths = sorted((ROOT / "tests").rglob("test_*.py"))
-    names = [p.relative_to(ROOT / "tests").as_posix() for p in paths if asks.search(p.read_text())]
+    names = [
+        p.relative_to(ROOT / "tests").as_posix() for p in paths if asks.search(p.read_text("utf-8"))
+    ]
     return [f"tests/{name}" for name in names if not name.startswith(APART)]
 
 
@@ -59,7 +61,7 @@ def run_level(args: argparse.Namespace) -> None:
     only = re.compile(args.only)
     cases = [c for c in all_cases() if only.search(c.name)]
     if args.names:
-        names = set(json.loads(Path(args.names).read_text()))
+        names = set(json.loads(Path(args.names).read_text("utf-8")))
         cases = [c for c in cases if c.name in names]
     # kernels that are compiled stay there for the next run, and the user's own cache as it is
     home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "kvlib" / "kernels"
@@ -88,10 +90,10 @@ def compare(args: argparse.Namespace) -> int:
         command += ["--only", args.only, "--seconds", str(args.seconds)] + ["--every"] * args.every
         command += ["--names", str(names)] if found else []
         subprocess.run([*command, *args.tests], cwd=ROOT, check=True)
-        found[level] = json.loads((args.out / f"{level}.json").read_text())
+        found[level] = json.loads((args.out / f"{level}.json").read_text("utf-8"))
         left = [name for name, test in found[level]["killed"].items() if test is None]
         left += found[level]["outside"]
-        names.write_text(json.dumps(left))
+        names.write_text(json.dumps(left), encoding="utf-8")
         if not left:
             break
     usual, whole = found["usual"], found.get("whole", {"killed": {}, "outside": []})

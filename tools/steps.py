@@ -9,7 +9,6 @@ and the exit status is that of the first failure. Ctrl-C stops at once.
 from __future__ import annotations
 
 import argparse
-import os
 import resource
 import shutil
 import subprocess
@@ -83,7 +82,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("steps", nargs="+", help="targets of the Makefile, in order")
     parser.add_argument("--summary", action="store_true", help="print tools/summary.py at the end")
     args = parser.parse_args(argv)
-    make = [os.environ.get("MAKE", "make"), "--no-print-directory"]
+    make = ["make", "--no-print-directory"]
     if args.summary:  # an old report must not be taken for one of this run
         shutil.rmtree(REPORTS, ignore_errors=True)
     results: list[Result] = []
