@@ -1,6 +1,13 @@
 """Mutants of the CUDA sources, one line each; a unit is a file kvlib/kernels/cuda/<unit>.cu."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
+
+from kvlib.kernels import nvrtc, processor
 
 
 @dataclass(frozen=True)
@@ -70,3 +77,27 @@ MUTANTS = [
     CudaMutant("cuda layernorm: a group left out of the second stage", "layernorm",
                "g < groups; g += SLICES", "g < groups - 1; g += SLICES"),
 ]  # fmt: skip
+
+
+@contextmanager
+def in_cuda(mutant: CudaMutant) -> Iterator[None]:
+    """Kernels of the unit are compiled from the changed source inside `with`."""
+    before = nvrtc.fingerprint(mutant.unit)
+    healthy: Any = processor.source
+    if healthy(mutant.unit).count(mutant.old) != 1:
+        raise LookupError(f"{mutant.name!r}: {mutant.old!r} must stand in {mutant.unit} once")
+
+    def changed(unit: str) -> str:
+        text = healthy(unit)
+        return text.replace(mutant.old, mutant.new) if unit == mutant.unit else text
+
+    processor.source = nvrtc.source = changed  # type: ignore[assignment]
+    processor._entry.cache_clear()
+    try:
+        # test_kernel_catalogue.py compiles every kernel of a source that has another fingerprint
+        if nvrtc.fingerprint(mutant.unit) == before:
+            raise LookupError(f"{mutant.name!r} leaves the source's fingerprint as it was")
+        yield
+    finally:
+        processor.source = nvrtc.source = healthy
+        processor._entry.cache_clear()

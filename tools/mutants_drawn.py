@@ -12,7 +12,7 @@ import importlib
 import random
 import textwrap
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
@@ -20,10 +20,11 @@ from typing import Any
 
 import museum as beside
 import norm_mutants
-from cuda_mutants import MUTANTS, CudaMutant
+from cuda_mutants import MUTANTS, in_cuda
 
 from kvlib.exercises import museum
 from kvlib.exercises.museum.mutation import _function
+from kvlib.kernels import processor
 
 ROOT = Path(__file__).resolve().parent.parent
 # Files → how many mutants are drawn from them.
@@ -62,7 +63,11 @@ def all_cases() -> list[Case]:
     """Every mutant that a sampled test could see: bills are checked by tests that always run."""
     found: list[museum.Mutant] = [*museum.exhibits(), *beside.MUTANTS, *norm_mutants.MUTANTS]
     mutants = [m for m in found if not m.module.startswith("kvlib.costs")] + drawn(12)
-    return [_case(m) for m in mutants] + cuda_cases()
+    code = (
+        processor.run.__code__
+    )  # what a kernel on the processor calls; the unit is asked for, too
+    cuda = [Case(m.name, code, functools.partial(in_cuda, m), m.unit) for m in MUTANTS]
+    return [_case(m) for m in mutants] + cuda
 
 
 def _case(mutant: museum.Mutant) -> Case:
@@ -176,40 +181,3 @@ def _changes(text: str) -> Iterator[tuple[str, int, str, Change]]:
                 yield from walk(child, function, name)
 
     yield from walk(ast.parse(text), "", "")
-
-
-# In CUDA ------------------------------------------------------------------------------------------
-
-
-def cuda_cases() -> list[Case]:
-    """The kernels' mutants; they show where a kernel runs on the processor."""
-    from kvlib.kernels import processor
-
-    code = processor.run.__code__
-    return [Case(m.name, code, functools.partial(in_cuda, m), m.unit) for m in MUTANTS]
-
-
-@contextmanager
-def in_cuda(mutant: CudaMutant) -> Iterator[None]:
-    """Kernels of the unit are compiled from the changed source inside `with`."""
-    from kvlib.kernels import nvrtc, processor
-
-    before = nvrtc.fingerprint(mutant.unit)
-    healthy: Any = processor.source
-    if healthy(mutant.unit).count(mutant.old) != 1:
-        raise LookupError(f"{mutant.name!r}: {mutant.old!r} must stand in {mutant.unit} once")
-
-    def changed(unit: str) -> str:
-        text = healthy(unit)
-        return text.replace(mutant.old, mutant.new) if unit == mutant.unit else text
-
-    processor.source = nvrtc.source = changed  # type: ignore[assignment]
-    processor._entry.cache_clear()
-    try:
-        # test_kernel_catalogue.py compiles every kernel of a source that has another fingerprint
-        if nvrtc.fingerprint(mutant.unit) == before:
-            raise LookupError(f"{mutant.name!r} leaves the source's fingerprint as it was")
-        yield
-    finally:
-        processor.source = nvrtc.source = healthy
-        processor._entry.cache_clear()

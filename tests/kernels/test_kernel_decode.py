@@ -56,7 +56,9 @@ def test_query_heads_of_a_kv_head(groups, run_on):
 
 
 @pytest.mark.parametrize("run_on", RUNS)
-@pytest.mark.parametrize(("dtype", "tensor"), [("float16", False), ("uint16", False), ("uint16", True)])
+@pytest.mark.parametrize(
+    ("dtype", "tensor"), [("float16", False), ("uint16", False), ("uint16", True)]
+)
 def test_with_tensor_cores_and_without(dtype, tensor, run_on):
     """What the sizes do not choose can be asked for."""
     agrees(case(9, dtype, 128, groups=1 if tensor else 4), run_on, splits=2, tensor=tensor)
