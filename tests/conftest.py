@@ -46,6 +46,12 @@ def effort(record_property):
     return efforts.Effort(record_property)
 
 
+def pytest_itemcollected(item):
+    """Mark what `make check` has no time for."""
+    if item.path.stem in efforts.SLOW:
+        item.add_marker("slow")
+
+
 @pytest.hookimpl(trylast=True)  # after -m and -k: the pairs of what is asked for
 def pytest_collection_modifyitems(config, items):
     """Of a test marked `pairwise`, keep the cases that cover every pair of parameters."""

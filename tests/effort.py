@@ -21,6 +21,16 @@ LEVEL = os.environ.get("KVLIB_TESTS") or "usual"
 if LEVEL not in LEVELS:
     raise ValueError(f"KVLIB_TESTS must be one of {', '.join(LEVELS)}; got {LEVEL!r}")
 
+# Files whose tests start programs, compile, or draw for seconds: `make check` leaves them out.
+SLOW = {
+    *("test_grading", "test_grading_safety", "test_course", "test_hidden_draws"),
+    *("test_explorer", "test_explorers_live", "test_explorer_notebook", "test_notebooks_on_device"),
+    *("test_lite", "test_normalise_notebooks", "test_packages", "test_commands", "test_summary"),
+    *("test_effort", "test_mutation_run", "test_rounding_edges", "test_scenes", "test_release"),
+    *("test_quality", "test_cache_threads", "test_kernel_catalogue", "test_kernel_sample"),
+    *("test_kernel_layernorm", "test_kernel_folder"),
+}
+
 T = TypeVar("T")
 
 

@@ -6,7 +6,8 @@
 OpenBLAS, which NumPy's wheels carry, chooses its kernels by the processor, so the last bits of a
 sum differ between machines. OPENBLAS_CORETYPE makes this machine take another one's kernels. Every
 test and every cell of every notebook must pass under each; tests that draw examples draw fewer
-(KVLIB_TESTS=quick), none is left out.
+(KVLIB_TESTS=quick), none is left out. At the end tools/rounding_edges.py looks for printed numbers
+that lie so near an edge of their rounding that some other order of summing would change them.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ COMMANDS = {
         *("--nbval-cell-timeout=120", *sorted(str(p) for p in ROOT.glob("book/*.ipynb"))),
     ),
 }
+EDGES = (sys.executable, str(ROOT / "tools" / "rounding_edges.py"))
 ARCHITECTURE = (
     "import numpy; from threadpoolctl import threadpool_info as info; "
     "print(*(x['architecture'] for x in info() if x['internal_api'] == 'openblas'))"
@@ -83,28 +85,35 @@ def runs(cores: Iterable[str]) -> Iterator[tuple[str, int, str]]:
                 yield core, threads, what
 
 
+def row(name: str, what: str, command: Iterable[str], env: dict[str, str]) -> tuple[bool, str]:
+    """Run a command; whether it passed, and a line of the table."""
+    print(f"\n== {name}: {what}", flush=True)
+    began = time.monotonic()
+    passed = subprocess.run(command, cwd=ROOT, env=env).returncode == 0
+    word, seconds = "passed" if passed else "FAILED", time.monotonic() - began
+    return passed, f"  {name:<24} {what:<10} {word} {seconds:6.0f} s"
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--core", nargs="+", choices=CORES, default=list(CORES))
-    parser.add_argument("--only", choices=COMMANDS, help="tests or notebooks alone")
+    parser.add_argument("--only", choices=[*COMMANDS, "edges"], help="one of the three alone")
     args = parser.parse_args(argv)
-    rows, failed = [], 0
-    for core, threads, what in runs(args.core):
-        if args.only and what != args.only:
-            continue
-        print(f"\n== {core}, BLAS threads: {threads}: {what}", flush=True)
-        began = time.monotonic()
-        status = subprocess.run(COMMANDS[what], cwd=ROOT, env=environment(core, threads)).returncode
-        failed += status != 0
-        word = "passed" if status == 0 else "FAILED"
-        rows.append(f"  {core:<9} {threads}  {what:<10} {word}  {time.monotonic() - began:5.0f} s")
-    print("\n== core, BLAS threads, what ran\n" + "\n".join(rows))
-    if failed:
-        print(
-            "\nSee it alone: OPENBLAS_CORETYPE=<core> .venv/bin/python -m pytest <the test>. Round "
-            "what is printed, and derive tolerances (kvlib/exercises/kit/rounding.py)."
-        )
-    return 1 if failed or not rows else 0
+    rows = [
+        row(f"{core}, BLAS threads: {threads}", what, COMMANDS[what], environment(core, threads))
+        for core, threads, what in runs(args.core)
+        if args.only in (None, what)
+    ]
+    if args.only in (None, "edges"):
+        rows.append(row("other orders of summing", "edges", EDGES, dict(os.environ)))
+    print("\n".join(["", "== processor, what ran", *(line for _, line in rows)]))
+    if all(passed for passed, _ in rows):
+        return 0
+    print(
+        "\nSee it alone: OPENBLAS_CORETYPE=Haswell .venv/bin/python -m pytest TEST. Round what "
+        "is printed, and derive tolerances (kvlib/exercises/kit/rounding.py)."
+    )
+    return 1
 
 
 if __name__ == "__main__":

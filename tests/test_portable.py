@@ -1,0 +1,50 @@
+"""`make portable` takes other processors' kernels, and says which it cannot take."""
+
+from __future__ import annotations
+
+import platform
+import sys
+
+import portable
+import pytest
+
+
+def test_what_a_processor_cannot_be_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(portable, "flags", lambda: {"sse3", "sse4_2", "avx2"})
+    monkeypatch.setattr(portable, "architecture", str)
+    found = list(portable.runs(portable.CORES))
+    assert {core for core, _, _ in found} == {"Prescott", "Nehalem", "Haswell", "Zen"}
+    assert {(threads, what) for _, threads, what in found} == {
+        (1, "tests"), (1, "notebooks"), (2, "tests"), (2, "notebooks"),
+    }  # fmt: skip
+    assert "SkylakeX: left out, this processor has no avx512f" in capsys.readouterr().out
+
+
+def test_a_run_that_fails_is_told_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = (
+        sys.executable,
+        "-c",
+        "import os; raise SystemExit(os.environ['OPENBLAS_NUM_THREADS'] == '2')",
+    )
+    monkeypatch.setattr(
+        portable, "COMMANDS", {"tests": bad, "notebooks": (sys.executable, "-c", "")}
+    )
+    monkeypatch.setattr(portable, "EDGES", (sys.executable, "-c", ""))
+    assert portable.main(["--core", "Prescott"]) == 1
+    out = capsys.readouterr().out
+    words = [line.split()[-3] for line in out.splitlines() if line.endswith(" s")]
+    assert words == ["passed", "passed", "FAILED", "passed", "passed"], out
+    assert portable.main(["--core", "Prescott", "--only", "notebooks"]) == 0
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() != "x86_64", reason="core types of x86-64"
+)
+def test_the_core_type_decides_which_kernels_run() -> None:
+    if portable.architecture("Nehalem") == "no OpenBLAS":
+        pytest.skip("NumPy has another BLAS here")
+    assert portable.architecture("Nehalem") == "Nehalem" != portable.architecture("Prescott")
