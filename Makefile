@@ -144,7 +144,7 @@ notebooks: env  ## run every notebook and compare its outputs with the committed
 
 browser: _build/.book _build/.lite lite-kernel  ## open every page in a headless browser, move every slider
 	@echo "== browser"
-	$(ASIDE) -m browser -q --junitxml=$(SUMMARY)/browser.xml tests/test_lite_browser.py tests/test_rendered_book.py tests/test_rendered_explorers.py tests/test_rendered_access.py tests/test_rendered_exercises.py tests/test_rendered_pdf.py
+	$(ASIDE) -m browser -q --junitxml=$(SUMMARY)/browser.xml tests/test_lite_browser.py tests/test_rendered_*.py
 
 # Where PYTHON is given (make gpu PYTHON=python3) it is used as it is: no .venv, no network.
 GPU_PYTHON = $(if $(filter command% environment%,$(origin PYTHON)),$(PYTHON),$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)))

@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 # Core type of OpenBLAS → the flag of /proc/cpuinfo that a processor needs to run its kernels.
 CORES = {
-    "Prescott": "sse3",
+    "Prescott": "pni",  # SSE3, in Linux's words
     "Nehalem": "sse4_2",
     "Haswell": "avx2",
     "Zen": "avx2",
