@@ -22,7 +22,8 @@ TRAIN_MINUTES ?= 120
 CXX_WHEEL := ziglang==0.17.1
 # tests run side by side, each with one BLAS thread; make unit WORKERS=0 runs them one after the other
 WORKERS ?= 2
-ASIDE = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+# (plugins that these tests do not use would be imported by each worker)
+ASIDE = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -p no:nbval -p no:anyio -n $(WORKERS) --dist worksteal
 HTML := _build/html
 # every step leaves its report here; tools/summary.py counts them into one page
 SUMMARY := _build/summary

@@ -47,9 +47,11 @@ def effort(record_property):
 
 
 def pytest_itemcollected(item):
-    """Mark what `make check` has no time for."""
+    """Mark what `make check` has no time for, and what need not be traced."""
     if item.path.stem in efforts.SLOW:
         item.add_marker("slow")
+    if item.path.stem in efforts.TRACED_ELSEWHERE:
+        item.add_marker("no_cover")
 
 
 @pytest.hookimpl(trylast=True)  # after -m and -k: the pairs of what is asked for

@@ -6,6 +6,7 @@ import array_api_strict
 import numpy as np
 import oracle
 import pytest
+from schedules import TOLERANCE
 
 from kvlib import DenseCache, LayerSpec, Meter, attend_causal
 from kvlib.attention.batched import COPIED, LARGE, attend_rows, pays, taken, together
@@ -87,7 +88,7 @@ def test_each_gets_what_it_gets_alone(given, lengths, xp):
             assert (np.asarray(cache.run(0, q, step)) == np.asarray(o)).all()
         assert o.dtype == lse.dtype == xp.float32
         for got, right in zip((o, lse), needed(cache, step, q)):
-            np.testing.assert_allclose(np.asarray(got), right, rtol=3e-5, atol=3e-5)
+            np.testing.assert_allclose(np.asarray(got), right, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("order", ([0, 1, 2, 3], [3, 1, 0, 2], [3, 0], [2, 0, 3], [1, 3]))
@@ -97,7 +98,7 @@ def test_in_any_order_and_with_gaps(lengths, order):
     found = cache.run(0, q, step, return_lse=True)
     assert type(found) is tuple
     for got, right in zip(found, needed(cache, step, q)):
-        np.testing.assert_allclose(got, right, rtol=3e-5, atol=3e-5)
+        np.testing.assert_allclose(got, right, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 def test_the_last_rows_of_a_prefill():

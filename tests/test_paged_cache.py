@@ -13,6 +13,7 @@ import numpy as np
 import oracle
 import pytest
 from caches import snapshot
+from schedules import TOLERANCE
 
 from kvlib import DenseCache, LayerSpec, Meter, OutOfBlocks
 from kvlib.caches import BlockPool, HashIndex, PagedCache, RadixIndex
@@ -136,8 +137,8 @@ class Life:
         q_pos = positions[len(text) - step.num_tokens :]
         o64, lse64 = oracle.attention(q.astype(float), k, v, q_pos, positions, **spec.settings)
         o, lse = self.cache.run(layer, q, step, return_lse=True)
-        np.testing.assert_allclose(o, o64, rtol=3e-5, atol=3e-5)
-        np.testing.assert_allclose(lse, lse64, rtol=3e-5, atol=3e-5)
+        np.testing.assert_allclose(o, o64, rtol=TOLERANCE, atol=TOLERANCE)
+        np.testing.assert_allclose(lse, lse64, rtol=TOLERANCE, atol=TOLERANCE)
 
     def fork(self) -> None:
         name, new = self.some(), next(self.names)
