@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -53,6 +53,15 @@ class Terms:
         return 40 if self.max_seq_len is None else self.max_seq_len
 
 
+class Made(NamedTuple):
+    """What a layer must hold of a request, and what of its rows that was made of."""
+
+    counts: tuple[int, int]  # rows, and those that are codes
+    last: Any
+    k: np.ndarray
+    v: np.ndarray
+
+
 class Schedule:
     """One cache, and for each open request the keys and values that each layer was given.
 
@@ -77,6 +86,7 @@ class Schedule:
         self.codec = None if codec is None or codec.plain else codec
         self.held: dict[str, list[list[Any]]] = {}  # name → a list of (k, v) rows for each layer
         self.begun: dict[str, int] = {}  # how long a request was before its last step
+        self.made: dict[tuple[int, str], Made] = {}  # what `expected` gave last
         self.names = iter(range(10**6))
         self.log: list[str] = []
         self.compared = 0  # results of `run` that were compared with the oracle
@@ -301,20 +311,33 @@ class Schedule:
     # Small things -------------------------------------------------------------------------------
 
     def expected(self, layer: int, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """What the layer must hold of a request: k (S, Hkv, Dk), v (S, Hkv, Dv)."""
         spec, rows = self.layers[layer], self.held[name][layer]
-        shape = (len(rows), spec.num_kv_heads)
-        k = np.asarray([k for k, _ in rows]).reshape(*shape, spec.head_dim)
-        v = np.asarray([v for _, v in rows]).reshape(*shape, spec.v_dim)
-        return (k, v) if self.codec is None else self.decoded(self.codec, spec, k, v, name)
+        coded, last = self.coded(name, len(rows)), rows[-1] if rows else None
+        # Rows are added and cut off at the end alone: their number and the last one tell all.
+        made = self.made.get((layer, name))
+        if made is None or made.counts != (len(rows), coded) or made.last is not last:
+            shape = (len(rows), spec.num_kv_heads)
+            k = np.asarray([k for k, _ in rows]).reshape(*shape, spec.head_dim)
+            v = np.asarray([v for _, v in rows]).reshape(*shape, spec.v_dim)
+            if self.codec is not None:
+                k, v = self.decoded(self.codec, spec, k, v, coded)
+            made = self.made[layer, name] = Made((len(rows), coded), last, k, v)
+        return made.k, made.v
 
-    def decoded(self, codec: Codec, spec: LayerSpec, k: Any, v: Any, name: str) -> tuple[Any, Any]:
+    def coded(self, name: str, length: int) -> int:
+        """How many of a request's first tokens are codes by now."""
+        codec = self.codec
+        if codec is None or not codec.waits:
+            return length
+        coded: int = self.cache._requests[name].place.coded
+        assert coded % codec.group == 0
+        assert length - coded < codec.residual + codec.group or coded == 0
+        return coded
+
+    def decoded(self, codec: Codec, spec: LayerSpec, k: Any, v: Any, coded: int) -> tuple[Any, Any]:
         """What one-shot encoding makes of the tokens that are codes by now: streaming must give
         the same, bit for bit. The newest are as they came."""
-        coded = length = len(k)
-        if codec.waits:
-            coded = self.cache._requests[name].place.coded
-            assert coded % codec.group == 0
-            assert length - coded < codec.residual + codec.group or coded == 0
         found: list[Any] = []
         for x, part in ((k, codec.keys), (v, codec.values)):
             if spec.v_from_k and found:
