@@ -33,11 +33,9 @@ SLOW = {
 
 # Files whose tests run what others trace, too: tracing them for coverage takes a third longer.
 TRACED_ELSEWHERE = {
-    *("test_quality", "test_museum_exhibits", "test_mutants", "test_sixteen_bits", "test_golden"),
-    *("test_chunked_prefill", "test_hidden_draws", "test_cascade", "test_quantized_cache"),
-    *("test_kernel_sample", "test_kernel_layernorm", "test_kernel_codes", "test_kernel_cache"),
-    *("test_explorer", "test_explorers_live", "test_cache_errors", "test_checker_kit"),
-    *("test_grading", "test_grading_safety", "test_scenes", "test_device"),
+    *("test_quality", "test_mutants", "test_sixteen_bits", "test_golden", "test_hidden_draws"),
+    *("test_chunked_prefill", "test_cascade", "test_scenes", "test_device"),
+    *("test_kernel_codes", "test_kernel_cache"),
 }
 
 T = TypeVar("T")
