@@ -1,4 +1,4 @@
-"""How much of a test that could go on for ever runs, and where the rest of it does.
+"""How much of a long test runs, and which run takes the rest of it.
 
 The environment variable KVLIB_TESTS chooses:
 
@@ -31,7 +31,7 @@ SLOW = {
     *("test_kernel_layernorm", "test_kernel_folder"),
 }
 
-# Files whose tests run what others trace, too: tracing them for coverage takes a third longer.
+# Every line these files run is traced in another file, and tracing takes a third longer.
 TRACED_ELSEWHERE = {
     *("test_quality", "test_mutants", "test_sixteen_bits", "test_golden", "test_hidden_draws"),
     *("test_chunked_prefill", "test_cascade", "test_scenes", "test_device"),
@@ -48,7 +48,7 @@ def number(*, quick: int, usual: int, whole: int) -> int:
 
 
 class Effort:
-    """What one test takes of what it could take, and the record of it (see conftest.py)."""
+    """Gives a test its share of seeds or cases, and records how many of how many (conftest.py)."""
 
     def __init__(self, record: Any) -> None:
         self._record = record
@@ -58,15 +58,6 @@ class Effort:
         n = number(quick=min(quick, len(things)), usual=usual, whole=len(things))
         self.ran(what, n, len(things))
         return things[:n]
-
-    def spread(self, what: str, things: Sequence[T], *, usual: int, quick: int = 2) -> Sequence[T]:
-        """`usual` of the things, evenly spaced, with the first and the last one."""
-        usual = min(usual, len(things))
-        n = number(quick=min(quick, usual), usual=usual, whole=len(things))
-        self.ran(what, n, len(things))
-        if n == 1:
-            return things[:1]
-        return [things[i * (len(things) - 1) // (n - 1)] for i in range(n)]
 
     def ran(self, what: str, count: int, of: int) -> None:
         """Note that `count` of `of` ran; the summary adds up what has the same name."""

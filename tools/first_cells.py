@@ -16,7 +16,7 @@ CELLS = 3  # code cells of each notebook
 
 
 def shortened(path: Path, cells: int = CELLS) -> nbformat.NotebookNode:
-    """The notebook up to its so-manieth code cell."""
+    """The notebook cut off after its first `cells` code cells."""
     notebook = nbformat.read(path, as_version=4)
     code = [i for i, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
     notebook.cells = notebook.cells[: code[min(cells, len(code)) - 1] + 1]
