@@ -6,6 +6,8 @@ pytest --hypothesis-profile=search
 
 import gc
 import os
+import sys
+import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -51,7 +53,27 @@ def pytest_itemcollected(item):
     if item.path.stem in efforts.SLOW:
         item.add_marker("slow")
     if item.path.stem in efforts.TRACED_ELSEWHERE:
-        item.add_marker("no_cover")
+        item.add_marker("untraced")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item, nextitem):
+    """Take the tracer off an `untraced` test and its fixtures, and put it back.
+
+    pytest-cov's own marker, no_cover, does nothing in a worker of pytest-xdist: two collectors are
+    on a stack there, and when the upper one stops the lower one goes on tracing.
+    """
+    here, later = sys.gettrace(), threading.gettrace()
+    is_coverage = type(here).__module__.startswith("coverage")  # a debugger may stay
+    if not (is_coverage and item.get_closest_marker("untraced")):
+        return (yield)
+    sys.settrace(None)
+    threading.settrace(None)
+    try:
+        return (yield)
+    finally:
+        sys.settrace(here)
+        threading.settrace(later)
 
 
 @pytest.hookimpl(trylast=True)  # after -m and -k: the pairs of what is asked for

@@ -24,7 +24,7 @@ def counted() -> tuple[int, int]:
     return found
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.parametrize("name", CACHES)
 def test_any_schedule_equals_the_oracle(name, effort):
     for seed in effort.share("lives on the stand-in for a device", range(300, 304), usual=2):

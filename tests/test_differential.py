@@ -30,7 +30,7 @@ def counted(monkeypatch, record_property):
     record_property("schedules", len(played))
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.parametrize("name", CACHES)
 def test_any_schedule_equals_the_oracle(name, effort):
     most = 20 if name in CODED else 60
@@ -48,21 +48,21 @@ def test_any_schedule_equals_the_oracle(name, effort):
     check()
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.parametrize("name", CACHES)
 def test_long_schedules(name, effort):
     for seed in effort.share("long lives", range(20), usual=8):
         Schedule(name, seeded(seed), np).play(40)
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.parametrize("name", CACHES)
 def test_under_the_array_api_standard_alone(name, effort):
     for seed in effort.share("lives under the standard alone", range(100, 112), usual=4):
         Schedule(name, seeded(seed), array_api_strict).play(12)
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.parametrize("block_size", [8, 16, 40, 64, 128])
 @pytest.mark.parametrize("codec", CODECS, ids=lambda c: f"{c.name}, residual {c.residual}")
 def test_every_codec_in_blocks_of_every_size(codec, block_size, monkeypatch, effort):

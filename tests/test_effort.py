@@ -32,6 +32,11 @@ def test_a_share_is_a_beginning_and_is_recorded(monkeypatch):
     assert noted == ["things: 1 of 100", "things: 3 of 100", "things: 100 of 100"]
 
 
+@pytest.mark.untraced
+def test_an_untraced_test_meets_no_tracer():
+    assert "coverage" not in type(sys.gettrace()).__module__
+
+
 @pytest.mark.parametrize(("level", "count"), [("usual", 12), ("whole", 24)])
 def test_a_product_is_collected_in_part(level, count):
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "not gpu"]

@@ -30,7 +30,7 @@ def own_style() -> Iterator[None]:
     plt.close("all")
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 def test_every_control_moves_what_is_shown(name: str, effort: Effort) -> None:
     explorer = ALL[name]()
     stops = sum(len(control.values) + 1 for control in explorer.controls) + 10
@@ -58,7 +58,7 @@ def test_every_scene_is_whole_and_drawn_as_svg(name: str) -> None:
                 ElementTree.fromstring(svg.draw(scene, width))
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 def test_words_in_the_figure_stay_apart(name: str, effort: Effort) -> None:
     explorer, rng = ALL[name](), random.Random(0)
     for _ in effort.share("figures whose words stay apart", range(12), usual=4, quick=2):

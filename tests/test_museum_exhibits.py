@@ -213,7 +213,7 @@ def test_a_test_that_leaves_something_behind_is_not_counted() -> None:
     assert "it leaves something behind" in score.finding and not score.killed
 
 
-@pytest.mark.no_cover  # the clock may strike while the tracer holds its lock, and no one frees it
+@pytest.mark.untraced  # the clock may strike while the tracer holds its lock, and no one frees it
 def test_a_bug_that_loops_is_killed_by_the_clock() -> None:
     def waits_for_room() -> None:
         pool = kvlib.BlockPool(1, 2)

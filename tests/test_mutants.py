@@ -17,7 +17,7 @@ BESIDE = [*MUTANTS, *norm_mutants.MUTANTS]
 SUMMARY = Path(__file__).resolve().parent.parent / "_build" / "summary" / "mutants.json"
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.parametrize("check", killers.CHECKS, ids=lambda c: c.__name__)
 def test_kvlib_itself_passes(check):
     check()

@@ -58,7 +58,7 @@ SEEN, BROKEN = "the root is saved in place of its inverse", "x_hat's direction s
 OUTSIDE = "no causal mask"
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="mutants run in forked processes")
 def test_mutants_are_killed_by_name_and_what_only_the_whole_run_kills_fails(tmp_path: Path) -> None:
     tests = tmp_path / "test_five.py"

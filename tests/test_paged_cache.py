@@ -224,7 +224,7 @@ class Life:
         return list(self.texts)[self.rng.integers(len(self.texts))]
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.parametrize("index", INDEXES)
 def test_shared_blocks_hold_what_each_request_would_have_computed(index: str, effort: Any) -> None:
     seeds = effort.share("lives of shared blocks", range(35), usual=14, quick=5)
@@ -235,7 +235,7 @@ def test_shared_blocks_hold_what_each_request_would_have_computed(index: str, ef
     assert sum(life.refused for life in lives) > 2 * len(lives), "the pools hardly ever ran out"
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.parametrize("name", CODECS)
 def test_shared_blocks_of_codes(name: str, effort: Any) -> None:
     seeds = effort.share("lives of shared codes", range(8), usual=4, quick=2)

@@ -114,7 +114,7 @@ def full_day() -> Day:
     return Day(prompts, dict.fromkeys(names, 13), dict.fromkeys(names, 0), [])
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.parametrize("make", CACHES.values(), ids=CACHES)
 def test_any_arrivals_get_what_each_would_get_alone(make, effort):
     kinds: set[str] = set()

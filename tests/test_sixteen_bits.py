@@ -134,7 +134,7 @@ def test_a_narrow_cache_costs_its_own_rounding_and_half_the_bytes(xp, name, narr
     assert cache.memory().metadata == 0
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.parametrize("xp", [np, device], ids=["NumPy", "device"])
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 @pytest.mark.parametrize("name", CACHES)

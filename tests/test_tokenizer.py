@@ -14,7 +14,7 @@ from kvlib.model.tokenizer import ByteTokenizer, JsonTokenizer, load_tokenizer
 BYTES = ByteTokenizer()
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @given(st.text())
 def test_bytes_round_trip(text):
     ids = BYTES.encode(text)

@@ -92,7 +92,7 @@ def test_wrong_answers_in_a_notebook_lose_their_own_points(
     assert all(v.status == "not yet" and v.finding in str(result) for v in lost[:1])
 
 
-@pytest.mark.no_cover
+@pytest.mark.untraced
 @pytest.mark.parametrize("chapter", chapters())
 def test_every_known_wrong_answer_loses_exactly_its_own_points(course: Path, chapter: str) -> None:
     """All of them, as the worker checks them: beside right answers to the other exercises."""
