@@ -39,6 +39,8 @@ export JUPYTER_PLATFORM_DIRS := 1
 TEST_STEPS := lint types unit notebooks book browser
 # what needs a device, a browser or another project runs by commands of its own
 UNIT := not gpu and not peers and not browser and not device
+# (it has only tests of the browser, and merely to collect them reads every page)
+NO_PAGES := --ignore=tests/test_rendered_explorers.py
 
 .PHONY: help env book lite lite-kernel serve test check portable lint types unit quick first-cells \
         notebooks browser lab gpu device test-peers bench train run-notebooks assets explorers \
@@ -126,12 +128,12 @@ types: env  ## mypy
 unit: env  ## pytest, with at least 95 % of kvlib's lines covered
 	@echo "== pytest"
 	@mkdir -p _build/coverage
-	$(ASIDE) -m "$(UNIT)" --durations=15 --cov --cov-report=term --cov-fail-under=95 \
+	$(ASIDE) -m "$(UNIT)" $(NO_PAGES) --durations=15 --cov --cov-report=term --cov-fail-under=95 \
 	  --cov-report=json:$(SUMMARY)/coverage.json --junitxml=$(SUMMARY)/unit.xml
 
 quick: env  ## the tests in short: each with as few examples as make sense, none that starts programs
 	@echo "== pytest, in short"
-	KVLIB_TESTS=quick $(ASIDE) -q -m "$(UNIT) and not slow"
+	KVLIB_TESTS=quick $(ASIDE) -q -m "$(UNIT) and not slow" $(NO_PAGES)
 
 first-cells: env  ## run the first cells of every notebook and compare their outputs
 	@echo "== the first cells of every chapter"

@@ -77,6 +77,7 @@ def alone():
     return patch.object(dense, "attend_causal", side_effect=dense.attend_causal)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("xp", (np, array_api_strict), ids=("NumPy", "strict"))
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 @pytest.mark.parametrize("given", SETTINGS.values(), ids=SETTINGS)

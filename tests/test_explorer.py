@@ -207,6 +207,7 @@ def test_frames_must_be_as_many_as_values_and_plain() -> None:
 # ---------------------------------------------------------------------------- widgets
 
 
+@pytest.mark.untraced
 def test_every_setting_changes_the_picture_and_the_words() -> None:
     explorer = shelf_explorer()
     view = LiveView(explorer)
@@ -221,6 +222,7 @@ def test_every_setting_changes_the_picture_and_the_words() -> None:
     assert len(seen["picture"]) == len(seen["words"]) == 2 * 2 * 5
 
 
+@pytest.mark.untraced
 def test_moving_through_all_values_raises_nothing() -> None:
     steps = 0
     for view, settings in sweep(shelf_explorer(), most=5):

@@ -48,9 +48,7 @@ def test_a_run_leaves_the_pages_markup_and_repeats_itself(tmp_path: Path) -> Non
     assert tool.main(["--check", str(path)]) == 0
     executed(path)
     assert path.read_bytes() == first, "a second run differs"
-    report = nbval(path)
-    assert "3 passed" in report, report
-    data = notebook.cells[1].outputs[0].data  # and nbval sees an explorer that has changed
+    data = notebook.cells[1].outputs[0].data  # nbval, too, sees two alike and one that has changed
     data["text/html"] = data["text/html"].replace("131,072 bytes", "131,073 bytes")
     nbformat.write(notebook, path)
     report = nbval(path)

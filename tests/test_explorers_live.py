@@ -48,6 +48,7 @@ def test_every_control_moves_what_is_shown(name: str, effort: Effort) -> None:
     assert len(pictures) > len(scenes) // 2, "pictures that do not follow their scenes"
 
 
+@pytest.mark.untraced
 def test_every_scene_is_whole_and_drawn_as_svg(name: str) -> None:
     explorer = ALL[name]()
     for control in explorer.controls:

@@ -41,6 +41,7 @@ FAMILIES = {
 }
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("chunk", [None, 5, 1])
 @pytest.mark.parametrize("prompts", FAMILIES.values(), ids=FAMILIES)
 def test_a_shared_beginning_is_computed_once(prompts, chunk):

@@ -167,6 +167,7 @@ def test_csr_of_a_living_cache(lengths, size):
 # Dense -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.untraced
 @LIBRARIES
 @given(
     lengths=st.lists(st.integers(0, 13), min_size=0, max_size=4),

@@ -12,7 +12,8 @@ import effort
 import pytest
 from notebook_code import NOTEBOOKS, ROOT
 
-QUICK = {"intro", "batched"} | ({"memory"} if effort.LEVEL == "whole" else set())
+SECONDS = ("batched", "intro", "memory")
+QUICK = set(SECONDS[: effort.number(quick=1, usual=1, whole=3)])
 
 
 def marks(stem: str) -> list[pytest.MarkDecorator]:
@@ -22,7 +23,8 @@ def marks(stem: str) -> list[pytest.MarkDecorator]:
 @pytest.mark.parametrize(
     "path", [pytest.param(p, id=p.stem, marks=marks(p.stem)) for p in NOTEBOOKS]
 )
-def test_the_chapter_runs_on_a_device(path):
+def test_the_chapter_runs_on_a_device(path, effort):
+    effort.ran("quick chapters on the stand-in for a device", len(QUICK), len(SECONDS))
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
     command = [sys.executable, str(ROOT / "tests" / "run_on_device.py"), str(path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)

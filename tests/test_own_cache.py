@@ -25,6 +25,7 @@ def documented():
     return space["Growing"]
 
 
+@pytest.mark.untraced
 def test_the_documented_cache_is_whole():
     own = documented()
     assert kit.check_cache(

@@ -49,6 +49,7 @@ def normal(*shape, seed=0):
 # Streams ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("home", HOMES)
 @pytest.mark.parametrize("codec", CODECS, ids=lambda c: f"{c.name}, {c.group}, {c.residual}")
 @settings(max_examples=number(quick=3, usual=10, whole=15), deadline=None)
@@ -215,6 +216,7 @@ class Watching(TensorCodec):
         return self.codec.weigh(p, parts, dim)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("home", ["rows", "blocks of 8", "blocks of 64"])
 @pytest.mark.parametrize("codec", [int8(), int8_per_channel(8), kivi(4, 8, 5), fp8()])
 def test_run_sees_a_piece_at_a_time(home, codec):
@@ -228,6 +230,7 @@ def test_run_sees_a_piece_at_a_time(home, codec):
     assert 8 <= watched.keys.most <= 1024 and 8 <= watched.values.most <= 1024
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("home", ["rows", "blocks of 8", "blocks of 64"])
 @pytest.mark.parametrize("codec", [int8(), kivi(4, 32, 32), fp8()], ids=lambda c: c.name)
 @pytest.mark.parametrize("queries", [1, 64])

@@ -41,6 +41,7 @@ def agrees(arrays, run_on, splits=None, tensor=None, **settings):
     assert o.dtype == q.dtype and lse.dtype == np.float32
 
 
+@pytest.mark.untraced
 @pytest.mark.pairwise
 @pytest.mark.parametrize("run_on", RUNS)
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -40,6 +40,7 @@ def agrees(arrays, run_on, **settings):
     assert o.dtype == arrays[0].dtype and lse.dtype == np.float32
 
 
+@pytest.mark.untraced
 @pytest.mark.pairwise
 @pytest.mark.parametrize("run_on", RUNS)
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -69,6 +69,7 @@ def test_weights_are_exponentials():
     assert ends.tolist() == [1 << WEIGHT_BITS, 1 << WEIGHT_BITS, 0, 0]
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("dtype", ["float32", "float16", "uint16"])
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_the_kernel_draws_what_the_twin_draws(settings, dtype):
@@ -80,6 +81,7 @@ def test_the_kernel_draws_what_the_twin_draws(settings, dtype):
         assert (p[np.arange(len(p)), drawn[0]] > 0).all()
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("settings", [SETTINGS[i] for i in (0, 2, 4, 6, 7, 8)], ids=str)
 def test_draws_follow_the_probabilities(settings):
     """Chi-square against the float64 distribution; cells of fewer than 10 are taken together."""
