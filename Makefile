@@ -128,7 +128,7 @@ types: env  ## mypy
 unit: env  ## pytest, with at least 95 % of kvlib's lines covered
 	@echo "== pytest"
 	@mkdir -p _build/coverage
-	$(ASIDE) -m "$(UNIT)" $(NO_PAGES) --durations=15 --cov --cov-report=term --cov-fail-under=95 \
+	$(ASIDE) -m "$(UNIT)" $(NO_PAGES) --durations=15 --cov --cov-fail-under=95 \
 	  --cov-report=json:$(SUMMARY)/coverage.json --junitxml=$(SUMMARY)/unit.xml
 
 quick: env  ## the tests in short: each with as few examples as make sense, none that starts programs

@@ -17,10 +17,6 @@ import pytest
 
 pytest.register_assert_rewrite("explorer_pages", "page_checks", "page_sliders", "visits")
 
-# jsonschema, and so nbformat, builds a grammar of web addresses when it is imported, which takes
-# more than a second in each worker. It does without where the package is missing.
-sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
-
 # A test that names no library gets NumPy, on a machine with a graphics card, too.
 os.environ.setdefault("KVLIB_BACKEND", "numpy")
 
