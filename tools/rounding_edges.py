@@ -142,6 +142,17 @@ def changes(committed: Any, run: Any) -> Iterator[str]:
             yield from (f"cell {number}: {line}" for line in differences(before, after))
 
 
+def changed(path: Path, variables: dict[str, str]) -> list[str]:
+    """What a run of a notebook prints otherwise; that it did not end, where it did not."""
+    from nbclient.exceptions import CellTimeoutError, DeadKernelError
+
+    committed = nbformat.read(path, as_version=4)
+    try:
+        return list(changes(committed, executed(committed, path.parent, variables)))
+    except (CellTimeoutError, DeadKernelError) as error:
+        return [f"the run did not end: {error}"]
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -156,9 +167,7 @@ def main(arguments: list[str] | None = None) -> int:
         library = build(Path(folder))
         runs = [(path, seed) for path in paths for seed in range(given.seeds)]
         for path, seed in tqdm(runs, unit="run", disable=None):
-            committed = nbformat.read(path, as_version=4)
-            variables = environment(library, given.times, seed)
-            for line in changes(committed, executed(committed, path.parent, variables)):
+            for line in changed(path, environment(library, given.times, seed)):
                 found.setdefault(f"{path.name}, {line}", []).append(seed)
     for line, seeds in found.items():
         print(f"{line} (seed {', '.join(map(str, seeds))})")

@@ -26,7 +26,7 @@ from kvlib.kernels.processor.folder import kept
 from kvlib.kernels.source import Kernel, source
 
 HEADER = Path(__file__).parent / "processor.h"
-FLAGS = ("-std=c++17", "-O1", "-shared", "-fPIC", "-w", "-fno-exceptions", "-fno-rtti")
+FLAGS = ("-std=c++17", "-Og", "-shared", "-fPIC", "-w", "-fno-exceptions", "-fno-rtti")
 SECTOR = 32  # bytes that a graphics card moves at the least
 
 
