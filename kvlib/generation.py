@@ -15,9 +15,7 @@ from kvlib.prompts import (
     check_positive,
     check_prompt,
     seeds_of,
-    settle,
     stop_ids,
-    waits_for,
 )
 from kvlib.sampling import check_settings, rng_at, sample
 from kvlib.serving import take_back
@@ -149,9 +147,10 @@ def _steps(
         feed: dict[int, Sequence[int]] = {}  # what the next passes are fed, of whoever is left
         waiting = list(range(len(prompts)))
         while waiting or feed:
-            settle(cache, [names[i] for i in feed if waiting])
+            for i in feed if waiting else ():
+                cache.settle(names[i])  # what it has computed may be what another waits for
             for i in list(waiting):
-                if not waits_for(cache, prompts[i], [(names[j], prompts[j]) for j in feed]):
+                if not cache.waits_for(prompts[i], [(names[j], prompts[j]) for j in feed]):
                     name: Hashable = ("generate", run, i)
                     held = cache.add(name, prompts[i])
                     names[i] = name

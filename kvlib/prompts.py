@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from kvlib.caches import PagedCache
 from kvlib.caches.checks import is_integer
 from kvlib.caches.spec import LayerSpec
-from kvlib.errors import CacheFull, OutOfBlocks
 from kvlib.model.decoder import Decoder
 
 
@@ -125,41 +123,6 @@ def check_cache(model: Decoder, cache: Any) -> None:
                     f"layer {i} of the cache has {what} = {a}, the model's has {b}: build the "
                     "cache from model.layer_specs"
                 )
-
-
-def check_room(cache: Any, name: Any, needed: int) -> None:
-    """Refuse a request that the cache could not hold if it were alone."""
-    words = f"request {name!r} may grow to {needed} tokens, and the cache has room for"
-    if isinstance(cache, PagedCache):
-        room = cache.pool.num_blocks * cache.block_size
-        if needed > room:
-            raise OutOfBlocks(f"{words} {room}: {cache.pool.num_blocks} blocks")
-    elif needed > getattr(cache, "max_seq_len", needed):
-        raise CacheFull(f"{words} {cache.max_seq_len} of one request")
-
-
-def settle(cache: Any, seq_ids: Iterable[Hashable]) -> None:
-    """Let others find what these requests have computed, where requests share at all."""
-    if isinstance(cache, PagedCache):
-        for seq_id in seq_ids:
-            cache.settle(seq_id)
-
-
-def waits_for(cache: Any, prompt: Sequence[int], others: Iterable[tuple[Hashable, Any]]) -> bool:
-    """Whether blocks of a prompt are just being computed for another, and can soon be found.
-
-    others: names and prompts of open requests.
-    """
-    if not isinstance(cache, PagedCache):
-        return False
-    size = cache.block_size
-    for name, other in others:
-        end = (cache.seq_len(name) // size + 1) * size  # of the block that comes next
-        if end >= len(prompt) or end > len(other):  # a prompt's last token is always computed
-            continue
-        if prompt[end - size : end] == other[end - size : end] and prompt[:end] == other[:end]:
-            return True
-    return False
 
 
 _FIELDS = ("num_kv_heads", "head_dim", "v_head_dim", "window", "sm_scale", "softcap", "v_from_k")

@@ -158,7 +158,7 @@ def teacher_forced(
         for a in range(0, len(tokens), chunk):
             part = list(tokens[a : a + chunk])
             step = cache.plan([name], [len(part)])
-            parts.append(to_numpy(model.forward(part, cache, step, last_only=False)))
+            parts.append(to_numpy(model.forward(part, cache, step, rows="all")))
     finally:
         cache.free(name)
     return np.concatenate(parts)

@@ -15,7 +15,7 @@ from kvlib.caches import Cache, Step
 from kvlib.errors import CacheFull, OutOfBlocks
 from kvlib.events import Event, waits
 from kvlib.model.decoder import Decoder
-from kvlib.prompts import check_cache, check_positive, settle, stop_ids
+from kvlib.prompts import check_cache, check_positive, stop_ids
 from kvlib.sampling import greedy
 from kvlib.serving import CANCELLED, DECODING, DONE, PREFILLING, WAITING, Request
 
@@ -137,7 +137,8 @@ class Scheduler:
         if reading or full or not self._waiting:
             return reading
         request = self._waiting[0]
-        settle(self.cache, [r.name for r in self._running])
+        for r in self._running:
+            self.cache.settle(r.name)
         try:
             held = self.cache.add(request.name, request.text)
         except CacheFull:

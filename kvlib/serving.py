@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from kvlib.arrays import Array
 from kvlib.caches import Cache, Step
 from kvlib.model.decoder import Decoder
-from kvlib.prompts import check_positive, check_prompt, check_room, check_seed, token_ids
+from kvlib.prompts import check_positive, check_prompt, check_seed, token_ids
 from kvlib.sampling import check_settings, rng_at, sample
 
 WAITING, PREFILLING, DECODING = "waiting", "prefilling", "decoding"
@@ -129,5 +129,5 @@ def accepted(
     check_seed(settings[3])
     ids = token_ids(f"prompt {name!r}", prompt)
     check_prompt(model, f"prompt {name!r}", ids, max_new_tokens)
-    check_room(cache, name, len(ids) + int(max_new_tokens) - 1)
+    cache.check_room(name, len(ids) + int(max_new_tokens) - 1)
     return Request(name, ids, int(max_new_tokens), [], WAITING, *settings)

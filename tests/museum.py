@@ -122,8 +122,9 @@ MUTANTS = [
     Mutant("values turned, too", DECODER, "Decoder._project",
            "both[:, num_qo_heads:, :], v\n", "*[both[:, num_qo_heads:, :]] * 2\n",
            "cached_equals_recomputed"),
-    Mutant("logits of each request's first row", DECODER, "Decoder.forward",
-           "xp.asarray(step.last_rows,", "xp.asarray(step.qo_indptr[:-1],",
+    Mutant("logits of each request's first row", "kvlib.model.rows", "wanted",
+           "Wanted(step.last_rows, step.last(), step.last_rows, None)",
+           "Wanted(list(step.qo_indptr[:-1]), step.last(), list(step.qo_indptr[:-1]), None)",
            "cached_equals_recomputed"),
     # Dtypes
     Mutant("float64 leaks from RoPE's tables", ROPE, "tables",

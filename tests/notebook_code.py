@@ -134,7 +134,7 @@ def smallest_margin(model: Any, prompt: str, continuation: str) -> float:
     cache = model.new_cache(1, len(ids) + len(new))
     cache.add("text")
     step = cache.plan(["text"], [len(ids) + len(new)])
-    logits = np.asarray(model.forward(ids + new, cache, step, last_only=False))
+    logits = np.asarray(model.forward(ids + new, cache, step, rows="all"))
     rows = logits[len(ids) - 1 : -1]
     chosen = rows[np.arange(len(new)), new]
     assert (rows.argmax(axis=1) == new).all(), "the continuation is not the greedy one"

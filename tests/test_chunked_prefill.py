@@ -86,9 +86,9 @@ def lengths_of_passes(monkeypatch) -> list[tuple[int, ...]]:
     """From now on, the q_lens of every forward pass."""
     seen, forward = [], Decoder.forward
 
-    def watched(self, tokens, cache, step, last_only=True):
+    def watched(self, tokens, cache, step, rows="last"):
         seen.append(step.q_lens)
-        return forward(self, tokens, cache, step, last_only)
+        return forward(self, tokens, cache, step, rows)
 
     monkeypatch.setattr(Decoder, "forward", watched)
     return seen

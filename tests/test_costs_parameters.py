@@ -193,7 +193,7 @@ def test_what_a_decoder_holds_and_multiplies(name: str) -> None:
     cache.add(0)
     for tokens in (5, 1):
         with Meter() as meter:
-            model.forward([7] * tokens, cache, cache.plan([0], [tokens]), last_only=False)
+            model.forward([7] * tokens, cache, cache.plan([0], [tokens]), rows="all")
         expected = formulas.linear_flops(spec.facts, tokens, tokens)
         assert meter.by_label["linear"].flops == expected
     assert Bytes(cache.memory().payload) == spec.kv_bytes(1, 6, "float32", keep_all=True)

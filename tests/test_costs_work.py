@@ -161,16 +161,16 @@ def test_prefill_equals_what_is_counted(
     work = prefill(spec, batch, prompt, **FLOAT32)
     head = model.config.vocab_size * model.config.hidden_size
 
-    def run(last_only: bool) -> Meter:
+    def run(rows: str) -> Meter:
         cache = model.new_cache(batch, prompt)
         for i in range(batch):
             cache.add(i)
         step = cache.plan(list(range(batch)), [prompt] * batch)
         with Meter() as meter:
-            model.forward(ids(model, batch * prompt), cache, step, last_only)
+            model.forward(ids(model, batch * prompt), cache, step, rows)
         return meter
 
-    whole, spared = run(last_only=False), run(last_only=True)
+    whole, spared = run(rows="all"), run(rows="last")
     unwanted = batch * (prompt - 1)
     assert whole.by_label["attention"].flops == int(work.attention_flops)
     assert whole.by_label["append"].written == int(work.kv_written)
@@ -193,7 +193,7 @@ def test_one_chunk_reads_each_key_once() -> None:
     cache = model.new_cache(1, 40)
     cache.add("a")
     with Meter() as meter:
-        model.forward(ids(model, 40), cache, cache.plan(["a"], [40]), last_only=False)
+        model.forward(ids(model, 40), cache, cache.plan(["a"], [40]), rows="all")
     # the formula has fresh keys and values in 16 bits, the decoder in 32
     assert meter.by_label["attention"].read == 2 * int(prefill(spec, 1, 40, **FLOAT32).kv_read)
 
@@ -208,11 +208,11 @@ def test_generation_with_a_cache_and_without(name: str, monkeypatch: pytest.Monk
         for n in range(prompt, prompt + new):
             cache = model.new_cache(1, n)
             cache.add("a")
-            model.forward(text[:n], cache, cache.plan(["a"], [n]), last_only=False)
+            model.forward(text[:n], cache, cache.plan(["a"], [n]), rows="all")
     cache = model.new_cache(1, prompt + new)
     cache.add("a")
     with Meter() as cached:
-        model.forward(text[:prompt], cache, cache.plan(["a"], [prompt]), last_only=False)
+        model.forward(text[:prompt], cache, cache.plan(["a"], [prompt]), rows="all")
         for n in range(prompt, prompt + new - 1):
             model.forward(text[n : n + 1], cache, cache.plan(["a"], [1]))
     found = uncached(spec, prompt, new)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from models import KINDS, config, decoder, text
 from schedules import close
 
-from kvlib import CacheFull, Decoder
+from kvlib import CacheFull, Decoder, Meter
 from kvlib.exercises.kit.poison import poison_unused
 from kvlib.model import random_weights
 
@@ -30,7 +30,7 @@ def feed(model, cache, name, tokens, chunks):
     parts = []
     for n in chunks:
         step = cache.plan([name], [n])
-        parts.append(model.forward(tokens[:n], cache, step, last_only=False))
+        parts.append(model.forward(tokens[:n], cache, step, rows="all"))
         tokens = tokens[n:]
     assert not tokens
     return np.concatenate(parts)
@@ -83,27 +83,69 @@ def test_any_model_any_chunking(data):
     close(logits, needed, "logits", 1e-4)
 
 
+PARTS = {"a": text(1, 7), "b": text(2, 1), "c": text(3, 12)}
+ROWS = {"last": [6, 7, 19], "all": list(range(20))}
+
+
+def one_pass(model, cache, rows):
+    """Logits of some rows of a pass over PARTS, what the last layer keeps, and what it took."""
+    for name in PARTS:
+        cache.add(name)
+    step = cache.plan(list(PARTS), [len(p) for p in PARTS.values()])
+    with Meter() as meter:
+        logits = model.forward(sum(PARTS.values(), []), cache, step, rows=rows)
+    final = len(model.layer_specs) - 1
+    kept = [np.array(x) for name in PARTS for x in cache.read(final, name)]
+    for name in PARTS:
+        cache.free(name)
+    return logits, kept, meter.by_label["linear"].flops
+
+
 @all_kinds
-def test_last_only_returns_the_last_rows(kind):
+@pytest.mark.parametrize("rows", ["last", [19, 0, 7, 7], [3], [12, 13, 18], list(range(20))])
+def test_logits_of_chosen_rows_are_those_of_all(kind, rows):
     model = decoder(kind)
     cache = new_cache(model)
-    parts = {"a": text(1, 7), "b": text(2, 1), "c": text(3, 12)}
-    tokens = sum(parts.values(), [])
-    results = []
-    for last_only in (False, True):
-        for name in parts:
-            cache.add(name)
-        step = cache.plan(list(parts), [len(p) for p in parts.values()])
-        results.append(model.forward(tokens, cache, step, last_only=last_only))
-        kept = [np.array(x) for name in parts for x in cache.read(model_layers(model), name)]
-        results.append(kept)
-        for name in parts:
-            cache.free(name)
-    every, kept_all, last, kept_last = results
-    assert every.shape == (20, 31) and last.shape == (3, 31)
-    close(last, every[[6, 7, 19]], "last rows", 1e-5)
-    for x, y in zip(kept_all, kept_last):  # the last layer stores keys of every row all the same
+    every, kept_all, _ = one_pass(model, cache, "all")
+    chosen, kept, _ = one_pass(model, cache, rows)
+    wanted = ROWS.get(rows, rows) if isinstance(rows, str) else rows
+    assert every.shape == (20, 31) and chosen.shape == (len(wanted), 31)
+    close(chosen, every[wanted], "chosen rows", 1e-5)
+    for x, y in zip(kept_all, kept):  # the last layer stores keys of every row all the same
         close(x, y, "what is kept")
+
+
+def test_rows_that_nobody_asks_for_cost_no_product_behind_the_last_attention():
+    model = decoder("llama")
+    cache = new_cache(model)
+    flops = [one_pass(model, cache, rows)[2] for rows in ([18], [17, 18], "all")]
+    assert flops[2] - flops[0] == 19 * (flops[1] - flops[0]) > 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "words"),
+    [
+        ("first", ValueError, """rows must be "last", "all" or a list .*got 'first'"""),
+        ([], ValueError, r"rows must be one row number of the step or more, 0 \.\.\. 19, got none"),
+        ([0, 20], ValueError, r"0 \.\.\. 19, got 20"),
+        ([-1], ValueError, "got -1"),
+        ([1.5], ValueError, r"got 1\.5"),
+        (3, TypeError, "a list of row numbers, got 3"),
+    ],
+)
+def test_rows_refused_before_anything_is_written(rows, error, words):
+    model = decoder("llama")
+    cache = new_cache(model)
+    for name in PARTS:
+        cache.add(name)
+    step = cache.plan(list(PARTS), [len(p) for p in PARTS.values()])
+    with pytest.raises(error, match=words):
+        model.forward(sum(PARTS.values(), []), cache, step, rows=rows)
+    assert not step.ticket.appended
+    with pytest.raises(
+        ValueError, match=r"counts must be 3 numbers of rows, from 1 to \(7, 1, 12\)"
+    ):
+        step.last([1, 2, 1])
 
 
 def model_layers(model):
@@ -133,7 +175,7 @@ def test_a_row_alone_equals_the_row_in_any_company(kind):
             continue
         q_lens = [min(int(rng.integers(1, 6)), len(texts[i]) - given[i]) for i in names]
         tokens = [t for i, n in zip(names, q_lens) for t in texts[i][given[i] : given[i] + n]]
-        logits = model.forward(tokens, cache, cache.plan(names, q_lens), last_only=False)
+        logits = model.forward(tokens, cache, cache.plan(names, q_lens), rows="all")
         for i, n in zip(names, q_lens):
             rows = slice(given[i], given[i] + n)
             close(logits[:n], needed[i][rows], f"logits of {i} at {rows}")
@@ -191,7 +233,7 @@ def test_no_float64_is_made_of_float32(kind):
     cache.truncate("a", 0)
     with watch() as found:
         step = cache.plan(["a", "b"], [9, 13])
-        model.forward(tokens[:22], cache, step, last_only=False)
+        model.forward(tokens[:22], cache, step, rows="all")
         model.forward(tokens[22:25], cache, cache.plan(["b"], [3]))
         logits = model.forward(tokens[25:27], cache, cache.plan(["a", "b"], [1, 1]))
         model.forward(tokens[27:28], cache, cache.plan(["a"], [1]))

@@ -49,7 +49,7 @@ def test_decoder_and_generate(kind, cupy):
     for model in (host, device):
         cache = model.new_cache()
         cache.add("a")
-        out = model.forward(text(1, 12), cache, cache.plan(["a"], [12]), last_only=False)
+        out = model.forward(text(1, 12), cache, cache.plan(["a"], [12]), rows="all")
         assert out.dtype == model.xp.float32
         logits.append(to_numpy(out))
     close(logits[1], logits[0], "logits", 1e-3)  # TF32 products where CuPy allows them

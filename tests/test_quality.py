@@ -43,7 +43,7 @@ def test_bits_are_those_of_one_pass_without_chunks(model):
     tokens = list(text.encode())
     cache = dense(model)
     cache.add(0)
-    logits = model.forward(tokens, cache, cache.plan([0], [300]), last_only=False)
+    logits = model.forward(tokens, cache, cache.plan([0], [300]), rows="all")
     needed = []
     for row, token in zip(logits.astype(float), tokens[1:]):
         p = np.exp(row - row.max())

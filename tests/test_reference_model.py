@@ -56,7 +56,7 @@ def test_greedy_with_a_cache_is_greedy_by_recomputation(model):
     def recomputed(tokens: list[int]) -> np.ndarray:
         cache = model.new_cache(max_seqs=1, max_seq_len=len(tokens))
         cache.add(0)
-        return model.forward(tokens, cache, cache.plan([0], [len(tokens)]), last_only=False)
+        return model.forward(tokens, cache, cache.plan([0], [len(tokens)]), rows="all")
 
     at_once = recomputed(prompt + found)[len(prompt) - 1 : -1]
     for n, (logits, token) in enumerate(zip(at_once, found, strict=True)):
@@ -71,7 +71,7 @@ def test_it_has_learned_python(model):
     tokens = model.tokenizer.encode(sample_text())[:1024]
     cache = model.new_cache(max_seqs=1, max_seq_len=1024)
     cache.add(0)
-    logits = model.forward(tokens, cache, cache.plan([0], [1024]), last_only=False)[:-1]
+    logits = model.forward(tokens, cache, cache.plan([0], [1024]), rows="all")[:-1]
     top = logits.max(axis=1, keepdims=True)
     lse = np.log(np.exp(logits - top).sum(axis=1)) + top[:, 0]
     bits = (lse - logits[np.arange(1023), tokens[1:]]).mean() / np.log(2)

@@ -47,5 +47,5 @@ def test_random_weights(name):
     cache = model.new_cache(max_seqs=1, max_seq_len=40)
     cache.add(0)
     tokens = np.random.default_rng(0).integers(0, config.vocab_size, 40)
-    logits = model.forward(tokens, cache, cache.plan([0], [40]), last_only=False)
+    logits = model.forward(tokens, cache, cache.plan([0], [40]), rows="all")
     assert 0.5 < np.sqrt(np.mean(logits**2)) < 2

@@ -127,6 +127,15 @@ def check_row(
             )
 
 
+def check_row_alone(seq_id: Hashable, length: int, room: int) -> None:
+    """CacheFull where a request of `length` tokens would not fit into a row of `room` tokens."""
+    if length > room:
+        raise CacheFull(
+            f"request {seq_id!r} may grow to {length} tokens, and the cache has room for {room} of "
+            "one request"
+        )
+
+
 def check_layer(cache: Cache, layer: int) -> None:
     """Refuse a layer that the cache does not have; negative numbers do not count from the end."""
     if not is_integer(layer) or not 0 <= layer < len(cache.layers):

@@ -8,7 +8,7 @@ from typing import Any
 from kvlib.arrays import Array, itemsize, nbytes
 from kvlib.attention import attend_causal
 from kvlib.attention.batched import attend_rows, taken, together
-from kvlib.caches.checks import check_layer, check_row, is_integer, known
+from kvlib.caches.checks import check_layer, check_row, check_row_alone, is_integer, known
 from kvlib.caches.protocol import Cache, Request
 from kvlib.caches.spec import LayerSpec, Memory
 from kvlib.caches.step import Step
@@ -83,6 +83,10 @@ class DenseCache(Cache):
     ) -> tuple[int, ...]:
         check_row(self._requests, requests, q_lens, self.max_seq_len)
         return tuple(r.place for r in requests)
+
+    def check_room(self, seq_id: Hashable, length: int) -> None:
+        """CacheFull where a request of `length` tokens would outgrow its row."""
+        check_row_alone(seq_id, length, self.max_seq_len)
 
     def _copy(self, source: Request, seq_id: Hashable) -> Request:
         row, copied = self._take_row(seq_id), 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 from kvlib.caches.blocks import BlockPool
@@ -82,8 +82,33 @@ class PagedCache(StoredCache):
 
         It is over and cannot be taken back; what it has filled can be found from now on.
         """
-        self.truncate(seq_id, self.seq_len(seq_id))
+        super().settle(seq_id)
         self._publish(known(self._requests, seq_id))
+
+    def check_room(self, seq_id: Hashable, length: int) -> None:
+        """OutOfBlocks where the whole pool has too few blocks for a request of `length` tokens."""
+        room = self.pool.num_blocks * self.block_size
+        if length > room:
+            raise OutOfBlocks(
+                f"request {seq_id!r} may grow to {length} tokens, and the cache has room for "
+                f"{room}: {self.pool.num_blocks} blocks"
+            )
+
+    def waits_for(
+        self, tokens: Sequence[int], others: Iterable[tuple[Hashable, Sequence[int]]]
+    ) -> bool:
+        """Whether the next block of another's prompt is one of this prompt, too.
+
+        It can be found as soon as it is full, and the prompt had better be opened then.
+        """
+        size = self.block_size
+        for name, other in others:
+            end = (self.seq_len(name) // size + 1) * size  # of the block that comes next
+            if end >= len(tokens) or end > len(other):  # a prompt's last token is always computed
+                continue
+            if tokens[end - size : end] == other[end - size : end] and tokens[:end] == other[:end]:
+                return True
+        return False
 
     def _open(
         self, seq_id: Hashable, tokens: Sequence[int], extra: tuple[Hashable, ...]

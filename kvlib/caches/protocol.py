@@ -60,7 +60,7 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -288,6 +288,10 @@ class Cache:
         request.length = int(length)
         self._end_step(request)
 
+    def settle(self, seq_id: Hashable) -> None:
+        """Let the last step of a request stand, as its next plan would: it cannot be taken back."""
+        self.truncate(seq_id, self.seq_len(seq_id))
+
     def fork(self, src: Hashable, dst: Hashable) -> None:
         """Open request ``dst`` with everything that ``src`` holds; the two then go their ways."""
         source = known(self._requests, src)
@@ -304,6 +308,22 @@ class Cache:
         self._release(request)
         self._end_step(request)
         del self._requests[seq_id]
+
+    def check_room(self, seq_id: Hashable, length: int) -> None:
+        """Refuse a request that could not grow to `length` tokens even if it were alone.
+
+        Raises CacheFull or OutOfBlocks. A cache without a fixed room refuses nobody.
+        """
+
+    def waits_for(
+        self, tokens: Sequence[int], others: Iterable[tuple[Hashable, Sequence[int]]]
+    ) -> bool:
+        """Whether a prompt had better be opened later: what it could share is being computed.
+
+        tokens: the prompt. others: names and prompts of open requests. False where nothing is
+        shared.
+        """
+        return False
 
     @property
     def seq_ids(self) -> tuple[Hashable, ...]:

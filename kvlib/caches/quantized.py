@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from kvlib.caches.checks import check_row, is_integer
+from kvlib.caches.checks import check_row, check_row_alone, is_integer
 from kvlib.caches.protocol import Request
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.stored import Place, StoredCache
@@ -70,6 +70,10 @@ class QuantizedCache(StoredCache):
         for request, n in zip(requests, q_lens, strict=True):
             self._begin(request, n)
         return [request.place for request in requests]
+
+    def check_room(self, seq_id: Hashable, length: int) -> None:
+        """CacheFull where a request of `length` tokens would outgrow its row."""
+        check_row_alone(seq_id, length, self.max_seq_len)
 
     def _copy(self, source: Request, seq_id: Hashable) -> Request:
         row, old, copied = self._take_row(seq_id), source.place, 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -106,31 +106,51 @@ class Step:
         """The row of each request's last new token."""
         return [end - 1 for end in self.qo_indptr[1:]]
 
-    def last(self) -> Step:
-        """The same step seen by each request's last row only: T becomes B.
+    def last(self, counts: Sequence[int] | None = None) -> Step:
+        """The same step seen by each request's last rows only: T becomes B, or Σ counts.
 
+        counts: B integers, how many rows of each request (1 unless given, at most its q_len).
         The last layer attends from here alone when only the next token is wanted:
         ``cache.run(layer, q[step.last_rows], step.last())``.
         """
-        if self._last is None:
-            if self.num_tokens == len(self.seq_ids):
-                self._last = self
-            else:
-                xp = namespace(self.positions)
-                rows = xp.asarray(self.last_rows, dtype=xp.int64, device=self.positions.device)
-                self._last = Step(
-                    self.owner,
-                    self.ticket,
-                    self.seq_ids,
-                    (1,) * len(self.seq_ids),
-                    self.seq_lens,
-                    xp.take(self.positions, rows, axis=0),
-                    self.places,
-                    whole=False,
-                    lengths=self._lengths,
-                )
-                self._last._last = self._last
-        return self._last
+        if counts is None and self._last is not None:
+            return self._last
+        lens = (1,) * len(self.seq_ids) if counts is None else self._checked(counts)
+        found = self if lens == self.q_lens else self._seen_by(lens)
+        if counts is None:
+            self._last = found
+            found._last = found
+        return found
+
+    def _checked(self, counts: Sequence[int]) -> tuple[int, ...]:
+        lens = tuple(counts)
+        fit = len(lens) == len(self.q_lens)
+        if not fit or any(not 1 <= n <= m for n, m in zip(lens, self.q_lens, strict=True)):
+            raise ValueError(
+                f"counts must be {len(self.q_lens)} numbers of rows, from 1 to {self.q_lens}, "
+                f"got {lens}"
+            )
+        return lens
+
+    def _seen_by(self, lens: tuple[int, ...]) -> Step:
+        xp = namespace(self.positions)
+        ends = zip(self.qo_indptr[1:], lens, strict=True)
+        rows = xp.asarray(
+            [row for end, n in ends for row in range(end - n, end)],
+            dtype=xp.int64,
+            device=self.positions.device,
+        )
+        return Step(
+            self.owner,
+            self.ticket,
+            self.seq_ids,
+            lens,
+            self.seq_lens,
+            xp.take(self.positions, rows, axis=0),
+            self.places,
+            whole=False,
+            lengths=self._lengths,
+        )
 
     def __repr__(self) -> str:
         parts = ", ".join(

@@ -13,6 +13,7 @@ from kvlib.caches.checks import check_step
 from kvlib.model import rope
 from kvlib.model.config import ModelConfig, RopeConfig
 from kvlib.model.layers import ACTIVATIONS, layer_norm, linear, mlp, rms_norm
+from kvlib.model.rows import taken, wanted
 from kvlib.model.weights import weight_shapes
 
 
@@ -72,19 +73,26 @@ class Decoder:
         )
 
     def forward(
-        self, tokens: Sequence[int] | Array, cache: Cache, step: Step, last_only: bool = True
+        self,
+        tokens: Sequence[int] | Array,
+        cache: Cache,
+        step: Step,
+        rows: str | Sequence[int] = "last",
     ) -> Array:
         """One pass over the step's new tokens.
 
         tokens: T token ids, the requests' packed one after the other as ``step`` lists them.
-        Returns logits (B, V), each request's last row, or (T, V) with ``last_only=False``.
+        rows: of which of the T rows logits are wanted: "last", the last of each request (B, V);
+        "all" (T, V); or R row numbers (R, V), in the order given. What only the other rows would
+        have needed is not computed in the last layer and after it.
 
-        Raises ValueError for a wrong number of tokens, an id outside the vocabulary or a position
-        past the model's limit, before anything is written. Whatever fails, ``cache.truncate``
-        takes the requests back to where they were before the plan.
+        Raises ValueError for a wrong number of tokens, an id outside the vocabulary, a row that the
+        step does not have or a position past the model's limit, before anything is written.
+        Whatever fails, ``cache.truncate`` takes the requests back to where they were before the
+        plan.
         """
         xp, eps = self.xp, self._eps
-        ids = self._check(tokens, step)
+        ids, want = self._check(tokens, step), wanted(rows, step)
         x = xp.take(self.weights["embed.weight"], ids, axis=0)
         cos = sin = None
         if self.config.rope is None:
@@ -96,11 +104,11 @@ class Decoder:
             h = self._norm(x, layer, "attn_norm", eps)
             q, k, v = self._project(h, layer, cos, sin)
             cache.append(i, k, v, step)
-            if i == final and last_only and step.num_tokens > len(step.seq_ids):
-                # Only the last row of each request is wanted, and no later layer asks for more.
-                rows = xp.asarray(step.last_rows, dtype=xp.int64, device=x.device)
-                q, x, step = xp.take(q, rows, axis=0), xp.take(x, rows, axis=0), step.last()
+            if i == final and want is not None:  # no later layer asks for the other rows
+                q, x, step = taken(q, want.attended), taken(x, want.rows), want.step
             o: Any = cache.run(i, q, step)
+            if i == final and want is not None and want.places is not None:
+                o = taken(o, want.places)
             o = xp.reshape(o, (o.shape[0], o.shape[1] * o.shape[2]))
             x = x + linear(o, layer["o.weight"], layer.get("o.bias"))
             h = self._norm(x, layer, "mlp_norm", eps)

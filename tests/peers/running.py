@@ -32,7 +32,7 @@ def alone(model: Any, prompt: Sequence[int], chunk: int | None = None) -> np.nda
     for start in range(0, len(prompt), chunk or len(prompt)):
         part = list(prompt[start : start + (chunk or len(prompt))])
         step = cache.plan(["only"], [len(part)])
-        rows.append(to_numpy(model.forward(part, cache, step, last_only=False)))
+        rows.append(to_numpy(model.forward(part, cache, step, rows="all")))
     return np.concatenate(rows)
 
 
@@ -46,7 +46,7 @@ def together(model: Any, prompts: Sequence[Sequence[int]], chunks: Sequence[int]
     while left := [i for i, prompt in enumerate(prompts) if done[i] < len(prompt)]:
         parts = [list(prompts[i][done[i] : done[i] + chunks[i]]) for i in left]
         step = cache.plan(left, [len(part) for part in parts])
-        logits = to_numpy(model.forward(sum(parts, []), cache, step, last_only=False))
+        logits = to_numpy(model.forward(sum(parts, []), cache, step, rows="all"))
         bounds = np.cumsum([len(part) for part in parts])[:-1]
         for i, part, out in zip(left, parts, np.split(logits, bounds), strict=True):
             rows[i].append(out)

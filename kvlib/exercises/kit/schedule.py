@@ -255,7 +255,9 @@ class Schedule:
                 self.held[str(name)][layer].append((k64[row], v64[row]))
 
     def compare(self, layer: int, step: Step, last: bool, with_lse: bool) -> None:
-        spec, seen = self.layers[layer], step.last() if last else step
+        spec, seen = self.layers[layer], step
+        if last:  # one row of each request in layer 0, more in those above it
+            seen = step.last([1 + layer % n for n in step.q_lens])
         q = self.random(seen.num_tokens, self.num_qo_heads[layer], spec.head_dim)
         result: Any = self.cache.run(layer, q, seen, return_lse=with_lse)
         o, lse = result if with_lse else (result, None)

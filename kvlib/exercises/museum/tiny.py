@@ -45,9 +45,7 @@ def logits_of_all(model: Decoder, ids: Sequence[int]) -> np.ndarray:
     """Logits (T, V) after every token of a text, from one pass over all of it."""
     held = model.new_cache(1, len(ids))
     held.add("all")
-    return np.asarray(
-        model.forward(list(ids), held, held.plan(["all"], [len(ids)]), last_only=False)
-    )
+    return np.asarray(model.forward(list(ids), held, held.plan(["all"], [len(ids)]), rows="all"))
 
 
 def follow(

@@ -1,0 +1,61 @@
+"""Of which rows of a step logits are wanted, and what the last layer computes for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kvlib.arrays import Array, namespace
+from kvlib.caches import Step
+from kvlib.caches.checks import is_integer
+
+
+class Wanted(NamedTuple):
+    """Some rows of a step.
+
+    rows      the R wanted rows, in the order in which they are wanted
+    step      the step as the last layer sees it: each request's rows from its first wanted one on,
+              for that is what a cache attends from
+    attended  the rows of that step
+    places    where the wanted ones stand among the attended; None where both are the same
+    """
+
+    rows: list[int]
+    step: Step
+    attended: list[int]
+    places: list[int] | None
+
+
+def wanted(rows: str | Sequence[int], step: Step) -> Wanted | None:
+    """What `rows` asks for: "last", "all", or row numbers. None for all rows as they are.
+
+    Raises ValueError for a row that the step does not have and for no rows, TypeError for what is
+    no list of rows.
+    """
+    if isinstance(rows, str):
+        if rows not in ("last", "all"):
+            raise ValueError(f'rows must be "last", "all" or a list of row numbers, got {rows!r}')
+        if rows == "all" or step.num_tokens == len(step.seq_ids):
+            return None
+        return Wanted(step.last_rows, step.last(), step.last_rows, None)
+    if not hasattr(rows, "__len__"):
+        raise TypeError(f'rows must be "last", "all" or a list of row numbers, got {rows!r}')
+    wrong = [row for row in rows if not is_integer(row) or not 0 <= row < step.num_tokens]
+    if wrong or not len(rows):
+        raise ValueError(
+            f"rows must be one row number of the step or more, 0 ... {step.num_tokens - 1}, "
+            f"got {repr(wrong[0]) if wrong else 'none'}"
+        )
+    found, spans = [int(row) for row in rows], list(zip(step.qo_indptr, step.qo_indptr[1:]))
+    # A request of which nothing is wanted attends from its last row, for the cache wants one.
+    firsts = [min((r for r in found if a <= r < b), default=b - 1) for a, b in spans]
+    seen = step.last([b - first for first, (_, b) in zip(firsts, spans, strict=True)])
+    attended = [row for first, (_, b) in zip(firsts, spans, strict=True) for row in range(first, b)]
+    at = {row: n for n, row in enumerate(attended)}
+    return Wanted(found, seen, attended, None if attended == found else [at[r] for r in found])
+
+
+def taken(x: Array, rows: Sequence[int]) -> Array:
+    """x (T, ...) → its rows (R, ...), copied."""
+    xp = namespace(x)
+    return xp.take(x, xp.asarray(rows, dtype=xp.int64, device=x.device), axis=0)
