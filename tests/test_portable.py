@@ -20,6 +20,12 @@ def test_what_a_processor_cannot_be_is_left_out(
         (1, "tests"), (1, "notebooks"), (2, "tests"), (2, "notebooks"),
     }  # fmt: skip
     assert "SkylakeX: left out, this processor has no avx512f" in capsys.readouterr().out
+    shared = {"Zen": "Haswell"}
+    monkeypatch.setattr(portable, "architecture", lambda core: shared.get(core, core))
+    assert {core for core, _, _ in portable.runs(portable.CORES)} == {
+        "Prescott", "Nehalem", "Haswell",
+    }  # fmt: skip
+    assert "Zen: left out, these are the kernels of Haswell" in capsys.readouterr().out
 
 
 def test_a_run_that_fails_is_told_and_the_others_go_on(

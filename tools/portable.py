@@ -6,8 +6,10 @@
 OpenBLAS, which NumPy's wheels carry, chooses its kernels by the processor, so the last bits of a
 sum differ between machines. OPENBLAS_CORETYPE makes this machine take another one's kernels. Every
 test and every cell of every notebook must pass under each; tests that draw examples draw fewer
-(KVLIB_TESTS=quick), none is left out. At the end tools/rounding_edges.py looks for printed numbers
-that lie so near an edge of their rounding that some other order of summing would change them.
+(KVLIB_TESTS=quick), none is left out. Where a build of OpenBLAS has the same kernels for two kinds
+of processor (for Zen those of Haswell), they run once. At the end tools/rounding_edges.py looks for
+printed numbers that lie so near an edge of their rounding that some other order of summing would
+change them.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ CORES = {
 }
 THREADS = (1, 2)
 UNIT = "not gpu and not peers and not browser and not device"
-PYTEST = (sys.executable, "-m", "pytest", "-q", "--no-header", "-n", "2")
+PYTEST = (sys.executable, "-m", "pytest", "-q", "--no-header")
 COMMANDS = {
     "tests": (*PYTEST, "--dist", "worksteal", "-m", UNIT),
     "notebooks": (
@@ -72,14 +74,24 @@ def architecture(core: str) -> str:
     return done.stdout.strip() or "no OpenBLAS"
 
 
+def workers(threads: int) -> list[str]:
+    """So many processes of pytest that their BLAS threads, which spin, do not share processors."""
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
+    return ["-n", str(max(1, min(2, processors // threads)))]
+
+
 def runs(cores: Iterable[str]) -> Iterator[tuple[str, int, str]]:
-    """(core, threads, what) of every run; says which cores this processor cannot be."""
-    have = flags()
+    """(core, threads, what) of every run; says which cores are left out, and why."""
+    have, seen = flags(), dict[str, str]()
     for core in cores:
         if have and CORES[core] not in have:
             print(f"== {core}: left out, this processor has no {CORES[core]}", flush=True)
             continue
-        print(f"== {core}: OpenBLAS calls the kernels it takes {architecture(core)}", flush=True)
+        kernels = architecture(core)
+        print(f"== {core}: OpenBLAS calls the kernels it takes {kernels}", flush=True)
+        if seen.setdefault(kernels, core) != core:
+            print(f"== {core}: left out, these are the kernels of {seen[kernels]}", flush=True)
+            continue
         for threads in THREADS:
             for what in COMMANDS:
                 yield core, threads, what
@@ -100,7 +112,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--only", choices=[*COMMANDS, "edges"], help="one of the three alone")
     args = parser.parse_args(argv)
     rows = [
-        row(f"{core}, BLAS threads: {threads}", what, COMMANDS[what], environment(core, threads))
+        row(
+            f"{core}, BLAS threads: {threads}",
+            what,
+            [*COMMANDS[what], *workers(threads)],
+            environment(core, threads),
+        )
         for core, threads, what in runs(args.core)
         if args.only in (None, what)
     ]
