@@ -1,9 +1,10 @@
-"""Decode attention of many requests in a dense cache: in one product, and one after the other.
+"""Decode attention of many requests: in one product, and one after the other.
 
-float32, one layer. Only `run` is timed. `behind` tokens are missing at random from all requests but
-the first, up to what `kvlib.attention.batched.pays` allows and to twice that. Calls take turns.
+float32, one layer, in a dense cache or in blocks of 16 tokens. Only `run` is timed. `behind` tokens
+are missing at random from all requests but the first, up to what `kvlib.attention.batched.pays`
+allows and to twice that. Calls take turns.
 
-    python benchmarks/batched.py [--threads 1] [--steps 200] [--json FILE]
+    python benchmarks/batched.py [--cache rows|blocks] [--threads 1] [--steps 200] [--json FILE]
 """
 
 from __future__ import annotations
@@ -13,11 +14,25 @@ from typing import Any
 
 import harness
 
-SIZES = ((1, 512), (8, 64), (32, 64), (64, 64), (32, 256), (16, 512), (2, 512), (4, 4096))
-SHAPES = ((2, 2, 64), (8, 4, 128))  # key heads, query heads each, numbers of a head
+SIZES = ((1, 512), (8, 64), (8, 96), (32, 64), (64, 64), (32, 256), (16, 512), (2, 512), (4, 4096))
+BLOCK = 16  # tokens of a block
+SHAPES = ((2, 2, 64), (4, 2, 64), (8, 4, 128))  # key heads, query heads each, numbers of a head
 
 
-def decoding(kind: type, shape: tuple[int, int, int], size: tuple[int, int], behind: int) -> Any:
+def cache_of(where: str, kind: type, layers: list[Any], requests: int, tokens: int) -> Any:
+    """A cache with room for so many requests of so many tokens."""
+    import numpy as np
+
+    from kvlib import BlockPool
+
+    if where == "rows":
+        return kind(layers, requests, tokens, xp=np)
+    return kind(layers, BlockPool(requests * -(-tokens // BLOCK), BLOCK), xp=np)
+
+
+def decoding(
+    where: str, kind: type, shape: tuple[int, int, int], size: tuple[int, int], behind: int
+) -> Any:
     """A cache of that kind, the step of each request's last token, and their queries."""
     import numpy as np
 
@@ -25,7 +40,7 @@ def decoding(kind: type, shape: tuple[int, int, int], size: tuple[int, int], beh
 
     (heads, groups, dim), (requests, keys) = shape, size
     rng = np.random.default_rng(0)
-    cache = kind([LayerSpec(heads, dim)], requests, keys + 1, xp=np)
+    cache = cache_of(where, kind, [LayerSpec(heads, dim)], requests, keys + 1)
 
     def append(step: Any) -> None:
         k, v = (rng.standard_normal((step.num_tokens, heads, dim), np.float32) for _ in "kv")
@@ -40,21 +55,25 @@ def decoding(kind: type, shape: tuple[int, int, int], size: tuple[int, int], beh
     return cache, step, rng.standard_normal((requests, heads * groups, dim), np.float32)
 
 
-def row(shape: tuple[int, int, int], size: tuple[int, int], behind: int, steps: int) -> Any:
+def row(
+    where: str, shape: tuple[int, int, int], size: tuple[int, int], behind: int, steps: int
+) -> Any:
     """Milliseconds of both ways, and how often the one is as fast as the other."""
     import numpy as np
 
-    from kvlib import DenseCache
+    from kvlib import DenseCache, PagedCache
 
-    class OneByOne(DenseCache):
+    base: Any = DenseCache if where == "rows" else PagedCache
+
+    class OneByOne(base):
         """Requests attend one after the other, always."""
 
         def _batches(self, spec: Any, step: Any) -> list[list[int]]:
             return []
 
     runs, results = {}, []
-    for name, kind in (("one by one", OneByOne), ("as run", DenseCache)):
-        cache, step, q = decoding(kind, shape, size, behind)
+    for name, kind in (("one by one", OneByOne), ("as run", base)):
+        cache, step, q = decoding(where, kind, shape, size, behind)
         runs[name] = lambda cache=cache, step=step, q=q: cache.run(0, q, step)
         results.append(runs[name]())
     batches = [len(batch) for batch in cache._batches(cache.layers[0], step)]
@@ -68,9 +87,12 @@ def row(shape: tuple[int, int, int], size: tuple[int, int], behind: int, steps: 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cache", choices=("rows", "blocks"), default="rows")
     parser.add_argument("--threads", type=int, default=1, help="BLAS threads (1)")
     parser.add_argument("--steps", type=int, default=200, help="calls for each figure (200)")
-    parser.add_argument("--json", help="where to write (benchmarks/results/batched.json)")
+    parser.add_argument(
+        "--json", help="where to write (benchmarks/results/batched.json or batched_blocks.json)"
+    )
     args = parser.parse_args()
     harness.limit_threads(args.threads)
     from kvlib.attention.batched import COPIED
@@ -80,14 +102,15 @@ def main() -> None:
         most = COPIED // (shape[0] * shape[2])
         for size in SIZES:
             for behind in (0, most, 2 * most):
-                rows.append(row(shape, size, behind, args.steps))
+                rows.append(row(args.cache, shape, size, behind, args.steps))
                 r = rows[-1]
                 print(
                     f"{shape} {size[0]:2} requests of {size[1]:4}, up to {behind:2} fewer: "
                     f"{r['times_as_fast']:.2f} times as fast"
                     f"{'' if r['batches'] else ' (each alone)'}"
                 )
-    harness.save("batched", {"threads": args.threads, "rows": rows}, args.json)
+    name = "batched" if args.cache == "rows" else "batched_blocks"
+    harness.save(name, {"cache": args.cache, "threads": args.threads, "rows": rows}, args.json)
 
 
 if __name__ == "__main__":

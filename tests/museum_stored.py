@@ -155,6 +155,15 @@ MUTANTS = [
            "place.coded,\n                first,\n                end,",
            "place.coded,\n                first,\n"
            "                -(-end // self.page_size) * self.page_size,", "stored_schedules"),
+    Mutant("a batch of blocks begins one block late", STORED, "StoredCache._run_batch",
+           "longest - spec.window) // size", "longest - spec.window + size) // size",
+           "stored_schedules"),
+    Mutant("a batch of blocks in the order of its lengths", "kvlib.attention.batched", "alike",
+           "[sorted(batch) for batch in found", "[batch for batch in found", "stored_schedules"),
+    Mutant("heads and blocks of a batch change places", "kvlib.caches.store",
+           "Fields.side_by_side", "(requests, self.heads, n * self.size, self.dim))",
+           "(requests, n * self.size, self.heads, self.dim)).transpose(0, 2, 1, 3)",
+           "stored_schedules"),
     # Chunks and the scheduler
     Mutant("a token is lost between two chunks", GENERATION, "_steps",
            "feed[i][chunk:] for", "feed[i][chunk + 1 :] for", "chunks_and_schedules"),

@@ -40,7 +40,7 @@ def test_decoder_and_generate(kind):
         cache.add("a")
         cache.add("b")
         tokens = text(1, 16)
-        parts = [model.forward(tokens[:11], cache, cache.plan(["a", "b"], [4, 7]), False)]
+        parts = [model.forward(tokens[:11], cache, cache.plan(["a", "b"], [4, 7]), "all")]
         parts.append(model.forward(tokens[11:13], cache, cache.plan(["b", "a"], [1, 1])))
         ids = tokens[13:] if model is host else xp.asarray(tokens[13:])  # already on the device
         parts.append(model.forward(ids, cache, cache.plan(["a"], [3])))

@@ -106,7 +106,7 @@ def test_decoder_and_generate(kind):
         cache.add("a")
         cache.add("b")
         tokens = text(1, 16)
-        parts = [model.forward(tokens[:11], cache, cache.plan(["a", "b"], [4, 7]), False)]
+        parts = [model.forward(tokens[:11], cache, cache.plan(["a", "b"], [4, 7]), "all")]
         parts.append(model.forward(tokens[11:13], cache, cache.plan(["b", "a"], [1, 1])))
         ids = tokens[13:] if model is models[0] else on_strict(tokens[13:])  # device tokens
         parts.append(model.forward(ids, cache, cache.plan(["a"], [3])))
@@ -134,7 +134,7 @@ def test_no_float64_is_made(kind, monkeypatch):
     monkeypatch.setattr(StrictArray, "_new", classmethod(watched))
     cache.add("a")
     cache.add("b")
-    model.forward(text(1, 9), cache, cache.plan(["a", "b"], [4, 5]), False)
+    model.forward(text(1, 9), cache, cache.plan(["a", "b"], [4, 5]), "all")
     model.forward(text(1, 3), cache, cache.plan(["a", "b"], [1, 2]))
     logits = model.forward([1], cache, cache.plan(["a"], [1]))
     assert len(made) > 100 and np.dtype(np.float64) not in made

@@ -19,6 +19,8 @@ from kvlib.attention.states import with_sink
 from kvlib.meter import counting, report
 
 LARGE = 2**18  # numbers of values in a text, from which what a call costs is lost beside its sums
+ALONE = 2**17  # the same where a text is copied: more than what a call costs goes into copying
+GATHERED = 2**19  # numbers copied for one product: keys and values of 2 MiB each, in float32
 COPIED = 4096  # numbers of values copied for a text; from twice as many on nothing is gained
 
 
@@ -60,6 +62,35 @@ def together(
         else:
             found.append([i])
     return [batch for batch in found if len(batch) > 1]
+
+
+def alike(lengths: Sequence[int], numbers: int, window: int | None) -> list[list[int]]:
+    """Which texts go into one product where each is copied for it in any case: those alike long.
+
+    As `together`, but rows need not be neighbours: the shortest go with those a little longer, as
+    many as GATHERED numbers allow. A text of more than ALONE numbers goes alone.
+    """
+    found: list[list[int]] = []
+    for i in sorted(range(len(lengths)), key=lengths.__getitem__):
+        size = min(lengths[i], window or lengths[i]) * numbers
+        if size > ALONE:
+            continue
+        batch = found[-1] if found else []
+        fits = batch and (len(batch) + 1) * size <= GATHERED
+        if fits and pays(lengths[batch[0]], lengths[i], numbers, window):
+            batch.append(i)
+        else:
+            found.append([i])
+    return [sorted(batch) for batch in found if len(batch) > 1]
+
+
+def by_text(found: Any, batch: Sequence[int]) -> dict[int, Any]:
+    """Text → its part (1, ...) of what a batch has given: o, or o and lse."""
+    both = isinstance(found, tuple)
+    return {
+        i: tuple(x[n : n + 1, ...] for x in found) if both else found[n : n + 1, ...]
+        for n, i in enumerate(batch)
+    }
 
 
 def taken(xp: Any, x: Array, batch: Sequence[int]) -> Array:

@@ -7,7 +7,7 @@ from typing import Any
 
 from kvlib.arrays import Array, itemsize, nbytes
 from kvlib.attention import attend_causal
-from kvlib.attention.batched import attend_rows, taken, together
+from kvlib.attention.batched import attend_rows, by_text, taken, together
 from kvlib.caches.checks import check_layer, check_row, check_row_alone, is_integer, known
 from kvlib.caches.protocol import Cache, Request
 from kvlib.caches.spec import LayerSpec, Memory
@@ -148,9 +148,7 @@ class DenseCache(Cache):
             )
             if batch == list(range(len(step.places))):
                 return found
-            for n, i in enumerate(batch):
-                own = slice(n, n + 1)
-                parts[i] = tuple(x[own, ...] for x in found) if return_lse else found[own, ...]
+            parts |= by_text(found, batch)
         for i, (row, end) in enumerate(zip(step.places, step.seq_lens, strict=True)):
             if i in parts:
                 continue

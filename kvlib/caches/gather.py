@@ -13,6 +13,28 @@ VIEWED = 64  # tokens from which a page is read as it lies, nothing copied
 PIECE = 256  # tokens that smaller pages are gathered into, or larger ones cut to: cache-sized
 
 
+def side_by_side(
+    store: Store,
+    tables: Sequence[Sequence[int]],
+    first: int,
+    tokens: int,
+    rooms: tuple[Rooms, Rooms],
+) -> tuple[Array, Array]:
+    """Some pages of several requests, copied: k (B, Hkv, S, Dk), v (B, Hkv, S, Dv), plain numbers.
+
+    tables: the pages of each. first: how many pages to leave out. tokens: of the longest request,
+    behind those; what a shorter one has no pages for is copied from its last, and not to be read.
+    rooms: where the copies of keys and of values go; the next call that is lent them overwrites.
+    """
+    count = -(-tokens // store.size)
+    rows = [own[first : first + count] for own in tables]
+    rows = [[*own, *[own[-1]] * (count - len(own))] for own in rows]
+    index = store.xp.asarray(rows, dtype=store.xp.int64)
+    both = zip(store.both, rooms, strict=False)
+    k, *rest = (fields.side_by_side(index, room) for fields, room in both)
+    return k, rest[0] if rest else k[..., : store.spec.v_dim]
+
+
 class StoredPieces:
     """Pages of codes, then the tail: what a request holds from about `first` to `end`."""
 

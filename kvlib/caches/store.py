@@ -71,6 +71,14 @@ class Fields:
             found[name] = piece[:, : tokens // field.per, ...]
         return found
 
+    def side_by_side(self, tables: Array, rooms: Rooms) -> Array:
+        """Plain numbers of several requests, copied: (B, n) pages → (B, Hkv, n · size, D)."""
+        xp, (requests, n) = self.xp, tables.shape
+        heads = xp.arange(self.heads, dtype=xp.int64)[None, :, None]
+        index = xp.reshape(tables[:, None, :] * self.heads + heads, (-1,))
+        found = self._take("x", index, rooms)
+        return xp.reshape(found, (requests, self.heads, n * self.size, self.dim))
+
     def _take(self, name: str, index: Array, rooms: Rooms | None) -> Array:
         """Rows `index` of one field, each all entries of one head in one page."""
         xp, whole = self.xp, self.arrays[name]

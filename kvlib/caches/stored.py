@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from kvlib.arrays import Array, is_numpy, itemsize, nbytes
+from kvlib.attention.batched import alike, attend_rows, by_text, taken
 from kvlib.attention.pieces import attend_pieces
 from kvlib.caches.checks import check_layer, known
-from kvlib.caches.gather import StoredPieces
+from kvlib.caches.gather import VIEWED, StoredPieces, side_by_side
 from kvlib.caches.protocol import Cache, Request
 from kvlib.caches.spec import LayerSpec, Memory
 from kvlib.caches.step import Step
@@ -61,6 +63,7 @@ class StoredCache(Cache):
                 f"{self.codec.made_by} encodes together, got {size}"
             )
         self.page_size = size
+        self._lent = threading.local()  # rooms for copies, one pair a thread
         self.stores = [Store(self.xp, self.codec, s, pages, size, self.dtype) for s in self.layers]
 
     def _tails(self, like: Place | None = None) -> list[Tail | None]:
@@ -147,10 +150,21 @@ class StoredCache(Cache):
     def run(
         self, layer: int, q: Array, step: Step, return_lse: bool = False
     ) -> Array | tuple[Array, Array]:
-        """Attend, one request after the other: q (T, Hq, Dk) → o (T, Hq, Dv) [, lse (T, Hq)]."""
+        """Attend: q (T, Hq, Dk) → o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq).
+
+        One request after the other, or several short ones in one product where each has one query.
+        """
         spec = self._check_run(layer, q, step)
-        parts = []
+        parts: dict[int, Any] = {}
+        one_each = 1 < len(step.places) == step.qo_indptr[-1]
+        for batch in self._batches(spec, step) if one_each else ():
+            found = self._run_batch(layer, q, step, batch, return_lse)
+            if len(batch) == len(step.places):
+                return found
+            parts |= by_text(found, batch)
         for i, (place, end) in enumerate(zip(step.places, step.seq_lens, strict=True)):
+            if i in parts:
+                continue
             rows = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]
             first = 0 if spec.window is None else max(0, end - rows.shape[0] - spec.window + 1)
             pieces = StoredPieces(
@@ -162,10 +176,44 @@ class StoredCache(Cache):
                 end,
                 place.table,
             )
-            parts.append(
-                attend_pieces(rows, pieces, end, self.xp, return_lse=return_lse, **spec.settings)
+            parts[i] = attend_pieces(
+                rows, pieces, end, self.xp, return_lse=return_lse, **spec.settings
             )
-        return self._join(parts, return_lse)
+        return self._join([parts[i] for i in range(len(parts))], return_lse)
+
+    def _batches(self, spec: LayerSpec, step: Step) -> list[list[int]]:
+        """Which requests of a step of one query each attend in one product.
+
+        Those in small blocks, which are gathered in any case; numbers of float32 or wider, for
+        codes and narrow numbers become floats a piece at a time.
+        """
+        wide = self.dtype in (self.xp.float32, self.xp.float64)
+        plain = self.codec.plain and not self.codec.waits
+        if not (wide and plain and is_numpy(self.xp) and self.page_size < VIEWED):
+            return []
+        return alike(step.seq_lens, spec.num_kv_heads * spec.v_dim, spec.window)
+
+    def _run_batch(
+        self, layer: int, q: Array, step: Step, batch: list[int], return_lse: bool
+    ) -> Any:
+        spec, size = self.layers[layer], self.page_size
+        longest = max(step.seq_lens[i] for i in batch)
+        # Pages behind the window are left out; then all are of one length, and no end is looked at.
+        first = 0 if spec.window is None else max(0, longest - spec.window) // size
+        left_out = first * size
+        tables = [step.places[i].pages for i in batch]
+        # Memory fresh from the system at each call would cost more than the copies.
+        rooms = self._lent.__dict__.setdefault("rooms", ({}, {}))
+        k, v = side_by_side(self.stores[layer], tables, first, longest - left_out, rooms)
+        return attend_rows(
+            taken(self.xp, q, batch),
+            k,
+            v,
+            [step.seq_lens[i] - left_out for i in batch],
+            taken(self.xp, step.lengths, batch),
+            return_lse=return_lse,
+            **spec.settings,
+        )
 
     def read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:
         """Copies of what a layer holds, decoded: k (S, Hkv, Dk), v (S, Hkv, Dv), positions (S,)."""
