@@ -148,8 +148,8 @@ MUTANTS = [
     Mutant("a scheduler counts draws from the first new token", "kvlib.serving", "Request.draw",
            "rng_at(self.seed, self.length)", "rng_at(self.seed, len(self.new))",
            "generated_tokens"),
-    Mutant("top-p leaves out the token that reaches it", SAMPLING, "probabilities",
+    Mutant("top-p leaves out the token that reaches it", "kvlib.distribution", "probabilities",
            "np.cumsum(kept, axis=1) - kept < top_p", "np.cumsum(kept, axis=1) < top_p", "samples"),
-    Mutant("temperature multiplied", SAMPLING, "probabilities",
+    Mutant("temperature multiplied", "kvlib.distribution", "probabilities",
            "(x - top) / temperature", "(x - top) * temperature", "samples"),
 ]  # fmt: skip

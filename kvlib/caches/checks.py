@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from operator import index
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from kvlib.arrays import Array
 from kvlib.attention.checks import is_integer, shown
+from kvlib.caches.request import Request
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Step
 from kvlib.errors import CacheFull
 
-if TYPE_CHECKING:
-    from kvlib.caches.protocol import Cache
-    from kvlib.caches.request import Request
-
 R = TypeVar("R")
+
+
+class Holder(Protocol):
+    """What a check asks of a cache: what it holds, in which library's arrays, of which type."""
+
+    layers: tuple[LayerSpec, ...]
+    xp: Any
+    dtype: Any
+    array_type: type
 
 
 def known(requests: Mapping[Hashable, R], seq_id: Hashable) -> R:
@@ -136,7 +142,7 @@ def check_row_alone(seq_id: Hashable, length: int, room: int) -> None:
         )
 
 
-def check_layer(cache: Cache, layer: int) -> None:
+def check_layer(cache: Holder, layer: int) -> None:
     """Refuse a layer that the cache does not have; negative numbers do not count from the end."""
     if not is_integer(layer) or not 0 <= layer < len(cache.layers):
         raise ValueError(f"layer must be 0 ... {len(cache.layers) - 1}, got {shown(layer)}")
@@ -148,7 +154,7 @@ def check_step(step: Step) -> None:
         raise TypeError(f"step must be a Step, what plan returns, got {shown(step)}")
 
 
-def check_append(cache: Cache, layer: int, k: Array, v: Array | None, step: Step) -> LayerSpec:
+def check_append(cache: Holder, layer: int, k: Array, v: Array | None, step: Step) -> LayerSpec:
     """The layer's spec, after refusing keys and values that do not fit it or the step."""
     spec = _check_layer_and_step(cache, layer, step)
     if not step.whole:
@@ -169,7 +175,7 @@ def check_append(cache: Cache, layer: int, k: Array, v: Array | None, step: Step
     return spec
 
 
-def check_run(cache: Cache, layer: int, q: Array, step: Step) -> LayerSpec:
+def check_run(cache: Holder, layer: int, q: Array, step: Step) -> LayerSpec:
     """The layer's spec, after refusing queries that do not fit it or the step."""
     spec = _check_layer_and_step(cache, layer, step)
     check_kind(cache, "q", q, layer)
@@ -194,7 +200,7 @@ def check_run(cache: Cache, layer: int, q: Array, step: Step) -> LayerSpec:
     return spec
 
 
-def _check_layer_and_step(cache: Cache, layer: int, step: Step) -> LayerSpec:
+def _check_layer_and_step(cache: Holder, layer: int, step: Step) -> LayerSpec:
     check_layer(cache, layer)
     check_step(step)
     if step.owner is not cache:
@@ -214,7 +220,7 @@ def _check_layer_and_step(cache: Cache, layer: int, step: Step) -> LayerSpec:
 
 
 def _check_array(
-    cache: Cache, name: str, x: Array, needed: tuple[int, int, int], layer: int
+    cache: Holder, name: str, x: Array, needed: tuple[int, int, int], layer: int
 ) -> None:
     check_kind(cache, name, x, layer)
     if x.shape != needed:
@@ -224,7 +230,7 @@ def _check_array(
         )
 
 
-def check_library(cache: Cache, name: str, x: Array, layer: int) -> None:
+def check_library(cache: Holder, name: str, x: Array, layer: int) -> None:
     """Refuse what is no array of the cache's library."""
     if not isinstance(x, cache.array_type):
         needed, got = cache.array_type, type(x)
@@ -234,7 +240,7 @@ def check_library(cache: Cache, name: str, x: Array, layer: int) -> None:
         )
 
 
-def check_kind(cache: Cache, name: str, x: Array, layer: int) -> None:
+def check_kind(cache: Holder, name: str, x: Array, layer: int) -> None:
     """Refuse what is no array of the cache's library, or of a dtype that does not belong."""
     check_library(cache, name, x, layer)
     if x.dtype == cache.dtype:

@@ -8,8 +8,9 @@ from types import MappingProxyType
 from typing import Any
 
 from kvlib.costs.catalogue import Codec, Gpu
-from kvlib.costs.checks import count, within
+from kvlib.costs.checks import count
 from kvlib.costs.context import UNBOUNDED, tokens_text
+from kvlib.costs.limits import within
 from kvlib.costs.plan import gpus_needed
 from kvlib.costs.share import ASSUMPTIONS, CAUTIOUS, Share
 from kvlib.costs.spec import ModelSpec

@@ -7,7 +7,8 @@ from typing import Any
 
 from kvlib.costs import formulas
 from kvlib.costs.catalogue import MODELS
-from kvlib.costs.checks import count, one_of, within
+from kvlib.costs.checks import count, one_of
+from kvlib.costs.limits import within
 from kvlib.costs.spec import ModelSpec
 from kvlib.costs.units import Flops, Tokens
 

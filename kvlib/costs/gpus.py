@@ -103,3 +103,13 @@ def gpu_of(key: str, entry: dict[str, Any]) -> Gpu:
 
 def _tera(value: float) -> int:
     return round(value * 10) * 10**11  # 165.2 is not exact in binary
+
+
+def rate(gpu: Gpu, kind: str) -> Any:
+    """Operations a second of `gpu` in "bf16" or "fp8". Raises ValueError where it has none."""
+    if kind not in ("bf16", "fp8"):
+        raise ValueError(f"compute is {kind!r}, needed: 'bf16' or 'fp8'")
+    found = getattr(gpu, kind)
+    if found is None:
+        raise ValueError(f"compute is {kind!r}, but {gpu.title} has no {kind} products")
+    return found

@@ -15,7 +15,8 @@ from typing import Any
 
 from kvlib.costs import formulas
 from kvlib.costs.catalogue import MODELS, Codec, codec
-from kvlib.costs.checks import count, one_of, shared_out
+from kvlib.costs.checks import count, one_of
+from kvlib.costs.limits import shared_out
 from kvlib.costs.spec import ModelSpec
 from kvlib.costs.units import Bytes
 

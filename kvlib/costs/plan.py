@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kvlib.costs.catalogue import Codec, Gpu
-from kvlib.costs.checks import count, within
+from kvlib.costs.checks import count
+from kvlib.costs.limits import within
 from kvlib.costs.share import ASSUMPTIONS, CAUTIOUS, Share
 from kvlib.costs.spec import ModelSpec
 from kvlib.costs.units import Bytes

@@ -8,7 +8,8 @@ from types import MappingProxyType
 
 from kvlib.costs import formulas
 from kvlib.costs.catalogue import GPUS, MODELS, Codec, Gpu, codec
-from kvlib.costs.checks import count, one_of, shared_out
+from kvlib.costs.checks import count, one_of
+from kvlib.costs.limits import shared_out
 from kvlib.costs.spec import ModelSpec
 from kvlib.costs.units import Bytes, Tokens
 
@@ -52,7 +53,7 @@ CAUTIOUS = "90 % utilisation"
 class Share:
     """What one of `gpus` devices holds of a model: its weights, and its part of each request.
 
-    Weights are dealt out evenly; heads as `kvlib.costs.checks.shared_out` does.
+    Weights are dealt out evenly; heads as `kvlib.costs.limits.shared_out` does.
     """
 
     model: ModelSpec

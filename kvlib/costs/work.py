@@ -11,7 +11,9 @@ from typing import Any
 
 from kvlib.costs import formulas
 from kvlib.costs.catalogue import GPUS, MODELS, Codec, Gpu, codec
-from kvlib.costs.checks import count, one_of, rate, shared_out, within
+from kvlib.costs.checks import count, one_of
+from kvlib.costs.gpus import rate
+from kvlib.costs.limits import shared_out, within
 from kvlib.costs.spec import ModelSpec
 from kvlib.costs.units import Bytes, Flops, FlopsPerByte, Seconds, Tokens, TokensPerSecond
 

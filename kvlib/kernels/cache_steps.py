@@ -22,7 +22,8 @@ from kvlib.codecs import Plain
 from kvlib.kernels import engine
 from kvlib.kernels.codes import Codes, unread
 from kvlib.kernels.decode import piece_of, settings_of
-from kvlib.kernels.decode_pieces import Piece, Settings, attend
+from kvlib.kernels.decode_pieces import attend
+from kvlib.kernels.pieces import Piece, Settings
 from kvlib.kernels.types import HEAD_DIMS
 
 

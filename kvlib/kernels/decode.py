@@ -5,7 +5,8 @@ from __future__ import annotations
 from kvlib.arrays import Array
 from kvlib.kernels import checks, engine
 from kvlib.kernels.codes import Codes, Written, decode_kernel, written
-from kvlib.kernels.decode_pieces import Piece, Settings, attend, device_of
+from kvlib.kernels.decode_pieces import attend, device_of
+from kvlib.kernels.pieces import Piece, Settings
 from kvlib.kernels.places import check_settings, check_table
 from kvlib.kernels.plans import TENSOR_ROWS, plan_decode, rows_of, suits_tensor_cores
 from kvlib.kernels.results import registers_of

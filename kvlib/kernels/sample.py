@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kvlib.arrays import Array, namespace, to_numpy
+from kvlib.distribution import check_settings, probabilities
 from kvlib.kernels import engine
 from kvlib.kernels.launch import Launch
 from kvlib.kernels.plans_topk import CHUNK, MOST_K, THREADS
@@ -14,7 +15,6 @@ from kvlib.kernels.source import Kernel
 from kvlib.kernels.topk import TopK, checked, scale_of, softmax_topk
 from kvlib.kernels.twins.sample import REFUSED, TOO_WIDE, random_bits
 from kvlib.kernels.types import CTYPES, as_float, ctype
-from kvlib.sampling import check_settings, probabilities
 
 SHARED = 8 * (THREADS // 32 + 2)
 SHARED_DRAW = SHARED + 12 * THREADS  # weights and columns of the candidates

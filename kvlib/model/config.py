@@ -7,54 +7,25 @@ read Hugging Face's ``config.json`` (see `kvlib.model.families` for the keys of 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from kvlib.errors import CheckpointError
+from kvlib.model.families import arguments
+from kvlib.model.keys import Keys, token_ids
+from kvlib.model.values import (
+    ACTIVATIONS,
+    NORMS,
+    POSITIONS,
+    RopeConfig,
+    one_of,
+    positive_float,
+    positive_int,
+)
 
-ACTIVATIONS = ("silu", "gelu", "gelu_new", "gelu_pytorch_tanh")
-NORMS = ("rms", "layer")
-POSITIONS = ("rope", "learned")
-ROPE_KINDS = ("default", "linear", "llama3")
-
-
-@dataclass(frozen=True)
-class RopeConfig:
-    """Rotary position embedding (RoFormer, arXiv:2104.09864).
-
-    theta is the base of the frequencies ``theta ** (-2 i / D)``. kind "default" leaves them alone,
-    "linear" divides all by `factor` (arXiv:2306.15595), "llama3" divides the slow ones by `factor`,
-    leaves the fast ones and interpolates between (Llama 3.1, arXiv:2407.21783): slow means fewer
-    than `low_freq_factor` turns within `original_max_position_embeddings` tokens, fast more than
-    `high_freq_factor`.
-
-    >>> from kvlib.model import rope
-    >>> rope.frequencies(RopeConfig(theta=10000.0), 4)
-    array([1.  , 0.01])
-    """
-
-    theta: float = 10000.0
-    kind: str = "default"
-    factor: float = 1.0
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    original_max_position_embeddings: int = 8192
-
-    def __post_init__(self) -> None:
-        _one_of("rope kind", self.kind, ROPE_KINDS)
-        for name in ("theta", "factor", "low_freq_factor", "high_freq_factor"):
-            _positive_float(f"rope {name}", getattr(self, name))
-        _positive_int(
-            "rope original_max_position_embeddings", self.original_max_position_embeddings
-        )
-        if self.kind == "llama3" and self.high_freq_factor <= self.low_freq_factor:
-            raise ValueError(
-                f"rope high_freq_factor is {self.high_freq_factor}, needed: more than "
-                f"low_freq_factor ({self.low_freq_factor})"
-            )
+__all__ = ["ACTIVATIONS", "ModelConfig", "RopeConfig", "read_json"]
 
 
 @dataclass(frozen=True)
@@ -106,11 +77,11 @@ class ModelConfig:
             "head_dim",
             "max_position_embeddings",
         ):
-            _positive_int(name, getattr(self, name))
-        _one_of("norm", self.norm, NORMS)
-        _one_of("positions", self.positions, POSITIONS)
-        _one_of("hidden_act", self.hidden_act, ACTIVATIONS)
-        _positive_float("norm_eps", self.norm_eps)
+            positive_int(name, getattr(self, name))
+        one_of("norm", self.norm, NORMS)
+        one_of("positions", self.positions, POSITIONS)
+        one_of("hidden_act", self.hidden_act, ACTIVATIONS)
+        positive_float("norm_eps", self.norm_eps)
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError(
                 f"num_attention_heads is {self.num_attention_heads}, needed: a multiple of "
@@ -132,14 +103,16 @@ class ModelConfig:
             )
         for window in self.windows:
             if window is not None:
-                _positive_int("window", window)
+                positive_int("window", window)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], source: str = "config.json") -> ModelConfig:
         """Read a parsed config.json. `source` names the file in errors. Raises CheckpointError."""
-        from kvlib.model.families import parse_config
-
-        return parse_config(data, source)
+        found = arguments(data, source)
+        try:
+            return cls(**found)
+        except ValueError as error:  # the checks above do not know the file
+            raise CheckpointError(f"{source}: {error}") from None
 
     @classmethod
     def from_folder(cls, path: str | Path) -> ModelConfig:
@@ -147,13 +120,12 @@ class ModelConfig:
 
         Raises CheckpointError naming the file, the key, what it holds and what is understood.
         """
-        from kvlib.model.families import with_generation_config
-
         folder = Path(path)
         config = cls.from_dict(read_json(folder / "config.json"), str(folder / "config.json"))
         generation = folder / "generation_config.json"
         if generation.is_file():
-            config = with_generation_config(config, read_json(generation), str(generation))
+            ends = token_ids(Keys(read_json(generation), str(generation)), "eos_token_id")
+            config = replace(config, eos_token_ids=ends) if ends else config
         return config
 
 
@@ -170,19 +142,3 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise CheckpointError(f"{path}: holds a {type(data).__name__}, needed: a JSON object")
     return data
-
-
-def _positive_int(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} is {value!r}, needed: a whole number of at least 1")
-
-
-def _positive_float(name: str, value: object) -> None:
-    good = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not good or not math.isfinite(value) or value <= 0:  # type: ignore[arg-type, operator]
-        raise ValueError(f"{name} is {value!r}, needed: a number above 0")
-
-
-def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ValueError(f"{name} is {value!r}, needed: one of {', '.join(known)}")

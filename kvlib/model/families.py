@@ -9,16 +9,14 @@ is nearly right prints fluent nonsense.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from kvlib.errors import CheckpointError
-from kvlib.model.config import ModelConfig
-from kvlib.model.keys import FULL, SLIDING, Keys, activation, rope, special_tokens, token_ids
+from kvlib.model.keys import FULL, SLIDING, Keys, activation, rope, special_tokens
 
 
-def parse_config(data: Mapping[str, Any], source: str = "config.json") -> ModelConfig:
-    """The ModelConfig that a parsed config.json describes. Raises CheckpointError (see Keys)."""
+def arguments(data: Mapping[str, Any], source: str = "config.json") -> dict[str, Any]:
+    """What `ModelConfig` takes, by name, of a parsed config.json. Raises CheckpointError (Keys)."""
     if not isinstance(data, Mapping):
         raise TypeError(f"config is a {type(data).__name__}, needed: a mapping of keys to values")
     keys = Keys(data, source)
@@ -30,16 +28,8 @@ def parse_config(data: Mapping[str, Any], source: str = "config.json") -> ModelC
         return PARSERS[family](keys)
     except CheckpointError:
         raise
-    except ValueError as error:  # ModelConfig's own checks do not know the file
+    except ValueError as error:  # RopeConfig's own checks do not know the file
         raise CheckpointError(f"{source}: {error}") from None
-
-
-def with_generation_config(
-    config: ModelConfig, data: Mapping[str, Any], source: str = "generation_config.json"
-) -> ModelConfig:
-    """The same config, with the end tokens that generation_config.json states, if it states any."""
-    ends = token_ids(Keys(data, source), "eos_token_id")
-    return replace(config, eos_token_ids=ends) if ends else config
 
 
 def _family(keys: Keys) -> str:
@@ -58,7 +48,7 @@ def _family(keys: Keys) -> str:
     return family
 
 
-def _llama(keys: Keys) -> ModelConfig:
+def _llama(keys: Keys) -> dict[str, Any]:
     bias = keys.flag("attention_bias")
     keys.refuse("sliding_window", None, "llama has no window")
     windows = _windows(keys, lambda layer: None)
@@ -66,30 +56,30 @@ def _llama(keys: Keys) -> ModelConfig:
     return _rotary(keys, windows, qkv_bias=bias, o_bias=bias, mlp_bias=mlp_bias)
 
 
-def _mistral(keys: Keys) -> ModelConfig:
+def _mistral(keys: Keys) -> dict[str, Any]:
     window = _stated_window(keys)
     keys.refuse("attention_bias", False, "mistral has none")
     return _rotary(keys, _windows(keys, lambda layer: window))
 
 
-def _qwen2(keys: Keys) -> ModelConfig:
+def _qwen2(keys: Keys) -> dict[str, Any]:
     return _rotary(keys, _qwen_windows(keys), qkv_bias=True)
 
 
-def _qwen3(keys: Keys) -> ModelConfig:
+def _qwen3(keys: Keys) -> dict[str, Any]:
     bias = keys.flag("attention_bias")
     if keys.data.get("head_dim") is None:
         raise keys.error("head_dim", "a whole number of at least 1")
     return _rotary(keys, _qwen_windows(keys), qkv_bias=bias, o_bias=bias, qk_norm=True)
 
 
-def _gpt2(keys: Keys) -> ModelConfig:
+def _gpt2(keys: Keys) -> dict[str, Any]:
     keys.refuse("scale_attn_weights", True, "scores are scaled by 1/sqrt(head_dim)")
     keys.refuse("scale_attn_by_inverse_layer_idx", False, "every layer scales its scores alike")
     hidden, heads = keys.count("n_embd"), keys.count("n_head")
     if hidden % heads:
         raise keys.error("n_embd", f"a multiple of n_head ({heads})")
-    return ModelConfig(
+    return dict(
         model_type="gpt2",
         vocab_size=keys.count("vocab_size"),
         hidden_size=hidden,
@@ -112,7 +102,7 @@ def _gpt2(keys: Keys) -> ModelConfig:
     )
 
 
-def _rotary(keys: Keys, windows: tuple[int | None, ...], **switches: Any) -> ModelConfig:
+def _rotary(keys: Keys, windows: tuple[int | None, ...], **switches: Any) -> dict[str, Any]:
     """What Llama and its descendants share: RMSNorm, rope, a gated MLP, grouped key/value heads."""
     hidden, heads = keys.count("hidden_size"), keys.count("num_attention_heads")
     head_dim = keys.count("head_dim", None)
@@ -121,7 +111,7 @@ def _rotary(keys: Keys, windows: tuple[int | None, ...], **switches: Any) -> Mod
     family = _family(keys)
     if family != "llama" and "num_key_value_heads" not in keys.data:
         raise keys.error("num_key_value_heads", "a whole number of at least 1")
-    return ModelConfig(
+    return dict(
         model_type=family,
         vocab_size=keys.count("vocab_size"),
         hidden_size=hidden,
@@ -173,7 +163,7 @@ def _windows(keys: Keys, window_of: Callable[[int], int | None]) -> tuple[int | 
     return windows
 
 
-PARSERS: dict[str, Callable[[Keys], ModelConfig]] = {
+PARSERS: dict[str, Callable[[Keys], dict[str, Any]]] = {
     "llama": _llama,
     "mistral": _mistral,
     "qwen2": _qwen2,

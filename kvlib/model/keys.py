@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvlib.errors import CheckpointError
-from kvlib.model.config import ACTIVATIONS, ROPE_KINDS, RopeConfig
+from kvlib.model.values import ACTIVATIONS, ROPE_KINDS, RopeConfig
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 _UNSET: Any = object()

@@ -8,11 +8,11 @@ before, and a step would take longer. An error is written where the reader looks
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Protocol
 
 from kvlib.show.controls import Control
-from kvlib.show.explorer import Explorer, Scene
 from kvlib.show.markup import formula_lines, numbers_table
 
 # The text takes JupyterLab's colours, light or dark; the figure keeps its white card.
@@ -36,13 +36,26 @@ STYLE = """<style>
 </style>"""
 
 
+class Explained(Protocol):
+    """What a view asks of an explorer."""
+
+    title: str
+
+    @property
+    def controls(self) -> Sequence[Control]: ...
+
+    def scene(self, **settings: Any) -> dict[str, Any]: ...
+
+    def call(self, **settings: Any) -> str: ...
+
+
 class LiveView:
     """One view of an explorer; each has controls of its own. `box` is what Jupyter shows.
 
     controls: name → widget. picture: Image (PNG), or HTML (SVG). words: HTML.
     """
 
-    def __init__(self, explorer: Explorer) -> None:
+    def __init__(self, explorer: Explained) -> None:
         import ipywidgets
 
         self.explorer = explorer
@@ -99,7 +112,7 @@ class LiveView:
             )
             raise
 
-    def _words(self, scene: Scene) -> str:
+    def _words(self, scene: dict[str, Any]) -> str:
         missing = ""
         if not self.has_matplotlib:
             missing = (

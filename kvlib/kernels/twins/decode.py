@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from kvlib.kernels.decode_pieces import Piece, Settings
+from kvlib.kernels.pieces import Piece, Settings
 from kvlib.kernels.plans import THREADS, UNROLL, WARPS
 from kvlib.kernels.twins.codes import read_keys, read_values
 from kvlib.kernels.types import LOG2E, as_float, as_type

@@ -1,0 +1,88 @@
+"""The distribution over tokens that logits and settings name: temperature, top-k, top-p."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from kvlib.arrays import Array, namespace, to_numpy
+
+
+def probabilities(
+    logits: Array,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+) -> np.ndarray:
+    """The distribution that :func:`kvlib.sample` draws from.   logits (B, V) → float64 (B, V)
+
+    Logits are divided by ``temperature``; then only the ``top_k`` most likely tokens stay; then
+    only the smallest set of likeliest tokens whose probability reaches ``top_p`` (nucleus
+    sampling, arXiv:1904.09751). Ties go to the lower id. What stays is scaled to sum to 1.
+
+    >>> import numpy as np
+    >>> probabilities(np.log(np.array([[0.5, 0.3, 0.2]])), top_k=2).round(3)
+    array([[0.625, 0.375, 0.   ]])
+    """
+    check_settings(temperature, top_k, top_p)
+    check_shape(logits)
+    x = to_numpy(logits).astype(np.float64)
+    top = x.max(axis=-1, keepdims=True)
+    check_finite(top)
+    if temperature == 0:
+        p = np.zeros_like(x)
+        p[np.arange(x.shape[0]), x.argmax(axis=1)] = 1.0
+        return p
+    with np.errstate(over="ignore"):  # a small temperature makes −inf of it, as it should
+        p = np.exp((x - top) / temperature)
+    p /= p.sum(axis=1, keepdims=True)
+    order = np.argsort(-x, axis=1, kind="stable")  # stable: equals stay in order of id
+    ranked = np.take_along_axis(p, order, axis=1)
+    keep = np.ones_like(ranked, dtype=bool)
+    if top_k is not None:
+        keep[:, top_k:] = False
+    if top_p is not None and top_p < 1:  # at 1 also what no longer changes the sum may be drawn
+        kept = ranked * keep
+        kept /= kept.sum(axis=1, keepdims=True)
+        keep &= np.cumsum(kept, axis=1) - kept < top_p  # reached before this token: drop it
+    out = np.zeros_like(p)
+    np.put_along_axis(out, order, ranked * keep, axis=1)
+    return out / out.sum(axis=1, keepdims=True)
+
+
+def check_settings(temperature: float, top_k: int | None, top_p: float | None) -> None:
+    """Refuse settings that name no distribution.
+
+    >>> check_settings(temperature=0.7, top_k=40, top_p=None)
+    >>> check_settings(temperature=-1.0, top_k=None, top_p=None)
+    Traceback (most recent call last):
+        ...
+    ValueError: ...
+    """
+    number = float | int | np.floating | np.integer
+    if not isinstance(temperature, number) or not (math.isfinite(temperature) and temperature >= 0):
+        raise ValueError(f"temperature must be a finite number of at least 0, got {temperature!r}")
+    if top_k is not None and (
+        not isinstance(top_k, int | np.integer) or isinstance(top_k, bool) or top_k < 1
+    ):
+        raise ValueError(f"top_k must be an integer of at least 1, got {top_k!r}")
+    if top_p is not None and (not isinstance(top_p, number) or not 0 < top_p <= 1):
+        raise ValueError(f"top_p must lie in (0, 1], got {top_p!r}")
+
+
+def check_shape(logits: Array) -> None:
+    """Refuse what is no (B, V) of real numbers."""
+    if not hasattr(logits, "ndim"):
+        raise TypeError(f"logits must be an array (B, V), got a {type(logits).__name__}")
+    if not namespace(logits).isdtype(logits.dtype, ("real floating", "integral")):
+        raise TypeError(f"logits must be real numbers, got {logits.dtype}")
+    if logits.ndim != 2 or logits.shape[1] == 0:
+        raise ValueError(f"logits must be (B, V) with V at least 1, got shape {logits.shape}")
+
+
+def check_finite(top: Array) -> None:
+    """Refuse logits that name no token; ``top`` holds the largest of each row, NaN if one is."""
+    wrong = [x for x in to_numpy(top).ravel().tolist() if not math.isfinite(x)]
+    if wrong:
+        raise ValueError(f"the largest logit of a row must be a finite number, got {wrong[0]}")

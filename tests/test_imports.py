@@ -1,0 +1,78 @@
+"""Who imports whom: no circles among kvlib's files, and parts that only look down."""
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+# Each part may import those before it. Nothing looks at figures and exercises.
+ORDER = (
+    *("errors", "devices", "events", "progress", "commands"),
+    *("arrays", "meter", "norms", "costs"),
+    *("attention", "codecs", "caches"),
+    *("distribution", "kernels", "sampling"),
+    *("model", "reference", "prompts", "serving", "quality", "machine"),
+    *("scheduling", "generation"),
+    *("show", "exercises"),
+)
+
+
+def modules() -> dict[str, Path]:
+    """Name → file of every module of kvlib; a package is its __init__."""
+    found = {}
+    for path in sorted((ROOT / "kvlib").rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imported(source: str, known: dict[str, Path]) -> set[str]:
+    """Modules that a source imports anywhere: at the top, in a function, for types alone."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in known else node.module for name in names}
+    return {name for name in found if name in known}
+
+
+def graph() -> dict[str, set[str]]:
+    known = modules()
+    return {
+        name: imported(path.read_text(encoding="utf-8"), known) - {name}
+        for name, path in known.items()
+    }
+
+
+def test_there_are_no_circles() -> None:
+    """Functions' own imports count: a circle that is hidden in a function is one all the same."""
+    try:
+        TopologicalSorter(graph()).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(error.args[1][::-1]))
+
+
+def test_every_part_looks_down() -> None:
+    level = {part: n for n, part in enumerate(ORDER)}
+    for name, others in graph().items():
+        own = name.split(".")[1:2]
+        if not own or own == ["__main__"]:
+            continue  # the front doors see all
+        assert own[0] in level, f"{own[0]} has no place in ORDER"
+        for other in others:
+            part = other.split(".")[1:2]
+            above = own == ["exercises"]  # and may ask the front door
+            assert part or above, f"{name} imports kvlib itself, which imports everything"
+            assert not part or level[part[0]] <= level[own[0]], (
+                f"{name} imports {other}, which lies above it"
+            )
+
+
+def test_imports_are_found_wherever_they_stand() -> None:
+    known = dict.fromkeys(["kvlib.a", "kvlib.a.b", "kvlib.c"], Path())
+    source = "import kvlib.c\ndef f():\n    from kvlib.a import b, d\n"
+    assert imported(source, known) == {"kvlib.c", "kvlib.a.b", "kvlib.a"}
