@@ -31,9 +31,9 @@ CODECS = (
 
 
 class ReadBack(DenseCache):
-    """A dense cache with the protocol's own ``run``: attention over ``read``."""
+    """A dense cache with the protocol's own ``attend``: attention over ``read``."""
 
-    run = Cache.run
+    attend = Cache.attend
 
 
 def paged(block_size: int, requests: float = MAX_SEQS, codec: Codec | None = None) -> "Factory":

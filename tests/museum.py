@@ -79,7 +79,7 @@ MUTANTS = [
     Mutant("a second chunk overwrites the first", CAUSAL, "_prefill",
            "whole[a:b, :, :] =", "whole[: b - a, :, :] =", "attention_in_every_form"),
     # Where keys are put
-    Mutant("one slot too many is attended to", DENSE, "DenseCache.run",
+    Mutant("one slot too many is attended to", DENSE, "DenseCache.attend",
            "k[row, :, :end, :],\n                v[row, :, :end, :],",
            "k[row, :, : end + 1, :],\n                v[row, :, : end + 1, :],",
            "any_schedule"),

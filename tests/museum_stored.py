@@ -136,7 +136,7 @@ MUTANTS = [
            "max(0, first - window + 1)", "max(0, first - window + 2)", "pieces_in_every_form"),
     Mutant("the last piece of a chunk left out", PIECES, "attend_pieces",
            "x < first + b - a]", "x < first + b - a - 1]", "pieces_in_every_form"),
-    Mutant("pieces begin after the window does", STORED, "StoredCache.run",
+    Mutant("pieces begin after the window does", STORED, "StoredCache.attend",
            "end - rows.shape[0] - spec.window + 1)", "end - rows.shape[0] - spec.window + 2)",
            "pieces_in_every_form"),
     Mutant("old pieces not rescaled", PIECES, "_Chunk.extend", "o *= shrink", "o *= 1",
@@ -151,7 +151,7 @@ MUTANTS = [
            "(t, num_kv_heads, groups, dim))\n    qh = xp.permute_dims(qh, (1, 2, 0, 3))",
            "(t, groups, num_kv_heads, dim))\n    qh = xp.permute_dims(qh, (2, 1, 0, 3))",
            "pieces_in_every_form"),
-    Mutant("free slots of the last block are attended to", STORED, "StoredCache.run",
+    Mutant("free slots of the last block are attended to", STORED, "StoredCache.attend",
            "place.coded,\n                first,\n                end,",
            "place.coded,\n                first,\n"
            "                -(-end // self.page_size) * self.page_size,", "stored_schedules"),

@@ -52,7 +52,7 @@ def run_cascade(
     q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq), natural log
 
     The same answer up to the order of summation, and the same errors; where `shared_tokens` is 0,
-    the same computation. A subclass of PagedCache may take it for its ``run`` as it stands.
+    the same computation. A cache computes so throughout with ``attention=run_cascade``.
     Raises TypeError for a cache without blocks.
 
     >>> import numpy as np
@@ -73,7 +73,7 @@ def run_cascade(
     spec = check_run(cache, layer, q, step)
     shared = shared_tokens(cache, layer, step)
     if not shared:
-        return StoredCache.run(cache, layer, q, step, return_lse)
+        return StoredCache.attend(cache, layer, q, step, return_lse)
     given, q = q.dtype, at_least_float32(cache.xp, q)  # narrowed once, after the merge
     settings = {"sm_scale": spec.sm_scale, "softcap": spec.softcap}  # no window hides anything here
     o, lse = merge_state(

@@ -9,7 +9,7 @@ from kvlib.arrays import Array, itemsize, nbytes
 from kvlib.attention import attend_causal
 from kvlib.attention.batched import attend_rows, by_text, taken, together
 from kvlib.caches.checks import check_layer, check_row, check_row_alone, is_integer, known
-from kvlib.caches.protocol import Cache, Request
+from kvlib.caches.protocol import Attention, Cache, Request
 from kvlib.caches.spec import LayerSpec, Memory
 from kvlib.caches.step import Step
 from kvlib.errors import CacheFull
@@ -47,8 +47,9 @@ class DenseCache(Cache):
         *,
         dtype: Any = None,
         xp: Any = None,
+        attention: Attention | None = None,
     ) -> None:
-        super().__init__(layers, dtype=dtype, xp=xp)
+        super().__init__(layers, dtype=dtype, xp=xp, attention=attention)
         for name, n in (("max_seqs", max_seqs), ("max_seq_len", max_seq_len)):
             if not is_integer(n) or n < 1:
                 raise ValueError(f"{name} must be an integer of at least 1, got {n!r}")
@@ -124,14 +125,14 @@ class DenseCache(Cache):
                 report("append", written=new.size * itemsize(self.xp, self.dtype))
         step.ticket.appended.add(layer)
 
-    def run(
+    def attend(
         self, layer: int, q: Array, step: Step, return_lse: bool = False
     ) -> Array | tuple[Array, Array]:
         """Attend: q (T, Hq, Dk) → o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq).
 
         One request after the other, or several short ones in one product where each has one query.
         """
-        spec = self._check_run(layer, q, step)
+        spec = self.layers[layer]
         k, v = self._k[layer], self._v[layer]
         parts: dict[int, Any] = {}
         one_each = 1 < len(step.places) == step.qo_indptr[-1]

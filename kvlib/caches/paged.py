@@ -8,7 +8,7 @@ from typing import Any
 from kvlib.caches.blocks import BlockPool
 from kvlib.caches.checks import known
 from kvlib.caches.prefixes import Extra
-from kvlib.caches.protocol import Request
+from kvlib.caches.protocol import Attention, Request
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.store import Tail
 from kvlib.caches.stored import Place, StoredCache
@@ -66,11 +66,12 @@ class PagedCache(StoredCache):
         codec: Codec | str | None = None,
         dtype: Any = None,
         xp: Any = None,
+        attention: Attention | None = None,
     ) -> None:
         if not isinstance(pool, BlockPool):
             raise TypeError(f"pool must be a BlockPool, got a {type(pool).__name__}")
         self.pool, self.block_size = pool, pool.block_size
-        super().__init__(layers, pool.num_blocks, pool.block_size, codec, dtype, xp)
+        super().__init__(layers, pool.num_blocks, pool.block_size, codec, dtype, xp, attention)
         pool.claim()
 
     def blocks(self, seq_id: Hashable) -> tuple[int, ...]:

@@ -11,8 +11,8 @@ A pass that fails is taken back with ``truncate``, exactly, until the request's 
 request may also be planned again without: then what the pass left unappended is a gap, over which
 its layer refuses to append and to run until the request is truncated to before it.
 
-A cache of your own needs this much, and ``run`` is then attention over ``read``, right and slow,
-until you override it to be fast:
+A cache of your own needs this much. ``run`` checks its arguments and calls ``attend``, which is
+attention over ``read``, right and slow, until you override it to be fast:
 
 * ``_open`` gives a `Request`; what the cache notes in its ``place`` is its own affair.
 * ``append`` first asks ``self._check_append``, which refuses what does not fit; it stores
@@ -60,7 +60,7 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,12 +83,17 @@ from kvlib.caches.request import Request
 from kvlib.caches.spec import LayerSpec, Memory
 from kvlib.caches.step import Step, Ticket
 
+# (cache, layer, q, step, return_lse) → o, or (o, lse)
+Attention = Callable[["Cache", int, Array, Step, bool], Any]
+
 
 class Cache:
     """Keys and values of many requests, for all layers of one model.
 
     layers: one LayerSpec a layer. dtype: what is stored (float32 unless given). xp: the array
-    library (``kvlib.arrays.default_namespace()`` unless given).
+    library (``kvlib.arrays.default_namespace()`` unless given). attention: how ``run`` computes, a
+    function (cache, layer, q, step, return_lse) such as ``kvlib.caches.run_cascade`` or
+    ``kvlib.kernels.Kernels()``; the cache's own way, ``attend``, unless given.
     Errors leave the cache as it was: CacheFull or OutOfBlocks where there is no room, ValueError
     or TypeError for input that does not fit, KeyError never.
 
@@ -100,8 +105,21 @@ class Cache:
     (True, 0, 0)
     """
 
-    def __init__(self, layers: Sequence[LayerSpec], *, dtype: Any = None, xp: Any = None) -> None:
+    def __init__(
+        self,
+        layers: Sequence[LayerSpec],
+        *,
+        dtype: Any = None,
+        xp: Any = None,
+        attention: Attention | None = None,
+    ) -> None:
         self.layers = check_layers(layers)
+        if attention is not None and not callable(attention):
+            raise TypeError(
+                "attention must be a function (cache, layer, q, step, return_lse), such as "
+                f"kvlib.caches.run_cascade, got {shown(attention)}"
+            )
+        self.attention = attention
         self.xp = default_namespace() if xp is None else xp
         if not hasattr(self.xp, "isdtype"):
             raise TypeError(f"xp must be an array library, the module itself, got {shown(xp)}")
@@ -251,6 +269,14 @@ class Cache:
         q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq).
         """
         self._check_run(layer, q, step)
+        if self.attention is not None:
+            return self.attention(self, layer, q, step, return_lse)
+        return self.attend(layer, q, step, return_lse)
+
+    def attend(
+        self, layer: int, q: Array, step: Step, return_lse: bool = False
+    ) -> Array | tuple[Array, Array]:
+        """The cache's own way to compute what ``run`` gives, which has checked the arguments."""
         parts = []
         for i, seq_id in enumerate(step.seq_ids):
             rows = slice(step.qo_indptr[i], step.qo_indptr[i + 1])

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from kvlib.caches.checks import check_row, check_row_alone, is_integer
-from kvlib.caches.protocol import Request
+from kvlib.caches.protocol import Attention, Request
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.stored import Place, StoredCache
 from kvlib.codecs.base import Codec
@@ -43,12 +43,13 @@ class QuantizedCache(StoredCache):
         *,
         dtype: Any = None,
         xp: Any = None,
+        attention: Attention | None = None,
     ) -> None:
         for name, n in (("max_seqs", max_seqs), ("max_seq_len", max_seq_len)):
             if not is_integer(n) or n < 1:
                 raise ValueError(f"{name} must be an integer of at least 1, got {n!r}")
         self.max_seqs, self.max_seq_len = int(max_seqs), int(max_seq_len)
-        super().__init__(layers, self.max_seqs, self.max_seq_len, codec, dtype, xp)
+        super().__init__(layers, self.max_seqs, self.max_seq_len, codec, dtype, xp, attention)
         self._free_rows = list(range(self.max_seqs))[::-1]
 
     def _open(

@@ -12,7 +12,7 @@ from kvlib.attention.batched import alike, attend_rows, by_text, taken
 from kvlib.attention.pieces import attend_pieces
 from kvlib.caches.checks import check_layer, known
 from kvlib.caches.gather import VIEWED, StoredPieces, side_by_side
-from kvlib.caches.protocol import Cache, Request
+from kvlib.caches.protocol import Attention, Cache, Request
 from kvlib.caches.spec import LayerSpec, Memory
 from kvlib.caches.step import Step
 from kvlib.caches.store import Store, Tail
@@ -54,8 +54,9 @@ class StoredCache(Cache):
         codec: Codec | str | None,
         dtype: Any,
         xp: Any,
+        attention: Attention | None,
     ) -> None:
-        super().__init__(layers, dtype=dtype, xp=xp)
+        super().__init__(layers, dtype=dtype, xp=xp, attention=attention)
         self.codec = PLAIN if codec is None else codec_of(codec)
         if size % self.codec.group:
             raise ValueError(
@@ -147,14 +148,14 @@ class StoredCache(Cache):
             x = self.xp.astype(x, self.dtype)
         return self.xp.permute_dims(x, (1, 0, 2))
 
-    def run(
+    def attend(
         self, layer: int, q: Array, step: Step, return_lse: bool = False
     ) -> Array | tuple[Array, Array]:
         """Attend: q (T, Hq, Dk) → o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq).
 
         One request after the other, or several short ones in one product where each has one query.
         """
-        spec = self._check_run(layer, q, step)
+        spec = self.layers[layer]
         parts: dict[int, Any] = {}
         one_each = 1 < len(step.places) == step.qo_indptr[-1]
         for batch in self._batches(spec, step) if one_each else ():

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kvlib.kernels.append import append_kv
     from kvlib.kernels.cache_steps import decode_cache
-    from kvlib.kernels.caches import use_kernels
+    from kvlib.kernels.caches import Kernels, use_kernels
     from kvlib.kernels.codes import Codes
     from kvlib.kernels.decode import decode_attention
     from kvlib.kernels.engine import watched
@@ -46,6 +46,7 @@ _HOME = {
     "decode_attention": "decode",
     "prefill_attention": "prefill",
     "read_keys": "loads",
+    "Kernels": "caches",
     "use_kernels": "caches",
     "watched": "engine",
     "sample_tokens": "sample",
@@ -55,6 +56,7 @@ _HOME = {
 }
 
 __all__ = [
+    "Kernels",
     "Codes",
     "append_kv",
     "decode_attention",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,7 +10,7 @@ from kvlib.arrays import Array
 from kvlib.attention.states import with_sink
 from kvlib.caches.checks import check_run
 from kvlib.caches.protocol import Cache
-from kvlib.caches.step import Step
+from kvlib.caches.step import Step, Ticket
 from kvlib.codecs import PLAIN
 from kvlib.kernels.cache_steps import StepTables, decode_cache, step_tables, stored, unsuited
 from kvlib.kernels.codes import Codes
@@ -38,48 +37,78 @@ def use_kernels(cache: C, *, run_on: str | None = None) -> C:
     >>> by_kernels == kvlib.generate(model, ["def "], max_new_tokens=8)
     True
     """
-    suited = [unsuited(cache, layer) is None for layer in range(len(cache.layers))]
-    if not any(suited):
-        raise ValueError(
-            f"the kernels suit no layer of this cache: {unsuited(cache, 0)}. "
-            "Use the cache as it is, without use_kernels"
-        )
-    plain, last = type(cache).run, _Last()
-    weakly = weakref.ref(cache)  # else the cache would hold itself, and its memory outlive it
+    kernels = Kernels(run_on=run_on)
+    kernels.suited(cache)
+    cache.attention = kernels
+    return cache
 
-    def run(
-        layer: int, q: Array, step: Step, return_lse: bool = False
+
+class Kernels:
+    """Attention by the kernels, as a cache takes it: ``PagedCache(..., attention=Kernels())``.
+
+    run_on: "device", "processor" or "twin", by default what the arrays say. What the kernels do not
+    suit is computed as the cache would without them; see `use_kernels`. One for each cache.
+
+    >>> import numpy as np
+    >>> from kvlib import DenseCache, LayerSpec
+    >>> DenseCache([LayerSpec(1, 64)], 1, 8, xp=np, attention=Kernels(run_on="twin")).attention
+    Kernels(run_on='twin')
+    """
+
+    def __init__(self, *, run_on: str | None = None) -> None:
+        self.run_on = run_on
+        self._layers: Any = None
+        self._suited: list[bool] = []
+        self._last = _Last()
+
+    def __repr__(self) -> str:
+        return f"Kernels(run_on={self.run_on!r})"
+
+    def suited(self, cache: Cache) -> list[bool]:
+        """Which layers of a cache the kernels suit. Raises ValueError where that is none."""
+        if self._layers is not cache.layers:
+            found = [unsuited(cache, layer) is None for layer in range(len(cache.layers))]
+            if not any(found):
+                raise ValueError(
+                    f"the kernels suit no layer of this cache: {unsuited(cache, 0)}. "
+                    "Use the cache as it is, without use_kernels"
+                )
+            self._layers, self._suited = cache.layers, found
+        return self._suited
+
+    def __call__(
+        self, cache: Any, layer: int, q: Array, step: Step, return_lse: bool = False
     ) -> Array | tuple[Array, Array]:
-        cache = weakly()
-        assert cache is not None, "run is called as a method of the cache"
-        if not suited[layer] or not q.size:
-            return plain(cache, layer, q, step, return_lse)
+        """What ``cache.run(layer, q, step, return_lse)`` gives."""
+        if not self.suited(cache)[layer] or not q.size:
+            return cache.attend(layer, q, step, return_lse)
         if all(n == 1 for n in step.q_lens):
-            tables = last.tables(cache, step)
+            tables = self._last.tables(cache, step)
             return decode_cache(
-                cache, layer, q, step, tables=tables, return_lse=return_lse, run_on=run_on
+                cache, layer, q, step, tables=tables, return_lse=return_lse, run_on=self.run_on
             )
         k, _ = stored(cache, layer)
         codec = getattr(cache, "codec", PLAIN)
         if isinstance(k, Codes) or codec.waits or k.dtype != q.dtype:
-            return plain(cache, layer, q, step, return_lse)
-        return _prefill(cache, layer, q, step, last, return_lse, run_on)
-
-    cache.run = run  # type: ignore[method-assign]
-    return cache
+            return cache.attend(layer, q, step, return_lse)
+        return _prefill(cache, layer, q, step, self._last, return_lse, self.run_on)
 
 
 class _Last:
-    """Tables of the step at hand: all layers of a step ask for the same ones."""
+    """Tables of the step at hand: all layers of a step ask for the same ones.
+
+    It knows a step by its ticket and lengths: a step knows its cache, which would hold itself.
+    """
 
     def __init__(self) -> None:
-        self._step: Step | None = None
+        self._of: tuple[Ticket | None, tuple[int, ...]] = None, ()
         self._tables: StepTables | None = None
         self._offsets: Array | None = None
 
     def tables(self, cache: Any, step: Step) -> StepTables:
-        if step is not self._step or self._tables is None:
-            self._step, self._tables = step, step_tables(cache, step)
+        ticket, q_lens = self._of
+        if step.ticket is not ticket or step.q_lens != q_lens or self._tables is None:
+            self._of, self._tables = (step.ticket, step.q_lens), step_tables(cache, step)
             offsets = np.array(step.qo_indptr, dtype=np.int32)
             self._offsets = cache.xp.asarray(offsets)
         return self._tables

@@ -35,7 +35,7 @@ class ZerosAreNeutral(DenseCache):
         finally:
             request.length = length
 
-    run = Cache.run
+    attend = Cache.attend
 
 
 class SharedFork(DenseCache):
@@ -114,7 +114,7 @@ class Silent(DenseCache):
 
 
 class Pair(DenseCache):
-    run = Cache.run
+    attend = Cache.attend
 
     def read(self, layer: int, seq_id: Any) -> Any:
         return super().read(layer, seq_id)[:2]
@@ -134,7 +134,7 @@ class Raises(DenseCache):
 class Views(DenseCache):
     """Keeps what it was handed, which the caller goes on using."""
 
-    run = Cache.run
+    attend = Cache.attend
 
     def _rows(self, layer: int, seq_id: Any) -> list[Any]:
         return vars(self).setdefault("kept", {}).setdefault((layer, seq_id), [])
@@ -154,14 +154,14 @@ class Views(DenseCache):
 class Drops(DenseCache):
     """Keeps the newest 8 tokens and says so."""
 
-    run = Cache.run
+    attend = Cache.attend
 
     def read(self, layer: int, seq_id: Any) -> Any:
         return tuple(x[-8:] for x in super().read(layer, seq_id))
 
 
 class DropsInSilence(Drops):
-    run = DenseCache.run
+    attend = DenseCache.attend
 
 
 WRONG: dict[str, tuple[Callable[..., Any], str]] = {

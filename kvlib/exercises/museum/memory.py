@@ -40,7 +40,7 @@ EXHIBITS = (
     Exhibit(
         "unused_slot_attended_to",
         DENSE,
-        "DenseCache.run",
+        "DenseCache.attend",
         "k[row, :, :end, :],\n                v[row, :, :end, :],",
         "k[row, :, : end if step.num_tokens > 1 else None, :],\n"
         "                v[row, :, : end if step.num_tokens > 1 else None, :],",

@@ -1,0 +1,65 @@
+"""How a cache attends is chosen when it is built; the answer may not depend on it."""
+
+import pytest
+
+from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache
+from kvlib.caches import Cache, run_cascade
+from kvlib.exercises import kit
+from kvlib.kernels import Kernels, use_kernels
+
+BUILD = {
+    "rows": lambda layers, **given: DenseCache(layers, 4, 40, **given),
+    "blocks": lambda layers, **given: PagedCache(layers, BlockPool(44, 4), **given),
+    "codes in rows": lambda layers, **given: QuantizedCache(layers, "int8", 4, 40, **given),
+    "codes in blocks": lambda layers, **given: PagedCache(
+        layers, BlockPool(44, 4), codec="fp8", **given
+    ),
+}
+SUITED = LayerSpec(2, 64)  # the kernels know heads of 64
+
+
+@pytest.mark.parametrize("where", BUILD)
+@pytest.mark.parametrize(
+    "attention", [None, Cache.attend, run_cascade], ids=["own", "by read", "cascade"]
+)
+def test_any_life(where, attention):
+    if attention is run_cascade and "rows" in where:
+        cache = BUILD[where]([SUITED], attention=attention)
+        cache.add("a")
+        step = cache.plan(["a"], [1])
+        k = cache.xp.ones((1, 2, 64), dtype=cache.xp.float32)
+        cache.append(0, k, k, step)
+        with pytest.raises(TypeError, match="must be a PagedCache, whose blocks can be shared"):
+            cache.run(0, k, step)
+        return
+    trial = kit.check_cache(lambda layers: BUILD[where](layers, attention=attention), schedules=5)
+    assert trial and trial.compared > 50, trial
+
+
+@pytest.mark.parametrize("where", BUILD)
+def test_kernels_are_one_way_of_several(where):
+    cache = BUILD[where]([SUITED], attention=Kernels(run_on="twin"))
+    assert use_kernels(BUILD[where]([SUITED])).attention is not None
+    cache.add("a")
+    step = cache.plan(["a"], [5])
+    k = cache.xp.ones((5, 2, 64), dtype=cache.xp.float32)
+    cache.append(0, k, k, step)
+    found, needed = cache.run(0, k, step), cache.attend(0, k, step)
+    assert abs(found - needed).max() < 1e-2
+    assert repr(cache.attention) == "Kernels(run_on='twin')"
+
+
+def test_kernels_that_suit_no_layer_say_so_when_they_run():
+    cache = BUILD["rows"]([LayerSpec(2, 8)], attention=Kernels(run_on="twin"))
+    cache.add("a")
+    step = cache.plan(["a"], [1])
+    k = cache.xp.ones((1, 2, 8), dtype=cache.xp.float32)
+    cache.append(0, k, k, step)
+    with pytest.raises(ValueError, match=r"suit no layer of this cache: head_dim must be one of"):
+        cache.run(0, k, step)
+
+
+@pytest.mark.parametrize("where", BUILD)
+def test_what_is_no_function_is_refused(where):
+    with pytest.raises(TypeError, match=r"attention must be a function .*, got 'cascade'"):
+        BUILD[where]([SUITED], attention="cascade")
