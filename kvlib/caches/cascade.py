@@ -18,7 +18,6 @@ from kvlib.caches.checks import check_layer, check_run
 from kvlib.caches.gather import StoredPieces
 from kvlib.caches.paged import PagedCache
 from kvlib.caches.step import Step
-from kvlib.caches.stored import StoredCache
 
 
 def shared_tokens(cache: PagedCache, layer: int, step: Step) -> int:
@@ -68,12 +67,12 @@ def run_cascade(
     >>> run_cascade(cache, 0, k[:2], step).shape
     (2, 1, 4)
     """
-    if not isinstance(cache, PagedCache):
+    if cache.block_size is None:
         raise TypeError(f"cache must be a PagedCache, whose blocks can be shared, got {cache!r}")
     spec = check_run(cache, layer, q, step)
     shared = shared_tokens(cache, layer, step)
     if not shared:
-        return StoredCache.attend(cache, layer, q, step, return_lse)
+        return cache.attend(layer, q, step, return_lse)
     given, q = q.dtype, at_least_float32(cache.xp, q)  # narrowed once, after the merge
     settings = {"sm_scale": spec.sm_scale, "softcap": spec.softcap}  # no window hides anything here
     o, lse = merge_state(

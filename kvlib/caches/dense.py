@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kvlib.arrays import Array, itemsize, nbytes
@@ -12,6 +12,7 @@ from kvlib.caches.checks import check_layer, check_row, check_row_alone, is_inte
 from kvlib.caches.protocol import Attention, Cache, Request
 from kvlib.caches.spec import LayerSpec, Memory
 from kvlib.caches.step import Step
+from kvlib.codecs.base import PLAIN, TensorCodec
 from kvlib.errors import CacheFull
 from kvlib.meter import counting, report
 
@@ -88,6 +89,15 @@ class DenseCache(Cache):
     def check_room(self, seq_id: Hashable, length: int) -> None:
         """CacheFull where a request of `length` tokens would outgrow its row."""
         check_row_alone(seq_id, length, self.max_seq_len)
+
+    def pages(self, step: Step) -> list[Sequence[int]]:
+        """One row a request."""
+        return [[row] for row in step.places]
+
+    def fields(self, layer: int) -> tuple[tuple[TensorCodec, Mapping[str, Array]], ...]:
+        """Keys and values as they came, (max_seqs, Hkv, max_seq_len, D)."""
+        keys, values = (PLAIN.keys, {"x": self._k[layer]}), (PLAIN.values, {"x": self._v[layer]})
+        return (keys,) if self.layers[layer].v_from_k else (keys, values)
 
     def _copy(self, source: Request, seq_id: Hashable) -> Request:
         row, copied = self._take_row(seq_id), 0

@@ -178,5 +178,5 @@ def _size(block_size: int) -> int:
 
 
 def _check_paged(cache: Any) -> None:
-    if not isinstance(cache, PagedCache):
+    if getattr(cache, "block_size", None) is None:
         raise TypeError(f"only a PagedCache has blocks, got a {type(cache).__name__}")

@@ -60,7 +60,7 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -82,6 +82,7 @@ from kvlib.caches.checks import (
 from kvlib.caches.request import Request
 from kvlib.caches.spec import LayerSpec, Memory
 from kvlib.caches.step import Step, Ticket
+from kvlib.codecs.base import PLAIN, Codec, TensorCodec
 
 # (cache, layer, q, step, return_lse) → o, or (o, lse)
 Attention = Callable[["Cache", int, Array, Step, bool], Any]
@@ -131,6 +132,26 @@ class Cache:
             if spec.sinks is not None:
                 check_library(self, "sinks", spec.sinks, i)
         self._requests: dict[Hashable, Request] = {}
+
+    # How keys lie, for who reads them there (kernels, cascade) ------------------------------------
+
+    codec: Codec = PLAIN
+    block_size: Any = None  # tokens of a block, where requests lie in blocks of a pool
+
+    def fields(self, layer: int) -> tuple[tuple[TensorCodec, Mapping[str, Array]], ...]:
+        """A layer's keys, and its values: codec and arrays (pages, Hkv, size / per, ...) of each.
+
+        Keys alone where values are taken from them. Nothing, if the cache has no pages.
+        """
+        return ()
+
+    def pages(self, step: Step) -> list[Sequence[int]]:
+        """The rows or blocks in which each request of a step lies, in the order of its tokens."""
+        raise TypeError(f"a cache of rows or of blocks needed, got a {type(self).__name__}")
+
+    def paged_lens(self, step: Step) -> Sequence[int]:
+        """How many tokens of each request lie in its pages; the rest waits to be encoded."""
+        return step.seq_lens
 
     # What a cache decides for itself ------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kvlib.arrays import Array, is_numpy, itemsize, nbytes
@@ -18,6 +18,7 @@ from kvlib.caches.step import Step
 from kvlib.caches.store import Store, Tail
 from kvlib.codecs import PLAIN, Codec
 from kvlib.codecs import codec as codec_of
+from kvlib.codecs.base import TensorCodec
 from kvlib.meter import counting, report
 
 
@@ -76,6 +77,15 @@ class StoredCache(Cache):
                     if x is not None and y is not None:
                         x[...] = y
         return tails
+
+    def pages(self, step: Step) -> list[Sequence[int]]:
+        return [place.pages for place in step.places]
+
+    def paged_lens(self, step: Step) -> Sequence[int]:
+        return [p.coded for p in step.places] if self.codec.waits else step.seq_lens
+
+    def fields(self, layer: int) -> tuple[tuple[TensorCodec, Mapping[str, Array]], ...]:
+        return tuple((fields.codec, fields.arrays) for fields in self.stores[layer].both)
 
     # Steps --------------------------------------------------------------------------------------
 

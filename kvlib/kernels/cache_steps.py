@@ -6,6 +6,7 @@ second; both are attended to where they lie, and their results merge.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,12 +14,10 @@ import numpy as np
 from kvlib.arrays import Array, namespace
 from kvlib.attention.states import with_sink
 from kvlib.caches.checks import check_run
-from kvlib.caches.dense import DenseCache
 from kvlib.caches.protocol import Cache
 from kvlib.caches.step import Step
-from kvlib.caches.store import Fields
-from kvlib.caches.stored import StoredCache
 from kvlib.codecs import Plain
+from kvlib.codecs.base import TensorCodec
 from kvlib.kernels import engine
 from kvlib.kernels.codes import Codes, unread
 from kvlib.kernels.decode import piece_of, settings_of
@@ -43,13 +42,7 @@ class StepTables(NamedTuple):
 def step_tables(cache: Cache, step: Step) -> StepTables:
     """Block tables and lengths of a step, sent to the device once and not for each layer."""
     xp, lens = cache.xp, list(step.seq_lens)
-    if isinstance(cache, DenseCache):
-        pages, stored, waits = [[row] for row in step.places], lens, False
-    elif isinstance(cache, StoredCache):
-        pages, waits = [place.pages for place in step.places], cache.codec.waits
-        stored = [place.coded for place in step.places] if waits else lens
-    else:
-        raise TypeError(f"a cache of rows or of blocks needed, got a {type(cache).__name__}")
+    pages, stored, waits = cache.pages(step), list(cache.paged_lens(step)), cache.codec.waits
     table = np.zeros((len(pages), max(1, *map(len, pages))), np.int32)
     for row, own in zip(table, pages, strict=True):
         row[: len(own)] = own
@@ -68,14 +61,11 @@ def unsuited(cache: Cache, layer: int) -> str | None:
         return f"head_dim must be one of {HEAD_DIMS}, got {spec.head_dim}"
     if np.dtype(cache.dtype).name not in ("float32", "float16"):
         return f"the cache must hold float32 or float16, got {cache.dtype}"
-    if isinstance(cache, StoredCache):
-        size, paged = cache.page_size, hasattr(cache, "pool")
-        if paged and size & (size - 1):
-            return f"block_size must be a power of two, got {size}"
-        return unread(cache.codec.keys, cache.codec.values)
-    if not isinstance(cache, DenseCache):
+    if cache.block_size is not None and cache.block_size & (cache.block_size - 1):
+        return f"block_size must be a power of two, got {cache.block_size}"
+    if not cache.fields(layer):
         return f"a cache of rows or of blocks needed, got a {type(cache).__name__}"
-    return None
+    return unread(cache.codec.keys, cache.codec.values)
 
 
 def decode_cache(
@@ -146,17 +136,13 @@ def _pieces(
 
 def stored(cache: Any, layer: int) -> tuple[Array | Codes, Array | Codes]:
     """Keys and values of a layer as they lie: rows, blocks, or blocks of codes."""
-    if isinstance(cache, DenseCache):
-        return cache._k[layer], cache._v[layer]
-    k, v = (_stored(fields) for fields in cache.stores[layer].both)
+    k, v = (_as_they_lie(codec, arrays) for codec, arrays in cache.fields(layer))
     return k, v
 
 
-def _stored(fields: Fields) -> Array | Codes:
-    """The blocks of keys, or of values, as they lie."""
-    if type(fields.codec) is Plain:
-        return fields.arrays["x"]
-    return Codes(fields.codec, **fields.arrays)
+def _as_they_lie(codec: TensorCodec, arrays: Mapping[str, Array]) -> Array | Codes:
+    """The pages of keys, or of values."""
+    return arrays["x"] if type(codec) is Plain else Codes(codec, **arrays)
 
 
 def _beside(xp: Any, tails: list[Array]) -> Array:

@@ -11,7 +11,6 @@ from kvlib.attention.states import with_sink
 from kvlib.caches.checks import check_run
 from kvlib.caches.protocol import Cache
 from kvlib.caches.step import Step, Ticket
-from kvlib.codecs import PLAIN
 from kvlib.kernels.cache_steps import StepTables, decode_cache, step_tables, stored, unsuited
 from kvlib.kernels.codes import Codes
 from kvlib.kernels.prefill import prefill_attention
@@ -88,8 +87,7 @@ class Kernels:
                 cache, layer, q, step, tables=tables, return_lse=return_lse, run_on=self.run_on
             )
         k, _ = stored(cache, layer)
-        codec = getattr(cache, "codec", PLAIN)
-        if isinstance(k, Codes) or codec.waits or k.dtype != q.dtype:
+        if isinstance(k, Codes) or cache.codec.waits or k.dtype != q.dtype:
             return cache.attend(layer, q, step, return_lse)
         return _prefill(cache, layer, q, step, self._last, return_lse, self.run_on)
 

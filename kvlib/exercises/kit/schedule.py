@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kvlib.caches import Cache, LayerSpec, PagedCache, Step
-from kvlib.caches.stored import StoredCache
+from kvlib.caches import Cache, LayerSpec, Step
 from kvlib.codecs import Codec
 from kvlib.errors import CacheFull, OutOfBlocks
 from kvlib.exercises.kit import oracle
@@ -82,8 +81,8 @@ class Schedule:
         self.layers = [spec for spec, _ in drawn]
         self.num_qo_heads = [heads for _, heads in drawn]
         self.cache: Any = make_cache(self.layers)
-        codec = self.cache.codec if isinstance(self.cache, StoredCache) else None
-        self.codec = None if codec is None or codec.plain else codec
+        codec = self.cache.codec
+        self.codec = None if codec.plain else codec
         self.held: dict[str, list[list[Any]]] = {}  # name → a list of (k, v) rows for each layer
         self.begun: dict[str, int] = {}  # how long a request was before its last step
         self.made: dict[tuple[int, str], Made] = {}  # what `expected` gave last
@@ -172,7 +171,7 @@ class Schedule:
         names = self.several()
         q_lens = [1] * len(names)
         q_lens[-1] = self.terms.longest + 1 - self.length(names[-1])
-        if isinstance(self.cache, PagedCache):
+        if self.cache.block_size is not None:
             q_lens[-1] = (self.cache.pool.num_free + 2) * self.cache.block_size
         self.log.append(f"refused {names}")
         with _refuses("plan", (CacheFull, OutOfBlocks), *names):
@@ -225,12 +224,12 @@ class Schedule:
         self.log.append(f"step {dict(zip(names, q_lens, strict=True))}")
         starts = [self.length(name) for name in names]
         self.begun.update(zip(names, starts, strict=True))
-        if isinstance(self.cache, PagedCache) and self.choose(0, 7) == 0:
+        if self.cache.block_size is not None and self.choose(0, 7) == 0:
             self.cache.pool.check()
         try:
             step = self.cache.plan(names, q_lens)
         except OutOfBlocks as error:
-            assert isinstance(self.cache, PagedCache) and any(n in str(error) for n in names), error
+            assert self.cache.block_size is not None and any(n in str(error) for n in names), error
             self.log.append("no room")
             return None
         ends = [a + n for a, n in zip(starts, q_lens, strict=True)]
