@@ -100,6 +100,11 @@ _MODULES = {
     "sampling": ("sample",),
     "scheduling": ("Scheduler",),
 }
+# What tab completion shows beside them; the other submodules are found by who knows their names.
+_PARTS = (
+    *("arrays", "attention", "caches", "codecs", "costs", "errors", "exercises", "kernels"),
+    *("machine", "model", "norms", "quality", "reference", "sampling", "show"),
+)
 _WHERE = {name: f"kvlib.{module}" for module, names in _MODULES.items() for name in names}
 
 
@@ -117,7 +122,7 @@ if not TYPE_CHECKING:  # type checkers would take any name for one that is there
 
 def __dir__() -> list[str]:
     own = (name for name in globals() if name.startswith("__"))
-    return sorted({*own, *_WHERE, *_submodules()})
+    return sorted({*own, *_WHERE, *_PARTS})
 
 
 def _submodules() -> set[str]:
