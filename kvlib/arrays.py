@@ -137,17 +137,3 @@ def clipped(xp: Any, x: Array, low: float | None, high: float | None = None) -> 
         return xp.clip(x, low, high)
     x = x if low is None else xp.maximum(x, low)
     return x if high is None else xp.minimum(x, high)
-
-
-def put(x: Array, index: Any, values: Array) -> None:
-    """``x[index] = values`` for an integer array ``index`` over the first axis, in place.
-
-    x (N, ...)   index (M,) integers   values (M, ...)
-
-    The standard has no assignment through integer arrays; libraries that refuse it get a loop.
-    """
-    if isinstance(x, np.ndarray) or hasattr(x, "get"):
-        x[index] = values
-        return
-    for row, i in enumerate(to_numpy(index).tolist()):
-        x[i, ...] = values[row, ...]

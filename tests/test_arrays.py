@@ -4,7 +4,7 @@ import array_api_strict as strict
 import numpy as np
 import pytest
 
-from kvlib.arrays import default_namespace, is_numpy, itemsize, namespace, nbytes, put, to_numpy
+from kvlib.arrays import default_namespace, is_numpy, itemsize, namespace, nbytes, to_numpy
 
 
 def test_the_namespace_of_arrays():
@@ -58,12 +58,3 @@ def test_sizes_in_bytes(xp):
         assert nbytes(xp.zeros((3, 5), dtype=dtype)) == 15 * size
     assert nbytes(np.zeros((2, 2), np.float16)) == 8
     assert nbytes(xp.zeros((0, 5))) == 0
-
-
-@pytest.mark.parametrize("xp", [np, strict])
-def test_put(xp):
-    x = xp.zeros((4, 2), dtype=xp.float32)
-    put(x, xp.asarray([3, 1]), xp.asarray([[1.0, 2.0], [3.0, 4.0]], dtype=xp.float32))
-    assert to_numpy(x).tolist() == [[0, 0], [3, 4], [0, 0], [1, 2]]
-    put(x, xp.asarray([], dtype=xp.int64), xp.zeros((0, 2), dtype=xp.float32))
-    assert to_numpy(x).tolist() == [[0, 0], [3, 4], [0, 0], [1, 2]]

@@ -14,7 +14,7 @@ from narrow_lives import live
 from schedules import Schedule, close, seeded
 
 from kvlib import BlockPool, PagedCache, generate, load_reference_model
-from kvlib.arrays import default_namespace, namespace, nbytes, put, to_numpy
+from kvlib.arrays import default_namespace, namespace, nbytes, to_numpy
 from kvlib.caches import run_cascade
 from kvlib.devices import trouble
 
@@ -36,8 +36,6 @@ def test_the_library_where_there_is_a_device(cupy, monkeypatch):
         assert default_namespace() is cupy
     x = cupy.arange(3, dtype=cupy.float32)
     assert namespace(x) is cupy and to_numpy(x).tolist() == [0, 1, 2] and nbytes(x) == 12
-    put(x, cupy.asarray([2, 0]), cupy.asarray([5, 7], dtype=cupy.float32))
-    assert to_numpy(x).tolist() == [7, 1, 5]
 
 
 @pytest.mark.parametrize("kind", KINDS)
