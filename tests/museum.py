@@ -102,7 +102,7 @@ MUTANTS = [
     Mutant("a layer appends twice in a step", CHECKS, "check_append",
            "if layer in step.ticket.appended:", "if False:", "steps_used_once"),
     Mutant("a pass that was planned over is attended to", CHECKS, "_check_layer_and_step",
-           "if layer in step.ticket.lacks:", "if False:", "steps_used_once"),
+           "if step.ticket.gap is not None:", "if False:", "steps_used_once"),
     Mutant("a step outlives its truncation", PROTOCOL, "Cache.truncate",
            "request.length = int(length)\n        self._end_step(request)",
            "request.length = int(length)", "any_schedule"),

@@ -107,4 +107,4 @@ def test_what_the_refusal_offers_works():
 
 def test_requests_know_where_they_stand():
     request = Request("place")
-    assert (request.length, request.begun, request.lacks, request.ticket) == (0, 0, {}, None)
+    assert (request.length, request.begun, request.gap, request.ticket) == (0, 0, None, None)

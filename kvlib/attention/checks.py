@@ -15,7 +15,7 @@ def is_integer(x: object) -> bool:
     return type(x) is int or (isinstance(x, int | np.integer) and not isinstance(x, bool))
 
 
-def shown(x: object) -> str:
+def describe(x: object) -> str:
     """What came, in a few words: of an array its kind and shape, of a long text its beginning."""
     if getattr(x, "ndim", 0):
         return f"an array of shape {tuple(x.shape)}"  # type: ignore[attr-defined]
@@ -69,7 +69,7 @@ def check_dtypes(xp: Any, q: Array, k: Array, v: Array) -> None:
 def check_sinks(q: Array, sinks: Array | None) -> None:
     """Refuse sinks that are not one a query head.   q (T, Hq, Dk)   sinks (Hq,)"""
     if sinks is not None and not hasattr(sinks, "shape"):
-        raise TypeError(f"sinks must be an array (Hq,) = {(q.shape[1],)}, got {shown(sinks)}")
+        raise TypeError(f"sinks must be an array (Hq,) = {(q.shape[1],)}, got {describe(sinks)}")
     if sinks is not None and sinks.shape != (q.shape[1],):
         raise ValueError(f"sinks must be (Hq,) = {(q.shape[1],)}, got {sinks.shape}")
 
@@ -86,7 +86,7 @@ def check_settings(
         if not is_integer(window) or window < 1:
             raise ValueError(
                 "window counts the query itself and must be an integer of at least 1, "
-                f"got {shown(window)}"
+                f"got {describe(window)}"
             )
         window = int(window)
     return window, _positive("sm_scale", sm_scale), _positive("softcap", softcap)
@@ -100,5 +100,5 @@ def _positive(name: str, x: Any) -> float | None:
         or isinstance(x, bool)
         or not (math.isfinite(x) and x > 0)
     ):
-        raise ValueError(f"{name} must be a finite number above 0, got {shown(x)}")
+        raise ValueError(f"{name} must be a finite number above 0, got {describe(x)}")
     return float(x)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from kvlib.arrays import Array, namespace
-from kvlib.attention.checks import check_inputs, check_settings, is_integer, shown
+from kvlib.attention.checks import check_inputs, check_settings, describe, is_integer
 from kvlib.attention.direct import (
     by_head,
     cap,
@@ -51,7 +51,7 @@ def attend_tiled(
     True
     """
     if not is_integer(tile) or tile < 1:
-        raise ValueError(f"tile must be an integer of at least 1 key, got {shown(tile)}")
+        raise ValueError(f"tile must be an integer of at least 1 key, got {describe(tile)}")
     tile = int(tile)  # a small integer of NumPy overflows where it meets a long text
     xp = namespace(q, k, v, q_pos, kv_pos)
     check_inputs(xp, q, k, v, q_pos, kv_pos, sinks)

@@ -15,7 +15,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from kvlib.caches.checks import is_integer, shown, token_ids
+from kvlib.caches.checks import describe, is_integer, token_ids
 from kvlib.caches.prefixes import Extra, HashIndex, PrefixIndex, sealed
 from kvlib.errors import OutOfBlocks
 
@@ -176,7 +176,7 @@ class BlockPool:
         prefix. Nothing is held by looking: `touch` what is used, before anything is allocated.
         """
         if isinstance(tokens, str) or not hasattr(tokens, "__len__"):
-            raise TypeError(f"tokens must be a list of token ids, got {shown(tokens)}")
+            raise TypeError(f"tokens must be a list of token ids, got {describe(tokens)}")
         return self.index.find(tokens, self.block_size, sealed(extra))
 
     def publish(
@@ -189,7 +189,7 @@ class BlockPool:
         """
         block, parent = self._known(block), None if parent is None else self._known(parent)
         if not hasattr(tokens, "__len__"):
-            raise TypeError(f"tokens must be a list of token ids, got {shown(tokens)}")
+            raise TypeError(f"tokens must be a list of token ids, got {describe(tokens)}")
         if self.references(block) == 0:
             raise ValueError(f"block {block} is free: only its holder knows what is in it")
         if block in self.index:
@@ -258,7 +258,7 @@ class BlockPool:
 
     def _all_known(self, blocks: Sequence[int]) -> list[int]:
         if not hasattr(blocks, "__iter__"):
-            raise TypeError(f"blocks must be a list of blocks, got {shown(blocks)}")
+            raise TypeError(f"blocks must be a list of blocks, got {describe(blocks)}")
         return [self._known(block) for block in blocks]
 
     def _known(self, block: int) -> int:

@@ -7,7 +7,7 @@ from operator import index
 from typing import Any, Protocol, TypeVar
 
 from kvlib.arrays import Array
-from kvlib.attention.checks import is_integer, shown
+from kvlib.attention.checks import describe, is_integer
 from kvlib.caches.request import Request
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Step
@@ -25,7 +25,7 @@ class Holder(Protocol):
     array_type: type
 
 
-def known(requests: Mapping[Hashable, R], seq_id: Hashable) -> R:
+def get_open(requests: Mapping[Hashable, R], seq_id: Hashable) -> R:
     """The open request of that name, or ValueError."""
     try:
         return requests[seq_id]
@@ -47,7 +47,7 @@ def check_new(requests: Mapping[Hashable, R], seq_id: Hashable) -> None:
 
 
 def _unhashable(seq_id: Hashable) -> TypeError:
-    return TypeError(f"the name of a request must be hashable, got {shown(seq_id)}")
+    return TypeError(f"the name of a request must be hashable, got {describe(seq_id)}")
 
 
 def check_extra(extra: tuple[Hashable, ...]) -> None:
@@ -63,7 +63,7 @@ def check_extra(extra: tuple[Hashable, ...]) -> None:
 def check_layers(layers: Iterable[LayerSpec]) -> tuple[LayerSpec, ...]:
     """The layers of a cache, after refusing what is no list of LayerSpec."""
     if isinstance(layers, LayerSpec) or not hasattr(layers, "__iter__"):
-        raise TypeError(f"layers must be a list of LayerSpec, one a layer, got {shown(layers)}")
+        raise TypeError(f"layers must be a list of LayerSpec, one a layer, got {describe(layers)}")
     found = tuple(layers)
     if not found:
         raise ValueError("layers must hold at least one LayerSpec, got none")
@@ -89,7 +89,7 @@ def check_plan(
             f"plan needs one q_len a request and at least one request, "
             f"got {len(seq_ids)} seq_ids and {len(q_lens)} q_lens"
         )
-    found = [known(requests, seq_id) for seq_id in seq_ids]
+    found = [get_open(requests, seq_id) for seq_id in seq_ids]
     if len(found) > 1 and len(set(seq_ids)) < len(seq_ids):
         twice = next(s for s in seq_ids if list(seq_ids).count(s) > 1)
         raise ValueError(f"request {twice!r} stands twice in one plan")
@@ -110,13 +110,15 @@ def check_plan(
 def token_ids(tokens: Iterable[int]) -> list[int]:
     """The tokens as plain integers; TypeError for what is no whole number (1.5 is not cut to 1)."""
     if isinstance(tokens, str) or not hasattr(tokens, "__iter__"):
-        raise TypeError(f"tokens must be token ids, a list of whole numbers, got {shown(tokens)}")
+        raise TypeError(
+            f"tokens must be token ids, a list of whole numbers, got {describe(tokens)}"
+        )
     ids = []
     for t in tokens:
         try:
             ids.append(index(t))
         except TypeError:
-            raise TypeError(f"tokens must be token ids, whole numbers, got {shown(t)}") from None
+            raise TypeError(f"tokens must be token ids, whole numbers, got {describe(t)}") from None
     return ids
 
 
@@ -145,13 +147,13 @@ def check_row_alone(seq_id: Hashable, length: int, room: int) -> None:
 def check_layer(cache: Holder, layer: int) -> None:
     """Refuse a layer that the cache does not have; negative numbers do not count from the end."""
     if not is_integer(layer) or not 0 <= layer < len(cache.layers):
-        raise ValueError(f"layer must be 0 ... {len(cache.layers) - 1}, got {shown(layer)}")
+        raise ValueError(f"layer must be 0 ... {len(cache.layers) - 1}, got {describe(layer)}")
 
 
 def check_step(step: Step) -> None:
     """Refuse what is no Step."""
     if not isinstance(step, Step):
-        raise TypeError(f"step must be a Step, what plan returns, got {shown(step)}")
+        raise TypeError(f"step must be a Step, what plan returns, got {describe(step)}")
 
 
 def check_append(cache: Holder, layer: int, k: Array, v: Array | None, step: Step) -> LayerSpec:
@@ -210,11 +212,11 @@ def _check_layer_and_step(cache: Holder, layer: int, step: Step) -> LayerSpec:
             f"the step of requests {list(step.seq_ids)!r} is over: one of them was planned again, "
             "truncated or freed since"
         )
-    if layer in step.ticket.lacks:
-        name, first = step.ticket.lacks[layer]
+    if step.ticket.gap is not None:
+        name, first = step.ticket.gap
         raise ValueError(
-            f"layer {layer} lacks the keys of request {name!r} from token {first} on: a pass was "
-            f"planned and never appended there. truncate({name!r}, {first}) and give them again"
+            f"request {name!r} lacks keys from token {first} on: a pass was planned, and the next "
+            f"one before all layers had appended. truncate({name!r}, {first}) and give them again"
         )
     return cache.layers[layer]
 

@@ -8,7 +8,7 @@ from typing import Any
 from kvlib.arrays import Array, itemsize, nbytes
 from kvlib.attention import attend_causal
 from kvlib.attention.batched import attend_rows, by_text, taken, together
-from kvlib.caches.checks import check_layer, check_row, check_row_alone, is_integer, known
+from kvlib.caches.checks import check_layer, check_row, check_row_alone, get_open, is_integer
 from kvlib.caches.protocol import Attention, Cache, Request
 from kvlib.caches.spec import LayerSpec, Memory
 from kvlib.caches.step import Step
@@ -184,7 +184,7 @@ class DenseCache(Cache):
 
     def read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:
         """Views of what a layer holds: k (S, Hkv, Dk), v (S, Hkv, Dv), positions (S,)."""
-        request = known(self._requests, seq_id)
+        request = get_open(self._requests, seq_id)
         check_layer(self, layer)
         xp, s = self.xp, request.length
         k = xp.permute_dims(self._k[layer][request.place, :, :s, :], (1, 0, 2))

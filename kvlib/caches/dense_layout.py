@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvlib.arrays import Array, to_numpy
-from kvlib.caches.checks import check_kind, check_layer, check_new, shown, token_ids
+from kvlib.caches.checks import check_kind, check_layer, check_new, describe, token_ids
 from kvlib.caches.protocol import Cache
 
 
@@ -137,12 +137,12 @@ def _check_dense(
     if len(set(names)) < len(names):
         raise ValueError(f"seq_ids must be different names, got {names}")
     if not hasattr(layers, "__len__"):
-        raise TypeError(f"layers must be a list of pairs (k, v), got {shown(layers)}")
+        raise TypeError(f"layers must be a list of pairs (k, v), got {describe(layers)}")
     if len(layers) != len(cache.layers):
         raise ValueError(f"k and v of {len(cache.layers)} layers needed, got {len(layers)}")
     for i, pair in enumerate(layers):
         if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise TypeError(f"layer {i} must be a pair (k, v), got {shown(pair)}")
+            raise TypeError(f"layer {i} must be a pair (k, v), got {describe(pair)}")
     if len(counts) != len(names) or any(n < 0 for n in counts):
         raise ValueError(f"{len(names)} lengths of at least 0 needed, got {counts}")
     for i, ((k, v), spec) in enumerate(zip(layers, cache.layers, strict=True)):

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 from kvlib.arrays import Array, namespace
-from kvlib.caches.checks import check_step, is_integer, shown
+from kvlib.caches.checks import check_step, describe, is_integer
 from kvlib.caches.dense_layout import from_dense, integers, names_of, to_dense
 from kvlib.caches.paged import PagedCache
 from kvlib.caches.step import Step
@@ -98,7 +98,7 @@ def to_csr(table: Array, seq_lens: Sequence[int] | Array, block_size: int) -> CS
     array([7, 3, 5], dtype=int32)
     """
     if not hasattr(table, "shape"):
-        raise TypeError(f"table must be an array, got {shown(table)}")
+        raise TypeError(f"table must be an array, got {describe(table)}")
     xp = namespace(table)
     block_size = _size(block_size)
     host = integers("table", table, 2)
@@ -134,7 +134,7 @@ def from_csr(csr: CSR, block_size: int, max_blocks: int | None = None) -> tuple[
     ([[7, 3], [5, -1]], [6, 4])
     """
     if not isinstance(csr, CSR):
-        raise TypeError(f"csr must be a CSR, what to_csr returns, got {shown(csr)}")
+        raise TypeError(f"csr must be a CSR, what to_csr returns, got {describe(csr)}")
     xp = namespace(csr.indptr)
     block_size = _size(block_size)
     indptr, indices, last = (integers(n, x, 1).tolist() for n, x in csr._asdict().items())

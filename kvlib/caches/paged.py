@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 from kvlib.caches.blocks import BlockPool
-from kvlib.caches.checks import known
+from kvlib.caches.checks import get_open
 from kvlib.caches.prefixes import Extra
 from kvlib.caches.protocol import Attention, Request
 from kvlib.caches.spec import LayerSpec
@@ -76,7 +76,7 @@ class PagedCache(StoredCache):
 
     def blocks(self, seq_id: Hashable) -> tuple[int, ...]:
         """The block table of a request: which blocks hold its tokens, in order."""
-        return tuple(known(self._requests, seq_id).place.pages)
+        return tuple(get_open(self._requests, seq_id).place.pages)
 
     def settle(self, seq_id: Hashable) -> None:
         """Let the last step of a request stand, as its next plan would.
@@ -84,7 +84,7 @@ class PagedCache(StoredCache):
         It is over and cannot be taken back; what it has filled can be found from now on.
         """
         super().settle(seq_id)
-        self._publish(known(self._requests, seq_id))
+        self._publish(get_open(self._requests, seq_id))
 
     def check_room(self, seq_id: Hashable, length: int) -> None:
         """OutOfBlocks where the whole pool has too few blocks for a request of `length` tokens."""
@@ -158,9 +158,11 @@ class PagedCache(StoredCache):
         return wanted
 
     def _must_copy(self, request: Request, left: dict[int, int]) -> bool:
-        """Whether the next token falls into a block that others hold, or may find.
+        """Whether the next token would be written into a block that somebody else relies on.
 
-        left: block → who has left it for a copy earlier in this plan; the last one may stay.
+        That is a block which another request holds too, or which a lookup can find; it is copied
+        first. Of several requests that hold one block and write in the same plan, the last needs no
+        copy: `left` counts, for each block, how many before it have been given theirs.
         """
         if request.length % self.block_size == 0:
             return False

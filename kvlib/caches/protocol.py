@@ -9,7 +9,7 @@
 
 A pass that fails is taken back with ``truncate``, exactly, until the request's next ``plan``. A
 request may also be planned again without: then what the pass left unappended is a gap, over which
-its layer refuses to append and to run until the request is truncated to before it.
+no layer appends or runs until the request is truncated to before it.
 
 A cache of your own needs this much. ``run`` checks its arguments and calls ``attend``, which is
 attention over ``read``, right and slow, until you override it to be fast:
@@ -67,7 +67,7 @@ import numpy as np
 
 from kvlib.arrays import Array, default_namespace, is_numpy
 from kvlib.attention import attend
-from kvlib.attention.checks import is_integer, shown
+from kvlib.attention.checks import describe, is_integer
 from kvlib.caches.checks import (
     check_append,
     check_extra,
@@ -76,7 +76,7 @@ from kvlib.caches.checks import (
     check_new,
     check_plan,
     check_run,
-    known,
+    get_open,
     token_ids,
 )
 from kvlib.caches.request import Request
@@ -118,12 +118,12 @@ class Cache:
         if attention is not None and not callable(attention):
             raise TypeError(
                 "attention must be a function (cache, layer, q, step, return_lse), such as "
-                f"kvlib.caches.run_cascade, got {shown(attention)}"
+                f"kvlib.caches.run_cascade, got {describe(attention)}"
             )
         self.attention = attention
         self.xp = default_namespace() if xp is None else xp
         if not hasattr(self.xp, "isdtype"):
-            raise TypeError(f"xp must be an array library, the module itself, got {shown(xp)}")
+            raise TypeError(f"xp must be an array library, the module itself, got {describe(xp)}")
         probe = self.xp.empty((0,), dtype=self.xp.float32 if dtype is None else dtype)
         if not self.xp.isdtype(probe.dtype, "real floating"):
             raise TypeError(f"dtype must be floating, got {probe.dtype}")
@@ -238,28 +238,23 @@ class Cache:
         seq_ids B names, each once; q_lens B lengths of at least 1; tokens the T = Σ q_lens new
         token ids packed in that order, for caches that look at them.
         The lengths of the requests grow now; a pass that fails is undone with ``truncate``. One
-        that is planned over, unfinished, leaves a gap in the layers that had not appended: they
-        append and run no more until the request is truncated to where the gap begins.
+        that is planned over, unfinished, leaves a gap: the request can be planned, but no layer
+        appends or runs until it is truncated to where the gap begins.
         """
         requests, q_lens, tokens = check_plan(self._requests, seq_ids, q_lens, tokens)
-        done = len(self.layers)
-        gaps = [
-            (seq_id, r, r.lacking(done, self._sure(r)))
-            for seq_id, r in zip(seq_ids, requests, strict=True)
-            if r.lacks or (r.ticket is not None and len(r.ticket.appended) < done)
-        ]
+        gaps = [r.gap_after(len(self.layers), self._sure(r)) for r in requests]
         places = self._reserve(requests, q_lens, tokens)
         ticket = Ticket()
         starts = [r.length for r in requests]
-        for request, n in zip(requests, q_lens, strict=True):
+        for seq_id, request, n, gap in zip(seq_ids, requests, q_lens, gaps, strict=True):
             if request.ticket is not None:
                 request.ticket.live = False
             request.ticket = ticket
             request.begun = request.length
             request.length += n
-        for seq_id, request, lacks in gaps:
-            request.lacks = lacks
-            ticket.lacks |= {layer: (seq_id, first) for layer, first in lacks.items()}
+            request.gap = gap
+            if gap is not None:
+                ticket.gap = seq_id, gap
         if all(n == 1 for n in q_lens):
             positions = np.asarray(starts, dtype=np.int64)
         else:
@@ -317,21 +312,21 @@ class Cache:
 
     def seq_len(self, seq_id: Hashable) -> int:
         """Tokens the request has seen: its absolute length, not what is still stored of it."""
-        return known(self._requests, seq_id).length
+        return get_open(self._requests, seq_id).length
 
     def truncate(self, seq_id: Hashable, length: int) -> None:
         """Take a request back to its first ``length`` tokens."""
-        request = known(self._requests, seq_id)
+        request = get_open(self._requests, seq_id)
         if not is_integer(length) or not 0 <= length <= request.length:
             raise ValueError(
                 f"request {seq_id!r} holds {request.length} tokens and can be truncated to "
                 f"0 ... {request.length}, got {length!r}"
             )
-        lacks = request.lacks  # what the last pass missed is gone with it
+        gap = request.gap  # what the last pass missed is gone with it
         if length > request.begun:
-            lacks = request.lacking(len(self.layers), self._sure(request))
+            gap = request.gap_after(len(self.layers), self._sure(request))
         self._truncate(request, int(length))
-        request.lacks = {layer: first for layer, first in lacks.items() if first < length}
+        request.gap = None if gap is None or gap >= length else gap
         request.length = int(length)
         self._end_step(request)
 
@@ -341,17 +336,17 @@ class Cache:
 
     def fork(self, src: Hashable, dst: Hashable) -> None:
         """Open request ``dst`` with everything that ``src`` holds; the two then go their ways."""
-        source = known(self._requests, src)
+        source = get_open(self._requests, src)
         check_new(self._requests, dst)
-        lacks = source.lacking(len(self.layers), self._sure(source))
+        gap = source.gap_after(len(self.layers), self._sure(source))
         request = self._copy(source, dst)
         request.length = request.begun = source.length
-        request.lacks = dict(lacks)
+        request.gap = gap
         self._requests[dst] = request
 
     def free(self, seq_id: Hashable) -> None:
         """Close a request and take its room back."""
-        request = known(self._requests, seq_id)
+        request = get_open(self._requests, seq_id)
         self._release(request)
         self._end_step(request)
         del self._requests[seq_id]

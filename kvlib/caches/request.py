@@ -13,22 +13,19 @@ class Request:
     length   tokens that it has seen, planned ones included
     begun    what its length was before its last plan
     ticket   that of its last step, None once the step is taken back
-    lacks    layer → the first token that the layer may not hold: a pass was planned, and replaced
-             by the next one before the layer had appended
+    gap      the first token that some layer may not hold, because a pass was planned over before
+             all layers had appended; None where there is none
     """
 
-    __slots__ = ("begun", "lacks", "length", "place", "ticket")
+    __slots__ = ("begun", "gap", "length", "place", "ticket")
 
     def __init__(self, place: Any) -> None:
         self.length = self.begun = 0
         self.place = place
         self.ticket: Ticket | None = None
-        self.lacks: dict[int, int] = {}
+        self.gap: int | None = None
 
-    def lacking(self, layers: int, sure: int) -> dict[int, int]:
-        """``lacks``, if the last pass stays as it is; `sure` tokens every layer would then hold."""
-        ticket = self.ticket
-        if ticket is None or len(ticket.appended) >= layers:
-            return self.lacks
-        missed = {i: sure for i in range(layers) if i not in ticket.appended}
-        return missed | self.lacks
+    def gap_after(self, layers: int, sure: int) -> int | None:
+        """``gap``, if the last pass stays as it is; `sure` tokens every layer would then hold."""
+        finished = self.ticket is None or len(self.ticket.appended) >= layers
+        return self.gap if finished or self.gap is not None else sure

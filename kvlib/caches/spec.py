@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvlib.arrays import Array
-from kvlib.attention.checks import check_settings, is_integer, shown
+from kvlib.attention.checks import check_settings, describe, is_integer
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class LayerSpec:
         for name in ("num_kv_heads", "head_dim", "v_head_dim"):
             value = getattr(self, name)
             if not is_integer(value) or value < 1:
-                raise ValueError(f"{name} must be an integer of at least 1, got {shown(value)}")
+                raise ValueError(f"{name} must be an integer of at least 1, got {describe(value)}")
             object.__setattr__(self, name, int(value))
         if self.v_from_k and self.v_dim > self.head_dim:
             raise ValueError(
@@ -54,7 +54,7 @@ class LayerSpec:
     def _check_sinks(self) -> None:
         shape = getattr(self.sinks, "shape", None)
         if shape is None:
-            raise TypeError(f"sinks must be an array (num_qo_heads,), got {shown(self.sinks)}")
+            raise TypeError(f"sinks must be an array (num_qo_heads,), got {describe(self.sinks)}")
         if len(shape) != 1 or not shape[0] or shape[0] % self.num_kv_heads:
             raise ValueError(
                 f"sinks must be (num_qo_heads,), a multiple of {self.num_kv_heads} heads, "

@@ -13,15 +13,15 @@ from kvlib.arrays import Array, namespace
 class Ticket:
     """Whether a step may still be used, and which layers have appended in it.
 
-    lacks: layer → (request, first token) of what an earlier pass should have appended and did not.
+    gap: (request, first token) of what an earlier pass should have appended to all layers.
     """
 
-    __slots__ = ("appended", "lacks", "live")
+    __slots__ = ("appended", "gap", "live")
 
     def __init__(self) -> None:
         self.live = True
         self.appended: set[int] = set()
-        self.lacks: dict[int, tuple[Hashable, int]] = {}
+        self.gap: tuple[Hashable, int] | None = None
 
 
 class Step:

@@ -10,7 +10,7 @@ from typing import Any
 from kvlib.arrays import Array, is_numpy, itemsize, nbytes
 from kvlib.attention.batched import alike, attend_rows, by_text, taken
 from kvlib.attention.pieces import attend_pieces
-from kvlib.caches.checks import check_layer, known
+from kvlib.caches.checks import check_layer, get_open
 from kvlib.caches.gather import VIEWED, StoredPieces, side_by_side
 from kvlib.caches.protocol import Attention, Cache, Request
 from kvlib.caches.spec import LayerSpec, Memory
@@ -228,7 +228,7 @@ class StoredCache(Cache):
 
     def read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:
         """Copies of what a layer holds, decoded: k (S, Hkv, Dk), v (S, Hkv, Dv), positions (S,)."""
-        request = known(self._requests, seq_id)
+        request = get_open(self._requests, seq_id)
         check_layer(self, layer)
         place, xp, s = request.place, self.xp, request.length
         coded, tail = self._held(request), place.tails[layer]

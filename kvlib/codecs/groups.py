@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from kvlib.arrays import Array, clipped, namespace
-from kvlib.attention.checks import is_integer, shown
+from kvlib.attention.checks import describe, is_integer
 from kvlib.codecs.base import LARGEST, Codec, Field, Parts, TensorCodec, narrowed, working
 from kvlib.codecs.packing import WIDTHS, pack, unpack
 
@@ -48,10 +48,10 @@ class Grouped(TensorCodec):
 
     def __init__(self, bits: int, size: int) -> None:
         if not is_integer(bits) or bits not in WIDTHS:
-            raise ValueError(f"bits must be one of {WIDTHS}, got {shown(bits)}")
+            raise ValueError(f"bits must be one of {WIDTHS}, got {describe(bits)}")
         if not is_integer(size) or size < 1:
             raise ValueError(
-                f"group must hold a whole number of tokens or channels from 1, got {shown(size)}"
+                f"group must hold a whole number of tokens or channels from 1, got {describe(size)}"
             )
         self.bits, self.size = int(bits), int(size)
 
@@ -65,7 +65,7 @@ class Grouped(TensorCodec):
     def _sizes(self, x: Array) -> tuple[int, int, int]:
         """heads, n and D of x, after refusing what would not come back as it went in."""
         if x.ndim != 3:
-            raise ValueError(f"x must be (heads, tokens, dim), got {shown(x)}")
+            raise ValueError(f"x must be (heads, tokens, dim), got {describe(x)}")
         heads, n, dim = x.shape
         self.check(dim)
         if n % self.group:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping
 
-from kvlib.attention.checks import shown
+from kvlib.attention.checks import describe
 from kvlib.codecs.base import PLAIN, Codec
 from kvlib.codecs.bfloat16 import bfloat16
 from kvlib.codecs.fp8 import fp8
@@ -107,4 +107,4 @@ def codec(name: str | Codec) -> Codec:
         )
     near = NAMES.nearest(name)
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(NAMES)}"
-    raise ValueError(f"no codec is called {shown(name)}; {hint}")
+    raise ValueError(f"no codec is called {describe(name)}; {hint}")
