@@ -36,7 +36,7 @@ def test_every_control_moves_what_is_shown(name: str, effort: Effort) -> None:
     stops = sum(len(control.values) + 1 for control in explorer.controls) + 10
     most = number(quick=2, usual=3, whole=stops)
     steps, pictures, scenes = 0, set(), set()
-    for view, settings in sweep(explorer, most, pairs=number(quick=1, usual=4, whole=10)):
+    for view, settings in sweep(explorer, most, pairs=number(quick=1, usual=2, whole=10)):
         check_view(view, settings)
         steps += 1
         pictures.add(hashlib.sha256(bytes(view.picture.value)).hexdigest())
@@ -62,7 +62,7 @@ def test_every_scene_is_whole_and_drawn_as_svg(name: str) -> None:
 @pytest.mark.untraced
 def test_words_in_the_figure_stay_apart(name: str, effort: Effort) -> None:
     explorer, rng = ALL[name](), random.Random(0)
-    for _ in effort.share("figures whose words stay apart", range(12), usual=4, quick=2):
+    for _ in effort.share("figures whose words stay apart", range(12), usual=3, quick=2):
         settings = {control.name: rng.choice(control.values) for control in explorer.controls}
         check_words(explorer.figure(**settings))
 
