@@ -39,7 +39,7 @@ export JUPYTER_PLATFORM_DIRS := 1
 TEST_STEPS := lint types unit notebooks book browser
 # what needs a device, a browser or another project runs by commands of its own
 UNIT := not gpu and not peers and not browser and not device
-# (it has only tests of the browser, and merely to collect them reads every page)
+# (this file holds browser tests only, and collecting them reads every page)
 NO_PAGES := --ignore=tests/test_rendered_explorers.py
 
 .PHONY: help env book lite lite-kernel serve test check portable lint types unit quick first-cells \

@@ -100,7 +100,7 @@ _MODULES = {
     "sampling": ("sample",),
     "scheduling": ("Scheduler",),
 }
-# What tab completion shows beside them; the other submodules are found by who knows their names.
+# The submodules that tab completion shows. The others can be used all the same.
 _PARTS = (
     *("arrays", "attention", "caches", "codecs", "costs", "errors", "exercises", "kernels"),
     *("machine", "model", "norms", "quality", "reference", "sampling", "show"),

@@ -60,8 +60,8 @@ def pytest_itemcollected(item):
 def pytest_runtest_protocol(item, nextitem):
     """Take the tracer off an `untraced` test and its fixtures, and put it back.
 
-    pytest-cov's own marker, no_cover, does nothing in a worker of pytest-xdist: two collectors are
-    on a stack there, and when the upper one stops the lower one goes on tracing.
+    pytest-cov's own marker, no_cover, has no effect in a worker of pytest-xdist: coverage has two
+    collectors there, and when the second stops, the first goes on tracing.
     """
     here, later = sys.gettrace(), threading.gettrace()
     is_coverage = type(here).__module__.startswith("coverage")  # a debugger may stay

@@ -126,7 +126,7 @@ def test_rows_that_nobody_asks_for_cost_no_product_behind_the_last_attention():
     ("rows", "error", "words"),
     [
         ("first", ValueError, """rows must be "last", "all" or a list .*got 'first'"""),
-        ([], ValueError, r"rows must be one row number of the step or more, 0 \.\.\. 19, got none"),
+        ([], ValueError, r"rows must be a list of at least one row number, 0 \.\.\. 19, got none"),
         ([0, 20], ValueError, r"0 \.\.\. 19, got 20"),
         ([-1], ValueError, "got -1"),
         ([1.5], ValueError, r"got 1\.5"),

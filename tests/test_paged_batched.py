@@ -1,4 +1,4 @@
-"""A step of one token a request over blocks: requests alike long attend in one product."""
+"""Decoding in blocks: requests of similar length attend in one product."""
 
 import numpy as np
 import pytest

@@ -75,8 +75,9 @@ def architecture(core: str) -> str:
 
 
 def workers(threads: int) -> list[str]:
-    """So many processes of pytest that their BLAS threads, which spin, do not share processors."""
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
+    """How many processes pytest starts: BLAS threads spin, so each needs a processor of its own."""
+    linux = hasattr(os, "sched_getaffinity")  # a container may have fewer than the machine
+    processors = len(os.sched_getaffinity(0)) if linux else os.cpu_count() or 1
     return ["-n", str(max(1, min(2, processors // threads)))]
 
 

@@ -19,8 +19,8 @@ from kvlib.attention.states import with_sink
 from kvlib.meter import counting, report
 
 LARGE = 2**18  # numbers of values in a text, from which what a call costs is lost beside its sums
-ALONE = 2**17  # the same where a text is copied: more than what a call costs goes into copying
-GATHERED = 2**19  # numbers copied for one product: keys and values of 2 MiB each, in float32
+ALONE = 2**17  # numbers of values in a text above which copying it costs more than a call saves
+GATHERED = 2**19  # most numbers copied for one product: 2 MiB of keys and of values in float32
 COPIED = 4096  # numbers of values copied for a text; from twice as many on nothing is gained
 
 
@@ -65,10 +65,11 @@ def together(
 
 
 def alike(lengths: Sequence[int], numbers: int, window: int | None) -> list[list[int]]:
-    """Which texts go into one product where each is copied for it in any case: those alike long.
+    """Which texts go into one product if every text is copied anyway: texts of similar length.
 
-    As `together`, but rows need not be neighbours: the shortest go with those a little longer, as
-    many as GATHERED numbers allow. A text of more than ALONE numbers goes alone.
+    Unlike `together`, this takes texts from any rows, in order of length, and starts a new batch
+    where one product would no longer pay or would copy more than GATHERED numbers. A text of more
+    than ALONE numbers is in no batch.
     """
     found: list[list[int]] = []
     for i in sorted(range(len(lengths)), key=lengths.__getitem__):
@@ -85,7 +86,7 @@ def alike(lengths: Sequence[int], numbers: int, window: int | None) -> list[list
 
 
 def by_text(found: Any, batch: Sequence[int]) -> dict[int, Any]:
-    """Text → its part (1, ...) of what a batch has given: o, or o and lse."""
+    """Split the results of a batch: text → its row (1, ...) of o, or of o and lse."""
     both = isinstance(found, tuple)
     return {
         i: tuple(x[n : n + 1, ...] for x in found) if both else found[n : n + 1, ...]

@@ -51,7 +51,7 @@ def run_cascade(
     q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq), natural log
 
     The same answer up to the order of summation, and the same errors; where `shared_tokens` is 0,
-    the same computation. A cache computes so throughout with ``attention=run_cascade``.
+    the same computation. A cache built with ``attention=run_cascade`` always attends this way.
     Raises TypeError for a cache without blocks.
 
     >>> import numpy as np

@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 class Holder(Protocol):
-    """What a check asks of a cache: what it holds, in which library's arrays, of which type."""
+    """The attributes of a cache that the checks use."""
 
     layers: tuple[LayerSpec, ...]
     xp: Any
@@ -215,8 +215,8 @@ def _check_layer_and_step(cache: Holder, layer: int, step: Step) -> LayerSpec:
     if step.ticket.gap is not None:
         name, first = step.ticket.gap
         raise ValueError(
-            f"request {name!r} lacks keys from token {first} on: a pass was planned, and the next "
-            f"one before all layers had appended. truncate({name!r}, {first}) and give them again"
+            f"request {name!r} lacks keys from token {first} on: not every layer had appended them "
+            f"when the next step was planned. truncate({name!r}, {first}) and append them again"
         )
     return cache.layers[layer]
 

@@ -20,7 +20,7 @@ def side_by_side(
     tokens: int,
     rooms: tuple[Rooms, Rooms],
 ) -> tuple[Array, Array]:
-    """Some pages of several requests, copied: k (B, Hkv, S, Dk), v (B, Hkv, S, Dv), plain numbers.
+    """Copy the pages of several requests: k (B, Hkv, S, Dk) and v (B, Hkv, S, Dv), plain numbers.
 
     tables: the pages of each. first: how many pages to leave out. tokens: of the longest request,
     behind those; what a shorter one has no pages for is copied from its last, and not to be read.

@@ -79,9 +79,9 @@ class PagedCache(StoredCache):
         return tuple(get_open(self._requests, seq_id).place.pages)
 
     def settle(self, seq_id: Hashable) -> None:
-        """Let the last step of a request stand, as its next plan would.
+        """Make the last step of a request final, as its next ``plan`` would.
 
-        It is over and cannot be taken back; what it has filled can be found from now on.
+        Lookups find the blocks that the step has filled from now on.
         """
         super().settle(seq_id)
         self._publish(get_open(self._requests, seq_id))
@@ -98,9 +98,9 @@ class PagedCache(StoredCache):
     def waits_for(
         self, tokens: Sequence[int], others: Iterable[tuple[Hashable, Sequence[int]]]
     ) -> bool:
-        """Whether the next block of another's prompt is one of this prompt, too.
+        """Whether another request is filling a block that this prompt begins with, too.
 
-        It can be found as soon as it is full, and the prompt had better be opened then.
+        As soon as that block is full, a lookup finds it; the prompt should be opened then.
         """
         size = self.block_size
         for name, other in others:

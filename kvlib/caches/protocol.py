@@ -133,15 +133,15 @@ class Cache:
                 check_library(self, "sinks", spec.sinks, i)
         self._requests: dict[Hashable, Request] = {}
 
-    # How keys lie, for who reads them there (kernels, cascade) ------------------------------------
+    # Where keys are stored, for code that reads them in place (kernels, cascade) ------------------
 
     codec: Codec = PLAIN
     block_size: Any = None  # tokens of a block, where requests lie in blocks of a pool
 
     def fields(self, layer: int) -> tuple[tuple[TensorCodec, Mapping[str, Array]], ...]:
-        """A layer's keys, and its values: codec and arrays (pages, Hkv, size / per, ...) of each.
+        """The codec and the arrays (pages, Hkv, size / per, ...) of a layer's keys and its values.
 
-        Keys alone where values are taken from them. Nothing, if the cache has no pages.
+        Only those of the keys if values are taken from keys; none if the cache has no pages.
         """
         return ()
 
@@ -150,7 +150,7 @@ class Cache:
         raise TypeError(f"a cache of rows or of blocks needed, got a {type(self).__name__}")
 
     def paged_lens(self, step: Step) -> Sequence[int]:
-        """How many tokens of each request lie in its pages; the rest waits to be encoded."""
+        """How many tokens of each request are stored in its pages; the rest wait to be encoded."""
         return step.seq_lens
 
     # What a cache decides for itself ------------------------------------------------------------
@@ -292,7 +292,7 @@ class Cache:
     def attend(
         self, layer: int, q: Array, step: Step, return_lse: bool = False
     ) -> Array | tuple[Array, Array]:
-        """The cache's own way to compute what ``run`` gives, which has checked the arguments."""
+        """Compute the result of ``run``, after ``run`` has checked the arguments."""
         parts = []
         for i, seq_id in enumerate(step.seq_ids):
             rows = slice(step.qo_indptr[i], step.qo_indptr[i + 1])
@@ -331,7 +331,7 @@ class Cache:
         self._end_step(request)
 
     def settle(self, seq_id: Hashable) -> None:
-        """Let the last step of a request stand, as its next plan would: it cannot be taken back."""
+        """Make the last step of a request final, as its next ``plan`` would."""
         self.truncate(seq_id, self.seq_len(seq_id))
 
     def fork(self, src: Hashable, dst: Hashable) -> None:
@@ -360,10 +360,10 @@ class Cache:
     def waits_for(
         self, tokens: Sequence[int], others: Iterable[tuple[Hashable, Sequence[int]]]
     ) -> bool:
-        """Whether a prompt had better be opened later: what it could share is being computed.
+        """Whether a prompt should be opened later, because another request is computing its tokens.
 
-        tokens: the prompt. others: names and prompts of open requests. False where nothing is
-        shared.
+        tokens: the prompt. others: names and prompts of open requests. False in a cache whose
+        requests share nothing.
         """
         return False
 

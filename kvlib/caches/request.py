@@ -13,8 +13,8 @@ class Request:
     length   tokens that it has seen, planned ones included
     begun    what its length was before its last plan
     ticket   that of its last step, None once the step is taken back
-    gap      the first token that some layer may not hold, because a pass was planned over before
-             all layers had appended; None where there is none
+    gap      the first token that some layer may lack, because the next step was planned before
+             every layer had appended; None if no token is missing
     """
 
     __slots__ = ("begun", "gap", "length", "place", "ticket")
@@ -26,6 +26,6 @@ class Request:
         self.gap: int | None = None
 
     def gap_after(self, layers: int, sure: int) -> int | None:
-        """``gap``, if the last pass stays as it is; `sure` tokens every layer would then hold."""
+        """The gap if the last step stays as it is: every layer then has the first `sure` tokens."""
         finished = self.ticket is None or len(self.ticket.appended) >= layers
         return self.gap if finished or self.gap is not None else sure

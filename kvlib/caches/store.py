@@ -72,7 +72,7 @@ class Fields:
         return found
 
     def side_by_side(self, tables: Array, rooms: Rooms) -> Array:
-        """Plain numbers of several requests, copied: (B, n) pages → (B, Hkv, n · size, D)."""
+        """Copy plain numbers of several requests: (B, n) pages → (B, Hkv, n · size, D)."""
         xp, (requests, n) = self.xp, tables.shape
         heads = xp.arange(self.heads, dtype=xp.int64)[None, :, None]
         index = xp.reshape(tables[:, None, :] * self.heads + heads, (-1,))

@@ -65,7 +65,7 @@ class StoredCache(Cache):
                 f"{self.codec.made_by} encodes together, got {size}"
             )
         self.page_size = size
-        self._lent = threading.local()  # rooms for copies, one pair a thread
+        self._lent = threading.local()  # memory for copies of keys and of values, for each thread
         self.stores = [Store(self.xp, self.codec, s, pages, size, self.dtype) for s in self.layers]
 
     def _tails(self, like: Place | None = None) -> list[Tail | None]:
@@ -195,8 +195,8 @@ class StoredCache(Cache):
     def _batches(self, spec: LayerSpec, step: Step) -> list[list[int]]:
         """Which requests of a step of one query each attend in one product.
 
-        Those in small blocks, which are gathered in any case; numbers of float32 or wider, for
-        codes and narrow numbers become floats a piece at a time.
+        Small blocks have to be gathered anyway, so gathering several requests at once costs nothing
+        more. Codes and 16-bit numbers are left out: they become floats one piece at a time.
         """
         wide = self.dtype in (self.xp.float32, self.xp.float64)
         plain = self.codec.plain and not self.codec.waits
@@ -209,11 +209,13 @@ class StoredCache(Cache):
     ) -> Any:
         spec, size = self.layers[layer], self.page_size
         longest = max(step.seq_lens[i] for i in batch)
-        # Pages behind the window are left out; then all are of one length, and no end is looked at.
+        # Pages behind the window are skipped. The requests then have one length (see `pays`), so
+        # `attend_rows` does not look at the ends, which still count the skipped tokens.
         first = 0 if spec.window is None else max(0, longest - spec.window) // size
         left_out = first * size
         tables = [step.places[i].pages for i in batch]
-        # Memory fresh from the system at each call would cost more than the copies.
+        # Kept between calls, about GATHERED numbers each for layers of one shape: fresh memory from
+        # the system would cost more than the copies themselves.
         rooms = self._lent.__dict__.setdefault("rooms", ({}, {}))
         k, v = side_by_side(self.stores[layer], tables, first, longest - left_out, rooms)
         return attend_rows(

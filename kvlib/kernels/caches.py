@@ -8,7 +8,6 @@ import numpy as np
 
 from kvlib.arrays import Array
 from kvlib.attention.states import with_sink
-from kvlib.caches.checks import check_run
 from kvlib.caches.protocol import Cache
 from kvlib.caches.step import Step, Ticket
 from kvlib.kernels.cache_steps import StepTables, decode_cache, step_tables, stored, unsuited
@@ -43,10 +42,10 @@ def use_kernels(cache: C, *, run_on: str | None = None) -> C:
 
 
 class Kernels:
-    """Attention by the kernels, as a cache takes it: ``PagedCache(..., attention=Kernels())``.
+    """Attention by the kernels, chosen when a cache is built: ``attention=Kernels()``.
 
-    run_on: "device", "processor" or "twin", by default what the arrays say. What the kernels do not
-    suit is computed as the cache would without them; see `use_kernels`. One for each cache.
+    run_on: "device", "processor" or "twin"; by default the arrays decide. Where no kernel fits a
+    layer or a step, the cache computes it itself (see `use_kernels`). Make one for each cache.
 
     >>> import numpy as np
     >>> from kvlib import DenseCache, LayerSpec
@@ -95,7 +94,8 @@ class Kernels:
 class _Last:
     """Tables of the step at hand: all layers of a step ask for the same ones.
 
-    It knows a step by its ticket and lengths: a step knows its cache, which would hold itself.
+    The step is remembered by its ticket and lengths. To keep the step itself would keep its cache
+    alive, because a step refers to the cache that planned it.
     """
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ def _prefill(
     cache: Any, layer: int, q: Array, step: Step, last: _Last, return_lse: bool, run_on: str | None
 ) -> Array | tuple[Array, Array]:
     """Several tokens of some request, over numbers as they lie."""
-    spec = check_run(cache, layer, q, step)
+    spec = cache.layers[layer]  # `run` has checked the arguments
     k, v = stored(cache, layer)
     q = cache.xp.ascontiguousarray(q)
     tables = last.tables(cache, step)

@@ -1,4 +1,4 @@
-"""What a decode kernel works on: a layer's settings, and keys and values that lie together."""
+"""The input of a decode kernel: a layer's settings, and keys and values stored together."""
 
 from __future__ import annotations
 

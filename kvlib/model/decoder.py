@@ -82,9 +82,9 @@ class Decoder:
         """One pass over the step's new tokens.
 
         tokens: T token ids, the requests' packed one after the other as ``step`` lists them.
-        rows: of which of the T rows logits are wanted: "last", the last of each request (B, V);
-        "all" (T, V); or R row numbers (R, V), in the order given. What only the other rows would
-        have needed is not computed in the last layer and after it.
+        rows: which rows to return logits for: "last", the last of each request (B, V); "all"
+        (T, V); or a list of R row numbers (R, V), in that order. The last layer's MLP and the
+        output matrix are computed for these rows alone.
 
         Raises ValueError for a wrong number of tokens, an id outside the vocabulary, a row that the
         step does not have or a position past the model's limit, before anything is written.

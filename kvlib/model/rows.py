@@ -1,4 +1,4 @@
-"""Of which rows of a step logits are wanted, and what the last layer computes for them."""
+"""The rows of a step whose logits are wanted, and what the last layer computes for them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Wanted(NamedTuple):
     """Some rows of a step.
 
     rows      the R wanted rows, in the order in which they are wanted
-    step      the step as the last layer sees it: each request's rows from its first wanted one on,
-              for that is what a cache attends from
+    step      the step as the last layer sees it: of each request the rows from its first wanted
+              one on, because a cache attends from the last rows of a request
     attended  the rows of that step
     places    where the wanted ones stand among the attended; None where both are the same
     """
@@ -43,11 +43,11 @@ def wanted(rows: str | Sequence[int], step: Step) -> Wanted | None:
     wrong = [row for row in rows if not is_integer(row) or not 0 <= row < step.num_tokens]
     if wrong or not len(rows):
         raise ValueError(
-            f"rows must be one row number of the step or more, 0 ... {step.num_tokens - 1}, "
+            f"rows must be a list of at least one row number, 0 ... {step.num_tokens - 1}, "
             f"got {repr(wrong[0]) if wrong else 'none'}"
         )
     found, spans = [int(row) for row in rows], list(zip(step.qo_indptr, step.qo_indptr[1:]))
-    # A request of which nothing is wanted attends from its last row, for the cache wants one.
+    # A request without a wanted row attends from its last row: a step has no empty requests.
     firsts = [min((r for r in found if a <= r < b), default=b - 1) for a, b in spans]
     seen = step.last([b - first for first, (_, b) in zip(firsts, spans, strict=True)])
     attended = [row for first, (_, b) in zip(firsts, spans, strict=True) for row in range(first, b)]
