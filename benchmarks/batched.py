@@ -10,6 +10,7 @@ allows and to twice that. Calls take turns.
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import Any
 
 import harness
@@ -62,24 +63,18 @@ def row(
     import numpy as np
 
     from kvlib import DenseCache, PagedCache
+    from kvlib.caches.stored_attention import batches, run_alone
 
     base: Any = DenseCache if where == "rows" else PagedCache
-
-    class OneByOne(base):
-        """Requests attend one after the other, always."""
-
-        def _batches(self, spec: Any, step: Any) -> list[list[int]]:
-            return []
-
     runs, results = {}, []
-    for name, kind in (("one by one", OneByOne), ("as run", base)):
+    for name, kind in (("one by one", partial(base, attention=run_alone)), ("as run", base)):
         cache, step, q = decoding(where, kind, shape, size, behind)
         runs[name] = lambda cache=cache, step=step, q=q: cache.run(0, q, step)
         results.append(runs[name]())
-    batches = [len(batch) for batch in cache._batches(cache.layers[0], step)]
+    together = [len(batch) for batch in batches(cache, 0, step)]
     np.testing.assert_allclose(*results, atol=1e-5)
     found: dict[str, Any] = dict(zip(("heads", "groups", "dim"), shape, strict=True))
-    found |= {"requests": size[0], "keys": size[1], "behind": behind, "batches": batches}
+    found |= {"requests": size[0], "keys": size[1], "behind": behind, "batches": together}
     found |= harness.alternate(runs, steps=steps, rounds=steps // 4)
     found["times_as_fast"] = found["one by one"]["median_ms"] / found["as run"]["median_ms"]
     return found

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from kvlib import Cache, DenseCache, LayerSpec
-from kvlib.caches import BlockPool, PagedCache, QuantizedCache
-from kvlib.caches.stored import Place
+from kvlib.caches import BlockPool, PagedCache, QuantizedCache, layer_groups
+from kvlib.caches.table import Place, Table
 from kvlib.codecs import PLAIN, Codec, bfloat16, fp8, int8, int8_per_channel, kivi
 from kvlib.exercises.kit.poison import poison_all
 
@@ -40,7 +40,11 @@ def paged(block_size: int, requests: float = MAX_SEQS, codec: Codec | None = Non
     """A paged cache with just enough blocks for so many requests of MAX_SEQ_LEN tokens."""
     blocks = int(requests * -(-MAX_SEQ_LEN // block_size))
     return lambda layers, xp, dtype: PagedCache(
-        layers, BlockPool(blocks, block_size), codec=codec, dtype=dtype, xp=xp
+        layers,
+        BlockPool(blocks * len(layer_groups(layers)), block_size),
+        codec=codec,
+        dtype=dtype,
+        xp=xp,
     )
 
 
@@ -115,7 +119,8 @@ def snapshot(cache: Cache) -> Any:
         )
         for name, r in cache._requests.items()
     }
-    rest = {k: repr(v) for k, v in vars(cache).items() if k in ("_free_rows", "dtype", "layers")}
+    rest = {k: repr(v) for k, v in vars(cache).items() if k in ("dtype", "layers")}
+    rest["rows"] = repr(getattr(getattr(cache, "allocator", None), "_free", None))
     if isinstance(cache, PagedCache):
         pool = cache.pool
         rest["pool"] = repr((pool, [pool.references(b) for b in range(pool.num_blocks)]))
@@ -124,7 +129,9 @@ def snapshot(cache: Cache) -> Any:
 
 def _state(place: Any) -> Any:
     """What a request's place says, as plain values."""
-    if not isinstance(place, Place):
-        return place
-    names = (name for kind in type(place).__mro__ for name in getattr(kind, "__slots__", ()))
-    return {name: repr(getattr(place, name)) for name in names if name != "tails"}
+    if isinstance(place, Place):
+        tables = [_state(table) for table in place.tables]
+        return tables, {x: repr(getattr(place, x)) for x in place.__slots__ if x[:2] != "ta"}
+    if isinstance(place, Table):
+        return {x: repr(getattr(place, x)) for x in place.__slots__ if x != "own"}
+    return place

@@ -40,7 +40,7 @@ def visited(cache):
     filled = {}
     for request in cache._requests.values():
         held = request.place.coded if cache.codec.waits else request.length
-        for n, block in enumerate(request.place.pages):
+        for n, block in enumerate(request.place.tables[0].pages):
             here = max(0, min(cache.block_size, held - n * cache.block_size))
             filled[block] = max(filled.get(block, 0), here)
     found = {True: 0, False: 0}

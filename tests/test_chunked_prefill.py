@@ -22,6 +22,7 @@ from kvlib import (
     stream,
 )
 from kvlib.attention import causal, pieces
+from kvlib.caches import layer_groups
 from kvlib.codecs import fp8, int8, kivi
 from kvlib.model import Decoder
 
@@ -32,7 +33,7 @@ CHUNKS = (1, 2, 3, 5, 8, 16, 100)
 
 
 def paged(model: Decoder, block_size: int, codec=None) -> PagedCache:
-    blocks = 4 * -(-32 // block_size)
+    blocks = 4 * -(-32 // block_size) * len(layer_groups(model.layer_specs))
     cache = PagedCache(model.layer_specs, BlockPool(blocks, block_size), codec=codec, xp=np)
     for x in cache.storage():
         if x.dtype.kind == "f":

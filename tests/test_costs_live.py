@@ -52,23 +52,3 @@ def test_payload_of_a_live_cache(name: str, dtype: str) -> None:
     assert Bytes(memory.payload) == held == sum(TOKENS) * spec.kv_bytes_per_token(dtype)
     assert Bytes(sum(array.nbytes for array in cache.storage())) == Bytes(memory.reserved)
     assert Bytes(memory.reserved) == spec.kv_bytes(len(TOKENS), max(TOKENS), dtype)
-
-
-@pytest.mark.parametrize("name", ["gpt-oss-120b", "gemma-3-27b"])
-def test_past_a_window_a_dense_cache_keeps_everything(name: str) -> None:
-    """It holds what `keep_all` says, and what a cache that forgets saves is what the rest says."""
-    spec = MODELS[name]
-    narrow = min(group.window for group in spec.layers if group.window)
-    layers = [layer_specs(spec)[i] for group in spec.layers for i in group.indices[:1]]
-    seq = narrow + 5
-    cache = filled(layers, (seq,), np.float16)
-    few = sum(2 * group.num_kv_heads * group.head_dim * 2 * seq for group in spec.layers)
-    assert cache.memory().payload == few
-    # those are one layer of each group; the whole model has group.count of each
-    whole = sum(
-        group.count * 2 * group.num_kv_heads * group.head_dim * 2 * seq for group in spec.layers
-    )
-    assert spec.kv_bytes(1, seq, "float16", keep_all=True) == Bytes(whole)
-    local = next(group for group in spec.layers if group.window == narrow)
-    forgotten = local.count * local.values * 2 * 5
-    assert spec.kv_bytes(1, seq, "float16") == Bytes(whole - forgotten)

@@ -196,7 +196,7 @@ def test_what_a_decoder_holds_and_multiplies(name: str) -> None:
             model.forward([7] * tokens, cache, cache.plan([0], [tokens]), rows="all")
         expected = formulas.linear_flops(spec.facts, tokens, tokens)
         assert meter.by_label["linear"].flops == expected
-    assert Bytes(cache.memory().payload) == spec.kv_bytes(1, 6, "float32", keep_all=True)
+    assert Bytes(cache.memory().payload) == spec.kv_bytes(1, 6, "float32")
 
 
 def _tensors(name: str) -> dict[str, tuple[str, int, tuple[int, ...]]]:

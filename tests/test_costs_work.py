@@ -116,7 +116,7 @@ def test_decode_equals_what_is_counted(name: str, batch: int, context: int) -> N
     assert Flops(meter.flops) == work.total.flops
     # and the cache holds what the spec says
     payload = cache.memory().payload
-    assert Bytes(payload) == spec.kv_bytes(batch, context, "float32", keep_all=True)
+    assert Bytes(payload) == spec.kv_bytes(batch, context, "float32")
 
 
 def test_requests_of_different_lengths_add_up() -> None:

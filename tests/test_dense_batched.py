@@ -11,7 +11,7 @@ from schedules import TOLERANCE
 from kvlib import DenseCache, LayerSpec, Meter, attend_causal
 from kvlib.attention.batched import COPIED, LARGE, attend_rows, pays, taken, together
 from kvlib.attention.products import PIECE
-from kvlib.caches import dense
+from kvlib.caches import stored_attention
 
 F32 = np.float32
 SETTINGS = {
@@ -74,7 +74,7 @@ def needed(cache, step, q):
 
 def alone():
     """Count the requests that attend alone."""
-    return patch.object(dense, "attend_causal", side_effect=dense.attend_causal)
+    return patch.object(stored_attention, "attend_causal", side_effect=attend_causal)
 
 
 @pytest.mark.untraced
@@ -161,7 +161,7 @@ def test_counted_is_what_each_holds(given, lengths):
     cache, step, q = decoding(lengths, **given)
     with Meter() as together_:
         cache.run(0, q, step)
-    with Meter() as one_by_one, patch.object(dense, "together", return_value=[]):
+    with Meter() as one_by_one, patch.object(stored_attention, "together", return_value=[]):
         cache.run(0, q, step)
     assert together_.by_label == one_by_one.by_label
     assert together_.flops > 0 and together_.read > 0

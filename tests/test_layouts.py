@@ -33,7 +33,7 @@ from kvlib.codecs import fp8, int8, kivi
 
 pytestmark = pytest.mark.filterwarnings("error")
 
-LAYERS = (LayerSpec(1, 2), LayerSpec(2, 4, 3, window=5), LayerSpec(1, 6, 4, v_from_k=True))
+LAYERS = (LayerSpec(1, 2), LayerSpec(2, 4, 3), LayerSpec(1, 6, 4, v_from_k=True))
 LIBRARIES = pytest.mark.parametrize("xp", [np, array_api_strict], ids=lambda xp: xp.__name__)
 
 

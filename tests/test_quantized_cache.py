@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from kvlib import LayerSpec, Meter, costs
 from kvlib.arrays import nbytes
 from kvlib.attention.pieces import attend_pieces
-from kvlib.caches import BlockPool, DenseCache, PagedCache, QuantizedCache, stored
+from kvlib.caches import BlockPool, DenseCache, PagedCache, QuantizedCache, stored_attention
 from kvlib.codecs import PLAIN, Codec, PerChannel, PerToken, fp8, int8, int8_per_channel, kivi
 from kvlib.codecs.base import TensorCodec
+from kvlib.costs import formulas
 
 CODECS = (
     int8(),
@@ -77,7 +78,7 @@ def test_codes_of_a_stream_are_those_of_one_shot(home, codec, chunks, retry):
     place = cache._requests["a"].place
     coded = codec.coded(done) if codec.waits else done
     assert not codec.waits or place.coded == coded
-    pages = place.pages[: -(-coded // cache.page_size)]
+    pages = place.tables[0].pages[: -(-coded // cache.stores[0].size)]
     for store, tail, pair in zip(cache.stores, place.tails, given_to):
         for fields, kept, x in zip(store.both, (tail.k, tail.v) if tail else (None, None), pair):
             needed = fields.codec.encode(x[:coded].transpose(1, 0, 2))
@@ -157,7 +158,7 @@ def test_the_calculator_agrees_with_a_live_cache(name, codec):
         for i in range(3):
             cache.append(i, *(normal(length, 4, 64).astype(dtype) for _ in "kv"), step)
         memory = cache.memory()
-        held = costs.formulas.stored_bytes(facts, book.facts, length)
+        held = formulas.stored_bytes(facts, book.facts, length)
         assert memory.payload + memory.metadata == held
 
 
@@ -302,7 +303,7 @@ def test_pieces_begin_with_the_window_and_not_with_the_text(home):
 
     cache = HOMES[home]([LayerSpec(1, 16, window=64)], int8(), 4096)
     cache.add("a")
-    with patch.object(stored, "attend_pieces", counting):
+    with patch.object(stored_attention, "attend_pieces", counting):
         for n in (600, 3400, 1):
             step = cache.plan(["a"], [n])
             cache.append(0, normal(n, 1, 16), normal(n, 1, 16), step)

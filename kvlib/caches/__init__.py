@@ -4,24 +4,38 @@ from kvlib.caches import layouts
 from kvlib.caches.blocks import BlockPool
 from kvlib.caches.cascade import run_cascade
 from kvlib.caches.dense import DenseCache
+from kvlib.caches.groups import layer_groups
 from kvlib.caches.paged import PagedCache
+from kvlib.caches.paging import Blocks
 from kvlib.caches.prefixes import HashIndex, RadixIndex
 from kvlib.caches.protocol import Cache
 from kvlib.caches.quantized import QuantizedCache
+from kvlib.caches.retention import KeepAll, Retention, Window
+from kvlib.caches.rows import Rows
 from kvlib.caches.spec import LayerSpec, Memory
 from kvlib.caches.step import Step
+from kvlib.caches.stored import StoredCache
+from kvlib.caches.stored_attention import run_alone
 
 __all__ = [
     "BlockPool",
+    "Blocks",
     "Cache",
     "DenseCache",
     "HashIndex",
+    "KeepAll",
     "LayerSpec",
     "Memory",
     "PagedCache",
     "QuantizedCache",
     "RadixIndex",
+    "Retention",
+    "Rows",
     "Step",
+    "StoredCache",
+    "Window",
+    "layer_groups",
     "layouts",
+    "run_alone",
     "run_cascade",
 ]

@@ -121,8 +121,8 @@ class BlockPool:
                 evicted.append(block)
             self._references[block] = 1
             taken.append(block)
-        self._note("evict", evicted)
-        self._note("allocate", taken)
+        self.note("evict", evicted)
+        self.note("allocate", taken)
         return taken
 
     def touch(self, blocks: Sequence[int]) -> None:
@@ -139,7 +139,7 @@ class BlockPool:
             if self._references[block] == 0:
                 del self._findable[block]
             self._references[block] += 1
-        self._note("touch", blocks)
+        self.note("touch", blocks)
 
     def free(self, blocks: Sequence[int]) -> None:
         """Let go of blocks, given in the order of their tokens; the last becomes free first.
@@ -167,7 +167,7 @@ class BlockPool:
             self._references[block] -= 1
             if self._references[block] == 0:
                 (self._findable if block in self.index else self._blank)[block] = None
-        self._note("free", blocks)
+        self.note("free", blocks)
 
     def lookup(self, tokens: Sequence[int], extra: Extra = ()) -> list[int]:
         """The published blocks that hold the longest known beginning of `tokens`, whole blocks.
@@ -211,7 +211,7 @@ class BlockPool:
             return False
         if parent is not None:
             self._behind[parent] += held
-        self._note("publish", (block,))
+        self.note("publish", (block,))
         return True
 
     def check(self) -> None:
@@ -266,7 +266,8 @@ class BlockPool:
             raise ValueError(f"block must be 0 ... {self.num_blocks - 1}, got {block!r}")
         return int(block)
 
-    def _note(self, kind: str, blocks: Iterable[int]) -> None:
+    def note(self, kind: str, blocks: Iterable[int]) -> None:
+        """Keep an event, where the pool was asked to."""
         if self.events is not None and (blocks := tuple(blocks)):
             self.events.append(Event(kind, blocks))
 

@@ -28,15 +28,17 @@ def shared_tokens(cache: PagedCache, layer: int, step: Step) -> int:
     itself never count, nor those that a codec has not encoded yet.
     """
     check_layer(cache, layer)
-    places, window = step.places, cache.layers[layer].window
-    if len(places) < 2 or (window is not None and max(step.seq_lens) > window):
+    tables, window = cache.tables(layer, step), cache.layers[layer].window
+    if len(tables) < 2 or any(table.gone or table.own for table in tables):
+        return 0  # what is shared is counted from the start of the texts
+    if window is not None and max(step.seq_lens) > window:
         return 0
     # Every query of the step must come behind what is shared.
     before = [end - n for end, n in zip(step.seq_lens, step.q_lens, strict=True)]
-    coded = [place.coded for place in places] if cache.codec.waits else before
+    coded = cache.paged_lens(step, layer) if cache.codec.waits else before
     most = min(*before, *coded) // cache.block_size
     count = 0
-    for column in zip(*(place.pages[:most] for place in places), strict=True):
+    for column in zip(*(table.pages[:most] for table in tables), strict=True):
         if len(set(column)) > 1:
             break
         count += 1
@@ -94,9 +96,9 @@ def _shared_part(
     """
     xp, (t, num_qo_heads, dim) = cache.xp, q.shape
     store, heads = cache.stores[layer], cache.layers[layer].num_kv_heads
-    first, n = step.places[0], shared // cache.block_size
-    table = None if first.table is None else first.table[:n]
-    pieces = StoredPieces(store, first.pages[:n], None, shared, 0, shared, table)
+    first, n = cache.tables(layer, step)[0], shared // cache.block_size
+    array = None if first.array is None else first.array[:n]
+    pieces = StoredPieces(store, first.pages[:n], None, shared, 0, shared, array)
     groups = num_qo_heads // heads
     rows = max(1, CHUNK_ROWS // groups)  # queries at a time, so that scores stay small
     parts = []
@@ -123,17 +125,18 @@ def _private_parts(
 ) -> tuple[Array, Array]:
     """Each request's queries over its tokens from `shared` on: o (T, Hq, Dv), lse (T, Hq)."""
     first, parts = shared // cache.block_size, []
-    for i, (place, end) in enumerate(zip(step.places, step.seq_lens, strict=True)):
+    tables = cache.tables(layer, step)
+    for i, (place, table, end) in enumerate(zip(step.places, tables, step.seq_lens, strict=True)):
         rows = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]
         # Counted from the end of the shared part, distances between tokens stay what they are.
         pieces = StoredPieces(
             cache.stores[layer],
-            place.pages[first:],
+            table.pages[first:],
             place.tails[layer],
             place.coded - shared,
             0,
             end - shared,
-            None if place.table is None else place.table[first:],
+            None if table.array is None else table.array[first:],
         )
         parts.append(
             attend_pieces(rows, pieces, end - shared, cache.xp, return_lse=True, **settings)

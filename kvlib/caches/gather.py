@@ -7,7 +7,9 @@ from typing import Any
 
 from kvlib.arrays import Array, itemsize
 from kvlib.attention import products
-from kvlib.caches.store import Parts, Rooms, Store, Tail
+from kvlib.caches.fields import Rooms
+from kvlib.caches.store import Store, Tail
+from kvlib.codecs.base import Parts
 
 VIEWED = 64  # tokens from which a page is read as it lies, nothing copied
 PIECE = 256  # tokens that smaller pages are gathered into, or larger ones cut to: cache-sized

@@ -43,8 +43,11 @@ class CSR(NamedTuple):
     last_page_len: Array
 
 
-def block_table(cache: PagedCache, seq_ids: Sequence[Hashable]) -> Array:
+def block_table(cache: PagedCache, seq_ids: Sequence[Hashable], layer: int = 0) -> Array:
     """The block tables of some requests: (B, max_blocks) int32, padded with -1 on the right.
+
+    layer: whose tables; layers that keep the same tokens share theirs. What a layer with a window
+    has given back is not in them.
 
     >>> import numpy as np
     >>> from kvlib import BlockPool, LayerSpec, PagedCache
@@ -57,12 +60,12 @@ def block_table(cache: PagedCache, seq_ids: Sequence[Hashable]) -> Array:
            [ 2, -1]], dtype=int32)
     """
     _check_paged(cache)
-    rows = [cache.blocks(seq_id) for seq_id in names_of(seq_ids)]
+    rows = [cache.blocks(seq_id, layer) for seq_id in names_of(seq_ids)]
     return _table(cache.xp, rows, max((len(row) for row in rows), default=0))
 
 
-def slot_mapping(cache: PagedCache, step: Step) -> Array:
-    """Where each new token of a step lies: (T,) int64 slots of the pool.
+def slot_mapping(cache: PagedCache, step: Step, layer: int = 0) -> Array:
+    """Where each new token of a step lies in a layer: (T,) int64 slots of the pool.
 
     slot = table[b, position // block_size] · block_size + position % block_size. Under a
     codec that lets the newest tokens wait, it is where a token will lie once it is encoded.
@@ -83,8 +86,9 @@ def slot_mapping(cache: PagedCache, step: Step) -> Array:
     if not step.ticket.live:
         raise ValueError(f"the step of requests {list(step.seq_ids)!r} is over")
     size, slots = cache.block_size, []
-    for place, end, n in zip(step.places, step.seq_lens, step.q_lens, strict=True):
-        slots += [place.pages[p // size] * size + p % size for p in range(end - n, end)]
+    tables = cache.tables(layer, step)
+    for table, end, n in zip(tables, cache.stored_lens(step, layer), step.q_lens, strict=True):
+        slots += [table.pages[p // size] * size + p % size for p in range(end - n, end)]
     return cache.xp.asarray(slots, dtype=cache.xp.int64)
 
 

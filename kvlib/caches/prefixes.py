@@ -32,6 +32,10 @@ class PrefixIndex(Protocol):
         self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()
     ) -> bool: ...
 
+    def child(
+        self, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()
+    ) -> int | None: ...
+
     def remove(self, block: int) -> None: ...
 
     def parent(self, block: int) -> int | None: ...
@@ -123,14 +127,20 @@ class HashIndex(_Contents):
         self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()
     ) -> bool:
         """Register a block; False where its content is known under another number."""
-        before = b"" if parent is None else self._hashes[parent]
-        key = self._hash_block(before, tokens, extra)
-        if self._same(key, (parent, tokens, extra)) is not None:
+        if self.child(parent, tokens, extra) is not None:
             return False
+        key = self._key(parent, tokens, extra)
         self._content[block] = (parent, tokens, extra)
         self._hashes[block] = key
         self._blocks.setdefault(key, []).append(block)
         return True
+
+    def child(self, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()) -> int | None:
+        """The block with these tokens behind `parent`, if one is known."""
+        return self._same(self._key(parent, tokens, extra), (parent, tokens, extra))
+
+    def _key(self, parent: int | None, tokens: tuple[int, ...], extra: Extra) -> bytes:
+        return self._hash_block(b"" if parent is None else self._hashes[parent], tokens, extra)
 
     def remove(self, block: int) -> None:
         """Forget a block. Its children must have gone before it."""
@@ -186,9 +196,9 @@ class RadixIndex(_Contents):
         self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()
     ) -> bool:
         """Register a block; False where its content is known under another number."""
-        node: int | Extra = extra if parent is None else parent
-        if self._child(node, tokens) is not None:
+        if self.child(parent, tokens, extra) is not None:
             return False
+        node: int | Extra = extra if parent is None else parent
         self._content[block] = (parent, tokens, extra)
         self._children.setdefault(node, {}).setdefault(tokens[0], {})[tokens] = block
         return True
@@ -203,6 +213,10 @@ class RadixIndex(_Contents):
             del children[tokens[0]]
         if not children:
             del self._children[node]
+
+    def child(self, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()) -> int | None:
+        """The block with these tokens behind `parent`, if one is known."""
+        return self._child(extra if parent is None else parent, tokens)
 
     def _child(self, node: int | Extra, tokens: tuple[int, ...]) -> int | None:
         alike = self._children.get(node, {}).get(tokens[0], {})

@@ -128,6 +128,7 @@ class Cache:
         if not self.xp.isdtype(probe.dtype, "real floating"):
             raise TypeError(f"dtype must be floating, got {probe.dtype}")
         self.dtype, self.array_type = probe.dtype, type(probe)
+        self.group_of: Sequence[int] = (0,) * len(self.layers)  # layers of a group lie alike
         for i, spec in enumerate(self.layers):
             if spec.sinks is not None:
                 check_library(self, "sinks", spec.sinks, i)
@@ -145,13 +146,20 @@ class Cache:
         """
         return ()
 
-    def pages(self, step: Step) -> list[Sequence[int]]:
-        """The rows or blocks in which each request of a step lies, in the order of its tokens."""
+    def pages(self, step: Step, layer: int = 0) -> list[Sequence[int]] | None:
+        """The rows or blocks in which each request of a step lies, in the order of its tokens.
+
+        None where one lies elsewhere for this step. Layers of one `group_of` lie alike.
+        """
         raise TypeError(f"a cache of rows or of blocks needed, got a {type(self).__name__}")
 
-    def paged_lens(self, step: Step) -> Sequence[int]:
-        """How many tokens of each request are stored in its pages; the rest wait to be encoded."""
+    def stored_lens(self, step: Step, layer: int = 0) -> Sequence[int]:
+        """How many tokens of each request a layer still has, those of the step included."""
         return step.seq_lens
+
+    def paged_lens(self, step: Step, layer: int = 0) -> Sequence[int]:
+        """How many of those are stored in its pages; the rest wait to be encoded."""
+        return self.stored_lens(step, layer)
 
     # What a cache decides for itself ------------------------------------------------------------
 
@@ -308,7 +316,7 @@ class Cache:
                     **self.layers[layer].settings,
                 )
             )
-        return self._join(parts, return_lse)
+        return self.join(parts, return_lse)
 
     def seq_len(self, seq_id: Hashable) -> int:
         """Tokens the request has seen: its absolute length, not what is still stored of it."""
@@ -412,7 +420,7 @@ class Cache:
     def _check_run(self, layer: int, q: Array, step: Step) -> LayerSpec:
         return check_run(self, layer, q, step)
 
-    def _join(self, parts: list[Any], return_lse: bool) -> Any:
+    def join(self, parts: list[Any], return_lse: bool) -> Any:
         """The results of single requests, packed again."""
         if len(parts) == 1:
             return parts[0]

@@ -36,6 +36,7 @@ class Step:
     seq_lens    B lengths after the append
     positions   (T,) int64, absolute
     places      what the cache noted for itself about each request (rows, block tables, ...)
+    by_group    what the cache has worked out for a group of its layers, once for all of them
     whole       False for what ``last`` makes of a longer step: it may attend, not append
 
     >>> import numpy as np
@@ -51,6 +52,7 @@ class Step:
     __slots__ = (
         "_last",
         "_lengths",
+        "by_group",
         "owner",
         "places",
         "positions",
@@ -88,6 +90,7 @@ class Step:
         self.qo_indptr = tuple(offsets)
         self._last: Step | None = None
         self._lengths = lengths
+        self.by_group: dict[int, Any] = {}
 
     @property
     def num_tokens(self) -> int:

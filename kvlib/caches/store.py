@@ -5,112 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kvlib.arrays import Array, is_numpy, nbytes
+from kvlib.arrays import Array, nbytes
+from kvlib.caches.fields import Fields
 from kvlib.caches.spec import LayerSpec
-from kvlib.codecs.base import Codec, Field, Parts, TensorCodec
-
-Rooms = dict[str, Array]  # a kind of row → so many of them to copy into
-
-
-class Fields:
-    """The fields of keys, or of values, of one layer: pages of `size` tokens each.
-
-    arrays: name → (pages, Hkv, size / per, ...)
-    """
-
-    def __init__(
-        self, xp: Any, codec: TensorCodec, heads: int, dim: int, pages: int, size: int, dtype: Any
-    ) -> None:
-        codec.check(dim)
-        self.xp, self.codec, self.heads, self.dim, self.size = xp, codec, heads, dim, size
-        self.fields: dict[str, Field] = codec.fields(dim, xp, dtype)
-        self.arrays = {
-            name: xp.empty((pages, heads, size // field.per, *field.shape), dtype=field.dtype)
-            for name, field in self.fields.items()
-        }
-        # Keys and values of one shape take turns in one room.
-        self._kinds = {name: f"{name} {x.shape[1:]} {x.dtype}" for name, x in self.arrays.items()}
-
-    def write(self, pages: Sequence[int], at: int, x: Array) -> int:
-        """Encode x (Hkv, n, D) as the tokens from `at` on of a request; gives the bytes written."""
-        encoded, written = self.codec.encode(x), 0
-        for name, field in self.fields.items():
-            whole, part, per = self.arrays[name], encoded[name], field.per
-            entries, first, done = self.size // per, at // per, 0
-            while done < part.shape[1]:
-                page, entry = divmod(first + done, entries)
-                n = min(entries - entry, part.shape[1] - done)
-                whole[pages[page], :, entry : entry + n, ...] = part[:, done : done + n, ...]
-                done += n
-            written += nbytes(part)
-        return written
-
-    def view(self, page: int, a: int, b: int) -> Parts:
-        """Tokens a ... b of one page, as they lie."""
-        return {
-            name: self.arrays[name][page, :, a // field.per : b // field.per, ...]
-            for name, field in self.fields.items()
-        }
-
-    def gather(
-        self, pages: Sequence[int] | Array, tokens: int, rooms: Rooms | None = None
-    ) -> Parts:
-        """The first `tokens` tokens of some pages, copied behind one another.
-
-        rooms: what the caller lends for the copies; the next call that is lent it overwrites them.
-        """
-        xp = self.xp
-        index: Any = pages if hasattr(pages, "dtype") else xp.asarray(pages, dtype=xp.int64)
-        n = index.shape[0]
-        # Rows of one head in one page, so that a head's tokens come out one after the other.
-        index = index[None, :] * self.heads + xp.arange(self.heads, dtype=xp.int64)[:, None]
-        index, found = xp.reshape(index, (-1,)), {}
-        for name, field in self.fields.items():
-            piece = self._take(name, index, rooms)
-            piece = xp.reshape(piece, (self.heads, n * (self.size // field.per), *field.shape))
-            found[name] = piece[:, : tokens // field.per, ...]
-        return found
-
-    def side_by_side(self, tables: Array, rooms: Rooms) -> Array:
-        """Copy plain numbers of several requests: (B, n) pages → (B, Hkv, n · size, D)."""
-        xp, (requests, n) = self.xp, tables.shape
-        heads = xp.arange(self.heads, dtype=xp.int64)[None, :, None]
-        index = xp.reshape(tables[:, None, :] * self.heads + heads, (-1,))
-        found = self._take("x", index, rooms)
-        return xp.reshape(found, (requests, self.heads, n * self.size, self.dim))
-
-    def _take(self, name: str, index: Array, rooms: Rooms | None) -> Array:
-        """Rows `index` of one field, each all entries of one head in one page."""
-        xp, whole = self.xp, self.arrays[name]
-        rows, width = index.shape[0], whole.size // (whole.shape[0] * self.heads)
-        flat = xp.reshape(whole, (whole.shape[0] * self.heads, width))
-        if rooms is None or not is_numpy(xp):
-            return xp.take(flat, index, axis=0)
-        kind = self._kinds[name]
-        room = rooms.get(kind)
-        if room is None or room.shape[0] < rows:
-            room = rooms[kind] = xp.empty((rows, width), dtype=whole.dtype)
-        # mode: NumPy copies straight into `out`; a page is never outside
-        return flat.take(index, axis=0, out=room[:rows], mode="clip")
-
-    def copy(self, source: int, target: int, tokens: int) -> int:
-        """The first `tokens` tokens of one page into another; gives the bytes copied."""
-        for name, field in self.fields.items():
-            whole, entries = self.arrays[name], -(-tokens // field.per)
-            whole[target, :, :entries, ...] = whole[source, :, :entries, ...]
-        return self.nbytes(tokens)
-
-    def nbytes(self, tokens: int) -> int:
-        """Bytes of so many tokens (a multiple of the group)."""
-        return sum(self.of(tokens).values())
-
-    def of(self, tokens: int) -> dict[str, int]:
-        """Bytes of so many tokens by field."""
-        found = {}
-        for name, field in self.fields.items():
-            page = nbytes(self.arrays[name][0, ...])
-            found[name] = page * -(-tokens // field.per) // (self.size // field.per)
-        return found
+from kvlib.codecs.base import Codec
 
 
 class Tail:
@@ -173,7 +71,8 @@ class Store:
     ) -> int:
         """Store k (Hkv, n, Dk) and v (Hkv, n, Dv) as the tokens span[0] ... span[1] of a request.
 
-        coded: how many of its first tokens were codes before, and are to be now. Bytes written.
+        coded: how many of its first tokens were codes before, and are to be now. All are counted
+        from the first token that is stored. Gives the bytes written.
         """
         (start, end), (before, after) = span, coded
         new = [(self.keys, k)] if v is None else [(self.keys, k), (self.values, v)]
@@ -197,10 +96,40 @@ class Store:
         tail.k, tail.v = kept
         return written
 
+    def longer(self, tokens: int) -> Store:
+        """A store of one page of so many tokens, for layers of this shape."""
+        return Store(self.xp, self.codec, self.spec, 1, tokens, self.dtype)
+
+    def move(self, source: Store, origin: int, target: int, first: int, tokens: int) -> int:
+        """Tokens of a page of `source` to the front of a page of this store; the bytes copied."""
+        both = zip(self.both, source.both, strict=True)
+        return sum(mine.move(other, origin, target, first, tokens) for mine, other in both)
+
+    def gather_into(
+        self, pages: Sequence[int], which: list[int], target: Sequence[int], at: int
+    ) -> int:
+        """Stored tokens number `which` of some pages, to place `at` and on in others.
+
+        For codecs that write each token alone. The pages may be the same. Gives the bytes copied.
+        """
+        return sum(fields.gather_into(pages, which, target, at) for fields in self.both)
+
     def decoded(
-        self, pages: Sequence[int], tail: Tail | None, coded: int, length: int
+        self,
+        pages: Sequence[int],
+        tail: Tail | None,
+        coded: int,
+        length: int,
+        as_view: bool = False,
     ) -> tuple[Array, Array]:
-        """All that is held of a request: k (Hkv, S, Dk), v (Hkv, S, Dv)."""
+        """All that is held of a request: k (Hkv, S, Dk), v (Hkv, S, Dv).
+
+        coded, length: counted from the first token that is stored. as_view: plain numbers of one
+        page, as they lie.
+        """
+        if as_view:
+            k, v = (x.arrays["x"][pages[0], :, :length, :] for x in (self.keys, self.values))
+            return k, v[..., : self.spec.v_dim]
         k = self._whole(self.keys, pages, coded, tail and tail.k, length)
         if self.spec.v_from_k:
             return k, k[..., : self.spec.v_dim]

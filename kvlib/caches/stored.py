@@ -1,93 +1,66 @@
-"""What the caches that keep pages of codes have in common: dense rows are one page each."""
+"""The cache that the others are made from: an allocator, a codec, a rule for what stays.
+
+    allocator   where the tokens of a request lie: a row each (`Rows`), blocks of a pool (`Blocks`)
+    codec       how keys and values are written (kvlib.codecs)
+    retention   which tokens a layer keeps (kvlib.caches.retention)
+    attention   who computes: the cache itself, cascade attention, the kernels
+
+Any of them goes with any other. A layer sees a request as pages of stored tokens, counted from the
+first one that has not been given back; every distance between two tokens is what it was.
+"""
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterable, Sequence
 
-from kvlib.arrays import Array, is_numpy, itemsize, nbytes
-from kvlib.attention.batched import alike, attend_rows, by_text, taken
-from kvlib.attention.pieces import attend_pieces
-from kvlib.caches.checks import check_layer, get_open
-from kvlib.caches.gather import VIEWED, StoredPieces, side_by_side
-from kvlib.caches.protocol import Attention, Cache, Request
-from kvlib.caches.spec import LayerSpec, Memory
+from kvlib.arrays import Array, is_numpy, itemsize
+from kvlib.caches.checks import get_open
+from kvlib.caches.layers import StoredLayers
+from kvlib.caches.protocol import Request
+from kvlib.caches.spec import Memory
 from kvlib.caches.step import Step
-from kvlib.caches.store import Store, Tail
-from kvlib.codecs import PLAIN, Codec
-from kvlib.codecs import codec as codec_of
-from kvlib.codecs.base import TensorCodec
+from kvlib.caches.stored_attention import attend_stored
+from kvlib.caches.stored_bytes import memory_of
+from kvlib.caches.table import Place
 from kvlib.meter import counting, report
 
 
-class Place:
-    """Where a request lies: its pages, how many of its first tokens are codes, what waits.
+class StoredCache(StoredLayers):
+    """A cache of the four parts.
 
-    start, before: length and coded tokens at the last plan, to which a step can be taken back.
-    table: the pages as an array where the cache lives, for the step at hand; NumPy needs none.
+    allocator: a `Rows` or `Blocks` of its own. codec: a Codec or its name (kvlib.codecs.NAMES);
+    numbers as they come where it is None. retention: a Retention for all layers or one for each;
+    each layer's own window unless given.
+
+    >>> import numpy as np
+    >>> from kvlib import LayerSpec
+    >>> from kvlib.caches import Rows
+    >>> layers = [LayerSpec(1, 4, window=8), LayerSpec(1, 4)]  # 32 bytes a token and layer
+    >>> cache = StoredCache(layers, Rows(1, 1000), xp=np)
+    >>> cache.memory().reserved  # 1000 tokens, and 9 of the window
+    32288
     """
 
-    __slots__ = ("before", "coded", "pages", "start", "table", "tails")
+    # Requests -----------------------------------------------------------------------------------
 
-    def __init__(self, pages: list[int], tails: list[Tail | None], coded: int = 0) -> None:
-        self.pages, self.tails = pages, tails
-        self.coded = self.before = coded
-        self.start = 0
-        self.table: Array | None = None
+    def _open(
+        self, seq_id: Hashable, tokens: Sequence[int], extra: tuple[Hashable, ...]
+    ) -> Request:
+        place = self.allocator.open(seq_id, tokens, extra)
+        request = Request(place)
+        request.length = request.begun = place.start = place.coded
+        return request
 
-
-class StoredCache(Cache):
-    """Pages of `size` tokens, encoded by `codec`; a subclass decides who gets which pages.
-
-    codec: a Codec or its name (kvlib.codecs.NAMES); numbers as they come where it is None.
-    size_name: what that size is called where the cache is made.
-    """
-
-    size_name = "size"
-
-    def __init__(
-        self,
-        layers: Sequence[LayerSpec],
-        pages: int,
-        size: int,
-        codec: Codec | str | None,
-        dtype: Any,
-        xp: Any,
-        attention: Attention | None,
-    ) -> None:
-        super().__init__(layers, dtype=dtype, xp=xp, attention=attention)
-        self.codec = PLAIN if codec is None else codec_of(codec)
-        if size % self.codec.group:
-            raise ValueError(
-                f"{self.size_name} must be a multiple of the {self.codec.group} tokens that "
-                f"{self.codec.made_by} encodes together, got {size}"
-            )
-        self.page_size = size
-        self._lent = threading.local()  # memory for copies of keys and of values, for each thread
-        self.stores = [Store(self.xp, self.codec, s, pages, size, self.dtype) for s in self.layers]
-
-    def _tails(self, like: Place | None = None) -> list[Tail | None]:
-        """Room for tokens that wait, one a layer; with the content of another request's."""
-        tails = [store.tail() for store in self.stores]
-        for new, old in zip(tails, like.tails if like else (), strict=False):
-            if new is not None and old is not None:
-                for x, y in ((new.k, old.k), (new.v, old.v)):
-                    if x is not None and y is not None:
-                        x[...] = y
-        return tails
-
-    def pages(self, step: Step) -> list[Sequence[int]]:
-        return [place.pages for place in step.places]
-
-    def paged_lens(self, step: Step) -> Sequence[int]:
-        return [p.coded for p in step.places] if self.codec.waits else step.seq_lens
-
-    def fields(self, layer: int) -> tuple[tuple[TensorCodec, Mapping[str, Array]], ...]:
-        return tuple((fields.codec, fields.arrays) for fields in self.stores[layer].both)
-
-    # Steps --------------------------------------------------------------------------------------
+    def _reserve(
+        self, requests: list[Request], q_lens: Sequence[int], tokens: Sequence[int] | None
+    ) -> list[Place]:
+        self.allocator.reserve(requests, q_lens, tokens)
+        places = [request.place for request in requests]
+        for request, n in zip(requests, q_lens, strict=True):
+            self._begin(request, n)
+        if not (is_numpy(self.xp) or self.allocator.one_page):
+            self._send_tables(places)
+        return places
 
     def _begin(self, request: Request, n: int) -> None:
         """A new step of n tokens: what the last one pushed out of the tail is gone for good."""
@@ -95,38 +68,49 @@ class StoredCache(Cache):
         self._settle_tails(place, request.length)
         place.coded = max(place.coded, self.codec.coded(request.length + n))
 
-    def _send_tables(self, requests: list[Request]) -> None:
+    def _send_tables(self, places: list[Place]) -> None:
         """The pages of a step's requests to the device, in one copy for all layers."""
-        xp, places = self.xp, [request.place for request in requests]
-        if is_numpy(xp):
-            return
-        table = xp.asarray([page for place in places for page in place.pages], dtype=xp.int64)
-        at = 0
-        for place in places:
-            place.table = table[at : at + len(place.pages)]
-            at += len(place.pages)
-
-    def _sure(self, request: Request) -> int:
-        place = request.place
-        # What should have been encoded in an unfinished pass waits for ever, and is lost.
-        return place.start if place.coded == place.before else min(place.start, place.before)
+        tables = [table for place in places for table in place.tables]
+        pages = [page for table in tables for page in table.pages]
+        whole, at = self.xp.asarray(pages, dtype=self.xp.int64), 0
+        for table in tables:
+            table.array = whole[at : at + len(table.pages)]
+            at += len(table.pages)
 
     def _truncate(self, request: Request, length: int) -> None:
         place, group = request.place, self.codec.group
         restored = place.before <= length <= place.start  # the last step is taken back
+        name = next((s for s, r in self._requests.items() if r is request), None)
         if not restored and length < place.coded and length % group:
-            name = next(s for s, r in self._requests.items() if r is request)
             raise ValueError(
                 f"request {name!r} cannot go back to {length} tokens: {self.codec.made_by} has "
                 f"encoded the first {place.coded} in groups of {group}; it can to multiples of "
                 f"{group}, to {place.before} ... {place.start} and to {place.coded} ... "
                 f"{request.length}"
             )
+        self._check_kept(name, request, length)
+        self.allocator.truncate(request, length)
         for tail in place.tails:
             if tail is not None and restored and tail.previous is not None:
                 tail.k, tail.v = tail.previous
         place.coded = place.before if restored else min(place.coded, length)
         self._settle_tails(place, length)
+
+    def _check_kept(self, name: Hashable, request: Request, length: int) -> None:
+        """Refuse a length at which a layer would need tokens that it has given back."""
+        for group, table in zip(self.groups, request.place.tables, strict=True):
+            if not table.gone or not length:
+                continue
+            back = table.since
+            if table.kept is None:  # the newest tokens, and the rule says how many are needed
+                while back and group.retention.first(back - 1) >= table.gone:
+                    back -= 1
+            if length < back:
+                raise ValueError(
+                    f"request {name!r} cannot go back to {length} tokens: layer "
+                    f"{group.layers[0]} has given {table.gone} of them back ({group.retention}); "
+                    f"it can to 0 and to {back} ... {request.length}"
+                )
 
     def _settle_tails(self, place: Place, length: int) -> None:
         """From here on the step before cannot be taken back any more."""
@@ -135,28 +119,87 @@ class StoredCache(Cache):
                 tail.previous = None
         place.start, place.before = length, place.coded
 
+    def settle(self, seq_id: Hashable) -> None:
+        """Make the last step of a request final, as its next ``plan`` would.
+
+        Lookups find the blocks that the step has filled from now on.
+        """
+        super().settle(seq_id)
+        self.allocator.settle(get_open(self._requests, seq_id))
+
+    def _copy(self, source: Request, seq_id: Hashable) -> Request:
+        old = source.place
+        new = Place([], [], old.coded, list(old.tokens), old.extra)
+        self.allocator.copy(source, seq_id, new)
+        new.tails = self.new_tails(old)
+        new.start = source.length
+        return Request(new)
+
+    def _release(self, request: Request) -> None:
+        self.allocator.release(request)
+
+    def check_room(self, seq_id: Hashable, length: int) -> None:
+        self.allocator.check_room(seq_id, length)
+
+    def waits_for(
+        self, tokens: Sequence[int], others: Iterable[tuple[Hashable, Sequence[int]]]
+    ) -> bool:
+        return self.allocator.waits_for(tokens, others)
+
+    # Keys and values ----------------------------------------------------------------------------
+
     def append(self, layer: int, k: Array, v: Array | None, step: Step) -> None:
         """Write the step's keys and values where their requests have room.
 
         k (T, Hkv, Dk)   v (T, Hkv, Dv), or None where the layer takes values from its keys.
         """
         self._check_append(layer, k, v, step)
-        new = [None if x is None else self._heads_first(x) for x in (k, v)]
-        for i, place in enumerate(step.places):
-            a, b, end = step.qo_indptr[i], step.qo_indptr[i + 1], step.seq_lens[i]
-            part = [None if x is None else x[:, a:b, :] for x in new]
-            span, coded = (end - b + a, end), (place.before, place.coded)
-            written = self.stores[layer].write(
-                place.pages, place.tails[layer], span, coded, part[0], part[1]
-            )
-            if counting():
-                report("append", written=written)
+        dtype = self.dtype
+        new = [k if k.dtype == dtype else self.xp.astype(k, dtype)]
+        if v is not None:
+            new.append(v if v.dtype == dtype else self.xp.astype(v, dtype))
+        if self.plain:
+            self._append_plain(layer, new, step)
+        else:
+            self._append_codes(layer, new, step)
         step.ticket.appended.add(layer)
 
-    def _heads_first(self, x: Array) -> Array:
-        if x.dtype != self.dtype:
-            x = self.xp.astype(x, self.dtype)
-        return self.xp.permute_dims(x, (1, 0, 2))
+    def _append_plain(self, layer: int, new: list[Array], step: Step) -> None:
+        """Numbers as they come: k and v (T, Hkv, D)."""
+        store, lying = self.stores[layer], self.lying(layer, step)
+        if lying.slots is not None:  # a decode step: one token each
+            for fields, x in zip(store.both, new, strict=True):
+                whole = fields.arrays["x"]
+                for i, (page, at) in enumerate(lying.slots):
+                    whole[page, :, at, :] = x[i, :, :]
+        else:
+            for i, (table, end) in enumerate(zip(lying.tables, lying.lens, strict=True)):
+                a, b = step.qo_indptr[i], step.qo_indptr[i + 1]
+                where = store if table.own is None else table.own[layer]
+                for fields, x in zip(where.both, new, strict=True):
+                    fields.put_plain(table.pages, end - b + a, x[a:b, :, :])
+        if counting():
+            size = itemsize(self.xp, self.dtype)
+            report("append", written=sum(x.size for x in new) * size)
+
+    def _append_codes(self, layer: int, new: list[Array], step: Step) -> None:
+        """Codes of k and v (T, Hkv, D), or the numbers themselves while they wait."""
+        lying, written = self.lying(layer, step), 0
+        new = [self.xp.permute_dims(x, (1, 0, 2)) for x in new]
+        for i, place in enumerate(step.places):
+            a, b = step.qo_indptr[i], step.qo_indptr[i + 1]
+            table, end = lying.tables[i], lying.lens[i]
+            store = self.stores[layer] if table.own is None else table.own[layer]
+            part = [x[:, a:b, :] for x in new]
+            written += store.write(
+                table.pages,
+                place.tails[layer],
+                (end - b + a, end),
+                (place.before - table.gone, place.coded - table.gone),
+                part[0],
+                part[1] if len(part) > 1 else None,
+            )
+        report("append", written=written)
 
     def attend(
         self, layer: int, q: Array, step: Step, return_lse: bool = False
@@ -165,128 +208,11 @@ class StoredCache(Cache):
 
         One request after the other, or several short ones in one product where each has one query.
         """
-        spec = self.layers[layer]
-        parts: dict[int, Any] = {}
-        one_each = 1 < len(step.places) == step.qo_indptr[-1]
-        for batch in self._batches(spec, step) if one_each else ():
-            found = self._run_batch(layer, q, step, batch, return_lse)
-            if len(batch) == len(step.places):
-                return found
-            parts |= by_text(found, batch)
-        for i, (place, end) in enumerate(zip(step.places, step.seq_lens, strict=True)):
-            if i in parts:
-                continue
-            rows = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]
-            first = 0 if spec.window is None else max(0, end - rows.shape[0] - spec.window + 1)
-            pieces = StoredPieces(
-                self.stores[layer],
-                place.pages,
-                place.tails[layer],
-                place.coded,
-                first,
-                end,
-                place.table,
-            )
-            parts[i] = attend_pieces(
-                rows, pieces, end, self.xp, return_lse=return_lse, **spec.settings
-            )
-        return self._join([parts[i] for i in range(len(parts))], return_lse)
-
-    def _batches(self, spec: LayerSpec, step: Step) -> list[list[int]]:
-        """Which requests of a step of one query each attend in one product.
-
-        Small blocks have to be gathered anyway, so gathering several requests at once costs nothing
-        more. Codes and 16-bit numbers are left out: they become floats one piece at a time.
-        """
-        wide = self.dtype in (self.xp.float32, self.xp.float64)
-        plain = self.codec.plain and not self.codec.waits
-        if not (wide and plain and is_numpy(self.xp) and self.page_size < VIEWED):
-            return []
-        return alike(step.seq_lens, spec.num_kv_heads * spec.v_dim, spec.window)
-
-    def _run_batch(
-        self, layer: int, q: Array, step: Step, batch: list[int], return_lse: bool
-    ) -> Any:
-        spec, size = self.layers[layer], self.page_size
-        longest = max(step.seq_lens[i] for i in batch)
-        # Pages behind the window are skipped. The requests then have one length (see `pays`), so
-        # `attend_rows` does not look at the ends, which still count the skipped tokens.
-        first = 0 if spec.window is None else max(0, longest - spec.window) // size
-        left_out = first * size
-        tables = [step.places[i].pages for i in batch]
-        # Kept between calls, about GATHERED numbers each for layers of one shape: fresh memory from
-        # the system would cost more than the copies themselves.
-        rooms = self._lent.__dict__.setdefault("rooms", ({}, {}))
-        k, v = side_by_side(self.stores[layer], tables, first, longest - left_out, rooms)
-        return attend_rows(
-            taken(self.xp, q, batch),
-            k,
-            v,
-            [step.seq_lens[i] - left_out for i in batch],
-            taken(self.xp, step.lengths, batch),
-            return_lse=return_lse,
-            **spec.settings,
-        )
-
-    def read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:
-        """Copies of what a layer holds, decoded: k (S, Hkv, Dk), v (S, Hkv, Dv), positions (S,)."""
-        request = get_open(self._requests, seq_id)
-        check_layer(self, layer)
-        place, xp, s = request.place, self.xp, request.length
-        coded, tail = self._held(request), place.tails[layer]
-        found = self.stores[layer].decoded(place.pages, tail, coded, s)
-        k, v = (xp.permute_dims(x, (1, 0, 2)) for x in found)
-        return k, v, xp.arange(s, dtype=xp.int64)
-
-    def storage(self) -> Iterator[Array]:
-        """Every field of every layer, and the tails of open requests."""
-        for store in self.stores:
-            yield from store.arrays()
-        for request in self._requests.values():
-            for tail in request.place.tails:
-                if tail is not None:
-                    yield from tail.arrays()
-
-    # Bytes --------------------------------------------------------------------------------------
-
-    def _filled(self) -> dict[int, int]:
-        """Page → tokens in it that belong to somebody, shared pages once."""
-        size = self.page_size
-        filled: dict[int, int] = {}
-        for request in self._requests.values():
-            held, pages = self._held(request), request.place.pages
-            full = min(held // size, len(pages))
-            filled.update(dict.fromkeys(pages[:full], size))
-            for n, page in enumerate(pages[full:], full):
-                filled[page] = max(filled.get(page, 0), max(0, held - n * size))
-        return filled
-
-    def _held(self, request: Request) -> int:
-        """Tokens of a request that lie in its pages."""
-        return request.place.coded if self.codec.waits else request.length
+        return attend_stored(self, layer, q, step, return_lse)
 
     def memory(self) -> Memory:
-        """Bytes measured from the arrays: numbers of live tokens, their scales, all, and waste."""
-        filled = self._filled()
-        alike = Counter(filled.values())  # most pages are full: counted, not looked at one by one
-        payload = metadata = claimed = 0
-        for store in self.stores:
-            for fields in store.both:
-                claimed += len(filled) * fields.nbytes(self.page_size)
-                for tokens, pages in alike.items():
-                    for name, size in fields.of(tokens).items():
-                        if fields.fields[name].payload:
-                            payload += pages * size
-                        else:
-                            metadata += pages * size
-        for request in self._requests.values():
-            waiting = request.length - request.place.coded
-            for tail in request.place.tails:
-                if tail is not None:
-                    claimed += sum(nbytes(x) for x in tail.arrays())
-                    for x in (tail.k, tail.v):
-                        if x is not None:
-                            row = x.shape[0] * x.shape[2] * itemsize(self.xp, x.dtype)
-                            payload += waiting * row
-        reserved = sum(nbytes(x) for x in self.storage())
-        return Memory(payload, metadata, reserved, wasted=claimed - payload - metadata)
+        """Bytes measured from the arrays: numbers of live tokens, their scales, all, and waste.
+
+        A token is live while the newest query of its request may see it.
+        """
+        return memory_of(self)

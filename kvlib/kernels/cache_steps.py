@@ -27,7 +27,7 @@ from kvlib.kernels.types import HEAD_DIMS
 
 
 class StepTables(NamedTuple):
-    """What the kernels ask of a step, where the cache lives; the same for all layers.
+    """What the kernels ask of a step, where the cache lives; the same for layers that lie alike.
 
     block_table (B, W) int32   stored (B,) int32: tokens in the blocks   waiting (B,) or None:
     those behind them that lie apart   most: the largest of stored, and of waiting
@@ -39,10 +39,17 @@ class StepTables(NamedTuple):
     most: tuple[int, int]
 
 
-def step_tables(cache: Cache, step: Step) -> StepTables:
-    """Block tables and lengths of a step, sent to the device once and not for each layer."""
-    xp, lens = cache.xp, list(step.seq_lens)
-    pages, stored, waits = cache.pages(step), list(cache.paged_lens(step)), cache.codec.waits
+def step_tables(cache: Cache, step: Step, layer: int = 0) -> StepTables | None:
+    """Block tables and lengths of a step, sent to the device once and not for each layer.
+
+    layer: for all layers of its group. None where a request lies elsewhere than in the cache's
+    pages for this step (a long prompt in a small row).
+    """
+    xp, lens = cache.xp, list(cache.stored_lens(step, layer))
+    pages, waits = cache.pages(step, layer), cache.codec.waits
+    if pages is None:
+        return None
+    stored = list(cache.paged_lens(step, layer))
     table = np.zeros((len(pages), max(1, *map(len, pages))), np.int32)
     for row, own in zip(table, pages, strict=True):
         row[: len(own)] = own
@@ -82,7 +89,7 @@ def decode_cache(
 
     q (B, Hq, D)   →   o (B, Hq, D), and with ``return_lse`` lse (B, Hq) float32
 
-    tables: ``step_tables(cache, step)``, made once for all layers of a step.
+    tables: ``step_tables(cache, step, layer)``, made once for all layers of a group.
     run_on: "device", "processor" or "twin" (kvlib.kernels.engine).
     Raises ValueError and TypeError for what ``cache.run`` refuses, for steps of more than one query
     a request, and for layers that ``unsuited`` names.
@@ -104,7 +111,9 @@ def decode_cache(
     if any(n != 1 for n in step.q_lens):
         raise ValueError(f"one query a request needed, got q_lens {list(step.q_lens)}")
     where = engine.chosen(run_on, q)
-    tables = step_tables(cache, step) if tables is None else tables
+    tables = step_tables(cache, step, layer) if tables is None else tables
+    if tables is None:
+        raise ValueError(f"layer {layer} has no rows that kernels read in this step: {step!r}")
     q = namespace(q).ascontiguousarray(q) if not q.flags.c_contiguous else q
     settings = settings_of(q, spec.sm_scale, spec.softcap, spec.window)
     o, lse = attend(q, _pieces(cache, layer, q, step, tables, settings, where), settings, where)

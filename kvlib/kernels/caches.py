@@ -80,19 +80,22 @@ class Kernels:
         """What ``cache.run(layer, q, step, return_lse)`` gives."""
         if not self.suited(cache)[layer] or not q.size:
             return cache.attend(layer, q, step, return_lse)
+        tables = self._last.tables(cache, step, layer)
+        if tables is None:
+            return cache.attend(layer, q, step, return_lse)
         if all(n == 1 for n in step.q_lens):
-            tables = self._last.tables(cache, step)
             return decode_cache(
                 cache, layer, q, step, tables=tables, return_lse=return_lse, run_on=self.run_on
             )
         k, _ = stored(cache, layer)
         if isinstance(k, Codes) or cache.codec.waits or k.dtype != q.dtype:
             return cache.attend(layer, q, step, return_lse)
-        return _prefill(cache, layer, q, step, self._last, return_lse, self.run_on)
+        offsets = self._last.offsets
+        return _prefill(cache, layer, q, step, tables, offsets, return_lse, self.run_on)
 
 
 class _Last:
-    """Tables of the step at hand: all layers of a step ask for the same ones.
+    """Tables of the step at hand: all layers of a group ask for the same ones.
 
     The step is remembered by its ticket and lengths. To keep the step itself would keep its cache
     alive, because a step refers to the cache that planned it.
@@ -100,32 +103,36 @@ class _Last:
 
     def __init__(self) -> None:
         self._of: tuple[Ticket | None, tuple[int, ...]] = None, ()
-        self._tables: StepTables | None = None
-        self._offsets: Array | None = None
+        self._tables: dict[int, StepTables | None] = {}
+        self.offsets: Array | None = None
 
-    def tables(self, cache: Any, step: Step) -> StepTables:
+    def tables(self, cache: Any, step: Step, layer: int) -> StepTables | None:
         ticket, q_lens = self._of
-        if step.ticket is not ticket or step.q_lens != q_lens or self._tables is None:
-            self._of, self._tables = (step.ticket, step.q_lens), step_tables(cache, step)
-            offsets = np.array(step.qo_indptr, dtype=np.int32)
-            self._offsets = cache.xp.asarray(offsets)
-        return self._tables
-
-    def offsets(self, cache: Any, step: Step) -> Array:
-        self.tables(cache, step)
-        return self._offsets
+        if step.ticket is not ticket or step.q_lens != q_lens:
+            self._of, self._tables = (step.ticket, step.q_lens), {}
+            self.offsets = cache.xp.asarray(np.array(step.qo_indptr, dtype=np.int32))
+        group = cache.group_of[layer]
+        if group not in self._tables:
+            self._tables[group] = step_tables(cache, step, layer)
+        return self._tables[group]
 
 
 def _prefill(
-    cache: Any, layer: int, q: Array, step: Step, last: _Last, return_lse: bool, run_on: str | None
+    cache: Any,
+    layer: int,
+    q: Array,
+    step: Step,
+    tables: StepTables,
+    offsets: Array,
+    return_lse: bool,
+    run_on: str | None,
 ) -> Array | tuple[Array, Array]:
     """Several tokens of some request, over numbers as they lie."""
     spec = cache.layers[layer]  # `run` has checked the arguments
     k, v = stored(cache, layer)
     q = cache.xp.ascontiguousarray(q)
-    tables = last.tables(cache, step)
     o, lse = prefill_attention(
-        q, k, v, last.offsets(cache, step), tables.stored, tables.block_table,
+        q, k, v, offsets, tables.stored, tables.block_table,
         window=spec.window, sm_scale=spec.sm_scale, softcap=spec.softcap,
         max_new=max(step.q_lens), return_lse=True, run_on=run_on,
     )  # fmt: skip

@@ -155,7 +155,7 @@ class RunsByHeadZero(ByHead):
             k, v, at = self.read(layer, seq_id)
             seen, more = step.positions[rows], self.layers[layer].settings
             parts.append(attend(q[rows], k, v, seen, at[0], return_lse=return_lse, **more))
-        return self._join(parts, return_lse)
+        return self.join(parts, return_lse)
 
 
 def newest(length: int) -> range:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from kvlib.arrays import nbytes
-from kvlib.caches import Cache
-from kvlib.caches.stored import StoredCache
+from kvlib.caches import Cache, LayerSpec, StoredCache
+from kvlib.caches.request import Request
 
 
 def check_bill(cache: Cache) -> None:
@@ -45,23 +45,40 @@ def check_marks(cache: StoredCache) -> None:
 
 
 def payload(cache: StoredCache) -> int:
-    """Bytes of live tokens in fields marked as payload, counted from the requests' own pages."""
-    size, held = cache.page_size, dict[int, int]()
-    for request in cache._requests.values():
-        place = request.place
-        tokens = place.coded if cache.codec.waits else request.length
-        for n, page in enumerate(place.pages):
-            held[page] = max(held.get(page, 0), min(size, tokens - n * size))
-    alike, found = Counter(n for n in held.values() if n > 0), 0
-    for store in cache.stores:
-        for fields in store.both:
-            marked = [(fields.arrays[n], f.per) for n, f in fields.fields.items() if f.payload]
-            for tokens, pages in alike.items():
-                found += sum(pages * nbytes(x[0, :, : -(-tokens // per), ...]) for x, per in marked)
-    for request in cache._requests.values():
-        waiting = request.length - request.place.coded
-        for tail in request.place.tails:
+    """Bytes of live tokens in fields marked as payload, counted from the requests' own pages.
+
+    A token is live while the newest token of its request may look at it.
+    """
+    found = 0
+    for layer, spec in enumerate(cache.layers):
+        live: dict[tuple[int, int], set[int]] = {}  # store, page → live tokens in it
+        for name, request in cache._requests.items():
+            table = request.place.tables[cache.group_of[layer]]
+            store = cache.stores[layer] if table.own is None else table.own[layer]
+            positions = table.positions(request.length)
+            rule = cache.groups[cache.group_of[layer]].retention
+            first = positions[0] if rule.holes and len(positions) else seen_from(spec, request)
+            in_pages = request.place.coded if cache.codec.waits else request.length
+            for n, position in enumerate(positions.tolist()):
+                if first <= position < in_pages:
+                    where = (id(name if table.own else cache), table.pages[n // store.size])
+                    live.setdefault(where, set()).add(n % store.size)
+            tail = request.place.tails[layer]
             if tail is not None:
+                waiting = request.length - max(in_pages, first)
                 kept = [x for x in (tail.k, tail.v) if x is not None]
                 found += sum(nbytes(x[:, :waiting, :]) for x in kept)
+        counts = Counter(len(tokens) for tokens in live.values())
+        for fields in cache.stores[layer].both:
+            marked = [(fields.arrays[n], f.per) for n, f in fields.fields.items() if f.payload]
+            for tokens, pages in counts.items():
+                # a row of the request's own has the same bytes a token
+                found += sum(
+                    pages * nbytes(x[0, :, :1, ...]) * -(-tokens // per) for x, per in marked
+                )
     return found
+
+
+def seen_from(spec: LayerSpec, request: Request) -> int:
+    """The first position that the newest token of a request looks at."""
+    return 0 if spec.window is None else max(0, request.length - spec.window)

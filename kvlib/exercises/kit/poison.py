@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kvlib.arrays import Array
-from kvlib.caches import Cache, DenseCache, PagedCache
-from kvlib.caches.stored import StoredCache
+from kvlib.caches import Cache, PagedCache, StoredCache
+from kvlib.caches.store import Store
+from kvlib.caches.stored_bytes import filled_pages
 
 
 def poison_all(cache: Cache) -> None:
@@ -17,31 +18,34 @@ def poison_unused(cache: Cache) -> None:
     """Overwrite with NaN what belongs to no token, where the test can know that."""
     if isinstance(cache, StoredCache):
         _poison_pages(cache)
-        return
-    if not isinstance(cache, DenseCache):
-        return
-    rows = {request.place: request.length for request in cache._requests.values()}
-    for x in cache.storage():
-        for row in range(cache.max_seqs):
-            fill(cache, x[row, :, rows.get(row, 0) :, :])
 
 
 def _poison_pages(cache: StoredCache) -> None:
     """Every slot that no request holds and no lookup can find; of codes their scales."""
-    filled = cache._filled()
+    filled: dict[int, dict[int, int]] = {}  # store → page → stored tokens, whichever group has it
+    for g, group in enumerate(cache.groups):
+        for layer in group.layers:
+            filled.setdefault(id(cache.stores[layer]), {}).update(filled_pages(cache, g))
     found = cache.pool.index if isinstance(cache, PagedCache) else ()
-    for store in cache.stores:
-        for fields in store.both:
-            for name, field in fields.fields.items():
-                for page in range(fields.arrays[name].shape[0]):
-                    if page not in found:
-                        first = -(-filled.get(page, 0) // field.per)
-                        fill(cache, fields.arrays[name][page, :, first:, ...])
+    for store in dict.fromkeys(cache.stores):
+        for page in range(store.keys.pages):
+            if page not in found:
+                _poison_behind(cache, store, page, filled[id(store)].get(page, 0))
     for request in cache._requests.values():
+        for table in request.place.tables:
+            for store in (table.own or {}).values():
+                _poison_behind(cache, store, 0, cache.held(request) - table.gone)
         for tail in request.place.tails:
             for x in (tail.k, tail.v) if tail is not None else ():
                 if x is not None:
                     fill(cache, x[:, request.length - request.place.coded :, :])
+
+
+def _poison_behind(cache: StoredCache, store: Store, page: int, tokens: int) -> None:
+    """What lies behind so many tokens of a page."""
+    for fields in store.both:
+        for name, field in fields.fields.items():
+            fill(cache, fields.arrays[name][page, :, -(-tokens // field.per) :, ...])
 
 
 def fill(cache: Cache, x: Array) -> None:

@@ -1,0 +1,55 @@
+"""What an allocator is: who gets which rows or blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, Protocol
+
+from kvlib.caches.groups import LayerGroup
+from kvlib.caches.request import Request
+from kvlib.caches.retention import Retention
+from kvlib.caches.spec import LayerSpec
+from kvlib.caches.store import Store
+from kvlib.caches.table import Place
+
+
+class Allocator(Protocol):
+    """Who gets which pages. It serves one cache, and refuses before it changes anything."""
+
+    size: int  # tokens of a page, and what that is called where the cache is made
+    size_name: str
+    one_page: bool  # whether a request lies in one page, so that a layer reads it as one array
+
+    def groups(self, layers: Sequence[LayerSpec], rules: Sequence[Retention]) -> list[LayerGroup]:
+        """The layers that share tables."""
+
+    def serve(self, cache: Any) -> list[Store]:
+        """Become the allocator of this cache; a store for each layer."""
+
+    def open(self, seq_id: Hashable, tokens: Sequence[int], extra: tuple[Hashable, ...]) -> Place:
+        """A place for a new request, or CacheFull."""
+
+    def reserve(
+        self, requests: list[Request], q_lens: Sequence[int], tokens: Sequence[int] | None
+    ) -> None:
+        """Let go of what no layer keeps, and make room for new tokens: all of it or an error."""
+
+    def truncate(self, request: Request, length: int) -> None:
+        """Let go of what lies behind `length` tokens."""
+
+    def copy(self, source: Request, seq_id: Hashable, place: Place) -> None:
+        """Fill the tables of `place`, the place of a fork, with what `source` holds."""
+
+    def release(self, request: Request) -> None:
+        """Take the pages of a request back."""
+
+    def settle(self, request: Request) -> None:
+        """The last step of a request has become final."""
+
+    def check_room(self, seq_id: Hashable, length: int) -> None:
+        """Refuse a request that could not grow to so many tokens even if it were alone."""
+
+    def waits_for(
+        self, tokens: Sequence[int], others: Iterable[tuple[Hashable, Sequence[int]]]
+    ) -> bool:
+        """Whether another request is computing what this prompt begins with."""

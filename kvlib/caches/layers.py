@@ -1,0 +1,149 @@
+"""Where the layers of a cache keep everything: the parts it is made of, and what lies in them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any
+
+from kvlib.arrays import Array
+from kvlib.caches.allocator import Allocator
+from kvlib.caches.checks import check_layer, get_open
+from kvlib.caches.protocol import Attention, Cache, Request
+from kvlib.caches.retention import Rules, rules_of
+from kvlib.caches.spec import LayerSpec
+from kvlib.caches.step import Step
+from kvlib.caches.store import Tail
+from kvlib.caches.table import Lying, Place, Table
+from kvlib.codecs import PLAIN, Codec
+from kvlib.codecs import codec as codec_of
+from kvlib.codecs.base import TensorCodec
+
+
+class StoredLayers(Cache):
+    """The arrays of a `StoredCache`, and the tables that say what lies where in them.
+
+    stores: the arrays of each layer. groups: layers that share tables. plain: whether numbers are
+    stored as they come. in_rows: whether each request lies in one row, as plain numbers.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[LayerSpec],
+        allocator: Allocator,
+        *,
+        codec: Codec | str | None = None,
+        retention: Rules = None,
+        dtype: Any = None,
+        xp: Any = None,
+        attention: Attention | None = None,
+    ) -> None:
+        super().__init__(layers, dtype=dtype, xp=xp, attention=attention)
+        self.codec = PLAIN if codec is None else codec_of(codec)
+        if allocator.size % self.codec.group:
+            raise ValueError(
+                f"{allocator.size_name} must be a multiple of the {self.codec.group} tokens that "
+                f"{self.codec.made_by} encodes together, got {allocator.size}"
+            )
+        rules = rules_of(self.layers, retention)
+        for rule in rules:
+            if rule.holes and self.codec.waits:
+                raise ValueError(
+                    f"{self.codec.made_by} encodes tokens later and together, and {rule!r} may "
+                    "take any of them out: keep all, or use a codec that writes each token alone"
+                )
+        self.allocator = allocator
+        self.groups = allocator.groups(self.layers, rules)
+        of = {layer: g for g, group in enumerate(self.groups) for layer in group.layers}
+        self.group_of = tuple(of[layer] for layer in range(len(self.layers)))
+        self.plain = self.codec.plain and not self.codec.waits
+        self.in_rows = self.plain and allocator.one_page
+        self.lent = threading.local()  # memory for copies of keys and of values, for each thread
+        self.stores = allocator.serve(self)
+
+    def lying(self, layer: int, step: Step) -> Lying:
+        """Where the requests of a step lie in a layer."""
+        group = self.group_of[layer]
+        found = step.by_group.get(group)
+        if found is None:
+            tables = [place.tables[group] for place in step.places]
+            one_each = self.plain and step.whole and len(tables) == step.qo_indptr[-1]
+            found = Lying(tables, step.seq_lens, one_each, self.stores[layer].size)
+            step.by_group[group] = found
+        return found
+
+    def tables(self, layer: int, step: Step) -> list[Table]:
+        """The table of each request of a step in a layer."""
+        return self.lying(layer, step).tables
+
+    def pages(self, step: Step, layer: int = 0) -> list[Sequence[int]] | None:
+        tables = self.tables(layer, step)
+        return None if any(t.own for t in tables) else [t.pages for t in tables]
+
+    def stored_lens(self, step: Step, layer: int = 0) -> list[int]:
+        return self.lying(layer, step).lens
+
+    def paged_lens(self, step: Step, layer: int = 0) -> list[int]:
+        if not self.codec.waits:
+            return self.stored_lens(step, layer)
+        group = self.group_of[layer]
+        return [place.coded - place.tables[group].gone for place in step.places]
+
+    def fields(self, layer: int) -> tuple[tuple[TensorCodec, Mapping[str, Array]], ...]:
+        return tuple((fields.codec, fields.arrays) for fields in self.stores[layer].both)
+
+    def new_tails(self, like: Place | None = None) -> list[Tail | None]:
+        """Room for tokens that wait, one a layer; with the content of another request's."""
+        tails = [store.tail() for store in self.stores]
+        for new, old in zip(tails, like.tails if like else (), strict=False):
+            if new is not None and old is not None:
+                for x, y in ((new.k, old.k), (new.v, old.v)):
+                    if x is not None and y is not None:
+                        x[...] = y
+        return tails
+
+    def kept_by(self, request: Request) -> int:
+        """The length that a request may still have to be taken back to; what it needs there stays.
+
+        Its own, unless an unfinished pass has left a gap before that. Tokens that wait to be
+        encoded are lost with the pass that should encode them: then it is what is encoded now.
+        """
+        gap = request.gap_after(len(self.layers), self._sure(request))
+        held = self.held(request)
+        return held if gap is None else min(gap, held)
+
+    def _sure(self, request: Request) -> int:
+        place = request.place
+        # What should have been encoded in an unfinished pass waits for ever, and is lost.
+        return place.start if place.coded == place.before else min(place.start, place.before)
+
+    def read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:
+        """What a layer holds, decoded: k (S, Hkv, Dk), v (S, Hkv, Dv), positions (S,).
+
+        Tokens that have been given back are missing. Copies, or views of a row of plain numbers.
+        """
+        request = get_open(self._requests, seq_id)
+        check_layer(self, layer)
+        place, xp = request.place, self.xp
+        table = place.tables[self.group_of[layer]]
+        store = self.stores[layer] if table.own is None else table.own[layer]
+        coded, n = self.held(request) - table.gone, request.length - table.gone
+        found = store.decoded(table.pages, place.tails[layer], coded, n, as_view=self.in_rows)
+        k, v = (xp.permute_dims(x, (1, 0, 2)) for x in found)
+        return k, v, xp.asarray(table.positions(request.length), dtype=xp.int64)
+
+    def storage(self) -> Iterator[Array]:
+        """Every field of every layer, the rows that requests have of their own, and the tails."""
+        for store in dict.fromkeys(self.stores):
+            yield from store.arrays()
+        for request in self._requests.values():
+            for table in request.place.tables:
+                for store in (table.own or {}).values():
+                    yield from store.arrays()
+            for tail in request.place.tails:
+                if tail is not None:
+                    yield from tail.arrays()
+
+    def held(self, request: Request) -> int:
+        """The length of a request without the tokens that wait beside its pages."""
+        return request.place.coded if self.codec.waits else request.length

@@ -1,0 +1,282 @@
+"""Blocks: pages of a pool, taken as requests grow and given back when no layer needs them."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from kvlib.caches.blocks import BlockPool
+from kvlib.caches.groups import LayerGroup, alike, layer_groups
+from kvlib.caches.layers import StoredLayers
+from kvlib.caches.protocol import Request
+from kvlib.caches.retention import Retention
+from kvlib.caches.sharing import Sharing
+from kvlib.caches.spec import LayerSpec
+from kvlib.caches.store import Store
+from kvlib.caches.table import Place, Table
+from kvlib.caches.takeout import first_changed, staying, take_out
+from kvlib.errors import OutOfBlocks
+from kvlib.meter import report
+
+
+class Change(NamedTuple):
+    """What a plan does to one table before it grows.
+
+    gone     tokens given back afterwards, where they are the first ones
+    dropped  leading blocks that go with them
+    stay     where tokens between others go: the numbers of those that stay; else None
+    moved    from which block on those are moved into new blocks
+    copied   whether its last block is copied first, because somebody else relies on it
+    more     blocks to take behind those
+    """
+
+    gone: int
+    dropped: int
+    stay: np.ndarray | None
+    moved: int
+    copied: bool
+    more: int
+
+
+class Blocks:
+    """Blocks of ``pool.block_size`` tokens, one table a request for each group of layers.
+
+    All groups draw from one pool. Where layers keep different tokens and are of one shape, groups
+    are of equally many layers, and a block takes the same bytes in each (`layer_groups`). Where the
+    shapes differ, too, each group has arrays of its own for all of the pool's blocks: a block in
+    use by one leaves its place in the others idle. Raises OutOfBlocks, having changed nothing.
+
+    >>> Blocks(BlockPool(8, block_size=16)).size
+    16
+    """
+
+    size_name, one_page = "block_size", False
+
+    def __init__(self, pool: BlockPool) -> None:
+        if not isinstance(pool, BlockPool):
+            raise TypeError(f"pool must be a BlockPool, got a {type(pool).__name__}")
+        self.pool, self.size = pool, pool.block_size
+
+    def groups(self, layers: Sequence[LayerSpec], rules: Sequence[Retention]) -> list[LayerGroup]:
+        return layer_groups(layers, rules)
+
+    def serve(self, cache: StoredLayers) -> list[Store]:
+        self.cache = weakref.proxy(cache)  # a cache goes as soon as nobody holds it
+        self.pool.claim()
+        self.sharing = Sharing(self.pool, cache.groups)
+        one = len(cache.groups) > 1 and alike(cache.layers)
+        made: dict[int, Store] = {}
+        for group in cache.groups:
+            for n, layer in enumerate(group.layers):
+                if one and n in made:  # the same memory: a block belongs to one group at a time
+                    continue
+                made[n if one else layer] = Store(
+                    cache.xp,
+                    cache.codec,
+                    cache.layers[layer],
+                    self.pool.num_blocks,
+                    self.size,
+                    cache.dtype,
+                )
+        where = {layer: n for group in cache.groups for n, layer in enumerate(group.layers)}
+        return [made[where[layer] if one else layer] for layer in range(len(cache.layers))]
+
+    # Opening and closing ------------------------------------------------------------------------
+
+    def open(self, seq_id: Hashable, tokens: Sequence[int], extra: tuple[Hashable, ...]) -> Place:
+        # Never the last token: somebody wants its logits.
+        held, tables, node = self.sharing.find(tokens[:-1], extra)
+        place = Place(tables, self.cache.new_tails(), held, list(tokens[:held]), extra)
+        place.published, place.node = held // self.size, node
+        return place
+
+    def copy(self, source: Request, seq_id: Hashable, place: Place) -> None:
+        old = source.place
+        if self._unfinished(source):
+            del place.tokens[self._stored(source) :]
+        place.tables = [table.copy() for table in old.tables]
+        for table in place.tables:
+            self.pool.touch(table.pages)
+        place.published, place.node = old.published, old.node
+        self.sharing.hold(place.node)
+
+    def release(self, request: Request) -> None:
+        self.settle(request)
+        self.sharing.leave_blocks(request.place)
+        for table in request.place.tables:
+            self.pool.free(table.pages)
+
+    def settle(self, request: Request) -> None:
+        """Let the blocks that the last step has filled be found: nobody can take it back now."""
+        place, held = request.place, self._stored(request)
+        if self._unfinished(request):
+            del place.tokens[held:]
+        self.sharing.publish(place, min(len(place.tokens), held))
+
+    def truncate(self, request: Request, length: int) -> None:
+        place = request.place
+        if self._unfinished(request) and length > place.start:
+            del place.tokens[self._stored(request) :]
+        for table in place.tables:
+            keep = max(0, -(-(length - table.gone) // self.size)) if length else 0
+            self.pool.free(table.pages[keep:])
+            del table.pages[keep:]
+            if not length:
+                table.gone, table.kept = 0, None
+        del place.tokens[length:]
+        self.sharing.go_back(place, length // self.size)
+
+    def _unfinished(self, request: Request) -> bool:
+        """Whether its last pass stopped halfway and was not taken back."""
+        ticket = request.ticket
+        return ticket is not None and len(ticket.appended) < len(self.cache.layers)
+
+    def _stored(self, request: Request) -> int:
+        """How many of its first tokens surely lie in its blocks, in all layers.
+
+        Not those of a pass that stopped halfway, nor the older ones that it should have encoded.
+        """
+        place = request.place
+        if self._unfinished(request):
+            return min(place.start, place.before)
+        return self.cache.held(request)
+
+    # Growing ------------------------------------------------------------------------------------
+
+    def reserve(
+        self, requests: list[Request], q_lens: Sequence[int], tokens: Sequence[int] | None
+    ) -> None:
+        changes = self._changes(requests, q_lens)
+        for request, own in zip(requests, changes, strict=True):
+            self.settle(request)
+            needed = self.cache.kept_by(request)
+            for table, change in zip(request.place.tables, own, strict=True):
+                if change.dropped:
+                    self.pool.free(table.pages[: change.dropped])
+                    del table.pages[: change.dropped]
+                    table.gone, table.since = change.gone, needed
+        at = 0
+        for request, n, own in zip(requests, q_lens, changes, strict=True):
+            place = request.place
+            for g, (table, change) in enumerate(zip(place.tables, own, strict=True)):
+                if change.stay is not None:
+                    self._move(g, request, change.stay, change.moved)
+                elif change.copied:
+                    self._copy_last(g, request)
+                table.pages.extend(self.pool.allocate(change.more))
+            if tokens is not None and len(place.tokens) == request.length:
+                place.tokens.extend(tokens[at : at + n])
+            at += n
+
+    def _changes(self, requests: list[Request], q_lens: Sequence[int]) -> list[list[Change]]:
+        """What to do for each request and group, or OutOfBlocks."""
+        size, free = self.size, self.pool.num_free
+        changes: list[list[Change]] = []
+        left, let_go = Counter[int](), Counter[int]()
+        for request, n in zip(requests, q_lens, strict=True):
+            own = []
+            for g, table in enumerate(request.place.tables):
+                change = self._change(g, table, request, n, left)
+                own.append(change)
+                for block in table.pages[: change.dropped]:
+                    let_go[block] += 1
+                    free += let_go[block] == self.pool.references(block)
+                new = change.more + change.copied
+                if change.stay is not None:
+                    new += -(-(request.length - change.gone) // size) - change.moved
+                free -= new
+            changes.append(own)
+            if free < 0:
+                name = next(s for s, r in self.cache._requests.items() if r is request)
+                raise OutOfBlocks(
+                    f"request {name!r} holds {request.length} tokens and {n} more were asked for: "
+                    f"{-free} blocks of {size} too few ({self.pool.num_free} of "
+                    f"{self.pool.num_blocks} are free)"
+                )
+        return changes
+
+    def _change(self, g: int, table: Table, request: Request, n: int, left: Counter[int]) -> Change:
+        size, rule, length = self.size, self.cache.groups[g].retention, request.length
+        pages = len(table.pages)
+        if rule.holes:
+            stay = staying(self.cache, g, request)
+            if stay is not None:
+                gone, moved = length - len(stay), first_changed(stay) // size
+                filled = -(-len(stay) // size)
+                return Change(gone, 0, stay, moved, False, -(-(length + n - gone) // size) - filled)
+        first = rule.first(self.cache.kept_by(request)) if not rule.holes else 0
+        dropped = 0
+        if first > table.gone:
+            dropped = max(0, min(first, self.cache.held(request)) // size - table.gone // size)
+        gone = table.gone + dropped * size
+        more = -(-(length + n - gone) // size) - (pages - dropped)
+        return Change(gone, dropped, None, 0, self._must_copy(table, length, left), more)
+
+    def _must_copy(self, table: Table, length: int, left: Counter[int]) -> bool:
+        """Whether the next token would be written into a block that somebody else relies on.
+
+        That is a block which another request holds too, or which a lookup can find; it is copied
+        first. Of several requests that hold one block and write in the same plan, the last needs no
+        copy: `left` counts, for each block, how many before it have been given theirs.
+        """
+        if (length - table.gone) % self.size == 0:
+            return False
+        block = table.pages[(length - table.gone) // self.size]
+        holders = self.pool.references(block) - left[block]
+        if holders == 1 and block not in self.pool.index:
+            return False
+        left[block] += 1
+        return True
+
+    def _copy_last(self, g: int, request: Request) -> None:
+        table, copied = request.place.tables[g], 0
+        old, (new,) = table.pages[-1], self.pool.allocate(1)
+        used = self.cache.held(request) - table.gone - (len(table.pages) - 1) * self.size
+        for layer in self.cache.groups[g].layers if used > 0 else ():
+            store = self.cache.stores[layer]
+            copied += store.move(store, old, new, 0, used)
+        table.pages[-1] = new
+        self.pool.free([old])
+        report("copy on write", copied=copied)
+
+    def _move(self, g: int, request: Request, stay: np.ndarray, moved: int) -> None:
+        """Into new blocks with what stays: others may rely on the old ones."""
+        table = request.place.tables[g]
+        new = self.pool.allocate(-(-len(stay) // self.size) - moved)
+        take_out(self.cache, g, request, stay, new)
+        self.pool.free(table.pages[moved:])
+        table.pages[moved:] = new
+
+    # Before a request is opened -----------------------------------------------------------------
+
+    def check_room(self, seq_id: Hashable, length: int) -> None:
+        """OutOfBlocks where the whole pool has too few blocks for a request of `length` tokens."""
+        rules = [group.retention for group in self.cache.groups]
+        held = [length - rule.first(length - 1) if not rule.holes else 0 for rule in rules]
+        needed = sum(-(-n // self.size) for n in held)
+        if needed > self.pool.num_blocks:
+            room = self.pool.num_blocks * self.size // len(rules)
+            raise OutOfBlocks(
+                f"request {seq_id!r} may grow to {length} tokens, and the cache has room for "
+                f"{room}: {self.pool.num_blocks} blocks"
+            )
+
+    def waits_for(
+        self, tokens: Sequence[int], others: Iterable[tuple[Hashable, Sequence[int]]]
+    ) -> bool:
+        """Whether another request is filling a block that this prompt begins with, too.
+
+        As soon as that block is full, a lookup finds it; the prompt should be opened then.
+        """
+        size = self.size
+        for name, other in others if self.sharing.possible else ():
+            end = (self.cache.seq_len(name) // size + 1) * size  # of the block that comes next
+            if end >= len(tokens) or end > len(other):  # a prompt's last token is always computed
+                continue
+            if tokens[end - size : end] == other[end - size : end] and tokens[:end] == other[:end]:
+                return True
+        return False

@@ -1,0 +1,113 @@
+"""Which tokens of a request a layer keeps, and which it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kvlib.attention.checks import describe, is_integer
+from kvlib.caches.spec import LayerSpec
+
+
+class Retention:
+    """A rule for what a layer keeps. ``plan`` applies it before it makes room for new tokens.
+
+    So the last step can always be taken back: what it lets go of was let go before it began. Write
+    `first` where the newest tokens stay, all of them from some position on. Otherwise set ``holes``
+    and write `kept`. Rules that are equal share block tables: make them frozen dataclasses.
+
+    >>> @dataclass(frozen=True)
+    ... class EvenPositions(Retention):
+    ...     holes = True
+    ...     def kept(self, positions, length):
+    ...         return positions % 2 == 0
+    >>> EvenPositions().kept(np.arange(5), length=5).tolist()
+    [True, False, True, False, True]
+    """
+
+    holes = False  # whether tokens between others may go
+
+    def first(self, length: int) -> int:
+        """The first position that must stay when the next token stands at position `length`."""
+        return 0
+
+    def kept(self, positions: np.ndarray, length: int) -> np.ndarray:
+        """Which of the stored tokens stay: positions (n,) int64 → (n,) bool.
+
+        length: the position of the next token.
+        """
+        return positions >= self.first(length)
+
+    def room(self, max_seq_len: int) -> int:
+        """Tokens of a row that one request needs for this rule, at least."""
+        return max_seq_len
+
+
+@dataclass(frozen=True)
+class KeepAll(Retention):
+    """Every token stays until its request is truncated or freed.
+
+    >>> KeepAll().first(length=1000)
+    0
+    """
+
+
+@dataclass(frozen=True)
+class Window(Retention):
+    """The newest `size` tokens stay, the one that looks included: a sliding window.
+
+    Under a ``LayerSpec.window`` of that size nothing is lost that a query could see.
+    Mistral 7B, arXiv:2310.06825.
+
+    >>> Window(4).first(length=10)  # the token at 10 sees 7, 8, 9 and itself
+    7
+    """
+
+    size: int
+
+    def __post_init__(self) -> None:
+        if not is_integer(self.size) or self.size < 1:
+            raise ValueError(f"size must be an integer of at least 1, got {describe(self.size)}")
+        object.__setattr__(self, "size", int(self.size))
+
+    def first(self, length: int) -> int:
+        return max(0, length - self.size + 1)
+
+    def room(self, max_seq_len: int) -> int:
+        # A quarter more, so that a row's tokens move to its front once in size / 4 steps.
+        return min(max_seq_len, self.size - 1 + max(1, self.size // 4))
+
+
+Rules = Retention | Sequence[Retention] | None
+
+
+def rules_of(layers: Sequence[LayerSpec], retention: Rules) -> tuple[Retention, ...]:
+    """The rule of each layer: what was asked for, or the layer's own window where it has one.
+
+    One rule is for all layers. But a rule that leaves holes is for those that look at everything:
+    a layer with a window keeps its window.
+    """
+    own = [KeepAll() if s.window is None else Window(s.window) for s in layers]
+    if retention is None:
+        return tuple(own)
+    given: Any = retention
+    if isinstance(retention, Retention):
+        looks = [retention.holes and s.window is not None for s in layers]
+        given = [a if keeps else retention for a, keeps in zip(own, looks, strict=True)]
+    if isinstance(given, str) or not hasattr(given, "__len__") or len(given) != len(layers):
+        raise ValueError(
+            f"retention must be a Retention, or one for each of the {len(layers)} layers, got "
+            f"{describe(retention)}"
+        )
+    for i, (rule, spec) in enumerate(zip(given, layers, strict=True)):
+        if not isinstance(rule, Retention):
+            raise TypeError(f"retention must hold a Retention a layer, got {describe(rule)}")
+        if rule.holes and spec.window is not None:
+            raise ValueError(
+                f"layer {i} looks at a window of {spec.window} tokens: {rule!r} would take tokens "
+                "out of it, and a window is counted in tokens that are there"
+            )
+    return tuple(given)

@@ -1,0 +1,171 @@
+"""Rows: room for each request, set aside in advance."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Hashable, Iterable, Sequence
+
+from kvlib.caches.checks import check_row, check_row_alone, is_integer
+from kvlib.caches.groups import LayerGroup, by_rule
+from kvlib.caches.layers import StoredLayers
+from kvlib.caches.protocol import Request
+from kvlib.caches.retention import Retention
+from kvlib.caches.spec import LayerSpec
+from kvlib.caches.store import Store
+from kvlib.caches.table import Place, Table
+from kvlib.caches.takeout import staying, take_out
+from kvlib.errors import CacheFull
+from kvlib.meter import report
+
+# request, group, tokens given back, the length they are not needed at, a longer row (layer → Store)
+Move = tuple[Request, int, int, int, dict[int, Store] | None]
+
+
+class Rows:
+    """A row for each of `max_seqs` requests of up to `max_seq_len` tokens, in every layer.
+
+    Under a `Window` a row holds the window and a quarter more. When it is full, what is still
+    needed moves to its front. A step too long for it gets a longer row of its own, until the next
+    plan of its request. Raises CacheFull when every row is taken or a request grows too long.
+
+    >>> Rows(max_seqs=8, max_seq_len=2048).size
+    2048
+    """
+
+    size_name, one_page = "max_seq_len", True
+
+    def __init__(self, max_seqs: int, max_seq_len: int) -> None:
+        for name, n in (("max_seqs", max_seqs), ("max_seq_len", max_seq_len)):
+            if not is_integer(n) or n < 1:
+                raise ValueError(f"{name} must be an integer of at least 1, got {n!r}")
+        self.max_seqs, self.size = int(max_seqs), int(max_seq_len)
+        self._free = list(range(self.max_seqs))[::-1]
+
+    def groups(self, layers: Sequence[LayerSpec], rules: Sequence[Retention]) -> list[LayerGroup]:
+        return by_rule(rules)
+
+    def serve(self, cache: StoredLayers) -> list[Store]:
+        self.cache = weakref.proxy(cache)  # a cache goes as soon as nobody holds it
+        together = cache.codec.group
+        rules = [group.retention for group in cache.groups]
+        rooms = [self.size if rule.holes else rule.room(self.size) for rule in rules]
+        # Whole groups of the codec are given back, so a part of one may stay in front.
+        rooms = [-(-(n + together - 1) // together) * together for n in rooms]
+        self._sizes = [min(self.size, n) for n in rooms]
+        sizes = [self._sizes[g] for g in cache.group_of]
+        return [
+            Store(cache.xp, cache.codec, spec, self.max_seqs, size, cache.dtype)
+            for spec, size in zip(cache.layers, sizes, strict=True)
+        ]
+
+    def open(self, seq_id: Hashable, tokens: Sequence[int], extra: tuple[Hashable, ...]) -> Place:
+        row = self._take(seq_id)
+        place = Place([Table([row]) for _ in self.cache.groups], self.cache.new_tails())
+        place.row = row
+        return place
+
+    def _take(self, seq_id: Hashable) -> int:
+        if not self._free:
+            raise CacheFull(
+                f"no row for request {seq_id!r}: all {self.max_seqs} rows (max_seqs) are taken"
+            )
+        return self._free.pop()
+
+    def reserve(
+        self, requests: list[Request], q_lens: Sequence[int], tokens: Sequence[int] | None
+    ) -> None:
+        check_row(self.cache._requests, requests, q_lens, self.size)
+        cache = self.cache
+        moves = [
+            self._planned(request, n, g)
+            for g, size in enumerate(self._sizes)
+            if size < self.size
+            for request, n in zip(requests, q_lens, strict=True)
+        ]
+        stays = [
+            (g, request, staying(cache, g, request))
+            for g, group in enumerate(cache.groups)
+            for request in (requests if group.retention.holes else ())
+        ]
+        for move in moves:
+            if move is not None:
+                self._carry_out(*move)
+        for g, request, stay in stays:
+            if stay is not None:
+                take_out(cache, g, request, stay)
+
+    def _planned(self, request: Request, n: int, g: int) -> Move | None:
+        """How a request makes room for n more tokens in a group of small rows; None where it has.
+
+        A longer row is allocated here, so that nothing has changed where that fails.
+        """
+        cache, place = self.cache, request.place
+        table, length, room = place.tables[g], request.length, self._sizes[g]
+        # How many tokens the row must hold behind those given back; others may wait in the tail.
+        end = max(place.coded, cache.codec.coded(length + n)) if cache.codec.waits else length + n
+        if table.own is None and end - table.gone <= room:
+            return None
+        layers, rule = cache.groups[g]
+        needed, held, group = cache.kept_by(request), cache.held(request), cache.codec.group
+        gone = max(table.gone, min(rule.first(needed), held) // group * group)
+        own = None
+        if end - gone > room:
+            tokens = -(-(end - gone) // group) * group
+            own = {layer: cache.stores[layer].longer(tokens) for layer in layers}
+        return request, g, gone, needed, own
+
+    def _carry_out(
+        self, request: Request, g: int, gone: int, needed: int, own: dict[int, Store] | None
+    ) -> None:
+        """Move what stays to the front of its row, or into a longer one and back."""
+        cache, place = self.cache, request.place
+        table, held = place.tables[g], cache.held(request)
+        new = place.row if own is None else 0
+        for layer in cache.groups[g].layers if held > gone else ():
+            source = cache.stores[layer] if table.own is None else table.own[layer]
+            target = cache.stores[layer] if own is None else own[layer]
+            copied = target.move(source, table.pages[0], new, gone - table.gone, held - gone)
+            report("move", copied=copied)
+        table.pages, table.own = [new], own
+        if gone > table.gone:
+            table.gone, table.since = gone, needed
+
+    def truncate(self, request: Request, length: int) -> None:
+        for table in request.place.tables:
+            if not length:
+                table.gone, table.kept = 0, None
+
+    def copy(self, source: Request, seq_id: Hashable, place: Place) -> None:
+        cache, old, row, copied = self.cache, source.place, self._take(seq_id), 0
+        place.row = row
+        for g, group in enumerate(cache.groups):
+            table = old.tables[g]
+            new = table.copy()
+            new.pages = [row]
+            tokens = cache.held(source) - table.gone
+            if table.own is not None:
+                new.pages = [0]
+                new.own = {i: store.longer(store.size) for i, store in table.own.items()}
+            for layer in group.layers:
+                if table.own is None or new.own is None:
+                    here = there = cache.stores[layer]
+                else:
+                    here, there = table.own[layer], new.own[layer]
+                copied += there.move(here, table.pages[0], new.pages[0], 0, tokens)
+            place.tables.append(new)
+        report("fork", copied=copied)
+
+    def release(self, request: Request) -> None:
+        self._free.append(request.place.row)
+
+    def settle(self, request: Request) -> None:
+        """Nothing is left to do: requests share nothing."""
+
+    def check_room(self, seq_id: Hashable, length: int) -> None:
+        """CacheFull where a request of `length` tokens would outgrow its row."""
+        check_row_alone(seq_id, length, self.size)
+
+    def waits_for(
+        self, tokens: Sequence[int], others: Iterable[tuple[Hashable, Sequence[int]]]
+    ) -> bool:
+        return False

@@ -1,0 +1,95 @@
+"""Blocks that several requests hold because their texts begin alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvlib.caches.blocks import BlockPool
+from kvlib.caches.groups import LayerGroup
+from kvlib.caches.nodes import NodeIndex
+from kvlib.caches.prefixes import Extra, sealed
+from kvlib.caches.table import Place, Table
+
+
+class Sharing:
+    """Finds and publishes the blocks of texts, for all groups of a cache's layers.
+
+    possible: False where a rule takes tokens out from between others. Then a block does not hold
+    the tokens that stand in a row in the text, and nothing is published.
+    """
+
+    def __init__(self, pool: BlockPool, groups: Sequence[LayerGroup]) -> None:
+        self.pool, self.rules = pool, [group.retention for group in groups]
+        self.possible = not any(rule.holes for rule in self.rules)
+        self.index = NodeIndex(pool.index, self.rules, pool.block_size)
+        pool.index = self.index
+
+    def find(self, tokens: Sequence[int], extra: Extra) -> tuple[int, list[Table], int | None]:
+        """How many first tokens are held already, tables with their blocks, and the last node.
+
+        The blocks and the node are held from here on.
+        """
+        nodes = self.index.nodes(tokens, sealed(extra)) if self.possible else []
+        held, size = len(nodes) * self.pool.block_size, self.pool.block_size
+        tables = []
+        for g, rule in enumerate(self.rules):
+            first = rule.first(held) // size
+            found = [self.index.block(node, g) for node in nodes[first:]]
+            table = Table([b for b in found if b is not None], first * size)
+            table.since = held
+            tables.append(table)
+        for table in tables:
+            self.pool.touch(table.pages)
+        node = nodes[-1] if nodes else None
+        self.index.hold(node)
+        return held, tables, node
+
+    def publish(self, place: Place, held: int) -> None:
+        """Let the blocks of the first `held` tokens be found."""
+        size = self.pool.block_size
+        while self.possible and (place.published + 1) * size <= held:
+            n = place.published
+            piece = tuple(place.tokens[n * size : (n + 1) * size])
+            node = self.index.node(place.node, piece, sealed(place.extra))
+            for g, table in enumerate(place.tables):
+                at = n - table.gone // size
+                if at >= 0:
+                    self._publish_block(table, at, node, g)
+            self.index.hold(node)
+            self.index.leave(place.node)
+            place.node, place.published = node, n + 1
+
+    def _publish_block(self, table: Table, at: int, node: int, g: int) -> None:
+        own, twin = table.pages[at], self.index.block(node, g)
+        if own in self.index or own == twin:
+            return
+        if twin is None:
+            self.index.attach(own, node, g)
+            self.pool.note("publish", (own,))
+        elif self.pool.references(own) == 1:  # hold the published twin in its place
+            table.pages[at] = twin
+            self.pool.touch([twin])
+            self.pool.free([own])
+
+    def leave_blocks(self, place: Place) -> None:
+        """A request is about to go: let its blocks be found where a twin has gone in between."""
+        node, size = place.node, self.pool.block_size
+        for n in reversed(range(place.published)):
+            assert node is not None, "a published text has a node for each of its pieces"
+            for g, table in enumerate(place.tables):
+                at = n - table.gone // size
+                if at >= 0 and self.index.block(node, g) is None:
+                    self._publish_block(table, at, node, g)
+            node = self.index.before(node, 1)
+        self.index.leave(place.node)
+
+    def go_back(self, place: Place, published: int) -> None:
+        """A text has lost its end: it reaches to `published` pieces at most."""
+        if place.published > published:
+            before = self.index.before(place.node, place.published - published)  # type: ignore[arg-type]
+            self.index.hold(before)
+            self.index.leave(place.node)
+            place.node, place.published = before, published
+
+    def hold(self, node: int | None) -> None:
+        self.index.hold(node)

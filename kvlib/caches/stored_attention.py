@@ -1,0 +1,144 @@
+"""How a StoredCache attends: rows as they lie, blocks and codes a piece at a time, and together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvlib.arrays import Array, is_numpy
+from kvlib.attention import attend_causal
+from kvlib.attention.batched import alike, attend_rows, by_text, taken, together
+from kvlib.attention.pieces import attend_pieces
+from kvlib.caches.gather import VIEWED, StoredPieces, side_by_side
+from kvlib.caches.layers import StoredLayers
+from kvlib.caches.step import Step
+from kvlib.caches.table import Lying, Table
+
+
+def attend_stored(
+    cache: StoredLayers, layer: int, q: Array, step: Step, return_lse: bool
+) -> Array | tuple[Array, Array]:
+    """q (T, Hq, Dk) → o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq).
+
+    Several short requests of one query each share one product where that is faster.
+    """
+    tables = cache.tables(layer, step)
+    if len(tables) == 1:
+        return _attend_one(cache, layer, q, step, 0, tables[0], return_lse)
+    parts: dict[int, Any] = {}
+    for batch in batches(cache, layer, step):
+        found = _attend_batch(cache, layer, q, step, batch, return_lse)
+        if len(batch) == len(tables) and batch == sorted(batch):
+            return found
+        parts |= by_text(found, batch)
+    for i, table in enumerate(tables):
+        if i not in parts:
+            parts[i] = _attend_one(cache, layer, q, step, i, table, return_lse)
+    return cache.join([parts[i] for i in range(len(parts))], return_lse)
+
+
+def run_alone(
+    cache: StoredLayers, layer: int, q: Array, step: Step, return_lse: bool = False
+) -> Array | tuple[Array, Array]:
+    """What ``cache.run`` gives, one request after the other: for ``attention=run_alone``.
+
+    q (T, Hq, Dk) → o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq)
+
+    >>> from kvlib import DenseCache, LayerSpec
+    >>> cache = DenseCache([LayerSpec(2, 4)], 2, 16, attention=run_alone)
+    """
+    tables = cache.tables(layer, step)
+    parts = [_attend_one(cache, layer, q, step, i, t, return_lse) for i, t in enumerate(tables)]
+    return cache.join(parts, return_lse)
+
+
+def _attend_one(
+    cache: StoredLayers, layer: int, q: Array, step: Step, i: int, table: Table, return_lse: bool
+) -> Any:
+    spec, n = cache.layers[layer], step.seq_lens[i] - table.gone
+    rows = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]
+    store = cache.stores[layer] if table.own is None else table.own[layer]
+    if cache.in_rows:
+        keys = store.keys.arrays["x"][table.pages[0], :, :n, :]
+        values = keys[..., : spec.v_dim]
+        if not spec.v_from_k:
+            values = store.values.arrays["x"][table.pages[0], :, :n, :]
+        return attend_causal(
+            rows,
+            keys,
+            values,
+            window=spec.window,
+            sm_scale=spec.sm_scale,
+            softcap=spec.softcap,
+            sinks=spec.sinks,
+            return_lse=return_lse,
+        )
+    place = step.places[i]
+    first = 0 if spec.window is None else max(0, n - rows.shape[0] - spec.window + 1)
+    pieces = StoredPieces(
+        store, table.pages, place.tails[layer], place.coded - table.gone, first, n, table.array
+    )
+    return attend_pieces(rows, pieces, n, cache.xp, return_lse=return_lse, **spec.settings)
+
+
+def batches(cache: StoredLayers, layer: int, step: Step) -> list[list[int]]:
+    """Which requests of a step attend in one product: only in steps of one query each.
+
+    Neighbouring rows lie side by side. Small blocks have to be gathered anyway, so gathering
+    several requests at once costs nothing more. Codes and 16-bit numbers are left out: they become
+    floats one piece at a time.
+    """
+    spec, xp = cache.layers[layer], cache.xp
+    one_each = len(step.places) == step.qo_indptr[-1]
+    if not (one_each and cache.plain and cache.dtype in (xp.float32, xp.float64)):
+        return []
+    lying, about = cache.lying(layer, step), (spec.num_kv_heads * spec.v_dim, spec.window)
+    found = lying.batches.get(about)
+    if found is None:
+        small = is_numpy(xp) and cache.stores[layer].size < VIEWED
+        found = _rows_together(lying, *about) if cache.in_rows else []
+        if small and not cache.in_rows:
+            found = alike(lying.lens, *about)
+        lying.batches[about] = found
+    return found
+
+
+def _rows_together(lying: Lying, numbers: int, window: int | None) -> list[list[int]]:
+    """The batches of a cache of rows; a row of a request's own is in none."""
+    here = [i for i, table in enumerate(lying.tables) if table.own is None]
+    rows = [lying.tables[i].pages[0] for i in here]
+    found = together(rows, [lying.lens[i] for i in here], numbers, window)
+    return [[here[i] for i in batch] for batch in found]
+
+
+def _attend_batch(
+    cache: StoredLayers, layer: int, q: Array, step: Step, batch: list[int], return_lse: bool
+) -> Any:
+    spec, store, xp = cache.layers[layer], cache.stores[layer], cache.xp
+    lying = cache.lying(layer, step)
+    tables, lens = [lying.tables[i] for i in batch], [lying.lens[i] for i in batch]
+    if cache.in_rows:
+        left_out = 0
+        rows = slice(tables[0].pages[0], tables[-1].pages[0] + 1)
+        k = store.keys.arrays["x"][rows, ...]
+        v = k[..., : spec.v_dim] if spec.v_from_k else store.values.arrays["x"][rows, ...]
+    else:
+        # Pages behind the window are skipped. The requests then have one length (see `pays`), so
+        # `attend_rows` does not look at the ends, which still count the skipped tokens.
+        first = 0 if spec.window is None else max(0, max(lens) - spec.window) // store.size
+        left_out = first * store.size
+        # Kept between calls, about GATHERED numbers each for layers of one shape: fresh memory from
+        # the system would cost more than the copies themselves.
+        rooms = cache.lent.__dict__.setdefault("rooms", ({}, {}))
+        pages = [table.pages for table in tables]
+        k, v = side_by_side(store, pages, first, max(lens) - left_out, rooms)
+    gone = any(table.gone for table in tables)
+    ends = xp.asarray(lens, dtype=xp.int64) if gone else taken(xp, step.lengths, batch)
+    return attend_rows(
+        taken(xp, q, batch),
+        k,
+        v,
+        [n - left_out for n in lens],
+        ends,
+        return_lse=return_lse,
+        **spec.settings,
+    )

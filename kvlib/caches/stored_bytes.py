@@ -1,0 +1,117 @@
+"""The bytes of a StoredCache, measured from its arrays and counted by what they are for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from kvlib.arrays import itemsize, nbytes
+from kvlib.caches.layers import StoredLayers
+from kvlib.caches.protocol import Request
+from kvlib.caches.retention import KeepAll
+from kvlib.caches.spec import Memory
+from kvlib.caches.store import Store
+from kvlib.caches.table import Table
+
+
+def memory_of(cache: StoredLayers) -> Memory:
+    """What ``cache.memory()`` gives."""
+    payload = metadata = claimed = 0
+    for g, group in enumerate(cache.groups):
+        filled = filled_pages(cache, g)
+        live = _live(cache, g, filled)
+        for layer in group.layers:
+            parts = [(cache.stores[layer], live)]
+            claimed += len(filled) * _bytes_of_page(cache.stores[layer])
+            for table, request in _tables(cache, g):
+                if table.own is not None:
+                    store = table.own[layer]
+                    tokens = _held(cache, table, request) - _first_seen(cache, g, table, request)
+                    parts.append((store, Counter([max(0, tokens)])))
+                    claimed += _bytes_of_page(store) + _bytes_of_page(cache.stores[layer])
+            for store, pages_of in parts:
+                for tokens, pages in pages_of.items():
+                    for fields in store.both:
+                        for name, size in fields.of(tokens).items():
+                            if fields.fields[name].payload:
+                                payload += pages * size
+                            else:
+                                metadata += pages * size
+    for request in cache._requests.values():
+        tails, claims = _tail_bytes(cache, request)
+        payload, claimed = payload + tails, claimed + claims
+    reserved = sum(nbytes(x) for x in cache.storage())
+    return Memory(payload, metadata, reserved, wasted=claimed - payload - metadata)
+
+
+def filled_pages(cache: StoredLayers, g: int) -> dict[int, int]:
+    """Page → how many stored tokens lie at its front, in a group's tables; shared pages once."""
+    filled: dict[int, int] = {}
+    for table, request in _tables(cache, g):
+        if table.own is None:
+            size, held = cache.stores[cache.groups[g].layers[0]].size, _held(cache, table, request)
+            full = min(held // size, len(table.pages))
+            filled.update(dict.fromkeys(table.pages[:full], size))
+            for n, page in enumerate(table.pages[full:], full):
+                filled[page] = max(filled.get(page, 0), max(0, held - n * size))
+    return filled
+
+
+def _live(cache: StoredLayers, g: int, filled: dict[int, int]) -> Counter[int]:
+    """How many pages of a group have how many live tokens; shared pages and tokens once."""
+    if isinstance(cache.groups[g].retention, KeepAll):
+        # Most pages are full: they are counted, and not looked at one by one.
+        return Counter(filled.values())
+    spans: dict[int, list[tuple[int, int]]] = {page: [] for page in filled}
+    for table, request in _tables(cache, g):
+        if table.own is None:
+            size = cache.stores[cache.groups[g].layers[0]].size
+            first, held = _first_seen(cache, g, table, request), _held(cache, table, request)
+            for n, page in enumerate(table.pages):
+                spans[page].append((max(0, first - n * size), min(size, held - n * size)))
+    return Counter(_covered(own) for own in spans.values())
+
+
+def _covered(spans: list[tuple[int, int]]) -> int:
+    """How many numbers lie in at least one of the spans (first, last + 1)."""
+    count = end = 0
+    for a, b in sorted(spans):
+        count += max(0, b - max(a, end))
+        end = max(end, b)
+    return count
+
+
+def _tables(cache: StoredLayers, g: int) -> Iterator[tuple[Table, Request]]:
+    return ((request.place.tables[g], request) for request in cache._requests.values())
+
+
+def _held(cache: StoredLayers, table: Table, request: Request) -> int:
+    """Tokens of a request that lie in the pages of a table."""
+    return cache.held(request) - table.gone
+
+
+def _first_seen(cache: StoredLayers, g: int, table: Table, request: Request) -> int:
+    """The first stored token that the newest query sees."""
+    if table.kept is not None:
+        return 0
+    first = cache.groups[g].retention.first(max(0, request.length - 1))
+    return max(0, first - table.gone)
+
+
+def _tail_bytes(cache: StoredLayers, request: Request) -> tuple[int, int]:
+    """Bytes of tokens that wait and are still seen, and of all that is set aside for them."""
+    payload = claimed = 0
+    for layer, tail in enumerate(request.place.tails):
+        if tail is not None:
+            claimed += sum(nbytes(x) for x in tail.arrays())
+            rule = cache.groups[cache.group_of[layer]].retention
+            seen = max(request.place.coded, rule.first(max(0, request.length - 1)))
+            for x in (tail.k, tail.v):
+                if x is not None:
+                    row = x.shape[0] * x.shape[2] * itemsize(cache.xp, x.dtype)
+                    payload += (request.length - seen) * row
+    return payload, claimed
+
+
+def _bytes_of_page(store: Store) -> int:
+    return sum(fields.nbytes(store.size) for fields in store.both)

@@ -1,0 +1,112 @@
+"""Where one request lies in a cache: a table for each group of layers, and what waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kvlib.arrays import Array
+
+if TYPE_CHECKING:
+    from kvlib.caches.prefixes import Extra
+    from kvlib.caches.store import Store, Tail
+
+
+class Table:
+    """Where the tokens of one request lie in the layers of one group.
+
+    pages  rows or blocks, in the order of their tokens
+    gone   how many of its tokens have been given back: the newest tokens stand `gone` places
+           before their position
+    kept   the positions (n,) of the first n stored tokens, where others are missing between them;
+           None where the stored tokens are those from position `gone` on
+    since  the length at which tokens were given back last
+    own    a longer row of the request's own, layer → Store; None where its pages are the cache's
+    array  the pages as an array where the cache lives, for the step at hand; NumPy needs none
+    """
+
+    __slots__ = ("array", "gone", "kept", "own", "pages", "since")
+
+    def __init__(self, pages: list[int], gone: int = 0) -> None:
+        self.pages, self.gone, self.since = pages, gone, gone
+        self.kept: np.ndarray | None = None
+        self.own: dict[int, Store] | None = None
+        self.array: Array | None = None
+
+    def copy(self) -> Table:
+        """The same places in the same pages."""
+        new = Table(list(self.pages), self.gone)
+        new.kept, new.since = self.kept, self.since
+        return new
+
+    def positions(self, length: int) -> np.ndarray:
+        """The positions (n,) int64 of the stored tokens of a request of `length` tokens."""
+        if self.kept is None:
+            return np.arange(self.gone, length, dtype=np.int64)
+        run = np.arange(self.gone + len(self.kept), length, dtype=np.int64)
+        return np.concatenate([self.kept, run])
+
+
+class Lying:
+    """Where the requests of one step lie in the layers of a group: worked out once for all layers.
+
+    tables: one a request. lens: how many tokens each has there, those of the step included.
+    slots: the (page, place in it) of each new token where every request has one; None in other
+    steps, and where a request has a row of its own. batches: which requests attend in one product,
+    by what that depends on in a layer.
+    """
+
+    __slots__ = ("batches", "lens", "slots", "tables")
+
+    def __init__(
+        self, tables: list[Table], seq_lens: Sequence[int], one_each: bool, size: int
+    ) -> None:
+        self.tables = tables
+        self.lens = [end - table.gone for table, end in zip(tables, seq_lens, strict=True)]
+        self.batches: dict[tuple[int, int | None], list[list[int]]] = {}
+        self.slots: list[tuple[int, int]] | None = None
+        if one_each and all(table.own is None for table in tables):
+            self.slots = [
+                (table.pages[(n - 1) // size], (n - 1) % size)
+                for table, n in zip(tables, self.lens, strict=True)
+            ]
+
+
+class Place:
+    """Where a request lies: its tables, how many of its first tokens are codes, what waits.
+
+    start, before: length and coded tokens at the last plan, to which a step can be taken back.
+    row: the request's row, where it has one.
+    tokens, extra, node, published: what is known of its text, and how much of that others can find.
+    """
+
+    __slots__ = (
+        "before",
+        "coded",
+        "extra",
+        "node",
+        "published",
+        "row",
+        "start",
+        "tables",
+        "tails",
+        "tokens",
+    )
+
+    def __init__(
+        self,
+        tables: list[Table],
+        tails: list[Tail | None],
+        coded: int = 0,
+        tokens: list[int] | None = None,
+        extra: Extra = (),
+    ) -> None:
+        self.tables, self.tails = tables, tails
+        self.coded = self.before = coded
+        self.start = self.row = 0
+        self.tokens: list[int] = [] if tokens is None else tokens
+        self.extra = extra
+        self.node: int | None = None
+        self.published = 0

@@ -1,0 +1,157 @@
+"""Rules of one's own for what a layer keeps: any tokens may go, and nothing else may change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from caches import poison_all
+
+from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache
+from kvlib.caches import Retention
+from kvlib.codecs import fp8, int8, kivi
+from kvlib.exercises import kit
+
+
+@dataclass(frozen=True)
+class LastAndEvery(Retention):
+    """The newest `last` tokens, and of the older ones every `step`-th."""
+
+    last: int
+    step: int
+    holes = True
+
+    def kept(self, positions: np.ndarray, length: int) -> np.ndarray:
+        return (positions >= length - self.last) | (positions % self.step == 0)
+
+
+@dataclass(frozen=True)
+class Sinks(Retention):
+    """The first tokens and the last."""
+
+    first_tokens: int
+    last: int
+    holes = True
+
+    def kept(self, positions: np.ndarray, length: int) -> np.ndarray:
+        return (positions < self.first_tokens) | (positions >= length - self.last)
+
+
+RULES = {"last 5 and every 4th": LastAndEvery(5, 4), "2 first, 6 last": Sinks(2, 6)}
+HOMES: dict[str, Any] = {
+    "rows": lambda layers, **more: DenseCache(layers, 4, 40, xp=np, **more),
+    "codes in rows": lambda layers, **more: QuantizedCache(layers, int8(), 4, 40, xp=np, **more),
+    "blocks of 1": lambda layers, **more: PagedCache(layers, BlockPool(500, 1), xp=np, **more),
+    "blocks of 4": lambda layers, **more: PagedCache(layers, BlockPool(140, 4), xp=np, **more),
+    "codes in blocks": lambda layers, **more: PagedCache(
+        layers, BlockPool(140, 4), codec=fp8(), xp=np, **more
+    ),
+    "a small pool": lambda layers, **more: PagedCache(layers, BlockPool(17, 4), xp=np, **more),
+}
+
+
+def must(rule: Retention) -> Any:
+    """The positions that are held in any case: the rule is asked for each length on the way."""
+
+    def positions(length: int) -> list[int]:
+        held = np.arange(0)
+        for n in range(1, length + 1):
+            held = np.append(held[rule.kept(held, n - 1)], n - 1)
+        return held[rule.kept(held, length)].tolist()
+
+    return positions
+
+
+@pytest.mark.untraced
+@pytest.mark.parametrize("home", HOMES)
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_any_life(rule: Retention, home: str) -> None:
+    """The kit's: ragged schedules against float64 over what the cache says it holds."""
+
+    def build(layers: list[LayerSpec]) -> Any:
+        cache = HOMES[home](layers, retention=rule)  # layers with a window keep their window
+        poison_all(cache)
+        return cache
+
+    trial = kit.check_cache(build, schedules=12, xp=np, keeps=must(rule))
+    assert trial and trial.compared > 150, trial
+
+
+@pytest.mark.parametrize("home", ["rows", "blocks of 4"])
+def test_it_holds_what_the_rule_says_and_no_more(home: str) -> None:
+    rule = LastAndEvery(5, 4)
+    cache = HOMES[home]([LayerSpec(1, 8)], retention=rule)
+    cache.add("a")
+    x = np.arange(40, dtype=np.float32)[:, None, None] * np.ones((1, 8), np.float32)
+    for at in range(30):
+        cache.append(0, x[at : at + 1], x[at : at + 1], cache.plan(["a"], [1]))
+    k, v, positions = cache.read(0, "a")
+    needed = [*range(0, 24, 4), *range(24, 30)]
+    assert positions.tolist() == needed
+    assert (k[:, 0, 0] == positions).all() and (v == k).all()
+    if home == "rows":
+        assert cache.memory().payload == len(needed) * 64
+    else:
+        assert len(cache.blocks("a")) == -(-len(needed) // 4)
+        cache.pool.check()
+
+
+def test_blocks_that_others_hold_are_not_moved_into() -> None:
+    cache = PagedCache([LayerSpec(1, 8)], BlockPool(40, 4), retention=Sinks(2, 4), xp=np)
+    cache.add("a")
+    x = np.arange(40, dtype=np.float32)[:, None, None] * np.ones((1, 8), np.float32)
+    cache.append(0, x[:12], x[:12], cache.plan(["a"], [12], range(12)))
+    cache.fork("a", "b")
+    before = [y.copy() for y in cache.read(0, "b")]
+    for at in (12, 13):
+        cache.append(0, x[at : at + 1], x[at : at + 1], cache.plan(["a"], [1], [at]))
+    assert cache.read(0, "a")[2].tolist() == [0, 1, *range(9, 14)]
+    for was, now in zip(before, cache.read(0, "b"), strict=True):
+        assert (was == now).all()
+    cache.free("a")
+    cache.free("b")
+    assert cache.pool.num_published == 0 and cache.add("c", range(12)) == 0, "nothing is shared"
+    cache.pool.check()
+
+
+def test_what_cannot_be_combined_is_said() -> None:
+    layers = [LayerSpec(1, 8), LayerSpec(1, 8, window=4)]
+    with pytest.raises(ValueError, match="layer 1 looks at a window of 4 tokens: Sinks"):
+        DenseCache(layers, 1, 40, retention=[Sinks(1, 4)] * 2)
+    with pytest.raises(ValueError, match=r"kivi\(.* encodes tokens later and together, and Sinks"):
+        QuantizedCache(layers[:1], kivi(4, 8, 3), 1, 40, retention=Sinks(1, 4))
+
+
+def test_a_rule_that_answers_nonsense_is_told_so() -> None:
+    class Wrong(Retention):
+        holes = True
+
+        def kept(self, positions: np.ndarray, length: int) -> Any:
+            return positions[:1]
+
+    for cache in (
+        DenseCache([LayerSpec(1, 8)], 1, 40, retention=Wrong(), xp=np),
+        PagedCache([LayerSpec(1, 8)], BlockPool(9, 4), retention=Wrong(), xp=np),
+    ):
+        cache.add("a")
+        x = np.zeros((5, 1, 8), np.float32)
+        cache.append(0, x, x, cache.plan(["a"], [5]))
+        with pytest.raises(ValueError, match="must give one boolean for each of 5 tokens, got int"):
+            cache.plan(["a"], [1])
+        assert cache.seq_len("a") == 5 and len(cache.read(0, "a")[2]) == 5
+
+
+def test_a_request_is_taken_back_to_where_nothing_has_gone() -> None:
+    cache = DenseCache([LayerSpec(1, 8)], 1, 40, retention=Sinks(1, 4), xp=np)
+    cache.add("a")
+    x = np.zeros((9, 1, 8), np.float32)
+    cache.append(0, x, x, cache.plan(["a"], [9]))
+    cache.truncate("a", 3)  # nothing has gone yet
+    cache.append(0, x, x, cache.plan(["a"], [9]))
+    cache.append(0, x[:1], x[:1], cache.plan(["a"], [1]))
+    with pytest.raises(ValueError, match="cannot go back to 11 tokens: layer 0 has given 7 of"):
+        cache.truncate("a", 11)
+    cache.truncate("a", 12)
+    assert cache.read(0, "a")[2].tolist() == [0, 8, 9, 10, 11]
