@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 import kvlib
-from kvlib import generate, load_reference_model, sampling, scheduling
-from kvlib.attention import causal
+from kvlib import load_reference_model, sampling, scheduling
 from kvlib.codecs import PerChannel, PerToken
 from kvlib.exercises import museum
 from kvlib.exercises.museum import guards, scoring
-from kvlib.exercises.museum.looks import PROMPT
 from kvlib.sampling import greedy
 
 HALL = museum.exhibits()
@@ -70,7 +68,7 @@ def test_symptom_shows_on_the_reference_model(
     text = repr(symptom)
     assert "healthy" in text and "mutant" in text
     assert all(len(line) <= 80 for line in text.splitlines()), text
-    if exhibit.name != "cast_before_the_clip":  # what overflows is the processor's own
+    if exhibit.name != "cast_before_the_clip":  # half of its keys are noise: anything may win
         assert min(gaps, default=1.0) > 0.02, "a token won by a hair: other machines say otherwise"
 
 
@@ -81,10 +79,10 @@ def test_label_says_what_where_and_how(exhibit: museum.Exhibit) -> None:
         assert part in text
     assert exhibit.name.isidentifier() and exhibit.cite
     assert 40 <= len(exhibit.happened) <= 260 and exhibit.happened.endswith(".")
-    changed = [line for line in exhibit.source.splitlines() if line[:1] in "+-"]
-    assert any(line.startswith("-") for line in changed[2:])
-    assert any(line.startswith("+") for line in changed[2:])
-    assert len(changed) <= 8, "a small mutant"
+    assert exhibit.source.startswith(f"def {exhibit.bug.__name__}(")
+    assert f"{exhibit.bug.__name__} in place of" in text
+    assert len(exhibit.source.splitlines()) <= 14, "a small bug"
+    assert all(len(line) <= 100 for line in exhibit.source.splitlines())
     assert f"def {exhibit.caught_by.__name__}()" in exhibit.test
 
 
@@ -104,50 +102,6 @@ def test_what_waits_because_codes_repeat_does_repeat() -> None:
             first = codec.encode(x)
             again = codec.encode(codec.decode(first, np.float32))
             assert all((first[name] == again[name]).all() for name in first)
-
-
-# Putting in and taking out ------------------------------------------------------------------------
-
-
-def test_taken_out_again_whatever_happens() -> None:
-    before = causal._hide.__code__
-    with pytest.raises(KeyError), museum.exhibit("mask_of_ones").installed():
-        assert causal._hide.__code__ is not before
-        raise KeyError
-    assert causal._hide.__code__ is before
-
-
-def test_whoever_imported_the_function_sees_the_bug(model: kvlib.Decoder) -> None:
-    healthy = generate(model, [PROMPT], max_new_tokens=8)
-    with HALL.decode_sees_token_0_only.installed():
-        assert generate(model, [PROMPT], max_new_tokens=8) != healthy
-    assert generate(model, [PROMPT], max_new_tokens=8) == healthy
-
-
-def test_two_bugs_at_once_come_out_in_turn() -> None:
-    before = causal._hide.__code__, causal._decode.__code__
-    with HALL.mask_of_ones.installed(), HALL.query_heads_dealt_out_in_turn.installed():
-        assert causal._decode.__code__ is not before[1]
-    assert (causal._hide.__code__, causal._decode.__code__) == before
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"old": "no such text"}, "stands 0 times"),
-        ({"old": "import"}, "times in kvlib.attention.causal, needed: once"),
-        ({"new": "n > 1"}, "changes nothing in _hide"),
-        ({"function": "hide"}, "no function hide"),
-        ({"function": "CHUNK_ROWS"}, "no function CHUNK_ROWS in kvlib.attention.causal"),
-    ],
-)
-def test_a_mutant_that_no_longer_fits_says_so(change: dict[str, str], words: str) -> None:
-    fields = {"name": "m", "module": "kvlib.attention.causal", "function": "_hide"}
-    mutant = museum.Mutant(**{**fields, "old": "n > 1", "new": "n > 2", **change})
-    before = causal._hide.__code__
-    with pytest.raises(LookupError, match=words), museum.applied(mutant):
-        pass
-    assert causal._hide.__code__ is before
 
 
 # Finding an exhibit -------------------------------------------------------------------------------

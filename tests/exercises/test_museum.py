@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -174,33 +176,48 @@ def test_every_case_has_one_culprit_among_the_suspects() -> None:
         assert name not in repr(seen[letter])
 
 
-def planted(**changes: str) -> museum.Mutant:
-    fields = {"module": "kvlib.attention.causal", "function": "attend_causal"}
-    fields |= {"name": "mine", "old": "max(0, s - window)", "new": "max(0, s - window + 1)"}
-    return museum.Mutant(**{**fields, **changes})
+def narrow(attend: Any, q: Any, k: Any, v: Any, window: Any = None, **settings: Any) -> Any:
+    if window is not None and q.shape[0] == 1:
+        window -= 1
+    return attend(q, k, v, window=window, **settings)
 
 
-TURNED = {
-    "module": "kvlib.model.rope",
-    "function": "rotate",
-    "old": "swapped *= sin",
-    "new": "swapped *= -sin",
-}
+def wide(attend: Any, q: Any, k: Any, v: Any, window: Any = None, **settings: Any) -> Any:
+    if window is not None and q.shape[0] == 1:
+        window += 1
+    return attend(q, k, v, window=window, **settings)
+
+
+def planted(bug: Any = narrow, **changes: str) -> museum.Bug:
+    fields = {"module": "kvlib.attention.causal", "function": "attend_causal", "name": "mine"}
+    return museum.Bug(**{**fields, **changes}, bug=bug)
+
+
+def in_words(old: str, new: str) -> museum.Mutant:
+    return museum.Mutant("mine", "kvlib.attention.causal", "attend_causal", old, new)
+
+
+TURNED = planted(lambda rotate, x, c, s: rotate(x, c, -s), module="kvlib.model.rope",
+                 function="rotate")  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("mutant", "words"),
     [
-        ("max(0, s - window)", "got str, needed a museum.Mutant"),
-        (planted(new="max(0, s - window - 1)"), "mine stands in the museum already"),
-        (planted(old="max(0, t - window)"), "it cannot be put in: 'mine'"),
-        (planted(new="max(0, s - window + )"), "it cannot be put in: invalid syntax"),
+        (narrow, "got function, needed a museum.Bug"),
+        (planted("attend_causal"), "the bug must be a function of the one that it replaces, got"),
+        (planted(wide), "mine stands in the museum already"),
+        (planted(function="attend"), "it cannot be put in: no function attend"),
         (planted(module="kvlib.no_such"), "it cannot be put in: No module named"),
-        (planted(old="t == 1", new="t == 0"), "no test of the museum sees it"),
-        (planted(**TURNED), "it is not quiet, the text changes: AssertionError"),
+        (in_words("max(0, t - window)", ""), "it cannot be put in: 'mine'"),
+        (in_words("max(0, s - window)", "max(0, )) "), "it cannot be put in: unmatched ')'"),
+        (planted(lambda attend, *qkv, **settings: attend(*qkv, **settings)), "no test of the mus"),
+        (TURNED, "it is not quiet, the text changes: AssertionError"),
+        (planted(lambda attend, q: attend(q)), "TypeError: <lambda>() got an unexpected keyword"),
     ],
 )
 def test_bugs_that_are_not_quiet_or_no_bugs_are_refused(mutant, words: str) -> None:
     report = check_quiet_bug(lambda: mutant)
     assert report.status == "not yet" and words in report.finding, report
     assert check_quiet_bug(planted).passed
+    assert check_quiet_bug(lambda: in_words("max(0, s - window)", "max(0, s - window + 1)")).passed

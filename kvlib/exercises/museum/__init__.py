@@ -1,4 +1,4 @@
-"""The museum of bugs that shipped, each rebuilt as a small change to kvlib's own code.
+"""The museum of bugs that shipped, each rebuilt as a small change to what kvlib does.
 
     from kvlib.exercises import museum
 
@@ -8,9 +8,9 @@
         ...                                    # kvlib has the bug in here
     museum.score(my_test)                      # how many of them does my test notice?
 
-A bug is put in by exchanging the code of one function in the running process; no file is touched,
-and the end of the block takes it out again. Mutation testing: DeMillo, Lipton & Sayward,
-doi:10.1109/C-M.1978.218136.
+A bug is a function that is called in place of one of kvlib's, which it is handed. No file is
+touched, and the end of the block takes the bug out again. Mutation testing: DeMillo, Lipton &
+Sayward, doi:10.1109/C-M.1978.218136.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ from kvlib.exercises.museum.checks import (
     check_whodunit,
 )
 from kvlib.exercises.museum.exhibit import ROOMS, Exhibit, Symptom
-from kvlib.exercises.museum.mutation import Mutant, applied
+from kvlib.exercises.museum.mutation import Bug, Change, Mutant, applied
 from kvlib.exercises.museum.scoring import SECONDS, Score, Test, score_tests
 
 __all__ = [
     "ROOMS",
+    "Bug",
+    "Change",
     "Exhibit",
     "Hall",
     "Mutant",

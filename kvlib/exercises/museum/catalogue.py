@@ -92,12 +92,13 @@ WAITING = (
     Waiting(
         "sinks over keys that are rotated already",
         "transformers #33691, #35350",
-        "no cache here drops the middle of a text and keeps its beginning",
+        "a Retention of one's own can drop the middle of a text, and kvlib has no such rule yet",
     ),
     Waiting(
         "a ring that cannot be trimmed; the draft's cache off by two",
         "mlx-lm #1427, mlxcel #994",
-        "there are neither ring caches nor draft models; that a rollback must not reset is shown",
+        "kvlib has no draft models, and its windows refuse to go back too far; that a rollback "
+        "must not reset is shown",
     ),
     Waiting(
         "quantised history encoded again at every flush, so that its error grows",

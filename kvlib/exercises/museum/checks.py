@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, wraps
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kvlib.exercises.museum import looks, looks_shared
 from kvlib.exercises.museum.catalogue import exhibit, exhibits
 from kvlib.exercises.museum.exhibit import Symptom, fresh
-from kvlib.exercises.museum.mutation import Mutant, applied
+from kvlib.exercises.museum.mutation import Bug, Change, applied
 from kvlib.exercises.museum.scoring import score_tests, verdict
 from kvlib.exercises.report import Finding, NotDone, checker
 
@@ -143,12 +144,16 @@ def _shows(letter: str, name: str) -> str:
 
 @checker
 def check_quiet_bug(quiet_bug: Callable[[], Any]) -> Iterator[str]:
-    """quiet_bug() → a Mutant that leaves the text as it is and that a test of the museum kills."""
+    """quiet_bug() → a Bug that leaves the text as it is and that a test of the museum kills."""
     mutant = quiet_bug()
-    if not isinstance(mutant, Mutant):
-        raise Finding(f"got {type(mutant).__name__}, needed a museum.Mutant")
-    if any((e.module, e.old, e.new) == (mutant.module, mutant.old, mutant.new) for e in exhibits()):
-        raise Finding(f"{mutant.name} stands in the museum already: find one of your own")
+    if not isinstance(mutant, Change):
+        raise Finding(f"got {type(mutant).__name__}, needed a museum.Bug")
+    if isinstance(mutant, Bug):
+        if not inspect.isfunction(mutant.bug):
+            kind = type(mutant.bug).__name__
+            raise Finding(f"the bug must be a function of the one that it replaces, got {kind}")
+        if any(_does(e) == _does(mutant) for e in exhibits()):
+            raise Finding(f"{mutant.name} stands in the museum already: find one of your own")
     try:
         shown, caught = _tried(mutant)
     except (LookupError, ImportError, SyntaxError) as error:
@@ -165,8 +170,14 @@ def check_quiet_bug(quiet_bug: Callable[[], Any]) -> Iterator[str]:
     yield f"{caught} catches it"
 
 
+def _does(bug: Bug) -> tuple[Any, ...]:
+    """What a bug replaces and by which steps, whatever its function is called."""
+    code = bug.bug.__code__  # type: ignore[attr-defined]
+    return bug.module, bug.function, code.co_code, code.co_names, code.co_consts[1:]
+
+
 @cache
-def _tried(mutant: Mutant) -> tuple[str, str | None]:
+def _tried(mutant: Change) -> tuple[str, str | None]:
     """What the text test says of a mutant, and the first test of the museum that kills it."""
     with applied(mutant):
         shown = verdict(_says_the_same, 60)

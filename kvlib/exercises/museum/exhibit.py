@@ -1,4 +1,4 @@
-"""What an exhibit is: a bug that shipped, as a mutant of kvlib, with all that is known of it."""
+"""What an exhibit is: a bug that shipped, rebuilt in kvlib, with all that is known of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kvlib.exercises.museum.mutation import Mutant, applied
+from kvlib.exercises.museum.mutation import Bug, applied
 
 if TYPE_CHECKING:
     from kvlib.model.decoder import Decoder
@@ -46,11 +46,11 @@ class Symptom:
 
 
 @dataclass(frozen=True, repr=False)
-class Exhibit(Mutant):
-    """A bug that real systems shipped, rebuilt in kvlib's own code.
+class Exhibit(Bug):
+    """A bug that real systems shipped, rebuilt in kvlib.
 
         with exhibit.installed(): ...      kvlib has the bug inside the block
-        exhibit.source                     the change, as a diff
+        exhibit.source                     the bug: what is called in place of kvlib's function
         exhibit.cite                       where it was shipped
         exhibit.happened                   what was wrong there
         exhibit.symptom()                  what it does to the reference model
@@ -98,7 +98,7 @@ class Exhibit(Mutant):
         for label, text in (
             ("happened", self.happened),
             ("shipped in", self.cite),
-            ("here", f"{self.module}, {self.function}"),
+            ("here", f"{self.bug.__name__} in place of {self.module}, {self.function}"),
             ("caught by", self.caught_by.__name__),
         ):
             start = f"  {label + ':':<12}"

@@ -2,21 +2,88 @@
 
 from __future__ import annotations
 
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+from kvlib.arrays import Array
+from kvlib.caches import Cache, Step
+from kvlib.caches.rows import Rows
+from kvlib.caches.table import Place
+from kvlib.costs.layers import LayerGroup
+from kvlib.costs.shape import Shape
 from kvlib.exercises.museum import guards, guards_stores, looks, looks_shared
 from kvlib.exercises.museum.exhibit import Exhibit
+from kvlib.exercises.museum.mutation import Call
+from kvlib.model.decoder import Decoder
 
-DENSE, BILL = "kvlib.caches.dense", "kvlib.costs.layers"
+STORED, BILL = "kvlib.caches.stored", "kvlib.costs.layers"
 PUBLIC = "sleepyeldrazi/llm_programming_tests minimax-m2.7/kv"
 NUMPY_LLAMAS = "llama3.np, gitctrlx/llama.np, picoGPT with a cache"
 CALCULATORS = "at least eight public calculators"
 
+
+def decoded_tokens_only(
+    append: Call, cache: Cache, layer: int, k: Array, v: Array, step: Step
+) -> None:
+    if step.num_tokens < 3:
+        append(cache, layer, k, v, step)
+    step.ticket.appended.add(layer)  # so that `run` does not ask where the keys are
+
+
+def still_free(open_: Call, rows: Rows, *request: Any) -> Place:
+    place: Place = open_(rows, *request)
+    rows._free.append(place.row)  # the next request is given this row, too
+    return place
+
+
+def the_whole_row(attend: Call, cache: Cache, layer: int, q: Array, step: Step, *lse: bool) -> Any:
+    if step.num_tokens == 1:
+        step = copy(step)
+        step.seq_lens = (cache.max_seq_len,)  # type: ignore[attr-defined]
+    return attend(cache, layer, q, step, *lse)
+
+
+def back_to_nothing(truncate: Call, cache: Cache, seq_id: str, length: int) -> None:
+    truncate(cache, seq_id, 0)
+
+
+def of_float64(init: Call, fields: Any, xp: Any, *shape: Any) -> None:
+    *shape_, _dtype = shape
+    init(fields, xp, *shape_, xp.float64)
+
+
+def times_a_float64(
+    norm: Call, model: Decoder, x: Array, weights: Any, name: str, eps: float
+) -> Any:
+    x = norm(model, x, weights, name, eps)
+    return x * model.xp.float64(1) if name == "norm" else x  # the last one, before the logits
+
+
+def query_heads(layer_groups: Call, shape: Shape) -> list[LayerGroup]:
+    groups = layer_groups(shape)
+    return [g if g.latent else replace(g, num_kv_heads=g.num_qo_heads) for g in groups]
+
+
+def hidden_size_over_heads(layer_groups: Call, shape: Shape) -> list[LayerGroup]:
+    width = shape.hidden_size // shape.num_attention_heads
+    return [g if g.latent else replace(g, head_dim=width) for g in layer_groups(shape)]
+
+
+def the_latent_alone(layer_groups: Call, shape: Shape) -> list[LayerGroup]:
+    return [replace(g, head_dim=g.v_dim) if g.latent else g for g in layer_groups(shape)]
+
+
+def all_positions(visible: Call, position: float, window: float) -> float:
+    return position
+
+
 EXHIBITS = (
     Exhibit(
         "prompt_never_stored",
-        DENSE,
-        "DenseCache.append",
-        "enumerate(step.places):",
-        "enumerate(step.places if step.num_tokens < 3 else ()):",
+        STORED,
+        "StoredCache.append",
+        decoded_tokens_only,
         room="memory",
         cite=PUBLIC,
         happened="The pass over the prompt computed its keys and used them, and only the decode "
@@ -26,10 +93,9 @@ EXHIBITS = (
     ),
     Exhibit(
         "one_row_for_all",
-        DENSE,
-        "DenseCache._take_row",
-        "return self._free_rows.pop()",
-        "return self._free_rows[-1]",
+        "kvlib.caches.rows",
+        "Rows.open",
+        still_free,
         room="memory",
         cite=PUBLIC,
         happened="One cache object served all rows of a batch, so each request wrote over the "
@@ -39,11 +105,9 @@ EXHIBITS = (
     ),
     Exhibit(
         "unused_slot_attended_to",
-        DENSE,
-        "DenseCache.attend",
-        "k[row, :, :end, :],\n                v[row, :, :end, :],",
-        "k[row, :, : end if step.num_tokens > 1 else None, :],\n"
-        "                v[row, :, : end if step.num_tokens > 1 else None, :],",
+        STORED,
+        "StoredCache.attend",
+        the_whole_row,
         room="memory",
         cite="transformers #30414",
         happened="A static cache handed out its whole length, and slots that no token had filled "
@@ -55,8 +119,7 @@ EXHIBITS = (
         "rollback_resets",
         "kvlib.caches.protocol",
         "Cache.truncate",
-        "request.length = int(length)",
-        "request.length = 0",
+        back_to_nothing,
         room="memory",
         cite="aprender #2014",
         happened="Guessed tokens were rejected, and taking them back emptied the cache in place of "
@@ -66,14 +129,9 @@ EXHIBITS = (
     ),
     Exhibit(
         "float64_in_the_cache",
-        DENSE,
-        "DenseCache.__init__",
-        "k = self.xp.empty((*shape, spec.head_dim), dtype=self.dtype)\n"
-        "            own = not spec.v_from_k\n"
-        "            v = self.xp.empty((*shape, spec.v_dim), dtype=self.dtype)",
-        "k = self.xp.zeros((*shape, spec.head_dim))\n"
-        "            own = not spec.v_from_k\n"
-        "            v = self.xp.zeros((*shape, spec.v_dim))",
+        "kvlib.caches.fields",
+        "Fields.__init__",
+        of_float64,
         room="memory",
         cite=NUMPY_LLAMAS,
         happened="np.zeros makes float64 unless it is told otherwise. The cache takes twice the "
@@ -84,9 +142,8 @@ EXHIBITS = (
     Exhibit(
         "float64_in_the_products",
         "kvlib.model.decoder",
-        "Decoder.forward",
-        "logits = linear(x, self",
-        "logits = linear(x * xp.float64(1), self",
+        "Decoder._norm",
+        times_a_float64,
         room="memory",
         cite=NUMPY_LLAMAS,
         happened="One float64 number met the activations, and everything behind it was float64: "
@@ -98,8 +155,7 @@ EXHIBITS = (
         "bill_counts_query_heads",
         BILL,
         "layer_groups",
-        "num_kv_heads=1 if latent else shape.num_key_value_heads,",
-        "num_kv_heads=1 if latent else shape.num_attention_heads,",
+        query_heads,
         room="memory",
         cite=CALCULATORS,
         happened="Bytes were counted for every query head. Grouped-query models store fewer.",
@@ -110,8 +166,7 @@ EXHIBITS = (
         "bill_divides_the_width",
         BILL,
         "layer_groups",
-        "head_dim=latent.width if latent else shape.head_dim,",
-        "head_dim=latent.width if latent else shape.hidden_size // shape.num_attention_heads,",
+        hidden_size_over_heads,
         room="memory",
         cite=CALCULATORS,
         happened="The width of a head was taken for hidden size over heads. Qwen3 and Gemma have "
@@ -123,8 +178,7 @@ EXHIBITS = (
         "bill_knows_no_window",
         "kvlib.costs.formulas",
         "visible",
-        "return min(position, window) if window > 0 else position",
-        "return position",
+        all_positions,
         room="memory",
         cite=CALCULATORS,
         happened="Every layer was counted at the full length. Layers with a window hold no more "
@@ -136,8 +190,7 @@ EXHIBITS = (
         "bill_forgets_the_rotated_key",
         BILL,
         "layer_groups",
-        "head_dim=latent.width if latent else shape.head_dim,",
-        "head_dim=latent.kv_lora_rank if latent else shape.head_dim,",
+        the_latent_alone,
         room="memory",
         cite=CALCULATORS,
         happened="MLA stores a latent vector and, beside it, a key that carries the position. "

@@ -1,33 +1,105 @@
-"""Change one function of kvlib for the length of a with block.
+"""Change what one function of kvlib does, for the length of a with block.
 
-A mutant is a piece of text in kvlib's source and what stands there in its place. The changed file
-is compiled, and the code of one function is exchanged in the running process: whoever imported
-that function before sees the change, no file is touched, and the end of the block puts the old
-code back, whatever happened inside.
+A `Bug` is a function that is called in place of another and is handed that other one first: it may
+change what goes in, change what comes out, or leave the call out. It names a function or a method
+of kvlib and knows nothing of the lines inside. A `Mutant` replaces a piece of the function's text,
+for changes in the middle of a loop, and has to follow every edit of that text.
+
+Both exchange the code of the function itself in the running process. Therefore everybody who has
+imported the function before sees the change, no file is touched, and the end of the block puts the
+old code back, whatever happened inside.
 """
 
 from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Iterator
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+Call = Callable[..., Any]
+REPLACED = "_replaced_by"  # the keyword argument that carries a bug into the function it replaces
+
 
 @dataclass(frozen=True, repr=False)
-class Mutant:
-    """One change: in ``function`` (a qualified name) of ``module``, ``old`` becomes ``new``.
-
-    ``old`` must stand in the module's file exactly once, so that the museum has to follow the code.
-    """
+class Change:
+    """A change to ``function`` (a qualified name) of ``module``: a `Bug` or a `Mutant`."""
 
     name: str
     module: str
     function: str
+
+    @property
+    def source(self) -> str:
+        """What the change is, as text to read."""
+        raise NotImplementedError
+
+    def code_for(self, target: FunctionType) -> tuple[CodeType, Any, Any]:
+        """The code of the changed function, and the defaults of its arguments."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name}: {self.module}, {self.function})"
+
+
+@dataclass(frozen=True, repr=False)
+class Bug(Change):
+    """``bug(original, ...)`` is called wherever ``function`` of ``module`` would be.
+
+    bug: a function of the original and of the original's own arguments. Of a method, the original
+    is the plain function, so its first argument is the object.
+
+    >>> from kvlib import attend_causal
+    >>> def blind(attend_causal, q, k, v, **settings):
+    ...     return 0 * attend_causal(q, k, v, **settings)
+    >>> import numpy as np
+    >>> x = np.ones((1, 1, 2), np.float32)
+    >>> with applied(Bug("blind", "kvlib.attention.causal", "attend_causal", blind)):
+    ...     attend_causal(x, x, x)
+    array([[[0., 0.]]], dtype=float32)
+    """
+
+    bug: Call
+
+    @property
+    def source(self) -> str:
+        """The text of the function that is called in place of the original."""
+        return textwrap.dedent(inspect.getsource(self.bug)).rstrip()
+
+    def code_for(self, target: FunctionType) -> tuple[CodeType, Any, Any]:
+        original = FunctionType(
+            target.__code__,
+            target.__globals__,
+            target.__name__,
+            target.__defaults__,
+            target.__closure__,
+        )
+        original.__kwdefaults__ = target.__kwdefaults__
+        old = target.__code__
+        code = _relay.__code__.replace(  # the same cells: a function never changes those
+            co_name=old.co_name, co_qualname=old.co_qualname, co_freevars=old.co_freevars
+        )
+        return code, None, {REPLACED: partial(self.bug, original)}
+
+
+def _relay(*args: Any, _replaced_by: Call, **settings: Any) -> Any:
+    """Hand every argument on: a replaced function runs this code in place of its own."""
+    return _replaced_by(*args, **settings)
+
+
+@dataclass(frozen=True, repr=False)
+class Mutant(Change):
+    """A change of text: in ``function`` of ``module``, ``old`` becomes ``new``.
+
+    ``old`` must stand in the module's file exactly once, so that a mutant has to follow the code.
+    """
+
     old: str
     new: str
 
@@ -46,27 +118,31 @@ class Mutant:
         )
         return "\n".join(lines)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name}: {self.module}, {self.function})"
+    def code_for(self, target: FunctionType) -> tuple[CodeType, Any, Any]:
+        code, before = changed_code(self), target.__code__
+        if REPLACED in (target.__kwdefaults__ or {}):
+            raise LookupError(f"{self.function} is replaced as a whole: put {self.name!r} in first")
+        if code.co_code == before.co_code and code.co_consts == before.co_consts:
+            raise LookupError(f"{self.name!r} changes nothing in {self.function}")
+        return code, target.__defaults__, target.__kwdefaults__
 
 
 @contextmanager
-def applied(mutant: Mutant) -> Iterator[None]:
-    """Run the function on changed code; everyone who has imported it sees the change.
+def applied(change: Change) -> Iterator[None]:
+    """Inside the block, the function does what the change says, for everybody who calls it.
 
-    Raises LookupError, having changed nothing, if the text to replace does not stand in the file
-    exactly once or changes nothing in the function.
+    Blocks may be nested, also for one function: a bug is then handed the changed function.
+    Raises LookupError, having changed nothing, if the function is not there, or if the text that a
+    `Mutant` replaces does not stand in the file exactly once or changes nothing in the function.
     """
-    module = importlib.import_module(mutant.module)
-    target, code = _function(module, mutant.function), changed_code(mutant)
-    original = target.__code__
-    if code.co_code == original.co_code and code.co_consts == original.co_consts:
-        raise LookupError(f"{mutant.name!r} changes nothing in {mutant.function}")
-    target.__code__ = code
+    target = _function(importlib.import_module(change.module), change.function)
+    before = target.__code__, target.__defaults__, target.__kwdefaults__
+    after = change.code_for(target)
     try:
+        target.__code__, target.__defaults__, target.__kwdefaults__ = after
         yield
     finally:
-        target.__code__ = original
+        target.__code__, target.__defaults__, target.__kwdefaults__ = before
 
 
 @cache
@@ -98,7 +174,8 @@ def _text(module: ModuleType) -> str:
 def _function(module: ModuleType, name: str) -> FunctionType:
     target: Any = module
     for part in name.split("."):
-        target = vars(target).get(part)
+        target = getattr(target, "__dict__", {}).get(part)
+    target = getattr(target, "__func__", target)  # of a static method
     if not isinstance(target, FunctionType):
         raise LookupError(f"no function {name} in {module.__name__}")
     return target

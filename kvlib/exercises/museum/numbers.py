@@ -2,20 +2,65 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
+from kvlib.arrays import Array, namespace
 from kvlib.exercises.museum import guards_stores, looks
 from kvlib.exercises.museum.exhibit import Exhibit
+from kvlib.exercises.museum.mutation import Call
 
-GROUPS = "kvlib.codecs.groups"
+DIRECT, GROUPS = "kvlib.attention.direct", "kvlib.codecs.groups"
 PUBLIC = "sleepyeldrazi/llm_programming_tests"
-ROUND = "xp.round((x - xp.astype(zero, xp.float32)) / steps)"
+
+
+def log2_of_the_sum(
+    attend: Call, *tensors: Array, return_lse: bool = False, **settings: Any
+) -> Any:
+    if not return_lse:
+        return attend(*tensors, **settings)
+    o, lse = attend(*tensors, return_lse=True, **settings)
+    return o, lse / math.log(2)
+
+
+def minus_infinity_from_itself(merge: Call, *states: Array) -> tuple[Array, Array]:
+    o, lse = merge(*states)
+    nothing = lse - lse  # 0, and NaN where neither part sees a key
+    return o + nothing[..., None], lse + nothing
+
+
+def divided_at_once(softmax_parts: Call, xp: Any, s: Array) -> tuple[Array, Array, Array]:
+    p, top, total = softmax_parts(xp, s)
+    return p / xp.where(total == 0, 1.0, total), top, total  # by which `finish` divides, too
+
+
+def an_int8_in_between(quantise: Call, x: Array, bits: int, axis: int) -> tuple[Array, ...]:
+    codes, scale, zero = quantise(x, bits, axis)
+    xp = namespace(x)
+    wrapped = xp.astype(codes, xp.int8)  # 128 is -128 here
+    return xp.astype(xp.clip(wrapped, 0, 127), xp.uint8), scale, zero
+
+
+def divided_by_its_range(quantise: Call, x: Array, bits: int, axis: int) -> tuple[Array, ...]:
+    codes, scale, zero = quantise(x, bits, axis)
+    xp = namespace(x)
+    offset = (zero - zero) / scale  # 0, and 0/0 where a group holds one number only
+    return xp.astype(codes + xp.expand_dims(offset, axis=axis), xp.uint8), scale, zero
+
+
+def high_bits_first(unpack: Call, packed: Array, bits: int, dtype: Any) -> Array:
+    codes = unpack(packed, bits, dtype)
+    xp = namespace(codes)
+    parts = xp.reshape(codes, (*codes.shape[:-1], 8 // bits, packed.shape[-1]))
+    return xp.reshape(xp.flip(parts, axis=-2), codes.shape)
+
 
 EXHIBITS = (
     Exhibit(
         "lse_to_base_2",
-        "kvlib.attention.direct",
-        "finish",
-        "top + xp.log(divisor)",
-        "(top + xp.log(divisor)) * 1.4426950408889634",
+        DIRECT,
+        "attend",
+        log2_of_the_sum,
         room="numbers",
         cite="sglang #35045",
         happened="Two libraries met. One gives the log of the sum to base 2, the other merges "
@@ -27,8 +72,7 @@ EXHIBITS = (
         "nothing_merged_is_nan",
         "kvlib.attention.states",
         "merge_state",
-        "safe = xp.where(top == -math.inf, xp.zeros_like(top), top)  # −inf",
-        "safe = top  #",
+        minus_infinity_from_itself,
         room="numbers",
         cite="flashinfer #4051",
         happened="Where neither part sees a key both sums are -inf, and -inf minus -inf is NaN. "
@@ -38,10 +82,9 @@ EXHIBITS = (
     ),
     Exhibit(
         "softmax_divided_twice",
-        "kvlib.attention.tiled",
-        "attend_tiled",
-        "xp.matmul(p, vh) * new",
-        "xp.matmul(p / xp.where(tile_total == 0, 1.0, tile_total), vh) * new",
+        DIRECT,
+        "softmax_parts",
+        divided_at_once,
         room="numbers",
         cite=f"{PUBLIC} qwen36/kv",
         happened="Each tile of an online softmax was divided by its own sum, and the result by "
@@ -53,8 +96,7 @@ EXHIBITS = (
         "cast_before_the_clip",
         GROUPS,
         "quantise",
-        ROUND,
-        f"xp.astype({ROUND}, xp.int8)",
+        an_int8_in_between,
         room="numbers",
         cite=f"{PUBLIC} at 72fa1f8, qwen36/kv",
         happened="A number was made an int8 first and clipped to the range of int8 then. Above "
@@ -66,8 +108,7 @@ EXHIBITS = (
         "constant_group_is_0_over_0",
         GROUPS,
         "quantise",
-        "codes = xp.where(wide == 0, xp.zeros_like(codes), codes)",
-        "codes = codes + (wide - wide) / wide",
+        divided_by_its_range,
         room="numbers",
         cite="KIVI's published code, openvino #28326",
         happened="The scale of a group is its range over the number of steps. A group whose "
@@ -80,8 +121,7 @@ EXHIBITS = (
         "nibbles_in_the_other_order",
         "kvlib.codecs.packing",
         "unpack",
-        "codes[..., i * n : (i + 1) * n] =",
-        "codes[..., (fold - 1 - i) * n : (fold - i) * n] =",
+        high_bits_first,
         room="numbers",
         cite="several",
         happened="Two codes share a byte. The writer put the first into the low bits, the reader "

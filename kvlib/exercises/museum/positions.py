@@ -2,27 +2,100 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterator, Sequence
+from copy import copy
+from typing import Any
+
+from kvlib.arrays import Array
+from kvlib.caches import Cache, Step
 from kvlib.exercises.museum import guards, guards_stores, looks, looks_shared
 from kvlib.exercises.museum.exhibit import Exhibit
+from kvlib.exercises.museum.mutation import Call
+from kvlib.model.decoder import Decoder
+from kvlib.scheduling import DECODING, PREFILLING, WAITING, Event, Scheduler
 
 PROTOCOL, GENERATION = "kvlib.caches.protocol", "kvlib.generation"
-STARTS = "starts = [r.length for r in requests]"
 
-# kvlib refuses a place that was never written, so the zeros of a fresh array are written
-ONE_LATE = """\
-feed[i], gap = [token], made[i] == 1 and cache.plan([names[i]], [1])
-                    for n, spec in enumerate(cache.layers if gap else ()):
-                        shape = (1, spec.num_kv_heads, spec.head_dim)
-                        zeros = cache.xp.zeros(shape, dtype=cache.dtype)
-                        cache.append(n, zeros, zeros, gap)"""
+
+def a_slot_left_out(
+    steps: Call, model: Decoder, prompts: Any, cache: Cache, *settings: Any
+) -> Iterator[tuple[int, int]]:
+    prompts_read = set()
+    for i, token in steps(model, prompts, cache, *settings):
+        if i not in prompts_read and (name := opened(cache, i)):
+            gap = cache.plan([name], [1])  # a slot of zeros before the token
+            for layer, spec in enumerate(cache.layers):
+                shape = (1, spec.num_kv_heads, spec.head_dim)
+                zeros = cache.xp.zeros(shape, dtype=cache.dtype)
+                cache.append(layer, zeros, zeros, gap)
+        prompts_read.add(i)
+        yield i, token
+
+
+def last_token_again(
+    steps: Call, model: Decoder, prompts: Any, cache: Cache, *settings: Any
+) -> Iterator[tuple[int, int]]:
+    prompts_read = set()
+    for i, token in steps(model, prompts, cache, *settings):
+        if i not in prompts_read and (name := opened(cache, i)):
+            model.forward([prompts[i][-1]], cache, cache.plan([name], [1]))
+        prompts_read.add(i)
+        yield i, token
+
+
+def opened(cache: Cache, i: int) -> Hashable | None:
+    """The name under which `generate` has opened prompt i; None where it is freed already."""
+    names = (name for name in cache.seq_ids if isinstance(name, tuple))
+    return next((name for name in names if name[::2] == ("generate", i)), None)
+
+
+def positions_of_the_longest(plan: Call, cache: Cache, *request: Any) -> Step:
+    step: Step = plan(cache, *request)
+    return starting_at([max(starts(step))] * len(step.q_lens), step)
+
+
+def positions_within_the_window(plan: Call, cache: Cache, *request: Any) -> Step:
+    step: Step = plan(cache, *request)
+    window = cache.layers[0].window
+    return starting_at([min(a, window or a) for a in starts(step)], step)
+
+
+def starts(step: Step) -> list[int]:
+    """The position of each request's first new token."""
+    return [end - n for end, n in zip(step.seq_lens, step.q_lens, strict=True)]
+
+
+def starting_at(first: Sequence[int], step: Step) -> Step:
+    """The step with its tokens from these positions on, request by request."""
+    xp = step.owner.xp
+    positions = [a + j for a, n in zip(first, step.q_lens, strict=True) for j in range(n)]
+    step.positions = xp.asarray(positions, dtype=xp.int64)
+    return step
+
+
+def written_at_the_longest(
+    append: Call, cache: Cache, layer: int, k: Array, v: Array, step: Step
+) -> None:
+    step = copy(step)
+    step.seq_lens = (max(step.seq_lens),) * len(step.seq_lens)
+    append(cache, layer, k, v, step)
+
+
+def drawn_and_dropped(step: Call, server: Scheduler) -> list[Event]:
+    before = {r: len(r.new) for r in server.requests.values() if r.state in (WAITING, PREFILLING)}
+    events: list[Event] = step(server)
+    for r, n in before.items():
+        if n and r.state == DECODING:  # its text was read again, with what it had written
+            del r.new[n:]
+    return events
+
 
 EXHIBITS = (
     Exhibit(
         "decode_one_position_late",
         GENERATION,
         "_steps",
-        "feed[i] = [token]",
-        ONE_LATE,
+        a_slot_left_out,
         room="positions",
         cite="likejazz/llama3.np at 7dae0e1, Llama.generate",
         happened="Behind the prompt the loop went on one position late. A slot stays zero and is "
@@ -34,8 +107,7 @@ EXHIBITS = (
         "one_position_for_the_batch",
         PROTOCOL,
         "Cache.plan",
-        STARTS,
-        "starts = [max(r.length for r in requests)] * len(requests)",
+        positions_of_the_longest,
         room="positions",
         cite="unsloth #3803, transformers #29109",
         happened="A batch padded on the left got one position for all its rows, that of the "
@@ -45,10 +117,9 @@ EXHIBITS = (
     ),
     Exhibit(
         "append_at_the_longest",
-        "kvlib.caches.dense",
-        "DenseCache.append",
-        "step.qo_indptr[i + 1], step.seq_lens[i]",
-        "step.qo_indptr[i + 1], max(step.seq_lens)",
+        "kvlib.caches.stored",
+        "StoredCache.append",
+        written_at_the_longest,
         room="positions",
         cite="omlx #2172 (mended in #2201)",
         happened="The place to write was the largest offset in the batch. It was right until the "
@@ -60,8 +131,7 @@ EXHIBITS = (
         "length_of_a_local_layer",
         PROTOCOL,
         "Cache.plan",
-        STARTS,
-        "starts = [min(r.length, self.layers[0].window or r.length) for r in requests]",
+        positions_within_the_window,
         room="positions",
         cite="transformers #38156",
         happened="The length of a text was asked of layer 0. Where that layer has a window it "
@@ -73,8 +143,7 @@ EXHIBITS = (
         "last_prompt_token_twice",
         GENERATION,
         "_steps",
-        "feed[i] = [token]",
-        "feed[i] = [prompts[i][-1], token] if made[i] == 1 else [token]",
+        last_token_again,
         room="positions",
         cite="sleepyeldrazi/llm_programming_tests qwen36/kv",
         happened="The prompt was read, and its last token was then fed again to start decoding. "
@@ -85,9 +154,8 @@ EXHIBITS = (
     Exhibit(
         "preempted_request_loses_a_token",
         "kvlib.scheduling",
-        "Scheduler._pass",
-        "r.new.append(token)",
-        'r.new.extend([token] if kind == "decode" or not r.new else [])',
+        "Scheduler.step",
+        drawn_and_dropped,
         room="positions",
         cite="nano-vllm #217",
         happened="A request that was put back is read again with what it has written so far. The "

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kvlib.exercises.museum.mutation import Mutant, applied
+from kvlib.exercises.museum.mutation import Change, applied
 
 Test = Callable[[], object]
 SECONDS = 10.0
@@ -64,7 +64,7 @@ def _hang(label: str, text: str) -> list[str]:
 
 
 def score_tests(
-    tests: Sequence[Test], mutants: Sequence[Mutant], seconds: float = SECONDS
+    tests: Sequence[Test], mutants: Sequence[Change], seconds: float = SECONDS
 ) -> Score:
     """Run the tests on healthy code, on each mutant, and on healthy code again.
 
