@@ -11,7 +11,7 @@ import killers_stored
 import numpy as np
 import oracle
 from dtypes import Watched, watch
-from killers_stored import refuses
+from killers_shared import refuses
 from models import config, decoder, text
 from schedules import Schedule, close, seeded
 

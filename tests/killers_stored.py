@@ -1,25 +1,23 @@
 """What mutants of blocks, codes, chunks and bills must not survive; see killers.py."""
 
 import itertools
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from unittest.mock import patch
 
+import killers_shared
 import numpy as np
 import oracle
 from models import decoder, text
 from schedules import Schedule, close, seeded
 from test_blocks import INDEXES as POOL_INDEXES
 from test_blocks import Model
-from test_paged_cache import CODECS, INDEXES, Life, fill, fill_more, key_of
 
 from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache, generate
 from kvlib.attention import pieces
 from kvlib.caches import gather
 from kvlib.caches.layouts import block_table, from_csr, slot_mapping, to_csr
-from kvlib.codecs import Int8, PerChannel, PerToken, fp8, int8, kivi
+from kvlib.codecs import Int8, PerChannel, PerToken, fp8, kivi
 from kvlib.costs import MODELS
 from kvlib.scheduling import Scheduler
 
@@ -28,70 +26,6 @@ def pool_and_its_model() -> None:
     for index in POOL_INDEXES:
         for seed in range(6):
             Model(seed, index).play(60)
-
-
-def shared_prefixes() -> None:
-    for index in INDEXES:
-        layers, pool = Life(0, index).layers, BlockPool(24, 2, index=INDEXES[index]())
-        cache = PagedCache(layers, pool, xp=np)
-        assert refuses(partial(PagedCache, layers, pool, xp=np)), "two caches on one pool"
-        assert fill(cache, "a", [1, 2, 3, 4]) == 0
-        assert pool.num_published == 0, "the step can still be taken back"
-        cache.truncate("a", 2)
-        fill_more(cache, "a", [1, 2], [5, 6])
-        cache.free("a")
-        assert fill(cache, "b", [1, 2, 3, 4]) == 2, "found by tokens that were taken back"
-        assert fill(cache, "c", [1, 2, 5, 6]) == 2, "the last token is computed"
-        cache.truncate("c", 1)
-        fill_more(cache, "c", [1], [9])  # into a copy: the block may be found
-        assert fill(cache, "d", [1, 2, 5, 6, 7]) == 4
-        for name in "bc":
-            cache.free(name)
-        check_content(cache, "d", [1, 2, 5, 6, 7])
-        cache.truncate("d", 3)  # held by d alone, and published
-        fill_more(cache, "d", [1, 2, 5], [8])
-        assert fill(cache, "e", [1, 2, 5, 6, 7]) == 4
-        check_content(cache, "e", [1, 2, 5, 6, 7])
-        cache.fork("e", "h")  # the last block is half full
-        fill_more(cache, "h", [1, 2, 5, 6, 7], [4])
-        fill_more(cache, "e", [1, 2, 5, 6, 7], [3])
-        check_content(cache, "h", [1, 2, 5, 6, 7, 4])
-        cache.add("f")
-        cache.plan(["f"], [4], [7, 7, 7, 7])  # a pass that never ends
-        cache.fork("f", "g")
-        for name in "gf":
-            cache.free(name)
-        assert pool.lookup([7, 7, 7, 7]) == []
-        for seed in range(8):
-            Life(seed, index).play(60)
-
-
-def refuses(call: Callable[[], object]) -> bool:
-    try:
-        call()
-    except ValueError:
-        return True
-    return False
-
-
-def check_content(cache: PagedCache, name: str, tokens: list[int]) -> None:
-    for layer in range(2):
-        rows = [key_of(((), *tokens[: i + 1]), layer) for i in range(len(tokens))]
-        for got, parts in zip(cache.read(layer, name), zip(*rows)):
-            assert (got == np.concatenate(parts)).all(), f"keys of {name} changed"
-
-
-def shared_codes() -> None:
-    cache = PagedCache([LayerSpec(1, 8)], BlockPool(16, 2), codec=int8(3), xp=np)
-    cache.add("a")
-    x = np.random.default_rng(1).standard_normal((8, 1, 8)).astype(np.float32)
-    cache.append(0, x, x, cache.plan(["a"], [8], range(8)))
-    cache.plan(["a"], [4], range(4))  # a pass that never ends: nothing is encoded in it
-    cache.free("a")
-    assert len(cache.pool.lookup(range(8))) == 2, "5 of 8 tokens were codes"
-    for name in CODECS:
-        for seed in range(3):
-            Life(seed, "hash", CODECS[name]).play(40)
 
 
 def stored_schedules() -> None:
@@ -245,8 +179,7 @@ CHECKS = (
     layouts_agree,
     chunks_and_schedules,
     pool_and_its_model,
-    shared_prefixes,
-    shared_codes,
     stored_schedules,
     bills,
+    *killers_shared.CHECKS,
 )

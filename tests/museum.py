@@ -1,19 +1,26 @@
-"""Mutants beside the museum's exhibits: bugs that lie near, as one-line changes to kvlib.
+"""Mutants beside the museum's exhibits: bugs that lie near, as small changes to what kvlib does.
 
 What shipped is in kvlib.exercises.museum; EXHIBITS says which check of killers.py must refuse each
-of its exhibits. Each mutant here names the function it changes, the text that is replaced (it must
-stand in the file exactly once), what replaces it, and the check that must refuse it.
+of its exhibits. Each mutant here names the function it changes, what is called in its place (or,
+in the middle of a loop, which text is replaced), and the check that must refuse it.
 """
 
+from dataclasses import replace
+
+import museum_blocks
+import museum_pieces
 import museum_stored
-from mutation_kind import Mutant
+import numpy as np
+from mutation_kind import Bug, Mutant, changed
+
+from kvlib.model import rope
 
 CAUSAL, DIRECT = "kvlib.attention.causal", "kvlib.attention.direct"
 BATCHED, CHECKS = "kvlib.attention.batched", "kvlib.caches.checks"
 TILED, STATES = "kvlib.attention.tiled", "kvlib.attention.states"
-DENSE, PROTOCOL = "kvlib.caches.dense", "kvlib.caches.protocol"
-ROPE, DECODER = "kvlib.model.rope", "kvlib.model.decoder"
-GENERATION, SAMPLING = "kvlib.generation", "kvlib.sampling"
+STORED, PROTOCOL = "kvlib.caches.stored", "kvlib.caches.protocol"
+ROWS, DECODER = "kvlib.caches.rows", "kvlib.model.decoder"
+GENERATION, DISTRIBUTION = "kvlib.generation", "kvlib.distribution"
 
 # Exhibit of kvlib.exercises.museum → the check that must refuse it.
 EXHIBITS = {
@@ -52,104 +59,169 @@ EXHIBITS = {
     "preempted_request_loses_a_token": "chunks_and_schedules",
 }
 
+
+def queries_dealt_in_turn(by_head, xp, q, k, v):
+    heads, kv_heads = q.shape[1], k.shape[1]
+    turns = [h for first in range(kv_heads) for h in range(first, heads, kv_heads)]
+    return by_head(xp, q[:, turns], k, v)
+
+
+def window_narrower_in_prefill(attend, q, k, v, window=None, **settings):
+    if window is not None and q.shape[0] > 1:
+        window = max(1, window - 1)
+    return attend(q, k, v, window=window, **settings)
+
+
+def nan_where_nothing_is_seen(parts, xp, s):
+    p, top, total = parts(xp, s)
+    with np.errstate(invalid="ignore"):
+        return p + (top - top), top, total  # −inf − −inf
+
+
+def one_slot_more(attend, cache, layer, q, step, return_lse=False):
+    longer = changed(step, seq_lens=tuple(n + cache.in_rows for n in step.seq_lens))
+    return attend(cache, layer, q, longer, return_lse)
+
+
+def all_as_long_as_the_longest(attend, q, k, v, lengths, ends, **settings):
+    return attend(q, k, v, lengths, np.full_like(ends, max(lengths)), **settings)
+
+
+def slot_left_out(plan, cache, *asked):
+    step = plan(cache, *asked)
+    for name, n in zip(step.seq_ids, step.q_lens):
+        cache._requests[name].length += n == 1
+    return step
+
+
+def row_shared_by_a_fork(copy, rows, source, seq_id, place):
+    place.row, place.tables = source.place.row, [t.copy() for t in source.place.tables]
+
+
+def appended_again(check, cache, layer, k, v, step):
+    step.ticket.appended.discard(layer)
+    return check(cache, layer, k, v, step)
+
+
+def step_that_lives_on(truncate, cache, name, length):
+    request = cache._requests[name]
+    ticket = request.ticket
+    truncate(cache, name, length)
+    if ticket is not None:
+        request.ticket, ticket.live = ticket, True
+
+
+def one_ahead_after_the_prompt(plan, cache, *asked):
+    step = plan(cache, *asked)
+    ahead = [int(end > n) for end, n in zip(step.seq_lens, step.q_lens)]
+    step.positions = step.positions + np.repeat(ahead, step.q_lens)
+    return step
+
+
+def learned_from_0(forward, model, tokens, cache, step, rows="last"):
+    if model.config.rope is None:
+        step = changed(step, positions=np.arange(step.num_tokens))
+    return forward(model, tokens, cache, step, rows)
+
+
+def neighbours_turned(rotate, x, cos, sin):
+    pairs = x.reshape(*x.shape[:-1], x.shape[-1] // 2, 2)
+    return x * cos + pairs[..., ::-1].reshape(x.shape) * sin
+
+
+def values_turned(project, model, h, layer, cos, sin):
+    q, k, v = project(model, h, layer, cos, sin)
+    return q, k, v if cos is None else rope.rotate(v, cos, sin)
+
+
+def least_likely_left_out(probabilities, logits, temperature=1.0, top_k=None, top_p=None):
+    p = probabilities(logits, temperature, top_k, top_p)
+    if top_p is not None:
+        p[p == np.where(p > 0, p, 1).min(axis=1, keepdims=True)] = 0
+    return p / np.maximum(p.sum(axis=1, keepdims=True), 1e-300)
+
+
 MUTANTS = [
     *museum_stored.MUTANTS,
+    *museum_blocks.MUTANTS,
+    *museum_pieces.MUTANTS,
     # Masks
-    Mutant("no causal mask", CAUSAL, "_hide", "if n > 1:", "if n > 10**9:",
-           "attention_in_every_form"),
-    Mutant("window one too wide", DIRECT, "visible", "distance < window", "distance <= window",
-           "attention_in_every_form"),
-    Mutant("window one too narrow in prefill", CAUSAL, "_prefill",
-           "start + a - window + 1)", "start + a - window + 2)", "attention_in_every_form"),
-    Mutant("diagonal hidden", DIRECT, "visible", "distance >= 0", "distance > 0",
-           "attention_in_every_form"),
+    Bug("no causal mask", CAUSAL, "_hide", lambda hide, *scores, **where: None,
+        "attention_in_every_form"),
+    Bug("window one too wide", DIRECT, "visible",
+        lambda visible, q, k, window: visible(q, k, window and window + 1),
+        "attention_in_every_form"),
+    Bug("window one too narrow in prefill", CAUSAL, "attend_causal", window_narrower_in_prefill,
+        "attention_in_every_form"),
+    Bug("diagonal hidden", DIRECT, "visible",
+        lambda visible, q, k, window: visible(q, k, window) & (q[:, None] != k[..., None, :]),
+        "attention_in_every_form"),
     # Heads
-    Mutant("query heads dealt out in turn", DIRECT, "by_head",
-           "(t, num_kv_heads, groups, dim)), (1, 2, 0, 3)",
-           "(t, groups, num_kv_heads, dim)), (2, 1, 0, 3)",
-           "attention_in_every_form"),
+    Bug("query heads dealt out in turn", DIRECT, "by_head", queries_dealt_in_turn,
+        "attention_in_every_form"),
     # Partial results
-    Mutant("merge weighs the wrong side", STATES, "merge_state", "share = b /", "share = a /",
-           "states_merge"),
+    Bug("merge weighs the wrong side", STATES, "merge_state",
+        lambda merge, o_a, lse_a, o_b, lse_b: merge(o_b, lse_a, o_a, lse_b), "states_merge"),
     Mutant("old tiles not rescaled", TILED, "attend_tiled", "total = total * old +",
            "total = total +", "attention_in_every_form"),
-    Mutant("a tile that sees nothing is NaN", TILED, "attend_tiled",
-           "safe = xp.where(new_top == -math.inf, xp.zeros_like(new_top), new_top)",
-           "safe = new_top", "attention_in_every_form"),
+    Bug("a tile that sees nothing is NaN", DIRECT, "softmax_parts", nan_where_nothing_is_seen,
+        "attention_in_every_form"),
     Mutant("a second chunk overwrites the first", CAUSAL, "_prefill",
            "whole[a:b, :, :] =", "whole[: b - a, :, :] =", "attention_in_every_form"),
     # Where keys are put
-    Mutant("one slot too many is attended to", DENSE, "DenseCache.attend",
-           "k[row, :, :end, :],\n                v[row, :, :end, :],",
-           "k[row, :, : end + 1, :],\n                v[row, :, : end + 1, :],",
-           "any_schedule"),
-    Mutant("free slots of a batch have score 0", BATCHED, "attend_rows",
-           "xp.where(free[:, None, None, :], -math.inf, part)", "part", "any_schedule"),
-    Mutant("free slots of a batch are weighed with 0", BATCHED, "_cleared",
-           "xp.where(free[:, None, :, None], xp.zeros((), dtype=x.dtype, device=x.device), x)",
-           "x", "any_schedule"),
-    Mutant("a batch in the order of its rows", BATCHED, "taken",
-           "xp.concat([x[i : i + 1, ...] for i in batch], axis=0)",
-           "x[min(batch) : min(batch) + n, ...]", "any_schedule"),
-    Mutant("a slot is left out at each decode", PROTOCOL, "Cache.plan",
-           "request.length += n", "request.length += n + (n == 1)",
-           "cached_equals_recomputed"),
-    Mutant("a fork shares the row", DENSE, "DenseCache._copy",
-           "row, copied = self._take_row(seq_id), 0", "row, copied = source.place, 0",
-           "any_schedule"),
-    Mutant("a freed row is lost", DENSE, "DenseCache._release",
-           "self._free_rows.append(request.place)", "pass", "any_schedule"),
-    Mutant("a layer appends twice in a step", CHECKS, "check_append",
-           "if layer in step.ticket.appended:", "if False:", "steps_used_once"),
-    Mutant("a pass that was planned over is attended to", CHECKS, "_check_layer_and_step",
-           "if step.ticket.gap is not None:", "if False:", "steps_used_once"),
-    Mutant("a step outlives its truncation", PROTOCOL, "Cache.truncate",
-           "request.length = int(length)\n        self._end_step(request)",
-           "request.length = int(length)", "any_schedule"),
+    Bug("one slot too many is attended to", STORED, "StoredCache.attend", one_slot_more,
+        "any_schedule"),
+    Bug("free slots of a batch have score 0", BATCHED, "attend_rows", all_as_long_as_the_longest,
+        "any_schedule"),
+    Bug("free slots of a batch are weighed with 0", BATCHED, "_cleared",
+        lambda cleared, xp, x, free: x, "any_schedule"),
+    Bug("a batch in the order of its rows", BATCHED, "taken",
+        lambda taken, xp, x, batch: x[min(batch) : min(batch) + len(batch)], "any_schedule"),
+    Bug("a slot is left out at each decode", PROTOCOL, "Cache.plan", slot_left_out,
+        "cached_equals_recomputed"),
+    Bug("a fork shares the row", ROWS, "Rows.copy", row_shared_by_a_fork, "any_schedule"),
+    Bug("a freed row is lost", ROWS, "Rows.release", lambda *_: None, "any_schedule"),
+    Bug("a layer appends twice in a step", CHECKS, "check_append", appended_again,
+        "steps_used_once"),
+    Bug("a pass that was planned over is attended to", "kvlib.caches.request", "Request.gap_after",
+        lambda *_: None, "steps_used_once"),
+    Bug("a step outlives its truncation", PROTOCOL, "Cache.truncate", step_that_lives_on,
+        "any_schedule"),
     # Positions
-    Mutant("RoPE one ahead from the first decode on", PROTOCOL, "Cache.plan",
-           "starts = [r.length for r in requests]",
-           "starts = [r.length + (r.length > 0) for r in requests]",
-           "cached_equals_recomputed"),
-    Mutant("learned positions start again in each chunk", DECODER, "Decoder.forward",
-           'xp.take(self.weights["pos_embed.weight"], step.positions, axis=0)',
-           'self.weights["pos_embed.weight"][: step.num_tokens, :]',
-           "cached_equals_recomputed"),
-    Mutant("RoPE on neighbours in place of halves", ROPE, "rotate",
-           "namespace(x).concat([x[..., half:], x[..., :half]], axis=-1)",
-           "x.reshape(*x.shape[:-1], half, 2)[..., ::-1].reshape(x.shape)",
-           "cached_equals_recomputed"),
-    Mutant("values turned, too", DECODER, "Decoder._project",
-           "both[:, num_qo_heads:, :], v\n", "*[both[:, num_qo_heads:, :]] * 2\n",
-           "cached_equals_recomputed"),
-    Mutant("logits of each request's first row", "kvlib.model.rows", "wanted",
-           "Wanted(step.last_rows, step.last(), step.last_rows, None)",
-           "Wanted(list(step.qo_indptr[:-1]), step.last(), list(step.qo_indptr[:-1]), None)",
-           "cached_equals_recomputed"),
+    Bug("RoPE one ahead from the first decode on", PROTOCOL, "Cache.plan",
+        one_ahead_after_the_prompt, "cached_equals_recomputed"),
+    Bug("learned positions start again in each chunk", DECODER, "Decoder.forward", learned_from_0,
+        "cached_equals_recomputed"),
+    Bug("RoPE on neighbours in place of halves", "kvlib.model.rope", "rotate", neighbours_turned,
+        "cached_equals_recomputed"),
+    Bug("values turned, too", DECODER, "Decoder._project", values_turned,
+        "cached_equals_recomputed"),
+    Bug("logits of each request's first row", "kvlib.model.rows", "wanted",
+        lambda wanted, rows, step: wanted(list(step.qo_indptr[:-1]), step),
+        "cached_equals_recomputed"),
     # Dtypes
-    Mutant("float64 leaks from RoPE's tables", ROPE, "tables",
-           "xp.asarray(full_cos, dtype=dtype)", "xp.asarray(full_cos)",
-           "only_float32"),
-    Mutant("float64 within one expression", "kvlib.norms.forward", "_normalised",
-           "xp.sqrt(mean_product(xp, wide, wide) + eps)",
-           "xp.sqrt(mean_product(xp, wide, wide) + xp.float64(eps))", "only_float32"),
+    Bug("float64 leaks from RoPE's tables", "kvlib.model.rope", "tables",
+        lambda tables, *sizes: tables(*sizes[:-1], np.float64), "only_float32"),
+    Bug("float64 within one expression", "kvlib.norms.forward", "_normalised",
+        lambda f, x, eps, **centre: f(x, np.float64(eps), **centre), "only_float32"),
     # Generation
     Mutant("first new token dropped for the prompt's last", GENERATION, "_steps",
            "feed[i] = [token]", "feed[i] = [prompts[i][-1]] if made[i] == 1 else [token]",
            "generated_tokens"),
     Mutant("stop token returned", GENERATION, "_steps", "if not stopped:", "if True:",
            "generated_tokens"),
-    Mutant("requests left open", GENERATION, "_steps", "cache.free(names.pop(i))", "names.pop(i)",
-           "generated_tokens"),
-    Mutant("one seed for the whole batch", GENERATION, "_steps",
-           "rng_at(seeds[i], ", "rng_at(seeds[0], ", "generated_tokens"),
+    Bug("requests left open", PROTOCOL, "Cache.free", lambda *_: None, "generated_tokens"),
+    Bug("one seed for the whole batch", "kvlib.prompts", "seeds_of",
+        lambda seeds_of, seed, count: seeds_of(seed, count)[:1] * count, "generated_tokens"),
     Mutant("draws counted from the first new token", GENERATION, "_steps",
            "len(prompts[i]) + made[i])", "made[i])", "generated_tokens"),
-    Mutant("a scheduler counts draws from the first new token", "kvlib.serving", "Request.draw",
-           "rng_at(self.seed, self.length)", "rng_at(self.seed, len(self.new))",
-           "generated_tokens"),
-    Mutant("top-p leaves out the token that reaches it", "kvlib.distribution", "probabilities",
-           "np.cumsum(kept, axis=1) - kept < top_p", "np.cumsum(kept, axis=1) < top_p", "samples"),
-    Mutant("temperature multiplied", "kvlib.distribution", "probabilities",
-           "(x - top) / temperature", "(x - top) * temperature", "samples"),
+    Bug("a scheduler counts draws from the first new token", "kvlib.serving", "Request.draw",
+        lambda draw, request, logits: draw(replace(request, prompt=[]), logits),
+        "generated_tokens"),
+    Bug("top-p leaves out the token that reaches it", DISTRIBUTION, "probabilities",
+        least_likely_left_out, "samples"),
+    Bug("temperature multiplied", DISTRIBUTION, "probabilities",
+        lambda p, logits, temperature=1.0, *top, **more: p(
+            logits, temperature and 1 / temperature, *top, **more
+        ), "samples"),
 ]  # fmt: skip

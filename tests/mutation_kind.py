@@ -1,12 +1,33 @@
-"""A mutant, and the check of killers.py that must refuse it."""
+"""A change to kvlib, and the check of killers.py that must refuse it.
 
+Most are a `Bug`: a function that is called in place of one of kvlib's and is handed the original
+first. A `Mutant` replaces a piece of text; it is for a change in the middle of a loop.
+"""
+
+from copy import copy
 from dataclasses import dataclass
+from typing import Any
 
 from kvlib.exercises import museum
 
 
 @dataclass(frozen=True, repr=False)
 class Mutant(museum.Mutant):
-    """One change to kvlib; ``killed_by`` names a check."""
+    """One change to the text of kvlib; ``killed_by`` names a check."""
 
     killed_by: str
+
+
+@dataclass(frozen=True, repr=False)
+class Bug(museum.Bug):
+    """One function of kvlib that does something else; ``killed_by`` names a check."""
+
+    killed_by: str
+
+
+def changed(thing: Any, **attributes: Any) -> Any:
+    """A copy with other attributes."""
+    thing = copy(thing)
+    for name, value in attributes.items():
+        setattr(thing, name, value)
+    return thing

@@ -50,7 +50,7 @@ def survives(mutant: museum.Mutant, check: str) -> str | None:
         warnings.simplefilter("ignore", RuntimeWarning)
         try:
             CHECKS[check]()
-        except (SyntaxError, NameError, AttributeError) as error:
+        except (SyntaxError, NameError, AttributeError, TypeError) as error:
             return f" ({error!r})"
         except Exception:
             return None

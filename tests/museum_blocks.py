@@ -1,0 +1,131 @@
+"""Mutants of the pool, of prefixes, and of who may write into which block. See museum.py."""
+
+from mutation_kind import Bug, Mutant
+
+BLOCKS, PREFIXES = "kvlib.caches.blocks", "kvlib.caches.prefixes"
+PAGING, SHARING = "kvlib.caches.paging", "kvlib.caches.sharing"
+
+
+def blank_at_once(free, pool, blocks):
+    free(pool, blocks)
+    for block in blocks:
+        if block in pool._findable:
+            del pool._findable[block]
+            pool._blank[block] = None
+
+
+def beginning_first(free, pool, blocks):
+    free(pool, blocks)
+    for block in blocks:
+        for queue in (pool._blank, pool._findable):
+            if block in queue:
+                queue.move_to_end(block)
+
+
+def freed_by_the_first(free, pool, blocks):
+    for block in blocks:
+        pool._references[block] = min(1, pool._references[block])
+    free(pool, blocks)
+
+
+def taken_and_still_blank(allocate, pool, count):
+    taken = allocate(pool, count)
+    pool._blank.update(dict.fromkeys(taken[-1:]))
+    return taken
+
+
+def first_token_believed(child, index, node, tokens):
+    alike = index._children.get(node, {}).get(tokens[0], {})
+    return next(iter(alike.values())) if len(alike) == 1 else child(index, node, tokens)
+
+
+def any_parent(same, index, key, content):
+    found = (block for block, known in index._content.items() if known[1:] == content[1:])
+    return next(found, None)
+
+
+def found_and_let_go(find, sharing, tokens, extra):
+    held, tables, node = find(sharing, tokens, extra)
+    for table in tables:
+        sharing.pool.free(table.pages)
+    return held, tables, node
+
+
+def one_block_kept(truncate, blocks, request, length):
+    truncate(blocks, request, min(length + 1, request.length))
+    del request.place.tokens[length:]
+    blocks.sharing.go_back(request.place, length // blocks.size)
+
+
+def tokens_kept(truncate, blocks, request, length):
+    before = list(request.place.tokens)
+    truncate(blocks, request, length)
+    request.place.tokens = before
+
+
+def published_at_once(reserve, blocks, requests, q_lens, tokens):
+    reserve(blocks, requests, q_lens, tokens)
+    for request in requests:
+        blocks.sharing.publish(request.place, len(request.place.tokens))
+
+
+def published_with_older_codes(stored, blocks, request):
+    return request.place.start if blocks._unfinished(request) else stored(blocks, request)
+
+
+def published_uncoded(stored, blocks, request):
+    return stored(blocks, request) if blocks._unfinished(request) else request.length
+
+
+def shared_is_writable(must_copy, blocks, table, length, left):
+    last = table.pages[-1:]
+    return must_copy(blocks, table, length, left) and last[0] in blocks.pool.index
+
+
+def published_is_writable(must_copy, blocks, table, length, left):
+    last = table.pages[-1:]
+    return must_copy(blocks, table, length, left) and blocks.pool.references(last[0]) > 1
+
+
+MUTANTS = [
+    # Who holds which block
+    Bug("a freed block is blank and still findable", BLOCKS, "BlockPool.free", blank_at_once,
+        "pool_and_its_model"),
+    Bug("the beginning of a prefix goes first", BLOCKS, "BlockPool.free", beginning_first,
+        "pool_and_its_model"),
+    Mutant("useful prefixes go before blank blocks", BLOCKS, "BlockPool.allocate",
+           "if self._blank:", "if self._blank and not self._findable:", "pool_and_its_model"),
+    Bug("a shared block is freed with its first holder", BLOCKS, "BlockPool.free",
+        freed_by_the_first, "pool_and_its_model"),
+    Bug("two caches on one pool", BLOCKS, "BlockPool.claim", lambda *_: None, "shared_prefixes"),
+    Bug("two requests are given one block", BLOCKS, "BlockPool.allocate", taken_and_still_blank,
+        "pool_and_its_model"),
+    Bug("found blocks are not held", SHARING, "Sharing.find", found_and_let_go,
+        "shared_prefixes"),
+    Bug("truncation keeps a block", PAGING, "Blocks.truncate", one_block_kept,
+        "shared_prefixes"),
+    # Which text a block belongs to
+    Bug("a first token is believed", PREFIXES, "RadixIndex._child", first_token_believed,
+        "pool_and_its_model"),
+    Bug("a block is known without those before it", PREFIXES, "HashIndex._same", any_parent,
+        "pool_and_its_model"),
+    Bug("tenants share", BLOCKS, "BlockPool.lookup",
+        lambda lookup, pool, tokens, extra=(): lookup(pool, tokens), "pool_and_its_model"),
+    Bug("tenants share a cache's blocks", SHARING, "Sharing.find",
+        lambda find, sharing, tokens, extra: find(sharing, tokens, ()), "shared_prefixes"),
+    Bug("published before the step is safe", PAGING, "Blocks.reserve", published_at_once,
+        "shared_prefixes"),
+    Bug("an unfinished pass is published", PAGING, "Blocks._unfinished", lambda *_: False,
+        "shared_prefixes"),
+    Bug("codes of an unfinished pass are published", PAGING, "Blocks._stored",
+        published_with_older_codes, "shared_codes"),
+    Bug("published before it is encoded", PAGING, "Blocks._stored", published_uncoded,
+        "shared_codes"),
+    Bug("tokens outlive their truncation", PAGING, "Blocks.truncate", tokens_kept,
+        "shared_prefixes"),
+    # Writing
+    Bug("a shared block is written to", PAGING, "Blocks._must_copy", shared_is_writable,
+        "shared_prefixes"),
+    Bug("a published block is written to", PAGING, "Blocks._must_copy", published_is_writable,
+        "shared_prefixes"),
+]  # fmt: skip

@@ -1,0 +1,81 @@
+"""Mutants of attention over pieces: blocks, codes, and several requests at once. See museum.py."""
+
+import numpy as np
+from mutation_kind import Bug, Mutant, changed
+
+PIECES, GATHER = "kvlib.attention.pieces", "kvlib.caches.gather"
+
+
+def queries_dealt_in_turn(attend, q, pieces, *rest, **settings):
+    heads, kv_heads = q.shape[1], pieces.num_kv_heads
+    turns = [h for first in range(kv_heads) for h in range(first, heads, kv_heads)]
+    return attend(q[:, turns], pieces, *rest, **settings)
+
+
+def begun_one_late(init, pieces, store, pages, tail, coded, first, end, table=None):
+    init(pieces, store, pages, tail, coded, first and first + 1, end, table)
+
+
+def to_the_end_of_the_block(init, pieces, store, pages, tail, coded, first, end, table=None):
+    end = end if tail is not None else -(-end // store.size) * store.size
+    init(pieces, store, pages, tail, coded, first, end, table)
+
+
+def weights_of_a_piece(weigh, pieces, i, p):
+    return weigh(pieces, i, p / np.maximum(p.sum(axis=-1, keepdims=True), 1e-9))
+
+
+def heads_and_blocks_swapped(side_by_side, fields, tables, rooms):
+    x = side_by_side(fields, tables, rooms)
+    requests, heads, tokens, dim = x.shape
+    return x.reshape(requests, tokens, heads, dim).transpose(0, 2, 1, 3)
+
+
+MUTANTS = [
+    Bug("a query sees one key ahead in pieces", PIECES, "_Chunk._hide",
+        lambda hide, chunk, i, s: hide(
+            changed(chunk, first=chunk.first + 1, window=chunk.window and chunk.window + 1), i, s
+        ), "pieces_in_every_form"),
+    Bug("window one too wide in pieces", PIECES, "_Chunk._hide",
+        lambda hide, chunk, i, s: hide(
+            changed(chunk, window=chunk.window and chunk.window + 1), i, s
+        ), "pieces_in_every_form"),
+    Bug("window one too wide in decoding from pieces", PIECES, "_Chunk.decode",
+        lambda decode, chunk, rows: decode(
+            changed(chunk, window=chunk.window and chunk.window + 1), rows
+        ), "pieces_in_every_form"),
+    Mutant("a piece behind the window is not masked", PIECES, "_Chunk._hide",
+           "a < last - self.window + 1", "a < last - self.window", "pieces_in_every_form"),
+    Mutant("a piece of the future is not masked", PIECES, "_Chunk._hide",
+           "future = b > self.first + 1", "future = b > self.first + 2", "pieces_in_every_form"),
+    Mutant("pieces left out one token early", PIECES, "attend_pieces",
+           "max(0, first - window + 1)", "max(0, first - window + 2)", "pieces_in_every_form"),
+    Mutant("the last piece of a chunk left out", PIECES, "attend_pieces",
+           "x < first + b - a]", "x < first + b - a - 1]", "pieces_in_every_form"),
+    Mutant("old pieces not rescaled", PIECES, "_Chunk.extend", "o *= shrink", "o *= 1",
+           "pieces_in_every_form"),
+    Bug("pieces begin after the window does", GATHER, "StoredPieces.__init__", begun_one_late,
+        "pieces_in_every_form"),
+    Bug("free slots of the last block are attended to", GATHER, "StoredPieces.__init__",
+        to_the_end_of_the_block, "stored_schedules"),
+    Bug("softmax divided in each piece", GATHER, "StoredPieces.weigh", weights_of_a_piece,
+        "pieces_in_every_form"),
+    Bug("the tail read one late", GATHER, "StoredPieces._waiting",
+        lambda waiting, pieces, i, kept, dtype: waiting(pieces, i, np.roll(kept, -1, 1), dtype),
+        "stored_schedules"),
+    Bug("a chunk's queries stand at the beginning of the text", PIECES, "attend_pieces",
+        lambda attend, q, pieces, length, xp, **settings: attend(
+            q, pieces, q.shape[0], xp, **settings
+        ), "pieces_in_every_form"),
+    Bug("query heads dealt out in turn over pieces", PIECES, "attend_pieces",
+        queries_dealt_in_turn, "pieces_in_every_form"),
+    # Several requests in one product
+    Bug("a batch of blocks begins one block late", GATHER, "side_by_side",
+        lambda side_by_side, store, tables, first, *rest: side_by_side(
+            store, tables, first + (first > 0), *rest
+        ), "windows_give_back"),
+    Bug("results of a batch in the order of its lengths", "kvlib.attention.batched", "by_text",
+        lambda by_text, found, batch: by_text(found, batch[::-1]), "stored_schedules"),
+    Bug("heads and blocks of a batch change places", "kvlib.caches.fields", "Fields.side_by_side",
+        heads_and_blocks_swapped, "stored_schedules"),
+]  # fmt: skip
