@@ -1,15 +1,17 @@
-"""What mutants of shared blocks, and of windows that give tokens back, must not survive."""
+"""What mutants of shared blocks, of windows that give tokens back and of holes must not survive."""
 
 from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from killers_layers import ALIKE, CODED, FULL, NARROW, SHAPES, key_of, paged
+from killers_layers import ALIKE, CODED, FULL, NARROW, SHAPES, EndsOnly, key_of, paged
 from killers_lives import Life
+from schedules import close
 
 from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache
 from kvlib.caches import HashIndex, KeepAll, RadixIndex
 from kvlib.codecs import fp8, int8, kivi
+from kvlib.kernels import Kernels
 
 INDEXES = (HashIndex, partial(HashIndex, lambda before, tokens, extra: b"same"), RadixIndex)
 
@@ -130,8 +132,36 @@ def windows_give_back() -> None:
     assert len({id(x) for x in cache.storage()}) == len([*cache.storage()]), "an array twice"
 
 
+def holes_keep_positions() -> None:
+    ends = EndsOnly()
+    for seed in range(6):
+        Life(seed, paged(seed, FULL, HashIndex, retention=ends)).play(60)
+        Life(seed, paged(seed, CODED[:1], HashIndex, int8(), ends)).play(60)
+        Life(seed, DenseCache(FULL, 3, 40, retention=ends, xp=np)).play(60)
+
+
+def kernels_find_their_tables() -> None:
+    layers = (LayerSpec(1, 64), LayerSpec(1, 64, window=5))
+    rng = np.random.default_rng(5)
+    for cache in (
+        PagedCache(layers, BlockPool(40, 4), xp=np, attention=Kernels(run_on="twin")),
+        DenseCache(layers, 2, 32, xp=np, attention=Kernels(run_on="twin")),
+    ):
+        cache.add("a")
+        cache.add("b")
+        for q_lens in ([7, 3], [1, 1], [1, 2], [1, 1], [4, 1], [1, 1], [1, 1]):
+            step = cache.plan(["a", "b"], q_lens)
+            for layer in range(2):
+                q, k, v = rng.standard_normal((3, step.num_tokens, 1, 64)).astype(np.float32)
+                cache.append(layer, k, v, step)
+                got, needed = cache.run(layer, q, step), cache.attend(layer, q, step)
+                close(got, needed, f"layer {layer} of {cache}", 1e-4)
+
+
 CHECKS = (
     shared_prefixes,
     shared_codes,
     windows_give_back,
+    holes_keep_positions,
+    kernels_find_their_tables,
 )

@@ -8,6 +8,7 @@ in the middle of a loop, which text is replaced), and the check that must refuse
 from dataclasses import replace
 
 import museum_blocks
+import museum_groups
 import museum_pieces
 import museum_stored
 import numpy as np
@@ -145,6 +146,7 @@ MUTANTS = [
     *museum_stored.MUTANTS,
     *museum_blocks.MUTANTS,
     *museum_pieces.MUTANTS,
+    *museum_groups.MUTANTS,
     # Masks
     Bug("no causal mask", CAUSAL, "_hide", lambda hide, *scores, **where: None,
         "attention_in_every_form"),

@@ -1,0 +1,179 @@
+"""Mutants of groups of layers: windows that give back, nodes, holes, bytes. See museum.py."""
+
+from collections import Counter
+from contextlib import contextmanager
+
+import numpy as np
+from mutation_kind import Bug
+
+from kvlib.caches.retention import KeepAll
+from kvlib.caches.takeout import take_out
+
+LAYERS, STORED = "kvlib.caches.layers", "kvlib.caches.stored"
+ROWS, PAGING, NODES = "kvlib.caches.rows", "kvlib.caches.paging", "kvlib.caches.nodes"
+SHARING, STORE = "kvlib.caches.sharing", "kvlib.caches.store"
+BYTES, ATTENTION = "kvlib.caches.stored_bytes", "kvlib.caches.stored_attention"
+
+
+@contextmanager
+def nothing_gone(cache):
+    """Inside, every table says that all of its tokens are still there."""
+    tables = [t for request in cache._requests.values() for t in request.place.tables]
+    gone = [table.gone for table in tables]
+    try:
+        for table in tables:
+            table.gone = 0
+        yield
+    finally:
+        for table, n in zip(tables, gone):
+            table.gone = n
+
+
+def from_the_start(function, cache, *args, **settings):
+    with nothing_gone(cache):
+        return function(cache, *args, **settings)
+
+
+def one_block_early(change, blocks, g, table, request, *asked):
+    found = change(blocks, g, table, request, *asked)
+    gone = found.gone + blocks.size
+    if not found.dropped or gone > request.length:
+        return found
+    return found._replace(gone=gone, dropped=found.dropped + 1)
+
+
+def given_back_and_kept(reserve, blocks, *asked):
+    blocks.pool.free = lambda pages: None
+    try:
+        reserve(blocks, *asked)
+    finally:
+        del blocks.pool.free
+
+
+def not_moved_back(carry_out, rows, request, g, gone, needed, own):
+    table = request.place.tables[g]
+    if table.own is None or own is not None:
+        return carry_out(rows, request, g, gone, needed, own)
+    table.pages, table.own, table.gone, table.since = [request.place.row], None, gone, needed
+
+
+def longer_row_shared(copy, rows, source, seq_id, place):
+    copy(rows, source, seq_id, place)
+    for new, old in zip(place.tables, source.place.tables):
+        new.own = old.own
+
+
+def one_block_for_two_groups(reserve, blocks, requests, *asked):
+    reserve(blocks, requests, *asked)
+    for request in requests:
+        first, *others = request.place.tables
+        for table in others:
+            table.pages[-1] = first.pages[-1]
+
+
+def one_block_too_few(find, sharing, tokens, extra):
+    held, tables, node = find(sharing, tokens, extra)
+    for table in tables:
+        if table.gone and table.pages:
+            sharing.pool.free([table.pages.pop(0)])
+            table.gone += sharing.pool.block_size
+    return held, tables, node
+
+
+def forgotten(prune, index, node):
+    if node is not None and not index._blocks[node]:
+        index._uses[node] = 0
+    prune(index, node)
+
+
+def behind_the_node_before(node, index, parent, piece, extra):
+    return node(index, None if parent is None else index.before(parent, 1), piece, extra)
+
+
+def twin_of_the_first_group(block, index, node, group):
+    return block(index, node, 0)
+
+
+def needed_by_one_group(complete, index, nodes, end, g):
+    return g > 0 or complete(index, nodes, end, g)
+
+
+def pages_of_every_table(live, cache, g, filled):
+    if not isinstance(cache.groups[g].retention, KeepAll):
+        return live(cache, g, filled)
+    held = [(cache.held(r), r.place.tables[g]) for r in cache._requests.values()]
+    size = cache.stores[cache.groups[g].layers[0]].size
+    return Counter(
+        min(size, max(0, n - at * size))
+        for n, table in held
+        if table.own is None
+        for at in range(len(table.pages))
+    )
+
+
+def moved_in_place(move, blocks, g, request, moved):
+    table = request.place.tables[g]
+    take_out(blocks.cache, g, request)
+    end = -(-(request.length - table.gone) // blocks.size)
+    blocks.pool.free(table.pages[end:])
+    del table.pages[end:]
+
+
+MUTANTS = [
+    # What a window gives back
+    Bug("a window gives back one token too many", "kvlib.caches.retention", "Window.first",
+        lambda first, rule, length: (n := first(rule, length)) + (n > 0), "any_schedule"),
+    Bug("a window gives back one block too early", PAGING, "Blocks._change", one_block_early,
+        "windows_give_back"),
+    Bug("a window gives back what an unfinished pass may need", LAYERS, "StoredLayers.kept_by",
+        lambda kept_by, cache, request: request.length, "windows_give_back"),
+    Bug("a block that is given back is not freed", PAGING, "Blocks.reserve", given_back_and_kept,
+        "windows_give_back"),
+    Bug("append counts tokens that are gone", STORED, "StoredCache.append", from_the_start,
+        "windows_give_back"),
+    Bug("attention counts tokens that are gone", ATTENTION, "_attend_one", from_the_start,
+        "windows_give_back"),
+    Bug("a batch of rows counts tokens that are gone", ATTENTION, "_attend_batch",
+        from_the_start, "any_schedule"),
+    Bug("read counts tokens that are gone", LAYERS, "StoredLayers.read", from_the_start,
+        "windows_give_back"),
+    Bug("a request goes back to keys that are gone", STORED, "StoredCache._check_kept",
+        lambda *_: None, "windows_give_back"),
+    # Rows that are moved
+    Bug("a longer row is not moved back", ROWS, "Rows._carry_out", not_moved_back,
+        "any_schedule"),
+    Bug("what stays is copied from the front of its row", STORE, "Store.move",
+        lambda move, mine, other, origin, target, first, tokens: move(
+            mine, other, origin, target, 0, tokens
+        ), "any_schedule"),
+    # Nobody writes into a longer row, so only the bytes say that two requests hold one.
+    Bug("a fork shares the longer row", ROWS, "Rows.copy", longer_row_shared,
+        "windows_give_back"),
+    # Groups that draw from one pool, and what is found
+    Bug("two groups write to one block", PAGING, "Blocks.reserve", one_block_for_two_groups,
+        "windows_give_back"),
+    Bug("a window finds one block too few", SHARING, "Sharing.find", one_block_too_few,
+        "windows_give_back"),
+    Bug("a prefix is found that the first group lacks", NODES, "NodeIndex._complete",
+        needed_by_one_group, "windows_give_back"),
+    Bug("a node is forgotten under a request", NODES, "NodeIndex._prune", forgotten,
+        "windows_give_back"),
+    Bug("a block is published behind the wrong node", NODES, "NodeIndex.node",
+        behind_the_node_before, "shared_prefixes"),
+    Bug("a twin of another group is taken", NODES, "NodeIndex.block", twin_of_the_first_group,
+        "windows_give_back"),
+    # Bytes
+    Bug("memory counts tokens behind the window", BYTES, "_first_seen", lambda *_: 0,
+        "any_schedule"),
+    Bug("memory counts shared pages twice", BYTES, "_live", pages_of_every_table,
+        "shared_prefixes"),
+    # Kernels
+    Bug("kernels read the tables of layer 0", "kvlib.kernels.caches", "_Last.tables",
+        lambda tables, last, cache, step, layer: tables(last, cache, step, 0),
+        "kernels_find_their_tables"),
+    # Holes
+    Bug("positions of what stays are lost", "kvlib.caches.table", "Table.positions",
+        lambda positions, table, length: np.arange(table.gone, length), "holes_keep_positions"),
+    Bug("what stays is moved within shared blocks", PAGING, "Blocks._move", moved_in_place,
+        "holes_keep_positions"),
+]  # fmt: skip
