@@ -146,8 +146,6 @@ class Life:
         text, group = self.texts[name], self.cache.codec.group
         length = self.below(len(text.tokens) + 1)
         length -= length % group
-        if length < text.found:  # what a window left out of a prefix may not be refused yet
-            length = 0
         lost = (
             length
             and not self.holes

@@ -213,6 +213,6 @@ class StoredCache(StoredLayers):
     def memory(self) -> Memory:
         """Bytes measured from the arrays: numbers of live tokens, their scales, all, and waste.
 
-        A token is live while the newest query of its request may see it.
+        A token is live while its layer's rule keeps it for the newest token of its request.
         """
         return memory_of(self)

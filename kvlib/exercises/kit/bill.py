@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from kvlib.arrays import nbytes
-from kvlib.caches import Cache, LayerSpec, StoredCache
-from kvlib.caches.request import Request
+from kvlib.caches import Cache, StoredCache
 
 
 def check_bill(cache: Cache) -> None:
@@ -47,17 +46,17 @@ def check_marks(cache: StoredCache) -> None:
 def payload(cache: StoredCache) -> int:
     """Bytes of live tokens in fields marked as payload, counted from the requests' own pages.
 
-    A token is live while the newest token of its request may look at it.
+    A token is live while its layer's rule keeps it for the newest token of its request.
     """
     found = 0
-    for layer, spec in enumerate(cache.layers):
+    for layer in range(len(cache.layers)):
         live: dict[tuple[int, int], set[int]] = {}  # store, page → live tokens in it
         for name, request in cache._requests.items():
             table = request.place.tables[cache.group_of[layer]]
             store = cache.stores[layer] if table.own is None else table.own[layer]
             positions = table.positions(request.length)
             rule = cache.groups[cache.group_of[layer]].retention
-            first = positions[0] if rule.holes and len(positions) else seen_from(spec, request)
+            first = 0 if rule.holes else rule.first(max(0, request.length - 1))
             in_pages = request.place.coded if cache.codec.waits else request.length
             for n, position in enumerate(positions.tolist()):
                 if first <= position < in_pages:
@@ -77,8 +76,3 @@ def payload(cache: StoredCache) -> int:
                     pages * nbytes(x[0, :, :1, ...]) * -(-tokens // per) for x, per in marked
                 )
     return found
-
-
-def seen_from(spec: LayerSpec, request: Request) -> int:
-    """The first position that the newest token of a request looks at."""
-    return 0 if spec.window is None else max(0, request.length - spec.window)
