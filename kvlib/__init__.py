@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # all that __getattr__ finds
         caches,
         codecs,
         commands,
+        config,
         costs,
         devices,
         errors,

@@ -1,9 +1,13 @@
 """config.json in every spelling in circulation, and refusals that name file, key and value."""
 
 import json
+from pathlib import Path
 
 import pytest
 
+from kvlib.config import families
+from kvlib.config.families import FAMILIES, family
+from kvlib.costs import ModelSpec
 from kvlib.errors import CheckpointError
 from kvlib.model.config import ModelConfig, RopeConfig
 from kvlib.model.weights import num_parameters
@@ -262,6 +266,31 @@ def test_refused(base, keys, message):
         ModelConfig.from_dict({**base, **keys}, "some/config.json")
     assert str(caught.value).startswith("some/config.json: ")
     assert message in str(caught.value)
+
+
+COUNTED = {**LLAMA, "model_type": "mixtral", "num_key_value_heads": 2, "num_local_experts": 8}
+
+
+def test_a_model_that_is_counted_and_not_run_says_so():
+    config = {**COUNTED, "num_experts_per_tok": 2}
+    assert ModelSpec.from_config(config).num_parameters > 0
+    with pytest.raises(CheckpointError) as caught:
+        ModelConfig.from_dict(config)
+    assert str(caught.value) == (
+        "config.json: model_type is 'mixtral'. kvlib can count this model's bytes (kvlib.costs) "
+        "but cannot run it: it would need a mixture of experts. It can run "
+        + ", ".join(name for name in FAMILIES if family(name).forward_fields)
+    )
+    with pytest.raises(CheckpointError, match=r"'bert', needed: one of llama, mistral, qwen2, "):
+        ModelConfig.from_dict({**LLAMA, "model_type": "bert"})
+
+
+def test_each_family_is_one_file_and_one_line():
+    files = {path.stem for path in Path(families.__file__).parent.glob("*.py")} - {"__init__"}
+    assert files == set(FAMILIES)
+    for name in FAMILIES:
+        found = family(name)
+        assert found.classes and bool(found.lacks) == (found.forward_fields is None), name
 
 
 @pytest.mark.parametrize("base", [LLAMA, QWEN3, GPT2], ids=lambda base: base["model_type"])

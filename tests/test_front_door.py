@@ -72,7 +72,7 @@ def test_every_module_can_be_imported_alone() -> None:
 
 
 def test_readme_names_the_families_whose_config_is_read() -> None:
-    from kvlib.costs.families import FAMILIES
+    from kvlib.config.families import FAMILIES
 
     (named,) = re.findall(r"It reads the `config.json` of (.*?), and refuses", README, re.S)
     words = set(re.findall(r"[a-z]+", named.lower()))

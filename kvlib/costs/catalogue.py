@@ -26,7 +26,7 @@ __all__ = [
 
 
 def _models() -> dict[str, ModelSpec]:
-    from kvlib.costs.config import read_shape
+    from kvlib.config.read import read_shape
     from kvlib.costs.spec import ModelSpec
 
     found = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kvlib.costs.shape import Shape
+from kvlib.config.shape import Shape
 
 
 @dataclass(frozen=True)

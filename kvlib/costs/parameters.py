@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvlib.costs.shape import Experts, Shape
+from kvlib.config.shape import Experts, Shape
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,8 @@ def count(shape: Shape) -> Counts:
     dense = layers - mixed
     products = layers * _attention(shape) + dense * _mlp(shape, shape.intermediate_size)
     vectors = layers * _attention_vectors(shape)
-    vectors += (layers * shape.layer_norms + 1) * hidden * (2 if shape.norm_bias else 1)
+    norms = layers * (4 if shape.post_norms else 2) + 1
+    vectors += norms * hidden * (2 if shape.norm_bias else 1)
     if shape.mlp_bias:
         inner = shape.intermediate_size * (2 if shape.gated_mlp else 1)
         vectors += dense * (inner + hidden)

@@ -8,13 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from kvlib.config.read import read_shape
+from kvlib.config.shape import Shape
 from kvlib.costs import checks, formulas
 from kvlib.costs.codecs import Codec, codec
-from kvlib.costs.config import read_shape
 from kvlib.costs.layers import LayerGroup, layer_groups
 from kvlib.costs.parameters import Counts, count
 from kvlib.costs.rows import Row, Value
-from kvlib.costs.shape import Shape
 from kvlib.costs.units import Bytes
 
 __all__ = ["LayerGroup", "ModelSpec"]
@@ -47,7 +47,7 @@ class ModelSpec:
         """The model that a Hugging Face config.json describes: a dict, a file or its folder.
 
         name     what to call it; the folder's name unless given
-        without  keys to leave out although they say something (see `config.read_shape`)
+        without  keys to leave out although they say something (see `kvlib.config.read.read_shape`)
 
         Raises CheckpointError (a ValueError) that names file and key for what is not understood.
         """

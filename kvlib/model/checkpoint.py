@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kvlib.arrays import has_views
+from kvlib.config.files import read_json
 from kvlib.errors import CheckpointError
-from kvlib.model.config import ModelConfig, read_json
+from kvlib.model.config import ModelConfig
 from kvlib.model.names import Source, may_be_ignored, prefix_of, sources, without_prefix
 from kvlib.model.safetensors import FLOATS, SafetensorsFile
 from kvlib.model.tokenizer import load_tokenizer

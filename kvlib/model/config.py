@@ -1,31 +1,33 @@
 """What a decoder is made of: sizes, switches and positions, checked when they are stated.
 
-`ModelConfig` and `RopeConfig` hold plain Python values and no arrays. `from_dict` and `from_folder`
-read Hugging Face's ``config.json`` (see `kvlib.model.families` for the keys of each family).
+`ModelConfig` holds plain Python values and no arrays. `from_dict` and `from_folder` read Hugging
+Face's ``config.json`` by the parser that `kvlib.costs` uses, too (`kvlib.config`).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from kvlib.errors import CheckpointError
-from kvlib.model.families import arguments
-from kvlib.model.keys import Keys, token_ids
-from kvlib.model.values import (
+from kvlib.config.files import read_json
+from kvlib.config.keys import Keys
+from kvlib.config.options import token_ids
+from kvlib.config.read import read_model
+from kvlib.config.rope import RopeConfig
+from kvlib.config.shape import Shape
+from kvlib.config.values import (
     ACTIVATIONS,
     NORMS,
     POSITIONS,
-    RopeConfig,
     one_of,
     positive_float,
     positive_int,
 )
+from kvlib.errors import CheckpointError
 
-__all__ = ["ACTIVATIONS", "ModelConfig", "RopeConfig", "read_json"]
+__all__ = ["ModelConfig", "RopeConfig"]
 
 
 @dataclass(frozen=True)
@@ -107,11 +109,21 @@ class ModelConfig:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], source: str = "config.json") -> ModelConfig:
-        """Read a parsed config.json. `source` names the file in errors. Raises CheckpointError."""
-        found = arguments(data, source)
+        """Read a parsed config.json. `source` names the file in errors.
+
+        Raises CheckpointError naming the key, what it holds and what is understood, and for a model
+        that kvlib can count but not run; TypeError where `data` is no mapping.
+        """
+        if not isinstance(data, Mapping):
+            raise TypeError(
+                f"config is a {type(data).__name__}, needed: a mapping of keys to values"
+            )
         try:
-            return cls(**found)
-        except ValueError as error:  # the checks above do not know the file
+            shape, others = read_model(data, source)
+            return cls(**_sizes(shape), **others)
+        except CheckpointError:
+            raise
+        except ValueError as error:  # the checks above and RopeConfig's do not know the file
             raise CheckpointError(f"{source}: {error}") from None
 
     @classmethod
@@ -129,16 +141,8 @@ class ModelConfig:
         return config
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file. Raises CheckpointError where there is none to read."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise CheckpointError(f"{path}: no such file") from None
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: not JSON in UTF-8 ({error})") from None
-    if not isinstance(data, dict):
-        raise CheckpointError(f"{path}: holds a {type(data).__name__}, needed: a JSON object")
-    return data
+def _sizes(shape: Shape) -> dict[str, Any]:
+    """The fields that a Shape states under the same name, and the windows."""
+    known = {field.name for field in fields(Shape)} & {field.name for field in fields(ModelConfig)}
+    sizes = {name: getattr(shape, name) for name in known}
+    return {**sizes, "windows": tuple(window or None for window in shape.windows)}

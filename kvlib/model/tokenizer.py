@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from kvlib.config.files import read_json
 from kvlib.errors import CheckpointError
-from kvlib.model.config import read_json
 
 UNFINISHED = "\ufffd"  # what decoding puts where a character's bytes are incomplete or wrong
 

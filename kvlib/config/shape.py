@@ -1,4 +1,4 @@
-"""What decides how large a decoder and its cache are: config.py fills it in, the rest counts."""
+"""What decides how large a decoder and its cache are."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Shape:
     """A decoder's sizes. Names are Hugging Face's keys where those exist.
 
     windows has one entry a layer: 0 for all tokens, or W, the query itself included.
-    layer_norms counts the norms of `hidden_size` in a layer: 2, or 4 where outputs are normed too.
+    post_norms: outputs of attention and MLP are normed, too; a layer then has four norms, not two.
     latent replaces key and value heads; experts the MLP of some layers.
     """
 
@@ -70,7 +70,7 @@ class Shape:
     gated_mlp: bool = True
     learned_positions: bool = False
     norm_bias: bool = False
-    layer_norms: int = 2
+    post_norms: bool = False
     qkv_bias: bool = False
     o_bias: bool = False
     mlp_bias: bool = False

@@ -1,27 +1,28 @@
-"""Reading the keys of a config.json without NumPy: types checked, every key accounted for.
-
-`kvlib.model.keys` reads what a model needs to run; this reads what decides how large it is, of many
-more families. A key that nothing here has read and that is not known to be harmless is an error.
-"""
+"""Reading the keys of one JSON object: types are checked, and what was read is remembered."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from kvlib.costs.known import is_harmless
+from kvlib.config.known import is_harmless
 from kvlib.errors import CheckpointError
 
 _UNSET: Any = object()
 
 
 class Keys:
-    """One object of a config.json; errors name file, key, what came and what was needed."""
+    """One object of a config.json; errors name file, key, what came and what was needed.
+
+    source      the file, for errors
+    inside      what stands before a key in errors, such as "text_config."
+    model_type  the family; `kvlib.config.read.family_of` fills it in
+    seen        the keys that have been read
+    """
 
     def __init__(self, data: Mapping[str, Any], source: str, inside: str = "") -> None:
         self.data, self.source, self.inside = data, source, inside
+        self.model_type = ""
         self.seen: set[str] = set()
 
     def error(self, key: str, needed: str) -> CheckpointError:
@@ -36,16 +37,27 @@ class Keys:
             if default is _UNSET:
                 raise self.error(key, needed)
             return default
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        accepted = (int, float) if kind is float else kind
+        if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
             raise self.error(key, needed)
         return value
 
     def count(self, key: str, default: Any = _UNSET, least: int = 1) -> int:
+        """A whole number of at least `least`."""
         needed = f"a whole number of at least {least}"
         value = self.read(key, int, needed, default)
         if self.data.get(key) is not None and value < least:
             raise self.error(key, needed)
         return value
+
+    def number(self, key: str, default: Any = _UNSET) -> Any:
+        """A finite number above 0, as a float; `default` as it is."""
+        value = self.read(key, float, "a number above 0", default)
+        if self.data.get(key) is None:
+            return value
+        if not 0 < value < float("inf"):
+            raise self.error(key, "a number above 0")
+        return float(value)
 
     def flag(self, key: str, default: bool = False) -> bool:
         return self.read(key, bool, "true or false", default)
@@ -57,7 +69,7 @@ class Keys:
         if value is not None and value != allowed:
             raise self.error(key, f"{allowed!r} or no such key ({why})")
 
-    def refuse_others(self, family: str) -> None:
+    def refuse_others(self) -> None:
         """Raise for the first key that says something and that nobody has read."""
         for key, value in self.data.items():
             says_nothing = value is None or value is False or value in ({}, [], "", 0)
@@ -65,24 +77,9 @@ class Keys:
                 continue
             raise self.error(
                 key,
-                f"a key that {family} is known to have; if it changes neither weights nor "
-                f"cache, or is not to be counted, read the config with without=[{key!r}]",
+                f"a key that {self.model_type} is known to have; if it changes neither weights "
+                f"nor cache, or is not to be counted, read the config with without=[{key!r}]",
             )
-
-
-def read_json(path: str | Path) -> dict[str, Any]:
-    """The object in a JSON file. Raises CheckpointError where there is none to read."""
-    try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise CheckpointError(f"{path}: no such file") from None
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: not JSON in UTF-8 ({error})") from None
-    if not isinstance(data, dict):
-        raise CheckpointError(f"{path}: holds a {type(data).__name__}, needed: a JSON object")
-    return data
 
 
 def _short(value: Any) -> str:

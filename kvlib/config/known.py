@@ -1,8 +1,6 @@
-"""Keys of config.json that change neither weights nor cache, and defaults that files rely on."""
+"""Keys of config.json that change neither weights nor cache."""
 
 from __future__ import annotations
-
-from typing import Any
 
 _STARTS = ("_", "rope_", "initializer_", "summary_", "task_specific_", "aux_loss")
 _ENDS = ("_token_id", "_token_index", "_dropout", "_pdrop", "_dtype", "_version")
@@ -35,35 +33,3 @@ _HARMLESS = frozenset(
 def is_harmless(key: str) -> bool:
     """Whether a key says how to train, initialise, generate or load, not how large the model is."""
     return key in _HARMLESS or key.startswith(_STARTS) or key.endswith(_ENDS)
-
-
-# Gemma3TextConfig of transformers; the files of Gemma 3 state only what differs
-GEMMA3_TEXT: dict[str, Any] = {
-    "vocab_size": 262_208,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "head_dim": 256,
-    "max_position_embeddings": 131_072,
-    "sliding_window": 4096,
-    "sliding_window_pattern": 6,
-}
-
-# what the class in `architectures` is called before ForCausalLM
-CLASSES = {
-    "llama": "Llama",
-    "mistral": "Mistral",
-    "mixtral": "Mixtral",
-    "phi3": "Phi3",
-    "qwen2": "Qwen2",
-    "qwen2_moe": "Qwen2Moe",
-    "qwen3": "Qwen3",
-    "qwen3_moe": "Qwen3Moe",
-    "gemma": "Gemma",
-    "gemma2": "Gemma2",
-    "gemma3": "Gemma3",
-    "gemma3_text": "Gemma3",
-    "gpt2": "GPT2",
-    "deepseek_v2": "DeepseekV2",
-    "deepseek_v3": "DeepseekV3",
-    "gpt_oss": "GptOss",
-}

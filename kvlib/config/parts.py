@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvlib.costs.keys import Keys
-from kvlib.costs.shape import Experts, Shape
+from kvlib.config.keys import Keys
+from kvlib.config.shape import Experts, Shape
 
 FULL, SLIDING = "full_attention", "sliding_attention"
+LISTED = "a list with one entry a layer"
 
 
 def decoder(keys: Keys, *, tied: bool = False, **fields: Any) -> Shape:
     """What Llama and its descendants share; `fields` are what a family has of its own."""
     hidden, heads = keys.count("hidden_size"), keys.count("num_attention_heads")
-    family = keys.data["model_type"]
+    family = keys.model_type
     if "head_dim" not in fields:
         head_dim = keys.count("head_dim", None)
         if head_dim is None and hidden % heads:
@@ -21,9 +22,10 @@ def decoder(keys: Keys, *, tied: bool = False, **fields: Any) -> Shape:
             raise keys.error("hidden_size", needed)
         fields["head_dim"] = head_dim or hidden // heads
     if "num_key_value_heads" not in fields:
-        # the first Llama and Phi-3 files have no grouped heads and no key for them
-        default = {"default": heads} if family in ("llama", "phi3") else {}
-        kv_heads = keys.count("num_key_value_heads", **default)
+        if family not in ("llama", "phi3") and "num_key_value_heads" not in keys.data:
+            # the first Llama and Phi-3 files alone have no grouped heads and no key for them
+            raise keys.error("num_key_value_heads", "a whole number of at least 1")
+        kv_heads = keys.count("num_key_value_heads", heads)
         if heads % kv_heads:
             raise keys.error("num_key_value_heads", f"a divisor of num_attention_heads ({heads})")
         fields["num_key_value_heads"] = kv_heads
@@ -87,7 +89,7 @@ def uniform(keys: Keys, size: int) -> tuple[int, ...]:
 
 def listed(keys: Keys, size: int | None) -> tuple[int, ...] | None:
     """Windows as `layer_types` lists them, `size` in the sliding layers; None without the key."""
-    kinds = keys.read("layer_types", list, "a list with one entry a layer", None)
+    kinds = keys.read("layer_types", list, LISTED, None)
     if kinds is None:
         return None
     layers = keys.count("num_hidden_layers")
@@ -100,9 +102,13 @@ def listed(keys: Keys, size: int | None) -> tuple[int, ...] | None:
 
 def qwen_windows(keys: Keys) -> tuple[int, ...]:
     """A window from `max_window_layers` on if `use_sliding_window`, or as `layer_types` lists."""
-    size = window(keys, 4096) if keys.flag("use_sliding_window") else 0
+    used = keys.flag("use_sliding_window")
+    size = window(keys, 4096) if used else 0
     keys.seen.add("sliding_window")
     layers = keys.count("num_hidden_layers")
+    if not used and SLIDING in keys.read("layer_types", list, LISTED, []):
+        needed = f"{FULL!r} throughout, since use_sliding_window is false"
+        raise keys.error("layer_types", needed)
     stated = listed(keys, size or None)
     if stated is not None:
         return stated
@@ -128,7 +134,7 @@ def gemma_hybrid(keys: Keys, every: int, default: int, **fields: Any) -> Shape:
         keys,
         tied=True,
         windows=windows,
-        layer_norms=4,
+        post_norms=True,
         qkv_bias=bias,
         o_bias=bias,
         **fields,

@@ -1,0 +1,71 @@
+"""GPT-2 (Radford et al., 2019): learned positions, LayerNorm, an MLP without a gate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvlib.config.family import Family, Names
+from kvlib.config.keys import Keys
+from kvlib.config.options import activation, special_tokens
+from kvlib.config.shape import Shape
+
+
+def shape(keys: Keys) -> Shape:
+    hidden, heads = keys.count("n_embd"), keys.count("n_head")
+    if hidden % heads:
+        raise keys.error("n_embd", f"a multiple of n_head ({heads})")
+    layers, positions = keys.count("n_layer"), keys.count("n_positions")
+    return Shape(
+        model_type="gpt2",
+        vocab_size=keys.count("vocab_size"),
+        hidden_size=hidden,
+        intermediate_size=keys.count("n_inner", 4 * hidden),
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        head_dim=hidden // heads,
+        max_position_embeddings=positions,
+        windows=(0,) * layers,
+        tie_word_embeddings=keys.flag("tie_word_embeddings", True),
+        gated_mlp=False,
+        learned_positions=True,
+        norm_bias=True,
+        qkv_bias=True,
+        o_bias=True,
+        mlp_bias=True,
+    )
+
+
+def forward_fields(keys: Keys) -> dict[str, Any]:
+    keys.only("scale_attn_weights", True, "scores are scaled by 1/sqrt(head_dim)")
+    keys.only("scale_attn_by_inverse_layer_idx", False, "every layer scales its scores alike")
+    return {
+        "norm": "layer",
+        "norm_eps": keys.number("layer_norm_epsilon", 1e-5),
+        "positions": "learned",
+        "hidden_act": activation(keys, "activation_function", "gelu_new"),
+        **special_tokens(keys),
+    }
+
+
+FAMILY = Family(
+    ("GPT2LMHeadModel", "GPT2Model"),
+    shape,
+    forward_fields,
+    names=Names(
+        prefix="transformer.",
+        layers="h",
+        renamed={
+            "embed": "wte",
+            "pos_embed": "wpe",
+            "attn_norm": "ln_1",
+            "qkv": "attn.c_attn",
+            "o": "attn.c_proj",
+            "mlp_norm": "ln_2",
+            "up": "mlp.c_fc",
+            "down": "mlp.c_proj",
+            "norm": "ln_f",
+        },
+        transposed=("qkv", "o", "up", "down"),  # a habit of its first code
+    ),
+)
