@@ -9,9 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import oracle
 import pytest
+from models import config
 from schedules import close
 
 from kvlib.model import RopeConfig, products, rope
+from kvlib.model.gated_mlp import GatedMLP
 from kvlib.model.layers import (
     ACTIVATIONS,
     erf,
@@ -19,10 +21,11 @@ from kvlib.model.layers import (
     gelu_tanh,
     layer_norm,
     linear,
-    mlp,
     rms_norm,
     silu,
+    softcap,
 )
+from kvlib.model.plain_mlp import PlainMLP
 
 pytestmark = pytest.mark.filterwarnings("error")
 WIDE = np.concatenate([np.linspace(-12, 12, 481), [-1e4, -200, 200, 1e4]]).astype(np.float32)
@@ -176,10 +179,18 @@ def test_mlp_gated_and_not():
     x64 = x.astype(float)
     gated = {"gate_up.weight": np.concatenate([gate, up]), "down.weight": down}
     needed = (oracle.activation("silu", x64 @ gate.T) * (x64 @ up.T)) @ down.T
-    close(mlp(x, gated, silu), needed, "gated")
+    close(GatedMLP(config("llama"), gated).forward(x), needed, "gated")
     plain = {"up.weight": up, "up.bias": up[:, 0], "down.weight": down, "down.bias": down[:, 0]}
     needed = oracle.activation("gelu", x64 @ up.T + up[:, 0]) @ down.T + down[:, 0]
-    close(mlp(x, plain, gelu), needed, "not gated")
+    gpt2 = config("gpt2", hidden_act="gelu")
+    close(PlainMLP(gpt2, plain).forward(x), needed, "not gated")
+
+
+def test_softcap_keeps_small_numbers_and_bounds_large_ones():
+    x = np.asarray([-1e4, -1.0, 0.0, 0.01, 3.0, 1e4], np.float32)
+    capped = softcap(x, 30.0)
+    close(capped, 30 * np.tanh(x.astype(float) / 30), "capped")
+    assert capped.dtype == np.float32 and (np.abs(capped) <= 30).all()
 
 
 ROPES = [
@@ -191,12 +202,12 @@ ROPES = [
 ]
 
 
-@pytest.mark.parametrize("config", ROPES, ids=str)
+@pytest.mark.parametrize("turn", ROPES, ids=str)
 @pytest.mark.parametrize("dim", [2, 10, 64])
-def test_rope_is_a_turn_of_complex_numbers(config, dim):
-    needed = oracle.rope_frequencies(config, dim)
-    np.testing.assert_allclose(rope.frequencies(config, dim), needed, rtol=1e-12)
-    cos, sin = rope.tables(config, dim, 400, np, np.float32)
+def test_rope_is_a_turn_of_complex_numbers(turn, dim):
+    needed = oracle.rope_frequencies(turn, dim)
+    np.testing.assert_allclose(rope.frequencies(turn, dim), needed, rtol=1e-12)
+    cos, sin = rope.tables(turn, dim, 400, np, np.float32)
     assert cos.shape == sin.shape == (400, dim) and cos.dtype == sin.dtype == np.float32
     positions, x = np.asarray([0, 1, 2, 399]), normal(1, 4, 3, dim)
     turned = rope.rotate(x, cos[positions][:, None], sin[positions][:, None])
@@ -208,8 +219,8 @@ def test_llama3_frequencies_by_hand():
     # dim 4, theta 256: frequencies 1 and 1/16, wavelengths 2π and 32π = 100.53. In a text of
     # 256 tokens the second turns 2.5465 times, 0.51549 of the way from 1 to 4 turns: it keeps
     # that part, and the rest is slowed 8 times: (0.51549 + 0.48451 / 8) / 16.
-    config = RopeConfig(256.0, "llama3", 8.0, 1.0, 4.0, 256)
-    assert rope.frequencies(config, 4).tolist() == pytest.approx([1.0, 0.0360035], rel=1e-5)
+    long = RopeConfig(256.0, "llama3", 8.0, 1.0, 4.0, 256)
+    assert rope.frequencies(long, 4).tolist() == pytest.approx([1.0, 0.0360035], rel=1e-5)
     slow = RopeConfig(256.0, "llama3", 8.0, 1.0, 4.0, 64)  # less than one turn: all of it slowed
     assert rope.frequencies(slow, 4).tolist() == pytest.approx([1.0, 1 / 128])
 

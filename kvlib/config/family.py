@@ -18,12 +18,15 @@ class Names:
     layers      what stands before a layer's number
     renamed     our weight ("qkv", "mlp_norm") → the tensor that holds it, whole
     transposed  our weights whose tensors are stored (in, out)
+    buffers     a pattern of tensors that may be there and are not read, because they follow from
+                the config: older versions of transformers saved them
     """
 
     prefix: str = "model."
     layers: str = "layers"
     renamed: Mapping[str, str] = field(default_factory=dict)
     transposed: tuple[str, ...] = ()
+    buffers: str = r"(.*\.)?rotary_emb\.inv_freq"
 
 
 @dataclass(frozen=True)

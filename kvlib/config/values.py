@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 ACTIVATIONS = ("silu", "gelu", "gelu_new", "gelu_pytorch_tanh")
-NORMS = ("rms", "layer")
+NORMS = ("rms", "rms_1p", "layer")
 POSITIONS = ("rope", "learned")
 
 

@@ -35,8 +35,13 @@ class ModelConfig:
     """The shape of a decoder-only transformer. Names are Hugging Face's keys where those exist.
 
     windows holds one entry a layer: None for full causal attention, or W, the number of tokens a
-    query sees, itself included. eos_token_ids are the tokens at which generation ends; bos_token_id
-    may be None. Raises ValueError, naming the field, for a size or a name that makes no model.
+    query sees, itself included. norm is "rms", "rms_1p" (RMSNorm whose stored weights w stand for
+    1 + w) or "layer"; with post_norms the outputs of attention and MLP are normed before they are
+    added. Scores are scaled by query_pre_attn_scalar ** -0.5 (head_dim unless given), and capped
+    where a softcapping is given; embeddings are multiplied by embedding_scale. eos_token_ids are
+    the tokens at which generation ends; bos_token_id may be None.
+
+    Raises ValueError, naming the field, for a size or a name that makes no model.
 
     >>> from kvlib import load_reference_model
     >>> config = load_reference_model().config
@@ -64,7 +69,12 @@ class ModelConfig:
     mlp_bias: bool = False
     qk_norm: bool = False
     tie_word_embeddings: bool = False
+    post_norms: bool = False
     windows: tuple[int | None, ...] = ()
+    query_pre_attn_scalar: float | None = None
+    attn_logit_softcapping: float | None = None
+    final_logit_softcapping: float | None = None
+    embedding_scale: float = 1.0
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
 
@@ -84,6 +94,10 @@ class ModelConfig:
         one_of("positions", self.positions, POSITIONS)
         one_of("hidden_act", self.hidden_act, ACTIVATIONS)
         positive_float("norm_eps", self.norm_eps)
+        positive_float("embedding_scale", self.embedding_scale)
+        for name in ("query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping"):
+            if getattr(self, name) is not None:
+                positive_float(name, getattr(self, name))
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError(
                 f"num_attention_heads is {self.num_attention_heads}, needed: a multiple of "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 from kvlib.arrays import Array, is_numpy, namespace, nbytes
 from kvlib.meter import counting, report
@@ -18,9 +17,9 @@ __all__ = [
     "gelu_tanh",
     "layer_norm",
     "linear",
-    "mlp",
     "rms_norm",
     "silu",
+    "softcap",
 ]
 
 
@@ -71,24 +70,14 @@ def erf(x: Array) -> Array:
     return xp.sign(x) * (1.0 - poly * xp.exp(-size * size))
 
 
+def softcap(x: Array, cap: float) -> Array:
+    """cap · tanh(x / cap): x, kept within ±cap (Gemma 2, arXiv:2408.00118)."""
+    return cap * namespace(x).tanh(x / cap)
+
+
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "silu": silu,
     "gelu": gelu,
     "gelu_new": gelu_tanh,
     "gelu_pytorch_tanh": gelu_tanh,
 }
-
-
-def mlp(x: Array, layer: dict[str, Any], activation: Callable[[Array], Array]) -> Array:
-    """The feed-forward part: down(act(gate x) · up x) where it is gated, else down(act(up x)).
-
-    x (T, hidden) → (T, hidden). Gated: GLU variants, arXiv:2002.05202.
-    """
-    if "gate_up.weight" in layer:
-        both = linear(x, layer["gate_up.weight"], layer.get("gate_up.bias"))
-        inner = both.shape[1] // 2
-        hidden = activation(both[:, :inner])
-        hidden *= both[:, inner:]
-    else:
-        hidden = activation(linear(x, layer["up.weight"], layer.get("up.bias")))
-    return linear(hidden, layer["down.weight"], layer.get("down.bias"))

@@ -13,7 +13,10 @@ from typing import Any
 import numpy as np
 
 from kvlib.arrays import Array, namespace
-from kvlib.model.config import RopeConfig
+from kvlib.caches import Step
+from kvlib.config.rope import RopeConfig
+
+Angles = tuple[Array, Array] | None  # cos and sin (T, 1, D) at a step's positions; None: no RoPE
 
 
 def frequencies(config: RopeConfig, head_dim: int) -> np.ndarray:
@@ -56,3 +59,24 @@ def rotate(x: Array, cos: Array, sin: Array) -> Array:
     swapped *= sin
     swapped += x * cos
     return swapped
+
+
+class Rotation:
+    """cos and sin by position, made when they are first needed."""
+
+    def __init__(
+        self, config: RopeConfig, head_dim: int, max_positions: int, xp: Any, dtype: Any
+    ) -> None:
+        self.config, self.head_dim, self.max_positions = config, head_dim, max_positions
+        self.xp, self.dtype = xp, dtype
+        self._tables: tuple[Array, Array] | None = None
+
+    def at(self, step: Step) -> Angles:
+        """cos and sin (T, 1, D) at the step's positions."""
+        needed, xp = max(step.seq_lens), self.xp
+        if self._tables is None or self._tables[0].shape[0] < needed:
+            # A model that allows 131,072 positions would pay 134 MB for those nobody visits.
+            rows = min(max(512, 2 * needed), self.max_positions)
+            self._tables = tables(self.config, self.head_dim, rows, xp, self.dtype)
+        cos, sin = (xp.take(table, step.positions, axis=0) for table in self._tables)
+        return cos[:, None, :], sin[:, None, :]

@@ -14,42 +14,53 @@ from typing import Any
 import numpy as np
 
 from kvlib.arrays import default_namespace, has_views, namespace
+from kvlib.model.block import Block
 from kvlib.model.config import ModelConfig
+from kvlib.model.embedding import Embedding
+from kvlib.model.norm import Norm
+from kvlib.model.weight import Weight
 
 ALIGNMENT = 64  # bytes: a cache line, and what the widest vector loads want
+
+
+def model_weights(config: ModelConfig) -> dict[str, Weight]:
+    """Every weight by its full name, in the order in which a forward pass reads them."""
+    first, last = Embedding.weights(config)
+    layer = Block.weights(config)
+    found = {weight.name: weight for weight in first}
+    for i in range(config.num_hidden_layers):
+        found.update((f"layers.{i}.{weight.name}", weight) for weight in layer)
+    last = Norm.weights(config, "norm", "norm") + last
+    return {**found, **{weight.name: weight for weight in last}}
 
 
 def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """Name -> shape of each weight, in the order in which a forward pass reads them.
 
-    hidden = Hq * D only by custom: head_dim is its own field. V vocabulary, I intermediate size.
+    Each part of the model lists its own (`kvlib.model.grouped_query`, `kvlib.model.gated_mlp`).
 
     >>> from kvlib import load_reference_model
     >>> weight_shapes(load_reference_model().config)["embed.weight"]
     (256, 256)
     """
-    hidden, inner = config.hidden_size, config.intermediate_size
-    heads = config.num_attention_heads * config.head_dim
-    kv_heads = config.num_key_value_heads * config.head_dim
-    shapes: dict[str, tuple[int, ...]] = {"embed.weight": (config.vocab_size, hidden)}
-    if config.positions == "learned":
-        shapes["pos_embed.weight"] = (config.max_position_embeddings, hidden)
-    for i in range(config.num_hidden_layers):
-        layer = f"layers.{i}"
-        _norm(shapes, f"{layer}.attn_norm", config)
-        _linear(shapes, f"{layer}.qkv", heads + 2 * kv_heads, hidden, config.qkv_bias)
-        if config.qk_norm:
-            shapes[f"{layer}.q_norm.weight"] = (config.head_dim,)
-            shapes[f"{layer}.k_norm.weight"] = (config.head_dim,)
-        _linear(shapes, f"{layer}.o", hidden, heads, config.o_bias)
-        _norm(shapes, f"{layer}.mlp_norm", config)
-        first, rows = ("gate_up", 2 * inner) if config.gated_mlp else ("up", inner)
-        _linear(shapes, f"{layer}.{first}", rows, hidden, config.mlp_bias)
-        _linear(shapes, f"{layer}.down", hidden, inner, config.mlp_bias)
-    _norm(shapes, "norm", config)
-    if not config.tie_word_embeddings:
-        shapes["lm_head.weight"] = (config.vocab_size, hidden)
-    return shapes
+    return {name: weight.shape for name, weight in model_weights(config).items()}
+
+
+def check_weights(config: ModelConfig, weights: Mapping[str, Any]) -> None:
+    """Raise ValueError for a weight that is missing, superfluous or of the wrong shape."""
+    shapes = weight_shapes(config)
+    for name in shapes.keys() ^ weights.keys():
+        state = "missing" if name in shapes else "not part of this model"
+        raise ValueError(f"weight {name!r} is {state}")
+    for name, shape in shapes.items():
+        if tuple(weights[name].shape) != shape:
+            raise ValueError(f"weight {name!r} must be {shape}, got {tuple(weights[name].shape)}")
+
+
+def of_layer(weights: Mapping[str, Any], layer: int) -> dict[str, Any]:
+    """One layer's weights, by their names without "layers.N."."""
+    prefix = f"layers.{layer}."
+    return {n.removeprefix(prefix): w for n, w in weights.items() if n.startswith(prefix)}
 
 
 def num_parameters(config: ModelConfig) -> int:
@@ -95,9 +106,9 @@ def random_weights(
 ) -> dict[str, Any]:
     """Weights drawn at random, the same for the same seed; logits get a scale of about 1.
 
-    A matrix's numbers have variance 1 / in, so that rows of scale 1 stay at scale 1; norm weights
-    lie around 1, biases around 0 with a tenth of that; the tied embedding serves as the last
-    matrix, too. Drawn in float32 by NumPy and copied over.
+    A matrix's numbers have variance 1 / in, so that rows of scale 1 stay at scale 1; vectors have
+    standard deviation 0.1, norm weights around 1, biases around 0; the tied embedding serves as the
+    last matrix, too. Drawn in float32 by NumPy and copied over.
 
     >>> from kvlib import Decoder, load_reference_model
     >>> config = load_reference_model().config
@@ -106,32 +117,15 @@ def random_weights(
     """
     xp = library(xp)
     rng = np.random.default_rng(seed)
-    shapes = weight_shapes(config)
-    weights = allocate(shapes, dtype, xp)
-    for name, shape in shapes.items():
-        values = rng.standard_normal(shape, dtype=np.float32)
-        if name.endswith(".bias"):
-            values *= np.float32(0.1)
-        elif len(shape) == 1:
-            values = np.float32(1) + np.float32(0.1) * values
+    weights = allocate(weight_shapes(config), dtype, xp)
+    for name, weight in model_weights(config).items():
+        values = rng.standard_normal(weight.shape, dtype=np.float32)
+        if len(weight.shape) == 1:
+            values = np.float32(weight.centre) + np.float32(0.1) * values
         else:
-            values *= np.float32(1 / math.sqrt(shape[1]))
+            values *= np.float32(1 / math.sqrt(weight.shape[1]))
         weights[name][...] = xp.asarray(values, dtype=weights[name].dtype)
     return weights
-
-
-def _norm(shapes: dict[str, tuple[int, ...]], name: str, config: ModelConfig) -> None:
-    shapes[f"{name}.weight"] = (config.hidden_size,)
-    if config.norm == "layer":
-        shapes[f"{name}.bias"] = (config.hidden_size,)
-
-
-def _linear(
-    shapes: dict[str, tuple[int, ...]], name: str, rows: int, columns: int, bias: bool
-) -> None:
-    shapes[f"{name}.weight"] = (rows, columns)
-    if bias:
-        shapes[f"{name}.bias"] = (rows,)
 
 
 def library(xp: Any = None) -> Any:

@@ -12,8 +12,8 @@ add its `model_type` to FAMILIES. The file says four things:
    does not run it, and `lacks` says what is missing;
 4. `names`: how tensors of the checkpoint differ from Llama's.
 
-`gemma2` is an example that needs all four. What none of kvlib's layers computes yet (latent
-attention, a mixture of experts) is a new file beside `kvlib.model.grouped_query` or
+`gemma2` is an example of the first three, `gpt2` of all four. What none of kvlib's layers computes
+yet (latent attention, a mixture of experts) is a new file beside `kvlib.model.grouped_query` or
 `kvlib.model.gated_mlp`.
 """
 

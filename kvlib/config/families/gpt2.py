@@ -67,5 +67,6 @@ FAMILY = Family(
             "norm": "ln_f",
         },
         transposed=("qkv", "o", "up", "down"),  # a habit of its first code
+        buffers=r"h\.\d+\.attn\.(bias|masked_bias)",
     ),
 )

@@ -1,0 +1,95 @@
+"""One layer of a decoder: a token mixer and a feed-forward part, each normed and added to x."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kvlib.arrays import Array
+from kvlib.caches import Cache, LayerSpec, Step
+from kvlib.model.config import ModelConfig
+from kvlib.model.gated_mlp import GatedMLP
+from kvlib.model.grouped_query import GroupedQuery
+from kvlib.model.norm import Norm
+from kvlib.model.plain_mlp import PlainMLP
+from kvlib.model.rope import Angles
+from kvlib.model.rows import Wanted, taken
+from kvlib.model.weight import Weight
+
+
+class TokenMixer(Protocol):
+    """The part that looks at other tokens. It alone knows the cache.
+
+    It is made as ``Mixer(config, layer, w)`` and has a static method ``weights(config)``.
+    """
+
+    spec: LayerSpec
+
+    def forward(
+        self, h: Array, cache: Cache, step: Step, angles: Angles, wanted: Wanted | None = None
+    ) -> Array:
+        """h (T, hidden) → (T, hidden), or (R, hidden) for the rows that are `wanted`."""
+        ...
+
+
+class FeedForward(Protocol):
+    """The part that looks at each token alone.
+
+    It is made as ``Kind(config, w)`` and has a static method ``weights(config)``.
+    """
+
+    def forward(self, x: Array) -> Array:
+        """x (T, hidden) → (T, hidden)"""
+        ...
+
+
+def mixer_kind(config: ModelConfig) -> type[GroupedQuery]:
+    """Which token mixer the layers have."""
+    return GroupedQuery
+
+
+def feed_forward_kind(config: ModelConfig) -> type[GatedMLP] | type[PlainMLP]:
+    """Which feed-forward part the layers have."""
+    return GatedMLP if config.gated_mlp else PlainMLP
+
+
+class Block:
+    """Layer number `layer`, with its weights by their names without "layers.N."."""
+
+    def __init__(self, config: ModelConfig, layer: int, w: dict[str, Array]) -> None:
+        self.attn_norm, self.mlp_norm = Norm(config, w, "attn_norm"), Norm(config, w, "mlp_norm")
+        self.mixer: TokenMixer = mixer_kind(config)(config, layer, w)
+        self.feed_forward: FeedForward = feed_forward_kind(config)(config, w)
+        self.post_norms = config.post_norms
+        if self.post_norms:
+            self.attn_post_norm = Norm(config, w, "attn_post_norm")
+            self.mlp_post_norm = Norm(config, w, "mlp_post_norm")
+
+    @staticmethod
+    def weights(config: ModelConfig) -> list[Weight]:
+        """The weights of one layer, in the order in which a forward pass reads them."""
+        found = Norm.weights(config, "attn_norm", "input_layernorm")
+        found += mixer_kind(config).weights(config)
+        if config.post_norms:
+            found += Norm.weights(config, "attn_post_norm", "post_attention_layernorm")
+        # Llama calls the norm before the MLP by the name that Gemma has for the one above
+        name = "pre_feedforward_layernorm" if config.post_norms else "post_attention_layernorm"
+        found += Norm.weights(config, "mlp_norm", name)
+        found += feed_forward_kind(config).weights(config)
+        if config.post_norms:
+            found += Norm.weights(config, "mlp_post_norm", "post_feedforward_layernorm")
+        return found
+
+    def mix(
+        self, x: Array, cache: Cache, step: Step, angles: Angles, wanted: Wanted | None = None
+    ) -> Array:
+        """x (T, hidden) → x + what other tokens say (T, hidden), or the R `wanted` rows of it."""
+        h = self.mixer.forward(self.attn_norm(x), cache, step, angles, wanted)
+        if wanted is not None:
+            x = taken(x, wanted.rows)
+        return x + (self.attn_post_norm(h) if self.post_norms else h)
+
+    def feed(self, x: Array) -> Array:
+        """x (T, hidden) → x + what each token says for itself; x is changed."""
+        h = self.feed_forward.forward(self.mlp_norm(x))
+        x += self.mlp_post_norm(h) if self.post_norms else h
+        return x

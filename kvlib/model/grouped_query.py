@@ -1,0 +1,90 @@
+"""Grouped-query attention (arXiv:2305.13245), the token mixer of most decoders.
+
+With one kv head for each query head it is multi-head attention, with a single one multi-query
+attention. Another token mixer is another file with these four parts, chosen in
+`kvlib.model.block`:
+
+* the fields of `ModelConfig` that it is made from. Config keys: `num_attention_heads`,
+  `num_key_value_heads`, `head_dim`, `attention_bias`, `sliding_window`, `layer_types`,
+  `query_pre_attn_scalar`, `attn_logit_softcapping`;
+* `weights`: its weights, and what checkpoints call them;
+* `spec`: what a layer of it asks of a cache;
+* `forward`, which is handed the cache and the step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvlib.arrays import Array, namespace
+from kvlib.caches import Cache, LayerSpec, Step
+from kvlib.model.config import ModelConfig
+from kvlib.model.layers import linear
+from kvlib.model.norm import Norm
+from kvlib.model.rope import Angles, rotate
+from kvlib.model.rows import Wanted, taken
+from kvlib.model.weight import Weight, linear_weights
+
+
+class GroupedQuery:
+    """The attention of layer number `layer`, whose weights are `w`."""
+
+    def __init__(self, config: ModelConfig, layer: int, w: dict[str, Array]) -> None:
+        self.layer, self.w, self.xp = layer, w, namespace(w["o.weight"])
+        self.num_qo_heads = config.num_attention_heads
+        self.num_kv_heads = config.num_key_value_heads
+        self.head_dim, scalar = config.head_dim, config.query_pre_attn_scalar
+        self.q_norm = Norm(config, w, "q_norm") if config.qk_norm else None
+        self.k_norm = Norm(config, w, "k_norm") if config.qk_norm else None
+        self.spec = LayerSpec(
+            self.num_kv_heads,
+            self.head_dim,
+            window=config.windows[layer],
+            sm_scale=None if scalar is None else scalar**-0.5,
+            softcap=config.attn_logit_softcapping,
+        )
+
+    @staticmethod
+    def weights(config: ModelConfig) -> list[Weight]:
+        hidden, head_dim = config.hidden_size, config.head_dim
+        q, kv = config.num_attention_heads * head_dim, config.num_key_value_heads * head_dim
+        qkv = {"self_attn.q_proj": q, "self_attn.k_proj": kv, "self_attn.v_proj": kv}
+        found = linear_weights("qkv", qkv, hidden, config.qkv_bias)
+        if config.qk_norm:
+            found += [
+                Norm.scale(config, name, f"self_attn.{name}", head_dim)
+                for name in ("q_norm", "k_norm")
+            ]
+        return found + linear_weights("o", {"self_attn.o_proj": hidden}, q, config.o_bias)
+
+    def forward(
+        self, h: Array, cache: Cache, step: Step, angles: Angles, wanted: Wanted | None = None
+    ) -> Array:
+        """h (T, hidden) → (T, hidden), or (R, hidden) for the R rows that are `wanted`.
+
+        The keys and values of all T rows are stored: later steps ask for them.
+        """
+        q, k, v = self.project(h, angles)
+        del h  # of a long prompt it is large, and attention needs the room
+        cache.append(self.layer, k, v, step)
+        if wanted is not None:
+            q, step = taken(q, wanted.attended), wanted.step
+        o: Any = cache.run(self.layer, q, step)
+        if wanted is not None and wanted.places is not None:
+            o = taken(o, wanted.places)
+        o = self.xp.reshape(o, (o.shape[0], o.shape[1] * o.shape[2]))
+        return linear(o, self.w["o.weight"], self.w.get("o.bias"))
+
+    def project(self, h: Array, angles: Angles) -> tuple[Array, Array, Array]:
+        """h (T, hidden) → q (T, Hq, D), k (T, Hkv, D), v (T, Hkv, D), turned where RoPE is used."""
+        xp, heads = self.xp, self.num_qo_heads + self.num_kv_heads
+        qkv = linear(h, self.w["qkv.weight"], self.w.get("qkv.bias"))
+        qkv = xp.reshape(qkv, (h.shape[0], heads + self.num_kv_heads, self.head_dim))
+        both, v = qkv[:, :heads, :], qkv[:, heads:, :]
+        if self.q_norm is not None and self.k_norm is not None:
+            q = self.q_norm(both[:, : self.num_qo_heads, :])
+            k = self.k_norm(both[:, self.num_qo_heads :, :])
+            both = xp.concat([q, k], axis=1)
+        if angles is not None:
+            both = rotate(both, *angles)
+        return both[:, : self.num_qo_heads, :], both[:, self.num_qo_heads :, :], v
