@@ -28,6 +28,17 @@ KINDS: dict[str, dict[str, Any]] = {
     "hybrid": dict(windows=(3, None, 7), num_hidden_layers=3),
     "qwen2": dict(qkv_bias=True, tie_word_embeddings=True),
     "qwen3": dict(qk_norm=True, head_dim=10),
+    "gemma2": dict(
+        norm="rms_1p",
+        post_norms=True,
+        windows=(5, None),
+        query_pre_attn_scalar=20.0,
+        attn_logit_softcapping=1.5,
+        final_logit_softcapping=4.0,
+        embedding_scale=24**0.5,
+        hidden_act="gelu_pytorch_tanh",
+        tie_word_embeddings=True,
+    ),
     "gpt2": dict(
         norm="layer",
         norm_eps=1e-5,

@@ -29,8 +29,13 @@ def decoder_logits(config: Any, weights: dict[str, Any], tokens: list[int]) -> n
         config.num_key_value_heads,
         config.head_dim,
     )
+    scale = config.query_pre_attn_scalar
+    scores = {
+        "sm_scale": None if scale is None else 1 / math.sqrt(scale),
+        "softcap": config.attn_logit_softcapping,
+    }
     positions = np.arange(len(tokens))
-    x = w["embed.weight"][list(tokens)]
+    x = w["embed.weight"][list(tokens)] * config.embedding_scale
     if config.positions == "learned":
         x = x + w["pos_embed.weight"][positions]
     for i in range(config.num_hidden_layers):
@@ -39,15 +44,18 @@ def decoder_logits(config: Any, weights: dict[str, Any], tokens: list[int]) -> n
         qkv = _linear(h, layer, "qkv").reshape(len(tokens), heads + 2 * kv_heads, dim)
         q, k, v = np.split(qkv, [heads, heads + kv_heads], axis=1)
         if config.qk_norm:
-            q = _rms(q, layer["q_norm.weight"], config.norm_eps)
-            k = _rms(k, layer["k_norm.weight"], config.norm_eps)
+            q, k = (_rms(config, a, layer[f"{n}_norm.weight"]) for a, n in ((q, "q"), (k, "k")))
         if config.positions == "rope":
             q, k = (rotate(a, positions, rope_frequencies(config.rope, dim)) for a in (q, k))
-        o, _ = attention(q, k, v, positions, positions, window=config.windows[i])
-        x = x + _linear(o.reshape(len(tokens), heads * dim), layer, "o")
-        x = x + _mlp(config, _norm(config, x, layer, "mlp_norm"), layer)
+        o, _ = attention(q, k, v, positions, positions, window=config.windows[i], **scores)
+        h = _linear(o.reshape(len(tokens), heads * dim), layer, "o")
+        x = x + (_norm(config, h, layer, "attn_post_norm") if config.post_norms else h)
+        h = _mlp(config, _norm(config, x, layer, "mlp_norm"), layer)
+        x = x + (_norm(config, h, layer, "mlp_post_norm") if config.post_norms else h)
     x = _norm(config, x, w, "norm")
-    return x @ w.get("lm_head.weight", w["embed.weight"]).T
+    logits = x @ w.get("lm_head.weight", w["embed.weight"]).T
+    cap = config.final_logit_softcapping
+    return logits if cap is None else cap * np.tanh(logits / cap)
 
 
 def rope_frequencies(rope: Any, dim: int) -> np.ndarray:
@@ -82,14 +90,16 @@ def _linear(x: np.ndarray, layer: dict[str, np.ndarray], name: str) -> np.ndarra
     return x @ layer[f"{name}.weight"].T + layer.get(f"{name}.bias", 0.0)
 
 
-def _rms(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarray:
-    return weight * x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + eps)
+def _rms(config: Any, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    if config.norm == "rms_1p":
+        weight = weight + 1
+    return weight * x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + config.norm_eps)
 
 
 def _norm(config: Any, x: np.ndarray, layer: dict[str, np.ndarray], name: str) -> np.ndarray:
     weight = layer[f"{name}.weight"]
-    if config.norm == "rms":
-        return _rms(x, weight, config.norm_eps)
+    if config.norm in ("rms", "rms_1p"):
+        return _rms(config, x, weight)
     x = (x - x.mean(axis=-1, keepdims=True)) / np.sqrt(
         x.var(axis=-1, keepdims=True) + config.norm_eps
     )

@@ -152,7 +152,7 @@ def test_tied_or_not(folder):
     refused(untied, str(untied / FILE), "'lm_head.weight' is missing", "(64, 32)")
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3-windows", "gpt2"])
+@pytest.mark.parametrize("name", ["llama", "qwen3-windows", "gemma2", "gpt2"])
 def test_every_missing_or_misshapen_tensor_is_named(folder, name, no_room_for_damaged_files):
     path = folder(name)
     tensors = tensors_of(path)

@@ -24,6 +24,8 @@ LLAMA = dict(
 GPT2 = dict(model_type="gpt2", vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=128)
 QWEN2 = {**LLAMA, "model_type": "qwen2", "num_key_value_heads": 2}
 QWEN3 = {**QWEN2, "model_type": "qwen3", "head_dim": 16}
+GEMMA = {**QWEN3, "model_type": "gemma"}
+GEMMA2 = {**QWEN3, "model_type": "gemma2", "sliding_window": 8}
 MISTRAL = {**LLAMA, "model_type": "mistral", "num_key_value_heads": 2}
 LLAMA3 = dict(
     factor=8.0,
@@ -109,6 +111,29 @@ def test_gpt2():
     assert config.qkv_bias and config.o_bias and config.mlp_bias and not config.gated_mlp
     assert config.tie_word_embeddings and config.hidden_act == "gelu_new"
     assert read(GPT2, n_inner=40).intermediate_size == 40
+
+
+def test_gemma():
+    config = read(GEMMA)
+    assert (config.norm, config.hidden_act) == ("rms_1p", "gelu_pytorch_tanh")
+    assert config.embedding_scale == 32**0.5 and config.tie_word_embeddings
+    assert read(GEMMA, hidden_act="gelu").hidden_act == "gelu_pytorch_tanh"  # its legacy spelling
+    assert read(GEMMA, hidden_act="silu").hidden_act == "silu"
+    assert not config.post_norms and config.windows == (None, None)
+
+
+def test_gemma_2():
+    config = read(GEMMA2)
+    assert config.post_norms and config.windows == (8, None)
+    assert (config.query_pre_attn_scalar, config.attn_logit_softcapping) == (256.0, 50.0)
+    assert config.final_logit_softcapping == 30.0 and config.head_dim == 16
+    config = read(GEMMA2, query_pre_attn_scalar=144, attn_logit_softcapping=None)
+    assert (config.query_pre_attn_scalar, config.attn_logit_softcapping) == (144.0, None)
+    assert read(GEMMA2, final_logit_softcapping=None).final_logit_softcapping is None
+    listed = ["full_attention", "sliding_attention"]
+    assert read(GEMMA2, layer_types=listed).windows == (None, 8)
+    sizes = ("gemma2", 42, 16, 8, 256, 3584, 14336, 256000, True)
+    assert num_parameters(published(*sizes)) == 9_241_705_984
 
 
 @pytest.mark.parametrize(
@@ -251,6 +276,11 @@ REFUSED = [
     (QWEN2, {"layer_types": "full_attention"}, "layer_types is"),
     (QWEN2, {"use_sliding_window": True, "layer_types": ["sliding_attention"]}, "layer_types is"),
     (QWEN3, {"head_dim": None}, "head_dim is None"),
+    (GEMMA, {"use_bidirectional_attention": True}, "use_bidirectional_attention is True"),
+    (GEMMA2, {"head_dim": None}, "head_dim is None"),
+    (GEMMA2, {"final_logit_softcapping": 0}, "final_logit_softcapping is 0"),
+    (GEMMA2, {"query_pre_attn_scalar": "256"}, "query_pre_attn_scalar is '256'"),
+    (GEMMA2, {"hidden_activation": "relu"}, "hidden_activation is 'relu'"),
     (GPT2, {"n_embd": 33}, "n_embd is 33"),
     (GPT2, {"n_head": None}, "n_head is None"),
     (GPT2, {"scale_attn_weights": False}, "scale_attn_weights is False"),
@@ -341,6 +371,8 @@ def test_config_checks_itself():
         ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
         ({"norm_eps": -1.0}, "norm_eps is -1.0"),
         ({"norm_eps": None}, "norm_eps is None"),
+        ({"embedding_scale": 0}, "embedding_scale is 0"),
+        ({"attn_logit_softcapping": -1.0}, "attn_logit_softcapping is -1.0"),
     ]:
         with pytest.raises(ValueError, match=message):
             ModelConfig(**{**fields, **change})

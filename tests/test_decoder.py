@@ -54,6 +54,24 @@ def test_cached_equals_recomputed(kind, chunks):
     close(logits, oracle.decoder_logits(model.config, model.weights, tokens), "logits")
 
 
+OFF = {
+    "norm": "rms",
+    "windows": (None, None),
+    "query_pre_attn_scalar": None,
+    "attn_logit_softcapping": None,
+    "final_logit_softcapping": None,
+    "embedding_scale": 1.0,
+    "hidden_act": "silu",
+}
+
+
+@pytest.mark.parametrize("field", OFF)
+def test_each_field_of_gemma_2_is_seen_in_the_logits(field):
+    model, tokens = decoder("gemma2"), text(3, 23)
+    without = Decoder(config("gemma2", **{field: OFF[field]}), model.weights)
+    assert np.abs(alone(model, tokens) - alone(without, tokens)).max() > 0.01
+
+
 @settings(max_examples=number(quick=5, usual=20, whole=40))
 @given(st.data())
 def test_any_model_any_chunking(data):
@@ -254,7 +272,7 @@ def test_the_watch_does_see_float64():
     assert any("kvlib.model.layers" in place for place in found)
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2", "qwen3"])
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "qwen3", "gemma2"])
 def test_float64_and_float16_weights(kind):
     tokens = text(1, 9)
     for dtype, out, tolerance in ((np.float64, np.float64, 1e-9), (np.float16, np.float32, 0.03)):

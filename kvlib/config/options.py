@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from kvlib.config import rope
@@ -16,6 +17,16 @@ def llama_fields(keys: Keys, act_key: str = "hidden_act", act: str = "silu") -> 
         "rope": rope.read(keys),
         "hidden_act": activation(keys, act_key, act),
         **special_tokens(keys),
+    }
+
+
+def gemma_fields(keys: Keys, act_key: str) -> dict[str, Any]:
+    """The forward pass of Gemma 1 and 2: GeGLU, scaled embeddings, norms stored as w − 1."""
+    keys.only("use_bidirectional_attention", False, "attention is causal")
+    return {
+        **llama_fields(keys, act_key, "gelu_pytorch_tanh"),
+        "norm": "rms_1p",
+        "embedding_scale": math.sqrt(keys.count("hidden_size")),
     }
 
 

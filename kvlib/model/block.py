@@ -42,13 +42,13 @@ class FeedForward(Protocol):
         ...
 
 
-def mixer_kind(config: ModelConfig) -> type[GroupedQuery]:
-    """Which token mixer the layers have."""
+def mixer_kind(config: ModelConfig, layer: int) -> type[GroupedQuery]:
+    """Which token mixer a layer has."""
     return GroupedQuery
 
 
-def feed_forward_kind(config: ModelConfig) -> type[GatedMLP] | type[PlainMLP]:
-    """Which feed-forward part the layers have."""
+def feed_forward_kind(config: ModelConfig, layer: int) -> type[GatedMLP] | type[PlainMLP]:
+    """Which feed-forward part a layer has."""
     return GatedMLP if config.gated_mlp else PlainMLP
 
 
@@ -57,24 +57,24 @@ class Block:
 
     def __init__(self, config: ModelConfig, layer: int, w: dict[str, Array]) -> None:
         self.attn_norm, self.mlp_norm = Norm(config, w, "attn_norm"), Norm(config, w, "mlp_norm")
-        self.mixer: TokenMixer = mixer_kind(config)(config, layer, w)
-        self.feed_forward: FeedForward = feed_forward_kind(config)(config, w)
+        self.mixer: TokenMixer = mixer_kind(config, layer)(config, layer, w)
+        self.feed_forward: FeedForward = feed_forward_kind(config, layer)(config, w)
         self.post_norms = config.post_norms
         if self.post_norms:
             self.attn_post_norm = Norm(config, w, "attn_post_norm")
             self.mlp_post_norm = Norm(config, w, "mlp_post_norm")
 
     @staticmethod
-    def weights(config: ModelConfig) -> list[Weight]:
-        """The weights of one layer, in the order in which a forward pass reads them."""
+    def weights(config: ModelConfig, layer: int) -> list[Weight]:
+        """The weights of layer number `layer`, in the order in which a forward pass reads them."""
         found = Norm.weights(config, "attn_norm", "input_layernorm")
-        found += mixer_kind(config).weights(config)
+        found += mixer_kind(config, layer).weights(config)
         if config.post_norms:
             found += Norm.weights(config, "attn_post_norm", "post_attention_layernorm")
         # Llama calls the norm before the MLP by the name that Gemma has for the one above
         name = "pre_feedforward_layernorm" if config.post_norms else "post_attention_layernorm"
         found += Norm.weights(config, "mlp_norm", name)
-        found += feed_forward_kind(config).weights(config)
+        found += feed_forward_kind(config, layer).weights(config)
         if config.post_norms:
             found += Norm.weights(config, "mlp_post_norm", "post_feedforward_layernorm")
         return found

@@ -20,7 +20,7 @@ from kvlib.model.weights import check_weights, of_layer
 
 
 class Decoder:
-    """A decoder-only transformer of the Llama or GPT-2 kind.
+    """A decoder-only transformer: blocks of a token mixer and a feed-forward part.
 
     config     what it is made of
     weights    name → array, as :func:`kvlib.model.weight_shapes` lists them

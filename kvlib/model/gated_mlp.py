@@ -20,6 +20,7 @@ class GatedMLP:
 
     @staticmethod
     def weights(config: ModelConfig) -> list[Weight]:
+        """gate_up (2 · inner, hidden), down (hidden, inner), and their biases."""
         hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
         both = {"mlp.gate_proj": inner, "mlp.up_proj": inner}
         return [

@@ -46,6 +46,7 @@ class GroupedQuery:
 
     @staticmethod
     def weights(config: ModelConfig) -> list[Weight]:
+        """q, k and v as the rows of one matrix, norms of their heads where they have some, o."""
         hidden, head_dim = config.hidden_size, config.head_dim
         q, kv = config.num_attention_heads * head_dim, config.num_key_value_heads * head_dim
         qkv = {"self_attn.q_proj": q, "self_attn.k_proj": kv, "self_attn.v_proj": kv}

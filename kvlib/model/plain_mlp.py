@@ -19,6 +19,7 @@ class PlainMLP:
 
     @staticmethod
     def weights(config: ModelConfig) -> list[Weight]:
+        """up (inner, hidden), down (hidden, inner), and their biases."""
         hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
         return [
             *linear_weights("up", {"mlp.up_proj": inner}, hidden, bias),

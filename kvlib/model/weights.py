@@ -26,10 +26,9 @@ ALIGNMENT = 64  # bytes: a cache line, and what the widest vector loads want
 def model_weights(config: ModelConfig) -> dict[str, Weight]:
     """Every weight by its full name, in the order in which a forward pass reads them."""
     first, last = Embedding.weights(config)
-    layer = Block.weights(config)
     found = {weight.name: weight for weight in first}
     for i in range(config.num_hidden_layers):
-        found.update((f"layers.{i}.{weight.name}", weight) for weight in layer)
+        found.update((f"layers.{i}.{w.name}", w) for w in Block.weights(config, i))
     last = Norm.weights(config, "norm", "norm") + last
     return {**found, **{weight.name: weight for weight in last}}
 

@@ -27,6 +27,12 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }
+# far lower than in published files: logits of scale 1 would not notice a cap of 30
+CAPPED = {
+    "query_pre_attn_scalar": 24,
+    "attn_logit_softcapping": 1.5,
+    "final_logit_softcapping": 5.0,
+}
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,15 @@ VARIANTS = [
             "layer_types": ["sliding_attention", "full_attention"],
         },
     ),
+    Variant("gemma", "Gemma", {"head_dim": 12, "num_key_value_heads": 1}, "bfloat16"),
+    Variant("gemma2", "Gemma2", {**CAPPED, "head_dim": 16, "sliding_window": 8}),
+    Variant(
+        "gemma2-old",
+        "Gemma2",
+        {**CAPPED, "head_dim": 8, "sliding_window": 8, "attn_logit_softcapping": None},
+        "bfloat16",
+        old_spelling=True,
+    ),
     Variant("gpt2", "GPT2"),
     Variant("gpt2-inner", "GPT2", {"n_inner": 40, "activation_function": "gelu"}, "float16"),
 ]
@@ -112,16 +127,22 @@ def random_model(variant: Variant, size: dict[str, Any], seed: int) -> Any:
     head = "LMHeadModel" if variant.family == "GPT2" else "ForCausalLM"
     model = getattr(transformers, variant.family + head)(config).float().eval()
     generator = torch.Generator().manual_seed(seed)
+    gemma = variant.family.startswith("Gemma")
     with torch.no_grad():
         for name, weight in model.named_parameters():
             values = torch.randn(weight.shape, generator=generator)
             if name.endswith(".bias"):
                 values = 0.1 * values
             elif weight.ndim == 1:
-                values = 1.0 + 0.2 * values
+                # Gemma stores a norm's weight as its distance from 1. Its table is scaled up on
+                # the way in, so it is small here, and the last norm makes good for that.
+                centre = (3.0 if name == "model.norm.weight" else 0.0) if gemma else 1.0
+                values = centre + 0.2 * values
             else:
                 transposed = variant.family == "GPT2" and ".h." in name  # stored (in, out)
                 values = values / math.sqrt(weight.shape[0 if transposed else 1])
+                if gemma and "embed_tokens" in name:
+                    values = 0.25 * values
                 if "q_proj" in name or "k_proj" in name:
                     values = 1.5 * values  # sharper attention
             weight.copy_(values)

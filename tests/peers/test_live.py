@@ -1,4 +1,4 @@
-"""kvlib against Hugging Face transformers, live: larger random models of all five families.
+"""kvlib against Hugging Face transformers, live: larger random models of every family that runs.
 
     make test-peers
 
@@ -19,6 +19,7 @@ pytest.importorskip("torch", reason=reason)
 pytest.importorskip("transformers", reason=reason)
 
 from hf_models import (  # noqa: E402
+    CAPPED,
     LLAMA3,
     Variant,
     greedy,
@@ -54,6 +55,15 @@ LIVE = [
             "sliding_window": W,
             "layer_types": ["sliding_attention", "full_attention"] * 3,
         },
+    ),
+    Variant("gemma", "Gemma", {"head_dim": 48}),
+    Variant("gemma2", "Gemma2", {**CAPPED, "head_dim": 64, "sliding_window": W}),
+    Variant(
+        "gemma2-as-published",  # its own caps, biases beside them
+        "Gemma2",
+        {"head_dim": 32, "sliding_window": W, "attention_bias": True},
+        "bfloat16",
+        old_spelling=True,
     ),
     Variant("gpt2", "GPT2"),
     Variant("gpt2-untied", "GPT2", {"tie_word_embeddings": False}),
