@@ -53,7 +53,7 @@ def steps_used_once() -> None:
 
 
 def cached_equals_recomputed() -> None:
-    for kind in ("llama3", "hybrid", "gpt2", "qwen3"):
+    for kind in ("llama3", "hybrid", "gemma2", "gpt2", "qwen3"):
         model, texts = decoder(kind, seed=1), [text(1, 14), text(2, 9)]
         cache = model.new_cache(2, 20)
         for x in cache.storage():

@@ -190,6 +190,7 @@ MUTANTS = [
     Bug("a step outlives its truncation", PROTOCOL, "Cache.truncate", step_that_lives_on,
         "any_schedule"),
     # Positions
+<<<<<<< HEAD
     Bug("RoPE one ahead from the first decode on", PROTOCOL, "Cache.plan",
         one_ahead_after_the_prompt, "cached_equals_recomputed"),
     Bug("learned positions start again in each chunk", DECODER, "Decoder.forward", learned_from_0,
@@ -201,6 +202,29 @@ MUTANTS = [
     Bug("logits of each request's first row", "kvlib.model.rows", "wanted",
         lambda wanted, rows, step: wanted(list(step.qo_indptr[:-1]), step),
         "cached_equals_recomputed"),
+=======
+    Mutant("RoPE one ahead from the first decode on", PROTOCOL, "Cache.plan",
+           "starts = [r.length for r in requests]",
+           "starts = [r.length + (r.length > 0) for r in requests]",
+           "cached_equals_recomputed"),
+    Mutant("learned positions start again in each chunk", EMBEDDING, "Embedding.embed",
+           "xp.take(self.positions, step.positions, axis=0)",
+           "self.positions[: step.num_tokens, :]",
+           "cached_equals_recomputed"),
+    Mutant("RoPE on neighbours in place of halves", ROPE, "rotate",
+           "namespace(x).concat([x[..., half:], x[..., :half]], axis=-1)",
+           "x.reshape(*x.shape[:-1], half, 2)[..., ::-1].reshape(x.shape)",
+           "cached_equals_recomputed"),
+    Mutant("values turned, too", MIXER, "GroupedQuery.project",
+           "both[:, self.num_qo_heads :, :], v\n", "*[both[:, self.num_qo_heads :, :]] * 2\n",
+           "cached_equals_recomputed"),
+    Mutant("logits of each request's first row", "kvlib.model.rows", "wanted",
+           "Wanted(step.last_rows, step.last(), step.last_rows, None)",
+           "Wanted(list(step.qo_indptr[:-1]), step.last(), list(step.qo_indptr[:-1]), None)",
+           "cached_equals_recomputed"),
+    Mutant("scores scaled by head_dim whatever the config says", MIXER, "GroupedQuery.__init__",
+           "scalar**-0.5", "self.head_dim**-0.5", "cached_equals_recomputed"),
+>>>>>>> c23c07b (Shards and the header of a safetensors file get a file each; cheaper records)
     # Dtypes
     Bug("float64 leaks from RoPE's tables", "kvlib.model.rope", "tables",
         lambda tables, *sizes: tables(*sizes[:-1], np.float64), "only_float32"),

@@ -98,7 +98,7 @@ def test_switches_that_the_table_names() -> None:
     assert MODELS["qwen2.5-7b"].shape.qkv_bias and not MODELS["qwen2.5-7b"].shape.o_bias
     assert MODELS["qwen3-8b"].shape.qk_norm and MODELS["gemma-3-27b"].shape.qk_norm
     assert not MODELS["gemma-2-9b"].shape.qk_norm and MODELS["gpt-oss-120b"].shape.sinks
-    routed = {n: (e.count, e.per_token, e.width) for n, e in _experts()}
+    routed = {n: (e.num_experts, e.per_token, e.width) for n, e in _experts()}
     assert routed == {
         "mixtral-8x7b": (8, 2, 14336),
         "qwen3-30b-a3b": (128, 8, 768),

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from kvlib.config.keys import Keys
 from kvlib.config.shape import Shape
 
 
-@dataclass(frozen=True)
-class Names:
+class Names(NamedTuple):
     """How a checkpoint's names differ from Llama's, which `kvlib.model` states beside each weight.
 
     prefix      what every tensor's name but lm_head's starts with
@@ -24,13 +23,12 @@ class Names:
 
     prefix: str = "model."
     layers: str = "layers"
-    renamed: Mapping[str, str] = field(default_factory=dict)
+    renamed: Mapping[str, str] = MappingProxyType({})
     transposed: tuple[str, ...] = ()
     buffers: str = r"(.*\.)?rotary_emb\.inv_freq"
 
 
-@dataclass(frozen=True)
-class Family:
+class Family(NamedTuple):
     """One `model_type` of Hugging Face.
 
     classes         what `architectures` may name; a class with another head is refused
@@ -46,7 +44,7 @@ class Family:
     shape: Callable[[Keys], Shape]
     forward_fields: Callable[[Keys], dict[str, Any]] | None = None
     lacks: str = ""
-    names: Names = field(default_factory=Names)
+    names: Names = Names()
 
 
 def classes(name: str) -> tuple[str, ...]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Latent:
+class Latent(NamedTuple):
     """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): a cache of one vector a token.
 
     q_lora_rank is None where queries are projected in one step.
@@ -29,15 +28,14 @@ class Latent:
         return self.kv_lora_rank + self.qk_rope_head_dim
 
 
-@dataclass(frozen=True)
-class Experts:
+class Experts(NamedTuple):
     """The mixture of experts that stands in place of the MLP in `layers`.
 
-    Of `count` routed experts of `width` inner units a token passes `per_token`, and always one
-    shared MLP of `shared_width` (0: none), behind a gate of its own if `shared_gate`.
+    Of `num_experts` routed experts of `width` inner units a token passes `per_token`, and always
+    one shared MLP of `shared_width` (0: none), behind a gate of its own if `shared_gate`.
     """
 
-    count: int
+    num_experts: int
     per_token: int
     width: int
     layers: tuple[int, ...]
@@ -47,8 +45,7 @@ class Experts:
     bias: bool = False
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(NamedTuple):
     """A decoder's sizes. Names are Hugging Face's keys where those exist.
 
     windows has one entry a layer: 0 for all tokens, or W, the query itself included.

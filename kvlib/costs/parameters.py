@@ -75,18 +75,18 @@ def count(shape: Shape) -> Counts:
 
 def _with_experts(counts: Counts, shape: Shape, experts: Experts) -> Counts:
     mixed, hidden = len(experts.layers), shape.hidden_size
-    router = experts.count * hidden + (hidden if experts.shared_gate else 0)
+    router = experts.num_experts * hidden + (hidden if experts.shared_gate else 0)
     always = router + _mlp(shape, experts.shared_width)
     return Counts(
         products=counts.products + mixed * always,
-        vectors=counts.vectors + mixed * (experts.count if experts.router_bias else 0),
+        vectors=counts.vectors + mixed * (experts.num_experts if experts.router_bias else 0),
         embedding=counts.embedding,
         positions=counts.positions,
         head=counts.head,
         tied=counts.tied,
         expert=mixed * _mlp(shape, experts.width),
         expert_vectors=mixed * (2 * experts.width + hidden) if experts.bias else 0,
-        experts=experts.count,
+        experts=experts.num_experts,
         experts_per_token=experts.per_token,
     )
 

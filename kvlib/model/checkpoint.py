@@ -6,25 +6,24 @@ folder loads whole or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kvlib.arrays import has_views
-from kvlib.config.files import read_json
 from kvlib.errors import CheckpointError
 from kvlib.model.config import ModelConfig
 from kvlib.model.names import Source, may_be_ignored, prefix_of, sources, without_prefix
 from kvlib.model.safetensors import FLOATS, SafetensorsFile
+from kvlib.model.shards import weights_file, weights_files
 from kvlib.model.tokenizer import load_tokenizer
 from kvlib.model.weights import allocate, library, weight_shapes
 
 if TYPE_CHECKING:
     from kvlib.model.decoder import Decoder
 
-SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 LONG = 500_000_000  # bytes to read from which a progress bar is worth its line
 
 Tensors = dict[str, tuple[SafetensorsFile, str]]  # name without prefix -> file, name in the file
@@ -68,7 +67,7 @@ def load_model(
 def open_tensors(folder: Path, config: ModelConfig) -> Tensors:
     """Every tensor of the folder by its name without prefix: headers checked, no number read."""
     found: Tensors = {}
-    for file, names in _files(folder):
+    for file, names in weights_files(folder):
         for name in names:
             short = without_prefix(config, name)
             if short in found:
@@ -139,53 +138,6 @@ def copy_weights(
             wide = np.float64 if values.dtype.itemsize == 8 else np.float32
             rows[...] = xp.astype(xp.asarray(np.array(values, dtype=wide)), rows.dtype)
     return weights
-
-
-def weights_file(folder: Path) -> Path:
-    """model.safetensors or, where there is none, the index of the shards."""
-    for name in (SINGLE, INDEX):
-        if (folder / name).is_file():
-            return folder / name
-    raise CheckpointError(f"{folder}: no weights, needed: {SINGLE} or {INDEX}")
-
-
-def _files(folder: Path) -> Iterator[tuple[SafetensorsFile, Iterable[str]]]:
-    """The folder's safetensors files, each with the names of its tensors."""
-    path = weights_file(folder)
-    if path.name == SINGLE:
-        file = SafetensorsFile(path)
-        yield file, file.tensors
-        return
-    for shard, listed in _shards(path).items():
-        file = SafetensorsFile(folder / shard)
-        if absent := listed - file.tensors.keys():
-            raise CheckpointError(
-                f"{file.path}: tensor {min(absent)!r} is missing; {INDEX} says it is here"
-            )
-        if unlisted := file.tensors.keys() - listed:
-            raise CheckpointError(
-                f"{file.path}: tensor {min(unlisted)!r} is here, but {INDEX} does not list it here"
-            )
-        yield file, sorted(listed)
-
-
-def _shards(index: Path) -> dict[str, set[str]]:
-    """File name -> the tensors it holds, as the index says; every file is there."""
-    where = read_json(index).get("weight_map")
-    if not isinstance(where, dict) or not where:
-        raise CheckpointError(f"{index}: weight_map is {where!r}, needed: tensor name -> file name")
-    shards: dict[str, set[str]] = {}
-    for name, shard in where.items():
-        if not isinstance(shard, str) or not shard or Path(shard).name != shard:
-            raise CheckpointError(
-                f"{index}: tensor {name!r} is in {shard!r}, needed: a file of this folder"
-            )
-        if not (index.parent / shard).is_file():
-            raise CheckpointError(
-                f"{index.parent / shard}: no such file; {INDEX} says it holds tensor {name!r}"
-            )
-        shards.setdefault(shard, set()).add(name)
-    return shards
 
 
 def _floating(dtype: Any, xp: Any) -> Any:

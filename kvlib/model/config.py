@@ -157,6 +157,6 @@ class ModelConfig:
 
 def _sizes(shape: Shape) -> dict[str, Any]:
     """The fields that a Shape states under the same name, and the windows."""
-    known = {field.name for field in fields(Shape)} & {field.name for field in fields(ModelConfig)}
-    sizes = {name: getattr(shape, name) for name in known}
+    known = {field.name for field in fields(ModelConfig)}
+    sizes = {name: value for name, value in shape._asdict().items() if name in known}
     return {**sizes, "windows": tuple(window or None for window in shape.windows)}

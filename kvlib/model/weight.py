@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Weight:
+class Weight(NamedTuple):
     """One weight: an array of kvlib's, and the tensors of a checkpoint that it is made of.
 
     name     kvlib's name within its part of the model, such as "qkv.weight"
