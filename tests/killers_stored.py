@@ -118,6 +118,28 @@ def _attend(cache, layers, q_lens: list[int]) -> None:
                 close(x, y, f"{what} of {cache} after {at.size} tokens")
 
 
+def batches_of_some() -> None:
+    """Decode steps of which some requests attend in one product and others alone."""
+    lengths, layers = [9, 600, 7, 30, 601, 8], [LayerSpec(2, 8)]
+    for cache in (
+        DenseCache(layers, 6, 640, xp=np),
+        PagedCache(layers, BlockPool(200, 8), xp=np),
+    ):
+        rng = np.random.default_rng(5)
+        for name in range(6):
+            cache.add(name)
+        for q_lens in (lengths, [1] * 6):
+            step = cache.plan(list(range(6)), q_lens)
+            k, v = rng.standard_normal((2, sum(q_lens), 2, 8)).astype(np.float32)
+            cache.append(0, k, v, step)
+        q = rng.standard_normal((6, 4, 8)).astype(np.float32)
+        got = cache.run(0, q, step)
+        for i in range(6):
+            k, v, at = cache.read(0, i)
+            needed = oracle.attention(q[i : i + 1], k, v, step.positions[i : i + 1], at)[0]
+            close(got[i : i + 1], needed, f"request {i} of {cache}")
+
+
 def chunks_and_schedules() -> None:
     for seed in range(3):  # a text that repeats itself may not miss a token
         prompts = [text(seed + 10 * i, n) for i, n in enumerate((11, 3, 14), 1)]
@@ -174,6 +196,7 @@ def _spoils(self, layer, k, v, step, append=PagedCache.append):
 
 
 CHECKS = (
+    batches_of_some,
     codecs_round_trip,
     pieces_in_every_form,
     layouts_agree,

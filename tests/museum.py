@@ -20,7 +20,7 @@ CAUSAL, DIRECT = "kvlib.attention.causal", "kvlib.attention.direct"
 BATCHED, CHECKS = "kvlib.attention.batched", "kvlib.caches.checks"
 TILED, STATES = "kvlib.attention.tiled", "kvlib.attention.states"
 STORED, PROTOCOL = "kvlib.caches.stored", "kvlib.caches.protocol"
-ROWS, DECODER = "kvlib.caches.rows", "kvlib.model.decoder"
+ROWS, MIXER = "kvlib.caches.rows", "kvlib.model.grouped_query"
 GENERATION, DISTRIBUTION = "kvlib.generation", "kvlib.distribution"
 
 # Exhibit of kvlib.exercises.museum → the check that must refuse it.
@@ -119,10 +119,8 @@ def one_ahead_after_the_prompt(plan, cache, *asked):
     return step
 
 
-def learned_from_0(forward, model, tokens, cache, step, rows="last"):
-    if model.config.rope is None:
-        step = changed(step, positions=np.arange(step.num_tokens))
-    return forward(model, tokens, cache, step, rows)
+def learned_from_0(embed, embedding, ids, step):
+    return embed(embedding, ids, changed(step, positions=np.arange(step.num_tokens)))
 
 
 def neighbours_turned(rotate, x, cos, sin):
@@ -130,9 +128,13 @@ def neighbours_turned(rotate, x, cos, sin):
     return x * cos + pairs[..., ::-1].reshape(x.shape) * sin
 
 
-def values_turned(project, model, h, layer, cos, sin):
-    q, k, v = project(model, h, layer, cos, sin)
-    return q, k, v if cos is None else rope.rotate(v, cos, sin)
+def values_turned(project, mixer, h, angles):
+    q, k, v = project(mixer, h, angles)
+    return q, k, v if angles is None else rope.rotate(v, *angles)
+
+
+def scaled_by_head_dim(init, mixer, config, *rest):
+    init(mixer, replace(config, query_pre_attn_scalar=None), *rest)
 
 
 def least_likely_left_out(probabilities, logits, temperature=1.0, top_k=None, top_p=None):
@@ -190,41 +192,19 @@ MUTANTS = [
     Bug("a step outlives its truncation", PROTOCOL, "Cache.truncate", step_that_lives_on,
         "any_schedule"),
     # Positions
-<<<<<<< HEAD
     Bug("RoPE one ahead from the first decode on", PROTOCOL, "Cache.plan",
         one_ahead_after_the_prompt, "cached_equals_recomputed"),
-    Bug("learned positions start again in each chunk", DECODER, "Decoder.forward", learned_from_0,
-        "cached_equals_recomputed"),
+    Bug("learned positions start again in each chunk", "kvlib.model.embedding", "Embedding.embed",
+        learned_from_0, "cached_equals_recomputed"),
     Bug("RoPE on neighbours in place of halves", "kvlib.model.rope", "rotate", neighbours_turned,
         "cached_equals_recomputed"),
-    Bug("values turned, too", DECODER, "Decoder._project", values_turned,
+    Bug("values turned, too", MIXER, "GroupedQuery.project", values_turned,
         "cached_equals_recomputed"),
     Bug("logits of each request's first row", "kvlib.model.rows", "wanted",
         lambda wanted, rows, step: wanted(list(step.qo_indptr[:-1]), step),
         "cached_equals_recomputed"),
-=======
-    Mutant("RoPE one ahead from the first decode on", PROTOCOL, "Cache.plan",
-           "starts = [r.length for r in requests]",
-           "starts = [r.length + (r.length > 0) for r in requests]",
-           "cached_equals_recomputed"),
-    Mutant("learned positions start again in each chunk", EMBEDDING, "Embedding.embed",
-           "xp.take(self.positions, step.positions, axis=0)",
-           "self.positions[: step.num_tokens, :]",
-           "cached_equals_recomputed"),
-    Mutant("RoPE on neighbours in place of halves", ROPE, "rotate",
-           "namespace(x).concat([x[..., half:], x[..., :half]], axis=-1)",
-           "x.reshape(*x.shape[:-1], half, 2)[..., ::-1].reshape(x.shape)",
-           "cached_equals_recomputed"),
-    Mutant("values turned, too", MIXER, "GroupedQuery.project",
-           "both[:, self.num_qo_heads :, :], v\n", "*[both[:, self.num_qo_heads :, :]] * 2\n",
-           "cached_equals_recomputed"),
-    Mutant("logits of each request's first row", "kvlib.model.rows", "wanted",
-           "Wanted(step.last_rows, step.last(), step.last_rows, None)",
-           "Wanted(list(step.qo_indptr[:-1]), step.last(), list(step.qo_indptr[:-1]), None)",
-           "cached_equals_recomputed"),
-    Mutant("scores scaled by head_dim whatever the config says", MIXER, "GroupedQuery.__init__",
-           "scalar**-0.5", "self.head_dim**-0.5", "cached_equals_recomputed"),
->>>>>>> c23c07b (Shards and the header of a safetensors file get a file each; cheaper records)
+    Bug("scores scaled by head_dim whatever the config says", MIXER,
+        "GroupedQuery.__init__", scaled_by_head_dim, "cached_equals_recomputed"),
     # Dtypes
     Bug("float64 leaks from RoPE's tables", "kvlib.model.rope", "tables",
         lambda tables, *sizes: tables(*sizes[:-1], np.float64), "only_float32"),

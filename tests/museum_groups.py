@@ -29,6 +29,11 @@ def nothing_gone(cache):
             table.gone = n
 
 
+def absolute_lengths(init, lying, tables, seq_lens, *rest):
+    init(lying, tables, seq_lens, *rest)
+    lying.lens = list(seq_lens)
+
+
 def from_the_start(function, cache, *args, **settings):
     with nothing_gone(cache):
         return function(cache, *args, **settings)
@@ -111,9 +116,9 @@ def pages_of_every_table(live, cache, g, filled):
     )
 
 
-def moved_in_place(move, blocks, g, request, moved):
+def moved_in_place(move, blocks, g, request, stay, moved):
     table = request.place.tables[g]
-    take_out(blocks.cache, g, request)
+    take_out(blocks.cache, g, request, stay)
     end = -(-(request.length - table.gone) // blocks.size)
     blocks.pool.free(table.pages[end:])
     del table.pages[end:]
@@ -133,8 +138,8 @@ MUTANTS = [
         "windows_give_back"),
     Bug("attention counts tokens that are gone", ATTENTION, "_attend_one", from_the_start,
         "windows_give_back"),
-    Bug("a batch of rows counts tokens that are gone", ATTENTION, "_attend_batch",
-        from_the_start, "any_schedule"),
+    Bug("a step's lengths count tokens that are gone", "kvlib.caches.table", "Lying.__init__",
+        absolute_lengths, "any_schedule"),
     Bug("read counts tokens that are gone", LAYERS, "StoredLayers.read", from_the_start,
         "windows_give_back"),
     Bug("a request goes back to keys that are gone", STORED, "StoredCache._check_kept",

@@ -9,6 +9,7 @@ from typing import Any
 from kvlib.arrays import Array
 from kvlib.caches.allocator import Allocator
 from kvlib.caches.checks import check_layer, get_open
+from kvlib.caches.groups import LayerGroup
 from kvlib.caches.protocol import Attention, Cache, Request
 from kvlib.caches.retention import Rules, rules_of
 from kvlib.caches.spec import LayerSpec
@@ -53,7 +54,7 @@ class StoredLayers(Cache):
                     "take any of them out: keep all, or use a codec that writes each token alone"
                 )
         self.allocator = allocator
-        self.groups = allocator.groups(self.layers, rules)
+        self.groups: Sequence[LayerGroup] = allocator.groups(self.layers, rules)
         of = {layer: g for g, group in enumerate(self.groups) for layer in group.layers}
         self.group_of = tuple(of[layer] for layer in range(len(self.layers)))
         self.plain = self.codec.plain and not self.codec.waits

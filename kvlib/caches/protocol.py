@@ -79,6 +79,7 @@ from kvlib.caches.checks import (
     get_open,
     token_ids,
 )
+from kvlib.caches.groups import LayerGroup
 from kvlib.caches.request import Request
 from kvlib.caches.spec import LayerSpec, Memory
 from kvlib.caches.step import Step, Ticket
@@ -138,6 +139,7 @@ class Cache:
 
     codec: Codec = PLAIN
     block_size: Any = None  # tokens of a block, where requests lie in blocks of a pool
+    groups: Sequence[LayerGroup] = ()  # layers that share tables, in a cache that has tables
 
     def fields(self, layer: int) -> tuple[tuple[TensorCodec, Mapping[str, Array]], ...]:
         """The codec and the arrays (pages, Hkv, size / per, ...) of a layer's keys and its values.

@@ -155,6 +155,14 @@ class Step:
             lengths=self._lengths,
         )
 
+    def __copy__(self) -> Step:
+        """The same step, of which nothing is worked out yet."""
+        new = object.__new__(Step)
+        for name in self.__slots__:
+            setattr(new, name, getattr(self, name))
+        new.by_group = {}
+        return new
+
     def __repr__(self) -> str:
         parts = ", ".join(
             f"{seq_id!r}: {end - n}→{end}"

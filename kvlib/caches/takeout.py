@@ -15,6 +15,8 @@ def staying(cache: StoredLayers, g: int, request: Request) -> np.ndarray | None:
     if cache.kept_by(request) < request.length:  # it can still be taken back to before a gap
         return None
     positions = table.positions(request.length)
+    if not len(positions):
+        return None
     stays = np.asarray(rule.kept(positions, request.length))
     if stays.shape != positions.shape or stays.dtype != bool:
         raise ValueError(

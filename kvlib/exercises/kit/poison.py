@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kvlib.arrays import Array
-from kvlib.caches import Cache, PagedCache, StoredCache
+from kvlib.caches import Cache
 from kvlib.caches.store import Store
 from kvlib.caches.stored_bytes import filled_pages
 
@@ -16,17 +18,17 @@ def poison_all(cache: Cache) -> None:
 
 def poison_unused(cache: Cache) -> None:
     """Overwrite with NaN what belongs to no token, where the test can know that."""
-    if isinstance(cache, StoredCache):
+    if cache.groups:
         _poison_pages(cache)
 
 
-def _poison_pages(cache: StoredCache) -> None:
+def _poison_pages(cache: Any) -> None:
     """Every slot that no request holds and no lookup can find; of codes their scales."""
     filled: dict[int, dict[int, int]] = {}  # store → page → stored tokens, whichever group has it
     for g, group in enumerate(cache.groups):
         for layer in group.layers:
             filled.setdefault(id(cache.stores[layer]), {}).update(filled_pages(cache, g))
-    found = cache.pool.index if isinstance(cache, PagedCache) else ()
+    found = cache.pool.index if cache.block_size is not None else ()
     for store in dict.fromkeys(cache.stores):
         for page in range(store.keys.pages):
             if page not in found:
@@ -41,7 +43,7 @@ def _poison_pages(cache: StoredCache) -> None:
                     fill(cache, x[:, request.length - request.place.coded :, :])
 
 
-def _poison_behind(cache: StoredCache, store: Store, page: int, tokens: int) -> None:
+def _poison_behind(cache: Any, store: Store, page: int, tokens: int) -> None:
     """What lies behind so many tokens of a page."""
     for fields in store.both:
         for name, field in fields.fields.items():

@@ -10,12 +10,12 @@ from kvlib.arrays import Array
 from kvlib.caches import Cache, Step
 from kvlib.caches.rows import Rows
 from kvlib.caches.table import Place
+from kvlib.config.shape import Shape
 from kvlib.costs.layers import LayerGroup
-from kvlib.costs.shape import Shape
 from kvlib.exercises.museum import guards, guards_stores, looks, looks_shared
 from kvlib.exercises.museum.exhibit import Exhibit
 from kvlib.exercises.museum.mutation import Call
-from kvlib.model.decoder import Decoder
+from kvlib.model.embedding import Embedding
 
 STORED, BILL = "kvlib.caches.stored", "kvlib.costs.layers"
 PUBLIC = "sleepyeldrazi/llm_programming_tests minimax-m2.7/kv"
@@ -53,11 +53,8 @@ def of_float64(init: Call, fields: Any, xp: Any, *shape: Any) -> None:
     init(fields, xp, *shape_, xp.float64)
 
 
-def times_a_float64(
-    norm: Call, model: Decoder, x: Array, weights: Any, name: str, eps: float
-) -> Any:
-    x = norm(model, x, weights, name, eps)
-    return x * model.xp.float64(1) if name == "norm" else x  # the last one, before the logits
+def times_a_float64(logits: Call, embedding: Embedding, x: Array) -> Any:
+    return logits(embedding, x * embedding.xp.float64(1))
 
 
 def query_heads(layer_groups: Call, shape: Shape) -> list[LayerGroup]:
@@ -141,8 +138,8 @@ EXHIBITS = (
     ),
     Exhibit(
         "float64_in_the_products",
-        "kvlib.model.decoder",
-        "Decoder._norm",
+        "kvlib.model.embedding",
+        "Embedding.logits",
         times_a_float64,
         room="memory",
         cite=NUMPY_LLAMAS,
