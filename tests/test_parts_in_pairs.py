@@ -59,9 +59,18 @@ Chosen = tuple[str, str, str, str]
 
 
 def allowed(*parts: str) -> bool:
-    """Cascade needs blocks. Rules with holes need codecs that write each token alone."""
+    """Cascade needs blocks. Rules with holes need codecs that write each token alone.
+
+    Kernels read numbers with a scale for each channel as float16, which float32's bound does not
+    allow: tests/kernels/test_kernel_cache.py compares those.
+    """
     waits = any(name in parts and codec.waits for name, codec in CODECS.items())
-    return not (("rows" in parts and "cascade" in parts) or ("2 first, 6 last" in parts and waits))
+    narrow = "int8 by channel" in parts or "kivi" in parts
+    return not (
+        ("rows" in parts and "cascade" in parts)
+        or ("2 first, 6 last" in parts and waits)
+        or ("kernels" in parts and narrow)
+    )
 
 
 def pairs_of(chosen: Sequence[str]) -> set[tuple[str, str]]:
@@ -124,7 +133,8 @@ def test_each_pair_has_met() -> None:
     refused = [pair for a, b in itertools.combinations(PARTS, 2)
                for pair in itertools.product(a, b) if not allowed(*pair)]  # fmt: skip
     assert len(met) + len(refused) == possible
-    assert len(refused) == 1 + 3  # rows with cascade; holes with the three codecs that wait
+    # rows with cascade; holes with the three codecs that wait; kernels with two
+    assert len(refused) == 1 + 3 + 2
 
 
 def test_what_cannot_be_combined_is_refused_in_words() -> None:
