@@ -1,8 +1,8 @@
 """Every allocator with every codec, every rule for what stays, and every way to attend.
 
 A cache is built of four parts, and any of them should go with any other. All combinations would be
-hundreds; a bug of two parts shows wherever the two meet. So a greedy search picks combinations until
-each pair that is allowed has met, and random lives of each are compared with float64.
+hundreds; a bug of two parts shows wherever the two meet. So a greedy search picks combinations
+until each pair that is allowed has met, and random lives of each are compared with float64.
 """
 
 from __future__ import annotations
