@@ -1,8 +1,8 @@
 """Memory and time of decoding past the window: flat where a layer gives back what it cannot see.
 
 Four layers, three with a window of 512 tokens and one that looks at everything (the pattern of
-many models), and those three alone, decode far past four windows. Every half window: the bytes that the request's tokens
-have claimed, and the median time of a step's appends and attention in all layers.
+many models), and those three alone, decode far past four windows. Every half window: the bytes
+that the request's tokens have claimed, and the median time of a step's appends and attention.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import numpy as np
 
 from kvlib import Cache, DenseCache, LayerSpec
 from kvlib.caches import BlockPool, PagedCache, QuantizedCache, layer_groups
-from kvlib.caches.table import Place, Table
+from kvlib.caches.table import State, Table
 from kvlib.codecs import PLAIN, Codec, bfloat16, fp8, int8, int8_per_channel, kivi
 from kvlib.exercises.kit.poison import poison_all
 
@@ -113,7 +113,7 @@ def snapshot(cache: Cache) -> Any:
         name: (
             r.length,
             type(r.length),
-            _state(r.place),
+            _state(r.state),
             r.ticket,
             None if r.ticket is None else (r.ticket.live, frozenset(r.ticket.appended)),
         )
@@ -127,11 +127,11 @@ def snapshot(cache: Cache) -> Any:
     return arrays, requests, rest
 
 
-def _state(place: Any) -> Any:
+def _state(state: Any) -> Any:
     """What a request's place says, as plain values."""
-    if isinstance(place, Place):
-        tables = [_state(table) for table in place.tables]
-        return tables, {x: repr(getattr(place, x)) for x in place.__slots__ if x[:2] != "ta"}
-    if isinstance(place, Table):
-        return {x: repr(getattr(place, x)) for x in place.__slots__ if x != "own"}
-    return place
+    if isinstance(state, State):
+        tables = [_state(table) for table in state.tables]
+        return tables, {x: repr(getattr(state, x)) for x in state.__slots__ if x[:2] != "ta"}
+    if isinstance(state, Table):
+        return {x: repr(getattr(state, x)) for x in state.__slots__ if x != "own"}
+    return state

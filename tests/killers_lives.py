@@ -202,7 +202,7 @@ class Life:
         self.pool.check()
         held, groups = Counter[int](), dict[int, int]()
         for request in self.cache._requests.values():
-            for g, table in enumerate(request.place.tables):
+            for g, table in enumerate(request.state.tables):
                 held.update(table.pages)
                 for block in table.pages:
                     assert groups.setdefault(block, g) == g, f"block {block} of two groups"

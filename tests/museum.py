@@ -96,7 +96,7 @@ def slot_left_out(plan, cache, *asked):
 
 
 def row_shared_by_a_fork(copy, rows, source, seq_id, place):
-    place.row, place.tables = source.place.row, [t.copy() for t in source.place.tables]
+    place.row, place.tables = source.state.row, [t.copy() for t in source.state.tables]
 
 
 def appended_again(check, cache, layer, k, v, step):

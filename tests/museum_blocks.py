@@ -53,24 +53,24 @@ def found_and_let_go(find, sharing, tokens, extra):
 
 def one_block_kept(truncate, blocks, request, length):
     truncate(blocks, request, min(length + 1, request.length))
-    del request.place.tokens[length:]
-    blocks.sharing.go_back(request.place, length // blocks.size)
+    del request.state.tokens[length:]
+    blocks.sharing.go_back(request.state, length // blocks.size)
 
 
 def tokens_kept(truncate, blocks, request, length):
-    before = list(request.place.tokens)
+    before = list(request.state.tokens)
     truncate(blocks, request, length)
-    request.place.tokens = before
+    request.state.tokens = before
 
 
 def published_at_once(reserve, blocks, requests, q_lens, tokens):
     reserve(blocks, requests, q_lens, tokens)
     for request in requests:
-        blocks.sharing.publish(request.place, len(request.place.tokens))
+        blocks.sharing.publish(request.state, len(request.state.tokens))
 
 
 def published_with_older_codes(stored, blocks, request):
-    return request.place.start if blocks._unfinished(request) else stored(blocks, request)
+    return request.state.start if blocks._unfinished(request) else stored(blocks, request)
 
 
 def published_uncoded(stored, blocks, request):

@@ -18,7 +18,7 @@ BYTES, ATTENTION = "kvlib.caches.stored_bytes", "kvlib.caches.stored_attention"
 @contextmanager
 def nothing_gone(cache):
     """Inside, every table says that all of its tokens are still there."""
-    tables = [t for request in cache._requests.values() for t in request.place.tables]
+    tables = [t for request in cache._requests.values() for t in request.state.tables]
     gone = [table.gone for table in tables]
     try:
         for table in tables:
@@ -56,22 +56,22 @@ def given_back_and_kept(reserve, blocks, *asked):
 
 
 def not_moved_back(carry_out, rows, request, g, gone, needed, own):
-    table = request.place.tables[g]
+    table = request.state.tables[g]
     if table.own is None or own is not None:
         return carry_out(rows, request, g, gone, needed, own)
-    table.pages, table.own, table.gone, table.since = [request.place.row], None, gone, needed
+    table.pages, table.own, table.gone, table.since = [request.state.row], None, gone, needed
 
 
 def longer_row_shared(copy, rows, source, seq_id, place):
     copy(rows, source, seq_id, place)
-    for new, old in zip(place.tables, source.place.tables):
+    for new, old in zip(place.tables, source.state.tables):
         new.own = old.own
 
 
 def one_block_for_two_groups(reserve, blocks, requests, *asked):
     reserve(blocks, requests, *asked)
     for request in requests:
-        first, *others = request.place.tables
+        first, *others = request.state.tables
         for table in others:
             table.pages[-1] = first.pages[-1]
 
@@ -106,7 +106,7 @@ def needed_by_one_group(complete, index, nodes, end, g):
 def pages_of_every_table(live, cache, g, filled):
     if not isinstance(cache.groups[g].retention, KeepAll):
         return live(cache, g, filled)
-    held = [(cache.held(r), r.place.tables[g]) for r in cache._requests.values()]
+    held = [(cache.held(r), r.state.tables[g]) for r in cache._requests.values()]
     size = cache.stores[cache.groups[g].layers[0]].size
     return Counter(
         min(size, max(0, n - at * size))
@@ -117,7 +117,7 @@ def pages_of_every_table(live, cache, g, filled):
 
 
 def moved_in_place(move, blocks, g, request, stay, moved):
-    table = request.place.tables[g]
+    table = request.state.tables[g]
     take_out(blocks.cache, g, request, stay)
     end = -(-(request.length - table.gone) // blocks.size)
     blocks.pool.free(table.pages[end:])

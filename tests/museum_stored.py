@@ -10,11 +10,11 @@ GENERATION, SCHEDULING = "kvlib.generation", "kvlib.scheduling"
 
 
 def first_request_only(append, cache, layer, k, v, step):
-    append(cache, layer, k, v, changed(step, places=step.places[:1]))
+    append(cache, layer, k, v, changed(step, states=step.states[:1]))
 
 
 def tail_of_after(truncate, cache, request, length):
-    for tail in request.place.tails:
+    for tail in request.state.residuals:
         if tail is not None:
             tail.previous = None
     truncate(cache, request, length)
@@ -27,9 +27,9 @@ def tail_shifted(write, store, pages, tail, span, coded, k, v):
     return written
 
 
-def tails_of_a_fork_shared(new_tails, cache, like=None):
-    tails = new_tails(cache, like)
-    for new, old in zip(tails, like.tails if like else ()):
+def tails_of_a_fork_shared(new_residuals, cache, like=None):
+    tails = new_residuals(cache, like)
+    for new, old in zip(tails, like.residuals if like else ()):
         if new is not None:
             new.k, new.v = old.k, old.v
     return tails
@@ -104,7 +104,7 @@ MUTANTS = [
         tail_of_after, "stored_schedules"),
     Bug("the tail shifts by one at a flush", STORE, "Store.write", tail_shifted,
         "stored_schedules"),
-    Bug("a fork shares the tail", "kvlib.caches.layers", "StoredLayers.new_tails",
+    Bug("a fork shares the tail", "kvlib.caches.layers", "StoredLayers.new_residuals",
         tails_of_a_fork_shared, "stored_schedules"),
     # Through float32 nothing would change (see test_museum_exhibits.py). Through the float16 of a
     # served model numbers move once and then stay: only a comparison bit for bit sees it.

@@ -39,8 +39,8 @@ def visited(cache):
     """Payload and metadata in the blocks, block by block and layer by layer."""
     filled = {}
     for request in cache._requests.values():
-        held = request.place.coded if cache.codec.waits else request.length
-        for n, block in enumerate(request.place.tables[0].pages):
+        held = request.state.coded if cache.codec.waits else request.length
+        for n, block in enumerate(request.state.tables[0].pages):
             here = max(0, min(cache.block_size, held - n * cache.block_size))
             filled[block] = max(filled.get(block, 0), here)
     found = {True: 0, False: 0}
@@ -56,9 +56,9 @@ def visited(cache):
 def waiting(cache):
     """Bytes of the tokens that no block holds yet."""
     return sum(
-        (request.length - request.place.coded) * x.shape[0] * x.shape[2] * x.itemsize
+        (request.length - request.state.coded) * x.shape[0] * x.shape[2] * x.itemsize
         for request in cache._requests.values()
-        for tail in request.place.tails
+        for tail in request.state.residuals
         if tail is not None
         for x in (tail.k, tail.v)
         if x is not None

@@ -180,7 +180,7 @@ class Life:
         size, references = self.size, [0] * self.cache.pool.num_blocks
         for name, (extra, tokens) in self.texts.items():
             assert self.cache.seq_len(name) == len(tokens)
-            for group, table in zip(self.cache.groups, self.cache._requests[name].place.tables):
+            for group, table in zip(self.cache.groups, self.cache._requests[name].state.tables):
                 gone, window = table.gone, self.layers[group.layers[0]].window
                 assert gone % size == 0 and gone <= max(0, len(tokens) - (window or 99) + 1)
                 held = -(-(len(tokens) - gone) // size)
@@ -223,7 +223,7 @@ class Life:
         """What the cache must hold: one-shot codes, decoded, and the newest tokens as they came."""
         spec, found = self.layers[layer], []
         rows = [key_of((extra, *text[: i + 1]), layer, self.layers) for i in range(len(text))]
-        coded = self.cache._requests[name].place.coded
+        coded = self.cache._requests[name].state.coded
         for n, dim in enumerate((spec.head_dim, spec.v_dim)):
             x = np.empty((len(text), spec.num_kv_heads, dim), np.float32)
             for i, row in enumerate(rows):

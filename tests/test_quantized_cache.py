@@ -75,11 +75,11 @@ def test_codes_of_a_stream_are_those_of_one_shot(home, codec, chunks, retry):
             if retry and not again:
                 cache.truncate("a", done)
         done += n
-    place = cache._requests["a"].place
+    place = cache._requests["a"].state
     coded = codec.coded(done) if codec.waits else done
     assert not codec.waits or place.coded == coded
     pages = place.tables[0].pages[: -(-coded // cache.stores[0].size)]
-    for store, tail, pair in zip(cache.stores, place.tails, given_to):
+    for store, tail, pair in zip(cache.stores, place.residuals, given_to):
         for fields, kept, x in zip(store.both, (tail.k, tail.v) if tail else (None, None), pair):
             needed = fields.codec.encode(x[:coded].transpose(1, 0, 2))
             found = fields.gather(pages, coded)
@@ -132,7 +132,7 @@ def test_reserved_is_every_array_there_is(home, codec):
     for store in cache.stores:
         for fields in store.both:
             found |= {id(x): x for x in fields.arrays.values()}
-    for tail in cache._requests["a"].place.tails:
+    for tail in cache._requests["a"].state.residuals:
         if tail is not None:
             pairs = [tail.k, tail.v, *(tail.previous or ())]
             found |= {id(x): x for x in pairs if x is not None}

@@ -10,7 +10,7 @@ from kvlib.caches.request import Request
 from kvlib.caches.retention import Retention
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.store import Store
-from kvlib.caches.table import Place
+from kvlib.caches.table import State
 
 
 class Allocator(Protocol):
@@ -26,8 +26,8 @@ class Allocator(Protocol):
     def serve(self, cache: Any) -> list[Store]:
         """Become the allocator of this cache; a store for each layer."""
 
-    def open(self, seq_id: Hashable, tokens: Sequence[int], extra: tuple[Hashable, ...]) -> Place:
-        """A place for a new request, or CacheFull."""
+    def open(self, seq_id: Hashable, tokens: Sequence[int], extra: tuple[Hashable, ...]) -> State:
+        """The state of a new request, or CacheFull."""
 
     def reserve(
         self, requests: list[Request], q_lens: Sequence[int], tokens: Sequence[int] | None
@@ -37,8 +37,8 @@ class Allocator(Protocol):
     def truncate(self, request: Request, length: int) -> None:
         """Let go of what lies behind `length` tokens."""
 
-    def copy(self, source: Request, seq_id: Hashable, place: Place) -> None:
-        """Fill the tables of `place`, the place of a fork, with what `source` holds."""
+    def copy(self, source: Request, seq_id: Hashable, state: State) -> None:
+        """Fill the tables of `state`, that of a fork, with what `source` holds."""
 
     def release(self, request: Request) -> None:
         """Take the pages of a request back."""

@@ -126,14 +126,14 @@ def _private_parts(
     """Each request's queries over its tokens from `shared` on: o (T, Hq, Dv), lse (T, Hq)."""
     first, parts = shared // cache.block_size, []
     tables = cache.tables(layer, step)
-    for i, (place, table, end) in enumerate(zip(step.places, tables, step.seq_lens, strict=True)):
+    for i, (state, table, end) in enumerate(zip(step.states, tables, step.seq_lens, strict=True)):
         rows = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]
         # Counted from the end of the shared part, distances between tokens stay what they are.
         pieces = StoredPieces(
             cache.stores[layer],
             table.pages[first:],
-            place.tails[layer],
-            place.coded - shared,
+            state.residuals[layer],
+            state.coded - shared,
             0,
             end - shared,
             None if table.array is None else table.array[first:],

@@ -8,7 +8,7 @@ from typing import Any
 from kvlib.arrays import Array, itemsize
 from kvlib.attention import products
 from kvlib.caches.fields import Rooms
-from kvlib.caches.store import Store, Tail
+from kvlib.caches.store import Residual, Store
 from kvlib.codecs.base import Parts
 
 VIEWED = 64  # tokens from which a page is read as it lies, nothing copied
@@ -38,13 +38,13 @@ def side_by_side(
 
 
 class StoredPieces:
-    """Pages of codes, then the tail: what a request holds from about `first` to `end`."""
+    """Pages of codes, then the residual: what a request holds from about `first` to `end`."""
 
     def __init__(
         self,
         store: Store,
         pages: Sequence[int],
-        tail: Tail | None,
+        residual: Residual | None,
         coded: int,
         first: int,
         end: int,
@@ -54,7 +54,7 @@ class StoredPieces:
         self.table = table
         # One room for all pieces, of this run alone: another thread has its own, nothing is kept.
         self.rooms: Rooms = {}
-        self.store, self.pages, self.tail, self.coded = store, pages, tail, coded
+        self.store, self.pages, self.residual, self.coded = store, pages, residual, coded
         self.num_kv_heads, self.v_dim = store.spec.num_kv_heads, store.spec.v_dim
         size, group = store.size, store.codec.group
         if size < VIEWED:
@@ -63,7 +63,7 @@ class StoredPieces:
             narrow = store.dtype not in (store.xp.float32, store.xp.float64)
             lies_ready = store.codec.plain and not narrow  # nothing to decode or widen
             step = size if lies_ready else min(size, max(1, PIECE // group) * group)
-        at, last = first // step * step, coded if tail is not None else end
+        at, last = first // step * step, coded if residual is not None else end
         self.spans: list[tuple[int, int]] = []
         while at < last:
             # A piece never reaches over the end of a page that is read as it lies.
@@ -79,16 +79,16 @@ class StoredPieces:
 
     def scores(self, i: int, rows: Array) -> Array:
         """rows (Hkv, R, Dk) · keys of piece i → (Hkv, R, n)."""
-        if self._in_tail(i):
-            k = self._waiting(i, self.tail.k, rows.dtype)  # type: ignore[union-attr]
+        if self._in_residual(i):
+            k = self._waiting(i, self.residual.k, rows.dtype)  # type: ignore[union-attr]
             return products.scores(self.store.xp, rows, k)
         return self.store.codec.keys.scores(rows, self._parts(self.store.keys, i))
 
     def weigh(self, i: int, p: Array) -> Array:
         """p (Hkv, R, n) · values of piece i → (Hkv, R, Dv)."""
         own, xp = not self.store.spec.v_from_k, self.store.xp
-        if self._in_tail(i):
-            kept = self.tail.v if own else self.tail.k  # type: ignore[union-attr]
+        if self._in_residual(i):
+            kept = self.residual.v if own else self.residual.k  # type: ignore[union-attr]
             return products.weigh(xp, p, self._waiting(i, kept, p.dtype)[..., : self.v_dim])
         codec = self.store.codec.values if own else self.store.codec.keys
         return codec.weigh(p, self._parts(self.store.values, i), self.v_dim)
@@ -96,14 +96,14 @@ class StoredPieces:
     def nbytes(self, i: int) -> int:
         """Bytes that piece i takes where it is stored."""
         a, b = self.spans[i]
-        if not self._in_tail(i):
+        if not self._in_residual(i):
             return sum(fields.nbytes(b - a) for fields in self.store.both)
         spec = self.store.spec
         dims = spec.head_dim + (0 if spec.v_from_k else spec.v_dim)
         return (b - a) * spec.num_kv_heads * dims * itemsize(self.store.xp, self.store.dtype)
 
-    def _in_tail(self, i: int) -> bool:
-        return self.tail is not None and self.spans[i][0] >= self.coded
+    def _in_residual(self, i: int) -> bool:
+        return self.residual is not None and self.spans[i][0] >= self.coded
 
     def _waiting(self, i: int, kept: Array, dtype: Any) -> Array:
         a, b = self.spans[i]

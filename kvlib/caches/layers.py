@@ -14,8 +14,8 @@ from kvlib.caches.protocol import Attention, Cache, Request
 from kvlib.caches.retention import Rules, rules_of
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Step
-from kvlib.caches.store import Tail
-from kvlib.caches.table import Lying, Place, Table
+from kvlib.caches.store import Residual
+from kvlib.caches.table import Lying, State, Table
 from kvlib.codecs import PLAIN, Codec
 from kvlib.codecs import codec as codec_of
 from kvlib.codecs.base import TensorCodec
@@ -67,7 +67,7 @@ class StoredLayers(Cache):
         group = self.group_of[layer]
         found = step.by_group.get(group)
         if found is None:
-            tables = [place.tables[group] for place in step.places]
+            tables = [state.tables[group] for state in step.states]
             one_each = self.plain and step.whole and len(tables) == step.qo_indptr[-1]
             found = Lying(tables, step.seq_lens, one_each, self.stores[layer].size)
             step.by_group[group] = found
@@ -88,20 +88,20 @@ class StoredLayers(Cache):
         if not self.codec.waits:
             return self.stored_lens(step, layer)
         group = self.group_of[layer]
-        return [place.coded - place.tables[group].gone for place in step.places]
+        return [state.coded - state.tables[group].gone for state in step.states]
 
     def fields(self, layer: int) -> tuple[tuple[TensorCodec, Mapping[str, Array]], ...]:
         return tuple((fields.codec, fields.arrays) for fields in self.stores[layer].both)
 
-    def new_tails(self, like: Place | None = None) -> list[Tail | None]:
+    def new_residuals(self, like: State | None = None) -> list[Residual | None]:
         """Room for tokens that wait, one a layer; with the content of another request's."""
-        tails = [store.tail() for store in self.stores]
-        for new, old in zip(tails, like.tails if like else (), strict=False):
+        residuals = [store.new_residual() for store in self.stores]
+        for new, old in zip(residuals, like.residuals if like else (), strict=False):
             if new is not None and old is not None:
                 for x, y in ((new.k, old.k), (new.v, old.v)):
                     if x is not None and y is not None:
                         x[...] = y
-        return tails
+        return residuals
 
     def kept_by(self, request: Request) -> int:
         """The length that a request may still have to be taken back to; what it needs there stays.
@@ -114,9 +114,9 @@ class StoredLayers(Cache):
         return held if gap is None else min(gap, held)
 
     def _sure(self, request: Request) -> int:
-        place = request.place
+        state = request.state
         # What should have been encoded in an unfinished pass waits for ever, and is lost.
-        return place.start if place.coded == place.before else min(place.start, place.before)
+        return state.start if state.coded == state.before else min(state.start, state.before)
 
     def read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:
         """What a layer holds, decoded: k (S, Hkv, Dk), v (S, Hkv, Dv), positions (S,).
@@ -125,26 +125,26 @@ class StoredLayers(Cache):
         """
         request = get_open(self._requests, seq_id)
         check_layer(self, layer)
-        place, xp = request.place, self.xp
-        table = place.tables[self.group_of[layer]]
+        state, xp = request.state, self.xp
+        table = state.tables[self.group_of[layer]]
         store = self.stores[layer] if table.own is None else table.own[layer]
         coded, n = self.held(request) - table.gone, request.length - table.gone
-        found = store.decoded(table.pages, place.tails[layer], coded, n, as_view=self.in_rows)
+        found = store.decoded(table.pages, state.residuals[layer], coded, n, as_view=self.in_rows)
         k, v = (xp.permute_dims(x, (1, 0, 2)) for x in found)
         return k, v, xp.asarray(table.positions(request.length), dtype=xp.int64)
 
     def storage(self) -> Iterator[Array]:
-        """Every field of every layer, the rows that requests have of their own, and the tails."""
+        """Every field of every layer, the rows of requests' own, and the residuals."""
         for store in dict.fromkeys(self.stores):
             yield from store.arrays()
         for request in self._requests.values():
-            for table in request.place.tables:
+            for table in request.state.tables:
                 for store in (table.own or {}).values():
                     yield from store.arrays()
-            for tail in request.place.tails:
-                if tail is not None:
-                    yield from tail.arrays()
+            for residual in request.state.residuals:
+                if residual is not None:
+                    yield from residual.arrays()
 
     def held(self, request: Request) -> int:
         """The length of a request without the tokens that wait beside its pages."""
-        return request.place.coded if self.codec.waits else request.length
+        return request.state.coded if self.codec.waits else request.length

@@ -150,16 +150,16 @@ def from_csr(csr: CSR, block_size: int, max_blocks: int | None = None) -> tuple[
     if any(i < 0 for i in indices):
         raise ValueError(f"indices must be blocks from 0 up, got {min(indices)}")
     rows, lengths = [], []
-    for b, (x, y, tail) in enumerate(zip(indptr, indptr[1:], last, strict=False)):
+    for b, (x, y, filled) in enumerate(zip(indptr, indptr[1:], last, strict=False)):
         if y < x:
             raise ValueError(f"indptr must not go down, got {x} and then {y} at request {b}")
-        if not ((1 <= tail <= block_size) if y > x else tail == 0):
+        if not ((1 <= filled <= block_size) if y > x else filled == 0):
             raise ValueError(
                 f"last_page_len must be 1 ... {block_size}, or 0 for a request of no blocks, "
-                f"got {tail} for request {b} of {y - x} blocks"
+                f"got {filled} for request {b} of {y - x} blocks"
             )
         rows.append(indices[x:y])
-        lengths.append(max(0, y - x - 1) * block_size + tail)
+        lengths.append(max(0, y - x - 1) * block_size + filled)
     longest = max((len(row) for row in rows), default=0)
     if max_blocks is not None and (not is_integer(max_blocks) or max_blocks < longest):
         raise ValueError(f"max_blocks must be at least the {longest} needed, got {max_blocks!r}")

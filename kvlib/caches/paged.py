@@ -66,5 +66,5 @@ class PagedCache(StoredCache):
         """
         if not is_integer(layer) or not 0 <= layer < len(self.layers):
             raise ValueError(f"layer must be 0 ... {len(self.layers) - 1}, got {layer!r}")
-        place = get_open(self._requests, seq_id).place
-        return tuple(place.tables[self.group_of[layer]].pages)
+        state = get_open(self._requests, seq_id).state
+        return tuple(state.tables[self.group_of[layer]].pages)

@@ -17,7 +17,7 @@ from kvlib.caches.retention import Retention
 from kvlib.caches.sharing import Sharing
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.store import Store
-from kvlib.caches.table import Place, Table
+from kvlib.caches.table import State, Table
 from kvlib.caches.takeout import first_changed, staying, take_out
 from kvlib.errors import OutOfBlocks
 from kvlib.meter import report
@@ -87,48 +87,48 @@ class Blocks:
 
     # Opening and closing ------------------------------------------------------------------------
 
-    def open(self, seq_id: Hashable, tokens: Sequence[int], extra: tuple[Hashable, ...]) -> Place:
+    def open(self, seq_id: Hashable, tokens: Sequence[int], extra: tuple[Hashable, ...]) -> State:
         # Never the last token: somebody wants its logits.
         held, tables, node = self.sharing.find(tokens[:-1], extra)
-        place = Place(tables, self.cache.new_tails(), held, list(tokens[:held]), extra)
-        place.published, place.node = held // self.size, node
-        return place
+        state = State(tables, self.cache.new_residuals(), held, list(tokens[:held]), extra)
+        state.published, state.node = held // self.size, node
+        return state
 
-    def copy(self, source: Request, seq_id: Hashable, place: Place) -> None:
-        old = source.place
+    def copy(self, source: Request, seq_id: Hashable, state: State) -> None:
+        old = source.state
         if self._unfinished(source):
-            del place.tokens[self._stored(source) :]
-        place.tables = [table.copy() for table in old.tables]
-        for table in place.tables:
+            del state.tokens[self._stored(source) :]
+        state.tables = [table.copy() for table in old.tables]
+        for table in state.tables:
             self.pool.touch(table.pages)
-        place.published, place.node = old.published, old.node
-        self.sharing.hold(place.node)
+        state.published, state.node = old.published, old.node
+        self.sharing.hold(state.node)
 
     def release(self, request: Request) -> None:
         self.settle(request)
-        self.sharing.leave_blocks(request.place)
-        for table in request.place.tables:
+        self.sharing.leave_blocks(request.state)
+        for table in request.state.tables:
             self.pool.free(table.pages)
 
     def settle(self, request: Request) -> None:
         """Let the blocks that the last step has filled be found: nobody can take it back now."""
-        place, held = request.place, self._stored(request)
+        state, held = request.state, self._stored(request)
         if self._unfinished(request):
-            del place.tokens[held:]
-        self.sharing.publish(place, min(len(place.tokens), held))
+            del state.tokens[held:]
+        self.sharing.publish(state, min(len(state.tokens), held))
 
     def truncate(self, request: Request, length: int) -> None:
-        place = request.place
-        if self._unfinished(request) and length > place.start:
-            del place.tokens[self._stored(request) :]
-        for table in place.tables:
+        state = request.state
+        if self._unfinished(request) and length > state.start:
+            del state.tokens[self._stored(request) :]
+        for table in state.tables:
             keep = max(0, -(-(length - table.gone) // self.size)) if length else 0
             self.pool.free(table.pages[keep:])
             del table.pages[keep:]
             if not length:
                 table.gone, table.kept = 0, None
-        del place.tokens[length:]
-        self.sharing.go_back(place, length // self.size)
+        del state.tokens[length:]
+        self.sharing.go_back(state, length // self.size)
 
     def _unfinished(self, request: Request) -> bool:
         """Whether its last pass stopped halfway and was not taken back."""
@@ -140,9 +140,9 @@ class Blocks:
 
         Not those of a pass that stopped halfway, nor the older ones that it should have encoded.
         """
-        place = request.place
+        state = request.state
         if self._unfinished(request):
-            return min(place.start, place.before)
+            return min(state.start, state.before)
         return self.cache.held(request)
 
     # Growing ------------------------------------------------------------------------------------
@@ -154,22 +154,22 @@ class Blocks:
         for request, own in zip(requests, changes, strict=True):
             self.settle(request)
             needed = self.cache.kept_by(request)
-            for table, change in zip(request.place.tables, own, strict=True):
+            for table, change in zip(request.state.tables, own, strict=True):
                 if change.dropped:
                     self.pool.free(table.pages[: change.dropped])
                     del table.pages[: change.dropped]
                     table.gone, table.since = change.gone, needed
         at = 0
         for request, n, own in zip(requests, q_lens, changes, strict=True):
-            place = request.place
-            for g, (table, change) in enumerate(zip(place.tables, own, strict=True)):
+            state = request.state
+            for g, (table, change) in enumerate(zip(state.tables, own, strict=True)):
                 if change.stay is not None:
                     self._move(g, request, change.stay, change.moved)
                 elif change.copied:
                     self._copy_last(g, request)
                 table.pages.extend(self.pool.allocate(change.more))
-            if tokens is not None and len(place.tokens) == request.length:
-                place.tokens.extend(tokens[at : at + n])
+            if tokens is not None and len(state.tokens) == request.length:
+                state.tokens.extend(tokens[at : at + n])
             at += n
 
     def _changes(self, requests: list[Request], q_lens: Sequence[int]) -> list[list[Change]]:
@@ -179,7 +179,7 @@ class Blocks:
         left, let_go = Counter[int](), Counter[int]()
         for request, n in zip(requests, q_lens, strict=True):
             own = []
-            for g, table in enumerate(request.place.tables):
+            for g, table in enumerate(request.state.tables):
                 change = self._change(g, table, request, n, left)
                 own.append(change)
                 for block in table.pages[: change.dropped]:
@@ -233,7 +233,7 @@ class Blocks:
         return True
 
     def _copy_last(self, g: int, request: Request) -> None:
-        table, copied = request.place.tables[g], 0
+        table, copied = request.state.tables[g], 0
         old, (new,) = table.pages[-1], self.pool.allocate(1)
         used = self.cache.held(request) - table.gone - (len(table.pages) - 1) * self.size
         for layer in self.cache.groups[g].layers if used > 0 else ():
@@ -245,7 +245,7 @@ class Blocks:
 
     def _move(self, g: int, request: Request, stay: np.ndarray, moved: int) -> None:
         """Into new blocks with what stays: others may rely on the old ones."""
-        table = request.place.tables[g]
+        table = request.state.tables[g]
         new = self.pool.allocate(-(-len(stay) // self.size) - moved)
         take_out(self.cache, g, request, stay, new)
         self.pool.free(table.pages[moved:])

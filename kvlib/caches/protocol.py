@@ -14,7 +14,7 @@ no layer appends or runs until the request is truncated to before it.
 A cache of your own needs this much. ``run`` checks its arguments and calls ``attend``, which is
 attention over ``read``, right and slow, until you override it to be fast:
 
-* ``_open`` gives a `Request`; what the cache notes in its ``place`` is its own affair.
+* ``_open`` gives a `Request`; what the cache notes in its ``state`` is its own affair.
 * ``append`` first asks ``self._check_append``, which refuses what does not fit; it stores
   rows ``step.qo_indptr[i]`` to ``step.qo_indptr[i + 1]`` for request i, and at the end says so:
   ``step.ticket.appended.add(layer)``. Without that, ``run`` refuses the layer.
@@ -29,21 +29,21 @@ attention over ``read``, right and slow, until you override it to be fast:
 ...                   for s in self.layers]
 ...         return Request([[np.zeros(x, self.dtype) for x in pair] for pair in shapes])
 ...     def _truncate(self, request, length):
-...         request.place = [[x[:length] for x in pair] for pair in request.place]
+...         request.state = [[x[:length] for x in pair] for pair in request.state]
 ...     def _copy(self, source, seq_id):
-...         return Request([list(pair) for pair in source.place])
+...         return Request([list(pair) for pair in source.state])
 ...     def append(self, layer, k, v, step):
 ...         self._check_append(layer, k, v, step)
 ...         for i, seq_id in enumerate(step.seq_ids):
 ...             new = slice(step.qo_indptr[i], step.qo_indptr[i + 1])
-...             pair = self._requests[seq_id].place[layer]
+...             pair = self._requests[seq_id].state[layer]
 ...             pair[:] = [np.concatenate([x, y[new]]) for x, y in zip(pair, (k, v))]
 ...         step.ticket.appended.add(layer)
 ...     def read(self, layer, seq_id):
-...         k, v = self._requests[seq_id].place[layer]
+...         k, v = self._requests[seq_id].state[layer]
 ...         return k, v, np.arange(len(k))
 ...     def storage(self):
-...         return (x for r in self._requests.values() for pair in r.place for x in pair)
+...         return (x for r in self._requests.values() for pair in r.state for x in pair)
 ...     def memory(self):
 ...         held = sum(x.nbytes for x in self.storage())
 ...         return Memory(payload=held, metadata=0, reserved=held, wasted=0)
@@ -176,7 +176,7 @@ class Cache:
     ) -> Any:
         """Make room for all of the new tokens, or raise before changing anything.
 
-        Returns what the step should carry for ``append`` and ``run`` as ``step.places``.
+        Returns what the step should carry for ``append`` and ``run`` as ``step.states``.
         """
         return None
 
@@ -253,7 +253,7 @@ class Cache:
         """
         requests, q_lens, tokens = check_plan(self._requests, seq_ids, q_lens, tokens)
         gaps = [r.gap_after(len(self.layers), self._sure(r)) for r in requests]
-        places = self._reserve(requests, q_lens, tokens)
+        states = self._reserve(requests, q_lens, tokens)
         ticket = Ticket()
         starts = [r.length for r in requests]
         for seq_id, request, n, gap in zip(seq_ids, requests, q_lens, gaps, strict=True):
@@ -283,7 +283,7 @@ class Cache:
             q_lens,
             seq_lens,
             positions,
-            places,
+            states,
             lengths=lengths,
         )
 

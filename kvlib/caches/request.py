@@ -8,7 +8,7 @@ from kvlib.caches.step import Ticket
 
 
 class Request:
-    """An open request; a cache keeps what it likes in ``place``.
+    """An open request; a cache keeps what it likes in ``state``.
 
     length   tokens that it has seen, planned ones included
     begun    what its length was before its last plan
@@ -17,11 +17,11 @@ class Request:
              every layer had appended; None if no token is missing
     """
 
-    __slots__ = ("begun", "gap", "length", "place", "ticket")
+    __slots__ = ("begun", "gap", "length", "state", "ticket")
 
-    def __init__(self, place: Any) -> None:
+    def __init__(self, state: Any) -> None:
         self.length = self.begun = 0
-        self.place = place
+        self.state = state
         self.ticket: Ticket | None = None
         self.gap: int | None = None
 

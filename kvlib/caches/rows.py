@@ -12,7 +12,7 @@ from kvlib.caches.protocol import Request
 from kvlib.caches.retention import Retention
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.store import Store
-from kvlib.caches.table import Place, Table
+from kvlib.caches.table import State, Table
 from kvlib.caches.takeout import staying, take_out
 from kvlib.errors import CacheFull
 from kvlib.meter import report
@@ -58,11 +58,11 @@ class Rows:
             for spec, size in zip(cache.layers, sizes, strict=True)
         ]
 
-    def open(self, seq_id: Hashable, tokens: Sequence[int], extra: tuple[Hashable, ...]) -> Place:
+    def open(self, seq_id: Hashable, tokens: Sequence[int], extra: tuple[Hashable, ...]) -> State:
         row = self._take(seq_id)
-        place = Place([Table([row]) for _ in self.cache.groups], self.cache.new_tails())
-        place.row = row
-        return place
+        state = State([Table([row]) for _ in self.cache.groups], self.cache.new_residuals())
+        state.row = row
+        return state
 
     def _take(self, seq_id: Hashable) -> int:
         if not self._free:
@@ -99,10 +99,10 @@ class Rows:
 
         A longer row is allocated here, so that nothing has changed where that fails.
         """
-        cache, place = self.cache, request.place
-        table, length, room = place.tables[g], request.length, self._sizes[g]
-        # How many tokens the row must hold behind those given back; others may wait in the tail.
-        end = max(place.coded, cache.codec.coded(length + n)) if cache.codec.waits else length + n
+        cache, state = self.cache, request.state
+        table, length, room = state.tables[g], request.length, self._sizes[g]
+        # How many tokens the row must hold behind those given back; others may wait.
+        end = max(state.coded, cache.codec.coded(length + n)) if cache.codec.waits else length + n
         if table.own is None and end - table.gone <= room:
             return None
         layers, rule = cache.groups[g]
@@ -118,9 +118,9 @@ class Rows:
         self, request: Request, g: int, gone: int, needed: int, own: dict[int, Store] | None
     ) -> None:
         """Move what stays to the front of its row, or into a longer one and back."""
-        cache, place = self.cache, request.place
-        table, held = place.tables[g], cache.held(request)
-        new = place.row if own is None else 0
+        cache, state = self.cache, request.state
+        table, held = state.tables[g], cache.held(request)
+        new = state.row if own is None else 0
         for layer in cache.groups[g].layers if held > gone else ():
             source = cache.stores[layer] if table.own is None else table.own[layer]
             target = cache.stores[layer] if own is None else own[layer]
@@ -131,13 +131,13 @@ class Rows:
             table.gone, table.since = gone, needed
 
     def truncate(self, request: Request, length: int) -> None:
-        for table in request.place.tables:
+        for table in request.state.tables:
             if not length:
                 table.gone, table.kept = 0, None
 
-    def copy(self, source: Request, seq_id: Hashable, place: Place) -> None:
-        cache, old, row, copied = self.cache, source.place, self._take(seq_id), 0
-        place.row = row
+    def copy(self, source: Request, seq_id: Hashable, state: State) -> None:
+        cache, old, row, copied = self.cache, source.state, self._take(seq_id), 0
+        state.row = row
         for g, group in enumerate(cache.groups):
             table = old.tables[g]
             new = table.copy()
@@ -152,11 +152,11 @@ class Rows:
                 else:
                     here, there = table.own[layer], new.own[layer]
                 copied += there.move(here, table.pages[0], new.pages[0], 0, tokens)
-            place.tables.append(new)
+            state.tables.append(new)
         report("fork", copied=copied)
 
     def release(self, request: Request) -> None:
-        self._free.append(request.place.row)
+        self._free.append(request.state.row)
 
     def settle(self, request: Request) -> None:
         """Nothing is left to do: requests share nothing."""

@@ -8,7 +8,7 @@ from kvlib.caches.blocks import BlockPool
 from kvlib.caches.groups import LayerGroup
 from kvlib.caches.nodes import NodeIndex
 from kvlib.caches.prefixes import Extra, sealed
-from kvlib.caches.table import Place, Table
+from kvlib.caches.table import State, Table
 
 
 class Sharing:
@@ -44,20 +44,20 @@ class Sharing:
         self.index.hold(node)
         return held, tables, node
 
-    def publish(self, place: Place, held: int) -> None:
+    def publish(self, state: State, held: int) -> None:
         """Let the blocks of the first `held` tokens be found."""
         size = self.pool.block_size
-        while self.possible and (place.published + 1) * size <= held:
-            n = place.published
-            piece = tuple(place.tokens[n * size : (n + 1) * size])
-            node = self.index.node(place.node, piece, sealed(place.extra))
-            for g, table in enumerate(place.tables):
+        while self.possible and (state.published + 1) * size <= held:
+            n = state.published
+            piece = tuple(state.tokens[n * size : (n + 1) * size])
+            node = self.index.node(state.node, piece, sealed(state.extra))
+            for g, table in enumerate(state.tables):
                 at = n - table.gone // size
                 if at >= 0:
                     self._publish_block(table, at, node, g)
             self.index.hold(node)
-            self.index.leave(place.node)
-            place.node, place.published = node, n + 1
+            self.index.leave(state.node)
+            state.node, state.published = node, n + 1
 
     def _publish_block(self, table: Table, at: int, node: int, g: int) -> None:
         own, twin = table.pages[at], self.index.block(node, g)
@@ -71,25 +71,25 @@ class Sharing:
             self.pool.touch([twin])
             self.pool.free([own])
 
-    def leave_blocks(self, place: Place) -> None:
+    def leave_blocks(self, state: State) -> None:
         """A request is about to go: let its blocks be found where a twin has gone in between."""
-        node, size = place.node, self.pool.block_size
-        for n in reversed(range(place.published)):
+        node, size = state.node, self.pool.block_size
+        for n in reversed(range(state.published)):
             assert node is not None, "a published text has a node for each of its pieces"
-            for g, table in enumerate(place.tables):
+            for g, table in enumerate(state.tables):
                 at = n - table.gone // size
                 if at >= 0 and self.index.block(node, g) is None:
                     self._publish_block(table, at, node, g)
             node = self.index.before(node, 1)
-        self.index.leave(place.node)
+        self.index.leave(state.node)
 
-    def go_back(self, place: Place, published: int) -> None:
+    def go_back(self, state: State, published: int) -> None:
         """A text has lost its end: it reaches to `published` pieces at most."""
-        if place.published > published:
-            before = self.index.before(place.node, place.published - published)  # type: ignore[arg-type]
+        if state.published > published:
+            before = self.index.before(state.node, state.published - published)  # type: ignore[arg-type]
             self.index.hold(before)
-            self.index.leave(place.node)
-            place.node, place.published = before, published
+            self.index.leave(state.node)
+            state.node, state.published = before, published
 
     def hold(self, node: int | None) -> None:
         self.index.hold(node)

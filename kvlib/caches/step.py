@@ -35,7 +35,7 @@ class Step:
     qo_indptr   B + 1 offsets: request i owns rows qo_indptr[i] to qo_indptr[i + 1]
     seq_lens    B lengths after the append
     positions   (T,) int64, absolute
-    places      what the cache noted for itself about each request (rows, block tables, ...)
+    states      what the cache noted for itself about each request (rows, block tables, ...)
     by_group    what the cache has worked out for a group of its layers, once for all of them
     whole       False for what ``last`` makes of a longer step: it may attend, not append
 
@@ -54,7 +54,7 @@ class Step:
         "_lengths",
         "by_group",
         "owner",
-        "places",
+        "states",
         "positions",
         "q_lens",
         "qo_indptr",
@@ -72,7 +72,7 @@ class Step:
         q_lens: tuple[int, ...],
         seq_lens: tuple[int, ...],
         positions: Array,
-        places: Any,
+        states: Any,
         whole: bool = True,
         lengths: Array | None = None,
     ) -> None:
@@ -82,7 +82,7 @@ class Step:
         self.q_lens = q_lens
         self.seq_lens = seq_lens
         self.positions = positions
-        self.places = places
+        self.states = states
         self.whole = whole
         offsets = [0]
         for n in q_lens:
@@ -150,7 +150,7 @@ class Step:
             lens,
             self.seq_lens,
             xp.take(self.positions, rows, axis=0),
-            self.places,
+            self.states,
             whole=False,
             lengths=self._lengths,
         )

@@ -11,7 +11,7 @@ from kvlib.caches.spec import LayerSpec
 from kvlib.codecs.base import Codec
 
 
-class Tail:
+class Residual:
     """The newest tokens of one request in one layer, as they came, until their group is full.
 
     k (Hkv, room, Dk), v (Hkv, room, Dv) or None. What a step has pushed out stays in `previous`
@@ -54,16 +54,16 @@ class Store:
         for fields in self.both:
             yield from fields.arrays.values()
 
-    def tail(self) -> Tail | None:
+    def new_residual(self) -> Residual | None:
         """Room for the tokens of a request that wait, if any ever do."""
         if not self.codec.waits:
             return None
-        return Tail(self.xp, self.spec, self.codec.residual + self.codec.group, self.dtype)
+        return Residual(self.xp, self.spec, self.codec.residual + self.codec.group, self.dtype)
 
     def write(
         self,
         pages: Sequence[int],
-        tail: Tail | None,
+        residual: Residual | None,
         span: tuple[int, int],
         coded: tuple[int, int],
         k: Array,
@@ -76,9 +76,9 @@ class Store:
         """
         (start, end), (before, after) = span, coded
         new = [(self.keys, k)] if v is None else [(self.keys, k), (self.values, v)]
-        if tail is None:
+        if residual is None:
             return sum(fields.write(pages, start, x) for fields, x in new)
-        olds = [tail.k, tail.v]
+        olds = [residual.k, residual.v]
         if after == before:
             for (_, x), old in zip(new, olds, strict=False):
                 old[:, start - before : end - before, :] = x
@@ -92,8 +92,8 @@ class Store:
             room[:, : end - after, :] = x[:, after - before :, :]
             kept[i] = room
             written += nbytes(x[:, after - before :, :])
-        tail.previous = (tail.k, tail.v)
-        tail.k, tail.v = kept
+        residual.previous = (residual.k, residual.v)
+        residual.k, residual.v = kept
         return written
 
     def longer(self, tokens: int) -> Store:
@@ -117,7 +117,7 @@ class Store:
     def decoded(
         self,
         pages: Sequence[int],
-        tail: Tail | None,
+        residual: Residual | None,
         coded: int,
         length: int,
         as_view: bool = False,
@@ -130,10 +130,10 @@ class Store:
         if as_view:
             k, v = (x.arrays["x"][pages[0], :, :length, :] for x in (self.keys, self.values))
             return k, v[..., : self.spec.v_dim]
-        k = self._whole(self.keys, pages, coded, tail and tail.k, length)
+        k = self._whole(self.keys, pages, coded, residual and residual.k, length)
         if self.spec.v_from_k:
             return k, k[..., : self.spec.v_dim]
-        return k, self._whole(self.values, pages, coded, tail and tail.v, length)
+        return k, self._whole(self.values, pages, coded, residual and residual.v, length)
 
     def _whole(
         self, fields: Fields, pages: Sequence[int], coded: int, kept: Array | None, length: int

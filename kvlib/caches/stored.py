@@ -21,7 +21,7 @@ from kvlib.caches.spec import Memory
 from kvlib.caches.step import Step
 from kvlib.caches.stored_attention import attend_stored
 from kvlib.caches.stored_bytes import memory_of
-from kvlib.caches.table import Place
+from kvlib.caches.table import State
 from kvlib.meter import counting, report
 
 
@@ -46,31 +46,31 @@ class StoredCache(StoredLayers):
     def _open(
         self, seq_id: Hashable, tokens: Sequence[int], extra: tuple[Hashable, ...]
     ) -> Request:
-        place = self.allocator.open(seq_id, tokens, extra)
-        request = Request(place)
-        request.length = request.begun = place.start = place.coded
+        state = self.allocator.open(seq_id, tokens, extra)
+        request = Request(state)
+        request.length = request.begun = state.start = state.coded
         return request
 
     def _reserve(
         self, requests: list[Request], q_lens: Sequence[int], tokens: Sequence[int] | None
-    ) -> list[Place]:
+    ) -> list[State]:
         self.allocator.reserve(requests, q_lens, tokens)
-        places = [request.place for request in requests]
+        states = [request.state for request in requests]
         for request, n in zip(requests, q_lens, strict=True):
             self._begin(request, n)
         if not (is_numpy(self.xp) or self.allocator.one_page):
-            self._send_tables(places)
-        return places
+            self._send_tables(states)
+        return states
 
     def _begin(self, request: Request, n: int) -> None:
-        """A new step of n tokens: what the last one pushed out of the tail is gone for good."""
-        place = request.place
-        self._settle_tails(place, request.length)
-        place.coded = max(place.coded, self.codec.coded(request.length + n))
+        """A new step of n tokens: what the last one pushed out of the residual is gone for good."""
+        state = request.state
+        self._settle_residuals(state, request.length)
+        state.coded = max(state.coded, self.codec.coded(request.length + n))
 
-    def _send_tables(self, places: list[Place]) -> None:
+    def _send_tables(self, states: list[State]) -> None:
         """The pages of a step's requests to the device, in one copy for all layers."""
-        tables = [table for place in places for table in place.tables]
+        tables = [table for state in states for table in state.tables]
         pages = [page for table in tables for page in table.pages]
         whole, at = self.xp.asarray(pages, dtype=self.xp.int64), 0
         for table in tables:
@@ -78,27 +78,27 @@ class StoredCache(StoredLayers):
             at += len(table.pages)
 
     def _truncate(self, request: Request, length: int) -> None:
-        place, group = request.place, self.codec.group
-        restored = place.before <= length <= place.start  # the last step is taken back
+        state, group = request.state, self.codec.group
+        restored = state.before <= length <= state.start  # the last step is taken back
         name = next((s for s, r in self._requests.items() if r is request), None)
-        if not restored and length < place.coded and length % group:
+        if not restored and length < state.coded and length % group:
             raise ValueError(
                 f"request {name!r} cannot go back to {length} tokens: {self.codec.made_by} has "
-                f"encoded the first {place.coded} in groups of {group}; it can to multiples of "
-                f"{group}, to {place.before} ... {place.start} and to {place.coded} ... "
+                f"encoded the first {state.coded} in groups of {group}; it can to multiples of "
+                f"{group}, to {state.before} ... {state.start} and to {state.coded} ... "
                 f"{request.length}"
             )
         self._check_kept(name, request, length)
         self.allocator.truncate(request, length)
-        for tail in place.tails:
-            if tail is not None and restored and tail.previous is not None:
-                tail.k, tail.v = tail.previous
-        place.coded = place.before if restored else min(place.coded, length)
-        self._settle_tails(place, length)
+        for residual in state.residuals:
+            if residual is not None and restored and residual.previous is not None:
+                residual.k, residual.v = residual.previous
+        state.coded = state.before if restored else min(state.coded, length)
+        self._settle_residuals(state, length)
 
     def _check_kept(self, name: Hashable, request: Request, length: int) -> None:
         """Refuse a length at which a layer would need tokens that it has given back."""
-        for group, table in zip(self.groups, request.place.tables, strict=True):
+        for group, table in zip(self.groups, request.state.tables, strict=True):
             if not table.gone or not length:
                 continue
             back = table.since
@@ -112,12 +112,12 @@ class StoredCache(StoredLayers):
                     f"it can to 0 and to {back} ... {request.length}"
                 )
 
-    def _settle_tails(self, place: Place, length: int) -> None:
+    def _settle_residuals(self, state: State, length: int) -> None:
         """From here on the step before cannot be taken back any more."""
-        for tail in place.tails:
-            if tail is not None:
-                tail.previous = None
-        place.start, place.before = length, place.coded
+        for residual in state.residuals:
+            if residual is not None:
+                residual.previous = None
+        state.start, state.before = length, state.coded
 
     def settle(self, seq_id: Hashable) -> None:
         """Make the last step of a request final, as its next ``plan`` would.
@@ -128,10 +128,10 @@ class StoredCache(StoredLayers):
         self.allocator.settle(get_open(self._requests, seq_id))
 
     def _copy(self, source: Request, seq_id: Hashable) -> Request:
-        old = source.place
-        new = Place([], [], old.coded, list(old.tokens), old.extra)
+        old = source.state
+        new = State([], [], old.coded, list(old.tokens), old.extra)
         self.allocator.copy(source, seq_id, new)
-        new.tails = self.new_tails(old)
+        new.residuals = self.new_residuals(old)
         new.start = source.length
         return Request(new)
 
@@ -186,16 +186,16 @@ class StoredCache(StoredLayers):
         """Codes of k and v (T, Hkv, D), or the numbers themselves while they wait."""
         lying, written = self.lying(layer, step), 0
         new = [self.xp.permute_dims(x, (1, 0, 2)) for x in new]
-        for i, place in enumerate(step.places):
+        for i, state in enumerate(step.states):
             a, b = step.qo_indptr[i], step.qo_indptr[i + 1]
             table, end = lying.tables[i], lying.lens[i]
             store = self.stores[layer] if table.own is None else table.own[layer]
             part = [x[:, a:b, :] for x in new]
             written += store.write(
                 table.pages,
-                place.tails[layer],
+                state.residuals[layer],
                 (end - b + a, end),
-                (place.before - table.gone, place.coded - table.gone),
+                (state.before - table.gone, state.coded - table.gone),
                 part[0],
                 part[1] if len(part) > 1 else None,
             )

@@ -72,10 +72,10 @@ def _attend_one(
             sinks=spec.sinks,
             return_lse=return_lse,
         )
-    place = step.places[i]
+    state = step.states[i]
     first = 0 if spec.window is None else max(0, n - rows.shape[0] - spec.window + 1)
     pieces = StoredPieces(
-        store, table.pages, place.tails[layer], place.coded - table.gone, first, n, table.array
+        store, table.pages, state.residuals[layer], state.coded - table.gone, first, n, table.array
     )
     return attend_pieces(rows, pieces, n, cache.xp, return_lse=return_lse, **spec.settings)
 
@@ -88,7 +88,7 @@ def batches(cache: StoredLayers, layer: int, step: Step) -> list[list[int]]:
     floats one piece at a time.
     """
     spec, xp = cache.layers[layer], cache.xp
-    one_each = len(step.places) == step.qo_indptr[-1]
+    one_each = len(step.states) == step.qo_indptr[-1]
     if not (one_each and cache.plain and cache.dtype in (xp.float32, xp.float64)):
         return []
     lying, about = cache.lying(layer, step), (spec.num_kv_heads * spec.v_dim, spec.window)

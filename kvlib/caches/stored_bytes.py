@@ -38,8 +38,8 @@ def memory_of(cache: StoredLayers) -> Memory:
                             else:
                                 metadata += pages * size
     for request in cache._requests.values():
-        tails, claims = _tail_bytes(cache, request)
-        payload, claimed = payload + tails, claimed + claims
+        residuals, claims = _residual_bytes(cache, request)
+        payload, claimed = payload + residuals, claimed + claims
     reserved = sum(nbytes(x) for x in cache.storage())
     return Memory(payload, metadata, reserved, wasted=claimed - payload - metadata)
 
@@ -82,7 +82,7 @@ def _covered(spans: list[tuple[int, int]]) -> int:
 
 
 def _tables(cache: StoredLayers, g: int) -> Iterator[tuple[Table, Request]]:
-    return ((request.place.tables[g], request) for request in cache._requests.values())
+    return ((request.state.tables[g], request) for request in cache._requests.values())
 
 
 def _held(cache: StoredLayers, table: Table, request: Request) -> int:
@@ -98,15 +98,15 @@ def _first_seen(cache: StoredLayers, g: int, table: Table, request: Request) -> 
     return max(0, first - table.gone)
 
 
-def _tail_bytes(cache: StoredLayers, request: Request) -> tuple[int, int]:
+def _residual_bytes(cache: StoredLayers, request: Request) -> tuple[int, int]:
     """Bytes of tokens that wait and are still seen, and of all that is set aside for them."""
     payload = claimed = 0
-    for layer, tail in enumerate(request.place.tails):
-        if tail is not None:
-            claimed += sum(nbytes(x) for x in tail.arrays())
+    for layer, residual in enumerate(request.state.residuals):
+        if residual is not None:
+            claimed += sum(nbytes(x) for x in residual.arrays())
             rule = cache.groups[cache.group_of[layer]].retention
-            seen = max(request.place.coded, rule.first(max(0, request.length - 1)))
-            for x in (tail.k, tail.v):
+            seen = max(request.state.coded, rule.first(max(0, request.length - 1)))
+            for x in (residual.k, residual.v):
                 if x is not None:
                     row = x.shape[0] * x.shape[2] * itemsize(cache.xp, x.dtype)
                     payload += (request.length - seen) * row

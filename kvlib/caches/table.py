@@ -11,7 +11,7 @@ from kvlib.arrays import Array
 
 if TYPE_CHECKING:
     from kvlib.caches.prefixes import Extra
-    from kvlib.caches.store import Store, Tail
+    from kvlib.caches.store import Residual, Store
 
 
 class Table:
@@ -74,7 +74,7 @@ class Lying:
             ]
 
 
-class Place:
+class State:
     """Where a request lies: its tables, how many of its first tokens are codes, what waits.
 
     start, before: length and coded tokens at the last plan, to which a step can be taken back.
@@ -91,19 +91,19 @@ class Place:
         "row",
         "start",
         "tables",
-        "tails",
+        "residuals",
         "tokens",
     )
 
     def __init__(
         self,
         tables: list[Table],
-        tails: list[Tail | None],
+        residuals: list[Residual | None],
         coded: int = 0,
         tokens: list[int] | None = None,
         extra: Extra = (),
     ) -> None:
-        self.tables, self.tails = tables, tails
+        self.tables, self.residuals = tables, residuals
         self.coded = self.before = coded
         self.start = self.row = 0
         self.tokens: list[int] = [] if tokens is None else tokens

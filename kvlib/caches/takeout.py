@@ -11,7 +11,7 @@ from kvlib.meter import report
 
 def staying(cache: StoredLayers, g: int, request: Request) -> np.ndarray | None:
     """Which stored tokens of a group stay: their numbers (n,), or None where all do."""
-    table, rule = request.place.tables[g], cache.groups[g].retention
+    table, rule = request.state.tables[g], cache.groups[g].retention
     if cache.kept_by(request) < request.length:  # it can still be taken back to before a gap
         return None
     positions = table.positions(request.length)
@@ -38,7 +38,7 @@ def take_out(
     stay: their numbers, from `staying`. pages: those they are moved into, from the first page that
     changes on; its own unless given.
     """
-    table = request.place.tables[g]
+    table = request.state.tables[g]
     positions = table.positions(request.length)
     changed = first_changed(stay)
     for layer in cache.groups[g].layers:

@@ -135,8 +135,8 @@ def _pieces(
             )
         )  # fmt: skip
     if tables.most[1]:
-        tails = [place.tails[layer] for place in step.places]
-        k, v = (_beside(cache.xp, [getattr(tail, name) for tail in tails]) for name in "kv")
+        residuals = [state.residuals[layer] for state in step.states]
+        k, v = (_beside(cache.xp, [getattr(x, name) for x in residuals]) for name in "kv")
         found.append(
             piece_of(q, k, v, tables.waiting, None, settings, max_len=tables.most[1], where=where)
         )
@@ -154,9 +154,9 @@ def _as_they_lie(codec: TensorCodec, arrays: Mapping[str, Array]) -> Array | Cod
     return arrays["x"] if type(codec) is Plain else Codes(codec, **arrays)
 
 
-def _beside(xp: Any, tails: list[Array]) -> Array:
+def _beside(xp: Any, residuals: list[Array]) -> Array:
     """Tails (Hkv, room, D) of B requests as rows (B, Hkv, room, D): copied, one alone not."""
-    return tails[0][None] if len(tails) == 1 else xp.stack(tails)
+    return residuals[0][None] if len(residuals) == 1 else xp.stack(residuals)
 
 
 __all__ = ["StepTables", "decode_cache", "step_tables", "stored", "unsuited"]

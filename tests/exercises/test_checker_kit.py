@@ -42,7 +42,7 @@ class SharedFork(DenseCache):
     """A fork is the same row."""
 
     def _copy(self, source: Any, seq_id: Any) -> Any:
-        return type(source)(source.place)
+        return type(source)(source.state)
 
     def _release(self, request: Any) -> None:
         """Rows are never given back."""
@@ -84,7 +84,7 @@ class PlanChangesAll(DenseCache):
 
 class NeverFull(DenseCache):
     def _reserve(self, requests: Any, q_lens: Any, tokens: Any) -> Any:
-        return tuple(r.place for r in requests)
+        return tuple(r.state for r in requests)
 
 
 class Bill(DenseCache):

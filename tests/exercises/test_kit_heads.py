@@ -33,9 +33,9 @@ class ByHead(Cache):
     def _reserve(self, requests: Any, q_lens: Any, tokens: Any) -> None:
         for request in requests:
             if request.length > RECENT + HEAVY:
-                request.place["evicted at"] = request.length
-                request.place["held"] = [
-                    self.kept(*layer, request.length) for layer in request.place["held"]
+                request.state["evicted at"] = request.length
+                request.state["held"] = [
+                    self.kept(*layer, request.length) for layer in request.state["held"]
                 ]
 
     def kept(self, k: Any, v: Any, at: Any, length: int) -> list[Any]:
@@ -52,21 +52,21 @@ class ByHead(Cache):
         return np.sort(np.concatenate([heavy, newest]))
 
     def _truncate(self, request: Request, length: int) -> None:
-        if length < request.place["evicted at"]:
+        if length < request.state["evicted at"]:
             raise ValueError(f"cannot go back to {length}: some heads have evicted since")
-        for layer in request.place["held"]:
+        for layer in request.state["held"]:
             n = int((layer[2][0] < length).sum())  # what came since is the same in every head
             layer[:] = [layer[0][:n], layer[1][:n], layer[2][:, :n]]
 
     def _copy(self, source: Request, seq_id: Any) -> Request:
-        held = [list(layer) for layer in source.place["held"]]
-        return Request({"held": held, "evicted at": source.place["evicted at"]})
+        held = [list(layer) for layer in source.state["held"]]
+        return Request({"held": held, "evicted at": source.state["evicted at"]})
 
     def append(self, layer: int, k: Any, v: Any, step: Any) -> None:
         self._check_append(layer, k, v, step)
         for i, seq_id in enumerate(step.seq_ids):
             new = slice(step.qo_indptr[i], step.qo_indptr[i + 1])
-            held = self._requests[seq_id].place["held"][layer]
+            held = self._requests[seq_id].state["held"][layer]
             at = np.broadcast_to(step.positions[new], (k.shape[1], step.q_lens[i]))
             held[:] = [
                 np.concatenate([held[0], k[new]]),
@@ -76,11 +76,11 @@ class ByHead(Cache):
         step.ticket.appended.add(layer)
 
     def read(self, layer: int, seq_id: Any) -> Any:
-        return tuple(self._requests[seq_id].place["held"][layer])
+        return tuple(self._requests[seq_id].state["held"][layer])
 
     def storage(self) -> Any:
         for request in self._requests.values():
-            for layer in request.place["held"]:
+            for layer in request.state["held"]:
                 yield from layer
 
     def memory(self) -> Memory:

@@ -53,20 +53,20 @@ def payload(cache: Any) -> int:
     for layer in range(len(cache.layers)):
         live: dict[tuple[int, int], set[int]] = {}  # store, page → live tokens in it
         for name, request in cache._requests.items():
-            table = request.place.tables[cache.group_of[layer]]
+            table = request.state.tables[cache.group_of[layer]]
             store = cache.stores[layer] if table.own is None else table.own[layer]
             positions = table.positions(request.length)
             rule = cache.groups[cache.group_of[layer]].retention
             first = 0 if rule.holes else rule.first(max(0, request.length - 1))
-            in_pages = request.place.coded if cache.codec.waits else request.length
+            in_pages = request.state.coded if cache.codec.waits else request.length
             for n, position in enumerate(positions.tolist()):
                 if first <= position < in_pages:
                     where = (id(name if table.own else cache), table.pages[n // store.size])
                     live.setdefault(where, set()).add(n % store.size)
-            tail = request.place.tails[layer]
-            if tail is not None:
+            residual = request.state.residuals[layer]
+            if residual is not None:
                 waiting = request.length - max(in_pages, first)
-                kept = [x for x in (tail.k, tail.v) if x is not None]
+                kept = [x for x in (residual.k, residual.v) if x is not None]
                 found += sum(nbytes(x[:, :waiting, :]) for x in kept)
         counts = Counter(len(tokens) for tokens in live.values())
         for fields in cache.stores[layer].both:

@@ -34,13 +34,13 @@ def _poison_pages(cache: Any) -> None:
             if page not in found:
                 _poison_behind(cache, store, page, filled[id(store)].get(page, 0))
     for request in cache._requests.values():
-        for table in request.place.tables:
+        for table in request.state.tables:
             for store in (table.own or {}).values():
                 _poison_behind(cache, store, 0, cache.held(request) - table.gone)
-        for tail in request.place.tails:
-            for x in (tail.k, tail.v) if tail is not None else ():
+        for residual in request.state.residuals:
+            for x in (residual.k, residual.v) if residual is not None else ():
                 if x is not None:
-                    fill(cache, x[:, request.length - request.place.coded :, :])
+                    fill(cache, x[:, request.length - request.state.coded :, :])
 
 
 def _poison_behind(cache: Any, store: Store, page: int, tokens: int) -> None:

@@ -161,9 +161,9 @@ class Schedule:
             if self.lost(name, length):
                 self.log.append("cannot go back")
                 return
-            place = self.cache._requests[name].place
+            state = self.cache._requests[name].state
             assert group > 1 and length % group, error
-            assert length < place.coded and not place.before <= length <= place.start, error
+            assert length < state.coded and not state.before <= length <= state.start, error
             return self.cut(name, length - length % group)
         self.begun[name] = min(length, self.begun.get(name, 0))
         for rows in self.held[name]:
@@ -356,7 +356,7 @@ class Schedule:
         codec = self.codec
         if codec is None or not codec.waits:
             return length
-        coded: int = self.cache._requests[name].place.coded
+        coded: int = self.cache._requests[name].state.coded
         assert coded % codec.group == 0
         assert length - coded < codec.residual + codec.group or coded == 0
         return coded

@@ -9,7 +9,7 @@ from typing import Any
 from kvlib.arrays import Array
 from kvlib.caches import Cache, Step
 from kvlib.caches.rows import Rows
-from kvlib.caches.table import Place
+from kvlib.caches.table import State
 from kvlib.config.shape import Shape
 from kvlib.costs.layers import LayerGroup
 from kvlib.exercises.museum import guards, guards_stores, looks, looks_shared
@@ -31,10 +31,10 @@ def decoded_tokens_only(
     step.ticket.appended.add(layer)  # so that `run` does not ask where the keys are
 
 
-def still_free(open_: Call, rows: Rows, *request: Any) -> Place:
-    place: Place = open_(rows, *request)
-    rows._free.append(place.row)  # the next request is given this row, too
-    return place
+def still_free(open_: Call, rows: Rows, *request: Any) -> State:
+    state: State = open_(rows, *request)
+    rows._free.append(state.row)  # the next request is given this row, too
+    return state
 
 
 def the_whole_row(attend: Call, cache: Cache, layer: int, q: Array, step: Step, *lse: bool) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 from kvlib.caches import BlockPool
 from kvlib.caches.paging import Blocks
 from kvlib.caches.prefixes import HashIndex
-from kvlib.caches.table import Place
+from kvlib.caches.table import State
 from kvlib.exercises.museum import guards_stores, looks_shared
 from kvlib.exercises.museum.exhibit import Exhibit
 from kvlib.exercises.museum.mutation import Call
@@ -30,9 +30,9 @@ def not_compared(same: Call, index: HashIndex, key: bytes, content: Any) -> int 
 
 def last_token_found_too(
     open_: Call, blocks: Blocks, name: Any, tokens: Sequence[int], extra: Any
-) -> Place:
-    place: Place = open_(blocks, name, [*tokens, -1], extra)  # `open` leaves out the last one
-    return place
+) -> State:
+    state: State = open_(blocks, name, [*tokens, -1], extra)  # `open` leaves out the last one
+    return state
 
 
 EXHIBITS = (
