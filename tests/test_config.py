@@ -287,6 +287,12 @@ REFUSED = [
     (GPT2, {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True"),
     (GPT2, {"add_cross_attention": True}, "add_cross_attention is True"),
     (GPT2, {"activation_function": "relu"}, "activation_function is 'relu'"),
+    # keys that change a forward pass, and that the family's own code has not
+    (LLAMA, {"residual_multiplier": 0.22}, "residual_multiplier is 0.22, needed: a key that llama"),
+    (LLAMA, {"query_pre_attn_scalar": 144}, "query_pre_attn_scalar is 144"),
+    (QWEN3, {"norm_topk_prob": True}, "if it does not change what a forward pass computes, delete"),
+    (GPT2, {"rope_theta": 500000.0}, "rope_theta is 500000.0"),
+    (GEMMA2, {"sliding_window_size": 9}, "sliding_window_size is 9, needed: 8 or no such key"),
 ]
 
 
@@ -296,6 +302,50 @@ def test_refused(base, keys, message):
         ModelConfig.from_dict({**base, **keys}, "some/config.json")
     assert str(caught.value).startswith("some/config.json: ")
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("base", "keys"),
+    [
+        (
+            LLAMA,  # SmolLM's, and older ones
+            {
+                "is_llama_config": True,
+                "rope_interleaved": False,
+                "transformers.js_config": {"kv_cache_dtype": {"q4f16": "float16"}},
+                "max_sequence_length": 2048,
+                "pretraining_tp": 1,
+                "initializer_range": 0.02,
+                "transformers_version": "4.42.3",
+            },
+        ),
+        (QWEN2, {"use_sliding_window": False, "sliding_window": 32, "max_window_layers": 28}),
+        (GEMMA, {"hidden_act": "gelu", "hidden_activation": "gelu_pytorch_tanh"}),
+        (
+            GEMMA2,
+            {
+                "hidden_act": "gelu_pytorch_tanh",
+                "hidden_activation": "gelu_pytorch_tanh",
+                "sliding_window_size": 8,
+                "cache_implementation": "hybrid",
+            },
+        ),
+        (
+            GPT2,
+            {
+                "n_ctx": 48,
+                "resid_pdrop": 0.1,
+                "summary_proj_to_labels": True,
+                "summary_type": "cls_index",
+                "task_specific_params": {"text-generation": {"do_sample": True}},
+                "reorder_and_upcast_attn": True,
+            },
+        ),
+    ],
+    ids=lambda x: x.get("model_type"),
+)
+def test_keys_of_published_files_that_decide_nothing(base, keys):
+    assert read(base, **keys) == read(base)
 
 
 COUNTED = {**LLAMA, "model_type": "mixtral", "num_key_value_heads": 2, "num_local_experts": 8}

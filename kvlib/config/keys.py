@@ -69,17 +69,23 @@ class Keys:
         if value is not None and value != allowed:
             raise self.error(key, f"{allowed!r} or no such key ({why})")
 
-    def refuse_others(self) -> None:
-        """Raise for the first key that says something and that nobody has read."""
+    def refuse_others(self, to_run: bool = False) -> None:
+        """Raise for the first key that says something and that nobody has read.
+
+        to_run: for a forward pass, in which a key may matter that no size depends on.
+        """
+        advice = (
+            "if it does not change what a forward pass computes, delete it from the file"
+            if to_run
+            else "if it changes neither weights nor cache, or is not to be counted, read the "
+            "config with without=[{!r}]"
+        )
         for key, value in self.data.items():
             says_nothing = value is None or value is False or value in ({}, [], "", 0)
-            if key in self.seen or says_nothing or is_harmless(key):
+            if key in self.seen or says_nothing or is_harmless(key, to_run):
                 continue
-            raise self.error(
-                key,
-                f"a key that {self.model_type} is known to have; if it changes neither weights "
-                f"nor cache, or is not to be counted, read the config with without=[{key!r}]",
-            )
+            needed = f"a key that {self.model_type} is known to have; {advice.format(key)}"
+            raise self.error(key, needed)
 
 
 def _short(value: Any) -> str:

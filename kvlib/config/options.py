@@ -23,6 +23,7 @@ def llama_fields(keys: Keys, act_key: str = "hidden_act", act: str = "silu") -> 
 def gemma_fields(keys: Keys, act_key: str) -> dict[str, Any]:
     """The forward pass of Gemma 1 and 2: GeGLU, scaled embeddings, norms stored as w − 1."""
     keys.only("use_bidirectional_attention", False, "attention is causal")
+    keys.seen.update(("hidden_act", "hidden_activation"))  # files state both and mean one of them
     return {
         **llama_fields(keys, act_key, "gelu_pytorch_tanh"),
         "norm": "rms_1p",

@@ -54,7 +54,8 @@ def read_shape(
 def read_model(data: Mapping[str, Any], source: str) -> tuple[Shape, dict[str, Any]]:
     """The Shape of a model that kvlib can run, and the other fields of its `ModelConfig`.
 
-    Raises CheckpointError as `read_shape`, and for a family that kvlib can count but not run.
+    Raises CheckpointError as `read_shape`, for a family that kvlib can count but not run, and for a
+    key that could change what a forward pass computes and that the family's file does not read.
     """
     keys = Keys(data, source)
     found = family_of(keys, to_run=True)
@@ -64,7 +65,9 @@ def read_model(data: Mapping[str, Any], source: str) -> tuple[Shape, dict[str, A
             f"(kvlib.costs) but cannot run it: it would need {found.lacks}. "
             f"It can run {', '.join(runnable())}"
         )
-    return _shape_of(keys, found, LOADED), found.forward_fields(keys)
+    shape, others = _shape_of(keys, found, LOADED), found.forward_fields(keys)
+    keys.refuse_others(to_run=True)
+    return shape, others
 
 
 def family_of(keys: Keys, to_run: bool = False) -> Family:

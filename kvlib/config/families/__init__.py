@@ -8,8 +8,9 @@ add its `model_type` to FAMILIES. The file says four things:
    what families share; every key that is read is checked, and `kvlib.costs` refuses a config with
    keys that nobody has read;
 3. `forward_fields(keys)`: the fields of `kvlib.ModelConfig` that say how a forward pass computes.
-   `kvlib.config.options` reads what families share. Without it kvlib counts the family's bytes and
-   does not run it, and `lacks` says what is missing;
+   `kvlib.config.options` reads what families share. A key that neither this nor `shape` reads is
+   refused, unless `kvlib.config.known` says that it decides nothing. Without it kvlib counts the
+   family's bytes and does not run it, and `lacks` says what is missing;
 4. `names`: how tensors of the checkpoint differ from Llama's.
 
 `gemma2` is an example of the first three, `gpt2` of all four. What none of kvlib's layers computes

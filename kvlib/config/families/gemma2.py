@@ -13,6 +13,7 @@ from kvlib.config.shape import Shape
 
 def shape(keys: Keys) -> Shape:
     keys.count("head_dim")
+    keys.only("sliding_window_size", keys.data.get("sliding_window"), "sliding_window says it")
     return gemma_hybrid(keys, every=2, default=4096)
 
 
