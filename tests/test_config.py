@@ -25,6 +25,7 @@ GPT2 = dict(model_type="gpt2", vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_
 QWEN2 = {**LLAMA, "model_type": "qwen2", "num_key_value_heads": 2}
 QWEN3 = {**QWEN2, "model_type": "qwen3", "head_dim": 16}
 GEMMA = {**QWEN3, "model_type": "gemma"}
+STARCODER2 = {**QWEN2, "model_type": "starcoder2"}
 GEMMA2 = {**QWEN3, "model_type": "gemma2", "sliding_window": 8}
 MISTRAL = {**LLAMA, "model_type": "mistral", "num_key_value_heads": 2}
 LLAMA3 = dict(
@@ -84,6 +85,17 @@ def test_parameters_of_published_models(name):
 def test_parameters_of_gpt2():
     config = read(GPT2, vocab_size=50257, n_embd=768, n_layer=12, n_head=12, n_positions=1024)
     assert num_parameters(config) == 124_439_808
+
+
+def test_starcoder2():
+    config = published("starcoder2", 30, 24, 2, 128, 3072, 12288, 49152, True)
+    assert num_parameters(config) == 3_030_371_328  # StarCoder2-3B
+    assert (config.norm, config.norm_eps, config.gated_mlp) == ("layer", 1e-5, False)
+    assert config.qkv_bias and config.o_bias and config.mlp_bias
+    assert config.hidden_act == "gelu_pytorch_tanh" and config.tie_word_embeddings
+    config = read(STARCODER2, use_bias=False, sliding_window=8, norm_epsilon=1e-6)
+    assert config.windows == (8, 8) and config.norm_eps == 1e-6
+    assert not (config.qkv_bias or config.o_bias or config.mlp_bias)
 
 
 def test_llama_2():
@@ -287,6 +299,8 @@ REFUSED = [
     (GPT2, {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True"),
     (GPT2, {"add_cross_attention": True}, "add_cross_attention is True"),
     (GPT2, {"activation_function": "relu"}, "activation_function is 'relu'"),
+    (STARCODER2, {"norm_type": "rms_norm"}, "norm_type is 'rms_norm', needed: 'layer_norm'"),
+    (STARCODER2, {"mlp_type": "gated"}, "mlp_type is 'gated'"),
     # keys that change a forward pass, and that the family's own code has not
     (LLAMA, {"residual_multiplier": 0.22}, "residual_multiplier is 0.22, needed: a key that llama"),
     (LLAMA, {"query_pre_attn_scalar": 144}, "query_pre_attn_scalar is 144"),
@@ -328,6 +342,19 @@ def test_refused(base, keys, message):
                 "hidden_activation": "gelu_pytorch_tanh",
                 "sliding_window_size": 8,
                 "cache_implementation": "hybrid",
+            },
+        ),
+        (
+            STARCODER2,
+            {
+                "norm_epsilon": 1e-5,
+                "layer_norm_epsilon": 1e-5,
+                "norm_type": "layer_norm",
+                "mlp_type": "default",
+                "scale_attn_weights": True,
+                "attention_softmax_in_fp32": True,
+                "scale_attention_softmax_in_fp32": True,
+                "embedding_dropout": 0.1,
             },
         ),
         (

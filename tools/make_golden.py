@@ -2,7 +2,7 @@
 
     python tools/make_golden.py            needs torch and transformers (pip install ".[dev]")
 
-Each folder holds a checkpoint as transformers writes it (15 variants of seven families) and
+Each folder holds a checkpoint as transformers writes it, for every family that runs, and
 expected.npz: prompts, their float32 logits by plain attention without a cache, and 64 greedy
 tokens each, found by recomputation. Seeds are tried in order until every greedy token wins by
 more than 0.001, so that rounding cannot change a token.

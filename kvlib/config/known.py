@@ -16,6 +16,7 @@ _HARMLESS = frozenset(
         *("max_sequence_length", "is_llama_config", "transformers.js_config"),
         # where a sum is rounded; n_ctx repeats n_positions, layer_types says what this counts
         *("reorder_and_upcast_attn", "n_ctx", "max_window_layers"),
+        *("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32"),
         # how experts are trained
         *("seq_aux", "router_aux_loss_coef", "router_jitter_noise"),
         # layers that guess further tokens: decoding works without them, so they are not counted
@@ -28,6 +29,7 @@ _COMPUTED = frozenset(
         # activations, norms, scores
         *("hidden_act", "hidden_activation", "activation_function", "swiglu_limit"),
         *("swiglu_alpha", "rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps", "norm_eps"),
+        "norm_epsilon",
         *("attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"),
         *("scale_attn_weights", "scale_attn_by_inverse_layer_idx"),
         # positions

@@ -32,7 +32,7 @@ Tensors = dict[str, tuple[SafetensorsFile, str]]  # name without prefix -> file,
 def load_model(
     folder: str | Path, dtype: Any = None, xp: Any = None, tokenizer: bool = True
 ) -> Decoder:
-    """The decoder in a Hugging Face folder: Llama, Mistral, Qwen2, Qwen3, Gemma 1/2 or GPT-2.
+    """The decoder in a Hugging Face folder, of any family that `kvlib.config.families` can run.
 
     Reads config.json (and generation_config.json's end tokens), model.safetensors or its sharded
     index, and tokenizer.json (skipped with tokenizer=False). Weights become `dtype` (float32; or a

@@ -94,6 +94,14 @@ VARIANTS = [
         "bfloat16",
         old_spelling=True,
     ),
+    Variant("starcoder2", "Starcoder2", {"sliding_window": 8}),
+    Variant(
+        "starcoder2-untied",
+        "Starcoder2",
+        {"tie_word_embeddings": False, "use_bias": False, "hidden_act": "gelu"},
+        "bfloat16",
+        old_spelling=True,
+    ),
     Variant("gpt2", "GPT2"),
     Variant("gpt2-inner", "GPT2", {"n_inner": 40, "activation_function": "gelu"}, "float16"),
 ]

@@ -39,6 +39,7 @@ FAMILIES = (
     "gemma3",
     "gemma3_text",
     "gpt2",
+    "starcoder2",
     "deepseek_v2",
     "deepseek_v3",
     "gpt_oss",
