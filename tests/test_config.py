@@ -25,6 +25,7 @@ GPT2 = dict(model_type="gpt2", vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_
 QWEN2 = {**LLAMA, "model_type": "qwen2", "num_key_value_heads": 2}
 QWEN3 = {**QWEN2, "model_type": "qwen3", "head_dim": 16}
 GEMMA = {**QWEN3, "model_type": "gemma"}
+PHI3 = {**LLAMA, "model_type": "phi3"}
 STARCODER2 = {**QWEN2, "model_type": "starcoder2"}
 GEMMA2 = {**QWEN3, "model_type": "gemma2", "sliding_window": 8}
 MISTRAL = {**LLAMA, "model_type": "mistral", "num_key_value_heads": 2}
@@ -299,6 +300,12 @@ REFUSED = [
     (GPT2, {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True"),
     (GPT2, {"add_cross_attention": True}, "add_cross_attention is True"),
     (GPT2, {"activation_function": "relu"}, "activation_function is 'relu'"),
+    (
+        PHI3,
+        {"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}},
+        "rope_scaling.type is 'longrope', needed: one of default, linear, llama3",
+    ),
+    (PHI3, {"partial_rotary_factor": 0.75}, "partial_rotary_factor is 0.75, needed: 1.0"),
     (STARCODER2, {"norm_type": "rms_norm"}, "norm_type is 'rms_norm', needed: 'layer_norm'"),
     (STARCODER2, {"mlp_type": "gated"}, "mlp_type is 'gated'"),
     # keys that change a forward pass, and that the family's own code has not
@@ -344,6 +351,7 @@ def test_refused(base, keys, message):
                 "cache_implementation": "hybrid",
             },
         ),
+        (PHI3, {"original_max_position_embeddings": 4096, "embd_pdrop": 0.1}),
         (
             STARCODER2,
             {
@@ -388,7 +396,7 @@ def test_a_model_that_is_counted_and_not_run_says_so():
         "but cannot run it: it would need a mixture of experts. It can run "
         + ", ".join(name for name in FAMILIES if family(name).forward_fields)
     )
-    with pytest.raises(CheckpointError, match=r"'bert', needed: one of llama, mistral, qwen2, "):
+    with pytest.raises(CheckpointError, match=r"'bert', needed: one of llama, mistral, "):
         ModelConfig.from_dict({**LLAMA, "model_type": "bert"})
 
 

@@ -178,6 +178,7 @@ RUNNABLE: dict[str, dict[str, Any]] = {
     "qwen3, biases": {**SMALL, "model_type": "qwen3", "head_dim": 6, "attention_bias": True},
     "gemma": {**SMALL, "model_type": "gemma", "head_dim": 20, "tie_word_embeddings": True},
     "gemma2": {**SMALL, "model_type": "gemma2", "head_dim": 20, "sliding_window": 3},
+    "phi3": {**SMALL, "model_type": "phi3"},
     "starcoder2": {**SMALL, "model_type": "starcoder2", "sliding_window": 3},
     "gpt2": GPT2,
     "gpt2, inner size": {**GPT2, "n_inner": 50},

@@ -94,6 +94,14 @@ VARIANTS = [
         "bfloat16",
         old_spelling=True,
     ),
+    Variant("phi3", "Phi3", {"sliding_window": 8, "pad_token_id": None}),
+    Variant(
+        "phi3-old",
+        "Phi3",
+        {"num_key_value_heads": 4, "tie_word_embeddings": True, "pad_token_id": None},
+        "bfloat16",
+        old_spelling=True,
+    ),
     Variant("starcoder2", "Starcoder2", {"sliding_window": 8}),
     Variant(
         "starcoder2-untied",

@@ -65,6 +65,7 @@ LIVE = [
         "bfloat16",
         old_spelling=True,
     ),
+    Variant("phi3", "Phi3", {"sliding_window": W, "pad_token_id": None}),
     Variant("starcoder2", "Starcoder2", {"sliding_window": W}, "float16"),
     Variant("gpt2", "GPT2"),
     Variant("gpt2-untied", "GPT2", {"tie_word_embeddings": False}),

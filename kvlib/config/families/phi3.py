@@ -1,9 +1,16 @@
-"""Phi-3 (arXiv:2404.14219)."""
+"""Phi-3 (arXiv:2404.14219), and Phi-4: Llama whose checkpoints hold q, k and v as one tensor.
+
+Files with LongRoPE or with a partial rotation are counted. Running them is refused, because
+kvlib turns whole heads at the angles of `kvlib.config.rope`.
+"""
 
 from __future__ import annotations
 
-from kvlib.config.family import Family, classes
+from typing import Any
+
+from kvlib.config.family import Family, Names, classes
 from kvlib.config.keys import Keys
+from kvlib.config.options import llama_fields
 from kvlib.config.parts import decoder, uniform, window
 from kvlib.config.shape import Shape
 
@@ -13,4 +20,14 @@ def shape(keys: Keys) -> Shape:
     return decoder(keys, windows=uniform(keys, window(keys, 0)))
 
 
-FAMILY = Family(classes("Phi3"), shape, lacks="its own scaling of RoPE (LongRoPE)")
+def forward_fields(keys: Keys) -> dict[str, Any]:
+    keys.seen.add("original_max_position_embeddings")  # LongRoPE's, and refused with it
+    return llama_fields(keys)
+
+
+FAMILY = Family(
+    classes("Phi3"),
+    shape,
+    forward_fields,
+    names=Names(renamed={"qkv": "self_attn.qkv_proj", "gate_up": "mlp.gate_up_proj"}),
+)
