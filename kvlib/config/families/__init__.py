@@ -9,13 +9,20 @@ add its `model_type` to FAMILIES. The file says four things:
    keys that nobody has read;
 3. `forward_fields(keys)`: the fields of `kvlib.ModelConfig` that say how a forward pass computes.
    `kvlib.config.options` reads what families share. A key that neither this nor `shape` reads is
-   refused, unless `kvlib.config.known` says that it decides nothing. Without it kvlib counts the
-   family's bytes and does not run it, and `lacks` says what is missing;
+   refused, unless `kvlib.config.known` says that it decides nothing. A family without
+   `forward_fields` is counted and not run, and `lacks` says what is missing;
 4. `names`: how tensors of the checkpoint differ from Llama's.
 
-`gemma2` is an example of the first three, `gpt2` of all four. What none of kvlib's layers computes
-yet (latent attention, a mixture of experts) is a new file beside `kvlib.model.grouped_query` or
-`kvlib.model.gated_mlp`.
+`gemma2` is an example of the first three, `starcoder2` of all four. Our names for weights are the
+keys of ``kvlib.model.weights.weight_shapes(config)``.
+
+The tests ask for three things more: the family's name in README.md; a line or two in VARIANTS of
+``tests/peers/hf_models.py``, from which ``tools/make_golden.py <variant>`` writes a tiny checkpoint
+and transformers' logits of it (that needs torch and transformers); and what a config must not say,
+in REFUSED of ``tests/test_config.py``.
+
+What none of kvlib's layers computes yet (latent attention, a mixture of experts) is a new file
+beside `kvlib.model.grouped_query` or `kvlib.model.gated_mlp`.
 """
 
 from __future__ import annotations
