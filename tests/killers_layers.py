@@ -21,8 +21,6 @@ CODED = (LayerSpec(1, 8), LayerSpec(2, 16, 8, window=9))  # what codecs can divi
 class EndsOnly(Retention):
     """The first two tokens and the newest three stay."""
 
-    holes = True
-
     def kept(self, positions, length):
         return (positions < 2) | (positions >= length - 3)
 

@@ -21,7 +21,6 @@ class LastAndEvery(Retention):
 
     last: int
     step: int
-    holes = True
 
     def kept(self, positions: np.ndarray, length: int) -> np.ndarray:
         return (positions >= length - self.last) | (positions % self.step == 0)
@@ -33,7 +32,6 @@ class Sinks(Retention):
 
     first_tokens: int
     last: int
-    holes = True
 
     def kept(self, positions: np.ndarray, length: int) -> np.ndarray:
         return (positions < self.first_tokens) | (positions >= length - self.last)
@@ -99,6 +97,28 @@ def test_it_holds_what_the_rule_says_and_no_more(home: str) -> None:
         cache.pool.check()
 
 
+@pytest.mark.parametrize("home", ["rows", "blocks of 4"])
+def test_a_rule_that_writes_kept_is_asked(home: str) -> None:
+    """It says where tokens stay, so tokens between others go: nothing else has to be set."""
+
+    @dataclass(frozen=True)
+    class Even(Retention):
+        def kept(self, positions: np.ndarray, length: int) -> np.ndarray:
+            return positions % 2 == 0
+
+    class Shorter(Even):
+        def kept(self, positions: np.ndarray, length: int) -> np.ndarray:
+            return positions % 4 == 0
+
+    assert Even.holes and Shorter.holes and not Retention.holes
+    cache = HOMES[home]([LayerSpec(1, 8)], retention=Even())
+    cache.add("a")
+    x = np.zeros((7, 1, 8), np.float32)
+    cache.append(0, x, x, cache.plan(["a"], [7]))
+    cache.append(0, x[:1], x[:1], cache.plan(["a"], [1]))
+    assert cache.read(0, "a")[2].tolist() == [0, 2, 4, 6, 7]
+
+
 def test_blocks_that_others_hold_are_not_moved_into() -> None:
     cache = PagedCache([LayerSpec(1, 8)], BlockPool(40, 4), retention=Sinks(2, 4), xp=np)
     cache.add("a")
@@ -127,8 +147,6 @@ def test_what_cannot_be_combined_is_said() -> None:
 
 def test_a_rule_that_answers_nonsense_is_told_so() -> None:
     class Wrong(Retention):
-        holes = True
-
         def kept(self, positions: np.ndarray, length: int) -> Any:
             return positions[:1]
 

@@ -16,19 +16,24 @@ class Retention:
     """A rule for what a layer keeps. ``plan`` applies it before it makes room for new tokens.
 
     So the last step can always be taken back: what it lets go of was let go before it began. Write
-    `first` where the newest tokens stay, all of them from some position on. Otherwise set ``holes``
-    and write `kept`. Rules that are equal share block tables: make them frozen dataclasses.
+    `first` where the newest tokens stay, all of them from some position on, and `room` to have
+    shorter rows. Otherwise write `kept`. Rules that are equal share block tables: make them frozen
+    dataclasses.
 
     >>> @dataclass(frozen=True)
     ... class EvenPositions(Retention):
-    ...     holes = True
     ...     def kept(self, positions, length):
     ...         return positions % 2 == 0
     >>> EvenPositions().kept(np.arange(5), length=5).tolist()
     [True, False, True, False, True]
     """
 
-    holes = False  # whether tokens between others may go
+    holes = False  # whether tokens between others may go: True where a rule writes `kept`
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "kept" in vars(cls) and "holes" not in vars(cls):
+            cls.holes = True  # no cache would ask it otherwise
 
     def first(self, length: int) -> int:
         """The first position that must stay when the next token stands at position `length`."""
@@ -42,7 +47,10 @@ class Retention:
         return positions >= self.first(length)
 
     def room(self, max_seq_len: int) -> int:
-        """Tokens of a row that one request needs for this rule, at least."""
+        """Tokens of a row that one request needs for this rule, at least.
+
+        Rows for a rule with `holes` are whole, and this is not asked.
+        """
         return max_seq_len
 
 
