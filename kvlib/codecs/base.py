@@ -59,6 +59,13 @@ def narrowed(xp: Any, x: Array, dtype: Any) -> Array:
 class TensorCodec:
     """Writes one kind of vectors (keys, or values) and reads them.
 
+    Write `fields`, `encode` and `decode`; `check` where some lengths cannot be encoded; `scores`
+    and `weigh` where attention can do with less than decoded vectors. A cache encodes and decodes
+    any number of tokens at a time. What a codec makes of one token (or of one group) must not
+    depend on how many there are, to the last bit. A product of matrices does depend on it: it
+    rounds differently for other numbers of rows. Ask ``kvlib.arrays.namespace(x)`` for the array
+    library, and the codec runs on a graphics card, too.
+
     group: tokens that are encoded together, 1 where each stands alone.
 
     >>> from kvlib.codecs import int8
@@ -82,11 +89,11 @@ class TensorCodec:
         raise NotImplementedError
 
     def encode(self, x: Array) -> dict[str, Array]:
-        """x (heads, n, D), n a multiple of `group` → fields of n tokens."""
+        """x (heads, n, D), n a multiple of `group`, 0 too → fields of n tokens."""
         raise NotImplementedError
 
     def decode(self, parts: Parts, dtype: Any) -> Array:
-        """Fields of n tokens → (heads, n, D)."""
+        """Fields of n tokens → (heads, n, D) of `dtype`."""
         raise NotImplementedError
 
     def scores(self, rows: Array, parts: Parts) -> Array:

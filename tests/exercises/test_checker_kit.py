@@ -240,6 +240,40 @@ def test_a_codec_that_encodes_anew_is_caught() -> None:
     assert not trial and "is off by" in trial.finding, trial
 
 
+def test_a_codec_that_rounds_by_how_many_tokens_there_are_is_told_so() -> None:
+    class Product(Int8):
+        def decode(self, parts: Any, dtype: Any) -> Any:
+            found = super().decode(parts, dtype)
+            return found * np.float32(1 + 2e-7 * (found.shape[1] % 2))  # as a BLAS may
+
+    codec = Codec("product", Product(), Product())
+    trial = kit.check_cache(lambda layers: QuantizedCache(layers, codec, 4, 40, xp=np), xp=np)
+    assert "changed at position" in trial.finding and "to the last bit" in trial.finding, trial
+
+
+class Choosy(Int8):
+    """Takes vectors of 32 and of 64 numbers."""
+
+    def check(self, dim: int) -> None:
+        if dim not in (32, 64):
+            raise ValueError(f"32 or 64 numbers, got {dim}")
+
+
+def test_a_codec_that_takes_some_lengths_alone() -> None:
+    codec = Codec("choosy", Choosy(), Choosy())
+
+    def make(layers: Any) -> QuantizedCache:
+        assert all(spec.head_dim in seen for spec in layers)
+        return QuantizedCache(layers, codec, 4, 40, xp=np)
+
+    seen: tuple[int, ...] = (8, 16, 24)
+    trial = kit.check_cache(make, xp=np)
+    assert not trial and "values of 8, 16, 24, 40 numbers; lengths=[64]" in trial.finding, trial
+    for seen in ((32, 64), (64,)):
+        trial = kit.check_cache(make, xp=np, schedules=8, lengths=seen)
+        assert trial and trial.compared > 50, trial
+
+
 class AllMetadata(Int8):
     """Marks the codes as metadata, too."""
 
@@ -294,6 +328,7 @@ def test_memory_of_a_strange_cache_is_left_alone() -> None:
         ({"make_cache": DenseCache(LAYERS, 1, 8)}, "make_cache: got DenseCache"),
         ({"make_cache": DenseCache, "schedules": 0}, "schedules must be at least 1, got 0"),
         ({"make_cache": DenseCache, "actions": -1}, "actions must be at least 1, got -1"),
+        ({"make_cache": DenseCache, "lengths": []}, r"lengths must hold numbers .*, got \[\]"),
     ],
 )
 def test_arguments_that_make_no_sense(arguments: dict[str, Any], words: str) -> None:

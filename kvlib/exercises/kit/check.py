@@ -9,7 +9,7 @@ import numpy as np
 
 from kvlib.arrays import default_namespace
 from kvlib.caches import Cache, LayerSpec
-from kvlib.exercises.kit.layers import Choose
+from kvlib.exercises.kit.layers import Choose, lengths
 from kvlib.exercises.kit.poison import poison_all
 from kvlib.exercises.kit.schedule import Schedule, Terms
 from kvlib.exercises.kit.trial import Trial
@@ -45,6 +45,10 @@ def check_cache(
     schedules=4 is enough while you write.
 
     schedules of `actions` actions each; terms as in `Terms` (other room; a cache that evicts).
+    A codec is asked for what it makes of a token alone: encoded or decoded with any others, the
+    numbers must be the same to the last bit. Keys and values have 8, 16, 24 or 40 numbers; choose
+    others with ``lengths=[64]``.
+
     Stops at the first failure. TypeError or ValueError for arguments that make no sense.
     """
     if not callable(make_cache):
@@ -61,7 +65,8 @@ def check_cache(
             name, compared = type(life.cache).__name__, compared + life.compared
         if error is not None:
             log = () if life is None else tuple(life.log)
-            return Trial(name, number, compared, _words(error), at, actions, log)
+            words = _words(error) + (_lengths(asked) if life is None else "")
+            return Trial(name, number, compared, words, at, actions, log)
     return Trial(name, schedules, compared)
 
 
@@ -101,6 +106,15 @@ def _poisoned(make_cache: MakeCache) -> MakeCache:
         return cache
 
     return make
+
+
+def _lengths(terms: Terms) -> str:
+    """What was asked of a cache that was not built."""
+    found = sorted({length for kind in lengths(terms) for length in kind})
+    return (
+        f". The kit builds caches for keys and values of {', '.join(map(str, found))} numbers; "
+        "lengths=[64] asks for 64 alone"
+    )
 
 
 # What somebody's first cache stumbles over: a part of the error, and what to do.

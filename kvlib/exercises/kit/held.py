@@ -47,10 +47,19 @@ def at(x: np.ndarray, positions: np.ndarray) -> np.ndarray:
     return x[positions.T, np.arange(x.shape[1])]
 
 
-def check_rows(got: np.ndarray, whole: np.ndarray, positions: np.ndarray, what: str) -> None:
+ALONE = (
+    ". A codec must give a token the same numbers, to the last bit, however many others it encodes "
+    "or decodes with it. A matrix product does not: it rounds differently for other numbers of rows"
+)
+
+
+def check_rows(
+    got: np.ndarray, whole: np.ndarray, positions: np.ndarray, what: str, coded: bool = False
+) -> None:
     """`got` (n, Hkv, D) is what `whole` (S, Hkv, D) has at the positions, bit for bit.
 
-    Else AssertionError: the first row that is another, and whose it is.
+    Else AssertionError: the first row that is another, and whose it is or how far off it is. coded:
+    whether `whole` is what a codec made of all tokens at once.
     """
     wrong = np.argwhere((got != at(whole, positions)).any(axis=-1))
     if not len(wrong):
@@ -59,7 +68,12 @@ def check_rows(got: np.ndarray, whole: np.ndarray, positions: np.ndarray, what: 
     said = int(positions[row] if positions.ndim == 1 else positions[head, row])
     same = np.argwhere((whole == got[row, head]).all(axis=-1))
     if not len(same):
-        raise AssertionError(f"{what} changed at position {said} in kv head {head}")
+        needed = at(whole, positions)[row, head]
+        off = np.abs(got[row, head] - needed).max()
+        why = ALONE if coded and off <= 1e-5 * np.abs(needed).max() else ""
+        raise AssertionError(
+            f"{what} changed at position {said} in kv head {head}, by {off:.2g}{why}"
+        )
     position, other = (int(i) for i in same[0])
     raise AssertionError(
         f"{what}: read says position {said} in kv head {head}, and the row there was appended at "

@@ -18,14 +18,24 @@ def seeded(seed: int) -> Choose:
     return lambda low, high: int(rng.integers(low, high, endpoint=True))
 
 
+def lengths(terms: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Of keys, and of values that are not as long as the keys."""
+    if terms.lengths is not None:
+        return tuple(terms.lengths), tuple(terms.lengths)
+    unit = terms.unit
+    return tuple(max(2, unit) * n for n in (1, 2, 3)), (unit, 5 * unit)
+
+
 def draw_layer(
     choose: Choose, xp: Any, values: np.random.Generator, terms: Any
 ) -> tuple[LayerSpec, int]:
     """A layer and its number of query heads, within the terms (see `Terms`)."""
-    unit = terms.unit
+    keys, values_of = lengths(terms)
     num_kv_heads, groups = choose(1, 3), (1, 2, 4)[choose(0, 2)]
-    head_dim, v_from_k = max(2, unit) * choose(1, 3), choose(0, 4) == 0 and terms.v_from_k
-    v_head_dim = choose(1, head_dim) if v_from_k else (None, unit, 5 * unit)[choose(0, 2)]
+    head_dim = keys[choose(0, len(keys) - 1)]
+    v_from_k = choose(0, 4) == 0 and terms.v_from_k
+    others = (None, *values_of)
+    v_head_dim = choose(1, head_dim) if v_from_k else others[choose(0, len(others) - 1)]
     sinks = None
     if choose(0, 3) == 0:
         sinks = xp.asarray(values.standard_normal(num_kv_heads * groups).astype(np.float32))

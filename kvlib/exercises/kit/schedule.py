@@ -32,7 +32,9 @@ class Terms:
     """What is asked of a cache.
 
     max_seqs, max_seq_len   the room it has; max_seq_len None where it grows without end
-    unit      lengths of stored vectors are multiples of it
+    unit      keys have 1, 2 or 3 times so many numbers, values also 5 times: 8, 16, 24 and 40
+    lengths   the lengths of keys and values to draw from instead, for a cache or a codec that takes
+              no others: lengths=[64, 128]
     v_from_k  whether some layers take values from their keys (`append` with v=None)
     keeps     None where a cache keeps all (or a layer's window of it). Else which positions it
               must still hold, in every kv head, of a request of a given length: a cache that
@@ -45,6 +47,11 @@ class Terms:
     unit: int = 8
     v_from_k: bool = True
     keeps: Callable[[int], Sequence[int]] | None = None
+    lengths: Sequence[int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.lengths is not None and not (len(self.lengths) and min(self.lengths) >= 2):
+            raise ValueError(f"lengths must hold numbers of at least 2, got {self.lengths!r}")
 
     @property
     def longest(self) -> int:
@@ -326,8 +333,9 @@ class Schedule:
         all_k, all_v = self.expected(layer, name)
         shapes, needed = (k.shape, v.shape), tuple(at(x, stored).shape for x in (all_k, all_v))
         assert shapes == needed, f"read of layer {layer} of {name}: shapes {shapes}, not {needed}"
-        check_rows(k, all_k, stored, f"keys of layer {layer} of {name}")
-        check_rows(v, all_v, stored, f"values of layer {layer} of {name}")
+        coded = self.codec is not None
+        check_rows(k, all_k, stored, f"keys of layer {layer} of {name}", coded)
+        check_rows(v, all_v, stored, f"values of layer {layer} of {name}", coded)
         length = len(all_k)
         must = range(length) if self.terms.keeps is None else self.terms.keeps(length)
         # What the next token sees. The last one saw one more, which may have gone since.
