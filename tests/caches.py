@@ -1,5 +1,7 @@
 """Every cache that the differential test runs. **A new cache joins by one line in CACHES, a new
 codec by one line in CODECS.** What else depends on a codec is asked of it, never of its name.
+Their lives draw keys and values of 8, 16, 24 and 40 numbers, so give it settings for those. Rules
+for what stays are RULES in test_retention.py.
 
 A factory takes (layers, xp, dtype) and returns a cache with room for MAX_SEQS requests of
 MAX_SEQ_LEN tokens each. Its arrays are filled with NaN before the first use, so that whoever

@@ -1,6 +1,7 @@
-"""Codecs by name: one registry. **A new codec joins by one line in REGISTRY.**
+"""Codecs by name: one registry. **A new codec joins by one line in REGISTRY**, and one in CODECS of
+``tests/caches.py``; a codec needs a name only where others should find it by one.
 
-The names are those of ``kvlib.costs.CODECS``, where what is called float32 or float16 there is the
+All names of ``kvlib.costs.CODECS`` are here, where what is called float32 or float16 there is the
 dtype of a cache here.
 """
 
