@@ -11,7 +11,7 @@ from caches import poison_all
 
 from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache
 from kvlib.caches import Retention
-from kvlib.codecs import fp8, int8, kivi
+from kvlib.codecs import Codec, PerToken, fp8, int8, kivi
 from kvlib.exercises import kit
 
 
@@ -38,6 +38,7 @@ class Sinks(Retention):
 
 
 RULES = {"last 5 and every 4th": LastAndEvery(5, 4), "2 first, 6 last": Sinks(2, 6)}
+RULE = RULES["last 5 and every 4th"]
 HOMES: dict[str, Any] = {
     "rows": lambda layers, **more: DenseCache(layers, 4, 40, xp=np, **more),
     "codes in rows": lambda layers, **more: QuantizedCache(layers, int8(), 4, 40, xp=np, **more),
@@ -143,6 +144,17 @@ def test_what_cannot_be_combined_is_said() -> None:
         DenseCache(layers, 1, 40, retention=[Sinks(1, 4)] * 2)
     with pytest.raises(ValueError, match=r"kivi\(.* encodes tokens later and together, and Sinks"):
         QuantizedCache(layers[:1], kivi(4, 8, 3), 1, 40, retention=Sinks(1, 4))
+
+
+def test_four_bits_where_tokens_may_go() -> None:
+    """What the refusal offers in place of kivi."""
+    codec = Codec("int4 per token", PerToken(4, 8), PerToken(4, 8))
+
+    def build(layers: list[LayerSpec]) -> Any:
+        return PagedCache(layers, BlockPool(140, 4), codec=codec, retention=RULE, xp=np)
+
+    trial = kit.check_cache(build, schedules=6, xp=np, keeps=must(RULE))
+    assert trial and trial.compared > 50, trial
 
 
 def test_a_rule_that_answers_nonsense_is_told_so() -> None:

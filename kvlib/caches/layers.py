@@ -51,7 +51,8 @@ class StoredLayers(Cache):
             if rule.holes and self.codec.waits:
                 raise ValueError(
                     f"{self.codec.made_by} encodes tokens later and together, and {rule!r} may "
-                    "take any of them out: keep all, or use a codec that writes each token alone"
+                    "take any of them out: keep all, or use a codec that writes each token alone, "
+                    "such as int8, or PerToken(4, 32) for keys and for values"
                 )
         self.allocator = allocator
         self.groups: Sequence[LayerGroup] = allocator.groups(self.layers, rules)

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from kvlib.commands import run
@@ -121,6 +122,8 @@ def _fit(args: argparse.Namespace) -> int:
     if args.model is not None:
         if args.without:
             args.parser.error("argument --without: needed only beside --config")
+        if args.model not in MODELS and Path(args.model).exists():
+            args.parser.error(f"argument --model: {args.model!r} is a path; give it as --config")
         model = MODELS[args.model]
     else:
         model = ModelSpec.from_config(args.config, without=args.without)
