@@ -37,6 +37,8 @@ def probabilities(
     with np.errstate(over="ignore"):  # a small temperature makes −inf of it, as it should
         p = np.exp((x - top) / temperature)
     p /= p.sum(axis=1, keepdims=True)
+    if top_k is None and (top_p is None or top_p >= 1):  # every token stays: nothing to sort
+        return p / p.sum(axis=1, keepdims=True)
     order = np.argsort(-x, axis=1, kind="stable")  # stable: equals stay in order of id
     ranked = np.take_along_axis(p, order, axis=1)
     keep = np.ones_like(ranked, dtype=bool)

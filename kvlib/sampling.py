@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
 
 import numpy as np
 
-from kvlib.arrays import Array, namespace, to_numpy
+from kvlib.arrays import Array, is_numpy, namespace, to_numpy
 from kvlib.distribution import check_finite, check_settings, check_shape, probabilities
 
 __all__ = ["check_settings", "greedy", "probabilities", "rng_at", "sample"]
@@ -21,6 +22,10 @@ def greedy(logits: Array) -> list[int]:
     """
     check_shape(logits)
     xp = namespace(logits)
+    if is_numpy(xp):  # its argmax prefers NaN, so the logits that it finds show whether all is well
+        found = logits.argmax(axis=-1).tolist()
+        if all(isfinite(logits[row, i]) for row, i in enumerate(found)):
+            return list(found)
     top = xp.max(logits, axis=-1)
     # One copy from a device, not two: a row without a finite largest logit says so by its id.
     ids = to_numpy(xp.where(xp.isfinite(top), xp.argmax(logits, axis=-1), -1)).tolist()
