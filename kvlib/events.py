@@ -13,7 +13,7 @@ class Event(NamedTuple):
     kind    hit      found in the cache, so not computed again
             prefill  fed a chunk of its prompt
             decode   fed its last token
-            wait     the cache had no room for its chunk
+            wait     the cache had no room for it, or for its chunk, in this step
             preempt  gave its room up; all its tokens will be fed again
             done     has ended
             cancel   was ended by :meth:`kvlib.Scheduler.cancel`
@@ -32,10 +32,10 @@ class Event(NamedTuple):
 
 
 def waits(events: Iterable[Event]) -> dict[Hashable, list[int]]:
-    """For each request, the tokens that all passes fed between one of its tokens and the next.
+    """For each request, the tokens that all steps fed between one of its tokens and the next.
 
-    A wait without a clock: a pass takes the longer the more tokens it is fed. A request that
-    decodes alone waits for 1 token each time.
+    A wait without a clock, because a step takes the longer the more tokens it is fed. A request
+    that decodes alone waits for 1 token each time.
 
     >>> events = [Event(1, "a", "prefill", 9, 65), Event(2, "a", "decode", 1, 66)]
     >>> waits([*events, Event(2, "b", "prefill", 7)])  # a waited for eight tokens

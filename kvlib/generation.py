@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any
 
 from kvlib.caches import Cache
+from kvlib.engine import Engine
 from kvlib.model.decoder import Decoder
+from kvlib.policies import Rules
 from kvlib.progress import bar as _bar
-from kvlib.prompts import (
-    as_ids,
-    check_cache,
-    check_positive,
-    check_prompt,
-    seeds_of,
-    stop_ids,
-)
-from kvlib.sampling import check_settings, rng_at, sample
-from kvlib.serving import take_back
+from kvlib.prompts import as_ids, check_positive, check_prompt, seeds_of, stop_ids
+from kvlib.sampling import check_settings
+from kvlib.serving import WAITING, Request
 
-_names = count()
+_runs = count()  # names differ from run to run, so that several can share a cache
 
 
 def generate(
@@ -51,9 +46,10 @@ def generate(
                      size unless given. Requests are opened in it and freed again. What it holds
                      of a prompt already (PagedCache) is not computed again, and of prompts that
                      begin alike one is read first and the others when its blocks can be found.
-    prefill_chunk    feed each prompt so many tokens a pass, in place of whole: the tokens stay the
-                     same, what a pass needs beside the cache shrinks from O(prompt) to O(chunk).
-                     Who has read his prompt decodes while others still read theirs.
+    prefill_chunk    feed each prompt at most so many tokens per step, in place of the whole prompt:
+                     the tokens stay the same, and the memory that a step needs beside the cache
+                     shrinks from O(prompt) to O(chunk). A request that has read its prompt
+                     decodes while others still read theirs.
     progress         True: a bar; False: none; None: a bar on a terminal after two seconds
 
     Under a codec that keeps the newest tokens as they came, early chunks attend to numbers that a
@@ -120,70 +116,27 @@ def stream(
     if prefill_chunk is not None:
         check_positive("prefill_chunk", prefill_chunk)
     stops = stop_ids(model, stop_tokens)
-    longest = max((len(p) for p in prompts), default=1)
     if cache is None:
+        longest = max((len(p) for p in prompts), default=1)
         cache = model.new_cache(max(1, len(prompts)), longest + max_new_tokens)
-    else:
-        check_cache(model, cache)
-    settings, chunk = (temperature, top_k, top_p), int(prefill_chunk or longest)
-    return _steps(model, prompts, cache, max_new_tokens, chunk, stops, seeds, settings)
+    # All prompts are read at the same time, and where there is no room the caller is told.
+    rules = Rules(prefill_chunk=prefill_chunk, max_prefills=None, victim=None)
+    engine = Engine(model, cache, rules, stops)
+    settings, run = (temperature, top_k, top_p), next(_runs)
+    for i, (prompt, own) in enumerate(zip(prompts, seeds, strict=True)):
+        name = ("generate", run, i)
+        engine.submit(Request(name, prompt, int(max_new_tokens), [], WAITING, *settings, own))
+    return _tokens(engine)
 
 
-def _steps(
-    model: Decoder,
-    prompts: Sequence[Sequence[int]],
-    cache: Cache,
-    max_new_tokens: int,
-    chunk: int,
-    stops: frozenset[int],
-    seeds: Sequence[int],
-    settings: tuple[float, int | None, float | None],
-) -> Iterator[tuple[int, int]]:
-    """Feed everyone at most `chunk` tokens a pass; whose prompt is through gets a token of it."""
-    run = next(_names)
-    names: dict[int, Hashable] = {}
-    made = [0] * len(prompts)
+def _tokens(engine: Engine) -> Iterator[tuple[int, int]]:
+    """Step until all requests are done; whatever ends the loop, none stays open."""
+    numbers = {name: i for i, name in enumerate(engine.requests)}
     try:
-        feed: dict[int, Sequence[int]] = {}  # what the next passes are fed, of whoever is left
-        waiting = list(range(len(prompts)))
-        while waiting or feed:
-            for i in feed if waiting else ():
-                cache.settle(names[i])  # what it has computed may be what another waits for
-            for i in list(waiting):
-                if not cache.waits_for(prompts[i], [(names[j], prompts[j]) for j in feed]):
-                    name: Hashable = ("generate", run, i)
-                    held = cache.add(name, prompts[i])
-                    names[i] = name
-                    feed[i] = prompts[i][held:]
-                    waiting.remove(i)
-            rows = list(feed)
-            parts = [feed[i][:chunk] for i in rows]
-            tokens = [t for part in parts for t in part]
-            step = cache.plan([names[i] for i in rows], [len(part) for part in parts], tokens)
-            feed = {i: feed[i][chunk:] for i in rows}
-            ready = [n for n, i in enumerate(rows) if not feed[i]]
-            try:
-                logits = model.forward(tokens, cache, step)
-                if not ready:
-                    continue
-                if len(ready) < len(rows):
-                    logits = model.xp.take(logits, model.xp.asarray(ready), axis=0)
-                drawing = [rows[n] for n in ready] if settings[0] else []
-                rngs = [rng_at(seeds[i], len(prompts[i]) + made[i]) for i in drawing]
-                drawn = sample(logits, *settings, rngs=rngs)
-            except BaseException:
-                take_back(cache, step)  # before free lets others find what it has written
-                raise
-            for i, token in zip([rows[n] for n in ready], drawn, strict=True):
-                made[i] += 1
-                stopped = token in stops
-                if stopped or made[i] == max_new_tokens:
-                    del feed[i]
-                    cache.free(names.pop(i))
-                else:
-                    feed[i] = [token]
-                if not stopped:
-                    yield i, token
+        while engine.busy:
+            engine.events.clear()  # of a long run they would take more memory than its tokens
+            for event in engine.step():
+                if event.token is not None:
+                    yield numbers[event.request], event.token
     finally:
-        for name in names.values():
-            cache.free(name)
+        engine.close()

@@ -1,22 +1,23 @@
-"""One step of a server: every running request decodes a token, one prompt is read on by a chunk.
+"""A server, one step at a time: each request that decodes gets a token, and prompts are read on.
 
-A prompt that is prefilled whole holds up everyone who decodes. Read in chunks that share a forward
-pass with the decodes, it holds them up by a budget of tokens a step (Sarathi-Serve,
-arXiv:2403.02310). Who finds no room is computed again later (as in vLLM, arXiv:2309.06180).
+A prompt that is prefilled whole holds up every request that decodes. Read in chunks that share a
+step with the decodes, it holds them up by a budget of tokens per step (Sarathi-Serve,
+arXiv:2403.02310). A request that finds no room is computed again later (as in vLLM,
+arXiv:2309.06180). :func:`kvlib.scheduling.schedule` decides how many tokens each request is fed,
+policies decide which one begins next and which one gives way, and :class:`kvlib.Scheduler` does it.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Hashable, Iterable
 
 from kvlib import serving
-from kvlib.caches import Cache, Step
-from kvlib.errors import CacheFull, OutOfBlocks
+from kvlib.batching import Pending, schedule
+from kvlib.caches import Cache
+from kvlib.engine import Engine
 from kvlib.events import Event, waits
 from kvlib.model.decoder import Decoder
-from kvlib.prompts import check_cache, check_positive, stop_ids
-from kvlib.sampling import greedy
+from kvlib.policies import Policy, Rules, fewest_lost, first_come, shortest_first, youngest
 from kvlib.serving import CANCELLED, DECODING, DONE, PREFILLING, WAITING, Request
 
 __all__ = [
@@ -26,21 +27,35 @@ __all__ = [
     "PREFILLING",
     "WAITING",
     "Event",
+    "Pending",
     "Request",
     "Scheduler",
+    "fewest_lost",
+    "first_come",
+    "schedule",
+    "shortest_first",
     "waits",
+    "youngest",
 ]
 
 
-class Scheduler:
+class Scheduler(Engine):
     """Requests come with ``add``, at any time; ``step`` runs one forward pass for those it can.
 
-    cache    any cache of ``model.layer_specs``; of a PagedCache, prompts share prefixes
-    budget   tokens a step at most, decodes included; None: no limit, prompts are read whole
-    Under a cache that keeps numbers as they came, a request's tokens do not depend on the others,
-    on the budget or on the room. A request is let in while fewer than `budget` decode, so a prompt
-    always gets a chunk of at least 1 token. `requests` holds them all by name, `events` what they
-    did; ``cancel`` ends one early, and the name of one that has ended can be used again.
+    cache          any cache of ``model.layer_specs``; of a PagedCache, prompts share prefixes
+    budget         tokens per step at most, decodes included; None: no limit
+    prefill_chunk  tokens of each prompt per step at most; None: no limit
+    max_prefills   prompts that are read at the same time; None: no limit
+    queue          which waiting request begins next, a function such as
+                   :func:`kvlib.scheduling.shortest_first`; first come, first served unless given
+    victim         which running request gives way when a step does not fit into the cache, a
+                   function such as :func:`kvlib.scheduling.fewest_lost`; the youngest unless given.
+                   None: nobody does, and ``step`` raises CacheFull or OutOfBlocks.
+
+    Under a cache that keeps numbers as they came, a request's tokens depend on none of these, nor
+    on the other requests. A request begins only if the budget has a token for it, so the oldest
+    prompt always gets on. `requests` holds them all by name, `events` what they did; ``cancel``
+    ends one early, and the name of one that has ended can be used again.
 
     >>> from kvlib import load_reference_model
     >>> model = load_reference_model()
@@ -56,18 +71,19 @@ class Scheduler:
         cache: Cache,
         *,
         budget: int | None = None,
+        prefill_chunk: int | None = None,
+        max_prefills: int | None = 1,
+        queue: Policy = first_come,
+        victim: Policy | None = youngest,
         stop_tokens: Iterable[int] | None = None,
     ) -> None:
-        check_cache(model, cache)
-        if budget is not None:
-            check_positive("budget", budget)
-        self.model, self.cache, self.budget = model, cache, budget
-        self.requests: dict[Hashable, Request] = {}
-        self.events: list[Event] = []
-        self.num_steps = 0
-        self._stops = stop_ids(model, stop_tokens)
-        self._waiting: deque[Request] = deque()
-        self._running: list[Request] = []  # in the order they were let in
+        rules = Rules(budget, prefill_chunk, max_prefills, queue, victim)
+        super().__init__(model, cache, rules, stop_tokens)
+
+    @property
+    def budget(self) -> int | None:
+        """Tokens per step at most."""
+        return self.rules.budget
 
     def add(
         self,
@@ -87,121 +103,21 @@ class Scheduler:
         """
         serving.check_name(name, self.requests, self.cache)
         settings = (temperature, top_k, top_p, seed)
-        request = serving.accepted(self.model, self.cache, name, prompt, max_new_tokens, settings)
-        self.requests[name] = request
-        self._waiting.append(request)
+        self.submit(
+            serving.accepted(self.model, self.cache, name, prompt, max_new_tokens, settings)
+        )
 
     def cancel(self, name: Hashable) -> list[int]:
         """End a request that waits or runs, between two steps; returns the tokens it has got."""
         request = serving.not_ended(name, self.requests)
-        if request.state == WAITING:
-            self._waiting.remove(request)
-        else:
-            self._leave(request)
-        request.state = CANCELLED
-        self._note(request, "cancel")
+        self._cancel(request)
         return request.new
-
-    @property
-    def busy(self) -> bool:
-        """Whether a request is not done."""
-        return bool(self._waiting or self._running)
 
     def run(self) -> dict[Hashable, list[int]]:
         """Step until all are done; the new tokens of each."""
         while self.busy:
             self.step()
         return {name: request.new for name, request in self.requests.items()}
-
-    def step(self) -> list[Event]:
-        """One pass over all that decode and a chunk of the oldest prompt; what each one did.
-
-        Raises CacheFull or OutOfBlocks where not even one request has room (others use the cache,
-        too). Whatever fails, no token is lost and the step can be tried again.
-        """
-        seen = len(self.events)
-        parts = {r: [r.new[-1]] for r in self._running if r.state == DECODING}
-        prompt = self._prompt(len(parts))
-        if prompt is not None:
-            room = None if self.budget is None else self.budget - len(parts)
-            parts[prompt] = prompt.text[self.cache.seq_len(prompt.name) :][:room]
-        if parts:
-            self._pass(parts)
-            self.num_steps += 1
-        return self.events[seen:]
-
-    def _prompt(self, decodes: int) -> Request | None:
-        """The prompt that is read on, or the next one where a chunk of it fits in the budget."""
-        reading = next((r for r in self._running if r.state == PREFILLING), None)
-        full = self.budget is not None and decodes >= self.budget
-        if reading or full or not self._waiting:
-            return reading
-        request = self._waiting[0]
-        for r in self._running:
-            self.cache.settle(r.name)
-        try:
-            held = self.cache.add(request.name, request.text)
-        except CacheFull:
-            if not self._running:
-                raise
-            self._note(request, "wait")
-            return None
-        request.state = PREFILLING
-        self._running.append(self._waiting.popleft())
-        if held:
-            self._note(request, "hit", held)
-        return request
-
-    def _pass(self, parts: dict[Request, list[int]]) -> None:
-        """Feed each request its tokens; whose text is through draws the next one."""
-        step = self._plan(parts)
-        fed = [t for part in parts.values() for t in part]
-        try:
-            logits = self.model.forward(fed, self.cache, step)
-            drawn = serving.draw(parts, step.seq_lens, logits, greedy(logits))
-        except BaseException:
-            serving.take_back(self.cache, step)
-            raise
-        for (r, part), token in zip(parts.items(), drawn, strict=True):
-            kind = "decode" if r.state == DECODING else "prefill"
-            if token is None:
-                self._note(r, kind, len(part))
-                continue
-            stopped = token in self._stops
-            self._note(r, kind, len(part), None if stopped else token)
-            r.state = DECODING
-            if not stopped:
-                r.new.append(token)
-            if stopped or len(r.new) == r.max_new_tokens:
-                self._leave(r)
-                r.state = DONE
-                self._note(r, "done")
-
-    def _leave(self, r: Request) -> None:
-        self.cache.free(r.name)
-        self._running.remove(r)
-
-    def _plan(self, parts: dict[Request, list[int]]) -> Step:
-        """Room for all; where there is too little the chunk waits, then the youngest goes back."""
-        while True:
-            try:
-                fed = [t for part in parts.values() for t in part]
-                return self.cache.plan([r.name for r in parts], [*map(len, parts.values())], fed)
-            except (CacheFull, OutOfBlocks):
-                youngest = self._running[-1]
-                if len(self._running) == 1:
-                    raise
-                if youngest.state == PREFILLING and youngest in parts:
-                    self._note(youngest, "wait")
-                else:
-                    self._note(youngest, "preempt", self.cache.seq_len(youngest.name))
-                    self._leave(youngest)
-                    youngest.state = WAITING
-                    self._waiting.appendleft(youngest)
-                parts.pop(youngest, None)
-
-    def _note(self, r: Request, kind: str, tokens: int = 0, token: int | None = None) -> None:
-        self.events.append(Event(self.num_steps, r.name, kind, tokens, token))
 
     def __repr__(self) -> str:
         words = f"{serving.states(self.requests.values())}; budget {self.budget}"

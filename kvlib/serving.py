@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from kvlib.arrays import Array
+from kvlib.arrays import Array, namespace
 from kvlib.caches import Cache, Step
 from kvlib.model.decoder import Decoder
 from kvlib.prompts import check_positive, check_prompt, check_seed, token_ids
-from kvlib.sampling import check_settings, rng_at, sample
+from kvlib.sampling import check_settings, greedy, rng_at, sample
 
 WAITING, PREFILLING, DECODING = "waiting", "prefilling", "decoding"
 DONE, CANCELLED = "done", "cancelled"
@@ -18,9 +19,10 @@ DONE, CANCELLED = "done", "cancelled"
 
 @dataclass(eq=False)
 class Request:
-    """A prompt, what was generated behind it, and where it stands.
+    """A prompt, the tokens generated after it, and where the request stands.
 
     temperature, top_k, top_p, seed: how its tokens are drawn, as in :func:`kvlib.generate`.
+    held: how many tokens of its text lie in the cache; the scheduler keeps count.
 
     >>> Request("a", [1, 2], max_new_tokens=3, new=[9]).text
     [1, 2, 9]
@@ -28,13 +30,14 @@ class Request:
 
     name: Hashable
     prompt: list[int]
-    max_new_tokens: int
+    max_new_tokens: int = 32
     new: list[int] = field(default_factory=list)
     state: str = WAITING
     temperature: float = 0.0
     top_k: int | None = None
     top_p: float | None = None
     seed: int = 0
+    held: int = 0
 
     @property
     def text(self) -> list[int]:
@@ -46,39 +49,47 @@ class Request:
         """Tokens of its text."""
         return len(self.prompt) + len(self.new)
 
+    def part(self, n: int) -> list[int]:
+        """Its next n tokens to be fed; once the prompt is through, that is the last one drawn."""
+        return [self.new[-1]] if self.state == DECODING else self.text[self.held : self.held + n]
+
     @property
     def ended(self) -> bool:
         """Whether it gets no more tokens."""
         return self.state in (DONE, CANCELLED)
 
-    def draw(self, logits: Array) -> int:
-        """Its next token.   logits (1, V)
 
-        Seed and position decide it (see `rng_at`), whoever shares the step and however often a
-        step fails: so it is the token that `generate` draws for the same prompt and seed.
-        """
-        rng = rng_at(self.seed, self.length)
-        return sample(logits, self.temperature, self.top_k, self.top_p, rngs=rng)[0]
+def draw(rows: Mapping[Request, int], logits: Array) -> dict[Request, int]:
+    """Draw the next token of each request from its row of a step's logits.
 
+    rows: the row of each request, in ascending order   logits (B, V)
 
-def draw(
-    requests: Iterable[Request], seq_lens: Sequence[int], logits: Array, best: Sequence[int]
-) -> list[int | None]:
-    """The next token of each request whose text is through, None for the others.
-
-    seq_lens (B,) how much of each lies in the cache   logits (B, V)   best (B,) the greedy tokens
+    Seed and position decide each draw (see `rng_at`), whatever other requests share the step and
+    however often a step fails. Requests with the same settings are drawn together.
     """
-    drawn: list[int | None] = []
-    for row, (r, length, token) in enumerate(zip(requests, seq_lens, best, strict=True)):
-        if length < r.length:
-            drawn.append(None)
+    if len(rows) == logits.shape[0] and not any(r.temperature for r in rows):
+        return dict(zip(rows, greedy(logits), strict=True))  # most steps: all decode, none draws
+    alike: dict[Any, list[Request]] = defaultdict(list)
+    for r in rows:
+        alike[r.temperature and (r.temperature, r.top_k, r.top_p)].append(r)
+    drawn: dict[Request, int] = {}
+    for settings, requests in alike.items():
+        x = logits
+        if len(requests) < logits.shape[0]:
+            xp = namespace(logits)
+            x = xp.take(logits, xp.asarray([rows[r] for r in requests]), axis=0)
+        if settings:
+            temperature, top_k, top_p = settings
+            rngs = [rng_at(r.seed, r.length) for r in requests]
+            tokens = sample(x, temperature, top_k, top_p, rngs=rngs)
         else:
-            drawn.append(r.draw(logits[row : row + 1, :]) if r.temperature else token)
+            tokens = greedy(x)
+        drawn.update(zip(requests, tokens, strict=True))
     return drawn
 
 
-def take_back(cache: Cache, step: Step) -> None:
-    """Undo a pass that has failed: its requests hold again what they held before its plan."""
+def undo(cache: Cache, step: Step) -> None:
+    """Undo a step that has failed: its requests hold again what they held before its plan."""
     for name, end, n in zip(step.seq_ids, step.seq_lens, step.q_lens, strict=True):
         cache.truncate(name, end - n)
 
@@ -91,7 +102,7 @@ def states(requests: Iterable[Request]) -> str:
 
 
 def check_name(name: Hashable, requests: Mapping[Hashable, Request], cache: Cache) -> None:
-    """Refuse a name that somebody bears who has not ended."""
+    """Refuse the name of a request that has not ended."""
     try:
         known = requests.get(name)
     except TypeError:

@@ -154,6 +154,7 @@ def _chunks_and_schedules(model, prompts: list[list[int]]) -> None:
     cache = PagedCache(model.layer_specs, BlockPool(24, 4), xp=np)
     with patch.object(PagedCache, "append", _spoils), suppress(ValueError):
         generate(model, prompts, cache=cache)
+    assert cache.seq_ids == ()
     assert generate(model, prompts, max_new_tokens=8, stop_tokens=(), cache=cache) == needed
     for budget in (None, 3):
         cache = PagedCache(model.layer_specs, BlockPool(6, 4), xp=np)

@@ -21,7 +21,7 @@ BATCHED, CHECKS = "kvlib.attention.batched", "kvlib.caches.checks"
 TILED, STATES = "kvlib.attention.tiled", "kvlib.attention.states"
 STORED, PROTOCOL = "kvlib.caches.stored", "kvlib.caches.protocol"
 ROWS, MIXER = "kvlib.caches.rows", "kvlib.model.grouped_query"
-GENERATION, DISTRIBUTION = "kvlib.generation", "kvlib.distribution"
+ENGINE, SERVING, DISTRIBUTION = "kvlib.engine", "kvlib.serving", "kvlib.distribution"
 
 # Exhibit of kvlib.exercises.museum → the check that must refuse it.
 EXHIBITS = {
@@ -211,19 +211,16 @@ MUTANTS = [
     Bug("float64 within one expression", "kvlib.norms.forward", "_normalised",
         lambda f, x, eps, **centre: f(x, np.float64(eps), **centre), "only_float32"),
     # Generation
-    Mutant("first new token dropped for the prompt's last", GENERATION, "_steps",
-           "feed[i] = [token]", "feed[i] = [prompts[i][-1]] if made[i] == 1 else [token]",
+    Mutant("first new token dropped for the prompt's last", SERVING, "Request.part",
+           "[self.new[-1]]", "[self.prompt[-1] if len(self.new) == 1 else self.new[-1]]",
            "generated_tokens"),
-    Mutant("stop token returned", GENERATION, "_steps", "if not stopped:", "if True:",
+    Mutant("stop token returned", ENGINE, "Engine._forward", "None if stopped else token", "token",
            "generated_tokens"),
     Bug("requests left open", PROTOCOL, "Cache.free", lambda *_: None, "generated_tokens"),
     Bug("one seed for the whole batch", "kvlib.prompts", "seeds_of",
         lambda seeds_of, seed, count: seeds_of(seed, count)[:1] * count, "generated_tokens"),
-    Mutant("draws counted from the first new token", GENERATION, "_steps",
-           "len(prompts[i]) + made[i])", "made[i])", "generated_tokens"),
-    Bug("a scheduler counts draws from the first new token", "kvlib.serving", "Request.draw",
-        lambda draw, request, logits: draw(replace(request, prompt=[]), logits),
-        "generated_tokens"),
+    Mutant("draws counted from the first new token", SERVING, "draw",
+           "r.length) for r in requests]", "len(r.new)) for r in requests]", "generated_tokens"),
     Bug("top-p leaves out the token that reaches it", DISTRIBUTION, "probabilities",
         least_likely_left_out, "samples"),
     Bug("temperature multiplied", DISTRIBUTION, "probabilities",

@@ -6,7 +6,7 @@ from mutation_kind import Bug, Mutant, changed
 STORED, STORE = "kvlib.caches.stored", "kvlib.caches.store"
 FIELDS, LAYOUTS = "kvlib.caches.fields", "kvlib.caches.layouts"
 INT8, PACKING, ARRAYS = "kvlib.codecs.int8", "kvlib.codecs.packing", "kvlib.arrays"
-GENERATION, SCHEDULING = "kvlib.generation", "kvlib.scheduling"
+ENGINE, SERVING = "kvlib.engine", "kvlib.serving"
 
 
 def first_request_only(append, cache, layer, k, v, step):
@@ -57,18 +57,21 @@ def neighbours_in_a_byte(unpack, packed, bits, dtype):
     return np.moveaxis(parts, -2, -1).reshape(codes.shape)
 
 
-def one_token_kept(take_back, cache, step):
+def one_token_kept(undo, cache, step):
     for name, end, n in zip(step.seq_ids, step.seq_lens, step.q_lens):
         cache.truncate(name, end - n + 1)
 
 
-def decodes_for_nothing(step, server):
-    budget, decodes = server.budget, sum(r.state == "decoding" for r in server.requests.values())
-    server.budget = budget and budget + decodes
-    try:
-        return step(server)
-    finally:
-        server.budget = budget
+def one_token_early(part, request, n):
+    if request.state == "decoding":
+        return part(request, n)
+    first = max(0, request.held - 1)
+    return request.text[first : first + n]
+
+
+def decodes_for_nothing(schedule, running, waiting=(), *, budget=None, **limits):
+    decodes = sum(p.decoding for p in running)
+    return schedule(running, waiting, budget=budget and budget + decodes, **limits)
 
 
 MUTANTS = [
@@ -125,14 +128,19 @@ MUTANTS = [
     Bug("fp8 beyond the largest number is NaN", ARRAYS, "clipped", no_largest_number,
         "codecs_round_trip"),
     # Chunks and the scheduler
-    Mutant("a token is lost between two chunks", GENERATION, "_steps",
-           "feed[i][chunk:] for", "feed[i][chunk + 1 :] for", "chunks_and_schedules"),
-    Mutant("a token is drawn from every chunk", GENERATION, "_steps",
-           "if not feed[i]]", "if True]", "chunks_and_schedules"),
-    Bug("a failed pass leaves its tokens", "kvlib.serving", "take_back", lambda *_: None,
+    Bug("a chunk begins one token early", SERVING, "Request.part", one_token_early,
         "chunks_and_schedules"),
-    Bug("a failed pass leaves one token", "kvlib.serving", "take_back", one_token_kept,
+    Mutant("a token is drawn from every chunk", ENGINE, "Engine._forward",
+           "r.held + len(part) >= r.length", "True", "chunks_and_schedules"),
+    Bug("a token is drawn from another request's row", SERVING, "draw",
+        lambda draw, rows, logits: draw({r: i for i, r in enumerate(rows)}, logits),
         "chunks_and_schedules"),
-    Bug("decodes do not count against the budget", SCHEDULING, "Scheduler.step",
+    Bug("a failed step leaves its tokens", SERVING, "undo", lambda *_: None,
+        "chunks_and_schedules"),
+    Bug("a failed step leaves one token", SERVING, "undo", one_token_kept,
+        "chunks_and_schedules"),
+    Bug("what a failed step wrote stays open", ENGINE, "Engine.close", lambda *_: None,
+        "chunks_and_schedules"),
+    Bug("decodes do not count against the budget", "kvlib.batching", "schedule",
         decodes_for_nothing, "chunks_and_schedules"),
 ]  # fmt: skip

@@ -8,7 +8,9 @@ from models import decoder, text
 from test_decoder import new_cache
 
 from kvlib import BlockPool, PagedCache, generate, stream
-from kvlib.scheduling import Scheduler
+from kvlib.sampling import rng_at, sample
+from kvlib.scheduling import DECODING, Request, Scheduler
+from kvlib.serving import draw
 
 pytestmark = pytest.mark.filterwarnings("error")
 MODEL = decoder("llama", seed=3)
@@ -100,6 +102,28 @@ def test_seeds_that_are_refused(seed, words):
         with pytest.raises(ValueError, match=words):
             entrance(MODEL, PROMPTS[:3], seed=seed, cache=cache)
     assert cache.seq_ids == ()
+
+
+def test_requests_of_one_step_are_drawn_by_their_own_settings():
+    """Some rows of a step's logits, drawn together and one at a time."""
+    logits = np.random.default_rng(1).normal(0, 3, (9, 31)).astype(np.float32)
+    kinds = [(0.0, None, None), (1.5, None, None), (1.5, 3, None), (1.5, None, 0.5), (0.7, 3, 0.5)]
+    requests = [
+        Request(i, [1] * (i + 1), 9, [2] * (i % 3), DECODING, *kinds[i % 5], seed=i // 4)
+        for i in range(30)
+    ]
+    for rows in (range(9), [0, 3, 4, 8], [5], []):
+        for first in range(0, 30, 9):
+            asked = dict(zip(requests[first : first + 9], rows))
+            needed = {
+                r: sample(
+                    logits[row : row + 1],
+                    *(r.temperature, r.top_k, r.top_p),
+                    rngs=rng_at(r.seed, r.length),
+                )[0]
+                for r, row in asked.items()
+            }
+            assert draw(asked, logits) == needed
 
 
 def test_a_scheduler_takes_one_seed_per_request():

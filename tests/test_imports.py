@@ -14,7 +14,7 @@ ORDER = (
     *("attention", "codecs", "caches"),
     *("distribution", "kernels", "sampling"),
     *("model", "reference", "prompts", "serving", "quality", "machine"),
-    *("scheduling", "generation"),
+    *("batching", "policies", "engine", "scheduling", "generation"),
     *("show", "exercises"),
 )
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import kvlib
-from kvlib import load_reference_model, sampling, scheduling
+from kvlib import load_reference_model, sampling, serving
 from kvlib.codecs import PerChannel, PerToken
 from kvlib.exercises import museum
 from kvlib.exercises.museum import guards, scoring
@@ -51,7 +51,7 @@ def gaps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         found.extend((best[:, -1] - best[:, -2]).tolist())
         return greedy(logits)
 
-    for module in (sampling, scheduling):
+    for module in (sampling, serving):
         monkeypatch.setattr(module, "greedy", watched)
     return found
 

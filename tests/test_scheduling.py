@@ -43,9 +43,9 @@ def alone(prompts: dict, lengths: dict, stop=()) -> dict:
     }
 
 
-def play(cache, budget, prompts, lengths, arrivals, stop=()) -> Scheduler:
+def play(cache, budget, prompts, lengths, arrivals, stop=(), **settings) -> Scheduler:
     """Requests arrive between the steps; every step is looked at."""
-    scheduler = Scheduler(MODEL, cache, budget=budget, stop_tokens=stop)
+    scheduler = Scheduler(MODEL, cache, budget=budget, stop_tokens=stop, **settings)
     late = sorted(prompts, key=lambda name: arrivals[name])
     while late or scheduler.busy:
         while late and (arrivals[late[0]] <= scheduler.num_steps or not scheduler.busy):
@@ -64,15 +64,20 @@ def check(scheduler: Scheduler, events: list[Event]) -> None:
     assert scheduler.budget is None or sum(e.tokens for e in fed) <= scheduler.budget
     assert len({e.step for e in events}) == 1
     assert len({e.request for e in fed}) == len(fed), "a request fed twice in a step"
-    assert sum(e.kind == "prefill" for e in fed) <= 1
+    most = scheduler.rules.max_prefills or len(scheduler.requests)
+    assert sum(e.kind == "prefill" for e in fed) <= most
+    chunk = scheduler.rules.prefill_chunk
+    assert not chunk or all(e.tokens <= chunk for e in fed)
     assert all(e.tokens == 1 for e in fed if e.kind == "decode")
     states = {r.name: r.state for r in scheduler.requests.values()}
     running = {n for n, s in states.items() if s in (PREFILLING, DECODING)}
     assert set(scheduler.cache.seq_ids) == running
-    assert sum(s == PREFILLING for s in states.values()) <= 1
+    assert sum(s == PREFILLING for s in states.values()) <= most
+    assert scheduler.budget is None or len(running) <= scheduler.budget
     for name in running:
         request = scheduler.requests[name]
-        missing = len(request.text) - scheduler.cache.seq_len(name)
+        assert request.held == scheduler.cache.seq_len(name)
+        missing = len(request.text) - request.held
         assert missing == 1 if states[name] == DECODING else missing >= 1
     if isinstance(scheduler.cache, PagedCache):
         scheduler.cache.pool.check()

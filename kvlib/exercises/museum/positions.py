@@ -2,51 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
 from kvlib.arrays import Array
 from kvlib.caches import Cache, Step
+from kvlib.engine import Engine
+from kvlib.events import Event
 from kvlib.exercises.museum import guards, guards_stores, looks, looks_shared
 from kvlib.exercises.museum.exhibit import Exhibit
 from kvlib.exercises.museum.mutation import Call
-from kvlib.model.decoder import Decoder
-from kvlib.scheduling import DECODING, PREFILLING, WAITING, Event, Scheduler
+from kvlib.serving import DECODING, PREFILLING, WAITING, Request
 
-PROTOCOL, GENERATION = "kvlib.caches.protocol", "kvlib.generation"
+PROTOCOL, ENGINE = "kvlib.caches.protocol", "kvlib.engine"
 
 
-def a_slot_left_out(
-    steps: Call, model: Decoder, prompts: Any, cache: Cache, *settings: Any
-) -> Iterator[tuple[int, int]]:
-    prompts_read = set()
-    for i, token in steps(model, prompts, cache, *settings):
-        if i not in prompts_read and (name := opened(cache, i)):
-            gap = cache.plan([name], [1])  # a slot of zeros before the token
-            for layer, spec in enumerate(cache.layers):
+def a_slot_left_out(step: Call, engine: Engine) -> list[Event]:
+    reading = [r for r in engine.requests.values() if not r.new]
+    events: list[Event] = step(engine)
+    for r in reading:
+        if r.new and r.state == DECODING:
+            gap = engine.cache.plan([r.name], [1])  # a slot of zeros before the token
+            for layer, spec in enumerate(engine.cache.layers):
                 shape = (1, spec.num_kv_heads, spec.head_dim)
-                zeros = cache.xp.zeros(shape, dtype=cache.dtype)
-                cache.append(layer, zeros, zeros, gap)
-        prompts_read.add(i)
-        yield i, token
+                zeros = engine.cache.xp.zeros(shape, dtype=engine.cache.dtype)
+                engine.cache.append(layer, zeros, zeros, gap)
+    return events
 
 
-def last_token_again(
-    steps: Call, model: Decoder, prompts: Any, cache: Cache, *settings: Any
-) -> Iterator[tuple[int, int]]:
-    prompts_read = set()
-    for i, token in steps(model, prompts, cache, *settings):
-        if i not in prompts_read and (name := opened(cache, i)):
-            model.forward([prompts[i][-1]], cache, cache.plan([name], [1]))
-        prompts_read.add(i)
-        yield i, token
-
-
-def opened(cache: Cache, i: int) -> Hashable | None:
-    """The name under which `generate` has opened prompt i; None where it is freed already."""
-    names = (name for name in cache.seq_ids if isinstance(name, tuple))
-    return next((name for name in names if name[::2] == ("generate", i)), None)
+def last_token_again(part: Call, request: Request, n: int) -> list[int]:
+    fed: list[int] = part(request, n)
+    return [request.prompt[-1], *fed] if len(request.new) == 1 else fed
 
 
 def positions_of_the_longest(plan: Call, cache: Cache, *request: Any) -> Step:
@@ -81,20 +68,21 @@ def written_at_the_longest(
     append(cache, layer, k, v, step)
 
 
-def drawn_and_dropped(step: Call, server: Scheduler) -> list[Event]:
-    before = {r: len(r.new) for r in server.requests.values() if r.state in (WAITING, PREFILLING)}
-    events: list[Event] = step(server)
+def drawn_and_dropped(step: Call, engine: Engine) -> list[Event]:
+    before = {r: len(r.new) for r in engine.requests.values() if r.state in (WAITING, PREFILLING)}
+    events: list[Event] = step(engine)
     for r, n in before.items():
         if n and r.state == DECODING:  # its text was read again, with what it had written
             del r.new[n:]
     return events
 
 
+
 EXHIBITS = (
     Exhibit(
         "decode_one_position_late",
-        GENERATION,
-        "_steps",
+        ENGINE,
+        "Engine.step",
         a_slot_left_out,
         room="positions",
         cite="likejazz/llama3.np at 7dae0e1, Llama.generate",
@@ -141,8 +129,8 @@ EXHIBITS = (
     ),
     Exhibit(
         "last_prompt_token_twice",
-        GENERATION,
-        "_steps",
+        "kvlib.serving",
+        "Request.part",
         last_token_again,
         room="positions",
         cite="sleepyeldrazi/llm_programming_tests qwen36/kv",
@@ -153,8 +141,8 @@ EXHIBITS = (
     ),
     Exhibit(
         "preempted_request_loses_a_token",
-        "kvlib.scheduling",
-        "Scheduler.step",
+        ENGINE,
+        "Engine.step",
         drawn_and_dropped,
         room="positions",
         cite="nano-vllm #217",
