@@ -4,6 +4,7 @@ from mutation_kind import Bug, Mutant
 
 BLOCKS, PREFIXES = "kvlib.caches.blocks", "kvlib.caches.prefixes"
 PAGING, SHARING = "kvlib.caches.paging", "kvlib.caches.sharing"
+CHANGES = "kvlib.caches.changes"
 
 
 def blank_at_once(free, pool, blocks):
@@ -77,14 +78,12 @@ def published_uncoded(stored, blocks, request):
     return stored(blocks, request) if blocks._unfinished(request) else request.length
 
 
-def shared_is_writable(must_copy, blocks, table, length, left):
-    last = table.pages[-1:]
-    return must_copy(blocks, table, length, left) and last[0] in blocks.pool.index
+def shared_is_writable(must_copy, pool, table, length, left):
+    return must_copy(pool, table, length, left) and table.pages[-1] in pool.index
 
 
-def published_is_writable(must_copy, blocks, table, length, left):
-    last = table.pages[-1:]
-    return must_copy(blocks, table, length, left) and blocks.pool.references(last[0]) > 1
+def published_is_writable(must_copy, pool, table, length, left):
+    return must_copy(pool, table, length, left) and pool.references(table.pages[-1]) > 1
 
 
 MUTANTS = [
@@ -124,8 +123,8 @@ MUTANTS = [
     Bug("tokens outlive their truncation", PAGING, "Blocks.truncate", tokens_kept,
         "shared_prefixes"),
     # Writing
-    Bug("a shared block is written to", PAGING, "Blocks._must_copy", shared_is_writable,
+    Bug("a shared block is written to", CHANGES, "must_copy", shared_is_writable,
         "shared_prefixes"),
-    Bug("a published block is written to", PAGING, "Blocks._must_copy", published_is_writable,
+    Bug("a published block is written to", CHANGES, "must_copy", published_is_writable,
         "shared_prefixes"),
 ]  # fmt: skip

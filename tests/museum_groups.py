@@ -11,6 +11,7 @@ from kvlib.caches.takeout import take_out
 
 LAYERS, STORED = "kvlib.caches.layers", "kvlib.caches.stored"
 ROWS, PAGING, NODES = "kvlib.caches.rows", "kvlib.caches.paging", "kvlib.caches.nodes"
+CHANGES = "kvlib.caches.changes"
 SHARING, STORE = "kvlib.caches.sharing", "kvlib.caches.store"
 BYTES, ATTENTION = "kvlib.caches.stored_bytes", "kvlib.caches.stored_attention"
 
@@ -39,9 +40,9 @@ def from_the_start(function, cache, *args, **settings):
         return function(cache, *args, **settings)
 
 
-def one_block_early(change, blocks, g, table, request, *asked):
-    found = change(blocks, g, table, request, *asked)
-    gone = found.gone + blocks.size
+def one_block_early(change, cache, pool, g, request, *asked):
+    found = change(cache, pool, g, request, *asked)
+    gone = found.gone + pool.block_size
     if not found.dropped or gone > request.length:
         return found
     return found._replace(gone=gone, dropped=found.dropped + 1)
@@ -128,7 +129,7 @@ MUTANTS = [
     # What a window gives back
     Bug("a window gives back one token too many", "kvlib.caches.retention", "Window.first",
         lambda first, rule, length: (n := first(rule, length)) + (n > 0), "any_schedule"),
-    Bug("a window gives back one block too early", PAGING, "Blocks._change", one_block_early,
+    Bug("a window gives back one block too early", CHANGES, "_change", one_block_early,
         "windows_give_back"),
     Bug("a window gives back what an unfinished pass may need", LAYERS, "StoredLayers.kept_by",
         lambda kept_by, cache, request: request.length, "windows_give_back"),

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from kvlib.caches.blocks import BlockPool
+from kvlib.caches.changes import changes_of
 from kvlib.caches.groups import LayerGroup, alike, layer_groups
 from kvlib.caches.layers import StoredLayers
 from kvlib.caches.protocol import Request
@@ -17,29 +16,10 @@ from kvlib.caches.retention import Retention
 from kvlib.caches.sharing import Sharing
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.store import Store
-from kvlib.caches.table import State, Table
-from kvlib.caches.takeout import first_changed, staying, take_out
+from kvlib.caches.table import State
+from kvlib.caches.takeout import take_out
 from kvlib.errors import OutOfBlocks
 from kvlib.meter import report
-
-
-class Change(NamedTuple):
-    """What a plan does to one table before it grows.
-
-    gone     tokens given back afterwards, where they are the first ones
-    dropped  leading blocks that go with them
-    stay     where tokens between others go: the numbers of those that stay; else None
-    moved    from which block on those are moved into new blocks
-    copied   whether its last block is copied first, because somebody else relies on it
-    more     blocks to take behind those
-    """
-
-    gone: int
-    dropped: int
-    stay: np.ndarray | None
-    moved: int
-    copied: bool
-    more: int
 
 
 class Blocks:
@@ -150,7 +130,7 @@ class Blocks:
     def reserve(
         self, requests: list[Request], q_lens: Sequence[int], tokens: Sequence[int] | None
     ) -> None:
-        changes = self._changes(requests, q_lens)
+        changes = changes_of(self.cache, self.pool, requests, q_lens)
         for request, own in zip(requests, changes, strict=True):
             self.settle(request)
             needed = self.cache.kept_by(request)
@@ -171,66 +151,6 @@ class Blocks:
             if tokens is not None and len(state.tokens) == request.length:
                 state.tokens.extend(tokens[at : at + n])
             at += n
-
-    def _changes(self, requests: list[Request], q_lens: Sequence[int]) -> list[list[Change]]:
-        """What to do for each request and group, or OutOfBlocks."""
-        size, free = self.size, self.pool.num_free
-        changes: list[list[Change]] = []
-        left, let_go = Counter[int](), Counter[int]()
-        for request, n in zip(requests, q_lens, strict=True):
-            own = []
-            for g, table in enumerate(request.state.tables):
-                change = self._change(g, table, request, n, left)
-                own.append(change)
-                for block in table.pages[: change.dropped]:
-                    let_go[block] += 1
-                    free += let_go[block] == self.pool.references(block)
-                new = change.more + change.copied
-                if change.stay is not None:
-                    new += -(-(request.length - change.gone) // size) - change.moved
-                free -= new
-            changes.append(own)
-            if free < 0:
-                name = next(s for s, r in self.cache._requests.items() if r is request)
-                raise OutOfBlocks(
-                    f"request {name!r} holds {request.length} tokens and {n} more were asked for: "
-                    f"{-free} blocks of {size} too few ({self.pool.num_free} of "
-                    f"{self.pool.num_blocks} are free)"
-                )
-        return changes
-
-    def _change(self, g: int, table: Table, request: Request, n: int, left: Counter[int]) -> Change:
-        size, rule, length = self.size, self.cache.groups[g].retention, request.length
-        pages = len(table.pages)
-        if rule.holes:
-            stay = staying(self.cache, g, request)
-            if stay is not None:
-                gone, moved = length - len(stay), first_changed(stay) // size
-                filled = -(-len(stay) // size)
-                return Change(gone, 0, stay, moved, False, -(-(length + n - gone) // size) - filled)
-        first = rule.first(self.cache.kept_by(request)) if not rule.holes else 0
-        dropped = 0
-        if first > table.gone:
-            dropped = max(0, min(first, self.cache.held(request)) // size - table.gone // size)
-        gone = table.gone + dropped * size
-        more = -(-(length + n - gone) // size) - (pages - dropped)
-        return Change(gone, dropped, None, 0, self._must_copy(table, length, left), more)
-
-    def _must_copy(self, table: Table, length: int, left: Counter[int]) -> bool:
-        """Whether the next token would be written into a block that somebody else relies on.
-
-        That is a block which another request holds too, or which a lookup can find; it is copied
-        first. Of several requests that hold one block and write in the same plan, the last needs no
-        copy: `left` counts, for each block, how many before it have been given theirs.
-        """
-        if (length - table.gone) % self.size == 0:
-            return False
-        block = table.pages[(length - table.gone) // self.size]
-        holders = self.pool.references(block) - left[block]
-        if holders == 1 and block not in self.pool.index:
-            return False
-        left[block] += 1
-        return True
 
     def _copy_last(self, g: int, request: Request) -> None:
         table, copied = request.state.tables[g], 0

@@ -1,4 +1,4 @@
-"""The protocol that every cache keeps, and the part of it that all caches share.
+"""The protocol of all caches, and what they share (long, for a whole cache stands in it).
 
     cache.add("a")                             open a request
     step = cache.plan(["a"], [T])              room for T new tokens, in all layers, or an error
