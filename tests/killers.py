@@ -111,7 +111,8 @@ def attention_in_every_form() -> None:
                 results.append(tiled)
             heads_first = (k.transpose(1, 0, 2), v.transpose(1, 0, 2))
             for rows in (causal.CHUNK_ROWS, 6):  # as it is, and with seams in every prompt
-                with patch.object(causal, "CHUNK_ROWS", rows):
+                seams = patch.object(causal, "CHUNK_ROWS", rows)
+                with seams, patch.object(causal, "LONG_PIECE", rows):
                     results.append(attend_causal(q, *heads_first, return_lse=True, **kept))
             for got in results:
                 close(got[0], o, "o")

@@ -14,7 +14,7 @@ from test_blocks import INDEXES as POOL_INDEXES
 from test_blocks import Model
 
 from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache, generate
-from kvlib.attention import pieces
+from kvlib.attention import causal
 from kvlib.caches import gather
 from kvlib.caches.layouts import block_table, from_csr, slot_mapping, to_csr
 from kvlib.codecs import Int8, PerChannel, PerToken, fp8, kivi
@@ -94,7 +94,7 @@ def pieces_in_every_form() -> None:
             with (
                 patch.object(gather, "PIECE", 4),
                 patch.object(gather, "VIEWED", 8),
-                patch.object(pieces, "CHUNK_ROWS", 6),
+                patch.object(causal, "CHUNK_ROWS", 6),
             ):
                 paged.pool.free(paged.pool.allocate(40))  # from now on handed out backwards
                 _attend(paged, layers, q_lens)

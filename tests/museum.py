@@ -18,7 +18,7 @@ from kvlib.model import rope
 
 CAUSAL, DIRECT = "kvlib.attention.causal", "kvlib.attention.direct"
 BATCHED, CHECKS = "kvlib.attention.batched", "kvlib.caches.checks"
-TILED, STATES = "kvlib.attention.tiled", "kvlib.attention.states"
+SOFTMAX, STATES = "kvlib.attention.softmax", "kvlib.attention.states"
 STORED, PROTOCOL = "kvlib.caches.stored", "kvlib.caches.protocol"
 ROWS, MIXER = "kvlib.caches.rows", "kvlib.model.grouped_query"
 ENGINE, SERVING, DISTRIBUTION = "kvlib.engine", "kvlib.serving", "kvlib.distribution"
@@ -166,12 +166,12 @@ MUTANTS = [
     # Partial results
     Bug("merge weighs the wrong side", STATES, "merge_state",
         lambda merge, o_a, lse_a, o_b, lse_b: merge(o_b, lse_a, o_a, lse_b), "states_merge"),
-    Mutant("old tiles not rescaled", TILED, "attend_tiled", "total = total * old +",
-           "total = total +", "attention_in_every_form"),
+    Mutant("old tiles not rescaled", SOFTMAX, "join", "total_a * shrink_a", "total_a",
+           "attention_in_every_form"),
     Bug("a tile that sees nothing is NaN", DIRECT, "softmax_parts", nan_where_nothing_is_seen,
         "attention_in_every_form"),
-    Mutant("a second chunk overwrites the first", CAUSAL, "_prefill",
-           "whole[a:b, :, :] =", "whole[: b - a, :, :] =", "attention_in_every_form"),
+    Mutant("a second chunk overwrites the first", CAUSAL, "extend",
+           "result[a : a + n, :, :] =", "result[:n, :, :] =", "attention_in_every_form"),
     # Where keys are put
     Bug("one slot too many is attended to", STORED, "StoredCache.attend", one_slot_more,
         "any_schedule"),

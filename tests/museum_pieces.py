@@ -1,9 +1,10 @@
 """Mutants of attention over pieces: blocks, codes, and several requests at once. See museum.py."""
 
 import numpy as np
-from mutation_kind import Bug, Mutant, changed
+from mutation_kind import Bug, Mutant
 
-PIECES, GATHER = "kvlib.attention.pieces", "kvlib.caches.gather"
+CAUSAL, PIECES = "kvlib.attention.causal", "kvlib.attention.pieces"
+GATHER = "kvlib.caches.gather"
 
 
 def queries_dealt_in_turn(attend, q, pieces, *rest, **settings):
@@ -32,28 +33,36 @@ def heads_and_blocks_swapped(side_by_side, fields, tables, rooms):
 
 
 MUTANTS = [
-    Bug("a query sees one key ahead in pieces", PIECES, "_Chunk._hide",
-        lambda hide, chunk, i, s: hide(
-            changed(chunk, first=chunk.first + 1, window=chunk.window and chunk.window + 1), i, s
+    Bug("a query sees one key ahead", CAUSAL, "_hide",
+        lambda hide, xp, scores, first_query, window: hide(
+            xp, scores, first_query=first_query + 1, window=window and window + 1
         ), "pieces_in_every_form"),
-    Bug("window one too wide in pieces", PIECES, "_Chunk._hide",
-        lambda hide, chunk, i, s: hide(
-            changed(chunk, window=chunk.window and chunk.window + 1), i, s
+    Bug("window one too wide in pieces", CAUSAL, "_hide",
+        lambda hide, xp, scores, first_query, window: hide(
+            xp, scores, first_query=first_query, window=window and window + 1
         ), "pieces_in_every_form"),
-    Bug("window one too wide in decoding from pieces", PIECES, "_Chunk.decode",
-        lambda decode, chunk, rows: decode(
-            changed(chunk, window=chunk.window and chunk.window + 1), rows
+    Bug("window one too wide in decoding from pieces", CAUSAL, "decode",
+        lambda decode, xp, q, pieces, seen, length, window, *rest: decode(
+            xp, q, pieces, seen, length, window and window + 1, *rest
         ), "pieces_in_every_form"),
-    Mutant("a piece behind the window is not masked", PIECES, "_Chunk._hide",
-           "a < last - self.window + 1", "a < last - self.window", "pieces_in_every_form"),
-    Mutant("a piece of the future is not masked", PIECES, "_Chunk._hide",
-           "future = b > self.first + 1", "future = b > self.first + 2", "pieces_in_every_form"),
-    Mutant("pieces left out one token early", PIECES, "attend_pieces",
+    Mutant("a piece behind the window is not masked", CAUSAL, "_hide",
+           "first_query + n - window)", "first_query + n - window - 1)", "pieces_in_every_form"),
+    Mutant("a piece of the future is not masked", CAUSAL, "_hide",
+           "max(0, first_query + 1), m)", "max(0, first_query + 2), m)", "pieces_in_every_form"),
+    Mutant("pieces left out one token early", CAUSAL, "extend",
            "max(0, first - window + 1)", "max(0, first - window + 2)", "pieces_in_every_form"),
+    Mutant("pieces left out one token early in decoding", CAUSAL, "decode",
+           "max(0, length - window)", "max(0, length - window + 1)", "pieces_in_every_form"),
     Mutant("the last piece of a chunk left out", PIECES, "attend_pieces",
-           "x < first + b - a]", "x < first + b - a - 1]", "pieces_in_every_form"),
-    Mutant("old pieces not rescaled", PIECES, "_Chunk.extend", "o *= shrink", "o *= 1",
+           "a < high]", "a < high - 1]", "pieces_in_every_form"),
+    Mutant("a query before its piece is NaN", CAUSAL, "extend", "at > first or", "False or",
            "pieces_in_every_form"),
+    Mutant("a query whose window lies after its piece is NaN", CAUSAL, "extend",
+           "end <= first + n - window)", "end < first + n - window)", "pieces_in_every_form"),
+    Mutant("old pieces not rescaled", "kvlib.attention.softmax", "join",
+           "o_a * shrink_a", "o_a", "pieces_in_every_form"),
+    Mutant("new pieces not rescaled", "kvlib.attention.softmax", "join",
+           "o_b *= shrink_b", "o_b *= 1", "pieces_in_every_form"),
     Bug("pieces begin after the window does", GATHER, "StoredPieces.__init__", begun_one_late,
         "pieces_in_every_form"),
     Bug("free slots of the last block are attended to", GATHER, "StoredPieces.__init__",

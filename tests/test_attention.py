@@ -78,9 +78,11 @@ def test_settings_and_sinks(form, setting):
         same(form, draw(8, q_len, 9), **setting)
 
 
+@pytest.mark.parametrize("piece", [1, 4, 1000])
 @pytest.mark.parametrize("rows", [1, 5, 16, 1000])
-def test_every_chunk_of_a_long_prefill(monkeypatch, rows):
+def test_every_chunk_of_a_long_prefill(monkeypatch, rows, piece):
     monkeypatch.setattr("kvlib.attention.causal.CHUNK_ROWS", rows)
+    monkeypatch.setattr("kvlib.attention.causal.LONG_PIECE", piece)
     for t, s, groups in ((15, 15, 1), (16, 20, 1), (17, 17, 1), (33, 40, 1), (9, 12, 4)):
         inputs = draw(9, t, s, num_kv_heads=1, groups=groups)
         for window in (None, 3, 8, 16, 50):

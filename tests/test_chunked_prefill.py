@@ -21,7 +21,7 @@ from kvlib import (
     generate,
     stream,
 )
-from kvlib.attention import causal, pieces
+from kvlib.attention import causal
 from kvlib.caches import layer_groups
 from kvlib.codecs import fp8, int8, kivi
 from kvlib.model import Decoder
@@ -201,8 +201,7 @@ def test_one_pass_reads_in_chunks_of_its_own(monkeypatch):
     """A pass takes CHUNK_ROWS query rows a kv head at a time, and each of these reads the keys
     again: the formula with the smaller of the two chunks. The last layer attends from one row."""
     model, prompt = decoder("llama", seed=3, num_hidden_layers=1), text(5, 24)
-    for module in (causal, pieces):
-        monkeypatch.setattr(module, "CHUNK_ROWS", 8)  # 4 queries in groups of 2
+    monkeypatch.setattr(causal, "CHUNK_ROWS", 8)  # 4 queries in groups of 2
     for name in ("dense", "blocks of 4"):
         assert keys_read(model, EXACT[name](model), prompt, 24) == 24  # one row, all keys once
     deep = decoder("llama", seed=3, num_hidden_layers=2)

@@ -70,7 +70,7 @@ def test_methods_with_a_cell_and_static_methods_can_be_replaced() -> None:
 
 
 def test_a_change_of_text_cannot_be_put_into_a_function_that_is_replaced() -> None:
-    text = museum.Mutant("m", "kvlib.attention.causal", "_hide", "n > 1", "n > 2")
+    text = museum.Mutant("m", "kvlib.attention.causal", "_hide", "if a < b", "if a < b - 1")
     refused = pytest.raises(LookupError, match="put 'm' in first")
     with HALL.mask_of_ones.installed(), refused, museum.applied(text):
         pass
@@ -83,14 +83,14 @@ def test_a_change_of_text_cannot_be_put_into_a_function_that_is_replaced() -> No
     [
         ({"old": "no such text"}, "stands 0 times"),
         ({"old": "import"}, "times in kvlib.attention.causal, needed: once"),
-        ({"new": "n > 1"}, "changes nothing in _hide"),
+        ({"new": "if a < b"}, "changes nothing in _hide"),
         ({"function": "hide"}, "no function hide"),
         ({"function": "CHUNK_ROWS"}, "no function CHUNK_ROWS in kvlib.attention.causal"),
     ],
 )
 def test_a_mutant_that_no_longer_fits_says_so(change: dict[str, str], words: str) -> None:
     fields = {"name": "m", "module": "kvlib.attention.causal", "function": "_hide"}
-    mutant = museum.Mutant(**{**fields, "old": "n > 1", "new": "n > 2", **change})
+    mutant = museum.Mutant(**{**fields, "old": "if a < b", "new": "if a < b - 1", **change})
     before = causal._hide.__code__
     with pytest.raises(LookupError, match=words), museum.applied(mutant):
         pass

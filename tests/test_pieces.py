@@ -9,7 +9,7 @@ import oracle
 import pytest
 from schedules import close
 
-from kvlib.attention import pieces as module
+from kvlib.attention import causal
 from kvlib.attention.pieces import attend_pieces
 from kvlib.meter import Meter
 
@@ -86,7 +86,7 @@ def test_against_the_oracle(t, s, settings):
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_seams_between_chunks_of_queries(settings):
     for rows in (1, 4, 6):
-        with patch.object(module, "CHUNK_ROWS", rows):
+        with patch.object(causal, "CHUNK_ROWS", rows):
             compare(9, 17, settings)
 
 
@@ -131,7 +131,7 @@ def test_what_no_query_sees_is_not_read(t):
     assert np.isfinite(attend_pieces(q, pieces, 40, np, window=8)).all()
     assert min(pieces.read) == (40 - t - 7) // 4
     whole = Arrays(*list(draw(9, 9))[1:], [3, 3, 3])
-    with patch.object(module, "CHUNK_ROWS", 6):  # three queries a chunk of two heads a kv head
+    with patch.object(causal, "CHUNK_ROWS", 6):  # three queries a chunk of two heads a kv head
         attend_pieces(next(iter(draw(9, 9))), whole, 9, np)
     assert whole.read == [0, 0, 1, 0, 1, 2]
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from kvlib.arrays import Array, itemsize, namespace
 from kvlib.attention import products
-from kvlib.attention.direct import as_dtype, cap, scaled
+from kvlib.attention.direct import answer, as_dtype, cap, scaled
 from kvlib.attention.products import PIECE
-from kvlib.attention.states import with_sink
+from kvlib.attention.softmax import divided, softmax_seen
 from kvlib.meter import counting, report
 
 LARGE = 2**18  # numbers of values in a text, from which what a call costs is lost beside its sums
@@ -142,26 +142,18 @@ def attend_rows(
         k_rest, v_rest = (_cleared(xp, x, free) for x in rest)
         part = cap(xp, products.scores(xp, rows, k_rest), softcap)
         scores[..., low - first :] = xp.where(free[:, None, None, :], -math.inf, part)
-    top = xp.max(scores, axis=-1, keepdims=True)
-    scores -= top
-    p = xp.exp(scores)
-    total = xp.sum(p, axis=-1, keepdims=True, dtype=p.dtype)
+    p, top, total = softmax_seen(xp, scores)
     seen = as_dtype(xp, v[:, :, first:low, :], rows.dtype)
     o = products.weigh(xp, p[..., : low - first], seen)
     if low < high:
         o = o + products.weigh(xp, p[..., low - first :], v_rest)
-    o = xp.reshape(o / total, (b, num_qo_heads, v_dim))
+    o, lse = divided(xp, (o, top, total), return_lse or sinks is not None)
     if counting():
         pairs, both = sum(lengths) - b * first, dim + v_dim
         read = pairs * num_kv_heads * both * itemsize(xp, k.dtype)
         report("attention", flops=2 * pairs * num_qo_heads * both, read=read)
-    if sinks is None and not return_lse:
-        return as_dtype(xp, o, q.dtype)
-    lse = xp.reshape(top + xp.log(total), (b, num_qo_heads))
-    if sinks is not None:
-        o, lse = with_sink(xp, o, lse, sinks)
-    o = as_dtype(xp, o, q.dtype)
-    return (o, lse) if return_lse else o
+    o = xp.reshape(o, (b, num_qo_heads, v_dim))
+    return answer(xp, o, lse, q.dtype, sinks, return_lse)
 
 
 def _cleared(xp: Any, x: Array, free: Array) -> Array:

@@ -2,7 +2,8 @@
 
 Nothing here is a different function from :func:`kvlib.attend`; knowing the positions in advance
 saves the mask almost everywhere. A decoding query sees every key, and of a chunk of queries only
-the square on the diagonal (and the window's edge) is partly hidden.
+the square on the diagonal (and the window's edge) is partly hidden. `decode` and `extend` read
+pieces, so arrays, blocks and codes share them.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import math
 from typing import Any
 
 from kvlib.arrays import Array, is_numpy, namespace
-from kvlib.attention import products
 from kvlib.attention.checks import check_dtypes, check_settings, check_sinks
-from kvlib.attention.direct import as_dtype, cap, count, scaled, widened
-from kvlib.attention.products import PIECE, WIDE_PIECE
-from kvlib.attention.states import with_sink
+from kvlib.attention.direct import answer, scaled, visible
+from kvlib.attention.products import LONG_PIECE, PIECE, WIDE_PIECE, columns_together
+from kvlib.attention.slices import Pieces, Seen, Slices, score
+from kvlib.attention.softmax import divided, join, softmax_parts, softmax_seen
 
 CHUNK_ROWS = 192  # query rows a kv head in one product: fastest from 512 to 1024 tokens
 
@@ -38,7 +39,8 @@ def attend_causal(
 
     Query i stands at position S − T + i. The other arguments are those of ``kvlib.attend``.
     Queries are taken CHUNK_ROWS rows a kv head at a time, each chunk against the keys up to its
-    own end, so peak memory is O(CHUNK_ROWS · S) and half of the score matrix is never computed.
+    own end, a piece of them at a time, so peak memory is O(CHUNK_ROWS · LONG_PIECE) and half of the
+    score matrix is never computed.
     Raises ValueError for shapes and settings that do not fit, TypeError for dtypes.
 
     >>> import numpy as np
@@ -54,19 +56,10 @@ def attend_causal(
     check_sinks(q, sinks)
     window, sm_scale, softcap = check_settings(window, sm_scale, softcap)
     given, q = q.dtype, scaled(xp, q, sm_scale)
-    t, s = q.shape[0], k.shape[1]
-    if t == 1:
-        first = 0 if window is None else max(0, s - window)
-        o, top, total = _decode(xp, q, k[:, first:, :], v[:, first:, :], softcap)
-    else:
-        o, top, total = _prefill(xp, q, k, v, window, softcap)
-    if sinks is None and not return_lse:
-        return as_dtype(xp, o, given)
-    lse = top + xp.log(total)
-    if sinks is not None:
-        o, lse = with_sink(xp, o, lse, sinks)
-    o = as_dtype(xp, o, given)
-    return (o, lse) if return_lse else o
+    slices = Slices(xp, k, v, _step(xp, q, k))
+    form, lse = decode if q.shape[0] == 1 else extend, return_lse or sinks is not None
+    found = form(xp, q, slices, slices.seen, k.shape[1], window, softcap, lse)
+    return answer(xp, *found, given, sinks, return_lse)
 
 
 def _check_shapes(q: Array, k: Array, v: Array) -> None:
@@ -79,113 +72,116 @@ def _check_shapes(q: Array, k: Array, v: Array) -> None:
         )
 
 
-def _decode(
-    xp: Any, q: Array, k: Array, v: Array, softcap: float | None
-) -> tuple[Array, Array, Array]:
-    """One query over all keys it is given: nothing is hidden, so nothing is masked."""
-    _, num_qo_heads, dim = q.shape
-    num_kv_heads, s = k.shape[0], k.shape[1]
-    groups = num_qo_heads // num_kv_heads
-    count(q, k, v, pairs=s)
-    qh = xp.reshape(q, (num_kv_heads, groups, dim))
-    # One row a kv head is a matrix-vector product, which nothing makes faster. A narrower cache is
-    # widened a piece at a time: never the whole of it.
-    step = PIECE if is_numpy(xp) and groups > 1 else s
-    if k.dtype != q.dtype:
-        step = PIECE if is_numpy(xp) else WIDE_PIECE
-    scores = cap(xp, _scores(xp, qh, k, step), softcap)
-    top = xp.max(scores, axis=-1, keepdims=True)
-    scores -= top
-    p = xp.exp(scores)
-    total = xp.sum(p, axis=-1, keepdims=True, dtype=p.dtype)
-    o = _weigh(xp, p, v, step)
-    o /= total
-    rows = (1, num_qo_heads)
-    return xp.reshape(o, (*rows, v.shape[2])), xp.reshape(top, rows), xp.reshape(total, rows)
+def _step(xp: Any, q: Array, k: Array) -> int:
+    """Keys in a piece: few enough for the processor's cache, many where each costs a launch.
+
+    One row a kv head is a matrix-vector product, which no piece makes faster. A narrower cache is
+    widened a piece at a time: never the whole of it.
+    """
+    if is_numpy(xp) and q.shape[0] > 1:
+        return LONG_PIECE
+    if q.shape[0] == 1 and k.dtype == q.dtype and not (is_numpy(xp) and q.shape[1] > k.shape[0]):
+        return max(1, k.shape[1])
+    return PIECE if is_numpy(xp) else WIDE_PIECE
 
 
-def _scores(xp: Any, qh: Array, k: Array, step: int) -> Array:
-    """qh (Hkv, G, Dk), k (Hkv, S, Dk) → (Hkv, G, S), `step` keys at a time."""
-    s = k.shape[1]
-    if s <= step and qh.shape[1] == 1:
-        return products.scores(xp, qh, as_dtype(xp, k, qh.dtype))
-    found = xp.empty((*qh.shape[:2], s), dtype=qh.dtype, device=qh.device)
-    qh = products.columns_together(xp, qh)
-    for a in range(0, s, step):
-        piece = as_dtype(xp, k[:, a : a + step, :], qh.dtype)
-        found[..., a : a + step] = products.scores(xp, qh, piece)
-    return found
+def decode(
+    xp: Any,
+    q: Array,
+    pieces: Pieces,
+    seen: Seen,
+    length: int,
+    window: int | None,
+    softcap: float | None,
+    lse: bool,
+) -> tuple[Array, Array | None]:
+    """One query: all scores, the softmax, all values. Arguments and result as of `extend`.
+
+    Apart from `extend` because online softmax takes up to twice as long for one row of scores.
+    """
+    (_, num_qo_heads, dim), heads = q.shape, pieces.num_kv_heads
+    low = 0 if window is None else max(0, length - window)
+    used, spans = seen(low, length), pieces.spans
+    begin, end = spans[used[0]][0], spans[used[-1]][1]
+    rows = columns_together(xp, xp.reshape(q, (heads, num_qo_heads // heads, dim)))
+    if len(used) == rows.shape[1] == 1:
+        scores = score(xp, pieces, used[0], rows, softcap)
+    else:
+        scores = xp.empty((*rows.shape[:2], end - begin), dtype=rows.dtype, device=rows.device)
+        for i in used:
+            a, b = spans[i]
+            scores[..., a - begin : b - begin] = score(xp, pieces, i, rows, softcap)
+    if low > begin:
+        scores[..., : low - begin] = -math.inf
+    p, top, total = softmax_seen(xp, scores)
+    o: Any = None
+    for i in used:
+        a, b = spans[i]
+        part = pieces.weigh(i, p[..., a - begin : b - begin])
+        o = part if o is None else o + part
+    o, logs = divided(xp, (o, top, total), lse)
+    return xp.reshape(o, (1, num_qo_heads, pieces.v_dim)), logs
 
 
-def _weigh(xp: Any, p: Array, v: Array, step: int) -> Array:
-    """p (Hkv, G, S), v (Hkv, S, Dv) → (Hkv, G, Dv), `step` values at a time."""
-    o = products.weigh(xp, p[..., :step], as_dtype(xp, v[:, :step, :], p.dtype))
-    for a in range(step, v.shape[1], step):
-        piece = as_dtype(xp, v[:, a : a + step, :], p.dtype)
-        o += products.weigh(xp, p[..., a : a + step], piece)
-    return o
+def extend(
+    xp: Any,
+    q: Array,
+    pieces: Pieces,
+    seen: Seen,
+    length: int,
+    window: int | None,
+    softcap: float | None,
+    lse: bool,
+) -> tuple[Array, Array | None]:
+    """The last T of `length` positions by online softmax, CHUNK_ROWS rows a kv head at a time.
 
-
-def _prefill(
-    xp: Any, q: Array, k: Array, v: Array, window: int | None, softcap: float | None
-) -> tuple[Array, Array, Array]:
-    """Many queries, a chunk at a time: (o, top, total) with tokens first."""
-    t, num_qo_heads, dim = q.shape
-    num_kv_heads, s, v_dim = v.shape
-    groups = num_qo_heads // num_kv_heads
-    start = s - t
+    q (T, Hq, Dk), scaled  →  o (T, Hq, Dv), and (T, Hq, 1) where `lse` asks for it
+    seen: says once for each chunk of queries which pieces at least one of them sees.
+    """
+    (t, num_qo_heads, dim), heads = q.shape, pieces.num_kv_heads
+    groups = num_qo_heads // heads
     # (T, Hq, D) → (Hkv, G, T, D): the rows of one kv head lie together
-    qh = xp.permute_dims(xp.reshape(q, (t, num_kv_heads, groups, dim)), (1, 2, 0, 3))
-    o = xp.empty((t, num_qo_heads, v_dim), dtype=q.dtype, device=q.device)
-    top = xp.empty((t, num_qo_heads, 1), dtype=q.dtype, device=q.device)
-    total = xp.empty((t, num_qo_heads, 1), dtype=q.dtype, device=q.device)
+    qh = xp.permute_dims(xp.reshape(q, (t, heads, groups, dim)), (1, 2, 0, 3))
+    results = [
+        xp.empty((t, num_qo_heads, last), dtype=q.dtype, device=q.device)
+        for last in (pieces.v_dim, 1)[: 1 + lse]
+    ]
     step = max(1, CHUNK_ROWS // max(1, groups))
     for a in range(0, t, step):
-        b = min(a + step, t)
-        high = start + b
-        low = 0 if window is None else max(0, start + a - window + 1)
-        kc, vc = k[:, low:high, :], v[:, low:high, :]
-        count(q, kc, vc, pairs=(b - a) * (high - low))
-        kc, vc = widened(xp, q, kc, vc)
-        rows = xp.reshape(qh[:, :, a:b, :], (num_kv_heads, groups * (b - a), dim))
-        # OpenBLAS splits a product between threads along its longer side only in one of the two
-        # orders, and is 2.5 times slower in the other: keys first unless they are the fewer.
-        if high - low > rows.shape[1]:
-            scores = xp.matmul(kc, rows.mT).mT
-        else:
-            scores = xp.matmul(rows, kc.mT)
-        scores = cap(xp, scores, softcap)
-        scores = xp.reshape(scores, (num_kv_heads, groups, b - a, high - low))
-        _hide(xp, scores, first_query=start + a - low, window=window)
-        m = xp.max(scores, axis=-1, keepdims=True)
-        scores -= m
-        p = xp.exp(scores)
-        n = xp.sum(p, axis=-1, keepdims=True, dtype=p.dtype)
-        p = xp.reshape(p, (num_kv_heads, groups * (b - a), high - low))
-        oc = xp.reshape(xp.matmul(p, vc), (num_kv_heads, groups, b - a, v_dim))
-        oc /= n
-        for whole, part in ((o, oc), (top, m), (total, n)):
-            part = xp.permute_dims(part, (2, 0, 1, 3))
-            whole[a:b, :, :] = xp.reshape(part, (b - a, num_qo_heads, part.shape[-1]))
-    return o, top[..., 0], total[..., 0]
+        n = min(step, t - a)
+        first = length - t + a  # position of the first of these queries
+        low = 0 if window is None else max(0, first - window + 1)
+        rows = xp.reshape(qh[:, :, a : a + n, :], (heads, groups * n, dim))
+        parts: Any = None
+        for i in seen(low, first + n):
+            at, end = pieces.spans[i]
+            s = score(xp, pieces, i, rows, softcap)
+            s = xp.reshape(s, (heads, groups, n, end - at))
+            _hide(xp, s, first_query=first - at, window=window)
+            blind = at > first or (window is not None and end <= first + n - window)
+            p, top, total = (softmax_parts if blind else softmax_seen)(xp, s)
+            o = pieces.weigh(i, xp.reshape(p, (heads, groups * n, end - at)))
+            new = xp.reshape(o, (heads, groups, n, pieces.v_dim)), top, total
+            parts = new if parts is None else join(xp, parts, new)
+        for result, x in zip(results, divided(xp, parts, lse), strict=False):
+            x = xp.permute_dims(x, (2, 0, 1, 3))
+            result[a : a + n, :, :] = xp.reshape(x, (n, num_qo_heads, x.shape[3]))
+    return results[0], results[1] if lse else None
 
 
 def _hide(xp: Any, scores: Array, first_query: int, window: int | None) -> None:
-    """Set to −inf, in place, what a chunk of queries may not see.
+    """Set to −inf, in place, what a chunk of queries may not see of a piece.
 
-    scores (Hkv, G, n, S') whose query i stands ``first_query`` + i places after the first key.
-    Only the last n columns can lie in the future, only the first few behind the window.
+    scores (Hkv, G, n, m) whose query i stands ``first_query`` + i places after the first key of
+    the piece. Only keys after the first query can lie in the future, only the first few behind the
+    window.
     """
-    n, columns = scores.shape[2], scores.shape[3]
-    if n > 1:
-        future = xp.triu(xp.full((n, n), -math.inf, dtype=scores.dtype, device=scores.device), k=1)
-        scores[..., columns - n :] += future
-    if window is None:
-        return
-    behind = first_query + n - window  # columns out of the last query's sight
-    if behind > 0:
-        device = scores.device
-        i = xp.arange(first_query, first_query + n, dtype=xp.int64, device=device)[:, None]
-        j = xp.arange(behind, dtype=xp.int64, device=device)[None, :]
-        edge = scores[..., :behind]
-        scores[..., :behind] = xp.where(i - j >= window, -math.inf, edge)
+    n, m = scores.shape[2:]
+    behind = 0 if window is None else min(m, first_query + n - window)
+    for a, b in ((0, behind), (max(0, first_query + 1), m)):
+        if a < b:
+            device = scores.device
+            q_pos = xp.arange(first_query, first_query + n, dtype=xp.int64, device=device)
+            kv_pos = xp.arange(a, b, dtype=xp.int64, device=device)
+            mask = xp.zeros((n, b - a), dtype=scores.dtype, device=device)
+            scores[..., a:b] += xp.where(visible(q_pos, kv_pos, window), mask, -math.inf)

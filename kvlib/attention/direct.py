@@ -7,6 +7,7 @@ from typing import Any
 
 from kvlib.arrays import Array, at_least_float32, namespace, nbytes
 from kvlib.attention.checks import check_inputs, check_settings
+from kvlib.attention.softmax import softmax_parts
 from kvlib.attention.states import with_sink
 from kvlib.meter import counting, report
 
@@ -107,19 +108,6 @@ def cap(xp: Array, s: Array, softcap: float | None) -> Array:
     return s if softcap is None else xp.tanh(s / softcap) * softcap
 
 
-def softmax_parts(xp: Array, s: Array) -> tuple[Array, Array, Array]:
-    """e^(s − top), top and Σ e^(s − top) along the last axis: softmax before its division.
-
-    s (..., S)  →  p (..., S), top (..., 1), total (..., 1); a row of −inf gives (0, −inf, 0).
-    """
-    if s.shape[-1] == 0:
-        edge = xp.sum(s, axis=-1, keepdims=True, dtype=s.dtype)
-        return s, edge - math.inf, edge
-    top = xp.max(s, axis=-1, keepdims=True)
-    p = xp.exp(s - xp.where(top == -math.inf, xp.zeros_like(top), top))
-    return p, top, xp.sum(p, axis=-1, keepdims=True, dtype=p.dtype)
-
-
 def finish(
     xp: Array,
     o: Array,
@@ -144,13 +132,25 @@ def finish(
         x = xp.reshape(x, (num_kv_heads, groups, t, last))
         return xp.reshape(xp.permute_dims(x, (2, 0, 1, 3)), (t, num_qo_heads, last))
 
-    o = tokens_first(o / divisor, dim)
-    if sinks is None and not return_lse:
-        return as_dtype(xp, o, q.dtype)
-    lse = tokens_first(xp.where(empty, top, top + xp.log(divisor)), 1)[..., 0]
+    o, lse = tokens_first(o / divisor, dim), None
+    if sinks is not None or return_lse:
+        lse = tokens_first(xp.where(empty, top, top + xp.log(divisor)), 1)
+    return answer(xp, o, lse, q.dtype, sinks, return_lse)
+
+
+def answer(
+    xp: Any, o: Array, lse: Array | None, dtype: Any, sinks: Array | None, return_lse: bool
+) -> Array | tuple[Array, Array]:
+    """o (T, Hq, Dv) with the sinks' share, in q's dtype, and lse (T, Hq) where it is wanted.
+
+    lse: T · Hq numbers of any shape; None where neither sinks nor the caller need them.
+    """
+    if lse is None:
+        return as_dtype(xp, o, dtype)
+    lse = xp.reshape(lse, o.shape[:2])
     if sinks is not None:
         o, lse = with_sink(xp, o, lse, sinks)
-    o = as_dtype(xp, o, q.dtype)
+    o = as_dtype(xp, o, dtype)
     return (o, lse) if return_lse else o
 
 

@@ -12,10 +12,10 @@ from kvlib.attention.direct import (
     count,
     finish,
     scaled,
-    softmax_parts,
     visible,
     widened,
 )
+from kvlib.attention.softmax import join, softmax_parts
 
 
 def attend_tiled(
@@ -60,9 +60,9 @@ def attend_tiled(
     qh, _, _ = by_head(xp, scaled(xp, q, sm_scale), k[:0, ...], v[:0, ...])
     rows = qh.shape[:2]  # (Hkv, G·T)
     dtype, device = qh.dtype, q.device
-    top = xp.full((*rows, 1), -math.inf, dtype=dtype, device=device)
     total = xp.zeros((*rows, 1), dtype=dtype, device=device)
     o = xp.zeros((*rows, v.shape[2]), dtype=dtype, device=device)
+    parts = (o, total - math.inf, total)  # of no keys
     for start in range(0, k.shape[0], tile):
         part = slice(start, min(start + tile, k.shape[0]))
         tiles = widened(xp, qh, k[part, ...], v[part, ...])
@@ -72,12 +72,7 @@ def attend_tiled(
         hidden = hidden[:, None, :, :] if hidden.ndim == 3 else hidden[None, None, :, :]
         s = xp.reshape(s, (num_kv_heads, groups, t, s.shape[-1]))
         s = xp.reshape(xp.where(hidden, -math.inf, s), (*rows, s.shape[-1]))
-        p, tile_top, tile_total = softmax_parts(xp, s)
-        new_top = xp.maximum(top, tile_top)
-        safe = xp.where(new_top == -math.inf, xp.zeros_like(new_top), new_top)
-        old, new = xp.exp(top - safe), xp.exp(tile_top - safe)
-        total = total * old + tile_total * new
-        o = o * old + xp.matmul(p, vh) * new
-        top = new_top
+        p, top, total = softmax_parts(xp, s)
+        parts = join(xp, parts, (xp.matmul(p, vh), top, total))
     count(q, k, v, pairs=t * k.shape[0])
-    return finish(xp, o, top, total, q, v, sinks, return_lse)
+    return finish(xp, *parts, q, v, sinks, return_lse)

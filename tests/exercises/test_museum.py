@@ -194,7 +194,7 @@ def planted(bug: Any = narrow, **changes: str) -> museum.Bug:
 
 
 def in_words(old: str, new: str) -> museum.Mutant:
-    return museum.Mutant("mine", "kvlib.attention.causal", "attend_causal", old, new)
+    return museum.Mutant("mine", "kvlib.attention.causal", "decode", old, new)
 
 
 TURNED = planted(lambda rotate, x, c, s: rotate(x, c, -s), module="kvlib.model.rope",
@@ -210,7 +210,7 @@ TURNED = planted(lambda rotate, x, c, s: rotate(x, c, -s), module="kvlib.model.r
         (planted(function="attend"), "it cannot be put in: no function attend"),
         (planted(module="kvlib.no_such"), "it cannot be put in: No module named"),
         (in_words("max(0, t - window)", ""), "it cannot be put in: 'mine'"),
-        (in_words("max(0, s - window)", "max(0, )) "), "it cannot be put in: unmatched ')'"),
+        (in_words("max(0, length - window)", "max(0, )) "), "it cannot be put in: unmatched ')'"),
         (planted(lambda attend, *qkv, **settings: attend(*qkv, **settings)), "no test of the mus"),
         (TURNED, "it is not quiet, the text changes: AssertionError"),
         (planted(lambda attend, q: attend(q)), "TypeError: <lambda>() got an unexpected keyword"),
@@ -220,4 +220,5 @@ def test_bugs_that_are_not_quiet_or_no_bugs_are_refused(mutant, words: str) -> N
     report = check_quiet_bug(lambda: mutant)
     assert report.status == "not yet" and words in report.finding, report
     assert check_quiet_bug(planted).passed
-    assert check_quiet_bug(lambda: in_words("max(0, s - window)", "max(0, s - window + 1)")).passed
+    narrower = in_words("max(0, length - window)", "max(0, length - window + 1)")
+    assert check_quiet_bug(lambda: narrower).passed
