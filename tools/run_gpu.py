@@ -43,7 +43,7 @@ MARK = "pytest.mark.gpu"
 PARTS = ("compile", "kernels", "attention", "sampling", "arrays", "generate", "sanitizer")
 TESTS = ("compile", "kernels", "arrays")
 SANITIZER = "compute-sanitizer"
-WATCHED = "splits or codes_are_those or rows_of_a_kv_head or every_codec_and_head_dim_on"
+WATCHED = "splits or rows_of_a_kv_head or every_codec_and_head_dim_on"
 
 
 def device_name() -> tuple[str | None, str]:

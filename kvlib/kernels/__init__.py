@@ -22,7 +22,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kvlib.kernels.append import append_kv
     from kvlib.kernels.cache_steps import decode_cache
     from kvlib.kernels.caches import Kernels, use_kernels
     from kvlib.kernels.codes import Codes
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 _HOME = {
     "Codes": "codes",
     "decode_cache": "cache_steps",
-    "append_kv": "append",
     "decode_attention": "decode",
     "prefill_attention": "prefill",
     "read_keys": "loads",
@@ -58,7 +56,6 @@ _HOME = {
 __all__ = [
     "Kernels",
     "Codes",
-    "append_kv",
     "decode_attention",
     "decode_cache",
     "layer_norm_backward",
