@@ -142,7 +142,8 @@ def with_a_silent_head(model: Decoder) -> str:
     name, dim = "layers.0.qkv.weight", model.config.head_dim
     weight = np.array(to_numpy(model.weights[name]))
     weight[-dim:] = 0
-    pruned = Decoder(model.config, {**model.weights, name: weight}, model.tokenizer)
+    weights = {**model.weights, name: model.xp.asarray(weight)}
+    pruned = Decoder(model.config, weights, model.tokenizer)
     with np.errstate(invalid="raise", divide="raise"):
         return in_four_bits(pruned)
 
