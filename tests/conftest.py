@@ -8,7 +8,8 @@ import gc
 import os
 import sys
 import threading
-from collections import defaultdict
+import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -54,19 +55,34 @@ def pytest_itemcollected(item):
         item.add_marker("slow")
     if item.path.stem in efforts.TRACED_ELSEWHERE:
         item.add_marker("untraced")
+    if item.path.stem in efforts.TRACED_WHOLLY:
+        item.add_marker("traced")
+
+
+TRACED = Counter()  # test function → seconds that its cases were traced for in this process
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item, nextitem):
-    """Take the tracer off an `untraced` test and its fixtures, and put it back.
+    """Trace a test for coverage, unless its lines are traced elsewhere, in all likelihood.
+
+    Tracing makes a test take a quarter longer, or half. The first cases of a test function are
+    traced, until they have taken ENOUGH_TRACED seconds: those after them run the same lines again.
+    Tests marked `untraced` never are, tests marked `traced` always.
 
     pytest-cov's own marker, no_cover, has no effect in a worker of pytest-xdist: coverage has two
     collectors there, and when the second stops, the first goes on tracing.
     """
     here, later = sys.gettrace(), threading.gettrace()
-    is_coverage = type(here).__module__.startswith("coverage")  # a debugger may stay
-    if not (is_coverage and item.get_closest_marker("untraced")):
+    if not type(here).__module__.startswith("coverage"):  # a debugger may stay
         return (yield)
+    function, started = item.nodeid.partition("[")[0], time.perf_counter()
+    enough = TRACED[function] > efforts.ENOUGH_TRACED and not item.get_closest_marker("traced")
+    if not (enough or item.get_closest_marker("untraced")):
+        try:
+            return (yield)
+        finally:
+            TRACED[function] += time.perf_counter() - started
     sys.settrace(None)
     threading.settrace(None)
     try:

@@ -38,6 +38,18 @@ TRACED_ELSEWHERE = {
     *("test_kernel_codes", "test_kernel_cache"),
 }
 
+# Short files in which each case has an error path of its own: all of it is traced.
+TRACED_WHOLLY = {
+    *("test_batched", "test_cached", "test_chunked", "test_paged", "test_prefixes", "test_memory"),
+    *("test_paged_refused", "test_chunked_refused", "test_prefixes_refused", "test_naive"),
+    *("test_quantized_refused", "test_quantized", "test_sampling_exercises", "test_causes"),
+    *("test_layernorm", "test_gpu", "test_layouts", "test_config", "test_safetensors"),
+}
+
+# Seconds for which the cases of one test function are traced; those that follow rarely run a line
+# that the first did not (conftest.py).
+ENOUGH_TRACED = 0.02
+
 T = TypeVar("T")
 
 

@@ -4,6 +4,7 @@ import itertools
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import effort
@@ -35,6 +36,18 @@ def test_a_share_is_a_beginning_and_is_recorded(monkeypatch):
 @pytest.mark.untraced
 def test_an_untraced_test_meets_no_tracer():
     assert "coverage" not in type(sys.gettrace()).__module__
+
+
+RAN = []
+
+
+@pytest.mark.parametrize("case", range(4))
+def test_a_function_is_traced_until_it_has_been_traced_enough(case, pytestconfig):
+    """The first case that a process runs has a tracer, where coverage is measured; no other has."""
+    traced = "coverage" in type(sys.gettrace()).__module__
+    time.sleep(1.5 * effort.ENOUGH_TRACED)
+    assert traced == (not RAN and bool(pytestconfig.getoption("cov_source", None)))
+    RAN.append(case)
 
 
 @pytest.mark.parametrize(("level", "count"), [("usual", 12), ("whole", 24)])

@@ -33,6 +33,7 @@ def examples(module: ModuleType) -> dict[str, doctest.DocTest]:
     return {test.name: test for test in found if test.examples}
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("name", WITH_EXAMPLES)
 def test_examples_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On NumPy, with no window for a figure, no record of who passed and no style left behind."""

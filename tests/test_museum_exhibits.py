@@ -56,6 +56,7 @@ def gaps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return found
 
 
+@pytest.mark.traced
 @pytest.mark.parametrize("exhibit", HALL, ids=HALL.names)
 def test_symptom_shows_on_the_reference_model(
     exhibit: museum.Exhibit, model: kvlib.Decoder, gaps: list[float]

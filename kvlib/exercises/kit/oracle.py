@@ -42,27 +42,27 @@ def attention(
     num_queries, num_qo_heads, dim = q.shape
     num_keys, num_kv_heads, v_dim = v.shape
     scale = 1 / math.sqrt(dim) if sm_scale is None else sm_scale
+    where = kv_pos if kv_pos.ndim == 2 else np.tile(kv_pos, (num_kv_heads, 1))
+    sink = None if sinks is None else float64(sinks)
     o = np.zeros((num_queries, num_qo_heads, v_dim))
     lse = np.full((num_queries, num_qo_heads), -math.inf)
-    for h in range(num_qo_heads):
-        head = h // (num_qo_heads // num_kv_heads)
-        where = kv_pos if kv_pos.ndim == 1 else kv_pos[head]
-        for i in range(num_queries):
-            seen = [
-                j
-                for j in range(num_keys)
-                if where[j] <= q_pos[i] and (window is None or q_pos[i] - where[j] < window)
-            ]
-            logits = scale * (k[seen, head] @ q[i, h])
+    for i in range(num_queries):
+        visible = where <= q_pos[i]
+        if window is not None:
+            visible &= q_pos[i] - where < window
+        for h in range(num_qo_heads):
+            head = h // (num_qo_heads // num_kv_heads)
+            seen = np.flatnonzero(visible[head])
+            logits, values = scale * (k[seen, head] @ q[i, h]), v[seen, head]
             if softcap is not None:
                 logits = softcap * np.tanh(logits / softcap)
-            values = v[seen, head]
-            if sinks is not None:
-                logits = np.append(logits, float64(sinks)[h])
-                values = np.vstack([values, np.zeros(v_dim)])
-            if not len(logits) or max(logits) == -math.inf:
+            if sink is not None:
+                logits, values = np.append(logits, sink[h]), np.vstack([values, np.zeros(v_dim)])
+            peak = logits.max(initial=-math.inf)
+            if peak == -math.inf:
                 continue
-            weights = np.exp(logits - max(logits))
-            lse[i, h] = max(logits) + math.log(sum(weights))
-            o[i, h] = weights @ values / sum(weights)
+            weights = np.exp(logits - peak)
+            total = weights.sum()
+            lse[i, h] = peak + math.log(total)
+            o[i, h] = weights @ values / total
     return o, lse
