@@ -2,48 +2,37 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import random
-from collections.abc import Iterator
 from xml.etree import ElementTree
 
 import pytest
 from effort import Effort, number
 from small_scenes import check_scene
-from views import Markup, check_view, check_words, sweep
+from views import Markup, check_view, sweep
 
 from kvlib import show
 from kvlib.show import svg
 from kvlib.show.explorers import ALL
 
-plt = pytest.importorskip("matplotlib.pyplot")
 pytest.importorskip("ipywidgets")
 
 pytestmark = pytest.mark.parametrize("name", ALL)
-
-
-@pytest.fixture(autouse=True)
-def own_style() -> Iterator[None]:
-    plt.switch_backend("agg")
-    yield
-    plt.close("all")
 
 
 @pytest.mark.untraced
 def test_every_control_moves_what_is_shown(name: str, effort: Effort) -> None:
     explorer = ALL[name]()
     stops = sum(len(control.values) + 1 for control in explorer.controls) + 10
-    most = number(quick=2, usual=3, whole=stops)
+    most = number(quick=3, usual=stops, whole=stops)
     steps, pictures, scenes = 0, set(), set()
-    for view, settings in sweep(explorer, most, pairs=number(quick=1, usual=2, whole=10)):
+    for view, settings in sweep(explorer, most):
         check_view(view, settings)
         steps += 1
-        pictures.add(hashlib.sha256(bytes(view.picture.value)).hexdigest())
+        pictures.add(view.picture.value)
         scenes.add(json.dumps(explorer.scene(**settings)["panels"]))
     effort.ran("settings of live sliders", steps, stops)
     assert steps >= 3 * len(explorer.controls)
-    # a small change may be less than a pixel, so half of the scenes may look like another
+    # a small change may be less than a tenth of a pixel, so some scenes may look like another
     assert len(scenes) > len(explorer.controls)
     assert len(pictures) > len(scenes) // 2, "pictures that do not follow their scenes"
 
@@ -57,14 +46,6 @@ def test_every_scene_is_whole_and_drawn_as_svg(name: str) -> None:
             check_scene(scene)
             for width in (720, 360):
                 ElementTree.fromstring(svg.draw(scene, width))
-
-
-@pytest.mark.untraced
-def test_words_in_the_figure_stay_apart(name: str, effort: Effort) -> None:
-    explorer, rng = ALL[name](), random.Random(0)
-    for _ in effort.share("figures whose words stay apart", range(12), usual=3, quick=2):
-        settings = {control.name: rng.choice(control.values) for control in explorer.controls}
-        check_words(explorer.figure(**settings))
 
 
 def test_every_control_moves_the_scene(name: str) -> None:

@@ -36,8 +36,8 @@ class Explorer:
         explorer                      # the last line of a cell: shows it
         explorer.set(batch=8)         # the same explorer, standing at another setting
         explorer.scene(batch=8)       # the plain data behind the picture
-        explorer.figure(batch=8)      # that picture, from matplotlib
-        explorer.save("memory.png")   # or .svg, .pdf
+        explorer.svg(batch=8)         # that picture
+        explorer.save("memory.svg")
         explorer.controls             # what can be set; explorer.settings is what is set
 
     ValueError for a name that is no identifier, no title, no controls, or two of one name.
@@ -139,19 +139,16 @@ class Explorer:
         return self._function(self._checked(settings), self.tables)
 
     @takes_settings
-    def figure(self, **settings: Any) -> Any:
-        """The scene at these settings as a matplotlib figure."""
-        from kvlib.show import plot
-
-        return plot.draw(self.scene(**settings))
+    def svg(self, **settings: Any) -> str:
+        """The figure of the scene at these settings, as SVG."""
+        return svg.draw(self.scene(**settings))
 
     def save(self, path: str | Path, **settings: Any) -> Path:
-        """Write the figure to `path`; its ending says how (.png, .svg, .pdf)."""
+        """Write the figure to `path` as SVG. ValueError where the path says another format."""
         path = Path(path)
-        if path.suffix == ".svg":
-            path.write_text(svg.draw(self.scene(**settings)), encoding="utf-8")
-        else:
-            self.figure(**settings).savefig(path)
+        if path.suffix != ".svg":
+            raise ValueError(f"an explorer's figure is saved as .svg, got {path.name!r}")
+        path.write_text(self.svg(**settings), encoding="utf-8")
         return path
 
     def widget(self) -> Any:

@@ -1,17 +1,17 @@
 """An explorer as Jupyter widgets: its controls, a figure that follows them, and the words.
 
-The figure is a PNG from matplotlib in an Image widget, or where matplotlib is missing the SVG of
-the rendered page. Nothing is printed and no Output widget is used: each keeps what it was given
-before, and a step would take longer. An error is written where the reader looks, and raised.
+The figure is the SVG of the rendered page, in an HTML widget: drawing it takes less than a
+millisecond. Nothing is printed and no Output widget is used, because each would keep what it was
+given before. An error is written where the reader looks, and raised.
 """
 
 from __future__ import annotations
 
 import html
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import Any, Protocol
 
+from kvlib.show import svg
 from kvlib.show.controls import Control
 from kvlib.show.markup import formula_lines, numbers_table
 
@@ -29,6 +29,7 @@ STYLE = """<style>
 .kv-live .kv-call { color: var(--jp-ui-font-color2, inherit) }
 .kv-live .kv-error { border-left: 4px solid #c62828; padding-left: 0.6em }
 .kv-live .kv-card { background: #fff; max-width: 720px }
+.kv-live .kv-card svg { display: block; width: 100%; height: auto }
 .kv-live-controls .widget-inline-hbox { flex-flow: row wrap; align-content: flex-start;
   height: auto; margin: 2px 12px 6px 2px }
 .kv-live-controls .widget-label { flex: 1 0 100%; max-width: none; height: auto; text-align: left }
@@ -52,7 +53,7 @@ class Explained(Protocol):
 class LiveView:
     """One view of an explorer; each has controls of its own. `box` is what Jupyter shows.
 
-    controls: name → widget. picture: Image (PNG), or HTML (SVG). words: HTML.
+    controls: name → widget. picture and words: HTML widgets.
     """
 
     def __init__(self, explorer: Explained) -> None:
@@ -60,12 +61,7 @@ class LiveView:
 
         self.explorer = explorer
         self.controls = {c.name: _widget(ipywidgets, c) for c in explorer.controls}
-        self.has_matplotlib = find_spec("matplotlib") is not None
-        if self.has_matplotlib:
-            layout = {"width": "100%", "max_width": "720px", "object_fit": "contain"}
-            self.picture = ipywidgets.Image(format="png", layout=layout)
-        else:
-            self.picture = ipywidgets.HTML()
+        self.picture = ipywidgets.HTML()
         self.words = ipywidgets.HTML()
         self.draw()
         for widget in self.controls.values():
@@ -84,18 +80,9 @@ class LiveView:
     def draw(self) -> None:
         """Show the scene at the widgets' settings."""
         scene = self.explorer.scene(**self.settings)
-        if self.has_matplotlib:
-            from kvlib.show import plot
-
-            # no tooltip, though it would name the picture: ipywidgets 8.1 then shows no Image at
-            # all (updateTooltip looks for inputs that an Image has not); the summary speaks for it
-            self.picture.value = plot.png(scene)
-        else:
-            from kvlib.show import svg
-
-            self.picture.value = (
-                f'<div class="kv-live"><div class="kv-card">{svg.draw(scene)}</div></div>'
-            )
+        self.picture.value = (
+            f'<div class="kv-live"><div class="kv-card">{svg.draw(scene)}</div></div>'
+        )
         self.words.value = self._words(scene)
 
     def _changed(self, _change: Any) -> None:
@@ -113,17 +100,12 @@ class LiveView:
             raise
 
     def _words(self, scene: dict[str, Any]) -> str:
-        missing = ""
-        if not self.has_matplotlib:
-            missing = (
-                "<p>Drawn without matplotlib; for the book's figure: pip install 'kvlib[book]'</p>"
-            )
         call = self.explorer.call(**self.settings)
         here = f'<p class="kv-call">This view: <code>{html.escape(call)}</code></p>'
         return (
             f'<div class="kv-live"><p><b>{html.escape(scene["title"])}</b></p>'
             f'<p role="status">{html.escape(scene["summary"])}</p>'
-            f"{numbers_table(scene)}{formula_lines(scene)}{missing}"
+            f"{numbers_table(scene)}{formula_lines(scene)}"
             f"{'' if call == 'set()' else here}</div>"
         )
 

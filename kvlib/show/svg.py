@@ -1,4 +1,4 @@
-"""A scene as SVG: the picture of the rendered page, also where there is no matplotlib.
+"""A scene as SVG: the picture of the rendered page, and of the sliders in Jupyter.
 
 `draw(scene)` gives text. The page runs the same lines, translated (tools/build_explorers.py), and
 writes the same text; so this file and its `svg_` neighbours keep to numbers, strings, lists, dicts

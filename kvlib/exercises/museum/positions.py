@@ -77,7 +77,6 @@ def drawn_and_dropped(step: Call, engine: Engine) -> list[Event]:
     return events
 
 
-
 EXHIBITS = (
     Exhibit(
         "decode_one_position_late",
