@@ -66,7 +66,6 @@ class BlockPool:
         self._claimed = False
         self.events: list[Event] | None = [] if log else None
         self._references = [0] * self.num_blocks
-        self._behind = [0] * self.num_blocks  # references of what is published right behind it
         # Least useful first. Both are queues from which any member can leave at once.
         self._blank: OrderedDict[int, None] = OrderedDict.fromkeys(range(self.num_blocks))
         self._findable: OrderedDict[int, None] = OrderedDict()
@@ -126,15 +125,11 @@ class BlockPool:
         return taken
 
     def touch(self, blocks: Sequence[int]) -> None:
-        """Hold blocks once more: found ones, or those of a request that is forked.
-
-        Who holds a published block holds all before it: ValueError for one without its parent.
-        """
+        """Hold blocks once more: those that a lookup found, or those of a request that is forked."""
         blocks = self._all_known(blocks)
         for block in blocks:
             if self._references[block] == 0 and block not in self.index:
                 raise ValueError(f"block {block} is free and holds nothing: allocate it")
-        self._count_behind(blocks, 1)
         for block in blocks:
             if self._references[block] == 0:
                 del self._findable[block]
@@ -142,27 +137,19 @@ class BlockPool:
         self.note("touch", blocks)
 
     def free(self, blocks: Sequence[int]) -> None:
-        """Let go of blocks, given in the order of their tokens; the last becomes free first.
+        """Let go of blocks, given in the order of their tokens, so that the last is evicted first.
 
-        ValueError for a block that somebody would still hold a published one behind: it could be
-        evicted first, and its number be given to another text.
+        The published blocks after a block must be freed with it or before it. `check` names those
+        that were not: once the pool has given their parent to another text, they would be found
+        as a part of that text.
         """
         blocks = self._all_known(blocks)
-        counts = dict.fromkeys(blocks, 0)
-        for block in blocks:
-            counts[block] += 1
-            if counts[block] > self._references[block]:
+        for block, count in Counter(blocks).items():
+            if count > self._references[block]:
                 raise ValueError(
-                    f"block {block} is freed {counts[block]} times and held "
+                    f"block {block} is freed {count} times and held "
                     f"{self._references[block]} times"
                 )
-            parent = self._parent(block)
-            if parent is not None and counts.get(parent) == 0:
-                raise ValueError(
-                    f"block {block} stands before block {parent}, behind which it is published: "
-                    "blocks are given in the order of their tokens"
-                )
-        self._count_behind(blocks, -1)
         for block in reversed(blocks):
             self._references[block] -= 1
             if self._references[block] == 0:
@@ -182,7 +169,7 @@ class BlockPool:
     def publish(
         self, block: int, parent: int | None, tokens: Sequence[int], extra: Extra = ()
     ) -> bool:
-        """Let a full block be found by its `block_size` tokens behind the published `parent`.
+        """Let a full block be found by its `block_size` tokens after the published `parent`.
 
         parent is None for the first block of a text; its `extra` holds for all that follow.
         False, and nothing changes, where another block with this content is published already.
@@ -200,24 +187,15 @@ class BlockPool:
             )
         if parent is not None and (self.references(parent) == 0 or parent not in self.index):
             raise ValueError(f"parent {parent} of block {block} must be held and published")
-        held = self._references[block]
-        if parent is not None and self._references[parent] < self._behind[parent] + held:
-            raise ValueError(
-                f"parent {parent} must be held by all who hold block {block} ({held}) or another "
-                f"block behind it ({self._behind[parent]}), got {self._references[parent]} times"
-            )
         ids = tuple(token_ids(tokens))
         if not self.index.add(block, parent, ids, sealed(extra) if parent is None else ()):
             return False
-        if parent is not None:
-            self._behind[parent] += held
         self.note("publish", (block,))
         return True
 
     def check(self) -> None:
         """Raise AssertionError unless every count and queue agrees with every other."""
         free = {*self._blank, *self._findable}
-        behind: Counter[int] = Counter()
         assert len(free) == self.num_free, "a block waits in two queues"
         for block in range(self.num_blocks):
             held, found = self._references[block] > 0, block in self.index
@@ -225,36 +203,10 @@ class BlockPool:
             assert held or found == (block in self._findable), (
                 f"block {block} waits in the wrong queue"
             )
-            parent = self._parent(block)
-            if parent is not None:
-                assert parent in self.index, f"block {block} cannot be reached: parent {parent}"
-                behind[parent] += self._references[block]
-        for block, count in enumerate(self._references):
-            assert self._behind[block] == behind[block], f"miscounted behind block {block}"
-            assert count >= behind[block], f"block {block} was let go before what is behind it"
-
-    def _parent(self, block: int) -> int | None:
-        """The block that a published one is published behind."""
-        return self.index.parent(block) if block in self.index else None
-
-    def _count_behind(self, blocks: Sequence[int], by: int) -> None:
-        """Note `by` references more of each; ValueError where one is then held without its parent.
-
-        Each holder of a block has one block behind it at most, so the references of all that are
-        published behind it add up to no more than its own.
-        """
-        parents = [self._parent(block) for block in blocks]
-        own, behind = Counter(blocks), Counter(p for p in parents if p is not None)
-        for block in {*own, *behind}:
-            held = self._references[block] + by * own[block]
-            needed = self._behind[block] + by * behind[block]
-            if held < needed:
-                raise ValueError(
-                    f"block {block} would be held {held} times, those published behind it {needed} "
-                    "times: who holds a block holds all before it"
-                )
-        for block, n in behind.items():
-            self._behind[block] += by * n
+            parent = self.index.parent(block) if found else None
+            assert parent is None or parent in self.index, (
+                f"block {block} cannot be reached: parent {parent}"
+            )
 
     def _all_known(self, blocks: Sequence[int]) -> list[int]:
         if not hasattr(blocks, "__iter__"):

@@ -15,7 +15,7 @@ from kvlib.caches.prefixes import Extra, PrefixIndex
 from kvlib.caches.retention import Retention
 
 
-class NodeIndex:
+class NodeIndex(PrefixIndex):
     """Nodes in a `PrefixIndex`, and the block of each group at each node.
 
     index: an empty one, in which nodes are kept. rules: what each group keeps. As a PrefixIndex
@@ -122,10 +122,6 @@ class NodeIndex:
     ) -> bool:
         """Refused: the cache that the pool belongs to publishes its blocks itself."""
         raise ValueError("this pool belongs to a cache, which publishes its blocks itself")
-
-    def child(self, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()) -> int | None:
-        """Not asked of a pool that belongs to a cache."""
-        return None
 
     def parent(self, block: int) -> None:
         """None: a block can be found, or not, whatever becomes of those before it."""

@@ -11,38 +11,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Hashable, Sequence
-from typing import Protocol
 
 from kvlib.caches.checks import check_extra
 
 Extra = tuple[Hashable, ...]
 Content = tuple[int | None, tuple[int, ...], Extra]
-
-
-class PrefixIndex(Protocol):
-    """Which block holds which tokens behind which parent.
-
-    extra: what else the keys depend on (an adapter, a tenant's salt). It is asked for with the
-    first block of a text and holds for all that follow.
-    """
-
-    def find(self, tokens: Sequence[int], block_size: int, extra: Extra = ()) -> list[int]: ...
-
-    def add(
-        self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()
-    ) -> bool: ...
-
-    def child(
-        self, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()
-    ) -> int | None: ...
-
-    def remove(self, block: int) -> None: ...
-
-    def parent(self, block: int) -> int | None: ...
-
-    def __contains__(self, block: object) -> bool: ...
-
-    def __len__(self) -> int: ...
 
 
 def sealed(extra: Extra) -> Extra:
@@ -66,11 +39,52 @@ def chain(before: bytes, tokens: Sequence[int], extra: Extra) -> bytes:
     return digest.digest()
 
 
-class _Contents:
-    """What both indexes remember of every published block: its parent, its tokens, its extra."""
+class PrefixIndex:
+    """Which block holds which tokens after which parent; the parent of a text's first block is None.
+
+    extra: what else the keys depend on (an adapter, a tenant's salt). It is stored with the first
+    block of a text and holds for all that follow. A subclass writes `child`, which finds a block,
+    and `_enter` and `_leave`, which keep what `child` needs.
+    """
 
     def __init__(self) -> None:
         self._content: dict[int, Content] = {}
+
+    def find(self, tokens: Sequence[int], block_size: int, extra: Extra = ()) -> list[int]:
+        """The blocks of the longest known beginning of `tokens`, in whole blocks."""
+        found: list[int] = []
+        parent, key = None, extra
+        for start in range(0, len(tokens) - block_size + 1, block_size):
+            parent = self.child(parent, tuple(tokens[start : start + block_size]), key)
+            if parent is None:
+                break
+            found.append(parent)
+            key = ()
+        return found
+
+    def child(self, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()) -> int | None:
+        """The block with these tokens after `parent`, or None."""
+        raise NotImplementedError
+
+    def add(
+        self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()
+    ) -> bool:
+        """Register a block; False where its content is known under another number."""
+        if self.child(parent, tokens, extra) is not None:
+            return False
+        self._content[block] = parent, tokens, extra
+        self._enter(block, parent, tokens, extra)
+        return True
+
+    def remove(self, block: int) -> None:
+        """Forget a block. Its children must have been removed before it."""
+        self._leave(block, *self._content.pop(block))
+
+    def _enter(self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra) -> None:
+        raise NotImplementedError
+
+    def _leave(self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra) -> None:
+        raise NotImplementedError
 
     def parent(self, block: int) -> int | None:
         """The block before a published one; None for the first of a text."""
@@ -86,7 +100,7 @@ class _Contents:
         return f"{type(self).__name__}({len(self)} blocks)"
 
 
-class HashIndex(_Contents):
+class HashIndex(PrefixIndex):
     """One hash a block, chained, and **the tokens compared on every hit**.
 
     A hash alone hands over another prompt's keys when two collide, or when an attacker makes them
@@ -108,47 +122,21 @@ class HashIndex(_Contents):
         self._hashes: dict[int, bytes] = {}
         self._blocks: dict[bytes, list[int]] = {}
 
-    def find(self, tokens: Sequence[int], block_size: int, extra: Extra = ()) -> list[int]:
-        """Blocks of the longest known beginning of `tokens`: one hash and one look for each."""
-        found: list[int] = []
-        before, parent = b"", None
-        for start in range(0, len(tokens) - block_size + 1, block_size):
-            part = tuple(tokens[start : start + block_size])
-            key = extra if parent is None else ()
-            before = self._hash_block(before, part, key)
-            block = self._same(before, (parent, part, key))
-            if block is None:
-                break
-            found.append(block)
-            parent = block
-        return found
-
-    def add(
-        self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()
-    ) -> bool:
-        """Register a block; False where its content is known under another number."""
-        if self.child(parent, tokens, extra) is not None:
-            return False
-        key = self._key(parent, tokens, extra)
-        self._content[block] = (parent, tokens, extra)
-        self._hashes[block] = key
-        self._blocks.setdefault(key, []).append(block)
-        return True
-
     def child(self, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()) -> int | None:
-        """The block with these tokens behind `parent`, if one is known."""
         return self._same(self._key(parent, tokens, extra), (parent, tokens, extra))
 
     def _key(self, parent: int | None, tokens: tuple[int, ...], extra: Extra) -> bytes:
         return self._hash_block(b"" if parent is None else self._hashes[parent], tokens, extra)
 
-    def remove(self, block: int) -> None:
-        """Forget a block. Its children must have gone before it."""
+    def _enter(self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra) -> None:
+        key = self._hashes[block] = self._key(parent, tokens, extra)
+        self._blocks.setdefault(key, []).append(block)
+
+    def _leave(self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra) -> None:
         key = self._hashes.pop(block)
         self._blocks[key].remove(block)
         if not self._blocks[key]:
             del self._blocks[key]
-        del self._content[block]
 
     def _same(self, key: bytes, content: Content) -> int | None:
         # The parent is compared by its number: it was itself found by comparing, and a parent
@@ -159,7 +147,7 @@ class HashIndex(_Contents):
         return None
 
 
-class RadixIndex(_Contents):
+class RadixIndex(PrefixIndex):
     """A tree whose edges are blocks of tokens; nothing is hashed but what Python's dict hashes.
 
     The children of a block are found by their first token. One that is alone with it is compared,
@@ -180,32 +168,14 @@ class RadixIndex(_Contents):
         # node → first token → the children that begin with it, by all their tokens
         self._children: dict[int | Extra, dict[int, dict[tuple[int, ...], int]]] = {}
 
-    def find(self, tokens: Sequence[int], block_size: int, extra: Extra = ()) -> list[int]:
-        """Blocks of the longest known beginning of `tokens`, walking down from the root."""
-        found: list[int] = []
-        node: int | Extra = extra
-        for start in range(0, len(tokens) - block_size + 1, block_size):
-            block = self._child(node, tuple(tokens[start : start + block_size]))
-            if block is None:
-                break
-            found.append(block)
-            node = block
-        return found
+    def child(self, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()) -> int | None:
+        return self._child(extra if parent is None else parent, tokens)
 
-    def add(
-        self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()
-    ) -> bool:
-        """Register a block; False where its content is known under another number."""
-        if self.child(parent, tokens, extra) is not None:
-            return False
+    def _enter(self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra) -> None:
         node: int | Extra = extra if parent is None else parent
-        self._content[block] = (parent, tokens, extra)
         self._children.setdefault(node, {}).setdefault(tokens[0], {})[tokens] = block
-        return True
 
-    def remove(self, block: int) -> None:
-        """Forget a block. Its children must have gone before it."""
-        parent, tokens, extra = self._content.pop(block)
+    def _leave(self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra) -> None:
         node: int | Extra = extra if parent is None else parent
         children = self._children[node]
         del children[tokens[0]][tokens]
@@ -213,10 +183,6 @@ class RadixIndex(_Contents):
             del children[tokens[0]]
         if not children:
             del self._children[node]
-
-    def child(self, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()) -> int | None:
-        """The block with these tokens behind `parent`, if one is known."""
-        return self._child(extra if parent is None else parent, tokens)
 
     def _child(self, node: int | Extra, tokens: tuple[int, ...]) -> int | None:
         alike = self._children.get(node, {}).get(tokens[0], {})
