@@ -187,7 +187,7 @@ MUTANTS = [
     Bug("a freed row is lost", ROWS, "Rows.release", lambda *_: None, "any_schedule"),
     Bug("a layer appends twice in a step", CHECKS, "check_append", appended_again,
         "steps_used_once"),
-    Bug("a pass that was planned over is attended to", "kvlib.caches.request", "Request.gap_after",
+    Bug("a pass that was planned over is attended to", "kvlib.caches.step", "Request.gap_after",
         lambda *_: None, "steps_used_once"),
     Bug("a step outlives its truncation", PROTOCOL, "Cache.truncate", step_that_lives_on,
         "any_schedule"),

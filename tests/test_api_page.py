@@ -14,6 +14,7 @@ from notebook_code import BOOK
 PAGE = (BOOK / "api.md").read_text(encoding="utf-8")
 MODULES = re.findall(r"^\.\. automodule:: ([\w.]+)$", PAGE, re.MULTILINE)
 DATA = set(re.findall(r"(kvlib\.[\w.]+\.[A-Z]+)$", PAGE, re.MULTILINE))
+DATA |= set(re.findall(r"^\.\. autoclass:: ([\w.]+)$", PAGE, re.MULTILINE))
 
 
 def public(module: str) -> list[str]:

@@ -6,9 +6,9 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Protocol
 
 from kvlib.caches.groups import LayerGroup
-from kvlib.caches.request import Request
 from kvlib.caches.retention import Retention
 from kvlib.caches.spec import LayerSpec
+from kvlib.caches.step import Request
 from kvlib.caches.store import Store
 from kvlib.caches.table import State
 

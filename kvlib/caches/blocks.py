@@ -125,7 +125,7 @@ class BlockPool:
         return taken
 
     def touch(self, blocks: Sequence[int]) -> None:
-        """Hold blocks once more: those that a lookup found, or those of a request that is forked."""
+        """Hold blocks once more: those that a lookup found, or those of a forked request."""
         blocks = self._all_known(blocks)
         for block in blocks:
             if self._references[block] == 0 and block not in self.index:
@@ -147,8 +147,7 @@ class BlockPool:
         for block, count in Counter(blocks).items():
             if count > self._references[block]:
                 raise ValueError(
-                    f"block {block} is freed {count} times and held "
-                    f"{self._references[block]} times"
+                    f"block {block} is freed {count} times and held {self._references[block]} times"
                 )
         for block in reversed(blocks):
             self._references[block] -= 1

@@ -10,7 +10,7 @@ import numpy as np
 
 from kvlib.caches.blocks import BlockPool
 from kvlib.caches.layers import StoredLayers
-from kvlib.caches.protocol import Request
+from kvlib.caches.step import Request
 from kvlib.caches.table import Table
 from kvlib.caches.takeout import first_changed, staying
 from kvlib.errors import OutOfBlocks

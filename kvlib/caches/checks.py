@@ -4,25 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from operator import index
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 from kvlib.arrays import Array
 from kvlib.attention.checks import describe, is_integer
-from kvlib.caches.request import Request
+from kvlib.caches.hooks import CacheHooks
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Step
-from kvlib.errors import CacheFull
 
 R = TypeVar("R")
-
-
-class Holder(Protocol):
-    """The attributes of a cache that the checks use."""
-
-    layers: tuple[LayerSpec, ...]
-    xp: Any
-    dtype: Any
-    array_type: type
 
 
 def get_open(requests: Mapping[Hashable, R], seq_id: Hashable) -> R:
@@ -122,29 +112,7 @@ def token_ids(tokens: Iterable[int]) -> list[int]:
     return ids
 
 
-def check_row(
-    requests: Mapping[Hashable, Request], asked: list[Request], q_lens: Sequence[int], room: int
-) -> None:
-    """CacheFull where a request would outgrow its row of `room` tokens (max_seq_len)."""
-    for request, n in zip(asked, q_lens, strict=True):
-        if request.length + n > room:
-            name = next(s for s, r in requests.items() if r is request)
-            raise CacheFull(
-                f"request {name!r} holds {request.length} tokens and {n} more were asked for: "
-                f"{request.length + n - room} too many for max_seq_len = {room}"
-            )
-
-
-def check_row_alone(seq_id: Hashable, length: int, room: int) -> None:
-    """CacheFull where a request of `length` tokens would not fit into a row of `room` tokens."""
-    if length > room:
-        raise CacheFull(
-            f"request {seq_id!r} may grow to {length} tokens, and the cache has room for {room} of "
-            "one request"
-        )
-
-
-def check_layer(cache: Holder, layer: int) -> None:
+def check_layer(cache: CacheHooks, layer: int) -> None:
     """Refuse a layer that the cache does not have; negative numbers do not count from the end."""
     if not is_integer(layer) or not 0 <= layer < len(cache.layers):
         raise ValueError(f"layer must be 0 ... {len(cache.layers) - 1}, got {describe(layer)}")
@@ -156,7 +124,7 @@ def check_step(step: Step) -> None:
         raise TypeError(f"step must be a Step, what plan returns, got {describe(step)}")
 
 
-def check_append(cache: Holder, layer: int, k: Array, v: Array | None, step: Step) -> LayerSpec:
+def check_append(cache: CacheHooks, layer: int, k: Array, v: Array | None, step: Step) -> LayerSpec:
     """The layer's spec, after refusing keys and values that do not fit it or the step."""
     spec = _check_layer_and_step(cache, layer, step)
     if not step.whole:
@@ -177,7 +145,7 @@ def check_append(cache: Holder, layer: int, k: Array, v: Array | None, step: Ste
     return spec
 
 
-def check_run(cache: Holder, layer: int, q: Array, step: Step) -> LayerSpec:
+def check_run(cache: CacheHooks, layer: int, q: Array, step: Step) -> LayerSpec:
     """The layer's spec, after refusing queries that do not fit it or the step."""
     spec = _check_layer_and_step(cache, layer, step)
     check_kind(cache, "q", q, layer)
@@ -202,7 +170,7 @@ def check_run(cache: Holder, layer: int, q: Array, step: Step) -> LayerSpec:
     return spec
 
 
-def _check_layer_and_step(cache: Holder, layer: int, step: Step) -> LayerSpec:
+def _check_layer_and_step(cache: CacheHooks, layer: int, step: Step) -> LayerSpec:
     check_layer(cache, layer)
     check_step(step)
     if step.owner is not cache:
@@ -222,7 +190,7 @@ def _check_layer_and_step(cache: Holder, layer: int, step: Step) -> LayerSpec:
 
 
 def _check_array(
-    cache: Holder, name: str, x: Array, needed: tuple[int, int, int], layer: int
+    cache: CacheHooks, name: str, x: Array, needed: tuple[int, int, int], layer: int
 ) -> None:
     check_kind(cache, name, x, layer)
     if x.shape != needed:
@@ -232,7 +200,7 @@ def _check_array(
         )
 
 
-def check_library(cache: Holder, name: str, x: Array, layer: int) -> None:
+def check_library(cache: CacheHooks, name: str, x: Array, layer: int) -> None:
     """Refuse what is no array of the cache's library."""
     if not isinstance(x, cache.array_type):
         needed, got = cache.array_type, type(x)
@@ -242,7 +210,7 @@ def check_library(cache: Holder, name: str, x: Array, layer: int) -> None:
         )
 
 
-def check_kind(cache: Holder, name: str, x: Array, layer: int) -> None:
+def check_kind(cache: CacheHooks, name: str, x: Array, layer: int) -> None:
     """Refuse what is no array of the cache's library, or of a dtype that does not belong."""
     check_library(cache, name, x, layer)
     if x.dtype == cache.dtype:

@@ -1,4 +1,4 @@
-"""The dense cache: a row of fixed length for each request, set aside in advance."""
+"""The caches of rows: a row of fixed length for each request, set aside in advance."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from kvlib.caches.retention import Rules
 from kvlib.caches.rows import Rows
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.stored import StoredCache
+from kvlib.codecs.base import Codec
 
 
 class DenseCache(StoredCache):
@@ -18,7 +19,8 @@ class DenseCache(StoredCache):
     Keys lie as (row, Hkv, max_seq_len, Dk) in each layer, values likewise: heads outside tokens,
     so that what a head reads lies together. A freed row is used again by the next request. A layer
     with a window has rows of the window and a quarter more, and what falls out of it is overwritten
-    (`Rows`). retention: what layers keep, each its own window unless given.
+    (`Rows`). codec: how keys and values are written (as they are, unless given), a codec or its
+    name. retention: what layers keep, each its own window unless given.
     Simple, fast, and wasteful: a request pays for ``max_seq_len`` tokens whatever its length.
 
     Raises CacheFull when every row is taken or a request would outgrow its row.
@@ -43,6 +45,7 @@ class DenseCache(StoredCache):
         max_seqs: int = 8,
         max_seq_len: int = 2048,
         *,
+        codec: Codec | str | None = None,
         retention: Rules = None,
         dtype: Any = None,
         xp: Any = None,
@@ -50,4 +53,37 @@ class DenseCache(StoredCache):
     ) -> None:
         rows = Rows(max_seqs, max_seq_len)
         self.max_seqs, self.max_seq_len = rows.max_seqs, rows.size
-        super().__init__(layers, rows, retention=retention, dtype=dtype, xp=xp, attention=attention)
+        super().__init__(
+            layers,
+            rows,
+            codec=codec,
+            retention=retention,
+            dtype=dtype,
+            xp=xp,
+            attention=attention,
+        )
+
+
+class QuantizedCache(DenseCache):
+    """A DenseCache whose keys and values are written by ``codec``.
+
+    codec: one of `kvlib.codecs` or of your own, or a name of ``kvlib.codecs.NAMES``. settings: the
+    keyword arguments of `DenseCache`. Codes are read a piece at a time; no row is ever decoded
+    whole. ``max_seq_len`` must be a multiple of what the codec encodes together.
+
+    >>> import numpy as np
+    >>> from kvlib import LayerSpec
+    >>> layers = [LayerSpec(num_kv_heads=2, head_dim=64)]
+    >>> QuantizedCache(layers, "int8", 1, 128, xp=np).memory().reserved  # 68 bytes a vector
+    34816
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[LayerSpec],
+        codec: Codec | str,
+        max_seqs: int = 8,
+        max_seq_len: int = 2048,
+        **settings: Any,
+    ) -> None:
+        super().__init__(layers, max_seqs, max_seq_len, codec=codec, **settings)

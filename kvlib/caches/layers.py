@@ -10,10 +10,10 @@ from kvlib.arrays import Array
 from kvlib.caches.allocator import Allocator
 from kvlib.caches.checks import check_layer, get_open
 from kvlib.caches.groups import LayerGroup
-from kvlib.caches.protocol import Attention, Cache, Request
+from kvlib.caches.protocol import Attention, Cache
 from kvlib.caches.retention import Rules, rules_of
 from kvlib.caches.spec import LayerSpec
-from kvlib.caches.step import Step
+from kvlib.caches.step import Request, Step
 from kvlib.caches.store import Residual
 from kvlib.caches.table import Lying, State, Table
 from kvlib.codecs import PLAIN, Codec

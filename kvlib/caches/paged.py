@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from kvlib.attention.checks import is_integer
 from kvlib.caches.blocks import BlockPool
-from kvlib.caches.checks import get_open
+from kvlib.caches.checks import check_layer, get_open
 from kvlib.caches.paging import Blocks
 from kvlib.caches.protocol import Attention
 from kvlib.caches.retention import Rules
@@ -64,7 +63,6 @@ class PagedCache(StoredCache):
 
         Those that a layer with a window has given back are not among them.
         """
-        if not is_integer(layer) or not 0 <= layer < len(self.layers):
-            raise ValueError(f"layer must be 0 ... {len(self.layers) - 1}, got {layer!r}")
+        check_layer(self, layer)
         state = get_open(self._requests, seq_id).state
         return tuple(state.tables[self.group_of[layer]].pages)

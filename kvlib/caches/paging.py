@@ -11,10 +11,10 @@ from kvlib.caches.blocks import BlockPool
 from kvlib.caches.changes import changes_of
 from kvlib.caches.groups import LayerGroup, alike, layer_groups
 from kvlib.caches.layers import StoredLayers
-from kvlib.caches.protocol import Request
 from kvlib.caches.retention import Retention
 from kvlib.caches.sharing import Sharing
 from kvlib.caches.spec import LayerSpec
+from kvlib.caches.step import Request
 from kvlib.caches.store import Store
 from kvlib.caches.table import State
 from kvlib.caches.takeout import take_out

@@ -40,7 +40,7 @@ def chain(before: bytes, tokens: Sequence[int], extra: Extra) -> bytes:
 
 
 class PrefixIndex:
-    """Which block holds which tokens after which parent; the parent of a text's first block is None.
+    """Which block holds which tokens after which parent; a text's first block has parent None.
 
     extra: what else the keys depend on (an adapter, a tenant's salt). It is stored with the first
     block of a text and holds for all that follow. A subclass writes `child`, which finds a block,

@@ -1,4 +1,4 @@
-"""The protocol of all caches, and what they share (long, for a whole cache stands in it).
+"""The protocol of all caches, and what they share.
 
     cache.add("a")                             open a request
     step = cache.plan(["a"], [T])              room for T new tokens, in all layers, or an error
@@ -7,66 +7,20 @@
         o = cache.run(layer, q, step)          attend
     cache.truncate("a", n); cache.fork("a", "b"); cache.free("a")
 
-A pass that fails is taken back with ``truncate``, exactly, until the request's next ``plan``. A
-request may also be planned again without: then what the pass left unappended is a gap, over which
-no layer appends or runs until the request is truncated to before it.
+A step that fails is taken back with ``truncate``, exactly, until the request's next ``plan``. A
+request may also be planned again without that. What the step left unappended is then a gap: no
+layer appends or runs until the request is truncated to before it.
 
-A cache of your own needs this much. ``run`` checks its arguments and calls ``attend``, which is
-attention over ``read``, right and slow, until you override it to be fast:
-
-* ``_open`` gives a `Request`; what the cache notes in its ``state`` is its own affair.
-* ``append`` first asks ``self._check_append``, which refuses what does not fit; it stores
-  rows ``step.qo_indptr[i]`` to ``step.qo_indptr[i + 1]`` for request i, and at the end says so:
-  ``step.ticket.appended.add(layer)``. Without that, ``run`` refuses the layer.
-* ``read`` gives all of it back, and ``_truncate`` forgets, exactly to where the last step began.
-  What cannot be undone (eviction, say) belongs into ``_reserve``, which ``plan`` calls.
-* ``_copy`` for ``fork``, ``_release`` for what ``free`` must give back, ``storage`` and ``memory``
-  for whoever counts bytes (the kit below does). A cache works without them.
-
->>> class Growing(Cache):
-...     def _open(self, seq_id, tokens, extra):
-...         shapes = [((0, s.num_kv_heads, s.head_dim), (0, s.num_kv_heads, s.v_dim))
-...                   for s in self.layers]
-...         return Request([[np.zeros(x, self.dtype) for x in pair] for pair in shapes])
-...     def _truncate(self, request, length):
-...         request.state = [[x[:length] for x in pair] for pair in request.state]
-...     def _copy(self, source, seq_id):
-...         return Request([list(pair) for pair in source.state])
-...     def append(self, layer, k, v, step):
-...         self._check_append(layer, k, v, step)
-...         for i, seq_id in enumerate(step.seq_ids):
-...             new = slice(step.qo_indptr[i], step.qo_indptr[i + 1])
-...             pair = self._requests[seq_id].state[layer]
-...             pair[:] = [np.concatenate([x, y[new]]) for x, y in zip(pair, (k, v))]
-...         step.ticket.appended.add(layer)
-...     def read(self, layer, seq_id):
-...         k, v = self._requests[seq_id].state[layer]
-...         return k, v, np.arange(len(k))
-...     def storage(self):
-...         return (x for r in self._requests.values() for pair in r.state for x in pair)
-...     def memory(self):
-...         held = sum(x.nbytes for x in self.storage())
-...         return Memory(payload=held, metadata=0, reserved=held, wasted=0)
-
-The kit of ``kvlib.exercises`` plays random lives of it against float64 (book/extend.ipynb):
-
->>> from kvlib.exercises import kit
->>> trial = kit.check_cache(
-...     lambda layers: Growing(layers, xp=np), schedules=5, max_seq_len=None, v_from_k=False, xp=np
-... )
->>> trial.passed
-True
+`Cache` holds what all caches have in common. What differs from one kind to the next, and how to
+write a cache of your own, is in ``kvlib.caches.hooks``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-import numpy as np
-
-from kvlib.arrays import Array, default_namespace, is_numpy
-from kvlib.attention import attend
+from kvlib.arrays import Array, default_namespace
 from kvlib.attention.checks import describe, is_integer
 from kvlib.caches.checks import (
     check_append,
@@ -79,17 +33,15 @@ from kvlib.caches.checks import (
     get_open,
     token_ids,
 )
-from kvlib.caches.groups import LayerGroup
-from kvlib.caches.request import Request
-from kvlib.caches.spec import LayerSpec, Memory
-from kvlib.caches.step import Step, Ticket
-from kvlib.codecs.base import PLAIN, Codec, TensorCodec
+from kvlib.caches.hooks import CacheHooks
+from kvlib.caches.spec import LayerSpec
+from kvlib.caches.step import Request, Step, Ticket
 
 # (cache, layer, q, step, return_lse) → o, or (o, lse)
 Attention = Callable[["Cache", int, Array, Step, bool], Any]
 
 
-class Cache:
+class Cache(CacheHooks):
     """Keys and values of many requests, for all layers of one model.
 
     layers: one LayerSpec a layer. dtype: what is stored (float32 unless given). xp: the array
@@ -135,87 +87,6 @@ class Cache:
                 check_library(self, "sinks", spec.sinks, i)
         self._requests: dict[Hashable, Request] = {}
 
-    # Where keys are stored, for code that reads them in place (kernels, cascade) ------------------
-
-    codec: Codec = PLAIN
-    block_size: Any = None  # tokens of a block, where requests lie in blocks of a pool
-    groups: Sequence[LayerGroup] = ()  # layers that share tables, in a cache that has tables
-
-    def fields(self, layer: int) -> tuple[tuple[TensorCodec, Mapping[str, Array]], ...]:
-        """The codec and the arrays (pages, Hkv, size / per, ...) of a layer's keys and its values.
-
-        Only those of the keys if values are taken from keys; none if the cache has no pages.
-        """
-        return ()
-
-    def pages(self, step: Step, layer: int = 0) -> list[Sequence[int]] | None:
-        """The rows or blocks in which each request of a step lies, in the order of its tokens.
-
-        None where one lies elsewhere for this step. Layers of one `group_of` lie alike.
-        """
-        raise TypeError(f"a cache of rows or of blocks needed, got a {type(self).__name__}")
-
-    def stored_lens(self, step: Step, layer: int = 0) -> Sequence[int]:
-        """How many tokens of each request a layer still has, those of the step included."""
-        return step.seq_lens
-
-    def paged_lens(self, step: Step, layer: int = 0) -> Sequence[int]:
-        """How many of those are stored in its pages; the rest wait to be encoded."""
-        return self.stored_lens(step, layer)
-
-    # What a cache decides for itself ------------------------------------------------------------
-
-    def _open(
-        self, seq_id: Hashable, tokens: Sequence[int], extra: tuple[Hashable, ...]
-    ) -> Request:
-        """Find a place for a new request, or raise. ``request.length`` is what is already held."""
-        return Request(None)
-
-    def _reserve(
-        self, requests: list[Request], q_lens: Sequence[int], tokens: Sequence[int] | None
-    ) -> Any:
-        """Make room for all of the new tokens, or raise before changing anything.
-
-        Returns what the step should carry for ``append`` and ``run`` as ``step.states``.
-        """
-        return None
-
-    def _truncate(self, request: Request, length: int) -> None:
-        """Forget what lies behind ``length`` tokens."""
-
-    def _copy(self, source: Request, seq_id: Hashable) -> Request:
-        """A second request with the content of ``source``, or raise."""
-        raise TypeError(f"{type(self).__name__} cannot fork requests")
-
-    def _release(self, request: Request) -> None:
-        """Take the place of a request back."""
-
-    def _sure(self, request: Request) -> int:
-        """Tokens that every layer holds of a request if its last pass stays unfinished."""
-        return request.begun
-
-    def storage(self) -> Iterator[Array]:
-        """Every array that the cache has allocated."""
-        raise TypeError(f"{type(self).__name__} does not name its arrays")
-
-    def append(self, layer: int, k: Array, v: Array | None, step: Step) -> None:
-        """Store the step's keys and values: k (T, Hkv, Dk), v (T, Hkv, Dv)."""
-        raise TypeError(f"{type(self).__name__} cannot append")
-
-    def read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:
-        """All that a layer holds of a request: k (S, Hkv, Dk), v (S, Hkv, Dv), positions (S,).
-
-        Decoded, in the order of positions; views of the storage where that is possible, so not to
-        be written to. A cache that evicts per head gives positions (Hkv, S), each head's in order.
-        """
-        raise TypeError(f"{type(self).__name__} cannot be read")
-
-    def memory(self) -> Memory:
-        """Bytes held, measured from the arrays."""
-        raise TypeError(f"{type(self).__name__} does not measure its memory")
-
-    # What all caches do alike -------------------------------------------------------------------
-
     def add(
         self,
         seq_id: Hashable,
@@ -252,40 +123,19 @@ class Cache:
         appends or runs until it is truncated to where the gap begins.
         """
         requests, q_lens, tokens = check_plan(self._requests, seq_ids, q_lens, tokens)
-        gaps = [r.gap_after(len(self.layers), self._sure(r)) for r in requests]
+        gaps = [self._gap(request) for request in requests]
         states = self._reserve(requests, q_lens, tokens)
         ticket = Ticket()
-        starts = [r.length for r in requests]
         for seq_id, request, n, gap in zip(seq_ids, requests, q_lens, gaps, strict=True):
             if request.ticket is not None:
                 request.ticket.live = False
-            request.ticket = ticket
+            request.ticket, request.gap = ticket, gap
             request.begun = request.length
             request.length += n
-            request.gap = gap
             if gap is not None:
                 ticket.gap = seq_id, gap
-        if all(n == 1 for n in q_lens):
-            positions = np.asarray(starts, dtype=np.int64)
-        else:
-            ranges = [
-                np.arange(a, a + n, dtype=np.int64) for a, n in zip(starts, q_lens, strict=True)
-            ]
-            positions = np.concatenate(ranges)
-        seq_lens, lengths = tuple(r.length for r in requests), None
-        if not is_numpy(self.xp):  # in one copy
-            both = self.xp.asarray(np.concatenate([positions, np.asarray(seq_lens, np.int64)]))
-            positions, lengths = both[: -len(seq_lens)], both[-len(seq_lens) :]
-        return Step(
-            self,
-            ticket,
-            tuple(seq_ids),
-            q_lens,
-            seq_lens,
-            positions,
-            states,
-            lengths=lengths,
-        )
+        seq_lens = tuple(request.length for request in requests)
+        return Step(self, ticket, tuple(seq_ids), q_lens, seq_lens, states)
 
     def run(
         self, layer: int, q: Array, step: Step, return_lse: bool = False
@@ -294,31 +144,10 @@ class Cache:
 
         q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq).
         """
-        self._check_run(layer, q, step)
+        check_run(self, layer, q, step)
         if self.attention is not None:
             return self.attention(self, layer, q, step, return_lse)
         return self.attend(layer, q, step, return_lse)
-
-    def attend(
-        self, layer: int, q: Array, step: Step, return_lse: bool = False
-    ) -> Array | tuple[Array, Array]:
-        """Compute the result of ``run``, after ``run`` has checked the arguments."""
-        parts = []
-        for i, seq_id in enumerate(step.seq_ids):
-            rows = slice(step.qo_indptr[i], step.qo_indptr[i + 1])
-            k, v, positions = self.read(layer, seq_id)
-            parts.append(
-                attend(
-                    q[rows, ...],
-                    k,
-                    v,
-                    step.positions[rows],
-                    positions,
-                    return_lse=return_lse,
-                    **self.layers[layer].settings,
-                )
-            )
-        return self.join(parts, return_lse)
 
     def seq_len(self, seq_id: Hashable) -> int:
         """Tokens the request has seen: its absolute length, not what is still stored of it."""
@@ -332,9 +161,8 @@ class Cache:
                 f"request {seq_id!r} holds {request.length} tokens and can be truncated to "
                 f"0 ... {request.length}, got {length!r}"
             )
-        gap = request.gap  # what the last pass missed is gone with it
-        if length > request.begun:
-            gap = request.gap_after(len(self.layers), self._sure(request))
+        # A step that is taken back wholly takes what it missed with it.
+        gap = self._gap(request) if length > request.begun else request.gap
         self._truncate(request, int(length))
         request.gap = None if gap is None or gap >= length else gap
         request.length = int(length)
@@ -348,8 +176,7 @@ class Cache:
         """Open request ``dst`` with everything that ``src`` holds; the two then go their ways."""
         source = get_open(self._requests, src)
         check_new(self._requests, dst)
-        gap = source.gap_after(len(self.layers), self._sure(source))
-        request = self._copy(source, dst)
+        gap, request = self._gap(source), self._copy(source, dst)
         request.length = request.begun = source.length
         request.gap = gap
         self._requests[dst] = request
@@ -360,22 +187,6 @@ class Cache:
         self._release(request)
         self._end_step(request)
         del self._requests[seq_id]
-
-    def check_room(self, seq_id: Hashable, length: int) -> None:
-        """Refuse a request that could not grow to `length` tokens even if it were alone.
-
-        Raises CacheFull or OutOfBlocks. A cache without a fixed room refuses nobody.
-        """
-
-    def waits_for(
-        self, tokens: Sequence[int], others: Iterable[tuple[Hashable, Sequence[int]]]
-    ) -> bool:
-        """Whether a prompt should be opened later, because another request is computing its tokens.
-
-        tokens: the prompt. others: names and prompts of open requests. False in a cache whose
-        requests share nothing.
-        """
-        return False
 
     @property
     def seq_ids(self) -> tuple[Hashable, ...]:
@@ -410,22 +221,16 @@ class Cache:
             "(kvlib.caches.layouts) carry requests into another cache, as arrays that can be saved"
         )
 
+    def _check_append(self, layer: int, k: Array, v: Array | None, step: Step) -> LayerSpec:
+        """The layer's spec, after refusing keys and values that do not fit it or the step."""
+        return check_append(self, layer, k, v, step)
+
+    def _gap(self, request: Request) -> int | None:
+        """The first token that some layer would lack for good if the request were planned now."""
+        return request.gap_after(len(self.layers), self._sure(request))
+
     @staticmethod
     def _end_step(request: Request) -> None:
         if request.ticket is not None:
             request.ticket.live = False
             request.ticket = None
-
-    def _check_append(self, layer: int, k: Array, v: Array | None, step: Step) -> LayerSpec:
-        return check_append(self, layer, k, v, step)
-
-    def _check_run(self, layer: int, q: Array, step: Step) -> LayerSpec:
-        return check_run(self, layer, q, step)
-
-    def join(self, parts: list[Any], return_lse: bool) -> Any:
-        """The results of single requests, packed again."""
-        if len(parts) == 1:
-            return parts[0]
-        if not return_lse:
-            return self.xp.concat(parts, axis=0)
-        return tuple(self.xp.concat([p[i] for p in parts], axis=0) for i in (0, 1))

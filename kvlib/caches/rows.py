@@ -5,12 +5,12 @@ from __future__ import annotations
 import weakref
 from collections.abc import Hashable, Iterable, Sequence
 
-from kvlib.caches.checks import check_row, check_row_alone, is_integer
+from kvlib.attention.checks import is_integer
 from kvlib.caches.groups import LayerGroup, by_rule
 from kvlib.caches.layers import StoredLayers
-from kvlib.caches.protocol import Request
 from kvlib.caches.retention import Retention
 from kvlib.caches.spec import LayerSpec
+from kvlib.caches.step import Request
 from kvlib.caches.store import Store
 from kvlib.caches.table import State, Table
 from kvlib.caches.takeout import staying, take_out
@@ -74,8 +74,14 @@ class Rows:
     def reserve(
         self, requests: list[Request], q_lens: Sequence[int], tokens: Sequence[int] | None
     ) -> None:
-        check_row(self.cache._requests, requests, q_lens, self.size)
         cache = self.cache
+        for request, n in zip(requests, q_lens, strict=True):
+            if request.length + n > self.size:
+                name = next(s for s, r in cache._requests.items() if r is request)
+                raise CacheFull(
+                    f"request {name!r} holds {request.length} tokens and {n} more were asked for: "
+                    f"{request.length + n - self.size} too many for max_seq_len = {self.size}"
+                )
         moves = [
             self._planned(request, n, g)
             for g, size in enumerate(self._sizes)
@@ -163,7 +169,11 @@ class Rows:
 
     def check_room(self, seq_id: Hashable, length: int) -> None:
         """CacheFull where a request of `length` tokens would outgrow its row."""
-        check_row_alone(seq_id, length, self.size)
+        if length > self.size:
+            raise CacheFull(
+                f"request {seq_id!r} may grow to {length} tokens, and the cache has room for "
+                f"{self.size} of one request"
+            )
 
     def waits_for(
         self, tokens: Sequence[int], others: Iterable[tuple[Hashable, Sequence[int]]]

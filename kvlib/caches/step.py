@@ -1,4 +1,4 @@
-"""What one forward pass works on, decided once and used by every layer."""
+"""What one forward pass works on, decided once and used by every layer; and an open request."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.arrays import Array, namespace
+from kvlib.arrays import Array, is_numpy, namespace
 
 
 class Ticket:
@@ -22,6 +22,30 @@ class Ticket:
         self.live = True
         self.appended: set[int] = set()
         self.gap: tuple[Hashable, int] | None = None
+
+
+class Request:
+    """An open request; a cache keeps what it likes in ``state``.
+
+    length   tokens that it has seen, planned ones included
+    begun    what its length was before its last plan
+    ticket   that of its last step, None once the step is taken back
+    gap      the first token that some layer may lack, because the next step was planned before
+             every layer had appended; None if no token is missing
+    """
+
+    __slots__ = ("begun", "gap", "length", "state", "ticket")
+
+    def __init__(self, state: Any) -> None:
+        self.length = self.begun = 0
+        self.state = state
+        self.ticket: Ticket | None = None
+        self.gap: int | None = None
+
+    def gap_after(self, layers: int, sure: int) -> int | None:
+        """The gap if the last step stays as it is: every layer then has the first `sure` tokens."""
+        finished = self.ticket is None or len(self.ticket.appended) >= layers
+        return self.gap if finished or self.gap is not None else sure
 
 
 class Step:
@@ -71,26 +95,41 @@ class Step:
         seq_ids: tuple[Hashable, ...],
         q_lens: tuple[int, ...],
         seq_lens: tuple[int, ...],
-        positions: Array,
         states: Any,
-        whole: bool = True,
+        positions: Array | None = None,
         lengths: Array | None = None,
     ) -> None:
+        """positions, lengths: those of a longer step, of which this one is the last rows."""
         self.owner = owner
         self.ticket = ticket
         self.seq_ids = seq_ids
         self.q_lens = q_lens
         self.seq_lens = seq_lens
-        self.positions = positions
         self.states = states
-        self.whole = whole
+        self.whole = positions is None
         offsets = [0]
         for n in q_lens:
             offsets.append(offsets[-1] + n)
         self.qo_indptr = tuple(offsets)
         self._last: Step | None = None
-        self._lengths = lengths
         self.by_group: dict[int, Any] = {}
+        self._lengths = lengths
+        self.positions: Array = self._new_positions() if positions is None else positions
+
+    def _new_positions(self) -> Array:
+        """Where the step's tokens stand. On a device the lengths come along, in one copy."""
+        if self.qo_indptr[-1] == len(self.q_lens):
+            positions = np.asarray([n - 1 for n in self.seq_lens], dtype=np.int64)
+        else:
+            both = zip(self.seq_lens, self.q_lens, strict=True)
+            ranges = [np.arange(end - n, end, dtype=np.int64) for end, n in both]
+            positions = np.concatenate(ranges)
+        xp = self.owner.xp
+        if is_numpy(xp):
+            return positions
+        sent = xp.asarray(np.concatenate([positions, np.asarray(self.seq_lens, np.int64)]))
+        self._lengths = sent[len(positions) :]
+        return sent[: len(positions)]
 
     @property
     def num_tokens(self) -> int:
@@ -149,10 +188,9 @@ class Step:
             self.seq_ids,
             lens,
             self.seq_lens,
-            xp.take(self.positions, rows, axis=0),
             self.states,
-            whole=False,
-            lengths=self._lengths,
+            xp.take(self.positions, rows, axis=0),
+            self._lengths,
         )
 
     def __copy__(self) -> Step:

@@ -16,9 +16,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from kvlib.arrays import Array, is_numpy, itemsize
 from kvlib.caches.checks import get_open
 from kvlib.caches.layers import StoredLayers
-from kvlib.caches.protocol import Request
 from kvlib.caches.spec import Memory
-from kvlib.caches.step import Step
+from kvlib.caches.step import Request, Step
 from kvlib.caches.stored_attention import attend_stored
 from kvlib.caches.stored_bytes import memory_of
 from kvlib.caches.table import State

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from kvlib.arrays import itemsize, nbytes
 from kvlib.caches.layers import StoredLayers
-from kvlib.caches.protocol import Request
 from kvlib.caches.retention import KeepAll
 from kvlib.caches.spec import Memory
+from kvlib.caches.step import Request
 from kvlib.caches.store import Store
 from kvlib.caches.table import Table
 

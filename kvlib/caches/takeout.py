@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kvlib.caches.layers import StoredLayers
-from kvlib.caches.protocol import Request
+from kvlib.caches.step import Request
 from kvlib.meter import report
 
 

@@ -44,7 +44,13 @@ def quantise(x: Array, bits: int, axis: int) -> tuple[Array, Array, Array]:
 
 
 class Grouped(TensorCodec):
-    """Codes of `bits` bits, packed within a token; what differs is where the groups lie."""
+    """Codes of `bits` bits, packed within a token, with a scale and a zero for each group.
+
+    A subclass says where the groups of `size` numbers lie: `split` makes them an axis of their own,
+    number `axis`, and `scale_fields` says how many tokens share an entry of scales, and its shape.
+    """
+
+    axis: int
 
     def __init__(self, bits: int, size: int) -> None:
         if not is_integer(bits) or bits not in WIDTHS:
@@ -55,6 +61,14 @@ class Grouped(TensorCodec):
             )
         self.bits, self.size = int(bits), int(size)
 
+    def split(self, x: Array) -> Array:
+        """x (heads, n, D) with its groups as an axis of their own."""
+        raise NotImplementedError
+
+    def scale_fields(self, dim: int) -> tuple[int, tuple[int, ...]]:
+        """Tokens of one entry of scales, and the shape of the entry."""
+        raise NotImplementedError
+
     def check(self, dim: int) -> None:
         if dim * self.bits % 8:
             raise ValueError(
@@ -62,17 +76,35 @@ class Grouped(TensorCodec):
                 f"multiple of {8 // self.bits}"
             )
 
-    def _sizes(self, x: Array) -> tuple[int, int, int]:
-        """heads, n and D of x, after refusing what would not come back as it went in."""
+    def fields(self, dim: int, xp: Any, dtype: Any) -> dict[str, Field]:
+        scales = Field(*self.scale_fields(dim), small_float(xp), payload=False)
+        return {
+            "codes": Field(1, (dim * self.bits // 8,), xp.uint8),
+            "scales": scales,
+            "zeros": scales,
+        }
+
+    def encode(self, x: Array) -> dict[str, Array]:
+        """Raises ValueError where x would not come back as it went in."""
         if x.ndim != 3:
             raise ValueError(f"x must be (heads, tokens, dim), got {describe(x)}")
-        heads, n, dim = x.shape
-        self.check(dim)
-        if n % self.group:
+        self.check(x.shape[2])
+        if x.shape[1] % self.group:
             raise ValueError(
-                f"{n} tokens are no multiple of the {self.group} that are encoded together"
+                f"{x.shape[1]} tokens are no multiple of the {self.group} that are encoded together"
             )
-        return heads, n, dim
+        codes, scales, zeros = quantise(self.split(x), self.bits, self.axis)
+        codes = pack(namespace(x).reshape(codes, x.shape), self.bits)
+        return {"codes": codes, "scales": scales, "zeros": zeros}
+
+    def decode(self, parts: Parts, dtype: Any) -> Array:
+        xp = namespace(parts["codes"])
+        wide = working(xp, dtype)
+        x = unpack(parts["codes"], self.bits, wide)
+        groups = self.split(x)
+        groups *= xp.expand_dims(xp.astype(parts["scales"], wide), axis=self.axis)
+        groups += xp.expand_dims(xp.astype(parts["zeros"], wide), axis=self.axis)
+        return narrowed(xp, xp.reshape(groups, x.shape), dtype)
 
     def _folds(self, rows: Array) -> bool:
         """Whether scales are cheaper multiplied into so many rows than into the codes.
@@ -96,34 +128,18 @@ class PerChannel(Grouped):
     (1, 8, 8)
     """
 
+    axis = 2
+
     @property
     def group(self) -> int:  # type: ignore[override]
         return self.size
 
-    def fields(self, dim: int, xp: Any, dtype: Any) -> dict[str, Field]:
-        return {
-            "codes": Field(1, (dim * self.bits // 8,), xp.uint8),
-            "scales": Field(self.size, (dim,), small_float(xp), payload=False),
-            "zeros": Field(self.size, (dim,), small_float(xp), payload=False),
-        }
-
-    def encode(self, x: Array) -> dict[str, Array]:
-        xp = namespace(x)
-        heads, n, dim = self._sizes(x)
-        grouped = xp.reshape(x, (heads, n // self.size, self.size, dim))
-        codes, scales, zeros = quantise(grouped, self.bits, axis=2)
-        codes = pack(xp.reshape(codes, (heads, n, dim)), self.bits)
-        return {"codes": codes, "scales": scales, "zeros": zeros}
-
-    def decode(self, parts: Parts, dtype: Any) -> Array:
-        xp = namespace(parts["codes"])
-        wide = working(xp, dtype)
-        x = unpack(parts["codes"], self.bits, wide)
+    def split(self, x: Array) -> Array:
         heads, n, dim = x.shape
-        grouped = xp.reshape(x, (heads, n // self.size, self.size, dim))
-        grouped *= xp.astype(parts["scales"], wide)[:, :, None, :]
-        grouped += xp.astype(parts["zeros"], wide)[:, :, None, :]
-        return narrowed(xp, xp.reshape(grouped, (heads, n, dim)), dtype)
+        return namespace(x).reshape(x, (heads, n // self.size, self.size, dim))
+
+    def scale_fields(self, dim: int) -> tuple[int, tuple[int, ...]]:
+        return self.size, (dim,)
 
     def scores(self, rows: Array, parts: Parts) -> Array:
         """Σ q (code · scale + zero) = Σ (q · scale) code + Σ q · zero, group by group."""
@@ -158,30 +174,14 @@ class PerToken(Grouped):
                 "the head_dim of values"
             )
 
-    def fields(self, dim: int, xp: Any, dtype: Any) -> dict[str, Field]:
-        return {
-            "codes": Field(1, (dim * self.bits // 8,), xp.uint8),
-            "scales": Field(1, (dim // self.size,), small_float(xp), payload=False),
-            "zeros": Field(1, (dim // self.size,), small_float(xp), payload=False),
-        }
+    axis = 3
 
-    def encode(self, x: Array) -> dict[str, Array]:
-        xp = namespace(x)
-        heads, n, dim = self._sizes(x)
-        grouped = xp.reshape(x, (heads, n, dim // self.size, self.size))
-        codes, scales, zeros = quantise(grouped, self.bits, axis=3)
-        codes = pack(xp.reshape(codes, (heads, n, dim)), self.bits)
-        return {"codes": codes, "scales": scales, "zeros": zeros}
-
-    def decode(self, parts: Parts, dtype: Any) -> Array:
-        xp = namespace(parts["codes"])
-        wide = working(xp, dtype)
-        x = unpack(parts["codes"], self.bits, wide)
+    def split(self, x: Array) -> Array:
         heads, n, dim = x.shape
-        grouped = xp.reshape(x, (heads, n, dim // self.size, self.size))
-        grouped *= xp.astype(parts["scales"], wide)[..., None]
-        grouped += xp.astype(parts["zeros"], wide)[..., None]
-        return narrowed(xp, xp.reshape(grouped, (heads, n, dim)), dtype)
+        return namespace(x).reshape(x, (heads, n, dim // self.size, self.size))
+
+    def scale_fields(self, dim: int) -> tuple[int, tuple[int, ...]]:
+        return 1, (dim // self.size,)
 
     def weigh(self, p: Array, parts: Parts, dim: int) -> Array:
         """Σ p (code · scale + zero) = Σ (p · scale) code + Σ p · zero, group by group."""

@@ -1,21 +1,19 @@
 """Codecs by name: one registry. **A new codec joins by one line in REGISTRY**, and one in CODECS of
 ``tests/caches.py``; a codec needs a name only where others should find it by one.
 
-All names of ``kvlib.costs.CODECS`` are here, where what is called float32 or float16 there is the
-dtype of a cache here.
+All names of ``kvlib.costs.CODECS`` are here, except float32 and float16 with their other spellings:
+they are not codecs but dtypes of a cache.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterator, Mapping
-
-from kvlib.attention.checks import describe
 from kvlib.codecs.base import PLAIN, Codec
 from kvlib.codecs.bfloat16 import bfloat16
 from kvlib.codecs.fp8 import fp8
 from kvlib.codecs.groups import int8_per_channel, kivi
 from kvlib.codecs.int8 import int8
+from kvlib.costs.codecs import CODECS as DTYPES
+from kvlib.costs.rows import Catalogue, UnknownName
 
 REGISTRY: tuple[tuple[str, Codec, tuple[str, ...]], ...] = (  # name, codec, its other names
     ("plain", PLAIN, ()),
@@ -27,51 +25,11 @@ REGISTRY: tuple[tuple[str, Codec, tuple[str, ...]], ...] = (  # name, codec, its
     ("int4", kivi(4), ("kivi4",)),
     ("int2", kivi(2), ("kivi2",)),
 )
-# What kvlib.costs counts as ways to store numbers, and a cache as its dtype.
-DTYPES = {
-    **dict.fromkeys(("float32", "fp32", "f32"), "float32"),
-    **dict.fromkeys(("float16", "fp16", "f16", "half"), "float16"),
-}
-
-
-class Names(Mapping[str, Codec]):
-    """The codecs that have a name. Case, spaces, underscores and hyphens do not matter."""
-
-    def __init__(self) -> None:
-        self._codecs = {name: found for name, found, _ in REGISTRY}
-        spelled = [(name, other) for name, _, others in REGISTRY for other in (name, *others)]
-        self._names = {_folded(other): name for name, other in spelled}
-        self._spelled = {_folded(other): other for _, other in spelled}
-
-    def __getitem__(self, name: str) -> Codec:
-        found = self._names.get(_folded(name)) if isinstance(name, str) else None
-        if found is None:
-            raise KeyError(name)
-        return self._codecs[found]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._codecs)
-
-    def __len__(self) -> int:
-        return len(self._codecs)
-
-    def __repr__(self) -> str:
-        return f"{len(self)} codecs: {', '.join(self)}"
-
-    def _ipython_key_completions_(self) -> list[str]:
-        return list(self)
-
-    def nearest(self, name: str) -> list[str]:
-        """Up to three names that a misspelled one may stand for, most alike first."""
-        close = difflib.get_close_matches(_folded(name), self._names, n=3, cutoff=0.5)
-        return [self._spelled[n] for n in close]
-
-
-def _folded(name: str) -> str:
-    return "".join(c for c in name.lower() if c not in " _-\t\n")
-
-
-NAMES = Names()
+NAMES: Catalogue[Codec] = Catalogue(
+    "codec",
+    lambda: {name: found for name, found, _ in REGISTRY},
+    aliases={name: others for name, _, others in REGISTRY},
+)
 
 
 def codec(name: str | Codec) -> Codec:
@@ -89,7 +47,7 @@ def codec(name: str | Codec) -> Codec:
     >>> codec("int9")
     Traceback (most recent call last):
         ...
-    ValueError: no codec is called 'int9'; did you mean int8 or int4 or int2?
+    ValueError: unknown codec 'int9'; did you mean int8 or int4 or int2?
     """
     if isinstance(name, Codec):
         return name
@@ -98,14 +56,12 @@ def codec(name: str | Codec) -> Codec:
             "codec must be a Codec (kvlib.codecs) or the name of one, such as 'int8', "
             f"got a {type(name).__name__}"
         )
-    if name in NAMES:
-        return NAMES[name]
-    if _folded(name) in DTYPES:
-        dtype = DTYPES[_folded(name)]
+    if name not in NAMES and name in DTYPES:  # the names that only kvlib.costs has
         raise ValueError(
             f"{name!r} is no codec but what a cache stores numbers in: leave codec out and give "
-            f"dtype=xp.{dtype} (float32 unless given), xp being the array library"
+            f"dtype=xp.{DTYPES[name].name} (float32 unless given), xp being the array library"
         )
-    near = NAMES.nearest(name)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(NAMES)}"
-    raise ValueError(f"no codec is called {describe(name)}; {hint}")
+    try:
+        return NAMES[name]
+    except UnknownName as error:
+        raise ValueError(str(error)) from None

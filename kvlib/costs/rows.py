@@ -36,8 +36,14 @@ class Catalogue(Mapping[str, T], Generic[T]):
     (True, True)
     """
 
-    def __init__(self, kind: str, load: Callable[[], dict[str, T]]) -> None:
-        self.kind, self._load = kind, load
+    def __init__(
+        self,
+        kind: str,
+        load: Callable[[], dict[str, T]],
+        aliases: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> None:
+        """aliases: other names of an entry, where the entries do not name their own."""
+        self.kind, self._load, self._aliases = kind, load, aliases or {}
         self._entries: dict[str, T] | None = None
         self._names: dict[str, str] = {}
 
@@ -46,7 +52,8 @@ class Catalogue(Mapping[str, T], Generic[T]):
         if self._entries is None:
             entries = self._load()
             for key, entry in entries.items():
-                spellings = (key, getattr(entry, "title", key), *getattr(entry, "aliases", ()))
+                others = (*getattr(entry, "aliases", ()), *self._aliases.get(key, ()))
+                spellings = (key, getattr(entry, "title", key), *others)
                 self._names.update((_plain(name), key) for name in spellings)
             self._entries = entries
         return self._entries

@@ -9,7 +9,7 @@ import pytest
 
 from kvlib.attention import attend
 from kvlib.caches import Cache, Memory
-from kvlib.caches.protocol import Request
+from kvlib.caches.step import Request
 from kvlib.exercises import kit
 from kvlib.exercises.kit import Trial
 

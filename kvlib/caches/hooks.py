@@ -1,0 +1,152 @@
+"""The methods that a cache of your own overrides, and what each does where it is not overridden.
+
+* ``_open`` gives a `Request`; the cache may note in its ``state`` whatever it needs.
+* ``append`` first asks ``self._check_append``, which refuses what does not fit. It stores rows
+  ``step.qo_indptr[i]`` to ``step.qo_indptr[i + 1]`` for request i, and at the end notes the layer:
+  ``step.ticket.appended.add(layer)``. Without that, ``run`` refuses the layer.
+* ``read`` gives all of it back, and ``_truncate`` forgets, exactly to where the last step began.
+  What cannot be undone (eviction, for example) belongs in ``_reserve``, which ``plan`` calls.
+* ``_copy`` serves ``fork``, ``_release`` gives back what ``free`` must give back, and ``storage``
+  and ``memory`` are for those who count bytes. A cache works without these.
+* ``attend`` is attention over ``read``, right and slow, until you override it to be fast.
+
+book/extend.ipynb writes such a cache, and the kit of ``kvlib.exercises`` plays random lives of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from kvlib.arrays import Array
+from kvlib.attention import attend
+from kvlib.caches.groups import LayerGroup
+from kvlib.caches.spec import LayerSpec, Memory
+from kvlib.caches.step import Request, Step
+from kvlib.codecs.base import PLAIN, Codec, TensorCodec
+
+
+class CacheHooks:
+    """The methods of a cache that differ from one kind to the next. `Cache` calls them."""
+
+    layers: tuple[LayerSpec, ...]
+    xp: Any
+    dtype: Any
+    array_type: type
+
+    # Where keys are stored, for code that reads them in place (kernels, cascade) ------------------
+
+    codec: Codec = PLAIN
+    block_size: Any = None  # tokens of a block, where requests lie in blocks of a pool
+    groups: Sequence[LayerGroup] = ()  # layers that share tables, in a cache that has tables
+
+    def fields(self, layer: int) -> tuple[tuple[TensorCodec, Mapping[str, Array]], ...]:
+        """The codec and the arrays (pages, Hkv, size / per, ...) of a layer's keys and its values.
+
+        Only those of the keys if values are taken from keys; none if the cache has no pages.
+        """
+        return ()
+
+    def pages(self, step: Step, layer: int = 0) -> list[Sequence[int]] | None:
+        """The rows or blocks in which each request of a step lies, in the order of its tokens.
+
+        None where one lies elsewhere for this step. Layers of one `group_of` lie alike.
+        """
+        raise TypeError(f"a cache of rows or of blocks needed, got a {type(self).__name__}")
+
+    def stored_lens(self, step: Step, layer: int = 0) -> Sequence[int]:
+        """How many tokens of each request a layer still has, those of the step included."""
+        return step.seq_lens
+
+    def paged_lens(self, step: Step, layer: int = 0) -> Sequence[int]:
+        """How many of those are stored in its pages; the rest wait to be encoded."""
+        return self.stored_lens(step, layer)
+
+    # What a cache does with requests --------------------------------------------------------------
+
+    def _open(
+        self, seq_id: Hashable, tokens: Sequence[int], extra: tuple[Hashable, ...]
+    ) -> Request:
+        """Make a new request, or raise. ``request.length`` is how many tokens are already held."""
+        return Request(None)
+
+    def _reserve(
+        self, requests: list[Request], q_lens: Sequence[int], tokens: Sequence[int] | None
+    ) -> Any:
+        """Make room for all of the new tokens, or raise before changing anything.
+
+        Returns what the step should carry for ``append`` and ``run`` as ``step.states``.
+        """
+        return None
+
+    def _truncate(self, request: Request, length: int) -> None:
+        """Forget all tokens after the first ``length``."""
+
+    def _copy(self, source: Request, seq_id: Hashable) -> Request:
+        """A second request with the content of ``source``, or raise."""
+        raise TypeError(f"{type(self).__name__} cannot fork requests")
+
+    def _release(self, request: Request) -> None:
+        """Take back the memory of a request."""
+
+    def _sure(self, request: Request) -> int:
+        """Tokens that every layer holds of a request if its last step stays unfinished."""
+        return request.begun
+
+    def storage(self) -> Iterator[Array]:
+        """Every array that the cache has allocated."""
+        raise TypeError(f"{type(self).__name__} does not name its arrays")
+
+    def append(self, layer: int, k: Array, v: Array | None, step: Step) -> None:
+        """Store the step's keys and values: k (T, Hkv, Dk), v (T, Hkv, Dv)."""
+        raise TypeError(f"{type(self).__name__} cannot append")
+
+    def read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:
+        """All that a layer holds of a request: k (S, Hkv, Dk), v (S, Hkv, Dv), positions (S,).
+
+        Decoded, in the order of positions; views of the storage where that is possible, so not to
+        be written to. A cache that evicts per head gives positions (Hkv, S), each head's in order.
+        """
+        raise TypeError(f"{type(self).__name__} cannot be read")
+
+    def memory(self) -> Memory:
+        """Bytes held, measured from the arrays."""
+        raise TypeError(f"{type(self).__name__} does not measure its memory")
+
+    def attend(
+        self, layer: int, q: Array, step: Step, return_lse: bool = False
+    ) -> Array | tuple[Array, Array]:
+        """Compute the result of ``run``, after ``run`` has checked the arguments."""
+        parts, settings = [], self.layers[layer].settings
+        for i, seq_id in enumerate(step.seq_ids):
+            rows = slice(step.qo_indptr[i], step.qo_indptr[i + 1])
+            k, v, positions = self.read(layer, seq_id)
+            at = step.positions[rows]
+            parts.append(
+                attend(q[rows, ...], k, v, at, positions, return_lse=return_lse, **settings)
+            )
+        return self.join(parts, return_lse)
+
+    def join(self, parts: list[Any], return_lse: bool) -> Any:
+        """The results of single requests, packed again."""
+        if len(parts) == 1:
+            return parts[0]
+        if not return_lse:
+            return self.xp.concat(parts, axis=0)
+        return tuple(self.xp.concat([p[i] for p in parts], axis=0) for i in (0, 1))
+
+    def check_room(self, seq_id: Hashable, length: int) -> None:
+        """Refuse a request that could not grow to `length` tokens even if it were alone.
+
+        Raises CacheFull or OutOfBlocks. A cache without a fixed room refuses nobody.
+        """
+
+    def waits_for(
+        self, tokens: Sequence[int], others: Iterable[tuple[Hashable, Sequence[int]]]
+    ) -> bool:
+        """Whether a prompt should be opened later, because another request is computing its tokens.
+
+        tokens: the prompt. others: names and prompts of open requests. False in a cache whose
+        requests share nothing.
+        """
+        return False
