@@ -14,7 +14,7 @@ from kvlib.caches.protocol import Attention, Cache
 from kvlib.caches.retention import Rules, rules_of
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Request, Step
-from kvlib.caches.store import Residual
+from kvlib.caches.store import Residual, Store
 from kvlib.caches.table import Lying, State, Table
 from kvlib.codecs import PLAIN, Codec
 from kvlib.codecs import codec as codec_of
@@ -74,6 +74,10 @@ class StoredLayers(Cache):
             step.by_group[group] = found
         return found
 
+    def store(self, table: Table, layer: int) -> Store:
+        """The arrays in which the tokens of a table lie."""
+        return self.stores[layer] if table.own is None else table.own[layer]
+
     def tables(self, layer: int, step: Step) -> list[Table]:
         """The table of each request of a step in a layer."""
         return self.lying(layer, step).tables
@@ -128,7 +132,7 @@ class StoredLayers(Cache):
         check_layer(self, layer)
         state, xp = request.state, self.xp
         table = state.tables[self.group_of[layer]]
-        store = self.stores[layer] if table.own is None else table.own[layer]
+        store = self.store(table, layer)
         coded, n = self.held(request) - table.gone, request.length - table.gone
         found = store.decoded(table.pages, state.residuals[layer], coded, n, as_view=self.in_rows)
         k, v = (xp.permute_dims(x, (1, 0, 2)) for x in found)

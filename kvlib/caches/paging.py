@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 
+from kvlib.caches.allocator import Allocator
 from kvlib.caches.blocks import BlockPool
 from kvlib.caches.changes import changes_of
 from kvlib.caches.groups import LayerGroup, alike, layer_groups
@@ -22,7 +23,7 @@ from kvlib.errors import OutOfBlocks
 from kvlib.meter import report
 
 
-class Blocks:
+class Blocks(Allocator):
     """Blocks of ``pool.block_size`` tokens, one table a request for each group of layers.
 
     All groups draw from one pool. Where layers keep different tokens and are of one shape, groups
@@ -48,22 +49,18 @@ class Blocks:
         self.cache = weakref.proxy(cache)  # a cache goes as soon as nobody holds it
         self.pool.claim()
         self.sharing = Sharing(self.pool, cache.groups)
+        # Groups of one shape share arrays, because a block belongs to one group at a time.
         one = len(cache.groups) > 1 and alike(cache.layers)
         made: dict[int, Store] = {}
+        found: dict[int, Store] = {}
         for group in cache.groups:
             for n, layer in enumerate(group.layers):
-                if one and n in made:  # the same memory: a block belongs to one group at a time
-                    continue
-                made[n if one else layer] = Store(
-                    cache.xp,
-                    cache.codec,
-                    cache.layers[layer],
-                    self.pool.num_blocks,
-                    self.size,
-                    cache.dtype,
-                )
-        where = {layer: n for group in cache.groups for n, layer in enumerate(group.layers)}
-        return [made[where[layer] if one else layer] for layer in range(len(cache.layers))]
+                key, spec = n if one else layer, cache.layers[layer]
+                if key not in made:
+                    blocks = self.pool.num_blocks
+                    made[key] = Store(cache.xp, cache.codec, spec, blocks, self.size, cache.dtype)
+                found[layer] = made[key]
+        return [found[layer] for layer in range(len(cache.layers))]
 
     # Opening and closing ------------------------------------------------------------------------
 
@@ -82,7 +79,7 @@ class Blocks:
         for table in state.tables:
             self.pool.touch(table.pages)
         state.published, state.node = old.published, old.node
-        self.sharing.hold(state.node)
+        self.sharing.index.hold(state.node)
 
     def release(self, request: Request) -> None:
         self.settle(request)
@@ -105,8 +102,7 @@ class Blocks:
             keep = max(0, -(-(length - table.gone) // self.size)) if length else 0
             self.pool.free(table.pages[keep:])
             del table.pages[keep:]
-            if not length:
-                table.gone, table.kept = 0, None
+        super().truncate(request, length)
         del state.tokens[length:]
         self.sharing.go_back(state, length // self.size)
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 
 from kvlib.attention.checks import is_integer
-from kvlib.caches.groups import LayerGroup, by_rule
+from kvlib.caches.allocator import Allocator
 from kvlib.caches.layers import StoredLayers
-from kvlib.caches.retention import Retention
-from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Request
 from kvlib.caches.store import Store
 from kvlib.caches.table import State, Table
@@ -21,7 +19,7 @@ from kvlib.meter import report
 Move = tuple[Request, int, int, int, dict[int, Store] | None]
 
 
-class Rows:
+class Rows(Allocator):
     """A row for each of `max_seqs` requests of up to `max_seq_len` tokens, in every layer.
 
     Under a `Window` a row holds the window and a quarter more. When it is full, what is still
@@ -40,9 +38,6 @@ class Rows:
                 raise ValueError(f"{name} must be an integer of at least 1, got {n!r}")
         self.max_seqs, self.size = int(max_seqs), int(max_seq_len)
         self._free = list(range(self.max_seqs))[::-1]
-
-    def groups(self, layers: Sequence[LayerSpec], rules: Sequence[Retention]) -> list[LayerGroup]:
-        return by_rule(rules)
 
     def serve(self, cache: StoredLayers) -> list[Store]:
         self.cache = weakref.proxy(cache)  # a cache goes as soon as nobody holds it
@@ -107,7 +102,7 @@ class Rows:
         """
         cache, state = self.cache, request.state
         table, length, room = state.tables[g], request.length, self._sizes[g]
-        # How many tokens the row must hold behind those given back; others may wait.
+        # How many tokens the row must hold after those given back; others may wait.
         end = max(state.coded, cache.codec.coded(length + n)) if cache.codec.waits else length + n
         if table.own is None and end - table.gone <= room:
             return None
@@ -128,44 +123,33 @@ class Rows:
         table, held = state.tables[g], cache.held(request)
         new = state.row if own is None else 0
         for layer in cache.groups[g].layers if held > gone else ():
-            source = cache.stores[layer] if table.own is None else table.own[layer]
-            target = cache.stores[layer] if own is None else own[layer]
+            source, target = cache.store(table, layer), cache.stores[layer]
+            if own is not None:
+                target = own[layer]
             copied = target.move(source, table.pages[0], new, gone - table.gone, held - gone)
             report("move", copied=copied)
         table.pages, table.own = [new], own
         if gone > table.gone:
             table.gone, table.since = gone, needed
 
-    def truncate(self, request: Request, length: int) -> None:
-        for table in request.state.tables:
-            if not length:
-                table.gone, table.kept = 0, None
-
     def copy(self, source: Request, seq_id: Hashable, state: State) -> None:
-        cache, old, row, copied = self.cache, source.state, self._take(seq_id), 0
-        state.row = row
-        for g, group in enumerate(cache.groups):
-            table = old.tables[g]
+        cache, copied = self.cache, 0
+        state.row = self._take(seq_id)
+        for table, group in zip(source.state.tables, cache.groups, strict=True):
             new = table.copy()
-            new.pages = [row]
-            tokens = cache.held(source) - table.gone
+            new.pages = [state.row]
             if table.own is not None:
                 new.pages = [0]
                 new.own = {i: store.longer(store.size) for i, store in table.own.items()}
+            tokens = cache.held(source) - table.gone
             for layer in group.layers:
-                if table.own is None or new.own is None:
-                    here = there = cache.stores[layer]
-                else:
-                    here, there = table.own[layer], new.own[layer]
-                copied += there.move(here, table.pages[0], new.pages[0], 0, tokens)
+                target, origin = cache.store(new, layer), cache.store(table, layer)
+                copied += target.move(origin, table.pages[0], new.pages[0], 0, tokens)
             state.tables.append(new)
         report("fork", copied=copied)
 
     def release(self, request: Request) -> None:
         self._free.append(request.state.row)
-
-    def settle(self, request: Request) -> None:
-        """Nothing is left to do: requests share nothing."""
 
     def check_room(self, seq_id: Hashable, length: int) -> None:
         """CacheFull where a request of `length` tokens would outgrow its row."""
@@ -174,8 +158,3 @@ class Rows:
                 f"request {seq_id!r} may grow to {length} tokens, and the cache has room for "
                 f"{self.size} of one request"
             )
-
-    def waits_for(
-        self, tokens: Sequence[int], others: Iterable[tuple[Hashable, Sequence[int]]]
-    ) -> bool:
-        return False

@@ -90,6 +90,3 @@ class Sharing:
             self.index.hold(before)
             self.index.leave(state.node)
             state.node, state.published = before, published
-
-    def hold(self, node: int | None) -> None:
-        self.index.hold(node)

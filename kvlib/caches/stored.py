@@ -55,17 +55,12 @@ class StoredCache(StoredLayers):
     ) -> list[State]:
         self.allocator.reserve(requests, q_lens, tokens)
         states = [request.state for request in requests]
-        for request, n in zip(requests, q_lens, strict=True):
-            self._begin(request, n)
+        for request, state, n in zip(requests, states, q_lens, strict=True):
+            self._settle_residuals(state, request.length)
+            state.coded = max(state.coded, self.codec.coded(request.length + n))
         if not (is_numpy(self.xp) or self.allocator.one_page):
             self._send_tables(states)
         return states
-
-    def _begin(self, request: Request, n: int) -> None:
-        """A new step of n tokens: what the last one pushed out of the residual is gone for good."""
-        state = request.state
-        self._settle_residuals(state, request.length)
-        state.coded = max(state.coded, self.codec.coded(request.length + n))
 
     def _send_tables(self, states: list[State]) -> None:
         """The pages of a step's requests to the device, in one copy for all layers."""
@@ -112,7 +107,7 @@ class StoredCache(StoredLayers):
                 )
 
     def _settle_residuals(self, state: State, length: int) -> None:
-        """From here on the step before cannot be taken back any more."""
+        """Forget what the last step pushed out of the residuals: it cannot be taken back now."""
         for residual in state.residuals:
             if residual is not None:
                 residual.previous = None
@@ -174,8 +169,7 @@ class StoredCache(StoredLayers):
         else:
             for i, (table, end) in enumerate(zip(lying.tables, lying.lens, strict=True)):
                 a, b = step.qo_indptr[i], step.qo_indptr[i + 1]
-                where = store if table.own is None else table.own[layer]
-                for fields, x in zip(where.both, new, strict=True):
+                for fields, x in zip(self.store(table, layer).both, new, strict=True):
                     fields.put_plain(table.pages, end - b + a, x[a:b, :, :])
         if counting():
             size = itemsize(self.xp, self.dtype)
@@ -188,9 +182,8 @@ class StoredCache(StoredLayers):
         for i, state in enumerate(step.states):
             a, b = step.qo_indptr[i], step.qo_indptr[i + 1]
             table, end = lying.tables[i], lying.lens[i]
-            store = self.stores[layer] if table.own is None else table.own[layer]
             part = [x[:, a:b, :] for x in new]
-            written += store.write(
+            written += self.store(table, layer).write(
                 table.pages,
                 state.residuals[layer],
                 (end - b + a, end),

@@ -54,7 +54,7 @@ def payload(cache: Any) -> int:
         live: dict[tuple[int, int], set[int]] = {}  # store, page → live tokens in it
         for name, request in cache._requests.items():
             table = request.state.tables[cache.group_of[layer]]
-            store = cache.stores[layer] if table.own is None else table.own[layer]
+            store = cache.store(table, layer)
             positions = table.positions(request.length)
             rule = cache.groups[cache.group_of[layer]].retention
             first = 0 if rule.holes else rule.first(max(0, request.length - 1))
