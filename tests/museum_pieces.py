@@ -70,7 +70,7 @@ MUTANTS = [
     Bug("softmax divided in each piece", GATHER, "StoredPieces.weigh", weights_of_a_piece,
         "pieces_in_every_form"),
     Bug("the tail read one late", GATHER, "StoredPieces._waiting",
-        lambda waiting, pieces, i, kept, dtype: waiting(pieces, i, np.roll(kept, -1, 1), dtype),
+        lambda waiting, *asked: np.roll(waiting(*asked), -1, 1),
         "stored_schedules"),
     Bug("a chunk's queries stand at the beginning of the text", PIECES, "attend_pieces",
         lambda attend, q, pieces, length, xp, **settings: attend(

@@ -20,10 +20,10 @@ def tail_of_after(truncate, cache, request, length):
     truncate(cache, request, length)
 
 
-def tail_shifted(write, store, pages, tail, span, coded, k, v):
-    written = write(store, pages, tail, span, coded, k, v)
+def tail_shifted(write, store, pages, tail, span, coded, new):
+    written = write(store, pages, tail, span, coded, new)
     if tail is not None and coded[0] != coded[1]:
-        tail.k = np.roll(tail.k, 1, axis=1)
+        tail.both[0] = np.roll(tail.both[0], 1, axis=1)
     return written
 
 
@@ -31,16 +31,22 @@ def tails_of_a_fork_shared(new_residuals, cache, like=None):
     tails = new_residuals(cache, like)
     for new, old in zip(tails, like.residuals if like else ()):
         if new is not None:
-            new.k, new.v = old.k, old.v
+            new.both = old.both
     return tails
 
 
-def history_encoded_again(write, store, pages, tail, span, coded, k, v):
+def history_encoded_again(write, store, pages, tail, span, coded, new):
     if coded[0] != coded[1]:
         for fields in store.both:
             history = fields.gather(pages[: -(-coded[0] // store.size)], coded[0])
             fields.write(pages, 0, fields.codec.decode(history, np.float16))
-    return write(store, pages, tail, span, coded, k, v)
+    return write(store, pages, tail, span, coded, new)
+
+
+def slots_one_early(init, lying, *asked):
+    init(lying, *asked)
+    if lying.slots is not None:
+        lying.slots = [(page, max(0, at - 1)) for page, at in lying.slots]
 
 
 def codes_as_they_are(clipped, xp, x, low, high=None):
@@ -78,13 +84,12 @@ MUTANTS = [
     # Writing
     Bug("only the first request of a step is written", STORED, "StoredCache.append",
         first_request_only, "stored_schedules"),
-    Bug("append one slot early in a block", FIELDS, "Fields.put_plain",
+    Bug("a decode step appends one slot early", "kvlib.caches.table", "Lying.__init__",
+        slots_one_early, "stored_schedules"),
+    Bug("append one slot early in a block", FIELDS, "Fields.put",
         lambda put, fields, pages, at, x: put(fields, pages, max(0, at - 1), x),
         "stored_schedules"),
-    Bug("codes one slot early in a block", FIELDS, "Fields.put",
-        lambda put, fields, pages, at, x: put(fields, pages, max(0, at - 1), x),
-        "stored_schedules"),
-    Bug("a block boundary is not seen", FIELDS, "Fields.put_plain",
+    Bug("a block boundary is not seen", FIELDS, "Fields.put",
         lambda put, fields, pages, at, x: put(
             fields, [pages[at // fields.size]] * len(pages), at, x
         ), "stored_schedules"),

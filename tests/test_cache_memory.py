@@ -60,8 +60,7 @@ def waiting(cache):
         for request in cache._requests.values()
         for tail in request.state.residuals
         if tail is not None
-        for x in (tail.k, tail.v)
-        if x is not None
+        for x in tail.both
     )
 
 

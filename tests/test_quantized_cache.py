@@ -80,7 +80,7 @@ def test_codes_of_a_stream_are_those_of_one_shot(home, codec, chunks, retry):
     assert not codec.waits or place.coded == coded
     pages = place.tables[0].pages[: -(-coded // cache.stores[0].size)]
     for store, tail, pair in zip(cache.stores, place.residuals, given_to):
-        for fields, kept, x in zip(store.both, (tail.k, tail.v) if tail else (None, None), pair):
+        for fields, kept, x in zip(store.both, tail.both if tail else (None, None), pair):
             needed = fields.codec.encode(x[:coded].transpose(1, 0, 2))
             found = fields.gather(pages, coded)
             assert found.keys() == needed.keys()
@@ -134,8 +134,7 @@ def test_reserved_is_every_array_there_is(home, codec):
             found |= {id(x): x for x in fields.arrays.values()}
     for tail in cache._requests["a"].state.residuals:
         if tail is not None:
-            pairs = [tail.k, tail.v, *(tail.previous or ())]
-            found |= {id(x): x for x in pairs if x is not None}
+            found |= {id(x): x for x in [*tail.both, *(tail.previous or ())]}
     assert cache.memory().reserved == sum(x.nbytes for x in found.values())
     assert cache.memory().reserved == sum(nbytes(x) for x in cache.storage())
 

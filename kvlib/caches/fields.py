@@ -49,19 +49,6 @@ class Fields:
             written += nbytes(part)
         return written
 
-    def put_plain(self, pages: Sequence[int], at: int, x: Array) -> None:
-        """Write x (n, Hkv, D), numbers as they come, as the stored tokens from `at` on."""
-        whole, size, n = self.arrays["x"], self.size, x.shape[0]
-        if n == 1:
-            whole[pages[at // size], :, at % size, :] = x[0, :, :]
-            return
-        x, done = self.xp.permute_dims(x, (1, 0, 2)), 0
-        while done < n:
-            page, first = divmod(at + done, size)
-            more = min(size - first, n - done)
-            whole[pages[page], :, first : first + more, :] = x[:, done : done + more, :]
-            done += more
-
     def move(self, source: Fields, origin: int, target: int, first: int, tokens: int) -> int:
         """The `tokens` tokens from `first` on of a page of `source`, to the front of page `target`.
 
@@ -87,7 +74,7 @@ class Fields:
     def gather(
         self, pages: Sequence[int] | Array, tokens: int, rooms: Rooms | None = None
     ) -> Parts:
-        """The first `tokens` tokens of some pages, copied behind one another.
+        """The first `tokens` tokens of some pages, copied one after the other.
 
         rooms: what the caller lends for the copies; the next call that is lent it overwrites them.
         """

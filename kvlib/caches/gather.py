@@ -80,18 +80,17 @@ class StoredPieces:
     def scores(self, i: int, rows: Array) -> Array:
         """rows (Hkv, R, Dk) · keys of piece i → (Hkv, R, n)."""
         if self._in_residual(i):
-            k = self._waiting(i, self.residual.k, rows.dtype)  # type: ignore[union-attr]
-            return products.scores(self.store.xp, rows, k)
-        return self.store.codec.keys.scores(rows, self._parts(self.store.keys, i))
+            return products.scores(self.store.xp, rows, self._waiting(i, 0, rows.dtype))
+        fields = self.store.keys
+        return fields.codec.scores(rows, self._parts(fields, i))
 
     def weigh(self, i: int, p: Array) -> Array:
         """p (Hkv, R, n) · values of piece i → (Hkv, R, Dv)."""
-        own, xp = not self.store.spec.v_from_k, self.store.xp
         if self._in_residual(i):
-            kept = self.residual.v if own else self.residual.k  # type: ignore[union-attr]
-            return products.weigh(xp, p, self._waiting(i, kept, p.dtype)[..., : self.v_dim])
-        codec = self.store.codec.values if own else self.store.codec.keys
-        return codec.weigh(p, self._parts(self.store.values, i), self.v_dim)
+            values = self._waiting(i, -1, p.dtype)[..., : self.v_dim]
+            return products.weigh(self.store.xp, p, values)
+        fields = self.store.values
+        return fields.codec.weigh(p, self._parts(fields, i), self.v_dim)
 
     def nbytes(self, i: int) -> int:
         """Bytes that piece i takes where it is stored."""
@@ -105,9 +104,11 @@ class StoredPieces:
     def _in_residual(self, i: int) -> bool:
         return self.residual is not None and self.spans[i][0] >= self.coded
 
-    def _waiting(self, i: int, kept: Array, dtype: Any) -> Array:
+    def _waiting(self, i: int, which: int, dtype: Any) -> Array:
+        """The keys (which = 0) or values (-1) of a piece of the residual."""
+        assert self.residual is not None
         a, b = self.spans[i]
-        x = kept[:, a - self.coded : b - self.coded, :]
+        x = self.residual.both[which][:, a - self.coded : b - self.coded, :]
         return x if x.dtype == dtype else self.store.xp.astype(x, dtype)
 
     def _parts(self, fields: Any, i: int) -> Parts:

@@ -47,21 +47,6 @@ class CacheHooks:
         """
         return ()
 
-    def pages(self, step: Step, layer: int = 0) -> list[Sequence[int]] | None:
-        """The rows or blocks in which each request of a step lies, in the order of its tokens.
-
-        None where one lies elsewhere for this step. Layers of one `group_of` lie alike.
-        """
-        raise TypeError(f"a cache of rows or of blocks needed, got a {type(self).__name__}")
-
-    def stored_lens(self, step: Step, layer: int = 0) -> Sequence[int]:
-        """How many tokens of each request a layer still has, those of the step included."""
-        return step.seq_lens
-
-    def paged_lens(self, step: Step, layer: int = 0) -> Sequence[int]:
-        """How many of those are stored in its pages; the rest wait to be encoded."""
-        return self.stored_lens(step, layer)
-
     # What a cache does with requests --------------------------------------------------------------
 
     def _open(

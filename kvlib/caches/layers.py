@@ -83,13 +83,19 @@ class StoredLayers(Cache):
         return self.lying(layer, step).tables
 
     def pages(self, step: Step, layer: int = 0) -> list[Sequence[int]] | None:
+        """The rows or blocks in which each request of a step lies, in the order of its tokens.
+
+        None where one lies elsewhere for this step. Layers of one `group_of` lie alike.
+        """
         tables = self.tables(layer, step)
         return None if any(t.own for t in tables) else [t.pages for t in tables]
 
     def stored_lens(self, step: Step, layer: int = 0) -> list[int]:
+        """How many tokens of each request a layer still has, those of the step included."""
         return self.lying(layer, step).lens
 
     def paged_lens(self, step: Step, layer: int = 0) -> list[int]:
+        """How many of those are stored in its pages; the rest wait to be encoded."""
         if not self.codec.waits:
             return self.stored_lens(step, layer)
         group = self.group_of[layer]
@@ -103,9 +109,8 @@ class StoredLayers(Cache):
         residuals = [store.new_residual() for store in self.stores]
         for new, old in zip(residuals, like.residuals if like else (), strict=False):
             if new is not None and old is not None:
-                for x, y in ((new.k, old.k), (new.v, old.v)):
-                    if x is not None and y is not None:
-                        x[...] = y
+                for x, y in zip(new.both, old.both, strict=True):
+                    x[...] = y
         return residuals
 
     def kept_by(self, request: Request) -> int:

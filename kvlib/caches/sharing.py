@@ -35,9 +35,7 @@ class Sharing:
         for g, rule in enumerate(self.rules):
             first = rule.first(held) // size
             found = [self.index.block(node, g) for node in nodes[first:]]
-            table = Table([b for b in found if b is not None], first * size)
-            table.since = held
-            tables.append(table)
+            tables.append(Table([b for b in found if b is not None], first * size, held))
         for table in tables:
             self.pool.touch(table.pages)
         node = nodes[-1] if nodes else None

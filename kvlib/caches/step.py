@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,20 +11,19 @@ import numpy as np
 from kvlib.arrays import Array, is_numpy, namespace
 
 
+@dataclass(slots=True, eq=False)
 class Ticket:
     """Whether a step may still be used, and which layers have appended in it.
 
-    gap: (request, first token) of what an earlier pass should have appended to all layers.
+    gap: (request, first token) of what an earlier step should have appended to all layers.
     """
 
-    __slots__ = ("appended", "gap", "live")
-
-    def __init__(self) -> None:
-        self.live = True
-        self.appended: set[int] = set()
-        self.gap: tuple[Hashable, int] | None = None
+    live: bool = True
+    appended: set[int] = field(default_factory=set)
+    gap: tuple[Hashable, int] | None = None
 
 
+@dataclass(slots=True, eq=False)
 class Request:
     """An open request; a cache keeps what it likes in ``state``.
 
@@ -34,13 +34,11 @@ class Request:
              every layer had appended; None if no token is missing
     """
 
-    __slots__ = ("begun", "gap", "length", "state", "ticket")
-
-    def __init__(self, state: Any) -> None:
-        self.length = self.begun = 0
-        self.state = state
-        self.ticket: Ticket | None = None
-        self.gap: int | None = None
+    state: Any
+    length: int = 0
+    begun: int = 0
+    ticket: Ticket | None = None
+    gap: int | None = None
 
     def gap_after(self, layers: int, sure: int) -> int | None:
         """The gap if the last step stays as it is: every layer then has the first `sure` tokens."""
@@ -155,16 +153,11 @@ class Step:
         The last layer attends from here alone when only the next token is wanted:
         ``cache.run(layer, q[step.last_rows], step.last())``.
         """
-        if counts is None and self._last is not None:
-            return self._last
-        lens = (1,) * len(self.seq_ids) if counts is None else self._checked(counts)
-        found = self if lens == self.q_lens else self._seen_by(lens)
         if counts is None:
-            self._last = found
-            found._last = found
-        return found
-
-    def _checked(self, counts: Sequence[int]) -> tuple[int, ...]:
+            if self._last is None:
+                self._last = self._seen_by((1,) * len(self.seq_ids))
+                self._last._last = self._last
+            return self._last
         lens = tuple(counts)
         fit = len(lens) == len(self.q_lens)
         if not fit or any(not 1 <= n <= m for n, m in zip(lens, self.q_lens, strict=True)):
@@ -172,9 +165,11 @@ class Step:
                 f"counts must be {len(self.q_lens)} numbers of rows, from 1 to {self.q_lens}, "
                 f"got {lens}"
             )
-        return lens
+        return self._seen_by(lens)
 
     def _seen_by(self, lens: tuple[int, ...]) -> Step:
+        if lens == self.q_lens:
+            return self
         xp = namespace(self.positions)
         ends = zip(self.qo_indptr[1:], lens, strict=True)
         rows = xp.asarray(

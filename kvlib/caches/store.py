@@ -14,22 +14,20 @@ from kvlib.codecs.base import Codec
 class Residual:
     """The newest tokens of one request in one layer, as they came, until their group is full.
 
-    k (Hkv, room, Dk), v (Hkv, room, Dv) or None. What a step has pushed out stays in `previous`
-    until the next plan, so that the step can be taken back.
+    both: keys (Hkv, room, Dk), and values (Hkv, room, Dv) unless they are taken from the keys.
+    previous: the same before the last step moved tokens from them into the pages, kept until the
+    next plan, so that the step can be taken back; else None.
     """
 
-    __slots__ = ("k", "previous", "v")
+    __slots__ = ("both", "previous")
 
     def __init__(self, xp: Any, spec: LayerSpec, room: int, dtype: Any) -> None:
-        self.k = xp.empty((spec.num_kv_heads, room, spec.head_dim), dtype=dtype)
-        self.v = None
-        if not spec.v_from_k:
-            self.v = xp.empty((spec.num_kv_heads, room, spec.v_dim), dtype=dtype)
-        self.previous: tuple[Array, Array | None] | None = None
+        dims = (spec.head_dim,) if spec.v_from_k else (spec.head_dim, spec.v_dim)
+        self.both = [xp.empty((spec.num_kv_heads, room, dim), dtype=dtype) for dim in dims]
+        self.previous: list[Array] | None = None
 
-    def arrays(self) -> Iterator[Array]:
-        for pair in ((self.k, self.v), self.previous or (None, None)):
-            yield from (x for x in pair if x is not None)
+    def arrays(self) -> list[Array]:
+        return [*self.both, *(self.previous or ())]
 
 
 class Store:
@@ -66,34 +64,30 @@ class Store:
         residual: Residual | None,
         span: tuple[int, int],
         coded: tuple[int, int],
-        k: Array,
-        v: Array | None,
+        new: Sequence[Array],
     ) -> int:
-        """Store k (Hkv, n, Dk) and v (Hkv, n, Dv) as the tokens span[0] ... span[1] of a request.
+        """Store tokens span[0] ... span[1] of a request: keys (Hkv, n, Dk), values (Hkv, n, Dv).
 
         coded: how many of its first tokens were codes before, and are to be now. All are counted
         from the first token that is stored. Gives the bytes written.
         """
         (start, end), (before, after) = span, coded
-        new = [(self.keys, k)] if v is None else [(self.keys, k), (self.values, v)]
         if residual is None:
-            return sum(fields.write(pages, start, x) for fields, x in new)
-        olds = [residual.k, residual.v]
+            both = zip(self.both, new, strict=True)
+            return sum(fields.write(pages, start, x) for fields, x in both)
         if after == before:
-            for (_, x), old in zip(new, olds, strict=False):
+            for old, x in zip(residual.both, new, strict=True):
                 old[:, start - before : end - before, :] = x
-            return sum(nbytes(x) for _, x in new)
-        kept: list[Array | None] = [None, None]
-        written = 0
-        for i, (fields, x) in enumerate(new):
-            x = self.xp.concat([olds[i][:, : start - before, :], x], axis=1)
-            written += fields.write(pages, before, x[:, : after - before, :])
-            room = self.xp.empty(olds[i].shape, dtype=self.dtype)
-            room[:, : end - after, :] = x[:, after - before :, :]
-            kept[i] = room
-            written += nbytes(x[:, after - before :, :])
-        residual.previous = (residual.k, residual.v)
-        residual.k, residual.v = kept
+            return sum(nbytes(x) for x in new)
+        written, kept = 0, []
+        for fields, old, x in zip(self.both, residual.both, new, strict=True):
+            x = self.xp.concat([old[:, : start - before, :], x], axis=1)
+            waiting = x[:, after - before :, :]
+            written += fields.write(pages, before, x[:, : after - before, :]) + nbytes(waiting)
+            room = self.xp.empty(old.shape, dtype=self.dtype)
+            room[:, : end - after, :] = waiting
+            kept.append(room)
+        residual.both, residual.previous = kept, residual.both
         return written
 
     def longer(self, tokens: int) -> Store:
@@ -127,19 +121,14 @@ class Store:
         coded, length: counted from the first token that is stored. as_view: plain numbers of one
         page, as they lie.
         """
-        if as_view:
-            k, v = (x.arrays["x"][pages[0], :, :length, :] for x in (self.keys, self.values))
-            return k, v[..., : self.spec.v_dim]
-        k = self._whole(self.keys, pages, coded, residual and residual.k, length)
-        if self.spec.v_from_k:
-            return k, k[..., : self.spec.v_dim]
-        return k, self._whole(self.values, pages, coded, residual and residual.v, length)
-
-    def _whole(
-        self, fields: Fields, pages: Sequence[int], coded: int, kept: Array | None, length: int
-    ) -> Array:
-        parts = fields.gather(pages[: -(-coded // self.size)], coded)
-        x = fields.codec.decode(parts, self.dtype)
-        if kept is not None:
-            return self.xp.concat([x, kept[:, : length - coded, :]], axis=1)
-        return x
+        found = []
+        for n, fields in enumerate(self.both):
+            if as_view:
+                x = fields.arrays["x"][pages[0], :, :length, :]
+            else:
+                parts = fields.gather(pages[: -(-coded // self.size)], coded)
+                x = fields.codec.decode(parts, self.dtype)
+                if residual is not None:
+                    x = self.xp.concat([x, residual.both[n][:, : length - coded, :]], axis=1)
+            found.append(x)
+        return found[0], found[-1][..., : self.spec.v_dim]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 
-from kvlib.arrays import Array, is_numpy, itemsize
+from kvlib.arrays import Array, is_numpy, nbytes
 from kvlib.caches.checks import get_open
 from kvlib.caches.layers import StoredLayers
 from kvlib.caches.spec import Memory
@@ -86,7 +86,7 @@ class StoredCache(StoredLayers):
         self.allocator.truncate(request, length)
         for residual in state.residuals:
             if residual is not None and restored and residual.previous is not None:
-                residual.k, residual.v = residual.previous
+                residual.both = residual.previous
         state.coded = state.before if restored else min(state.coded, length)
         self._settle_residuals(state, length)
 
@@ -148,50 +148,31 @@ class StoredCache(StoredLayers):
         k (T, Hkv, Dk)   v (T, Hkv, Dv), or None where the layer takes values from its keys.
         """
         self._check_append(layer, k, v, step)
-        dtype = self.dtype
+        dtype, written = self.dtype, 0
         new = [k if k.dtype == dtype else self.xp.astype(k, dtype)]
         if v is not None:
             new.append(v if v.dtype == dtype else self.xp.astype(v, dtype))
-        if self.plain:
-            self._append_plain(layer, new, step)
-        else:
-            self._append_codes(layer, new, step)
-        step.ticket.appended.add(layer)
-
-    def _append_plain(self, layer: int, new: list[Array], step: Step) -> None:
-        """Numbers as they come: k and v (T, Hkv, D)."""
-        store, lying = self.stores[layer], self.lying(layer, step)
-        if lying.slots is not None:  # a decode step: one token each
-            for fields, x in zip(store.both, new, strict=True):
+        lying = self.lying(layer, step)
+        if lying.slots is not None:  # a decode step: plain numbers of one token each
+            for fields, x in zip(self.stores[layer].both, new, strict=True):
                 whole = fields.arrays["x"]
                 for i, (page, at) in enumerate(lying.slots):
                     whole[page, :, at, :] = x[i, :, :]
+            if counting():
+                written = sum(nbytes(x) for x in new)
         else:
-            for i, (table, end) in enumerate(zip(lying.tables, lying.lens, strict=True)):
+            by_head = [self.xp.permute_dims(x, (1, 0, 2)) for x in new]
+            for i, (state, table) in enumerate(zip(step.states, lying.tables, strict=True)):
                 a, b = step.qo_indptr[i], step.qo_indptr[i + 1]
-                for fields, x in zip(self.store(table, layer).both, new, strict=True):
-                    fields.put_plain(table.pages, end - b + a, x[a:b, :, :])
-        if counting():
-            size = itemsize(self.xp, self.dtype)
-            report("append", written=sum(x.size for x in new) * size)
-
-    def _append_codes(self, layer: int, new: list[Array], step: Step) -> None:
-        """Codes of k and v (T, Hkv, D), or the numbers themselves while they wait."""
-        lying, written = self.lying(layer, step), 0
-        new = [self.xp.permute_dims(x, (1, 0, 2)) for x in new]
-        for i, state in enumerate(step.states):
-            a, b = step.qo_indptr[i], step.qo_indptr[i + 1]
-            table, end = lying.tables[i], lying.lens[i]
-            part = [x[:, a:b, :] for x in new]
-            written += self.store(table, layer).write(
-                table.pages,
-                state.residuals[layer],
-                (end - b + a, end),
-                (state.before - table.gone, state.coded - table.gone),
-                part[0],
-                part[1] if len(part) > 1 else None,
-            )
+                written += self.store(table, layer).write(
+                    table.pages,
+                    state.residuals[layer],
+                    (lying.lens[i] - b + a, lying.lens[i]),
+                    (state.before - table.gone, state.coded - table.gone),
+                    [x[:, a:b, :] for x in by_head],
+                )
         report("append", written=written)
+        step.ticket.appended.add(layer)
 
     def attend(
         self, layer: int, q: Array, step: Step, return_lse: bool = False

@@ -106,10 +106,9 @@ def _residual_bytes(cache: StoredLayers, request: Request) -> tuple[int, int]:
             claimed += sum(nbytes(x) for x in residual.arrays())
             rule = cache.groups[cache.group_of[layer]].retention
             seen = max(request.state.coded, rule.first(max(0, request.length - 1)))
-            for x in (residual.k, residual.v):
-                if x is not None:
-                    row = x.shape[0] * x.shape[2] * itemsize(cache.xp, x.dtype)
-                    payload += (request.length - seen) * row
+            for x in residual.both:
+                row = x.shape[0] * x.shape[2] * itemsize(cache.xp, x.dtype)
+                payload += (request.length - seen) * row
     return payload, claimed
 
 

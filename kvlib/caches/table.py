@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,32 +15,30 @@ if TYPE_CHECKING:
     from kvlib.caches.store import Residual, Store
 
 
+@dataclass(slots=True, eq=False)
 class Table:
     """Where the tokens of one request lie in the layers of one group.
 
     pages  rows or blocks, in the order of their tokens
     gone   how many of its tokens have been given back: the newest tokens stand `gone` places
            before their position
+    since  the length at which tokens were given back last
     kept   the positions (n,) of the first n stored tokens, where others are missing between them;
            None where the stored tokens are those from position `gone` on
-    since  the length at which tokens were given back last
     own    a longer row of the request's own, layer → Store; None where its pages are the cache's
     array  the pages as an array where the cache lives, for the step at hand; NumPy needs none
     """
 
-    __slots__ = ("array", "gone", "kept", "own", "pages", "since")
-
-    def __init__(self, pages: list[int], gone: int = 0) -> None:
-        self.pages, self.gone, self.since = pages, gone, gone
-        self.kept: np.ndarray | None = None
-        self.own: dict[int, Store] | None = None
-        self.array: Array | None = None
+    pages: list[int]
+    gone: int = 0
+    since: int = 0
+    kept: np.ndarray | None = None
+    own: dict[int, Store] | None = None
+    array: Array | None = None
 
     def copy(self) -> Table:
-        """The same places in the same pages."""
-        new = Table(list(self.pages), self.gone)
-        new.kept, new.since = self.kept, self.since
-        return new
+        """The same tokens in the same pages, for a fork."""
+        return Table(list(self.pages), self.gone, self.since, self.kept)
 
     def positions(self, length: int) -> np.ndarray:
         """The positions (n,) int64 of the stored tokens of a request of `length` tokens."""
@@ -74,39 +73,30 @@ class Lying:
             ]
 
 
+@dataclass(slots=True, eq=False)
 class State:
-    """Where a request lies: its tables, how many of its first tokens are codes, what waits.
+    """What a cache notes about one request.
 
-    start, before: length and coded tokens at the last plan, to which a step can be taken back.
-    row: the request's row, where it has one.
-    tokens, extra, node, published: what is known of its text, and how much of that others can find.
+    tables         a Table for each group of layers
+    residuals      for each layer the tokens that wait to be encoded, None where none ever do
+    coded          how many of the first tokens are codes
+    start, before  its length and `coded` at the last plan, to which a step can be taken back
+    row            its row, in a cache of rows
+    tokens, extra  what is known of its text, and what else its keys depend on
+    node           the last piece of its text that others can find, and
+    published      how many pieces (blocks of tokens) that is
     """
 
-    __slots__ = (
-        "before",
-        "coded",
-        "extra",
-        "node",
-        "published",
-        "row",
-        "start",
-        "tables",
-        "residuals",
-        "tokens",
-    )
+    tables: list[Table]
+    residuals: list[Residual | None]
+    coded: int = 0
+    tokens: list[int] = field(default_factory=list)
+    extra: Extra = ()
+    node: int | None = None
+    published: int = 0
+    row: int = 0
+    start: int = 0
+    before: int = field(init=False)
 
-    def __init__(
-        self,
-        tables: list[Table],
-        residuals: list[Residual | None],
-        coded: int = 0,
-        tokens: list[int] | None = None,
-        extra: Extra = (),
-    ) -> None:
-        self.tables, self.residuals = tables, residuals
-        self.coded = self.before = coded
-        self.start = self.row = 0
-        self.tokens: list[int] = [] if tokens is None else tokens
-        self.extra = extra
-        self.node: int | None = None
-        self.published = 0
+    def __post_init__(self) -> None:
+        self.before = self.coded

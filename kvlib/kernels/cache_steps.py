@@ -39,17 +39,17 @@ class StepTables(NamedTuple):
     most: tuple[int, int]
 
 
-def step_tables(cache: Cache, step: Step, layer: int = 0) -> StepTables | None:
+def step_tables(cache: Any, step: Step, layer: int = 0) -> StepTables | None:
     """Block tables and lengths of a step, sent to the device once and not for each layer.
 
     layer: for all layers of its group. None where a request lies elsewhere than in the cache's
     pages for this step (a long prompt in a small row).
     """
-    xp, lens = cache.xp, list(cache.stored_lens(step, layer))
+    xp, lens = cache.xp, cache.stored_lens(step, layer)
     pages, waits = cache.pages(step, layer), cache.codec.waits
     if pages is None:
         return None
-    stored = list(cache.paged_lens(step, layer))
+    stored = cache.paged_lens(step, layer)
     table = np.zeros((len(pages), max(1, *map(len, pages))), np.int32)
     for row, own in zip(table, pages, strict=True):
         row[: len(own)] = own
@@ -135,8 +135,8 @@ def _pieces(
             )
         )  # fmt: skip
     if tables.most[1]:
-        residuals = [state.residuals[layer] for state in step.states]
-        k, v = (_beside(cache.xp, [getattr(x, name) for x in residuals]) for name in "kv")
+        residuals = [state.residuals[layer].both for state in step.states]
+        k, v = (_beside(cache.xp, list(some)) for some in zip(*residuals, strict=True))
         found.append(
             piece_of(q, k, v, tables.waiting, None, settings, max_len=tables.most[1], where=where)
         )

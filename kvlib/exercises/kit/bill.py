@@ -66,8 +66,7 @@ def payload(cache: Any) -> int:
             residual = request.state.residuals[layer]
             if residual is not None:
                 waiting = request.length - max(in_pages, first)
-                kept = [x for x in (residual.k, residual.v) if x is not None]
-                found += sum(nbytes(x[:, :waiting, :]) for x in kept)
+                found += sum(nbytes(x[:, :waiting, :]) for x in residual.both)
         counts = Counter(len(tokens) for tokens in live.values())
         for fields in cache.stores[layer].both:
             marked = [(fields.arrays[n], f.per) for n, f in fields.fields.items() if f.payload]

@@ -38,9 +38,8 @@ def _poison_pages(cache: Any) -> None:
             for store in (table.own or {}).values():
                 _poison_behind(cache, store, 0, cache.held(request) - table.gone)
         for residual in request.state.residuals:
-            for x in (residual.k, residual.v) if residual is not None else ():
-                if x is not None:
-                    fill(cache, x[:, request.length - request.state.coded :, :])
+            for x in residual.both if residual is not None else ():
+                fill(cache, x[:, request.length - request.state.coded :, :])
 
 
 def _poison_behind(cache: Any, store: Store, page: int, tokens: int) -> None:
