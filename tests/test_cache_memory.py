@@ -102,7 +102,9 @@ def test_memory_of_more_blocks_is_no_more_work():
         for i in range(2):
             cache.add(i)
             cache.plan([i], [blocks * 4 - 3])
-        with patch.object(Fields, "of", autospec=True, side_effect=Fields.of) as of:
+        with patch.object(
+            Fields, "payload_and_metadata", autospec=True, side_effect=Fields.payload_and_metadata
+        ) as of:
             repr(cache)
         calls.append(of.call_count)
     assert calls[0] == calls[1] < 40

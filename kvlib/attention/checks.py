@@ -15,6 +15,13 @@ def is_integer(x: object) -> bool:
     return type(x) is int or (isinstance(x, int | np.integer) and not isinstance(x, bool))
 
 
+def check_count(name: str, x: Any, least: int = 1) -> int:
+    """x as a Python integer; ValueError unless it is an integer of at least `least`."""
+    if not is_integer(x) or x < least:
+        raise ValueError(f"{name} must be an integer of at least {least}, got {describe(x)}")
+    return int(x)
+
+
 def describe(x: object) -> str:
     """What came, in a few words: of an array its kind and shape, of a long text its beginning."""
     if getattr(x, "ndim", 0):

@@ -15,7 +15,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from kvlib.caches.checks import describe, is_integer, token_ids
+from kvlib.attention.checks import check_count, describe, is_integer
+from kvlib.caches.checks import token_ids
 from kvlib.caches.prefixes import Extra, HashIndex, PrefixIndex, sealed
 from kvlib.errors import OutOfBlocks
 
@@ -54,10 +55,8 @@ class BlockPool:
         index: PrefixIndex | None = None,
         log: bool = False,
     ) -> None:
-        for name, value in (("num_blocks", num_blocks), ("block_size", block_size)):
-            if not is_integer(value) or value < 1:
-                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
-        self.num_blocks, self.block_size = int(num_blocks), int(block_size)
+        self.num_blocks = check_count("num_blocks", num_blocks)
+        self.block_size = check_count("block_size", block_size)
         if index is not None and (isinstance(index, type) or not hasattr(index, "find")):
             raise TypeError(f"index must be one such as HashIndex(), got {index!r}")
         self.index: PrefixIndex = HashIndex() if index is None else index
@@ -103,8 +102,7 @@ class BlockPool:
         Published blocks are evicted where there is nothing else. Raises OutOfBlocks, having
         changed nothing, if fewer than `count` are free.
         """
-        if not is_integer(count) or count < 0:
-            raise ValueError(f"count must be an integer of at least 0, got {count!r}")
+        count = check_count("count", count, least=0)
         if count > self.num_free:
             raise OutOfBlocks(
                 f"{count} blocks needed, {self.num_free} of {self.num_blocks} are free: "

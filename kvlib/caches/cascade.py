@@ -18,6 +18,7 @@ from kvlib.caches.checks import check_layer, check_run
 from kvlib.caches.gather import StoredPieces
 from kvlib.caches.paged import PagedCache
 from kvlib.caches.step import Step
+from kvlib.caches.stored_attention import pieces_of
 
 
 def shared_tokens(cache: PagedCache, layer: int, step: Step) -> int:
@@ -109,8 +110,7 @@ def _shared_part(
         some = xp.reshape(xp.permute_dims(some, (1, 0, 2, 3)), (1, heads * n * groups, dim))
         found = attend_pieces(some, pieces, shared, xp, return_lse=True, **settings)
         parts.append(tuple(_unstacked(xp, x, heads, n) for x in found))
-    o, lse = (xp.concat([part[i] for part in parts], axis=0) for i in (0, 1))
-    return o, lse
+    return cache.join(parts, return_lse=True)  # type: ignore[no-any-return]
 
 
 def _unstacked(xp: Any, x: Array, heads: int, n: int) -> Array:
@@ -124,22 +124,11 @@ def _private_parts(
     cache: PagedCache, layer: int, q: Array, step: Step, shared: int, settings: dict[str, Any]
 ) -> tuple[Array, Array]:
     """Each request's queries over its tokens from `shared` on: o (T, Hq, Dv), lse (T, Hq)."""
-    first, parts = shared // cache.block_size, []
-    tables = cache.tables(layer, step)
-    for i, (state, table, end) in enumerate(zip(step.states, tables, step.seq_lens, strict=True)):
+    skipped, parts = shared // cache.block_size, []
+    for i, end in enumerate(step.seq_lens):
         rows = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]
         # Counted from the end of the shared part, distances between tokens stay what they are.
-        pieces = StoredPieces(
-            cache.stores[layer],
-            table.pages[first:],
-            state.residuals[layer],
-            state.coded - shared,
-            0,
-            end - shared,
-            None if table.array is None else table.array[first:],
-        )
-        parts.append(
-            attend_pieces(rows, pieces, end - shared, cache.xp, return_lse=True, **settings)
-        )
-    o, lse = (cache.xp.concat([part[i] for part in parts], axis=0) for i in (0, 1))
-    return o, lse
+        pieces = pieces_of(cache, layer, step, i, skipped=skipped)
+        found = attend_pieces(rows, pieces, end - shared, cache.xp, return_lse=True, **settings)
+        parts.append(found)
+    return cache.join(parts, return_lse=True)  # type: ignore[no-any-return]

@@ -124,12 +124,13 @@ class Fields:
 
     def nbytes(self, tokens: int) -> int:
         """Bytes of so many tokens (a multiple of the group)."""
-        return sum(self.of(tokens).values())
+        return sum(self.payload_and_metadata(tokens))
 
-    def of(self, tokens: int) -> dict[str, int]:
-        """Bytes of so many tokens by field."""
-        found = {}
+    def payload_and_metadata(self, tokens: int) -> tuple[int, int]:
+        """Bytes of so many tokens: of the numbers or their codes, and of scales and the like."""
+        found = [0, 0]
         for name, field in self.fields.items():
             page = nbytes(self.arrays[name][0, ...])
-            found[name] = page * -(-tokens // field.per) // (self.size // field.per)
-        return found
+            entries = -(-tokens // field.per)
+            found[not field.payload] += page * entries // (self.size // field.per)
+        return found[0], found[1]

@@ -66,12 +66,9 @@ class StoredPieces:
         at, last = first // step * step, coded if residual is not None else end
         self.spans: list[tuple[int, int]] = []
         while at < last:
-            # A piece never reaches over the end of a page that is read as it lies.
-            stop = (
-                min(at + step, last)
-                if size < VIEWED
-                else min(at + step, last, at - at % size + size)
-            )
+            stop = min(at + step, last)
+            if size >= VIEWED:  # never over the end of a page that is read as it lies
+                stop = min(stop, at - at % size + size)
             self.spans.append((at, stop))
             at = stop
         if end > last:
@@ -96,7 +93,7 @@ class StoredPieces:
         """Bytes that piece i takes where it is stored."""
         a, b = self.spans[i]
         if not self._in_residual(i):
-            return sum(fields.nbytes(b - a) for fields in self.store.both)
+            return self.store.nbytes(b - a)
         spec = self.store.spec
         dims = spec.head_dim + (0 if spec.v_from_k else spec.v_dim)
         return (b - a) * spec.num_kv_heads * dims * itemsize(self.store.xp, self.store.dtype)

@@ -13,7 +13,8 @@ from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 from kvlib.arrays import Array, namespace
-from kvlib.caches.checks import check_step, describe, is_integer
+from kvlib.attention.checks import check_count, describe, is_integer
+from kvlib.caches.checks import check_step
 from kvlib.caches.dense_layout import from_dense, integers, names_of, to_dense
 from kvlib.caches.paged import PagedCache
 from kvlib.caches.step import Step
@@ -104,7 +105,7 @@ def to_csr(table: Array, seq_lens: Sequence[int] | Array, block_size: int) -> CS
     if not hasattr(table, "shape"):
         raise TypeError(f"table must be an array, got {describe(table)}")
     xp = namespace(table)
-    block_size = _size(block_size)
+    block_size = check_count("block_size", block_size)
     host = integers("table", table, 2)
     lengths = integers("seq_lens", seq_lens, 1)
     if len(lengths) != len(host):
@@ -140,7 +141,7 @@ def from_csr(csr: CSR, block_size: int, max_blocks: int | None = None) -> tuple[
     if not isinstance(csr, CSR):
         raise TypeError(f"csr must be a CSR, what to_csr returns, got {describe(csr)}")
     xp = namespace(csr.indptr)
-    block_size = _size(block_size)
+    block_size = check_count("block_size", block_size)
     indptr, indices, last = (integers(n, x, 1).tolist() for n, x in csr._asdict().items())
     if len(indptr) != len(last) + 1 or indptr[0] != 0 or indptr[-1] != len(indices):
         raise ValueError(
@@ -173,12 +174,6 @@ def from_csr(csr: CSR, block_size: int, max_blocks: int | None = None) -> tuple[
 def _table(xp: Any, rows: Sequence[Sequence[int]], columns: int) -> Array:
     padded = [[*row, *[PAD] * (columns - len(row))] for row in rows]
     return xp.reshape(xp.asarray(padded, dtype=xp.int32), (len(rows), columns))
-
-
-def _size(block_size: int) -> int:
-    if not is_integer(block_size) or block_size < 1:
-        raise ValueError(f"block_size must be an integer of at least 1, got {block_size!r}")
-    return int(block_size)
 
 
 def _check_paged(cache: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.attention.checks import describe, is_integer
+from kvlib.attention.checks import check_count, describe
 from kvlib.caches.spec import LayerSpec
 
 
@@ -77,9 +77,7 @@ class Window(Retention):
     size: int
 
     def __post_init__(self) -> None:
-        if not is_integer(self.size) or self.size < 1:
-            raise ValueError(f"size must be an integer of at least 1, got {describe(self.size)}")
-        object.__setattr__(self, "size", int(self.size))
+        object.__setattr__(self, "size", check_count("size", self.size))
 
     def first(self, length: int) -> int:
         return max(0, length - self.size + 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Hashable, Sequence
 
-from kvlib.attention.checks import is_integer
+from kvlib.attention.checks import check_count
 from kvlib.caches.allocator import Allocator
 from kvlib.caches.layers import StoredLayers
 from kvlib.caches.step import Request
@@ -33,10 +33,8 @@ class Rows(Allocator):
     size_name, one_page = "max_seq_len", True
 
     def __init__(self, max_seqs: int, max_seq_len: int) -> None:
-        for name, n in (("max_seqs", max_seqs), ("max_seq_len", max_seq_len)):
-            if not is_integer(n) or n < 1:
-                raise ValueError(f"{name} must be an integer of at least 1, got {n!r}")
-        self.max_seqs, self.size = int(max_seqs), int(max_seq_len)
+        self.max_seqs = check_count("max_seqs", max_seqs)
+        self.size = check_count("max_seq_len", max_seq_len)
         self._free = list(range(self.max_seqs))[::-1]
 
     def serve(self, cache: StoredLayers) -> list[Store]:

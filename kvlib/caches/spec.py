@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvlib.arrays import Array
-from kvlib.attention.checks import check_settings, describe, is_integer
+from kvlib.attention.checks import check_count, check_settings, describe
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,10 +36,7 @@ class LayerSpec:
         if self.v_head_dim is None:
             object.__setattr__(self, "v_head_dim", self.head_dim)
         for name in ("num_kv_heads", "head_dim", "v_head_dim"):
-            value = getattr(self, name)
-            if not is_integer(value) or value < 1:
-                raise ValueError(f"{name} must be an integer of at least 1, got {describe(value)}")
-            object.__setattr__(self, name, int(value))
+            object.__setattr__(self, name, check_count(name, getattr(self, name)))
         if self.v_from_k and self.v_dim > self.head_dim:
             raise ValueError(
                 f"values taken from keys need v_head_dim <= head_dim, got {self.v_dim} "

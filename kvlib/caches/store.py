@@ -52,6 +52,10 @@ class Store:
         for fields in self.both:
             yield from fields.arrays.values()
 
+    def nbytes(self, tokens: int) -> int:
+        """Bytes of so many tokens (a multiple of the group) in the pages."""
+        return sum(fields.nbytes(tokens) for fields in self.both)
+
     def new_residual(self) -> Residual | None:
         """Room for the tokens of a request that wait, if any ever do."""
         if not self.codec.waits:

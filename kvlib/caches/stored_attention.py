@@ -56,28 +56,32 @@ def _attend_one(
 ) -> Any:
     spec, n = cache.layers[layer], step.seq_lens[i] - table.gone
     rows = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]
-    store = cache.stores[layer] if table.own is None else table.own[layer]
     if cache.in_rows:
+        store = cache.store(table, layer)
         keys = store.keys.arrays["x"][table.pages[0], :, :n, :]
         values = keys[..., : spec.v_dim]
         if not spec.v_from_k:
             values = store.values.arrays["x"][table.pages[0], :, :n, :]
-        return attend_causal(
-            rows,
-            keys,
-            values,
-            window=spec.window,
-            sm_scale=spec.sm_scale,
-            softcap=spec.softcap,
-            sinks=spec.sinks,
-            return_lse=return_lse,
-        )
-    state = step.states[i]
+        return attend_causal(rows, keys, values, return_lse=return_lse, **spec.settings)
     first = 0 if spec.window is None else max(0, n - rows.shape[0] - spec.window + 1)
-    pieces = StoredPieces(
-        store, table.pages, state.residuals[layer], state.coded - table.gone, first, n, table.array
-    )
+    pieces = pieces_of(cache, layer, step, i, first=first)
     return attend_pieces(rows, pieces, n, cache.xp, return_lse=return_lse, **spec.settings)
+
+
+def pieces_of(
+    cache: StoredLayers, layer: int, step: Step, i: int, *, first: int = 0, skipped: int = 0
+) -> StoredPieces:
+    """What request i of a step holds in a layer, from about its stored token `first` on.
+
+    skipped: how many leading pages are left out; tokens are then counted from their end.
+    """
+    table, state = cache.tables(layer, step)[i], step.states[i]
+    store = cache.store(table, layer)
+    gone = table.gone + skipped * store.size
+    array = None if table.array is None else table.array[skipped:]
+    pages = table.pages[skipped:] if skipped else table.pages
+    end = step.seq_lens[i] - gone
+    return StoredPieces(store, pages, state.residuals[layer], state.coded - gone, first, end, array)
 
 
 def batches(cache: StoredLayers, layer: int, step: Step) -> list[list[int]]:
@@ -122,7 +126,7 @@ def _attend_batch(
         k = store.keys.arrays["x"][rows, ...]
         v = k[..., : spec.v_dim] if spec.v_from_k else store.values.arrays["x"][rows, ...]
     else:
-        # Pages behind the window are skipped. The requests then have one length (see `pays`), so
+        # Pages before the window are skipped. The requests then have one length (see `pays`), so
         # `attend_rows` does not look at the ends, which still count the skipped tokens.
         first = 0 if spec.window is None else max(0, max(lens) - spec.window) // store.size
         left_out = first * store.size

@@ -10,7 +10,6 @@ from kvlib.caches.layers import StoredLayers
 from kvlib.caches.retention import KeepAll
 from kvlib.caches.spec import Memory
 from kvlib.caches.step import Request
-from kvlib.caches.store import Store
 from kvlib.caches.table import Table
 
 
@@ -21,22 +20,19 @@ def memory_of(cache: StoredLayers) -> Memory:
         filled = filled_pages(cache, g)
         live = _live(cache, g, filled)
         for layer in group.layers:
-            parts = [(cache.stores[layer], live)]
-            claimed += len(filled) * _bytes_of_page(cache.stores[layer])
+            store = cache.stores[layer]
+            parts = [(store, tokens, pages) for tokens, pages in live.items()]
+            claimed += len(filled) * store.nbytes(store.size)
             for table, request in _tables(cache, g):
                 if table.own is not None:
-                    store = table.own[layer]
-                    tokens = _held(cache, table, request) - _first_seen(cache, g, table, request)
-                    parts.append((store, Counter([max(0, tokens)])))
-                    claimed += _bytes_of_page(store) + _bytes_of_page(cache.stores[layer])
-            for store, pages_of in parts:
-                for tokens, pages in pages_of.items():
-                    for fields in store.both:
-                        for name, size in fields.of(tokens).items():
-                            if fields.fields[name].payload:
-                                payload += pages * size
-                            else:
-                                metadata += pages * size
+                    own, held = table.own[layer], _held(cache, table, request)
+                    parts.append((own, max(0, held - _first_seen(cache, g, table, request)), 1))
+                    claimed += own.nbytes(own.size) + store.nbytes(store.size)
+            for store, tokens, pages in parts:
+                for fields in store.both:
+                    numbers, scales = fields.payload_and_metadata(tokens)
+                    payload += pages * numbers
+                    metadata += pages * scales
     for request in cache._requests.values():
         residuals, claims = _residual_bytes(cache, request)
         payload, claimed = payload + residuals, claimed + claims
@@ -110,7 +106,3 @@ def _residual_bytes(cache: StoredLayers, request: Request) -> tuple[int, int]:
                 row = x.shape[0] * x.shape[2] * itemsize(cache.xp, x.dtype)
                 payload += (request.length - seen) * row
     return payload, claimed
-
-
-def _bytes_of_page(store: Store) -> int:
-    return sum(fields.nbytes(store.size) for fields in store.both)
