@@ -45,8 +45,8 @@ def any_parent(same, index, key, content):
     return next(found, None)
 
 
-def found_and_let_go(find, sharing, tokens, extra):
-    held, tables, node = find(sharing, tokens, extra)
+def found_and_let_go(take, sharing, tokens, extra):
+    held, tables, node = take(sharing, tokens, extra)
     for table in tables:
         sharing.pool.free(table.pages)
     return held, tables, node
@@ -99,7 +99,7 @@ MUTANTS = [
     Bug("two caches on one pool", BLOCKS, "BlockPool.claim", lambda *_: None, "shared_prefixes"),
     Bug("two requests are given one block", BLOCKS, "BlockPool.allocate", taken_and_still_blank,
         "pool_and_its_model"),
-    Bug("found blocks are not held", SHARING, "Sharing.find", found_and_let_go,
+    Bug("found blocks are not held", SHARING, "Sharing.take", found_and_let_go,
         "shared_prefixes"),
     Bug("truncation keeps a block", PAGING, "Blocks.truncate", one_block_kept,
         "shared_prefixes"),
@@ -110,8 +110,8 @@ MUTANTS = [
         "pool_and_its_model"),
     Bug("tenants share", BLOCKS, "BlockPool.lookup",
         lambda lookup, pool, tokens, extra=(): lookup(pool, tokens), "pool_and_its_model"),
-    Bug("tenants share a cache's blocks", SHARING, "Sharing.find",
-        lambda find, sharing, tokens, extra: find(sharing, tokens, ()), "shared_prefixes"),
+    Bug("tenants share a cache's blocks", SHARING, "Sharing.take",
+        lambda take, sharing, tokens, extra: take(sharing, tokens, ()), "shared_prefixes"),
     Bug("published before the step is safe", PAGING, "Blocks.reserve", published_at_once,
         "shared_prefixes"),
     Bug("an unfinished pass is published", PAGING, "Blocks._unfinished", lambda *_: False,

@@ -10,7 +10,7 @@ from kvlib.caches.retention import KeepAll
 from kvlib.caches.takeout import take_out
 
 LAYERS, STORED = "kvlib.caches.layers", "kvlib.caches.stored"
-ROWS, PAGING, NODES = "kvlib.caches.rows", "kvlib.caches.paging", "kvlib.caches.nodes"
+ROWS, PAGING = "kvlib.caches.rows", "kvlib.caches.paging"
 CHANGES = "kvlib.caches.changes"
 SHARING, STORE = "kvlib.caches.sharing", "kvlib.caches.store"
 BYTES, ATTENTION = "kvlib.caches.stored_bytes", "kvlib.caches.stored_attention"
@@ -77,8 +77,8 @@ def one_block_for_two_groups(reserve, blocks, requests, *asked):
             table.pages[-1] = first.pages[-1]
 
 
-def one_block_too_few(find, sharing, tokens, extra):
-    held, tables, node = find(sharing, tokens, extra)
+def one_block_too_few(take, sharing, tokens, extra):
+    held, tables, node = take(sharing, tokens, extra)
     for table in tables:
         if table.gone and table.pages:
             sharing.pool.free([table.pages.pop(0)])
@@ -93,7 +93,7 @@ def forgotten(prune, index, node):
 
 
 def behind_the_node_before(node, index, parent, piece, extra):
-    return node(index, None if parent is None else index.before(parent, 1), piece, extra)
+    return node(index, None if parent is None else index.index.parent(parent), piece, extra)
 
 
 def twin_of_the_first_group(block, index, node, group):
@@ -158,15 +158,15 @@ MUTANTS = [
     # Groups that draw from one pool, and what is found
     Bug("two groups write to one block", PAGING, "Blocks.reserve", one_block_for_two_groups,
         "windows_give_back"),
-    Bug("a window finds one block too few", SHARING, "Sharing.find", one_block_too_few,
+    Bug("a window finds one block too few", SHARING, "Sharing.take", one_block_too_few,
         "windows_give_back"),
-    Bug("a prefix is found that the first group lacks", NODES, "NodeIndex._complete",
+    Bug("a prefix is found that the first group lacks", SHARING, "Sharing._complete",
         needed_by_one_group, "windows_give_back"),
-    Bug("a node is forgotten under a request", NODES, "NodeIndex._prune", forgotten,
+    Bug("a node is forgotten under a request", SHARING, "Sharing._prune", forgotten,
         "windows_give_back"),
-    Bug("a block is published behind the wrong node", NODES, "NodeIndex.node",
+    Bug("a block is published behind the wrong node", SHARING, "Sharing.node",
         behind_the_node_before, "shared_prefixes"),
-    Bug("a twin of another group is taken", NODES, "NodeIndex.block", twin_of_the_first_group,
+    Bug("a twin of another group is taken", SHARING, "Sharing.block", twin_of_the_first_group,
         "windows_give_back"),
     # Bytes
     Bug("memory counts tokens behind the window", BYTES, "_first_seen", lambda *_: 0,

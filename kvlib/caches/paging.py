@@ -66,7 +66,7 @@ class Blocks(Allocator):
 
     def open(self, seq_id: Hashable, tokens: Sequence[int], extra: tuple[Hashable, ...]) -> State:
         # Never the last token: somebody wants its logits.
-        held, tables, node = self.sharing.find(tokens[:-1], extra)
+        held, tables, node = self.sharing.take(tokens[:-1], extra)
         state = State(tables, self.cache.new_residuals(), held, list(tokens[:held]), extra)
         state.published, state.node = held // self.size, node
         return state
@@ -79,7 +79,7 @@ class Blocks(Allocator):
         for table in state.tables:
             self.pool.touch(table.pages)
         state.published, state.node = old.published, old.node
-        self.sharing.index.hold(state.node)
+        self.sharing.hold(state.node)
 
     def release(self, request: Request) -> None:
         self.settle(request)
