@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
-from kvlib.caches.groups import LayerGroup, by_rule
-from kvlib.caches.retention import Retention
+from kvlib.caches.retention import LayerGroup, Retention, by_rule
 from kvlib.caches.spec import LayerSpec
-from kvlib.caches.step import Request
+from kvlib.caches.step import Extra, Request
 from kvlib.caches.store import Store
 from kvlib.caches.table import State
 
@@ -28,7 +27,7 @@ class Allocator:
         """Become the allocator of this cache; a store for each layer."""
         raise NotImplementedError
 
-    def open(self, seq_id: Hashable, tokens: Sequence[int], extra: tuple[Hashable, ...]) -> State:
+    def open(self, seq_id: Hashable, tokens: Sequence[int], extra: Extra) -> State:
         """The state of a new request, or CacheFull."""
         raise NotImplementedError
 

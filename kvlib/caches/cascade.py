@@ -16,6 +16,7 @@ from kvlib.attention.pieces import attend_pieces
 from kvlib.attention.states import merge_state, with_sink
 from kvlib.caches.checks import check_layer, check_run
 from kvlib.caches.gather import StoredPieces
+from kvlib.caches.hooks import Answer
 from kvlib.caches.paged import PagedCache
 from kvlib.caches.step import Step
 from kvlib.caches.stored_attention import pieces_of
@@ -48,7 +49,7 @@ def shared_tokens(cache: PagedCache, layer: int, step: Step) -> int:
 
 def run_cascade(
     cache: PagedCache, layer: int, q: Array, step: Step, return_lse: bool = False
-) -> Array | tuple[Array, Array]:
+) -> Answer:
     """What ``cache.run`` gives, with the blocks that all requests share read once for all.
 
     q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq), natural log

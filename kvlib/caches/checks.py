@@ -10,7 +10,7 @@ from kvlib.arrays import Array
 from kvlib.attention.checks import describe, is_integer
 from kvlib.caches.hooks import CacheHooks
 from kvlib.caches.spec import LayerSpec
-from kvlib.caches.step import Step
+from kvlib.caches.step import Extra, Step
 
 R = TypeVar("R")
 
@@ -40,7 +40,7 @@ def _unhashable(seq_id: Hashable) -> TypeError:
     return TypeError(f"the name of a request must be hashable, got {describe(seq_id)}")
 
 
-def check_extra(extra: tuple[Hashable, ...]) -> None:
+def check_extra(extra: Extra) -> None:
     """Refuse extra keys that are no tuple, and those that cannot be hashed."""
     if not isinstance(extra, tuple):
         raise TypeError(f"extra must be a tuple of keys, such as ('tenant',), got {extra!r}")

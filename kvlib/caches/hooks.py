@@ -20,10 +20,12 @@ from typing import Any
 
 from kvlib.arrays import Array
 from kvlib.attention import attend
-from kvlib.caches.groups import LayerGroup
+from kvlib.caches.retention import LayerGroup
 from kvlib.caches.spec import LayerSpec, Memory
-from kvlib.caches.step import Request, Step
+from kvlib.caches.step import Extra, Request, Step
 from kvlib.codecs.base import PLAIN, Codec, TensorCodec
+
+Answer = Array | tuple[Array, Array]  # o (T, Hq, Dv), or o and lse (T, Hq)
 
 
 class CacheHooks:
@@ -49,9 +51,7 @@ class CacheHooks:
 
     # What a cache does with requests --------------------------------------------------------------
 
-    def _open(
-        self, seq_id: Hashable, tokens: Sequence[int], extra: tuple[Hashable, ...]
-    ) -> Request:
+    def _open(self, seq_id: Hashable, tokens: Sequence[int], extra: Extra) -> Request:
         """Make a new request, or raise. ``request.length`` is how many tokens are already held."""
         return Request(None)
 
@@ -98,9 +98,7 @@ class CacheHooks:
         """Bytes held, measured from the arrays."""
         raise TypeError(f"{type(self).__name__} does not measure its memory")
 
-    def attend(
-        self, layer: int, q: Array, step: Step, return_lse: bool = False
-    ) -> Array | tuple[Array, Array]:
+    def attend(self, layer: int, q: Array, step: Step, return_lse: bool = False) -> Answer:
         """Compute the result of ``run``, after ``run`` has checked the arguments."""
         parts, settings = [], self.layers[layer].settings
         for i, seq_id in enumerate(step.seq_ids):

@@ -9,9 +9,8 @@ from typing import Any
 from kvlib.arrays import Array
 from kvlib.caches.allocator import Allocator
 from kvlib.caches.checks import check_layer, get_open
-from kvlib.caches.groups import LayerGroup
 from kvlib.caches.protocol import Attention, Cache
-from kvlib.caches.retention import Rules, rules_of
+from kvlib.caches.retention import LayerGroup, Rules, rules_of
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Request, Step
 from kvlib.caches.store import Residual, Store

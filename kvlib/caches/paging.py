@@ -10,12 +10,11 @@ import numpy as np
 from kvlib.caches.allocator import Allocator
 from kvlib.caches.blocks import BlockPool
 from kvlib.caches.changes import changes_of
-from kvlib.caches.groups import LayerGroup, alike, layer_groups
 from kvlib.caches.layers import StoredLayers
-from kvlib.caches.retention import Retention
+from kvlib.caches.retention import LayerGroup, Retention, alike, layer_groups
 from kvlib.caches.sharing import Sharing
 from kvlib.caches.spec import LayerSpec
-from kvlib.caches.step import Request
+from kvlib.caches.step import Extra, Request
 from kvlib.caches.store import Store
 from kvlib.caches.table import State
 from kvlib.caches.takeout import take_out
@@ -64,7 +63,7 @@ class Blocks(Allocator):
 
     # Opening and closing ------------------------------------------------------------------------
 
-    def open(self, seq_id: Hashable, tokens: Sequence[int], extra: tuple[Hashable, ...]) -> State:
+    def open(self, seq_id: Hashable, tokens: Sequence[int], extra: Extra) -> State:
         # Never the last token: somebody wants its logits.
         held, tables, node = self.sharing.take(tokens[:-1], extra)
         state = State(tables, self.cache.new_residuals(), held, list(tokens[:held]), extra)

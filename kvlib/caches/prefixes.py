@@ -10,11 +10,11 @@ RadixAttention, arXiv:2312.07104). Both give the same blocks to the same questio
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 
 from kvlib.caches.checks import check_extra
+from kvlib.caches.step import Extra
 
-Extra = tuple[Hashable, ...]
 Content = tuple[int | None, tuple[int, ...], Extra]
 
 

@@ -33,9 +33,9 @@ from kvlib.caches.checks import (
     get_open,
     token_ids,
 )
-from kvlib.caches.hooks import CacheHooks
+from kvlib.caches.hooks import Answer, CacheHooks
 from kvlib.caches.spec import LayerSpec
-from kvlib.caches.step import Request, Step, Ticket
+from kvlib.caches.step import Extra, Request, Step, Ticket
 
 # (cache, layer, q, step, return_lse) → o, or (o, lse)
 Attention = Callable[["Cache", int, Array, Step, bool], Any]
@@ -92,7 +92,7 @@ class Cache(CacheHooks):
         seq_id: Hashable,
         tokens: Sequence[int] = (),
         *,
-        extra: tuple[Hashable, ...] = (),
+        extra: Extra = (),
     ) -> int:
         """Open a request; ``tokens`` are those of its prompt, if they may be found held already.
 
@@ -137,9 +137,7 @@ class Cache(CacheHooks):
         seq_lens = tuple(request.length for request in requests)
         return Step(self, ticket, tuple(seq_ids), q_lens, seq_lens, states)
 
-    def run(
-        self, layer: int, q: Array, step: Step, return_lse: bool = False
-    ) -> Array | tuple[Array, Array]:
+    def run(self, layer: int, q: Array, step: Step, return_lse: bool = False) -> Answer:
         """Attend from the step's queries to all that their requests hold.
 
         q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq).

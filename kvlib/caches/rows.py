@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 from kvlib.attention.checks import check_count
 from kvlib.caches.allocator import Allocator
 from kvlib.caches.layers import StoredLayers
-from kvlib.caches.step import Request
+from kvlib.caches.step import Extra, Request
 from kvlib.caches.store import Store
 from kvlib.caches.table import State, Table
 from kvlib.caches.takeout import staying, take_out
@@ -51,7 +51,7 @@ class Rows(Allocator):
             for spec, size in zip(cache.layers, sizes, strict=True)
         ]
 
-    def open(self, seq_id: Hashable, tokens: Sequence[int], extra: tuple[Hashable, ...]) -> State:
+    def open(self, seq_id: Hashable, tokens: Sequence[int], extra: Extra) -> State:
         row = self._take(seq_id)
         state = State([Table([row]) for _ in self.cache.groups], self.cache.new_residuals())
         state.row = row

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from itertools import count
 
 from kvlib.caches.blocks import BlockPool
-from kvlib.caches.groups import LayerGroup
 from kvlib.caches.prefixes import Extra, PrefixIndex, sealed
+from kvlib.caches.retention import LayerGroup
 from kvlib.caches.table import State, Table
 
 

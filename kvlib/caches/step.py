@@ -10,6 +10,8 @@ import numpy as np
 
 from kvlib.arrays import Array, is_numpy, namespace
 
+Extra = tuple[Hashable, ...]  # what keys depend on besides tokens: an adapter, a tenant's salt
+
 
 @dataclass(slots=True, eq=False)
 class Ticket:

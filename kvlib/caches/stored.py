@@ -15,9 +15,10 @@ from collections.abc import Hashable, Iterable, Sequence
 
 from kvlib.arrays import Array, is_numpy, nbytes
 from kvlib.caches.checks import get_open
+from kvlib.caches.hooks import Answer
 from kvlib.caches.layers import StoredLayers
 from kvlib.caches.spec import Memory
-from kvlib.caches.step import Request, Step
+from kvlib.caches.step import Extra, Request, Step
 from kvlib.caches.stored_attention import attend_stored
 from kvlib.caches.stored_bytes import memory_of
 from kvlib.caches.table import State
@@ -42,9 +43,7 @@ class StoredCache(StoredLayers):
 
     # Requests -----------------------------------------------------------------------------------
 
-    def _open(
-        self, seq_id: Hashable, tokens: Sequence[int], extra: tuple[Hashable, ...]
-    ) -> Request:
+    def _open(self, seq_id: Hashable, tokens: Sequence[int], extra: Extra) -> Request:
         state = self.allocator.open(seq_id, tokens, extra)
         request = Request(state)
         request.length = request.begun = state.start = state.coded
@@ -174,9 +173,7 @@ class StoredCache(StoredLayers):
         report("append", written=written)
         step.ticket.appended.add(layer)
 
-    def attend(
-        self, layer: int, q: Array, step: Step, return_lse: bool = False
-    ) -> Array | tuple[Array, Array]:
+    def attend(self, layer: int, q: Array, step: Step, return_lse: bool = False) -> Answer:
         """Attend: q (T, Hq, Dk) → o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq).
 
         One request after the other, or several short ones in one product where each has one query.

@@ -9,6 +9,7 @@ from kvlib.attention import attend_causal
 from kvlib.attention.batched import alike, attend_rows, by_text, taken, together
 from kvlib.attention.pieces import attend_pieces
 from kvlib.caches.gather import VIEWED, StoredPieces, side_by_side
+from kvlib.caches.hooks import Answer
 from kvlib.caches.layers import StoredLayers
 from kvlib.caches.step import Step
 from kvlib.caches.table import Lying, Table
@@ -16,7 +17,7 @@ from kvlib.caches.table import Lying, Table
 
 def attend_stored(
     cache: StoredLayers, layer: int, q: Array, step: Step, return_lse: bool
-) -> Array | tuple[Array, Array]:
+) -> Answer:
     """q (T, Hq, Dk) → o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq).
 
     Several short requests of one query each share one product where that is faster.
@@ -38,7 +39,7 @@ def attend_stored(
 
 def run_alone(
     cache: StoredLayers, layer: int, q: Array, step: Step, return_lse: bool = False
-) -> Array | tuple[Array, Array]:
+) -> Answer:
     """What ``cache.run`` gives, one request after the other: for ``attention=run_alone``.
 
     q (T, Hq, Dk) → o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kvlib.arrays import Array
-
-if TYPE_CHECKING:
-    from kvlib.caches.prefixes import Extra
-    from kvlib.caches.store import Residual, Store
+from kvlib.caches.step import Extra
+from kvlib.caches.store import Residual, Store
 
 
 @dataclass(slots=True, eq=False)
