@@ -2,9 +2,8 @@
 
 `read`      a config.json → a `Shape` (how large a model is), or a shape with the fields of
             `ModelConfig` that say how a forward pass computes
-`families`  the registry, and one file for each family; it says how to add one
+`families`  the registry, and a file for each family or group of relatives; it says how to add one
 `keys`      typed access to one JSON object; errors name file, key, value and what was needed
-`parts`     what several families state alike: sizes, windows, experts
-`options`   the same for a forward pass: norms, activations, end tokens
+`parts`     what several families state alike: sizes, windows, experts, activations, end tokens
 `rope`      rotary position embedding: what is known of it, and how a config.json states it
 """

@@ -1,18 +1,22 @@
-"""What several families of config.json state alike: sizes, windows, experts."""
+"""What several families of config.json state alike: sizes, experts, windows, the forward pass."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from kvlib.config.keys import Keys
-from kvlib.config.shape import Experts, Shape
+from kvlib.config import rope
+from kvlib.config.keys import ACTIVATIONS, Keys
+from kvlib.config.shape import Shape
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 LISTED = "a list with one entry a layer"
 
 
-def decoder(keys: Keys, *, tied: bool = False, **fields: Any) -> Shape:
-    """What Llama and its descendants share; `fields` are what a family has of its own."""
+def decoder(keys: Keys, *, tied: bool = False, bias: bool = False, **fields: Any) -> Shape:
+    """What Llama and its descendants share; `fields` are what a family has of its own.
+
+    tied: what a file without `tie_word_embeddings` means. bias: of q, k, v and o.
+    """
     hidden, heads = keys.count("hidden_size"), keys.count("num_attention_heads")
     family = keys.model_type
     if "head_dim" not in fields:
@@ -41,7 +45,7 @@ def decoder(keys: Keys, *, tied: bool = False, **fields: Any) -> Shape:
         num_attention_heads=heads,
         max_position_embeddings=keys.count("max_position_embeddings"),
         tie_word_embeddings=keys.flag("tie_word_embeddings", tied),
-        **fields,
+        **{"qkv_bias": bias, "o_bias": bias, **fields},
     )
 
 
@@ -51,20 +55,6 @@ def routing(keys: Keys, count: str) -> tuple[int, int]:
     if chosen > experts:
         raise keys.error("num_experts_per_tok", f"at most {count} ({experts})")
     return experts, chosen
-
-
-def qwen_experts(keys: Keys, shared: int) -> Experts:
-    """Qwen's mixture: every `decoder_sparse_step`-th layer but those in `mlp_only_layers`."""
-    step = keys.count("decoder_sparse_step", 1)
-    needed = "a list of layer numbers"
-    dense = keys.read("mlp_only_layers", list, needed, [])
-    if any(isinstance(i, bool) or not isinstance(i, int) for i in dense):
-        raise keys.error("mlp_only_layers", needed)
-    count, chosen = routing(keys, "num_experts")
-    layers = range(keys.count("num_hidden_layers"))
-    mixed = tuple(i for i in layers if i not in dense and (i + 1) % step == 0)
-    width = keys.count("moe_intermediate_size")
-    return Experts(count, chosen, width, mixed, shared_width=shared, shared_gate=shared > 0)
 
 
 # ------------------------------------------------------------------------------------ windows
@@ -80,14 +70,14 @@ def window(keys: Keys, default: int) -> int:
 def uniform(keys: Keys, size: int) -> tuple[int, ...]:
     """The same window in every layer."""
     found = (size,) * keys.count("num_hidden_layers")
-    stated = listed(keys, size or None)
+    stated = listed(keys, size)
     if stated is not None and stated != found:
         kind = SLIDING if size else FULL
         raise keys.error("layer_types", f"{kind!r} throughout, as sliding_window says")
     return found
 
 
-def listed(keys: Keys, size: int | None) -> tuple[int, ...] | None:
+def listed(keys: Keys, size: int) -> tuple[int, ...] | None:
     """Windows as `layer_types` lists them, `size` in the sliding layers; None without the key."""
     kinds = keys.read("layer_types", list, LISTED, None)
     if kinds is None:
@@ -97,45 +87,45 @@ def listed(keys: Keys, size: int | None) -> tuple[int, ...] | None:
     if len(kinds) != layers or any(kind not in known for kind in kinds):
         names = " or ".join(repr(kind) for kind in known)
         raise keys.error("layer_types", f"{layers} entries, each {names}")
-    return tuple((size or 0) if kind == SLIDING else 0 for kind in kinds)
+    return tuple(size if kind == SLIDING else 0 for kind in kinds)
 
 
-def qwen_windows(keys: Keys) -> tuple[int, ...]:
-    """A window from `max_window_layers` on if `use_sliding_window`, or as `layer_types` lists."""
-    used = keys.flag("use_sliding_window")
-    size = window(keys, 4096) if used else 0
-    keys.seen.add("sliding_window")
-    layers = keys.count("num_hidden_layers")
-    if not used and SLIDING in keys.read("layer_types", list, LISTED, []):
-        needed = f"{FULL!r} throughout, since use_sliding_window is false"
-        raise keys.error("layer_types", needed)
-    stated = listed(keys, size or None)
-    if stated is not None:
-        return stated
-    first = keys.count("max_window_layers", 28, least=0)
-    return tuple(size if i >= first else 0 for i in range(layers))
+# ----------------------------------------------------------------------------- the forward pass
 
 
-def moe_windows(keys: Keys) -> tuple[int, ...]:
-    """Published mixtures of Qwen have no window, and how one would lie differs by version."""
-    if keys.flag("use_sliding_window") and keys.data.get("layer_types") is None:
-        raise keys.error("use_sliding_window", "false, or layer_types beside it")
-    return qwen_windows(keys)
+def llama_fields(keys: Keys, act_key: str = "hidden_act", act: str = "silu") -> dict[str, Any]:
+    """The forward pass of Llama and most of its descendants: RMSNorm, RoPE, a gated MLP."""
+    return {
+        "norm_eps": keys.number("rms_norm_eps", 1e-6),
+        "rope": rope.read(keys),
+        "hidden_act": activation(keys, act_key, act),
+        **special_tokens(keys),
+    }
 
 
-def gemma_hybrid(keys: Keys, every: int, default: int, **fields: Any) -> Shape:
-    """Gemma 2 and 3: every `every`-th layer sees all, the others a window; four norms a layer."""
-    size = window(keys, default)
-    layers, bias = keys.count("num_hidden_layers"), keys.flag("attention_bias")
-    windows = listed(keys, size or None)
-    if windows is None:
-        windows = tuple(0 if (i + 1) % every == 0 else size for i in range(layers))
-    return decoder(
-        keys,
-        tied=True,
-        windows=windows,
-        post_norms=True,
-        qkv_bias=bias,
-        o_bias=bias,
-        **fields,
-    )
+def activation(keys: Keys, key: str, default: str) -> str:
+    """The name of an activation that kvlib has."""
+    needed = f"one of {', '.join(ACTIVATIONS)}"
+    name = keys.read(key, str, needed, default, lambda name: name in (*ACTIVATIONS, "swish"))
+    return "silu" if name == "swish" else name  # the same function under its older name
+
+
+def special_tokens(keys: Keys) -> dict[str, Any]:
+    """The token that begins a text, and those at which generation ends."""
+    bos = token_ids(keys, "bos_token_id")
+    return {
+        "bos_token_id": bos[0] if bos else None,
+        "eos_token_ids": token_ids(keys, "eos_token_id"),
+    }
+
+
+def token_ids(keys: Keys, key: str) -> tuple[int, ...]:
+    """One id, a list of ids or null, as a tuple."""
+    value = keys.data.get(key)
+    if value is None:
+        return ()
+    values = value if isinstance(value, list) else [value]
+    for one in values:
+        if isinstance(one, bool) or not isinstance(one, int) or one < 0:
+            raise keys.error(key, "a token id, a list of token ids or null")
+    return tuple(values)

@@ -12,8 +12,7 @@ from typing import Any
 
 from kvlib.config.families import FAMILIES, family
 from kvlib.config.family import Family
-from kvlib.config.files import config_file, read_json
-from kvlib.config.keys import Keys
+from kvlib.config.keys import Keys, read_json
 from kvlib.config.shape import Shape
 from kvlib.errors import CheckpointError
 
@@ -37,7 +36,7 @@ def read_shape(
     if isinstance(without, str):
         raise TypeError(f"without is the string {without!r}, needed: a collection of keys")
     if isinstance(config, (str, Path)):
-        path = config_file(Path(config))
+        path = _config_file(Path(config))
         data, source = read_json(path), str(path)
     elif isinstance(config, Mapping):
         data, source = dict(config), "config"
@@ -112,3 +111,12 @@ def _leave_out(data: Mapping[str, Any], without: Collection[str]) -> dict[str, A
     if isinstance(kept.get("text_config"), Mapping):
         kept["text_config"] = _leave_out(kept["text_config"], without)
     return kept
+
+
+def _config_file(path: Path) -> Path:
+    """The file itself, or config.json in the folder."""
+    try:
+        return path / "config.json" if path.is_dir() else path
+    except OSError as error:  # a name that no file can have
+        shown = str(path) if len(str(path)) <= 60 else f"{str(path)[:57]}..."
+        raise CheckpointError(f"{shown}: cannot be read ({error.strerror})") from None

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvlib.config.keys import Keys
-from kvlib.config.parts import FULL
-from kvlib.config.values import one_of, positive_float, positive_int
+from kvlib.config.keys import Keys, one_of, positive_float, positive_int
 
 KINDS = ("default", "linear", "llama3")
 
@@ -58,7 +56,7 @@ def read(keys: Keys) -> RopeConfig:
         if entry is None:
             continue
         if entry and all(isinstance(value, dict) for value in entry.values()):
-            used = keys.data.get("layer_types") or [FULL]
+            used = keys.data.get("layer_types") or ["full_attention"]
             parts = {kind: value for kind, value in entry.items() if kind in used}
             if not parts:
                 raise keys.error(key, f"an entry for each layer type of {sorted(set(used))}")
@@ -77,16 +75,12 @@ def _entry(keys: Keys, theta: float) -> RopeConfig:
     if kind not in KINDS:
         raise keys.error(key, f"one of {', '.join(KINDS)}")
     keys.only("partial_rotary_factor", 1.0, "the whole head is rotated")
-    theta = keys.number("rope_theta", theta)
-    if kind == "default":
-        return RopeConfig(theta=theta)
-    if kind == "linear":
-        return RopeConfig(theta=theta, kind=kind, factor=keys.number("factor"))
-    return RopeConfig(
-        theta=theta,
-        kind=kind,
-        factor=keys.number("factor"),
-        low_freq_factor=keys.number("low_freq_factor"),
-        high_freq_factor=keys.number("high_freq_factor"),
-        original_max_position_embeddings=keys.count("original_max_position_embeddings"),
-    )
+    fields = {"theta": keys.number("rope_theta", theta)}
+    if kind != "default":
+        fields["factor"] = keys.number("factor")
+    if kind == "llama3":
+        for name in ("low_freq_factor", "high_freq_factor"):
+            fields[name] = keys.number(name)
+        name = "original_max_position_embeddings"
+        fields[name] = keys.count(name)
+    return RopeConfig(kind=kind, **fields)

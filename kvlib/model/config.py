@@ -11,20 +11,11 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from kvlib.config.files import read_json
-from kvlib.config.keys import Keys
-from kvlib.config.options import token_ids
+from kvlib.config.keys import ACTIVATIONS, Keys, one_of, positive_float, positive_int, read_json
+from kvlib.config.parts import token_ids
 from kvlib.config.read import read_model
 from kvlib.config.rope import RopeConfig
 from kvlib.config.shape import Shape
-from kvlib.config.values import (
-    ACTIVATIONS,
-    NORMS,
-    POSITIONS,
-    one_of,
-    positive_float,
-    positive_int,
-)
 from kvlib.errors import CheckpointError
 
 __all__ = ["ModelConfig", "RopeConfig"]
@@ -90,8 +81,8 @@ class ModelConfig:
             "max_position_embeddings",
         ):
             positive_int(name, getattr(self, name))
-        one_of("norm", self.norm, NORMS)
-        one_of("positions", self.positions, POSITIONS)
+        one_of("norm", self.norm, ("rms", "rms_1p", "layer"))
+        one_of("positions", self.positions, ("rope", "learned"))
         one_of("hidden_act", self.hidden_act, ACTIVATIONS)
         positive_float("norm_eps", self.norm_eps)
         positive_float("embedding_scale", self.embedding_scale)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from kvlib.config.files import read_json
+from kvlib.config.keys import read_json
 from kvlib.errors import CheckpointError
 from kvlib.model.safetensors import SafetensorsFile
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from kvlib.config.files import read_json
+from kvlib.config.keys import read_json
 from kvlib.errors import CheckpointError
 
 UNFINISHED = "\ufffd"  # what decoding puts where a character's bytes are incomplete or wrong

@@ -1,19 +1,19 @@
-"""The families of models whose config.json kvlib reads: one file and one line below for each.
+"""The families of models whose config.json kvlib reads: one line below for each.
 
-To add a family, write ``kvlib/config/families/<model_type>.py`` with a `Family` named FAMILY and
-add its `model_type` to FAMILIES. The file says four things:
+To add a family, write a file in this folder whose FAMILIES maps the model_type to a `Family`, and
+add a line with both names below. Close relatives share a file. It says four things of a family:
 
 1. which classes a config may name in `architectures`;
 2. `shape(keys)`: what decides how large the model and its cache are. `kvlib.config.parts` reads
    what families share; every key that is read is checked, and `kvlib.costs` refuses a config with
-   keys that nobody has read;
+   keys that have not been read;
 3. `forward_fields(keys)`: the fields of `kvlib.ModelConfig` that say how a forward pass computes.
-   `kvlib.config.options` reads what families share. A key that neither this nor `shape` reads is
-   refused, unless `kvlib.config.known` says that it decides nothing. A family without
-   `forward_fields` is counted and not run, and `lacks` says what is missing;
+   A key that neither this nor `shape` reads is refused, unless `kvlib.config.keys.is_harmless`
+   says that it decides nothing. A family without `forward_fields` is counted and not run, and
+   `lacks` says what is missing;
 4. `names`: how tensors of the checkpoint differ from Llama's.
 
-`gemma2` is an example of the first three, `starcoder2` of all four. Our names for weights are the
+`llama` is the shortest example, `starcoder2` one of all four. Our names for weights are the
 keys of ``kvlib.model.weights.weight_shapes(config)``.
 
 The tests ask for three things more: the family's name in README.md; a line or two in VARIANTS of
@@ -32,29 +32,31 @@ from importlib import import_module
 
 from kvlib.config.family import Family
 
-FAMILIES = (
-    "llama",
-    "mistral",
-    "mixtral",
-    "phi3",
-    "qwen2",
-    "qwen2_moe",
-    "qwen3",
-    "qwen3_moe",
-    "gemma",
-    "gemma2",
-    "gemma3",
-    "gemma3_text",
-    "gpt2",
-    "starcoder2",
-    "deepseek_v2",
-    "deepseek_v3",
-    "gpt_oss",
-)
+# model_type -> the file that reads it
+FAMILIES = {
+    "llama": "llama",
+    "mistral": "mistral",
+    "mixtral": "mistral",
+    "phi3": "llama",
+    "qwen2": "qwen",
+    "qwen2_moe": "qwen",
+    "qwen3": "qwen",
+    "qwen3_moe": "qwen",
+    "gemma": "gemma",
+    "gemma2": "gemma",
+    "gemma3": "gemma",
+    "gemma3_text": "gemma",
+    "gpt2": "gpt2",
+    "starcoder2": "starcoder2",
+    "deepseek_v2": "deepseek",
+    "deepseek_v3": "deepseek",
+    "gpt_oss": "gpt_oss",
+}
 
 
 @cache
 def family(model_type: str) -> Family:
     """The family of that name; its file is imported when it is first asked for."""
-    found: Family = import_module(f"{__name__}.{model_type}").FAMILY
+    file = import_module(f"{__name__}.{FAMILIES[model_type]}")
+    found: Family = file.FAMILIES[model_type]
     return found

@@ -1,27 +1,116 @@
-"""Gemma (arXiv:2403.08295): GeGLU, scaled embeddings, norms whose weights are stored as w − 1."""
+"""Gemma 1 to 3: GeGLU, scaled embeddings, norms whose weights are stored as w − 1.
+
+Gemma (arXiv:2403.08295) sees all tokens in each layer. Gemma 2 (arXiv:2408.00118) has a window in
+every second layer, four norms a layer and capped scores; Gemma 3 (arXiv:2503.19786) five layers
+with a window, then one without.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from kvlib.config.family import Family, classes
 from kvlib.config.keys import Keys
-from kvlib.config.options import gemma_fields
-from kvlib.config.parts import decoder
+from kvlib.config.parts import decoder, listed, llama_fields, window
 from kvlib.config.shape import Shape
 
+# Gemma3TextConfig of transformers; the files of Gemma 3 state only what differs
+DEFAULTS: dict[str, Any] = {
+    "vocab_size": 262_208,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "max_position_embeddings": 131_072,
+    "sliding_window": 4096,
+    "sliding_window_pattern": 6,
+}
 
-def shape(keys: Keys) -> Shape:
+
+def gemma(keys: Keys) -> Shape:
     keys.count("head_dim")
-    bias = keys.flag("attention_bias")
-    return decoder(keys, tied=True, qkv_bias=bias, o_bias=bias)
+    return decoder(keys, tied=True, bias=keys.flag("attention_bias"))
 
 
-def forward_fields(keys: Keys) -> dict[str, Any]:
-    fields = gemma_fields(keys, "hidden_act")
+def gemma2(keys: Keys) -> Shape:
+    keys.count("head_dim")
+    keys.only("sliding_window_size", keys.data.get("sliding_window"), "sliding_window says it")
+    return hybrid(keys, every=2)
+
+
+def gemma3_text(keys: Keys) -> Shape:
+    defaults = dict(DEFAULTS)
+    if "sliding_window_pattern" not in keys.data and "_sliding_window_pattern" in keys.data:
+        defaults["sliding_window_pattern"] = keys.data["_sliding_window_pattern"]
+    # a window of null is none at all, any other null is the default
+    stated = {k: v for k, v in keys.data.items() if v is not None or k == "sliding_window"}
+    keys.data = {**defaults, **stated}
+    return hybrid(keys, every=keys.count("sliding_window_pattern"), qk_norm=True)
+
+
+def gemma3(keys: Keys) -> Shape:
+    """The text decoder is inside text_config; the vision tower is not counted."""
+    why = "the vision tower is not counted; without=['vision_config'] counts the text decoder alone"
+    keys.only("vision_config", None, why)
+    text = keys.read("text_config", dict, "an object with the text decoder's keys")
+    inner = {"model_type": "gemma3_text", **text}
+    if keys.data.get("tie_word_embeddings") is not None:
+        inner.setdefault("tie_word_embeddings", keys.flag("tie_word_embeddings"))
+    keys.seen.update(("mm_tokens_per_image", "boi_token_index", "eoi_token_index"))
+    inside = Keys(inner, keys.source, "text_config.")
+    inside.only("model_type", "gemma3_text", "the decoder of a Gemma 3")
+    inside.model_type = "gemma3_text"
+    found = gemma3_text(inside)
+    inside.refuse_others()
+    return found
+
+
+def hybrid(keys: Keys, every: int, **fields: Any) -> Shape:
+    """Every `every`-th layer sees all, the others a window; four norms a layer."""
+    size = window(keys, 4096)
+    layers, bias = keys.count("num_hidden_layers"), keys.flag("attention_bias")
+    windows = listed(keys, size)
+    if windows is None:
+        windows = tuple(0 if (i + 1) % every == 0 else size for i in range(layers))
+    return decoder(keys, tied=True, windows=windows, post_norms=True, bias=bias, **fields)
+
+
+def forward_fields(keys: Keys, act_key: str = "hidden_activation") -> dict[str, Any]:
+    """What Gemma 1 and 2 share."""
+    keys.only("use_bidirectional_attention", False, "attention is causal")
+    keys.seen.update(("hidden_act", "hidden_activation"))  # files state both and mean one of them
+    return {
+        **llama_fields(keys, act_key, "gelu_pytorch_tanh"),
+        "norm": "rms_1p",
+        "embedding_scale": math.sqrt(keys.count("hidden_size")),
+    }
+
+
+def gemma_fields(keys: Keys) -> dict[str, Any]:
+    fields = forward_fields(keys, "hidden_act")
     if fields["hidden_act"] == "gelu":  # what its first files say, and do not mean
         fields["hidden_act"] = "gelu_pytorch_tanh"
     return fields
 
 
-FAMILY = Family(classes("Gemma"), shape, forward_fields)
+def gemma2_fields(keys: Keys) -> dict[str, Any]:
+    return {
+        **forward_fields(keys),
+        "query_pre_attn_scalar": keys.number("query_pre_attn_scalar", 256.0),
+        "attn_logit_softcapping": _cap(keys, "attn_logit_softcapping", 50.0),
+        "final_logit_softcapping": _cap(keys, "final_logit_softcapping", 30.0),
+    }
+
+
+def _cap(keys: Keys, key: str, default: float) -> float | None:
+    """A cap, or None where the file says null; `default` is for files without the key."""
+    return keys.number(key, None if key in keys.data else default)
+
+
+ONE, ROPES = "Gemma3ForCausalLM", "a RoPE of its own for layers with a window"
+FAMILIES = {
+    "gemma": Family(classes("Gemma"), gemma, gemma_fields),
+    "gemma2": Family(classes("Gemma2"), gemma2, gemma2_fields),
+    "gemma3": Family(("Gemma3ForConditionalGeneration", ONE, "Gemma3Model"), gemma3, lacks=ROPES),
+    "gemma3_text": Family((ONE, "Gemma3Model", "Gemma3TextModel"), gemma3_text, lacks=ROPES),
+}

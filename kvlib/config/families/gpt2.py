@@ -6,7 +6,7 @@ from typing import Any
 
 from kvlib.config.family import Family, Names
 from kvlib.config.keys import Keys
-from kvlib.config.options import activation, special_tokens
+from kvlib.config.parts import activation, special_tokens
 from kvlib.config.shape import Shape
 
 
@@ -48,25 +48,27 @@ def forward_fields(keys: Keys) -> dict[str, Any]:
     }
 
 
-FAMILY = Family(
-    ("GPT2LMHeadModel", "GPT2Model"),
-    shape,
-    forward_fields,
-    names=Names(
-        prefix="transformer.",
-        layers="h",
-        renamed={
-            "embed": "wte",
-            "pos_embed": "wpe",
-            "attn_norm": "ln_1",
-            "qkv": "attn.c_attn",
-            "o": "attn.c_proj",
-            "mlp_norm": "ln_2",
-            "up": "mlp.c_fc",
-            "down": "mlp.c_proj",
-            "norm": "ln_f",
-        },
-        transposed=("qkv", "o", "up", "down"),  # a habit of its first code
-        buffers=r"h\.\d+\.attn\.(bias|masked_bias)",
-    ),
-)
+FAMILIES = {
+    "gpt2": Family(
+        ("GPT2LMHeadModel", "GPT2Model"),
+        shape,
+        forward_fields,
+        names=Names(
+            prefix="transformer.",
+            layers="h",
+            renamed={
+                "embed": "wte",
+                "pos_embed": "wpe",
+                "attn_norm": "ln_1",
+                "qkv": "attn.c_attn",
+                "o": "attn.c_proj",
+                "mlp_norm": "ln_2",
+                "up": "mlp.c_fc",
+                "down": "mlp.c_proj",
+                "norm": "ln_f",
+            },
+            transposed=("qkv", "o", "up", "down"),  # a habit of its first code
+            buffers=r"h\.\d+\.attn\.(bias|masked_bias)",
+        ),
+    )
+}

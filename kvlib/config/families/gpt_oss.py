@@ -15,16 +15,19 @@ def shape(keys: Keys) -> Shape:
     bias = keys.flag("attention_bias", True)
     size = window(keys, 128)
     alternating = tuple(0 if i % 2 else size for i in range(layers))
-    windows = listed(keys, size or None) or alternating
+    windows = listed(keys, size) or alternating
     keys.count("head_dim")
     return decoder(
         keys,
         windows=windows,
-        qkv_bias=bias,
-        o_bias=bias,
+        bias=bias,
         sinks=True,
         experts=Experts(count, chosen, width, tuple(range(layers)), router_bias=True, bias=True),
     )
 
 
-FAMILY = Family(classes("GptOss"), shape, lacks="a mixture of experts, and YaRN's scaling of RoPE")
+FAMILIES = {
+    "gpt_oss": Family(
+        classes("GptOss"), shape, lacks="a mixture of experts, and YaRN's scaling of RoPE"
+    )
+}

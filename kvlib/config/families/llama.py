@@ -1,17 +1,40 @@
-"""Llama 1 to 3 (arXiv:2302.13971, arXiv:2407.21783), and what has its architecture."""
+"""Llama 1 to 3 (arXiv:2302.13971, arXiv:2407.21783), and what has its architecture.
+
+Phi-3 (arXiv:2404.14219) and Phi-4 are Llamas whose checkpoints hold q, k and v as one tensor. Files
+with LongRoPE or with a partial rotation are counted. Running them is refused, because kvlib turns
+whole heads at the angles of `kvlib.config.rope`.
+"""
 
 from __future__ import annotations
 
-from kvlib.config.family import Family, classes
+from typing import Any
+
+from kvlib.config.family import Family, Names, classes
 from kvlib.config.keys import Keys
-from kvlib.config.options import llama_fields
-from kvlib.config.parts import decoder
+from kvlib.config.parts import decoder, llama_fields, uniform, window
 from kvlib.config.shape import Shape
 
 
 def shape(keys: Keys) -> Shape:
-    bias = keys.flag("attention_bias")
-    return decoder(keys, qkv_bias=bias, o_bias=bias, mlp_bias=keys.flag("mlp_bias"))
+    return decoder(keys, bias=keys.flag("attention_bias"), mlp_bias=keys.flag("mlp_bias"))
 
 
-FAMILY = Family(classes("Llama"), shape, llama_fields)
+def phi3(keys: Keys) -> Shape:
+    keys.only("attention_bias", False, "phi3 has none")
+    return decoder(keys, windows=uniform(keys, window(keys, 0)))
+
+
+def phi3_fields(keys: Keys) -> dict[str, Any]:
+    keys.seen.add("original_max_position_embeddings")  # LongRoPE's, and refused with it
+    return llama_fields(keys)
+
+
+FAMILIES = {
+    "llama": Family(classes("Llama"), shape, llama_fields),
+    "phi3": Family(
+        classes("Phi3"),
+        phi3,
+        phi3_fields,
+        names=Names(renamed={"qkv": "self_attn.qkv_proj", "gate_up": "mlp.gate_up_proj"}),
+    ),
+}

@@ -1,17 +1,28 @@
-"""Mistral 7B (arXiv:2310.06825): Llama with a window in every layer, or in none."""
+"""Mistral 7B (arXiv:2310.06825), Llama with a window, and Mixtral (arXiv:2401.04088)."""
 
 from __future__ import annotations
 
 from kvlib.config.family import Family, classes
 from kvlib.config.keys import Keys
-from kvlib.config.options import llama_fields
-from kvlib.config.parts import decoder, uniform, window
-from kvlib.config.shape import Shape
+from kvlib.config.parts import decoder, llama_fields, routing, uniform, window
+from kvlib.config.shape import Experts, Shape
 
 
 def shape(keys: Keys) -> Shape:
+    """A window in every layer, or in none."""
     keys.only("attention_bias", False, "mistral has none")
     return decoder(keys, windows=uniform(keys, window(keys, 4096)))
 
 
-FAMILY = Family(classes("Mistral"), shape, llama_fields)
+def mixtral(keys: Keys) -> Shape:
+    """A mixture of experts in every layer."""
+    layers, width = keys.count("num_hidden_layers"), keys.count("intermediate_size")
+    count, chosen = routing(keys, "num_local_experts")
+    experts = Experts(count, chosen, width, tuple(range(layers)))
+    return decoder(keys, windows=uniform(keys, window(keys, 0)), experts=experts)
+
+
+FAMILIES = {
+    "mistral": Family(classes("Mistral"), shape, llama_fields),
+    "mixtral": Family(classes("Mixtral"), mixtral, lacks="a mixture of experts"),
+}

@@ -7,8 +7,7 @@ from typing import Any
 from kvlib.config import rope
 from kvlib.config.family import Family, Names, classes
 from kvlib.config.keys import Keys
-from kvlib.config.options import activation, special_tokens
-from kvlib.config.parts import decoder, uniform, window
+from kvlib.config.parts import activation, decoder, special_tokens, uniform, window
 from kvlib.config.shape import Shape
 
 
@@ -22,8 +21,7 @@ def shape(keys: Keys) -> Shape:
         windows=uniform(keys, window(keys, 0)),
         gated_mlp=False,
         norm_bias=True,
-        qkv_bias=bias,
-        o_bias=bias,
+        bias=bias,
         mlp_bias=bias,
     )
 
@@ -40,9 +38,11 @@ def forward_fields(keys: Keys) -> dict[str, Any]:
     }
 
 
-FAMILY = Family(
-    classes("Starcoder2"),
-    shape,
-    forward_fields,
-    names=Names(renamed={"up": "mlp.c_fc", "down": "mlp.c_proj"}),
-)
+FAMILIES = {
+    "starcoder2": Family(
+        classes("Starcoder2"),
+        shape,
+        forward_fields,
+        names=Names(renamed={"up": "mlp.c_fc", "down": "mlp.c_proj"}),
+    )
+}

@@ -1,4 +1,7 @@
-"""DeepSeek-V2 (arXiv:2405.04434): latent attention, and small experts beside shared ones."""
+"""DeepSeek-V2 (arXiv:2405.04434): latent attention, and small experts beside shared ones.
+
+DeepSeek-V3 and R1 (arXiv:2412.19437) differ in how they balance their experts.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,7 @@ def shape(keys: Keys) -> Shape:
         num_key_value_heads=keys.count("num_key_value_heads", heads),
         head_dim=latent.qk_head_dim,
         latent=latent,
-        qkv_bias=bias,
-        o_bias=bias,
+        bias=bias,
         experts=_experts(keys),
     )
 
@@ -54,6 +56,8 @@ def _experts(keys: Keys) -> Experts | None:
     )
 
 
-FAMILY = Family(
-    classes("DeepseekV2"), shape, lacks="multi-head latent attention and a mixture of experts"
-)
+LACKS = "multi-head latent attention and a mixture of experts"
+FAMILIES = {
+    "deepseek_v2": Family(classes("DeepseekV2"), shape, lacks=LACKS),
+    "deepseek_v3": Family(classes("DeepseekV3"), shape, lacks=LACKS),
+}
