@@ -43,7 +43,7 @@ def test_names_of_a_submodule_that_fails_to_import_are_not_hidden(monkeypatch) -
     def missing(name: str) -> None:
         raise ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib")
 
-    monkeypatch.setattr(kvlib, "import_module", missing)
+    monkeypatch.setattr("kvlib.lazy.import_module", missing)
     monkeypatch.delitem(vars(kvlib), "show", raising=False)
     with pytest.raises(ModuleNotFoundError, match="matplotlib"):
         kvlib.show  # noqa: B018

@@ -126,8 +126,8 @@ def test_kvlib_runs_from_the_wheel_with_its_two_packages_alone(bare: Path, tmp_p
 
 
 def public_names() -> list[str]:
-    """Submodules of kvlib, and the names that it and they offer, as a user writes them."""
-    modules = [m.name for m in pkgutil.iter_modules(kvlib.__path__) if m.name != "__main__"]
+    """Submodules that kvlib shows, and the names that it and they offer, as a user writes them."""
+    modules = [m.name for m in pkgutil.iter_modules(kvlib.__path__) if m.name in dir(kvlib)]
     found = [f"kvlib.{name}" for name in modules]
     for module in ("kvlib", *found):
         names = getattr(importlib.import_module(module), "__all__", ())

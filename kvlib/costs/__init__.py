@@ -11,100 +11,43 @@ The formulas are in `kvlib.costs.formulas`, models and GPUs with their sources i
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from kvlib.costs.bill import Fit, fit
-    from kvlib.costs.catalogue import (
-        CODECS,
-        GPUS,
-        MODELS,
-        Catalogue,
-        Codec,
-        Gpu,
-        UnknownName,
-        Value,
-    )
-    from kvlib.costs.comparison import Comparison, uncached
-    from kvlib.costs.context import ContextRange, max_context
-    from kvlib.costs.parallel import kv_on_one
-    from kvlib.costs.plan import Plan, gpus_needed
-    from kvlib.costs.share import ASSUMPTIONS, Assumption
-    from kvlib.costs.spec import ModelSpec
-    from kvlib.costs.units import (
-        Bytes,
-        BytesPerSecond,
-        Flops,
-        FlopsPerByte,
-        FlopsPerSecond,
-        Seconds,
-        Tokens,
-        TokensPerSecond,
-    )
-    from kvlib.costs.work import Cost, Floor, Work, decode, prefill
+if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
+    from kvlib.costs.bill import Fit as Fit
+    from kvlib.costs.bill import fit as fit
+    from kvlib.costs.catalogue import CODECS as CODECS
+    from kvlib.costs.catalogue import GPUS as GPUS
+    from kvlib.costs.catalogue import MODELS as MODELS
+    from kvlib.costs.catalogue import Catalogue as Catalogue
+    from kvlib.costs.catalogue import Codec as Codec
+    from kvlib.costs.catalogue import Gpu as Gpu
+    from kvlib.costs.catalogue import UnknownName as UnknownName
+    from kvlib.costs.catalogue import Value as Value
+    from kvlib.costs.comparison import Comparison as Comparison
+    from kvlib.costs.comparison import uncached as uncached
+    from kvlib.costs.context import ContextRange as ContextRange
+    from kvlib.costs.context import max_context as max_context
+    from kvlib.costs.parallel import kv_on_one as kv_on_one
+    from kvlib.costs.plan import Plan as Plan
+    from kvlib.costs.plan import gpus_needed as gpus_needed
+    from kvlib.costs.share import ASSUMPTIONS as ASSUMPTIONS
+    from kvlib.costs.share import Assumption as Assumption
+    from kvlib.costs.spec import ModelSpec as ModelSpec
+    from kvlib.costs.units import Bytes as Bytes
+    from kvlib.costs.units import BytesPerSecond as BytesPerSecond
+    from kvlib.costs.units import Flops as Flops
+    from kvlib.costs.units import FlopsPerByte as FlopsPerByte
+    from kvlib.costs.units import FlopsPerSecond as FlopsPerSecond
+    from kvlib.costs.units import Seconds as Seconds
+    from kvlib.costs.units import Tokens as Tokens
+    from kvlib.costs.units import TokensPerSecond as TokensPerSecond
+    from kvlib.costs.work import Cost as Cost
+    from kvlib.costs.work import Floor as Floor
+    from kvlib.costs.work import Work as Work
+    from kvlib.costs.work import decode as decode
+    from kvlib.costs.work import prefill as prefill
+else:
+    from kvlib.lazy import attach
 
-_HOME = {
-    **dict.fromkeys(("CODECS", "GPUS", "MODELS", "Catalogue", "Codec", "Gpu"), "catalogue"),
-    **dict.fromkeys(("UnknownName", "Value"), "catalogue"),
-    "ModelSpec": "spec",
-    **dict.fromkeys(("Bytes", "Flops", "Seconds", "Tokens", "BytesPerSecond"), "units"),
-    **dict.fromkeys(("FlopsPerByte", "FlopsPerSecond", "TokensPerSecond"), "units"),
-    **dict.fromkeys(("Cost", "Floor", "Work", "decode", "prefill"), "work"),
-    **dict.fromkeys(("Comparison", "uncached"), "comparison"),
-    **dict.fromkeys(("ASSUMPTIONS", "Assumption"), "share"),
-    **dict.fromkeys(("ContextRange", "max_context"), "context"),
-    **dict.fromkeys(("Plan", "gpus_needed"), "plan"),
-    "kv_on_one": "parallel",
-    **dict.fromkeys(("Fit", "fit"), "bill"),
-}
-
-__all__ = [
-    "ASSUMPTIONS",
-    "CODECS",
-    "GPUS",
-    "MODELS",
-    "Assumption",
-    "Bytes",
-    "BytesPerSecond",
-    "Catalogue",
-    "Codec",
-    "Comparison",
-    "ContextRange",
-    "Cost",
-    "Fit",
-    "Floor",
-    "Flops",
-    "FlopsPerByte",
-    "FlopsPerSecond",
-    "Gpu",
-    "ModelSpec",
-    "Plan",
-    "Seconds",
-    "Tokens",
-    "TokensPerSecond",
-    "UnknownName",
-    "Value",
-    "Work",
-    "decode",
-    "fit",
-    "gpus_needed",
-    "kv_on_one",
-    "max_context",
-    "prefill",
-    "uncached",
-]
-
-
-if not TYPE_CHECKING:  # type checkers would take any name for one that is there
-
-    def __getattr__(name: str) -> Any:
-        if name not in _HOME:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-        globals()[name] = value
-        return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+    __getattr__, __dir__, __all__ = attach(__name__)

@@ -2,83 +2,36 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from kvlib.show.controls import Choice, Slider
-    from kvlib.show.draw import (
-        annotate,
-        bars,
-        bytes_axis,
-        cells,
-        figure,
-        finish,
-        heatmap,
-        label_ends,
-        lines,
-    )
-    from kvlib.show.explorer import Explorer
-    from kvlib.show.explorers import (
-        growth_explorer,
-        memory_explorer,
-        padding_explorer,
-        roofline_explorer,
-        sampling_explorer,
-    )
-    from kvlib.show.style import COLORS, color, contrast, on_color, text_color, use_style
-    from kvlib.show.units import byte_unit, format_bytes, format_number
+if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
+    from kvlib.show.controls import Choice as Choice
+    from kvlib.show.controls import Slider as Slider
+    from kvlib.show.draw import annotate as annotate
+    from kvlib.show.draw import bars as bars
+    from kvlib.show.draw import bytes_axis as bytes_axis
+    from kvlib.show.draw import cells as cells
+    from kvlib.show.draw import figure as figure
+    from kvlib.show.draw import finish as finish
+    from kvlib.show.draw import heatmap as heatmap
+    from kvlib.show.draw import label_ends as label_ends
+    from kvlib.show.draw import lines as lines
+    from kvlib.show.explorer import Explorer as Explorer
+    from kvlib.show.explorers import growth_explorer as growth_explorer
+    from kvlib.show.explorers import memory_explorer as memory_explorer
+    from kvlib.show.explorers import padding_explorer as padding_explorer
+    from kvlib.show.explorers import roofline_explorer as roofline_explorer
+    from kvlib.show.explorers import sampling_explorer as sampling_explorer
+    from kvlib.show.style import COLORS as COLORS
+    from kvlib.show.style import color as color
+    from kvlib.show.style import contrast as contrast
+    from kvlib.show.style import on_color as on_color
+    from kvlib.show.style import text_color as text_color
+    from kvlib.show.style import use_style as use_style
+    from kvlib.show.units import byte_unit as byte_unit
+    from kvlib.show.units import format_bytes as format_bytes
+    from kvlib.show.units import format_number as format_number
+else:
+    from kvlib.lazy import attach
 
-_HOME = {
-    **dict.fromkeys(("COLORS", "color", "contrast", "on_color"), "style"),
-    **dict.fromkeys(("text_color", "use_style"), "style"),
-    **dict.fromkeys(("byte_unit", "format_bytes", "format_number"), "units"),
-    **dict.fromkeys(("annotate", "bars", "bytes_axis", "cells", "figure", "finish"), "draw"),
-    **dict.fromkeys(("heatmap", "label_ends", "lines"), "draw"),
-    **dict.fromkeys(("Choice", "Slider"), "controls"),
-    "Explorer": "explorer",
-    **dict.fromkeys(("growth_explorer", "memory_explorer"), "explorers"),
-    **dict.fromkeys(("padding_explorer", "roofline_explorer"), "explorers"),
-    "sampling_explorer": "explorers",
-}
-
-__all__ = [
-    "COLORS",
-    "Choice",
-    "Explorer",
-    "Slider",
-    "annotate",
-    "bars",
-    "byte_unit",
-    "bytes_axis",
-    "cells",
-    "color",
-    "contrast",
-    "figure",
-    "finish",
-    "format_bytes",
-    "format_number",
-    "growth_explorer",
-    "heatmap",
-    "label_ends",
-    "lines",
-    "memory_explorer",
-    "on_color",
-    "padding_explorer",
-    "roofline_explorer",
-    "sampling_explorer",
-    "text_color",
-    "use_style",
-]
-
-
-if not TYPE_CHECKING:  # type checkers would take any name for one that is there
-
-    def __getattr__(name: str) -> Any:
-        if name not in _HOME:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})  # the page of the API lists what dir names
+    __getattr__, __dir__, __all__ = attach(__name__)

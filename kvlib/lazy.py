@@ -1,0 +1,64 @@
+"""Packages whose names are imported on first use (PEP 562; SPEC 1 of Scientific Python).
+
+A package lists its public names once, as imports that only type checkers execute, and hands the
+rest to `attach`:
+
+    if TYPE_CHECKING:
+        from kvlib.caches import DenseCache as DenseCache
+    else:
+        from kvlib.lazy import attach
+
+        __getattr__, __dir__, __all__ = attach(__name__)
+
+The imports are read from the package's own source, which takes 0.3 ms. "as" tells type checkers
+that a name is the package's own to hand on.
+"""
+
+from __future__ import annotations
+
+import sys
+from _ast import PyCF_ONLY_AST
+from collections.abc import Callable
+from importlib import import_module
+from importlib.machinery import PathFinder
+from typing import Any
+
+
+def attach(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """(__getattr__, __dir__, __all__) of a package that lists its names under TYPE_CHECKING.
+
+    Submodules that the list names (``from package import part as part``) are shown by ``dir`` and
+    are not in ``__all__``; the others can be asked for all the same.
+    """
+    module = sys.modules[package]
+    names: dict[str, str] = {}
+    parts: set[str] = set()
+    loader: Any = module.__loader__
+    for node in _listed(loader.get_source(package)):
+        for alias in node.names:
+            if node.module == package:
+                parts.add(alias.name)
+            else:
+                names[alias.name] = node.module
+
+    def get(name: str) -> Any:
+        if name in names:
+            value = getattr(import_module(names[name]), name)
+            setattr(module, name, value)
+            return value
+        hidden = name.startswith("_") or not name.isidentifier()  # to import __main__ is to run it
+        if not hidden and PathFinder.find_spec(f"{package}.{name}", module.__path__):
+            return import_module(f"{package}.{name}")
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    def shown() -> list[str]:
+        return sorted({*(n for n in vars(module) if n.startswith("__")), *names, *parts})
+
+    return get, shown, sorted(names)
+
+
+def _listed(source: str) -> list[Any]:
+    """The imports in the block ``if TYPE_CHECKING:`` of a package's source."""
+    tree: Any = compile(source, "<names>", "exec", PyCF_ONLY_AST)
+    (block,) = (node for node in tree.body if hasattr(node, "orelse"))
+    return list(block.body)
