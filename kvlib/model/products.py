@@ -9,10 +9,13 @@ another order.
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 CACHED_BYTES = 4 << 20  # of weights, read once and multiplied by several rows while still cached
 SMALL_PRODUCT = 1_000_000  # multiplications up to which OpenBLAS multiplies without copying first
@@ -65,6 +68,8 @@ def _row_by_row(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 @cache
 def _helpers() -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor  # 3 ms that importing kvlib need not take
+
     return ThreadPoolExecutor(threads() - 1, thread_name_prefix="kvlib-product")
 
 
