@@ -7,12 +7,11 @@ from itertools import count
 from typing import Any
 
 from kvlib.caches import Cache
-from kvlib.engine import Engine
 from kvlib.model.decoder import Decoder
-from kvlib.policies import Rules
 from kvlib.progress import bar as _bar
-from kvlib.prompts import as_ids, check_positive, check_prompt, seeds_of, stop_ids
+from kvlib.prompts import as_ids, check_positive, check_prompt, seeds_of
 from kvlib.sampling import check_settings
+from kvlib.scheduling import Scheduler
 from kvlib.serving import WAITING, Request
 
 _runs = count()  # names differ from run to run, so that several can share a cache
@@ -113,30 +112,33 @@ def stream(
         check_prompt(model, f"prompt {i}", prompt, max_new_tokens)
     check_settings(temperature, top_k, top_p)
     seeds = seeds_of(seed, len(prompts))
-    if prefill_chunk is not None:
-        check_positive("prefill_chunk", prefill_chunk)
-    stops = stop_ids(model, stop_tokens)
     if cache is None:
         longest = max((len(p) for p in prompts), default=1)
         cache = model.new_cache(max(1, len(prompts)), longest + max_new_tokens)
     # All prompts are read at the same time, and where there is no room the caller is told.
-    rules = Rules(prefill_chunk=prefill_chunk, max_prefills=None, victim=None)
-    engine = Engine(model, cache, rules, stops)
+    scheduler = Scheduler(
+        model,
+        cache,
+        prefill_chunk=prefill_chunk,
+        max_prefills=None,
+        victim=None,
+        stop_tokens=stop_tokens,
+    )
     settings, run = (temperature, top_k, top_p), next(_runs)
     for i, (prompt, own) in enumerate(zip(prompts, seeds, strict=True)):
         name = ("generate", run, i)
-        engine.submit(Request(name, prompt, int(max_new_tokens), [], WAITING, *settings, own))
-    return _tokens(engine)
+        scheduler.submit(Request(name, prompt, int(max_new_tokens), [], WAITING, *settings, own))
+    return _tokens(scheduler)
 
 
-def _tokens(engine: Engine) -> Iterator[tuple[int, int]]:
+def _tokens(scheduler: Scheduler) -> Iterator[tuple[int, int]]:
     """Step until all requests are done; whatever ends the loop, none stays open."""
-    numbers = {name: i for i, name in enumerate(engine.requests)}
+    numbers = {name: i for i, name in enumerate(scheduler.requests)}
     try:
-        while engine.busy:
-            engine.events.clear()  # of a long run they would take more memory than its tokens
-            for event in engine.step():
+        while scheduler.busy:
+            scheduler.events.clear()  # of a long run they would take more memory than its tokens
+            for event in scheduler.step():
                 if event.token is not None:
                     yield numbers[event.request], event.token
     finally:
-        engine.close()
+        scheduler.close()

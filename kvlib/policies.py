@@ -22,10 +22,8 @@ of your own needs no more than this:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from kvlib.attention.checks import describe
-from kvlib.prompts import check_positive
 from kvlib.serving import Request
 
 Policy = Callable[[tuple[Request, ...]], Request]
@@ -90,36 +88,10 @@ def pick(kind: str, policy: Policy, requests: Iterable[Request]) -> Request:
     return found
 
 
-@dataclass(frozen=True)
-class Rules:
-    """What a scheduler goes by: the limits of a step, and the two policies.
-
-    The fields are the arguments of :class:`kvlib.Scheduler`. Raises ValueError for a limit below 1
-    and TypeError for a policy that cannot be called.
-
-    >>> Rules(budget=8).limits
-    {'budget': 8, 'prefill_chunk': None, 'max_prefills': 1}
-    """
-
-    budget: int | None = None
-    prefill_chunk: int | None = None
-    max_prefills: int | None = 1
-    queue: Policy = first_come
-    victim: Policy | None = youngest
-
-    def __post_init__(self) -> None:
-        for name, limit in self.limits.items():
-            if limit is not None:
-                check_positive(name, limit)
-        for kind, default in (("queue", first_come), ("victim", youngest)):
-            policy = getattr(self, kind)
-            if not callable(policy) and (policy is not None or kind == "queue"):
-                raise TypeError(
-                    f"{kind} must be a function that returns one of the requests it is given, such "
-                    f"as kvlib.scheduling.{default.__name__}, got {describe(policy)}"
-                )
-
-    @property
-    def limits(self) -> dict[str, int | None]:
-        """The limits of a step, as :func:`kvlib.scheduling.schedule` takes them."""
-        return {name: getattr(self, name) for name in ("budget", "prefill_chunk", "max_prefills")}
+def check_policy(kind: str, policy: object, example: Policy) -> None:
+    """Refuse a "queue" or "victim" policy that cannot be called, naming one that can."""
+    if not callable(policy):
+        raise TypeError(
+            f"{kind} must be a function that returns one of the requests it is given, such as "
+            f"kvlib.scheduling.{example.__name__}, got {describe(policy)}"
+        )

@@ -1,24 +1,43 @@
-"""A server, one step at a time: each request that decodes gets a token, and prompts are read on.
+"""A server, one step at a time. (Long, because it is one class, read in the order of a step.)
 
-A prompt that is prefilled whole holds up every request that decodes. Read in chunks that share a
-step with the decodes, it holds them up by a budget of tokens per step (Sarathi-Serve,
-arXiv:2403.02310). A request that finds no room is computed again later (as in vLLM,
-arXiv:2309.06180). :func:`kvlib.scheduling.schedule` decides how many tokens each request is fed,
-policies decide which one begins next and which one gives way, and :class:`kvlib.Scheduler` does it.
+In each step every request that decodes gets a token, and prompts are read on. A prompt that is
+prefilled whole holds up every request that decodes. Read in chunks that share a step with the
+decodes, it holds them up by a budget of tokens per step (Sarathi-Serve, arXiv:2403.02310). A
+request that finds no room is computed again later (as in vLLM, arXiv:2309.06180).
+:func:`kvlib.scheduling.schedule` decides how many tokens each request is fed, policies decide which
+one begins next and which one gives way, and :class:`kvlib.Scheduler` does it.
+:func:`kvlib.generate` is the same scheduler in a loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections import Counter, deque
+from collections.abc import Hashable, Iterable, Iterator
 
-from kvlib import serving
 from kvlib.batching import Pending, schedule
-from kvlib.caches import Cache
-from kvlib.engine import Engine
+from kvlib.caches import Cache, Step
+from kvlib.errors import CacheFull, OutOfBlocks
 from kvlib.events import Event, waits
 from kvlib.model.decoder import Decoder
-from kvlib.policies import Policy, Rules, fewest_lost, first_come, shortest_first, youngest
-from kvlib.serving import CANCELLED, DECODING, DONE, PREFILLING, WAITING, Request
+from kvlib.policies import (
+    Policy,
+    check_policy,
+    fewest_lost,
+    first_come,
+    pick,
+    shortest_first,
+    youngest,
+)
+from kvlib.prompts import (
+    check_cache,
+    check_positive,
+    check_prompt,
+    check_seed,
+    stop_ids,
+    token_ids,
+)
+from kvlib.sampling import check_settings
+from kvlib.serving import CANCELLED, DECODING, DONE, PREFILLING, WAITING, Request, draw, undo
 
 __all__ = [
     "CANCELLED",
@@ -39,7 +58,7 @@ __all__ = [
 ]
 
 
-class Scheduler(Engine):
+class Scheduler:
     """Requests come with ``add``, at any time; ``step`` runs one forward pass for those it can.
 
     cache          any cache of ``model.layer_specs``; of a PagedCache, prompts share prefixes
@@ -54,8 +73,9 @@ class Scheduler(Engine):
 
     Under a cache that keeps numbers as they came, a request's tokens depend on none of these, nor
     on the other requests. A request begins only if the budget has a token for it, so the oldest
-    prompt always gets on. `requests` holds them all by name, `events` what they did; ``cancel``
-    ends one early, and the name of one that has ended can be used again.
+    prompt always gets on. `requests` holds them all by name, `events` what they did, `limits` the
+    three limits of a step. ``cancel`` ends a request early, and the name of one that has
+    ended can be used again.
 
     >>> from kvlib import load_reference_model
     >>> model = load_reference_model()
@@ -77,13 +97,27 @@ class Scheduler(Engine):
         victim: Policy | None = youngest,
         stop_tokens: Iterable[int] | None = None,
     ) -> None:
-        rules = Rules(budget, prefill_chunk, max_prefills, queue, victim)
-        super().__init__(model, cache, rules, stop_tokens)
+        check_cache(model, cache)
+        limits = dict(budget=budget, prefill_chunk=prefill_chunk, max_prefills=max_prefills)
+        for name, limit in limits.items():
+            if limit is not None:
+                check_positive(name, limit)
+        check_policy("queue", queue, first_come)
+        if victim is not None:
+            check_policy("victim", victim, youngest)
+        self.model, self.cache = model, cache
+        self.requests: dict[Hashable, Request] = {}
+        self.events: list[Event] = []
+        self.num_steps = 0
+        self.limits, self._queue, self._victim = limits, queue, victim
+        self._stops = stop_ids(model, stop_tokens)
+        self._waiting: deque[Request] = deque()
+        self._running: list[Request] = []  # in the order in which they began
 
     @property
     def budget(self) -> int | None:
         """Tokens per step at most."""
-        return self.rules.budget
+        return self.limits["budget"]
 
     def add(
         self,
@@ -101,17 +135,60 @@ class Scheduler(Engine):
         Raises ValueError for a name in use or a prompt that the model refuses, CacheFull or
         OutOfBlocks for one that the cache could not hold if it were alone.
         """
-        serving.check_name(name, self.requests, self.cache)
-        settings = (temperature, top_k, top_p, seed)
-        self.submit(
-            serving.accepted(self.model, self.cache, name, prompt, max_new_tokens, settings)
-        )
+        try:
+            known = self.requests.get(name)
+        except TypeError:
+            raise TypeError(f"the name of a request must be hashable, got {name!r}") from None
+        if (known and not known.ended) or name in self.cache.seq_ids:
+            raise ValueError(
+                f"request {name!r} is known already and has not ended; choose another name"
+            )
+        check_positive("max_new_tokens", max_new_tokens)
+        check_settings(temperature, top_k, top_p)
+        check_seed(seed)
+        ids, most = token_ids(f"prompt {name!r}", prompt), int(max_new_tokens)
+        check_prompt(self.model, f"prompt {name!r}", ids, most)
+        self.cache.check_room(name, len(ids) + most - 1)
+        self.submit(Request(name, ids, most, [], WAITING, temperature, top_k, top_p, seed))
+
+    def submit(self, request: Request) -> None:
+        """Queue a request whose name, prompt and settings have been checked."""
+        self.requests[request.name] = request
+        self._waiting.append(request)
 
     def cancel(self, name: Hashable) -> list[int]:
         """End a request that waits or runs, between two steps; returns the tokens it has got."""
-        request = serving.not_ended(name, self.requests)
-        self._cancel(request)
-        return request.new
+        open_ones = {r.name: r for r in self.requests.values() if not r.ended}
+        if name not in open_ones:
+            names = ", ".join(map(repr, list(open_ones)[:5])) or "none"
+            raise ValueError(f"request {name!r} is neither waiting nor running; those are: {names}")
+        self._cancel(open_ones[name])
+        return open_ones[name].new
+
+    def close(self) -> None:
+        """Cancel all requests that wait or run, between two steps."""
+        for r in (*self._running, *self._waiting):
+            self._cancel(r)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request waits or runs."""
+        return bool(self._waiting or self._running)
+
+    def step(self) -> list[Event]:
+        """Run one forward pass over the requests whose turn it is; returns what each one did.
+
+        Raises CacheFull or OutOfBlocks if the cache has too little room and no request gives way:
+        not even one has room because the cache is used elsewhere, too, or there is no victim
+        policy. Raises ValueError if a policy picks a request that it was not given. Whatever fails,
+        no token is lost and the step can be tried again.
+        """
+        seen = len(self.events)
+        parts = {r: r.part(n) for r, n in self._admit().items()}
+        if parts:
+            self._forward(parts)
+            self.num_steps += 1
+        return self.events[seen:]
 
     def run(self) -> dict[Hashable, list[int]]:
         """Step until all are done; the new tokens of each."""
@@ -119,6 +196,126 @@ class Scheduler(Engine):
             self.step()
         return {name: request.new for name, request in self.requests.items()}
 
+    def _schedule(self, waiting: Iterable[Pending[Request]] = ()) -> dict[Request, int]:
+        running = [
+            Pending(r, 1, True) if r.state == DECODING else Pending(r, r.length - r.held)
+            for r in self._running
+        ]
+        return schedule(running, waiting, **self.limits)
+
+    def _admit(self) -> dict[Request, int]:
+        """Begin all requests that can begin in this step; returns the tokens of each request."""
+        later: set[Request] = set()  # those whose turn it is, but which have to wait for the cache
+        while self._waiting:
+            shares = self._schedule(self._next(later))
+            new = [r for r in shares if r.state == WAITING]
+            if not new:
+                return shares
+            self._open(new, later)  # what the cache holds of them is not fed: decide once more
+        return self._schedule()
+
+    def _next(self, later: set[Request]) -> Iterator[Pending[Request]]:
+        """The waiting requests in the order of the queue policy, which is asked one at a time."""
+        waiting = [r for r in self._waiting if r not in later]
+        while waiting:
+            r = pick("queue", self._queue, waiting)
+            waiting.remove(r)
+            yield Pending(r, r.length)
+
+    def _open(self, new: list[Request], later: set[Request]) -> None:
+        """Open requests in the cache; those that cannot begin in this step go to `later`."""
+        for r in self._running:
+            self.cache.settle(r.name)  # what it has computed may be what a new one begins with
+        for r in new:
+            text, others = r.text, ((x.name, x.prompt) for x in self._running)
+            if self._running and self.cache.waits_for(text, others):
+                later.add(r)
+                continue
+            try:
+                held = self.cache.add(r.name, text)
+            except (CacheFull, OutOfBlocks):
+                if self._victim is None or not self._running:
+                    raise
+                self._note(r, "wait")
+                later.update(self._waiting)  # nobody overtakes a request that waits for room
+                return
+            self._waiting.remove(r)
+            self._running.append(r)
+            r.state, r.held = PREFILLING, held
+            if held:
+                self._note(r, "hit", held)
+
+    def _forward(self, parts: dict[Request, list[int]]) -> None:
+        """Feed each request its part; those whose text is through get their next token."""
+        step, fed = self._plan(parts)
+        rows = {
+            r: row for row, (r, part) in enumerate(parts.items()) if r.held + len(part) >= r.length
+        }
+        try:
+            drawn = draw(rows, self.model.forward(fed, self.cache, step))
+        except BaseException:
+            undo(self.cache, step)
+            raise
+        for r, part in parts.items():
+            kind, token = "decode" if r.state == DECODING else "prefill", drawn.get(r)
+            r.held += len(part)
+            stopped = token in self._stops
+            self._note(r, kind, len(part), None if stopped else token)
+            if token is None:
+                continue
+            r.state = DECODING
+            if not stopped:
+                r.new.append(token)
+            if stopped or len(r.new) == r.max_new_tokens:
+                self._leave(r, DONE)
+                self._note(r, "done")
+
+    def _plan(self, parts: dict[Request, list[int]]) -> tuple[Step, list[int]]:
+        """Reserve room for all parts; where there is too little of it, requests give way."""
+        while True:
+            names, lengths = [r.name for r in parts], [*map(len, parts.values())]
+            fed = [t for part in parts.values() for t in part]
+            try:
+                return self.cache.plan(names, lengths, fed), fed
+            except (CacheFull, OutOfBlocks):
+                if self._victim is None or len(self._running) == 1:
+                    raise
+                self._give_way(self._victim, parts)
+
+    def _give_way(self, victim: Policy, parts: dict[Request, list[int]]) -> None:
+        """The last chunk of a prompt waits for the next step; without one, the victim goes back."""
+        chunks = [r for r in parts if r.state == PREFILLING]
+        if chunks and len(parts) > 1:
+            self._note(chunks[-1], "wait")
+            del parts[chunks[-1]]
+            return
+        r = pick("victim", victim, self._running)
+        self._note(r, "preempt", r.held)
+        self._leave(r, WAITING)
+        self._waiting.appendleft(r)
+        parts.pop(r, None)
+        if not parts:  # it had its turn alone: now chunks that wait have room
+            parts.update((r, r.part(n)) for r, n in self._schedule().items())
+
+    def _leave(self, r: Request, state: str) -> None:
+        self.cache.free(r.name)
+        self._running.remove(r)
+        r.state, r.held = state, 0
+
+    def _cancel(self, r: Request) -> None:
+        if r.state == WAITING:
+            self._waiting.remove(r)
+            r.state = CANCELLED
+        else:
+            self._leave(r, CANCELLED)
+        self._note(r, "cancel")
+
+    def _note(self, r: Request, kind: str, tokens: int = 0, token: int | None = None) -> None:
+        self.events.append(Event(self.num_steps, r.name, kind, tokens, token))
+
     def __repr__(self) -> str:
-        words = f"{serving.states(self.requests.values())}; budget {self.budget}"
-        return f"{type(self).__name__}({words}; {self.num_steps} steps; {self.cache!r})"
+        found = Counter(r.state for r in self.requests.values())
+        order = (DECODING, PREFILLING, WAITING, DONE, CANCELLED)
+        states = ", ".join(f"{found[s]} {s}" for s in order if found[s]) or "no requests"
+        numbers = f"budget {self.budget}; {self.num_steps} steps"
+        return f"{type(self).__name__}({states}; {numbers}; {self.cache!r})"

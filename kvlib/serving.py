@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from kvlib.arrays import Array, namespace
 from kvlib.caches import Cache, Step
-from kvlib.model.decoder import Decoder
-from kvlib.prompts import check_positive, check_prompt, check_seed, token_ids
-from kvlib.sampling import check_settings, greedy, rng_at, sample
+from kvlib.sampling import greedy, rng_at, sample
 
 WAITING, PREFILLING, DECODING = "waiting", "prefilling", "decoding"
 DONE, CANCELLED = "done", "cancelled"
@@ -92,53 +90,3 @@ def undo(cache: Cache, step: Step) -> None:
     """Undo a step that has failed: its requests hold again what they held before its plan."""
     for name, end, n in zip(step.seq_ids, step.seq_lens, step.q_lens, strict=True):
         cache.truncate(name, end - n)
-
-
-def states(requests: Iterable[Request]) -> str:
-    """How many requests stand where, in words."""
-    found = Counter(r.state for r in requests)
-    order = (DECODING, PREFILLING, WAITING, DONE, CANCELLED)
-    return ", ".join(f"{found[s]} {s}" for s in order if found[s]) or "no requests"
-
-
-def check_name(name: Hashable, requests: Mapping[Hashable, Request], cache: Cache) -> None:
-    """Refuse the name of a request that has not ended."""
-    try:
-        known = requests.get(name)
-    except TypeError:
-        raise TypeError(f"the name of a request must be hashable, got {name!r}") from None
-    if (known and not known.ended) or name in cache.seq_ids:
-        raise ValueError(
-            f"request {name!r} is known already and has not ended; choose another name"
-        )
-
-
-def not_ended(name: Hashable, requests: Mapping[Hashable, Request]) -> Request:
-    """The request of that name that waits or runs, or ValueError."""
-    found = [r for r in requests.values() if not r.ended]
-    for r in found:
-        if r.name == name:
-            return r
-    names = ", ".join(repr(r.name) for r in found[:5]) or "none"
-    raise ValueError(f"request {name!r} is neither waiting nor running; those are: {names}")
-
-
-def accepted(
-    model: Decoder,
-    cache: Cache,
-    name: Hashable,
-    prompt: Iterable[int],
-    max_new_tokens: int,
-    settings: tuple[float, int | None, float | None, int],
-) -> Request:
-    """A request that the model and the cache can serve, or the error that says why not.
-
-    settings: temperature, top_k, top_p and seed.
-    """
-    check_positive("max_new_tokens", max_new_tokens)
-    check_settings(*settings[:3])
-    check_seed(settings[3])
-    ids = token_ids(f"prompt {name!r}", prompt)
-    check_prompt(model, f"prompt {name!r}", ids, max_new_tokens)
-    cache.check_room(name, len(ids) + int(max_new_tokens) - 1)
-    return Request(name, ids, int(max_new_tokens), [], WAITING, *settings)

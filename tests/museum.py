@@ -21,7 +21,7 @@ BATCHED, CHECKS = "kvlib.attention.batched", "kvlib.caches.checks"
 SOFTMAX, STATES = "kvlib.attention.softmax", "kvlib.attention.states"
 STORED, PROTOCOL = "kvlib.caches.stored", "kvlib.caches.protocol"
 ROWS, MIXER = "kvlib.caches.rows", "kvlib.model.grouped_query"
-ENGINE, SERVING, DISTRIBUTION = "kvlib.engine", "kvlib.serving", "kvlib.distribution"
+SCHEDULING, SERVING, DISTRIBUTION = "kvlib.scheduling", "kvlib.serving", "kvlib.distribution"
 
 # Exhibit of kvlib.exercises.museum → the check that must refuse it.
 EXHIBITS = {
@@ -214,8 +214,8 @@ MUTANTS = [
     Mutant("first new token dropped for the prompt's last", SERVING, "Request.part",
            "[self.new[-1]]", "[self.prompt[-1] if len(self.new) == 1 else self.new[-1]]",
            "generated_tokens"),
-    Mutant("stop token returned", ENGINE, "Engine._forward", "None if stopped else token", "token",
-           "generated_tokens"),
+    Mutant("stop token returned", SCHEDULING, "Scheduler._forward",
+           "None if stopped else token", "token", "generated_tokens"),
     Bug("requests left open", PROTOCOL, "Cache.free", lambda *_: None, "generated_tokens"),
     Bug("one seed for the whole batch", "kvlib.prompts", "seeds_of",
         lambda seeds_of, seed, count: seeds_of(seed, count)[:1] * count, "generated_tokens"),

@@ -6,7 +6,7 @@ from mutation_kind import Bug, Mutant, changed
 STORED, STORE = "kvlib.caches.stored", "kvlib.caches.store"
 FIELDS, LAYOUTS = "kvlib.caches.fields", "kvlib.caches.layouts"
 INT8, PACKING, ARRAYS = "kvlib.codecs.int8", "kvlib.codecs.packing", "kvlib.arrays"
-ENGINE, SERVING = "kvlib.engine", "kvlib.serving"
+SCHEDULING, SERVING = "kvlib.scheduling", "kvlib.serving"
 
 
 def first_request_only(append, cache, layer, k, v, step):
@@ -135,7 +135,7 @@ MUTANTS = [
     # Chunks and the scheduler
     Bug("a chunk begins one token early", SERVING, "Request.part", one_token_early,
         "chunks_and_schedules"),
-    Mutant("a token is drawn from every chunk", ENGINE, "Engine._forward",
+    Mutant("a token is drawn from every chunk", SCHEDULING, "Scheduler._forward",
            "r.held + len(part) >= r.length", "True", "chunks_and_schedules"),
     Bug("a token is drawn from another request's row", SERVING, "draw",
         lambda draw, rows, logits: draw({r: i for i, r in enumerate(rows)}, logits),
@@ -144,7 +144,7 @@ MUTANTS = [
         "chunks_and_schedules"),
     Bug("a failed step leaves one token", SERVING, "undo", one_token_kept,
         "chunks_and_schedules"),
-    Bug("what a failed step wrote stays open", ENGINE, "Engine.close", lambda *_: None,
+    Bug("what a failed step wrote stays open", SCHEDULING, "Scheduler.close", lambda *_: None,
         "chunks_and_schedules"),
     Bug("decodes do not count against the budget", "kvlib.batching", "schedule",
         decodes_for_nothing, "chunks_and_schedules"),

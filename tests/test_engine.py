@@ -96,11 +96,11 @@ def test_generate_keeps_no_record_of_its_steps(monkeypatch) -> None:
 
     made = []
 
-    class Watched(generation.Engine):
-        def __init__(self, *arguments):
-            super().__init__(*arguments)
+    class Watched(generation.Scheduler):
+        def __init__(self, *arguments, **settings):
+            super().__init__(*arguments, **settings)
             made.append(self)
 
-    monkeypatch.setattr(generation, "Engine", Watched)
+    monkeypatch.setattr(generation, "Scheduler", Watched)
     for _ in stream(MODEL, [text(1, 5), text(2, 9)], max_new_tokens=20, stop_tokens=()):
         assert len(made[0].events) <= 4

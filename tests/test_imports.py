@@ -14,7 +14,7 @@ ORDER = (
     *("attention", "codecs", "caches"),
     *("distribution", "kernels", "sampling"),
     *("model", "reference", "prompts", "serving", "quality", "machine"),
-    *("batching", "policies", "engine", "scheduling", "generation"),
+    *("batching", "policies", "scheduling", "generation"),
     *("show", "exercises"),
 )
 

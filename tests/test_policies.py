@@ -9,7 +9,6 @@ from test_decoder import new_cache
 from test_scheduling import MODEL, alone, any_day, full_day, paged, play
 
 from kvlib import CacheFull, OutOfBlocks
-from kvlib.policies import Rules
 from kvlib.scheduling import (
     DECODING,
     DONE,
@@ -361,8 +360,6 @@ def test_an_error_of_a_policy_is_its_own() -> None:
         ({"budget": 2.0}, ValueError, "budget must be an integer of at least 1, got 2.0"),
     ],
 )
-def test_rules_that_are_refused(settings, error, words) -> None:
+def test_settings_that_are_refused(settings, error, words) -> None:
     with pytest.raises(error, match=words):
         Scheduler(MODEL, new_cache(MODEL, 1, 8), **settings)
-    with pytest.raises(error, match=words):
-        Rules(**settings)

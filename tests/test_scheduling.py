@@ -64,9 +64,9 @@ def check(scheduler: Scheduler, events: list[Event]) -> None:
     assert scheduler.budget is None or sum(e.tokens for e in fed) <= scheduler.budget
     assert len({e.step for e in events}) == 1
     assert len({e.request for e in fed}) == len(fed), "a request fed twice in a step"
-    most = scheduler.rules.max_prefills or len(scheduler.requests)
+    most = scheduler.limits["max_prefills"] or len(scheduler.requests)
     assert sum(e.kind == "prefill" for e in fed) <= most
-    chunk = scheduler.rules.prefill_chunk
+    chunk = scheduler.limits["prefill_chunk"]
     assert not chunk or all(e.tokens <= chunk for e in fed)
     assert all(e.tokens == 1 for e in fed if e.kind == "decode")
     states = {r.name: r.state for r in scheduler.requests.values()}

@@ -8,26 +8,25 @@ from typing import Any
 
 from kvlib.arrays import Array
 from kvlib.caches import Cache, Step
-from kvlib.engine import Engine
 from kvlib.events import Event
 from kvlib.exercises.museum import guards, guards_stores, looks, looks_shared
 from kvlib.exercises.museum.exhibit import Exhibit
 from kvlib.exercises.museum.mutation import Call
-from kvlib.serving import DECODING, PREFILLING, WAITING, Request
+from kvlib.scheduling import DECODING, PREFILLING, WAITING, Request, Scheduler
 
-PROTOCOL, ENGINE = "kvlib.caches.protocol", "kvlib.engine"
+PROTOCOL, SCHEDULING = "kvlib.caches.protocol", "kvlib.scheduling"
 
 
-def a_slot_left_out(step: Call, engine: Engine) -> list[Event]:
-    reading = [r for r in engine.requests.values() if not r.new]
-    events: list[Event] = step(engine)
+def a_slot_left_out(step: Call, server: Scheduler) -> list[Event]:
+    reading = [r for r in server.requests.values() if not r.new]
+    events: list[Event] = step(server)
     for r in reading:
         if r.new and r.state == DECODING:
-            gap = engine.cache.plan([r.name], [1])  # a slot of zeros before the token
-            for layer, spec in enumerate(engine.cache.layers):
+            gap = server.cache.plan([r.name], [1])  # a slot of zeros before the token
+            for layer, spec in enumerate(server.cache.layers):
                 shape = (1, spec.num_kv_heads, spec.head_dim)
-                zeros = engine.cache.xp.zeros(shape, dtype=engine.cache.dtype)
-                engine.cache.append(layer, zeros, zeros, gap)
+                zeros = server.cache.xp.zeros(shape, dtype=server.cache.dtype)
+                server.cache.append(layer, zeros, zeros, gap)
     return events
 
 
@@ -68,9 +67,9 @@ def written_at_the_longest(
     append(cache, layer, k, v, step)
 
 
-def drawn_and_dropped(step: Call, engine: Engine) -> list[Event]:
-    before = {r: len(r.new) for r in engine.requests.values() if r.state in (WAITING, PREFILLING)}
-    events: list[Event] = step(engine)
+def drawn_and_dropped(step: Call, server: Scheduler) -> list[Event]:
+    before = {r: len(r.new) for r in server.requests.values() if r.state in (WAITING, PREFILLING)}
+    events: list[Event] = step(server)
     for r, n in before.items():
         if n and r.state == DECODING:  # its text was read again, with what it had written
             del r.new[n:]
@@ -80,8 +79,8 @@ def drawn_and_dropped(step: Call, engine: Engine) -> list[Event]:
 EXHIBITS = (
     Exhibit(
         "decode_one_position_late",
-        ENGINE,
-        "Engine.step",
+        SCHEDULING,
+        "Scheduler.step",
         a_slot_left_out,
         room="positions",
         cite="likejazz/llama3.np at 7dae0e1, Llama.generate",
@@ -140,8 +139,8 @@ EXHIBITS = (
     ),
     Exhibit(
         "preempted_request_loses_a_token",
-        ENGINE,
-        "Engine.step",
+        SCHEDULING,
+        "Scheduler.step",
         drawn_and_dropped,
         room="positions",
         cite="nano-vllm #217",
