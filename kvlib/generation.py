@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any
 
+from kvlib.attention.checks import check_integer
 from kvlib.caches import Cache
 from kvlib.model.decoder import Decoder
 from kvlib.progress import bar as _bar
-from kvlib.prompts import as_ids, check_positive, check_prompt, seeds_of
+from kvlib.prompts import as_ids, check_prompt, seeds_of
 from kvlib.sampling import check_settings
 from kvlib.scheduling import Scheduler
 from kvlib.serving import WAITING, Request
@@ -107,7 +108,7 @@ def stream(
     0 s
     """
     prompts, _ = as_ids(model, prompts)
-    check_positive("max_new_tokens", max_new_tokens)
+    check_integer("max_new_tokens", max_new_tokens)
     for i, prompt in enumerate(prompts):
         check_prompt(model, f"prompt {i}", prompt, max_new_tokens)
     check_settings(temperature, top_k, top_p)

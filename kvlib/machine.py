@@ -25,6 +25,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from kvlib.arrays import default_namespace, is_numpy
+from kvlib.attention.checks import check_integer
 from kvlib.costs import BytesPerSecond, Floor, FlopsPerByte, FlopsPerSecond, Seconds, Tokens
 
 if TYPE_CHECKING:
@@ -115,9 +116,8 @@ def measure_machine(
     """
     xp = default_namespace() if xp is None else xp
     size = (2048 if is_numpy(xp) else 8192) if size is None else size
-    for name, value in (("size", size), ("repeats", repeats)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+    check_integer("size", size)
+    check_integer("repeats", repeats)
     wait, nbytes = _wait(xp), memory_sized(xp) if nbytes is None else nbytes
     ways = _ways(_matrix(xp, nbytes), repeats, wait)
     a = xp.full((size, size), 0.5, dtype=xp.float32)

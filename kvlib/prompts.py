@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kvlib.caches.checks import is_integer
+from kvlib.attention.checks import check_integer, is_integer
 from kvlib.caches.spec import LayerSpec
 from kvlib.model.decoder import Decoder
 
@@ -45,18 +45,6 @@ def token_ids(name: str, tokens: Any) -> list[int]:
     return [int(t) for t in ids]
 
 
-def check_positive(name: str, value: Any) -> None:
-    """Refuse what is no whole number from 1 up."""
-    if not is_integer(value) or value < 1:
-        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
-
-
-def check_seed(seed: Any, name: str = "seed") -> None:
-    """Refuse what NumPy's generators take for a wish to be surprised, or not at all."""
-    if not is_integer(seed) or seed < 0:
-        raise ValueError(f"{name} must be an integer of at least 0, got {seed!r}")
-
-
 def seeds_of(seed: Any, count: int) -> list[int]:
     """The seed of each of `count` prompts: one integer for all of them, or one per prompt.
 
@@ -64,7 +52,7 @@ def seeds_of(seed: Any, count: int) -> list[int]:
     ([7, 7, 7], [0, 1, 2])
     """
     if is_integer(seed):
-        check_seed(seed)
+        check_integer("seed", seed, 0)
         return [int(seed)] * count
     ordered = isinstance(seed, Sequence) and not isinstance(seed, str | bytes)
     if not ordered and getattr(seed, "ndim", 0) != 1:
@@ -79,7 +67,7 @@ def seeds_of(seed: Any, count: int) -> list[int]:
             "one integer instead of a sequence is every prompt's seed"
         )
     for i, one in enumerate(seeds):
-        check_seed(one, f"seed {i}")
+        check_integer(f"seed {i}", one, 0)
     return [int(one) for one in seeds]
 
 

@@ -16,8 +16,8 @@ from itertools import count
 import numpy as np
 
 from kvlib.arrays import to_numpy
+from kvlib.attention.checks import check_integer
 from kvlib.caches import Cache
-from kvlib.caches.checks import is_integer
 from kvlib.model.decoder import Decoder
 from kvlib.reference import sample_text
 from kvlib.reference.recall import VALUE_LENGTH, recall_prompt
@@ -115,8 +115,8 @@ def loss(
     """
     limit = model.config.max_position_embeddings
     window = limit if window is None else window
-    _at_least("chunk", chunk, 1)
-    _at_least("window", window, 2)
+    check_integer("chunk", chunk, 1)
+    check_integer("window", window, 2)
     tokens = _tokens(model, text)
     pieces = [tokens[a : a + window] for a in range(0, len(tokens), window)]
     needed = [t for piece in pieces for t in piece[1:]]  # nothing predicts a window's first token
@@ -187,8 +187,8 @@ def recall(
     >>> found.answers, found.accuracy
     ((b'qgxz', b'ciny'), 1.0)
     """
-    _at_least("trials", trials, 1)
-    _at_least("chunk", chunk, 1)
+    check_integer("trials", trials, 1)
+    check_integer("chunk", chunk, 1)
     rng = random.Random(seed)
     asked = [recall_prompt(rng, distance, names) for _ in range(trials)]
     answers = tuple(_answer(model, cache, prompt, chunk) for prompt, _ in asked)
@@ -256,11 +256,6 @@ def _tokens(model: Decoder, text: str | Tokens | None) -> list[int]:
             raise TypeError("this model has no tokenizer: text must be token ids")
         text = model.tokenizer.encode(text)
     return [int(t) for t in text]
-
-
-def _at_least(name: str, value: int, least: int) -> None:
-    if not is_integer(value) or value < least:
-        raise ValueError(f"{name} must be a whole number from {least}, got {value!r}")
 
 
 def _log_softmax(logits: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Iterator
 
+from kvlib.attention.checks import check_integer
 from kvlib.batching import Pending, schedule
 from kvlib.caches import Cache, Step
 from kvlib.errors import CacheFull, OutOfBlocks
@@ -28,14 +29,7 @@ from kvlib.policies import (
     shortest_first,
     youngest,
 )
-from kvlib.prompts import (
-    check_cache,
-    check_positive,
-    check_prompt,
-    check_seed,
-    stop_ids,
-    token_ids,
-)
+from kvlib.prompts import check_cache, check_prompt, stop_ids, token_ids
 from kvlib.sampling import check_settings
 from kvlib.serving import CANCELLED, DECODING, DONE, PREFILLING, WAITING, Request, draw, undo
 
@@ -101,7 +95,7 @@ class Scheduler:
         limits = dict(budget=budget, prefill_chunk=prefill_chunk, max_prefills=max_prefills)
         for name, limit in limits.items():
             if limit is not None:
-                check_positive(name, limit)
+                check_integer(name, limit)
         check_policy("queue", queue, first_come)
         if victim is not None:
             check_policy("victim", victim, youngest)
@@ -143,9 +137,9 @@ class Scheduler:
             raise ValueError(
                 f"request {name!r} is known already and has not ended; choose another name"
             )
-        check_positive("max_new_tokens", max_new_tokens)
+        check_integer("max_new_tokens", max_new_tokens)
         check_settings(temperature, top_k, top_p)
-        check_seed(seed)
+        check_integer("seed", seed, 0)
         ids, most = token_ids(f"prompt {name!r}", prompt), int(max_new_tokens)
         check_prompt(self.model, f"prompt {name!r}", ids, most)
         self.cache.check_room(name, len(ids) + most - 1)

@@ -155,17 +155,17 @@ def test_logits_of_any_size_have_a_loss():
 def test_refusals(model):
     cache, some = dense(model), b"some text"
     for settings, words in (
-        ({"chunk": 0}, "chunk must be a whole number from 1, got 0"),
-        ({"window": 1}, "window must be a whole number from 2, got 1"),
+        ({"chunk": 0}, "chunk must be an integer of at least 1, got 0"),
+        ({"window": 1}, "window must be an integer of at least 2, got 1"),
         ({"text": b"x"}, "at least 2 tokens, got 1"),
         ({"reference": quality.loss(model, cache, some)}, "2047 predictions, got 8"),
     ):
         with pytest.raises(ValueError, match=words):
             quality.loss(model, cache, **settings)
     for settings, words in (
-        ({"trials": 0}, "trials must be a whole number from 1, got 0"),
+        ({"trials": 0}, "trials must be an integer of at least 1, got 0"),
         ({"distance": 3}, "distance must be at least 16 bytes"),
-        ({"chunk": 2.5}, "chunk must be a whole number from 1, got 2.5"),
+        ({"chunk": 2.5}, "chunk must be an integer of at least 1, got 2.5"),
     ):
         with pytest.raises(ValueError, match=words):
             quality.recall(model, cache, **settings)

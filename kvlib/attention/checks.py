@@ -15,11 +15,11 @@ def is_integer(x: object) -> bool:
     return type(x) is int or (isinstance(x, int | np.integer) and not isinstance(x, bool))
 
 
-def check_count(name: str, x: Any, least: int = 1) -> int:
-    """x as a Python integer; ValueError unless it is an integer of at least `least`."""
-    if not is_integer(x) or x < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, got {describe(x)}")
-    return int(x)
+def check_integer(name: str, value: Any, least: int = 1) -> int:
+    """The value as a Python integer; ValueError unless it is an integer of at least `least`."""
+    if not is_integer(value) or value < least:
+        raise ValueError(f"{name} must be an integer of at least {least}, got {describe(value)}")
+    return int(value)
 
 
 def describe(x: object) -> str:
@@ -90,11 +90,7 @@ def check_settings(
     unsigned window wrap round.
     """
     if window is not None:
-        if not is_integer(window) or window < 1:
-            raise ValueError(
-                "window counts the query itself and must be an integer of at least 1, "
-                f"got {describe(window)}"
-            )
+        check_integer("window counts the query itself and", window)
         window = int(window)
     return window, _positive("sm_scale", sm_scale), _positive("softcap", softcap)
 

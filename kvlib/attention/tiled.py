@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from kvlib.arrays import Array, namespace
-from kvlib.attention.checks import check_inputs, check_settings, describe, is_integer
+from kvlib.attention.checks import check_inputs, check_integer, check_settings
 from kvlib.attention.direct import (
     by_head,
     cap,
@@ -50,8 +50,7 @@ def attend_tiled(
     >>> np.allclose(attend_tiled(q, k, v, at, at, tile=2), attend(q, k, v, at, at), atol=1e-6)
     True
     """
-    if not is_integer(tile) or tile < 1:
-        raise ValueError(f"tile must be an integer of at least 1 key, got {describe(tile)}")
+    check_integer("tile", tile)
     tile = int(tile)  # a small integer of NumPy overflows where it meets a long text
     xp = namespace(q, k, v, q_pos, kv_pos)
     check_inputs(xp, q, k, v, q_pos, kv_pos, sinks)

@@ -15,7 +15,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from kvlib.attention.checks import check_count, describe, is_integer
+from kvlib.attention.checks import check_integer, describe, is_integer
 from kvlib.caches.checks import token_ids
 from kvlib.caches.prefixes import Extra, HashIndex, PrefixIndex, sealed
 from kvlib.errors import OutOfBlocks
@@ -55,8 +55,8 @@ class BlockPool:
         index: PrefixIndex | None = None,
         log: bool = False,
     ) -> None:
-        self.num_blocks = check_count("num_blocks", num_blocks)
-        self.block_size = check_count("block_size", block_size)
+        self.num_blocks = check_integer("num_blocks", num_blocks)
+        self.block_size = check_integer("block_size", block_size)
         if index is not None and (isinstance(index, type) or not hasattr(index, "find")):
             raise TypeError(f"index must be one such as HashIndex(), got {index!r}")
         self.index: PrefixIndex = HashIndex() if index is None else index
@@ -102,7 +102,7 @@ class BlockPool:
         Published blocks are evicted where there is nothing else. Raises OutOfBlocks, having
         changed nothing, if fewer than `count` are free.
         """
-        count = check_count("count", count, least=0)
+        count = check_integer("count", count, least=0)
         if count > self.num_free:
             raise OutOfBlocks(
                 f"{count} blocks needed, {self.num_free} of {self.num_blocks} are free: "

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 from kvlib.arrays import Array, namespace
-from kvlib.attention.checks import check_count, describe, is_integer
+from kvlib.attention.checks import check_integer, describe, is_integer
 from kvlib.caches.checks import check_step
 from kvlib.caches.dense_layout import from_dense, integers, names_of, to_dense
 from kvlib.caches.paged import PagedCache
@@ -105,7 +105,7 @@ def to_csr(table: Array, seq_lens: Sequence[int] | Array, block_size: int) -> CS
     if not hasattr(table, "shape"):
         raise TypeError(f"table must be an array, got {describe(table)}")
     xp = namespace(table)
-    block_size = check_count("block_size", block_size)
+    block_size = check_integer("block_size", block_size)
     host = integers("table", table, 2)
     lengths = integers("seq_lens", seq_lens, 1)
     if len(lengths) != len(host):
@@ -141,7 +141,7 @@ def from_csr(csr: CSR, block_size: int, max_blocks: int | None = None) -> tuple[
     if not isinstance(csr, CSR):
         raise TypeError(f"csr must be a CSR, what to_csr returns, got {describe(csr)}")
     xp = namespace(csr.indptr)
-    block_size = check_count("block_size", block_size)
+    block_size = check_integer("block_size", block_size)
     indptr, indices, last = (integers(n, x, 1).tolist() for n, x in csr._asdict().items())
     if len(indptr) != len(last) + 1 or indptr[0] != 0 or indptr[-1] != len(indices):
         raise ValueError(

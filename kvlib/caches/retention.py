@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kvlib.attention.checks import check_count, describe
+from kvlib.attention.checks import check_integer, describe
 from kvlib.caches.spec import LayerSpec
 
 
@@ -78,7 +78,7 @@ class Window(Retention):
     size: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", check_count("size", self.size))
+        object.__setattr__(self, "size", check_integer("size", self.size))
 
     def first(self, length: int) -> int:
         return max(0, length - self.size + 1)

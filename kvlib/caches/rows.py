@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Hashable, Sequence
 
-from kvlib.attention.checks import check_count
+from kvlib.attention.checks import check_integer
 from kvlib.caches.allocator import Allocator
 from kvlib.caches.layers import StoredLayers
 from kvlib.caches.step import Extra, Request
@@ -33,8 +33,8 @@ class Rows(Allocator):
     size_name, one_page = "max_seq_len", True
 
     def __init__(self, max_seqs: int, max_seq_len: int) -> None:
-        self.max_seqs = check_count("max_seqs", max_seqs)
-        self.size = check_count("max_seq_len", max_seq_len)
+        self.max_seqs = check_integer("max_seqs", max_seqs)
+        self.size = check_integer("max_seq_len", max_seq_len)
         self._free = list(range(self.max_seqs))[::-1]
 
     def serve(self, cache: StoredLayers) -> list[Store]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvlib.arrays import Array
-from kvlib.attention.checks import check_count, check_settings, describe
+from kvlib.attention.checks import check_integer, check_settings, describe
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class LayerSpec:
         if self.v_head_dim is None:
             object.__setattr__(self, "v_head_dim", self.head_dim)
         for name in ("num_kv_heads", "head_dim", "v_head_dim"):
-            object.__setattr__(self, name, check_count(name, getattr(self, name)))
+            object.__setattr__(self, name, check_integer(name, getattr(self, name)))
         if self.v_from_k and self.v_dim > self.head_dim:
             raise ValueError(
                 f"values taken from keys need v_head_dim <= head_dim, got {self.v_dim} "
