@@ -6,7 +6,7 @@
 `gated_mlp`, `plain_mlp`      the feed-forward parts, laid out in the same way
 `embedding`, `norm`, `rope`   what stands around them; `layers` has the functions below all this
 `config`         the sizes and switches of a model; `kvlib.config` reads them from a config.json
-`checkpoint`     loads a Hugging Face folder; `names` says which tensors make up which weight
+`checkpoint`     loads a Hugging Face folder; `safetensors` reads its files
 """
 
 from __future__ import annotations

@@ -6,20 +6,21 @@ folder loads whole or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from kvlib.arrays import has_views
+from kvlib.config.families import family
 from kvlib.errors import CheckpointError
 from kvlib.model.config import ModelConfig
-from kvlib.model.names import Source, may_be_ignored, prefix_of, sources, without_prefix
-from kvlib.model.safetensors import FLOATS, SafetensorsFile
-from kvlib.model.shards import weights_file, weights_files
+from kvlib.model.safetensors import FLOATS, SafetensorsFile, weights_file, weights_files
 from kvlib.model.tokenizer import load_tokenizer
-from kvlib.model.weights import allocate, library, weight_shapes
+from kvlib.model.weights import allocate, library, model_weights, weight_shapes
+from kvlib.progress import bar
 
 if TYPE_CHECKING:
     from kvlib.model.decoder import Decoder
@@ -64,12 +65,45 @@ def load_model(
     return Decoder(config, weights, tokenizer=text)
 
 
+class Source(NamedTuple):
+    """A tensor of the file: name without prefix, shape there, where its rows go in our weight."""
+
+    name: str
+    shape: tuple[int, ...]
+    row: int
+    transposed: bool
+
+
+def sources(config: ModelConfig) -> dict[str, list[Source]]:
+    """Our weight's name -> the tensors stacked to make it: one, or several (q, k, v; gate, up).
+
+    Each part of the model states the names that most checkpoints use; a family's file says what
+    differs (`kvlib.config.family.Names`).
+    """
+    names = family(config.model_type).names
+    found: dict[str, list[Source]] = {}
+    for ours, weight in model_weights(config).items():
+        *path, part, kind = ours.split(".")
+        place = f"{names.layers}.{path[1]}." if path else ""
+        renamed = names.renamed.get(part)
+        tensors = weight.tensors if renamed is None else {renamed: weight.shape[0]}
+        transposed = kind == "weight" and part in names.transposed
+        row, found[ours] = 0, []
+        for theirs, rows in tensors.items():
+            shape = (rows, *weight.shape[1:])
+            in_file = shape[::-1] if transposed else shape
+            found[ours].append(Source(f"{place}{theirs}.{kind}", in_file, row, transposed))
+            row += rows
+    return found
+
+
 def open_tensors(folder: Path, config: ModelConfig) -> Tensors:
     """Every tensor of the folder by its name without prefix: headers checked, no number read."""
     found: Tensors = {}
+    prefix = family(config.model_type).names.prefix  # checkpoints of the bare model leave it out
     for file, names in weights_files(folder):
         for name in names:
-            short = without_prefix(config, name)
+            short = name.removeprefix(prefix)
             if short in found:
                 other, its_name = found[short]
                 raise CheckpointError(
@@ -102,8 +136,10 @@ def assign(config: ModelConfig, tensors: Tensors, folder: Path) -> dict[str, lis
             raise CheckpointError(
                 f"{file.path}: tensor {in_file!r} is {info.dtype}, needed: {', '.join(FLOATS)}"
             )
+    buffers = family(config.model_type).names.buffers
     for name, (file, in_file) in tensors.items():
-        if name not in needed and not may_be_ignored(config, name):
+        tied_head = name == "lm_head.weight" and config.tie_word_embeddings
+        if name not in needed and not tied_head and not re.fullmatch(buffers, name):
             raise CheckpointError(
                 f"{file.path}: tensor {in_file!r} has no place in a {config.model_type} model as "
                 "config.json describes it"
@@ -113,7 +149,7 @@ def assign(config: ModelConfig, tensors: Tensors, folder: Path) -> dict[str, lis
 
 def full_name(config: ModelConfig, name: str, tensors: Tensors) -> str:
     """A tensor's name as these files would have it: with the prefix, unless they go without."""
-    prefix = prefix_of(config)
+    prefix = family(config.model_type).names.prefix
     prefixed = any(in_file.startswith(prefix) for _, in_file in tensors.values())
     return prefix + name if prefixed and not name.startswith("lm_head.") else name
 
@@ -126,17 +162,20 @@ def copy_weights(
     jobs = [(weights[ours], source) for ours, parts in plan.items() for source in parts]
     infos = [tensors[source.name] for _, source in jobs]
     total = sum(file.tensors[name].stop - file.tensors[name].start for file, name in infos)
-    for weight, source in _progress(jobs, total):
-        file, name = tensors[source.name]
-        values = file.read(name)
-        if source.transposed:
-            values = values.T
-        rows = weight[source.row : source.row + values.shape[0], ...]
-        if has_views(xp):  # NumPy and CuPy convert as they assign, and know float16
-            rows[...] = xp.asarray(values)
-        else:
-            wide = np.float64 if values.dtype.itemsize == 8 else np.float32
-            rows[...] = xp.astype(xp.asarray(np.array(values, dtype=wide)), rows.dtype)
+    shown = None if total >= LONG else False
+    with bar(shown, len(jobs), unit="tensor", what="reading weights") as progress:
+        for weight, source in jobs:
+            file, name = tensors[source.name]
+            values = file.read(name)
+            if source.transposed:
+                values = values.T
+            rows = weight[source.row : source.row + values.shape[0], ...]
+            if has_views(xp):  # NumPy and CuPy convert as they assign, and know float16
+                rows[...] = xp.asarray(values)
+            else:
+                wide = np.float64 if values.dtype.itemsize == 8 else np.float32
+                rows[...] = xp.astype(xp.asarray(np.array(values, dtype=wide)), rows.dtype)
+            progress.update()
     return weights
 
 
@@ -151,14 +190,3 @@ def _floating(dtype: Any, xp: Any) -> Any:
             return candidate
     have = [name for name, candidate in known.items() if candidate is not None]
     raise TypeError(f"dtype is {dtype!r}, needed: one of {', '.join(have)} of {xp.__name__}")
-
-
-def _progress(jobs: list[Any], total: int) -> Iterable[Any]:
-    """The jobs, behind a progress bar if they are long and tqdm is installed."""
-    if total < LONG:
-        return jobs
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        return jobs
-    return tqdm(jobs, desc="reading weights", unit="tensor", disable=None)
