@@ -61,10 +61,9 @@ EXHIBITS = {
 }
 
 
-def queries_dealt_in_turn(by_head, xp, q, k, v):
-    heads, kv_heads = q.shape[1], k.shape[1]
-    turns = [h for first in range(kv_heads) for h in range(first, heads, kv_heads)]
-    return by_head(xp, q[:, turns], k, v)
+def queries_dealt_in_turn(by_head, xp, q, kv_heads):
+    turns = [h for first in range(kv_heads) for h in range(first, q.shape[1], kv_heads)]
+    return by_head(xp, q[:, turns], kv_heads)
 
 
 def window_narrower_in_prefill(attend, q, k, v, window=None, **settings):

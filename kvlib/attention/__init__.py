@@ -2,8 +2,8 @@
 
 `states`    what a partial result is, and how two or many merge
 `softmax`   what a piece of scores gives before the division, and how two pieces join
-`direct`    attention from absolute positions: the definition, to teach and to test by
-`tiled`     the same by online softmax, a tile of keys at a time: to teach
+`direct`    attention from absolute positions, to teach and to test by: the definition, and the same
+            by online softmax, a tile of keys at a time
 `causal`    the same, fast, where keys lie in order at positions 0, 1, 2, ...
 `pieces`    the same loops where keys lie in blocks or as codes
 `slices`    what those loops read: pieces, and slices of arrays as such
@@ -11,8 +11,7 @@
 """
 
 from kvlib.attention.causal import attend_causal
-from kvlib.attention.direct import attend
+from kvlib.attention.direct import attend, attend_tiled
 from kvlib.attention.states import merge_state, merge_states
-from kvlib.attention.tiled import attend_tiled
 
 __all__ = ["attend", "attend_causal", "attend_tiled", "merge_state", "merge_states"]

@@ -1,4 +1,4 @@
-"""Attention from absolute positions: the definition, and the steps that all forms share."""
+"""Attention from absolute positions, at once or by tiles, and the steps that all forms share."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from kvlib.arrays import Array, at_least_float32, namespace, nbytes
-from kvlib.attention.checks import check_inputs, check_settings
-from kvlib.attention.softmax import softmax_parts
+from kvlib.attention.checks import check_inputs, check_integer, check_settings
+from kvlib.attention.softmax import Parts, join, softmax_parts
 from kvlib.attention.states import with_sink
 from kvlib.meter import counting, report
 
@@ -50,17 +50,80 @@ def attend(
     xp = namespace(q, k, v, q_pos, kv_pos)
     check_inputs(xp, q, k, v, q_pos, kv_pos, sinks)
     window, sm_scale, softcap = check_settings(window, sm_scale, softcap)
-    qh, kh, vh = by_head(xp, scaled(xp, q, sm_scale), k, v)
-    s = cap(xp, xp.matmul(qh, kh.mT), softcap)
-    groups, t = q.shape[1] // k.shape[1], q.shape[0]
+    rows = by_head(xp, scaled(xp, q, sm_scale), k.shape[1])
+    parts = attend_part(xp, rows, k, v, q_pos, kv_pos, window, softcap)
+    return finish(xp, parts, q, k, v, sinks, return_lse)
+
+
+def attend_tiled(
+    q: Array,
+    k: Array,
+    v: Array,
+    q_pos: Array,
+    kv_pos: Array,
+    *,
+    tile: int = 128,
+    window: int | None = None,
+    sm_scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Array | None = None,
+    return_lse: bool = False,
+) -> Array | tuple[Array, Array]:
+    """The same function as :func:`kvlib.attend`, reading ``tile`` keys at a time.
+
+    Shapes, masks and errors are those of ``attend``; ``tile`` may be any integer from 1 up.
+
+    Three running values per query are enough: the largest score so far (top), the sum of
+    e^(score − top) (total) and the sum of e^(score − top)·v (o). When a tile raises top, what
+    was summed before shrinks by e^(old top − new top). The division waits for the end.
+    Peak memory is O(T · tile) in place of O(T · S).
+    Milakov & Gimelshein, arXiv:1805.02867; Rabe & Staats, arXiv:2112.05682; FlashAttention,
+    arXiv:2205.14135.
+
+    >>> import numpy as np
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 5, 2, 4)).astype(np.float32)
+    >>> at = np.arange(5)
+    >>> np.allclose(attend_tiled(q, k, v, at, at, tile=2), attend(q, k, v, at, at), atol=1e-6)
+    True
+    """
+    check_integer("tile", tile)
+    tile = int(tile)  # a small integer of NumPy overflows where it meets a long text
+    xp = namespace(q, k, v, q_pos, kv_pos)
+    check_inputs(xp, q, k, v, q_pos, kv_pos, sinks)
+    window, sm_scale, softcap = check_settings(window, sm_scale, softcap)
+    rows = by_head(xp, scaled(xp, q, sm_scale), k.shape[1])
+    parts: Any = None
+    for start in range(0, k.shape[0] or 1, tile):
+        at = slice(start, min(start + tile, k.shape[0]))
+        new = attend_part(xp, rows, k[at, ...], v[at, ...], q_pos, kv_pos[..., at], window, softcap)
+        parts = new if parts is None else join(xp, parts, new)
+    return finish(xp, parts, q, k, v, sinks, return_lse)
+
+
+def attend_part(
+    xp: Any,
+    rows: Array,
+    k: Array,
+    v: Array,
+    q_pos: Array,
+    kv_pos: Array,
+    window: int | None,
+    softcap: float | None,
+) -> Parts:
+    """Attention over some of the keys: (o, top, total), not divided yet.
+
+    rows (Hkv, G·T, Dk), scaled   k (S, Hkv, Dk)   v (S, Hkv, Dv)  →  o (Hkv, G·T, Dv), the others
+    (Hkv, G·T, 1). Keys and values of a narrower cache are widened.
+    """
+    k, v = (xp.permute_dims(as_dtype(xp, x, rows.dtype), (1, 0, 2)) for x in (k, v))
+    s = cap(xp, xp.matmul(rows, k.mT), softcap)
     hidden = ~visible(q_pos, kv_pos, window)  # (T, S) or (Hkv, T, S)
     hidden = hidden[:, None, :, :] if hidden.ndim == 3 else hidden[None, None, :, :]
-    s = xp.reshape(s, (k.shape[1], groups, t, k.shape[0]))
-    s = xp.reshape(xp.where(hidden, -math.inf, s), (k.shape[1], groups * t, k.shape[0]))
+    t = q_pos.shape[0]
+    by_query = xp.reshape(s, (s.shape[0], s.shape[1] // max(1, t), t, s.shape[2]))
+    s = xp.reshape(xp.where(hidden, -math.inf, by_query), s.shape)
     p, top, total = softmax_parts(xp, s)
-    o = xp.matmul(p, vh)
-    count(q, k, v, pairs=t * k.shape[0])
-    return finish(xp, o, top, total, q, v, sinks, return_lse)
+    return xp.matmul(p, v), top, total
 
 
 def scaled(xp: Any, q: Array, sm_scale: float | None) -> Array:
@@ -72,23 +135,12 @@ def scaled(xp: Any, q: Array, sm_scale: float | None) -> Array:
     return at_least_float32(xp, q) * (1.0 / math.sqrt(q.shape[2]) if sm_scale is None else sm_scale)
 
 
-def by_head(xp: Array, q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
-    """Heads first, and the G query heads of a kv head stacked: one matrix product a kv head.
-
-    q (T, Hq, Dk) → (Hkv, G·T, Dk)   k (S, Hkv, Dk) → (Hkv, S, Dk)   v likewise
-    """
+def by_head(xp: Any, q: Array, num_kv_heads: int) -> Array:
+    """q (T, Hq, Dk) → (Hkv, G·T, Dk): the G query heads of a kv head stacked, for one product."""
     t, num_qo_heads, dim = q.shape
-    num_kv_heads = k.shape[1]
     groups = num_qo_heads // num_kv_heads
     q = xp.permute_dims(xp.reshape(q, (t, num_kv_heads, groups, dim)), (1, 2, 0, 3))
-    q = xp.reshape(q, (num_kv_heads, groups * t, dim))
-    k, v = widened(xp, q, k, v)
-    return q, xp.permute_dims(k, (1, 0, 2)), xp.permute_dims(v, (1, 0, 2))
-
-
-def widened(xp: Array, q: Array, k: Array, v: Array) -> tuple[Array, Array]:
-    """Keys and values of a narrower cache in the dtype of the scaled queries."""
-    return as_dtype(xp, k, q.dtype), as_dtype(xp, v, q.dtype)
+    return xp.reshape(q, (num_kv_heads, groups * t, dim))
 
 
 def as_dtype(xp: Any, x: Array, dtype: Any) -> Array:
@@ -109,32 +161,28 @@ def cap(xp: Array, s: Array, softcap: float | None) -> Array:
 
 
 def finish(
-    xp: Array,
-    o: Array,
-    top: Array,
-    total: Array,
-    q: Array,
-    v: Array,
-    sinks: Array | None,
-    return_lse: bool,
+    xp: Any, parts: Parts, q: Array, k: Array, v: Array, sinks: Array | None, return_lse: bool
 ) -> Array | tuple[Array, Array]:
     """Divide by the softmax's sum, put tokens first again, and form the lse where it is wanted.
 
-    o (Hkv, G·T, Dv), top and total (Hkv, G·T, 1)  →  o (T, Hq, Dv), lse (T, Hq)
+    o (Hkv, G·T, Dv), top and total (Hkv, G·T, 1)  →  o (T, Hq, Dv), lse (T, Hq). Reported: each
+    (query, key) pair of each query head, and k and v read once.
     """
-    t, num_qo_heads, _ = q.shape
-    num_kv_heads, dim = v.shape[1], v.shape[2]
-    groups = num_qo_heads // num_kv_heads
+    o, top, total = parts
+    if counting():
+        pairs = q.shape[0] * k.shape[0] * q.shape[1]
+        flops = 2 * pairs * (q.shape[2] + v.shape[2])
+        report("attention", flops=flops, read=nbytes(k) + nbytes(v))
     empty = total == 0
     divisor = xp.where(empty, xp.ones_like(total), total)
 
-    def tokens_first(x: Array, last: int) -> Array:
-        x = xp.reshape(x, (num_kv_heads, groups, t, last))
-        return xp.reshape(xp.permute_dims(x, (2, 0, 1, 3)), (t, num_qo_heads, last))
+    def tokens_first(x: Array) -> Array:
+        x = xp.reshape(x, (x.shape[0], q.shape[1] // x.shape[0], q.shape[0], x.shape[2]))
+        return xp.reshape(xp.permute_dims(x, (2, 0, 1, 3)), (*q.shape[:2], x.shape[3]))
 
-    o, lse = tokens_first(o / divisor, dim), None
+    o, lse = tokens_first(o / divisor), None
     if sinks is not None or return_lse:
-        lse = tokens_first(xp.where(empty, top, top + xp.log(divisor)), 1)
+        lse = tokens_first(xp.where(empty, top, top + xp.log(divisor)))
     return answer(xp, o, lse, q.dtype, sinks, return_lse)
 
 
@@ -152,13 +200,3 @@ def answer(
         o, lse = with_sink(xp, o, lse, sinks)
     o = as_dtype(xp, o, dtype)
     return (o, lse) if return_lse else o
-
-
-def count(q: Array, k: Array, v: Array, pairs: int) -> None:
-    """Report ``pairs`` (query, key) pairs per query head, and k and v read once."""
-    if counting():
-        report(
-            "attention",
-            flops=2 * pairs * q.shape[1] * (q.shape[2] + v.shape[2]),
-            read=nbytes(k) + nbytes(v),
-        )
