@@ -43,7 +43,7 @@ def attention(
     num_keys, num_kv_heads, v_dim = v.shape
     scale = 1 / math.sqrt(dim) if sm_scale is None else sm_scale
     where = kv_pos if kv_pos.ndim == 2 else np.tile(kv_pos, (num_kv_heads, 1))
-    sink = None if sinks is None else float64(sinks)
+    sink = np.full(num_qo_heads, -math.inf) if sinks is None else float64(sinks)
     o = np.zeros((num_queries, num_qo_heads, v_dim))
     lse = np.full((num_queries, num_qo_heads), -math.inf)
     for i in range(num_queries):
@@ -52,17 +52,15 @@ def attention(
             visible &= q_pos[i] - where < window
         for h in range(num_qo_heads):
             head = h // (num_qo_heads // num_kv_heads)
-            seen = np.flatnonzero(visible[head])
-            logits, values = scale * (k[seen, head] @ q[i, h]), v[seen, head]
+            seen = visible[head].nonzero()[0]
+            logits = scale * (k[seen, head] @ q[i, h])
             if softcap is not None:
                 logits = softcap * np.tanh(logits / softcap)
-            if sink is not None:
-                logits, values = np.append(logits, sink[h]), np.vstack([values, np.zeros(v_dim)])
-            peak = logits.max(initial=-math.inf)
+            peak = logits.max(initial=sink[h])
             if peak == -math.inf:
                 continue
             weights = np.exp(logits - peak)
-            total = weights.sum()
+            total = weights.sum() + math.exp(sink[h] - peak)  # a sink has a weight and no value
             lse[i, h] = peak + math.log(total)
-            o[i, h] = weights @ values / total
+            o[i, h] = weights @ v[seen, head] / total
     return o, lse

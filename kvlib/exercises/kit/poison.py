@@ -30,23 +30,41 @@ def _poison_pages(cache: Any) -> None:
             filled.setdefault(id(cache.stores[layer]), {}).update(filled_pages(cache, g))
     found = cache.pool.index if cache.block_size is not None else ()
     for store in dict.fromkeys(cache.stores):
-        for page in range(store.keys.pages):
-            if page not in found:
-                _poison_behind(cache, store, page, filled[id(store)].get(page, 0))
+        held = filled[id(store)]
+        live = {page: held.get(page, 0) for page in range(store.keys.pages) if page not in found}
+        _poison_behind(cache, store, live)
     for request in cache._requests.values():
         for table in request.state.tables:
             for store in (table.own or {}).values():
-                _poison_behind(cache, store, 0, cache.held(request) - table.gone)
+                _poison_behind(cache, store, {0: cache.held(request) - table.gone})
         for residual in request.state.residuals:
             for x in residual.both if residual is not None else ():
                 fill(cache, x[:, request.length - request.state.coded :, :])
 
 
-def _poison_behind(cache: Any, store: Store, page: int, tokens: int) -> None:
-    """What lies behind so many tokens of a page."""
+def _poison_behind(cache: Any, store: Store, live: dict[int, int]) -> None:
+    """What lies behind the live tokens of some pages. live: page → tokens of it that are."""
+    empty = _runs([page for page, tokens in live.items() if not tokens])
+    begun = [(page, tokens) for page, tokens in live.items() if 0 < tokens < store.size]
     for fields in store.both:
         for name, field in fields.fields.items():
-            fill(cache, fields.arrays[name][page, :, -(-tokens // field.per) :, ...])
+            x = fields.arrays[name]
+            if cache.xp.isdtype(x.dtype, "real floating"):
+                for first, last in empty:
+                    x[first:last, ...] = float("nan")
+                for page, tokens in begun:
+                    x[page, :, -(-tokens // field.per) :, ...] = float("nan")
+
+
+def _runs(pages: list[int]) -> list[tuple[int, int]]:
+    """Pages in order as runs of neighbours, each (first, one past the last)."""
+    found: list[tuple[int, int]] = []
+    for page in pages:
+        if found and found[-1][1] == page:
+            found[-1] = (found[-1][0], page + 1)
+        else:
+            found.append((page, page + 1))
+    return found
 
 
 def fill(cache: Cache, x: Array) -> None:
