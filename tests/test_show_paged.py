@@ -204,7 +204,7 @@ def test_the_explorer_has_a_stop_for_each_frame_and_draws_each() -> None:
     assert len(frames) == len(set(slider.texts))
     for scene in frames:
         assert "<svg" in svg.draw(scene, 360)
-    assert explorer.figure(moment=3).axes
+    assert explorer.svg(moment=3) == svg.draw(frames[3])
 
 
 def test_free_but_findable_blocks_are_named_in_the_legend() -> None:
