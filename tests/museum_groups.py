@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import numpy as np
 from mutation_kind import Bug
 
+from kvlib.caches.changes import take_out
 from kvlib.caches.retention import KeepAll
-from kvlib.caches.takeout import take_out
 
 LAYERS, STORED = "kvlib.caches.layers", "kvlib.caches.stored"
 ROWS, PAGING = "kvlib.caches.rows", "kvlib.caches.paging"

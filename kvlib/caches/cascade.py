@@ -35,7 +35,7 @@ def shared_tokens(cache: PagedCache, layer: int, step: Step) -> int:
         return 0  # what is shared is counted from the start of the texts
     if window is not None and max(step.seq_lens) > window:
         return 0
-    # Every query of the step must come behind what is shared.
+    # Every query of the step must come after what is shared.
     before = [end - n for end, n in zip(step.seq_lens, step.q_lens, strict=True)]
     coded = cache.paged_lens(step, layer) if cache.codec.waits else before
     most = min(*before, *coded) // cache.block_size

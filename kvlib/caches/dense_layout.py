@@ -15,7 +15,7 @@ from kvlib.caches.protocol import Cache
 def to_dense(cache: Cache, layer: int, seq_ids: Sequence[Hashable]) -> tuple[Array, Array, Array]:
     """What a layer holds of some requests, decoded: k, v (B, Hkv, S, D) and lengths (B,) int64.
 
-    S is the longest length; behind a request's own length stand zeros, which are **not** neutral
+    S is the longest length; after a request's own length stand zeros, which are **not** neutral
     in attention: mask them by the lengths.
 
     >>> import numpy as np
@@ -55,7 +55,7 @@ def from_dense(
     """Open requests in a cache with keys and values from elsewhere, all or none of them.
 
     layers   k (B, Hkv, S, Dk) and v (B, Hkv, S, Dv) of each layer; v None where the layer takes
-             values from its keys. What stands behind a length is not read.
+             values from its keys. What stands after a length is not read.
     lengths  B lengths of at most S
     tokens   the token ids of each request, so that a PagedCache may share its blocks later
 
@@ -94,7 +94,7 @@ def from_dense(
 
 
 def _pack(xp: Any, x: Array, used: Sequence[int], counts: Sequence[int]) -> Array:
-    """(B, H, S, D) → (T, H, D), the requests' tokens behind one another."""
+    """(B, H, S, D) → (T, H, D), the requests' tokens one after the other."""
     return xp.concat([xp.permute_dims(x[b, :, : counts[b], :], (1, 0, 2)) for b in used], axis=0)
 
 

@@ -115,7 +115,7 @@ class Fields:
     def gather_into(
         self, pages: Sequence[int], which: list[int], target: Sequence[int], at: int
     ) -> int:
-        """Stored tokens number `which` of some pages, to place `at` and on in others."""
+        """Stored tokens number `which` of some pages, to slot `at` and on in others."""
         if not which:
             return 0
         index = self.xp.asarray(which, dtype=self.xp.int64)

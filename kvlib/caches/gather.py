@@ -25,7 +25,7 @@ def side_by_side(
     """Copy the pages of several requests: k (B, Hkv, S, Dk) and v (B, Hkv, S, Dv), plain numbers.
 
     tables: the pages of each. first: how many pages to leave out. tokens: of the longest request,
-    behind those; what a shorter one has no pages for is copied from its last, and not to be read.
+    after those; what a shorter one has no pages for is copied from its last, and not to be read.
     rooms: where the copies of keys and of values go; the next call that is lent them overwrites.
     """
     count = -(-tokens // store.size)

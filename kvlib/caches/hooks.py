@@ -83,7 +83,10 @@ class CacheHooks:
         raise TypeError(f"{type(self).__name__} does not name its arrays")
 
     def append(self, layer: int, k: Array, v: Array | None, step: Step) -> None:
-        """Store the step's keys and values: k (T, Hkv, Dk), v (T, Hkv, Dv)."""
+        """Store the step's keys and values: k (T, Hkv, Dk), v (T, Hkv, Dv).
+
+        v is None where the layer takes its values from its keys.
+        """
         raise TypeError(f"{type(self).__name__} cannot append")
 
     def read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:

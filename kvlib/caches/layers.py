@@ -115,8 +115,8 @@ class StoredLayers(Cache):
     def kept_by(self, request: Request) -> int:
         """The length that a request may still have to be taken back to; what it needs there stays.
 
-        Its own, unless an unfinished pass has left a gap before that. Tokens that wait to be
-        encoded are lost with the pass that should encode them: then it is what is encoded now.
+        Its own, unless an unfinished step has left a gap before that. Tokens that wait to be
+        encoded are lost with the step that should encode them: then it is what is encoded now.
         """
         gap = request.gap_after(len(self.layers), self._sure(request))
         held = self.held(request)
@@ -124,7 +124,7 @@ class StoredLayers(Cache):
 
     def _sure(self, request: Request) -> int:
         state = request.state
-        # What should have been encoded in an unfinished pass waits for ever, and is lost.
+        # What should have been encoded in an unfinished step waits for ever, and is lost.
         return state.start if state.coded == state.before else min(state.start, state.before)
 
     def read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:

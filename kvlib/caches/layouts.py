@@ -4,7 +4,7 @@
     CSR          indptr, indices, last_page_len            FlashInfer
     dense        (B, Hkv, S, D), padded with zeros         Hugging Face
 
-A token's slot is its place among all tokens of the pool: block · block_size + place in the block.
+A token's slot is a number among all tokens of the pool: block · block_size + slot in the block.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PAD = -1
 
 
 class CSR(NamedTuple):
-    """Block tables behind one another, as FlashInfer takes them (arXiv:2501.01005).
+    """Block tables one after the other, as FlashInfer takes them (arXiv:2501.01005).
 
     indptr         (B + 1,) int32, request b owns indices[indptr[b] : indptr[b + 1]]
     indices        (blocks,) int32

@@ -9,7 +9,7 @@ import numpy as np
 
 from kvlib.caches.allocator import Allocator
 from kvlib.caches.blocks import BlockPool
-from kvlib.caches.changes import changes_of
+from kvlib.caches.changes import changes_of, take_out
 from kvlib.caches.layers import StoredLayers
 from kvlib.caches.retention import LayerGroup, Retention, alike, layer_groups
 from kvlib.caches.sharing import Sharing
@@ -17,7 +17,6 @@ from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Extra, Request
 from kvlib.caches.store import Store
 from kvlib.caches.table import State
-from kvlib.caches.takeout import take_out
 from kvlib.errors import OutOfBlocks
 from kvlib.meter import report
 
@@ -28,7 +27,7 @@ class Blocks(Allocator):
     All groups draw from one pool. Where layers keep different tokens and are of one shape, groups
     are of equally many layers, and a block takes the same bytes in each (`layer_groups`). Where the
     shapes differ, too, each group has arrays of its own for all of the pool's blocks: a block in
-    use by one leaves its place in the others idle. Raises OutOfBlocks, having changed nothing.
+    use by one leaves the same block of the others idle. Raises OutOfBlocks, having changed nothing.
 
     >>> Blocks(BlockPool(8, block_size=16)).size
     16
@@ -106,14 +105,14 @@ class Blocks(Allocator):
         self.sharing.go_back(state, length // self.size)
 
     def _unfinished(self, request: Request) -> bool:
-        """Whether its last pass stopped halfway and was not taken back."""
+        """Whether its last step stopped halfway and was not taken back."""
         ticket = request.ticket
         return ticket is not None and len(ticket.appended) < len(self.cache.layers)
 
     def _stored(self, request: Request) -> int:
         """How many of its first tokens surely lie in its blocks, in all layers.
 
-        Not those of a pass that stopped halfway, nor the older ones that it should have encoded.
+        Not those of a step that stopped halfway, nor the older ones that it should have encoded.
         """
         state = request.state
         if self._unfinished(request):

@@ -1,4 +1,4 @@
-"""Finding blocks again by the tokens they hold: two indexes behind one interface.
+"""Finding blocks again by the tokens they hold: two indexes with one interface.
 
 A key at position i depends on every token up to i, so a block is known by its own tokens and by
 the block before it. Two texts share blocks from the start as long as their tokens agree.

@@ -99,7 +99,7 @@ class Cache(CacheHooks):
         extra: what else the keys depend on (an adapter, a tenant's salt); requests of another
         extra never share.
 
-        Returns how many of them are held, so that the pass starts there; always fewer than
+        Returns how many of them are held, so that the step starts there; always fewer than
         len(tokens), because the last one has to be computed for its logits.
         """
         check_new(self._requests, seq_id)
@@ -118,7 +118,7 @@ class Cache(CacheHooks):
 
         seq_ids B names, each once; q_lens B lengths of at least 1; tokens the T = Σ q_lens new
         token ids packed in that order, for caches that look at them.
-        The lengths of the requests grow now; a pass that fails is undone with ``truncate``. One
+        The lengths of the requests grow now; a step that fails is undone with ``truncate``. One
         that is planned over, unfinished, leaves a gap: the request can be planned, but no layer
         appends or runs until it is truncated to where the gap begins.
         """

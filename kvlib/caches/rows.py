@@ -7,11 +7,11 @@ from collections.abc import Hashable, Sequence
 
 from kvlib.attention.checks import check_integer
 from kvlib.caches.allocator import Allocator
+from kvlib.caches.changes import staying, take_out
 from kvlib.caches.layers import StoredLayers
 from kvlib.caches.step import Extra, Request
 from kvlib.caches.store import Store
 from kvlib.caches.table import State, Table
-from kvlib.caches.takeout import staying, take_out
 from kvlib.errors import CacheFull
 from kvlib.meter import report
 

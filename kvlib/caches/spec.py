@@ -78,7 +78,7 @@ class LayerSpec:
 class Memory:
     """Bytes a cache holds, measured from its arrays.
 
-    payload    keys and values of live tokens
+    payload    keys and values of live tokens: those that the newest token of their request sees
     metadata   scales, tables
     reserved   everything allocated, the three others included
     wasted     set aside for a request but holding no token

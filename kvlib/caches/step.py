@@ -1,4 +1,4 @@
-"""What one forward pass works on, decided once and used by every layer; and an open request."""
+"""What one step works on, decided once and used by every layer; and an open request."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class Store:
     def gather_into(
         self, pages: Sequence[int], which: list[int], target: Sequence[int], at: int
     ) -> int:
-        """Stored tokens number `which` of some pages, to place `at` and on in others.
+        """Stored tokens number `which` of some pages, to slot `at` and on in others.
 
         For codecs that write each token alone. The pages may be the same. Gives the bytes copied.
         """

@@ -142,10 +142,6 @@ class StoredCache(StoredLayers):
     # Keys and values ----------------------------------------------------------------------------
 
     def append(self, layer: int, k: Array, v: Array | None, step: Step) -> None:
-        """Write the step's keys and values where their requests have room.
-
-        k (T, Hkv, Dk)   v (T, Hkv, Dv), or None where the layer takes values from its keys.
-        """
         self._check_append(layer, k, v, step)
         dtype, written = self.dtype, 0
         new = [k if k.dtype == dtype else self.xp.astype(k, dtype)]
@@ -174,15 +170,7 @@ class StoredCache(StoredLayers):
         step.ticket.appended.add(layer)
 
     def attend(self, layer: int, q: Array, step: Step, return_lse: bool = False) -> Answer:
-        """Attend: q (T, Hq, Dk) → o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq).
-
-        One request after the other, or several short ones in one product where each has one query.
-        """
         return attend_stored(self, layer, q, step, return_lse)
 
     def memory(self) -> Memory:
-        """Bytes measured from the arrays: numbers of live tokens, their scales, all, and waste.
-
-        A token is live while its layer's rule keeps it for the newest token of its request.
-        """
         return memory_of(self)

@@ -17,7 +17,7 @@ class Table:
     """Where the tokens of one request lie in the layers of one group.
 
     pages  rows or blocks, in the order of their tokens
-    gone   how many of its tokens have been given back: the newest tokens stand `gone` places
+    gone   how many of its tokens have been given back: the newest tokens lie `gone` slots
            before their position
     since  the length at which tokens were given back last
     kept   the positions (n,) of the first n stored tokens, where others are missing between them;
@@ -49,7 +49,7 @@ class Lying:
     """Where the requests of one step lie in the layers of a group: worked out once for all layers.
 
     tables: one a request. lens: how many tokens each has there, those of the step included.
-    slots: the (page, place in it) of each new token where every request has one; None in other
+    slots: the (page, slot in it) of each new token where every request has one; None in other
     steps, and where a request has a row of its own. batches: which requests attend in one product,
     by what that depends on in a layer.
     """

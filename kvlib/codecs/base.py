@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from kvlib.arrays import Array, clipped, namespace
 from kvlib.attention import products
-from kvlib.attention.checks import is_integer
+from kvlib.attention.checks import check_count
 
 
 class Field(NamedTuple):
@@ -109,10 +109,8 @@ class Plain(TensorCodec):
     """Numbers as they come, in the cache's dtype.
 
     >>> import numpy as np
-    >>> x = np.ones((1, 2, 8), np.float32)
-    >>> codec = Plain()
-    >>> codec.decode(codec.encode(x), np.float32).shape
-    (1, 2, 8)
+    >>> Plain().fields(64, np, np.float32)
+    {'x': Field(per=1, shape=(64,), dtype=<class 'numpy.float32'>, payload=True)}
     """
 
     def fields(self, dim: int, xp: Any, dtype: Any) -> dict[str, Field]:
@@ -152,11 +150,7 @@ class Codec:
                 raise TypeError(
                     f"keys and values must be a TensorCodec, such as Int8(), got {part!r}"
                 )
-        if not is_integer(self.residual):
-            raise TypeError(f"residual must be a whole number of tokens, got {self.residual!r}")
-        if self.residual < 0:
-            raise ValueError(f"residual must be at least 0 tokens, got {self.residual}")
-        object.__setattr__(self, "residual", int(self.residual))
+        object.__setattr__(self, "residual", check_count("residual", self.residual, least=0))
         object.__setattr__(self, "made_by", self.made_by or self.name)
 
     @property

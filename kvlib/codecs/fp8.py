@@ -44,10 +44,8 @@ class Fp8(TensorCodec):
     """codes uint8: sign, exponent, mantissa; ties go to the even code.
 
     >>> import numpy as np
-    >>> x = np.ones((1, 2, 8), np.float32)
-    >>> codec = Fp8("e4m3")
-    >>> codec.decode(codec.encode(x), np.float32).shape
-    (1, 2, 8)
+    >>> Fp8("e4m3").encode(np.ones((1, 1, 2), np.float32))["codes"]
+    array([[[56, 56]]], dtype=uint8)
     """
 
     def __init__(self, kind: str) -> None:

@@ -122,10 +122,9 @@ class PerChannel(Grouped):
     """One scale and zero for each channel and `size` tokens in a row.
 
     >>> import numpy as np
-    >>> x = np.arange(64, dtype=np.float32).reshape(1, 8, 8)
-    >>> codec = PerChannel(bits=4, size=8)
-    >>> codec.decode(codec.encode(x), np.float32).shape
-    (1, 8, 8)
+    >>> parts = PerChannel(bits=4, size=8).encode(np.ones((1, 16, 64), np.float32))
+    >>> parts["codes"].shape, parts["scales"].shape
+    ((1, 16, 32), (1, 2, 64))
     """
 
     axis = 2
@@ -160,10 +159,9 @@ class PerToken(Grouped):
     """One scale and zero for each token and `size` channels in a row.
 
     >>> import numpy as np
-    >>> x = np.arange(64, dtype=np.float32).reshape(1, 8, 8)
-    >>> codec = PerToken(bits=4, size=8)
-    >>> codec.decode(codec.encode(x), np.float32).shape
-    (1, 8, 8)
+    >>> parts = PerToken(bits=4, size=8).encode(np.ones((1, 16, 64), np.float32))
+    >>> parts["codes"].shape, parts["scales"].shape
+    ((1, 16, 32), (1, 16, 8))
     """
 
     def check(self, dim: int) -> None:

@@ -20,10 +20,9 @@ class Int8(TensorCodec):
     that a number moves.
 
     >>> import numpy as np
-    >>> x = np.ones((1, 2, 8), np.float32)
-    >>> codec = Int8()
-    >>> codec.decode(codec.encode(x), np.float32).shape
-    (1, 2, 8)
+    >>> codes = Int8().encode(np.ones((1, 2, 8), np.float32))
+    >>> codes["codes"].shape, codes["scales"].shape
+    ((1, 2, 8), (1, 2))
     """
 
     def fields(self, dim: int, xp: Any, dtype: Any) -> dict[str, Field]:
