@@ -124,6 +124,18 @@ def check_step(step: Step) -> None:
         raise TypeError(f"step must be a Step, what plan returns, got {describe(step)}")
 
 
+def check_live(cache: CacheHooks, step: Step) -> None:
+    """Refuse what is no Step of this cache, and one that is over."""
+    check_step(step)
+    if step.owner is not cache:
+        raise ValueError("the step was planned by another cache")
+    if not step.ticket.live:
+        raise ValueError(
+            f"the step of requests {list(step.seq_ids)!r} is over: one of them was planned again, "
+            "truncated or freed since"
+        )
+
+
 def check_append(cache: CacheHooks, layer: int, k: Array, v: Array | None, step: Step) -> LayerSpec:
     """The layer's spec, after refusing keys and values that do not fit it or the step."""
     spec = _check_layer_and_step(cache, layer, step)
@@ -172,14 +184,7 @@ def check_run(cache: CacheHooks, layer: int, q: Array, step: Step) -> LayerSpec:
 
 def _check_layer_and_step(cache: CacheHooks, layer: int, step: Step) -> LayerSpec:
     check_layer(cache, layer)
-    check_step(step)
-    if step.owner is not cache:
-        raise ValueError("the step was planned by another cache")
-    if not step.ticket.live:
-        raise ValueError(
-            f"the step of requests {list(step.seq_ids)!r} is over: one of them was planned again, "
-            "truncated or freed since"
-        )
+    check_live(cache, step)
     if step.ticket.gap is not None:
         name, first = step.ticket.gap
         raise ValueError(

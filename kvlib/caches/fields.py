@@ -54,15 +54,10 @@ class Fields:
 
         Gives the bytes copied. The two pages may be one.
         """
-        copied = 0
-        for name, field in self.fields.items():
-            a, n = first // field.per, -(-tokens // field.per)
-            part = source.arrays[name][origin, :, a : a + n, ...]
-            if not is_numpy(self.xp):  # NumPy copes with a source that its target overlaps
-                part = self.xp.asarray(part, copy=True)
-            self.arrays[name][target, :, :n, ...] = part
-            copied += nbytes(part)
-        return copied
+        parts = source.view(origin, first, first + tokens)
+        if not is_numpy(self.xp):  # NumPy copes with a source that its target overlaps
+            parts = {name: self.xp.asarray(x, copy=True) for name, x in parts.items()}
+        return self.put([target], 0, parts)
 
     def view(self, page: int, a: int, b: int) -> Parts:
         """Tokens a ... b of one page, as they lie."""

@@ -14,7 +14,7 @@ from kvlib.caches.retention import LayerGroup, Rules, rules_of
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Request, Step
 from kvlib.caches.store import Residual, Store
-from kvlib.caches.table import Lying, State, Table
+from kvlib.caches.table import Lying, Table
 from kvlib.codecs import PLAIN, Codec
 from kvlib.codecs import codec as codec_of
 from kvlib.codecs.base import TensorCodec
@@ -103,14 +103,9 @@ class StoredLayers(Cache):
     def fields(self, layer: int) -> tuple[tuple[TensorCodec, Mapping[str, Array]], ...]:
         return tuple((fields.codec, fields.arrays) for fields in self.stores[layer].both)
 
-    def new_residuals(self, like: State | None = None) -> list[Residual | None]:
-        """Room for tokens that wait, one a layer; with the content of another request's."""
-        residuals = [store.new_residual() for store in self.stores]
-        for new, old in zip(residuals, like.residuals if like else (), strict=False):
-            if new is not None and old is not None:
-                for x, y in zip(new.both, old.both, strict=True):
-                    x[...] = y
-        return residuals
+    def new_residuals(self) -> list[Residual | None]:
+        """Room for a request's tokens that wait, one a layer."""
+        return [store.new_residual() for store in self.stores]
 
     def kept_by(self, request: Request) -> int:
         """The length that a request may still have to be taken back to; what it needs there stays.

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from kvlib.arrays import Array, namespace
 from kvlib.attention.checks import check_integer, describe, is_integer
-from kvlib.caches.checks import check_step
+from kvlib.caches.checks import check_live
 from kvlib.caches.dense_layout import from_dense, integers, names_of, to_dense
 from kvlib.caches.paged import PagedCache
 from kvlib.caches.step import Step
@@ -81,11 +81,7 @@ def slot_mapping(cache: PagedCache, step: Step, layer: int = 0) -> Array:
     array([0, 1, 2, 3, 4, 8, 9])
     """
     _check_paged(cache)
-    check_step(step)
-    if step.owner is not cache:
-        raise ValueError("the step was planned by another cache")
-    if not step.ticket.live:
-        raise ValueError(f"the step of requests {list(step.seq_ids)!r} is over")
+    check_live(cache, step)
     size, slots = cache.block_size, []
     tables = cache.tables(layer, step)
     for table, end, n in zip(tables, cache.stored_lens(step, layer), step.q_lens, strict=True):

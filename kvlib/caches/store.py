@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from typing import Any
 
-from kvlib.arrays import Array, nbytes
+from kvlib.arrays import Array, namespace, nbytes
 from kvlib.caches.fields import Fields
 from kvlib.caches.spec import LayerSpec
 from kvlib.codecs.base import Codec
@@ -25,6 +26,12 @@ class Residual:
         dims = (spec.head_dim,) if spec.v_from_k else (spec.head_dim, spec.v_dim)
         self.both = [xp.empty((spec.num_kv_heads, room, dim), dtype=dtype) for dim in dims]
         self.previous: list[Array] | None = None
+
+    def copy(self) -> Residual:
+        """The same tokens for a fork, in arrays of their own."""
+        new = copy(self)
+        new.both, new.previous = [namespace(x).asarray(x, copy=True) for x in self.both], None
+        return new
 
     def arrays(self) -> list[Array]:
         return [*self.both, *(self.previous or ())]

@@ -124,7 +124,7 @@ class StoredCache(StoredLayers):
         old = source.state
         new = State([], [], old.coded, list(old.tokens), old.extra)
         self.allocator.copy(source, seq_id, new)
-        new.residuals = self.new_residuals(old)
+        new.residuals = [waiting and waiting.copy() for waiting in old.residuals]
         new.start = source.length
         return Request(new)
 

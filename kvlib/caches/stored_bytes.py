@@ -58,23 +58,14 @@ def _live(cache: StoredLayers, g: int, filled: dict[int, int]) -> Counter[int]:
     if isinstance(cache.groups[g].retention, KeepAll):
         # Most pages are full: they are counted, and not looked at one by one.
         return Counter(filled.values())
-    spans: dict[int, list[tuple[int, int]]] = {page: [] for page in filled}
+    live: dict[int, set[int]] = {page: set() for page in filled}
     for table, request in _tables(cache, g):
         if table.own is None:
             size = cache.stores[cache.groups[g].layers[0]].size
             first, held = _first_seen(cache, g, table, request), _held(cache, table, request)
             for n, page in enumerate(table.pages):
-                spans[page].append((max(0, first - n * size), min(size, held - n * size)))
-    return Counter(_covered(own) for own in spans.values())
-
-
-def _covered(spans: list[tuple[int, int]]) -> int:
-    """How many numbers lie in at least one of the spans (first, last + 1)."""
-    count = end = 0
-    for a, b in sorted(spans):
-        count += max(0, b - max(a, end))
-        end = max(end, b)
-    return count
+                live[page].update(range(max(0, first - n * size), min(size, held - n * size)))
+    return Counter(len(slots) for slots in live.values())
 
 
 def _tables(cache: StoredLayers, g: int) -> Iterator[tuple[Table, Request]]:
