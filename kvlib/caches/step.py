@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.arrays import Array, is_numpy, namespace
+from kvlib.arrays import Array, is_numpy
 
 Extra = tuple[Hashable, ...]  # what keys depend on besides tokens: an adapter, a tenant's salt
 
@@ -48,6 +48,7 @@ class Request:
         return self.gap if finished or self.gap is not None else sure
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Step:
     """T new tokens of B requests, packed without padding, at their absolute positions.
 
@@ -73,48 +74,25 @@ class Step:
     (4, [0, 1, 2, 0], (3, 1))
     """
 
-    __slots__ = (
-        "_last",
-        "_lengths",
-        "by_group",
-        "owner",
-        "states",
-        "positions",
-        "q_lens",
-        "qo_indptr",
-        "seq_ids",
-        "seq_lens",
-        "ticket",
-        "whole",
-    )
+    owner: Any  # the cache that planned it
+    ticket: Ticket
+    seq_ids: tuple[Hashable, ...]
+    q_lens: tuple[int, ...]
+    seq_lens: tuple[int, ...]
+    states: Any
+    whole: bool = True
+    qo_indptr: tuple[int, ...] = field(init=False)
+    positions: Array = field(init=False)
+    by_group: dict[int, Any] = field(init=False, default_factory=dict)
+    _lengths: Array | None = field(init=False, default=None)
+    _last: Step | None = field(init=False, default=None)
 
-    def __init__(
-        self,
-        owner: Any,
-        ticket: Ticket,
-        seq_ids: tuple[Hashable, ...],
-        q_lens: tuple[int, ...],
-        seq_lens: tuple[int, ...],
-        states: Any,
-        positions: Array | None = None,
-        lengths: Array | None = None,
-    ) -> None:
-        """positions, lengths: those of a longer step, of which this one is the last rows."""
-        self.owner = owner
-        self.ticket = ticket
-        self.seq_ids = seq_ids
-        self.q_lens = q_lens
-        self.seq_lens = seq_lens
-        self.states = states
-        self.whole = positions is None
+    def __post_init__(self) -> None:
         offsets = [0]
-        for n in q_lens:
+        for n in self.q_lens:
             offsets.append(offsets[-1] + n)
         self.qo_indptr = tuple(offsets)
-        self._last: Step | None = None
-        self.by_group: dict[int, Any] = {}
-        self._lengths = lengths
-        self.positions: Array = self._new_positions() if positions is None else positions
+        self.positions = self._new_positions()
 
     def _new_positions(self) -> Array:
         """Where the step's tokens stand. On a device the lengths come along, in one copy."""
@@ -172,23 +150,8 @@ class Step:
     def _seen_by(self, lens: tuple[int, ...]) -> Step:
         if lens == self.q_lens:
             return self
-        xp = namespace(self.positions)
-        ends = zip(self.qo_indptr[1:], lens, strict=True)
-        rows = xp.asarray(
-            [row for end, n in ends for row in range(end - n, end)],
-            dtype=xp.int64,
-            device=self.positions.device,
-        )
-        return Step(
-            self.owner,
-            self.ticket,
-            self.seq_ids,
-            lens,
-            self.seq_lens,
-            self.states,
-            xp.take(self.positions, rows, axis=0),
-            self._lengths,
-        )
+        of = self.owner, self.ticket, self.seq_ids, lens, self.seq_lens, self.states
+        return Step(*of, whole=False)
 
     def __copy__(self) -> Step:
         """The same step, of which nothing is worked out yet."""
