@@ -61,10 +61,10 @@ def changes_of(
                 free -= -(-len(change.stay) // size) - change.moved
         found.append(own)
         if free < 0:
-            name = next(s for s, r in cache._requests.items() if r is request)
             raise OutOfBlocks(
-                f"request {name!r} holds {request.length} tokens and {n} more were asked for: "
-                f"{-free} blocks of {size} too few ({pool.num_free} of {pool.num_blocks} are free)"
+                f"request {request.name!r} holds {request.length} tokens and {n} more were asked "
+                f"for: {-free} blocks of {size} too few ({pool.num_free} of {pool.num_blocks} are "
+                "free)"
             )
     return found
 

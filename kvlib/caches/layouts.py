@@ -13,7 +13,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 from kvlib.arrays import Array, namespace
-from kvlib.attention.checks import check_integer, describe, is_integer
+from kvlib.attention.checks import check_integer, describe
 from kvlib.caches.checks import check_live
 from kvlib.caches.dense_layout import from_dense, integers, names_of, to_dense
 from kvlib.caches.paged import PagedCache
@@ -158,10 +158,8 @@ def from_csr(csr: CSR, block_size: int, max_blocks: int | None = None) -> tuple[
         rows.append(indices[x:y])
         lengths.append(max(0, y - x - 1) * block_size + filled)
     longest = max((len(row) for row in rows), default=0)
-    if max_blocks is not None and (not is_integer(max_blocks) or max_blocks < longest):
-        raise ValueError(f"max_blocks must be at least the {longest} needed, got {max_blocks!r}")
-    table = _table(xp, rows, longest if max_blocks is None else int(max_blocks))
-    return table, xp.asarray(lengths, dtype=xp.int64)
+    columns = longest if max_blocks is None else check_integer("max_blocks", max_blocks, longest)
+    return _table(xp, rows, columns), xp.asarray(lengths, dtype=xp.int64)
 
 
 # Small things and what is refused -----------------------------------------------------------------

@@ -105,7 +105,7 @@ class Cache(CacheHooks):
         check_new(self._requests, seq_id)
         check_extra(extra)
         request = self._open(seq_id, token_ids(tokens), extra)
-        self._requests[seq_id] = request
+        request.name, self._requests[seq_id] = seq_id, request
         return request.length
 
     def plan(
@@ -126,14 +126,14 @@ class Cache(CacheHooks):
         gaps = [self._gap(request) for request in requests]
         states = self._reserve(requests, q_lens, tokens)
         ticket = Ticket()
-        for seq_id, request, n, gap in zip(seq_ids, requests, q_lens, gaps, strict=True):
+        for request, n, gap in zip(requests, q_lens, gaps, strict=True):
             if request.ticket is not None:
                 request.ticket.live = False
             request.ticket, request.gap = ticket, gap
             request.begun = request.length
             request.length += n
             if gap is not None:
-                ticket.gap = seq_id, gap
+                ticket.gap = request.name, gap
         seq_lens = tuple(request.length for request in requests)
         return Step(self, ticket, tuple(seq_ids), q_lens, seq_lens, states)
 
@@ -177,7 +177,7 @@ class Cache(CacheHooks):
         gap, request = self._gap(source), self._copy(source, dst)
         request.length = request.begun = source.length
         request.gap = gap
-        self._requests[dst] = request
+        request.name, self._requests[dst] = dst, request
 
     def free(self, seq_id: Hashable) -> None:
         """Close a request and take its room back."""

@@ -70,10 +70,10 @@ class Rows(Allocator):
         cache = self.cache
         for request, n in zip(requests, q_lens, strict=True):
             if request.length + n > self.size:
-                name = next(s for s, r in cache._requests.items() if r is request)
                 raise CacheFull(
-                    f"request {name!r} holds {request.length} tokens and {n} more were asked for: "
-                    f"{request.length + n - self.size} too many for max_seq_len = {self.size}"
+                    f"request {request.name!r} holds {request.length} tokens and {n} more were "
+                    f"asked for: {request.length + n - self.size} too many for max_seq_len = "
+                    f"{self.size}"
                 )
         moves = [
             self._planned(request, n, g)

@@ -29,6 +29,7 @@ class Ticket:
 class Request:
     """An open request; a cache keeps what it likes in ``state``.
 
+    name     what the client calls it
     length   tokens that it has seen, planned ones included
     begun    what its length was before its last plan
     ticket   that of its last step, None once the step is taken back
@@ -37,6 +38,7 @@ class Request:
     """
 
     state: Any
+    name: Hashable = None
     length: int = 0
     begun: int = 0
     ticket: Ticket | None = None

@@ -73,15 +73,14 @@ class StoredCache(StoredLayers):
     def _truncate(self, request: Request, length: int) -> None:
         state, group = request.state, self.codec.group
         restored = state.before <= length <= state.start  # the last step is taken back
-        name = next((s for s, r in self._requests.items() if r is request), None)
         if not restored and length < state.coded and length % group:
             raise ValueError(
-                f"request {name!r} cannot go back to {length} tokens: {self.codec.made_by} has "
-                f"encoded the first {state.coded} in groups of {group}; it can to multiples of "
-                f"{group}, to {state.before} ... {state.start} and to {state.coded} ... "
-                f"{request.length}"
+                f"request {request.name!r} cannot go back to {length} tokens: "
+                f"{self.codec.made_by} has encoded the first {state.coded} in groups of {group}; "
+                f"it can to multiples of {group}, to {state.before} ... {state.start} and to "
+                f"{state.coded} ... {request.length}"
             )
-        self._check_kept(name, request, length)
+        self._check_kept(request, length)
         self.allocator.truncate(request, length)
         for residual in state.residuals:
             if residual is not None and restored and residual.previous is not None:
@@ -89,7 +88,7 @@ class StoredCache(StoredLayers):
         state.coded = state.before if restored else min(state.coded, length)
         self._settle_residuals(state, length)
 
-    def _check_kept(self, name: Hashable, request: Request, length: int) -> None:
+    def _check_kept(self, request: Request, length: int) -> None:
         """Refuse a length at which a layer would need tokens that it has given back."""
         for group, table in zip(self.groups, request.state.tables, strict=True):
             if not table.gone or not length:
@@ -100,7 +99,7 @@ class StoredCache(StoredLayers):
                     back -= 1
             if length < back:
                 raise ValueError(
-                    f"request {name!r} cannot go back to {length} tokens: layer "
+                    f"request {request.name!r} cannot go back to {length} tokens: layer "
                     f"{group.layers[0]} has given {table.gone} of them back ({group.retention}); "
                     f"it can to 0 and to {back} ... {request.length}"
                 )
