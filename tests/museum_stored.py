@@ -15,8 +15,7 @@ def first_request_only(append, cache, layer, k, v, step):
 
 def tail_of_after(truncate, cache, request, length):
     for tail in request.state.residuals:
-        if tail is not None:
-            tail.previous = None
+        tail.previous = None
     truncate(cache, request, length)
 
 

@@ -59,7 +59,6 @@ def waiting(cache):
         (request.length - request.state.coded) * x.shape[0] * x.shape[2] * x.itemsize
         for request in cache._requests.values()
         for tail in request.state.residuals
-        if tail is not None
         for x in tail.both
     )
 

@@ -79,7 +79,7 @@ def test_codes_of_a_stream_are_those_of_one_shot(home, codec, chunks, retry):
     coded = codec.coded(done) if codec.waits else done
     assert not codec.waits or place.coded == coded
     pages = place.tables[0].pages[: -(-coded // cache.stores[0].size)]
-    for store, tail, pair in zip(cache.stores, place.residuals, given_to):
+    for store, tail, pair in zip(cache.stores, place.residuals or [None] * 9, given_to):
         for fields, kept, x in zip(store.both, tail.both if tail else (None, None), pair):
             needed = fields.codec.encode(x[:coded].transpose(1, 0, 2))
             found = fields.gather(pages, coded)
@@ -133,8 +133,7 @@ def test_reserved_is_every_array_there_is(home, codec):
         for fields in store.both:
             found |= {id(x): x for x in fields.arrays.values()}
     for tail in cache._requests["a"].state.residuals:
-        if tail is not None:
-            found |= {id(x): x for x in [*tail.both, *(tail.previous or ())]}
+        found |= {id(x): x for x in [*tail.both, *(tail.previous or ())]}
     assert cache.memory().reserved == sum(x.nbytes for x in found.values())
     assert cache.memory().reserved == sum(nbytes(x) for x in cache.storage())
 

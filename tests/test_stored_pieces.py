@@ -19,7 +19,8 @@ def pieces(size, end, codec=PLAIN, dtype=F32, first=0):
     pages = -(-end // size)
     store = Store(np, codec, SPEC, pages, size, dtype)
     coded = codec.coded(end) if codec.waits else end
-    return StoredPieces(store, range(pages), store.new_residual(), coded, first, end)
+    residual = store.new_residual() if codec.waits else None
+    return StoredPieces(store, range(pages), residual, coded, first, end)
 
 
 def groups_of(tokens):

@@ -103,9 +103,9 @@ class StoredLayers(Cache):
     def fields(self, layer: int) -> tuple[tuple[TensorCodec, Mapping[str, Array]], ...]:
         return tuple((fields.codec, fields.arrays) for fields in self.stores[layer].both)
 
-    def new_residuals(self) -> list[Residual | None]:
-        """Room for a request's tokens that wait, one a layer."""
-        return [store.new_residual() for store in self.stores]
+    def new_residuals(self) -> list[Residual]:
+        """Room in each layer for a request's tokens that wait; [] where none ever do."""
+        return [store.new_residual() for store in self.stores] if self.codec.waits else []
 
     def kept_by(self, request: Request) -> int:
         """The length that a request may still have to be taken back to; what it needs there stays.
@@ -133,7 +133,7 @@ class StoredLayers(Cache):
         table = state.tables[self.group_of[layer]]
         store = self.store(table, layer)
         coded, n = self.held(request) - table.gone, request.length - table.gone
-        found = store.decoded(table.pages, state.residuals[layer], coded, n, as_view=self.in_rows)
+        found = store.decoded(table.pages, state.residual(layer), coded, n, as_view=self.in_rows)
         k, v = (xp.permute_dims(x, (1, 0, 2)) for x in found)
         return k, v, xp.asarray(table.positions(request.length), dtype=xp.int64)
 
@@ -146,8 +146,7 @@ class StoredLayers(Cache):
                 for store in (table.own or {}).values():
                     yield from store.arrays()
             for residual in request.state.residuals:
-                if residual is not None:
-                    yield from residual.arrays()
+                yield from residual.arrays()
 
     def held(self, request: Request) -> int:
         """The length of a request without the tokens that wait beside its pages."""

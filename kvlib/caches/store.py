@@ -63,10 +63,8 @@ class Store:
         """Bytes of so many tokens (a multiple of the group) in the pages."""
         return sum(fields.nbytes(tokens) for fields in self.both)
 
-    def new_residual(self) -> Residual | None:
-        """Room for the tokens of a request that wait, if any ever do."""
-        if not self.codec.waits:
-            return None
+    def new_residual(self) -> Residual:
+        """Room for the tokens of a request that wait."""
         return Residual(self.xp, self.spec, self.codec.residual + self.codec.group, self.dtype)
 
     def write(

@@ -83,7 +83,7 @@ class StoredCache(StoredLayers):
         self._check_kept(request, length)
         self.allocator.truncate(request, length)
         for residual in state.residuals:
-            if residual is not None and restored and residual.previous is not None:
+            if restored and residual.previous is not None:
                 residual.both = residual.previous
         state.coded = state.before if restored else min(state.coded, length)
         self._settle_residuals(state, length)
@@ -107,8 +107,7 @@ class StoredCache(StoredLayers):
     def _settle_residuals(self, state: State, length: int) -> None:
         """Forget what the last step pushed out of the residuals: it cannot be taken back now."""
         for residual in state.residuals:
-            if residual is not None:
-                residual.previous = None
+            residual.previous = None
         state.start, state.before = length, state.coded
 
     def settle(self, seq_id: Hashable) -> None:
@@ -123,7 +122,7 @@ class StoredCache(StoredLayers):
         old = source.state
         new = State([], [], old.coded, list(old.tokens), old.extra)
         self.allocator.copy(source, seq_id, new)
-        new.residuals = [waiting and waiting.copy() for waiting in old.residuals]
+        new.residuals = [residual.copy() for residual in old.residuals]
         new.start = source.length
         return Request(new)
 
@@ -160,7 +159,7 @@ class StoredCache(StoredLayers):
                 a, b = step.qo_indptr[i], step.qo_indptr[i + 1]
                 written += self.store(table, layer).write(
                     table.pages,
-                    state.residuals[layer],
+                    state.residual(layer),
                     (lying.lens[i] - b + a, lying.lens[i]),
                     (state.before - table.gone, state.coded - table.gone),
                     [x[:, a:b, :] for x in by_head],

@@ -82,7 +82,7 @@ def pieces_of(
     array = None if table.array is None else table.array[skipped:]
     pages = table.pages[skipped:] if skipped else table.pages
     end = step.seq_lens[i] - gone
-    return StoredPieces(store, pages, state.residuals[layer], state.coded - gone, first, end, array)
+    return StoredPieces(store, pages, state.residual(layer), state.coded - gone, first, end, array)
 
 
 def batches(cache: StoredLayers, layer: int, step: Step) -> list[list[int]]:

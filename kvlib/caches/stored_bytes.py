@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from kvlib.arrays import itemsize, nbytes
+from kvlib.arrays import nbytes
 from kvlib.caches.layers import StoredLayers
 from kvlib.caches.retention import KeepAll
 from kvlib.caches.spec import Memory
@@ -89,11 +89,8 @@ def _residual_bytes(cache: StoredLayers, request: Request) -> tuple[int, int]:
     """Bytes of tokens that wait and are still seen, and of all that is set aside for them."""
     payload = claimed = 0
     for layer, residual in enumerate(request.state.residuals):
-        if residual is not None:
-            claimed += sum(nbytes(x) for x in residual.arrays())
-            rule = cache.groups[cache.group_of[layer]].retention
-            seen = max(request.state.coded, rule.first(max(0, request.length - 1)))
-            for x in residual.both:
-                row = x.shape[0] * x.shape[2] * itemsize(cache.xp, x.dtype)
-                payload += (request.length - seen) * row
+        claimed += sum(nbytes(x) for x in residual.arrays())
+        rule = cache.groups[cache.group_of[layer]].retention
+        seen = max(request.state.coded, rule.first(max(0, request.length - 1)))
+        payload += sum(nbytes(x[:, : request.length - seen, :]) for x in residual.both)
     return payload, claimed

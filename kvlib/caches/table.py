@@ -75,7 +75,7 @@ class State:
     """What a cache notes about one request.
 
     tables         a Table for each group of layers
-    residuals      for each layer the tokens that wait to be encoded, None where none ever do
+    residuals      for each layer the tokens that wait to be encoded; [] where none ever do
     coded          how many of the first tokens are codes
     start, before  its length and `coded` at the last plan, to which a step can be taken back
     row            its row, in a cache of rows
@@ -85,7 +85,7 @@ class State:
     """
 
     tables: list[Table]
-    residuals: list[Residual | None]
+    residuals: list[Residual]
     coded: int = 0
     tokens: list[int] = field(default_factory=list)
     extra: Extra = ()
@@ -97,3 +97,7 @@ class State:
 
     def __post_init__(self) -> None:
         self.before = self.coded
+
+    def residual(self, layer: int) -> Residual | None:
+        """The tokens that wait in a layer."""
+        return self.residuals[layer] if self.residuals else None

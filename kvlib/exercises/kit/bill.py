@@ -63,7 +63,7 @@ def payload(cache: Any) -> int:
                 if first <= position < in_pages:
                     where = (id(name if table.own else cache), table.pages[n // store.size])
                     live.setdefault(where, set()).add(n % store.size)
-            residual = request.state.residuals[layer]
+            residual = request.state.residual(layer)
             if residual is not None:
                 waiting = request.length - max(in_pages, first)
                 found += sum(nbytes(x[:, :waiting, :]) for x in residual.both)

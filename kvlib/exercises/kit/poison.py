@@ -38,7 +38,7 @@ def _poison_pages(cache: Any) -> None:
             for store in (table.own or {}).values():
                 _poison_behind(cache, store, {0: cache.held(request) - table.gone})
         for residual in request.state.residuals:
-            for x in residual.both if residual is not None else ():
+            for x in residual.both:
                 fill(cache, x[:, request.length - request.state.coded :, :])
 
 
