@@ -140,28 +140,26 @@ def _check_dense(
         raise TypeError(f"layers must be a list of pairs (k, v), got {describe(layers)}")
     if len(layers) != len(cache.layers):
         raise ValueError(f"k and v of {len(cache.layers)} layers needed, got {len(layers)}")
-    for i, pair in enumerate(layers):
-        if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise TypeError(f"layer {i} must be a pair (k, v), got {describe(pair)}")
     if len(counts) != len(names) or any(n < 0 for n in counts):
         raise ValueError(f"{len(names)} lengths of at least 0 needed, got {counts}")
-    for i, ((k, v), spec) in enumerate(zip(layers, cache.layers, strict=True)):
-        both: Any = (("k", k, spec.head_dim), ("v", v, spec.v_dim))
-        for name, x, dim in both:
+    longest = max(counts, default=0)
+    for i, (pair, spec) in enumerate(zip(layers, cache.layers, strict=True)):
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise TypeError(f"layer {i} must be a pair (k, v), got {describe(pair)}")
+        k, v = pair
+        for name, x, dim in (("k", k, spec.head_dim), ("v", v, spec.v_dim)):
             if x is None and name == "v" and spec.v_from_k:
                 continue
             check_kind(cache, name, x, i)
-            shape = tuple(x.shape)
-            first = (len(names), spec.num_kv_heads)
+            first, shape = (len(names), spec.num_kv_heads), tuple(x.shape)
             if len(shape) != 4 or shape[:2] != first or shape[3] != dim:
                 raise ValueError(
                     f"{name} of layer {i} must be (B={first[0]}, Hkv={first[1]}, S, D={dim}), "
                     f"got {shape}"
                 )
-            if shape[2] < max(counts, default=0):
+            if shape[2] < longest:
                 raise ValueError(
-                    f"{name} of layer {i} holds {shape[2]} tokens, the lengths ask for "
-                    f"{max(counts)}"
+                    f"{name} of layer {i} holds {shape[2]} tokens, the lengths ask for {longest}"
                 )
         if spec.v_from_k and v is not None:
             same = all(

@@ -8,7 +8,6 @@ request wait in full precision.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from kvlib.arrays import Array, clipped, namespace
@@ -209,10 +208,9 @@ def kivi(bits: int, group: int = 32, residual: int = 128) -> Codec:
     >>> 8 * sum(field.nbytes for field in codes.values()) / x.size  # 2 + 32/32 bits a number
     3.0
     """
-    keys, values = PerChannel(bits, group), PerToken(bits, group)
     name = f"int{bits}" if bits < 8 else "int8 per channel"
     call = f"kivi(bits={bits}, group={group}, residual={residual})"
-    return Codec(name, keys, values, residual, call)
+    return Codec(name, PerChannel(bits, group), PerToken(bits, group), residual, call)
 
 
 def int8_per_channel(group: int = 32, residual: int = 0) -> Codec:
@@ -222,4 +220,4 @@ def int8_per_channel(group: int = 32, residual: int = 0) -> Codec:
     'int8 per channel'
     """
     call = f"int8_per_channel(group={group}, residual={residual})"
-    return replace(kivi(8, group, residual), made_by=call)
+    return Codec("int8 per channel", PerChannel(8, group), PerToken(8, group), residual, call)
