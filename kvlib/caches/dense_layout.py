@@ -147,7 +147,8 @@ def _check_dense(
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise TypeError(f"layer {i} must be a pair (k, v), got {describe(pair)}")
         k, v = pair
-        for name, x, dim in (("k", k, spec.head_dim), ("v", v, spec.v_dim)):
+        both: Any = (("k", k, spec.head_dim), ("v", v, spec.v_dim))
+        for name, x, dim in both:
             if x is None and name == "v" and spec.v_from_k:
                 continue
             check_kind(cache, name, x, i)

@@ -208,9 +208,10 @@ def kivi(bits: int, group: int = 32, residual: int = 128) -> Codec:
     >>> 8 * sum(field.nbytes for field in codes.values()) / x.size  # 2 + 32/32 bits a number
     3.0
     """
+    keys, values = PerChannel(bits, group), PerToken(bits, group)  # these check the arguments
     name = f"int{bits}" if bits < 8 else "int8 per channel"
     call = f"kivi(bits={bits}, group={group}, residual={residual})"
-    return Codec(name, PerChannel(bits, group), PerToken(bits, group), residual, call)
+    return Codec(name, keys, values, residual, call)
 
 
 def int8_per_channel(group: int = 32, residual: int = 0) -> Codec:
