@@ -3,13 +3,11 @@
 from kvlib.caches import layouts
 from kvlib.caches.blocks import BlockPool
 from kvlib.caches.cascade import run_cascade
-from kvlib.caches.dense import DenseCache, QuantizedCache
-from kvlib.caches.paged import PagedCache
-from kvlib.caches.paging import Blocks
+from kvlib.caches.paging import Blocks, PagedCache
 from kvlib.caches.prefixes import HashIndex, RadixIndex
 from kvlib.caches.protocol import Cache
 from kvlib.caches.retention import KeepAll, Retention, Window, layer_groups
-from kvlib.caches.rows import Rows
+from kvlib.caches.rows import DenseCache, QuantizedCache, Rows
 from kvlib.caches.spec import LayerSpec, Memory
 from kvlib.caches.step import Step
 from kvlib.caches.stored import StoredCache

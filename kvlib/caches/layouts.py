@@ -16,7 +16,7 @@ from kvlib.arrays import Array, namespace
 from kvlib.attention.checks import check_integer, describe
 from kvlib.caches.checks import check_live
 from kvlib.caches.dense_layout import from_dense, integers, names_of, to_dense
-from kvlib.caches.paged import PagedCache
+from kvlib.caches.paging import PagedCache
 from kvlib.caches.step import Step
 
 __all__ = ["CSR", "block_table", "from_csr", "from_dense", "slot_mapping", "to_csr", "to_dense"]

@@ -1,22 +1,27 @@
-"""Blocks: pages of a pool, taken as requests grow and given back when no layer needs them."""
+"""Blocks: pages of a pool, taken as requests grow; and the cache that is made of them."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 from kvlib.caches.allocator import Allocator
 from kvlib.caches.blocks import BlockPool
 from kvlib.caches.changes import changes_of, take_out
+from kvlib.caches.checks import check_layer, get_open
 from kvlib.caches.layers import StoredLayers
-from kvlib.caches.retention import LayerGroup, Retention, alike, layer_groups
+from kvlib.caches.protocol import Attention
+from kvlib.caches.retention import LayerGroup, Retention, Rules, alike, layer_groups
 from kvlib.caches.sharing import Sharing
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Extra, Request
 from kvlib.caches.store import Store
+from kvlib.caches.stored import StoredCache
 from kvlib.caches.table import State
+from kvlib.codecs.base import Codec
 from kvlib.errors import OutOfBlocks
 from kvlib.meter import report
 
@@ -49,16 +54,13 @@ class Blocks(Allocator):
         self.sharing = Sharing(self.pool, cache.groups)
         # Groups of one shape share arrays, because a block belongs to one group at a time.
         one = len(cache.groups) > 1 and alike(cache.layers)
+        where = {x: n if one else x for group in cache.groups for n, x in enumerate(group.layers)}
         made: dict[int, Store] = {}
-        found: dict[int, Store] = {}
-        for group in cache.groups:
-            for n, layer in enumerate(group.layers):
-                key, spec = n if one else layer, cache.layers[layer]
-                if key not in made:
-                    blocks = self.pool.num_blocks
-                    made[key] = Store(cache.xp, cache.codec, spec, blocks, self.size, cache.dtype)
-                found[layer] = made[key]
-        return [found[layer] for layer in range(len(cache.layers))]
+        for layer, key in where.items():
+            if key not in made:
+                spec, blocks = cache.layers[layer], self.pool.num_blocks
+                made[key] = Store(cache.xp, cache.codec, spec, blocks, self.size, cache.dtype)
+        return [made[where[layer]] for layer in range(len(cache.layers))]
 
     # Opening and closing ------------------------------------------------------------------------
 
@@ -70,13 +72,12 @@ class Blocks(Allocator):
         return state
 
     def copy(self, source: Request, seq_id: Hashable, state: State) -> None:
-        old = source.state
         if self._unfinished(source):
             del state.tokens[self._stored(source) :]
-        state.tables = [table.copy() for table in old.tables]
+        state.tables = [table.copy() for table in source.state.tables]
         for table in state.tables:
             self.pool.touch(table.pages)
-        state.published, state.node = old.published, old.node
+        state.published, state.node = source.state.published, source.state.node
         self.sharing.hold(state.node)
 
     def release(self, request: Request) -> None:
@@ -114,9 +115,8 @@ class Blocks(Allocator):
 
         Not those of a step that stopped halfway, nor the older ones that it should have encoded.
         """
-        state = request.state
         if self._unfinished(request):
-            return min(state.start, state.before)
+            return min(request.state.start, request.state.before)
         return self.cache.held(request)
 
     # Growing ------------------------------------------------------------------------------------
@@ -151,8 +151,7 @@ class Blocks(Allocator):
         old, (new,) = table.pages[-1], self.pool.allocate(1)
         used = self.cache.held(request) - table.gone - (len(table.pages) - 1) * self.size
         for layer in self.cache.groups[g].layers if used > 0 else ():
-            store = self.cache.stores[layer]
-            copied += store.move(store, old, new, 0, used)
+            copied += self.cache.stores[layer].move(self.cache.stores[layer], old, new, 0, used)
         table.pages[-1] = new
         self.pool.free([old])
         report("copy on write", copied=copied)
@@ -194,3 +193,56 @@ class Blocks(Allocator):
             if tokens[end - size : end] == other[end - size : end] and tokens[:end] == other[:end]:
                 return True
         return False
+
+
+class PagedCache(StoredCache):
+    """Requests in blocks of ``pool.block_size`` tokens, taken as they grow.
+
+    codec: how keys and values are written (as they are, unless given), a codec or its name:
+    ``codec="int8"``. A request has one block table for all layers. It wastes less than one block;
+    ``fork`` copies nothing until one of the two writes; requests whose prompts begin alike share
+    blocks, if ``add`` and ``plan`` are told the tokens. PagedAttention, arXiv:2309.06180.
+
+    Raises OutOfBlocks, having changed nothing, where the pool has too few free blocks.
+
+    >>> import numpy as np
+    >>> from kvlib import BlockPool, LayerSpec
+    >>> cache = PagedCache([LayerSpec(2, 4)], BlockPool(8, block_size=4), xp=np)
+    >>> cache.add("a")
+    0
+    >>> step = cache.plan(["a"], [6])
+    >>> len(cache.blocks("a"))  # six tokens in blocks of four
+    2
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[LayerSpec],
+        pool: BlockPool,
+        *,
+        codec: Codec | str | None = None,
+        retention: Rules = None,
+        dtype: Any = None,
+        xp: Any = None,
+        attention: Attention | None = None,
+    ) -> None:
+        blocks = Blocks(pool)
+        self.pool, self.block_size = pool, pool.block_size
+        super().__init__(
+            layers,
+            blocks,
+            codec=codec,
+            retention=retention,
+            dtype=dtype,
+            xp=xp,
+            attention=attention,
+        )
+
+    def blocks(self, seq_id: Hashable, layer: int = 0) -> tuple[int, ...]:
+        """The block table of a request: which blocks hold its tokens in a layer, in order.
+
+        Those that a layer with a window has given back are not among them.
+        """
+        check_layer(self, layer)
+        state = get_open(self._requests, seq_id).state
+        return tuple(state.tables[self.group_of[layer]].pages)
