@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from kvlib.arrays import Array, clipped, namespace
 from kvlib.attention import products
-from kvlib.attention.checks import check_count
+from kvlib.attention.checks import check_integer
 
 
 class Field(NamedTuple):
@@ -150,7 +150,7 @@ class Codec:
                 raise TypeError(
                     f"keys and values must be a TensorCodec, such as Int8(), got {part!r}"
                 )
-        object.__setattr__(self, "residual", check_count("residual", self.residual, least=0))
+        object.__setattr__(self, "residual", check_integer("residual", self.residual, least=0))
         object.__setattr__(self, "made_by", self.made_by or self.name)
 
     @property
