@@ -1,8 +1,8 @@
-"""What the machine at hand can do: bytes and operations a second, measured.
+"""What the machine at hand can do, measured. (Long, so that the measurement is in one place.)
 
 A data sheet says what a GPU reaches at best; nobody prints one for a laptop. `measure_machine`
 reads an array that no cache can hold, multiplies two matrices, and takes about two seconds. What
-`kvlib.costs` says of a pass then has a floor here, as it has on a GPU:
+`kvlib.costs` says of a step then has a floor here, as it has on a GPU:
 
     step = decode(model, batch=1, context=512, kv_dtype="float32", weight_dtype="float32")
     measure_machine().floor(step).seconds
@@ -32,12 +32,8 @@ if TYPE_CHECKING:
     from kvlib.costs import Work
 
 COLUMNS = 1024  # numbers in a row of what is read: 4 KiB of float32
-AT_LEAST, AT_MOST, ON_A_DEVICE = (
-    2**28,
-    2**29,
-    2**31,
-)  # bytes that are read to see the memory behind the caches
-_A_SHARE = 16  # ... and never more than this part of the machine's memory
+# Bytes that are read to see the memory behind the caches, and the part of all memory at most.
+AT_LEAST, AT_MOST, ON_A_DEVICE, SHARE = 2**28, 2**29, 2**31, 16
 
 
 @dataclass(frozen=True)
@@ -69,10 +65,8 @@ class Machine:
     ways: Mapping[str, BytesPerSecond] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for what, value, kind in (
-            ("bandwidth", self.bandwidth, BytesPerSecond),
-            ("flops", self.flops, FlopsPerSecond),
-        ):
+        for what, kind in (("bandwidth", BytesPerSecond), ("flops", FlopsPerSecond)):
+            value = getattr(self, what)
             if not isinstance(value, kind):
                 raise TypeError(f"{what} must be {kind.__name__}, got {value!r}")
             if value.value <= 0:
@@ -85,7 +79,7 @@ class Machine:
         return self.flops / self.bandwidth  # type: ignore[no-any-return]
 
     def floor(self, work: Work) -> Floor:
-        """The least time that a pass can take here (the roofline, doi:10.1145/1498765.1498785)."""
+        """The least time that a step can take here (the roofline, doi:10.1145/1498765.1498785)."""
         sides = (work.total.flops / self.flops, work.total.bytes / self.bandwidth)
         made = Tokens(work.batch if work.phase == "decode" else work.batch * work.fresh)
         return Floor(*sides, tokens_per_second=made / max(sides))
@@ -171,7 +165,7 @@ def fastest_seconds(
     >>> len(made), took.value > 0  # one to warm up, then three times two
     (7, True)
     """
-    wait = wait or _nothing
+    wait = wait or (lambda: None)
     function()  # memory is mapped, threads are started, kernels are compiled
     wait()
     times: list[float] = []
@@ -196,7 +190,7 @@ def memory_sized(xp: Any = None) -> int:
     xp = default_namespace() if xp is None else xp
     if not is_numpy(xp):
         return ON_A_DEVICE
-    return min(max(AT_LEAST, 2 * largest_cache()), AT_MOST, _memory() // _A_SHARE)
+    return min(max(AT_LEAST, 2 * largest_cache()), AT_MOST, _memory() // SHARE)
 
 
 def largest_cache() -> int:
@@ -207,37 +201,31 @@ def largest_cache() -> int:
     >>> weights > largest_cache()  # so decoding reads them from memory
     True
     """
-    found = [32 * 2**20]
-    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        text = path.read_text(encoding="ascii").strip()
-        if text.endswith("K") and text[:-1].isdigit():
-            found.append(int(text[:-1]) * 1024)
-    return max(found[1:], default=found[0])
+    sizes = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
+    texts = [path.read_text(encoding="ascii").strip() for path in sizes]
+    known = [int(text[:-1]) for text in texts if text.endswith("K") and text[:-1].isdigit()]
+    return max(known, default=32 * 1024) * 1024
 
 
 # ---------------------------------------------------------------------------- how it is done
 
 
-def _ways(matrix: Any, repeats: int, wait: Callable[[], Any]) -> dict[str, BytesPerSecond]:
+def _ways(matrix: Any, repeats: int, wait: Callable[[], Any] | None) -> dict[str, BytesPerSecond]:
     """Each way to go through a matrix once, in bytes a second."""
     flat, half = matrix.reshape(-1), matrix.shape[0] // 2
     x = matrix[0, :] * 1.0
     upper, lower = matrix[:half, :], matrix[half : 2 * half, :]
 
-    def copy() -> None:
-        lower[...] = upper
-
-    ways: dict[str, tuple[Callable[[], Any], int]] = {
-        "matvec": (lambda: matrix @ x, matrix.size),
-        "dot": (lambda: flat @ flat, matrix.size),
-        "sum": (lambda: flat.sum(), matrix.size),
-        "copy": (copy, 2 * upper.size),
-    }
-    found = {}
-    for name, (function, numbers) in ways.items():
+    def rate(numbers: int, function: Callable[[], Any]) -> BytesPerSecond:
         took = fastest_seconds(function, repeats=repeats, at_most=0.2, wait=wait)
-        found[name] = BytesPerSecond(numbers * 4 / took.value)
-    return found
+        return BytesPerSecond(numbers * 4 / took.value)
+
+    return {
+        "matvec": rate(matrix.size, lambda: matrix @ x),
+        "dot": rate(matrix.size, lambda: flat @ flat),
+        "sum": rate(matrix.size, lambda: flat.sum()),
+        "copy": rate(2 * upper.size, lambda: lower.__setitem__(..., upper)),
+    }
 
 
 def _matrix(xp: Any, nbytes: int) -> Any:
@@ -252,12 +240,8 @@ def _rows(nbytes: int) -> int:
     return rows
 
 
-def _nothing() -> None:
-    return None
-
-
-def _wait(xp: Any) -> Callable[[], Any]:
-    return _nothing if is_numpy(xp) else xp.cuda.Device().synchronize
+def _wait(xp: Any) -> Callable[[], Any] | None:
+    return None if is_numpy(xp) else xp.cuda.Device().synchronize
 
 
 def _memory() -> int:

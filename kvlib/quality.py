@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 
@@ -19,10 +20,10 @@ from kvlib.arrays import to_numpy
 from kvlib.attention.checks import check_integer
 from kvlib.caches import Cache
 from kvlib.model.decoder import Decoder
+from kvlib.prompts import as_ids
 from kvlib.reference import sample_text
 from kvlib.reference.recall import VALUE_LENGTH, recall_prompt
 
-Tokens = Sequence[int] | bytes
 _names = count()
 
 
@@ -88,20 +89,20 @@ class Recall:
 def loss(
     model: Decoder,
     cache: Cache,
-    text: str | Tokens | None = None,
+    text: str | Sequence[int] | None = None,
     *,
     window: int | None = None,
     chunk: int = 64,
     reference: Loss | None = None,
 ) -> Loss:
-    """Feed a text through the cache, `chunk` tokens a pass, and see how the model would have bet.
+    """Feed a text through the cache, `chunk` tokens per step, and see what the model predicts.
 
     text        token ids, or text for a model with a tokenizer; the first 2,048 bytes of the
                 shipped sample unless given, which the reference model was not trained on
     window      a longer text is cut into windows of so many tokens, each read from nothing; the
                 model's own limit unless given. The cache needs room for one.
-    chunk       tokens a pass. Chunks make a cache of codes read its codes: what a pass appends
-                may wait in full precision until the next, and one pass would never read any.
+    chunk       tokens per step. What a step appends may stay in full precision until the next
+                step, so a text that is read in one step never shows what codes lose.
     reference   the result of another cache for the same text: adds Kullback-Leibler divergences
 
     Raises ValueError for fewer than two tokens, a window below 2, a chunk below 1, or a reference
@@ -113,11 +114,10 @@ def loss(
     >>> found.bits.shape  # bits for each byte but the first
     (20,)
     """
-    limit = model.config.max_position_embeddings
-    window = limit if window is None else window
-    check_integer("chunk", chunk, 1)
+    window = model.config.max_position_embeddings if window is None else window
+    check_integer("chunk", chunk)
     check_integer("window", window, 2)
-    tokens = _tokens(model, text)
+    (tokens,), _ = as_ids(model, [sample_text().encode()[:2048] if text is None else text])
     pieces = [tokens[a : a + window] for a in range(0, len(tokens), window)]
     needed = [t for piece in pieces for t in piece[1:]]  # nothing predicts a window's first token
     if not needed:
@@ -130,10 +130,10 @@ def loss(
     logits = np.concatenate([teacher_forced(model, cache, p, chunk)[:-1] for p in pieces])
     log_p = _log_softmax(logits)
     bits = -log_p[np.arange(len(needed)), needed] / math.log(2)
-    kl = None
-    if reference is not None:
-        log_r = _log_softmax(reference.logits)
-        kl = (np.exp(log_r) * (log_r - log_p)).sum(axis=1) / math.log(2)
+    if reference is None:
+        return Loss(bits, None, logits)
+    log_r = _log_softmax(reference.logits)
+    kl = (np.exp(log_r) * (log_r - log_p)).sum(axis=1) / math.log(2)
     return Loss(bits, kl, logits)
 
 
@@ -151,17 +151,25 @@ def teacher_forced(
     >>> bytes(logits.argmax(axis=1).tolist())  # its bet on what follows i, im, imp, ...
     b'nport ss\\n'
     """
+    with _request(model, cache) as feed:
+        starts = range(0, len(tokens), chunk)
+        return np.concatenate([feed(tokens[a : a + chunk], "all") for a in starts])
+
+
+@contextmanager
+def _request(model: Decoder, cache: Cache) -> Iterator[Callable[..., np.ndarray]]:
+    """A request that is freed again at the end: feed(tokens, rows="last") → logits (rows, V)."""
     name = ("quality", next(_names))
     cache.add(name)
-    parts = []
+
+    def feed(tokens: Sequence[int], rows: str = "last") -> np.ndarray:
+        step = cache.plan([name], [len(tokens)])
+        return to_numpy(model.forward(list(tokens), cache, step, rows=rows))
+
     try:
-        for a in range(0, len(tokens), chunk):
-            part = list(tokens[a : a + chunk])
-            step = cache.plan([name], [len(part)])
-            parts.append(to_numpy(model.forward(part, cache, step, rows="all")))
+        yield feed
     finally:
         cache.free(name)
-    return np.concatenate(parts)
 
 
 def recall(
@@ -187,37 +195,27 @@ def recall(
     >>> found.answers, found.accuracy
     ((b'qgxz', b'ciny'), 1.0)
     """
-    check_integer("trials", trials, 1)
-    check_integer("chunk", chunk, 1)
+    check_integer("trials", trials)
+    check_integer("chunk", chunk)
     rng = random.Random(seed)
     asked = [recall_prompt(rng, distance, names) for _ in range(trials)]
-    answers = tuple(_answer(model, cache, prompt, chunk) for prompt, _ in asked)
+    answers = []
+    for prompt, _ in asked:
+        with _request(model, cache) as feed:
+            for a in range(0, len(prompt), chunk):
+                logits = feed(prompt[a : a + chunk])
+            said = [int(logits[0].argmax())]
+            while len(said) < VALUE_LENGTH:
+                said.append(int(feed(said[-1:])[0].argmax()))
+        answers.append(bytes(said))
     right = tuple(a == b for a, (_, b) in zip(answers, asked, strict=True))
-    return Recall(distance, right, answers)
-
-
-def _answer(model: Decoder, cache: Cache, prompt: bytes, chunk: int) -> bytes:
-    """The next VALUE_LENGTH bytes, greedily."""
-    name = ("quality", next(_names))
-    cache.add(name)
-    try:
-        for a in range(0, len(prompt), chunk):
-            part = list(prompt[a : a + chunk])
-            logits = model.forward(part, cache, cache.plan([name], [len(part)]))
-        found: list[int] = []
-        while True:
-            found.append(int(to_numpy(logits)[0].argmax()))
-            if len(found) == VALUE_LENGTH:
-                return bytes(found)
-            logits = model.forward(found[-1:], cache, cache.plan([name], [1]))
-    finally:
-        cache.free(name)
+    return Recall(distance, right, tuple(answers))
 
 
 def table(
     model: Decoder,
     caches: dict[str, Callable[[], Cache]],
-    text: str | Tokens | None = None,
+    text: str | Sequence[int] | None = None,
     *,
     trials: int = 20,
     distance: int = 256,
@@ -239,23 +237,12 @@ def table(
     as it came 2.32 1.0
     2 bits 2.61 1.0
     """
-    results: dict[str, tuple[Loss, Recall]] = {}
-    first: Loss | None = None
+    found: dict[str, tuple[Loss, Recall]] = {}
     for name, make in caches.items():
-        found = loss(model, make(), text, chunk=chunk, reference=first)
-        first = first or found
-        results[name] = found, recall(model, make(), trials=trials, distance=distance, chunk=chunk)
-    return results
-
-
-def _tokens(model: Decoder, text: str | Tokens | None) -> list[int]:
-    if text is None:
-        return list(sample_text().encode()[:2048])
-    if isinstance(text, str):
-        if model.tokenizer is None:
-            raise TypeError("this model has no tokenizer: text must be token ids")
-        text = model.tokenizer.encode(text)
-    return [int(t) for t in text]
+        first = next((cost for cost, _ in found.values()), None)
+        cost = loss(model, make(), text, chunk=chunk, reference=first)
+        found[name] = cost, recall(model, make(), trials=trials, distance=distance, chunk=chunk)
+    return found
 
 
 def _log_softmax(logits: np.ndarray) -> np.ndarray:

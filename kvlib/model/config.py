@@ -70,25 +70,15 @@ class ModelConfig:
     eos_token_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in (
-            "vocab_size",
-            "hidden_size",
-            "intermediate_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "num_key_value_heads",
-            "head_dim",
-            "max_position_embeddings",
-        ):
-            positive_int(name, getattr(self, name))
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type == "int":
+                positive_int(field.name, value)
+            elif field.type == "float" or (field.type == "float | None" and value is not None):
+                positive_float(field.name, value)
         one_of("norm", self.norm, ("rms", "rms_1p", "layer"))
         one_of("positions", self.positions, ("rope", "learned"))
         one_of("hidden_act", self.hidden_act, ACTIVATIONS)
-        positive_float("norm_eps", self.norm_eps)
-        positive_float("embedding_scale", self.embedding_scale)
-        for name in ("query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping"):
-            if getattr(self, name) is not None:
-                positive_float(name, getattr(self, name))
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError(
                 f"num_attention_heads is {self.num_attention_heads}, needed: a multiple of "

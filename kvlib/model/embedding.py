@@ -6,10 +6,11 @@ Config keys: `vocab_size`, `hidden_size`, `tie_word_embeddings`, `final_logit_so
 
 from __future__ import annotations
 
-from kvlib.arrays import Array, namespace
+from kvlib.arrays import Array, at_least_float32, namespace
+from kvlib.attention.direct import cap
 from kvlib.caches import Step
 from kvlib.model.config import ModelConfig
-from kvlib.model.layers import linear, softcap
+from kvlib.model.layers import linear
 from kvlib.model.weight import Weight
 
 
@@ -46,8 +47,5 @@ class Embedding:
 
     def logits(self, x: Array) -> Array:
         """x (R, hidden) → logits (R, V), float32 at least."""
-        xp = self.xp
-        logits = linear(x, self.head)
-        if logits.dtype not in (xp.float32, xp.float64):
-            logits = xp.astype(logits, xp.float32)
-        return logits if self.cap is None else softcap(logits, self.cap)
+        logits = at_least_float32(self.xp, linear(x, self.head))
+        return cap(self.xp, logits, self.cap)

@@ -19,7 +19,6 @@ __all__ = [
     "linear",
     "rms_norm",
     "silu",
-    "softcap",
 ]
 
 
@@ -68,11 +67,6 @@ def erf(x: Array) -> Array:
     for c in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592):
         poly = (poly + c) * t
     return xp.sign(x) * (1.0 - poly * xp.exp(-size * size))
-
-
-def softcap(x: Array, cap: float) -> Array:
-    """cap · tanh(x / cap): x, kept within ±cap (Gemma 2, arXiv:2408.00118)."""
-    return cap * namespace(x).tanh(x / cap)
 
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
