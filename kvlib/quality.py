@@ -1,8 +1,8 @@
-"""What a cache does to a model's answers: bits per byte of a text, and recall.
+"""What a cache does to a model's answers: bits per byte, and recall. (Long by its examples.)
 
-How far a decoded key is from the key that was stored says little; what counts is what the model
-says after reading it. Two measures: the loss on text that the model did not choose, and whether it
-still finds one particular thing that it read. A small change in loss can hide the second.
+How far a decoded key is from the stored one says little; what counts is what the model says after
+reading it. The first measure is the loss on text that the model did not choose. The second is
+whether the model still finds one particular thing that it read, which a small loss can hide.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def loss(
     check_integer("window", window, 2)
     (tokens,), _ = as_ids(model, [sample_text().encode()[:2048] if text is None else text])
     pieces = [tokens[a : a + window] for a in range(0, len(tokens), window)]
-    needed = [t for piece in pieces for t in piece[1:]]  # nothing predicts a window's first token
+    needed = [t for piece in pieces for t in piece[1:]]  # a window's first token is not predicted
     if not needed:
         raise ValueError(f"text must have at least 2 tokens, got {len(tokens)}")
     if reference is not None and reference.bits.shape != (len(needed),):
@@ -151,20 +151,25 @@ def teacher_forced(
     >>> bytes(logits.argmax(axis=1).tolist())  # its bet on what follows i, im, imp, ...
     b'nport ss\\n'
     """
-    with _request(model, cache) as feed:
-        starts = range(0, len(tokens), chunk)
-        return np.concatenate([feed(tokens[a : a + chunk], "all") for a in starts])
+    with _request(model, cache, chunk) as feed:
+        return feed(tokens, "all")
 
 
 @contextmanager
-def _request(model: Decoder, cache: Cache) -> Iterator[Callable[..., np.ndarray]]:
-    """A request that is freed again at the end: feed(tokens, rows="last") → logits (rows, V)."""
+def _request(
+    model: Decoder, cache: Cache, chunk: int
+) -> Iterator[Callable[[Sequence[int], str], np.ndarray]]:
+    """A request that is freed again at the end: feed(tokens, rows) → the logits of these rows."""
     name = ("quality", next(_names))
     cache.add(name)
 
-    def feed(tokens: Sequence[int], rows: str = "last") -> np.ndarray:
-        step = cache.plan([name], [len(tokens)])
-        return to_numpy(model.forward(list(tokens), cache, step, rows=rows))
+    def feed(tokens: Sequence[int], rows: str) -> np.ndarray:
+        found = []
+        for a in range(0, len(tokens), chunk):
+            part = list(tokens[a : a + chunk])
+            step = cache.plan([name], [len(part)])
+            found.append(to_numpy(model.forward(part, cache, step, rows=rows)))
+        return np.concatenate(found)
 
     try:
         yield feed
@@ -201,15 +206,13 @@ def recall(
     asked = [recall_prompt(rng, distance, names) for _ in range(trials)]
     answers = []
     for prompt, _ in asked:
-        with _request(model, cache) as feed:
-            for a in range(0, len(prompt), chunk):
-                logits = feed(prompt[a : a + chunk])
-            said = [int(logits[0].argmax())]
+        with _request(model, cache, chunk) as feed:
+            said = [int(feed(prompt, "last")[-1].argmax())]
             while len(said) < VALUE_LENGTH:
-                said.append(int(feed(said[-1:])[0].argmax()))
+                said.append(int(feed(said[-1:], "last")[-1].argmax()))
         answers.append(bytes(said))
-    right = tuple(a == b for a, (_, b) in zip(answers, asked, strict=True))
-    return Recall(distance, right, tuple(answers))
+    right = (answer == bound for answer, (_, bound) in zip(answers, asked, strict=True))
+    return Recall(distance, tuple(right), tuple(answers))
 
 
 def table(
