@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvlib.attention.checks import check_integer, is_integer
-from kvlib.caches.spec import LayerSpec
 from kvlib.model.decoder import Decoder
 
 
@@ -105,7 +104,8 @@ def check_cache(model: Decoder, cache: Any) -> None:
             f"the cache was built for {len(layers)} layers, the model has {len(model.layer_specs)}"
         )
     for i, (got, needed) in enumerate(zip(layers, model.layer_specs, strict=True)):
-        for what, a, b in zip(_FIELDS, _fields(got), _fields(needed), strict=True):
+        for what in _FIELDS:
+            a, b = getattr(got, what), getattr(needed, what)
             if a != b:
                 raise ValueError(
                     f"layer {i} of the cache has {what} = {a}, the model's has {b}: build the "
@@ -114,7 +114,3 @@ def check_cache(model: Decoder, cache: Any) -> None:
 
 
 _FIELDS = ("num_kv_heads", "head_dim", "v_head_dim", "window", "sm_scale", "softcap", "v_from_k")
-
-
-def _fields(spec: LayerSpec) -> list[Any]:
-    return [getattr(spec, name) for name in _FIELDS]

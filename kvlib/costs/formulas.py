@@ -1,8 +1,9 @@
-"""Every formula of the bill, on plain numbers: what a KV cache weighs, reads and computes.
+"""Every formula of the bill, on plain numbers (one file, because one file becomes JavaScript).
 
-Nothing here knows a unit, a class or an array; `kvlib.costs` puts units on top. The sliders of the
-rendered book run these very functions, translated to JavaScript (tools/build_explorers.py), so they
-keep to a small language: numbers, lists, dicts, loops.
+They say what a KV cache weighs, reads and computes. Nothing here knows a unit, a class or an array;
+`kvlib.costs` puts units on top. The sliders of the rendered book run these very functions,
+translated to JavaScript (tools/build_explorers.py), so they keep to a small language: numbers,
+lists, dicts, loops.
 
 `layers` is a list of dicts, one for each group of layers that are alike:
 

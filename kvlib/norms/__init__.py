@@ -5,23 +5,18 @@ the ``_forward`` functions return what it needs beside y, and no more (:class:`S
 ``_backward`` functions turn ∂loss/∂y into ∂loss/∂x and the gradients of the weights.
 """
 
-from kvlib.norms.backward import layer_norm_backward, rms_norm_backward
-from kvlib.norms.differences import row_differences
-from kvlib.norms.forward import (
-    Saved,
-    layer_norm,
-    layer_norm_forward,
-    rms_norm,
-    rms_norm_forward,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Saved",
-    "layer_norm",
-    "layer_norm_backward",
-    "layer_norm_forward",
-    "rms_norm",
-    "rms_norm_backward",
-    "rms_norm_forward",
-    "row_differences",
-]
+if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
+    from kvlib.norms.backward import layer_norm_backward as layer_norm_backward
+    from kvlib.norms.backward import rms_norm_backward as rms_norm_backward
+    from kvlib.norms.differences import row_differences as row_differences
+    from kvlib.norms.forward import Saved as Saved
+    from kvlib.norms.forward import layer_norm as layer_norm
+    from kvlib.norms.forward import layer_norm_forward as layer_norm_forward
+    from kvlib.norms.forward import rms_norm as rms_norm
+    from kvlib.norms.forward import rms_norm_forward as rms_norm_forward
+else:
+    from kvlib.lazy import attach
+
+    __getattr__, __dir__, __all__ = attach(__name__)
