@@ -9,33 +9,17 @@
 `checkpoint`     loads a Hugging Face folder; `safetensors` reads its files
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
-from kvlib.model.config import ModelConfig, RopeConfig
-from kvlib.model.decoder import Decoder
-from kvlib.model.weights import num_parameters, random_weights, weight_shapes
+if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
+    from kvlib.model.checkpoint import load_model as load_model
+    from kvlib.model.config import ModelConfig as ModelConfig
+    from kvlib.model.config import RopeConfig as RopeConfig
+    from kvlib.model.decoder import Decoder as Decoder
+    from kvlib.model.weights import num_parameters as num_parameters
+    from kvlib.model.weights import random_weights as random_weights
+    from kvlib.model.weights import weight_shapes as weight_shapes
+else:
+    from kvlib.lazy import attach
 
-if TYPE_CHECKING:
-    from kvlib.model.checkpoint import load_model
-
-__all__ = [
-    "Decoder",
-    "ModelConfig",
-    "RopeConfig",
-    "load_model",
-    "num_parameters",
-    "random_weights",
-    "weight_shapes",
-]
-
-
-if not TYPE_CHECKING:  # type checkers would take any name for one that is there
-
-    def __getattr__(name: str) -> object:
-        if name == "load_model":  # file formats are read only by who loads files
-            from kvlib.model.checkpoint import load_model
-
-            return load_model
-        raise AttributeError(f"module 'kvlib.model' has no attribute {name!r}")
+    __getattr__, __dir__, __all__ = attach(__name__)
