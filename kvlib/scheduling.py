@@ -152,12 +152,13 @@ class Scheduler:
 
     def cancel(self, name: Hashable) -> list[int]:
         """End a request that waits or runs, between two steps; returns the tokens it has got."""
-        open_ones = {r.name: r for r in self.requests.values() if not r.ended}
-        if name not in open_ones:
-            names = ", ".join(map(repr, list(open_ones)[:5])) or "none"
+        open_ones = [r for r in self.requests.values() if not r.ended]
+        found = next((r for r in open_ones if r.name == name), None)
+        if found is None:
+            names = ", ".join(repr(r.name) for r in open_ones[:5]) or "none"
             raise ValueError(f"request {name!r} is neither waiting nor running; those are: {names}")
-        self._cancel(open_ones[name])
-        return open_ones[name].new
+        self._cancel(found)
+        return found.new
 
     def close(self) -> None:
         """Cancel all requests that wait or run, between two steps."""
