@@ -9,9 +9,8 @@ Milakov & Gimelshein, arXiv:1805.02867; Ye et al. (FlashInfer), arXiv:2501.01005
 
 from __future__ import annotations
 
-import math
-
 from kvlib.arrays import Array, at_least_float32, namespace
+from kvlib.attention.softmax import finite
 
 
 def merge_state(o_a: Array, lse_a: Array, o_b: Array, lse_b: Array) -> tuple[Array, Array]:
@@ -38,7 +37,7 @@ def merge_state(o_a: Array, lse_a: Array, o_b: Array, lse_b: Array) -> tuple[Arr
     if o_a.shape != o_b.shape:
         raise ValueError(f"partial outputs must have one shape, got {o_a.shape} and {o_b.shape}")
     top = xp.maximum(lse_a, lse_b)
-    safe = xp.where(top == -math.inf, xp.zeros_like(top), top)  # −inf − −inf is NaN
+    safe = finite(xp, top)
     a, b = xp.exp(lse_a - safe), xp.exp(lse_b - safe)
     total = a + b
     empty = total == 0
@@ -69,7 +68,7 @@ def merge_states(o: Array, lse: Array) -> tuple[Array, Array]:
     if o.ndim < 2 or o.shape[0] == 0:
         raise ValueError(f"at least one state needed in o (N, ..., D), got shape {o.shape}")
     top = xp.max(lse, axis=0)
-    safe = xp.where(top == -math.inf, xp.zeros_like(top), top)
+    safe = finite(xp, top)
     weight = xp.exp(lse - safe[None, ...])
     total = xp.sum(weight, axis=0, dtype=lse.dtype)
     empty = total == 0
@@ -87,7 +86,7 @@ def with_sink(xp: Array, o: Array, lse: Array, sinks: Array) -> tuple[Array, Arr
     """
     z = xp.broadcast_to(xp.astype(sinks, lse.dtype), lse.shape)
     total = xp.logaddexp(lse, z)
-    safe = xp.where(total == -math.inf, xp.zeros_like(total), total)  # no key, and no sink either
+    safe = finite(xp, total)  # −inf where there is no key and no sink either
     return o * xp.astype(xp.exp(lse - safe), o.dtype)[..., None], total
 
 

@@ -10,8 +10,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from kvlib.config.families import FAMILIES, family
-from kvlib.config.family import Family
+from kvlib.config.families import FAMILIES, Family, family
 from kvlib.config.keys import Keys, read_json
 from kvlib.config.shape import Shape
 from kvlib.errors import CheckpointError

@@ -78,7 +78,7 @@ def sources(config: ModelConfig) -> dict[str, list[Source]]:
     """Our weight's name -> the tensors stacked to make it: one, or several (q, k, v; gate, up).
 
     Each part of the model states the names that most checkpoints use; a family's file says what
-    differs (`kvlib.config.family.Names`).
+    differs (`kvlib.config.families.Names`).
     """
     names = family(config.model_type).names
     found: dict[str, list[Source]] = {}

@@ -5,7 +5,7 @@ DeepSeek-V3 and R1 (arXiv:2412.19437) differ in how they balance their experts.
 
 from __future__ import annotations
 
-from kvlib.config.family import Family, classes
+from kvlib.config.families import Family, classes
 from kvlib.config.keys import Keys
 from kvlib.config.parts import decoder, routing
 from kvlib.config.shape import Experts, Latent, Shape

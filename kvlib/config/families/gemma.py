@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from kvlib.config.family import Family, classes
+from kvlib.config.families import Family, classes
 from kvlib.config.keys import Keys
 from kvlib.config.parts import decoder, listed, llama_fields, window
 from kvlib.config.shape import Shape
@@ -107,10 +107,10 @@ def _cap(keys: Keys, key: str, default: float) -> float | None:
     return keys.number(key, None if key in keys.data else default)
 
 
-ONE, ROPES = "Gemma3ForCausalLM", "a RoPE of its own for layers with a window"
+ROPES = "a RoPE of its own for layers with a window"
 FAMILIES = {
     "gemma": Family(classes("Gemma"), gemma, gemma_fields),
     "gemma2": Family(classes("Gemma2"), gemma2, gemma2_fields),
-    "gemma3": Family(("Gemma3ForConditionalGeneration", ONE, "Gemma3Model"), gemma3, lacks=ROPES),
-    "gemma3_text": Family((ONE, "Gemma3Model", "Gemma3TextModel"), gemma3_text, lacks=ROPES),
+    "gemma3": Family(("Gemma3ForConditionalGeneration", *classes("Gemma3")), gemma3, lacks=ROPES),
+    "gemma3_text": Family((*classes("Gemma3"), "Gemma3TextModel"), gemma3_text, lacks=ROPES),
 }

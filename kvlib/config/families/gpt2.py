@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvlib.config.family import Family, Names
+from kvlib.config.families import Family, Names
 from kvlib.config.keys import Keys
 from kvlib.config.parts import activation, special_tokens
 from kvlib.config.shape import Shape

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvlib.config.family import Family, classes
+from kvlib.config.families import Family, classes
 from kvlib.config.keys import Keys
 from kvlib.config.parts import decoder, listed, routing, window
 from kvlib.config.shape import Experts, Shape

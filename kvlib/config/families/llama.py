@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvlib.config.family import Family, Names, classes
+from kvlib.config.families import Family, Names, classes
 from kvlib.config.keys import Keys
 from kvlib.config.parts import decoder, llama_fields, uniform, window
 from kvlib.config.shape import Shape

@@ -6,7 +6,7 @@ queries and keys, head by head.
 
 from __future__ import annotations
 
-from kvlib.config.family import Family, classes
+from kvlib.config.families import Family, classes
 from kvlib.config.keys import Keys
 from kvlib.config.parts import FULL, LISTED, SLIDING, decoder, listed, llama_fields, routing, window
 from kvlib.config.shape import Experts, Shape

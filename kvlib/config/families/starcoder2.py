@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvlib.config import rope
-from kvlib.config.family import Family, Names, classes
+from kvlib.config.families import Family, Names, classes
 from kvlib.config.keys import Keys
 from kvlib.config.parts import activation, decoder, special_tokens, uniform, window
 from kvlib.config.shape import Shape
