@@ -119,9 +119,9 @@ def attend_part(
     s = cap(xp, xp.matmul(rows, k.mT), softcap)
     hidden = ~visible(q_pos, kv_pos, window)  # (T, S) or (Hkv, T, S)
     hidden = hidden[:, None, :, :] if hidden.ndim == 3 else hidden[None, None, :, :]
-    t = q_pos.shape[0]
-    by_query = xp.reshape(s, (s.shape[0], s.shape[1] // max(1, t), t, s.shape[2]))
-    s = xp.reshape(xp.where(hidden, -math.inf, by_query), s.shape)
+    t, (num_kv_heads, stacked, n) = q_pos.shape[0], s.shape
+    s = xp.reshape(s, (num_kv_heads, stacked // max(1, t), t, n))  # `s` lets go of what it held
+    s = xp.reshape(xp.where(hidden, -math.inf, s), (num_kv_heads, stacked, n))
     p, top, total = softmax_parts(xp, s)
     return xp.matmul(p, v), top, total
 
