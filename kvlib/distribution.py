@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from kvlib.arrays import Array, namespace, to_numpy
+from kvlib.attention.checks import check_integer
 
 
 def probabilities(
@@ -65,10 +66,8 @@ def check_settings(temperature: float, top_k: int | None, top_p: float | None) -
     number = float | int | np.floating | np.integer
     if not isinstance(temperature, number) or not (math.isfinite(temperature) and temperature >= 0):
         raise ValueError(f"temperature must be a finite number of at least 0, got {temperature!r}")
-    if top_k is not None and (
-        not isinstance(top_k, int | np.integer) or isinstance(top_k, bool) or top_k < 1
-    ):
-        raise ValueError(f"top_k must be an integer of at least 1, got {top_k!r}")
+    if top_k is not None:
+        check_integer("top_k", top_k)
     if top_p is not None and (not isinstance(top_p, number) or not 0 < top_p <= 1):
         raise ValueError(f"top_p must lie in (0, 1], got {top_p!r}")
 
