@@ -67,7 +67,7 @@ def test_equal_bits_are_hollow() -> None:
     points = [line for line in ax.lines if len(line.get_xdata())]
     assert [line.get_ydata()[0] for line in points] == [0, 0, pytest.approx(5)]
     assert [line.get_markerfacecolor() for line in points][:2] == ["#ffffff"] * 2
-    assert points[2].get_markerfacecolor() == show.color("recomputed")
+    assert points[2].get_markerfacecolor() == show.color("ink")
 
 
 def test_a_schedule_has_a_line_for_each_row_and_a_column_for_each_step() -> None:
@@ -93,7 +93,7 @@ def test_product_times_start_at_zero_and_are_named() -> None:
     (ax,) = draw.product_times([1, 2], {"x": [1, 3], "y": [1, 2], "z": [1, 2]}).axes
     assert ax.get_ylim()[0] == 0
     assert words(ax) == ["x", "y", "z"]
-    assert len({line.get_color() for line in ax.lines}) == 3
+    assert len({line.get_linestyle() for line in ax.lines}) == 3
 
 
 def test_throughput_is_tokens_over_seconds() -> None:

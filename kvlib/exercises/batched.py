@@ -35,20 +35,22 @@ def check_pack(pack: Callable[..., Any]) -> Iterator[str]:
     prompts = [[5, 9, 2], [7], [1, 1, 4, 8, 3]]
     tokens, positions, indptr = _three(pack(prompts))
     if isinstance(tokens, np.ndarray) and tokens.ndim == 2:
-        raise Finding(f"tokens is a rectangle of shape {tokens.shape}: pack without padding, (T,)")
+        raise Finding(
+            f"tokens is a rectangle of shape {tokens.shape}; pack it without padding, (T,)"
+        )
     expect_shape(tokens, (9,), "tokens", letters="T")
     expect_equal(tokens.astype(np.int64), [5, 9, 2, 7, 1, 1, 4, 8, 3], "tokens")
-    yield "the prompts lie one after the other, without padding"
+    yield "the prompts stand one after the other, without padding"
 
     _expect_offsets(expect_array(indptr, "indptr"))
-    yield "request i owns rows indptr[i] to indptr[i + 1]"
+    yield "request i has the rows indptr[i] to indptr[i + 1]"
 
     expect_shape(positions, (9,), "positions", letters="T")
     starts_at_0 = np.array([0, 1, 2, 0, 0, 1, 2, 3, 4])
-    run_on = "request 1 starts at position 3: positions run on across requests, and every request "
+    run_on = "request 1 starts at position 3: positions run on across requests, but every request "
     one_for_all = (
-        "request 0 starts at position 2, so that all end at 4: one position for the whole batch, "
-        "as in a left-padded rectangle. Without padding "
+        "request 0 starts at position 2, so all requests end at 4. That is one position for the "
+        "whole batch, as in a left-padded rectangle. Without padding "
     )
     diagnose(
         positions,
@@ -64,8 +66,8 @@ def check_pack(pack: Callable[..., Any]) -> Iterator[str]:
     for array, name in ((tokens, "tokens"), (positions, "positions"), (indptr, "indptr")):
         if array.dtype.kind != "i":
             raise Finding(
-                f"{name} is {array.dtype}, needed integers (int64): it picks rows of a table, and "
-                "np.zeros, np.empty and np.ones make float64 unless you pass dtype"
+                f"{name} is {array.dtype}, needed integers (int64), because it picks rows of a "
+                "table. np.zeros, np.empty and np.ones make float64 unless you pass a dtype"
             )
     rng = np.random.default_rng(0)
     for count in (1, 4, 7):
@@ -89,11 +91,11 @@ def _three(result: Any) -> tuple[Any, Any, Any]:
 def _expect_offsets(indptr: np.ndarray) -> None:
     """The offsets of prompts of 3, 1 and 5 tokens."""
     suspects: dict[str, list[int]] = {
-        "indptr holds the lengths 3, 1, 5: offsets were needed, their running sum": [3, 1, 5],
-        "indptr is 0, 3, 4 and lacks the last entry: without 9 nobody knows where request 2 "
-        "ends, B requests have B + 1 offsets": [0, 3, 4],
+        "indptr holds the lengths 3, 1, 5; it must hold their running sum, the offsets": [3, 1, 5],
+        "indptr is 0, 3, 4 and lacks the last entry, 9, which says where request 2 ends: "
+        "B requests have B + 1 offsets": [0, 3, 4],
         "indptr is 3, 4, 9 and lacks the first entry: request 0 starts at row 0": [3, 4, 9],
-        "indptr holds the lengths behind a 0: offsets were needed, their running sum": [0, 3, 1, 5],
+        "indptr holds a 0 and then the lengths; it must hold their running sum": [0, 3, 1, 5],
     }
     diagnose(indptr, suspects)
     expect_shape(indptr, (4,), "indptr", letters="B+1")
@@ -118,9 +120,9 @@ def check_packed_mask(packed_mask: Callable[..., Any]) -> Iterator[str]:
             "row 3, the first of request 1, sees key 0 of request 0: a causal mask alone lets "
             "request B see request A": past,
             "row 0 sees key 2 of its own request: the mask lets the past see the future": same,
-            "the mask lies on its side: rows are queries, columns are keys": right.T,
+            "the mask lies on its side: its rows must be queries and its columns keys": right.T,
             "True and False are exchanged: True means that a query may see a key": ~right,
-            "row 0 does not see key 0: a query sees itself": same & (past & ~past.T),
+            "row 0 does not see key 0, but a query sees itself": same & (past & ~past.T),
         },
     )
     if (mask & ~same).any():
@@ -198,7 +200,7 @@ def _append_once(
         slots,
         {
             "row 1 holds 2 tokens and its new key went to slot 5, the longest row's end: slots 2 "
-            "to 4 stay empty and will be attended to. Each row has its own end": written(rows, 5),
+            "to 4 stay empty and will be attended to. Use each row's own length": written(rows, 5),
             "row 1 holds 2 tokens, in slots 0 and 1, and slot 1 was overwritten: the next free "
             "slot is lengths[i], not lengths[i] - 1": written(rows, lengths - 1),
             "row 1 holds 2 tokens and its new key went to slot 3: slot 2 stays empty and will be "

@@ -28,7 +28,7 @@ class Pass(NamedTuple):
 
 
 class WatchedCache(DenseCache):
-    """A dense cache that remembers what was asked of it."""
+    """A dense cache that records the plans made with it and the requests freed."""
 
     def __init__(self, model: Decoder, max_seqs: int) -> None:
         super().__init__(model.layer_specs, max_seqs, 64, dtype=model.dtype, xp=model.xp)
@@ -70,8 +70,8 @@ def tiny_model() -> Decoder:
 
 
 def task(model: Decoder) -> tuple[list[list[int]], list[list[int]]]:
-    """Seven prompts of 2 to 9 tokens, and what each gives alone. Drawn at each call, for a hidden
-    test has others."""
+    """Seven prompts of 2 to 9 tokens, and what each gives alone. Drawn at each call, because a
+    hidden test draws others."""
     rng = np.random.default_rng(4)
     prompts = [rng.integers(1, 61, n).tolist() for n in (5, 3, 9, 2, 6, 4, 7)]
     alone = [
@@ -82,7 +82,7 @@ def task(model: Decoder) -> tuple[list[list[int]], list[list[int]]]:
 
 
 def passes_needed(new_tokens: Sequence[int], rows: int) -> int:
-    """Forward passes when a waiting request joins in the very pass after one left."""
+    """Steps needed when a waiting request joins in the step after another one left."""
     waiting, passes = list(new_tokens), 0
     running: list[int] = []
     while waiting or running:
@@ -114,9 +114,8 @@ def check_serve(serve: Callable[..., Any]) -> Iterator[str]:
         for n, held in zip(p.q_lens, p.held, strict=True):
             if n > 1 and held:
                 raise Finding(
-                    f"a prompt of {n} tokens was planned behind {held} tokens that another request "
-                    "left in the cache: open a request of its own for it (free the old one, add "
-                    "the new)"
+                    f"a prompt of {n} tokens was planned after {held} tokens that another request "
+                    "left in the cache: free the old request and add a new one for each prompt"
                 )
     for i, tokens in enumerate(got):
         if tokens == alone[i]:
@@ -138,17 +137,17 @@ def check_serve(serve: Callable[..., Any]) -> Iterator[str]:
     yield "every row was given back"
 
     _expect_few_passes(cache)
-    yield f"no row stood empty while a request waited: {len(cache.passes)} passes"
+    yield f"no row stood empty while a request waited: {len(cache.passes)} steps"
 
 
 def _full(cache: WatchedCache) -> str:
     if not cache.passes:
         return (
-            f"the cache has {cache.max_seqs} rows and a request more was opened before any had "
+            f"the cache has {cache.max_seqs} rows, and one more request was opened before any had "
             "finished: let it wait until a row is free"
         )
     return (
-        f"CacheFull after {len(cache.passes)} passes: a finished request still holds its row. "
+        f"CacheFull after {len(cache.passes)} steps: a finished request still holds its row. "
         "Call cache.free when a request has its tokens"
     )
 
@@ -164,8 +163,8 @@ def _expect_lengths(got: list[list[int]]) -> None:
     lengths = [len(tokens) for tokens in got]
     if lengths != list(NEW_TOKENS) and sorted(lengths) == sorted(NEW_TOKENS):
         raise Finding(
-            f"the lists have {lengths} tokens, needed {list(NEW_TOKENS)}: they stand in another "
-            "order, that of finishing it seems. List i belongs to prompt i"
+            f"the lists have {lengths} tokens, needed {list(NEW_TOKENS)}: they seem to stand in "
+            "the order in which the requests finished. List i must belong to prompt i"
         )
     for i, (tokens, n) in enumerate(zip(got, NEW_TOKENS, strict=True)):
         if len(tokens) > n:
@@ -175,8 +174,8 @@ def _expect_lengths(got: list[list[int]]) -> None:
             )
         if len(tokens) < n:
             raise Finding(
-                f"request {i} got {len(tokens)} tokens, asked for {n}: the pass over the prompt "
-                "gives the first, each later pass one more"
+                f"request {i} got {len(tokens)} tokens, asked for {n}: the step over the prompt "
+                "gives the first token, and each later step gives one more"
             )
 
 
@@ -188,7 +187,7 @@ def _expect_rows_given_back(cache: WatchedCache, prompts: list[list[int]]) -> No
     if sum(cache.freed) > needed:
         raise Finding(
             f"{sum(cache.freed)} tokens were cached, {needed} are needed: a request's last token "
-            "was fed back although nothing is wanted after it"
+            "was fed back although nothing is needed after it"
         )
 
 
@@ -197,12 +196,12 @@ def _expect_few_passes(cache: WatchedCache) -> None:
     for k, p in enumerate(cache.passes):
         if len(p.q_lens) < p.open_requests and made > needed:
             raise Finding(
-                f"pass {k} planned {len(p.q_lens)} of {p.open_requests} open requests, and {made} "
-                f"passes were made where {needed} are enough: a new prompt and the running "
+                f"step {k} planned {len(p.q_lens)} of {p.open_requests} open requests, and {made} "
+                f"steps were taken where {needed} are enough: a new prompt and the running "
                 "requests fit into one plan"
             )
     if made > needed:
         raise Finding(
-            f"{made} passes, {needed} are enough: rows stood empty while requests waited for the "
-            "longest of their batch. Let one join as soon as another leaves"
+            f"{made} steps were taken, {needed} are enough: rows stood empty while requests waited "
+            "for the longest of their batch. Let one join as soon as another leaves"
         )

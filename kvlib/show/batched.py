@@ -76,11 +76,10 @@ def differences(rows: Sequence[int], largest: Sequence[float]) -> Any:
     millionths = np.asarray(largest) * 1e6
     for n, y in zip(rows, millionths, strict=True):
         same = y == 0
-        fill = CARD if same else color("recomputed")
-        edge = color("key") if same else color("recomputed")
-        ax.plot([n], [y], "o", color=fill, markeredgecolor=edge, markersize=7, markeredgewidth=1.8)
-    ax.plot([], [], "o", color=CARD, markeredgecolor=color("key"), label="the same bits")
-    ax.plot([], [], "o", color=color("recomputed"), label="other last bits")
+        fill = CARD if same else INK
+        ax.plot([n], [y], "o", color=fill, markeredgecolor=INK, markersize=7, markeredgewidth=1.8)
+    ax.plot([], [], "o", color=CARD, markeredgecolor=INK, label="the same bits")
+    ax.plot([], [], "o", color=INK, label="other last bits")
     ax.set(xlabel="rows in the batch", ylabel="difference (millionths)")
     ax.set_xticks(list(rows)[::2])
     ax.set_ylim(bottom=-0.06 * max(float(millionths.max()), 1.0))
@@ -107,9 +106,9 @@ def bytes_a_token(batch: Sequence[int], weights: Sequence[float], cache: Sequenc
     fig, ax = figure(3.0)
     ax.set(xscale="log", yscale="log")
     series = {"weights": [w / 1e6 for w in weights], "keys and values": [c / 1e6 for c in cache]}
-    roles = ["shared", "cached"]
+    roles = ["weights", "cached"]
     lines(
-        ax, batch, series, roles, xlabel="requests in a step", ylabel="MB a new token", marker="o"
+        ax, batch, series, roles, xlabel="requests in a step", ylabel="MB per new token", marker="o"
     )
     _powers(ax, batch)
     ax.yaxis.set_major_formatter("{x:g}")
@@ -119,9 +118,10 @@ def bytes_a_token(batch: Sequence[int], weights: Sequence[float], cache: Sequenc
 def product_times(rows: Sequence[int], times: Mapping[str, Sequence[float]]) -> Any:
     """Time of a product for each number of rows, in times of the one-row product."""
     fig, ax = figure(3.0)
-    roles = ["recomputed", "muted", "key"]
-    for (_name, y), role in zip(times.items(), roles, strict=False):
-        ax.plot(rows, y, color=color(role), marker="o")
+    roles = ["muted", "muted", "ink"]  # none of these is a role of the palette
+    looks = zip(times.values(), roles, ("--", ":", "-"), "s^o", strict=False)
+    for y, role, style, marker in looks:
+        ax.plot(rows, y, color=color(role), marker=marker, linestyle=style)
     ax.set(xlabel="rows", ylabel="time (one row = 1)", xticks=list(rows)[::2])
     ax.set_ylim(bottom=0)
     ends = {name: float(y[-1]) for name, y in times.items()}
@@ -136,9 +136,9 @@ def throughput(batch: Sequence[int], curves: Mapping[str, Sequence[float]]) -> A
     """
     fig, ax = figure(3.6)
     sizes = np.asarray(batch, dtype=np.float64)
-    for (name, seconds), role in zip(curves.items(), ("key", "muted"), strict=True):
+    for (name, seconds), role in zip(curves.items(), ("ink", "muted"), strict=True):
         x, y = np.asarray(seconds) * 1e3, sizes / np.asarray(seconds)
-        ax.plot(x, y, color=color(role), marker="o", linestyle="-" if role == "key" else "--")
+        ax.plot(x, y, color=color(role), marker="o", linestyle="-" if role == "ink" else "--")
         for n, a, b in zip(batch, x, y, strict=True):
             shift, side = ((-8, 2), "right") if role == "muted" else ((0, -14), "center")
             ax.annotate(
@@ -150,7 +150,7 @@ def throughput(batch: Sequence[int], curves: Mapping[str, Sequence[float]]) -> A
             size=9, color=text_color(role),
         )  # fmt: skip
     longest = max(max(s) for s in curves.values()) * 1e3
-    ax.set(xlabel="time for a request's next token (ms)", ylabel="tokens a second, all requests")
+    ax.set(xlabel="time for a request's next token (ms)", ylabel="tokens per second, all requests")
     ax.set_xlim(0, longest * 1.22)
     ax.set_ylim(bottom=0)
     return finish(fig)

@@ -95,7 +95,7 @@ EXHIBITS = (
         "Cache.plan",
         positions_of_the_longest,
         room="positions",
-        cite="unsloth #3803, transformers #29109",
+        cite="unsloth #3699, transformers #29109",
         happened="A batch padded on the left got one position for all its rows, that of the "
         "longest. Shorter rows are turned by the wrong angle.",
         look=looks.beside_a_longer_one,

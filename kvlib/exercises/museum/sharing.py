@@ -42,7 +42,7 @@ EXHIBITS = (
         "BlockPool.allocate",
         still_listed,
         room="sharing",
-        cite="nano-vllm #163, vllm #4761",
+        cite="nano-vllm #163, vllm #4764",
         happened="A block was given to another request and stayed listed under its old text. "
         "Whoever asks for that text gets the other request's keys.",
         look=looks_shared.the_same_question_later,
