@@ -110,5 +110,5 @@ def test_slots_show_what_was_written_over() -> None:
     after = np.array([[0, 1, 2], [-1, 3, -1]])
     (ax,) = draw.slots({"an append": (before, after)}).axes
     assert words(ax) == ["0", "1", "2", "0→3"]
-    assert faces(ax).count(show.color("query")) == 2
+    assert faces(ax).count(show.color("key")) == 2
     assert faces(ax).count("#ffffff") == 2

@@ -165,11 +165,11 @@ def pool_row(scene: dict[str, Any]) -> list[str]:
 def test_roles_follow_the_counts() -> None:
     scenes = played()[1].scenes()
     assert pool_row(scenes[0]) == ["free"] * 6
-    assert pool_row(scenes[1]) == ["query", "query", "free", "free", "free", "free"]
-    assert pool_row(scenes[2])[:2] == ["query", "query"]  # touched by the fork
+    assert pool_row(scenes[1]) == ["key", "key", "free", "free", "free", "free"]
+    assert pool_row(scenes[2])[:2] == ["key", "key"]  # touched by the fork
     assert scenes[2]["panels"][0]["rows"][2]["cells"][:2] == ["shared", "shared"]
     copied, let_go = scenes[3], scenes[4]
-    assert pool_row(copied)[:3] == ["shared", "shared", "query"]
+    assert pool_row(copied)[:3] == ["shared", "shared", "key"]
     assert pool_row(let_go)[:3] == ["shared", "cached", "cached"]
     assert pool_row(scenes[-1]) == ["free"] * 6
 

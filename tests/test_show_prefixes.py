@@ -110,7 +110,7 @@ def test_the_pool_explorer_replays_each_moment() -> None:
     cells = [
         [row["cells"] for row in explorer.scene(moment=i)["panels"][0]["rows"]] for i in range(1, 5)
     ]
-    one, many, free, new = "cached", "shared", "free", "query"
+    one, many, free, new = "cached", "shared", "free", "key"
     assert cells[0] == [[new, new, free, free], [one, one, "", ""], [""] * 4]
     assert cells[1] == [[many, many, free, free], [many, many, "", ""], [many, many, "", ""]]
     assert cells[2] == [[many, one, new, free], [many, one, "", ""], [many, "", one, ""]]

@@ -63,7 +63,7 @@ def check_slot_mapping(slot_mapping: Callable[..., Any]) -> Iterator[str]:
     if steps >= len(positions):  # there are 300 blocks: a loop over them stays below
         raise Finding(
             f"4,800 tokens took {steps:,} steps of Python: somewhere a loop goes over the tokens, "
-            "or a function is called for each. Arithmetic on whole arrays takes a few"
+            "or a function is called for each. Arithmetic on whole arrays takes only a few steps"
         )
     yield "4,800 tokens without a loop over tokens"
 
@@ -89,24 +89,27 @@ def _diagnose_slots(slots: Any, table: np.ndarray, owner: np.ndarray, pos: np.nd
     """What people make of blocks of 4."""
     block = table[owner, pos // 4]
     suspects = {
-        "row 5 belongs to request 1 and was looked up in request 0's table: which request owns a "
-        "row is said by qo_indptr": table[0, pos // 4] * 4 + pos % 4,
-        "these are the positions themselves: no table was asked, so all requests share slots": pos,
+        "row 5 belongs to request 1 and was looked up in request 0's table; qo_indptr says which "
+        "request owns a row": table[0, pos // 4] * 4 + pos % 4,
+        "these are the positions themselves: the table was not used, so all requests share "
+        "slots": pos,
         "these are blocks, not slots: a block has 4 slots, so its first is block * 4": block,
         "block + offset: a block has 4 slots, so its first is block * 4": block + pos % 4,
         "every token goes to the first slot of its block: add the offset, position % 4": block * 4,
         "the slots are one too far: offsets count from 0": block * 4 + pos % 4 + 1,
-        "the logical block was taken for the physical one: position // 4 is an entry of the table, "
-        "and the table says where that block lies": pos // 4 * 4 + pos % 4 + owner * 12,
+        "position // 4 was used as the block, but it is an entry of the table, and the table says "
+        "which block that is": pos // 4 * 4 + pos % 4 + owner * 12,
     }
     jumps = np.concatenate([[0], np.cumsum(np.diff(pos) != 1)])
     suspects[
-        "a new request was taken to begin where the positions jump, and row 5 follows row 4 by "
-        "accident: which request owns a row is said by qo_indptr"
+        "a new request was assumed to begin where the positions jump, but row 5 follows row 4 by "
+        "accident; qo_indptr says which request owns a row"
     ] = table[np.minimum(jumps, 2), pos // 4] * 4 + pos % 4
     rows = np.arange(len(pos))
     within = rows - np.searchsorted(owner, owner)
-    counted = "was taken for its position: a chunk may begin anywhere in its request, use positions"
+    counted = (
+        "was used as its position: a chunk may begin anywhere in its request, so use positions"
+    )
     suspects[f"the number of a row {counted}"] = table[owner, rows // 4] * 4 + rows % 4
     suspects[f"the number of a row within its request {counted}"] = (
         table[owner, within // 4] * 4 + within % 4

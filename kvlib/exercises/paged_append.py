@@ -12,11 +12,11 @@ from kvlib.exercises.received import whole
 from kvlib.exercises.report import Finding, checker, expect_unchanged, guarded
 
 STALE = (
-    "{} wrote behind a fork: a copy was made, and its table still names the block that both hold, "
+    "{} wrote after a fork and made a copy, but its table still names the block that both hold, "
     "so the token went where the other request reads"
 )
 UNCOPIED = (
-    "{} wrote behind a fork, and no copy was made: the token went into a block that another "
+    "{} wrote after a fork and no copy was made: the token went into a block that another "
     "request holds, too"
 )
 _HKV, _D, _ROOM, _BLOCKS = 1, 2, 16, 32
@@ -34,7 +34,7 @@ class _Request:
 
 
 class _Server:
-    """Requests over one store; looks at all of them after each token."""
+    """Requests over one store; all of them are checked after each token."""
 
     def __init__(self, append: Callable[..., Any], size: int) -> None:
         self.append = guarded(getattr(append, "__wrapped__", append), may_modify=True)
@@ -42,8 +42,8 @@ class _Server:
         self.pool = BlockPool(_BLOCKS, size, log=True)
         self.store = np.full((_BLOCKS, size, _HKV, _D), np.nan, dtype=np.float32)
         self.requests: dict[str, _Request] = {}
-        # Somebody else's block, written without the function under test; it is block 0, which is
-        # also what stands in the unused entries of a table.
+        # The block of another request, written without the function under test. It is block 0, the
+        # number that also stands in the unused entries of a table.
         other = self.requests["x"] = _Request()
         other.table[:1] = self.pool.allocate(1)
         other.keys = [self._key() for _ in range(size)]
@@ -61,7 +61,7 @@ class _Server:
         got = self.append(self.store, request.table, length, given, self.pool)
         expect_unchanged(given, key, "the new key, k,")
         request.keys.append(key)
-        if whole(got, f"the length after a token behind {length}") != length + 1:
+        if whole(got, f"the length after the token at position {length}") != length + 1:
             raise Finding(f"the length was {length}, a token was added, and {got!r} came back")
         wrong = [b for b in request.table.tolist() if not 0 <= b < _BLOCKS]
         if wrong:
@@ -116,7 +116,8 @@ class _Server:
             raise Finding(
                 f"block {b} stands in {held.get(b, 0)} tables and is held "
                 f"{self.pool.references(b)} times after {grown} grew to "
-                f"{len(self.requests[grown].keys)} tokens: who leaves a block frees it, once"
+                f"{len(self.requests[grown].keys)} tokens: a request that leaves a block frees it, "
+                f"once"
             )
 
     def _held(self) -> dict[int, int]:
@@ -138,8 +139,8 @@ class _Server:
             )
         if name == grown and shared and pos < len(request.keys) - 1:
             return (
-                f"{grown} got a block of its own and lost token {pos}: the new block must get what "
-                "the old one held"
+                f"{grown} got a block of its own and lost token {pos}: copy what the old block "
+                "held into the new one"
             )
         return (
             f"after token {len(request.keys) - 1} of {grown}, token {pos} of {name} is not where "
@@ -153,7 +154,7 @@ def check_append(append: Callable[..., Any]) -> Iterator[str]:
     server = _Server(append, 4)
     for _ in range(10):
         server.grow("a")
-    yield "ten tokens over two block boundaries, nobody else's were touched"
+    yield "ten tokens over two block boundaries, and no other request was touched"
 
     server.fork("a", "b")
     before = len(server.pool.events or ())
@@ -164,12 +165,12 @@ def check_append(append: Callable[..., Any]) -> Iterator[str]:
     taken = [e for e in (server.pool.events or ())[before:] if e.kind == "allocate"]
     if len(taken) > 1:
         raise Finding(
-            f"{len(taken)} blocks were taken where one copy was needed: who holds a block alone "
-            "writes into it"
+            f"{len(taken)} blocks were taken where one copy was needed: a request that holds a "
+            "block alone writes into it"
         )
     for name in "abx":
         server.free(name)
-    yield "whoever holds a block alone writes in place; no block is lost"
+    yield "a request that holds a block alone writes in place, and no block is lost"
 
     for size in (1, 3):
         server = _Server(append, size)

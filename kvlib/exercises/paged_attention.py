@@ -24,7 +24,7 @@ LONG = 16_384  # tokens where the memory is measured: pieces of the cache may be
 
 
 class Task(NamedTuple):
-    """A query and a request in blocks; what no token holds is NaN."""
+    """A query and a request in blocks; slots without a token hold NaN."""
 
     q: np.ndarray  # (Hq, D)
     k_blocks: np.ndarray  # (N, Hkv, block_size, D)
@@ -47,7 +47,7 @@ def make(seed: int, length: int, size: int, heads: int, groups: int, dim: int) -
     """A request of `length` tokens in blocks that lie in any order among as many others."""
     rng = np.random.default_rng(seed)
     used = -(-length // size)
-    # never block 0: who ignores the table reads it; never in order: nor may it be sorted
+    # never block 0, which is read if the table is ignored; never in order, so that sorting shows
     table = 1 + rng.permutation(2 * used - 1)[:used]
     table = table[::-1].copy() if table[-1] == table.max() else table
     shape = (2 * used, heads, size, dim)
@@ -70,7 +70,7 @@ def check_paged_decode(paged_decode: Callable[..., Any]) -> Iterator[str]:
     if np.isnan(numbers(got, "o")).any():
         raise Finding(
             "o is NaN: a block that is not in the table was read. Entry n of the table says which "
-            "block holds tokens n * block_size and on"
+            "block holds the tokens from n * block_size on"
         )
     if not np.allclose(got, task.expected(), rtol=1e-3, atol=1e-5):
         _diagnose(got, task)
@@ -86,7 +86,7 @@ def check_paged_decode(paged_decode: Callable[..., Any]) -> Iterator[str]:
         expect_shape(got, task.q.shape, f"{what}: o", letters="Hq D")
         if np.isnan(numbers(got, "o")).any():
             raise Finding(
-                f"{what}: o is NaN, so places behind the last token were read. The last block of "
+                f"{what}: o is NaN, so slots after the last token were read. The last block of "
                 f"the table holds {(length - 1) % size + 1} of {size}"
             )
         _diagnose_last(got, task, what, size)
@@ -127,7 +127,7 @@ def _large_scores(paged_decode: Callable[..., Any]) -> None:
     if finite.any() and not finite[0]:
         raise Finding(
             "head 0 has small scores, the others scores near a thousand, and o of head 0 is not "
-            "finite: what is subtracted before e^score is each head's own largest, not that of all"
+            "finite: subtract each head's own largest score before e^score, not that of all heads"
         )
     if not finite.all():
         raise Finding(
@@ -166,16 +166,16 @@ def _diagnose(got: np.ndarray, task: Task) -> None:
         got,
         {
             "the scores are not scaled: divide them by sqrt(D)": _attend(task, scores, v),
-            "query heads are dealt out in turn: head h uses key/value head h // G, so reshape q to "
-            "(Hkv, G, D)": tiled,
+            "query heads were dealt out in turn, but head h uses key/value head h // G: reshape q "
+            "to (Hkv, G, D)": tiled,
             "each block has a softmax of its own, and the results were averaged: the denominator "
             "runs over all blocks": (first + last) / 2,
             "each block has a softmax of its own, and the results were added: the denominator runs "
             "over all blocks": first + last,
-            "each block had its own largest score subtracted: what blocks give can be added only "
-            "where all subtract the same": _attend(task, own, v),
-            "the largest score rose in the second block, and what the first had given was not "
-            "shrunk: multiply it by e^(old top - new top)": _attend(task, late, v),
+            "each block had its own largest score subtracted: the sums of blocks can be added only "
+            "if all blocks subtract the same number": _attend(task, own, v),
+            "the largest score rose in the second block, but the sums of the first block were not "
+            "rescaled: multiply them by e^(old top - new top)": _attend(task, late, v),
             "every query head uses key/value head 0: head h uses head h // G": one_head,
             "keys and values changed places": _attend(
                 task, np.einsum("hgd,shd->hgs", grouped, v) / dim**0.5, k

@@ -47,7 +47,7 @@ def check_free_list(free_list: type) -> Iterator[str]:
     yield "a block that is free cannot be freed again"
     _two_pools(free_list)
     _random_life(free_list)
-    yield "two pools at once, 500 random requests: no block has two owners, none is lost"
+    yield "two pools at once, 500 random requests: no block has two owners, and none is lost"
 
 
 def _two_pools(free_list: type) -> None:
@@ -87,20 +87,20 @@ class _Pool:
         self._given: list[tuple[Any, list[int]]] = []
 
     def free(self, blocks: list[int], held: bool = True) -> None:
-        """held: nobody has freed them before, so there is nothing to refuse."""
+        """held: the blocks have not been freed before, so there is nothing to refuse."""
         given = list(blocks)
         try:
             self._free(given)
         except Finding as finding:
             if held and isinstance(finding.__cause__, ValueError):
                 raise Finding(
-                    f"free({blocks}) raised ValueError, and all of these were held: refuse only a "
-                    "block that is free already"
+                    f"free({blocks}) raised ValueError although all of these were held: refuse "
+                    "only a block that is free already"
                 ) from None
             raise
         finally:
             changed = given != blocks
-            given[:] = [-1] * len(given)  # the caller's list goes on to serve for something else
+            given[:] = [-1] * len(given)  # the caller uses its list for something else
         if changed:
             raise Finding(f"free({blocks}) changed the list that it was given: copy it first")
 
@@ -111,16 +111,17 @@ class _Pool:
             cause = finding.__cause__
             if what and isinstance(cause, OutOfBlocks) and not self.refused:
                 if "freed" in what:
-                    raise Finding(f"{what} could not be had any more: was the list taken back "
-                                  "whole?") from None  # fmt: skip
+                    raise Finding(
+                        f"{what} could not be allocated any more: was the list taken back whole?"
+                    ) from None
                 raise Finding(
-                    f"{what}: allocate({count}) raised OutOfBlocks, and enough were free: refuse "
-                    "only where count is larger than what is free"
+                    f"{what}: allocate({count}) raised OutOfBlocks although enough were free: "
+                    "refuse only if count is larger than the number of free blocks"
                 ) from None
             if what and cause is not None and self.refused:
                 raise Finding(
-                    f"{what} could not be had any more: a request that is refused must change "
-                    "nothing. Count before you take the first block"
+                    f"{what} could not be allocated any more: a request that is refused must "
+                    "change nothing. Count before you take the first block"
                 ) from None
             raise
         if not isinstance(blocks, list | tuple):
@@ -131,7 +132,7 @@ class _Pool:
         if -1 in numbers:
             raise Finding(
                 "block -1 was handed out: free kept the caller's own list, and the caller has "
-                "written something else into it since. Copy what is in it"
+                "written something else into it since. Copy its content instead"
             )
         for earlier, was in self._given:
             if list(earlier) != was:
@@ -160,8 +161,8 @@ class _Pool:
                     "raise OutOfBlocks, and before anything is taken"
                 ) from None
         raise Finding(
-            f"allocate({count}) with {free} free gave {got!r}: raise OutOfBlocks. Who gets less "
-            "than asked for writes the rest into nothing"
+            f"allocate({count}) with {free} free gave {got!r}: raise OutOfBlocks. A request that "
+            "gets fewer blocks than it asked for has nowhere to write the rest"
         )
 
 
@@ -179,8 +180,8 @@ def _refuses_twice(pool: _Pool, block: list[int]) -> None:
             ) from None
         raise
     raise Finding(
-        f"block {block[0]} was free and was freed again without a word: where it now stands in the "
-        "list twice, two requests will get it. Raise ValueError"
+        f"block {block[0]} was free and was freed again without an error: it now stands in the "
+        "list twice, so two requests will get it. Raise ValueError"
     )
 
 

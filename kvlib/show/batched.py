@@ -168,7 +168,7 @@ def slots(stages: Mapping[str, tuple[Any, Any]]) -> Any:
         for row in zip(np.asarray(before).tolist(), np.asarray(after).tolist(), strict=True):
             pairs = list(zip(*row, strict=True))
             text.append([_change(a, b) for a, b in pairs])
-            roles.append(["query" if a != b else "free" if b < 0 else "cached" for a, b in pairs])
+            roles.append(["key" if a != b else "free" if b < 0 else "cached" for a, b in pairs])
         cells(ax, roles, text=text, xlabel="slot")
         ax.set_title(title)
         ax.set(yticks=[], xticks=range(len(roles[0])))

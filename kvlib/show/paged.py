@@ -14,7 +14,7 @@ from kvlib.show.style import CARD, INK, MUTED, color, on_color
 def maps(grids: Mapping[str, Any]) -> Any:
     """The same memory used in different ways: {title: (rows, columns) share of a cell in use}.
 
-    A cell holds some places for tokens; NaN is one that no request has claimed.
+    A cell holds some slots; NaN is one that no request has claimed.
     """
     from matplotlib.colors import to_rgb
 
@@ -31,8 +31,8 @@ def maps(grids: Mapping[str, Any]) -> Any:
     fig.legend(
         handles=[
             _patch("cached", "holds tokens"),
-            _patch("grid", "set aside, holds nothing"),
-            _patch("free", "nobody's"),
+            _patch("grid", "reserved, holds nothing"),
+            _patch("free", "free"),
         ],
         loc="outside lower center",
         ncols=3,
@@ -45,7 +45,7 @@ def tables(
 ) -> Any:
     """Requests as they read (above) and their blocks where they lie (below), joined by lines.
 
-    table: request → its blocks in order; lengths: its tokens. A place shows its token's position.
+    table: request → its blocks in order; lengths: its tokens. A slot shows its token's position.
     """
     fig, ax = figure(1.4)
     gap = size + 1
@@ -56,13 +56,13 @@ def tables(
         ax.annotate(f"request {name}", (start - 0.4, -0.75), size=10)
         for n, block in enumerate(blocks):
             left = start + n * gap
-            _places(ax, left, 0, size, lengths[name] - n * size, n * size)
+            _slots(ax, left, 0, size, lengths[name] - n * size, n * size)
             ends = ([left + (size - 1) / 2, block * gap + (size - 1) / 2], [0.62, 3.38])
             ax.plot(*ends, color=color("muted"), linestyle=styles[name], linewidth=1.4)
         start += len(blocks) * gap + 1.5
     for block in range(num_blocks):
         name, n = owner.get(block, ("", 0))
-        _places(ax, block * gap, 4, size, lengths[name] - n * size if name else 0, n * size)
+        _slots(ax, block * gap, 4, size, lengths[name] - n * size if name else 0, n * size)
         words = f"block {block}" + (f" ({name})" if name else "")
         middle = (block * gap + (size - 1) / 2, 5.15)
         ax.annotate(words, middle, ha="center", color=MUTED, size=9)
@@ -73,8 +73,8 @@ def tables(
     return finish(fig)
 
 
-def _places(ax: Any, left: float, y: float, size: int, held: int, first: int) -> None:
-    """One block: `held` places with their positions, the rest as outlines."""
+def _slots(ax: Any, left: float, y: float, size: int, held: int, first: int) -> None:
+    """One block: `held` slots with the positions of their tokens, the rest as outlines."""
     from matplotlib.patches import Rectangle
 
     for i in range(size):
@@ -92,8 +92,10 @@ def _places(ax: Any, left: float, y: float, size: int, held: int, first: int) ->
 def running(steps: Mapping[str, Sequence[int]]) -> Any:
     """Requests in the cache at each step: {way: counts}; a line ends when all are done."""
     fig, ax = figure(3.0)
-    for (way, counts), role in zip(steps.items(), ("muted", "recomputed", "cached"), strict=False):
-        ax.plot(counts, color=color(role), label=f"{way}, done after {len(counts):,}")
+    looks = (("muted", "-"), ("muted", "--"), ("ink", "-"))  # none of these is a palette role
+    for (way, counts), (role, style) in zip(steps.items(), looks, strict=False):
+        words = f"{way}, done after {len(counts):,}"
+        ax.plot(counts, color=color(role), linestyle=style, label=words)
     ax.set(xlabel="step", ylabel="requests running")
     ax.set_ylim(bottom=0)
     ax.set_xlim(left=0)
@@ -104,14 +106,14 @@ def running(steps: Mapping[str, Sequence[int]]) -> Any:
 def block_sizes(
     sizes: Sequence[int], wasted: Sequence[float], formula: Any, entries: Sequence[float]
 ) -> Any:
-    """Tokens wasted a request, measured (dots) and predicted (line); entries of its table."""
+    """Slots wasted per request, measured (dots) and predicted (line); entries of its table."""
     fig, (left, right) = figure(3.0, ncols=2)
     left.plot(sizes, formula, color=color("muted"), linestyle="--", label="(block size − 1) / 2")
-    left.plot(sizes, wasted, "o", color=color("free"), label="measured")
-    left.set(ylabel="places wasted a request")
+    left.plot(sizes, wasted, "o", color=color("ink"), label="measured")
+    left.set(ylabel="slots wasted per request")
     left.legend(loc="upper left")
-    right.plot(sizes, entries, "o-", color=color("cached"))
-    right.set(ylabel="entries in a table")
+    right.plot(sizes, entries, "o-", color=color("ink"))
+    right.set(ylabel="entries per table")
     for ax in (left, right):
         ax.set(xscale="log", xlabel="block size (tokens)")
         ax.set_yscale("symlog", linthresh=1)
@@ -125,7 +127,7 @@ def moved(caches: Mapping[str, float], times: Mapping[str, float]) -> Any:
     """Side by side: bytes moved in sizes of the cache, and time, 1 for the first way."""
     fig, (left, right) = figure(0.9 + 0.42 * len(caches), ncols=2, sharey=True)
     names = list(caches)
-    for ax, values, role in ((left, caches, "cached"), (right, times, "muted")):
+    for ax, values, role in ((left, caches, "ink"), (right, times, "muted")):
         drawn = ax.barh(names, [values[n] for n in names], color=color(role), height=0.62)
         ax.bar_label(drawn, fmt="%.1f", padding=4, color=INK)
         ax.set_xlim(0, 1.18 * max(values.values()))
@@ -137,7 +139,7 @@ def moved(caches: Mapping[str, float], times: Mapping[str, float]) -> Any:
 
 
 def pieces(tokens: Sequence[int], times: Mapping[str, Sequence[float]], roles: Any) -> Any:
-    """Time of a step against the tokens that are gathered at once, a line for each way."""
+    """Time of a step against the tokens gathered at once, one line per way."""
     fig, ax = figure(3.0)
     ax.set(xscale="log")
     names = {"xlabel": "tokens in a piece", "ylabel": "time (best of all = 1)"}
@@ -150,11 +152,11 @@ def pieces(tokens: Sequence[int], times: Mapping[str, Sequence[float]], roles: A
 def padded_table(table: Any, used: Any) -> Any:
     """A block table (B, max_blocks): entries in use as numbers, the padding as outlines."""
     fig, ax = figure(1.1 + 0.34 * len(table))
-    roles = [["cached" if u else "free" for u in row] for row in used]
+    roles = [["muted" if u else "free" for u in row] for row in used]
     text = [[str(b) if u else "" for b, u in zip(*row)] for row in zip(table, used)]
     cells(ax, roles, text=text, xlabel="entry of the table", ylabel="request")
     ax.set(yticks=range(len(table)), xticks=range(len(table[0])))
-    handles = [_patch("cached", "number of a block"), _patch("free", "padding")]
+    handles = [_patch("muted", "number of a block"), _patch("free", "padding")]
     fig.legend(handles=handles, loc="outside lower center", ncols=2)
     return finish(fig)
 

@@ -12,7 +12,7 @@ from kvlib.show.scenes.blocks import Blocks, replay
 from kvlib.show.units import format_bytes
 
 LEGEND = {
-    "query": "handed out in this moment",
+    "key": "handed out in this moment",
     "shared": "held by several requests",
     "cached": "held by one request",
     "muted": "free, can still be found",
@@ -45,7 +45,7 @@ def pool_explorer(events: Sequence[Event], num_blocks: int, moments: Sequence[Mo
 
 def _pool_scene(state: Blocks, taken: set[int], moment: Moment, names: Sequence[str]) -> Scene:
     roles = [_role(count, b in state.published) for b, count in enumerate(state.references)]
-    rows = [{"label": "pool", "cells": ["query" if b in taken else r for b, r in enumerate(roles)]}]
+    rows = [{"label": "pool", "cells": ["key" if b in taken else r for b, r in enumerate(roles)]}]
     for name in names:
         held = moment.tables.get(name, ())
         cells = [role if block in held else "" for block, role in enumerate(roles)]

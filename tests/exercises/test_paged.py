@@ -30,7 +30,7 @@ def owner_of(table: Any, indptr: Any) -> Any:
 
 
 WRONG_SLOTS: list[tuple[Callable[..., Any], str]] = [
-    (lambda t, i, p, n: p.copy(), "no table was asked"),
+    (lambda t, i, p, n: p.copy(), "the table was not used"),
     (lambda t, i, p, n: t[0, p // n] * n + p % n, "looked up in request 0's table"),
     (lambda t, i, p, n: t[owner_of(t, i), p // n], "these are blocks, not slots"),
     (lambda t, i, p, n: t[owner_of(t, i), p // n] + p % n, "block + offset"),
@@ -45,7 +45,7 @@ WRONG_SLOTS: list[tuple[Callable[..., Any], str]] = [
     (lambda t, i, p, n: slots(t, i, p, 4), "slots, blocks of 1"),
     (
         lambda t, i, p, n: p // n * n + p % n + owner_of(t, i) * t.shape[1] * n,
-        "logical block was taken for the physical",
+        "position // 4 was used as the block",
     ),
 ]
 
@@ -176,14 +176,14 @@ class GivesASet(Right):
     [
         (PopsUntilEmpty, "raised IndexError: raise OutOfBlocks"),
         (TakesAndThenRefuses, "a request that is refused must change nothing"),
-        (GivesFewer, "writes the rest into nothing"),
+        (GivesFewer, "has nowhere to write the rest"),
         (GivesNone, "gave None: raise OutOfBlocks"),
         (ForgetsToTake, "a block now has two owners"),
-        (NeverTakesBack, "could not be had any more"),
+        (NeverTakesBack, "could not be allocated any more"),
         (TakesTwice, "stands in the list twice"),
         (TakesOneTwiceInACall, "free([5, 5]): one block twice in one call"),
         (TakesUntilItRefuses, "check all of the list before any is taken back"),
-        (KeepsOneBack, "raised OutOfBlocks, and enough were free"),
+        (KeepsOneBack, "raised OutOfBlocks although enough were free"),
         (DoesNotImport, "NameError (name 'OutOfBlock' is not defined)"),
         (FromOne, "a pool of 6 has blocks 0 to 5"),
         (OneTooMany, "allocate(2) gave 3 blocks"),
@@ -297,7 +297,7 @@ def doubles(q: Any, kb: Any, vb: Any, table: Any, length: int) -> Any:
         (copies, "the cache was copied"),
         (joins, "the cache was copied"),
         (logical, "a block that is not in the table was read"),
-        (whole_last, "places behind the last token were read"),
+        (whole_last, "slots after the last token were read"),
         (no_last, "the last block is missing"),
         (no_first_block_of_one, "no block was read"),
         (unscaled, "divide them by sqrt(D)"),
@@ -381,8 +381,8 @@ def length_as_it_was(*args: Any) -> int:
         (variant(points=False), "its table still names the block"),
         (variant(points=False, frees=False), "its table still names the block"),
         (variant(content=False), "lost token 8"),
-        (variant(frees=False), "who leaves a block frees it"),
-        (variant(always=True), "who holds a block alone writes into it"),
+        (variant(frees=False), "a request that leaves a block frees it"),
+        (variant(always=True), "a request that holds a block alone writes into it"),
         (early, "take a block for its first token, not before"),
         (length_as_it_was, "and 0 came back"),
     ],

@@ -72,7 +72,7 @@ def by_jumps(table: Any, indptr: Any, pos: Any, size: int) -> Any:
     [
         (over_tokens, "a loop goes over the tokens"),
         (vectorized, "a function is called for each"),
-        (by_jumps, "said by qo_indptr"),
+        (by_jumps, "qo_indptr says which request owns a row"),
         (lambda *a: by_request(*a).astype(np.int16), "ends at 32,767"),
         (lambda *a: by_request(*a).astype(object), "dtype object, needed one of numbers"),
         (lambda *a: list(by_request(*a)), "got list"),
@@ -291,11 +291,11 @@ def shifted(q: Any, kb: Any, vb: Any, table: Any, length: int, running: bool) ->
     ("wrong", "message"),
     [
         (lambda *a: decode(*a, top=lambda s: 0), "e^score overflows"),
-        (lambda *a: decode(*a, top=np.max), "each head's own largest, not that of all"),
+        (lambda *a: decode(*a, top=np.max), "each head's own largest score before e^score"),
         (remembers, "the cache was copied"),
         (lambda *a: decode(*a, at_once=len(a[3])), "the cache was copied"),
         (lambda *a: shifted(*a, running=False), "each block had its own largest score"),
-        (lambda *a: shifted(*a, running=True), "multiply it by e^(old top - new top)"),
+        (lambda *a: shifted(*a, running=True), "multiply them by e^(old top - new top)"),
         (lambda q, k, v, t, n: decode(q, k[:, :1], v[:, :1], t, n), "uses key/value head 0"),
         (lambda q, k, v, t, n: decode(q, v, k, t, n), "keys and values changed places"),
         (lambda q, *a: np.full(q.shape, None), "dtype object, needed one of numbers"),

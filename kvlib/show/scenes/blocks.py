@@ -24,9 +24,9 @@ from kvlib.show.scenes.words import count_words, tokens_words
 
 Scene = dict[str, Any]
 LEGEND = {
-    "query": "taken in this moment",
+    "key": "taken in this moment",
     "cached": "held by one request",
-    "shared": "held by several",
+    "shared": "held by several requests",
     "muted": "free, could be found again",
     "free": "empty",
 }
@@ -141,7 +141,7 @@ class PoolFilm:
                     for name in self.names
                 ),
             ],
-            "panels": [self._pool_panel(state, note, taken), self._places_panel(state, note)],
+            "panels": [self._pool_panel(state, note, taken), self._slots_panel(state, note)],
         }
 
     def _slot(self, name: Hashable, note: Note) -> str:
@@ -160,7 +160,7 @@ class PoolFilm:
         def role(block: int) -> str:
             n = state.references[block]
             if n and block in taken:
-                return "query"
+                return "key"
             return _held(n) if n else "muted" if block in state.published else "free"
 
         blocks = range(len(state.references))
@@ -169,12 +169,14 @@ class PoolFilm:
             table = note.tables.get(name, ())
             cells = [_held(state.references[b]) if b in table else "" for b in blocks]
             rows.append({"label": str(name), "cells": cells})
-        roles = ["query", "cached", "shared", *(["muted"] if state.published else []), "free"]
+        roles = ["key", "cached", "shared", *(["muted"] if state.published else []), "free"]
         last = len(state.references) - 1
-        label = f"Blocks 0 to {last} of the pool, one a column; below, who holds them"
+        label = (
+            f"Blocks 0 to {last} of the pool, one per column; below, the requests that hold them"
+        )
         return {"kind": "cells", "label": label, "rows": rows, "legend": _legend(roles)}
 
-    def _places_panel(self, state: Blocks, note: Note) -> Scene:
+    def _slots_panel(self, state: Blocks, note: Note) -> Scene:
         size = self.cache.block_size
         widest = max((len(t) for past in self.notes for t in past.tables.values()), default=1)
         rows = []
@@ -186,7 +188,7 @@ class PoolFilm:
                 cells += [_held(state.references[block])] * here + ["free"] * (size - here)
             width = widest * (size + 1) - 1
             rows.append({"label": str(name), "cells": cells + [""] * (width - len(cells))})
-        label = f"The same blocks in the order of the tables, {size} places in each"
+        label = f"The same blocks in the order of the tables, {size} slots in each"
         return {"kind": "cells", "label": label, "rows": rows, "legend": []}
 
 
