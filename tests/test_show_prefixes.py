@@ -152,7 +152,7 @@ def test_work_sets_each_kind_on_its_own_axis() -> None:
         {"tokens": 900, "attention": 8.0}, {"tokens": 90, "attention": 1.0}, unit="GFLOP"
     )
     assert [widths(ax) for ax in fig.axes] == [[900, 90], [8, 1]]
-    assert [faces(ax) for ax in fig.axes] == [[show.color("recomputed"), show.color("shared")]] * 2
+    assert [faces(ax) for ax in fig.axes] == [[show.color("recomputed"), show.color("ink")]] * 2
     assert [ax.get_xlabel() for ax in fig.axes] == ["", "GFLOP"]
     assert [texts(ax) for ax in fig.axes] == [["900", "90"], ["8", "1"]]
 

@@ -21,10 +21,10 @@ __all__ = ["check_append_key", "check_block_keys", "check_cascade", "check_reusa
 
 @checker
 def check_reusable(reusable: Callable[..., Any]) -> Iterator[str]:
-    """reusable(known, prompt, block_size) → tokens of prompt that known's blocks can stand for."""
+    """reusable(known, prompt, block_size) → how many tokens of prompt known's blocks serve."""
 
     def ask(known: list[int], prompt: list[int], size: int) -> int:
-        return whole(lend(reusable, list(known), list(prompt), size), "tokens to take over")
+        return whole(lend(reusable, list(known), list(prompt), size), "tokens to reuse")
 
     def expect(known: list[int], prompt: list[int], size: int, wanted: int, why: str) -> None:
         got = ask(known, prompt, size)
@@ -35,20 +35,24 @@ def check_reusable(reusable: Callable[..., Any]) -> Iterator[str]:
     bent = text[:6] + [7] + text[7:]  # differs in token 6 only
     got = ask(text, bent, 4)
     if got == 6:
-        raise Finding("6 tokens agree, but a block of 4 is shared whole or not at all: needed 4")
+        raise Finding(
+            "6 tokens agree, but a block of 4 is shared whole or not at all, so 4 are needed"
+        )
     if got in (12, 16, 18, 19):
         raise Finding(
-            f"got {got}: tokens behind the first difference were counted, too. Their keys have "
-            "seen another token 6, so they are other keys: needed 4"
+            f"got {got}: tokens after the first difference were counted, too. Their keys have seen "
+            "a different token 6, so they are different keys; needed 4"
         )
     expect_equal(got, 4, "tokens 0 to 5 agree, token 6 differs, blocks of 4")
-    yield "whole blocks up to the first difference, and nothing behind it"
+    yield "whole blocks up to the first difference, and nothing after it"
 
     expect(text, text[:4] + [1, 2], 4, 4, "the block that agrees is whole")
-    expect(text[:7], text, 4, 4, "the known text has filled only one block of 4; what lies in a "
-           "block that is not full is not shared")  # fmt: skip
+    expect(text[:7], text, 4, 4, "the known text has filled only one block of 4; tokens in a block "
+           "that is not full are not shared")  # fmt: skip
     expect([], text, 4, 0, "nothing is known")
-    expect([5, *text], text, 4, 0, "the known text has one more token in front: no key is the same")
+    expect(
+        [5, *text], text, 4, 0, "the known text has one more token in front, so no key is the same"
+    )
     yield "only blocks that the known text has filled"
 
     for length in (8, 12):
@@ -56,19 +60,17 @@ def check_reusable(reusable: Callable[..., Any]) -> Iterator[str]:
         if got == length:
             raise Finding(
                 f"all {length} tokens of the prompt were taken from the cache, so none is left to "
-                "compute, and the first answer token needs the logits of the last one: needed "
+                "compute, but the first answer token needs the logits of the last one; needed "
                 f"{length - 4}"
             )
         if got == length - 1:
             raise Finding(
                 f"got {got}: the last token must be computed, but {got} is not a whole number of "
-                f"blocks of 4: needed {length - 4}"
+                f"blocks of 4; needed {length - 4}"
             )
         expect_equal(got, length - 4, f"a prompt of {length} tokens, all of them known")
     expect(text, [20], 1, 0, "a prompt of one token computes that token")
-    expect(
-        text, text[:9], 4, 8, "the last token lies in no whole block: both blocks are free to use"
-    )
+    expect(text, text[:9], 4, 8, "the last token lies after both whole blocks, so both can be used")
     yield "at least the last token is left to compute"
 
     rng = np.random.default_rng(0)

@@ -42,28 +42,28 @@ def check_append_key(append_key: Callable[..., Any]) -> Iterator[str]:
         raise Finding("a's block table still ends in block 1: after the copy it must name the copy")
     if pool.tables["a"][:1] != [3]:
         raise Finding(
-            f"a's block table is {pool.tables['a']}: its block 3 is full, nothing is written into "
-            "it, so it stays shared"
+            f"a's block table is {pool.tables['a']}: its block 3 is full, so nothing is written "
+            "into it and it stays shared"
         )
     if len(pool.tables["a"]) != 2:
         raise Finding(
-            f"a's block table is {pool.tables['a']}: the copy takes the place of block 1, a "
-            "request of 7 keys needs two blocks of 4"
+            f"a's block table is {pool.tables['a']}: the copy replaces block 1, because "
+            "a request of 7 keys needs two blocks of 4"
         )
-    yield "a block that somebody else holds is copied, and the copy written to"
+    yield "a block that another request holds is copied, and the copy is written to"
 
     _counts(pool)
-    yield "the copy is held once, and the shared block once less"
+    yield "the copy has one holder, and the shared block has one holder less"
 
     held = list(pool.references)
     table = list(pool.tables["b"])
     _append(append, pool, "b", "b is the last to hold block 1")
     if pool.tables["b"] != table or pool.references != held:
         raise Finding(
-            "b copied block 1 although nobody else holds it any more: the last holder writes in "
-            "place"
+            "b copied block 1 although no other request holds it any more: the last holder writes "
+            "in place"
         )
-    yield "the last holder writes where it is"
+    yield "the last holder writes in place"
 
     pool = _Pool()
     before = {name: pool.text(name) for name in pool.tables}
@@ -76,7 +76,7 @@ def check_append_key(append_key: Callable[..., Any]) -> Iterator[str]:
         )
     expect_equal(len(pool.tables["c"]), 3, "blocks of c")
     _counts(pool)
-    yield "a full block is left alone, and a new one begun"
+    yield "a full block is left alone, and a new one is begun"
 
     pool = _Pool()
     pool.tables["d"], pool.lengths["d"] = [3], 4  # a fork that was taken back to one full block
@@ -85,7 +85,9 @@ def check_append_key(append_key: Callable[..., Any]) -> Iterator[str]:
     _append(append, pool, "d", "d's only block is full, and shared")
     _others(pool, before, "d")
     if pool.tables["d"][0] != 3:
-        raise Finding("d's full block 3 was copied: nothing is written into it, so it stays shared")
+        raise Finding(
+            "d's full block 3 was copied, but nothing is written into it, so it stays shared"
+        )
     _counts(pool)
     yield "a full block stays shared"
 
@@ -98,7 +100,7 @@ def check_append_key(append_key: Callable[..., Any]) -> Iterator[str]:
         _others(pool, before, name)
         _counts(pool)
     if pool.tables["b"] != [3, 1]:
-        raise Finding("b was the last of three to hold block 1, and copied it all the same")
+        raise Finding("b was the last of three to hold block 1, but it copied the block")
     for size in (1, 3, 4):
         _life(append, size)
     yield "three holders; then random lives with blocks of 1, 3 and 4 keys"
@@ -135,7 +137,7 @@ def _life(append: Callable[..., Any], size: int) -> None:
             kept = len(table) - shared
             if pool.tables[name][:kept] != table[:kept]:
                 raise Finding(
-                    f"{where}: the table was {table} and became {pool.tables[name]}, though only a "
+                    f"{where}: the table was {table} and became {pool.tables[name]}, but only a "
                     "last block that is shared and not full has to be copied"
                 )
 
@@ -154,8 +156,8 @@ def _append(append: Callable[..., Any], pool: _Pool, name: str, where: str) -> N
     table, count = pool.tables[name], len(pool.keys)
     if len(pool.references) != count:
         raise Finding(
-            f"{where}: references has {len(pool.references)} entries now: one for each of the "
-            f"{count} blocks, always"
+            f"{where}: references has {len(pool.references)} entries now: it needs one for each "
+            f"of the {count} blocks"
         )
     for b, held in enumerate(pool.references):
         pool.references[b] = whole(held, f"{where}: references[{b}]")
@@ -177,8 +179,8 @@ def _append(append: Callable[..., Any], pool: _Pool, name: str, where: str) -> N
     if not np.array_equal(now[:-1], old):
         first = int(np.argmax((now[:-1] != old).any(axis=1)))
         raise Finding(
-            f"{where}: its key at position {first} has changed. The keys that are already in "
-            "the block have to be copied along"
+            f"{where}: its key at position {first} has changed. Copy the keys that are already "
+            "in the block, too"
         )
     for block in np.flatnonzero((pool.keys != stored).any(axis=(1, 2))).tolist():
         if block not in table and pool.references[block] == 0:
@@ -186,7 +188,7 @@ def _append(append: Callable[..., Any], pool: _Pool, name: str, where: str) -> N
 
 
 def _others(pool: _Pool, before: dict[str, np.ndarray], name: str) -> None:
-    """Nobody else's keys may change."""
+    """The keys of the other requests may not change."""
     for other, keys in before.items():
         if other == name:
             continue
@@ -205,7 +207,9 @@ def _counts(pool: _Pool) -> None:
     for block, count in enumerate(pool.references):
         held = sum(table.count(block) for table in pool.tables.values())
         if count != held:
-            why = "raise it with the block" if count < held else "lower it when you leave it"
+            why = (
+                "raise it when you take a block" if count < held else "lower it when you leave one"
+            )
             raise Finding(
                 f"block {block} stands in {held} block tables and has {count} references: {why}"
             )

@@ -20,7 +20,7 @@ from kvlib.exercises.report import (
 )
 
 Pair = tuple[np.ndarray, np.ndarray]
-OFTEN = 5  # readings that are still one product: keys scaled, cast, joined with a tile beforehand
+OFTEN = 5  # reads that are still one product: keys may be scaled, cast or joined before it
 
 
 @checker
@@ -44,8 +44,8 @@ def check_cascade(cascade: Callable[..., Any]) -> Iterator[str]:
     finite = np.isfinite(o).all(axis=1)
     if finite.any() and not finite[2]:
         raise Finding(
-            "request 2 has small scores, the others large ones, and its o is not finite: what is "
-            "subtracted before you exponentiate is each request's own largest, not that of all"
+            "request 2 has small scores, the others large ones, and its o is not finite: subtract "
+            "each request's own largest score before you exponentiate, not that of all requests"
         )
     if not finite.all():
         raise Finding(
@@ -69,9 +69,9 @@ def check_cascade(cascade: Callable[..., Any]) -> Iterator[str]:
 
 
 def _counted(cascade: Callable[..., Any]) -> bool:
-    """A Finding where a step of twelve requests reads too often what they share.
+    """Raise a Finding if a step of twelve requests reads the shared part too often.
 
-    False where what is right for plain arrays cannot work with watched ones.
+    False if code that is right for plain arrays cannot run with watched ones.
     """
     q, k, v, own = _request(4, [3] * 12, shared=300, dim=32)
     right = _whole(q, k, v, own)
@@ -88,18 +88,18 @@ def _counted(cascade: Callable[..., Any]) -> bool:
         if times > OFTEN:
             raise Finding(
                 f"12 requests share 300 keys, and {name} was read {times:.0f} times: each request "
-                f"went over the shared part for itself. {product} serves all B queries at once"
+                f"went over the shared part by itself. {product} serves all B queries at once"
             )
         if times < 0.99:
             raise Finding(
-                f"no product read the whole of {name}: a list or a loop over single numbers? Keep "
-                f"{name} an array, {product} serves all B queries at once"
+                f"no product read the whole of {name}; is it a list, or is there a loop over "
+                f"single numbers? Keep {name} an array: {product} serves all B queries at once"
             )
     return True
 
 
 def _suspects(q: Any, k: Any, v: Any, own: list[Pair]) -> dict[str, np.ndarray]:
-    """What known mistakes make of one request."""
+    """The results of known mistakes for one request."""
     shared, lse_a = _part(q, k, v)
     parts = [_part(q[i : i + 1], *pair) for i, pair in enumerate(own)]
     private, lse_b = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
@@ -108,14 +108,14 @@ def _suspects(q: Any, k: Any, v: Any, own: list[Pair]) -> dict[str, np.ndarray]:
     everyone = np.concatenate([x for x, _ in own]), np.concatenate([x for _, x in own])
     own_top = np.concatenate([_top(q[i : i + 1], pair[0]) for i, pair in enumerate(own)])
     return {
-        "o is the mean of the two parts: a part weighs e^lse": (shared + private) / 2,
-        "o is the sum of the two parts: their weights have to add up to one": shared + private,
-        "the parts are weighed by how many keys they have: a key weighs e^score, and a part the "
+        "o is the mean of the two parts, but a part weighs e^lse": (shared + private) / 2,
+        "o is the sum of the two parts, but their weights must add up to one": shared + private,
+        "the parts are weighed by their number of keys, but a key weighs e^score, and a part the "
         "sum of these, e^lse": (n * shared + m * private) / (n + m),
-        "the weights are exchanged: the part with the larger lse counts more": (
+        "the weights are exchanged: the part with the larger lse must count more": (
             (b * shared + a * private) / (a + b)
         ),
-        "the parts are weighed by lse itself: the sum of weights is e^lse": (
+        "the parts are weighed by lse itself, but the sum of weights is e^lse": (
             (lse_a[:, None] * shared + lse_b[:, None] * private) / (lse_a + lse_b)[:, None]
         ),
         "the lse is the logarithm of the sum alone: add the largest score that was subtracted": (

@@ -26,7 +26,7 @@ __all__ = [
 
 
 def stored(parts: Mapping[str, Mapping[str, float]]) -> Any:
-    """Bytes held, a bar each: {bar: {"shared": ..., "recomputed": ..., "cached": ...}}."""
+    """Bytes held, one bar each: {bar: {"shared": ..., "recomputed": ..., "cached": ...}}."""
     words = {
         "shared": "the system prompt",
         "recomputed": "more copies of it",
@@ -69,10 +69,12 @@ def tables(rows: Mapping[str, Sequence[int]], references: Mapping[int, int], fir
 
 
 def walks(agreed: Sequence[int], tokens: Mapping[str, Sequence[int]]) -> Any:
-    """Tokens that a lookup hashes or compares, against tokens that agree: a line a kind."""
+    """Tokens that a lookup hashes or compares, against tokens that agree: one line per kind."""
     fig, ax = figure(3.0)
-    roles = ["recomputed", "key", "muted"][: len(tokens)]
+    roles = ["muted", "muted", "ink"][: len(tokens)]  # none of these is a role of the palette
     lines(ax, agreed, tokens, roles, xlabel="tokens that agree", ylabel="tokens looked at")
+    for line, style in zip(ax.lines, ("-", "--", "-"), strict=False):
+        line.set_linestyle(style)
     ax.set_ylim(bottom=0)
     return finish(fig)
 
@@ -90,7 +92,7 @@ def stairs(agreed: Sequence[int], found: Mapping[str, Sequence[int]]) -> Any:
 def survivors(found: Mapping[str, Sequence[int]]) -> Any:
     """Blocks of a prefix that a lookup still finds after so many new blocks were handed out."""
     fig, ax = figure(2.6)
-    roles = (("shared", "o-", 10), ("recomputed", "o--", 5))  # where they agree, both are seen
+    roles = (("muted", "o-", 10), ("ink", "o--", 5))  # where they agree, both are seen
     for (name, y), (role, form, marker) in zip(found.items(), roles, strict=False):
         ax.plot(range(len(y)), y, form, color=color(role), label=name, markersize=marker)
     ax.set(xlabel="blocks handed out since", ylabel="blocks found again")
@@ -100,12 +102,12 @@ def survivors(found: Mapping[str, Sequence[int]]) -> Any:
 
 
 def work(cold: Mapping[str, float], warm: Mapping[str, float], *, unit: str) -> Any:
-    """What is computed for all requests without and with a hit, a pair of bars for each kind."""
+    """What is computed for all requests without and with a hit, one pair of bars per kind."""
     fig, axes = figure(1.7, ncols=len(cold))
     for ax, name in zip(axes, cold, strict=True):
         values = {"nothing found": cold[name], "prefix found": warm[name]}
         drawn = ax.barh(list(values), list(values.values()), height=0.6)
-        for bar, role in zip(drawn, ("recomputed", "shared"), strict=True):
+        for bar, role in zip(drawn, ("recomputed", "ink"), strict=True):
             bar.set_color(color(role))
         labels = [format_number(v) for v in values.values()]
         ax.bar_label(drawn, labels=labels, padding=4, color=INK, fontsize=9)
@@ -122,7 +124,7 @@ def work(cold: Mapping[str, float], warm: Mapping[str, float], *, unit: str) -> 
 def reads(requests: Sequence[int], series: Mapping[str, Sequence[float]]) -> Any:
     """Bytes of keys and values that one decode step reads, against the requests in it."""
     fig, ax = figure(3.0)
-    roles = ["recomputed", "shared", "muted"][: len(series)]
+    roles = ["muted", "ink", "shared"][: len(series)]
     lines(ax, requests, series, roles, xlabel="requests in a step", ylabel="", marker="o")
     ax.set_ylim(bottom=0)
     ax.set_xticks(list(requests))
@@ -146,7 +148,7 @@ def split(shared: int, private: Sequence[int]) -> Any:
     for row, n in enumerate(private):
         ax.barh(row, n, left=shared + 3, height=0.88, color=color("cached"))
     ax.annotate(
-        "each its own,\nin its own product",
+        "its own tokens,\nin a product each",
         (shared + 3 + longest, (rows - 1) / 2),
         xytext=(8, 0),
         textcoords="offset points",

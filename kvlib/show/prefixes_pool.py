@@ -1,4 +1,4 @@
-"""A pool of blocks through time: the log of its events, replayed a moment at a time."""
+"""A pool of blocks through time: the log of its events, replayed moment by moment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEGEND = {
 
 
 class Moment(NamedTuple):
-    """What the pool looked like after one thing had happened to it."""
+    """The pool after one event, and what had happened."""
 
     words: str
     events: int  # how many events of the pool's log had happened
@@ -30,7 +30,7 @@ class Moment(NamedTuple):
 
 
 def pool_explorer(events: Sequence[Event], num_blocks: int, moments: Sequence[Moment]) -> Explorer:
-    """A pool through time: one slider, a scene for each moment, replayed from the pool's log."""
+    """A pool through time: one slider and one scene per moment, replayed from the pool's log."""
     names = list(dict.fromkeys(name for moment in moments for name in moment.tables))
     states, scenes, seen = replay(events, num_blocks), [], 0
     for moment in moments:
@@ -74,8 +74,8 @@ def _pool_scene(state: Blocks, taken: set[int], moment: Moment, names: Sequence[
         "panels": [
             {
                 "kind": "cells",
-                "label": f"Blocks 0 to {len(roles) - 1} of the pool, one a column; below, who"
-                " holds them",
+                "label": f"Blocks 0 to {len(roles) - 1} of the pool, one per column; below, the"
+                " requests that hold them",
                 "rows": rows,
                 "legend": [{"role": role, "label": text} for role, text in LEGEND.items()],
             }

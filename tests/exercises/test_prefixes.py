@@ -68,11 +68,11 @@ def half_filled(known: Any, prompt: Any, size: int) -> int:
     [
         (to_the_token, "a block of 4 is shared whole or not at all"),
         (all_of_it, "none is left to compute"),
-        (all_but_one, "not a whole number of blocks of 4: needed 4"),
-        (anywhere, "Their keys have seen another token 6"),
+        (all_but_one, "not a whole number of blocks of 4; needed 4"),
+        (anywhere, "Their keys have seen a different token 6"),
         (in_blocks, "got 1, needed 4"),
         (one_block_less, "tokens 0 to 5 agree, token 6 differs, blocks of 4: got 0, needed 4"),
-        (half_filled, "what lies in a block that is not full is not shared"),
+        (half_filled, "tokens in a block that is not full are not shared"),
     ],
 )
 def test_wrong_reuse(wrong: Callable[..., Any], message: str) -> None:
@@ -136,21 +136,24 @@ def random_start(before: Any, block: Any, salt: Any, n: int) -> bytes:
     [
         (
             chained(lambda b, block, salt, n: digest(block, salt)),
-            "put the key before into the hash",
+            "put the previous key into the hash",
         ),
-        (chained(lambda b, block, salt, n: digest(n, block, salt)), "behind another first block"),
+        (
+            chained(lambda b, block, salt, n: digest(n, block, salt)),
+            "after a different first block",
+        ),
         (chained(lambda b, block, salt, n: digest(b, block, salt), partial=True), "not full yet"),
         (chained(lambda b, block, salt, n: digest(b, sum(block), salt)), "a sum forgets the order"),
-        (chained(digits), "written without a separator"),
-        (chained(lambda b, block, salt, n: hash((b, block, salt))), "Take one from hashlib"),
+        (chained(digits), "without a separator they look alike"),
+        (chained(lambda b, block, salt, n: hash((b, block, salt))), "Use a hash from hashlib"),
         (chained(lambda b, block, salt, n: digest(b, block)), "the salt changes nothing"),
         (
             chained(lambda b, block, salt, n: digest(b if n > 1 else b"", block, n, salt)),
-            "behind another first block",
+            "after a different first block",
         ),
         (salt_as_a_block, "keep salt and tokens apart"),
         (chained(random_start), "nothing would ever be found"),
-        (chained(lambda b, block, salt, n: [b, block]), "which cannot be looked up in a dict"),
+        (chained(lambda b, block, salt, n: [b, block]), "which cannot be a key of a dict"),
         (lambda tokens, size, salt: digest(tokens), "needed a list of keys"),
         (lambda tokens, size, salt: right(tokens, size, salt)[:1], "got 1, needed 2"),
     ],
@@ -243,7 +246,7 @@ def copies_full_blocks(keys: Any, references: Any, table: Any, length: int, key:
     [
         (habit(copy_if=lambda n: False), "the new key of a stands in a block that b holds"),
         (habit(copy_if=lambda n: True), "the last holder writes in place"),
-        (habit(content=False), "have to be copied along"),
+        (habit(content=False), "Copy the keys that are already in the block"),
         (habit(leave=False), "block 1 stands in 1 block tables and has 2 references"),
         (habit(take=False), "block 2 stands in 1 block tables and has 0 references"),
         (habit(rename=False), "position 6 does not hold the new key"),
@@ -307,7 +310,7 @@ def overflows(a: Any, b: Any) -> Any:
     [
         (lambda *x: two_parts(*x, weigh=lambda a, b: np.float32(0.5)), "the mean of the two parts"),
         (lambda *x: 2 * two_parts(*x, weigh=lambda a, b: np.float32(0.5)), "the sum of the two"),
-        (by_count, "weighed by how many keys they have"),
+        (by_count, "weighed by their number of keys"),
         (lambda *x: two_parts(*x, weigh=lambda a, b: sigmoid(b, a)), "the weights are exchanged"),
         (lambda *x: two_parts(*x, weigh=lambda a, b: a / (a + b)), "weighed by lse itself"),
         (all_private, "every request sees the private keys of all"),

@@ -200,7 +200,7 @@ def one_top(q: Any, k: Any, v: Any, own: Any) -> Any:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (one_top, "each request's own largest, not that of all"),
+        (one_top, "each request's own largest score"),
         (lambda q, k, v, own: own.clear() or q, "argument 4 of <lambda> was changed"),
         (lambda q, k, v, own: own[0][0].fill(0) or q, "argument 4 of <lambda> was changed"),
         (lambda q, *a: np.full(q.shape, None), "dtype object, needed one of numbers"),

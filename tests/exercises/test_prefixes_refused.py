@@ -114,7 +114,7 @@ def polynomial(tokens: Any, size: int, salt: Any) -> Any:
     [
         (eats_the_tokens, "argument 1 of eats_the_tokens was changed"),
         (with_(stop=0), "keys of 4 tokens in blocks of 4: got 0, needed 1"),
-        (with_(block=lambda b: bytes(t % 256 for t in b)), "14 and 270 have one key"),
+        (with_(block=lambda b: bytes(t % 256 for t in b)), "14 and 270 have the same key"),
         (with_(block=lambda b: np.array(b).astype(np.int16).tobytes()), "cut to 16 bits"),
         (with_(block=lambda b: b[:-1]), "token 3 of a block was changed from 14 to 99"),
         (with_(cut=2), "too few different names"),
@@ -125,7 +125,7 @@ def polynomial(tokens: Any, size: int, salt: Any) -> Any:
         (with_(root=len), "('a',) and ('b',) gave one key"),
         (with_(root=lambda salt: sorted(map(str, salt))), "gave one key"),
         (with_(root=lambda salt: [str(x) for x in salt]), "(1,) and ('1',) gave one key"),
-        (knows_the_length, "a key must not know how long the text is"),
+        (knows_the_length, "a key must not depend on the length of the text"),
         (lambda tokens, size, salt: [None] * (len(tokens) // size), "have the same key, None"),
         (lambda t, s, salt: [sha(t[max(0, a - s) : a + s], salt)
                              for a in range(0, len(t) - s + 1, s)],
@@ -240,7 +240,7 @@ def needs_a_block(keys: Any, references: Any, table: Any, length: int, key: Any)
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (habit(all_blocks=True), "its block 3 is full, nothing is written into it"),
+        (habit(all_blocks=True), "its block 3 is full, so nothing is written into it"),
         (habit(size=4), "index 1 is out of bounds"),
         (habit(shared=lambda n: n == 2), "the new key of a stands in a block that"),
         (habit(left=1), "block 1 stands in 2 block tables and has 1 references"),
