@@ -139,7 +139,7 @@ def test_the_explorer_shows_the_schedule_of_each_budget() -> None:
     assert runs[22] == serve(None)
     explorer = draw.budget_explorer(runs, "book")
     assert explorer.controls[0].texts == (
-        *("4 tokens a step", "7 tokens a step", "12 tokens a step"),
+        *("4 tokens per step", "7 tokens per step", "12 tokens per step"),
         "no budget",
     )
     for budget, events in runs.items():
@@ -184,7 +184,7 @@ def test_the_explorer_of_tiles_adds_up() -> None:
         scene = explorer.scene(tile=i + 1)
         check_scene(scene)
         cells, bars = scene["panels"]
-        assert cells["rows"][0]["cells"] == ["query", "query", "key"][: i + 1] + ["free"] * (2 - i)
+        assert cells["rows"][0]["cells"] == ["ink", "ink", "muted"][: i + 1] + ["free"] * (2 - i)
         before, after = (sum(p["value"] for p in bar["parts"]) for bar in bars["bars"])
         assert before == pytest.approx(totals[i - 1] if i else 0, rel=0.005)
         assert after == pytest.approx(totals[i], rel=0.005) and bars["max"] >= max(totals)

@@ -1,7 +1,7 @@
 """Checkers of the chapter on chunks: the mask of a chunk here.
 
-One tile of online softmax is in :mod:`kvlib.exercises.chunked_online`; what concerns the order of
-work, chunks and a step's budget, in :mod:`kvlib.exercises.chunked_plan`.
+One tile of online softmax is in :mod:`kvlib.exercises.chunked_online`; chunks and the budget of a
+step are in :mod:`kvlib.exercises.chunked_plan`.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ def check_chunk_mask(chunk_mask: Callable[..., Any]) -> Iterator[str]:
     diagnose(
         mask,
         {
-            "query 0 sees key 0 alone: the triangle hangs in the top left corner, as if the chunk "
+            "query 0 sees key 0 alone: the triangle is in the top left corner, as if the chunk "
             "began the prompt. Query i stands at position S - T + i, so the triangle belongs in "
             "the bottom right corner": np.tri(3, 8, dtype=bool),
             "every query sees every key: query 0 sees keys 6 and 7, which come after it": np.ones(
                 (3, 8), bool
             ),
-            "query 0, at position 5, does not see key 5: a query sees itself": np.tri(
+            "query 0, at position 5, does not see key 5, but a query sees itself": np.tri(
                 3, 8, 4, dtype=bool
             ),
-            "query 0, at position 5, sees key 6: one too far": np.tri(3, 8, 6, dtype=bool),
+            "query 0, at position 5, sees key 6, which is one too far": np.tri(3, 8, 6, dtype=bool),
             "True and False are exchanged: True means that a query may see a key": ~right,
-            "the queries see the keys before the chunk and none of its own": np.tri(
+            "the queries see the keys before the chunk, but none of its own": np.tri(
                 3, 8, 5, dtype=bool
             )
             & (np.arange(8) < 5),
-            "the queries see their own chunk and nothing of what is cached": right
+            "the queries see their own chunk, but nothing of what is cached": right
             & (np.arange(8) >= 5),
         },
     )
     expect_close(mask, right, "the mask", axes=("query", "key"))
-    yield "query i stands at position S - T + i and sees all up to itself"
+    yield "query i stands at position S - T + i and sees all keys up to its own"
 
     drawn = [sorted(pair) for pair in np.random.default_rng(6).integers(1, 20, (4, 2)).tolist()]
     for t, s in ((1, 1), (1, 9), (4, 4), (5, 6), *drawn):

@@ -26,8 +26,8 @@ def check_online_update(online_update: Callable[..., Any]) -> Iterator[str]:
     needed = _summed(s[:, :4], v[:4])
     if np.isnan(first[1]).any():
         raise Finding(
-            "total is NaN after the first tile: the old top is -inf there, and e^(old top - new "
-            "top) is 0; the other way round, e^(new top - old top), is infinite"
+            "total is NaN after the first tile: the old top is -inf there, so e^(old top - new "
+            "top) is 0, but e^(new top - old top) is infinite"
         )
     diagnose(
         first[1],
@@ -41,7 +41,7 @@ def check_online_update(online_update: Callable[..., Any]) -> Iterator[str]:
         first[2],
         {
             "o was divided by total after the first tile: keep the sum as it is and divide once, "
-            "behind the last tile": needed[2] / needed[1],
+            "after the last tile": needed[2] / needed[1],
         },
     )
     _expect_state(first, needed, "after one tile")
@@ -57,16 +57,15 @@ def check_online_update(online_update: Callable[..., Any]) -> Iterator[str]:
     third = _three(online_update(*_summed(s, v), low, v[:4]), 3, 4)
     if (third[0] < 0).any():
         raise Finding(
-            f"top fell from {float(s[0].max()):.3g} to {float(third[0][0, 0]):.3g}: it is the "
-            "largest score of all tiles so far, or e^(old top - new top) overflows"
+            f"top fell from {float(s[0].max()):.3g} to {float(third[0][0, 0]):.3g}: it "
+            "must be the largest score of all tiles so far, or e^(old top - new top) overflows"
         )
     whole, own = _summed(s, v), np.exp(low - low.max(axis=1, keepdims=True))
     diagnose(
         third[1],
         {
-            "a tile of very low scores weighs as much as any other: its weights are e^(s - new "
-            "top), and it was its own top that was subtracted": whole[1]
-            + own.sum(axis=1, keepdims=True),
+            "a tile of very low scores weighs as much as any other: its own top was subtracted, "
+            "but its weights are e^(s - new top)": whole[1] + own.sum(axis=1, keepdims=True),
         },
     )
     _expect_state(third, whole, "after a tile of very low scores")
@@ -77,12 +76,12 @@ def check_online_update(online_update: Callable[..., Any]) -> Iterator[str]:
         after = _three(online_update(*state, hidden, v[:4]), 3, 4)
         if any(np.isnan(x).any() for x in after):
             raise Finding(
-                f"a tile that is hidden as a whole, {when}, gives NaN: there top stays -inf, and "
+                f"a tile that is hidden completely, {when}, gives NaN: there top stays -inf, and "
                 "-inf minus -inf is NaN. Subtract 0 where top is -inf"
             )
         _expect_state(after, state, f"after a hidden tile {when}")
     _mixed(online_update, s, v)
-    yield "a tile that is hidden as a whole changes nothing, first or later"
+    yield "a tile that is hidden completely changes nothing, first or later"
 
     yield from _against_attend(online_update, rng)
 
@@ -101,8 +100,9 @@ def _mixed(update: Callable[..., Any], s: np.ndarray, v: np.ndarray) -> None:
     for query, has in enumerate(("has seen no key yet", "has seen keys before")):
         if any(np.isnan(x[query]).any() for x in after):
             raise Finding(
-                f"in one tile, query 2 sees keys, queries 0 and 1 see none; query {query}, which "
-                f"{has}, gives NaN. Each query has a top of its own: subtract 0 where it is -inf"
+                f"in one tile, query 2 sees keys and queries 0 and 1 see none; query {query}, "
+                f"which {has}, gives NaN. Each query has a top of its own: subtract 0 where it is "
+                "-inf"
             )
     _expect_state(after, (needed[0], needed[1], needed[2]), "after a tile that query 2 alone sees")
 
@@ -128,29 +128,29 @@ def _summed(s: np.ndarray, v: np.ndarray) -> State:
 
 
 def _diagnose_second(got: State, old: State, s: np.ndarray, v: np.ndarray) -> None:
-    """The mistakes that only a rising top brings out."""
+    """The mistakes that show only when top rises."""
     top, total, o = _summed(s, v)
     shrink, (_, part, weighed) = np.exp(old[0] - top), _summed(s[:, 4:], v[4:])
     diagnose(
         got[2],
         {
-            "o was not shrunk: what the first tile left in it is in units of e^(old top), so it "
-            "has to be multiplied by e^(old top - new top)": old[2] + weighed,
-            "o was divided by total in the tile: keep the sum, and divide once, behind the last "
+            "o was not shrunk: the sum of the first tile is in units of e^(old top), so multiply "
+            "it by e^(old top - new top)": old[2] + weighed,
+            "o was divided by total in the tile: keep the sum, and divide once, after the last "
             "tile": o / total,
-            "o was multiplied by e^(new top - old top), which grows: the old sum has to shrink, "
+            "o was multiplied by e^(new top - old top), which grows: the old sum must shrink, by "
             "e^(old top - new top)": old[2] / shrink + weighed,
-            "o holds the last tile alone: add it to what was there": weighed,
+            "o holds the last tile alone: add it to the old sum": weighed,
         },
     )
     diagnose(
         got[1],
         {
-            "total was not shrunk, o was: both are in units of e^(old top)": old[1] + part,
-            "total was multiplied by e^(new top - old top), which grows: the old sum has to "
+            "total was not shrunk although o was: both are in units of e^(old top)": old[1] + part,
+            "total was multiplied by e^(new top - old top), which grows: the old sum must "
             "shrink": old[1] / shrink + part,
-            "total holds the last tile alone: add it to what was there": part,
-            "what this tile adds was shrunk, too: only what was there before is in old units": (
+            "total holds the last tile alone: add it to the old sum": part,
+            "the part of this tile was shrunk, too, but only the old sum is in old units": (
                 (old[1] + part) * shrink
             ),
             "the old total was shrunk twice": old[1] * shrink**2 + part,
@@ -177,7 +177,5 @@ def _against_attend(update: Callable[..., Any], rng: np.random.Generator) -> Ite
         for a in range(0, 20, tile):
             state = _three(update(*state, s[:, a : a + tile], v[a : a + tile, 0]), 20, 8)
         o = state[2] / state[1]
-        expect_close(
-            o, whole, f"o / total behind tiles of {tile}", axes=("query", "dim"), atol=1e-4
-        )
-    yield "in tiles of 1, 7 and 20 keys it is kvlib.attend"
+        expect_close(o, whole, f"o / total after tiles of {tile}", axes=("query", "dim"), atol=1e-4)
+    yield "in tiles of 1, 7 and 20 keys it equals kvlib.attend"

@@ -1,4 +1,4 @@
-"""Checkers of the order of work: what chunks read, and what one step of a server feeds."""
+"""Checkers of what chunks read, and of what one step of a server is fed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def check_read_in_chunks(read_in_chunks: Callable[..., Any]) -> Iterator[str]:
     """read_in_chunks(P, C) → [(start, end), ...], and how many keys a layer reads for them."""
     bounds, keys = _two(read_in_chunks(12, 4))
     _expect_bounds(bounds, 12, 4)
-    yield "the chunks lie one behind the other and cover the prompt"
+    yield "the chunks follow each other and cover the prompt"
 
     for p, c in ((10, 4), (7, 7), (3, 8), (9, 1)):
         _expect_bounds(_two(read_in_chunks(p, c))[0], p, c)
@@ -30,8 +30,8 @@ def check_read_in_chunks(read_in_chunks: Callable[..., Any]) -> Iterator[str]:
         12: "a chunk also reads what earlier chunks have left in the cache",
         48: "a chunk reads the keys up to its own end, not those of the whole prompt",
         18: "a chunk reads its own keys, too",
-        78: "these are (query, key) pairs; the queries of a chunk share one reading",
-        90: "these are (query, key) pairs; the queries of a chunk share one reading",
+        78: "these are (query, key) pairs, but all queries of a chunk share one read",
+        90: "these are (query, key) pairs, but all queries of a chunk share one read",
     }
     if _keys(keys) in suspects:
         raise Finding(f"keys of 12 tokens in chunks of 3: got {keys}: {suspects[int(keys)]}")
@@ -76,9 +76,11 @@ def _expect_bounds(bounds: list[tuple[int, ...]], p: int, c: int) -> None:
     if bounds == needed:
         return
     if bounds and bounds[-1][-1] > p:
-        raise Finding(f"{what}: the last chunk ends at {bounds[-1][-1]}, behind the prompt's end")
+        raise Finding(f"{what}: the last chunk ends at {bounds[-1][-1]}, after the prompt's end")
     if p % c and bounds == needed[:-1]:
-        raise Finding(f"{what}: the last {p % c} tokens are never read: chunks are rounded up")
+        raise Finding(
+            f"{what}: the last {p % c} tokens are never read: round the number of chunks up"
+        )
     if bounds == [(a, b - a) for a, b in needed]:
         raise Finding(f"{what}: got (start, length), needed (start, end)")
     for i, (got, right) in enumerate(zip(bounds, needed, strict=False)):
@@ -102,16 +104,16 @@ def _counted(p: int, c: int) -> int:
 
 @checker
 def check_fill_step(fill_step: Callable[..., Any]) -> Iterator[str]:
-    """fill_step(decoding, prompts, budget) → {name: tokens}: what one forward pass is fed."""
+    """fill_step(decoding, prompts, budget) → {name: tokens}: what one step is fed."""
     decoding, prompts = ["a", "b"], {"c": 30, "d": 5}
     fed = _fed(fill_step, decoding, prompts, 8)
     _expect_first(fed)
-    yield "everyone who decodes gets a token, the oldest prompt what is left of the budget"
+    yield "each request that decodes gets a token, and the oldest prompt what is left of the budget"
 
     cases = {
         "a prompt with less left than room": (["a"], {"c": 3, "d": 9}, 8, {"a": 1, "c": 3}),
         "no prompt": (["a", "b"], {}, 8, {"a": 1, "b": 1}),
-        "nobody decodes": ([], {"c": 30}, 8, {"c": 8}),
+        "no request decodes": ([], {"c": 30}, 8, {"c": 8}),
         "decodes that fill the budget": (["a", "b"], {"c": 30}, 2, {"a": 1, "b": 1}),
         "a budget of 0": ([], {"c": 30}, 0, {}),
         "names that are not in order, c first": (["b"], {"c": 9, "a": 9}, 5, {"b": 1, "c": 4}),
@@ -122,16 +124,16 @@ def check_fill_step(fill_step: Callable[..., Any]) -> Iterator[str]:
         if 0 in got.values():
             raise Finding(f"{words}: a request is fed 0 tokens; leave it out")
         if sum(name in got for name in left) > 1:
-            raise Finding(f"{words}: a second prompt is begun, but one chunk a step is the rule")
+            raise Finding(f"{words}: a second prompt is begun, but a step reads one prompt only")
         oldest = next(iter(left), None)
         later = [name for name in left if name in got and name != oldest]
         if later and oldest not in got:
             raise Finding(
-                f"{words}: {later[0]} is fed and {oldest}, which is older, is not: the order of "
-                "the dict says who came first"
+                f"{words}: {later[0]} is fed and {oldest}, which is older, is not; the dict holds "
+                "the oldest prompt first"
             )
         expect_equal(got, needed, words)
-    yield "the corners: a short rest, no prompt, no decode, a full budget, no budget"
+    yield "special cases: a short rest, no prompt, no decode, a full budget, no budget"
 
     lengths = {"a": (2, 9), "b": (4, 12), "c": (21, 3), "d": (7, 2)}
     steps = _play(fill_step, lengths)
@@ -153,32 +155,34 @@ def _expect_first(fed: dict[Any, int]) -> None:
     """Two decodes, prompts of 30 and 5 tokens, a budget of 8."""
     total = sum(fed.values())
     if fed.get("c") == 30:
-        raise Finding("c is fed all of its 30 tokens: that is the stall, a budget of 8 ends it")
+        raise Finding(
+            "c is fed all of its 30 tokens: that is the stall, which a budget of 8 prevents"
+        )
     if fed.get("c") == 8 and total > 8:
-        raise Finding(f"the step feeds {total} tokens, the budget is 8: the decodes count, too")
+        raise Finding(f"the step feeds {total} tokens, but the budget is 8: the decodes count, too")
     if fed.get("c") == 8:
-        raise Finding("the prompt has taken the whole budget, a and b wait: decodes go first")
+        raise Finding("the prompt has taken the whole budget and a and b wait: decodes go first")
     if fed.get("d") and not fed.get("c"):
         raise Finding(
-            "d is fed and c, which came before it, is not: one prompt at a time, the oldest. It "
-            "need not fit as a whole, feed a chunk of it"
+            "d is fed and c, which came before it, is not: read one prompt at a time, the oldest. "
+            "It need not fit as a whole; feed a chunk of it"
         )
     if fed.get("d"):
-        raise Finding("d is fed although c came before it: one prompt at a time, the oldest")
+        raise Finding("d is fed although c came before it: read one prompt at a time, the oldest")
     if {"a", "b"} - set(fed):
-        raise Finding("a request that decodes is missing: each gets 1 token a step")
+        raise Finding("a request that decodes is missing: each gets 1 token per step")
     if not fed.get("c"):
         raise Finding(
             "c is fed nothing although 6 tokens of the budget are left: a prompt need not fit as a "
-            "whole, feed it a chunk"
+            "whole; feed a chunk of it"
         )
     expect_equal(fed, {"a": 1, "b": 1, "c": 6}, "two decodes, prompts of 30 and 5, a budget of 8")
 
 
 def _play(fill_step: Callable[..., Any], lengths: Mapping[str, Sequence[int]]) -> int:
-    """Every step of kvlib's scheduler, beside what fill_step would have fed; how many there were.
+    """Compare every step of kvlib's scheduler with fill_step; returns how many there were.
 
-    lengths: by name the tokens of a prompt and of its answer.
+    lengths: name → tokens of the prompt, tokens of the answer.
     """
     model = tiny_model()
     scheduler = Scheduler(model, model.new_cache(4, 64), budget=6, stop_tokens=())

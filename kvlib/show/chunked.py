@@ -37,7 +37,7 @@ def score_matrix(lengths: Sequence[int], peak: Sequence[int], one_copy: Sequence
     """Peak memory of attention against the prompt, beside the bytes of its scores, once."""
     fig, ax = figure(2.9)
     series = {"peak, measured": peak, "the scores, once": one_copy}
-    lines(ax, lengths, series, ["recomputed", "muted"], xlabel="tokens", ylabel="", marker="o")
+    lines(ax, lengths, series, ["ink", "muted"], xlabel="tokens", ylabel="", marker="o")
     ax.set_ylim(bottom=0)
     bytes_axis(ax, "memory")
     return finish(fig)
@@ -56,9 +56,10 @@ def converge(
     """
     fig, (top, low) = figure(4.4, nrows=2, sharex=True)
     for ax, series, label in ((top, away, "distance from the\nfinal output"), (low, lse, "lse")):
-        for (name, y), role in zip(series.items(), ("key", "query"), strict=False):
+        looks = (("ink", "-"), ("muted", "--"))  # two heads, neither of them a role
+        for (name, y), (role, dashes) in zip(series.items(), looks, strict=False):
             values = np.asarray(y)
-            ax.plot(ends, values, color=color(role))
+            ax.plot(ends, values, color=color(role), linestyle=dashes)
             raised = np.asarray(rises[name], dtype=bool)
             style = {"color": color(role), "linestyle": "", "marker": "o"}
             ax.plot(np.asarray(ends)[raised], values[raised], **style)
@@ -66,7 +67,7 @@ def converge(
         ax.set_ylabel(label)
         last = {name: float(y[-1]) for name, y in series.items()}
         if ax is low:
-            roles = ["key", "query"][: len(last)]
+            roles = ["ink", "muted"][: len(last)]
             label_ends(ax, last, roles, x_end=float(ends[-1]))
     top.set_ylim(bottom=-0.05)
     low.set_xlabel("keys read")
@@ -83,7 +84,7 @@ def peak_by_tile(tiles: Sequence[int], tiled: Sequence[int], whole: int) -> Any:
     fig, ax = figure(2.9)
     ax.set_xscale("log")
     series = {"whole matrix": [whole] * len(tiles), "in tiles": tiled}
-    lines(ax, tiles, series, ["recomputed", "key"], xlabel="keys in a tile", ylabel="", marker="o")
+    lines(ax, tiles, series, ["muted", "ink"], xlabel="keys in a tile", ylabel="", marker="o")
     _ticks(ax, tiles)
     ax.set_ylim(bottom=0)
     bytes_axis(ax, "memory")
@@ -97,24 +98,24 @@ def grid(prompt: int, chunk: int, pairs: Mapping[str, int]) -> Any:
     fig, (left, right) = figure(2.9, ncols=2, width_ratios=[1, 1.5])
     for a in range(0, prompt, chunk):
         b = min(a + chunk, prompt)
-        left.add_patch(Rectangle((0, a), b, b - a, **_box("recomputed")))
+        left.add_patch(Rectangle((0, a), b, b - a, **_box("free")))
         below = [(0, a), (a, a), (b, b), (0, b)]
-        left.add_patch(Polygon(below, closed=True, **_box("key")))
+        left.add_patch(Polygon(below, closed=True, **_box("muted")))
     left.set(xlim=(0, prompt), ylim=(prompt, 0), xlabel="key", ylabel="query", aspect="equal")
     left.set(xticks=[0, prompt], yticks=[0, prompt], title=f"chunks of {chunk:,}")
     left.grid(False)
     names, needed = list(pairs), prompt * (prompt + 1) // 2
-    right.barh(names, [needed / 1e6] * len(names), color=color("key"), height=0.62)
+    right.barh(names, [needed / 1e6] * len(names), color=color("muted"), height=0.62)
     rest = [(pairs[n] - needed) / 1e6 for n in names]
-    right.barh(names, rest, left=needed / 1e6, color=color("recomputed"), height=0.62)
+    right.barh(names, rest, left=needed / 1e6, height=0.62, **_box("free"))
     for i, name in enumerate(names):
         words = f" × {pairs[name] / needed:.2f}"
         right.annotate(words, (pairs[name] / 1e6, i), va="center", size=9, color=INK)
     right.set_xlim(0, max(pairs.values()) / 1e6 * 1.2)
-    right.set(xlabel="pairs a head (millions)")
+    right.set(xlabel="pairs per head (millions)")
     right.invert_yaxis()
     right.grid(axis="y", visible=False)
-    handles = [_patch("key", "needed"), _patch("recomputed", "computed, then hidden")]
+    handles = [_patch("muted", "needed"), _patch("free", "computed, then hidden")]
     fig.legend(handles=handles, loc="outside lower center", ncols=2)
     return finish(fig)
 
@@ -127,7 +128,7 @@ def reads(
     """Bytes read for one prompt against the chunk: dots counted, dashed lines by the formula."""
     fig, ax = figure(3.2)
     ax.set(xscale="log", yscale="log")
-    roles = dict(zip(counted, ("weights", "key"), strict=False))
+    roles = dict(zip(counted, ("weights", "cached"), strict=False))
     for name, role in roles.items():
         line = np.asarray(formula[name]) / 2**20
         ax.plot(chunks, line, "--", color=color(role), linewidth=1.6)
@@ -143,12 +144,12 @@ def reads(
 
 
 def peak_by_chunk(chunks: Sequence[int], peak: Sequence[int], cache: int) -> Any:
-    """What reading a prompt needs beside cache and weights, against the chunk."""
+    """Memory that reading a prompt needs besides cache and weights, against the chunk."""
     fig, ax = figure(2.7)
     ax.set_xscale("log")
-    series = {"beside the cache": peak, "the cache": [cache] * len(chunks)}
+    series = {"besides the cache": peak, "the cache": [cache] * len(chunks)}
     lines(
-        ax, chunks, series, ["recomputed", "cached"],
+        ax, chunks, series, ["ink", "cached"],
         xlabel="tokens in a chunk", ylabel="", marker="o",
     )  # fmt: skip
     _ticks(ax, chunks)
@@ -158,12 +159,12 @@ def peak_by_chunk(chunks: Sequence[int], peak: Sequence[int], cache: int) -> Any
 
 
 def floors(chunks: Sequence[int], whole: Sequence[float], longest: Sequence[float]) -> Any:
-    """Least time of a prompt and of its longest pass (seconds) against the chunk."""
+    """Least time of a prompt and of its longest step (seconds) against the chunk."""
     fig, ax = figure(3.2)
     ax.set(xscale="log", yscale="log")
-    series = {"its longest pass": longest, "the prompt": whole}  # the upper name comes last
+    series = {"its longest step": longest, "the prompt": whole}  # the upper name comes last
     lines(
-        ax, chunks, series, ["recomputed", "query"],
+        ax, chunks, series, ["muted", "ink"],
         xlabel="tokens in a chunk", ylabel="seconds, at least", marker="o",
     )  # fmt: skip
     _ticks(ax, chunks[::2])
@@ -180,13 +181,15 @@ def _ticks(ax: Any, ticks: Sequence[int]) -> None:
 
 
 def _box(role: str) -> dict[str, Any]:
+    if role == "free":
+        return {"facecolor": CARD, "edgecolor": color(role), "linewidth": 1.0}
     return {"facecolor": color(role), "edgecolor": CARD, "linewidth": 0.6}
 
 
 def _patch(role: str, words: str) -> Any:
     from matplotlib.patches import Patch
 
-    return Patch(label=words, facecolor=color(role))
+    return Patch(label=words, **_box(role))
 
 
 def _dot(fill: str, words: str) -> Any:

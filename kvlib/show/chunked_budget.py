@@ -26,10 +26,10 @@ def budget_explorer(runs: Mapping[int, Events], prompt: Hashable) -> Explorer:
         "tokens": max(y - x for f in fed.values() for x, y in zip(f, f[1:], strict=False)),
         "wait": max(first_token(events, prompt) for events in runs.values()),
     }
-    texts = [f"{b:,} tokens a step" for b in budgets[:-1]] + ["no budget"]
+    texts = [f"{b:,} tokens per step" for b in budgets[:-1]] + ["no budget"]
     slider = Slider("budget", "Budget", budgets, budgets[0], texts=texts)
     scenes = [_scene(runs[b], prompt, text, most) for b, text in zip(budgets, texts, strict=True)]
-    return Explorer.from_frames("chunks", "A budget for each step", slider, scenes)
+    return Explorer.from_frames("chunks", "A budget per step", slider, scenes)
 
 
 def _scene(events: Events, prompt: Hashable, text: str, most: Mapping[str, int]) -> dict[str, Any]:
@@ -63,14 +63,14 @@ def _scene(events: Events, prompt: Hashable, text: str, most: Mapping[str, int])
 
 
 def _cells(events: Events, steps: int) -> dict[str, Any]:
-    """A row for each request, a square for each step in which it took part."""
+    """One row per request, one square per step in which it took part."""
     rows: dict[Hashable, list[str]] = {}
     for e in passes_of(events):
         row = rows.setdefault(e.request, [""] * steps)
         row[e.step] = "query" if e.kind == "prefill" else "cached"
     return {
         "kind": "cells",
-        "label": "One row a request, one square a step",
+        "label": "One row per request, one square per step",
         "rows": [{"label": str(name), "cells": row} for name, row in rows.items()],
         "legend": [
             {"role": "query", "label": "reads its prompt"},
@@ -80,14 +80,14 @@ def _cells(events: Events, steps: int) -> dict[str, Any]:
 
 
 def _steps(fed: Sequence[int], most: Mapping[str, int]) -> dict[str, Any]:
-    """The tokens of each step: how long everyone waits for its end."""
+    """The tokens of each step: how long every request waits for its end."""
     line = [[i + end, fed[i + 1] - fed[i]] for i in range(len(fed) - 1) for end in (0, 1)]
     return {
         "kind": "curves",
-        "label": "Tokens in each step: everyone waits for all of them",
+        "label": "Tokens in each step: every request waits for all of them",
         "x": axis_counts("step", most["steps"]),
         "y": axis_counts("tokens", most["tokens"]),
-        "lines": [{"label": "", "role": "recomputed", "points": line, "dashed": False}],
+        "lines": [{"label": "", "role": "ink", "points": line, "dashed": False}],
         "points": [],
     }
 

@@ -16,7 +16,7 @@ Events = Sequence[Event]
 
 
 def fed_before(events: Events) -> list[int]:
-    """Tokens that all passes before step i have fed; one entry more than there are steps."""
+    """Tokens fed in all steps before step i; one entry more than there are steps."""
     fed = [0]
     for _, group in groupby(passes_of(events), key=lambda e: e.step):
         fed.append(fed[-1] + sum(e.tokens for e in group))
@@ -24,7 +24,7 @@ def fed_before(events: Events) -> list[int]:
 
 
 def gantt(schedules: Mapping[str, Events]) -> Any:
-    """One row a request, one column a step, as wide as the tokens it is fed.
+    """One row per request, one column per step, as wide as the tokens it is fed.
 
     A box is a chunk of a prompt, with its tokens where there is room; a stroke is a new token, at
     the end of the step that gave it. The longest wait between two strokes is measured out.
@@ -81,7 +81,7 @@ def gap_trade(budgets: Sequence[int], longest: Sequence[int], first: Sequence[in
     series = {"longest gap of a decode": longest, "the prompt's first token": first}
     lines(  # they end in one point: the upper name comes last
         ax, budgets, series, ["cached", "query"],
-        xlabel="budget (tokens a step)", ylabel="wait (tokens fed)", marker="o",
+        xlabel="budget (tokens per step)", ylabel="wait (tokens fed)", marker="o",
     )  # fmt: skip
     from matplotlib.ticker import NullLocator
 

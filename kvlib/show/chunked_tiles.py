@@ -62,18 +62,18 @@ def _scene(i: int, text: str, states: list[tuple[float, float]], away: float) ->
 
 
 def _cells(i: int, states: list[tuple[float, float]]) -> dict[str, Any]:
-    """One square a tile: it raised top, it was read, it was not read yet."""
+    """One square per tile: it raised top, it was read, or it was not read yet."""
     roles = []
     for j, (top, _) in enumerate(states):
         raised = not j or top > states[j - 1][0]
-        roles.append("free" if j > i else "query" if raised else "key")
+        roles.append("free" if j > i else "ink" if raised else "muted")
     return {
         "kind": "cells",
         "label": "Tiles of keys",
         "rows": [{"label": "tiles", "cells": roles}],
         "legend": [
-            {"role": "query", "label": "raised top"},
-            {"role": "key", "label": "read"},
+            {"role": "ink", "label": "raised top"},
+            {"role": "muted", "label": "read"},
             {"role": "free", "label": "not read yet"},
         ],
     }
@@ -82,11 +82,11 @@ def _cells(i: int, states: list[tuple[float, float]]) -> dict[str, Any]:
 def _bars(
     old: float, kept: float, added: float, states: list[tuple[float, float]]
 ) -> dict[str, Any]:
-    """The running sum before this tile, and after it: what is left of the old, what is new."""
-    before = [{"label": "summed before", "value": old, "role": "cached"}]
+    """The running sum before this tile and after it: the rest of the old sum, and the new part."""
+    before = [{"label": "summed before", "value": old, "role": "muted"}]
     after = [
-        {"label": "summed before", "value": kept, "role": "cached"},
-        {"label": "this tile", "value": added, "role": "query"},
+        {"label": "summed before", "value": kept, "role": "muted"},
+        {"label": "this tile", "value": added, "role": "ink"},
     ]
     return {
         "kind": "bars",

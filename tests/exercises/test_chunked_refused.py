@@ -89,9 +89,9 @@ def no_top(top: Any, total: Any, o: Any, s: Any, v: Any) -> Any:
     [
         (all_or_none, "query 0, which has seen no key yet, gives NaN"),
         (first_or_later, "Each query has a top of its own"),
-        (own_top, "it was its own top that was subtracted"),
+        (own_top, "its own top was subtracted"),
         (shrinks(2, 0), "the old total was shrunk twice"),
-        (shrinks(1, 1), "what this tile adds was shrunk, too"),
+        (shrinks(1, 1), "the part of this tile was shrunk, too"),
         (no_top, "subtract top from the scores first"),
         (lambda *a: tuple(x.astype(complex) for x in update(*a)), "dtype complex128"),
         (lambda *a: tuple(np.full(x.shape, None) for x in a[:3]), "dtype object"),
