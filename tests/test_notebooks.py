@@ -30,7 +30,7 @@ CHAPTERS = {
     "layernorm",
 }
 EXPLORERS = dict.fromkeys(CHAPTERS - {"cached"}, 1) | {"chunked": 2, "gpu": 2}
-WORDS = dict.fromkeys(CHAPTERS, (1500, 3600)) | {"intro": (700, 1500), "extend": (900, 2000)}
+WORDS = dict.fromkeys(CHAPTERS, (1500, 3000)) | {"intro": (700, 1500), "extend": (900, 2000)}
 FIGURES = dict.fromkeys(CHAPTERS, (4, 10)) | {"intro": (1, 3), "extend": (0, 3)}
 EXERCISES = dict.fromkeys(CHAPTERS, 3) | {"intro": 1, "extend": 0}
 TAGS = {
@@ -45,6 +45,9 @@ TAGS = {
 MACHINE_PATH = re.compile(
     r"(?<![\w/.])/(?:home|root|tmp|Users|work|var|mnt)/\w|ipykernel_\d|\\Users\\"
 )
+
+# these also hold a box on other systems, and what waits for the chapter on serving
+WORDS |= dict.fromkeys(("batched", "paged", "prefixes", "chunked"), (1500, 3700))
 
 pytestmark = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
@@ -73,7 +76,7 @@ def test_length_and_boxes(path: Path) -> None:
     if path.stem in CHAPTERS:
         text = "\n".join(cell["source"] for cell in read(path)["cells"])
         assert re.search(r"\{admonition\} Predict", text), "no predict box"
-        assert re.search("costs and limits|where it loses", text, re.IGNORECASE)
+        assert re.search("[Ww]here it loses|Costs and limits", text), "no box of costs and limits"
 
 
 def test_code_cells_are_short_and_known(path: Path) -> None:

@@ -106,7 +106,7 @@ def test_a_schedule_is_as_wide_as_its_tokens() -> None:
     fig = draw.gantt({"one": EVENTS, "other": EVENTS[:1]})
     top, low = fig.axes
     marks = [t.get_text() for t in fig.legends[0].get_texts()]
-    assert marks == ["a prompt is read, so many tokens", "a new token"]
+    assert marks == ["a chunk of a prompt, with its tokens", "a new token"]
     assert [(p.get_x(), p.get_width()) for p in top.patches[:3]] == [(0, 3), (3, 5), (8, 3)]
     strokes = sorted((line.get_xdata()[0], line.get_ydata().mean()) for line in top.lines)
     assert strokes == [(3, 0), (8, 0), (11, 0), (11, 1), (12, 1)]

@@ -55,7 +55,7 @@ def gantt(schedules: Mapping[str, Events]) -> Any:
     np.atleast_1d(axes)[-1].set_xlabel("tokens fed, all requests")
     stroke = Line2D([], [], label="a new token", color=color("cached"), linestyle="", marker="|")
     stroke.set(markersize=12, markeredgewidth=1.6)
-    box = Patch(label="a prompt is read, so many tokens", facecolor=color("query"))
+    box = Patch(label="a chunk of a prompt, with its tokens", facecolor=color("query"))
     fig.legend(handles=[box, stroke], loc="outside lower center", ncols=2)
     return finish(fig)
 
