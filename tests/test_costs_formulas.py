@@ -115,7 +115,7 @@ def test_floor_of_a_decode_step_with_and_without_the_embedding_table() -> None:
     w = F.pass_work(FACTS_7B, BF16, 16, 1, 1, 4096, 0)
     assert 2 * PARAMETERS_7B - w["weight_bytes"] == 2 * HEAD_7B + 2 * 65 * 4096
     flops = w["linear_flops"] + w["attention_flops"]
-    nbytes = w["weight_bytes"] + w["kv_bytes"] + w["kv_written"] + w["activation_bytes"]
+    nbytes = w["weight_bytes"] + w["kv_bytes"] + w["kv_written"]
     floor = F.seconds(flops, nbytes, H100["bf16"], H100["bandwidth"])
     assert round(floor * 1e3, 2) == 4.59
     assert flops / H100["bf16"] < floor / 200  # memory bound, by far
@@ -137,7 +137,7 @@ def test_cached_against_uncached() -> None:
 def intensity(layers: list[dict[str, Any]], codec: dict[str, Any], **k: Any) -> float:
     facts = dict(FACTS_7B, layers=layers)
     w = F.pass_work(facts, codec, 16, k.get("batch", 1), 1, k.get("seq", 10**7), k.get("shared", 0))
-    return w["attention_flops"] / (w["kv_bytes"] + w["kv_written"] + w["activation_bytes"])
+    return w["attention_flops"] / (w["kv_bytes"] + w["kv_written"])
 
 
 @pytest.mark.parametrize("heads, kv_heads", [(32, 32), (32, 8), (64, 8), (64, 1)])

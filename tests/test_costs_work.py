@@ -284,9 +284,18 @@ def test_prefill_is_compute_bound_and_its_floor_counts_prompt_tokens() -> None:
     assert faster.compute.value == pytest.approx(floor.compute.value * 989 / 1979)
 
 
+@pytest.mark.parametrize("phase", ["decode", "prefill"])
+def test_every_part_counts_what_is_kept_and_no_activations(phase: str) -> None:
+    work = {"decode": decode, "prefill": prefill}[phase]("llama-3.1-8b", 4, 8192)
+    assert work.linear.bytes == work.weights
+    assert work.attention.bytes == work.kv_read + work.kv_written
+    assert work.total.bytes == work.weights + work.kv_read + work.kv_written
+    assert work.floor("h100-sxm").memory == work.total.bytes / GPUS["h100-sxm"].bandwidth
+
+
 def test_gpus_share_the_work_but_repeat_heads() -> None:
     work = decode("llama-3.1-70b", 4, 65_536)  # 8 key/value heads
-    kv, rest = work.kv_read + work.kv_written, work.weights + work.activations
+    kv, rest = work.kv_read + work.kv_written, work.weights
     bandwidth = GPUS["h100-sxm"].bandwidth
     for gpus, share in ((1, 1.0), (2, 1 / 2), (8, 1 / 8), (16, 1 / 8), (64, 1 / 8)):
         floor = work.floor("h100-sxm", gpus)
@@ -294,7 +303,7 @@ def test_gpus_share_the_work_but_repeat_heads() -> None:
         assert floor.memory.value == pytest.approx(expected.value)
         assert floor.compute.value == pytest.approx(work.floor("h100-sxm").compute.value / gpus)
     latent = decode("deepseek-v3", 64, 65_536)  # every GPU holds the one latent vector
-    expected = (latent.weights + latent.activations) / 8 + latent.kv_read + latent.kv_written
+    expected = latent.weights / 8 + latent.kv_read + latent.kv_written
     assert latent.floor("h200-sxm", 8).memory.value == pytest.approx(
         (expected / GPUS["h200-sxm"].bandwidth).value
     )

@@ -1074,7 +1074,7 @@ roofline_formula = function (facts, gpu, codec, settings, work) {
         each = bytes_words(work["kv_bytes"] / batch, 1000);
         _pymeth_append.call(lines, (_pymeth_join.call("", (["keys and values read in ", codec["name"], ": ", fixed(batch, 0), " \u00d7 ", each, " = ", kv]))));
     }
-    _pymeth_append.call(lines, (_pymeth_join.call("", (["queries and outputs of attention, new keys and values: ", bytes_words(work["other_bytes"], 1000)]))));
+    _pymeth_append.call(lines, (_pymeth_join.call("", (["new keys and values written: ", bytes_words(work["kv_written"], 1000)]))));
     stub56_ = [scaled_words(gpu["bf16"], "FLOP/s"), bytes_words(gpu["bandwidth"], 1000)];
     rate = stub56_[0];speed = stub56_[1];
     stub57_ = [scaled_words(work["flops"], "FLOP"), bytes_words(work["bytes"], 1000)];
@@ -1115,7 +1115,7 @@ time_unit = function (longest_time) {
 };
 
 roofline_times = function (gpu, work) {
-    var a_byte, a_flop, compute, floor, memory, once, other, own, unit;
+    var a_byte, a_flop, compute, floor, memory, once, own, unit, written;
     unit = time_unit(work["floor"]);
     a_byte = (1 / gpu["bandwidth"]) / unit["size"];
     a_flop = (1 / gpu["bf16"]) / unit["size"];
@@ -1125,8 +1125,8 @@ roofline_times = function (gpu, work) {
         once = _pyfunc_op_mult(work["kv_once"], a_byte);
         _pymeth_append.call(memory, ({label: "shared prefix, read once", value: once, role: "shared"}));
     }
-    other = _pyfunc_op_mult(work["other_bytes"], a_byte);
-    _pymeth_append.call(memory, ({label: "queries, outputs, new keys", value: other, role: "query"}));
+    written = _pyfunc_op_mult(work["kv_written"], a_byte);
+    _pymeth_append.call(memory, ({label: "new keys and values, written", value: written, role: "key"}));
     compute = [({label: "weights", value: _pyfunc_op_mult(work["linear_flops"], a_flop), role: "weights"}), ({label: "keys and values", value: _pyfunc_op_mult(work["attention_flops"], a_flop), role: "cached"})];
     floor = work["floor"] / unit["size"];
     return ({kind: "bars", label: "Time to move, time to compute", unit: unit["name"], max: _pyfunc_op_mult(floor, 1.04), bars: [({label: "memory", parts: memory}), ({label: "arithmetic", parts: compute})], marks: [({label: _pymeth_join.call("", (["least time: ", seconds_words(work["floor"])])), value: floor})]});
@@ -1144,15 +1144,14 @@ roofline_scene = function (settings, tables) {
 };
 
 roofline_work = function (facts, gpu, codec, settings) {
-    var batch, compute, flops, fresh, held, kept, memory, moved, once, other, prefix, seq, stub60_, stub61_, w;
+    var batch, compute, flops, fresh, held, kept, memory, moved, once, prefix, seq, stub60_, stub61_, w;
     stub60_ = [settings["batch"], settings["context"]];
     batch = stub60_[0];seq = stub60_[1];
     prefix = Math.floor(_pyfunc_op_mult(seq, settings["shared"])/100);
     fresh = (_pyfunc_op_equals(settings["phase"], "decode"))? (1) : (seq - prefix);
     w = pass_work(facts, codec, 16, batch, fresh, seq, prefix);
-    other = _pyfunc_op_add(w["kv_written"], w["activation_bytes"]);
     flops = _pyfunc_op_add(w["linear_flops"], w["attention_flops"]);
-    moved = _pyfunc_op_add(_pyfunc_op_add(w["weight_bytes"], w["kv_bytes"]), other);
+    moved = _pyfunc_op_add(_pyfunc_op_add(w["weight_bytes"], w["kv_bytes"]), w["kv_written"]);
     once = 0.0;
     if ((fresh < seq)) {
         once = shared_saving(facts["layers"], codec, fresh, seq, prefix);
@@ -1161,18 +1160,16 @@ roofline_work = function (facts, gpu, codec, settings) {
     held = _pyfunc_op_mult(batch, kept) - (_pyfunc_op_mult((batch - 1), shared_saving(facts["layers"], codec, 1, seq, prefix)));
     stub61_ = [flops / gpu["bf16"], moved / gpu["bandwidth"]];
     compute = stub61_[0];memory = stub61_[1];
-    return ({fresh: fresh, prefix: prefix, linear_flops: w["linear_flops"], attention_flops: w["attention_flops"], flops: flops, weight_bytes: w["weight_bytes"], kv_bytes: w["kv_bytes"], kv_once: once, other_bytes: other, bytes: moved, linear: w["linear_flops"] / w["weight_bytes"], attention: w["attention_flops"] / _pyfunc_op_add(w["kv_bytes"], other), whole: flops / moved, ridge: gpu["bf16"] / gpu["bandwidth"], compute: compute, memory: memory, floor: seconds(flops, moved, gpu["bf16"], gpu["bandwidth"]), made: (_pyfunc_op_equals(settings["phase"], "decode"))? (batch) : (_pyfunc_op_mult(batch, fresh)), needed: _pyfunc_op_add(_pyfunc_op_mult(facts["parameters"], 2), held)});
+    return ({fresh: fresh, prefix: prefix, linear_flops: w["linear_flops"], attention_flops: w["attention_flops"], flops: flops, weight_bytes: w["weight_bytes"], kv_bytes: w["kv_bytes"], kv_once: once, kv_written: w["kv_written"], bytes: moved, linear: w["linear_flops"] / w["weight_bytes"], attention: w["attention_flops"] / _pyfunc_op_add(w["kv_bytes"], w["kv_written"]), whole: flops / moved, ridge: gpu["bf16"] / gpu["bandwidth"], compute: compute, memory: memory, floor: seconds(flops, moved, gpu["bf16"], gpu["bandwidth"]), made: (_pyfunc_op_equals(settings["phase"], "decode"))? (batch) : (_pyfunc_op_mult(batch, fresh)), needed: _pyfunc_op_add(_pyfunc_op_mult(facts["parameters"], 2), held)});
 };
 
 roofline_summary = function (facts, gpu, settings, work) {
-    var bound, computed, each, idle, kinds, moved, rate, said, speed, what;
+    var bound, computed, each, idle, kept, kinds, moved, rate, said, speed, what;
     what = (_pyfunc_op_equals(settings["phase"], "decode"))? ("One decode step") : ("The prefill");
     rate = scaled_words(gpu["bf16"], "FLOP/s");
     kinds = _pymeth_join.call("", ([bytes_words(work["weight_bytes"], 1000), " of weights and"]));
-    kinds = _pymeth_join.call("", ([kinds, " ", bytes_words(work["kv_bytes"], 1000), " of keys and values"]));
-    if ((work["other_bytes"] > work["kv_bytes"])) {
-        kinds = _pymeth_join.call("", [kinds, ", the rest queries and results of attention"]);
-    }
+    kept = bytes_words(_pyfunc_op_add(work["kv_bytes"], work["kv_written"]), 1000);
+    kinds = _pymeth_join.call("", [kinds, " ", kept, " of keys and values"]);
     moved = _pymeth_join.call("", ([what, " moves ", bytes_words(work["bytes"], 1000), ", of them ", kinds, ": ", seconds_words(work["memory"]), " at ", bandwidth_words(gpu), "."]));
     computed = _pymeth_join.call("", (["Its ", scaled_words(work["flops"], "FLOP"), " take ", seconds_words(work["compute"]), " at ", rate]));
     if ((work["memory"] >= work["compute"])) {

@@ -173,7 +173,10 @@ def attended_bytes(
 
 
 def activation_bytes(layers: list[dict[str, Any]], fresh: float, seq: float) -> float:
-    """Bytes of queries read and outputs written by attention for `fresh` tokens, in 16 bits."""
+    """Bytes of queries read and outputs written by attention for `fresh` tokens, in 16 bits.
+
+    No floor counts them: a fused kernel can leave them on the chip.
+    """
     total = 0.0
     for g in layers:
         dims = g["qk_dim"] + g["v_dim"]
@@ -196,8 +199,8 @@ def pass_work(
 
     The last `fresh` tokens of each are computed (1 when decoding, all in a prefill); the keys and
     values before them are read from the cache, the first `shared` tokens once for all requests.
-    Bytes count what cannot be avoided: weights once, the stored keys and values once, queries and
-    outputs of attention, new keys and values written.
+    What cannot be avoided: weights read once, stored keys and values read once, new ones written.
+    `activation_bytes` is beside that, for kernels that are not fused.
     """
     layers, tokens = facts["layers"], batch * fresh
     kv_read = 0.0

@@ -79,9 +79,12 @@ class Work:
     weights      weights read once; of a mixture, the experts that are in use on average
     kv_read      stored keys and values read once
     kv_written   keys and values of the new tokens
-    activations  queries read and outputs written by attention, 16 bits a number
+    activations  queries read and outputs written by attention, 16 bits per number
 
-    Other activations move, too, but need not: a fused kernel keeps them on the chip.
+    One convention of bytes holds for every part: what is kept between steps counts, once, which is
+    the weights and the keys and values. Activations pass through: a fused kernel can leave them on
+    the chip, so no floor counts them. `activations` says what an attention kernel that is not
+    fused with its neighbours moves beside that.
 
     >>> from kvlib.costs import decode
     >>> work = decode("llama-2-7b", batch=2, context=4096)
@@ -108,8 +111,8 @@ class Work:
 
     @property
     def attention(self) -> Cost:
-        """Scores and weighted sums, over what the cache holds."""
-        return Cost(self.attention_flops, self.kv_read + self.kv_written + self.activations)
+        """Scores and weighted sums, over the keys and values that are read and written."""
+        return Cost(self.attention_flops, self.kv_read + self.kv_written)
 
     @property
     def total(self) -> Cost:
@@ -127,7 +130,7 @@ class Work:
         gpus, speed = count("gpus", gpus), rate(device, compute)
         whole, part = self.model.facts["layers"], shared_out(self.model, gpus)
         share = _numbers(part) / _numbers(whole)
-        moved = (self.weights + self.activations) / gpus + (self.kv_read + self.kv_written) * share
+        moved = self.weights / gpus + (self.kv_read + self.kv_written) * share
         sides: tuple[Seconds, Seconds] = (
             self.total.flops / gpus / speed,
             moved / device.bandwidth,

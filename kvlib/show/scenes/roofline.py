@@ -49,9 +49,8 @@ def roofline_work(
     # a prefill finds the shared prefix in the cache and computes what comes after it
     fresh = 1 if settings["phase"] == "decode" else seq - prefix
     w = pass_work(facts, codec, 16, batch, fresh, seq, prefix)
-    other = w["kv_written"] + w["activation_bytes"]
     flops = w["linear_flops"] + w["attention_flops"]
-    moved = w["weight_bytes"] + w["kv_bytes"] + other
+    moved = w["weight_bytes"] + w["kv_bytes"] + w["kv_written"]
     once = 0.0
     if fresh < seq:
         once = shared_saving(facts["layers"], codec, fresh, seq, prefix)
@@ -67,10 +66,10 @@ def roofline_work(
         "weight_bytes": w["weight_bytes"],
         "kv_bytes": w["kv_bytes"],
         "kv_once": once,  # of these, the shared prefix
-        "other_bytes": other,
+        "kv_written": w["kv_written"],
         "bytes": moved,
         "linear": w["linear_flops"] / w["weight_bytes"],
-        "attention": w["attention_flops"] / (w["kv_bytes"] + other),
+        "attention": w["attention_flops"] / (w["kv_bytes"] + w["kv_written"]),
         "whole": flops / moved,
         "ridge": gpu["bf16"] / gpu["bandwidth"],
         "compute": compute,
@@ -88,9 +87,8 @@ def roofline_summary(
     what = "One decode step" if settings["phase"] == "decode" else "The prefill"
     rate = scaled_words(gpu["bf16"], "FLOP/s")
     kinds = f"{bytes_words(work['weight_bytes'], 1000)} of weights and"
-    kinds = f"{kinds} {bytes_words(work['kv_bytes'], 1000)} of keys and values"
-    if work["other_bytes"] > work["kv_bytes"]:
-        kinds = f"{kinds}, the rest queries and results of attention"
+    kept = bytes_words(work["kv_bytes"] + work["kv_written"], 1000)
+    kinds = f"{kinds} {kept} of keys and values"
     moved = (
         f"{what} moves {bytes_words(work['bytes'], 1000)}, of them {kinds}:"
         f" {seconds_words(work['memory'])} at {bandwidth_words(gpu)}."

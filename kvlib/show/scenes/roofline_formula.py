@@ -94,10 +94,7 @@ def roofline_formula(
         lines.append(
             f"keys and values read in {codec['name']}: {fixed(batch, 0)} \u00d7 {each} = {kv}"
         )
-    lines.append(
-        "queries and outputs of attention, new keys and values:"
-        f" {bytes_words(work['other_bytes'], 1000)}"
-    )
+    lines.append(f"new keys and values written: {bytes_words(work['kv_written'], 1000)}")
     rate, speed = scaled_words(gpu["bf16"], "FLOP/s"), bytes_words(gpu["bandwidth"], 1000)
     total, moved = scaled_words(work["flops"], "FLOP"), bytes_words(work["bytes"], 1000)
     lines.append(f"whole: {total} / {moved} = {intensity_words(work['whole'])}")

@@ -67,8 +67,8 @@ def roofline_times(gpu: dict[str, Any], work: dict[str, float]) -> dict[str, Any
     if work["kv_once"] > 0:
         once = work["kv_once"] * a_byte
         memory.append({"label": "shared prefix, read once", "value": once, "role": "shared"})
-    other = work["other_bytes"] * a_byte
-    memory.append({"label": "queries, outputs, new keys", "value": other, "role": "query"})
+    written = work["kv_written"] * a_byte
+    memory.append({"label": "new keys and values, written", "value": written, "role": "key"})
     compute = [
         {"label": "weights", "value": work["linear_flops"] * a_flop, "role": "weights"},
         {"label": "keys and values", "value": work["attention_flops"] * a_flop, "role": "cached"},
