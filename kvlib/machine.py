@@ -17,7 +17,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import matmul
 from pathlib import Path
@@ -26,12 +26,21 @@ from typing import TYPE_CHECKING, Any
 
 from kvlib.arrays import default_namespace, is_numpy
 from kvlib.attention.checks import check_integer
-from kvlib.costs import BytesPerSecond, Floor, FlopsPerByte, FlopsPerSecond, Seconds, Tokens
+from kvlib.costs import (
+    Bytes,
+    BytesPerSecond,
+    Floor,
+    FlopsPerByte,
+    FlopsPerSecond,
+    Seconds,
+    Tokens,
+)
 
 if TYPE_CHECKING:
     from kvlib.costs import Work
 
 COLUMNS = 1024  # numbers in a row of what is read: 4 KiB of float32
+WIDE = 4096  # ... and in the longer rows of the second matrix-vector product
 # Bytes that are read to see the memory behind the caches, and the part of all memory at most.
 AT_LEAST, AT_MOST, ON_A_DEVICE, SHARE = 2**28, 2**29, 2**31, 16
 
@@ -43,8 +52,8 @@ class Machine:
     bandwidth  the fastest of `ways` to go through an array that fits into no cache
     flops      of a product of two square float32 matrices (16-bit units of a GPU are faster)
     library    what computed it, threads with how many threads (0: not known)
-    ways       name -> bandwidth: "matvec" (the way decode reads), "dot", "sum", "copy" (read and
-               written bytes)
+    ways       name -> bandwidth: "matvec" (the way decode reads) and "matvec, wide" (rows four
+               times as long), "dot", "sum", "copy" (read and written bytes)
 
     Raises TypeError for rates without their unit, ValueError for rates that are not above 0.
 
@@ -78,6 +87,22 @@ class Machine:
         """Operations a byte from which arithmetic takes longer than reading."""
         return self.flops / self.bandwidth  # type: ignore[no-any-return]
 
+    def at_least(self, nbytes: Bytes, took: Seconds) -> Machine:
+        """This machine, its bandwidth raised to that of a program that read `nbytes` in `took`.
+
+        A bandwidth is the fastest anybody has seen. So a program that reads faster, with data that
+        no cache can hold, says that the figure was too low, and every floor made of it too high.
+
+        >>> from kvlib.costs import Bytes, BytesPerSecond, FlopsPerSecond, Seconds
+        >>> desk = Machine("desk", BytesPerSecond(50e9), FlopsPerSecond(1e12))
+        >>> print(f"{desk.at_least(Bytes(6 * 10**9), Seconds(0.1)).bandwidth:.0f GB/s}")
+        60 GB/s
+        >>> desk.at_least(Bytes(10**9), Seconds(0.1)) is desk
+        True
+        """
+        seen = nbytes / took
+        return replace(self, bandwidth=seen) if seen > self.bandwidth else self
+
     def floor(self, work: Work) -> Floor:
         """The least time that a step can take here (the roofline, doi:10.1145/1498765.1498785)."""
         sides = (work.total.flops / self.flops, work.total.bytes / self.bandwidth)
@@ -99,14 +124,15 @@ def measure_machine(
 
     nbytes   how much is read; more than any cache holds unless given (`memory_sized`)
     size     rows and columns of the matrices whose product is timed; 2048, on a device 8192
-    repeats  timings of each kind, of which the fastest counts
+    repeats  timings of the product, and rounds in which every way to read is timed once; the
+             fastest counts. With rounds a busy second of the machine cannot fall on one way alone.
 
     Raises ValueError for sizes below 1, and for fewer bytes than two rows of 4 KiB.
 
     >>> import numpy as np
     >>> here = measure_machine(np, nbytes=2**16, size=64)  # quick, too small to trust
     >>> sorted(here.ways), here.bandwidth == max(here.ways.values())
-    (['copy', 'dot', 'matvec', 'sum'], True)
+    (['copy', 'dot', 'matvec', 'matvec, wide', 'sum'], True)
     """
     xp = default_namespace() if xp is None else xp
     size = (2048 if is_numpy(xp) else 8192) if size is None else size
@@ -178,6 +204,40 @@ def fastest_seconds(
     return Seconds(max(min(times), 1e-9) / calls)
 
 
+def fastest_in_turns(
+    functions: Mapping[str, Callable[[], Any]],
+    *,
+    repeats: int = 15,
+    at_most: float = 2.0,
+    wait: Callable[[], Any] | None = None,
+) -> dict[str, Seconds]:
+    """The fastest of `repeats` calls of each function, one after the other in every round.
+
+    For times that are to be compared: what else the machine does hits all of them alike. Each is
+    called once before, untimed. Past `at_most` seconds no further round is begun, but three are
+    made.
+
+    >>> loops = {"short": lambda: sum(range(10)), "long": lambda: sum(range(10**5))}
+    >>> took = fastest_in_turns(loops)
+    >>> took["short"] < took["long"]
+    True
+    """
+    wait = wait or _nothing
+    for function in functions.values():
+        function()
+    wait()
+    best, spent, rounds = dict.fromkeys(functions, float("inf")), 0.0, 0
+    while rounds < repeats and (rounds < 3 or spent < at_most):
+        for name, function in functions.items():
+            start = time.perf_counter()
+            function()
+            wait()
+            took = time.perf_counter() - start
+            best[name], spent = min(best[name], took), spent + took
+        rounds += 1
+    return {name: Seconds(max(took, 1e-9)) for name, took in best.items()}
+
+
 def memory_sized(xp: Any = None) -> int:
     """Bytes that no cache of this machine holds: twice its largest, 256 to 512 MiB; 2 GiB on a GPU.
 
@@ -213,18 +273,25 @@ def largest_cache() -> int:
 def _ways(matrix: Any, repeats: int, wait: Callable[[], Any] | None) -> dict[str, BytesPerSecond]:
     """Each way to go through a matrix once, in bytes a second."""
     flat, half = matrix.reshape(-1), matrix.shape[0] // 2
-    x = matrix[0, :] * 1.0
+    width = min(WIDE, flat.size)
+    wide = flat[: flat.size // width * width].reshape((-1, width))
+    x, long_x = matrix[0, :] * 1.0, wide[0, :] * 1.0
     upper, lower = matrix[:half, :], matrix[half : 2 * half, :]
 
-    def rate(numbers: int, function: Callable[[], Any]) -> BytesPerSecond:
-        took = fastest_seconds(function, repeats=repeats, at_most=0.2, wait=wait)
-        return BytesPerSecond(numbers * 4 / took.value)
+    def copy() -> None:
+        lower[...] = upper
 
+    ways: dict[str, tuple[Callable[[], Any], int]] = {
+        "matvec": (lambda: matrix @ x, matrix.size),
+        "matvec, wide": (lambda: wide @ long_x, wide.size),
+        "dot": (lambda: flat @ flat, matrix.size),
+        "sum": (lambda: flat.sum(), matrix.size),
+        "copy": (copy, 2 * upper.size),
+    }
+    functions = {name: function for name, (function, _) in ways.items()}
+    took = fastest_in_turns(functions, repeats=2 * repeats, wait=wait)
     return {
-        "matvec": rate(matrix.size, lambda: matrix @ x),
-        "dot": rate(matrix.size, lambda: flat @ flat),
-        "sum": rate(matrix.size, lambda: flat.sum()),
-        "copy": rate(2 * upper.size, lambda: lower.__setitem__(..., upper)),
+        name: BytesPerSecond(numbers * 4 / took[name].value) for name, (_, numbers) in ways.items()
     }
 
 

@@ -100,7 +100,7 @@ def test_the_machine_is_measured_there():
     m = measure_machine(xp, nbytes=2**16, size=64, repeats=3)
     assert m.name == "a stand-in for a device" and m.threads == 0
     assert m.library == f"CuPy {xp.__version__}"
-    assert set(m.ways) == {"matvec", "dot", "sum", "copy"}
+    assert set(m.ways) == {"matvec", "matvec, wide", "dot", "sum", "copy"}
     assert m.bandwidth == max(m.ways.values()) and isinstance(m.bandwidth, BytesPerSecond)
     assert set(bandwidth_by_size([8192, 2**16], xp, repeats=3)) == {8192, 2**16}
     assert memory_sized(xp) == machine.ON_A_DEVICE
@@ -112,4 +112,5 @@ def test_the_device_is_waited_for(monkeypatch):
     monkeypatch.setattr(machine, "memory_sized", lambda library: 2**16)
     copies.reset()
     measure_machine(xp, size=8, repeats=3)
-    assert len(waits) == 5 * (1 + 3) and copies.to_host == 0  # five kinds, one untimed call each
+    # five ways to read in six rounds and once untimed; the product three times and once untimed
+    assert len(waits) == 1 + 5 * 6 + 1 + 3 and copies.to_host == 0

@@ -10,8 +10,15 @@ import numpy as np
 import pytest
 
 from kvlib import machine
-from kvlib.costs import BytesPerSecond, FlopsPerByte, FlopsPerSecond, Seconds
-from kvlib.machine import Machine, bandwidth_by_size, fastest_seconds, measure_machine, memory_sized
+from kvlib.costs import Bytes, BytesPerSecond, FlopsPerByte, FlopsPerSecond, Seconds
+from kvlib.machine import (
+    Machine,
+    bandwidth_by_size,
+    fastest_in_turns,
+    fastest_seconds,
+    measure_machine,
+    memory_sized,
+)
 
 SMALL = 2**16  # bytes
 
@@ -23,7 +30,7 @@ def by_hand(bandwidth: float = 50e9, flops: float = 1e12) -> Machine:
 def test_what_is_measured() -> None:
     m = measure_machine(np, nbytes=SMALL, size=64, repeats=3)
     assert isinstance(m.bandwidth, BytesPerSecond) and isinstance(m.flops, FlopsPerSecond)
-    assert set(m.ways) == {"matvec", "dot", "sum", "copy"}
+    assert set(m.ways) == {"matvec", "matvec, wide", "dot", "sum", "copy"}
     assert m.bandwidth == max(m.ways.values()) and min(m.ways.values()).value > 0
     assert m.name and m.library == f"NumPy {np.__version__}" and m.threads >= 1
     assert f"{m.threads} thread" in repr(m) and "GB/s" in repr(m) and "FLOP/B" in repr(m)
@@ -81,18 +88,57 @@ def test_slow_calls_are_timed_three_times_and_no_more(clock: Clock) -> None:
     assert next(calls) == 1 + 3
 
 
+def test_functions_take_turns_and_the_fastest_round_counts(clock: Clock) -> None:
+    order = []
+    costs = {"a": iter([9.0, 4.0, 1.0, 3.0, 0.1]), "b": iter([9.0, 2.0, 5.0, 2.5, 0.1])}
+
+    def cost_of(name):
+        def run():
+            order.append(name)
+            clock.now += next(costs[name])
+
+        return run
+
+    found = fastest_in_turns({n: cost_of(n) for n in costs}, repeats=3, at_most=99.0)
+    assert found == {"a": Seconds(1.0), "b": Seconds(2.0)}  # the first call is not timed
+    assert order == ["a", "b"] * 4
+
+
+def test_slow_functions_get_three_rounds_and_no_more(clock: Clock) -> None:
+    calls = count()
+
+    def run() -> None:
+        next(calls)
+        clock.now += 10.0
+
+    assert fastest_in_turns({"a": run}, repeats=50, at_most=0.5) == {"a": Seconds(10.0)}
+    assert next(calls) == 1 + 3
+
+
 def test_rates_are_bytes_and_operations_over_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    took = iter([1.0, 2.0, 4.0, 2.0, 0.5])  # matvec, dot, sum, copy, product
-    monkeypatch.setattr(machine, "fastest_seconds", lambda *a, **k: Seconds(next(took)))
-    m = measure_machine(np, nbytes=8 * 4096, size=10)
+    took = {"matvec": 1.0, "matvec, wide": 4.0, "dot": 2.0, "sum": 4.0, "copy": 2.0}
+    monkeypatch.setattr(
+        machine, "fastest_in_turns", lambda f, **k: {name: Seconds(took[name]) for name in f}
+    )
+    monkeypatch.setattr(machine, "fastest_seconds", lambda *a, **k: Seconds(0.5))
+    m = measure_machine(np, nbytes=9 * 4096, size=10)
     assert {name: way.value for name, way in m.ways.items()} == {
-        "matvec": 8 * 4096,
-        "dot": 4 * 4096,
-        "sum": 2 * 4096,
+        "matvec": 9 * 4096,
+        "matvec, wide": 2 * 4096,  # two rows of 16 KiB, the ninth of 4 KiB is left over
+        "dot": 9 * 4096 / 2,
+        "sum": 9 * 4096 / 4,
         "copy": 4 * 4096,  # half of it read, and as much written
     }
-    assert m.bandwidth == BytesPerSecond(8 * 4096)
+    assert m.bandwidth == BytesPerSecond(9 * 4096)
     assert m.flops == FlopsPerSecond(2 * 10**3 / 0.5)
+
+
+def test_a_faster_reader_corrects_the_bandwidth() -> None:
+    desk = by_hand()
+    assert desk.at_least(Bytes(10**9), Seconds(0.1)) is desk
+    faster = desk.at_least(Bytes(6 * 10**9), Seconds(0.1))
+    assert faster.bandwidth == BytesPerSecond(60e9)
+    assert (faster.flops, faster.name, dict(faster.ways)) == (desk.flops, desk.name, {})
 
 
 def test_bandwidth_by_size_reads_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
