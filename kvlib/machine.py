@@ -30,6 +30,7 @@ from kvlib.costs import (
     Bytes,
     BytesPerSecond,
     Floor,
+    Flops,
     FlopsPerByte,
     FlopsPerSecond,
     Seconds,
@@ -87,21 +88,24 @@ class Machine:
         """Operations a byte from which arithmetic takes longer than reading."""
         return self.flops / self.bandwidth  # type: ignore[no-any-return]
 
-    def at_least(self, nbytes: Bytes, took: Seconds) -> Machine:
-        """This machine, its bandwidth raised to that of a program that read `nbytes` in `took`.
+    def at_least(self, amount: Bytes | Flops, took: Seconds) -> Machine:
+        """This machine, a rate raised to that of a program that did `amount` of work in `took`.
 
-        A bandwidth is the fastest anybody has seen. So a program that reads faster, with data that
-        no cache can hold, says that the figure was too low, and every floor made of it too high.
+        A rate is the fastest that anybody has seen. A program that reads bytes faster, from data
+        that no cache can hold, or computes faster, says that the measured figure was too low, and
+        that every floor made of it was too high.
 
-        >>> from kvlib.costs import Bytes, BytesPerSecond, FlopsPerSecond, Seconds
+        >>> from kvlib.costs import Bytes, BytesPerSecond, Flops, FlopsPerSecond, Seconds
         >>> desk = Machine("desk", BytesPerSecond(50e9), FlopsPerSecond(1e12))
         >>> print(f"{desk.at_least(Bytes(6 * 10**9), Seconds(0.1)).bandwidth:.0f GB/s}")
         60 GB/s
-        >>> desk.at_least(Bytes(10**9), Seconds(0.1)) is desk
+        >>> desk.at_least(Flops(10**9), Seconds(0.1)) is desk
         True
         """
-        seen = nbytes / took
-        return replace(self, bandwidth=seen) if seen > self.bandwidth else self
+        seen = amount / took
+        if isinstance(amount, Bytes):
+            return replace(self, bandwidth=seen) if seen > self.bandwidth else self
+        return replace(self, flops=seen) if seen > self.flops else self
 
     def floor(self, work: Work) -> Floor:
         """The least time that a step can take here (the roofline, doi:10.1145/1498765.1498785)."""
@@ -123,7 +127,8 @@ def measure_machine(
     """Measure with the array library `xp` (the one at hand if None): NumPy, or CuPy on a device.
 
     nbytes   how much is read; more than any cache holds unless given (`memory_sized`)
-    size     rows and columns of the matrices whose product is timed; 2048, on a device 8192
+    size     rows and columns of the matrices whose product is timed; 2048, on a device 8192. Half
+             of it is timed, too: a short product is more likely to be left alone
     repeats  timings of the product, and rounds in which every way to read is timed once; the
              fastest counts. With rounds a busy second of the machine cannot fall on one way alone.
 
@@ -140,10 +145,8 @@ def measure_machine(
     check_integer("repeats", repeats)
     wait, nbytes = _wait(xp), memory_sized(xp) if nbytes is None else nbytes
     ways = _ways(_matrix(xp, nbytes), repeats, wait)
-    a = xp.full((size, size), 0.5, dtype=xp.float32)
-    took = fastest_seconds(lambda: a @ a, repeats=repeats, wait=wait)
     name, library, threads = _describe(xp)
-    rate = FlopsPerSecond(2 * size**3 / took.value)
+    rate = _products(xp, size, repeats, wait)
     return Machine(name, max(ways.values()), rate, library, threads, ways)
 
 
@@ -293,6 +296,15 @@ def _ways(matrix: Any, repeats: int, wait: Callable[[], Any] | None) -> dict[str
     return {
         name: BytesPerSecond(numbers * 4 / took[name].value) for name, (_, numbers) in ways.items()
     }
+
+
+def _products(xp: Any, size: int, repeats: int, wait: Callable[[], Any]) -> FlopsPerSecond:
+    """The faster of two square products, in operations per second."""
+    halves = {str(n): n for n in (size, max(1, size // 2))}
+    squares = {name: xp.full((n, n), 0.5, dtype=xp.float32) for name, n in halves.items()}
+    functions = {name: partial(matmul, a, a) for name, a in squares.items()}
+    took = fastest_in_turns(functions, repeats=2 * repeats, wait=wait)
+    return max(FlopsPerSecond(2 * n**3 / took[name].value) for name, n in halves.items())
 
 
 def _matrix(xp: Any, nbytes: int) -> Any:

@@ -134,6 +134,21 @@ def test_parameters_and_bytes_a_token(title: str) -> None:
     assert spec.weight_bytes("int4") == Bytes(-(-counted // 2))
 
 
+def test_experts_may_be_stored_in_another_format() -> None:
+    """gpt-oss: 4 bits and a scale of 8 bits per 32 weights of the experts (arXiv:2508.10925)."""
+    mxfp4 = Codec("mxfp4", "groups of 32", bits=4, scale_bits=8, group=32)
+    oss = MODELS["gpt-oss-120b"]
+    routed = 36 * 128 * 3 * 2880 * 2880
+    by_hand = routed * 4.25 / 8 + 2 * (oss.num_parameters - routed)
+    assert oss.weight_bytes(experts=mxfp4).value == by_hand
+    assert f"{oss.weight_bytes(experts=mxfp4):.1f GiB}" == "60.8 GiB"
+    assert oss.weight_bytes(experts="bfloat16") == oss.weight_bytes()
+    with pytest.raises(ValueError, match="llama-3.1-8b has no experts, got experts='mxfp4'"):
+        MODELS["llama-3.1-8b"].weight_bytes(experts=mxfp4)
+    with pytest.raises(ValueError, match="codec 'int8' has one scale per vector"):
+        oss.weight_bytes(experts="int8")
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_parameters_of_models_outside_the_catalogue(name: str) -> None:
     config, parameters = OTHERS[name]

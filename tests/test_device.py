@@ -112,5 +112,5 @@ def test_the_device_is_waited_for(monkeypatch):
     monkeypatch.setattr(machine, "memory_sized", lambda library: 2**16)
     copies.reset()
     measure_machine(xp, size=8, repeats=3)
-    # five ways to read in six rounds and once untimed; the product three times and once untimed
-    assert len(waits) == 1 + 5 * 6 + 1 + 3 and copies.to_host == 0
+    # five ways to read and two products, in six rounds each and once untimed
+    assert len(waits) == 1 + 5 * 6 + 1 + 2 * 6 and copies.to_host == 0

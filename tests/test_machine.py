@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kvlib import machine
-from kvlib.costs import Bytes, BytesPerSecond, FlopsPerByte, FlopsPerSecond, Seconds
+from kvlib.costs import Bytes, BytesPerSecond, Flops, FlopsPerByte, FlopsPerSecond, Seconds
 from kvlib.machine import (
     Machine,
     bandwidth_by_size,
@@ -117,10 +117,10 @@ def test_slow_functions_get_three_rounds_and_no_more(clock: Clock) -> None:
 
 def test_rates_are_bytes_and_operations_over_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     took = {"matvec": 1.0, "matvec, wide": 4.0, "dot": 2.0, "sum": 4.0, "copy": 2.0}
+    took |= {"10": 0.5, "5": 0.25}  # the products
     monkeypatch.setattr(
         machine, "fastest_in_turns", lambda f, **k: {name: Seconds(took[name]) for name in f}
     )
-    monkeypatch.setattr(machine, "fastest_seconds", lambda *a, **k: Seconds(0.5))
     m = measure_machine(np, nbytes=9 * 4096, size=10)
     assert {name: way.value for name, way in m.ways.items()} == {
         "matvec": 9 * 4096,
@@ -139,6 +139,8 @@ def test_a_faster_reader_corrects_the_bandwidth() -> None:
     faster = desk.at_least(Bytes(6 * 10**9), Seconds(0.1))
     assert faster.bandwidth == BytesPerSecond(60e9)
     assert (faster.flops, faster.name, dict(faster.ways)) == (desk.flops, desk.name, {})
+    assert desk.at_least(Flops(10**9), Seconds(0.1)) is desk
+    assert desk.at_least(Flops(3 * 10**12), Seconds(1)).flops == FlopsPerSecond(3e12)
 
 
 def test_bandwidth_by_size_reads_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,7 +105,7 @@ def test_steps_lie_over_the_band() -> None:
     band, *bars = ax.patches
     assert (band.get_x(), band.get_x() + band.get_width()) == (121, 138)
     assert [bar.get_width() for bar in bars] == [120.0, 137.0]
-    assert faces(ax)[1:] == [show.color("recomputed"), show.color("cached")]
+    assert faces(ax)[1:] == [show.color("muted"), show.color("ink")]
     assert texts(ax) == ["120", "137"]
 
 

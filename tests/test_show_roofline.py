@@ -67,7 +67,7 @@ def test_a_point_without_a_rate_stands_on_the_roof() -> None:
     roof = ax.lines[0]
     assert list(roof.get_xdata())[1] == 100.0 and list(roof.get_ydata())[1:] == [100e12] * 2
     assert "card, ridge 100" in texts(ax) and {"slow", "fast"} <= set(texts(ax))
-    assert ax.get_ylabel() == "operations a second (TFLOP/s)"
+    assert ax.get_ylabel() == "operations per second (TFLOP/s)"
 
 
 def test_a_measured_track_is_joined_and_one_on_the_roof_is_not() -> None:
@@ -85,7 +85,7 @@ def test_a_measured_track_is_joined_and_one_on_the_roof_is_not() -> None:
 def test_a_second_roof_is_dashed_and_small_rates_get_their_unit() -> None:
     fig = draw.roofline({"a": (1e9, 1e10), "b": (2e9, 4e10)}, {"p": (1.0, 3e8, "cached")})
     (ax,) = fig.axes
-    assert ax.get_ylabel() == "operations a second (GFLOP/s)"
+    assert ax.get_ylabel() == "operations per second (GFLOP/s)"
     roofs = [line.get_linestyle() for line in ax.lines if len(line.get_xdata()) == 3]
     assert roofs == ["-", "--"]
     assert {"a, ridge 10", "b, ridge 20"} <= set(texts(ax))
@@ -101,20 +101,20 @@ def test_the_ladder_has_a_row_each_and_the_ridges() -> None:
 
 def test_the_crossing_is_marked_where_the_lines_meet() -> None:
     new = np.arange(0, 11)
-    fig = draw.crossing(new, {"a": 3e6 * new, "b": 10e6 + 1e6 * new}, ["key", "recomputed"], 5.0)
+    fig = draw.crossing(new, {"a": 3e6 * new, "b": 10e6 + 1e6 * new}, 5.0)
     (ax,) = fig.axes
     assert marks(ax) == [([5.0], [15.0], show.color("ink"))]
-    assert {"a", "b"} <= set(texts(ax))
+    assert {"a", "b", " 5 new tokens"} <= set(texts(ax))
 
 
-@pytest.mark.parametrize("full", [3.0, 9.0])
-def test_floors_stack_reading_and_say_where_memory_ends(full: float) -> None:
-    fig = draw.floors([1, 2, 3, 4], [1e-3] * 4, [1e-3, 2e-3, 3e-3, 4e-3], [1e-4] * 4, full)
+def test_floors_stack_reading_and_mark_where_something_happens() -> None:
+    marks = {"memory is full": 3.0, "ridge": 3.6}
+    fig = draw.floors([1, 2, 3, 4], [1e-3] * 4, [1e-3, 2e-3, 3e-3, 4e-3], [1e-4] * 4, marks)
     (ax,) = fig.axes
     tops = [float(np.max(c.get_paths()[0].vertices[:, 1])) for c in ax.collections[:2]]
     assert tops == [1.0, 5.0]
-    assert any("memory is full" in text for text in texts(ax)) == (full < 4)
-    assert {"keys and\nvalues", "weights", "arithmetic"} <= set(texts(ax))
+    assert {"memory is full\n3", "ridge\n4"} <= set(texts(ax))
+    assert {"keys and\nvalues", "weights", "arithmetic of the\nlinear layers"} <= set(texts(ax))
 
 
 def test_the_hill_counts_in_gigabytes_a_second() -> None:

@@ -1091,7 +1091,7 @@ roofline_plane = function (gpu, work) {
     stub58_ = [gpu["bf16"], gpu["bandwidth"]];
     peak = stub58_[0];speed = stub58_[1];
     parts = [work["attention"], work["linear"], work["whole"]];
-    label = "operations for each byte moved (FLOP/byte)";
+    label = "operations per byte moved (FLOP/byte)";
     x = axis_decades(label, Math.min(0.5, Math.min.apply(null, parts)), Math.max(5000, (_pyfunc_op_mult(3, Math.max.apply(null, parts)))), 1);
     low = attainable(x["min"], peak, speed);
     y = axis_decades("TFLOP/s", low, _pyfunc_op_mult(peak, 4), TERA);

@@ -79,9 +79,37 @@ class ModelSpec:
         """
         return self.counts.active
 
-    def weight_bytes(self, dtype: str | Codec = "bfloat16") -> Bytes:
-        """Bytes of all weights at one width; scales of a quantised format are not in it."""
-        return Bytes(-(-self.num_parameters * codec(dtype).bits // 8))
+    def weight_bytes(
+        self, dtype: str | Codec = "bfloat16", experts: str | Codec | None = None
+    ) -> Bytes:
+        """Bytes of all weights at one width; scales of a quantised format are not in it.
+
+        experts  another format for the matrices of the routed experts, with its scales, as gpt-oss
+                 is published: 4 bits and a scale of 8 bits per 32 weights (arXiv:2508.10925)
+
+        Raises ValueError for `experts` of a model that has none, and for a format that has one
+        scale per vector: a weight matrix needs groups.
+
+        >>> from kvlib.costs import MODELS, Codec
+        >>> mxfp4 = Codec("mxfp4", "groups of 32", bits=4, scale_bits=8, group=32)
+        >>> print(f"{MODELS['gpt-oss-120b'].weight_bytes('bfloat16', experts=mxfp4):.1f GiB}")
+        60.8 GiB
+        """
+        bits, routed = codec(dtype).bits, 0
+        if experts is None:
+            return Bytes(-(-self.num_parameters * bits // 8))
+        routed, stored = self.counts.experts * self.counts.expert, codec(experts)
+        if not routed:
+            raise ValueError(
+                f"{self.name} has no experts, got experts={stored.name!r}; leave it out"
+            )
+        if stored.scale_bits and not stored.group:
+            raise ValueError(
+                f"codec {stored.name!r} has one scale per vector of a cache; experts need a codec "
+                "with scales per group, or without scales"
+            )
+        facts = formulas.vector_bytes(routed, 1, stored.facts)
+        return Bytes(-(-(self.num_parameters - routed) * bits // 8) + int(facts))
 
     # -------------------------------------------------------------------------------- cache
 

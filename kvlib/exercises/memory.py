@@ -26,10 +26,10 @@ def check_hybrid_bytes(hybrid_bytes: Any) -> Iterator[str]:
     small = [4, None, 4, None, 6]
     for seq_len in (12, 8, 7, 6, 5, 4, 3, 1):  # faults look most alike in short texts
         _compare(hybrid_bytes, small, 10, seq_len, "windows of 4 and 6")
-    yield "shorter than a window, exactly as long, one longer, twice as long"
+    yield "texts shorter than a window, exactly as long, one longer, and twice as long"
     _compare(hybrid_bytes, [None] * 3, 8, 100, "no window anywhere")
     _compare(hybrid_bytes, [16] * 3, 8, 100, "a window in every layer")
-    yield "layers that are all alike"
+    yield "models whose layers are all alike"
     rng = np.random.default_rng(0)
     for _ in range(4):
         windows = [w if w < 40 else None for w in rng.integers(1, 80, 7).tolist()]
@@ -53,26 +53,26 @@ def _compare(hybrid_bytes: Any, windows: list[Any], layer: int, seq_len: int, wh
     right = _hybrid(windows, layer, seq_len)
     sizes = [w for w in windows if w is not None] or [seq_len]
     suspects = {
-        "every layer is counted in full: a layer with a window forgets what has left it": (
+        "every layer is counted in full, but a layer with a window forgets what has left it": (
             layer * seq_len * len(windows)
         ),
         "one layer's window was taken for all layers: look at each layer by itself": (
             layer * min(seq_len, min(sizes)) * len(windows)
         ),
-        "the window does not count the query's own token, but W includes it": (
+        "your window leaves out the query's own token, but W includes it": (
             _hybrid(windows, layer, seq_len, -1)
         ),
-        "one token too many: W tokens are visible, the query's own included": (
+        "you keep one token too many: W tokens are visible, the query's own included": (
             _hybrid(windows, layer, seq_len, 1)
         ),
-        "a window of W was counted as W tokens even for a shorter text": (
+        "a window of W is counted as W tokens even for a shorter text": (
             layer * sum(seq_len if w is None else w for w in windows)
         ),
-        "layers without a window were left out: None means that they keep everything": (
+        "layers without a window are left out, but None means that they keep everything": (
             layer * sum(min(seq_len, w) for w in windows if w is not None)
         ),
     }
     for words, wrong in suspects.items():
         if got == wrong != right:
-            raise Finding(f"{what}, {seq_len} tokens: got {got:,}, needed {right:,}: {words}")
+            raise Finding(f"{what}, {seq_len} tokens: expected {right:,}, got {got:,}: {words}")
     expect_equal(got, right, f"{what}, {seq_len} tokens: bytes")

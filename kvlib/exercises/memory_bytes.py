@@ -14,9 +14,9 @@ from kvlib.exercises.report import Finding, checker, expect_equal
 def whole_number(got: Any, what: str) -> int:
     """`got` as an int; a Finding where it is no number, or not a whole one."""
     if isinstance(got, bool) or not isinstance(got, int | float | np.number):
-        raise Finding(f"{what}: got {type(got).__name__}, needed one number")
+        raise Finding(f"{what}: expected one number, got {type(got).__name__}")
     if got != int(got):
-        raise Finding(f"{what}: got {got!r}, and there are no parts of a byte or a token")
+        raise Finding(f"{what}: expected a whole number of bytes or tokens, got {got!r}")
     return int(got)
 
 
@@ -62,7 +62,7 @@ def check_token_bytes(token_bytes: Any) -> Iterator[str]:
     for name, config in _CONFIGS.items():
         for size in (4, 2, 1):
             _compare(token_bytes, name, config, size)
-        yield f"{name}: {_token_bytes(config, 2):,} bytes in 16 bits, half of it in 8"
+        yield f"{name}: {_token_bytes(config, 2):,} bytes in 16 bits, half of that in 8"
     rng = np.random.default_rng(0)
     for _ in range(6):
         _compare(token_bytes, "a file of your own", _drawn(rng), int(rng.integers(1, 5)))
@@ -76,7 +76,7 @@ def check_token_bytes(token_bytes: Any) -> Iterator[str]:
         cache.plan(["a"], [3])
         measured = cache.memory().payload
         expect_equal(3 * token_bytes(_CONFIGS[name], 2), measured, f"{name}, a live cache")
-    yield "three tokens in live caches of two of these shapes, measured from their arrays"
+    yield "it equals what three tokens take in live caches of two of these shapes"
 
 
 def _compare(token_bytes: Any, name: str, config: dict[str, Any], size: int) -> None:
@@ -84,8 +84,8 @@ def _compare(token_bytes: Any, name: str, config: dict[str, Any], size: int) -> 
     right = _token_bytes(config, size)
     for words, wrong in _wrong_bytes(config, size).items():
         if got == wrong != right:
-            raise Finding(f"{name}: {got:,} bytes, needed {right:,}: {words}")
-    expect_equal(got, right, f"{name}, bytes a token with {size} bytes a number")
+            raise Finding(f"{name}: expected {right:,} bytes, got {got:,}: {words}")
+    expect_equal(got, right, f"{name}, bytes per token with {size} bytes per number")
 
 
 def _drawn(rng: np.random.Generator) -> dict[str, Any]:
@@ -123,28 +123,28 @@ def _wrong_bytes(c: dict[str, Any], size: int) -> dict[str, int]:
     if "kv_lora_rank" in c:
         latent, rope = c["kv_lora_rank"], c["qk_rope_head_dim"]
         found = {
-            "this makes keys and values for every head; kv_lora_rank says that one latent vector "
-            "is kept for all of them": 2 * layers * heads * dim * size,
-            "the latent vector alone: beside it lies the rotated part of the key, "
-            "qk_rope_head_dim numbers": layers * latent * size,
-            "twice too much: the latent vector serves as key and as value and is kept once": (
+            "this counts keys and values of every head, but kv_lora_rank says that one latent "
+            "vector is kept for all of them": 2 * layers * heads * dim * size,
+            "this counts the latent vector alone: the rotated part of the key, qk_rope_head_dim "
+            "numbers, is kept beside it": layers * latent * size,
+            "twice too much: the latent vector serves as key and as value, and is kept once": (
                 2 * layers * (latent + rope) * size
             ),
-            "the latent vector is counted twice; it serves as key and as value": (
+            "the latent vector is counted twice, but it serves as key and as value": (
                 layers * (2 * latent + rope) * size
             ),
         }
     found |= {
-        "this counts query heads: only key/value heads are kept (num_key_value_heads)": (
+        "this counts query heads, but only key/value heads are kept (num_key_value_heads)": (
             2 * layers * q_heads * dim * size
         ),
-        "this takes hidden_size / num_attention_heads where the file states head_dim": (
+        "this uses hidden_size / num_attention_heads, but the file states head_dim": (
             2 * layers * heads * per_head * size
         ),
-        "this counts hidden_size numbers for a key": 2 * layers * c["hidden_size"] * size,
-        "half of the bytes are missing: is it the keys alone, or 16 bits whatever "
-        "bytes_per_number says?": right // 2,
-        "one layer's bytes: every layer keeps its own": right // layers,
+        "this counts hidden_size numbers per key": 2 * layers * c["hidden_size"] * size,
+        "half of the bytes are missing: you counted the keys alone, or 16 bits whatever "
+        "bytes_per_number says": right // 2,
+        "these are one layer's bytes: every layer keeps its own": right // layers,
         "these are numbers, not bytes: multiply by bytes_per_number": right // size,
         "these are bits, not bytes": right * 8,
     }
@@ -156,11 +156,11 @@ def _ask(token_bytes: Any, name: str, config: dict[str, Any], size: int) -> Any:
         return token_bytes(dict(config), size)
     except Finding as finding:
         hints = {
-            "KeyError: 'num_key_value_heads'": "files from before grouped heads leave it out: then "
-            "every query head has a key head of its own",
-            "KeyError: 'head_dim'": "most files leave it out: then it is hidden_size divided by "
+            "KeyError: 'num_key_value_heads'": "files from before grouped heads leave it out; then "
+            "every query head has a key/value head of its own",
+            "KeyError: 'head_dim'": "most files leave it out; then it is hidden_size divided by "
             "num_attention_heads",
-            "NoneType": "a key may be there and say null: then it counts as left out",
+            "NoneType": "a key may be present and say null; treat it as left out",
         }
         for sign, hint in hints.items():
             if sign in str(finding):

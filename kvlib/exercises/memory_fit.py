@@ -26,13 +26,13 @@ def check_longest(longest: Any) -> Iterator[str]:
         ("16 bits, the budget used up to the byte", lambda n: plain * n, 977 * plain, 10_000),
         ("blocks of 16", lambda n: plain * _blocks(n, 16), 1000 * plain, 10_000),
         ("int8 with scales, in blocks of 16", _int8, 3 * 2**30, 10**6),
-        ("2 bits behind 128 tokens in 16 bits", _residual, 2**30, 10**6),
+        ("2 bits, and the newest 128 tokens in 16 bits", _residual, 2**30, 10**6),
     ):
         yield _search(longest, what, nbytes, budget, limit)
     rng = np.random.default_rng(0)
     for _ in range(4):
         a, size, budget, limit = rng.integers(1, (10**6, 100, 10**10, 10**5)).tolist()
-        blocks = f"{a:,} bytes a token, in blocks of {size}"
+        blocks = f"{a:,} bytes per token, in blocks of {size}"
         _search(longest, blocks, partial(_in_blocks, a, size), budget, limit)
     yield _search(longest, "room for more than the model can read", _int8, 2**50, 131_072)
     yield _search(longest, "windows in all layers", lambda n: min(n, 4096) * 8, 2**20, 2**40)
@@ -65,24 +65,24 @@ def _search(longest: Any, what: str, nbytes: Callable[[int], int], budget: int, 
         asked.append(tokens)
         if len(asked) > MAX_CALLS:
             raise Finding(
-                f"{what}: request_bytes was asked more than {MAX_CALLS} times. A walk from token "
-                "to token takes as many steps as there are tokens; halve what is left instead"
+                f"{what}: you called request_bytes more than {MAX_CALLS} times. Going from token "
+                "to token takes as many calls as there are tokens; halve what is left instead"
             )
         if tokens != int(tokens):
-            raise Finding(f"{what}: request_bytes was asked for {tokens!r} tokens, a part of one")
+            raise Finding(f"{what}: you called request_bytes with {tokens!r} tokens, a part of one")
         return nbytes(int(tokens))
 
     got = longest(request_bytes, budget, limit)
     if isinstance(got, bool) or not isinstance(got, int | np.integer):
-        raise Finding(f"{what}: got {type(got).__name__} ({got!r}), needed a whole number (int)")
+        raise Finding(f"{what}: expected a whole number (int), got {type(got).__name__} ({got!r})")
     if got < 0:
-        raise Finding(f"{what}: got {got}: where not even one token fits, the answer is 0")
+        raise Finding(f"{what}: got {got}, but if not even one token fits, the answer is 0")
     if got > limit:
         raise Finding(f"{what}: got {got:,}, but the model reads no more than {limit:,} (limit)")
     if got > 0 and nbytes(int(got)) > budget:
         one_over = got == 1 or nbytes(int(got) - 1) <= budget
         hint = "this is the first length that does not fit; " if one_over else ""
-        hint += "bytes of one token, times tokens, leave out what blocks round up"
+        hint += "the bytes of one token times the tokens leave out what blocks round up"
         raise Finding(
             f"{what}: {got:,} tokens take {nbytes(int(got)):,} bytes of {budget:,}: {hint}"
         )
@@ -91,11 +91,11 @@ def _search(longest: Any, what: str, nbytes: Callable[[int], int], budget: int, 
         hint = "search until the next length does not fit"
         if got == budget // first:
             hint = (
-                "budget / request_bytes(1) charges every token what the first one costs, and the "
+                "budget / request_bytes(1) charges every token what the first one costs, but the "
                 "first one opens a block, or stays in 16 bits"
             )
-        raise Finding(f"{what}: got {got:,}, and {got + 1:,} tokens fit, too: {hint}")
-    return f"{what}: {got:,} tokens, found in {len(asked)} question{'s' * (len(asked) != 1)}"
+        raise Finding(f"{what}: got {got:,}, but {got + 1:,} tokens also fit: {hint}")
+    return f"{what}: {got:,} tokens, found with {len(asked)} call{'s' * (len(asked) != 1)}"
 
 
 # ---------------------------------------- a calculator to mend
@@ -130,9 +130,9 @@ _PARAMETERS = {
 }
 _MEMORY = 81_559 * 2**20
 _BUGS = {
-    "heads": "it still counts num_attention_heads; what is kept are num_key_value_heads",
-    "dim": "it still divides hidden_size by the number of heads; the config states head_dim",
-    "batch": "it still gives the whole memory to one request: all of the batch share it",
+    "heads": "it still counts num_attention_heads, but the cache keeps num_key_value_heads",
+    "dim": "it still divides hidden_size by the number of heads, but the config states head_dim",
+    "batch": "it still gives the whole memory to one request, but the batch shares it",
 }
 _SETS = [bugs for n in range(1, len(_BUGS) + 1) for bugs in combinations(_BUGS, n)]
 
@@ -152,8 +152,7 @@ def check_context_that_fits(context_that_fits: Any) -> Iterator[str]:
     got = context_that_fits(dict(config), weights - 2**30, weights, 1)
     if isinstance(got, int | float) and got < 0:
         raise Finding(
-            f"weights larger than the memory: got {got:,} tokens. A number below zero is no "
-            "context: nothing fits, so say 0"
+            f"weights larger than the memory: expected 0 tokens, because nothing fits; got {got:,}"
         )
     expect_equal(got, 0, "weights larger than the memory: tokens")
     yield "weights larger than the memory: 0 tokens"
@@ -165,16 +164,18 @@ def _fits(context_that_fits: Any, name: str, batch: int, memory: int = _MEMORY) 
     right = _context(config, memory - weights, batch, ())
     what = f"{name}, {batch} request{'s' if batch > 1 else ''}"
     if isinstance(got, bool) or not isinstance(got, int | np.integer):
-        raise Finding(f"{what}: got {type(got).__name__} ({got!r}), needed a whole number (int)")
+        raise Finding(f"{what}: expected a whole number (int), got {type(got).__name__} ({got!r})")
     if got != right:
         alike = [bugs for bugs in _SETS if got == _context(config, memory - weights, batch, bugs)]
         if alike:  # of the sets of faults that give this number, the smallest says enough
             words = "; and ".join(_BUGS[bug] for bug in min(alike, key=len))
-            raise Finding(f"{what}: got {got:,} tokens, needed {right:,}: {words}")
+            raise Finding(f"{what}: expected {right:,} tokens, got {got:,}: {words}")
         if got == _context(config, memory, batch, ()):
-            raise Finding(f"{what}: got {got:,} tokens, needed {right:,}: where are the weights?")
+            raise Finding(f"{what}: expected {right:,} tokens, got {got:,}: subtract the weights")
         if got == right + 1:
-            raise Finding(f"{what}: got {got:,}: the last token is cut off, so round down")
+            raise Finding(
+                f"{what}: got {got:,}, but the last token fits only in part, so round down"
+            )
     expect_equal(got, right, f"{what}: tokens for each")
     return f"{what}: {right:,} tokens each"
 

@@ -27,7 +27,7 @@ __all__ = [
 def number(got: Any, what: str) -> float:
     """`got` as a float, or a Finding that says what came instead."""
     if isinstance(got, bool) or not isinstance(got, int | float | np.number):
-        raise Finding(f"{what}: got {type(got).__name__}, needed one number")
+        raise Finding(f"{what}: expected one number, got {type(got).__name__}")
     return float(got)
 
 
@@ -38,7 +38,7 @@ def expect_number(got: float, right: float, what: str, suspects: dict[str, float
     for words, wrong in suspects.items():
         if math.isclose(got, wrong, rel_tol=1e-9):
             raise Finding(words)
-    raise Finding(f"{what}: got {got:.6g}, needed {right:.6g}")
+    raise Finding(f"{what}: expected {right:.6g}, got {got:.6g}")
 
 
 # ---------------------------------------- the intensity of attention
@@ -57,37 +57,38 @@ _KNOWN = (
 @checker
 def check_attention_intensity(attention_intensity: Any) -> Iterator[str]:
     """attention_intensity(config, batch, seq_len, bytes_per_number) -> operations a byte."""
-    what = "12 query heads, 4 key/value heads, one request of 40 tokens, 4 bytes a number"
+    what = "12 query heads, 4 key/value heads, one request of 40 tokens, 4 bytes per number"
     got = number(attention_intensity(_ODD, 1, 40, 4), what)
     suspects = {
-        "half of the operations are missing: a multiplication and an addition are two, and the "
-        "scores and the sum of the values both count": 0.75,
-        "three quarters of the operations are missing: scores and sum, a multiplication and an "
-        "addition in each": 0.375,
-        "only the keys are read here: the values are as many bytes": 3.0,
-        "these are operations for each number read: it has bytes_per_number bytes": 6.0,
-        "each query head is given keys of its own, or each key/value head one query: here 3 "
-        "query heads multiply with what is read once": 0.5,
-        "upside down: operations divided by bytes": 2 / 3,
-        "hidden_size / num_attention_heads is not the size of a head here (10); head_dim is "
-        "(24). It cancels if it stands above and below": 0.625,
-        "hidden_size / num_attention_heads is not the size of a head here (10), head_dim is "
-        "(24): it cancels if it stands above and below": 3.6,
-        "the layers are counted above and not below: each has keys and values of its own": 4.5,
+        "half of the operations are missing: a multiplication and an addition are two operations, "
+        "and both the scores and the weighted sum of the values count": 0.75,
+        "three quarters of the operations are missing: the scores and the weighted sum each take "
+        "a multiplication and an addition": 0.375,
+        "only the keys are counted as read: the values are as many bytes again": 3.0,
+        "these are operations per number read: divide by bytes_per_number, too": 6.0,
+        "each query head is given keys of its own, or each key/value head a single query: here "
+        "3 query heads use each key that is read": 0.5,
+        "upside down: divide the operations by the bytes": 2 / 3,
+        "the size of a head is head_dim (24), not hidden_size / num_attention_heads (10): the "
+        "operations use the wrong one, the bytes the right one": 0.625,
+        "the size of a head is head_dim (24), not hidden_size / num_attention_heads (10): the "
+        "bytes use the wrong one, the operations the right one": 3.6,
+        "the layers are counted in the operations but not in the bytes: each layer has keys and "
+        "values of its own": 4.5,
     }
     expect_number(got, 1.5, what, suspects)
-    yield "3 query heads work on each key that is read: 2 operations for each of its numbers"
+    yield "3 query heads use each key that is read, with 2 operations per number of it"
     words = {
-        "five requests get five times the intensity: each has keys of its own, so the bytes grow "
-        "with the operations": 7.5,
-        "five requests get a fifth of the intensity: each has a query of its own, so the "
-        "operations grow with the bytes": 0.3,
+        "five requests got five times the intensity of one: each request has keys of its own, so "
+        "the bytes grow with the operations": 7.5,
+        "five requests got a fifth of the intensity of one: each request has a query of its own, "
+        "so the operations grow with the bytes": 0.3,
     }
     for batch, seq_len in ((5, 40), (1, 64)):
-        what = f"{batch} x {seq_len} tokens in place of 1 x 40"
+        what = f"{batch} x {seq_len} tokens instead of 1 x 40"
         got = number(attention_intensity(_ODD, batch, seq_len, 4), what)
         expect_number(got, 1.5, what, words)
-    yield "neither the number of requests nor their length changes it"
+    yield "neither the number of requests nor their length changes the intensity"
     for name, heads, kv_heads, size, right in _KNOWN:
         config = ModelConfig("llama", 64, 4096, 64, 32, heads, kv_heads, 128, 8192)
         got = number(attention_intensity(config, 1, 4096, size), name)
@@ -97,17 +98,19 @@ def check_attention_intensity(attention_intensity: Any) -> Iterator[str]:
     for _ in range(6):
         groups, kv_heads, batch, seq_len, size = rng.integers(1, (17, 17, 9, 5000, 5)).tolist()
         config = ModelConfig("llama", 64, 4096, 64, 8, groups * kv_heads, kv_heads, 64, 8192)
-        what = f"{groups * kv_heads} query heads, {kv_heads} key/value heads, {size} bytes a number"
+        what = (
+            f"{groups * kv_heads} query heads, {kv_heads} key/value heads, {size} bytes per number"
+        )
         got = number(attention_intensity(config, batch, seq_len, size), what)
         expect_number(got, 2 * groups / size, what, {})
     counted = _counted(_ODD, 40)
     got = number(attention_intensity(_ODD, 1, 40, 4), "float32")
     expect_number(got, counted, "a live model in float32, counted by kvlib.Meter", {})
-    yield "what kvlib.Meter counts in a decode step of a live model"
+    yield "it equals what kvlib.Meter counts in a decode step of a live model"
 
 
 def _counted(config: ModelConfig, seq_len: int) -> float:
-    """Operations a byte of attention in one real decode step (float32)."""
+    """Operations per byte of attention in one real decode step (float32)."""
     model = Decoder(config, random_weights(config, seed=5, xp=np))
     cache = model.new_cache(1, seq_len)
     cache.add("a")
@@ -128,34 +131,37 @@ def check_step_floor(step_floor: Any) -> Iterator[str]:
     right = (w + a * b * s) / rate
     got = number(step_floor(w, a, b, s, 0, rate), "6 requests of 5,000 tokens")
     suspects = {
-        "the weights are read once a step, not once a request": b * (w + a * s) / rate,
-        "one request's keys and values: the step reads those of all 6": (w + a * s) / rate,
+        "the weights are read once per step, not once per request": b * (w + a * s) / rate,
+        "only one request's keys and values are counted: the step reads those of all 6": (w + a * s)
+        / rate,
         "the weights are missing": a * b * s / rate,
         "the cache is missing": w / rate,
-        "this is the time of one token in the stream: the step gives 6 tokens, and each user "
-        "waits for the whole of it": right / b,
-        "these are bytes: divide by the bandwidth": w + a * b * s,
-        "upside down: bytes divided by bytes a second are seconds": 1 / right,
+        "this is the time of the step divided by its 6 tokens: the step takes the whole time, "
+        "and every user waits for all of it": right / b,
+        "these are bytes, not seconds: divide by the bandwidth": w + a * b * s,
+        "upside down: seconds are bytes divided by bytes per second": 1 / right,
     }
     expect_number(got, right, "6 requests of 5,000 tokens, nothing shared", suspects)
-    yield "weights once, and the keys and values of every request"
+    yield "the weights are read once, and the keys and values of every request"
     right = (w + a * (n + b * (s - n))) / rate
     suspects = {
-        "`shared` changes nothing: the first 3,000 tokens are read once, not 6 times": (
+        "`shared` changes nothing here: the first 3,000 tokens are read once, not 6 times": (
             w + a * b * s
         )
         / rate,
-        "the shared prefix is not read at all: once it must be": (w + a * b * (s - n)) / rate,
-        "`shared` is added to the 5,000 tokens: it is the first part of them": (w + a * (n + b * s))
+        "the shared prefix is not read at all: it must be read once": (w + a * b * (s - n)) / rate,
+        "`shared` is added to the 5,000 tokens, but it is the first part of them": (
+            w + a * (n + b * s)
+        )
         / rate,
-        "only the shared part is read: each request has 2,000 tokens of its own": (w + a * n)
+        "only the shared prefix is read: each request also has 2,000 tokens of its own": (w + a * n)
         / rate,
     }
     got = number(step_floor(w, a, b, s, n, rate), "a shared prefix")
     expect_number(got, right, "6 requests that share their first 3,000 tokens", suspects)
-    yield "a shared prefix is read once, what follows it once for each request"
+    yield "a shared prefix is read once, and what follows it once per request"
     got = number(step_floor(w, a, 1, s, n, rate), "one request")
-    expect_number(got, (w + a * s) / rate, "one request, which shares with nobody", {})
+    expect_number(got, (w + a * s) / rate, "one request, which shares with no other", {})
     rng = np.random.default_rng(1)
     for _ in range(4):
         b, s = rng.integers(2, 9000, 2).tolist()
@@ -171,8 +177,8 @@ def check_step_floor(step_floor: Any) -> Iterator[str]:
     got = number(step_floor(weights, token, 16, 8192, 4096, gpu.bandwidth.value), "Llama-3.1-8B")
     wanted = work.floor(gpu).seconds.value
     if not math.isclose(got, wanted, rel_tol=0.01):
-        raise Finding(f"Llama-3.1-8B on an H100: got {got:.6g} s, kvlib.costs says {wanted:.6g} s")
-    yield "within 1 % of kvlib.costs for Llama-3.1-8B (which also counts the new keys and values)"
+        raise Finding(f"Llama-3.1-8B on an H100: kvlib.costs says {wanted:.6g} s, got {got:.6g} s")
+    yield "within 1 % of kvlib.costs for Llama-3.1-8B (which also counts new keys and values)"
 
 
 # ---------------------------------------- the batch that keeps the multipliers busy
@@ -183,48 +189,49 @@ def check_busy_batch(busy_batch: Any) -> Iterator[str]:
     """busy_batch(flops, bandwidth, bytes_per_weight, experts=1, chosen=1) -> requests."""
     flops, bandwidth = 989e12, 3.35e12
     ridge = flops / bandwidth
-    got = number(busy_batch(flops, bandwidth, 2), "an H100, 2 bytes a weight")
+    got = number(busy_batch(flops, bandwidth, 2), "an H100, 2 bytes per weight")
     suspects = {
         "295 requests fall just short: reading still takes longer. The smallest whole number "
         "that is enough is one more": math.floor(ridge),
         f"a batch is a whole number: round {ridge:.1f} up": ridge,
-        "two operations for each weight and request, not one": math.ceil(2 * ridge),
-        "a weight has bytes_per_weight bytes: reading takes 2 times as long as this allows": (
+        "each weight takes two operations per request, not one": math.ceil(2 * ridge),
+        "a weight has bytes_per_weight bytes, 2 here: reading takes twice as long as this allows": (
             math.ceil(ridge / 2)
         ),
-        "upside down: operations a second divided by bytes a second": math.ceil(1 / ridge),
+        "upside down: divide operations per second by bytes per second": math.ceil(1 / ridge),
     }
-    expect_number(got, math.ceil(ridge), "an H100, 2 bytes a weight", suspects)
+    expect_number(got, math.ceil(ridge), "an H100, 2 bytes per weight", suspects)
     yield f"an H100 in bfloat16: {math.ceil(ridge)} requests"
     got = number(busy_batch(flops, bandwidth, 1), "weights of one byte")
     words = {
-        "half of the bytes, and still the same batch: does bytes_per_weight enter?": 296.0,
+        "the weights have half the bytes, and the batch is still the same: use "
+        "bytes_per_weight": 296.0,
         "weights of one byte are read in half the time, so fewer requests are enough": 591.0,
     }
-    expect_number(got, math.ceil(ridge / 2), "1 byte a weight, multiplied in bfloat16", words)
+    expect_number(got, math.ceil(ridge / 2), "1 byte per weight, multiplied in bfloat16", words)
     yield f"weights of one byte, multiplied in bfloat16: {math.ceil(ridge / 2)}"
     if busy_batch(4e12, 1e12, 2) != 4:
-        raise Finding("4e12 operations and 1e12 bytes a second: 4 requests are exactly enough")
+        raise Finding("4e12 operations and 1e12 bytes per second: 4 requests are exactly enough")
     for experts, chosen, name in ((8, 2, "Mixtral"), (256, 8, "DeepSeek-V3")):
         right = math.ceil(ridge * experts / chosen)
         got = number(busy_batch(flops, bandwidth, 2, experts, chosen), name)
         words = {
-            f"{name}: all {experts} experts are read, and a token uses {chosen} of them. So an "
+            f"{name}: all {experts} experts are read, but a token uses {chosen} of them, so an "
             "expert sees only a part of the requests": float(math.ceil(ridge)),
-            f"{name}: fewer requests with experts than without? An expert sees {chosen} of every "
-            f"{experts} requests, so it takes more of them": float(
+            f"{name}: you need fewer requests with experts than without, but an expert sees "
+            f"{chosen} of every {experts} requests, so it takes more": float(
                 math.ceil(ridge * chosen / experts)
             ),
-            f"{name}: round once, at the end": float(math.ceil(ridge) * experts / chosen),
+            f"{name}: round only once, at the end": float(math.ceil(ridge) * experts / chosen),
         }
         expect_number(got, right, name, words)
     rng = np.random.default_rng(2)
     for _ in range(6):
         peak, rate = (10 ** rng.uniform((13, 11), (15, 13))).tolist()
         size, chosen, groups = rng.integers(1, (5, 9, 33)).tolist()
-        what = f"{peak:.4g} operations and {rate:.4g} bytes a second, {size} bytes a weight, "
+        what = f"{peak:.4g} operations and {rate:.4g} bytes per second, {size} bytes per weight, "
         what += f"{chosen} of {groups * chosen} experts"
         got = number(busy_batch(peak, rate, size, groups * chosen, chosen), what)
         expect_number(got, math.ceil(peak / rate * size / 2 * groups), what, {})
     expect_equal(busy_batch(flops, bandwidth, 2, 1, 1), 296, "one expert, always chosen")
-    yield "with experts, each of which sees only a part of the requests: 1,181 and 9,448"
+    yield "with experts, each of which sees only a part of the requests: 1,181 and 9,448 requests"

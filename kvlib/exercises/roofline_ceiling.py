@@ -15,7 +15,7 @@ from kvlib.model import ModelConfig
 
 # As the vendor prints it: the figure in large type needs half of the weights to be zero.
 SHEET: Mapping[str, float] = MappingProxyType(
-    {"bytes a second": 3.35e12, "bfloat16 operations a second, with sparsity": 1979e12}
+    {"bytes per second": 3.35e12, "bfloat16 operations per second, with sparsity": 1979e12}
 )
 
 # Llama-3.1-8B, Qwen3-0.6B (whose head_dim is not hidden_size / heads; tied embeddings)
@@ -23,28 +23,31 @@ _LLAMA = ModelConfig("llama", 128256, 4096, 14336, 32, 32, 8, 128, 131072)
 _QWEN = ModelConfig("qwen3", 151936, 1024, 3072, 28, 16, 8, 128, 40960, tie_word_embeddings=True)
 
 _FAULTS = {
-    "sparse": "arithmetic gets half of its time: the peak on the sheet holds for matrices of which "
-    "half is zero, and dense ones reach half of it (or a multiplication and an addition were "
-    "counted as one operation)",
-    "embedding": "the table of embeddings is counted: a step looks up one row of it and multiplies "
-    "by the output head alone (tied or not, vocab_size x hidden_size once)",
-    "no head": "the output head is missing: every step multiplies by vocab_size x hidden_size "
+    "sparse": "the arithmetic takes half the time it should: the peak on the sheet holds for "
+    "matrices of which half is zero, and dense ones reach half of it (or you counted a "
+    "multiplication and an addition as one operation)",
+    "embedding": "the input embeddings are counted: a step looks up one row of them and multiplies "
+    "with the output head only (vocab_size x hidden_size once, whether tied or not)",
+    "no head": "the output head is missing: every step multiplies with vocab_size x hidden_size "
     "weights",
-    "no values": "the cache holds a value for each key: it is twice as large",
-    "query heads": "the cache is counted with num_attention_heads: it holds num_key_value_heads",
-    "hidden": "hidden_size / num_attention_heads is taken for the size of a head: head_dim is a "
-    "field of its own",
-    "one request": "one request's cache: each of the batch has keys of its own",
-    "one token": "this is the rate of one request's tokens: a step gives a token to each of the "
-    "batch",
-    "no attention": "the operations of attention are missing: in a long text they count",
-    "sum": "reading and arithmetic run side by side: the step takes the longer of the two, not "
-    "their sum",
+    "no values": "the values are missing: the cache holds a value for each key, so it is twice "
+    "as large",
+    "query heads": "the cache is counted with num_attention_heads, but it holds "
+    "num_key_value_heads",
+    "hidden": "the size of a head is taken to be hidden_size / num_attention_heads, but head_dim "
+    "is a field of its own",
+    "one request": "the cache of one request is counted, but each request of the batch has keys "
+    "of its own",
+    "one token": "this is the token rate of one request, but a step gives a token to each request "
+    "of the batch",
+    "no attention": "the operations of attention are missing, and in a long text they count",
+    "sum": "reading and arithmetic are added, but they run side by side: the step takes the longer "
+    "of the two",
 }
 
 
 def ceiling(c: ModelConfig, batch: int, seq_len: int, faults: tuple[str, ...] = ()) -> float:
-    """Tokens a second that an H100's roofline allows in 16 bits, with some `faults` built in."""
+    """Tokens per second that an H100's roofline allows in 16 bits, with some `faults` built in."""
     dim = c.hidden_size // c.num_attention_heads if "hidden" in faults else c.head_dim
     kv_heads = c.num_attention_heads if "query heads" in faults else c.num_key_value_heads
     heads = 2 * c.num_attention_heads + 2 * c.num_key_value_heads
@@ -55,8 +58,8 @@ def ceiling(c: ModelConfig, batch: int, seq_len: int, faults: tuple[str, ...] = 
     held *= 1 if "one request" in faults else batch
     pairs = c.num_hidden_layers * c.num_attention_heads * dim * seq_len * batch
     operations: float = 2 * weights * batch + 4 * pairs * ("no attention" not in faults)
-    peak = SHEET["bfloat16 operations a second, with sparsity"] / (2 - ("sparse" in faults))
-    reading, arithmetic = 2 * (weights + held) / SHEET["bytes a second"], operations / peak
+    peak = SHEET["bfloat16 operations per second, with sparsity"] / (2 - ("sparse" in faults))
+    reading, arithmetic = 2 * (weights + held) / SHEET["bytes per second"], operations / peak
     step = reading + arithmetic if "sum" in faults else max(reading, arithmetic)
     return (1 if "one token" in faults else batch) / step
 
@@ -70,24 +73,24 @@ _CASES = (
     ("Llama-3.1-8B, 2,048 requests of 64 tokens", _LLAMA, 2048, 64),
     ("Llama-3.1-8B, 4,096 requests of 512 tokens", _LLAMA, 4096, 512),
 )
-_CLOSE = 1e-4  # whoever counts norms, too, is right; what does not show yet is not named yet
+_CLOSE = 1e-4  # an answer that counts the norms, too, is right; a fault too small to show waits
 _PROVED = (
-    "one short request: the weights that are multiplied, read once",
-    "tied embeddings, and heads of a size of their own",
-    "long texts: keys and values of every request",
+    "one short request: the weights that are multiplied are read once",
+    "tied embeddings, and a head_dim of its own",
+    "long texts: the keys and values of every request are read",
     "the same with tied embeddings",
-    "a huge batch of short texts: arithmetic, at the dense rate",
-    "attention's own operations",
+    "a huge batch of short texts: arithmetic decides, at the dense rate",
+    "the operations of attention count",
 )
 
 
 @checker
 def check_ceiling(ceiling: Any) -> Iterator[str]:
-    """ceiling(config, sheet, batch, seq_len) -> tokens a second at best, all in 16 bits."""
+    """ceiling(config, sheet, batch, seq_len) -> tokens per second at best, all in 16 bits."""
     for (name, config, batch, seq_len), proved in zip(_CASES, _PROVED, strict=True):
         got = ceiling(config, dict(SHEET), batch, seq_len)
         if isinstance(got, bool) or not isinstance(got, int | float | np.number):
-            raise Finding(f"{name}: got {type(got).__name__}, needed one number")
+            raise Finding(f"{name}: expected one number, got {type(got).__name__}")
         _explain(float(got), name, config, batch, seq_len)
         yield proved
     rng = np.random.default_rng(0)
@@ -108,8 +111,8 @@ def _explain(got: float, name: str, config: ModelConfig, batch: int, seq_len: in
                 found = "; and ".join(_FAULTS[fault] for fault in faults)
                 raise Finding(f"{name}: {found}")
     if math.isclose(got * right, batch, rel_tol=_CLOSE):
-        raise Finding(f"{name}: these are seconds, needed tokens a second")
-    raise Finding(f"{name}: got {got:,.1f} tokens a second, needed {right:,.1f}")
+        raise Finding(f"{name}: these are seconds, not tokens per second")
+    raise Finding(f"{name}: expected {right:,.1f} tokens per second, got {got:,.1f}")
 
 
 _ceiling = ceiling  # the checker's argument has the learner's name for it
@@ -126,4 +129,6 @@ def _agree(ceiling: Any) -> None:
         wanted = work.floor(GPUS["h100-sxm"]).tokens_per_second.value
         got = float(ceiling(config, dict(SHEET), batch, seq_len))
         if not math.isclose(got, wanted, rel_tol=0.02):
-            raise Finding(f"{key}: got {got:,.0f} tokens a second, kvlib.costs says {wanted:,.0f}")
+            raise Finding(
+                f"{key}: kvlib.costs says {wanted:,.0f} tokens per second, got {got:,.0f}"
+            )

@@ -26,7 +26,7 @@ __all__ = [
 
 
 def doubled(cache: Mapping[str, float], weights: Mapping[str, float]) -> Any:
-    """By how much two bills grow when one size is doubled: a pair of bars for each size."""
+    """By how much two bills grow when one size is doubled: a pair of bars per size."""
     fig, ax = figure(0.8 + 0.42 * len(cache))
     rows = np.arange(len(cache))
     for side, (bill, role) in enumerate(((cache, "cached"), (weights, "weights"))):
@@ -44,7 +44,7 @@ def doubled(cache: Mapping[str, float], weights: Mapping[str, float]) -> Any:
 
 
 def forms(tokens: Sequence[int], held: Mapping[str, Any]) -> Any:
-    """Bytes of one request against its tokens, log scales: one line a form, dashed if it bends."""
+    """Bytes of one request against its tokens, log scales: a line per form, dashed if it bends."""
     fig, ax = figure(4.2)
     for nbytes in held.values():
         slopes = np.diff(np.log(nbytes)) / np.diff(np.log(tokens))
@@ -58,14 +58,14 @@ def forms(tokens: Sequence[int], held: Mapping[str, Any]) -> Any:
 
 
 def models(own: Mapping[str, float], every_head: Mapping[str, float]) -> Any:
-    """Bytes a token of each model (dot), and with keys and values for every query head (ring)."""
+    """Bytes per token of each model (dot), and with keys and values for every query head (ring)."""
     fig, ax = figure(1.1 + 0.23 * len(own))
     rows = range(len(own))
-    ax.hlines(rows, list(own.values()), list(every_head.values()), color=color("free"))
-    ax.plot(list(every_head.values()), rows, "o", mfc=CARD, mec=color("free"), markersize=6)
+    ax.hlines(rows, list(own.values()), list(every_head.values()), color=MUTED, linewidth=1.2)
+    ax.plot(list(every_head.values()), rows, "o", mfc=CARD, mec=MUTED, markersize=6)
     ax.plot(list(own.values()), rows, "o", color=color("cached"), markersize=6)
     ax.set_xlim(0.22 * min(own.values()), 1.6 * max(every_head.values()))
-    _log_bytes(ax, "bytes that a token adds, 16 bits a number", axis="x")
+    _log_bytes(ax, "bytes that a token adds, 16 bits per number", axis="x")
     for i, nbytes in enumerate(own.values()):
         words = format_bytes(nbytes)
         ax.annotate(words, (nbytes / 1.18, i), va="center", ha="right", size=8, color=INK)
@@ -76,7 +76,7 @@ def models(own: Mapping[str, float], every_head: Mapping[str, float]) -> Any:
     ax.grid(axis="y", visible=False)
     handles = [
         _dot("cached", "stored"),
-        _dot("free", "if every query head had a key and a value"),
+        _dot("muted", "if every query head had a key and a value"),
     ]
     fig.legend(handles=handles, loc="outside lower center", ncols=2)
     return finish(fig)
@@ -91,14 +91,14 @@ def crossing(tokens: Sequence[int], weights: float, caches: Mapping[str, Any]) -
         ax.plot(tokens, nbytes, color=color("cached"), linestyle=style)
         meets = float(np.interp(weights, nbytes, tokens))
         if tokens[0] < meets < tokens[-1]:
-            ax.plot([meets], [weights], "o", color=color("recomputed"), markersize=8, zorder=3)
+            ax.plot([meets], [weights], "o", color=INK, markersize=8, zorder=3)
             ax.annotate(
                 format_number(meets),
                 (meets, weights),
                 xytext=(-5, 7),
                 textcoords="offset points",
                 ha="right",
-                color=text_color("recomputed"),
+                color=INK,
             )
     _log_tokens(ax, tokens)
     _log_bytes(ax, "bytes held")
@@ -131,5 +131,5 @@ def _log_bytes(ax: Any, name: str, axis: str = "y") -> None:
 def _dot(role: str, words: str) -> Any:
     from matplotlib.lines import Line2D
 
-    face = CARD if role == "free" else color(role)
+    face = CARD if role == "muted" else color(role)
     return Line2D([], [], marker="o", linestyle="", mfc=face, mec=color(role), label=words)

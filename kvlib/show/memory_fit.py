@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvlib.show.draw import figure, finish
-from kvlib.show.style import CARD, INK, color
+from kvlib.show.style import CARD, INK, MUTED, color
 
 
 def fits(table: Mapping[str, Sequence[float | None]], limits: Sequence[int], gpus: Any) -> Any:
@@ -66,10 +66,10 @@ def _square(row: int, column: int, paint: str) -> Any:
 
 
 def steps(found: Mapping[str, float], low: float, high: float) -> Any:
-    """Contexts in tokens, one bar a step of a correction, over the band of defensible answers."""
+    """Contexts in tokens, one bar per correction, over the band of defensible answers."""
     fig, ax = figure(0.9 + 0.42 * len(found))
     names = list(found)
-    roles = ["recomputed"] * (len(names) - 1) + ["cached"]
+    roles = ["muted"] * (len(names) - 1) + ["ink"]
     ax.axvspan(low, high, color=color("grid"), alpha=0.7, linewidth=0)
     drawn = ax.barh(names, list(found.values()), height=0.6, color=[color(r) for r in roles])
     labels = [f"{x:,.0f}" for x in found.values()]
@@ -83,16 +83,14 @@ def steps(found: Mapping[str, float], low: float, high: float) -> Any:
 
 
 def reservation(held: Sequence[int], final: Sequence[int], room: int) -> Any:
-    """One bar a request: tokens held now, tokens still to come, and places no token will take."""
+    """One bar per request: tokens held now, tokens still to come, and slots no token will take."""
     fig, ax = figure(0.9 + 0.145 * len(held))
     rows, now, end = range(len(held)), np.asarray(held), np.asarray(final)
     ax.barh(rows, [room] * len(now), height=0.76, **outline("free"))
     ax.barh(rows, end, height=0.76, color=color("grid"))
     ax.barh(rows, now, height=0.76, color=color("cached"))
     ax.invert_yaxis()
-    ax.set(
-        xlabel="places in the row of a request (tokens)", ylabel="request", xlim=(0, room * 1.01)
-    )
+    ax.set(xlabel="slots in the row of a request (tokens)", ylabel="request", xlim=(0, room * 1.01))
     ax.grid(False)
     handles = [
         patch("cached", "held now"),
@@ -104,11 +102,11 @@ def reservation(held: Sequence[int], final: Sequence[int], room: int) -> Any:
 
 
 def mistakes(factors: Mapping[str, float]) -> Any:
-    """What a calculator says over what is true, on a log scale around 1."""
+    """What a calculator says divided by what is true, on a log scale around 1."""
     fig, ax = figure(0.8 + 0.36 * len(factors))
     names = list(factors)
     logs = [float(np.log2(f)) for f in factors.values()]
-    ax.barh(names, logs, height=0.6, color=color("recomputed"))
+    ax.barh(names, logs, height=0.6, color=MUTED)
     for i, (f, x) in enumerate(zip(factors.values(), logs, strict=True)):
         words = f" × {f:.2f} " if f < 9.95 else f" × {f:.0f} "
         ax.annotate(words, (x, i), va="center", ha="left" if x > 0 else "right", size=9, color=INK)

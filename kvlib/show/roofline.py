@@ -11,7 +11,7 @@ from kvlib.show.draw import figure, finish, label_ends
 from kvlib.show.style import CARD, INK, MUTED, color, text_color
 from kvlib.show.units import format_number
 
-_INTENSITY = "operations for each byte moved (FLOP/B)"
+_INTENSITY = "operations per byte moved (FLOP/B)"
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 
 
@@ -47,10 +47,10 @@ def roofline(
     limits: tuple[float, float] = (0.3, 3000.0),
     height: float = 3.7,
 ) -> Any:
-    """Operations a second against operations a byte, both logarithmic, under one or more roofs.
+    """Operations per second against operations per byte, both logarithmic, under one or more roofs.
 
-    roofs    name -> (bytes a second, operations a second); the first is drawn solid
-    points   name -> (operations a byte, operations a second or None for "on the first roof", role)
+    roofs    name -> (bytes per second, operations per second); the first is drawn solid
+    points   name -> (operations per byte, operations per second or None: on the first roof, role)
     tracks   name -> (points with a short word each, role): one computation as something grows
     offsets  name -> where its label stands, in points of print from its mark
     """
@@ -115,13 +115,13 @@ def _label(
 
 
 def _rate_axis(ax: Any) -> None:
-    """Operations a second, in the largest prefix that fits the axis."""
+    """Operations per second, in the largest prefix that fits the axis."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     size, prefix = next((s, p) for s, p in _PREFIXES if ax.get_ylim()[1] >= s)
     ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _pos: f"{v / size:,.6g}"))
     ax.yaxis.set_minor_formatter(NullFormatter())
-    ax.set_ylabel(f"operations a second ({prefix}FLOP/s)")
+    ax.set_ylabel(f"operations per second ({prefix}FLOP/s)")
 
 
 def _plain_numbers(ax: Any) -> None:
@@ -134,14 +134,16 @@ def _plain_numbers(ax: Any) -> None:
 def ladder(intensities: Mapping[str, tuple[float, str]], ridges: Mapping[str, float]) -> Any:
     """Intensities on a log scale, one row each, with the ridges of two GPUs as vertical lines.
 
-    intensities: name -> (operations a byte, role).
+    intensities: name -> (operations per byte, role).
     """
     fig, ax = figure(1.1 + 0.27 * len(intensities))
     ax.set_xscale("log")
     rows = range(len(intensities))
     for row, (x, role) in zip(rows, intensities.values(), strict=True):
         ax.plot([x], [row], "o", color=color(role), markersize=8)
-        ax.text(x * 1.2, row, format_number(x), va="center", fontsize=8.5, color=text_color(role))
+        words, tone = format_number(x), text_color(role)
+        card = {"facecolor": CARD, "edgecolor": "none", "pad": 0.5}  # above the lines of ridges
+        ax.text(x * 1.2, row, words, va="center", fontsize=8.5, color=tone, bbox=card)
     for i, (name, x) in enumerate(sorted(ridges.items(), key=lambda pair: pair[1])):
         ax.axvline(x, color=MUTED, linewidth=1.2, linestyle=":")
         ha = "left" if i == len(ridges) - 1 else "right"  # the labels stand clear of each other
@@ -156,25 +158,26 @@ def ladder(intensities: Mapping[str, tuple[float, str]], ridges: Mapping[str, fl
     return finish(fig)
 
 
-def crossing(
-    new: Sequence[float], series: Mapping[str, Sequence[float]], roles: Sequence[str], at: float
-) -> Any:
-    """Operations for each held token against new tokens, and where two ways cost the same."""
+def crossing(new: Sequence[float], series: Mapping[str, Sequence[float]], at: float) -> Any:
+    """Operations per cached token against new tokens, and where two ways cost the same."""
     fig, ax = figure(2.9)
-    for y, role in zip(series.values(), roles, strict=True):
-        ax.plot(new, np.asarray(y) / 1e6, color=color(role))
+    tones = ("ink", "muted")
+    for y, tone, style in zip(series.values(), tones, ("-", "--"), strict=True):
+        ax.plot(new, np.asarray(y) / 1e6, color=color(tone), linestyle=style)
     first = np.asarray(next(iter(series.values()))) / 1e6
     height = float(np.interp(at, new, first))
     ax.plot([at, at], [0, height], ":", color=MUTED, linewidth=1.2)
     ax.plot([at], [height], "o", color=INK)
+    words = f" {at:.0f} new tokens"
+    ax.annotate(words, (at, height), xytext=(4, -12), textcoords="offset points", color=INK)
     ax.set(
         xlabel="new tokens in the step",
-        ylabel="operations for each held\ntoken, one layer (million)",
+        ylabel="operations per cached\ntoken, one layer (million)",
     )
     ax.set_ylim(bottom=0)
     ax.set_xlim(new[0], new[-1])
     ends = {name: float(y[-1]) / 1e6 for name, y in series.items()}
-    label_ends(ax, ends, roles, x_end=float(new[-1]))
+    label_ends(ax, ends, tones, x_end=float(new[-1]))
     return finish(fig)
 
 
@@ -182,40 +185,50 @@ def floors(
     batches: Sequence[int],
     weights: Sequence[float],
     cache: Sequence[float],
-    arithmetic: Sequence[float],
-    full: float,
+    linear: Sequence[float],
+    marks: Mapping[str, float],
 ) -> Any:
     """Least time of a step against requests: reading weights, then the cache, and arithmetic.
 
-    All times in seconds. Beyond `full` requests the memory of the GPU is too small.
+    All times in seconds; `linear` is the arithmetic of the linear layers alone, so that it meets
+    the band of weights at their ridge. marks: words -> the number of requests they belong to.
     """
-    fig, ax = figure(3.2)
+    fig, ax = figure(3.4)
     x = np.asarray(batches, dtype=float)
     read_weights, read_cache = 1e3 * np.asarray(weights), 1e3 * np.asarray(cache)
+    top = read_weights + read_cache
     ax.fill_between(x, 0, read_weights, color=color("weights"), linewidth=0, alpha=0.85)
-    ax.fill_between(
-        x, read_weights, read_weights + read_cache, color=color("cached"), linewidth=0, alpha=0.85
-    )
-    ax.plot(x, 1e3 * np.asarray(arithmetic), color=color("recomputed"))
+    ax.fill_between(x, read_weights, top, color=color("cached"), linewidth=0, alpha=0.85)
+    ax.plot(x, 1e3 * np.asarray(linear), color=CARD, linewidth=4)  # a rim on the dark wedge
+    ax.plot(x, 1e3 * np.asarray(linear), color=INK)
     ax.set(xlabel="requests in the batch", ylabel="least time of a step (ms)")
     ax.set_xlim(x[0], x[-1])
-    ax.set_ylim(0, 1.05 * float((read_weights + read_cache).max()))
-    if full < x[-1]:
-        ax.axvspan(full, x[-1], color=CARD, alpha=0.55, linewidth=0)
-        ax.axvline(full, color=INK, linewidth=1, linestyle="--")
-        top = ax.get_ylim()[1]
-        ax.text(full, 0.97 * top, " memory is full ", ha="right", va="top", fontsize=9, color=INK)
+    ax.set_ylim(0, 1.3 * float(top.max()))
+    for i, (words, at) in enumerate(marks.items()):
+        last = i == len(marks) - 1
+        ax.axvline(at, ymax=0.97, color=MUTED, linewidth=1, linestyle=":")
+        ax.annotate(
+            f"{words}\n{at:.0f}",
+            (at, ax.get_ylim()[1]),
+            xytext=(4 if last else -4, -2),
+            textcoords="offset points",
+            ha="left" if last else "right",
+            va="top",
+            fontsize=8.5,
+            color=INK,
+            annotation_clip=False,
+        )
     ends = {
-        "keys and\nvalues": float(read_weights[-1] + read_cache[-1] / 2),
-        "weights": float(read_weights[-1] * 0.75),
-        "arithmetic": float(1e3 * arithmetic[-1]),
+        "keys and\nvalues": float(top[-1] - read_cache[-1] / 2),
+        "arithmetic of the\nlinear layers": float(1e3 * linear[-1]),
+        "weights": float(read_weights[-1] * 0.4),
     }
-    label_ends(ax, ends, ["cached", "weights", "recomputed"], x_end=float(x[-1]))
+    label_ends(ax, ends, ["cached", "ink", "weights"], x_end=float(x[-1]))
     return finish(fig)
 
 
 def hill(speeds: Mapping[int, float], marks: Mapping[str, float]) -> Any:
-    """Bytes a second against how many bytes are read again and again, and where models lie."""
+    """Bytes per second against how many bytes are read again and again, and where models lie."""
     from matplotlib.ticker import FuncFormatter, LogLocator
 
     from kvlib.show.units import format_bytes
@@ -257,7 +270,7 @@ def predicted_measured(
     ax.set_ylim(len(rows) - 0.5, -0.5)
     longest = max(sum(parts.values()) / ends[name] for name, parts in rows.items())
     ax.set_xlim(0, 1.2 * max(1.0, longest))
-    ax.set_xlabel("time of a decode step, in measured steps")
+    ax.set_xlabel("share of the measured step")
     ax.grid(axis="x", visible=True)
     ax.grid(axis="y", visible=False)
     unique = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))

@@ -64,26 +64,26 @@ def no_null(config: dict[str, Any], size: int) -> int:
 
 WRONG_TOKENS: dict[str, tuple[Callable[..., Any], str]] = {
     "query heads": (lambda c, b: ordinary(c, b, "num_attention_heads"), "this counts query heads"),
-    "hidden / heads": (hidden_over_heads, "where the file states head_dim"),
+    "hidden / heads": (hidden_over_heads, "but the file states head_dim"),
     "hidden": (lambda c, b: 2 * c["num_hidden_layers"] * c["hidden_size"] * b, "query heads"),
-    "MLA as heads": (ordinary, "kv_lora_rank says that one latent vector"),
-    "no rope key": (latent_only, "qk_rope_head_dim numbers"),
+    "MLA as heads": (ordinary, "kv_lora_rank says that one latent vector is kept"),
+    "no rope key": (latent_only, "the rotated part of the key"),
     "latent twice": (latent_twice, "is kept once"),
     "latent as key and value": (latent_for_each, "counted twice"),
-    "keys only": (lambda c, b: token_bytes(c, b) // 2, "is it the keys alone"),
+    "keys only": (lambda c, b: token_bytes(c, b) // 2, "you counted the keys alone"),
     "one layer": (lambda c, b: token_bytes(c, b) // c["num_hidden_layers"], "one layer's bytes"),
     "numbers": (lambda c, b: token_bytes(c, 1), "these are numbers, not bytes"),
     "bits": (lambda c, b: token_bytes(c, b) * 8, "these are bits"),
     "always 16 bits": (lambda c, b: token_bytes(c, 2), "16 bits whatever"),
     "off by one": (lambda c, b: token_bytes(c, b) + 1, "needed 262144"),
-    "text": (lambda c, b: "128 KiB", "got str, needed one number"),
-    "a part": (lambda c, b: token_bytes(c, b) + 0.5, "no parts of a byte"),
+    "text": (lambda c, b: "128 KiB", "expected one number, got str"),
+    "a part": (lambda c, b: token_bytes(c, b) + 0.5, "expected a whole number of bytes"),
     "must state kv heads": (
         lambda c, b: token_bytes(c, b) + 0 * c["num_key_value_heads"],
         "files from before grouped heads leave it out",
     ),
     "must state head_dim": (lambda c, b: 2 * 32 * 8 * c["head_dim"] * b, "most files leave it out"),
-    "null": (no_null, "it counts as left out"),
+    "null": (no_null, "treat it as left out"),
 }
 
 
@@ -112,7 +112,7 @@ WRONG_HYBRIDS: dict[str, tuple[Callable[..., Any], str]] = {
     "layer 0 for all": (lambda w, b, s: b * min(s, w[0] or s) * len(w), "look at each layer"),
     "W - 1": (
         lambda w, b, s: sum(b * (s if x is None else min(s, x - 1)) for x in w),
-        "does not count the query's own token",
+        "leaves out the query's own token",
     ),
     "W + 1": (
         lambda w, b, s: sum(b * (s if x is None else min(s, x + 1)) for x in w),
@@ -189,11 +189,11 @@ WRONG_SEARCHES: dict[str, tuple[Callable[..., Any], str]] = {
     "at least one": (at_least_one, "the first length that does not fit"),
     "minus one for none": (
         lambda f, b, n: longest(f, b, n) or -1,
-        "where not even one token fits, the answer is 0",
+        "if not even one token fits, the answer is 0",
     ),
     "past the model": (unlimited, "the model reads no more than"),
-    "below, not equal": (strictly_below, "and 977 tokens fit, too"),
-    "float": (lambda f, b, n: float(longest(f, b, n)), "needed a whole number"),
+    "below, not equal": (strictly_below, "but 977 tokens also fit"),
+    "float": (lambda f, b, n: float(longest(f, b, n)), "expected a whole number"),
     "parts of tokens": (in_halves, "a part of one"),
     "far too many": (lambda f, b, n: n, "leave out what blocks round up"),
 }
@@ -237,18 +237,18 @@ WRONG_FITS: dict[str, tuple[Callable[..., Any], str]] = {
     "as given": (suspect, "it still counts num_attention_heads"),
     "heads mended": (lambda c, m, w, b: fits(c, m, w, 1, dim=per_head(c)), "states head_dim"),
     "dim mended": (lambda c, m, w, b: fits(c, m, w, 1, "num_attention_heads"), "num_key_value"),
-    "both mended": (lambda c, m, w, b: fits(c, m, w, 1), "all of the batch share it"),
+    "both mended": (lambda c, m, w, b: fits(c, m, w, 1), "but the batch shares it"),
     "weights each": (
         lambda c, m, w, b: fits(c, m, w * b, b),
         "tokens for each",
     ),
-    "no weights": (lambda c, m, w, b: fits(c, m, 0, b), "where are the weights?"),
+    "no weights": (lambda c, m, w, b: fits(c, m, 0, b), "subtract the weights"),
     "below zero": (
         lambda c, m, w, b: fits(c, m, w, b) if m > w else (m - w) // 2**18,
-        "so say 0",
+        "expected 0 tokens",
     ),
     "rounded up": (lambda c, m, w, b: fits(c, m, w, b) + 1, "round down"),
-    "float": (lambda c, m, w, b: float(fits(c, m, w, b)), "needed a whole number"),
+    "float": (lambda c, m, w, b: float(fits(c, m, w, b)), "expected a whole number"),
 }
 
 

@@ -33,7 +33,7 @@ def stub(*args: Any) -> Any: ...
 )
 def test_a_stub_is_not_done(check: Any) -> None:
     assert check(stub).status == "not done yet"
-    refused(check(lambda *args: "4"), "got str, needed one number")
+    refused(check(lambda *args: "4"), "expected one number, got str")
     refused(check(lambda *args: 17.25), "17.25" if check is not check_ceiling else "17.2")
 
 
@@ -50,25 +50,31 @@ def per_head(c: Any) -> float:
 
 
 WRONG_INTENSITIES: list[tuple[Callable[..., float], str]] = [
-    (lambda c, b, s, n: intensity(c, b, s, n) / 2, "a multiplication and an addition are two"),
+    (
+        lambda c, b, s, n: intensity(c, b, s, n) / 2,
+        "a multiplication and an addition are two operations",
+    ),
     (lambda c, b, s, n: intensity(c, b, s, n) / 4, "three quarters of the operations"),
-    (lambda c, b, s, n: intensity(c, b, s, n) * 2, "only the keys are read"),
-    (lambda c, b, s, n: intensity(c, b, s, n) * n, "these are operations for each number read"),
+    (lambda c, b, s, n: intensity(c, b, s, n) * 2, "only the keys are counted"),
+    (lambda c, b, s, n: intensity(c, b, s, n) * n, "these are operations per number read"),
     (
         lambda c, b, s, n: intensity(c, b, s, n) * c.num_key_value_heads / c.num_attention_heads,
         "each query head is given keys of its own",
     ),
     (lambda c, b, s, n: 1 / intensity(c, b, s, n), "upside down"),
-    (lambda c, b, s, n: intensity(c, b, s, n) * per_head(c), "head_dim is (24). It cancels"),
-    (lambda c, b, s, n: intensity(c, b, s, n) / per_head(c), "head_dim is (24): it cancels"),
+    (lambda c, b, s, n: intensity(c, b, s, n) * per_head(c), "the operations use the wrong one"),
+    (lambda c, b, s, n: intensity(c, b, s, n) / per_head(c), "the bytes use the wrong one"),
     (
         lambda c, b, s, n: intensity(c, b, s, n) * c.num_hidden_layers,
-        "the layers are counted above and not below",
+        "the layers are counted in the operations but not",
     ),
     (lambda c, b, s, n: intensity(c, b, s, n) * b, "the bytes grow with the operations"),
     (lambda c, b, s, n: intensity(c, b, s, n) / b, "the operations grow with the bytes"),
-    (lambda c, b, s, n: intensity(c, b, s, n) * s / 40, "1 x 64 tokens in place of 1 x 40"),
-    (lambda c, b, s, n: 1.5 if c.head_dim == 24 else 2.0, "Llama-2-7B in bfloat16: got 2"),
+    (lambda c, b, s, n: intensity(c, b, s, n) * s / 40, "1 x 64 tokens instead of 1 x 40"),
+    (
+        lambda c, b, s, n: 1.5 if c.head_dim == 24 else 2.0,
+        "Llama-2-7B in bfloat16: expected 1, got 2",
+    ),
 ]
 
 
@@ -90,11 +96,14 @@ def floor(w: float, a: float, b: int, s: int, n: int, rate: float) -> float:
 
 
 WRONG_FLOORS: list[tuple[Callable[..., float], str]] = [
-    (lambda w, a, b, s, n, r: b * (w + a * s) / r, "the weights are read once a step"),
+    (lambda w, a, b, s, n, r: b * (w + a * s) / r, "the weights are read once per step"),
     (lambda w, a, b, s, n, r: (w + a * s) / r, "the step reads those of all 6"),
     (lambda w, a, b, s, n, r: a * b * s / r, "the weights are missing"),
     (lambda w, a, b, s, n, r: w / r, "the cache is missing"),
-    (lambda w, a, b, s, n, r: floor(w, a, b, s, n, r) / b, "the time of one token in the stream"),
+    (
+        lambda w, a, b, s, n, r: floor(w, a, b, s, n, r) / b,
+        "the time of the step divided by its 6 tokens",
+    ),
     (lambda w, a, b, s, n, r: floor(w, a, b, s, n, 1), "divide by the bandwidth"),
     (lambda w, a, b, s, n, r: 1 / floor(w, a, b, s, n, r), "upside down"),
     (lambda w, a, b, s, n, r: (w + a * b * s) / r, "`shared` changes nothing"),
@@ -102,11 +111,11 @@ WRONG_FLOORS: list[tuple[Callable[..., float], str]] = [
     (lambda w, a, b, s, n, r: (w + a * (n + b * s)) / r, "it is the first part of them"),
     (
         lambda w, a, b, s, n, r: (w + a * (n if n else b * s)) / r,
-        "each request has 2,000 tokens of its own",
+        "each request also has 2,000 tokens of its own",
     ),
     (
         lambda w, a, b, s, n, r: floor(w, a, b, s, n if b > 1 else 0, r) + (b == 1),
-        "one request, which shares with nobody",
+        "one request, which shares with no other",
     ),
     (lambda w, a, b, s, n, r: floor(w, a, b, s, n, r) * (2 if b == 16 else 1), "kvlib.costs says"),
 ]
@@ -132,15 +141,15 @@ def busy(flops: float, bandwidth: float, size: int, experts: int = 1, chosen: in
 WRONG_BATCHES: list[tuple[Callable[..., float], str]] = [
     (lambda f, w, n, e=1, c=1: math.floor(f / w * n / 2 * e / c), "295 requests fall just short"),
     (lambda f, w, n, e=1, c=1: f / w * n / 2 * e / c, "a batch is a whole number"),
-    (lambda f, w, n, e=1, c=1: busy(2 * f, w, n, e, c), "two operations for each weight"),
+    (lambda f, w, n, e=1, c=1: busy(2 * f, w, n, e, c), "each weight takes two operations"),
     (lambda f, w, n, e=1, c=1: busy(f, w, 1, e, c), "a weight has bytes_per_weight bytes"),
     (lambda f, w, n, e=1, c=1: busy(w, f, n, e, c), "upside down"),
-    (lambda f, w, n, e=1, c=1: busy(f, w, 2, e, c), "does bytes_per_weight enter"),
+    (lambda f, w, n, e=1, c=1: busy(f, w, 2, e, c), "the batch is still the same"),
     (lambda f, w, n, e=1, c=1: busy(2 * f, w, 2 / n, e, c), "are read in half the time"),
     (lambda f, w, n, e=1, c=1: busy(f, w, n, e, c) + (f < 1e13), "4 requests are exactly enough"),
     (lambda f, w, n, e=1, c=1: busy(f, w, n), "an expert sees only a part"),
     (lambda f, w, n, e=1, c=1: busy(f, w, n, c, e), "fewer requests with experts than without"),
-    (lambda f, w, n, e=1, c=1: busy(f, w, n) * e // c, "round once, at the end"),
+    (lambda f, w, n, e=1, c=1: busy(f, w, n) * e // c, "round only once, at the end"),
 ]
 
 
@@ -158,13 +167,13 @@ def test_the_right_batch() -> None:
 
 SAID = {
     "sparse": "dense ones reach half of it",
-    "embedding": "a step looks up one row of it",
+    "embedding": "a step looks up one row of them",
     "no head": "the output head is missing",
     "no values": "the cache holds a value for each key",
     "query heads": "it holds num_key_value_heads",
     "hidden": "head_dim is a field of its own",
-    "one request": "each of the batch has keys of its own",
-    "one token": "a step gives a token to each of the batch",
+    "one request": "each request of the batch has keys of its own",
+    "one token": "a step gives a token to each request of the batch",
     "no attention": "the operations of attention are missing",
     "sum": "the step takes the longer of the two",
 }
@@ -198,7 +207,7 @@ def test_faults_that_show_together_are_named_together() -> None:
 
 def test_seconds_are_no_rate() -> None:
     wrong = lambda c, sheet, b, s: b / ceiling(c, b, s)  # noqa: E731
-    refused(check_ceiling(wrong), "these are seconds, needed tokens a second")
+    refused(check_ceiling(wrong), "these are seconds, not tokens per second")
 
 
 def test_the_right_ceiling() -> None:

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 ROOMS = ("masks", "positions", "memory", "numbers", "sharing")
 
 
+def by_a_model(folder: str) -> str:
+    """How to cite a bug that was seen nowhere but in code which a language model wrote."""
+    where = f"sleepyeldrazi/llm_programming_tests, {folder}"
+    return f"code written by a language model in a public benchmark ({where})"
+
+
 @dataclass(frozen=True, repr=False)
 class Symptom:
     """What one look at the reference model shows, before and after the bug went in."""

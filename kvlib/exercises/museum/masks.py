@@ -6,11 +6,10 @@ from typing import Any
 
 from kvlib.arrays import Array
 from kvlib.exercises.museum import guards, guards_stores, looks
-from kvlib.exercises.museum.exhibit import Exhibit
+from kvlib.exercises.museum.exhibit import Exhibit, by_a_model
 from kvlib.exercises.museum.mutation import Call
 
 CAUSAL = "kvlib.attention.causal"
-PUBLIC = "sleepyeldrazi/llm_programming_tests"
 WINDOWS = "transformers #37574 (mended in #38046), #38156, mistral.rs #246"
 
 
@@ -63,7 +62,7 @@ EXHIBITS = (
         "attend_causal",
         first_row_of_a_triangle,
         room="masks",
-        cite=f"FlashAttention before 2.1, pytorch #108108, onnx #8068, {PUBLIC} qwen36/kv",
+        cite="FlashAttention before 2.1, pytorch #108108, onnx #8068",
         happened="A causal mask was a triangle hung in the top left corner. With one query and "
         "many cached keys its only row is the first: the query sees key 0.",
         look=looks.one_request,
@@ -87,7 +86,7 @@ EXHIBITS = (
         "_hide",
         adds_1,
         room="masks",
-        cite=f"{PUBLIC} minimax-m2.7/kv",
+        cite=by_a_model("minimax-m2.7/kv"),
         happened="The mask held 0 and 1 in place of 0 and -inf, and was added to the scores. It "
         "hides nothing.",
         look=looks.one_request,

@@ -13,12 +13,11 @@ from kvlib.caches.table import State
 from kvlib.config.shape import Shape
 from kvlib.costs.layers import LayerGroup
 from kvlib.exercises.museum import guards, guards_stores, looks, looks_shared
-from kvlib.exercises.museum.exhibit import Exhibit
+from kvlib.exercises.museum.exhibit import Exhibit, by_a_model
 from kvlib.exercises.museum.mutation import Call
 from kvlib.model.embedding import Embedding
 
 STORED, BILL = "kvlib.caches.stored", "kvlib.costs.layers"
-PUBLIC = "sleepyeldrazi/llm_programming_tests minimax-m2.7/kv"
 NUMPY_LLAMAS = "llama3.np, gitctrlx/llama.np, picoGPT with a cache"
 CALCULATORS = "at least eight public calculators"
 
@@ -82,7 +81,7 @@ EXHIBITS = (
         "StoredCache.append",
         decoded_tokens_only,
         room="memory",
-        cite=PUBLIC,
+        cite=by_a_model("minimax-m2.7/kv"),
         happened="The pass over the prompt computed its keys and used them, and only the decode "
         "loop wrote to the cache.",
         look=looks.one_request,
@@ -94,7 +93,7 @@ EXHIBITS = (
         "Rows.open",
         still_free,
         room="memory",
-        cite=PUBLIC,
+        cite=by_a_model("minimax-m2.7/kv"),
         happened="One cache object served all rows of a batch, so each request wrote over the "
         "keys of the others.",
         look=looks.beside_a_longer_one,

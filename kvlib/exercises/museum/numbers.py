@@ -7,11 +7,10 @@ from typing import Any
 
 from kvlib.arrays import Array, namespace
 from kvlib.exercises.museum import guards_stores, looks
-from kvlib.exercises.museum.exhibit import Exhibit
+from kvlib.exercises.museum.exhibit import Exhibit, by_a_model
 from kvlib.exercises.museum.mutation import Call
 
 DIRECT, GROUPS = "kvlib.attention.direct", "kvlib.codecs.groups"
-PUBLIC = "sleepyeldrazi/llm_programming_tests"
 
 
 def log2_of_the_sum(
@@ -86,7 +85,7 @@ EXHIBITS = (
         "softmax_parts",
         divided_at_once,
         room="numbers",
-        cite=f"{PUBLIC} qwen36/kv",
+        cite=by_a_model("qwen36/kv"),
         happened="Each tile of an online softmax was divided by its own sum, and the result by "
         "the whole sum once more.",
         look=looks.tile_by_tile,
@@ -98,7 +97,7 @@ EXHIBITS = (
         "quantise",
         an_int8_in_between,
         room="numbers",
-        cite=f"{PUBLIC} at 72fa1f8, qwen36/kv",
+        cite=by_a_model("qwen36/kv at 72fa1f8"),
         happened="A number was made an int8 first and clipped to the range of int8 then. Above "
         "127 it had wrapped round already: an error of 5.1 in place of 0.0099.",
         look=looks.in_eight_bits,

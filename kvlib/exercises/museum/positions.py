@@ -10,7 +10,7 @@ from kvlib.arrays import Array
 from kvlib.caches import Cache, Step
 from kvlib.events import Event
 from kvlib.exercises.museum import guards, guards_stores, looks, looks_shared
-from kvlib.exercises.museum.exhibit import Exhibit
+from kvlib.exercises.museum.exhibit import Exhibit, by_a_model
 from kvlib.exercises.museum.mutation import Call
 from kvlib.scheduling import DECODING, PREFILLING, WAITING, Request, Scheduler
 
@@ -131,7 +131,7 @@ EXHIBITS = (
         "Request.part",
         last_token_again,
         room="positions",
-        cite="sleepyeldrazi/llm_programming_tests qwen36/kv",
+        cite=by_a_model("qwen36/kv"),
         happened="The prompt was read, and its last token was then fed again to start decoding. "
         "It stands in the cache twice.",
         look=looks.one_request,

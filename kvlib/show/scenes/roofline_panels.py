@@ -15,7 +15,7 @@ def roofline_plane(gpu: dict[str, Any], work: dict[str, float]) -> dict[str, Any
     """The roof, its ridge, and where the parts and the whole stand on it."""
     peak, speed = gpu["bf16"], gpu["bandwidth"]
     parts = [work["attention"], work["linear"], work["whole"]]
-    label = "operations for each byte moved (FLOP/byte)"
+    label = "operations per byte moved (FLOP/byte)"
     x = axis_decades(label, min(0.5, min(parts)), max(5000, 3 * max(parts)), 1)
     low = attainable(x["min"], peak, speed)
     y = axis_decades("TFLOP/s", low, peak * 4, TERA)
