@@ -65,7 +65,7 @@ def test_by_layer_draws_both_axes_side_by_side() -> None:
     fig = draw.by_layer({"error (%)": {"per channel": [1, 2], "per token": [3, 4]}})
     (ax,) = fig.axes
     assert [bar.get_height() for bar in ax.patches] == [1, 2, 3, 4]
-    assert faces(ax) == [show.color("shared")] * 2 + [show.color("query")] * 2
+    assert faces(ax) == [show.color("key")] * 2 + [show.color("muted")] * 2
     assert [t.get_text() for t in fig.legends[0].get_texts()] == ["per channel", "per token"]
 
 
@@ -73,7 +73,7 @@ def test_bytes_of_colours_the_halves_of_the_channels() -> None:
     fig = draw.bytes_of({"a": [(0, 2), (1, 3)], "b": [(0, 1), (2, 3)]})
     far, near = fig.axes
     assert texts(far) == ["2", "3", "0", "1"] and texts(near) == ["1", "3", "0", "2"]
-    key, other = show.color("key"), show.color("shared")
+    key, other = show.color("muted"), show.color("grid")
     assert faces(far) == [other, other, key, key] and faces(near) == [key, other] * 2
     assert labels(far.yaxis) == ["high 4 bits", "low 4 bits"]
 
@@ -108,7 +108,8 @@ def test_trade_marks_what_is_swapped() -> None:
     (ax,) = fig.axes
     points = [(float(p.get_xdata()[0]), float(p.get_ydata()[0])) for p in ax.lines]
     assert points == [(640.0, 1e-2), (2560.0, 1e-6)]
-    assert ax.lines[0].get_color() == show.color("recomputed")
+    hollow, full = (line.get_markerfacecolor() for line in ax.lines)
+    assert (hollow, full) == ("#ffffff", show.color("ink"))
     assert texts(ax) == ["a", "b"] and labels(ax.xaxis) == ["512", "1,024", "2,048"]
 
 
@@ -155,7 +156,7 @@ def test_bits_explorer_shows_that_the_two_errors_disagree() -> None:
         widths.append([part["value"] for part in parts[2:]])
     assert near == ["per channel", "per token"]
     assert (np.diff(np.array(widths), axis=0) < 0).all()  # more bits, less error
-    assert explorer.scene(bits=4)["formula"] == ["4 + 32 / 32 = 5 bits a number"]
+    assert explorer.scene(bits=4)["formula"] == ["4 + 32 / 32 = 5 bits per number"]
     lines = {n["label"]: [y for _, y in n["points"]] for n in curves["lines"]}
     assert np.allclose(lines["as it was"], keys[:, 3], atol=0.0051)
     assert explorer.svg(bits=3) != explorer.svg(bits=4)

@@ -36,16 +36,16 @@ def check_int8_codes(int8_codes: Any) -> Iterator[str]:
     x = _vectors()
     codes, scales = _pair(int8_codes(x.copy()), x.shape)
     _compare_scales(scales, x)
-    yield "a scale for each vector: its largest number becomes 127"
+    yield "each vector has its own scale, and its largest number becomes 127"
     _compare_codes(codes, x, scales)
-    yield "codes are the nearest whole numbers, so no number moves by more than half a step"
+    yield "codes are the nearest whole numbers, so no number moves by more than half a scale"
     zero = x.copy()
     zero[2] = 0.0
     codes, scales = _pair(int8_codes(zero.copy()), x.shape)
     if not np.isfinite(scales).all() or (codes[2] != 0).any() or _casts_nan(int8_codes, zero):
         raise Finding(
-            "vector 2 is zero, and so is its scale: dividing by it gives NaN, which casts to "
-            "anything. Divide by 1 there"
+            "vector 2 is all zeros, and so is its scale: dividing by it gives NaN, which can be "
+            "cast to any code. Use the scale 1 there"
         )
     decoded = codes * scales[:, None]
     expect_close(decoded[2], zero[2], "vector 2, all zeros, decoded", axes=("channel",))
@@ -55,11 +55,12 @@ def check_int8_codes(int8_codes: Any) -> Iterator[str]:
     steps[2] = 1
     near = _nearest(codes, zero, steps)
     expect_close(codes, near, "codes beside a zero vector", axes=VECTOR, rtol=0, atol=0)
-    yield "a vector of zeros comes back as zeros, and its neighbours do not notice"
+    yield "a vector of zeros comes back as zeros, and the vectors beside it are unchanged"
     for factor, words in (
-        (np.float32(1e30), "numbers near 1e30 overflow: divide first, do not multiply by 127"),
-        (np.float32(1e-12), "numbers near 1e-12 got another scale: a number that was added, or a "
-         "least scale, takes their levels. Look whether the largest is 0, not whether it is small"),
+        (np.float32(1e30), "numbers near 1e30 overflow: divide by the scale, and do not multiply "
+         "by 127 first"),
+        (np.float32(1e-12), "numbers near 1e-12 got another scale, because you add a small number "
+         "or set a least scale. Test whether the largest is 0, not whether it is small"),
     ):  # fmt: skip
         other = x * factor
         codes, scales = _pair(int8_codes(other.copy()), x.shape)
@@ -69,13 +70,13 @@ def check_int8_codes(int8_codes: Any) -> Iterator[str]:
         what = f"codes of numbers near {factor:.0e}"
         near = _nearest(codes, other, steps)
         expect_close(codes, near, what, axes=VECTOR, rtol=0, atol=0, why=words)
-    yield "the size of the numbers does not matter, only their proportions"
+    yield "the size of the numbers does not matter, only their ratios"
     for shape in ((1, 3), (9, 32)):
         other = np.random.default_rng(4).standard_normal(shape).astype(np.float32)
         codes, scales = _pair(int8_codes(other.copy()), shape)
         _compare_scales(scales, other)
         _compare_codes(codes, other, scales)
-    yield "as many vectors and channels as there are"
+    yield "any number of vectors and channels"
 
 
 def _casts_nan(function: Any, x: np.ndarray) -> bool:
@@ -116,7 +117,7 @@ def _vectors() -> np.ndarray:
 def _pair(found: Any, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
     if not isinstance(found, tuple | list) or len(found) != 2:
         many = f" of {len(found)}" if isinstance(found, tuple | list) else ""
-        raise Finding(f"got {type(found).__name__}{many}, needed two things: codes, scales")
+        raise Finding(f"expected two results, codes and scales, got {type(found).__name__}{many}")
     codes, scales = found
     expect_shape(codes, shape, "codes", letters="S D")
     expect_dtype(codes, np.int8, "codes")
@@ -131,17 +132,17 @@ def _compare_scales(scales: np.ndarray, x: np.ndarray) -> None:
     if np.allclose(scales, right, rtol=1e-5):
         return
     suspects = {
-        "one scale for all vectors: a single large vector then takes the levels of all others": (
+        "one scale for all vectors: a single large vector then leaves few levels to the others": (
             np.full_like(size, size.max() / 127)
         ),
-        "the largest number, not the largest in size: a vector whose largest is negative "
-        "overflows": x.max(axis=-1) / 127,
-        "divided by 128: then the largest number becomes 128, which an int8 does not have": (
+        "you took the largest number, not the largest in size: a vector whose largest number is "
+        "negative overflows": x.max(axis=-1) / 127,
+        "you divided by 128: then the largest number becomes 128, which an int8 cannot hold": (
             size / 128
         ),
-        "divided by 255: that is for codes from 0 to 255; here they have a sign": size / 255,
-        "these are 1 / scale: what a code is multiplied by is wanted": 127 / size,
-        "the root mean square is not the largest: what lies above 127 scales is cut off": (
+        "you divided by 255: that is for codes from 0 to 255, but these have a sign": size / 255,
+        "these are 1 / scale: return the number that a code is multiplied by": 127 / size,
+        "the root mean square is not the largest number: what lies above 127 scales is cut off": (
             np.sqrt((x**2).mean(axis=-1)) / 127
         ),
     }
@@ -155,11 +156,11 @@ def _compare_codes(codes: np.ndarray, x: np.ndarray, scales: np.ndarray) -> None
         return
     exact = x / scales[:, None]
     suspects = {
-        "the cast cuts off: 2.9 becomes 2. Round first, then cast": np.trunc(exact),
-        "floor makes every code too small: round to the nearest": np.floor(exact),
-        "ceil makes every code too large: round to the nearest": np.ceil(exact),
+        "the cast cuts off the fraction: 2.9 becomes 2. Round first, then cast": np.trunc(exact),
+        "floor makes codes too small: round to the nearest": np.floor(exact),
+        "ceil makes codes too large: round to the nearest": np.ceil(exact),
         "these codes are shifted by 128 and wrapped round: with a scale of max / 127 the codes "
-        "have their sign already": (np.round(exact).astype(np.int32) + 128).astype(np.int8),
+        "already have their sign": (np.round(exact).astype(np.int32) + 128).astype(np.int8),
     }
     diagnose(codes, suspects)
     expect_close(codes, right, "codes", axes=VECTOR, rtol=0, atol=0)
@@ -176,24 +177,24 @@ def check_fixed_codes(fixed_codes: Any) -> Iterator[str]:
     expect_close(
         codes, right, "codes of what the scale was measured on", axes=TOKEN, rtol=0, atol=0
     )
-    yield "within the range that was measured: the nearest code"
+    yield "within the measured range, each number gets the nearest code"
     later = seen.copy()
     later[3, 5], later[4, 7], later[5, 2] = 1.2, -1.3, 4.1
     codes = _fixed(fixed_codes(later.copy(), scale), later.shape)
     whole = np.round(later / scale)
     suspects = {
         f"channel 5 of token 3 was {later[3, 5]:.1f} and decodes to "
-        f"{float(codes[3, 5]) * scale:.2f}: the cast came before the clip, and a code of "
-        f"{int(whole[3, 5])} wrapped round to {int(codes[3, 5])}": (
+        f"{float(codes[3, 5]) * scale:.2f}: the cast comes before the clip, so the code "
+        f"{int(whole[3, 5])} wraps round to {int(codes[3, 5])}": (
             np.clip(whole.astype(np.int32).astype(np.int8), -127, 127)
         ),
-        "what lies beyond the range became 0: it should become the nearest code there is": (
+        "a number beyond the range becomes 0, but it should become the nearest code": (
             np.where(np.abs(whole) > 127, 0, whole)
         ),
-        "a new scale was measured: the codes stored before it would then decode wrongly": (
+        "you measured a new scale: the codes that were stored before would decode wrongly": (
             np.round(later / (np.abs(later).max() / 127))
         ),
-        "the range is cut to 128 on one side: -128 has no partner, keep to -127 ... 127": (
+        "you clip to -128 on one side: -128 has no positive partner, so clip to -127 ... 127": (
             np.clip(whole, -128, 127)
         ),
     }
@@ -202,24 +203,24 @@ def check_fixed_codes(fixed_codes: Any) -> Iterator[str]:
         diagnose(codes, suspects)
     expect_close(
         codes, right, "codes of a later text", axes=TOKEN, rtol=0, atol=0,
-        why="what lies beyond the range becomes 127 or -127",
+        why="a number beyond the range becomes 127 or -127",
     )  # fmt: skip
-    yield "beyond it: the outermost code, with the right sign"
+    yield "beyond it, a number gets the outermost code, with the right sign"
     for other in (0.03, 0.002):
         codes = _fixed(fixed_codes(later.copy(), other), later.shape)
         right, what = _nearest(codes, later, other), f"codes with the scale {other}"
         why = f"this scale reaches to {127 * other:.3g}; the one before reached to 1"
         expect_close(codes, right, what, axes=TOKEN, rtol=0, atol=0, why=why)
-    yield "with any scale"
+    yield "this holds for any scale"
     far = np.array([[1e6, -1e6, 3e38, -3e38]], dtype=np.float32)
     codes, right = _fixed(fixed_codes(far, scale), far.shape), np.array([[127, -127, 127, -127]])
     if not (codes == right).all():
         j = int(np.argmax(codes[0] != right[0]))
         raise Finding(
-            f"{far[0, j]:.0e} got the code {codes[0, j]}, needed {right[0, j]}: a cast to whole "
-            "numbers came before the clip, and numbers this large do not fit into it either"
+            f"{far[0, j]:.0e}: expected the code {right[0, j]}, got {codes[0, j]}: a cast to whole "
+            "numbers comes before the clip, and a number this large does not fit there either"
         )
-    yield "however far"
+    yield "and for numbers however far beyond the range"
 
 
 def _fixed(codes: Any, shape: tuple[int, ...]) -> np.ndarray:

@@ -41,13 +41,13 @@ def check_to_kvlib_order(to_kvlib_order: Any) -> Iterator[str]:
             low, high = int(got[row, j]) & 15, int(got[row, j]) >> 4
             where = f"{name}: byte {j}" + (f" of token {row}" if len(codes) > 1 else "")
             raise Finding(
-                f"{where} holds {low} (low) and {high} (high), needed the codes of "
+                f"{where} holds {low} (low) and {high} (high), expected the codes of "
                 f"channels {j} and {j + n}: {int(codes[row, j])} and {int(codes[row, j + n])}"
             )
         yield f"{name}: byte j holds channels j and j + {codes.shape[1] // 2}"
     full = np.full((2, 4), 0xFF, dtype=np.uint8)
     expect_equal(to_kvlib_order(full.copy()).tolist(), full.tolist(), "all codes 15")
-    yield "the largest code in every place stays what it is"
+    yield "bytes full of the largest code stay as they are"
 
 
 def _codes(shape: tuple[int, int]) -> np.ndarray:
@@ -65,16 +65,17 @@ def _wrong_orders(codes: np.ndarray, given: np.ndarray) -> dict[str, np.ndarray]
     swapped = np.stack([high, low], axis=2).reshape(codes.shape)
     halves = np.concatenate([low, high], axis=1)
     return {
-        "these are the bytes as they came: neighbours still share a byte. (Unpacked as [all low "
-        "halves, all high halves] they are only put back; the two have to take turns.)": given,
+        "these are the bytes as they came, and neighbours still share a byte. (If you unpack them "
+        "as [all low halves, all high halves], packing only puts them back; the two halves have "
+        "to take turns.)": given,
         "the halves of each byte changed places: the first channel lies in the LOW four bits": (
             pack(codes, 4) >> np.uint8(4) | (pack(codes, 4) << np.uint8(4))
         ),
-        "the given bytes were read high half first: channel 0 lies in the low half of byte 0": (
+        "you read the given bytes high half first: channel 0 lies in the low half of byte 0": (
             pack(swapped, 4)
         ),
         "only the low halves arrived: shift the others up by 4 before you join them": codes[:, :n],
-        "the second code was not masked or not shifted: use & 15 and >> 4": (
+        "the second code is not masked or not shifted: use & 15 and >> 4": (
             halves[:, :n] | given << np.uint8(4)
         ),
     }
@@ -90,7 +91,7 @@ def check_choose_axis(choose_axis: Any) -> Iterator[str]:
     for words, keys, queries, decoded in _cases():
         got = lend(choose_axis, keys, queries, dict(decoded))
         if not isinstance(got, str) or got not in AXES:
-            raise Finding(f"got {shown(got)}, needed 'channel' or 'token'")
+            raise Finding(f"expected 'channel' or 'token', got {shown(got)}")
         scores = {a: queries @ (decoded[a] - keys).T for a in AXES}
         by_score = {a: _rms(scores[a]) for a in AXES}
         right = min(by_score, key=lambda a: by_score[a])
@@ -99,31 +100,31 @@ def check_choose_axis(choose_axis: Any) -> Iterator[str]:
             could[suspect] &= got == min(by, key=lambda a: by[a])
         if got != right:
             figures = ", ".join(f"{a} {by_score[a]:.3g}" for a in AXES)
-            fits = "; or by ".join([suspect for suspect in could if could[suspect]][:3])
+            fits = "; or with ".join([suspect for suspect in could if could[suspect]][:3])
             raise Finding(
-                f"{words}: got {got!r}, but root mean square errors of the scores are {figures}"
-                + (f". Your answers so far are those one gets by {fits}" if fits else "")
+                f"{words}: got {got!r}, but the root mean square errors of the scores are {figures}"
+                + (f". Your answers so far agree with {fits}" if fits else "")
             )
         yield f"{words}: {right}"
 
 
 # What people measure instead; named are those that fit all answers so far.
 _SUSPECTS: dict[str, Callable[[Any, Any, Any], float]] = {
-    "the error of the keys themselves (queries weigh channels)": lambda k, q, d: _rms(d - k),
-    "the mean of the errors (plus and minus cancel in it)": lambda k, q, d: abs(
+    "the error of the keys themselves (but queries weigh channels)": lambda k, q, d: _rms(d - k),
+    "the mean of the errors (but plus and minus cancel in it)": lambda k, q, d: abs(
         float((q @ (d - k).T).mean())
     ),
-    "the mean of the errors' sizes (squares make more of large ones)": lambda k, q, d: float(
+    "the mean size of the errors (but squares give large ones more weight)": lambda k, q, d: float(
         np.abs(q @ (d - k).T).mean()
     ),
-    "the largest error of a score (all of them count)": lambda k, q, d: float(
+    "the largest error of a score (but all of them count)": lambda k, q, d: float(
         np.abs(q @ (d - k).T).max()
     ),
-    "asking the first query alone": lambda k, q, d: _rms(q[:1] @ (d - k).T),
-    "asking the mean of the queries (which cancel where their signs differ)": lambda k, q, d: _rms(
-        q.mean(axis=0) @ (d - k).T
+    "the errors of the first query alone": lambda k, q, d: _rms(q[:1] @ (d - k).T),
+    "the errors of the mean query (but queries cancel where their signs differ)": lambda k, q, d: (
+        _rms(q.mean(axis=0) @ (d - k).T)
     ),
-    "the decoded scores themselves, not how far they are off": lambda k, q, d: _rms(q @ d.T),
+    "the size of the decoded scores instead of their errors": lambda k, q, d: _rms(q @ d.T),
     "the largest error of a number in a key": lambda k, q, d: float(np.abs(d - k).max()),
 }
 

@@ -11,7 +11,7 @@ import numpy as np
 from kvlib.show.draw import bytes_axis, cells, figure, finish, heatmap
 from kvlib.show.style import CARD, INK, MUTED, color, on_color, text_color
 
-AXIS_ROLES = {"per channel": "shared", "per token": "query"}
+AXIS_ROLES = {"per channel": "key", "per token": "muted"}  # keys, decoded one way or the other
 
 
 def stripes(keys: Any, values: Any) -> Any:
@@ -27,7 +27,7 @@ def stripes(keys: Any, values: Any) -> Any:
 
 
 def ranges(panels: Mapping[str, Any], roles: Sequence[str]) -> Any:
-    """Least, mean and largest number of each channel: a panel for each (tokens, channels)."""
+    """Least, mean and largest number of each channel: one panel per array (tokens, channels)."""
     fig, axes = figure(1.45 * len(panels) + 0.5, nrows=len(panels), sharex=True, sharey=True)
     for ax, (name, x), role in zip(axes, panels.items(), roles, strict=True):
         channels = np.arange(x.shape[1])
@@ -61,7 +61,7 @@ def by_axis(errors: Mapping[str, Mapping[str, Sequence[float]]], bits: Sequence[
 
 
 def by_layer(panels: Mapping[str, Mapping[str, Sequence[float]]]) -> Any:
-    """Bars for each layer and axis: a panel for each kind of error, its name the axis label."""
+    """Bars per layer and axis: one panel per kind of error, its name the axis label."""
     fig, axes = figure(3.0, ncols=len(panels))
     for ax, (name, table) in zip(np.atleast_1d(axes), panels.items(), strict=True):
         width = 0.8 / len(table)
@@ -76,12 +76,12 @@ def by_layer(panels: Mapping[str, Mapping[str, Sequence[float]]]) -> Any:
 
 
 def bytes_of(orders: Mapping[str, Sequence[tuple[int, int]]]) -> Any:
-    """Which channel lies in which half of each byte: order → (low, high) channels of each byte."""
+    """Which channel lies in which half of a byte: order → (low, high) channels of each byte."""
     fig, axes = figure(1.5 * len(orders) + 0.2, nrows=len(orders), sharex=True)
     for ax, (name, pairs) in zip(axes, orders.items(), strict=True):
         text = [[str(pair[half]) for pair in pairs] for half in (1, 0)]
         half_of = len(pairs)
-        roles = [["key" if int(c) < half_of else "shared" for c in row] for row in text]
+        roles = [["muted" if int(c) < half_of else "grid" for c in row] for row in text]
         cells(ax, roles, text=text)
         ax.set_yticks([0, 1], labels=["high 4 bits", "low 4 bits"])
         ax.set_xticks(range(len(pairs)), labels=[f"byte {j}" for j in range(len(pairs))])
@@ -92,11 +92,11 @@ def bytes_of(orders: Mapping[str, Sequence[tuple[int, int]]]) -> Any:
 
 
 def residual(kept: Sequence[int], added: Mapping[str, Sequence[float]]) -> Any:
-    """Bits per byte added (percent) against the tokens kept as they came; three lines at most."""
+    """Bits per byte added (percent) against the tokens kept unquantised; three lines at most."""
     fig, ax = figure(3.0)
-    styles = (("key", "-"), ("shared", "--"), ("muted", ":"))
-    for (name, y), (role, style) in zip(added.items(), styles, strict=False):
-        ax.plot(range(len(kept)), y, color=color(role), linestyle=style, marker="o", label=name)
+    styles = (("ink", "-", "o"), ("ink", "--", "s"), ("muted", ":", "^"))
+    for (name, y), (tone, style, mark) in zip(added.items(), styles, strict=False):
+        ax.plot(range(len(kept)), y, color=color(tone), linestyle=style, marker=mark, label=name)
     ax.set_xticks(range(len(kept)), labels=[str(n) for n in kept])
     ax.set(xlabel="newest tokens kept in float32 (residual)", ylabel="bits per byte added (%)")
     every = [x for y in added.values() for x in y]
@@ -111,7 +111,7 @@ def weight(held: Mapping[str, tuple[float, float, float]], title: str = "") -> A
     ax.set_title(title)
     left = np.zeros(len(held))
     names = list(held)
-    parts = (("codes", "cached"), ("scales and zeros", "muted"), ("newest tokens", "key"))
+    parts = (("codes", "cached"), ("scales and zeros", "muted"), ("newest tokens", "grid"))
     for i, (label, role) in enumerate(parts):
         lengths = np.array([row[i] for row in held.values()], dtype=float)
         ax.barh(names, lengths, left=left, height=0.62, color=color(role), label=label)
@@ -136,12 +136,12 @@ def weight(held: Mapping[str, tuple[float, float, float]], title: str = "") -> A
 
 
 def speed(read: Mapping[str, float], times: Mapping[str, Sequence[float]], names: Any) -> Any:
-    """Bytes and time of a decode step as multiples of the first: a bar for each length."""
+    """Bytes and time of a decode step as multiples of the first: one bar per length."""
     fig, ax = figure(0.9 + 0.3 * len(times) * (1 + len(names)))
     rows = np.arange(len(times))
     bars = [("bytes read", "cached", list(read.values()))]
     for i, name in enumerate(names):
-        role = ("muted", "recomputed")[i % 2]
+        role = ("muted", "grid")[i % 2]
         bars.append((f"time, {name}", role, [t[i] for t in times.values()]))
     height = 0.84 / len(bars)
     for i, (label, role, lengths) in enumerate(bars):
@@ -161,11 +161,11 @@ def speed(read: Mapping[str, float], times: Mapping[str, Sequence[float]], names
 
 
 def trade(nbytes: Mapping[str, float], kl: Mapping[str, float], bad: Sequence[str] = ()) -> Any:
-    """Bytes a token against divergence (log scales), a named dot for each codec."""
+    """Bytes per token against divergence (log scales), a named dot per codec, hollow for `bad`."""
     fig, ax = figure(3.8)
     for name, x in nbytes.items():
-        role = "recomputed" if name in bad else "cached"
-        ax.plot([x], [kl[name]], "o", color=color(role), markersize=7)
+        face = CARD if name in bad else INK
+        ax.plot([x], [kl[name]], "o", mfc=face, mec=INK, markersize=7)
         left = name in bad  # to the left, where no other name begins
         ax.annotate(
             name,
@@ -174,13 +174,13 @@ def trade(nbytes: Mapping[str, float], kl: Mapping[str, float], bad: Sequence[st
             textcoords="offset points",
             ha="right" if left else "left",
             fontsize=9,
-            color=text_color(role),
+            color=INK,
         )
-    ax.set(xscale="log", yscale="log", ylabel="divergence from float32 (bits a byte)")
+    ax.set(xscale="log", yscale="log", ylabel="divergence from float32 (bits per byte)")
     least, most = min(nbytes.values()), max(nbytes.values())
     ticks = [2**p for p in range(40) if 0.5 * least < 2**p < 1.5 * most]
     ax.set_xticks(ticks, labels=[f"{t:,}" for t in ticks])
     ax.set_xlim(0.5 * least, 1.5 * most)
     ax.minorticks_off()
-    ax.set_xlabel("bytes a token, scales included")
+    ax.set_xlabel("bytes per token, scales included")
     return finish(fig)

@@ -18,7 +18,7 @@ from kvlib.show.scenes.words import count_words, fixed, number_words
 
 GROUP = 32
 SCALE_BITS = 32  # a float16 scale and a float16 zero for each group
-ROLES = {"per channel": "shared", "per token": "query"}
+ROLES = {"per channel": "key", "per token": "muted"}
 
 
 def bits_explorer(keys: Any, queries: Any, value: int = 2) -> Explorer:
@@ -37,7 +37,7 @@ def bits_explorer(keys: Any, queries: Any, value: int = 2) -> Explorer:
     every = range(1, 9)
     scenes = [_scene(keys, loud, bits, _errors(keys, queries, bits)) for bits in every]
     texts = [count_words(bits, "bit", "bits") for bits in every]
-    slider = Slider("bits", "Bits of a code", every, value, texts=texts)
+    slider = Slider("bits", "Bits per code", every, value, texts=texts)
     title = "Bits against error, along two axes"
     return Explorer.from_frames("bits", title, slider, scenes, anchor="bits-explorer")
 
@@ -89,10 +89,10 @@ def _scene(
     tail = "the scores" if better[0] == better[1] else f"the scores are nearer {better[1]}"
     return {
         "title": f"Keys of one head in {words}",
-        "summary": f"With {words} a code, {fixed(2**bits, 0)} levels, the keys are nearer to what "
-        f"they were {better[0]}, {verdict} {tail}. Stored are {number_words(stored)} bits a "
-        "number, scales included.",
-        "formula": [f"{bits} + {SCALE_BITS} / {GROUP} = {number_words(stored)} bits a number"],
+        "summary": f"With {words} per code, which is {fixed(2**bits, 0)} levels, the keys are "
+        f"nearer to what they were {better[0]}, {verdict} {tail}. Scales included, each number "
+        f"takes {number_words(stored)} bits.",
+        "formula": [f"{bits} + {SCALE_BITS} / {GROUP} = {number_words(stored)} bits per number"],
         "numbers": [
             {"label": f"{what}, {axis}", "text": table[axis]}
             for what, table in (("Error of the keys", key), ("Error of the scores", score))

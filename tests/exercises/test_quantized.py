@@ -69,11 +69,11 @@ WRONG_INT8: dict[str, tuple[Callable[..., Any], str]] = {
         "the root mean square is not the largest",
     ),
     "cut off": (lambda x: int8_codes(x, near=np.trunc), "the cast cuts off"),
-    "floor": (lambda x: int8_codes(x, near=np.floor), "floor makes every code too small"),
+    "floor": (lambda x: int8_codes(x, near=np.floor), "floor makes codes too small"),
     "shifted": (shifted, "shifted by 128"),
     "scale 0": (nan_scales, "dividing by it gives NaN"),
     "overflow": (overflows, "do not multiply by 127"),
-    "codes alone": (lambda x: int8_codes(x)[0], "needed two things"),
+    "codes alone": (lambda x: int8_codes(x)[0], "expected two results"),
     "int32": (lambda x: (int8_codes(x)[0].astype(np.int32), int8_codes(x)[1]), "codes are int32"),
     "float64": (lambda x: (int8_codes(x)[0], int8_codes(x)[1].astype(float)), "scales are float64"),
     "kept axis": (lambda x: (int8_codes(x)[0], int8_codes(x)[1][:, None]), "scales have shape"),
@@ -117,10 +117,10 @@ def new_scale(x: Any, scale: float) -> Any:
 
 
 WRONG_FIXED: dict[str, tuple[Callable[..., Any], str]] = {
-    "cast first": (cast_first, "the cast came before the clip, and a code of 152 wrapped round"),
-    "zero": (to_zero, "became 0"),
-    "new scale": (new_scale, "a new scale was measured"),
-    "-128": (lambda x, s: fixed_codes(x, s, -128), "-128 has no partner"),
+    "cast first": (cast_first, "the cast comes before the clip, so the code 152 wraps round"),
+    "zero": (to_zero, "becomes 0"),
+    "new scale": (new_scale, "you measured a new scale"),
+    "-128": (lambda x, s: fixed_codes(x, s, -128), "-128 has no positive partner"),
     "not cast": (lambda x, s: np.clip(np.round(x / s), -127, 127), "codes are float"),
     "not rounded": (
         lambda x, s: np.clip(x / s, -127, 127).astype(np.int8),
@@ -177,7 +177,7 @@ def joined_codes(packed: Any) -> Any:
 WRONG_ORDERS: dict[str, tuple[Callable[..., Any], str]] = {
     "as it came": (lambda p: p, "neighbours still share a byte"),
     "result swapped": (swapped_result, "the first channel lies in the LOW four bits"),
-    "source swapped": (swapped_source, "were read high half first"),
+    "source swapped": (swapped_source, "you read the given bytes high half first"),
     "halves": (halves, "have to take turns"),
     "low only": (low_only, "only the low halves arrived"),
     "unpacked": (joined_codes, "the bytes have shape"),
@@ -214,7 +214,7 @@ WRONG_AXES: dict[str, tuple[Callable[..., Any], str]] = {
     "always KIVI": (lambda k, q, d: "channel", "that the queries weigh: got 'channel'"),
     "always tokens": (lambda k, q, d: "token", "an offset: got 'token'"),
     "worse": (by(lambda q, e: -((q @ e.T) ** 2).mean()), "got 'token'"),
-    "index": (lambda k, q, d: 0, "needed 'channel' or 'token'"),
+    "index": (lambda k, q, d: 0, "expected 'channel' or 'token'"),
 }
 
 
