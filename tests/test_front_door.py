@@ -78,3 +78,9 @@ def test_readme_names_the_families_whose_config_is_read() -> None:
     words = set(re.findall(r"[a-z]+", named.lower()))
     for family in FAMILIES:
         assert re.match("[a-z]+", family)[0] in words, family
+
+
+def test_readme_shows_what_the_command_prints() -> None:
+    (block,) = re.findall(r"```\n\$ python (-m kvlib .*?)```", README, re.S)
+    command, _, shown = block.partition("\n")
+    assert python(*command.split()).stdout == shown
