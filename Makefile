@@ -1,11 +1,11 @@
-# The KV Cache Book: every command there is. `make help` lists them.
+# The KV Cache Book: all commands. `make help` lists them.
 #
-# The first command that needs it creates .venv and installs requirements.txt into it; after
-# that, stamp files make a repeated command cost seconds. Another Python: make book PYTHON=python3.13
+# The first command that needs .venv creates it and installs requirements.txt into it. After that,
+# stamp files let a repeated command finish in seconds. Another Python: make book PYTHON=python3.13
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
-# Jupyter, matplotlib and the kernels keep files under HOME; where it cannot be written, one here does.
+# Jupyter, matplotlib and the kernels keep files under HOME; if it cannot be written, use one here.
 ifneq ($(shell test -d "$${HOME:-}" && test -w "$${HOME:-}" && echo yes),yes)
 export HOME := $(CURDIR)/_build/home
 $(shell mkdir -p "$(HOME)")
@@ -18,11 +18,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 TRAIN_MINUTES ?= 120
-# the kernels also run on the processor, which takes a C++ compiler: this one where there is none
+# the kernels also run on the processor, for which they need a C++ compiler: this one if there is none
 CXX_WHEEL := ziglang==0.17.1
-# tests run side by side, each with one BLAS thread; make unit WORKERS=0 runs them one after the other
+# tests run in parallel, each with one BLAS thread; make unit WORKERS=0 runs them one after the other
 WORKERS ?= 2
-# (plugins that these tests do not use would be imported by each worker)
+# (each worker would import the plugins that these tests do not use)
 ASIDE = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -p no:nbval -p no:anyio -n $(WORKERS) --dist worksteal
 HTML := _build/html
 # every step leaves its report here; tools/summary.py counts them into one page
@@ -33,11 +33,11 @@ LITE_SOURCES := tools/build_lite.py tools/lite_notebooks.py $(wildcard lite/*) $
 CHECKED = kvlib tools
 # The steps start hundreds of Python processes: compiled modules are kept, whatever the shell says.
 export PYTHONDONTWRITEBYTECODE :=
-# Jupyter keeps its files where the platform wants them, and does not warn about it
+# Jupyter keeps its files in the platform's own folders, and does not warn about it
 export JUPYTER_PLATFORM_DIRS := 1
 
 TEST_STEPS := lint types unit notebooks book browser
-# what needs a device, a browser or another project runs by commands of its own
+# tests that need a device, a browser or another project have commands of their own
 UNIT := not gpu and not peers and not browser and not device
 # (this file holds browser tests only, and collecting them reads every page)
 NO_PAGES := --ignore=tests/test_rendered_explorers.py
@@ -47,9 +47,10 @@ NO_PAGES := --ignore=tests/test_rendered_explorers.py
         requirements picture clean exercises course pdf prose reproducible mutants
 
 help:  ## list the commands
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@echo "Start with make book, to read the chapters, or with make lab, to run them."; echo
+	@awk -F ':[^#]*## ' '/^# ---------/ {sub(/^# -+ /, ""); print "\n" $$0} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# ---------------------------------------------------------------------------- environment
+# ---------------------------------------------------------------------------- The environment
 
 env: $(VENV)/.installed $(VENV)/.kvlib  ## create .venv and install what the book and its tests need
 
@@ -65,22 +66,22 @@ $(VENV)/.kvlib: $(VENV)/.installed pyproject.toml
 	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --no-build-isolation -e .
 	@touch $@
 
-# ---------------------------------------------------------------------------- the book
+# ---------------------------------------------------------------------------- The book
 
 book: _build/.book _build/.lite  ## build the book and print the address of the page to open
 	@echo
 	@echo "The book is built. Open:  file://$(subst $(eval ) ,%20,$(CURDIR))/$(HTML)/index.html"
 
-# -n -W: an unresolved reference or any other warning is an error. What a failed build left
-# behind is removed, for Sphinx would not repeat the warnings of pages it believes done. Where only
-# styles, scripts or templates have changed Sphinx sees nothing to do, unless .buildinfo is of another build.
+# -n -W: an unresolved reference or any other warning is an error. The files of a failed build are
+# removed, because Sphinx would not repeat the warnings of pages that it believes done. If only styles,
+# scripts or templates have changed, Sphinx sees nothing to do, unless .buildinfo is of another build.
 _build/.book: $(VENV)/.kvlib $(BOOK_SOURCES)
 	@echo "== Building the book"
 	$(if $(filter book/_static/% book/_templates/% assets/% tools/%,$?),@if [ -d $(HTML) ]; then printf '%s\n' '# Sphinx build info version 1' '' 'config: another' 'tags: another' > $(HTML)/.buildinfo; fi)
 	$(BIN)/jupyter-book build -n -W --keep-going . || { rm -rf _build/.doctrees _build/.lite $(HTML); exit 1; }
 	@touch $@
 
-# The chapters with a Python in the reader's browser; only a web server can show them.
+# The chapters with a Python in the reader's browser. Browsers run them only from a web server.
 lite: _build/.lite  ## build the JupyterLite site beside the book (part of make book)
 
 _build/.lite: $(VENV)/.kvlib $(NOTEBOOKS) $(LITE_SOURCES) _toc.yml requirements.txt | _build/.book
@@ -92,46 +93,46 @@ lite-kernel: $(VENV)/.installed  ## fetch Pyodide, which the browser test boots 
 	@echo "== Pyodide for the browser test"
 	$(BIN)/python tools/fetch_pyodide.py
 
-serve: book  ## put the built book at an address of this machine: the Run buttons work there
+serve: book  ## serve the built book at http://127.0.0.1:8000, where its Run buttons work
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory $(HTML) 8000
 
-pdf: _build/.book  ## print the whole book into one PDF (needs Chromium; a minute)
+pdf: _build/.book  ## print the whole book into one PDF (needs Chromium; takes a minute)
 	$(BIN)/python tools/build_pdf.py
 
 lab: env  ## open JupyterLab on the chapters
 	$(BIN)/jupyter lab book
 
-# ---------------------------------------------------------------------------- the tests
+# ---------------------------------------------------------------------------- The tests
 
-# Every step runs, also after one has failed; KVLIB_TESTS=whole runs what is sampled otherwise, too.
+# Every step runs, even after one has failed. KVLIB_TESTS=whole also runs what is sampled otherwise.
 test: env  ## run every check: style, types, tests, notebooks, build, browser
 	@$(BIN)/python tools/steps.py --summary $(TEST_STEPS)
 
-check: env  ## the checks to run before each commit (a minute): style, types, every test in short, first cells
+check: env  ## run the checks for use before a commit (a minute): style, types, short tests, first cells
 	@$(BIN)/python tools/steps.py lint types quick first-cells
 
 portable: env  ## run tests and notebooks as other processors would, with one and two BLAS threads
 	$(BIN)/python tools/portable.py $(addprefix --core ,$(CORE))
 
-mutants: env  ## which bugs the sampled tests kill, and which only the whole ones (an hour)
+mutants: env  ## find the bugs that only the whole tests detect, not the sampled ones (an hour)
 	$(BIN)/python tools/mutation_run.py
 
-lint: env  ## ruff, and the notebooks' metadata
+lint: env  ## check the style with ruff, and the metadata of the notebooks
 	@echo "== ruff"
 	$(BIN)/ruff check .
 	$(BIN)/python tools/normalise_notebooks.py --check
 
-types: env  ## mypy
+types: env  ## check the types with mypy
 	@echo "== mypy"
 	$(BIN)/mypy
 
-unit: env  ## pytest, with at least 95 % of kvlib's lines covered
+unit: env  ## run the tests with pytest; they must cover at least 95 % of kvlib's lines
 	@echo "== pytest"
 	@mkdir -p _build/coverage
 	$(ASIDE) -m "$(UNIT)" $(NO_PAGES) --durations=15 --cov --cov-fail-under=95 \
 	  --cov-report=json:$(SUMMARY)/coverage.json --junitxml=$(SUMMARY)/unit.xml
 
-quick: env  ## the tests in short: each with as few examples as make sense, none that starts programs
+quick: env  ## run the tests in short: few examples each, and none that starts programs
 	@echo "== pytest, in short"
 	KVLIB_TESTS=quick $(ASIDE) -q -m "$(UNIT) and not slow" $(NO_PAGES)
 
@@ -145,20 +146,20 @@ notebooks: env  ## run every notebook and compare its outputs with the committed
 	@test -n "$(NOTEBOOKS)" || { echo "There is no notebook in book/."; exit 1; }
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --nbval --nbval-current-env --nbval-cell-timeout=120 --durations=5 -q --junitxml=$(SUMMARY)/notebooks.xml $(NOTEBOOKS)
 
-browser: _build/.book _build/.lite lite-kernel  ## open every page in a headless browser, move every slider
+browser: _build/.book _build/.lite lite-kernel  ## open every page in a headless browser and move every slider
 	@echo "== browser"
 	$(ASIDE) -m browser -q --junitxml=$(SUMMARY)/browser.xml tests/test_lite_browser.py tests/test_rendered_*.py
 
-# Where PYTHON is given (make gpu PYTHON=python3) it is used as it is: no .venv, no network.
+# If PYTHON is given (make gpu PYTHON=python3), it is used as it is: no .venv, no network.
 GPU_PYTHON = $(if $(filter command% environment%,$(origin PYTHON)),$(PYTHON),$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)))
 
-gpu:  ## run the tests and benchmarks that need a graphics card (PYTHON=python3: without .venv; ONLY=part)
+gpu:  ## run the tests and benchmarks that need a GPU (PYTHON=python3: without .venv; ONLY=part)
 	@$(GPU_PYTHON) tools/run_gpu.py $(addprefix --only ,$(ONLY))
 
-device: env  ## run the long chapters on a stand-in for CuPy, without a graphics card (minutes)
+device: env  ## run the long chapters on a stand-in for CuPy; this needs no GPU (minutes)
 	$(ASIDE) -m device -q tests/test_notebooks_on_device.py
 
-test-peers: .venv-peers/.installed  ## compare with transformers, live (installs PyTorch, large)
+test-peers: .venv-peers/.installed  ## compare kvlib with transformers, live (installs PyTorch, which is large)
 	.venv-peers/bin/python -m pytest -m peers -s tests/peers
 
 .venv-peers/.installed: pyproject.toml requirements.txt
@@ -166,34 +167,34 @@ test-peers: .venv-peers/.installed  ## compare with transformers, live (installs
 	.venv-peers/bin/python -m pip install --disable-pip-version-check pytest pytest-cov hypothesis array-api-strict -e ".[dev,checkpoints]"
 	@touch $@
 
-reproducible: env  ## build the book twice and compare every file of the two
+reproducible: env  ## build the book twice and compare all files
 	@echo "== The same book twice"
 	$(BIN)/python tools/compare_builds.py
 
-prose: env  ## list the book's long sentences, to be read again
+prose: env  ## list the long sentences of the book, to be read again
 	$(BIN)/python tools/prose.py
 
-# ---------------------------------------------------------------------------- by hand
+# ---------------------------------------------------------------------------- By hand
 
-bench: env  ## measure: import time, decode speed (minutes; results in benchmarks/results)
+bench: env  ## measure import time and speed (minutes; results go to benchmarks/results)
 	@for script in $(filter-out benchmarks/harness.py benchmarks/on_device.py benchmarks/gpu_%,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script; done
 
-train: .venv-peers/.installed  ## train the reference model, or continue (hours; resumable)
+train: .venv-peers/.installed  ## train the reference model, or continue its training (hours; can be resumed)
 	.venv-peers/bin/python tools/train_reference.py train --out build/reference --minutes $(TRAIN_MINUTES) $(addprefix --resume ,$(wildcard build/reference/last.pt))
 
-run-notebooks: env  ## execute every notebook in place and strip what is volatile
+run-notebooks: env  ## execute every notebook in place and remove what changes from run to run
 	$(BIN)/python tools/normalise_notebooks.py --execute
 
 assets: env  ## fetch the browser files that the rendered book carries (needs npm)
 	$(BIN)/python tools/vendor_assets.py
 
-exercises: env  ## list the chapters' exercises anew (after a change to their titles or marks)
+exercises: env  ## renew the list of exercises (after a change to a title, difficulty or time)
 	$(BIN)/python tools/build_exercises.py
 
 course: env  ## write student and instructor notebooks with hidden tests to _build/course
 	$(BIN)/python -m kvlib.exercises course --out _build/course
 
-explorers: env  ## translate the scenes of the sliders for the rendered page (after a change to them)
+explorers: env  ## translate the scenes of the sliders to JavaScript (after a change to them)
 	$(BIN)/python tools/build_explorers.py
 
 picture: _build/.book  ## take the README's picture of a page (needs Chromium)
@@ -202,6 +203,6 @@ picture: _build/.book  ## take the README's picture of a page (needs Chromium)
 requirements: env  ## renew requirements.txt from requirements.in
 	$(BIN)/python tools/renew_requirements.py
 
-clean:  ## remove what was built (not .venv, not build/ where training keeps its state)
+clean:  ## remove what was built (not .venv, nor build/, where training keeps its state)
 	rm -rf _build dist .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.venv*' -prune -exec rm -rf {} +
