@@ -1,4 +1,4 @@
-"""``python -m kvlib``: the bill of a model on a GPU, from the command line. Needs no NumPy."""
+"""``python -m kvlib``: what a model costs on a GPU, from the command line. Needs no NumPy."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ examples:
   python -m kvlib models
   python -m kvlib gpus
 
-The exit status of fit is 0 if it fits under every assumption, 1 if it does not, 2 for bad input.
+fit exits with 0 if the model fits under every assumption, with 1 if it does not, and with 2 for
+bad input.
 """
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, but what is wrong stands on one line."""
+    """argparse, but an error message is one line."""
 
     def error(self, message: str) -> NoReturn:
         one_line = " ".join(message.split())
@@ -60,7 +61,7 @@ def tokens(text: str) -> int:
     match = re.fullmatch(r"(\d[\d,_]*)([km]?)", text.strip().lower())
     if not match:
         raise argparse.ArgumentTypeError(
-            f"got {text!r}, needed: a whole number of tokens such as 4096 or 32k (32,768)"
+            f"got {text!r}, expected a whole number of tokens, such as 4096 or 32k (32,768)"
         )
     number = int(re.sub("[,_]", "", match[1]))
     return number * {"": 1, "k": 2**10, "m": 2**20}[match[2]]
@@ -69,61 +70,77 @@ def tokens(text: str) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="python -m kvlib",
-        description="What a language model's weights and KV cache take on a GPU.",
+        description="Compute how much GPU memory a language model and its KV cache take.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="fit | models | gpus")
     one = commands.add_parser(
         "fit",
-        help="does it fit, how long may the context be, how fast can it decode",
+        help="say whether a model fits, how long contexts may be, and how fast it can decode",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     one.set_defaults(parser=one)
     source = one.add_mutually_exclusive_group(required=True)
-    source.add_argument("--model", metavar="NAME", help="a name that `models` lists")
-    source.add_argument("--config", metavar="PATH", help="a Hugging Face config.json")
+    source.add_argument("--model", metavar="NAME", help="model, a name that `models` lists")
+    source.add_argument("--config", metavar="PATH", help="model, from its Hugging Face config.json")
     one.add_argument(
         "--without",
         metavar="KEY",
         action="append",
         default=[],
-        help="a key of the config to leave out: quantization_config counts the weights before "
-        "quantisation, vision_config the text model alone (may be repeated)",
+        help="leave out a key of the config: without quantization_config, the weights are counted "
+        "as before quantisation; without vision_config, only the text model (may be repeated)",
     )
-    one.add_argument("--gpu", metavar="NAME", required=True, help="a name that `gpus` lists")
-    one.add_argument("--gpus", metavar="N", type=int, default=1, help="tensor parallel; default 1")
-    one.add_argument("--batch", metavar="N", type=int, default=1, help="requests; default 1")
+    one.add_argument("--gpu", metavar="NAME", required=True, help="GPU, a name that `gpus` lists")
+    one.add_argument(
+        "--gpus",
+        metavar="N",
+        type=int,
+        default=1,
+        help="number of GPUs, tensor parallel (default: 1)",
+    )
+    one.add_argument(
+        "--batch", metavar="N", type=int, default=1, help="number of requests (default: 1)"
+    )
     one.add_argument(
         "--context",
         metavar="TOKENS",
         type=tokens,
-        help="tokens of each request; 32k is 32 x 1024 = 32,768; default the model's own limit",
+        help="tokens per request; 32k is 32 x 1024 = 32,768 (default: the limit of the model)",
     )
     names = ", ".join(CODECS)
-    one.add_argument("--kv", metavar="DTYPE", default="bfloat16", help=f"cache: {names}")
+    one.add_argument(
+        "--kv",
+        metavar="DTYPE",
+        default="bfloat16",
+        help=f"type of keys and values, one of {names} (default: bfloat16)",
+    )
     one.add_argument(
         "--weights",
         metavar="DTYPE",
         default="bfloat16",
-        help="weights: the same names, counted without scales; default bfloat16, as for --kv",
+        help="type of the weights, with the same names, counted without scales (default: bfloat16)",
     )
     one.add_argument(
-        "--block-size", metavar="TOKENS", type=tokens, help="memory is given out in such blocks"
+        "--block-size",
+        metavar="TOKENS",
+        type=tokens,
+        help="give memory out in blocks of so many tokens",
     )
-    one.add_argument("--json", action="store_true", help="machine-readable; keys name their unit")
-    commands.add_parser("models", help="the models that kvlib knows")
-    commands.add_parser("gpus", help="the GPUs that kvlib knows")
+    one.add_argument("--json", action="store_true", help="print JSON, whose keys name their units")
+    commands.add_parser("models", help="list the models that kvlib knows")
+    commands.add_parser("gpus", help="list the GPUs that kvlib knows")
     return parser
 
 
 def _fit(args: argparse.Namespace) -> int:
     if args.model is not None:
         if args.without:
-            args.parser.error("argument --without: needed only beside --config")
+            args.parser.error("argument --without: use it only together with --config")
         if args.model not in MODELS and Path(args.model).exists():
-            args.parser.error(f"argument --model: {args.model!r} is a path; give it as --config")
+            args.parser.error(f"argument --model: {args.model!r} is a path; use --config for it")
         model = MODELS[args.model]
     else:
         model = ModelSpec.from_config(args.config, without=args.without)
@@ -142,7 +159,7 @@ def _fit(args: argparse.Namespace) -> int:
 
 
 def models_table() -> str:
-    """One line a model."""
+    """One line per model."""
     rows = [("model", "parameters", "layers", "q/kv heads", "window", "KV B/token", "context")]
     for key, m in MODELS.items():
         windows = sorted({g.window for g in m.layers})
@@ -153,12 +170,12 @@ def models_table() -> str:
         per_token = f"{m.kv_bytes_per_token().value:,}"
         size = f"{m.num_parameters:,}"
         rows.append((key, size, layers, heads, shown, per_token, f"{m.max_context:,}"))
-    note = "KV B/token: bytes of keys and values for a token in bfloat16, while no window is full."
+    note = "KV B/token: bytes of keys and values per token in bfloat16, while no window is full."
     return _table(rows) + "\n\n" + note
 
 
 def gpus_table() -> str:
-    """One line a GPU; a question mark where no public text confirms the figure."""
+    """One line per GPU; a question mark follows a figure that no public text confirms."""
     rows = [("GPU", "memory", "usable", "bandwidth", "bf16", "fp8", "ridge bf16")]
     for key, g in GPUS.items():
 
@@ -176,7 +193,7 @@ def gpus_table() -> str:
                 f"{g.ridge():.0f}",
             )
         )
-    note = "Dense operations, by the makers' figures; ?: no public text confirms this value."
+    note = "Rates of dense operations, by the makers' figures; ?: no public text confirms it."
     return _table(rows) + "\n\n" + note
 
 

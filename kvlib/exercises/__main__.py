@@ -1,4 +1,4 @@
-"""The exercises from a command line: grade a notebook, write a course, show what is done."""
+"""Grade a notebook, write course material, or show which exercises you have done."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kvlib.commands import run
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status: 0 whatever the grade, 2 where there is nothing to work on."""
+    """Exit status: 0 whatever the grade, 2 if the input cannot be used."""
     given = _parser().parse_args(arguments)
     try:
         return int(given.run(given))
@@ -36,7 +36,9 @@ def _grade(given: argparse.Namespace) -> int:
     }
     if given.notebook.is_dir():
         if given.json is not None and given.json.is_file():
-            raise ValueError(f"--json {given.json}: of a folder's grades a folder is written")
+            raise ValueError(
+                f"--json must name a folder when a folder is graded, got the file {given.json}"
+            )
         grade_folder(given.notebook, given.json, say=print, **how)
         return 0
     result = grade(given.notebook, **how)
@@ -53,7 +55,7 @@ def _course(given: argparse.Namespace) -> int:
 
     paths = [given.book / f"{name}.ipynb" for name in given.chapters or chapters()]
     written = build_course(paths, given.out, given.seed, force=given.force)
-    print(f"{len(written)} files under {given.out}: read {given.out / 'README.md'}")
+    print(f"{len(written)} files written to {given.out}. Read {given.out / 'README.md'} next.")
     return 0
 
 
@@ -72,32 +74,41 @@ def _parser() -> argparse.ArgumentParser:
 
     grade = commands.add_parser("grade", help="grade the exercises of a notebook")
     grade.set_defaults(run=_grade)
-    grade.add_argument("notebook", type=Path, help="a notebook, or a folder of them")
-    grade.add_argument("--json", type=Path, metavar="FILE", help="write the grade there, too "
-                       "(of a folder: a folder, with a grades.csv)")  # fmt: skip
-    grade.add_argument("--chapter", help="whose exercises (found from the notebook unless given)")
-    grade.add_argument("--hidden", type=Path, metavar="FILE", help="hidden tests of the course")
+    grade.add_argument(
+        "notebook", type=Path, help="the notebook to grade, or a folder of notebooks"
+    )
+    grade.add_argument("--json", type=Path, metavar="FILE", help="also write the grade as JSON "
+                       "(for a folder: a folder, which also gets a grades.csv)")  # fmt: skip
+    grade.add_argument("--chapter", help="the chapter of the exercises (default: found from "
+                       "the notebook)")  # fmt: skip
+    grade.add_argument("--hidden", type=Path, metavar="FILE", help="hidden tests, from the "
+                       "hidden/ folder of the course")  # fmt: skip
     grade.add_argument("--timeout", type=float, default=20.0, metavar="S",
-                       help="seconds for a statement or a check (20)")  # fmt: skip
+                       help="seconds per statement or check (default: 20)")  # fmt: skip
     grade.add_argument("--memory", type=int, default=4096, metavar="MB",
-                       help="megabytes of address space (4096)")  # fmt: skip
+                       help="megabytes of memory, as address space (default: 4096)")  # fmt: skip
     grade.add_argument("--total", type=float, default=600.0, metavar="S",
-                       help="seconds for the whole notebook (600)")  # fmt: skip
-    grade.add_argument("--all-cells", action="store_true", help="run every cell, not only what "
-                       "the answers need")  # fmt: skip
+                       help="seconds for the whole notebook (default: 600)")  # fmt: skip
+    grade.add_argument("--all-cells", action="store_true", help="run every cell, not only "
+                       "those that the answers need")  # fmt: skip
 
-    course = commands.add_parser("course", help="write notebooks for students and instructors")
+    course = commands.add_parser("course", help="write notebooks for students and for instructors")
     course.set_defaults(run=_course)
-    course.add_argument("chapters", nargs="*", help="all of them unless given")
-    course.add_argument("--out", type=Path, default=Path("_build/course"), metavar="FOLDER")
-    course.add_argument("--book", type=Path, default=Path("book"), metavar="FOLDER")
-    course.add_argument("--seed", type=int, help="draw the same hidden tests wherever it is given")
-    course.add_argument("--force", action="store_true", help="draw hidden tests anew where there "
-                        "are some already")  # fmt: skip
+    course.add_argument("chapters", nargs="*", help="names of chapters (default: all)")
+    course.add_argument("--out", type=Path, default=Path("_build/course"), metavar="FOLDER",
+                        help="where to write (default: _build/course)")  # fmt: skip
+    course.add_argument("--book", type=Path, default=Path("book"), metavar="FOLDER",
+                        help="where the chapters are (default: book)")  # fmt: skip
+    course.add_argument("--seed", type=int, help="draw hidden tests from this seed: the same "
+                        "seed always gives the same tests")  # fmt: skip
+    course.add_argument("--force", action="store_true", help="draw new hidden tests, even if "
+                        "there are some already")  # fmt: skip
 
-    progress = commands.add_parser("progress", help="show which exercises are done")
+    progress = commands.add_parser("progress", help="show which exercises you have done")
     progress.set_defaults(run=_progress)
-    progress.add_argument("--export", type=Path, metavar="FILE", help="write it there as JSON")
+    progress.add_argument(
+        "--export", type=Path, metavar="FILE", help="also write the record as JSON"
+    )
     return parser
 
 

@@ -1,4 +1,4 @@
-"""python -m kvlib.kernels: compile every kernel without a device and print what each takes."""
+"""Compile every CUDA kernel, which needs no GPU, and print the registers and spills of each."""
 
 from __future__ import annotations
 
@@ -14,15 +14,26 @@ from kvlib.kernels.catalogue import instantiations
 from kvlib.kernels.nvrtc import CAPABILITIES, Resources, compile_all, fingerprint
 from kvlib.kernels.results import STORED
 
-SPILLS = 64  # bytes a thread that a kernel may spill
+SPILLS = 64  # bytes per thread that a kernel may spill
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m kvlib.kernels", description=__doc__)
-    parser.add_argument("--unit", action="append", help="only cuda/UNIT.cu (may be given again)")
-    parser.add_argument("--capability", action="append", choices=CAPABILITIES)
-    parser.add_argument("--store", action="store_true", help="write resources.json, for the book")
-    parser.add_argument("--device", action="store_true", help="for the device here, and keep them")
+    parser.add_argument(
+        "--unit", action="append", help="only the kernels of cuda/UNIT.cu (may be repeated)"
+    )
+    parser.add_argument(
+        "--capability",
+        action="append",
+        choices=CAPABILITIES,
+        help="only for this compute capability (may be repeated; default: all four)",
+    )
+    parser.add_argument(
+        "--store", action="store_true", help="also write resources.json, which the book shows"
+    )
+    parser.add_argument(
+        "--device", action="store_true", help="compile for the GPU of this machine; keep the result"
+    )
     args = parser.parse_args(argv)
     kernels = [k for k in instantiations() if not args.unit or k.unit in args.unit]
     capabilities = args.capability or CAPABILITIES
@@ -35,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
         from kvlib.kernels.device import here, prepare
 
         done = list(tqdm(prepare(kernels), total=len(kernels), unit="kernel"))
-        print(f"{len(done)} compiled for {here().name}")
+        print(f"{len(done)} kernels compiled for {here().name}")
         return 0
     total = len(kernels) * len(capabilities)
     for resources in tqdm(compile_all(kernels, capabilities), total=total, unit="kernel"):
@@ -46,8 +57,9 @@ def main(argv: list[str] | None = None) -> int:
         STORED.write_text(stored(found), encoding="utf-8")
     over = [r for r in found if r.spills > SPILLS]
     worst = max(found, key=lambda r: r.spills, default=None)
-    print(f"{len(found)} compiled, {len(over)} spill more than {SPILLS} bytes a thread"
-          + (f" (most: {worst.spills})" if worst else ""))  # fmt: skip
+    most = f" (at most {worst.spills})" if worst else ""
+    print(f"{len(found)} kernels compiled")
+    print(f"{len(over)} of them spill more than {SPILLS} bytes per thread{most}")
     return 1 if over else 0
 
 
