@@ -298,7 +298,7 @@ def _ways(matrix: Any, repeats: int, wait: Callable[[], Any] | None) -> dict[str
     }
 
 
-def _products(xp: Any, size: int, repeats: int, wait: Callable[[], Any]) -> FlopsPerSecond:
+def _products(xp: Any, size: int, repeats: int, wait: Callable[[], Any] | None) -> FlopsPerSecond:
     """The faster of two square products, in operations per second."""
     halves = {str(n): n for n in (size, max(1, size // 2))}
     squares = {name: xp.full((n, n), 0.5, dtype=xp.float32) for name, n in halves.items()}
