@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import kvlib
-
 pytest.importorskip("matplotlib").use("Agg")
 
 from kvlib import show  # noqa: E402
@@ -24,27 +22,36 @@ def colors(ax: object) -> list[str]:
     return [to_hex(p.get_facecolor()) for p in ax.patches]  # type: ignore[attr-defined]
 
 
-def plans(keep: bool, prompt: int, total: int) -> list[kvlib.Step]:
-    cache = kvlib.DenseCache([kvlib.LayerSpec(1, 2)], 1, total, xp=np)
-    cache.add("a")
-    steps = []
-    for n in range(prompt, total + 1):
-        if not keep:
-            cache.truncate("a", 0)
-        steps.append(cache.plan(["a"], [n - cache.seq_len("a")]))
-    return steps
-
-
 def test_work_counts_what_is_computed_again() -> None:
-    fig = draw.work(plans(False, 2, 5), plans(True, 2, 5))
+    again = [range(n) for n in range(2, 6)]  # a prompt of 2, then one token more each time
+    kept = [range(2), *(range(n - 1, n) for n in range(3, 6))]
+    fig = draw.work(again, kept)
     left, right = (colors(ax) for ax in fig.axes)
-    key, again, held = (show.color(r) for r in ("key", "recomputed", "cached"))
+    key, recomputed, held = (show.color(r) for r in ("key", "recomputed", "cached"))
     assert len(left) == len(right) == 2 + 3 + 4 + 5
     assert left.count(key) == right.count(key) == 5
-    assert left.count(again) == 2 + 3 + 4 and again not in right
+    assert left.count(recomputed) == 2 + 3 + 4 and recomputed not in right
     assert right.count(held) == 2 + 3 + 4 and held not in left
     words = [text.get_text() for text in fig.legends[0].get_texts()]
     assert words == ["computed for the first time", "computed again", "read from the cache"]
+
+
+def test_exact_zeros_stay_white() -> None:
+    change = np.array([[0, 0, 2.0], [0, 1e-6, 0.5]], dtype=np.float32)
+    fig = draw.moved(change, ["keys", "logits"], at=2)
+    image = fig.axes[0].images[0]
+    assert np.array_equal(np.ma.getmaskarray(image.get_array()), change == 0)
+    palest = image.cmap(image.norm(1e-6))
+    assert show.contrast(_hex(palest), "#ffffff") > 1.2, "the smallest change can be seen"
+    assert image.get_clim() == pytest.approx((1e-6, 2.0))
+
+
+def _hex(rgba: tuple[float, ...]) -> str:
+    return "#" + "".join(f"{round(255 * c):02x}" for c in rgba[:3])
+
+
+def _hex(rgba: tuple[float, ...]) -> str:
+    return "#" + "".join(f"{round(255 * c):02x}" for c in rgba[:3])
 
 
 def test_errors_puts_rms_and_largest_on_one_line() -> None:

@@ -56,20 +56,20 @@ def test_three_steps_hide_the_future() -> None:
         assert np.array_equal(values[~hidden], right[~hidden])
     assert panels[0].get_clim() == panels[1].get_clim() == (-8, 8)
     assert [x.get_text() for x in fig.axes[0].get_xticklabels()] == ["a", "·", "=", "·"]
+    assert all(ax.get_title(loc="left") for ax in fig.axes[:3])
+    for ax in fig.axes[1:3]:  # stripes over what is hidden, which then is not the white of score 0
+        striped = {(round(p.get_y() + 0.5), round(p.get_x() + 0.5)) for p in ax.patches}
+        assert striped == {(i, j) for i in range(t) for j in range(t) if hidden[i, j]}
+        assert all(p.get_hatch() for p in ax.patches)
+    assert not fig.axes[0].patches
 
 
-def test_exact_zeros_stay_white() -> None:
-    change = np.array([[0, 0, 2.0], [0, 1e-6, 0.5]], dtype=np.float32)
-    fig = naive.moved(change, ["keys", "logits"], at=2)
-    image = fig.axes[0].images[0]
-    assert np.array_equal(np.ma.getmaskarray(image.get_array()), change == 0)
-    palest = image.cmap(image.norm(1e-6))
-    assert show.contrast(_hex(palest), "#ffffff") > 1.2, "the smallest change can be seen"
-    assert image.get_clim() == pytest.approx((1e-6, 2.0))
-
-
-def _hex(rgba: tuple[float, ...]) -> str:
-    return "#" + "".join(f"{round(255 * c):02x}" for c in rgba[:3])
+def test_the_pipeline_names_its_parts_and_shapes() -> None:
+    (ax,) = naive.pipeline(layers=5, hidden=256, vocabulary=300).axes
+    words = " ".join(text.get_text() for text in ax.texts)
+    for part in ("token", "embedding", "attention", "MLP", "logits", "L = 5", "(T, 256)"):
+        assert part in words
+    assert "(T, 300)" in words and words.count("norm") == 3
 
 
 def test_scores_are_written_into_their_cells() -> None:
@@ -98,12 +98,12 @@ def test_attention_map_frames_the_rows_that_choose() -> None:
 
 
 def test_work_draws_the_formula_and_dots_the_counter() -> None:
-    formula = {"linear": np.array([1e6, 2e6]), "attention": np.array([1e6, 4e6])}
-    counted = {"linear": [1e6, 2e6], "attention": [1e6, 3e6]}
-    (ax,) = naive.work([1, 2], counted, formula).axes
+    formula = {"weights": [1e6, 2e6], "attention": [1e6, 4e6], "both": [2e6, 6e6]}
+    (ax,) = naive.work([1, 2], [2e6, 5e6], formula).axes
     drawn = [list(line.get_ydata()) for line in ax.lines]
-    assert drawn == [[1, 2], [1, 4], [1, 2], [1, 3]]
-    assert [line.get_linestyle() for line in ax.lines[2:]] == ["None", "None"]
+    assert drawn == [[1, 2], [1, 4], [2, 6], [2, 5]]
+    assert ax.lines[3].get_linestyle() == "None"
+    assert ax.lines[3].get_color() == ax.lines[2].get_color() == show.color("recomputed")
 
 
 def test_the_clock_starts_at_one() -> None:

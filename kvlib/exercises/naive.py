@@ -3,11 +3,12 @@ itself is in :mod:`kvlib.exercises.naive_attention`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from kvlib.arrays import Array, to_numpy
 from kvlib.attention import attend
 from kvlib.exercises.naive_attention import check_causal_attention, check_grouped_attention
 from kvlib.exercises.report import (
@@ -19,13 +20,23 @@ from kvlib.exercises.report import (
     expect_equal,
     expect_shape,
 )
+from kvlib.model import Decoder
 
 __all__ = [
     "check_causal_attention",
     "check_grouped_attention",
     "check_token_passes",
     "check_window_mask",
+    "logits_of",
 ]
+
+
+def logits_of(model: Decoder, tokens: Sequence[int]) -> Array:
+    """What kvlib's own model says after each of T tokens: logits (T, V), a NumPy array."""
+    cache = model.new_cache(1, len(tokens))
+    cache.add("text")
+    step = cache.plan(["text"], [len(tokens)])
+    return to_numpy(model.forward(tokens, cache, step, rows="all"))
 
 
 @checker

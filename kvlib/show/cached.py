@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.caches import Step
-from kvlib.show.draw import cells, figure, finish, label_ends, lines
-from kvlib.show.style import INK, color, text_color
+from kvlib.arrays import Array
+from kvlib.show.draw import cells, figure, finish, heatmap, label_ends, lines
+from kvlib.show.style import INK, color, import_pyplot, text_color
 
 _WORDS = {
     "key": "computed for the first time",
@@ -18,30 +18,75 @@ _WORDS = {
 }
 
 
-def work(recomputed: Sequence[Step], kept: Sequence[Step]) -> Any:
+def work(recomputed: Sequence[range], kept: Sequence[range]) -> Any:
     """What each step computes and what it finds: one row a step, one column a position.
 
-    Both are lists of single-request steps over the same growing text, as ``plan`` returned them.
+    Both list, for the steps over one growing text, the positions that the step computed.
     """
     fig, axes = figure(3.5, ncols=2, sharey=True)
     panels = (("without a cache", recomputed), ("with a cache", kept))
     for ax, (title, steps) in zip(axes, panels, strict=True):
         seen: set[int] = set()
         rows: list[list[str | None]] = []
-        for step in steps:
-            new = [int(p) for p in step.positions]
-            row: list[str | None] = ["cached"] * step.seq_lens[0]
-            for p in new:
+        for computed in steps:
+            row: list[str | None] = ["cached"] * computed.stop
+            for p in computed:
                 row[p] = "recomputed" if p in seen else "key"
-            seen.update(new)
+            seen.update(computed)
             rows.append(row)
         cells(ax, rows, xlabel="position in the text")
         ax.set_title(title)
         ax.set_aspect("equal")
         ax.set_xticks(range(0, len(rows[-1]), 2))
-        ax.set_yticks(range(len(rows)))
+        ax.set_yticks(range(len(rows)), labels=[str(i + 1) for i in range(len(rows))])
     axes[0].set_ylabel("step")
     _legend(fig, _WORDS)
+    return finish(fig)
+
+
+def key_at_every_step(keys: Array, first_step: int) -> Any:
+    """One key as each step computed it, one row a step.
+
+    keys: (steps, D) float. first_step: the step of row 0. Rows that agree show as stripes.
+    """
+    values = np.asarray(keys)
+    fig, ax = figure(2.8)
+    image = heatmap(
+        ax,
+        values,
+        xlabel="number within the key",
+        ylabel="step that computed it",
+        unit="value",
+        signed=True,
+    )
+    steps, size = values.shape
+    image.set_extent((-0.5, size - 0.5, first_step + steps - 0.5, first_step - 0.5))
+    ax.set_xticks([*range(0, size, 8), size - 1])
+    return finish(fig)
+
+
+def moved(change: Any, rows: Sequence[str], at: int) -> Any:
+    """Size of a change, a row a stage of the model, a column a token; exact zeros stay white.
+
+    change: (rows, T) of at least 0. at: the token that was changed.
+    """
+    from matplotlib.colors import LinearSegmentedColormap, LogNorm
+
+    sizes = np.asarray(change)
+    fig, ax = figure(2.8)
+    plt = import_pyplot()
+    # From a visible blue on, so that the smallest change does not look like none.
+    shades = plt.get_cmap("kvlib")(np.linspace(0.25, 1, 64))
+    cmap = LinearSegmentedColormap.from_list("kvlib_from_blue", list(shades))
+    some = sizes[sizes > 0]
+    norm = LogNorm(float(some.min()), float(some.max()))
+    shown = np.where(sizes > 0, sizes, np.nan)
+    image = ax.imshow(shown, cmap=cmap, norm=norm, aspect="auto")
+    ax.set_yticks(range(len(rows)), labels=list(rows))
+    ax.set_xlabel("token (position in the text)")
+    ax.axvline(at - 0.5, color=INK, linewidth=1, linestyle=":")
+    ax.grid(False)
+    fig.colorbar(image, ax=ax, label="largest change (log scale)")
     return finish(fig)
 
 
@@ -70,9 +115,9 @@ def speedup(
     """Recomputed over cached against tokens generated: a curve predicted, points measured."""
     fig, ax = figure(3.2)
     x = list(predicted)
-    ax.plot(x, list(predicted.values()), color=color("cached"))
-    ax.plot(list(counted), list(counted.values()), "o", color=color("cached"), markersize=7)
-    ax.plot(list(timed), list(timed.values()), "s:", color=color("recomputed"), linewidth=1.2)
+    ax.plot(x, list(predicted.values()), color=color("ink"))
+    ax.plot(list(counted), list(counted.values()), "o", color=color("ink"), markersize=7)
+    ax.plot(list(timed), list(timed.values()), "s:", color=color("muted"), linewidth=1.2)
     ends = {
         "operations: predicted (line)\nand counted (dots)": list(predicted.values())[-1],
         "clock, this machine": list(timed.values())[-1],
@@ -80,7 +125,7 @@ def speedup(
     ax.set(xlabel="tokens generated", ylabel="without a cache / with one")
     ax.set_xlim(0, x[-1] * 1.02)
     ax.set_ylim(bottom=0)
-    label_ends(ax, ends, ["cached", "recomputed"], x_end=float(x[-1]))
+    label_ends(ax, ends, ["ink", "muted"], x_end=float(x[-1]))
     return finish(fig)
 
 

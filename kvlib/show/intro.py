@@ -1,40 +1,127 @@
-"""The drawings of the opening page."""
+"""The slider of the opening page: a text is written twice, with a cache and without."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
+from kvlib.generation import generate
+from kvlib.meter import Meter
+from kvlib.model import Decoder
+from kvlib.show.controls import Slider
+from kvlib.show.explorer import Explorer
+from kvlib.show.scenes.words import count_words, number_words
 
-from kvlib.arrays import Array
-from kvlib.show.draw import bars, figure, finish, heatmap
+LEGEND = (
+    {"role": "key", "label": "computed for the first time"},
+    {"role": "recomputed", "label": "computed again"},
+    {"role": "cached", "label": "read from the cache"},
+)
 
 
-def key_at_every_step(keys: Array, first_step: int) -> Any:
-    """One key as each step computed it, one row a step.
+def waste_explorer(model: Decoder, prompt: str, new: int) -> Explorer:
+    """A slider over the steps in which `model` writes `new` tokens after `prompt`.
 
-    keys: (steps, D) float. first_step: the step of row 0. Rows that agree show as stripes.
+    Each scene shows the tokens that one step computes, without a cache and with one, and the
+    operations of all steps so far. The model runs here: its text and the operations that
+    `kvlib.Meter` counted are in the scenes. The model needs a tokenizer; new is at least 2.
     """
-    values = np.asarray(keys)
-    fig, ax = figure(3.4)
-    image = heatmap(
-        ax,
-        values,
-        xlabel="number within the key",
-        ylabel="step that computed it",
-        unit="value",
-        signed=True,
+    ids = model.tokenizer.encode(prompt)
+    told = generate(model, [ids], max_new_tokens=new, stop_tokens=())[0]
+    again, once = [], []
+    for step in range(1, new + 1):
+        with Meter() as alone:
+            generate(model, [ids + told[: step - 1]], max_new_tokens=1, stop_tokens=())
+        again.append(alone.flops + (again[-1] if again else 0))
+        with Meter() as kept:
+            generate(model, [ids], max_new_tokens=step, stop_tokens=())
+        once.append(kept.flops)
+    texts = [model.tokenizer.decode(ids + told[:step]) for step in range(1, new + 1)]
+    scenes = [_scene(len(ids), step, texts[step - 1], again, once) for step in range(1, new + 1)]
+    slider = Slider(
+        "step",
+        "Step",
+        range(1, new + 1),
+        value=new // 2 + 1,
+        texts=[f"{i} of {new}" for i in range(1, new + 1)],
     )
-    steps, size = values.shape
-    image.set_extent((-0.5, size - 0.5, first_step + steps - 0.5, first_step - 0.5))
-    ax.set_xticks([*range(0, size, 8), size - 1])
-    return finish(fig)
+    title = "The same text, written with a cache and without"
+    return Explorer.from_frames("waste", title, slider, scenes, anchor="waste-explorer")
 
 
-def work(counts: dict[str, int]) -> Any:
-    """Operations of two ways to make the same tokens: {"recomputed": ..., "cached": ...}."""
-    fig, ax = figure(1.7)
-    words = {"recomputed": "start again\nat each step", "cached": "keep keys\nand values"}
-    millions = {words[role]: count / 1e6 for role, count in counts.items()}
-    bars(ax, millions, list(counts), xlabel="operations for all steps (million)")
-    return finish(fig)
+def _scene(prompt: int, step: int, text: str, again: list[int], once: list[int]) -> dict[str, Any]:
+    """One step: the tokens it computes, and the operations of the steps up to it."""
+    held = prompt + step - 1  # tokens of the text that this step reads
+    fresh = prompt if step == 1 else 1  # of them not seen by an earlier step
+    total = sum(range(prompt, held + 1))
+    slow, fast = again[step - 1], once[step - 1]
+    blank = [""] * (prompt + len(again) - 1 - held)
+    seen, new = held - fresh, ["key"] * fresh
+    return {
+        "title": f"Step {step} makes the text {text!r}",
+        "summary": _summary(step, held, fresh, total, slow / fast),
+        "formula": [
+            f"without a cache: {_sum(prompt, step)} = {total} tokens computed",
+            f"with a cache: {_sum_once(prompt, step)} = {held} tokens computed",
+        ],
+        "numbers": [
+            {"label": "Tokens computed so far, without a cache", "text": str(total)},
+            {"label": "With a cache", "text": str(held)},
+            {"label": "Operations, without / with", "text": f"{number_words(slow / fast)}"},
+        ],
+        "panels": [
+            {
+                "kind": "cells",
+                "label": f"What step {step} needs: a square for each token of the text so far",
+                "rows": [
+                    {"label": "without a cache", "cells": ["recomputed"] * seen + new + blank},
+                    {"label": "with a cache", "cells": ["cached"] * seen + new + blank},
+                ],
+                "legend": list(LEGEND),
+            },
+            {
+                "kind": "bars",
+                "label": f"Operations of steps 1 to {step}, in millions",
+                "unit": "million",
+                "max": again[-1] / 1e6 * 1.04,
+                "bars": [
+                    {
+                        "label": "without a cache",
+                        "parts": [
+                            _part("computed for the first time", fast, "key"),
+                            _part("computed again", slow - fast, "recomputed"),
+                        ],
+                    },
+                    {
+                        "label": "with a cache",
+                        "parts": [_part("computed for the first time", fast, "key")],
+                    },
+                ],
+                "marks": [],
+            },
+        ],
+    }
+
+
+def _part(label: str, operations: int, role: str) -> dict[str, Any]:
+    return {"label": label, "value": operations / 1e6, "role": role}
+
+
+def _sum(prompt: int, step: int) -> str:
+    """prompt + (prompt + 1) + ..., a term for each step; long sums are cut short."""
+    terms = [str(prompt + i) for i in range(step)]
+    return " + ".join(terms if step <= 4 else [*terms[:2], "...", terms[-1]])
+
+
+def _sum_once(prompt: int, step: int) -> str:
+    return str(prompt) if step == 1 else f"{prompt} + {step - 1}"
+
+
+def _summary(step: int, held: int, fresh: int, total: int, ratio: float) -> str:
+    tokens = count_words(held, "token", "tokens")
+    if step == 1:
+        return f"Step 1 reads the prompt. With a cache or without, it computes all {tokens}."
+    return (
+        f"Without a cache step {step} computes {tokens}. With a cache it computes {fresh} and reads"
+        f" the keys and values of the other {held - fresh}. After {step} steps that makes {total}"
+        f" tokens computed against {held}, and {number_words(ratio)} times the operations."
+    )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvlib.show.draw import annotate, figure, finish, heatmap, label_ends, lines
-from kvlib.show.style import INK, color, import_pyplot
+from kvlib.show.style import CARD, INK, MUTED, color
 
 
 def times_computed(times: Sequence[int], prompt: int) -> Any:
@@ -36,48 +36,83 @@ def times_computed(times: Sequence[int], prompt: int) -> Any:
 def three_steps(scores: Any, hidden: Any, weights: Any, text: str) -> Any:
     """Scores, what is hidden of them, and the weights that are left, over the same characters.
 
-    scores, hidden, weights: (T, T), the second True where a query may not see a key.
+    scores, hidden, weights: (T, T), the second True where a query may not see a key. What is hidden
+    is hatched, so that it does not look like a score of 0.
     """
-    fig, axes = figure(3.3, ncols=3, sharey=True)
+    fig, axes = figure(3.5, ncols=3, sharey=True)
     blank = np.where(hidden, np.nan, 1.0)
     names = letters(text)
     size = float(np.max(np.abs(scores)))
     heatmap(axes[0], scores, xlabel="key", ylabel="query", signed=True, vmax=size)
     heatmap(axes[1], scores * blank, xlabel="key", ylabel="", signed=True, vmax=size)
     heatmap(axes[2], weights * blank, xlabel="key", ylabel="", vmax=1.0)
-    titles = ("1  scores", "2  future hidden", "3  softmax of each row")
+    titles = ("1. scores", "2. the future is hidden", "3. softmax of each row")
     for ax, title in zip(axes, titles, strict=True):
-        ax.set_title(title)
+        ax.set_title(title, fontsize=10)
         ax.set_aspect("equal")
-        _name_ticks(ax, names, size=8)
+        _name_ticks(ax, names, size=7)
+    for ax in axes[1:]:
+        _hatch(ax, hidden)
     fig.colorbar(axes[1].images[0], ax=axes[:2], label="score", location="bottom", shrink=0.5)
     fig.colorbar(axes[2].images[0], ax=axes[2], label="weight", location="bottom", shrink=0.9)
     return finish(fig)
 
 
-def moved(change: Any, rows: Sequence[str], at: int) -> Any:
-    """Size of a change, a row a stage of the model, a column a token; exact zeros stay white.
+def _hatch(ax: Any, hidden: Any) -> None:
+    """Grey with stripes where `hidden` is True: a colour that no score and no weight has."""
+    from matplotlib.patches import Rectangle
 
-    change: (rows, T) of at least 0. at: the token that was changed.
-    """
-    from matplotlib.colors import LinearSegmentedColormap, LogNorm
+    pale = {"facecolor": "#eceff2", "edgecolor": color("free"), "hatch": "//", "linewidth": 0}
+    for i, j in np.argwhere(hidden):
+        ax.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, **pale))
 
-    sizes = np.asarray(change)
-    fig, ax = figure(2.8)
-    plt = import_pyplot()
-    # From a visible blue on, so that the smallest change does not look like none.
-    shades = plt.get_cmap("kvlib")(np.linspace(0.25, 1, 64))
-    cmap = LinearSegmentedColormap.from_list("kvlib_from_blue", list(shades))
-    some = sizes[sizes > 0]
-    norm = LogNorm(float(some.min()), float(some.max()))
-    shown = np.where(sizes > 0, sizes, np.nan)
-    image = ax.imshow(shown, cmap=cmap, norm=norm, aspect="auto")
-    ax.set_yticks(range(len(rows)), labels=list(rows))
-    ax.set_xlabel("token (position in the text)")
-    ax.axvline(at - 0.5, color=INK, linewidth=1, linestyle=":")
-    ax.grid(False)
-    fig.colorbar(image, ax=ax, label="largest change (log scale)")
+
+def pipeline(layers: int, hidden: int, vocabulary: int) -> Any:
+    """The parts of a decoder in the order in which a row of numbers meets them, with shapes."""
+    fig, ax = figure(2.9)
+    ax.set(xlim=(-0.5, 100.5), ylim=(2, 40))
+    ax.axis("off")
+    stream = 10.0
+    for x, width, words in (
+        (0, 10, "token\nids\n(T,)"),
+        (15, 13, f"embedding\n(V, {hidden})"),
+        (75, 9, "norm"),
+        (88, 12, f"logits\n(T, {vocabulary})"),
+    ):
+        _box(ax, x, stream - 4.5, width, 9, words)
+    for start, end in ((10, 15), (28, 75), (84, 88)):
+        _arrow(ax, (start, stream), (end, stream))
+    for x, words in ((32.5, "attention\nreads earlier rows"), (54, "MLP\neach row alone")):
+        _box(ax, x, 25, 17.5, 9, words)
+        _box(ax, x, 17, 8, 4.6, "norm")
+        _arrow(ax, (x + 4, stream), (x + 4, 17))
+        _arrow(ax, (x + 4, 21.6), (x + 4, 25))
+        _arrow(ax, (x + 14, 25), (x + 14, stream + 1.7))
+        ring = {"boxstyle": "circle,pad=0.15", "facecolor": CARD, "edgecolor": INK}
+        ax.text(x + 14, stream, "+", ha="center", va="center", fontsize=11, zorder=4, bbox=ring)
+    _frame(ax, 30.5, 4, 43, 33, f"one layer; the model has L = {layers}")
+    ax.text(52, 5.6, f"residual stream (T, {hidden})", ha="center", fontsize=9, color=MUTED)
     return finish(fig)
+
+
+def _box(ax: Any, x: float, y: float, width: float, height: float, words: str) -> None:
+    from matplotlib.patches import Rectangle
+
+    ax.add_patch(Rectangle((x, y), width, height, facecolor=CARD, edgecolor=INK, zorder=3))
+    where = (x + width / 2, y + height / 2)
+    ax.text(*where, words, ha="center", va="center", fontsize=8.5, zorder=4)
+
+
+def _frame(ax: Any, x: float, y: float, width: float, height: float, words: str) -> None:
+    from matplotlib.patches import Rectangle
+
+    ax.add_patch(Rectangle((x, y), width, height, fill=False, edgecolor=MUTED, linestyle="--"))
+    ax.text(x + 1, y + height + 0.8, words, fontsize=9, color=MUTED)
+
+
+def _arrow(ax: Any, start: tuple[float, float], end: tuple[float, float]) -> None:
+    style = {"arrowstyle": "-|>", "color": INK, "shrinkA": 0, "shrinkB": 0}
+    ax.annotate("", end, start, arrowprops=style)
 
 
 def head_scores(scores: Mapping[str, Any]) -> Any:
@@ -126,12 +161,12 @@ def _frame_rows(ax: Any, first: int, end: int) -> None:
     annotate(ax, words, (end - 4.0, first - 0.5), offset=(-20.0, 60.0))
 
 
-def work(lengths: Any, counted: Mapping[str, Any], formula: Mapping[str, Any]) -> Any:
-    """Operations of one new token against the length of its text: dots counted, lines computed.
+def work(lengths: Any, counted: Any, formula: Mapping[str, Any]) -> Any:
+    """Operations of one new token against the length of its text: lines computed, dots counted.
 
-    counted, formula: name → (lengths,) operations, for the same names.
+    formula: name → (lengths,) operations. counted: (lengths,), drawn on the last of the lines.
     """
-    roles = ["recomputed"] * len(formula)
+    roles = [*["muted"] * (len(formula) - 1), "recomputed"]
     fig, ax = figure(3.1)
     lines(
         ax,
@@ -141,8 +176,7 @@ def work(lengths: Any, counted: Mapping[str, Any], formula: Mapping[str, Any]) -
         xlabel="tokens in the text",
         ylabel="operations for the next one (million)",
     )
-    for y, role in zip(counted.values(), roles, strict=True):
-        ax.plot(lengths, np.asarray(y) / 1e6, "o", color=color(role))
+    ax.plot(lengths, np.asarray(counted) / 1e6, "o", color=color(roles[-1]))
     ax.set_xlim(left=0)
     ax.set_ylim(bottom=0)
     return finish(fig)

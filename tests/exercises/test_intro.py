@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from notebook_code import BOOK, namespace, read, smallest_margin
 
+from kvlib import Meter, generate, load_reference_model
 from kvlib.exercises.intro import check_times_computed
+from kvlib.show.intro import waste_explorer
 
 
 @pytest.mark.parametrize(
@@ -40,3 +43,26 @@ def test_right_answer_passes() -> None:
 def test_printed_continuation_is_the_same_on_every_machine() -> None:
     page = namespace(read(BOOK / "intro.ipynb"))
     assert smallest_margin(page["model"], page["prompt"], page["continuation"]) >= 0.02
+
+
+def test_the_slider_counts_what_each_step_computes() -> None:
+    model = load_reference_model(xp=np)
+    explorer = waste_explorer(model, "import o", new=4)
+    prompt = len("import o")
+    for step in range(1, 5):
+        scene = explorer.scene(step=step)
+        held = prompt + step - 1
+        without, kept = (row["cells"] for row in scene["panels"][0]["rows"])
+        assert len(without) == len(kept) == prompt + 3, "the picture keeps its width"
+        fresh = prompt if step == 1 else 1
+        for cells, seen in ((without, "recomputed"), (kept, "cached")):
+            assert cells[:held] == [seen] * (held - fresh) + ["key"] * fresh
+            assert not any(cells[held:])
+        slow, fast = (sum(p["value"] for p in b["parts"]) for b in scene["panels"][1]["bars"])
+        assert slow >= fast and (slow > fast) == (step > 1)
+    totals = {number["label"]: number["text"] for number in scene["numbers"]}
+    assert totals["Tokens computed so far, without a cache"] == str(8 + 9 + 10 + 11)
+    assert totals["With a cache"] == str(8 + 3)
+    with Meter() as meter:
+        generate(model, ["import o"], max_new_tokens=4, stop_tokens=())
+    assert fast == pytest.approx(meter.flops / 1e6, rel=0.01), "drawn as it was counted"
