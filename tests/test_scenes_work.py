@@ -105,8 +105,8 @@ def test_roofline_says_what_does_not_fit() -> None:
 def test_growth_by_hand() -> None:
     scene = growth_explorer().scene()
     assert numbers(scene)["Ratio"] == "95.5 times"  # 107,350 passes against 1,123, and attention
-    assert "= 107,350 token passes" in scene["formula"][0]
-    assert "= 1,123 token passes" in scene["formula"][1]
+    assert "= 107,350 rows" in scene["formula"][0]
+    assert "= 1,123 rows" in scene["formula"][1]
     assert numbers(scene)["Kept for it"] == f"{1123 * 524288 / 2**20:.0f} MiB"
 
 

@@ -34,7 +34,8 @@ def take(page_file: Path, scroll_to: str, above: int, scheme: str) -> Image.Imag
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--page", default="book/cached", help="which page (book/cached)")
-    parser.add_argument("--at", default=".cell_output img", help="CSS selector of what to show")
+    figure = "#prefill-and-decode .cell_output img"
+    parser.add_argument("--at", default=figure, help="CSS selector of what to show")
     parser.add_argument("--above", type=int, default=440, help="pixels of the page above it (440)")
     parser.add_argument("--scheme", choices=["light", "dark"], default="light")
     parser.add_argument("--output", type=Path, default=ROOT / "book" / "_static" / "page.png")

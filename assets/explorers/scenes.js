@@ -1266,7 +1266,7 @@ growth_formula = function (facts, settings, work) {
         _pymeth_append.call(terms, (fixed(_pyfunc_op_add(prompt, fresh) - 1, 0)));
     }
     each = linear_flops(facts, 1, 1);
-    return [_pymeth_join.call("", (["without a cache: ", _pymeth_join.call(" + ", terms), " = ", fixed(work["slow_tokens"], 0), " token passes"])), _pymeth_join.call("", (["with a cache: ", fixed(prompt, 0), " + ", fixed(fresh - 1, 0), " = ", fixed(work["fast_tokens"], 0), " token passes"])), _pymeth_join.call("", ["a pass: 2 \u00d7 ", large_words(each / 2), " weights = ", scaled_words(each, "FLOP"), ", and attention to the tokens before"]), _pymeth_join.call("", ([scaled_words(work["again"], "FLOP"), " / ", scaled_words(work["once"], "FLOP"), " = ", number_words(work["ratio"])]))];
+    return [_pymeth_join.call("", (["without a cache: ", _pymeth_join.call(" + ", terms), " = ", fixed(work["slow_tokens"], 0), " rows"])), _pymeth_join.call("", (["with a cache: ", fixed(prompt, 0), " + ", fixed(fresh - 1, 0), " = ", fixed(work["fast_tokens"], 0), " rows"])), _pymeth_join.call("", ["a row: 2 \u00d7 ", large_words(each / 2), " weights = ", scaled_words(each, "FLOP"), ", and attention to the rows before"]), _pymeth_join.call("", ([scaled_words(work["again"], "FLOP"), " / ", scaled_words(work["once"], "FLOP"), " = ", number_words(work["ratio"])]))];
 };
 
 growth_numbers = function (work) {

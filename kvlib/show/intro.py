@@ -27,7 +27,8 @@ def waste_explorer(model: Decoder, prompt: str, new: int) -> Explorer:
     """
     ids = model.tokenizer.encode(prompt)
     told = generate(model, [ids], max_new_tokens=new, stop_tokens=())[0]
-    again, once = [], []
+    again: list[int] = []
+    once: list[int] = []
     for step in range(1, new + 1):
         with Meter() as alone:
             generate(model, [ids + told[: step - 1]], max_new_tokens=1, stop_tokens=())

@@ -24,7 +24,7 @@ def times_computed(times: Sequence[int], prompt: int) -> Any:
     ax.bar(place, counts - first, bottom=first, width=0.85, color=color("recomputed"))
     ax.axvline(prompt - 0.5, color=INK, linewidth=1, linestyle=":")
     top = float(counts.max())
-    ax.set(xlabel="token (position in the text)", ylabel="times its key was computed")
+    ax.set(xlabel="token (position in the text)", ylabel="times it was computed")
     ax.set(xlim=(-1, len(counts)), ylim=(0, top * 1.3))
     ax.text(prompt - 1, top * 1.04, "prompt", ha="right", va="bottom", fontsize=9)
     ax.text(prompt, top * 1.04, "new tokens", ha="left", va="bottom", fontsize=9)
@@ -62,7 +62,7 @@ def _hatch(ax: Any, hidden: Any) -> None:
     """Grey with stripes where `hidden` is True: a colour that no score and no weight has."""
     from matplotlib.patches import Rectangle
 
-    pale = {"facecolor": "#eceff2", "edgecolor": color("free"), "hatch": "//", "linewidth": 0}
+    pale: dict[str, Any] = {"facecolor": "#eceff2", "edgecolor": color("free"), "hatch": "//", "linewidth": 0}
     for i, j in np.argwhere(hidden):
         ax.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, **pale))
 
@@ -73,16 +73,16 @@ def pipeline(layers: int, hidden: int, vocabulary: int) -> Any:
     ax.set(xlim=(-0.5, 100.5), ylim=(2, 40))
     ax.axis("off")
     stream = 10.0
-    for x, width, words in (
+    for left, width, words in (
         (0, 10, "token\nids\n(T,)"),
         (15, 13, f"embedding\n(V, {hidden})"),
         (75, 9, "norm"),
         (88, 12, f"logits\n(T, {vocabulary})"),
     ):
-        _box(ax, x, stream - 4.5, width, 9, words)
+        _box(ax, left, stream - 4.5, width, 9, words)
     for start, end in ((10, 15), (28, 75), (84, 88)):
         _arrow(ax, (start, stream), (end, stream))
-    for x, words in ((32.5, "attention\nreads earlier rows"), (54, "MLP\neach row alone")):
+    for x, words in ((32.5, "attention\nreads earlier rows"), (54.0, "MLP\neach row alone")):
         _box(ax, x, 25, 17.5, 9, words)
         _box(ax, x, 17, 8, 4.6, "norm")
         _arrow(ax, (x + 4, stream), (x + 4, 17))

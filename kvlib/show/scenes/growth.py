@@ -77,7 +77,7 @@ def growth_summary(facts: dict[str, Any], settings: dict[str, Any], work: dict[s
 def growth_formula(
     facts: dict[str, Any], settings: dict[str, Any], work: dict[str, float]
 ) -> list[str]:
-    """Passes of tokens, operations of one, and the ratio."""
+    """Rows computed, operations of one, and the ratio."""
     prompt, fresh = settings["prompt"], settings["new"]
     terms = [fixed(prompt + i, 0) for i in range(min(fresh, 3))]
     if fresh == 4:
@@ -87,11 +87,11 @@ def growth_formula(
         terms.append(fixed(prompt + fresh - 1, 0))
     each = linear_flops(facts, 1, 1)
     return [
-        f"without a cache: {' + '.join(terms)} = {fixed(work['slow_tokens'], 0)} token passes",
+        f"without a cache: {' + '.join(terms)} = {fixed(work['slow_tokens'], 0)} rows",
         f"with a cache: {fixed(prompt, 0)} + {fixed(fresh - 1, 0)}"
-        f" = {fixed(work['fast_tokens'], 0)} token passes",
-        f"a pass: 2 \u00d7 {large_words(each / 2)} weights = {scaled_words(each, 'FLOP')},"
-        " and attention to the tokens before",
+        f" = {fixed(work['fast_tokens'], 0)} rows",
+        f"a row: 2 \u00d7 {large_words(each / 2)} weights = {scaled_words(each, 'FLOP')},"
+        " and attention to the rows before",
         f"{scaled_words(work['again'], 'FLOP')} / {scaled_words(work['once'], 'FLOP')}"
         f" = {number_words(work['ratio'])}",
     ]
