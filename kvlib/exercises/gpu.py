@@ -1,4 +1,5 @@
-"""Checkers of the chapter on the GPU: splits, lanes side by side, merging, caches dealt out."""
+"""Checkers of the chapter on the GPU: splits, lanes side by side, merging, caches dealt out. Those
+of lines of CUDA C++ are in `gpu_cuda`."""
 
 from __future__ import annotations
 
@@ -9,9 +10,17 @@ import numpy as np
 
 from kvlib.attention import attend, merge_states
 from kvlib.costs import MODELS, kv_on_one
+from kvlib.exercises.gpu_cuda import check_shared_heads, check_split_range
 from kvlib.exercises.report import Finding, checker, diagnose, expect_close, expect_shape
 
-__all__ = ["check_lane_bytes", "check_merge_splits", "check_num_splits", "check_tensor_share"]
+__all__ = [
+    "check_lane_bytes",
+    "check_merge_splits",
+    "check_num_splits",
+    "check_shared_heads",
+    "check_split_range",
+    "check_tensor_share",
+]
 
 LEAST = 128  # keys that a block should have
 

@@ -8,6 +8,7 @@ decode, ...     one file a public function: check, plan, launch
 twins/          the same blocking in NumPy: the oracle of each kernel
 device          runs a `Launch` on a graphics card (CuPy RawModule)
 processor/      runs the same sources on the processor, every access checked and counted
+own             a kernel of yours, as text
 nvrtc           compiles for compute capabilities that are not there; registers and spills
 
     o = decode_attention(q, k, v, seq_lens, block_table)            # CuPy arrays: the device
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         rms_norm_forward,
     )
     from kvlib.kernels.loads import read_keys
+    from kvlib.kernels.own import run_cuda
     from kvlib.kernels.prefill import prefill_attention
     from kvlib.kernels.sample import sample_tokens
     from kvlib.kernels.topk import softmax_topk
@@ -44,6 +46,7 @@ _HOME = {
     "decode_attention": "decode",
     "prefill_attention": "prefill",
     "read_keys": "loads",
+    "run_cuda": "own",
     "Kernels": "caches",
     "use_kernels": "caches",
     "watched": "engine",
@@ -64,6 +67,7 @@ __all__ = [
     "read_keys",
     "rms_norm_backward",
     "rms_norm_forward",
+    "run_cuda",
     "sample_tokens",
     "softmax_topk",
     "use_kernels",

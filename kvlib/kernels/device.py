@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kvlib.kernels.launch import Launch
-from kvlib.kernels.source import Kernel, source
+from kvlib.kernels.source import Kernel, source_of
 
 
 class Device(NamedTuple):
@@ -76,7 +76,7 @@ def _function(kernel: Kernel, shared: int) -> Any:
     import cupy
 
     module = cupy.RawModule(
-        code=source(kernel.unit), options=("--std=c++17",), name_expressions=(kernel.name,)
+        code=source_of(kernel), options=("--std=c++17",), name_expressions=(kernel.name,)
     )
     function = module.get_function(kernel.name)
     if shared:

@@ -23,7 +23,7 @@ import numpy as np
 
 from kvlib.kernels.launch import Launch
 from kvlib.kernels.processor.folder import kept
-from kvlib.kernels.source import Kernel, source
+from kvlib.kernels.source import Kernel, source_of
 
 HEADER = Path(__file__).parent / "processor.h"
 FLAGS = ("-std=c++17", "-Og", "-shared", "-fPIC", "-w", "-fno-exceptions", "-fno-rtti")
@@ -88,10 +88,7 @@ def run(launch: Launch, *, first: int = 0, stride: int = 1) -> Traffic:
     end, and for threads that wait for others that never come; ValueError for arrays that do not lie
     in one piece.
     """
-    handed = [x for x in launch.args if isinstance(x, np.ndarray)]
-    for i, x in enumerate(handed):
-        if not x.flags.c_contiguous:
-            raise ValueError(f"array {i} of {launch.kernel.name} must lie in one piece")
+    handed = arrays_of(launch)
     table = (_Array * max(1, len(handed)))(*(_Array(x.ctypes.data, x.nbytes, 0, 0) for x in handed))
     cells = [_cell(x) for x in launch.args]
     pointers = (ctypes.c_void_p * len(cells))(*(ctypes.addressof(c) for c in cells))
@@ -109,6 +106,15 @@ def run(launch: Launch, *, first: int = 0, stride: int = 1) -> Traffic:
     )
 
 
+def arrays_of(launch: Launch) -> list[np.ndarray]:
+    """The arrays among a launch's arguments. Raises ValueError for one not in one piece."""
+    handed = [x for x in launch.args if isinstance(x, np.ndarray)]
+    for i, x in enumerate(handed):
+        if not x.flags.c_contiguous:
+            raise ValueError(f"array {i} of {launch.kernel.name} must lie in one piece")
+    return handed
+
+
 def _cell(x: Any) -> Any:
     """The bytes of one argument, kept alive: a pointer, or a number of its own type."""
     if x is None:
@@ -122,21 +128,28 @@ def _cell(x: Any) -> Any:
 
 @cache
 def _entry(kernel: Kernel) -> Any:
+    entry = ctypes.CDLL(str(built(kernel))).kvlib_run
+    entry.restype = ctypes.c_int
+    return entry
+
+
+def built(kernel: Kernel) -> Path:
+    """The shared library of a kernel, compiled once and kept.
+
+    Raises KernelError, with the compiler's words, for a source that does not compile.
+    """
     text = (
-        f"#define KVLIB_ON_PROCESSOR\n{source(kernel.unit)}\n"
+        f"#define KVLIB_ON_PROCESSOR\n{source_of(kernel)}\n"
         f"static void body() {{ processor::call(&{kernel.name}); }}\n"
         'extern "C" int kvlib_run(const u32* grid, int threads, u64 shared, void** args,\n'
         "    processor::Array* arrays, int n, int first, int stride, u64* counts, char* text) {\n"
         "    return processor::run(&body, grid, threads, shared, args, arrays, n, first, stride,\n"
         "                          counts, text);\n}\n"
     )
-    library = ctypes.CDLL(str(_built(text, kernel.name)))
-    library.kvlib_run.restype = ctypes.c_int
-    return library.kvlib_run
+    return _built(text, kernel.name)
 
 
 def _built(text: str, name: str) -> Path:
-    """The shared library of a source, compiled once and kept."""
     command, header = compiler(), HEADER.read_text(encoding="utf-8")
     key = hashlib.sha256("\0".join((*command, *FLAGS, header, text)).encode())
     folder = kept()

@@ -1,0 +1,75 @@
+"""A kernel of your own: CUDA C++ as text, compiled and run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kvlib.kernels import engine
+from kvlib.kernels.launch import Launch
+from kvlib.kernels.processor import Traffic
+from kvlib.kernels.source import Kernel
+
+MOST_THREADS = 1024
+
+
+def run_cuda(
+    text: str,
+    name: str,
+    grid: Sequence[int],
+    threads: int,
+    *args: Any,
+    shared: int = 0,
+    run_on: str | None = None,
+    seconds: float = 10.0,
+) -> Traffic | None:
+    """Compile CUDA C++ and run one of its kernels on arrays, writing into them.
+
+    text: the source; it may include files of kvlib/kernels/cuda, and begins with
+    ``#include "portable.cuh"``. It touches arrays through ``load(pointer)`` and
+    ``store(pointer, x)``.
+    name: the kernel, with template arguments if it has any: ``decode<64>``
+    grid: one, two or three numbers of blocks; threads of each; shared: bytes of shared memory
+    args: arrays, NumPy scalars of the exact C type, and None for a null pointer, in order
+    run_on: "processor" for NumPy arrays, "device" for CuPy's; by default what the arrays say
+
+    On the processor this gives the :class:`~kvlib.kernels.processor.Traffic`: bytes, and sectors of
+    32 bytes that warps touched. The kernel runs in a process of its own, for `seconds` at most, so
+    that a mistake does not end yours. Raises KernelError for a source that does not compile, and
+    for an access outside of the arrays; ValueError and TypeError for arguments that do not fit.
+
+    >>> import numpy as np
+    >>> text = '''
+    ... #include "portable.cuh"
+    ... __global__ void twice(float* x) {
+    ...     float* mine = x + blockIdx.x * blockDim.x + threadIdx.x;
+    ...     store(mine, 2 * load(mine));
+    ... }'''
+    >>> x = np.arange(64, dtype=np.float32)
+    >>> traffic = run_cuda(text, "twice", (2,), 32, x)
+    >>> x[:4], traffic.requests, traffic.sectors  # two warps: a load and a store each
+    (array([0., 2., 4., 6.], dtype=float32), 4, 16)
+    """
+    arrays = [x for x in args if hasattr(x, "shape") and not isinstance(x, np.generic)]
+    if not arrays:
+        raise ValueError("a kernel needs an array to write its results into, got none")
+    sizes = (*(int(n) for n in grid), 1, 1)[:3]
+    if not 1 <= len(grid) <= 3 or min(sizes) < 1:
+        raise ValueError(f"grid must be one to three numbers above 0, got {grid!r}")
+    if not 1 <= threads <= MOST_THREADS:
+        raise ValueError(f"threads must be 1 to {MOST_THREADS}, got {threads}")
+    launch = Launch(
+        Kernel("own", name, text), (sizes[0], sizes[1], sizes[2]), threads, shared, args
+    )
+    on_host = isinstance(arrays[0], np.ndarray)
+    if engine.chosen(run_on or ("processor" if on_host else None), *arrays) == "device":
+        engine.start("device", launch)
+        return None
+    from kvlib.kernels.processor.apart import run_apart
+
+    return run_apart(launch, seconds=seconds)
+
+
+__all__ = ["run_cuda"]

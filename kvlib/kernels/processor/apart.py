@@ -1,0 +1,66 @@
+"""Run a launch in a process of its own: a kernel in the making may crash, or never end.
+
+The other process is child.py beside this file: a few lines without NumPy, so that it starts fast.
+"""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from kvlib.kernels.launch import Launch
+from kvlib.kernels.processor import KernelError, Traffic, arrays_of, built
+
+CHILD = Path(__file__).with_name("child.py")
+SECONDS = 10.0
+
+
+def run_apart(launch: Launch, *, seconds: float = SECONDS) -> Traffic:
+    """What ``processor.run`` does, in another process; arrays are written when it has ended.
+
+    What the kernel prints (printf) is printed here. Raises KernelError for what ``processor.run``
+    refuses, for a kernel that takes longer than `seconds`, and for one that ends its process: by
+    touching memory other than through load and store, for example.
+    """
+    handed, name = arrays_of(launch), launch.kernel.name
+    job = {
+        "library": str(built(launch.kernel)),
+        "launch": (launch.grid, launch.threads, launch.shared),
+        "args": [_packed(x) for x in launch.args],
+    }
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", str(CHILD)],
+            input=pickle.dumps(job), capture_output=True, timeout=seconds,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise KernelError(
+            f"{name} had not ended after {seconds:g} seconds; look for a loop that never ends"
+        ) from None
+    print(done.stderr.decode(errors="replace"), end="")
+    if done.returncode:
+        raise KernelError(
+            f"{name} ended its process (status {done.returncode}): it may have used memory "
+            "without load and store, outside of every array, or divided a whole number by 0"
+        )
+    status, text, (requests, sectors, asked), read, written, data = pickle.loads(done.stdout)
+    if status:
+        raise KernelError(f"{name}: {text}")
+    for x, new in zip(handed, data, strict=True):
+        if new is not None:
+            x[...] = np.frombuffer(new, x.dtype).reshape(x.shape)
+    return Traffic(requests, sectors, asked, tuple(read), tuple(written))
+
+
+def _packed(x: object) -> tuple[str, bytes] | None:
+    if x is None:
+        return None
+    if isinstance(x, np.ndarray):
+        return "array", x.tobytes()
+    if isinstance(x, np.generic):
+        return "number", x.tobytes()
+    raise TypeError(f"an argument must be an array, a NumPy scalar or None, got {x!r}")

@@ -1,0 +1,83 @@
+"""Kernels handed over as text: compiled, run in a process of their own, refused in words."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from kvlib.kernels import run_cuda
+from kvlib.kernels.processor import KernelError
+from kvlib.kernels.source import Kernel, source, source_of
+
+pytestmark = pytest.mark.skipif(
+    not (shutil.which("c++") or shutil.which("g++")), reason="no C++ compiler"
+)
+
+TWO = np.float32(2)
+TEXT = """
+#include "portable.cuh"
+template <typename T> __global__ void add(T* x, const T* y, T by) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    @@
+    store(x + i, load(x + i) + (y ? load(y + i) : by));
+}
+"""
+
+
+def run(line="", x=None, y=None, by=TWO, grid=(3,), **more):
+    x = np.arange(96, dtype=np.float32) if x is None else x
+    traffic = run_cuda(
+        TEXT.replace("@@", line), f"add<{more.pop('of', 'float')}>", grid, 32, x, y, by, **more
+    )
+    return x, traffic
+
+
+def test_arrays_numbers_and_null_pointers():
+    x, traffic = run()
+    np.testing.assert_array_equal(x, np.arange(96) + 2)
+    assert traffic.written == (384,) and traffic.read == (384,) and traffic.sectors == 24
+    x, traffic = run(y=np.full(96, 5, np.float32))
+    np.testing.assert_array_equal(x, np.arange(96) + 5)
+    assert traffic.read == (384, 384) and traffic.written == (384, 0)
+    x, _ = run(x=np.arange(96, dtype=np.int32), by=np.int32(-1), of="int")
+    np.testing.assert_array_equal(x, np.arange(96) - 1)
+
+
+def test_what_a_kernel_prints_is_printed(capsys):
+    run('if (i == 7) printf("thread %d\\n", i);')
+    assert "thread 7" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("while (i >= 0);", "had not ended after 1 second"),
+        ("x[1ll << 40] = 0;", "ended its process"),
+        ("load(x + 4000);", "outside of array 0"),
+        ("x = y", "your kernel:5"),
+        ("if (i == 0) __syncthreads(); else __syncwarp();", "waits for threads that never come"),
+    ],
+)
+def test_a_wrong_kernel_leaves_this_process_alone(line, words):
+    with pytest.raises(KernelError, match=words):
+        run(line, seconds=1)
+
+
+def test_arguments_that_do_not_fit():
+    with pytest.raises(ValueError, match="one piece"):
+        run(x=np.zeros((96, 2), np.float32)[:, 0])
+    with pytest.raises(TypeError, match="NumPy scalar"):
+        run(by=2.0)
+    with pytest.raises(ValueError, match="grid must be"):
+        run(grid=(0,))
+    with pytest.raises(ValueError, match="threads must be"):
+        run_cuda(TEXT, "add<float>", (1,), 2048, np.zeros(3, np.float32))
+    with pytest.raises(ValueError, match="needs an array"):
+        run_cuda(TEXT, "add<float>", (1,), 32, np.float32(1))
+    with pytest.raises(TypeError, match="CuPy arrays"):
+        run(run_on="device")
+
+
+def test_a_source_of_the_folder_stays_as_it_is():
+    assert source_of(Kernel("loads", "a_warp_a_key")) == source("loads")
+    assert '#line 3 "your kernel"' in source_of(Kernel("own", "add<float>", TEXT))
