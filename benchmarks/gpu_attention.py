@@ -79,7 +79,7 @@ class Decode:
             o, lse = cp.empty_like(q), cp.empty(q.shape[:2], dtype=cp.float32)
             self.outputs.append(o)
             self.launches.append(launches_of(o, lse, q, [piece], settings))
-        self.splits = piece.plan.splits
+        self.splits = max(piece.plan.splits)
 
     def __call__(self, i: int) -> None:
         from kvlib.kernels import device

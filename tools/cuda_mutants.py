@@ -27,6 +27,8 @@ MUTANTS = [
                "max(0, len + past - window)", "max(0, len + past - window - 1)"),
     CudaMutant("cuda decode: half of a warp's groups not merged", "decode",
                "int offset = L::LANES; offset < 32;", "int offset = L::LANES; offset < 16;"),
+    CudaMutant("cuda decode: parts of all requests in one place", "decode",
+               "(item.part - b) * num_qo_heads", "(item.split - b) * num_qo_heads"),
     CudaMutant("cuda merge: parts beyond the 32nd left out", "decode",
                "for (int i = 0; i < splits; i++) sum",
                "for (int i = 0; i < min(splits, 32); i++) sum"),

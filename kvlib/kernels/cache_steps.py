@@ -20,23 +20,26 @@ from kvlib.codecs import Plain
 from kvlib.codecs.base import TensorCodec
 from kvlib.kernels import engine
 from kvlib.kernels.codes import Codes, unread
-from kvlib.kernels.decode import piece_of, settings_of
+from kvlib.kernels.decode import keys_read, piece_of, settings_of
 from kvlib.kernels.decode_pieces import attend
 from kvlib.kernels.pieces import Piece, Settings
 from kvlib.kernels.types import HEAD_DIMS
+from kvlib.kernels.work import Work
 
 
 class StepTables(NamedTuple):
     """What the kernels ask of a step, where the cache lives; the same for layers that lie alike.
 
     block_table (B, W) int32   stored (B,) int32: tokens in the blocks   waiting (B,) or None:
-    those behind them that lie apart   most: the largest of stored, and of waiting
+    those behind them that lie apart   lens: both as Python ints   work: the work items of the
+    layers so far (kvlib.kernels.work)
     """
 
     block_table: Array
     stored: Array
     waiting: Array | None
-    most: tuple[int, int]
+    lens: tuple[tuple[int, ...], tuple[int, ...]]
+    work: dict[Any, Work]
 
 
 def step_tables(cache: Any, step: Step, layer: int = 0) -> StepTables | None:
@@ -56,7 +59,7 @@ def step_tables(cache: Any, step: Step, layer: int = 0) -> StepTables | None:
     waiting = [n - m for n, m in zip(lens, stored, strict=True)]
     behind = xp.asarray(np.array(waiting, np.int32)) if waits else None
     sizes = xp.asarray(np.array(stored, np.int32))
-    return StepTables(xp.asarray(table), sizes, behind, (max(stored), max(waiting)))
+    return StepTables(xp.asarray(table), sizes, behind, (tuple(stored), tuple(waiting)), {})
 
 
 def unsuited(cache: Cache, layer: int) -> str | None:
@@ -116,7 +119,8 @@ def decode_cache(
         raise ValueError(f"layer {layer} has no rows that kernels read in this step: {step!r}")
     q = namespace(q).ascontiguousarray(q) if not q.flags.c_contiguous else q
     settings = settings_of(q, spec.sm_scale, spec.softcap, spec.window)
-    o, lse = attend(q, _pieces(cache, layer, q, step, tables, settings, where), settings, where)
+    pieces = _pieces(cache, layer, q, step, tables, settings, where)
+    o, lse = attend(q, pieces, settings, where, tables.work)
     if spec.sinks is not None:
         o, lse = with_sink(cache.xp, o, lse, spec.sinks)
     return (o, lse) if return_lse else o
@@ -126,20 +130,19 @@ def _pieces(
     cache: Any, layer: int, q: Array, step: Step, tables: StepTables, settings: Settings, where: str
 ) -> list[Piece]:
     k, v = stored(cache, layer)
-    found = []
-    if tables.most[0]:
+    (older, newer), found = tables.lens, []
+    if any(older):
         found.append(
             piece_of(
-                q, k, v, tables.stored, tables.block_table, settings,
-                behind=tables.waiting, max_len=tables.most[0], where=where,
+                q, k, v, tables.stored, tables.block_table, settings, behind=tables.waiting,
+                lens=keys_read(older, newer, settings.window), where=where,
             )
         )  # fmt: skip
-    if tables.most[1]:
+    if any(newer):
         residuals = [state.residuals[layer].both for state in step.states]
         k, v = (_beside(cache.xp, list(some)) for some in zip(*residuals, strict=True))
-        found.append(
-            piece_of(q, k, v, tables.waiting, None, settings, max_len=tables.most[1], where=where)
-        )
+        lens = keys_read(newer, [0] * len(newer), settings.window)
+        found.append(piece_of(q, k, v, tables.waiting, None, settings, lens=lens, where=where))
     return found
 
 

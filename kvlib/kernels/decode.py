@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kvlib.arrays import Array
 from kvlib.kernels import checks, engine
 from kvlib.kernels.codes import Codes, Written, decode_kernel, written
@@ -25,6 +27,7 @@ def decode_attention(
     sm_scale: float | None = None,
     softcap: float | None = None,
     behind: Array | None = None,
+    lens: Sequence[int] | None = None,
     max_len: int | None = None,
     splits: int | None = None,
     tensor: bool | None = None,
@@ -43,8 +46,10 @@ def decode_attention(
     counts the query itself), sm_scale and softcap are those of :func:`kvlib.attend`.
     behind: (B,) int32, tokens of a request that follow these keys and are attended to elsewhere;
     they move the window.
-    max_len: the longest of seq_lens where the caller knows it; else what the blocks could hold.
-    splits: blocks that share a request's keys, chosen by :func:`kvlib.kernels.plans.plan_decode`.
+    lens: the same lengths as seq_lens, on the host: blocks are balanced by them. Arrays on the host
+    need none. For arrays on a device without `lens`, every request gets as many splits, chosen by
+    max_len: the longest where the caller knows it, else what the blocks could hold.
+    splits: blocks that share each request's keys; else :func:`kvlib.kernels.plans.plan_decode`.
     tensor: whether tensor cores multiply, by default where they pay
     (:func:`kvlib.kernels.plans.suits_tensor_cores`). They are handed queries and weights as two
     16-bit numbers each, so sums are good to 2^-16 at the least; KIVI's numbers are rounded to
@@ -70,7 +75,7 @@ def decode_attention(
     settings = settings_of(q, sm_scale, softcap, window)
     piece = piece_of(
         q, k, v, seq_lens, block_table, settings,
-        behind=behind, max_len=max_len, splits=splits, tensor=tensor, where=where,
+        behind=behind, lens=lens, max_len=max_len, splits=splits, tensor=tensor, where=where,
     )  # fmt: skip
     o, lse = attend(q, [piece], settings, where)
     return (o, lse) if return_lse else o
@@ -85,12 +90,16 @@ def piece_of(
     settings: Settings,
     *,
     behind: Array | None = None,
+    lens: Sequence[int] | None = None,
     max_len: int | None = None,
     splits: int | None = None,
     tensor: bool | None = None,
     where: str = "twin",
 ) -> Piece:
-    """Keys that lie together, checked, and how they are attended to."""
+    """Keys that lie together, checked, and how they are attended to.
+
+    lens: keys that each request reads of these, which may be fewer than seq_lens with a window
+    """
     stored = [x for x in (k, v) if not isinstance(x, Codes)]
     stored += [x for c in (k, v) if isinstance(c, Codes) for x in c[1:] if x is not None]
     xp = checks.check_together(
@@ -122,16 +131,31 @@ def piece_of(
     shift = 31 if width == 1 else checks.power_of_two("block_size", size)
     checks.check_range("seq_lens", seq_lens, 0, size * width)
     check_table(block_table, seq_lens, size, sizes["N"])
-    keys = size * width if max_len is None else max_len
+    keys: int | Sequence[int]
+    if lens is not None:
+        keys = lens
+    elif where == "device":
+        most = size * width if max_len is None else max_len
+        keys = min(most, settings.window or most)
+    else:
+        past = [0] * len(seq_lens) if behind is None else behind.tolist()
+        keys = keys_read(seq_lens.tolist(), past, settings.window)
     groups = sizes["Hq"] // sizes["Hkv"]
     on_tensor_cores = _on_tensor_cores(kept, groups, sizes["D"], tensor)
     plan = plan_decode(
-        sizes["B"], sizes["Hkv"], groups, sizes["D"], min(keys, settings.window or keys),
+        sizes["B"], sizes["Hkv"], groups, sizes["D"], keys,
         choices=(TENSOR_ROWS,) if on_tensor_cores else rows_of(sizes["D"], kept.bits),
         splits=splits, device=device_of(where),
         registers=_registers(kept, on_tensor_cores, sizes["D"]),
     )  # fmt: skip
     return Piece(kept, block_table, seq_lens, behind, size, shift, plan, on_tensor_cores)
+
+
+def keys_read(lens: Sequence[int], past: Sequence[int], window: int) -> tuple[int, ...]:
+    """Of each request's keys those in its window (0: all); past: tokens that follow them."""
+    if not window:
+        return tuple(lens)
+    return tuple(n - min(n, max(0, n + m - window)) for n, m in zip(lens, past, strict=True))
 
 
 def _on_tensor_cores(kept: Written, groups: int, dim: int, wish: bool | None) -> bool:

@@ -1,16 +1,18 @@
 """Launch choices: pure arithmetic on sizes, so that each can be tested and explained.
 
-A decoding step has few query rows and many keys. One block a kv head leaves most of a device idle
-(8 kv heads feed 8 of 132 multiprocessors), so the keys of a request are split between blocks until
-there are enough of them; every split costs one more partial result to merge.
+A decoding step has few query rows and many keys. One block per kv head leaves most of a device idle
+(8 kv heads feed 8 of 132 multiprocessors), so the keys are split between blocks until there are
+enough of them; every split costs one more partial result to merge. Where the lengths of a batch are
+known, all blocks get chunks of near-equal size (kvlib.kernels.work).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from kvlib.kernels.device import H200, Device
+from kvlib.kernels.work import LEAST_KEYS, MOST_SPLITS, balanced
 
 THREADS = 128
 WARPS = THREADS // 32
@@ -18,25 +20,26 @@ REGISTERS = 65_536  # of a multiprocessor, on each capability that kernels are c
 # Blocks of decode that a multiprocessor holds at once where nothing else is known: a thread takes
 # up to 168 registers, and a block has 128 threads.
 BLOCKS_PER_SM = 3
-LEAST_KEYS = 128  # a split: fewer, and merging costs more than the split gains
-MOST_SPLITS = 128
 UNROLL = 4  # keys of a group of lanes in flight at a time (layouts.cuh)
 ROWS = (1, 2, 4, 8)  # query heads of one kv head in a block
 TENSOR_ROWS = 8  # the same on tensor cores: half of the rows of a product (decode_tensor.cu)
 
 
 class DecodePlan(NamedTuple):
-    """rows of query heads a block   tiles of rows a kv head   splits of the keys
-    shared: bytes of shared memory a block   merges: whether partial results are merged"""
+    """rows of query heads a block   tiles of rows a kv head   splits (B,) of each request's keys
+    shared: bytes of shared memory a block   lens (B,): keys of each, where they were known
+    """
 
     rows: int
     tiles: int
-    splits: int
+    splits: tuple[int, ...]
     shared: int
+    lens: tuple[int, ...] | None = None
 
     @property
     def merges(self) -> bool:
-        return self.splits > 1
+        """Whether partial results are merged."""
+        return max(self.splits, default=1) > 1
 
 
 def rows_of(head_dim: int, bits: int) -> tuple[int, ...]:
@@ -79,12 +82,12 @@ def rows_for(groups: int, choices: tuple[int, ...] = ROWS) -> int:
 
 
 def splits_for(blocks: int, keys: int, sms: int, per_sm: int = BLOCKS_PER_SM) -> int:
-    """Splits of each request's keys so that `blocks` blocks without splits become enough.
+    """Splits of each request's keys where only the longest is known: all get as many.
 
     blocks: requests · kv heads · tiles   keys: of the longest request
 
-    Enough is `per_sm` on every multiprocessor, in whole waves: the last wave should not be nearly
-    empty, so the splits are rounded down to fill one wave rather than up into a second.
+    `per_sm` blocks on every multiprocessor are one wave. The splits are rounded down to stay within
+    it; requests that fill it without splits are not split.
     """
     room = sms * per_sm
     wanted = max(1, room // max(1, blocks))
@@ -96,23 +99,38 @@ def plan_decode(
     num_kv_heads: int,
     groups: int,
     head_dim: int,
-    keys: int,
+    keys: int | Sequence[int],
     *,
     choices: tuple[int, ...] = ROWS,
     splits: int | None = None,
     device: Device = H200,
     registers: Mapping[int, int] | None = None,
 ) -> DecodePlan:
-    """How decode attention is launched; `splits` given by hand is taken as it is.
+    """How decode attention is launched; `splits` given by hand is taken as it is, for each request.
 
+    keys: that each request reads, and blocks are balanced by them; or only the most that one reads,
+    and every request gets as many splits
     choices: query rows of a block that there are kernels for (:func:`rows_of`)
     registers: what a thread of the kernel takes, by its rows; none known: BLOCKS_PER_SM blocks fit
+
+    >>> plan_decode(1, 8, 4, 128, 65_536).splits  # 392 blocks, and there is room for 396
+    (49,)
+    >>> plan_decode(3, 8, 4, 128, [65_536, 500, 500]).splits
+    (47, 1, 1)
     """
     rows = rows_for(groups, choices)
     tiles = -(-groups // rows)
+    blocks = num_kv_heads * tiles
     shared = 4 * WARPS * rows * (head_dim + 2)  # a warp's o, m and l, as float
-    if splits is None:
-        taken = (registers or {}).get(rows)
-        per_sm = blocks_that_fit(taken, shared, device) if taken else BLOCKS_PER_SM
-        splits = splits_for(batch * num_kv_heads * tiles, keys, device.sms, per_sm)
-    return DecodePlan(rows, tiles, splits, shared)
+    taken = (registers or {}).get(rows)
+    per_sm = blocks_that_fit(taken, shared, device) if taken else BLOCKS_PER_SM
+    lens = None if isinstance(keys, int) else tuple(keys)
+    if lens is not None and len(lens) != batch:
+        raise ValueError(f"keys must be of {batch} requests, got {len(lens)}")
+    if splits is not None:
+        return DecodePlan(rows, tiles, (splits,) * batch, shared, lens)
+    if lens is not None:
+        return DecodePlan(rows, tiles, balanced(lens, blocks, device.sms * per_sm), shared, lens)
+    assert isinstance(keys, int)
+    even = splits_for(batch * blocks, keys, device.sms, per_sm)
+    return DecodePlan(rows, tiles, (even,) * batch, shared)

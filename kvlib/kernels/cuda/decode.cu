@@ -1,7 +1,7 @@
 // Decode attention: one query token a request over all its keys.
 //
-// Grid (splits, row tiles · kv heads, requests); a block takes one range of one request's keys for one
-// kv head, and the query heads that share it. Within the block, LANES lanes hold one key between
+// Grid (row tiles · kv heads, work items); a block takes one range of one request's keys for one kv
+// head, and the query heads that share it. Within the block, LANES lanes hold one key between
 // them, a vector each; each such group runs the online softmax (arXiv:2205.14135) over keys of its
 // own, and nobody waits for anybody. The partial results merge three times: groups of a warp by
 // shuffles, warps of a block in shared memory, splits of a request in `merge` (Flash-Decoding).
@@ -15,6 +15,7 @@
 // (decode_tensor.cu), by the same arguments.
 #include "layouts.cuh"
 #include "state.cuh"
+#include "work.cuh"
 
 template <typename T, typename L, int G, int D>
 __device__ __forceinline__ void load_queries(
@@ -29,26 +30,29 @@ __device__ __forceinline__ void load_queries(
 
 template <typename Codec, int D, int G>
 __global__ void __launch_bounds__(THREADS) decode(
-    void* __restrict__ out,          // (B, Hq, D); null where results are parts
+    void* __restrict__ out,          // (B, Hq, D)
     float* __restrict__ lse,         // (B, Hq)
-    float* __restrict__ part_out,    // (splits, B, Hq, D), what is to be merged; or null
-    float* __restrict__ part_lse,    // (splits, B, Hq)
+    float* __restrict__ part_out,    // (parts, Hq, D), what is to be merged; or null
+    float* __restrict__ part_lse,    // (parts, Hq)
     const void* __restrict__ q,      // (B, Hq, D)
     const void* __restrict__ k_codes, const void* __restrict__ k_scales, const void* __restrict__ k_zeros,
     const void* __restrict__ v_codes, const void* __restrict__ v_scales, const void* __restrict__ v_zeros,
     const int* __restrict__ block_table,  // (B, table_width)
     const int* __restrict__ seq_lens,     // (B,)
     const int* __restrict__ behind,       // (B,) tokens that follow these keys and lie elsewhere, or null
+    const void* __restrict__ items,       // (items, 4): request, split, splits, part; or null
     int table_width, int block_size, int block_shift, int num_kv_heads, int groups, int window,
     int k_shift, int v_shift,        // log2 of what shares a scale: decode_tensor.cu
     int kind,                        // of the numbers of q and out
+    int even,                        // splits of each request where there is no list of items
     float scale,                     // sm_scale · log2 e
     float softcap)                   // times log2 e; 0: none
 {
     typedef Layout<Codec, D> L;
-    const int b = blockIdx.z, split = blockIdx.x, splits = gridDim.x;
+    const Item item = item_of(items, blockIdx.y, even);
+    const int b = item.request, split = item.split, splits = item.splits;
     const int tiles = (groups + G - 1) / G;
-    const int kv_head = blockIdx.y / tiles, first_row = blockIdx.y % tiles * G;
+    const int kv_head = blockIdx.x / tiles, first_row = blockIdx.x % tiles * G;
     const int rows = min(G, groups - first_row);
     const int num_qo_heads = num_kv_heads * groups;
     const int lane = threadIdx.x % L::LANES, group = threadIdx.x / L::LANES;
@@ -183,11 +187,11 @@ __global__ void __launch_bounds__(THREADS) decode(
         }
         const float result = total > 0.0f ? sum / total : 0.0f;
         const i64 row = row0 + g;
-        if (out) {
+        if (item.part < 0) {
             store_any(out, row * D + d, result, kind);
             if (d == 0) store(lse + row, log_sum_exp(top, total));
         } else {
-            const i64 part = (i64)split * gridDim.z * num_qo_heads + row;
+            const i64 part = row + (i64)(item.part - b) * num_qo_heads;
             store(part_out + part * D + d, result);
             if (d == 0) store(part_lse + part, log_sum_exp(top, total));
         }
@@ -195,21 +199,27 @@ __global__ void __launch_bounds__(THREADS) decode(
 }
 
 // The splits of a request: grid (B · Hq), partial (o, lse) pairs to one. Also of whatever else was
-// attended to apart: all pairs of a row, D numbers each.
+// attended to apart: all pairs of a row, D numbers each. first (B + 1,): a request's first part, and
+// no parts where its blocks have written the result themselves; null: `even` parts each.
 __global__ void __launch_bounds__(THREADS) merge(
     void* __restrict__ out, float* __restrict__ lse, const float* __restrict__ part_out,
-    const float* __restrict__ part_lse, int splits, int dim, int kind)
+    const float* __restrict__ part_lse, const int* __restrict__ first, int most, int even,
+    int num_qo_heads, int dim, int kind)
 {
-    const i64 row = blockIdx.x, rows = gridDim.x;
-    const int warp = threadIdx.x / 32;
-    DYNAMIC_SHARED(float, weights);  // (splits,), then a maximum and a sum of each warp
-    float* tops = weights + splits;
+    const i64 row = blockIdx.x;
+    const int b = blockIdx.x / num_qo_heads, warp = threadIdx.x / 32;
+    const int begin = first ? load(first + b) : b * even;
+    const int splits = (first ? load(first + b + 1) : begin + even) - begin;
+    if (splits == 0) return;
+    const i64 part0 = (i64)begin * num_qo_heads + blockIdx.x % num_qo_heads, step = num_qo_heads;
+    DYNAMIC_SHARED(float, weights);  // (most,), then a maximum and a sum of each warp
+    float* tops = weights + most;
     float* totals = tops + WARPS;
 
     // A thread a pair: one after the other, their loads would take longer than the sum.
     float top = -infinity(), total = 0.0f;
     for (int i = threadIdx.x; i < splits; i += THREADS) {
-        weights[i] = load(part_lse + i * rows + row);
+        weights[i] = load(part_lse + part0 + i * step);
         top = fmaxf(top, weights[i]);
     }
 #pragma unroll
@@ -232,7 +242,7 @@ __global__ void __launch_bounds__(THREADS) merge(
     for (int d = threadIdx.x; d < dim; d += THREADS) {
         float sum = 0.0f;
 #pragma unroll 8
-        for (int i = 0; i < splits; i++) sum += load(part_out + (i * rows + row) * dim + d) * weights[i];
+        for (int i = 0; i < splits; i++) sum += load(part_out + (part0 + i * step) * dim + d) * weights[i];
         store_any(out, row * dim + d, total > 0.0f ? sum / total : 0.0f, kind);
     }
     if (threadIdx.x == 0)

@@ -9,10 +9,11 @@
 // a lane loads 16 bytes of a key and they are its part of the product. Of values it loads four keys
 // that its weights belong to, and pairs of keys side by side are a permutation of bytes.
 //
-// Grid, splits, places and the three merges are those of decode.cu, and so are the arguments.
+// Grid, work items, places and the three merges are those of decode.cu, and so are the arguments.
 #include "pair_codecs.cuh"
 #include "places.cuh"
 #include "state.cuh"
+#include "work.cuh"
 
 static const int THREADS = 128, WARPS = THREADS / 32, HEADS = 8;
 
@@ -165,16 +166,18 @@ __global__ void __launch_bounds__(THREADS, blocks_for(D, Codec::GROUPED)) decode
     const void* __restrict__ k_codes, const void* __restrict__ k_scales, const void* __restrict__ k_zeros,
     const void* __restrict__ v_codes, const void* __restrict__ v_scales, const void* __restrict__ v_zeros,
     const int* __restrict__ block_table, const int* __restrict__ seq_lens, const int* __restrict__ behind,
+    const void* __restrict__ items,
     int table_width, int block_size, int block_shift, int num_kv_heads, int groups, int window,
-    int k_shift, int v_shift, int kind, float scale, float softcap)
+    int k_shift, int v_shift, int kind, int even, float scale, float softcap)
 {
     typedef typename Codec::Number T;
     typedef Share<Codec, D, 4, Codec::widest(D)> K;
     typedef Share<Codec, D, 8, Codec::VALUES> V;
     static const int TILE = Codec::tile(D), HALVES = TILE / 16, STEPS = D / 16;
-    const int b = blockIdx.z, split = blockIdx.x, splits = gridDim.x;
+    const Item item = item_of(items, blockIdx.y, even);
+    const int b = item.request, split = item.split, splits = item.splits;
     const int tiles = (groups + HEADS - 1) / HEADS;
-    const int kv_head = blockIdx.y / tiles, first_row = blockIdx.y % tiles * HEADS;
+    const int kv_head = blockIdx.x / tiles, first_row = blockIdx.x % tiles * HEADS;
     const int rows = min(HEADS, groups - first_row);
     const int num_qo_heads = num_kv_heads * groups;
     const i64 row0 = (i64)b * num_qo_heads + kv_head * groups + first_row;
@@ -401,11 +404,11 @@ __global__ void __launch_bounds__(THREADS, blocks_for(D, Codec::GROUPED)) decode
         }
         const float result = total > 0.0f ? sum / total : 0.0f;
         const i64 row = row0 + head;
-        if (out) {
+        if (item.part < 0) {
             store_any(out, row * D + d, result, kind);
             if (d == 0) store(lse + row, log_sum_exp(top, total));
         } else {
-            const i64 part = (i64)split * gridDim.z * num_qo_heads + row;
+            const i64 part = row + (i64)(item.part - b) * num_qo_heads;
             store(part_out + part * D + d, result);
             if (d == 0) store(part_lse + part, log_sum_exp(top, total));
         }

@@ -23,7 +23,7 @@ import numpy as np
 
 from kvlib.kernels.launch import Launch
 from kvlib.kernels.processor.folder import kept
-from kvlib.kernels.source import Kernel, source_of
+from kvlib.kernels.source import Kernel, source, source_of
 
 HEADER = Path(__file__).parent / "processor.h"
 FLAGS = ("-std=c++17", "-Og", "-shared", "-fPIC", "-w", "-fno-exceptions", "-fno-rtti")
@@ -138,8 +138,9 @@ def built(kernel: Kernel) -> Path:
 
     Raises KernelError, with the compiler's words, for a source that does not compile.
     """
+    own = source_of(kernel) if kernel.text else source(kernel.unit)
     text = (
-        f"#define KVLIB_ON_PROCESSOR\n{source_of(kernel)}\n"
+        f"#define KVLIB_ON_PROCESSOR\n{own}\n"
         f"static void body() {{ processor::call(&{kernel.name}); }}\n"
         'extern "C" int kvlib_run(const u32* grid, int threads, u64 shared, void** args,\n'
         "    processor::Array* arrays, int n, int first, int stride, u64* counts, char* text) {\n"

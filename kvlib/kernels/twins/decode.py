@@ -47,7 +47,7 @@ def decode(
 
 def _piece(query: np.ndarray, piece: Piece, settings: Settings, b: int, h: int) -> Iterator[Pair]:
     """One request and kv head: a partial result a split."""
-    kept, splits = piece.written, piece.plan.splits
+    kept, splits = piece.written, piece.plan.splits[b]
     length = int(piece.seq_lens[b])
     past = int(piece.behind[b]) if piece.behind is not None else 0
     low = max(0, length + past - settings.window) if settings.window else 0
