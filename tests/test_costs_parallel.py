@@ -22,7 +22,7 @@ def held(name, way, devices, context):
             elif way == "pipeline":
                 last = (d + 1) * len(kinds) // devices
                 total[d] += len(tokens) * heads * dims * (d * len(kinds) // devices <= i < last)
-            elif way == "sequence":  # the newest stretch is whole
+            elif way == "context":  # the newest stretch is whole
                 each = -(-context // devices)
                 end = context - (devices - 1 - d) * each
                 total[d] += heads * dims * len([t for t in tokens if end - each <= t < end])
@@ -30,16 +30,16 @@ def held(name, way, devices, context):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("way", ["tensor", "pipeline", "sequence"])
+@pytest.mark.parametrize("way", ["tensor", "pipeline", "context"])
 @pytest.mark.parametrize("devices", [1, 2, 8, 16])
 def test_bytes_of_the_fullest_device(name, way, devices):
     got = kv_on_one(name, way, devices, batch=3, context=2000)
     assert got.value == 3 * 2 * held(name, way, devices, 2000)
 
 
-def test_experts_leave_whole_requests():
-    one = kv_on_one("deepseek-v3", "expert", 1, batch=1, context=500)
-    assert kv_on_one("deepseek-v3", "expert", 8, batch=20, context=500) == 3 * one
+def test_data_parallel_attention_keeps_requests_whole():
+    one = kv_on_one("deepseek-v3", "data", 1, batch=1, context=500)
+    assert kv_on_one("deepseek-v3", "data", 8, batch=20, context=500) == 3 * one
 
 
 def test_more_devices_than_heads_gain_nothing():
@@ -50,7 +50,7 @@ def test_more_devices_than_heads_gain_nothing():
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        (("llama-3.1-8b", "data", 2, 1, 10), ValueError, "way must be one of"),
+        (("llama-3.1-8b", "expert", 2, 1, 10), ValueError, "way must be one of"),
         (("llama-3.1-8b", "tensor", 3, 1, 10), ValueError, "evenly"),
         (("llama-3.1-8b", "pipeline", 33, 1, 10), ValueError, "at most 32"),
         (("llama-3.1-8b", "tensor", 0, 1, 10), ValueError, "devices is 0"),

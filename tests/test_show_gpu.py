@@ -27,10 +27,18 @@ def test_as_many_squares_are_filled_as_there_are_blocks():
         assert f"{n} of 132 busy" in ax.get_title(loc="left")
 
 
-def test_the_ladder_is_in_mib_on_a_log_scale():
-    (ax,) = draw.hierarchy({"a": 2 << 20, "b": 64 << 20}, 8 << 20).axes
-    assert [p.get_width() for p in ax.patches] == [2, 64]
-    assert ax.get_xscale() == "log" and ax.lines[0].get_xdata()[0] == 8
+def test_the_ladder_is_in_mib_and_terabytes_on_log_scales():
+    sizes, rates = {"a": 2 << 20, "b": 64 << 20}, {"a": 300.0, "b": 4.8}
+    left, right = draw.hierarchy(sizes, 8 << 20, rates, {"b": 400}).axes
+    assert [p.get_width() for p in left.patches] == [2, 64]
+    assert left.get_xscale() == "log" and left.lines[0].get_xdata()[0] == 8
+    assert [p.get_width() for p in right.patches] == [300, 4.8]
+    assert [t.get_text() for t in right.texts] == ["300, at once", "4.8, 400 clocks"]
+
+
+def test_idle_shares_are_pairs_in_percent():
+    (ax,) = draw.idle({"one": (0.97, 0.04), "two": (0.35, 0.03)}).axes
+    assert [round(p.get_width()) for p in ax.patches] == [97, 35, 4, 3]
 
 
 def test_moved_bytes_are_multiples_of_what_was_asked_for():
@@ -51,10 +59,17 @@ def test_points_lie_on_the_roof():
     assert points == [(10, pytest.approx(50)), (1000, pytest.approx(1000))]
 
 
-def test_a_line_a_way():
-    (ax,) = draw.on_one_device((1, 2), {"heads": [4, 2], "tokens": [4, 2.0]}).axes
-    assert [list(line.get_ydata()) for line in ax.lines] == [[4, 2], [4, 2]]
-    assert {t.get_text() for t in ax.texts} == {"heads", "tokens"}
+def test_a_panel_per_way_and_a_mark_where_nothing_is_gained():
+    gib = {"heads": [4, 2, 2.0], "tokens": [4, 2.0, 1.0]}
+    axes = draw.on_one_device((1, 2, 4), gib).axes
+    assert [ax.get_title(loc="left") for ax in axes] == ["heads", "tokens"]
+    assert [list(ax.lines[0].get_ydata()) for ax in axes] == [*gib.values()]
+    assert [len(ax.lines) for ax in axes] == [2, 1]
+    assert list(axes[0].lines[1].get_xdata()) == [2, 4]
+
+
+def scene_number(scene, words):
+    return next(n["text"] for n in scene["numbers"] if words in n["label"])
 
 
 def test_splits_fill_the_device():
@@ -63,7 +78,9 @@ def test_splits_fill_the_device():
         scene = explorer.scene(splits=splits)
         check_scene(scene)
         found = [c for row in scene["panels"][0]["rows"] for c in row["cells"]]
-        assert len(found) == 132 and found.count("query") == busy
+        assert len(found) == 132 and found.count("muted") == busy
+    busiest = [scene_number(explorer.scene(splits=n), "busiest") for n in (1, 49, 64, 128)]
+    assert busiest == ["65,536", "1,338", "2,048", "1,536"]  # more is not free
     one, many = (explorer.scene(splits=n)["panels"][1]["bars"] for n in (1, 128))
     assert one[0] == many[0] and one[1]["parts"][0]["value"] == 0
     partial = 2 * 128 * 32 * 129 * 4 / 2**20

@@ -3,10 +3,10 @@
 tensor     every device has a share of the heads (arXiv:1909.08053); heads are copied where there
            are more devices than key/value heads, and MLA's latent vector always is
 pipeline   every device has consecutive layers (arXiv:1811.06965)
-sequence   every device has a stretch of each request's tokens, and partial results merge (ring
-           attention, arXiv:2310.01889)
-expert     experts are dealt out, attention is not: every device has requests of its own, and copies
-           of the attention weights (data-parallel attention beside expert parallelism)
+context    every device has a stretch of each request's tokens, and partial results merge (context
+           parallelism; ring attention, arXiv:2310.01889, moves keys and values instead)
+data       every device has requests of its own, and a copy of the attention weights (data-parallel
+           attention, often beside experts that are dealt out)
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kvlib.costs.limits import shared_out
 from kvlib.costs.spec import ModelSpec
 from kvlib.costs.units import Bytes
 
-WAYS = ("tensor", "pipeline", "sequence", "expert")
+WAYS = ("tensor", "pipeline", "context", "data")
 
 
 def kv_on_one(
@@ -54,9 +54,9 @@ def kv_on_one(
         return Bytes(int(batch * one_request(shared_out(spec, devices), context)))
     if way == "pipeline":
         return Bytes(int(batch * max(one_request(s, context) for s in _stages(spec, devices))))
-    if way == "sequence":
+    if way == "context":
         return Bytes(int(batch * _longest_stretch(layers, kind, devices, context)))
-    if way == "expert":
+    if way == "data":
         return Bytes(int(-(-batch // devices) * one_request(layers, context)))
     raise ValueError(f"way must be one of {', '.join(WAYS)}, got {way!r}")
 

@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.show.draw import bars, figure, finish, label_ends
+from kvlib.show.draw import bars, figure, finish
 from kvlib.show.gpu_blocks import splits_explorer, steps_explorer
-from kvlib.show.style import CARD, MUTED, color
+from kvlib.show.style import CARD, INK, MUTED, color
 
 __all__ = [
     "busy",
     "efficiency",
     "hierarchy",
+    "idle",
     "intensities",
     "measured",
     "on_one_device",
@@ -30,8 +31,8 @@ def busy(blocks: Mapping[str, int], sms: int) -> Any:
     fig, axes = figure(1.9, ncols=len(blocks))
     for ax, (name, n) in zip(np.atleast_1d(axes), blocks.items(), strict=True):
         i = np.arange(sms)
-        edge = [color("query" if j < n else "free") for j in i]
-        fill = [color("query") if j < n else CARD for j in i]
+        edge = [color("ink" if j < n else "free") for j in i]
+        fill = [color("ink") if j < n else CARD for j in i]
         ax.scatter(i % COLUMNS, -(i // COLUMNS), s=52, marker="s", c=fill, edgecolors=edge)
         ax.set(xlim=(-0.8, COLUMNS - 0.2), ylim=(-(sms - 1) // COLUMNS - 0.3, 0.8))
         ax.set_axis_off()
@@ -40,14 +41,46 @@ def busy(blocks: Mapping[str, int], sms: int) -> Any:
     return finish(fig)
 
 
-def hierarchy(sizes: Mapping[str, int], needed: int) -> Any:
-    """Bytes of each level of memory, and a line at the bytes of one request's keys and values."""
-    fig, ax = figure(2.3)
-    bars(ax, {k: v / 2**20 for k, v in sizes.items()}, ["weights"] * len(sizes), xlabel="MiB")
-    ax.set_xscale("log")
-    ax.set_xlim(1, max(sizes.values()) / 2**20 * 12)
-    ax.axvline(needed / 2**20, color=color("key"), dashes=(4, 3))
-    ax.text(needed / 2**20 * 1.15, -0.62, "one request's keys and values", color=color("key"))
+def idle(shares: Mapping[str, tuple[float, float]]) -> Any:
+    """Idle share of the places' time, by batch: (before, after) a change of plan."""
+    fig, ax = figure(0.62 * len(shares) + 0.9)
+    rows = np.arange(len(shares))
+    for i, (label, role) in enumerate((("by the longest request", "muted"), ("balanced", "ink"))):
+        wide = [100 * pair[i] for pair in shares.values()]
+        drawn = ax.barh(rows + (i - 0.5) * 0.38, wide, 0.34, color=color(role), label=label)
+        ax.bar_label(drawn, labels=[f"{x:.0f}" for x in wide], padding=4, fontsize=9)
+    ax.set_yticks(rows, labels=list(shares))
+    ax.invert_yaxis()
+    ax.set(xlim=(0, 112), xlabel="idle share of the places' time (%)")
+    ax.grid(axis="x", visible=True)
+    ax.grid(axis="y", visible=False)
+    ax.legend(loc="lower right")
+    return finish(fig)
+
+
+def hierarchy(
+    sizes: Mapping[str, int],
+    needed: int,
+    bandwidths: Mapping[str, float],
+    clocks: Mapping[str, int],
+) -> Any:
+    """Each level of memory: bytes, with a line at `needed`; TB/s, and clocks that a load waits."""
+    fig, (left, right) = figure(2.6, ncols=2)
+    bars(
+        left, {k: v / 2**20 for k, v in sizes.items()}, ["muted"] * len(sizes), xlabel="size (MiB)"
+    )
+    left.set_xscale("log")
+    left.set_xlim(1, max(sizes.values()) / 2**20 * 60)
+    left.axvline(needed / 2**20, color=color("key"), dashes=(4, 3))
+    left.set_title("one request's keys, values: dashed", fontsize=9, color=color("key"))
+    bars(right, bandwidths, ["muted"] * len(sizes), xlabel="bandwidth (TB/s)", digits=False)
+    right.set_xscale("log")
+    right.set_xlim(1, max(bandwidths.values()) * 60)
+    for row, (name, rate) in enumerate(bandwidths.items()):
+        wait = f"{clocks[name]} clocks" if clocks.get(name) else "at once"
+        right.text(rate * 1.2, row, f"{rate:.3g}, {wait}", va="center", fontsize=9, color=INK)
+    right.set_yticklabels([])
+    right.set_title("and how long a load takes", fontsize=9, color=MUTED)
     return finish(fig)
 
 
@@ -55,7 +88,7 @@ def efficiency(sectors: Mapping[str, int], bytes_read: int) -> Any:
     """Bytes moved in sectors of 32 by each way of reading, as multiples of what was asked for."""
     fig, ax = figure(1.9)
     times = {name: 32 * n / bytes_read for name, n in sectors.items()}
-    bars(ax, times, ["recomputed", "key", "key"], xlabel="bytes moved for each byte asked for")
+    bars(ax, times, ["muted", "ink", "ink"], xlabel="bytes moved per byte asked for")
     ax.axvline(1, color=MUTED, linewidth=1)
     return finish(fig)
 
@@ -63,8 +96,8 @@ def efficiency(sectors: Mapping[str, int], bytes_read: int) -> Any:
 def resources(registers: Mapping[str, int], warps: Mapping[str, int]) -> Any:
     """Registers a thread of some kernels, and the warps that a multiprocessor then holds."""
     fig, (left, right) = figure(2.4, ncols=2)
-    bars(left, registers, ["weights"] * len(registers), xlabel="registers a thread")
-    bars(right, warps, ["query"] * len(warps), xlabel="warps a multiprocessor, at most 64")
+    bars(left, registers, ["muted"] * len(registers), xlabel="registers per thread")
+    bars(right, warps, ["ink"] * len(warps), xlabel="warps per multiprocessor (at most 64)")
     right.set_yticklabels([])
     return finish(fig)
 
@@ -76,27 +109,29 @@ def intensities(points: Mapping[str, float], ridge: float, bandwidth: float, pea
     ax.plot(x, np.minimum(peak, x * bandwidth) / 1e12, color=color("ink"))
     for name, at in points.items():
         y = min(peak, at * bandwidth) / 1e12
-        ax.plot([at], [y], marker="o", color=color("query"))
+        ax.plot([at], [y], marker="o", color=color("muted"))
         ax.annotate(name, (at, y), xytext=(7, -4), textcoords="offset points", va="top", fontsize=9)
     ax.axvline(ridge, color=MUTED, linewidth=1, dashes=(2, 3))
-    ax.set(xscale="log", yscale="log", xlabel="operations for each byte of keys and values")
+    ax.set(xscale="log", yscale="log", xlabel="operations per byte of keys and values")
     ax.set_ylabel("TFLOP/s, at most")
     return finish(fig)
 
 
 def on_one_device(devices: Sequence[int], gib: Mapping[str, Sequence[float]]) -> Any:
-    """GiB of cache on the fullest device against the number of devices, a line a way."""
-    fig, ax = figure(3.0)
-    roles = ("query", "key", "value", "recomputed")
-    for (_, y), role in zip(gib.items(), roles, strict=False):
-        ax.plot(devices, y, marker="o", color=color(role))
-    ax.set(xscale="log", yscale="log", xlabel="devices", ylabel="cache on one of them (GiB)")
-    ax.set_xticks(devices, labels=[str(n) for n in devices])
+    """GiB of cache on the fullest device against the number of devices, a panel for each way."""
+    fig, axes = figure(2.5, ncols=len(gib), sharey=True)
     ticks = sorted({round(x) for y in gib.values() for x in y})
-    ax.set_yticks(ticks, labels=[str(n) for n in ticks])
-    ax.minorticks_off()
-    ends = {name: float(y[-1]) for name, y in gib.items()}
-    label_ends(ax, ends, roles[: len(ends)], x_end=devices[-1])
+    for ax, (name, y) in zip(np.atleast_1d(axes), gib.items(), strict=True):
+        ax.plot(devices, y, marker="o", color=color("cached"))
+        ax.set(xscale="log", yscale="log", xlabel="devices")
+        ax.set_title(name)
+        ax.set_xticks(devices, labels=[str(n) for n in devices])
+        ax.set_yticks(ticks, labels=[str(n) for n in ticks])
+        ax.minorticks_off()
+        level = next((i for i in range(1, len(y)) if y[i] == y[i - 1]), None)
+        if level is not None:  # from here on another device takes nothing away
+            ax.plot(devices[level - 1 :], y[level - 1 :], color=color("muted"), linewidth=5)
+    np.atleast_1d(axes)[0].set_ylabel("cache on one of them (GiB)")
     return finish(fig)
 
 
@@ -105,13 +140,14 @@ def measured(found: Mapping[str, Any]) -> Any:
     rows = found["decode"]
     names = list(rows[0]["runs"])
     fig, ax = figure(0.6 + 0.36 * len(rows) * 1.6)
-    roles = ("key", "value", "query", "recomputed", "shared", "weights")
+    markers = ("o", "s", "^", "D", "v", "P")
     for row, case in enumerate(rows):
         for i, name in enumerate(names):
             share = 100 * case["runs"][name]["share"]
             words = {"label": name} if row == 0 else {}
-            role = color(roles[i % len(roles)])
-            ax.plot([share], [row], linestyle="", marker="o", color=role, **words)
+            role = color("ink" if i % 2 else "muted")
+            mark = markers[i % len(markers)]
+            ax.plot([share], [row], linestyle="", marker=mark, color=role, **words)
     labels = [f"{c['batch']} of {c['keys']:,} keys" for c in rows]
     ax.set_yticks(range(len(rows)), labels=labels)
     ax.set(ylim=(len(rows) - 0.5, -0.5), xlabel="percent of the measured copy bandwidth")

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from kvlib.kernels.work import handed_out
 from kvlib.show.controls import Slider
 from kvlib.show.explorer import Explorer
 from kvlib.show.scenes.words import count_words
 
 ROW = 22  # multiprocessors in a row of cells
-SPLITS = (1, 2, 4, 8, 16, 32, 64, 128)
+SPLITS = (1, 2, 4, 8, 16, 32, 49, 64, 128)
 
 
 def splits_explorer(
     keys: int, num_kv_heads: int, groups: int, head_dim: int, sms: int, per_sm: int
 ) -> Explorer:
-    """A slider over the splits of one request's keys: who is busy, and what the merge costs.
+    """A slider over the splits of one request's keys: which places are busy, what the merge costs.
 
     keys of one request; num_kv_heads, groups (query heads of each), head_dim: of the model;
     sms: multiprocessors, each with room for per_sm blocks. Numbers are of 2 bytes, partial results
@@ -38,16 +39,19 @@ def _split_scene(
     read = 2 * keys * heads * dim * 2
     partial = (splits > 1) * splits * heads * groups * (dim + 1) * 4
     placed = min(blocks, sms)
-    idle = f"{sms - placed} of {sms} multiprocessors have nothing to do"
+    busiest, share = handed_out([keys], [splits], heads, sms * per_sm)
+    idle = f"the {sms * per_sm} places are idle for {share:.0%} of the time"
     return {
         "title": f"{split_words}: {blocks:,} blocks",
-        "summary": f"{blocks:,} blocks of {each:,} keys each; {idle}. Partial results add"
-        f" {2 * partial / read:.1%} to what is moved.",
+        "summary": f"{blocks:,} blocks of {each:,} keys each; the busiest place reads"
+        f" {busiest:,} keys, and {idle}. Partial results add {2 * partial / read:.1%} to the"
+        " bytes.",
         "formula": [f"{heads} kv heads \u00d7 {split_words} = {blocks:,} blocks"],
         "numbers": [
-            {"label": "Keys a block", "text": f"{each:,}"},
-            {"label": "Multiprocessors with work", "text": f"{placed} of {sms}"},
+            {"label": "Keys per block", "text": f"{each:,}"},
             {"label": f"Waves of {sms * per_sm} blocks", "text": f"{waves:,}"},
+            {"label": "Keys that the busiest place reads", "text": f"{busiest:,}"},
+            {"label": "Idle share of the places' time", "text": f"{share:.0%}"},
             {"label": "Partial results, written and read", "text": f"{2 * partial / read:.1%}"},
         ],
         "panels": [
@@ -56,7 +60,7 @@ def _split_scene(
                 "label": f"{sms} multiprocessors",
                 "rows": _rows(placed, sms),
                 "legend": [
-                    {"role": "query", "label": "has a block"},
+                    {"role": "muted", "label": "has a block"},
                     {"role": "free", "label": "idle"},
                 ],
             },
@@ -69,7 +73,7 @@ def _split_scene(
                     {"label": "keys and values", "parts": [_part("read once", read, "key")]},
                     {
                         "label": "partial results",
-                        "parts": [_part("written, then read", 2 * partial, "recomputed")],
+                        "parts": [_part("written, then read", 2 * partial, "muted")],
                     },
                 ],
                 "marks": [],
@@ -83,7 +87,7 @@ def _part(label: str, size: int, role: str) -> dict[str, Any]:
 
 
 def _rows(placed: int, sms: int) -> list[dict[str, Any]]:
-    roles = ["query" if i < placed else "free" for i in range(sms)]
+    roles = ["muted" if i < placed else "free" for i in range(sms)]
     return [{"label": f"from {i}", "cells": roles[i : i + ROW]} for i in range(0, sms, ROW)]
 
 
@@ -104,7 +108,7 @@ def _step_scene(
     done = min(at, steps)
     states = [blocks * groups, blocks, 1][max(0, at - steps)] if at else 0
     words = {
-        0: f"{blocks} blocks start. Each knows its first key and its last from three integers.",
+        0: f"{blocks} blocks start. Each computes its first and last key from its work item.",
         steps + 1: f"The {groups} groups of each block merge, by shuffles in a warp, then through"
         " shared memory.",
         steps + 2: f"A second kernel merges the {blocks} splits: one (o, lse) is left.",
@@ -115,7 +119,7 @@ def _step_scene(
     for b in range(blocks):
         role = ["cached" if i < done else "free" for i in range(steps)]
         if 0 < at <= steps:
-            role[at - 1] = "query"
+            role[at - 1] = "muted"
         rows.append({"label": f"block {b}", "cells": role})
     return {
         "title": f"Step {at} of {len(names) - 1}: {names[at]}",
@@ -128,11 +132,11 @@ def _step_scene(
         "panels": [
             {
                 "kind": "cells",
-                "label": f"One row a block, one square {each} keys",
+                "label": f"One row per block, {each} keys per square",
                 "rows": rows,
                 "legend": [
                     {"role": "cached", "label": "read"},
-                    {"role": "query", "label": "on its way"},
+                    {"role": "muted", "label": "on its way"},
                     {"role": "free", "label": "not yet"},
                 ],
             }
