@@ -54,7 +54,7 @@ def test_the_scene_keeps_what_the_library_keeps() -> None:
         bars = scene["panels"][0]["bars"]
         for bar, share in zip(bars[:found], p, strict=False):
             assert bar["parts"][0]["value"] == pytest.approx(100 * share, rel=1e-6)
-            assert bar["parts"][0]["role"] == "query"
+            assert bar["parts"][0]["role"] == "muted"
         assert {bar["parts"][0]["role"] for bar in bars[found:]} <= {"free"}
 
 

@@ -1493,7 +1493,7 @@ sampling_bars = function (row, before, after) {
     for (i = 0; i < Math.min(SHOWN, before.length); i += 1) {
         part = ({label: "share of the softmax, cut off", value: _pyfunc_op_mult(100, before[i]), role: "free"});
         if ((i < after.length)) {
-            part = ({label: "drawn with", value: _pyfunc_op_mult(100, after[i]), role: "query"});
+            part = ({label: "drawn with", value: _pyfunc_op_mult(100, after[i]), role: "muted"});
         }
         _pymeth_append.call(bars, ({label: row["tokens"][i], parts: [part]}));
     }

@@ -3,7 +3,7 @@
 A decoding step has few query rows and many keys. One block per kv head leaves most of a device idle
 (8 kv heads feed 8 of 132 multiprocessors), so the keys are split between blocks until there are
 enough of them; every split costs one more partial result to merge. Where the lengths of a batch are
-known, all blocks get chunks of near-equal size (kvlib.kernels.work).
+known, all blocks get items of near-equal size (kvlib.kernels.work).
 """
 
 from __future__ import annotations

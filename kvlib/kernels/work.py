@@ -1,12 +1,12 @@
 """Work items: which keys of which request a block reads, cut so that blocks end together.
 
-The keys of a batch are cut into chunks of near-equal size: a request of n keys has n / chunk of
-them, rounded up, and at least one. A block takes a chunk for one kv head. What is decided here is
+The keys of a batch are cut into items of near-equal size: a request of n keys has n / size of them,
+rounded up, and at least one. A block takes an item for one kv head. What is decided here is
 how many splits each request has, and in which order they start; the first and last key of a split
 are worked out by its block, from the lengths on the device. So a plan that was made for other
 lengths is never wrong, only less even.
 
-One chunk size for all requests, so that the longest cannot keep the device waiting, is also what
+One size for all requests, so that the longest cannot keep the device waiting, is also what
 the plans of FlashInfer 0.6.18 use (include/flashinfer/attention/scheduler.cuh).
 """
 
@@ -28,12 +28,12 @@ MORE_WAVES = 4  # numbers of waves that are compared
 def balanced(lens: tuple[int, ...], blocks: int, room: int) -> tuple[int, ...]:
     """Splits of each request's keys.
 
-    lens: keys that each request reads   blocks: that read each chunk (kv heads · tiles)
+    lens: keys that each request reads   blocks: that read each item (kv heads · tiles)
     room: blocks that are resident at once
 
-    Blocks run in waves of `room`. For each number of waves, starting with the least that holds one
-    block of everything, the chunk is the smallest whose blocks fit; its time is that many chunks,
-    and LEAST_KEYS with each for what a block does besides reading. The least time is taken.
+    Blocks run in waves of `room`. For each number of waves, from the least that has room for all
+    requests on, the size is the smallest whose blocks fit. A wave takes as long as an item, and
+    LEAST_KEYS more for what a block does besides reading. The least time decides.
 
     >>> balanced((65_536,), 8, 396)  # one request fills the room by itself
     (49,)
@@ -47,21 +47,21 @@ def balanced(lens: tuple[int, ...], blocks: int, room: int) -> tuple[int, ...]:
     least = min(longest, max(LEAST_KEYS, -(-longest // MOST_SPLITS)))
     keys = np.maximum(np.array(lens, dtype=np.int64), 1)
     first = max(1, -(-len(lens) * blocks // room))
-    best, chunk = None, longest
+    best, size = None, longest
     for waves in range(first, first + MORE_WAVES):
-        found = _chunk(keys, waves * room // blocks, least, longest)
+        found = _smallest(keys, waves * room // blocks, least, longest)
         time = waves * (found + LEAST_KEYS)
         if best is None or time < best:
-            best, chunk = time, found
-    return tuple((-(-keys // chunk)).tolist())
+            best, size = time, found
+    return tuple((-(-keys // size)).tolist())
 
 
-def _chunk(keys: np.ndarray, allowed: int, least: int, longest: int) -> int:
-    """The smallest chunk, from `least` on, of which there are at most `allowed`."""
+def _smallest(keys: np.ndarray, allowed: int, least: int, longest: int) -> int:
+    """The smallest size, from `least` on, that makes at most `allowed` items."""
     total, spare = int(keys.sum()), allowed - len(keys)
     if spare <= 0:
         return longest
-    # Rounding up adds less than one chunk a request, so the answer lies between two quotients.
+    # Rounding up adds less than one item per request, so the answer lies between two quotients.
     low = min(longest, max(least, -(-total // allowed)))
     high = max(low, min(longest, total // spare + 1))
     while low < high:
@@ -121,7 +121,8 @@ def handed_out(
 ) -> tuple[int, float]:
     """Keys that the busiest place reads, and the share of the places' time that is idle.
 
-    A place holds one block at a time; whoever ends first gets the next block, the longest first.
+    A place holds one block at a time. The place that ends first gets the next block; the longest
+    blocks come first.
     This counts places and keys. On a device a block that is left alone reads faster, so an idle
     place costs less than its share.
 
@@ -130,14 +131,14 @@ def handed_out(
     >>> [round(handed_out(lens, splits, 8, 396)[1], 2) for splits in plans]
     [0.97, 0.04]
     """
-    chunks = sorted(
+    sizes = sorted(
         (end - begin for n, s in zip(lens, splits, strict=True) for begin, end in ranges(n, s)),
         reverse=True,
     )
     places = [0] * room
-    for chunk in chunks:
+    for keys in sizes:
         for _ in range(blocks):
-            heapq.heappush(places, heapq.heappop(places) + chunk)
+            heapq.heappush(places, heapq.heappop(places) + keys)
     busiest = max(places)
     return busiest, 1 - sum(places) / (room * busiest) if busiest else 0.0
 

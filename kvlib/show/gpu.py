@@ -43,7 +43,7 @@ def busy(blocks: Mapping[str, int], sms: int) -> Any:
 
 def idle(shares: Mapping[str, tuple[float, float]]) -> Any:
     """Idle share of the places' time, by batch: (before, after) a change of plan."""
-    fig, ax = figure(0.62 * len(shares) + 0.9)
+    fig, ax = figure(0.62 * len(shares) + 1.1)
     rows = np.arange(len(shares))
     for i, (label, role) in enumerate((("by the longest request", "muted"), ("balanced", "ink"))):
         wide = [100 * pair[i] for pair in shares.values()]
@@ -54,7 +54,7 @@ def idle(shares: Mapping[str, tuple[float, float]]) -> Any:
     ax.set(xlim=(0, 112), xlabel="idle share of the places' time (%)")
     ax.grid(axis="x", visible=True)
     ax.grid(axis="y", visible=False)
-    ax.legend(loc="lower right")
+    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
     return finish(fig)
 
 
@@ -72,7 +72,7 @@ def hierarchy(
     left.set_xscale("log")
     left.set_xlim(1, max(sizes.values()) / 2**20 * 60)
     left.axvline(needed / 2**20, color=color("key"), dashes=(4, 3))
-    left.set_title("one request's keys, values: dashed", fontsize=9, color=color("key"))
+    left.set_title("dashed: one request's keys, values", fontsize=9, color=color("key"))
     bars(right, bandwidths, ["muted"] * len(sizes), xlabel="bandwidth (TB/s)", digits=False)
     right.set_xscale("log")
     right.set_xlim(1, max(bandwidths.values()) * 60)
@@ -80,7 +80,7 @@ def hierarchy(
         wait = f"{clocks[name]} clocks" if clocks.get(name) else "at once"
         right.text(rate * 1.2, row, f"{rate:.3g}, {wait}", va="center", fontsize=9, color=INK)
     right.set_yticklabels([])
-    right.set_title("and how long a load takes", fontsize=9, color=MUTED)
+    right.set_title("bandwidth, and the wait for a load", fontsize=9, color=MUTED)
     return finish(fig)
 
 

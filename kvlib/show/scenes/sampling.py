@@ -104,7 +104,7 @@ def sampling_bars(row: dict[str, Any], before: list[float], after: list[float]) 
     for i in range(min(SHOWN, len(before))):
         part = {"label": "share of the softmax, cut off", "value": 100 * before[i], "role": "free"}
         if i < len(after):
-            part = {"label": "drawn with", "value": 100 * after[i], "role": "query"}
+            part = {"label": "drawn with", "value": 100 * after[i], "role": "muted"}
         bars.append({"label": row["tokens"][i], "parts": [part]})
     top = 10.0
     for step in [20.0, 50.0, 100.0]:
