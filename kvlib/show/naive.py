@@ -62,7 +62,12 @@ def _hatch(ax: Any, hidden: Any) -> None:
     """Grey with stripes where `hidden` is True: a colour that no score and no weight has."""
     from matplotlib.patches import Rectangle
 
-    pale: dict[str, Any] = {"facecolor": "#eceff2", "edgecolor": color("free"), "hatch": "//", "linewidth": 0}
+    pale: dict[str, Any] = {
+        "facecolor": "#eceff2",
+        "edgecolor": color("free"),
+        "hatch": "//",
+        "linewidth": 0,
+    }
     for i, j in np.argwhere(hidden):
         ax.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, **pale))
 
