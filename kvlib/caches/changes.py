@@ -1,6 +1,7 @@
-"""What a plan has to do to tables, worked out before anything is done; and taking tokens out.
+"""What a plan has to do to the tables of requests, worked out before anything is changed.
 
-Tokens are taken out from between others for rules that leave holes.
+`changes_of` says which blocks are given back, copied and added. `staying` and `take_out` serve the
+rules that take tokens out from between others.
 """
 
 from __future__ import annotations

@@ -81,28 +81,23 @@ class Rows(Allocator):
                 )
         moves = [
             self._planned(request, n, g)
-            for g, size in enumerate(self._sizes)
-            if size < self.size
-            for request, n in zip(requests, q_lens, strict=True)
-        ]
-        stays = [
-            (g, request, staying(cache, g, request))
             for g, group in enumerate(cache.groups)
-            for request in (requests if group.retention.holes else ())
+            if group.retention.holes or self._sizes[g] < self.size
+            for request, n in zip(requests, q_lens, strict=True)
         ]
         for move in moves:
             if move is not None:
                 move()
-        for g, request, stay in stays:
-            if stay is not None:
-                take_out(cache, g, request, stay)
 
     def _planned(self, request: Request, n: int, g: int) -> Callable[[], None] | None:
-        """How a request makes room for n more tokens in a group of small rows; None where it has.
+        """How a request makes room for n more tokens in a group of layers; None where it has room.
 
         A longer row is allocated here, so that nothing has changed where that fails.
         """
         cache, state = self.cache, request.state
+        if cache.groups[g].retention.holes:
+            stay = staying(cache, g, request)
+            return None if stay is None else partial(take_out, cache, g, request, stay)
         table, length, room = state.tables[g], request.length, self._sizes[g]
         # How many tokens the row must hold after those given back; others may wait.
         end = max(state.coded, cache.codec.coded(length + n)) if cache.codec.waits else length + n
