@@ -6,8 +6,8 @@ asked for: that costs half a second.
 
 from __future__ import annotations
 
+import os.path
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 PACKAGE = "cupy-cuda13x[ctk]"  # for CUDA 13 drivers (580 and later), with CUDA's own libraries
@@ -19,7 +19,7 @@ NODES = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/dxg")  # the last is Windows' i
 
 def node_exists() -> bool:
     """Whether the system shows a device at all; a machine without one is spared the import."""
-    return any(Path(node).exists() for node in NODES)
+    return any(os.path.exists(node) for node in NODES)
 
 
 def trouble() -> str:

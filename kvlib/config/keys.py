@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from kvlib.errors import CheckpointError
@@ -14,14 +14,16 @@ ACTIVATIONS = ("silu", "gelu", "gelu_new", "gelu_pytorch_tanh")  # those that kv
 _UNSET: Any = object()
 
 
-def read_json(path: str | Path) -> dict[str, Any]:
+def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The object in a JSON file. Raises CheckpointError where there is none to read."""
     try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        with open(path, encoding="utf-8") as file:
+            data = json.load(file)
     except (FileNotFoundError, NotADirectoryError):
         raise CheckpointError(f"{path}: no such file") from None
     except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
+        shown = str(path) if len(str(path)) <= 255 else f"{str(path)[:57]}..."  # no file's name
+        raise CheckpointError(f"{shown}: cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: not JSON in UTF-8 ({error})") from None
     if not isinstance(data, dict):

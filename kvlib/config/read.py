@@ -6,8 +6,8 @@ right prints fluent nonsense, and a bill that is nearly right is wrong.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any
 
 from kvlib.config.families import FAMILIES, Family, family
@@ -21,7 +21,7 @@ LOADED = "quantised weights are not read"
 
 
 def read_shape(
-    config: Mapping[str, Any] | str | Path, without: Collection[str] = ()
+    config: Mapping[str, Any] | str | os.PathLike[str], without: Collection[str] = ()
 ) -> tuple[Shape, str]:
     """The Shape that a config.json describes, and what it is called (for errors).
 
@@ -34,9 +34,9 @@ def read_shape(
     """
     if isinstance(without, str):
         raise TypeError(f"without is the string {without!r}, needed: a collection of keys")
-    if isinstance(config, (str, Path)):
-        path = _config_file(Path(config))
-        data, source = read_json(path), str(path)
+    if isinstance(config, (str, os.PathLike)):
+        source = os.path.join(config, "config.json") if os.path.isdir(config) else str(config)
+        data = read_json(source)
     elif isinstance(config, Mapping):
         data, source = dict(config), "config"
     else:
@@ -110,12 +110,3 @@ def _leave_out(data: Mapping[str, Any], without: Collection[str]) -> dict[str, A
     if isinstance(kept.get("text_config"), Mapping):
         kept["text_config"] = _leave_out(kept["text_config"], without)
     return kept
-
-
-def _config_file(path: Path) -> Path:
-    """The file itself, or config.json in the folder."""
-    try:
-        return path / "config.json" if path.is_dir() else path
-    except OSError as error:  # a name that no file can have
-        shown = str(path) if len(str(path)) <= 60 else f"{str(path)[:57]}..."
-        raise CheckpointError(f"{shown}: cannot be read ({error.strerror})") from None

@@ -6,9 +6,9 @@ folder loads whole or not at all.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -31,7 +31,7 @@ Tensors = dict[str, tuple[SafetensorsFile, str]]  # name without prefix -> file,
 
 
 def load_model(
-    folder: str | Path, dtype: Any = None, xp: Any = None, tokenizer: bool = True
+    folder: str | os.PathLike[str], dtype: Any = None, xp: Any = None, tokenizer: bool = True
 ) -> Decoder:
     """The decoder in a Hugging Face folder, of any family that `kvlib.config.families` can run.
 
@@ -52,10 +52,10 @@ def load_model(
     xp = library(xp)
     dtype = _floating(dtype, xp)
     try:
-        folder = Path(folder)
+        folder = os.fspath(folder)
     except TypeError:
         raise TypeError(f"folder must be a path, got {folder!r}") from None
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise CheckpointError(f"{folder}: no such folder")
     config = ModelConfig.from_folder(folder)
     tensors = open_tensors(folder, config)
@@ -97,7 +97,7 @@ def sources(config: ModelConfig) -> dict[str, list[Source]]:
     return found
 
 
-def open_tensors(folder: Path, config: ModelConfig) -> Tensors:
+def open_tensors(folder: str, config: ModelConfig) -> Tensors:
     """Every tensor of the folder by its name without prefix: headers checked, no number read."""
     found: Tensors = {}
     prefix = family(config.model_type).names.prefix  # checkpoints of the bare model leave it out
@@ -106,14 +106,15 @@ def open_tensors(folder: Path, config: ModelConfig) -> Tensors:
             short = name.removeprefix(prefix)
             if short in found:
                 other, its_name = found[short]
+                where = os.path.basename(other.path)
                 raise CheckpointError(
-                    f"{file.path}: tensor {name!r} is {its_name!r} of {other.path.name} again"
+                    f"{file.path}: tensor {name!r} is {its_name!r} of {where} again"
                 )
             found[short] = file, name
     return found
 
 
-def assign(config: ModelConfig, tensors: Tensors, folder: Path) -> dict[str, list[Source]]:
+def assign(config: ModelConfig, tensors: Tensors, folder: str) -> dict[str, list[Source]]:
     """Our weights' sources, each found in the files with its shape and a floating-point dtype.
 
     Raises CheckpointError naming file and tensor where one is missing, misshapen or has no use.

@@ -6,9 +6,9 @@ Face's ``config.json`` by the parser that `kvlib.costs` uses, too (`kvlib.config
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 from kvlib.config.keys import ACTIVATIONS, Keys, one_of, positive_float, positive_int, read_json
@@ -122,16 +122,16 @@ class ModelConfig:
             raise CheckpointError(f"{source}: {error}") from None
 
     @classmethod
-    def from_folder(cls, path: str | Path) -> ModelConfig:
+    def from_folder(cls, path: str | os.PathLike[str]) -> ModelConfig:
         """Read ``config.json`` in a folder, and the end tokens of any ``generation_config.json``.
 
         Raises CheckpointError naming the file, the key, what it holds and what is understood.
         """
-        folder = Path(path)
-        config = cls.from_dict(read_json(folder / "config.json"), str(folder / "config.json"))
-        generation = folder / "generation_config.json"
-        if generation.is_file():
-            ends = token_ids(Keys(read_json(generation), str(generation)), "eos_token_id")
+        source = os.path.join(path, "config.json")
+        config = cls.from_dict(read_json(source), source)
+        generation = os.path.join(path, "generation_config.json")
+        if os.path.isfile(generation):
+            ends = token_ids(Keys(read_json(generation), generation), "eos_token_id")
             config = replace(config, eos_token_ids=ends) if ends else config
         return config
 

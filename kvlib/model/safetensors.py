@@ -13,7 +13,6 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,10 +57,10 @@ class SafetensorsFile:
     the tensor.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
         try:
-            with self.path.open("rb") as file:
+            with open(self.path, "rb") as file:
                 size = os.fstat(file.fileno()).st_size
                 start, header = self._header(file, size)
         except FileNotFoundError:
@@ -173,23 +172,23 @@ def widen_bfloat16(bits: np.ndarray) -> np.ndarray:
 # ----------------------------------------------------------------------- one file, or several
 
 
-def weights_file(folder: Path) -> Path:
+def weights_file(folder: str) -> str:
     """model.safetensors or, where there is none, the index of the shards."""
     for name in (SINGLE, INDEX):
-        if (folder / name).is_file():
-            return folder / name
+        if os.path.isfile(path := os.path.join(folder, name)):
+            return path
     raise CheckpointError(f"{folder}: no weights, needed: {SINGLE} or {INDEX}")
 
 
-def weights_files(folder: Path) -> Iterator[tuple[SafetensorsFile, Iterable[str]]]:
+def weights_files(folder: str) -> Iterator[tuple[SafetensorsFile, Iterable[str]]]:
     """The folder's safetensors files, each with the names of its tensors."""
     path = weights_file(folder)
-    if path.name == SINGLE:
+    if path.endswith(SINGLE):
         file = SafetensorsFile(path)
         yield file, file.tensors
         return
     for shard, listed in _shards(path).items():
-        file = SafetensorsFile(folder / shard)
+        file = SafetensorsFile(os.path.join(folder, shard))
         if absent := listed - file.tensors.keys():
             raise CheckpointError(
                 f"{file.path}: tensor {min(absent)!r} is missing; {INDEX} says it is here"
@@ -201,20 +200,19 @@ def weights_files(folder: Path) -> Iterator[tuple[SafetensorsFile, Iterable[str]
         yield file, sorted(listed)
 
 
-def _shards(index: Path) -> dict[str, set[str]]:
+def _shards(index: str) -> dict[str, set[str]]:
     """File name -> the tensors it holds, as the index says; every file is there."""
     where = read_json(index).get("weight_map")
     if not isinstance(where, dict) or not where:
         raise CheckpointError(f"{index}: weight_map is {where!r}, needed: tensor name -> file name")
     shards: dict[str, set[str]] = {}
     for name, shard in where.items():
-        if not isinstance(shard, str) or not shard or Path(shard).name != shard:
+        if not isinstance(shard, str) or not shard or os.path.basename(shard) != shard:
             raise CheckpointError(
                 f"{index}: tensor {name!r} is in {shard!r}, needed: a file of this folder"
             )
-        if not (index.parent / shard).is_file():
-            raise CheckpointError(
-                f"{index.parent / shard}: no such file; {INDEX} says it holds tensor {name!r}"
-            )
+        path = os.path.join(os.path.dirname(index), shard)
+        if not os.path.isfile(path):
+            raise CheckpointError(f"{path}: no such file; {INDEX} says it holds tensor {name!r}")
         shards.setdefault(shard, set()).add(name)
     return shards

@@ -7,8 +7,8 @@ TextStream``.
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 from kvlib.config.keys import read_json
@@ -54,8 +54,8 @@ class JsonTokenizer:
     Special tokens are added as the file says when encoding, and left out when decoding.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
         self._loaded: Any = None
 
     @property
@@ -69,7 +69,7 @@ class JsonTokenizer:
                     'pip install "kvlib[checkpoints]" (token ids work without it)'
                 ) from error
             try:
-                self._loaded = Loader.from_file(str(self.path))
+                self._loaded = Loader.from_file(self.path)
             except Exception as error:  # the package raises bare Exception
                 raise CheckpointError(f"{self.path}: not a tokenizer ({error})") from None
         return self._loaded
@@ -118,24 +118,25 @@ class TextStream:
         return text[len(before) :]
 
 
-def load_tokenizer(folder: str | Path, vocab_size: int | None = None) -> Tokenizer | None:
+def load_tokenizer(
+    folder: str | os.PathLike[str], vocab_size: int | None = None
+) -> Tokenizer | None:
     """The folder's tokenizer, or None where it has none.
 
     A tokenizer_config.json whose tokenizer_class is "ByteTokenizer" means ByteTokenizer; else
     tokenizer.json is used. Raises CheckpointError where the byte tokenizer does not fit
     `vocab_size`.
     """
-    folder = Path(folder)
-    stated = folder / "tokenizer_config.json"
-    if stated.is_file() and read_json(stated).get("tokenizer_class") == "ByteTokenizer":
+    stated = os.path.join(folder, "tokenizer_config.json")
+    if os.path.isfile(stated) and read_json(stated).get("tokenizer_class") == "ByteTokenizer":
         if vocab_size is not None and vocab_size < ByteTokenizer.vocab_size:
             raise CheckpointError(
                 f"{stated}: tokenizer_class is 'ByteTokenizer', which needs vocab_size 256 in "
                 f"config.json; it is {vocab_size}"
             )
         return ByteTokenizer()
-    path = folder / "tokenizer.json"
-    return JsonTokenizer(path) if path.is_file() else None
+    path = os.path.join(folder, "tokenizer.json")
+    return JsonTokenizer(path) if os.path.isfile(path) else None
 
 
 def _text(text: object) -> str:
