@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
+import os  # not pathlib, here and in kvlib.model: importing that takes 3 ms
 from collections.abc import Callable, Mapping
 from typing import Any
 
