@@ -305,3 +305,23 @@ def test_a_child_needs_its_parent_published() -> None:
     with pytest.raises(ValueError, match="is published already"):
         pool.publish(a, None, (1,))
     assert "2 free, 1 published" in repr(pool)
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_a_block_is_not_found_after_another_text_than_its_own(index):
+    """Also where it outlived its parent, whose number a new text has got since."""
+    pool = BlockPool(2, 2, index=INDEXES[index]())
+    first, second = pool.allocate(2)
+    pool.publish(first, None, [1, 2])
+    pool.publish(second, first, [3, 4])
+    pool.free([first])  # in the wrong order, so that the first is evicted first
+    pool.free([second])
+    assert pool.lookup([1, 2, 3, 4]) == [first, second]
+    assert pool.allocate(1) == [first]
+    pool.publish(first, None, [5, 6])
+    assert pool.lookup([5, 6, 3, 4]) == [first]
+    assert pool.lookup([1, 2, 3, 4]) == []
+    assert pool.allocate(1) == [second]
+    pool.publish(second, first, [3, 4])
+    assert pool.lookup([5, 6, 3, 4]) == [first, second]
+    pool.check()

@@ -137,9 +137,8 @@ class BlockPool:
     def free(self, blocks: Sequence[int]) -> None:
         """Let go of blocks, given in the order of their tokens, so that the last is evicted first.
 
-        The published blocks after a block must be freed with it or before it. `check` names those
-        that were not: once the pool has given their parent to another text, they would be found
-        as a part of that text.
+        A published block that is still held when the one before it is evicted cannot be found any
+        more: free a text's blocks together, or its last first.
         """
         blocks = self._all_known(blocks)
         for block, count in Counter(blocks).items():

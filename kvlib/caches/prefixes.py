@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from itertools import count
 
 from kvlib.caches.checks import check_extra
 from kvlib.caches.step import Extra
@@ -49,6 +50,11 @@ class PrefixIndex:
 
     def __init__(self) -> None:
         self._content: dict[int, Content] = {}
+        # The pool gives a number to one text after another, so a block is filed after the
+        # publication of its parent: one that has outlived its parent follows no other text.
+        self._publications: dict[int, int] = {}
+        self._after: dict[int, int | None] = {}
+        self._count = count()
 
     def find(self, tokens: Sequence[int], block_size: int, extra: Extra = ()) -> list[int]:
         """The blocks of the longest known beginning of `tokens`, in whole blocks."""
@@ -73,12 +79,18 @@ class PrefixIndex:
         if self.child(parent, tokens, extra) is not None:
             return False
         self._content[block] = parent, tokens, extra
+        self._publications[block] = next(self._count)
+        self._after[block] = self._publication(parent)
         self._enter(block, parent, tokens, extra)
         return True
 
     def remove(self, block: int) -> None:
-        """Forget a block. Its children must have been removed before it."""
+        """Forget a block. Blocks after it that are still known cannot be found any more."""
         self._leave(block, *self._content.pop(block))
+        del self._publications[block], self._after[block]
+
+    def _publication(self, block: int | None) -> int | None:
+        return None if block is None else self._publications[block]
 
     def _enter(self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra) -> None:
         raise NotImplementedError
@@ -139,10 +151,10 @@ class HashIndex(PrefixIndex):
             del self._blocks[key]
 
     def _same(self, key: bytes, content: Content) -> int | None:
-        # The parent is compared by its number: it was itself found by comparing, and a parent
-        # outlives its children, so its number still means the same tokens.
+        # The parent is compared by its publication: it was itself found by comparing.
+        after = self._publication(content[0])
         for block in self._blocks.get(key, ()):
-            if self._content[block] == content:
+            if self._content[block] == content and self._after[block] == after:
                 return block
         return None
 
@@ -165,18 +177,21 @@ class RadixIndex(PrefixIndex):
 
     def __init__(self) -> None:
         super().__init__()
-        # node → first token → the children that begin with it, by all their tokens
+        # publication, or the start's extra keys → first token → the children that begin with it,
+        # by all their tokens
         self._children: dict[int | Extra, dict[int, dict[tuple[int, ...], int]]] = {}
 
     def child(self, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()) -> int | None:
-        return self._child(extra if parent is None else parent, tokens)
+        return self._child(extra if parent is None else self._publications[parent], tokens)
 
     def _enter(self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra) -> None:
-        node: int | Extra = extra if parent is None else parent
+        after = self._after[block]
+        node: int | Extra = extra if after is None else after
         self._children.setdefault(node, {}).setdefault(tokens[0], {})[tokens] = block
 
     def _leave(self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra) -> None:
-        node: int | Extra = extra if parent is None else parent
+        after = self._after[block]
+        node: int | Extra = extra if after is None else after
         children = self._children[node]
         del children[tokens[0]][tokens]
         if not children[tokens[0]]:
