@@ -64,6 +64,22 @@ def test_three_steps_hide_the_future() -> None:
     assert not fig.axes[0].patches
 
 
+def test_turned_pairs_are_drawn_where_they_point() -> None:
+    up, right = np.array([0.0, 1.0]), np.array([1.0, 0.0])
+    fig = naive.pairs_turned([(2, up, 0, right), (3, right, 3, right)])
+    first, second = fig.axes
+    assert {text.get_text() for text in first.texts if text.get_text()} == {
+        "query at 2",
+        "key at 0",
+    }
+    assert [ax.get_title(loc="left") for ax in fig.axes] == ["product 0.00", "product 1.00"]
+    tips = [tuple(text.xy) for text in first.texts if hasattr(text, "xy")]
+    assert tips == [(0.0, 1.0), (1.0, 0.0)]
+    arc = first.lines[1].get_xydata()
+    assert arc[0] == pytest.approx((0.35, 0)) and arc[-1] == pytest.approx((0, 0.35), abs=1e-9)
+    assert np.ptp(second.lines[1].get_xydata(), axis=0) == pytest.approx((0, 0))
+
+
 def test_the_pipeline_names_its_parts_and_shapes() -> None:
     (ax,) = naive.pipeline(layers=5, hidden=256, vocabulary=300).axes
     words = " ".join(text.get_text() for text in ax.texts)

@@ -9,7 +9,7 @@ from kvlib.meter import Meter
 from kvlib.model import Decoder
 from kvlib.show.controls import Slider
 from kvlib.show.explorer import Explorer
-from kvlib.show.scenes.words import count_words, number_words
+from kvlib.show.scenes.words import count_words, times_words
 
 LEGEND = (
     {"role": "key", "label": "computed for the first time"},
@@ -66,8 +66,8 @@ def _scene(prompt: int, step: int, text: str, again: list[int], once: list[int])
         ],
         "numbers": [
             {"label": "Tokens computed so far, without a cache", "text": str(total)},
-            {"label": "With a cache", "text": str(held)},
-            {"label": "Operations, without / with", "text": f"{number_words(slow / fast)}"},
+            {"label": "Tokens computed so far, with a cache", "text": str(held)},
+            {"label": "Operations, without / with a cache", "text": times_words(slow / fast)},
         ],
         "panels": [
             {
@@ -124,5 +124,5 @@ def _summary(step: int, held: int, fresh: int, total: int, ratio: float) -> str:
     return (
         f"Without a cache step {step} computes {tokens}. With a cache it computes {fresh} and reads"
         f" the keys and values of the other {held - fresh}. After {step} steps that makes {total}"
-        f" tokens computed against {held}, and {number_words(ratio)} times the operations."
+        f" tokens computed against {held}, and {times_words(ratio)} the operations."
     )

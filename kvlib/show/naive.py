@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvlib.show.draw import annotate, figure, finish, heatmap, label_ends, lines
-from kvlib.show.style import CARD, INK, MUTED, color
+from kvlib.show.style import CARD, INK, MUTED, color, text_color
 
 
 def times_computed(times: Sequence[int], prompt: int) -> Any:
@@ -118,6 +118,40 @@ def _frame(ax: Any, x: float, y: float, width: float, height: float, words: str)
 def _arrow(ax: Any, start: tuple[float, float], end: tuple[float, float]) -> None:
     style = {"arrowstyle": "-|>", "color": INK, "shrinkA": 0, "shrinkB": 0}
     ax.annotate("", end, start, arrowprops=style)
+
+
+def pairs_turned(cases: Sequence[tuple[int, Any, int, Any]]) -> Any:
+    """One pair of a query and of a key, turned by their positions: a circle for each case.
+
+    cases: (position of the query, its pair, position of the key, its pair); a pair is (2,).
+    """
+    fig, axes = figure(2.5, ncols=len(cases), sharey=True)
+    around = np.linspace(0, 2 * np.pi, 200)
+    for ax, (query_at, query, key_at, key) in zip(axes, cases, strict=True):
+        ax.plot(np.cos(around), np.sin(around), color=color("grid"), linewidth=1)
+        for role, pair in (("query", query), ("key", key)):
+            style = {"arrowstyle": "-|>", "color": color(role), "linewidth": 2}
+            ax.annotate("", pair, (0, 0), arrowprops=style | {"shrinkA": 0, "shrinkB": 0})
+        _between(ax, np.asarray(query), np.asarray(key))
+        product = f"{float(np.dot(query, key)):.2f}".replace("-", "\u2212")
+        ax.set_title(f"product {product}", fontsize=10)
+        ax.set(xlim=(-1.35, 1.35), ylim=(-1.35, 1.35), aspect="equal")
+        ax.axis("off")
+        for role, at, pair in (("query", query_at, query), ("key", key_at, key)):
+            side = "left" if pair[0] > 0.2 else "right" if pair[0] < -0.2 else "center"
+            where = 1.12 * np.asarray(pair)
+            words = f"{role} at {at}"
+            ax.text(*where, words, color=text_color(role), fontsize=9, ha=side, va="center")
+    return finish(fig)
+
+
+def _between(ax: Any, query: Any, key: Any) -> None:
+    """An arc from the key's direction to the query's, the short way."""
+    start = float(np.arctan2(key[1], key[0]))
+    turn = float(np.arctan2(query[1], query[0])) - start
+    turn = (turn + np.pi) % (2 * np.pi) - np.pi
+    angles = start + np.linspace(0, turn, 50)
+    ax.plot(0.35 * np.cos(angles), 0.35 * np.sin(angles), color=MUTED, linewidth=1)
 
 
 def head_scores(scores: Mapping[str, Any]) -> Any:

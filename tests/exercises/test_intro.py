@@ -62,7 +62,7 @@ def test_the_slider_counts_what_each_step_computes() -> None:
         assert slow >= fast and (slow > fast) == (step > 1)
     totals = {number["label"]: number["text"] for number in scene["numbers"]}
     assert totals["Tokens computed so far, without a cache"] == str(8 + 9 + 10 + 11)
-    assert totals["With a cache"] == str(8 + 3)
+    assert totals["Tokens computed so far, with a cache"] == str(8 + 3)
     with Meter() as meter:
         generate(model, ["import o"], max_new_tokens=4, stop_tokens=())
     assert fast == pytest.approx(meter.flops / 1e6, rel=0.01), "drawn as it was counted"
