@@ -222,7 +222,7 @@ def work(lengths: Any, counted: Any, formula: Mapping[str, Any]) -> Any:
 
 
 def clock(lengths: Any, operations: Any, seconds: Any) -> Any:
-    """Operations and time of a pass, both as multiples of the pass over one token."""
+    """Operations and time of a step, both as multiples of the step over one token."""
     x = np.asarray(lengths)
     series = {
         "operations": np.asarray(operations) / operations[0],
@@ -234,7 +234,7 @@ def clock(lengths: Any, operations: Any, seconds: Any) -> Any:
         ax.plot(x, y, marker=mark, color=color(role))
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
-    ax.set(xlabel="tokens in the pass", ylabel="multiple of one token's")
+    ax.set(xlabel="tokens in the text", ylabel="multiple of the cost of one token")
     ax.set_xticks(x, labels=[str(n) for n in x])
     label_ends(ax, {n: float(y[-1]) for n, y in series.items()}, roles, x_end=float(x[-1]))
     return finish(fig)
