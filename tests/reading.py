@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from notebook_code import tags, words
+from notebook_code import NOTEBOOKS, read, tags, words
 
 WORDS, LINES = 200, 15  # a minute
 STATED = re.compile(
@@ -67,3 +67,15 @@ def stated(notebook: Any) -> dict[str, int] | None:
         return None
     core, optional, exercises = (int(n or 0) for n in match.groups())
     return {"core": core, "optional": optional, "exercises": exercises}
+
+
+def main() -> None:
+    """python tests/reading.py: the minutes of each chapter, computed and promised."""
+    for path in NOTEBOOKS:
+        notebook = read(path)
+        computed = ", ".join(f"{part} {n:.1f}" for part, n in minutes(notebook).items())
+        print(f"{path.stem:10} {computed}; promised: {stated(notebook) or 'not in this form'}")
+
+
+if __name__ == "__main__":
+    main()
