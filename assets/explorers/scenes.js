@@ -860,7 +860,7 @@ memory_curve = function (facts, codec, settings, kv) {
     room = kv["usable"] - kv["weights"];
     if ((room > bottom)) {
         ends = [[FIRST, room], [LAST, room]];
-        _pymeth_append.call(lines, ({label: "GPU full", role: "weights", points: ends, dashed: true}));
+        _pymeth_append.call(lines, ({label: "GPU full", role: "ink", points: ends, dashed: true}));
     }
     limit = facts["max_context"];
     if (((limit > FIRST) && (limit < LAST))) {

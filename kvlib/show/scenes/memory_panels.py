@@ -81,7 +81,7 @@ def memory_curve(
     room = kv["usable"] - kv["weights"]
     if room > bottom:
         ends = [[FIRST, room], [LAST, room]]
-        lines.append({"label": "GPU full", "role": "weights", "points": ends, "dashed": True})
+        lines.append({"label": "GPU full", "role": "ink", "points": ends, "dashed": True})
     limit = facts["max_context"]
     if limit > FIRST and limit < LAST:
         edge = [[limit, bottom], [limit, top]]
