@@ -96,9 +96,9 @@ def fails_bare() -> None:
     ("check", "answer", "words"),
     [
         (check_merge_splits, no_largest, "e^lse overflows"),
-        (check_serve, in_order_of_finishing, "List i belongs to prompt i"),
+        (check_serve, in_order_of_finishing, "List i must belong to prompt i"),
         (check_grouped_attention, corner, "starts in the top left corner"),
-        (check_slot_mapping, rows_for_positions, "the number of a row was taken for its position"),
+        (check_slot_mapping, rows_for_positions, "the number of a row was used as its position"),
         (check_chi_square, rare_by_what_came, "not by how often it came"),
         (check_fill_step, whole_prompts, "a prompt need not fit as a whole"),
         (check_merge_rows, ascending, "the best stands first, these ascend"),
