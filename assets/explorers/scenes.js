@@ -1392,7 +1392,7 @@ padding_cells = function (lengths, slots) {
         }
         _pymeth_append.call(rows, (({label: fixed(n, 0), cells: cells})));
     }
-    return ({kind: "cells", label: _pymeth_join.call("", ["One row a request, one square for ", tokens_words(a_cell)]), rows: rows, legend: [({role: "cached", label: "tokens"}), ({role: "muted", label: "padding to the longest"}), ({role: "free", label: "reserved, never used"})]});
+    return ({kind: "cells", label: _pymeth_join.call("", ["One row per request, one square for ", tokens_words(a_cell)]), rows: rows, legend: [({role: "cached", label: "tokens"}), ({role: "muted", label: "padding to the longest"}), ({role: "free", label: "reserved, never used"})]});
 };
 
 padding_bars = function (slots) {

@@ -132,7 +132,7 @@ def product_times(rows: Sequence[int], times: Mapping[str, Sequence[float]]) -> 
 def throughput(batch: Sequence[int], curves: Mapping[str, Sequence[float]]) -> Any:
     """Tokens a second against the time a request waits for its next token; points are batches.
 
-    curves: {name: seconds a step for each batch}; the first is drawn as measured.
+    curves: {name: seconds per step, for each batch}; the first is drawn as measured.
     """
     fig, ax = figure(3.6)
     sizes = np.asarray(batch, dtype=np.float64)

@@ -101,7 +101,7 @@ def padding_cells(lengths: list[float], slots: dict[str, float]) -> dict[str, An
         rows.append({"label": fixed(n, 0), "cells": cells})
     return {
         "kind": "cells",
-        "label": f"One row a request, one square for {tokens_words(a_cell)}",
+        "label": f"One row per request, one square for {tokens_words(a_cell)}",
         "rows": rows,
         "legend": [
             {"role": "cached", "label": "tokens"},
