@@ -47,9 +47,6 @@ MACHINE_PATH = re.compile(
     r"(?<![\w/.])/(?:home|root|tmp|Users|work|var|mnt)/\w|ipykernel_\d|\\Users\\"
 )
 
-# these also hold a box on other systems, and what waits for the chapter on serving
-WORDS |= dict.fromkeys(("batched", "paged", "prefixes", "chunked"), (1500, 3700))
-
 pytestmark = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
