@@ -56,10 +56,10 @@ template <int D, int G> __global__ void decode_shared(
             o[g][i] = 0.0f;
         }
     }
-    const int len = load(seq_lens + b);
-    for (int j = 0; j < len; j++) {
-        const i64 block = load(block_table + b * W + j / P);
-        const i64 at = ((block * Hkv + kv_head) * P + j % P) * D + lane;
+    const int count = load(seq_lens + b);
+    for (int j = 0; j < count; j++) {
+        const i64 page = load(block_table + b * W + j / P);
+        const i64 at = ((page * Hkv + kv_head) * P + j % P) * D + lane;
         {
 @@
         }

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kvlib.show.draw import bars, figure, finish, label_ends
-from kvlib.show.style import INK, MUTED, color
+from kvlib.show.style import CARD, INK, MUTED, color
 
 # Series that are none of the book's roles: told apart by their lines and marks.
 METHODS = {
@@ -42,8 +42,8 @@ def floor(tiles: Sequence[float], passed: Sequence[int], logits: Any, tile: int)
     fig, ax = figure(3.4)
     chunks = [logits[i : i + tile] for i in range(0, len(logits), tile)]
     x = np.arange(len(chunks))
-    ax.vlines(x, [c.min() for c in chunks], [c.max() for c in chunks], color=color("grid"),
-              linewidth=4, label="logits of a tile, least to largest")  # fmt: skip
+    ax.vlines(x, [c.min() for c in chunks], [c.max() for c in chunks], color=color("muted"),
+              linewidth=2, label="logits of a tile, least to largest")  # fmt: skip
     ax.step(x, tiles, where="mid", color=color("ink"), label="floor it is compared with")
     top = max(float(c.max()) for c in chunks)
     for i, n in enumerate(passed):
@@ -84,7 +84,9 @@ def draws(counts: Any, needed: Any, names: Sequence[str]) -> Any:
     """How often each token was drawn (dots) beside how often it should be, two deviations wide."""
     fig, ax = figure(3.0)
     x, spread = np.arange(len(counts)), 2 * np.sqrt(np.asarray(needed, float))
-    ax.bar(x, needed, color=color("grid"), width=0.7, label="expected")
+    ax.bar(
+        x, needed, color=CARD, edgecolor=color("muted"), linewidth=1.5, width=0.7, label="expected"
+    )
     ax.errorbar(x, counts, fmt="o", color=color("ink"), markersize=4, label="drawn")
     ax.vlines(x, needed - spread, needed + spread, color=INK, linewidth=1, label="two deviations")
     ax.set_xticks(x, labels=list(names), fontsize=8)
