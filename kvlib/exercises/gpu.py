@@ -62,7 +62,7 @@ def _compare(
         return
     said = f"{blocks} blocks, {keys:,} keys, room for {room}: got {got}, needed {needed} ({why})"
     if got == 0:
-        said += "; without a split nobody reads the keys: 1 is the least"
+        said += "; without a split no block reads the keys: 1 is the least"
     elif got == max(1, min(-(-room // blocks), keys // LEAST)):
         said += "; rounded up, the last blocks wait for a second wave"
     elif got == max(1, room // blocks):
@@ -120,7 +120,7 @@ def _diagnose_cover(covered: list[int], dim: int) -> None:
             f"byte {min(beyond)} is read, but a key of {dim} bfloat16 numbers ends at {2 * dim}"
         )
     if missing:
-        raise Finding(f"byte {min(missing)} of {2 * dim} is read by nobody")
+        raise Finding(f"byte {min(missing)} of {2 * dim} is read by no lane")
     raise Finding("some bytes are read twice: every byte is to be read once")
 
 
@@ -150,7 +150,9 @@ def check_merge_splits(merge_splits: Callable[..., Any]) -> Iterator[str]:
     nothing = np.full_like(lse, -np.inf)
     got = merge_splits(np.zeros_like(o), nothing)
     if any(np.isnan(np.asarray(x)).any() for x in got):
-        raise Finding("splits that are all empty give NaN: -inf minus -inf. Needed: o 0, lse -inf")
+        raise Finding(
+            "splits that are all empty give NaN, because -inf minus -inf is NaN; needed: o 0, lse -inf"
+        )
     _expect(got, np.zeros((3, 8)), np.full(3, -np.inf), o, nothing, "nothing but empty splits")
     yield "nothing merged with nothing stays nothing"
 
@@ -176,8 +178,8 @@ def _expect(got: Any, o: Any, lse: Any, parts: np.ndarray, lses: np.ndarray, whe
         )
     if not np.isfinite(np.asarray(got[0])).all() and seen.all():
         raise Finding(
-            f"{when}: o is not finite, for e^lse overflows. Subtract the largest lse of each head "
-            "before you exponentiate; the shares stay the same"
+            f"{when}: o is not finite, because e^lse overflows. Subtract the largest lse of each "
+            "head before you exponentiate; the shares stay the same"
         )
     expect_close(got[0], o, f"o of {when}", atol=1e-5)
     finite = np.isfinite(np.asarray(lse))

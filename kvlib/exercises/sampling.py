@@ -104,7 +104,9 @@ def check_merge_rows(merge_rows: Any) -> Iterator[str]:
     nothing = np.full(3, -np.inf)
     got = _part(merge_rows(part_of(nothing, 0, 2), part_of(nothing, 3, 2), 2))
     if np.isnan(got[1]):
-        raise Finding("two parts of −inf alone: the sum is NaN, for −inf − −inf is no number")
+        raise Finding(
+            "two parts of −inf alone: the sum is NaN, because −inf − −inf is not a number"
+        )
     if got[0] != -np.inf or got[1] != 0:
         raise Finding(f"two parts of −inf alone: got {got[:2]}, needed (−inf, 0)")
     yield "two parts without a finite logit"

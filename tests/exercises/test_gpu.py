@@ -43,7 +43,7 @@ def test_wrong_splits(wrong, words):
     ("wrong", "words"),
     [
         (lambda lane, i, dim: (lane * max(1, dim // 128) + i) * 16, "touches 16 sectors"),
-        (lambda lane, i, dim: lane * 16, "read by nobody"),
+        (lambda lane, i, dim: lane * 16, "read by no lane"),
         (lambda lane, i, dim: lane * 8, "multiple of 16"),
         (lambda lane, i, dim: lane * dim * 2, "is read, but a key"),
         (lambda lane, i, dim: (i * 16 + lane) * 32, "is read, but a key"),
