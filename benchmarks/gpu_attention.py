@@ -75,7 +75,9 @@ class Decode:
         settings = settings_of(q, None, None, None)
         self.outputs, self.launches = [], []
         for k, v, table in stored:
-            piece = piece_of(q, k, v, lens, table, settings, where="device", **choice)
+            piece = piece_of(
+                q, k, v, lens, table, settings, lens=lens.tolist(), where="device", **choice
+            )
             o, lse = cp.empty_like(q), cp.empty(q.shape[:2], dtype=cp.float32)
             self.outputs.append(o)
             self.launches.append(launches_of(o, lse, q, [piece], settings))

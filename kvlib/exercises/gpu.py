@@ -151,7 +151,8 @@ def check_merge_splits(merge_splits: Callable[..., Any]) -> Iterator[str]:
     got = merge_splits(np.zeros_like(o), nothing)
     if any(np.isnan(np.asarray(x)).any() for x in got):
         raise Finding(
-            "splits that are all empty give NaN, because -inf minus -inf is NaN; needed: o 0, lse -inf"
+            "splits that are all empty give NaN, because -inf minus -inf is NaN; "
+            "needed: o 0, lse -inf"
         )
     _expect(got, np.zeros((3, 8)), np.full(3, -np.inf), o, nothing, "nothing but empty splits")
     yield "nothing merged with nothing stays nothing"

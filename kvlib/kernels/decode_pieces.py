@@ -17,6 +17,8 @@ from kvlib.kernels.source import Kernel
 from kvlib.kernels.types import CTYPES, ctype
 from kvlib.kernels.work import Work, work_of
 
+MOST_ITEMS = 65_535  # the second number of CUDA's grid
+
 
 def attend(
     q: Array,
@@ -98,6 +100,11 @@ def _launch(
     kind: np.int32,
 ) -> Launch:
     kept, plan = piece.written, piece.plan
+    if sum(plan.splits) > MOST_ITEMS:
+        raise ValueError(
+            f"requests and splits make {sum(plan.splits):,} work items, but a launch takes at most "
+            f"{MOST_ITEMS:,}; use fewer splits or smaller batches"
+        )
     (_, num_qo_heads, dim), num_kv_heads = q.shape, kept.k[0].shape[1]
     numbers = (
         piece.table.shape[1], piece.size, piece.shift, num_kv_heads,

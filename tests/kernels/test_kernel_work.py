@@ -150,6 +150,12 @@ def test_planning_costs_less_than_a_layer_takes():
     assert min(times) < 0.02  # a tenth of a millisecond where nothing else runs
 
 
+def test_more_items_than_a_grid_holds_are_refused():
+    arrays = case(15, "float32", 64, 1, lens=(40, 3))
+    with pytest.raises(ValueError, match="make 80,000 work items.*use fewer splits"):
+        decode_attention(*arrays, splits=40_000, run_on="processor")
+
+
 def test_keys_of_another_batch_are_refused():
     with pytest.raises(ValueError, match="keys must be of 2 requests, got 3"):
         plan_decode(2, 8, 4, 128, (1, 2, 3))
