@@ -35,7 +35,8 @@ own with limits: `--timeout 20` seconds for a statement or a check, `--memory 40
 the points of what it broke and nothing else. `--all-cells` runs everything.
 
 Hidden tests are the visible checks with some of their inputs drawn anew, so an answer that knows
-only the inputs it was shown fails them. Four exercises have none, for their answers take no input:
+only the inputs it was shown fails them. These exercises have none, because their answers take no
+input:
 {", ".join(sorted(UNDRAWN))}.
 
 A process with limits is no prison: notebooks from people you do not trust belong in a container

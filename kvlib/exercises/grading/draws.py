@@ -19,6 +19,7 @@ from kvlib.exercises.catalogue import exercises
 # Exercises of which nothing can be drawn: their answers take no input.
 UNDRAWN = frozenset(
     ("museum-mask-test", "museum-batch-test", "museum-whodunit", "museum-quiet-bug")
+    + ("gpu-split-range", "gpu-shared-heads")  # lines of CUDA C++
 )
 
 
