@@ -208,9 +208,9 @@ def test_what_a_test_prints_is_dropped(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     ("tests", "words"),
     [
-        ((), "needs a test"),
-        ((3,), "a test is a function, got a int"),
-        ((lambda cache: None,), "needs cache: write a test without arguments"),
+        ((), "needs at least one test"),
+        ((3,), "A test must be a function, got int"),
+        ((lambda cache: None,), "needs cache. Write a test without arguments"),
     ],
 )
 def test_what_is_no_test_is_refused(tests: tuple, words: str) -> None:

@@ -1,4 +1,4 @@
-"""Drawings of the museum: what a bug does to weights, to text, to codes, and who catches it."""
+"""Drawings of the museum: what a bug does to weights, text and codes, and what catches it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from kvlib.show.draw import annotate, bars, figure, finish, heatmap, lines
 from kvlib.show.explorer import Explorer
 from kvlib.show.scenes.axes import axis_counts, axis_linear
 from kvlib.show.scenes.words import fixed
-from kvlib.show.style import INK, MUTED, color
+from kvlib.show.style import INK, MUTED
 
 
 def weights(patterns: Mapping[str, Any]) -> Any:
-    """Attention weights, healthy and with bugs: name → (T, S), a row a query. 0 stays blank."""
+    """Attention weights, healthy and with bugs: name → (T, S), one row per query. 0 stays blank."""
     fig, axes = figure(2.7, ncols=len(patterns), sharey=True)
     for ax, (name, matrix) in zip(np.atleast_1d(axes), patterns.items(), strict=True):
         seen = np.where(np.asarray(matrix) > 0, matrix, np.nan)
@@ -34,30 +34,32 @@ def drift(bits: Mapping[str, Sequence[float]]) -> Any:
     fig, ax = figure(3.0)
     totals = {name.replace("_", " "): np.cumsum(x) for name, x in bits.items()}
     n = len(next(iter(totals.values())))
-    roles = ["ink", "recomputed", "query", "value", "shared"][: len(totals)]
+    roles = ["ink"] + ["muted"] * (len(totals) - 1)  # a bug has no colour in the palette
     lines(ax, np.arange(1, n + 1), totals, roles, xlabel="bytes read", ylabel="bits so far")
+    for line, style in zip(ax.lines, ("-", ":", "--", "-."), strict=False):
+        line.set_linestyle(style)
     ax.set_ylim(bottom=0)
     return finish(fig)
 
 
 def bills(times: Mapping[str, float]) -> Any:
-    """What each calculator says, as a multiple of what the arrays weigh."""
+    """What each calculator says, as a multiple of the bytes that the arrays hold."""
     fig, ax = figure(0.8 + 0.36 * len(times))
-    roles = ["cached" if abs(x - 1) < 1e-9 else "recomputed" for x in times.values()]
+    roles = ["ink" if abs(x - 1) < 1e-9 else "muted" for x in times.values()]
     bars(ax, {n.replace("_", " "): x for n, x in times.items()}, roles, xlabel="bill / bytes held")
     ax.axvline(1, color=MUTED, linewidth=1)
     return finish(fig)
 
 
 def wrapped(numbers: Any, healthy: Any, broken: Any) -> Any:
-    """Numbers before and after eight bits: a line where the clip comes first, a saw where last."""
+    """Numbers before and after eight bits, clipped before the cast and clipped after it."""
     fig, axes = figure(2.8, ncols=2, sharey=True)
-    pairs = ((healthy, "clip, then cast", "cached"), (broken, "cast, then clip", "recomputed"))
-    for ax, (decoded, title, role) in zip(axes, pairs, strict=True):
+    pairs = ((healthy, "clip, then cast"), (broken, "cast, then clip"))
+    for ax, (decoded, title) in zip(axes, pairs, strict=True):
         ax.plot(numbers, numbers, color=MUTED, linewidth=1)
-        ax.plot(numbers, decoded, ".", color=color(role), markersize=4)
-        ax.set(xlabel="number", title=title)
-    axes[0].set_ylabel("decoded")
+        ax.plot(numbers, decoded, ".", color=INK, markersize=4)
+        ax.set(xlabel="original number", title=title)
+    axes[0].set_ylabel("decoded number")
     return finish(fig)
 
 
@@ -80,12 +82,12 @@ def net(killed: Mapping[str, Sequence[bool]], mutants: Sequence[str]) -> Any:
 
 
 def growth(sizes: Sequence[int], kills: Sequence[int], total: int) -> Any:
-    """Bugs killed against the number of tests, the greediest order."""
+    """Bugs killed against the number of tests, each test chosen for the bugs that it adds."""
     fig, ax = figure(2.6)
-    ax.step(sizes, kills, where="post", color=color("cached"))
-    ax.plot(sizes, kills, "o", color=color("cached"), markersize=4)
+    ax.step(sizes, kills, where="post", color=INK)
+    ax.plot(sizes, kills, "o", color=INK, markersize=4)
     ax.axhline(total, color=MUTED, linewidth=1)
-    ax.set(xlabel="tests, the one that adds most first", ylabel="bugs killed")
+    ax.set(xlabel="tests, the one that adds most bugs first", ylabel="bugs killed")
     ax.set_ylim(0, total * 1.1)
     annotate(ax, f"{kills[0]} with the first test", (sizes[0], kills[0]), offset=(6, -18))
     ax.text(sizes[-1], total, f"all {total}", ha="right", va="bottom", color=INK, fontsize=9)
@@ -93,9 +95,9 @@ def growth(sizes: Sequence[int], kills: Sequence[int], total: int) -> Any:
 
 
 def hall_explorer(healthy: Sequence[float], broken: Mapping[str, Sequence[float]]) -> Explorer:
-    """One bug after the other: bits of each byte of a given text, healthy and with the bug.
+    """A slider over bugs: bits of each byte of a given text, healthy and with the bug.
 
-    healthy (n,); broken: name of an exhibit → (n,). ValueError for other lengths.
+    healthy (n,); broken: name of an exhibit → (n,). ValueError for another length.
     """
     for name, bits in broken.items():
         if len(bits) != len(healthy):
@@ -105,7 +107,7 @@ def hall_explorer(healthy: Sequence[float], broken: Mapping[str, Sequence[float]
     scenes = [_scene(name, healthy, bits, top, worst) for name, bits in broken.items()]
     texts = [name.replace("_", " ") for name in broken]
     slider = Slider("bug", "Bug", list(range(1, len(texts) + 1)), 1, texts=texts)
-    title = "One bug after the other"
+    title = "Bits of each byte, one bug at a time"
     return Explorer.from_frames("hall", title, slider, scenes, anchor="hall-explorer")
 
 
@@ -116,17 +118,17 @@ def _scene(
     moved = [i for i, (a, b) in enumerate(zip(healthy, broken, strict=True)) if b > a + 1]
     first = f"byte {moved[0] + 1}" if moved else "none"
     words = name.replace("_", " ")
-    series = [("with the bug", "recomputed", broken, False), ("healthy", "ink", healthy, True)]
+    series = [("with the bug", "muted", broken, False), ("healthy", "ink", healthy, True)]
     return {
         "title": words[0].upper() + words[1:],
         "summary": f"With the bug {words!r} a byte of the text costs {fixed(means[1], 2)} bits on "
-        f"average, healthy {fixed(means[0], 2)}. The first byte that costs over a bit more: "
+        f"average, without it {fixed(means[0], 2)}. First byte that costs over one bit more: "
         f"{first}.",
-        "formula": ["bits = −log2 of the probability of the byte that comes"],
+        "formula": ["bits = −log2 of the probability of the next byte"],
         "numbers": [
-            {"label": "Bits a byte, healthy", "text": fixed(means[0], 2)},
-            {"label": "Bits a byte, with the bug", "text": fixed(means[1], 2)},
-            {"label": "First byte over a bit dearer", "text": first},
+            {"label": "Bits per byte, healthy", "text": fixed(means[0], 2)},
+            {"label": "Bits per byte, with the bug", "text": fixed(means[1], 2)},
+            {"label": "First byte over one bit more", "text": first},
         ],
         "panels": [
             {
@@ -148,7 +150,7 @@ def _scene(
             {
                 "kind": "bars",
                 "label": "On average",
-                "unit": "bits a byte",
+                "unit": "bits per byte",
                 "max": worst * 1.05,
                 "bars": [
                     {
@@ -156,8 +158,8 @@ def _scene(
                         "parts": [{"label": label, "value": mean, "role": role}],
                     }
                     for label, mean, role in (
-                        ("healthy", means[0], "cached"),
-                        ("with the bug", means[1], "recomputed"),
+                        ("healthy", means[0], "ink"),
+                        ("with the bug", means[1], "muted"),
                     )
                 ],
                 "marks": [],

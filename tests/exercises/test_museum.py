@@ -62,12 +62,12 @@ def right_masks() -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (asserts_nothing, "3 of 3 bugs live on, decode_sees_token_0_only among them"),
+        (asserts_nothing, "3 of 3 bugs survive, decode_sees_token_0_only among them"),
         (whole_prompts_only, "it shows with one query over several keys"),
         (decode_only, "triangle_in_the_wrong_corner among them: it shows with several queries"),
         (last_query_only, "mask_of_ones among them: it shows where a query has keys after it"),
         (wrong_itself, "wrong_itself fails on healthy code"),
-        (needs_a_cache, "needs_a_cache needs cache: write a test without arguments"),
+        (needs_a_cache, "needs_a_cache needs cache. Write a test without arguments"),
     ],
 )
 def test_weak_mask_tests_are_told_what_lives(wrong, words: str) -> None:
@@ -130,12 +130,12 @@ def compares_with_the_wrong_token() -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (one_step_only, "3 of 3 bugs live on, one_position_for_the_batch among them: it shows"),
+        (one_step_only, "3 of 3 bugs survive, one_position_for_the_batch among them: it shows"),
         (equal_lengths_only, "one_position_for_the_batch among them: it shows from the second"),
         (one_row_of_two, "one_position_for_the_batch among them: it shows from the second step"),
-        (lengths_only, "3 of 3 bugs live on"),
+        (lengths_only, "3 of 3 bugs survive"),
         (compares_with_the_wrong_token, "compares_with_the_wrong_token fails on healthy code"),
-        (needs_a_cache, "needs_a_cache needs cache: write a test without arguments"),
+        (needs_a_cache, "needs_a_cache needs cache. Write a test without arguments"),
     ],
 )
 def test_weak_batch_tests_are_told_what_lives(wrong, words: str) -> None:
@@ -151,11 +151,14 @@ def accuse(**answers: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        ([*CASES], "got list, needed a dict"),
-        ({"A": "mask_of_ones"}, "no answer for case B"),
-        (accuse(A="the butler"), "case A: 'the butler' is none of the suspects"),
-        (accuse(A="decode_one_position_late"), "with decode_one_position_late installed this look"),
-        (accuse(C="hash_believed"), "case C: with hash_believed installed this look shows the hea"),
+        ([*CASES], "returned a list. It has to return a dict"),
+        ({"A": "mask_of_ones"}, "There is no answer for case B"),
+        (accuse(A="the butler"), "Case A: 'the butler' is not a suspect"),
+        (accuse(A="decode_one_position_late"), "with decode_one_position_late installed, the same"),
+        (
+            accuse(C="hash_believed"),
+            "Case C: with hash_believed installed, the same prompt gives the hea",
+        ),
     ],
 )
 def test_wrong_accusations_are_answered_with_what_the_suspect_does(answer, words: str) -> None:
@@ -204,15 +207,18 @@ TURNED = planted(lambda rotate, x, c, s: rotate(x, c, -s), module="kvlib.model.r
 @pytest.mark.parametrize(
     ("mutant", "words"),
     [
-        (narrow, "got function, needed a museum.Bug"),
-        (planted("attend_causal"), "the bug must be a function of the one that it replaces, got"),
-        (planted(wide), "mine stands in the museum already"),
-        (planted(function="attend"), "it cannot be put in: no function attend"),
-        (planted(module="kvlib.no_such"), "it cannot be put in: No module named"),
-        (in_words("max(0, t - window)", ""), "it cannot be put in: 'mine'"),
-        (in_words("max(0, length - window)", "max(0, )) "), "it cannot be put in: unmatched ')'"),
-        (planted(lambda attend, *qkv, **settings: attend(*qkv, **settings)), "no test of the mus"),
-        (TURNED, "it is not quiet, the text changes: AssertionError"),
+        (narrow, "returned a function. It has to return a museum.Bug"),
+        (
+            planted("attend_causal"),
+            "The bug must be a function that receives the original first, got",
+        ),
+        (planted(wide), "mine is in the museum already"),
+        (planted(function="attend"), "cannot be installed: no function attend"),
+        (planted(module="kvlib.no_such"), "cannot be installed: No module named"),
+        (in_words("max(0, t - window)", ""), "cannot be installed: 'mine'"),
+        (in_words("max(0, length - window)", "max(0, )) "), "cannot be installed: unmatched ')'"),
+        (planted(lambda attend, *qkv, **settings: attend(*qkv, **settings)), "No test of the mus"),
+        (TURNED, "not quiet, because the text changes: AssertionError"),
         (planted(lambda attend, q: attend(q)), "TypeError: <lambda>() got an unexpected keyword"),
     ],
 )

@@ -2,14 +2,14 @@
 
     from kvlib.exercises import museum
 
-    museum.exhibits()                          # all of them, by room
+    museum.exhibits()                          # all exhibits, by room
     museum.exhibit("stale_prefix")             # what happened, where, what catches it
     with museum.exhibit("stale_prefix").installed():
         ...                                    # kvlib has the bug in here
     museum.score(my_test)                      # how many of them does my test notice?
 
-A bug is a function that is called in place of one of kvlib's, which it is handed. No file is
-touched, and the end of the block takes the bug out again. Mutation testing: DeMillo, Lipton &
+A bug is a function that runs in place of one of kvlib's functions and receives the original. No
+file changes, and the end of the block removes the bug. Mutation testing: DeMillo, Lipton &
 Sayward, doi:10.1109/C-M.1978.218136.
 """
 
@@ -53,16 +53,17 @@ __all__ = [
 def score(*tests: Test, of: str | Iterable[str] | None = None, seconds: float = SECONDS) -> Score:
     """How many exhibits do these tests notice?
 
-    tests    functions without arguments that use kvlib and raise where something is wrong; they
-             count together
-    of       a room, or names of exhibits: all of them unless given
-    seconds  what one run of a test may take; a bug that makes it run longer is noticed, too
+    tests    functions without arguments that use kvlib and raise where something is wrong; a bug
+             counts as killed if one of them notices it
+    of       a room, or names of exhibits; all exhibits unless given
+    seconds  how long one run of a test may take; a bug that makes it run longer is killed, too
 
-    A test that fails on healthy code, or that fails there after the bugs are out again, is not
-    counted. Raises TypeError for what is not a test, ValueError for a room or a name unknown.
+    A test that fails on healthy code, before the bugs or after them, is not counted. Raises
+    TypeError if a test is not a function without arguments, ValueError for an unknown room or
+    exhibit.
     """
     if not tests:
-        raise TypeError("score needs a test, got none")
+        raise TypeError("score needs at least one test, got none.")
     if of is None or isinstance(of, str):
         hall = exhibits(of)
     else:

@@ -1,4 +1,4 @@
-"""The whole museum: its exhibits in order, and what is still on its way here."""
+"""The whole museum: its exhibits in order, and the bugs that have no exhibit yet."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ALL: tuple[Exhibit, ...] = (
 
 
 class Hall(Sequence[Exhibit]):
-    """Some exhibits in order: by place, by name, or as attributes (``hall.stale_prefix``)."""
+    """Some exhibits in order, found by index, by name, or as attributes (``hall.stale_prefix``)."""
 
     def __init__(self, exhibits: Sequence[Exhibit]) -> None:
         self._by_name = {e.name: e for e in exhibits}
@@ -90,21 +90,21 @@ class Waiting(NamedTuple):
 
 WAITING = (
     Waiting(
-        "sinks over keys that are rotated already",
+        "sinks whose keys keep the rotation of their old positions",
         "transformers #33691, #35350",
-        "a Retention of one's own can drop the middle of a text, and kvlib has no such rule yet",
+        "a Retention that you write can drop the middle of a text, but kvlib has no such rule yet",
     ),
     Waiting(
-        "a ring that cannot be trimmed; the draft's cache off by two",
-        "mlx-lm #1427, mlxcel #994",
-        "kvlib has no draft models, and its windows refuse to go back too far; that a rollback "
-        "must not reset is shown",
+        "a ring that cannot be cut back; a draft model's cache that is cut by two tokens too many",
+        "mlx-lm #1423, mlxcel #994",
+        "kvlib has no draft models, and its windows refuse to go back too far; the exhibit "
+        "rollback_resets shows a related bug",
     ),
     Waiting(
-        "quantised history encoded again at every flush, so that its error grows",
+        "a quantised history that is encoded again at every flush, so its error grows",
         "Hugging Face QuantizedLayer",
-        "groups of kvlib's codecs do not move, and encoding what was decoded gives the same codes; "
-        "it takes a codec whose scale spans a growing history",
+        "the groups of kvlib's codecs never change, and encoding what was decoded gives the same "
+        "codes; the bug needs a codec whose scale spans a growing history",
     ),
 )
 
@@ -122,5 +122,5 @@ def exhibit(name: str) -> Exhibit:
 
 
 def waiting() -> tuple[Waiting, ...]:
-    """Bugs that shipped and that kvlib has nothing yet to rebuild in."""
+    """Bugs that shipped and that cannot be rebuilt in kvlib yet."""
     return WAITING

@@ -1,4 +1,4 @@
-"""Checkers of the museum's exercises: tests scored by bugs, suspects, and a bug of one's own."""
+"""Checkers of the museum's exercises: tests scored by bugs, suspects, and a bug of your own."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ SUSPECTS = (
 HINTS = {
     "decode_sees_token_0_only": "it shows with one query over several keys (T = 1, S > 1)",
     "triangle_in_the_wrong_corner": "it shows with several queries over more keys (1 < T < S)",
-    "mask_of_ones": "it shows where a query has keys after it (T > 1), and only the last query of "
-    "a chunk has none",
+    "mask_of_ones": "it shows where a query has keys after it (T > 1); the last query of a chunk "
+    "has none",
     "one_position_for_the_batch": "it shows from the second step on, for the shorter of two rows",
     "append_at_the_longest": "it shows for the shorter of two rows",
     "one_row_for_all": "it shows as soon as two requests are open in one cache",
@@ -43,13 +43,13 @@ HINTS = {
 
 @checker
 def check_mask_test(mask_test: Callable[[], Any]) -> Iterator[str]:
-    """mask_test() raises where attention sees too much or too little."""
+    """mask_test() raises an error where attention sees too much or too little."""
     yield from _kills(mask_test, MASKS)
 
 
 @checker
 def check_batch_test(batch_test: Callable[[], Any]) -> Iterator[str]:
-    """batch_test() raises where a row of a batch is not the row alone."""
+    """batch_test() raises an error where a row of a batch differs from the row alone."""
     yield from _kills(batch_test, BATCH)
 
 
@@ -77,13 +77,14 @@ def _kills(guarded_test: Any, names: Sequence[str]) -> Iterator[str]:
         yield f"kills {name}"
     if score.survived and returned:
         raise Finding(
-            f"{test.__name__} returned {returned.pop()}: a test is asked by nobody what it "
-            "returns. It raises where something is wrong, so assert it"
+            f"{test.__name__} returned {returned.pop()}, but nothing looks at what a test returns. "
+            "A test has to raise an error where something is wrong: use assert."
         )
     if score.survived:
         name = score.survived[0]
         raise Finding(
-            f"{len(score.survived)} of {score.total} bugs live on, {name} among them: {HINTS[name]}"
+            f"{len(score.survived)} of {score.total} bugs survive, {name} among them: "
+            f"{HINTS[name]}."
         )
 
 
@@ -96,7 +97,7 @@ def _stub() -> None:
 
 @cache
 def cases() -> dict[str, Symptom]:
-    """Four symptoms by letter, each with a bug of SUSPECTS in place whose name is not told."""
+    """Four symptoms by letter, each caused by one of SUSPECTS, whose name is not shown."""
     model, found = _reference(), {}
     for letter, name in CASES.items():
         seen = exhibit(name).symptom(model)
@@ -116,18 +117,25 @@ def check_whodunit(whodunit: Callable[[], Any]) -> Iterator[str]:
     """whodunit() → {"A": name of an exhibit, ...}, which cause the symptoms of `cases()`."""
     answer = whodunit()
     if not isinstance(answer, dict):
-        raise Finding(f"got {type(answer).__name__}, needed a dict from letters to names")
+        raise Finding(
+            f"whodunit returned a {type(answer).__name__}. It has to return a dict from letters to "
+            "names."
+        )
     missing = [letter for letter in CASES if letter not in answer]
     if missing:
-        raise Finding(f"no answer for case {missing[0]}: needed {', '.join(CASES)}")
+        raise Finding(
+            f"There is no answer for case {missing[0]}. The cases are {', '.join(CASES)}."
+        )
     for letter, seen in cases().items():
         name = answer[letter]
         if name not in SUSPECTS:
-            raise Finding(f"case {letter}: {name!r} is none of the suspects: {', '.join(SUSPECTS)}")
+            raise Finding(
+                f"Case {letter}: {name!r} is not a suspect. The suspects are {', '.join(SUSPECTS)}."
+            )
         shown = _shows(letter, name)
         if shown != seen.broken:
             same = "the healthy text" if shown == seen.healthy else shown
-            raise Finding(f"case {letter}: with {name} installed this look shows {same}")
+            raise Finding(f"Case {letter}: with {name} installed, the same prompt gives {same}.")
         yield f"case {letter}: {name} gives exactly this symptom"
 
 
@@ -139,39 +147,43 @@ def _shows(letter: str, name: str) -> str:
         return look(fresh(_reference()))
 
 
-# A bug of one's own -------------------------------------------------------------------------------
+# A bug of your own ------------------------------------------------------------------------------
 
 
 @checker
 def check_quiet_bug(quiet_bug: Callable[[], Any]) -> Iterator[str]:
-    """quiet_bug() → a Bug that leaves the text as it is and that a test of the museum kills."""
+    """quiet_bug() → a Bug that leaves the text unchanged and that a test of the museum kills."""
     mutant = quiet_bug()
     if not isinstance(mutant, Change):
-        raise Finding(f"got {type(mutant).__name__}, needed a museum.Bug")
+        raise Finding(
+            f"quiet_bug returned a {type(mutant).__name__}. It has to return a museum.Bug."
+        )
     if isinstance(mutant, Bug):
         if not inspect.isfunction(mutant.bug):
             kind = type(mutant.bug).__name__
-            raise Finding(f"the bug must be a function of the one that it replaces, got {kind}")
+            raise Finding(
+                f"The bug must be a function that receives the original first, got a {kind}."
+            )
         if any(_does(e) == _does(mutant) for e in exhibits()):
-            raise Finding(f"{mutant.name} stands in the museum already: find one of your own")
+            raise Finding(f"{mutant.name} is in the museum already. Find a bug of your own.")
     try:
         shown, caught = _tried(mutant)
     except (LookupError, ImportError, SyntaxError) as error:
-        raise Finding(f"it cannot be put in: {error.args[0]}") from None
-    yield "kvlib runs with it"
+        raise Finding(f"The bug cannot be installed: {error.args[0]}") from None
+    yield "kvlib runs with the bug"
     if shown:
-        raise Finding(f"it is not quiet, the text changes: {shown}")
-    yield "the text of one prompt is what it was"
+        raise Finding(f"The bug is not quiet, because the text changes: {shown}")
+    yield "the text of one prompt stays the same"
     if caught is None:
         raise Finding(
-            "no test of the museum sees it: it may change nothing that counts (an equivalent "
-            "mutant), or be a bug that we all miss"
+            "No test of the museum sees it. It may change nothing that matters (an equivalent "
+            "mutant), or it may be a bug that all tests miss."
         )
     yield f"{caught} catches it"
 
 
 def _does(bug: Bug) -> tuple[Any, ...]:
-    """What a bug replaces and by which steps, whatever its function is called."""
+    """What a bug replaces and by which instructions, whatever its function is called."""
     code = bug.bug.__code__  # type: ignore[attr-defined]
     return bug.module, bug.function, code.co_code, code.co_names, code.co_consts[1:]
 
@@ -190,7 +202,7 @@ def _tests() -> list[Callable[[], None]]:
 
 
 def _says_the_same() -> None:
-    """Two looks at the reference model say what they always say."""
+    """Two looks at the reference model give their usual text."""
     model = fresh(_reference())
     said = looks.one_request(model), looks_shared.a_prompt_twice(model)
     assert said == (

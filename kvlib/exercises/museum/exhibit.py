@@ -1,4 +1,4 @@
-"""What an exhibit is: a bug that shipped, rebuilt in kvlib, with all that is known of it."""
+"""What an exhibit is: a bug that shipped, rebuilt in kvlib, with what is known about it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def by_a_model(folder: str) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Symptom:
-    """What one look at the reference model shows, before and after the bug went in."""
+    """What one look at the reference model shows without and with the bug."""
 
     exhibit: str
     look: str
@@ -42,7 +42,7 @@ class Symptom:
         return "\n".join([self.exhibit, *look, *self.lines()])
 
     def lines(self) -> list[str]:
-        """The two looks below each other, narrow enough for a page."""
+        """The two looks, one below the other, narrow enough for a page."""
         rows = []
         for label, text in (("healthy", self.healthy), ("mutant ", self.broken)):
             rows += textwrap.wrap(
@@ -72,7 +72,7 @@ class Exhibit(Bug):
     caught_by: Callable[[], None]
 
     def installed(self) -> AbstractContextManager[None]:
-        """A with block in which kvlib has this bug; the end of the block takes it out again."""
+        """A with block in which kvlib has this bug; the end of the block removes it."""
         return applied(self)
 
     @property
@@ -88,7 +88,7 @@ class Exhibit(Bug):
     def symptom(self, model: Decoder | None = None) -> Symptom:
         """The same look at a healthy kvlib and at one with the bug.
 
-        model: the reference model unless given; its weights are used, nothing of it is changed.
+        model: the reference model unless given. Only its weights are used, and it is not changed.
         """
         if model is None:
             from kvlib.reference import load_reference_model
@@ -113,7 +113,7 @@ class Exhibit(Bug):
 
 
 def fresh(model: Decoder) -> Decoder:
-    """The same weights in a decoder that remembers nothing: tables of rotations are kept in it."""
+    """The same weights in a new decoder, because a decoder keeps tables of rotations."""
     from kvlib.model.decoder import Decoder
 
     return Decoder(model.config, model.weights, model.tokenizer)

@@ -1,7 +1,7 @@
 """Tests that catch the bugs of the museum: masks, positions, memory. Each runs in milliseconds.
 
-A test here is what a reader may write, too: a function without arguments that uses kvlib and fails
-an assert where something is wrong. What they have in common is in `kvlib.exercises.museum.tiny`.
+A reader can write tests of the same form: functions without arguments that use kvlib and raise an
+AssertionError where something is wrong. What they share is in `kvlib.exercises.museum.tiny`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def every_query_sees_its_past_and_itself() -> None:
 
 
 def the_future_changes_nothing() -> None:
-    """Another token 6 may not move a logit before it."""
+    """Changing token 6 must not change the logits of earlier tokens."""
     model, ids = small_model(), prompt(9)
     before = logits_of_all(model, ids)
     ids[6] = (ids[6] + 1) % 31
@@ -37,7 +37,7 @@ def the_future_changes_nothing() -> None:
 
 
 def a_window_counts_the_query_itself() -> None:
-    """Lengths of one less than the window, the window, one more, twice the window."""
+    """Texts of window - 1, window, window + 1 and 2 window tokens."""
     for s in (3, 4, 5, 8):
         for t in (1, 2, s):
             wanted = np.minimum(np.arange(s - t, s) + 1, 4)
@@ -65,7 +65,7 @@ def a_row_alone_is_the_row_in_a_batch() -> None:
 
 
 def any_row_may_leave() -> None:
-    """Three texts; the longest one is through first, and then the shortest."""
+    """Three texts in one batch: the longest one leaves first, then the shortest."""
     model = small_model()
     texts = {name: prompt(12, seed=i) for i, name in enumerate("abc")}
     alone = {name: logits_of_all(model, ids) for name, ids in texts.items()}
@@ -76,7 +76,7 @@ def any_row_may_leave() -> None:
 
 
 def unused_memory_is_never_read() -> None:
-    """Whatever lies in slots that hold no token: here, NaN."""
+    """Slots that hold no token are filled with NaN here, which spreads if it is read."""
     model, ids = small_model(), prompt(8)
     for _, logits in follow(model, {"a": ids}, [{"a": 5}, {"a": 1}, {"a": 2}], fill=math.nan):
         assert np.isfinite(logits["a"]).all()
@@ -98,7 +98,7 @@ def read_gives_back_what_append_took() -> None:
 
 
 def the_cache_grows_by_one_token_a_token() -> None:
-    """After a prompt of P tokens and n more, P + n - 1 are held: the newest is not fed yet."""
+    """After a prompt of P tokens and n new ones, P + n - 1 are held: the newest is not fed yet."""
     model, ids = small_model(), prompt(6)
     cache = model.new_cache(1, 20)
     tokens = stream(model, [ids], max_new_tokens=6, stop_tokens=(), cache=cache)
@@ -110,7 +110,7 @@ def the_cache_grows_by_one_token_a_token() -> None:
 
 
 def generated_tokens_equal_recomputed() -> None:
-    """Greedy, and every token from a pass over the whole text."""
+    """Each generated token is the one that recomputing the whole text gives."""
     model, ids = small_model(), prompt(6)
     (new,) = generate(model, [ids], max_new_tokens=6, stop_tokens=())
     for n, token in enumerate(new):
@@ -118,7 +118,7 @@ def generated_tokens_equal_recomputed() -> None:
 
 
 def truncate_takes_back_no_more_than_it_is_told() -> None:
-    """Eight tokens, back to five, on from there."""
+    """Eight tokens are stored and cut back to five; then decoding goes on."""
     model, ids = small_model(), prompt(8)
     wanted = logits_of_all(model, ids)
     cache = model.new_cache(1, 12)
@@ -130,7 +130,7 @@ def truncate_takes_back_no_more_than_it_is_told() -> None:
 
 
 def every_array_is_float32() -> None:
-    """What is stored, and what comes out."""
+    """The arrays of the cache, and the logits."""
     model = small_model()
     cache = model.new_cache(1, 8)
     cache.add("a")

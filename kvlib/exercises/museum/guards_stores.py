@@ -18,7 +18,7 @@ RNG_SHAPE = (2, 16, 8)
 
 
 def lse_is_the_log_of_the_sum() -> None:
-    """ln of the sum of e^score, by the definition."""
+    """The lse is the natural logarithm of the sum of e^score."""
     q, k, v = _qkv(3, 9)
     _, lse = attend(q, k, v, np.arange(6, 9), np.arange(9), return_lse=True)
     for i in range(3):
@@ -27,7 +27,7 @@ def lse_is_the_log_of_the_sum() -> None:
 
 
 def nothing_merged_with_nothing_is_nothing() -> None:
-    """Two parts of which no key is seen: (0, -inf), and no NaN."""
+    """Merging two parts without a visible key gives (0, -inf) and no NaN."""
     o, lse = np.zeros((1, 2, 8), np.float32), np.full((1, 2), -np.inf, np.float32)
     with np.errstate(invalid="ignore"):
         merged, total = merge_state(o, lse, o, lse)
@@ -35,7 +35,7 @@ def nothing_merged_with_nothing_is_nothing() -> None:
 
 
 def tiles_of_any_size_equal_the_whole() -> None:
-    """Tiles of one key up to more keys than there are."""
+    """Tiles from one key up to more keys than there are."""
     q, k, v = _qkv(3, 9)
     at = (np.arange(6, 9), np.arange(9))
     for tile in (1, 2, 4, 9, 64):
@@ -69,7 +69,7 @@ def codes_are_off_by_half_a_step_at_most() -> None:
 
 
 def groups_of_one_number_survive() -> None:
-    """Constant, zero, one-hot and huge groups: no 0/0 on the way, and they come back."""
+    """Constant, zero, one-hot and huge groups come back without a 0/0 on the way."""
     x = np.zeros(RNG_SHAPE, np.float32)
     x[0, :, 0], x[0, 3, 1], x[1, :, 2] = 0.75, 1.0, 60000.0
     with np.errstate(invalid="raise", divide="raise"):
@@ -80,14 +80,14 @@ def groups_of_one_number_survive() -> None:
 
 
 def packed_codes_come_back_in_their_order() -> None:
-    """Every code its own number, two and four in a byte."""
+    """Codes of two and four bits come back in the order in which they were packed."""
     for bits in (2, 4):
         codes = (np.arange(16, dtype=np.uint8) * 7) % (1 << bits)
         assert (unpack(pack(codes, bits), bits, np.uint8) == codes).all()
 
 
 def a_pool_agrees_with_a_dict() -> None:
-    """Blocks are taken, published, freed and taken again; a lookup finds what is there now."""
+    """Blocks are allocated, published, freed and reused; a lookup finds what they hold now."""
     rng, pool = np.random.default_rng(0), BlockPool(3, 2)
     content: dict[int, tuple[int, ...]] = {}
     for _ in range(60):
@@ -110,7 +110,7 @@ def equal_hashes_are_not_equal_texts() -> None:
 
 
 def a_cached_prompt_leaves_a_token_to_compute() -> None:
-    """A prompt of whole blocks, held already: its last token is still wanted for its logits."""
+    """Even if a prompt is cached as a whole, its last token is computed, for its logits."""
     model, ids = small_model(), prompt(8)
     cache = PagedCache(model.layer_specs, BlockPool(12, 4), xp=np)
     for name in "ab":
@@ -122,7 +122,7 @@ def a_cached_prompt_leaves_a_token_to_compute() -> None:
 
 
 def preemption_changes_no_token() -> None:
-    """Two requests in a pool for one and a half, and each alone."""
+    """Two requests in a pool for one and a half, compared with each request alone."""
     model = small_model()
     for seed in range(4):  # a text that repeats itself may not miss a token
         texts = {"a": prompt(9, seed), "b": prompt(7, seed + 10)}
@@ -140,7 +140,7 @@ def _served(model: object, texts: dict[str, list[int]], blocks: int) -> dict[str
 
 
 def the_bill_is_what_arrays_weigh() -> None:
-    """Fewer kv heads, heads of their own width, a window, MLA: bytes against live arrays."""
+    """Grouped heads, a separate head size, windows, MLA: bytes compared with live arrays."""
     from dataclasses import replace
 
     from kvlib.costs import MODELS

@@ -1,7 +1,8 @@
 """What a user would see: one look at a model for each kind of symptom.
 
-A look takes a model and returns words. It is run on a healthy kvlib and on one with a bug; the two
-answers side by side are the symptom. Greedy everywhere, so that the same code says the same.
+A look takes a model and returns words. It runs once on a healthy kvlib and once on one with a bug,
+and the two answers side by side are the symptom. All of them decode greedily, so the same code
+always gives the same words.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def a_name_asked_for(model: Decoder) -> str:
 
 
 def in_a_used_row(model: Decoder) -> str:
-    """one prompt, in a row that a longer request has used before"""
+    """one prompt, in a row that a longer request used before"""
     cache = _zeroed(model)
     text(model, [LONGER * 2], cache)
     return text(model, [PROMPT], cache)
@@ -58,12 +59,12 @@ def beside_a_longer_one(model: Decoder) -> str:
 
 
 def through_a_window(model: Decoder) -> str:
-    """the same weights with windows of 16 tokens, text that is given"""
-    return f"{_bits(_windowed(model, 16)):.3f} bits a byte"
+    """the same weights with a window of 16 tokens, on a given text"""
+    return f"{_bits(_windowed(model, 16)):.3f} bits per byte"
 
 
 def first_layer_local(model: Decoder) -> str:
-    """the same weights, a window of 24 tokens in layer 0 alone"""
+    """the same weights with a window of 24 tokens in layer 0 only"""
     windows = (24,) + (None,) * (model.config.num_hidden_layers - 1)
     config = replace(model.config, windows=windows)
     local = Decoder(config, model.weights, model.tokenizer)
@@ -71,7 +72,7 @@ def first_layer_local(model: Decoder) -> str:
 
 
 def after_a_rollback(model: Decoder) -> str:
-    """six guessed tokens taken back, then on"""
+    """decoding after six guessed tokens were rolled back"""
     ids, cache = model.tokenizer.encode(PROMPT), _zeroed(model)
     cache.add("a")
     logits = model.forward(ids, cache, cache.plan(["a"], [len(ids)]))
@@ -97,7 +98,7 @@ def bytes_and_dtype(model: Decoder) -> str:
 
 
 def in_two_parts(model: Decoder) -> str:
-    """attention over a prompt's keys in two parts, merged, against all at once"""
+    """attention over a prompt's keys in two merged parts, compared with all keys at once"""
     q, k, v, at = _head(model)
     whole: Any = attend(q, k, v, at[-1:], at)
     parts: Any = [
@@ -109,7 +110,7 @@ def in_two_parts(model: Decoder) -> str:
 
 
 def nothing_seen(model: Decoder) -> str:
-    """two parts of which the query sees no key, merged"""
+    """two merged parts in which the query sees no key"""
     q, k, v, at = _head(model)
     empty: Any = attend(q, k[:0], v[:0], at[-1:], at[:0], return_lse=True)
     with np.errstate(invalid="ignore"):
@@ -118,7 +119,7 @@ def nothing_seen(model: Decoder) -> str:
 
 
 def tile_by_tile(model: Decoder) -> str:
-    """attention over a prompt's keys in tiles of 8, against all at once"""
+    """attention over a prompt's keys in tiles of 8, compared with all keys at once"""
     q, k, v, at = _head(model)
     tiled: Any = attend_tiled(q, k, v, at[-1:], at, tile=8)
     whole: Any = attend_causal(q, k.transpose(1, 0, 2), v.transpose(1, 0, 2))
@@ -138,7 +139,7 @@ def in_four_bits(model: Decoder) -> str:
 
 
 def with_a_silent_head(model: Decoder) -> str:
-    """through int4 codes, one value head pruned to zero, invalid arithmetic made an error"""
+    """through int4 codes, with one value head pruned to zero and invalid arithmetic as an error"""
     name, dim = "layers.0.qkv.weight", model.config.head_dim
     weight = np.array(to_numpy(model.weights[name]))
     weight[-dim:] = 0
@@ -168,7 +169,7 @@ def text(model: Decoder, prompts: list[str], cache: Cache, new: int = NEW, **set
     """What follows the first prompt, or the error."""
     try:
         texts = generate(model, prompts, max_new_tokens=new, cache=cache, **settings)
-    except Exception as error:  # whatever a broken library raises is what its user sees
+    except Exception as error:  # the user of a broken library sees whatever it raises
         return in_words(error)
     return repr(texts[0])
 
@@ -180,7 +181,7 @@ def in_words(error: Exception) -> str:
 
 
 def _bits(model: Decoder, prompt: int = 32, tokens: int = 96) -> float:
-    """Bits a byte of given text: a prompt, then token by token."""
+    """Bits per byte of a given text: a prompt, then token by token."""
     ids = list(sample_text().encode()[2000 : 2000 + tokens])
     cache = _zeroed(model)
     cache.add("a")

@@ -11,7 +11,7 @@ from kvlib.scheduling import Scheduler
 
 
 def the_same_question_later(model: Decoder) -> str:
-    """a prompt that binds 'tfre', two others that take its blocks, the prompt again"""
+    """a prompt that binds 'tfre', two others that take its blocks, then the first prompt again"""
     cache = paged(model, 3, 32)  # the name is bound in the first block, the only one that is full
     for value in ("tfre", "wqpl", "onhs"):
         text(model, [ASKED.format(value)], cache, ANSWER)
@@ -26,14 +26,14 @@ def a_colliding_hash(model: Decoder) -> str:
 
 
 def a_prompt_twice(model: Decoder) -> str:
-    """a prompt of whole blocks, asked a second time"""
+    """a prompt that fills its blocks exactly, sent a second time"""
     cache = paged(model)
     text(model, [ASKED.format("tfre")], cache, ANSWER)
     return text(model, [ASKED.format("tfre")], cache, ANSWER)
 
 
 def too_little_room(model: Decoder) -> str:
-    """a server with room for one request and a half: the one that was put back"""
+    """a server with blocks for one and a half requests: what the preempted request says"""
     server = Scheduler(model, paged(model, 21), stop_tokens=())
     for name, prompt in (("a", LONGER), ("b", PROMPT)):
         server.add(name, model.tokenizer.encode(prompt), max_new_tokens=24)
@@ -41,7 +41,7 @@ def too_little_room(model: Decoder) -> str:
 
 
 def the_bill(model: Decoder) -> str:
-    """bytes a token of Qwen3-0.6B and DeepSeek-V3, Gemma-3-27B at 131,072 tokens (bfloat16)"""
+    """bytes per token of Qwen3-0.6B and DeepSeek-V3; Gemma-3-27B at 131,072 tokens (bfloat16)"""
     from kvlib.costs import MODELS
 
     qwen, deepseek, gemma = (

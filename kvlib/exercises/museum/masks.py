@@ -10,7 +10,6 @@ from kvlib.exercises.museum.exhibit import Exhibit, by_a_model
 from kvlib.exercises.museum.mutation import Call
 
 CAUSAL = "kvlib.attention.causal"
-WINDOWS = "transformers #37574 (mended in #38046), #38156, mistral.rs #246"
 
 
 def first_row_of_a_triangle(attend: Call, q: Array, k: Array, v: Array, **settings: Any) -> Any:
@@ -63,8 +62,8 @@ EXHIBITS = (
         first_row_of_a_triangle,
         room="masks",
         cite="FlashAttention before 2.1, pytorch #108108, onnx #8068",
-        happened="A causal mask was a triangle hung in the top left corner. With one query and "
-        "many cached keys its only row is the first: the query sees key 0.",
+        happened="The causal mask was a triangle in the top left corner. One query over many "
+        "cached keys gets the first row of that triangle, so it sees key 0 only.",
         look=looks.one_request,
         caught_by=guards.every_query_sees_its_past_and_itself,
     ),
@@ -75,8 +74,9 @@ EXHIBITS = (
         counted_from_0,
         room="masks",
         cite="FlashAttention before 2.1, pytorch #108108, onnx #8068",
-        happened="The same triangle over a chunk of a prompt: its queries count themselves from "
-        "position 0 and see the beginning of the text, not what lies before them.",
+        happened="The same triangle over a chunk of a prompt. The queries count themselves from "
+        "position 0, so they see the beginning of the text and miss what stands before "
+        "them.",
         look=looks.in_chunks,
         caught_by=guards.every_query_sees_its_past_and_itself,
     ),
@@ -87,8 +87,8 @@ EXHIBITS = (
         adds_1,
         room="masks",
         cite=by_a_model("minimax-m2.7/kv"),
-        happened="The mask held 0 and 1 in place of 0 and -inf, and was added to the scores. It "
-        "hides nothing.",
+        happened="The mask held 0 and 1 where it needed 0 and -inf, and was added to the scores. "
+        "It hides nothing.",
         look=looks.one_request,
         caught_by=guards.the_future_changes_nothing,
     ),
@@ -98,9 +98,9 @@ EXHIBITS = (
         "attend_causal",
         wider_in_decode,
         room="masks",
-        cite=WINDOWS,
-        happened="Some count the query in the window, some do not, and code that mixes them is "
-        "off by one where the window begins.",
+        cite="transformers #29623, #39408",
+        happened="FlashAttention does not count the query in its window, and most configs do. Code "
+        "that mixes the two conventions sees one token too many where the window begins.",
         look=looks.through_a_window,
         caught_by=guards.a_window_counts_the_query_itself,
     ),
@@ -110,9 +110,10 @@ EXHIBITS = (
         "attend_causal",
         wider_in_prefill,
         room="masks",
-        cite=WINDOWS,
-        happened="The same boundary in the code that reads prompts. A window of W seen as W + 1 "
-        "passes every test whose texts are shorter than the window.",
+        cite="mistral-inference #60, mlx-lm #390",
+        happened="The same boundary in the code that reads prompts, while decoding was right. A "
+        "window of W + 1 in place of W passes every test whose texts are shorter than the "
+        "window.",
         look=looks.through_a_window,
         caught_by=guards.a_window_counts_the_query_itself,
     ),
@@ -122,9 +123,9 @@ EXHIBITS = (
         "attend_causal",
         dealt_in_turn,
         room="masks",
-        cite="several: GQA by tile in place of repeat",
-        happened="With G query heads on a kv head, query head h reads kv head h // G. Repeating "
-        "the kv heads as a whole (tile) gives it kv head h % Hkv.",
+        cite="jax-js #180, onnx #7274 (tile in place of repeat)",
+        happened="With G query heads per kv head, query head h reads kv head h // G. Copying the "
+        "list of kv heads as a whole (tile) makes it read kv head h % Hkv.",
         look=looks.one_request,
         caught_by=guards_stores.a_query_head_reads_its_own_kv_head,
     ),

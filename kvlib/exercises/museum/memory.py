@@ -18,8 +18,6 @@ from kvlib.exercises.museum.mutation import Call
 from kvlib.model.embedding import Embedding
 
 STORED, BILL = "kvlib.caches.stored", "kvlib.costs.layers"
-NUMPY_LLAMAS = "llama3.np, gitctrlx/llama.np, picoGPT with a cache"
-CALCULATORS = "at least eight public calculators"
 
 
 def decoded_tokens_only(
@@ -82,8 +80,8 @@ EXHIBITS = (
         decoded_tokens_only,
         room="memory",
         cite=by_a_model("minimax-m2.7/kv"),
-        happened="The pass over the prompt computed its keys and used them, and only the decode "
-        "loop wrote to the cache.",
+        happened="Reading the prompt computed its keys and used them, but only the decode loop "
+        "wrote to the cache.",
         look=looks.one_request,
         caught_by=guards.read_gives_back_what_append_took,
     ),
@@ -94,8 +92,8 @@ EXHIBITS = (
         still_free,
         room="memory",
         cite=by_a_model("minimax-m2.7/kv"),
-        happened="One cache object served all rows of a batch, so each request wrote over the "
-        "keys of the others.",
+        happened="One cache object served all rows of a batch, so each request overwrote the keys "
+        "of the others.",
         look=looks.beside_a_longer_one,
         caught_by=guards.a_row_alone_is_the_row_in_a_batch,
     ),
@@ -105,9 +103,9 @@ EXHIBITS = (
         "StoredCache.attend",
         the_whole_row,
         room="memory",
-        cite="transformers #30414",
-        happened="A static cache handed out its whole length, and slots that no token had filled "
-        "were not masked. A key of zeros has score 0, which is not weight 0.",
+        cite="transformers #30400",
+        happened="A static cache handed out all its slots, and those that no token had filled yet "
+        "were not masked. A key of zeros has score 0, which does not mean weight 0.",
         look=looks.in_a_used_row,
         caught_by=guards.unused_memory_is_never_read,
     ),
@@ -118,8 +116,8 @@ EXHIBITS = (
         back_to_nothing,
         room="memory",
         cite="aprender #2014",
-        happened="Guessed tokens were rejected, and taking them back emptied the cache in place of "
-        "shortening it. The next pass looks back at nothing.",
+        happened="Rejecting guessed tokens should shorten the cache. Here it emptied the cache, so "
+        "the next step looks back at nothing.",
         look=looks.after_a_rollback,
         caught_by=guards.truncate_takes_back_no_more_than_it_is_told,
     ),
@@ -129,9 +127,9 @@ EXHIBITS = (
         "Fields.__init__",
         of_float64,
         room="memory",
-        cite=NUMPY_LLAMAS,
+        cite="likejazz/llama3.np, gitctrlx/llama.np",
         happened="np.zeros makes float64 unless it is told otherwise. The cache takes twice the "
-        "bytes, and every product with it is widened.",
+        "bytes, and everything multiplied with it becomes float64.",
         look=looks.bytes_and_dtype,
         caught_by=guards.every_array_is_float32,
     ),
@@ -141,9 +139,9 @@ EXHIBITS = (
         "Embedding.logits",
         times_a_float64,
         room="memory",
-        cite=NUMPY_LLAMAS,
-        happened="One float64 number met the activations, and everything behind it was float64: "
-        "12 to 32 times slower than it had to be.",
+        cite="likejazz/llama3.np",
+        happened="A float64 array, in llama3.np the table of rotations, met float32 activations, "
+        "so everything computed from them became float64.",
         look=looks.bytes_and_dtype,
         caught_by=guards.every_array_is_float32,
     ),
@@ -153,8 +151,9 @@ EXHIBITS = (
         "layer_groups",
         query_heads,
         room="memory",
-        cite=CALCULATORS,
-        happened="Bytes were counted for every query head. Grouped-query models store fewer.",
+        cite="vllm-fit #2, KolosalAI/model-memory-calculator #2",
+        happened="The calculator counted bytes for every query head. Grouped-query models store "
+        "keys for fewer heads.",
         look=looks_shared.the_bill,
         caught_by=guards_stores.the_bill_is_what_arrays_weigh,
     ),
@@ -164,9 +163,9 @@ EXHIBITS = (
         "layer_groups",
         hidden_size_over_heads,
         room="memory",
-        cite=CALCULATORS,
-        happened="The width of a head was taken for hidden size over heads. Qwen3 and Gemma have "
-        "a field of its own for it.",
+        cite="LMCache #688",
+        happened="The calculator took hidden size over heads for the size of a head. Qwen3 and "
+        "Gemma state that size in a field of its own.",
         look=looks_shared.the_bill,
         caught_by=guards_stores.the_bill_is_what_arrays_weigh,
     ),
@@ -176,9 +175,9 @@ EXHIBITS = (
         "visible",
         all_positions,
         room="memory",
-        cite=CALCULATORS,
-        happened="Every layer was counted at the full length. Layers with a window hold no more "
-        "than the window.",
+        cite="mlxcel #172",
+        happened="The calculator billed every layer for the full length. A layer with a window "
+        "holds no more tokens than the window.",
         look=looks_shared.the_bill,
         caught_by=guards_stores.the_bill_is_what_arrays_weigh,
     ),
@@ -188,9 +187,9 @@ EXHIBITS = (
         "layer_groups",
         the_latent_alone,
         room="memory",
-        cite=CALCULATORS,
-        happened="MLA stores a latent vector and, beside it, a key that carries the position. "
-        "The second was left out.",
+        cite="LMCache #694",
+        happened="MLA stores a latent vector and, beside it, a key that carries the position. The "
+        "calculator left out that key.",
         look=looks_shared.the_bill,
         caught_by=guards_stores.the_bill_is_what_arrays_weigh,
     ),

@@ -61,9 +61,9 @@ EXHIBITS = (
         "attend",
         log2_of_the_sum,
         room="numbers",
-        cite="sglang #35045",
-        happened="Two libraries met. One gives the log of the sum to base 2, the other merges "
-        "with e: the parts of a context get the wrong share.",
+        cite="sglang #35045, #40903",
+        happened="FlashInfer gives the logarithm of the sum to base 2, and SGLang merged it as one "
+        "to base e. Both parts of the context then get the wrong share.",
         look=looks.in_two_parts,
         caught_by=guards_stores.lse_is_the_log_of_the_sum,
     ),
@@ -74,8 +74,8 @@ EXHIBITS = (
         minus_infinity_from_itself,
         room="numbers",
         cite="flashinfer #4051",
-        happened="Where neither part sees a key both sums are -inf, and -inf minus -inf is NaN. "
-        "From there NaN spreads to everything.",
+        happened="If neither part sees a key, both sums have the logarithm -inf, and -inf minus "
+        "-inf is NaN. The NaN then spreads to everything it touches.",
         look=looks.nothing_seen,
         caught_by=guards_stores.nothing_merged_with_nothing_is_nothing,
     ),
@@ -86,8 +86,8 @@ EXHIBITS = (
         divided_at_once,
         room="numbers",
         cite=by_a_model("qwen36/kv"),
-        happened="Each tile of an online softmax was divided by its own sum, and the result by "
-        "the whole sum once more.",
+        happened="Each tile of an online softmax was divided by its own sum, and the result by the "
+        "whole sum once more.",
         look=looks.tile_by_tile,
         caught_by=guards_stores.tiles_of_any_size_equal_the_whole,
     ),
@@ -98,8 +98,8 @@ EXHIBITS = (
         an_int8_in_between,
         room="numbers",
         cite=by_a_model("qwen36/kv at 72fa1f8"),
-        happened="A number was made an int8 first and clipped to the range of int8 then. Above "
-        "127 it had wrapped round already: an error of 5.1 in place of 0.0099.",
+        happened="A number was cast to int8 first and clipped to the range of int8 afterwards. "
+        "Codes above 127 had wrapped round by then: an error of 5.1 in place of 0.0099.",
         look=looks.in_eight_bits,
         caught_by=guards_stores.codes_are_off_by_half_a_step_at_most,
     ),
@@ -109,10 +109,10 @@ EXHIBITS = (
         "quantise",
         divided_by_its_range,
         room="numbers",
-        cite="KIVI's published code, openvino #28326",
-        happened="The scale of a group is its range over the number of steps. A group whose "
-        "numbers are all the same has range 0, and 0 was divided by it: NaN, and what a cast to "
-        "an integer makes of NaN is up to the processor.",
+        cite="KIVI's quant/new_pack.py, openvino #28326",
+        happened="The scale of a group is its range divided by the number of steps. A group of "
+        "equal numbers has range 0, so 0 is divided by 0. The result is NaN, and which "
+        "integer a cast makes of NaN is up to the processor.",
         look=looks.with_a_silent_head,
         caught_by=guards_stores.groups_of_one_number_survive,
     ),
@@ -122,9 +122,9 @@ EXHIBITS = (
         "unpack",
         high_bits_first,
         room="numbers",
-        cite="several",
-        happened="Two codes share a byte. The writer put the first into the low bits, the reader "
-        "took it from the high ones.",
+        cite="openvino #32144 (4-bit weights)",
+        happened="Two codes share a byte. The writer put the first code into the low bits, and the "
+        "reader took it from the high bits.",
         look=looks.in_four_bits,
         caught_by=guards_stores.packed_codes_come_back_in_their_order,
     ),

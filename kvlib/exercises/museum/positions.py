@@ -84,8 +84,9 @@ EXHIBITS = (
         a_slot_left_out,
         room="positions",
         cite="likejazz/llama3.np at 7dae0e1, Llama.generate",
-        happened="Behind the prompt the loop went on one position late. A slot stays zero and is "
-        "attended to, and every rotation from there on is one ahead.",
+        happened="After the prompt, the decode loop began one position late. A slot of zeros stays "
+        "between the two and is attended to, and every later token is rotated one "
+        "position too far.",
         look=looks.a_name_asked_for,
         caught_by=guards.generated_tokens_equal_recomputed,
     ),
@@ -95,9 +96,10 @@ EXHIBITS = (
         "Cache.plan",
         positions_of_the_longest,
         room="positions",
-        cite="unsloth #3699, transformers #29109",
-        happened="A batch padded on the left got one position for all its rows, that of the "
-        "longest. Shorter rows are turned by the wrong angle.",
+        cite="unsloth #3699 (mended in #4100), transformers #29109",
+        happened="All rows of a batch got the same positions. In unsloth these were the positions "
+        "of the longest row, so each shorter, left-padded row was rotated by the wrong "
+        "angles.",
         look=looks.beside_a_longer_one,
         caught_by=guards.a_row_alone_is_the_row_in_a_batch,
     ),
@@ -108,8 +110,8 @@ EXHIBITS = (
         written_at_the_longest,
         room="positions",
         cite="omlx #2172 (mended in #2201)",
-        happened="The place to write was the largest offset in the batch. It was right until the "
-        "longest request left, and a benchmark fell from 96.7 to 53.3.",
+        happened="New tokens were written at the largest offset in the batch. That was right until "
+        "the longest request left; then a benchmark fell from 96.7 to 53.3.",
         look=looks.beside_a_longer_one,
         caught_by=guards.any_row_may_leave,
     ),
@@ -120,8 +122,8 @@ EXHIBITS = (
         positions_within_the_window,
         room="positions",
         cite="transformers #38156",
-        happened="The length of a text was asked of layer 0. Where that layer has a window it "
-        "never holds more than the window, so positions stop growing.",
+        happened="The length of the text was read from layer 0. If that layer has a window, it "
+        "never holds more tokens than the window, so the positions stop growing.",
         look=looks.first_layer_local,
         caught_by=guards.cached_logits_equal_recomputed,
     ),
@@ -132,8 +134,8 @@ EXHIBITS = (
         last_token_again,
         room="positions",
         cite=by_a_model("qwen36/kv"),
-        happened="The prompt was read, and its last token was then fed again to start decoding. "
-        "It stands in the cache twice.",
+        happened="After the prompt had been read, its last token was fed again to start decoding. "
+        "The cache therefore holds it twice.",
         look=looks.one_request,
         caught_by=guards.the_cache_grows_by_one_token_a_token,
     ),
@@ -143,9 +145,9 @@ EXHIBITS = (
         "Scheduler.step",
         drawn_and_dropped,
         room="positions",
-        cite="nano-vllm #217",
-        happened="A request that was put back is read again with what it has written so far. The "
-        "token that this pass draws was dropped.",
+        cite="nano-vllm #217 (mended in #218)",
+        happened="A preempted request is read again together with what it has written so far. The "
+        "token that was drawn at the end of this second reading was dropped.",
         look=looks_shared.too_little_room,
         caught_by=guards_stores.preemption_changes_no_token,
     ),

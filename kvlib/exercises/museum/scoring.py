@@ -1,4 +1,4 @@
-"""How good is a test? Put the bugs in one after the other, and count those it notices."""
+"""How good is a test? Install the bugs one after the other, and count those that it notices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TimeUp(BaseException):
 class Score:
     """Which mutants some tests kill. A test that fails on healthy code does not count.
 
-    killed: name → what the test said of it. survived: names. finding: why nothing was counted.
+    killed: name → what the test said about it. survived: names. finding: why nothing was counted.
     """
 
     tests: str
@@ -94,15 +94,15 @@ def score_tests(
                 names,
                 {},
                 tuple(m.name for m in mutants),
-                f"{test.__name__} passed on healthy code at first and fails there now ({words}): "
-                "it leaves something behind. Make models and caches inside the test",
+                f"{test.__name__} passed on healthy code at first and fails there now ({words}), "
+                "so it leaves something behind. Build models and caches inside the test.",
             )
     return Score(names, killed, tuple(alive))
 
 
 def _check(test: Test) -> None:
     if not inspect.isfunction(test):
-        raise TypeError(f"a test is a function, got a {type(test).__name__}")
+        raise TypeError(f"A test must be a function, got {type(test).__name__}.")
     needed = [
         p.name
         for p in inspect.signature(test).parameters.values()
@@ -110,8 +110,8 @@ def _check(test: Test) -> None:
     ]
     if needed:
         raise TypeError(
-            f"{test.__name__} needs {', '.join(needed)}: write a test without arguments, which "
-            "uses kvlib itself"
+            f"{test.__name__} needs {', '.join(needed)}. Write a test without arguments that "
+            "builds what it needs from kvlib."
         )
 
 
@@ -165,11 +165,11 @@ def _line(error: BaseException) -> str:
 
 
 def _stop(thread: threading.Thread) -> None:
-    """Raise TimeUp in a thread until it ends. RuntimeError if it stays in compiled code."""
+    """Raise TimeUp in a thread until it ends. RuntimeError if it never leaves compiled code."""
     for _ in range(100):
         if not thread.is_alive():
             return
         ident = ctypes.c_ulong(thread.ident or 0)
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(TimeUp))
         thread.join(0.1)
-    raise RuntimeError("a test cannot be ended: it does not come back from compiled code")
+    raise RuntimeError("A test cannot be stopped because it never leaves compiled code.")

@@ -43,8 +43,8 @@ EXHIBITS = (
         still_listed,
         room="sharing",
         cite="nano-vllm #163, vllm #4764",
-        happened="A block was given to another request and stayed listed under its old text. "
-        "Whoever asks for that text gets the other request's keys.",
+        happened="A block was given to another request but stayed listed under its old text. The "
+        "next request for that text then reads the other request's keys.",
         look=looks_shared.the_same_question_later,
         caught_by=guards_stores.a_pool_agrees_with_a_dict,
     ),
@@ -55,8 +55,8 @@ EXHIBITS = (
         not_compared,
         room="sharing",
         cite="vllm #12621, #15297, openvino.genai #3722",
-        happened="Blocks were found by their hash alone. Two texts with one hash share keys, and "
-        "whoever can make hashes collide reads what others wrote.",
+        happened="Blocks were found by their hash alone. Two texts with the same hash share keys, "
+        "and anyone who can make hashes collide can read what others wrote.",
         look=looks_shared.a_colliding_hash,
         caught_by=guards_stores.equal_hashes_are_not_equal_texts,
     ),
@@ -66,9 +66,9 @@ EXHIBITS = (
         "Blocks.open",
         last_token_found_too,
         room="sharing",
-        cite="nano-vllm #144, #199",
-        happened="A prompt that fills its blocks exactly was found as a whole, and the pass had no "
-        "token to compute, so no logits to draw from.",
+        cite="nano-vllm #114, #144",
+        happened="A prompt that fills its blocks exactly was found as a whole. No token was left "
+        "to compute, so there were no logits to draw the next token from.",
         look=looks_shared.a_prompt_twice,
         caught_by=guards_stores.a_cached_prompt_leaves_a_token_to_compute,
     ),

@@ -1,4 +1,4 @@
-"""What the museum's tests share: a model so small that a pass takes a millisecond, and steps."""
+"""What the museum's tests share: a model whose steps take a millisecond, and ways to feed it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def prompt(length: int, seed: int = 0) -> list[int]:
 
 
 def logits_of_all(model: Decoder, ids: Sequence[int]) -> np.ndarray:
-    """Logits (T, V) after every token of a text, from one pass over all of it."""
+    """Logits (T, V) after every token of a text, computed in one step over all of it."""
     held = model.new_cache(1, len(ids))
     held.add("all")
     return np.asarray(model.forward(list(ids), held, held.plan(["all"], [len(ids)]), rows="all"))
@@ -56,9 +56,10 @@ def follow(
     fill: float = 0.0,
     leave: bool = False,
 ) -> Iterator[tuple[dict[str, int], dict[str, np.ndarray]]]:
-    """Feed texts to one dense cache, so many tokens of each a step.
+    """Feed texts to one dense cache; each step says how many tokens of each text it takes.
 
-    fill: what the cache's memory holds at first. leave: who has no part in a step is freed before.
+    fill: what the cache's memory holds at first. leave: a text without tokens in a step is freed
+    before that step.
     Yields (tokens fed so far, logits of the last one) by name after each step.
     """
     held = model.new_cache(len(texts), 24)
