@@ -28,10 +28,10 @@ def test_a_dot_a_row_at_each_norm() -> None:
     heights = [[float(y) for y in line.get_ydata()] for line in ax.lines]
     assert heights == [[1, 2], [3, 5], [1, 1], [1, 1]]
     assert {line.get_color() for line in ax.lines} == {
-        show.color("recomputed"),
-        show.color("cached"),
+        show.color("muted"),
+        show.color("ink"),
     }
-    assert ax.get_yscale() == "log" and texts(ax)[0] == "x"
+    assert ax.get_yscale() == "log" and texts(ax)[0] == "before the norm"
 
 
 def test_matrices_share_one_scale() -> None:
@@ -48,6 +48,14 @@ def test_what_is_kept_adds_up() -> None:
     assert [p.get_x() for p in ax.patches] == [0, 4, 0]
     assert ax.patches[1].get_facecolor() == ax.patches[2].get_facecolor()
     assert [t.get_text() for t in fig.legends[0].get_texts()] == ["x", "y"]
+
+
+def test_counts_stand_beside_the_ridge_and_have_no_rate() -> None:
+    (ax,) = draw.intensities({"forward": 1.2, "backward": 1.8}, {"card": 295.0}).axes
+    dots, ridge = ax.lines[:2], ax.lines[2]
+    assert [float(line.get_xdata()[0]) for line in dots] == [1.2, 1.8]
+    assert float(ridge.get_xdata()[0]) == 295 and "ridge of card: 295" in texts(ax)
+    assert ax.get_xscale() == "log" and ax.get_yscale() == "linear"
 
 
 @pytest.mark.parametrize("figure", [draw.by_step, draw.by_offset])
@@ -70,7 +78,8 @@ def test_partial_sums_trade_traffic_for_blocks() -> None:
         [n / 1e6 for n in moved.values()], rel=0.005
     )
     assert moved["partial sums, written and read"] == 16 * 64 * 2 * 4 * 2
-    assert moved["dy and x_hat read"] == 2 * moved["dx written"] == 2 * 1000 * 64 * 2
+    arrays = moved["dy and x_hat read, dx written, and small arrays"]
+    assert arrays == 3 * 1000 * 64 * 2 + 4 * 1000 + 3 * 64 * 2
     assert explorer.svg(groups=512) != explorer.svg(groups=1)
     with pytest.raises(ValueError, match="width: got 0"):
         partials_explorer(10, 0, 2)

@@ -1,5 +1,5 @@
-"""Checkers of the chapter on norms: the way back through RMSNorm, a gradient check without a loop
-(how partial statistics merge is in `layernorm_moments`)."""
+"""Checkers of the chapter on norms: the backward pass of RMSNorm, and a gradient check without a
+loop. The checker of merged statistics is in `layernorm_moments`."""
 
 from __future__ import annotations
 
@@ -31,36 +31,39 @@ def check_rms_backward(rms_backward: Any) -> Iterator[str]:
     if not np.allclose(got[0], dx, **_CLOSE):
         diagnose(got[0], _suspects(dy, saved.x_hat, saved.inv_std, weight), **_CLOSE)
     expect_close(got[0], dx, "dx", axes=("row", "column"), **_CLOSE)
-    yield "dx is the gradient of each row: what changes the length alone is taken out"
+    yield "dx is the gradient of each row, without what would only change its length"
     g = dy * weight
     if not np.allclose(got[1], dweight, **_CLOSE):
         diagnose(
             got[1],
             {
-                "dweight uses g = dy · γ: γ multiplies x̂, so its gradient is dy times x̂": (
+                "dweight uses g = dy · γ. γ multiplies x̂, so its gradient is dy times x̂": (
                     (g * saved.x_hat).sum(axis=0)
                 ),
-                "dweight is the mean over rows: the loss hears of every row, so they are summed": (
+                "dweight is the mean over rows. Every row changes the loss, so sum them": (
                     dweight / 6
                 ),
-                "dweight is the sum of dy, which is the gradient of a bias": dy.sum(axis=0),
+                "dweight is the sum of dy, which would be the gradient of a bias": dy.sum(axis=0),
             },
             **_CLOSE,
         )
     expect_close(got[1], dweight, "dweight", axes=("column",), **_CLOSE)
-    yield "dweight is a sum over rows: they all used one γ"
+    yield "dweight is a sum over rows, because all rows use the same γ"
     wide, dys = rng.standard_normal((2, 3, 64)) * 1e-3
     weight = np.ones(64)
     saved = rms_norm_forward(wide, weight, 1e-6)[1]
     got = _pair(rms_backward(dys, saved.x_hat, saved.inv_std, weight))
-    why = "these rows are so small that eps counts; x̂ and 1/σ already contain it"
-    expect_close(got[0], rms_norm_backward(dys, saved)[0], "dx", why=why, **_CLOSE)
-    yield "small rows, where eps is as large as the mean square"
+    why = "these rows are so small that eps matters; x̂ and 1/σ already contain it"
+    needed = rms_norm_backward(dys, saved)[0]
+    expect_close(got[0], needed, "dx", axes=("row", "column"), why=why, **_CLOSE)
+    yield "it is right for rows so small that eps is as large as their mean square"
 
 
 def _pair(result: Any) -> tuple[Any, Any]:
     if not isinstance(result, tuple) or len(result) != 2:
-        raise Finding(f"got {type(result).__name__}, needed two arrays: return dx, dweight")
+        raise Finding(
+            f"rms_backward returned {type(result).__name__}. Return two arrays: dx, dweight."
+        )
     return result
 
 
@@ -69,21 +72,21 @@ def _suspects(dy: Any, x_hat: Any, r: Any, weight: Any) -> dict[str, Any]:
     along = x_hat * (g * x_hat).mean(axis=1, keepdims=True)
     plain = x_hat * (dy * x_hat).mean(axis=1, keepdims=True)
     return {
-        "γ is forgotten: the gradient at x̂ is dy · γ": (dy - plain) * r,
-        "1/σ is forgotten: x̂ moves by 1/σ for each step of x": g - along,
-        "the root is treated as a constant: it depends on every number of the row": g * r,
-        "the product of g and x̂ is summed where its mean is needed": (g - width * along) * r,
-        "the mean runs over the whole array: each row has one of its own (axis -1)": (
+        "γ is missing: the gradient at x̂ is dy · γ": (dy - plain) * r,
+        "1/σ is missing: x̂ moves by 1/σ for each unit of x": g - along,
+        "the root is treated as a constant, but it depends on every number of the row": g * r,
+        "the product of g and x̂ is summed; the formula needs its mean": (g - width * along) * r,
+        "the mean runs over the whole array; each row needs a mean of its own (axis=-1)": (
             g - x_hat * (g * x_hat).mean()
         )
         * r,
-        "this is LayerNorm's: RMSNorm takes no mean off, so none comes off its gradient": (
+        "this is LayerNorm's gradient. RMSNorm subtracts no mean, so neither does its gradient": (
             g - g.mean(axis=1, keepdims=True) - along
         )
         * r,
-        "the part along x̂ is added: it has to come off": (g + along) * r,
-        "divided by 1/σ where it has to be multiplied": (g - along) / r,
-        "γ is applied after the projection: it belongs to g, which is projected": (
+        "the part along x̂ is added; it has to be subtracted": (g + along) * r,
+        "the result is divided by 1/σ; multiply by it": (g - along) / r,
+        "γ is applied after the projection. It belongs to g, before the projection": (
             (dy - plain) * r * weight
         ),
     }
@@ -111,30 +114,30 @@ def check_spot_check(spot_check: Any) -> Iterator[str]:
     if not np.allclose(got, needed, rtol=1e-5, atol=1e-7):
         ahead = dy[rows, columns] * ((at + 1e-4) ** 3 - at**3) / 1e-4
         suspects = {
-            "a one-sided difference: its error falls with the step, not with its square": ahead,
-            "twice too large: the two points lie 2 · step apart": 2 * needed,
+            "this is a one-sided difference, whose error falls only with the step itself": ahead,
+            "the result is twice too large, because the two points lie 2 · step apart": 2 * needed,
             "dy is missing: the loss is the sum of dy · function(x)": 3 * at**2,
         }
         diagnose(got, suspects, rtol=1e-6, atol=1e-7)
     expect_close(got, needed, "cube", axes=("entry",), rtol=1e-5, atol=1e-7)
-    yield "right where each output depends on one input alone"
+    yield "it is right if each output depends on one input only"
     if len(calls) > 2:
         raise Finding(
-            f"function was called {len(calls)} times for 5 entries: shift all of them first, each "
-            "in a row of its own, then call it once or twice"
+            f"function was called {len(calls)} times for 5 entries. Shift all entries first, each "
+            "in a row of its own, then call function once or twice."
         )
-    yield f"{len(calls)} {'call' if len(calls) == 1 else 'calls'} for 5 entries"
+    yield f"it makes {len(calls)} {'call' if len(calls) == 1 else 'calls'} for 5 entries"
     width = max(shape[-1] for shape in calls)
     most = max(int(np.prod(shape[:-1])) for shape in calls)
     if width != 4 or most > 10:
         raise Finding(
-            f"function was handed {most} rows for 5 entries: take the rows that are asked about, "
-            "for in a large tensor the others cost time and change nothing"
+            f"function received {most} rows for 5 entries. Pass only the rows of these entries, "
+            "because in a large tensor the other rows cost time and change nothing."
         )
-    yield "it sees only the rows that are asked about"
+    yield "it passes on only the rows of these entries"
     weight = rng.standard_normal(4)
     dx = rms_norm_backward(dy, rms_norm_forward(x, weight)[1])[0]
     got = spot_check(lambda z: rms_norm_forward(z, weight)[0], x, dy, rows, columns, 2.0**-13)
-    why = "in a norm one input changes all outputs of its row: sum dy · change over the row"
+    why = "in a norm one input changes all outputs of its row, so sum dy · change over the row"
     expect_close(got, dx[rows, columns], "RMSNorm", rtol=1e-5, atol=1e-6, why=why)
-    yield "RMSNorm, where one input changes the whole row"
+    yield "it is right for RMSNorm, where one input changes the whole row"

@@ -29,51 +29,59 @@ def check_merge_moments(merge_moments: Any) -> Iterator[str]:
     got = _triple(merge_moments(a, b))
     (n, mean, m2), (k, other, m2_other) = a, b
     wrong_means = {
-        "the plain mean of two means: 10 numbers count as much as 30": (mean + other) / 2,
-        "the mean leans to the wrong side: b's share is n_b / n": (k * mean + n * other) / 40,
+        "this is the mean of the two means, in which 10 numbers count as much as 30": (mean + other)
+        / 2,
+        "the mean lies too close to the smaller part: the share of b is n_b / n": (
+            k * mean + n * other
+        )
+        / 40,
     }
     _expect(got[1], whole[1], "the mean", wrong_means)
     gap = (other - mean) ** 2
     wrong_sums = {
-        "the two sums of squares alone: the parts have different means, and that is spread, too": (
+        "the sum of squares ignores that the parts have different means, which is spread, too": (
             m2 + m2_other
         ),
-        "the distance of the means enters once: it counts n_a n_b / n times": m2 + m2_other + gap,
+        "the squared distance of the means enters once; it enters n_a n_b / n times": m2
+        + m2_other
+        + gap,
         "the distance of the means is not squared": m2 + m2_other + abs(other - mean) * n * k / 40,
-        "this is a variance: keep the sum of squares, or the next merge has to undo the division": (
+        "this is a variance. Keep the sum of squares, or the next merge has to undo the division": (
             whole[2] / 40
         ),
     }
     _expect(got[2], whole[2], "the sum of squares", wrong_sums)
     if got[0] != 40:
-        raise Finding(f"the count: got {got[0]}, needed 40")
-    yield "10 numbers and 30 give what 40 give"
+        raise Finding(f"The count is {got[0]:g}, needed 40.")
+    yield "parts of 10 and 30 numbers give the same as all 40"
     for pair in ((a, moments([])), (moments([]), a)):
         _same(_triple(merge_moments(*pair)), a, "a part merged with nothing")
     nothing = _triple(merge_moments(moments([]), moments([])))
     if any(math.isnan(value) for value in nothing) or nothing[0] != 0:
-        raise Finding(f"nothing merged with nothing: got {nothing}, needed a count of 0 and no NaN")
-    yield "nothing is neutral, on both sides"
+        raise Finding(f"Two empty parts give {nothing}, needed a count of 0 and no NaN.")
+    yield "an empty part changes nothing, on either side"
     parts = [moments(part) for part in np.split(x, [1, 2, 17])]
     left = _fold(merge_moments, parts)
     right = _fold(lambda p, q: merge_moments(q, p), parts[::-1])
     _same(left, whole, "four parts, from the left")
     _same(right, whole, "four parts, from the right")
-    yield "four parts in any order"
+    yield "four parts give the same in any order"
     far = rng.standard_normal(4096) + 1e8
     got = _fold(merge_moments, [moments(part) for part in np.split(far, 64)])
     deviation, needed = math.sqrt(abs(got[2]) / 4096), math.sqrt(moments(far)[2] / 4096)
     if not math.isclose(deviation, needed, rel_tol=1e-6):
         raise Finding(
-            f"an offset of 1e8: deviation {deviation:.4g}, needed {needed:.4g}. Sums of x² lose "
-            "all digits there: go by the difference of the means"
+            f"With a mean of 1e8 the deviation is {deviation:.4g}, needed {needed:.4g}. Sums of x² "
+            "lose all digits there. Use the difference of the means."
         )
-    yield "64 parts at an offset of 1e8"
+    yield "64 parts of a row with mean 1e8 keep their digits"
 
 
 def _triple(result: Any) -> tuple[float, float, float]:
     if not isinstance(result, tuple | list) or len(result) != 3:
-        raise Finding(f"got {type(result).__name__}, needed three numbers: n, mean, m2")
+        raise Finding(
+            f"merge_moments returned {type(result).__name__}. Return three numbers: n, mean, m2."
+        )
     return tuple(float(value) for value in result)  # type: ignore[return-value]
 
 

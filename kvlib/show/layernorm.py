@@ -9,15 +9,24 @@ import numpy as np
 
 from kvlib.show.draw import figure, finish, heatmap, label_ends
 from kvlib.show.layernorm_partials import partials_explorer
-from kvlib.show.style import INK, color
+from kvlib.show.style import CARD, GRID, INK, MUTED, color
+from kvlib.show.units import format_number
 
-__all__ = ["by_offset", "by_step", "jacobians", "kept", "lengths", "partials_explorer"]
+__all__ = [
+    "by_offset",
+    "by_step",
+    "intensities",
+    "jacobians",
+    "kept",
+    "lengths",
+    "partials_explorer",
+]
 
 
 def lengths(before: Sequence[Any], after: Sequence[Any]) -> Any:
-    """Root mean square of every row at each norm of a pass: as it comes in, as it goes on.
+    """Root mean square of every row before and after each norm of a forward pass.
 
-    before, after: one array (T,) for each norm, in the order in which a pass meets them.
+    before, after: one array (T,) per norm, in the order of the forward pass.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
@@ -26,18 +35,18 @@ def lengths(before: Sequence[Any], after: Sequence[Any]) -> Any:
     ax.yaxis.set_major_locator(LogLocator(10, subs=(1.0, 2.0, 5.0)))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _pos: f"{v:g}"))
     ax.yaxis.set_minor_locator(NullLocator())
-    for rows, role in ((before, "recomputed"), (after, "cached")):
+    for rows, role in ((before, "muted"), (after, "ink")):
         for i, values in enumerate(rows):
             spread = i + 0.5 * (np.arange(len(values)) / len(values) - 0.5)
             ax.plot(spread, values, ".", color=color(role), markersize=4)
-    ax.set(xlabel="norm, in the order of the pass", ylabel="root mean square of a row")
+    ax.set(xlabel="norm, in the order of the forward pass", ylabel="root mean square of a row")
     ax.set_xticks(range(len(before)))
     ax.set_xlim(-0.6, len(before) - 0.4)
     ends = {
-        "x": float(np.median(before[-1])),
-        "x / its own\nroot mean square": float(np.median(after[-1])),
+        "before the norm": float(np.median(before[-1])),
+        "after the norm": float(np.median(after[-1])),
     }
-    label_ends(ax, ends, ["recomputed", "cached"], x_end=len(before) - 0.4)
+    label_ends(ax, ends, ["muted", "ink"], x_end=len(before) - 0.4)
     return finish(fig)
 
 
@@ -56,14 +65,15 @@ def jacobians(matrices: Mapping[str, Any]) -> Any:
 def kept(ways: Mapping[str, Mapping[str, float]], unit: str) -> Any:
     """Stacked bars: what each way keeps for the backward pass, part by part, in `unit`."""
     fig, ax = figure(1.0 + 0.62 * len(ways))
-    roles = ("cached", "key", "value", "query", "shared", "recomputed")
+    fills = ((INK, ""), (MUTED, ""), (GRID, ""), (CARD, "///"), (CARD, ""))  # no part has a role
     names = list(dict.fromkeys(part for parts in ways.values() for part in parts))
     for row, parts in enumerate(ways.values()):
         left = 0.0
         for name, size in parts.items():
             label = name if name not in ax.get_legend_handles_labels()[1] else None
-            role = roles[names.index(name) % len(roles)]
-            ax.barh(row, size, left=left, height=0.6, color=color(role), label=label)
+            fill, hatch = fills[names.index(name) % len(fills)]
+            style = {"facecolor": fill, "edgecolor": MUTED, "hatch": hatch}
+            ax.barh(row, size, left=left, height=0.6, label=label, **style)
             left += size
         ax.text(left, row, f"  {left:,.0f}", va="center", fontsize=9, color=INK)
     ax.set_yticks(range(len(ways)), labels=list(ways))
@@ -76,16 +86,39 @@ def kept(ways: Mapping[str, Mapping[str, float]], unit: str) -> Any:
     return finish(fig)
 
 
+def intensities(counted: Mapping[str, float], ridges: Mapping[str, float]) -> Any:
+    """Operations per byte on a log scale, one row each, and the ridges of GPUs as vertical lines.
+
+    Only counts are drawn, and no rates, because nothing here was measured.
+    """
+    from matplotlib.ticker import FuncFormatter
+
+    fig, ax = figure(1.2 + 0.32 * len(counted))
+    ax.set_xscale("log")
+    for row, n in enumerate(counted.values()):
+        ax.plot([n], [row], "o", color=INK, markerfacecolor=CARD, markersize=8)
+        ax.text(n * 1.2, row, format_number(n), va="center", fontsize=9, color=INK)
+    for name, n in ridges.items():
+        ax.axvline(n, color=MUTED, linewidth=1.2, linestyle=":")
+        ax.text(n, -0.75, f"ridge of {name}: {n:.0f} ", ha="right", fontsize=9, color=MUTED)
+    ax.set_yticks(range(len(counted)), labels=list(counted))
+    ax.set_ylim(len(counted) - 0.5, -1.1)
+    ax.set_xlim(min(counted.values()) / 2, 3 * max(ridges.values()))
+    ax.set_xlabel("operations per byte (FLOP/B), counted")
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _pos: f"{v:,.6g}"))
+    ax.grid(axis="x", visible=True)
+    ax.grid(axis="y", visible=False)
+    return finish(fig)
+
+
 def by_step(steps: Sequence[float], errors: Mapping[str, Sequence[float]]) -> Any:
     """Error of a difference quotient against its step, both logarithmic."""
-    return _errors(steps, errors, "step", "error, of the largest\ncomponent of dx", 1e-17)
+    return _errors(steps, errors, "step", "error / largest\ncomponent of dx", 1e-17)
 
 
 def by_offset(offsets: Sequence[float], errors: Mapping[str, Sequence[float]]) -> Any:
-    """Relative error of a standard deviation against the offset of the row, both logarithmic."""
-    return _errors(
-        offsets, errors, "offset of the row, in deviations", "relative error of σ", 1e-17
-    )
+    """Relative error of a standard deviation against the mean of the row, both logarithmic."""
+    return _errors(offsets, errors, "mean of the row, in deviations", "relative error of σ", 1e-17)
 
 
 def _errors(
@@ -97,10 +130,11 @@ def _errors(
 ) -> Any:
     fig, ax = figure(3.2)
     ax.set(xscale="log", yscale="log", xlabel=xlabel, ylabel=ylabel)
-    roles = ("recomputed", "key", "query", "cached")[: len(errors)]
+    looks = (("muted", "s:"), ("muted", "^--"), ("ink", "o-"))[-len(errors) :]  # the last is ours
+    roles = [role for role, _ in looks]
     shown = {name: np.maximum(np.asarray(y, dtype=float), least) for name, y in errors.items()}
-    for y, role in zip(shown.values(), roles, strict=True):
-        ax.plot(x, y, "o-", color=color(role), markersize=4)
+    for y, (role, look) in zip(shown.values(), looks, strict=True):
+        ax.plot(x, y, look, color=color(role), markersize=4)
     ax.set_xlim(min(x), max(x))
     ax.grid(axis="x", visible=True)
     ends = {name: float(y[int(np.argmax(x))]) for name, y in shown.items()}

@@ -15,8 +15,8 @@ GROUPS = (1, 4, 16, 64, 132, 256, 512, 1024, 2048, 4096, 8192)
 def partials_explorer(rows: int, width: int, size: int, multiprocessors: int = 132) -> Explorer:
     """A slider over the groups into which the first stage cuts `rows` rows of `width` numbers.
 
-    size: bytes of a number of dy, x̂ and dx; partial sums are float32. multiprocessors: blocks that
-    a card runs side by side at least (132 on an H100 SXM). ValueError where a number is below 1.
+    size: bytes per number of dy, x̂ and dx; partial sums are float32. multiprocessors: how many
+    the card has (132 on an H100 SXM); each needs a block. ValueError for a number below 1.
     """
     for name, value in (("rows", rows), ("width", width), ("size", size)):
         if value < 1:
@@ -30,12 +30,12 @@ def partials_explorer(rows: int, width: int, size: int, multiprocessors: int = 1
 
 
 def traffic(groups: int, rows: int, width: int, size: int) -> dict[str, float]:
-    """Bytes that LayerNorm's backward pass moves, by what they are."""
+    """Bytes that the backward pass of LayerNorm moves, by what they hold."""
     return {
-        "dy and x_hat read": 2.0 * rows * width * size,
-        "dx written": 1.0 * rows * width * size,
+        "dy and x_hat read, dx written, and small arrays": (
+            3.0 * rows * width * size + 4.0 * rows + 3.0 * width * size
+        ),
         "partial sums, written and read": 2.0 * 2 * 4 * groups * width,
-        "the rest": 4.0 * rows + 3.0 * width * size,
     }
 
 
@@ -47,7 +47,7 @@ def _scene(
     each = -(-rows // groups)  # rows of a group
     busy = min(groups, multiprocessors)
     most = sum(traffic(offered[-1], rows, width, size).values())
-    roles = ("cached", "value", "shared", "muted")
+    roles = ("muted", "ink")
     parts = [
         {"label": name, "value": n / 1e6, "role": role}
         for (name, n), role in zip(moved.items(), roles, strict=True)
@@ -55,16 +55,16 @@ def _scene(
     return {
         "title": f"{count_words(groups, 'group', 'groups')} of {each:,} rows",
         "summary": f"{busy} of {multiprocessors} multiprocessors have work in the first stage. The "
-        f"partial sums are {percent_words(partial / whole)} of {bytes_words(whole, 1000)} moved. "
-        f"A column's sum is rounded up to {each + groups:,} times.",
+        f"partial sums are {percent_words(partial / whole)} of the {bytes_words(whole, 1000)} "
+        f"moved. The sum of a column is rounded up to {each + groups:,} times.",
         "formula": [
             f"partial sums: 2 \u00d7 2 \u00d7 {groups:,} \u00d7 {width:,} \u00d7 4 bytes"
             f" = {bytes_words(partial, 1000)}"
         ],
         "numbers": [
-            {"label": "Multiprocessors at work", "text": f"{busy} of {multiprocessors}"},
-            {"label": "Partial sums, of all bytes", "text": percent_words(partial / whole)},
-            {"label": "Roundings in a column, at most", "text": f"{each + groups:,}"},
+            {"label": "Multiprocessors with work", "text": f"{busy} of {multiprocessors}"},
+            {"label": "Share of partial sums in all bytes", "text": percent_words(partial / whole)},
+            {"label": "Most roundings in a column", "text": f"{each + groups:,}"},
         ],
         "panels": [
             {
@@ -77,12 +77,12 @@ def _scene(
             },
             {
                 "kind": "bars",
-                "label": "Roundings in one column's sum, at most",
+                "label": "Most roundings in the sum of a column",
                 "unit": "additions",
                 "max": (rows + 1) * 1.04,
                 "bars": [
-                    {"label": "first stage", "parts": [_part("rows of a group", each, "key")]},
-                    {"label": "second", "parts": [_part("groups", groups, "shared")]},
+                    {"label": "first stage", "parts": [_part("rows of a group", each, "muted")]},
+                    {"label": "second", "parts": [_part("groups", groups, "ink")]},
                 ],
                 "marks": [],
             },

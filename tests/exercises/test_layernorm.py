@@ -22,7 +22,7 @@ def stub(*args: Any) -> Any: ...
 @pytest.mark.parametrize("check", [check_merge_moments, check_rms_backward, check_spot_check])
 def test_a_stub_is_not_done(check: Any) -> None:
     assert check(stub).status == "not done yet"
-    refused(check(lambda *args: "x"), "got str, needed")
+    refused(check(lambda *args: "x"), "str")
 
 
 # ------------------------------------------------------------------------------ RMSNorm, backward
@@ -42,17 +42,17 @@ def with_dx(dx: Any) -> Any:
 
 
 WRONG_BACKWARDS = [
-    (with_dx(lambda dy, h, r, w, g: r * (dy - h * mean(dy * h))), "γ is forgotten"),
-    (with_dx(lambda dy, h, r, w, g: g - h * mean(g * h)), "1/σ is forgotten"),
+    (with_dx(lambda dy, h, r, w, g: r * (dy - h * mean(dy * h))), "γ is missing"),
+    (with_dx(lambda dy, h, r, w, g: g - h * mean(g * h)), "1/σ is missing"),
     (with_dx(lambda dy, h, r, w, g: g * r), "treated as a constant"),
     (
         with_dx(lambda dy, h, r, w, g: r * (g - h * (g * h).sum(axis=-1, keepdims=True))),
-        "summed where its mean is needed",
+        "is summed; the formula needs its mean",
     ),
     (with_dx(lambda dy, h, r, w, g: r * (g - h * (g * h).mean())), "over the whole array"),
     (with_dx(lambda dy, h, r, w, g: r * (g - mean(g) - h * mean(g * h))), "this is LayerNorm's"),
-    (with_dx(lambda dy, h, r, w, g: r * (g + h * mean(g * h))), "has to come off"),
-    (with_dx(lambda dy, h, r, w, g: (g - h * mean(g * h)) / r), "has to be multiplied"),
+    (with_dx(lambda dy, h, r, w, g: r * (g + h * mean(g * h))), "has to be subtracted"),
+    (with_dx(lambda dy, h, r, w, g: (g - h * mean(g * h)) / r), "multiply by it"),
     (with_dx(lambda dy, h, r, w, g: w * r * (dy - h * mean(dy * h))), "after the projection"),
     (with_dx(lambda dy, h, r, w, g: 2 * g), "dx: row 0, column 0 is"),
     (with_dx(lambda dy, h, r, w, g: (r * (g - h * mean(g * h))).T), "an axis is in the wrong"),
@@ -60,14 +60,14 @@ WRONG_BACKWARDS = [
     (lambda dy, h, r, w: (right(dy, h, r, w)[0], (dy * h).mean(axis=0)), "the mean over rows"),
     (lambda dy, h, r, w: (right(dy, h, r, w)[0], dy.sum(axis=0)), "the gradient of a bias"),
     (lambda dy, h, r, w: (right(dy, h, r, w)[0], dy * h), "dweight has shape (6, 5), needed (5,)"),
-    (lambda dy, h, r, w: right(dy, h, r, w)[0], "return dx, dweight"),
+    (lambda dy, h, r, w: right(dy, h, r, w)[0], "Return two arrays: dx, dweight"),
     (
         lambda dy, h, r, w: (
             right(dy, h, r, w)
             if dy.shape[1] == 5
             else (right(dy, h / np.sqrt(mean(h * h)), r, w)[0], dy.sum(axis=0))
         ),
-        "so small that eps counts",
+        "so small that eps matters",
     ),
 ]
 
@@ -130,7 +130,7 @@ WRONG_CHECKS = [
     (lambda f, x, dy, *a: spot(f, x, np.ones_like(dy), *a), "dy is missing"),
     (lambda *a: spot(*a) + 1, "cube: entry 0 is"),
     (looped, "called 10 times for 5 entries"),
-    (whole, "was handed 35 rows for 5 entries"),
+    (whole, "received 35 rows for 5 entries"),
     (own_output, "one input changes all outputs"),
     (lambda *a: spot(*a)[:, None], "needed (5,) (n)"),
 ]
@@ -176,17 +176,20 @@ def changed(i: int, value: Any) -> Any:
 
 
 WRONG_MERGES = [
-    (changed(1, lambda a, b, r: (a[1] + b[1]) / 2), "the plain mean of two means"),
-    (changed(1, lambda a, b, r: (a[0] * b[1] + b[0] * a[1]) / r[0]), "leans to the wrong side"),
+    (changed(1, lambda a, b, r: (a[1] + b[1]) / 2), "the mean of the two means"),
+    (
+        changed(1, lambda a, b, r: (a[0] * b[1] + b[0] * a[1]) / r[0]),
+        "too close to the smaller part",
+    ),
     (changed(1, lambda a, b, r: 7.0), "the mean: got 7"),
-    (changed(2, lambda a, b, r: a[2] + b[2]), "the two sums of squares alone"),
+    (changed(2, lambda a, b, r: a[2] + b[2]), "ignores that the parts have different means"),
     (changed(2, lambda a, b, r: a[2] + b[2] + (b[1] - a[1]) ** 2), "enters once"),
     (
         changed(2, lambda a, b, r: a[2] + b[2] + abs(b[1] - a[1]) * a[0] * b[0] / r[0]),
         "is not squared",
     ),
     (changed(2, lambda a, b, r: r[2] / r[0]), "this is a variance"),
-    (changed(0, lambda a, b, r: r[0] + 1), "the count: got 41"),
+    (changed(0, lambda a, b, r: r[0] + 1), "The count is 41"),
     (lambda a, b: merge(a, b) if a[0] and b[0] else (0, 0.0, 0.0), "merged with nothing"),
     (lambda a, b: merge(a, b) if a[0] or b[0] else (0, np.nan, 0.0), "no NaN"),
     (
@@ -194,7 +197,7 @@ WRONG_MERGES = [
         "four parts",
     ),
     (by_squares, "Sums of x² lose"),
-    (lambda a, b: merge(a, b)[:2], "needed three numbers"),
+    (lambda a, b: merge(a, b)[:2], "Return three numbers"),
 ]
 
 
