@@ -13,15 +13,16 @@ from kvlib.show.draw import annotate, bars, figure, finish, heatmap, lines
 from kvlib.show.explorer import Explorer
 from kvlib.show.scenes.axes import axis_counts, axis_linear
 from kvlib.show.scenes.words import fixed
-from kvlib.show.style import INK, MUTED
+from kvlib.show.style import CARD, GRID, INK, MUTED
 
 
 def weights(patterns: Mapping[str, Any]) -> Any:
-    """Attention weights, healthy and with bugs: name → (T, S), one row per query. 0 stays blank."""
+    """Attention weights, healthy and with bugs: name → (T, S), one row per query. 0 is grey."""
     fig, axes = figure(2.7, ncols=len(patterns), sharey=True)
     for ax, (name, matrix) in zip(np.atleast_1d(axes), patterns.items(), strict=True):
         seen = np.where(np.asarray(matrix) > 0, matrix, np.nan)
         heatmap(ax, seen, xlabel="key", ylabel="", vmax=1.0)
+        ax.set_facecolor(GRID)  # a small weight is nearly white, no weight is grey
         ax.set_title("\n".join(textwrap.wrap(name.replace("_", " "), 16)), fontsize=8)
         ax.set_xticks(range(0, seen.shape[1], 2))
         ax.set_yticks(range(seen.shape[0]))
@@ -47,7 +48,9 @@ def bills(times: Mapping[str, float]) -> Any:
     fig, ax = figure(0.8 + 0.36 * len(times))
     roles = ["ink" if abs(x - 1) < 1e-9 else "muted" for x in times.values()]
     bars(ax, {n.replace("_", " "): x for n, x in times.items()}, roles, xlabel="bill / bytes held")
-    ax.axvline(1, color=MUTED, linewidth=1)
+    ax.axvline(1, color=MUTED, linewidth=1, zorder=0)
+    for label in ax.texts:  # above the line
+        label.set_bbox({"facecolor": CARD, "edgecolor": "none", "pad": 1})
     return finish(fig)
 
 
