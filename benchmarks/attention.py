@@ -1,4 +1,6 @@
-"""Decode attention through each cache beside the dense one; prefill in chunks beside all at once.
+"""Compare decode attention of each cache with the dense cache, and two ways to prefill.
+
+A prompt is prefilled in chunks, and all at once with the whole matrix of scores.
 
 8 key heads of 128, four query heads each, float32, one layer. Only `run` is timed: what a decode
 step reads. Blocks of calls take turns. With torch installed, its scaled_dot_product_attention reads
@@ -178,11 +180,13 @@ def line(row: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--threads", type=int, default=2, help="BLAS threads (2)")
-    parser.add_argument("--steps", type=int, default=64, help="calls for each figure (64)")
-    parser.add_argument("--keys", type=int, nargs="*", default=list(KEYS))
-    parser.add_argument("--prefill", type=int, nargs="*", default=[4096])
-    parser.add_argument("--json", help="where to write (benchmarks/results/attention.json)")
+    parser.add_argument("--threads", type=int, default=2, help="BLAS threads (default: 2)")
+    parser.add_argument("--steps", type=int, default=64, help="calls per figure (default: 64)")
+    parser.add_argument("--keys", type=int, nargs="*", default=list(KEYS), help="numbers of keys")
+    parser.add_argument("--prefill", type=int, nargs="*", default=[4096], help="prompt lengths")
+    parser.add_argument(
+        "--json", help="where to write (default: benchmarks/results/attention.json)"
+    )
     args = parser.parse_args()
     harness.limit_threads(args.threads)
     from tqdm import tqdm

@@ -1,4 +1,4 @@
-"""Decode attention of many requests: in one product, and one after the other.
+"""Compare decode attention of many requests in one product with one request after the other.
 
 float32, one layer, in a dense cache or in blocks of 16 tokens. Only `run` is timed. `behind` tokens
 are missing at random from all requests but the first, up to what `kvlib.attention.batched.pays`
@@ -82,9 +82,11 @@ def row(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cache", choices=("rows", "blocks"), default="rows")
-    parser.add_argument("--threads", type=int, default=1, help="BLAS threads (1)")
-    parser.add_argument("--steps", type=int, default=200, help="calls for each figure (200)")
+    parser.add_argument(
+        "--cache", choices=("rows", "blocks"), default="rows", help="(default: rows)"
+    )
+    parser.add_argument("--threads", type=int, default=1, help="BLAS threads (default: 1)")
+    parser.add_argument("--steps", type=int, default=200, help="calls per figure (default: 200)")
     parser.add_argument(
         "--json", help="where to write (benchmarks/results/batched.json or batched_blocks.json)"
     )

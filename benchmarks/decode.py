@@ -1,4 +1,4 @@
-"""Decode and prefill of a 100 M-parameter Llama: kvlib beside Hugging Face transformers.
+"""Compare decode and prefill of a 100 M-parameter Llama in kvlib and Hugging Face transformers.
 
 Random weights, the same in both; float32; blocks of steps take turns. Needs torch and
 transformers (pip install 'kvlib[dev]'); without them kvlib's own figures are measured alone.
@@ -193,11 +193,17 @@ def line(row: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--threads", type=int, default=2, help="BLAS threads (2)")
-    parser.add_argument("--steps", type=int, default=48, help="decode steps for each figure (48)")
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8])
-    parser.add_argument("--prompts", type=int, nargs="+", default=list(PROMPTS))
-    parser.add_argument("--json", help="where to write (benchmarks/results/decode.json)")
+    parser.add_argument("--threads", type=int, default=2, help="BLAS threads (default: 2)")
+    parser.add_argument(
+        "--steps", type=int, default=48, help="decode steps per figure (default: 48)"
+    )
+    parser.add_argument(
+        "--batches", type=int, nargs="+", default=[1, 8], help="batch sizes (default: 1 8)"
+    )
+    parser.add_argument(
+        "--prompts", type=int, nargs="+", default=list(PROMPTS), help="prompt lengths"
+    )
+    parser.add_argument("--json", help="where to write (default: benchmarks/results/decode.json)")
     args = parser.parse_args()
     harness.limit_threads(args.threads)
     from tqdm import tqdm

@@ -1,4 +1,4 @@
-"""How long one step of a slider takes on the rendered page: the scene, its drawing, the document.
+"""Measure one step of a slider on the rendered page: the scene, its drawing, the document.
 
 Each explorer of the book stands on a page of its own in headless Chromium. A step sets a control to
 its next value, lets the page's own listener do its work, and forces the layout that the browser
@@ -58,8 +58,10 @@ def measure(page: Any, anchor: str, steps: int) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=400, help="steps of an explorer (400)")
-    parser.add_argument("--output", help="where to write (benchmarks/results/explorers.json)")
+    parser.add_argument("--steps", type=int, default=400, help="steps per explorer (default: 400)")
+    parser.add_argument(
+        "--output", help="where to write (default: benchmarks/results/explorers.json)"
+    )
     given = parser.parse_args()
     if given.steps < 8:
         parser.error(f"--steps: got {given.steps}, needed at least 8")

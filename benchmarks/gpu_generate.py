@@ -1,4 +1,4 @@
-"""Generation on a graphics card: the same tokens as NumPy's, and how many a second.
+"""Generate on a GPU: check that the tokens are those of NumPy, and count tokens per second.
 
 The reference model, and a Llama of 100 M parameters with random weights (benchmarks/decode.py)
 beside Hugging Face transformers on the same device; float32 all, greedy. Each step reads its token
@@ -117,7 +117,9 @@ def case(model: Any, peer: Any, torch: Any, batch: int, length: int, steps: int)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=96, help="decode steps for each figure (96)")
+    parser.add_argument(
+        "--steps", type=int, default=96, help="decode steps per figure (default: 96)"
+    )
     args = parser.parse_args()
     cp = device_or_exit()
     results: dict[str, Any] = {"reference": same_tokens(), "decode": []}

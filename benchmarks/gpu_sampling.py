@@ -1,4 +1,4 @@
-"""From logits to candidates and to a token on a device, beside PyTorch in the same run.
+"""Compare softmax with top-k, and whole draws, on a GPU with PyTorch in the same run.
 
 Softmax with top-k at a vocabulary of 131,072 and k = 50, 2,048 rows (1 GiB of float32) and 64 rows:
 `kvlib.kernels.softmax_topk` against torch.softmax followed by torch.topk, and the share of the

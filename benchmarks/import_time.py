@@ -1,4 +1,4 @@
-"""How much `import kvlib` adds to importing NumPy: best of several fresh processes, in seconds."""
+"""Measure what `import kvlib` adds to importing NumPy, in seconds: best of several processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def best(statement: str, repeats: int) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=7, help="fresh processes a statement (7)")
+    parser.add_argument(
+        "--repeats", type=int, default=7, help="fresh processes per statement (default: 7)"
+    )
     repeats = parser.parse_args().repeats
     if repeats < 1:
         parser.error(f"--repeats: got {repeats}, needed at least 1")

@@ -1,4 +1,4 @@
-"""Which form of x Wᵀ is fastest for how many rows: the ground of kvlib.model.layers.linear.
+"""Find the fastest form of x Wᵀ for each number of rows, as kvlib.model.layers.linear chooses it.
 
 Every weight of the 100 M-parameter model is multiplied once, as in a step of decoding.
 From 8 rows on kvlib's form has threads of its own, and here the BLAS threads of the form before
@@ -34,9 +34,9 @@ def forms() -> dict[str, Callable[[Any, Any], Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--threads", type=int, default=2, help="BLAS threads (2)")
-    parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS))
-    parser.add_argument("--json", help="where to write (benchmarks/results/linear.json)")
+    parser.add_argument("--threads", type=int, default=2, help="BLAS threads (default: 2)")
+    parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS), help="numbers of rows")
+    parser.add_argument("--json", help="where to write (default: benchmarks/results/linear.json)")
     args = parser.parse_args()
     harness.limit_threads(args.threads)
     import numpy as np

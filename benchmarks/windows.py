@@ -1,4 +1,4 @@
-"""Memory and time of decoding past the window: flat where a layer gives back what it cannot see.
+"""Measure memory and time of decoding past the window, where layers give back what they cannot see.
 
 Four layers, three with a window of 512 tokens and one that looks at everything (the pattern of
 many models), and those three alone, decode far past four windows. Every half window: the bytes
@@ -68,8 +68,10 @@ def decoded(cache: Any, tokens: int) -> list[dict[str, float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tokens", type=int, default=10 * WINDOW, help="how far to decode")
-    parser.add_argument("--json", help="where to write (benchmarks/results/windows.json)")
+    parser.add_argument(
+        "--tokens", type=int, default=10 * WINDOW, help="tokens to decode (default: ten windows)"
+    )
+    parser.add_argument("--json", help="where to write (default: benchmarks/results/windows.json)")
     args = parser.parse_args()
     harness.limit_threads(1)
     found = {name: decoded(cache, args.tokens) for name, cache in caches(args.tokens).items()}

@@ -87,4 +87,4 @@ def test_mutants_are_killed_by_name_and_what_only_the_whole_run_kills_fails(tmp_
     assert "test_seen_as_a_whole" in whole["killed"][WHOLE]
     assert f"no sampled test calls it: {OUTSIDE}" in done.stdout
     assert done.returncode == 1 and f"only whole kills: {WHOLE}" in done.stdout, said
-    assert "2 of 5 mutants killed at the level usual, 1 more at whole" in done.stdout
+    assert "2 of 5 mutants killed at the level usual; 1 more at whole" in done.stdout

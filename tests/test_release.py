@@ -59,7 +59,7 @@ def test_the_changelog_is_in_order() -> None:
         ("CITATION.cff", "\nversion: ", "\nversion: 9", "CITATION.cff has version 9"),
         ("CITATION.cff", "date-released: 2", "date-released: 3", "CHANGELOG.md needs the heading"),
         ("CHANGELOG.md", f"## {version()} ", "## 0.0.9 ", "CHANGELOG.md needs the heading"),
-        ("kvlib/__init__.py", '__version__ = "', '__version__ = "8', "needed: 8"),
+        ("kvlib/__init__.py", '__version__ = "', '__version__ = "8', "expected 8"),
         ("CHANGELOG.md", "## Unreleased\n", "## Unreleased\n\n- A line.\n", "lines under Unrel"),
     ],
 )
@@ -80,7 +80,7 @@ def test_what_does_not_agree_is_not_released(
 
 
 def test_the_check_runs_on_any_python() -> None:
-    with pytest.raises(AssertionError, match="The tag is v0.0.0, needed: v"):
+    with pytest.raises(AssertionError, match="The tag is v0.0.0, expected v"):
         run(sys.executable, "-S", "tools/check_release.py", "v0.0.0")
 
 

@@ -1,4 +1,4 @@
-"""Cut the list of exercises out of the chapters: kvlib's catalogue and the page of the book.
+"""Write the list of all exercises, from the chapters: kvlib's catalogue and the book's page.
 
 Modes: write both files (default), --check (change nothing, exit 1 if one would change).
 """
@@ -56,7 +56,7 @@ def files() -> dict[Path, str]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--check", action="store_true", help="change nothing, exit 1 if stale")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if stale")
     check = parser.parse_args(arguments).check
     stale = [
         path
@@ -65,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
     ]
     for path in stale:
         if check:
-            print(f"{path.relative_to(ROOT)} is stale: run tools/build_exercises.py")
+            print(f"{path.relative_to(ROOT)} is stale. Run: make exercises")
         else:
             path.write_text(files()[path], encoding="utf-8")
     return 1 if check and stale else 0

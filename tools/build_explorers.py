@@ -1,4 +1,4 @@
-"""Write assets/explorers/scenes.js: the scenes and their drawing, as the rendered page runs them.
+"""Translate the scenes of the sliders, and their drawing, to assets/explorers/scenes.js.
 
 The arithmetic of the sliders exists once, in Python: kvlib/costs/formulas.py, kvlib/show/scenes and
 kvlib/show/svg*.py. PScript (BSD-2-Clause) translates it. Not all of Python means the same in
@@ -133,14 +133,14 @@ def script() -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; 1 if it is stale")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if stale")
     check = parser.parse_args().check
     text = script()
     where = OUTPUT.relative_to(ROOT).as_posix()
     if check:
         if OUTPUT.exists() and OUTPUT.read_text(encoding="utf-8") == text:
             return 0
-        print(f"{where} is stale: run python tools/build_explorers.py", file=sys.stderr)
+        print(f"{where} is stale. Run: make explorers", file=sys.stderr)
         return 1
     OUTPUT.parent.mkdir(parents=True, exist_ok=True)
     OUTPUT.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Build the JupyterLite site beside the book: the chapters with a kernel in the reader's browser.
+"""Build the JupyterLite site beside the book: the chapters, with a Python inside the browser.
 
     tools/build_lite.py                  # _build/html/lite, for a web server: Pyodide from its CDN
     tools/build_lite.py --local FOLDER   # everything from FOLDER, for the test (fetch_pyodide.py)
@@ -93,8 +93,10 @@ def build(output: Path, pyodide: Path | None = None) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=Path, default=SITE, help="where to (_build/html/lite)")
-    parser.add_argument("--local", type=Path, help="folder with Pyodide, copied into the site")
+    parser.add_argument(
+        "--output", type=Path, default=SITE, help="where to write (default: _build/html/lite)"
+    )
+    parser.add_argument("--local", type=Path, help="copy Pyodide from this folder into the site")
     arguments = parser.parse_args()
     build(arguments.output, arguments.local)
     size = sum(path.stat().st_size for path in arguments.output.rglob("*") if path.is_file())

@@ -1,4 +1,4 @@
-"""The whole book as one PDF: the built pages in the order of the contents, printed by Chromium.
+"""Print the whole book into one PDF: all built pages, in the order of the contents.
 
 One document is made of all pages and printed once, so that page numbers run through, the headings
 become the outline and links between pages lead to pages of the PDF. The contents get their numbers
@@ -249,8 +249,10 @@ def build(
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--html", type=Path, default=HTML, help="the built book (_build/html)")
-    parser.add_argument("--output", type=Path, default=OUTPUT)
+    parser.add_argument(
+        "--html", type=Path, default=HTML, help="the built book (default: _build/html)"
+    )
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="where to write the PDF")
     given = parser.parse_args()
     config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))

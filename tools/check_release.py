@@ -1,4 +1,4 @@
-"""Whether a tag may be released: it names the version, and so do changelog and citation.
+"""Check that a tag can be released: it names the version, and so do changelog and citation.
 
 python tools/check_release.py v0.1.0        needs nothing but Python
 """
@@ -31,12 +31,12 @@ def faults(tag: str | None, root: Path = ROOT) -> list[str]:
     changes = (root / "CHANGELOG.md").read_text(encoding="utf-8")
     found = []
     if cited.get("version") != here:
-        found.append(f"CITATION.cff has version {cited.get('version')}, needed: {here}.")
+        found.append(f"CITATION.cff has version {cited.get('version')}, expected {here}.")
     day = cited.get("date-released")
     if f"## {here} ({day})" not in changes.splitlines():
         found.append(f"CHANGELOG.md needs the heading '## {here} ({day})', as in CITATION.cff.")
     if tag is not None and tag != f"v{here}":
-        found.append(f"The tag is {tag}, needed: v{here}, as kvlib/__init__.py says.")
+        found.append(f"The tag is {tag}, expected v{here}, as kvlib/__init__.py says.")
     unreleased = re.search(r"^## Unreleased\n+(?!## )\S", changes, re.M)
     if tag is not None and unreleased:
         found.append("CHANGELOG.md has lines under Unreleased: move them under the new version.")
@@ -45,7 +45,7 @@ def faults(tag: str | None, root: Path = ROOT) -> list[str]:
 
 def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
-        print("needed: one tag, such as v0.1.0", file=sys.stderr)
+        print("Give one tag, for example: tools/check_release.py v0.1.0", file=sys.stderr)
         return 2
     found = faults(arguments[0])
     print("\n".join(found) or f"{arguments[0]} can be released.")

@@ -1,4 +1,4 @@
-"""Build the book twice from nothing, elsewhere, and compare every file of the two.
+"""Build the book twice from nothing, in folders apart, and compare all files of the two builds.
 
 Pages, scripts, pictures, the search index. Exit status 1, and the names, where two files differ or
 one is missing. A build over an older one is no clean build: it keeps pictures that no page shows.
@@ -41,7 +41,9 @@ def build(folder: Path) -> Path:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--html", type=Path, help="a clean build to compare with: one build less")
+    parser.add_argument(
+        "--html", type=Path, help="compare with this clean build, and build only once"
+    )
     site: Path | None = parser.parse_args().html
     if site is not None and not (site / "index.html").exists():
         parser.error(f"nothing is built at {site.name}: run `make book` first")
@@ -51,7 +53,7 @@ def main() -> int:
     changed = differences(here, again)
     for name in changed:
         print(f"differs: {name}", file=sys.stderr)
-    print(f"{len(here)} files, {len(changed)} of them different in a second build")
+    print(f"{len(here)} files; {len(changed)} of them differ in a second build")
     return bool(changed)
 
 

@@ -1,5 +1,7 @@
-"""Fetch what a kernel in the browser runs on, for the browser test: Pyodide's core from npm and
-the Python packages under IPython from PyPI, at the versions and hashes of lite/kernel.json.
+"""Fetch Pyodide and the packages that its kernel needs, for the browser test.
+
+The core comes from npm and the Python packages under IPython from PyPI, at the versions and hashes
+of lite/kernel.json.
 
 A reader's browser gets the same things from Pyodide's own server. The test has no such server, so
 what is fetched here is laid out like it, with a lock file that lists these packages alone. 18 MB,
@@ -156,25 +158,29 @@ def renew(version: str) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--renew", action="store_true", help="write lite/kernel.json anew")
+    parser.add_argument(
+        "--renew",
+        action="store_true",
+        help="write the hashes of another Pyodide to lite/kernel.json",
+    )
     arguments = parser.parse_args()
     if arguments.renew:
         from jupyterlite_pyodide_kernel.constants import PYODIDE_VERSION
 
         PINS.write_text(json.dumps(renew(PYODIDE_VERSION), indent=1) + "\n", encoding="utf-8")
     if fetched():
-        print("Pyodide is there.")
+        print("Pyodide is there already.")
         return
     in_ci = os.environ.get("CI", "").lower() == "true"
     if shutil.which("npm") is None and not in_ci:
-        print("No npm on this machine: the kernel in the browser is not tested.")
+        print("This machine has no npm, so the kernel in the browser is not tested.")
         return
     try:
         fetch(json.loads(PINS.read_text(encoding="utf-8")), CACHE)
     except subprocess.CalledProcessError as error:
         if in_ci:
             raise
-        print(f"{error.cmd[0]} failed: the kernel in the browser is not tested.")
+        print(f"{error.cmd[0]} failed, so the kernel in the browser is not tested.")
         return
     size = sum(path.stat().st_size for path in CACHE.rglob("*") if path.is_file())
     print(f"Pyodide fetched: {size / 1e6:.0f} MB in {CACHE.relative_to(ROOT)}")

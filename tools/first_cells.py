@@ -1,10 +1,11 @@
 """Write each notebook's first cells to _build/check/book, for `make check` to run.
 
-Those cells import, load the model and set the style: what a change of kvlib breaks first.
+These cells import kvlib, load the model and set the style, so a change of kvlib breaks them first.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -24,6 +25,7 @@ def shortened(path: Path, cells: int = CELLS) -> nbformat.NotebookNode:
 
 
 def main() -> int:
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     TO.mkdir(parents=True, exist_ok=True)
     for old in TO.glob("*.ipynb"):
         old.unlink()

@@ -1,8 +1,8 @@
 """Link the first use of every glossary term in each chapter to the glossary.
 
-A term is looked for in prose alone: not in headings, code, formulas, links or the lines of
-directives. Modes: rewrite the chapters (default; names of chapters limit it), --check (change
-nothing, exit 1 if a first use is not linked or a term is used nowhere).
+The tool looks for terms only in prose: not in headings, code, formulas, links or the lines of
+directives. It rewrites the chapters. With --check it changes nothing, and exits with 1 if a first
+use is not linked or no chapter uses a term.
 """
 
 from __future__ import annotations
@@ -143,9 +143,13 @@ def write(path: Path, new: list[str]) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("chapters", nargs="*", help="names of chapters; all where there is none")
-    parser.add_argument("--check", action="store_true", help="change nothing")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("chapters", nargs="*", help="names of chapters (default: all)")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="change nothing; exit with 1 if a first use is not linked, or a term is used nowhere",
+    )
     args = parser.parse_args(argv)
     names = terms(GLOSSARY.read_text(encoding="utf-8"))
     used: set[str] = set()
@@ -171,7 +175,7 @@ def main(argv: list[str] | None = None) -> int:
             print(f"{path.name}: {len(found)} terms linked")
     if not args.chapters and set(names) - used:
         wrong += 1
-        print("used in no chapter:", ", ".join(sorted(set(names) - used)))
+        print("no chapter uses:", ", ".join(sorted(set(names) - used)))
     return 1 if wrong and args.check else 0
 
 

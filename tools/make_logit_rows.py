@@ -1,4 +1,4 @@
-"""Write kvlib/show/logit_rows.json: real rows of logits of the reference model, largest first.
+"""Write kvlib/show/logit_rows.json: rows of logits of the reference model, largest first.
 
 The sampling explorer shows them on the rendered page, where no model can run.
 
@@ -7,6 +7,7 @@ The sampling explorer shows them on the rendered page, where no model can run.
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ def rows() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     text = json.dumps(rows(), ensure_ascii=False, separators=(",", ":"))
     OUTPUT.write_text(text + "\n", encoding="utf-8")
-    print(f"wrote {OUTPUT.name}: {len(text)} characters")
+    print(f"{OUTPUT.name}: {len(text)} characters written")

@@ -1,4 +1,4 @@
-"""Which mutants do the sampled tests kill, and which the whole ones? By name.
+"""Compare which mutants the sampled tests kill with which the whole tests kill, by name.
 
     python tools/mutation_run.py                                    # compare `usual` with `whole`
     python tools/mutation_run.py --level usual --only "window"      # one level, some of the mutants
@@ -100,7 +100,7 @@ def compare(args: argparse.Namespace) -> int:
     lost = {name: test for name, test in whole["killed"].items() if test is not None}
     dead = [test for test in usual["killed"].values() if test is not None]
     of = len(usual["killed"]) + len(usual["outside"])
-    print(f"\n{len(dead)} of {of} mutants killed at the level usual, {len(lost)} more at whole")
+    print(f"\n{len(dead)} of {of} mutants killed at the level usual; {len(lost)} more at whole")
     for name, test in whole["killed"].items():
         print(f"  only whole kills: {name} ({test})" if test else f"  lives at both: {name}")
     for name in whole["outside"]:
@@ -110,15 +110,19 @@ def compare(args: argparse.Namespace) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("tests", nargs="*", help="test files (default: those with sampled tests)")
     parser.add_argument(
-        "tests", nargs="*", help="test files; those with sampled tests unless given"
+        "--level", choices=("usual", "whole"), help="run this level only (default: both)"
     )
-    parser.add_argument("--level", choices=("usual", "whole"), help="one level; both unless given")
-    parser.add_argument("--only", default="", help="regular expression for the mutants' names")
-    parser.add_argument("--names", help="a JSON list of the mutants' names")
-    parser.add_argument("--every", action="store_true", help="tests that are not sampled, too")
-    parser.add_argument("--seconds", type=float, default=180.0, help="that one test may take")
-    parser.add_argument("--out", type=Path, default=OUT, help="folder for <level>.json")
+    parser.add_argument(
+        "--only", default="", help="only mutants whose name matches this regular expression"
+    )
+    parser.add_argument("--names", help="only the mutants of this file, a JSON list of names")
+    parser.add_argument("--every", action="store_true", help="also run tests that are not sampled")
+    parser.add_argument(
+        "--seconds", type=float, default=180.0, help="time limit of one test (default: 180)"
+    )
+    parser.add_argument("--out", type=Path, default=OUT, help="where to write <level>.json")
     args = parser.parse_args(argv)
     args.out.mkdir(parents=True, exist_ok=True)
     if args.level is None:

@@ -1,9 +1,9 @@
 """Give every notebook one reproducible form, so that a diff shows what an author changed.
 
-Kept are the text, the code, the outputs, and the cell metadata that means something. Removed are
-execution times, widget state, the Python version, editors' metadata; execution counts run 1, 2, …
-Modes: rewrite in place (default), --check (change nothing, exit 1 if something would change or an
-output cannot be shown to others), --execute (run each notebook first, in its own folder).
+The tool keeps text, code, outputs, and the cell metadata that has a meaning. It removes execution
+times, widget state, the Python version and the metadata of editors, and counts executions 1, 2, …
+It rewrites notebooks in place. With --check it changes nothing, and exits with 1 if something would
+change or if an output cannot be shown to others. With --execute it first runs each notebook.
 """
 
 from __future__ import annotations
@@ -161,11 +161,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("notebooks", nargs="*", type=Path, help="default: every one in book/")
+    parser.add_argument("notebooks", nargs="*", type=Path, help="notebooks (default: all in book/)")
     mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--check", action="store_true", help="change nothing, report, exit 1")
-    mode.add_argument("--execute", action="store_true", help="run the notebooks first")
-    parser.add_argument("--timeout", type=int, default=120, help="seconds for one cell (120)")
+    mode.add_argument(
+        "--check", action="store_true", help="change nothing; exit with 1 if something would change"
+    )
+    mode.add_argument(
+        "--execute", action="store_true", help="run each notebook first, in its own folder"
+    )
+    parser.add_argument(
+        "--timeout", type=int, default=120, help="time limit of one cell in seconds (default: 120)"
+    )
     given = parser.parse_args(arguments)
     paths = given.notebooks or sorted(BOOK.glob("*.ipynb"))
     wrong: list[str] = []

@@ -1,4 +1,4 @@
-"""Run the tests and the notebooks as other processors would.
+"""Run the tests and the notebooks with the BLAS kernels of other processors.
 
     make portable                 # every kind of processor below, with one and two BLAS threads
     make portable CORE="Haswell"  # one kind
@@ -6,8 +6,8 @@
 OpenBLAS, which NumPy's wheels carry, chooses its kernels by the processor, so the last bits of a
 sum differ between machines. OPENBLAS_CORETYPE makes this machine take another one's kernels. Every
 test and every cell of every notebook must pass under each; tests that draw examples draw fewer
-(KVLIB_TESTS=quick), none is left out. Where a build of OpenBLAS has the same kernels for two kinds
-of processor (for Zen those of Haswell), they run once. At the end tools/rounding_edges.py looks for
+(KVLIB_TESTS=quick), none is left out. If a build of OpenBLAS has the same kernels for two kinds of
+processor (for Zen those of Haswell), they run once. At the end tools/rounding_edges.py looks for
 printed numbers that lie so near an edge of their rounding that some other order of summing would
 change them.
 """
@@ -109,8 +109,9 @@ def row(name: str, what: str, command: Iterable[str], env: dict[str, str]) -> tu
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--core", nargs="+", choices=CORES, default=list(CORES))
-    parser.add_argument("--only", choices=[*COMMANDS, "edges"], help="one of the three alone")
+    parser.add_argument("--core", nargs="+", choices=CORES, default=list(CORES), help="kinds of "
+                        "processor (default: all of them)")  # fmt: skip
+    parser.add_argument("--only", choices=[*COMMANDS, "edges"], help="run this part only")
     args = parser.parse_args(argv)
     rows = [
         row(

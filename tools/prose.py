@@ -1,6 +1,9 @@
-"""The book's prose and code as plain text, and what is wrong with them.
+"""List the long sentences of the book, to be read again.
 
-python tools/prose.py        lists long sentences; nothing fails, they are to be read again
+    python tools/prose.py --words 30
+
+The tests use this module, too: it has the prose and the code of the book as plain text, and the
+words that the book avoids.
 """
 
 from __future__ import annotations
@@ -127,7 +130,9 @@ def pasted(source: str, library: dict[tuple[str, ...], str]) -> dict[str, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--words", type=int, default=LONG, help=f"longer than this ({LONG})")
+    parser.add_argument(
+        "--words", type=int, default=LONG, help=f"list sentences with more words (default: {LONG})"
+    )
     limit: int = parser.parse_args().words
     count = 0
     for path in pages():

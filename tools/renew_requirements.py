@@ -1,4 +1,4 @@
-"""Renew requirements.txt: the full closure of requirements.in, pinned, for Python 3.11 and later.
+"""Renew requirements.txt: all that requirements.in needs, pinned, for Python 3.11 and later.
 
 The resolution is universal: one file serves every platform, by markers. It needs the package
 index that pip uses, and uv (installed into the environment at hand if it is missing).
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument(
         "--upgrade",
         default=os.environ.get("UPGRADE", "all"),
-        help="'all' (default), 'none' (keep every pin that still fits), or one package's name",
+        help="'all' (default), 'none' (keep every pin that still fits), or the name of one package",
     )
     arguments = parser.parse_args()
     if importlib.util.find_spec("uv") is None:

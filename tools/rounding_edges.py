@@ -1,10 +1,11 @@
-"""Find what a notebook prints that another processor would print otherwise.
+"""Find the numbers and words of a notebook that another processor would print differently.
 
-A number that lies near an edge of its rounding, or a token that wins by a hair, is the same on this
-machine in every run and another one on a reader's, whose BLAS adds float32 products in another
-order. This tool runs notebooks with every product of NumPy summed in two orders, takes the
-difference of the two `--times` over (tools/other_order.cpp), and compares each output that nbval
-compares with the committed one. What changes lies nearer to its edge than that many differences.
+If a number lies near an edge of its rounding, or a token wins by very little, every run on this
+machine prints the same, but a reader's machine may print something else, because its BLAS adds
+float32 products in another order. This tool runs notebooks with every product of NumPy summed in
+two orders, multiplies the difference of the two by `--times` (tools/other_order.cpp), and compares
+each output that nbval compares with the committed one. An output that changes lies nearer to its
+edge than that many differences.
 
 Each seed cuts the sums at other places. Every second seed also turns off NumPy's own SIMD loops
 (exp, tanh, ...), as on a processor without AVX.
@@ -157,9 +158,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("notebooks", nargs="*", type=Path, help="default: every one in book/")
-    parser.add_argument("--times", type=float, default=TIMES, help=f"default: {TIMES}")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many (default: {SEEDS})")
+    parser.add_argument("notebooks", nargs="*", type=Path, help="notebooks (default: all in book/)")
+    parser.add_argument(
+        "--times", type=float, default=TIMES, help=f"factor for the difference (default: {TIMES})"
+    )
+    parser.add_argument(
+        "--seeds", type=int, default=SEEDS, help=f"number of seeds (default: {SEEDS})"
+    )
     given = parser.parse_args(arguments)
     paths = given.notebooks or sorted(BOOK.glob("*.ipynb"))
     found: dict[str, list[int]] = {}

@@ -1,9 +1,9 @@
-"""Run the tests and benchmarks that need a graphics card, with the Python this is started with.
+"""Run the tests and benchmarks that need a GPU, with the Python that runs this script.
 
-Needs CuPy, NumPy, array-api-compat and pytest in that Python, and nothing else: no .venv, no
-network. Where array-api-compat is not installed, the copy that SciPy or scikit-learn carries is
-lent to the run; where pytest-xdist is, tests run side by side. Says what is missing and stops with
-0 where there is no device (nothing was to be run), with 1 where there is one and something failed.
+That Python needs CuPy, NumPy, array-api-compat and pytest; the script needs no .venv and no
+network. If array-api-compat is not installed, the run uses the copy that SciPy or scikit-learn
+carries. If pytest-xdist is installed, tests run in parallel. Without a device, the script says what
+is missing and exits with 0, because there was nothing to run. It exits with 1 if something failed.
 
 Parts, in this order, so that a run cut short loses little: compile (every kernel, on all cores),
 kernels (their tests), attention and sampling (benchmarks), arrays (the other tests), generate (a
@@ -108,11 +108,11 @@ def run_all(folder: Path, parts: Sequence[str]) -> int:
     """Run parts one after the other, with `folder` for what has to be lent; 0 if all went well."""
     missing = [module for module in NEEDED if importlib.util.find_spec(module) is None]
     if "array_api_compat" in missing and (lender := lend_array_api_compat(folder)):
-        print(f"array-api-compat is not installed: using the copy inside {lender}")
+        print(f"array-api-compat is not installed, so this run uses the copy inside {lender}.")
         missing.remove("array_api_compat")
     if missing:
         packages = " ".join(missing).replace("_", "-")
-        print(f"This Python lacks {', '.join(missing)}: pip install {packages}")
+        print(f"This Python lacks {', '.join(missing)}. Run: pip install {packages}")
         return 1
     path = [str(ROOT), str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {"KVLIB_TESTS": "whole", **os.environ}  # a card is fast, and rarely there
@@ -121,7 +121,7 @@ def run_all(folder: Path, parts: Sequence[str]) -> int:
     for i, part in enumerate(parts):
         report = folder / f"{part}.xml"
         if part == "sanitizer" and shutil.which(SANITIZER) is None:
-            print(f"{SANITIZER} is not installed: nothing runs under it")
+            print(f"{SANITIZER} is not installed, so this part is left out.")
             continue
         print(f"== {part}, after {time.monotonic() - begin:.0f} s; left: {' '.join(parts[i:])}",
               flush=True)  # fmt: skip
@@ -226,8 +226,10 @@ def driver() -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tests-only", action="store_true", help="leave the benchmarks out")
-    parser.add_argument("--only", action="append", choices=PARTS, help="this part; may be repeated")
+    parser.add_argument("--tests-only", action="store_true", help="leave out the benchmarks")
+    parser.add_argument(
+        "--only", action="append", choices=PARTS, help="run this part only (may be repeated)"
+    )
     given = parser.parse_args()
     parts = [p for p in PARTS if p in (given.only or (TESTS if given.tests_only else PARTS))]
     print(f"Python {sys.version.split()[0]} at {sys.executable}")

@@ -1,4 +1,4 @@
-"""What the main loop of a kernel takes, counted in its machine code: no graphics card needed.
+"""Count the instructions of the main loop of a kernel, in its machine code; needs no GPU.
 
     pip install nvidia-cuda-nvdisasm
     python tools/sass.py    # the kernels below, into benchmarks/results/static_sass.json
@@ -56,7 +56,7 @@ def disassembler() -> str:
             files = []
         found = next((str(f.locate()) for f in files if f.name == "nvdisasm"), None)
     if found is None:
-        raise SystemExit("nvdisasm is missing: pip install nvidia-cuda-nvdisasm")
+        raise SystemExit("nvdisasm is missing. Run: pip install nvidia-cuda-nvdisasm")
     Path(found).chmod(0o755) if not shutil.which(found) else None
     return found
 
@@ -163,8 +163,10 @@ def counted(unit: str, name: str, keys: int, width: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("unit", nargs="?", help="cuda/UNIT.cu")
-    parser.add_argument("kernel", nargs="?")
+    parser.add_argument(
+        "unit", nargs="?", help="a file cuda/UNIT.cu (default: the kernels of the book)"
+    )
+    parser.add_argument("kernel", nargs="?", help="one kernel of it, shown with its instructions")
     args = parser.parse_args()
     if args.kernel:
         code, labels = parsed(machine_code(args.unit, args.kernel))

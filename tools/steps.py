@@ -1,4 +1,4 @@
-"""Run the steps of `make test`, all of them, and say at the end which ones failed.
+"""Run the steps of `make test`, even after one has failed, and say which ones failed.
 
     python tools/steps.py lint types unit
 
@@ -22,13 +22,13 @@ REPORTS = ROOT / "_build" / "summary"
 INTERRUPTED = 130  # what a shell says of a program that ctrl-C has ended
 # step → what to do when it fails
 REMEDIES = {
-    "lint": "`.venv/bin/ruff check --fix .` mends most of it",
+    "lint": "`.venv/bin/ruff check --fix .` corrects most faults",
     "types": "`make types` runs mypy alone",
-    "unit": "run one test again: .venv/bin/python -m pytest tests/test_x.py::test_y",
-    "notebooks": "`make run-notebooks` executes the chapters anew; see `git diff book` then",
-    "book": "look for WARNING above; `make book` builds again",
-    "browser": "what the browser saw is in _build/screenshots; `make browser` runs it again",
-    "check": "run `make test` for the whole of it",
+    "unit": "to run one test again: .venv/bin/python -m pytest tests/test_x.py::test_y",
+    "notebooks": "run the chapters again with `make run-notebooks`, then look at `git diff book`",
+    "book": "look for WARNING above; `make book` builds the book again",
+    "browser": "_build/screenshots holds what the browser saw; `make browser` runs this step again",
+    "check": "`make test` runs everything",
 }
 
 
@@ -80,7 +80,9 @@ def clock(seconds: float) -> str:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("steps", nargs="+", help="targets of the Makefile, in order")
-    parser.add_argument("--summary", action="store_true", help="print tools/summary.py at the end")
+    parser.add_argument(
+        "--summary", action="store_true", help="at the end, print the page of tools/summary.py"
+    )
     args = parser.parse_args(argv)
     make = ["make", "--no-print-directory"]
     if args.summary:  # an old report must not be taken for one of this run

@@ -1,4 +1,4 @@
-"""The last page of `make test`: what ran and what it found, counted from its reports.
+"""Print the last page of `make test`: what ran and what it found, counted from the reports.
 
 Each step leaves a report under _build/summary: pytest's unit.xml, notebooks.xml and browser.xml
 (JUnit), coverage.json, and mutants.json of the test that lets kvlib's bugs loose. `collect` counts
@@ -98,7 +98,7 @@ def collect(folder: Path, book: Path) -> dict[str, Any]:
     """The numbers of all steps. FileNotFoundError names the step whose report is missing."""
     for name, step in STEPS.items():
         if not (folder / name).exists():
-            raise FileNotFoundError(f"{name}: no report of this step, needed: make {step}")
+            raise FileNotFoundError(f"{name} is missing, the report of a step. Run: make {step}")
     unit, browser = cases(folder / "unit.xml"), cases(folder / "browser.xml")
     notebooks = cases(folder / "notebooks.xml")
     totals = json.loads((folder / "coverage.json").read_text(encoding="utf-8"))["totals"]
@@ -152,7 +152,7 @@ def page(numbers: dict[str, Any]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="where the reports are")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="the folder of the reports")
     folder: Path = parser.parse_args().folder
     try:
         numbers = collect(folder, ROOT / "book")

@@ -36,19 +36,21 @@ def seconds_until(clock: str, now: datetime | None = None) -> float:
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     sub = top.add_subparsers(dest="command", required=True)
-    t = sub.add_parser("train", help="train, or go on from a checkpoint")
+    t = sub.add_parser("train", help="train, or continue from a checkpoint")
     t.add_argument("--out", type=Path, required=True, help="folder for checkpoints")
-    t.add_argument("--resume", type=Path, help="checkpoint to go on from")
+    t.add_argument("--resume", type=Path, help="checkpoint to continue from")
     ends = t.add_mutually_exclusive_group(required=True)
-    ends.add_argument("--until", help="clock time HH:MM at which the decay ends")
-    ends.add_argument("--minutes", type=float, help="length of this sitting")
-    ends.add_argument("--steps", type=int, help="steps of this sitting (exactly repeatable)")
+    ends.add_argument(
+        "--until", help="clock time HH:MM at which the decay of the learning rate ends"
+    )
+    ends.add_argument("--minutes", type=float, help="length of this session")
+    ends.add_argument("--steps", type=int, help="steps of this session (exactly repeatable)")
     t.add_argument("--seed", type=int, default=0)
     t.add_argument("--hidden", type=int, default=256)
     t.add_argument("--layers", type=int, default=5)
     t.add_argument("--intermediate", type=int, default=640)
-    t.add_argument("--tokens", type=int, default=4096, help="bytes a step")
-    t.add_argument("--lr", type=float, default=0.02, help="peak rate of Muon")
+    t.add_argument("--tokens", type=int, default=4096, help="bytes per step")
+    t.add_argument("--lr", type=float, default=0.02, help="peak learning rate of Muon")
     t.add_argument("--adam-lr", type=float, default=6e-3)
     t.add_argument("--stage", type=int, default=0, help="first stage of the curriculum")
     t.add_argument(
@@ -60,10 +62,12 @@ def parser() -> argparse.ArgumentParser:
     t.add_argument("--init", type=Path, help="folder with weights to start from")
     e = sub.add_parser("export", help="write config.json and float16 weights from a checkpoint")
     e.add_argument("--checkpoint", type=Path, required=True)
-    v = sub.add_parser("evaluate", help="measure the folder; write results.json and MODEL_CARD.md")
+    v = sub.add_parser(
+        "evaluate", help="measure the model of a folder; write results.json and MODEL_CARD.md"
+    )
     v.add_argument("--checkpoint", type=Path, help="also compare with these float32 weights")
-    v.add_argument("--trials", type=int, default=200, help="recall prompts a distance")
-    v.add_argument("--note", default="", help="how these weights came about, for the card")
+    v.add_argument("--trials", type=int, default=200, help="recall prompts per distance")
+    v.add_argument("--note", default="", help="how these weights were made, for the card")
     for command in (e, v):
         command.add_argument("--folder", type=Path, default=ROOT / "kvlib" / "reference")
         command.add_argument("--threads", type=int, default=2)

@@ -1,5 +1,4 @@
-"""Fetch the browser files that the rendered book and its tests carry, so that nothing is loaded
-from outside.
+"""Fetch the browser files of the rendered book and its tests, so that pages load nothing else.
 
 Each package comes from npm at the version below; only the files in use are kept, with their
 licence: what a page needs under assets/vendor (copied to the root of the site by
