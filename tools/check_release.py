@@ -5,6 +5,7 @@ python tools/check_release.py v0.1.0        needs nothing but Python
 
 from __future__ import annotations
 
+import argparse
 import ast
 import re
 import sys
@@ -43,14 +44,14 @@ def faults(tag: str | None, root: Path = ROOT) -> list[str]:
     return found
 
 
-def main(arguments: list[str]) -> int:
-    if len(arguments) != 1:
-        print("Give one tag, for example: tools/check_release.py v0.1.0", file=sys.stderr)
-        return 2
-    found = faults(arguments[0])
-    print("\n".join(found) or f"{arguments[0]} can be released.")
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("tag", help="for example v0.1.0")
+    tag: str = parser.parse_args().tag
+    found = faults(tag)
+    print("\n".join(found) or f"{tag} can be released.")
     return 1 if found else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
