@@ -298,7 +298,7 @@ def test_without_ipywidgets_the_first_view_and_what_to_install() -> None:
     code = "assert set(bundle) == {'text/plain', 'text/html'}; print(bundle['text/html'])"
     for blocked in (["ipywidgets"], ["ipywidgets", "matplotlib"]):
         shown = Markup(without(blocked, code))
-        assert "The sliders need ipywidgets: pip install 'kvlib[book]'" in shown.words
+        assert "To move the sliders, install ipywidgets: pip install 'kvlib[book]'" in shown.words
         assert "svg" in shown.tags and shown.open == []
     assert "kv-note" not in shelf_explorer().to_html(), "the page's markup has no such words"
 

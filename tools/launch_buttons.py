@@ -1,8 +1,8 @@
-"""Sphinx extension: where a chapter can be run, as buttons over it.
+"""Sphinx extension: buttons over each chapter that lead to places where it can be run.
 
 Every chapter has a link into the JupyterLite site beside the book (tools/build_lite.py). Binder,
-Colab and JupyterHub need to fetch the repository: their buttons come with its public address,
-`repository: url:` in _config.yml, and without one there are none.
+Colab and JupyterHub have to fetch the repository, so their buttons appear only if _config.yml has
+its public address, `repository_url`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def add_button(app: Any, pagename: str, template: str, context: dict[str, Any], 
             "url": f"{context['pathto'](LITE, 1)}?path={notebook}",
             "text": "Run",
             "icon": "fas fa-play",
-            "tooltip": "Run this chapter in your browser, nothing to install",
+            "tooltip": "Run this chapter in your browser; you need not install anything",
             "label": "run-in-browser",
         },
     )

@@ -91,7 +91,7 @@ function summary(place, table) {
   });
   const clear = make("button", {type: "button", textContent: "Forget all ticks"});
   clear.addEventListener("click", () => {
-    if (confirm("Forget which exercises are done?")) write({});
+    if (confirm("Remove all ticks? This cannot be undone.")) write({});
   });
   place.replaceChildren(words, make("p", {className: "kv-actions"}, save, " ", clear));
 }

@@ -186,7 +186,7 @@ class Explorer {
       await navigator.clipboard.writeText(url.href);
       this.link.textContent = "Copied";
     } catch {
-      this.link.textContent = "See the address bar"; // the browser allows no copying here
+      this.link.textContent = "Copy it from the address bar"; // the browser allows no copying here
     }
     setTimeout(() => { this.link.textContent = "Copy link"; }, 2500);
   }

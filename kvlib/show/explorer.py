@@ -23,7 +23,7 @@ from kvlib.show.rounding import rounded_scene
 
 Scene = dict[str, Any]
 SceneFunction = Callable[[dict[str, Any], Any], Scene]
-MISSING = "The sliders need ipywidgets: pip install 'kvlib[book]'"
+MISSING = "To move the sliders, install ipywidgets: pip install 'kvlib[book]'"
 
 
 class Explorer:
