@@ -21,12 +21,22 @@ from typing import Any
 import nbformat
 
 ROOT = Path(__file__).resolve().parent.parent
-# what the Voice section of CONTRIBUTING.md rules out: praise, and words that hurry the reader
+# what "How we write" in CONTRIBUTING.md rules out: praise, and words that hurry the reader
 FORBIDDEN = re.compile(
     r"\b(simply|delv(?:e|es|ing)|powerful|crucial(?:ly)?|dramatic(?:ally)?|seamless(?:ly)?|"
     r"leverag(?:e|es|ed|ing)|cutting[- ]edge|game[- ]chang\w+|blazing\w*|obviously|trivially|"
     r"revolutionary|in this chapter,? we)\b",
     re.IGNORECASE,
+)
+# expressions that read like a translation: the field has its own words (other requests in a step,
+# forward passes, truncate), a sentence names its subject, and rates are written with "per"
+TRANSLATED = re.compile(
+    r"\b(?:company|rooms|one top|token[- ]pass(?:es)?|that which)\b|"
+    r"\b(?:tak(?:es?|en|ing)|took) back\b|"
+    r"(?:^|(?<=[.!?:] ))(?:Who|Whoever)\b(?![^.?!]*\?)|"
+    r"\b(?:operations?|bytes?|bits?|tokens?|numbers?|scales?|requests?|rows?) an? "
+    r"(?:byte|group|key|lane|layer|number|request|row|second|step|token|value)\b"
+    r"(?! (?:begins|costs|gets|has|holds|is|itself|keeps|looks|may|needs|reads|sees|takes|time)\b)",
 )
 DOUBLED = re.compile(r"\b([a-z]+)[ \n]+\1\b", re.IGNORECASE)
 TWICE = {"at", "had", "that"}  # words that may stand twice: "looks at at once"
@@ -74,7 +84,7 @@ def prose(markdown: str) -> str:
     text = re.sub(r"(?m)^ {4,}.*$|^\s*:[a-z-]+:.*$|^(:::+|```+).*$|^\s*\|.*$", "", text)
     text = re.sub(r"(?s)\$\$.*?\$\$|\$[^$]*\$|`[^`]*`", "x", text)
     text = re.sub(r"\{[a-z:]+\}|\]\([^)]*\)|<[^>]*>|https?://\S+", " ", text)
-    return re.sub(r"(?m)^Not: .*$", "", text)  # the Voice section shows what it rules out
+    return re.sub(r"(?m)^Not: .*$", "", text)  # "How we write" shows what it rules out
 
 
 def listings(markdown: str) -> list[str]:
