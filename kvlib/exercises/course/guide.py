@@ -1,55 +1,56 @@
-"""What stands in the README of a course that was built."""
+"""The text of the README that `make course` writes beside the notebooks."""
 
 from kvlib.exercises.grading.draws import UNDRAWN
 
 GUIDE = f"""\
 # A course from The KV Cache Book
 
-    student/      one notebook a chapter: text, stubs, visible checks. Hand these out.
-    instructor/   the same with solutions and hidden tests, marked as nbgrader wants them.
+    student/      one notebook per chapter: text, stubs, visible checks. Hand these out.
+    instructor/   the same with solutions and hidden tests, marked for nbgrader.
     hidden/       the numbers that seed the hidden tests. Keep these to yourself.
 
-Students need Python 3.11 or later and kvlib, which is in no package index. Give them the
-repository (`git clone` or its archive; then `pip install ".[book]"` in its folder), or a wheel:
-`pip wheel . --no-deps` writes `kvlib-<version>-py3-none-any.whl`, and
-`pip install "kvlib[book] @ file:///path/to/kvlib-<version>-py3-none-any.whl"` installs it with what
-the notebooks import.
+Students need Python 3.11 or later and kvlib, which is in no package index. Give them one of two
+things:
 
-`python -m kvlib.exercises course paged` builds one chapter, without a name all of them. The hidden
-tests of a chapter are drawn once: a second build keeps the numbers that lie in `hidden/`, unless
-`--force` draws others; `--seed 7` draws the same ones everywhere. Only numbers on which the
-instructor's own solutions pass are kept.
+- the repository (by `git clone`, or as an archive). They run `pip install ".[book]"` in its folder;
+- a wheel, which `pip wheel . --no-deps` writes as `kvlib-<version>-py3-none-any.whl`. They run
+  `pip install "kvlib[book] @ file:///path/to/kvlib-<version>-py3-none-any.whl"`, which also
+  installs what the notebooks import.
+
+`python -m kvlib.exercises course paged` builds one chapter; without a name it builds all of them.
+The hidden tests of a chapter are drawn once, so a second build keeps the numbers in `hidden/`.
+With `--force` it draws new ones, and with `--seed 7` it draws the same ones on every machine. A
+build keeps only numbers with which the book's own solutions pass.
 
 ## Grade without nbgrader
 
     python -m kvlib.exercises grade handed-in.ipynb --hidden hidden/paged.json --json grade.json
 
-prints a report and writes the same as JSON. A folder in place of the file grades every notebook in
-it, one line each: `python -m kvlib.exercises grade folder/ --hidden hidden/paged.json --json out/`
-writes `out/<name>.json` for each and `out/grades.csv`.
+prints a report, and writes it as JSON, too. Give a folder instead of the file to grade every
+notebook in it: `python -m kvlib.exercises grade folder/ --hidden hidden/paged.json --json out/`
+prints one line per notebook, and writes `out/<name>.json` for each and `out/grades.csv`.
 
-An exercise counts as many points as it is difficult (1 to 3), all or none. Only what a notebook
-defines counts: nothing that it prints. The grader runs what each answer needs, in a process of its
-own with limits: `--timeout 20` seconds for a statement or a check, `--memory 4096` megabytes,
-`--total 600` seconds for a notebook. A notebook that crashes, loops, prints or fills memory loses
-the points of what it broke and nothing else. `--all-cells` runs everything.
+An exercise counts as many points as its difficulty (1 to 3), all or none. What a notebook defines
+counts; what it prints does not. The grader runs the cells that each answer needs, in a process of
+its own with limits: `--timeout 20` seconds per statement or check, `--memory 4096` megabytes, and
+`--total 600` seconds per notebook. A notebook that crashes, loops, prints or fills memory loses
+only the points of the exercises that it broke. `--all-cells` runs all cells.
 
-Hidden tests are the visible checks with some of their inputs drawn anew, so an answer that knows
-only the inputs it was shown fails them. These exercises have none, because their answers take no
-input:
+Hidden tests are the visible checks with other inputs, drawn at random. So an answer that works only
+for the visible inputs fails them. Some exercises have none, because their answers take no input:
 {", ".join(sorted(UNDRAWN))}.
 
-A process with limits is no prison: notebooks from people you do not trust belong in a container
-or under a user of their own, with no network. What a notebook can do to the grade from inside is
-written in `kvlib/exercises/grading/__init__.py`.
+A process with limits is not a sandbox. Grade notebooks from people you do not trust in a container,
+or under a user account of its own, with no network. `kvlib/exercises/grading/__init__.py` describes
+what a notebook can do to its grade from inside.
 
 ## Grade with nbgrader
 
-Copy `instructor/paged.ipynb` to `source/paged/paged.ipynb` of your course and go on as usual
+Copy `instructor/paged.ipynb` to `source/paged/paged.ipynb` of your course, and continue as usual
 (`nbgrader generate_assignment paged`, ...). Solutions lie between `### BEGIN SOLUTION` and
 `### END SOLUTION`, hidden tests between `### BEGIN HIDDEN TESTS` and `### END HIDDEN TESTS`.
 
-This way is not guarded: the hidden tests run in the student's own kernel, after the student's code.
-A notebook that replaces a checker, or `kvlib.exercises.grading.passes`, gets all points. Look at
-the cells that import from `kvlib.exercises`, or grade the same file with the command above, too.
+This way has no guard: the hidden tests run in the student's own kernel, after the student's code.
+A notebook that replaces a checker, or `kvlib.exercises.grading.passes`, gets all points. Therefore
+look at the cells that import from `kvlib.exercises`, or also grade the file with the command above.
 """
