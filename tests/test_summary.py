@@ -92,6 +92,7 @@ def test_counts_what_was_reported_and_names_a_missing_step(reports: Path) -> Non
     assert "3 checks passed; axe-core on 1 pages" in text
     for name in summary.STEPS:
         (reports / name).rename(reports / "aside")
-        with pytest.raises(FileNotFoundError, match=rf"{name} is missing.* make {summary.STEPS[name]}"):
+        words = rf"{name} is missing.* make {summary.STEPS[name]}"
+        with pytest.raises(FileNotFoundError, match=words):
             summary.collect(reports, reports / "book")
         (reports / "aside").rename(reports / name)

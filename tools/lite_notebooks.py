@@ -96,7 +96,7 @@ def prepared(notebook: dict[str, Any], needs: tuple[str, ...], deps: bool) -> di
         "metadata": {},
         "execution_count": None,
         "outputs": [],
-        "source": f"# Only in the browser: run this cell first. It fetches kvlib and what this page needs.\n"
+        "source": "# Only in the browser: run this cell first. It fetches what this page needs.\n"
         f"%pip install {options} {names}",
     }
     first, *rest = [_shown(cell) for cell in notebook["cells"]]
