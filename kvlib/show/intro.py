@@ -123,6 +123,6 @@ def _summary(step: int, held: int, fresh: int, total: int, ratio: float) -> str:
         return f"Step 1 reads the prompt. With a cache or without, it computes all {tokens}."
     return (
         f"Without a cache, step {step} computes {tokens}. With a cache, it computes {fresh} and"
-        f" reads the keys and values of the other {held - fresh}. After {step} steps, that makes {total}"
-        f" computed tokens against {held}, or {times_words(ratio)} the operations."
+        f" reads the keys and values of the other {held - fresh}. After {step} steps, that makes"
+        f" {total} computed tokens against {held}, or {times_words(ratio)} the operations."
     )
