@@ -15,7 +15,7 @@ from notebook_code import NOTEBOOKS, read, tags, words
 
 WORDS, LINES = 200, 15  # a minute
 STATED = re.compile(
-    r"[Rr]eading takes about (\d+) minutes(?:, the optional sections? (\d+) more)?;"
+    r"[Rr]eading takes about (\d+) minutes(?:, and the optional sections? another (\d+))?;"
     r" the exercises? takes? about (\d+)"
 )
 CUTS = re.compile(r"(?m)^(?=#+ |:::\{exercise-start\}|:::\{solution-end\})")

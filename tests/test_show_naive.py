@@ -81,11 +81,11 @@ def test_turned_pairs_are_drawn_where_they_point() -> None:
 
 
 def test_the_pipeline_names_its_parts_and_shapes() -> None:
-    (ax,) = naive.pipeline(layers=5, hidden=256, vocabulary=300).axes
+    (ax,) = naive.pipeline(layers=5, hidden=256).axes
     words = " ".join(text.get_text() for text in ax.texts)
-    for part in ("token", "embedding", "attention", "MLP", "logits", "L = 5", "(T, 256)"):
+    for part in ("token", "embedding", "attention", "MLP", "logits", "L = 5", "(T, hidden = 256)"):
         assert part in words
-    assert "(T, 300)" in words and words.count("norm") == 3
+    assert "(V, hidden)" in words and "(T, V)" in words and words.count("norm") == 3
 
 
 def test_scores_are_written_into_their_cells() -> None:

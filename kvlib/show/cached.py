@@ -178,7 +178,7 @@ def growth(tokens: Sequence[int], payload: Sequence[int], reserved: Sequence[int
     ax.set_xlim(tokens[0], tokens[-1])
     bytes_axis(ax, "KV cache")
     where = (tokens[0] + 0.3 * (tokens[-1] - tokens[0]), 0.7 * reserved[-1])
-    ax.text(*where, "set aside, empty", color=INK)
+    ax.text(*where, "wasted", color=INK)
     return finish(fig)
 
 

@@ -72,7 +72,7 @@ def _hatch(ax: Any, hidden: Any) -> None:
         ax.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, **pale))
 
 
-def pipeline(layers: int, hidden: int, vocabulary: int) -> Any:
+def pipeline(layers: int, hidden: int) -> Any:
     """The parts of a decoder in the order in which a row of numbers meets them, with shapes."""
     fig, ax = figure(2.9)
     ax.set(xlim=(-0.5, 100.5), ylim=(2, 40))
@@ -80,9 +80,9 @@ def pipeline(layers: int, hidden: int, vocabulary: int) -> Any:
     stream = 10.0
     for left, width, words in (
         (0, 10, "token\nids\n(T,)"),
-        (15, 13, f"embedding\n(V, {hidden})"),
+        (15, 13, "embedding\n(V, hidden)"),
         (75, 9, "norm"),
-        (88, 12, f"logits\n(T, {vocabulary})"),
+        (88, 12, "logits\n(T, V)"),
     ):
         _box(ax, left, stream - 4.5, width, 9, words)
     for start, end in ((10, 15), (28, 75), (84, 88)):
@@ -96,7 +96,9 @@ def pipeline(layers: int, hidden: int, vocabulary: int) -> Any:
         ring = {"boxstyle": "circle,pad=0.15", "facecolor": CARD, "edgecolor": INK}
         ax.text(x + 14, stream, "+", ha="center", va="center", fontsize=11, zorder=4, bbox=ring)
     _frame(ax, 30.5, 4, 43, 33, f"one layer; the model has L = {layers}")
-    ax.text(52, 5.6, f"residual stream (T, {hidden})", ha="center", fontsize=9, color=MUTED)
+    ax.text(
+        52, 5.6, f"residual stream (T, hidden = {hidden})", ha="center", fontsize=9, color=MUTED
+    )
     return finish(fig)
 
 
