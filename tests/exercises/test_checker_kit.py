@@ -165,15 +165,15 @@ class DropsInSilence(Drops):
 
 
 WRONG: dict[str, tuple[Callable[..., Any], str]] = {
-    "one off": (OneOff, "long"),
-    "unused slots": (ZerosAreNeutral, "and read gives [0"),
+    "one off": (OneOff, "seq_len of"),
+    "unused slots": (ZerosAreNeutral, "but read also gives positions [0"),
     "one row for a fork": (SharedFork, "changed|off by|not refused"),
     "float64": (Wide, "is float64, q is float32"),
     "lse in base 2": (Base2, "lse of layer"),
     "a window that is ignored": (NoWindow, "o of layer"),
-    "plans one by one": (PlanChangesAll, "planned|long"),
-    "never full": (NeverFull, "not refused|ValueError|IndexError|long"),
-    "a bill that does not add up": (Bill, "bytes that do not add up"),
+    "plans one by one": (PlanChangesAll, "planned|seq_len of"),
+    "never full": (NeverFull, "not refused|ValueError|IndexError|seq_len of"),
+    "a bill that does not add up": (Bill, "the bytes do not add up"),
     "a bill that nobody measured": (Guessed, "memory() says that 1 bytes are reserved"),
     "no list of arrays": (Unnamed, "which yields every array"),
     "values are demanded": (NeedsValues, "v_from_k=False"),
@@ -299,7 +299,7 @@ def test_what_is_payload_is_what_the_fields_say() -> None:
         trial = kit.check_cache(
             lambda layers, codec=codec: Modest(layers, BlockPool(40, 4), codec=codec), schedules=1
         )
-        assert not trial and "bytes are payload, and the fields that the codec" in trial.finding
+        assert not trial and "bytes are payload, but the fields that the codec" in trial.finding
 
 
 def test_a_codec_is_what_it_does_and_not_what_it_is_called() -> None:
@@ -376,7 +376,7 @@ class Wrong(Scheduler):
     [
         (Forgets, {"budget": 5}, "alone it gets"),
         (KeepsRows, {}, "the cache still holds ('forgotten',)"),
-        (StandsStill, {}, "somebody is still waiting"),
+        (StandsStill, {}, "a request is still not done"),
         (Wrong, {}, "alone it gets"),
     ],
 )
@@ -395,4 +395,4 @@ def test_the_budget_of_a_scheduler() -> None:
     trial = kit.check_scheduler(make, budget=6)
     assert trial and trial.name == "Scheduler" and trial.compared > 40, trial
     trial = kit.check_scheduler(make, budget=5)
-    assert "is fed 6 tokens, the budget is 5" in trial.finding and "add r0" in repr(trial)
+    assert "takes 6 tokens, more than the budget of 5" in trial.finding and "add r0" in repr(trial)

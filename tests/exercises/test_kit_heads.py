@@ -200,14 +200,17 @@ def test_positions_by_head_of_a_cache_that_keeps_all() -> None:
 WRONG = {
     "a position of another head": (
         PositionsOfHeadZero,
-        "keys of layer|: read says position |in kv head 1, and the row there was appended at "
+        "keys of layer|: read says position |in kv head 1, but the row there was appended at "
         "position |in kv head 1",
     ),
     "values of another row": (ValuesOfHeadZero, "values of layer"),
-    "rows of another head": (HeadsExchanged, "kv head 0, and the row there was appended at"),
+    "rows of another head": (HeadsExchanged, "kv head 0, but the row there was appended at"),
     "a token that one head lost": (OneHeadForgets, "lost the tokens at [|] in kv head 1"),
     "no order": (OutOfOrder, "in kv head 0 are not in order: ["),
-    "tokens that are not there": (TokensOutside, "tokens, and read gives [|] in kv head 0, too"),
+    "tokens that are not there": (
+        TokensOutside,
+        "tokens, but read also gives positions [|] in kv head 0",
+    ),
     "axes exchanged": (Transposed, "positions have shape (|or (Hkv, n) = ("),
     "one mask for all heads": (RunsByHeadZero, "o of layer|window|is off by"),
 }

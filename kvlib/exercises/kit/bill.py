@@ -1,4 +1,4 @@
-"""Whether a cache's ``memory()`` says what its arrays and its codec say."""
+"""Whether a cache's ``memory()`` agrees with its arrays and its codec."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def check_bill(cache: Cache) -> None:
     memory = cache.memory()
     arrays = sum(nbytes(x) for x in cache.storage())
     assert memory.reserved == arrays, (
-        f"memory() says that {memory.reserved:,} bytes are reserved, and the arrays of "
-        f"storage() have {arrays:,}"
+        f"memory() says that {memory.reserved:,} bytes are reserved, but the arrays of "
+        f"storage() have {arrays:,} bytes"
     )
     parts = (memory.payload, memory.metadata, memory.wasted, memory.free)
-    assert sum(parts) == memory.reserved and min(parts) >= 0, f"bytes that do not add up: {memory}"
+    assert sum(parts) == memory.reserved and min(parts) >= 0, f"the bytes do not add up: {memory}"
     if cache.groups:
         check_marks(cache)
         found = payload(cache)
         assert memory.payload == found, (
-            f"memory() says that {memory.payload:,} bytes are payload, and the fields that the "
-            f"codec marks as payload hold {found:,} of live tokens"
+            f"memory() says that {memory.payload:,} bytes are payload, but the fields that the "
+            f"codec marks as payload hold {found:,} bytes of live tokens"
         )
 
 

@@ -27,7 +27,9 @@ def positions_of(
     for own, where in by_head(x):
         assert (np.diff(own) > 0).all(), f"positions of {name}{where} are not in order: {own}"
         beyond = [int(p) for p in own if not 0 <= p < length]
-        assert not beyond, f"{name} has {length} tokens, and read gives {beyond}{where}, too"
+        assert not beyond, (
+            f"{name} has {length} tokens, but read also gives positions {beyond}{where}"
+        )
     return x
 
 
@@ -76,7 +78,7 @@ def check_rows(
         )
     position, other = (int(i) for i in same[0])
     raise AssertionError(
-        f"{what}: read says position {said} in kv head {head}, and the row there was appended at "
+        f"{what}: read says position {said} in kv head {head}, but the row there was appended at "
         f"position {position} in kv head {other}"
     )
 

@@ -1,4 +1,4 @@
-"""Make memory that holds nothing poisonous: NaN, so that whoever reads it is caught."""
+"""Fill memory that holds nothing with NaN, so that reading it shows."""
 
 from __future__ import annotations
 

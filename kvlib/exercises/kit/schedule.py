@@ -98,8 +98,8 @@ class Schedule:
         self.compared = 0  # results of `run` that were compared with the oracle
 
     def play(self, actions: int) -> None:
-        """So many actions, each followed by a look at the whole cache. AssertionError, with all
-        that was done, where something is not as it should be."""
+        """Take so many actions, and look at the whole cache after each. AssertionError, with all
+        actions so far, if something is wrong."""
         for _ in range(actions):
             action = (self.step, self.step, self.step, self.add, self.truncate)[self.choose(0, 4)]
             if self.choose(0, 3) == 0:
@@ -123,7 +123,7 @@ class Schedule:
                     self.cache.add(name)
             return
         held = self.cache.add(name, [1, 2, 3])
-        assert held == 0, f"add says that {held!r} tokens of {name} are held, and it is new"
+        assert held == 0, f"add returned {held!r} held tokens for {name}, but {name} is new"
         self.held[name] = [[] for _ in self.layers]
 
     def free(self) -> None:
@@ -160,7 +160,7 @@ class Schedule:
             if self.terms.keeps is not None:
                 begun, codes = self.begun.get(name, 0), "encoded" in str(error) and length % group
                 assert length < begun or codes, (
-                    f"the last step began at {begun} and is not undone: {error}"
+                    f"truncate did not undo the last step, which began at {begun}: {error}"
                 )
                 self.log.append("cannot go back")
                 return
@@ -188,7 +188,7 @@ class Schedule:
         return False
 
     def refused(self) -> None:
-        """A plan too long for its last request must leave the others alone, too."""
+        """A plan that is too long for its last request must not change the others either."""
         if self.terms.max_seq_len is None:
             return
         names = self.several()
@@ -201,7 +201,7 @@ class Schedule:
             self.cache.plan(names, q_lens)
 
     def failed_step(self) -> None:
-        """A pass that stops after some layers, taken back with ``truncate``."""
+        """A step that stops after some layers and is undone with ``truncate``."""
         step = self.plan(self.several())
         if step is None:
             return
@@ -215,7 +215,7 @@ class Schedule:
         poison_unused(self.cache)
 
     def step(self) -> None:
-        """A whole forward pass, every layer compared with the oracle."""
+        """A whole step, with every layer compared with the oracle."""
         step = self.plan(self.several())
         if step is None:
             return
@@ -236,7 +236,7 @@ class Schedule:
     # Parts of a step ----------------------------------------------------------------------------
 
     def plan(self, names: list[str]) -> Step | None:
-        """A step for some requests; None where a small pool has no room for it."""
+        """Plan a step for some requests; None if a small pool has no room for it."""
         room = [self.terms.longest - self.length(name) for name in names]
         names = [name for name, left in zip(names, room, strict=True) if left] or names[:1]
         if self.length(names[0]) == self.terms.longest:
@@ -313,16 +313,20 @@ class Schedule:
     def look(self) -> None:
         """Lengths, names and every stored number are what the record says."""
         names = self.cache.seq_ids
-        assert names == tuple(self.held), f"open are {names}, needed {tuple(self.held)}"
+        assert names == tuple(self.held), (
+            f"the open requests are {names}, needed {tuple(self.held)}"
+        )
         for name in self.held:
             length = self.cache.seq_len(name)
-            assert length == self.length(name), f"{name} is {length}, not {self.length(name)} long"
+            assert length == self.length(name), (
+                f"seq_len of {name} is {length}, needed {self.length(name)}"
+            )
             assert type(length) is int, f"seq_len is {type(length).__name__}, needed int"
             self.look_at(self.choose(0, len(self.layers) - 1), name)
         check_bill(self.cache)
 
     def look_at(self, layer: int, name: str) -> None:
-        """What a layer holds of one request: enough of it, and all as it was appended."""
+        """A layer must hold enough of a request, and all of it as it was appended."""
         found, stored = self.read(layer, name)
         for x, what in zip(found, ("keys", "values"), strict=False):
             assert x.dtype == self.cache.dtype, (
@@ -370,8 +374,8 @@ class Schedule:
         return coded
 
     def decoded(self, codec: Codec, spec: LayerSpec, k: Any, v: Any, coded: int) -> tuple[Any, Any]:
-        """What one-shot encoding makes of the tokens that are codes by now: streaming must give
-        the same, bit for bit. The newest are as they came."""
+        """The codes that encoding all tokens at once gives: token by token must give the same, bit
+        for bit. The newest tokens are not encoded yet."""
         found: list[Any] = []
         for x, part in ((k, codec.keys), (v, codec.values)):
             if spec.v_from_k and found:

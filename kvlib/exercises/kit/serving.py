@@ -1,4 +1,4 @@
-"""The differential test of a scheduler: each request gets the tokens it gets alone."""
+"""The differential test of a scheduler: each request must get the tokens that it gets alone."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class Server(Protocol):
         """Queue a prompt."""
 
     def step(self) -> Any:
-        """One forward pass for whom the scheduler chooses, if anyone waits or runs."""
+        """One step for the requests that the scheduler chooses, if any waits or runs."""
 
     @property
     def busy(self) -> bool:
-        """Whether a request is not done."""
+        """Whether any request is not done yet."""
 
     @property
     def requests(self) -> dict[Hashable, Any]:
-        """By name, each with its new tokens so far as `new`."""
+        """Requests by name; `new` of a request holds its new tokens so far."""
 
 
 def check_scheduler(
@@ -69,7 +69,7 @@ def _serve(
     budget: int | None,
     log: list[str],
 ) -> tuple[str, int]:
-    """One afternoon of a server; the scheduler's name and how many answers were compared."""
+    """One random run of a server: the scheduler's name, and how many answers were compared."""
     choose, model = seeded(seed), _model()
     cache = _watched(model, choose(0, 2), budget)
     server = make_scheduler(model, cache)
@@ -87,12 +87,12 @@ def _serve(
             log.append("step")
         else:
             break
-    assert not server.busy and not coming, f"after {STEPS} steps somebody is still waiting"
-    assert cache.seq_ids == (), f"all are done, and the cache still holds {cache.seq_ids}"
+    assert not server.busy and not coming, f"after {STEPS} steps a request is still not done"
+    assert cache.seq_ids == (), f"all requests are done, but the cache still holds {cache.seq_ids}"
     for name, (prompt, new) in wanted.items():
         got = list(server.requests[name].new)
         alone = generate(model, [prompt], max_new_tokens=new, stop_tokens=(), progress=False)[0]
-        assert got == alone, f"{name} got {got}, alone it gets {alone}"
+        assert got == alone, f"{name} got the tokens {got}, but alone it gets {alone}"
     return type(server).__name__, len(wanted)
 
 
@@ -111,7 +111,7 @@ def _watched(model: Decoder, kind: int, budget: int | None) -> Any:
     ) -> Step:
         fed = sum(q_lens)
         assert budget is None or fed <= budget, (
-            f"a pass is fed {fed} tokens, the budget is {budget}"
+            f"a step takes {fed} tokens, more than the budget of {budget}"
         )
         return plan(seq_ids, q_lens, tokens)  # type: ignore[no-any-return]
 
