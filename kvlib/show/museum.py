@@ -93,7 +93,7 @@ def growth(sizes: Sequence[int], kills: Sequence[int], total: int) -> Any:
     ax.set(xlabel="tests, the one that adds most bugs first", ylabel="bugs killed")
     ax.set_ylim(0, total * 1.1)
     annotate(ax, f"{kills[0]} with the first test", (sizes[0], kills[0]), offset=(6, -18))
-    ax.text(sizes[-1], total, f"all {total}", ha="right", va="bottom", color=INK, fontsize=9)
+    ax.text(sizes[0], total, f"all {total}", va="bottom", color=INK, fontsize=9)
     return finish(fig)
 
 
