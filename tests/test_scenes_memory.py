@@ -17,8 +17,8 @@ def test_memory_by_hand() -> None:
     scene = memory_explorer().scene()
     assert scene["title"] == "Llama-3.1-8B on one H100 SXM: 8 requests of 32,768 tokens"
     assert scene["formula"] == [
-        "2 \u00d7 32 layers \u00d7 8 kv heads \u00d7 128 \u00d7 2 bytes = 131,072 bytes a token",
-        "32,768 tokens \u00d7 131,072 bytes = 4,294,967,296 bytes a request",
+        "2 \u00d7 32 layers \u00d7 8 kv heads \u00d7 128 \u00d7 2 bytes = 131,072 bytes per token",
+        "32,768 tokens \u00d7 131,072 bytes = 4,294,967,296 bytes per request",
         "8 \u00d7 4,294,967,296 bytes = 32 GiB in all",
         "8,030,261,248 parameters \u00d7 16 bits / 8 = 15 GiB of weights in all",
     ]
@@ -45,17 +45,17 @@ def test_memory_of_windows_latents_and_scales_by_hand() -> None:
     assert "Without the windows of its layers the cache would take 62 GiB." in scene["summary"]
     assert "2 \u00d7 52 layers (window 1,024) \u00d7 16 kv heads \u00d7 128" in scene["formula"][0]
 
-    latent = "61 layers \u00d7 (512 latent + 64 rope) \u00d7 2 bytes = 70,272 bytes a token"
+    latent = "61 layers \u00d7 (512 latent + 64 rope) \u00d7 2 bytes = 70,272 bytes per token"
     assert memory_explorer(model="deepseek-v3", gpus=8).scene()["formula"][0] == latent
 
     scene = memory_explorer(kv="int8").scene()
     assert numbers(scene)["A token"] == "67,584 bytes"  # 65,536 and 512 scales of 4 bytes
-    assert "+ 512 vectors \u00d7 4 bytes of scale = 2,048 bytes a token" in scene["formula"]
+    assert "+ 512 vectors \u00d7 4 bytes of scale = 2,048 bytes per token" in scene["formula"]
     assert part(scene["panels"][0], "their scales") == 8 * 32768 * 2048 / GIB
 
     scene = memory_explorer(kv="int4", context=512, batch=1, block=1).scene()
     kept = 384 * (32768 + 8192) + 128 * 131072  # the last 128 tokens in 16 bits
-    assert f"= {kept:,} bytes a request" in scene["formula"][3]
+    assert f"= {kept:,} bytes per request" in scene["formula"][3]
 
 
 def test_memory_that_does_not_fit_says_by_how_much() -> None:

@@ -593,11 +593,11 @@ token_line = function (g, codec) {
     if (_pyfunc_op_equals(g["vectors"], 1)) {
         rope = fixed(g["qk_dim"] - g["v_dim"], 0);
         dims = _pymeth_join.call("", (["(", fixed(g["v_dim"], 0), " latent + ", rope, " rope)"]));
-        return _pymeth_join.call("", [group_name(g), " \u00d7 ", dims, " \u00d7 ", size, " = ", bytes_exact(total), " a token"]);
+        return _pymeth_join.call("", [group_name(g), " \u00d7 ", dims, " \u00d7 ", size, " = ", bytes_exact(total), " per token"]);
     }
     heads = fixed(g["vectors"] / 2, 0);
     dims = _pymeth_join.call("", ([heads, " kv heads \u00d7 ", fixed(g["values"] / g["vectors"], 0)]));
-    return _pymeth_join.call("", ["2 \u00d7 ", group_name(g), " \u00d7 ", dims, " \u00d7 ", size, " = ", bytes_exact(total), " a token"]);
+    return _pymeth_join.call("", ["2 \u00d7 ", group_name(g), " \u00d7 ", dims, " \u00d7 ", size, " = ", bytes_exact(total), " per token"]);
 };
 
 scale_line = function (layers, codec) {
@@ -616,7 +616,7 @@ scale_line = function (layers, codec) {
         each = _pymeth_join.call("", (["groups of ", fixed(codec["group"], 0)]));
     }
     size = bits_words(codec["scale_bits"]);
-    return _pymeth_join.call("", ["+ ", trimmed(count, 1), " ", each, " \u00d7 ", size, " of scale = ", bytes_exact(total), " a token"]);
+    return _pymeth_join.call("", ["+ ", trimmed(count, 1), " ", each, " \u00d7 ", size, " of scale = ", bytes_exact(total), " per token"]);
 };
 
 request_line = function (layers, codec, context, stored) {
@@ -637,7 +637,7 @@ request_line = function (layers, codec, context, stored) {
         last = tokens_words(Math.min(context, codec["residual"]));
         text = _pymeth_join.call("", [text, " + ", bytes_exact(stored - simple), " more for the last ", last, ", kept in 16 bits"]);
     }
-    return _pymeth_join.call("", [text, " = ", bytes_exact(stored), " a request"]);
+    return _pymeth_join.call("", [text, " = ", bytes_exact(stored), " per request"]);
 };
 
 memory_formula = function (facts, codec, settings, kv) {
@@ -651,7 +651,7 @@ memory_formula = function (facts, codec, settings, kv) {
         _pymeth_append.call(lines, scale_line(layers, codec));
     }
     if ((lines.length > 1)) {
-        _pymeth_append.call(lines, (_pymeth_join.call("", ["together ", bytes_exact(token_bytes(layers, codec)), " a token"])));
+        _pymeth_append.call(lines, (_pymeth_join.call("", ["together ", bytes_exact(token_bytes(layers, codec)), " per token"])));
     }
     _pymeth_append.call(lines, request_line(layers, codec, context, kv["stored"]));
     if ((gpus > 1)) {
@@ -667,7 +667,7 @@ memory_formula = function (facts, codec, settings, kv) {
         if (_pyfunc_op_equals(full, context)) {
             rounded = _pymeth_join.call("", ["of ", tokens_words(block), ", which no window fills"]);
         }
-        _pymeth_append.call(lines, (_pymeth_join.call("", ["in whole blocks, ", rounded, ": ", bytes_exact(each), " a request"])));
+        _pymeth_append.call(lines, (_pymeth_join.call("", ["in whole blocks, ", rounded, ": ", bytes_exact(each), " per request"])));
     }
     _pymeth_append.call(lines, (_pymeth_join.call("", ([fixed(batch, 0), " \u00d7 ", bytes_exact(each), " = ", bytes_words(kv["held"], 1024), " ", where]))));
     weights = _pymeth_join.call("", ([fixed(facts["parameters"], 0), " parameters \u00d7 ", trimmed(kv["bits"], 2), " bits / 8"]));
@@ -689,7 +689,7 @@ share_line = function (layers, gpus, mine) {
         on_one = _pymeth_join.call("", [on_one, ", so that several GPUs hold the same"]);
     }
     dealt = _pymeth_join.call("", [fixed(heads, 0), " kv heads / ", fixed(gpus, 0), " GPUs: ", on_one]);
-    return _pymeth_join.call("", [dealt, ", ", bytes_exact(mine), " a request"]);
+    return _pymeth_join.call("", [dealt, ", ", bytes_exact(mine), " per request"]);
 };
 
 nice_step = function (top, count) {
@@ -1187,7 +1187,7 @@ roofline_summary = function (facts, gpu, settings, work) {
         _pymeth_append.call(said, _pymeth_join.call("", ["That allows ", speed, " at most."]));
     } else {
         each = rate_words(1 / work["floor"]);
-        _pymeth_append.call(said, _pymeth_join.call("", ["That allows ", speed, " at most, ", each, " for each request."]));
+        _pymeth_append.call(said, _pymeth_join.call("", ["That allows ", speed, " at most, ", each, " per request."]));
     }
     if ((work["needed"] > gpu["usable"])) {
         _pymeth_append.call(said, (_pymeth_join.call("", (["But it needs ", bytes_words(work["needed"], 1000), " of memory and the GPU has ", bytes_words(gpu["usable"], 1000), ": it does not fit."]))));

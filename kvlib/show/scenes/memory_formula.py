@@ -36,10 +36,10 @@ def token_line(g: dict[str, Any], codec: dict[str, Any]) -> str:
     if g["vectors"] == 1:
         rope = fixed(g["qk_dim"] - g["v_dim"], 0)
         dims = f"({fixed(g['v_dim'], 0)} latent + {rope} rope)"
-        return f"{group_name(g)} \u00d7 {dims} \u00d7 {size} = {bytes_exact(total)} a token"
+        return f"{group_name(g)} \u00d7 {dims} \u00d7 {size} = {bytes_exact(total)} per token"
     heads = fixed(g["vectors"] / 2, 0)
     dims = f"{heads} kv heads \u00d7 {fixed(g['values'] / g['vectors'], 0)}"
-    return f"2 \u00d7 {group_name(g)} \u00d7 {dims} \u00d7 {size} = {bytes_exact(total)} a token"
+    return f"2 \u00d7 {group_name(g)} \u00d7 {dims} \u00d7 {size} = {bytes_exact(total)} per token"
 
 
 def scale_line(layers: list[dict[str, Any]], codec: dict[str, Any]) -> str:
@@ -53,7 +53,7 @@ def scale_line(layers: list[dict[str, Any]], codec: dict[str, Any]) -> str:
     if codec["group"] > 0:
         each = f"groups of {fixed(codec['group'], 0)}"
     size = bits_words(codec["scale_bits"])
-    return f"+ {trimmed(count, 1)} {each} \u00d7 {size} of scale = {bytes_exact(total)} a token"
+    return f"+ {trimmed(count, 1)} {each} \u00d7 {size} of scale = {bytes_exact(total)} per token"
 
 
 def request_line(
@@ -71,7 +71,7 @@ def request_line(
     if stored > simple:
         last = tokens_words(min(context, codec["residual"]))
         text = f"{text} + {bytes_exact(stored - simple)} more for the last {last}, kept in 16 bits"
-    return f"{text} = {bytes_exact(stored)} a request"
+    return f"{text} = {bytes_exact(stored)} per request"
 
 
 def memory_formula(
@@ -89,7 +89,7 @@ def memory_formula(
     if codec["scale_bits"] > 0:
         lines.append(scale_line(layers, codec))
     if len(lines) > 1:
-        lines.append(f"together {bytes_exact(token_bytes(layers, codec))} a token")
+        lines.append(f"together {bytes_exact(token_bytes(layers, codec))} per token")
     lines.append(request_line(layers, codec, context, kv["stored"]))
     if gpus > 1:
         lines.append(share_line(layers, gpus, kv["mine"]))
@@ -102,7 +102,7 @@ def memory_formula(
         rounded = f"{count} \u00d7 {fixed(block, 0)} = {tokens_words(full)}"
         if full == context:
             rounded = f"of {tokens_words(block)}, which no window fills"
-        lines.append(f"in whole blocks, {rounded}: {bytes_exact(each)} a request")
+        lines.append(f"in whole blocks, {rounded}: {bytes_exact(each)} per request")
     lines.append(
         f"{fixed(batch, 0)} \u00d7 {bytes_exact(each)} = {bytes_words(kv['held'], 1024)} {where}"
     )
@@ -122,4 +122,4 @@ def share_line(layers: list[dict[str, Any]], gpus: float, mine: float) -> str:
     if gpus > heads:
         on_one = f"{on_one}, so that several GPUs hold the same"
     dealt = f"{fixed(heads, 0)} kv heads / {fixed(gpus, 0)} GPUs: {on_one}"
-    return f"{dealt}, {bytes_exact(mine)} a request"
+    return f"{dealt}, {bytes_exact(mine)} per request"

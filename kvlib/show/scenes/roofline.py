@@ -110,7 +110,7 @@ def roofline_summary(
         said.append(f"That allows {speed} at most.")
     else:
         each = rate_words(1 / work["floor"])
-        said.append(f"That allows {speed} at most, {each} for each request.")
+        said.append(f"That allows {speed} at most, {each} per request.")
     if work["needed"] > gpu["usable"]:
         said.append(
             f"But it needs {bytes_words(work['needed'], 1000)} of memory and the GPU has"
