@@ -14,7 +14,6 @@ from notebook_code import tags
 PAGES = prose.pages()
 # chapters that wait to be rewritten; a chapter that is rewritten leaves this set
 UNEDITED = {
-    *("batched", "memory", "roofline", "paged", "chunked", "quantized"),
     "gpu",
 }
 # not mistakes: an einsum, a name spelled wrong on purpose, the stem of a word
