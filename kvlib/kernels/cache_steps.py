@@ -88,14 +88,14 @@ def decode_cache(
     return_lse: bool = False,
     run_on: str | None = None,
 ) -> Array | tuple[Array, Array]:
-    """What ``cache.run(layer, q, step)`` gives, by the kernels, for a step of one query a request.
+    """The same as ``cache.run(layer, q, step)``, by kernels, for a step of one query per request.
 
     q (B, Hq, D)   →   o (B, Hq, D), and with ``return_lse`` lse (B, Hq) float32
 
     tables: ``step_tables(cache, step, layer)``, made once for all layers of a group.
-    run_on: "device", "processor" or "twin" (kvlib.kernels.engine).
-    Raises ValueError and TypeError for what ``cache.run`` refuses, for steps of more than one query
-    a request, and for layers that ``unsuited`` names.
+    run_on: "device", "processor" or "twin"; the arrays decide by default.
+    Raises ValueError or TypeError for what ``cache.run`` refuses, for steps with more than one
+    query per request, and for layers that ``unsuited`` names.
 
     >>> import numpy as np
     >>> from kvlib import BlockPool, LayerSpec, PagedCache

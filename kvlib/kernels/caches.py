@@ -18,15 +18,14 @@ C = TypeVar("C", bound=Cache)
 
 
 def use_kernels(cache: C, *, run_on: str | None = None) -> C:
-    """The same cache, whose ``run`` goes through the kernels; gives the cache back.
+    """Let a cache compute attention with the kernels; returns the same cache.
 
-    Steps of one token a request go to :func:`decode_cache`, on numbers and codes alike; others to
-    :func:`prefill_attention`, where the cache holds numbers of q's type. What the kernels do not
-    suit runs as before: a layer with other heads than they have, for example. run_on: "device",
-    "processor" or "twin" (kvlib.kernels.engine); by default what the arrays say.
+    Steps of one token per request go to :func:`decode_cache`, for plain numbers and for codes.
+    Other steps go to :func:`prefill_attention` if the cache holds numbers of q's type. A layer that
+    the kernels do not suit, for example one with another head_dim, runs as before. run_on:
+    "device", "processor" or "twin"; the arrays decide by default.
 
-    Raises ValueError, with the reason, where they suit no layer: a cache that is neither rows nor
-    blocks, a codec that they do not know.
+    Raises ValueError, with the reason, if the kernels suit no layer of the cache.
 
     >>> import kvlib
     >>> model = kvlib.load_reference_model()  # on a device, where there is one
@@ -44,8 +43,8 @@ def use_kernels(cache: C, *, run_on: str | None = None) -> C:
 class Kernels:
     """Attention by the kernels, chosen when a cache is built: ``attention=Kernels()``.
 
-    run_on: "device", "processor" or "twin"; by default the arrays decide. Where no kernel fits a
-    layer or a step, the cache computes it itself (see `use_kernels`). Make one for each cache.
+    run_on: "device", "processor" or "twin"; the arrays decide by default. If no kernel fits a layer
+    or a step, the cache computes it itself (see `use_kernels`). Make one `Kernels` per cache.
 
     >>> import numpy as np
     >>> from kvlib import DenseCache, LayerSpec

@@ -14,7 +14,7 @@ from kvlib.kernels.types import ctype
 
 
 class Codes(NamedTuple):
-    """Encoded keys, or values, of one layer: the fields of a codec (kvlib.codecs) in blocks.
+    """Encoded keys, or encoded values, of one layer: the arrays of a codec, in blocks.
 
     codec   `Int8()`, `Fp8(kind)`, or KIVI's `PerChannel(bits, size)` for keys and `PerToken` for
             values: `codec.keys` and `codec.values` of a cache's codec
@@ -26,7 +26,7 @@ class Codes(NamedTuple):
     >>> from kvlib.codecs import int8
     >>> codec, k = int8().keys, np.ones((4, 2, 16, 64), np.float32)  # 4 blocks of 16 positions
     >>> coded = Codes(codec, **codec.encode(k))
-    >>> coded.codes.shape, coded.scales.shape  # a number a byte, and a scale a vector
+    >>> coded.codes.shape, coded.scales.shape  # a byte per number, a scale per vector
     ((4, 2, 16, 64), (4, 2, 16))
     >>> k.nbytes / (coded.codes.nbytes + coded.scales.nbytes)  # not quite a fourth
     3.764705882352941

@@ -34,31 +34,32 @@ def decode_attention(
     return_lse: bool = False,
     run_on: str | None = None,
 ) -> Array | tuple[Array, Array]:
-    """Attention of one query a request over its first `seq_lens` keys.
+    """Attention of one query per request over its first `seq_lens` keys.
 
     q (B, Hq, D)   k, v (N, Hkv, P, D)   seq_lens (B,) int32   block_table (B, W) int32
     →   o (B, Hq, D), and with ``return_lse`` lse (B, Hq) float32, natural logarithm
 
-    With a block table, k and v are N blocks of P positions (a power of two, or any number where a
-    request has one block). Without one they are the rows of a dense cache, row b for request b.
-    Numbers are float32, float16, or bfloat16 as uint16 bits; sums are float32. k and v may be
-    :class:`Codes`, which are decoded in registers. D is one of 64, 96, 128, 256. window (which
-    counts the query itself), sm_scale and softcap are those of :func:`kvlib.attend`.
+    With a block table, k and v are N blocks of P positions. P is a power of two; it may be any
+    number if each request has one block. Without a table, k and v are the rows of a dense cache,
+    and row b belongs to request b. Numbers are float32, float16, or bfloat16 as uint16 bits, and
+    sums are float32. k and v may be :class:`Codes`, which the kernel decodes in registers. D is 64,
+    96, 128 or 256. window (which counts the query itself), sm_scale and softcap mean the same as in
+    :func:`kvlib.attend`.
     behind: (B,) int32, tokens of a request that follow these keys and are attended to elsewhere;
     they move the window.
-    lens: the same lengths as seq_lens, on the host: blocks are balanced by them. Arrays on the host
-    need none. For arrays on a device without `lens`, every request gets as many splits, chosen by
-    max_len: the longest where the caller knows it, else what the blocks could hold.
-    splits: blocks that share each request's keys; else :func:`kvlib.kernels.plans.plan_decode`.
-    tensor: whether tensor cores multiply, by default where they pay
-    (:func:`kvlib.kernels.plans.suits_tensor_cores`). They are handed queries and weights as two
-    16-bit numbers each, so sums are good to 2^-16 at the least; KIVI's numbers are rounded to
-    float16 once.
-    run_on: "device", "processor" or "twin" (kvlib.kernels.engine).
+    lens: the lengths in seq_lens as Python integers. The plan balances blocks by them. Arrays on
+    the host do not need it. Without it, arrays on a device give every request the same number of
+    splits, which follows from max_len: the longest length if you know it, or else what the blocks
+    could hold.
+    splits: blocks that share each request's keys; :func:`kvlib.kernels.plans.plan_decode` chooses.
+    tensor: whether tensor cores multiply; :func:`kvlib.kernels.plans.suits_tensor_cores` chooses.
+    They receive each query and weight as two 16-bit numbers, so sums are good to 2^-16; KIVI's
+    numbers are rounded to float16 once.
+    run_on: "device", "processor" or "twin"; the arrays decide by default.
 
     A request without keys gives (0, −inf). Split keys and merged states are Flash-Decoding (T. Dao,
-    D. Haziza, F. Massa, G. Sizov, 2023), the online softmax is arXiv:2205.14135. Raises ValueError
-    and TypeError for what does not fit, before anything is launched.
+    D. Haziza, F. Massa, G. Sizov, 2023); the online softmax is arXiv:2205.14135. Raises ValueError
+    or TypeError, before anything is launched, for arguments that do not fit together.
 
     >>> import numpy as np
     >>> q, k = np.zeros((2, 1, 64), np.float32), np.zeros((4, 1, 2, 64), np.float32)
@@ -122,7 +123,9 @@ def piece_of(
         )
     if block_table is None:
         if sizes["B"] > sizes["N"]:
-            raise ValueError(f"a row of k for each request needed: {sizes['B']}, got {sizes['N']}")
+            raise ValueError(
+                f"k must have a row for each of {sizes['B']} requests, got {sizes['N']} rows"
+            )
         block_table = xp.arange(sizes["B"], dtype=xp.int32)[:, None]
     checks.check_together(q=q, block_table=block_table)
     checks.check_shape("block_table", block_table, "B W", sizes)
@@ -162,7 +165,9 @@ def _on_tensor_cores(kept: Written, groups: int, dim: int, wish: bool | None) ->
     """Raises ValueError where there is no such kernel."""
     found = suits_tensor_cores(groups, dim, kept.bits, kept.plain) if wish is None else wish
     if found and kept.bits == 32:
-        raise ValueError("tensor cores take 16-bit numbers and codes, got float32")
+        raise ValueError(
+            "tensor cores take 16-bit numbers and codes, got float32; leave tensor out"
+        )
     if not found and not (kept.plain and rows_of(dim, kept.bits)):
         what = f"{kept.number} in heads of {dim}" if kept.plain else f"{kept.family} codes"
         raise ValueError(f"{what} are decoded on tensor cores alone: leave tensor out")

@@ -52,7 +52,7 @@ _watching: list[list[tuple[Launch, Any]]] = []
 
 @contextmanager
 def watched() -> Iterator[list[tuple[Launch, Any]]]:
-    """Every launch that runs on the processor inside `with`, and its Traffic.
+    """List every launch that runs on the processor inside the `with` block, with its Traffic.
 
     >>> import numpy as np
     >>> from kvlib.kernels import rms_norm_forward
@@ -60,7 +60,7 @@ def watched() -> Iterator[list[tuple[Launch, Any]]]:
     >>> with watched() as seen:
     ...     y, saved = rms_norm_forward(x, x[0], run_on="processor")
     >>> launch, traffic = seen[0]
-    >>> launch.grid, sum(traffic.written)  # a block a row; y, x_hat and inv_std: 64 + 64 + 8
+    >>> launch.grid, sum(traffic.written)  # a block per row; y, x_hat and inv_std: 64 + 64 + 8
     ((2, 1, 1), 136)
     """
     seen: list[tuple[Launch, Any]] = []

@@ -50,13 +50,14 @@ def plan_rows(rows: int, width: int, sms: int = H200.sms) -> RowPlan:
 def rms_norm_forward(
     x: Array, weight: Array, eps: float = 1e-6, *, run_on: str | None = None
 ) -> tuple[Array, Saved]:
-    """As :func:`kvlib.norms.rms_norm_forward`, in one kernel.
+    """The same as :func:`kvlib.norms.rms_norm_forward`, in one kernel.
 
     x (T, D)   weight (D,)   →   y (T, D) and Saved
 
-    float32, float16, or bfloat16 as uint16 bits; D at most 8192, in whole vectors of 16 bytes.
-    run_on: "device", "processor" or "twin" (kvlib.kernels.engine). Raises ValueError and TypeError
-    for what does not fit, before anything is launched.
+    Numbers are float32, float16, or bfloat16 as uint16 bits. D is at most 8192, and a row is a
+    whole number of vectors of 16 bytes. run_on: "device", "processor" or "twin"; the arrays decide
+    by default. Raises ValueError or TypeError, before anything is launched, for arguments that do
+    not fit together.
 
     >>> import numpy as np
     >>> y, saved = rms_norm_forward(np.full((2, 8), 3, np.float32), np.ones(8, np.float32))
@@ -69,7 +70,7 @@ def rms_norm_forward(
 def layer_norm_forward(
     x: Array, weight: Array, bias: Array, eps: float = 1e-5, *, run_on: str | None = None
 ) -> tuple[Array, Saved]:
-    """As :func:`kvlib.norms.layer_norm_forward`; shapes, types and errors as `rms_norm_forward`.
+    """The same as :func:`kvlib.norms.layer_norm_forward`, with the limits of `rms_norm_forward`.
 
     >>> import numpy as np
     >>> x, one = np.ones((2, 8), np.float32), np.ones(8, np.float32)
@@ -82,9 +83,9 @@ def layer_norm_forward(
 def rms_norm_backward(
     dy: Array, saved: Saved, *, groups: int | None = None, run_on: str | None = None
 ) -> tuple[Array, Array]:
-    """As :func:`kvlib.norms.rms_norm_backward`: dy (T, D)   →   dx (T, D), dweight (D,)
+    """The same as :func:`kvlib.norms.rms_norm_backward`: dy (T, D)   →   dx (T, D), dweight (D,)
 
-    groups: into how many the rows are cut for the first stage of dweight; chosen unless given.
+    groups: how many groups of rows add up dweight first, side by side; chosen by default.
 
     >>> import numpy as np
     >>> x, one = np.ones((2, 8), np.float32), np.ones(8, np.float32)
@@ -99,7 +100,9 @@ def rms_norm_backward(
 def layer_norm_backward(
     dy: Array, saved: Saved, *, groups: int | None = None, run_on: str | None = None
 ) -> tuple[Array, Array, Array]:
-    """As :func:`kvlib.norms.layer_norm_backward`: dy (T, D)   →   dx (T, D), dweight, dbias (D,)
+    """The same as :func:`kvlib.norms.layer_norm_backward`.
+
+    dy (T, D)   →   dx (T, D), dweight (D,), dbias (D,)
 
     >>> import numpy as np
     >>> x, one = np.ones((2, 8), np.float32), np.ones(8, np.float32)

@@ -14,10 +14,10 @@ THREADS = 128
 
 
 def read_keys(way: str, keys: np.ndarray) -> tuple[float, Traffic]:
-    """Add up keys (N, D) float32 by one of WAYS on the processor: the sum, and the traffic.
+    """Add up keys (N, D) float32 on the processor, read in one of WAYS; gives the sum and Traffic.
 
-    Raises ValueError for another way, for D that is no multiple of 4, or keys not in one piece;
-    TypeError for other numbers.
+    Raises ValueError for another way, if D is not a multiple of 4, or if the keys are not
+    contiguous; TypeError for numbers of another type.
 
     >>> import numpy as np
     >>> keys = np.ones((32, 64), np.float32)

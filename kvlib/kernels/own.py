@@ -25,20 +25,20 @@ def run_cuda(
     run_on: str | None = None,
     seconds: float = 10.0,
 ) -> Traffic | None:
-    """Compile CUDA C++ and run one of its kernels on arrays, writing into them.
+    """Compile CUDA C++ that you hand over as text, and run one of its kernels on arrays.
 
-    text: the source; it may include files of kvlib/kernels/cuda, and begins with
-    ``#include "portable.cuh"``. It touches arrays through ``load(pointer)`` and
-    ``store(pointer, x)``.
-    name: the kernel, with template arguments if it has any: ``decode<64>``
-    grid: one, two or three numbers of blocks; threads of each; shared: bytes of shared memory
-    args: arrays, NumPy scalars of the exact C type, and None for a null pointer, in order
-    run_on: "processor" for NumPy arrays, "device" for CuPy's; by default what the arrays say
+    text: the source. It begins with ``#include "portable.cuh"``, may include other files of
+    kvlib/kernels/cuda, and touches arrays through ``load(pointer)`` and ``store(pointer, x)``.
+    name: the kernel, with its template arguments if it has any: ``decode<64>``
+    grid: one, two or three numbers of blocks; threads: per block; shared: bytes of shared memory
+    args: arrays, NumPy scalars of the exact C type, and None for a null pointer, in order. The
+    kernel writes into the arrays.
+    run_on: "processor" for NumPy arrays, "device" for CuPy's; the arrays decide by default.
 
-    On the processor this gives the :class:`~kvlib.kernels.processor.Traffic`: bytes, and sectors of
-    32 bytes that warps touched. The kernel runs in a process of its own, for `seconds` at most, so
-    that a mistake does not end yours. Raises KernelError for a source that does not compile, and
-    for an access outside of the arrays; ValueError and TypeError for arguments that do not fit.
+    On the processor, returns the :class:`~kvlib.kernels.processor.Traffic`: bytes, and sectors of
+    32 bytes that warps touched. The kernel runs in a process of its own, for at most `seconds`, so
+    that a mistake in it does not end yours. Raises KernelError if the source does not compile or
+    touches memory outside of the arrays, and ValueError or TypeError for arguments that do not fit.
 
     >>> import numpy as np
     >>> text = '''

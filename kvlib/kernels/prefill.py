@@ -30,18 +30,19 @@ def prefill_attention(
 ) -> Array | tuple[Array, Array]:
     """Causal attention of the last tokens of each request over all its keys.
 
-    q (T, Hq, D) requests one behind the other   k, v (N, Hkv, P, D)   qo_indptr (B + 1,) int32
+    q (T, Hq, D) requests one after the other   k, v (N, Hkv, P, D)   qo_indptr (B + 1,) int32
     seq_lens (B,) int32, new tokens included   block_table (B, W) int32; none: rows of a dense cache
     →   o (T, Hq, D), and with ``return_lse`` lse (T, Hq) float32, natural logarithm
 
-    Request b has tokens qo_indptr[b] ... qo_indptr[b + 1] − 1 at the last of its seq_lens[b]
-    positions. float16, and bfloat16 as uint16 bits, go through tensor cores with float32 sums (the
-    weights are rounded to 16 bits before the second product, as FlashAttention-2 does,
-    arXiv:2307.08691); float32 stays float32. D is one of 64, 96, 128, 256. window, sm_scale and
-    softcap are those of :func:`kvlib.attend`.
-    max_new: the most tokens of one request where the caller knows it; else T.
+    Rows qo_indptr[b] to qo_indptr[b + 1] − 1 of q are the newest of request b's seq_lens[b] tokens.
+    float16, and bfloat16 as uint16 bits, are multiplied on tensor cores with float32 sums; the
+    weights are rounded to 16 bits before the second product, as in FlashAttention-2
+    (arXiv:2307.08691). float32 stays float32. D is 64, 96, 128 or 256. window, sm_scale and softcap
+    mean the same as in :func:`kvlib.attend`.
+    max_new: the most new tokens of one request, if you know it; T otherwise.
 
-    Raises ValueError and TypeError for what does not fit, before anything is launched.
+    Raises ValueError or TypeError, before anything is launched, for arguments that do not fit
+    together.
 
     >>> import numpy as np
     >>> q, k = np.zeros((3, 1, 64), np.float32), np.zeros((1, 1, 8, 64), np.float32)

@@ -79,22 +79,22 @@ def sample_tokens(
     bits: np.ndarray | None = None,
     run_on: str | None = None,
 ) -> list[int]:
-    """One token for each row; of the rows only token ids are copied from a device.
+    """Draw one token per row; only token ids are copied from a device.
 
     logits (B, V) as :func:`kvlib.kernels.softmax_topk` takes them   →   B ids
 
-    The distribution is that of :func:`kvlib.sampling.probabilities`, with weights to about 1e-9
-    of the largest; temperature 0 is greedy. (seed, stream, step) decides the draw, whoever shares
-    the batch: `seeds` is one integer of 64 bits or one a row, `streams` tells rows apart (0, 1, ...
-    unless given), `step` the tokens of one row. Random bits are Philox 4x32-10
-    (doi:10.1145/2063384.2063405). `bits` (B,) uint64 takes their place: bits of 2^64 · u draw the
-    token that :func:`kvlib.sample` draws where its generator gives u.
+    The distribution is that of :func:`kvlib.sampling.probabilities`, with weights exact to about
+    1e-9 of the largest; temperature 0 is greedy. Seed, stream and step alone decide a draw, so the
+    other rows of the batch do not matter. `seeds` is one integer of 64 bits, or one per row;
+    `streams` tells rows apart (0, 1, ... by default); `step` tells the tokens of one row apart.
+    Random bits come from Philox 4x32-10 (doi:10.1145/2063384.2063405). `bits` (B,) uint64 replaces
+    them: bits of 2^64 · u draw the token that :func:`kvlib.sample` draws if its generator gives u.
 
-    The device keeps at most 256 candidates. A larger top_k, and a row whose nucleus reaches beyond
-    the 256 likeliest tokens, are drawn on the host from a copy of those rows, from the same bits:
-    exact, and slower. With neither top_k nor top_p every token may be drawn, on the device.
+    The device keeps at most 256 candidates. Rows with a larger top_k, or with a nucleus that
+    reaches beyond the 256 likeliest tokens, are copied and drawn on the host from the same bits,
+    which is exact and slower. Without top_k and top_p, the device may draw every token.
 
-    Raises ValueError as :func:`kvlib.sample` does, also for a row with NaN.
+    Raises ValueError for the same reasons as :func:`kvlib.sample`, and for a row with NaN.
 
     >>> import numpy as np
     >>> logits = np.log(np.array([[0.1, 0.6, 0.3]] * 6, np.float32))

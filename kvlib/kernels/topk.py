@@ -53,14 +53,14 @@ def softmax_topk(
 
     logits (..., V) float32, float16, or bfloat16 as uint16 bits, V up to 2^18   →   :class:`TopK`
 
-    Every logit is read once, and the softmax is never written. k up to 256. Equal logits rank by
-    the lower index; −inf is a logit like others; NaN ranks below −inf, in order of index, as
-    numpy.argsort ranks it. `maximum` passes over NaN. `total` and `lse` are NaN where a row holds
+    The kernel reads every logit once and never writes the softmax. k is at most 256. Of equal
+    logits the lower index comes first. −inf is a logit like others; NaN ranks below −inf, in order
+    of index, as in numpy.argsort. `maximum` ignores NaN. `total` and `lse` are NaN if a row holds
     NaN or +inf; a row of −inf alone has total 0 and lse −inf.
-    splits: blocks that share a row, chosen by :func:`kvlib.kernels.plans_topk.plan_topk`.
-    run_on: "device", "processor" or "twin" (kvlib.kernels.engine).
+    splits: blocks that share a row; :func:`kvlib.kernels.plans_topk.plan_topk` chooses.
+    run_on: "device", "processor" or "twin"; the arrays decide by default.
 
-    The online softmax is arXiv:1805.02867. Raises ValueError and TypeError before anything runs.
+    The online softmax is arXiv:1805.02867. Raises ValueError or TypeError before anything runs.
 
     >>> import numpy as np
     >>> best = softmax_topk(np.log(np.array([[0.1, 0.6, 0.3]], np.float32)), 2)
