@@ -112,7 +112,10 @@ def decode_cache(
     if why is not None:
         raise ValueError(f"layer {layer} has no decode kernel: {why}")
     if any(n != 1 for n in step.q_lens):
-        raise ValueError(f"one query a request needed, got q_lens {list(step.q_lens)}")
+        raise ValueError(
+            f"a decode step has one query per request, got q_lens {list(step.q_lens)}; "
+            "call cache.run for other steps"
+        )
     where = engine.chosen(run_on, q)
     tables = step_tables(cache, step, layer) if tables is None else tables
     if tables is None:

@@ -27,7 +27,9 @@ def check_shape(name: str, x: Array, wanted: str, sizes: SIZES) -> None:
         known = ", ".join(f"{k}={sizes[k]}" for k in letters if k in sizes)
         raise ValueError(f"{name} must be ({', '.join(letters)}) with {known}, got shape {x.shape}")
     if not x.flags.c_contiguous:
-        raise ValueError(f"{name} must lie in one piece (C order), got strides {x.strides}")
+        raise ValueError(
+            f"{name} must lie in one piece (C order), got strides {x.strides}; pass a copy"
+        )
 
 
 def check_dtype(name: str, x: Array, *wanted: str) -> None:

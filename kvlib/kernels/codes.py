@@ -100,7 +100,7 @@ def unread(keys: TensorCodec, values: TensorCodec) -> str | None:
         )
     if isinstance(keys, PerChannel) and isinstance(values, PerToken):
         if keys.bits != values.bits:
-            return f"k and v must have codes of as many bits, got {keys.bits}, {values.bits}"
+            return f"codes of k and v must have the same number of bits, got {keys.bits} and {values.bits}"
         least = max(8, 2 * keys.bits)
         for codec in (keys, values):
             if codec.size < least or codec.size & (codec.size - 1):
@@ -141,7 +141,9 @@ def written(k: Array | Codes, v: Array | Codes, sizes: checks.SIZES) -> Written:
 
 def _kivi(k: Codes, v: Codes, keys: PerChannel, values: PerToken, sizes: checks.SIZES) -> Written:
     if keys.bits != values.bits:
-        raise ValueError(f"k and v must have codes of as many bits, got {keys.bits}, {values.bits}")
+        raise ValueError(
+            f"codes of k and v must have the same number of bits, got {keys.bits} and {values.bits}"
+        )
     least = (8, 2 * keys.bits)  # eight keys of a product, and a lane's part of a value
     for name, codec, low in (("k", keys, least[0]), ("v", values, least[1])):
         checks.power_of_two(f"the group of {name}", codec.size)

@@ -27,7 +27,7 @@ def chosen(engine: str | None, *arrays: Array) -> str:
     if host == (engine == "device"):
         kind = "NumPy" if host else type(arrays[0]).__module__.split(".")[0]
         wanted = "CuPy arrays" if engine == "device" else "NumPy arrays"
-        raise TypeError(f"engine {engine!r} takes {wanted}, got {kind} arrays")
+        raise TypeError(f"engine {engine!r} takes {wanted}, got {kind} arrays; leave run_on out")
     return engine
 
 

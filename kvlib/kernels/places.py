@@ -40,7 +40,9 @@ def check_places(
     size = sizes["P"]
     if block_table is None:
         if per_head > sizes["N"]:
-            raise ValueError(f"a row of k for each request needed: {per_head}, got {sizes['N']}")
+            raise ValueError(
+                f"k must have a row for each of {per_head} requests, got {sizes['N']} rows"
+            )
         checks.check_range("seq_lens", seq_lens, 0, size)
         return Places(xp.arange(per_head, dtype=xp.int32)[:, None], size, 31, 1)
     checks.check_together(seq_lens=seq_lens, block_table=block_table)

@@ -64,7 +64,7 @@ def _numbers(name: str, given: Any, bits: int) -> list[int]:
 def _one_a_row(batch: int, **given: list[int]) -> None:
     for name, numbers in given.items():
         if len(numbers) != batch:
-            raise ValueError(f"{name}: one a row needed, {batch}, got {len(numbers)}")
+            raise ValueError(f"{name} must have one number per row: {batch}, got {len(numbers)}")
 
 
 def sample_tokens(

@@ -125,12 +125,14 @@ def checked(logits: Array) -> Array:
     if logits.ndim < 2 or not 1 <= logits.shape[-1] <= 1 << 18:
         raise ValueError(f"logits must be (..., V), V in 1 ... {1 << 18}, got shape {logits.shape}")
     if not logits.flags.c_contiguous:
-        raise ValueError(f"logits must lie in one piece (C order), got strides {logits.strides}")
+        raise ValueError(
+            f"logits must lie in one piece (C order), got strides {logits.strides}; pass a copy"
+        )
     address = logits.ctypes.data if isinstance(logits, np.ndarray) else logits.data.ptr
     if address % 16:
         raise ValueError(
-            "logits must start at a multiple of 16 bytes, which a slice may not: pass a copy, "
-            f"got an address {address % 16} bytes past one"
+            "logits must start at a multiple of 16 bytes, got an address "
+            f"{address % 16} bytes past one; a slice may start anywhere, so pass a copy"
         )
     rows = math.prod(logits.shape[:-1])
     if rows > 65535:  # the grid's y; a prompt of that length is fed in chunks

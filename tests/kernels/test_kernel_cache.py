@@ -151,7 +151,7 @@ def test_what_the_kernels_cannot_do_is_said():
     with pytest.raises(ValueError, match="has not appended"):
         decode_cache(cache, 0, x, step)
     cache.append(0, x, x, step)
-    with pytest.raises(ValueError, match="one query a request"):
+    with pytest.raises(ValueError, match="one query per request"):
         decode_cache(cache, 0, x, step)
     with pytest.raises(TypeError, match="CuPy arrays"):
         decode_cache(cache, 0, x[:1], step.last(), run_on="device")

@@ -203,7 +203,11 @@ def test_bytes_read_are_those_of_the_codes(name):
             TypeError,
             "PerChannel and PerToken",
         ),
-        ({"v": lambda x: x._replace(codec=codecs.kivi(2).values)}, ValueError, "as many bits"),
+        (
+            {"v": lambda x: x._replace(codec=codecs.kivi(2).values)},
+            ValueError,
+            "the same number of bits",
+        ),
         ({"k": lambda x: x._replace(scales=None)}, TypeError, "scales of k are missing"),
         ({"k": lambda x: x._replace(zeros=x.zeros.astype(np.float32))}, TypeError, "zeros of k"),
         ({"v": lambda x: x._replace(zeros=x.zeros[:, :, :3].copy())}, ValueError, "zeros of v"),

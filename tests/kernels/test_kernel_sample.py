@@ -174,10 +174,10 @@ def test_rows_without_a_distribution_are_refused(settings, run_on):
         ({"top_k": 0}, "top_k"),
         ({"top_p": 1.5}, "top_p"),
         ({"seeds": -1}, "seeds must lie in"),
-        ({"seeds": [1, 2]}, "seeds: one a row needed, 4, got 2"),
+        ({"seeds": [1, 2]}, "seeds must have one number per row: 4, got 2"),
         ({"streams": [1 << 32] * 4}, "streams must lie in"),
         ({"step": -1}, "step must lie in"),
-        ({"bits": [1]}, "bits: one a row needed, 4, got 1"),
+        ({"bits": [1]}, "bits must have one number per row: 4, got 1"),
         ({"bits": [1 << 64] * 4}, "bits must lie in"),
     ],
 )

@@ -111,7 +111,9 @@ def arrays_of(launch: Launch) -> list[np.ndarray]:
     handed = [x for x in launch.args if isinstance(x, np.ndarray)]
     for i, x in enumerate(handed):
         if not x.flags.c_contiguous:
-            raise ValueError(f"array {i} of {launch.kernel.name} must lie in one piece")
+            raise ValueError(
+                f"array {i} of {launch.kernel.name} must lie in one piece; pass a copy"
+            )
     return handed
 
 
