@@ -100,7 +100,10 @@ def unread(keys: TensorCodec, values: TensorCodec) -> str | None:
         )
     if isinstance(keys, PerChannel) and isinstance(values, PerToken):
         if keys.bits != values.bits:
-            return f"codes of k and v must have the same number of bits, got {keys.bits} and {values.bits}"
+            return (
+                "codes of k and v must have the same number of bits, "
+                f"got {keys.bits} and {values.bits}"
+            )
         least = max(8, 2 * keys.bits)
         for codec in (keys, values):
             if codec.size < least or codec.size & (codec.size - 1):
