@@ -13,9 +13,7 @@ from notebook_code import tags
 
 PAGES = prose.pages()
 # chapters that wait to be rewritten; a chapter that is rewritten leaves this set
-UNEDITED = {
-    "gpu",
-}
+UNEDITED = {"gpu"}
 # not mistakes: an einsum, a name spelled wrong on purpose, the stem of a word
 WORDS = "ths,fot,truncat"
 # not prose of ours: data, what others wrote

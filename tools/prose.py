@@ -31,7 +31,7 @@ FORBIDDEN = re.compile(
 # expressions that read like a translation: the field has its own words (other requests in a step,
 # forward passes, truncate), a sentence names its subject, and rates are written with "per"
 TRANSLATED = re.compile(
-    r"\b(?:company|rooms|one top|token[- ]pass(?:es)?|that which)\b|"
+    r"\b(?:company|one top|token[- ]pass(?:es)?|that which)\b|"
     r"\b(?:tak(?:es?|en|ing)|took) back\b|"
     r"(?:^|(?<=[.!?:] ))(?:Who|Whoever)\b(?![^.?!]*\?)|"
     r"\b(?:operations?|bytes?|bits?|tokens?|numbers?|scales?|requests?|rows?) an? "
