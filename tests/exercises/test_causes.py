@@ -109,4 +109,4 @@ def fails_bare() -> None:
 def test_the_cause_is_named(check: Any, answer: Any, words: str) -> None:
     report = check(answer)
     assert report.status == "not yet", report
-    assert (words if words != "mask_test" else "so assert it") in report.finding, report
+    assert (words if words != "mask_test" else "use assert") in report.finding, report
