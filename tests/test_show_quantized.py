@@ -150,8 +150,8 @@ def test_bits_explorer_shows_that_the_two_errors_disagree() -> None:
         parts = [bar["parts"][0] for bar in bars["bars"]]
         assert bars["max"] == pytest.approx(1.04 * max(p["value"] for p in parts), rel=0.01)
         near = [min(pair, key=lambda p: p["value"])["label"] for pair in (parts[:2], parts[2:])]
-        disagree = f"{near[0]}, but the scores are nearer {near[1]}"
-        agree = f"{near[0]}, and so are the scores"
+        disagree = f"{near[0]}, but that of the scores is smaller {near[1]}"
+        agree = f"{near[0]}, and so is that of the scores"
         assert (agree if near[0] == near[1] else disagree) in scene["summary"]
         widths.append([part["value"] for part in parts[2:]])
     assert near == ["per channel", "per token"]

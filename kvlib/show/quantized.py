@@ -27,7 +27,7 @@ def stripes(keys: Any, values: Any) -> Any:
 
 
 def ranges(panels: Mapping[str, Any], roles: Sequence[str]) -> Any:
-    """Least, mean and largest number of each channel: one panel per array (tokens, channels)."""
+    """Smallest, mean and largest number of each channel: one panel per array (tokens, channels)."""
     fig, axes = figure(1.45 * len(panels) + 0.5, nrows=len(panels), sharex=True, sharey=True)
     for ax, (name, x), role in zip(axes, panels.items(), roles, strict=True):
         channels = np.arange(x.shape[1])
@@ -36,7 +36,7 @@ def ranges(panels: Mapping[str, Any], roles: Sequence[str]) -> Any:
         ax.axhline(0, color=MUTED, linewidth=0.8)
         ax.set_title(name, color=text_color(role))
         ax.set_ylabel("number")
-    axes[-1].set_xlabel("channel (line: least to largest of all tokens, dot: mean)")
+    axes[-1].set_xlabel("channel (line: smallest to largest number, dot: mean)")
     return finish(fig)
 
 

@@ -85,12 +85,13 @@ def _scene(
     key, score = (
         {axis: f"{number_words(_percent(here[axis][i]))} %" for axis in ROLES} for i in (0, 1)
     )
-    verdict = "and so are" if better[0] == better[1] else "but"
-    tail = "the scores" if better[0] == better[1] else f"the scores are nearer {better[1]}"
+    other = f"but that of the scores is smaller {better[1]}"
+    if better[0] == better[1]:
+        other = "and so is that of the scores"
     return {
         "title": f"Keys of one head in {words}",
-        "summary": f"With {words} per code, which is {fixed(2**bits, 0)} levels, the keys are "
-        f"nearer to what they were {better[0]}, {verdict} {tail}. Scales included, each number "
+        "summary": f"With {words} per code, which is {fixed(2**bits, 0)} levels, the error of "
+        f"the keys is smaller {better[0]}, {other}. Scales included, each number "
         f"takes {number_words(stored)} bits.",
         "formula": [f"{bits} + {SCALE_BITS} / {GROUP} = {number_words(stored)} bits per number"],
         "numbers": [

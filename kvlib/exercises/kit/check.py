@@ -36,7 +36,7 @@ def check_cache(
 
     make_cache(layers) returns an empty cache with room for 4 requests of 40 tokens, on the array
     library `xp`, by default the one that caches take. A life is a row of random actions: add, step
-    (plan, append, run with ragged lengths), read, truncate, fork, free, passes that fail, plans
+    (plan, append, run with ragged lengths), read, truncate, fork, free, steps that fail, plans
     that must be refused. After each
     one the whole cache is read. Memory that was never written holds NaN, and in kvlib's own kinds
     of caches so does memory that was given back.
@@ -46,8 +46,8 @@ def check_cache(
 
     schedules of `actions` actions each; terms as in `Terms` (other room; a cache that evicts).
     A codec is asked for what it makes of a token alone: encoded or decoded with any others, the
-    numbers must be the same to the last bit. Keys and values have 8, 16, 24 or 40 numbers; choose
-    others with ``lengths=[64]``.
+    numbers must be the same to the last bit. Keys have 8, 16 or 24 numbers per head, values up
+    to 40; choose others with ``lengths=[64]``.
 
     Stops at the first failure. TypeError or ValueError for arguments that make no sense.
     """

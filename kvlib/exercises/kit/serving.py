@@ -48,7 +48,7 @@ def check_scheduler(
 
     make_scheduler(model, cache) returns a scheduler without requests. Whatever its order, its
     chunks and its preemptions: every request must end, with the greedy tokens it gets alone; the
-    cache must be empty then; and no pass may be fed more than `budget` tokens, where one is given.
+    cache must be empty then; and no step may take more than `budget` tokens, where one is given.
     """
     compared, name = 0, "scheduler"
     for number in range(1, schedules + 1):
