@@ -118,7 +118,9 @@ def by_step(steps: Sequence[float], errors: Mapping[str, Sequence[float]]) -> An
 
 def by_offset(offsets: Sequence[float], errors: Mapping[str, Sequence[float]]) -> Any:
     """Relative error of a standard deviation against the mean of the row, both logarithmic."""
-    return _errors(offsets, errors, "mean of the row, in deviations", "relative error of σ", 1e-17)
+    return _errors(
+        offsets, errors, "mean of the row, in standard deviations", "relative error of σ", 1e-17
+    )
 
 
 def _errors(

@@ -36,7 +36,7 @@ def drift(bits: Mapping[str, Sequence[float]]) -> Any:
     totals = {name.replace("_", " "): np.cumsum(x) for name, x in bits.items()}
     n = len(next(iter(totals.values())))
     roles = ["ink"] + ["muted"] * (len(totals) - 1)  # a bug has no colour in the palette
-    lines(ax, np.arange(1, n + 1), totals, roles, xlabel="bytes read", ylabel="bits so far")
+    lines(ax, np.arange(1, n + 1), totals, roles, xlabel="bytes read", ylabel="bits, added up")
     for line, style in zip(ax.lines, ("-", ":", "--", "-."), strict=False):
         line.set_linestyle(style)
     ax.set_ylim(bottom=0)
@@ -90,7 +90,7 @@ def growth(sizes: Sequence[int], kills: Sequence[int], total: int) -> Any:
     ax.step(sizes, kills, where="post", color=INK)
     ax.plot(sizes, kills, "o", color=INK, markersize=4)
     ax.axhline(total, color=MUTED, linewidth=1)
-    ax.set(xlabel="tests, the one that adds most bugs first", ylabel="bugs killed")
+    ax.set(xlabel="number of tests, the most useful one first", ylabel="bugs killed")
     ax.set_ylim(0, total * 1.1)
     annotate(ax, f"{kills[0]} with the first test", (sizes[0], kills[0]), offset=(6, -18))
     ax.text(sizes[0], total, f"all {total}", va="bottom", color=INK, fontsize=9)

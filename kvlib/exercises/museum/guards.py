@@ -97,7 +97,7 @@ def read_gives_back_what_append_took() -> None:
     assert (k == np.concatenate(stored)).all() and (v == -k).all() and at.tolist() == [*range(6)]
 
 
-def the_cache_grows_by_one_token_a_token() -> None:
+def the_cache_grows_by_one_token_per_token() -> None:
     """After a prompt of P tokens and n new ones, P + n - 1 are held: the newest is not fed yet."""
     model, ids = small_model(), prompt(6)
     cache = model.new_cache(1, 20)
@@ -117,7 +117,7 @@ def generated_tokens_equal_recomputed() -> None:
         assert token == int(logits_of_all(model, ids + new[:n])[-1].argmax())
 
 
-def truncate_takes_back_no_more_than_it_is_told() -> None:
+def truncate_removes_no_more_than_it_is_told() -> None:
     """Eight tokens are stored and cut back to five; then decoding goes on."""
     model, ids = small_model(), prompt(8)
     wanted = logits_of_all(model, ids)

@@ -119,7 +119,7 @@ EXHIBITS = (
         happened="Rejecting guessed tokens should shorten the cache. Here it emptied the cache, so "
         "the next step looks back at nothing.",
         look=looks.after_a_rollback,
-        caught_by=guards.truncate_takes_back_no_more_than_it_is_told,
+        caught_by=guards.truncate_removes_no_more_than_it_is_told,
     ),
     Exhibit(
         "float64_in_the_cache",

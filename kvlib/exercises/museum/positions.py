@@ -85,8 +85,8 @@ EXHIBITS = (
         room="positions",
         cite="likejazz/llama3.np at 7dae0e1, Llama.generate",
         happened="After the prompt, the decode loop began one position late. A slot of zeros stays "
-        "between the two and is attended to, and every later token is rotated one "
-        "position too far.",
+        "between the prompt and the new tokens and is attended to, and every later token is "
+        "rotated one position too far.",
         look=looks.a_name_asked_for,
         caught_by=guards.generated_tokens_equal_recomputed,
     ),
@@ -111,7 +111,7 @@ EXHIBITS = (
         room="positions",
         cite="omlx #2172 (mended in #2201)",
         happened="New tokens were written at the largest offset in the batch. That was right until "
-        "the longest request left; then a benchmark fell from 96.7 to 53.3.",
+        "the longest request left; then the score on GSM8K fell from 96.7 to 53.3 percent.",
         look=looks.beside_a_longer_one,
         caught_by=guards.any_row_may_leave,
     ),
@@ -137,7 +137,7 @@ EXHIBITS = (
         happened="After the prompt had been read, its last token was fed again to start decoding. "
         "The cache therefore holds it twice.",
         look=looks.one_request,
-        caught_by=guards.the_cache_grows_by_one_token_a_token,
+        caught_by=guards.the_cache_grows_by_one_token_per_token,
     ),
     Exhibit(
         "preempted_request_loses_a_token",
