@@ -148,7 +148,7 @@ def split(shared: int, private: Sequence[int]) -> Any:
     for row, n in enumerate(private):
         ax.barh(row, n, left=shared + 3, height=0.88, color=color("cached"))
     ax.annotate(
-        "its own tokens,\nin a product each",
+        "private tokens,\none product per query",
         (shared + 3 + longest, (rows - 1) / 2),
         xytext=(8, 0),
         textcoords="offset points",
