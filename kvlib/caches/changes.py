@@ -64,8 +64,9 @@ def changes_of(
         if free < 0:
             raise OutOfBlocks(
                 f"request {request.name!r} holds {request.length} tokens and {n} more were asked "
-                f"for: {-free} blocks of {size} too few ({pool.num_free} of {pool.num_blocks} are "
-                "free)"
+                f"for, but the pool lacks {-free} block{'s' * (free < -1)} of {size} tokens "
+                f"({pool.num_free} of {pool.num_blocks} are free); free a request, or make the "
+                "pool larger"
             )
     return found
 

@@ -82,7 +82,7 @@ def check_plan(
     found = [get_open(requests, seq_id) for seq_id in seq_ids]
     if len(found) > 1 and len(set(seq_ids)) < len(seq_ids):
         twice = next(s for s in seq_ids if list(seq_ids).count(s) > 1)
-        raise ValueError(f"request {twice!r} stands twice in one plan")
+        raise ValueError(f"request {twice!r} appears twice in one plan, needed once")
     lengths = []
     for seq_id, n in zip(seq_ids, q_lens, strict=True):
         if not is_integer(n) or n < 1:
