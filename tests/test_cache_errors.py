@@ -55,7 +55,7 @@ def refused(cache, error, words, call):
 PLAN = {
     "unknown": (["z"], [1], None, ValueError, "'z' is not open; open are: 'a', 'b', 'c'"),
     "unknown after known": (["a", "z"], [1, 1], None, ValueError, "'z' is not open"),
-    "twice": (["a", "b", "a"], [1, 1, 1], None, ValueError, "'a' stands twice"),
+    "twice": (["a", "b", "a"], [1, 1, 1], None, ValueError, "'a' appears twice"),
     "none": ([], [], None, ValueError, "got 0 seq_ids and 0 q_lens"),
     "one length too few": (["a", "b"], [1], None, ValueError, "got 2 seq_ids and 1 q_lens"),
     "a text": ("ab", [1, 1], None, TypeError, "seq_ids must be a list.*got 'ab'"),
@@ -72,7 +72,7 @@ PLAN = {
     "no name": ([["a"]], [1], None, TypeError, "must be hashable"),
     "too few tokens": (["a"], [3], [1, 2], ValueError, "3 new tokens of the plan, got 2"),
     "too many tokens": (["a"], [1], [1, 2], ValueError, "1 new tokens of the plan, got 2"),
-    "too long": (["a"], [900], None, FULL, "'a' holds 5 .* 900 more .* too (many|few)"),
+    "too long": (["a"], [900], None, FULL, "'a' holds 5 .* 900 more .* (too many|lacks)"),
     "too long after others": (["b", "a"], [1, 900], None, FULL, "'a' holds 5"),
 }
 

@@ -340,7 +340,11 @@ GOOD = np.ones((2, 1, 6, 2), np.float32)
         ((["b", "c"], [(GOOD, GOOD)], [1, 1], [5, [6]]), TypeError, "tokens must be .*got 5"),
         ((["b", "c"], [(GOOD, GOOD)], [1, 1], [[5], [0.5]]), TypeError, "whole numbers, got 0.5"),
         ((["b", "c"], [(GOOD, GOOD)], [1, 1], [[1], []]), ValueError, r"the lengths \[1, 1\] say"),
-        ((["b", "c"], [(GOOD, GOOD)], [6, 6]), OutOfBlocks, "request 'c' .* lacks 1 block of 4 tokens"),
+        (
+            (["b", "c"], [(GOOD, GOOD)], [6, 6]),
+            OutOfBlocks,
+            "request 'c' .* lacks 1 block of 4 tokens",
+        ),
     ],
 )
 def test_a_refused_batch_leaves_nothing_behind(arguments, error, words):
