@@ -45,7 +45,7 @@ def idle(shares: Mapping[str, tuple[float, float]]) -> Any:
     """Idle share of the places' time, by batch: (before, after) a change of plan."""
     fig, ax = figure(0.62 * len(shares) + 1.1)
     rows = np.arange(len(shares))
-    for i, (label, role) in enumerate((("by the longest request", "muted"), ("balanced", "ink"))):
+    for i, (label, role) in enumerate((("same splits for all", "muted"), ("balanced", "ink"))):
         wide = [100 * pair[i] for pair in shares.values()]
         drawn = ax.barh(rows + (i - 0.5) * 0.38, wide, 0.34, color=color(role), label=label)
         ax.bar_label(drawn, labels=[f"{x:.0f}" for x in wide], padding=4, fontsize=9)
@@ -94,7 +94,7 @@ def efficiency(sectors: Mapping[str, int], bytes_read: int) -> Any:
 
 
 def resources(registers: Mapping[str, int], warps: Mapping[str, int]) -> Any:
-    """Registers a thread of some kernels, and the warps that a multiprocessor then holds."""
+    """Registers per thread of some kernels, and the warps that a multiprocessor then holds."""
     fig, (left, right) = figure(2.4, ncols=2)
     bars(left, registers, ["muted"] * len(registers), xlabel="registers per thread")
     bars(right, warps, ["ink"] * len(warps), xlabel="warps per multiprocessor (at most 64)")
@@ -103,7 +103,7 @@ def resources(registers: Mapping[str, int], warps: Mapping[str, int]) -> Any:
 
 
 def intensities(points: Mapping[str, float], ridge: float, bandwidth: float, peak: float) -> Any:
-    """A roofline in bfloat16 (bytes and operations a second) with intensities marked on it."""
+    """A roofline in bfloat16 (bytes and operations per second) with intensities marked on it."""
     fig, ax = figure(3.4)
     x = np.geomspace(0.5, 2000, 200)
     ax.plot(x, np.minimum(peak, x * bandwidth) / 1e12, color=color("ink"))
@@ -118,7 +118,7 @@ def intensities(points: Mapping[str, float], ridge: float, bandwidth: float, pea
 
 
 def on_one_device(devices: Sequence[int], gib: Mapping[str, Sequence[float]]) -> Any:
-    """GiB of cache on the fullest device against the number of devices, a panel for each way."""
+    """GiB of cache on the fullest device against the number of devices, one panel per way."""
     fig, axes = figure(2.5, ncols=len(gib), sharey=True)
     ticks = sorted({round(x) for y in gib.values() for x in y})
     for ax, (name, y) in zip(np.atleast_1d(axes), gib.items(), strict=True):
@@ -131,7 +131,7 @@ def on_one_device(devices: Sequence[int], gib: Mapping[str, Sequence[float]]) ->
         level = next((i for i in range(1, len(y)) if y[i] == y[i - 1]), None)
         if level is not None:  # from here on another device takes nothing away
             ax.plot(devices[level - 1 :], y[level - 1 :], color=color("muted"), linewidth=5)
-    np.atleast_1d(axes)[0].set_ylabel("cache on one of them (GiB)")
+    np.atleast_1d(axes)[0].set_ylabel("cache per device (GiB)")
     return finish(fig)
 
 
