@@ -85,7 +85,7 @@ def hierarchy(
 
 
 def efficiency(sectors: Mapping[str, int], bytes_read: int) -> Any:
-    """Bytes moved in sectors of 32 by each way of reading, as multiples of what was asked for."""
+    """Bytes moved in sectors of 32 bytes by each way of reading, per byte asked for."""
     fig, ax = figure(1.9)
     times = {name: 32 * n / bytes_read for name, n in sectors.items()}
     bars(ax, times, ["muted", "ink", "ink"], xlabel="bytes moved per byte asked for")
@@ -131,7 +131,7 @@ def on_one_device(devices: Sequence[int], gib: Mapping[str, Sequence[float]]) ->
         level = next((i for i in range(1, len(y)) if y[i] == y[i - 1]), None)
         if level is not None:  # from here on another device takes nothing away
             ax.plot(devices[level - 1 :], y[level - 1 :], color=color("muted"), linewidth=5)
-    np.atleast_1d(axes)[0].set_ylabel("cache per device (GiB)")
+    np.atleast_1d(axes)[0].set_ylabel("fullest device (GiB)")
     return finish(fig)
 
 
