@@ -146,6 +146,15 @@ def test_what_cannot_be_combined_is_said() -> None:
         QuantizedCache(layers[:1], kivi(4, 8, 3), 1, 40, retention=Sinks(1, 4))
 
 
+def test_a_rule_that_is_not_frozen_is_told_to_be() -> None:
+    @dataclass
+    class Thawed(Retention):
+        last: int
+
+    with pytest.raises(TypeError, match=r"Thawed\(last=4\) .* write @dataclass\(frozen=True\)"):
+        DenseCache([LayerSpec(1, 8)], 1, 40, retention=Thawed(4))
+
+
 def test_four_bits_where_tokens_may_go() -> None:
     """What the refusal offers in place of kivi."""
     codec = Codec("int4 per token", PerToken(4, 8), PerToken(4, 8))

@@ -112,6 +112,11 @@ def rules_of(layers: Sequence[LayerSpec], retention: Rules) -> tuple[Retention, 
     for i, (rule, spec) in enumerate(zip(given, layers, strict=True)):
         if not isinstance(rule, Retention):
             raise TypeError(f"retention must hold a Retention a layer, got {describe(rule)}")
+        if type(rule).__hash__ is None:  # layers are grouped by their rules
+            raise TypeError(
+                f"{rule!r} cannot be a key of a dict, but rules that are equal share block tables: "
+                f"write @dataclass(frozen=True) over class {type(rule).__name__}"
+            )
         if rule.holes and spec.window is not None:
             raise ValueError(
                 f"layer {i} looks at a window of {spec.window} tokens: {rule!r} would take tokens "

@@ -65,7 +65,8 @@ def check_cache(
             name, compared = type(life.cache).__name__, compared + life.compared
         if error is not None:
             log = () if life is None else tuple(life.log)
-            words = _words(error) + (_lengths(asked) if life is None else "")
+            refused = life is None and not isinstance(error, TypeError)
+            words = _words(error) + (_lengths(asked) if refused else "")
             return Trial(name, number, compared, words, at, actions, log)
     return Trial(name, schedules, compared)
 
