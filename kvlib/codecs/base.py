@@ -60,11 +60,15 @@ class TensorCodec:
     """Writes one kind of vectors (keys, or values) and reads them.
 
     Write `fields`, `encode` and `decode`; `check` where some lengths cannot be encoded; `scores`
-    and `weigh` where attention can do with less than decoded vectors. A cache encodes and decodes
-    any number of tokens at a time. What a codec makes of one token (or of one group) must not
-    depend on how many there are, to the last bit. A product of matrices does depend on it: it
-    rounds differently for other numbers of rows. Ask ``kvlib.arrays.namespace(x)`` for the array
-    library, and the codec runs on a graphics card, too.
+    and `weigh` where attention can do with less than decoded vectors. A class that inherits from
+    another codec and changes `decode` needs its own, because the inherited ones may read the codes:
+    ``weigh = TensorCodec.weigh`` asks `decode`.
+
+    A cache encodes and decodes any number of tokens at a time. What a codec makes of one token (or
+    of one group) must not depend on how many there are, to the last bit. A product of matrices does
+    depend on it: it rounds differently for other numbers of rows. Sums and products of single
+    numbers do not: write a rotation as a row of them, as in a fast Hadamard transform. Ask
+    ``kvlib.arrays.namespace(x)`` for the array library, and the codec runs on a graphics card, too.
 
     group: tokens that are encoded together, 1 where each stands alone.
 

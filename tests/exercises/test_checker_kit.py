@@ -11,7 +11,7 @@ import pytest
 
 from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache
 from kvlib.caches import Cache, Memory
-from kvlib.codecs import PLAIN, Codec, Int8, Plain, int8, kivi
+from kvlib.codecs import PLAIN, Codec, Int8, Plain, TensorCodec, int8, kivi
 from kvlib.exercises import kit
 from kvlib.exercises.kit.poison import poison_unused
 from kvlib.scheduling import DECODING, Scheduler
@@ -249,6 +249,40 @@ def test_a_codec_that_rounds_by_how_many_tokens_there_are_is_told_so() -> None:
     codec = Codec("product", Product(), Product())
     trial = kit.check_cache(lambda layers: QuantizedCache(layers, codec, 4, 40, xp=np), xp=np)
     assert "changed at position" in trial.finding and "to the last bit" in trial.finding, trial
+
+
+def test_a_codec_that_inherits_how_codes_are_multiplied_is_told_so() -> None:
+    class Halved(Int8):
+        def encode(self, x: Any) -> Any:
+            return super().encode(2 * x)
+
+        def decode(self, parts: Any, dtype: Any) -> Any:
+            return super().decode(parts, dtype) / 2
+
+    class Right(Halved):
+        scores, weigh = TensorCodec.scores, TensorCodec.weigh
+
+    for part, words in ((Halved, "scores of Halved does not multiply"), (Right, "")):
+        codec = Codec("halved", part(), part())
+        trial = kit.check_cache(
+            lambda layers, codec=codec: QuantizedCache(layers, codec, 4, 40, xp=np),
+            schedules=4,
+            xp=np,
+        )
+        assert words in (trial.finding or ""), trial
+        assert trial.passed == (part is Right), trial
+
+
+def test_a_scale_of_all_that_is_encoded_together_is_told_so() -> None:
+    class OneScale(Int8):
+        def encode(self, x: Any) -> Any:
+            top = np.abs(x).max(initial=1e-9).astype(np.float32)
+            codes = np.round(x / top * 127).astype(np.int8)
+            return {"codes": codes, "scales": np.full(x.shape[:-1], top / 127, np.float32)}
+
+    codec = Codec("one scale", OneScale(), OneScale())
+    trial = kit.check_cache(lambda layers: QuantizedCache(layers, codec, 4, 40, xp=np), xp=np)
+    assert "however many others" in trial.finding and "product" not in trial.finding, trial
 
 
 class Choosy(Int8):

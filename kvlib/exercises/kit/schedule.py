@@ -18,6 +18,7 @@ from kvlib.codecs import Codec
 from kvlib.errors import CacheFull, OutOfBlocks
 from kvlib.exercises.kit import oracle
 from kvlib.exercises.kit.bill import check_bill
+from kvlib.exercises.kit.codec_faults import of_codec
 from kvlib.exercises.kit.held import at, check_kept, check_rows, positions_of
 from kvlib.exercises.kit.layers import Choose, describe, draw_layer
 from kvlib.exercises.kit.poison import poison_unused
@@ -305,7 +306,10 @@ class Schedule:
             what = f"layer {layer} ({describe(spec)}) of {name}"
             self.compared += 1
             bound = sum_bound(max(24, spec.head_dim) + 40, 4.0)  # longer vectors, longer sums
-            close(oracle.float64(o)[rows], o64, f"o of {what}", bound)
+            try:
+                close(oracle.float64(o)[rows], o64, f"o of {what}", bound)
+            except AssertionError as error:
+                raise AssertionError(f"{error}{of_codec(self.codec, spec, self.xp)}") from None
             if lse is not None:
                 assert lse.dtype == self.xp.float32, f"lse is {lse.dtype}, needed float32"
                 close(oracle.float64(lse)[rows], lse64, f"lse of {what}", bound)
