@@ -77,7 +77,9 @@ def test_readme_names_the_families_whose_config_is_read() -> None:
     (named,) = re.findall(r"It reads the `config.json` of (.*?), and refuses", README, re.S)
     words = set(re.findall(r"[a-z]+", named.lower()))
     for family in FAMILIES:
-        assert re.match("[a-z]+", family)[0] in words, family
+        assert re.match("[a-z]+", family)[0] in words, (
+            f"name {family} in README.md, in the sentence about `config.json`"
+        )
 
 
 def test_readme_shows_what_the_command_prints() -> None:
