@@ -67,7 +67,7 @@ class TensorCodec:
     A cache encodes and decodes any number of tokens at a time. What a codec makes of one token (or
     of one group) must not depend on how many there are, to the last bit. A product of matrices does
     depend on it: it rounds differently for other numbers of rows. Sums and products of single
-    numbers do not: write a rotation as a row of them, as in a fast Hadamard transform. Ask
+    numbers do not: a Hadamard matrix, for one, can be applied in pairs of a + b and a - b. Ask
     ``kvlib.arrays.namespace(x)`` for the array library, and the codec runs on a graphics card, too.
 
     group: tokens that are encoded together, 1 where each stands alone.

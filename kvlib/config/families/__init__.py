@@ -22,7 +22,9 @@ and transformers' logits of it (that needs torch and transformers); and what a c
 in REFUSED of ``tests/test_config.py``.
 
 What none of kvlib's layers computes yet (latent attention, a mixture of experts) is a new file
-beside `kvlib.model.grouped_query` or `kvlib.model.gated_mlp`.
+beside `kvlib.model.grouped_query` or `kvlib.model.gated_mlp`. A block that adds its parts in
+another order (attention and MLP in parallel) is a new field of `kvlib.ModelConfig`, which
+`forward_fields` sets, and a branch in `mix` and `feed` of `kvlib.model.block`.
 """
 
 from __future__ import annotations
