@@ -122,6 +122,7 @@ def _scene(
     first = f"byte {moved[0] + 1}" if moved else "none"
     words = name.replace("_", " ")
     series = [("with the bug", "muted", broken, False), ("healthy", "ink", healthy, True)]
+    # A fiftieth of a bit is a quarter of a pixel; one value lies on the edge between hundredths.
     return {
         "title": words[0].upper() + words[1:],
         "summary": f"With the bug {words!r} a byte of the text costs {fixed(means[1], 2)} bits on "
@@ -143,7 +144,7 @@ def _scene(
                     {
                         "label": label,
                         "role": role,
-                        "points": [[i + 1, float(b)] for i, b in enumerate(bits)],
+                        "points": [[i + 1, round(50 * b) / 50] for i, b in enumerate(bits)],
                         "dashed": dashed,
                     }
                     for label, role, bits, dashed in series
