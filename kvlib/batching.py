@@ -15,12 +15,12 @@ R = TypeVar("R", bound=Hashable)
 
 
 class Pending(NamedTuple, Generic[R]):
-    """What one request still has to be fed.
+    """A request, and how many of its tokens still have to be fed.
 
     request   its name, or anything else that stands for it
-    left      at least 1: tokens of its text that no step has been fed yet. Of a request that waits
-              it may be fewer in the end, because the cache may hold the beginning of its prompt.
-    decoding  whether its prompt is through, so that a step feeds it the last token alone
+    left      at least 1: tokens of its text that no step has been fed yet. A waiting request may
+              need fewer in the end, because the cache may hold the beginning of its prompt.
+    decoding  whether its prompt has been read, so that a step feeds it the last token alone
 
     >>> Pending("a", left=30)
     Pending(request='a', left=30, decoding=False)
@@ -42,16 +42,16 @@ def schedule(
     """Decide how many tokens each request is fed in one step; returns {request: tokens}.
 
     running        requests that have begun, in the order in which they began
-    waiting        requests that have not, the next one first. No more of them are looked at than
+    waiting        requests that have not begun, the next one first. Only as many are looked at as
                    can begin.
     budget         tokens of the whole step at most, decodes included
     prefill_chunk  tokens of each prompt at most
     max_prefills   begin a prompt only while fewer than so many are being read
 
-    None is no limit. Each request that decodes gets 1 token; if there are more of them than the
-    budget has tokens, the first ones do. The prompts that have begun then take what they can, in
-    their order, and after them those that wait. The result lists the requests in the order given
-    and leaves out those that get nothing.
+    None means no limit. Each request that decodes gets 1 token; if there are more of them than the
+    budget has tokens, the first ones get theirs. The prompts that have begun then take what they
+    can, in their order, and the waiting ones after them. The result lists the requests in the order
+    given and leaves out those that get nothing.
 
     >>> running = [Pending("a", 1, decoding=True), Pending("b", 30)]
     >>> schedule(running, [Pending("c", 9)], budget=8)

@@ -20,7 +20,7 @@ def probabilities(
 
     Logits are divided by ``temperature``; then only the ``top_k`` most likely tokens stay; then
     only the smallest set of likeliest tokens whose probability reaches ``top_p`` (nucleus
-    sampling, arXiv:1904.09751). Ties go to the lower id. What stays is scaled to sum to 1.
+    sampling, arXiv:1904.09751). Ties go to the lower id. The kept weights are scaled to sum to 1.
 
     >>> import numpy as np
     >>> probabilities(np.log(np.array([[0.5, 0.3, 0.2]])), top_k=2).round(3)

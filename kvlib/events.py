@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Event(NamedTuple):
-    """What a request did in a step.
+    """One thing that a request did in a step.
 
     kind    hit      found in the cache, so not computed again
             prefill  fed a chunk of its prompt
@@ -18,7 +18,7 @@ class Event(NamedTuple):
             done     has ended
             cancel   was ended by :meth:`kvlib.Scheduler.cancel`
     tokens  how many were found, fed or given up
-    token   the new token that came out of it; None where none did, or a stop token
+    token   the new token that the step gave it; None if there was none, or for a stop token
 
     >>> Event(step=3, request="a", kind="decode", tokens=1, token=65).kind
     'decode'
@@ -34,8 +34,8 @@ class Event(NamedTuple):
 def waits(events: Iterable[Event]) -> dict[Hashable, list[int]]:
     """For each request, the tokens that all steps fed between one of its tokens and the next.
 
-    A wait without a clock, because a step takes the longer the more tokens it is fed. A request
-    that decodes alone waits for 1 token each time.
+    This measures waiting without a clock, because a step that is fed more tokens takes longer. A
+    request that decodes alone waits for 1 token each time.
 
     >>> events = [Event(1, "a", "prefill", 9, 65), Event(2, "a", "decode", 1, 66)]
     >>> waits([*events, Event(2, "b", "prefill", 7)])  # a waited for eight tokens

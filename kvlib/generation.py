@@ -35,7 +35,7 @@ def generate(
     """Continue each prompt; returns the new tokens of each, in the order of the prompts.
 
     prompts          lists of token ids of any lengths, or texts if the model has a tokenizer
-    max_new_tokens   tokens for each prompt (32)
+    max_new_tokens   new tokens per prompt (32)
     temperature      0 is greedy (the default); top_k, top_p as in :func:`kvlib.sample`
     stop_tokens      ids that end a request and are not returned; the model's own unless given
     seed             an integer for every prompt (0), or a sequence with one integer per prompt.
@@ -43,22 +43,22 @@ def generate(
                      (:func:`kvlib.sampling.rng_at`), so equal prompts with one integer get equal
                      texts: give them seeds of their own, such as range(8), for different samples.
     cache            any cache built from ``model.layer_specs``; a dense one of just the right
-                     size unless given. Requests are opened in it and freed again. What it holds
-                     of a prompt already (PagedCache) is not computed again, and of prompts that
-                     begin alike one is read first and the others when its blocks can be found.
-    prefill_chunk    feed each prompt at most so many tokens per step, in place of the whole prompt:
+                     size unless given. Requests are opened in it and freed again. Tokens of a
+                     prompt that a PagedCache already holds are not computed again. If prompts
+                     begin alike, one is read first, and the others when its blocks can be found.
+    prefill_chunk    feed at most so many tokens of each prompt per step, not the whole prompt:
                      the tokens stay the same, and the memory that a step needs beside the cache
                      shrinks from O(prompt) to O(chunk). A request that has read its prompt
                      decodes while others still read theirs.
     progress         True: a bar; False: none; None: a bar on a terminal after two seconds
 
-    Under a codec that keeps the newest tokens as they came, early chunks attend to numbers that a
-    whole prompt attends to as codes, so the tokens may differ. Chunked prefill: Sarathi,
+    If the codec keeps the newest tokens unencoded, early chunks attend to exact numbers where a
+    whole prompt attends to codes, so the tokens may differ. Chunked prefill: Sarathi,
     arXiv:2308.16369.
 
     Returns lists of token ids, or texts for texts.
     Raises ValueError for an empty prompt, ids outside the vocabulary, more tokens than the model
-    has positions, a cache of other layers; CacheFull or OutOfBlocks if the cache given has no room.
+    has positions, a cache for other layers; CacheFull or OutOfBlocks if the cache has no room.
 
     >>> from kvlib import load_reference_model
     >>> generate(load_reference_model(), ["import o"], max_new_tokens=1)

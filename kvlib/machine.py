@@ -1,8 +1,8 @@
 """What the machine at hand can do, measured. (Long, so that the measurement is in one place.)
 
-A data sheet says what a GPU reaches at best; nobody prints one for a laptop. `measure_machine`
-reads an array that no cache can hold, multiplies two matrices, and takes about two seconds. What
-`kvlib.costs` says of a step then has a floor here, as it has on a GPU:
+A data sheet states what a GPU reaches at best, but a laptop has none, so `measure_machine` reads
+an array that no cache can hold and multiplies two matrices, in about two seconds. The work of a
+step that `kvlib.costs` counts then has a floor here, as it has on a GPU:
 
     step = decode(model, batch=1, context=512, kv_dtype="float32", weight_dtype="float32")
     measure_machine().floor(step).seconds
@@ -85,15 +85,15 @@ class Machine:
 
     @property
     def ridge(self) -> FlopsPerByte:
-        """Operations a byte from which arithmetic takes longer than reading."""
+        """Operations per byte from which arithmetic takes longer than reading."""
         return self.flops / self.bandwidth  # type: ignore[no-any-return]
 
     def at_least(self, amount: Bytes | Flops, took: Seconds) -> Machine:
         """This machine, a rate raised to that of a program that did `amount` of work in `took`.
 
-        A rate is the fastest that anybody has seen. A program that reads bytes faster, from data
-        that no cache can hold, or computes faster, says that the measured figure was too low, and
-        that every floor made of it was too high.
+        A rate is the fastest that has been observed. If a program reads bytes faster, from data
+        that no cache can hold, or computes faster, then the measured figure was too low, and every
+        floor computed from it was too high.
 
         >>> from kvlib.costs import Bytes, BytesPerSecond, Flops, FlopsPerSecond, Seconds
         >>> desk = Machine("desk", BytesPerSecond(50e9), FlopsPerSecond(1e12))
@@ -128,9 +128,9 @@ def measure_machine(
 
     nbytes   how much is read; more than any cache holds unless given (`memory_sized`)
     size     rows and columns of the matrices whose product is timed; 2048, on a device 8192. Half
-             of it is timed, too: a short product is more likely to be left alone
+             of it is timed, too, because a short product is less likely to be disturbed
     repeats  timings of the product, and rounds in which every way to read is timed once; the
-             fastest counts. With rounds a busy second of the machine cannot fall on one way alone.
+             fastest counts. With rounds, one busy second of the machine cannot slow one way alone.
 
     Raises ValueError for sizes below 1, and for fewer bytes than two rows of 4 KiB.
 
@@ -153,11 +153,11 @@ def measure_machine(
 def bandwidth_by_size(
     sizes: Sequence[int], xp: Any = None, *, repeats: int = 5
 ) -> dict[int, BytesPerSecond]:
-    """Bytes a second at which a matrix of each of `sizes` bytes is read, again and again.
+    """Bytes per second at which a matrix of each of `sizes` bytes is read, again and again.
 
-    By a matrix-vector product, the way decode reads its weights. What fits into a cache stays
-    there between two readings; what does not comes from memory each time. Sizes are rounded to
-    whole rows of 4 KiB; the keys of the result are the bytes that were read.
+    A matrix-vector product reads it, the way decode reads its weights. A matrix that fits into a
+    cache stays there between two readings; a larger one comes from memory each time. Sizes are
+    rounded to whole rows of 4 KiB; the keys of the result are the bytes that were read.
     Raises ValueError for a size of less than two rows.
 
     >>> import numpy as np
@@ -186,8 +186,8 @@ def fastest_seconds(
 ) -> Seconds:
     """Time of one call: the fastest of `repeats` timings of `calls` calls each, after one untimed.
 
-    Past `at_most` seconds no further timing is begun, but three are made. `wait` blocks until a
-    device has finished.
+    After `at_most` seconds no further timing begins, but at least three are made. `wait` blocks
+    until a device has finished.
 
     >>> made: list[int] = []
     >>> took = fastest_seconds(lambda: made.append(1), repeats=3, calls=2)
@@ -216,9 +216,9 @@ def fastest_in_turns(
 ) -> dict[str, Seconds]:
     """The fastest of `repeats` calls of each function, one after the other in every round.
 
-    For times that are to be compared: what else the machine does hits all of them alike. Each is
-    called once before, untimed. Past `at_most` seconds no further round is begun, but three are
-    made.
+    For times that are to be compared: other load on the machine slows all of them alike. Each
+    function is called once before, untimed. After `at_most` seconds no further round begins, but at
+    least three are made.
 
     >>> loops = {"short": lambda: sum(range(10)), "long": lambda: sum(range(10**5))}
     >>> took = fastest_in_turns(loops)

@@ -44,7 +44,7 @@ class Count:
 class Meter(Count):
     """Counts everything reported between ``with Meter() as m:`` and the end of the block.
 
-    ``by_label`` splits the same totals by who reported: "attention", "append", "linear", ...
+    ``by_label`` splits the same totals by their source: "attention", "append", "linear", ...
     Meters may be nested; each counts all that happens inside it.
 
     >>> import numpy as np

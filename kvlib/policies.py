@@ -41,8 +41,8 @@ def first_come(waiting: tuple[Request, ...]) -> Request:
 def shortest_first(waiting: tuple[Request, ...]) -> Request:
     """Queue policy: the shortest prompt first, which lowers the mean time to the first token.
 
-    A request whose reader has seen tokens already, and which was preempted, comes before the
-    others. As long as short prompts keep coming, a long one waits.
+    A preempted request whose reader has already seen tokens comes before the others. As long as
+    short prompts keep coming, a long one waits.
 
     >>> shortest_first((Request("a", [1, 2, 3]), Request("b", [4]))).name
     'b'

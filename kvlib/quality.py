@@ -1,8 +1,8 @@
 """What a cache does to a model's answers: bits per byte, and recall. (Long by its examples.)
 
-How far a decoded key is from the stored one says little; what counts is what the model says after
-reading it. The first measure is the loss on text that the model did not choose. The second is
-whether the model still finds one particular thing that it read, which a small loss can hide.
+The error of a decoded key says little by itself, so these measures look at what the model says
+after reading it. The first is the loss on text that the model did not choose. The second is whether
+the model still finds one particular thing that it read; a small loss can hide such a failure.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _names = count()
 
 @dataclass(frozen=True)
 class Loss:
-    """What a text cost.
+    """The loss of a model on a text.
 
     bits     (n,) float64: −log2 of the probability that the model gave to each predicted token
     kl       (n,) float64, in bits: from the reference's distribution to this one's at the same
@@ -58,15 +58,15 @@ class Loss:
         return None if self.kl is None else float(self.kl.mean())
 
     def times(self, other: Loss) -> float:
-        """This loss as a part of another's: 1.01 is one percent more bits."""
+        """The ratio of this loss to another: 1.01 is one percent more bits."""
         return self.bits_per_token / other.bits_per_token
 
 
 @dataclass(frozen=True)
 class Recall:
-    """How many of `trials` strings the model repeated, read back from so many bytes before.
+    """How many of `trials` strings the model repeated, `distance` bytes after it had read them.
 
-    right: whether each was right; answers: what it said.
+    right: whether each answer was right; answers: the model's answers.
 
     >>> found = Recall(256, (True, True, False, True), (b"qgxz", b"ciny", b"pyyl", b"gzul"))
     >>> found.trials, found.accuracy
@@ -99,8 +99,8 @@ def loss(
 
     text        token ids, or text for a model with a tokenizer; the first 2,048 bytes of the
                 shipped sample unless given, which the reference model was not trained on
-    window      a longer text is cut into windows of so many tokens, each read from nothing; the
-                model's own limit unless given. The cache needs room for one.
+    window      a longer text is cut into windows of so many tokens, each read from an empty cache;
+                the model's own limit unless given. The cache needs room for one.
     chunk       tokens per step. What a step appends may stay in full precision until the next
                 step, so a text that is read in one step never shows what codes lose.
     reference   the result of another cache for the same text: adds Kullback-Leibler divergences

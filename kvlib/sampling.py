@@ -43,15 +43,15 @@ def sample(
 ) -> list[int]:
     """One token for each row.   logits (B, V) → B ids
 
-    ``temperature`` 0 is greedy. ``rngs``: one generator, or one a row so that what a request
-    draws does not depend on who shares its batch. A draw needs it: keep it from call to call, for
-    with a new one of the same seed each call draws the same.
+    ``temperature`` 0 is greedy. ``rngs``: one generator, or one per row so that a request's draws
+    do not depend on the other requests in its batch. Every draw needs it. Keep it from call to
+    call, because a new generator with the same seed repeats the same draws.
 
-    Raises ValueError without ``rngs`` where there is something to draw, for settings that name no
-    distribution and for rows without a finite largest logit.
+    Raises ValueError if a draw lacks ``rngs``, for settings that name no distribution and for rows
+    without a finite largest logit.
 
     CuPy's logits stay on the device, where :func:`kvlib.kernels.sample_tokens` draws the same
-    tokens from the same generators, up to rounding: one in millions falls on another token.
+    tokens from the same generators, up to rounding: one draw in millions gives another token.
 
     >>> import numpy as np
     >>> logits = np.array([[0.0, 5.0, 1.0]])

@@ -53,22 +53,22 @@ __all__ = [
 
 
 class Scheduler:
-    """Requests come with ``add``, at any time; ``step`` runs one forward pass for those it can.
+    """Serve requests: ``add`` queues one at any time, and each ``step`` runs one forward pass.
 
-    cache          any cache of ``model.layer_specs``; of a PagedCache, prompts share prefixes
+    cache          any cache of ``model.layer_specs``; in a PagedCache, prompts share prefixes
     budget         tokens per step at most, decodes included; None: no limit
     prefill_chunk  tokens of each prompt per step at most; None: no limit
     max_prefills   prompts that are read at the same time; None: no limit
-    queue          which waiting request begins next, a function such as
+    queue          a function that picks the waiting request that begins next, such as
                    :func:`kvlib.scheduling.shortest_first`; first come, first served unless given
-    victim         which running request gives way when a step does not fit into the cache, a
-                   function such as :func:`kvlib.scheduling.fewest_lost`; the youngest unless given.
-                   None: nobody does, and ``step`` raises CacheFull or OutOfBlocks.
+    victim         a function that picks the running request that gives way if a step does not fit
+                   into the cache, such as :func:`kvlib.scheduling.fewest_lost`; the youngest unless
+                   given. None: no request gives way, and ``step`` raises CacheFull or OutOfBlocks.
 
-    Under a cache that keeps numbers as they came, a request's tokens depend on none of these, nor
+    If the cache stores numbers as they are, a request's tokens depend neither on these settings nor
     on the other requests. A request begins only if the budget has a token for it, so the oldest
-    prompt always gets on. `requests` holds them all by name, `events` what they did, `limits` the
-    three limits of a step. ``cancel`` ends a request early, and the name of one that has
+    prompt always advances. `requests` holds all requests by name, `events` what they did, `limits`
+    the three limits of a step. ``cancel`` ends a request early, and the name of one that has
     ended can be used again.
 
     >>> from kvlib import load_reference_model
@@ -173,10 +173,10 @@ class Scheduler:
     def step(self) -> list[Event]:
         """Run one forward pass over the requests whose turn it is; returns what each one did.
 
-        Raises CacheFull or OutOfBlocks if the cache has too little room and no request gives way:
-        not even one has room because the cache is used elsewhere, too, or there is no victim
-        policy. Raises ValueError if a policy picks a request that it was not given. Whatever fails,
-        no token is lost and the step can be tried again.
+        Raises CacheFull or OutOfBlocks if the cache has too little room and no request gives way,
+        because there is no victim policy, or because the cache is also used elsewhere and not even
+        one request has room. Raises ValueError if a policy picks a request that it was not given.
+        After any error, no token is lost and the step can be tried again.
         """
         seen = len(self.events)
         parts = {r: r.part(n) for r, n in self._admit().items()}
@@ -186,7 +186,7 @@ class Scheduler:
         return self.events[seen:]
 
     def run(self) -> dict[Hashable, list[int]]:
-        """Step until all are done; the new tokens of each."""
+        """Step until all requests are done; returns the new tokens of each."""
         while self.busy:
             self.step()
         return {name: request.new for name, request in self.requests.items()}

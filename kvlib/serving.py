@@ -39,7 +39,7 @@ class Request:
 
     @property
     def text(self) -> list[int]:
-        """All that has to be in the cache before the next token can be drawn."""
+        """Prompt and new tokens: the cache must hold them before the next token is drawn."""
         return self.prompt + self.new
 
     @property
@@ -48,7 +48,7 @@ class Request:
         return len(self.prompt) + len(self.new)
 
     def part(self, n: int) -> list[int]:
-        """Its next n tokens to be fed; once the prompt is through, that is the last one drawn."""
+        """Its next n tokens to be fed; once the prompt has been read, only the last one drawn."""
         return [self.new[-1]] if self.state == DECODING else self.text[self.held : self.held + n]
 
     @property

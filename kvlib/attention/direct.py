@@ -25,18 +25,18 @@ def attend(
     sinks: Array | None = None,
     return_lse: bool = False,
 ) -> Array | tuple[Array, Array]:
-    """Causal attention of T queries over S keys, masked by where they stand in the text.
+    """Causal attention of T queries over S keys, masked by their positions in the text.
 
     q (T, Hq, Dk)   k (S, Hkv, Dk)   v (S, Hkv, Dv)   q_pos (T,)   kv_pos (S,) or (Hkv, S)
     →   o (T, Hq, Dv) in q's dtype, and with ``return_lse`` lse (T, Hq), natural log
 
-    Whatever is narrower than float32 is widened first: scores, sums and lse are float32 or wider.
+    Inputs narrower than float32 are widened first, so scores, sums and lse are float32 or wider.
 
     Query head h reads key head h // (Hq // Hkv) (grouped-query attention, arXiv:2305.13245).
     Key j is visible to query i when ``0 <= q_pos[i] - kv_pos[j]`` and, with a ``window`` W,
     ``< W``: the window counts the query itself. Scores are q·k · ``sm_scale`` (1/√Dk unless
-    given), then ``softcap`` · tanh(score / softcap) if one is set; ``sinks`` (Hq,) are learned
-    logits that take weight and give nothing. A query that sees no key returns (0, −inf).
+    given), then ``softcap`` · tanh(score / softcap) if one is set. ``sinks`` (Hq,) are learned
+    logits, which take weight but have no value. A query that sees no key returns (0, −inf).
 
     The whole (T, S) score matrix is held in memory. Attention: arXiv:1706.03762.
     Raises ValueError for shapes and settings that do not fit, TypeError for dtypes.
@@ -74,9 +74,9 @@ def attend_tiled(
     Shapes, masks and errors are those of ``attend``; ``tile`` may be any integer from 1 up.
 
     Three running values per query are enough: the largest score so far (top), the sum of
-    e^(score − top) (total) and the sum of e^(score − top)·v (o). When a tile raises top, what
-    was summed before shrinks by e^(old top − new top). The division waits for the end.
-    Peak memory is O(T · tile) in place of O(T · S).
+    e^(score − top) (total) and the sum of e^(score − top)·v (o). When a tile raises top, both
+    sums so far are multiplied by e^(old top − new top). The division comes at the end.
+    Peak memory is O(T · tile) instead of O(T · S).
     Milakov & Gimelshein, arXiv:1805.02867; Rabe & Staats, arXiv:2112.05682; FlashAttention,
     arXiv:2205.14135.
 

@@ -34,9 +34,9 @@ class BlockPool:
     index: where published blocks are found again (HashIndex unless given).
     log: keep every Event in `events`.
 
-    Free blocks are handed out in an order that keeps what may be useful longest: first those that
-    hold nothing anyone could find, then published ones, the longest unused first, and of one
-    request its last block first, because a prefix without its beginning cannot be found.
+    Free blocks are handed out in an order that keeps useful ones longest: first the blocks that no
+    lookup can find, then published ones, least recently used first. Of one request, the last block
+    goes first, because a prefix without its beginning cannot be found.
 
     >>> pool = BlockPool(num_blocks=4, block_size=16)
     >>> blocks = pool.allocate(3)
@@ -70,9 +70,9 @@ class BlockPool:
         self._findable: OrderedDict[int, None] = OrderedDict()
 
     def claim(self) -> None:
-        """Become the pool of one cache, for good. ValueError if it is another's, or was used.
+        """Become the pool of one cache, for good. ValueError if it was claimed or used before.
 
-        Two caches on one pool would find each other's blocks and not what is in them.
+        Two caches on one pool would find each other's blocks, but not the keys and values in them.
         """
         if self._claimed or self.num_free < self.num_blocks or self.num_published:
             raise ValueError(f"pool must be unused, got {self!r}: make one for each cache")
@@ -80,7 +80,7 @@ class BlockPool:
 
     @property
     def num_free(self) -> int:
-        """Blocks that nobody holds, published ones included."""
+        """Blocks that no request holds, published ones included."""
         return len(self._blank) + len(self._findable)
 
     @property
@@ -97,9 +97,9 @@ class BlockPool:
         return self.references(block) == 1 and block not in self.index
 
     def allocate(self, count: int) -> list[int]:
-        """Take blocks with nothing in them that counts; each is then held once.
+        """Take `count` free blocks, to be written anew; each is then held once.
 
-        Published blocks are evicted where there is nothing else. Raises OutOfBlocks, having
+        Published blocks are evicted only if no other block is free. Raises OutOfBlocks, having
         changed nothing, if fewer than `count` are free.
         """
         count = check_integer("count", count, least=0)
@@ -137,8 +137,8 @@ class BlockPool:
     def free(self, blocks: Sequence[int]) -> None:
         """Let go of blocks, given in the order of their tokens, so that the last is evicted first.
 
-        A published block that is still held when the one before it is evicted cannot be found any
-        more: free a text's blocks together, or its last first.
+        A published block that is still held cannot be found any more once the block before it is
+        evicted, so free a text's blocks together, or its last first.
         """
         blocks = self._all_known(blocks)
         for block, count in Counter(blocks).items():
@@ -155,8 +155,8 @@ class BlockPool:
     def lookup(self, tokens: Sequence[int], extra: Extra = ()) -> list[int]:
         """The published blocks that hold the longest known beginning of `tokens`, whole blocks.
 
-        extra: what else the keys depend on (an adapter, a tenant's salt); another extra, another
-        prefix. Nothing is held by looking: `touch` what is used, before anything is allocated.
+        extra: what else the keys depend on (an adapter, a tenant's salt); a different extra is a
+        different prefix. A lookup holds nothing: `touch` the blocks you use before you allocate.
         """
         if isinstance(tokens, str) or not hasattr(tokens, "__len__"):
             raise TypeError(f"tokens must be a list of token ids, got {describe(tokens)}")
@@ -167,8 +167,8 @@ class BlockPool:
     ) -> bool:
         """Let a full block be found by its `block_size` tokens after the published `parent`.
 
-        parent is None for the first block of a text; its `extra` holds for all that follow.
-        False, and nothing changes, where another block with this content is published already.
+        parent is None for the first block of a text; its `extra` applies to all that follow.
+        Returns False and changes nothing if another block with this content is already published.
         """
         block, parent = self._known(block), None if parent is None else self._known(parent)
         if not hasattr(tokens, "__len__"):
@@ -215,7 +215,7 @@ class BlockPool:
         return int(block)
 
     def note(self, kind: str, blocks: Iterable[int]) -> None:
-        """Keep an event, where the pool was asked to."""
+        """Record an event if the pool keeps a log."""
         if self.events is not None and (blocks := tuple(blocks)):
             self.events.append(Event(kind, blocks))
 

@@ -50,12 +50,12 @@ def shared_tokens(cache: PagedCache, layer: int, step: Step) -> int:
 def run_cascade(
     cache: PagedCache, layer: int, q: Array, step: Step, return_lse: bool = False
 ) -> Answer:
-    """What ``cache.run`` gives, with the blocks that all requests share read once for all.
+    """The result of ``cache.run``, with the blocks that all requests share read only once.
 
     q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq), natural log
 
-    The same answer up to the order of summation, and the same errors; where `shared_tokens` is 0,
-    the same computation. A cache built with ``attention=run_cascade`` always attends this way.
+    Answer and errors are the same, up to the order of summation. If `shared_tokens` is 0, even the
+    computation is the same. A cache built with ``attention=run_cascade`` always attends this way.
     Raises TypeError for a cache without blocks.
 
     >>> import numpy as np

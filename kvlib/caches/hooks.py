@@ -92,8 +92,8 @@ class CacheHooks:
     def read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:
         """All that a layer holds of a request: k (S, Hkv, Dk), v (S, Hkv, Dv), positions (S,).
 
-        Decoded, in the order of positions; views of the storage where that is possible, so not to
-        be written to. A cache that evicts per head gives positions (Hkv, S), each head's in order.
+        Decoded, in the order of positions. These may be views of the storage, so do not write to
+        them. A cache that evicts per head gives positions (Hkv, S), each head's in order.
         """
         raise TypeError(f"{type(self).__name__} cannot be read")
 
@@ -114,7 +114,7 @@ class CacheHooks:
         return self.join(parts, return_lse)
 
     def join(self, parts: list[Any], return_lse: bool) -> Any:
-        """The results of single requests, packed again."""
+        """Pack the results of single requests together again."""
         if len(parts) == 1:
             return parts[0]
         if not return_lse:
@@ -124,7 +124,7 @@ class CacheHooks:
     def check_room(self, seq_id: Hashable, length: int) -> None:
         """Refuse a request that could not grow to `length` tokens even if it were alone.
 
-        Raises CacheFull or OutOfBlocks. A cache without a fixed room refuses nobody.
+        Raises CacheFull or OutOfBlocks. A cache without a fixed size refuses no request.
         """
 
     def waits_for(

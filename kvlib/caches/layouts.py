@@ -47,8 +47,8 @@ class CSR(NamedTuple):
 def block_table(cache: PagedCache, seq_ids: Sequence[Hashable], layer: int = 0) -> Array:
     """The block tables of some requests: (B, max_blocks) int32, padded with -1 on the right.
 
-    layer: whose tables; layers that keep the same tokens share theirs. What a layer with a window
-    has given back is not in them.
+    layer: the layer whose tables you want; layers that keep the same tokens share tables. Blocks
+    that a layer with a window has given back are left out.
 
     >>> import numpy as np
     >>> from kvlib import BlockPool, LayerSpec, PagedCache
@@ -92,7 +92,7 @@ def slot_mapping(cache: PagedCache, step: Step, layer: int = 0) -> Array:
 def to_csr(table: Array, seq_lens: Sequence[int] | Array, block_size: int) -> CSR:
     """A block table and the lengths of its requests → CSR. Nothing is lost.
 
-    Raises ValueError where a row does not hold just the blocks that its length needs.
+    Raises ValueError unless each row holds exactly the blocks that its length needs.
 
     >>> import numpy as np
     >>> to_csr(np.array([[7, 3], [5, -1]], np.int32), [6, 4], block_size=4).indices

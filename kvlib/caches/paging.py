@@ -27,12 +27,12 @@ from kvlib.meter import report
 
 
 class Blocks(Allocator):
-    """Blocks of ``pool.block_size`` tokens, one table a request for each group of layers.
+    """Blocks of ``pool.block_size`` tokens; a request has one block table per group of layers.
 
-    All groups draw from one pool. Where layers keep different tokens and are of one shape, groups
-    are of equally many layers, and a block takes the same bytes in each (`layer_groups`). Where the
-    shapes differ, too, each group has arrays of its own for all of the pool's blocks: a block in
-    use by one leaves the same block of the others idle. Raises OutOfBlocks, having changed nothing.
+    All groups draw from one pool. If layers keep different tokens but have the same shape, all
+    groups have equally many layers, and a block takes the same bytes in each (`layer_groups`). If
+    the shapes differ, too, each group has its own arrays for all of the pool's blocks, so a block
+    that one group uses lies idle in the others. Raises OutOfBlocks, having changed nothing.
 
     >>> Blocks(BlockPool(8, block_size=16)).size
     16
@@ -87,7 +87,7 @@ class Blocks(Allocator):
             self.pool.free(table.pages)
 
     def settle(self, request: Request) -> None:
-        """Let the blocks that the last step has filled be found: nobody can take it back now."""
+        """Let lookups find the blocks that the last step filled; that step is now final."""
         state, held = request.state, self._stored(request)
         if self._unfinished(request):
             del state.tokens[held:]
@@ -167,7 +167,7 @@ class Blocks(Allocator):
     # Before a request is opened -----------------------------------------------------------------
 
     def check_room(self, seq_id: Hashable, length: int) -> None:
-        """OutOfBlocks where the whole pool has too few blocks for a request of `length` tokens."""
+        """Raise OutOfBlocks if the whole pool is too small for a request of `length` tokens."""
         rules = [group.retention for group in self.cache.groups]
         held = [length - rule.first(length - 1) if not rule.holes else 0 for rule in rules]
         needed = sum(-(-n // self.size) for n in held)
@@ -181,9 +181,9 @@ class Blocks(Allocator):
     def waits_for(
         self, tokens: Sequence[int], others: Iterable[tuple[Hashable, Sequence[int]]]
     ) -> bool:
-        """Whether another request is filling a block that this prompt begins with, too.
+        """Whether another request is filling a block that this prompt also begins with.
 
-        As soon as that block is full, a lookup finds it; the prompt should be opened then.
+        Lookups find that block as soon as it is full; the prompt should be opened then.
         """
         size = self.size
         for name, other in others if self.sharing.possible else ():
@@ -198,10 +198,10 @@ class Blocks(Allocator):
 class PagedCache(StoredCache):
     """Requests in blocks of ``pool.block_size`` tokens, taken as they grow.
 
-    codec: how keys and values are written (as they are, unless given), a codec or its name:
-    ``codec="int8"``. A request has one block table for all layers. It wastes less than one block;
-    ``fork`` copies nothing until one of the two writes; requests whose prompts begin alike share
-    blocks, if ``add`` and ``plan`` are told the tokens. PagedAttention, arXiv:2309.06180.
+    codec: a codec or its name, such as ``codec="int8"``; numbers are stored as they are unless
+    given. A request has one block table for all layers and wastes less than one block. ``fork``
+    copies nothing until one of the two requests writes. Requests whose prompts begin alike share
+    blocks if ``add`` and ``plan`` are given the tokens. PagedAttention, arXiv:2309.06180.
 
     Raises OutOfBlocks, having changed nothing, where the pool has too few free blocks.
 
@@ -241,7 +241,7 @@ class PagedCache(StoredCache):
     def blocks(self, seq_id: Hashable, layer: int = 0) -> tuple[int, ...]:
         """The block table of a request: which blocks hold its tokens in a layer, in order.
 
-        Those that a layer with a window has given back are not among them.
+        Blocks that a layer with a window has given back are left out.
         """
         check_layer(self, layer)
         state = get_open(self._requests, seq_id).state

@@ -113,11 +113,11 @@ class PrefixIndex:
 
 
 class HashIndex(PrefixIndex):
-    """One hash a block, chained, and **the tokens compared on every hit**.
+    """One hash per block, chained, with **the tokens compared on every hit**.
 
-    A hash alone hands over another prompt's keys when two collide, or when an attacker makes them
-    collide; comparing costs one pass over tokens that were hashed anyway. `hash_block` can be
-    replaced, by a bad one in a test for instance.
+    A hash alone would hand over another prompt's keys when two hashes collide, by chance or because
+    an attacker makes them collide. Comparing costs one reading of tokens that were hashed anyway.
+    You can replace `hash_block`, for example by a bad hash in a test.
 
     >>> from kvlib import BlockPool
     >>> pool = BlockPool(4, block_size=2, index=HashIndex())
@@ -160,11 +160,11 @@ class HashIndex(PrefixIndex):
 
 
 class RadixIndex(PrefixIndex):
-    """A tree whose edges are blocks of tokens; nothing is hashed but what Python's dict hashes.
+    """A tree whose edges are blocks of tokens; only Python's dict hashes anything.
 
-    The children of a block are found by their first token. One that is alone with it is compared,
-    so that a lookup reads as many tokens as agree and one more; among several it is looked up by
-    all its tokens, so that it costs no more to have a thousand siblings, as a first block has.
+    The children of a block are found by their first token. If only one child begins with it, its
+    tokens are compared, so a lookup reads the tokens that agree and one more. Among several, a dict
+    finds the child by all its tokens, so a thousand siblings, as a first block has, cost no more.
 
     >>> from kvlib import BlockPool
     >>> pool = BlockPool(4, block_size=2, index=RadixIndex())

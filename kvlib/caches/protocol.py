@@ -44,14 +44,14 @@ Attention = Callable[["Cache", int, Array, Step, bool], Any]
 class Cache(CacheHooks):
     """Keys and values of many requests, for all layers of one model.
 
-    layers: one LayerSpec a layer. dtype: what is stored (float32 unless given). xp: the array
-    library (``kvlib.arrays.default_namespace()`` unless given). attention: how ``run`` computes, a
-    function (cache, layer, q, step, return_lse) such as ``kvlib.caches.run_cascade`` or
-    ``kvlib.kernels.Kernels()``; the cache's own way, ``attend``, unless given.
-    Errors leave the cache as it was: CacheFull or OutOfBlocks where there is no room, ValueError
-    or TypeError for input that does not fit, KeyError never.
+    layers: one LayerSpec per layer. dtype: the dtype that is stored (float32 unless given). xp: the
+    array library (``kvlib.arrays.default_namespace()`` unless given). attention: the function that
+    ``run`` calls with (cache, layer, q, step, return_lse), such as ``kvlib.caches.run_cascade`` or
+    ``kvlib.kernels.Kernels()``; the cache's own ``attend`` unless given.
+    A call that fails leaves the cache as it was. It raises CacheFull or OutOfBlocks if there is no
+    room, ValueError or TypeError for input that does not fit, and never KeyError.
 
-    Every cache is used alike:
+    Every cache is used in the same way:
 
     >>> from kvlib import DenseCache, LayerSpec
     >>> cache = DenseCache([LayerSpec(num_kv_heads=2, head_dim=4)], max_seqs=2, max_seq_len=16)
@@ -94,13 +94,13 @@ class Cache(CacheHooks):
         *,
         extra: Extra = (),
     ) -> int:
-        """Open a request; ``tokens`` are those of its prompt, if they may be found held already.
+        """Open a request; give its prompt as ``tokens`` to reuse what the cache holds of it.
 
-        extra: what else the keys depend on (an adapter, a tenant's salt); requests of another
-        extra never share.
+        extra: what else the keys depend on (an adapter, a tenant's salt); requests with different
+        extras never share.
 
-        Returns how many of them are held, so that the step starts there; always fewer than
-        len(tokens), because the last one has to be computed for its logits.
+        Returns how many of these tokens are already held, so that the step starts after them;
+        always fewer than len(tokens), because the last one has to be computed for its logits.
         """
         check_new(self._requests, seq_id)
         check_extra(extra)
@@ -114,13 +114,13 @@ class Cache(CacheHooks):
         q_lens: Sequence[int],
         tokens: Sequence[int] | None = None,
     ) -> Step:
-        """Reserve room for new tokens of some requests, once for all layers; all or nothing.
+        """Reserve room for the new tokens of some requests in all layers; all or nothing.
 
-        seq_ids B names, each once; q_lens B lengths of at least 1; tokens the T = Σ q_lens new
-        token ids packed in that order, for caches that look at them.
-        The lengths of the requests grow now; a step that fails is undone with ``truncate``. One
-        that is planned over, unfinished, leaves a gap: the request can be planned, but no layer
-        appends or runs until it is truncated to where the gap begins.
+        seq_ids: B names, each once. q_lens: B lengths of at least 1. tokens: the T = Σ q_lens new
+        token ids, packed in that order, for caches that look at them.
+        The lengths of the requests grow now; ``truncate`` undoes a step that fails. If you plan a
+        request again before its step is finished, a gap is left: the request can be planned, but
+        no layer appends or runs until you truncate the request to where the gap begins.
         """
         requests, q_lens, tokens = check_plan(self._requests, seq_ids, q_lens, tokens)
         gaps = [self._gap(request) for request in requests]
@@ -138,7 +138,7 @@ class Cache(CacheHooks):
         return Step(self, ticket, tuple(seq_ids), q_lens, seq_lens, states)
 
     def run(self, layer: int, q: Array, step: Step, return_lse: bool = False) -> Answer:
-        """Attend from the step's queries to all that their requests hold.
+        """Attend from the step's queries to all tokens that their requests hold.
 
         q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq).
         """
@@ -148,11 +148,11 @@ class Cache(CacheHooks):
         return self.attend(layer, q, step, return_lse)
 
     def seq_len(self, seq_id: Hashable) -> int:
-        """Tokens the request has seen: its absolute length, not what is still stored of it."""
+        """The absolute length of the request in tokens, even if some are no longer stored."""
         return get_open(self._requests, seq_id).length
 
     def truncate(self, seq_id: Hashable, length: int) -> None:
-        """Take a request back to its first ``length`` tokens."""
+        """Shorten a request to its first ``length`` tokens."""
         request = get_open(self._requests, seq_id)
         if not is_integer(length) or not 0 <= length <= request.length:
             raise ValueError(
@@ -171,7 +171,7 @@ class Cache(CacheHooks):
         self.truncate(seq_id, self.seq_len(seq_id))
 
     def fork(self, src: Hashable, dst: Hashable) -> None:
-        """Open request ``dst`` with everything that ``src`` holds; the two then go their ways."""
+        """Open request ``dst`` with everything that ``src`` holds; the two are then independent."""
         source = get_open(self._requests, src)
         check_new(self._requests, dst)
         gap, request = self._gap(source), self._copy(source, dst)
@@ -180,7 +180,7 @@ class Cache(CacheHooks):
         request.name, self._requests[dst] = dst, request
 
     def free(self, seq_id: Hashable) -> None:
-        """Close a request and take its room back."""
+        """Close a request and free its room."""
         request = get_open(self._requests, seq_id)
         self._release(request)
         self._end_step(request)

@@ -14,11 +14,11 @@ from kvlib.caches.spec import LayerSpec
 
 
 class Retention:
-    """A rule for what a layer keeps. ``plan`` applies it before it makes room for new tokens.
+    """A rule for which tokens a layer keeps; ``plan`` applies it before making room for new ones.
 
-    So the last step can always be taken back: what it lets go of was let go before it began. Write
-    `first` where the newest tokens stay, all of them from some position on, and `room` to have
-    shorter rows. Otherwise write `kept`. Rules that are equal share block tables: make them frozen
+    A step that has begun therefore gives nothing back, so the last step can always be undone.
+    Write `first` if the rule keeps all tokens from some position on, and `room` for shorter rows.
+    Otherwise write `kept`. Rules that are equal share block tables, so make them frozen
     dataclasses.
 
     >>> @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class Retention:
         return positions >= self.first(length)
 
     def room(self, max_seq_len: int) -> int:
-        """Tokens of a row that one request needs for this rule, at least.
+        """The fewest tokens that a row must hold for one request under this rule.
 
-        Rows for a rule with `holes` are whole, and this is not asked.
+        A rule with `holes` gets rows of full length, so `room` is not called for it.
         """
         return max_seq_len
 
@@ -66,9 +66,9 @@ class KeepAll(Retention):
 
 @dataclass(frozen=True)
 class Window(Retention):
-    """The newest `size` tokens stay, the one that looks included: a sliding window.
+    """Keep the newest `size` tokens, the query's own included: a sliding window.
 
-    Under a ``LayerSpec.window`` of that size nothing is lost that a query could see.
+    Under a ``LayerSpec.window`` of that size, no token is lost that a query could see.
     Mistral 7B, arXiv:2310.06825.
 
     >>> Window(4).first(length=10)  # the token at 10 sees 7, 8, 9 and itself
@@ -146,11 +146,11 @@ def alike(layers: Sequence[LayerSpec]) -> bool:
 
 
 def layer_groups(layers: Sequence[LayerSpec], retention: Rules = None) -> list[LayerGroup]:
-    """The groups of layers for which a PagedCache has a block table each.
+    """The groups of layers for which a PagedCache keeps one block table each.
 
-    Under one rule all layers are one group. Under several, and if all layers are of one shape,
-    there are more groups, of equally many layers: a block then takes the same bytes in each of
-    them, so that all draw from one pool, and what one gives back another can use. (vLLM's hybrid
+    Under one rule, all layers form one group. Under several rules, and if all layers have the same
+    shape, there are more groups, of equally many layers. A block then takes the same bytes in each,
+    so all draw from one pool, and a group can use blocks that another gives back. (vLLM's hybrid
     memory allocator does the same with the smallest group, and pads the others.) A pool for n
     blocks of each group's tokens is ``BlockPool(n * len(layer_groups(layers)), block_size)``.
 

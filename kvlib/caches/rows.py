@@ -26,9 +26,9 @@ from kvlib.meter import report
 class Rows(Allocator):
     """A row for each of `max_seqs` requests of up to `max_seq_len` tokens, in every layer.
 
-    Under a `Window` a row holds the window and a quarter more. When it is full, what is still
-    needed moves to its front. A step too long for it gets a longer row of its own, until the next
-    plan of its request. Raises CacheFull when every row is taken or a request grows too long.
+    Under a `Window`, a row holds the window and a quarter more. When it is full, the tokens that
+    are still needed move to its front. A step too long for its row gets a longer one until its
+    request is planned again. Raises CacheFull if all rows are taken or a request grows too long.
 
     >>> Rows(max_seqs=8, max_seq_len=2048).size
     2048
@@ -152,7 +152,7 @@ class Rows(Allocator):
         self._free.append(request.state.row)
 
     def check_room(self, seq_id: Hashable, length: int) -> None:
-        """CacheFull where a request of `length` tokens would outgrow its row."""
+        """Raise CacheFull if a request of `length` tokens would outgrow its row."""
         if length > self.size:
             raise CacheFull(
                 f"request {seq_id!r} may grow to {length} tokens, and the cache has room for "
@@ -163,14 +163,14 @@ class Rows(Allocator):
 class DenseCache(StoredCache):
     """Room for ``max_seqs`` requests of up to ``max_seq_len`` tokens each, allocated at once.
 
-    Keys lie as (row, Hkv, max_seq_len, Dk) in each layer, values likewise: heads outside tokens,
-    so that what a head reads lies together. A freed row is used again by the next request. A layer
-    with a window has rows of the window and a quarter more, and what falls out of it is overwritten
-    (`Rows`). codec: how keys and values are written (as they are, unless given), a codec or its
-    name. retention: what layers keep, each its own window unless given.
+    In each layer, keys have the shape (row, Hkv, max_seq_len, Dk), and values likewise: heads come
+    before tokens, so that each head reads contiguous memory. The next request reuses a freed row. A
+    layer with a window has rows of the window and a quarter more, and overwrites tokens that leave
+    it (`Rows`). codec: a codec or its name; numbers are stored as they are unless given.
+    retention: which tokens the layers keep; each layer's own window unless given.
     Simple, fast, and wasteful: a request pays for ``max_seq_len`` tokens whatever its length.
 
-    Raises CacheFull when every row is taken or a request would outgrow its row.
+    Raises CacheFull if every row is taken or a request would outgrow its row.
 
     >>> import numpy as np
     >>> from kvlib import LayerSpec
@@ -214,9 +214,9 @@ class DenseCache(StoredCache):
 class QuantizedCache(DenseCache):
     """A DenseCache whose keys and values are written by ``codec``.
 
-    codec: one of `kvlib.codecs` or of your own, or a name of ``kvlib.codecs.NAMES``. settings: the
-    keyword arguments of `DenseCache`. Codes are read a piece at a time; no row is ever decoded
-    whole. ``max_seq_len`` must be a multiple of what the codec encodes together.
+    codec: one from `kvlib.codecs` or of your own, or a name from ``kvlib.codecs.NAMES``. settings:
+    the keyword arguments of `DenseCache`. Codes are read one piece at a time, so no row is ever
+    decoded whole. ``max_seq_len`` must be a multiple of the tokens that the codec encodes together.
 
     >>> import numpy as np
     >>> from kvlib import LayerSpec

@@ -11,11 +11,11 @@ from kvlib.attention.checks import check_integer, check_settings, describe
 
 @dataclass(frozen=True, eq=False)
 class LayerSpec:
-    """What a layer stores for a token, and how it attends.
+    """The keys and values that a layer stores per token, and how it attends.
 
     num_kv_heads, head_dim (Dk), v_head_dim (Dv, head_dim unless given); window W counts the query
     itself; sm_scale, softcap and sinks (num_qo_heads,) as in :func:`kvlib.attend`.
-    ``v_from_k``: nothing is stored for values, they are the first Dv columns of the keys (MLA,
+    ``v_from_k``: no values are stored, because they are the first Dv columns of the keys (MLA,
     arXiv:2405.04434); ``append`` then takes ``v=None``.
 
     >>> spec = LayerSpec(num_kv_heads=8, head_dim=128, window=4096)
@@ -76,7 +76,7 @@ class LayerSpec:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes a cache holds, measured from its arrays.
+    """Bytes that a cache holds, measured from its arrays.
 
     payload    keys and values of live tokens: those that the newest token of their request sees
     metadata   scales, tables

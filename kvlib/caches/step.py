@@ -54,17 +54,17 @@ class Request:
 class Step:
     """T new tokens of B requests, packed without padding, at their absolute positions.
 
-    Made by ``cache.plan`` and read by everyone; nobody changes it. Everything a layer needs is a
-    Python integer already, except ``positions``, which lives where the cache lives.
+    ``cache.plan`` makes it, and nothing changes it afterwards. Everything that a layer needs is
+    already a Python integer, except ``positions``, an array on the device of the cache.
 
     seq_ids     B request names
-    q_lens      B new tokens a request
+    q_lens      B counts of new tokens, one per request
     qo_indptr   B + 1 offsets: request i owns rows qo_indptr[i] to qo_indptr[i + 1]
     seq_lens    B lengths after the append
     positions   (T,) int64, absolute
-    states      what the cache noted for itself about each request (rows, block tables, ...)
-    by_group    what the cache has worked out for a group of its layers, once for all of them
-    whole       False for what ``last`` makes of a longer step: it may attend, not append
+    states      the cache's own notes about each request (rows, block tables, ...)
+    by_group    values that the cache computes once per group of its layers
+    whole       False for a step that ``last`` made from a longer one: it may attend, not append
 
     >>> import numpy as np
     >>> from kvlib import DenseCache, LayerSpec
@@ -118,7 +118,7 @@ class Step:
 
     @property
     def lengths(self) -> Array:
-        """``seq_lens`` as an array (B,) int64 where the cache lives: sent there with positions."""
+        """``seq_lens`` as an array (B,) int64 on the device of the cache, sent with positions."""
         if self._lengths is None:
             self._lengths = np.asarray(self.seq_lens, dtype=np.int64)
         return self._lengths
@@ -129,10 +129,10 @@ class Step:
         return [end - 1 for end in self.qo_indptr[1:]]
 
     def last(self, counts: Sequence[int] | None = None) -> Step:
-        """The same step seen by each request's last rows only: T becomes B, or Σ counts.
+        """The same step with only the last rows of each request: T becomes B, or Σ counts.
 
         counts: B integers, how many rows of each request (1 unless given, at most its q_len).
-        The last layer attends from here alone when only the next token is wanted:
+        If only the next token is wanted, the last layer needs no other queries than these:
         ``cache.run(layer, q[step.last_rows], step.last())``.
         """
         if counts is None:

@@ -26,11 +26,11 @@ from kvlib.meter import counting, report
 
 
 class StoredCache(StoredLayers):
-    """A cache of the four parts.
+    """A cache made of four parts: an allocator, a codec, a retention rule and attention.
 
-    allocator: a `Rows` or `Blocks` of its own. codec: a Codec or its name (kvlib.codecs.NAMES);
-    numbers as they come where it is None. retention: a Retention for all layers or one for each;
-    each layer's own window unless given.
+    allocator: a `Rows` or `Blocks` that no other cache uses. codec: a Codec or its name
+    (kvlib.codecs.NAMES); None stores numbers as they are. retention: one Retention for all layers
+    or one per layer; each layer's own window unless given.
 
     >>> import numpy as np
     >>> from kvlib import LayerSpec
@@ -113,7 +113,7 @@ class StoredCache(StoredLayers):
     def settle(self, seq_id: Hashable) -> None:
         """Make the last step of a request final, as its next ``plan`` would.
 
-        Lookups find the blocks that the step has filled from now on.
+        From now on, lookups find the blocks that the step has filled.
         """
         super().settle(seq_id)
         self.allocator.settle(get_open(self._requests, seq_id))

@@ -40,7 +40,7 @@ def attend_stored(
 def run_alone(
     cache: StoredLayers, layer: int, q: Array, step: Step, return_lse: bool = False
 ) -> Answer:
-    """What ``cache.run`` gives, one request after the other: for ``attention=run_alone``.
+    """The result of ``cache.run``, one request after the other: for ``attention=run_alone``.
 
     q (T, Hq, Dk) → o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq)
 

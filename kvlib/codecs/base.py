@@ -21,7 +21,7 @@ class Field(NamedTuple):
     """One array of an encoding: (heads, tokens / per, *shape) numbers of a dtype.
 
     payload: True where the field holds the keys or values themselves, whole or as codes; False for
-    metadata, what it takes to read them: scales, zeros. ``memory()`` counts the two apart.
+    metadata that reading them needs: scales, zeros. ``memory()`` counts the two apart.
 
     >>> import numpy as np
     >>> Field(per=1, shape=(64,), dtype=np.int8).payload
@@ -59,18 +59,18 @@ def narrowed(xp: Any, x: Array, dtype: Any) -> Array:
 class TensorCodec:
     """Writes one kind of vectors (keys, or values) and reads them.
 
-    Write `fields`, `encode` and `decode`; `check` where some lengths cannot be encoded; `scores`
-    and `weigh` where attention can do with less than decoded vectors. A class that inherits from
-    another codec and changes `decode` needs its own, because the inherited ones may read the codes:
-    ``weigh = TensorCodec.weigh`` asks `decode`.
+    Write `fields`, `encode` and `decode`; also `check` if some lengths cannot be encoded, and
+    `scores` and `weigh` if attention can do without decoded vectors. A class that inherits from
+    another codec and changes `decode` needs its own `scores` and `weigh`, because the inherited
+    ones may read the codes: ``weigh = TensorCodec.weigh`` calls `decode`.
 
-    A cache encodes and decodes any number of tokens at a time. What a codec makes of one token (or
-    of one group) must not depend on how many there are, to the last bit. A product of matrices does
-    depend on it: it rounds differently for other numbers of rows. Sums and products of single
-    numbers do not: a Hadamard matrix, for one, can be applied in pairs of a + b and a - b. Ask
-    ``kvlib.arrays.namespace(x)`` for the array library, and the codec runs on a graphics card, too.
+    A cache encodes and decodes any number of tokens at a time. The result for one token (or for one
+    group) must not depend on that number, to the last bit. A matrix product does depend on it,
+    because it rounds differently for other numbers of rows. Sums and products of single numbers do
+    not; for example, a Hadamard matrix can be applied in pairs of a + b and a - b. If you ask
+    ``kvlib.arrays.namespace(x)`` for the array library, the codec runs on a graphics card, too.
 
-    group: tokens that are encoded together, 1 where each stands alone.
+    group: tokens that are encoded together, 1 if each token is encoded alone.
 
     >>> from kvlib.codecs import int8
     >>> isinstance(int8().keys, TensorCodec)
@@ -83,17 +83,17 @@ class TensorCodec:
         return f"{type(self).__name__}()"
 
     def check(self, dim: int) -> None:
-        """Raise ValueError where vectors of this length cannot be encoded."""
+        """Raise ValueError if vectors of this length cannot be encoded."""
 
     def fields(self, dim: int, xp: Any, dtype: Any) -> dict[str, Field]:
         """The arrays that hold vectors of length `dim`; dtype is the cache's floating dtype.
 
-        Their names are the codec's own affair. Mark scales and the like with ``payload=False``.
+        The codec chooses their names. Mark scales and the like with ``payload=False``.
         """
         raise NotImplementedError
 
     def encode(self, x: Array) -> dict[str, Array]:
-        """x (heads, n, D), n a multiple of `group`, 0 too → fields of n tokens."""
+        """x (heads, n, D), n a multiple of `group` (or 0) → fields of n tokens."""
         raise NotImplementedError
 
     def decode(self, parts: Parts, dtype: Any) -> Array:
@@ -133,7 +133,7 @@ class Codec:
     """How a cache writes its keys and values.
 
     keys, values    a TensorCodec each
-    residual        newest tokens of a request that stay as they are, at least
+    residual        at least so many newest tokens of a request stay unencoded
     made_by         the call that made it, for words about it; the name unless given
 
     >>> from kvlib.codecs import kivi
@@ -173,7 +173,7 @@ class Codec:
         return self.group > 1 or self.residual > 0
 
     def coded(self, length: int) -> int:
-        """How many of a request's first tokens are codes when it holds `length`."""
+        """How many of a request's first tokens are codes when it holds `length` tokens."""
         return max(0, length - self.residual) // self.group * self.group
 
 

@@ -16,7 +16,7 @@ QUIET_NAN = 0x7FC0
 
 
 class BFloat16(TensorCodec):
-    """codes uint16: the nearest bfloat16, ties to the even one; beyond 3.39e38 infinity.
+    """codes uint16: the nearest bfloat16, ties to the even one; infinity beyond 3.39e38.
 
     >>> import numpy as np
     >>> BFloat16().encode(np.ones((1, 1, 2), np.float32))["codes"]
@@ -44,7 +44,7 @@ class BFloat16(TensorCodec):
 
 
 def bfloat16() -> Codec:
-    """bfloat16: 16 bits a number, the range of float32, 3 decimal digits.
+    """bfloat16: 16 bits per number, the range of float32, 3 decimal digits.
 
     >>> import numpy as np
     >>> keys = bfloat16().keys

@@ -85,7 +85,7 @@ class Fp8(TensorCodec):
 
 
 def fp8(kind: str = "e4m3") -> Codec:
-    """fp8 without scales: 8 bits a number; kind "e4m3" or "e5m2".
+    """fp8 without scales: 8 bits per number; kind "e4m3" or "e5m2".
 
     >>> import numpy as np
     >>> keys = fp8("e4m3").keys

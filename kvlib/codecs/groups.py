@@ -118,7 +118,7 @@ class Grouped(TensorCodec):
 
 
 class PerChannel(Grouped):
-    """One scale and zero for each channel and `size` tokens in a row.
+    """One scale and zero for each channel of `size` consecutive tokens.
 
     >>> import numpy as np
     >>> parts = PerChannel(bits=4, size=8).encode(np.ones((1, 16, 64), np.float32))
@@ -155,7 +155,7 @@ class PerChannel(Grouped):
 
 
 class PerToken(Grouped):
-    """One scale and zero for each token and `size` channels in a row.
+    """One scale and zero for every `size` consecutive channels of each token.
 
     >>> import numpy as np
     >>> parts = PerToken(bits=4, size=8).encode(np.ones((1, 16, 64), np.float32))
@@ -200,7 +200,7 @@ class PerToken(Grouped):
 
 
 def kivi(bits: int, group: int = 32, residual: int = 128) -> Codec:
-    """KIVI: keys per channel, values per token, `bits` + 32/`group` bits a number.
+    """KIVI: keys per channel, values per token, `bits` + 32/`group` bits per number.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).standard_normal((2, 32, 64)).astype(np.float32)

@@ -16,8 +16,8 @@ from kvlib.codecs.base import Codec, Field, Parts, TensorCodec, narrowed, workin
 class Int8(TensorCodec):
     """codes int8 = round(x / scale), scale = max |x| / 127 of each token and head (float32).
 
-    x within ±127 · the largest float32 / 127, that is any finite float32; half a scale is the most
-    that a number moves.
+    x may be any finite float32 (within ±127 · the largest float32 / 127). Rounding moves a number
+    by at most half a scale.
 
     >>> import numpy as np
     >>> codes = Int8().encode(np.ones((1, 2, 8), np.float32))
@@ -60,7 +60,7 @@ class Int8(TensorCodec):
 
 
 def int8(residual: int = 0) -> Codec:
-    """int8 codes with one float32 scale for each token and head: 8 + 32/D bits a number.
+    """int8 codes with one float32 scale for each token and head: 8 + 32/D bits per number.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).standard_normal((2, 5, 64)).astype(np.float32)

@@ -33,14 +33,14 @@ NAMES: Catalogue[Codec] = Catalogue(
 
 
 def codec(name: str | Codec) -> Codec:
-    """The codec of that name; a codec itself is given back.
+    """The codec of that name; a Codec is returned as it is.
 
     Caches take either: ``PagedCache(layers, pool, codec="int8")``. ``kvlib.codecs.NAMES`` has all
     names. "int4" and "int2" are `kivi` with groups of 32 and a residual of 128 tokens, "fp8" is
     e4m3; for other settings call `kivi`, `int8`, `fp8` ... yourself.
 
-    Raises ValueError for a name that no codec has, with the nearest that there are; TypeError for
-    what is neither a name nor a codec.
+    Raises ValueError for an unknown name, with the nearest known names; TypeError for anything
+    that is neither a name nor a codec.
 
     >>> codec("kivi4").made_by
     'kivi(bits=4, group=32, residual=128)'

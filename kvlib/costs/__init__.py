@@ -1,4 +1,4 @@
-"""What a model weighs, reads and computes, and what that allows on a GPU: arithmetic, no arrays.
+"""A model's bytes and operations, and what they allow on a GPU: arithmetic, no arrays.
 
 >>> from kvlib.costs import GPUS, MODELS, decode
 >>> step = decode(MODELS["llama-2-7b"], batch=1, context=4096)

@@ -41,7 +41,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Fit:
-    """What `fit` found. `fits` says whether it does under every assumption.
+    """The result of `fit`. `fits` says whether everything fits under every assumption.
 
     cases        the bill by assumption
     floor        the least time of a decode step at this batch and context; None if it fits nowhere
@@ -163,8 +163,8 @@ def fit(
 ) -> Fit:
     """Whether `batch` requests of `context` tokens each fit, under each of ASSUMPTIONS.
 
-    Says so also where the weights alone are too large. Raises ValueError for a context past the
-    model's own limit, heads that `gpus` cannot share out, sizes below 1 and unknown names.
+    The result says so, too, if the weights alone are too large. Raises ValueError for a context
+    past the model's own limit, heads that `gpus` cannot share out, sizes below 1 and unknown names.
 
     >>> fit("llama-3.1-8b", "h100-sxm", batch=8, context=8192).fits
     True

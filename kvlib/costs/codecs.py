@@ -11,7 +11,7 @@ from kvlib.costs.rows import Catalogue
 
 @dataclass(frozen=True)
 class Codec:
-    """How a number is stored: `bits` each, `scale_bits` for every `group` numbers of scales.
+    """How numbers are stored: `bits` per number, and `scale_bits` of scales per `group` numbers.
 
     group 0 means one scale for every vector (a key or a value of one head); `residual` is how many
     of a request's last tokens stay in 16 bits (KIVI, arXiv:2402.02750).

@@ -30,7 +30,7 @@ class Sides:
 class Comparison:
     """Operations to generate text with a cache and without, for all of it and by part.
 
-    passes counts tokens that pass the layers; linear and attention are Flops.
+    passes counts tokens that go through the layers; linear and attention are Flops.
 
     >>> uncached("llama-2-7b", prompt=1024, new=100).passes.ratio > 95
     True
@@ -65,9 +65,9 @@ class Comparison:
 def uncached(model: ModelSpec | str, prompt: int, new: int) -> Comparison:
     """Operations to generate `new` tokens after `prompt`, with a cache and without.
 
-    Without one, each step computes all tokens again. The last new token is never passed through the
-    layers. All rows pass the output head here, as in the simplest programs; where only the wanted
-    rows do, the ratio of the whole is a little smaller. Raises as `prefill`.
+    Without a cache, each step computes all tokens again. The last new token never goes through the
+    layers. All rows go through the output head here, as in the simplest programs; if only the
+    wanted rows do, the total ratio is a little smaller. Raises the same errors as `prefill`.
 
     >>> found = uncached("llama-2-7b", prompt=1024, new=100)
     >>> round(found.linear.ratio, 1)  # 107,350 against 1,123 tokens through the weights

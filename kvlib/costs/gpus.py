@@ -24,7 +24,7 @@ _GPU_KEYS = {
 class Gpu:
     """A GPU by its maker's figures (dense operations), and what its driver leaves to programs.
 
-    bf16, fp8: operations a second of the matrix units, None where there are none. ``memory`` is
+    bf16, fp8: operations per second of the matrix units, None if there are none. ``memory`` is
     the size on the data sheet (GB = 10^9), ``usable`` what the driver reports.
 
     >>> from kvlib.costs import GPUS
@@ -44,7 +44,7 @@ class Gpu:
     row: Row
 
     def ridge(self, dtype: str = "bf16") -> FlopsPerByte:
-        """Operations a byte from which a kernel is bound by computing, not by memory.
+        """Operations per byte from which a kernel is bound by computing, not by memory.
 
         dtype: bf16 (float16 runs as fast) or fp8. The roofline's ridge point, Williams et al.,
         doi:10.1145/1498765.1498785.
@@ -63,7 +63,7 @@ class Gpu:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Plain numbers in bytes and operations a second, as the explorers take them."""
+        """Plain numbers in bytes and operations per second, as the explorers take them."""
         return {
             "name": self.name,
             "title": self.title,

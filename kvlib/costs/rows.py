@@ -92,7 +92,7 @@ def _plain(name: str) -> str:
 
 @dataclass(frozen=True)
 class Value:
-    """A value of a data file: where it stands, and whether that could be confirmed.
+    """A value of a data file, with its source and whether that could be confirmed.
 
     >>> from kvlib.costs import GPUS
     >>> GPUS["h100-sxm"].value("bandwidth").confirmed

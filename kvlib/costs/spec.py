@@ -140,9 +140,9 @@ class ModelSpec:
     ) -> Bytes:
         """Bytes that the cache of `batch` requests of `seq` tokens each holds.
 
-        What a window has passed is forgotten, unless keep_all; with a block_size every layer of
-        every request takes whole blocks. `seq` may be past `max_context`: a cache would hold it,
-        the model was not made for it (`fit` refuses it).
+        Tokens that have left a window are forgotten, unless keep_all; with a block_size every layer
+        of every request takes whole blocks. `seq` may be past `max_context`: a cache would hold
+        it, but the model was not made for it (`fit` refuses it).
         """
         b, s = checks.count("batch", batch), checks.count("seq", seq)
         block = 0 if block_size is None else checks.count("block_size", block_size)

@@ -68,7 +68,7 @@ class Tokens(Quantity):
 
 
 class BytesPerSecond(Quantity):
-    """Bytes a second, in 1000s as data sheets count them.
+    """Bytes per second, in 1000s as data sheets count them.
 
     >>> Bytes(6.7e9) / BytesPerSecond(3.35e12)  # how long a read takes
     Seconds(0.002) = 2.00 ms
@@ -81,7 +81,7 @@ class BytesPerSecond(Quantity):
 
 
 class FlopsPerSecond(Quantity):
-    """Operations a second.
+    """Operations per second.
 
     >>> (Flops(9e12) / FlopsPerSecond(9e14)).value
     0.01
@@ -94,7 +94,7 @@ class FlopsPerSecond(Quantity):
 
 
 class FlopsPerByte(Quantity):
-    """Arithmetic intensity: operations for each byte moved.
+    """Arithmetic intensity: operations per byte moved.
 
     >>> (FlopsPerSecond(9e14) / BytesPerSecond(3e12)).value  # the ridge of a machine
     300
@@ -106,7 +106,7 @@ class FlopsPerByte(Quantity):
 
 
 class TokensPerSecond(Quantity):
-    """Tokens a second.
+    """Tokens per second.
 
     >>> TokensPerSecond(50.0).value
     50

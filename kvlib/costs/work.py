@@ -32,7 +32,7 @@ class Cost:
 
     @property
     def intensity(self) -> FlopsPerByte:
-        """Operations for each byte."""
+        """Operations per byte."""
         return self.flops / self.bytes  # type: ignore[no-any-return]
 
     def __add__(self, other: Cost) -> Cost:
@@ -72,7 +72,7 @@ class Floor:
 
 @dataclass(frozen=True)
 class Work:
-    """What one pass over `batch` requests must compute and move, on one device or many together.
+    """The operations and bytes of one pass over `batch` requests, on one device or many together.
 
     phase        "prefill" or "decode"
     fresh, seq   tokens that each request adds, and that it has afterwards
@@ -81,10 +81,10 @@ class Work:
     kv_written   keys and values of the new tokens
     activations  queries read and outputs written by attention, 16 bits per number
 
-    One convention of bytes holds for every part: what is kept between steps counts, once, which is
-    the weights and the keys and values. Activations pass through: a fused kernel can leave them on
-    the chip, so no floor counts them. `activations` says what an attention kernel that is not
-    fused with its neighbours moves beside that.
+    Each part counts bytes in the same way: data kept between steps, which are the weights and the
+    keys and values, count once. No floor counts activations, because a fused kernel can leave them
+    on the chip. `activations` gives the bytes that an attention kernel moves in addition if it is
+    not fused with its neighbours.
 
     >>> from kvlib.costs import decode
     >>> work = decode("llama-2-7b", batch=2, context=4096)
@@ -119,7 +119,7 @@ class Work:
         return self.linear + self.attention
 
     def floor(self, gpu: Gpu | str, gpus: int = 1, compute: str = "bf16") -> Floor:
-        """The least time on `gpus` devices that share all work evenly and talk for nothing.
+        """The least time on `gpus` devices that share all work evenly and communicate at no cost.
 
         Keys and values are the exception: a device reads those of the heads it holds, and with more
         devices than heads several read the same. `compute` names the matrix rate, "bf16" or "fp8";

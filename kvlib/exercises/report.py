@@ -68,7 +68,7 @@ class NotDone(Finding):
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """What a checker found. True when everything was proved; its repr is the text a notebook shows.
+    """The result of a checker. True if everything was proved; its repr is what a notebook shows.
 
     status is "passed", "not yet" (something is wrong) or "not done yet" (still the stub).
 
@@ -115,9 +115,9 @@ def _hang(label: str, text: str) -> list[str]:
 def checker(check: Callable[[Any], Iterator[str]]) -> Callable[[Any], Report]:
     """Turn a generator of proved sentences into a function that returns a `Report`.
 
-    The generator receives the learner's function wrapped by `guarded`. A class arrives as it is:
-    guard its methods. What it found goes into the reader's record (`kvlib.exercises.progress`).
-    The function raises TypeError for what cannot be called, RuntimeError where nothing was proved.
+    The generator receives the learner's function wrapped by `guarded`. A class arrives unwrapped:
+    guard its methods. The result goes into the reader's record (`kvlib.exercises.progress`).
+    The function raises TypeError for what cannot be called, RuntimeError if nothing was proved.
 
     >>> @checker
     ... def check_tokens_left(tokens_left):

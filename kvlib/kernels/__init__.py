@@ -4,7 +4,7 @@ cuda/           CUDA C++ sources, self-contained (no headers of CUDA are needed)
 source          joins them; `Kernel` names one instantiation of a template
 plans           launch choices: splits, rows, shared memory; pure arithmetic
 checks          what is refused before a launch
-decode, ...     one file a public function: check, plan, launch
+decode, ...     one file per public function: check, plan, launch
 twins/          the same blocking in NumPy: the oracle of each kernel
 device          runs a `Launch` on a graphics card (CuPy RawModule)
 processor/      runs the same sources on the processor, every access checked and counted

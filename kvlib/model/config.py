@@ -25,7 +25,7 @@ __all__ = ["ModelConfig", "RopeConfig"]
 class ModelConfig:
     """The shape of a decoder-only transformer. Names are Hugging Face's keys where those exist.
 
-    windows holds one entry a layer: None for full causal attention, or W, the number of tokens a
+    windows holds one entry per layer: None for full causal attention, or W, the number of tokens a
     query sees, itself included. norm is "rms", "rms_1p" (RMSNorm whose stored weights w stand for
     1 + w) or "layer"; with post_norms the outputs of attention and MLP are normed before they are
     added. Scores are scaled by query_pre_attn_scalar ** -0.5 (head_dim unless given), and capped

@@ -22,7 +22,7 @@ from kvlib.model.weights import check_weights, of_layer
 class Decoder:
     """A decoder-only transformer: blocks of a token mixer and a feed-forward part.
 
-    config     what it is made of
+    config     its :class:`kvlib.ModelConfig`
     weights    name → array, as :func:`kvlib.model.weight_shapes` lists them
     tokenizer  anything with ``encode(text) -> ids`` and ``decode(ids) -> text``, or None
 
@@ -83,7 +83,7 @@ class Decoder:
         step: Step,
         rows: str | Sequence[int] = "last",
     ) -> Array:
-        """One pass over the step's new tokens.
+        """Run the model over the step's new tokens.
 
         tokens: T token ids, the requests' packed one after the other as ``step`` lists them.
         rows: which rows to return logits for: "last", the last of each request (B, V); "all"
@@ -92,7 +92,7 @@ class Decoder:
 
         Raises ValueError for a wrong number of tokens, an id outside the vocabulary, a row that the
         step does not have or a position past the model's limit, before anything is written.
-        Whatever fails, ``cache.truncate`` takes the requests back to where they were before the
+        After any error, ``cache.truncate`` takes the requests back to where they were before the
         plan.
         """
         ids, want = self._check(tokens, step), wanted(rows, step)

@@ -1,8 +1,8 @@
 """LayerNorm and RMSNorm, forward and backward, along the last axis of x (..., D).
 
-:func:`rms_norm` and :func:`layer_norm` are what a decoder runs. Training needs the way back, too:
-the ``_forward`` functions return what it needs beside y, and no more (:class:`Saved`), the
-``_backward`` functions turn ∂loss/∂y into ∂loss/∂x and the gradients of the weights.
+A decoder runs :func:`rms_norm` and :func:`layer_norm`. Training also needs gradients: the
+``_forward`` functions return y and exactly the arrays that the gradients need (:class:`Saved`), and
+the ``_backward`` functions turn ∂loss/∂y into ∂loss/∂x and the gradients of the weights.
 """
 
 from typing import TYPE_CHECKING

@@ -13,7 +13,7 @@ FORWARD_FLOPS = {"rms norm forward": 4, "layer norm forward": 7}
 
 
 class Saved(NamedTuple):
-    """All that a backward pass needs; neither x nor its mean is among it.
+    """All that a backward pass needs, which includes neither x nor its mean.
 
     x_hat    (..., D)   the normalised x, in x's dtype
     inv_std  (..., 1)   1 / √(variance + eps), or 1 / √(mean x² + eps), float32 at least
@@ -60,8 +60,8 @@ def rms_norm_forward(x: Array, weight: Array, eps: float = 1e-6) -> tuple[Array,
 
     x (..., D)   weight (D,)   →   y (..., D) and Saved
 
-    ValueError names a shape that does not fit, an empty row, or an eps whose root is no number;
-    TypeError, arrays of different dtypes.
+    Raises ValueError naming a shape that does not fit, an empty row, or an eps whose root is no
+    number; TypeError for arrays of different dtypes.
 
     >>> import numpy as np
     >>> y, saved = rms_norm_forward(np.array([[3.0, 4.0]]), np.ones(2))

@@ -19,8 +19,8 @@ def load_reference_model(dtype: Any = None, xp: Any = None) -> Decoder:
     """The reference model, its weights as `dtype` (float32) arrays of the library `xp`.
 
     xp None means `kvlib.arrays.default_namespace()`: NumPy, or CuPy where there is a device. Every
-    call reads the files anew (a few hundredths of a second), so nobody's changes to one model reach
-    another. Raises CheckpointError where the installed files are damaged.
+    call reads the files anew (a few hundredths of a second), so changes to one model never reach
+    another. Raises CheckpointError if the installed files are damaged.
 
     >>> load_reference_model().config.hidden_size
     256

@@ -35,7 +35,7 @@ def figure(height: float = 3.2, ncols: int = 1, nrows: int = 1, **kwargs: Any) -
 
 
 def finish(fig: Any) -> Any:
-    """Hand the figure over, closed for pyplot, which would show it a second time.
+    """Return the figure, closed in pyplot, which would otherwise show it a second time.
 
     >>> from matplotlib import pyplot
     >>> fig, ax = figure()
@@ -172,7 +172,7 @@ def lines(
     ylabel: str,
     marker: str = "",
 ) -> None:
-    """One line a series, each named at its right end in its colour. Labels carry units.
+    """One line per series, each named at its right end in its colour. Labels carry units.
 
     ValueError where there is not one role for each line.
 

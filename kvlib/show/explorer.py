@@ -87,8 +87,8 @@ class Explorer:
     ) -> Explorer:
         """An explorer of one control, its scenes made beforehand, one for each value, in order.
 
-        For what only a model run can tell: the page carries all scenes, so keep them few. Numbers
-        in their panels are rounded to what can be seen (`kvlib.show.rounding`).
+        For results that need a run of the model. The page carries all scenes, so keep them few.
+        Numbers in their panels are rounded to what can be seen (`kvlib.show.rounding`).
         """
         frames = list(scenes)
         if len(frames) != len(slider.values):
@@ -113,7 +113,7 @@ class Explorer:
 
     @property
     def settings(self) -> dict[str, Value]:
-        """What every control is set to, by name."""
+        """The setting of every control, by name."""
         return {control.name: control.value for control in self.controls}
 
     @takes_settings

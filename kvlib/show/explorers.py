@@ -39,7 +39,7 @@ NEW = (2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 4000)
 
 
 def memory_explorer(**settings: Any) -> Explorer:
-    """What one GPU holds, how the cache grows with the context, and what still fits.
+    """One GPU's memory: what it holds, how the cache grows with the context, and what still fits.
 
     Settings: model, gpu, gpus, batch, context, weights, kv, block. ValueError for one
     that is not offered, naming the nearest.
@@ -102,7 +102,7 @@ def growth_explorer(**settings: Any) -> Explorer:
 
 
 def padding_explorer(**settings: Any) -> Explorer:
-    """What a rectangle of unequal requests wastes.
+    """The waste when unequal requests are stored in one rectangle.
 
     Settings: requests, longest, shortest, reserve. Lengths fall in equal steps from longest
     (tokens) to shortest (percent of it). ValueError for a setting that is not offered.
@@ -125,7 +125,7 @@ def padding_explorer(**settings: Any) -> Explorer:
 
 
 def sampling_explorer(**settings: Any) -> Explorer:
-    """What temperature, top-k and top-p leave of a row of the reference model's logits.
+    """The tokens that temperature, top-k and top-p leave of a row of the reference model's logits.
 
     Settings: row, temperature, top_k, top_p (percent). ValueError for one that is not offered,
     naming the nearest.
