@@ -108,7 +108,7 @@ def stream(
     0 s
     """
     prompts, _ = as_ids(model, prompts)
-    check_integer("max_new_tokens", max_new_tokens)
+    max_new_tokens = check_integer("max_new_tokens", max_new_tokens)
     for i, prompt in enumerate(prompts):
         check_prompt(model, f"prompt {i}", prompt, max_new_tokens)
     check_settings(temperature, top_k, top_p)

@@ -51,8 +51,7 @@ def seeds_of(seed: Any, count: int) -> list[int]:
     ([7, 7, 7], [0, 1, 2])
     """
     if is_integer(seed):
-        check_integer("seed", seed, 0)
-        return [int(seed)] * count
+        return [check_integer("seed", seed, 0)] * count
     ordered = isinstance(seed, Sequence) and not isinstance(seed, str | bytes)
     if not ordered and getattr(seed, "ndim", 0) != 1:
         raise ValueError(
@@ -65,9 +64,7 @@ def seeds_of(seed: Any, count: int) -> list[int]:
             f"seed must hold one integer per prompt, got {len(seeds)} for {count} prompts; "
             "one integer instead of a sequence is every prompt's seed"
         )
-    for i, one in enumerate(seeds):
-        check_integer(f"seed {i}", one, 0)
-    return [int(one) for one in seeds]
+    return [check_integer(f"seed {i}", one, 0) for i, one in enumerate(seeds)]
 
 
 def check_prompt(model: Decoder, name: str, prompt: Sequence[int], max_new_tokens: int) -> None:

@@ -115,8 +115,7 @@ def loss(
     (20,)
     """
     window = model.config.max_position_embeddings if window is None else window
-    check_integer("chunk", chunk)
-    check_integer("window", window, 2)
+    chunk, window = check_integer("chunk", chunk), check_integer("window", window, 2)
     (tokens,), _ = as_ids(model, [sample_text().encode()[:2048] if text is None else text])
     pieces = [tokens[a : a + window] for a in range(0, len(tokens), window)]
     needed = [t for piece in pieces for t in piece[1:]]  # a window's first token is not predicted

@@ -137,10 +137,10 @@ class Scheduler:
             raise ValueError(
                 f"request {name!r} is known already and has not ended; choose another name"
             )
-        check_integer("max_new_tokens", max_new_tokens)
+        most = check_integer("max_new_tokens", max_new_tokens)
         check_settings(temperature, top_k, top_p)
-        check_integer("seed", seed, 0)
-        ids, most = token_ids(f"prompt {name!r}", prompt), int(max_new_tokens)
+        seed = check_integer("seed", seed, 0)
+        ids = token_ids(f"prompt {name!r}", prompt)
         check_prompt(self.model, f"prompt {name!r}", ids, most)
         self.cache.check_room(name, len(ids) + most - 1)
         self.submit(Request(name, ids, most, [], WAITING, temperature, top_k, top_p, seed))

@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from kvlib import BlockPool, LayerSpec, PagedCache, QuantizedCache, attend, attend_causal
+from kvlib import (
+    BlockPool,
+    LayerSpec,
+    PagedCache,
+    QuantizedCache,
+    attend,
+    attend_causal,
+    generate,
+    load_reference_model,
+)
 from kvlib.attention import attend_tiled
 from kvlib.caches.layouts import from_csr, to_csr
 from kvlib.codecs import Codec, int8, int8_per_channel, kivi
@@ -98,3 +107,11 @@ def test_what_is_no_integer(wrong):
 def test_a_codec_of_parts():
     part = kivi(4).keys
     assert type(Codec("mine", part, part, np.int16(3)).residual) is int
+
+
+def test_how_many_tokens_are_generated():
+    """200 and 100 are more than a uint8 holds, and the cache is made for their sum."""
+    model, prompt = load_reference_model(xp=np), list(range(1, 201))
+    needed = generate(model, [prompt], max_new_tokens=100, seed=7, temperature=0.8)
+    got = generate(model, [prompt], max_new_tokens=np.uint8(100), seed=np.int8(7), temperature=0.8)
+    assert got == needed and len(got[0]) == 100

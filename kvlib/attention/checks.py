@@ -90,8 +90,7 @@ def check_settings(
     unsigned window wrap round.
     """
     if window is not None:
-        check_integer("window counts the query itself and", window)
-        window = int(window)
+        window = check_integer("window counts the query itself and", window)
     return window, _positive("sm_scale", sm_scale), _positive("softcap", softcap)
 
 

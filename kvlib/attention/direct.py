@@ -86,8 +86,7 @@ def attend_tiled(
     >>> np.allclose(attend_tiled(q, k, v, at, at, tile=2), attend(q, k, v, at, at), atol=1e-6)
     True
     """
-    check_integer("tile", tile)
-    tile = int(tile)  # a small integer of NumPy overflows where it meets a long text
+    tile = check_integer("tile", tile)  # NumPy's small integers overflow in a long text
     xp = namespace(q, k, v, q_pos, kv_pos)
     check_inputs(xp, q, k, v, q_pos, kv_pos, sinks)
     window, sm_scale, softcap = check_settings(window, sm_scale, softcap)

@@ -164,15 +164,11 @@ class Sharing(PrefixIndex):
 
     # What the pool asks its index -----------------------------------------------------------------
 
-    def find(self, tokens: Sequence[int], block_size: int, extra: Extra = ()) -> list[int]:
-        """The first group's blocks of the longest known beginning of a text, from its start on."""
-        found = []
-        for node in self.index.find(tokens, block_size, extra):
-            block = self.block(node, 0)
-            if block is None:
-                break
-            found.append(block)
-        return found
+    def child(self, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()) -> int | None:
+        """The first group's block with these tokens after its block `parent`, or None."""
+        before = None if parent is None else self._at[parent][0]
+        node = self.index.child(before, tokens, extra)
+        return None if node is None else self.block(node, 0)
 
     def add(
         self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()
