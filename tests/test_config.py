@@ -28,7 +28,12 @@ GEMMA = {**QWEN3, "model_type": "gemma"}
 PHI3 = {**LLAMA, "model_type": "phi3"}
 STARCODER2 = {**QWEN2, "model_type": "starcoder2"}
 GEMMA2 = {**QWEN3, "model_type": "gemma2", "sliding_window": 8}
+GEMMA3 = {**GEMMA2, "model_type": "gemma3_text"}
 MISTRAL = {**LLAMA, "model_type": "mistral", "num_key_value_heads": 2}
+MIXTRAL = {**MISTRAL, "model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
+GPT_OSS = {**MIXTRAL, "model_type": "gpt_oss", "head_dim": 8}
+QWEN3_MOE = {**QWEN3, "model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 2}
+QWEN3_MOE |= {"moe_intermediate_size": 16}
 LLAMA3 = dict(
     factor=8.0,
     low_freq_factor=1.0,
@@ -246,8 +251,27 @@ REFUSED = [
     (LLAMA, {"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
     (LLAMA, {"rope_theta": 0}, "rope_theta is 0"),
     (LLAMA, {"rope_scaling": "linear"}, "rope_scaling is 'linear'"),
-    (LLAMA, {"rope_scaling": {"rope_type": "yarn"}}, "rope_scaling.rope_type is 'yarn'"),
-    (LLAMA, {"rope_scaling": {"type": "dynamic", "factor": 2}}, "rope_scaling.type is 'dynamic'"),
+    (LLAMA, {"rope_scaling": {"rope_type": "yarn"}}, "rope_scaling.factor is missing"),
+    (LLAMA, {"rope_scaling": {"type": "dynamic"}}, "rope_scaling.factor is missing"),
+    (LLAMA, {"rope_scaling": {"type": "yarn", "factor": 2, "beta_fast": 1}}, "beta_fast is 1"),
+    (LLAMA, {"rope_scaling": {"type": "yarn", "factor": 2, "truncate": 1}}, "truncate is 1"),
+    (LLAMA, {"rope_scaling": {"type": "yarn", "factor": "2"}}, "factor is '2'"),
+    (GEMMA3, {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping is 50.0"),
+    (GEMMA3, {"rope_local_base_freq": -1}, "rope_local_base_freq is -1"),
+    (GEMMA3, {"rope_parameters": {"chunked_attention": {}}}, "an entry for each layer type"),
+    (
+        GEMMA3,
+        {
+            "rope_parameters": {"full_attention": {"rope_theta": 1e6}},
+            "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+        },
+        "the rope of 'full_attention' stated once",
+    ),
+    (GPT_OSS, {"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+    (GPT_OSS, {"swiglu_limit": 0}, "swiglu_limit is 0"),
+    (QWEN3_MOE, {"norm_topk_prob": 1}, "norm_topk_prob is 1"),
+    (QWEN3_MOE, {"num_experts_per_tok": 9}, "num_experts_per_tok is 9"),
+    (MIXTRAL, {"attention_bias": True}, "attention_bias is True"),
     (LLAMA, {"rope_parameters": {"rope_type": "longrope"}}, "rope_parameters.rope_type is"),
     (LLAMA, {"rope_parameters": {"rope_type": "linear"}}, "rope_parameters.factor is missing"),
     (LLAMA, {"rope_parameters": {"rope_type": "llama3", "factor": 8}}, "low_freq_factor is miss"),
@@ -303,7 +327,7 @@ REFUSED = [
     (
         PHI3,
         {"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}},
-        "rope_scaling.type is 'longrope', needed: one of default, linear, llama3",
+        "rope_scaling.type is 'longrope', needed: one of default, linear, dynamic, llama3, yarn",
     ),
     (PHI3, {"partial_rotary_factor": 0.75}, "partial_rotary_factor is 0.75, needed: 1.0"),
     (STARCODER2, {"norm_type": "rms_norm"}, "norm_type is 'rms_norm', needed: 'layer_norm'"),
@@ -383,18 +407,16 @@ def test_keys_of_published_files_that_decide_nothing(base, keys):
     assert read(base, **keys) == read(base)
 
 
-COUNTED = {**LLAMA, "model_type": "mixtral", "num_key_value_heads": 2, "num_local_experts": 8}
-
-
 def test_a_model_that_is_counted_and_not_run_says_so():
-    config = {**COUNTED, "num_experts_per_tok": 2}
+    text = {name: value for name, value in GEMMA3.items() if name != "model_type"}
+    config = {"model_type": "gemma3", "text_config": text}
     assert ModelSpec.from_config(config).num_parameters > 0
     with pytest.raises(CheckpointError) as caught:
         ModelConfig.from_dict(config)
     assert str(caught.value) == (
-        "config.json: model_type is 'mixtral'. kvlib can count this model's bytes (kvlib.costs) "
-        "but cannot run it: it would need a mixture of experts. It can run "
-        + ", ".join(name for name in FAMILIES if family(name).forward_fields)
+        "config.json: model_type is 'gemma3'. kvlib can count this model's bytes (kvlib.costs) "
+        "but cannot run it: it would need its text decoder as a model of its own. "
+        "It can run " + ", ".join(name for name in FAMILIES if family(name).forward_fields)
     )
     with pytest.raises(CheckpointError, match=r"'bert', needed: one of llama, mistral, "):
         ModelConfig.from_dict({**LLAMA, "model_type": "bert"})
@@ -461,10 +483,48 @@ def test_config_checks_itself():
     ]:
         with pytest.raises(ValueError, match=message):
             ModelConfig(**{**fields, **change})
-    with pytest.raises(ValueError, match="rope kind is 'yarn'"):
-        RopeConfig(kind="yarn")
+    with pytest.raises(ValueError, match="rope kind is 'longrope'"):
+        RopeConfig(kind="longrope")
+    with pytest.raises(ValueError, match="rope theta is 1.0"):
+        RopeConfig(kind="yarn", theta=1.0)
+    with pytest.raises(ValueError, match="window_rope is given"):
+        learned = {"positions": "learned", "rope": None, "window_rope": RopeConfig()}
+        ModelConfig(**{**fields, **learned})
     with pytest.raises(TypeError, match="a mapping"):
         ModelConfig.from_dict([])
     fields.update(rope=None, windows=())
     assert ModelConfig(**fields).rope == RopeConfig()
     assert ModelConfig(**fields).windows == (None, None)
+
+
+def test_ropes_by_type_of_layer_in_both_spellings():
+    """Gemma 3: files of transformers 5 state two ropes in one key, older ones in three."""
+    linear = {"rope_type": "linear", "factor": 8.0}
+    new = {
+        "full_attention": {**linear, "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    }
+    old = {"rope_theta": 1e6, "rope_scaling": linear, "rope_local_base_freq": 1e4}
+    for keys in ({"rope_parameters": new}, old, {**old, "rope_parameters": new}):
+        config = read(GEMMA3, layer_types=["sliding_attention", "full_attention"], **keys)
+        assert config.rope == RopeConfig(theta=1e6, kind="linear", factor=8.0)
+        assert config.window_rope == RopeConfig(theta=1e4)
+        assert [config.rope_of(i) for i in range(2)] == [config.window_rope, config.rope]
+    assert read(GEMMA3).rope == RopeConfig(theta=1e6)  # the family's own, where a file is silent
+    assert read(GEMMA3).window_rope == RopeConfig(theta=1e4)
+
+
+def test_yarn_reads_what_transformers_reads():
+    yarn = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096}
+    config = read(GPT_OSS, rope_scaling={**yarn, "beta_fast": 32, "beta_slow": 1})
+    assert config.rope.theta == 150_000.0 and config.rope.truncate
+    # gpt-oss: cos and sin times 0.1 ln 32 + 1, so scores times its square
+    assert abs(config.rope.attention_factor - 1.346574) < 1e-6
+    assert read(GPT_OSS, rope_scaling={**yarn, "truncate": False}).rope.truncate is False
+    stated = read(LLAMA, rope_scaling={**yarn, "attention_factor": 1.5})
+    assert stated.rope.attention_factor == 1.5
+    both = read(LLAMA, rope_scaling={**yarn, "mscale": 0.707, "mscale_all_dim": 0.707})
+    assert both.rope.attention_factor == 1.0  # DeepSeek-V2: the two cancel
+    del yarn["original_max_position_embeddings"]
+    length = LLAMA["max_position_embeddings"]
+    assert read(LLAMA, rope_scaling=yarn).rope.original_max_position_embeddings == length

@@ -6,9 +6,9 @@ from typing import Any
 
 from kvlib.config import rope
 from kvlib.config.keys import ACTIVATIONS, Keys
+from kvlib.config.rope import FULL, SLIDING
 from kvlib.config.shape import Shape
 
-FULL, SLIDING = "full_attention", "sliding_attention"
 LISTED = "a list with one entry a layer"
 
 
@@ -50,7 +50,12 @@ def decoder(keys: Keys, *, tied: bool = False, bias: bool = False, **fields: Any
 
 
 def routing(keys: Keys, count: str) -> tuple[int, int]:
-    """Experts, and how many of them a token passes."""
+    """Experts, and how many of them a token passes.
+
+    Transformers 5 writes every family's count as `num_local_experts`.
+    """
+    if count not in keys.data and "num_local_experts" in keys.data:
+        count = "num_local_experts"
     experts, chosen = keys.count(count), keys.count("num_experts_per_tok")
     if chosen > experts:
         raise keys.error("num_experts_per_tok", f"at most {count} ({experts})")
@@ -93,11 +98,17 @@ def listed(keys: Keys, size: int) -> tuple[int, ...] | None:
 # ----------------------------------------------------------------------------- the forward pass
 
 
-def llama_fields(keys: Keys, act_key: str = "hidden_act", act: str = "silu") -> dict[str, Any]:
+def llama_fields(keys: Keys) -> dict[str, Any]:
     """The forward pass of Llama and most of its descendants: RMSNorm, RoPE, a gated MLP."""
+    return {**gated_fields(keys), "rope": rope.read(keys)}
+
+
+def gated_fields(
+    keys: Keys, act_key: str = "hidden_act", act: str = "silu", eps: float = 1e-6
+) -> dict[str, Any]:
+    """RMSNorm and a gated MLP; `act` and `eps` are for files that do not state them."""
     return {
-        "norm_eps": keys.number("rms_norm_eps", 1e-6),
-        "rope": rope.read(keys),
+        "norm_eps": keys.number("rms_norm_eps", eps),
         "hidden_act": activation(keys, act_key, act),
         **special_tokens(keys),
     }

@@ -5,22 +5,33 @@ The angles themselves are computed in `kvlib.model.rope`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 from kvlib.config.keys import Keys, one_of, positive_float, positive_int
 
-KINDS = ("default", "linear", "llama3")
+KINDS = ("default", "linear", "dynamic", "llama3", "yarn")
 
 
 @dataclass(frozen=True)
 class RopeConfig:
     """Rotary position embedding (RoFormer, arXiv:2104.09864).
 
-    theta is the base of the frequencies ``theta ** (-2 i / D)``. kind "default" leaves them alone,
-    "linear" divides all by `factor` (arXiv:2306.15595), "llama3" divides the slow ones by `factor`,
-    leaves the fast ones and interpolates between (Llama 3.1, arXiv:2407.21783): slow means fewer
-    than `low_freq_factor` turns within `original_max_position_embeddings` tokens, fast more than
-    `high_freq_factor`.
+    theta is the base of the frequencies ``theta ** (-2 i / D)``. What `kind` does with them:
+
+    "default"  nothing
+    "linear"   divides all by `factor` (arXiv:2306.15595)
+    "dynamic"  nothing for texts within the model's limit, and kvlib runs no longer ones: past it
+               the base would grow with every token, and keys rotated earlier would have to be
+               rotated again (NTK-aware scaling, as Hugging Face transformers has it)
+    "llama3"   divides the slow ones by `factor`, leaves the fast ones and interpolates between
+               (arXiv:2407.21783): slow means fewer than `low_freq_factor` turns within
+               `original_max_position_embeddings` tokens, fast more than `high_freq_factor`
+    "yarn"     the same with `beta_slow` and `beta_fast` turns, interpolated by the number of the
+               pair, and with cos and sin times `attention_factor` (YaRN, arXiv:2309.00071);
+               `truncate` rounds the two numbers outwards to whole pairs
 
     >>> from kvlib.model import rope
     >>> rope.frequencies(RopeConfig(theta=10000.0), 4)
@@ -33,54 +44,129 @@ class RopeConfig:
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     original_max_position_embeddings: int = 8192
+    beta_slow: float = 1.0
+    beta_fast: float = 32.0
+    attention_factor: float = 1.0
+    truncate: bool = True
 
     def __post_init__(self) -> None:
         one_of("rope kind", self.kind, KINDS)
-        for name in ("theta", "factor", "low_freq_factor", "high_freq_factor"):
-            positive_float(f"rope {name}", getattr(self, name))
+        for field in fields(self):
+            if field.type == "float":
+                positive_float(f"rope {field.name}", getattr(self, field.name))
         positive_int("rope original_max_position_embeddings", self.original_max_position_embeddings)
-        if self.kind == "llama3" and self.high_freq_factor <= self.low_freq_factor:
-            raise ValueError(
-                f"rope high_freq_factor is {self.high_freq_factor}, needed: more than "
-                f"low_freq_factor ({self.low_freq_factor})"
-            )
+        bounds = {
+            "llama3": ("low_freq_factor", "high_freq_factor"),
+            "yarn": ("beta_slow", "beta_fast"),
+        }
+        if self.kind in bounds:
+            low, high = bounds[self.kind]
+            slow, fast = getattr(self, low), getattr(self, high)
+            if fast <= slow:
+                raise ValueError(f"rope {high} is {fast}, needed: more than {low} ({slow})")
+        if self.kind == "yarn" and self.theta == 1.0:
+            raise ValueError("rope theta is 1.0, needed for yarn: frequencies that differ")
 
 
-def read(keys: Keys) -> RopeConfig:
-    """The one rope of all layers, from `rope_theta`, `rope_scaling` and `rope_parameters`."""
+FULL, SLIDING = "full_attention", "sliding_attention"  # as `layer_types` names them
+
+
+def read(keys: Keys, theta: float = 10000.0) -> RopeConfig:
+    """The one rope of all layers, from `rope_theta`, `rope_scaling` and `rope_parameters`.
+
+    theta: what holds in files that do not state it.
+    """
+    theta = keys.number("rope_theta", theta)
+    used = keys.data.get("layer_types") or [FULL]
+    found = list(_stated(keys, {kind: theta for kind in used if isinstance(kind, str)}))
+    for key, _, one in found:
+        if one != found[0][2]:
+            raise keys.error(key, "one and the same rope for all layers, stated once")
+    return found[0][2] if found else RopeConfig(theta=theta)
+
+
+def read_by_type(keys: Keys, full: float, sliding: float) -> tuple[RopeConfig, RopeConfig]:
+    """The ropes of layers that see all tokens and of layers with a window (Gemma 3).
+
+    Files of transformers 5 hold both in `rope_parameters`. Older ones have `rope_theta` and
+    `rope_scaling` for the first, `rope_local_base_freq` for the second. `full` and `sliding` are
+    the family's own thetas.
+    """
+    theta = {
+        FULL: keys.number("rope_theta", full),
+        SLIDING: keys.number("rope_local_base_freq", sliding),
+    }
+    found = {kind: RopeConfig(theta=theta[kind]) for kind in theta}
+    stated: set[str] = set()
+    for key, kind, one in _stated(keys, theta):
+        kind = kind or FULL  # the only layers whose positions are stretched
+        if kind in stated and one != found[kind]:
+            raise keys.error(key, f"the rope of {kind!r} stated once")
+        stated.add(kind)
+        found[kind] = one
+    return found[FULL], found[SLIDING]
+
+
+def _stated(keys: Keys, theta: Mapping[str, float]) -> Iterator[tuple[str, str | None, RopeConfig]]:
+    """What `rope_parameters` and `rope_scaling` hold: key, type of layer (None: any), rope.
+
+    theta: for each type of layer the base that holds unless an entry states another.
+    """
     keys.only("partial_rotary_factor", 1.0, "the whole head is rotated")
-    theta = keys.number("rope_theta", 10000.0)
-    found = []
     for key in ("rope_parameters", "rope_scaling"):
         entry = keys.read(key, dict, "an object or null", None)
         if entry is None:
             continue
-        if entry and all(isinstance(value, dict) for value in entry.values()):
-            used = keys.data.get("layer_types") or ["full_attention"]
-            parts = {kind: value for kind, value in entry.items() if kind in used}
-            if not parts:
-                raise keys.error(key, f"an entry for each layer type of {sorted(set(used))}")
-            for kind, value in parts.items():
-                found.append(_entry(Keys(value, keys.source, f"{key}.{kind}."), theta))
-        else:
-            found.append(_entry(Keys(entry, keys.source, f"{key}."), theta))
-        if any(one != found[0] for one in found):
-            raise keys.error(key, "one and the same rope for all layers, stated once")
-    return found[0] if found else RopeConfig(theta=theta)
+        nested = entry and all(isinstance(value, dict) for value in entry.values())
+        parts = {k: v for k, v in entry.items() if k in theta} if nested else {None: entry}
+        if not parts:
+            raise keys.error(key, f"an entry for each layer type of {sorted(theta)}")
+        for kind, value in parts.items():
+            inside = f"{key}.{kind}." if kind else f"{key}."
+            default = theta[kind] if kind else next(iter(theta.values()))
+            yield key, kind, _entry(Keys(value, keys.source, inside), default, keys)
 
 
-def _entry(keys: Keys, theta: float) -> RopeConfig:
+def _entry(keys: Keys, theta: float, model: Keys) -> RopeConfig:
+    """One rope; `model` has the keys of the whole file."""
     key = "rope_type" if keys.data.get("rope_type") is not None else "type"
     kind = keys.data.get(key, "default")
     if kind not in KINDS:
         raise keys.error(key, f"one of {', '.join(KINDS)}")
     keys.only("partial_rotary_factor", 1.0, "the whole head is rotated")
-    fields = {"theta": keys.number("rope_theta", theta)}
+    found: dict[str, Any] = {"theta": keys.number("rope_theta", theta)}
     if kind != "default":
-        fields["factor"] = keys.number("factor")
+        found["factor"] = keys.number("factor")
     if kind == "llama3":
         for name in ("low_freq_factor", "high_freq_factor"):
-            fields[name] = keys.number(name)
+            found[name] = keys.number(name)
         name = "original_max_position_embeddings"
-        fields[name] = keys.count(name)
-    return RopeConfig(kind=kind, **fields)
+        found[name] = keys.count(name)
+    if kind == "yarn":
+        found.update(_yarn(keys, found["factor"], model))
+    return RopeConfig(kind=kind, **found)
+
+
+def _yarn(keys: Keys, factor: float, model: Keys) -> dict[str, Any]:
+    """YaRN's own keys; `model` has the length of the texts that the model was trained on."""
+    limit = keys.count("original_max_position_embeddings", None)
+    if limit is None:
+        limit = model.count("max_position_embeddings")
+    temperature = keys.number("attention_factor", None)
+    if temperature is None:
+        mscale, all_dims = (keys.number(name, None) for name in ("mscale", "mscale_all_dim"))
+        temperature = _temperature(factor)
+        if mscale and all_dims:
+            temperature = _temperature(factor, mscale) / _temperature(factor, all_dims)
+    return {
+        "original_max_position_embeddings": limit,
+        "beta_slow": keys.number("beta_slow", 1.0),
+        "beta_fast": keys.number("beta_fast", 32.0),
+        "attention_factor": temperature,
+        "truncate": keys.flag("truncate", True),
+    }
+
+
+def _temperature(factor: float, mscale: float = 1.0) -> float:
+    """What YaRN multiplies cos and sin by, so that scores grow by its square."""
+    return 0.1 * mscale * math.log(factor) + 1.0 if factor > 1.0 else 1.0

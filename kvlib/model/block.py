@@ -7,6 +7,7 @@ from typing import Protocol
 from kvlib.arrays import Array
 from kvlib.caches import Cache, LayerSpec, Step
 from kvlib.model.config import ModelConfig
+from kvlib.model.experts import MixtureOfExperts
 from kvlib.model.gated_mlp import GatedMLP
 from kvlib.model.grouped_query import GroupedQuery
 from kvlib.model.norm import Norm
@@ -47,8 +48,12 @@ def mixer_kind(config: ModelConfig, layer: int) -> type[GroupedQuery]:
     return GroupedQuery
 
 
-def feed_forward_kind(config: ModelConfig, layer: int) -> type[GatedMLP] | type[PlainMLP]:
+def feed_forward_kind(
+    config: ModelConfig, layer: int
+) -> type[GatedMLP] | type[PlainMLP] | type[MixtureOfExperts]:
     """Which feed-forward part a layer has."""
+    if config.experts is not None and layer in config.experts.layers:
+        return MixtureOfExperts
     return GatedMLP if config.gated_mlp else PlainMLP
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -66,12 +66,15 @@ def load_model(
 
 
 class Source(NamedTuple):
-    """A tensor of the file: name without prefix, shape there, where its rows go in our weight."""
+    """A tensor of the file: name without prefix, shape there, where its rows go in our weight.
+
+    convert: the tensor as NumPy reads it → our rows; None where it holds them as they are.
+    """
 
     name: str
     shape: tuple[int, ...]
     row: int
-    transposed: bool
+    convert: Callable[[np.ndarray], np.ndarray] | None = None
 
 
 def sources(config: ModelConfig) -> dict[str, list[Source]]:
@@ -85,6 +88,10 @@ def sources(config: ModelConfig) -> dict[str, list[Source]]:
     for ours, weight in model_weights(config).items():
         *path, part, kind = ours.split(".")
         place = f"{names.layers}.{path[1]}." if path else ""
+        if f"{part}.{kind}" in names.stored:
+            one = names.stored[f"{part}.{kind}"]
+            found[ours] = [Source(place + one.tensor, one.shape(config), 0, one.rows)]
+            continue
         renamed = names.renamed.get(part)
         tensors = weight.tensors if renamed is None else {renamed: weight.shape[0]}
         transposed = kind == "weight" and part in names.transposed
@@ -92,7 +99,10 @@ def sources(config: ModelConfig) -> dict[str, list[Source]]:
         for theirs, rows in tensors.items():
             shape = (rows, *weight.shape[1:])
             in_file = shape[::-1] if transposed else shape
-            found[ours].append(Source(f"{place}{theirs}.{kind}", in_file, row, transposed))
+            for old, new in names.respelled:
+                theirs = theirs.replace(old, new)
+            convert = np.transpose if transposed else None
+            found[ours].append(Source(f"{place}{theirs}.{kind}", in_file, row, convert))
             row += rows
     return found
 
@@ -168,8 +178,8 @@ def copy_weights(
         for weight, source in jobs:
             file, name = tensors[source.name]
             values = file.read(name)
-            if source.transposed:
-                values = values.T
+            if source.convert is not None:
+                values = source.convert(values)
             rows = weight[source.row : source.row + values.shape[0], ...]
             if has_views(xp):  # NumPy and CuPy convert as they assign, and know float16
                 rows[...] = xp.asarray(values)

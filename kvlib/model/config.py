@@ -15,7 +15,7 @@ from kvlib.config.keys import ACTIVATIONS, Keys, one_of, positive_float, positiv
 from kvlib.config.parts import token_ids
 from kvlib.config.read import read_model
 from kvlib.config.rope import RopeConfig
-from kvlib.config.shape import Shape
+from kvlib.config.shape import Experts, Shape
 from kvlib.errors import CheckpointError
 
 __all__ = ["ModelConfig", "RopeConfig"]
@@ -29,7 +29,11 @@ class ModelConfig:
     query sees, itself included. norm is "rms", "rms_1p" (RMSNorm whose stored weights w stand for
     1 + w) or "layer"; with post_norms the outputs of attention and MLP are normed before they are
     added. Scores are scaled by query_pre_attn_scalar ** -0.5 (head_dim unless given), and capped
-    where a softcapping is given; embeddings are multiplied by embedding_scale. eos_token_ids are
+    where a softcapping is given; embeddings are multiplied by embedding_scale. Layers with a
+    window rotate by window_rope where that is given. sinks: every query head has a learned logit
+    that no value belongs to. experts: the mixture in place of the MLP of some layers; the shares of
+    a token's experts add up to 1 if norm_topk_prob. With swiglu_limit the MLP's gate is gpt-oss's.
+    eos_token_ids are
     the tokens at which generation ends; bos_token_id may be None.
 
     Raises ValueError, naming the field, for a size or a name that makes no model.
@@ -53,6 +57,7 @@ class ModelConfig:
     norm_eps: float = 1e-6
     positions: str = "rope"
     rope: RopeConfig | None = None
+    window_rope: RopeConfig | None = None
     hidden_act: str = "silu"
     gated_mlp: bool = True
     qkv_bias: bool = False
@@ -66,6 +71,11 @@ class ModelConfig:
     attn_logit_softcapping: float | None = None
     final_logit_softcapping: float | None = None
     embedding_scale: float = 1.0
+    sinks: bool = False
+    experts: Experts | None = None
+    norm_topk_prob: bool = True
+    swiglu_limit: float | None = None
+    swiglu_alpha: float = 1.702
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
 
@@ -91,6 +101,8 @@ class ModelConfig:
                 raise ValueError(f"head_dim is {self.head_dim}, needed: an even number for rope")
         elif self.rope is not None:
             raise ValueError("rope is given but positions are 'learned'; leave rope out")
+        if self.window_rope is not None and self.rope is None:
+            raise ValueError("window_rope is given but positions are 'learned'; leave it out")
         if self.windows == ():
             object.__setattr__(self, "windows", (None,) * self.num_hidden_layers)
         if len(self.windows) != self.num_hidden_layers:
@@ -101,6 +113,11 @@ class ModelConfig:
         for window in self.windows:
             if window is not None:
                 positive_int("window", window)
+
+    def rope_of(self, layer: int) -> RopeConfig | None:
+        """The rope of layer number `layer`; None where positions are learned."""
+        windowed = self.windows[layer] is not None and self.window_rope is not None
+        return self.window_rope if windowed else self.rope
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], source: str = "config.json") -> ModelConfig:

@@ -49,10 +49,13 @@ class Decoder:
             Block(config, i, of_layer(weights, i)) for i in range(config.num_hidden_layers)
         ]
         self.layer_specs = tuple(block.mixer.spec for block in self._blocks)
-        self._rotation = None
-        if config.rope is not None:
-            limit = config.max_position_embeddings
-            self._rotation = Rotation(config.rope, config.head_dim, limit, self.xp, self.dtype)
+        ropes = [config.rope_of(i) for i in range(config.num_hidden_layers)]
+        several = list(dict.fromkeys(ropes))
+        self._rotations = [
+            Rotation(rope, config.head_dim, config.max_position_embeddings, self.xp, self.dtype)
+            for rope in several
+        ]
+        self._rope = [several.index(rope) for rope in ropes]  # which of them a layer has
 
     @property
     def num_parameters(self) -> int:
@@ -97,11 +100,11 @@ class Decoder:
         """
         ids, want = self._check(tokens, step), wanted(rows, step)
         x = self._embedding.embed(ids, step)
-        angles = None if self._rotation is None else self._rotation.at(step)
+        angles = [rotation.at(step) for rotation in self._rotations]
         final = len(self._blocks) - 1
         for i, block in enumerate(self._blocks):
             # After the final mixing no layer asks for the rows that are not wanted.
-            x = block.mix(x, cache, step, angles, want if i == final else None)
+            x = block.mix(x, cache, step, angles[self._rope[i]], want if i == final else None)
             x = block.feed(x)
         return self._embedding.logits(self._norm(x))
 

@@ -1,14 +1,17 @@
 """The gated MLP (GLU variants, arXiv:2002.05202): SwiGLU with silu, GeGLU with gelu.
 
 Another kind of feed-forward is another file with these three parts, chosen in `kvlib.model.block`.
-Config keys: `hidden_size`, `intermediate_size`, `hidden_act` and, in Llama, `mlp_bias`.
+Config keys: `hidden_size`, `intermediate_size`, `hidden_act` and, in Llama, `mlp_bias`; in gpt-oss
+`swiglu_limit` and `swiglu_alpha`.
 """
 
 from __future__ import annotations
 
-from kvlib.arrays import Array
+from collections.abc import Callable
+
+from kvlib.arrays import Array, clipped, namespace
 from kvlib.model.config import ModelConfig
-from kvlib.model.layers import ACTIVATIONS, linear
+from kvlib.model.layers import ACTIVATIONS, linear, sigmoid
 from kvlib.model.weight import Weight, linear_weights
 
 
@@ -16,7 +19,7 @@ class GatedMLP:
     """down(act(gate x) · up x), with gate and up as the rows of one matrix."""
 
     def __init__(self, config: ModelConfig, w: dict[str, Array]) -> None:
-        self.w, self.activation = w, ACTIVATIONS[config.hidden_act]
+        self.w, self.gate = w, gate_of(config)
 
     @staticmethod
     def weights(config: ModelConfig) -> list[Weight]:
@@ -31,7 +34,28 @@ class GatedMLP:
     def forward(self, x: Array) -> Array:
         """x (T, hidden) → (T, hidden)"""
         both = linear(x, self.w["gate_up.weight"], self.w.get("gate_up.bias"))
+        return linear(self.gate(both), self.w["down.weight"], self.w.get("down.bias"))
+
+
+def gate_of(config: ModelConfig) -> Callable[[Array], Array]:
+    """The function that makes one of two halves: [gate, up] (T, 2 inner) → (T, inner)."""
+    if config.swiglu_limit is not None:
+        limit, alpha = config.swiglu_limit, config.swiglu_alpha
+        return lambda both: _clamped(both, limit, alpha)
+    activation = ACTIVATIONS[config.hidden_act]
+
+    def gated(both: Array) -> Array:
         inner = both.shape[1] // 2
-        h = self.activation(both[:, :inner])
+        h = activation(both[:, :inner])
         h *= both[:, inner:]
-        return linear(h, self.w["down.weight"], self.w.get("down.bias"))
+        return h
+
+    return gated
+
+
+def _clamped(both: Array, limit: float, alpha: float) -> Array:
+    """gpt-oss: gate · σ(alpha gate) · (up + 1), of halves that cannot grow past the limit."""
+    xp, inner = namespace(both), both.shape[1] // 2
+    gate = clipped(xp, both[:, :inner], None, limit)
+    up = clipped(xp, both[:, inner:], -limit, limit)
+    return gate * sigmoid(alpha * gate) * (up + 1.0)

@@ -6,7 +6,7 @@ attention. Another token mixer is another file with these four parts, chosen in
 
 * the fields of `ModelConfig` that it is made from. Config keys: `num_attention_heads`,
   `num_key_value_heads`, `head_dim`, `attention_bias`, `sliding_window`, `layer_types`,
-  `query_pre_attn_scalar`, `attn_logit_softcapping`;
+  `query_pre_attn_scalar`, `attn_logit_softcapping`; gpt-oss has learned sinks;
 * `weights`: its weights, and what checkpoints call them;
 * `spec`: what a layer of it asks of a cache;
 * `forward`, which is handed the cache and the step.
@@ -42,6 +42,7 @@ class GroupedQuery:
             window=config.windows[layer],
             sm_scale=None if scalar is None else scalar**-0.5,
             softcap=config.attn_logit_softcapping,
+            sinks=w["sinks.weight"] if config.sinks else None,
         )
 
     @staticmethod
@@ -56,6 +57,9 @@ class GroupedQuery:
                 Norm.scale(config, name, f"self_attn.{name}", head_dim)
                 for name in ("q_norm", "k_norm")
             ]
+        if config.sinks:
+            heads = config.num_attention_heads
+            found.append(Weight("sinks.weight", (heads,), {"self_attn.sinks": heads}, centre=0.0))
         return found + linear_weights("o", {"self_attn.o_proj": hidden}, q, config.o_bias)
 
     def forward(

@@ -18,6 +18,7 @@ __all__ = [
     "layer_norm",
     "linear",
     "rms_norm",
+    "sigmoid",
     "silu",
 ]
 
@@ -40,8 +41,13 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
 
 def silu(x: Array) -> Array:
     """x · σ(x) (arXiv:1702.03118)."""
+    return x * sigmoid(x)
+
+
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + e^−x)."""
     # By tanh, which cannot overflow: e^−x does, and warns, for x below −88 in float32.
-    return x * 0.5 * (namespace(x).tanh(x * 0.5) + 1.0)
+    return 0.5 * (namespace(x).tanh(x * 0.5) + 1.0)
 
 
 def gelu_tanh(x: Array) -> Array:

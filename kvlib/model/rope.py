@@ -26,6 +26,8 @@ def frequencies(config: RopeConfig, head_dim: int) -> np.ndarray:
         return base / config.factor
     if config.kind == "llama3":
         return _llama3(base, config)
+    if config.kind == "yarn":
+        return _yarn(base, config, head_dim)
     return base
 
 
@@ -37,6 +39,23 @@ def _llama3(base: np.ndarray, config: RopeConfig) -> np.ndarray:
     return base * (fast + (1.0 - fast) / config.factor)
 
 
+def _yarn(base: np.ndarray, config: RopeConfig, head_dim: int) -> np.ndarray:
+    """As `_llama3`, blended by the number of the pair (arXiv:2309.00071, section 3.2)."""
+
+    def pair(turns: float) -> float:
+        """The pair, counted on, that makes so many turns within the original length."""
+        wavelength = config.original_max_position_embeddings / (2 * math.pi * turns)
+        return head_dim * math.log(wavelength) / (2 * math.log(config.theta))
+
+    low, high = pair(config.beta_fast), pair(config.beta_slow)
+    if config.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, head_dim - 1)
+    slow = (np.arange(head_dim // 2, dtype=np.float64) - low) / ((high - low) or 0.001)
+    slow = np.clip(slow, 0.0, 1.0)
+    return base * (1.0 - slow + slow / config.factor)
+
+
 def tables(
     config: RopeConfig, head_dim: int, max_positions: int, xp: Any, dtype: Any
 ) -> tuple[Array, Array]:
@@ -46,7 +65,8 @@ def tables(
     The first half of sin carries the minus sign of the rotation.
     """
     angle = np.arange(max_positions, dtype=np.float64)[:, None] * frequencies(config, head_dim)
-    cos, sin = np.cos(angle), np.sin(angle)
+    scale = config.attention_factor  # YaRN's: of cos and sin, so scores get its square
+    cos, sin = scale * np.cos(angle), scale * np.sin(angle)
     full_cos = np.concatenate([cos, cos], axis=1)
     full_sin = np.concatenate([-sin, sin], axis=1)
     return xp.asarray(full_cos, dtype=dtype), xp.asarray(full_sin, dtype=dtype)
@@ -65,14 +85,16 @@ class Rotation:
     """cos and sin by position, made when they are first needed."""
 
     def __init__(
-        self, config: RopeConfig, head_dim: int, max_positions: int, xp: Any, dtype: Any
+        self, config: RopeConfig | None, head_dim: int, max_positions: int, xp: Any, dtype: Any
     ) -> None:
         self.config, self.head_dim, self.max_positions = config, head_dim, max_positions
         self.xp, self.dtype = xp, dtype
         self._tables: tuple[Array, Array] | None = None
 
     def at(self, step: Step) -> Angles:
-        """cos and sin (T, 1, D) at the step's positions."""
+        """cos and sin (T, 1, D) at the step's positions; None where positions are learned."""
+        if self.config is None:
+            return None
         needed, xp = max(step.seq_lens), self.xp
         if self._tables is None or self._tables[0].shape[0] < needed:
             # A model that allows 131,072 positions would pay 134 MB for those nobody visits.

@@ -27,6 +27,19 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0}
+YARN |= {"original_max_position_embeddings": 32}
+BY_LAYER = {  # Gemma 3's larger models: one rope for layers that see all, one for windows
+    "full_attention": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 8.0},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+}
+GPT_OSS = {
+    "head_dim": 16,
+    "num_local_experts": 5,
+    "num_experts_per_tok": 2,
+    "rope_parameters": {**YARN, "beta_fast": 4.0, "beta_slow": 1.0, "truncate": False},
+}
+QWEN_MOE = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 20}
 # far lower than in published files: logits of scale 1 would not notice a cap of 30
 CAPPED = {
     "query_pre_attn_scalar": 24,
@@ -94,6 +107,57 @@ VARIANTS = [
         "bfloat16",
         old_spelling=True,
     ),
+    Variant(
+        "gemma3",
+        "Gemma3Text",
+        {
+            "head_dim": 16,
+            "sliding_window": 8,
+            "query_pre_attn_scalar": 24,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "rope_parameters": BY_LAYER,
+        },
+    ),
+    Variant(
+        "gemma3-old",
+        "Gemma3Text",
+        {
+            "head_dim": 8,
+            "sliding_window": 8,
+            "final_logit_softcapping": 5.0,
+            "sliding_window_pattern": 2,
+            "rope_parameters": BY_LAYER,
+        },
+        "bfloat16",
+        old_spelling=True,
+    ),
+    Variant("gpt-oss", "GptOss", {**GPT_OSS, "sliding_window": 8}, "bfloat16"),
+    Variant("mixtral", "Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}, "float16"),
+    Variant(
+        "qwen2-moe",
+        "Qwen2Moe",
+        {**QWEN_MOE, "shared_expert_intermediate_size": 28},
+        "bfloat16",
+    ),
+    Variant(
+        "qwen3-moe",
+        "Qwen3Moe",
+        {**QWEN_MOE, "head_dim": 16, "norm_topk_prob": True, "decoder_sparse_step": 2},
+        "bfloat16",
+        old_spelling=True,
+    ),
+    Variant("llama-yarn", "Llama", {"rope_parameters": YARN}),
+    Variant(
+        "qwen3-yarn-old",
+        "Qwen3",
+        {"head_dim": 16, "rope_parameters": {**YARN, "attention_factor": 1.3}},
+        old_spelling=True,
+    ),
+    Variant(
+        "llama-dynamic",
+        "Llama",
+        {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 500.0, "factor": 2.0}},
+    ),
     Variant("phi3", "Phi3", {"sliding_window": 8, "pad_token_id": None}),
     Variant(
         "phi3-old",
@@ -141,14 +205,19 @@ def random_model(variant: Variant, size: dict[str, Any], seed: int) -> Any:
     keys = {**size, **variant.keys, "bos_token_id": None, "eos_token_id": None}
     config = getattr(transformers, f"{variant.family}Config")(**keys)
     head = "LMHeadModel" if variant.family == "GPT2" else "ForCausalLM"
-    model = getattr(transformers, variant.family + head)(config).float().eval()
+    model = getattr(transformers, variant.family.removesuffix("Text") + head)(config).float().eval()
     generator = torch.Generator().manual_seed(seed)
     gemma = variant.family.startswith("Gemma")
     with torch.no_grad():
         for name, weight in model.named_parameters():
             values = torch.randn(weight.shape, generator=generator)
-            if name.endswith(".bias"):
+            if name.endswith("bias"):
                 values = 0.1 * values
+            elif name.endswith("sinks"):
+                pass
+            elif weight.ndim == 3:  # experts: gpt-oss stores (E, in, out), others (E, out, in)
+                inner = weight.shape[1 if variant.family == "GptOss" else 2]
+                values = values / math.sqrt(inner)
             elif weight.ndim == 1:
                 # Gemma stores a norm's weight as its distance from 1. Its table is scaled up on
                 # the way in, so it is small here, and the last norm makes good for that.
@@ -160,7 +229,8 @@ def random_model(variant: Variant, size: dict[str, Any], seed: int) -> Any:
                 if gemma and "embed_tokens" in name:
                     values = 0.25 * values
                 if "q_proj" in name or "k_proj" in name:
-                    values = 1.5 * values  # sharper attention
+                    # sharper attention; YaRN multiplies the scores of gpt-oss by 1.8 itself
+                    values = (1.1 if variant.family == "GptOss" else 1.5) * values
             weight.copy_(values)
     return model
 
@@ -174,6 +244,10 @@ def save(model: Any, variant: Variant, folder: Path) -> Any:
         config = json.loads(path.read_text())
         config.pop("layer_types", None)
         rope = config.pop("rope_parameters")
+        if variant.family == "Gemma3Text":
+            config["sliding_window_pattern"] = variant.keys["sliding_window_pattern"]
+            config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+            rope = rope["full_attention"]
         config["rope_theta"] = rope.pop("rope_theta")
         kind = rope.pop("rope_type")
         config["rope_scaling"] = None if kind == "default" else {"rope_type": kind, **rope}
@@ -192,6 +266,27 @@ def read_back(folder: Path) -> Any:
 def logits_of(model: Any, tokens: list[int]) -> np.ndarray:
     """(T, V) float32, one pass, no cache."""
     return model(torch.tensor([tokens]), use_cache=False).logits[0].float().numpy()
+
+
+@torch.no_grad()
+def routing_lead(model: Any, tokens: list[int]) -> np.ndarray:
+    """(T,): by how much a token's last chosen expert leads the next, least of all layers.
+
+    Of two experts that are almost level, two correct float32 programs may choose either.
+    """
+    chosen = getattr(model.config, "num_experts_per_tok", None)
+    if chosen is None:
+        return np.full(len(tokens), math.inf)
+    found = model(torch.tensor([tokens]), use_cache=False, output_router_logits=True)
+    layers = torch.stack([one.reshape(len(tokens), -1) for one in found.router_logits])
+    ranked = layers.sort(dim=-1, descending=True).values
+    return (ranked[..., chosen - 1] - ranked[..., chosen]).min(dim=0).values.float().numpy()
+
+
+def clear_tokens(model: Any, tokens: list[int], lead: float = 3e-4) -> int:
+    """How many tokens come before the first whose choice of experts is close."""
+    close = np.flatnonzero(routing_lead(model, tokens) < lead)
+    return int(close[0]) if close.size else len(tokens)
 
 
 def greedy(model: Any, prompt: list[int], new_tokens: int) -> tuple[list[int], float]:

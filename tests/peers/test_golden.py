@@ -15,6 +15,7 @@ from running import alone, assert_same_logits, together
 
 import kvlib
 from kvlib.config.read import runnable
+from kvlib.config.rope import KINDS
 from kvlib.model import ModelConfig
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -39,7 +40,7 @@ def test_all_families_that_run_and_both_spellings_are_here():
         f"no tiny checkpoint in tests/golden for {missing}: add a line to VARIANTS of "
         "tests/peers/hf_models.py and run tools/make_golden.py"
     )
-    assert {c.rope.kind for c in configs if c.rope} == {"default", "linear", "llama3"}
+    assert {c.rope.kind for c in configs if c.rope} == set(KINDS)
     texts = [(GOLDEN / name / "config.json").read_text() for name in FOLDERS]
     assert any('"rope_scaling"' in text for text in texts)
     assert any('"rope_parameters"' in text for text in texts)

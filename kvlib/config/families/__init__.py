@@ -21,8 +21,8 @@ The tests ask for three things more: the family's name in README.md; a line or t
 and transformers' logits of it (that needs torch and transformers); and what a config must not say,
 in REFUSED of ``tests/test_config.py``.
 
-What none of kvlib's layers computes yet (latent attention, a mixture of experts) is a new file
-beside `kvlib.model.grouped_query` or `kvlib.model.gated_mlp`. A block that adds its parts in
+What none of kvlib's layers computes yet, such as latent attention, is a new file beside
+`kvlib.model.grouped_query` or `kvlib.model.gated_mlp`. A block that adds its parts in
 another order (attention and MLP in parallel) is a new field of `kvlib.ModelConfig`, which
 `forward_fields` sets, and a branch in `mix` and `feed` of `kvlib.model.block`.
 """
@@ -60,6 +60,19 @@ FAMILIES = {
 }
 
 
+class Stored(NamedTuple):
+    """A tensor that no other family's files have in this form.
+
+    tensor  its whole name, after the layer's number
+    shape   the `ModelConfig` → the tensor's shape in the file
+    rows    the tensor, as NumPy reads it → our weight
+    """
+
+    tensor: str
+    shape: Callable[[Any], tuple[int, ...]]
+    rows: Callable[[Any], Any]
+
+
 class Names(NamedTuple):
     """How a checkpoint's names differ from Llama's, which `kvlib.model` states beside each weight.
 
@@ -67,6 +80,9 @@ class Names(NamedTuple):
     layers      what stands before a layer's number
     renamed     our weight ("qkv", "mlp_norm") → the tensor that holds it, whole
     transposed  our weights whose tensors are stored (in, out)
+    respelled   (part of our tensors' names, what stands there in the files), in order
+    stored      our weight with its kind ("qkv.bias") → the one tensor that holds it in an order of
+                its own
     buffers     a pattern of tensors that may be there and are not read, because they follow from
                 the config: older versions of transformers saved them
     """
@@ -75,6 +91,8 @@ class Names(NamedTuple):
     layers: str = "layers"
     renamed: Mapping[str, str] = MappingProxyType({})
     transposed: tuple[str, ...] = ()
+    respelled: tuple[tuple[str, str], ...] = ()
+    stored: Mapping[str, Stored] = MappingProxyType({})
     buffers: str = r"(.*\.)?rotary_emb\.inv_freq"
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from kvlib.config import rope
 from kvlib.config.families import Family, classes
 from kvlib.config.keys import Keys
-from kvlib.config.parts import decoder, listed, llama_fields, window
+from kvlib.config.parts import decoder, gated_fields, listed, window
 from kvlib.config.shape import Shape
 
 # Gemma3TextConfig of transformers; the files of Gemma 3 state only what differs
@@ -76,11 +77,11 @@ def hybrid(keys: Keys, every: int, **fields: Any) -> Shape:
 
 
 def forward_fields(keys: Keys, act_key: str = "hidden_activation") -> dict[str, Any]:
-    """What Gemma 1 and 2 share."""
+    """What all Gemmas share but the rope."""
     keys.only("use_bidirectional_attention", False, "attention is causal")
     keys.seen.update(("hidden_act", "hidden_activation"))  # files state both and mean one of them
     return {
-        **llama_fields(keys, act_key, "gelu_pytorch_tanh"),
+        **gated_fields(keys, act_key, "gelu_pytorch_tanh"),
         "norm": "rms_1p",
         "embedding_scale": math.sqrt(keys.count("hidden_size")),
     }
@@ -90,27 +91,44 @@ def gemma_fields(keys: Keys) -> dict[str, Any]:
     fields = forward_fields(keys, "hidden_act")
     if fields["hidden_act"] == "gelu":  # what its first files say, and do not mean
         fields["hidden_act"] = "gelu_pytorch_tanh"
-    return fields
+    return {**fields, "rope": rope.read(keys)}
 
 
 def gemma2_fields(keys: Keys) -> dict[str, Any]:
     return {
         **forward_fields(keys),
+        "rope": rope.read(keys),
         "query_pre_attn_scalar": keys.number("query_pre_attn_scalar", 256.0),
         "attn_logit_softcapping": _cap(keys, "attn_logit_softcapping", 50.0),
         "final_logit_softcapping": _cap(keys, "final_logit_softcapping", 30.0),
     }
 
 
-def _cap(keys: Keys, key: str, default: float) -> float | None:
+def gemma3_text_fields(keys: Keys) -> dict[str, Any]:
+    """Its scores have no cap: transformers reads `attn_logit_softcapping` and never applies it."""
+    full, sliding = rope.read_by_type(keys, full=1e6, sliding=1e4)
+    keys.only("attn_logit_softcapping", None, "transformers ignores it in Gemma 3")
+    return {
+        **forward_fields(keys),
+        "rope": full,
+        "window_rope": sliding,
+        "query_pre_attn_scalar": keys.number("query_pre_attn_scalar", 256.0),
+        "final_logit_softcapping": _cap(keys, "final_logit_softcapping", None),
+    }
+
+
+def _cap(keys: Keys, key: str, default: float | None) -> float | None:
     """A cap, or None where the file says null; `default` is for files without the key."""
     return keys.number(key, None if key in keys.data else default)
 
 
-ROPES = "a RoPE of its own for layers with a window"
 FAMILIES = {
     "gemma": Family(classes("Gemma"), gemma, gemma_fields),
     "gemma2": Family(classes("Gemma2"), gemma2, gemma2_fields),
-    "gemma3": Family(("Gemma3ForConditionalGeneration", *classes("Gemma3")), gemma3, lacks=ROPES),
-    "gemma3_text": Family((*classes("Gemma3"), "Gemma3TextModel"), gemma3_text, lacks=ROPES),
+    "gemma3": Family(
+        ("Gemma3ForConditionalGeneration", *classes("Gemma3")),
+        gemma3,
+        lacks="its text decoder as a model of its own",
+    ),
+    "gemma3_text": Family((*classes("Gemma3"), "Gemma3TextModel"), gemma3_text, gemma3_text_fields),
 }

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from kvlib.config.families import Family, classes
+from typing import Any
+
+from kvlib.config import rope
+from kvlib.config.families import Family, Names, Stored, classes
 from kvlib.config.keys import Keys
-from kvlib.config.parts import decoder, listed, routing, window
+from kvlib.config.parts import decoder, gated_fields, listed, routing, window
 from kvlib.config.shape import Experts, Shape
 
 
@@ -26,8 +29,59 @@ def shape(keys: Keys) -> Shape:
     )
 
 
+def forward_fields(keys: Keys) -> dict[str, Any]:
+    """The files state silu, and mean the gate of `kvlib.model.gated_mlp` that has a limit."""
+    keys.only("hidden_act", "silu", "the gate is made of it")
+    keys.seen.add("initial_context_length")  # repeats what rope_scaling says
+    return {
+        **gated_fields(keys, eps=1e-5),
+        "rope": rope.read(keys, theta=150_000.0),
+        "swiglu_limit": keys.number("swiglu_limit", 7.0),
+        "swiglu_alpha": keys.number("swiglu_alpha", 1.702),
+    }
+
+
+def _gate_up_shape(config: Any) -> tuple[int, ...]:
+    e = config.experts
+    return e.num_experts, config.hidden_size, 2 * e.width
+
+
+def _gate_up(values: Any) -> Any:
+    """(E, hidden, 2 inner), gate and up by turns → (E · 2 inner, hidden), gate before up."""
+    return _apart(values.transpose(0, 2, 1)).reshape(-1, values.shape[1])
+
+
+def _apart(values: Any) -> Any:
+    """(E, 2 inner, ...), gate and up by turns → the same, the gate's rows before up's."""
+    experts, rows, *width = values.shape
+    pairs = values.reshape(experts, rows // 2, 2, *width)
+    return pairs.swapaxes(1, 2).reshape(values.shape)
+
+
+STORED = {
+    "sinks.weight": Stored("self_attn.sinks", lambda c: (c.num_attention_heads,), lambda x: x),
+    "experts_gate_up.weight": Stored("mlp.experts.gate_up_proj", _gate_up_shape, _gate_up),
+    "experts_gate_up.bias": Stored(
+        "mlp.experts.gate_up_proj_bias",
+        lambda c: (c.experts.num_experts, 2 * c.experts.width),
+        lambda x: _apart(x).reshape(-1),
+    ),
+    "experts_down.weight": Stored(
+        "mlp.experts.down_proj",
+        lambda c: (c.experts.num_experts, c.experts.width, c.hidden_size),
+        lambda x: x.transpose(0, 2, 1).reshape(-1, x.shape[1]),
+    ),
+    "experts_down.bias": Stored(
+        "mlp.experts.down_proj_bias",
+        lambda c: (c.experts.num_experts, c.hidden_size),
+        lambda x: x.reshape(-1),
+    ),
+}
 FAMILIES = {
     "gpt_oss": Family(
-        classes("GptOss"), shape, lacks="a mixture of experts, and YaRN's scaling of RoPE"
+        classes("GptOss"),
+        shape,
+        forward_fields,
+        names=Names(renamed={"router": "mlp.router"}, stored=STORED),
     )
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kvlib.config.families import Family, classes
+from typing import Any
+
+from kvlib.config.families import Family, Names, classes
 from kvlib.config.keys import Keys
 from kvlib.config.parts import decoder, llama_fields, routing, uniform, window
 from kvlib.config.shape import Experts, Shape
@@ -22,7 +24,19 @@ def mixtral(keys: Keys) -> Shape:
     return decoder(keys, windows=uniform(keys, window(keys, 0)), experts=experts)
 
 
+def mixtral_fields(keys: Keys) -> dict[str, Any]:
+    keys.only("attention_bias", False, "mixtral has none")
+    return llama_fields(keys)
+
+
+# Mixtral's own words for the router and for an expert's gate, up and down
+SPELLED = (
+    ("mlp.", "block_sparse_moe."),
+    ("gate_proj", "w1"),
+    ("up_proj", "w3"),
+    ("down_proj", "w2"),
+)
 FAMILIES = {
     "mistral": Family(classes("Mistral"), shape, llama_fields),
-    "mixtral": Family(classes("Mixtral"), mixtral, lacks="a mixture of experts"),
+    "mixtral": Family(classes("Mixtral"), mixtral, mixtral_fields, names=Names(respelled=SPELLED)),
 }

@@ -6,6 +6,8 @@ queries and keys, head by head.
 
 from __future__ import annotations
 
+from typing import Any
+
 from kvlib.config.families import Family, classes
 from kvlib.config.keys import Keys
 from kvlib.config.parts import FULL, LISTED, SLIDING, decoder, listed, llama_fields, routing, window
@@ -72,9 +74,13 @@ def experts(keys: Keys, shared: int) -> Experts:
     return Experts(count, chosen, width, mixed, shared_width=shared, shared_gate=shared > 0)
 
 
+def moe_fields(keys: Keys) -> dict[str, Any]:
+    return {**llama_fields(keys), "norm_topk_prob": keys.flag("norm_topk_prob", False)}
+
+
 FAMILIES = {
     "qwen2": Family(classes("Qwen2"), qwen2, llama_fields),
-    "qwen2_moe": Family(classes("Qwen2Moe"), qwen2_moe, lacks="a mixture of experts"),
+    "qwen2_moe": Family(classes("Qwen2Moe"), qwen2_moe, moe_fields),
     "qwen3": Family(classes("Qwen3"), qwen3, llama_fields),
-    "qwen3_moe": Family(classes("Qwen3Moe"), qwen3_moe, lacks="a mixture of experts"),
+    "qwen3_moe": Family(classes("Qwen3Moe"), qwen3_moe, moe_fields),
 }

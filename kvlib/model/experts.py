@@ -1,0 +1,115 @@
+"""A mixture of experts: a router sends each token to a few of many gated MLPs (arXiv:2101.03961).
+
+A token reads the weights of its own experts alone, so a step of one token is far cheaper than the
+size of the model suggests. A step of many tokens needs nearly all experts.
+
+Config keys: `num_local_experts` or `num_experts`, `num_experts_per_tok`, `norm_topk_prob`,
+`moe_intermediate_size` (the width of an expert; in Mixtral and gpt-oss `intermediate_size`); in
+Qwen also `decoder_sparse_step`, `mlp_only_layers` and `shared_expert_intermediate_size`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kvlib.arrays import Array, at_least_float32, namespace, to_numpy
+from kvlib.attention.softmax import softmax_parts
+from kvlib.config.shape import Experts
+from kvlib.model.config import ModelConfig
+from kvlib.model.gated_mlp import gate_of
+from kvlib.model.layers import linear, sigmoid
+from kvlib.model.weight import Weight, linear_weights
+
+
+class MixtureOfExperts:
+    """The sum of a token's `per_token` best experts, each times its share, and the shared MLP."""
+
+    def __init__(self, config: ModelConfig, w: dict[str, Array]) -> None:
+        self.w, self.experts, self.gate = w, _experts(config), gate_of(config)
+        self.normalised, self.xp = config.norm_topk_prob, namespace(w["router.weight"])
+
+    @staticmethod
+    def weights(config: ModelConfig) -> list[Weight]:
+        """The router, each expert's gate, up and down, and the MLP that all tokens share."""
+        e, hidden = _experts(config), config.hidden_size
+        gate_up: dict[str, int] = {}
+        down: dict[str, int] = {}
+        for i in range(e.num_experts):
+            gate_up |= {f"mlp.experts.{i}.{name}": e.width for name in ("gate_proj", "up_proj")}
+            down[f"mlp.experts.{i}.down_proj"] = hidden
+        found = [
+            *linear_weights("router", {"mlp.gate": e.num_experts}, hidden, e.router_bias),
+            *linear_weights("experts_gate_up", gate_up, hidden, e.bias),
+            *linear_weights("experts_down", down, e.width, e.bias),
+        ]
+        if e.shared_width:
+            shared = "mlp.shared_expert"
+            both = {f"{shared}.gate_proj": e.shared_width, f"{shared}.up_proj": e.shared_width}
+            down = {f"{shared}.down_proj": hidden}
+            found += linear_weights("shared_gate_up", both, hidden, False)
+            found += linear_weights("shared_down", down, e.shared_width, False)
+        if e.shared_gate:
+            found += linear_weights("shared_gate", {"mlp.shared_expert_gate": 1}, hidden, False)
+        return found
+
+    def forward(self, x: Array) -> Array:
+        """x (T, hidden) → (T, hidden)"""
+        chosen, share = self.route(x)
+        y = self._sum(x, to_numpy(chosen), share)
+        if self.experts.shared_width:
+            y += self._shared(x)
+        return y
+
+    def route(self, x: Array) -> tuple[Array, Array]:
+        """x (T, hidden) → the numbers of each token's experts (T, k), best first; their shares."""
+        xp, e = self.xp, self.experts
+        scores = linear(x, self.w["router.weight"], self.w.get("router.bias"))
+        p, _, total = softmax_parts(xp, at_least_float32(xp, scores))
+        shares = p / total
+        chosen = xp.argsort(-shares, axis=1, stable=True)[:, : e.per_token]
+        rows = xp.arange(x.shape[0], dtype=chosen.dtype, device=x.device)[:, None]
+        places = xp.reshape(rows * e.num_experts + chosen, (-1,))
+        share = xp.reshape(xp.take(xp.reshape(shares, (-1,)), places), chosen.shape)
+        if self.normalised:
+            share = share / xp.sum(share, axis=1, keepdims=True)
+        return chosen, xp.astype(share, x.dtype, copy=False)
+
+    def _sum(self, x: Array, chosen: np.ndarray, share: Array) -> Array:
+        """Every expert once, over the tokens that chose it: its weights are read once a step."""
+        xp, (tokens, per_token) = self.xp, chosen.shape
+        # The host has to know who goes where: on a device this read waits for the router.
+        order = np.argsort(chosen, axis=None, kind="stable")  # (T k,) choices, expert by expert
+        used, counts = np.unique(chosen, return_counts=True)
+        ends, parts = np.cumsum(counts), []
+        for expert, start, end in zip(used, ends - counts, ends, strict=True):
+            rows = xp.asarray(order[start:end] // per_token, device=x.device)
+            parts.append(self._expert(int(expert), xp.take(x, rows, axis=0)))
+        back = xp.asarray(np.argsort(order, kind="stable"), device=x.device)
+        y = xp.take(xp.concat(parts), back, axis=0)  # (T k, hidden), token by token again
+        y = xp.reshape(y, (tokens, per_token, x.shape[1]))
+        return xp.sum(y * share[:, :, None], axis=1)
+
+    def _expert(self, i: int, x: Array) -> Array:
+        """x (t, hidden) → (t, hidden) by expert number `i`."""
+        h = self.gate(linear(x, *self._rows("experts_gate_up", i, 2 * self.experts.width)))
+        return linear(h, *self._rows("experts_down", i, x.shape[1]))
+
+    def _rows(self, name: str, i: int, rows: int) -> tuple[Array, Array | None]:
+        """Expert number `i`'s weight and bias: its rows of the matrix of all."""
+        start, end = i * rows, (i + 1) * rows
+        bias = self.w.get(f"{name}.bias")
+        return self.w[f"{name}.weight"][start:end, :], None if bias is None else bias[start:end]
+
+    def _shared(self, x: Array) -> Array:
+        """The MLP that every token goes through, times a gate of its own where it has one."""
+        h = self.gate(linear(x, self.w["shared_gate_up.weight"]))
+        y = linear(h, self.w["shared_down.weight"])
+        if self.experts.shared_gate:
+            y *= sigmoid(linear(x, self.w["shared_gate.weight"]))
+        return y
+
+
+def _experts(config: ModelConfig) -> Experts:
+    if config.experts is None:
+        raise ValueError(f"a {config.model_type} config states no experts")
+    return config.experts

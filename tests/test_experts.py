@@ -1,0 +1,132 @@
+"""A mixture of experts against each token's own sum in float64, and what a step of it reads."""
+
+import math
+
+import array_api_strict
+import numpy as np
+import pytest
+
+import kvlib
+from kvlib.config.shape import Experts
+from kvlib.exercises.kit.rounding import sum_bound
+from kvlib.model import ModelConfig, random_weights, weight_shapes
+from kvlib.model.experts import MixtureOfExperts
+from kvlib.model.weights import of_layer
+
+HIDDEN, WIDTH, EXPERTS = 24, 20, 6
+KINDS = {
+    "mixtral": dict(),
+    "shares as they are": dict(norm_topk_prob=False),
+    "gpt-oss": dict(swiglu_limit=0.5, bias=True, router_bias=True),
+    "shared": dict(shared_width=12),
+    "shared behind a gate": dict(shared_width=12, shared_gate=True, norm_topk_prob=False),
+    "one expert a token": dict(per_token=1, hidden_act="gelu"),
+    "every expert": dict(per_token=EXPERTS),
+}
+
+
+def config_of(kind: str) -> ModelConfig:
+    fields = dict(KINDS[kind])
+    parts = {n: fields.pop(n) for n in Experts._fields if n in fields}
+    experts = Experts(EXPERTS, **{"per_token": 2, "width": WIDTH, "layers": (1,), **parts})
+    return ModelConfig(
+        model_type="mixtral",
+        vocab_size=32,
+        hidden_size=HIDDEN,
+        intermediate_size=40,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        max_position_embeddings=64,
+        experts=experts,
+        **fields,
+    )
+
+
+def mixture(kind: str, xp=np, dtype=None) -> tuple[ModelConfig, MixtureOfExperts, dict]:
+    config = config_of(kind)
+    weights = of_layer(random_weights(config, seed=3, xp=xp, dtype=dtype), 1)
+    return config, MixtureOfExperts(config, weights), weights
+
+
+def sigma(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def halves(config, both):
+    """The definition, one token at a time: both (2 inner,) → (inner,)."""
+    gate, up = np.split(both, 2)
+    if config.swiglu_limit is not None:
+        gate = np.minimum(gate, config.swiglu_limit)
+        up = np.clip(up, -config.swiglu_limit, config.swiglu_limit)
+        return gate * sigma(config.swiglu_alpha * gate) * (up + 1)
+    if config.hidden_act == "silu":
+        return gate * sigma(gate) * up
+    return gate * np.array([(1 + math.erf(g / math.sqrt(2))) / 2 for g in gate]) * up
+
+
+def by_hand(config, weights, x):
+    """x (hidden,) float64 → (hidden,): all experts computed, the chosen ones added."""
+    e, w = config.experts, {name: np.asarray(v, np.float64) for name, v in weights.items()}
+    scores = w["router.weight"] @ x + w.get("router.bias", 0.0)
+    p = np.exp(scores - scores.max())
+    p /= p.sum()
+    best = sorted(range(e.num_experts), key=lambda i: -p[i])[: e.per_token]
+    total = p[best].sum() if config.norm_topk_prob else 1.0
+    gate_up = w["experts_gate_up.weight"].reshape(e.num_experts, 2 * e.width, -1)
+    down = w["experts_down.weight"].reshape(e.num_experts, -1, e.width)
+    first = w.get("experts_gate_up.bias", np.zeros(gate_up.shape[:2])).reshape(e.num_experts, -1)
+    last = w.get("experts_down.bias", np.zeros(down.shape[:2])).reshape(e.num_experts, -1)
+    y = sum(
+        p[i] / total * (down[i] @ halves(config, gate_up[i] @ x + first[i]) + last[i]) for i in best
+    )
+    if e.shared_width:
+        shared = w["shared_down.weight"] @ halves(config, w["shared_gate_up.weight"] @ x)
+        y = y + (sigma(w["shared_gate.weight"] @ x) * shared if e.shared_gate else shared)
+    return y
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 9, 40])
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_token_gets_its_own_experts(kind, tokens):
+    config, part, weights = mixture(kind)
+    x = np.random.default_rng(tokens).standard_normal((tokens, HIDDEN), dtype=np.float32)
+    expected = np.stack([by_hand(config, weights, row.astype(np.float64)) for row in x])
+    got = part.forward(x)
+    assert got.dtype == np.float32
+    scale = max(1.0, float(np.abs(expected).max()))
+    np.testing.assert_allclose(got, expected, atol=8 * sum_bound(HIDDEN + WIDTH, scale))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_standard_alone(kind):
+    """The same on array_api_strict in float64, to the last bits but a few."""
+    config, part, weights = mixture(kind, array_api_strict, array_api_strict.float64)
+    x = np.random.default_rng(5).standard_normal((7, HIDDEN))
+    got = np.asarray(part.forward(array_api_strict.asarray(x)))
+    weights = {name: np.asarray(w) for name, w in weights.items()}
+    expected = np.stack([by_hand(config, weights, row) for row in x])
+    # float64, but for the error function, which kvlib computes to 1.5e-7
+    atol = 1e-5 if config.hidden_act == "gelu" else 1e-12
+    np.testing.assert_allclose(got, expected, atol=atol)
+
+
+def test_a_token_reads_its_own_experts_alone():
+    """The bytes of one row: router, and per_token of the experts; of many rows: each once."""
+    config, part, weights = mixture("mixtral")
+    one = 4 * 3 * WIDTH * HIDDEN  # bytes of an expert's three matrices
+    router = weights["router.weight"].nbytes
+    x = np.random.default_rng(0).standard_normal((64, HIDDEN), dtype=np.float32)
+    for rows, experts in [(1, config.experts.per_token), (64, EXPERTS)]:
+        with kvlib.Meter() as meter:
+            part.forward(x[:rows])
+        inputs = 4 * rows * HIDDEN + 4 * rows * 2 * (HIDDEN + WIDTH)
+        assert meter.read == router + experts * one + inputs
+
+
+def test_layers_without_experts_keep_their_mlp():
+    shapes = weight_shapes(config_of("mixtral"))
+    assert "layers.0.gate_up.weight" in shapes and "layers.0.router.weight" not in shapes
+    assert "layers.1.gate_up.weight" not in shapes
+    assert shapes["layers.1.experts_down.weight"] == (EXPERTS * HIDDEN, WIDTH)
