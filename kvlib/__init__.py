@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.caches import PagedCache as PagedCache
     from kvlib.caches import QuantizedCache as QuantizedCache
     from kvlib.caches import Step as Step
+    from kvlib.editing import remove_span as remove_span
     from kvlib.errors import CacheFull as CacheFull
     from kvlib.errors import CheckpointError as CheckpointError
     from kvlib.errors import OutOfBlocks as OutOfBlocks

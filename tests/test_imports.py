@@ -13,7 +13,7 @@ ORDER = (
     *("arrays", "meter", "norms", "costs"),
     *("attention", "codecs", "caches"),
     *("distribution", "kernels", "sampling"),
-    *("model", "reference", "prompts", "serving", "quality", "machine"),
+    *("model", "editing", "reference", "prompts", "serving", "quality", "machine"),
     *("batching", "policies", "scheduling", "generation"),
     *("show", "exercises"),
 )

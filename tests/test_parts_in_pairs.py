@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 from caches import poison_all
-from test_retention import Sinks, must
+from test_retention import must
 
 from kvlib import BlockPool, Cache, LayerSpec, PagedCache, QuantizedCache
-from kvlib.caches import KeepAll, Window, layer_groups, run_alone, run_cascade
+from kvlib.caches import KeepAll, Sinks, Window, layer_groups, run_alone, run_cascade
 from kvlib.codecs import codec as codec_of
 from kvlib.codecs import fp8, int8, int8_per_channel, kivi
 from kvlib.exercises import kit
@@ -45,7 +45,7 @@ RULES: dict[str, Any] = {
     "its window": None,
     "all": KeepAll(),
     "the last 12": Window(12),
-    "2 first, 6 last": Sinks(2, 6),
+    "2 first, 6 last": Sinks(2, 7),
 }
 ATTENTION: dict[str, Callable[..., Any] | None] = {
     "its own": None,

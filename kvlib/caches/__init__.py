@@ -6,7 +6,7 @@ from kvlib.caches.cascade import run_cascade
 from kvlib.caches.paging import Blocks, PagedCache
 from kvlib.caches.prefixes import HashIndex, RadixIndex
 from kvlib.caches.protocol import Cache
-from kvlib.caches.retention import KeepAll, Retention, Window, layer_groups
+from kvlib.caches.retention import KeepAll, Retention, Sinks, Window, layer_groups
 from kvlib.caches.rows import DenseCache, QuantizedCache, Rows
 from kvlib.caches.spec import LayerSpec, Memory
 from kvlib.caches.step import Step
@@ -27,6 +27,7 @@ __all__ = [
     "RadixIndex",
     "Retention",
     "Rows",
+    "Sinks",
     "Step",
     "StoredCache",
     "Window",

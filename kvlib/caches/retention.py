@@ -88,6 +88,37 @@ class Window(Retention):
         return min(max_seq_len, self.size - 1 + max(1, self.size // 4))
 
 
+@dataclass(frozen=True)
+class Sinks(Retention):
+    """Keep the first `first_tokens` tokens and the newest `recent`, the query's own included.
+
+    A model that never saw a text without its beginning puts much attention on the first tokens,
+    whatever they say. Without them, its answers break down at once (StreamingLLM,
+    arXiv:2309.17453).
+    Tokens keep their positions in the text. For an endless text, whose positions would outgrow the
+    model, `kvlib.remove_span` moves the newest tokens to smaller ones, as StreamingLLM does.
+
+    every: how many tokens may pass before old ones are given back. They are seen until then. One by
+    one costs a copy of `recent` tokens per step; by `every`, one such copy in so many steps.
+
+    >>> Sinks(2, 3).kept(np.arange(9), length=9).nonzero()[0].tolist()  # the query stands at 9
+    [0, 1, 7, 8]
+    """
+
+    first_tokens: int
+    recent: int
+    every: int = 1
+
+    def __post_init__(self) -> None:
+        for name, least in (("first_tokens", 0), ("recent", 1), ("every", 1)):
+            object.__setattr__(self, name, check_integer(name, getattr(self, name), least))
+
+    def kept(self, positions: np.ndarray, length: int) -> np.ndarray:
+        stays = (positions < self.first_tokens) | (positions > length - self.recent)
+        late = len(positions) - int(stays.sum()) >= self.every
+        return stays if late else np.ones_like(stays)
+
+
 Rules = Retention | Sequence[Retention] | None
 
 

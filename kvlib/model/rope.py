@@ -81,6 +81,27 @@ def rotate(x: Array, cos: Array, sin: Array) -> Array:
     return swapped
 
 
+def turn(config: RopeConfig, k: Array, distance: int) -> Array:
+    """Keys (T, H, D) as they would be `distance` positions later (earlier where it is negative).
+
+    RoPE's rotations add up, so a cached key is moved without knowing the vector it was made from.
+    The angle is that of the distance, whatever the position, and has no `attention_factor`: the
+    key carries that already.
+
+    >>> import numpy as np
+    >>> k = np.ones((1, 1, 4), np.float32)
+    >>> np.allclose(turn(RopeConfig(), turn(RopeConfig(), k, 7), -7), k)
+    True
+    """
+    xp, angle = namespace(k), distance * frequencies(config, k.shape[-1])
+    cos, sin = np.cos(angle), np.sin(angle)
+    # In float64: a cosine rounded to float32 would pull every turn by the same distance the same
+    # way, and after a thousand turns a key would be off by 1e-4 of its size.
+    both = (np.concatenate([cos, cos]), np.concatenate([-sin, sin]))
+    tables = (xp.asarray(x[None, None, :], dtype=xp.float64, device=k.device) for x in both)
+    return xp.astype(rotate(xp.astype(k, xp.float64), *tables), k.dtype)
+
+
 class Rotation:
     """cos and sin by position, made when they are first needed."""
 

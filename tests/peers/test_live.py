@@ -130,7 +130,8 @@ def test_logits(pair, record_property):
 def test_greedy_tokens(pair):
     """64 tokens each, equal up to the first close call of transformers itself.
 
-    A call is close if a token wins by less than 1e-4, or an expert by less than `clear_tokens` asks.
+    A call is close if a token wins by less than 1e-4, or an expert by less than `clear_tokens`
+    asks.
     """
     _, ours, theirs = pair
     prompts = prompts_of((1, W, 3 * W))

@@ -1,0 +1,96 @@
+"""Cut a span out of a request's text, and go on as if the rest had always stood together.
+
+A chat that is full may forget its oldest turns but the system prompt; an agent drops the output of
+a tool that it has read. llama.cpp calls the two halves of this ``seq_rm`` and ``seq_add``.
+
+What follows the span moves to smaller positions, so its keys are rotated back by the length of the
+span. They are then exact for their new positions, and still not what a model would compute for the
+shortened text: from the second layer on, keys and values were made from tokens that had seen the
+span. A request forgets the tokens that it was cut, not what others read in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any
+
+from kvlib.arrays import Array
+from kvlib.attention.checks import is_integer
+from kvlib.model.rope import turn
+
+if TYPE_CHECKING:
+    from kvlib.caches import Cache
+    from kvlib.model import Decoder
+
+
+def remove_span(model: Decoder, cache: Cache, seq_id: Hashable, start: int, stop: int) -> None:
+    """Take tokens ``start`` to ``stop`` out of a request of `model`; those after them move up.
+
+    The request is then ``stop - start`` tokens shorter, and its next token stands at the new end.
+    Blocks that it shares stay as they are for the others, and what follows `start` is copied.
+    Codes are decoded, turned and encoded again, which rounds them once more. What is rewritten is
+    not published for prefix lookups, because it is not what its tokens alone would give.
+
+    Raises ValueError for a span that the request does not hold, for a cache in which a layer has
+    given tokens back (a window), for a model whose positions are learned, and where the cache
+    cannot go back to `start` (some codecs encode groups of tokens); OutOfBlocks where the pool
+    has no room for a copy of what follows. The request is then as it was.
+
+    >>> from kvlib import load_reference_model
+    >>> model = load_reference_model()
+    >>> cache = model.new_cache(max_seqs=1, max_seq_len=16)
+    >>> cache.add("chat")
+    0
+    >>> _ = model.forward(list(b"one two three"), cache, cache.plan(["chat"], [13]))
+    >>> remove_span(model, cache, "chat", 4, 8)  # "one three"
+    >>> cache.seq_len("chat")
+    9
+    """
+    length = cache.seq_len(seq_id)
+    if not (is_integer(start) and is_integer(stop) and 0 <= start < stop <= length):
+        raise ValueError(
+            f"a span of request {seq_id!r} needs 0 <= start < stop <= {length} (its length), got "
+            f"{start!r} and {stop!r}"
+        )
+    start, stop = int(start), int(stop)
+    if model.config.rope is None:
+        raise ValueError(
+            f"a {model.config.model_type} model adds learned positions to its embeddings, so its "
+            "keys cannot be moved to others; read the shortened text again"
+        )
+    tail = [_moved(model, cache, layer, seq_id, start, stop) for layer in range(len(cache.layers))]
+    guard: object = None
+    if cache.block_size is not None:  # a pool may be too small; a row only gets emptier
+        guard = object()
+        cache.fork(seq_id, guard)
+    try:
+        cache.truncate(seq_id, start)
+        if stop < length:
+            step = cache.plan([seq_id], [length - stop])
+            for layer, (k, v) in enumerate(tail):
+                cache.append(layer, k, v, step)
+    except BaseException:
+        if guard is not None:
+            cache.free(seq_id)
+            cache.fork(guard, seq_id)
+        raise
+    finally:
+        if guard is not None:
+            cache.free(guard)
+
+
+def _moved(
+    model: Decoder, cache: Cache, layer: int, seq_id: Hashable, start: int, stop: int
+) -> tuple[Array, Array | None]:
+    """A layer's keys and values from `stop` on, copied, the keys turned to their new positions."""
+    k, v, positions = cache.read(layer, seq_id)
+    if positions.shape != (cache.seq_len(seq_id),):
+        raise ValueError(
+            f"layer {layer} holds {positions.shape[-1]} of the {cache.seq_len(seq_id)} tokens of "
+            f"request {seq_id!r}, and a span can only be taken out of a request that holds all"
+        )
+    rope: Any = model.config.rope_of(layer)
+    xp, dtype = cache.xp, cache.dtype
+    k = turn(rope, k[stop:, :, :], start - stop)
+    v = None if cache.layers[layer].v_from_k else xp.astype(v[stop:, :, :], dtype, copy=True)
+    return xp.astype(k, dtype, copy=False), v

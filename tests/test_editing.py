@@ -1,0 +1,199 @@
+"""A span taken out of a request: keys are exact for their new positions, all else is as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kvlib
+from kvlib import BlockPool, DenseCache, OutOfBlocks, PagedCache, QuantizedCache
+from kvlib.codecs import kivi
+from kvlib.exercises.kit.rounding import EPS
+from kvlib.model import RopeConfig
+from kvlib.model.rope import frequencies, turn
+
+GOLDEN = Path(__file__).parent / "golden"
+HOMES: dict[str, Any] = {
+    "rows": lambda specs: DenseCache(specs, 2, 64, xp=np),
+    "blocks of 1": lambda specs: PagedCache(specs, BlockPool(200, 1), xp=np),
+    "blocks of 4": lambda specs: PagedCache(specs, BlockPool(50, 4), xp=np),
+}
+
+
+def model_of(name: str = "llama") -> Any:
+    return kvlib.load_model(GOLDEN / name, tokenizer=False)
+
+
+def fill(model: Any, cache: Any, seq_id: str, tokens: list[int]) -> np.ndarray:
+    cache.add(seq_id)
+    return model.forward(tokens, cache, cache.plan([seq_id], [len(tokens)], tokens))
+
+
+def tokens_of(n: int, seed: int = 0) -> list[int]:
+    return np.random.default_rng(seed).integers(0, 64, n).tolist()
+
+
+def turned(config: RopeConfig, k: np.ndarray, distance: int) -> np.ndarray:
+    """The definition, in complex numbers and float64: (T, H, D) → (T, H, D)."""
+    half = k.shape[-1] // 2
+    z = k[..., :half].astype(np.float64) + 1j * k[..., half:]
+    z = z * np.exp(1j * distance * frequencies(config, 2 * half))
+    return np.concatenate([z.real, z.imag], axis=-1)
+
+
+@pytest.mark.parametrize("home", HOMES)
+@pytest.mark.parametrize(("start", "stop"), [(0, 5), (3, 4), (4, 8), (7, 20), (18, 20), (0, 20)])
+def test_every_layer_holds_the_rest_at_its_new_positions(home: str, start: int, stop: int) -> None:
+    model = model_of()
+    cache = HOMES[home](model.layer_specs)
+    fill(model, cache, "a", tokens_of(20))
+    before = [[x.copy() for x in cache.read(i, "a")] for i in range(2)]
+    kvlib.remove_span(model, cache, "a", start, stop)
+    assert cache.seq_len("a") == 20 - (stop - start)
+    for i, (k, v, _) in enumerate(before):
+        got_k, got_v, positions = cache.read(i, "a")
+        assert positions.tolist() == list(range(20 - (stop - start)))
+        moved = turned(model.config.rope, k[stop:], start - stop)
+        # a rotation is two products and a sum, of numbers as large as the key's pair
+        np.testing.assert_allclose(got_k[start:], moved, atol=4 * EPS * np.abs(k).max())
+        assert (got_k[:start] == k[:start]).all()
+        assert (got_v == np.concatenate([v[:start], v[stop:]])).all()
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3-yarn-old", "llama-3", "llama-linear-bias"])
+def test_only_the_first_layer_is_what_the_shorter_text_gives(name: str) -> None:
+    """Its keys come from tokens and positions alone. Those above were made from what it read."""
+    model, tokens = model_of(name), tokens_of(24)
+    edited, fresh = (model.new_cache(1, 32) for _ in range(2))
+    fill(model, edited, "a", tokens)
+    kvlib.remove_span(model, edited, "a", 5, 13)
+    fill(model, fresh, "a", tokens[:5] + tokens[13:])
+    for x, y in zip(edited.read(0, "a"), fresh.read(0, "a"), strict=True):
+        np.testing.assert_allclose(x, y, atol=1e-5)
+    k, other = edited.read(1, "a")[0], fresh.read(1, "a")[0]
+    np.testing.assert_allclose(k[:5], other[:5], atol=1e-5)
+    assert np.abs(k[5:] - other[5:]).max() > 0.01
+
+
+@pytest.mark.parametrize("home", HOMES)
+def test_the_request_goes_on_from_its_new_end(home: str) -> None:
+    """Logits of the next tokens equal those over a cache that was given the moved keys."""
+    model, tokens = model_of(), tokens_of(20)
+    cache = HOMES[home](model.layer_specs)
+    by_hand = DenseCache(model.layer_specs, 1, 32, xp=np)
+    fill(model, cache, "a", tokens)
+    held = [cache.read(i, "a") for i in range(2)]
+    by_hand.add("a")
+    step = by_hand.plan(["a"], [14])
+    for i, (k, v, _) in enumerate(held):
+        k = np.concatenate([k[:6], turned(model.config.rope, k[12:], -6)]).astype(np.float32)
+        by_hand.append(i, k, np.concatenate([v[:6], v[12:]]), step)
+    kvlib.remove_span(model, cache, "a", 6, 12)
+    for n in (1, 3, 1):
+        more = tokens_of(n, seed=n)
+        ours = model.forward(more, cache, cache.plan(["a"], [n]))
+        np.testing.assert_allclose(
+            ours, model.forward(more, by_hand, by_hand.plan(["a"], [n])), atol=1e-5
+        )
+    cache.truncate("a", 14)
+    assert cache.seq_len("a") == 14
+
+
+def test_many_small_moves_are_one_large_one() -> None:
+    """The rounding of a turn is not carried on in one direction: no drift in a long session."""
+    rope = RopeConfig()
+    k = np.random.default_rng(0).standard_normal((8, 2, 64), dtype=np.float32)
+    moved = k
+    for _ in range(1000):
+        moved = turn(rope, moved, -3)
+    np.testing.assert_allclose(moved, turned(rope, k, -3000), atol=1e-5 * np.abs(k).max())
+
+
+def test_another_request_keeps_the_blocks_that_both_hold() -> None:
+    model, tokens = model_of(), tokens_of(20)
+    cache = HOMES["blocks of 4"](model.layer_specs)
+    fill(model, cache, "a", tokens)
+    cache.fork("a", "b")
+    before = [x.copy() for x in cache.read(1, "b")]
+    kvlib.remove_span(model, cache, "a", 2, 9)
+    for x, y in zip(before, cache.read(1, "b"), strict=True):
+        assert (x == y).all()
+    assert cache.seq_ids == ("b", "a") or cache.seq_ids == ("a", "b")
+    cache.pool.check()
+    # the edited text is found up to the span, and no further
+    edited = tokens[:2] + tokens[9:]
+    cache.free("a")
+    assert cache.add("c", edited + [1]) == 0
+    assert cache.add("d", tokens) == 16
+    cache.pool.check()
+
+
+def test_without_room_for_the_copy_nothing_changes() -> None:
+    model, tokens = model_of(), tokens_of(20)
+    cache = PagedCache(model.layer_specs, BlockPool(6, 4), xp=np)
+    fill(model, cache, "a", tokens)
+    before = [x.copy() for i in range(2) for x in cache.read(i, "a")]
+    with pytest.raises(OutOfBlocks):
+        kvlib.remove_span(model, cache, "a", 1, 3)
+    assert cache.seq_len("a") == 20 and cache.seq_ids == ("a",)
+    for x, y in zip(before, [x for i in range(2) for x in cache.read(i, "a")], strict=True):
+        assert (x == y).all()
+    cache.pool.check()
+    kvlib.remove_span(model, cache, "a", 1, 18)  # what is left needs one block more
+
+
+def test_codes_are_turned_too() -> None:
+    model, tokens = model_of("qwen3"), tokens_of(20)
+    cache = QuantizedCache(model.layer_specs, "int8", 1, 32, xp=np)
+    fill(model, cache, "a", tokens)
+    k = cache.read(1, "a")[0].copy()
+    kvlib.remove_span(model, cache, "a", 4, 10)
+    moved = turned(model.config.rope, k[10:], -6)
+    # encoding rounds to 127 steps of the largest number of a head
+    step = np.abs(moved).max(axis=-1, keepdims=True) / 127
+    assert (np.abs(cache.read(1, "a")[0][4:] - moved) <= 0.51 * step).all()
+
+
+def test_what_cannot_be_cut_is_said() -> None:
+    model = model_of()
+    cache = model.new_cache(2, 32)
+    fill(model, cache, "a", tokens_of(9))
+    for start, stop in [(-1, 3), (3, 3), (4, 2), (2, 10), (0.5, 2), (True, 3), (None, 4)]:
+        with pytest.raises(ValueError, match=r"needs 0 <= start < stop <= 9"):
+            kvlib.remove_span(model, cache, "a", start, stop)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="'b'"):
+        kvlib.remove_span(model, cache, "b", 0, 1)
+    learned = model_of("gpt2")
+    other = learned.new_cache(1, 32)
+    fill(learned, other, "a", tokens_of(9))
+    with pytest.raises(ValueError, match="learned positions"):
+        kvlib.remove_span(learned, other, "a", 0, 1)
+    windowed = model_of("mistral")
+    other = windowed.new_cache(1, 32)
+    fill(windowed, other, "a", tokens_of(20))
+    windowed.forward([1], other, other.plan(["a"], [1]))
+    with pytest.raises(ValueError, match=r"layer 0 holds \d+ of the 21 tokens"):
+        kvlib.remove_span(windowed, other, "a", 0, 1)
+    grouped = QuantizedCache(model.layer_specs, kivi(4, 8, 8), 1, 32, xp=np)
+    fill(model, grouped, "a", tokens_of(30))
+    with pytest.raises(ValueError, match="cannot go back to 3 tokens"):
+        kvlib.remove_span(model, grouped, "a", 3, 5)
+    assert grouped.seq_len("a") == 30
+
+
+def test_an_endless_text_in_a_small_cache() -> None:
+    """StreamingLLM by hand: when the row is full, the oldest half but the first tokens goes."""
+    model = model_of()
+    cache = model.new_cache(1, 32)
+    cache.add("stream")
+    reserved, token, seen = cache.memory().reserved, 1, 0
+    for _ in range(500):
+        if cache.seq_len("stream") == 32:
+            kvlib.remove_span(model, cache, "stream", 4, 18)
+        logits = model.forward([token], cache, cache.plan(["stream"], [1]))
+        assert np.isfinite(logits).all()
+        token, seen = int(logits.argmax()), seen + 1
+    assert seen == 500 and cache.memory().reserved == reserved
