@@ -18,7 +18,7 @@ from kvlib.model import rope
 
 CAUSAL, DIRECT = "kvlib.attention.causal", "kvlib.attention.direct"
 BATCHED, CHECKS = "kvlib.attention.batched", "kvlib.caches.checks"
-SOFTMAX, STATES = "kvlib.attention.softmax", "kvlib.attention.states"
+STATES = "kvlib.attention.states"
 STORED, PROTOCOL = "kvlib.caches.stored", "kvlib.caches.protocol"
 ROWS, MIXER = "kvlib.caches.rows", "kvlib.model.grouped_query"
 SCHEDULING, SERVING, DISTRIBUTION = "kvlib.scheduling", "kvlib.serving", "kvlib.distribution"
@@ -165,7 +165,7 @@ MUTANTS = [
     # Partial results
     Bug("merge weighs the wrong side", STATES, "merge_state",
         lambda merge, o_a, lse_a, o_b, lse_b: merge(o_b, lse_a, o_a, lse_b), "states_merge"),
-    Mutant("old tiles not rescaled", SOFTMAX, "join", "total_a * shrink_a", "total_a",
+    Mutant("old tiles not rescaled", STATES, "join", "total_a * shrink_a", "total_a",
            "attention_in_every_form"),
     Bug("a tile that sees nothing is NaN", DIRECT, "softmax_parts", nan_where_nothing_is_seen,
         "attention_in_every_form"),

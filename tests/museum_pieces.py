@@ -42,8 +42,8 @@ MUTANTS = [
             xp, scores, first_query=first_query, window=window and window + 1
         ), "pieces_in_every_form"),
     Bug("window one too wide in decoding from pieces", CAUSAL, "decode",
-        lambda decode, xp, q, pieces, seen, length, window, *rest: decode(
-            xp, q, pieces, seen, length, window and window + 1, *rest
+        lambda decode, xp, q, pieces, length, window, *rest: decode(
+            xp, q, pieces, length, window and window + 1, *rest
         ), "pieces_in_every_form"),
     Mutant("a piece behind the window is not masked", CAUSAL, "_hide",
            "first_query + n - window)", "first_query + n - window - 1)", "pieces_in_every_form"),
@@ -53,15 +53,15 @@ MUTANTS = [
            "max(0, first - window + 1)", "max(0, first - window + 2)", "pieces_in_every_form"),
     Mutant("pieces left out one token early in decoding", CAUSAL, "decode",
            "max(0, length - window)", "max(0, length - window + 1)", "pieces_in_every_form"),
-    Mutant("the last piece of a chunk left out", PIECES, "attend_pieces",
+    Mutant("the last piece of a chunk left out", PIECES, "Pieces.seen",
            "a < high]", "a < high - 1]", "pieces_in_every_form"),
     Mutant("a query before its piece is NaN", CAUSAL, "extend", "at > first or", "False or",
            "pieces_in_every_form"),
     Mutant("a query whose window lies after its piece is NaN", CAUSAL, "extend",
            "end <= first + n - window)", "end < first + n - window)", "pieces_in_every_form"),
-    Mutant("old pieces not rescaled", "kvlib.attention.softmax", "join",
+    Mutant("old pieces not rescaled", "kvlib.attention.states", "join",
            "o_a * shrink_a", "o_a", "pieces_in_every_form"),
-    Mutant("new pieces not rescaled", "kvlib.attention.softmax", "join",
+    Mutant("new pieces not rescaled", "kvlib.attention.states", "join",
            "o_b *= shrink_b", "o_b *= 1", "pieces_in_every_form"),
     Bug("pieces begin after the window does", GATHER, "StoredPieces.__init__", begun_one_late,
         "pieces_in_every_form"),
@@ -72,11 +72,11 @@ MUTANTS = [
     Bug("the tail read one late", GATHER, "StoredPieces._waiting",
         lambda waiting, *asked: np.roll(waiting(*asked), -1, 1),
         "stored_schedules"),
-    Bug("a chunk's queries stand at the beginning of the text", PIECES, "attend_pieces",
+    Bug("a chunk's queries stand at the beginning of the text", CAUSAL, "attend_pieces",
         lambda attend, q, pieces, length, xp, **settings: attend(
             q, pieces, q.shape[0], xp, **settings
         ), "pieces_in_every_form"),
-    Bug("query heads dealt out in turn over pieces", PIECES, "attend_pieces",
+    Bug("query heads dealt out in turn over pieces", CAUSAL, "attend_pieces",
         queries_dealt_in_turn, "pieces_in_every_form"),
     # Several requests in one product
     Bug("a batch of blocks begins one block late", GATHER, "side_by_side",

@@ -10,7 +10,8 @@ import pytest
 from schedules import close
 
 from kvlib.attention import causal
-from kvlib.attention.pieces import attend_pieces
+from kvlib.attention.causal import attend_pieces
+from kvlib.attention.pieces import Pieces
 from kvlib.meter import Meter
 
 SETTINGS = [
@@ -21,7 +22,7 @@ SETTINGS = [
 ]
 
 
-class Arrays:
+class Arrays(Pieces):
     """Pieces of two arrays k (S, Hkv, Dk) and v (S, Hkv, Dv), cut at the sizes given."""
 
     def __init__(self, k, v, sizes):

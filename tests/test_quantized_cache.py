@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kvlib import LayerSpec, Meter, costs
 from kvlib.arrays import nbytes
-from kvlib.attention.pieces import attend_pieces
+from kvlib.attention.causal import attend_pieces
 from kvlib.caches import BlockPool, DenseCache, PagedCache, QuantizedCache, stored_attention
 from kvlib.codecs import PLAIN, Codec, PerChannel, PerToken, fp8, int8, int8_per_channel, kivi
 from kvlib.codecs.base import TensorCodec

@@ -1,12 +1,10 @@
 """Attention as a sum over places: any part of the keys gives a pair (o, lse), and pairs merge.
 
-`states`    what a partial result is, and how two or many merge
-`softmax`   what a piece of scores gives before the division, and how two pieces join
+`states`    what a partial result is, before and after its division, and how two or many merge
 `direct`    attention from absolute positions, to teach and to test by: the definition, and the same
             by online softmax, a tile of keys at a time
-`causal`    the same, fast, where keys lie in order at positions 0, 1, 2, ...
-`pieces`    the same loops where keys lie in blocks or as codes
-`slices`    what those loops read: pieces, and slices of arrays as such
+`causal`    the same, fast, where keys lie in order at positions 0, 1, 2, ...: in arrays or pieces
+`pieces`    what those loops read: pieces, and slices of arrays as such
 `batched`   one query for each of several short texts, in one product: up to four times as fast
 """
 

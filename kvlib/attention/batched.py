@@ -15,7 +15,7 @@ from kvlib.arrays import Array, itemsize, namespace
 from kvlib.attention import products
 from kvlib.attention.direct import answer, as_dtype, cap, scaled
 from kvlib.attention.products import PIECE
-from kvlib.attention.softmax import divided, softmax_seen
+from kvlib.attention.states import divided, softmax_seen
 from kvlib.meter import counting, report
 
 LARGE = 2**18  # numbers of values in a text, from which what a call costs is lost beside its sums

@@ -1,4 +1,4 @@
-"""Attention where keys lie in order at positions 0 ... S−1, as most caches hold them.
+"""Attention where keys lie in order at positions 0 ... S−1, in two arrays or in pieces.
 
 Nothing here is a different function from :func:`kvlib.attend`; knowing the positions in advance
 saves the mask almost everywhere. A decoding query sees every key, and of a chunk of queries only
@@ -14,9 +14,9 @@ from typing import Any
 from kvlib.arrays import Array, is_numpy, namespace
 from kvlib.attention.checks import check_dtypes, check_settings, check_sinks
 from kvlib.attention.direct import answer, scaled, visible
+from kvlib.attention.pieces import Pieces, Slices, score
 from kvlib.attention.products import LONG_PIECE, PIECE, WIDE_PIECE, columns_together
-from kvlib.attention.slices import Pieces, Seen, Slices, score
-from kvlib.attention.softmax import divided, join, softmax_parts, softmax_seen
+from kvlib.attention.states import divided, join, softmax_parts, softmax_seen
 
 CHUNK_ROWS = 192  # query rows a kv head in one product: fastest from 512 to 1024 tokens
 
@@ -56,10 +56,37 @@ def attend_causal(
     check_sinks(q, sinks)
     window, sm_scale, softcap = check_settings(window, sm_scale, softcap)
     given, q = q.dtype, scaled(xp, q, sm_scale)
-    slices = Slices(xp, k, v, _step(xp, q, k))
+    pieces = Slices(xp, k, v, _step(xp, q, k))
     form, lse = decode if q.shape[0] == 1 else extend, return_lse or sinks is not None
-    found = form(xp, q, slices, slices.seen, k.shape[1], window, softcap, lse)
+    found = form(xp, q, pieces, k.shape[1], window, softcap, lse)
     return answer(xp, *found, given, sinks, return_lse)
+
+
+def attend_pieces(
+    q: Array,
+    pieces: Pieces,
+    length: int,
+    xp: Any,
+    *,
+    window: int | None = None,
+    sm_scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Array | None = None,
+    return_lse: bool = False,
+) -> Array | tuple[Array, Array]:
+    """Attention of the last T of `length` positions over all of them, piece by piece.
+
+    q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq)
+
+    The same function as :func:`kvlib.attend_causal`. One query reads the pieces twice, keys and
+    then values, with a plain softmax between; more are taken CHUNK_ROWS rows a kv head at a time
+    through the online softmax (arXiv:2205.14135), so that scores take O(CHUNK_ROWS · piece).
+    """
+    check_sinks(q, sinks)
+    window, sm_scale, softcap = check_settings(window, sm_scale, softcap)
+    form, lse = decode if q.shape[0] == 1 else extend, return_lse or sinks is not None
+    found = form(xp, scaled(xp, q, sm_scale), pieces, length, window, softcap, lse)
+    return answer(xp, *found, q.dtype, sinks, return_lse)
 
 
 def _check_shapes(q: Array, k: Array, v: Array) -> None:
@@ -89,7 +116,6 @@ def decode(
     xp: Any,
     q: Array,
     pieces: Pieces,
-    seen: Seen,
     length: int,
     window: int | None,
     softcap: float | None,
@@ -101,7 +127,7 @@ def decode(
     """
     (_, num_qo_heads, dim), heads = q.shape, pieces.num_kv_heads
     low = 0 if window is None else max(0, length - window)
-    used, spans = seen(low, length), pieces.spans
+    used, spans = pieces.seen(low, length), pieces.spans
     begin, end = spans[used[0]][0], spans[used[-1]][1]
     rows = columns_together(xp, xp.reshape(q, (heads, num_qo_heads // heads, dim)))
     if len(used) == rows.shape[1] == 1:
@@ -127,7 +153,6 @@ def extend(
     xp: Any,
     q: Array,
     pieces: Pieces,
-    seen: Seen,
     length: int,
     window: int | None,
     softcap: float | None,
@@ -136,7 +161,6 @@ def extend(
     """The last T of `length` positions by online softmax, CHUNK_ROWS rows a kv head at a time.
 
     q (T, Hq, Dk), scaled  →  o (T, Hq, Dv), and (T, Hq, 1) where `lse` asks for it
-    seen: says once for each chunk of queries which pieces at least one of them sees.
     """
     (t, num_qo_heads, dim), heads = q.shape, pieces.num_kv_heads
     groups = num_qo_heads // heads
@@ -153,7 +177,7 @@ def extend(
         low = 0 if window is None else max(0, first - window + 1)
         rows = xp.reshape(qh[:, :, a : a + n, :], (heads, groups * n, dim))
         parts: Any = None
-        for i in seen(low, first + n):
+        for i in pieces.seen(low, first + n):
             at, end = pieces.spans[i]
             s = score(xp, pieces, i, rows, softcap)
             s = xp.reshape(s, (heads, groups, n, end - at))

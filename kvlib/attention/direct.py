@@ -7,8 +7,7 @@ from typing import Any
 
 from kvlib.arrays import Array, at_least_float32, namespace, nbytes
 from kvlib.attention.checks import check_inputs, check_integer, check_settings
-from kvlib.attention.softmax import Parts, join, softmax_parts
-from kvlib.attention.states import with_sink
+from kvlib.attention.states import Parts, join, softmax_parts, with_sink
 from kvlib.meter import counting, report
 
 

@@ -1,47 +1,79 @@
-"""Attention over keys that lie in pieces: blocks of a pool, or codes that are decoded as they go.
+"""What attention reads in place of two arrays: pieces, and the simplest kind, slices of arrays.
 
-A cache hands over Pieces in place of two arrays. Each piece scores the queries against its keys and
-weighs its values, so that no piece but the one at hand is ever gathered or decoded.
+Keys may lie in blocks of a pool, or as codes that are decoded as they go. Each piece scores the
+queries against its keys and weighs its values, so that no piece but the one at hand is ever
+gathered or decoded.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
-from kvlib.arrays import Array
-from kvlib.attention.causal import decode, extend
-from kvlib.attention.checks import check_settings, check_sinks
-from kvlib.attention.direct import answer, scaled
-from kvlib.attention.slices import Pieces
+from kvlib.arrays import Array, nbytes
+from kvlib.attention import products
+from kvlib.attention.direct import as_dtype, cap
+from kvlib.meter import counting, report
 
 
-def attend_pieces(
-    q: Array,
-    pieces: Pieces,
-    length: int,
-    xp: Any,
-    *,
-    window: int | None = None,
-    sm_scale: float | None = None,
-    softcap: float | None = None,
-    sinks: Array | None = None,
-    return_lse: bool = False,
-) -> Array | tuple[Array, Array]:
-    """Attention of the last T of `length` positions over all of them, piece by piece.
+class Pieces(Protocol):
+    """The keys and values of one request in one layer, at positions 0 ... length − 1.
 
-    q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq)
-
-    The same function as :func:`kvlib.attend_causal`. One query reads the pieces twice, keys and
-    then values, with a plain softmax between; more are taken CHUNK_ROWS rows a kv head at a time
-    through the online softmax (arXiv:2205.14135), so that scores take O(CHUNK_ROWS · piece).
+    spans: the (first, last + 1) positions of each piece, one after the other.
     """
-    check_sinks(q, sinks)
-    window, sm_scale, softcap = check_settings(window, sm_scale, softcap)
 
-    def seen(low: int, high: int) -> list[int]:
-        return [i for i, (a, b) in enumerate(pieces.spans) if b > low and a < high]
+    spans: list[tuple[int, int]]
+    num_kv_heads: int
+    v_dim: int
 
-    rows, lse = scaled(xp, q, sm_scale), return_lse or sinks is not None
-    form = decode if q.shape[0] == 1 else extend
-    found = form(xp, rows, pieces, seen, length, window, softcap, lse)
-    return answer(xp, *found, q.dtype, sinks, return_lse)
+    def scores(self, i: int, rows: Array) -> Array:
+        """rows (Hkv, R, Dk) · keys of piece i → (Hkv, R, n), an array of the caller's own."""
+
+    def weigh(self, i: int, p: Array) -> Array:
+        """p (Hkv, R, n) · values of piece i → (Hkv, R, Dv), an array of the caller's own."""
+
+    def nbytes(self, i: int) -> int:
+        """Bytes that piece i takes where it is stored: what reading it costs."""
+
+    def seen(self, low: int, high: int) -> Sequence[int]:
+        """Which pieces hold a token of low ... high − 1; asked once for each chunk of queries."""
+        return [i for i, (a, b) in enumerate(self.spans) if b > low and a < high]
+
+
+def score(xp: Any, pieces: Pieces, i: int, rows: Array, softcap: float | None) -> Array:
+    """The scores of piece i under the softcap: rows (Hkv, R, Dk) → (Hkv, R, n). Reported."""
+    s = cap(xp, pieces.scores(i, rows), softcap)
+    if counting():
+        a, b = pieces.spans[i]
+        dims = rows.shape[2] + pieces.v_dim
+        flops = 2 * rows.shape[0] * rows.shape[1] * (b - a) * dims
+        report("attention", flops=flops, read=pieces.nbytes(i))
+    return s
+
+
+class Slices(Pieces):
+    """k (Hkv, S, Dk) and v (Hkv, S, Dv), cut anew for each chunk of queries."""
+
+    def __init__(self, xp: Any, k: Array, v: Array, step: int) -> None:
+        self.xp, self.k, self.v, self.step = xp, k, v, step
+        self.spans: list[tuple[int, int]] = []
+        self.num_kv_heads, _, self.v_dim = v.shape
+
+    def seen(self, low: int, high: int) -> range:
+        """Cut keys low ... high − 1 into pieces of much the same size; all of them are seen."""
+        count = round((high - low) / self.step) or 1
+        step = -(-(high - low) // count)
+        self.spans = [(a, min(a + step, high)) for a in range(low, high, step)]
+        return range(len(self.spans))
+
+    def scores(self, i: int, rows: Array) -> Array:
+        a, b = self.spans[i]
+        return products.scores(self.xp, rows, as_dtype(self.xp, self.k[:, a:b, :], rows.dtype))
+
+    def weigh(self, i: int, p: Array) -> Array:
+        a, b = self.spans[i]
+        return products.weigh(self.xp, p, as_dtype(self.xp, self.v[:, a:b, :], p.dtype))
+
+    def nbytes(self, i: int) -> int:
+        a, b = self.spans[i]
+        return nbytes(self.k[:, a:b, :]) + nbytes(self.v[:, a:b, :])

@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvlib.arrays import Array, at_least_float32
-from kvlib.attention.causal import CHUNK_ROWS
-from kvlib.attention.pieces import attend_pieces
+from kvlib.attention.causal import CHUNK_ROWS, attend_pieces
 from kvlib.attention.states import merge_state, with_sink
 from kvlib.caches.checks import check_layer, check_run
 from kvlib.caches.gather import StoredPieces

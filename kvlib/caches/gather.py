@@ -7,6 +7,7 @@ from typing import Any
 
 from kvlib.arrays import Array, itemsize
 from kvlib.attention import products
+from kvlib.attention.pieces import Pieces
 from kvlib.caches.fields import Rooms
 from kvlib.caches.store import Residual, Store
 from kvlib.codecs.base import Parts
@@ -37,7 +38,7 @@ def side_by_side(
     return k, rest[0] if rest else k[..., : store.spec.v_dim]
 
 
-class StoredPieces:
+class StoredPieces(Pieces):
     """Pages of codes, then the residual: what a request holds from about `first` to `end`."""
 
     def __init__(

@@ -7,7 +7,7 @@ from typing import Any
 from kvlib.arrays import Array, is_numpy
 from kvlib.attention import attend_causal
 from kvlib.attention.batched import alike, attend_rows, by_text, taken, together
-from kvlib.attention.pieces import attend_pieces
+from kvlib.attention.causal import attend_pieces
 from kvlib.caches.gather import VIEWED, StoredPieces, side_by_side
 from kvlib.caches.hooks import Answer
 from kvlib.caches.layers import StoredLayers

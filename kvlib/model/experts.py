@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from kvlib.arrays import Array, at_least_float32, namespace, to_numpy
-from kvlib.attention.softmax import softmax_parts
+from kvlib.attention.states import softmax_parts
 from kvlib.config.shape import Experts
 from kvlib.model.config import ModelConfig
 from kvlib.model.gated_mlp import gate_of
