@@ -85,6 +85,6 @@ MUTANTS = [
         ), "windows_give_back"),
     Bug("results of a batch in the order of its lengths", "kvlib.attention.batched", "by_text",
         lambda by_text, found, batch: by_text(found, batch[::-1]), "batches_of_some"),
-    Bug("heads and blocks of a batch change places", "kvlib.caches.fields", "Fields.side_by_side",
+    Bug("heads and blocks of a batch change places", "kvlib.caches.store", "Fields.side_by_side",
         heads_and_blocks_swapped, "stored_schedules"),
 ]  # fmt: skip

@@ -4,7 +4,7 @@ import numpy as np
 from mutation_kind import Bug, Mutant, changed
 
 STORED, STORE = "kvlib.caches.stored", "kvlib.caches.store"
-FIELDS, LAYOUTS = "kvlib.caches.fields", "kvlib.caches.layouts"
+LAYOUTS = "kvlib.caches.layouts"
 INT8, PACKING, ARRAYS = "kvlib.codecs.int8", "kvlib.codecs.packing", "kvlib.arrays"
 SCHEDULING, SERVING = "kvlib.scheduling", "kvlib.serving"
 
@@ -77,18 +77,18 @@ MUTANTS = [
         first_request_only, "stored_schedules"),
     Bug("a decode step appends one slot early", "kvlib.caches.table", "Lying.__init__",
         slots_one_early, "stored_schedules"),
-    Bug("append one slot early in a block", FIELDS, "Fields.put",
+    Bug("append one slot early in a block", STORE, "Fields.put",
         lambda put, fields, pages, at, x: put(fields, pages, max(0, at - 1), x),
         "stored_schedules"),
-    Bug("a block boundary is not seen", FIELDS, "Fields.put",
+    Bug("a block boundary is not seen", STORE, "Fields.put",
         lambda put, fields, pages, at, x: put(
             fields, [pages[at // fields.size]] * len(pages), at, x
         ), "stored_schedules"),
-    Bug("a copy forgets the last token", FIELDS, "Fields.move",
+    Bug("a copy forgets the last token", STORE, "Fields.move",
         lambda move, mine, other, origin, target, first, n: move(
             mine, other, origin, target, first, n - 1
         ), "shared_prefixes"),
-    Bug("blocks gathered in the order of the pool", FIELDS, "Fields.gather",
+    Bug("blocks gathered in the order of the pool", STORE, "Fields.gather",
         lambda gather, fields, pages, *rest: gather(fields, sorted(pages), *rest),
         "pieces_in_every_form"),
     Bug("slots of a block counted from its end", LAYOUTS, "slot_mapping",

@@ -145,7 +145,8 @@ def take_out(
         start = page * store.size if pages is not None else changed
         which = [int(i) - page * store.size for i in stay[start:]]
         target = table.pages[page:] if pages is None else pages
-        copied = store.gather_into(table.pages[page:], which, target, start - page * store.size)
+        slots = table.pages[page:], which, target, start - page * store.size
+        copied = sum(fields.gather_into(*slots) for fields in store.both)
         report("move", copied=copied)
     table.kept, table.since = positions[stay], request.length
     table.gone = request.length - len(stay)

@@ -8,8 +8,7 @@ from typing import Any
 from kvlib.arrays import Array, itemsize
 from kvlib.attention import products
 from kvlib.attention.pieces import Pieces
-from kvlib.caches.fields import Rooms
-from kvlib.caches.store import Residual, Store
+from kvlib.caches.store import Residual, Rooms, Store
 from kvlib.codecs.base import Parts
 
 VIEWED = 64  # tokens from which a page is read as it lies, nothing copied

@@ -1,4 +1,4 @@
-"""Pages of encoded keys and values, and the newest tokens that are not encoded yet."""
+"""The arrays of one layer: pages of encoded keys and values, and tokens not encoded yet."""
 
 from __future__ import annotations
 
@@ -6,10 +6,130 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from typing import Any
 
-from kvlib.arrays import Array, namespace, nbytes
-from kvlib.caches.fields import Fields
+from kvlib.arrays import Array, is_numpy, namespace, nbytes
 from kvlib.caches.spec import LayerSpec
-from kvlib.codecs.base import Codec
+from kvlib.codecs.base import Codec, Field, Parts, TensorCodec
+
+Rooms = dict[str, Array]  # a kind of row → so many of them to copy into
+
+
+class Fields:
+    """The fields of keys, or of values, of one layer: pages of `size` tokens each.
+
+    arrays: name → (pages, Hkv, size / per, ...)
+    """
+
+    def __init__(
+        self, xp: Any, codec: TensorCodec, heads: int, dim: int, pages: int, size: int, dtype: Any
+    ) -> None:
+        codec.check(dim)
+        self.xp, self.codec, self.heads, self.dim = xp, codec, heads, dim
+        self.pages, self.size = pages, size
+        self.fields: dict[str, Field] = codec.fields(dim, xp, dtype)
+        self.arrays = {
+            name: xp.empty((pages, heads, size // field.per, *field.shape), dtype=field.dtype)
+            for name, field in self.fields.items()
+        }
+        # Keys and values of one shape take turns in one room.
+        self._kinds = {name: f"{name} {x.shape[1:]} {x.dtype}" for name, x in self.arrays.items()}
+
+    def write(self, pages: Sequence[int], at: int, x: Array) -> int:
+        """Encode x (Hkv, n, D) as the stored tokens from `at` on; gives the bytes written."""
+        return self.put(pages, at, self.codec.encode(x))
+
+    def put(self, pages: Sequence[int], at: int, encoded: Parts) -> int:
+        """Write fields of n tokens as the stored tokens from `at` on; gives the bytes written."""
+        written = 0
+        for name, field in self.fields.items():
+            whole, part, per = self.arrays[name], encoded[name], field.per
+            entries, first, done = self.size // per, at // per, 0
+            while done < part.shape[1]:
+                page, entry = divmod(first + done, entries)
+                n = min(entries - entry, part.shape[1] - done)
+                whole[pages[page], :, entry : entry + n, ...] = part[:, done : done + n, ...]
+                done += n
+            written += nbytes(part)
+        return written
+
+    def move(self, source: Fields, origin: int, target: int, first: int, tokens: int) -> int:
+        """The `tokens` tokens from `first` on of a page of `source`, to the front of page `target`.
+
+        Gives the bytes copied. The two pages may be one.
+        """
+        parts = source.view(origin, first, first + tokens)
+        if not is_numpy(self.xp):  # NumPy copes with a source that its target overlaps
+            parts = {name: self.xp.asarray(x, copy=True) for name, x in parts.items()}
+        return self.put([target], 0, parts)
+
+    def view(self, page: int, a: int, b: int) -> Parts:
+        """Tokens a ... b of one page, as they lie."""
+        return {
+            name: self.arrays[name][page, :, a // field.per : b // field.per, ...]
+            for name, field in self.fields.items()
+        }
+
+    def gather(
+        self, pages: Sequence[int] | Array, tokens: int, rooms: Rooms | None = None
+    ) -> Parts:
+        """The first `tokens` tokens of some pages, copied one after the other.
+
+        rooms: what the caller lends for the copies; the next call that is lent it overwrites them.
+        """
+        xp = self.xp
+        index: Any = pages if hasattr(pages, "dtype") else xp.asarray(pages, dtype=xp.int64)
+        n = index.shape[0]
+        # Rows of one head in one page, so that a head's tokens come out one after the other.
+        index = index[None, :] * self.heads + xp.arange(self.heads, dtype=xp.int64)[:, None]
+        index, found = xp.reshape(index, (-1,)), {}
+        for name, field in self.fields.items():
+            piece = self._take(name, index, rooms)
+            piece = xp.reshape(piece, (self.heads, n * (self.size // field.per), *field.shape))
+            found[name] = piece[:, : tokens // field.per, ...]
+        return found
+
+    def side_by_side(self, tables: Array, rooms: Rooms) -> Array:
+        """Copy plain numbers of several requests: (B, n) pages → (B, Hkv, n · size, D)."""
+        xp, (requests, n) = self.xp, tables.shape
+        heads = xp.arange(self.heads, dtype=xp.int64)[None, :, None]
+        index = xp.reshape(tables[:, None, :] * self.heads + heads, (-1,))
+        found = self._take("x", index, rooms)
+        return xp.reshape(found, (requests, self.heads, n * self.size, self.dim))
+
+    def _take(self, name: str, index: Array, rooms: Rooms | None) -> Array:
+        """Rows `index` of one field, each all entries of one head in one page."""
+        xp, whole = self.xp, self.arrays[name]
+        rows, width = index.shape[0], whole.size // (whole.shape[0] * self.heads)
+        flat = xp.reshape(whole, (whole.shape[0] * self.heads, width))
+        if rooms is None or not is_numpy(xp):
+            return xp.take(flat, index, axis=0)
+        kind = self._kinds[name]
+        room = rooms.get(kind)
+        if room is None or room.shape[0] < rows:
+            room = rooms[kind] = xp.empty((rows, width), dtype=whole.dtype)
+        # mode: NumPy copies straight into `out`; a page is never outside
+        return flat.take(index, axis=0, out=room[:rows], mode="clip")
+
+    def gather_into(
+        self, pages: Sequence[int], which: list[int], target: Sequence[int], at: int
+    ) -> int:
+        """Stored tokens number `which` of some pages, to slot `at` and on in others.
+
+        For codecs that write each token alone. The pages may be the same. Gives the bytes copied.
+        """
+        if not which:
+            return 0
+        index = self.xp.asarray(which, dtype=self.xp.int64)
+        parts = self.gather(pages, len(pages) * self.size)
+        return self.put(target, at, {n: self.xp.take(x, index, axis=1) for n, x in parts.items()})
+
+    def payload_and_metadata(self, tokens: int) -> tuple[int, int]:
+        """Bytes of so many tokens (whole groups): of numbers or codes, and of scales and zeros."""
+        found = [0, 0]
+        for name, field in self.fields.items():
+            page = nbytes(self.arrays[name][0, ...])
+            entries = -(-tokens // field.per)
+            found[not field.payload] += page * entries // (self.size // field.per)
+        return found[0], found[1]
 
 
 class Residual:
@@ -44,15 +164,10 @@ class Store:
         self, xp: Any, codec: Codec, spec: LayerSpec, pages: int, size: int, dtype: Any
     ) -> None:
         self.xp, self.codec, self.spec, self.size, self.dtype = xp, codec, spec, size, dtype
+        own = [(codec.keys, spec.head_dim), (codec.values, spec.v_dim)][: 2 - spec.v_from_k]
         heads = spec.num_kv_heads
-        self.keys = Fields(xp, codec.keys, heads, spec.head_dim, pages, size, dtype)
-        self.values = self.keys
-        if not spec.v_from_k:
-            self.values = Fields(xp, codec.values, heads, spec.v_dim, pages, size, dtype)
-
-    @property
-    def both(self) -> tuple[Fields, ...]:
-        return (self.keys,) if self.spec.v_from_k else (self.keys, self.values)
+        self.both = [Fields(xp, part, heads, dim, pages, size, dtype) for part, dim in own]
+        self.keys, self.values = self.both[0], self.both[-1]  # one and the same under v_from_k
 
     def arrays(self) -> Iterator[Array]:
         """Every array of the pages."""
@@ -60,8 +175,8 @@ class Store:
             yield from fields.arrays.values()
 
     def nbytes(self, tokens: int) -> int:
-        """Bytes of so many tokens (a multiple of the group) in the pages."""
-        return sum(fields.nbytes(tokens) for fields in self.both)
+        """Bytes of so many tokens (whole groups) in the pages."""
+        return sum(sum(fields.payload_and_metadata(tokens)) for fields in self.both)
 
     def new_residual(self) -> Residual:
         """Room for the tokens of a request that wait."""
@@ -107,15 +222,6 @@ class Store:
         """Tokens of a page of `source` to the front of a page of this store; the bytes copied."""
         both = zip(self.both, source.both, strict=True)
         return sum(mine.move(other, origin, target, first, tokens) for mine, other in both)
-
-    def gather_into(
-        self, pages: Sequence[int], which: list[int], target: Sequence[int], at: int
-    ) -> int:
-        """Stored tokens number `which` of some pages, to slot `at` and on in others.
-
-        For codecs that write each token alone. The pages may be the same. Gives the bytes copied.
-        """
-        return sum(fields.gather_into(pages, which, target, at) for fields in self.both)
 
     def decoded(
         self,

@@ -123,7 +123,7 @@ EXHIBITS = (
     ),
     Exhibit(
         "float64_in_the_cache",
-        "kvlib.caches.fields",
+        "kvlib.caches.store",
         "Fields.__init__",
         of_float64,
         room="memory",
