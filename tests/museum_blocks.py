@@ -4,7 +4,7 @@ from mutation_kind import Bug, Mutant
 
 BLOCKS, PREFIXES = "kvlib.caches.blocks", "kvlib.caches.prefixes"
 PAGING, SHARING = "kvlib.caches.paging", "kvlib.caches.sharing"
-CHANGES = "kvlib.caches.changes"
+CHANGES, LAYERS = "kvlib.caches.changes", "kvlib.caches.layers"
 
 
 def blank_at_once(free, pool, blocks):
@@ -70,12 +70,12 @@ def published_at_once(reserve, blocks, requests, q_lens, tokens):
         blocks.sharing.publish(request.state, len(request.state.tokens))
 
 
-def published_with_older_codes(stored, blocks, request):
-    return request.state.start if blocks._unfinished(request) else stored(blocks, request)
+def published_with_older_codes(kept_by, cache, request):
+    return request.state.start if cache._gap(request) is not None else kept_by(cache, request)
 
 
-def published_uncoded(stored, blocks, request):
-    return stored(blocks, request) if blocks._unfinished(request) else request.length
+def published_uncoded(kept_by, cache, request):
+    return kept_by(cache, request) if cache._gap(request) is not None else request.length
 
 
 def shared_is_writable(must_copy, pool, table, length, left):
@@ -114,11 +114,11 @@ MUTANTS = [
         lambda take, sharing, tokens, extra: take(sharing, tokens, ()), "shared_prefixes"),
     Bug("published before the step is safe", PAGING, "Blocks.reserve", published_at_once,
         "shared_prefixes"),
-    Bug("an unfinished pass is published", PAGING, "Blocks._unfinished", lambda *_: False,
-        "shared_prefixes"),
-    Bug("codes of an unfinished pass are published", PAGING, "Blocks._stored",
+    Bug("an unfinished pass is published", LAYERS, "StoredLayers.kept_by",
+        lambda kept_by, cache, request: cache.held(request), "shared_prefixes"),
+    Bug("codes of an unfinished pass are published", LAYERS, "StoredLayers.kept_by",
         published_with_older_codes, "shared_codes"),
-    Bug("published before it is encoded", PAGING, "Blocks._stored", published_uncoded,
+    Bug("published before it is encoded", LAYERS, "StoredLayers.kept_by", published_uncoded,
         "shared_codes"),
     Bug("tokens outlive their truncation", PAGING, "Blocks.truncate", tokens_kept,
         "shared_prefixes"),

@@ -7,14 +7,13 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kvlib.arrays import Array
-from kvlib.caches.allocator import Allocator
 from kvlib.caches.checks import check_layer, get_open
 from kvlib.caches.protocol import Attention, Cache
 from kvlib.caches.retention import LayerGroup, Rules, rules_of
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Request, Step
 from kvlib.caches.store import Residual, Store
-from kvlib.caches.table import Lying, Table
+from kvlib.caches.table import Allocator, Lying, Table
 from kvlib.codecs import PLAIN, Codec
 from kvlib.codecs import codec as codec_of
 from kvlib.codecs.base import TensorCodec

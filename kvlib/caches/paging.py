@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.caches.allocator import Allocator
 from kvlib.caches.blocks import BlockPool
 from kvlib.caches.changes import changes_of, take_out
 from kvlib.caches.checks import check_layer, get_open
@@ -20,7 +19,7 @@ from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Extra, Request
 from kvlib.caches.store import Store
 from kvlib.caches.stored import StoredCache
-from kvlib.caches.table import State
+from kvlib.caches.table import Allocator, State
 from kvlib.codecs.base import Codec
 from kvlib.errors import OutOfBlocks
 from kvlib.meter import report
@@ -72,8 +71,6 @@ class Blocks(Allocator):
         return state
 
     def copy(self, source: Request, seq_id: Hashable, state: State) -> None:
-        if self._unfinished(source):
-            del state.tokens[self._stored(source) :]
         state.tables = [table.copy() for table in source.state.tables]
         for table in state.tables:
             self.pool.touch(table.pages)
@@ -88,15 +85,11 @@ class Blocks(Allocator):
 
     def settle(self, request: Request) -> None:
         """Let lookups find the blocks that the last step filled; that step is now final."""
-        state, held = request.state, self._stored(request)
-        if self._unfinished(request):
-            del state.tokens[held:]
-        self.sharing.publish(state, min(len(state.tokens), held))
+        state = request.state  # blocks behind a gap do not surely hold their text
+        self.sharing.publish(state, min(len(state.tokens), self.cache.kept_by(request)))
 
     def truncate(self, request: Request, length: int) -> None:
         state = request.state
-        if self._unfinished(request) and length > state.start:
-            del state.tokens[self._stored(request) :]
         for table in state.tables:
             keep = max(0, -(-(length - table.gone) // self.size)) if length else 0
             self.pool.free(table.pages[keep:])
@@ -104,20 +97,6 @@ class Blocks(Allocator):
         super().truncate(request, length)
         del state.tokens[length:]
         self.sharing.go_back(state, length // self.size)
-
-    def _unfinished(self, request: Request) -> bool:
-        """Whether its last step stopped halfway and was not taken back."""
-        ticket = request.ticket
-        return ticket is not None and len(ticket.appended) < len(self.cache.layers)
-
-    def _stored(self, request: Request) -> int:
-        """How many of its first tokens surely lie in its blocks, in all layers.
-
-        Not those of a step that stopped halfway, nor the older ones that it should have encoded.
-        """
-        if self._unfinished(request):
-            return min(request.state.start, request.state.before)
-        return self.cache.held(request)
 
     # Growing ------------------------------------------------------------------------------------
 

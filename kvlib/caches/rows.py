@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from kvlib.attention.checks import check_integer
-from kvlib.caches.allocator import Allocator
 from kvlib.caches.changes import staying, take_out
 from kvlib.caches.layers import StoredLayers
 from kvlib.caches.protocol import Attention
@@ -17,7 +16,7 @@ from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Extra, Request
 from kvlib.caches.store import Store
 from kvlib.caches.stored import StoredCache
-from kvlib.caches.table import State, Table
+from kvlib.caches.table import Allocator, State, Table
 from kvlib.codecs.base import Codec
 from kvlib.errors import CacheFull
 from kvlib.meter import report

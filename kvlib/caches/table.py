@@ -1,14 +1,18 @@
-"""Where one request lies in a cache: a table for each group of layers, and what waits."""
+"""Where one request lies in a cache, a table for each group of layers; and who decides it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from kvlib.arrays import Array
-from kvlib.caches.step import Extra
+from kvlib.caches.retention import LayerGroup, Retention, by_rule
+from kvlib.caches.spec import LayerSpec
+from kvlib.caches.step import Extra, Request
 from kvlib.caches.store import Residual, Store
 
 
@@ -101,3 +105,55 @@ class State:
     def residual(self, layer: int) -> Residual | None:
         """The tokens that wait in a layer."""
         return self.residuals[layer] if self.residuals else None
+
+
+class Allocator(ABC):
+    """Who gets which pages. It serves one cache, and refuses before it changes anything."""
+
+    size: int  # tokens of a page, and what that is called where the cache is made
+    size_name: str
+    one_page: bool  # whether a request lies in one page, so that a layer reads it as one array
+
+    def groups(self, layers: Sequence[LayerSpec], rules: Sequence[Retention]) -> list[LayerGroup]:
+        """The layers that share tables."""
+        return by_rule(rules)
+
+    @abstractmethod
+    def serve(self, cache: Any) -> list[Store]:
+        """Become the allocator of this cache; a store for each layer."""
+
+    @abstractmethod
+    def open(self, seq_id: Hashable, tokens: Sequence[int], extra: Extra) -> State:
+        """The state of a new request, or CacheFull."""
+
+    @abstractmethod
+    def reserve(
+        self, requests: list[Request], q_lens: Sequence[int], tokens: Sequence[int] | None
+    ) -> None:
+        """Let go of what no layer keeps, and make room for new tokens: all of it or an error."""
+
+    def truncate(self, request: Request, length: int) -> None:
+        """Let go of all tokens after the first `length`."""
+        for table in request.state.tables if not length else ():
+            table.gone, table.kept = 0, None
+
+    @abstractmethod
+    def copy(self, source: Request, seq_id: Hashable, state: State) -> None:
+        """Fill the tables of `state`, that of a fork, with what `source` holds."""
+
+    @abstractmethod
+    def release(self, request: Request) -> None:
+        """Take the pages of a request back."""
+
+    def settle(self, request: Request) -> None:  # noqa: B027  (rows have nothing to do)
+        """The last step of a request has become final."""
+
+    @abstractmethod
+    def check_room(self, seq_id: Hashable, length: int) -> None:
+        """Refuse a request that could not grow to so many tokens even if it were alone."""
+
+    def waits_for(
+        self, tokens: Sequence[int], others: Iterable[tuple[Hashable, Sequence[int]]]
+    ) -> bool:
+        """Whether another request is computing what this prompt begins with."""
+        return False
