@@ -15,23 +15,34 @@ from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Iterator
 
 from kvlib.attention.checks import check_integer
-from kvlib.batching import Pending, schedule
 from kvlib.caches import Cache, Step
 from kvlib.errors import CacheFull, OutOfBlocks
-from kvlib.events import Event, waits
 from kvlib.model.decoder import Decoder
 from kvlib.policies import (
+    Pending,
     Policy,
     check_policy,
     fewest_lost,
     first_come,
     pick,
+    schedule,
     shortest_first,
     youngest,
 )
 from kvlib.prompts import check_cache, check_prompt, stop_ids, token_ids
 from kvlib.sampling import check_settings
-from kvlib.serving import CANCELLED, DECODING, DONE, PREFILLING, WAITING, Request, draw, undo
+from kvlib.serving import (
+    CANCELLED,
+    DECODING,
+    DONE,
+    PREFILLING,
+    WAITING,
+    Event,
+    Request,
+    draw,
+    undo,
+    waits,
+)
 
 __all__ = [
     "CANCELLED",

@@ -137,6 +137,6 @@ MUTANTS = [
         "chunks_and_schedules"),
     Bug("what a failed step wrote stays open", SCHEDULING, "Scheduler.close", lambda *_: None,
         "chunks_and_schedules"),
-    Bug("decodes do not count against the budget", "kvlib.batching", "schedule",
+    Bug("decodes do not count against the budget", "kvlib.policies", "schedule",
         decodes_for_nothing, "chunks_and_schedules"),
 ]  # fmt: skip

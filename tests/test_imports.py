@@ -9,12 +9,12 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Each part may import those before it. Nothing looks at figures and exercises.
 ORDER = (
-    *("lazy", "errors", "config", "devices", "events", "progress", "commands"),
+    *("lazy", "errors", "config", "devices", "progress", "commands"),
     *("arrays", "meter", "norms", "costs"),
     *("attention", "codecs", "caches"),
     *("distribution", "kernels", "sampling"),
     *("model", "editing", "reference", "prompts", "serving", "quality", "machine"),
-    *("batching", "policies", "scheduling", "generation"),
+    *("policies", "scheduling", "generation"),
     *("show", "exercises"),
 )
 

@@ -12,8 +12,8 @@ from small_scenes import check_scene
 from test_decoder import new_cache
 
 from kvlib import show
-from kvlib.events import Event, waits
 from kvlib.scheduling import Scheduler
+from kvlib.serving import Event, waits
 from kvlib.show import chunked as draw
 from kvlib.show.chunked_schedule import fed_before
 

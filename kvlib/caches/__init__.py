@@ -1,38 +1,30 @@
 """Caches: one protocol, one file for each way to hold keys and values."""
 
-from kvlib.caches import layouts
-from kvlib.caches.blocks import BlockPool
-from kvlib.caches.cascade import run_cascade
-from kvlib.caches.paging import Blocks, PagedCache
-from kvlib.caches.prefixes import HashIndex, RadixIndex
-from kvlib.caches.protocol import Cache
-from kvlib.caches.retention import KeepAll, Retention, Sinks, Window, layer_groups
-from kvlib.caches.rows import DenseCache, QuantizedCache, Rows
-from kvlib.caches.spec import LayerSpec, Memory
-from kvlib.caches.step import Step
-from kvlib.caches.stored import StoredCache
-from kvlib.caches.stored_attention import run_alone
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "BlockPool",
-    "Blocks",
-    "Cache",
-    "DenseCache",
-    "HashIndex",
-    "KeepAll",
-    "LayerSpec",
-    "Memory",
-    "PagedCache",
-    "QuantizedCache",
-    "RadixIndex",
-    "Retention",
-    "Rows",
-    "Sinks",
-    "Step",
-    "StoredCache",
-    "Window",
-    "layer_groups",
-    "layouts",
-    "run_alone",
-    "run_cascade",
-]
+if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
+    from kvlib.caches import layouts as layouts
+    from kvlib.caches.blocks import BlockPool as BlockPool
+    from kvlib.caches.cascade import run_cascade as run_cascade
+    from kvlib.caches.paging import Blocks as Blocks
+    from kvlib.caches.paging import PagedCache as PagedCache
+    from kvlib.caches.prefixes import HashIndex as HashIndex
+    from kvlib.caches.prefixes import RadixIndex as RadixIndex
+    from kvlib.caches.protocol import Cache as Cache
+    from kvlib.caches.retention import KeepAll as KeepAll
+    from kvlib.caches.retention import Retention as Retention
+    from kvlib.caches.retention import Sinks as Sinks
+    from kvlib.caches.retention import Window as Window
+    from kvlib.caches.retention import layer_groups as layer_groups
+    from kvlib.caches.rows import DenseCache as DenseCache
+    from kvlib.caches.rows import QuantizedCache as QuantizedCache
+    from kvlib.caches.rows import Rows as Rows
+    from kvlib.caches.spec import LayerSpec as LayerSpec
+    from kvlib.caches.spec import Memory as Memory
+    from kvlib.caches.step import Step as Step
+    from kvlib.caches.stored import StoredCache as StoredCache
+    from kvlib.caches.stored_attention import run_alone as run_alone
+else:
+    from kvlib.lazy import attach
+
+    __getattr__, __dir__, __all__ = attach(__name__)

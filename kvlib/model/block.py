@@ -10,11 +10,11 @@ from kvlib.model.config import ModelConfig
 from kvlib.model.experts import MixtureOfExperts
 from kvlib.model.gated_mlp import GatedMLP
 from kvlib.model.grouped_query import GroupedQuery
+from kvlib.model.layers import Weight
 from kvlib.model.norm import Norm
 from kvlib.model.plain_mlp import PlainMLP
 from kvlib.model.rope import Angles
 from kvlib.model.rows import Wanted, taken
-from kvlib.model.weight import Weight
 
 
 class TokenMixer(Protocol):

@@ -10,8 +10,7 @@ from kvlib.arrays import Array, at_least_float32, namespace
 from kvlib.attention.direct import cap
 from kvlib.caches import Step
 from kvlib.model.config import ModelConfig
-from kvlib.model.layers import linear
-from kvlib.model.weight import Weight
+from kvlib.model.layers import Weight, linear
 
 
 class Embedding:

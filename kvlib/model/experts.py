@@ -17,8 +17,7 @@ from kvlib.attention.states import softmax_parts
 from kvlib.config.shape import Experts
 from kvlib.model.config import ModelConfig
 from kvlib.model.gated_mlp import gate_of
-from kvlib.model.layers import linear, sigmoid
-from kvlib.model.weight import Weight, linear_weights
+from kvlib.model.layers import Weight, linear, linear_weights, sigmoid
 
 
 class MixtureOfExperts:

@@ -11,8 +11,7 @@ from collections.abc import Callable
 
 from kvlib.arrays import Array, clipped, namespace
 from kvlib.model.config import ModelConfig
-from kvlib.model.layers import ACTIVATIONS, linear, sigmoid
-from kvlib.model.weight import Weight, linear_weights
+from kvlib.model.layers import ACTIVATIONS, Weight, linear, linear_weights, sigmoid
 
 
 class GatedMLP:

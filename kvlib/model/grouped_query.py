@@ -19,11 +19,10 @@ from typing import Any
 from kvlib.arrays import Array, namespace
 from kvlib.caches import Cache, LayerSpec, Step
 from kvlib.model.config import ModelConfig
-from kvlib.model.layers import linear
+from kvlib.model.layers import Weight, linear, linear_weights
 from kvlib.model.norm import Norm
 from kvlib.model.rope import Angles, rotate
 from kvlib.model.rows import Wanted, taken
-from kvlib.model.weight import Weight, linear_weights
 
 
 class GroupedQuery:

@@ -1,26 +1,39 @@
-"""The layers of a decoder as pure functions: x (T, hidden) in, (T, ...) out, dtype kept."""
+"""What layers are made of: weights, and pure functions of x (T, hidden) that keep its dtype."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from kvlib.arrays import Array, is_numpy, namespace, nbytes
 from kvlib.meter import counting, report
 from kvlib.model.products import product
-from kvlib.norms import layer_norm, rms_norm
+from kvlib.norms import layer_norm as layer_norm
+from kvlib.norms import rms_norm as rms_norm
 
-__all__ = [
-    "ACTIVATIONS",
-    "erf",
-    "gelu",
-    "gelu_tanh",
-    "layer_norm",
-    "linear",
-    "rms_norm",
-    "sigmoid",
-    "silu",
-]
+
+class Weight(NamedTuple):
+    """One weight: an array of kvlib's, and the tensors of a checkpoint that it is made of.
+
+    name     kvlib's name within its part of the model, such as "qkv.weight"
+    shape    (out, in), as checkpoints store it, or (n,)
+    tensors  Hugging Face's name for it, without ".weight" → its rows; several are stacked. A
+             family whose checkpoints use another name says so in its file (`Names.renamed`)
+    centre   the number that a vector of weights lies around: 1 for most norms, 0 for a bias
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    tensors: Mapping[str, int]
+    centre: float = 1.0
+
+
+def linear_weights(name: str, tensors: Mapping[str, int], width: int, bias: bool) -> list[Weight]:
+    """A matrix (sum of the tensors' rows, width), and its bias (sum of rows,) if it has one."""
+    rows = sum(tensors.values())
+    found = [Weight(f"{name}.weight", (rows, width), tensors)]
+    return [*found, Weight(f"{name}.bias", (rows,), tensors, centre=0.0)] if bias else found
 
 
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:

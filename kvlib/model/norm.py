@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kvlib.arrays import Array
 from kvlib.model.config import ModelConfig
-from kvlib.model.weight import Weight
+from kvlib.model.layers import Weight
 from kvlib.norms import layer_norm, rms_norm
 
 

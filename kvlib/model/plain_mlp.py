@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from kvlib.arrays import Array
 from kvlib.model.config import ModelConfig
-from kvlib.model.layers import ACTIVATIONS, linear
-from kvlib.model.weight import Weight, linear_weights
+from kvlib.model.layers import ACTIVATIONS, Weight, linear, linear_weights
 
 
 class PlainMLP:

@@ -17,8 +17,8 @@ from kvlib.arrays import default_namespace, has_views, namespace
 from kvlib.model.block import Block
 from kvlib.model.config import ModelConfig
 from kvlib.model.embedding import Embedding
+from kvlib.model.layers import Weight
 from kvlib.model.norm import Norm
-from kvlib.model.weight import Weight
 
 ALIGNMENT = 64  # bytes: a cache line, and what the widest vector loads want
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-from kvlib.events import waits
+from kvlib.serving import waits
 from kvlib.show.chunked_schedule import Events, fed_before, first_token, passes_of
 from kvlib.show.controls import Slider
 from kvlib.show.explorer import Explorer

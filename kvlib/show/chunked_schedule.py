@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.events import Event
+from kvlib.serving import Event
 from kvlib.show.draw import figure, finish, lines
 from kvlib.show.style import CARD, INK, color, on_color
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from kvlib.arrays import Array
 from kvlib.caches import Cache, Step
-from kvlib.events import Event
 from kvlib.exercises.museum import guards, guards_stores, looks, looks_shared
 from kvlib.exercises.museum.exhibit import Exhibit, by_a_model
 from kvlib.exercises.museum.mutation import Call
 from kvlib.scheduling import DECODING, PREFILLING, WAITING, Request, Scheduler
+from kvlib.serving import Event
 
 PROTOCOL, SCHEDULING = "kvlib.caches.protocol", "kvlib.scheduling"
 
