@@ -34,7 +34,9 @@ def attach(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]],
     names: dict[str, str] = {}
     parts: set[str] = set()
     loader: Any = module.__loader__
-    for node in _listed(loader.get_source(package)):
+    tree: Any = compile(loader.get_source(package), "<names>", "exec", PyCF_ONLY_AST)
+    (block,) = (node for node in tree.body if hasattr(node, "orelse"))  # if TYPE_CHECKING:
+    for node in block.body:
         for alias in node.names:
             if node.module == package:
                 parts.add(alias.name)
@@ -55,10 +57,3 @@ def attach(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]],
         return sorted({*(n for n in vars(module) if n.startswith("__")), *names, *parts})
 
     return get, shown, sorted(names)
-
-
-def _listed(source: str) -> list[Any]:
-    """The imports in the block ``if TYPE_CHECKING:`` of a package's source."""
-    tree: Any = compile(source, "<names>", "exec", PyCF_ONLY_AST)
-    (block,) = (node for node in tree.body if hasattr(node, "orelse"))
-    return list(block.body)

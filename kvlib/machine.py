@@ -199,11 +199,7 @@ def fastest_seconds(
     wait()
     times: list[float] = []
     while len(times) < repeats and (len(times) < 3 or sum(times) < at_most):
-        start = time.perf_counter()
-        for _ in range(calls):
-            function()
-        wait()
-        times.append(time.perf_counter() - start)
+        times.append(_clocked(function, calls, wait))
     return Seconds(max(min(times), 1e-9) / calls)
 
 
@@ -232,13 +228,18 @@ def fastest_in_turns(
     best, spent, rounds = dict.fromkeys(functions, float("inf")), 0.0, 0
     while rounds < repeats and (rounds < 3 or spent < at_most):
         for name, function in functions.items():
-            start = time.perf_counter()
-            function()
-            wait()
-            took = time.perf_counter() - start
+            took = _clocked(function, 1, wait)
             best[name], spent = min(best[name], took), spent + took
         rounds += 1
     return {name: Seconds(max(took, 1e-9)) for name, took in best.items()}
+
+
+def _clocked(function: Callable[[], Any], calls: int, wait: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    for _ in range(calls):
+        function()
+    wait()
+    return time.perf_counter() - start
 
 
 def memory_sized(xp: Any = None) -> int:

@@ -8,7 +8,7 @@ reach; what only some have is copied, with zeros where nothing is held, because 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kvlib.arrays import Array, itemsize, namespace
@@ -52,16 +52,13 @@ def together(
     in_order = n > 1 and tuple(rows) == tuple(range(rows[0], rows[0] + n))
     if in_order and pays(min(lengths), max(lengths), numbers, window):
         return [list(range(n))]
-    found: list[list[int]] = []
-    for i in sorted(range(len(rows)), key=rows.__getitem__):
-        batch = found[-1] if found else []
-        both = [lengths[i], *(lengths[j] for j in batch)]
-        near = batch and rows[i] == rows[batch[-1]] + 1
-        if near and pays(min(both), max(both), numbers, window):
-            batch.append(i)
-        else:
-            found.append([i])
-    return [batch for batch in found if len(batch) > 1]
+
+    def fits(batch: list[int], i: int) -> bool:
+        both = [lengths[j] for j in (*batch, i)]
+        next_row = rows[i] == rows[batch[-1]] + 1
+        return next_row and pays(min(both), max(both), numbers, window)
+
+    return _batches(sorted(range(n), key=rows.__getitem__), fits)
 
 
 def alike(lengths: Sequence[int], numbers: int, window: int | None) -> list[list[int]]:
@@ -71,18 +68,25 @@ def alike(lengths: Sequence[int], numbers: int, window: int | None) -> list[list
     where one product would no longer pay or would copy more than GATHERED numbers. A text of more
     than ALONE numbers is in no batch.
     """
-    found: list[list[int]] = []
-    for i in sorted(range(len(lengths)), key=lengths.__getitem__):
+
+    def fits(batch: list[int], i: int) -> bool:  # the longest so far
         size = min(lengths[i], window or lengths[i]) * numbers
-        if size > ALONE:
-            continue
-        batch = found[-1] if found else []
-        fits = batch and (len(batch) + 1) * size <= GATHERED
-        if fits and pays(lengths[batch[0]], lengths[i], numbers, window):
-            batch.append(i)
+        small = size <= ALONE and (len(batch) + 1) * size <= GATHERED
+        return small and pays(lengths[batch[0]], lengths[i], numbers, window)
+
+    found = _batches(sorted(range(len(lengths)), key=lengths.__getitem__), fits)
+    return [sorted(batch) for batch in found]
+
+
+def _batches(order: Sequence[int], fits: Callable[[list[int], int], bool]) -> list[list[int]]:
+    """Each text in the batch of the text before it, where it fits; batches of one are left out."""
+    found: list[list[int]] = []
+    for i in order:
+        if found and fits(found[-1], i):
+            found[-1].append(i)
         else:
             found.append([i])
-    return [sorted(batch) for batch in found if len(batch) > 1]
+    return [batch for batch in found if len(batch) > 1]
 
 
 def by_text(found: Any, batch: Sequence[int]) -> dict[int, Any]:

@@ -171,19 +171,17 @@ class BlockPool:
         Returns False and changes nothing if another block with this content is already published.
         """
         block, parent = self._known(block), None if parent is None else self._known(parent)
-        if not hasattr(tokens, "__len__"):
-            raise TypeError(f"tokens must be a list of token ids, got {describe(tokens)}")
+        ids = tuple(token_ids(tokens))
         if self.references(block) == 0:
             raise ValueError(f"block {block} is free: only its holder knows what is in it")
         if block in self.index:
             raise ValueError(f"block {block} is published already")
-        if len(tokens) != self.block_size:
+        if len(ids) != self.block_size:
             raise ValueError(
-                f"a published block is full: {self.block_size} tokens needed, got {len(tokens)}"
+                f"a published block is full: {self.block_size} tokens needed, got {len(ids)}"
             )
         if parent is not None and (self.references(parent) == 0 or parent not in self.index):
             raise ValueError(f"parent {parent} of block {block} must be held and published")
-        ids = tuple(token_ids(tokens))
         if not self.index.add(block, parent, ids, sealed(extra) if parent is None else ()):
             return False
         self.note("publish", (block,))

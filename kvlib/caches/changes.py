@@ -81,13 +81,16 @@ def _change(
         gone, moved = length - len(stay), first_changed(stay) // size
         more = -(-(length + n - gone) // size) - -(-len(stay) // size)
         return Change(gone, 0, stay, moved, False, more)
-    first = 0 if rule.holes else rule.first(cache.kept_by(request))
-    dropped = 0
-    if first > table.gone:
-        dropped = max(0, min(first, cache.held(request)) // size - table.gone // size)
-    gone = table.gone + dropped * size
+    gone = table.gone if rule.holes else given_back(cache, g, request, size)
+    dropped = (gone - table.gone) // size
     more = -(-(length + n - gone) // size) - (len(table.pages) - dropped)
     return Change(gone, dropped, None, 0, must_copy(pool, table, length, left), more)
+
+
+def given_back(cache: StoredLayers, g: int, request: Request, unit: int) -> int:
+    """How many first tokens a group has no use for: whole units of those that it has stored."""
+    first = cache.groups[g].retention.first(cache.kept_by(request))
+    return max(request.state.tables[g].gone, min(first, cache.held(request)) // unit * unit)
 
 
 def must_copy(pool: BlockPool, table: Table, length: int, left: Counter[int]) -> bool:

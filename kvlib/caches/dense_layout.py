@@ -163,9 +163,6 @@ def _check_dense(
                     f"{name} of layer {i} holds {shape[2]} tokens, the lengths ask for {longest}"
                 )
         if spec.v_from_k and v is not None:
-            same = all(
-                bool(cache.xp.all(v[b, :, :n, :] == k[b, :, :n, : spec.v_dim]))
-                for b, n in enumerate(counts)
-            )
-            if not same:
+            same = (v[b, :, :n, :] == k[b, :, :n, : spec.v_dim] for b, n in enumerate(counts))
+            if not all(bool(cache.xp.all(x)) for x in same):
                 raise ValueError(f"v of layer {i} must be the first columns of its keys, or None")

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from kvlib.attention.checks import check_integer
-from kvlib.caches.changes import staying, take_out
+from kvlib.caches.changes import given_back, staying, take_out
 from kvlib.caches.layers import StoredLayers
 from kvlib.caches.protocol import Attention
 from kvlib.caches.retention import Rules
@@ -102,14 +102,12 @@ class Rows(Allocator):
         end = max(state.coded, cache.codec.coded(length + n)) if cache.codec.waits else length + n
         if table.own is None and end - table.gone <= room:
             return None
-        layers, rule = cache.groups[g]
-        needed, held, group = cache.kept_by(request), cache.held(request), cache.codec.group
-        gone = max(table.gone, min(rule.first(needed), held) // group * group)
-        own = None
+        group, own = cache.codec.group, None
+        gone = given_back(cache, g, request, group)
         if end - gone > room:
             tokens = -(-(end - gone) // group) * group
-            own = {layer: cache.stores[layer].longer(tokens) for layer in layers}
-        return partial(self._carry_out, request, g, gone, needed, own)
+            own = {layer: cache.stores[layer].longer(tokens) for layer in cache.groups[g].layers}
+        return partial(self._carry_out, request, g, gone, cache.kept_by(request), own)
 
     def _carry_out(
         self, request: Request, g: int, gone: int, needed: int, own: dict[int, Store] | None

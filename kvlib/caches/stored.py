@@ -1,12 +1,7 @@
-"""The cache that the others are made from: an allocator, a codec, a rule for what stays.
+"""The cache that the others are made from; any allocator goes with any codec, rule and attention.
 
-    allocator   where the tokens of a request lie: a row each (`Rows`), blocks of a pool (`Blocks`)
-    codec       how keys and values are written (kvlib.codecs)
-    retention   which tokens a layer keeps (kvlib.caches.retention)
-    attention   who computes: the cache itself, cascade attention, the kernels
-
-Any of them goes with any other. A layer sees a request as pages of stored tokens, counted from the
-first one that has not been given back; every distance between two tokens is what it was.
+A layer sees a request as pages of stored tokens, counted from the first one that has not been given
+back; every distance between two tokens is what it was.
 """
 
 from __future__ import annotations

@@ -22,10 +22,11 @@ class Tokenizer(Protocol):
 
     def encode(self, text: str) -> list[int]: ...
     def decode(self, ids: Sequence[int]) -> str: ...
-    def stream(self) -> TextStream: ...
+    def stream(self) -> TextStream:
+        return TextStream(self)
 
 
-class ByteTokenizer:
+class ByteTokenizer(Tokenizer):
     """Token id = value of the UTF-8 byte; 256 ids. Nothing is added at either end."""
 
     vocab_size = 256
@@ -44,11 +45,8 @@ class ByteTokenizer:
                 raise ValueError(f"token {place} is {value}, needed: a byte, 0 to 255")
         return bytes(values).decode("utf-8", errors="replace")
 
-    def stream(self) -> TextStream:
-        return TextStream(self)
 
-
-class JsonTokenizer:
+class JsonTokenizer(Tokenizer):
     """A ``tokenizer.json``, read by the `tokenizers` package when text is first asked for.
 
     Special tokens are added as the file says when encoding, and left out when decoding.
@@ -79,9 +77,6 @@ class JsonTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         return self._tokenizer.decode([operator.index(one) for one in ids])
-
-    def stream(self) -> TextStream:
-        return TextStream(self)
 
 
 class TextStream:

@@ -91,7 +91,8 @@ def allocate(
         starts[name] = end
         end += -(-math.prod(shape) * itemsize // ALIGNMENT) * ALIGNMENT
     raw = xp.empty((end + ALIGNMENT,), dtype=xp.uint8)
-    shift = -_address(raw) % ALIGNMENT
+    address = raw.ctypes.data if isinstance(raw, np.ndarray) else raw.data.ptr
+    shift = -address % ALIGNMENT
     views = {}
     for name, shape in shapes.items():
         start = shift + starts[name]
@@ -130,8 +131,3 @@ def random_weights(
 def library(xp: Any = None) -> Any:
     """The array library `xp` as the standard has it; the one at hand if None."""
     return default_namespace() if xp is None else namespace(xp.empty((0,)))
-
-
-def _address(raw: Any) -> int:
-    """Where a byte array starts in (host or device) memory."""
-    return raw.ctypes.data if isinstance(raw, np.ndarray) else raw.data.ptr
