@@ -141,6 +141,13 @@ def by_head(xp: Any, q: Array, num_kv_heads: int) -> Array:
     return xp.reshape(q, (num_kv_heads, groups * t, dim))
 
 
+def by_token(xp: Any, x: Array, t: int, num_qo_heads: int) -> Array:
+    """The inverse of `by_head`: (Hkv, G·T, D) → (T, Hq, D)."""
+    heads, _, dim = x.shape
+    x = xp.permute_dims(xp.reshape(x, (heads, num_qo_heads // heads, t, dim)), (2, 0, 1, 3))
+    return xp.reshape(x, (t, num_qo_heads, dim))
+
+
 def as_dtype(xp: Any, x: Array, dtype: Any) -> Array:
     """``x`` itself where it has that dtype, else cast."""
     return x if x.dtype == dtype else xp.astype(x, dtype)
@@ -173,14 +180,9 @@ def finish(
         report("attention", flops=flops, read=nbytes(k) + nbytes(v))
     empty = total == 0
     divisor = xp.where(empty, xp.ones_like(total), total)
-
-    def tokens_first(x: Array) -> Array:
-        x = xp.reshape(x, (x.shape[0], q.shape[1] // x.shape[0], q.shape[0], x.shape[2]))
-        return xp.reshape(xp.permute_dims(x, (2, 0, 1, 3)), (*q.shape[:2], x.shape[3]))
-
-    o, lse = tokens_first(o / divisor), None
+    o, lse = by_token(xp, o / divisor, *q.shape[:2]), None
     if sinks is not None or return_lse:
-        lse = tokens_first(xp.where(empty, top, top + xp.log(divisor)))
+        lse = by_token(xp, xp.where(empty, top, top + xp.log(divisor)), *q.shape[:2])
     return answer(xp, o, lse, q.dtype, sinks, return_lse)
 
 

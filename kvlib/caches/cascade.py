@@ -12,6 +12,7 @@ from typing import Any
 
 from kvlib.arrays import Array, at_least_float32
 from kvlib.attention.causal import CHUNK_ROWS, attend_pieces
+from kvlib.attention.direct import by_head, by_token
 from kvlib.attention.states import merge_state, with_sink
 from kvlib.caches.checks import check_layer, check_run
 from kvlib.caches.gather import StoredPieces
@@ -29,7 +30,7 @@ def shared_tokens(cache: PagedCache, layer: int, step: Step) -> int:
     itself never count, nor those that a codec has not encoded yet.
     """
     check_layer(cache, layer)
-    tables, window = cache.tables(layer, step), cache.layers[layer].window
+    tables, window = cache.lying(layer, step).tables, cache.layers[layer].window
     if len(tables) < 2 or any(table.gone or table.own for table in tables):
         return 0  # what is shared is counted from the start of the texts
     if window is not None and max(step.seq_lens) > window:
@@ -97,7 +98,7 @@ def _shared_part(
     """
     xp, (t, num_qo_heads, dim) = cache.xp, q.shape
     store, heads = cache.stores[layer], cache.layers[layer].num_kv_heads
-    first, n = cache.tables(layer, step)[0], shared // cache.block_size
+    first, n = cache.lying(layer, step).tables[0], shared // cache.block_size
     array = None if first.array is None else first.array[:n]
     pieces = StoredPieces(store, first.pages[:n], None, shared, 0, shared, array)
     groups = num_qo_heads // heads
@@ -105,19 +106,12 @@ def _shared_part(
     parts = []
     for a in range(0, t, rows):
         n = min(rows, t - a)
-        # (n, Hq, Dk) → (1, Hkv · n · G, Dk): the rows of one kv head lie together
-        some = xp.reshape(q[a : a + n, :, :], (n, heads, groups, dim))
-        some = xp.reshape(xp.permute_dims(some, (1, 0, 2, 3)), (1, heads * n * groups, dim))
+        some = xp.reshape(by_head(xp, q[a : a + n, :, :], heads), (1, heads * groups * n, dim))
         found = attend_pieces(some, pieces, shared, xp, return_lse=True, **settings)
-        parts.append(tuple(_unstacked(xp, x, heads, n) for x in found))
+        o, lse = (xp.reshape(x, (heads, groups * n, -1)) for x in found)
+        lse = by_token(xp, lse, n, num_qo_heads)[..., 0]
+        parts.append((by_token(xp, o, n, num_qo_heads), lse))
     return cache.join(parts, return_lse=True)  # type: ignore[no-any-return]
-
-
-def _unstacked(xp: Any, x: Array, heads: int, n: int) -> Array:
-    """(1, Hkv · n · G, ...) → (n, Hq, ...)"""
-    x = xp.reshape(x, (heads, n, x.shape[1] // (heads * n), *x.shape[2:]))
-    x = xp.permute_dims(x, (1, 0, 2, *range(3, x.ndim)))
-    return xp.reshape(x, (n, x.shape[1] * x.shape[2], *x.shape[3:]))
 
 
 def _private_parts(

@@ -76,26 +76,18 @@ class StoredLayers(Cache):
         """The arrays in which the tokens of a table lie."""
         return self.stores[layer] if table.own is None else table.own[layer]
 
-    def tables(self, layer: int, step: Step) -> list[Table]:
-        """The table of each request of a step in a layer."""
-        return self.lying(layer, step).tables
-
     def pages(self, step: Step, layer: int = 0) -> list[Sequence[int]] | None:
         """The rows or blocks in which each request of a step lies, in the order of its tokens.
 
         None where one lies elsewhere for this step. Layers of one `group_of` lie alike.
         """
-        tables = self.tables(layer, step)
+        tables = self.lying(layer, step).tables
         return None if any(t.own for t in tables) else [t.pages for t in tables]
 
-    def stored_lens(self, step: Step, layer: int = 0) -> list[int]:
-        """How many tokens of each request a layer still has, those of the step included."""
-        return self.lying(layer, step).lens
-
     def paged_lens(self, step: Step, layer: int = 0) -> list[int]:
-        """How many of those are stored in its pages; the rest wait to be encoded."""
+        """How many tokens of each request are stored in its pages; the rest wait to be encoded."""
         if not self.codec.waits:
-            return self.stored_lens(step, layer)
+            return self.lying(layer, step).lens
         group = self.group_of[layer]
         return [state.coded - state.tables[group].gone for state in step.states]
 

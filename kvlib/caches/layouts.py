@@ -83,8 +83,8 @@ def slot_mapping(cache: PagedCache, step: Step, layer: int = 0) -> Array:
     _check_paged(cache)
     check_live(cache, step)
     size, slots = cache.block_size, []
-    tables = cache.tables(layer, step)
-    for table, end, n in zip(tables, cache.stored_lens(step, layer), step.q_lens, strict=True):
+    lying = cache.lying(layer, step)
+    for table, end, n in zip(lying.tables, lying.lens, step.q_lens, strict=True):
         slots += [table.pages[p // size] * size + p % size for p in range(end - n, end)]
     return cache.xp.asarray(slots, dtype=cache.xp.int64)
 

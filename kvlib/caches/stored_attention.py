@@ -22,7 +22,7 @@ def attend_stored(
 
     Several short requests of one query each share one product where that is faster.
     """
-    tables = cache.tables(layer, step)
+    tables = cache.lying(layer, step).tables
     if len(tables) == 1:
         return _attend_one(cache, layer, q, step, 0, tables[0], return_lse)
     parts: dict[int, Any] = {}
@@ -47,7 +47,7 @@ def run_alone(
     >>> from kvlib import DenseCache, LayerSpec
     >>> cache = DenseCache([LayerSpec(2, 4)], 2, 16, attention=run_alone)
     """
-    tables = cache.tables(layer, step)
+    tables = cache.lying(layer, step).tables
     parts = [_attend_one(cache, layer, q, step, i, t, return_lse) for i, t in enumerate(tables)]
     return cache.join(parts, return_lse)
 
@@ -76,7 +76,7 @@ def pieces_of(
 
     skipped: how many leading pages are left out; tokens are then counted from their end.
     """
-    table, state = cache.tables(layer, step)[i], step.states[i]
+    table, state = cache.lying(layer, step).tables[i], step.states[i]
     store = cache.store(table, layer)
     gone = table.gone + skipped * store.size
     array = None if table.array is None else table.array[skipped:]
