@@ -11,10 +11,7 @@ from kvlib.attention.checks import check_integer
 
 
 def probabilities(
-    logits: Array,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
+    logits: Array, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None
 ) -> np.ndarray:
     """The distribution that :func:`kvlib.sample` draws from.   logits (B, V) → float64 (B, V)
 

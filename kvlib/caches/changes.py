@@ -128,11 +128,7 @@ def staying(cache: StoredLayers, g: int, request: Request) -> np.ndarray | None:
 
 
 def take_out(
-    cache: StoredLayers,
-    g: int,
-    request: Request,
-    stay: np.ndarray,
-    pages: list[int] | None = None,
+    cache: StoredLayers, g: int, request: Request, stay: np.ndarray, pages: list[int] | None = None
 ) -> None:
     """Move the tokens that stay together.
 

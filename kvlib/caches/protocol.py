@@ -87,13 +87,7 @@ class Cache(CacheHooks):
                 check_library(self, "sinks", spec.sinks, i)
         self._requests: dict[Hashable, Request] = {}
 
-    def add(
-        self,
-        seq_id: Hashable,
-        tokens: Sequence[int] = (),
-        *,
-        extra: Extra = (),
-    ) -> int:
+    def add(self, seq_id: Hashable, tokens: Sequence[int] = (), *, extra: Extra = ()) -> int:
         """Open a request; give its prompt as ``tokens`` to reuse what the cache holds of it.
 
         extra: what else the keys depend on (an adapter, a tenant's salt); requests with different

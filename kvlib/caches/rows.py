@@ -197,13 +197,7 @@ class DenseCache(StoredCache):
         rows = Rows(max_seqs, max_seq_len)
         self.max_seqs, self.max_seq_len = rows.max_seqs, rows.size
         super().__init__(
-            layers,
-            rows,
-            codec=codec,
-            retention=retention,
-            dtype=dtype,
-            xp=xp,
-            attention=attention,
+            layers, rows, codec=codec, retention=retention, dtype=dtype, xp=xp, attention=attention
         )
 
 

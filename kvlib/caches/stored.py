@@ -152,13 +152,10 @@ class StoredCache(StoredLayers):
             by_head = [self.xp.permute_dims(x, (1, 0, 2)) for x in new]
             for i, (state, table) in enumerate(zip(step.states, lying.tables, strict=True)):
                 a, b = step.qo_indptr[i], step.qo_indptr[i + 1]
-                written += self.store(table, layer).write(
-                    table.pages,
-                    state.residual(layer),
-                    (lying.lens[i] - b + a, lying.lens[i]),
-                    (state.before - table.gone, state.coded - table.gone),
-                    [x[:, a:b, :] for x in by_head],
-                )
+                span = lying.lens[i] - b + a, lying.lens[i]
+                coded = state.before - table.gone, state.coded - table.gone
+                mine, waiting = [x[:, a:b, :] for x in by_head], state.residual(layer)
+                written += self.store(table, layer).write(table.pages, waiting, span, coded, mine)
         report("append", written=written)
         step.ticket.appended.add(layer)
 

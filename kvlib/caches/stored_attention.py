@@ -138,12 +138,5 @@ def _attend_batch(
         k, v = side_by_side(store, pages, first, max(lens) - left_out, rooms)
     gone = any(table.gone for table in tables)
     ends = xp.asarray(lens, dtype=xp.int64) if gone else taken(xp, step.lengths, batch)
-    return attend_rows(
-        taken(xp, q, batch),
-        k,
-        v,
-        [n - left_out for n in lens],
-        ends,
-        return_lse=return_lse,
-        **spec.settings,
-    )
+    q, lens = taken(xp, q, batch), [n - left_out for n in lens]
+    return attend_rows(q, k, v, lens, ends, return_lse=return_lse, **spec.settings)

@@ -71,13 +71,9 @@ class Decoder:
         self, max_seqs: int = 1, max_seq_len: int | None = None, *, dtype: Any = None
     ) -> DenseCache:
         """A dense cache for this model; max_seq_len is the model's own limit unless given."""
-        return DenseCache(
-            self.layer_specs,
-            max_seqs,
-            self.config.max_position_embeddings if max_seq_len is None else max_seq_len,
-            dtype=self.dtype if dtype is None else dtype,
-            xp=self.xp,
-        )
+        room = self.config.max_position_embeddings if max_seq_len is None else max_seq_len
+        dtype = self.dtype if dtype is None else dtype
+        return DenseCache(self.layer_specs, max_seqs, room, dtype=dtype, xp=self.xp)
 
     def forward(
         self,
