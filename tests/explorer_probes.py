@@ -95,6 +95,12 @@ FAULTS = """() => {
       if (e.tagName === 'BUTTON') { if (!e.textContent.trim()) say('an empty button'); continue; }
       if (e.labels.length !== 1 || !e.labels[0].textContent.trim()) say(e.id + ' has no label');
       if (ids.filter(id => id === e.id).length !== 1) say(e.id + ' is not the only one');
+      e.focus({preventScroll: true, focusVisible: true});
+      const ring = ['outlineWidth', 'outlineOffset'].map(k => parseFloat(getComputedStyle(e)[k]));
+      const words = [e.labels[0], ...root.querySelectorAll(`output[for="${e.id}"]`)];
+      for (const at of words.map(word => word.getBoundingClientRect()))
+        if (at.bottom > size.top - ring[0] - ring[1]) say(`the ring of ${e.id} touches its label`);
+      e.blur();
     }
     const figure = root.querySelector('.kv-figure'), drawing = figure.querySelector('svg');
     if (figure.getAttribute('role') !== 'img') say('the figure is no image');

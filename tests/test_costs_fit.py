@@ -73,7 +73,7 @@ def test_the_range_reads_as_a_table() -> None:
         "  1 GiB overhead          135,364 tokens",
         "  92 % utilisation        124,363 tokens",
         "  90 % utilisation        121,101 tokens",
-        "  the model ends at         4,096 tokens",
+        "  the model's limit         4,096 tokens",
     ]
     two = repr(max_context("mistral-7b-v0.1", "h100-sxm", 2, "fp8", "fp8", gpus=2))
     assert "(fp8) on 2 H100 SXM, 2 requests, keys and values in fp8" in two
@@ -313,7 +313,7 @@ def test_the_bill_reads_as_a_table() -> None:
         "weights on each GPU                   8.21 GiB",
         "keys and values on each GPU           5.16 GiB",
         "each key/value head is held by 2 GPUs",
-        "the model itself ends at 131,072 tokens",
+        "the model reads at most 131,072 tokens",
         "a decode step takes at least 4.25 ms, memory bound",
     ):
         assert line in text, line

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kvlib.show import style, svg, svg_parts
+from kvlib.show import style, svg, svg_curves, svg_names, svg_parts
 from kvlib.show.explorers import ALL
 
 pytest.importorskip("pscript")
@@ -299,6 +299,24 @@ def test_names_of_points_cover_neither_points_nor_curves() -> None:
         assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]
     for (x, y), box in itertools.product(spots, boxes):
         assert not (box[0] < x < box[2] and box[1] < y < box[3])
+
+
+@pytest.mark.parametrize("end", [3, 60, 100])
+def test_the_name_of_an_upright_line_is_crossed_by_no_curve(end: float) -> None:
+    steep, flat = [[0, 0], [9, end]], [[0, 99], [10, 99]]
+    lines = [("steep", steep), ("flat", flat), ("limit", [[8, 0], [8, 100]])]
+    for width in WIDTHS:
+        panel = curves(lines, [], axis(0, 10), axis(0, 100))
+        root, area = drawn(panel, width=width), svg_curves.plot_area(panel, width)
+        [name] = [e for e in root.iter(f"{SPACE}text") if e.text == "limit"]
+        x, y = number(name, "x"), number(name, "y") + 4
+        box = [x, y - 15, x + svg_parts.text_width("limit", svg_parts.SMALL), y]
+        paths = [
+            [[svg_names.at_x(panel, area, a), svg_names.at_y(panel, area, b)] for a, b in points]
+            for points in (steep, flat, [[8, 0], [8, 100]])
+        ]
+        assert not svg_names.crossed(box, paths)
+        assert area["left"] <= x <= area["right"]
 
 
 def test_long_names_of_curves_go_below() -> None:

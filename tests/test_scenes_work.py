@@ -99,7 +99,7 @@ def test_roofline_says_what_does_not_fit() -> None:
     assert (
         f"it needs {needed:,.0f} GB of memory and the GPU has 85.5 GB: it does not fit" in too_much
     )
-    assert "ends at 4,096 tokens" in roofline_explorer(model="llama-2-7b").scene()["summary"]
+    assert "reads at most 4,096 tokens" in roofline_explorer(model="llama-2-7b").scene()["summary"]
 
 
 def test_growth_by_hand() -> None:

@@ -116,7 +116,7 @@ var _pymeth_replace = function (s1, s2, count) {  // nargs: 2 3
     parts.push(this.slice(i));
     return parts.join('');
 };
-var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, EULER, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LIGHT, LIGHT_ON, LIGHT_TEXT, LINE, MINUS, NARROW_LETTERS, RESERVE, SAMPLES, SHARE, SHORT, SHOWN, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_top, bits_words, box, bytes_exact, bytes_words, cached_flops, clipped, count_words, covered, crossed, curve_contexts, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_names, draw_parts, empty_slots, empty_words, end_names, entropy_of, escaped, exact, experts_read, fixed, flops_unit, free_box, group_name, grouped, growth_bars, growth_curves, growth_formula, growth_numbers, growth_scene, growth_summary, haloed, heads_on_one, in_blocks, intensity_words, interval_words, kept_tokens, label_room, large_words, layers_keeping_all, layers_on_one, legend_at, linear_flops, linear_lines, longest, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, nice_step, number_words, padded, padding_bars, padding_cells, padding_formula, padding_numbers, padding_scene, padding_shares, padding_summary, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, rate_words, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, sampling_bars, sampling_formula, sampling_scene, sampling_summary, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, softmax_of, spread, step_flops, step_of, stored_bytes, stub40_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, vector_bytes, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
+var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, EULER, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LIGHT, LIGHT_ON, LIGHT_TEXT, LINE, MINUS, NARROW_LETTERS, RESERVE, SAMPLES, SHARE, SHORT, SHOWN, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_top, bits_words, box, bytes_exact, bytes_words, cached_flops, clipped, count_words, covered, crossed, curve_contexts, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_names, draw_parts, empty_slots, empty_words, end_names, entropy_of, escaped, exact, experts_read, fixed, flops_unit, free_box, group_name, grouped, growth_bars, growth_curves, growth_formula, growth_numbers, growth_scene, growth_summary, haloed, heads_on_one, in_blocks, intensity_words, interval_words, kept_tokens, label_room, large_words, layers_keeping_all, layers_on_one, legend_at, linear_flops, linear_lines, longest, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, nice_step, number_words, padded, padding_bars, padding_cells, padding_formula, padding_numbers, padding_scene, padding_shares, padding_summary, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, rate_words, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, sampling_bars, sampling_formula, sampling_scene, sampling_summary, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, softmax_of, spread, step_flops, step_of, stored_bytes, stub40_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, upright, vector_bytes, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
 whole = function (value) {
     return -(Math.floor((-value)/1));
 };
@@ -865,7 +865,7 @@ memory_curve = function (facts, codec, settings, kv) {
     limit = facts["max_context"];
     if (((limit > FIRST) && (limit < LAST))) {
         edge = [[limit, bottom], [limit, top]];
-        _pymeth_append.call(lines, ({label: "model's end", role: "muted", points: edge, dashed: true}));
+        _pymeth_append.call(lines, ({label: "model's limit", role: "muted", points: edge, dashed: true}));
     }
     label = "The cache against the context";
     if ((settings["gpus"] > 1)) {
@@ -938,7 +938,7 @@ memory_summary = function (facts, gpu, settings, kv) {
         _pymeth_append.call(said, _pymeth_join.call("", ["Without the windows of its layers the cache would take ", without, "."]));
     }
     if ((settings["context"] > facts["max_context"])) {
-        _pymeth_append.call(said, (_pymeth_join.call("", (["The model itself ends at ", tokens_words(facts["max_context"]), "."]))));
+        _pymeth_append.call(said, (_pymeth_join.call("", (["The model reads at most ", tokens_words(facts["max_context"]), "."]))));
     }
     if (_pyfunc_truthy(uneven(facts["layers"], settings["gpus"]))) {
         _pymeth_append.call(said, "The heads do not divide evenly: the numbers are of the GPU that holds most.");
@@ -1193,7 +1193,7 @@ roofline_summary = function (facts, gpu, settings, work) {
         _pymeth_append.call(said, (_pymeth_join.call("", (["But it needs ", bytes_words(work["needed"], 1000), " of memory and the GPU has ", bytes_words(gpu["usable"], 1000), ": it does not fit."]))));
     }
     if ((settings["context"] > facts["max_context"])) {
-        _pymeth_append.call(said, (_pymeth_join.call("", (["The model itself ends at ", tokens_words(facts["max_context"]), "."]))));
+        _pymeth_append.call(said, (_pymeth_join.call("", (["The model reads at most ", tokens_words(facts["max_context"]), "."]))));
     }
     if (_pyfunc_truthy(unconfirmed(gpu, "bf16"))) {
         _pymeth_append.call(said, "The matrix rate of this GPU is an unconfirmed figure.");
@@ -1248,7 +1248,7 @@ growth_summary = function (facts, settings, work) {
     held = bytes_words(work["held"], 1024);
     said = [_pymeth_join.call("", (["The ", tokens_words(settings["new"]), " take ", again, " if every step computes all tokens again, ", times_words(work["ratio"]), " the ", once, " that they take with a cache."])), _pymeth_join.call("", ["For that, ", held, " of keys and values are kept (bfloat16)."])];
     if ((work["fast_tokens"] > facts["max_context"])) {
-        _pymeth_append.call(said, (_pymeth_join.call("", (["The model itself ends at ", tokens_words(facts["max_context"]), "."]))));
+        _pymeth_append.call(said, (_pymeth_join.call("", (["The model reads at most ", tokens_words(facts["max_context"]), "."]))));
     }
     return _pymeth_join.call(" ", said);
 };
@@ -1328,14 +1328,15 @@ growth_bars = function (work) {
 
 COLUMNS = 32;
 padding_scene = function (settings, tables) {
-    var lengths, longest, padding, requests, reserve, slots, stub73_;
+    var lengths, longest, padding, requests, reserve, shortest, slots, stub73_;
     lengths = unequal_lengths(settings["requests"], settings["longest"], settings["shortest"]);
     stub73_ = [settings["longest"], Math.max(settings["reserve"], settings["longest"])];
     longest = stub73_[0];reserve = stub73_[1];
     padding = empty_slots(lengths, longest);
     slots = ({tokens: _pyfunc_op_mult(lengths.length, longest) - padding, longest: longest, reserve: reserve, padding: padding, empty: empty_slots(lengths, reserve)});
     requests = count_words(settings["requests"], "request", "requests");
-    return ({title: _pymeth_join.call("", [requests, " of ", fixed(Math.min.apply(null, lengths), 0), " to ", tokens_words(longest), ", ", fixed(reserve, 0), " reserved for each"]), summary: padding_summary(settings, slots), formula: padding_formula(settings, slots), numbers: padding_numbers(slots), panels: [padding_cells(lengths, slots), padding_bars(slots)]});
+    shortest = ((_pyfunc_op_equals(Math.min.apply(null, lengths), longest)))? ("") : (_pymeth_join.call("", [fixed(Math.min.apply(null, lengths), 0), " to "]));
+    return ({title: _pymeth_join.call("", [requests, " of ", shortest, tokens_words(longest), ", ", fixed(reserve, 0), " reserved for each"]), summary: padding_summary(settings, slots), formula: padding_formula(settings, slots), numbers: padding_numbers(slots), panels: [padding_cells(lengths, slots), padding_bars(slots)]});
 };
 
 unequal_lengths = function (requests, longest, shortest) {
@@ -1992,9 +1993,13 @@ spread = function (wanted, top, bottom) {
     return found;
 };
 
+upright = function (line) {
+    return _pyfunc_op_equals((line["points"][0][0]), (line["points"][line["points"].length -1][0]));
+};
+
 end_names = function (panel, area) {
     var found, heights, i, line, lines, stub128_, stub128_i0, stub128_iter0, stub128_line, stub129_seq, stub130_itr, wanted, x, y;
-    stub128_ = [];stub128_iter0 = panel["lines"];if ((typeof stub128_iter0 === "object") && (!Array.isArray(stub128_iter0))) {stub128_iter0 = Object.keys(stub128_iter0);}for (stub128_i0=0; stub128_i0<stub128_iter0.length; stub128_i0++) {stub128_line = stub128_iter0[stub128_i0];if (!(((stub128_line["points"].length) > 0))) {continue;}{stub128_.push(stub128_line);}}
+    stub128_ = [];stub128_iter0 = panel["lines"];if ((typeof stub128_iter0 === "object") && (!Array.isArray(stub128_iter0))) {stub128_iter0 = Object.keys(stub128_iter0);}for (stub128_i0=0; stub128_i0<stub128_iter0.length; stub128_i0++) {stub128_line = stub128_iter0[stub128_i0];if (!(((((stub128_line["points"].length) > 0)) && ((!_pyfunc_truthy(upright(stub128_line))))))) {continue;}{stub128_.push(stub128_line);}}
     lines = stub128_;
     wanted = [];
     stub129_seq = lines;
@@ -2014,7 +2019,7 @@ end_names = function (panel, area) {
 };
 
 draw_names = function (panel, area, width) {
-    var body, box, colour, curves, edge, end, i, label, more, point, right, room, spots, stub131_seq, stub132_itr, stub133_seq, stub134_itr, stub135_seq, stub136_itr, stub137_, stub137_i0, stub137_iter0, stub137_line, stub138_, taken, tick, where, x, y;
+    var body, box, colour, curves, edge, end, i, label, line, more, point, right, rim, room, spots, stub131_seq, stub132_itr, stub133_seq, stub134_itr, stub135_seq, stub136_itr, stub137_, stub137_i0, stub137_iter0, stub137_line, stub138_seq, stub139_itr, stub140_, taken, tick, where, x, y;
     body = [];
     taken = [];
     stub131_seq = panel["y"]["ticks"];
@@ -2048,9 +2053,23 @@ draw_names = function (panel, area, width) {
     }
     stub137_ = [];stub137_iter0 = panel["lines"];if ((typeof stub137_iter0 === "object") && (!Array.isArray(stub137_iter0))) {stub137_iter0 = Object.keys(stub137_iter0);}for (stub137_i0=0; stub137_i0<stub137_iter0.length; stub137_i0++) {stub137_line = stub137_iter0[stub137_i0];{stub137_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub137_line["points"]));}}
     curves = stub137_;
+    stub138_seq = panel["lines"];
+    if ((typeof stub138_seq === "object") && (!Array.isArray(stub138_seq))) { stub138_seq = Object.keys(stub138_seq);}
+    for (stub139_itr = 0; stub139_itr < stub138_seq.length; stub139_itr += 1) {
+        line = stub138_seq[stub139_itr];
+        if ((_pyfunc_truthy(area["named"]) && (((line["points"].length) > 0)) && (_pyfunc_truthy(upright(line))))) {
+            x = at_x(panel, area, line["points"][line["points"].length -1][0]);
+            y = Math.max(at_y(panel, area, line["points"][line["points"].length -1][1]), area["top"]);
+            box = free_box(x, y, text_width(line["label"], SMALL), area, width, taken, curves);
+            _pymeth_append.call(taken, box);
+            rim = _pymeth_join.call("", [" stroke=\"", paint("card"), "\"", HALO]);
+            colour = paint_text(line["role"]);
+            _pymeth_append.call(body, words_at(box[0], box[3] - 4, line["label"], colour, "start", rim));
+        }
+    }
     for (i = 0; i < spots.length; i += 1) {
-        stub138_ = [panel["points"][i], spots[i][0], spots[i][1]];
-        point = stub138_[0];x = stub138_[1];y = stub138_[2];
+        stub140_ = [panel["points"][i], spots[i][0], spots[i][1]];
+        point = stub140_[0];x = stub140_[1];y = stub140_[2];
         edge = _pymeth_join.call("", ["stroke=\"", paint("card"), "\" stroke-width=\"2\""]);
         more = _pymeth_join.call("", ([data_of(point["label"], point["y"]), " data-x=\"", exact(point["x"]), "\""]));
         where = _pymeth_join.call("", ["cx=\"", px(x), "\" cy=\"", px(y), "\" r=\"6\""]);
@@ -2064,17 +2083,17 @@ draw_names = function (panel, area, width) {
 };
 
 free_box = function (x, y, room, area, width, taken, curves) {
-    var away, best, box, found, inside, left, stub139_, stub140_seq, stub141_itr, stub142_seq, stub143_itr, top;
+    var away, best, box, found, inside, left, stub141_, stub142_seq, stub143_itr, stub144_seq, stub145_itr, top;
     best = [Math.min((Math.max(0, (x + 11))), (Math.max(0, (width - room)))), y - 8, (x + 11) + room, _pyfunc_op_add(y, LINE) - 8];
     found = false;
-    stub142_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
-    if ((typeof stub142_seq === "object") && (!Array.isArray(stub142_seq))) { stub142_seq = Object.keys(stub142_seq);}
-    for (stub143_itr = 0; stub143_itr < stub142_seq.length; stub143_itr += 1) {
-        away = stub142_seq[stub143_itr];
-        stub140_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
-        if ((typeof stub140_seq === "object") && (!Array.isArray(stub140_seq))) { stub140_seq = Object.keys(stub140_seq);}
-        for (stub141_itr = 0; stub141_itr < stub140_seq.length; stub141_itr += 1) {
-            left = stub140_seq[stub141_itr];
+    stub144_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
+    if ((typeof stub144_seq === "object") && (!Array.isArray(stub144_seq))) { stub144_seq = Object.keys(stub144_seq);}
+    for (stub145_itr = 0; stub145_itr < stub144_seq.length; stub145_itr += 1) {
+        away = stub144_seq[stub145_itr];
+        stub142_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
+        if ((typeof stub142_seq === "object") && (!Array.isArray(stub142_seq))) { stub142_seq = Object.keys(stub142_seq);}
+        for (stub143_itr = 0; stub143_itr < stub142_seq.length; stub143_itr += 1) {
+            left = stub142_seq[stub143_itr];
             top = _pyfunc_op_add((y - 8), (_pyfunc_op_mult(away, (LINE + 1))));
             box = [left, top, _pyfunc_op_add(left, room), _pyfunc_op_add(top, LINE)];
             inside = (left >= 0) && ((_pyfunc_op_add(left, room) <= width)) && ((top >= (area["top"] - 8)));
@@ -2083,8 +2102,8 @@ free_box = function (x, y, room, area, width, taken, curves) {
                     return box;
                 }
                 if ((!_pyfunc_truthy(found))) {
-                    stub139_ = [box, true];
-                    best = stub139_[0];found = stub139_[1];
+                    stub141_ = [box, true];
+                    best = stub141_[0];found = stub141_[1];
                 }
             }
         }
@@ -2093,11 +2112,11 @@ free_box = function (x, y, room, area, width, taken, curves) {
 };
 
 covered = function (box, taken) {
-    var across, other, stub144_seq, stub145_itr;
-    stub144_seq = taken;
-    if ((typeof stub144_seq === "object") && (!Array.isArray(stub144_seq))) { stub144_seq = Object.keys(stub144_seq);}
-    for (stub145_itr = 0; stub145_itr < stub144_seq.length; stub145_itr += 1) {
-        other = stub144_seq[stub145_itr];
+    var across, other, stub146_seq, stub147_itr;
+    stub146_seq = taken;
+    if ((typeof stub146_seq === "object") && (!Array.isArray(stub146_seq))) { stub146_seq = Object.keys(stub146_seq);}
+    for (stub147_itr = 0; stub147_itr < stub146_seq.length; stub147_itr += 1) {
+        other = stub146_seq[stub147_itr];
         across = (box[0] < other[2]) && (other[0] < box[2]);
         if ((_pyfunc_truthy(across) && (box[1] < other[3]) && (other[1] < box[3]))) {
             return true;
@@ -2107,11 +2126,11 @@ covered = function (box, taken) {
 };
 
 crossed = function (box, curves) {
-    var curve, i, stub146_seq, stub147_itr;
-    stub146_seq = curves;
-    if ((typeof stub146_seq === "object") && (!Array.isArray(stub146_seq))) { stub146_seq = Object.keys(stub146_seq);}
-    for (stub147_itr = 0; stub147_itr < stub146_seq.length; stub147_itr += 1) {
-        curve = stub146_seq[stub147_itr];
+    var curve, i, stub148_seq, stub149_itr;
+    stub148_seq = curves;
+    if ((typeof stub148_seq === "object") && (!Array.isArray(stub148_seq))) { stub148_seq = Object.keys(stub148_seq);}
+    for (stub149_itr = 0; stub149_itr < stub148_seq.length; stub149_itr += 1) {
+        curve = stub148_seq[stub149_itr];
         for (i = 1; i < curve.length; i += 1) {
             if (_pyfunc_truthy(segment_meets(box, curve[i - 1], curve[i]))) {
                 return true;
@@ -2122,22 +2141,22 @@ crossed = function (box, curves) {
 };
 
 segment_meets = function (box, start, end) {
-    var enter, first, high, k, last, leave, low, step, stub148_, stub149_, stub150_, stub151_;
-    stub148_ = [0.0, 1.0];
-    first = stub148_[0];last = stub148_[1];
+    var enter, first, high, k, last, leave, low, step, stub150_, stub151_, stub152_, stub153_;
+    stub150_ = [0.0, 1.0];
+    first = stub150_[0];last = stub150_[1];
     for (k = 0; k < 2; k += 1) {
         step = end[k] - start[k];
-        stub149_ = [box[k] - start[k], box[k + 2] - start[k]];
-        low = stub149_[0];high = stub149_[1];
+        stub151_ = [box[k] - start[k], box[k + 2] - start[k]];
+        low = stub151_[0];high = stub151_[1];
         if ((_pyfunc_abs(step) < (1e-06))) {
             if (((low > 0) || (high < 0))) {
                 return false;
             }
         } else {
-            stub150_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
-            enter = stub150_[0];leave = stub150_[1];
-            stub151_ = [Math.max(first, enter), Math.min(last, leave)];
-            first = stub151_[0];last = stub151_[1];
+            stub152_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
+            enter = stub152_[0];leave = stub152_[1];
+            stub153_ = [Math.max(first, enter), Math.min(last, leave)];
+            first = stub153_[0];last = stub153_[1];
             if ((first > last)) {
                 return false;
             }
@@ -2147,29 +2166,29 @@ segment_meets = function (box, start, end) {
 };
 
 draw_curves = function (panel, width) {
-    var area, below, body, bottom, entries, height, inner, left, line, right, stub152_seq, stub153_itr, stub154_, stub155_, stub156_, stub156_i0, stub156_iter0, top, view, where;
+    var area, below, body, bottom, entries, height, inner, left, line, right, stub154_seq, stub155_itr, stub156_, stub157_, stub158_, stub158_i0, stub158_iter0, top, view, where;
     area = plot_area(panel, width);
     body = [words_at(0, 31, panel["y"]["label"], paint("muted"), "start", "")];
     _pymeth_append.call(body, draw_axes(panel, area));
     inner = [];
-    stub152_seq = panel["lines"];
-    if ((typeof stub152_seq === "object") && (!Array.isArray(stub152_seq))) { stub152_seq = Object.keys(stub152_seq);}
-    for (stub153_itr = 0; stub153_itr < stub152_seq.length; stub153_itr += 1) {
-        line = stub152_seq[stub153_itr];
+    stub154_seq = panel["lines"];
+    if ((typeof stub154_seq === "object") && (!Array.isArray(stub154_seq))) { stub154_seq = Object.keys(stub154_seq);}
+    for (stub155_itr = 0; stub155_itr < stub154_seq.length; stub155_itr += 1) {
+        line = stub154_seq[stub155_itr];
         _pymeth_append.call(inner, draw_line(panel, line, area));
     }
-    stub154_ = [area["left"] - 3, area["top"] - 3];
-    left = stub154_[0];top = stub154_[1];
-    stub155_ = [area["right"] + 3, area["bottom"] + 3];
-    right = stub155_[0];bottom = stub155_[1];
+    stub156_ = [area["left"] - 3, area["top"] - 3];
+    left = stub156_[0];top = stub156_[1];
+    stub157_ = [area["right"] + 3, area["bottom"] + 3];
+    right = stub157_[0];bottom = stub157_[1];
     where = _pymeth_join.call("", ["x=\"", px(left), "\" y=\"", px(top), "\" width=\"", px(right - left), "\" height=\"", px(bottom - top), "\""]);
     view = _pymeth_join.call("", [px(left), " ", px(top), " ", px(right - left), " ", px(bottom - top)]);
     _pymeth_append.call(body, (_pymeth_join.call("", ["<svg ", where, " viewBox=\"", view, "\" overflow=\"hidden\">", _pymeth_join.call("", inner), "</svg>"])));
     _pymeth_append.call(body, draw_names(panel, area, width));
     height = area["bottom"] + 40;
     if ((!_pyfunc_truthy(area["named"]))) {
-        stub156_ = [];stub156_iter0 = panel["lines"];if ((typeof stub156_iter0 === "object") && (!Array.isArray(stub156_iter0))) {stub156_iter0 = Object.keys(stub156_iter0);}for (stub156_i0=0; stub156_i0<stub156_iter0.length; stub156_i0++) {line = stub156_iter0[stub156_i0];{stub156_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
-        entries = stub156_;
+        stub158_ = [];stub158_iter0 = panel["lines"];if ((typeof stub158_iter0 === "object") && (!Array.isArray(stub158_iter0))) {stub158_iter0 = Object.keys(stub158_iter0);}for (stub158_i0=0; stub158_i0<stub158_iter0.length; stub158_i0++) {line = stub158_iter0[stub158_i0];{stub158_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
+        entries = stub158_;
         below = legend_at(height + 4, width, entries);
         _pymeth_append.call(body, below["body"]);
         height = (height + 4) + below["height"];
@@ -2178,27 +2197,27 @@ draw_curves = function (panel, width) {
 };
 
 plot_area = function (panel, width) {
-    var left, line, margin, named, over, stub157_seq, stub158_itr, stub159_seq, stub160_itr, stub161_seq, stub162_itr, tick, widest;
+    var left, line, margin, named, over, stub159_seq, stub160_itr, stub161_seq, stub162_itr, stub163_seq, stub164_itr, tick, widest;
     left = 8.0;
-    stub157_seq = panel["y"]["ticks"];
-    if ((typeof stub157_seq === "object") && (!Array.isArray(stub157_seq))) { stub157_seq = Object.keys(stub157_seq);}
-    for (stub158_itr = 0; stub158_itr < stub157_seq.length; stub158_itr += 1) {
-        tick = stub157_seq[stub158_itr];
+    stub159_seq = panel["y"]["ticks"];
+    if ((typeof stub159_seq === "object") && (!Array.isArray(stub159_seq))) { stub159_seq = Object.keys(stub159_seq);}
+    for (stub160_itr = 0; stub160_itr < stub159_seq.length; stub160_itr += 1) {
+        tick = stub159_seq[stub160_itr];
         left = Math.max(left, (text_width(tick["text"], SMALL) + 8));
     }
     widest = 0.0;
-    stub159_seq = panel["lines"];
-    if ((typeof stub159_seq === "object") && (!Array.isArray(stub159_seq))) { stub159_seq = Object.keys(stub159_seq);}
-    for (stub160_itr = 0; stub160_itr < stub159_seq.length; stub160_itr += 1) {
-        line = stub159_seq[stub160_itr];
+    stub161_seq = panel["lines"];
+    if ((typeof stub161_seq === "object") && (!Array.isArray(stub161_seq))) { stub161_seq = Object.keys(stub161_seq);}
+    for (stub162_itr = 0; stub162_itr < stub161_seq.length; stub162_itr += 1) {
+        line = stub161_seq[stub162_itr];
         widest = Math.max(widest, (text_width(line["label"], SMALL) + 12));
     }
     named = widest <= _pyfunc_op_mult(width, 0.3);
     margin = (_pyfunc_truthy(named))? (Math.max(14, widest)) : (14);
-    stub161_seq = panel["x"]["ticks"];
-    if ((typeof stub161_seq === "object") && (!Array.isArray(stub161_seq))) { stub161_seq = Object.keys(stub161_seq);}
-    for (stub162_itr = 0; stub162_itr < stub161_seq.length; stub162_itr += 1) {
-        tick = stub161_seq[stub162_itr];
+    stub163_seq = panel["x"]["ticks"];
+    if ((typeof stub163_seq === "object") && (!Array.isArray(stub163_seq))) { stub163_seq = Object.keys(stub163_seq);}
+    for (stub164_itr = 0; stub164_itr < stub163_seq.length; stub164_itr += 1) {
+        tick = stub163_seq[stub164_itr];
         over = _pyfunc_op_mult((1 - place(panel["x"], tick["at"])), ((width - left) - margin));
         margin = Math.max(margin, ((text_width(tick["text"], SMALL) / 2) - over));
     }
@@ -2206,14 +2225,14 @@ plot_area = function (panel, width) {
 };
 
 draw_axes = function (panel, area) {
-    var body, bottom, i, left, middle, right, stride, stub163_, stub164_seq, stub165_itr, tick, ticks, x, y;
+    var body, bottom, i, left, middle, right, stride, stub165_, stub166_seq, stub167_itr, tick, ticks, x, y;
     body = [];
-    stub163_ = [area["left"], area["right"], area["bottom"]];
-    left = stub163_[0];right = stub163_[1];bottom = stub163_[2];
-    stub164_seq = panel["y"]["ticks"];
-    if ((typeof stub164_seq === "object") && (!Array.isArray(stub164_seq))) { stub164_seq = Object.keys(stub164_seq);}
-    for (stub165_itr = 0; stub165_itr < stub164_seq.length; stub165_itr += 1) {
-        tick = stub164_seq[stub165_itr];
+    stub165_ = [area["left"], area["right"], area["bottom"]];
+    left = stub165_[0];right = stub165_[1];bottom = stub165_[2];
+    stub166_seq = panel["y"]["ticks"];
+    if ((typeof stub166_seq === "object") && (!Array.isArray(stub166_seq))) { stub166_seq = Object.keys(stub166_seq);}
+    for (stub167_itr = 0; stub167_itr < stub166_seq.length; stub167_itr += 1) {
+        tick = stub166_seq[stub167_itr];
         y = at_y(panel, area, tick["at"]);
         _pymeth_append.call(body, segment(left, y, right, y, "grid", ""));
         _pymeth_append.call(body, (words_at(left - 6, y + 4, tick["text"], paint("muted"), "end", "")));
@@ -2254,14 +2273,14 @@ tick_stride = function (panel, area) {
 };
 
 draw_line = function (panel, line, area) {
-    var dash, ink, last, letter, point, steps, stub166_, stub167_seq, stub168_itr, x, y;
+    var dash, ink, last, letter, point, steps, stub168_, stub169_seq, stub170_itr, x, y;
     steps = [];
-    stub167_seq = line["points"];
-    if ((typeof stub167_seq === "object") && (!Array.isArray(stub167_seq))) { stub167_seq = Object.keys(stub167_seq);}
-    for (stub168_itr = 0; stub168_itr < stub167_seq.length; stub168_itr += 1) {
-        point = stub167_seq[stub168_itr];
-        stub166_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
-        x = stub166_[0];y = stub166_[1];
+    stub169_seq = line["points"];
+    if ((typeof stub169_seq === "object") && (!Array.isArray(stub169_seq))) { stub169_seq = Object.keys(stub169_seq);}
+    for (stub170_itr = 0; stub170_itr < stub169_seq.length; stub170_itr += 1) {
+        point = stub169_seq[stub170_itr];
+        stub168_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
+        x = stub168_[0];y = stub168_[1];
         y = Math.min((Math.max(y, (-5000))), 5000);
         letter = ((steps.length == 0))? ("M") : ("L");
         _pymeth_append.call(steps, (_pymeth_join.call("", [letter, px(x), " ", px(y)])));
@@ -2275,14 +2294,14 @@ draw_line = function (panel, line, area) {
 GAP = 20;
 LEADING = 17;
 draw = function (scene, width) {
-    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub169_seq, stub170_itr, stub171_seq, stub172_itr, y;
+    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub171_seq, stub172_itr, stub173_seq, stub174_itr, y;
     width = (width === undefined) ? 720: width;
     body = [];
     y = 4.0;
-    stub171_seq = scene["panels"];
-    if ((typeof stub171_seq === "object") && (!Array.isArray(stub171_seq))) { stub171_seq = Object.keys(stub171_seq);}
-    for (stub172_itr = 0; stub172_itr < stub171_seq.length; stub172_itr += 1) {
-        panel = stub171_seq[stub172_itr];
+    stub173_seq = scene["panels"];
+    if ((typeof stub173_seq === "object") && (!Array.isArray(stub173_seq))) { stub173_seq = Object.keys(stub173_seq);}
+    for (stub174_itr = 0; stub174_itr < stub173_seq.length; stub174_itr += 1) {
+        panel = stub173_seq[stub174_itr];
         if (_pyfunc_op_equals(panel["kind"], "bars")) {
             drawn = draw_bars(panel, width);
         } else if (_pyfunc_op_equals(panel["kind"], "curves")) {
@@ -2292,10 +2311,10 @@ draw = function (scene, width) {
         }
         lines = wrapped(panel["label"], _pyfunc_op_mult(TITLE, BOLD), width);
         bold = _pymeth_join.call("", [" font-size=\"", TITLE, "\" font-weight=\"bold\""]);
-        stub169_seq = lines;
-        if ((typeof stub169_seq === "object") && (!Array.isArray(stub169_seq))) { stub169_seq = Object.keys(stub169_seq);}
-        for (stub170_itr = 0; stub170_itr < stub169_seq.length; stub170_itr += 1) {
-            line = stub169_seq[stub170_itr];
+        stub171_seq = lines;
+        if ((typeof stub171_seq === "object") && (!Array.isArray(stub171_seq))) { stub171_seq = Object.keys(stub171_seq);}
+        for (stub172_itr = 0; stub172_itr < stub171_seq.length; stub172_itr += 1) {
+            line = stub171_seq[stub172_itr];
             _pymeth_append.call(body, (words_at(0, y + 13, line, paint("ink"), "start", bold)));
             y = _pyfunc_op_add(y, LEADING);
         }

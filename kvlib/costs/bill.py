@@ -139,7 +139,7 @@ class Fit:
         for name, case in self.cases.items():
             cells = f"{case.headroom:.2f GiB}", tokens_text(case.longest), f"{case.requests:,}"
             lines.append(f"  {name:<20}{cells[0]:>14}{cells[1]:>20}{cells[2]:>16}")
-        lines += [f"  the model itself ends at {share.model.max_context:,} tokens", ""]
+        lines += [f"  the model reads at most {share.model.max_context:,} tokens", ""]
         if self.floor:
             floor = self.floor
             lines.append(

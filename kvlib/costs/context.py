@@ -51,7 +51,7 @@ class ContextRange:
         lines = [f"{self.what}, {requests}, keys and values in {self.kv_dtype}"]
         for name, tokens in self.cases.items():
             lines.append(f"  {name:<20}{tokens_text(tokens):>18}")
-        lines.append(f"  {'the model ends at':<20}{str(self.model_limit):>18}")
+        lines.append("  the model's limit   " + f"{str(self.model_limit):>18}")
         return "\n".join(lines)
 
 

@@ -105,10 +105,17 @@ def bytes_a_token(batch: Sequence[int], weights: Sequence[float], cache: Sequenc
     """Bytes read for each new token against the batch, weights and cache apart, log-log."""
     fig, ax = figure(3.0)
     ax.set(xscale="log", yscale="log")
-    series = {"weights": [w / 1e6 for w in weights], "keys and values": [c / 1e6 for c in cache]}
+    both = {"weights": weights, "keys and values": cache}
+    series = {name: [n / 2**20 for n in nbytes] for name, nbytes in both.items()}
     roles = ["weights", "cached"]
     lines(
-        ax, batch, series, roles, xlabel="requests in a step", ylabel="MB per new token", marker="o"
+        ax,
+        batch,
+        series,
+        roles,
+        xlabel="requests in a step",
+        ylabel="MiB per new token",
+        marker="o",
     )
     _powers(ax, batch)
     ax.yaxis.set_major_formatter("{x:g}")

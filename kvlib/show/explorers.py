@@ -28,7 +28,7 @@ WEIGHTS = {
     "int8": "int8 (8 bits, its few scales not counted)",
     "int4-g128": "int4, 32 bits of scale and zero for 128 (4.25 bits)",
 }
-PHASES = {"decode": "decode, one token per request", "prefill": "prefill, the whole prompt"}
+PHASES = {"decode": "decode, one token each", "prefill": "prefill, the whole prompt"}
 GROWTH_MODELS = ("reference", "llama-3.2-1b", "llama-2-7b", "llama-3.1-8b", "llama-3.1-70b")
 # powers of two, and between them numbers that do not fill their last block
 CONTEXTS = (

@@ -35,9 +35,10 @@ def fits(table: Mapping[str, Sequence[float | None]], limits: Sequence[int], gpu
     ax.set_xticks(range(len(gpus)), labels=list(gpus), rotation=35, ha="left")
     ax.set_yticks(range(len(table)), labels=list(table))
     ax.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, labelsize=8)
+    ax.set_xlabel("tokens of one request that fit (k: thousands, M: millions)")
     ax.grid(False)
     handles = [
-        patch("grid", "the memory ends first"),
+        patch("grid", "the memory is full first"),
         patch("cached", "the model's own limit comes first"),
     ]
     fig.legend(handles=handles, loc="outside lower center", ncols=2)

@@ -94,7 +94,7 @@ def running(steps: Mapping[str, Sequence[int]]) -> Any:
     fig, ax = figure(3.0)
     looks = (("muted", "-"), ("muted", "--"), ("ink", "-"))  # none of these is a palette role
     for (way, counts), (role, style) in zip(steps.items(), looks, strict=False):
-        words = f"{way}, done after {len(counts):,}"
+        words = f"{way}, done after {len(counts):,} steps"
         ax.plot(counts, color=color(role), linestyle=style, label=words)
     ax.set(xlabel="step", ylabel="requests running")
     ax.set_ylim(bottom=0)

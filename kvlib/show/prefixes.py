@@ -128,7 +128,7 @@ def reads(requests: Sequence[int], series: Mapping[str, Sequence[float]]) -> Any
     lines(ax, requests, series, roles, xlabel="requests in a step", ylabel="", marker="o")
     ax.set_ylim(bottom=0)
     ax.set_xticks(list(requests))
-    bytes_axis(ax, "read by attention", base=1000)
+    bytes_axis(ax, "read by attention")
     return finish(fig)
 
 

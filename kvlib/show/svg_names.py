@@ -9,6 +9,7 @@ from typing import Any
 
 from kvlib.show.svg_parts import (
     BOLD,
+    HALO,
     SMALL,
     clipped,
     data_of,
@@ -57,9 +58,14 @@ def spread(wanted: list[float], top: float, bottom: float) -> list[float]:
     return found
 
 
+def upright(line: dict[str, Any]) -> bool:
+    """Whether a line marks one value of the x axis, from the bottom up."""
+    return line["points"][0][0] == line["points"][-1][0]
+
+
 def end_names(panel: dict[str, Any], area: dict[str, Any]) -> list[dict[str, Any]]:
     """Where the name of each curve stands: beside its end, moved up or down from its neighbours."""
-    lines = [line for line in panel["lines"] if len(line["points"]) > 0]
+    lines = [line for line in panel["lines"] if len(line["points"]) > 0 and not upright(line)]
     wanted: list[float] = []
     for line in lines:
         y = at_y(panel, area, line["points"][-1][1])
@@ -73,7 +79,11 @@ def end_names(panel: dict[str, Any], area: dict[str, Any]) -> list[dict[str, Any
 
 
 def draw_names(panel: dict[str, Any], area: dict[str, Any], width: float) -> str:
-    """The names of the curves, and the points with theirs."""
+    """The names of the curves, and the points with theirs.
+
+    A curve is named beside its end. An upright line is named within the plot, where no curve and no
+    point passes; a rim of card keeps the grid off its words.
+    """
     body: list[str] = []
     taken: list[list[float]] = []
     for tick in panel["y"]["ticks"]:
@@ -96,6 +106,15 @@ def draw_names(panel: dict[str, Any], area: dict[str, Any], width: float) -> str
         [[at_x(panel, area, point[0]), at_y(panel, area, point[1])] for point in line["points"]]
         for line in panel["lines"]
     ]
+    for line in panel["lines"]:
+        if area["named"] and len(line["points"]) > 0 and upright(line):
+            x = at_x(panel, area, line["points"][-1][0])
+            y = max(at_y(panel, area, line["points"][-1][1]), area["top"])
+            box = free_box(x, y, text_width(line["label"], SMALL), area, width, taken, curves)
+            taken.append(box)
+            rim = f' stroke="{paint("card")}"{HALO}'
+            colour = paint_text(line["role"])
+            body.append(words_at(box[0], box[3] - 4, line["label"], colour, "start", rim))
     for i in range(len(spots)):
         point, x, y = panel["points"][i], spots[i][0], spots[i][1]
         edge = f'stroke="{paint("card")}" stroke-width="2"'

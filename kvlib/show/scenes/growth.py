@@ -70,7 +70,7 @@ def growth_summary(facts: dict[str, Any], settings: dict[str, Any], work: dict[s
         f"For that, {held} of keys and values are kept (bfloat16).",
     ]
     if work["fast_tokens"] > facts["max_context"]:
-        said.append(f"The model itself ends at {tokens_words(facts['max_context'])}.")
+        said.append(f"The model reads at most {tokens_words(facts['max_context'])}.")
     return " ".join(said)
 
 

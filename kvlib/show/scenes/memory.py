@@ -127,7 +127,7 @@ def memory_summary(
         without = bytes_words(kv["kept_all"], 1024)
         said.append(f"Without the windows of its layers the cache would take {without}.")
     if settings["context"] > facts["max_context"]:
-        said.append(f"The model itself ends at {tokens_words(facts['max_context'])}.")
+        said.append(f"The model reads at most {tokens_words(facts['max_context'])}.")
     if uneven(facts["layers"], settings["gpus"]):
         said.append("The heads do not divide evenly: the numbers are of the GPU that holds most.")
     if unconfirmed(gpu, "usable"):

@@ -85,7 +85,7 @@ def memory_curve(
     limit = facts["max_context"]
     if limit > FIRST and limit < LAST:
         edge = [[limit, bottom], [limit, top]]
-        lines.append({"label": "model's end", "role": "muted", "points": edge, "dashed": True})
+        lines.append({"label": "model's limit", "role": "muted", "points": edge, "dashed": True})
     label = "The cache against the context"
     if settings["gpus"] > 1:
         label = "The cache on each GPU against the context"

@@ -23,8 +23,9 @@ def padding_scene(settings: dict[str, Any], tables: Any) -> dict[str, Any]:
         "empty": empty_slots(lengths, reserve),
     }
     requests = count_words(settings["requests"], "request", "requests")
+    shortest = "" if min(lengths) == longest else f"{fixed(min(lengths), 0)} to "
     return {
-        "title": f"{requests} of {fixed(min(lengths), 0)} to {tokens_words(longest)},"
+        "title": f"{requests} of {shortest}{tokens_words(longest)},"
         f" {fixed(reserve, 0)} reserved for each",
         "summary": padding_summary(settings, slots),
         "formula": padding_formula(settings, slots),

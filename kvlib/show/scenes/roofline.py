@@ -117,7 +117,7 @@ def roofline_summary(
             f" {bytes_words(gpu['usable'], 1000)}: it does not fit."
         )
     if settings["context"] > facts["max_context"]:
-        said.append(f"The model itself ends at {tokens_words(facts['max_context'])}.")
+        said.append(f"The model reads at most {tokens_words(facts['max_context'])}.")
     if unconfirmed(gpu, "bf16"):
         said.append("The matrix rate of this GPU is an unconfirmed figure.")
     return " ".join(said)
