@@ -275,7 +275,7 @@ def largest_cache() -> int:
 
 
 def _ways(matrix: Any, repeats: int, wait: Callable[[], Any] | None) -> dict[str, BytesPerSecond]:
-    """Each way to go through a matrix once, in bytes a second."""
+    """Each way to go through a matrix once, in bytes per second."""
     flat, half = matrix.reshape(-1), matrix.shape[0] // 2
     width = min(WIDE, flat.size)
     wide = flat[: flat.size // width * width].reshape((-1, width))

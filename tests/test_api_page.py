@@ -68,6 +68,7 @@ def test_every_public_object_has_a_docstring(module: str) -> None:
     ("plain", "rst"),
     [
         ("Words about `x` and ``y``.", "Words about \\ ``x``\\  and \\ ``y``\\ ."),
+        ("The `x`\nof ``y``", "The \\ ``x``\nof \\ ``y``"),
         ("As :func:`kvlib.attend`.", "As \\ ``kvlib.attend``\\ ."),
         ("2*3, a_b, |x|, *args", "2\\*3, a\\_b, \\|x\\|, \\*args"),
         ("q (T, D)   →   o", "::\n\n   q (T, D)   →   o"),

@@ -72,7 +72,7 @@ def test_libraries(make, xp):
 
 @pytest.mark.parametrize("layers", (SPEC, 3, None))
 def test_layers(layers):
-    with pytest.raises(TypeError, match="layers must be a list of LayerSpec, one a layer, got "):
+    with pytest.raises(TypeError, match="layers must be a list of LayerSpec, one per layer, got "):
         DenseCache(layers)
 
 

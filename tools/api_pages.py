@@ -65,7 +65,8 @@ def _line(text: str) -> str:
         code = match["two"] or match["one"]
         parts += [_papers(text[end : match.start()]), f"\\ ``{code}``\\ "]
         end = match.end()
-    return "".join([*parts, _papers(text[end:])]).strip()
+    # What ends a line escapes the space after it: two lines would be joined without one.
+    return "".join([*parts, _papers(text[end:])]).removesuffix("\\ ").strip()
 
 
 def _papers(text: str) -> str:

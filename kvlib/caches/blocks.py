@@ -93,7 +93,7 @@ class BlockPool:
         return self._references[self._known(block)]
 
     def writable(self, block: int) -> bool:
-        """Whether the one holder of a block may write into it: held once, and not published."""
+        """Whether a block may be written into: one request holds it, and it is not published."""
         return self.references(block) == 1 and block not in self.index
 
     def allocate(self, count: int) -> list[int]:
@@ -138,7 +138,7 @@ class BlockPool:
         """Let go of blocks, given in the order of their tokens, so that the last is evicted first.
 
         A published block that is still held cannot be found any more once the block before it is
-        evicted, so free a text's blocks together, or its last first.
+        evicted, so free all blocks of a text together, or the last ones first.
         """
         blocks = self._all_known(blocks)
         for block, count in Counter(blocks).items():
@@ -153,7 +153,7 @@ class BlockPool:
         self.note("free", blocks)
 
     def lookup(self, tokens: Sequence[int], extra: Extra = ()) -> list[int]:
-        """The published blocks that hold the longest known beginning of `tokens`, whole blocks.
+        """The published blocks that hold the longest known beginning of `tokens`, in order.
 
         extra: what else the keys depend on (an adapter, a tenant's salt); a different extra is a
         different prefix. A lookup holds nothing: `touch` the blocks you use before you allocate.
@@ -165,7 +165,7 @@ class BlockPool:
     def publish(
         self, block: int, parent: int | None, tokens: Sequence[int], extra: Extra = ()
     ) -> bool:
-        """Let a full block be found by its `block_size` tokens after the published `parent`.
+        """Let lookups find a full block by its `block_size` tokens after the published `parent`.
 
         parent is None for the first block of a text; its `extra` applies to all that follow.
         Returns False and changes nothing if another block with this content is already published.

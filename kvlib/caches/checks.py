@@ -53,7 +53,9 @@ def check_extra(extra: Extra) -> None:
 def check_layers(layers: Iterable[LayerSpec]) -> tuple[LayerSpec, ...]:
     """The layers of a cache, after refusing what is no list of LayerSpec."""
     if isinstance(layers, LayerSpec) or not hasattr(layers, "__iter__"):
-        raise TypeError(f"layers must be a list of LayerSpec, one a layer, got {describe(layers)}")
+        raise TypeError(
+            f"layers must be a list of LayerSpec, one per layer, got {describe(layers)}"
+        )
     found = tuple(layers)
     if not found:
         raise ValueError("layers must hold at least one LayerSpec, got none")

@@ -15,7 +15,7 @@ from kvlib.caches.protocol import Cache
 def to_dense(cache: Cache, layer: int, seq_ids: Sequence[Hashable]) -> tuple[Array, Array, Array]:
     """What a layer holds of some requests, decoded: k, v (B, Hkv, S, D) and lengths (B,) int64.
 
-    S is the longest length; after a request's own length stand zeros, which are **not** neutral
+    S is the longest length; after a request's own length stand zeros, which are not neutral
     in attention: mask them by the lengths.
 
     >>> import numpy as np
@@ -59,8 +59,8 @@ def from_dense(
     lengths  B lengths of at most S
     tokens   the token ids of each request, so that a PagedCache may share its blocks later
 
-    The inverse of ``to_dense`` for every layer; codes are formed anew. Raises ValueError or
-    TypeError for shapes that do not fit, CacheFull or OutOfBlocks where there is no room.
+    The inverse of ``to_dense`` for every layer; a codec encodes the numbers anew. Raises
+    ValueError or TypeError for shapes that do not fit, CacheFull or OutOfBlocks where there is no room.
 
     >>> import numpy as np
     >>> from kvlib import DenseCache, LayerSpec

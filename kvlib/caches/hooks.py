@@ -43,9 +43,11 @@ class CacheHooks:
     groups: Sequence[LayerGroup] = ()  # layers that share tables, in a cache that has tables
 
     def fields(self, layer: int) -> tuple[tuple[TensorCodec, Mapping[str, Array]], ...]:
-        """The codec and the arrays (pages, Hkv, size / per, ...) of a layer's keys and its values.
+        """The codec of a layer's keys with their arrays, and the same for its values.
 
-        Only those of the keys if values are taken from keys; none if the cache has no pages.
+        The arrays are (pages, Hkv, n, ...): n rows per page, as many as the codec makes of its
+        tokens. Only the keys are listed if values are taken from them; nothing is listed if the
+        cache has no pages.
         """
         return ()
 

@@ -1,4 +1,4 @@
-"""Blocks: pages of a pool, taken as requests grow; and the cache that is made of them."""
+"""Blocks: pages that requests take from a pool as they grow; and the cache made of them."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class Blocks(Allocator):
 
 
 class PagedCache(StoredCache):
-    """Requests in blocks of ``pool.block_size`` tokens, taken as they grow.
+    """Requests in blocks of ``pool.block_size`` tokens; one that grows takes another block.
 
     codec: a codec or its name, such as ``codec="int8"``; numbers are stored as they are unless
     given. A request has one block table per group of layers, and wastes less than one block in

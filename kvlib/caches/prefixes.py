@@ -3,7 +3,7 @@
 A key at position i depends on every token up to i, so a block is known by its own tokens and by
 the block before it. Two texts share blocks from the start as long as their tokens agree.
 
-HashIndex chains hashes, one a block (vLLM); RadixIndex walks a tree of tokens (SGLang's
+HashIndex chains hashes, one per block (vLLM); RadixIndex walks a tree of tokens (SGLang's
 RadixAttention, arXiv:2312.07104). Both give the same blocks to the same question.
 """
 
@@ -113,7 +113,7 @@ class PrefixIndex:
 
 
 class HashIndex(PrefixIndex):
-    """One hash per block, chained, with **the tokens compared on every hit**.
+    """One hash per block, chained, with the tokens compared on every hit.
 
     A hash alone would hand over another prompt's keys when two hashes collide, by chance or because
     an attacker makes them collide. Comparing costs one reading of tokens that were hashed anyway.
@@ -163,8 +163,9 @@ class RadixIndex(PrefixIndex):
     """A tree whose edges are blocks of tokens; only Python's dict hashes anything.
 
     The children of a block are found by their first token. If only one child begins with it, its
-    tokens are compared, so a lookup reads the tokens that agree and one more. Among several, a dict
-    finds the child by all its tokens, so a thousand siblings, as a first block has, cost no more.
+    tokens are compared, so a lookup reads the tokens that agree and one more. If several
+    begin with it, a dict finds the child by all its tokens, so a lookup among a thousand siblings
+    costs no more than among two.
 
     >>> from kvlib import BlockPool
     >>> pool = BlockPool(4, block_size=2, index=RadixIndex())

@@ -7,9 +7,9 @@
         o = cache.run(layer, q, step)          attend
     cache.truncate("a", n); cache.fork("a", "b"); cache.free("a")
 
-A step that fails is taken back with ``truncate``, exactly, until the request's next ``plan``. A
-request may also be planned again without that. What the step left unappended is then a gap: no
-layer appends or runs until the request is truncated to before it.
+``truncate`` undoes a step that failed, exactly, until the request's next ``plan``. If the request
+is planned again without that, the tokens that some layer never appended are a gap, and no layer
+appends or runs until the request is truncated to where the gap begins.
 
 `Cache` holds what all caches have in common. What differs from one kind to the next, and how to
 write a cache of your own, is in ``kvlib.caches.hooks``.
@@ -113,8 +113,9 @@ class Cache(CacheHooks):
         seq_ids: B names, each once. q_lens: B lengths of at least 1. tokens: the T = Σ q_lens new
         token ids, packed in that order, for caches that look at them.
         The lengths of the requests grow now; ``truncate`` undoes a step that fails. If you plan a
-        request again before its step is finished, a gap is left: the request can be planned, but
-        no layer appends or runs until you truncate the request to where the gap begins.
+        request again before all layers have appended its step, the missing tokens are a gap: you
+        can plan the request, but no layer appends or runs until you truncate it to where the gap
+        begins.
         """
         requests, q_lens, tokens = check_plan(self._requests, seq_ids, q_lens, tokens)
         gaps = [self._gap(request) for request in requests]

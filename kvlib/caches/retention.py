@@ -181,9 +181,10 @@ def layer_groups(layers: Sequence[LayerSpec], retention: Rules = None) -> list[L
 
     Under one rule, all layers form one group. Under several rules, and if all layers have the same
     shape, there are more groups, of equally many layers. A block then takes the same bytes in each,
-    so all draw from one pool, and a group can use blocks that another gives back. (vLLM's hybrid
-    memory allocator does the same with the smallest group, and pads the others.) A pool for n
-    blocks of each group's tokens is ``BlockPool(n * len(layer_groups(layers)), block_size)``.
+    so all draw from one pool, and a group can use blocks that another gives back. (vLLM's
+    hybrid memory allocator makes all groups as large as the smallest, and pads those that are not
+    full.) A pool for n blocks of each group's tokens is
+    ``BlockPool(n * len(layer_groups(layers)), block_size)``.
 
     >>> window, full = LayerSpec(1, 64, window=512), LayerSpec(1, 64)
     >>> [group.layers for group in layer_groups([window, window, full])]

@@ -25,9 +25,10 @@ from kvlib.meter import report
 class Rows(Allocator):
     """A row for each of `max_seqs` requests of up to `max_seq_len` tokens, in every layer.
 
-    Under a `Window`, a row holds the window and a quarter more. When it is full, the tokens that
-    are still needed move to its front. A step too long for its row gets a longer one until its
-    request is planned again. Raises CacheFull if all rows are taken or a request grows too long.
+    Under a `Window`, a row is a quarter longer than the window. When it is full, the tokens that
+    are still needed move to its front. A step that is too long for its row gets a longer row until
+    its request is planned again. Raises CacheFull if all rows are taken or a request grows too
+    long.
 
     >>> Rows(max_seqs=8, max_seq_len=2048).size
     2048
@@ -160,10 +161,10 @@ class DenseCache(StoredCache):
     """Room for ``max_seqs`` requests of up to ``max_seq_len`` tokens each, allocated at once.
 
     In each layer, keys have the shape (row, Hkv, max_seq_len, Dk), and values likewise: heads come
-    before tokens, so that each head reads contiguous memory. The next request reuses a freed row. A
-    layer with a window has rows of the window and a quarter more, and overwrites tokens that leave
-    it (`Rows`). codec: a codec or its name; numbers are stored as they are unless given.
-    retention: which tokens the layers keep; each layer's own window unless given.
+    before tokens, so that each head reads contiguous memory. The next request reuses a freed row.
+    In a layer with a window, a row is a quarter longer than the window, and tokens that leave the
+    window are overwritten (`Rows`). codec: a codec or its name; numbers are stored as they are
+    unless given. retention: which tokens the layers keep; each layer's own window unless given.
     Simple, fast, and wasteful: a request pays for ``max_seq_len`` tokens whatever its length.
 
     Raises CacheFull if every row is taken or a request would outgrow its row.
@@ -211,7 +212,7 @@ class QuantizedCache(DenseCache):
     >>> import numpy as np
     >>> from kvlib import LayerSpec
     >>> layers = [LayerSpec(num_kv_heads=2, head_dim=64)]
-    >>> QuantizedCache(layers, "int8", 1, 128, xp=np).memory().reserved  # 68 bytes a vector
+    >>> QuantizedCache(layers, "int8", 1, 128, xp=np).memory().reserved  # 68 bytes per vector
     34816
     """
 

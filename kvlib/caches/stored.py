@@ -30,7 +30,7 @@ class StoredCache(StoredLayers):
     >>> import numpy as np
     >>> from kvlib import LayerSpec
     >>> from kvlib.caches import Rows
-    >>> layers = [LayerSpec(1, 4, window=8), LayerSpec(1, 4)]  # 32 bytes a token and layer
+    >>> layers = [LayerSpec(1, 4, window=8), LayerSpec(1, 4)]  # 32 bytes per token, layer
     >>> cache = StoredCache(layers, Rows(1, 1000), xp=np)
     >>> cache.memory().reserved  # 1000 tokens, and 9 of the window
     32288

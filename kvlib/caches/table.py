@@ -52,7 +52,7 @@ class Table:
 class Lying:
     """Where the requests of one step lie in the layers of a group: worked out once for all layers.
 
-    tables: one a request. lens: how many tokens each has there, those of the step included.
+    tables: one per request. lens: how many tokens each has there, those of the step included.
     slots: the (page, slot in it) of each new token where every request has one; None in other
     steps, and where a request has a row of its own. batches: which requests attend in one product,
     by what that depends on in a layer.
@@ -124,13 +124,13 @@ class Allocator(ABC):
 
     @abstractmethod
     def open(self, seq_id: Hashable, tokens: Sequence[int], extra: Extra) -> State:
-        """The state of a new request, or CacheFull."""
+        """Return the state of a new request, or raise CacheFull."""
 
     @abstractmethod
     def reserve(
         self, requests: list[Request], q_lens: Sequence[int], tokens: Sequence[int] | None
     ) -> None:
-        """Let go of what no layer keeps, and make room for new tokens: all of it or an error."""
+        """Free what no layer keeps and make room for new tokens, or raise and change nothing."""
 
     def truncate(self, request: Request, length: int) -> None:
         """Let go of all tokens after the first `length`."""
@@ -139,11 +139,11 @@ class Allocator(ABC):
 
     @abstractmethod
     def copy(self, source: Request, seq_id: Hashable, state: State) -> None:
-        """Fill the tables of `state`, that of a fork, with what `source` holds."""
+        """Fill the tables of `state`, which belongs to a fork, with what `source` holds."""
 
     @abstractmethod
     def release(self, request: Request) -> None:
-        """Take the pages of a request back."""
+        """Give back the pages of a request."""
 
     def settle(self, request: Request) -> None:  # noqa: B027  (rows have nothing to do)
         """The last step of a request has become final."""

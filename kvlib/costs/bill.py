@@ -163,8 +163,9 @@ def fit(
 ) -> Fit:
     """Whether `batch` requests of `context` tokens each fit, under each of ASSUMPTIONS.
 
-    The result says so, too, if the weights alone are too large. Raises ValueError for a context
-    past the model's own limit, heads that `gpus` cannot share out, sizes below 1 and unknown names.
+    Weights that are too large on their own are no error; the result says so. Raises ValueError for
+    a context past the model's own limit, heads that `gpus` cannot share out, sizes below 1 and
+    unknown names.
 
     >>> fit("llama-3.1-8b", "h100-sxm", batch=8, context=8192).fits
     True

@@ -24,8 +24,8 @@ class ContextRange:
     """The most tokens that each request can hold, by assumption.
 
     cases holds one number for each assumption, low and high are the least and the most of them.
-    model_limit is how far the model itself goes; the cases do not stop there. Where all layers have
-    windows, memory sets no limit and the number is 2^40.
+    model_limit is the longest context that the model was made for; cases may be longer. Where all
+    layers have windows, memory sets no limit and the number is 2^40.
 
     >>> found = max_context("llama-3.1-8b", "h100-sxm")
     >>> found.batch, len(found.cases) > 1

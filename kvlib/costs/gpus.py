@@ -44,7 +44,7 @@ class Gpu:
     row: Row
 
     def ridge(self, dtype: str = "bf16") -> FlopsPerByte:
-        """Operations per byte from which a kernel is bound by computing, not by memory.
+        """Operations per byte above which a kernel is bound by arithmetic, and not by memory.
 
         dtype: bf16 (float16 runs as fast) or fp8. The roofline's ridge point, Williams et al.,
         doi:10.1145/1498765.1498785.

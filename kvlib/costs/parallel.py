@@ -35,7 +35,7 @@ def kv_on_one(
 
     batch: requests on all devices together.
 
-    Raises ValueError for a way that is not one of WAYS, or that cannot deal the model out (heads
+    Raises ValueError for a way that is not one of WAYS, or that cannot divide the model (heads
     that do not come out even, more devices than layers), TypeError for what is no number.
 
     >>> eight = kv_on_one("llama-3.1-70b", "tensor", 8, batch=1, context=1000)

@@ -13,7 +13,7 @@ from kvlib.config.shape import Experts, Shape
 
 @dataclass(frozen=True)
 class Counts:
-    """Numbers in the weights of a whole model, by what happens to them when a token passes.
+    """Numbers in the weights of a whole model, by how a token uses them.
 
     products        matrices that every token is multiplied with: attention, MLPs, routers, shared
                     experts; neither the output head nor routed experts

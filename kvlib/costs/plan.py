@@ -75,7 +75,7 @@ def gpus_needed(
     """The smallest of 1, 2, 4, 8, ... GPUs that hold a model and its cache under `assumption`.
 
     Tensor parallelism: every GPU holds an equal part of the weights and of the heads. Raises
-    ValueError if no number that shares out the heads is enough, naming what each of them lacks.
+    ValueError if no such number that divides the heads is enough; it says what each one lacks.
 
     >>> gpus_needed("llama-3.1-70b", "h100-sxm", batch=8, context=8192).share.gpus
     4

@@ -47,7 +47,7 @@ class ModelSpec:
         """The model that a Hugging Face config.json describes: a dict, a file or its folder.
 
         name     what to call it; the folder's name unless given
-        without  keys to leave out although they say something (see `kvlib.config.read.read_shape`)
+        without  keys to leave out, such as "quantization_config" (`kvlib.config.read.read_shape`)
 
         Raises CheckpointError (a ValueError) that names file and key for what is not understood.
         """
@@ -62,7 +62,7 @@ class ModelSpec:
 
     @cached_property
     def counts(self) -> Counts:
-        """The weights by what happens to them when a token passes."""
+        """The numbers of weights, by how a token uses them."""
         return count(self.shape)
 
     @property
@@ -72,8 +72,8 @@ class ModelSpec:
 
     @property
     def active_parameters(self) -> int:
-        """Weights that one token passes: everything but experts it does not choose and the table
-        of input embeddings, of which it looks up one row.
+        """Weights that one token is multiplied by: all but the experts that it does not choose
+        and the table of input embeddings, of which it looks up one row.
 
         Model cards differ: gpt-oss counts like this, Mixtral and Qwen add the table.
         """
@@ -82,7 +82,7 @@ class ModelSpec:
     def weight_bytes(
         self, dtype: str | Codec = "bfloat16", experts: str | Codec | None = None
     ) -> Bytes:
-        """Bytes of all weights at one width; scales of a quantised format are not in it.
+        """Bytes of all weights at one width; scales of a quantised format do not count.
 
         experts  another format for the matrices of the routed experts, with its scales, as gpt-oss
                  is published: 4 bits and a scale of 8 bits per 32 weights (arXiv:2508.10925)

@@ -41,10 +41,10 @@ class Cost:
 
 @dataclass(frozen=True)
 class Floor:
-    """The least time that a pass can take, and which side of the machine sets it.
+    """The least time that a step can take, and which side of the machine sets it.
 
     compute and memory are the times of the two sides, which overlap: seconds is the longer.
-    tokens_per_second counts what the pass produces: a token for each request when decoding, the
+    tokens_per_second counts what the step produces: a token for each request when decoding, the
     tokens of the prompts in a prefill.
 
     >>> from kvlib.costs import GPUS, decode
@@ -72,7 +72,7 @@ class Floor:
 
 @dataclass(frozen=True)
 class Work:
-    """The operations and bytes of one pass over `batch` requests, on one device or many together.
+    """The operations and bytes of one step of `batch` requests, on one device or many together.
 
     phase        "prefill" or "decode"
     fresh, seq   tokens that each request adds, and that it has afterwards
@@ -121,9 +121,10 @@ class Work:
     def floor(self, gpu: Gpu | str, gpus: int = 1, compute: str = "bf16") -> Floor:
         """The least time on `gpus` devices that share all work evenly and communicate at no cost.
 
-        Keys and values are the exception: a device reads those of the heads it holds, and with more
-        devices than heads several read the same. `compute` names the matrix rate, "bf16" or "fp8";
-        numbers stored in fewer bits are widened before they are multiplied.
+        Keys and values are the exception: a device reads those of the heads it holds, and if there
+        are more devices than heads, several devices read the same ones. `compute` names the
+        matrix rate, "bf16" or "fp8"; numbers stored in fewer bits are widened before they are
+        multiplied.
         Raises ValueError if the heads cannot be shared out, or the GPU has no such rate.
         """
         device = one_of("gpu", gpu, GPUS, Gpu)
@@ -155,10 +156,11 @@ def prefill(
     kv_dtype: str | Codec = "bfloat16",
     weight_dtype: str | Codec = "bfloat16",
 ) -> Work:
-    """The pass that reads `batch` prompts of `prompt` tokens and gives each its next token.
+    """The step that reads `batch` prompts of `prompt` tokens and gives each its next token.
 
-    Logits are computed for the last token of each prompt alone. What is attended to has just been
-    computed and counts in 16 bits; what is written counts in `kv_dtype`.
+    Logits are computed for the last token of each prompt alone. Attention reads keys and values
+    that were just computed, so they count 16 bits per number; those that are written to the cache
+    count as many as `kv_dtype` has.
     Raises ValueError or TypeError for sizes below 1, a prompt past the model's limit or an unknown
     name, naming the nearest ones.
 
@@ -181,9 +183,9 @@ def decode(
 ) -> Work:
     """One decode step: a new token for each of `batch` requests.
 
-    Each request has `context` tokens after the step, the new one included, and the first `shared`
-    of them are the same for all and read once. Raises as `prefill`, and ValueError if `shared`
-    does not leave each request its new token.
+    Each request has `context` tokens after the step, the new one included. The first `shared` of
+    them are the same for all requests and are read once. Raises the errors of `prefill`, and
+    ValueError if `shared` does not leave each request its new token.
 
     >>> work = decode("llama-3.1-8b", batch=1, context=8192)
     >>> f"{work.kv_read:.2f GB}"

@@ -33,7 +33,7 @@ class Decoder:
     >>> cache = model.new_cache(max_seqs=1, max_seq_len=8)
     >>> cache.add("a")
     0
-    >>> model.forward([65, 66, 67], cache, cache.plan(["a"], [3])).shape  # one row a request
+    >>> model.forward([65, 66, 67], cache, cache.plan(["a"], [3])).shape  # a row per request
     (1, 256)
     """
 
