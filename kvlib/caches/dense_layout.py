@@ -60,7 +60,8 @@ def from_dense(
     tokens   the token ids of each request, so that a PagedCache may share its blocks later
 
     The inverse of ``to_dense`` for every layer; a codec encodes the numbers anew. Raises
-    ValueError or TypeError for shapes that do not fit, CacheFull or OutOfBlocks where there is no room.
+    ValueError or TypeError for shapes that do not fit, CacheFull or OutOfBlocks if there is no
+    room.
 
     >>> import numpy as np
     >>> from kvlib import DenseCache, LayerSpec
