@@ -161,7 +161,7 @@ def test_the_explorer_shows_the_schedule_of_each_budget() -> None:
             max(waits(events)["b"]),
             draw.first_token(events, "book"),
         ]
-        assert f"waits for {longest:,} tokens at most" in scene["summary"]
+        assert f"at most {longest:,} tokens are fed" in scene["summary"]
     assert "is read whole" in explorer.scene(budget=22)["title"]
     for panel, side in ((1, "x"), (1, "y"), (2, "max")):
         assert len({str(explorer.scene(budget=b)["panels"][panel][side]) for b in runs}) == 1

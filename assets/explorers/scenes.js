@@ -1421,7 +1421,7 @@ sampling_scene = function (settings, tables) {
     stub79_ = [];stub79_iter0 = before.slice(0,kept);if ((typeof stub79_iter0 === "object") && (!Array.isArray(stub79_iter0))) {stub79_iter0 = Object.keys(stub79_iter0);}for (stub79_i0=0; stub79_i0<stub79_iter0.length; stub79_i0++) {p = stub79_iter0[stub79_i0];{stub79_.push(p / mass);}}
     after = stub79_;
     words = count_words(kept, "token", "tokens");
-    return ({title: _pymeth_join.call("", (["After ", row["title"], ": ", words, " may be drawn"])), summary: sampling_summary(row, settings, before, kept, mass), formula: sampling_formula(row, settings, kept, mass), numbers: [({label: "Tokens left", text: fixed(kept, 0)}), ({label: "Their share before the cut", text: percent_words(mass)}), ({label: "Likeliest token now", text: percent_words(after[0])}), ({label: "Surprise of a draw", text: _pymeth_join.call("", [number_words(entropy_of(after)), " bits"])})], panels: [sampling_bars(row, before, after)]});
+    return ({title: _pymeth_join.call("", (["After ", row["title"], ": ", words, " may be drawn"])), summary: sampling_summary(row, settings, before, kept, mass), formula: sampling_formula(row, settings, kept, mass), numbers: [({label: "Tokens left", text: fixed(kept, 0)}), ({label: "Their share before the cut", text: percent_words(mass)}), ({label: "Likeliest token now", text: percent_words(after[0])}), ({label: "Entropy of a draw", text: _pymeth_join.call("", [number_words(entropy_of(after)), " bits"])})], panels: [sampling_bars(row, before, after)]});
 };
 
 softmax_of = function (logits, temperature) {
@@ -1477,7 +1477,7 @@ entropy_of = function (p) {
 sampling_summary = function (row, settings, before, kept, mass) {
     var first;
     first = row["tokens"][0];
-    return _pymeth_join.call("", (["At temperature ", number_words(settings["temperature"]), " the likeliest token after ", row["title"], " is ", first, " with ", percent_words(before[0]), ". Of ", fixed(before.length, 0), " tokens ", fixed(kept, 0), " may be drawn; they had ", percent_words(mass), " of the probability and are scaled up to all of it."]));
+    return _pymeth_join.call("", (["At temperature ", number_words(settings["temperature"]), " the likeliest token after ", row["title"], " is \u201c", first, "\u201d, with ", percent_words(before[0]), ". Of ", fixed(before.length, 0), " tokens, ", fixed(kept, 0), " may be drawn. The cuts leave ", percent_words(mass), " of the probability, which is scaled up to 100 %."]));
 };
 
 sampling_formula = function (row, settings, kept, mass) {
@@ -1507,7 +1507,7 @@ sampling_bars = function (row, before, after) {
             top = step;
         }
     }
-    return ({kind: "bars", label: _pymeth_join.call("", ["The ", fixed(SHOWN, 0), " likeliest tokens"]), unit: "%", max: _pyfunc_op_mult(top, 1.04), bars: bars, marks: []});
+    return ({kind: "bars", label: _pymeth_join.call("", ["The ", fixed(SHOWN, 0), " likeliest tokens (the scale changes)"]), unit: "%", max: _pyfunc_op_mult(top, 1.04), bars: bars, marks: []});
 };
 
 LIGHT = ({query: "#e65105", key: "#1d5ed5", value: "#034b1c", cached: "#0f1934", recomputed: "#a93272", shared: "#550678", weights: "#5a98d9", free: "#928b85", ink: "#1f2328", muted: "#57606a", grid: "#d0d7de", card: "#ffffff"});

@@ -42,9 +42,9 @@ def _scene(events: Events, prompt: Hashable, text: str, most: Mapping[str, int])
     how = f"in {len(read)} chunks" if len(read) > 1 else "whole"
     return {
         "title": f"{text[0].upper()}{text[1:]}: the prompt is read {how}",
-        "summary": f"The prompt of {length:,} tokens is read {how}. A request that decodes"
-        f" waits for {longest:,} tokens at most between two of its own; the prompt's first"
-        f" token comes after {first:,}.",
+        "summary": f"The prompt of {length:,} tokens is read {how}. Between two tokens of a"
+        f" decoding request, at most {longest:,} tokens are fed. The first token after the prompt"
+        f" comes when {first:,} have been fed.",
         "formula": [
             f"a step that reads: {in_step:,} tokens \u2212 {in_step - chunk} that decode"
             f" = {chunk:,} of the prompt"
@@ -52,7 +52,7 @@ def _scene(events: Events, prompt: Hashable, text: str, most: Mapping[str, int])
         "numbers": [
             {"label": "Steps", "text": f"{len(fed) - 1:,}"},
             {"label": "Longest gap of a decode", "text": f"{longest:,} tokens"},
-            {"label": "The prompt's first token after", "text": f"{first:,} tokens"},
+            {"label": "Fed until the prompt's first token", "text": f"{first:,} tokens"},
         ],
         "panels": [
             _cells(events, len(fed) - 1),

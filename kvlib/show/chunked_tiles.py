@@ -45,8 +45,8 @@ def _scene(i: int, text: str, states: list[tuple[float, float]], away: float) ->
         done = f"Tile {i + 1} does not raise top: the old sum stays as it is."
     return {
         "title": f"Tile {i + 1} of {len(states)}, {text}",
-        "summary": f"{done} Divided now, o would be {number_words(away)} of the final output's"
-        " length away from it.",
+        "summary": f"{done} In units of the final output's norm, o / total is off by"
+        f" {number_words(away)}.",
         "formula": [
             f"total: {number_words(old)} \u00d7 {number_words(shrink)} + {number_words(added)}"
             f" = {number_words(total)}"
@@ -55,7 +55,7 @@ def _scene(i: int, text: str, states: list[tuple[float, float]], away: float) ->
             {"label": "top", "text": number_words(top)},
             {"label": "total", "text": number_words(total)},
             {"label": "lse = top + ln(total)", "text": number_words(top + math.log(total))},
-            {"label": "Distance of o from the final one", "text": number_words(away)},
+            {"label": "Distance from the final output", "text": number_words(away)},
         ],
         "panels": [_cells(i, states), _bars(old, old * shrink, added, states)],
     }

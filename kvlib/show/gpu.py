@@ -28,7 +28,7 @@ COLUMNS = 22  # multiprocessors in a row of the drawing
 
 def busy(blocks: Mapping[str, int], sms: int) -> Any:
     """Which of `sms` multiprocessors have a block to run; blocks: words → number of blocks."""
-    fig, axes = figure(1.9, ncols=len(blocks))
+    fig, axes = figure(1.45, ncols=len(blocks))
     for ax, (name, n) in zip(np.atleast_1d(axes), blocks.items(), strict=True):
         i = np.arange(sms)
         edge = [color("ink" if j < n else "free") for j in i]
@@ -112,6 +112,14 @@ def intensities(points: Mapping[str, float], ridge: float, bandwidth: float, pea
         ax.plot([at], [y], marker="o", color=color("muted"))
         ax.annotate(name, (at, y), xytext=(7, -4), textcoords="offset points", va="top", fontsize=9)
     ax.axvline(ridge, color=MUTED, linewidth=1, dashes=(2, 3))
+    ax.annotate(
+        f"ridge: {ridge:.0f}",
+        (ridge, x[0] * bandwidth / 1e12),
+        xytext=(4, 0),
+        textcoords="offset points",
+        fontsize=9,
+        color=MUTED,
+    )
     ax.set(xscale="log", yscale="log", xlabel="operations per byte of keys and values")
     ax.set_ylabel("TFLOP/s, at most")
     return finish(fig)

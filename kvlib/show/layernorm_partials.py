@@ -53,10 +53,10 @@ def _scene(
         for (name, n), role in zip(moved.items(), roles, strict=True)
     ]
     return {
-        "title": f"{count_words(groups, 'group', 'groups')} of {each:,} rows",
-        "summary": f"{busy} of {multiprocessors} multiprocessors have work in the first stage. The "
+        "title": f"{count_words(groups, 'group', 'groups')} of {count_words(each, 'row', 'rows')}",
+        "summary": f"The first stage occupies {busy} of {multiprocessors} multiprocessors. The "
         f"partial sums are {percent_words(partial / whole)} of the {bytes_words(whole, 1000)} "
-        f"moved. The sum of a column is rounded up to {each + groups:,} times.",
+        f"moved. The sum of a column is rounded at most {each + groups:,} times.",
         "formula": [
             f"partial sums: 2 \u00d7 2 \u00d7 {groups:,} \u00d7 {width:,} \u00d7 4 bytes"
             f" = {bytes_words(partial, 1000)}"

@@ -32,7 +32,7 @@ def sampling_scene(settings: dict[str, Any], tables: Any) -> dict[str, Any]:
             {"label": "Tokens left", "text": fixed(kept, 0)},
             {"label": "Their share before the cut", "text": percent_words(mass)},
             {"label": "Likeliest token now", "text": percent_words(after[0])},
-            {"label": "Surprise of a draw", "text": f"{number_words(entropy_of(after))} bits"},
+            {"label": "Entropy of a draw", "text": f"{number_words(entropy_of(after))} bits"},
         ],
         "panels": [sampling_bars(row, before, after)],
     }
@@ -78,9 +78,9 @@ def sampling_summary(
     first = row["tokens"][0]
     return (
         f"At temperature {number_words(settings['temperature'])} the likeliest token after"
-        f" {row['title']} is {first} with {percent_words(before[0])}. Of"
-        f" {fixed(len(before), 0)} tokens {fixed(kept, 0)} may be drawn; they had"
-        f" {percent_words(mass)} of the probability and are scaled up to all of it."
+        f" {row['title']} is \u201c{first}\u201d, with {percent_words(before[0])}. Of"
+        f" {fixed(len(before), 0)} tokens, {fixed(kept, 0)} may be drawn. The cuts leave"
+        f" {percent_words(mass)} of the probability, which is scaled up to 100 %."
     )
 
 
@@ -112,7 +112,7 @@ def sampling_bars(row: dict[str, Any], before: list[float], after: list[float]) 
             top = step
     return {
         "kind": "bars",
-        "label": f"The {fixed(SHOWN, 0)} likeliest tokens",
+        "label": f"The {fixed(SHOWN, 0)} likeliest tokens (the scale changes)",
         "unit": "%",
         "max": top * 1.04,
         "bars": bars,
