@@ -116,8 +116,8 @@ EXHIBITS = (
         back_to_nothing,
         room="memory",
         cite="aprender #2014",
-        happened="Rejecting guessed tokens should shorten the cache. Here it emptied the cache, so "
-        "the next step looks back at nothing.",
+        happened="Checking guessed tokens should first shorten the cache to where the guesses "
+        "begin. Here it emptied the cache, so the next step looks back at nothing.",
         look=looks.after_a_rollback,
         caught_by=guards.truncate_removes_no_more_than_it_is_told,
     ),
@@ -152,8 +152,8 @@ EXHIBITS = (
         query_heads,
         room="memory",
         cite="vllm-fit #2, KolosalAI/model-memory-calculator #2",
-        happened="The calculator counted bytes for every query head. Grouped-query models store "
-        "keys for fewer heads.",
+        happened="The calculators ignored the number of kv heads: one multiplied by the query "
+        "heads, the other by the hidden size. Grouped-query models store keys for fewer heads.",
         look=looks_shared.the_bill,
         caught_by=guards_stores.the_bill_is_what_arrays_weigh,
     ),

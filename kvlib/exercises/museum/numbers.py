@@ -122,7 +122,7 @@ EXHIBITS = (
         "unpack",
         high_bits_first,
         room="numbers",
-        cite="openvino #32144 (4-bit weights)",
+        cite="openvino #25827 (4-bit weights)",
         happened="Two codes share a byte. The writer put the first code into the low bits, and the "
         "reader took it from the high bits.",
         look=looks.in_four_bits,
