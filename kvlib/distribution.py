@@ -13,7 +13,9 @@ from kvlib.attention.checks import check_integer
 def probabilities(
     logits: Array, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None
 ) -> np.ndarray:
-    """The distribution that :func:`kvlib.sample` draws from.   logits (B, V) → float64 (B, V)
+    """The distribution that :func:`kvlib.sample` draws from.
+
+    logits (B, V)   →   float64 (B, V)
 
     Logits are divided by ``temperature``; then only the ``top_k`` most likely tokens stay; then
     only the smallest set of likeliest tokens whose probability reaches ``top_p`` (nucleus

@@ -14,7 +14,9 @@ __all__ = ["check_settings", "greedy", "probabilities", "rng_at", "sample"]
 
 
 def greedy(logits: Array) -> list[int]:
-    """The most likely token of each row, the lowest id among equals.   logits (B, V) → B ids
+    """The most likely token of each row, the lowest id among equals.
+
+    logits (B, V)   →   B ids
 
     >>> import numpy as np
     >>> greedy(np.array([[0.0, 2.0, 1.0], [3.0, 0.0, 3.0]]))
@@ -41,7 +43,9 @@ def sample(
     top_p: float | None = None,
     rngs: np.random.Generator | list[np.random.Generator] | None = None,
 ) -> list[int]:
-    """One token for each row.   logits (B, V) → B ids
+    """Draw one token for each row, or take the likeliest.
+
+    logits (B, V)   →   B ids
 
     ``temperature`` 0 is greedy. ``rngs``: one generator, or one per row so that a request's draws
     do not depend on the other requests in its batch. Every draw needs it. Keep it from call to
@@ -85,9 +89,10 @@ def rng_at(seed: int, position: int) -> np.random.Generator:
     ``position`` is the number of tokens before it, prompt included. The draw depends on the
     request's own seed and on this position, and on nothing else: not on the other requests of the
     batch, not on chunks or preemption, not on where the prompt ends. :func:`kvlib.generate`,
-    :func:`kvlib.stream` and :class:`kvlib.Scheduler` all draw by this rule. It is number
-    ``position`` of the stream PCG64(seed), so texts with the same seed use the same random
-    numbers at the same positions: give requests their own seeds where that matters.
+    :func:`kvlib.stream` and :class:`kvlib.Scheduler` all draw by this rule. The random
+    number at a position is the one at the same place in the stream of PCG64(seed), so texts with
+    the same seed use the same random numbers at the same positions: give requests their own seeds
+    where that matters.
 
     >>> numbers = np.random.Generator(np.random.PCG64(7)).random(5)
     >>> bool(rng_at(7, 4).random() == numbers[4])

@@ -1,13 +1,14 @@
-"""A server, one step at a time. (Long, because it is one class, read in the order of a step.)
+"""A server, one step at a time.
 
-In each step every request that decodes gets a token, and prompts are read on. A prompt that is
-prefilled whole holds up every request that decodes. Read in chunks that share a step with the
-decodes, it holds them up by a budget of tokens per step (Sarathi-Serve, arXiv:2403.02310). A
-request that finds no room is computed again later (as in vLLM, arXiv:2309.06180).
+In each step, every decoding request gets a token and the prompts advance. A prompt that is read in
+one step makes every decoding request wait for all of it. If it is read in chunks, they wait for at
+most a budget of tokens per step (Sarathi-Serve, arXiv:2403.02310). When the cache is full, one
+request gives up its memory and is computed again later (as in vLLM, arXiv:2309.06180).
 :func:`kvlib.scheduling.schedule` decides how many tokens each request is fed, policies decide which
-one begins next and which one gives way, and :class:`kvlib.Scheduler` does it.
+one begins next and which one gives way, and :class:`kvlib.Scheduler` carries this out.
 :func:`kvlib.generate` is the same scheduler in a loop.
 """
+# Long, because it is one class, read in the order of a step.
 
 from __future__ import annotations
 

@@ -8,12 +8,15 @@ import re
 from collections import Counter
 
 import pytest
-from api_pages import as_rst
+from api_pages import as_rst, names_of
 from notebook_code import BOOK
+
+import kvlib
 
 PAGE = (BOOK / "api.md").read_text(encoding="utf-8")
 MODULES = re.findall(r"^\.\. automodule:: ([\w.]+)$", PAGE, re.MULTILINE)
 DATA = set(re.findall(r"(kvlib\.[\w.]+\.[A-Z]+)$", PAGE, re.MULTILINE))
+OF_PYTHON = {inspect.getdoc(kind) for kind in (bool, float, int, property, str, tuple)}
 DATA |= set(re.findall(r"^\.\. autoclass:: ([\w.]+)$", PAGE, re.MULTILINE))
 
 
@@ -73,6 +76,7 @@ def test_every_public_object_has_a_docstring(module: str) -> None:
         ("2*3, a_b, |x|, *args", "2\\*3, a\\_b, \\|x\\|, \\*args"),
         ("q (T, D)   →   o", "::\n\n   q (T, D)   →   o"),
         ("  indented\n  ``code``", "::\n\n     indented\n     code"),
+        ("x   as :func:`kvlib.attend` has it", "::\n\n   x   as kvlib.attend has it"),
         ("* one\n  more\n* two", "- one\n  more\n- two"),
         (">>> 1 + 1\n2", ".. code-block:: pycon\n\n   >>> 1 + 1\n   2"),
         ("Text.\n>>> 1\n1", "Text.\n\n.. code-block:: pycon\n\n   >>> 1\n   1"),
@@ -89,3 +93,34 @@ def test_a_docstring_reads_the_same(plain: str, rst: str) -> None:
 
 def test_paragraphs_stay_apart() -> None:
     assert as_rst(["one", "", "", "two"]) == ["one", "", "two", ""]
+
+
+def test_a_parameter_that_is_explained_gets_a_line_of_its_own() -> None:
+    doc = ["Take keys. window: of one", "layer. lens, n: numbers. Then more.", "Raises ValueError."]
+    assert as_rst(doc, {"window", "lens", "n"}) == [
+        "Take keys.",
+        "",
+        "- \\ ``window``\\ : of one layer.",
+        "- \\ ``lens``\\ , \\ ``n``\\ : numbers. Then more.",
+        "",
+        "Raises ValueError.",
+        "",
+    ]
+    assert as_rst(doc) == as_rst(doc, {"other"}) == [*doc, ""]
+
+
+def test_the_names_of_a_class_are_its_parameters_and_fields() -> None:
+    assert {"num_kv_heads", "window"} <= names_of(kvlib.LayerSpec)
+    assert {"behind", "run_on"} <= names_of(kvlib.kernels.decode_attention)
+    assert names_of(kvlib.codecs.PLAIN) == set()
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_member_borrows_the_words_of_a_type_of_python(module: str) -> None:
+    """autodoc shows what `inspect.getdoc` finds; for a property without a docstring, that is the
+    docstring of the value that a base class gives its name."""
+    for name in public(module):
+        found = getattr(importlib.import_module(module), name)
+        for member, value in vars(found).items() if inspect.isclass(found) else ():
+            if isinstance(value, property) and not member.startswith("_"):
+                assert inspect.getdoc(value) not in OF_PYTHON, f"{module}.{name}.{member}"

@@ -5,7 +5,8 @@ of lite/kernel.json.
 
 A reader's browser gets the same things from Pyodide's own server. The test has no such server, so
 what is fetched here is laid out like it, with a lock file that lists these packages alone. 18 MB,
-kept under _build/cache and never committed. `--renew` writes the hashes of another Pyodide version.
+kept under _build/cache and never committed. `--renew` writes hashes for the Pyodide that the kernel
+now needs.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ def main() -> None:
     parser.add_argument(
         "--renew",
         action="store_true",
-        help="write the hashes of another Pyodide to lite/kernel.json",
+        help="write hashes for the Pyodide that the kernel now needs to lite/kernel.json",
     )
     arguments = parser.parse_args()
     if arguments.renew:

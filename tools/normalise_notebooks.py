@@ -3,7 +3,8 @@
 The tool keeps text, code, outputs, and the cell metadata that has a meaning. It removes execution
 times, widget state, the Python version and the metadata of editors, and counts executions 1, 2, …
 It rewrites notebooks in place. With --check it changes nothing, and exits with 1 if something would
-change or if an output cannot be shown to others. With --execute it first runs each notebook.
+change or if an output does not belong on a page, such as an error that no tag expects, a warning, a
+picture without alt text or a path of this machine. With --execute it first runs each notebook.
 """
 
 from __future__ import annotations

@@ -36,9 +36,15 @@ def main() -> int:
     parser.add_argument("--page", default="book/cached", help="which page (book/cached)")
     figure = "#prefill-and-decode .cell_output img"
     parser.add_argument("--at", default=figure, help="CSS selector of what to show")
-    parser.add_argument("--above", type=int, default=440, help="pixels of the page above it (440)")
-    parser.add_argument("--scheme", choices=["light", "dark"], default="light")
-    parser.add_argument("--output", type=Path, default=ROOT / "book" / "_static" / "page.png")
+    parser.add_argument(
+        "--above",
+        type=int,
+        default=440,
+        help="pixels of the page to show above that (default: 440)",
+    )
+    parser.add_argument("--scheme", choices=["light", "dark"], default="light", help="theme")
+    shown = ROOT / "book" / "_static" / "page.png"
+    parser.add_argument("--output", type=Path, default=shown, help="where to write the picture")
     given = parser.parse_args()
     page_file = ROOT / "_build" / "html" / f"{given.page}.html"
     if not page_file.exists():

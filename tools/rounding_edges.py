@@ -4,8 +4,8 @@ If a number lies near an edge of its rounding, or a token wins by very little, e
 machine prints the same, but a reader's machine may print something else, because its BLAS adds
 float32 products in another order. This tool runs notebooks with every product of NumPy summed in
 two orders, multiplies the difference of the two by `--times` (tools/other_order.cpp), and compares
-each output that nbval compares with the committed one. An output that changes lies nearer to its
-edge than that many differences.
+each output that nbval compares with the committed one. The tool reports an output that changes,
+because it lies so near to an edge that a difference of this size moves it across.
 
 Each seed cuts the sums at other places. Every second seed also turns off NumPy's own SIMD loops
 (exp, tanh, ...), as on a processor without AVX.

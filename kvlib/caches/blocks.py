@@ -155,8 +155,9 @@ class BlockPool:
     def lookup(self, tokens: Sequence[int], extra: Extra = ()) -> list[int]:
         """The published blocks that hold the longest known beginning of `tokens`, in order.
 
+        A lookup holds nothing: `touch` the blocks you use before you allocate.
         extra: what else the keys depend on (an adapter, a tenant's salt); a different extra is a
-        different prefix. A lookup holds nothing: `touch` the blocks you use before you allocate.
+        different prefix.
         """
         if isinstance(tokens, str) or not hasattr(tokens, "__len__"):
             raise TypeError(f"tokens must be a list of token ids, got {describe(tokens)}")

@@ -134,7 +134,7 @@ class CacheHooks:
     ) -> bool:
         """Whether a prompt should be opened later, because another request is computing its tokens.
 
-        tokens: the prompt. others: names and prompts of open requests. False in a cache whose
-        requests share nothing.
+        A cache whose requests share nothing answers False.
+        tokens: the prompt. others: names and prompts of open requests.
         """
         return False

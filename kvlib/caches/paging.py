@@ -177,11 +177,11 @@ class Blocks(Allocator):
 class PagedCache(StoredCache):
     """Requests in blocks of ``pool.block_size`` tokens; one that grows takes another block.
 
+    A request has one block table per group of layers, and wastes less than one block in each.
+    ``fork`` copies nothing until one of the two requests writes. Requests whose prompts begin alike
+    share blocks if ``add`` and ``plan`` are given the tokens. PagedAttention, arXiv:2309.06180.
     codec: a codec or its name, such as ``codec="int8"``; numbers are stored as they are unless
-    given. A request has one block table per group of layers, and wastes less than one block in
-    each. ``fork`` copies nothing until one of the two requests writes. Requests whose prompts
-    begin alike share blocks if ``add`` and ``plan`` are given the tokens. PagedAttention,
-    arXiv:2309.06180.
+    given.
 
     Raises OutOfBlocks, having changed nothing, where the pool has too few free blocks.
 

@@ -48,6 +48,7 @@ class Cache(CacheHooks):
     array library (``kvlib.arrays.default_namespace()`` unless given). attention: the function that
     ``run`` calls with (cache, layer, q, step, return_lse), such as ``kvlib.caches.run_cascade`` or
     ``kvlib.kernels.Kernels()``; the cache's own ``attend`` unless given.
+
     A call that fails leaves the cache as it was. It raises CacheFull or OutOfBlocks if there is no
     room, ValueError or TypeError for input that does not fit, and never KeyError.
 
@@ -112,6 +113,7 @@ class Cache(CacheHooks):
 
         seq_ids: B names, each once. q_lens: B lengths of at least 1. tokens: the T = Σ q_lens new
         token ids, packed in that order, for caches that look at them.
+
         The lengths of the requests grow now; ``truncate`` undoes a step that fails. If you plan a
         request again before all layers have appended its step, the missing tokens are a gap: you
         can plan the request, but no layer appends or runs until you truncate it to where the gap

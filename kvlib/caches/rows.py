@@ -163,9 +163,10 @@ class DenseCache(StoredCache):
     In each layer, keys have the shape (row, Hkv, max_seq_len, Dk), and values likewise: heads come
     before tokens, so that each head reads contiguous memory. The next request reuses a freed row.
     In a layer with a window, a row is a quarter longer than the window, and tokens that leave the
-    window are overwritten (`Rows`). codec: a codec or its name; numbers are stored as they are
-    unless given. retention: which tokens the layers keep; each layer's own window unless given.
-    Simple, fast, and wasteful: a request pays for ``max_seq_len`` tokens whatever its length.
+    window are overwritten (`Rows`). The cache is simple, fast, and wasteful: a request pays for
+    ``max_seq_len`` tokens whatever its length.
+    codec: a codec or its name; numbers are stored as they are unless given.
+    retention: which tokens the layers keep; each layer's own window unless given.
 
     Raises CacheFull if every row is taken or a request would outgrow its row.
 
@@ -205,9 +206,10 @@ class DenseCache(StoredCache):
 class QuantizedCache(DenseCache):
     """A DenseCache whose keys and values are written by ``codec``.
 
-    codec: one from `kvlib.codecs` or of your own, or a name from ``kvlib.codecs.NAMES``. settings:
-    the keyword arguments of `DenseCache`. Codes are read one piece at a time, so no row is ever
-    decoded whole. ``max_seq_len`` must be a multiple of the tokens that the codec encodes together.
+    Codes are read one piece at a time, so no row is ever decoded whole. ``max_seq_len`` must be a
+    multiple of the tokens that the codec encodes together.
+    codec: one from `kvlib.codecs` or of your own, or a name from ``kvlib.codecs.NAMES``.
+    settings: the keyword arguments of `DenseCache`.
 
     >>> import numpy as np
     >>> from kvlib import LayerSpec

@@ -132,6 +132,7 @@ class Step:
         """The same step with only the last rows of each request: T becomes B, or Σ counts.
 
         counts: B integers, how many rows of each request (1 unless given, at most its q_len).
+
         If only the next token is wanted, the last layer needs no other queries than these:
         ``cache.run(layer, q[step.last_rows], step.last())``.
         """

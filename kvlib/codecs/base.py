@@ -134,7 +134,7 @@ class Codec:
 
     keys, values    a TensorCodec each
     residual        at least so many newest tokens of a request stay unencoded
-    made_by         the call that made it, for words about it; the name unless given
+    made_by         the call that makes this codec, for messages; the name unless given
 
     >>> from kvlib.codecs import kivi
     >>> codec = kivi(bits=4, group=32, residual=128)

@@ -65,7 +65,7 @@ class Grouped(TensorCodec):
         raise NotImplementedError
 
     def scale_fields(self, dim: int) -> tuple[int, tuple[int, ...]]:
-        """Tokens of one entry of scales, and the shape of the entry."""
+        """How many tokens share one entry of the scales, and the shape of that entry."""
         raise NotImplementedError
 
     def check(self, dim: int) -> None:
@@ -130,6 +130,7 @@ class PerChannel(Grouped):
 
     @property
     def group(self) -> int:  # type: ignore[override]
+        """Tokens that share a scale, and so have to be encoded together."""
         return self.size
 
     def split(self, x: Array) -> Array:
@@ -140,7 +141,10 @@ class PerChannel(Grouped):
         return self.size, (dim,)
 
     def scores(self, rows: Array, parts: Parts) -> Array:
-        """Σ q (code · scale + zero) = Σ (q · scale) code + Σ q · zero, group by group."""
+        """The scores of TensorCodec, from the codes: the scale is multiplied into the queries.
+
+        Σ q (code · scale + zero) = Σ (q · scale) code + Σ q · zero, group by group.
+        """
         if not self._folds(rows):
             return super().scores(rows, parts)
         xp = namespace(rows)
@@ -181,7 +185,10 @@ class PerToken(Grouped):
         return 1, (dim // self.size,)
 
     def weigh(self, p: Array, parts: Parts, dim: int) -> Array:
-        """Σ p (code · scale + zero) = Σ (p · scale) code + Σ p · zero, group by group."""
+        """The weighted sums of TensorCodec, from the codes: the scale is multiplied into p.
+
+        Σ p (code · scale + zero) = Σ (p · scale) code + Σ p · zero, group by group.
+        """
         if not self._folds(p):
             return super().weigh(p, parts, dim)
         xp = namespace(p)

@@ -46,8 +46,8 @@ class Gpu:
     def ridge(self, dtype: str = "bf16") -> FlopsPerByte:
         """Operations per byte above which a kernel is bound by arithmetic, and not by memory.
 
-        dtype: bf16 (float16 runs as fast) or fp8. The roofline's ridge point, Williams et al.,
-        doi:10.1145/1498765.1498785.
+        This is the roofline's ridge point, Williams et al., doi:10.1145/1498765.1498785.
+        dtype: bf16 (float16 runs as fast) or fp8.
         """
         kind = {"bfloat16": "bf16", "float16": "bf16", "fp8": "fp8"}.get(codec(dtype).name)
         rate = getattr(self, kind) if kind else None

@@ -15,7 +15,7 @@ nvrtc           compiles for compute capabilities that are not there; registers 
     o = decode_attention(q, k, v, seq_lens, block_table)            # NumPy arrays: the twin
     o = decode_attention(..., run_on="processor")                   # NumPy: the CUDA source itself
 
-`python -m kvlib.kernels` compiles every kernel and prints what it takes.
+`python -m kvlib.kernels` compiles every kernel and prints its registers and spills.
 """
 
 from __future__ import annotations

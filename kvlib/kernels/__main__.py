@@ -32,7 +32,9 @@ def main(argv: list[str] | None = None) -> int:
         "--store", action="store_true", help="also write resources.json, which the book shows"
     )
     parser.add_argument(
-        "--device", action="store_true", help="compile for the GPU of this machine; keep the result"
+        "--device",
+        action="store_true",
+        help="compile for the GPU of this machine; CuPy keeps the kernels on the disk",
     )
     args = parser.parse_args(argv)
     kernels = [k for k in instantiations() if not args.unit or k.unit in args.unit]

@@ -95,7 +95,7 @@ def decode_cache(
     tables: ``step_tables(cache, step, layer)``, made once for all layers of a group.
     run_on: "device", "processor" or "twin"; the arrays decide by default.
     Raises ValueError or TypeError for what ``cache.run`` refuses, for steps with more than one
-    query per request, and for layers that ``unsuited`` names.
+    query per request, and for layers that the kernels do not suit.
 
     >>> import numpy as np
     >>> from kvlib import BlockPool, LayerSpec, PagedCache

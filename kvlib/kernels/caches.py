@@ -43,8 +43,9 @@ def use_kernels(cache: C, *, run_on: str | None = None) -> C:
 class Kernels:
     """Attention by the kernels, chosen when a cache is built: ``attention=Kernels()``.
 
-    run_on: "device", "processor" or "twin"; the arrays decide by default. If no kernel fits a layer
-    or a step, the cache computes it itself (see `use_kernels`). Make one `Kernels` per cache.
+    If no kernel fits a layer or a step, the cache computes it itself (see `use_kernels`). Make one
+    `Kernels` per cache.
+    run_on: "device", "processor" or "twin"; the arrays decide by default.
 
     >>> import numpy as np
     >>> from kvlib import DenseCache, LayerSpec
@@ -62,7 +63,7 @@ class Kernels:
         return f"Kernels(run_on={self.run_on!r})"
 
     def suited(self, cache: Cache) -> list[bool]:
-        """Which layers of a cache the kernels suit. Raises ValueError where that is none."""
+        """Which layers of a cache the kernels suit. Raises ValueError if they suit none."""
         if self._layers is not cache.layers:
             found = [unsuited(cache, layer) is None for layer in range(len(cache.layers))]
             if not any(found):

@@ -45,16 +45,17 @@ def decode_attention(
     sums are float32. k and v may be :class:`Codes`, which the kernel decodes in registers. D is 64,
     96, 128 or 256. window (which counts the query itself), sm_scale and softcap mean the same as in
     :func:`kvlib.attend`.
-    behind: (B,) int32, tokens of a request that follow these keys and are attended to elsewhere;
-    they move the window.
-    lens: the lengths in seq_lens as Python integers. The plan balances blocks by them. Arrays on
-    the host do not need it. Without it, arrays on a device give every request the same number of
-    splits, which follows from max_len: the longest length if you know it, or else what the blocks
-    could hold.
+    behind: (B,) int32, how many newer tokens each request has, which another call attends to. A
+    window is counted back from the newest of them.
+    lens: seq_lens as Python integers, by which the plan balances the blocks. If seq_lens lies on
+    the host, kvlib reads it itself. If it lies on a device and lens is missing, every request
+    gets the same number of splits.
+    max_len: the longest length, which sets that number of splits; what the blocks could hold
+    unless given.
     splits: blocks that share each request's keys; :func:`kvlib.kernels.plans.plan_decode` chooses.
     tensor: whether tensor cores multiply; :func:`kvlib.kernels.plans.suits_tensor_cores` chooses.
-    They receive each query and weight as two 16-bit numbers, so sums are good to 2^-16; KIVI's
-    numbers are rounded to float16 once.
+    Each query and weight reaches the tensor cores as two 16-bit numbers, so sums are accurate to
+    2^-16; KIVI's numbers are rounded to float16 once.
     run_on: "device", "processor" or "twin"; the arrays decide by default.
 
     A request without keys gives (0, −inf). Split keys and merged states are Flash-Decoding (T. Dao,

@@ -83,9 +83,11 @@ def layer_norm_forward(
 def rms_norm_backward(
     dy: Array, saved: Saved, *, groups: int | None = None, run_on: str | None = None
 ) -> tuple[Array, Array]:
-    """The same as :func:`kvlib.norms.rms_norm_backward`: dy (T, D)   →   dx (T, D), dweight (D,)
+    """The same as :func:`kvlib.norms.rms_norm_backward`, in two kernels.
 
-    groups: how many groups of rows add up dweight first, side by side; chosen by default.
+    dy (T, D)   →   dx (T, D), dweight (D,)
+
+    groups: into how many groups of rows the first kernel cuts dweight's sum; chosen by default.
 
     >>> import numpy as np
     >>> x, one = np.ones((2, 8), np.float32), np.ones(8, np.float32)

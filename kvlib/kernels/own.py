@@ -29,8 +29,10 @@ def run_cuda(
 
     text: the source. It begins with ``#include "portable.cuh"``, may include other files of
     kvlib/kernels/cuda, and touches arrays through ``load(pointer)`` and ``store(pointer, x)``.
-    name: the kernel, with its template arguments if it has any: ``decode<64>``
-    grid: one, two or three numbers of blocks; threads: per block; shared: bytes of shared memory
+    name: the kernel, with its template arguments if it has any: ``decode<64>``.
+    grid: one, two or three numbers of blocks.
+    threads: per block.
+    shared: bytes of shared memory.
     args: arrays, NumPy scalars of the exact C type, and None for a null pointer, in order. The
     kernel writes into the arrays.
     run_on: "processor" for NumPy arrays, "device" for CuPy's; the arrays decide by default.

@@ -60,7 +60,8 @@ def softmax_topk(
     splits: blocks that share a row; :func:`kvlib.kernels.plans_topk.plan_topk` chooses.
     run_on: "device", "processor" or "twin"; the arrays decide by default.
 
-    The online softmax is arXiv:1805.02867. Raises ValueError or TypeError before anything runs.
+    The online softmax is arXiv:1805.02867. Raises ValueError or TypeError,
+    before anything is launched, for arguments that do not fit together.
 
     >>> import numpy as np
     >>> best = softmax_topk(np.log(np.array([[0.1, 0.6, 0.3]], np.float32)), 2)

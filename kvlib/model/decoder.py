@@ -86,13 +86,12 @@ class Decoder:
 
         tokens: T token ids, the requests' packed one after the other as ``step`` lists them.
         rows: which rows to return logits for: "last", the last of each request (B, V); "all"
-        (T, V); or a list of R row numbers (R, V), in that order. The last layer's MLP and the
-        output matrix are computed for these rows alone.
+        (T, V); or a list of R row numbers (R, V), in that order.
 
-        Raises ValueError for a wrong number of tokens, an id outside the vocabulary, a row that the
-        step does not have or a position past the model's limit, before anything is written.
-        After any error, ``cache.truncate`` takes the requests back to where they were before the
-        plan.
+        The last layer's MLP and the output matrix are computed for these rows alone. Raises
+        ValueError for a wrong number of tokens, an id outside the vocabulary, a row that the step
+        does not have or a position past the model's limit, before anything is written. After any
+        error, ``cache.truncate`` takes the requests back to where they were before the plan.
         """
         ids, want = self._check(tokens, step), wanted(rows, step)
         x = self._embedding.embed(ids, step)
