@@ -155,7 +155,7 @@ def check_merge_splits(merge_splits: Callable[..., Any]) -> Iterator[str]:
             "needed: o 0, lse -inf"
         )
     _expect(got, np.zeros((3, 8)), np.full(3, -np.inf), o, nothing, "nothing but empty splits")
-    yield "nothing merged with nothing stays nothing"
+    yield "splits that are all empty merge to an empty one"
 
 
 def _cuts(bounds: tuple[int, ...]) -> list[slice]:
@@ -194,7 +194,7 @@ def check_tensor_share(tensor_share: Callable[..., Any]) -> Iterator[str]:
     """tensor_share(layers, num_kv_heads, head_dim, devices, tokens) → bytes on one device, bf16."""
     for name, devices in (("llama-3.1-70b", 8), ("llama-3.1-70b", 2), ("llama-2-7b", 4)):
         _share(tensor_share, name, devices, 1000)
-    yield "heads are dealt out evenly, and keys and values both counted, in two bytes a number"
+    yield "heads are dealt out evenly; keys and values both count, with two bytes per number"
     _share(tensor_share, "llama-3.1-70b", 16, 1000)
     _share(tensor_share, "llama-3.1-8b", 32, 77)
     rng = np.random.default_rng(4)

@@ -50,7 +50,7 @@ def check_nucleus(nucleus: Any) -> Iterator[str]:
     why = "of equals the lower ids stay: sort with kind='stable'"
     got = nucleus(same.copy(), 0.5)
     expect_close(got, np.asarray([0.5, 0.5, 0, 0]), "equal tokens", axes=("token",), why=why)
-    yield "exact hits, and of equals the lower ids"
+    yield "a token that reaches top_p exactly is the last, and of equals the lower ids stay"
     rng = np.random.default_rng(1)
     for _ in range(8):
         q, top_p = rng.dirichlet(np.ones(12)), float(rng.uniform(0.1, 0.95))
@@ -96,7 +96,7 @@ def check_merge_rows(merge_rows: Any) -> Iterator[str]:
                 f"of equal logits the lower columns win: got columns {got[3].tolist()}, needed "
                 f"{want[3].tolist()} (also where the later part is handed over first)"
             )
-    yield "of equal logits the lower column, whichever part comes first"
+    yield "of equal logits the lower column stays, whichever part comes first"
     large = x + 2000.0
     got = _part(merge_rows(part_of(large[:9], 0, 4), part_of(large[9:], 9, 4), 4))
     _same(got, part_of(large, 0, 4), {})
@@ -109,7 +109,7 @@ def check_merge_rows(merge_rows: Any) -> Iterator[str]:
         )
     if got[0] != -np.inf or got[1] != 0:
         raise Finding(f"two parts of −inf alone: got {got[:2]}, needed (−inf, 0)")
-    yield "two parts without a finite logit"
+    yield "two parts that hold only −inf merge to a sum of 0"
 
 
 def _part(result: Any) -> Part:
