@@ -333,7 +333,7 @@ REFUSED = [
     (STARCODER2, {"norm_type": "rms_norm"}, "norm_type is 'rms_norm', needed: 'layer_norm'"),
     (STARCODER2, {"mlp_type": "gated"}, "mlp_type is 'gated'"),
     # keys that change a forward pass, and that the family's own code has not
-    (LLAMA, {"residual_multiplier": 0.22}, "residual_multiplier is 0.22, needed: a key that llama"),
+    (LLAMA, {"residual_multiplier": 0.22}, "residual_multiplier is 0.22, needed: 1.0 or no such"),
     (LLAMA, {"query_pre_attn_scalar": 144}, "query_pre_attn_scalar is 144"),
     (QWEN3, {"norm_topk_prob": True}, "if it does not change what a forward pass computes, delete"),
     (GPT2, {"rope_theta": 500000.0}, "rope_theta is 500000.0"),
@@ -442,9 +442,8 @@ def test_from_folder(tmp_path):
     with pytest.raises(CheckpointError, match=r"config\.json: no such file"):
         ModelConfig.from_folder(tmp_path)
     path = tmp_path / "config.json"
-    endless = '{"vocab_size": ' + "1" * 5000 + "}"  # more digits than Python makes an integer of
     for text, message in [
-        ("{", "not JSON"), ("[]", "holds a list"), ("\udcff", "not JSON"), (endless, "not JSON")
+        ("{", "not JSON"), ("[]", "holds a list"), ("\udcff", "not JSON")
     ]:  # fmt: skip
         path.write_bytes(text.encode("utf-8", errors="surrogateescape"))
         with pytest.raises(CheckpointError, match=message):

@@ -208,7 +208,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "layers that share a cache": (
         {**GEMMA3, "num_kv_shared_layers": 2},
-        "num_kv_shared_layers is 2, needed: a key that gemma3_text is known to have",
+        "num_kv_shared_layers is 2, needed: 0 or no such key (every layer has keys",
     ),
     "a bias nobody knows": ({**QWEN3, "mlp_bias": True}, "mlp_bias is True"),
     "bias in Mistral": (
@@ -270,7 +270,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "GPT-2 heads": ({**GPT2, "n_head": 5}, "n_embd is 64, needed: a multiple of n_head (5)"),
     "a billion layers": (
         {**LLAMA, "num_hidden_layers": 10**9},
-        "num_hidden_layers is 1000000000, needed: at most 10000",
+        "num_hidden_layers is 1000000000, needed: at most 1,000",
     ),
     **{
         f"no {key}": (without(LLAMA, key), f"{key} is missing, needed: a whole number")

@@ -96,9 +96,9 @@ def test_there_is_a_template_for_what_readers_find() -> None:
 
 
 def test_security_says_whom_to_tell_and_states_the_limits_as_they_are() -> None:
-    from kvlib.model.safetensors import MAX_HEADER
+    from kvlib.config.door import MOST_BYTES
 
     text = " ".join((ROOT / "SECURITY.md").read_text(encoding="utf-8").split())
     assert "private vulnerability report" in text
-    assert f"up to {MAX_HEADER // 10**6} MB" in text
+    assert f"up to {MOST_BYTES // 10**6} MB" in text
     assert "http" not in text and "@" not in text

@@ -10,8 +10,9 @@ from effort import number
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvlib.config.door import MOST_BYTES
 from kvlib.errors import CheckpointError
-from kvlib.model.safetensors import MAX_HEADER, SafetensorsFile, widen_bfloat16
+from kvlib.model.safetensors import SafetensorsFile, widen_bfloat16
 
 
 def write(path: Path, header: object, data: bytes = b"") -> Path:
@@ -74,10 +75,10 @@ FLOAT4 = entry("F32", [4], 0, 16)
 BAD = {
     "no length": (b"\0\0\0", "truncated: 3 bytes"),
     "endless header": ((2**40).to_bytes(8, "little"), "header of 1099511627776 bytes"),
-    "header too long": ((MAX_HEADER).to_bytes(8, "little"), "truncated: 8 bytes"),
+    "header too long": ((MOST_BYTES).to_bytes(8, "little"), "truncated: 8 bytes"),
     "header not JSON": ("{", b"", "not JSON"),
     "header not UTF-8": (b"\x02" + b"\0" * 7 + b"\xff\xff", "not JSON"),
-    "header a list": ([], b"", "a list, needed: an object"),
+    "header a list": ([], b"", "a list, needed: a JSON object"),
     "a name twice": ('{"x":{},"x":{}}', b"", "'x' comes twice"),
     "metadata": ({"__metadata__": {"a": 1}}, b"", "__metadata__ is {'a': 1}"),
     "metadata a list": ({"__metadata__": []}, b"", "__metadata__ is []"),

@@ -6,6 +6,7 @@ from typing import Any
 
 from kvlib.config import rope
 from kvlib.config.keys import ACTIVATIONS, Keys
+from kvlib.config.ranges import WHOLE
 from kvlib.config.rope import FULL, SLIDING
 from kvlib.config.shape import Shape
 
@@ -67,6 +68,8 @@ def routing(keys: Keys, count: str) -> tuple[int, int]:
 
 def window(keys: Keys, default: int) -> int:
     """`sliding_window`: 0 where it is null, the family's own default where it is absent."""
+    if keys.data.get("sliding_window", default):
+        keys.only("use_sliding_window", True, "sliding_window alone says it")
     if "sliding_window" not in keys.data:
         return default
     return keys.count("sliding_window", 0)
@@ -137,6 +140,6 @@ def token_ids(keys: Keys, key: str) -> tuple[int, ...]:
         return ()
     values = value if isinstance(value, list) else [value]
     for one in values:
-        if isinstance(one, bool) or not isinstance(one, int) or one < 0:
+        if isinstance(one, bool) or not isinstance(one, int) or not 0 <= one <= WHOLE:
             raise keys.error(key, "a token id, a list of token ids or null")
     return tuple(values)

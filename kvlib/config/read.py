@@ -10,12 +10,13 @@ import os
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from kvlib.config import words
+from kvlib.config.door import check_parts, read_json
 from kvlib.config.families import FAMILIES, Family, family
-from kvlib.config.keys import Keys, read_json
+from kvlib.config.keys import Keys
 from kvlib.config.shape import Shape
 from kvlib.errors import CheckpointError
 
-MOST_LAYERS = 10_000  # a slip of the pen should not fill the memory of this machine
 COUNTED = "widths of weights then differ; without=['quantization_config'] counts the plain model"
 LOADED = "quantised weights are not read"
 
@@ -39,11 +40,12 @@ def read_shape(
         data = read_json(source)
     elif isinstance(config, Mapping):
         data, source = dict(config), "config"
+        check_parts(data, source)
     else:
         raise TypeError(
             f"config is a {type(config).__name__}, needed: a mapping of keys to values, or a path"
         )
-    keys = Keys(_leave_out(data, without), source)
+    keys = Keys(_leave_out(data, without), words.path(source))
     shape = _shape_of(keys, family_of(keys), COUNTED)
     keys.refuse_others()
     return shape, source
@@ -55,6 +57,8 @@ def read_model(data: Mapping[str, Any], source: str) -> tuple[Shape, dict[str, A
     Raises CheckpointError as `read_shape`, for a family that kvlib can count but not run, and for a
     key that could change what a forward pass computes and that the family's file does not read.
     """
+    source = words.path(source)
+    check_parts(data, source)
     keys = Keys(data, source)
     found = family_of(keys, to_run=True)
     if found.forward_fields is None:
@@ -98,15 +102,12 @@ def _shape_of(keys: Keys, found: Family, quantised: str) -> Shape:
     keys.only("is_encoder_decoder", False, "decoders only")
     keys.only("add_cross_attention", False, "decoders only")
     keys.only("quantization_config", None, quantised)
-    layers = keys.data.get("num_hidden_layers")
-    if isinstance(layers, int) and layers > MOST_LAYERS:
-        raise keys.error("num_hidden_layers", f"at most {MOST_LAYERS}")
     return found.shape(keys)
 
 
 def _leave_out(data: Mapping[str, Any], without: Collection[str]) -> dict[str, Any]:
     """The object, and the text decoder's object inside it, without those keys."""
-    kept = {str(key): value for key, value in data.items() if key not in without}
+    kept = {key: value for key, value in data.items() if key not in without}
     if isinstance(kept.get("text_config"), Mapping):
         kept["text_config"] = _leave_out(kept["text_config"], without)
     return kept

@@ -52,9 +52,11 @@ class RopeConfig:
     def __post_init__(self) -> None:
         one_of("rope kind", self.kind, KINDS)
         for field in fields(self):
+            key = "rope_theta" if field.name == "theta" else field.name
             if field.type == "float":
-                positive_float(f"rope {field.name}", getattr(self, field.name))
-        positive_int("rope original_max_position_embeddings", self.original_max_position_embeddings)
+                positive_float(f"rope {field.name}", getattr(self, field.name), key)
+            elif field.type == "int":
+                positive_int(f"rope {field.name}", getattr(self, field.name), key)
         bounds = {
             "llama3": ("low_freq_factor", "high_freq_factor"),
             "yarn": ("beta_slow", "beta_fast"),
@@ -77,7 +79,7 @@ def read(keys: Keys, theta: float = 10000.0) -> RopeConfig:
     theta: what holds in files that do not state it.
     """
     theta = keys.number("rope_theta", theta)
-    used = keys.data.get("layer_types") or [FULL]
+    used = keys.read("layer_types", list, "a list", None) or [FULL]
     found = list(_stated(keys, {kind: theta for kind in used if isinstance(kind, str)}))
     for key, _, one in found:
         if one != found[0][2]:
@@ -117,25 +119,29 @@ def _stated(keys: Keys, theta: Mapping[str, float]) -> Iterator[tuple[str, str |
         entry = keys.read(key, dict, "an object or null", None)
         if entry is None:
             continue
-        nested = entry and all(isinstance(value, dict) for value in entry.values())
-        parts = {k: v for k, v in entry.items() if k in theta} if nested else {None: entry}
-        if not parts:
+        inside = keys.inner(key, entry)
+        if not entry or not all(isinstance(value, dict) for value in entry.values()):
+            yield key, None, _entry(inside, next(iter(theta.values())), keys)
+            continue
+        for kind in entry:
+            if kind not in (FULL, SLIDING):
+                raise inside.error(kind, f"no such key: the layer types are {FULL} and {SLIDING}")
+        if not theta.keys() <= entry.keys():
             raise keys.error(key, f"an entry for each layer type of {sorted(theta)}")
-        for kind, value in parts.items():
-            inside = f"{key}.{kind}." if kind else f"{key}."
-            default = theta[kind] if kind else next(iter(theta.values()))
-            yield key, kind, _entry(Keys(value, keys.source, inside), default, keys)
+        for kind in theta:
+            yield key, kind, _entry(inside.inner(kind, entry[kind]), theta[kind], keys)
 
 
 def _entry(keys: Keys, theta: float, model: Keys) -> RopeConfig:
     """One rope; `model` has the keys of the whole file."""
     key = "rope_type" if keys.data.get("rope_type") is not None else "type"
-    kind = keys.data.get(key, "default")
-    if kind not in KINDS:
-        raise keys.error(key, f"one of {', '.join(KINDS)}")
+    kind = keys.read(key, str, f"one of {', '.join(KINDS)}", "default", KINDS.__contains__)
+    keys.only("type", kind, "as rope_type says")
     keys.only("partial_rotary_factor", 1.0, "the whole head is rotated")
     found: dict[str, Any] = {"theta": keys.number("rope_theta", theta)}
-    if kind != "default":
+    if kind == "default":
+        keys.only("factor", 1.0, "this rope_type has none")
+    else:
         found["factor"] = keys.number("factor")
     if kind == "llama3":
         for name in ("low_freq_factor", "high_freq_factor"):
@@ -144,6 +150,8 @@ def _entry(keys: Keys, theta: float, model: Keys) -> RopeConfig:
         found[name] = keys.count(name)
     if kind == "yarn":
         found.update(_yarn(keys, found["factor"], model))
+    keys.seen.add("original_max_position_embeddings")  # the other kinds do not depend on it
+    keys.refuse_others(to_run=True)
     return RopeConfig(kind=kind, **found)
 
 
@@ -153,8 +161,8 @@ def _yarn(keys: Keys, factor: float, model: Keys) -> dict[str, Any]:
     if limit is None:
         limit = model.count("max_position_embeddings")
     temperature = keys.number("attention_factor", None)
+    mscale, all_dims = (keys.number(name, None) for name in ("mscale", "mscale_all_dim"))
     if temperature is None:
-        mscale, all_dims = (keys.number(name, None) for name in ("mscale", "mscale_all_dim"))
         temperature = _temperature(factor)
         if mscale and all_dims:
             temperature = _temperature(factor, mscale) / _temperature(factor, all_dims)

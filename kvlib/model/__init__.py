@@ -6,7 +6,7 @@
 `gated_mlp`, `plain_mlp`, `experts`  the feed-forward parts, laid out in the same way
 `embedding`, `norm`, `rope`   what stands around them; `layers` has the functions below all this
 `config`         the sizes and switches of a model; `kvlib.config` reads them from a config.json
-`checkpoint`     loads a Hugging Face folder; `safetensors` reads its files
+`checkpoint`     loads a Hugging Face folder; `shards` finds its files, `safetensors` reads them
 """
 
 from typing import TYPE_CHECKING

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from kvlib.arrays import has_views
+from kvlib.config import words
 from kvlib.config.families import family
 from kvlib.errors import CheckpointError
 from kvlib.model.config import ModelConfig
-from kvlib.model.safetensors import FLOATS, SafetensorsFile, weights_file, weights_files
+from kvlib.model.safetensors import FLOATS, SafetensorsFile
+from kvlib.model.shards import weights_file, weights_files
 from kvlib.model.tokenizer import load_tokenizer
 from kvlib.model.weights import allocate, library, model_weights, weight_shapes
 from kvlib.progress import bar
@@ -52,11 +54,11 @@ def load_model(
     xp = library(xp)
     dtype = _floating(dtype, xp)
     try:
-        folder = os.fspath(folder)
+        folder = os.fsdecode(folder)
     except TypeError:
         raise TypeError(f"folder must be a path, got {folder!r}") from None
     if not os.path.isdir(folder):
-        raise CheckpointError(f"{folder}: no such folder")
+        raise CheckpointError(f"{words.path(folder)}: no such folder")
     config = ModelConfig.from_folder(folder)
     tensors = open_tensors(folder, config)
     plan = assign(config, tensors, folder)
@@ -116,9 +118,10 @@ def open_tensors(folder: str, config: ModelConfig) -> Tensors:
             short = name.removeprefix(prefix)
             if short in found:
                 other, its_name = found[short]
-                where = os.path.basename(other.path)
+                where = words.path(os.path.basename(other.path))
                 raise CheckpointError(
-                    f"{file.path}: tensor {name!r} is {its_name!r} of {where} again"
+                    f"{file.shown}: tensor {words.shown(name)} is {words.shown(its_name)} of "
+                    f"{where} again"
                 )
             found[short] = file, name
     return found
@@ -134,26 +137,27 @@ def assign(config: ModelConfig, tensors: Tensors, folder: str) -> dict[str, list
     for name, source in needed.items():
         if name not in tensors:
             raise CheckpointError(
-                f"{weights_file(folder)}: tensor {full_name(config, name, tensors)!r} is missing, "
-                f"needed: {source.shape}"
+                f"{words.path(weights_file(folder))}: tensor "
+                f"{full_name(config, name, tensors)!r} is missing, needed: {source.shape}"
             )
         file, in_file = tensors[name]
         info = file.tensors[in_file]
         if info.shape != source.shape:
             raise CheckpointError(
-                f"{file.path}: tensor {in_file!r} has shape {info.shape}, needed: {source.shape}"
+                f"{file.shown}: tensor {in_file!r} has shape {words.shown(info.shape)}, needed: "
+                f"{source.shape}"
             )
         if info.dtype not in FLOATS:
             raise CheckpointError(
-                f"{file.path}: tensor {in_file!r} is {info.dtype}, needed: {', '.join(FLOATS)}"
+                f"{file.shown}: tensor {in_file!r} is {info.dtype}, needed: {', '.join(FLOATS)}"
             )
     buffers = family(config.model_type).names.buffers
     for name, (file, in_file) in tensors.items():
         tied_head = name == "lm_head.weight" and config.tie_word_embeddings
         if name not in needed and not tied_head and not re.fullmatch(buffers, name):
             raise CheckpointError(
-                f"{file.path}: tensor {in_file!r} has no place in a {config.model_type} model as "
-                "config.json describes it"
+                f"{file.shown}: tensor {words.shown(in_file)} has no place in a "
+                f"{config.model_type} model as config.json describes it"
             )
     return plan
 

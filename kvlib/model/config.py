@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from kvlib.config.keys import ACTIVATIONS, Keys, one_of, positive_float, positive_int, read_json
+from kvlib.config.door import read_json
+from kvlib.config.keys import ACTIVATIONS, Keys, one_of, positive_float, positive_int
 from kvlib.config.parts import token_ids
 from kvlib.config.read import read_model
 from kvlib.config.rope import RopeConfig
@@ -36,7 +37,8 @@ class ModelConfig:
     eos_token_ids are
     the tokens at which generation ends; bos_token_id may be None.
 
-    Raises ValueError, naming the field, for a size or a name that makes no model.
+    Raises ValueError, naming the field, for a size or a name that makes no model, and for a number
+    outside the limits of `kvlib.config.ranges`.
 
     >>> from kvlib import load_reference_model
     >>> config = load_reference_model().config
@@ -112,7 +114,7 @@ class ModelConfig:
             )
         for window in self.windows:
             if window is not None:
-                positive_int("window", window)
+                positive_int("window", window, "sliding_window")
 
     def rope_of(self, layer: int) -> RopeConfig | None:
         """The rope of layer number `layer`; None where positions are learned."""
@@ -147,7 +149,7 @@ class ModelConfig:
         source = os.path.join(path, "config.json")
         config = cls.from_dict(read_json(source), source)
         generation = os.path.join(path, "generation_config.json")
-        if os.path.isfile(generation):
+        if os.path.lexists(generation):  # whatever is there has to be readable
             ends = token_ids(Keys(read_json(generation), generation), "eos_token_id")
             config = replace(config, eos_token_ids=ends) if ends else config
         return config

@@ -9,19 +9,18 @@ read.
 
 from __future__ import annotations
 
-import json
 import math
 import os
-from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from kvlib.config.keys import read_json
+from kvlib.config import words
+from kvlib.config.door import MOST_BYTES, open_file, parse
 from kvlib.errors import CheckpointError
 
-SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
-MAX_HEADER = 100_000_000  # bytes; the limit of the format's own library
+MOST_AXES = 32  # of a tensor; NumPy 1 has no more
+MOST_NUMBERS = 2**59  # of a tensor, counting an empty axis as 1: NumPy counts bytes in 64 bits
 
 DTYPES: dict[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
@@ -38,6 +37,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "U8": np.dtype("<u1"),
     "BOOL": np.dtype("?"),
 }
+ENTRY = {"dtype", "shape", "data_offsets"}  # what the header says of a tensor
 FLOATS = ("F64", "F32", "F16", "BF16")
 
 
@@ -59,18 +59,17 @@ class SafetensorsFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
-        try:
-            with open(self.path, "rb") as file:
-                size = os.fstat(file.fileno()).st_size
+        self.shown = words.path(self.path)  # for errors
+        with open_file(self.path) as file:
+            self._size = size = os.fstat(file.fileno()).st_size
+            try:
                 start, header = self._header(file, size)
-        except FileNotFoundError:
-            raise self._error("no such file") from None
-        except OSError as error:
-            raise self._error(f"cannot be read ({error.strerror})") from None
+            except OSError as error:
+                raise self._error(f"cannot be read ({error.strerror})") from None
         self.metadata: dict[str, str] = header.pop("__metadata__", {})
         given = self.metadata
         if not isinstance(given, dict) or not all(isinstance(x, str) for x in given.values()):
-            raise self._error(f"__metadata__ is {given!r}, needed: an object of strings")
+            raise self._error(f"__metadata__ is {words.shown(given)}, needed: an object of strings")
         self.tensors = {
             name: self._tensor(name, entry, start, size) for name, entry in header.items()
         }
@@ -78,59 +77,70 @@ class SafetensorsFile:
         self._bytes: np.ndarray | None = None
 
     def read(self, name: str) -> np.ndarray:
-        """The tensor: a read-only view of the mapped file; for BF16 a widened float32 copy."""
+        """The tensor: a read-only view of the mapped file; for BF16 a widened float32 copy.
+
+        Raises CheckpointError for a name that is not in the file, and for a file that has changed
+        since its header was read.
+        """
         if name not in self.tensors:
-            raise self._error(f"tensor {name!r} is not in the file")
+            raise self._error(f"tensor {words.shown(name)} is not in the file")
         info = self.tensors[name]
         if self._bytes is None and info.start < info.stop:  # a file without numbers has no map
-            self._bytes = np.memmap(self.path, dtype=np.uint8, mode="r")
+            with open_file(self.path) as file:
+                if os.fstat(file.fileno()).st_size != self._size:
+                    raise self._error("its size has changed since its header was read")
+                self._bytes = np.memmap(file, dtype=np.uint8, mode="r")
         whole = np.empty(0, np.uint8) if self._bytes is None else self._bytes
         raw = whole[info.start : info.stop].view(np.ndarray)
         array = raw.view(DTYPES[info.dtype]).reshape(info.shape)
         return widen_bfloat16(array) if info.dtype == "BF16" else array
 
-    def _error(self, words: str) -> CheckpointError:
-        return CheckpointError(f"{self.path}: {words}")
+    def _error(self, what: str) -> CheckpointError:
+        return CheckpointError(f"{self.shown}: {what}")
 
     def _header(self, file: Any, size: int) -> tuple[int, dict[str, Any]]:
         """Where the numbers start, and the header's JSON object."""
         if size < 8:
             raise self._error(f"truncated: {size} bytes, needed: 8 for the header's length")
         length = int.from_bytes(file.read(8), "little")
-        if length > MAX_HEADER:
-            raise self._error(f"header of {length} bytes, needed: at most {MAX_HEADER}")
+        if length > MOST_BYTES:
+            raise self._error(f"header of {length} bytes, needed: at most {MOST_BYTES}")
         if 8 + length > size:
             raise self._error(f"truncated: {size} bytes, needed: {8 + length} for the header")
-        try:
-            header = json.loads(file.read(length), object_pairs_hook=_without_repeats)
-        except (ValueError, RecursionError) as error:
-            raise self._error(f"the header is not JSON ({error})") from None
-        if not isinstance(header, dict):
-            raise self._error(f"the header is a {type(header).__name__}, needed: an object")
-        return 8 + length, header
+        return 8 + length, parse(file.read(length), self.shown, "the header is ")
 
     def _tensor(self, name: str, entry: Any, data_start: int, size: int) -> TensorInfo:
         """One entry of the header, checked alone: dtype, shape, offsets, and that they agree."""
-        which = f"tensor {name!r}"
-        if not isinstance(entry, dict) or not {"dtype", "shape", "data_offsets"} <= entry.keys():
-            raise self._error(f"{which} is {entry!r}, needed: dtype, shape and data_offsets")
+
+        def error(what: str) -> CheckpointError:
+            return self._error(f"tensor {words.shown(name)} {what}")
+
+        if not isinstance(entry, dict) or entry.keys() != ENTRY:
+            raise error(f"is {words.shown(entry)}, needed: dtype, shape and data_offsets alone")
         dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
         if not isinstance(dtype, str) or dtype not in DTYPES:
-            raise self._error(f"{which} has dtype {dtype!r}, needed: one of {', '.join(DTYPES)}")
+            raise error(f"has dtype {words.shown(dtype)}, needed: one of {', '.join(DTYPES)}")
         if not _counts(shape):
-            raise self._error(f"{which} has shape {shape!r}, needed: a list of whole numbers")
+            raise error(f"has shape {words.shown(shape)}, needed: a list of whole numbers")
+        if len(shape) > MOST_AXES:
+            raise error(f"has {len(shape):,} axes, needed: at most {MOST_AXES}")
         if not _counts(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-            raise self._error(f"{which} has data_offsets {offsets!r}, needed: [start, stop]")
+            raise error(f"has data_offsets {words.shown(offsets)}, needed: [start, stop]")
         start, stop = data_start + offsets[0], data_start + offsets[1]
         needed = math.prod(shape) * DTYPES[dtype].itemsize
         if stop - start != needed:
-            raise self._error(
-                f"{which} spans {stop - start} bytes, needed: {needed} for {dtype} of shape {shape}"
+            raise error(
+                f"spans {words.shown(stop - start)} bytes, needed: {words.shown(needed)} for "
+                f"{dtype} of shape {words.shown(shape)}"
             )
         if stop > size:
-            raise self._error(
-                f"{which} ends at byte {stop}, but the file has {size}: truncated, or a wrong "
+            raise error(
+                f"ends at byte {words.shown(stop)}, but the file has {size}: truncated, or a wrong "
                 "header"
+            )
+        if math.prod(max(1, axis) for axis in shape) > MOST_NUMBERS:  # empty, but not elsewhere
+            raise error(
+                f"has shape {words.shown(shape)}, needed: axes whose product is at most 2^59"
             )
         return TensorInfo(dtype, tuple(shape), start, stop)
 
@@ -142,20 +152,12 @@ class SafetensorsFile:
             if info.start != start:
                 how = "overlaps the tensor" if info.start < start else "leaves a gap"
                 raise self._error(
-                    f"tensor {name!r} {how} before it: starts at byte {info.start}, needed: {start}"
+                    f"tensor {words.shown(name)} {how} before it: starts at byte {info.start}, "
+                    f"needed: {start}"
                 )
             start = info.stop
         if start != size:
             raise self._error(f"{size - start} bytes after the last tensor, needed: none")
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice!r} comes twice")
-    return found
 
 
 def _counts(values: Any) -> bool:
@@ -167,52 +169,3 @@ def _counts(values: Any) -> bool:
 def widen_bfloat16(bits: np.ndarray) -> np.ndarray:
     """bfloat16 bits (uint16, any shape) -> the same numbers: they are float32's upper half."""
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
-
-
-# ----------------------------------------------------------------------- one file, or several
-
-
-def weights_file(folder: str) -> str:
-    """model.safetensors or, where there is none, the index of the shards."""
-    for name in (SINGLE, INDEX):
-        if os.path.isfile(path := os.path.join(folder, name)):
-            return path
-    raise CheckpointError(f"{folder}: no weights, needed: {SINGLE} or {INDEX}")
-
-
-def weights_files(folder: str) -> Iterator[tuple[SafetensorsFile, Iterable[str]]]:
-    """The folder's safetensors files, each with the names of its tensors."""
-    path = weights_file(folder)
-    if path.endswith(SINGLE):
-        file = SafetensorsFile(path)
-        yield file, file.tensors
-        return
-    for shard, listed in _shards(path).items():
-        file = SafetensorsFile(os.path.join(folder, shard))
-        if absent := listed - file.tensors.keys():
-            raise CheckpointError(
-                f"{file.path}: tensor {min(absent)!r} is missing; {INDEX} says it is here"
-            )
-        if unlisted := file.tensors.keys() - listed:
-            raise CheckpointError(
-                f"{file.path}: tensor {min(unlisted)!r} is here, but {INDEX} does not list it here"
-            )
-        yield file, sorted(listed)
-
-
-def _shards(index: str) -> dict[str, set[str]]:
-    """File name -> the tensors it holds, as the index says; every file is there."""
-    where = read_json(index).get("weight_map")
-    if not isinstance(where, dict) or not where:
-        raise CheckpointError(f"{index}: weight_map is {where!r}, needed: tensor name -> file name")
-    shards: dict[str, set[str]] = {}
-    for name, shard in where.items():
-        if not isinstance(shard, str) or not shard or os.path.basename(shard) != shard:
-            raise CheckpointError(
-                f"{index}: tensor {name!r} is in {shard!r}, needed: a file of this folder"
-            )
-        path = os.path.join(os.path.dirname(index), shard)
-        if not os.path.isfile(path):
-            raise CheckpointError(f"{path}: no such file; {INDEX} says it holds tensor {name!r}")
-        shards.setdefault(shard, set()).add(name)
-    return shards

@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from kvlib.config.keys import read_json
+from kvlib.config.door import open_file, read_json
 from kvlib.errors import CheckpointError
 
 UNFINISHED = "\ufffd"  # what decoding puts where a character's bytes are incomplete or wrong
@@ -123,7 +123,7 @@ def load_tokenizer(
     `vocab_size`.
     """
     stated = os.path.join(folder, "tokenizer_config.json")
-    if os.path.isfile(stated) and read_json(stated).get("tokenizer_class") == "ByteTokenizer":
+    if os.path.lexists(stated) and read_json(stated).get("tokenizer_class") == "ByteTokenizer":
         if vocab_size is not None and vocab_size < ByteTokenizer.vocab_size:
             raise CheckpointError(
                 f"{stated}: tokenizer_class is 'ByteTokenizer', which needs vocab_size 256 in "
@@ -131,7 +131,10 @@ def load_tokenizer(
             )
         return ByteTokenizer()
     path = os.path.join(folder, "tokenizer.json")
-    return JsonTokenizer(path) if os.path.isfile(path) else None
+    if not os.path.lexists(path):
+        return None
+    open_file(path).close()  # a pipe or a broken link is refused here, not when text is asked for
+    return JsonTokenizer(path)
 
 
 def _text(text: object) -> str:

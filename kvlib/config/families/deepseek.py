@@ -22,7 +22,9 @@ def shape(keys: Keys) -> Shape:
         qk_rope_head_dim=keys.count("qk_rope_head_dim"),
         v_head_dim=keys.count("v_head_dim"),
     )
-    keys.seen.update(("head_dim", "qk_head_dim"))  # what transformers derives and writes back
+    # what transformers derives and writes back
+    keys.seen.add("head_dim")
+    keys.only("qk_head_dim", latent.qk_head_dim, "qk_nope_head_dim + qk_rope_head_dim")
     heads = keys.count("num_attention_heads")
     return decoder(
         keys,

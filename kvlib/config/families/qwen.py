@@ -15,6 +15,8 @@ from kvlib.config.shape import Experts, Shape
 
 
 def qwen2(keys: Keys) -> Shape:
+    for key in ("attention_bias", "qkv_bias"):
+        keys.only(key, True, "qwen2 has biases on q, k and v")
     return decoder(keys, windows=windows(keys), qkv_bias=True)
 
 
@@ -67,9 +69,10 @@ def experts(keys: Keys, shared: int) -> Experts:
     dense = keys.read("mlp_only_layers", list, needed, [])
     if any(isinstance(i, bool) or not isinstance(i, int) for i in dense):
         raise keys.error("mlp_only_layers", needed)
+    alone = frozenset(dense)
     count, chosen = routing(keys, "num_experts")
     layers = range(keys.count("num_hidden_layers"))
-    mixed = tuple(i for i in layers if i not in dense and (i + 1) % step == 0)
+    mixed = tuple(i for i in layers if i not in alone and (i + 1) % step == 0)
     width = keys.count("moe_intermediate_size")
     return Experts(count, chosen, width, mixed, shared_width=shared, shared_gate=shared > 0)
 

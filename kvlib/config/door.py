@@ -1,0 +1,178 @@
+"""The one door through which JSON of a checkpoint comes in: files, and the objects in them.
+
+Every limit stands here. What a file holds is refused before it takes much memory: a file that is
+too large before it is read, text with too many parts before it is parsed. What comes through is
+an object of JSON whose numbers are finite and short, whose keys are distinct, and whose depth is
+at most DEEPEST; whether it makes a model is asked in `kvlib.config.keys`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO
+
+from kvlib.config import words
+from kvlib.errors import CheckpointError
+
+MOST_BYTES = 4_000_000  # of a JSON file, or of a safetensors header
+DEEPEST = 32  # objects and lists inside one another; a config.json has 4
+DIGITS = 40  # of a whole number; files hold int(1e30) for "no limit", which has 31
+# What a text of MOST_BYTES may hold, so that the objects made of it take some tens of MB: the
+# characters that begin an object or a list, or that end a key or a value.
+PARTS = {"{": 50_000, "[": 100_000, ":": 200_000, ",": 400_000}
+
+
+def open_file(path: str) -> BinaryIO:
+    """A regular file, opened for reading; a link to one is followed.
+
+    Raises CheckpointError for what is missing or no regular file. A pipe is refused, too, because
+    reading it would wait for a writer.
+    """
+    shown = words.path(path)
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        handle = os.open(path, flags)  # without O_NONBLOCK, opening a pipe would wait
+    except (FileNotFoundError, NotADirectoryError):
+        broken = os.path.islink(path)
+        why = "a link to a file that does not exist" if broken else "no such file"
+        raise CheckpointError(f"{shown}: {why}") from None
+    except OSError as error:
+        raise CheckpointError(f"{shown}: cannot be read ({error.strerror})") from None
+    except ValueError:  # a NUL, or a lone surrogate
+        raise CheckpointError(f"{shown}: not a file name") from None
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(handle)
+        kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
+        raise CheckpointError(f"{shown}: cannot be read (it is {kind}, needed: a regular file)")
+    return os.fdopen(handle, "rb")
+
+
+def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The object in a JSON file. Raises CheckpointError where there is none to read."""
+    given = os.fspath(path)
+    shown = words.path(given)
+    with open_file(given) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > MOST_BYTES:
+            raise CheckpointError(
+                f"{shown}: {size:,} bytes of JSON, needed: at most {MOST_BYTES:,}"
+            )
+        try:
+            raw = file.read(MOST_BYTES + 1)
+        except OSError as error:
+            raise CheckpointError(f"{shown}: cannot be read ({error.strerror})") from None
+    return parse(raw, shown)
+
+
+def parse(raw: bytes, source: str, what: str = "") -> dict[str, Any]:
+    """The object that the bytes state in JSON, in UTF-8.
+
+    source  the file as errors name it; `what` says which part of it, such as "the header is "
+
+    Raises CheckpointError for text that is no JSON object, that is too large, or whose numbers,
+    keys or depth are refused.
+    """
+    if len(raw) > MOST_BYTES:
+        raise CheckpointError(f"{source}: more than {MOST_BYTES:,} bytes of JSON")
+    if raw.startswith(b"\xef\xbb\xbf"):
+        raise CheckpointError(
+            f"{source}: {what}not JSON in UTF-8 (it begins with a byte order mark; save it without)"
+        )
+    for part, most in PARTS.items():
+        if (count := raw.count(part.encode())) > most:
+            raise CheckpointError(
+                f"{source}: holds {part!r} {count:,} times, needed: at most {most:,}"
+            )
+
+    def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            twice = words.shown(_first_repeat(pairs))
+            raise CheckpointError(f"{source}: the key {twice} comes twice")
+        return found
+
+    try:
+        data = json.loads(raw.decode("utf-8"), object_pairs_hook=distinct, parse_int=_whole)
+    except CheckpointError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{source}: {what}not JSON in UTF-8 ({error})") from None
+    if not isinstance(data, dict):
+        kind = type(data).__name__
+        raise CheckpointError(f"{source}: {what or 'holds '}a {kind}, needed: a JSON object")
+    check_parts(data, source)
+    return data
+
+
+def _first_repeat(pairs: list[tuple[str, Any]]) -> str:
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            return key
+        seen.add(key)
+    raise AssertionError("no key comes twice")
+
+
+def check_parts(data: Mapping[str, Any], source: str) -> None:
+    """Refuse a number that is not finite or too long, and what lies too deep, naming its key.
+
+    An object that a program states, and no file, goes through this, too.
+    """
+    above: list[str | int] = []  # the keys and places that lead to the part being looked at
+    parts = [_items(data)]
+    while parts:
+        for key, value in parts[-1]:
+            if isinstance(value, (dict, list)):
+                above.append(key)
+                if len(parts) == DEEPEST:
+                    raise _refused(source, above, value, f"a depth of at most {DEEPEST}")
+                parts.append(_items(value))
+                break
+            above.append(key)
+            if isinstance(value, int):
+                if abs(value) >= words.LONG_INT:
+                    raise _refused(source, above, value, f"at most {DIGITS} digits")
+            elif isinstance(value, _TooLong):
+                raise _refused(source, above, value, f"at most {DIGITS} digits")
+            elif isinstance(value, float) and not math.isfinite(value):
+                raise _refused(source, above, value, "a finite number")
+            elif key == "__float__":  # transformers 5 writes {"__float__": "Infinity"}
+                above.pop()
+                raise _refused(source, above, {key: value}, "a finite number")
+            above.pop()
+        else:
+            parts.pop()
+            if above:
+                above.pop()
+
+
+def _items(part: Any) -> Iterator[tuple[Any, Any]]:
+    return iter(part.items() if isinstance(part, Mapping) else enumerate(part))
+
+
+def _refused(source: str, above: list[str | int], value: object, needed: str) -> CheckpointError:
+    place = words.name(above[0]) if above else "the file"
+    for key in above[1:8]:
+        place += f"[{key}]" if isinstance(key, int) else f".{words.name(key)}"
+    place += "..." if len(above) > 8 else ""
+    return CheckpointError(f"{source}: {place} is {words.shown(value)}, needed: {needed}")
+
+
+class _TooLong:
+    """Stands for a whole number that is not worth computing until its place is known."""
+
+    def __init__(self, digits: int) -> None:
+        self.digits = digits
+
+    def __repr__(self) -> str:
+        return f"a whole number of {self.digits:,} digits"
+
+
+def _whole(text: str) -> Any:
+    digits = len(text) - text.startswith("-")
+    return int(text) if digits <= DIGITS else _TooLong(digits)

@@ -1,0 +1,49 @@
+"""How large each number of a model may be: the one table, for files and for `ModelConfig`.
+
+The limits lie far outside what models have, and within what kvlib can compute with: a slip of the
+pen or a hostile file is refused before memory is taken for it. A key that is not listed has the
+limits of WHOLE or REAL.
+"""
+
+from __future__ import annotations
+
+LAYERS, WIDTH, POSITIONS = 1_000, 2**22, 2**31 - 1
+WHOLE = 2**31 - 1
+REAL = (1e-30, 1e30)
+
+# whole numbers: the most
+MOST = {
+    "vocab_size": 2**24,
+    # Llama 3.1 405B has 126 layers; a file of kvlib's families with 1,000 would be a deep one
+    **dict.fromkeys(("num_hidden_layers", "n_layer", "first_k_dense_replace"), LAYERS),
+    **dict.fromkeys(("hidden_size", "n_embd", "q_lora_rank", "kv_lora_rank"), WIDTH),
+    **dict.fromkeys(("intermediate_size", "n_inner", "moe_intermediate_size"), WIDTH),
+    "shared_expert_intermediate_size": WIDTH,
+    **dict.fromkeys(("num_attention_heads", "num_key_value_heads", "n_head"), 2**14),
+    **dict.fromkeys(("head_dim", "v_head_dim", "qk_nope_head_dim", "qk_rope_head_dim"), 2**14),
+    **dict.fromkeys(("num_local_experts", "num_experts", "n_routed_experts"), 2**14),
+    **dict.fromkeys(("num_experts_per_tok", "n_shared_experts"), 2**14),
+    **dict.fromkeys(("max_position_embeddings", "n_positions", "sliding_window"), POSITIONS),
+    "original_max_position_embeddings": POSITIONS,
+}
+
+# other numbers: the least and the most
+BETWEEN = {
+    "rope_theta": (1e-3, 1e18),
+    **dict.fromkeys(("rms_norm_eps", "layer_norm_epsilon", "norm_epsilon"), (1e-30, 1.0)),
+    "norm_eps": (1e-30, 1.0),
+    **dict.fromkeys(("factor", "low_freq_factor", "high_freq_factor"), (1e-6, 1e6)),
+    "query_pre_attn_scalar": (1e-6, 1e9),
+    **dict.fromkeys(("attn_logit_softcapping", "final_logit_softcapping"), (1e-6, 1e9)),
+    "embedding_scale": (1e-9, 1e9),
+}
+
+
+def most(key: str) -> int:
+    """The largest whole number that the key may hold."""
+    return MOST.get(key, WHOLE)
+
+
+def between(key: str) -> tuple[float, float]:
+    """The least and the largest number that the key may hold."""
+    return BETWEEN.get(key, REAL)

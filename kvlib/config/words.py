@@ -1,0 +1,67 @@
+"""How an error shows what a file holds: short, printable, and quick for numbers of any length."""
+
+from __future__ import annotations
+
+import os
+
+MOST = 60  # characters of a value or a name
+PATH = 255  # characters of a path
+LONG_INT = 10**40
+
+
+def shown(value: object, most: int = MOST) -> str:
+    """What `repr` says of a value, cut after `most` characters.
+
+    Only the beginning of a long or deep value is read, and a whole number of more than 40 digits
+    is described, because Python refuses to print one of more than 4,300 digits.
+
+    >>> shown([1, {"a": 2}]), shown(10**400)
+    ("[1, {'a': 2}]", 'a whole number of about 401 digits')
+    """
+    text = _text(value, most, 4)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def name(key: object) -> str:
+    """A key or a tensor's name as it stands, or quoted and cut if it is long or not printable."""
+    plain = isinstance(key, str) and key.isprintable() and 0 < len(key) <= MOST
+    return str(key) if plain else shown(key)
+
+
+def path(given: str | os.PathLike[str]) -> str:
+    """A path whose control characters are escaped and whose middle is left out if it is long."""
+    text = str(os.fspath(given))
+    if len(text) > PATH:
+        text = f"{text[:100]}...{text[-100:]}"
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
+def _text(value: object, room: int, depth: int) -> str:
+    """The representation, whole or at least `room` characters of it."""
+    if isinstance(value, str):
+        return repr(value[: room + 1])
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= LONG_INT:
+        return f"a whole number of about {int(value.bit_length() * 0.30103) + 1:,} digits"
+    if isinstance(value, dict):
+        return "{" + _several(value, room, depth) + "}"
+    if isinstance(value, list):
+        return "[" + _several(value, room, depth) + "]"
+    try:
+        return repr(value)
+    except Exception:  # an object of the caller's own, or a tuple with a number too long to print
+        return f"a {type(value).__name__}"
+
+
+def _several(values: dict[object, object] | list[object], room: int, depth: int) -> str:
+    if not depth and values:
+        return "..."
+    found, length = [], 0
+    for one in values:
+        text = _text(one, room, depth - 1)
+        if isinstance(values, dict):
+            text += f": {_text(values[one], room, depth - 1)}"
+        found.append(text)
+        length += len(text)
+        if length > room:
+            break
+    return ", ".join(found)

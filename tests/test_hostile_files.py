@@ -1,0 +1,364 @@
+"""Files of a checkpoint as an attacker would write them: each refused by name, at once, unread."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from checkpoint_files import save_safetensors
+from test_config import LLAMA
+from test_safetensors import entry, write
+
+import kvlib
+from kvlib.config.door import DEEPEST, MOST_BYTES, PARTS, read_json
+from kvlib.costs import ModelSpec
+from kvlib.errors import CheckpointError
+from kvlib.model.config import ModelConfig
+from kvlib.model.safetensors import SafetensorsFile
+from kvlib.model.tokenizer import load_tokenizer
+
+GOLDEN = Path(__file__).parent / "golden"
+FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+def refused(call: Callable[[], object], *expected: str) -> str:
+    """The message of the CheckpointError, which comes at once, and is short and printable."""
+    start = time.perf_counter()
+    with pytest.raises(CheckpointError) as caught:
+        call()
+    assert time.perf_counter() - start < 1
+    message = str(caught.value)
+    assert all(one in message for one in expected), message
+    assert message.isprintable() and len(message) < 1_200, message
+    return message
+
+
+# ----------------------------------------------------------------------------- text that is JSON
+
+
+def config(**keys: object) -> str:
+    return json.dumps({**LLAMA, **keys})
+
+
+def spliced(key: str, text: str) -> str:
+    """A config whose key holds what json.dumps would not write."""
+    return config(**{key: "HERE"}).replace('"HERE"', text)
+
+
+def nested(depth: int, left: str = "[", right: str = "]") -> str:
+    return left * depth + right * depth
+
+
+TEXTS: dict[str, tuple[str | bytes, str]] = {
+    "nothing": ("", "not JSON in UTF-8"),
+    "a brace": ("{", "not JSON in UTF-8"),
+    "two objects": ("{}{}", "not JSON in UTF-8 (Extra data"),
+    "a comment": ('{"a": 1} // one', "not JSON in UTF-8"),
+    "a list": ("[1]", "holds a list, needed: a JSON object"),
+    "a string": ('"config"', "holds a str, needed: a JSON object"),
+    "null": ("null", "holds a NoneType, needed: a JSON object"),
+    "Latin-1": ('{"a": "\xe9"}'.encode("latin-1"), "not JSON in UTF-8"),
+    "UTF-16": (config().encode("utf-16"), "not JSON in UTF-8"),
+    "UTF-32": (config().encode("utf-32"), "not JSON in UTF-8"),
+    "byte order mark": (b"\xef\xbb\xbf" + config().encode(), "byte order mark; save it without"),
+    "NULs": (b"\0" * 100, "not JSON in UTF-8"),
+    "a pickle": (b"\x80\x04\x95\x0c\0\0\0", "not JSON in UTF-8"),
+    "a surrogate in bytes": (b'{"\xed\xa0\x80": 1}', "not JSON in UTF-8"),
+    "a surrogate as a name": (r'{"\ud800": 1, "model_type": "llama"}', "hidden_size is missing"),
+    "a key twice": (config()[:-1] + ', "hidden_size": 64}', "'hidden_size' comes twice"),
+    "an inner key twice": (spliced("rope_scaling", '{"a": 1, "a": 1}'), "'a' comes twice"),
+    "NaN": (spliced("rms_norm_eps", "NaN"), "rms_norm_eps is nan, needed: a finite number"),
+    "Infinity": (spliced("rope_theta", "Infinity"), "rope_theta is inf, needed: a finite"),
+    "minus Infinity": (spliced("temperature", "-Infinity"), "temperature is -inf, needed: a fin"),
+    "a float that overflows": (spliced("rope_theta", "1e999"), "rope_theta is inf, needed: a fin"),
+    "infinity as transformers 5 writes it": (
+        config(rope_theta={"__float__": "Infinity"}),
+        "rope_theta is {'__float__': 'Infinity'}, needed: a finite number",
+    ),
+    "41 digits": (spliced("vocab_size", "9" * 41), "vocab_size is a whole number of 41 digits"),
+    "5,000 digits": (
+        spliced("vocab_size", "1" * 5000),
+        "vocab_size is a whole number of 5,000 digits, needed: at most 40 digits",
+    ),
+    "a million digits": (spliced("hidden_size", "-" + "7" * 10**6), "of 1,000,000 digits"),
+    "digits where no key is read": (
+        spliced("top_k", "1" * 5000),
+        "top_k is a whole number of 5,000 digits",
+    ),
+    "digits in a list": (spliced("eos_token_id", f"[2, {'1' * 99}]"), "eos_token_id[1] is a whole"),
+    "digits in an object": (
+        spliced("rope_scaling", f'{{"factor": {"1" * 99}}}'),
+        "rope_scaling.factor is a whole number of 99 digits",
+    ),
+    "lists in lists": (spliced("torch_dtype", nested(DEEPEST)), "a depth of at most 32"),
+    "objects in objects": (
+        spliced("id2label", nested(DEEPEST, '{"a":', "").rstrip(":") + ":1" + "}" * DEEPEST),
+        "id2label.a.a.a.a.a.a.a... is",
+    ),
+    "a hundred thousand lists in lists": (spliced("a", nested(10**5 - 2)), "not JSON in UTF-8"),
+    "too many lists": (spliced("a", nested(2 * 10**5)), "'[' 200,000 times, needed: at most"),
+    "too many objects": (spliced("a", f"[{'{},' * 60_000}1]"), "'{' 60,001 times"),
+    "too many keys": (json.dumps({f"{i}": 0 for i in range(210_000)}), "':' 210,000 times"),
+    "too many values": (spliced("a", f"[{'0,' * 500_000}0]"), "',' 500,007 times"),
+    "too many bytes": (spliced("a", '"' + "x" * MOST_BYTES + '"'), "needed: at most 4,000,000"),
+    "a name of 5,000 characters": (config(**{"x" * 5000: 1}), "xxx... is 1, needed: a key that"),
+    "a name with a NUL": (config(**{"a\0b": 1}), r"'a\x00b' is 1, needed: a key that llama"),
+    "a name with escape codes": (config(**{"\x1b[2J": 1}), r"'\x1b[2J' is 1, needed: a key that"),
+    "a value with escape codes": (config(hidden_act="\x1b[2J"), r"hidden_act is '\x1b[2J'"),
+    "a value of a million characters": (config(model_type="x" * 10**6), "model_type is 'xxx"),
+    "a list of a million characters": (config(hidden_size=[1] * 300_000), "hidden_size is [1, 1"),
+}
+
+
+@pytest.mark.parametrize("case", TEXTS)
+def test_text_of_a_config(case: str, tmp_path: Path) -> None:
+    text, expected = TEXTS[case]
+    path = tmp_path / "config.json"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    refused(lambda: ModelConfig.from_folder(tmp_path), str(path), expected)
+    if case != "a value with escape codes":  # no size depends on the activation
+        refused(lambda: ModelSpec.from_config(path), str(path))
+
+
+def test_what_the_door_lets_through(tmp_path: Path) -> None:
+    """Long but harmless: int(1e30) stands for "no limit" in files of tokenizers."""
+    path = tmp_path / "config.json"
+    (deep,) = json.loads(f"[{nested(DEEPEST - 1)}]")
+    text = config(model_max_length=int(1e30), chat_template="[{:," * 10_000, _deep=deep)
+    path.write_text(text)
+    assert read_json(path) == json.loads(text)
+    path.write_text(config(top_k=10**39, _note="\ud800 \x1b", label2id={"x" * 9999: 0}))
+    assert ModelConfig.from_folder(tmp_path) == ModelConfig.from_dict(LLAMA)
+
+
+# -------------------------------------------------------------------------- files that are none
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+
+
+def dangling(path: Path) -> None:
+    path.symlink_to("nowhere.json")
+
+
+def loop(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def link_to_fifo(path: Path) -> None:
+    os.mkfifo(path.with_suffix(".pipe"))
+    path.symlink_to(path.with_suffix(".pipe").name)
+
+
+KINDS = {
+    fifo: "a pipe or a device",
+    folder: "it is a folder, needed: a regular file",
+    dangling: "a link to a file that does not exist",
+    loop: "cannot be read",
+    device: "a pipe or a device",
+    link_to_fifo: "a pipe or a device",
+}
+NAMES = [
+    "config.json",
+    "generation_config.json",
+    "tokenizer_config.json",
+    "tokenizer.json",
+    FILE,
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_no_regular_file(kind: Callable[[Path], None], name: str, tmp_path: Path) -> None:
+    """None of them blocks, and none is taken to be absent."""
+    path = tmp_path / "model"
+    shutil.copytree(GOLDEN / "llama", path)
+    (path / name).unlink(missing_ok=True)
+    kind(path / name)
+    refused(lambda: kvlib.load_model(path), str(path / name), KINDS[kind])
+    if name == "config.json":
+        refused(lambda: ModelSpec.from_config(path), str(path / name), KINDS[kind])
+
+
+def test_links_to_files_are_followed(tmp_path: Path) -> None:
+    """As in the cache of huggingface_hub, whose snapshots are links."""
+    (tmp_path / "blobs").mkdir()
+    path = tmp_path / "snapshot"
+    path.mkdir()
+    for one in (GOLDEN / "llama-3-old").iterdir():
+        shutil.copy(one, tmp_path / "blobs")
+        (path / one.name).symlink_to(f"../blobs/{one.name}")
+    assert kvlib.load_model(path).num_parameters > 0
+
+
+FOLDERS = {
+    "300 characters": "x" * 300,
+    "5,000 characters": "x" * 5000,
+    "a NUL": "a\0b",
+    "a surrogate": "\ud800",
+    "escape codes": "\x1b[2J",
+    "a path of 40,000 characters": "x/" * 20_000,
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("case", FOLDERS)
+def test_names_of_folders(case: str) -> None:
+    name = FOLDERS[case]
+    refused(lambda: kvlib.load_model(name))
+    refused(lambda: ModelConfig.from_folder(name))
+    refused(lambda: ModelSpec.from_config(name))
+    refused(lambda: SafetensorsFile(name))
+    if "\ud800" not in name:
+        refused(lambda: kvlib.load_model(os.fsencode(name)))
+
+
+def test_a_file_that_changes_between_header_and_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    save_safetensors(path, {"a": kvlib.load_model(GOLDEN / "llama").weights["norm.weight"]})
+    file = SafetensorsFile(path)
+    path.write_bytes(path.read_bytes()[:-8])
+    refused(lambda: file.read("a"), "its size has changed since its header was read")
+    path.unlink()
+    refused(lambda: file.read("a"), "no such file")
+
+
+# ------------------------------------------------------------------------- safetensors headers
+
+BIG = 10**39  # the longest integer that the door lets through
+HEADERS: dict[str, tuple[object, str]] = {
+    "8,000 long integers as a shape": ({"x": entry("F32", [BIG] * 8000, 0, 4)}, "8,000 axes"),
+    "integers too long": ({"x": entry("F32", [10**50] * 9, 0, 4)}, "x.shape[0] is a whole number"),
+    "33 axes": ({"x": entry("F32", [1] * 33, 0, 4)}, "has 33 axes, needed: at most 32"),
+    "a product that overflows": ({"x": entry("F32", [2**62, 4], 0, 4)}, "spans 4 bytes, needed"),
+    "a product of 1,200 digits": ({"x": entry("F32", [BIG] * 31, 0, 4)}, "of about 1,210 digits"),
+    "an empty axis beside a huge one": ({"x": entry("F32", [0, 2**62], 0, 0)}, "at most 2^59"),
+    "an empty axis beside a product": ({"x": entry("F32", [2**40, 0, 2**40], 0, 0)}, "at most"),
+    "offsets beyond the file": ({"x": entry("F32", [1], BIG, BIG + 4)}, "truncated, or a wrong"),
+    "offsets as floats": ({"x": entry("F32", [1], 0.0, 4.0)}, "data_offsets [0.0, 4.0]"),
+    "offsets as booleans": ({"x": entry("F32", [], False, True)}, "data_offsets [False, True]"),
+    "offsets as strings": ({"x": entry("F32", [1], "0", "4")}, "data_offsets ['0', '4']"),
+    "offsets as an object": ({"x": {**entry("F32", [], 0, 4), "data_offsets": {}}}, "offsets {}"),
+    "8,000 offsets": ({"x": {**entry("F32", [1], 0, 4), "data_offsets": [0] * 8000}}, "[start,"),
+    "infinite offset": ('{"x":{"dtype":"F32","shape":[],"data_offsets":[0,1e999]}}', "[1] is inf"),
+    "a float of infinity": ('{"x":{"dtype":"U8","shape":[NaN],"data_offsets":[0,1]}}', "is nan"),
+    "a key beside the three": ({"x": {**entry("F32", [1], 0, 4), "order": "F"}}, "offsets alone"),
+    "a name of 5,000 characters": ({"x" * 5000: []}, "xxx... is [], needed"),
+    "a name with escape codes": ({"\x1b[2J": []}, r"tensor '\x1b[2J' is []"),
+    "a surrogate as a name": (r'{"\ud800": []}', r"tensor '\ud800' is []"),
+    "metadata of numbers": ({"__metadata__": {"a": 1}}, "__metadata__ is {'a': 1}"),
+    "long metadata": ({"__metadata__": ["x" * 10**6]}, "__metadata__ is ['xxx"),
+    "deep": ('{"x":' + "[" * 40 + "]" * 40 + "}", "a depth of at most 32"),
+    "deeper than Python recurses": ('{"x":' + "[" * 90_000 + "]" * 90_000 + "}", "not JSON"),
+    "byte order mark": ("\ufeff{}", "byte order mark"),
+    "a number": ("7", "the header is a int, needed: a JSON object"),
+    "empty": ("", "the header is not JSON"),
+}
+
+
+@pytest.mark.parametrize("case", HEADERS)
+def test_header(case: str, tmp_path: Path) -> None:
+    header, expected = HEADERS[case]
+    path = write(tmp_path / FILE, header, b"1234")
+    refused(lambda: SafetensorsFile(path), str(path), expected)
+
+
+def test_header_in_utf_16(tmp_path: Path) -> None:
+    path, text = tmp_path / FILE, "{}".encode("utf-16")
+    path.write_bytes(len(text).to_bytes(8, "little") + text)
+    refused(lambda: SafetensorsFile(path), "the header is not JSON in UTF-8")
+
+
+@pytest.mark.parametrize("length", [3, MOST_BYTES, MOST_BYTES + 1, 2**40, 2**63, 2**64 - 1])
+def test_length_of_a_header(length: int, tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    path.write_bytes(length.to_bytes(8, "little") + b"{}")
+    refused(lambda: SafetensorsFile(path), str(path))
+
+
+def test_a_long_header_takes_linear_time(tmp_path: Path) -> None:
+    def seconds(names: int, twice: bool = False) -> float:
+        header = {f"{i}": entry("U8", [], i, i + 1) for i in range(names)}
+        text = json.dumps(header, separators=(",", ":"))
+        if twice:
+            text = text[:-1] + f',"{names - 1}":{{}}}}'
+        path = write(tmp_path / FILE, text, bytes(names))
+        start = time.process_time()
+        if twice:
+            refused(lambda: SafetensorsFile(path), f"'{names - 1}' comes twice")
+        else:
+            assert len(SafetensorsFile(path).tensors) == names
+        return time.process_time() - start
+
+    for twice in (False, True):
+        assert seconds(20_000, twice) < 0.2 + 30 * seconds(2_000, twice)
+    header = '{"":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},' * PARTS["{"] + "{}"
+    path = write(tmp_path / FILE, header)
+    refused(lambda: SafetensorsFile(path), "'{' 100,001 times, needed: at most 50,000")
+    path = write(tmp_path / FILE, header * 4)  # 200,000 tensors
+    refused(lambda: SafetensorsFile(path), "needed: at most 4000000")
+
+
+# ---------------------------------------------------------------------------- the index of shards
+
+SHARDS: dict[str, tuple[object, str]] = {
+    "5,000 characters": ("x" * 5000, "is in 'xxx"),
+    "256 characters": ("x" * 256, "is in 'xxx"),
+    "an absolute path": ("/etc/passwd", "is in '/etc/passwd', needed: a file of this folder"),
+    "the folder above": ("..", "is in '..', needed: a file of this folder"),
+    "the folder itself": (".", "is in '.', needed: a file of this folder"),
+    "a file above": ("../model.safetensors", "needed: a file of this folder"),
+    "a file below": ("deep/model.safetensors", "needed: a file of this folder"),
+    "a path of Windows": ("..\\model.safetensors", "needed: a file of this folder"),
+    "a drive of Windows": ("C:model.safetensors", "needed: a file of this folder"),
+    "a NUL": ("a\0b", r"is in 'a\x00b', needed: a file of this folder"),
+    "a line break": ("a\nb", r"is in 'a\nb', needed: a file of this folder"),
+    "escape codes": ("\x1b[2J", r"is in '\x1b[2J', needed: a file of this folder"),
+    "a surrogate": ("\ud800", r"is in '\ud800', needed: a file of this folder"),
+    "a list": (["a"], "is in ['a'], needed: a file of this folder"),
+    "a number": (10**39, "needed: a file of this folder"),
+    "nothing": ("", "is in '', needed: a file of this folder"),
+    "a missing file": ("none.safetensors", "none.safetensors: no such file"),
+    "the index itself": (INDEX, "header of"),
+    "a folder": ("folder", "it is a folder, needed: a regular file"),
+    "a pipe": ("pipe", "a pipe or a device"),
+    "a broken link": ("broken", "broken: no such file"),
+}
+
+
+@pytest.mark.parametrize("case", SHARDS)
+def test_index(case: str, tmp_path: Path) -> None:
+    shard, expected = SHARDS[case]
+    path = tmp_path / "model"
+    shutil.copytree(GOLDEN / "llama-3-old", path)
+    folder(path / "folder")
+    fifo(path / "pipe")
+    dangling(path / "broken")
+    index = json.loads((path / INDEX).read_text())
+    listed = index["weight_map"]
+    last = listed["model.norm.weight"]
+    index["weight_map"] = {k: shard if file == last else file for k, file in listed.items()}
+    (path / INDEX).write_text(json.dumps(index))
+    refused(lambda: kvlib.load_model(path), str(path), expected)
+
+
+def test_tokenizer_config(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps({"model_max_length": int(1e30), "tokenizer_class": ["x"]}))
+    assert load_tokenizer(tmp_path) is None
+    path.write_text('{"model_max_length": ' + "1" * 5000 + "}")
+    refused(lambda: load_tokenizer(tmp_path), str(path), "model_max_length is a whole number")
