@@ -1,8 +1,8 @@
 """How every command of kvlib ends: ``sys.exit(run(main))``. Needs nothing but Python.
 
 A reader that closes the pipe (``python -m kvlib models | head -3``) ends a command without a word,
-and a package that is not installed is named together with the extra that brings it. Any other
-error keeps its traceback.
+and a package that is not installed is named together with the extra that brings it. A disk that is
+full ends it with 2 and a line. Any other error keeps its traceback.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from typing import TextIO
 
 CLOSED_PIPE = 141  # what a shell reports of a program that SIGPIPE ended
-MISSING = 2  # as for other input that a command cannot work with
+MISSING = UNWRITTEN = 2  # as for other input that a command cannot work with
 
 EXTRAS = {
     **dict.fromkeys(("IPython", "ipywidgets", "matplotlib", "matplotlib_inline"), "book"),
@@ -32,11 +33,14 @@ def run(main: Callable[[], int]) -> int:
         try:
             return main()
         finally:
-            if sys.stdout is not None:
-                sys.stdout.flush()  # here, where a closed pipe is caught, and not as Python ends
+            _flush()  # here, where a closed pipe is caught, and not as Python ends
     except BrokenPipeError:
-        _write_nowhere()
+        _write_nowhere(sys.stdout, sys.stderr)
         return CLOSED_PIPE
+    except Unwritten as error:
+        print(f"The output cannot be written: {error}", file=sys.stderr)
+        _write_nowhere(sys.stdout)
+        return UNWRITTEN
     except ImportError as error:
         words = missing(error)
         if words is None:
@@ -59,8 +63,22 @@ def missing(error: ImportError) -> str | None:
     return f'This command needs the package {package}: pip install "kvlib[{EXTRAS[package]}]"'
 
 
-def _write_nowhere() -> None:
-    """Python flushes both streams once more as it ends; let that reach no closed pipe."""
+class Unwritten(Exception):
+    """What a command printed could not be written."""
+
+
+def _flush() -> None:
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise Unwritten(error.strerror) from None
+
+
+def _write_nowhere(*streams: TextIO) -> None:
+    """Python flushes its streams once more as it ends; let that reach no closed pipe."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
+    for stream in streams:
         os.dup2(nowhere, stream.fileno())

@@ -72,7 +72,7 @@ def test_a_config_file(capsys: pytest.CaptureFixture[str]) -> None:
         (["fit", "--gpu", "l4"], "--model --config"),
         (["fit", "--model", "x", "--config", "y", "--gpu", "l4"], "not allowed with"),
         (["fit", "--model", "lama-2-7b", "--gpu", "l4"], "did you mean llama-2-7b"),
-        (["fit", "--model", str(ROOT), "--gpu", "l4"], "is a path; use --config for it"),
+        (["fit", "--model", str(ROOT), "--gpu", "l4"], "is a path; use --config"),
         (["fit", "--model", "llama-2-7b", "--gpu", "h100"], "did you mean h100-sxm"),
         (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--kv", "int3"], "unknown dtype 'int3'"),
         (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--weights", "q"], "unknown dtype 'q'"),

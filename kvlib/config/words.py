@@ -31,9 +31,14 @@ def name(key: object) -> str:
 def path(given: str | os.PathLike[str]) -> str:
     """A path whose control characters are escaped and whose middle is left out if it is long."""
     text = str(os.fspath(given))
-    if len(text) > PATH:
-        text = f"{text[:100]}...{text[-100:]}"
-    return text if text.isprintable() else repr(text)[1:-1]
+    return printable(f"{text[:100]}...{text[-100:]}" if len(text) > PATH else text)
+
+
+def printable(text: str) -> str:
+    """The text with its control characters and lone surrogates escaped."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _text(value: object, room: int, depth: int) -> str:

@@ -5,22 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
+from kvlib.config.words import shown
 from kvlib.costs.quantity import Quantity
 from kvlib.costs.units import Tokens
 
 T = TypeVar("T")
 
 
-def count(name: str, value: object, least: int = 1) -> int:
-    """A whole number of at least `least`; Tokens count as their number.
+MOST = 10**15  # requests, tokens or GPUs; the products of a few such numbers are still floats
 
-    Raises TypeError for what is no whole number, ValueError for one that is too small.
+
+def count(name: str, value: object, least: int = 1) -> int:
+    """A whole number of at least `least` and at most MOST; Tokens count as their number.
+
+    Raises TypeError for what is no whole number, ValueError for one that is too small or too large.
     """
     number = value.value if isinstance(value, Tokens) else value
+    needed = f"a whole number of at least {least}"
     if isinstance(number, (bool, Quantity)) or not hasattr(number, "__index__"):
-        raise TypeError(f"{name} is {value!r}, needed: a whole number of at least {least}")
+        raise TypeError(f"{name} is {shown(value)}, needed: {needed}")
     if number.__index__() < least:
-        raise ValueError(f"{name} is {value!r}, needed: a whole number of at least {least}")
+        raise ValueError(f"{name} is {shown(value)}, needed: {needed}")
+    if number.__index__() > MOST:
+        raise ValueError(f"{name} is {shown(value)}, needed: at most {MOST:,}")
     return int(number.__index__())
 
 
@@ -30,4 +37,4 @@ def one_of(name: str, value: str | T, rows: Mapping[str, T], kind: type[T]) -> T
         return value
     if isinstance(value, str):
         return rows[value]
-    raise TypeError(f"{name} is {value!r}, needed: a {kind.__name__} or the name of one")
+    raise TypeError(f"{name} is {shown(value)}, needed: a {kind.__name__} or the name of one")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NoReturn
 
 from kvlib.commands import run
+from kvlib.config.words import printable, shown
 from kvlib.costs.bill import fit
 from kvlib.costs.catalogue import CODECS, GPUS, MODELS
 from kvlib.costs.spec import ModelSpec
@@ -28,16 +29,24 @@ bad input.
 """
 
 
+MOST = 1_000  # characters of an error
+DIGITS = 1_000  # of a number of tokens, as it is typed
+
+
 class Parser(argparse.ArgumentParser):
-    """argparse, but an error message is one line."""
+    """argparse, but an error message is one printable line, and no essay."""
 
     def error(self, message: str) -> NoReturn:
-        one_line = " ".join(message.split())
-        self.exit(2, f"{self.prog}: {one_line}\n")
+        one_line = printable(" ".join(message[:MOST].split()))
+        self.exit(2, f"{self.prog}: {one_line}{'...' * (len(message) > MOST)}\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. Returns the exit status; bad input exits with 2 and a line on stderr."""
+    """Run one command. Returns the exit status; an error exits with 2 and a line on stderr.
+
+    An error that nobody foresaw does so, too: Python would end with 1, which means that a model
+    does not fit.
+    """
     parser = _parser()
     args = parser.parse_args(argv)
     if args.command == "models":
@@ -46,11 +55,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.command == "gpus":
         print(gpus_table())
         return 0
+    command: Parser = args.parser
     try:
         return _fit(args)
     except (ValueError, TypeError) as error:
-        command: Parser = args.parser
         command.error(str(error))
+    except (BrokenPipeError, ImportError):  # kvlib.commands.run knows what to do
+        raise
+    except Exception as error:
+        command.error(f"{type(error).__name__}: {error}")
+
+
+def whole(text: str) -> int:
+    """A whole number. Raises argparse.ArgumentTypeError for anything else."""
+    try:
+        return int(text)
+    except ValueError:  # also for more digits than Python reads
+        raise argparse.ArgumentTypeError(f"got {shown(text)}, expected a whole number") from None
 
 
 def tokens(text: str) -> int:
@@ -59,9 +80,9 @@ def tokens(text: str) -> int:
     Raises argparse.ArgumentTypeError for anything else.
     """
     match = re.fullmatch(r"(\d[\d,_]*)([km]?)", text.strip().lower())
-    if not match:
+    if not match or len(text) > DIGITS:
         raise argparse.ArgumentTypeError(
-            f"got {text!r}, expected a whole number of tokens, such as 4096 or 32k (32,768)"
+            f"got {shown(text)}, expected a whole number of tokens, such as 4096 or 32k (32,768)"
         )
     number = int(re.sub("[,_]", "", match[1]))
     return number * {"": 1, "k": 2**10, "m": 2**20}[match[2]]
@@ -97,12 +118,12 @@ def _parser() -> Parser:
     one.add_argument(
         "--gpus",
         metavar="N",
-        type=int,
+        type=whole,
         default=1,
         help="number of GPUs, tensor parallel (default: 1)",
     )
     one.add_argument(
-        "--batch", metavar="N", type=int, default=1, help="number of requests (default: 1)"
+        "--batch", metavar="N", type=whole, default=1, help="number of requests (default: 1)"
     )
     one.add_argument(
         "--context",
@@ -139,8 +160,8 @@ def _fit(args: argparse.Namespace) -> int:
     if args.model is not None:
         if args.without:
             args.parser.error("argument --without: use it only together with --config")
-        if args.model not in MODELS and Path(args.model).exists():
-            args.parser.error(f"argument --model: {args.model!r} is a path; use --config for it")
+        if args.model not in MODELS and os.path.exists(args.model):
+            args.parser.error(f"argument --model: {shown(args.model)} is a path; use --config")
         model = MODELS[args.model]
     else:
         model = ModelSpec.from_config(args.config, without=args.without)

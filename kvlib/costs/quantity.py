@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
+import sys
 from numbers import Integral, Real
 from typing import Any, ClassVar, NoReturn, Self, overload
+
+from kvlib.config.words import shown
 
 _SPEC = re.compile(r"(?P<number>[-+<>^0-9,._]*[fgd]?)\s*(?P<unit>\S*)")
 
@@ -55,8 +57,8 @@ class Quantity:
         if isinstance(value, bool) or not isinstance(value, Real):
             raise TypeError(f"{type(self).__name__} needs a number, got {value!r}")
         number = int(value) if isinstance(value, Integral) else float(value)
-        if not math.isfinite(number):
-            raise ValueError(f"{type(self).__name__} needs a finite number, got {value!r}")
+        if not -sys.float_info.max <= number <= sys.float_info.max:  # also NaN, and any integer
+            raise ValueError(f"{type(self).__name__} needs a finite number, got {shown(value)}")
         whole = isinstance(number, float) and number.is_integer()
         object.__setattr__(self, "value", int(number) if whole else number)
 

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Generic, TypeVar
 
+from kvlib.config.words import shown
+
 T = TypeVar("T")
+LONG = 100  # characters of a name that are compared with those of a catalogue
 
 
 class UnknownName(KeyError, ValueError):
@@ -61,10 +64,10 @@ class Catalogue(Mapping[str, T], Generic[T]):
     def __getitem__(self, name: str) -> T:
         entries = self.entries
         if not isinstance(name, str):
-            raise TypeError(f"{self.kind} must be a name (a string), got {name!r}")
+            raise TypeError(f"{self.kind} must be a name (a string), got {shown(name)}")
         if _plain(name) in self._names:
             return entries[self._names[_plain(name)]]
-        raise UnknownName(f"unknown {self.kind} {name!r}; {self._nearest(name)}")
+        raise UnknownName(f"unknown {self.kind} {shown(name)}; {self._nearest(name[:LONG])}")
 
     def _nearest(self, name: str) -> str:
         close = difflib.get_close_matches(_plain(name), self._names, n=6, cutoff=0.5)
@@ -118,9 +121,9 @@ class Row:
         """The value with its source. Raises UnknownName for one that the entry does not have."""
         if name not in self.values:
             known = ", ".join(self.values)
-            close = difflib.get_close_matches(name, self.values, n=1)
+            close = difflib.get_close_matches(name[:LONG], self.values, n=1)
             hint = f"did you mean {close[0]}?" if close else f"there are {known}"
-            raise UnknownName(f"{self.key} has no value {name!r}; {hint}")
+            raise UnknownName(f"{self.key} has no value {shown(name)}; {hint}")
         source = self.sources.get(name, self.source)
         return Value(self.values[name], source, name not in self.unconfirmed)
 
