@@ -1,0 +1,224 @@
+"""Mutated configs and headers, and drawn ones: a CheckpointError or a model, at once.
+
+Hypothesis draws values; the mutations begin with real configs (kvlib.costs and tests/golden) and with
+headers of several dtypes. `make test` takes the first few hundred, the weekly run 10,000 of each.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from checkpoint_files import save_safetensors
+from costs_configs import PUBLISHED
+from effort import number
+from hostile import OTHERS, Watch, mutations
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kvlib
+from kvlib.config.read import read_shape
+from kvlib.costs import ModelSpec, fit
+from kvlib.costs.rows import read_data
+from kvlib.errors import CheckpointError
+from kvlib.model.checkpoint import sources
+from kvlib.model.config import ModelConfig
+from kvlib.model.rope import frequencies
+from kvlib.model.safetensors import SafetensorsFile
+
+GOLDEN = Path(__file__).parent / "golden"
+SMALL = [json.loads(path.read_text()) for path in sorted(GOLDEN.glob("*/config.json"))]
+REAL = [entry["config"] for entry in read_data("models.toml").values()]
+CONFIGS = [*REAL, *SMALL, *PUBLISHED.values()]
+EXAMPLES = settings(max_examples=number(quick=20, usual=100, whole=1000), deadline=None)
+
+
+def read(watch: Watch, path: Path) -> None:
+    """Read a config as both readers do; what they accept must be of use."""
+    config = watch.call(lambda: ModelConfig.from_folder(path.parent), str(path))
+    if config is not None:
+        watch.call(lambda: sources(config))
+        if config.rope is not None:
+            assert np.isfinite(frequencies(config.rope, config.head_dim)).all()
+    spec = watch.call(lambda: ModelSpec.from_config(path), str(path))
+    if spec is not None:
+        bill = watch.call(lambda: bill_of(spec))
+        assert bill is None or json.loads(json.dumps(bill))
+
+
+def bill_of(spec: ModelSpec) -> dict[str, Any] | None:
+    try:
+        return fit(spec, "h100-sxm", 2, min(spec.max_context, 4096)).to_dict()
+    except ValueError as error:
+        assert "needed" in str(error), error
+        return None
+
+
+def test_mutated_configs(effort: Any, tmp_path: Path) -> None:
+    path, whole = tmp_path / "config.json", 10_000
+    count = number(quick=100, usual=500, whole=whole)
+    effort.ran("mutated configs", count, whole)
+    with Watch() as watch:
+        for _, text in mutations(CONFIGS, count, "configs"):
+            path.write_bytes(text)
+            read(watch, path)
+    print(f"\n{vars(watch)}")
+    assert watch.refused > count / 2 and watch.returned > count / 10
+
+
+def test_mutated_small_configs_that_are_accepted_run(effort: Any) -> None:
+    """The positions, the scales and the windows of a config are used, not only read."""
+    whole = 5_000
+    count = number(quick=50, usual=150, whole=whole)
+    effort.ran("mutated small configs", count, whole)
+    ran = 0
+    for _, text in mutations(SMALL, count, "small"):
+        try:
+            config = ModelConfig.from_dict(json.loads(text))
+        except ValueError:  # CheckpointError is one, too
+            continue
+        if kvlib.num_parameters(config) < 10**5 and config.max_position_embeddings >= 4:
+            model = kvlib.Decoder(config, kvlib.random_weights(config))
+            tokens = [0, min(3, config.vocab_size - 1), 0]
+            with np.errstate(all="ignore"):  # eps and bases at the ends of their ranges
+                assert len(kvlib.generate(model, tokens, max_new_tokens=1).tokens) == 1
+            ran += 1
+    assert ran > count / 10
+
+
+def header_bases(folder: Path) -> list[tuple[dict[str, Any], bytes]]:
+    """Header and numbers of some files: of one tensor, of all dtypes, of a small model."""
+    found = []
+    codes = ["f8", "f4", "f2", "i8", "i1", "u2", "?"]
+    sets: list[dict[str, np.ndarray]] = [
+        {"a": np.arange(6, dtype=np.float32)},
+        {f"t{code}": np.ones((3, 5), code) for code in codes} | {"none": np.ones((0, 4), "f4")},
+        {"scalar": np.ones((), np.float32), "b": np.ones((2, 2), np.float16)},
+    ]
+    paths = [folder / f"{i}.safetensors" for i in range(len(sets))]
+    for path, tensors in zip(paths, sets, strict=True):
+        save_safetensors(path, tensors, {"format": "np"})
+    for path in (*paths, GOLDEN / "llama" / "model.safetensors"):
+        raw = path.read_bytes()
+        stop = 8 + int.from_bytes(raw[:8], "little")
+        found.append((json.loads(raw[8:stop]), raw[stop:]))
+    return found
+
+
+def test_mutated_headers(effort: Any, tmp_path: Path) -> None:
+    path, whole = tmp_path / "mutated.safetensors", 10_000
+    count = number(quick=100, usual=800, whole=whole)
+    effort.ran("mutated headers", count, whole)
+    bases = header_bases(tmp_path)
+    opened = 0
+    with Watch() as watch:
+        for i, (rng, text) in enumerate(mutations([base for base, _ in bases], count, "headers")):
+            data = bases[i % len(bases)][1]
+            length = len(text) if rng.random() < 0.9 else rng.choice((0, 1, 2**31, 2**64 - 1))
+            cut = rng.choice((0, 0, 0, 1, len(data)))
+            path.write_bytes(length.to_bytes(8, "little") + text + data[: len(data) - cut])
+            file = watch.call(lambda: SafetensorsFile(path), str(path))
+            for name, info in {} if file is None else file.tensors.items():
+                assert watch.call(lambda name=name: file.read(name)).shape == info.shape
+                opened += 1
+    print(f"\n{vars(watch)}")
+    assert watch.refused > count / 4 and opened > 0
+
+
+def test_mutated_indices(effort: Any, tmp_path: Path) -> None:
+    """Of a sharded checkpoint, of which only the index is damaged."""
+    whole = 2_000
+    count = number(quick=20, usual=60, whole=whole)
+    effort.ran("mutated indices", count, whole)
+    for one in (GOLDEN / "llama-3-old").iterdir():
+        (tmp_path / one.name).symlink_to(one)
+    path = tmp_path / "model.safetensors.index.json"
+    index = json.loads(path.read_text())
+    path.unlink()
+    with Watch() as watch:
+        for _, text in mutations([index], count, "indices"):
+            path.write_bytes(text)
+            watch.call(lambda: kvlib.load_model(tmp_path), str(tmp_path))
+    assert watch.refused > count / 3
+
+
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(OTHERS),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+@EXAMPLES
+@given(st.sampled_from(CONFIGS), st.data())
+def test_any_value_in_the_place_of_any_other(base: dict[str, Any], data: st.DataObject) -> None:
+    key = data.draw(st.sampled_from(sorted(base)) | st.text())
+    value = data.draw(JSON)
+    for reader in (ModelConfig.from_dict, read_shape):
+        try:
+            reader({**base, key: value})
+        except CheckpointError as error:
+            assert str(error).isprintable() and len(str(error)) < 1_500
+
+
+@EXAMPLES
+@given(JSON)
+def test_any_value_as_a_header(tmp_path_factory: pytest.TempPathFactory, header: Any) -> None:
+    path = tmp_path_factory.getbasetemp() / "drawn.safetensors"
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text)
+    try:
+        assert SafetensorsFile(path).tensors == {}  # an empty object, or metadata alone
+    except CheckpointError as error:
+        assert str(path) in str(error) and str(error).isprintable()
+
+
+@EXAMPLES
+@given(st.binary(max_size=200))
+def test_any_bytes_as_a_config(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "config.json"
+    path.write_bytes(raw)
+    with pytest.raises(CheckpointError):
+        ModelConfig.from_folder(path.parent)
+
+
+# The largest text of every kind that the door does not refuse by its size alone.
+DENSE = {
+    "objects": '{"a":[' + "{}," * 49_998 + "1]}",
+    "objects with a key": '{"a":[' + '{"a":1},' * 49_998 + "1]}",
+    "lists": '{"a":[' + "[0]," * 99_998 + "1]}",
+    "keys": "{" + ",".join(f'"key {i}":{i}.5' for i in range(199_999)) + "}",
+    "numbers": '{"a":[' + "1.25," * 399_998 + "1]}",
+    "strings": '{"a":[' + '"abcde",' * 399_998 + "1]}",
+    "one string": '{"a":"' + "x" * 3_999_990 + '"}',
+    "one string with an escape": '{"a":"\\ud83d\\ude00' + "x" * 3_999_970 + '"}',
+    "one string beyond Latin": '{"a":"\U0001f600' + "x" * 3_999_980 + '"}',
+    "all at once": '{"a":['
+    + '{"a":1},' * 49_990
+    + "[0]," * 40_000
+    + '"abcde",' * 200_000
+    + "0]"
+    + "".join(f',"k{i}":0' for i in range(99_000))
+    + "}",
+    "metadata": '{"__metadata__":{' + ",".join(f'"k{i}":"v"' for i in range(199_000)) + "}}",
+    "tensors": "{"
+    + ",".join(f'"{i}":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}' for i in range(49_000))
+    + "}",
+}
+
+
+@pytest.mark.parametrize("case", DENSE)
+def test_memory_of_dense_texts(case: str, tmp_path: Path) -> None:
+    text = DENSE[case].encode()
+    path = tmp_path / "config.json"
+    path.write_bytes(text)
+    header = tmp_path / "x.safetensors"
+    header.write_bytes(len(text).to_bytes(8, "little") + text)
+    assert len(text) <= 4_000_000
+    with Watch() as watch:
+        watch.call(lambda: ModelConfig.from_folder(tmp_path), str(path))
+        watch.call(lambda: SafetensorsFile(header), str(header))
+    print(case, watch.seconds, watch.bytes)
