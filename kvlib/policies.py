@@ -63,16 +63,16 @@ def schedule(
     """Decide how many tokens each request is fed in one step; returns {request: tokens}.
 
     running        requests that have begun, in the order in which they began
-    waiting        requests that have not begun, the next one first. Only as many are looked at as
-                   can begin.
+    waiting        requests that have not begun, the next one first; schedule reads no
+                   further than the last one that begins
     budget         tokens of the whole step at most, decodes included
     prefill_chunk  tokens of each prompt at most
     max_prefills   begin a prompt only while fewer than so many are being read
 
     None means no limit. Each request that decodes gets 1 token; if there are more of them than the
-    budget has tokens, the first ones get theirs. The prompts that have begun then take what they
-    can, in their order, and the waiting ones after them. The result lists the requests in the order
-    given and leaves out those that get nothing.
+    budget has tokens, the first ones get theirs. What is left of the budget goes to the prompts
+    that have begun, in their order, and then to the waiting ones. The result lists the
+    requests in the order given and leaves out those that get nothing.
 
     >>> running = [Pending("a", 1, decoding=True), Pending("b", 30)]
     >>> schedule(running, [Pending("c", 9)], budget=8)
