@@ -17,7 +17,16 @@ from caches import poison_all
 from test_retention import must
 
 from kvlib import BlockPool, Cache, LayerSpec, PagedCache, QuantizedCache
-from kvlib.caches import KeepAll, Sinks, Window, layer_groups, run_alone, run_cascade
+from kvlib.caches import (
+    H2O,
+    KeepAll,
+    Scored,
+    Sinks,
+    Window,
+    layer_groups,
+    run_alone,
+    run_cascade,
+)
 from kvlib.codecs import codec as codec_of
 from kvlib.codecs import fp8, int8, int8_per_channel, kivi
 from kvlib.exercises import kit
@@ -46,6 +55,7 @@ RULES: dict[str, Any] = {
     "all": KeepAll(),
     "the last 12": Window(12),
     "2 first, 6 last": Sinks(2, 7),
+    "9 a head, by score": Scored(H2O(2), 9, every=2),
 }
 ATTENTION: dict[str, Callable[..., Any] | None] = {
     "its own": None,
@@ -96,6 +106,8 @@ def keeps(rule: Any) -> Any:
     """What must stay under a rule that is not the layer's own window."""
     if isinstance(rule, Window):
         return lambda length: range(max(0, length - rule.size + 1), length)
+    if rule is not None and rule.alone:
+        return lambda length: []  # any token may have a low score
     return must(rule) if rule is not None and rule.holes else None
 
 
@@ -134,8 +146,8 @@ def test_each_pair_has_met() -> None:
     refused = [pair for a, b in itertools.combinations(PARTS, 2)
                for pair in itertools.product(a, b) if not allowed(*pair)]  # fmt: skip
     assert len(met) + len(refused) == possible
-    # rows with cascade; holes with the three codecs that wait; kernels with two
-    assert len(refused) == 1 + 3 + 2
+    # rows with cascade; two rules with holes and the three codecs that wait; kernels with two
+    assert len(refused) == 1 + 2 * 3 + 2
 
 
 def test_what_cannot_be_combined_is_refused_in_words() -> None:

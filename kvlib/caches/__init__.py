@@ -19,6 +19,13 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.caches.rows import DenseCache as DenseCache
     from kvlib.caches.rows import QuantizedCache as QuantizedCache
     from kvlib.caches.rows import Rows as Rows
+    from kvlib.caches.scored import H2O as H2O
+    from kvlib.caches.scored import KNorm as KNorm
+    from kvlib.caches.scored import Policy as Policy
+    from kvlib.caches.scored import Scored as Scored
+    from kvlib.caches.scored import SnapKV as SnapKV
+    from kvlib.caches.scored import Tova as Tova
+    from kvlib.caches.scored import pyramid as pyramid
     from kvlib.caches.spec import LayerSpec as LayerSpec
     from kvlib.caches.spec import Memory as Memory
     from kvlib.caches.step import Step as Step

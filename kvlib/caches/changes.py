@@ -12,8 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kvlib.arrays import to_numpy
 from kvlib.caches.blocks import BlockPool
 from kvlib.caches.layers import StoredLayers
+from kvlib.caches.scored import Scored, positions_of
 from kvlib.caches.step import Request
 from kvlib.caches.table import Table
 from kvlib.errors import OutOfBlocks
@@ -59,7 +61,7 @@ def changes_of(
                 free += let_go[block] == pool.references(block)
             free -= change.more + change.copied
             if change.stay is not None:
-                free -= -(-len(change.stay) // size) - change.moved
+                free -= -(-change.stay.shape[-1] // size) - change.moved
         found.append(own)
         if free < 0:
             raise OutOfBlocks(
@@ -78,8 +80,8 @@ def _change(
     table = request.state.tables[g]
     stay = staying(cache, g, request) if rule.holes else None
     if stay is not None:
-        gone, moved = length - len(stay), first_changed(stay) // size
-        more = -(-(length + n - gone) // size) - -(-len(stay) // size)
+        gone, moved = length - stay.shape[-1], first_changed(stay) // size
+        more = -(-(length + n - gone) // size) - -(-stay.shape[-1] // size)
         return Change(gone, 0, stay, moved, False, more)
     gone = table.gone if rule.holes else given_back(cache, g, request, size)
     dropped = (gone - table.gone) // size
@@ -111,10 +113,15 @@ def must_copy(pool: BlockPool, table: Table, length: int, left: Counter[int]) ->
 
 
 def staying(cache: StoredLayers, g: int, request: Request) -> np.ndarray | None:
-    """Which stored tokens of a group stay: their numbers (n,), or None where all do."""
+    """Which stored tokens of a group stay: their numbers (n,), or None where all do.
+
+    (Hkv, n) where each kv head keeps its own.
+    """
     table, rule = request.state.tables[g], cache.groups[g].retention
     if cache.kept_by(request) < request.length:  # it can still be taken back to before a gap
         return None
+    if rule.alone:
+        return best(cache, g, request)
     positions = table.positions(request.length)
     if not len(positions):
         return None
@@ -125,6 +132,21 @@ def staying(cache: StoredLayers, g: int, request: Request) -> np.ndarray | None:
             f"{stays.dtype} of shape {stays.shape}"
         )
     return None if stays.all() else np.flatnonzero(stays)
+
+
+def best(cache: StoredLayers, g: int, request: Request) -> np.ndarray | None:
+    """The numbers (Hkv, budget) of the tokens of highest score; None while there is room."""
+    rule, table = cache.groups[g].retention, request.state.tables[g]
+    n = request.length - table.gone
+    if not isinstance(rule, Scored) or n < rule.budget + rule.every:
+        return None
+    k, v = cache.decoded(g, request)
+    notes = None
+    if table.watched is not None:
+        spec = cache.layers[cache.groups[g].layers[0]]
+        notes = table.watched.folded(rule.policy, spec, k, table.gone)
+        table.watched.folding = notes
+    return to_numpy(rule.chosen(rule.policy.score(notes, k, v))).astype(np.int64)
 
 
 def take_out(
@@ -142,16 +164,19 @@ def take_out(
         store = cache.stores[layer]
         page = changed // store.size
         start = page * store.size if pages is not None else changed
-        which = [int(i) - page * store.size for i in stay[start:]]
+        which = stay[..., start:] - page * store.size
         target = table.pages[page:] if pages is None else pages
         slots = table.pages[page:], which, target, start - page * store.size
         copied = sum(fields.gather_into(*slots) for fields in store.both)
         report("move", copied=copied)
-    table.kept, table.since = positions[stay], request.length
-    table.gone = request.length - len(stay)
+    if table.watched is not None:
+        table.watched.settle(request.length, stay)
+    table.kept, table.since = positions_of(stay, positions), request.length
+    table.gone = request.length - stay.shape[-1]
 
 
 def first_changed(stay: np.ndarray) -> int:
     """The first slot in which another token will lie."""
-    same = stay == np.arange(len(stay))
-    return len(stay) if same.all() else int(np.argmin(same))
+    n = stay.shape[-1]
+    same = (stay == np.arange(n)).reshape(-1, n).all(axis=0)
+    return n if same.all() else int(np.argmin(same))

@@ -40,6 +40,7 @@ class CacheHooks:
 
     codec: Codec = PLAIN
     block_size: Any = None  # tokens of a block, where requests lie in blocks of a pool
+    watches = False  # whether `watch` wants to see the queries of every step
     groups: Sequence[LayerGroup] = ()  # layers that share tables, in a cache that has tables
 
     def fields(self, layer: int) -> tuple[tuple[TensorCodec, Mapping[str, Array]], ...]:
@@ -122,6 +123,9 @@ class CacheHooks:
         if not return_lse:
             return self.xp.concat(parts, axis=0)
         return tuple(self.xp.concat([p[i] for p in parts], axis=0) for i in (0, 1))
+
+    def watch(self, layer: int, q: Array, lse: Array, step: Step) -> None:
+        """See the queries (T, Hq, Dk) that ``run`` has answered, and their lse (T, Hq)."""
 
     def check_room(self, seq_id: Hashable, length: int) -> None:
         """Refuse a request that could not grow to `length` tokens even if it were alone.

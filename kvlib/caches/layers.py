@@ -59,6 +59,7 @@ class StoredLayers(Cache):
         self.plain = self.codec.plain and not self.codec.waits
         self.in_rows = self.plain and allocator.one_page
         self.lent = threading.local()  # memory for copies of keys and of values, for each thread
+        self.watches = any(rule.alone for rule in rules)
         self.stores = allocator.serve(self)
 
     def lying(self, layer: int, step: Step) -> Lying:
@@ -93,6 +94,13 @@ class StoredLayers(Cache):
 
     def fields(self, layer: int) -> tuple[tuple[TensorCodec, Mapping[str, Array]], ...]:
         return tuple((fields.codec, fields.arrays) for fields in self.stores[layer].both)
+
+    def decoded(self, g: int, request: Request) -> tuple[Array, Array]:
+        """What the first layer of a group holds: k (Hkv, S, Dk), v (Hkv, S, Dv), decoded."""
+        layer, table = self.groups[g].layers[0], request.state.tables[g]
+        coded, n = self.held(request) - table.gone, request.length - table.gone
+        store, waiting = self.store(table, layer), request.state.residual(layer)
+        return store.decoded(table.pages, waiting, coded, n, as_view=self.in_rows)
 
     def new_residuals(self) -> list[Residual]:
         """Room in each layer for a request's tokens that wait; [] where none ever do."""

@@ -138,7 +138,7 @@ class Blocks(Allocator):
     def _move(self, g: int, request: Request, stay: np.ndarray, moved: int) -> None:
         """Into new blocks with what stays: others may rely on the old ones."""
         table = request.state.tables[g]
-        new = self.pool.allocate(-(-len(stay) // self.size) - moved)
+        new = self.pool.allocate(-(-stay.shape[-1] // self.size) - moved)
         take_out(self.cache, g, request, stay, new)
         self.pool.free(table.pages[moved:])
         table.pages[moved:] = new

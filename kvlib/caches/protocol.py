@@ -140,9 +140,12 @@ class Cache(CacheHooks):
         q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq).
         """
         check_run(self, layer, q, step)
-        if self.attention is not None:
-            return self.attention(self, layer, q, step, return_lse)
-        return self.attend(layer, q, step, return_lse)
+        attend = type(self).attend if self.attention is None else self.attention
+        if not self.watches:
+            return attend(self, layer, q, step, return_lse)
+        o, lse = attend(self, layer, q, step, True)
+        self.watch(layer, q, lse, step)
+        return (o, lse) if return_lse else o
 
     def seq_len(self, seq_id: Hashable) -> int:
         """The absolute length of the request in tokens, even if some are no longer stored."""

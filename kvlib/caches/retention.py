@@ -30,6 +30,7 @@ class Retention:
     """
 
     holes = False  # whether tokens between others may go: True where a rule writes `kept`
+    alone = False  # whether every layer chooses for itself, and so has a table of its own
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -165,10 +166,10 @@ class LayerGroup(NamedTuple):
 
 def by_rule(rules: Sequence[Retention]) -> list[LayerGroup]:
     """One group for each rule, in the order in which the rules first come up."""
-    found: dict[Retention, list[int]] = {}
+    found: dict[tuple[Retention, int], list[int]] = {}
     for layer, rule in enumerate(rules):
-        found.setdefault(rule, []).append(layer)
-    return [LayerGroup(tuple(layers), rule) for rule, layers in found.items()]
+        found.setdefault((rule, layer if rule.alone else 0), []).append(layer)
+    return [LayerGroup(tuple(layers), rule) for (rule, _), layers in found.items()]
 
 
 def alike(layers: Sequence[LayerSpec]) -> bool:

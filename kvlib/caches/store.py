@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from typing import Any
 
+import numpy as np
+
 from kvlib.arrays import Array, is_numpy, namespace, nbytes
 from kvlib.caches.spec import LayerSpec
 from kvlib.codecs.base import Codec, Field, Parts, TensorCodec
@@ -110,17 +112,26 @@ class Fields:
         return flat.take(index, axis=0, out=room[:rows], mode="clip")
 
     def gather_into(
-        self, pages: Sequence[int], which: list[int], target: Sequence[int], at: int
+        self, pages: Sequence[int], which: np.ndarray, target: Sequence[int], at: int
     ) -> int:
         """Stored tokens number `which` of some pages, to slot `at` and on in others.
 
-        For codecs that write each token alone. The pages may be the same. Gives the bytes copied.
+        which: (n,), or (Hkv, n) if the heads' tokens differ. For codecs that write each token
+        alone. The pages may be the same. Gives the bytes copied.
         """
-        if not which:
+        if not which.size:
             return 0
-        index = self.xp.asarray(which, dtype=self.xp.int64)
-        parts = self.gather(pages, len(pages) * self.size)
-        return self.put(target, at, {n: self.xp.take(x, index, axis=1) for n, x in parts.items()})
+        xp, n, room = self.xp, which.shape[-1], len(pages) * self.size
+        parts = self.gather(pages, room)
+        if which.ndim == 1:
+            index = xp.asarray(which, dtype=xp.int64)
+            return self.put(target, at, {m: xp.take(x, index, axis=1) for m, x in parts.items()})
+        index = xp.asarray(which + room * np.arange(self.heads)[:, None], dtype=xp.int64)
+        index, found = xp.reshape(index, (-1,)), {}
+        for name, x in parts.items():
+            x = xp.take(xp.reshape(x, (self.heads * room, *x.shape[2:])), index, axis=0)
+            found[name] = xp.reshape(x, (self.heads, n, *x.shape[1:]))
+        return self.put(target, at, found)
 
     def payload_and_metadata(self, tokens: int) -> tuple[int, int]:
         """Bytes of so many tokens (whole groups): of numbers or codes, and of scales and zeros."""

@@ -12,6 +12,7 @@ from kvlib.arrays import Array, is_numpy, nbytes
 from kvlib.caches.checks import get_open
 from kvlib.caches.hooks import Answer
 from kvlib.caches.layers import StoredLayers
+from kvlib.caches.scored import Scored, Watched
 from kvlib.caches.spec import Memory
 from kvlib.caches.step import Extra, Request, Step
 from kvlib.caches.stored_attention import attend_stored
@@ -48,6 +49,8 @@ class StoredCache(StoredLayers):
         self, requests: list[Request], q_lens: Sequence[int], tokens: Sequence[int] | None
     ) -> list[State]:
         self.allocator.reserve(requests, q_lens, tokens)
+        for request in requests if self.watches else ():
+            self._fold(request)
         states = [request.state for request in requests]
         for request, state, n in zip(requests, states, q_lens, strict=True):
             self._settle_residuals(state, request.length)
@@ -55,6 +58,30 @@ class StoredCache(StoredLayers):
         if not (is_numpy(self.xp) or self.allocator.one_page):
             self._send_tables(states)
         return states
+
+    def _fold(self, request: Request) -> None:
+        """Turn what the policies saw in the last step into notes: it cannot be undone now."""
+        if self.kept_by(request) < request.length:
+            return
+        for g, (group, table) in enumerate(zip(self.groups, request.state.tables, strict=True)):
+            watched, rule = table.watched, group.retention
+            if isinstance(rule, Scored) and watched is not None and watched.q is not None:
+                k, _ = self.decoded(g, request)
+                spec = self.layers[group.layers[0]]
+                watched.folding = watched.folded(rule.policy, spec, k, table.gone)
+                watched.settle(request.length)
+
+    def watch(self, layer: int, q: Array, lse: Array, step: Step) -> None:
+        """Show the queries of a step, and their lse, to the policy of a layer that has one."""
+        rule = self.groups[self.group_of[layer]].retention
+        if not (isinstance(rule, Scored) and rule.policy.queries != 0):
+            return
+        q = self.xp.asarray(q, copy=True)  # until the next plan; the caller may reuse the array
+        for i, table in enumerate(self.lying(layer, step).tables):
+            a, b = step.qo_indptr[i], step.qo_indptr[i + 1]
+            if table.watched is None:
+                table.watched = Watched()
+            table.watched.see(q[a:b, ...], lse[a:b, ...], step.seq_lens[i] - b + a)
 
     def _send_tables(self, states: list[State]) -> None:
         """The pages of a step's requests to the device, in one copy for all layers."""
@@ -77,6 +104,9 @@ class StoredCache(StoredLayers):
             )
         self._check_kept(request, length)
         self.allocator.truncate(request, length)
+        for table in state.tables if self.watches else ():
+            if table.watched is not None:
+                table.watched.go_back(length)
         for residual in state.residuals:
             if restored and residual.previous is not None:
                 residual.both = residual.previous
@@ -86,7 +116,16 @@ class StoredCache(StoredLayers):
     def _check_kept(self, request: Request, length: int) -> None:
         """Refuse a length at which a layer would need tokens that it has given back."""
         for group, table in zip(self.groups, request.state.tables, strict=True):
-            if not table.gone or not length:
+            if not length:
+                continue
+            watched = table.watched
+            if watched is not None and length < watched.length:
+                raise ValueError(
+                    f"request {request.name!r} cannot go back to {length} tokens: the scores of "
+                    f"layer {group.layers[0]} ({group.retention}) come from queries up to token "
+                    f"{watched.length}; it can to 0 and to {watched.length} ... {request.length}"
+                )
+            if not table.gone:
                 continue
             back = table.since
             if table.kept is None:  # the newest tokens, and the rule says how many are needed

@@ -11,6 +11,7 @@ import numpy as np
 
 from kvlib.arrays import Array
 from kvlib.caches.retention import LayerGroup, Retention, by_rule
+from kvlib.caches.scored import Watched
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Extra, Request
 from kvlib.caches.store import Residual, Store
@@ -24,8 +25,10 @@ class Table:
     gone   how many of its tokens have been given back: the newest tokens lie `gone` slots
            before their position
     since  the length at which tokens were given back last
-    kept   the positions (n,) of the first n stored tokens, where others are missing between them;
-           None where the stored tokens are those from position `gone` on
+    kept   the positions (n,) of the first n stored tokens, where others are missing between them,
+           or (Hkv, n) where each kv head keeps its own; None where the stored tokens are those
+           from position `gone` on
+    watched  what a policy that scores tokens has noted of them
     own    a longer row of the request's own, layer → Store; None where its pages are the cache's
     array  the pages as an array where the cache lives, for the step at hand; NumPy needs none
     """
@@ -36,17 +39,23 @@ class Table:
     kept: np.ndarray | None = None
     own: dict[int, Store] | None = None
     array: Array | None = None
+    watched: Watched | None = None
 
     def copy(self) -> Table:
         """The same tokens in the same pages, for a fork."""
-        return Table(list(self.pages), self.gone, self.since, self.kept)
+        watched = None if self.watched is None else self.watched.copy()
+        return Table(list(self.pages), self.gone, self.since, self.kept, watched=watched)
 
     def positions(self, length: int) -> np.ndarray:
-        """The positions (n,) int64 of the stored tokens of a request of `length` tokens."""
+        """The positions int64 of the stored tokens of a request of `length` tokens.
+
+        (n,), or (Hkv, n) where the kv heads keep different ones.
+        """
         if self.kept is None:
             return np.arange(self.gone, length, dtype=np.int64)
-        run = np.arange(self.gone + len(self.kept), length, dtype=np.int64)
-        return np.concatenate([self.kept, run])
+        run = np.arange(self.gone + self.kept.shape[-1], length, dtype=np.int64)
+        run = np.broadcast_to(run, (*self.kept.shape[:-1], len(run)))
+        return np.concatenate([self.kept, run], axis=-1)
 
 
 class Lying:
@@ -135,7 +144,7 @@ class Allocator(ABC):
     def truncate(self, request: Request, length: int) -> None:
         """Let go of all tokens after the first `length`."""
         for table in request.state.tables if not length else ():
-            table.gone, table.kept = 0, None
+            table.gone, table.kept, table.watched = 0, None, None
 
     @abstractmethod
     def copy(self, source: Request, seq_id: Hashable, state: State) -> None:

@@ -71,11 +71,14 @@ class GroupedQuery:
         q, k, v = self.project(h, angles)
         del h  # of a long prompt it is large, and attention needs the room
         cache.append(self.layer, k, v, step)
-        if wanted is not None:
+        places = None if wanted is None else wanted.places
+        if wanted is not None and cache.watches:  # a policy wants to see all queries
+            places = wanted.rows
+        elif wanted is not None:
             q, step = taken(q, wanted.attended), wanted.step
         o: Any = cache.run(self.layer, q, step)
-        if wanted is not None and wanted.places is not None:
-            o = taken(o, wanted.places)
+        if places is not None:
+            o = taken(o, places)
         o = self.xp.reshape(o, (o.shape[0], o.shape[1] * o.shape[2]))
         return linear(o, self.w["o.weight"], self.w.get("o.bias"))
 

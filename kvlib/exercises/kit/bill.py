@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import numpy as np
+
 from kvlib.arrays import nbytes
 from kvlib.caches import Cache
 
@@ -55,7 +57,7 @@ def payload(cache: Any) -> int:
         for name, request in cache._requests.items():
             table = request.state.tables[cache.group_of[layer]]
             store = cache.store(table, layer)
-            positions = table.positions(request.length)
+            positions = np.atleast_2d(table.positions(request.length))[0]  # every head has as many
             rule = cache.groups[cache.group_of[layer]].retention
             first = 0 if rule.holes else rule.first(max(0, request.length - 1))
             in_pages = request.state.coded if cache.codec.waits else request.length

@@ -1,0 +1,312 @@
+"""Eviction by score: each kv head keeps the tokens that its queries have looked at most.
+
+A `Policy` says what a token is worth, `Scored` how many stay. ``run`` hands over its queries and
+their lse; the next ``plan`` turns them into probabilities of the stored keys, e^(q·k − lse), and
+gives back the tokens of least score. So the last step can be undone wholly or in part, and its
+queries then count as if they had never been.
+
+Selection is per kv head, with the mean over the query heads that share it: chosen per query head,
+the tokens would have to be stored once for each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kvlib.arrays import Array, namespace
+from kvlib.attention.checks import check_integer, describe
+from kvlib.caches.retention import Retention
+from kvlib.caches.spec import LayerSpec
+
+
+class Policy:
+    """What a stored token is worth: a higher score stays longer.
+
+    queries: how many of a step's last queries `fold` wants to see; None for all of them, 0 for none
+    recent: how many of the newest tokens stay whatever their score
+
+    Write `score`, and `fold` if scores depend on queries. Make it a frozen dataclass.
+    """
+
+    queries: int | None = 0
+    recent: int = 0
+
+    def fold(self, notes: Array | None, p: Array) -> Array:
+        """Add a step to the notes on one request in one layer; returns new notes (Hkv, S).
+
+        notes: those before it (Hkv, S), zero for tokens that it brought; None at the beginning.
+        p: the probabilities (Hkv, G, T, S) that its last T queries gave the S stored tokens.
+        """
+        raise TypeError(f"{type(self).__name__} looks at queries and has no fold")
+
+    def score(self, notes: Array | None, k: Array, v: Array) -> Array:
+        """The score of each stored token (Hkv, S), from the notes and k, v (Hkv, S, D)."""
+        raise TypeError(f"{type(self).__name__} has no score")
+
+
+@dataclass(frozen=True)
+class KNorm(Policy):
+    """Keys of small norm stay: in trained models these draw much attention (arXiv:2406.11430).
+
+    It needs no query, so it costs least of all policies.
+    """
+
+    recent: int = 0
+
+    def score(self, notes: Array | None, k: Array, v: Array) -> Array:
+        xp = namespace(k)
+        return -xp.sum(k * k, axis=-1)
+
+
+@dataclass(frozen=True)
+class Tova(Policy):
+    """Tokens that the newest query looks at stay, the same in all heads (arXiv:2401.06104).
+
+    No token is safe, not even the newest.
+    """
+
+    queries: int | None = 1
+    recent: int = 0
+
+    def fold(self, notes: Array | None, p: Array) -> Array:
+        xp = namespace(p)
+        mean = xp.mean(p[:, :, -1, :], axis=(0, 1))  # (S,), over all query heads
+        return xp.broadcast_to(mean[None, :], (p.shape[0], p.shape[3]))
+
+    def score(self, notes: Array | None, k: Array, v: Array) -> Array:
+        return _noted(notes, k)
+
+
+@dataclass(frozen=True)
+class H2O(Policy):
+    """Tokens with the largest sum of probabilities so far stay: heavy hitters (arXiv:2306.14048).
+
+    A sum favours early tokens, which more queries have seen. ``mean=True`` divides it by their
+    number.
+    """
+
+    recent: int = 16
+    mean: bool = False
+    queries: int | None = field(default=None, init=False)
+
+    def fold(self, notes: Array | None, p: Array) -> Array:
+        xp = namespace(p)
+        summed = xp.sum(xp.mean(p, axis=1), axis=1)
+        return summed if notes is None else notes + summed
+
+    def score(self, notes: Array | None, k: Array, v: Array) -> Array:
+        sums = _noted(notes, k)
+        if not self.mean:
+            return sums
+        xp, n = namespace(k), k.shape[1]
+        # The token in slot j has been seen by the queries of the n − j tokens from there on.
+        seen = n - xp.arange(n, dtype=xp.int64)
+        return sums / xp.astype(seen, sums.dtype)
+
+
+@dataclass(frozen=True)
+class SnapKV(Policy):
+    """Tokens that the last `window` queries of a step looked at stay, with their neighbours.
+
+    Scores are averaged over `kernel` tokens side by side, so that a name stays whole
+    (arXiv:2404.14469). The paper evicts once, after the prompt, and reads it in one step; a step of
+    fewer than `window` tokens has fewer queries to go by.
+    """
+
+    window: int = 32
+    kernel: int = 5
+
+    def __post_init__(self) -> None:
+        for name in ("window", "kernel"):
+            object.__setattr__(self, name, check_integer(name, getattr(self, name)))
+        if self.kernel % 2 == 0:
+            raise ValueError(f"kernel must be odd, so that it has a middle, got {self.kernel}")
+
+    @property
+    def queries(self) -> int:  # type: ignore[override]
+        return self.window
+
+    @property
+    def recent(self) -> int:  # type: ignore[override]
+        return self.window
+
+    def fold(self, notes: Array | None, p: Array) -> Array:
+        xp = namespace(p)
+        return xp.mean(xp.mean(p, axis=1), axis=1)
+
+    def score(self, notes: Array | None, k: Array, v: Array) -> Array:
+        x = _noted(notes, k)
+        xp, half = namespace(x), self.kernel // 2
+        edge = xp.zeros((x.shape[0], half), dtype=x.dtype)
+        wide, n = xp.concat([edge, x, edge], axis=1), x.shape[1]
+        pooled = wide[:, :n]
+        for shift in range(1, self.kernel):
+            pooled = pooled + wide[:, shift : shift + n]
+        return pooled / self.kernel
+
+
+@dataclass(frozen=True)
+class Scored(Retention):
+    """Keep at most `budget` tokens per kv head: the newest ones, and those of the highest scores.
+
+    The rule is applied when a layer holds `every` tokens more than the budget. Every layer chooses
+    for itself, so each has a table of its own; give a list of rules for budgets that differ by
+    layer, such as `pyramid` computes.
+
+    >>> Scored(KNorm(recent=4), budget=64)
+    Scored(policy=KNorm(recent=4), budget=64, every=1)
+    """
+
+    policy: Policy
+    budget: int
+    every: int = 1
+    holes = True  # (not a field)
+    alone = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.policy, Policy):
+            raise TypeError(f"policy must be a Policy such as KNorm(), got {describe(self.policy)}")
+        for name in ("budget", "every"):
+            object.__setattr__(self, name, check_integer(name, getattr(self, name)))
+        if self.policy.recent > self.budget:
+            raise ValueError(
+                f"budget is {self.budget} tokens, and {self.policy!r} keeps the newest "
+                f"{self.policy.recent} alone; make budget larger or recent smaller"
+            )
+
+    def chosen(self, score: Array) -> Array:
+        """The slots that stay (Hkv, budget), in order, by scores (Hkv, S) of the stored tokens."""
+        xp, (_, n) = namespace(score), score.shape
+        recent = self.policy.recent
+        older = xp.argsort(-score[:, : n - recent], axis=1, stable=True)
+        older = xp.sort(older[:, : self.budget - recent], axis=1)
+        newest = xp.arange(n - recent, n, dtype=older.dtype, device=score.device)
+        newest = xp.broadcast_to(newest[None, :], (score.shape[0], recent))
+        return xp.concat([older, newest], axis=1)
+
+
+def pyramid(budget: int, layers: int, beta: int = 20, recent: int = 8) -> list[int]:
+    """Budgets per layer, larger in the lower ones; their mean is about `budget`.
+
+    PyramidKV, arXiv:2406.02069: min = (budget − recent) / beta, max = 2 (budget − recent) − min,
+    and equal steps down from max to min, plus the recent tokens.
+
+    >>> found = pyramid(128, 32)
+    >>> found[0], found[-1], sum(found)
+    (242, 25, 4272)
+    """
+    budget, layers = check_integer("budget", budget), check_integer("layers", layers)
+    beta, recent = check_integer("beta", beta), check_integer("recent", recent, 0)
+    if budget <= recent:
+        raise ValueError(f"budget must be more than the {recent} recent tokens, got {budget}")
+    low = (budget - recent) // beta
+    high = 2 * (budget - recent) - low
+    step = (high - low) // max(1, layers - 1)
+    return [high - layer * step + recent for layer in range(layers)]
+
+
+class Watched:
+    """What a cache notes of one request in one layer for its policy.
+
+    notes: of the policy (Hkv, S), for the tokens stored at the last plan; None before the first.
+    folding: the same with the last step in them, computed by a plan that is under way.
+    q (T, Hq, D), lse (T, Hq): of the last step, not yet folded in. at: the position of
+    its first row. length: that of the request when notes were folded in last.
+    """
+
+    __slots__ = ("at", "folding", "length", "lse", "notes", "q")
+
+    def __init__(self) -> None:
+        self.notes: Array | None = None
+        self.folding: Array | None = None
+        self.q: Array | None = None
+        self.lse: Array | None = None
+        self.at = self.length = 0
+
+    def copy(self) -> Watched:
+        """For a fork: arrays are shared, because they are replaced and never written."""
+        new = Watched()
+        for name in self.__slots__:
+            setattr(new, name, getattr(self, name))
+        return new
+
+    def see(self, q: Array, lse: Array, at: int) -> None:
+        """Note a step's queries. A layer that runs twice in a step notes the same again."""
+        self.q, self.lse, self.at = q, lse, at
+
+    def settle(self, length: int, stay: np.ndarray | None = None) -> None:
+        """Take over the notes of this plan, for the slots (Hkv, n) that stay (None: all)."""
+        notes = self.folding
+        if notes is not None and stay is not None:
+            xp, n = namespace(notes), notes.shape[1]
+            index = stay + n * np.arange(stay.shape[0], dtype=np.int64)[:, None]
+            flat = xp.asarray(index.reshape(-1), device=notes.device)
+            notes = xp.reshape(xp.take(xp.reshape(notes, (-1,)), flat), stay.shape)
+        self.notes, self.folding, self.q, self.lse, self.length = notes, None, None, None, length
+
+    def go_back(self, length: int) -> None:
+        """Forget the queries from position `length` on."""
+        rows = length - self.at
+        if self.q is None or self.lse is None or rows >= self.q.shape[0]:
+            return
+        self.q, self.lse = (x[: max(0, rows), ...] for x in (self.q, self.lse))
+        if rows <= 0:
+            self.q = self.lse = None
+        if not length:
+            self.notes, self.length = None, 0
+
+    def folded(self, policy: Policy, spec: LayerSpec, k: Array, gone: int) -> Array | None:
+        """The notes with the last step in them, for the stored keys k (Hkv, S, D); pure.
+
+        gone: how many slots the newest tokens lie before their positions.
+        """
+        xp, (heads, n, _) = namespace(k), k.shape
+        notes = self.notes
+        if notes is not None and notes.shape[1] < n:
+            more = xp.zeros((heads, n - notes.shape[1]), dtype=notes.dtype)
+            notes = xp.concat([notes, more], axis=1)
+        if self.q is None or self.lse is None:
+            return notes
+        q, lse, first = self.q, self.lse, self.at - gone
+        if policy.queries is not None:
+            left = max(0, q.shape[0] - policy.queries)
+            q, lse, first = q[left:, ...], lse[left:, ...], first + left
+        return policy.fold(notes, probabilities(q, lse, k, first, spec))
+
+
+def probabilities(q: Array, lse: Array, k: Array, first: int, spec: LayerSpec) -> Array:
+    """What queries gave the stored keys: q (T, Hq, D), lse (T, Hq), k (Hkv, S, D) → (Hkv, G, T, S).
+
+    first: the slot of the first query's own token. A token after a query's own has 0. A learned
+    sink's share is in lse, so the rest then adds up to less than 1.
+    """
+    xp, (rows, heads, dim) = namespace(k), q.shape
+    group = heads // k.shape[0]
+    by_head = xp.permute_dims(xp.reshape(q, (rows, k.shape[0], group, dim)), (1, 2, 0, 3))
+    scale = dim**-0.5 if spec.sm_scale is None else spec.sm_scale
+    s = by_head @ xp.permute_dims(k, (0, 2, 1))[:, None, :, :] * scale
+    if spec.softcap is not None:
+        s = spec.softcap * xp.tanh(s / spec.softcap)
+    top = xp.permute_dims(xp.reshape(lse, (rows, k.shape[0], group)), (1, 2, 0))
+    p = xp.exp(s - xp.astype(top[..., None], s.dtype))
+    own = first + xp.arange(rows, dtype=xp.int64, device=k.device)
+    slots = xp.arange(k.shape[1], dtype=xp.int64, device=k.device)
+    return xp.where(slots[None, :] <= own[:, None], p, xp.zeros_like(p))
+
+
+def _noted(notes: Array | None, k: Array) -> Array:
+    """The notes; zeros where no query has been seen yet."""
+    if notes is not None:
+        return notes
+    return namespace(k).zeros(k.shape[:2], dtype=k.dtype)
+
+
+def positions_of(which: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """positions (n,) or (Hkv, n) at slots which (m,) or (Hkv, m)."""
+    if which.ndim == positions.ndim == 1:
+        return positions[which]
+    heads = which.shape[0] if which.ndim == 2 else positions.shape[0]
+    positions, which = (np.broadcast_to(x, (heads, x.shape[-1])) for x in (positions, which))
+    return np.take_along_axis(positions, which, axis=1)
