@@ -189,7 +189,8 @@ EXHIBITS = (
         room="memory",
         cite="LMCache #694",
         happened="MLA stores a latent vector and, beside it, a key that carries the position. The "
-        "calculator left out that key.",
+        "calculator left out that key. It also counted the latent vector twice, which is not "
+        "planted here.",
         look=looks_shared.the_bill,
         caught_by=guards_stores.the_bill_is_what_arrays_weigh,
     ),
