@@ -28,6 +28,13 @@ class Policy:
     recent: how many of the newest tokens stay whatever their score
 
     Write `score`, and `fold` if scores depend on queries. Make it a frozen dataclass.
+
+    >>> @dataclass(frozen=True)
+    ... class LargeValues(Policy):
+    ...     def score(self, notes, k, v):
+    ...         return namespace(v).sum(v * v, axis=-1)
+    >>> Scored(LargeValues(), budget=100).budget
+    100
     """
 
     queries: int | None = 0
@@ -51,6 +58,10 @@ class KNorm(Policy):
     """Keys of small norm stay: in trained models these draw much attention (arXiv:2406.11430).
 
     It needs no query, so it costs least of all policies.
+
+    >>> k = np.array([[[3.0, 4.0], [0.6, 0.8]]])  # one head, two keys
+    >>> KNorm().score(None, k, k).round(2)
+    array([[-25.,  -1.]])
     """
 
     recent: int = 0
@@ -65,6 +76,10 @@ class Tova(Policy):
     """Tokens that the newest query looks at stay, the same in all heads (arXiv:2401.06104).
 
     No token is safe, not even the newest.
+
+    >>> p = np.array([[[[0.7, 0.3]], [[0.1, 0.9]]]])  # two query heads of one kv head
+    >>> Tova().fold(None, p)
+    array([[0.4, 0.6]])
     """
 
     queries: int | None = 1
@@ -85,6 +100,11 @@ class H2O(Policy):
 
     A sum favours early tokens, which more queries have seen. ``mean=True`` divides it by their
     number.
+
+    >>> p = np.array([[[[1.0, 0.0], [0.5, 0.5]]]])  # one head: what two queries gave two tokens
+    >>> notes = H2O().fold(None, p)
+    >>> H2O().score(notes, p[0], p[0]), H2O(mean=True).score(notes, p[0], p[0])
+    (array([[1.5, 0.5]]), array([[0.75, 0.5 ]]))
     """
 
     recent: int = 16
@@ -113,6 +133,10 @@ class SnapKV(Policy):
     Scores are averaged over `kernel` tokens side by side, so that a name stays whole
     (arXiv:2404.14469). The paper evicts once, after the prompt, and reads it in one step; a step of
     fewer than `window` tokens has fewer queries to go by.
+
+    >>> notes = np.array([[0.0, 0.0, 0.9, 0.0, 0.0, 0.0]])
+    >>> SnapKV(window=1, kernel=3).score(notes, notes[..., None], notes[..., None])
+    array([[0. , 0.3, 0.3, 0.3, 0. , 0. ]])
     """
 
     window: int = 32
@@ -126,10 +150,12 @@ class SnapKV(Policy):
 
     @property
     def queries(self) -> int:  # type: ignore[override]
+        """How many of a step's last queries it looks at."""
         return self.window
 
     @property
     def recent(self) -> int:  # type: ignore[override]
+        """How many of the newest tokens stay: those that the queries belong to."""
         return self.window
 
     def fold(self, notes: Array | None, p: Array) -> Array:
