@@ -12,8 +12,6 @@ from typing import Any
 
 from kvlib.errors import CheckpointError
 
-SECONDS, BYTES = 1.0, 64 * 10**6  # what a call may take
-
 NUMBERS: list[Any] = [
     *(0, -1, 1, 2, 3, 7, 2**31, 2**63, 2**64, 10**9, 10**18, 10**39, 10**40, 10**400, -(10**400)),
     *(0.0, -0.0, 0.5, 1e-300, 1e300, -1.5, float("inf"), float("-inf"), float("nan")),
@@ -100,11 +98,19 @@ def mutations(
 
 
 class Watch:
-    """Runs calls that may only return or raise CheckpointError, and notes what they took."""
+    """Runs calls that may only return or raise CheckpointError, and notes what they took.
 
-    def __init__(self) -> None:
+    seconds, most: what a call may take, of the processor's time and of memory in bytes
+    """
+
+    def __init__(self, seconds: float = 1.0, most: int = 64 * 10**6) -> None:
+        self.limits = seconds, most
         self.refused = self.returned = 0
         self.seconds, self.bytes = 0.0, 0
+
+    def __repr__(self) -> str:
+        calls = f"{self.refused} refused, {self.returned} returned"
+        return f"{calls}; at most {self.seconds:.2f} s, {self.bytes / 1e6:.1f} MB"
 
     def __enter__(self) -> Watch:
         tracemalloc.start()
@@ -129,5 +135,5 @@ class Watch:
             assert message.isprintable() and len(message) < 1_500, message
         took, most = time.thread_time() - start, tracemalloc.get_traced_memory()[1] - before
         self.seconds, self.bytes = max(self.seconds, took), max(self.bytes, most)
-        assert took < SECONDS and most < BYTES, (took, most)
+        assert took < self.limits[0] and most < self.limits[1], (took, most)
         return found

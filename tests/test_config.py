@@ -262,7 +262,7 @@ REFUSED = [
     (
         GEMMA3,
         {
-            "rope_parameters": {"full_attention": {"rope_theta": 1e6}},
+            "rope_parameters": {"full_attention": {"rope_theta": 1e6}, "sliding_attention": {}},
             "rope_scaling": {"rope_type": "linear", "factor": 8.0},
         },
         "the rope of 'full_attention' stated once",

@@ -133,18 +133,17 @@ def check_parts(data: Mapping[str, Any], source: str) -> None:
                     raise _refused(source, above, value, f"a depth of at most {DEEPEST}")
                 parts.append(_items(value))
                 break
-            above.append(key)
-            if isinstance(value, int):
-                if abs(value) >= words.LONG_INT:
-                    raise _refused(source, above, value, f"at most {DIGITS} digits")
+            if isinstance(value, str):
+                if key == "__float__":  # transformers 5 writes {"__float__": "Infinity"}
+                    raise _refused(source, above, {key: value}, "a finite number")
+            elif isinstance(value, int):
+                if not -words.LONG_INT < value < words.LONG_INT:
+                    raise _refused(source, [*above, key], value, f"at most {DIGITS} digits")
+            elif isinstance(value, float):
+                if not math.isfinite(value):
+                    raise _refused(source, [*above, key], value, "a finite number")
             elif isinstance(value, _TooLong):
-                raise _refused(source, above, value, f"at most {DIGITS} digits")
-            elif isinstance(value, float) and not math.isfinite(value):
-                raise _refused(source, above, value, "a finite number")
-            elif key == "__float__":  # transformers 5 writes {"__float__": "Infinity"}
-                above.pop()
-                raise _refused(source, above, {key: value}, "a finite number")
-            above.pop()
+                raise _refused(source, [*above, key], value, f"at most {DIGITS} digits")
         else:
             parts.pop()
             if above:

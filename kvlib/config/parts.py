@@ -6,7 +6,7 @@ from typing import Any
 
 from kvlib.config import rope
 from kvlib.config.keys import ACTIVATIONS, Keys
-from kvlib.config.ranges import WHOLE
+from kvlib.config.ranges import EXPERTS, WHOLE
 from kvlib.config.rope import FULL, SLIDING
 from kvlib.config.shape import Shape
 
@@ -60,6 +60,9 @@ def routing(keys: Keys, count: str) -> tuple[int, int]:
     experts, chosen = keys.count(count), keys.count("num_experts_per_tok")
     if chosen > experts:
         raise keys.error("num_experts_per_tok", f"at most {count} ({experts})")
+    layers = keys.count("num_hidden_layers")
+    if experts * layers > EXPERTS:
+        raise keys.error(count, f"at most {EXPERTS:,} experts in {layers} layers together")
     return experts, chosen
 
 

@@ -8,6 +8,7 @@ limits of WHOLE or REAL.
 from __future__ import annotations
 
 LAYERS, WIDTH, POSITIONS = 1_000, 2**22, 2**31 - 1
+EXPERTS = 2**15  # in all layers together; DeepSeek-V3 has 14,848
 WHOLE = 2**31 - 1
 REAL = (1e-30, 1e30)
 

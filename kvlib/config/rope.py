@@ -123,11 +123,11 @@ def _stated(keys: Keys, theta: Mapping[str, float]) -> Iterator[tuple[str, str |
         if not entry or not all(isinstance(value, dict) for value in entry.values()):
             yield key, None, _entry(inside, next(iter(theta.values())), keys)
             continue
+        if not theta.keys() <= entry.keys():
+            raise keys.error(key, f"an entry for each layer type of {sorted(theta)}")
         for kind in entry:
             if kind not in (FULL, SLIDING):
                 raise inside.error(kind, f"no such key: the layer types are {FULL} and {SLIDING}")
-        if not theta.keys() <= entry.keys():
-            raise keys.error(key, f"an entry for each layer type of {sorted(theta)}")
         for kind in theta:
             yield key, kind, _entry(inside.inner(kind, entry[kind]), theta[kind], keys)
 
