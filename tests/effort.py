@@ -28,14 +28,14 @@ SLOW = {
     *("test_lite", "test_normalise_notebooks", "test_packages", "test_commands", "test_summary"),
     *("test_effort", "test_mutation_run", "test_rounding_edges", "test_scenes", "test_release"),
     *("test_quality", "test_cache_threads", "test_kernel_catalogue", "test_kernel_sample"),
-    *("test_kernel_layernorm", "test_kernel_folder"),
+    *("test_kernel_layernorm", "test_kernel_folder", "test_hostile_mutations"),
 }
 
 # Every line these files run is traced in another file, and tracing takes a third longer.
 TRACED_ELSEWHERE = {
     *("test_quality", "test_mutants", "test_sixteen_bits", "test_golden", "test_hidden_draws"),
     *("test_chunked_prefill", "test_cascade", "test_scenes", "test_device"),
-    *("test_kernel_codes", "test_kernel_cache"),
+    *("test_kernel_codes", "test_kernel_cache", "test_hostile_mutations"),
 }
 
 # Short files in which each case has an error path of its own: all of it is traced.

@@ -29,7 +29,7 @@ HUGE = 10**400
 def refused(call: Callable[[], object], *expected: str) -> str:
     """The message of the CheckpointError, which comes at once and before memory is taken."""
     tracemalloc.start()
-    start = time.perf_counter()
+    start = time.thread_time()
     try:
         with pytest.raises(CheckpointError) as caught:
             call()
@@ -37,7 +37,7 @@ def refused(call: Callable[[], object], *expected: str) -> str:
     finally:
         tracemalloc.stop()
     message = str(caught.value)
-    assert time.perf_counter() - start < 1 and peak < 2e6
+    assert time.thread_time() - start < 1 and peak < 2e6
     assert all(one in message for one in expected), message
     assert message.isprintable() and len(message) < 600, message
     return message
@@ -155,10 +155,10 @@ def test_a_cycle_is_too_deep() -> None:
 
 
 def test_a_million_dense_layers_take_linear_time() -> None:
-    start = time.perf_counter()
+    start = time.thread_time()
     many = count(QWEN3_MOE, num_hidden_layers=1000, mlp_only_layers=list(range(500, 400_000)))
     assert many.shape.experts is not None and len(many.shape.experts.layers) == 500
-    assert time.perf_counter() - start < 1
+    assert time.thread_time() - start < 1
 
 
 LARGEST = {  # what is published, and a little more, lies within the ranges

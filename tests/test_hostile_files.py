@@ -28,10 +28,10 @@ FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 def refused(call: Callable[[], object], *expected: str) -> str:
     """The message of the CheckpointError, which comes at once, and is short and printable."""
-    start = time.perf_counter()
+    start = time.thread_time()
     with pytest.raises(CheckpointError) as caught:
         call()
-    assert time.perf_counter() - start < 1
+    assert time.thread_time() - start < 1
     message = str(caught.value)
     assert all(one in message for one in expected), message
     assert message.isprintable() and len(message) < 1_200, message
@@ -297,12 +297,12 @@ def test_a_long_header_takes_linear_time(tmp_path: Path) -> None:
         if twice:
             text = text[:-1] + f',"{names - 1}":{{}}}}'
         path = write(tmp_path / FILE, text, bytes(names))
-        start = time.process_time()
+        start = time.thread_time()
         if twice:
             refused(lambda: SafetensorsFile(path), f"'{names - 1}' comes twice")
         else:
             assert len(SafetensorsFile(path).tensors) == names
-        return time.process_time() - start
+        return time.thread_time() - start
 
     for twice in (False, True):
         assert seconds(20_000, twice) < 0.2 + 30 * seconds(2_000, twice)

@@ -148,3 +148,15 @@ def test_tokenizer_json(tmp_path):
     path.write_text("{}")
     with pytest.raises(CheckpointError, match="tokenizer.json: not a tokenizer"):
         load_tokenizer(tmp_path).decode([0])
+
+
+def test_a_tokenizer_that_names_a_token_which_it_has_not(tmp_path):
+    pytest.importorskip("tokenizers")
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(TINY | {"model": TINY["model"] | {"unk_token": "\x1b[2J"}}))
+    with pytest.raises(CheckpointError, match=r"tokenizer.json: cannot encode \(Unk token"):
+        load_tokenizer(tmp_path).encode("hello 0")
+    path.write_text("{" + "[" * 3000)
+    with pytest.raises(CheckpointError, match="tokenizer.json: not a tokenizer") as caught:
+        load_tokenizer(tmp_path).encode("hello")
+    assert len(str(caught.value)) < 600 and str(caught.value).isprintable()

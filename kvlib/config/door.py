@@ -35,7 +35,10 @@ def open_file(path: str) -> BinaryIO:
     shown = words.path(path)
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
-        handle = os.open(path, flags)  # without O_NONBLOCK, opening a pipe would wait
+        _refuse_others(os.stat(path).st_mode, shown)
+        handle = os.open(path, flags)  # what has become a pipe since would wait without O_NONBLOCK
+    except CheckpointError:
+        raise
     except (FileNotFoundError, NotADirectoryError):
         broken = os.path.islink(path)
         why = "a link to a file that does not exist" if broken else "no such file"
@@ -44,12 +47,18 @@ def open_file(path: str) -> BinaryIO:
         raise CheckpointError(f"{shown}: cannot be read ({error.strerror})") from None
     except ValueError:  # a NUL, or a lone surrogate
         raise CheckpointError(f"{shown}: not a file name") from None
-    mode = os.fstat(handle).st_mode
-    if not stat.S_ISREG(mode):
+    try:
+        _refuse_others(os.fstat(handle).st_mode, shown)
+    except CheckpointError:
         os.close(handle)
+        raise
+    return os.fdopen(handle, "rb")
+
+
+def _refuse_others(mode: int, shown: str) -> None:
+    if not stat.S_ISREG(mode):
         kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
         raise CheckpointError(f"{shown}: cannot be read (it is {kind}, needed: a regular file)")
-    return os.fdopen(handle, "rb")
 
 
 def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -93,7 +93,8 @@ class Keys:
         to_run: for a forward pass, in which a key may matter that no size depends on.
         """
         for key, value in self.data.items():
-            if key in self.seen or value is None or value in ({}, [], ""):
+            empty = isinstance(value, (dict, list, str)) and not value
+            if key in self.seen or value is None or empty:
                 continue
             if table.is_harmless(key, value, to_run) or table.is_neutral(key, value):
                 continue

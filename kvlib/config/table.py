@@ -112,4 +112,6 @@ def is_neutral(key: str, value: Any) -> bool:
 
 def same(value: Any, allowed: Any) -> bool:
     """Equal, where True and 1 differ, because JSON tells them apart."""
+    if value is None or not isinstance(value, (bool, int, float, str, list, dict)):
+        return value is allowed
     return isinstance(value, bool) == isinstance(allowed, bool) and bool(value == allowed)

@@ -41,6 +41,12 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
+def fault(error: BaseException) -> str:
+    """What an error of another package says, cut and printable."""
+    text = str(error)
+    return printable(text if len(text) <= PATH else f"{text[: PATH - 3]}...")
+
+
 def _text(value: object, room: int, depth: int) -> str:
     """The representation, whole or at least `room` characters of it."""
     if isinstance(value, str):

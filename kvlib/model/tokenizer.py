@@ -11,6 +11,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from kvlib.config import words
 from kvlib.config.door import open_file, read_json
 from kvlib.errors import CheckpointError
 
@@ -69,14 +70,21 @@ class JsonTokenizer(Tokenizer):
             try:
                 self._loaded = Loader.from_file(self.path)
             except Exception as error:  # the package raises bare Exception
-                raise CheckpointError(f"{self.path}: not a tokenizer ({error})") from None
+                raise self._error("not a tokenizer", error) from None
         return self._loaded
 
     def encode(self, text: str) -> list[int]:
-        return list(self._tokenizer.encode(_text(text)).ids)
+        tokenizer, text = self._tokenizer, _text(text)
+        try:
+            return list(tokenizer.encode(text).ids)
+        except Exception as error:  # a file that names an unknown token which it has not
+            raise self._error("cannot encode", error) from None
 
     def decode(self, ids: Sequence[int]) -> str:
         return self._tokenizer.decode([operator.index(one) for one in ids])
+
+    def _error(self, what: str, error: Exception) -> CheckpointError:
+        return CheckpointError(f"{words.path(self.path)}: {what} ({words.fault(error)})")
 
 
 class TextStream:
@@ -126,8 +134,8 @@ def load_tokenizer(
     if os.path.lexists(stated) and read_json(stated).get("tokenizer_class") == "ByteTokenizer":
         if vocab_size is not None and vocab_size < ByteTokenizer.vocab_size:
             raise CheckpointError(
-                f"{stated}: tokenizer_class is 'ByteTokenizer', which needs vocab_size 256 in "
-                f"config.json; it is {vocab_size}"
+                f"{words.path(stated)}: tokenizer_class is 'ByteTokenizer', which needs "
+                f"vocab_size 256 in config.json; it is {vocab_size}"
             )
         return ByteTokenizer()
     path = os.path.join(folder, "tokenizer.json")

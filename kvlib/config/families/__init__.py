@@ -8,7 +8,7 @@ add a line with both names below. Close relatives share a file. It says four thi
    what families share; every key that is read is checked, and `kvlib.costs` refuses a config with
    keys that have not been read;
 3. `forward_fields(keys)`: the fields of `kvlib.ModelConfig` that say how a forward pass computes.
-   A key that neither this nor `shape` reads is refused, unless `kvlib.config.keys.is_harmless`
+   A key that neither this nor `shape` reads is refused, unless `kvlib.config.table`
    says that it decides nothing. A family without `forward_fields` is counted and not run, and
    `lacks` says what is missing;
 4. `names`: how tensors of the checkpoint differ from Llama's.
