@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from costs_configs import DEEPSEEK, GEMMA3, GPT_OSS, MIXTRAL, QWEN2_MOE, QWEN3_MOE
 from test_config import GEMMA, GEMMA2, GPT2, LLAMA, LLAMA3, MISTRAL, PHI3, QWEN2, QWEN3, STARCODER2
@@ -105,6 +107,28 @@ NUMBERS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         "rope_scaling.original_max_position_embeddings is 0.5, needed: a whole number",
     ),
     "a softcap of 10^10": (GEMMA2, {"final_logit_softcapping": 1e10}, "a number from 1e-06 to"),
+    "a factor of attention of 10^30": (
+        LLAMA,
+        {"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "attention_factor": 1e30}},
+        "rope_scaling.attention_factor is 1e+30, needed: a number from 0.001 to 1000",
+    ),
+    "beta_fast of 10^9": (
+        LLAMA,
+        {"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "beta_fast": 1e9}},
+        "rope_scaling.beta_fast is 1000000000.0, needed: a number from 1e-06 to 1e+06",
+    ),
+    "an unknown key of YaRN": (
+        LLAMA,
+        {"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "finetuned": True}},
+        "rope_scaling.finetuned is True, needed: a key that llama is known to have",
+    ),
+    "the other rope of Gemma 3": (GEMMA3, {"rope_local_base_freq": 1e20}, "from 0.001 to 1e+18"),
+    "a limit of gpt-oss": (GPT_OSS, {"swiglu_limit": 1e9}, "swiglu_limit is 1000000000.0, needed"),
+    "experts beyond what layers can have": (
+        MIXTRAL,
+        {"num_hidden_layers": 1000, "num_local_experts": 33},
+        "num_local_experts is 33, needed: at most 32,768 experts in 1000 layers together",
+    ),
     "a scalar of 10^-9": (GEMMA2, {"query_pre_attn_scalar": 1e-9}, "a number from 1e-06 to"),
 }
 
@@ -208,6 +232,7 @@ def test_every_range_is_of_a_key_that_some_family_reads() -> None:
     fields = set(ModelConfig.__dataclass_fields__)
     for key in (*ranges.MOST, *ranges.BETWEEN):
         assert f'"{key}"' in text or key in fields, key
+    assert set(re.findall(r'number\(\s*"(\w+)"', text)) <= ranges.BETWEEN.keys()
 
 
 # ---------------------------------------------------------------------------------------- keys
@@ -407,6 +432,19 @@ def test_statements_that_contradict_one_another(case: str) -> None:
     base, keys, expected = CONFLICTS[case]
     more: dict[Any, Any] = {7: 1} if "number" in case else {}
     refused(lambda: ModelConfig.from_dict({**base, **keys, **more}), expected)
+
+
+def test_values_that_json_does_not_have() -> None:
+    """A program may hand over what transformers made of a file, or an array."""
+
+    class Dtype:
+        pass
+
+    assert read(LLAMA, torch_dtype=Dtype(), _arrays=np.ones(3)) == read(LLAMA)
+    refused(lambda: read(LLAMA, strange=np.ones(3)), "strange is array([1., 1., 1.])")
+    refused(lambda: read(LLAMA, clip_qkv=np.ones(3)), "clip_qkv is array([1., 1., 1.])")
+    refused(lambda: read(LLAMA, rope_theta=np.ones(3)), "rope_theta is array([1., 1., 1.])")
+    refused(lambda: read(LLAMA, hidden_size=np.int64(32)), "hidden_size is ")
 
 
 def test_keys_of_files_in_circulation() -> None:

@@ -30,10 +30,13 @@ MOST = {
 
 # other numbers: the least and the most
 BETWEEN = {
-    "rope_theta": (1e-3, 1e18),
+    **dict.fromkeys(("rope_theta", "rope_local_base_freq"), (1e-3, 1e18)),
     **dict.fromkeys(("rms_norm_eps", "layer_norm_epsilon", "norm_epsilon"), (1e-30, 1.0)),
     "norm_eps": (1e-30, 1.0),
     **dict.fromkeys(("factor", "low_freq_factor", "high_freq_factor"), (1e-6, 1e6)),
+    **dict.fromkeys(("beta_fast", "beta_slow"), (1e-6, 1e6)),
+    **dict.fromkeys(("attention_factor", "mscale", "mscale_all_dim"), (1e-3, 1e3)),
+    **dict.fromkeys(("swiglu_limit", "swiglu_alpha"), (1e-3, 1e6)),
     "query_pre_attn_scalar": (1e-6, 1e9),
     **dict.fromkeys(("attn_logit_softcapping", "final_logit_softcapping"), (1e-6, 1e9)),
     "embedding_scale": (1e-9, 1e9),
