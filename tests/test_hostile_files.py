@@ -194,6 +194,16 @@ def test_no_regular_file(kind: Callable[[Path], None], name: str, tmp_path: Path
         refused(lambda: ModelSpec.from_config(path), str(path / name), KINDS[kind])
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_of_five_gigabytes(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    shutil.copytree(GOLDEN / "llama", path)
+    with open(path / name, "wb") as file:
+        file.truncate(5 * 10**9)  # without a byte on the disk
+    expected = "the header is not JSON" if name == FILE else "5,000,000,000 bytes"
+    refused(lambda: kvlib.load_model(path), str(path / name), expected)
+
+
 def test_links_to_files_are_followed(tmp_path: Path) -> None:
     """As in the cache of huggingface_hub, whose snapshots are links."""
     (tmp_path / "blobs").mkdir()
@@ -354,6 +364,21 @@ def test_index(case: str, tmp_path: Path) -> None:
     index["weight_map"] = {k: shard if file == last else file for k, file in listed.items()}
     (path / INDEX).write_text(json.dumps(index))
     refused(lambda: kvlib.load_model(path), str(path), expected)
+
+
+def test_long_names_of_tensors(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    shutil.copytree(GOLDEN / "llama-3-old", path)
+    index = json.loads((path / INDEX).read_text())
+    shard = index["weight_map"]["model.norm.weight"]
+    for name in ("x" * 5000, "\x1b[2J", "\ud800"):
+        found = {**index["weight_map"], name: shard}
+        (path / INDEX).write_text(json.dumps({"weight_map": found}))
+        refused(lambda: kvlib.load_model(path), shard, "is missing")
+    save_safetensors(
+        path / FILE, {"x" * 5000: kvlib.load_model(GOLDEN / "llama").weights["norm.weight"]}
+    )
+    refused(lambda: kvlib.load_model(path), FILE, "is missing")
 
 
 def test_tokenizer_config(tmp_path: Path) -> None:

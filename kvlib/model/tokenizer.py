@@ -15,6 +15,7 @@ from kvlib.config import words
 from kvlib.config.door import open_file, read_json
 from kvlib.errors import CheckpointError
 
+MOST_BYTES = 200_000_000  # of a tokenizer.json, which a package of its own reads
 UNFINISHED = "\ufffd"  # what decoding puts where a character's bytes are incomplete or wrong
 
 
@@ -141,7 +142,10 @@ def load_tokenizer(
     path = os.path.join(folder, "tokenizer.json")
     if not os.path.lexists(path):
         return None
-    open_file(path).close()  # a pipe or a broken link is refused here, not when text is asked for
+    with open_file(path) as file:  # refuses a pipe or a broken link now, not when text is asked for
+        size = os.fstat(file.fileno()).st_size
+    if size > MOST_BYTES:
+        raise CheckpointError(f"{words.path(path)}: {size:,} bytes, needed: at most {MOST_BYTES:,}")
     return JsonTokenizer(path)
 
 
