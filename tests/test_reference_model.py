@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import kvlib
-from kvlib.model import safetensors
 from kvlib.model.safetensors import SafetensorsFile
+from kvlib.model.shards import SINGLE
 from kvlib.reference import load_reference_model, sample_text
 
 FOLDER = files("kvlib.reference")
@@ -27,7 +27,7 @@ def test_what_it_is(model):
     assert config.num_key_value_heads == 2 and config.num_attention_heads > 2
     assert config.max_position_embeddings >= 2048
     assert 2_000_000 <= model.num_parameters <= 5_000_000
-    with_name = FOLDER.joinpath(safetensors.SINGLE)
+    with_name = FOLDER.joinpath(SINGLE)
     stored = SafetensorsFile(str(with_name))
     assert {info.dtype for info in stored.tensors.values()} == {"F16"}
     assert len(with_name.read_bytes()) < 10_000_000
