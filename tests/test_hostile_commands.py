@@ -103,6 +103,26 @@ def test_a_full_disk_ends_with_2(unbuffered: str) -> None:
     assert "No space left on device" in done.stderr
 
 
+def test_the_largest_arguments_are_computed_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    most = str(10**15)
+    assert run(lambda: main([*PLAN, "--batch", most])) == 1
+    assert run(lambda: main([*PLAN, "--block-size", most])) == 1
+    assert run(lambda: main([*PLAN, "--batch", most, "--block-size", most, "--json"])) == 1
+    capsys.readouterr()
+    assert "gpus is 1000000000000000, needed" in ended(capsys, *PLAN, "--gpus", most)
+
+
+def test_the_name_of_a_folder_is_printed_without_escape_codes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "\x1b[2J\n"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(LLAMA))
+    assert main(["fit", "--config", str(folder), "--gpu", "l4"]) == 0
+    out = capsys.readouterr().out
+    assert out.replace("\n", "").isprintable() and out.startswith(r"\x1b[2J\n (bfloat16) on L4")
+
+
 def test_the_same_limits_in_python() -> None:
     huge = 10**400
     for call in (

@@ -14,6 +14,7 @@ from costs_configs import DEEPSEEK, GEMMA3, GPT_OSS, MIXTRAL, QWEN2_MOE, QWEN3_M
 from test_config import GEMMA, GEMMA2, GPT2, LLAMA, LLAMA3, MISTRAL, PHI3, QWEN2, QWEN3, STARCODER2
 
 from kvlib.config import ranges
+from kvlib.config.shape import Experts
 from kvlib.config.table import NEUTRAL
 from kvlib.config.words import name, shown
 from kvlib.costs import ModelSpec
@@ -207,6 +208,17 @@ FIELDS: dict[str, tuple[dict[str, Any], str]] = {
     "eps": ({"norm_eps": 10**39}, "norm_eps is 1000000000000000000000"),
     "a softcap of 10^400": ({"attn_logit_softcapping": HUGE}, "attn_logit_softcapping is a whole"),
     "an embedding scale": ({"embedding_scale": 1e300}, "embedding_scale is 1e+300, needed"),
+    "a billion experts": (
+        {"experts": Experts(10**9, 1, 8, (0,))},
+        "experts.num_experts is 1000000",
+    ),
+    "experts in all layers": (
+        {"experts": Experts(16384, 1, 8, (0,)), "num_hidden_layers": 3},
+        "experts.num_experts is 16384, needed: at most 32,768 experts in 3 layers together",
+    ),
+    "more chosen than there are": ({"experts": Experts(2, 3, 8, (0,))}, "experts.per_token is 3"),
+    "no experts": ({"experts": Experts(0, 0, 8, (0,))}, "experts.num_experts is 0, needed"),
+    "an expert of 10^400": ({"experts": Experts(2, 1, HUGE, (0,))}, "experts.width is a whole"),
     "a window of 10^400": ({"windows": (HUGE, None)}, "window is a whole number of about 401"),
 }
 

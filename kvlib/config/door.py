@@ -21,9 +21,14 @@ from kvlib.errors import CheckpointError
 MOST_BYTES = 4_000_000  # of a JSON file, or of a safetensors header
 DEEPEST = 32  # objects and lists inside one another; a config.json has 4
 DIGITS = 40  # of a whole number; files hold int(1e30) for "no limit", which has 31
-# What a text of MOST_BYTES may hold, so that the objects made of it take some tens of MB: the
-# characters that begin an object or a list, or that end a key or a value.
-PARTS = {"{": 50_000, "[": 100_000, ":": 200_000, ",": 400_000}
+# How many parts a text may have, so that what Python makes of them takes some tens of MB, and the
+# character by which they are counted; one in a string counts, too.
+PARTS = {
+    "objects": ("{", 50_000),
+    "lists": ("[", 100_000),
+    "keys": (":", 200_000),
+    "values": (",", 400_000),
+}
 
 
 def open_file(path: str) -> BinaryIO:
@@ -46,7 +51,9 @@ def open_file(path: str) -> BinaryIO:
     except OSError as error:
         raise CheckpointError(f"{shown}: cannot be read ({error.strerror})") from None
     except ValueError:  # a NUL, or a lone surrogate
-        raise CheckpointError(f"{shown}: not a file name") from None
+        raise CheckpointError(
+            f"{shown}: not a file name (it holds a NUL or half a surrogate pair)"
+        ) from None
     try:
         _refuse_others(os.fstat(handle).st_mode, shown)
     except CheckpointError:
@@ -92,10 +99,11 @@ def parse(raw: bytes, source: str, what: str = "") -> dict[str, Any]:
         raise CheckpointError(
             f"{source}: {what}not JSON in UTF-8 (it begins with a byte order mark; save it without)"
         )
-    for part, most in PARTS.items():
-        if (count := raw.count(part.encode())) > most:
+    for parts, (mark, most) in PARTS.items():
+        if (count := raw.count(mark.encode())) > most:
             raise CheckpointError(
-                f"{source}: holds {part!r} {count:,} times, needed: at most {most:,}"
+                f"{source}: too many {parts} ({mark!r} comes {count:,} times), needed: at most "
+                f"{most:,}"
             )
 
     def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from kvlib.config.read import read_shape
 from kvlib.config.shape import Shape
+from kvlib.config.words import printable
 from kvlib.costs import checks, formulas
 from kvlib.costs.codecs import Codec, codec
 from kvlib.costs.layers import LayerGroup, layer_groups
@@ -55,7 +56,7 @@ class ModelSpec:
         if name is None:
             path = Path(source)
             folder = path.resolve().parent.name if path.name == "config.json" else path.stem
-            name = folder if isinstance(config, (str, Path)) else shape.model_type
+            name = printable(folder) if isinstance(config, (str, Path)) else shape.model_type
         return cls(name, name, shape)
 
     # ------------------------------------------------------------------------------ weights

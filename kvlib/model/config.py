@@ -14,6 +14,7 @@ from typing import Any
 from kvlib.config.door import read_json
 from kvlib.config.keys import ACTIVATIONS, Keys, one_of, positive_float, positive_int
 from kvlib.config.parts import token_ids
+from kvlib.config.ranges import EXPERTS
 from kvlib.config.read import read_model
 from kvlib.config.rope import RopeConfig
 from kvlib.config.shape import Experts, Shape
@@ -112,6 +113,8 @@ class ModelConfig:
                 f"windows has {len(self.windows)} entries, needed: one for each of "
                 f"{self.num_hidden_layers} layers"
             )
+        if self.experts is not None:
+            _check_experts(self.experts, self.num_hidden_layers)
         for window in self.windows:
             if window is not None:
                 positive_int("window", window, "sliding_window")
@@ -153,6 +156,26 @@ class ModelConfig:
             ends = token_ids(Keys(read_json(generation), generation), "eos_token_id")
             config = replace(config, eos_token_ids=ends) if ends else config
         return config
+
+
+def _check_experts(experts: Experts, layers: int) -> None:
+    sizes = experts._asdict()
+    for name in ("num_experts", "per_token", "width"):
+        positive_int(
+            f"experts.{name}",
+            sizes[name],
+            "moe_intermediate_size" if name == "width" else "num_experts",
+        )
+    if experts.per_token > experts.num_experts:
+        raise ValueError(
+            f"experts.per_token is {experts.per_token}, needed: at most num_experts "
+            f"({experts.num_experts})"
+        )
+    if experts.num_experts * layers > EXPERTS:
+        raise ValueError(
+            f"experts.num_experts is {experts.num_experts}, needed: at most {EXPERTS:,} experts in "
+            f"{layers} layers together"
+        )
 
 
 def _sizes(shape: Shape) -> dict[str, Any]:
