@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -143,8 +144,9 @@ def test_our_own_errors_are_not_blamed_on_the_learner() -> None:
         yield "something"
         raise KeyError("ours")
 
-    with pytest.raises(KeyError, match="ours"):
-        check_broken(lambda x: x)
+    report = check_broken(lambda x: x)
+    assert report.status == "not yet"
+    assert "KeyError: 'ours'. That is a mistake of the checker" in report.finding
 
 
 def test_a_class_arrives_as_it_is_and_its_methods_can_be_guarded() -> None:
@@ -179,12 +181,20 @@ def test_guarded_allows_what_it_is_told_to_allow() -> None:
     assert (x == 1).all()
 
 
-def test_interrupts_pass_through() -> None:
-    def stop() -> None:
-        raise KeyboardInterrupt
+def test_the_interrupt_button_passes_through() -> None:
+    """The reader stops a cell by it; an answer that raises the same error is only wrong."""
+
+    def is_stopped() -> None:
+        signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        guarded(stop)()
+        guarded(is_stopped)()
+
+    def stops() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(Finding, match="stops raised KeyboardInterrupt"):
+        guarded(stops)()
 
 
 def test_unchanged_counts_nan_as_itself() -> None:

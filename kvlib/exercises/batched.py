@@ -15,6 +15,7 @@ from kvlib.caches import DenseCache, LayerSpec
 from kvlib.exercises.batched_serve import check_serve
 from kvlib.exercises.report import (
     Finding,
+    bare,
     checker,
     diagnose,
     expect_array,
@@ -155,7 +156,7 @@ def check_packed_mask(packed_mask: Callable[..., Any]) -> Iterator[str]:
 def check_append_rows(append_rows: Callable[..., Any]) -> Iterator[str]:
     """append_rows(slots (B, S, Hkv, D), new (B, Hkv, D), lengths (B,)) → lengths + 1; slots
     change in place."""
-    append = guarded(getattr(append_rows, "__wrapped__", append_rows), may_modify=True)
+    append = guarded(bare(append_rows), may_modify=True)
     rng = np.random.default_rng(2)
     lengths = np.array([5, 2, 3], dtype=np.int64)
     slots = _filled(rng, lengths)

@@ -9,6 +9,7 @@ import numpy as np
 
 from kvlib.caches import DenseCache, Step
 from kvlib.errors import CacheFull
+from kvlib.exercises.received import token_list
 from kvlib.exercises.report import Finding, checker, expect_equal
 from kvlib.generation import generate
 from kvlib.model import Decoder, ModelConfig
@@ -153,10 +154,11 @@ def _full(cache: WatchedCache) -> str:
 
 
 def _lists(result: Any) -> list[list[int]]:
-    if isinstance(result, dict) or not hasattr(result, "__len__"):
+    result = list(result) if isinstance(result, np.ndarray) and result.ndim else result
+    if not isinstance(result, list | tuple):
         raise Finding(f"serve returned {type(result).__name__}, needed a list of B lists of tokens")
     expect_equal(len(result), len(NEW_TOKENS), "requests in the result")
-    return [[int(t) for t in tokens] for tokens in result]
+    return [token_list(new, f"the tokens of request {i}") for i, new in enumerate(result)]
 
 
 def _expect_lengths(got: list[list[int]]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from kvlib.caches import Cache
 from kvlib.exercises.cached_layer import check_layer_cache
+from kvlib.exercises.received import token_list, whole_number
 from kvlib.exercises.report import (
     Finding,
     checker,
@@ -96,10 +97,8 @@ def check_kv_bytes(kv_bytes: Any) -> Iterator[str]:
         right // seq_len: "one token's bytes: multiply by seq_len",
         right // size: "these are numbers, not bytes: multiply by bytes_per_number",
     }
-    if not isinstance(got, int | float | np.number):
-        raise Finding(f"the bytes: got {type(got).__name__}, needed one number")
-    if int(got) in suspects:
-        raise Finding(suspects[int(got)])
+    if whole_number(got, "the bytes") in suspects:
+        raise Finding(suspects[whole_number(got, "the bytes")])
     expect_equal(got, right, "bytes of 5 requests of 7 tokens, 3 layers, 4 kv heads of 24, float32")
     yield "every factor counts once: 2, layers, kv heads, head_dim, requests, tokens, bytes"
     for dtype, size in ((np.float32, 4), (np.float16, 2)):
@@ -142,12 +141,12 @@ def check_decode(decode: Any) -> Iterator[str]:
         got = decode(slots, list(prompt), n)
         wanted = _recompute(model, prompt, n)
         _look_at_calls(slots.calls, prompt, wanted[0])
-        tokens = [int(t) for t in np.ravel(np.asarray(got, dtype=np.int64))]
-        if tokens[: n - 1] == wanted[1:] and tokens != wanted:
+        new = token_list(got, f"{n} tokens after a prompt of {len(prompt)}")
+        if new[: n - 1] == wanted[1:] and new != wanted:
             raise Finding(
                 "the first new token is missing: it is chosen by the logits of the prompt itself"
             )
-        expect_equal(tokens, wanted, f"{n} tokens after a prompt of {len(prompt)}")
+        expect_equal(new, wanted, f"{n} tokens after a prompt of {len(prompt)}")
         if prompt is not drawn:
             yield f"{n} tokens after a prompt of {len(prompt)}: the tokens of recomputation"
         rows, needed = sum(len(t) for t, _ in slots.calls), len(prompt) + n - 1
@@ -235,11 +234,11 @@ def _try_reuse(reuse: Any, model: Decoder, held: list[int], wanted: list[int], w
     cache.add("chat")
     model.forward(held, cache, cache.plan(["chat"], [len(held)]))
     feed = reuse(cache, "chat", list(held), list(wanted))
-    tokens = [int(t) for t in np.ravel(np.asarray(feed, dtype=np.int64))]
-    _look_at_reuse(cache, held, wanted, tokens, what)
-    logits = model.forward(tokens, cache, cache.plan(["chat"], [len(tokens)]))
+    rest = token_list(feed, f"{what}: the tokens to run")
+    _look_at_reuse(cache, held, wanted, rest, what)
+    logits = model.forward(rest, cache, cache.plan(["chat"], [len(rest)]))
     expect_close(logits[0], _logits(model, wanted), f"{what}: logits", atol=1e-4)
-    return len(tokens)
+    return len(rest)
 
 
 def _look_at_reuse(

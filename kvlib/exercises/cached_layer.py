@@ -16,6 +16,7 @@ from kvlib.exercises.report import (
     expect_dtype,
     expect_shape,
     guarded,
+    method,
 )
 
 _HKV, _HQ, _D = 2, 4, 8
@@ -24,8 +25,6 @@ _HKV, _HQ, _D = 2, 4, 8
 @checker
 def check_layer_cache(layer_cache: type) -> Iterator[str]:
     """LayerCache(num_kv_heads, head_dim) with append(k, v) and attend(q)."""
-    if not isinstance(layer_cache, type):
-        raise Finding("hand over the class LayerCache itself, not one of its objects")
     q, k, v = _qkv(seed=1, tokens=10)
     first, _ = _new(layer_cache)
     first(k[5:8], v[5:8])  # a request that lives beside all others and is none of their business
@@ -51,6 +50,7 @@ def check_layer_cache(layer_cache: type) -> Iterator[str]:
     append(lent_k, lent_v)
     lent_k[...], lent_v[...] = 7.0, 7.0
     got = run(q[:4])
+    _form(got, 4)
     if not np.allclose(got, _reference(q[:4], k[:4], v[:4]), rtol=1e-4, atol=1e-5):
         raise Finding(
             "the caller reused its arrays after append, and what you hold changed with them: "
@@ -62,10 +62,8 @@ def check_layer_cache(layer_cache: type) -> Iterator[str]:
 def _new(layer_cache: type) -> tuple[Any, Any]:
     """append and attend of a fresh object, guarded."""
     cache = guarded(layer_cache, may_return_none=True)(_HKV, _D)
-    for method in ("append", "attend"):
-        if not callable(getattr(cache, method, None)):
-            raise Finding(f"LayerCache has no method {method}")
-    return guarded(cache.append, may_return_none=True), guarded(cache.attend)
+    append = method(cache, "append", "LayerCache", may_return_none=True)
+    return append, method(cache, "attend", "LayerCache")
 
 
 def _qkv(seed: int, tokens: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -92,8 +90,8 @@ def _first_token(cls: type, got: Any, q: np.ndarray, k: np.ndarray, v: np.ndarra
     _usual_suspects(got, q[:1], k[:1], v[:1])
     both_k, both_v = np.concatenate([k[5:8], k[:1]]), np.concatenate([v[5:8], v[:1]])
     shared = np.allclose(got, _reference(q[:1], both_k, both_v), rtol=1e-4, atol=1e-5)
-    kinds = list | dict | set | np.ndarray
-    held = [n for n, x in vars(cls).items() if isinstance(x, kinds) and not n.startswith("__")]
+    stores = (list, dict, set, np.ndarray)
+    held = [n for n, x in vars(cls).items() if type(x) in stores and not n.startswith("__")]
     if shared or held:
         where = f" ({', '.join(held)} belongs to the class)" if held else ""
         raise Finding(

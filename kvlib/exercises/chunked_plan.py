@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvlib.exercises.batched_serve import tiny_model
-from kvlib.exercises.received import lend, shown, whole
+from kvlib.exercises.received import shown, whole
 from kvlib.exercises.report import Finding, checker, expect_equal
 from kvlib.meter import Meter
 from kvlib.scheduling import DECODING, DONE, Scheduler
@@ -145,7 +145,7 @@ def check_fill_step(fill_step: Callable[..., Any]) -> Iterator[str]:
 def _fed(
     fill_step: Callable[..., Any], decoding: Sequence[Any], prompts: Mapping[Any, int], budget: Any
 ) -> dict[Any, int]:
-    result = lend(fill_step, list(decoding), dict(prompts), budget)
+    result = fill_step(list(decoding), dict(prompts), budget)
     if not isinstance(result, dict):
         raise Finding(f"fill_step returned {type(result).__name__}, needed a dict")
     return {name: whole(n, f"the tokens of {name}") for name, n in result.items()}

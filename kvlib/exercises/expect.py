@@ -112,13 +112,10 @@ def expect_equal(got: Any, expected: Any, what: str, *, why: str = "") -> None:
         ...
     kvlib.exercises.expect.Finding: blocks of 20 tokens: got str, needed int (2)
     """
-    if isinstance(got, np.generic):
-        got = got.item()
-    if isinstance(got, np.ndarray):
-        got = got.tolist()
+    got = _as_python(got)
     if type(got) is not type(expected) and not (_is_number(got) and _is_number(expected)):
         raise Finding(f"{what}: got {_kind(got)}, needed {_kind(expected)}")
-    if got != expected:
+    if not _equals(got, expected):
         raise Finding(f"{what}: got {got!r}, needed {expected!r}{_because(why)}")
 
 
@@ -145,8 +142,12 @@ def expect_close(
     kvlib.exercises.expect.Finding: o: row 1, head 1 is 1.1, needed 1; farthest off: row 1, ...
     """
     got, wanted = _fetched(got), np.asarray(_fetched(expected))
-    expect_shape(np.asarray(got) if wanted.ndim == 0 else got, wanted.shape, what)
-    array = np.asarray(got)
+    if wanted.ndim == 0 and (_is_number(got) or isinstance(got, np.generic)):
+        got = np.asarray(got)
+    expect_shape(got, wanted.shape, what)
+    array = expect_array(got, what)
+    if array.dtype.kind not in "biufc":
+        raise Finding(f"{what}: got an array of dtype {array.dtype}, needed one of numbers")
     floating = array.dtype.kind == "f"
     bad: Any = np.argwhere(np.isnan(array) & ~np.isnan(wanted)) if floating else []
     if len(bad):
@@ -179,7 +180,9 @@ def diagnose(got: Any, suspects: dict[str, Any], *, rtol: float = 1e-4, atol: fl
     kvlib.exercises.expect.Finding: rows and columns are swapped
     >>> diagnose(scores, {"rows and columns are swapped": scores.T})  # not this mistake
     """
-    array = np.asarray(_fetched(got))
+    array = _fetched(got)
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
+        return  # it is not even an array of numbers, which `expect_close` says
     for message, result in suspects.items():
         wrong = np.asarray(_fetched(result))
         if array.shape == wrong.shape and np.allclose(array, wrong, rtol, atol, equal_nan=True):
@@ -203,6 +206,29 @@ def _short(value: Any) -> str:
 
 def _because(why: str) -> str:
     return f": {why}" if why else ""
+
+
+def _as_python(x: Any) -> Any:
+    """Numbers and arrays of NumPy as Python's numbers and lists, at any depth."""
+    if isinstance(x, np.generic):
+        return x.item()
+    if isinstance(x, np.ndarray):
+        return x.tolist()
+    if isinstance(x, list | tuple):
+        return type(x)(_as_python(y) for y in x)
+    if isinstance(x, dict):
+        return {key: _as_python(value) for key, value in x.items()}
+    return x
+
+
+def _equals(got: Any, expected: Any) -> bool:
+    """`got == expected`, but True is no number in a list either."""
+    if isinstance(expected, list | tuple) and isinstance(got, list | tuple):
+        alike = type(got) is type(expected) and len(got) == len(expected)
+        return alike and all(map(_equals, got, expected))
+    if isinstance(got, bool) != isinstance(expected, bool):
+        return False
+    return bool(got == expected)
 
 
 def _is_number(value: Any) -> bool:

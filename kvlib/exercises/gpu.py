@@ -11,6 +11,7 @@ import numpy as np
 from kvlib.attention import attend, merge_states
 from kvlib.costs import MODELS, kv_on_one
 from kvlib.exercises.gpu_cuda import check_shared_heads, check_split_range
+from kvlib.exercises.received import number
 from kvlib.exercises.report import Finding, checker, diagnose, expect_close, expect_shape
 
 __all__ = [
@@ -201,12 +202,12 @@ def check_tensor_share(tensor_share: Callable[..., Any]) -> Iterator[str]:
     for _ in range(8):
         layers, tokens, dim = rng.integers(1, (100, 5000, 300)).tolist()
         heads, devices = (2 ** rng.integers(0, 7, 2)).tolist()
-        got = tensor_share(layers, heads, dim, devices, tokens)
+        got = number(tensor_share(layers, heads, dim, devices, tokens), "the bytes on one device")
         needed = 4 * layers * max(1, heads // devices) * dim * tokens
         if got != needed:
             raise Finding(
                 f"{layers} layers of {heads} kv heads of {dim} on {devices} devices, {tokens} "
-                f"tokens: got {got!r}, needed {needed:,} bytes"
+                f"tokens: got {got:,.10g}, needed {needed:,} bytes"
             )
     yield "with more devices than heads a head is copied, never cut"
 
@@ -214,13 +215,12 @@ def check_tensor_share(tensor_share: Callable[..., Any]) -> Iterator[str]:
 def _share(tensor_share: Callable[..., Any], name: str, devices: int, tokens: int) -> None:
     (g,) = MODELS[name].layers
     layers = len(g.indices)
-    got = tensor_share(layers, g.num_kv_heads, g.head_dim, devices, tokens)
+    answer = tensor_share(layers, g.num_kv_heads, g.head_dim, devices, tokens)
+    got = number(answer, "the bytes on one device")
     needed = kv_on_one(name, "tensor", devices, batch=1, context=tokens).value
-    if not isinstance(got, int | float | np.integer | np.floating) or isinstance(got, bool):
-        raise Finding(f"tensor_share returned {got!r}, needed a number of bytes")
     if got == needed:
         return
-    said = f"{MODELS[name].title} on {devices} devices: got {got:,}, needed {needed:,} bytes"
+    said = f"{MODELS[name].title} on {devices} devices: got {got:,.10g}, needed {needed:,} bytes"
     if devices > g.num_kv_heads and got * devices == needed * g.num_kv_heads:
         said += "; a head is cut into pieces: a device holds one whole head at the least"
     elif got * 2 == needed:

@@ -77,6 +77,10 @@ def _run(lines: Callable[[], Any], kernel: str, name: str, *rest: Any) -> Traffi
         raise Finding(f"got {type(text).__name__}, needed a string of CUDA C++")
     if not text.strip():
         raise Finding("the string is empty: put your lines of CUDA C++ into it")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise Finding(f"your lines hold a character that no file can hold: {error}") from None
     whole = kernel.replace("@@", f'#line 1 "your lines"\n{text}\n#line 900 "the kernel"')
     try:
         traffic = run_cuda(whole, name, *rest, run_on="processor", seconds=SECONDS)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kvlib.exercises.received import number
 from kvlib.exercises.report import Finding, checker
 
 
@@ -82,7 +83,8 @@ def _triple(result: Any) -> tuple[float, float, float]:
         raise Finding(
             f"merge_moments returned {type(result).__name__}. Return three numbers: n, mean, m2."
         )
-    return tuple(float(value) for value in result)  # type: ignore[return-value]
+    n, mean, m2 = result
+    return number(n, "n"), number(mean, "mean"), number(m2, "m2")
 
 
 def _fold(merge: Any, parts: list[Any]) -> tuple[float, float, float]:

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.exercises.memory_bytes import check_token_bytes, whole_number
+from kvlib.exercises.memory_bytes import check_token_bytes
 from kvlib.exercises.memory_fit import check_context_that_fits, check_longest
+from kvlib.exercises.received import whole_number
 from kvlib.exercises.report import Finding, checker, expect_equal
 
 __all__ = [

@@ -8,17 +8,8 @@ from typing import Any
 import numpy as np
 
 from kvlib.caches import DenseCache, LayerSpec
+from kvlib.exercises.received import whole_number
 from kvlib.exercises.report import Finding, checker, expect_equal
-
-
-def whole_number(got: Any, what: str) -> int:
-    """`got` as an int; a Finding where it is no number, or not a whole one."""
-    if isinstance(got, bool) or not isinstance(got, int | float | np.number):
-        raise Finding(f"{what}: expected one number, got {type(got).__name__}")
-    if got != int(got):
-        raise Finding(f"{what}: expected a whole number of bytes or tokens, got {got!r}")
-    return int(got)
-
 
 # ---------------------------------------- bytes of a token, from a config.json
 
@@ -75,7 +66,8 @@ def check_token_bytes(token_bytes: Any) -> Iterator[str]:
         cache.add("a")
         cache.plan(["a"], [3])
         measured = cache.memory().payload
-        expect_equal(3 * token_bytes(_CONFIGS[name], 2), measured, f"{name}, a live cache")
+        got = whole_number(token_bytes(dict(_CONFIGS[name]), 2), name)
+        expect_equal(3 * got, measured, f"{name}, a live cache")
     yield "it equals what three tokens take in live caches of two of these shapes"
 
 

@@ -151,7 +151,9 @@ def check_window_mask(window_mask: Callable[..., Any]) -> Iterator[str]:
         q, k, v = (rng.standard_normal((n, 2, 4)).astype(np.float32) for n in (t, s, s))
         q_pos, kv_pos = np.arange(s - t, s), np.arange(s)
         scores = np.einsum("thd,shd->hts", q, k) / 2
-        scores = np.where(window_mask(q_pos, kv_pos, window), scores, -np.inf)
+        mask, what = window_mask(q_pos, kv_pos, window), f"the mask of {t} queries and {s} keys"
+        expect_shape(mask, (t, s), what, letters="T S")
+        scores = np.where(mask, scores, -np.inf)
         p = np.exp(scores - scores.max(axis=-1, keepdims=True))
         o = np.einsum("hts,shd->thd", p / p.sum(axis=-1, keepdims=True), v)
         wanted = attend(q, k, v, q_pos, kv_pos, window=window)

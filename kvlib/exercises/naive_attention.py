@@ -82,7 +82,7 @@ def check_causal_attention(causal_attention: Function) -> Iterator[str]:
     yield "o is softmax(q k / √D) v over the keys that a query may see"
 
     q, k, v = _inputs(1, 4, 4, 2, 2)
-    big = causal_attention(60 * q, k, v)
+    big = _shaped(causal_attention(60 * q, k, v), q)
     if np.isnan(big).any() or np.isinf(big).any():
         raise Finding(
             "with queries 60 times as large o holds NaN: e to the power of a large score "
@@ -96,6 +96,13 @@ def check_causal_attention(causal_attention: Function) -> Iterator[str]:
     yield "fewer queries than keys: the last query sees the last key"
 
 
+def _shaped(o: Any, like: np.ndarray) -> np.ndarray:
+    """What came of other numbers in the same shapes: it has the shape of the first result."""
+    expect_shape(o, like.shape, "o of other numbers", letters="T H D")
+    shaped: np.ndarray = o
+    return shaped
+
+
 def _expect_causal(
     function: Function, q: np.ndarray, k: np.ndarray, v: np.ndarray, o: np.ndarray
 ) -> None:
@@ -104,7 +111,8 @@ def _expect_causal(
     k2, v2 = k.copy(), v.copy()
     k2[last] += 1
     v2[last] += 1
-    moved = [i for i in range(last) if not np.array_equal(function(q, k2, v2)[i], o[i], True)]
+    after = _shaped(function(q, k2, v2), o)
+    moved = [i for i in range(last) if not np.array_equal(after[i], o[i], True)]
     if not moved:
         return
     seen = np.tri(len(q), len(k), dtype=bool)
@@ -259,7 +267,8 @@ def _expect_readers(
     k2, v2 = k.copy(), v.copy()
     # Not by the same number for all keys, which the softmax would not notice.
     (k2 if name == "key" else v2)[:, head] *= np.linspace(-1, 2, len(k), dtype=np.float32)[:, None]
-    moved = [h for h in range(6) if not np.allclose(function(q, k2, v2)[:, h], o[:, h], atol=1e-6)]
+    after = _shaped(function(q, k2, v2), o)
+    moved = [h for h in range(6) if not np.allclose(after[:, h], o[:, h], atol=1e-6)]
     needed = [3 * head + g for g in range(3)]
     if moved == needed:
         return

@@ -9,7 +9,7 @@ import numpy as np
 
 from kvlib.caches import BlockPool
 from kvlib.exercises.received import whole
-from kvlib.exercises.report import Finding, checker, expect_unchanged, guarded
+from kvlib.exercises.report import Finding, bare, checker, expect_unchanged, guarded
 
 STALE = (
     "{} wrote after a fork and made a copy, but its table still names the block that both hold, "
@@ -37,7 +37,7 @@ class _Server:
     """Requests over one store; all of them are checked after each token."""
 
     def __init__(self, append: Callable[..., Any], size: int) -> None:
-        self.append = guarded(getattr(append, "__wrapped__", append), may_modify=True)
+        self.append = guarded(bare(append), may_modify=True)
         self.size, self.rng = size, np.random.default_rng(size)
         self.pool = BlockPool(_BLOCKS, size, log=True)
         self.store = np.full((_BLOCKS, size, _HKV, _D), np.nan, dtype=np.float32)

@@ -9,14 +9,12 @@ import numpy as np
 
 from kvlib.errors import OutOfBlocks
 from kvlib.exercises.received import whole
-from kvlib.exercises.report import Finding, checker, expect_equal, guarded
+from kvlib.exercises.report import Finding, checker, expect_equal, guarded, method
 
 
 @checker
 def check_free_list(free_list: type) -> Iterator[str]:
     """FreeList(num_blocks) with allocate(count) → list and free(blocks)."""
-    if not isinstance(free_list, type):
-        raise Finding("hand over the class FreeList itself, not one of its objects")
     pool = _Pool(free_list, 6)
     first = pool.allocate(2, "2 of 6 free blocks")
     second = pool.allocate(4, "the other 4 blocks, all free")
@@ -79,11 +77,9 @@ class _Pool:
 
     def __init__(self, free_list: type, num_blocks: int) -> None:
         pool = guarded(free_list, may_return_none=True)(num_blocks)
-        for method in ("allocate", "free"):
-            if not callable(getattr(pool, method, None)):
-                raise Finding(f"FreeList has no method {method}")
-        self._allocate, self.refused = guarded(pool.allocate), False
-        self._free = guarded(pool.free, may_return_none=True)
+        self._allocate, self.refused = method(pool, "allocate", "FreeList"), False
+        # whether free keeps or changes the list is looked at below
+        self._free = method(pool, "free", "FreeList", may_modify=True, may_return_none=True)
         self._given: list[tuple[Any, list[int]]] = []
 
     def free(self, blocks: list[int], held: bool = True) -> None:

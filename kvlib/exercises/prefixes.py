@@ -13,7 +13,7 @@ import numpy as np
 from kvlib.exercises.prefixes_append import check_append_key
 from kvlib.exercises.prefixes_cascade import check_cascade
 from kvlib.exercises.prefixes_keys import check_block_keys
-from kvlib.exercises.received import lend, whole
+from kvlib.exercises.received import whole
 from kvlib.exercises.report import Finding, checker, expect_equal
 
 __all__ = ["check_append_key", "check_block_keys", "check_cascade", "check_reusable"]
@@ -24,7 +24,7 @@ def check_reusable(reusable: Callable[..., Any]) -> Iterator[str]:
     """reusable(known, prompt, block_size) → how many tokens of prompt known's blocks serve."""
 
     def ask(known: list[int], prompt: list[int], size: int) -> int:
-        return whole(lend(reusable, list(known), list(prompt), size), "tokens to reuse")
+        return whole(reusable(list(known), list(prompt), size), "tokens to reuse")
 
     def expect(known: list[int], prompt: list[int], size: int, wanted: int, why: str) -> None:
         got = ask(known, prompt, size)

@@ -9,7 +9,7 @@ import numpy as np
 
 from kvlib.attention import attend
 from kvlib.exercises.counted import Reads, kept_watched
-from kvlib.exercises.received import lend, numbers
+from kvlib.exercises.received import numbers
 from kvlib.exercises.report import (
     Finding,
     checker,
@@ -27,7 +27,7 @@ OFTEN = 5  # reads that are still one product: keys may be scaled, cast or joine
 def check_cascade(cascade: Callable[..., Any]) -> Iterator[str]:
     """cascade(q (B, D), k (S, D), v (S, D), own: B pairs of (n, D)) → o (B, D)."""
     q, k, v, own = _request(0, [3, 1, 5])
-    o = lend(cascade, q, k, v, list(own))
+    o = cascade(q, k, v, list(own))
     expect_shape(o, (3, 8), "o", letters="B D")
     numbers(o, "o")
     right = _whole(q, k, v, own)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.exercises.received import lend, shown
+from kvlib.exercises.received import shown
 from kvlib.exercises.report import Finding, checker, expect_equal
 
 
@@ -17,7 +17,7 @@ def check_block_keys(block_keys: Callable[..., Any]) -> Iterator[str]:
     """block_keys(tokens, block_size, salt) → a list of one hashable key a whole block."""
 
     def keys(tokens: list[int], size: int = 4, salt: tuple[Any, ...] = ()) -> list[Any]:
-        found = lend(block_keys, list(tokens), size, salt)
+        found = block_keys(list(tokens), size, salt)
         if not isinstance(found, list):
             raise Finding(f"block_keys returned {type(found).__name__}, needed a list of keys")
         for key in found:

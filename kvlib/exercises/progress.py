@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from kvlib.exercises.catalogue import Exercise, exercises
+from kvlib.exercises.wording import name_of
 
 __all__ = ["Progress", "export", "note", "path", "progress"]
 Entries = dict[str, dict[str, Any]]
@@ -107,7 +108,7 @@ def note(check: Callable[..., Any], answer: Any, status: str) -> None:
     found = _exercise(check)
     if file is None or found is None or status not in ("passed", "not yet"):
         return
-    if getattr(answer, "__name__", "") != found.name:
+    if name_of(answer) != found.name:
         return
     with suppress(OSError):
         entries = _read(file)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvlib.codecs.packing import pack
-from kvlib.exercises.received import lend, shown
+from kvlib.exercises.received import shown
 from kvlib.exercises.report import (
     Finding,
     checker,
@@ -89,7 +89,7 @@ def check_choose_axis(choose_axis: Any) -> Iterator[str]:
     """
     could: dict[str, bool] = dict.fromkeys(_SUSPECTS, True)  # agree with all answers so far
     for words, keys, queries, decoded in _cases():
-        got = lend(choose_axis, keys, queries, dict(decoded))
+        got = choose_axis(keys, queries, dict(decoded))
         if not isinstance(got, str) or got not in AXES:
             raise Finding(f"expected 'channel' or 'token', got {shown(got)}")
         scores = {a: queries @ (decoded[a] - keys).T for a in AXES}

@@ -1,50 +1,17 @@
-"""What a learner's function was lent and gave back, before a checker looks at it more closely.
+"""The kind of number that a checker needs, taken from what a learner's function returned.
 
-An answer of another kind (None in a list, a text for a number) becomes words here, so that no
-checker stumbles over it.
+What came is plain data (`kvlib.exercises.plain`), but it may be a text where a number was needed.
+That becomes words here, so that no checker stumbles over it.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
+import math
 from typing import Any
 
 import numpy as np
 
 from kvlib.exercises.expect import Finding, expect_array
-
-
-def lend(function: Callable[..., Any], *given: Any) -> Any:
-    """Call the function with these; a Finding if it changed a list, a dict or what they hold.
-
-    >>> lend(lambda tokens: tokens.pop(), [1, 2, 3])
-    Traceback (most recent call last):
-        ...
-    kvlib.exercises.expect.Finding: argument 1 of <lambda> was changed: copy it first, the ...
-    """
-    before = copy.deepcopy(given)
-    result = function(*given)
-    name = getattr(function, "__name__", "your function")
-    for i, (now, was) in enumerate(zip(given, before, strict=True)):
-        if not _same(now, was):
-            raise Finding(
-                f"argument {i + 1} of {name} was changed: copy it first, the caller still needs it"
-            )
-    return result
-
-
-def _same(now: Any, was: Any) -> bool:
-    if isinstance(was, np.ndarray):
-        fits = isinstance(now, np.ndarray) and now.shape == was.shape and now.dtype == was.dtype
-        return fits and bool(now.tobytes() == was.tobytes())
-    if isinstance(was, dict):
-        same_keys = isinstance(now, dict) and list(now) == list(was)
-        return same_keys and all(_same(now[key], was[key]) for key in was)
-    if isinstance(was, list | tuple):
-        fits = isinstance(now, list | tuple) and len(now) == len(was)
-        return fits and all(_same(x, y) for x, y in zip(now, was, strict=True))
-    return bool(now == was)
 
 
 def whole(x: Any, what: str) -> int:
@@ -63,6 +30,62 @@ def whole(x: Any, what: str) -> int:
     if isinstance(x, int | np.integer) and not isinstance(x, bool):
         return int(x)
     raise Finding(f"{what}: got {shown(x)}, needed a whole number")
+
+
+def number(x: Any, what: str) -> float:
+    """x as a float where it is one real number (not True), else a Finding. NaN is a float."""
+    if isinstance(x, np.ndarray) and x.ndim == 0:
+        x = x[()]
+    if isinstance(x, bool | np.bool_) or not isinstance(x, int | float | np.number):
+        raise Finding(f"{what}: expected one number, got {type(x).__name__}")
+    return float(x)
+
+
+def whole_number(x: Any, what: str) -> int:
+    """x as an int where it is a whole number, 4.0 included, else a Finding.
+
+    >>> whole_number(float("nan"), "the bytes")
+    Traceback (most recent call last):
+        ...
+    kvlib.exercises.expect.Finding: the bytes: expected a whole number, got nan
+    """
+    value = number(x, what)
+    if not math.isfinite(value) or value != int(value):
+        raise Finding(f"{what}: expected a whole number, got {value!r}")
+    return int(x)
+
+
+def expect_number(got: float, right: float, what: str, suspects: dict[str, float]) -> None:
+    """`got` equals `right`; else the words of the suspect that it equals, else both numbers."""
+    if math.isclose(got, right, rel_tol=1e-9):
+        return
+    for words, wrong in suspects.items():
+        if math.isclose(got, wrong, rel_tol=1e-9):
+            raise Finding(words)
+    raise Finding(f"{what}: expected {right:.6g}, got {got:.6g}")
+
+
+def token_list(x: Any, what: str) -> list[int]:
+    """The token ids in a list or an array of any shape, else a Finding.
+
+    >>> token_list(["7"], "the answer")
+    Traceback (most recent call last):
+        ...
+    kvlib.exercises.expect.Finding: the answer: got ['7'] (list), needed a list of token ids, ...
+    """
+    needed = Finding(f"{what}: got {shown(x)}, needed a list of token ids, which are integers")
+    if not isinstance(x, int | list | tuple | np.ndarray):
+        raise needed
+    try:
+        array = np.asarray(x)
+    except (ValueError, OverflowError):  # lists of several lengths in a list
+        raise needed from None
+    whole_floats = array.dtype.kind == "f" and bool((array == np.floor(array)).all())
+    if array.size and array.dtype.kind not in "iu" and not whole_floats:
+        raise needed
+    if not np.isfinite(array).all() or not (abs(array) < 2**62).all():
+        raise needed
+    return [int(token) for token in array.ravel()]
 
 
 def numbers(x: Any, what: str) -> np.ndarray:

@@ -17,14 +17,11 @@ there is no traceback to read.
 from __future__ import annotations
 
 import functools
-import linecache
+import inspect
 import textwrap
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from kvlib.exercises.expect import (
     Finding,
@@ -36,12 +33,15 @@ from kvlib.exercises.expect import (
     expect_shape,
     expect_unchanged,
 )
+from kvlib.exercises.guard import NotDone, bare, guarded, method, silence
 from kvlib.exercises.progress import note
+from kvlib.exercises.wording import name_of, readable, text_of
 
 __all__ = [
     "Finding",
     "NotDone",
     "Report",
+    "bare",
     "checker",
     "diagnose",
     "expect_array",
@@ -51,19 +51,8 @@ __all__ = [
     "expect_shape",
     "expect_unchanged",
     "guarded",
+    "method",
 ]
-
-
-class NotDone(Finding):
-    """The stub is still a stub: it returned nothing, or raised NotImplementedError.
-
-    >>> def causal_mask(n):
-    ...     "(n, n) bool, True where query i may look at key j"
-    >>> guarded(causal_mask)(4)
-    Traceback (most recent call last):
-        ...
-    kvlib.exercises.report.NotDone: causal_mask returned None: write its body, ...
-    """
 
 
 @dataclass(frozen=True, repr=False)
@@ -115,9 +104,11 @@ def _hang(label: str, text: str) -> list[str]:
 def checker(check: Callable[[Any], Iterator[str]]) -> Callable[[Any], Report]:
     """Turn a generator of proved sentences into a function that returns a `Report`.
 
-    The generator receives the learner's function wrapped by `guarded`. A class arrives unwrapped:
-    guard its methods. The result goes into the reader's record (`kvlib.exercises.progress`).
-    The function raises TypeError for what cannot be called, RuntimeError if nothing was proved.
+    The generator receives the learner's function wrapped by `guarded`. If its argument is annotated
+    as a `type`, it is for a class, which arrives unwrapped: guard its `method`s. The report goes
+    into the reader's record (`kvlib.exercises.progress`). The function raises TypeError for what
+    cannot be called, RuntimeError if nothing was proved; an error of the checker itself becomes a
+    report that says so.
 
     >>> @checker
     ... def check_tokens_left(tokens_left):
@@ -131,89 +122,55 @@ def checker(check: Callable[[Any], Iterator[str]]) -> Callable[[Any], Report]:
       wrong: free in blocks of 16 that hold 20 tokens: got 4, needed 12
     """
     name = check.__name__.removeprefix("check_")
+    wants = _wants(check)
 
     @functools.wraps(check)
     def run(solution: Any) -> Report:
         if not callable(solution):
             came = type(solution).__name__
-            raise TypeError(f"check_{name}: got {came}, needed the function itself")
-        report = _ask(name, check, solution)
+            raise TypeError(f"check_{name}: got {came}, needed the {wants} itself")
+        report = _ask(name, check, solution, wants)
         note(check, solution, report.status)
         return report
 
     return run
 
 
-def _ask(name: str, check: Callable[[Any], Iterator[str]], solution: Any) -> Report:
+def _wants(check: Callable[[Any], Iterator[str]]) -> str:
+    """Whether a checker is for a class: the annotation of its argument then begins with `type`."""
+    first = next(iter(inspect.signature(check).parameters.values()))
+    said = first.annotation
+    said = said if isinstance(said, str) else getattr(said, "__name__", str(said))
+    return "class" if said.startswith("type") else "function"
+
+
+_WANTED = {
+    "function": "got the class {}; hand over a function",
+    "class": "got the function {}; hand over the class itself, not one of its objects",
+}
+
+
+def _ask(name: str, check: Callable[[Any], Iterator[str]], solution: Any, wants: str) -> Report:
     """Run the checker to its end, or to the first thing that is wrong."""
     proved: list[str] = []
     try:
-        for sentence in check(solution if isinstance(solution, type) else guarded(solution)):
-            proved.append(sentence)
+        came = "class" if issubclass(type(solution), type) else "function"
+        if came != wants:
+            raise Finding(_WANTED[wants].format(name_of(solution)))
+        with silence():
+            for sentence in check(guarded(solution) if wants == "function" else solution):
+                proved.append(sentence)
     except NotDone as todo:
-        return Report(name, "not done yet", (), str(todo))
+        return Report(name, "not done yet", (), readable(text_of(todo)))
     except Finding as finding:
-        return Report(name, "not yet", tuple(proved), str(finding))
+        return Report(name, "not yet", tuple(proved), readable(text_of(finding)))
+    except Exception as error:
+        said = f"{type(error).__name__}: {text_of(error)}"
+        return Report(
+            name, "not yet", tuple(proved),
+            readable(f"check_{name} could not judge {name_of(solution)}, because it failed itself "
+                     f"with {said}. That is a mistake of the checker, so please report it"),
+        )  # fmt: skip
     if not proved:
         raise RuntimeError(f"check_{name} proved nothing: it must yield a sentence")
     return Report(name, "passed", tuple(proved))
-
-
-def guarded(
-    function: Callable[..., Any], *, may_modify: bool = False, may_return_none: bool = False
-) -> Callable[..., Any]:
-    """Wrap a learner's function: errors, missing results, changed inputs become a `Finding`.
-
-    may_modify=True is for functions whose work is to change an argument; may_return_none for
-    those that return nothing.
-
-    >>> import numpy as np
-    >>> def softmax(x):
-    ...     x -= x.max()  # in the caller's array
-    ...     return np.exp(x) / np.exp(x).sum()
-    >>> guarded(softmax)(np.ones(4))
-    Traceback (most recent call last):
-        ...
-    kvlib.exercises.expect.Finding: argument 1 of softmax was changed in place: copy it first, ...
-    >>> guarded(softmax, may_modify=True)(np.ones(4))
-    array([0.25, 0.25, 0.25, 0.25])
-    """
-    name = getattr(function, "__name__", "your function")
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        given = [("argument " + str(i + 1), a) for i, a in enumerate(args)] + list(kwargs.items())
-        arrays = [(label, a, a.copy()) for label, a in given if isinstance(a, np.ndarray)]
-        try:
-            with warnings.catch_warnings(), np.errstate(all="ignore"):
-                warnings.simplefilter("ignore")
-                result = function(*args, **kwargs)
-        except Finding:  # the function was guarded already, and has said what is wrong
-            raise
-        except NotImplementedError:
-            raise NotDone(f"write the body of {name}, then run this cell again.") from None
-        except Exception as err:  # whatever a learner's code raises must become words
-            raise Finding(_error_in_words(function, name, err)) from err
-        if result is Ellipsis or (result is None and not may_return_none):
-            word = "..." if result is Ellipsis else "None"
-            raise NotDone(f"{name} returned {word}: write its body, then run this cell again.")
-        if not may_modify:
-            for label, now, before in arrays:
-                expect_unchanged(now, before, f"{label} of {name}")
-        return result
-
-    return call
-
-
-def _error_in_words(function: Callable[..., Any], name: str, err: Exception) -> str:
-    # The line that matters is the deepest one in the file (or notebook cell) where the learner
-    # wrote the function.
-    code = getattr(function, "__code__", None)
-    where, trace = "", err.__traceback__
-    while trace is not None and code is not None:
-        frame = trace.tb_frame
-        if frame.f_code.co_filename == code.co_filename:
-            source = linecache.getline(code.co_filename, trace.tb_lineno).strip()
-            where = f"\nat the line: {source}" if source else ""
-        trace = trace.tb_next
-    return f"{name} raised {type(err).__name__}: {err}{where}"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from kvlib.exercises.received import expect_number, number
 from kvlib.exercises.report import Finding, checker, expect_equal
 from kvlib.exercises.roofline_ceiling import SHEET, check_ceiling
 from kvlib.meter import Meter
@@ -22,23 +23,6 @@ __all__ = [
     "check_ceiling",
     "check_step_floor",
 ]
-
-
-def number(got: Any, what: str) -> float:
-    """`got` as a float, or a Finding that says what came instead."""
-    if isinstance(got, bool) or not isinstance(got, int | float | np.number):
-        raise Finding(f"{what}: expected one number, got {type(got).__name__}")
-    return float(got)
-
-
-def expect_number(got: float, right: float, what: str, suspects: dict[str, float]) -> None:
-    """`got` equals `right`; else the words of the suspect that it equals, else both numbers."""
-    if math.isclose(got, right, rel_tol=1e-9):
-        return
-    for words, wrong in suspects.items():
-        if math.isclose(got, wrong, rel_tol=1e-9):
-            raise Finding(words)
-    raise Finding(f"{what}: expected {right:.6g}, got {got:.6g}")
 
 
 # ---------------------------------------- the intensity of attention
@@ -210,7 +194,7 @@ def check_busy_batch(busy_batch: Any) -> Iterator[str]:
     }
     expect_number(got, math.ceil(ridge / 2), "1 byte per weight, multiplied in bfloat16", words)
     yield f"weights of one byte, multiplied in bfloat16: {math.ceil(ridge / 2)}"
-    if busy_batch(4e12, 1e12, 2) != 4:
+    if number(busy_batch(4e12, 1e12, 2), "4 operations per byte") != 4:
         raise Finding("4e12 operations and 1e12 bytes per second: 4 requests are exactly enough")
     for experts, chosen, name in ((8, 2, "Mixtral"), (256, 8, "DeepSeek-V3")):
         right = math.ceil(ridge * experts / chosen)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from kvlib.exercises.received import number
 from kvlib.exercises.report import Finding, checker
 from kvlib.model import ModelConfig
 
@@ -88,15 +89,14 @@ _PROVED = (
 def check_ceiling(ceiling: Any) -> Iterator[str]:
     """ceiling(config, sheet, batch, seq_len) -> tokens per second at best, all in 16 bits."""
     for (name, config, batch, seq_len), proved in zip(_CASES, _PROVED, strict=True):
-        got = ceiling(config, dict(SHEET), batch, seq_len)
-        if isinstance(got, bool) or not isinstance(got, int | float | np.number):
-            raise Finding(f"{name}: expected one number, got {type(got).__name__}")
-        _explain(float(got), name, config, batch, seq_len)
+        got = number(ceiling(config, dict(SHEET), batch, seq_len), name)
+        _explain(got, name, config, batch, seq_len)
         yield proved
     rng = np.random.default_rng(0)
     for batch, seq_len in rng.integers(1, (3000, 20_000), (4, 2)).tolist():
         name = f"Llama-3.1-8B, {batch:,} requests of {seq_len:,} tokens"
-        _explain(float(ceiling(_LLAMA, dict(SHEET), batch, seq_len)), name, _LLAMA, batch, seq_len)
+        got = number(ceiling(_LLAMA, dict(SHEET), batch, seq_len), name)
+        _explain(got, name, _LLAMA, batch, seq_len)
     _agree(ceiling)
     yield "kvlib.costs says the same, within 2 %"
 
@@ -127,7 +127,7 @@ def _agree(ceiling: Any) -> None:
     ):
         work = decode(MODELS[key], batch, seq_len)
         wanted = work.floor(GPUS["h100-sxm"]).tokens_per_second.value
-        got = float(ceiling(config, dict(SHEET), batch, seq_len))
+        got = number(ceiling(config, dict(SHEET), batch, seq_len), key)
         if not math.isclose(got, wanted, rel_tol=0.02):
             raise Finding(
                 f"{key}: kvlib.costs says {wanted:,.0f} tokens per second, got {got:,.0f}"

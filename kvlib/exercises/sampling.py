@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kvlib.exercises.received import number, numbers
 from kvlib.exercises.report import Finding, checker, diagnose, expect_close, expect_shape
 from kvlib.exercises.sampling_draws import check_chi_square
 
@@ -39,6 +40,7 @@ def check_nucleus(nucleus: Any) -> Iterator[str]:
     expect_close(got, right, "the probabilities", axes=("token",))
     yield "the smallest set of likeliest tokens that reaches top_p, each in its own place"
     got = nucleus(p.copy(), 0.2)
+    expect_shape(got, (5,), "top_p 0.2", letters="V")
     if not np.any(got):
         raise Finding("top_p 0.2 leaves no token: the likeliest always stays")
     expect_close(got, np.asarray([0.0, 1, 0, 0, 0]), "top_p 0.2", axes=("token",))
@@ -116,7 +118,8 @@ def _part(result: Any) -> Part:
     if not isinstance(result, tuple | list) or len(result) != 4:
         raise Finding(f"got {type(result).__name__}, needed (m, total, values, columns)")
     m, total, values, columns = result
-    return float(m), float(total), np.asarray(values), np.asarray(columns)
+    values, columns = numbers(values, "values"), numbers(columns, "columns")
+    return number(m, "m"), number(total, "total"), values, columns
 
 
 def _same(got: Part, want: Part, suspects: dict[str, float]) -> None:

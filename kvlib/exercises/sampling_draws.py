@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kvlib.exercises.received import number
 from kvlib.exercises.report import Finding, checker
 
 
@@ -103,4 +104,4 @@ def _drawn(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 def _pair(result: Any) -> tuple[float, float]:
     if not isinstance(result, tuple) or len(result) != 2:
         raise Finding(f"got {type(result).__name__}, needed two numbers: statistic, degrees")
-    return float(result[0]), float(result[1])
+    return number(result[0], "statistic"), number(result[1], "degrees")

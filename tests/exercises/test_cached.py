@@ -55,7 +55,7 @@ WRONG_BYTES = {
     "one request": (lambda c, b, s, n: kv_bytes(c, 1, s, n), "each of the batch has its own text"),
     "one token": (lambda c, b, s, n: kv_bytes(c, b, 1, n), "multiply by seq_len"),
     "numbers": (lambda c, b, s, n: kv_bytes(c, b, s, 1), "these are numbers, not bytes"),
-    "a list": (lambda c, b, s, n: [kv_bytes(c, b, s, n)], "got list, needed one number"),
+    "a list": (lambda c, b, s, n: [kv_bytes(c, b, s, n)], "expected one number, got list"),
     "off by one": (lambda c, b, s, n: kv_bytes(c, b, s, n) + 1, "needed 80640"),
 }
 

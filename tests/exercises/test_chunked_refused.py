@@ -156,7 +156,7 @@ def changed(bound: Any = lambda a, b: (a, b), keys: Any = lambda n: n) -> Callab
         (changed(lambda a, b: a), "chunk 0 is 0 (int), needed a pair"),
         (changed(lambda a, b: ()), "chunk 0 is () (tuple), needed a pair"),
         (changed(lambda a, b: (a, b, 1)), "needed a pair (start, end)"),
-        (changed(slice), "chunk 0 is slice(0, 4, None) (slice), needed a pair"),
+        (changed(slice), "returned a tuple with a slice in it, needed plain data"),
         (changed(lambda a, b: f"{a}-{b}"), "chunk 0 is '0-4' (str), needed a pair"),
         (changed(lambda a, b: (a, b - 1)), "chunk 0 is (0, 3), needed (0, 4)"),
         (changed(keys=lambda n: math.inf), "got inf, needed 30"),

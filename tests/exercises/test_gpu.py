@@ -99,7 +99,7 @@ def test_wrong_merges(wrong, words):
         (lambda n, h, d, p, t: n * 2 * h * d * t * 2 / p, "one whole head at the least"),
         (lambda n, h, d, p, t: n * max(1, h // p) * d * t * 2, "half of it"),
         (lambda n, h, d, p, t: n * 2 * h * d * t * 2, "all devices"),
-        (lambda n, h, d, p, t: "8", "number of bytes"),
+        (lambda n, h, d, p, t: "8", "the bytes on one device: expected one number, got str"),
     ],
 )
 def test_wrong_shares(wrong, words):

@@ -25,7 +25,7 @@ from kvlib.show.intro import waste_explorer
         (lambda position, steps: 47, "times_computed(0, 50): got 47, needed 50: every step sees"),
         (lambda position, steps: max(1, steps - position), "got 1, needed 0"),
         (lambda position, steps: steps * (steps + 1) // 2, "got 1275, needed 47"),
-        (lambda position, steps: "47", "got str, needed int"),
+        (lambda position, steps: "47", "expected one number, got str"),
         (lambda position, steps: steps - positions, "raised NameError"),  # noqa: F821
     ],
 )

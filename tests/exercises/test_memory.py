@@ -77,7 +77,7 @@ WRONG_TOKENS: dict[str, tuple[Callable[..., Any], str]] = {
     "always 16 bits": (lambda c, b: token_bytes(c, 2), "16 bits whatever"),
     "off by one": (lambda c, b: token_bytes(c, b) + 1, "needed 262144"),
     "text": (lambda c, b: "128 KiB", "expected one number, got str"),
-    "a part": (lambda c, b: token_bytes(c, b) + 0.5, "expected a whole number of bytes"),
+    "a part": (lambda c, b: token_bytes(c, b) + 0.5, "expected a whole number, got 262144.5"),
     "must state kv heads": (
         lambda c, b: token_bytes(c, b) + 0 * c["num_key_value_heads"],
         "files from before grouped heads leave it out",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, wraps
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from kvlib.exercises.museum import looks, looks_shared
@@ -12,7 +13,8 @@ from kvlib.exercises.museum.catalogue import exhibit, exhibits
 from kvlib.exercises.museum.exhibit import Symptom, fresh
 from kvlib.exercises.museum.mutation import Bug, Change, applied
 from kvlib.exercises.museum.scoring import score_tests, verdict
-from kvlib.exercises.report import Finding, NotDone, checker
+from kvlib.exercises.report import Finding, NotDone, bare, checker, guarded
+from kvlib.exercises.wording import a
 
 if TYPE_CHECKING:
     from kvlib.model.decoder import Decoder
@@ -54,12 +56,13 @@ def check_batch_test(batch_test: Callable[[], Any]) -> Iterator[str]:
 
 
 def _kills(guarded_test: Any, names: Sequence[str]) -> Iterator[str]:
-    test, returned = guarded_test.__wrapped__, set[bool]()
+    test, returned = bare(guarded_test), set[bool]()
+    _expect_plain_function(test)
 
     @wraps(test)
     def watched() -> None:
         result = test()
-        if isinstance(result, bool):
+        if type(result) is bool:
             returned.add(result)
 
     if test.__code__.co_code == _stub.__code__.co_code:
@@ -85,6 +88,17 @@ def _kills(guarded_test: Any, names: Sequence[str]) -> Iterator[str]:
         raise Finding(
             f"{len(score.survived)} of {score.total} bugs survive, {name} among them: "
             f"{HINTS[name]}."
+        )
+
+
+def _expect_plain_function(test: Any) -> None:
+    if type(test) is not FunctionType:
+        raise Finding(f"A test must be a function, got {a(type(test).__name__)}.")
+    flags = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+    if test.__code__.co_flags & flags:
+        raise Finding(
+            f"Calling {test.__name__} does not run its body, because of an async or a yield in it. "
+            "Write a plain function."
         )
 
 
@@ -118,8 +132,8 @@ def check_whodunit(whodunit: Callable[[], Any]) -> Iterator[str]:
     answer = whodunit()
     if not isinstance(answer, dict):
         raise Finding(
-            f"whodunit returned a {type(answer).__name__}. It has to return a dict from letters to "
-            "names."
+            f"whodunit returned {a(type(answer).__name__)}. It has to return a dict from letters "
+            "to names."
         )
     missing = [letter for letter in CASES if letter not in answer]
     if missing:
@@ -128,7 +142,7 @@ def check_whodunit(whodunit: Callable[[], Any]) -> Iterator[str]:
         )
     for letter, seen in cases().items():
         name = answer[letter]
-        if name not in SUSPECTS:
+        if not isinstance(name, str) or name not in SUSPECTS:
             raise Finding(
                 f"Case {letter}: {name!r} is not a suspect. The suspects are {', '.join(SUSPECTS)}."
             )
@@ -153,10 +167,10 @@ def _shows(letter: str, name: str) -> str:
 @checker
 def check_quiet_bug(quiet_bug: Callable[[], Any]) -> Iterator[str]:
     """quiet_bug() → a Bug that leaves the text unchanged and that a test of the museum kills."""
-    mutant = quiet_bug()
-    if not isinstance(mutant, Change):
+    mutant = guarded(bare(quiet_bug), returns=object)()
+    if not issubclass(type(mutant), Change):
         raise Finding(
-            f"quiet_bug returned a {type(mutant).__name__}. It has to return a museum.Bug."
+            f"quiet_bug returned {a(type(mutant).__name__)}. It has to return a museum.Bug."
         )
     if isinstance(mutant, Bug):
         if not inspect.isfunction(mutant.bug):

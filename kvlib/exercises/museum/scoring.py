@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kvlib.exercises.museum.mutation import Change, applied
+from kvlib.exercises.wording import readable, text_of
 
 Test = Callable[[], object]
 SECONDS = 10.0
@@ -151,7 +152,7 @@ def verdict(test: Test, seconds: float = SECONDS, *, line: bool = False) -> str:
     error = found[0]
     if error is None:
         return ""
-    first = (str(error).strip().splitlines() or [""])[0]
+    first = (readable(text_of(error)).strip().splitlines() or [""])[0]
     if not first and line:
         first = _line(error)
     first = first if len(first) <= 80 else first[:77] + "..."

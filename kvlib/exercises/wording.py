@@ -1,0 +1,53 @@
+"""Names and texts of a learner's objects, as a message can hold them."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+from typing import Any
+
+LONGEST = 2000  # characters of a finding
+
+
+def a(noun: str) -> str:
+    """The noun with its article.
+
+    >>> a("list"), a("int")
+    ('a list', 'an int')
+    """
+    return f"an {noun}" if noun[:1].lower() in ("a", "e", "i", "o") else f"a {noun}"
+
+
+def name_of(function: Any) -> str:
+    """What a function or class is called; "your function" if it has no name that can be read."""
+    try:
+        name = function.__name__
+    except BaseException:  # an object may raise anything, even here
+        return "your function"
+    return readable(name, 80) if type(name) is str and name.strip() else "your function"
+
+
+def text_of(thing: Any) -> str:
+    """str(thing), or nothing if it has none."""
+    try:
+        return str.__str__(str(thing))
+    except BaseException:
+        return ""
+
+
+def readable(text: str, most: int = LONGEST) -> str:
+    """The text with escapes for what no terminal or file should get, cut where it is too long.
+
+    >>> print(readable("half a pair: \\ud800, a bell: \\a"))
+    half a pair: \\ud800, a bell: \\x07
+    """
+    if len(text) > most:
+        text = text[:most] + " ..."
+    return "".join(_characters(text))
+
+
+def _characters(text: str) -> Iterable[str]:
+    for c in text:
+        category = unicodedata.category(c)
+        harmless = c == "\n" or not (category[0] == "C" or category in ("Zl", "Zp"))
+        yield c if harmless else c.encode("unicode_escape").decode()
