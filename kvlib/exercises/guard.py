@@ -89,12 +89,26 @@ def silence() -> Iterator[None]:
 
 
 def bare(function: Any) -> Any:
-    """The learner's own function behind a guard."""
+    """The learner's own function behind a guard, for a checker that guards it in another way.
+
+    >>> bare(guarded(len)) is len
+    True
+    """
     return vars(function).get("__wrapped__", function) if type(function) is type(bare) else function
 
 
 def method(thing: Any, name: str, owner: str, **settings: Any) -> Callable[..., Any]:
-    """A method of a learner's object, guarded with these settings; a Finding if it has none."""
+    """A method of a learner's object, guarded with these settings of `guarded`.
+
+    owner  the class's name, for the message. Raises Finding if the object has no such method.
+
+    >>> method([3, 1, 2], "index", "list")(1)
+    1
+    >>> method([3, 1, 2], "allocate", "FreeList")
+    Traceback (most recent call last):
+        ...
+    kvlib.exercises.expect.Finding: FreeList has no method allocate
+    """
     try:
         found = getattr(thing, name, None)
     except BaseException:  # an object may raise anything when it is asked for an attribute
