@@ -141,6 +141,7 @@ def check_packed_mask(packed_mask: Callable[..., Any]) -> Iterator[str]:
         t = int(ends[-1])
         mask = packed_mask(ends)
         expect_shape(mask, (t, t), f"the mask of lengths {lengths}", letters="T T")
+        expect_dtype(mask, bool, f"the mask of lengths {lengths}")
         q, k, v = (rng.standard_normal((t, 2, 4)).astype(np.float32) for _ in range(3))
         scores = np.where(mask, np.einsum("thd,shd->hts", q, k) / 2, -np.inf)
         p = np.exp(scores - scores.max(-1, keepdims=True))

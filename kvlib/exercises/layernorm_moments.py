@@ -69,6 +69,8 @@ def check_merge_moments(merge_moments: Any) -> Iterator[str]:
     yield "four parts give the same in any order"
     far = rng.standard_normal(4096) + 1e8
     got = _fold(merge_moments, [moments(part) for part in np.split(far, 64)])
+    if got[0] != 4096:
+        raise Finding(f"The count of 64 parts of 64 numbers is {got[0]:g}, needed 4,096.")
     deviation, needed = math.sqrt(abs(got[2]) / 4096), math.sqrt(moments(far)[2] / 4096)
     if not math.isclose(deviation, needed, rel_tol=1e-6):
         raise Finding(

@@ -153,6 +153,7 @@ def check_window_mask(window_mask: Callable[..., Any]) -> Iterator[str]:
         scores = np.einsum("thd,shd->hts", q, k) / 2
         mask, what = window_mask(q_pos, kv_pos, window), f"the mask of {t} queries and {s} keys"
         expect_shape(mask, (t, s), what, letters="T S")
+        expect_dtype(mask, bool, what)
         scores = np.where(mask, scores, -np.inf)
         p = np.exp(scores - scores.max(axis=-1, keepdims=True))
         o = np.einsum("hts,shd->thd", p / p.sum(axis=-1, keepdims=True), v)
