@@ -167,6 +167,18 @@ def test_a_class_arrives_as_it_is_and_its_methods_can_be_guarded() -> None:
     assert check_box(Box).passed
 
 
+def test_objects_pass_where_a_checker_asks_for_them() -> None:
+    class Box: ...
+
+    @checker(returns=Box)
+    def check_made(make: Callable[..., Any]) -> Iterator[str]:
+        expect_equal(isinstance(make(), Box), True, "a Box")
+        yield "it makes a Box"
+
+    assert check_made(Box).passed and check_made(lambda: Box()).passed
+    assert "returned a generator, needed plain data" in check_made(lambda: (_ for _ in "a")).finding
+
+
 def test_guarded_allows_what_it_is_told_to_allow() -> None:
     x = np.zeros(3)
 

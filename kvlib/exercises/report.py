@@ -21,7 +21,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 from kvlib.exercises.expect import (
     Finding,
@@ -101,7 +101,19 @@ def _hang(label: str, text: str) -> list[str]:
     return lines
 
 
-def checker(check: Callable[[Any], Iterator[str]]) -> Callable[[Any], Report]:
+Check = Callable[[Any], Iterator[str]]
+Types = type | tuple[type, ...]
+
+
+@overload
+def checker(check: Check) -> Callable[[Any], Report]: ...
+
+
+@overload
+def checker(*, returns: Types) -> Callable[[Check], Callable[[Any], Report]]: ...
+
+
+def checker(check: Check | None = None, *, returns: Types = ()) -> Any:
     """Turn a generator of proved sentences into a function that returns a `Report`.
 
     The generator receives the learner's function wrapped by `guarded`. If its argument is annotated
@@ -109,6 +121,9 @@ def checker(check: Callable[[Any], Iterator[str]]) -> Callable[[Any], Report]:
     into the reader's record (`kvlib.exercises.progress`). The function raises TypeError for what
     cannot be called, RuntimeError if nothing was proved; an error of the checker itself becomes a
     report that says so.
+
+    returns  types whose objects the function may return besides plain data. With
+             `@checker(returns=object)` it may return anything, and be a class.
 
     >>> @checker
     ... def check_tokens_left(tokens_left):
@@ -121,6 +136,12 @@ def checker(check: Callable[[Any], Iterator[str]]) -> Callable[[Any], Report]:
     tokens_left: not yet
       wrong: free in blocks of 16 that hold 20 tokens: got 4, needed 12
     """
+    if check is None:
+        return functools.partial(_checker, returns=returns)
+    return _checker(check, returns=returns)
+
+
+def _checker(check: Check, *, returns: Types) -> Callable[[Any], Report]:
     name = check.__name__.removeprefix("check_")
     wants = _wants(check)
 
@@ -129,14 +150,20 @@ def checker(check: Callable[[Any], Iterator[str]]) -> Callable[[Any], Report]:
         if not callable(solution):
             came = type(solution).__name__
             raise TypeError(f"check_{name}: got {came}, needed the {wants} itself")
-        report = _ask(name, check, solution, wants)
+        came = "class" if issubclass(type(solution), type) else "function"
+        if came != wants and not returns:
+            report = Report(name, "not yet", (), _WANTED[wants].format(name_of(solution)))
+        elif wants == "class":
+            report = _ask(check, solution)
+        else:
+            report = _ask(check, guarded(solution, returns=returns))
         note(check, solution, report.status)
         return report
 
     return run
 
 
-def _wants(check: Callable[[Any], Iterator[str]]) -> str:
+def _wants(check: Check) -> str:
     """Whether a checker is for a class: the annotation of its argument then begins with `type`."""
     first = next(iter(inspect.signature(check).parameters.values()))
     said = first.annotation
@@ -150,15 +177,12 @@ _WANTED = {
 }
 
 
-def _ask(name: str, check: Callable[[Any], Iterator[str]], solution: Any, wants: str) -> Report:
+def _ask(check: Check, solution: Any) -> Report:
     """Run the checker to its end, or to the first thing that is wrong."""
-    proved: list[str] = []
+    name, proved = check.__name__.removeprefix("check_"), list[str]()
     try:
-        came = "class" if issubclass(type(solution), type) else "function"
-        if came != wants:
-            raise Finding(_WANTED[wants].format(name_of(solution)))
         with silence():
-            for sentence in check(guarded(solution) if wants == "function" else solution):
+            for sentence in check(solution):
                 proved.append(sentence)
     except NotDone as todo:
         return Report(name, "not done yet", (), readable(text_of(todo)))

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
-LONGEST = 2000  # characters of a finding
+LONGEST = 4000  # characters of a finding
 
 
 def a(noun: str) -> str:
