@@ -1,5 +1,5 @@
 """Checkers of the chapter on recomputation: the count of work and a window's mask (attention
-itself is in :mod:`kvlib.exercises.naive_attention`)."""
+itself is in :mod:`kvlib.exercises.naive_attention` and :mod:`kvlib.exercises.naive_grouped`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from kvlib.arrays import Array, to_numpy
 from kvlib.attention import attend
-from kvlib.exercises.naive_attention import check_causal_attention, check_grouped_attention
+from kvlib.exercises.naive_attention import check_causal_attention
+from kvlib.exercises.naive_grouped import check_grouped_attention
 from kvlib.exercises.report import (
     Finding,
     checker,
