@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from functools import cache, wraps
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from kvlib.exercises.museum import looks, looks_shared
 from kvlib.exercises.museum.catalogue import exhibit, exhibits
 from kvlib.exercises.museum.exhibit import Symptom, fresh
-from kvlib.exercises.museum.mutation import Bug, Change, applied
+from kvlib.exercises.museum.mutation import Bug, Change, Mutant, applied
 from kvlib.exercises.museum.scoring import score_tests, verdict
+from kvlib.exercises.received import shown
 from kvlib.exercises.report import Finding, NotDone, bare, checker
 from kvlib.exercises.wording import a
 
@@ -167,22 +169,12 @@ def _shows(letter: str, name: str) -> str:
 @checker(returns=object)
 def check_quiet_bug(quiet_bug: Callable[[], Any]) -> Iterator[str]:
     """quiet_bug() → a Bug that leaves the text unchanged and that a test of the museum kills."""
-    mutant = quiet_bug()
-    if not issubclass(type(mutant), Change):
-        raise Finding(
-            f"quiet_bug returned {a(type(mutant).__name__)}. It has to return a museum.Bug."
-        )
-    if isinstance(mutant, Bug):
-        if not inspect.isfunction(mutant.bug):
-            kind = type(mutant.bug).__name__
-            raise Finding(
-                f"The bug must be a function that receives the original first, got a {kind}."
-            )
-        if any(_does(e) == _does(mutant) for e in exhibits()):
-            raise Finding(f"{mutant.name} is in the museum already. Find a bug of your own.")
+    mutant = _exactly(quiet_bug())
+    if isinstance(mutant, Bug) and any(_does(e) == _does(mutant) for e in exhibits()):
+        raise Finding(f"{mutant.name} is in the museum already. Find a bug of your own.")
     try:
         shown, caught = _tried(mutant)
-    except (LookupError, ImportError, SyntaxError) as error:
+    except (LookupError, ImportError, SyntaxError, ValueError) as error:
         raise Finding(f"The bug cannot be installed: {error.args[0]}") from None
     yield "kvlib runs with the bug"
     if shown:
@@ -194,6 +186,29 @@ def check_quiet_bug(quiet_bug: Callable[[], Any]) -> Iterator[str]:
             "mutant), or it may be a bug that all tests miss."
         )
     yield f"{caught} catches it"
+
+
+def _exactly(mutant: Any) -> Bug | Mutant:
+    """The same bug without what a subclass may have changed."""
+    kind = next((kind for kind in (Bug, Mutant) if issubclass(type(mutant), kind)), None)
+    if kind is None:
+        raise Finding(
+            f"quiet_bug returned {a(type(mutant).__name__)}. It has to return a museum.Bug."
+        )
+    given, found = object.__getattribute__(mutant, "__dict__"), dict[str, Any]()
+    for field in fields(kind):
+        value = given.get(field.name)
+        if field.name == "bug" and type(value) is not FunctionType:
+            raise Finding(
+                "The bug must be a function that receives the original first, got "
+                f"{a(type(value).__name__)}."
+            )
+        if field.name != "bug" and not issubclass(type(value), str):
+            raise Finding(f"The {field.name} of the bug must be a text, got {shown(value)}.")
+        found[field.name] = value if field.name == "bug" else str.__str__(value)
+    if found["module"].partition(".")[0] != "kvlib":
+        raise Finding(f"The bug must change a module of kvlib, got {shown(found['module'])}.")
+    return kind(**found)
 
 
 def _does(bug: Bug) -> tuple[Any, ...]:
