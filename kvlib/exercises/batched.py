@@ -121,7 +121,7 @@ def check_packed_mask(packed_mask: Callable[..., Any]) -> Iterator[str]:
             "row 3, the first of request 1, sees key 0 of request 0: a causal mask alone lets "
             "request B see request A": past,
             "row 0 sees key 2 of its own request: the mask lets the past see the future": same,
-            "the mask lies on its side: its rows must be queries and its columns keys": right.T,
+            "the mask is transposed: its rows must be queries and its columns keys": right.T,
             "True and False are exchanged: True means that a query may see a key": ~right,
             "row 0 does not see key 0, but a query sees itself": same & (past & ~past.T),
         },
@@ -130,7 +130,7 @@ def check_packed_mask(packed_mask: Callable[..., Any]) -> Iterator[str]:
         i, j = np.argwhere(mask & ~same)[0]
         raise Finding(
             f"row {i} of request {owner[i]} sees key {j} of request {owner[j]}: requests share "
-            "a product, not their keys"
+            "one product, but not their keys"
         )
     expect_close(mask, right, "the mask", axes=("query", "key"))
     yield "a query sees itself and what came before it in its own request"

@@ -129,8 +129,8 @@ def check_serve(serve: Callable[..., Any]) -> Iterator[str]:
             )
         at = next(k for k, t in enumerate(tokens) if t != alone[i][k])
         raise Finding(
-            f"request {i}, token {at}: got {tokens[at]}, alone it is {alone[i][at]}: something of "
-            "another request reached it"
+            f"request {i}, token {at}: got {tokens[at]}, but alone it is {alone[i][at]}, so "
+            "something of another request has reached it"
         )
     yield "each request's tokens are those it gets alone"
 

@@ -49,15 +49,17 @@ def check_kv_bytes(kv_bytes: Any) -> Iterator[str]:
     per_head = c.hidden_size // c.num_attention_heads
     suspects = {
         right // 2: "half of the bytes are missing: a token leaves a key and a value in each layer",
-        right * 3: "this counts num_attention_heads: only keys and values are kept, and there are "
-        "num_key_value_heads of them (4 here, against 12 query heads)",
+        right * 3: "this counts num_attention_heads, but the cache keeps keys and values of "
+        "num_key_value_heads heads (4 here, beside 12 query heads)",
         right * per_head // 24: "this takes hidden_size / num_attention_heads for the size of a "
         f"head ({per_head} here): head_dim is a field of its own ({c.head_dim})",
-        right * c.hidden_size // 96: "this counts hidden_size numbers a token and layer: the "
-        "cache holds num_key_value_heads x head_dim of them",
-        right // 3: "one layer's bytes: every layer keeps keys and values of its own",
-        right // batch: "one request's bytes: each of the batch has its own text",
-        right // seq_len: "one token's bytes: multiply by seq_len",
+        right * c.hidden_size // 96: "this counts hidden_size numbers per token and layer, but "
+        "the cache holds num_key_value_heads x head_dim of them",
+        right // 3: "these are the bytes of one layer, but every layer keeps keys and values "
+        "of its own",
+        right // batch: "these are the bytes of one request, but each request of the batch has "
+        "its own text",
+        right // seq_len: "these are the bytes of one token: multiply by seq_len",
         right // size: "these are numbers, not bytes: multiply by bytes_per_number",
     }
     if whole_number(got, "the bytes") in suspects:
@@ -83,8 +85,10 @@ def check_kv_bytes(kv_bytes: Any) -> Iterator[str]:
         config = ModelConfig("llama", 64, 64 * heads, 64, layers, heads, kv_heads, dim, 64)
         right = 2 * layers * kv_heads * dim * batch * tokens * size
         what = f"{batch} requests of {tokens} tokens, {layers} layers, {kv_heads} kv heads of {dim}"
-        expect_equal(kv_bytes(config, batch, tokens, size), right, f"{what}, {size} bytes a number")
+        expect_equal(
+            kv_bytes(config, batch, tokens, size), right, f"{what}, {size} bytes per number"
+        )
     for name, layers, heads, kv_heads, dim, hidden, published in _PUBLISHED:
         config = ModelConfig("llama", 64, hidden, 64, layers, heads, kv_heads, dim, 64)
         expect_equal(kv_bytes(config, 1, 1, 2), published, f"{name}, one token in 16 bits")
-    yield "the bytes a token of " + ", ".join(row[0] for row in _PUBLISHED)
+    yield "the bytes per token of " + ", ".join(row[0] for row in _PUBLISHED)

@@ -42,8 +42,8 @@ def check_layer_cache(layer_cache: type) -> Iterator[str]:
         _compare(run(q[t : t + 1]), q[t : t + 1], k[: t + 1], v[: t + 1], f"decoding token {t}")
     yield "decoding: one query sees every key of the request, the prompt's included"
     append(k[7:], v[7:])
-    _compare(run(q[7:]), q[7:], k, v, "a chunk of 3 behind 7 held tokens")
-    yield "three tokens behind seven: chunks of any length"
+    _compare(run(q[7:]), q[7:], k, v, "a chunk of 3 after 7 held tokens")
+    yield "three tokens after seven: chunks of any length"
 
     append, run = _new(layer_cache)
     lent_k, lent_v = k[:4].copy(), v[:4].copy()
@@ -113,9 +113,9 @@ def _compare(got: Any, q: np.ndarray, k: np.ndarray, v: np.ndarray, what: str) -
         diagnose(
             got,
             {
-                f"{what}: query i sees keys 0 to i only, as if the text began with this call. The "
-                "mask sits in the top left corner; a query stands behind everything that is held: "
-                f"query 0 is at position {s - t}": _reference(q, k, v, q_pos=corner),
+                f"{what}: query i sees keys 0 to i only, as if the text began with this call. "
+                "The mask sits in the top left corner, but the queries stand after all that is "
+                f"held, so query 0 is at position {s - t}": _reference(q, k, v, q_pos=corner),
                 f"{what}: only this call's own keys are seen. Were the earlier ones never "
                 "stored, or overwritten?": _reference(q, k[s - t :], v[s - t :]),
             },
@@ -140,9 +140,9 @@ def _usual_suspects(got: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray
     share = np.sum(got * right, axis=-1, keepdims=True) / np.sum(right**2, axis=-1, keepdims=True)
     if np.allclose(got, share * right, rtol=1e-3, atol=1e-5) and np.all(share < 0.9999):
         raise Finding(
-            "the result points the right way but is too short: something with value 0 takes part. "
-            "Slots that hold no token are attended to: a key of zeros scores 0, and e^0 is 1, "
-            "not 0. Read only what was appended"
+            "the result has the right direction but is too short, because slots that hold no "
+            "token are attended to: a key of zeros scores 0, and e^0 is 1, not 0. Read only "
+            "what was appended"
         )
     tiled = np.tile(np.arange(_HKV), _HQ // _HKV)
     diagnose(

@@ -36,11 +36,11 @@ def check_decode(decode: Any) -> Iterator[str]:
         rows, needed = sum(len(t) for t, _ in slots.calls), len(prompt) + n - 1
         if rows == needed + 1:
             raise Finding(
-                f"{rows} tokens were run where {needed} are enough: the last new token is "
-                "returned, and nobody asks for the logits behind it"
+                f"{rows} tokens were run where {needed} are enough: the last new token is only "
+                "returned, so the logits after it are not needed"
             )
         expect_equal(rows, needed, "tokens run in all", why="each token is run once")
-    yield "every token was run once: the prompt in one call, then one a call"
+    yield "every token was run once: the prompt in one call, then one per call"
 
 
 def _look_at_calls(calls: list[tuple[list[int], int]], prompt: list[int], first: int) -> None:
@@ -63,9 +63,9 @@ def _look_at_calls(calls: list[tuple[list[int], int]], prompt: list[int], first:
     for tokens, start in calls[1:]:
         if start == held + 1:
             raise Finding(
-                f"positions 0 to {held - 1} are written, and the next token was put at "
-                f"{start}: one position late. Slot {held} stays zero and is attended to, and every "
-                "later key is rotated one place too far"
+                f"positions 0 to {held - 1} are written, and the next token was put at {start}, "
+                f"one position late. Slot {held} stays zero and is attended to, and every later "
+                "key is rotated one position too far"
             )
         if start == 0 and len(tokens) > 1:
             raise Finding(
@@ -75,9 +75,9 @@ def _look_at_calls(calls: list[tuple[list[int], int]], prompt: list[int], first:
         twice = tokens == prompt[-1:] and prompt[-1] != first
         if start == held and twice and held == length and length > 1:
             raise Finding(
-                f"token {prompt[-1]}, the prompt's last, was run at {length - 1} and again at "
-                f"{length}: it stands in the cache twice. The first new token comes from the "
-                "logits that the prompt's own call returned"
+                f"token {prompt[-1]}, the last of the prompt, was run at position {length - 1} "
+                f"and again at {length}, so it stands in the cache twice. The first new token "
+                "comes from the logits that the call with the prompt returned"
             )
         if start != held:
             raise Finding(
@@ -135,21 +135,21 @@ def _look_at_reuse(
     )
     if not feed:
         raise Finding(
-            f"{what}: there is nothing left to run, so there are no logits to choose the next "
-            "token by. Take the cache back one token and run the last one again"
+            f"{what}: there is nothing left to run, so there are no logits from which to choose "
+            "the next token. Truncate the cache by one token, and run the last token again"
         )
     if kept > same:
         raise Finding(
-            f"{what}: the texts part at position {same}, and the cache still holds {kept} tokens. "
-            "A key behind the first difference was computed from the old text, even where the "
-            "token is the same: truncate to the common beginning"
+            f"{what}: the texts differ from position {same} on, and the cache still holds "
+            f"{kept} tokens. A key after the first difference was computed from the old text, "
+            "even where the token is the same: truncate the cache to the common beginning"
         )
     if kept + len(feed) > len(wanted):
         raise Finding(
             f"{what}: {kept} tokens are held and {len(feed)} are to be run, but the text has "
             f"{len(wanted)}: some would stand in the cache twice. Run only what is not held"
         )
-    expect_equal(feed, wanted[kept:], f"{what}: tokens to run behind {kept} held ones")
+    expect_equal(feed, wanted[kept:], f"{what}: tokens to run after {kept} held ones")
     best = min(same, len(wanted) - 1)
     if kept < best:
-        raise Finding(f"{what}: right but wasteful, {best} tokens could be kept, got {kept}")
+        raise Finding(f"{what}: the result is right, but {best} tokens could be kept, got {kept}")

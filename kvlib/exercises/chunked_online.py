@@ -150,9 +150,8 @@ def _diagnose_second(got: State, old: State, s: np.ndarray, v: np.ndarray) -> No
             "total was multiplied by e^(new top - old top), which grows: the old sum must "
             "shrink": old[1] / shrink + part,
             "total holds the last tile alone: add it to the old sum": part,
-            "the part of this tile was shrunk, too, but only the old sum is in old units": (
-                (old[1] + part) * shrink
-            ),
+            "the part of this tile was shrunk, too, but only the old sum is in units of e^(old "
+            "top)": ((old[1] + part) * shrink),
             "the old total was shrunk twice": old[1] * shrink**2 + part,
         },
     )

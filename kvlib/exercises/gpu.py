@@ -65,7 +65,7 @@ def _compare(
     if got == 0:
         said += "; without a split no block reads the keys: 1 is the least"
     elif got == max(1, min(-(-room // blocks), keys // LEAST)):
-        said += "; rounded up, the last blocks wait for a second wave"
+        said += "; this is rounded up, so the last blocks wait for a second wave"
     elif got == max(1, room // blocks):
         said += f"; a block with fewer than {LEAST} keys costs more to merge than it gains"
     raise Finding(said)
@@ -224,7 +224,7 @@ def _share(tensor_share: Callable[..., Any], name: str, devices: int, tokens: in
     if devices > g.num_kv_heads and got * devices == needed * g.num_kv_heads:
         said += "; a head is cut into pieces: a device holds one whole head at the least"
     elif got * 2 == needed:
-        said += "; half of it: keys and values are two, or a bfloat16 number is 2 bytes"
+        said += "; this is half of it: count keys and values, and 2 bytes per bfloat16 number"
     elif got == needed * min(devices, g.num_kv_heads):
         said += "; that is the cache of all devices"
     raise Finding(said)

@@ -79,6 +79,6 @@ def _expect_once(seen: np.ndarray, n: int, splits: int) -> None:
         raise Finding(said)
     if held.max(initial=0) > -(-n // splits):
         raise Finding(
-            f"{what}: split {int(held.argmax())} has {held.max()} keys and the slowest decides; "
-            f"needed at most {-(-n // splits)} each"
+            f"{what}: split {int(held.argmax())} has {held.max()} keys, and all wait for the "
+            f"slowest split; needed at most {-(-n // splits)} each"
         )

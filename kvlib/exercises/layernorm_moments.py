@@ -40,9 +40,8 @@ def check_merge_moments(merge_moments: Any) -> Iterator[str]:
     _expect(got[1], whole[1], "the mean", wrong_means)
     gap = (other - mean) ** 2
     wrong_sums = {
-        "the sum of squares ignores that the parts have different means, which is spread, too": (
-            m2 + m2_other
-        ),
+        "the sum of squares ignores that the parts have different means, and this difference "
+        "is spread, too": (m2 + m2_other),
         "the squared distance of the means enters once; it enters n_a n_b / n times": m2
         + m2_other
         + gap,

@@ -119,9 +119,8 @@ def _wrong_bytes(c: dict[str, Any], size: int) -> dict[str, int]:
             "vector is kept for all of them": 2 * layers * heads * dim * size,
             "this counts the latent vector alone: the rotated part of the key, qk_rope_head_dim "
             "numbers, is kept beside it": layers * latent * size,
-            "twice too much: the latent vector serves as key and as value, and is kept once": (
-                2 * layers * (latent + rope) * size
-            ),
+            "this is twice too much, because the latent vector serves as key and as value, and "
+            "is kept once": (2 * layers * (latent + rope) * size),
             "the latent vector is counted twice, but it serves as key and as value": (
                 layers * (2 * latent + rope) * size
             ),
@@ -134,8 +133,8 @@ def _wrong_bytes(c: dict[str, Any], size: int) -> dict[str, int]:
             2 * layers * heads * per_head * size
         ),
         "this counts hidden_size numbers per key": 2 * layers * c["hidden_size"] * size,
-        "half of the bytes are missing: you counted the keys alone, or 16 bits whatever "
-        "bytes_per_number says": right // 2,
+        "half of the bytes are missing: you counted the keys alone, or 16 bits in spite of "
+        "bytes_per_number": right // 2,
         "these are one layer's bytes: every layer keeps its own": right // layers,
         "these are numbers, not bytes: multiply by bytes_per_number": right // size,
         "these are bits, not bytes": right * 8,

@@ -69,7 +69,10 @@ def _search(longest: Any, what: str, nbytes: Callable[[int], int], budget: int, 
                 "to token takes as many calls as there are tokens; halve what is left instead"
             )
         if tokens != int(tokens):
-            raise Finding(f"{what}: you called request_bytes with {tokens!r} tokens, a part of one")
+            raise Finding(
+                f"{what}: you called request_bytes with {tokens!r} tokens, which is "
+                "not a whole number"
+            )
         return nbytes(int(tokens))
 
     got = longest(request_bytes, budget, limit)
@@ -82,7 +85,7 @@ def _search(longest: Any, what: str, nbytes: Callable[[int], int], budget: int, 
     if got > 0 and nbytes(int(got)) > budget:
         one_over = got == 1 or nbytes(int(got) - 1) <= budget
         hint = "this is the first length that does not fit; " if one_over else ""
-        hint += "the bytes of one token times the tokens leave out what blocks round up"
+        hint += "one token's bytes times the tokens leaves out that blocks round up"
         raise Finding(
             f"{what}: {got:,} tokens take {nbytes(int(got)):,} bytes of {budget:,}: {hint}"
         )

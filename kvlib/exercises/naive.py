@@ -52,13 +52,14 @@ def check_token_passes(token_passes: Callable[..., Any]) -> Iterator[str]:
     prompt, new = 5, 4  # steps of 5, 6, 7 and 8 tokens
     again, once = _pair(token_passes(prompt, new))
     diagnose_again = {
-        32: "every step is charged with the final length: step 1 has the prompt alone, and each "
-        "later step one token more",
+        32: "every step is counted at the final length, but step 1 has the prompt alone, and "
+        "each later step has one token more than the step before",
         10: "the prompt is missing: every step starts from scratch, prompt and all",
         6: "the prompt is missing: every step starts from scratch, prompt and all",
-        20: "every step is charged with the prompt alone: a new token belongs to the text of "
-        "the next step",
-        35: "the last new token is sent through the layers once more: nobody asks what follows it",
+        20: "every step is counted with the prompt alone, but a new token belongs to the text "
+        "of the next step",
+        35: "the last new token is sent through the layers as well, but no token after it is "
+        "needed",
         30: "each step is counted after its token was added: the token is that step's result",
         21: "a step is missing: 4 new tokens take 4 steps",
         18: "a step is missing: 4 new tokens take 4 steps",
@@ -80,7 +81,7 @@ def check_token_passes(token_passes: Callable[..., Any]) -> Iterator[str]:
     yield "the counts hold for any prompt and any number of new tokens"
 
 
-_NOT_FED = "the last new token is the answer, nobody sends it through the layers"
+_NOT_FED = "the last new token is only returned, so it is not sent through the layers"
 
 
 def _pair(result: Any) -> tuple[Any, Any]:
@@ -113,10 +114,10 @@ def check_window_mask(window_mask: Callable[..., Any]) -> Iterator[str]:
             ),
             "query 0 sees key 5: the window bounds the past, and the future still has to be "
             "hidden": away < 3,
-            "query 0 sees key 2: the window reaches into the future as well, distance needs its "
-            "sign": abs(away) < 3,
+            "query 0 sees key 2: the window reaches into the future as well, because the "
+            "distance has lost its sign": abs(away) < 3,
             "query 5 sees key 0: the window is ignored, this is the causal mask": away >= 0,
-            "the mask lies on its side: rows are queries, columns are keys": right.T,
+            "the mask is transposed: its rows must be queries and its columns keys": right.T,
             "True and False are exchanged: True means that a query may see a key": ~right,
         },
     )
@@ -130,7 +131,7 @@ def check_window_mask(window_mask: Callable[..., Any]) -> Iterator[str]:
         np.arange(10)[None, :] >= 6,
         "the mask of one query at position 9",
         axes=("query", "key"),
-        why="the mask must come from q_pos, for row 0 need not be position 0",
+        why="the mask must come from q_pos, because row 0 need not be position 0",
     )
     kv_pos = np.array([8, 9, 10, 3, 4, 5, 6, 7])  # a ring: the oldest was overwritten
     mask = window_mask(np.array([9, 10]), kv_pos, 5)
@@ -140,7 +141,7 @@ def check_window_mask(window_mask: Callable[..., Any]) -> Iterator[str]:
         (away >= 0) & (away < 5),
         "the mask over keys that lie out of order",
         axes=("query", "key"),
-        why="the mask must come from kv_pos, for column 0 need not be position 0",
+        why="the mask must come from kv_pos, because column 0 need not be position 0",
     )
     yield "positions decide, not the places of rows and columns"
 

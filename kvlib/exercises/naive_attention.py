@@ -90,8 +90,10 @@ def _expect_softmax(q: np.ndarray, k: np.ndarray, v: np.ndarray, o: np.ndarray) 
             "the weights are not normalised: divide them by their sum over the keys": (
                 np.einsum("hts,shd->thd", raw, v)
             ),
-            "the weights are e to the power of (score − largest score), and nobody divided them by "
-            "their sum over the keys": attended_wrongly(q, k, v, seen, after=lambda p, total: p),
+            "the weights are e to the power of (score − largest score), but they are not "
+            "divided by their sum over the keys": attended_wrongly(
+                q, k, v, seen, after=lambda p, total: p
+            ),
         },
     )
     again = np.where(seen, softmax(np.where(seen, raw / total, -np.inf)), 0)

@@ -95,7 +95,7 @@ def _expect_readers(
     if moved == [head, head + 2, head + 4]:
         cause = ": np.tile lays the heads out 0 1 0 1 0 1, and np.repeat 0 0 0 1 1 1"
     elif not moved:
-        cause = f": nobody reads {name} head {head}"
+        cause = f": no query head reads {name} head {head}"
     elif moved == list(range(6)):
         cause = ": every query head reads it, and a query head has one key/value head"
     raise Finding(words + cause)

@@ -91,9 +91,11 @@ def expect_causal(
         leak + "there is no mask, so the past sees the future": attended_wrongly(q, k, v),
         leak + "the mask multiplies the scores: a score of 0 is not a weight of 0. A hidden score "
         "is −inf": attended_wrongly(q, k, v, times=seen),
-        leak + "the mask hides weights after the softmax, whose sum still counts the future: hide "
-        "scores, before it": attended_wrongly(q, k, v, after=lambda p, total: p / total * seen),
-        leak + "the mask is turned round, each query sees itself and the future": attended_wrongly(
+        leak + "the mask hides weights after the softmax, whose sum still counts the future: "
+        "hide scores before the softmax": attended_wrongly(
+            q, k, v, after=lambda p, total: p / total * seen
+        ),
+        leak + "the mask is reversed: each query sees itself and the future": attended_wrongly(
             q, k, v, seen.T
         ),
     }

@@ -70,12 +70,12 @@ def check_slot_mapping(slot_mapping: Callable[..., Any]) -> Iterator[str]:
 def _expect_integers(slots: Any) -> None:
     kind = numbers(slots, "the slots").dtype
     if kind.kind not in "iu":
-        why = ": / divides into floats, use //" if kind.kind == "f" else ""
+        why = ": / gives floats, so use //" if kind.kind == "f" else ""
         raise Finding(f"the slots are {kind}, needed integers{why}")
     if kind.itemsize < 4:
         raise Finding(
-            f"the slots are {kind}, which ends at {np.iinfo(kind).max:,}: a pool has more slots. "
-            "Use int32 or int64"
+            f"the slots are {kind}, which ends at {np.iinfo(kind).max:,}, but a pool has more "
+            "slots. Use int32 or int64"
         )
 
 
@@ -88,21 +88,23 @@ def _diagnose_slots(slots: Any, table: np.ndarray, owner: np.ndarray, pos: np.nd
     """What people make of blocks of 4."""
     block = table[owner, pos // 4]
     suspects = {
-        "row 5 belongs to request 1 and was looked up in request 0's table; qo_indptr says which "
-        "request owns a row": table[0, pos // 4] * 4 + pos % 4,
+        "row 5 belongs to request 1 but was looked up in the table of request 0; qo_indptr "
+        "says which request owns a row": table[0, pos // 4] * 4 + pos % 4,
         "these are the positions themselves: the table was not used, so all requests share "
         "slots": pos,
         "these are blocks, not slots: a block has 4 slots, so its first is block * 4": block,
-        "block + offset: a block has 4 slots, so its first is block * 4": block + pos % 4,
+        "this is block + offset, but a block has 4 slots, so its first is block * 4": block
+        + pos % 4,
         "every token goes to the first slot of its block: add the offset, position % 4": block * 4,
         "the slots are one too far: offsets count from 0": block * 4 + pos % 4 + 1,
-        "position // 4 was used as the block, but it is an entry of the table, and the table says "
-        "which block that is": pos // 4 * 4 + pos % 4 + owner * 12,
+        "position // 4 was used as the block, but it is an index into the table, and the block "
+        "is the entry there": pos // 4 * 4 + pos % 4 + owner * 12,
     }
     jumps = np.concatenate([[0], np.cumsum(np.diff(pos) != 1)])
     suspects[
-        "a new request was assumed to begin where the positions jump, but row 5 follows row 4 by "
-        "accident; qo_indptr says which request owns a row"
+        "a new request was assumed to begin where the positions jump, but row 5, of the next "
+        "request, happens to continue the positions of row 4; qo_indptr says which request "
+        "owns a row"
     ] = table[np.minimum(jumps, 2), pos // 4] * 4 + pos % 4
     rows = np.arange(len(pos))
     within = rows - np.searchsorted(owner, owner)

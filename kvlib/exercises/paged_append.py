@@ -62,7 +62,9 @@ class _Server:
         expect_unchanged(given, key, "the new key, k,")
         request.keys.append(key)
         if whole(got, f"the length after the token at position {length}") != length + 1:
-            raise Finding(f"the length was {length}, a token was added, and {got!r} came back")
+            raise Finding(
+                f"the length was {length} and a token was added, but append returned {got!r}"
+            )
         wrong = [b for b in request.table.tolist() if not 0 <= b < _BLOCKS]
         if wrong:
             raise Finding(
@@ -76,7 +78,7 @@ class _Server:
             if b not in request.table[: request.used(self.size)]:
                 raise Finding(
                     f"block {b} was written to after token {length} of {name}, whose table does "
-                    "not name it: what a free block holds may still be of use"
+                    "not name it: even the content of a free block may be used again"
                 )
 
     def _shared(self, request: _Request) -> bool:
@@ -116,8 +118,8 @@ class _Server:
             raise Finding(
                 f"block {b} stands in {held.get(b, 0)} tables and is held "
                 f"{self.pool.references(b)} times after {grown} grew to "
-                f"{len(self.requests[grown].keys)} tokens: a request that leaves a block frees it, "
-                f"once"
+                f"{len(self.requests[grown].keys)} tokens: a request that leaves a block must "
+                "free it exactly once"
             )
 
     def _held(self) -> dict[int, int]:

@@ -108,7 +108,8 @@ class _Pool:
             if what and isinstance(cause, OutOfBlocks) and not self.refused:
                 if "freed" in what:
                     raise Finding(
-                        f"{what} could not be allocated any more: was the list taken back whole?"
+                        f"{what} could not be allocated any more: did free take back all of the "
+                        "list?"
                     ) from None
                 raise Finding(
                     f"{what}: allocate({count}) raised OutOfBlocks although enough were free: "

@@ -17,7 +17,7 @@ import numpy as np
 from kvlib.exercises.expect import Finding
 from kvlib.exercises.wording import a
 
-NEEDED = "needed plain data: numbers, texts, lists, tuples, dicts or NumPy arrays"
+NEEDED = "needed plain data: numbers, strings, lists, tuples, dicts or NumPy arrays"
 MOST_ITEMS = 100_000  # in lists, tuples and dicts; the longest right answer has 4,800
 MOST_NUMBERS = 2**24  # in an array
 MOST_BITS = 1023  # of an integer: a float cannot hold a larger one

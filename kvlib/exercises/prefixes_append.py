@@ -184,7 +184,7 @@ def _append(append: Callable[..., Any], pool: _Pool, name: str, where: str) -> N
         )
     for block in np.flatnonzero((pool.keys != stored).any(axis=(1, 2))).tolist():
         if block not in table and pool.references[block] == 0:
-            raise Finding(f"{where}: block {block} was written to, which is not in its table")
+            raise Finding(f"{where}: block {block} was written to, although it is not in its table")
 
 
 def _others(pool: _Pool, before: dict[str, np.ndarray], name: str) -> None:

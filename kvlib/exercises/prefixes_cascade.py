@@ -110,8 +110,8 @@ def _suspects(q: Any, k: Any, v: Any, own: list[Pair]) -> dict[str, np.ndarray]:
     return {
         "o is the mean of the two parts, but a part weighs e^lse": (shared + private) / 2,
         "o is the sum of the two parts, but their weights must add up to one": shared + private,
-        "the parts are weighed by their number of keys, but a key weighs e^score, and a part the "
-        "sum of these, e^lse": (n * shared + m * private) / (n + m),
+        "the parts are weighed by their number of keys, but the weight of a key is e^score, "
+        "and that of a part is the sum of these, e^lse": (n * shared + m * private) / (n + m),
         "the weights are exchanged: the part with the larger lse must count more": (
             (b * shared + a * private) / (a + b)
         ),
@@ -127,7 +127,7 @@ def _suspects(q: Any, k: Any, v: Any, own: list[Pair]) -> dict[str, np.ndarray]:
         "every request sees the private keys of all requests": _whole(q, k, v, [everyone] * 3),
         "only the shared keys count": shared,
         "only the private keys count": private,
-        "the scores were not divided by the root of D": _whole(q * np.float32(8**0.5), k, v, own),
+        "the scores were not divided by √D": _whole(q * np.float32(8**0.5), k, v, own),
     }
 
 

@@ -32,9 +32,9 @@ def check_block_keys(block_keys: Callable[..., Any]) -> Iterator[str]:
         if rest and len(found) == len(tokens) // size + 1:
             raise Finding(
                 f"{len(tokens)} tokens and blocks of {size} gave {len(found)} keys: block "
-                f"{len(found) - 1} is not full yet, and its next token would change its name"
+                f"{len(found) - 1} is not full yet, and its next token would change its key"
             )
-        why = "" if rest else "the last block is just full, so it has a name, too"
+        why = "" if rest else "the last block is just full, so it has a key, too"
         what = f"keys of {len(tokens)} tokens in blocks of {size}"
         expect_equal(len(found), len(tokens) // size, what, why=why)
         return found
@@ -74,7 +74,7 @@ def check_block_keys(block_keys: Callable[..., Any]) -> Iterator[str]:
         if keys([*text[:j], 99, *text[j + 1 :]])[0] == first[0]:
             raise Finding(
                 f"token {j} of a block was changed from {text[j]} to 99, but its key did not "
-                "change: all tokens of a block go into its name"
+                "change: all tokens of a block go into its key"
             )
     if keys([12, 11, *text[2:]])[0] == first[0]:
         raise Finding(

@@ -144,9 +144,8 @@ def _compare_scales(scales: np.ndarray, x: np.ndarray) -> None:
         ),
         "you divided by 255: that is for codes from 0 to 255, but these have a sign": size / 255,
         "these are 1 / scale: return the number that a code is multiplied by": 127 / size,
-        "the root mean square is not the largest number: what lies above 127 scales is cut off": (
-            np.sqrt((x**2).mean(axis=-1)) / 127
-        ),
+        "the scale is made from the root mean square, so numbers above 127 scales are cut off: "
+        "use the largest number": (np.sqrt((x**2).mean(axis=-1)) / 127),
     }
     diagnose(scales, suspects)
     expect_close(scales, right, "scales", axes=("vector",))

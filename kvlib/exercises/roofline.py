@@ -48,7 +48,7 @@ def check_attention_intensity(attention_intensity: Any) -> Iterator[str]:
         "and both the scores and the weighted sum of the values count": 0.75,
         "three quarters of the operations are missing: the scores and the weighted sum each take "
         "a multiplication and an addition": 0.375,
-        "only the keys are counted as read: the values are as many bytes again": 3.0,
+        "only the keys are counted as read, but the values take as many bytes again": 3.0,
         "these are operations per number read: divide by bytes_per_number, too": 6.0,
         "each query head is given keys of its own, or each key/value head a single query: here "
         "3 query heads use each key that is read": 0.5,
@@ -179,9 +179,8 @@ def check_busy_batch(busy_batch: Any) -> Iterator[str]:
         "that is enough is one more": math.floor(ridge),
         f"a batch is a whole number: round {ridge:.1f} up": ridge,
         "each weight takes two operations per request, not one": math.ceil(2 * ridge),
-        "a weight has bytes_per_weight bytes, 2 here: reading takes twice as long as this allows": (
-            math.ceil(ridge / 2)
-        ),
+        "a weight has bytes_per_weight bytes, 2 here, so reading takes twice as long as you "
+        "assumed": (math.ceil(ridge / 2)),
         "upside down: divide operations per second by bytes per second": math.ceil(1 / ridge),
     }
     expect_number(got, math.ceil(ridge), "an H100, 2 bytes per weight", suspects)

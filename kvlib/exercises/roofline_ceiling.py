@@ -42,8 +42,8 @@ _FAULTS = {
     "one token": "this is the token rate of one request, but a step gives a token to each request "
     "of the batch",
     "no attention": "the operations of attention are missing, and in a long text they count",
-    "sum": "reading and arithmetic are added, but they run side by side: the step takes the longer "
-    "of the two",
+    "sum": "reading and arithmetic are added, but they overlap: the step takes the longer of "
+    "the two",
 }
 
 

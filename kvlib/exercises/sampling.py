@@ -31,10 +31,8 @@ def check_nucleus(nucleus: Any) -> Iterator[str]:
             "tokens were kept in order of their ids, not of their probabilities": (
                 np.asarray([0.1, 0.4, 0.05, 0.3, 0]) / 0.85
             ),
-            "the result is in order of rank: each token needs its own place back": np.asarray(
-                [0.4, 0.3, 0.15, 0, 0]
-            )
-            / 0.85,
+            "the result is in order of rank: put each probability back in the place of its "
+            "token": np.asarray([0.4, 0.3, 0.15, 0, 0]) / 0.85,
         },
     )
     expect_close(got, right, "the probabilities", axes=("token",))
@@ -49,7 +47,7 @@ def check_nucleus(nucleus: Any) -> Iterator[str]:
     why = "0.5 reaches 0.5, so nothing more is needed"
     expect_close(nucleus(half.copy(), 0.5), np.asarray([0.0, 1, 0]), "an exact hit", why=why)
     same = np.full(4, 0.25)
-    why = "of equals the lower ids stay: sort with kind='stable'"
+    why = "of equal probabilities those with the lower ids stay: sort with kind='stable'"
     got = nucleus(same.copy(), 0.5)
     expect_close(got, np.asarray([0.5, 0.5, 0, 0]), "equal tokens", axes=("token",), why=why)
     yield "a token that reaches top_p exactly is the last, and of equals the lower ids stay"
@@ -131,7 +129,7 @@ def _same(got: Part, want: Part, suspects: dict[str, float]) -> None:
     if not np.isclose(got[1], want[1], rtol=1e-9):
         raise Finding(f"total: got {got[1]:.6g}, needed {want[1]:.6g}")
     expect_shape(got[2], want[2].shape, "values", letters="k")
-    diagnose(got[2], {"values: the best stands first, these ascend": want[2][::-1]})
+    diagnose(got[2], {"values: the best must stand first, but these ascend": want[2][::-1]})
     expect_close(got[2], want[2], "values", axes=("rank",))
     if got[3].tolist() != want[3].tolist():
         raise Finding(f"columns: got {got[3].tolist()}, needed {want[3].tolist()}")

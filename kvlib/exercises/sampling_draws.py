@@ -23,11 +23,11 @@ def check_chi_square(chi_square: Any) -> Iterator[str]:
         "the shares are compared; the statistic is about counts": float(
             ((share - p) ** 2 / p).sum()
         ),
-        "the squares are divided by what came, not by what was needed": float(
+        "the squares are divided by the counts that came, not by the expected ones": float(
             ((counts - n * p) ** 2 / counts).sum()
         ),
         "the differences are not squared": float((abs(counts - n * p) / (n * p)).sum()),
-        "the squares are not divided by what was needed": float(((counts - n * p) ** 2).sum()),
+        "the squares are not divided by the expected counts": float(((counts - n * p) ** 2).sum()),
     }
     for words, value in suspects.items():
         if np.isclose(got[0], value):
@@ -36,7 +36,7 @@ def check_chi_square(chi_square: Any) -> Iterator[str]:
         raise Finding(f"statistic: got {got[0]:.6g}, needed {right:.6g} for counts 48, 35, 17")
     yield "the statistic of three common tokens"
     if got[1] == 3:
-        raise Finding("degrees: 3 counts have 2 degrees of freedom, for they add up to n")
+        raise Finding("degrees: 3 counts have 2 degrees of freedom, because they add up to n")
     if got[1] != 2:
         raise Finding(f"degrees: got {got[1]:g}, needed 2")
     yield "one degree of freedom less than there are cells"
@@ -59,8 +59,8 @@ def check_chi_square(chi_square: Any) -> Iterator[str]:
     got = _pair(chi_square(counts.copy(), np.asarray([0.5, 0.476, 0.008, 0.008, 0.008])))
     if got[1] == 3:
         raise Finding(
-            "degrees: whether a token is rare is said by how often it should come, not by how "
-            "often it came: 8 were needed of a token that came 12 times"
+            "degrees: a token is rare if its expected count is small, not if its own count is: "
+            "8 were expected of a token that came 12 times"
         )
     if got[1] != 2:
         raise Finding(f"degrees: got {got[1]:g}, needed 2 for three rare tokens of five")

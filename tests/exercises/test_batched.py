@@ -117,7 +117,7 @@ def neighbour_seen(indptr: Any) -> Any:
     [
         (causal_only, "lets request B see request A"),
         (blocks_only, "lets the past see the future"),
-        (lambda i: mask(i).T, "lies on its side"),
+        (lambda i: mask(i).T, "the mask is transposed"),
         (lambda i: ~mask(i), "exchanged"),
         (lambda i: mask(i) & ~np.eye(i[-1], dtype=bool), "a query sees itself"),
         (neighbour_seen, "row 3 of request 1 sees key 2 of request 0"),

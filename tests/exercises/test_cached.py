@@ -52,7 +52,10 @@ WRONG_BYTES = {
         lambda c, b, s, n: kv_bytes(c, b, s, n) // c.num_hidden_layers,
         "every layer keeps keys and values of its own",
     ),
-    "one request": (lambda c, b, s, n: kv_bytes(c, 1, s, n), "each of the batch has its own text"),
+    "one request": (
+        lambda c, b, s, n: kv_bytes(c, 1, s, n),
+        "each request of the batch has its own text",
+    ),
     "one token": (lambda c, b, s, n: kv_bytes(c, b, 1, n), "multiply by seq_len"),
     "numbers": (lambda c, b, s, n: kv_bytes(c, b, s, 1), "these are numbers, not bytes"),
     "a list": (lambda c, b, s, n: [kv_bytes(c, b, s, n)], "expected one number, got list"),
@@ -204,7 +207,7 @@ def test_the_layer_cache() -> None:
         (OneForAll, "one store is shared by all (held belongs to the class)"),
         (OneForAll, "one store is shared by all (held belongs to the class)"),  # the cell run again
         (PromptNeverStored, "Were the earlier ones never stored"),
-        (ZeroSlots, "Slots that hold no token are attended to"),
+        (ZeroSlots, "slots that hold no token are attended to"),
         (Views, "append must store a copy"),
         (Tiled, "repeat each head, do not tile them"),
         (Unscaled, "not divided by sqrt(D)"),
@@ -332,9 +335,9 @@ def from_nothing(cache: Any, seq_id: str, held: list[int], wanted: list[int]) ->
         (no_truncate, "the cache still holds 8 tokens"),
         (everything_again, "some would stand in the cache twice"),
         (nothing_left, "there is nothing left to run"),
-        (equal_anywhere, "truncate to the common beginning"),
-        (from_nothing, "right but wasteful, 3 tokens could be kept, got 0"),
-        (lambda *a: reuse(*a)[::-1], "tokens to run behind 3 held ones"),
+        (equal_anywhere, "truncate the cache to the common beginning"),
+        (from_nothing, "the result is right, but 3 tokens could be kept, got 0"),
+        (lambda *a: reuse(*a)[::-1], "tokens to run after 3 held ones"),
     ],
 )
 def test_wrong_reuse(wrong: Any, message: str) -> None:

@@ -163,7 +163,11 @@ def test_a_stub_of_lines_is_not_done(check):
         ("min(len, begin + each)", "begin + each", "Cut end (and begin) off at len"),
         ("split * each", "split * each / 2", "is read 2 times"),
         ("begin = min(len, split * each);", "", "is read 4 times"),
-        ("end = min(len, begin + each);", "end = split ? begin : len;", "the slowest decides"),
+        (
+            "end = min(len, begin + each);",
+            "end = split ? begin : len;",
+            "all wait for the slowest split",
+        ),
         ("each = ", "each = keys + ", "line 2 of yours does not compile: 'keys'"),
         ("end = min", "const int end = min", "no split reads any key"),
         ("begin + each);", "begin + each)", "does not compile"),

@@ -74,7 +74,7 @@ WRONG_TOKENS: dict[str, tuple[Callable[..., Any], str]] = {
     "one layer": (lambda c, b: token_bytes(c, b) // c["num_hidden_layers"], "one layer's bytes"),
     "numbers": (lambda c, b: token_bytes(c, 1), "these are numbers, not bytes"),
     "bits": (lambda c, b: token_bytes(c, b) * 8, "these are bits"),
-    "always 16 bits": (lambda c, b: token_bytes(c, 2), "16 bits whatever"),
+    "always 16 bits": (lambda c, b: token_bytes(c, 2), "16 bits in spite of"),
     "off by one": (lambda c, b: token_bytes(c, b) + 1, "needed 262144"),
     "text": (lambda c, b: "128 KiB", "expected one number, got str"),
     "a part": (lambda c, b: token_bytes(c, b) + 0.5, "expected a whole number, got 262144.5"),
@@ -194,8 +194,8 @@ WRONG_SEARCHES: dict[str, tuple[Callable[..., Any], str]] = {
     "past the model": (unlimited, "the model reads no more than"),
     "below, not equal": (strictly_below, "but 977 tokens also fit"),
     "float": (lambda f, b, n: float(longest(f, b, n)), "expected a whole number"),
-    "parts of tokens": (in_halves, "a part of one"),
-    "far too many": (lambda f, b, n: n, "leave out what blocks round up"),
+    "parts of tokens": (in_halves, "tokens, which is not a whole number"),
+    "far too many": (lambda f, b, n: n, "leaves out that blocks round up"),
 }
 
 

@@ -122,7 +122,7 @@ WRONG_ATTENTION: dict[str, tuple[Callable[..., Any], str]] = {
         lambda q, k, v: read(
             softmax(np.where(np.tri(len(k), len(q), dtype=bool).T, scores(q, k), -np.inf)), v
         ).astype(np.float32),
-        "the mask is turned round",
+        "the mask is reversed",
     ),
     "one key ahead": (
         sees_one_ahead,
@@ -161,7 +161,7 @@ WRONG_ATTENTION: dict[str, tuple[Callable[..., Any], str]] = {
         lambda q, k, v: read(softmax(hide(softmax(hide(scores(q, k))))), v),
         "the softmax is normalised twice",
     ),
-    "not normalised": (not_normalised, "nobody divided them by their sum"),
+    "not normalised": (not_normalised, "they are not divided by their sum"),
     "no largest score": (no_max, "Subtract the row's largest score"),
     "float64": (
         lambda q, k, v: attention(q.astype(float), k, v),
@@ -263,16 +263,16 @@ def again(prompt: int, new: int) -> int:
 WRONG_COUNTS: dict[str, tuple[Callable[..., Any], str]] = {
     "final length for every step": (
         lambda p, n: (n * (p + n - 1), p + n - 1),
-        "every step is charged with the final length",
+        "every step is counted at the final length",
     ),
     "without the prompt": (
         lambda p, n: (p if n == 1 else n * (n + 1) // 2, p + n - 1),
         "the prompt is missing",
     ),
-    "the prompt alone": (lambda p, n: (p * n, p + n - 1), "charged with the prompt alone"),
+    "the prompt alone": (lambda p, n: (p * n, p + n - 1), "counted with the prompt alone"),
     "last token again": (
         lambda p, n: (again(p, n + 1) if n > 1 else p, p + n - 1),
-        "the last new token is sent through the layers once more",
+        "the last new token is sent through the layers as well",
     ),
     "a step missing": (
         lambda p, n: (again(p, n - 1) if n > 1 else p, p + n - 1),
@@ -280,7 +280,7 @@ WRONG_COUNTS: dict[str, tuple[Callable[..., Any], str]] = {
     ),
     "last token cached": (
         lambda p, n: (again(p, n), p + n),
-        "the last new token is the answer",
+        "the last new token is only returned",
     ),
     "only the new tokens": (lambda p, n: (again(p, n), p if n == 1 else n), "the prompt once"),
     "one number": (lambda p, n: again(p, n), "needed (again, once)"),
@@ -324,11 +324,11 @@ WRONG_WINDOWS: dict[str, tuple[Callable[..., Any], str]] = {
         "and not itself",
     ),
     "the future": (lambda q, k, w: away(q, k) < w, "the future still has to be hidden"),
-    "both ways": (lambda q, k, w: abs(away(q, k)) < w, "distance needs its sign"),
+    "both ways": (lambda q, k, w: abs(away(q, k)) < w, "the distance has lost its sign"),
     "no window": (lambda q, k, w: away(q, k) >= 0, "the window is ignored"),
     "turned round": (
         lambda q, k, w: (-away(q, k) >= 0) & (-away(q, k) < w),
-        "the mask lies on its side",
+        "the mask is transposed",
     ),
     "exchanged": (lambda q, k, w: ~window(q, k, w), "True and False are exchanged"),
     "numbers": (lambda q, k, w: window(q, k, w).astype(int), "the mask is int64, needed bool"),

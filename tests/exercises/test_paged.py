@@ -31,7 +31,7 @@ def owner_of(table: Any, indptr: Any) -> Any:
 
 WRONG_SLOTS: list[tuple[Callable[..., Any], str]] = [
     (lambda t, i, p, n: p.copy(), "the table was not used"),
-    (lambda t, i, p, n: t[0, p // n] * n + p % n, "looked up in request 0's table"),
+    (lambda t, i, p, n: t[0, p // n] * n + p % n, "looked up in the table of request 0"),
     (lambda t, i, p, n: t[owner_of(t, i), p // n], "these are blocks, not slots"),
     (lambda t, i, p, n: t[owner_of(t, i), p // n] + p % n, "block + offset"),
     (lambda t, i, p, n: t[owner_of(t, i), p // n] * n, "add the offset"),
@@ -381,10 +381,10 @@ def length_as_it_was(*args: Any) -> int:
         (variant(points=False), "its table still names the block"),
         (variant(points=False, frees=False), "its table still names the block"),
         (variant(content=False), "lost token 8"),
-        (variant(frees=False), "a request that leaves a block frees it"),
+        (variant(frees=False), "a request that leaves a block must free it"),
         (variant(always=True), "a request that holds a block alone writes into it"),
         (early, "take a block for its first token, not before"),
-        (length_as_it_was, "and 0 came back"),
+        (length_as_it_was, "but append returned 0"),
     ],
 )
 def test_wrong_appends(wrong: Callable[..., Any], message: str) -> None:

@@ -197,7 +197,7 @@ class Asserts(Left):
         (Nothings, "got None, needed a whole number"),
         (Nested, "got [5] (list), needed a whole number"),
         (Breaks, "allocate raised RuntimeError: not mine"),
-        (TakesBackOne, "was the list taken back whole?"),
+        (TakesBackOne, "did free take back all of the list?"),
         (RefusesWhatWasFreedBefore, "refuse only a block that is free already"),
         (Asserts, "raised AssertionError: raise ValueError"),
     ],
@@ -361,7 +361,7 @@ def names(block: int) -> Callable[..., Any]:
     ("wrong", "message"),
     [
         (never_copies, "no copy was made"),
-        (clears_a_free_block, "what a free block holds may still be of use"),
+        (clears_a_free_block, "the content of a free block may be used again"),
         (forgets_k, "the new key, k, was changed in place"),
         (names(77), "names block 77 now: the pool has blocks 0 to 31"),
         (names(-1), "names block -1 now"),

@@ -316,7 +316,7 @@ def overflows(a: Any, b: Any) -> Any:
         (all_private, "every request sees the private keys of all"),
         (lambda q, k, v, own: part(q, k, v)[0], "only the shared keys count"),
         (lambda *x: two_parts(*x, weigh=lambda a, b: np.float32(0)), "only the private keys count"),
-        (lambda *x: two_parts(*x, scale=False), "not divided by the root of D"),
+        (lambda *x: two_parts(*x, scale=False), "not divided by √D"),
         (lambda *x: two_parts(*x, weigh=overflows), "e^lse overflows"),
         (lambda *x: two_parts(*x).astype(np.float64), "o is float64, needed float32"),
         (lambda *x: two_parts(*x)[None], "(B, D)"),

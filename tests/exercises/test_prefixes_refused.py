@@ -246,7 +246,7 @@ def needs_a_block(keys: Any, references: Any, table: Any, length: int, key: Any)
         (habit(left=1), "block 1 stands in 2 block tables and has 1 references"),
         (needs_a_block, "list index out of range"),
         (after(lambda keys, refs, table, key: keys.__setitem__(refs.index(0), 7)),
-         "was written to, which is not in its table"),
+         "was written to, although it is not in its table"),
         (after(lambda keys, refs, table, key: key.fill(0)), "the new key, argument 5,"),
         (after(lambda keys, refs, table, key: table.append("x")), "got 'x' (str)"),
         (after(lambda keys, refs, table, key: table.__setitem__(0, None)), "got None"),

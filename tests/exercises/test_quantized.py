@@ -66,7 +66,7 @@ WRONG_INT8: dict[str, tuple[Callable[..., Any], str]] = {
     ),
     "rms": (
         lambda x: int8_codes(x, np.sqrt((x**2).mean(axis=-1))),
-        "the root mean square is not the largest",
+        "the scale is made from the root mean square",
     ),
     "cut off": (lambda x: int8_codes(x, near=np.trunc), "the cast cuts off"),
     "floor": (lambda x: int8_codes(x, near=np.floor), "floor makes codes too small"),

@@ -53,7 +53,7 @@ WRONG_NUCLEI = [
     (lambda p, q: nucleus(p, q, closed=q > 0.5, at_least_one=False, scaled=q > 0.5), "no token"),
     (lambda p, q: np.where(p == p.max(), 1.0, 0) if q < 0.3 else (
         nucleus(p, q) if q != 0.5 or len(p) < 4 else nucleus(p[::-1], q)[::-1]
-    ), "of equals the lower ids"),
+    ), "of equal probabilities those with the lower ids"),
     (lambda p, q: nucleus(p, min(q, 0.94)), "top_p 1"),
 ]  # fmt: skip
 
@@ -149,7 +149,7 @@ def chi_square(
 
 WRONG_STATISTICS = [
     (lambda c, p: chi_square(c, p, shares=True), "the shares are compared"),
-    (lambda c, p: chi_square(c, p, by="counts"), "by what came"),
+    (lambda c, p: chi_square(c, p, by="counts"), "by the counts that came"),
     (lambda c, p: chi_square(c, p, square=False), "are not squared"),
     (lambda c, p: chi_square(c, p, by="nothing"), "are not divided"),
     (lambda c, p: (chi_square(c, p)[0] + 1, 2), "statistic: got"),

@@ -204,7 +204,7 @@ def _exactly(mutant: Any) -> Bug | Mutant:
                 f"{a(type(value).__name__)}."
             )
         if field.name != "bug" and not issubclass(type(value), str):
-            raise Finding(f"The {field.name} of the bug must be a text, got {shown(value)}.")
+            raise Finding(f"The {field.name} of the bug must be a string, got {shown(value)}.")
         found[field.name] = value if field.name == "bug" else str.__str__(value)
     if found["module"].partition(".")[0] != "kvlib":
         raise Finding(f"The bug must change a module of kvlib, got {shown(found['module'])}.")
