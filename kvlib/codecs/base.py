@@ -8,6 +8,7 @@ hands them back a piece at a time; what it needs of a codec is all here.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -56,7 +57,7 @@ def narrowed(xp: Any, x: Array, dtype: Any) -> Array:
     return xp.astype(x, dtype)
 
 
-class TensorCodec:
+class TensorCodec(ABC):
     """Writes one kind of vectors (keys, or values) and reads them.
 
     Write `fields`, `encode` and `decode`; also `check` if some lengths cannot be encoded, and
@@ -82,23 +83,23 @@ class TensorCodec:
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
 
-    def check(self, dim: int) -> None:
+    def check(self, dim: int) -> None:  # noqa: B027  (most codecs take any length)
         """Raise ValueError if vectors of this length cannot be encoded."""
 
+    @abstractmethod
     def fields(self, dim: int, xp: Any, dtype: Any) -> dict[str, Field]:
         """The arrays that hold vectors of length `dim`; dtype is the cache's floating dtype.
 
         The codec chooses their names. Mark scales and the like with ``payload=False``.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def encode(self, x: Array) -> dict[str, Array]:
         """x (heads, n, D), n a multiple of `group` (or 0) → fields of n tokens."""
-        raise NotImplementedError
 
+    @abstractmethod
     def decode(self, parts: Parts, dtype: Any) -> Array:
         """Fields of n tokens → (heads, n, D) of `dtype`."""
-        raise NotImplementedError
 
     def scores(self, rows: Array, parts: Parts) -> Array:
         """rows (heads, R, D) · decoded vectors → (heads, R, n)."""

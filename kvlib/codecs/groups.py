@@ -8,6 +8,7 @@ request wait in full precision.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 from kvlib.arrays import Array, clipped, namespace
@@ -60,13 +61,13 @@ class Grouped(TensorCodec):
             )
         self.bits, self.size = int(bits), int(size)
 
+    @abstractmethod
     def split(self, x: Array) -> Array:
         """x (heads, n, D) with its groups as an axis of their own."""
-        raise NotImplementedError
 
+    @abstractmethod
     def scale_fields(self, dim: int) -> tuple[int, tuple[int, ...]]:
         """How many tokens share one entry of the scales, and the shape of that entry."""
-        raise NotImplementedError
 
     def check(self, dim: int) -> None:
         if dim * self.bits % 8:
