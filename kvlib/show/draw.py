@@ -1,7 +1,8 @@
-"""The few drawings that every chapter shares; a chapter's own live in `kvlib/show/<chapter>.py`.
+"""The few drawings that every chapter shares. (Long, because each says what its arguments mean.)
 
-A figure function ends with `return finish(fig)`. Its call is the last line of a cell, so the
-notebook shows the figure once, and a test can look at what was drawn.
+A chapter's own live in `kvlib/show/<chapter>.py`. A figure function ends with `return finish(fig)`.
+Its call is the last line of a cell, so the notebook shows the figure once, and a test can look at
+what was drawn.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Drawings of the chapter on the roofline: data in, figure out."""
+"""The figures of the chapter on the roofline: data in, figure out. (Long: all are here.)"""
 
 from __future__ import annotations
 

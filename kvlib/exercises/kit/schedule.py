@@ -1,4 +1,4 @@
-"""Random lives of a cache, compared with a plain Python record of everything ever appended.
+"""Random lives of a cache, compared with a plain record of all that was appended. (One class.)
 
 `Schedule` asks a ``choose(low, high)`` for every decision: a seeded generator answers, or whoever
 wants to search for failures in another way (hypothesis, in kvlib's own tests).
