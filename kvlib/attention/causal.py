@@ -13,7 +13,7 @@ from typing import Any
 
 from kvlib.arrays import Array, is_numpy, namespace
 from kvlib.attention.checks import check_dtypes, check_settings, check_sinks
-from kvlib.attention.direct import answer, by_head, scaled, visible
+from kvlib.attention.direct import answer, scaled, visible
 from kvlib.attention.pieces import Pieces, Slices, score
 from kvlib.attention.products import LONG_PIECE, PIECE, WIDE_PIECE, columns_together
 from kvlib.attention.states import divided, join, softmax_parts, softmax_seen
@@ -162,8 +162,10 @@ def extend(
 
     q (T, Hq, Dk), scaled  →  o (T, Hq, Dv), and (T, Hq, 1) where `lse` asks for it
     """
-    (t, num_qo_heads, _), heads = q.shape, pieces.num_kv_heads
+    (t, num_qo_heads, dim), heads = q.shape, pieces.num_kv_heads
     groups = num_qo_heads // heads
+    # (T, Hq, D) → (Hkv, G, T, D): the rows of one kv head lie together
+    qh = xp.permute_dims(xp.reshape(q, (t, heads, groups, dim)), (1, 2, 0, 3))
     results = [
         xp.empty((t, num_qo_heads, last), dtype=q.dtype, device=q.device)
         for last in (pieces.v_dim, 1)[: 1 + lse]
@@ -173,7 +175,7 @@ def extend(
         n = min(step, t - a)
         first = length - t + a  # position of the first of these queries
         low = 0 if window is None else max(0, first - window + 1)
-        rows = by_head(xp, q[a : a + n, :, :], heads)
+        rows = xp.reshape(qh[:, :, a : a + n, :], (heads, groups * n, dim))
         parts: Any = None
         for i in pieces.seen(low, first + n):
             at, end = pieces.spans[i]
