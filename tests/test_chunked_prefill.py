@@ -137,7 +137,7 @@ def peak_bytes(model: Decoder, prompt: list[int], chunk: int | None) -> int:
     """The most that a generate of one token holds beside the cache and the weights."""
     cache = PagedCache(model.layer_specs, BlockPool(-(-len(prompt) // 64), 64), xp=np)
     generate(model, [prompt[:200]], max_new_tokens=1, cache=cache)
-    model._rotation.at(cache.plan([_open(cache)], [len(prompt)]))
+    model._rotations[0].at(cache.plan([_open(cache)], [len(prompt)]))
     cache.free("tables")
     tracemalloc.start()
     try:

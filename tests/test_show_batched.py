@@ -81,8 +81,8 @@ def test_a_schedule_has_a_line_for_each_row_and_a_column_for_each_step() -> None
     assert low.get_xlabel() == "step"
 
 
-def test_bytes_a_token_are_megabytes_on_logarithmic_axes() -> None:
-    (ax,) = draw.bytes_a_token([1, 2, 4], [8e6, 4e6, 2e6], [1e6] * 3).axes
+def test_bytes_per_token_are_mebibytes_on_logarithmic_axes() -> None:
+    (ax,) = draw.bytes_a_token([1, 2, 4], [2**23, 2**22, 2**21], [2**20] * 3).axes
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
     assert [line.get_ydata()[0] for line in ax.lines] == [8, 1]
     assert {"weights", "keys and values"} <= set(words(ax))

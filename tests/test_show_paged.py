@@ -62,8 +62,8 @@ def test_running_names_the_steps_that_were_needed() -> None:
     (ax,) = draw.running({"rows": [2, 2, 1], "blocks": [4, 1]}).axes
     assert [list(line.get_ydata()) for line in ax.lines] == [[2, 2, 1], [4, 1]]
     assert [t.get_text() for t in ax.get_legend().get_texts()] == [
-        "rows, done after 3",
-        "blocks, done after 2",
+        "rows, done after 3 steps",
+        "blocks, done after 2 steps",
     ]
 
 

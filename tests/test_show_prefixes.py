@@ -159,7 +159,7 @@ def test_work_sets_each_kind_on_its_own_axis() -> None:
 
 def test_reads_are_counted_in_one_unit() -> None:
     (ax,) = draw.reads([1, 2], {"one by one": [1e6, 2e6], "cascade": [1e6, 1.1e6]}).axes
-    assert ax.get_ylabel() == "read by attention (MB)"
+    assert ax.get_ylabel() == "read by attention (MiB)"
     assert [list(line.get_ydata()) for line in ax.lines] == [[1e6, 2e6], [1e6, 1.1e6]]
     assert texts(ax) == ["one by one", "cascade"] and list(ax.get_xticks()) == [1, 2]
 
