@@ -369,6 +369,19 @@ def test_index(case: str, tmp_path: Path) -> None:
     refused(lambda: kvlib.load_model(path), str(path), expected)
 
 
+def test_too_many_tensors_and_too_many_shards(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    shutil.copytree(GOLDEN / "llama", path)
+    (path / FILE).unlink()
+    for found, expected in (
+        ({str(i): "a" for i in range(40_001)}, "weight_map has 40,001 tensors, needed: at most"),
+        ({str(i): str(i) for i in range(2_001)}, "weight_map names 2,001 files, needed: at most"),
+        ({str(i): [i] for i in range(2_001)}, "weight_map names 2,001 files, needed: at most"),
+    ):
+        (path / INDEX).write_text(json.dumps({"weight_map": found}))
+        refused(lambda: kvlib.load_model(path), INDEX, expected)
+
+
 def test_long_names_of_tensors(tmp_path: Path) -> None:
     path = tmp_path / "model"
     shutil.copytree(GOLDEN / "llama-3-old", path)

@@ -1,9 +1,9 @@
 """The one door through which JSON of a checkpoint comes in: files, and the objects in them.
 
-Every limit stands here. What a file holds is refused before it takes much memory: a file that is
-too large before it is read, text with too many parts before it is parsed. What comes through is
-an object of JSON whose numbers are finite and short, whose keys are distinct, and whose depth is
-at most DEEPEST; whether it makes a model is asked in `kvlib.config.keys`.
+The limits below keep memory and time small: a file that is too large is refused before it is
+read, and text with too many parts before it is parsed. The result is an object of JSON whose
+numbers are finite and short, whose keys are distinct, and whose depth is at most DEEPEST. Whether
+it describes a model is decided in `kvlib.config.keys`.
 """
 
 from __future__ import annotations

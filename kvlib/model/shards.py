@@ -10,6 +10,7 @@ from kvlib.config.door import read_json
 from kvlib.errors import CheckpointError
 from kvlib.model.safetensors import SafetensorsFile
 
+MOST_TENSORS, MOST_SHARDS = 40_000, 2_000  # 94 layers of 128 experts (Qwen3) have 37,000 tensors
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
@@ -50,6 +51,14 @@ def _shards(index: str) -> dict[str, set[str]]:
     if not isinstance(where, dict) or not where:
         raise CheckpointError(
             f"{shown}: weight_map is {words.shown(where)}, needed: tensor name -> file name"
+        )
+    if len(where) > MOST_TENSORS:
+        raise CheckpointError(
+            f"{shown}: weight_map has {len(where):,} tensors, needed: at most {MOST_TENSORS:,}"
+        )
+    if (count := len(set(map(str, where.values())))) > MOST_SHARDS:
+        raise CheckpointError(
+            f"{shown}: weight_map names {count:,} files, needed: at most {MOST_SHARDS:,}"
         )
     shards: dict[str, set[str]] = {}
     for name, shard in where.items():
