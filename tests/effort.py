@@ -23,7 +23,8 @@ if LEVEL not in LEVELS:
 
 # Files whose tests start programs, compile, or draw for seconds: `make check` leaves them out.
 SLOW = {
-    *("test_grading", "test_grading_safety", "test_course", "test_hidden_draws"),
+    *("test_grading", "test_grading_safety", "test_grading_files", "test_grading_hostile"),
+    *("test_course", "test_hidden_draws"),
     *("test_explorer", "test_explorers_live", "test_explorer_notebook", "test_notebooks_on_device"),
     *("test_lite", "test_normalise_notebooks", "test_packages", "test_commands", "test_summary"),
     *("test_effort", "test_mutation_run", "test_rounding_edges", "test_scenes", "test_release"),

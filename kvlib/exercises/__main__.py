@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
@@ -18,13 +17,16 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # an OSError, but nothing is wrong with the input
         raise
     except (ValueError, OSError) as error:
-        print(f"{given.command}: {error}", file=sys.stderr)
+        from kvlib.exercises.grading.text import plain
+
+        print(f"{given.command}: {plain(error)}", file=sys.stderr)
         return 2
 
 
 def _grade(given: argparse.Namespace) -> int:
     from kvlib.exercises.grading import Limits, grade, grade_folder
     from kvlib.exercises.grading.draws import read_hidden
+    from kvlib.exercises.grading.folder import write_json
 
     hidden = None if given.hidden is None else read_hidden(given.hidden)
     limits = Limits(seconds=given.timeout, memory=given.memory, total=given.total)
@@ -44,8 +46,7 @@ def _grade(given: argparse.Namespace) -> int:
     result = grade(given.notebook, **how)
     print(result)
     if given.json is not None:
-        text = json.dumps(result.asdict(), indent=1, ensure_ascii=False) + "\n"
-        given.json.write_text(text, encoding="utf-8")
+        write_json(result, given.json)
     return 0
 
 

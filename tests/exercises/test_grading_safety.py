@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -227,7 +229,7 @@ def test_an_answer_that_failed_is_not_asked_about_other_draws(tmp_path: Path) ->
     with Worker(json.dumps(job)) as worker:
         events, kinds = Events(worker, "t"), []
         while not kinds or kinds[-1] != "end":
-            event = events.next(60)
+            event = events.next(time.monotonic() + 60)
             assert event is not None
             kinds.append(event["kind"])
     assert kinds.count("checking") == 1
@@ -263,10 +265,33 @@ def test_a_notebook_that_takes_all_the_time_is_graded_as_far_as_it_came(tmp_path
     assert grade(path, limits=LIMITS).points == 3, "what nobody needs is not run"
 
 
-def test_limits_are_numbers_above_zero() -> None:
-    for name in ("seconds", "memory", "output", "total"):
-        with pytest.raises(ValueError, match=f"{name} must be above 0, got -1"):
-            Limits(**{name: -1})
+@pytest.mark.parametrize(
+    "name, value, words",
+    [
+        ("seconds", float("inf"), "seconds (--timeout) must be 0.1 to 86,400 seconds, got inf"),
+        ("seconds", float("nan"), "seconds (--timeout) must be 0.1 to 86,400 seconds, got nan"),
+        ("seconds", 1e300, "seconds (--timeout) must be 0.1 to 86,400 seconds, got a huge number"),
+        ("seconds", 0, "seconds (--timeout) must be 0.1 to 86,400 seconds, got 0"),
+        ("total", -1, "total (--total) must be 0.1 to 604,800 seconds, got -1"),
+        ("memory", 100, "memory (--memory) must be 512 to 1,048,576 MB, got 100"),
+        ("memory", 10**400, "memory (--memory) must be 512 to 1,048,576 MB, got a huge number"),
+        ("output", -1, "output must be 1 to 1,000,000 characters, got -1"),
+    ],
+)
+def test_limits_outside_their_range_are_refused(name: str, value: float, words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        Limits(**{name: value})  # type: ignore[arg-type]
+
+
+def test_limits_are_numbers() -> None:
+    for name, value in (("seconds", "20"), ("memory", 4096.0), ("memory", True)):
+        with pytest.raises(TypeError, match=f"{name} .* must be a .*number, got"):
+            Limits(**{name: value})  # type: ignore[arg-type]
+
+
+def test_the_least_memory_is_enough_for_a_right_answer(tmp_path: Path) -> None:
+    path = notebook(tmp_path / "in.ipynb", *RIGHT.values())
+    assert grade(path, limits=Limits(memory=512)).points == 3
 
 
 def test_files_that_are_no_notebooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,7 +302,7 @@ def test_files_that_are_no_notebooks(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(ValueError, match="is no notebook"):
         grade(path)
-    monkeypatch.setattr("kvlib.exercises.grading.grader.LARGEST", 10)
+    monkeypatch.setattr("kvlib.exercises.grading.notebook.LARGEST", 10)
     notebook(path)
     with pytest.raises(ValueError, match="needed at most 10"):
         grade(path)

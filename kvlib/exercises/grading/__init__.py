@@ -22,7 +22,8 @@ account that runs it. Such notebooks belong in a container, and before a person 
 
 from kvlib.exercises.grading.draws import passes, redrawn
 from kvlib.exercises.grading.folder import grade_folder
-from kvlib.exercises.grading.grader import Grade, Verdict, grade
+from kvlib.exercises.grading.grader import grade
 from kvlib.exercises.grading.limits import Limits
+from kvlib.exercises.grading.result import Grade, Verdict
 
 __all__ = ["Grade", "Limits", "Verdict", "grade", "grade_folder", "passes", "redrawn"]

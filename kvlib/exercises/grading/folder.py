@@ -6,9 +6,13 @@ import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from kvlib.exercises.grading.grader import Grade, grade
+from kvlib.exercises.catalogue import of_chapter
+from kvlib.exercises.grading.grader import grade
+from kvlib.exercises.grading.notebook import chapter_of, read_notebook
+from kvlib.exercises.grading.result import Grade
+from kvlib.exercises.grading.text import cell, line
 
 COLUMNS = ("file", "chapter", "points", "of", "percent", "error")
 
@@ -23,44 +27,86 @@ def grade_folder(
     """The grade of each notebook in a folder by its file name, or why there is none.
 
     out   a folder for <name>.json of each and grades.csv: file, chapter, points, of, percent,
-          error, and the points of each exercise
+          error, and the points of each exercise. A row is written as soon as its file is graded
     say   told a line about each notebook as soon as it is graded
     how   as for `grade`
 
+    Whatever goes wrong with one file is the error of that file, and the others are still graded.
     ValueError where the folder holds no notebook.
     """
     paths = sorted(Path(folder).glob("*.ipynb"))
     if not paths:
-        raise ValueError(f"{folder} holds no notebook: needed files that end in .ipynb")
+        raise ValueError(f"{line(folder)} holds no notebook: needed files that end in .ipynb")
+    table = None
     if out is not None:
         Path(out).mkdir(parents=True, exist_ok=True)
+        table = _Table(Path(out) / "grades.csv", _labels(paths, how.get("chapter")))
     found: dict[str, Grade | str] = {}
-    for path in paths:
-        try:
-            result: Grade | str = grade(path, **how)
-        except (ValueError, OSError) as error:  # this one is no notebook of the chapter
-            result = str(error)
-        found[path.name] = result
-        if isinstance(result, str):
-            say(f"{path.name}: not graded: {result}")
-            continue
-        say(str(result).splitlines()[0])
-        if out is not None:
-            text = json.dumps(result.asdict(), indent=1, ensure_ascii=False) + "\n"
-            (Path(out) / f"{path.stem}.json").write_text(text, encoding="utf-8")
-    if out is not None:
-        _write_table(found, Path(out) / "grades.csv")
+    try:
+        for path in paths:
+            result = _graded(path, None if out is None else Path(out), how)
+            found[path.name] = result
+            name = line(path.name)
+            if isinstance(result, str):
+                say(f"{name}: not graded: {result}")
+            else:
+                say(str(result).splitlines()[0])
+            if table is not None:
+                table.add(name, result)
+    finally:
+        if table is not None:
+            table.close()
     return found
 
 
-def _write_table(found: dict[str, Grade | str], path: Path) -> None:
-    labels = {v.label: None for g in found.values() if isinstance(g, Grade) for v in g.verdicts}
-    with path.open("w", encoding="utf-8", newline="") as file:
-        table = csv.DictWriter(file, [*COLUMNS, *labels])
-        table.writeheader()
-        for name, g in found.items():
-            if isinstance(g, str):
-                table.writerow({"file": name, "error": g})
-                continue
-            row = {"chapter": g.chapter, "points": g.points, "of": g.of, "percent": g.percent}
-            table.writerow({"file": name, **row, **{v.label: v.points for v in g.verdicts}})
+def _graded(path: Path, out: Path | None, how: dict[str, Any]) -> Grade | str:
+    """The grade, written where it belongs; words where anything at all went wrong."""
+    try:
+        result = grade(path, **how)
+        if out is not None:
+            write_json(result, out / f"{path.stem}.json")
+    except Exception as error:  # a stranger wrote this file, and others wait behind it
+        known = isinstance(error, ValueError | OSError)
+        return line(error if known else f"{type(error).__name__}: {error}")
+    return result
+
+
+def write_json(result: Grade, path: Path) -> None:
+    """The grade as JSON, in UTF-8."""
+    text = json.dumps(result.asdict(), indent=1, ensure_ascii=False) + "\n"
+    path.write_text(text, encoding="utf-8")
+
+
+def _labels(paths: list[Path], chapter: str | None) -> list[str]:
+    """The exercises of all chapters that the files are of, for the head of the table."""
+    found = dict[str, None]()
+    for path in paths:
+        try:
+            name = chapter_of(read_notebook(path)) if chapter is None else chapter
+            found |= {e.label: None for e in of_chapter(name)}
+        except Exception:  # its own row will say what is wrong with it
+            continue
+    return list(found)
+
+
+class _Table:
+    """grades.csv, a row at a time: what was graded stays, whatever happens to the next file."""
+
+    def __init__(self, path: Path, labels: list[str]) -> None:
+        self._file: TextIO = path.open("w", encoding="utf-8", newline="")
+        self._rows = csv.DictWriter(self._file, [*COLUMNS, *labels], extrasaction="ignore")
+        self._rows.writeheader()
+        self._file.flush()
+
+    def add(self, name: str, result: Grade | str) -> None:
+        row: dict[str, Any] = {"file": name}
+        if isinstance(result, str):
+            row["error"] = result
+        else:
+            row |= {key: getattr(result, key) for key in ("chapter", "points", "of", "percent")}
+            row |= {v.label: v.points for v in result.verdicts}
+        self._rows.writerow({key: cell(value) for key, value in row.items()})
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()

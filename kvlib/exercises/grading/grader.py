@@ -4,87 +4,29 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from kvlib.exercises.catalogue import Exercise, chapters, exercises, of_chapter
-from kvlib.exercises.grading.limits import MB, Limits
+from kvlib.exercises.catalogue import Exercise, of_chapter
+from kvlib.exercises.grading.limits import Limits
+from kvlib.exercises.grading.notebook import (
+    cell_name,
+    chapter_of,
+    code_of,
+    defines,
+    read_notebook,
+)
+from kvlib.exercises.grading.result import Grade, Verdict
 from kvlib.exercises.grading.workers import Events, Worker
 
-LARGEST = 64 * MB  # of a notebook file
 WORKERS = 25  # that one notebook may use up
 # Seconds that the parent waits longer than the limit: for imports, and for a worker that is about
 # to end a child itself.
 GRACE = {"starting": 60.0, "running": 0.5, "checking": 5.0}
-
-
-@dataclass
-class Verdict:
-    """What one exercise got. status is "passed", "not yet", "not done yet", "missing" (nothing of
-    that name), "stopped" (a limit, or the process ended) or "not graded" (the time was up)."""
-
-    label: str
-    title: str
-    of: int
-    status: str = "not graded"
-    finding: str = ""
-    proved: list[str] = field(default_factory=list)
-
-    @property
-    def points(self) -> int:
-        return self.of if self.status == "passed" else 0
-
-
-@dataclass
-class Grade:
-    """Points of a notebook, exercise by exercise, and the cells that went wrong on the way."""
-
-    chapter: str
-    verdicts: list[Verdict]
-    cells: list[dict[str, Any]]
-    seconds: float
-    file: str = ""
-
-    @property
-    def points(self) -> int:
-        return sum(v.points for v in self.verdicts)
-
-    @property
-    def of(self) -> int:
-        return sum(v.of for v in self.verdicts)
-
-    @property
-    def percent(self) -> float:
-        return round(100 * self.points / self.of, 1)
-
-    def asdict(self) -> dict[str, Any]:
-        """As plain data, for JSON."""
-        return {
-            "file": self.file,
-            "chapter": self.chapter,
-            "points": self.points,
-            "of": self.of,
-            "percent": self.percent,
-            "exercises": [{"points": v.points, **asdict(v)} for v in self.verdicts],
-            "cells": self.cells,
-            "seconds": round(self.seconds, 2),
-        }
-
-    def __str__(self) -> str:
-        file = f"{self.file}, " if self.file else ""
-        lines = [f"{file}{self.chapter}: {self.points} of {self.of} points, {self.percent:g} %"]
-        for v in self.verdicts:
-            lines += ["", f"{v.title} ({v.label}): {v.status}, {v.points} of {v.of}"]
-            lines += [f"  {line}" for line in v.finding.splitlines()]
-        if self.cells:
-            lines += ["", "Cells with a remark:"]
-            lines += [f"  {c['name']}: {c['remark']}" for c in self.cells]
-        return "\n".join(lines)
 
 
 def grade(
@@ -109,14 +51,14 @@ def grade(
     error: it is in the grade.
     """
     begun, limits = time.monotonic(), limits or Limits()
-    notebook = _read(Path(path))
+    notebook = read_notebook(Path(path))
     chapter = chapter_of(notebook) if chapter is None else chapter
     chosen = of_chapter(chapter)
     if hidden is not None and hidden[0] != chapter:
         raise ValueError(f"the hidden tests are of {hidden[0]}, the notebook of {chapter}")
     if hidden is not None:
         draws = (*draws, *hidden[1])
-    sources = [_source(c) for c in notebook["cells"] if c.get("cell_type") == "code"]
+    sources = code_of(notebook)
     run = _Run(chosen, limits, (0, *draws))
     job = {
         "chapter": chapter,
@@ -155,7 +97,7 @@ class _Run:
             events, last = Events(worker, token), None
             while True:
                 patience = self.limits.seconds + GRACE[last["kind"] if last else "starting"]
-                event = events.next(min(patience, until - time.monotonic()))
+                event = events.next(min(until, time.monotonic() + patience))
                 if event is None or event["kind"] == "full":
                     self._blame(last, events.late, event)
                     return False
@@ -208,7 +150,7 @@ class _Run:
             if verdict.status != "missing":
                 continue
             for cell, error in sorted(self.cells.items()):
-                if re.search(rf"^\s*(def|class)\s+{names[label]}\b", sources[cell], re.MULTILINE):
+                if defines(sources[cell], names[label]):
                     verdict.finding += f": {cell_name(cell, sources[cell])}, has {error}"
 
     def remarks(self, sources: Sequence[str]) -> list[dict[str, Any]]:
@@ -217,52 +159,3 @@ class _Run:
             {"cell": cell, "name": cell_name(cell, sources[cell]), "remark": text}
             for cell, text in sorted(self.cells.items())
         ]
-
-
-def cell_name(index: int, source: str) -> str:
-    """A code cell as one finds it in JupyterLab, which numbers none: its place and beginning."""
-    lines = [line.strip() for line in source.splitlines() if line.strip()]
-    begins = f", which begins `{lines[0][:40]}`" if lines else ""
-    return f"code cell {index + 1} from the top{begins}"
-
-
-def chapter_of(notebook: Mapping[str, Any]) -> str:
-    """The chapter a notebook was made from: it says so, or has the chapter's labels."""
-    said = notebook.get("metadata", {}).get("kvlib", {})
-    if isinstance(said, dict) and said.get("chapter") in chapters():
-        return str(said["chapter"])
-    text = "\n".join(_source(cell) for cell in notebook["cells"])
-    marks = {
-        str(cell.get("metadata", {}).get("nbgrader", {}).get("grade_id"))
-        for cell in notebook["cells"]
-    }
-    found = {
-        e.chapter
-        for e in exercises()
-        if e.label in marks or re.search(rf"^:label: {re.escape(e.label)}$", text, re.MULTILINE)
-    }
-    if len(found) != 1:
-        raise ValueError(
-            f"the notebook has exercises of {len(found)} chapters "
-            f"({', '.join(sorted(found)) or 'none is marked'}): say which with --chapter"
-        )
-    return found.pop()
-
-
-def _read(path: Path) -> dict[str, Any]:
-    size = path.stat().st_size
-    if size > LARGEST:
-        raise ValueError(f"{path.name} has {size:,} bytes, needed at most {LARGEST:,}")
-    try:
-        notebook = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path.name} is no notebook: {error}") from None
-    cells = notebook.get("cells") if isinstance(notebook, dict) else None
-    if not isinstance(cells, list) or not all(isinstance(cell, dict) for cell in cells):
-        raise ValueError(f"{path.name} is no notebook of format 4: it has no list of cells")
-    return notebook
-
-
-def _source(cell: Mapping[str, Any]) -> str:
-    source = cell.get("source", "")
-    return "".join(map(str, source)) if isinstance(source, list) else str(source)

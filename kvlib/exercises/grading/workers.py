@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -81,19 +82,23 @@ class Events:
         self._lines, self._token = worker.lines, token
         self.late = False
 
-    def next(self, patience: float) -> dict[str, Any] | None:
-        """The next event; None where the worker is gone, or (then `late`) silent for too long."""
-        while True:
+    def next(self, until: float) -> dict[str, Any] | None:
+        """The next event; None where the worker is gone, or (then `late`) silent until then.
+
+        until: a time of time.monotonic(). Lines that are no event do not put it off.
+        """
+        while (left := until - time.monotonic()) > 0:
             try:
-                line = self._lines.get(timeout=max(0.0, patience))
+                line = self._lines.get(timeout=left)
             except queue.Empty:
-                self.late = True
-                return None
+                break
             if line is None:
                 return None
             try:
                 event = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(event, dict) and event.pop("token", "") == self._token:
                 return event
+        self.late = True
+        return None
