@@ -5,12 +5,15 @@ pytest --hypothesis-profile=search
 """
 
 import gc
+import importlib
 import os
+import pkgutil
 import sys
 import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import effort as efforts
@@ -59,6 +62,59 @@ def pytest_itemcollected(item):
         item.add_marker("traced")
 
 
+@contextmanager
+def untraced() -> Iterator[bool]:
+    """Coverage traces nothing in here. Gives False where it does not trace; a debugger may stay."""
+    here, later = sys.gettrace(), threading.gettrace()
+    if not type(here).__module__.startswith("coverage"):
+        yield False
+        return
+    sys.settrace(None)
+    threading.settrace(None)
+    try:
+        yield True
+    finally:
+        sys.settrace(here)
+        threading.settrace(later)
+
+
+def import_kvlib():
+    """All of kvlib's modules that this machine can import: what they run then is traced here."""
+    import kvlib
+
+    for module in pkgutil.walk_packages(kvlib.__path__, "kvlib.", onerror=lambda name: None):
+        if not module.name.endswith("__main__"):
+            with suppress(ImportError):
+                importlib.import_module(module.name)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session):
+    """Collect without tracing, which takes longer than collecting, and without garbage collection.
+
+    kvlib is imported before, so that the lines that its import runs are traced; other packages
+    are imported before kvlib, because their own lines do not count. A process that hands its tests
+    to workers runs nothing of kvlib: from here on it is not traced at all.
+    """
+    gc.disable()
+    if getattr(session.config.option, "dist", "no") != "no":
+        sys.settrace(None)
+        threading.settrace(None)
+    with untraced() as could_trace:
+        for name in ("hypothesis", "matplotlib.pyplot", "ipywidgets") if could_trace else ():
+            with suppress(ImportError):
+                importlib.import_module(name)
+    if could_trace:
+        import_kvlib()
+    try:
+        with untraced():
+            return (yield)
+    finally:  # thousands of tests are alive until the end: no collection need look at them again
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+
+
 TRACED = Counter()  # test function → seconds that its cases were traced for in this process
 
 
@@ -73,9 +129,6 @@ def pytest_runtest_protocol(item, nextitem):
     pytest-cov's own marker, no_cover, has no effect in a worker of pytest-xdist: coverage has two
     collectors there, and when the second stops, the first goes on tracing.
     """
-    here, later = sys.gettrace(), threading.gettrace()
-    if not type(here).__module__.startswith("coverage"):  # a debugger may stay
-        return (yield)
     function, started = item.nodeid.partition("[")[0], time.perf_counter()
     enough = TRACED[function] > efforts.ENOUGH_TRACED and not item.get_closest_marker("traced")
     if not (enough or item.get_closest_marker("untraced")):
@@ -83,13 +136,8 @@ def pytest_runtest_protocol(item, nextitem):
             return (yield)
         finally:
             TRACED[function] += time.perf_counter() - started
-    sys.settrace(None)
-    threading.settrace(None)
-    try:
+    with untraced():
         return (yield)
-    finally:
-        sys.settrace(here)
-        threading.settrace(later)
 
 
 @pytest.hookimpl(trylast=True)  # after -m and -k: the pairs of what is asked for
@@ -110,12 +158,6 @@ def pytest_collection_modifyitems(config, items):
     if dropped:
         config.hook.pytest_deselected(items=[i for i in items if id(i) in dropped])
         items[:] = [i for i in items if id(i) not in dropped]
-
-
-def pytest_collection_finish():
-    """Thousands of tests are alive until the end: the collector need not look at them again."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(scope="session")
