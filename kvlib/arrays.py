@@ -93,6 +93,8 @@ def to_numpy(x: Array) -> np.ndarray:
 
 def nbytes(x: Array) -> int:
     """Bytes of the elements of ``x``: shape times item size."""
+    if isinstance(x, np.ndarray):
+        return x.nbytes
     return int(x.size) * itemsize(namespace(x), x.dtype)
 
 

@@ -137,7 +137,7 @@ class Fields:
         """Bytes of so many tokens (whole groups): of numbers or codes, and of scales and zeros."""
         found = [0, 0]
         for name, field in self.fields.items():
-            page = nbytes(self.arrays[name][0, ...])
+            page = nbytes(self.arrays[name]) // self.pages
             entries = -(-tokens // field.per)
             found[not field.payload] += page * entries // (self.size // field.per)
         return found[0], found[1]
