@@ -29,11 +29,16 @@ RUN = """async some => {
       rule.nodes.slice(0, 5).map(node => node.target.join(' ') + ' ' + node.html.slice(0, 120))]),
   };
 }"""
-# A page has thousands of coloured words of code, and axe takes seconds over them: their colours are
-# looked at once by a probe of our own, after that each block is one piece of text.
-CODE = ".highlight pre span"
-FLATTEN = """() => {
+# A page has thousands of coloured words of code, in blocks, in signatures and between words of text.
+# axe takes seconds over them: their colours are looked at once by a probe of our own, after that
+# what holds no link or button is one piece of text.
+WORDS = ".sig :is(span, em), code > span"
+CODE = f".highlight pre span, {WORDS}"
+FLATTEN = """words => {
   for (const pre of document.querySelectorAll('.highlight pre')) pre.textContent = pre.textContent;
+  for (const e of document.querySelectorAll(words))
+    if (e.isConnected && !e.querySelector('a, button')) e.replaceWith(e.textContent);
+  document.body.normalize();
 }"""
 HEADER = ".bd-header-article *, .bd-header *, .skip-link a, footer *"
 
@@ -53,7 +58,7 @@ def faults_of(page: Any) -> list[object]:
     """What axe and our own probes find on the page. It ends unfolded, its code in one colour."""
     page.evaluate(UNFOLD)
     found = pale(page, CODE, "code")
-    page.evaluate(FLATTEN)
+    page.evaluate(FLATTEN, WORDS)
     page.add_script_tag(path=AXE)
     for viewport, theme, rules in LOOKS:
         if page.viewport_size != viewport:
