@@ -7,6 +7,7 @@ handed (:func:`namespace`). Only what creates arrays from nothing asks :func:`de
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import warnings
 from functools import cache
@@ -89,6 +90,22 @@ def to_numpy(x: Array) -> np.ndarray:
     if hasattr(x, "get"):  # CuPy
         return x.get()
     return np.asarray(x)
+
+
+def new_array(xp: Any, what: str, shape: tuple[int, ...], dtype: Any) -> Array:
+    """An unwritten array; MemoryError that names the bytes if there is no room for it.
+
+    NumPy also raises a ValueError for shapes that it cannot count, and CuPy errors of its own.
+    """
+    try:
+        return xp.empty(shape, dtype=dtype)
+    except (MemoryError, ValueError, OverflowError):
+        each = itemsize(xp, xp.empty((0,), dtype=dtype).dtype)
+        sizes = " x ".join(f"{n:,}" for n in shape)
+        raise MemoryError(
+            f"{what}: {math.prod(shape) * each:,} bytes are needed ({sizes} numbers of {each} "
+            f"byte{'s' * (each > 1)}), and so much memory cannot be allocated"
+        ) from None
 
 
 def nbytes(x: Array) -> int:

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from kvlib.arguments import check_integer, describe, number
 from kvlib.arrays import Array, namespace, to_numpy
-from kvlib.attention.checks import check_integer
 
 
 def probabilities(
@@ -25,7 +25,7 @@ def probabilities(
     >>> probabilities(np.log(np.array([[0.5, 0.3, 0.2]])), top_k=2).round(3)
     array([[0.625, 0.375, 0.   ]])
     """
-    check_settings(temperature, top_k, top_p)
+    temperature, top_k, top_p = check_settings(temperature, top_k, top_p)
     check_shape(logits)
     x = to_numpy(logits).astype(np.float64)
     top = x.max(axis=-1, keepdims=True)
@@ -53,22 +53,28 @@ def probabilities(
     return out / out.sum(axis=1, keepdims=True)
 
 
-def check_settings(temperature: float, top_k: int | None, top_p: float | None) -> None:
-    """Refuse settings that name no distribution.
+def check_settings(
+    temperature: float, top_k: int | None, top_p: float | None
+) -> tuple[float, int | None, float | None]:
+    """The same as Python numbers, after refusing settings that name no distribution.
 
     >>> check_settings(temperature=0.7, top_k=40, top_p=None)
+    (0.7, 40, None)
     >>> check_settings(temperature=-1.0, top_k=None, top_p=None)
     Traceback (most recent call last):
         ...
     ValueError: ...
     """
-    number = float | int | np.floating | np.integer
-    if not isinstance(temperature, number) or not (math.isfinite(temperature) and temperature >= 0):
-        raise ValueError(f"temperature must be a finite number of at least 0, got {temperature!r}")
+    heat, share = number(temperature), 1.0 if top_p is None else number(top_p)
+    if not 0 <= heat < math.inf:
+        raise ValueError(
+            f"temperature must be a finite number of at least 0, got {describe(temperature)}"
+        )
     if top_k is not None:
-        check_integer("top_k", top_k)
-    if top_p is not None and (not isinstance(top_p, number) or not 0 < top_p <= 1):
-        raise ValueError(f"top_p must lie in (0, 1], got {top_p!r}")
+        top_k = check_integer("top_k", top_k)
+    if not 0 < share <= 1:
+        raise ValueError(f"top_p must lie in (0, 1], got {describe(top_p)}")
+    return heat, top_k, None if top_p is None else share
 
 
 def check_shape(logits: Array) -> None:

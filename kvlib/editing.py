@@ -12,10 +12,11 @@ span. A request forgets the tokens that it was cut, not what others read in them
 from __future__ import annotations
 
 from collections.abc import Hashable
+from operator import index
 from typing import TYPE_CHECKING, Any
 
+from kvlib.arguments import describe, is_integer
 from kvlib.arrays import Array
-from kvlib.attention.checks import is_integer
 from kvlib.model.rope import turn
 
 if TYPE_CHECKING:
@@ -47,12 +48,13 @@ def remove_span(model: Decoder, cache: Cache, seq_id: Hashable, start: int, stop
     9
     """
     length = cache.seq_len(seq_id)
-    if not (is_integer(start) and is_integer(stop) and 0 <= start < stop <= length):
+    whole = is_integer(start) and is_integer(stop)
+    if not whole or not 0 <= index(start) < index(stop) <= length:
         raise ValueError(
-            f"a span of request {seq_id!r} needs 0 <= start < stop <= {length} (its length), got "
-            f"{start!r} and {stop!r}"
+            f"a span of request {describe(seq_id)} needs 0 <= start < stop <= {length} (its "
+            f"length), got {describe(start)} and {describe(stop)}"
         )
-    start, stop = int(start), int(stop)
+    start, stop = index(start), index(stop)
     if model.config.rope is None:
         raise ValueError(
             f"a {model.config.model_type} model adds learned positions to its embeddings, so its "

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any
 
-from kvlib.attention.checks import check_integer
+from kvlib.arguments import check_flag, check_integer
 from kvlib.caches import Cache
 from kvlib.model.decoder import Decoder
 from kvlib.progress import bar as _bar
 from kvlib.prompts import as_ids, check_prompt, seeds_of
 from kvlib.sampling import check_settings
 from kvlib.scheduling import Scheduler
-from kvlib.serving import WAITING, Request
+from kvlib.serving import WAITING, Request, raise_failed
 
 _runs = count()  # names differ from run to run, so that several can share a cache
 
@@ -58,12 +58,16 @@ def generate(
 
     Returns lists of token ids, or texts for texts.
     Raises ValueError for an empty prompt, ids outside the vocabulary, more tokens than the model
-    has positions, a cache for other layers; CacheFull or OutOfBlocks if the cache has no room.
+    has positions, a cache for other layers; CacheFull or OutOfBlocks if the cache has no room. If
+    somebody else frees, truncates or plans one of the requests in the cache, it ends, the others go
+    on, and a ValueError at the end says what happened.
 
     >>> from kvlib import load_reference_model
     >>> generate(load_reference_model(), ["import o"], max_new_tokens=1)
     ['s']
     """
+    if progress is not None:
+        progress = check_flag("progress", progress)
     ids, are_texts = as_ids(model, prompts)
     results: list[list[int]] = [[] for _ in ids]
     tokens = stream(
@@ -111,7 +115,7 @@ def stream(
     max_new_tokens = check_integer("max_new_tokens", max_new_tokens)
     for i, prompt in enumerate(prompts):
         check_prompt(model, f"prompt {i}", prompt, max_new_tokens)
-    check_settings(temperature, top_k, top_p)
+    settings = check_settings(temperature, top_k, top_p)
     seeds = seeds_of(seed, len(prompts))
     if cache is None:
         longest = max((len(p) for p in prompts), default=1)
@@ -125,10 +129,10 @@ def stream(
         victim=None,
         stop_tokens=stop_tokens,
     )
-    settings, run = (temperature, top_k, top_p), next(_runs)
+    run = next(_runs)
     for i, (prompt, own) in enumerate(zip(prompts, seeds, strict=True)):
         name = ("generate", run, i)
-        scheduler.submit(Request(name, prompt, int(max_new_tokens), [], WAITING, *settings, own))
+        scheduler.submit(Request(name, prompt, max_new_tokens, [], WAITING, *settings, own))
     return _tokens(scheduler)
 
 
@@ -141,5 +145,6 @@ def _tokens(scheduler: Scheduler) -> Iterator[tuple[int, int]]:
             for event in scheduler.step():
                 if event.token is not None:
                     yield numbers[event.request], event.token
+        raise_failed(scheduler.requests.values())
     finally:
         scheduler.close()

@@ -24,8 +24,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from kvlib.arguments import check_integer, check_list
 from kvlib.arrays import default_namespace, is_numpy
-from kvlib.attention.checks import check_integer
 from kvlib.costs import (
     Bytes,
     BytesPerSecond,
@@ -141,9 +141,9 @@ def measure_machine(
     """
     xp = default_namespace() if xp is None else xp
     size = (2048 if is_numpy(xp) else 8192) if size is None else size
-    check_integer("size", size)
-    check_integer("repeats", repeats)
-    wait, nbytes = _wait(xp), memory_sized(xp) if nbytes is None else nbytes
+    size, repeats = check_integer("size", size), check_integer("repeats", repeats)
+    nbytes = memory_sized(xp) if nbytes is None else check_integer("nbytes", nbytes)
+    wait = _wait(xp)
     ways = _ways(_matrix(xp, nbytes), repeats, wait)
     name, library, threads = _describe(xp)
     rate = _products(xp, size, repeats, wait)
@@ -166,6 +166,10 @@ def bandwidth_by_size(
     ([8192, 1048576], True)
     """
     xp = default_namespace() if xp is None else xp
+    sizes = [check_integer("sizes", n) for n in check_list("sizes", sizes, "numbers of bytes")]
+    if not sizes:
+        raise ValueError("sizes must hold at least one number of bytes, got none")
+    repeats = check_integer("repeats", repeats)
     whole, wait, found = _matrix(xp, max(sizes)), _wait(xp), {}
     x = xp.ones((COLUMNS,), dtype=xp.float32)
     for size in sizes:
@@ -194,6 +198,7 @@ def fastest_seconds(
     >>> len(made), took.value > 0  # one to warm up, then three times two
     (7, True)
     """
+    repeats, calls = check_integer("repeats", repeats), check_integer("calls", calls)
     wait = wait or (lambda: None)
     function()  # memory is mapped, threads are started, kernels are compiled
     wait()
@@ -221,7 +226,7 @@ def fastest_in_turns(
     >>> took["short"] < took["long"]
     True
     """
-    wait = wait or (lambda: None)
+    repeats, wait = check_integer("repeats", repeats), wait or (lambda: None)
     for function in functions.values():
         function()
     wait()

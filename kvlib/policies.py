@@ -26,10 +26,10 @@ of your own needs no more than this:
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from kvlib.attention.checks import describe
+from kvlib.arguments import check_integer, describe, listed
 from kvlib.serving import Request
 
 R = TypeVar("R", bound=Hashable)
@@ -84,6 +84,9 @@ def schedule(
     >>> schedule(running, [Pending("c", 9)], prefill_chunk=4)
     {'a': 1, 'b': 4, 'c': 4}
     """
+    limits = {"budget": budget, "prefill_chunk": prefill_chunk, "max_prefills": max_prefills}
+    budget, prefill_chunk, max_prefills = check_limits(limits).values()
+    running = [_checked("running", p) for p in listed("running", running, "Pending")]
     prompts = [p for p in running if not p.decoding]
     tokens = dict.fromkeys([p.request for p in running if p.decoding][:budget], 1)
     room = sys.maxsize if budget is None else budget - len(tokens)
@@ -91,7 +94,7 @@ def schedule(
     most = sys.maxsize if max_prefills is None else max_prefills
     for p in prompts:
         if room > 0:
-            tokens[p.request] = n = min(p.left, chunk, room)
+            tokens[p.request] = n = min(_left(p), chunk, room)
             room -= n
     if prompts:  # in the order given, whatever came first
         tokens = {p.request: tokens[p.request] for p in running if p.request in tokens}
@@ -100,9 +103,25 @@ def schedule(
         following = next(queue, None)
         if following is None:
             break
-        tokens[following.request] = n = min(following.left, chunk, room)
+        n = min(_left(_checked("waiting", following)), chunk, room)
+        tokens[following.request] = n
         room, begun = room - n, begun + 1
     return tokens
+
+
+def check_limits(limits: Mapping[str, int | None]) -> dict[str, int | None]:
+    """The limits of a step by name, None for no limit; ValueError for one below 1."""
+    return {n: None if x is None else check_integer(n, x) for n, x in limits.items()}
+
+
+def _checked(name: str, pending: Pending[R]) -> Pending[R]:
+    if not isinstance(pending, Pending):
+        raise TypeError(f"{name} must hold Pending, got {describe(pending)}")
+    return pending
+
+
+def _left(pending: Pending[Any]) -> int:
+    return check_integer(f"left of request {describe(pending.request)}", pending.left)
 
 
 Policy = Callable[[tuple[Request, ...]], Request]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from operator import index
 from typing import Any
 
-from kvlib.attention.checks import check_integer, is_integer
+from kvlib.arguments import check_seed, describe, is_integer, listed
 from kvlib.model.decoder import Decoder
 
 
@@ -13,10 +14,8 @@ def as_ids(model: Decoder, prompts: Sequence[Any]) -> tuple[list[list[int]], boo
     """The prompts as token ids, and whether they were texts."""
     if isinstance(prompts, str):
         raise TypeError("prompts must be a list of prompts, got one text: write [text]")
-    if not hasattr(prompts, "__iter__"):
-        raise TypeError(f"prompts must be a list of prompts, got {prompts!r}")
+    prompts = listed("prompts", prompts, "prompts")
     check_model(model)
-    prompts = list(prompts)
     kinds = {isinstance(p, str) for p in prompts}
     if kinds == {True, False}:
         raise TypeError("prompts must be all texts or all lists of token ids, got both")
@@ -30,18 +29,16 @@ def as_ids(model: Decoder, prompts: Sequence[Any]) -> tuple[list[list[int]], boo
 def check_model(model: Any) -> None:
     """Refuse what cannot compute, such as the name of a model."""
     if not hasattr(model, "layer_specs"):
-        raise TypeError(f"model must be a Decoder (kvlib.load_model), got {model!r}")
+        raise TypeError(f"model must be a Decoder (kvlib.load_model), got {describe(model)}")
 
 
 def token_ids(name: str, tokens: Any) -> list[int]:
     """Token ids as Python integers; nothing is rounded to one."""
-    if isinstance(tokens, str) or not hasattr(tokens, "__iter__"):
-        raise TypeError(f"{name} must be a list of token ids, got {tokens!r}")
-    ids = list(tokens)
+    ids = listed(name, tokens, "token ids")
     wrong = [t for t in ids if not is_integer(t)]
     if wrong:
-        raise TypeError(f"{name} must hold integers, got {wrong[0]!r}")
-    return [int(t) for t in ids]
+        raise TypeError(f"{name} must hold integers, got {describe(wrong[0])}")
+    return [index(t) for t in ids]
 
 
 def seeds_of(seed: Any, count: int) -> list[int]:
@@ -51,12 +48,12 @@ def seeds_of(seed: Any, count: int) -> list[int]:
     ([7, 7, 7], [0, 1, 2])
     """
     if is_integer(seed):
-        return [check_integer("seed", seed, 0)] * count
+        return [check_seed("seed", seed)] * count
     ordered = isinstance(seed, Sequence) and not isinstance(seed, str | bytes)
     if not ordered and getattr(seed, "ndim", 0) != 1:
         raise ValueError(
             "seed must be an integer of at least 0, or a sequence with one such integer per "
-            f"prompt, got {seed!r}"
+            f"prompt, got {describe(seed)}"
         )
     seeds = list(seed)
     if len(seeds) != count:
@@ -64,7 +61,7 @@ def seeds_of(seed: Any, count: int) -> list[int]:
             f"seed must hold one integer per prompt, got {len(seeds)} for {count} prompts; "
             "one integer instead of a sequence is every prompt's seed"
         )
-    return [check_integer(f"seed {i}", one, 0) for i, one in enumerate(seeds)]
+    return [check_seed(f"seed {i}", one) for i, one in enumerate(seeds)]
 
 
 def check_prompt(model: Decoder, name: str, prompt: Sequence[int], max_new_tokens: int) -> None:
@@ -76,18 +73,27 @@ def check_prompt(model: Decoder, name: str, prompt: Sequence[int], max_new_token
     needed = len(prompt) + max_new_tokens - 1
     if needed > limit:
         raise ValueError(
-            f"{name} has {len(prompt)} tokens; with {max_new_tokens} new ones it needs "
-            f"{needed} positions, and the model has {limit}"
+            f"{name} has {len(prompt)} tokens; with {max_new_tokens} new ones "
+            f"(max_new_tokens) it needs {needed} positions, and the model has {limit}"
         )
     wrong = [t for t in prompt if not 0 <= t < vocabulary]
     if wrong:
-        raise ValueError(f"{name} holds token {wrong[0]}, needed: 0 ... {vocabulary - 1}")
+        raise ValueError(f"{name} holds token {describe(wrong[0])}, needed: 0 ... {vocabulary - 1}")
 
 
 def stop_ids(model: Decoder, stop_tokens: Any) -> frozenset[int]:
     """The tokens that end a request: the model's own unless given."""
-    given = model.config.eos_token_ids if stop_tokens is None else stop_tokens
-    return frozenset(token_ids("stop_tokens", given))
+    if stop_tokens is None:
+        return frozenset(model.config.eos_token_ids)
+    given = list(stop_tokens) if isinstance(stop_tokens, Set) else stop_tokens  # any order will do
+    ids, vocabulary = token_ids("stop_tokens", given), model.config.vocab_size
+    wrong = [t for t in ids if not 0 <= t < vocabulary]
+    if wrong:
+        raise ValueError(
+            f"stop_tokens must be token ids of the model, 0 ... {vocabulary - 1}, got "
+            f"{describe(wrong[0])}; pass () for none"
+        )
+    return frozenset(ids)
 
 
 def check_cache(model: Decoder, cache: Any) -> None:
@@ -95,7 +101,7 @@ def check_cache(model: Decoder, cache: Any) -> None:
     check_model(model)
     layers = getattr(cache, "layers", None)
     if layers is None:
-        raise TypeError(f"cache must be a cache of the model's layers, got {cache!r}")
+        raise TypeError(f"cache must be a cache of the model's layers, got {describe(cache)}")
     if len(layers) != len(model.layer_specs):
         raise ValueError(
             f"the cache was built for {len(layers)} layers, the model has {len(model.layer_specs)}"

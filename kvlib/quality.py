@@ -16,15 +16,16 @@ from itertools import count
 
 import numpy as np
 
+from kvlib.arguments import check_integer, check_seed
 from kvlib.arrays import to_numpy
-from kvlib.attention.checks import check_integer
 from kvlib.caches import Cache
 from kvlib.model.decoder import Decoder
-from kvlib.prompts import as_ids
+from kvlib.prompts import as_ids, token_ids
 from kvlib.reference import sample_text
-from kvlib.reference.recall import VALUE_LENGTH, recall_prompt
+from kvlib.reference.recall import LEAST_DISTANCE, VALUE_LENGTH, recall_prompt
 
 _names = count()
+MOST_TRIALS = 10**6  # their prompts are made before the first is asked
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,7 @@ def teacher_forced(
     >>> bytes(logits.argmax(axis=1).tolist())  # its bet on what follows i, im, imp, ...
     b'nport ss\\n'
     """
+    tokens, chunk = token_ids("tokens", tokens), check_integer("chunk", chunk)
     with _request(model, cache, chunk) as feed:
         return feed(tokens, "all")
 
@@ -199,9 +201,9 @@ def recall(
     >>> found.answers, found.accuracy
     ((b'qgxz', b'ciny'), 1.0)
     """
-    check_integer("trials", trials)
-    check_integer("chunk", chunk)
-    rng = random.Random(seed)
+    trials, chunk = check_integer("trials", trials, most=MOST_TRIALS), check_integer("chunk", chunk)
+    distance = check_integer("distance", distance, LEAST_DISTANCE)
+    rng = random.Random(check_seed("seed", seed))
     asked = [recall_prompt(rng, distance, names) for _ in range(trials)]
     answers = []
     for prompt, _ in asked:

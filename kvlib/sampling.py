@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kvlib.arguments import check_integer, check_seed, describe
 from kvlib.arrays import Array, is_numpy, namespace, to_numpy
 from kvlib.distribution import check_finite, check_settings, check_shape, probabilities
 
@@ -64,7 +65,7 @@ def sample(
     >>> sample(logits, top_k=1, rngs=np.random.default_rng(0))
     [1]
     """
-    check_settings(temperature, top_k, top_p)
+    temperature, top_k, top_p = check_settings(temperature, top_k, top_p)
     if temperature == 0:
         return greedy(logits)
     check_shape(logits)
@@ -98,8 +99,8 @@ def rng_at(seed: int, position: int) -> np.random.Generator:
     >>> bool(rng_at(7, 4).random() == numbers[4])
     True
     """
-    bits = np.random.PCG64(seed)
-    bits.advance(position)
+    bits = np.random.PCG64(check_seed("seed", seed))
+    bits.advance(check_integer("position", position, 0))
     return np.random.Generator(bits)
 
 
@@ -111,9 +112,9 @@ def _one_a_row(rngs: Any, rows: int, temperature: float) -> list[np.random.Gener
             "to call: rng = np.random.default_rng(0), then rngs=rng"
         )
     each = list(rngs) if isinstance(rngs, list | tuple) else [rngs] * rows
-    wrong = [rng for rng in each if not hasattr(rng, "random")]
+    wrong = [rng for rng in each if not hasattr(rng, "random") or isinstance(rng, type)]
     if wrong:
-        raise TypeError(f"rngs must be generators of np.random, got {wrong[0]!r}")
+        raise TypeError(f"rngs must be generators of np.random, got {describe(wrong[0])}")
     if len(each) != rows:
         raise ValueError(f"one generator a row needed: {rows} rows, got {len(each)}")
     return each

@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Iterator
 
-from kvlib.attention.checks import check_integer
+from kvlib.arguments import check_integer, check_seed, describe
 from kvlib.caches import Cache, Step
 from kvlib.errors import CacheFull, OutOfBlocks
 from kvlib.model.decoder import Decoder
 from kvlib.policies import (
     Pending,
     Policy,
+    check_limits,
     check_policy,
     fewest_lost,
     first_come,
@@ -36,11 +37,16 @@ from kvlib.serving import (
     CANCELLED,
     DECODING,
     DONE,
+    FAILED,
     PREFILLING,
     WAITING,
     Event,
     Request,
+    changed,
+    close_in,
     draw,
+    noted,
+    raise_failed,
     undo,
     waits,
 )
@@ -49,6 +55,7 @@ __all__ = [
     "CANCELLED",
     "DECODING",
     "DONE",
+    "FAILED",
     "PREFILLING",
     "WAITING",
     "Event",
@@ -81,7 +88,9 @@ class Scheduler:
     on the other requests. A request begins only if the budget has a token for it, so the oldest
     prompt always advances. `requests` holds all requests by name, `events` what they did, `limits`
     the three limits of a step. ``cancel`` ends a request early, and the name of one that has
-    ended can be used again.
+    ended can be used again. If somebody else frees, truncates or plans a running request in the
+    cache, or opens one of its name, it fails: its ``error`` says what happened, and the others go
+    on.
 
     >>> from kvlib import load_reference_model
     >>> model = load_reference_model()
@@ -105,9 +114,6 @@ class Scheduler:
     ) -> None:
         check_cache(model, cache)
         limits = dict(budget=budget, prefill_chunk=prefill_chunk, max_prefills=max_prefills)
-        for name, limit in limits.items():
-            if limit is not None:
-                check_integer(name, limit)
         check_policy("queue", queue, first_come)
         if victim is not None:
             check_policy("victim", victim, youngest)
@@ -115,7 +121,7 @@ class Scheduler:
         self.requests: dict[Hashable, Request] = {}
         self.events: list[Event] = []
         self.num_steps = 0
-        self.limits, self._queue, self._victim = limits, queue, victim
+        self.limits, self._queue, self._victim = check_limits(limits), queue, victim
         self._stops = stop_ids(model, stop_tokens)
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []  # in the order in which they began
@@ -150,12 +156,12 @@ class Scheduler:
                 f"request {name!r} is known already and has not ended; choose another name"
             )
         most = check_integer("max_new_tokens", max_new_tokens)
-        check_settings(temperature, top_k, top_p)
-        seed = check_integer("seed", seed, 0)
+        settings = check_settings(temperature, top_k, top_p)
+        seed = check_seed("seed", seed)
         ids = token_ids(f"prompt {name!r}", prompt)
         check_prompt(self.model, f"prompt {name!r}", ids, most)
         self.cache.check_room(name, len(ids) + most - 1)
-        self.submit(Request(name, ids, most, [], WAITING, temperature, top_k, top_p, seed))
+        self.submit(Request(name, ids, most, [], WAITING, *settings, seed))
 
     def submit(self, request: Request) -> None:
         """Queue a request whose name, prompt and settings have been checked."""
@@ -174,8 +180,14 @@ class Scheduler:
 
     def close(self) -> None:
         """Cancel all requests that wait or run, between two steps."""
+        errors = []
         for r in (*self._running, *self._waiting):
-            self._cancel(r)
+            try:
+                self._cancel(r)
+            except Exception as error:  # the others are closed all the same
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     @property
     def busy(self) -> bool:
@@ -188,19 +200,31 @@ class Scheduler:
         Raises CacheFull or OutOfBlocks if the cache has too little room and no request gives way,
         because there is no victim policy, or because the cache is also used elsewhere and not even
         one request has room. Raises ValueError if a policy picks a request that it was not given.
-        After any error, no token is lost and the step can be tried again.
+        After any error, no token is lost and the step can be tried again. It raises nothing for a
+        request that somebody else has changed in the cache: that one fails.
         """
         seen = len(self.events)
-        parts = {r: r.part(n) for r, n in self._admit().items()}
-        if parts:
-            self._forward(parts)
-            self.num_steps += 1
-        return self.events[seen:]
+        self._drop_changed()
+        while True:
+            try:
+                parts = {r: r.part(n) for r, n in self._admit().items()}
+                if parts:
+                    self._forward(parts)
+                    self.num_steps += 1
+                return self.events[seen:]
+            except Exception:
+                if not self._drop_changed():
+                    raise
 
     def run(self) -> dict[Hashable, list[int]]:
-        """Step until all requests are done; returns the new tokens of each."""
+        """Step until all requests are done; returns the new tokens of each.
+
+        Raises the error of a request that has failed meanwhile, after the others have ended.
+        """
+        begun = [r for r in self.requests.values() if not r.ended]
         while self.busy:
             self.step()
+        raise_failed(begun)
         return {name: request.new for name, request in self.requests.items()}
 
     def _schedule(self, waiting: Iterable[Pending[Request]] = ()) -> dict[Request, int]:
@@ -234,6 +258,10 @@ class Scheduler:
         for r in self._running:
             self.cache.settle(r.name)  # what it has computed may be what a new one begins with
         for r in new:
+            if r.name in self.cache:
+                words = "was opened in the cache by somebody else while it waited"
+                self._fail(r, f"request {describe(r.name)} {words}")
+                return
             text, others = r.text, ((x.name, x.prompt) for x in self._running)
             if self._running and self.cache.waits_for(text, others):
                 later.add(r)
@@ -248,7 +276,7 @@ class Scheduler:
                 return
             self._waiting.remove(r)
             self._running.append(r)
-            r.state, r.held = PREFILLING, held
+            r.state, r.held, r.left = PREFILLING, held, noted(self.cache, r)
             if held:
                 self._note(r, "hit", held)
 
@@ -261,7 +289,7 @@ class Scheduler:
         try:
             drawn = draw(rows, self.model.forward(fed, self.cache, step))
         except BaseException:
-            undo(self.cache, step)
+            undo(self.cache, step, parts)
             raise
         for r, part in parts.items():
             kind, token = "decode" if r.state == DECODING else "prefill", drawn.get(r)
@@ -283,7 +311,10 @@ class Scheduler:
             names, lengths = [r.name for r in parts], [*map(len, parts.values())]
             fed = [t for part in parts.values() for t in part]
             try:
-                return self.cache.plan(names, lengths, fed), fed
+                step = self.cache.plan(names, lengths, fed)
+                for r in parts:
+                    r.left = noted(self.cache, r)
+                return step, fed
             except (CacheFull, OutOfBlocks):
                 if self._victim is None or len(self._running) == 1:
                     raise
@@ -305,9 +336,26 @@ class Scheduler:
             parts.update((r, r.part(n)) for r, n in self._schedule().items())
 
     def _leave(self, r: Request, state: str) -> None:
-        self.cache.free(r.name)
         self._running.remove(r)
         r.state, r.held = state, 0
+        close_in(self.cache, r)
+
+    def _drop_changed(self) -> bool:
+        """End the requests that somebody else has changed in the cache; whether there were any."""
+        found = [(r, words) for r in self._running if (words := changed(self.cache, r))]
+        for r, words in found:
+            self._fail(r, words)
+        return bool(found)
+
+    def _fail(self, r: Request, words: str) -> None:
+        advice = "leave a running request alone, or end it with cancel or close"
+        r.error = ValueError(f"{words}; it got {len(r.new)} new tokens. Please {advice}")
+        if r.state == WAITING:
+            self._waiting.remove(r)
+            r.state = FAILED
+        else:
+            self._leave(r, FAILED)
+        self._note(r, "fail")
 
     def _cancel(self, r: Request) -> None:
         if r.state == WAITING:
@@ -322,7 +370,7 @@ class Scheduler:
 
     def __repr__(self) -> str:
         found = Counter(r.state for r in self.requests.values())
-        order = (DECODING, PREFILLING, WAITING, DONE, CANCELLED)
+        order = (DECODING, PREFILLING, WAITING, DONE, CANCELLED, FAILED)
         states = ", ".join(f"{found[s]} {s}" for s in order if found[s]) or "no requests"
         numbers = f"budget {self.budget}; {self.num_steps} steps"
         return f"{type(self).__name__}({states}; {numbers}; {self.cache!r})"

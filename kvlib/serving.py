@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from kvlib.arguments import describe
 from kvlib.arrays import Array, namespace
 from kvlib.caches import Cache, Step
 from kvlib.sampling import greedy, rng_at, sample
 
 WAITING, PREFILLING, DECODING = "waiting", "prefilling", "decoding"
-DONE, CANCELLED = "done", "cancelled"
+DONE, CANCELLED, FAILED = "done", "cancelled", "failed"
 
 
 @dataclass(eq=False)
@@ -22,6 +23,8 @@ class Request:
 
     temperature, top_k, top_p, seed: how its tokens are drawn, as in :func:`kvlib.generate`.
     held: how many tokens of its text lie in the cache; the scheduler keeps count.
+    error: why it has failed; None unless its state is FAILED.
+    left: what the cache noted of it when the scheduler last changed it there (see `noted`).
 
     >>> Request("a", [1, 2], max_new_tokens=3, new=[9]).text
     [1, 2, 9]
@@ -37,6 +40,8 @@ class Request:
     top_p: float | None = None
     seed: int = 0
     held: int = 0
+    error: ValueError | None = None
+    left: Any = None
 
     @property
     def text(self) -> list[int]:
@@ -55,7 +60,7 @@ class Request:
     @property
     def ended(self) -> bool:
         """Whether it gets no more tokens."""
-        return self.state in (DONE, CANCELLED)
+        return self.state in (DONE, CANCELLED, FAILED)
 
 
 def draw(rows: Mapping[Request, int], logits: Array) -> dict[Request, int]:
@@ -87,10 +92,52 @@ def draw(rows: Mapping[Request, int], logits: Array) -> dict[Request, int]:
     return drawn
 
 
-def undo(cache: Cache, step: Step) -> None:
-    """Undo a step that has failed: its requests hold again what they held before its plan."""
-    for name, end, n in zip(step.seq_ids, step.seq_lens, step.q_lens, strict=True):
-        cache.truncate(name, end - n)
+def undo(cache: Cache, step: Step, requests: Iterable[Request]) -> None:
+    """Undo a step that has failed: its requests hold again what they held before its plan.
+
+    Those that somebody else has changed meanwhile are left alone.
+    """
+    for r, end, n in zip(requests, step.seq_lens, step.q_lens, strict=True):
+        if noted(cache, r) == r.left:
+            cache.truncate(r.name, end - n)
+            r.left = noted(cache, r)
+
+
+def noted(cache: Cache, r: Request) -> Any:
+    """What a cache notes of a request: (the request opened there, its length, its plans), or None.
+
+    It changes if anybody frees, truncates or plans the request.
+    """
+    found = cache._requests.get(r.name)
+    return None if found is None else (found, found.length, found.plans)
+
+
+def changed(cache: Cache, r: Request) -> str | None:
+    """What somebody else has done to a running request in the cache, in words; None if nothing."""
+    now = noted(cache, r)
+    if now == r.left:
+        return None
+    if now is None or now[0] is not r.left[0]:
+        what = "was freed in the cache"
+    elif now[1] != r.left[1]:
+        what = f"held {r.left[1]} tokens in the cache and now holds {now[1]}"
+    else:
+        what = "was planned in the cache"
+    return f"request {describe(r.name)} {what} by somebody else while it was served"
+
+
+def close_in(cache: Cache, r: Request) -> None:
+    """Free a running request, unless somebody else has freed it; its name may be another's now."""
+    now = noted(cache, r)
+    if now is not None and now[0] is r.left[0]:
+        cache.free(r.name)
+
+
+def raise_failed(requests: Iterable[Request]) -> None:
+    """Raise the error of the first request that has failed; the others have ended by then."""
+    for r in requests:
+        if r.error is not None:
+            raise r.error
 
 
 class Event(NamedTuple):
@@ -103,6 +150,7 @@ class Event(NamedTuple):
             preempt  gave its room up; all its tokens will be fed again
             done     has ended
             cancel   was ended by :meth:`kvlib.Scheduler.cancel`
+            fail     was ended because somebody else changed it in the cache
     tokens  how many were found, fed or given up
     token   the new token that the step gave it; None if there was none, or for a stop token
 
@@ -130,12 +178,12 @@ def waits(events: Iterable[Event]) -> dict[Hashable, list[int]]:
     fed = 0
     last: dict[Hashable, int] = {}
     found: dict[Hashable, list[int]] = {}
-    kinds = ("prefill", "decode", "done", "cancel")
+    kinds = ("prefill", "decode", "done", "cancel", "fail")
     for _, group in groupby((e for e in events if e.kind in kinds), key=lambda e: e.step):
         together = list(group)
         fed += sum(e.tokens for e in together)
         for e in together:
-            if e.kind in ("done", "cancel"):
+            if e.kind in ("done", "cancel", "fail"):
                 last.pop(e.request, None)  # its name may be another's next
             if e.token is None:
                 continue

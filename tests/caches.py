@@ -122,7 +122,8 @@ def snapshot(cache: Cache) -> Any:
         for name, r in cache._requests.items()
     }
     rest = {k: repr(v) for k, v in vars(cache).items() if k in ("dtype", "layers")}
-    rest["rows"] = repr(getattr(getattr(cache, "allocator", None), "_free", None))
+    allocator = getattr(cache, "allocator", None)
+    rest["rows"] = [repr(getattr(allocator, name, None)) for name in ("_free", "_given")]
     if isinstance(cache, PagedCache):
         pool = cache.pool
         rest["pool"] = repr((pool, [pool.references(b) for b in range(pool.num_blocks)]))

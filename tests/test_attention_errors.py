@@ -27,7 +27,16 @@ REFUSED = {
     "q_pos too long": (change(q_pos=np.arange(3)), ValueError, r"q_pos .*\(2,\), got \(3,\)"),
     "kv_pos too short": (change(kv_pos=np.arange(4)), ValueError, r"kv_pos .*\(5,\).*got \(4,\)"),
     "kv_pos of 3 heads": (change(kv_pos=np.zeros((3, 5), int)), ValueError, r"got \(3, 5\)"),
-    "unsigned positions": (change(kv_pos=KV_POS.astype(np.uint8)), TypeError, "kv_pos .*uint8"),
+    "positions as bools": (
+        change(kv_pos=KV_POS > 2),
+        TypeError,
+        "kv_pos .*integers, got dtype bool",
+    ),
+    "positions past int64": (
+        change(kv_pos=KV_POS.astype(np.uint64) + np.uint64(2**63)),
+        ValueError,
+        r"kv_pos must hold positions between -2\^62 and 2\^62, got 9223372036854775812",
+    ),
     "positions as floats": (change(q_pos=Q_POS.astype(float)), TypeError, "q_pos .*float64"),
     "sinks for 3 heads": (change(sinks=np.zeros(3)), ValueError, r"sinks .*\(4,\), got \(3,\)"),
     "a list": (change(v=V.tolist()), TypeError, "list"),

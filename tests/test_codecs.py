@@ -291,7 +291,7 @@ def test_widths_that_no_byte_can_hold_are_refused(bits):
 
 @pytest.mark.parametrize("size", [0, -8, 2.5, True])
 def test_groups_that_are_no_whole_number_are_refused(size):
-    with pytest.raises(ValueError, match="group must hold a whole number"):
+    with pytest.raises(ValueError, match="group .size. must be an integer of at least 1"):
         kivi(4, size)
 
 

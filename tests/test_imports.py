@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Each part may import those before it. Nothing looks at figures and exercises.
 ORDER = (
-    *("lazy", "errors", "config", "devices", "progress", "commands"),
+    *("lazy", "errors", "arguments", "config", "devices", "progress", "commands"),
     *("arrays", "meter", "norms", "costs"),
     *("attention", "codecs", "caches"),
     *("distribution", "kernels", "sampling"),

@@ -164,7 +164,7 @@ def test_refusals(model):
             quality.loss(model, cache, **settings)
     for settings, words in (
         ({"trials": 0}, "trials must be an integer of at least 1, got 0"),
-        ({"distance": 3}, "distance must be at least 16 bytes"),
+        ({"distance": 3}, "distance must be an integer of at least 16"),
         ({"chunk": 2.5}, "chunk must be an integer of at least 1, got 2.5"),
     ):
         with pytest.raises(ValueError, match=words):

@@ -119,7 +119,7 @@ def test_prompt_uses_the_filler_it_is_given():
 
 @pytest.mark.parametrize(
     ("distance", "names", "message"),
-    [(15, 4, "distance must be at least 16 bytes, got 15"), (64, 0, "at least 1, got 0")],
+    [(15, 4, "distance must be an integer of at least 16, got 15"), (64, 0, "at least 1, got 0")],
 )
 def test_bad_requests_for_a_prompt(distance, names, message):
     with pytest.raises(ValueError, match=message):

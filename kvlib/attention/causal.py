@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from kvlib.arguments import check_flag
 from kvlib.arrays import Array, is_numpy, namespace
 from kvlib.attention.checks import check_dtypes, check_settings, check_sinks
 from kvlib.attention.direct import answer, scaled, visible
@@ -54,6 +55,7 @@ def attend_causal(
     if not q.dtype == k.dtype == v.dtype == xp.float32:
         check_dtypes(xp, q, k, v)
     check_sinks(q, sinks)
+    return_lse = check_flag("return_lse", return_lse)
     window, sm_scale, softcap = check_settings(window, sm_scale, softcap)
     given, q = q.dtype, scaled(xp, q, sm_scale)
     pieces = Slices(xp, k, v, _step(xp, q, k))

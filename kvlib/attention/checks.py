@@ -7,33 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.arrays import Array
+from kvlib.arguments import check_integer, check_positive, describe
+from kvlib.arrays import Array, is_numpy, namespace
 
-
-def is_integer(x: object) -> bool:
-    """Whether ``x`` counts something: an integer of Python or NumPy, and no bool."""
-    return type(x) is int or (isinstance(x, int | np.integer) and not isinstance(x, bool))
-
-
-def check_integer(name: str, value: Any, least: int = 1) -> int:
-    """The value as a Python integer; ValueError unless it is an integer of at least `least`."""
-    if not is_integer(value) or value < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, got {describe(value)}")
-    return int(value)
-
-
-def describe(x: object) -> str:
-    """What came, in a few words: of an array its kind and shape, of a long text its beginning."""
-    if getattr(x, "ndim", 0):
-        return f"an array of shape {tuple(x.shape)}"  # type: ignore[attr-defined]
-    text = repr(x)
-    return text if len(text) <= 80 else f"{text[:60]}... (a {type(x).__name__})"
+FARTHEST = 2**62  # positions beyond have distances that no int64 holds
 
 
 def check_inputs(
     xp: Any, q: Array, k: Array, v: Array, q_pos: Array, kv_pos: Array, sinks: Array | None
-) -> None:
-    """Refuse arrays that cannot be attended to: ValueError for shapes, TypeError for dtypes."""
+) -> tuple[Array, Array]:
+    """q_pos and kv_pos as int64, after refusing arrays that cannot be attended to.
+
+    Raises ValueError for shapes and positions that are too large, TypeError for dtypes.
+    """
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.ndim != 3:
             raise ValueError(f"{name} must be (tokens, heads, dim), got shape {x.shape}")
@@ -57,11 +43,24 @@ def check_inputs(
             f"kv_pos must be (S,) = {(k.shape[0],)} or (Hkv, S) = {(k.shape[1], k.shape[0])}, "
             f"got {kv_pos.shape}"
         )
-    for name, x in (("q_pos", q_pos), ("kv_pos", kv_pos)):
-        # The difference of unsigned positions wraps round, and the future becomes visible.
-        if not xp.isdtype(x.dtype, "signed integer"):
-            raise TypeError(f"{name} must hold signed integers, got dtype {x.dtype}")
     check_sinks(q, sinks)
+    return _positions(xp, "q_pos", q_pos), _positions(xp, "kv_pos", kv_pos)
+
+
+def _positions(xp: Any, name: str, x: Array) -> Array:
+    """Positions as int64: the difference of narrower or unsigned ones wraps round.
+
+    Then the future becomes visible, or the past is hidden. 64-bit positions on a device are taken
+    as they are, because to look at them would stall it.
+    """
+    if not xp.isdtype(x.dtype, "integral"):
+        raise TypeError(f"{name} must hold integers, got dtype {x.dtype}")
+    if is_numpy(xp) and x.dtype.itemsize == 8 and x.size:
+        low, high = int(x.min()), int(x.max())
+        if low <= -FARTHEST or high >= FARTHEST:
+            wrong = low if low <= -FARTHEST else high
+            raise ValueError(f"{name} must hold positions between -2^62 and 2^62, got {wrong}")
+    return x if x.dtype == xp.int64 else xp.astype(x, xp.int64)
 
 
 def check_dtypes(xp: Any, q: Array, k: Array, v: Array) -> None:
@@ -75,32 +74,34 @@ def check_dtypes(xp: Any, q: Array, k: Array, v: Array) -> None:
 
 def check_sinks(q: Array, sinks: Array | None) -> None:
     """Refuse sinks that are not one a query head.   q (T, Hq, Dk)   sinks (Hq,)"""
-    if sinks is not None and not hasattr(sinks, "shape"):
+    if sinks is None:
+        return
+    if not hasattr(sinks, "shape"):
         raise TypeError(f"sinks must be an array (Hq,) = {(q.shape[1],)}, got {describe(sinks)}")
-    if sinks is not None and sinks.shape != (q.shape[1],):
+    if sinks.shape != (q.shape[1],):
         raise ValueError(f"sinks must be (Hq,) = {(q.shape[1],)}, got {sinks.shape}")
+    check_sink_values(sinks, look=isinstance(sinks, np.ndarray))
+
+
+def check_sink_values(sinks: Array, look: bool = True) -> None:
+    """Refuse sinks that are no logits: TypeError for dtypes, ValueError for NaN and infinity.
+
+    A sink of −inf takes no weight and is fine. look: whether the numbers are looked at, which
+    stalls a device.
+    """
+    xp = namespace(sinks)
+    if not xp.isdtype(sinks.dtype, ("real floating", "integral")):
+        raise TypeError(f"sinks must be real numbers, got dtype {sinks.dtype}")
+    if look and not xp.isdtype(sinks.dtype, "integral") and not bool(xp.all(sinks < math.inf)):
+        raise ValueError("sinks must be below infinity and not NaN; −inf is a sink of no weight")
 
 
 def check_settings(
     window: int | None, sm_scale: float | None, softcap: float | None
 ) -> tuple[int | None, float | None, float | None]:
-    """The same as Python numbers, after refusing what means nothing.
-
-    A NumPy float64 scalar turns every float32 array it meets into float64, and differences from an
-    unsigned window wrap round.
-    """
+    """The same as Python numbers, after refusing what means nothing."""
     if window is not None:
         window = check_integer("window counts the query itself and", window)
-    return window, _positive("sm_scale", sm_scale), _positive("softcap", softcap)
-
-
-def _positive(name: str, x: Any) -> float | None:
-    if x is None:
-        return None
-    if (
-        not isinstance(x, float | int | np.floating | np.integer)
-        or isinstance(x, bool)
-        or not (math.isfinite(x) and x > 0)
-    ):
-        raise ValueError(f"{name} must be a finite number above 0, got {describe(x)}")
-    return float(x)
+    if sm_scale is not None:
+        sm_scale = check_positive("sm_scale", sm_scale)
+    return window, sm_scale, None if softcap is None else check_positive("softcap", softcap)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from kvlib.arguments import check_flag, check_integer
 from kvlib.arrays import Array, at_least_float32, namespace, nbytes
-from kvlib.attention.checks import check_inputs, check_integer, check_settings
+from kvlib.attention.checks import check_inputs, check_settings
 from kvlib.attention.states import Parts, join, softmax_parts, with_sink
 from kvlib.meter import counting, report
 
@@ -47,7 +48,8 @@ def attend(
     array([[[0.5, 0.5, 0. ]]], dtype=float32)
     """
     xp = namespace(q, k, v, q_pos, kv_pos)
-    check_inputs(xp, q, k, v, q_pos, kv_pos, sinks)
+    q_pos, kv_pos = check_inputs(xp, q, k, v, q_pos, kv_pos, sinks)
+    return_lse = check_flag("return_lse", return_lse)
     window, sm_scale, softcap = check_settings(window, sm_scale, softcap)
     rows = by_head(xp, scaled(xp, q, sm_scale), k.shape[1])
     parts = attend_part(xp, rows, k, v, q_pos, kv_pos, window, softcap)
@@ -87,7 +89,8 @@ def attend_tiled(
     """
     tile = check_integer("tile", tile)  # NumPy's small integers overflow in a long text
     xp = namespace(q, k, v, q_pos, kv_pos)
-    check_inputs(xp, q, k, v, q_pos, kv_pos, sinks)
+    q_pos, kv_pos = check_inputs(xp, q, k, v, q_pos, kv_pos, sinks)
+    return_lse = check_flag("return_lse", return_lse)
     window, sm_scale, softcap = check_settings(window, sm_scale, softcap)
     rows = by_head(xp, scaled(xp, q, sm_scale), k.shape[1])
     parts: Any = None

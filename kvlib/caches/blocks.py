@@ -11,11 +11,11 @@ keep their content until somebody needs the room.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from kvlib.attention.checks import check_integer, describe, is_integer
+from kvlib.arguments import check_flag, check_index, check_integer, check_list, describe
 from kvlib.caches.checks import token_ids
 from kvlib.caches.prefixes import Extra, HashIndex, PrefixIndex, sealed
 from kvlib.errors import OutOfBlocks
@@ -58,15 +58,18 @@ class BlockPool:
         self.num_blocks = check_integer("num_blocks", num_blocks)
         self.block_size = check_integer("block_size", block_size)
         if index is not None and (isinstance(index, type) or not hasattr(index, "find")):
-            raise TypeError(f"index must be one such as HashIndex(), got {index!r}")
+            raise TypeError(f"index must be one such as HashIndex(), got {describe(index)}")
         self.index: PrefixIndex = HashIndex() if index is None else index
         if len(self.index):
             raise ValueError(f"index must be empty, got {self.index!r}: blocks of another pool")
         self._claimed = False
-        self.events: list[Event] | None = [] if log else None
-        self._references = [0] * self.num_blocks
+        self.events: list[Event] | None = [] if check_flag("log", log) else None
+        # Blocks from `_given` on were never given out. They wait before those in `_blank`, and
+        # nothing here grows with num_blocks before a cache has allocated its arrays.
+        self._given = 0
+        self._references: defaultdict[int, int] = defaultdict(int)
         # Least useful first. Both are queues from which any member can leave at once.
-        self._blank: OrderedDict[int, None] = OrderedDict.fromkeys(range(self.num_blocks))
+        self._blank: OrderedDict[int, None] = OrderedDict()
         self._findable: OrderedDict[int, None] = OrderedDict()
 
     def claim(self) -> None:
@@ -81,7 +84,7 @@ class BlockPool:
     @property
     def num_free(self) -> int:
         """Blocks that no request holds, published ones included."""
-        return len(self._blank) + len(self._findable)
+        return self.num_blocks - self._given + len(self._blank) + len(self._findable)
 
     @property
     def num_published(self) -> int:
@@ -110,7 +113,9 @@ class BlockPool:
             )
         taken, evicted = [], []
         for _ in range(count):
-            if self._blank:
+            if self._given < self.num_blocks:
+                block, self._given = self._given, self._given + 1
+            elif self._blank:
                 block, _ = self._blank.popitem(last=False)
             else:
                 block, _ = self._findable.popitem(last=False)
@@ -159,9 +164,7 @@ class BlockPool:
         extra: what else the keys depend on (an adapter, a tenant's salt); a different extra is a
         different prefix.
         """
-        if isinstance(tokens, str) or not hasattr(tokens, "__len__"):
-            raise TypeError(f"tokens must be a list of token ids, got {describe(tokens)}")
-        return self.index.find(tokens, self.block_size, sealed(extra))
+        return self.index.find(token_ids(tokens), self.block_size, sealed(extra))
 
     def publish(
         self, block: int, parent: int | None, tokens: Sequence[int], extra: Extra = ()
@@ -171,7 +174,8 @@ class BlockPool:
         parent is None for the first block of a text; its `extra` applies to all that follow.
         Returns False and changes nothing if another block with this content is already published.
         """
-        block, parent = self._known(block), None if parent is None else self._known(parent)
+        block = self._known(block)
+        parent = None if parent is None else self._known(parent, "parent")
         ids = tuple(token_ids(tokens))
         if self.references(block) == 0:
             raise ValueError(f"block {block} is free: only its holder knows what is in it")
@@ -191,8 +195,10 @@ class BlockPool:
     def check(self) -> None:
         """Raise AssertionError unless every count and queue agrees with every other."""
         free = {*self._blank, *self._findable}
-        assert len(free) == self.num_free, "a block waits in two queues"
-        for block in range(self.num_blocks):
+        never_given = self.num_blocks - self._given
+        assert len(free) == self.num_free - never_given, "a block waits in two queues"
+        assert all(block < self._given for block in free), "a block is free twice"
+        for block in range(self._given):
             held, found = self._references[block] > 0, block in self.index
             assert held != (block in free), f"block {block} is held and free, or neither"
             assert held or found == (block in self._findable), (
@@ -204,14 +210,11 @@ class BlockPool:
             )
 
     def _all_known(self, blocks: Sequence[int]) -> list[int]:
-        if not hasattr(blocks, "__iter__"):
-            raise TypeError(f"blocks must be a list of blocks, got {describe(blocks)}")
-        return [self._known(block) for block in blocks]
+        given = check_list("blocks", blocks, "blocks")
+        return [self._known(block, "blocks") for block in given]
 
-    def _known(self, block: int) -> int:
-        if not is_integer(block) or not 0 <= block < self.num_blocks:
-            raise ValueError(f"block must be 0 ... {self.num_blocks - 1}, got {block!r}")
-        return int(block)
+    def _known(self, block: int, name: str = "block") -> int:
+        return check_index(name, block, self.num_blocks)
 
     def note(self, kind: str, blocks: Iterable[int]) -> None:
         """Record an event if the pool keeps a log."""

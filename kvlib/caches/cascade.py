@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvlib.arguments import check_flag
 from kvlib.arrays import Array, at_least_float32
 from kvlib.attention.causal import CHUNK_ROWS, attend_pieces
 from kvlib.attention.direct import by_head, by_token
@@ -74,6 +75,7 @@ def run_cascade(
     if cache.block_size is None:
         raise TypeError(f"cache must be a PagedCache, whose blocks can be shared, got {cache!r}")
     spec = check_run(cache, layer, q, step)
+    return_lse = check_flag("return_lse", return_lse)
     shared = shared_tokens(cache, layer, step)
     if not shared:
         return cache.attend(layer, q, step, return_lse)

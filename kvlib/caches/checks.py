@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from operator import index
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from kvlib.arguments import LARGEST, check_index, check_list, describe, is_integer, listed
 from kvlib.arrays import Array
-from kvlib.attention.checks import describe, is_integer
 from kvlib.caches.hooks import CacheHooks
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Extra, Step
@@ -22,8 +22,8 @@ def get_open(requests: Mapping[Hashable, R], seq_id: Hashable) -> R:
     except TypeError:
         raise _unhashable(seq_id) from None
     except KeyError:
-        names = ", ".join(repr(s) for s in list(requests)[:5]) or "none"
-        raise ValueError(f"request {seq_id!r} is not open; open are: {names}") from None
+        names = ", ".join(describe(s) for s in list(requests)[:5]) or "none"
+        raise ValueError(f"request {describe(seq_id)} is not open; open are: {names}") from None
 
 
 def check_new(requests: Mapping[Hashable, R], seq_id: Hashable) -> None:
@@ -33,7 +33,9 @@ def check_new(requests: Mapping[Hashable, R], seq_id: Hashable) -> None:
     except TypeError:
         raise _unhashable(seq_id) from None
     if taken:
-        raise ValueError(f"request {seq_id!r} is open already; free it first or choose a name")
+        raise ValueError(
+            f"request {describe(seq_id)} is open already; free it first or choose a name"
+        )
 
 
 def _unhashable(seq_id: Hashable) -> TypeError:
@@ -50,21 +52,6 @@ def check_extra(extra: Extra) -> None:
         raise TypeError(f"extra must hold hashable keys, got {extra!r}") from None
 
 
-def check_layers(layers: Iterable[LayerSpec]) -> tuple[LayerSpec, ...]:
-    """The layers of a cache, after refusing what is no list of LayerSpec."""
-    if isinstance(layers, LayerSpec) or not hasattr(layers, "__iter__"):
-        raise TypeError(
-            f"layers must be a list of LayerSpec, one per layer, got {describe(layers)}"
-        )
-    found = tuple(layers)
-    if not found:
-        raise ValueError("layers must hold at least one LayerSpec, got none")
-    for spec in found:
-        if not isinstance(spec, LayerSpec):
-            raise TypeError(f"layers must hold LayerSpec, got a {type(spec).__name__}")
-    return found
-
-
 def check_plan(
     requests: Mapping[Hashable, R],
     seq_ids: Sequence[Hashable],
@@ -73,9 +60,8 @@ def check_plan(
 ) -> tuple[list[R], tuple[int, ...], list[int] | None]:
     """Requests, lengths and tokens of a plan, after refusing unknown or repeated names, bad lengths
     and tokens."""
-    for what, x in (("seq_ids", seq_ids), ("q_lens", q_lens)):
-        if isinstance(x, str | bytes) or not hasattr(x, "__len__"):
-            raise TypeError(f"{what} must be a list, one entry a request, got {x!r}")
+    seq_ids = check_list("seq_ids", seq_ids, "one entry per request")
+    q_lens = check_list("q_lens", q_lens, "one entry per request")
     if len(seq_ids) != len(q_lens) or len(seq_ids) == 0:
         raise ValueError(
             f"plan needs one q_len a request and at least one request, "
@@ -84,14 +70,17 @@ def check_plan(
     found = [get_open(requests, seq_id) for seq_id in seq_ids]
     if len(found) > 1 and len(set(seq_ids)) < len(seq_ids):
         twice = next(s for s in seq_ids if list(seq_ids).count(s) > 1)
-        raise ValueError(f"request {twice!r} appears twice in one plan, needed once")
+        raise ValueError(f"request {describe(twice)} appears twice in one plan, needed once")
     lengths = []
     for seq_id, n in zip(seq_ids, q_lens, strict=True):
-        if not is_integer(n) or n < 1:
+        if type(n) is not int and is_integer(n):
+            n = index(n)  # NumPy's small integers wrap round when they are added up
+        if type(n) is not int or not 1 <= n <= LARGEST:
             raise ValueError(
-                f"q_lens must be integers of at least 1, got {n!r} for request {seq_id!r}"
+                f"q_lens must be integers of at least 1, got {describe(n)} for request "
+                f"{describe(seq_id)}"
             )
-        lengths.append(int(n))  # NumPy's small integers wrap round when they are added up
+        lengths.append(n)
     total = sum(lengths)
     ids = None if tokens is None else token_ids(tokens)
     if ids is not None and len(ids) != total:
@@ -101,23 +90,27 @@ def check_plan(
 
 def token_ids(tokens: Iterable[int]) -> list[int]:
     """The tokens as plain integers; TypeError for what is no whole number (1.5 is not cut to 1)."""
-    if isinstance(tokens, str) or not hasattr(tokens, "__iter__"):
-        raise TypeError(
-            f"tokens must be token ids, a list of whole numbers, got {describe(tokens)}"
-        )
-    ids = []
-    for t in tokens:
-        try:
-            ids.append(index(t))
-        except TypeError:
-            raise TypeError(f"tokens must be token ids, whole numbers, got {describe(t)}") from None
+    ids = listed("tokens", tokens, "token ids")
+    if set(map(type, ids)) != {int}:
+        ids = [_token_id(t) for t in ids]
+    if ids and not -LARGEST <= min(ids) <= max(ids) <= LARGEST:
+        wrong = max(ids, key=abs)
+        raise ValueError(f"tokens must be token ids below 2^63, got {describe(wrong)}")
     return ids
+
+
+def _token_id(t: Any) -> int:
+    try:
+        if not isinstance(t, bool):
+            return index(t)
+    except TypeError:
+        pass
+    raise TypeError(f"tokens must be token ids, whole numbers, got {describe(t)}")
 
 
 def check_layer(cache: CacheHooks, layer: int) -> None:
     """Refuse a layer that the cache does not have; negative numbers do not count from the end."""
-    if not is_integer(layer) or not 0 <= layer < len(cache.layers):
-        raise ValueError(f"layer must be 0 ... {len(cache.layers) - 1}, got {describe(layer)}")
+    check_index("layer", layer, len(cache.layers))
 
 
 def check_step(step: Step) -> None:

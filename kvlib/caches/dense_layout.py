@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from kvlib.arguments import LARGEST, check_integer, check_list, describe, is_integer, listed
 from kvlib.arrays import Array, to_numpy
-from kvlib.caches.checks import check_kind, check_layer, check_new, describe, token_ids
+from kvlib.caches.checks import check_kind, check_layer, check_new, token_ids
 from kvlib.caches.protocol import Cache
 
 
@@ -100,13 +101,14 @@ def _pack(xp: Any, x: Array, used: Sequence[int], counts: Sequence[int]) -> Arra
 
 
 def names_of(seq_ids: Sequence[Hashable]) -> list[Hashable]:
-    if isinstance(seq_ids, str | bytes) or not hasattr(seq_ids, "__iter__"):
-        raise TypeError(f"seq_ids must be a list of requests, got {seq_ids!r}")
-    return list(seq_ids)
+    if isinstance(seq_ids, bytes):
+        raise TypeError(f"seq_ids must be a list of requests, got {describe(seq_ids)}")
+    return listed("seq_ids", seq_ids, "requests")
 
 
-def integers(name: str, x: Any, ndim: int) -> np.ndarray:
-    host = to_numpy(x) if hasattr(x, "dtype") else np.asarray(x)
+def integers(name: str, x: Any, ndim: int, most: int = LARGEST) -> np.ndarray:
+    """Integers of any dtype as int64; TypeError for others, ValueError for one above `most`."""
+    host = to_numpy(x) if hasattr(x, "dtype") else _host(name, x)
     if host.size == 0 and host.ndim == ndim:
         return host.astype(np.int64)
     if host.dtype.kind not in "iu" or host.ndim != ndim:
@@ -114,14 +116,25 @@ def integers(name: str, x: Any, ndim: int) -> np.ndarray:
             f"{name} must be integers in {ndim} dimension{'s' * (ndim > 1)}, "
             f"got {host.dtype} of shape {host.shape}"
         )
-    return host
+    if int(host.max()) > most:
+        raise ValueError(f"{name} must be integers of at most {most}, got {int(host.max())}")
+    return host.astype(np.int64, copy=False)
+
+
+def _host(name: str, x: Any) -> np.ndarray:
+    """A list of integers as an array; NumPy takes True for 1 and makes floats of mixed integers."""
+    given = listed(name, x, "integers")
+    if all(is_integer(n) for n in given):
+        return np.asarray([check_integer(name, n, -LARGEST) for n in given], dtype=np.int64)
+    if any(is_integer(n) or not isinstance(n, Sequence) or isinstance(n, str) for n in given):
+        wrong = next(n for n in given if not is_integer(n))
+        raise TypeError(f"{name} must be integers, got {describe(wrong)}")
+    return np.asarray(given)
 
 
 def _texts(tokens: Sequence[Sequence[int]], counts: list[int]) -> list[list[int]]:
     """The token ids of each request, after refusing others than its length says."""
-    if not hasattr(tokens, "__iter__"):
-        raise TypeError(f"tokens must be a list of token ids for each request, got {tokens!r}")
-    texts = [token_ids(text) for text in tokens]
+    texts = [token_ids(text) for text in listed("tokens", tokens, "token ids of each request")]
     if [len(text) for text in texts] != counts:
         raise ValueError(f"tokens must be as many as the lengths {counts} say")
     return texts
@@ -137,8 +150,7 @@ def _check_dense(
         check_new(cache._requests, name)
     if len(set(names)) < len(names):
         raise ValueError(f"seq_ids must be different names, got {names}")
-    if not hasattr(layers, "__len__"):
-        raise TypeError(f"layers must be a list of pairs (k, v), got {describe(layers)}")
+    layers = check_list("layers", layers, "pairs (k, v)")
     if len(layers) != len(cache.layers):
         raise ValueError(f"k and v of {len(cache.layers)} layers needed, got {len(layers)}")
     if len(counts) != len(names) or any(n < 0 for n in counts):

@@ -12,16 +12,18 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
-from kvlib.arrays import Array, namespace
-from kvlib.attention.checks import check_integer, describe
-from kvlib.caches.checks import check_live
+import numpy as np
+
+from kvlib.arguments import check_integer, describe
+from kvlib.arrays import Array, namespace, new_array
+from kvlib.caches.checks import check_layer, check_live
 from kvlib.caches.dense_layout import from_dense, integers, names_of, to_dense
 from kvlib.caches.paging import PagedCache
 from kvlib.caches.step import Step
 
 __all__ = ["CSR", "block_table", "from_csr", "from_dense", "slot_mapping", "to_csr", "to_dense"]
 
-PAD = -1
+PAD, MOST_BLOCKS = -1, 2**31 - 1  # tables are int32, as kernels read them
 
 
 class CSR(NamedTuple):
@@ -82,6 +84,7 @@ def slot_mapping(cache: PagedCache, step: Step, layer: int = 0) -> Array:
     """
     _check_paged(cache)
     check_live(cache, step)
+    check_layer(cache, layer)
     size, slots = cache.block_size, []
     lying = cache.lying(layer, step)
     for table, end, n in zip(lying.tables, lying.lens, step.q_lens, strict=True):
@@ -102,7 +105,7 @@ def to_csr(table: Array, seq_lens: Sequence[int] | Array, block_size: int) -> CS
         raise TypeError(f"table must be an array, got {describe(table)}")
     xp = namespace(table)
     block_size = check_integer("block_size", block_size)
-    host = integers("table", table, 2)
+    host = integers("table", table, 2, most=MOST_BLOCKS)
     lengths = integers("seq_lens", seq_lens, 1)
     if len(lengths) != len(host):
         raise ValueError(f"one length a row needed: {len(host)} rows, got {len(lengths)} lengths")
@@ -138,7 +141,8 @@ def from_csr(csr: CSR, block_size: int, max_blocks: int | None = None) -> tuple[
         raise TypeError(f"csr must be a CSR, what to_csr returns, got {describe(csr)}")
     xp = namespace(csr.indptr)
     block_size = check_integer("block_size", block_size)
-    indptr, indices, last = (integers(n, x, 1).tolist() for n, x in csr._asdict().items())
+    parts = csr._asdict().items()
+    indptr, indices, last = (integers(n, x, 1, most=MOST_BLOCKS).tolist() for n, x in parts)
     if len(indptr) != len(last) + 1 or indptr[0] != 0 or indptr[-1] != len(indices):
         raise ValueError(
             f"indptr must run from 0 to the {len(indices)} indices in {len(last) + 1} numbers "
@@ -166,8 +170,11 @@ def from_csr(csr: CSR, block_size: int, max_blocks: int | None = None) -> tuple[
 
 
 def _table(xp: Any, rows: Sequence[Sequence[int]], columns: int) -> Array:
-    padded = [[*row, *[PAD] * (columns - len(row))] for row in rows]
-    return xp.reshape(xp.asarray(padded, dtype=xp.int32), (len(rows), columns))
+    table = new_array(np, "table of blocks (max_blocks)", (len(rows), columns), np.int32)
+    table[...] = PAD
+    for own, row in zip(table, rows, strict=True):
+        own[: len(row)] = row
+    return xp.asarray(table)
 
 
 def _check_paged(cache: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kvlib.arguments import check_integer
 from kvlib.caches.blocks import BlockPool
 from kvlib.caches.changes import changes_of, take_out
 from kvlib.caches.checks import check_layer, get_open
@@ -64,9 +65,10 @@ class Blocks(Allocator):
     # Opening and closing ------------------------------------------------------------------------
 
     def open(self, seq_id: Hashable, tokens: Sequence[int], extra: Extra) -> State:
+        residuals = self.cache.new_residuals()  # first, because there may be no memory for them
         # Never the last token: somebody wants its logits.
         held, tables, node = self.sharing.take(tokens[:-1], extra)
-        state = State(tables, self.cache.new_residuals(), held, list(tokens[:held]), extra)
+        state = State(tables, residuals, held, list(tokens[:held]), extra)
         state.published, state.node = held // self.size, node
         return state
 
@@ -147,6 +149,7 @@ class Blocks(Allocator):
 
     def check_room(self, seq_id: Hashable, length: int) -> None:
         """Raise OutOfBlocks if the whole pool is too small for a request of `length` tokens."""
+        length = check_integer("length", length, 0)
         rules = [group.retention for group in self.cache.groups]
         held = [length - rule.first(length - 1) if not rule.holes else 0 for rule in rules]
         needed = sum(-(-n // self.size) for n in held)
@@ -183,7 +186,8 @@ class PagedCache(StoredCache):
     codec: a codec or its name, such as ``codec="int8"``; numbers are stored as they are unless
     given.
 
-    Raises OutOfBlocks, having changed nothing, where the pool has too few free blocks.
+    Raises MemoryError, naming the bytes, if the arrays cannot be allocated; OutOfBlocks, having
+    changed nothing, if the pool has too few free blocks.
 
     >>> import numpy as np
     >>> from kvlib import BlockPool, LayerSpec

@@ -18,14 +18,14 @@ write a cache of your own, is in ``kvlib.caches.hooks``.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from operator import index
 from typing import Any
 
+from kvlib.arguments import check_flag, describe, is_integer
 from kvlib.arrays import Array, default_namespace
-from kvlib.attention.checks import describe, is_integer
 from kvlib.caches.checks import (
     check_append,
     check_extra,
-    check_layers,
     check_library,
     check_new,
     check_plan,
@@ -34,7 +34,7 @@ from kvlib.caches.checks import (
     token_ids,
 )
 from kvlib.caches.hooks import Answer, CacheHooks
-from kvlib.caches.spec import LayerSpec
+from kvlib.caches.spec import LayerSpec, check_layers
 from kvlib.caches.step import Extra, Request, Step, Ticket
 
 # (cache, layer, q, step, return_lse) → o, or (o, lse)
@@ -122,17 +122,18 @@ class Cache(CacheHooks):
         requests, q_lens, tokens = check_plan(self._requests, seq_ids, q_lens, tokens)
         gaps = [self._gap(request) for request in requests]
         states = self._reserve(requests, q_lens, tokens)
+        seq_lens = tuple(r.length + n for r, n in zip(requests, q_lens, strict=True))
         ticket = Ticket()
-        for request, n, gap in zip(requests, q_lens, gaps, strict=True):
+        step = Step(self, ticket, tuple(seq_ids), q_lens, seq_lens, states)
+        for request, end, gap in zip(requests, seq_lens, gaps, strict=True):
             if request.ticket is not None:
                 request.ticket.live = False
             request.ticket, request.gap = ticket, gap
-            request.begun = request.length
-            request.length += n
+            request.begun, request.length = request.length, end
+            request.plans += 1
             if gap is not None:
                 ticket.gap = request.name, gap
-        seq_lens = tuple(request.length for request in requests)
-        return Step(self, ticket, tuple(seq_ids), q_lens, seq_lens, states)
+        return step
 
     def run(self, layer: int, q: Array, step: Step, return_lse: bool = False) -> Answer:
         """Attend from the step's queries to all tokens that their requests hold.
@@ -140,6 +141,7 @@ class Cache(CacheHooks):
         q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq).
         """
         check_run(self, layer, q, step)
+        return_lse = check_flag("return_lse", return_lse)
         attend = type(self).attend if self.attention is None else self.attention
         if not self.watches:
             return attend(self, layer, q, step, return_lse)
@@ -154,16 +156,18 @@ class Cache(CacheHooks):
     def truncate(self, seq_id: Hashable, length: int) -> None:
         """Shorten a request to its first ``length`` tokens."""
         request = get_open(self._requests, seq_id)
-        if not is_integer(length) or not 0 <= length <= request.length:
+        if type(length) is not int and is_integer(length):
+            length = index(length)
+        if type(length) is not int or not 0 <= length <= request.length:
             raise ValueError(
-                f"request {seq_id!r} holds {request.length} tokens and can be truncated to "
-                f"0 ... {request.length}, got {length!r}"
+                f"request {seq_id!r} holds {request.length} tokens and can be truncated to a "
+                f"length of 0 ... {request.length}, got {describe(length)}"
             )
         # A step that is taken back wholly takes what it missed with it.
         gap = self._gap(request) if length > request.begun else request.gap
-        self._truncate(request, int(length))
+        self._truncate(request, length)
         request.gap = None if gap is None or gap >= length else gap
-        request.length = int(length)
+        request.length = length
         self._end_step(request)
 
     def settle(self, seq_id: Hashable) -> None:

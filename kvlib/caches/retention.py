@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kvlib.attention.checks import check_integer, describe
-from kvlib.caches.spec import LayerSpec
+from kvlib.arguments import check_integer, describe
+from kvlib.caches.spec import LayerSpec, check_layers
 
 
 class Retention:
@@ -136,10 +136,10 @@ def rules_of(layers: Sequence[LayerSpec], retention: Rules) -> tuple[Retention, 
     if isinstance(retention, Retention):
         looks = [retention.holes and s.window is not None for s in layers]
         given = [a if keeps else retention for a, keeps in zip(own, looks, strict=True)]
-    if isinstance(given, str) or not hasattr(given, "__len__") or len(given) != len(layers):
+    if not isinstance(given, list | tuple) or len(given) != len(layers):
         raise ValueError(
-            f"retention must be a Retention, or one for each of the {len(layers)} layers, got "
-            f"{describe(retention)}"
+            f"retention must be a Retention, or one for each of the {len(layers)} "
+            f"layers, got {describe(retention)}"
         )
     for i, (rule, spec) in enumerate(zip(given, layers, strict=True)):
         if not isinstance(rule, Retention):
@@ -193,6 +193,7 @@ def layer_groups(layers: Sequence[LayerSpec], retention: Rules = None) -> list[L
     >>> len(layer_groups([full, full, full]))
     1
     """
+    layers = check_layers(layers)
     groups = by_rule(rules_of(layers, retention))
     if len(groups) == 1 or not alike(layers):
         return groups

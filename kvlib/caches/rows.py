@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
 
-from kvlib.attention.checks import check_integer
+from kvlib.arguments import check_integer
 from kvlib.caches.changes import given_back, staying, take_out
 from kvlib.caches.layers import StoredLayers
 from kvlib.caches.protocol import Attention
@@ -39,7 +39,10 @@ class Rows(Allocator):
     def __init__(self, max_seqs: int, max_seq_len: int) -> None:
         self.max_seqs = check_integer("max_seqs", max_seqs)
         self.size = check_integer("max_seq_len", max_seq_len)
-        self._free = list(range(self.max_seqs))[::-1]
+        # Rows that were given back, and how many have been given out so far: nothing here grows
+        # with max_seqs before the arrays have been allocated.
+        self._free: list[int] = []
+        self._given = 0
 
     def serve(self, cache: StoredLayers) -> list[Store]:
         self.cache = weakref.proxy(cache)  # a cache goes as soon as nobody holds it
@@ -56,17 +59,21 @@ class Rows(Allocator):
         ]
 
     def open(self, seq_id: Hashable, tokens: Sequence[int], extra: Extra) -> State:
+        residuals = self.cache.new_residuals()  # first, because there may be no memory for them
         row = self._take(seq_id)
-        state = State([Table([row]) for _ in self.cache.groups], self.cache.new_residuals())
+        state = State([Table([row]) for _ in self.cache.groups], residuals)
         state.row = row
         return state
 
     def _take(self, seq_id: Hashable) -> int:
-        if not self._free:
+        if self._free:
+            return self._free.pop()
+        if self._given == self.max_seqs:
             raise CacheFull(
                 f"no row for request {seq_id!r}: all {self.max_seqs} rows (max_seqs) are taken"
             )
-        return self._free.pop()
+        self._given += 1
+        return self._given - 1
 
     def reserve(
         self, requests: list[Request], q_lens: Sequence[int], tokens: Sequence[int] | None
@@ -150,7 +157,7 @@ class Rows(Allocator):
 
     def check_room(self, seq_id: Hashable, length: int) -> None:
         """Raise CacheFull if a request of `length` tokens would outgrow its row."""
-        if length > self.size:
+        if check_integer("length", length, 0) > self.size:
             raise CacheFull(
                 f"request {seq_id!r} may grow to {length} tokens, and the cache has room for "
                 f"{self.size} of one request"
@@ -168,7 +175,8 @@ class DenseCache(StoredCache):
     codec: a codec or its name; numbers are stored as they are unless given.
     retention: which tokens the layers keep; each layer's own window unless given.
 
-    Raises CacheFull if every row is taken or a request would outgrow its row.
+    Raises MemoryError, naming the bytes, if the arrays cannot be allocated; CacheFull if every row
+    is taken or a request would outgrow its row.
 
     >>> import numpy as np
     >>> from kvlib import LayerSpec

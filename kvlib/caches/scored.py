@@ -15,10 +15,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from kvlib.arguments import check_flag, check_integer, describe
 from kvlib.arrays import Array, namespace
-from kvlib.attention.checks import check_integer, describe
 from kvlib.caches.retention import Retention
 from kvlib.caches.spec import LayerSpec
+
+MOST_LAYERS = 10**6
 
 
 class Policy:
@@ -39,6 +41,12 @@ class Policy:
 
     queries: int | None = 0
     recent: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("recent", "queries"):
+            given = vars(self).get(name)  # those that are fields of this policy
+            if given is not None:
+                object.__setattr__(self, name, check_integer(name, given, 0))
 
     def fold(self, notes: Array | None, p: Array) -> Array:
         """Add a step to the notes on one request in one layer; returns new notes (Hkv, S).
@@ -110,6 +118,10 @@ class H2O(Policy):
     recent: int = 16
     mean: bool = False
     queries: int | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "mean", check_flag("mean", self.mean))
 
     def fold(self, notes: Array | None, p: Array) -> Array:
         xp = namespace(p)
@@ -223,7 +235,10 @@ def pyramid(budget: int, layers: int, beta: int = 20, recent: int = 8) -> list[i
     >>> found[0], found[-1], sum(found)
     (242, 25, 4272)
     """
-    budget, layers = check_integer("budget", budget), check_integer("layers", layers)
+    budget, layers = (
+        check_integer("budget", budget),
+        check_integer("layers", layers, 1, MOST_LAYERS),
+    )
     beta, recent = check_integer("beta", beta), check_integer("recent", recent, 0)
     if budget <= recent:
         raise ValueError(f"budget must be more than the {recent} recent tokens, got {budget}")

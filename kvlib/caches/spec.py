@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from kvlib.arguments import check_flag, check_integer, describe, listed
 from kvlib.arrays import Array
-from kvlib.attention.checks import check_integer, check_settings, describe
+from kvlib.attention.checks import check_settings, check_sink_values
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +39,7 @@ class LayerSpec:
             object.__setattr__(self, "v_head_dim", self.head_dim)
         for name in ("num_kv_heads", "head_dim", "v_head_dim"):
             object.__setattr__(self, name, check_integer(name, getattr(self, name)))
+        object.__setattr__(self, "v_from_k", check_flag("v_from_k", self.v_from_k))
         if self.v_from_k and self.v_dim > self.head_dim:
             raise ValueError(
                 f"values taken from keys need v_head_dim <= head_dim, got {self.v_dim} "
@@ -57,6 +60,7 @@ class LayerSpec:
                 f"sinks must be (num_qo_heads,), a multiple of {self.num_kv_heads} heads, "
                 f"got shape {tuple(shape)}"
             )
+        check_sink_values(self.sinks)
 
     @property
     def v_dim(self) -> int:
@@ -72,6 +76,17 @@ class LayerSpec:
             "softcap": self.softcap,
             "sinks": self.sinks,
         }
+
+
+def check_layers(layers: Iterable[LayerSpec]) -> tuple[LayerSpec, ...]:
+    """The layers of a cache, after refusing what is no list of LayerSpec."""
+    found = tuple(listed("layers", layers, "LayerSpec, one per layer"))
+    if not found:
+        raise ValueError("layers must hold at least one LayerSpec, got none")
+    for spec in found:
+        if not isinstance(spec, LayerSpec):
+            raise TypeError(f"layers must hold LayerSpec, got a {type(spec).__name__}")
+    return found
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from operator import index
 from typing import Any
 
 import numpy as np
 
+from kvlib.arguments import check_list, describe, is_integer
 from kvlib.arrays import Array, is_numpy
 
 Extra = tuple[Hashable, ...]  # what keys depend on besides tokens: an adapter, a tenant's salt
@@ -35,6 +37,7 @@ class Request:
     ticket   that of its last step, None once the step is taken back
     gap      the first token that some layer may lack, because the next step was planned before
              every layer had appended; None if no token is missing
+    plans    how often it has been planned
     """
 
     state: Any
@@ -43,6 +46,7 @@ class Request:
     begun: int = 0
     ticket: Ticket | None = None
     gap: int | None = None
+    plans: int = 0
 
     def gap_after(self, layers: int, sure: int) -> int | None:
         """The gap if the last step stays as it is: every layer then has the first `sure` tokens."""
@@ -141,12 +145,13 @@ class Step:
                 self._last = self._seen_by((1,) * len(self.seq_ids))
                 self._last._last = self._last
             return self._last
-        lens = tuple(counts)
+        given = check_list("counts", counts, "numbers of rows, one per request")
+        lens = tuple(index(n) if is_integer(n) else 0 for n in given)
         fit = len(lens) == len(self.q_lens)
         if not fit or any(not 1 <= n <= m for n, m in zip(lens, self.q_lens, strict=True)):
             raise ValueError(
                 f"counts must be {len(self.q_lens)} numbers of rows, from 1 to {self.q_lens}, "
-                f"got {lens}"
+                f"got {describe(given)}"
             )
         return self._seen_by(lens)
 

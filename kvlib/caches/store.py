@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.arrays import Array, is_numpy, namespace, nbytes
+from kvlib.arrays import Array, is_numpy, namespace, nbytes, new_array
 from kvlib.caches.spec import LayerSpec
 from kvlib.codecs.base import Codec, Field, Parts, TensorCodec
 
 Rooms = dict[str, Array]  # a kind of row → so many of them to copy into
+
+
+_WHAT = "the rows or blocks of one layer"  # in the error if there is no memory for them
 
 
 class Fields:
@@ -29,7 +32,7 @@ class Fields:
         self.pages, self.size = pages, size
         self.fields: dict[str, Field] = codec.fields(dim, xp, dtype)
         self.arrays = {
-            name: xp.empty((pages, heads, size // field.per, *field.shape), dtype=field.dtype)
+            name: new_array(xp, _WHAT, (pages, heads, size // field.per, *field.shape), field.dtype)
             for name, field in self.fields.items()
         }
         # Keys and values of one shape take turns in one room.
@@ -155,7 +158,8 @@ class Residual:
 
     def __init__(self, xp: Any, spec: LayerSpec, room: int, dtype: Any) -> None:
         dims = (spec.head_dim,) if spec.v_from_k else (spec.head_dim, spec.v_dim)
-        self.both = [xp.empty((spec.num_kv_heads, room, dim), dtype=dtype) for dim in dims]
+        shapes = [(spec.num_kv_heads, room, dim) for dim in dims]
+        self.both = [new_array(xp, "residual of a request", shape, dtype) for shape in shapes]
         self.previous: list[Array] | None = None
 
     def copy(self) -> Residual:

@@ -154,9 +154,9 @@ class StoredCache(StoredLayers):
 
     def _copy(self, source: Request, seq_id: Hashable) -> Request:
         old = source.state
-        new = State([], [], old.coded, list(old.tokens), old.extra)
+        residuals = [residual.copy() for residual in old.residuals]
+        new = State([], residuals, old.coded, list(old.tokens), old.extra)
         self.allocator.copy(source, seq_id, new)
-        new.residuals = [residual.copy() for residual in old.residuals]
         new.start = source.length
         return Request(new)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvlib.arguments import check_flag
 from kvlib.arrays import Array, is_numpy
 from kvlib.attention import attend_causal
 from kvlib.attention.batched import alike, attend_rows, by_text, taken, together
 from kvlib.attention.causal import attend_pieces
+from kvlib.caches.checks import check_run
 from kvlib.caches.gather import VIEWED, StoredPieces, side_by_side
 from kvlib.caches.hooks import Answer
 from kvlib.caches.layers import StoredLayers
@@ -47,6 +49,8 @@ def run_alone(
     >>> from kvlib import DenseCache, LayerSpec
     >>> cache = DenseCache([LayerSpec(2, 4)], 2, 16, attention=run_alone)
     """
+    check_run(cache, layer, q, step)
+    return_lse = check_flag("return_lse", return_lse)
     tables = cache.lying(layer, step).tables
     parts = [_attend_one(cache, layer, q, step, i, t, return_lse) for i, t in enumerate(tables)]
     return cache.join(parts, return_lse)

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from kvlib.arguments import check_integer
 from kvlib.arrays import Array, clipped, namespace
 from kvlib.attention import products
-from kvlib.attention.checks import check_integer
 
 
 class Field(NamedTuple):
@@ -175,6 +175,8 @@ class Codec:
 
     def coded(self, length: int) -> int:
         """How many of a request's first tokens are codes when it holds `length` tokens."""
+        if type(length) is not int:
+            length = check_integer("length", length, 0)
         return max(0, length - self.residual) // self.group * self.group
 
 

@@ -9,10 +9,11 @@ request wait in full precision.
 from __future__ import annotations
 
 from abc import abstractmethod
+from operator import index
 from typing import Any
 
+from kvlib.arguments import check_integer, describe, is_integer
 from kvlib.arrays import Array, clipped, namespace
-from kvlib.attention.checks import describe, is_integer
 from kvlib.codecs.base import LARGEST, Codec, Field, Parts, TensorCodec, narrowed, working
 from kvlib.codecs.packing import WIDTHS, pack, unpack
 
@@ -53,13 +54,10 @@ class Grouped(TensorCodec):
     axis: int
 
     def __init__(self, bits: int, size: int) -> None:
-        if not is_integer(bits) or bits not in WIDTHS:
+        if not is_integer(bits) or index(bits) not in WIDTHS:
             raise ValueError(f"bits must be one of {WIDTHS}, got {describe(bits)}")
-        if not is_integer(size) or size < 1:
-            raise ValueError(
-                f"group must hold a whole number of tokens or channels from 1, got {describe(size)}"
-            )
-        self.bits, self.size = int(bits), int(size)
+        self.bits = index(bits)
+        self.size = check_integer("group (size)", size)
 
     @abstractmethod
     def split(self, x: Array) -> Array:
@@ -217,8 +215,9 @@ def kivi(bits: int, group: int = 32, residual: int = 128) -> Codec:
     3.0
     """
     keys, values = PerChannel(bits, group), PerToken(bits, group)  # these check the arguments
-    name = f"int{bits}" if bits < 8 else "int8 per channel"
-    call = f"kivi(bits={bits}, group={group}, residual={residual})"
+    name = f"int{keys.bits}" if keys.bits < 8 else "int8 per channel"
+    residual = check_integer("residual", residual, 0)
+    call = f"kivi(bits={keys.bits}, group={keys.size}, residual={residual})"
     return Codec(name, keys, values, residual, call)
 
 
@@ -228,5 +227,7 @@ def int8_per_channel(group: int = 32, residual: int = 0) -> Codec:
     >>> int8_per_channel(group=32).name
     'int8 per channel'
     """
-    call = f"int8_per_channel(group={group}, residual={residual})"
-    return Codec("int8 per channel", PerChannel(8, group), PerToken(8, group), residual, call)
+    keys, values = PerChannel(8, group), PerToken(8, group)
+    residual = check_integer("residual", residual, 0)
+    call = f"int8_per_channel(group={keys.size}, residual={residual})"
+    return Codec("int8 per channel", keys, values, residual, call)

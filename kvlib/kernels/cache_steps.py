@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kvlib.arguments import check_flag
 from kvlib.arrays import Array, namespace
 from kvlib.attention.states import with_sink
 from kvlib.caches.checks import check_run
@@ -108,6 +109,7 @@ def decode_cache(
     True
     """
     spec = check_run(cache, layer, q, step)
+    return_lse = check_flag("return_lse", return_lse)
     why = unsuited(cache, layer)
     if why is not None:
         raise ValueError(f"layer {layer} has no decode kernel: {why}")

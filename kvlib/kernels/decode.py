@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvlib.arguments import check_flag, check_integer, check_list
 from kvlib.arrays import Array
 from kvlib.kernels import checks, engine
 from kvlib.kernels.codes import Codes, Written, decode_kernel, written
@@ -74,6 +75,7 @@ def decode_attention(
     array([3., 4.], dtype=float32)
     """
     where = engine.chosen(run_on, q)
+    return_lse = check_flag("return_lse", return_lse)
     settings = settings_of(q, sm_scale, softcap, window)
     piece = piece_of(
         q, k, v, seq_lens, block_table, settings,
@@ -136,10 +138,16 @@ def piece_of(
     checks.check_range("seq_lens", seq_lens, 0, size * width)
     check_table(block_table, seq_lens, size, sizes["N"])
     keys: int | Sequence[int]
+    most = size * width
+    if max_len is not None:
+        most = check_integer("max_len", max_len, 0)
+    if splits is not None:
+        splits = check_integer("splits", splits, most=65535)
     if lens is not None:
-        keys = lens
+        keys = [check_integer("lens", n, 0) for n in check_list("lens", lens, "lengths")]
+        if len(keys) != sizes["B"]:
+            raise ValueError(f"lens must hold {sizes['B']} lengths, got {len(keys)}")
     elif where == "device":
-        most = size * width if max_len is None else max_len
         keys = min(most, settings.window or most)
     else:
         past = [0] * len(seq_lens) if behind is None else behind.tolist()
@@ -164,7 +172,9 @@ def keys_read(lens: Sequence[int], past: Sequence[int], window: int) -> tuple[in
 
 def _on_tensor_cores(kept: Written, groups: int, dim: int, wish: bool | None) -> bool:
     """Raises ValueError where there is no such kernel."""
-    found = suits_tensor_cores(groups, dim, kept.bits, kept.plain) if wish is None else wish
+    found = suits_tensor_cores(groups, dim, kept.bits, kept.plain)
+    if wish is not None:
+        found = check_flag("tensor", wish)
     if found and kept.bits == 32:
         raise ValueError(
             "tensor cores take 16-bit numbers and codes, got float32; leave tensor out"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from kvlib.arguments import check_positive, describe, is_integer
 from kvlib.arrays import Array
 from kvlib.kernels import checks, engine
 from kvlib.kernels.device import H200
@@ -122,8 +124,7 @@ def _forward(
     given = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
     checks.check_together(**given)
     plan = _checked(given, "x", where)
-    if not (float(np.finfo(np.float32).tiny) <= eps < math.inf):
-        raise ValueError(f"eps must be above 0 in float32, got {eps!r}")
+    eps = check_positive("eps", eps)
     if where == "twin":
         from kvlib.kernels.twins.layernorm import forward
 
@@ -148,9 +149,11 @@ def _backward(
     checks.check_dtype("inv_std", inv_std, "float32")
     (rows, width), sides = dy.shape, 2 if centre else 1
     if groups is not None:
-        if not 1 <= groups <= rows:
-            raise ValueError(f"groups must be 1 to the {rows} rows there are, got {groups}")
-        plan = plan._replace(groups=groups)
+        if not is_integer(groups) or not 1 <= index(groups) <= rows:
+            raise ValueError(
+                f"groups must be 1 to the {rows} rows there are, got {describe(groups)}"
+            )
+        plan = plan._replace(groups=index(groups))
     if where == "twin":
         from kvlib.kernels.twins.layernorm import backward
 

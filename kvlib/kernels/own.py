@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from kvlib.arguments import check_integer, check_list, describe, number
 from kvlib.kernels import engine
 from kvlib.kernels.launch import Launch
 from kvlib.kernels.processor import Traffic
 from kvlib.kernels.source import Kernel
 
-MOST_THREADS = 1024
+MOST_THREADS, MOST_BLOCKS = 1024, 2**31 - 1
 
 
 def run_cuda(
@@ -57,11 +59,14 @@ def run_cuda(
     arrays = [x for x in args if hasattr(x, "shape") and not isinstance(x, np.generic)]
     if not arrays:
         raise ValueError("a kernel needs an array to write its results into, got none")
-    sizes = (*(int(n) for n in grid), 1, 1)[:3]
-    if not 1 <= len(grid) <= 3 or min(sizes) < 1:
-        raise ValueError(f"grid must be one to three numbers above 0, got {grid!r}")
-    if not 1 <= threads <= MOST_THREADS:
-        raise ValueError(f"threads must be 1 to {MOST_THREADS}, got {threads}")
+    given = check_list("grid", grid, "one to three numbers of blocks")
+    if not 1 <= len(given) <= 3:
+        raise ValueError(f"grid must be one to three numbers above 0, got {describe(grid)}")
+    sizes = (*(check_integer("grid", n, most=MOST_BLOCKS) for n in given), 1, 1)
+    threads = check_integer("threads", threads, most=MOST_THREADS)
+    shared = check_integer("shared", shared, 0, MOST_BLOCKS)
+    if not 0 < (limit := number(seconds)) < math.inf:
+        raise ValueError(f"seconds must be a finite number above 0, got {describe(seconds)}")
     launch = Launch(
         Kernel("own", name, text), (sizes[0], sizes[1], sizes[2]), threads, shared, args
     )
@@ -71,7 +76,7 @@ def run_cuda(
         return None
     from kvlib.kernels.processor.apart import run_apart
 
-    return run_apart(launch, seconds=seconds)
+    return run_apart(launch, seconds=limit)
 
 
 __all__ = ["run_cuda"]

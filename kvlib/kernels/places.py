@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 
 from kvlib.arrays import Array, namespace, to_numpy
+from kvlib.attention import checks as attention
 from kvlib.kernels import checks
 from kvlib.kernels.types import HEAD_DIMS, LOG2E
+
+MOST_KEYS = 2**30  # of a request: kernels count them in 32 bits
 
 
 class Places(NamedTuple):
@@ -76,11 +78,7 @@ def check_settings(
     dim: int, sm_scale: float | None, softcap: float | None, window: int | None
 ) -> tuple[float, float, int]:
     """Scale and softcap to base 2, and the window, 0 for none. Raises ValueError."""
-    scale = dim**-0.5 if sm_scale is None else float(sm_scale)
-    if not math.isfinite(scale):
-        raise ValueError(f"sm_scale must be finite, got {sm_scale!r}")
-    if softcap is not None and not (math.isfinite(softcap) and softcap > 0):
-        raise ValueError(f"softcap must be above 0, got {softcap!r}")
-    if window is not None and window < 1:
-        raise ValueError(f"window must be at least 1 token, got {window!r}")
-    return scale * LOG2E, 0.0 if softcap is None else softcap * LOG2E, window or 0
+    window, sm_scale, softcap = attention.check_settings(window, sm_scale, softcap)
+    scale = dim**-0.5 if sm_scale is None else sm_scale
+    seen = 0 if window is None else min(window, MOST_KEYS)
+    return scale * LOG2E, 0.0 if softcap is None else softcap * LOG2E, seen

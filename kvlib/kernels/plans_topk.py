@@ -7,8 +7,10 @@ them costs another launch.
 
 from __future__ import annotations
 
+from operator import index
 from typing import NamedTuple
 
+from kvlib.arguments import describe, is_integer
 from kvlib.kernels.device import H200, Device
 
 THREADS = 256
@@ -53,11 +55,11 @@ def plan_topk(
     splits out of range.
     """
     most = min(MOST_K, columns)
-    if not 1 <= k <= most:
-        raise ValueError(f"k must lie in 1 ... {most} (at most {MOST_K}, and V), got {k}")
+    if not is_integer(k) or not 1 <= (k := index(k)) <= most:
+        raise ValueError(f"k must lie in 1 ... {most} (at most {MOST_K}, and V), got {describe(k)}")
     if splits is None:
         splits = splits_for(rows, columns, k, device.sms)
-    elif not 1 <= splits <= ROOM // k:
-        raise ValueError(f"splits must lie in 1 ... {ROOM // k} for k={k}, got {splits}")
+    elif not is_integer(splits) or not 1 <= (splits := index(splits)) <= ROOM // k:
+        raise ValueError(f"splits must lie in 1 ... {ROOM // k} for k={k}, got {describe(splits)}")
     each = -(-columns // splits)
     return TopKPlan(splits, -(-each // 8) * 8)  # whole vectors of 16 bytes

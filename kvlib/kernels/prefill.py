@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from kvlib.arguments import check_flag, check_integer
 from kvlib.arrays import Array, to_numpy
 from kvlib.kernels import checks, engine
 from kvlib.kernels.launch import Launch
-from kvlib.kernels.places import check_places, check_settings
+from kvlib.kernels.places import MOST_KEYS, check_places, check_settings
 from kvlib.kernels.plans_prefill import THREADS, plan_prefill
 from kvlib.kernels.source import Kernel
 from kvlib.kernels.types import HEAD_DIMS, ctype
@@ -57,7 +58,7 @@ def prefill_attention(
     checks.check_shape("q", q, "T Hq D", sizes)
     checks.check_shape("k", k, "N Hkv P D", sizes)
     checks.check_shape("v", v, "N Hkv P D", sizes)
-    kind = ctype(q, "q")
+    kind, return_lse = ctype(q, "q"), check_flag("return_lse", return_lse)
     for name, x in (("k", k), ("v", v)):
         checks.check_dtype(name, x, np.dtype(q.dtype).name)
     checks.check_dtype("qo_indptr", qo_indptr, "int32")
@@ -66,6 +67,7 @@ def prefill_attention(
     _check_tokens(qo_indptr, seq_lens, sizes["T"])
     scale, cap, window = check_settings(sizes["D"], sm_scale, softcap, window)
     groups = sizes["Hq"] // sizes["Hkv"]
+    longest = sizes["T"] if max_new is None else check_integer("max_new", max_new, 0, MOST_KEYS)
     plan = plan_prefill(sizes["D"], q.dtype.itemsize)
     if where == "twin":
         from kvlib.kernels.twins.prefill import prefill
@@ -79,7 +81,6 @@ def prefill_attention(
         o, lse, q, k, v, places.table, seq_lens, qo_indptr,
         *(np.int32(n) for n in numbers), np.float32(scale), np.float32(cap),
     )  # fmt: skip
-    longest = sizes["T"] if max_new is None else max_new
     grid = (plan.tiles(longest * groups), sizes["Hkv"], sizes["B"])
     if plan.tensor:
         kernel = Kernel("prefill", f"prefill<{kind}, {sizes['D']}>")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from kvlib.arguments import describe, is_integer
 from kvlib.arrays import Array, namespace, to_numpy
 from kvlib.distribution import check_settings, probabilities
 from kvlib.kernels import engine
@@ -35,8 +37,8 @@ class Drawn(NamedTuple):
         own = list(range(batch)) if streams is None else _numbers("streams", streams, 32)
         one = one * batch if len(one) == 1 else one
         _one_a_row(batch, seeds=one, streams=own)
-        if not 0 <= step < 1 << 32:
-            raise ValueError(f"step must lie in 0 ... 2^32 − 1, got {step}")
+        if not is_integer(step) or not 0 <= (step := index(step)) < 1 << 32:
+            raise ValueError(f"step must lie in 0 ... 2^32 − 1, got {describe(step)}")
         return cls(np.array(one, np.uint64), np.array(own, np.uint32), step)
 
     @classmethod
@@ -54,11 +56,12 @@ class Drawn(NamedTuple):
 
 
 def _numbers(name: str, given: Any, bits: int) -> list[int]:
-    numbers = [int(n) for n in np.ravel(np.asarray(given, dtype=object))]
-    wrong = [n for n in numbers if not 0 <= n < 1 << bits]
+    numbers = np.ravel(np.asarray(to_numpy(given) if hasattr(given, "dtype") else given, object))
+    wrong = [n for n in numbers if not is_integer(n) or not 0 <= index(n) < 1 << bits]
     if wrong:
-        raise ValueError(f"{name} must lie in 0 ... 2^{bits} − 1, got {wrong[0]}")
-    return numbers
+        got = describe(wrong[0])
+        raise ValueError(f"{name} must lie in 0 ... 2^{bits} − 1 and be integers, got {got}")
+    return [index(n) for n in numbers]
 
 
 def _one_a_row(batch: int, **given: list[int]) -> None:
@@ -104,7 +107,7 @@ def sample_tokens(
     >>> sample_tokens(logits[:2], seeds=1, streams=[3, 2])  # the draws of rows 3 and 2 above
     [1, 0]
     """
-    check_settings(temperature, top_k, top_p)
+    temperature, top_k, top_p = check_settings(temperature, top_k, top_p)
     where = engine.chosen(run_on, logits)
     if logits.ndim != 2:
         raise ValueError(f"logits must be (B, V), got shape {logits.shape}")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from operator import index
 from typing import NamedTuple
 
 import numpy as np
 
+from kvlib.arguments import describe, number
 from kvlib.arrays import Array
 from kvlib.kernels import engine
 from kvlib.kernels.device import H200, Device
@@ -73,6 +75,7 @@ def softmax_topk(
     where = engine.chosen(run_on, logits)
     rows = checked(logits)
     plan = plan_topk(len(rows), rows.shape[1], k, splits=splits, device=device_of(where))
+    k = index(k)
     scale = scale_of(temperature)
     if where == "twin":
         from kvlib.kernels.twins.topk import topk
@@ -87,7 +90,7 @@ def softmax_topk(
     lead = logits.shape[:-1]
     maximum, total, lse = (totals[i].reshape(lead) for i in range(3))
     values, columns = values.reshape(*lead, k), columns.reshape(*lead, k)
-    return TopK(values, columns, maximum, total, lse, float(temperature))
+    return TopK(values, columns, maximum, total, lse, number(temperature))
 
 
 def launches_of(
@@ -143,9 +146,12 @@ def checked(logits: Array) -> Array:
 
 def scale_of(temperature: float) -> float:
     """log2 e / temperature. Raises ValueError for a temperature that is not above 0."""
-    if not (math.isfinite(temperature) and temperature > 0):
-        raise ValueError(f"temperature must be a finite number above 0, got {temperature!r}")
-    return min(LOG2E / temperature, MOST_SCALE)
+    found = number(temperature)
+    if not 0 < found < math.inf:
+        raise ValueError(
+            f"temperature must be a finite number above 0, got {describe(temperature)}"
+        )
+    return min(LOG2E / found, MOST_SCALE)
 
 
 def device_of(where: str) -> Device:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kvlib.arguments import LARGEST, check_integer, check_list, describe, is_integer
 from kvlib.arrays import Array, is_numpy, namespace, nbytes
 from kvlib.caches import Cache, DenseCache, Step
 from kvlib.caches.checks import check_step
@@ -112,7 +113,7 @@ class Decoder:
             raise ValueError(f"a request of {longest} tokens is past the model's limit of {limit}")
         # Ids on a device are taken as they are: reading them back to look would stall it.
         on_device = hasattr(tokens, "dtype") and not isinstance(tokens, np.ndarray)
-        ids: Any = tokens if on_device else np.asarray(tokens)
+        ids: Any = tokens if on_device or isinstance(tokens, np.ndarray) else _as_array(tokens)
         if ids.shape != (step.num_tokens,):
             raise ValueError(
                 f"the step holds {step.num_tokens} new tokens, got tokens of shape {ids.shape}"
@@ -123,7 +124,8 @@ class Decoder:
             raise TypeError(f"tokens must be integers, got dtype {ids.dtype}")
         low, high = int(ids.min()), int(ids.max())
         if low < 0 or high >= vocabulary:
-            raise ValueError(f"token ids must be 0 ... {vocabulary - 1}, got {low} ... {high}")
+            raise ValueError(f"tokens must be 0 ... {vocabulary - 1}, got {low} ... {high}")
+        ids = ids.astype(np.int64, copy=False)
         return ids if is_numpy(self.xp) else self.xp.asarray(ids)
 
     def __repr__(self) -> str:
@@ -133,3 +135,13 @@ class Decoder:
             f"{c.num_hidden_layers} layers, {c.num_attention_heads}/{c.num_key_value_heads} heads "
             f"of {c.head_dim}, vocabulary {c.vocab_size}, {self.dtype})"
         )
+
+
+def _as_array(tokens: Sequence[int]) -> np.ndarray:
+    """Token ids as int64. NumPy would take True for 1, and make floats of some mixed integers."""
+    ids = list(check_list("tokens", tokens, "token ids"))
+    if set(map(type, ids)) != {int}:
+        wrong = [t for t in ids if not is_integer(t)]
+        if wrong:
+            raise TypeError(f"tokens must be integers, got {describe(wrong[0])}")
+    return np.asarray([check_integer("tokens", t, -LARGEST) for t in ids], dtype=np.int64)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 from typing import NamedTuple
 
+from kvlib.arguments import check_list, describe, is_integer
 from kvlib.arrays import Array, namespace
 from kvlib.caches import Step
-from kvlib.caches.checks import is_integer
 
 
 class Wanted(NamedTuple):
@@ -38,15 +39,15 @@ def wanted(rows: str | Sequence[int], step: Step) -> Wanted | None:
         if rows == "all" or step.num_tokens == len(step.seq_ids):
             return None
         return Wanted(step.last_rows, step.last(), step.last_rows, None)
-    if not hasattr(rows, "__len__"):
-        raise TypeError(f'rows must be "last", "all" or a list of row numbers, got {rows!r}')
-    wrong = [row for row in rows if not is_integer(row) or not 0 <= row < step.num_tokens]
-    if wrong or not len(rows):
+    given = check_list('rows, unless "last" or "all",', rows, "row numbers")
+    found = [index(row) if is_integer(row) else -1 for row in given]
+    wrong = [x for x, row in zip(given, found, strict=True) if not 0 <= row < step.num_tokens]
+    if wrong or not found:
         raise ValueError(
             f"rows must be a list of at least one row number, 0 ... {step.num_tokens - 1}, "
-            f"got {repr(wrong[0]) if wrong else 'none'}"
+            f"got {describe(wrong[0]) if wrong else 'none'}"
         )
-    found, spans = [int(row) for row in rows], list(zip(step.qo_indptr, step.qo_indptr[1:]))
+    spans = list(zip(step.qo_indptr, step.qo_indptr[1:]))
     # A request without a wanted row attends from its last row: a step has no empty requests.
     firsts = [min((r for r in found if a <= r < b), default=b - 1) for a, b in spans]
     seen = step.last([b - first for first, (_, b) in zip(firsts, spans, strict=True)])

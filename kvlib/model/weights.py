@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.arrays import default_namespace, has_views, namespace
+from kvlib.arguments import check_seed
+from kvlib.arrays import default_namespace, has_views, namespace, new_array
 from kvlib.model.block import Block
 from kvlib.model.config import ModelConfig
 from kvlib.model.embedding import Embedding
@@ -84,13 +85,13 @@ def allocate(
     xp = library(xp)
     dtype = xp.float32 if dtype is None else dtype
     if not has_views(xp):
-        return {name: xp.empty(shape, dtype=dtype) for name, shape in shapes.items()}
+        return {name: new_array(xp, name, shape, dtype) for name, shape in shapes.items()}
     itemsize = np.dtype(dtype).itemsize
     starts, end = {}, 0
     for name, shape in shapes.items():
         starts[name] = end
         end += -(-math.prod(shape) * itemsize // ALIGNMENT) * ALIGNMENT
-    raw = xp.empty((end + ALIGNMENT,), dtype=xp.uint8)
+    raw = new_array(xp, "weights", (end + ALIGNMENT,), xp.uint8)
     address = raw.ctypes.data if isinstance(raw, np.ndarray) else raw.data.ptr
     shift = -address % ALIGNMENT
     views = {}
@@ -116,7 +117,7 @@ def random_weights(
     True
     """
     xp = library(xp)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(check_seed("seed", seed))
     weights = allocate(weight_shapes(config), dtype, xp)
     for name, weight in model_weights(config).items():
         values = rng.standard_normal(weight.shape, dtype=np.float32)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
+from kvlib.arguments import check_positive, describe, number
 from kvlib.arrays import Array, namespace, nbytes
 from kvlib.meter import counting, report
 from kvlib.norms.statistics import at_least_float32, centred, mean_product
@@ -68,7 +70,7 @@ def rms_norm_forward(x: Array, weight: Array, eps: float = 1e-6) -> tuple[Array,
     >>> saved.inv_std.round(3)  # 1 / √12.5
     array([[0.283]])
     """
-    _check(x, weight, "weight", eps)
+    eps = _check(x, weight, "weight", eps)
     x_hat, root = _normalised(x, eps)
     y = x_hat * weight
     return y, _save("rms norm forward", (x, weight), y, x_hat, root, weight)
@@ -88,7 +90,7 @@ def layer_norm_forward(
     >>> y.round(3)
     array([[-1.,  1.]])
     """
-    _check(x, weight, "weight", eps)
+    eps = _check(x, weight, "weight", eps)
     _check(x, bias, "bias", eps)
     x_hat, root = _normalised(x, eps, centre=True)
     y = x_hat * weight + bias
@@ -98,6 +100,9 @@ def layer_norm_forward(
 def _normalised(x: Array, eps: float, centre: bool = False) -> tuple[Array, Array]:
     """x̂ in x's dtype (..., D), and the root that x was divided by (..., 1), float32 at least."""
     xp = namespace(x)
+    # A float64 of NumPy would turn all that follows into float64.
+    if type(eps) is not float or not 0.0 <= eps < math.inf:
+        eps = check_positive("eps", eps)
     wide = at_least_float32(xp, x)
     if centre:
         wide = centred(xp, wide)
@@ -116,7 +121,8 @@ def _save(
     return saved
 
 
-def _check(x: Array, weight: Array, name: str, eps: float) -> None:
+def _check(x: Array, weight: Array, name: str, eps: float) -> float:
+    """eps as a Python float, after refusing arrays that do not fit."""
     xp = namespace(x, weight)
     if x.ndim < 1 or x.shape[-1] < 1:
         raise ValueError(f"x: got shape {x.shape}, needed (..., D) with at least one number a row")
@@ -126,12 +132,16 @@ def _check(x: Array, weight: Array, name: str, eps: float) -> None:
         raise TypeError(
             f"x and {name}: got {x.dtype} and {weight.dtype}, needed floating numbers of one dtype"
         )
-    _check_eps(xp, x, eps)
+    return _check_eps(xp, x, eps)
 
 
-def _check_eps(xp: Any, x: Array, eps: float) -> None:
+def _check_eps(xp: Any, x: Array, eps: float) -> float:
     """A row of equal numbers has variance 0, and only eps keeps it from being divided by 0."""
     dtype = xp.float64 if x.dtype == xp.float64 else xp.float32
     least = float(xp.finfo(dtype).smallest_normal)
-    if not (least <= eps < float("inf")):
-        raise ValueError(f"eps: got {eps}, needed a number of at least {least:.3g} for {x.dtype}")
+    found = number(eps)
+    if not least <= found < float("inf"):
+        raise ValueError(
+            f"eps: got {describe(eps)}, needed a number of at least {least:.3g} for {x.dtype}"
+        )
+    return found

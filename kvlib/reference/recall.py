@@ -5,7 +5,7 @@ around it, other code lies between, and the prompt ends with ``mq = '``. The rig
 ``tfre``: nothing but the context can tell. A cache that lost or damaged that key answers wrongly,
 so accuracy on this task shows what a small change in loss hides.
 
-Pure standard library. The reference model is trained on rows from :func:`recall_row` and measured
+The reference model is trained on rows from :func:`recall_row` and measured
 with :func:`recall_prompt`.
 """
 
@@ -16,7 +16,10 @@ from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 
+from kvlib.arguments import check_integer
+
 VALUE_LENGTH = 4
+LEAST_DISTANCE, MOST_BYTES = 16, 2**24
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _RESERVED = frozenset({"as", "if", "in", "is", "or"})
 
@@ -63,7 +66,7 @@ def recall_prompt(
     Args:
         rng: source of all randomness; the same state gives the same prompt.
         distance: bytes from the first byte of the value where it is bound to the place where the
-            answer's first byte belongs (the end of the prompt). At least 16.
+            answer's first byte belongs (the end of the prompt). 16 to 2^24.
         names: how many names are bound in the prompt, the asked one included.
         lead: bytes of other code before the bindings begin, about.
         filler: lines of code, each with its newline; the shipped sample if not given.
@@ -73,12 +76,11 @@ def recall_prompt(
         ``VALUE_LENGTH`` bytes.
 
     Raises:
-        ValueError: a distance below 16, or fewer than one name.
+        ValueError: a distance below 16 or above 2^24, fewer than one name or too many.
     """
-    if distance < 16:
-        raise ValueError(f"distance must be at least 16 bytes, got {distance}")
-    if names < 1:
-        raise ValueError(f"names must be at least 1, got {names}")
+    distance = check_integer("distance", distance, LEAST_DISTANCE, MOST_BYTES)
+    names = check_integer("names", names, 1)
+    lead = check_integer("lead", lead, 0, MOST_BYTES)
     lines = sample_lines() if filler is None else filler
     asked, *others = fresh_names(rng, names)
     value = fresh_value(rng)

@@ -263,8 +263,8 @@ X, W = np.ones((2, 8), np.float32), np.ones(8, np.float32)
         ({"weight": W.astype(np.float16)}, TypeError, "weight must be float32"),
         ({"x": X.astype(float)}, TypeError, "float32, float16 or uint16"),
         ({"x": X[:, ::-1]}, ValueError, "in one piece"),
-        ({"eps": 0.0}, ValueError, "eps must be above 0"),
-        ({"eps": float("nan")}, ValueError, "eps must be above 0"),
+        ({"eps": 0.0}, ValueError, "eps must be a finite number above 0"),
+        ({"eps": float("nan")}, ValueError, "eps must be a finite number above 0"),
         ({"run_on": "device"}, TypeError, "CuPy arrays"),
     ],
 )

@@ -1,0 +1,135 @@
+"""What a public argument is taken for: an integer, a number, a flag, a list in an order.
+
+Every function of kvlib asks here, so that one kind of argument is refused in one wording. What goes
+on is Python's own int, float or bool: NumPy's small integers wrap round, its float64 scalars turn
+every float32 array that they meet into float64, and a subclass may answer as it likes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence, Set
+from operator import index
+from typing import Any
+
+import numpy as np
+
+LARGEST = 2**63 - 1  # nothing that lies in memory has a number above it
+SEEDS = 2**128 - 1  # what NumPy recommends for a seed
+FLOAT32 = (1.1754944e-38, 3.4028234e38)  # what float32 holds in full precision
+
+
+def is_integer(x: object) -> bool:
+    """Whether ``x`` counts something: an integer of Python or NumPy, and no bool."""
+    return type(x) is int or (isinstance(x, int | np.integer) and not isinstance(x, bool))
+
+
+def check_integer(name: str, value: Any, least: int = 1, most: int = LARGEST) -> int:
+    """The value as a Python integer; ValueError unless it is an integer from `least` to `most`."""
+    if type(value) is not int and is_integer(value):
+        value = index(value)
+    if type(value) is not int or not least <= value <= most:
+        above = f" and at most {most}" if type(value) is int and value > most else ""
+        raise ValueError(
+            f"{name} must be an integer of at least {least}{above}, got {describe(value)}"
+        )
+    return value
+
+
+def check_index(name: str, value: Any, count: int) -> int:
+    """The value as a Python integer; ValueError unless it is one of 0 ... count - 1."""
+    if type(value) is not int and is_integer(value):
+        value = index(value)
+    if type(value) is not int or not 0 <= value < count:
+        raise ValueError(f"{name} must be 0 ... {count - 1}, got {describe(value)}")
+    return value
+
+
+def check_seed(name: str, value: Any) -> int:
+    """The value as a Python integer; ValueError unless it is an integer of up to 128 bits."""
+    return check_integer(name, value, 0, SEEDS)
+
+
+def number(value: Any) -> float:
+    """A real number of Python or NumPy as a Python float, NaN for anything else.
+
+    Infinity for an integer that no float holds. A bool, a text, a Decimal is no number.
+    """
+    if type(value) is float:
+        return value
+    if isinstance(value, bool) or not isinstance(value, float | int | np.floating | np.integer):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def check_positive(name: str, value: Any) -> float:
+    """The value as a Python float; ValueError unless it is above 0 and float32 holds it."""
+    low, high = FLOAT32
+    found = number(value)
+    if not low <= found <= high:
+        fine = math.isfinite(found) and found > 0
+        what = f"between {low} and {high}, which float32 holds" if fine else "above 0"
+        raise ValueError(f"{name} must be a finite number {what}, got {describe(value)}")
+    return found
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """The value as a Python bool; TypeError for anything but True and False (a text is true)."""
+    if value is True or value is False:
+        return value
+    if isinstance(value, np.bool_):
+        return bool(value)
+    raise TypeError(f"{name} must be True or False, got {describe(value)}")
+
+
+def check_list(name: str, value: Any, of: str) -> Sequence[Any]:
+    """The value itself where it is a list, a tuple, a range or an array of one dimension or more.
+
+    TypeError for a text, for what has no order (a set would pair its members at random), and for
+    what can be read only once. of: what it holds, in words.
+    """
+    if type(value) is list or type(value) is tuple:
+        return value
+    if getattr(value, "ndim", 0) or (
+        isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)
+    ):
+        return value
+    raise TypeError(f"{name} must be a list of {of}, got {_unordered(value)}")
+
+
+def listed(name: str, value: Any, of: str) -> list[Any]:
+    """The members as a list; also those of a generator, which is read once.
+
+    TypeError for a text, and for what has no order or has keys and values.
+    """
+    unfit = isinstance(value, str | Set | Mapping) or not isinstance(value, Iterable)
+    if unfit or getattr(value, "ndim", 1) == 0:
+        raise TypeError(f"{name} must be a list of {of}, got {_unordered(value)}")
+    return list(value)
+
+
+def _unordered(value: object) -> str:
+    """What came, and why it is no list."""
+    what = describe(value)
+    if isinstance(value, Mapping):
+        return f"{what}, a {type(value).__name__}; pass a list of what is meant"
+    if isinstance(value, Set):
+        return f"{what}, which has no order; pass a list, such as sorted(...)"
+    return what
+
+
+def describe(x: object) -> str:
+    """What came, in a few words: of an array its kind and shape, of a long text its beginning."""
+    if getattr(x, "ndim", 0):
+        return f"an array of shape {tuple(x.shape)}"  # type: ignore[attr-defined]
+    if type(x) is int and x.bit_length() > 256:  # Python prints no number of 5,000 digits
+        sign = "a negative integer" if x < 0 else "an integer"
+        return f"{sign} of about {int(x.bit_length() * math.log10(2)) + 1:,} digits"
+    try:
+        text = repr(x)
+    except Exception:  # the repr of somebody's own class, or a list of such numbers
+        return f"a {type(x).__name__} that cannot be printed"
+    return text if len(text) <= 80 else f"{text[:60]}... (a {type(x).__name__})"

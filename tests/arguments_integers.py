@@ -1,0 +1,448 @@
+"""Every integer that a public function of kvlib takes: a call with it, and a good value.
+
+A new argument annotated with ``int`` joins by one line in INTEGERS, or in APART with the reason
+why no user hands it in: test_arguments_integers.py looks for those that are missing.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import models
+import numpy as np
+
+import kvlib
+from kvlib import (
+    BlockPool,
+    DenseCache,
+    LayerSpec,
+    PagedCache,
+    QuantizedCache,
+    Scheduler,
+    caches,
+    codecs,
+    costs,
+    kernels,
+    quality,
+    sampling,
+    scheduling,
+)
+from kvlib.caches import layouts
+from kvlib.model import random_weights
+
+F32 = np.float32
+Call = Callable[[Any], Any]
+
+
+@cache
+def model() -> Any:
+    return models.decoder("llama", vocab_size=128, max_position_embeddings=256)
+
+
+@cache
+def drawn(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape).astype(F32)
+
+
+def paged(block_size: Any = 4, num_blocks: Any = 8, **spec: Any) -> PagedCache:
+    return PagedCache([LayerSpec(1, 64, **spec)], BlockPool(num_blocks, block_size), xp=np)
+
+
+def with_step(tokens: Any = (3,), cache: Any = None, name: str = "a") -> tuple[Any, Any]:
+    """A cache whose one request has appended to its only layer."""
+    cache = paged() if cache is None else cache
+    cache.add(name)
+    step = cache.plan([name], tokens)
+    x = drawn(step.num_tokens, 1, 64)
+    cache.append(0, x, x, step)
+    return cache, step
+
+
+def attended(cache: Any) -> np.ndarray:
+    cache, step = with_step((10,), cache)
+    return cache.run(0, drawn(10, 2, 64), step)
+
+
+def planned(cache: Any, *args: Any) -> tuple[Any, ...]:
+    cache.add("a")
+    step = cache.plan(["a"], *args)
+    return step.q_lens, step.seq_lens, step.positions, {type(n) for n in step.q_lens}
+
+
+def truncated(cache: Any, length: Any) -> Any:
+    cache, _ = with_step((5,), cache)
+    cache.truncate("a", length)
+    return cache.seq_len("a"), type(cache.seq_len("a")), cache.read(0, "a")
+
+
+def on_step(call: Callable[[Any, Any, Any], Any]) -> Call:
+    def with_one(n: Any) -> Any:
+        cache, step = with_step()
+        return call(cache, step, n)
+
+    return with_one
+
+
+def append_layer(n: Any) -> Any:
+    cache = PagedCache([LayerSpec(1, 64)] * 2, BlockPool(8, 4), xp=np)
+    cache.add("a")
+    step, x = cache.plan(["a"], [3]), drawn(3, 1, 64)
+    cache.append(n, x, x, step)
+    return 1 in step.ticket.appended, cache.read(1, "a")[0]
+
+
+def scheduler(**limits: Any) -> Any:
+    found = Scheduler(model(), model().new_cache(2, 32), **limits)
+    for name in "ab":
+        found.add(name, [105, 109, 112], max_new_tokens=2)
+    return found.run(), found.events
+
+
+def submitted(**settings: Any) -> Any:
+    found = Scheduler(model(), model().new_cache(1, 16))
+    settings = {"max_new_tokens": 2, "temperature": 0.7, **settings}
+    found.add("a", [105] * 9, **settings)
+    return found.run()
+
+
+def generated(**settings: Any) -> Any:
+    settings = {"max_new_tokens": 2, "temperature": 0.7, **settings}
+    return kvlib.generate(model(), [[105] * 9], **settings)
+
+
+def streamed(**settings: Any) -> Any:
+    settings = {"max_new_tokens": 2, "temperature": 0.7, **settings}
+    return list(kvlib.stream(model(), [[105] * 9], **settings))
+
+
+def pool_with(call: Callable[[BlockPool, list[int]], Any]) -> Any:
+    pool = BlockPool(8, 2)
+    held = pool.allocate(4)
+    found = call(pool, held)
+    pool.check()
+    return found, repr(pool), [pool.references(b) for b in range(8)]
+
+
+def published(pool: BlockPool, block: Any, parent: Any, tokens: Any = (7, 8)) -> Any:
+    pool.publish(1, None, [1, 2])
+    return pool.publish(block, parent, tokens), pool.lookup([1, 2, 7, 8])
+
+
+def forward(tokens: Any = (105, 109), rows: Any = "last") -> Any:
+    cache = model().new_cache(1, 8)
+    cache.add("a")
+    return model().forward(tokens, cache, cache.plan(["a"], [2]), rows)
+
+
+def attention(form: Any, **given: Any) -> Any:
+    q, k, at = drawn(20, 2, 8), drawn(20, 1, 8), np.arange(20)
+    if form is kvlib.attend_causal:
+        return form(q, k.transpose(1, 0, 2), k.transpose(1, 0, 2), **given)
+    return form(q, k, k, at, at, **given)
+
+
+def kernel_decode(**given: Any) -> Any:
+    q, k = drawn(2, 1, 64), drawn(4, 1, 8, 64)
+    table, lens = np.array([[3, 1], [0, 2]], np.int32), np.array([13, 16], np.int32)
+    return kernels.decode_attention(q, k, k, lens, table, **given)
+
+
+def kernel_prefill(**given: Any) -> Any:
+    q, k = drawn(6, 1, 64), drawn(1, 1, 8, 64)
+    offsets, lens = np.array([0, 6], np.int32), np.array([8], np.int32)
+    return kernels.prefill_attention(q, k, k, offsets, lens, **given)
+
+
+def kernel_sample(**given: Any) -> Any:
+    return kernels.sample_tokens(drawn(4, 64), 0.8, **given)
+
+
+def norm_backward(form: Any, forward: Any, groups: Any) -> Any:
+    x, one = drawn(6, 8), np.ones(8, F32)
+    rest = (one, one) if "layer" in form.__name__ else (one,)
+    return form(x, forward(x, *rest)[1], groups=groups)
+
+
+TWICE = """
+#include "portable.cuh"
+extern __shared__ float mine[];
+__global__ void twice(float* x) { store(x + threadIdx.x, 2 * load(x + threadIdx.x)); }"""
+
+
+def table_of(block_size: Any) -> Any:
+    table = np.array([[3, 1, -1], [7, 8, 9]], np.int32)
+    return layouts.to_csr(table, [7, 11], block_size)
+
+
+def back(block_size: Any = 4, max_blocks: Any = 3) -> Any:
+    return layouts.from_csr(table_of(4), block_size, max_blocks)
+
+
+def loss(**given: Any) -> Any:
+    return quality.loss(model(), model().new_cache(1, 64), b"import os\n", **given)
+
+
+def recall(**given: Any) -> Any:
+    settings = {"trials": 1, "distance": 20, "names": 2, **given}
+    return quality.recall(model(), model().new_cache(1, 256), **settings)
+
+
+def codec_of(codec: Any) -> Any:
+    parts = codec.keys.group, codec.values.group, codec.residual, codec.coded(1000)
+    return parts, repr(codec), codec.made_by, {type(n) for n in parts}
+
+
+def spec(**given: Any) -> Any:
+    found = LayerSpec(**{"num_kv_heads": 2, "head_dim": 8, **given})
+    return [(x, type(x)) for x in (found.num_kv_heads, found.head_dim, found.v_dim, found.window)]
+
+
+def rows(cache: Any) -> Any:
+    return cache.max_seqs, cache.max_seq_len, cache.memory(), type(cache.max_seq_len)
+
+
+def scheduled(left: Any = 9, **limits: Any) -> Any:
+    running = [scheduling.Pending("a", 1, True), scheduling.Pending("b", left)]
+    return scheduling.schedule(running, [scheduling.Pending("c", left)], **limits)
+
+
+def removed(start: Any, stop: Any) -> Any:
+    cache = model().new_cache(1, 8)
+    cache.add("a")
+    model().forward([1, 2, 3, 4, 5], cache, cache.plan(["a"], [5]))
+    kvlib.remove_span(model(), cache, "a", start, stop)
+    return cache.seq_len("a"), cache.read(1, "a")
+
+
+ONE = [LayerSpec(1, 64)]
+LLAMA, H100 = "llama-3.1-8b", "h100-sxm"
+
+# What is called, with which argument: a call with its value, and a good value.
+INTEGERS: dict[str, tuple[Call, int]] = {
+    # caches
+    "LayerSpec num_kv_heads": (lambda n: spec(num_kv_heads=n), 2),
+    "LayerSpec head_dim": (lambda n: spec(head_dim=n), 100),
+    "LayerSpec v_head_dim": (lambda n: spec(v_head_dim=n), 100),
+    "LayerSpec window": (lambda n: (spec(window=n), attended(paged(window=n))), 5),
+    "BlockPool num_blocks": (lambda n: paged(num_blocks=n).memory(), 100),
+    "BlockPool block_size": (lambda n: attended(paged(n)), 5),
+    "BlockPool.allocate count": (lambda n: pool_with(lambda p, _: p.allocate(n)), 2),
+    "BlockPool.references block": (lambda n: pool_with(lambda p, _: p.references(n)), 3),
+    "BlockPool.writable block": (lambda n: pool_with(lambda p, _: p.writable(n)), 3),
+    "BlockPool.free blocks": (lambda n: pool_with(lambda p, _: p.free([n])), 3),
+    "BlockPool.touch blocks": (lambda n: pool_with(lambda p, _: p.touch([n])), 3),
+    "BlockPool.publish block": (lambda n: pool_with(lambda p, _: published(p, n, 1)), 3),
+    "BlockPool.publish parent": (lambda n: pool_with(lambda p, _: published(p, 3, n)), 1),
+    "BlockPool.publish tokens": (
+        lambda n: pool_with(lambda p, _: published(p, 3, 1, [n, 8])), 7,
+    ),
+    "BlockPool.lookup tokens": (
+        lambda n: pool_with(lambda p, _: (published(p, 3, 1), p.lookup([1, n, 7, 8]))), 2,
+    ),
+    "DenseCache max_seqs": (lambda n: rows(DenseCache(ONE, n, 9, xp=np)), 100),
+    "DenseCache max_seq_len": (lambda n: rows(DenseCache(ONE, 3, n, xp=np)), 100),
+    "QuantizedCache max_seqs": (lambda n: rows(QuantizedCache(ONE, "int8", n, 9, xp=np)), 100),
+    "QuantizedCache max_seq_len": (lambda n: rows(QuantizedCache(ONE, "int8", 3, n, xp=np)), 100),
+    "Rows max_seqs": (lambda n: caches.Rows(n, 9).max_seqs, 100),
+    "Rows max_seq_len": (lambda n: caches.Rows(9, n).size, 100),
+    "Sinks first_tokens": (lambda n: caches.Sinks(n, 9), 100),
+    "Sinks recent": (lambda n: caches.Sinks(9, n), 100),
+    "Sinks every": (lambda n: caches.Sinks(9, 9, n), 100),
+    "Scored budget": (lambda n: caches.Scored(caches.KNorm(recent=4), n), 100),
+    "Scored every": (lambda n: caches.Scored(caches.KNorm(recent=4), 9, n), 100),
+    "KNorm recent": (lambda n: caches.KNorm(recent=n), 100),
+    "Tova recent": (lambda n: caches.Tova(recent=n), 100),
+    "Tova queries": (lambda n: caches.Tova(n), 100),
+    "H2O recent": (lambda n: caches.H2O(recent=n), 100),
+    "SnapKV window": (lambda n: caches.SnapKV(window=n), 100),
+    "SnapKV kernel": (lambda n: caches.SnapKV(kernel=n), 101),
+    "pyramid budget": (lambda n: caches.pyramid(n, 4), 100),
+    "pyramid layers": (lambda n: caches.pyramid(100, n), 5),
+    "pyramid beta": (lambda n: caches.pyramid(100, 4, n), 20),
+    "pyramid recent": (lambda n: caches.pyramid(100, 4, 20, n), 8),
+    "remove_span start": (lambda n: removed(n, 4), 2),
+    "remove_span stop": (lambda n: removed(2, n), 4),
+    "Window size": (lambda n: caches.Window(n).first(1000), 100),
+    "Cache.add tokens": (lambda n: paged().add("a", [n, 1]), 100),
+    "Cache.plan q_lens": (lambda n: planned(paged(), [n]), 7),
+    "Cache.plan tokens": (lambda n: planned(paged(), [2], [n, 1]), 100),
+    "Cache.truncate length": (lambda n: truncated(paged(), n), 3),
+    "Cache.append layer": (append_layer, 1),
+    "Cache.run layer": (on_step(lambda c, s, n: c.run(n, drawn(3, 2, 64), s)), 0),
+    "Cache.read layer": (on_step(lambda c, s, n: c.read(n, "a")), 0),
+    "Cache.check_room length": (lambda n: paged().check_room("a", n), 30),
+    "PagedCache.blocks layer": (on_step(lambda c, s, n: c.blocks("a", n)), 0),
+    "Step.last counts": (on_step(lambda c, s, n: (s.last([n]).q_lens, repr(s.last([n])))), 2),
+    "run_cascade layer": (
+        on_step(lambda c, s, n: caches.run_cascade(c, n, drawn(3, 2, 64), s)), 0,
+    ),
+    "run_alone layer": (on_step(lambda c, s, n: caches.run_alone(c, n, drawn(3, 2, 64), s)), 0),
+    "block_table layer": (on_step(lambda c, s, n: layouts.block_table(c, ["a"], n)), 0),
+    "slot_mapping layer": (on_step(lambda c, s, n: layouts.slot_mapping(c, s, n)), 0),
+    "to_dense layer": (on_step(lambda c, s, n: layouts.to_dense(c, n, ["a"])), 0),
+    "to_csr seq_lens": (
+        lambda n: layouts.to_csr(np.array([[3, 1], [7, 8]], np.int32), [n, 8], 4), 7,
+    ),
+    "to_csr block_size": (table_of, 4),
+    "from_csr block_size": (lambda n: back(block_size=n), 4),
+    "from_csr max_blocks": (lambda n: back(max_blocks=n), 5),
+    "from_dense lengths": (
+        lambda n: layouts.from_dense(
+            paged(), ["a"], [(drawn(1, 1, 8, 64), drawn(1, 1, 8, 64))], [n]
+        ), 7,
+    ),
+    "from_dense tokens": (
+        lambda n: layouts.from_dense(
+            paged(), ["a"], [(drawn(1, 1, 8, 64), drawn(1, 1, 8, 64))], [2], [[n, 1]]
+        ), 100,
+    ),
+    # attention
+    "attend window": (lambda n: attention(kvlib.attend, window=n), 5),
+    "attend_causal window": (lambda n: attention(kvlib.attend_causal, window=n), 5),
+    "attend_tiled window": (lambda n: attention(kvlib.attention.attend_tiled, window=n), 5),
+    "attend_tiled tile": (lambda n: attention(kvlib.attention.attend_tiled, tile=n), 7),
+    # codecs
+    "int8 residual": (lambda n: codec_of(codecs.int8(n)), 100),
+    "int8_per_channel group": (lambda n: codec_of(codecs.int8_per_channel(n)), 100),
+    "int8_per_channel residual": (lambda n: codec_of(codecs.int8_per_channel(8, n)), 100),
+    "kivi bits": (lambda n: codec_of(codecs.kivi(n)), 4),
+    "kivi group": (lambda n: codec_of(codecs.kivi(4, n)), 100),
+    "kivi residual": (lambda n: codec_of(codecs.kivi(4, 8, n)), 100),
+    "PerChannel bits": (lambda n: codecs.PerChannel(n, 8).bits, 4),
+    "PerChannel size": (lambda n: codecs.PerChannel(4, n).group, 100),
+    "PerToken bits": (lambda n: codecs.PerToken(n, 8).bits, 4),
+    "PerToken size": (lambda n: codecs.PerToken(4, n).size, 100),
+    "Codec residual": (
+        lambda n: codec_of(codecs.Codec("own", codecs.Int8(), codecs.Int8(), n)), 100,
+    ),
+    "Codec.coded length": (lambda n: codecs.kivi(4, 32, 100).coded(n), 120),
+    # kernels
+    "decode_attention window": (lambda n: kernel_decode(window=n), 5),
+    "decode_attention lens": (lambda n: kernel_decode(lens=[n, 16]), 13),
+    "decode_attention max_len": (lambda n: kernel_decode(max_len=n), 16),
+    "decode_attention splits": (lambda n: kernel_decode(splits=n), 2),
+    "prefill_attention window": (lambda n: kernel_prefill(window=n), 5),
+    "prefill_attention max_new": (lambda n: kernel_prefill(max_new=n), 6),
+    "rms_norm_backward groups": (
+        lambda n: norm_backward(kernels.rms_norm_backward, kernels.rms_norm_forward, n), 2,
+    ),
+    "layer_norm_backward groups": (
+        lambda n: norm_backward(kernels.layer_norm_backward, kernels.layer_norm_forward, n), 2,
+    ),
+    "decode_cache layer": (
+        lambda n: (lambda c, s: kernels.decode_cache(c, n, drawn(1, 2, 64), s))(*with_step((1,))),
+        0,
+    ),
+    "softmax_topk k": (lambda n: kernels.softmax_topk(drawn(3, 64), n), 5),
+    "softmax_topk splits": (lambda n: kernels.softmax_topk(drawn(3, 64), 5, splits=n), 2),
+    "sample_tokens top_k": (lambda n: kernel_sample(top_k=n), 5),
+    "sample_tokens step": (lambda n: kernel_sample(step=n), 100),
+    "sample_tokens seeds": (lambda n: kernel_sample(seeds=n), 100),
+    "sample_tokens streams": (lambda n: kernel_sample(streams=[n, 1, 2, 3]), 100),
+    # from logits to tokens
+    "sample top_k": (
+        lambda n: kvlib.sample(drawn(4, 64), top_k=n, rngs=np.random.default_rng(0)), 5,
+    ),
+    "probabilities top_k": (lambda n: sampling.probabilities(drawn(4, 64), top_k=n), 5),
+    "check_settings top_k": (lambda n: sampling.check_settings(1.0, n, None), 5),
+    "rng_at seed": (lambda n: sampling.rng_at(n, 3).random(), 100),
+    "rng_at position": (lambda n: sampling.rng_at(3, n).random(), 100),
+    "generate max_new_tokens": (lambda n: generated(max_new_tokens=n), 3),
+    "generate top_k": (lambda n: generated(top_k=n), 5),
+    "generate seed": (lambda n: generated(seed=n), 100),
+    "generate seeds": (lambda n: generated(seed=[n]), 100),
+    "generate stop_tokens": (lambda n: generated(stop_tokens=[n]), 100),
+    "generate prefill_chunk": (lambda n: generated(prefill_chunk=n), 100),
+    "generate prompts": (
+        lambda n: kvlib.generate(model(), [[n, 112]], max_new_tokens=2), 109,
+    ),
+    "stream max_new_tokens": (lambda n: streamed(max_new_tokens=n), 3),
+    "stream top_k": (lambda n: streamed(top_k=n), 5),
+    "stream seed": (lambda n: streamed(seed=n), 100),
+    "stream stop_tokens": (lambda n: streamed(stop_tokens=[n]), 100),
+    "stream prefill_chunk": (lambda n: streamed(prefill_chunk=n), 7),
+    # serving
+    "Scheduler budget": (lambda n: scheduler(budget=n), 2),
+    "Scheduler prefill_chunk": (lambda n: scheduler(prefill_chunk=n), 2),
+    "Scheduler max_prefills": (lambda n: scheduler(max_prefills=n), 2),
+    "Scheduler stop_tokens": (lambda n: scheduler(stop_tokens=[n]), 100),
+    "Scheduler.add prompt": (
+        lambda n: kvlib.generate(model(), [[n, 105]], max_new_tokens=2), 112,
+    ),
+    "Scheduler.add max_new_tokens": (lambda n: submitted(max_new_tokens=n), 3),
+    "Scheduler.add top_k": (lambda n: submitted(top_k=n), 5),
+    "Scheduler.add seed": (lambda n: submitted(seed=n), 100),
+    "schedule budget": (lambda n: scheduled(budget=n), 8),
+    "schedule prefill_chunk": (lambda n: scheduled(prefill_chunk=n), 4),
+    "schedule max_prefills": (lambda n: scheduled(max_prefills=n), 2),
+    "Pending left": (lambda n: scheduled(left=n, budget=5), 4),
+    # the model
+    "Decoder.forward tokens": (lambda n: forward(tokens=[n, 109]), 105),
+    "Decoder.forward rows": (lambda n: forward(rows=[n]), 1),
+    "Decoder.new_cache max_seqs": (lambda n: rows(model().new_cache(n, 9)), 3),
+    "Decoder.new_cache max_seq_len": (lambda n: rows(model().new_cache(1, n)), 100),
+    "random_weights seed": (
+        lambda n: random_weights(model().config, n, xp=np)["norm.weight"], 100,
+    ),
+    # quality
+    "quality.loss window": (lambda n: loss(window=n), 7),
+    "quality.loss chunk": (lambda n: loss(chunk=n), 4),
+    "quality.teacher_forced chunk": (
+        lambda n: quality.teacher_forced(model(), model().new_cache(1, 16), [105] * 5, n), 4,
+    ),
+    "quality.teacher_forced tokens": (
+        lambda n: quality.teacher_forced(model(), model().new_cache(1, 16), [n, 105]), 100,
+    ),
+    "quality.recall trials": (lambda n: recall(trials=n), 1),
+    "quality.recall distance": (lambda n: recall(distance=n), 24),
+    "quality.recall names": (lambda n: recall(names=n), 2),
+    "quality.recall chunk": (lambda n: recall(chunk=n), 50),
+    "quality.recall seed": (lambda n: recall(seed=n), 100),
+    # costs
+    "costs.decode batch": (lambda n: costs.decode(LLAMA, n, 100), 100),
+    "costs.decode context": (lambda n: costs.decode(LLAMA, 1, n), 100),
+    "costs.decode shared": (lambda n: costs.decode(LLAMA, 2, 120, shared=n), 100),
+    "costs.prefill batch": (lambda n: costs.prefill(LLAMA, n, 100), 100),
+    "costs.prefill prompt": (lambda n: costs.prefill(LLAMA, 1, n), 100),
+    "costs.uncached prompt": (lambda n: costs.uncached(LLAMA, n, 10), 100),
+    "costs.uncached new": (lambda n: costs.uncached(LLAMA, 10, n), 100),
+    "costs.max_context batch": (lambda n: costs.max_context(LLAMA, H100, batch=n), 100),
+    "costs.max_context gpus": (lambda n: costs.max_context(LLAMA, H100, gpus=n), 2),
+    "costs.max_context block_size": (lambda n: costs.max_context(LLAMA, H100, block_size=n), 16),
+    "costs.gpus_needed batch": (lambda n: costs.gpus_needed(LLAMA, H100, n, 1000), 100),
+    "costs.gpus_needed context": (lambda n: costs.gpus_needed(LLAMA, H100, 1, n), 100),
+    "costs.gpus_needed block_size": (
+        lambda n: costs.gpus_needed(LLAMA, H100, 1, 1000, block_size=n), 16,
+    ),
+    "costs.kv_on_one devices": (lambda n: costs.kv_on_one(LLAMA, "tensor", n, 3, 100), 4),
+    "costs.kv_on_one batch": (lambda n: costs.kv_on_one(LLAMA, "tensor", 4, n, 100), 100),
+    "costs.kv_on_one context": (lambda n: costs.kv_on_one(LLAMA, "tensor", 4, 3, n), 100),
+    "ModelSpec.kv_bytes batch": (lambda n: costs.MODELS[LLAMA].kv_bytes(n, 100), 100),
+    "ModelSpec.kv_bytes seq": (lambda n: costs.MODELS[LLAMA].kv_bytes(1, n), 100),
+    "ModelSpec.kv_bytes block_size": (
+        lambda n: costs.MODELS[LLAMA].kv_bytes(1, 100, block_size=n), 16,
+    ),
+    "Work.floor gpus": (lambda n: costs.decode(LLAMA, 1, 100).floor(H100, n), 2),
+    "Tokens value": (lambda n: costs.Tokens(n), 100),
+}  # fmt: skip
+
+
+# What kvlib itself hands over: to the methods of parts that can be one's own (a codec, a rule, an
+# allocator, an index), and to records of what it found.
+PARTS = ("BFloat16", "Blocks", "Fp8", "HashIndex", "Int8", "KeepAll", "PerChannel", "PerToken",
+         "Plain", "RadixIndex", "Retention", "Rows", "Scored", "Sinks", "TensorCodec", "Window")  # fmt: skip
+RECORDS = ("Event", "Field", "Memory", "Meter", "ModelConfig", "Recall", "Request", "RopeConfig",
+           "Step")  # fmt: skip
+HOOKS = ("watch", "decoded", "attend", "fields", "lying", "paged_lens", "pages", "store", "stored_lens", "tables",
+         "waits_for", "note")  # fmt: skip
+CACHES = ("DenseCache", "PagedCache", "QuantizedCache", "StoredCache")
+
+
+def apart(name: str, argument: str) -> bool:
+    """Whether a user does not hand this argument in, or it is checked where it is listed."""
+    owner, _, method = name.partition(".")
+    if owner in CACHES and method:  # the methods of all caches are listed as Cache's
+        return apart(f"Cache.{method}", argument) or f"Cache.{method} {argument}" in INTEGERS
+    starts_a_program = name == "run_cuda"  # test_what_run_cuda_refuses
+    part = owner in PARTS and (method or argument == "hash_block")
+    return bool(part or starts_a_program or owner in RECORDS or method in HOOKS)
