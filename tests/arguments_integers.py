@@ -429,12 +429,19 @@ INTEGERS: dict[str, tuple[Call, int]] = {
 
 # What kvlib itself hands over: to the methods of parts that can be one's own (a codec, a rule, an
 # allocator, an index), and to records of what it found.
-PARTS = ("BFloat16", "Blocks", "Fp8", "HashIndex", "Int8", "KeepAll", "PerChannel", "PerToken",
-         "Plain", "RadixIndex", "Retention", "Rows", "Scored", "Sinks", "TensorCodec", "Window")  # fmt: skip
-RECORDS = ("Event", "Field", "Memory", "Meter", "ModelConfig", "Recall", "Request", "RopeConfig",
-           "Step")  # fmt: skip
-HOOKS = ("watch", "decoded", "attend", "fields", "lying", "paged_lens", "pages", "store", "stored_lens", "tables",
-         "waits_for", "note")  # fmt: skip
+PARTS = (
+    *("BFloat16", "Fp8", "Int8", "PerChannel", "PerToken", "Plain", "TensorCodec"),
+    *("KeepAll", "Retention", "Scored", "Sinks", "Window"),
+    *("Blocks", "Rows", "HashIndex", "RadixIndex"),
+)
+RECORDS = (
+    *("Event", "Field", "Memory", "Meter", "ModelConfig", "Recall", "Request", "RopeConfig"),
+    "Step",
+)
+HOOKS = (
+    *("attend", "decoded", "fields", "lying", "note", "paged_lens", "pages", "store"),
+    *("stored_lens", "tables", "waits_for", "watch"),
+)
 CACHES = ("DenseCache", "PagedCache", "QuantizedCache", "StoredCache")
 
 

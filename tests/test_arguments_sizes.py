@@ -135,7 +135,7 @@ def test_a_cache_of_ones_own_that_has_no_bound():
 
 def test_weights():
     config = model().config.__class__(
-        model_type="llama", vocab_size=10**7, hidden_size=10**7, intermediate_size=8,
+        model_type="llama", vocab_size=2**24, hidden_size=2**22, intermediate_size=8,
         num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1, head_dim=8,
         max_position_embeddings=8,
     )  # fmt: skip

@@ -235,10 +235,8 @@ def pyramid(budget: int, layers: int, beta: int = 20, recent: int = 8) -> list[i
     >>> found[0], found[-1], sum(found)
     (242, 25, 4272)
     """
-    budget, layers = (
-        check_integer("budget", budget),
-        check_integer("layers", layers, 1, MOST_LAYERS),
-    )
+    budget = check_integer("budget", budget)
+    layers = check_integer("layers", layers, 1, MOST_LAYERS)
     beta, recent = check_integer("beta", beta), check_integer("recent", recent, 0)
     if budget <= recent:
         raise ValueError(f"budget must be more than the {recent} recent tokens, got {budget}")

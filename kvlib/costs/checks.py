@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import index
 from typing import TypeVar
 
 from kvlib.config.words import shown
@@ -22,13 +23,17 @@ def count(name: str, value: object, least: int = 1) -> int:
     """
     number = value.value if isinstance(value, Tokens) else value
     needed = f"a whole number of at least {least}"
-    if isinstance(number, (bool, Quantity)) or not hasattr(number, "__index__"):
+    try:
+        found = None if isinstance(number, (bool, Quantity)) else index(number)  # type: ignore[arg-type]
+    except TypeError:
+        found = None
+    if found is None:
         raise TypeError(f"{name} is {shown(value)}, needed: {needed}")
-    if number.__index__() < least:
+    if found < least:
         raise ValueError(f"{name} is {shown(value)}, needed: {needed}")
-    if number.__index__() > MOST:
+    if found > MOST:
         raise ValueError(f"{name} is {shown(value)}, needed: at most {MOST:,}")
-    return int(number.__index__())
+    return found
 
 
 def one_of(name: str, value: str | T, rows: Mapping[str, T], kind: type[T]) -> T:

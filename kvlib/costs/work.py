@@ -193,9 +193,10 @@ def decode(
     """
     spec = one_of("model", model, MODELS, ModelSpec)
     tokens = within(spec, "context", count("context", context))
-    if count("shared", shared, least=0) >= tokens:
+    shared = count("shared", shared, least=0)
+    if shared >= tokens:
         raise ValueError(f"shared is {shared}, needed: less than context, which is {tokens}")
-    return _work(spec, "decode", batch, 1, tokens, kv_dtype, weight_dtype, int(shared))
+    return _work(spec, "decode", batch, 1, tokens, kv_dtype, weight_dtype, shared)
 
 
 def _numbers(layers: list[dict[str, Any]]) -> float:
