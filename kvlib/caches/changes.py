@@ -15,9 +15,10 @@ import numpy as np
 from kvlib.arrays import to_numpy
 from kvlib.caches.blocks import BlockPool
 from kvlib.caches.layers import StoredLayers
-from kvlib.caches.scored import Scored, positions_of
+from kvlib.caches.scored import Scored
 from kvlib.caches.step import Request
 from kvlib.caches.table import Table
+from kvlib.caches.watched import positions_of
 from kvlib.errors import OutOfBlocks
 from kvlib.meter import report
 

@@ -1,4 +1,5 @@
 """The arrays of one layer: pages of encoded keys and values, and tokens not encoded yet."""
+# Long, because every way into these arrays and out of them is here.
 
 from __future__ import annotations
 
@@ -125,13 +126,9 @@ class Fields:
         if not which.size:
             return 0
         xp, n, room = self.xp, which.shape[-1], len(pages) * self.size
-        parts = self.gather(pages, room)
-        if which.ndim == 1:
-            index = xp.asarray(which, dtype=xp.int64)
-            return self.put(target, at, {m: xp.take(x, index, axis=1) for m, x in parts.items()})
-        index = xp.asarray(which + room * np.arange(self.heads)[:, None], dtype=xp.int64)
-        index, found = xp.reshape(index, (-1,)), {}
-        for name, x in parts.items():
+        slots = which + room * np.arange(self.heads)[:, None]  # (Hkv, n), counted over all heads
+        index, found = xp.asarray(slots.reshape(-1), dtype=xp.int64), {}
+        for name, x in self.gather(pages, room).items():
             x = xp.take(xp.reshape(x, (self.heads * room, *x.shape[2:])), index, axis=0)
             found[name] = xp.reshape(x, (self.heads, n, *x.shape[1:]))
         return self.put(target, at, found)

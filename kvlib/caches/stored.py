@@ -12,12 +12,13 @@ from kvlib.arrays import Array, is_numpy, nbytes
 from kvlib.caches.checks import get_open
 from kvlib.caches.hooks import Answer
 from kvlib.caches.layers import StoredLayers
-from kvlib.caches.scored import Scored, Watched
+from kvlib.caches.scored import Scored
 from kvlib.caches.spec import Memory
 from kvlib.caches.step import Extra, Request, Step
 from kvlib.caches.stored_attention import attend_stored
 from kvlib.caches.stored_bytes import memory_of
 from kvlib.caches.table import State
+from kvlib.caches.watched import Watched
 from kvlib.meter import counting, report
 
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from kvlib.arrays import Array
 from kvlib.caches.retention import LayerGroup, Retention, by_rule
-from kvlib.caches.scored import Watched
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Extra, Request
 from kvlib.caches.store import Residual, Store
+from kvlib.caches.watched import Watched
 
 
 @dataclass(slots=True, eq=False)
