@@ -459,15 +459,45 @@ def test_values_that_json_does_not_have() -> None:
     refused(lambda: read(LLAMA, hidden_size=np.int64(32)), "hidden_size is ")
 
 
+# What every config of transformers before version 5 has, where it is written whole.
+WHOLE: dict[str, Any] = {
+    **dict.fromkeys(("return_dict", "use_cache"), True),
+    **dict.fromkeys(("output_hidden_states", "output_attentions", "torchscript"), False),
+    **dict.fromkeys(("use_bfloat16", "tf_legacy_loss", "is_encoder_decoder", "is_decoder"), False),
+    **dict.fromkeys(("add_cross_attention", "tie_encoder_decoder", "do_sample"), False),
+    **dict.fromkeys(("early_stopping", "output_scores", "return_dict_in_generate"), False),
+    **dict.fromkeys(("remove_invalid_values",), False),
+    **dict.fromkeys(("cross_attention_hidden_size", "bad_words_ids", "forced_bos_token_id"), None),
+    **dict.fromkeys(("forced_eos_token_id", "exponential_decay_length_penalty", "prefix"), None),
+    **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens", "finetuning_task"), None),
+    **dict.fromkeys(("tokenizer_class", "sep_token_id", "decoder_start_token_id"), None),
+    **dict.fromkeys(("task_specific_params", "problem_type", "pad_token_id"), None),
+    **dict.fromkeys(("chunk_size_feed_forward", "min_length", "no_repeat_ngram_size"), 0),
+    **dict.fromkeys(("encoder_no_repeat_ngram_size",), 0),
+    **dict.fromkeys(("num_beams", "num_beam_groups", "num_return_sequences"), 1),
+    **dict.fromkeys(("temperature", "top_p", "typical_p", "repetition_penalty"), 1.0),
+    **{"length_penalty": 1.0, "diversity_penalty": 0.0, "max_length": 20, "top_k": 50},
+    **{"pruned_heads": {}, "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}},
+    **{"_name_or_path": "", "torch_dtype": "bfloat16", "transformers_version": "4.46.0"},
+}
+
+
+def test_a_config_written_whole() -> None:
+    for base in RUN:
+        assert read(base, **WHOLE) == read(base)
+    for base in (*RUN, *COUNTED):
+        assert count(base, **WHOLE).shape == count(base).shape
+    text = {**GEMMA3, **WHOLE}
+    nested = {"model_type": "gemma3", "text_config": text, **WHOLE}
+    assert count(nested).shape == count(GEMMA3).shape
+    refused(lambda: count({**nested, "text_config": {**text, "add_cross_attention": True}}), "text")
+
+
 def test_keys_of_files_in_circulation() -> None:
-    """Of Phi-4-mini, of files that transformers before 4.20 wrote whole, and of Unsloth."""
+    """Of Phi-4-mini, and of Unsloth."""
     phi4 = dict(full_attn_mod=1, interpolate_factor=1, lm_head_bias=False, mlp_bias=False)
     phi4 |= dict(attention_bias=False, embd_pdrop=0.0, resid_pdrop=0.0)
     assert read(PHI3, **phi4) == read(PHI3)
-    old: dict[str, Any] = dict(torchscript=False, use_bfloat16=False, pruned_heads={}, num_beams=1)
-    old |= dict(min_length=0, no_repeat_ngram_size=0, early_stopping=False, bad_words_ids=None)
-    old |= dict(repetition_penalty=1.0, diversity_penalty=0.0, tie_encoder_decoder=False)
-    assert read(GPT2, **old) == read(GPT2)
     assert read(LLAMA, unsloth_version="2026.4.7", unsloth_fixed=True) == read(LLAMA)
 
 

@@ -73,6 +73,7 @@ NEUTRAL: dict[str, tuple[Any, str]] = {
     "attn_logit_softcapping": (None, "scores are not capped"),
     "final_logit_softcapping": (None, "logits are not capped"),
     # who sees whom, and where a position comes from
+    **dict.fromkeys(("is_encoder_decoder", "add_cross_attention"), (False, "decoders only")),
     "use_sliding_window": (False, "this family has no such switch"),
     "use_bidirectional_attention": (False, "attention is causal"),
     "is_causal": (True, "attention is causal"),
