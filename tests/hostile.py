@@ -66,8 +66,8 @@ def mutated(data: dict[str, Any], rng: random.Random) -> bytes:
         elif change == 5 and isinstance(part, dict):
             part[rng.choice(NAMES)] = copy.deepcopy(rng.choice(NUMBERS + OTHERS))
         elif isinstance(part[key], (int, float)) and not isinstance(part[key], bool):
-            with_sign = rng.choice((2, 10, 1000, 0.5, -1, 10**6))
-            part[key] = part[key] * with_sign
+            factor = rng.choice((2, 10, 1000, 0.5, -1, 10**6))
+            part[key] = part[key] * (factor if abs(part[key]) < 10**300 else 2)
     text = json.dumps(data).encode()
     if rng.random() < 0.25:
         text = damaged(text, rng)

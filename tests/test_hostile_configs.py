@@ -476,9 +476,16 @@ WHOLE: dict[str, Any] = {
     **dict.fromkeys(("encoder_no_repeat_ngram_size",), 0),
     **dict.fromkeys(("num_beams", "num_beam_groups", "num_return_sequences"), 1),
     **dict.fromkeys(("temperature", "top_p", "typical_p", "repetition_penalty"), 1.0),
-    **{"length_penalty": 1.0, "diversity_penalty": 0.0, "max_length": 20, "top_k": 50},
-    **{"pruned_heads": {}, "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}},
-    **{"_name_or_path": "", "torch_dtype": "bfloat16", "transformers_version": "4.46.0"},
+    "length_penalty": 1.0,
+    "diversity_penalty": 0.0,
+    "max_length": 20,
+    "top_k": 50,
+    "pruned_heads": {},
+    "id2label": {"0": "LABEL_0"},
+    "label2id": {"LABEL_0": 0},
+    "_name_or_path": "",
+    "torch_dtype": "bfloat16",
+    "transformers_version": "4.46.0",
 }
 
 
