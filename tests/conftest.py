@@ -19,7 +19,7 @@ from typing import Any
 import effort as efforts
 import pytest
 
-pytest.register_assert_rewrite("explorer_pages", "page_checks", "page_sliders", "visits")
+pytest.register_assert_rewrite("explorer_pages", "hostile", "page_checks", "page_sliders", "visits")
 
 # A test that names no library gets NumPy, on a machine with a graphics card, too.
 os.environ.setdefault("KVLIB_BACKEND", "numpy")

@@ -1,100 +1,53 @@
-"""Mutations of configs and headers, drawn by seed, and what one call may cost before it refuses."""
+"""What a call on hostile input may do: return, or raise a CheckpointError at once and in words."""
 
 from __future__ import annotations
 
-import copy
-import json
-import random
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from kvlib.costs import ModelSpec
 from kvlib.errors import CheckpointError
-
-NUMBERS: list[Any] = [
-    *(0, -1, 1, 2, 3, 7, 2**31, 2**63, 2**64, 10**9, 10**18, 10**39, 10**40, 10**400, -(10**400)),
-    *(0.0, -0.0, 0.5, 1e-300, 1e300, -1.5, float("inf"), float("-inf"), float("nan")),
-]
-OTHERS: list[Any] = [
-    *(None, True, False, "", "x", "\ud800", "a\0b", "\x1b[2J", "x" * 5000, "1", "silu", "llama3"),
-    *([], {}, [0], [None], [[]], {"a": 1}, {"__float__": "Infinity"}, [1] * 3000, ["x"] * 1000),
-    *(["full_attention"], ["sliding_attention"], {"rope_type": "yarn", "factor": 4.0}),
-    *({"full_attention": {"rope_theta": 1e4}, "sliding_attention": {"rope_theta": 1e4}},),
-]
-NAMES = [
-    *("strange", "", "a\0b", "\ud800", "x" * 5000, "__float__", "text_config", "rope_scaling"),
-    *("layer_types", "sliding_window", "num_hidden_layers", "rope_parameters", "model_type"),
-    *("architectures", "quantization_config", "clip_qkv", "attn_logit_softcapping", "_note"),
-    *("dtype", "shape", "data_offsets", "__metadata__", "weight_map"),
-]
-TEXTS = [
-    *(b"9" * 5000, b"1" + b"0" * 400, b"1e999", b"-1e400", b"NaN", b"Infinity", b"-Infinity"),
-    *(b"[" * 40 + b"]" * 40, b"[" * 3000, b'{"a":' * 3000, b"\xff", b"\x00", b"\xef\xbb\xbf"),
-    *(b'"\\ud800"', b"\xed\xa0\x80", b",", b":", b'"', b"}", b"//", b"1.", b"01", b"\\", b"null"),
-]
+from kvlib.model.config import ModelConfig
 
 
-def parts(data: Any) -> list[tuple[Any, Any]]:
-    """Every place in the object: the object or list that holds it, and its key or index."""
-    found, waiting = [], [data]
-    while waiting:
-        part = waiting.pop()
-        keys = list(part) if isinstance(part, dict) else range(min(len(part), 20))
-        for key in keys:
-            found.append((part, key))
-            if isinstance(part[key], (dict, list)):
-                waiting.append(part[key])
-    return found
+def refused(call: Callable[[], object], *expected: str) -> str:
+    """The message of the CheckpointError, which comes at once, and is short and printable.
+
+    The time is that of the processor, because other processes run beside the tests.
+    """
+    start = time.thread_time()
+    with pytest.raises(CheckpointError) as caught:
+        call()
+    assert time.thread_time() - start < 1
+    message = str(caught.value)
+    assert all(one in message for one in expected), message
+    assert message.isprintable() and len(message) < 1_200, message
+    return message
 
 
-def mutated(data: dict[str, Any], rng: random.Random) -> bytes:
-    """The object as JSON with one to three changes to its values, its keys or its text."""
-    data = copy.deepcopy(data)
-    for _ in range(rng.choice((1, 1, 1, 2, 3))):
-        places = parts(data)
-        if not places:
-            break
-        part, key = rng.choice(places)
-        change = rng.randrange(7)
-        if change < 3:
-            part[key] = copy.deepcopy(rng.choice(NUMBERS))
-        elif change == 3:
-            part[key] = copy.deepcopy(rng.choice(OTHERS))
-        elif change == 4:
-            del part[key]
-        elif change == 5 and isinstance(part, dict):
-            part[rng.choice(NAMES)] = copy.deepcopy(rng.choice(NUMBERS + OTHERS))
-        elif isinstance(part[key], (int, float)) and not isinstance(part[key], bool):
-            factor = rng.choice((2, 10, 1000, 0.5, -1, 10**6))
-            part[key] = part[key] * (factor if abs(part[key]) < 10**300 else 2)
-    text = json.dumps(data).encode()
-    if rng.random() < 0.25:
-        text = damaged(text, rng)
-    return text
+def refused_without_memory(call: Callable[[], object], *expected: str) -> str:
+    """The same, of a call that may take no more than 2 MB."""
+    tracemalloc.start()
+    try:
+        message = refused(call, *expected)
+        assert tracemalloc.get_traced_memory()[1] < 2e6
+    finally:
+        tracemalloc.stop()
+    return message
 
 
-def damaged(text: bytes, rng: random.Random) -> bytes:
-    """The text with one piece cut out, overwritten or doubled."""
-    start = rng.randrange(len(text) + 1)
-    stop = min(len(text), start + rng.choice((0, 0, 1, 1, 2, 8, 40)))
-    kind = rng.randrange(4)
-    if kind == 0:
-        return text[:start]
-    if kind == 1:
-        return text[:start] + rng.choice(TEXTS) + text[stop:]
-    if kind == 2:
-        return text[:stop] + text[start:]
-    return text[:start] + bytes(rng.randrange(256) for _ in range(stop - start)) + text[stop:]
+def read(base: dict[str, Any], **keys: Any) -> ModelConfig:
+    """The config as a model that is to run."""
+    return ModelConfig.from_dict({**base, **keys})
 
 
-def mutations(
-    bases: list[dict[str, Any]], count: int, seed: str
-) -> Iterator[tuple[random.Random, bytes]]:
-    """So many mutated texts; each has a seed of its own, so that a share is the first of all."""
-    for i in range(count):
-        rng = random.Random(f"{seed} {i}")
-        yield rng, mutated(bases[i % len(bases)], rng)
+def count(base: dict[str, Any], **keys: Any) -> ModelSpec:
+    """The config as a model that is to be counted."""
+    return ModelSpec.from_config({**base, **keys})
 
 
 class Watch:

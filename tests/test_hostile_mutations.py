@@ -18,9 +18,10 @@ import pytest
 from checkpoint_files import save_safetensors
 from costs_configs import PUBLISHED
 from effort import number
-from hostile import OTHERS, Watch, mutations
+from hostile import Watch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from json_mutations import OTHERS, mutations
 
 import kvlib
 from kvlib.config.door import MOST_BYTES, parse
