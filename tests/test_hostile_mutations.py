@@ -154,10 +154,13 @@ def test_mutated_indices(effort: Any, tmp_path: Path) -> None:
 
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
-JSON: st.SearchStrategy[Any] = st.recursive(
-    LEAVES | st.sampled_from(OTHERS),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=10,
+JSON: st.SearchStrategy[Any] = st.deferred(
+    lambda: (
+        LEAVES
+        | st.sampled_from(OTHERS)
+        | st.lists(JSON, max_size=4)
+        | st.dictionaries(st.text(), JSON, max_size=4)
+    )
 )
 
 
