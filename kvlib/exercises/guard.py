@@ -82,7 +82,7 @@ def guarded(
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Inside, nobody is warned, by NumPy neither."""
+    """Drop the warnings of the block, NumPy's included."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         yield

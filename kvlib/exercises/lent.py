@@ -21,12 +21,13 @@ def copied(x: Any) -> Any:
 def same(now: Any, before: Any) -> bool:
     """Whether `now`, of which `before` is the copy, still holds the same. NaN equals itself."""
     if isinstance(before, np.ndarray):
-        return bool(now.shape == before.shape and now.tobytes() == before.tobytes())
+        alike = now.shape == before.shape and now.dtype == before.dtype
+        return bool(alike and now.tobytes() == before.tobytes())
     if isinstance(before, tuple):
         return len(now) == len(before) and all(map(_still, now, before))
     if isinstance(before, dict):
-        keys = list(now) == list(before)
-        return keys and all(_still(now[key], before[key]) for key in before)
+        alike = len(now) == len(before) and all(map(_still, now, before))
+        return alike and all(map(_still, now.values(), before.values()))
     return True
 
 

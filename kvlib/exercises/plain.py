@@ -1,9 +1,9 @@
-"""The door: all that an answer returns becomes plain data before a checker compares it.
+"""Everything that an answer returns becomes plain data here, before a checker compares it.
 
 Plain are numbers, texts, bytes, lists, tuples, dicts, sets and NumPy arrays, each of exactly that
 type. A subclass could bring its own `==` and so equal everything, and NumPy's integers wrap round:
-both are converted. An iterator could go on for ever, and an array of objects may hold anything:
-these are refused in words.
+both are converted. An iterator could go on for ever, and an array of objects may hold anything, so
+a Finding refuses them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kvlib.exercises.wording import a
 
 NEEDED = "needed plain data: numbers, strings, lists, tuples, dicts or NumPy arrays"
 MOST_ITEMS = 100_000  # in lists, tuples and dicts; the longest right answer has 4,800
-MOST_NUMBERS = 2**24  # in an array
+MOST_NUMBERS = 2**22  # in all arrays together
 MOST_BITS = 1023  # of an integer: a float cannot hold a larger one
 DEEPEST = 100  # lists in lists
 
@@ -58,7 +58,7 @@ class _Door:
     """One walk through a result. It asks only built-in types, never an object's own methods."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.count, self.outer = name, 0, ""
+        self.name, self.count, self.numbers, self.outer = name, 0, 0, ""
         self.seen: dict[int, tuple[Any, int]] = {}  # containers: as plain data, and their items
 
     def plain(self, x: Any, depth: int = 0) -> Any:
@@ -77,7 +77,8 @@ class _Door:
             return self._array(x)
         if issubclass(kind, _CONTAINERS):
             return self._container(x, kind, depth + 1)
-        if kind is range and len(x) <= MOST_ITEMS:
+        if kind is range:
+            self._count(len(x))
             return list(x)
         if hasattr(kind, "get") and hasattr(kind, "dtype"):  # an array on a device
             fetched = x.get()
@@ -133,10 +134,11 @@ class _Door:
                 f"{self.name} returned an array of dtype {array.dtype}, needed one of numbers "
                 "(booleans, integers or floats)"
             )
-        if array.size > MOST_NUMBERS:
+        self.numbers += array.size
+        if self.numbers > MOST_NUMBERS:
             raise Finding(
-                f"{self.name} returned an array of shape {array.shape}, which has {array.size:,} "
-                f"numbers; no right answer has more than {MOST_NUMBERS:,}"
+                f"{self.name} returned arrays of {self.numbers:,} numbers, the last of shape "
+                f"{array.shape}; a checker reads at most {MOST_NUMBERS:,}"
             )
         return array
 
