@@ -30,7 +30,7 @@ def another_shape(x: Any) -> None:
 
 
 def another_key(x: Any) -> None:
-    x["dict"][Equal()] = x["dict"].pop("a")
+    x["dict"][Equal()] = x["dict"].pop("b")
 
 
 def another_order(x: Any) -> None:

@@ -13,7 +13,7 @@ from kvlib.sampling import greedy
 
 
 class Slots:
-    """A model over numbered slots, as many small programs keep it: nobody checks the numbers.
+    """A model over numbered slots, as many small programs keep it, without a check of the numbers.
 
     ``slots(tokens, start)`` runs the tokens at positions start, start + 1, ..., writes their keys
     and values into the slots of the same numbers, attends to every slot up to the last one

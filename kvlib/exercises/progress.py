@@ -101,8 +101,8 @@ def export(to: Path | str) -> Path:
 def note(check: Callable[..., Any], answer: Any, status: str) -> None:
     """Keep what a checker found, if the answer is the reader's own and there is somewhere to.
 
-    Whoever runs the page's solution has not solved the exercise: it has a name of its own. A disk
-    that cannot be written must not stop a check, so nothing is raised.
+    The page's solution has another name, so running it does not count as solving the exercise. A
+    disk that cannot be written must not stop a check, so nothing is raised.
     """
     file = path() if _kept() else None
     found = _exercise(check)
