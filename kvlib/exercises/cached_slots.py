@@ -50,7 +50,7 @@ def tiny_model() -> Decoder:
 
 
 def logits_after(model: Decoder, tokens: Sequence[int]) -> Any:
-    """Logits (V,) behind a text, computed from nothing."""
+    """Logits (V,) after a text, computed from nothing."""
     cache = model.new_cache(1, len(tokens))
     cache.add("text")
     return model.forward(tokens, cache, cache.plan(["text"], [len(tokens)]))[0]

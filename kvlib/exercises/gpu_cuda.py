@@ -49,7 +49,7 @@ def check_split_range(split_range: Callable[..., Any]) -> Iterator[str]:
 
 
 def _marked(lines: Callable[[], Any], lens: list[int], splits: int) -> np.ndarray:
-    """(splits, B, most) int32: how often each split reads each key; room behind the last."""
+    """(splits, B, most) int32: how often each split reads each key; with room after the last."""
     most = 2 * max(lens) + 64
     seen = np.zeros((splits, len(lens), most), np.int32)
     args = (seen, np.array(lens, np.int32), np.int32(most))

@@ -59,7 +59,7 @@ def test_a_value_that_comes_late(label: str, effort: Effort) -> None:
     ]
     step = 37  # neighbours differ in value and in call
     cases = [cases[i * step % len(cases)] for i in range(len(cases))] if cases else []
-    for name, at in effort.share("hostile values that come late", cases, usual=16, quick=4):
+    for name, at in effort.share("hostile values that come late", cases, usual=10, quick=3):
         make, changed = made_late(name), list[bool]()
         report = asked(exercise, late(exercise, at, make, changed))
         if not report.passed:
