@@ -30,6 +30,7 @@ SLOW = {
     *("test_effort", "test_mutation_run", "test_rounding_edges", "test_scenes", "test_release"),
     *("test_quality", "test_cache_threads", "test_kernel_catalogue", "test_kernel_sample"),
     *("test_kernel_layernorm", "test_kernel_folder", "test_hostile_mutations"),
+    *("test_hostile", "test_hostile_late"),
 }
 
 # Every line these files run is traced in another file, and tracing takes a third longer.
