@@ -145,14 +145,14 @@ class _Door:
     def _refuse(self, x: Any, kind: type) -> Any:
         hint = ""
         if kind in (CoroutineType, AsyncGeneratorType):
-            hint = ": define it with def, not with async def"
+            hint = "; define it with def, not with async def"
             if kind is CoroutineType:
                 x.close()  # Python warns of one that is never awaited
         elif kind.__name__ == "generator" or hasattr(kind, "__next__") or hasattr(kind, "__iter__"):
-            hint = ": collect the items in a list"
+            hint = "; collect the items in a list"
         elif callable(x):
-            hint = ": call it, and return what it gives"
-        came = a(kind.__name__)
+            hint = "; call it, and return what it gives"
+        came = "a class" if issubclass(kind, type) else a(kind.__name__)
         came = f"{a(self.outer)} with {came} in it" if self.outer else came
         raise Finding(f"{self.name} returned {came}, {NEEDED}{hint}")
 
