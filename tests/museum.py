@@ -10,6 +10,7 @@ from dataclasses import replace
 import museum_blocks
 import museum_groups
 import museum_pieces
+import museum_scored
 import museum_stored
 import numpy as np
 from mutation_kind import Bug, Mutant, changed
@@ -145,6 +146,7 @@ def least_likely_left_out(probabilities, logits, temperature=1.0, top_k=None, to
 
 MUTANTS = [
     *museum_stored.MUTANTS,
+    *museum_scored.MUTANTS,
     *museum_blocks.MUTANTS,
     *museum_pieces.MUTANTS,
     *museum_groups.MUTANTS,

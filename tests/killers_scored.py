@@ -1,0 +1,43 @@
+"""Checks of eviction by score, of edited requests, and of models whose layers differ."""
+
+import numpy as np
+import test_editing
+import test_experts
+import test_scored
+from peers.running import alone, assert_same_logits
+
+import kvlib
+from kvlib.model import ModelConfig
+
+
+def scores_by_definition() -> None:
+    for policy in test_scored.POLICIES:
+        for steps in ([20, *[1] * 6], [7, 9, 1, 5, 1, 1]):
+            test_scored.test_each_head_holds_what_the_definition_says(policy, "blocks of 4", steps)
+    for policy in test_scored.POLICIES:
+        test_scored.test_a_step_that_is_undone_was_never_seen(policy, 17)
+    test_scored.test_running_twice_counts_once()
+    test_scored.test_a_fork_goes_its_own_way_from_the_same_notes()
+
+
+def edits_are_exact() -> None:
+    test_editing.test_every_layer_holds_the_rest_at_its_new_positions("blocks of 4", 3, 7)
+    test_editing.test_only_the_first_layer_is_what_the_shorter_text_gives("qwen3-yarn-old")
+    test_editing.test_many_small_moves_are_one_large_one()
+    test_editing.test_without_room_for_the_copy_nothing_changes()
+    test_editing.test_another_request_keeps_the_blocks_that_both_hold()
+
+
+def layers_that_differ() -> None:
+    """Two ropes, learned sinks, experts: what transformers computed for tiny checkpoints."""
+    for name in ("gemma3", "gpt-oss", "qwen2-moe"):
+        folder = test_editing.GOLDEN / name
+        with np.load(folder / "expected.npz") as stored:
+            n = int(stored["lengths"][-1])
+            prompt, logits = stored["prompts"][-n:].tolist(), stored["logits"][-n:]
+        assert ModelConfig.from_folder(folder).num_hidden_layers == 2
+        assert_same_logits(alone(kvlib.load_model(folder), prompt, 7), logits, name)
+    test_experts.test_a_token_reads_its_own_experts_alone()
+
+
+CHECKS = (scores_by_definition, edits_are_exact, layers_that_differ)

@@ -1,0 +1,95 @@
+"""Mutants of policies, edited requests, ropes by layer and experts. See museum.py."""
+
+import numpy as np
+from mutation_kind import Bug
+
+SCORED, WATCHED = "kvlib.caches.scored", "kvlib.caches.watched"
+ROPE, EXPERTS, EDITING = "kvlib.model.rope", "kvlib.model.experts", "kvlib.editing"
+
+
+def counted_again(see, watched, q, lse, at):
+    if watched.q is not None and watched.at == at:
+        q, lse = (np.concatenate([old, x]) for old, x in ((watched.q, q), (watched.lse, lse)))
+    see(watched, q, lse, at)
+
+
+def notes_stay_in_their_slots(settle, watched, length, stay=None):
+    settle(watched, length)
+    if stay is not None and watched.notes is not None:
+        watched.notes = watched.notes[:, : stay.shape[1]]
+
+
+def as_head_0(chosen, rule, score):
+    found = chosen(rule, score)
+    return np.broadcast_to(found[:1], found.shape).copy()
+
+
+def without_the_newest(chosen, rule, score):
+    return np.sort(np.argsort(-score, axis=1, kind="stable")[:, : rule.budget], axis=1)
+
+
+def positions_of_head_0(positions_of, which, positions):
+    found = positions_of(which, positions)
+    return found if found.ndim == 1 else np.broadcast_to(found[:1], found.shape).copy()
+
+
+def in_float32(turn, config, k, distance):
+    for _ in range(2):  # half the way twice, as two programs that round the angle would
+        k = turn(config, k, distance / 2).astype(np.float16).astype(np.float32)
+    return k
+
+
+def not_brought_back(remove, model, cache, seq_id, start, stop):
+    cache.fork = lambda *names: type(cache).fork(cache, *names) if names[1] != seq_id else None
+    try:
+        remove(model, cache, seq_id, start, stop)
+    finally:
+        del cache.fork
+
+
+MUTANTS = [
+    # Policies
+    Bug("a policy counts the look at the next token", WATCHED, "probabilities",
+        lambda probabilities, q, lse, k, first, spec: probabilities(q, lse, k, first + 1, spec),
+        "scores_by_definition"),
+    Bug("a query that was undone still counts", WATCHED, "Watched.go_back", lambda *_: None,
+        "scores_by_definition"),
+    Bug("a layer that runs twice counts twice", WATCHED, "Watched.see", counted_again,
+        "scores_by_definition"),
+    Bug("notes stay where evicted tokens lay", WATCHED, "Watched.settle",
+        notes_stay_in_their_slots, "scores_by_definition"),
+    Bug("a fork begins without notes", WATCHED, "Watched.copy", lambda copy, own: type(own)(),
+        "scores_by_definition"),
+    Bug("every head keeps what head 0 keeps", SCORED, "Scored.chosen", as_head_0,
+        "scores_by_definition"),
+    Bug("the newest tokens are not safe", SCORED, "Scored.chosen", without_the_newest,
+        "scores_by_definition"),
+    Bug("positions of head 0 stand for all", WATCHED, "positions_of", positions_of_head_0,
+        "scores_by_definition"),
+    Bug("heavy hitters of one step only", SCORED, "H2O.fold",
+        lambda fold, policy, notes, p: fold(policy, None, p), "scores_by_definition"),
+    Bug("SnapKV without its pooling", SCORED, "SnapKV.score",
+        lambda score, policy, notes, k, v: notes, "scores_by_definition"),
+    # Edited requests
+    Bug("keys keep the angle of their old positions", ROPE, "turn",
+        lambda turn, config, k, distance: k.copy(), "edits_are_exact"),
+    Bug("keys are turned the other way", ROPE, "turn",
+        lambda turn, config, k, distance: turn(config, k, -distance), "edits_are_exact"),
+    Bug("YaRN's factor is applied twice", ROPE, "turn",
+        lambda turn, config, k, distance: turn(config, k, distance)
+        * np.float32(config.attention_factor), "edits_are_exact"),
+    Bug("a turn rounds to half precision", ROPE, "turn", in_float32, "edits_are_exact"),
+    Bug("an edit without room loses the request", EDITING, "remove_span", not_brought_back,
+        "edits_are_exact"),
+    # Layers that differ
+    Bug("layers with a window rotate like the others", "kvlib.model.config", "ModelConfig.rope_of",
+        lambda rope_of, config, layer: config.rope, "layers_that_differ"),
+    Bug("an expert's share is not its own", EXPERTS, "MixtureOfExperts.route",
+        lambda route, part, x: (lambda chosen, share: (chosen, share[:, ::-1]))(*route(part, x)),
+        "layers_that_differ"),
+    Bug("every expert is the next one", EXPERTS, "MixtureOfExperts._expert",
+        lambda expert, part, i, x: expert(part, (i + 1) % part.experts.num_experts, x),
+        "layers_that_differ"),
+    Bug("gate and up are taken by turns", "kvlib.config.families.gpt_oss", "_apart",
+        lambda apart, values: values, "layers_that_differ"),
+]  # fmt: skip
