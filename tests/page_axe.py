@@ -29,9 +29,9 @@ RUN = """async some => {
       rule.nodes.slice(0, 5).map(node => node.target.join(' ') + ' ' + node.html.slice(0, 120))]),
   };
 }"""
-# A page has thousands of coloured words of code, in blocks, in signatures, between words of text.
-# axe takes seconds over them: their colours are looked at once by a probe of our own, after that
-# what holds no link or button is one piece of text.
+# A page has thousands of coloured words of code, in blocks, in signatures and amid text. axe takes
+# seconds over them: their colours are looked at once by a probe of our own, after that what holds
+# no link or button is one piece of text.
 WORDS = ".sig :is(span, em), code > span"
 CODE = f".highlight pre span, {WORDS}"
 FLATTEN = """words => {

@@ -1,6 +1,7 @@
 """Who imports whom: no circles among kvlib's files, and parts that only look down."""
 
 import ast
+import functools
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -40,6 +41,7 @@ def imported(source: str, known: dict[str, Path]) -> set[str]:
     return {name for name in found if name in known}
 
 
+@functools.cache
 def graph() -> dict[str, set[str]]:
     known = modules()
     return {
