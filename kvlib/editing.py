@@ -1,12 +1,12 @@
 """Cut a span out of a request's text, and go on as if the rest had always stood together.
 
-A chat that is full may forget its oldest turns but the system prompt; an agent drops the output of
-a tool that it has read. llama.cpp calls the two halves of this ``seq_rm`` and ``seq_add``.
+A full chat may drop its oldest turns and keep the system prompt; an agent may drop the output of a
+tool once it has read it. llama.cpp calls the two halves of this ``seq_rm`` and ``seq_add``.
 
 What follows the span moves to smaller positions, so its keys are rotated back by the length of the
 span. They are then exact for their new positions, and still not what a model would compute for the
 shortened text: from the second layer on, keys and values were made from tokens that had seen the
-span. A request forgets the tokens that it was cut, not what others read in them.
+span. The request loses the tokens of the span, but not what later tokens have read from them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 
 
 def remove_span(model: Decoder, cache: Cache, seq_id: Hashable, start: int, stop: int) -> None:
-    """Take tokens ``start`` to ``stop`` out of a request of `model`; those after them move up.
+    """Cut tokens ``start`` to ``stop - 1`` out of a request of `model`; later ones close the gap.
 
     The request is then ``stop - start`` tokens shorter, and its next token stands at the new end.
-    Blocks that it shares stay as they are for the others, and what follows `start` is copied.
-    Codes are decoded, turned and encoded again, which rounds them once more. What is rewritten is
-    not published for prefix lookups, because it is not what its tokens alone would give.
+    In a paged cache it gets new blocks from the block of token `start` on, so a request that shared
+    the old ones keeps them unchanged. In a quantised cache the moved tokens are decoded, rotated
+    and encoded again, which rounds them once more. Moved tokens are not published for prefix
+    lookups, because the shortened text alone would give them other keys and values.
 
     Raises ValueError for a span that the request does not hold, for a cache in which a layer has
     given tokens back (a window), for a model whose positions are learned, and where the cache

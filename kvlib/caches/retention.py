@@ -93,14 +93,13 @@ class Window(Retention):
 class Sinks(Retention):
     """Keep the first `first_tokens` tokens and the newest `recent`, the query's own included.
 
-    A model that never saw a text without its beginning puts much attention on the first tokens,
-    whatever they say. Without them, its answers break down at once (StreamingLLM,
-    arXiv:2309.17453).
+    A model trained on whole texts puts much attention on their first tokens, whatever these say.
+    Without them, its answers break down at once (StreamingLLM, arXiv:2309.17453).
     Tokens keep their positions in the text. For an endless text, whose positions would outgrow the
     model, `kvlib.remove_span` moves the newest tokens to smaller ones, as StreamingLLM does.
 
-    every: how many tokens may pass before old ones are given back. They are seen until then. One by
-    one costs a copy of `recent` tokens per step; by `every`, one such copy in so many steps.
+    every: how many old tokens gather before they are given back; until then, queries see them.
+    Each time costs a copy of `recent` tokens: with ``every=64``, one decode step in 64 pays it.
 
     >>> Sinks(2, 3).kept(np.arange(9), length=9).nonzero()[0].tolist()  # the query stands at 9
     [0, 1, 7, 8]

@@ -1,12 +1,12 @@
-"""Eviction by score: each kv head keeps the tokens that its queries have looked at most.
+"""Eviction by score: each kv head keeps the tokens that got most attention from its queries.
 
 A `Policy` says what a token is worth, `Scored` how many stay. ``run`` hands over its queries and
 their lse; the next ``plan`` turns them into probabilities of the stored keys, e^(q·k − lse), and
-gives back the tokens of least score. So the last step can be undone wholly or in part, and its
-queries then count as if they had never been.
+gives back the tokens of least score. Until that plan, the last step can be undone wholly or in
+part, and the queries that are undone leave no trace in the scores.
 
-Selection is per kv head, with the mean over the query heads that share it: chosen per query head,
-the tokens would have to be stored once for each.
+Each kv head chooses its own tokens, by the mean over the query heads that share it. If each query
+head chose its own, the cache would have to store a set of tokens per query head.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Policy:
     def fold(self, notes: Array | None, p: Array) -> Array:
         """Add a step to the notes on one request in one layer; returns new notes (Hkv, S).
 
-        notes: those before it (Hkv, S), zero for tokens that it brought; None at the beginning.
+        notes: what earlier steps noted (Hkv, S), zero for the tokens of this step; None if this
+        step is the first.
         p: the probabilities (Hkv, G, T, S) that its last T queries gave the S stored tokens.
         """
         raise TypeError(f"{type(self).__name__} looks at queries and has no fold")
@@ -60,7 +61,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class KNorm(Policy):
-    """Keys of small norm stay: in trained models these draw much attention (arXiv:2406.11430).
+    """Keep keys of small norm, which draw much attention in trained models (arXiv:2406.11430).
 
     It needs no query, so it costs least of all policies.
 
@@ -79,7 +80,7 @@ class KNorm(Policy):
 
 @dataclass(frozen=True)
 class Tova(Policy):
-    """Tokens that the newest query looks at stay, the same in all heads (arXiv:2401.06104).
+    """Keep what the newest query gives most weight, the same in all heads (arXiv:2401.06104).
 
     No token is safe, not even the newest.
 
@@ -103,10 +104,10 @@ class Tova(Policy):
 
 @dataclass(frozen=True)
 class H2O(Policy):
-    """Tokens with the largest sum of probabilities so far stay: heavy hitters (arXiv:2306.14048).
+    """Keep the tokens with the largest sums of probabilities so far (H2O, arXiv:2306.14048).
 
-    A sum favours early tokens, which more queries have seen. ``mean=True`` divides it by their
-    number.
+    A sum favours early tokens, because more queries have seen them. ``mean=True`` divides each sum
+    by the number of queries that have seen the token.
 
     >>> import numpy as np
     >>> p = np.array([[[[1.0, 0.0], [0.5, 0.5]]]])  # one head: what two queries gave two tokens
@@ -140,11 +141,11 @@ class H2O(Policy):
 
 @dataclass(frozen=True)
 class SnapKV(Policy):
-    """Tokens that the last `window` queries of a step looked at stay, with their neighbours.
+    """Keep the tokens that a step's last `window` queries gave most weight, and their neighbours.
 
     Scores are averaged over `kernel` tokens side by side, so that a name stays whole
-    (arXiv:2404.14469). The paper evicts once, after the prompt, and reads it in one step; a step of
-    fewer than `window` tokens has fewer queries to go by.
+    (arXiv:2404.14469). The paper reads the prompt in one step and evicts once, right after it. In
+    kvlib each step may evict, and in one of fewer than `window` tokens, fewer queries decide.
 
     >>> import numpy as np
     >>> notes = np.array([[0.0, 0.0, 0.9, 0.0, 0.0, 0.0]])
@@ -191,8 +192,8 @@ class Scored(Retention):
     """Keep at most `budget` tokens per kv head: the newest ones, and those of the highest scores.
 
     The rule is applied when a layer holds `every` tokens more than the budget. Every layer chooses
-    for itself, so each has a table of its own; give a list of rules for budgets that differ by
-    layer, such as `pyramid` computes.
+    for itself, so each has a table of its own. For budgets that differ by layer, such as those of
+    `pyramid`, give a list of rules.
 
     >>> Scored(KNorm(recent=4), budget=64)
     Scored(policy=KNorm(recent=4), budget=64, every=1)

@@ -23,15 +23,15 @@ class RopeConfig:
 
     "default"  nothing
     "linear"   divides all by `factor` (arXiv:2306.15595)
-    "dynamic"  nothing for texts within the model's limit, and kvlib runs no longer ones: past it
-               the base would grow with every token, and keys rotated earlier would have to be
+    "dynamic"  nothing, because kvlib runs no text longer than the model's limit. Beyond that limit
+               the base would grow with every token, so keys rotated earlier would have to be
                rotated again (NTK-aware scaling, as Hugging Face transformers has it)
     "llama3"   divides the slow ones by `factor`, leaves the fast ones and interpolates between
                (arXiv:2407.21783): slow means fewer than `low_freq_factor` turns within
                `original_max_position_embeddings` tokens, fast more than `high_freq_factor`
-    "yarn"     the same with `beta_slow` and `beta_fast` turns, interpolated by the number of the
-               pair, and with cos and sin times `attention_factor` (YaRN, arXiv:2309.00071);
-               `truncate` rounds the two numbers outwards to whole pairs
+    "yarn"     as "llama3", with `beta_slow` and `beta_fast` as the limits, but interpolates by the
+               number of the pair and multiplies cos and sin by `attention_factor` (YaRN,
+               arXiv:2309.00071); `truncate` rounds the pairs at both limits outwards
 
     >>> from kvlib.model import rope
     >>> rope.frequencies(RopeConfig(theta=10000.0), 4)
@@ -76,7 +76,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"  # as `layer_types` names 
 def read(keys: Keys, theta: float = 10000.0) -> RopeConfig:
     """The one rope of all layers, from `rope_theta`, `rope_scaling` and `rope_parameters`.
 
-    theta: what holds in files that do not state it.
+    theta: the base for a file that states none.
     """
     theta = keys.number("rope_theta", theta)
     used = keys.read("layer_types", list, "a list", None) or [FULL]
@@ -112,7 +112,7 @@ def read_by_type(keys: Keys, full: float, sliding: float) -> tuple[RopeConfig, R
 def _stated(keys: Keys, theta: Mapping[str, float]) -> Iterator[tuple[str, str | None, RopeConfig]]:
     """What `rope_parameters` and `rope_scaling` hold: key, type of layer (None: any), rope.
 
-    theta: for each type of layer the base that holds unless an entry states another.
+    theta: for each type of layer, the base that applies unless an entry states another.
     """
     keys.only("partial_rotary_factor", 1.0, "the whole head is rotated")
     for key in ("rope_parameters", "rope_scaling"):

@@ -21,7 +21,7 @@ from kvlib.model.layers import Weight, linear, linear_weights, sigmoid
 
 
 class MixtureOfExperts:
-    """The sum of a token's `per_token` best experts, each times its share, and the shared MLP."""
+    """A token's `per_token` best experts, summed with the router's shares, plus the shared MLP."""
 
     def __init__(self, config: ModelConfig, w: dict[str, Array]) -> None:
         self.w, self.experts, self.gate = w, _experts(config), gate_of(config)
@@ -74,9 +74,9 @@ class MixtureOfExperts:
         return chosen, xp.astype(share, x.dtype, copy=False)
 
     def _sum(self, x: Array, chosen: np.ndarray, share: Array) -> Array:
-        """Every expert once, over the tokens that chose it: its weights are read once a step."""
+        """Run each chosen expert once, over all its tokens: a step reads its weights once."""
         xp, (tokens, per_token) = self.xp, chosen.shape
-        # The host has to know who goes where: on a device this read waits for the router.
+        # The host has to know which token goes where: on a device this read waits for the router.
         order = np.argsort(chosen, axis=None, kind="stable")  # (T k,) choices, expert by expert
         used, counts = np.unique(chosen, return_counts=True)
         ends, parts = np.cumsum(counts), []

@@ -20,7 +20,7 @@ Angles = tuple[Array, Array] | None  # cos and sin (T, 1, D) at a step's positio
 
 
 def frequencies(config: RopeConfig, head_dim: int) -> np.ndarray:
-    """Angle a token, for each pair of dimensions: (D/2,) float64, largest first."""
+    """Radians per token for each pair of dimensions: (D/2,) float64, largest first."""
     base = config.theta ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
     if config.kind == "linear":
         return base / config.factor
@@ -43,7 +43,7 @@ def _yarn(base: np.ndarray, config: RopeConfig, head_dim: int) -> np.ndarray:
     """As `_llama3`, blended by the number of the pair (arXiv:2309.00071, section 3.2)."""
 
     def pair(turns: float) -> float:
-        """The pair, counted on, that makes so many turns within the original length."""
+        """The number, with a fraction, of the pair that turns so often within that length."""
         wavelength = config.original_max_position_embeddings / (2 * math.pi * turns)
         return head_dim * math.log(wavelength) / (2 * math.log(config.theta))
 
@@ -85,8 +85,8 @@ def turn(config: RopeConfig, k: Array, distance: int) -> Array:
     """Keys (T, H, D) as they would be `distance` positions later (earlier where it is negative).
 
     RoPE's rotations add up, so a cached key is moved without knowing the vector it was made from.
-    The angle is that of the distance, whatever the position, and has no `attention_factor`: the
-    key carries that already.
+    The angle depends on the distance alone. It leaves out `attention_factor`, which the key carries
+    already.
 
     >>> import numpy as np
     >>> k = np.ones((1, 1, 4), np.float32)
@@ -95,8 +95,8 @@ def turn(config: RopeConfig, k: Array, distance: int) -> Array:
     """
     xp, angle = namespace(k), distance * frequencies(config, k.shape[-1])
     cos, sin = np.cos(angle), np.sin(angle)
-    # In float64: a cosine rounded to float32 would pull every turn by the same distance the same
-    # way, and after a thousand turns a key would be off by 1e-4 of its size.
+    # In float64, because a cosine rounded to float32 errs the same way at every turn by one
+    # distance: after a thousand turns, a key would be off by 1e-4 of its size.
     both = (np.concatenate([cos, cos]), np.concatenate([-sin, sin]))
     tables = (xp.asarray(x[None, None, :], dtype=xp.float64, device=k.device) for x in both)
     return xp.astype(rotate(xp.astype(k, xp.float64), *tables), k.dtype)
