@@ -133,7 +133,8 @@ def check_fill_step(fill_step: Callable[..., Any]) -> Iterator[str]:
                 "the oldest prompt first"
             )
         expect_equal(got, needed, words)
-    yield "special cases: a short rest, no prompt, no decode, a full budget, no budget"
+    rare = "a prompt that is nearly read, no prompt, no decode, a full budget, no budget"
+    yield f"special cases: {rare}"
 
     lengths = {"a": (2, 9), "b": (4, 12), "c": (21, 3), "d": (7, 2)}
     steps = _play(fill_step, lengths)

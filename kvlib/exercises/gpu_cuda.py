@@ -38,7 +38,7 @@ def check_split_range(split_range: Callable[..., Any]) -> Iterator[str]:
     """split_range() → CUDA C++ that sets begin and end from len, split and splits."""
     for lens, splits, proved in (
         ([100], 4, "four splits share 100 keys evenly"),
-        ([100], 3, "where the division leaves a rest, the last keys are read, too"),
+        ([100], 3, "where the division leaves a remainder, the last keys are read, too"),
         ([5, 1, 0], 4, "with fewer keys than splits, some splits have none"),
         ([1000, 130, 129, 7, 64], 9, "every key of five requests is read by one split"),
     ):

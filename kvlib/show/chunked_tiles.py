@@ -90,7 +90,7 @@ def _bars(
     ]
     return {
         "kind": "bars",
-        "label": "total, in units of e^top: a larger unit when top rises",
+        "label": "total, in units of e^top (the unit grows when top rises)",
         "unit": "units",
         "max": max(n for _, n in states) * 1.2,
         "bars": [
