@@ -42,6 +42,14 @@ def test_nothing_reads_like_a_translation(path: Path) -> None:
     assert faults == []
 
 
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_links_to_pages_have_short_names(path: Path) -> None:
+    """A link without a name shows the whole title, for which only a table has room."""
+    lines = [(part, line) for part in markdown(path) for line in part.text.splitlines()]
+    text = [(part, line) for part, line in lines if not line.startswith("|")]
+    assert [f"{part}: {m[0]}" for part, line in text for m in prose.NAMELESS.finditer(line)] == []
+
+
 def test_spelling(tmp_path: Path) -> None:
     """codespell's list of known misspellings, over the prose and over every comment and name."""
     for path in PAGES:

@@ -38,6 +38,7 @@ TRANSLATED = re.compile(
     r"(?:byte|group|key|lane|layer|number|request|row|second|step|token|value)\b"
     r"(?! (?:begins|costs|gets|has|holds|is|itself|keeps|looks|may|needs|reads|sees|takes|time)\b)",
 )
+NAMELESS = re.compile(r"\{doc\}`[^`<]*`")  # shows the title of the page: {doc}`memory <memory>`
 DOUBLED = re.compile(r"\b([a-z]+)[ \n]+\1\b", re.IGNORECASE)
 TWICE = {"at", "had", "that"}  # words that may stand twice: "looks at at once"
 LONG = 40  # words of a sentence that is worth a second look
