@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
+import sys
 import warnings
 from functools import cache
 from typing import Any
@@ -38,6 +39,8 @@ def namespace(*arrays: Array) -> Any:
         known = _NAMESPACES.get(next(iter(kinds)))
         if known is not None:
             return known
+    for x in arrays:
+        refuse_mask("an array", x)
     if kinds and all(issubclass(kind, np.ndarray) for kind in kinds):
         return np  # memory-mapped files beside arrays
     if len(kinds) != 1:
@@ -45,6 +48,13 @@ def namespace(*arrays: Array) -> Any:
         raise TypeError(f"arrays of one library needed, got {', '.join(names) or 'none'}")
     xp = _NAMESPACES[kinds.pop()] = array_api_compat.array_namespace(arrays[0])
     return xp
+
+
+def refuse_mask(name: str, x: Any) -> None:
+    """Raise TypeError for NumPy's arrays with a mask: products would read what the mask hides."""
+    ma = sys.modules.get("numpy.ma")  # not imported as long as nobody uses it
+    if isinstance(x, np.matrix) or (ma is not None and isinstance(x, ma.MaskedArray)):
+        raise TypeError(f"{name} must be a plain array, got a {type(x).__name__}: use np.asarray")
 
 
 def default_namespace() -> Any:

@@ -176,9 +176,11 @@ def pick(kind: str, policy: Policy, requests: Iterable[Request]) -> Request:
     given = tuple(requests)
     found = policy(given)
     if not any(found is request for request in given):
-        names = ", ".join(repr(request.name) for request in given[:5])
+        names = ", ".join(describe(request.name) for request in given[:5])
         names += f" and {len(given) - 5} more" if len(given) > 5 else ""
-        what = f"the request {found.name!r}" if isinstance(found, Request) else describe(found)
+        what = (
+            f"the request {describe(found.name)}" if isinstance(found, Request) else describe(found)
+        )
         raise ValueError(
             f"the {kind} policy must return one of the requests that it was given ({names}), "
             f"got {what}"

@@ -23,7 +23,9 @@ def as_ids(model: Decoder, prompts: Sequence[Any]) -> tuple[list[list[int]], boo
         return [token_ids(f"prompt {i}", p) for i, p in enumerate(prompts)], False
     if model.tokenizer is None:
         raise TypeError("this model has no tokenizer: prompts must be lists of token ids")
-    return [list(model.tokenizer.encode(p)) for p in prompts], True
+    return [
+        token_ids(f"prompt {i}", model.tokenizer.encode(p)) for i, p in enumerate(prompts)
+    ], True
 
 
 def check_model(model: Any) -> None:

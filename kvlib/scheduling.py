@@ -122,6 +122,7 @@ class Scheduler:
         self.events: list[Event] = []
         self.num_steps = 0
         self.limits, self._queue, self._victim = check_limits(limits), queue, victim
+        self._stepping = False
         self._stops = stop_ids(model, stop_tokens)
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []  # in the order in which they began
@@ -150,16 +151,18 @@ class Scheduler:
         try:
             known = self.requests.get(name)
         except TypeError:
-            raise TypeError(f"the name of a request must be hashable, got {name!r}") from None
+            raise TypeError(
+                f"the name of a request must be hashable, got {describe(name)}"
+            ) from None
         if (known and not known.ended) or name in self.cache.seq_ids:
             raise ValueError(
-                f"request {name!r} is known already and has not ended; choose another name"
+                f"request {describe(name)} is known already and has not ended; choose another name"
             )
         most = check_integer("max_new_tokens", max_new_tokens)
         settings = check_settings(temperature, top_k, top_p)
         seed = check_seed("seed", seed)
-        ids = token_ids(f"prompt {name!r}", prompt)
-        check_prompt(self.model, f"prompt {name!r}", ids, most)
+        ids = token_ids(f"prompt {describe(name)}", prompt)
+        check_prompt(self.model, f"prompt {describe(name)}", ids, most)
         self.cache.check_room(name, len(ids) + most - 1)
         self.submit(Request(name, ids, most, [], WAITING, *settings, seed))
 
@@ -171,15 +174,19 @@ class Scheduler:
     def cancel(self, name: Hashable) -> list[int]:
         """End a request that waits or runs, between two steps; returns the tokens it has got."""
         open_ones = [r for r in self.requests.values() if not r.ended]
+        self._outside("cancel")
         found = next((r for r in open_ones if r.name == name), None)
         if found is None:
-            names = ", ".join(repr(r.name) for r in open_ones[:5]) or "none"
-            raise ValueError(f"request {name!r} is neither waiting nor running; those are: {names}")
+            names = ", ".join(describe(r.name) for r in open_ones[:5]) or "none"
+            raise ValueError(
+                f"request {describe(name)} is neither waiting nor running; those are: {names}"
+            )
         self._cancel(found)
         return found.new
 
     def close(self) -> None:
         """Cancel all requests that wait or run, between two steps."""
+        self._outside("close")
         errors = []
         for r in (*self._running, *self._waiting):
             try:
@@ -203,6 +210,14 @@ class Scheduler:
         After any error, no token is lost and the step can be tried again. It raises nothing for a
         request that somebody else has changed in the cache: that one fails.
         """
+        self._outside("step")
+        self._stepping = True
+        try:
+            return self._step()
+        finally:
+            self._stepping = False
+
+    def _step(self) -> list[Event]:
         seen = len(self.events)
         self._drop_changed()
         while True:
@@ -215,6 +230,14 @@ class Scheduler:
             except Exception:
                 if not self._drop_changed():
                     raise
+
+    def _outside(self, what: str) -> None:
+        """Refuse what would change the requests that a running step works on."""
+        if self._stepping:
+            raise ValueError(
+                f"{what} was called while a step of this scheduler runs, by a policy, the model or "
+                "another thread; call it between two steps"
+            )
 
     def run(self) -> dict[Hashable, list[int]]:
         """Step until all requests are done; returns the new tokens of each.

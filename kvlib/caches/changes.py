@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kvlib.arguments import describe
 from kvlib.arrays import to_numpy
 from kvlib.caches.blocks import BlockPool
 from kvlib.caches.layers import StoredLayers
@@ -66,7 +67,8 @@ def changes_of(
         found.append(own)
         if free < 0:
             raise OutOfBlocks(
-                f"request {request.name!r} holds {request.length} tokens and {n} more were asked "
+                f"request {describe(request.name)} holds {request.length} tokens and {n} more "
+                f"were asked "
                 f"for, but the pool lacks {-free} block{'s' * (free < -1)} of {size} tokens "
                 f"({pool.num_free} of {pool.num_blocks} are free); free a request, or make the "
                 "pool larger"

@@ -7,7 +7,7 @@ from operator import index
 from typing import Any, TypeVar
 
 from kvlib.arguments import LARGEST, check_index, check_list, describe, is_integer, listed
-from kvlib.arrays import Array
+from kvlib.arrays import Array, refuse_mask
 from kvlib.caches.hooks import CacheHooks
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Extra, Step
@@ -126,7 +126,8 @@ def check_live(cache: CacheHooks, step: Step) -> None:
         raise ValueError("the step was planned by another cache")
     if not step.ticket.live:
         raise ValueError(
-            f"the step of requests {list(step.seq_ids)!r} is over: one of them was planned again, "
+            f"the step of requests {describe(list(step.seq_ids))} is over: one of them was "
+            f"planned again, "
             "truncated or freed since"
         )
 
@@ -183,8 +184,10 @@ def _check_layer_and_step(cache: CacheHooks, layer: int, step: Step) -> LayerSpe
     if step.ticket.gap is not None:
         name, first = step.ticket.gap
         raise ValueError(
-            f"request {name!r} lacks keys from token {first} on: not every layer had appended them "
-            f"when the next step was planned. truncate({name!r}, {first}) and append them again"
+            f"request {describe(name)} lacks keys from token {first} on: not every layer had "
+            f"appended them "
+            f"when the next step was planned. truncate({describe(name)}, {first}) and append them "
+            f"again"
         )
     return cache.layers[layer]
 
@@ -201,7 +204,9 @@ def _check_array(
 
 
 def check_library(cache: CacheHooks, name: str, x: Array, layer: int) -> None:
-    """Refuse what is no array of the cache's library."""
+    """Refuse what is no array of the cache's library, and NumPy's arrays with a mask."""
+    if type(x) is not cache.array_type:
+        refuse_mask(name, x)
     if not isinstance(x, cache.array_type):
         needed, got = cache.array_type, type(x)
         raise TypeError(

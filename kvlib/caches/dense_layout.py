@@ -40,7 +40,8 @@ def to_dense(cache: Cache, layer: int, seq_ids: Sequence[Hashable]) -> tuple[Arr
             continue
         one_k, one_v, positions = cache.read(layer, name)
         if positions.shape[0] != n:
-            raise ValueError(f"request {name!r} keeps {positions.shape[0]} of its {n} tokens")
+            kept = positions.shape[0]
+            raise ValueError(f"request {describe(name)} keeps {kept} of its {n} tokens")
         k[b, :, :n, :] = xp.permute_dims(one_k, (1, 0, 2))
         v[b, :, :n, :] = xp.permute_dims(one_v, (1, 0, 2))
     return k, v, xp.asarray(lengths, dtype=xp.int64)

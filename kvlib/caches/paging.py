@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.arguments import check_integer
+from kvlib.arguments import check_integer, describe
 from kvlib.caches.blocks import BlockPool
 from kvlib.caches.changes import changes_of, take_out
 from kvlib.caches.checks import check_layer, get_open
@@ -156,7 +156,8 @@ class Blocks(Allocator):
         if needed > self.pool.num_blocks:
             room = self.pool.num_blocks * self.size // len(rules)
             raise OutOfBlocks(
-                f"request {seq_id!r} may grow to {length} tokens, and the cache has room for "
+                f"request {describe(seq_id)} may grow to {length} tokens, and the cache has room "
+                f"for "
                 f"{room}: {self.pool.num_blocks} blocks"
             )
 

@@ -78,9 +78,15 @@ class Cache(CacheHooks):
         self.xp = default_namespace() if xp is None else xp
         if not hasattr(self.xp, "isdtype"):
             raise TypeError(f"xp must be an array library, the module itself, got {describe(xp)}")
-        probe = self.xp.empty((0,), dtype=self.xp.float32 if dtype is None else dtype)
-        if not self.xp.isdtype(probe.dtype, "real floating"):
-            raise TypeError(f"dtype must be floating, got {probe.dtype}")
+        try:
+            probe = self.xp.empty((0,), dtype=self.xp.float32 if dtype is None else dtype)
+        except (TypeError, ValueError):
+            raise TypeError(f"dtype must be floating, got {describe(dtype)}") from None
+        native = getattr(probe.dtype, "isnative", True)  # other arrays would not fit its bytes
+        if not self.xp.isdtype(probe.dtype, "real floating") or not native:
+            raise TypeError(
+                f"dtype must be floating, in the machine's byte order, got {probe.dtype}"
+            )
         self.dtype, self.array_type = probe.dtype, type(probe)
         self.group_of: Sequence[int] = (0,) * len(self.layers)  # layers of a group lie alike
         for i, spec in enumerate(self.layers):
@@ -160,7 +166,8 @@ class Cache(CacheHooks):
             length = index(length)
         if type(length) is not int or not 0 <= length <= request.length:
             raise ValueError(
-                f"request {seq_id!r} holds {request.length} tokens and can be truncated to a "
+                f"request {describe(seq_id)} holds {request.length} tokens and can be truncated "
+                f"to a "
                 f"length of 0 ... {request.length}, got {describe(length)}"
             )
         # A step that is taken back wholly takes what it missed with it.

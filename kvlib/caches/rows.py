@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
 
-from kvlib.arguments import check_integer
+from kvlib.arguments import check_integer, describe
 from kvlib.caches.changes import given_back, staying, take_out
 from kvlib.caches.layers import StoredLayers
 from kvlib.caches.protocol import Attention
@@ -70,7 +70,8 @@ class Rows(Allocator):
             return self._free.pop()
         if self._given == self.max_seqs:
             raise CacheFull(
-                f"no row for request {seq_id!r}: all {self.max_seqs} rows (max_seqs) are taken"
+                f"no row for request {describe(seq_id)}: all {self.max_seqs} rows (max_seqs) are "
+                f"taken"
             )
         self._given += 1
         return self._given - 1
@@ -82,7 +83,8 @@ class Rows(Allocator):
         for request, n in zip(requests, q_lens, strict=True):
             if request.length + n > self.size:
                 raise CacheFull(
-                    f"request {request.name!r} holds {request.length} tokens and {n} more were "
+                    f"request {describe(request.name)} holds {request.length} tokens and {n} more "
+                    f"were "
                     f"asked for: {request.length + n - self.size} too many for max_seq_len = "
                     f"{self.size}"
                 )
@@ -159,7 +161,8 @@ class Rows(Allocator):
         """Raise CacheFull if a request of `length` tokens would outgrow its row."""
         if check_integer("length", length, 0) > self.size:
             raise CacheFull(
-                f"request {seq_id!r} may grow to {length} tokens, and the cache has room for "
+                f"request {describe(seq_id)} may grow to {length} tokens, and the cache has room "
+                f"for "
                 f"{self.size} of one request"
             )
 

@@ -171,7 +171,7 @@ class Step:
 
     def __repr__(self) -> str:
         parts = ", ".join(
-            f"{seq_id!r}: {end - n}→{end}"
+            f"{describe(seq_id)}: {end - n}→{end}"
             for seq_id, n, end in zip(self.seq_ids, self.q_lens, self.seq_lens, strict=True)
         )
         state = "" if self.ticket.live else ", over"

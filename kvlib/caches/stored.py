@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 
+from kvlib.arguments import describe
 from kvlib.arrays import Array, is_numpy, nbytes
 from kvlib.caches.checks import get_open
 from kvlib.caches.hooks import Answer
@@ -98,7 +99,7 @@ class StoredCache(StoredLayers):
         restored = state.before <= length <= state.start  # the last step is taken back
         if not restored and length < state.coded and length % group:
             raise ValueError(
-                f"request {request.name!r} cannot go back to {length} tokens: "
+                f"request {describe(request.name)} cannot go back to {length} tokens: "
                 f"{self.codec.made_by} has encoded the first {state.coded} in groups of {group}; "
                 f"it can to multiples of {group}, to {state.before} ... {state.start} and to "
                 f"{state.coded} ... {request.length}"
@@ -122,7 +123,8 @@ class StoredCache(StoredLayers):
             watched = table.watched
             if watched is not None and length < watched.length:
                 raise ValueError(
-                    f"request {request.name!r} cannot go back to {length} tokens: the scores of "
+                    f"request {describe(request.name)} cannot go back to {length} tokens: the "
+                    f"scores of "
                     f"layer {group.layers[0]} ({group.retention}) come from queries up to token "
                     f"{watched.length}; it can to 0 and to {watched.length} ... {request.length}"
                 )
@@ -134,7 +136,7 @@ class StoredCache(StoredLayers):
                     back -= 1
             if length < back:
                 raise ValueError(
-                    f"request {request.name!r} cannot go back to {length} tokens: layer "
+                    f"request {describe(request.name)} cannot go back to {length} tokens: layer "
                     f"{group.layers[0]} has given {table.gone} of them back ({group.retention}); "
                     f"it can to 0 and to {back} ... {request.length}"
                 )
@@ -177,9 +179,9 @@ class StoredCache(StoredLayers):
     def append(self, layer: int, k: Array, v: Array | None, step: Step) -> None:
         self._check_append(layer, k, v, step)
         dtype, written = self.dtype, 0
-        new = [k if k.dtype == dtype else self.xp.astype(k, dtype)]
-        if v is not None:
-            new.append(v if v.dtype == dtype else self.xp.astype(v, dtype))
+        new = [x if x.dtype == dtype else self.xp.astype(x, dtype) for x in (k, v) if x is not None]
+        if len(new) > 1 and any(self._is_own(x) for x in new):  # what `read` gave: the keys
+            new = [self.xp.asarray(x, copy=True) for x in new]  # would overwrite the values
         lying = self.lying(layer, step)
         if lying.slots is not None:  # a decode step: plain numbers of one token each
             for fields, x in zip(self.stores[layer].both, new, strict=True):
@@ -198,6 +200,11 @@ class StoredCache(StoredLayers):
                 written += self.store(table, layer).write(table.pages, waiting, span, coded, mine)
         report("append", written=written)
         step.ticket.appended.add(layer)
+
+    def _is_own(self, x: Array) -> bool:
+        """Whether an array is a view of the cache's own memory."""
+        base = getattr(x, "base", None)
+        return getattr(base, "ndim", 0) == 4 and any(base is own for own in self.storage())
 
     def attend(self, layer: int, q: Array, step: Step, return_lse: bool = False) -> Answer:
         return attend_stored(self, layer, q, step, return_lse)
