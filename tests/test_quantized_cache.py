@@ -197,7 +197,15 @@ class Watching(TensorCodec):
 
     def __init__(self, codec):
         self.codec, self.group, self.most = codec, codec.group, 0
-        self.check, self.fields, self.encode = codec.check, codec.fields, codec.encode
+
+    def check(self, dim):
+        self.codec.check(dim)
+
+    def fields(self, dim, xp, dtype):
+        return self.codec.fields(dim, xp, dtype)
+
+    def encode(self, x):
+        return self.codec.encode(x)
 
     def _see(self, parts):
         self.most = max(self.most, parts["codes"].shape[1])
