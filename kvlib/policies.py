@@ -121,7 +121,10 @@ def _checked(name: str, pending: Pending[R]) -> Pending[R]:
 
 
 def _left(pending: Pending[Any]) -> int:
-    return check_integer(f"left of request {describe(pending.request)}", pending.left)
+    try:
+        return check_integer("left", pending.left)
+    except ValueError as error:
+        raise ValueError(f"{error}, for request {describe(pending.request)}") from None
 
 
 Policy = Callable[[tuple[Request, ...]], Request]
