@@ -249,8 +249,9 @@ def test_run_needs_little_memory(home, codec, queries):
             for c in (codec.keys, codec.values)), codec.residual)  # fmt: skip
     cache = HOMES[home]([LayerSpec(4, 64)], codec, 16 * 1024)
     cache.add("a")
+    k, v = normal(1024, 4, 64), normal(1024, 4, 64)
     for _ in range(15):
-        cache.append(0, *(normal(1024, 4, 64) for _ in "kv"), cache.plan(["a"], [1024]))
+        cache.append(0, k, v, cache.plan(["a"], [1024]))
     step = cache.plan(["a"], [queries])
     cache.append(0, *(normal(queries, 4, 64) for _ in "kv"), step)
     q = normal(queries, 8, 64)
