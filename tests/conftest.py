@@ -83,7 +83,7 @@ def import_kvlib():
     import kvlib
 
     for module in pkgutil.walk_packages(kvlib.__path__, "kvlib.", onerror=lambda name: None):
-        if not module.name.endswith("__main__"):
+        if module.name not in ("kvlib.__main__", "kvlib.costs.__main__"):  # these two run, and exit
             with suppress(ImportError):
                 importlib.import_module(module.name)
 

@@ -133,7 +133,6 @@ def test_unknown_names_are_answered_with_near_ones() -> None:
 # The score ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.untraced
 def test_all_guards_together_kill_everything() -> None:
     score = museum.score(*GUARDS)
     assert score and score.total == len(HALL) and score.share == 1.0, score
