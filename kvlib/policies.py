@@ -122,7 +122,7 @@ def _checked(name: str, pending: Pending[R]) -> Pending[R]:
 
 def _left(pending: Pending[Any]) -> int:
     try:
-        return check_integer("left", pending.left)
+        return check_integer("left", pending.left, 0)
     except ValueError as error:
         raise ValueError(f"{error}, for request {describe(pending.request)}") from None
 

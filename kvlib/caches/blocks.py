@@ -15,7 +15,7 @@ from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from kvlib.arguments import check_flag, check_index, check_integer, check_list, describe
+from kvlib.arguments import check_flag, check_index, check_integer, check_list, describe, listed
 from kvlib.caches.checks import token_ids
 from kvlib.caches.prefixes import Extra, HashIndex, PrefixIndex, sealed
 from kvlib.errors import OutOfBlocks
@@ -164,7 +164,9 @@ class BlockPool:
         extra: what else the keys depend on (an adapter, a tenant's salt); a different extra is a
         different prefix.
         """
-        return self.index.find(token_ids(tokens), self.block_size, sealed(extra))
+        given = listed("tokens", tokens, "token ids")
+        token_ids(given)
+        return self.index.find(given, self.block_size, sealed(extra))
 
     def publish(
         self, block: int, parent: int | None, tokens: Sequence[int], extra: Extra = ()
