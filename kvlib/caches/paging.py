@@ -108,12 +108,11 @@ class Blocks(Allocator):
         changes = changes_of(self.cache, self.pool, requests, q_lens)
         for request, own in zip(requests, changes, strict=True):
             self.settle(request)
-            needed = self.cache.kept_by(request)
             for table, change in zip(request.state.tables, own, strict=True):
                 if change.dropped:
                     self.pool.free(table.pages[: change.dropped])
                     del table.pages[: change.dropped]
-                    table.gone, table.since = change.gone, needed
+                    table.gone, table.since = change.gone, self.cache.kept_by(request)
         at = 0
         for request, n, own in zip(requests, q_lens, changes, strict=True):
             state = request.state

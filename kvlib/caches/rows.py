@@ -94,8 +94,9 @@ class Rows(Allocator):
             if group.retention.holes or self._sizes[g] < self.size
             for request, n in zip(requests, q_lens, strict=True)
         ]
-        for move in filter(None, moves):
-            move()
+        for move in moves:
+            if move is not None:
+                move()
 
     def _planned(self, request: Request, n: int, g: int) -> Callable[[], None] | None:
         """How a request makes room for n more tokens in a group of layers; None where it has room.
