@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kvlib.attention import attend
+from kvlib.exercises.counted import allocated
 from kvlib.exercises.received import numbers
 from kvlib.exercises.report import (
     Finding,
@@ -101,12 +101,7 @@ def check_paged_decode(paged_decode: Callable[..., Any]) -> Iterator[str]:
     paged_decode(*make(8, 4096, 64, 2, 2, 64))  # whatever is imported or set up on first use
     task = make(7, LONG, 64, 2, 2, 64)
     light = guarded(bare(paged_decode), may_modify=True)  # which copies no arguments
-    tracemalloc.start()
-    try:
-        got = light(*task)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    got, peak = allocated(light, *task)
     held = task.length * 2 * 64 * 4
     if peak > held // 2:
         raise Finding(

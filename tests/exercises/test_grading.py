@@ -19,7 +19,7 @@ from kvlib.exercises.__main__ import main
 from kvlib.exercises.catalogue import Exercise, chapters, of_chapter
 from kvlib.exercises.course import build_course
 from kvlib.exercises.grading import Limits, grade, passes
-from kvlib.exercises.grading.check import Bench, check_here
+from kvlib.exercises.grading.check import check_here
 from kvlib.exercises.grading.guard import Guard
 from kvlib.exercises.grading.needed import needed, statements
 
@@ -96,15 +96,15 @@ def test_wrong_answers_in_a_notebook_lose_their_own_points(
 @pytest.mark.parametrize("chapter", chapters())
 def test_every_known_wrong_answer_loses_exactly_its_own_points(course: Path, chapter: str) -> None:
     """All of them, as the worker checks them: beside right answers to the other exercises."""
-    space, bench = solved(course, chapter), Bench(Guard(), Limits(), -1)
+    space, guard = solved(course, chapter), Guard()
     for exercise in of_chapter(chapter):
         known = wrong_answers(chapter)[exercise.label]
         assert len(known) >= 4, f"{exercise.label} has {len(known)} known wrong answers"
         for which, answer in enumerate(known):
-            found = check_here(exercise, {**space, exercise.name: answer}, 0, bench)
+            found = check_here(exercise, {**space, exercise.name: answer}, Limits(), guard)
             assert found["status"] != "passed", f"wrong answer {which} to {exercise.label}"
     # and none of them has spoiled the rest: all that is right still passes
-    found = {e.label: check_here(e, space, 0, bench)["status"] for e in of_chapter(chapter)}
+    found = {e.label: check_here(e, space, Limits(), guard)["status"] for e in of_chapter(chapter)}
     assert set(found.values()) == {"passed"}, found
 
 
@@ -231,13 +231,13 @@ def test_checking_in_the_same_process_says_the_same(course: Path) -> None:
     """Where a platform cannot fork."""
     result = grade(course / "instructor" / "paged.ipynb", fork=False, draws=DRAWS)
     assert result.percent == 100, str(result)
-    bench, (exercise,) = Bench(Guard(), Limits(), -1), of_chapter("intro")
-    assert check_here(exercise, {}, 0, bench)["status"] == "missing"
+    guard, (exercise,) = Guard(), of_chapter("intro")
+    assert check_here(exercise, {}, Limits(), guard)["status"] == "missing"
     space = {"times_computed": lambda position, steps: steps}
-    found = check_here(exercise, space, 0, bench)
+    found = check_here(exercise, space, Limits(), guard)
     assert found["status"] == "not yet" and "no token at position 3" in found["finding"]
     space = {"times_computed": lambda position, steps: exit()}
-    assert "SystemExit" in check_here(exercise, space, 0, bench)["finding"]
+    assert "SystemExit" in check_here(exercise, space, Limits(), guard)["finding"]
 
 
 def test_only_what_an_answer_needs_is_run() -> None:

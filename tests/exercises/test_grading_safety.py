@@ -216,7 +216,6 @@ def test_an_answer_that_failed_is_not_asked_about_other_draws(tmp_path: Path) ->
     """Each would cost the time limit again where it loops."""
     sources = ["import numpy as np", "def slot_mapping(*a):\n    return 1"]
     job = {
-        "token": "t",
         "chapter": "paged",
         "sources": sources,
         "limits": asdict(LIMITS),
@@ -225,9 +224,10 @@ def test_an_answer_that_failed_is_not_asked_about_other_draws(tmp_path: Path) ->
         "labels": ["paged-slot-mapping"],
         "draws": {"paged-slot-mapping": [0, 1, 2]},
         "skip": [],
+        "sandbox": False,
     }
-    with Worker(json.dumps(job)) as worker:
-        events, kinds = Events(worker, "t"), []
+    with Worker(job) as worker:
+        events, kinds = Events(worker), list[str]()
         while not kinds or kinds[-1] != "end":
             event = events.next(time.monotonic() + 60)
             assert event is not None

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -21,6 +19,7 @@ from kvlib.exercises.grading.notebook import (
     read_notebook,
 )
 from kvlib.exercises.grading.result import Grade, Verdict
+from kvlib.exercises.grading.sandbox import chosen as sandboxed
 from kvlib.exercises.grading.workers import Events, Worker
 
 WORKERS = 25  # that one notebook may use up
@@ -38,6 +37,7 @@ def grade(
     limits: Limits | None = None,
     all_cells: bool = False,
     fork: bool | None = None,
+    sandbox: str = "auto",
 ) -> Grade:
     """Grade the exercises of one notebook.
 
@@ -46,6 +46,7 @@ def grade(
     hidden     the same with the name of their chapter, which must be the notebook's
     all_cells  run every cell, not only what the answers need
     fork       check each exercise in a forked child (unless given: where the platform can)
+    sandbox    "on": run the notebook's code behind bubblewrap; "auto": where that works; or "off"
 
     ValueError where the file is no notebook, or of no chapter. What the notebook does wrong is no
     error: it is in the grade.
@@ -65,6 +66,7 @@ def grade(
         "sources": sources,
         "limits": asdict(limits),
         "all_cells": all_cells,
+        "sandbox": sandboxed(sandbox),
         "fork": hasattr(os, "fork") if fork is None else fork,
     }
     for _ in range(WORKERS):
@@ -90,19 +92,20 @@ class _Run:
 
     def attempt(self, job: Mapping[str, Any], left: float) -> bool:
         """One worker; True where nothing is left to do."""
-        token, until = secrets.token_hex(16), time.monotonic() + left
+        until = time.monotonic() + left
         labels = [label for label, draws in self.waiting.items() if draws]
-        job = {**job, "token": token, "labels": labels, "draws": self.waiting, "skip": self.skip}
-        with Worker(json.dumps(job)) as worker:
-            events, last = Events(worker, token), None
+        job = {**job, "labels": labels, "draws": self.waiting, "skip": self.skip}
+        with Worker(job) as worker:
+            events, last = Events(worker), None
             while True:
                 patience = self.limits.seconds + GRACE[last["kind"] if last else "starting"]
                 event = events.next(min(until, time.monotonic() + patience))
-                if event is None or event["kind"] == "full":
+                if event is not None and event["kind"] in ("end", "again"):
+                    worker.ending = True
+                    return bool(event["kind"] == "end")
+                if event is None or event["kind"] in ("full", "gone"):
                     self._blame(last, events.late, event)
                     return False
-                if event["kind"] == "end":
-                    return True
                 if event["kind"] in GRACE:
                     last = event
                 else:
@@ -127,7 +130,7 @@ class _Run:
 
     def _blame(self, last: Mapping[str, Any] | None, late: bool, event: Any) -> None:
         """The worker is gone: leave out what it was doing."""
-        if event is not None:
+        if event is not None and event["kind"] == "full":
             words = f"needed more than {self.limits.memory:,} MB of memory"
         elif late:
             words = f"took more than {self.limits.seconds:g} seconds"

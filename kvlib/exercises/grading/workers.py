@@ -1,51 +1,45 @@
-"""A worker process as the grader sees it: a job goes in, events come out, and it can be ended."""
+"""The checking process as the grader sees it: a job goes in, and events come out."""
 
 from __future__ import annotations
 
 import json
 import os
 import queue
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import kvlib
+from kvlib.exercises.grading.hand import ENVIRONMENT
+from kvlib.exercises.grading.walls import end_all
 
 LONGEST = 1_000_000  # characters of one event
-ENVIRONMENT = {
-    "MPLBACKEND": "Agg",
-    "KVLIB_BACKEND": "numpy",
-    "KVLIB_PROGRESS": "off",
-    # one thread each: forking is safe, and the address space is not spent on stacks
-    "OPENBLAS_NUM_THREADS": "1",
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-}
+ENDING = 5.0  # seconds that the process has to end by itself once it has said its last
 
 
 class Worker:
-    """`python -m kvlib.exercises.grading.worker` in an empty folder, ended at the end of `with`."""
+    """`python -m kvlib.exercises.grading.checking`, ended at the end of `with`."""
 
-    def __init__(self, job: str) -> None:
-        self._job = job
+    def __init__(self, job: Mapping[str, Any]) -> None:
+        self._job, self.ending = job, False
 
     def __enter__(self) -> Worker:
         self._folder = tempfile.TemporaryDirectory(prefix="grade-", ignore_cleanup_errors=True)
         root = str(Path(kvlib.__file__).resolve().parent.parent)
         paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "kvlib.exercises.grading.worker"],
+            [sys.executable, "-m", "kvlib.exercises.grading.checking"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            cwd=self._folder.name,
             env={**os.environ, **ENVIRONMENT, "PYTHONPATH": os.pathsep.join(paths)},
+            cwd=self._folder.name,
             text=True,
             encoding="utf-8",
             errors="replace",
@@ -56,7 +50,7 @@ class Worker:
         assert self._process.stdin is not None
         # where it died before it read its job, the events will say so
         with suppress(BrokenPipeError), self._process.stdin as pipe:
-            pipe.write(self._job)
+            json.dump({**self._job, "folder": os.path.realpath(self._folder.name)}, pipe)
         return self
 
     def _listen(self) -> None:
@@ -67,19 +61,19 @@ class Worker:
 
     def __exit__(self, *error: Any) -> None:
         """End it, and with it whatever it has started."""
-        if hasattr(os, "killpg"):
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(ENDING if self.ending else 0)
+        end_all(self._process.pid)
         self._process.kill()
         self._process.wait()
         self._folder.cleanup()
 
 
 class Events:
-    """The events of one worker, and nothing else that may stand in its output."""
+    """The events of one worker."""
 
-    def __init__(self, worker: Worker, token: str) -> None:
-        self._lines, self._token = worker.lines, token
+    def __init__(self, worker: Worker) -> None:
+        self._lines = worker.lines
         self.late = False
 
     def next(self, until: float) -> dict[str, Any] | None:
@@ -98,7 +92,7 @@ class Events:
                 event = json.loads(line)
             except (ValueError, RecursionError):
                 continue
-            if isinstance(event, dict) and event.pop("token", "") == self._token:
+            if isinstance(event, dict) and "kind" in event:
                 return event
         self.late = True
         return None

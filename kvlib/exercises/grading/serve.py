@@ -1,0 +1,154 @@
+"""The answer's process answers calls: it runs the notebook's functions on plain data.
+
+Nothing here knows what is checked, or what comes next.
+"""
+
+from __future__ import annotations
+
+import builtins
+import linecache
+import warnings
+from collections.abc import Callable, Iterator, KeysView, ValuesView
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+
+from kvlib import errors
+from kvlib.exercises.counted import allocated, kept_watched, python_steps
+from kvlib.exercises.grading.channel import Channel, Gone
+from kvlib.exercises.grading.lent import Borrower
+from kvlib.exercises.grading.values import Values
+
+DATA = (list, dict, set, np.ndarray)
+
+
+class Server:
+    """Answers calls on the names of a notebook until the other side is gone.
+
+    space     what the notebook has defined
+    together  asks a checker here, by the label of its exercise
+    """
+
+    def __init__(
+        self, channel: Channel, space: dict[str, Any], together: Callable[[str], dict[str, Any]]
+    ) -> None:
+        self._channel, self._space, self._together = channel, space, together
+        self._values = Values("s", trusts=True)
+        self._borrower = Borrower(self._values, self._ask)
+        self._objects: dict[str, Any] = {}
+        self._asked: dict[int, BaseException] = {}  # errors that came from the other side
+
+    def serve(self, head: dict[str, Any], data: bytes) -> bool:
+        """Answer one message; False where it is none of these."""
+        op = head.get("op")
+        if op == "describe":
+            self._channel.send(*self._described(head["name"]))
+        elif op == "together":
+            self._channel.send(self._together(head["label"]))
+        elif op == "call":
+            self._channel.send(*self._called(head, data))
+        return op in ("describe", "together", "call")
+
+    def _described(self, name: str) -> tuple[dict[str, Any], bytes]:
+        if name not in self._space:
+            return {"is": "missing"}, b""
+        x = self._space[name]
+        if isinstance(x, type):
+            own = {n: v for n, v in vars(x).items() if type(v) in DATA and not n.startswith("__")}
+            return self._values.pack({"is": "class"}, methods=_methods(x), data=own)
+        if callable(x):
+            return {"is": "function"}, b""
+        return self._values.pack({"is": "value"}, value=x)
+
+    def _called(self, head: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
+        self._borrower.reads = None
+        args, named = self._values.unpack(head, data, "args", "named")
+        function = self._target(head["target"])
+        watching = self._borrower.reads is not None
+        heard: list[warnings.WarningMessage]
+        try:
+            with (
+                warnings.catch_warnings(record=True) as heard,
+                np.errstate(**head["errors"]),
+                kept_watched() if watching else nullcontext(),
+            ):
+                warnings.simplefilter("always")
+                result, measured = _measured(head["measure"], function, args, named)
+        except (Gone, BrokenPipeError):
+            raise
+        except BaseException as problem:  # SystemExit, too
+            raised = {
+                "op": "raise",
+                "kind": type(problem).__name__,
+                "text": words(problem, function),
+            }
+            return self._values.pack(raised)
+        said = {"op": "return", "warnings": [str(w.message)[:500] for w in heard[:20]]}
+        if isinstance(function, type):
+            name = f"i{len(self._objects)}"
+            self._objects[name] = result
+            return self._values.pack(said, value=name)
+        if watching and self._borrower.reads is not None:
+            said["reads"] = self._borrower.reads.counts
+        return self._values.pack({**said, "measured": measured}, value=result)
+
+    def _target(self, target: Any) -> Any:
+        if isinstance(target, str):
+            return self._space[target]
+        name, attribute = target
+        if not name:
+            return _run_cuda
+        return getattr(self._objects[name], attribute)
+
+    def _ask(self, name: str, attribute: str, args: Any, named: Any) -> Any:
+        """Ask the other side for something of what it has lent."""
+        if args is not None:
+            args, named = [_listed(x) for x in args], {k: _listed(x) for k, x in named.items()}
+        asked = {"op": "ask", "name": name, "attribute": attribute}
+        self._channel.send(*self._values.pack(asked, args=args, named=named or {}))
+        head, data = self._channel.receive()
+        if head["op"] == "raise":
+            self._values.unpack(head, data)
+            kind = getattr(errors, head["kind"], getattr(builtins, head["kind"], Exception))
+            problem = self._asked[head["number"]] = kind(head["text"])
+            raise problem
+        return self._values.unpack(head, data, "value")[0]
+
+
+def words(problem: BaseException, function: Any) -> str:
+    """What it says, and the deepest line of the function's own cell that led to it."""
+    try:
+        said = str(problem)[:5000]
+    except Exception:
+        said = ""
+    code, where, trace = getattr(function, "__code__", None), "", problem.__traceback__
+    while trace is not None and code is not None:
+        if trace.tb_frame.f_code.co_filename == code.co_filename:
+            text = linecache.getline(code.co_filename, trace.tb_lineno).strip()
+            where = f"\nat the line: {text}" if text else ""
+        trace = trace.tb_next
+    return said + where
+
+
+def _methods(kind: type) -> list[str]:
+    return [n for n in dir(kind) if not n.startswith("_") and callable(getattr(kind, n, None))]
+
+
+def _measured(what: str, function: Any, args: Any, named: Any) -> tuple[Any, int]:
+    if what == "steps":
+        return python_steps(function, *args)
+    if what == "bytes":
+        return allocated(function, *args)
+    return function(*args, **named), 0
+
+
+def _listed(x: Any) -> Any:
+    """An iterator or a view as a list: a cache takes them, too."""
+    return list(x) if isinstance(x, range | KeysView | ValuesView | Iterator) else x
+
+
+def _run_cuda(*args: Any, **named: Any) -> Any:
+    from kvlib.kernels.own import run_cuda
+
+    return run_cuda(*args, **named)
