@@ -13,7 +13,7 @@ import pytest
 from kvlib.exercises.grading import Grade, Limits, grade, grader
 from kvlib.exercises.grading.workers import Events, Worker
 
-SECONDS = 1.0  # some of these answers use up all they get
+SECONDS = 1.5  # some of these answers use up all they get
 LIMITS = Limits(seconds=SECONDS, memory=1500, output=100, total=120)
 TOO_LONG = f"took more than {SECONDS:g} seconds"
 RIGHT = {
