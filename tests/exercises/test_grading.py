@@ -52,6 +52,9 @@ def handed_in(course: Path, chapter: str, answers: dict[str, str], path: Path) -
 
 
 def wrong(exercise: Exercise, number: int) -> str:
+    """A known wrong answer; those in CUDA C++ would be compiled once more to be known."""
+    if exercise.chapter == "gpu":
+        return f"def {exercise.name}(*a):\n    return {number!r}"
     return (
         f"from wrong_answers import answer\n{exercise.name} = answer({exercise.label!r}, {number})"
     )

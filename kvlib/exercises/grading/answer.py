@@ -76,7 +76,7 @@ class Remote:
             number = head.get("number")
             if type(number) is int and 0 <= number < len(self._raised):
                 raise self._raised[number]
-            raise error(str(head.get("kind")), str(head.get("text")))
+            raise error(*(str(head.get(key)) for key in ("kind", "text", "where")))
         (result,) = self._values.unpack(head, data, "value")
         self._count(head.get("reads"))
         if measure:
@@ -168,10 +168,13 @@ def _known(problem: Exception) -> str:
     )
 
 
-def error(kind: str, text: str) -> Exception:
-    """An exception of this name: of the class that Python or kvlib calls so, if there is one."""
+def error(kind: str, text: str, where: str) -> Exception:
+    """An exception of this name: of the class that Python or kvlib calls so, if there is one.
+
+    where   the line of the notebook that raised it, in words, for the report
+    """
     base = _classes().get(kind, Exception)
     name = kind if kind.isidentifier() and len(kind) < 80 else "Exception"
-    own = {"__str__": lambda self: text, "__init__": lambda self: None}
+    own = {"__str__": lambda self: text, "__init__": lambda self: None, "at_the_line": where}
     made: Exception = type(name, (base,), own)()
     return made

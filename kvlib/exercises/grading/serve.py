@@ -116,7 +116,7 @@ class Server:
         return self._values.unpack(head, data, "value")[0]
 
 
-def words(problem: BaseException, function: Any) -> str:
+def words(problem: BaseException, function: Any) -> tuple[str, str]:
     """What it says, and the deepest line of the function's own cell that led to it."""
     try:
         said = str(problem)[:5000]
@@ -128,7 +128,7 @@ def words(problem: BaseException, function: Any) -> str:
             text = linecache.getline(code.co_filename, trace.tb_lineno).strip()
             where = f"\nat the line: {text}" if text else ""
         trace = trace.tb_next
-    return said + where
+    return said, where
 
 
 def _methods(kind: type) -> list[str]:
