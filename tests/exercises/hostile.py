@@ -180,7 +180,7 @@ for path in glob.glob(folder + "/**/*.py", recursive=True):
 return -1"""),
     does("it writes elsewhere", "open(CANARY, 'w').write('mine'); return -1", walled=True),
     does("it fills its folder and its home", """
-for folder in (".", os.path.expanduser("~"), "/tmp"):
+for folder in (".", os.path.expanduser("~"), os.environ["TMPDIR"]):
     try:
         os.makedirs(folder + "/deep/er", exist_ok=True)
         open(folder + "/deep/er/file", "w").write("x" * 10**6)

@@ -163,8 +163,8 @@ def test_an_answer_that_knows_only_the_shown_inputs_fails_hidden_tests(
         "def paged_decode(*inputs):\n    return np.asarray(next(learned), dtype=np.float32)"
     )
     path = handed_in(course, "paged", {"paged-decode": cheat}, tmp_path / "in.ipynb")
-    assert grade(path).percent == 100
-    result = grade(path, draws=DRAWS)
+    assert grade(path, sandbox="off").percent == 100, "the sandbox does not show what it learned"
+    result = grade(path, draws=DRAWS, sandbox="off")
     assert result.points == result.of - 3, str(result)
     assert "on other inputs" in str(result)
 

@@ -40,9 +40,10 @@ Hidden tests are the visible checks with other inputs, drawn at random. So an an
 for the visible inputs fails them. Some exercises have none, because their answers take no input:
 {", ".join(sorted(UNDRAWN))}.
 
-A process with limits is not a sandbox. Grade notebooks from people you do not trust in a container,
-or under a user account of its own, with no network. `kvlib/exercises/grading/__init__.py` describes
-what a notebook can do to its grade from inside.
+On Linux, install bubblewrap (the command `bwrap`): then the notebook's code runs without a network
+and without your files. The grader says so if it cannot use it, and `--sandbox on` makes it refuse to
+grade. Without it, grade notebooks from people you do not trust in a container or under a user
+account of its own. kvlib's SECURITY.md states what is promised with and without it.
 
 ## Grade with nbgrader
 

@@ -1,23 +1,30 @@
 """Grade a notebook without trusting it: `python -m kvlib.exercises grade notebook.ipynb`.
 
-The notebook's answers run in a process of their own (`worker`), with limits on time, memory and
-output. What counts is what kvlib's own checkers say of the learner's functions there; nothing that
-the notebook prints or claims is read.
+What counts is what kvlib's own checkers say of the learner's functions. Nothing that the notebook
+prints or claims is read, and no checker runs in the process that runs the notebook.
 
-    parent     reads the file, starts workers, ends those that hang, adds up the points
-    worker     imports the checkers, then runs what the answers need (`needed`), puts back
-               whatever was changed in kvlib, NumPy and Python (`guard`), then forks
-    child      one exercise each: calls the checker, says what it found, ends
+    grader      reads the file, starts a checking process, ends what hangs, adds up the points
+    checking    draws inputs, calls the answers from outside, compares what comes back
+    answering   runs the cells that the answers need, then forks
+    its child   one check each: calls the learner's functions on the inputs that it is given
 
-It stands accidents (crashes, loops, floods, exits) and the usual tricks: a checker that is defined
-again, a `Report` or an `np.allclose` that was replaced before the check or was found replaced after
-it, a function whose code or defaults were changed, an answer that writes "passed" to every open
-file.
+Between checking and answering, plain data crosses a socket (`channel`, `values`): numbers, texts,
+containers, arrays. Nothing that an answer sends is executed or unpickled. A cache or a model that a
+checker lends stays in the checking process, and the answer gets a stand-in that asks for it
+(`lent`). So the process with the notebook's code holds no seed, no expected result and no verdict.
 
-What it does not promise: an answer and its checker run in one interpreter, so whoever writes code
-for this very grader wins. An answer can replace `np.isclose` by a function that puts the right one
-back when it is called; it can look through the memory of the process that grades it, or harm the
-account that runs it. Such notebooks belong in a container, and before a person who reads them.
+Three exercises of the museum are exceptions (`checking.TOGETHER`). Their answers are tests of
+kvlib, or changes to it, so they are checked in the answering process, where kvlib is changed. Two
+more figures are measured there: steps of Python and bytes of memory (`counted`). Code that is
+written against the grader can forge these.
+
+The answering process runs behind bubblewrap where that works (`sandbox`). Elsewhere `walls` keeps
+it from reading the memory and the environment of the grader, but it has the rights of the account.
+
+nbgrader runs the notebook, its hidden tests and the comparison in one kernel of the instructor's
+account, so it has neither wall. otter-grader runs each submission in a Docker container: that is a
+stronger outer wall, needs a daemon and an image, and leaves answers and tests in one process inside
+it. Our command can run in such a container, too.
 """
 
 from kvlib.exercises.grading.draws import passes, redrawn

@@ -13,7 +13,8 @@ import struct
 import time
 from typing import Any
 
-LARGEST = 256 * 2**20  # bytes of one frame
+LARGEST = 256 * 2**20  # bytes of the arrays of one frame
+LONGEST = 16 * 2**20  # bytes of its head
 FOREVER = float("inf")
 _SIZES = struct.Struct("<QQ")  # bytes of the head, bytes of the arrays
 
@@ -39,7 +40,7 @@ class Channel:
     def send(self, head: Any, arrays: bytes = b"") -> None:
         """Write one frame. Surrogates in texts pass, as JSON escapes them."""
         text = json.dumps(head).encode("ascii")
-        if len(text) + len(arrays) > LARGEST:
+        if len(text) > LONGEST or len(arrays) > LARGEST:
             raise Gone(f"a message of {len(text) + len(arrays):,} bytes")
         self._write(_SIZES.pack(len(text), len(arrays)) + text)
         self._write(arrays)
@@ -47,7 +48,7 @@ class Channel:
     def receive(self) -> tuple[dict[str, Any], bytes]:
         """The next frame: its head, a dict, and the bytes of its arrays."""
         head, arrays = _SIZES.unpack(self._read(_SIZES.size))
-        if head + arrays > LARGEST:
+        if head > LONGEST or arrays > LARGEST:
             raise Gone("a message that is too large")
         text, data = self._read(head), self._read(arrays)
         try:

@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 from kvlib.exercises.catalogue import Exercise, of_chapter
@@ -22,6 +23,7 @@ from kvlib.exercises.grading.walls import adopt, unreadable
 
 # Their answers are tests of kvlib, or changes to it: they are checked where kvlib is changed.
 TOGETHER = frozenset({"museum-mask-test", "museum-batch-test", "museum-quiet-bug"})
+MEMORY = 2048  # megabytes that the checkers themselves may need
 LONGEST = 10_000  # characters of a finding
 STATUSES = ("passed", "not yet", "not done yet", "missing", "stopped")
 Send = Callable[..., None]
@@ -40,6 +42,7 @@ def main() -> None:
     told = {key: job[key] for key in ("sources", "limits", "all_cells", "fork", "skip")}
     told["names"] = [e.name for e in chosen]
     with Hand(told, job["folder"], limits, sandbox=job["sandbox"]) as hand:
+        replace(limits, memory=max(limits.memory, MEMORY)).apply()
         for exercise in chosen:
             exercise.check()  # imported while the other process starts
         try:

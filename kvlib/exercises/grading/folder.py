@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from kvlib.exercises.catalogue import of_chapter
-from kvlib.exercises.grading.grader import grade
+from kvlib.exercises.grading.grader import Tampered, grade
 from kvlib.exercises.grading.notebook import chapter_of, read_notebook
 from kvlib.exercises.grading.result import Grade
 from kvlib.exercises.grading.text import cell, line
@@ -31,8 +31,8 @@ def grade_folder(
     say   told a line about each notebook as soon as it is graded
     how   as for `grade`
 
-    Whatever goes wrong with one file is the error of that file, and the others are still graded.
-    ValueError where the folder holds no notebook.
+    Whatever goes wrong with one file is the error of that file, and the others are still graded,
+    unless it has changed kvlib itself (Tampered). ValueError where the folder holds no notebook.
     """
     paths = sorted(Path(folder).glob("*.ipynb"))
     if not paths:
@@ -65,6 +65,8 @@ def _graded(path: Path, out: Path | None, how: dict[str, Any]) -> Grade | str:
         result = grade(path, **how)
         if out is not None:
             write_json(result, out / f"{path.stem}.json")
+    except Tampered:
+        raise
     except Exception as error:  # a stranger wrote this file, and others wait behind it
         known = isinstance(error, ValueError | OSError)
         return line(error if known else f"{type(error).__name__}: {error}")

@@ -19,13 +19,20 @@ from kvlib.exercises.grading.notebook import (
     read_notebook,
 )
 from kvlib.exercises.grading.result import Grade, Verdict
+from kvlib.exercises.grading.sandbox import PACKAGE
 from kvlib.exercises.grading.sandbox import chosen as sandboxed
+from kvlib.exercises.grading.text import line
+from kvlib.exercises.grading.walls import stamps
 from kvlib.exercises.grading.workers import Events, Worker
 
 WORKERS = 25  # that one notebook may use up
 # Seconds that the parent waits longer than the limit: for imports, and for a worker that is about
 # to end a child itself.
 GRACE = {"starting": 60.0, "running": 0.5, "checking": 5.0}
+
+
+class Tampered(OSError):
+    """A notebook has changed the grader's own files: the run has to stop."""
 
 
 def grade(
@@ -48,7 +55,8 @@ def grade(
     fork       check each exercise in a forked child (unless given: where the platform can)
     sandbox    "on": run the notebook's code behind bubblewrap; "auto": where that works; or "off"
 
-    ValueError where the file is no notebook, or of no chapter. What the notebook does wrong is no
+    ValueError where the file is no notebook, or of no chapter; Tampered where it has changed kvlib
+    itself, which only one without a sandbox can. What the notebook does wrong is no
     error: it is in the grade.
     """
     begun, limits = time.monotonic(), limits or Limits()
@@ -69,10 +77,16 @@ def grade(
         "sandbox": sandboxed(sandbox),
         "fork": hasattr(os, "fork") if fork is None else fork,
     }
+    before = {} if job["sandbox"] else stamps(PACKAGE)
     for _ in range(WORKERS):
         left = begun + limits.total - time.monotonic()
         if left <= 0 or run.attempt(job, left):
             break
+    if not job["sandbox"] and stamps(PACKAGE) != before:
+        raise Tampered(
+            f"kvlib itself was changed while {line(Path(path).name)} was graded, so no grade from "
+            "here on can be trusted. Install kvlib again, and grade with --sandbox on"
+        )
     run.explain_missing(sources, {e.label: e.name for e in chosen})
     seconds = time.monotonic() - begun
     return Grade(

@@ -20,7 +20,7 @@ import numpy as np
 
 from kvlib.exercises.grading.channel import Gone
 
-KINDS = {np.dtype(c).str: np.dtype(c) for c in "?bBhHiIlLqQefdFD"}
+KINDS = {np.dtype(c).str: np.dtype(c) for c in "?bBhHiIlLqQefdgFDG"}
 WATCHED = 32  # containers whose changes are looked for: those that crossed last
 DEEPEST = 60
 LONGEST_INT = 10_000  # bits
@@ -130,12 +130,14 @@ class Values:
     def _shared(self, x: Any, depth: int) -> Any:
         name = self._names.get(id(x))
         if name is not None and self.known.get(name) is x:
-            if name not in self._recent:
-                self._recent.append(name)
-                if self._new(name):
-                    return ["u", name, self._content(x, depth)]
+            watched = name in self._recent
+            self._touch(name)
+            if not watched and self._new(name):
+                return ["u", name, self._content(x, depth)]
             return ["r", name]
         if isinstance(x, np.ndarray) and x.dtype.str not in KINDS:
+            if x.dtype.newbyteorder("=").str in KINDS:
+                return self._shared(x.astype(x.dtype.newbyteorder("=")), depth)
             size = x.shape if x.size < 10**6 else (0,)
             return ["o", list(size), str(x.dtype)]
         name = f"{self._side}{len(self.known)}"
@@ -188,6 +190,7 @@ class Values:
         if tag == "o":
             return np.empty([min(int(n), 10**6) for n in rest[0]], object)
         if tag == "r":
+            self._touch(rest[0])
             return self.known[rest[0]]
         if tag == "u":
             self._change(*rest)
@@ -248,8 +251,13 @@ class Values:
         """x as it is now is what both sides know under this name."""
         self.known[name], self._names[id(x)] = x, name
         self._before[name] = _copy(x)
-        if name not in self._recent:
-            self._recent.append(name)
+        self._touch(name)
+
+    def _touch(self, name: str) -> None:
+        """It crosses now, so it is the last one to be forgotten."""
+        if name in self._recent:
+            self._recent.remove(name)
+        self._recent.append(name)
 
     def _new(self, name: str) -> bool:
         """Whether it has changed since it was remembered, which it is now."""

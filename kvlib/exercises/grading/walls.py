@@ -8,8 +8,9 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 
-_SET_DUMPABLE, _DROP_CAPABILITY, _SUBREAPER, _NO_NEW_PRIVILEGES = 4, 24, 36, 38
+_DIE_WITH_PARENT, _SET_DUMPABLE, _DROP_CAPABILITY, _SUBREAPER, _NO_NEW_PRIVILEGES = 1, 4, 24, 36, 38
 _CAPABILITIES = 64
 _SET_CAPABILITIES = {"x86_64": 126, "aarch64": 91}  # the number of the system call capset
 
@@ -26,8 +27,12 @@ def unreadable() -> None:
 
 
 def adopt() -> None:
-    """Become the parent of every descendant whose own parent ends, so that `end_all` finds it."""
+    """Become the parent of every descendant whose own parent ends, so that `end_all` finds it.
+
+    And end with the process that started this one.
+    """
     _prctl(_SUBREAPER, 1)
+    _prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 
 
 def harden() -> None:
@@ -53,6 +58,16 @@ def hide_arguments() -> None:
         start, end = int(fields[45]), int(fields[46])
         if 0 < start < end < start + (1 << 20):
             ctypes.memset(start, 0, end - start)
+
+
+def stamps(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Size and times of every file of a package, by its path; any change to a file changes them."""
+    found: dict[str, tuple[int, ...]] = {}
+    for path in folder.rglob("*"):
+        if "__pycache__" not in path.parts:
+            s = path.stat()
+            found[str(path)] = (s.st_ino, s.st_mode, s.st_size, s.st_mtime_ns, s.st_ctime_ns)
+    return found
 
 
 def end_all(root: int, seconds: float = 5.0) -> None:
