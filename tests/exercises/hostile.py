@@ -237,6 +237,7 @@ return -1"""),
 everywhere(struct.pack("<QQ", 1 << 60, 1 << 60))
 return -1"""),
     does("half a frame", FRAME + "everywhere(struct.pack('<QQ', 100, 0)); time.sleep(60)"),
+    does("it stands still", "import signal; os.kill(os.getpid(), signal.SIGSTOP); return -1"),
     does("it closes every descriptor", "os.closerange(0, 100); return -1"),
     does("it fills the memory", "all = []\nwhile True: all.append(bytearray(10**8))"),
     does("it prints without an end", "while True: print('x' * 10**5)"),

@@ -41,8 +41,8 @@ for the visible inputs fails them. Some exercises have none, because their answe
 {", ".join(sorted(UNDRAWN))}.
 
 On Linux, install bubblewrap (the command `bwrap`): then the notebook's code runs without a network
-and without your files. The grader says so if it cannot use it, and `--sandbox on` makes it refuse to
-grade. Without it, grade notebooks from people you do not trust in a container or under a user
+and without your files. The grader says so if it cannot use it; with `--sandbox on` it refuses to
+grade then. Without it, grade notebooks from people you do not trust in a container or under a user
 account of its own. kvlib's SECURITY.md states what is promised with and without it.
 
 ## Grade with nbgrader

@@ -27,10 +27,17 @@ stronger outer wall, needs a daemon and an image, and leaves answers and tests i
 it. Our command can run in such a container, too.
 """
 
-from kvlib.exercises.grading.draws import passes, redrawn
-from kvlib.exercises.grading.folder import grade_folder
-from kvlib.exercises.grading.grader import grade
-from kvlib.exercises.grading.limits import Limits
-from kvlib.exercises.grading.result import Grade, Verdict
+from typing import TYPE_CHECKING
 
-__all__ = ["Grade", "Limits", "Verdict", "grade", "grade_folder", "passes", "redrawn"]
+if TYPE_CHECKING:
+    from kvlib.exercises.grading.draws import passes as passes
+    from kvlib.exercises.grading.draws import redrawn as redrawn
+    from kvlib.exercises.grading.folder import grade_folder as grade_folder
+    from kvlib.exercises.grading.grader import grade as grade
+    from kvlib.exercises.grading.limits import Limits as Limits
+    from kvlib.exercises.grading.result import Grade as Grade
+    from kvlib.exercises.grading.result import Verdict as Verdict
+else:  # the process that runs a notebook has no use for these
+    from kvlib.lazy import attach
+
+    __getattr__, __dir__, __all__ = attach(__name__)

@@ -86,7 +86,7 @@ class Remote:
     def instance(self, methods: list[str], name: str) -> dict[str, Any]:
         return {m: Function(self, [name, m], m) for m in methods}
 
-    def _asked(self, head: Found, data: bytes) -> tuple[Found, bytes]:
+    def _asked(self, head: Found, data: bytearray) -> tuple[Found, list[Any]]:
         """The answer to a question about something lent."""
         args, named, values = *self._values.unpack(head, data, "args", "named"), self._values
         try:

@@ -41,6 +41,7 @@ def main() -> None:
     chosen = [e for e in of_chapter(job["chapter"]) if e.label in job["labels"]]
     told = {key: job[key] for key in ("sources", "limits", "all_cells", "fork", "skip")}
     told["names"] = [e.name for e in chosen]
+    told["together"] = sorted({e.chapter for e in chosen if e.label in TOGETHER})
     with Hand(told, job["folder"], limits, sandbox=job["sandbox"]) as hand:
         replace(limits, memory=max(limits.memory, MEMORY)).apply()
         for exercise in chosen:

@@ -69,6 +69,7 @@ class Hand:
             self.channel = Channel(self._process.stdout.fileno(), self._process.stdin.fileno())
         else:
             there.close()
+            here.setblocking(False)  # or a process that does not listen could hold up a deadline
             self._socket = here.detach()
             self.channel = Channel(self._socket, self._socket)
         with suppress(Gone):  # where it died before it read its job, the events will say so
@@ -92,6 +93,7 @@ class Hand:
             return
         self.channel.until = until + CLOSING
         here, there = socket.socketpair()
+        here.setblocking(False)
         with here, there:
             self.channel.send({"op": "open"})
             sending = socket.socket(fileno=os.dup(self.channel.writing))

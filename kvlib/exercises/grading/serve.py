@@ -16,8 +16,8 @@ import numpy as np
 
 from kvlib import errors
 from kvlib.exercises.counted import allocated, kept_watched, python_steps
+from kvlib.exercises.grading.borrowed import Borrower
 from kvlib.exercises.grading.channel import Channel, Gone
-from kvlib.exercises.grading.lent import Borrower
 from kvlib.exercises.grading.values import Values
 
 DATA = (list, dict, set, np.ndarray)
@@ -39,7 +39,7 @@ class Server:
         self._objects: dict[str, Any] = {}
         self._asked: dict[int, BaseException] = {}  # errors that came from the other side
 
-    def serve(self, head: dict[str, Any], data: bytes) -> bool:
+    def serve(self, head: dict[str, Any], data: bytearray) -> bool:
         """Answer one message; False where it is none of these."""
         op = head.get("op")
         if op == "describe":
@@ -50,18 +50,18 @@ class Server:
             self._channel.send(*self._called(head, data))
         return op in ("describe", "together", "call")
 
-    def _described(self, name: str) -> tuple[dict[str, Any], bytes]:
+    def _described(self, name: str) -> tuple[dict[str, Any], list[Any]]:
         if name not in self._space:
-            return {"is": "missing"}, b""
+            return {"is": "missing"}, []
         x = self._space[name]
         if isinstance(x, type):
             own = {n: v for n, v in vars(x).items() if type(v) in DATA and not n.startswith("__")}
             return self._values.pack({"is": "class"}, methods=_methods(x), data=own)
         if callable(x):
-            return {"is": "function"}, b""
+            return {"is": "function"}, []
         return self._values.pack({"is": "value"}, value=x)
 
-    def _called(self, head: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
+    def _called(self, head: dict[str, Any], data: bytearray) -> tuple[dict[str, Any], list[Any]]:
         self._borrower.reads = None
         args, named = self._values.unpack(head, data, "args", "named")
         function = self._target(head["target"])

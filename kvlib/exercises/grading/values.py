@@ -83,13 +83,13 @@ class Values:
 
     # Out ------------------------------------------------------------------------------------------
 
-    def pack(self, head: dict[str, Any], **parts: Any) -> tuple[dict[str, Any], bytes]:
+    def pack(self, head: dict[str, Any], **parts: Any) -> tuple[dict[str, Any], list[Any]]:
         """A frame: the head, each part in its form, and what has changed since the last one."""
-        self._out: list[bytes] = []
+        self._out: list[Any] = []  # bytes, or arrays of them
         self._size = 0
         changes = [[n, self._content(self.known[n])] for n in list(self._recent) if self._new(n)]
         forms = {key: self.form(x) for key, x in parts.items()}
-        return {**head, "changes": changes, **forms}, b"".join(self._out)
+        return {**head, "changes": changes, **forms}, self._out
 
     def form(self, x: Any, depth: int = 0) -> Any:
         """x in JSON, with its arrays put aside."""
@@ -148,22 +148,23 @@ class Values:
         if isinstance(x, np.ndarray):
             plain = np.ascontiguousarray(np.asarray(x)).reshape(x.shape)
             writable = bool(x.flags.writeable)
-            return ["a", x.dtype.str, list(x.shape), self._put(plain.tobytes()), writable]
+            return ["a", x.dtype.str, list(x.shape), self._put(_bytes(plain)), writable]
         if isinstance(x, dict):
             return ["d", [[self.form(k, depth + 1), self.form(v, depth + 1)] for k, v in x.items()]]
         return ["l" if isinstance(x, list) else "s", [self.form(y, depth + 1) for y in list(x)]]
 
-    def _put(self, data: bytes) -> list[int]:
+    def _put(self, data: Any) -> list[int]:
         self._out.append(data)
-        self._size += len(data)
-        return [self._size - len(data), len(data)]
+        size = len(data) if isinstance(data, bytes) else data.nbytes
+        self._size += size
+        return [self._size - size, size]
 
     # In -------------------------------------------------------------------------------------------
 
-    def unpack(self, head: dict[str, Any], data: bytes, *parts: str) -> list[Any]:
+    def unpack(self, head: dict[str, Any], data: bytearray, *parts: str) -> list[Any]:
         """The parts of a frame, after its changes. Gone where a form is none."""
         try:
-            self._data = data
+            self._data = memoryview(data)
             for name, content in head["changes"]:
                 self._change(name, content)
             return [self.value(head[part]) for part in parts]
@@ -239,7 +240,7 @@ class Values:
                 self._fill(x, items)
         self.remember(name, x)
 
-    def _get(self, place: list[int]) -> bytes:
+    def _get(self, place: list[int]) -> memoryview:
         start, length = place
         if start < 0 or length < 0 or start + length > len(self._data):
             raise ValueError("outside of the frame")
@@ -268,15 +269,21 @@ class Values:
         return True
 
 
+def _bytes(x: np.ndarray) -> np.ndarray:
+    """The memory of a contiguous array, in pieces as large as its size allows."""
+    flat = x.reshape(-1).view(np.uint8)
+    return flat if x.nbytes % 8 else flat.view(np.uint64)
+
+
 def _copy(x: Any) -> Any:
-    return np.array(x, copy=True, subok=False) if isinstance(x, np.ndarray) else x.copy()
+    return np.array(x, copy=True, order="C", subok=False) if isinstance(x, np.ndarray) else x.copy()
 
 
 def _same(x: Any, before: Any) -> bool:
     if isinstance(x, np.ndarray):
         if x.shape != before.shape or x.dtype != before.dtype:
             return False
-        return np.asarray(x).tobytes() == before.tobytes()
+        return np.array_equal(_bytes(np.ascontiguousarray(x)), _bytes(before))
     if len(x) != len(before):
         return False
     if isinstance(x, dict):
