@@ -75,15 +75,13 @@ class Server:
             ):
                 warnings.simplefilter("always")
                 result, measured = _measured(head["measure"], function, args, named)
-        except (Gone, BrokenPipeError):
+        except Gone:
             raise
         except BaseException as problem:  # SystemExit, too
-            raised = {
-                "op": "raise",
-                "kind": type(problem).__name__,
-                "text": words(problem, function),
-            }
-            return self._values.pack(raised)
+            text, where = words(problem, function)
+            number = next((n for n, x in self._asked.items() if x is problem), None)
+            raised = {"kind": type(problem).__name__, "text": text, "where": where}
+            return self._values.pack({"op": "raise", "number": number, **raised})
         said = {"op": "return", "warnings": [str(w.message)[:500] for w in heard[:20]]}
         if isinstance(function, type):
             name = f"i{len(self._objects)}"

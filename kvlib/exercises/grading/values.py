@@ -179,7 +179,7 @@ class Values:
         if tag in ("t", "z"):
             return (tuple if tag == "t" else frozenset)(map(self.value, rest[0]))
         if tag == "b":
-            return base64.b64decode(rest[0])
+            return base64.b64decode(rest[0], validate=True)
         if tag == "e":
             return Ellipsis
         if tag == "g":
