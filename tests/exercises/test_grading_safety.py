@@ -7,10 +7,12 @@ import re
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
+from effort import LEVEL
 
-from kvlib.exercises.grading import Grade, Limits, grade, grader
+from kvlib.exercises.grading import Grade, Limits, grade, grade_folder, grader
 from kvlib.exercises.grading.workers import Events, Worker
 
 SECONDS = 1.5  # some of these answers use up all they get
@@ -155,6 +157,11 @@ CELLS = {
 }
 
 
+def some(cases: dict[str, Any]) -> list[str]:
+    """Every other case; all of them once a week."""
+    return list(cases) if LEVEL == "whole" else list(cases)[::2]
+
+
 def notebook(path: Path, *sources: str) -> Path:
     code = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
     cells = [{**code, "source": s} for s in ("import numpy as np\nimport kvlib", *sources)]
@@ -169,7 +176,7 @@ def scores(result: Grade) -> dict[str, str]:
     return {v.label.removeprefix("paged-"): v.status for v in result.verdicts}
 
 
-@pytest.mark.parametrize("trick", TRICKS)
+@pytest.mark.parametrize("trick", some(TRICKS))
 def test_tricks_win_nothing(trick: str, tmp_path: Path) -> None:
     """With the trick as a cell that runs, and as part of what the answer needs."""
     wrong = f"def slot_mapping(*a):\n    return {TRICKS[trick].splitlines()[0]!r}"
@@ -178,17 +185,16 @@ def test_tricks_win_nothing(trick: str, tmp_path: Path) -> None:
     )
     sources = (TRICKS[trick], wrong, RIGHT["FreeList"])
     path = notebook(tmp_path / "in.ipynb", *sources)
-    for all_cells in (False, True):
-        result = grade(path, limits=LIMITS, all_cells=all_cells)
-        assert scores(result)["slot-mapping"] == "not yet", str(result)
-        assert scores(result)["free-list"] == "passed", str(result)
+    result = grade(path, limits=LIMITS, all_cells=True)
+    assert scores(result)["slot-mapping"] == "not yet", str(result)
+    assert scores(result)["free-list"] == "passed", str(result)
     called = f"{inside}\nslots = cheat()\ndef slot_mapping(*a):\n    return slots"
     result = grade(notebook(path, called, RIGHT["FreeList"]), limits=LIMITS)
     assert scores(result)["slot-mapping"] == "not yet", str(result)
     assert scores(result)["free-list"] == "passed", str(result)
 
 
-@pytest.mark.parametrize("case", BODIES)
+@pytest.mark.parametrize("case", some(BODIES))
 def test_an_answer_that_misbehaves_loses_its_own_points(case: str, tmp_path: Path) -> None:
     body, words = BODIES[case]
     answer = f"def slot_mapping(*a):\n    {body}"
@@ -199,7 +205,7 @@ def test_an_answer_that_misbehaves_loses_its_own_points(case: str, tmp_path: Pat
     assert len(str(result)) < 5000 and len(json.dumps(result.asdict())) < 20_000
 
 
-@pytest.mark.parametrize("case", CELLS)
+@pytest.mark.parametrize("case", some(CELLS))
 def test_a_cell_that_misbehaves_does_not_end_the_run(case: str, tmp_path: Path) -> None:
     """Whether everything is run, or the cell is something that an answer needs."""
     source, words = CELLS[case]
@@ -292,6 +298,23 @@ def test_limits_are_numbers() -> None:
 def test_the_least_memory_is_enough_for_a_right_answer(tmp_path: Path) -> None:
     path = notebook(tmp_path / "in.ipynb", *RIGHT.values())
     assert grade(path, limits=Limits(memory=512)).points == 3
+
+
+def test_a_notebook_that_changes_the_graders_own_files_stops_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It can only where it runs without a sandbox, and then no later grade means anything."""
+    monkeypatch.setattr("kvlib.exercises.grading.grader.PACKAGE", tmp_path / "kvlib")
+    (tmp_path / "kvlib").mkdir()
+    change = f"open({str(tmp_path / 'kvlib' / 'checker.py')!r}, 'w').write('passed')"
+    (tmp_path / "in").mkdir()
+    path = notebook(tmp_path / "in" / "ann.ipynb", f"{change}\ndef slot_mapping(*a): return 1")
+    words = "kvlib itself was changed while ann.ipynb was graded"
+    with pytest.raises(OSError, match=words):
+        grade(path, limits=LIMITS, all_cells=True, sandbox="off")
+    (tmp_path / "kvlib" / "checker.py").unlink()
+    with pytest.raises(OSError, match=words):
+        grade_folder(tmp_path / "in", limits=LIMITS, all_cells=True, sandbox="off")
 
 
 def test_files_that_are_no_notebooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from kvlib import errors
 from kvlib.exercises.grading.channel import Channel, Gone
 from kvlib.exercises.grading.lent import Lender
-from kvlib.exercises.grading.values import Values
+from kvlib.exercises.grading.values import Values, within
 
 Found = dict[str, Any]
 MOST_WARNINGS = 20
@@ -31,7 +31,7 @@ class Remote:
         self._channel, self._values = channel, Values("c")
         self._lender = Lender(self._values)
         self._values.accept = self._may_change
-        self._args: frozenset[int] = frozenset()
+        self._args = set[int]()
         self._raised: list[Exception] = []  # by what was asked of something lent
 
     def answer(self, name: str) -> Any:
@@ -44,8 +44,8 @@ class Remote:
         if kind == "value":
             return self._values.unpack(head, data, "value")[0]
         if kind == "class":
-            return self._class(name, *self._values.unpack(head, data, "methods", "data"))
-        return Function(self, name, name)
+            return self._class(name, *self._values.unpack(head, data, "data"))
+        return Function(self, name, str(head.get("called"))[:80])
 
     def together(self, label: str) -> Found:
         """What the checker says in the answer's own process, where kvlib itself is changed."""
@@ -61,7 +61,7 @@ class Remote:
     def call(self, target: Any, args: Any, named: Any, measure: str = "") -> Any:
         """Call a function, a class or a method of an object there; its result as plain data."""
         self._lender.reads = None
-        self._args = frozenset(map(id, (*args, *named.values())))
+        self._args = within((args, named))
         head = {"op": "call", "target": target, "errors": np.geterr(), "measure": measure}
         self._channel.send(*self._values.pack(head, args=args, named=named))
         while True:
@@ -83,9 +83,6 @@ class Remote:
             return result, int(head.get("measured", 0))
         return result
 
-    def instance(self, methods: list[str], name: str) -> dict[str, Any]:
-        return {m: Function(self, [name, m], m) for m in methods}
-
     def _asked(self, head: Found, data: bytearray) -> tuple[Found, list[Any]]:
         """The answer to a question about something lent."""
         args, named, values = *self._values.unpack(head, data, "args", "named"), self._values
@@ -98,12 +95,12 @@ class Remote:
             said = {"kind": _known(problem), "text": str(problem), "number": len(self._raised) - 1}
             return values.pack({"op": "raise", **said})
 
-    def _class(self, name: str, methods: list[str], data: dict[str, Any]) -> type:
+    def _class(self, name: str, data: dict[str, Any]) -> type:
         remote = self
 
         def begin(self: Any, *args: Any, **named: Any) -> None:
-            made = remote.call(name, args, named)
-            vars(self).update(remote.instance(methods, str(made)))
+            made, methods = remote.call(name, args, named)
+            vars(self).update({m: Function(remote, [made, m], m) for m in methods})
 
         return type(name, (), {**data, "__init__": begin})
 

@@ -56,9 +56,9 @@ class Server:
         x = self._space[name]
         if isinstance(x, type):
             own = {n: v for n, v in vars(x).items() if type(v) in DATA and not n.startswith("__")}
-            return self._values.pack({"is": "class"}, methods=_methods(x), data=own)
+            return self._values.pack({"is": "class"}, data=own)
         if callable(x):
-            return {"is": "function"}, []
+            return {"is": "function", "called": str(getattr(x, "__name__", name))}, []
         return self._values.pack({"is": "value"}, value=x)
 
     def _called(self, head: dict[str, Any], data: bytearray) -> tuple[dict[str, Any], list[Any]]:
@@ -86,7 +86,7 @@ class Server:
         if isinstance(function, type):
             name = f"i{len(self._objects)}"
             self._objects[name] = result
-            return self._values.pack(said, value=name)
+            return self._values.pack(said, value=(name, _methods(result)))
         if watching and self._borrower.reads is not None:
             said["reads"] = self._borrower.reads.counts
         return self._values.pack({**said, "measured": measured}, value=result)
@@ -129,8 +129,8 @@ def words(problem: BaseException, function: Any) -> tuple[str, str]:
     return said, where
 
 
-def _methods(kind: type) -> list[str]:
-    return [n for n in dir(kind) if not n.startswith("_") and callable(getattr(kind, n, None))]
+def _methods(x: Any) -> list[str]:
+    return [n for n in dir(x) if not n.startswith("_") and callable(getattr(x, n, None))]
 
 
 def _measured(what: str, function: Any, args: Any, named: Any) -> tuple[Any, int]:

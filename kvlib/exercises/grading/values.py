@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import pickle
+import re
 from collections import deque
 from collections.abc import Callable
 from operator import is_
@@ -20,10 +21,11 @@ import numpy as np
 
 from kvlib.exercises.grading.channel import Gone
 
-KINDS = {np.dtype(c).str: np.dtype(c) for c in "?bBhHiIlLqQefdgFDG"}
+KINDS = {name: np.dtype(name) for name in (np.dtype(c).str for c in "?bBhHiIlLqQefdgFDG")}
 WATCHED = 32  # containers whose changes are looked for: those that crossed last
 DEEPEST = 60
 LONGEST_INT = 10_000  # bits
+TEXTS = re.compile("[<|][US][0-9]{1,2}")  # arrays of texts, of which the kind is told
 PLAIN = (type(None), bool, int, float, str)
 # The value of a subclass's object, whatever methods that has of its own.
 PLAINLY: dict[type, Callable[[Any], Any]] = {
@@ -139,7 +141,7 @@ class Values:
             if x.dtype.newbyteorder("=").str in KINDS:
                 return self._shared(x.astype(x.dtype.newbyteorder("=")), depth)
             size = x.shape if x.size < 10**6 else (0,)
-            return ["o", list(size), str(x.dtype)]
+            return ["o", list(size), x.dtype.str]
         name = f"{self._side}{len(self.known)}"
         self.remember(name, x)
         return ["n", name, self._content(x, depth)]
@@ -189,7 +191,8 @@ class Values:
         if tag == "x":
             return thing(*map(str, rest))
         if tag == "o":
-            return np.empty([min(int(n), 10**6) for n in rest[0]], object)
+            kind = rest[1] if TEXTS.fullmatch(rest[1]) else object
+            return np.empty([min(int(n), 10**6) for n in rest[0]], kind)
         if tag == "r":
             self._touch(rest[0])
             return self.known[rest[0]]
@@ -273,6 +276,15 @@ def _bytes(x: np.ndarray) -> np.ndarray:
     """The memory of a contiguous array, in pieces as large as its size allows."""
     flat = x.reshape(-1).view(np.uint8)
     return flat if x.nbytes % 8 else flat.view(np.uint64)
+
+
+def within(x: Any, depth: int = 0) -> set[int]:
+    """The ids of every container in x, itself included."""
+    found = {id(x)}
+    if isinstance(x, list | tuple | dict | set) and depth <= DEEPEST:
+        for y in x.values() if isinstance(x, dict) else x:
+            found |= within(y, depth + 1)
+    return found
 
 
 def _copy(x: Any) -> Any:
