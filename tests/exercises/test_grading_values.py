@@ -17,7 +17,8 @@ import pytest
 
 from kvlib import BlockPool, DenseCache, LayerSpec, OutOfBlocks
 from kvlib.exercises.batched_serve import WatchedCache, tiny_model
-from kvlib.exercises.cached import Slots, _tiny_model
+from kvlib.exercises.cached_slots import Slots
+from kvlib.exercises.cached_slots import tiny_model as tiny
 from kvlib.exercises.counted import Reads, allocated, kept_watched, python_steps
 from kvlib.exercises.grading.answer import Missing, Remote
 from kvlib.exercises.grading.channel import Channel, Gone, Late
@@ -269,7 +270,7 @@ def test_only_listed_names_of_a_lent_object_can_be_asked_for(remote: Remote, spa
 def test_functions_and_slots_that_are_lent(remote: Remote, space: Any) -> None:
     space |= {"twice": lambda f, x: f(f(x)), "run": lambda slots: slots([1, 2], 0).shape}
     assert remote.answer("twice")(lambda x: x + 1, 3) == 5
-    slots = Slots(_tiny_model(), 8)
+    slots = Slots(tiny(), 8)
     assert remote.answer("run")(slots) == (64,) and slots.calls == [([1, 2], 0)]
 
 

@@ -6,13 +6,14 @@ import builtins
 import functools
 import struct
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from kvlib import errors
-from kvlib.exercises.grading.channel import Channel, Gone
+from kvlib.exercises.grading.channel import Channel, Gone, Late
 from kvlib.exercises.grading.lent import Lender
 from kvlib.exercises.grading.values import Values, within
 
@@ -32,6 +33,7 @@ class Remote:
         self._lender = Lender(self._values)
         self._values.accept = self._may_change
         self._args = set[int]()
+        self.lost: Late | Gone | None = None  # why nothing more comes
         self._raised: list[Exception] = []  # by what was asked of something lent
 
     def answer(self, name: str) -> Any:
@@ -60,15 +62,17 @@ class Remote:
 
     def call(self, target: Any, args: Any, named: Any, measure: str = "") -> Any:
         """Call a function, a class or a method of an object there; its result as plain data."""
+        try:
+            return self._call(target, args, named, measure)
+        except (Late, Gone) as lost:  # a guard may make words of it
+            self.lost = self.lost or lost
+            raise
+
+    def _call(self, target: Any, args: Any, named: Any, measure: str) -> Any:
         self._lender.reads = None
         self._args = within((args, named))
         head = {"op": "call", "target": target, "errors": np.geterr(), "measure": measure}
-        self._channel.send(*self._values.pack(head, args=args, named=named))
-        while True:
-            head, data = self._channel.receive()
-            if head.get("op") != "ask":
-                break
-            self._channel.send(*self._asked(head, data))
+        head, data = self._exchange(*self._values.pack(head, args=args, named=named))
         for text in list(head.get("warnings", ()))[:MOST_WARNINGS]:
             warnings.warn(str(text), RuntimeWarning, stacklevel=3)
         if head.get("op") == "raise":
@@ -82,6 +86,15 @@ class Remote:
         if measure:
             return result, int(head.get("measured", 0))
         return result
+
+    def _exchange(self, head: Found, arrays: list[Any]) -> tuple[Found, bytearray]:
+        """Send a call, answer what its function asks for, and take what it says in the end."""
+        self._channel.send(head, arrays)
+        while True:
+            head, data = self._channel.receive()
+            if head.get("op") != "ask":
+                return head, data
+            self._channel.send(*self._asked(head, data))
 
     def _asked(self, head: Found, data: bytearray) -> tuple[Found, list[Any]]:
         """The answer to a question about something lent."""
@@ -120,14 +133,24 @@ class Function:
 
     def __init__(self, remote: Remote, target: Any, name: str) -> None:
         self._remote, self._target = remote, target
+        self._what, self._found = "", list[int]()
         self.__name__ = self.__qualname__ = name
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        return self._remote.call(self._target, args, named)
+        if not self._what:
+            return self._remote.call(self._target, args, named)
+        result, count = self._remote.call(self._target, args, named, self._what)
+        self._found.append(count)
+        return result
 
-    def measured(self, what: str, *args: Any) -> tuple[Any, int]:
-        """The result, and what it took there: "steps" of Python, or "bytes" of memory."""
-        return self._remote.call(self._target, args, {}, what)  # type: ignore[no-any-return]
+    @contextmanager
+    def measured(self, what: str) -> Iterator[list[int]]:
+        """Inside, a call adds what it took there: "steps" of Python, or "bytes" of memory."""
+        self._what, self._found = what, list[int]()
+        try:
+            yield self._found
+        finally:
+            self._what = ""
 
 
 def run_cuda_there(remote: Remote) -> Callable[..., Any]:
@@ -172,6 +195,7 @@ def error(kind: str, text: str, where: str) -> Exception:
     """
     base = _classes().get(kind, Exception)
     name = kind if kind.isidentifier() and len(kind) < 80 else "Exception"
-    own = {"__str__": lambda self: text, "__init__": lambda self: None, "at_the_line": where}
+    own = {"__str__": lambda self: text, "__init__": lambda self: None}
     made: Exception = type(name, (base,), own)()
+    made.at_the_line = where  # type: ignore[attr-defined]
     return made

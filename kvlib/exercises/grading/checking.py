@@ -111,6 +111,8 @@ def check(exercise: Exercise, remote: Remote, draw: int) -> Found:
         there = _native_code_there if exercise.chapter == "gpu" else nullcontext
         with redrawn(draw), there(remote):
             report = exercise.check()(remote.answer(exercise.name))
+            if remote.lost is not None:
+                raise remote.lost
             return _found(report.status, report.finding, report.proved)
     except Missing:
         return _found("missing", f"the notebook does not define {exercise.name}")
@@ -127,14 +129,14 @@ def _found(status: str, finding: str, proved: Any = ()) -> Found:
 @contextmanager
 def _native_code_there(remote: Remote) -> Iterator[None]:
     """Inside, lines of CUDA C++ are compiled and run in the answer's process."""
-    from kvlib.exercises import gpu_cuda
+    from kvlib.exercises import gpu_lines
 
-    own = gpu_cuda.run_cuda
-    gpu_cuda.run_cuda = run_cuda_there(remote)
+    own = gpu_lines.run_cuda
+    gpu_lines.run_cuda = run_cuda_there(remote)
     try:
         yield
     finally:
-        gpu_cuda.run_cuda = own
+        gpu_lines.run_cuda = own
 
 
 if __name__ == "__main__":
