@@ -37,7 +37,7 @@ SLOW = {
 TRACED_ELSEWHERE = {
     *("test_quality", "test_mutants", "test_sixteen_bits", "test_golden", "test_hidden_draws"),
     *("test_chunked_prefill", "test_cascade", "test_scenes", "test_device"),
-    *("test_kernel_codes", "test_kernel_cache", "test_hostile_mutations"),
+    *("test_kernel_codes", "test_kernel_cache", "test_hostile_mutations", "test_policy_golden"),
     # these read files, and run hardly a line of kvlib
     *("test_lite", "test_prose", "test_text_files", "test_imports", "test_glossary"),
 }

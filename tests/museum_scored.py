@@ -1,5 +1,7 @@
 """Mutants of policies, edited requests, ropes by layer and experts. See museum.py."""
 
+from dataclasses import replace
+
 import numpy as np
 from mutation_kind import Bug
 
@@ -70,6 +72,9 @@ MUTANTS = [
         lambda fold, policy, notes, p: fold(policy, None, p), "scores_by_definition"),
     Bug("SnapKV without its pooling", SCORED, "SnapKV.score",
         lambda score, policy, notes, k, v: notes, "scores_by_definition"),
+    Bug("SnapKV's window lends its weight to the tokens before it", SCORED, "SnapKV.score",
+        lambda score, policy, *rest: score(replace(policy, window=1), *rest),
+        "scores_by_definition"),
     # Edited requests
     Bug("keys keep the angle of their old positions", ROPE, "turn",
         lambda turn, config, k, distance: k.copy(), "edits_are_exact"),

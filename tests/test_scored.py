@@ -90,8 +90,9 @@ class Text:
             return dict(zip(held, mean, strict=True))
         if self.policy == "snapkv":
             seen = self.probabilities(head, range(max(rows.start, rows.stop - 4), rows.stop))
-            x = np.pad(seen.mean(axis=(0, 1)), 1)
-            return dict(zip(held, np.convolve(x, np.ones(3) / 3, mode="valid"), strict=True))
+            older = max(0, len(held) - 4)  # without the window, which lends nothing
+            x = np.pad(seen.mean(axis=(0, 1))[:older], 1)
+            return {held[i]: float(x[i : i + 3].mean()) for i in range(older)}
         for p, x in zip(held, self.probabilities(head, rows).mean(axis=0).sum(axis=0), strict=True):
             self.sums[head][p] = self.sums[head].get(p, 0.0) + x
         if self.policy == "h2o":

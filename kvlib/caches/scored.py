@@ -64,7 +64,8 @@ class Policy:
 class KNorm(Policy):
     """Keep keys of small norm, which draw much attention in trained models (arXiv:2406.11430).
 
-    It needs no query, so it costs least of all policies.
+    It needs no query, so it costs least of all policies. The score is −‖k‖², which orders keys as
+    −‖k‖ does.
 
     >>> import numpy as np
     >>> k = np.array([[[3.0, 4.0], [0.6, 0.8]]])  # one head, two keys
@@ -83,7 +84,7 @@ class KNorm(Policy):
 class Tova(Policy):
     """Keep what the newest query gives most weight, the same in all heads (arXiv:2401.06104).
 
-    No token is safe, not even the newest.
+    No token is safe, not even the newest; kvpress protects that one, as does ``recent=1``.
 
     >>> import numpy as np
     >>> p = np.array([[[[0.7, 0.3]], [[0.1, 0.9]]]])  # two query heads of one kv head
@@ -108,7 +109,8 @@ class H2O(Policy):
     """Keep the tokens with the largest sums of probabilities so far (H2O, arXiv:2306.14048).
 
     A sum favours early tokens, because more queries have seen them. ``mean=True`` divides each sum
-    by the number of queries that have seen the token.
+    by the number of queries that have seen the token, as kvpress does. The authors' code sums per
+    query head; here the query heads of a kv head share the mean of their sums.
 
     >>> import numpy as np
     >>> p = np.array([[[[1.0, 0.0], [0.5, 0.5]]]])  # one head: what two queries gave two tokens
@@ -145,8 +147,10 @@ class SnapKV(Policy):
     """Keep the tokens that a step's last `window` queries gave most weight, and their neighbours.
 
     Scores are averaged over `kernel` tokens side by side, so that a name stays whole
-    (arXiv:2404.14469). The paper reads the prompt in one step and evicts once, right after it. In
-    kvlib each step may evict, and in one of fewer than `window` tokens, fewer queries decide.
+    (arXiv:2404.14469). In this average, the newest `window` tokens count as 0, as does a place
+    before the first token. The authors' code does the same, but it reads the prompt in one step,
+    evicts once, right after it, and chooses per query head. In kvlib each kv head chooses, and each
+    step may evict; in a step of fewer than `window` tokens, fewer queries decide.
 
     >>> import numpy as np
     >>> notes = np.array([[0.0, 0.0, 0.9, 0.0, 0.0, 0.0]])
@@ -179,13 +183,13 @@ class SnapKV(Policy):
 
     def score(self, notes: Array | None, k: Array, v: Array) -> Array:
         x = _noted(notes, k)
-        xp, half = namespace(x), self.kernel // 2
+        xp, half, older = namespace(x), self.kernel // 2, max(0, x.shape[1] - self.window)
         edge = xp.zeros((x.shape[0], half), dtype=x.dtype)
-        wide, n = xp.concat([edge, x, edge], axis=1), x.shape[1]
-        pooled = wide[:, :n]
+        wide = xp.concat([edge, x[:, :older], edge], axis=1)
+        pooled = wide[:, :older]
         for shift in range(1, self.kernel):
-            pooled = pooled + wide[:, shift : shift + n]
-        return pooled / self.kernel
+            pooled = pooled + wide[:, shift : shift + older]
+        return xp.concat([pooled / self.kernel, x[:, older:]], axis=1)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,93 @@
+"""Each policy keeps what the code of its authors keeps of the same q, k and v.
+
+tests/golden/policies.npz holds the inputs and what kvpress and the repositories of SnapKV, H2O and
+TOVA make of them, at the commits under ``sources``; tools/make_policy_golden.py wrote it.
+
+Where several definitions are in use, kvlib is set to the one that it is compared with:
+
+* SnapKV's and H2O's own code choose a set per query head. kvlib chooses per kv head, so it is given
+  a kv head for each query head. In kvpress, as in kvlib, the query heads of a group are averaged.
+* H2O's own code sums what queries gave a token. kvpress divides the sum by the number of queries
+  that see the token (``mean=True``), protects no recent token, and looks at the prompt alone.
+* TOVA's own code protects no token. kvpress protects the newest one (``recent=1``).
+* kvpress scores a key by −‖k‖, kvlib by −‖k‖², which orders keys alike.
+* kvpress gives protected tokens a score above all others; in kvlib, ``recent`` protects them. So
+  only the scores of the other tokens are compared.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kvlib import BlockPool, LayerSpec, PagedCache
+from kvlib.caches import H2O, KNorm, Policy, Scored, SnapKV, Tova
+
+with np.load(Path(__file__).parent / "golden" / "policies.npz") as stored:
+    GOLDEN = dict(stored)
+Q, K, V = GOLDEN["q"], GOLDEN["k"], GOLDEN["v"]
+PROMPT, RECENT = int(GOLDEN["prompt"]), int(GOLDEN["recent"])
+BUDGETS = GOLDEN["budgets"].tolist()
+SNAPKV = SnapKV(int(GOLDEN["window"]), int(GOLDEN["kernel"]))
+PRESSES: dict[str, Policy] = {
+    "SnapKV": SNAPKV,
+    "TOVA": Tova(recent=1),
+    "Knorm": KNorm(),
+    "ObservedAttention": H2O(recent=0, mean=True),
+}
+AUTHORS: dict[str, Policy] = {"SnapKV": SNAPKV, "H2O": H2O(RECENT), "TOVA": Tova()}
+
+
+def kept(policy: Policy, budget: int, kv_heads: int, steps: int) -> np.ndarray:
+    """The positions (steps, Hkv, budget) that stay when each of so many tokens joins the prompt."""
+    k, v = (np.repeat(x, kv_heads // x.shape[1], axis=1) for x in (K, V))
+    rule = Scored(policy, budget)
+    cache = PagedCache([LayerSpec(kv_heads, K.shape[2])], BlockPool(20, 4), retention=rule, xp=np)
+    cache.add("a")
+    found = []
+    for n in [PROMPT] + [1] * steps:
+        rows = slice(cache.seq_len("a"), cache.seq_len("a") + n)
+        step = cache.plan(["a"], [n])  # gives back what the last step's queries left unseen
+        cache.append(0, k[rows], v[rows], step)
+        positions = cache.read(0, "a")[2]
+        found.append(np.broadcast_to(positions, (kv_heads, positions.shape[-1]))[:, :-1])
+        cache.run(0, Q[rows], step)
+    return np.stack(found[1:])
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("name", PRESSES)
+def test_kvpress_keeps_the_same(name: str, budget: int) -> None:
+    expected = GOLDEN[f"kvpress {name} {budget}"]
+    assert kept(PRESSES[name], budget, K.shape[1], 1)[0].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("name", PRESSES)
+def test_kvpress_gives_the_same_scores(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, scores = PRESSES[name], []
+    score = type(policy).score
+
+    def heard(*given: Any) -> Any:
+        scores.append(score(*given))
+        return scores[-1]
+
+    monkeypatch.setattr(type(policy), "score", heard)
+    kept(policy, BUDGETS[0], K.shape[1], 1)
+    found, older = scores[0], PROMPT - policy.recent
+    if name == "Knorm":
+        found = -np.sqrt(-found)
+    expected = GOLDEN[f"kvpress {name} scores"]
+    np.testing.assert_allclose(found[:, :older], expected[:, :older], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("name", AUTHORS)
+def test_the_authors_code_keeps_the_same(name: str, budget: int) -> None:
+    """SnapKV chooses once, after the prompt; H2O and TOVA again after each of the next tokens."""
+    expected = GOLDEN[f"{name} {budget}"]  # (budget,) per query head, and per step
+    expected = expected.reshape(-1, *expected.shape[-2:])
+    found = kept(AUTHORS[name], budget, Q.shape[1], len(expected))
+    assert found.tolist() == expected.tolist()

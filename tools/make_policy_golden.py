@@ -1,0 +1,131 @@
+"""Write tests/golden/policies.npz: what the authors' code keeps of one prompt, by each policy.
+
+    python tools/make_policy_golden.py FOLDER    needs torch and transformers (pip install ".[dev]")
+
+FOLDER holds checkouts of NVIDIA/kvpress, FasterDecoding/SnapKV, FMInference/H2O and TOVA by
+schwartz-lab-NLP, under their own names. Their classes are given q, k and v of random numbers, and
+positions in place of the values that they return, so what comes back is what they keep. Seeds are
+tried in order until changing q and k by 0.0001 changes none of it, so that rounding cannot either.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import torch
+
+TARGET = Path(__file__).resolve().parents[1] / "tests" / "golden" / "policies.npz"
+PROMPT, STEPS, HEADS, GROUP, DIM = 40, 6, 2, 3, 8
+BUDGETS, WINDOW, KERNEL, RECENT = (12, 24), 6, 5, 4
+PATHS = ("SnapKV/snapkv/monkeypatch", "TOVA/src", "H2O/h2o_hf/utils_real_drop")
+PRESSES = {
+    "SnapKV": ("snapkv", WINDOW, KERNEL),
+    "TOVA": ("tova",),
+    "Knorm": ("knorm",),
+    "ObservedAttention": ("observed_attention",),
+}
+
+
+def attention(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    """Probabilities (1, H, T, S) that the last T of S tokens give all of them."""
+    later = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool).triu(k.shape[1] - q.shape[1] + 1)
+    return torch.softmax((q @ k.mT / DIM**0.5).masked_fill(later, -torch.inf), -1)[None]
+
+
+def kvpress(name: str, q: torch.Tensor, k: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Scores (Hkv, S) and kept positions (Hkv, budget) by a press: q (Hq, T, D), k (Hkv, T, D)."""
+    file, *settings = PRESSES[name]
+    press = getattr(import_module(f"kvpress.presses.{file}_press"), f"{name}Press")
+    heads = SimpleNamespace(num_attention_heads=HEADS * GROUP, num_key_value_heads=HEADS)
+    module = SimpleNamespace(config=heads, head_dim=DIM, q_proj=lambda x: x)
+    rope = (torch.ones(1, PROMPT, DIM), torch.zeros(1, PROMPT, DIM))  # turns nothing
+    seen = attention(q, k.repeat_interleave(GROUP, 0)) if name == "ObservedAttention" else None
+    hidden = q.transpose(0, 1).reshape(1, PROMPT, -1)
+    at = torch.arange(PROMPT)[:, None].expand(1, HEADS, PROMPT, DIM)
+    arguments = (module, hidden, k[None], at, seen, {"position_embeddings": rope})
+    found = {"scores": press(0.0, *settings).score(*arguments)[0]}
+    for budget in BUDGETS:
+        kept = press(1 - budget / PROMPT, *settings).compress(*arguments)[1][0, :, :, 0]
+        found[str(budget)] = kept.sort().values
+    return found
+
+
+def by_steps(name: str, q: torch.Tensor, k: torch.Tensor, budget: int) -> torch.Tensor:
+    """Kept positions (1 + STEPS, H, budget) after the prompt and each token: q, k (H, S, D)."""
+    from modify_llama import H2OKVCache_LayerWise
+    from tova_cache import TOVACache
+
+    h2o, tova = H2OKVCache_LayerWise(budget - RECENT, RECENT), TOVACache(budget)
+    held, kept, start = torch.arange(PROMPT).expand(len(k), PROMPT), [], 0
+    for end in range(PROMPT, PROMPT + STEPS + 1):
+        p = attention(q[:, start:end], k.gather(1, held[..., None].expand(-1, -1, DIM)))
+        at = held[None, :, :, None]
+        if name == "H2O":
+            at = h2o((at, at), p)[0]
+        else:
+            tova.key_cache, tova.value_cache = [at], [at]
+            tova.reduce(0, p)
+            at = tova.key_cache[0]
+        kept.append(at[0, :, :, 0])
+        held, start = torch.cat([kept[-1], torch.full((len(k), 1), end)], 1), end
+    return torch.stack(kept)
+
+
+def official(q: torch.Tensor, k: torch.Tensor) -> dict[str, np.ndarray]:
+    """What all of them find: q (Hq, S, D), k (Hkv, S, D); the last STEPS tokens come one by one."""
+    from snapkv_utils import SnapKVCluster
+
+    found = {}
+    for name in PRESSES:
+        for what, x in kvpress(name, q[:, :PROMPT], k[:, :PROMPT]).items():
+            found[f"kvpress {name} {what}"] = x
+    wide = k.repeat_interleave(GROUP, 0)
+    for budget in BUDGETS:
+        at = torch.arange(PROMPT)[:, None].expand(1, HEADS * GROUP, PROMPT, DIM)
+        prompt = (wide[None, :, :PROMPT], q[None, :, :PROMPT])
+        kept = SnapKVCluster(WINDOW, budget, KERNEL).update_kv(*prompt, at, None, GROUP)[1]
+        found[f"SnapKV {budget}"] = kept[0, :, :, 0].sort().values
+        for name in ("H2O", "TOVA"):
+            found[f"{name} {budget}"] = by_steps(name, q, wide, budget)
+    numbers = {name: x.numpy() for name, x in found.items()}
+    return {n: x if x.dtype == np.float32 else x.astype(np.uint8) for n, x in numbers.items()}
+
+
+def find(seed: int) -> dict[str, np.ndarray] | None:
+    """Inputs and what is found in them; None where rounding could change what is kept."""
+    rng = np.random.default_rng(seed)
+    shapes = ((PROMPT + STEPS + 1, heads, DIM) for heads in (HEADS * GROUP, HEADS, HEADS))
+    q, k, v = (rng.standard_normal(shape, dtype=np.float32) for shape in shapes)
+    q *= 2  # so that a few tokens get most of the attention
+    moved = [x + 1e-4 * rng.standard_normal(x.shape, dtype=np.float32) for x in (q, k)]
+    found, other = (
+        official(*(torch.from_numpy(x).transpose(0, 1).contiguous() for x in pair))
+        for pair in ((q, k), moved)
+    )
+    if any((x != other[name]).any() for name, x in found.items() if x.dtype == np.uint8):
+        return None
+    return {"q": q, "k": k, "v": v, **found}
+
+
+def main(folder: Path) -> None:
+    package = ModuleType("kvpress")  # in place of its own, which imports much that no score needs
+    package.__path__ = [str(folder / "kvpress" / "kvpress")]
+    sys.modules["kvpress"] = package
+    sys.path[:0] = [str(folder / path) for path in PATHS]
+    sources = []
+    for name in ("kvpress", "SnapKV", "H2O", "TOVA"):
+        commit = subprocess.check_output(["git", "-C", folder / name, "rev-parse", "HEAD"])
+        sources.append(f"{name} {commit.decode().strip()}")
+    found = next(found for found in map(find, range(100)) if found is not None)
+    sizes = {"prompt": PROMPT, "window": WINDOW, "kernel": KERNEL, "recent": RECENT}
+    np.savez_compressed(TARGET, sources=np.array(sources), budgets=BUDGETS, **sizes, **found)
+    print("\n".join(sources), f"{TARGET.stat().st_size:,} bytes", sep="\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
