@@ -165,8 +165,10 @@ class BlockPool:
         different prefix.
         """
         given = listed("tokens", tokens, "token ids")
-        token_ids(given)
-        return self.index.find(given, self.block_size, sealed(extra))
+        # An int of one's own is compared as it is: it may count how often.
+        both = zip(given, token_ids(given), strict=True)
+        asked = [t if isinstance(t, int) else found for t, found in both]
+        return self.index.find(asked, self.block_size, sealed(extra))
 
     def publish(
         self, block: int, parent: int | None, tokens: Sequence[int], extra: Extra = ()
