@@ -103,9 +103,7 @@ def test_a_request_that_finds_no_memory_leaves_its_row_and_blocks():
     ):
         before = snapshot(cache)
         for _ in range(3):  # more often than there are rows
-            with pytest.raises(
-                MemoryError, match="residual of a request: [0-9,]+ bytes"
-            ):
+            with pytest.raises(MemoryError, match="residual of a request: [0-9,]+ bytes"):
                 cache.add("a", [1, 2, 3])
         assert snapshot(cache) == before
 
