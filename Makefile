@@ -114,7 +114,7 @@ check: env  ## run the checks for use before a commit (a minute): style, types, 
 portable: env  ## run tests and notebooks as other processors would, with one and two BLAS threads
 	$(BIN)/python tools/portable.py $(addprefix --core ,$(CORE))
 
-mutants: env  ## find the bugs that only the whole tests detect, not the sampled ones (an hour)
+mutants: env  ## find the bugs that the whole tests detect and the sampled tests do not (an hour)
 	$(BIN)/python tools/mutation_run.py
 
 lint: env  ## check the style with ruff, and the metadata of the notebooks
@@ -155,7 +155,7 @@ browser: _build/.book _build/.lite lite-kernel  ## open every page in a headless
 # If PYTHON is given (make gpu PYTHON=python3), it is used as it is: no .venv, no network.
 GPU_PYTHON = $(if $(filter command% environment%,$(origin PYTHON)),$(PYTHON),$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)))
 
-gpu:  ## run the tests and benchmarks that need a GPU (PYTHON=python3: without .venv; ONLY=part)
+gpu:  ## run the tests and benchmarks that need a GPU (with PYTHON=python3, without .venv; with ONLY=name, one part of them)
 	@$(GPU_PYTHON) tools/run_gpu.py $(addprefix --only ,$(ONLY))
 
 device: env  ## run the long chapters on a stand-in for CuPy; this needs no GPU (minutes)
@@ -173,7 +173,7 @@ reproducible: env  ## build the book twice and compare all files
 	@echo "== The same book twice"
 	$(BIN)/python tools/compare_builds.py
 
-prose: env  ## list the long sentences of the book, to be read again
+prose: env  ## list the long sentences of the book, so that you can read them again
 	$(BIN)/python tools/prose.py
 
 # ---------------------------------------------------------------------------- By hand

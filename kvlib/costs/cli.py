@@ -24,8 +24,8 @@ examples:
   python -m kvlib models
   python -m kvlib gpus
 
-fit exits with 0 if the model fits under every assumption, with 1 if it does not, and with 2 for
-bad input.
+fit prints one result for each assumption about what else takes memory. It exits with 0 if the model
+fits under all of them, with 1 if it does not, and with 2 if the input is wrong.
 """
 
 
@@ -104,23 +104,27 @@ def _parser() -> Parser:
     )
     one.set_defaults(parser=one)
     source = one.add_mutually_exclusive_group(required=True)
-    source.add_argument("--model", metavar="NAME", help="model, a name that `models` lists")
-    source.add_argument("--config", metavar="PATH", help="model, from its Hugging Face config.json")
+    source.add_argument("--model", metavar="NAME", help="the model, by a name that `models` lists")
+    source.add_argument(
+        "--config", metavar="PATH", help="the model, by its Hugging Face config.json"
+    )
     one.add_argument(
         "--without",
         metavar="KEY",
         action="append",
         default=[],
-        help="leave out a key of the config: without quantization_config, the weights are counted "
-        "as before quantisation; without vision_config, only the text model (may be repeated)",
+        help="a key of the config to ignore (may be repeated): quantization_config, to count the "
+        "weights as they were before quantisation; vision_config, to count only the text model",
     )
-    one.add_argument("--gpu", metavar="NAME", required=True, help="GPU, a name that `gpus` lists")
+    one.add_argument(
+        "--gpu", metavar="NAME", required=True, help="the GPU, by a name that `gpus` lists"
+    )
     one.add_argument(
         "--gpus",
         metavar="N",
         type=whole,
         default=1,
-        help="number of GPUs, tensor parallel (default: 1)",
+        help="number of GPUs that share the model by tensor parallelism (default: 1)",
     )
     one.add_argument(
         "--batch", metavar="N", type=whole, default=1, help="number of requests (default: 1)"
@@ -142,15 +146,16 @@ def _parser() -> Parser:
         "--weights",
         metavar="DTYPE",
         default="bfloat16",
-        help="type of the weights, with the same names, counted without scales (default: bfloat16)",
+        help="type of the weights, one of the same names; their scales are not counted (default: "
+        "bfloat16)",
     )
     one.add_argument(
         "--block-size",
         metavar="TOKENS",
         type=tokens,
-        help="give memory out in blocks of so many tokens",
+        help="allocate the cache in blocks of this many tokens",
     )
-    one.add_argument("--json", action="store_true", help="print JSON, whose keys name their units")
+    one.add_argument("--json", action="store_true", help="print JSON; the keys name the units")
     commands.add_parser("models", help="list the models that kvlib knows")
     commands.add_parser("gpus", help="list the GPUs that kvlib knows")
     return parser

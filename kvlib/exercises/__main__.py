@@ -83,18 +83,20 @@ def _parser() -> argparse.ArgumentParser:
     grade.add_argument(
         "notebook", type=Path, help="the notebook to grade, or a folder of notebooks"
     )
-    grade.add_argument("--json", type=Path, metavar="FILE", help="also write the grade as JSON "
-                       "(for a folder: a folder, which also gets a grades.csv)")  # fmt: skip
-    grade.add_argument("--chapter", help="the chapter of the exercises (default: found from "
-                       "the notebook)")  # fmt: skip
-    grade.add_argument("--hidden", type=Path, metavar="FILE", help="hidden tests, from the "
-                       "hidden/ folder of the course")  # fmt: skip
+    grade.add_argument("--json", type=Path, metavar="FILE", help="also write the grade as JSON; "
+                       "when you grade a folder, name a folder here, "
+                       "which also gets a grades.csv")  # fmt: skip
+    grade.add_argument("--chapter", help="the chapter of the exercises (default: the one "
+                       "that the notebook belongs to)")  # fmt: skip
+    grade.add_argument("--hidden", type=Path, metavar="FILE", help="a file of hidden tests, "
+                       "which lies in the hidden/ folder of the course")  # fmt: skip
     grade.add_argument("--timeout", type=float, default=20.0, metavar="S",
-                       help="seconds per statement or check (default: 20)")  # fmt: skip
+                       help="limit of seconds for each statement or check "
+                       "(default: 20)")  # fmt: skip
     grade.add_argument("--memory", type=int, default=4096, metavar="MB",
-                       help="megabytes of memory, as address space (default: 4096)")  # fmt: skip
+                       help="limit of the address space in megabytes (default: 4096)")  # fmt: skip
     grade.add_argument("--total", type=float, default=600.0, metavar="S",
-                       help="seconds for the whole notebook (default: 600)")  # fmt: skip
+                       help="limit of seconds for the whole notebook (default: 600)")  # fmt: skip
     grade.add_argument("--all-cells", action="store_true", help="run every cell, not only "
                        "those that the answers need")  # fmt: skip
 
