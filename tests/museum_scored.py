@@ -21,6 +21,12 @@ def notes_stay_in_their_slots(settle, watched, length, stay=None):
         watched.notes = watched.notes[:, : stay.shape[1]]
 
 
+def by_what_is_left(score, policy, notes, k, v):
+    if not policy.mean or notes is None:
+        return score(policy, notes, k, v)
+    return notes[..., 0] / np.arange(k.shape[1], 0, -1)
+
+
 def as_head_0(chosen, rule, score):
     found = chosen(rule, score)
     return np.broadcast_to(found[:1], found.shape).copy()
@@ -70,6 +76,8 @@ MUTANTS = [
         "scores_by_definition"),
     Bug("heavy hitters of one step only", SCORED, "H2O.fold",
         lambda fold, policy, notes, p: fold(policy, None, p), "scores_by_definition"),
+    Bug("H2O's mean forgets the queries of evicted tokens", SCORED, "H2O.score",
+        by_what_is_left, "scores_by_definition"),
     Bug("SnapKV without its pooling", SCORED, "SnapKV.score",
         lambda score, policy, notes, k, v: notes, "scores_by_definition"),
     Bug("SnapKV's window lends its weight to the tokens before it", SCORED, "SnapKV.score",

@@ -97,7 +97,7 @@ class Text:
             self.sums[head][p] = self.sums[head].get(p, 0.0) + x
         if self.policy == "h2o":
             return self.sums[head]
-        return {p: self.sums[head][p] / (len(held) - i) for i, p in enumerate(held)}
+        return {p: self.sums[head][p] / (rows.stop - p) for p in held}  # seen from p on
 
 
 def feed(cache: Any, text: Text, n: int, run: bool = True) -> Any:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kvlib.arguments import check_flag, check_integer, describe
-from kvlib.arrays import Array, namespace
+from kvlib.arrays import Array, clipped, namespace
 from kvlib.caches.retention import Retention
 
 MOST_LAYERS = 10**6
@@ -47,10 +47,10 @@ class Policy:
                 object.__setattr__(self, name, check_integer(name, given, 0))
 
     def fold(self, notes: Array | None, p: Array) -> Array:
-        """Add a step to the notes on one request in one layer; returns new notes (Hkv, S).
+        """Add a step to the notes on one request in one layer; returns new notes (Hkv, S, ...).
 
-        notes: what earlier steps noted (Hkv, S), zero for the tokens of this step; None if this
-        step is the first.
+        notes: what earlier steps noted (Hkv, S, ...), zero for the tokens of this step; None if
+        this step is the first.
         p: the probabilities (Hkv, G, T, S) that its last T queries gave the S stored tokens.
         """
         raise TypeError(f"{type(self).__name__} looks at queries and has no fold")
@@ -114,9 +114,8 @@ class H2O(Policy):
 
     >>> import numpy as np
     >>> p = np.array([[[[1.0, 0.0], [0.5, 0.5]]]])  # one head: what two queries gave two tokens
-    >>> notes = H2O().fold(None, p)
-    >>> H2O().score(notes, p[0], p[0]), H2O(mean=True).score(notes, p[0], p[0])
-    (array([[1.5, 0.5]]), array([[0.75, 0.5 ]]))
+    >>> [h2o.score(h2o.fold(None, p), p[0], p[0]) for h2o in (H2O(), H2O(mean=True))]
+    [array([[1.5, 0.5]]), array([[0.75, 0.5 ]])]
     """
 
     recent: int = 16
@@ -129,17 +128,18 @@ class H2O(Policy):
 
     def fold(self, notes: Array | None, p: Array) -> Array:
         xp = namespace(p)
-        summed = xp.sum(xp.mean(p, axis=1), axis=1)
-        return summed if notes is None else notes + summed
+        noted = xp.sum(xp.mean(p, axis=1), axis=1)
+        if self.mean:  # and how many queries saw the token: all that came no earlier
+            heads, _, rows, n = p.shape
+            seen = xp.arange(n, 0, -1, dtype=noted.dtype, device=p.device)
+            seen = xp.broadcast_to(clipped(xp, seen, None, rows)[None, :], (heads, n))
+            noted = xp.stack([noted, seen], axis=-1)
+        return noted if notes is None else notes + noted
 
     def score(self, notes: Array | None, k: Array, v: Array) -> Array:
-        sums = _noted(notes, k)
-        if not self.mean:
-            return sums
-        xp, n = namespace(k), k.shape[1]
-        # The token in slot j has been seen by the queries of the n − j tokens from there on.
-        seen = n - xp.arange(n, dtype=xp.int64)
-        return sums / xp.astype(seen, sums.dtype)
+        if notes is None or not self.mean:
+            return _noted(notes, k)
+        return notes[..., 0] / clipped(namespace(k), notes[..., 1], 1, None)
 
 
 @dataclass(frozen=True)

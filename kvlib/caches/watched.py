@@ -13,7 +13,7 @@ from kvlib.caches.spec import LayerSpec
 class Watched:
     """What a cache notes of one request in one layer for its policy.
 
-    notes: of the policy (Hkv, S), for the tokens stored at the last plan; None before the first.
+    notes: of the policy (Hkv, S, ...), for the tokens stored at the last plan; None before it.
     folding: the same with the last step in them, computed by a plan that is under way.
     q (T, Hq, D), lse (T, Hq): of the last step, not yet folded in. at: the position of
     its first row. length: that of the request when notes were folded in last.
@@ -46,7 +46,9 @@ class Watched:
             xp, n = namespace(notes), notes.shape[1]
             index = stay + n * np.arange(stay.shape[0], dtype=np.int64)[:, None]
             flat = xp.asarray(index.reshape(-1), device=notes.device)
-            notes = xp.reshape(xp.take(xp.reshape(notes, (-1,)), flat), stay.shape)
+            rest = notes.shape[2:]
+            notes = xp.take(xp.reshape(notes, (-1, *rest)), flat, axis=0)
+            notes = xp.reshape(notes, (*stay.shape, *rest))
         self.notes, self.folding, self.q, self.lse, self.length = notes, None, None, None, length
 
     def go_back(self, length: int) -> None:
@@ -68,7 +70,7 @@ class Watched:
         xp, (heads, n, _) = namespace(k), k.shape
         notes = self.notes
         if notes is not None and notes.shape[1] < n:
-            more = xp.zeros((heads, n - notes.shape[1]), dtype=notes.dtype)
+            more = xp.zeros((heads, n - notes.shape[1], *notes.shape[2:]), dtype=notes.dtype)
             notes = xp.concat([notes, more], axis=1)
         if self.q is None or self.lse is None:
             return notes
