@@ -6,6 +6,7 @@ import numpy as np
 from mutation_kind import Bug
 
 SCORED, WATCHED = "kvlib.caches.scored", "kvlib.caches.watched"
+POLICIES = "kvlib.caches.policies"
 ROPE, EXPERTS, EDITING = "kvlib.model.rope", "kvlib.model.experts", "kvlib.editing"
 
 
@@ -74,13 +75,13 @@ MUTANTS = [
         "scores_by_definition"),
     Bug("positions of head 0 stand for all", WATCHED, "positions_of", positions_of_head_0,
         "scores_by_definition"),
-    Bug("heavy hitters of one step only", SCORED, "H2O.fold",
+    Bug("heavy hitters of one step only", POLICIES, "H2O.fold",
         lambda fold, policy, notes, p: fold(policy, None, p), "scores_by_definition"),
-    Bug("H2O's mean forgets the queries of evicted tokens", SCORED, "H2O.score",
+    Bug("H2O's mean forgets the queries of evicted tokens", POLICIES, "H2O.score",
         by_what_is_left, "scores_by_definition"),
-    Bug("SnapKV without its pooling", SCORED, "SnapKV.score",
+    Bug("SnapKV without its pooling", POLICIES, "SnapKV.score",
         lambda score, policy, notes, k, v: notes, "scores_by_definition"),
-    Bug("SnapKV's window lends its weight to the tokens before it", SCORED, "SnapKV.score",
+    Bug("SnapKV's window lends its weight to the tokens before it", POLICIES, "SnapKV.score",
         lambda score, policy, *rest: score(replace(policy, window=1), *rest),
         "scores_by_definition"),
     # Edited requests

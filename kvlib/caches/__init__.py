@@ -8,6 +8,11 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.caches.cascade import run_cascade as run_cascade
     from kvlib.caches.paging import Blocks as Blocks
     from kvlib.caches.paging import PagedCache as PagedCache
+    from kvlib.caches.policies import H2O as H2O
+    from kvlib.caches.policies import KNorm as KNorm
+    from kvlib.caches.policies import Policy as Policy
+    from kvlib.caches.policies import SnapKV as SnapKV
+    from kvlib.caches.policies import Tova as Tova
     from kvlib.caches.prefixes import HashIndex as HashIndex
     from kvlib.caches.prefixes import RadixIndex as RadixIndex
     from kvlib.caches.protocol import Cache as Cache
@@ -19,12 +24,7 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.caches.rows import DenseCache as DenseCache
     from kvlib.caches.rows import QuantizedCache as QuantizedCache
     from kvlib.caches.rows import Rows as Rows
-    from kvlib.caches.scored import H2O as H2O
-    from kvlib.caches.scored import KNorm as KNorm
-    from kvlib.caches.scored import Policy as Policy
     from kvlib.caches.scored import Scored as Scored
-    from kvlib.caches.scored import SnapKV as SnapKV
-    from kvlib.caches.scored import Tova as Tova
     from kvlib.caches.scored import pyramid as pyramid
     from kvlib.caches.spec import LayerSpec as LayerSpec
     from kvlib.caches.spec import Memory as Memory

@@ -1,4 +1,4 @@
-"""What a cache notes of the queries that a policy scores tokens by (kvlib.caches.scored)."""
+"""What a cache notes of the queries that a policy scores tokens by (kvlib.caches.policies)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import numpy as np
 
 from kvlib.arrays import Array, namespace
 from kvlib.attention.direct import as_dtype, by_head, cap, scaled, visible
-from kvlib.caches.scored import Policy
+from kvlib.caches.policies import Policy
 from kvlib.caches.spec import LayerSpec
 
 
 class Watched:
     """What a cache notes of one request in one layer for its policy.
 
-    notes: of the policy (Hkv, S, ...), for the tokens stored at the last plan; None before it.
+    notes: those of the policy (Hkv, S, ...), on the tokens stored at the last plan, or None.
     folding: the same with the last step in them, computed by a plan that is under way.
     q (T, Hq, D), lse (T, Hq): of the last step, not yet folded in. at: the position of
     its first row. length: that of the request when notes were folded in last.

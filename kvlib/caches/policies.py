@@ -1,0 +1,187 @@
+"""What a stored token is worth: the policies of eviction by score (kvlib.caches.scored)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kvlib.arguments import check_flag, check_integer
+from kvlib.arrays import Array, clipped, namespace
+
+
+class Policy:
+    """What a stored token is worth: a higher score stays longer.
+
+    queries: how many of a step's last queries `fold` wants to see; None for all of them, 0 for none
+    recent: how many of the newest tokens stay whatever their score
+
+    Write `score`, and `fold` if scores depend on queries. Make it a frozen dataclass.
+
+    >>> from kvlib.caches import Scored
+    >>> @dataclass(frozen=True)
+    ... class LargeValues(Policy):
+    ...     def score(self, notes, k, v):
+    ...         return namespace(v).sum(v * v, axis=-1)
+    >>> Scored(LargeValues(), budget=100).budget
+    100
+    """
+
+    queries: int | None = 0
+    recent: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("recent", "queries"):
+            given = vars(self).get(name)  # those that are fields of this policy
+            if given is not None:
+                object.__setattr__(self, name, check_integer(name, given, 0))
+
+    def fold(self, notes: Array | None, p: Array) -> Array:
+        """Add a step to the notes on one request in one layer; returns new notes (Hkv, S, ...).
+
+        notes: what earlier steps noted (Hkv, S, ...), zero for the tokens of this step; None if
+        this step is the first.
+        p: the probabilities (Hkv, G, T, S) that its last T queries gave the S stored tokens.
+        """
+        raise TypeError(f"{type(self).__name__} looks at queries and has no fold")
+
+    def score(self, notes: Array | None, k: Array, v: Array) -> Array:
+        """The score of each stored token (Hkv, S), from the notes and k, v (Hkv, S, D)."""
+        raise TypeError(f"{type(self).__name__} has no score")
+
+
+@dataclass(frozen=True)
+class KNorm(Policy):
+    """Keep keys of small norm, which draw much attention in trained models (arXiv:2406.11430).
+
+    It needs no query, so it costs least of all policies. The score is −‖k‖², which orders keys as
+    −‖k‖ does.
+
+    >>> import numpy as np
+    >>> k = np.array([[[3.0, 4.0], [0.6, 0.8]]])  # one head, two keys
+    >>> KNorm().score(None, k, k).round(2)
+    array([[-25.,  -1.]])
+    """
+
+    recent: int = 0
+
+    def score(self, notes: Array | None, k: Array, v: Array) -> Array:
+        xp = namespace(k)
+        return -xp.sum(k * k, axis=-1)
+
+
+@dataclass(frozen=True)
+class Tova(Policy):
+    """Keep what the newest query gives most weight, the same in all heads (arXiv:2401.06104).
+
+    No token is safe, not even the newest; kvpress protects that one, as does ``recent=1``.
+
+    >>> import numpy as np
+    >>> p = np.array([[[[0.7, 0.3]], [[0.1, 0.9]]]])  # two query heads of one kv head
+    >>> Tova().fold(None, p)
+    array([[0.4, 0.6]])
+    """
+
+    queries: int | None = 1
+    recent: int = 0
+
+    def fold(self, notes: Array | None, p: Array) -> Array:
+        xp = namespace(p)
+        mean = xp.mean(p[:, :, -1, :], axis=(0, 1))  # (S,), over all query heads
+        return xp.broadcast_to(mean[None, :], (p.shape[0], p.shape[3]))
+
+    def score(self, notes: Array | None, k: Array, v: Array) -> Array:
+        return _noted(notes, k)
+
+
+@dataclass(frozen=True)
+class H2O(Policy):
+    """Keep the tokens with the largest sums of probabilities so far (H2O, arXiv:2306.14048).
+
+    A sum favours early tokens, because more queries have seen them. ``mean=True`` divides each sum
+    by the number of queries that have seen the token, as kvpress does. The authors' code sums per
+    query head; here the query heads of a kv head share the mean of their sums.
+
+    >>> import numpy as np
+    >>> p = np.array([[[[1.0, 0.0], [0.5, 0.5]]]])  # one head: what two queries gave two tokens
+    >>> [h2o.score(h2o.fold(None, p), p[0], p[0]) for h2o in (H2O(), H2O(mean=True))]
+    [array([[1.5, 0.5]]), array([[0.75, 0.5 ]])]
+    """
+
+    recent: int = 16
+    mean: bool = False
+    queries: int | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "mean", check_flag("mean", self.mean))
+
+    def fold(self, notes: Array | None, p: Array) -> Array:
+        xp = namespace(p)
+        noted = xp.sum(xp.mean(p, axis=1), axis=1)
+        if self.mean:  # and how many queries saw the token: all that came no earlier
+            heads, _, rows, n = p.shape
+            seen = xp.arange(n, 0, -1, dtype=noted.dtype, device=p.device)
+            seen = xp.broadcast_to(clipped(xp, seen, None, rows)[None, :], (heads, n))
+            noted = xp.stack([noted, seen], axis=-1)
+        return noted if notes is None else notes + noted
+
+    def score(self, notes: Array | None, k: Array, v: Array) -> Array:
+        if notes is None or not self.mean:
+            return _noted(notes, k)
+        return notes[..., 0] / clipped(namespace(k), notes[..., 1], 1, None)
+
+
+@dataclass(frozen=True)
+class SnapKV(Policy):
+    """Keep the tokens that a step's last `window` queries gave most weight, and their neighbours.
+
+    Scores are averaged over `kernel` tokens side by side, so that a name stays whole
+    (arXiv:2404.14469). In this average, the newest `window` tokens count as 0, as does a place
+    before the first token. The authors' code does the same, but it reads the prompt in one step,
+    evicts once, right after it, and chooses per query head. In kvlib each kv head chooses, and each
+    step may evict; in a step of fewer than `window` tokens, fewer queries decide.
+
+    >>> import numpy as np
+    >>> notes = np.array([[0.0, 0.0, 0.9, 0.0, 0.0, 0.0]])
+    >>> SnapKV(window=1, kernel=3).score(notes, notes[..., None], notes[..., None])
+    array([[0. , 0.3, 0.3, 0.3, 0. , 0. ]])
+    """
+
+    window: int = 32
+    kernel: int = 5
+
+    def __post_init__(self) -> None:
+        for name in ("window", "kernel"):
+            object.__setattr__(self, name, check_integer(name, getattr(self, name)))
+        if self.kernel % 2 == 0:
+            raise ValueError(f"kernel must be odd, so that it has a middle, got {self.kernel}")
+
+    @property
+    def queries(self) -> int:  # type: ignore[override]
+        """How many of a step's last queries it looks at."""
+        return self.window
+
+    @property
+    def recent(self) -> int:  # type: ignore[override]
+        """How many of the newest tokens stay: those that the queries belong to."""
+        return self.window
+
+    def fold(self, notes: Array | None, p: Array) -> Array:
+        xp = namespace(p)
+        return xp.mean(xp.mean(p, axis=1), axis=1)
+
+    def score(self, notes: Array | None, k: Array, v: Array) -> Array:
+        x = _noted(notes, k)
+        xp, half, older = namespace(x), self.kernel // 2, max(0, x.shape[1] - self.window)
+        edge = xp.zeros((x.shape[0], half), dtype=x.dtype)
+        wide = xp.concat([edge, x[:, :older], edge], axis=1)
+        pooled = wide[:, :older]
+        for shift in range(1, self.kernel):
+            pooled = pooled + wide[:, shift : shift + older]
+        return xp.concat([pooled / self.kernel, x[:, older:]], axis=1)
+
+
+def _noted(notes: Array | None, k: Array) -> Array:
+    """The notes; zeros where no query has been seen yet."""
+    if notes is not None:
+        return notes
+    return namespace(k).zeros(k.shape[:2], dtype=k.dtype)
