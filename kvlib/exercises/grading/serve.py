@@ -9,7 +9,7 @@ import builtins
 import linecache
 import warnings
 from collections.abc import Callable, Iterator, KeysView, ValuesView
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -66,30 +66,24 @@ class Server:
         args, named = self._values.unpack(head, data, "args", "named")
         function = self._target(head["target"])
         watching = self._borrower.reads is not None
-        heard: list[warnings.WarningMessage]
         try:
-            with (
-                warnings.catch_warnings(record=True) as heard,
-                np.errstate(**head["errors"]),
-                kept_watched() if watching else nullcontext(),
-            ):
-                warnings.simplefilter("always")
+            with _as_there(head["errors"], watching) as heard:
                 result, measured = _measured(head["measure"], function, args, named)
+            said = {"op": "return", "warnings": [str(w.message)[:500] for w in heard[:20]]}
+            if isinstance(function, type):
+                name = f"i{len(self._objects)}"
+                self._objects[name] = result
+                return self._values.pack(said, value=(name, _methods(result)))
+            if watching and self._borrower.reads is not None:
+                said["reads"] = self._borrower.reads.counts
+            return self._values.pack({**said, "measured": measured}, value=result)
         except Gone:
             raise
-        except BaseException as problem:  # SystemExit, too
+        except BaseException as problem:  # SystemExit, too, and a result that cannot be read
             text, where = words(problem, function)
             number = next((n for n, x in self._asked.items() if x is problem), None)
             raised = {"kind": type(problem).__name__, "text": text, "where": where}
             return self._values.pack({"op": "raise", "number": number, **raised})
-        said = {"op": "return", "warnings": [str(w.message)[:500] for w in heard[:20]]}
-        if isinstance(function, type):
-            name = f"i{len(self._objects)}"
-            self._objects[name] = result
-            return self._values.pack(said, value=(name, _methods(result)))
-        if watching and self._borrower.reads is not None:
-            said["reads"] = self._borrower.reads.counts
-        return self._values.pack({**said, "measured": measured}, value=result)
 
     def _target(self, target: Any) -> Any:
         if isinstance(target, str):
@@ -114,11 +108,23 @@ class Server:
         return self._values.unpack(head, data, "value")[0]
 
 
+@contextmanager
+def _as_there(errors: dict[str, Any], watching: bool) -> Iterator[list[warnings.WarningMessage]]:
+    """NumPy's handling of errors as on the other side, and the warnings that are given."""
+    with (
+        warnings.catch_warnings(record=True) as heard,
+        np.errstate(**errors),
+        kept_watched() if watching else nullcontext(),
+    ):
+        warnings.simplefilter("always")
+        yield heard
+
+
 def words(problem: BaseException, function: Any) -> tuple[str, str]:
     """What it says, and the deepest line of the function's own cell that led to it."""
     try:
-        said = str(problem)[:5000]
-    except Exception:
+        said = str.__str__(str(problem))[:5000]
+    except BaseException:
         said = ""
     code, where, trace = getattr(function, "__code__", None), "", problem.__traceback__
     while trace is not None and code is not None:

@@ -108,23 +108,23 @@ class Values:
             return ["b", base64.b64encode(x).decode("ascii")]
         if x is Ellipsis:
             return ["e"]
-        if isinstance(x, np.generic) and x.dtype.str in KINDS:
+        if issubclass(kind, np.generic) and x.dtype.str in KINDS:
             return ["g", x.dtype.str, self._put(x.tobytes())]
         if kind is complex:
             return ["c", x.real, x.imag]
         if kind is not np.ndarray and (lent := self.lend(x)) is not None:
             return lent
-        shared = isinstance(x, list | dict | set | np.ndarray)
+        shared = issubclass(kind, list | dict | set | np.ndarray)
         return self._shared(x, depth) if shared else self._other(x, depth)
 
     def _other(self, x: Any, depth: int) -> Any:
         """Subclasses of plain kinds as these; the rest as Things."""
         for base, plainly in PLAINLY.items():
-            if isinstance(x, base):
+            if issubclass(type(x), base):  # x.__class__ may say anything
                 return self.form(plainly(x), depth + 1)
         try:
-            text = repr(x)
-        except Exception:
+            text = str.__str__(repr(x))
+        except BaseException:
             text = ""
         digest = hashlib.sha1(text.encode("utf-8", "surrogatepass")).hexdigest()
         return ["x", type(x).__name__, text[:200], digest]
