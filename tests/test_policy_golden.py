@@ -7,6 +7,7 @@ Where several definitions are in use, kvlib is set to the one that it is compare
 
 * SnapKV's and H2O's own code choose a set per query head. kvlib chooses per kv head, so it is given
   a kv head for each query head. In kvpress, as in kvlib, the query heads of a group are averaged.
+  "H2O per kv head" is H2O's own code, given the mean probabilities of each group.
 * H2O's own code sums what queries gave a token. kvpress divides the sum by the number of queries
   that see the token (``mean=True``), protects no recent token, and looks at the prompt alone.
 * TOVA's own code protects no token. kvpress protects the newest one (``recent=1``).
@@ -38,7 +39,12 @@ PRESSES: dict[str, Policy] = {
     "Knorm": KNorm(),
     "ObservedAttention": H2O(recent=0, mean=True),
 }
-AUTHORS: dict[str, Policy] = {"SnapKV": SNAPKV, "H2O": H2O(RECENT), "TOVA": Tova()}
+AUTHORS: dict[str, Policy] = {
+    "SnapKV": SNAPKV,
+    "H2O": H2O(RECENT),
+    "H2O per kv head": H2O(RECENT),
+    "TOVA": Tova(),
+}
 
 
 def kept(policy: Policy, budget: int, kv_heads: int, steps: int) -> np.ndarray:
@@ -87,7 +93,7 @@ def test_kvpress_gives_the_same_scores(name: str, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("name", AUTHORS)
 def test_the_authors_code_keeps_the_same(name: str, budget: int) -> None:
     """SnapKV chooses once, after the prompt; H2O and TOVA again after each of the next tokens."""
-    expected = GOLDEN[f"{name} {budget}"]  # (budget,) per query head, and per step
+    expected = GOLDEN[f"{name} {budget}"]  # (steps, heads, budget); SnapKV's has no steps
     expected = expected.reshape(-1, *expected.shape[-2:])
-    found = kept(AUTHORS[name], budget, Q.shape[1], len(expected))
+    found = kept(AUTHORS[name], budget, expected.shape[1], len(expected))
     assert found.tolist() == expected.tolist()

@@ -3,9 +3,9 @@
     python tools/make_policy_golden.py FOLDER    needs torch and transformers (pip install ".[dev]")
 
 FOLDER holds checkouts of NVIDIA/kvpress, FasterDecoding/SnapKV, FMInference/H2O and TOVA by
-schwartz-lab-NLP, under their own names. Their classes are given q, k and v of random numbers, and
-positions in place of the values that they return, so what comes back is what they keep. Seeds are
-tried in order until changing q and k by 0.0001 changes none of it, so that rounding cannot either.
+schwartz-lab-NLP, in folders named kvpress, SnapKV, H2O and TOVA. The classes there are given random
+q and k, and positions in place of v, so they return the positions that they keep. Seeds are tried
+in order until moving q and k by about 0.0001 changes no position, so that rounding cannot either.
 """
 
 from __future__ import annotations
@@ -56,16 +56,21 @@ def kvpress(name: str, q: torch.Tensor, k: torch.Tensor) -> dict[str, torch.Tens
 
 
 def by_steps(name: str, q: torch.Tensor, k: torch.Tensor, budget: int) -> torch.Tensor:
-    """Kept positions (1 + STEPS, H, budget) after the prompt and each token: q, k (H, S, D)."""
+    """Kept positions (1 + STEPS, H, budget) after the prompt and each token: k (H, S, D).
+
+    q (Hq, S, D): where several query heads share one of k, the code sees their mean probabilities.
+    """
     from modify_llama import H2OKVCache_LayerWise
     from tova_cache import TOVACache
 
     h2o, tova = H2OKVCache_LayerWise(budget - RECENT, RECENT), TOVACache(budget)
     held, kept, start = torch.arange(PROMPT).expand(len(k), PROMPT), [], 0
     for end in range(PROMPT, PROMPT + STEPS + 1):
-        p = attention(q[:, start:end], k.gather(1, held[..., None].expand(-1, -1, DIM)))
+        keys = k.gather(1, held[..., None].expand(-1, -1, DIM))
+        p = attention(q[:, start:end], keys.repeat_interleave(len(q) // len(k), 0))
+        p = p.unflatten(1, (len(k), -1)).mean(2)
         at = held[None, :, :, None]
-        if name == "H2O":
+        if name.startswith("H2O"):
             at = h2o((at, at), p)[0]
         else:
             tova.key_cache, tova.value_cache = [at], [at]
@@ -90,8 +95,8 @@ def official(q: torch.Tensor, k: torch.Tensor) -> dict[str, np.ndarray]:
         prompt = (wide[None, :, :PROMPT], q[None, :, :PROMPT])
         kept = SnapKVCluster(WINDOW, budget, KERNEL).update_kv(*prompt, at, None, GROUP)[1]
         found[f"SnapKV {budget}"] = kept[0, :, :, 0].sort().values
-        for name in ("H2O", "TOVA"):
-            found[f"{name} {budget}"] = by_steps(name, q, wide, budget)
+        for name, keys in {"H2O": wide, "H2O per kv head": k, "TOVA": k}.items():
+            found[f"{name} {budget}"] = by_steps(name, q, keys, budget)
     numbers = {name: x.numpy() for name, x in found.items()}
     return {n: x if x.dtype == np.float32 else x.astype(np.uint8) for n, x in numbers.items()}
 
@@ -128,4 +133,6 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        raise SystemExit(__doc__)
     main(Path(sys.argv[1]))

@@ -117,7 +117,7 @@ class H2O(Policy):
     def fold(self, notes: Array | None, p: Array) -> Array:
         xp = namespace(p)
         noted = xp.sum(xp.mean(p, axis=1), axis=1)
-        if self.mean:  # and how many queries saw the token: all that came no earlier
+        if self.mean:  # also note how many of these queries saw each token
             heads, _, rows, n = p.shape
             seen = xp.arange(n, 0, -1, dtype=noted.dtype, device=p.device)
             seen = xp.broadcast_to(clipped(xp, seen, None, rows)[None, :], (heads, n))
