@@ -1,4 +1,4 @@
-"""A folder of notebooks written against the grader, with honest ones among them (hostile.py)."""
+"""A folder of notebooks written against the grader, with honest ones among them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from effort import Effort
-from hostile import CASES, HONEST, MARK, SECRET, Case
+from hostile_notebooks import CASES, HONEST, MARK, SECRET, Case
 
 import kvlib
 from kvlib.exercises.grading.sandbox import chosen, walled

@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,13 @@ def space() -> dict[str, Any]:
 
 @pytest.fixture
 def remote(space: dict[str, Any]) -> Iterator[Remote]:
+    with served(space) as found:
+        yield found
+
+
+@contextmanager
+def served(space: dict[str, Any]) -> Iterator[Remote]:
+    """The answers of a notebook as a checker sees them, served by a thread."""
     here, there = socket.socketpair()
 
     def serve() -> None:
