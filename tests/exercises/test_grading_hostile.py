@@ -114,6 +114,18 @@ def test_inside_the_sandbox_there_is_no_file_of_the_grader() -> None:
     assert done.stdout.split() == ["[False,", "False,", "False,", "False]"]
 
 
+def test_inside_the_sandbox_modules_are_found_where_they_were(tmp_path: Path) -> None:
+    """Also below /tmp, where everything else is hidden."""
+    if not chosen("auto"):
+        pytest.skip("bubblewrap does not work here")
+    (tmp_path / "shown").mkdir()
+    look = f"import os; print(os.listdir({str(tmp_path)!r}))"
+    command = [*walled("/", [str(tmp_path / "shown")]), sys.executable, "-S", "-c", look]
+    (tmp_path / "hidden").mkdir()
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "['shown']\n"
+
+
 def test_a_sandbox_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvlib.exercises.grading.sandbox._trouble", lambda: "there is no bwrap")
     assert not chosen("auto") and not chosen("off")

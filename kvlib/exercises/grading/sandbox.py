@@ -69,13 +69,20 @@ def walled(folder: str, paths: Sequence[str]) -> list[str]:
     python = {sys.prefix, sys.base_prefix, sys.exec_prefix, str(Path(sys.executable).parent)}
     python |= {os.path.realpath(path) for path in python} | set(sysconfig.get_paths().values())
     command = ["bwrap", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL"]
+    command += [
+        "--proc",
+        "/proc",
+        "--dev",
+        "/dev",
+        "--tmpfs",
+        "/tmp",
+    ]  # what is in /tmp comes later
     shown = list(dict.fromkeys(path for path in (*SYSTEM, *sorted(python), *paths)))
     for path in _outermost([p for p in shown if os.path.exists(p)]):
         if os.path.islink(path):
             command += ["--symlink", os.readlink(path), path]
         else:
             command += ["--ro-bind", path, path]
-    command += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
     command += ["--ro-bind", str(PACKAGE), f"{INSIDE}/kvlib"]
     if folder != "/":
         command += ["--bind", folder, folder, "--chdir", folder]
