@@ -64,6 +64,7 @@ class Server:
     def _called(self, head: dict[str, Any], data: bytearray) -> tuple[dict[str, Any], list[Any]]:
         self._borrower.reads = None
         args, named = self._values.unpack(head, data, "args", "named")
+        self._values.lent_now = self._values.names_in((args, named))
         function = self._target(head["target"])
         watching = self._borrower.reads is not None
         try:

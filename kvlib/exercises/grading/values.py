@@ -79,6 +79,7 @@ class Values:
         self._names: dict[int, str] = {}
         self._before: dict[str, Any] = {}
         self._recent: deque[str] = deque(maxlen=WATCHED)
+        self.lent_now: list[str] = []  # further ones to look at: what the call was handed
         self.accept: Callable[[str], bool] = lambda name: True
         self.lend: Callable[[Any], list[Any] | None] = lambda x: None
         self.found: Callable[[list[Any]], Any] = lambda form: None
@@ -89,7 +90,8 @@ class Values:
         """A frame: the head, each part in its form, and what has changed since the last one."""
         self._out: list[Any] = []  # bytes, or arrays of them
         self._size = 0
-        changes = [[n, self._content(self.known[n])] for n in list(self._recent) if self._new(n)]
+        looked = dict.fromkeys((*self._recent, *self.lent_now))
+        changes = [[n, self._content(self.known[n])] for n in looked if self._new(n)]
         forms = {key: self.form(x) for key, x in parts.items()}
         return {**head, "changes": changes, **forms}, self._out
 
@@ -110,6 +112,8 @@ class Values:
             return ["e"]
         if issubclass(kind, np.generic) and x.dtype.str in KINDS:
             return ["g", x.dtype.str, self._put(x.tobytes())]
+        if issubclass(kind, np.ma.MaskedArray):  # plain data would hold what the mask hides
+            return self._other(x, depth)
         if kind is complex:
             return ["c", x.real, x.imag]
         if kind is not np.ndarray and (lent := self.lend(x)) is not None:
@@ -256,6 +260,10 @@ class Values:
         self.known[name], self._names[id(x)] = x, name
         self._before[name] = _copy(x)
         self._touch(name)
+
+    def names_in(self, x: Any) -> list[str]:
+        """The names of all containers in x that have crossed."""
+        return [self._names[i] for i in within(x) if i in self._names]
 
     def _touch(self, name: str) -> None:
         """It crosses now, so it is the last one to be forgotten."""
