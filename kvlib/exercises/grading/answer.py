@@ -14,8 +14,9 @@ import numpy as np
 
 from kvlib import errors
 from kvlib.exercises.grading.channel import Channel, Gone, Late
+from kvlib.exercises.grading.containers import within
 from kvlib.exercises.grading.lent import Lender
-from kvlib.exercises.grading.values import Values, within
+from kvlib.exercises.grading.values import Values
 
 Found = dict[str, Any]
 MOST_WARNINGS = 20

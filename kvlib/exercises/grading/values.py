@@ -14,16 +14,15 @@ import pickle
 import re
 from collections import deque
 from collections.abc import Callable
-from operator import is_
 from typing import Any
 
 import numpy as np
 
 from kvlib.exercises.grading.channel import Gone
+from kvlib.exercises.grading.containers import DEEPEST, copied, memory_of, same, thing, within
 
 KINDS = {name: np.dtype(name) for name in (np.dtype(c).str for c in "?bBhHiIlLqQefdgFDG")}
 WATCHED = 32  # containers whose changes are looked for: those that crossed last
-DEEPEST = 60
 LONGEST_INT = 10_000  # bits
 TEXTS = re.compile("[<|][US][0-9]{1,2}")  # arrays of texts, of which the kind is told
 PLAIN = (type(None), bool, int, float, str)
@@ -35,32 +34,6 @@ PLAINLY: dict[type, Callable[[Any], Any]] = {
     bytes: lambda x: bytes.__add__(x, b""),
     tuple: lambda x: tuple(tuple.__iter__(x)),
 }
-
-
-class Thing:
-    """Stands for what cannot cross: its class has the name of the original's.
-
-    Two are equal where the originals have one name and print alike.
-    """
-
-    def __init__(self, text: str, digest: str) -> None:
-        self._text, self._digest = text, digest
-
-    def __repr__(self) -> str:
-        return self._text
-
-    def __eq__(self, other: object) -> bool:
-        same = type(self).__name__ == type(other).__name__
-        return same and isinstance(other, Thing) and self._digest == other._digest
-
-    def __hash__(self) -> int:
-        return hash(self._digest)
-
-
-def thing(kind: str, text: str, digest: str) -> Any:
-    """A Thing that calls itself `kind`."""
-    name = kind if kind.isidentifier() and len(kind) < 80 else "object"
-    return type(name, (Thing,), {})(text[:200], digest)
 
 
 class Values:
@@ -83,8 +56,6 @@ class Values:
         self.accept: Callable[[str], bool] = lambda name: True
         self.lend: Callable[[Any], list[Any] | None] = lambda x: None
         self.found: Callable[[list[Any]], Any] = lambda form: None
-
-    # Out ------------------------------------------------------------------------------------------
 
     def pack(self, head: dict[str, Any], **parts: Any) -> tuple[dict[str, Any], list[Any]]:
         """A frame: the head, each part in its form, and what has changed since the last one."""
@@ -154,7 +125,7 @@ class Values:
         if isinstance(x, np.ndarray):
             plain = np.ascontiguousarray(np.asarray(x)).reshape(x.shape)
             writable = bool(x.flags.writeable)
-            return ["a", x.dtype.str, list(x.shape), self._put(_bytes(plain)), writable]
+            return ["a", x.dtype.str, list(x.shape), self._put(memory_of(plain)), writable]
         if isinstance(x, dict):
             return ["d", [[self.form(k, depth + 1), self.form(v, depth + 1)] for k, v in x.items()]]
         return ["l" if isinstance(x, list) else "s", [self.form(y, depth + 1) for y in list(x)]]
@@ -164,8 +135,6 @@ class Values:
         size = len(data) if isinstance(data, bytes) else data.nbytes
         self._size += size
         return [self._size - size, size]
-
-    # In -------------------------------------------------------------------------------------------
 
     def unpack(self, head: dict[str, Any], data: bytearray, *parts: str) -> list[Any]:
         """The parts of a frame, after its changes. Gone where a form is none."""
@@ -258,7 +227,7 @@ class Values:
     def remember(self, name: str, x: Any) -> None:
         """x as it is now is what both sides know under this name."""
         self.known[name], self._names[id(x)] = x, name
-        self._before[name] = _copy(x)
+        self._before[name] = copied(x)
         self._touch(name)
 
     def names_in(self, x: Any) -> list[str]:
@@ -274,41 +243,7 @@ class Values:
     def _new(self, name: str) -> bool:
         """Whether it has changed since it was remembered, which it is now."""
         x, before = self.known[name], self._before[name]
-        if _same(x, before):
+        if same(x, before):
             return False
-        self._before[name] = _copy(x)
+        self._before[name] = copied(x)
         return True
-
-
-def _bytes(x: np.ndarray) -> np.ndarray:
-    """The memory of a contiguous array, in pieces as large as its size allows."""
-    flat = x.reshape(-1).view(np.uint8)
-    return flat if x.nbytes % 8 else flat.view(np.uint64)
-
-
-def within(x: Any, depth: int = 0) -> set[int]:
-    """The ids of every container in x, itself included."""
-    found = {id(x)}
-    if isinstance(x, list | tuple | dict | set) and depth <= DEEPEST:
-        for y in x.values() if isinstance(x, dict) else x:
-            found |= within(y, depth + 1)
-    return found
-
-
-def _copy(x: Any) -> Any:
-    return np.array(x, copy=True, order="C", subok=False) if isinstance(x, np.ndarray) else x.copy()
-
-
-def _same(x: Any, before: Any) -> bool:
-    if isinstance(x, np.ndarray):
-        if x.shape != before.shape or x.dtype != before.dtype:
-            return False
-        return np.array_equal(_bytes(np.ascontiguousarray(x)), _bytes(before))
-    if len(x) != len(before):
-        return False
-    if isinstance(x, dict):
-        pairs = zip(x.items(), before.items(), strict=True)
-        return all(a is c and b is d for (a, b), (c, d) in pairs)
-    if isinstance(x, set):
-        return bool(x == before)
-    return all(map(is_, x, before))
