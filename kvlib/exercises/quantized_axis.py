@@ -105,7 +105,7 @@ def check_choose_axis(choose_axis: Any) -> Iterator[str]:
                 f"{words}: got {got!r}, but the root mean square errors of the scores are {figures}"
                 + (f". Your answers so far agree with {fits}" if fits else "")
             )
-        yield f"{words}: {right}"
+        yield f"{words}: the answer is {right!r}"
 
 
 # What people measure instead; named are those that fit all answers so far.

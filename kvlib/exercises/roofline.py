@@ -61,7 +61,7 @@ def check_attention_intensity(attention_intensity: Any) -> Iterator[str]:
         "values of its own": 4.5,
     }
     expect_number(got, 1.5, what, suspects)
-    yield "3 query heads use each key that is read, with 2 operations per number of it"
+    yield "each number of a key serves 3 query heads, with 2 operations for each of them"
     words = {
         "five requests got five times the intensity of one: each request has keys of its own, so "
         "the bytes grow with the operations": 7.5,
