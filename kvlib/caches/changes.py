@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from kvlib.arguments import describe
 from kvlib.arrays import to_numpy
 from kvlib.caches.blocks import BlockPool
 from kvlib.caches.layers import StoredLayers
-from kvlib.caches.scored import Scored
 from kvlib.caches.step import Request
 from kvlib.caches.table import Table
 from kvlib.caches.watched import positions_of
@@ -140,9 +139,9 @@ def staying(cache: StoredLayers, g: int, request: Request) -> np.ndarray | None:
 
 def best(cache: StoredLayers, g: int, request: Request) -> np.ndarray | None:
     """The numbers (Hkv, budget) of the tokens of highest score; None while there is room."""
-    rule, table = cache.groups[g].retention, request.state.tables[g]
-    n = request.length - table.gone
-    if not isinstance(rule, Scored) or n < rule.budget + rule.every:
+    rule: Any = cache.groups[g].retention  # a Scored: no other rule is `alone`
+    table, n = request.state.tables[g], request.length - request.state.tables[g].gone
+    if n < rule.budget + rule.every:
         return None
     k, v = cache.decoded(g, request)
     notes = None

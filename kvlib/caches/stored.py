@@ -13,7 +13,6 @@ from kvlib.arrays import Array, is_numpy, nbytes
 from kvlib.caches.checks import get_open
 from kvlib.caches.hooks import Answer
 from kvlib.caches.layers import StoredLayers
-from kvlib.caches.scored import Scored
 from kvlib.caches.spec import Memory
 from kvlib.caches.step import Extra, Request, Step
 from kvlib.caches.stored_attention import attend_stored
@@ -66,17 +65,17 @@ class StoredCache(StoredLayers):
         if self.kept_by(request) < request.length:
             return
         for g, (group, table) in enumerate(zip(self.groups, request.state.tables, strict=True)):
-            watched, rule = table.watched, group.retention
-            if isinstance(rule, Scored) and watched is not None and watched.q is not None:
+            watched, policy = table.watched, getattr(group.retention, "policy", None)
+            if watched is not None and watched.q is not None:
                 k, _ = self.decoded(g, request)
                 spec = self.layers[group.layers[0]]
-                watched.folding = watched.folded(rule.policy, spec, k, table.gone)
+                watched.folding = watched.folded(policy, spec, k, table.gone)
                 watched.settle(request.length)
 
     def watch(self, layer: int, q: Array, lse: Array, step: Step) -> None:
         """Show the queries of a step, and their lse, to the policy of a layer that has one."""
-        rule = self.groups[self.group_of[layer]].retention
-        if not (isinstance(rule, Scored) and rule.policy.queries != 0):
+        policy = getattr(self.groups[self.group_of[layer]].retention, "policy", None)
+        if policy is None or policy.queries == 0:  # only a Scored has one
             return
         q = self.xp.asarray(q, copy=True)  # until the next plan; the caller may reuse the array
         for i, table in enumerate(self.lying(layer, step).tables):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from kvlib.arrays import Array, namespace
 from kvlib.attention.direct import as_dtype, by_head, cap, scaled, visible
-from kvlib.caches.policies import Policy
 from kvlib.caches.spec import LayerSpec
+
+if TYPE_CHECKING:  # policies and scores are loaded with the first rule that has them
+    from kvlib.caches.policies import Policy
 
 
 class Watched:

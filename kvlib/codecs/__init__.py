@@ -9,12 +9,17 @@ A cache takes one by name or as an object: ``codec="int8"``, ``codec=kivi(4, gro
 Codec(name='int8', keys=Int8(), values=Int8(), residual=0)
 """
 
+from typing import TYPE_CHECKING, Any
+
 from kvlib.codecs.base import PLAIN, Codec, Field, Plain, TensorCodec
 from kvlib.codecs.bfloat16 import BFloat16, bfloat16
 from kvlib.codecs.fp8 import Fp8, fp8
 from kvlib.codecs.groups import PerChannel, PerToken, int8_per_channel, kivi
 from kvlib.codecs.int8 import Int8, int8
-from kvlib.codecs.names import NAMES, codec
+from kvlib.codecs.names import codec
+
+if TYPE_CHECKING:
+    from kvlib.codecs.names import NAMES
 
 __all__ = [
     "NAMES",
@@ -35,3 +40,11 @@ __all__ = [
     "int8_per_channel",
     "kivi",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "NAMES":  # made on first use
+        from kvlib.codecs.names import names
+
+        return names()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

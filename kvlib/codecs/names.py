@@ -7,13 +7,14 @@ they are not codecs but dtypes of a cache.
 
 from __future__ import annotations
 
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
 from kvlib.codecs.base import PLAIN, Codec
 from kvlib.codecs.bfloat16 import bfloat16
 from kvlib.codecs.fp8 import fp8
 from kvlib.codecs.groups import int8_per_channel, kivi
 from kvlib.codecs.int8 import int8
-from kvlib.costs.codecs import CODECS as DTYPES
-from kvlib.costs.rows import Catalogue, UnknownName
 
 REGISTRY: tuple[tuple[str, Codec, tuple[str, ...]], ...] = (  # name, codec, its other names
     ("plain", PLAIN, ()),
@@ -25,11 +26,28 @@ REGISTRY: tuple[tuple[str, Codec, tuple[str, ...]], ...] = (  # name, codec, its
     ("int4", kivi(4), ("kivi4",)),
     ("int2", kivi(2), ("kivi2",)),
 )
-NAMES: Catalogue[Codec] = Catalogue(
-    "codec",
-    lambda: {name: found for name, found, _ in REGISTRY},
-    aliases={name: others for name, _, others in REGISTRY},
-)
+if TYPE_CHECKING:
+    from kvlib.costs.rows import Catalogue
+
+    NAMES: Catalogue[Codec]
+
+
+@cache
+def names() -> Catalogue[Codec]:
+    """The catalogue NAMES, made on first use: a cache without a name does not wait for costs."""
+    from kvlib.costs.rows import Catalogue
+
+    return Catalogue(
+        "codec",
+        lambda: {name: found for name, found, _ in REGISTRY},
+        aliases={name: others for name, _, others in REGISTRY},
+    )
+
+
+def __getattr__(name: str) -> Any:
+    if name == "NAMES":
+        return names()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def codec(name: str | Codec) -> Codec:
@@ -56,12 +74,15 @@ def codec(name: str | Codec) -> Codec:
             "codec must be a Codec (kvlib.codecs) or the name of one, such as 'int8', "
             f"got a {type(name).__name__}"
         )
-    if name not in NAMES and name in DTYPES:  # the names that only kvlib.costs has
+    from kvlib.costs.codecs import CODECS as DTYPES
+    from kvlib.costs.rows import UnknownName
+
+    if name not in names() and name in DTYPES:  # the names that only kvlib.costs has
         raise ValueError(
             f"{name!r} is no codec but what a cache stores numbers in: leave codec out and give "
             f"dtype=xp.{DTYPES[name].name} (float32 unless given), xp being the array library"
         )
     try:
-        return NAMES[name]
+        return names()[name]
     except UnknownName as error:
         raise ValueError(str(error)) from None
