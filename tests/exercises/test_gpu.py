@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from kvlib.exercises import gpu_cuda
+from kvlib.exercises import gpu_lines
 from kvlib.exercises.gpu import (
     check_lane_bytes,
     check_merge_splits,
@@ -17,7 +17,7 @@ from kvlib.exercises.gpu import (
 )
 
 # Each test that takes all known wrong answers waits for the one that never ends.
-gpu_cuda.SECONDS = 1.0
+gpu_lines.SECONDS = 1.0
 
 needs_compiler = pytest.mark.skipif(
     not (shutil.which("c++") or shutil.which("g++")), reason="no C++ compiler"

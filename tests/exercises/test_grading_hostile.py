@@ -70,7 +70,7 @@ def package() -> dict[str, tuple[int, int]]:
 def test_a_folder_of_hostile_notebooks(sandbox: str, tmp_path: Path, effort: Effort) -> None:
     safe = chosen(sandbox)
     cases = [c for c in CASES if safe or not c.walled]
-    usual = 26 if sandbox == "auto" else 8
+    usual = 14 if sandbox == "auto" else 6
     some = cases[:: max(1, len(cases) // usual)]  # every kind of them
     some += [c for c in cases if c not in some]
     cases = list(effort.share(f"hostile notebooks, sandbox {sandbox}", some, usual=usual, quick=4))
