@@ -351,3 +351,37 @@ def test_what_crossed_long_ago_is_still_the_same_object() -> None:
         cross([n])
     first.append(2)
     assert cross(first) is copy and copy == [1, 2]
+
+
+class LyingDict(dict):  # type: ignore[type-arg]
+    """It says another length, other items and another copy than it has."""
+
+    def __len__(self) -> int:
+        return 7
+
+    def items(self) -> Any:
+        return iter(())
+
+    def copy(self) -> Any:
+        return {}
+
+
+class Nameless:
+    """A callable that raises for whatever it is asked."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(f"no {name}")
+
+    def __call__(self, n: int) -> int:
+        return n + 1
+
+
+def test_a_container_that_lies_about_itself_ends_nothing(
+    space: dict[str, Any], remote: Remote
+) -> None:
+    kept = LyingDict(a=1)
+    space["f"], space["n"] = lambda: kept, Nameless()
+    for _ in range(3):
+        remote.answer("f")()
+        kept["b"] = len([*dict.keys(kept)])
+    assert remote.answer("n")(2) == 3

@@ -46,7 +46,9 @@ def within(x: Any, depth: int = 0) -> set[int]:
 
 
 def copied(x: Any) -> Any:
-    return np.array(x, copy=True, order="C", subok=False) if isinstance(x, np.ndarray) else x.copy()
+    if isinstance(x, np.ndarray):
+        return np.array(x, copy=True, order="C", subok=False)
+    return _kind(x).copy(x)
 
 
 def same(x: Any, before: Any) -> bool:
@@ -54,14 +56,18 @@ def same(x: Any, before: Any) -> bool:
         if x.shape != before.shape or x.dtype != before.dtype:
             return False
         return np.array_equal(memory_of(np.ascontiguousarray(x)), memory_of(before))
-    if len(x) != len(before):
-        return False
-    if isinstance(x, dict):
-        pairs = zip(x.items(), before.items(), strict=True)
-        return all(a is c and b is d for (a, b), (c, d) in pairs)
-    if isinstance(x, set):
-        return bool(x == before)
-    return all(map(is_, x, before))
+    kind = _kind(x)
+    if kind is set:
+        return bool(set.__eq__(x, before))
+    now, then = ([*dict.items(y)] if kind is dict else [*kind.__iter__(y)] for y in (x, before))
+    if kind is dict:  # keys and values by turns
+        now, then = ([z for pair in y for z in pair] for y in (now, then))
+    return len(now) == len(then) and all(map(is_, now, then))
+
+
+def _kind(x: Any) -> Any:
+    """The built-in type of a container, whose methods do what they say; a subclass's may not."""
+    return next(kind for kind in (dict, list, set) if isinstance(x, kind))
 
 
 def memory_of(x: np.ndarray) -> np.ndarray:

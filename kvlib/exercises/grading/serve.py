@@ -58,7 +58,7 @@ class Server:
             own = {n: v for n, v in vars(x).items() if type(v) in DATA and not n.startswith("__")}
             return self._values.pack({"is": "class"}, data=own)
         if callable(x):
-            return {"is": "function", "called": str(getattr(x, "__name__", name))}, []
+            return {"is": "function", "called": _called_so(x, name)}, []
         return self._values.pack({"is": "value"}, value=x)
 
     def _called(self, head: dict[str, Any], data: bytearray) -> tuple[dict[str, Any], list[Any]]:
@@ -134,6 +134,15 @@ def words(problem: BaseException, function: Any) -> tuple[str, str]:
             where = f"\nat the line: {text}" if text else ""
         trace = trace.tb_next
     return said, where
+
+
+def _called_so(x: Any, name: str) -> str:
+    """What a function is called; the exercise's own name if it does not say so."""
+    try:
+        found = x.__name__
+    except BaseException:  # an object of the notebook's may raise what it likes
+        return name
+    return found if type(found) is str else name
 
 
 def _methods(x: Any) -> list[str]:
