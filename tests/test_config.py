@@ -269,6 +269,18 @@ REFUSED = [
     ),
     (GPT_OSS, {"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
     (GPT_OSS, {"swiglu_limit": 0}, "swiglu_limit is 0"),
+    (
+        GPT_OSS,
+        {
+            "initial_context_length": 8192,
+            "rope_scaling": {
+                "rope_type": "yarn",
+                "factor": 32.0,
+                "original_max_position_embeddings": 4096,
+            },
+        },
+        "initial_context_length is 8192",
+    ),
     (QWEN3_MOE, {"norm_topk_prob": 1}, "norm_topk_prob is 1"),
     (QWEN3_MOE, {"num_experts_per_tok": 9}, "num_experts_per_tok is 9"),
     (MIXTRAL, {"attention_bias": True}, "attention_bias is True"),

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kvlib.arguments import describe
-from kvlib.arrays import to_numpy
+from kvlib.arrays import Array, to_numpy
 from kvlib.caches.blocks import BlockPool
 from kvlib.caches.layers import StoredLayers
 from kvlib.caches.step import Request
@@ -140,16 +140,22 @@ def staying(cache: StoredLayers, g: int, request: Request) -> np.ndarray | None:
 def best(cache: StoredLayers, g: int, request: Request) -> np.ndarray | None:
     """The numbers (Hkv, budget) of the tokens of highest score; None while there is room."""
     rule: Any = cache.groups[g].retention  # a Scored: no other rule is `alone`
-    table, n = request.state.tables[g], request.length - request.state.tables[g].gone
+    n = request.length - request.state.tables[g].gone
     if n < rule.budget + rule.every:
         return None
     k, v = cache.decoded(g, request)
-    notes = None
-    if table.watched is not None:
-        spec = cache.layers[cache.groups[g].layers[0]]
-        notes = table.watched.folded(rule.policy, spec, k, table.gone)
-        table.watched.folding = notes
+    notes = folded(cache, g, request, k)
     return to_numpy(rule.chosen(rule.policy.score(notes, k, v))).astype(np.int64)
+
+
+def folded(cache: StoredLayers, g: int, request: Request, k: Array) -> Array | None:
+    """What a policy has noted of the stored keys k (Hkv, S, D), the last step included."""
+    table, rule = request.state.tables[g], cache.groups[g].retention
+    if table.watched is None:
+        return None
+    policy, spec = getattr(rule, "policy", None), cache.layers[cache.groups[g].layers[0]]
+    table.watched.folding = table.watched.folded(policy, spec, k, table.gone)
+    return table.watched.folding
 
 
 def take_out(

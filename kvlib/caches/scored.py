@@ -8,7 +8,6 @@ part, and the queries that are undone leave no trace in the scores.
 Each kv head chooses its own tokens, by the mean over the query heads that share it. If each query
 head chose its own, the cache would have to store a set of tokens per query head.
 """
-# Long, because each policy shows what it computes by an example.
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterable, Sequence
 
 from kvlib.arguments import describe
 from kvlib.arrays import Array, is_numpy, nbytes
+from kvlib.caches.changes import folded
 from kvlib.caches.checks import get_open
 from kvlib.caches.hooks import Answer
 from kvlib.caches.layers import StoredLayers
@@ -64,13 +65,10 @@ class StoredCache(StoredLayers):
         """Turn what the policies saw in the last step into notes: it cannot be undone now."""
         if self.kept_by(request) < request.length:
             return
-        for g, (group, table) in enumerate(zip(self.groups, request.state.tables, strict=True)):
-            watched, policy = table.watched, getattr(group.retention, "policy", None)
-            if watched is not None and watched.q is not None:
-                k, _ = self.decoded(g, request)
-                spec = self.layers[group.layers[0]]
-                watched.folding = watched.folded(policy, spec, k, table.gone)
-                watched.settle(request.length)
+        for g, table in enumerate(request.state.tables):
+            if table.watched is not None and table.watched.q is not None:
+                folded(self, g, request, self.decoded(g, request)[0])
+                table.watched.settle(request.length)
 
     def watch(self, layer: int, q: Array, lse: Array, step: Step) -> None:
         """Show the queries of a step, and their lse, to the policy of a layer that has one."""

@@ -51,7 +51,7 @@ def decoder(keys: Keys, *, tied: bool = False, bias: bool = False, **fields: Any
 
 
 def routing(keys: Keys, count: str) -> tuple[int, int]:
-    """Experts, and how many of them a token passes.
+    """How many experts a model has, and how many of them each token goes through.
 
     Transformers 5 writes every family's count as `num_local_experts`.
     """

@@ -110,7 +110,7 @@ def read_by_type(keys: Keys, full: float, sliding: float) -> tuple[RopeConfig, R
 
 
 def _stated(keys: Keys, theta: Mapping[str, float]) -> Iterator[tuple[str, str | None, RopeConfig]]:
-    """What `rope_parameters` and `rope_scaling` hold: key, type of layer (None: any), rope.
+    """Yield each rope of `rope_parameters` and `rope_scaling`: key, layer type (None: any), rope.
 
     theta: for each type of layer, the base that applies unless an entry states another.
     """
@@ -176,5 +176,5 @@ def _yarn(keys: Keys, factor: float, model: Keys) -> dict[str, Any]:
 
 
 def _temperature(factor: float, mscale: float = 1.0) -> float:
-    """What YaRN multiplies cos and sin by, so that scores grow by its square."""
+    """The factor by which YaRN multiplies cos and sin; scores grow by its square."""
     return 0.1 * mscale * math.log(factor) + 1.0 if factor > 1.0 else 1.0

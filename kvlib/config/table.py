@@ -41,7 +41,7 @@ _HARMLESS = frozenset(
         *("num_nextn_predict_layers", "num_mtp_layers"),
     )
 )
-# What decides nothing for a model's size. A forward pass has to read these.
+# Keys that do not change a model's size, but that a forward pass has to read.
 _COMPUTED = frozenset(
     (
         # activations, norms, scores

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.exercises.received import number
+from kvlib.exercises.received import expect_number, number
 from kvlib.exercises.report import Finding, checker
 
 
@@ -37,7 +37,7 @@ def check_merge_moments(merge_moments: Any) -> Iterator[str]:
         )
         / 40,
     }
-    _expect(got[1], whole[1], "the mean", wrong_means)
+    expect_number(got[1], whole[1], "the mean", wrong_means)
     gap = (other - mean) ** 2
     wrong_sums = {
         "the sum of squares ignores that the parts have different means, and this difference "
@@ -50,7 +50,7 @@ def check_merge_moments(merge_moments: Any) -> Iterator[str]:
             whole[2] / 40
         ),
     }
-    _expect(got[2], whole[2], "the sum of squares", wrong_sums)
+    expect_number(got[2], whole[2], "the sum of squares", wrong_sums)
     if got[0] != 40:
         raise Finding(f"The count is {got[0]:g}, needed 40.")
     yield "parts of 10 and 30 numbers give the same as all 40"
@@ -93,15 +93,6 @@ def _fold(merge: Any, parts: list[Any]) -> tuple[float, float, float]:
     for part in parts[1:]:
         state = merge(state, part)
     return _triple(state)
-
-
-def _expect(got: float, right: float, what: str, wrong: dict[str, float]) -> None:
-    if math.isclose(got, right, rel_tol=1e-9):
-        return
-    for words, value in wrong.items():
-        if math.isclose(got, value, rel_tol=1e-9):
-            raise Finding(words)
-    raise Finding(f"{what}: got {got:.6g}, needed {right:.6g}")
 
 
 def _same(got: Any, right: Any, what: str) -> None:

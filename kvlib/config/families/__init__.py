@@ -21,7 +21,7 @@ The tests ask for three things more: the family's name in README.md; a line or t
 and transformers' logits of it (that needs torch and transformers); and what a config must not say,
 in REFUSED of ``tests/test_config.py``.
 
-What none of kvlib's layers computes yet, such as latent attention, is a new file beside
+A computation that no layer of kvlib has yet, such as latent attention, is a new file beside
 `kvlib.model.grouped_query` or `kvlib.model.gated_mlp`. A block that adds its parts in
 another order (attention and MLP in parallel) is a new field of `kvlib.ModelConfig`, which
 `forward_fields` sets, and a branch in `mix` and `feed` of `kvlib.model.block`.

@@ -32,10 +32,14 @@ def shape(keys: Keys) -> Shape:
 def forward_fields(keys: Keys) -> dict[str, Any]:
     """The files state silu, and mean the gate of `kvlib.model.gated_mlp` that has a limit."""
     keys.only("hidden_act", "silu", "the gate is made of it")
-    keys.seen.add("initial_context_length")  # repeats what rope_scaling says
+    one = rope.read(keys, theta=150_000.0)
+    if one.kind == "yarn":
+        length = one.original_max_position_embeddings
+        keys.only("initial_context_length", length, "as rope_scaling says")
+    keys.seen.add("initial_context_length")  # without YaRN, nothing depends on it
     return {
         **gated_fields(keys, eps=1e-5),
-        "rope": rope.read(keys, theta=150_000.0),
+        "rope": one,
         "swiglu_limit": keys.number("swiglu_limit", 7.0),
         "swiglu_alpha": keys.number("swiglu_alpha", 1.702),
     }
