@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib import sampling as sampling
     from kvlib import scheduling as scheduling
     from kvlib import show as show
+    from kvlib import speculation as speculation
     from kvlib.attention import attend as attend
     from kvlib.attention import attend_causal as attend_causal
     from kvlib.attention import attend_tiled as attend_tiled

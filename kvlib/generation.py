@@ -14,6 +14,8 @@ from kvlib.prompts import as_ids, check_prompt, seeds_of
 from kvlib.sampling import check_settings
 from kvlib.scheduling import Scheduler
 from kvlib.serving import WAITING, Request, raise_failed
+from kvlib.speculation.checking import Gamma
+from kvlib.speculation.draft import Drafter
 
 _runs = count()  # names differ from run to run, so that several can share a cache
 
@@ -30,6 +32,8 @@ def generate(
     seed: int | Sequence[int] = 0,
     cache: Cache | None = None,
     prefill_chunk: int | None = None,
+    drafter: Drafter | None = None,
+    gamma: Gamma = 4,
     progress: bool | None = None,
 ) -> list[Any]:
     """Continue each prompt; returns the new tokens of each, in the order of the prompts.
@@ -50,6 +54,9 @@ def generate(
                      the tokens stay the same, and the memory that a step needs beside the cache
                      shrinks from O(prompt) to O(chunk). A request that has read its prompt
                      decodes while others still read theirs.
+    drafter, gamma   guess up to gamma (4) tokens ahead and check them in one step, by a
+                     kvlib.speculation.Drafter such as PromptLookup(): fewer steps, and the same
+                     tokens or, where guesses are drawn from a model, the same distribution
     progress         True: a bar; False: none; None: a bar on a terminal after two seconds
 
     If the codec keeps the newest tokens unencoded, early chunks attend to exact numbers where a
@@ -81,6 +88,8 @@ def generate(
         seed=seed,
         cache=cache,
         prefill_chunk=prefill_chunk,
+        drafter=drafter,
+        gamma=gamma,
     )
     with _bar(progress, len(ids) * max_new_tokens) as bar:
         for i, token in tokens:
@@ -101,6 +110,8 @@ def stream(
     seed: int | Sequence[int] = 0,
     cache: Cache | None = None,
     prefill_chunk: int | None = None,
+    drafter: Drafter | None = None,
+    gamma: Gamma = 4,
 ) -> Iterator[tuple[int, int]]:
     """Yield (index of the prompt, new token) as soon as each is known.
 
@@ -127,6 +138,8 @@ def stream(
         prefill_chunk=prefill_chunk,
         max_prefills=None,
         victim=None,
+        drafter=drafter,
+        gamma=gamma,
         stop_tokens=stop_tokens,
     )
     run = next(_runs)

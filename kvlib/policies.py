@@ -40,8 +40,9 @@ class Pending(NamedTuple, Generic[R]):
 
     request   its name, or anything else that stands for it
     left      at least 1: tokens of its text that no step has been fed yet. A waiting request may
-              need fewer in the end, because the cache may hold the beginning of its prompt.
-    decoding  whether its prompt has been read, so that a step feeds it the last token alone
+              need fewer in the end, because the cache may hold the beginning of its prompt. For one
+              that decodes, its last token and the guesses for those after it.
+    decoding  whether its prompt has been read
 
     >>> Pending("a", left=30)
     Pending(request='a', left=30, decoding=False)
@@ -71,7 +72,8 @@ def schedule(
 
     None means no limit. Each request that decodes gets 1 token; if there are more of them than the
     budget has tokens, the first ones get theirs. What is left of the budget goes to the prompts
-    that have begun, in their order, and then to the waiting ones. The result lists the
+    that have begun, in their order, then to the waiting ones, and last to the guesses of the
+    requests that decode (kvlib.speculation), so that guessing delays nobody. The result lists the
     requests in the order given and leaves out those that get nothing.
 
     >>> running = [Pending("a", 1, decoding=True), Pending("b", 30)]
@@ -83,6 +85,8 @@ def schedule(
     {'a': 1, 'b': 30}
     >>> schedule(running, [Pending("c", 9)], prefill_chunk=4)
     {'a': 1, 'b': 4, 'c': 4}
+    >>> schedule([Pending("a", 5, decoding=True), Pending("b", 30)], budget=33)
+    {'a': 3, 'b': 30}
     """
     limits = {"budget": budget, "prefill_chunk": prefill_chunk, "max_prefills": max_prefills}
     budget, prefill_chunk, max_prefills = check_limits(limits).values()
@@ -106,6 +110,11 @@ def schedule(
         n = min(_left(_checked("waiting", following)), chunk, room)
         tokens[following.request] = n
         room, begun = room - n, begun + 1
+    for p in running:
+        if p.decoding and p.left > 1 and room > 0 and p.request in tokens:
+            n = min(_left(p) - 1, room)
+            tokens[p.request] += n
+            room -= n
     return tokens
 
 

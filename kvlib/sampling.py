@@ -84,7 +84,7 @@ def sample(
     return tokens
 
 
-def rng_at(seed: int, position: int) -> np.random.Generator:
+def rng_at(seed: int, position: int, stream: int = 0) -> np.random.Generator:
     """The generator that draws the token at one position of a text.
 
     ``position`` is the number of tokens before it, prompt included. The draw depends on the
@@ -95,11 +95,16 @@ def rng_at(seed: int, position: int) -> np.random.Generator:
     the same seed use the same random numbers at the same positions: give requests their own seeds
     where that matters.
 
+    stream: 0 draws tokens. Other numbers give streams of their own (PCG64.jumped), for draws at the
+    same position that must not depend on each other, such as a guess and the verdict on it.
+
     >>> numbers = np.random.Generator(np.random.PCG64(7)).random(5)
     >>> bool(rng_at(7, 4).random() == numbers[4])
     True
     """
     bits = np.random.PCG64(check_seed("seed", seed))
+    if stream:
+        bits = bits.jumped(check_integer("stream", stream, 0))
     bits.advance(check_integer("position", position, 0))
     return np.random.Generator(bits)
 

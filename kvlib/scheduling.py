@@ -44,12 +44,21 @@ from kvlib.serving import (
     Request,
     changed,
     close_in,
-    draw,
     noted,
     raise_failed,
     undo,
     waits,
 )
+from kvlib.speculation.checking import (
+    Gamma,
+    check_drafter,
+    check_gamma,
+    guess,
+    judged,
+    next_tokens,
+    without_guesses,
+)
+from kvlib.speculation.draft import Drafter
 
 __all__ = [
     "CANCELLED",
@@ -83,6 +92,11 @@ class Scheduler:
     victim         a function that picks the running request that gives way if a step does not fit
                    into the cache, such as :func:`kvlib.scheduling.fewest_lost`; the youngest unless
                    given. None: no request gives way, and ``step`` raises CacheFull or OutOfBlocks.
+    drafter        guesses tokens, which the same step checks: a kvlib.speculation.Drafter, such as
+                   PromptLookup(). None: one token per request and step. Guesses take what the other
+                   requests leave of the budget and of the cache.
+    gamma          guesses per request and step at most (4), or a function of a request, such as
+                   kvlib.speculation.adaptive()
 
     If the cache stores numbers as they are, a request's tokens depend neither on these settings nor
     on the other requests. A request begins only if the budget has a token for it, so the oldest
@@ -110,6 +124,8 @@ class Scheduler:
         max_prefills: int | None = 1,
         queue: Policy = first_come,
         victim: Policy | None = youngest,
+        drafter: Drafter | None = None,
+        gamma: Gamma = 4,
         stop_tokens: Iterable[int] | None = None,
     ) -> None:
         check_cache(model, cache)
@@ -117,7 +133,8 @@ class Scheduler:
         check_policy("queue", queue, first_come)
         if victim is not None:
             check_policy("victim", victim, youngest)
-        self.model, self.cache = model, cache
+        check_drafter(drafter)
+        self.model, self.cache, self.drafter, self.gamma = model, cache, drafter, check_gamma(gamma)
         self.requests: dict[Hashable, Request] = {}
         self.events: list[Event] = []
         self.num_steps = 0
@@ -220,6 +237,8 @@ class Scheduler:
     def _step(self) -> list[Event]:
         seen = len(self.events)
         self._drop_changed()
+        if self.drafter is not None:
+            guess(self.drafter, self.gamma, self._running, self.model.config.vocab_size)
         while True:
             try:
                 parts = {r: r.part(n) for r, n in self._admit().items()}
@@ -252,7 +271,9 @@ class Scheduler:
 
     def _schedule(self, waiting: Iterable[Pending[Request]] = ()) -> dict[Request, int]:
         running = [
-            Pending(r, 1, True) if r.state == DECODING else Pending(r, r.length - r.held)
+            Pending(r, 1 + (len(r.draft.tokens) if r.draft else 0), True)
+            if r.state == DECODING
+            else Pending(r, r.length - r.held)
             for r in self._running
         ]
         return schedule(running, waiting, **self.limits)
@@ -306,25 +327,36 @@ class Scheduler:
     def _forward(self, parts: dict[Request, list[int]]) -> None:
         """Feed each request its part; those whose text is through get their next token."""
         step, fed = self._plan(parts)
-        rows = {
-            r: row for row, (r, part) in enumerate(parts.items()) if r.held + len(part) >= r.length
-        }
         try:
-            drawn = draw(rows, self.model.forward(fed, self.cache, step))
+            found = next_tokens(
+                parts, step, lambda rows: self.model.forward(fed, self.cache, step, rows)
+            )
         except BaseException:
             undo(self.cache, step, parts)
             raise
         for r, part in parts.items():
-            kind, token = "decode" if r.state == DECODING else "prefill", drawn.get(r)
-            r.held += len(part)
-            stopped = token in self._stops
-            self._note(r, kind, len(part), None if stopped else token)
-            if token is None:
-                continue
+            self._note_fed(r, len(part), found.get(r, []))
+
+    def _note_fed(self, r: Request, fed: int, tokens: list[int]) -> None:
+        """Count what a request was fed, and give it its tokens; a stop token is the last of them."""
+        decoding, before = r.state == DECODING, r.held
+        n = next((n for n, token in enumerate(tokens, 1) if token in self._stops), None)
+        given = tokens[:n] if n is None else tokens[: n - 1]
+        r.held += fed
+        if decoding:
+            judged(r, fed - 1, len(tokens[:n]) - 1)
+            if r.held > before + len(tokens[:n]):  # the cache forgets the wrong guesses
+                r.held = before + len(tokens[:n])
+                self.cache.truncate(r.name, r.held)
+                r.left = noted(self.cache, r)
+        kind = "decode" if decoding else "prefill"
+        self._note(r, kind, fed, given[0] if given else None)
+        for token in given[1:]:
+            self._note(r, "accept", 0, token)
+        if tokens:
             r.state = DECODING
-            if not stopped:
-                r.new.append(token)
-            if stopped or len(r.new) == r.max_new_tokens:
+            r.new += given
+            if n is not None or len(r.new) == r.max_new_tokens:
                 self._leave(r, DONE)
                 self._note(r, "done")
 
@@ -339,6 +371,8 @@ class Scheduler:
                     r.left = noted(self.cache, r)
                 return step, fed
             except (CacheFull, OutOfBlocks):
+                if without_guesses(parts):
+                    continue
                 if self._victim is None or len(self._running) == 1:
                     raise
                 self._give_way(self._victim, parts)
@@ -360,7 +394,9 @@ class Scheduler:
 
     def _leave(self, r: Request, state: str) -> None:
         self._running.remove(r)
-        r.state, r.held = state, 0
+        r.state, r.held, r.draft = state, 0, None
+        if self.drafter is not None:
+            self.drafter.free(r.name)
         close_in(self.cache, r)
 
     def _drop_changed(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -25,6 +25,9 @@ class Request:
     held: how many tokens of its text lie in the cache; the scheduler keeps count.
     error: why it has failed; None unless its state is FAILED.
     left: what the cache noted of it when the scheduler last changed it there (see `noted`).
+    draft: guesses for its next tokens, which its next step checks (kvlib.speculation).
+    drafted, accepted: how many guesses have been checked, and how many of them were right.
+    lately: the share of right guesses among the last ones, each of which counts for an eighth.
 
     >>> Request("a", [1, 2], max_new_tokens=3, new=[9]).text
     [1, 2, 9]
@@ -42,6 +45,10 @@ class Request:
     held: int = 0
     error: ValueError | None = None
     left: Any = None
+    draft: Any = None
+    drafted: int = 0
+    accepted: int = 0
+    lately: float = 0.5
 
     @property
     def text(self) -> list[int]:
@@ -54,8 +61,10 @@ class Request:
         return len(self.prompt) + len(self.new)
 
     def part(self, n: int) -> list[int]:
-        """Its next n tokens to be fed; once the prompt has been read, only the last one drawn."""
-        return [self.new[-1]] if self.state == DECODING else self.text[self.held : self.held + n]
+        """Its next n tokens to be fed: of its text, or the last one drawn, and guesses after it."""
+        if self.state != DECODING:
+            return self.text[self.held : self.held + n]
+        return [self.new[-1], *(self.draft.tokens[: n - 1] if n > 1 else ())]
 
     @property
     def ended(self) -> bool:
@@ -63,33 +72,39 @@ class Request:
         return self.state in (DONE, CANCELLED, FAILED)
 
 
-def draw(rows: Mapping[Request, int], logits: Array) -> dict[Request, int]:
-    """Draw the next token of each request from its row of a step's logits.
+class Place(NamedTuple):
+    """Where a token is drawn: in row `row` of logits, `ahead` tokens after the request's text."""
 
-    rows: the row of each request, in ascending order   logits (B, V)
+    request: Request
+    row: int
+    ahead: int = 0
+
+
+def draw(places: Sequence[Place], logits: Array) -> list[int]:
+    """Draw a token at each place from a step's logits (R, V); the rows of places ascend.
 
     Seed and position decide each draw (see `rng_at`), whatever other requests share the step and
-    however often a step fails. Requests with the same settings are drawn together.
+    however often a step fails. Places with the same settings are drawn together.
     """
-    if len(rows) == logits.shape[0] and not any(r.temperature for r in rows):
-        return dict(zip(rows, greedy(logits), strict=True))  # most steps: all decode, none draws
-    alike: dict[Any, list[Request]] = defaultdict(list)
-    for r in rows:
-        alike[r.temperature and (r.temperature, r.top_k, r.top_p)].append(r)
-    drawn: dict[Request, int] = {}
-    for settings, requests in alike.items():
+    if len(places) == logits.shape[0] and not any(p.request.temperature for p in places):
+        return greedy(logits)  # most steps: all decode, none draws
+    alike: dict[Any, list[Place]] = defaultdict(list)
+    for place in places:
+        r = place.request
+        alike[r.temperature and (r.temperature, r.top_k, r.top_p)].append(place)
+    drawn: dict[int, int] = {}
+    for settings, several in alike.items():
         x = logits
-        if len(requests) < logits.shape[0]:
+        if len(several) < logits.shape[0]:
             xp = namespace(logits)
-            x = xp.take(logits, xp.asarray([rows[r] for r in requests]), axis=0)
+            x = xp.take(logits, xp.asarray([p.row for p in several]), axis=0)
         if settings:
-            temperature, top_k, top_p = settings
-            rngs = [rng_at(r.seed, r.length) for r in requests]
-            tokens = sample(x, temperature, top_k, top_p, rngs=rngs)
+            rngs = [rng_at(p.request.seed, p.request.length + p.ahead) for p in several]
+            tokens = sample(x, *settings, rngs=rngs)
         else:
             tokens = greedy(x)
-        drawn.update(zip(requests, tokens, strict=True))
-    return drawn
+        drawn.update(zip((p.row for p in several), tokens, strict=True))
+    return [drawn[p.row] for p in places]
 
 
 def undo(cache: Cache, step: Step, requests: Iterable[Request]) -> None:
@@ -145,7 +160,8 @@ class Event(NamedTuple):
 
     kind    hit      found in the cache, so not computed again
             prefill  fed a chunk of its prompt
-            decode   fed its last token
+            decode   fed its last token, and guesses after it
+            accept   got one more token in the step before it, because a guess was right
             wait     the cache had no room for it, or for its chunk, in this step
             preempt  gave its room up; all its tokens will be fed again
             done     has ended
@@ -178,7 +194,7 @@ def waits(events: Iterable[Event]) -> dict[Hashable, list[int]]:
     fed = 0
     last: dict[Hashable, int] = {}
     found: dict[Hashable, list[int]] = {}
-    kinds = ("prefill", "decode", "done", "cancel", "fail")
+    kinds = ("prefill", "decode", "accept", "done", "cancel", "fail")
     for _, group in groupby((e for e in events if e.kind in kinds), key=lambda e: e.step):
         together = list(group)
         fed += sum(e.tokens for e in together)

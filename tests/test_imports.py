@@ -15,7 +15,7 @@ ORDER = (
     *("attention", "codecs", "caches"),
     *("distribution", "kernels", "sampling"),
     *("model", "editing", "reference", "prompts", "serving", "quality", "machine"),
-    *("policies", "scheduling", "generation"),
+    *("policies", "speculation", "scheduling", "generation"),
     *("show", "exercises"),
 )
 

@@ -1,0 +1,27 @@
+"""Speculative decoding: guess several tokens, and check all of them in one step of the model.
+
+A drafter guesses how a text goes on. The model is fed the last token and the guesses in one step,
+which gives it one row of logits per guess, and one more. The guesses are accepted from the first
+one on, up to the first that is refused; what the cache holds of the others is taken back. Which
+tokens a text gets, or with what probability it gets them, is what it would be without guesses
+(Leviathan et al., arXiv:2211.17192).
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
+    from kvlib.speculation.acceptance import accept as accept
+    from kvlib.speculation.draft import Draft as Draft
+    from kvlib.speculation.draft import Drafter as Drafter
+    from kvlib.speculation.draft import Text as Text
+    from kvlib.speculation.draft_model import DraftModel as DraftModel
+    from kvlib.speculation.draft_model import lower_layers as lower_layers
+    from kvlib.speculation.gain import adaptive as adaptive
+    from kvlib.speculation.gain import best_gamma as best_gamma
+    from kvlib.speculation.gain import expected_tokens as expected_tokens
+    from kvlib.speculation.gain import speed_up as speed_up
+    from kvlib.speculation.lookup import PromptLookup as PromptLookup
+else:
+    from kvlib.lazy import attach
+
+    __getattr__, __dir__, __all__ = attach(__name__)

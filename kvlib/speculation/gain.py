@@ -1,0 +1,93 @@
+"""What guessing gains: the tokens and the time to expect, and how many guesses are best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from kvlib.arguments import check_integer, describe, number
+from kvlib.serving import Request
+
+MOST_GUESSES = 1024
+
+
+def expected_tokens(acceptance: float, gamma: int) -> float:
+    """Tokens per step if each of `gamma` guesses in turn is accepted with this probability.
+
+    (1 − a^(γ+1)) / (1 − a), arXiv:2211.17192, equation 1; γ + 1 for a = 1.
+
+    >>> [round(expected_tokens(0.7, gamma), 3) for gamma in (1, 3, 5, 7)]
+    [1.7, 2.533, 2.941, 3.141]
+    """
+    a, gamma = _share("acceptance", acceptance), _guesses("gamma", gamma, 0)
+    return math.fsum(a**i for i in range(gamma + 1))
+
+
+def speed_up(acceptance: float, gamma: int, cost: float, step: float = 1.0) -> float:
+    """How many times faster the text comes than without guesses.
+
+    cost   time of one guess, as a share of one step of the model that decodes a single token
+    step   time of the step that checks the guesses, in the same unit: 1 as long as reading the
+           weights takes most of it
+
+    arXiv:2211.17192, theorem 3.8, in which step is 1.
+
+    >>> round(speed_up(0.7, gamma=4, cost=0.1), 3)
+    1.981
+    """
+    cost, step = _time("cost", cost, 0.0), _time("step", step, 1e-9)
+    return expected_tokens(acceptance, gamma) / (check_integer("gamma", gamma, 0) * cost + step)
+
+
+def best_gamma(
+    acceptance: float, cost: float, most: int = 16, step: Callable[[int], float] | None = None
+) -> int:
+    """The number of guesses, 0 ... most, with the largest `speed_up`; of equals, the smallest.
+
+    step: the time of a step that checks γ guesses, as a function of γ; 1 unless given.
+
+    >>> [best_gamma(a, cost=0.05) for a in (0.5, 0.7, 0.8, 0.9)]
+    [3, 6, 8, 13]
+    """
+    most = _guesses("most", most, 0)
+    found = [
+        speed_up(acceptance, n, cost, 1.0 if step is None else step(n)) for n in range(most + 1)
+    ]
+    return found.index(max(found))
+
+
+def adaptive(most: int = 8, cost: float = 0.05) -> Callable[[Request], int]:
+    """A rule for ``gamma``: the best number of guesses for what was accepted of a request lately.
+
+    most   guesses per step at most; at least 1 is made, so that the rule sees texts change
+    cost   as in `speed_up`
+
+    >>> rule = adaptive(most=8, cost=0.05)
+    >>> rule(Request("a", [1], lately=0.9)), rule(Request("a", [1], lately=0.1))
+    (8, 1)
+    """
+    most, cost = _guesses("most", most, 1), _time("cost", cost, 0.0)
+    best = [max(1, best_gamma(share / 100, cost, most)) for share in range(101)]
+    return lambda request: best[round(100 * request.lately)]
+
+
+def _share(name: str, given: float) -> float:
+    value = number(given)
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} must be a share of guesses, 0 ... 1, got {describe(given)}")
+    return value
+
+
+def _time(name: str, given: float, least: float) -> float:
+    value = number(given)
+    if not least <= value < math.inf:
+        raise ValueError(
+            f"{name} must be a time, as a share of one step, of at least {least:g}, "
+            f"got {describe(given)}"
+        )
+    return value
+
+
+def _guesses(name: str, given: int, least: int) -> int:
+    value = check_integer(name, given, least, MOST_GUESSES)
+    return value
