@@ -338,7 +338,7 @@ class Scheduler:
             self._note_fed(r, len(part), found.get(r, []))
 
     def _note_fed(self, r: Request, fed: int, tokens: list[int]) -> None:
-        """Count what a request was fed, and give it its tokens; a stop token is the last of them."""
+        """Count what a request was fed, and give it its tokens, up to a stop token."""
         decoding, before = r.state == DECODING, r.held
         n = next((n for n, token in enumerate(tokens, 1) if token in self._stops), None)
         given = tokens[:n] if n is None else tokens[: n - 1]

@@ -100,7 +100,8 @@ def draw(places: Sequence[Place], logits: Array) -> list[int]:
             x = xp.take(logits, xp.asarray([p.row for p in several]), axis=0)
         if settings:
             rngs = [rng_at(p.request.seed, p.request.length + p.ahead) for p in several]
-            tokens = sample(x, *settings, rngs=rngs)
+            temperature, top_k, top_p = settings
+            tokens = sample(x, temperature, top_k, top_p, rngs=rngs)
         else:
             tokens = greedy(x)
         drawn.update(zip((p.row for p in several), tokens, strict=True))

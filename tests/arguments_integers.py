@@ -26,6 +26,7 @@ from kvlib import (
     quality,
     sampling,
     scheduling,
+    speculation,
 )
 from kvlib.caches import layouts
 from kvlib.model import random_weights
@@ -206,6 +207,16 @@ def scheduled(left: Any = 9, **limits: Any) -> Any:
     return scheduling.schedule(running, [scheduling.Pending("c", left)], **limits)
 
 
+def guessed(**settings: Any) -> Any:
+    drafter = speculation.PromptLookup(**settings)
+    return drafter.draft([speculation.Text("a", [1, 2, 3, 4] * 3, most=5)])[0].tokens
+
+
+def rehearsed(vocabulary: Any) -> Any:
+    drafter = speculation.Rehearsed({"a": [1, 2, 3, 4]}, 0.5, vocabulary)
+    return drafter.draft([speculation.Text("a", [1], most=3)])[0].tokens
+
+
 def removed(start: Any, stop: Any) -> Any:
     cache = model().new_cache(1, 8)
     cache.add("a")
@@ -365,6 +376,23 @@ INTEGERS: dict[str, tuple[Call, int]] = {
     "Scheduler budget": (lambda n: scheduler(budget=n), 2),
     "Scheduler prefill_chunk": (lambda n: scheduler(prefill_chunk=n), 2),
     "Scheduler max_prefills": (lambda n: scheduler(max_prefills=n), 2),
+    "Scheduler gamma": (lambda n: scheduler(gamma=n, drafter=speculation.PromptLookup()), 2),
+    "PromptLookup longest": (lambda n: guessed(longest=n), 4),
+    "PromptLookup shortest": (lambda n: guessed(longest=300, shortest=n), 2),
+    "Rehearsed vocabulary": (lambda n: rehearsed(n), 100),
+    "lower_layers layers": (lambda n: len(speculation.lower_layers(model(), n).layer_specs), 1),
+    "DraftModel max_seqs": (
+        lambda n: rows(speculation.DraftModel(model(), max_seqs=n).cache),
+        2,
+    ),
+    "expected_tokens gamma": (lambda n: speculation.expected_tokens(0.5, n), 100),
+    "speed_up gamma": (lambda n: speculation.speed_up(0.5, n, 0.1), 100),
+    "best_gamma most": (lambda n: speculation.best_gamma(0.9, 0.0, n), 100),
+    "adaptive most": (
+        lambda n: speculation.adaptive(n)(scheduling.Request("a", [1], lately=0.99)),
+        100,
+    ),
+    "rng_at stream": (lambda n: float(sampling.rng_at(7, 3, n).random()), 1),
     "Scheduler stop_tokens": (lambda n: scheduler(stop_tokens=[n]), 100),
     "Scheduler.add prompt": (
         lambda n: kvlib.generate(model(), [[n, 105]], max_new_tokens=2), 112,

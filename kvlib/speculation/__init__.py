@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.speculation.gain import expected_tokens as expected_tokens
     from kvlib.speculation.gain import speed_up as speed_up
     from kvlib.speculation.lookup import PromptLookup as PromptLookup
+    from kvlib.speculation.rehearsed import Rehearsed as Rehearsed
 else:
     from kvlib.lazy import attach
 

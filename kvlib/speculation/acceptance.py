@@ -6,41 +6,41 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kvlib.sampling import rng_at
-
 DRAFTED, JUDGED = 1, 2  # streams of random numbers: for guesses, and for verdicts on them
 
 
-def accept(p: np.ndarray, draft: Sequence[int], q: np.ndarray, seed: int, at: int) -> list[int]:
+def accept(
+    p: np.ndarray,
+    draft: Sequence[int],
+    q: np.ndarray,
+    verdicts: Sequence[float] | np.ndarray,
+    numbers: Sequence[float] | np.ndarray,
+) -> list[int]:
     """The tokens that a text gets from a step with n guesses: those accepted, and one more.
 
-    p (n + 1, V)   the model's distribution at each guess, and after all of them
-    draft          n token ids, drawn from q
-    q (n, V)       the distribution that each guess was drawn from
-    seed, at       of the request: its seed, and the position of the first guess
+    p (n + 1, V)      the model's distribution at each guess, and after all of them
+    draft             n token ids, drawn from q
+    q (n, V)          the distribution that each guess was drawn from
+    verdicts (n,)     random numbers in [0, 1) that decide on the guesses
+    numbers (n + 1,)  random numbers in [0, 1) that draw the token after the accepted guesses;
+                      they must be independent of the verdicts and of the draft
 
     A guess x is accepted with probability min(1, p(x) / q(x)). At the first one refused, the token
     is drawn from max(0, p − q), scaled to sum to 1, and the guesses behind it are dropped. If all
     are accepted, one more token is drawn from the last row of p. Each token is then distributed as
     p, whatever q is (arXiv:2211.17192, theorem 1 in appendix A.1).
 
-    >>> p = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
-    >>> accept(p, [1], np.array([[0.0, 1.0, 0.0]]), seed=0, at=5)  # right, and one more
+    >>> p, q = np.array([[0.2, 0.8], [1.0, 0.0]]), np.array([[0.5, 0.5]])
+    >>> accept(p, [1], q, verdicts=[0.99], numbers=[0.5, 0.5])  # p(1) > q(1): right, and one more
     [1, 0]
-    >>> accept(p, [2], np.array([[0.0, 0.0, 1.0]]), seed=0, at=5)  # wrong
+    >>> accept(p, [0], q, verdicts=[0.5], numbers=[0.5, 0.5])  # 0.5 > 0.2 / 0.5: refused
     [1]
     """
-    found: list[int] = []
     for i, token in enumerate(draft):
-        verdict = rng_at(seed, at + i, JUDGED).random()
-        if verdict * q[i, token] < p[i, token]:
-            found.append(int(token))
-            continue
-        rest = np.maximum(p[i] - q[i], 0.0)
-        if not rest.any():  # p and q are equal but for rounding
-            rest = p[i]
-        return [*found, inverse(rest, rng_at(seed, at + i))]
-    return [*found, inverse(p[len(found)], rng_at(seed, at + len(found)))]
+        if verdicts[i] * q[i, token] >= p[i, token]:
+            rest = np.maximum(p[i] - q[i], 0.0)  # all 0 if p and q are equal but for rounding
+            return [*map(int, draft[:i]), inverse(rest if rest.any() else p[i], numbers[i])]
+    return [*map(int, draft), inverse(p[len(draft)], numbers[len(draft)])]
 
 
 def agreed(tokens: Sequence[int], draft: Sequence[int]) -> list[int]:
@@ -57,11 +57,11 @@ def agreed(tokens: Sequence[int], draft: Sequence[int]) -> list[int]:
     return [int(t) for t in tokens[: n + 1]]
 
 
-def inverse(weights: np.ndarray, rng: np.random.Generator) -> int:
-    """Draw an index with probability in proportion to its weight, (V,): by inverse transform.
+def inverse(weights: np.ndarray, number: float) -> int:
+    """The index that a random number in [0, 1) draws, in proportion to the weights (V,).
 
-    >>> inverse(np.array([0.0, 2.0, 0.0]), np.random.default_rng(0))
-    1
+    >>> [inverse(np.array([1.0, 2.0, 0.0]), number) for number in (0.3, 0.4)]
+    [0, 1]
     """
     sums = np.cumsum(weights)
-    return int(np.searchsorted(sums, rng.random() * sums[-1], side="right"))
+    return int(np.searchsorted(sums, number * sums[-1], side="right"))

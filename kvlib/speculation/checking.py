@@ -8,9 +8,9 @@ from typing import Any
 from kvlib.arguments import check_integer, describe
 from kvlib.arrays import Array
 from kvlib.caches import Step
-from kvlib.sampling import probabilities
+from kvlib.sampling import probabilities, rng_at
 from kvlib.serving import DECODING, Place, Request, draw
-from kvlib.speculation.acceptance import accept, agreed
+from kvlib.speculation.acceptance import JUDGED, accept, agreed
 from kvlib.speculation.draft import Drafter, Text, asked
 
 Gamma = int | Callable[[Request], int]
@@ -80,14 +80,16 @@ def next_tokens(
         if r in drawn:
             settings = r.temperature, r.top_k, r.top_p
             p = probabilities(logits[first[r] : first[r] + n + 1, ...], *settings)
-            found[r] = accept(p, guesses[r], r.draft.q, r.seed, r.length)
+            verdicts = rng_at(r.seed, r.length, JUDGED).random(n)  # one for each position
+            numbers = rng_at(r.seed, r.length).random(n + 1)
+            found[r] = accept(p, guesses[r], r.draft.q, verdicts, numbers)
         else:
             found[r] = agreed([next(tokens) for _ in range(n + 1)], guesses.get(r, []))
     return found
 
 
 def judged(r: Request, guesses: int, right: int) -> None:
-    """Note on a request how many of its guesses were right; those after a wrong one do not count."""
+    """Note how many guesses of a request were right; in `lately`, one was wrong at most."""
     r.draft = None
     r.drafted += guesses
     r.accepted += right

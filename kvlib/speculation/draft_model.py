@@ -109,7 +109,7 @@ class _Fed:
     sure: int = 0
 
     def agreeing(self, text: Sequence[int]) -> int:
-        """How many of its tokens the text begins with, but not the last: it's fed for its logits."""
+        """How many of its tokens the text begins with, its last token left out."""
         most = min(len(self.tokens), len(text) - 1)
         return next((i for i in range(self.sure, most) if self.tokens[i] != text[i]), most)
 
@@ -130,7 +130,7 @@ class _Writing:
             return
         q = probabilities(logits, text.temperature, text.top_k, text.top_p)[0]
         rng = rng_at(text.seed, len(text.tokens) + len(self.tokens), DRAFTED)
-        self.tokens.append(inverse(q, rng))
+        self.tokens.append(inverse(q, rng.random()))
         self.q.append(q)
 
 
