@@ -11,6 +11,7 @@ import math
 import random
 import shutil
 import xml.etree.ElementTree as ET
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -63,8 +64,10 @@ def explorer(name: str) -> Explorer:
 def wanted(data: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
     """The scene that Python computes for these settings."""
     if "frames" in data:
-        [control] = data["controls"]
-        frame: dict[str, Any] = data["frames"][values_of(control).index(settings[control["name"]])]
+        controls = data["controls"]
+        every = itertools.product(*map(values_of, controls))
+        at = list(every).index(tuple(settings[control["name"]] for control in controls))
+        frame: dict[str, Any] = data["frames"][at]
         return frame
     made = explorer(data["name"])
     return made.scene(**settings)
@@ -96,6 +99,8 @@ def drawn_values(scene: dict[str, Any]) -> list[tuple[str, float]]:
         elif panel["kind"] == "curves":
             found += [(line["label"], line["points"][-1][1]) for line in panel["lines"]]
             found += [(point["label"], point["y"]) for point in panel["points"]]
+        elif panel["kind"] == "map":
+            found += map_marks(panel)
         else:
             found += [
                 (row["label"], i)
@@ -104,6 +109,20 @@ def drawn_values(scene: dict[str, Any]) -> list[tuple[str, float]]:
                 if role
             ]
     return found
+
+
+def map_marks(panel: dict[str, Any]) -> list[tuple[str, float]]:
+    """The marks of an attention map: cells by what they show, places of the answer, bars."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for t, row in enumerate(panel["levels"]):
+        counts.update(("held" if t < panel["lost"][i] else "lost", d) for i, d in enumerate(row))
+    cells = [
+        (f"{what}, {digit} ninths", counts[what, digit])
+        for what in ("held", "lost")
+        for digit in "123456789"
+        if counts[what, digit]
+    ]
+    return [*cells, (panel["ring"], len(panel["rings"])), ("held", sum(panel["shares"]))]
 
 
 @functools.lru_cache(maxsize=4096)

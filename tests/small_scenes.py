@@ -106,7 +106,7 @@ def check_scene(scene: dict[str, Any]) -> None:
     assert all(isinstance(line, str) and line.strip() for line in scene["formula"])
     for panel in scene["panels"]:
         assert panel["label"].strip()
-        {"bars": _check_bars, "curves": _check_curves, "cells": _check_cells}[panel["kind"]](panel)
+        _CHECKS[panel["kind"]](panel)
 
 
 def _check_bars(panel: dict[str, Any]) -> None:
@@ -140,3 +140,20 @@ def _check_cells(panel: dict[str, Any]) -> None:
     named = {entry["role"] for entry in panel["legend"]}
     for row in panel["rows"]:
         assert row["label"].strip() and set(row["cells"]) - {""} <= named & set(COLORS)
+
+
+def _check_map(panel: dict[str, Any]) -> None:
+    keys = {"kind", "label", "lines", "letters", "levels", "lost", "shares", "ring", "rings"}
+    assert set(panel) == keys | {"legend"}
+    n = len(panel["lost"])
+    assert [len(panel[name]) for name in ("letters", "levels", "shares")] == [n, n, n]
+    assert [len(row) for row in panel["levels"]] == list(range(1, n + 1)), "a query sees its past"
+    assert all(row.isdigit() for row in panel["levels"])
+    assert all(t < first <= n for t, first in enumerate(panel["lost"])), "lost before it came"
+    assert all(0 <= share <= 20 for share in panel["shares"])
+    assert all(0 <= key <= t < n for t, key in panel["rings"])
+    assert [line["at"] for line in panel["lines"]] == sorted({x["at"] for x in panel["lines"]})
+    assert {entry["role"] for entry in panel["legend"]} <= set(COLORS)
+
+
+_CHECKS = {"bars": _check_bars, "curves": _check_curves, "cells": _check_cells, "map": _check_map}

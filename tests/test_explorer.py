@@ -182,6 +182,19 @@ def test_frames_are_shown_in_order_and_travel_with_the_page() -> None:
     assert html.escape(scenes[0]["summary"]) in view.words.value
 
 
+def test_frames_of_two_controls_are_found_by_both() -> None:
+    kind, step = Choice("kind", "Kind", {"a": "A", "b": "B"}), Slider("step", "Step", [0, 1, 2], 1)
+    base = shelf_explorer()
+    scenes = [base.scene(kind=k, boxes=n) for k in ("plain", "packed") for n in (1, 2, 4)]
+    explorer = Explorer.from_frames("growth", "Growing", [kind, step], scenes)
+    assert [explorer.scene(kind=k, step=i) for k in "ab" for i in range(3)] == scenes
+    assert explorer.scene() == scenes[1] and explorer.set(kind="b").scene() == scenes[4]
+    data = json.loads(Markup(explorer.to_html()).attributes["kv-explorer"]["data-explorer"])
+    assert data["frames"] == scenes and [c["name"] for c in data["controls"]] == ["kind", "step"]
+    with pytest.raises(ValueError, match="got 5 scenes, .* each of 2 x 3 values of kind x step"):
+        Explorer.from_frames("growth", "Growing", [kind, step], scenes[:5])
+
+
 def test_frames_must_be_as_many_as_values_and_plain() -> None:
     slider = Choice("step", "Step", {"a": "A", "b": "B"})
     scene = shelf_explorer().scene()

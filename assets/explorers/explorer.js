@@ -109,7 +109,8 @@ class Explorer {
   }
 
   scene(settings) {
-    if (this.data.frames) return this.data.frames[this.controls[0].index];
+    if (this.data.frames) // of the last control fastest
+      return this.data.frames[this.controls.reduce((at, c) => at * c.values.length + c.index, 0)];
     return this.scenes(settings, window.kvExplorers.tables);
   }
 

@@ -116,7 +116,7 @@ var _pymeth_replace = function (s1, s2, count) {  // nargs: 2 3
     parts.push(this.slice(i));
     return parts.join('');
 };
-var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, EULER, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LIGHT, LIGHT_ON, LIGHT_TEXT, LINE, MINUS, NARROW_LETTERS, RESERVE, SAMPLES, SHARE, SHORT, SHOWN, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_top, bits_words, box, bytes_exact, bytes_words, cached_flops, clipped, count_words, covered, crossed, curve_contexts, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_names, draw_parts, empty_slots, empty_words, end_names, entropy_of, escaped, exact, experts_read, fixed, flops_unit, free_box, group_name, grouped, growth_bars, growth_curves, growth_formula, growth_numbers, growth_scene, growth_summary, haloed, heads_on_one, in_blocks, intensity_words, interval_words, kept_tokens, label_room, large_words, layers_keeping_all, layers_on_one, legend_at, linear_flops, linear_lines, longest, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, nice_step, number_words, padded, padding_bars, padding_cells, padding_formula, padding_numbers, padding_scene, padding_shares, padding_summary, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, rate_words, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, sampling_bars, sampling_formula, sampling_scene, sampling_summary, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, softmax_of, spread, step_flops, step_of, stored_bytes, stub40_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, upright, vector_bytes, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
+var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, EULER, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LETTER, LEVELS, LIGHT, LIGHT_ON, LIGHT_TEXT, LINE, MINUS, NARROW_LETTERS, RESERVE, SAMPLES, SHARE, SHARES, SHARE_LABEL, SHORT, SHOWN, SIDE, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_top, bits_words, box, bytes_exact, bytes_words, cached_flops, clipped, count_words, covered, crossed, curve_contexts, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_map, draw_names, draw_parts, empty_slots, empty_words, end_names, entropy_of, escaped, exact, experts_read, fixed, flops_unit, free_box, group_name, grouped, growth_bars, growth_curves, growth_formula, growth_numbers, growth_scene, growth_summary, haloed, heads_on_one, in_blocks, intensity_words, interval_words, kept_tokens, label_room, large_words, layers_keeping_all, layers_on_one, legend_at, linear_flops, linear_lines, longest, map_cells, map_frame, map_letters, map_path, map_shares, map_size, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, nice_step, number_words, padded, padding_bars, padding_cells, padding_formula, padding_numbers, padding_scene, padding_shares, padding_summary, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, rate_words, rectangle, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, sampling_bars, sampling_formula, sampling_scene, sampling_summary, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, softmax_of, spread, step_flops, step_of, stored_bytes, stub40_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, upright, vector_bytes, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
 whole = function (value) {
     return -(Math.floor((-value)/1));
 };
@@ -2291,30 +2291,213 @@ draw_line = function (panel, line, area) {
     return _pymeth_join.call("", (["<path d=\"", _pymeth_join.call("", steps), "\" ", ink, dash, data_of(line["label"], last), "/>"]));
 };
 
+LEVELS = "0123456789";
+SHARES = 20;
+SHARE_LABEL = "held";
+LETTER = 7.6;
+SIDE = 0.16;
+map_size = function (panel, width) {
+    var across, down, line, n, named, side, strip, stub171_seq, stub172_itr;
+    n = panel["lost"].length;
+    side = 0.0;
+    stub171_seq = panel["lines"];
+    if ((typeof stub171_seq === "object") && (!Array.isArray(stub171_seq))) { stub171_seq = Object.keys(stub171_seq);}
+    for (stub172_itr = 0; stub172_itr < stub171_seq.length; stub172_itr += 1) {
+        line = stub171_seq[stub172_itr];
+        side = Math.max(side, (text_width(line["label"], SMALL) + 8));
+    }
+    named = side <= _pyfunc_op_mult(SIDE, width);
+    if ((!_pyfunc_truthy(named))) {
+        side = text_width("00", SMALL) + 4;
+    }
+    strip = (_pyfunc_truthy(named))? (56.0) : (40.0);
+    across = (((width - side) - strip) - 10) / n;
+    down = Math.max(5, Math.min(7, across));
+    return ({named: named, side: side, strip: strip, across: across, down: down});
+};
+
+draw_map = function (panel, width) {
+    var across, below, body, cells, down, ink, left, level, lost, marked, more, n, path, rings, share, size, stub173_, stub174_, stub175_, stub176_, stub176_cell, stub176_i0, stub176_iter0, stub177_seq, stub178_itr, stub179_, stub179_i0, stub179_iter0, stub179_ring, top, what;
+    size = map_size(panel, width);
+    stub173_ = [panel["lost"].length, panel["lost"]];
+    n = stub173_[0];lost = stub173_[1];
+    stub174_ = [size["side"], 58.0];
+    left = stub174_[0];top = stub174_[1];
+    stub175_ = [size["across"], size["down"]];
+    across = stub175_[0];down = stub175_[1];
+    body = [map_frame(panel, size, top)];
+    stub177_seq = ["held", "lost"];
+    if ((typeof stub177_seq === "object") && (!Array.isArray(stub177_seq))) { stub177_seq = Object.keys(stub177_seq);}
+    for (stub178_itr = 0; stub178_itr < stub177_seq.length; stub178_itr += 1) {
+        what = stub177_seq[stub178_itr];
+        for (level = 1; level < LEVELS.length; level += 1) {
+            cells = map_cells(panel["levels"], lost, LEVELS[level], _pyfunc_op_equals(what, "held"));
+            if ((cells.length > 0)) {
+                share = _pyfunc_op_mult(0.94, level) / 9;
+                stub176_ = [];stub176_iter0 = cells;if ((typeof stub176_iter0 === "object") && (!Array.isArray(stub176_iter0))) {stub176_iter0 = Object.keys(stub176_iter0);}for (stub176_i0=0; stub176_i0<stub176_iter0.length; stub176_i0++) {stub176_cell = stub176_iter0[stub176_i0];{stub176_.push(rectangle(_pyfunc_op_add(left, (_pyfunc_op_mult(across, ((stub176_cell[1] + 0.5) - (share / 2))))), _pyfunc_op_add(top, (_pyfunc_op_mult(down, ((stub176_cell[0] + 0.5) - (share / 2))))), _pyfunc_op_mult(across, share), _pyfunc_op_mult(down, share)));}}
+                path = stub176_;
+                more = data_of(_pymeth_join.call("", [what, ", ", level, " ninths"]), cells.length);
+                _pymeth_append.call(body, (map_path(_pymeth_join.call("", path), what, more)));
+            }
+        }
+    }
+    stub179_ = [];stub179_iter0 = panel["rings"];if ((typeof stub179_iter0 === "object") && (!Array.isArray(stub179_iter0))) {stub179_iter0 = Object.keys(stub179_iter0);}for (stub179_i0=0; stub179_i0<stub179_iter0.length; stub179_i0++) {stub179_ring = stub179_iter0[stub179_i0];{stub179_.push(rectangle((_pyfunc_op_add(left, _pyfunc_op_mult(across, stub179_ring[1]))) - 1, (_pyfunc_op_add(top, _pyfunc_op_mult(down, stub179_ring[0]))) - 1, across + 2, down + 2));}}
+    rings = stub179_;
+    ink = _pymeth_join.call("", ["fill=\"none\" stroke=\"", paint("query"), "\" stroke-width=\"1.5\""]);
+    marked = data_of(panel["ring"], rings.length);
+    _pymeth_append.call(body, (_pymeth_join.call("", ["<path d=\"", _pymeth_join.call("", rings), "\" ", ink, marked, "/>"])));
+    _pymeth_append.call(body, (map_shares(panel, (_pyfunc_op_add(left, _pyfunc_op_mult(across, n))) + 10, top, size)));
+    below = legend_at((_pyfunc_op_add(top, _pyfunc_op_mult(down, n))) + 12, width, panel["legend"]);
+    _pymeth_append.call(body, below["body"]);
+    return ({body: _pymeth_join.call("", body), height: _pyfunc_op_add(((_pyfunc_op_add(top, _pyfunc_op_mult(down, n))) + 12), below["height"])});
+};
+
+map_cells = function (levels, lost, digit, held) {
+    var found, key, t;
+    found = [];
+    for (t = 0; t < levels.length; t += 1) {
+        for (key = 0; key < levels[t].length; key += 1) {
+            if ((((_pyfunc_op_equals((levels[t][key]), digit))) && ((_pyfunc_op_equals((t < lost[key]), held))))) {
+                _pymeth_append.call(found, [t, key]);
+            }
+        }
+    }
+    return found;
+};
+
+rectangle = function (x, y, width, height) {
+    return _pymeth_join.call("", ["M", px(x), " ", px(y), "h", px(width), "v", px(height), "h-", px(width), "z"]);
+};
+
+map_path = function (path, what, more) {
+    var ink;
+    if (_pyfunc_op_equals(what, "held")) {
+        return _pymeth_join.call("", ["<path d=\"", path, "\" fill=\"", paint("cached"), "\"", more, "/>"]);
+    }
+    ink = _pymeth_join.call("", ["fill=\"", paint("card"), "\" stroke=\"", paint("free"), "\" stroke-width=\"1\""]);
+    return _pymeth_join.call("", ["<path d=\"", path, "\" ", ink, more, "/>"]);
+};
+
+map_frame = function (panel, size, top) {
+    var across, body, bottom, down, end, ground, i, key, left, letters, line, lost, n, number, pale, stub180_, stub181_, stub182_, stub183_, stub184_, words, x, y;
+    body = [];
+    stub180_ = [panel["lost"].length, panel["lost"], panel["letters"]];
+    n = stub180_[0];lost = stub180_[1];letters = stub180_[2];
+    stub181_ = [size["side"], size["across"], size["down"]];
+    left = stub181_[0];across = stub181_[1];down = stub181_[2];
+    ground = [];
+    for (key = 0; key < n; key += 1) {
+        if ((lost[key] < n)) {
+            y = _pyfunc_op_add(top, _pyfunc_op_mult(down, lost[key]));
+            _pymeth_append.call(ground, (rectangle(_pyfunc_op_add(left, _pyfunc_op_mult(across, key)), y, across, _pyfunc_op_mult(down, (n - lost[key])))));
+        }
+    }
+    if ((ground.length > 0)) {
+        pale = _pymeth_join.call("", ["fill=\"", paint("grid"), "\" fill-opacity=\"0.45\""]);
+        _pymeth_append.call(body, (_pymeth_join.call("", ["<path d=\"", _pymeth_join.call("", ground), "\" ", pale, "/>"])));
+    }
+    stub182_ = [_pyfunc_op_add(top, _pyfunc_op_mult(down, n)), _pyfunc_op_add(left, _pyfunc_op_mult(across, n))];
+    bottom = stub182_[0];end = stub182_[1];
+    for (i = 0; i < panel["lines"].length; i += 1) {
+        stub183_ = [panel["lines"][i], i + 1];
+        line = stub183_[0];number = stub183_[1];
+        stub184_ = [_pyfunc_op_add(left, _pyfunc_op_mult(across, line["at"])), _pyfunc_op_add(top, _pyfunc_op_mult(down, line["at"]))];
+        x = stub184_[0];y = stub184_[1];
+        _pymeth_append.call(body, segment(x, y, x, bottom, "grid", ""));
+        _pymeth_append.call(body, segment(left, y, x, y, "grid", ""));
+        words = (_pyfunc_truthy(size["named"]))? (line["label"]) : (_pymeth_join.call("", [number]));
+        _pymeth_append.call(body, (words_at(left - 6, y + 10, words, paint("muted"), "end", "")));
+        if ((across < LETTER)) {
+            _pymeth_append.call(body, (words_at(x + 1, top - 5, _pymeth_join.call("", [number]), paint("muted"), "start", "")));
+        }
+    }
+    _pymeth_append.call(body, segment(left, bottom, end, bottom, "muted", ""));
+    _pymeth_append.call(body, segment(left, top, left, bottom, "muted", ""));
+    if ((across >= LETTER)) {
+        _pymeth_append.call(body, map_letters(letters, lost, left, across, top - 5));
+    }
+    words = (_pyfunc_truthy(size["named"]))? ("keys, in the order of the text") : ("keys");
+    _pymeth_append.call(body, (words_at(left, top - 21, words, paint("muted"), "start", "")));
+    return _pymeth_join.call("", body);
+};
+
+map_letters = function (letters, lost, left, across, y) {
+    var colour, font, gone, key, last, places, run, runs, safe;
+    runs = [];
+    places = [];
+    run = "";
+    for (key = 0; key < letters.length; key += 1) {
+        run = _pyfunc_op_add(run, letters[key]);
+        _pymeth_append.call(places, (px(_pyfunc_op_add(left, (_pyfunc_op_mult(across, (key + 0.5)))))));
+        gone = lost[key] < letters.length;
+        last = _pyfunc_op_equals(key, (letters.length - 1));
+        if ((_pyfunc_truthy(last) || (!_pyfunc_op_equals((lost[key + 1] < letters.length), gone)))) {
+            colour = (_pyfunc_truthy(gone))? (paint_text("free")) : (paint("ink"));
+            safe = _pymeth_replace.call(_pymeth_replace.call(run, "&", "&amp;"), "<", "&lt;");
+            _pymeth_append.call(runs, (_pymeth_join.call("", ["<tspan x=\"", _pymeth_join.call(" ", places), "\" fill=\"", colour, "\">", safe, "</tspan>"])));
+            run = "";
+            places = [];
+        }
+    }
+    font = "font-family=\"ui-monospace, Menlo, Consolas, monospace\" text-anchor=\"middle\"";
+    return _pymeth_join.call("", ["<text y=\"", px(y), "\" ", font, " fill=\"", paint("ink"), "\">", _pymeth_join.call("", runs), "</text>"]);
+};
+
+map_shares = function (panel, x, top, size) {
+    var body, down, length, long, more, n, path, share, stub185_, stub186_, t, total, words;
+    body = [];
+    stub185_ = [panel["shares"].length, 0.0];
+    n = stub185_[0];total = stub185_[1];
+    stub186_ = [size["down"], size["strip"] - 4];
+    down = stub186_[0];long = stub186_[1];
+    path = [];
+    for (t = 0; t < n; t += 1) {
+        share = panel["shares"][t];
+        total = _pyfunc_op_add(total, share);
+        if ((share > 0)) {
+            length = _pyfunc_op_mult(long, share) / SHARES;
+            _pymeth_append.call(path, (rectangle(x, _pyfunc_op_add(top, (_pyfunc_op_mult(down, (t + 0.25)))), length, _pyfunc_op_mult(down, 0.5))));
+        }
+    }
+    _pymeth_append.call(body, (segment(_pyfunc_op_add(x, long), top, _pyfunc_op_add(x, long), _pyfunc_op_add(top, _pyfunc_op_mult(down, n)), "grid", "")));
+    more = data_of(SHARE_LABEL, total);
+    _pymeth_append.call(body, (_pymeth_join.call("", ["<path d=\"", _pymeth_join.call("", path), "\" fill=\"", paint("cached"), "\"", more, "/>"])));
+    _pymeth_append.call(body, (segment(x, top, x, _pyfunc_op_add(top, _pyfunc_op_mult(down, n)), "muted", "")));
+    words = (_pyfunc_truthy(size["named"]))? ("share held") : ("held");
+    _pymeth_append.call(body, (words_at(_pyfunc_op_add(x, long), top - 21, words, paint("muted"), "end", "")));
+    if (_pyfunc_truthy(size["named"])) {
+        _pymeth_append.call(body, (words_at(x, top - 5, "0", paint("muted"), "middle", "")));
+    }
+    _pymeth_append.call(body, (words_at(_pyfunc_op_add(x, long), top - 5, "100 %", paint("muted"), "end", "")));
+    return _pymeth_join.call("", body);
+};
+
 GAP = 20;
 LEADING = 17;
 draw = function (scene, width) {
-    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub171_seq, stub172_itr, stub173_seq, stub174_itr, y;
+    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub187_seq, stub188_itr, stub189_seq, stub190_itr, y;
     width = (width === undefined) ? 720: width;
     body = [];
     y = 4.0;
-    stub173_seq = scene["panels"];
-    if ((typeof stub173_seq === "object") && (!Array.isArray(stub173_seq))) { stub173_seq = Object.keys(stub173_seq);}
-    for (stub174_itr = 0; stub174_itr < stub173_seq.length; stub174_itr += 1) {
-        panel = stub173_seq[stub174_itr];
+    stub189_seq = scene["panels"];
+    if ((typeof stub189_seq === "object") && (!Array.isArray(stub189_seq))) { stub189_seq = Object.keys(stub189_seq);}
+    for (stub190_itr = 0; stub190_itr < stub189_seq.length; stub190_itr += 1) {
+        panel = stub189_seq[stub190_itr];
         if (_pyfunc_op_equals(panel["kind"], "bars")) {
             drawn = draw_bars(panel, width);
         } else if (_pyfunc_op_equals(panel["kind"], "curves")) {
             drawn = draw_curves(panel, width);
+        } else if (_pyfunc_op_equals(panel["kind"], "map")) {
+            drawn = draw_map(panel, width);
         } else {
             drawn = draw_cells(panel, width);
         }
         lines = wrapped(panel["label"], _pyfunc_op_mult(TITLE, BOLD), width);
         bold = _pymeth_join.call("", [" font-size=\"", TITLE, "\" font-weight=\"bold\""]);
-        stub171_seq = lines;
-        if ((typeof stub171_seq === "object") && (!Array.isArray(stub171_seq))) { stub171_seq = Object.keys(stub171_seq);}
-        for (stub172_itr = 0; stub172_itr < stub171_seq.length; stub172_itr += 1) {
-            line = stub171_seq[stub172_itr];
+        stub187_seq = lines;
+        if ((typeof stub187_seq === "object") && (!Array.isArray(stub187_seq))) { stub187_seq = Object.keys(stub187_seq);}
+        for (stub188_itr = 0; stub188_itr < stub187_seq.length; stub188_itr += 1) {
+            line = stub187_seq[stub188_itr];
             _pymeth_append.call(body, (words_at(0, y + 13, line, paint("ink"), "start", bold)));
             y = _pyfunc_op_add(y, LEADING);
         }

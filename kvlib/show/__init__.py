@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.show.units import byte_unit as byte_unit
     from kvlib.show.units import format_bytes as format_bytes
     from kvlib.show.units import format_number as format_number
+    from kvlib.show.windows_map import eviction_explorer as eviction_explorer
 else:
     from kvlib.lazy import attach
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from importlib.util import find_spec
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -81,33 +82,39 @@ class Explorer:
         cls,
         name: str,
         title: str,
-        slider: Control,
+        slider: Control | Sequence[Control],
         scenes: Sequence[Scene],
         anchor: str | None = None,
     ) -> Explorer:
-        """An explorer of one control, its scenes made beforehand, one for each value, in order.
+        """An explorer whose scenes were made beforehand, one for each value of its control.
 
-        For results that need a run of the model. The page carries all scenes, so keep them few.
+        Of two controls, the second moves faster: all its values, for each value of the first. For
+        results that need a run of the model. The page carries all scenes, so keep them few.
         Numbers in their panels are rounded to what can be seen (`kvlib.show.rounding`).
         """
-        frames = list(scenes)
-        if len(frames) != len(slider.values):
+        controls = [slider] if isinstance(slider, Control) else list(slider)
+        frames, named = list(scenes), " x ".join(control.name for control in controls)
+        if len(frames) != prod(len(control.values) for control in controls):
+            values = " x ".join(str(len(control.values)) for control in controls)
             raise ValueError(
                 f"explorer {name}: got {len(frames)} scenes, needed one for each of "
-                f"{len(slider.values)} values of {slider.name}"
+                f"{values} values of {named}"
             )
         for i, scene in enumerate(frames):
             try:
                 json.dumps(scene, allow_nan=False)
             except (TypeError, ValueError) as error:
-                where = f"explorer {name}: scene {i} of {slider.name} is not plain data"
+                where = f"explorer {name}: scene {i} of {named} is not plain data"
                 raise type(error)(f"{where}: {error}") from None
         frames = [rounded_scene(scene) for scene in frames]
 
         def frame(settings: dict[str, Any], _tables: Any) -> Scene:
-            return frames[slider.values.index(settings[slider.name])]
+            at = 0
+            for control in controls:
+                at = at * len(control.values) + control.values.index(settings[control.name])
+            return frames[at]
 
-        made = cls(name, title, [slider], frame, anchor=anchor)
+        made = cls(name, title, controls, frame, anchor=anchor)
         made._frames = frames
         return made
 

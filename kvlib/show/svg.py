@@ -14,6 +14,7 @@ from typing import Any
 
 from kvlib.show.svg_bars import draw_bars, draw_cells
 from kvlib.show.svg_curves import draw_curves
+from kvlib.show.svg_map import draw_map
 from kvlib.show.svg_parts import BOLD, SMALL, TITLE, paint, px, words_at, wrapped
 
 GAP = 20  # between panels
@@ -29,6 +30,8 @@ def draw(scene: dict[str, Any], width: float = 720) -> str:
             drawn = draw_bars(panel, width)
         elif panel["kind"] == "curves":
             drawn = draw_curves(panel, width)
+        elif panel["kind"] == "map":
+            drawn = draw_map(panel, width)
         else:
             drawn = draw_cells(panel, width)
         lines = wrapped(panel["label"], TITLE * BOLD, width)
