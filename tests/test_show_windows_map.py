@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import Effort, number
 from explorer_pages import SPACE, map_marks
 from small_scenes import check_scene
+from views import check_view, sweep
 
 from kvlib import load_reference_model
 from kvlib.caches import KNorm, Scored
@@ -41,7 +43,7 @@ def map_of(scene: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def number(scene: dict[str, Any], label: str) -> str:
+def told(scene: dict[str, Any], label: str) -> str:
     return {row["label"]: row["text"] for row in scene["numbers"]}[label]
 
 
@@ -120,24 +122,24 @@ def test_what_is_held_is_counted_and_weighed(explorer: Explorer, model: Any) -> 
     lost = map_of(scene)["lost"]
     shares = [sum(p[t, key] for key in range(N) if t < lost[key]) for t in range(N)]
     mean = f"{100 * np.mean(shares):.0f} %"
-    assert number(scene, "Attention to held keys, all queries") == mean
+    assert told(scene, "Attention to held keys, all queries") == mean
     assert map_of(scene)["shares"] == [int(20 * share + 0.5) for share in shares]
     token = sum(spec.num_kv_heads * 2 * spec.head_dim * 4 for spec in model.layer_specs)
     assert (life.payload, whole.payload) == (49 * token, N * token)
-    assert number(scene, "Bytes of the cache") == "245 KiB of 320 KiB"
+    assert told(scene, "Bytes of the cache") == "245 KiB of 320 KiB"
     read = [key for _, key in map_of(scene)["rings"]]
     assert read == p[-4:].argmax(axis=1).tolist()
     # the model finds each byte four places after it was bound
     assert read == [PROMPT.index(ANSWER) + 4 + i for i in range(4)]
-    assert number(scene, "Keys that the answer needs") == "0 of 4"
-    assert number(scene, "Bytes of the answer right") == "0 of 4", "94 % of the attention is held"
+    assert told(scene, "Keys that the answer needs, held") == "0 of 4"
+    assert told(scene, "Bytes of the answer right") == "0 of 4", "94 % of the attention is held"
 
 
 def test_the_whole_budget_keeps_all(explorer: Explorer) -> None:
     for policy in POLICIES:
         scene = explorer.scene(policy=policy, budget=N)
         assert set(map_of(scene)["lost"]) == {N} and set(map_of(scene)["shares"]) == {20}
-        assert number(scene, "Bytes of the answer right") == "4 of 4"
+        assert told(scene, "Bytes of the answer right") == "4 of 4"
         stay = [map_of(explorer.scene(policy=policy, budget=b))["lost"].count(N) for b in BUDGETS]
         assert stay == [*(b + 1 for b in BUDGETS[:-1]), N], "the newest token comes on top"
 
@@ -204,6 +206,17 @@ def test_nothing_lies_on_an_edge_of_rounding(explorer: Explorer, model: Any) -> 
     assert nearest(20 * shares) > 3e-4
     for mean in (shares.mean(axis=1), shares[:, -4:].mean(axis=1)):
         assert nearest(100 * mean) > 1e-3
+
+
+@pytest.mark.untraced
+def test_the_live_view_follows_its_controls(explorer: Explorer, effort: Effort) -> None:
+    pytest.importorskip("ipywidgets")
+    stops = len(BUDGETS) + 1 + len(POLICIES) + 1 + 4
+    steps = 0
+    for view, settings in sweep(explorer, number(quick=2, usual=3, whole=len(BUDGETS)), pairs=4):
+        check_view(view, settings)
+        steps += 1
+    effort.ran("settings of the live slider of eviction", steps, stops)
 
 
 # ---------------------------------------------------------------------------- what is refused

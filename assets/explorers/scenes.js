@@ -2465,9 +2465,6 @@ map_shares = function (panel, x, top, size) {
     _pymeth_append.call(body, (segment(x, top, x, _pyfunc_op_add(top, _pyfunc_op_mult(down, n)), "muted", "")));
     words = (_pyfunc_truthy(size["named"]))? ("share held") : ("held");
     _pymeth_append.call(body, (words_at(_pyfunc_op_add(x, long), top - 21, words, paint("muted"), "end", "")));
-    if (_pyfunc_truthy(size["named"])) {
-        _pymeth_append.call(body, (words_at(x, top - 5, "0", paint("muted"), "middle", "")));
-    }
     _pymeth_append.call(body, (words_at(_pyfunc_op_add(x, long), top - 5, "100 %", paint("muted"), "end", "")));
     return _pymeth_join.call("", body);
 };

@@ -173,7 +173,5 @@ def map_shares(panel: dict[str, Any], x: float, top: float, size: dict[str, Any]
     body.append(segment(x, top, x, top + down * n, "muted", ""))
     words = "share held" if size["named"] else "held"
     body.append(words_at(x + long, top - 21, words, paint("muted"), "end", ""))
-    if size["named"]:
-        body.append(words_at(x, top - 5, "0", paint("muted"), "middle", ""))
     body.append(words_at(x + long, top - 5, "100 %", paint("muted"), "end", ""))
     return "".join(body)

@@ -37,8 +37,8 @@ POLICIES: Mapping[str, Rule] = {
 }
 NAMES = {"window": "a window", "sinks": "4 sinks and a window"}
 LEGEND = [
-    {"role": "cached", "label": "attention to a key that the head holds"},
-    {"role": "free", "label": "attention to a key that is lost, on grey"},
+    {"role": "cached", "label": "attention to a key that the head holds (area: weight)"},
+    {"role": "free", "label": "to a key that is lost, on grey"},
     {"role": "query", "label": "where the answer is read from"},
 ]
 
@@ -122,14 +122,14 @@ def eviction_explorer(
 def _scene(name: str, budget: int, life: Life, asked: Asked) -> Scene:
     answer, p, n, last = asked.answer, asked.p, len(asked.p), len(asked.answer)
     held = life.lost > np.arange(n)[:, None]  # (query, key)
-    shares = (p * held).sum(axis=1)
+    shares = 1 - (p * ~held).sum(axis=1)  # exactly 1 where nothing is lost
     read = p[-last:].argmax(axis=1)  # where each byte of the answer is read from
     found = int(held[np.arange(n - last, n), read].sum())
     right = sum(a == b for a, b in zip(life.said, answer, strict=True))
     stay, every, answering = int((life.lost == n).sum()), shares.mean(), shares[-last:].mean()
     size, full = (bytes_words(x.payload, 1024) for x in (life, asked))
-    said = "".join(_letter(b) for b in life.said)
     text = asked.prompt + answer[:-1]
+    numbered = [f"{i + 1} {line['label']}" for i, line in enumerate(_lines(text))]
     return {
         "title": f"{name}, {budget} of {n} tokens: {right} of {last} bytes right",
         "summary": (
@@ -141,14 +141,15 @@ def _scene(name: str, budget: int, life: Life, asked: Asked) -> Scene:
             f" takes {size} of {full}."
         ),
         "formula": [
-            f"answer {answer.decode()}, model {said}",
-            f"{stay} of {n} tokens: {size} of {full}",
+            f"answer: {_shown(answer)}",
+            f"model:  {_shown(life.said)}",
+            f"lines:  {', '.join(numbered)}",
         ],
         "numbers": [
             {"label": "Attention to held keys, all queries", "text": percent_words(every)},
             {"label": "The same, queries that answer", "text": percent_words(answering)},
             {"label": "Bytes of the cache", "text": f"{size} of {full}"},
-            {"label": "Keys that the answer needs", "text": f"{found} of {last}"},
+            {"label": "Keys that the answer needs, held", "text": f"{found} of {last}"},
             {"label": "Bytes of the answer right", "text": f"{right} of {last}"},
         ],
         "panels": [
@@ -156,7 +157,7 @@ def _scene(name: str, budget: int, life: Life, asked: Asked) -> Scene:
                 "kind": "map",
                 "label": f"Attention of {asked.where}: queries down, keys across",
                 "lines": _lines(text),
-                "letters": "".join(_letter(b) for b in text),
+                "letters": _shown(text),
                 "levels": _levels(p),
                 "lost": life.lost.tolist(),
                 "shares": np.floor(SHARES * shares + 0.5).astype(int).tolist(),
@@ -197,8 +198,7 @@ def _lines(text: bytes) -> list[dict[str, Any]]:
     return found
 
 
-def _letter(byte: int) -> str:
-    """A byte as one letter that can be seen."""
-    if byte in (10, 32):
-        return "\u21b5" if byte == 10 else "\u00b7"
-    return chr(byte) if 32 < byte < 127 else "\ufffd"
+def _shown(text: bytes) -> str:
+    """One letter that can be seen for each byte."""
+    seen = {10: "\u21b5", 32: "\u00b7"}
+    return "".join(seen.get(b, chr(b) if 32 < b < 127 else "\ufffd") for b in text)
