@@ -35,7 +35,8 @@ STEPS = """([id, steps]) => {
     times.whole.push(performance.now() - start);
     const {settings, width} = root.kvState;
     start = performance.now();
-    const scene = page.scenes[name](settings, page.tables);
+    const scenes = page.scenes[name]; // none where all scenes were made beforehand
+    const scene = scenes ? scenes(settings, page.tables) : root.kvState.scene;
     times.scene.push(performance.now() - start);
     start = performance.now();
     page.draw(scene, width);
@@ -70,11 +71,14 @@ def main() -> int:
     from explorer_pages import fixture_explorers, write_fixture
     from playwright.sync_api import sync_playwright
 
+    from kvlib.show import eviction_explorer
+
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = launch(playwright)
         # "replay", whose scenes were made beforehand, is a test's and not the book's
         book = [made for made in fixture_explorers() if made.name != "replay"]
+        book.append(eviction_explorer())  # the largest drawing of those made beforehand
         file = write_fixture(Path(folder) / "page", book)
         for made in tqdm(book, desc="explorers"):
             page = browser.new_page(viewport={"width": 1280, "height": 900})

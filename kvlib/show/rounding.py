@@ -52,7 +52,7 @@ def _curves(panel: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_it_is(panel: dict[str, Any]) -> dict[str, Any]:
-    return panel  # cells hold roles and words, no numbers
+    return panel  # cells hold roles and words; a map holds levels, which are whole numbers
 
 
 _ROUNDED = {"bars": _bars, "curves": _curves}
