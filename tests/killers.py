@@ -98,7 +98,7 @@ def generated_tokens() -> None:
 
 def attention_in_every_form() -> None:
     rng = np.random.default_rng(7)
-    for t, s, window in ((1, 9, None), (4, 9, 3), (5, 5, None), (30, 40, 7), (1, 9, 4)):
+    for t, s, window in ((1, 9, None), (4, 9, 3), (5, 5, None), (30, 40, 7), (1, 9, 4), (1, 9, 1)):
         q, k, v = (
             rng.standard_normal((n, h, 4)).astype(np.float32) for n, h in ((t, 4), (s, 2), (s, 2))
         )

@@ -4,9 +4,12 @@ import numpy as np
 import test_editing
 import test_experts
 import test_scored
+from models import decoder, text
 from peers.running import alone, assert_same_logits
 
 import kvlib
+from kvlib import BlockPool, PagedCache
+from kvlib.caches import Scored, SnapKV
 from kvlib.model import ModelConfig
 
 
@@ -24,8 +27,25 @@ def edits_are_exact() -> None:
     test_editing.test_every_layer_holds_the_rest_at_its_new_positions("blocks of 4", 3, 7)
     test_editing.test_only_the_first_layer_is_what_the_shorter_text_gives("qwen3-yarn-old")
     test_editing.test_many_small_moves_are_one_large_one()
+    test_editing.test_two_cuts_without_a_step_between_them_are_one("rows")
     test_editing.test_without_room_for_the_copy_nothing_changes()
     test_editing.test_another_request_keeps_the_blocks_that_both_hold()
+
+
+def budgets_bound_bytes() -> None:
+    """Eviction saves what it claims: bytes of the blocks of a model with grouped heads."""
+    model = decoder("llama", seed=1)
+    c, pool = model.config, BlockPool(80, 2)
+    cache = PagedCache(model.layer_specs, pool, retention=Scored(SnapKV(3, 1), 5), xp=np)
+    whole = sum(x.nbytes for x in cache.storage()) / pool.num_blocks
+    assert whole == 2 * pool.block_size * c.num_key_value_heads * c.head_dim * 4
+    cache.add("a")
+    for n in (9, 1, 1, 3, 1, 1, 1):
+        model.forward(text(n, n), cache, cache.plan(["a"], [n]))
+        held, kept = pool.num_blocks - pool.num_free, 5 + n if n < 9 else n
+        assert held <= c.num_hidden_layers * -(-kept // pool.block_size), f"{held} blocks held"
+    cache.free("a")
+    assert pool.num_free == pool.num_blocks
 
 
 def layers_that_differ() -> None:
@@ -40,4 +60,4 @@ def layers_that_differ() -> None:
     test_experts.test_a_token_reads_its_own_experts_alone()
 
 
-CHECKS = (scores_by_definition, edits_are_exact, layers_that_differ)
+CHECKS = (scores_by_definition, edits_are_exact, budgets_bound_bytes, layers_that_differ)

@@ -31,13 +31,14 @@ EXHIBITS = {
             *("decode_sees_token_0_only", "triangle_in_the_wrong_corner", "mask_of_ones"),
             *("window_one_too_wide_in_decode", "window_one_too_wide_in_prefill"),
             *("query_heads_dealt_out_in_turn", "lse_to_base_2", "softmax_divided_twice"),
+            *("window_of_one_keeps_all", "sink_missing_in_decode"),
         ),
         "attention_in_every_form",
     ),
     **dict.fromkeys(
         (
             *("one_position_for_the_batch", "append_at_the_longest", "length_of_a_local_layer"),
-            *("prompt_never_stored", "one_row_for_all"),
+            *("prompt_never_stored", "one_row_for_all", "positions_count_what_is_kept"),
         ),
         "cached_equals_recomputed",
     ),
@@ -47,7 +48,7 @@ EXHIBITS = {
     **dict.fromkeys(
         (
             *("bill_counts_query_heads", "bill_divides_the_width"),
-            *("bill_knows_no_window", "bill_forgets_the_rotated_key"),
+            *("bill_knows_no_window", "bill_forgets_the_rotated_key", "bill_leaves_out_windows"),
         ),
         "bills",
     ),
@@ -57,7 +58,13 @@ EXHIBITS = {
     ),
     **dict.fromkeys(("stale_prefix", "hash_believed"), "pool_and_its_model"),
     "nothing_merged_is_nan": "states_merge",
-    "nothing_left_to_compute": "shared_prefixes",
+    **dict.fromkeys(("nothing_left_to_compute", "trim_skipped_on_a_ring"), "shared_prefixes"),
+    **dict.fromkeys(
+        ("moved_keys_keep_their_angle", "second_shift_replaces_the_first"), "edits_are_exact"
+    ),
+    **dict.fromkeys(("one_set_per_query_head", "evicted_blocks_stay_held"), "budgets_bound_bytes"),
+    "one_rope_for_all_layers": "layers_that_differ",
+    "scores_see_the_future": "scores_by_definition",
     "preempted_request_loses_a_token": "chunks_and_schedules",
 }
 

@@ -85,8 +85,6 @@ MUTANTS = [
         lambda score, policy, *rest: score(replace(policy, window=1), *rest),
         "scores_by_definition"),
     # Edited requests
-    Bug("keys keep the angle of their old positions", ROPE, "turn",
-        lambda turn, config, k, distance: k.copy(), "edits_are_exact"),
     Bug("keys are turned the other way", ROPE, "turn",
         lambda turn, config, k, distance: turn(config, k, -distance), "edits_are_exact"),
     Bug("YaRN's factor is applied twice", ROPE, "turn",
@@ -96,8 +94,8 @@ MUTANTS = [
     Bug("an edit without room loses the request", EDITING, "remove_span", not_brought_back,
         "edits_are_exact"),
     # Layers that differ
-    Bug("layers with a window rotate like the others", "kvlib.model.config", "ModelConfig.rope_of",
-        lambda rope_of, config, layer: config.rope, "layers_that_differ"),
+    Bug("full layers rotate like those with a window", "kvlib.model.config", "ModelConfig.rope_of",
+        lambda rope_of, config, layer: config.window_rope or config.rope, "layers_that_differ"),
     Bug("an expert's share is not its own", EXPERTS, "MixtureOfExperts.route",
         lambda route, part, x: (lambda chosen, share: (chosen, share[:, ::-1]))(*route(part, x)),
         "layers_that_differ"),

@@ -112,6 +112,22 @@ def test_many_small_moves_are_one_large_one() -> None:
     np.testing.assert_allclose(moved, turned(rope, k, -3000), atol=1e-5 * np.abs(k).max())
 
 
+@pytest.mark.parametrize("home", HOMES)
+def test_two_cuts_without_a_step_between_them_are_one(home: str) -> None:
+    model, tokens = model_of(), tokens_of(20)
+    twice, once = (HOMES[home](model.layer_specs) for _ in range(2))
+    for cache in (twice, once):
+        fill(model, cache, "a", tokens)
+    kvlib.remove_span(model, twice, "a", 2, 6)
+    kvlib.remove_span(model, twice, "a", 1, 7)
+    kvlib.remove_span(model, once, "a", 1, 11)
+    for layer in range(2):
+        (k, v, at), (needed, values, _) = (cache.read(layer, "a") for cache in (twice, once))
+        # two turns, each of two products and a sum of numbers as large as the key's pair
+        np.testing.assert_allclose(k, needed, atol=8 * EPS * np.abs(needed).max())
+        assert (v == values).all() and at.tolist() == list(range(10))
+
+
 def test_another_request_keeps_the_blocks_that_both_hold() -> None:
     model, tokens = model_of(), tokens_of(20)
     cache = HOMES["blocks of 4"](model.layer_specs)

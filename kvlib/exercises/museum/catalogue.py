@@ -7,7 +7,15 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, overload
 
-from kvlib.exercises.museum import masks, memory, numbers, positions, sharing
+from kvlib.exercises.museum import (
+    eviction,
+    masks,
+    memory,
+    numbers,
+    positions,
+    sharing,
+    windows,
+)
 from kvlib.exercises.museum.exhibit import ROOMS, Exhibit
 
 _ALL: tuple[Exhibit, ...] = (
@@ -16,6 +24,8 @@ _ALL: tuple[Exhibit, ...] = (
     *memory.EXHIBITS,
     *numbers.EXHIBITS,
     *sharing.EXHIBITS,
+    *windows.EXHIBITS,
+    *eviction.EXHIBITS,
 )
 
 
@@ -90,11 +100,6 @@ class Waiting(NamedTuple):
 
 WAITING = (
     Waiting(
-        "sinks whose keys keep the rotation of their old positions",
-        "transformers #33691, #35350",
-        "a Retention that you write can drop the middle of a text, but kvlib has no such rule yet",
-    ),
-    Waiting(
         "a ring that cannot be cut back; a draft model's cache that is cut by two tokens too many",
         "mlx-lm #1423, mlxcel #994",
         "kvlib has no draft models, and its windows refuse to go back too far; the exhibit "
@@ -110,7 +115,8 @@ WAITING = (
 
 
 def exhibits(room: str | None = None) -> Hall:
-    """All exhibits, or those of one room: masks, positions, memory, numbers, sharing."""
+    """All exhibits, or those of one room: masks, positions, memory, numbers, sharing,
+    forgetting."""
     if room is not None and room not in ROOMS:
         raise ValueError(f"there is no room {room!r}, needed one of {', '.join(ROOMS)}")
     return Hall([e for e in _ALL if room in (None, e.room)])

@@ -19,7 +19,7 @@ RNG_SHAPE = (2, 16, 8)
 
 def lse_is_the_log_of_the_sum() -> None:
     """The lse is the natural logarithm of the sum of e^score."""
-    q, k, v = _qkv(3, 9)
+    q, k, v = random_qkv(3, 9)
     _, lse = attend(q, k, v, np.arange(6, 9), np.arange(9), return_lse=True)
     for i in range(3):
         scores = k[: 7 + i, 0].astype(float) @ q[i, 0] / math.sqrt(8)
@@ -36,7 +36,7 @@ def nothing_merged_with_nothing_is_nothing() -> None:
 
 def tiles_of_any_size_equal_the_whole() -> None:
     """Tiles from one key up to more keys than there are."""
-    q, k, v = _qkv(3, 9)
+    q, k, v = random_qkv(3, 9)
     at = (np.arange(6, 9), np.arange(9))
     for tile in (1, 2, 4, 9, 64):
         close(attend_tiled(q, k, v, *at, tile=tile), attend(q, k, v, *at))
@@ -44,7 +44,7 @@ def tiles_of_any_size_equal_the_whole() -> None:
 
 def a_query_head_reads_its_own_kv_head() -> None:
     """Query head h over kv head h // G, computed alone."""
-    q, k, v = _qkv(3, 9)
+    q, k, v = random_qkv(3, 9)
     at, last = np.arange(9), np.arange(6, 9)
     forms = [
         attend(q, k, v, last, at),
@@ -156,7 +156,7 @@ def the_bill_is_what_arrays_weigh() -> None:
     assert int(gemma.kv_bytes(1, 2000)) == sum(seen) * np.zeros((2, 16, 128), np.float16).nbytes
 
 
-def _qkv(t: int, s: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def random_qkv(t: int, s: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """q (T, 4, 8), k and v (S, 2, 8): two query heads on each kv head."""
     rng = np.random.default_rng(7)
     q, k, v = (rng.standard_normal(x).astype(np.float32) for x in ((t, 4, 8), (s, 2, 8), (s, 2, 8)))

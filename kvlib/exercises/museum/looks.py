@@ -32,35 +32,36 @@ NEW, ANSWER = 32, 8  # tokens of code, tokens that hold the name asked for
 
 def one_request(model: Decoder) -> str:
     """one prompt, greedy"""
-    return text(model, [PROMPT], _zeroed(model))
+    return text(model, [PROMPT], zeroed(model))
 
 
 def a_name_asked_for(model: Decoder) -> str:
     """one prompt that binds mq = 'tfre' and asks for mq"""
-    return text(model, [ASKED.format("tfre")], _zeroed(model), ANSWER)
+    return text(model, [ASKED.format("tfre")], zeroed(model), ANSWER)
 
 
 def in_a_used_row(model: Decoder) -> str:
     """one prompt, in a row that a longer request used before"""
-    cache = _zeroed(model)
+    cache = zeroed(model)
     text(model, [LONGER * 2], cache)
     return text(model, [PROMPT], cache)
 
 
 def in_chunks(model: Decoder) -> str:
     """one prompt, read in chunks of 8 tokens"""
-    return text(model, [PROMPT], _zeroed(model), prefill_chunk=8)
+    return text(model, [PROMPT], zeroed(model), prefill_chunk=8)
 
 
 def beside_a_longer_one(model: Decoder) -> str:
     """the shorter of two prompts in one batch: it binds mq = 'tfre' and asks for mq"""
     longer = sample_text()[:200]
-    return text(model, [ASKED.format("tfre"), longer], _zeroed(model, 2), ANSWER)
+    return text(model, [ASKED.format("tfre"), longer], zeroed(model, 2), ANSWER)
 
 
 def through_a_window(model: Decoder) -> str:
     """the same weights with a window of 16 tokens, on a given text"""
-    return f"{_bits(_windowed(model, 16)):.3f} bits per byte"
+    model = windowed(model, 16)
+    return bits_of_a_text(model, zeroed(model))
 
 
 def first_layer_local(model: Decoder) -> str:
@@ -68,12 +69,12 @@ def first_layer_local(model: Decoder) -> str:
     windows = (24,) + (None,) * (model.config.num_hidden_layers - 1)
     config = replace(model.config, windows=windows)
     local = Decoder(config, model.weights, model.tokenizer)
-    return text(local, [PROMPT], _zeroed(local))
+    return text(local, [PROMPT], zeroed(local))
 
 
 def after_a_rollback(model: Decoder) -> str:
     """decoding after six guessed tokens were rolled back"""
-    ids, cache = model.tokenizer.encode(PROMPT), _zeroed(model)
+    ids, cache = model.tokenizer.encode(PROMPT), zeroed(model)
     cache.add("a")
     logits = model.forward(ids, cache, cache.plan(["a"], [len(ids)]))
     guess = model.tokenizer.encode("return")
@@ -152,7 +153,7 @@ def with_a_silent_head(model: Decoder) -> str:
 # Parts of looks -----------------------------------------------------------------------------------
 
 
-def _zeroed(model: Decoder, rows: int = 1) -> Cache:
+def zeroed(model: Decoder, rows: int = 1) -> Cache:
     """A dense cache whose unused memory holds zeros, as other libraries allocate it."""
     cache = model.new_cache(rows, 256)
     for x in cache.storage():
@@ -160,7 +161,7 @@ def _zeroed(model: Decoder, rows: int = 1) -> Cache:
     return cache
 
 
-def _windowed(model: Decoder, window: int) -> Decoder:
+def windowed(model: Decoder, window: int) -> Decoder:
     config = replace(model.config, windows=(window,) * model.config.num_hidden_layers)
     return Decoder(config, model.weights, model.tokenizer)
 
@@ -180,10 +181,9 @@ def in_words(error: Exception) -> str:
     return f"{type(error).__name__}: {text if len(text) <= 60 else text[:57] + '...'}"
 
 
-def _bits(model: Decoder, prompt: int = 32, tokens: int = 96) -> float:
+def bits_of_a_text(model: Decoder, cache: Cache, prompt: int = 32, tokens: int = 96) -> str:
     """Bits per byte of a given text: a prompt, then token by token."""
     ids = list(sample_text().encode()[2000 : 2000 + tokens])
-    cache = _zeroed(model)
     cache.add("a")
     rows = [model.forward(ids[:prompt], cache, cache.plan(["a"], [prompt]))]
     for token in ids[prompt:-1]:
@@ -191,21 +191,28 @@ def _bits(model: Decoder, prompt: int = 32, tokens: int = 96) -> float:
     logits = np.concatenate([to_numpy(x) for x in rows]).astype(float)
     logits -= logits.max(axis=1, keepdims=True)
     chosen = logits[np.arange(len(rows)), ids[prompt:]] - np.log(np.exp(logits).sum(axis=1))
-    return float(-chosen.mean() / np.log(2))
+    return f"{-chosen.mean() / np.log(2):.3f} bits per byte"
 
 
 def _head(model: Decoder) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """A query that looks at all of a prompt (the mean key of layer 1), its keys and values."""
-    ids, cache = model.tokenizer.encode(PROMPT), _zeroed(model)
+    ids, cache = model.tokenizer.encode(PROMPT), zeroed(model)
     cache.add("a")
     model.forward(ids, cache, cache.plan(["a"], [len(ids)]))
     k, v, at = (to_numpy(x) for x in cache.read(1, "a"))
     return k.mean(axis=0, keepdims=True), k, v, at
 
 
-def paged(model: Decoder, num_blocks: int = 24, block_size: int = 8, **settings: Any) -> PagedCache:
+def paged(
+    model: Decoder,
+    num_blocks: int = 24,
+    block_size: int = 8,
+    retention: Any = None,
+    **settings: Any,
+) -> PagedCache:
     """A paged cache, its memory zeroed."""
-    cache = PagedCache(model.layer_specs, BlockPool(num_blocks, block_size, **settings))
+    pool = BlockPool(num_blocks, block_size, **settings)
+    cache = PagedCache(model.layer_specs, pool, retention=retention)
     for x in cache.storage():
         x[...] = 0
     return cache
