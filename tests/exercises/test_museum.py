@@ -156,6 +156,14 @@ def accuse(**answers: str) -> dict[str, str]:
         (accuse(A="the butler"), "Case A: 'the butler' is not a suspect"),
         (accuse(A="decode_one_position_late"), "with decode_one_position_late installed, the same"),
         (
+            accuse(E="stale_prefix"),
+            "Case E: with stale_prefix installed, the same prompt gives the",
+        ),
+        (
+            accuse(F="moved_keys_keep_their_angle"),
+            "Case F: with moved_keys_keep_their_angle installed, the same prompt gives '",
+        ),
+        (
             accuse(C="hash_believed"),
             "Case C: with hash_believed installed, the same prompt gives the hea",
         ),

@@ -28,11 +28,14 @@ CASES = {
     "B": "decode_one_position_late",
     "C": "stale_prefix",
     "D": "last_prompt_token_twice",
+    "E": "trim_skipped_on_a_ring",
+    "F": "second_shift_replaces_the_first",
 }
 SUSPECTS = (
     *("append_at_the_longest", "decode_one_position_late", "decode_sees_token_0_only"),
-    *("hash_believed", "last_prompt_token_twice", "mask_of_ones", "stale_prefix"),
-    "triangle_in_the_wrong_corner",
+    *("hash_believed", "last_prompt_token_twice", "mask_of_ones", "moved_keys_keep_their_angle"),
+    *("second_shift_replaces_the_first", "stale_prefix", "triangle_in_the_wrong_corner"),
+    "trim_skipped_on_a_ring",
 )
 HINTS = {
     "decode_sees_token_0_only": "it shows with one query over several keys (T = 1, S > 1)",
@@ -113,7 +116,7 @@ def _stub() -> None:
 
 @cache
 def cases() -> dict[str, Symptom]:
-    """Four symptoms by letter, each caused by one of SUSPECTS, whose name is not shown."""
+    """Six symptoms by letter, each caused by one of SUSPECTS, whose name is not shown."""
     model, found = _reference(), {}
     for letter, name in CASES.items():
         seen = exhibit(name).symptom(model)
