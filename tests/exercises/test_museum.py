@@ -161,7 +161,7 @@ def accuse(**answers: str) -> dict[str, str]:
         ),
         (
             accuse(F="moved_keys_keep_their_angle"),
-            "Case F: with moved_keys_keep_their_angle installed, the same prompt gives '",
+            "Case F: with moved_keys_keep_their_angle installed, the same prompt gives",
         ),
         (
             accuse(C="hash_believed"),
