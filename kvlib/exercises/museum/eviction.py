@@ -70,7 +70,7 @@ EXHIBITS = (
         "probabilities",
         masked_in_the_corner,
         room="forgetting",
-        cite="Zefan-Cai/KVCache-Factory #49 (mended in 9f9aa2e)",
+        cite="KVCache-Factory #49 (mended in 9f9aa2e)",
         happened="H2O adds up the attention that each token gets. The causal mask covered only the "
         "last w queries, so all earlier queries gave weight to tokens after them.",
         look=looks_forgetting.what_h2o_keeps,
@@ -82,7 +82,7 @@ EXHIBITS = (
         "GroupedQuery.__init__",
         repeated_before_they_are_stored,
         room="forgetting",
-        cite="Zefan-Cai/KVCache-Factory #49, FasterDecoding/SnapKV #16",
+        cite="KVCache-Factory #49, SnapKV #16",
         happened="Keys and values were repeated for each query head before they were stored, so "
         "each query head chose its own. With G query heads per kv head, the cache takes G times "
         "the bytes.",
@@ -107,7 +107,7 @@ EXHIBITS = (
         "Cache.plan",
         number_of_what_is_kept,
         room="forgetting",
-        cite="rajveer43/VeloxQuant-MLX #171; why, in NVIDIA/kvpress #16",
+        cite="rajveer43/VeloxQuant-MLX #171, kvpress #16",
         happened="The next token's position was read from the cache, as the number of tokens in "
         "it. After an eviction this number is too small, because the keys that stay were "
         "rotated by their positions in the text.",
@@ -120,7 +120,7 @@ EXHIBITS = (
         "layer_groups",
         full_layers_only,
         room="forgetting",
-        cite="alvarobartt/hf-mem #60 (mended in #61 and #70)",
+        cite="alvarobartt/hf-mem #60 (mended in #61, #70)",
         happened="The calculator counted full layers only. Its first repair capped the others at "
         "their window, which is what they need; the second counts what engines reserve.",
         look=looks_forgetting.the_bill_of_windows,

@@ -71,10 +71,10 @@ EXHIBITS = (
         "attend_causal",
         from_minus_0,
         room="forgetting",
-        cite="transformers 5.23.0, DynamicSlidingWindowLayer; FMInference/H2O #33",
+        cite="FMInference/H2O #33, transformers 5.23.0",
         happened="keys[-W + 1:] keeps the W - 1 tokens before the query. For W = 1 this is "
-        "keys[-0:], which keeps all of them. H2O's code has the same slice, so a budget of 0 "
-        "recent tokens evicts none.",
+        "keys[-0:], which keeps all of them. DynamicSlidingWindowLayer of transformers has this "
+        "slice; by H2O's, a budget of 0 recent tokens evicts none.",
         look=looks_forgetting.a_window_of_one,
         caught_by=guards_forgetting.windows_of_every_size,
     ),
@@ -97,7 +97,7 @@ EXHIBITS = (
         "ModelConfig.rope_of",
         of_the_full_layers,
         room="forgetting",
-        cite="antonellof/ferrox #39 (mended in #65), lablup/mlxcel #1340",
+        cite="antonellof/ferrox #39, lablup/mlxcel #1340",
         happened="Gemma 3, from 4B on, divides positions by 8 in its full layers only. ferrox did "
         "so in layers with a window as well, as here, and mlxcel in no layer.",
         look=looks_forgetting.two_ropes,
