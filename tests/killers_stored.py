@@ -8,6 +8,7 @@ from unittest.mock import patch
 import killers_shared
 import numpy as np
 import oracle
+import test_cascade
 from models import decoder, text
 from schedules import Schedule, close, seeded
 from test_blocks import INDEXES as POOL_INDEXES
@@ -86,7 +87,8 @@ def codecs_round_trip() -> None:
 def pieces_in_every_form() -> None:
     """Pages smaller and larger than what is read as it lies, tails, lengths round the window."""
     window = 6
-    layers = (LayerSpec(1, 8), LayerSpec(2, 8, window=window))
+    sinks = np.asarray([0, 1, -1, 2], np.float32)
+    layers = (LayerSpec(1, 8), LayerSpec(2, 8, window=window, sinks=sinks))
     for size, codec in itertools.product((2, 4, 16), (None, kivi(4, 2, 3), fp8())):
         for q_lens in ([window - 1, 1, 1, 1, 4 * window, 1], [2 * window + 1, 3, 5, 1, 1, 9]):
             paged = PagedCache(layers, BlockPool(40, size), codec=codec, xp=np)
@@ -120,7 +122,8 @@ def _attend(cache, layers, q_lens: list[int]) -> None:
 
 def batches_of_some() -> None:
     """Decode steps of which some requests attend in one product and others alone."""
-    lengths, layers = [9, 600, 7, 30, 601, 8], [LayerSpec(2, 8)]
+    lengths, sinks = [9, 600, 7, 30, 601, 8], np.asarray([0, 3, -1, 2], np.float32)
+    layers = [LayerSpec(2, 8, sinks=sinks)]
     for cache in (
         DenseCache(layers, 6, 640, xp=np),
         PagedCache(layers, BlockPool(200, 8), xp=np),
@@ -136,8 +139,16 @@ def batches_of_some() -> None:
         got = cache.run(0, q, step)
         for i in range(6):
             k, v, at = cache.read(0, i)
-            needed = oracle.attention(q[i : i + 1], k, v, step.positions[i : i + 1], at)[0]
+            where = step.positions[i : i + 1], at
+            needed = oracle.attention(q[i : i + 1], k, v, *where, sinks=sinks)[0]
             close(got[i : i + 1], needed, f"request {i} of {cache}")
+
+
+def shared_parts_merge() -> None:
+    """Three requests that begin alike, in two merged parts and with a learned sink."""
+    sinks = np.asarray([0, 1, -1, 2], np.float32)
+    cache, step, rng = test_cascade.shared_prompt(3, 48, 3, sinks=sinks)
+    test_cascade.check(cache, 0, step, 2, rng)
 
 
 def chunks_and_schedules() -> None:
@@ -198,6 +209,7 @@ def _spoils(self, layer, k, v, step, append=PagedCache.append):
 
 CHECKS = (
     batches_of_some,
+    shared_parts_merge,
     codecs_round_trip,
     pieces_in_every_form,
     layouts_agree,

@@ -4,7 +4,7 @@ import numpy as np
 from mutation_kind import Bug, Mutant
 
 CAUSAL, PIECES = "kvlib.attention.causal", "kvlib.attention.pieces"
-GATHER = "kvlib.caches.gather"
+GATHER, CASCADE = "kvlib.caches.gather", "kvlib.caches.cascade"
 
 
 def queries_dealt_in_turn(attend, q, pieces, *rest, **settings):
@@ -30,6 +30,15 @@ def heads_and_blocks_swapped(side_by_side, fields, tables, rooms):
     x = side_by_side(fields, tables, rooms)
     requests, heads, tokens, dim = x.shape
     return x.reshape(requests, tokens, heads, dim).transpose(0, 2, 1, 3)
+
+
+def without_sinks(attend, *given, sinks=None, **settings):
+    return attend(*given, **settings)
+
+
+def with_its_own_sink(part, cache, layer, q, step, shared, settings):
+    sinks = cache.layers[layer].sinks
+    return part(cache, layer, q, step, shared, {**settings, "sinks": sinks})
 
 
 MUTANTS = [
@@ -78,6 +87,15 @@ MUTANTS = [
         ), "pieces_in_every_form"),
     Bug("query heads dealt out in turn over pieces", CAUSAL, "attend_pieces",
         queries_dealt_in_turn, "pieces_in_every_form"),
+    # Learned sinks, which each way to attend adds by itself (sglang #11634, vllm-metal #550)
+    Bug("a sink is left out over pieces", CAUSAL, "attend_pieces", without_sinks,
+        "pieces_in_every_form"),
+    Bug("a sink is left out in a batch", "kvlib.attention.batched", "attend_rows", without_sinks,
+        "batches_of_some"),
+    Bug("a sink counts before and after a merge", CASCADE, "_private_parts", with_its_own_sink,
+        "shared_parts_merge"),
+    Mutant("a sink is left out of a merge", CASCADE, "run_cascade", "if spec.sinks is not None:",
+           "if False:", "shared_parts_merge"),
     # Several requests in one product
     Bug("a batch of blocks begins one block late", GATHER, "side_by_side",
         lambda side_by_side, store, tables, first, *rest: side_by_side(
