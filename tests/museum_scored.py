@@ -84,6 +84,9 @@ MUTANTS = [
     Bug("SnapKV's window lends its weight to the tokens before it", POLICIES, "SnapKV.score",
         lambda score, policy, *rest: score(replace(policy, window=1), *rest),
         "scores_by_definition"),
+    Bug("SnapKV pools by the mean whatever it is asked", POLICIES, "SnapKV.score",
+        lambda score, policy, *rest: score(replace(policy, pooling="mean"), *rest),
+        "scores_by_definition"),
     # Edited requests
     Bug("keys are turned the other way", ROPE, "turn",
         lambda turn, config, k, distance: turn(config, k, -distance), "edits_are_exact"),

@@ -10,6 +10,8 @@ Where several definitions are in use, kvlib is set to the one that it is compare
   "H2O per kv head" is H2O's own code, given the mean probabilities of each group.
 * H2O's own code sums what queries gave a token. kvpress divides the sum by the number of queries
   that see the token (``mean=True``), protects no recent token, and looks at the prompt alone.
+* SnapKV's own code sums over the window's queries, kvlib takes their mean. Under max pooling,
+  neighbours share one score, so the tokens that stay are compared by their scores.
 * TOVA's own code protects no token. kvpress protects the newest one (``recent=1``).
 * kvpress scores a key by −‖k‖, kvlib by −‖k‖², which orders keys alike.
 * kvpress gives protected tokens a score above all others; in kvlib, ``recent`` protects them. So
@@ -18,6 +20,7 @@ Where several definitions are in use, kvlib is set to the one that it is compare
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,20 +76,38 @@ def test_kvpress_keeps_the_same(name: str, budget: int) -> None:
 
 @pytest.mark.parametrize("name", PRESSES)
 def test_kvpress_gives_the_same_scores(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    policy, scores = PRESSES[name], []
-    score = type(policy).score
-
-    def heard(*given: Any) -> Any:
-        scores.append(score(*given))
-        return scores[-1]
-
-    monkeypatch.setattr(type(policy), "score", heard)
+    policy, scores = PRESSES[name], heard(PRESSES[name], monkeypatch)
     kept(policy, BUDGETS[0], K.shape[1], 1)
     found, older = scores[0], PROMPT - policy.recent
     if name == "Knorm":
         found = -np.sqrt(-found)
     expected = GOLDEN[f"kvpress {name} scores"]
     np.testing.assert_allclose(found[:, :older], expected[:, :older], rtol=0, atol=1e-5)
+
+
+def heard(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
+    """The list that each of the policy's scores (Hkv, S) will be added to."""
+    scores, score = [], type(policy).score
+
+    def listening(*given: Any) -> Any:
+        scores.append(score(*given))
+        return scores[-1]
+
+    monkeypatch.setattr(type(policy), "score", listening)
+    return scores
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_snapkv_by_its_largest_scores(budget: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = replace(SNAPKV, pooling="max")
+    scores, expected = heard(policy, monkeypatch), GOLDEN["SnapKV max scores"]
+    found = kept(policy, budget, Q.shape[1], 1)[0]
+    older, count, close = PROMPT - policy.window, budget - policy.window, 1e-5 * policy.window
+    sums = scores[0][:, :older] * policy.window
+    np.testing.assert_allclose(sums, expected, rtol=0, atol=close)
+    assert (found[:, count:] == np.arange(older, PROMPT)).all()
+    worth = np.sort(np.take_along_axis(expected, found[:, :count], axis=1))
+    np.testing.assert_allclose(worth, np.sort(expected)[:, -count:], rtol=0, atol=close)
 
 
 @pytest.mark.parametrize("budget", BUDGETS)

@@ -22,6 +22,7 @@ POLICIES: dict[str, Policy] = {
     "h2o": H2O(recent=3),
     "h2o by mean": H2O(recent=3, mean=True),
     "snapkv": SnapKV(window=4, kernel=3),
+    "snapkv, the largest": SnapKV(window=4, kernel=3, pooling="max"),
 }
 
 
@@ -88,11 +89,12 @@ class Text:
                 [self.probabilities(h, last)[:, 0].mean(axis=0) for h in range(HEADS)], 0
             )
             return dict(zip(held, mean, strict=True))
-        if self.policy == "snapkv":
+        if self.policy.startswith("snapkv"):
             seen = self.probabilities(head, range(max(rows.start, rows.stop - 4), rows.stop))
             older = max(0, len(held) - 4)  # without the window, which lends nothing
             x = np.pad(seen.mean(axis=(0, 1))[:older], 1)
-            return {held[i]: float(x[i : i + 3].mean()) for i in range(older)}
+            pool = np.max if self.policy.endswith("largest") else np.mean
+            return {held[i]: float(pool(x[i : i + 3])) for i in range(older)}
         for p, x in zip(held, self.probabilities(head, rows).mean(axis=0).sum(axis=0), strict=True):
             self.sums[head][p] = self.sums[head].get(p, 0.0) + x
         if self.policy == "h2o":
@@ -226,6 +228,9 @@ def test_what_cannot_be_combined_is_said() -> None:
         Scored(SnapKV(), 8)
     with pytest.raises(ValueError, match="kernel must be odd"):
         SnapKV(kernel=4)
+    for wrong in ("avg", None, ["max"]):
+        with pytest.raises(ValueError, match=r"pooling must be 'mean' or 'max', got"):
+            SnapKV(pooling=wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"kivi.* encodes tokens later and together, and Scored"):
         QuantizedCache([SPEC], "kivi4", 1, 64, retention=Scored(KNorm(), 8))
     with pytest.raises(ValueError, match="looks at a window of 4 tokens: Scored"):

@@ -15,6 +15,8 @@ import sys
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -81,11 +83,31 @@ def by_steps(name: str, q: torch.Tensor, k: torch.Tensor, budget: int) -> torch.
     return torch.stack(kept)
 
 
+def largest_around(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    """SnapKV's scores (Hq, T - WINDOW) with its max pooling: q (Hq, T, D), k (Hkv, T, D).
+
+    Neighbours share a largest score, so which positions are kept would depend on how ties end.
+    """
+    import snapkv_utils
+
+    heard, pool = [], snapkv_utils.F.max_pool1d
+
+    def max_pool1d(*given: Any, **settings: Any) -> torch.Tensor:
+        heard.append(pool(*given, **settings))
+        return heard[-1]
+
+    cluster = snapkv_utils.SnapKVCluster(WINDOW, BUDGETS[0], KERNEL, "maxpool")
+    wide = k.repeat_interleave(GROUP, 0)[None]
+    with patch.object(snapkv_utils.F, "max_pool1d", max_pool1d):
+        cluster.update_kv(wide, q[None], wide, None, GROUP)
+    return heard[0][0]
+
+
 def official(q: torch.Tensor, k: torch.Tensor) -> dict[str, np.ndarray]:
     """What all of them find: q (Hq, S, D), k (Hkv, S, D); the last STEPS tokens come one by one."""
     from snapkv_utils import SnapKVCluster
 
-    found = {}
+    found = {"SnapKV max scores": largest_around(q[:, :PROMPT], k[:, :PROMPT])}
     for name in PRESSES:
         for what, x in kvpress(name, q[:, :PROMPT], k[:, :PROMPT]).items():
             found[f"kvpress {name} {what}"] = x

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kvlib.arguments import check_flag, check_integer
+from kvlib.arguments import check_flag, check_integer, describe
 from kvlib.arrays import Array, clipped, namespace
 
 
@@ -134,22 +134,29 @@ class H2O(Policy):
 class SnapKV(Policy):
     """Keep the tokens that a step's last `window` queries gave most weight, and their neighbours.
 
-    Scores are averaged over `kernel` tokens side by side, so that a name stays whole
-    (arXiv:2404.14469). In this average, the newest `window` tokens count as 0, as does a place
-    before the first token. The authors' code does the same, but it reads the prompt in one step,
-    evicts once, right after it, and chooses per query head. In kvlib each kv head chooses, and each
-    step may evict; in a step of fewer than `window` tokens, fewer queries decide.
+    Each token gets the mean score of the `kernel` tokens around it, so that a name stays whole, or
+    with ``pooling="max"`` their largest score (arXiv:2404.14469). The authors' code takes means
+    unless told; the results in their paper are those of maxima, with kernel 7. The newest `window`
+    tokens lend nothing, and count as 0, as does a place before the first token. The authors' code
+    does the same, but it reads the prompt in one step, evicts once, right after it, and chooses per
+    query head. In kvlib each kv head chooses, by the mean over its query heads, and each step may
+    evict; in a step of fewer than `window` tokens, fewer queries decide.
 
     >>> import numpy as np
     >>> notes = np.array([[0.0, 0.0, 0.9, 0.0, 0.0, 0.0]])
     >>> SnapKV(window=1, kernel=3).score(notes, notes[..., None], notes[..., None])
     array([[0. , 0.3, 0.3, 0.3, 0. , 0. ]])
+    >>> SnapKV(1, 3, "max").score(notes, notes[..., None], notes[..., None])
+    array([[0. , 0.9, 0.9, 0.9, 0. , 0. ]])
     """
 
     window: int = 32
     kernel: int = 5
+    pooling: str = "mean"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.pooling, str) or self.pooling not in ("mean", "max"):
+            raise ValueError(f"pooling must be 'mean' or 'max', got {describe(self.pooling)}")
         for name in ("window", "kernel"):
             object.__setattr__(self, name, check_integer(name, getattr(self, name)))
         if self.kernel % 2 == 0:
@@ -176,8 +183,11 @@ class SnapKV(Policy):
         wide = xp.concat([edge, x[:, :older], edge], axis=1)
         pooled = wide[:, :older]
         for shift in range(1, self.kernel):
-            pooled = pooled + wide[:, shift : shift + older]
-        return xp.concat([pooled / self.kernel, x[:, older:]], axis=1)
+            other = wide[:, shift : shift + older]
+            pooled = xp.maximum(pooled, other) if self.pooling == "max" else pooled + other
+        if self.pooling == "mean":
+            pooled = pooled / self.kernel
+        return xp.concat([pooled, x[:, older:]], axis=1)
 
 
 def _noted(notes: Array | None, k: Array) -> Array:
