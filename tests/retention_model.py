@@ -1,0 +1,171 @@
+"""What a layer holds of a request, computed from each rule's definition, in float64.
+
+Nothing of kvlib's own is used: no cache, no `kept`, no `fold`. A `Held` follows one request in one
+layer; it is told of each plan, of the queries that were run, and of what was taken back. Where two
+tokens have scores that float32 cannot tell apart, either may stay, and the model takes the choice
+that the cache made.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kvlib import LayerSpec
+from kvlib.caches import H2O, KeepAll, KNorm, Policy, Scored, Sinks, SnapKV, Tova, Window
+
+NEAR = 2e-5  # relative: scores of float32 sums over at most 60 keys, with exponents of up to 20
+
+
+class Held:
+    """The tokens of one request that one layer must hold.
+
+    positions: for each kv head, in order. since, folded: the lengths at which tokens were given
+    back last, and at which queries were counted last. notes: for each head, position → what queries
+    gave it, and how many saw it. seen: the last step's queries (T, Hq, D), and where the first
+    stands.
+    """
+
+    def __init__(self, spec: LayerSpec, rule: Any, groups: int) -> None:
+        self.spec, self.rule, self.groups = spec, rule, groups
+        self.positions = [list[int]() for _ in range(spec.num_kv_heads)]
+        self.since = self.folded = 0
+        self.notes: list[dict[int, tuple[float, int]]] = [{} for _ in self.positions]
+        self.seen: tuple[np.ndarray, int] | None = None
+
+    def copy(self) -> Held:
+        """For a fork."""
+        new = copy.copy(self)
+        new.positions = [list(own) for own in self.positions]
+        new.notes = [dict(own) for own in self.notes]
+        return new
+
+    @property
+    def exact(self) -> bool:
+        """Whether the rule says to the token what stays; a window's tokens may stay longer."""
+        return not isinstance(self.rule, Window | KeepAll)
+
+    # What happens to it -------------------------------------------------------------------------
+
+    def plan(self, length: int, n: int, keys: Callable[[], np.ndarray], found: np.ndarray) -> int:
+        """A step of n tokens is planned at `length`; returns how many scores were too near to tell.
+
+        keys(): the keys (S, Hkv, D) of the whole text. found (Hkv, m): what the cache holds now.
+        """
+        close = 0
+        if isinstance(self.rule, Sinks):
+            stays = [
+                p
+                for p in self.positions[0]
+                if p < self.rule.first_tokens or p > length - self.rule.recent
+            ]
+            if len(self.positions[0]) - len(stays) >= self.rule.every:
+                self.positions, self.since = [list(stays) for _ in self.positions], length
+        if isinstance(self.rule, Scored):
+            if self.seen is not None:
+                self._fold(keys())
+                self.folded = length
+            if len(self.positions[0]) >= self.rule.budget + self.rule.every:
+                close, self.since = self._evict(keys(), found), length
+        for own in self.positions:
+            own.extend(range(length, length + n))
+        return close
+
+    def run(self, q: np.ndarray, at: int) -> None:
+        """Queries (T, Hq, D) of the step, the first of them at position `at`."""
+        if isinstance(self.rule, Scored) and self.rule.policy.queries != 0:
+            self.seen = q, at
+
+    def refuses(self, length: int, first: int) -> bool:
+        """Whether a request cannot be taken back there. first: the first position that is held."""
+        if isinstance(self.rule, Window):
+            return length > 0 and first > max(0, length - self.rule.size + 1)
+        return 0 < length < max(self.since, self.folded)
+
+    def truncate(self, length: int) -> None:
+        for own in self.positions:
+            del own[sum(p < length for p in own) :]
+        if self.seen is not None:
+            q, at = self.seen
+            self.seen = (q[: length - at], at) if length > at else None
+        if not length:
+            self.__init__(self.spec, self.rule, self.groups)  # type: ignore[misc]
+
+    # Eviction by score --------------------------------------------------------------------------
+
+    def _fold(self, keys: np.ndarray) -> None:
+        assert self.seen is not None
+        (q, at), policy = self.seen, self.rule.policy
+        self.seen = None
+        if isinstance(policy, SnapKV):
+            late = max(0, len(q) - policy.window)
+            q, at = q[late:], at + late
+        if isinstance(policy, Tova):
+            q, at = q[-1:], at + len(q) - 1
+        given = [self._probabilities(h, q, at, keys) for h in range(len(self.positions))]
+        for head, (own, p) in enumerate(zip(self.positions, given, strict=True)):
+            old = self.notes[head]
+            if isinstance(policy, Tova):  # one and the same for all heads
+                mean = np.mean([x.mean(axis=0)[-1] for x in given], axis=0)
+                self.notes[head] = {x: (mean[i], 1) for i, x in enumerate(own)}
+            elif isinstance(policy, SnapKV):
+                mean = p.mean(axis=(0, 1))
+                self.notes[head] = {x: (mean[i], 1) for i, x in enumerate(own)}
+            elif isinstance(policy, H2O):
+                total, new = p.mean(axis=0).sum(axis=0), {}
+                for i, x in enumerate(own):
+                    before, queries = old.get(x, (0.0, 0))
+                    new[x] = before + total[i], queries + sum(at + t >= x for t in range(len(q)))
+                self.notes[head] = new
+
+    def _probabilities(self, head: int, q: np.ndarray, at: int, keys: np.ndarray) -> np.ndarray:
+        """(G, T, S): what the queries gave the tokens that the head holds."""
+        held, spec, g = np.array(self.positions[head]), self.spec, self.groups
+        mine = slice(head * g, (head + 1) * g)
+        scale = 1 / math.sqrt(spec.head_dim) if spec.sm_scale is None else spec.sm_scale
+        s = scale * np.einsum("tgd,sd->gts", q[:, mine].astype(np.float64), keys[held, head])
+        if spec.softcap is not None:
+            s = spec.softcap * np.tanh(s / spec.softcap)
+        s[:, held[None, :] > at + np.arange(len(q))[:, None]] = -np.inf
+        e = np.exp(s)
+        sink = 0.0
+        if spec.sinks is not None:
+            sink = np.exp(np.asarray(spec.sinks, np.float64)[mine])[:, None, None]
+        return e / (e.sum(axis=-1, keepdims=True) + sink)
+
+    def _evict(self, keys: np.ndarray, found: np.ndarray) -> int:
+        policy, close = self.rule.policy, 0
+        recent, budget = policy.recent, self.rule.budget
+        for head, own in enumerate(self.positions):
+            older, newest = own[: len(own) - recent], own[len(own) - recent :]
+            score = self._scores(policy, head, own, keys)
+            assert len(found[head]) >= budget, f"head {head} holds {found[head]}, needed {budget}"
+            chosen = [p for p in found[head].tolist()[:budget] if p in score]
+            stay = sorted(older, key=lambda p: -score[p])[: budget - recent]
+            mine = chosen[: budget - recent]
+            if sorted(stay) != mine and set(mine) <= set(older) and len(mine) == len(stay):
+                least, size = min(score[p] for p in stay), max(abs(x) for x in score.values())
+                near = NEAR * max(abs(least), size * 1e-2)
+                if all(score[p] >= least - near for p in mine):
+                    stay, close = mine, close + 1
+            self.positions[head] = sorted(stay) + newest
+        return close
+
+    def _scores(
+        self, policy: Policy, head: int, own: list[int], keys: np.ndarray
+    ) -> dict[int, float]:
+        if isinstance(policy, KNorm):
+            return {p: -float(np.sum(keys[p, head] ** 2)) for p in own}
+        notes = [self.notes[head].get(p, (0.0, 0)) for p in own]
+        if isinstance(policy, SnapKV):
+            older, half = max(0, len(own) - policy.window), policy.kernel // 2
+            x = [0.0] * half + [n for n, _ in notes[:older]] + [0.0] * half
+            means = [math.fsum(x[i : i + policy.kernel]) / policy.kernel for i in range(older)]
+            return dict(zip(own, [*means, *[0.0] * (len(own) - older)], strict=True))
+        if isinstance(policy, H2O) and policy.mean:
+            return {p: total / max(1, n) for p, (total, n) in zip(own, notes, strict=True)}
+        return {p: total for p, (total, _) in zip(own, notes, strict=True)}
