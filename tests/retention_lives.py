@@ -80,10 +80,11 @@ class Life(Checked):
         self.held[new] = [held.copy() for held in self.held[name]]
 
     def truncate(self) -> None:
-        """Half of the time into the last step, which must always be possible."""
-        name = self.some()
-        low = self.begun[name] if self.rng.random() < 0.5 else 0
-        self.cut(name, int(self.rng.integers(low, len(self.text[name]) + 1)))
+        """Half of the time into the last step, which must always be possible; at times to 0."""
+        name, chance = self.some(), self.rng.random()
+        low = self.begun[name] if chance < 0.5 else 0
+        high = len(self.text[name]) if chance < 0.9 else 0
+        self.cut(name, int(self.rng.integers(low, high + 1)))
 
     def cut(self, name: str, length: int) -> None:
         layers = enumerate(self.held[name])
