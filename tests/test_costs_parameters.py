@@ -325,8 +325,10 @@ def test_blocks_are_rounded_up_in_every_layer() -> None:
     spec = ModelSpec.from_config(GEMMA3)  # six layers with a window of 32, one without
     a_token = 2 * 2 * 16 * 2
     assert spec.kv_bytes(1, 40) == Bytes((6 * 32 + 40) * a_token)
-    assert spec.kv_bytes(1, 40, block_size=16) == Bytes((6 * 32 + 48) * a_token)
+    # a window of 32 tokens touches up to three blocks of 16, and up to three of 20
+    assert spec.kv_bytes(1, 40, block_size=16) == Bytes((6 * 48 + 48) * a_token)
     assert spec.kv_bytes(2, 33, block_size=20) == Bytes(2 * (6 * 40 + 40) * a_token)
+    assert spec.kv_bytes(2, 41, block_size=20) == Bytes(2 * (6 * 60 + 60) * a_token)
     assert spec.kv_bytes(2, 33, block_size=20, keep_all=True) == Bytes(2 * 7 * 40 * a_token)
     assert spec.kv_bytes(1, 40, block_size=1) == spec.kv_bytes(1, Tokens(40))
 

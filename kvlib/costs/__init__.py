@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.costs.comparison import uncached as uncached
     from kvlib.costs.context import ContextRange as ContextRange
     from kvlib.costs.context import max_context as max_context
+    from kvlib.costs.holding import RESERVES as RESERVES
     from kvlib.costs.parallel import kv_on_one as kv_on_one
     from kvlib.costs.plan import Plan as Plan
     from kvlib.costs.plan import gpus_needed as gpus_needed

@@ -10,8 +10,9 @@ from typing import Any
 from kvlib.costs.catalogue import Codec, Gpu
 from kvlib.costs.checks import count
 from kvlib.costs.context import UNBOUNDED, tokens_text
+from kvlib.costs.holding import Budget
 from kvlib.costs.limits import within
-from kvlib.costs.plan import gpus_needed
+from kvlib.costs.plan import fewest
 from kvlib.costs.share import ASSUMPTIONS, CAUTIOUS, Share
 from kvlib.costs.spec import ModelSpec
 from kvlib.costs.units import Bytes, Tokens
@@ -97,7 +98,7 @@ class Fit:
             "context_tokens": self.context.value,
             "kv_dtype": share.kv_dtype.name,
             "weight_dtype": share.weight_dtype.name,
-            "block_size_tokens": share.block_size or None,
+            "block_size_tokens": share.holding.block or None,
             "fits": self.fits,
             "verdict": self.verdict,
             "parameters": spec.num_parameters,
@@ -160,6 +161,9 @@ def fit(
     weight_dtype: str | Codec = "bfloat16",
     gpus: int = 1,
     block_size: int | None = None,
+    reserve: str = "needed",
+    step: int = 1,
+    budget: Budget = None,
 ) -> Fit:
     """Whether `batch` requests of `context` tokens each fit, under each of ASSUMPTIONS.
 
@@ -170,7 +174,7 @@ def fit(
     >>> fit("llama-3.1-8b", "h100-sxm", batch=8, context=8192).fits
     True
     """
-    share = Share.of(model, gpu, gpus, kv_dtype, weight_dtype, block_size)
+    share = Share.of(model, gpu, gpus, kv_dtype, weight_dtype, block_size, reserve, step, budget)
     batch = count("batch", batch)
     tokens = within(share.model, "context", count("context", context))
     kv = share.kv(batch, tokens)
@@ -183,7 +187,7 @@ def fit(
         )
         for name, assumption in ASSUMPTIONS.items()
     }
-    step = decode(share.model, batch, tokens, share.kv_dtype, share.weight_dtype)
+    work = decode(share.model, batch, tokens, share.kv_dtype, share.weight_dtype)
     return Fit(
         share=share,
         batch=batch,
@@ -191,7 +195,7 @@ def fit(
         weights=share.weights,
         kv=kv,
         cases=MappingProxyType(cases),
-        floor=step.floor(share.gpu, share.gpus) if any(c.fits for c in cases.values()) else None,
+        floor=work.floor(share.gpu, share.gpus) if any(c.fits for c in cases.values()) else None,
         enough=_enough(share, batch, tokens),
         unconfirmed=unconfirmed(share),
     )
@@ -209,13 +213,10 @@ def unconfirmed(share: Share) -> tuple[str, ...]:
 
 
 def _enough(share: Share, batch: int, context: int) -> int | None:
-    s = share
-    block = s.block_size or None
     try:
-        plan = gpus_needed(s.model, s.gpu, batch, context, s.kv_dtype, s.weight_dtype, block)
+        return fewest(share, batch, context).gpus
     except ValueError:
         return None
-    return plan.gpus
 
 
 def _limit(tokens: Tokens) -> int | None:

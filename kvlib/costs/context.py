@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from kvlib.costs.catalogue import Codec, Gpu
 from kvlib.costs.checks import count
+from kvlib.costs.holding import Budget
 from kvlib.costs.share import ASSUMPTIONS, Assumption, Share
 from kvlib.costs.spec import ModelSpec
 from kvlib.costs.units import Bytes, Tokens
@@ -64,10 +65,13 @@ def max_context(
     gpus: int = 1,
     block_size: int | None = None,
     assumptions: Mapping[str, Assumption] = ASSUMPTIONS,
+    reserve: str = "needed",
+    step: int = 1,
+    budget: Budget = None,
 ) -> ContextRange:
     """The longest context of each of `batch` requests that memory allows, by assumption.
 
-    With `block_size`, memory is given out in whole blocks of that many tokens.
+    block_size, reserve, step and budget say what a cache holds, as in `ModelSpec.kv_bytes`.
     Raises ValueError if the weights fit under no assumption, the heads cannot be shared out, a size
     is below 1 or a name is unknown.
 
@@ -75,7 +79,7 @@ def max_context(
     >>> {name: int(n) for name, n in found.cases.items()}["weights only"]
     137412
     """
-    share = Share.of(model, gpu, gpus, kv_dtype, weight_dtype, block_size)
+    share = Share.of(model, gpu, gpus, kv_dtype, weight_dtype, block_size, reserve, step, budget)
     batch = count("batch", batch)
     if not assumptions:
         raise ValueError("assumptions is empty, needed: one at least")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kvlib.costs.catalogue import Codec, Gpu
 from kvlib.costs.checks import count
+from kvlib.costs.holding import Budget
 from kvlib.costs.limits import within
 from kvlib.costs.share import ASSUMPTIONS, CAUTIOUS, Share
 from kvlib.costs.spec import ModelSpec
@@ -71,40 +72,50 @@ def gpus_needed(
     weight_dtype: str | Codec = "bfloat16",
     block_size: int | None = None,
     assumption: str = CAUTIOUS,
+    reserve: str = "needed",
+    step: int = 1,
+    budget: Budget = None,
 ) -> Plan:
     """The smallest of 1, 2, 4, 8, ... GPUs that hold a model and its cache under `assumption`.
 
-    Tensor parallelism: every GPU holds an equal part of the weights and of the heads. Raises
-    ValueError if no such number that divides the heads is enough; it says what each one lacks.
+    Tensor parallelism: every GPU holds an equal part of the weights and of the heads. block_size,
+    reserve, step and budget say what a cache holds, as in `ModelSpec.kv_bytes`. Raises ValueError
+    if no such number that divides the heads is enough; it says what each one lacks.
 
     >>> gpus_needed("llama-3.1-70b", "h100-sxm", batch=8, context=8192).share.gpus
     4
     """
-    whole = Share.of(model, gpu, 1, kv_dtype, weight_dtype, block_size)
+    one = Share.of(model, gpu, 1, kv_dtype, weight_dtype, block_size, reserve, step, budget)
     batch = count("batch", batch)
-    context = within(whole.model, "context", count("context", context))
+    context = within(one.model, "context", count("context", context))
     if assumption not in ASSUMPTIONS:
         raise ValueError(f"assumption is {assumption!r}, needed: one of {', '.join(ASSUMPTIONS)}")
-    heads = max(g["num_qo_heads"] for g in whole.model.facts["layers"])
+    return fewest(one, batch, context, assumption)
+
+
+def fewest(one: Share, batch: int, context: int, assumption: str = CAUTIOUS) -> Plan:
+    """The same for a share that is checked; its own number of GPUs does not count."""
+    model = one.model
+    heads = max(g["num_qo_heads"] for g in model.facts["layers"])
     refused: dict[int, str] = {}
     gpus = 1
     while gpus <= heads:
         try:
-            share = Share.of(whole.model, whole.gpu, gpus, kv_dtype, weight_dtype, block_size)
+            share = one.of_each(gpus)
         except ValueError as error:
             refused[gpus] = str(error).partition("needed: ")[2]
         else:
             kv = share.kv(batch, context)
             short = kv - share.left(ASSUMPTIONS[assumption])
             if short <= Bytes(0):
-                budget = ASSUMPTIONS[assumption].budget(share.gpu)
-                what = f"{whole.model.title} ({share.weight_dtype.name}) on {share.gpu.title}, "
+                room = ASSUMPTIONS[assumption].budget(share.gpu)
+                what = f"{model.title} ({share.weight_dtype.name}) on {share.gpu.title}, "
                 what += f"{batch:,} x {context:,} tokens in {share.kv_dtype.name}, {assumption}"
-                return Plan(share, what, kv, budget, assumption, refused)
+                return Plan(share, what, kv, room, assumption, refused)
             refused[gpus] = f"{short:.2f GiB} too little on each"
         gpus *= 2
     tried = "; ".join(f"{n}: {why}" for n, why in refused.items())
     raise ValueError(
-        f"no number of {whole.gpu.title} holds {whole.model.title} with {batch:,} requests of "
+        f"no number of {one.gpu.title} holds {model.title} with {batch:,} requests of "
         f"{context:,} tokens ({tried})"
     )

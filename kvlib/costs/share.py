@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from kvlib.costs import formulas
 from kvlib.costs.catalogue import GPUS, MODELS, Codec, Gpu, codec
 from kvlib.costs.checks import count, one_of
+from kvlib.costs.holding import Budget, Holding
 from kvlib.costs.limits import shared_out
 from kvlib.costs.spec import ModelSpec
 from kvlib.costs.units import Bytes, Tokens
@@ -61,7 +62,7 @@ class Share:
     gpus: int
     kv_dtype: Codec
     weight_dtype: Codec
-    block_size: int
+    holding: Holding
 
     @classmethod
     def of(
@@ -72,19 +73,26 @@ class Share:
         kv_dtype: str | Codec,
         weight_dtype: str | Codec,
         block_size: object,
+        reserve: str = "needed",
+        step: object = 1,
+        budget: Budget = None,
     ) -> Share:
         """The same, from names. Raises ValueError or TypeError for what makes no sense."""
         spec = one_of("model", model, MODELS, ModelSpec)
         share = cls(
             spec,
             one_of("gpu", gpu, GPUS, Gpu),
-            count("gpus", gpus),
+            1,
             codec(kv_dtype),
             codec(weight_dtype),
-            0 if block_size is None else count("block_size", block_size),
+            Holding.of(spec.layers, block_size, reserve, step, budget),
         )
-        shared_out(spec, share.gpus)
-        return share
+        return share.of_each(count("gpus", gpus))
+
+    def of_each(self, gpus: int) -> Share:
+        """The share of each of another number of devices. ValueError if the heads do not divide."""
+        shared_out(self.model, gpus)
+        return replace(self, gpus=gpus)
 
     @property
     def weights(self) -> Bytes:
@@ -105,10 +113,14 @@ class Share:
         what = "the latent vectors are" if latent else "each key/value head is"
         return f"{what} held by {self.copies} GPUs"
 
-    def kv(self, batch: int, context: int) -> Bytes:
-        """Bytes of keys and values on each device for `batch` requests of `context` tokens."""
-        layers, codec = shared_out(self.model, self.gpus), self.kv_dtype.facts
-        return Bytes(batch * formulas.reserved_bytes(layers, codec, context, self.block_size))
+    def kv(self, batch: int, context: int, holding: Holding | None = None) -> Bytes:
+        """Bytes of keys and values on each device for `batch` requests of `context` tokens.
+
+        holding: another rule for what the cache holds than the share's own.
+        """
+        rule, codec = holding or self.holding, self.kv_dtype.facts
+        layers = rule.layers(self.model.layers, shared_out(self.model, self.gpus))
+        return Bytes(batch * formulas.reserved_bytes(layers, codec, context, rule.block))
 
     def left(self, assumption: Assumption) -> Bytes:
         """Bytes for keys and values on each device; negative where the weights do not fit."""
@@ -116,9 +128,9 @@ class Share:
 
     def longest(self, batch: int, assumption: Assumption) -> Tokens:
         """The most tokens that each of `batch` requests can hold."""
-        layers, codec = shared_out(self.model, self.gpus), self.kv_dtype.facts
-        left = self.left(assumption).value
-        return Tokens(formulas.longest(layers, codec, self.block_size, batch, left))
+        layers = self.holding.layers(self.model.layers, shared_out(self.model, self.gpus))
+        codec, left = self.kv_dtype.facts, self.left(assumption).value
+        return Tokens(formulas.longest(layers, codec, self.holding.block, batch, left))
 
     def requests(self, context: int, assumption: Assumption) -> int:
         """The most requests of `context` tokens."""

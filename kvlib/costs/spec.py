@@ -13,6 +13,7 @@ from kvlib.config.shape import Shape
 from kvlib.config.words import printable
 from kvlib.costs import checks, formulas
 from kvlib.costs.codecs import Codec, codec
+from kvlib.costs.holding import Budget, Holding
 from kvlib.costs.layers import LayerGroup, layer_groups
 from kvlib.costs.parameters import Counts, count
 from kvlib.costs.rows import Row, Value
@@ -138,19 +139,39 @@ class ModelSpec:
         dtype: str | Codec = "bfloat16",
         block_size: int | None = None,
         keep_all: bool = False,
+        reserve: str = "needed",
+        step: int = 1,
+        budget: Budget = None,
     ) -> Bytes:
         """Bytes that the cache of `batch` requests of `seq` tokens each holds.
 
-        Tokens that have left a window are forgotten, unless keep_all; with a block_size every layer
-        of every request takes whole blocks. `seq` may be past `max_context`: a cache would hold
-        it, but the model was not made for it (`fit` refuses it).
+        `seq` may be past `max_context`: a cache would hold it, but the model was not made for it
+        (`fit` refuses it).
+
+        block_size  tokens of a block: every layer of every request takes whole blocks, and a window
+                    of tokens may begin within a block
+        keep_all    the same as reserve="all"
+        reserve     what a layer with a window holds of a request, one of `kvlib.costs.RESERVES`:
+                    "needed", "all", "vllm" (blocks of 16 unless given) or "transformers"
+        step        new tokens of a step: a window layer holds window - 1 + step tokens
+        budget      tokens that eviction leaves between steps, beside those of the step, in each
+                    layer without a window; or a list with a number or None for each layer
+
+        Raises ValueError and TypeError for what makes no sense.
+
+        >>> from kvlib.costs import MODELS
+        >>> gemma = MODELS["gemma-3-27b"]
+        >>> for reserve in ("needed", "vllm", "all"):
+        ...     print(f"{reserve:7} {gemma.kv_bytes(1, 32_768, reserve=reserve):5.2f GiB}")
+        needed   2.91 GiB
+        vllm     2.98 GiB
+        all     15.50 GiB
         """
         b, s = checks.count("batch", batch), checks.count("seq", seq)
-        block = 0 if block_size is None else checks.count("block_size", block_size)
-        layers = self.facts["layers"]
-        if keep_all:
-            layers = [{**group, "window": 0} for group in layers]
-        return Bytes(b * int(formulas.reserved_bytes(layers, codec(dtype).facts, s, block)))
+        rule = "all" if keep_all else reserve
+        held = Holding.of(self.layers, block_size, rule, step, budget)
+        layers = held.layers(self.layers, self.facts["layers"])
+        return Bytes(b * int(formulas.reserved_bytes(layers, codec(dtype).facts, s, held.block)))
 
     # -------------------------------------------------------------------------- plain numbers
 

@@ -1,0 +1,76 @@
+"""What layers with a window hold of a request: what they need, and what engines reserve.
+
+Each rule turns `layers` (see `kvlib.costs.formulas`) into layers whose "window" is the most tokens
+that one layer holds, 0 for all. Then the formulas for bytes apply. `step` is the new tokens of a
+step: they are stored beside the window - 1 tokens before them that the first of them sees.
+
+needed        a layer with a window holds these window - 1 + step tokens, which is the window while
+              decoding; with blocks, all the blocks that they may lie in
+all           every layer holds every token: an engine without groups of layers, such as vLLM with
+              --disable-hybrid-kv-cache-manager, or transformers' DynamicCache() without a config
+vllm          vLLM's groups: equally many layers in each, with padding, and one block more per
+              group than the tokens fill (vllm/v1/core/kv_cache_utils.py and SlidingWindowSpec in
+              vllm/v1/kv_cache_interface.py, read at 001cabc and in the documentation of v0.28.0)
+transformers  window - 1 tokens between steps (DynamicSlidingWindowLayer, transformers 5.23.0)
+
+This file becomes JavaScript, as `kvlib.costs.formulas` does, and keeps to the same small language.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvlib.costs.formulas import layers_on_one, whole
+
+
+def most_blocks(tokens: float, block: float) -> float:
+    """The most blocks that `tokens` neighbours lie in; the first may be the last of its block."""
+    return whole((tokens - 1) / block) + 1
+
+
+def most_held(window: float, reserve: str, step: float, block: float) -> float:
+    """The most tokens that a layer with this window holds of one request, 0 for all of them."""
+    if window <= 0 or reserve == "all":
+        return 0
+    if reserve == "transformers":
+        return window - 1
+    tokens = window - 1 + step
+    if reserve == "vllm":
+        return (whole(tokens / block) + 1) * block
+    return most_blocks(tokens, block) * block if block > 1 else tokens
+
+
+def group_size(layers: list[dict[str, Any]]) -> float:
+    """Layers in each of vLLM's groups: as many as the smallest kind has.
+
+    If the largest kind has less than half as many again, its number is taken, which pads less.
+    """
+    fewest, most = layers[0]["count"], layers[0]["count"]
+    for g in layers:
+        fewest, most = min(fewest, g["count"]), max(most, g["count"])
+    return most if most < fewest * 1.5 else fewest  # type: ignore[no-any-return]
+
+
+def layers_as_held(
+    layers: list[dict[str, Any]],
+    reserve: str,
+    step: float,
+    block: float,
+    budgets: list[float],
+) -> list[dict[str, Any]]:
+    """`layers` with the most tokens that each holds as its window, padded to vLLM's groups.
+
+    budgets: for each group of layers, how many tokens eviction leaves between steps; 0 for all.
+    A layer with a window keeps its window.
+    """
+    held = layers_on_one(layers, 1)
+    size = group_size(layers)
+    for i in range(len(held)):
+        g = held[i]
+        if g["window"] <= 0 and budgets[i] > 0:
+            g["window"] = budgets[i] + step
+        else:
+            g["window"] = most_held(g["window"], reserve, step, block)
+        if reserve == "vllm":
+            g["count"] = whole(g["count"] / size) * size
+    return held
