@@ -40,6 +40,43 @@ def test_fit_as_json_with_every_option(capsys: pytest.CaptureFixture[str]) -> No
     assert found["fits"] is True
 
 
+def test_what_layers_with_a_window_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["fit", "--model", "gemma-3-27b", "--gpu", "h100-sxm"]
+    assert main([*argv, "--reserve", "vllm", "--step", "2k"]) == 0
+    out = capsys.readouterr().out
+    assert out == repr(fit("gemma-3-27b", "h100-sxm", 1, 131_072, reserve="vllm", step=2048)) + "\n"
+    assert "\nThe cache: reserve vllm, blocks of 16 tokens, steps of 2,048 tokens.\n" in out
+    assert "  all                  62.00 GiB  every token," in out
+    assert main([*argv, "--reserve", "all"]) == 1
+    out = capsys.readouterr().out
+    assert "It does not fit" in out and "2 H100 SXM are enough" in out
+    assert main([*argv, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["reserve"] == "needed" and found["step_tokens"] == 1
+    assert found["kv_bytes_per_gpu_by_reserve"] == {
+        "needed": 11_173_625_856,
+        "transformers": 11_173_199_872,
+        "vllm": 11_248_599_040,
+        "all": 66_571_993_088,
+    }
+
+
+def test_a_budget_for_all_layers_or_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+    for given, words in (
+        (["1k"], "budget of 1,024 tokens"),
+        (["8"] * 31 + ["40"], "budgets of 8 to"),
+    ):
+        assert main([*PLAN, "--json", "--budget", *given]) == 0
+        budget = json.loads(capsys.readouterr().out)["budget_tokens"]
+        assert budget == ([8] * 31 + [40] if len(given) > 1 else 1024)
+        assert main([*PLAN, "--budget", *given]) == 0
+        out = capsys.readouterr().out
+        assert f"The cache: {words}" in out and "no limit" in out
+    assert "budget has 2 numbers" in bad(capsys, *PLAN, "--budget", "8", "9")
+    assert "reserve must be one of" in bad(capsys, *PLAN, "--reserve", "half")
+    assert "argument --budget: expected at least one" in bad(capsys, *PLAN, "--budget")
+
+
 def test_what_does_not_fit_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["fit", "--model", "Llama 3.1 70B", "--gpu", "l4", "--context", "4096"]
     assert main(argv) == 1
@@ -165,7 +202,7 @@ def test_help_has_examples_that_run(capsys: pytest.CaptureFixture[str], tmp_path
         text = capsys.readouterr().out
         assert "32k is 32 x 1024 = 32,768" in " ".join(text.split()) or argv == ["--help"]
         examples = [line.split()[3:] for line in text.splitlines() if "  python -m kvlib" in line]
-        assert len(examples) == 5
+        assert len(examples) == 7
     config = str(ROOT / "kvlib" / "reference" / "config.json")
     for example in examples:
         argv = [config if word.endswith("config.json") else word for word in example]

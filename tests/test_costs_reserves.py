@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvlib.caches import pyramid
-from kvlib.costs import GPUS, MODELS, RESERVES, Bytes, fit, formulas, gpus_needed, max_context
+from kvlib.costs import (
+    GPUS,
+    MODELS,
+    RESERVES,
+    Bytes,
+    decode,
+    fit,
+    formulas,
+    gpus_needed,
+    max_context,
+)
 from kvlib.costs.codecs import CODECS
 from kvlib.costs.reserves import group_size, layers_as_held, most_blocks
 
@@ -143,6 +153,7 @@ def test_budgets_by_layer() -> None:
     assert held("llama-3.1-8b", 8_192, budget=some) == (2 * 8_192 + 30 * 101) * 4_096
     shared = fit("llama-3.1-8b", "h100-sxm", 1, 8_192, budget=budgets, gpus=2).kv
     assert shared == Bytes((sum(budgets) + 32) * 2_048)
+    assert fit("llama-3.1-8b", "h100-sxm", 1, 8_192, budget=some).to_dict()["budget_tokens"] == some
 
 
 def test_every_answer_of_fit_follows_the_rule() -> None:
@@ -162,13 +173,25 @@ def test_every_answer_of_fit_follows_the_rule() -> None:
     assert gpus_needed("gemma-3-27b", "h100-sxm", 1, 131_072, reserve="all").gpus == 2
 
 
+def test_a_decode_step_reads_what_eviction_has_left() -> None:
+    everything = decode("llama-3.1-8b", 4, 8_192)
+    work = decode("llama-3.1-8b", 4, 8_192, budget=1_000)
+    assert work.kv_read == MODELS["llama-3.1-8b"].kv_bytes(4, 8_192, budget=1_000)
+    assert work.attention_flops.value * 8_192 == everything.attention_flops.value * 1_001
+    assert work.weights == everything.weights and work.kv_written == everything.kv_written
+    bill = fit("llama-3.1-8b", "h100-sxm", 4, 8_192, budget=1_000)
+    assert bill.floor == work.floor("h100-sxm")
+    with pytest.raises(ValueError, match="shared is 64, but with a budget"):
+        decode("llama-3.1-8b", 4, 8_192, shared=64, budget=1_000)
+
+
 # Bad input ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("rule", "words"),
     [
-        ({"reserve": "vlm"}, "reserve must be one of needed, all, vllm, transformers, got 'vlm'"),
+        ({"reserve": "vlm"}, "reserve must be one of needed, transformers, vllm, all, got 'vlm'"),
         ({"reserve": "transformers", "block_size": 16}, "transformers stores no blocks"),
         ({"reserve": "all", "budget": 5}, "leave one of the two out"),
         ({"budget": 0}, "budget is 0, needed: a whole number of at least 1"),

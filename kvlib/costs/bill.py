@@ -10,7 +10,7 @@ from typing import Any
 from kvlib.costs.catalogue import Codec, Gpu
 from kvlib.costs.checks import count
 from kvlib.costs.context import UNBOUNDED, tokens_text
-from kvlib.costs.holding import Budget
+from kvlib.costs.holding import RESERVES, Budget
 from kvlib.costs.limits import within
 from kvlib.costs.plan import fewest
 from kvlib.costs.share import ASSUMPTIONS, CAUTIOUS, Share
@@ -44,6 +44,8 @@ class Case:
 class Fit:
     """The result of `fit`. `fits` says whether everything fits under every assumption.
 
+    kv           keys and values on each GPU
+    by_reserve   the same by what layers with a window hold; empty if that makes no difference
     cases        the bill by assumption
     floor        the least time of a decode step at this batch and context; None if it fits nowhere
     enough       the fewest GPUs of 1, 2, 4, ... that would do under `CAUTIOUS`; None if none does
@@ -59,6 +61,7 @@ class Fit:
     context: Tokens
     weights: Bytes
     kv: Bytes
+    by_reserve: Mapping[str, Bytes]
     cases: Mapping[str, Case]
     floor: Floor | None
     enough: int | None
@@ -90,6 +93,7 @@ class Fit:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON. Keys name their unit; null where memory sets no limit."""
         share, spec, floor = self.share, self.share.model, self.floor
+        budget = share.holding.budget
         return {
             "model": spec.name,
             "gpu": share.gpu.name,
@@ -99,6 +103,9 @@ class Fit:
             "kv_dtype": share.kv_dtype.name,
             "weight_dtype": share.weight_dtype.name,
             "block_size_tokens": share.holding.block or None,
+            "reserve": share.holding.reserve,
+            "step_tokens": share.holding.step,
+            "budget_tokens": list(budget) if isinstance(budget, tuple) else budget,
             "fits": self.fits,
             "verdict": self.verdict,
             "parameters": spec.num_parameters,
@@ -106,6 +113,7 @@ class Fit:
             "weights_bytes_per_gpu": self.weights.value,
             "kv_bytes_per_token": spec.kv_bytes_per_token(share.kv_dtype).value,
             "kv_bytes_per_gpu": self.kv.value,
+            "kv_bytes_per_gpu_by_reserve": {n: kv.value for n, kv in self.by_reserve.items()},
             "usable_bytes_per_gpu": share.gpu.usable.value,
             "gpus_holding_each_kv_head": share.copies,
             "model_limit_tokens": spec.max_context,
@@ -130,12 +138,18 @@ class Fit:
         share, each = self.share, " on each GPU" if self.share.gpus > 1 else ""
         requests = "1 request" if self.batch == 1 else f"{self.batch:,} requests"
         lines = [f"{share}: {requests} of {self.context}, keys and values in {share.kv_dtype.name}"]
+        if share.holding.words:
+            lines.append(f"The cache: {share.holding.words}.")
         lines.append(self.verdict)
         sizes = [("weights", self.weights), ("keys and values", self.kv)]
         sizes.append(("usable memory", share.gpu.usable))
         lines += ["", *(f"  {name + each:<30}{size:>12.2f GiB}" for name, size in sizes)]
         if share.copies > 1:
             lines.append(f"  {share.repeated}")
+        if self.by_reserve:
+            lines += ["", "  keys and values if a layer with a window holds"]
+            for name, size in self.by_reserve.items():
+                lines.append(f"  {name:<14}{size:>12.2f GiB}  {RESERVES[name]}")
         lines += ["", f"  {'assuming':<20}{'left':>14}{'longest context':>20}{'most requests':>16}"]
         for name, case in self.cases.items():
             cells = f"{case.headroom:.2f GiB}", tokens_text(case.longest), f"{case.requests:,}"
@@ -167,6 +181,7 @@ def fit(
 ) -> Fit:
     """Whether `batch` requests of `context` tokens each fit, under each of ASSUMPTIONS.
 
+    block_size, reserve, step and budget say what a cache holds, as in `ModelSpec.kv_bytes`.
     Weights that are too large on their own are no error; the result says so. Raises ValueError for
     a context past the model's own limit, heads that `gpus` cannot share out, sizes below 1 and
     unknown names.
@@ -187,13 +202,21 @@ def fit(
         )
         for name, assumption in ASSUMPTIONS.items()
     }
-    work = decode(share.model, batch, tokens, share.kv_dtype, share.weight_dtype)
+    work = decode(
+        share.model,
+        batch,
+        tokens,
+        share.kv_dtype,
+        share.weight_dtype,
+        budget=share.holding.budget,
+    )
     return Fit(
         share=share,
         batch=batch,
         context=Tokens(tokens),
         weights=share.weights,
         kv=kv,
+        by_reserve=MappingProxyType(share.by_reserve(batch, tokens)),
         cases=MappingProxyType(cases),
         floor=work.floor(share.gpu, share.gpus) if any(c.fits for c in cases.values()) else None,
         enough=_enough(share, batch, tokens),

@@ -13,7 +13,9 @@ from typing import NoReturn
 from kvlib.commands import run
 from kvlib.config.words import printable, shown
 from kvlib.costs.bill import fit
-from kvlib.costs.catalogue import CODECS, GPUS, MODELS
+from kvlib.costs.catalogue import CODECS, MODELS
+from kvlib.costs.holding import RESERVES
+from kvlib.costs.listing import gpus_table, models_table
 from kvlib.costs.spec import ModelSpec
 
 EXAMPLES = """\
@@ -21,6 +23,8 @@ examples:
   python -m kvlib fit --model llama-3.1-8b --gpu h100-sxm --batch 8 --context 32k --kv int8
   python -m kvlib fit --model llama-3.1-70b --gpu h200-sxm --gpus 2 --context 128k --json
   python -m kvlib fit --config path/to/config.json --gpu l4 --context 4096 --block-size 16
+  python -m kvlib fit --model gemma-3-27b --gpu h100-sxm --context 128k --reserve vllm --step 2k
+  python -m kvlib fit --model llama-3.1-8b --gpu l4 --batch 16 --context 8k --budget 1024
   python -m kvlib models
   python -m kvlib gpus
 
@@ -155,6 +159,30 @@ def _parser() -> Parser:
         type=tokens,
         help="allocate the cache in blocks of this many tokens",
     )
+    one.add_argument(
+        "--reserve",
+        metavar="NAME",
+        default="needed",
+        help="what a layer with a window holds: "
+        + "; ".join(f"{name}, {words}" for name, words in RESERVES.items())
+        + " (default: needed)",
+    )
+    one.add_argument(
+        "--step",
+        metavar="TOKENS",
+        type=tokens,
+        default=1,
+        help="new tokens of a step, which a layer holds beside its window or budget: 1 while "
+        "decoding, the size of a chunk while reading prompts (default: 1)",
+    )
+    one.add_argument(
+        "--budget",
+        metavar="TOKENS",
+        type=tokens,
+        nargs="+",
+        help="evict: tokens that stay in each layer without a window; one number, or one for each "
+        "layer of the model",
+    )
     one.add_argument("--json", action="store_true", help="print JSON; the keys name the units")
     commands.add_parser("models", help="list the models that kvlib knows")
     commands.add_parser("gpus", help="list the GPUs that kvlib knows")
@@ -179,58 +207,12 @@ def _fit(args: argparse.Namespace) -> int:
         weight_dtype=args.weights,
         gpus=args.gpus,
         block_size=args.block_size,
+        reserve=args.reserve,
+        step=args.step,
+        budget=args.budget[0] if args.budget and len(args.budget) == 1 else args.budget,
     )
     print(json.dumps(found.to_dict(), indent=2) if args.json else found)
     return 0 if found.fits else 1
-
-
-def models_table() -> str:
-    """One line per model."""
-    rows = [("model", "parameters", "layers", "q/kv heads", "window", "KV B/token", "context")]
-    for key, m in MODELS.items():
-        windows = sorted({g.window for g in m.layers})
-        shown = " + ".join(f"{w:,}" if w else "all" for w in windows)
-        first = m.layers[0]
-        heads = f"{first.num_qo_heads}/" + ("latent" if first.latent else str(first.num_kv_heads))
-        layers = str(sum(g.count for g in m.layers))
-        per_token = f"{m.kv_bytes_per_token().value:,}"
-        size = f"{m.num_parameters:,}"
-        rows.append((key, size, layers, heads, shown, per_token, f"{m.max_context:,}"))
-    note = "KV B/token: bytes of keys and values per token in bfloat16, while no window is full."
-    return _table(rows) + "\n\n" + note
-
-
-def gpus_table() -> str:
-    """One line per GPU; a question mark follows a figure that no public text confirms."""
-    rows = [("GPU", "memory", "usable", "bandwidth", "bf16", "fp8", "ridge bf16")]
-    for key, g in GPUS.items():
-
-        def cell(name: str, text: str, gpu: object = g) -> str:
-            return text if gpu.value(name).confirmed else f"{text} ?"  # type: ignore[attr-defined]
-
-        rows.append(
-            (
-                key,
-                cell("memory", f"{g.memory:.0f GB}"),
-                cell("usable", f"{g.usable:.2f GiB}"),
-                cell("bandwidth", f"{g.bandwidth:,.0f GB/s}"),
-                cell("bf16", f"{g.bf16.TFLOP_per_s:,.5g} TFLOP/s"),
-                cell("fp8", f"{g.fp8.TFLOP_per_s:,.5g} TFLOP/s" if g.fp8 else "none"),
-                f"{g.ridge():.0f}",
-            )
-        )
-    note = "Rates of dense operations, by the makers' figures; ?: no public text confirms it."
-    return _table(rows) + "\n\n" + note
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [row[0].ljust(widths[0])]
-        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        lines.append("  ".join(cells))
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

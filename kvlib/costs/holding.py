@@ -17,10 +17,10 @@ Budget = int | Sequence[int | None] | None
 
 RESERVES: Mapping[str, str] = MappingProxyType(
     {
-        "needed": "the tokens that the next queries see",
-        "all": "every token, as engines without groups of layers do",
-        "vllm": "the blocks of vLLM's groups of layers, with their padding",
-        "transformers": "window - 1 tokens, as transformers does between steps",
+        "needed": "the tokens that its queries see",
+        "transformers": "window - 1 tokens, as transformers keeps between steps",
+        "vllm": "whole blocks in vLLM's padded groups of layers",
+        "all": "every token, as an engine without groups of layers does",
     }
 )
 VLLM_BLOCK = 16  # DEFAULT_BLOCK_SIZE in vllm/config/cache.py
@@ -82,6 +82,19 @@ class Holding:
                 split.append({**part, "count": layers})
                 budgets.append(budget)
         return layers_as_held(split, self.reserve, self.step, self.block, budgets)
+
+    @property
+    def words(self) -> str:
+        """What differs from a cache that holds what it needs, one token per step; may be empty."""
+        found = [] if self.reserve == "needed" else [f"reserve {self.reserve}"]
+        found += [f"blocks of {self.block:,} tokens"] * (self.block > 0)
+        found += [f"steps of {self.step:,} tokens"] * (self.step > 1)
+        if isinstance(self.budget, tuple):
+            given = [b for b in self.budget if b is not None]
+            found += [f"budgets of {min(given):,} to {max(given):,} tokens"] * bool(given)
+        elif self.budget:
+            found.append(f"budget of {self.budget:,} tokens")
+        return ", ".join(found)
 
     def _budget_of(self, layer: int) -> int:
         if isinstance(self.budget, tuple):

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from kvlib.costs import formulas
 from kvlib.costs.catalogue import GPUS, MODELS, Codec, Gpu, codec
 from kvlib.costs.checks import count, one_of
-from kvlib.costs.holding import Budget, Holding
+from kvlib.costs.holding import RESERVES, Budget, Holding
 from kvlib.costs.limits import shared_out
 from kvlib.costs.spec import ModelSpec
 from kvlib.costs.units import Bytes, Tokens
@@ -121,6 +121,18 @@ class Share:
         rule, codec = holding or self.holding, self.kv_dtype.facts
         layers = rule.layers(self.model.layers, shared_out(self.model, self.gpus))
         return Bytes(batch * formulas.reserved_bytes(layers, codec, context, rule.block))
+
+    def by_reserve(self, batch: int, context: int) -> dict[str, Bytes]:
+        """The same by what layers with a window hold (RESERVES). Empty if none of them is full, or
+        if a budget says what is held."""
+        held, groups = self.holding, self.model.layers
+        if held.budget is not None or not any(0 < g.window < context for g in groups):
+            return {}
+        found = {}
+        for name in RESERVES:
+            block = None if name == "transformers" else held.block or None
+            found[name] = self.kv(batch, context, Holding.of(groups, block, name, held.step))
+        return found
 
     def left(self, assumption: Assumption) -> Bytes:
         """Bytes for keys and values on each device; negative where the weights do not fit."""

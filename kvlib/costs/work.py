@@ -13,6 +13,7 @@ from kvlib.costs import formulas
 from kvlib.costs.catalogue import GPUS, MODELS, Codec, Gpu, codec
 from kvlib.costs.checks import count, one_of
 from kvlib.costs.gpus import rate
+from kvlib.costs.holding import Budget, Holding
 from kvlib.costs.limits import shared_out, within
 from kvlib.costs.spec import ModelSpec
 from kvlib.costs.units import Bytes, Flops, FlopsPerByte, Seconds, Tokens, TokensPerSecond
@@ -180,12 +181,15 @@ def decode(
     kv_dtype: str | Codec = "bfloat16",
     weight_dtype: str | Codec = "bfloat16",
     shared: int = 0,
+    budget: Budget = None,
 ) -> Work:
     """One decode step: a new token for each of `batch` requests.
 
     Each request has `context` tokens after the step, the new one included. The first `shared` of
-    them are the same for all requests and are read once. Raises the errors of `prefill`, and
-    ValueError if `shared` does not leave each request its new token.
+    them are the same for all requests and are read once. budget: tokens that eviction has left in
+    layers without a window, as in `ModelSpec.kv_bytes`; attention reads these and the new token.
+    Raises the errors of `prefill`, and ValueError if `shared` does not leave each request its new
+    token or is given together with a budget.
 
     >>> work = decode("llama-3.1-8b", batch=1, context=8192)
     >>> f"{work.kv_read:.2f GB}"
@@ -196,7 +200,12 @@ def decode(
     shared = count("shared", shared, least=0)
     if shared >= tokens:
         raise ValueError(f"shared is {shared}, needed: less than context, which is {tokens}")
-    return _work(spec, "decode", batch, 1, tokens, kv_dtype, weight_dtype, shared)
+    if shared and budget is not None:
+        raise ValueError(
+            f"shared is {shared}, but with a budget each request keeps tokens of its own; "
+            "leave one of the two out"
+        )
+    return _work(spec, "decode", batch, 1, tokens, kv_dtype, weight_dtype, shared, budget)
 
 
 def _numbers(layers: list[dict[str, Any]]) -> float:
@@ -213,11 +222,17 @@ def _work(
     kv_dtype: str | Codec,
     weight_dtype: str | Codec,
     shared: int,
+    budget: Budget = None,
 ) -> Work:
     batch = count("batch", batch)
+    facts = spec.facts
+    if budget is not None:
+        facts["layers"] = Holding.of(spec.layers, budget=budget).layers(
+            spec.layers, facts["layers"]
+        )
     bits = codec(weight_dtype).bits
     stored = codec(kv_dtype).facts
-    w = formulas.pass_work(spec.facts, stored, bits, batch, fresh, seq, shared)
+    w = formulas.pass_work(facts, stored, bits, batch, fresh, seq, shared)
     return Work(
         model=spec,
         phase=phase,
