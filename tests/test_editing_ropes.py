@@ -128,6 +128,20 @@ def test_a_thousand_turns_are_one(name: str, distance: int) -> None:
         assert np.abs(k - needed).max() <= 1e-5 * np.abs(needed).max()
 
 
+def test_many_small_turns_are_lost_in_a_narrow_cache() -> None:
+    """What the docstring warns of: pairs that turn slowly stay where they are, each time."""
+    rope, far = RopeConfig(), 3000
+    k = np.random.default_rng(0).standard_normal((64, 2, 64), dtype=np.float32)
+    needed = turn(rope, k.astype(np.float64), -far)
+    off = {}
+    for times in (1, 1000):
+        x = k.astype(np.float16)
+        for _ in range(times):
+            x = turn(rope, x, -far // times)
+        off[times] = np.sqrt(np.mean((x - needed) ** 2))
+    assert off[1] < 1e-3 and off[1000] > 0.02
+
+
 @pytest.mark.parametrize("name", ROPES)
 def test_only_the_first_layer_is_what_the_shorter_text_gives(name: str) -> None:
     """Layers with a window keep all here: no token may be lost that moves."""
