@@ -259,6 +259,8 @@ INTEGERS: dict[str, tuple[Call, int]] = {
     "Sinks first_tokens": (lambda n: caches.Sinks(n, 9), 100),
     "Sinks recent": (lambda n: caches.Sinks(9, n), 100),
     "Sinks every": (lambda n: caches.Sinks(9, 9, n), 100),
+    "Quest budget": (caches.Quest, 100),
+    "Quest dense_layers": (lambda n: caches.Quest(64, n), 100),
     "Scored budget": (lambda n: caches.Scored(caches.KNorm(recent=4), n), 100),
     "Scored every": (lambda n: caches.Scored(caches.KNorm(recent=4), 9, n), 100),
     "KNorm recent": (lambda n: caches.KNorm(recent=n), 100),

@@ -1,8 +1,10 @@
-"""Checks of eviction by score, of edited requests, and of models whose layers differ."""
+"""Checks of eviction by score, chosen blocks, edited requests, and models whose layers differ."""
 
 import numpy as np
 import test_editing
+import test_editing_ropes
 import test_experts
+import test_quest
 import test_scored
 from models import decoder, text
 from peers.running import alone, assert_same_logits
@@ -23,10 +25,18 @@ def scores_by_definition() -> None:
     test_scored.test_a_fork_goes_its_own_way_from_the_same_notes()
 
 
+def blocks_by_definition() -> None:
+    test_quest.test_no_key_of_a_page_scores_more_than_its_bound()
+    test_quest.test_bounds_are_those_of_the_keys_that_are_there_now()
+    test_quest.test_a_prefix_that_is_found_again_brings_its_bounds()
+    test_quest.test_the_first_layers_and_those_with_a_window_read_all()
+
+
 def edits_are_exact() -> None:
     test_editing.test_every_layer_holds_the_rest_at_its_new_positions("blocks of 4", 3, 7)
-    test_editing.test_only_the_first_layer_is_what_the_shorter_text_gives("qwen3-yarn-old")
-    test_editing.test_many_small_moves_are_one_large_one()
+    test_editing_ropes.test_only_the_first_layer_is_what_the_shorter_text_gives("qwen3-yarn-old")
+    test_editing_ropes.test_an_endless_text_holds_keys_of_where_they_have_arrived("qwen3-yarn-old", "blocks")
+    test_editing_ropes.test_a_thousand_turns_are_one("qwen3-yarn-old", -1)
     test_editing.test_two_cuts_without_a_step_between_them_are_one("rows")
     test_editing.test_without_room_for_the_copy_nothing_changes()
     test_editing.test_another_request_keeps_the_blocks_that_both_hold()
@@ -60,4 +70,10 @@ def layers_that_differ() -> None:
     test_experts.test_a_token_reads_its_own_experts_alone()
 
 
-CHECKS = (scores_by_definition, edits_are_exact, budgets_bound_bytes, layers_that_differ)
+CHECKS = (
+    scores_by_definition,
+    blocks_by_definition,
+    edits_are_exact,
+    budgets_bound_bytes,
+    layers_that_differ,
+)

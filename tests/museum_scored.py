@@ -1,12 +1,13 @@
-"""Mutants of policies, edited requests, ropes by layer and experts. See museum.py."""
+"""Mutants of policies, chosen blocks, edited requests, ropes by layer, experts. See museum.py."""
 
 from dataclasses import replace
 
 import numpy as np
-from mutation_kind import Bug
+from mutation_kind import Bug, Mutant
 
 SCORED, WATCHED = "kvlib.caches.scored", "kvlib.caches.watched"
 POLICIES = "kvlib.caches.policies"
+QUEST, BOUNDS = "kvlib.caches.quest", "kvlib.caches.bounds"
 ROPE, EXPERTS, EDITING = "kvlib.model.rope", "kvlib.model.experts", "kvlib.editing"
 
 
@@ -48,6 +49,14 @@ def in_float32(turn, config, k, distance):
     return k
 
 
+def bounds_stay(put, fields, *given):
+    fresh = None if fields.bounds is None else fields.bounds.fresh.copy()
+    written = put(fields, *given)
+    if fresh is not None:
+        fields.bounds.fresh[:] = fresh
+    return written
+
+
 def not_brought_back(remove, model, cache, seq_id, start, stop):
     cache.fork = lambda *names: type(cache).fork(cache, *names) if names[1] != seq_id else None
     try:
@@ -87,6 +96,28 @@ MUTANTS = [
     Bug("SnapKV pools by the mean whatever it is asked", POLICIES, "SnapKV.score",
         lambda score, policy, *rest: score(replace(policy, pooling="mean"), *rest),
         "scores_by_definition"),
+    # Blocks that are chosen
+    Bug("bounds outlive the keys of their block", "kvlib.caches.store", "Fields.put", bounds_stay,
+        "blocks_by_definition"),
+    Mutant("bounds do not see a decode step's keys", "kvlib.caches.stored", "StoredCache.append",
+           "fields.bounds.fresh[page] = False", "pass", "blocks_by_definition"),
+    Bug("largest and smallest keys are swapped", BOUNDS, "page_scores",
+        lambda score, rows, bounds: score(rows, np.roll(bounds, bounds.shape[2] // 2, axis=2)),
+        "blocks_by_definition"),
+    Bug("the largest keys stand for all, whatever the query's sign", BOUNDS, "bounds_of",
+        lambda bounds_of, keys: np.concatenate([keys.max(axis=2)] * 2, axis=-1),
+        "blocks_by_definition"),
+    Mutant("the last block is left out", QUEST, "attend_some", "index[-1:][None, :]",
+           "index[-2:-1][None, :]", "blocks_by_definition"),
+    Bug("every head reads what head 0 chose", QUEST, "highest",
+        lambda highest, scores, count: np.repeat(highest(scores, count)[:1], len(scores), axis=0),
+        "blocks_by_definition"),
+    Bug("blocks of the lowest bounds are read", QUEST, "highest",
+        lambda highest, scores, count: highest(-scores, count), "blocks_by_definition"),
+    Bug("the first query head chooses for its group", BOUNDS, "page_scores",
+        lambda score, rows, bounds: score(rows[:, :1], bounds), "blocks_by_definition"),
+    Mutant("prompts are read in part", QUEST, "Quest.__call__", "step.whole and length == 1 and",
+           "", "blocks_by_definition"),
     # Edited requests
     Bug("keys are turned the other way", ROPE, "turn",
         lambda turn, config, k, distance: turn(config, k, -distance), "edits_are_exact"),

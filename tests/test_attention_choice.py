@@ -3,7 +3,7 @@
 import pytest
 
 from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache
-from kvlib.caches import Cache, run_cascade
+from kvlib.caches import Cache, Quest, run_cascade
 from kvlib.exercises import kit
 from kvlib.kernels import Kernels, use_kernels
 
@@ -20,6 +20,7 @@ SUITED = LayerSpec(2, 64)  # the kernels know heads of 64
 
 WAYS = [(where, attention) for where in BUILD for attention in (None, Cache.attend)]
 WAYS += [(where, run_cascade) for where in BUILD if "blocks" in where]
+WAYS += [(where, Quest(40, 0)) for where in BUILD if "blocks" in where]  # with room for all
 
 
 @pytest.mark.parametrize(("where", "attention"), WAYS)

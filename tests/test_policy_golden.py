@@ -1,7 +1,7 @@
 """Each policy keeps what the code of its authors keeps of the same q, k and v.
 
-tests/golden/policies.npz holds the inputs and what kvpress and the repositories of SnapKV, H2O and
-TOVA make of them, at the commits under ``sources``; tools/make_policy_golden.py wrote it.
+tests/golden/policies.npz holds the inputs and what kvpress and the repositories of SnapKV, H2O,
+TOVA and Quest make of them, at the commits under ``sources``; tools/make_policy_golden.py wrote it.
 
 Where several definitions are in use, kvlib is set to the one that it is compared with:
 
@@ -28,7 +28,8 @@ import numpy as np
 import pytest
 
 from kvlib import BlockPool, LayerSpec, PagedCache
-from kvlib.caches import H2O, KNorm, Policy, Scored, SnapKV, Tova
+from kvlib.caches import H2O, KNorm, Policy, Quest, Scored, SnapKV, Tova
+from kvlib.caches.bounds import bounds_of, page_scores
 
 with np.load(Path(__file__).parent / "golden" / "policies.npz") as stored:
     GOLDEN = dict(stored)
@@ -118,3 +119,27 @@ def test_the_authors_code_keeps_the_same(name: str, budget: int) -> None:
     expected = expected.reshape(-1, *expected.shape[-2:])
     found = kept(AUTHORS[name], budget, expected.shape[1], len(expected))
     assert found.tolist() == expected.tolist()
+
+
+def test_quest_reads_the_blocks_of_the_authors_highest_bounds() -> None:
+    """Their evaluation code does not force the last block; their kernels do, as kvlib does."""
+    size, bounds = int(GOLDEN["page"]), GOLDEN["Quest bounds"]  # (Hq, pages)
+    heads, end = Q.shape[1], PROMPT + 1
+    k, v = (np.repeat(x[:end], heads // x.shape[1], axis=1) for x in (K, V))
+    padded = np.concatenate([k, np.repeat(k[-1:], -end % size, axis=0)])
+    pages = padded.reshape(-1, size, heads, K.shape[2]).transpose(2, 0, 1, 3)
+    found = page_scores(Q[PROMPT][:, None], bounds_of(pages).transpose(1, 0, 2))
+    np.testing.assert_allclose(found, bounds, rtol=0, atol=1e-5 * np.abs(bounds).max())
+    layers, pool = [LayerSpec(heads, K.shape[2])], BlockPool(20, size)
+    cache = PagedCache(layers, pool, attention=Quest(3 * size, 0), xp=np)
+    cache.add("a")
+    for a, b in ((0, PROMPT), (PROMPT, end)):
+        step = cache.plan(["a"], [b - a])
+        cache.append(0, k[a:b], v[a:b], step)
+        o = cache.run(0, Q[a:b], step)
+    for head in range(heads):
+        best = [*np.argsort(-bounds[head, :-1])[:2], bounds.shape[1] - 1]
+        read = np.concatenate([np.arange(end)[page * size : (page + 1) * size] for page in best])
+        s = k[read, head].astype(np.float64) @ Q[PROMPT, head] / np.sqrt(K.shape[2])
+        p = np.exp(s - s.max())
+        np.testing.assert_allclose(o[0, head], p @ v[read, head] / p.sum(), rtol=0, atol=1e-5)

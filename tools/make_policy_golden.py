@@ -2,10 +2,11 @@
 
     python tools/make_policy_golden.py FOLDER    needs torch and transformers (pip install ".[dev]")
 
-FOLDER holds checkouts of NVIDIA/kvpress, FasterDecoding/SnapKV, FMInference/H2O and TOVA by
-schwartz-lab-NLP, in folders named kvpress, SnapKV, H2O and TOVA. The classes there are given random
-q and k, and positions in place of v, so they return the positions that they keep. Seeds are tried
-in order until moving q and k by about 0.0001 changes no position, so that rounding cannot either.
+FOLDER holds checkouts of NVIDIA/kvpress, FasterDecoding/SnapKV, FMInference/H2O, mit-han-lab/Quest
+and TOVA by schwartz-lab-NLP, in folders named kvpress, SnapKV, H2O, Quest and TOVA. The classes
+there are given random q and k, and positions in place of v, so they return the positions that they
+keep; of Quest and of SnapKV with max pooling, their scores are taken. Seeds are tried in order
+until moving q and k by about 0.0001 changes no position, so that rounding cannot either.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ import torch
 
 TARGET = Path(__file__).resolve().parents[1] / "tests" / "golden" / "policies.npz"
 PROMPT, STEPS, HEADS, GROUP, DIM = 40, 6, 2, 3, 8
-BUDGETS, WINDOW, KERNEL, RECENT = (12, 24), 6, 5, 4
-PATHS = ("SnapKV/snapkv/monkeypatch", "TOVA/src", "H2O/h2o_hf/utils_real_drop")
+BUDGETS, WINDOW, KERNEL, RECENT, PAGE = (12, 24), 6, 5, 4, 4
+PATHS = ("SnapKV/snapkv/monkeypatch", "TOVA/src", "H2O/h2o_hf/utils_real_drop", "Quest/evaluation")
 PRESSES = {
     "SnapKV": ("snapkv", WINDOW, KERNEL),
     "TOVA": ("tova",),
@@ -103,11 +104,45 @@ def largest_around(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
     return heard[0][0]
 
 
+def page_bounds(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    """What Quest's evaluation code scores pages of PAGE keys by: q (Hq, D), k (Hkv, S, D)."""
+    import quest_attention
+
+    heard, choose = [], quest_attention.local_heavy_hitter_mask
+
+    def choosing(weights: torch.Tensor, *settings: Any) -> torch.Tensor:
+        heard.append(weights)
+        return choose(weights, *settings)
+
+    part = SimpleNamespace(
+        num_heads=len(q),
+        num_key_value_heads=len(k),
+        num_key_value_groups=GROUP,
+        head_dim=DIM,
+        hidden_size=q.numel(),
+        layer_id=2,
+        token_budget=3 * PAGE,
+        chunk_size=PAGE,
+        rotary_emb=lambda *_: (None, None),
+        o_proj=lambda x: x,
+        q_proj=lambda _: q.reshape(1, 1, -1),
+        **dict.fromkeys(("k_proj", "v_proj"), lambda _: k[:, -1].reshape(1, 1, -1)),
+    )
+    past, at = (k[None, :, :-1],) * 2, torch.tensor([[k.shape[1] - 1]])
+    with (
+        patch.object(quest_attention, "local_heavy_hitter_mask", choosing),
+        patch.object(quest_attention, "apply_rotary_pos_emb", lambda q, k, *_: (q, k)),
+    ):
+        quest_attention.forward(part, q.reshape(1, 1, -1), None, at, past)
+    return heard[0][0, :, 0, ::PAGE]
+
+
 def official(q: torch.Tensor, k: torch.Tensor) -> dict[str, np.ndarray]:
     """What all of them find: q (Hq, S, D), k (Hkv, S, D); the last STEPS tokens come one by one."""
     from snapkv_utils import SnapKVCluster
 
     found = {"SnapKV max scores": largest_around(q[:, :PROMPT], k[:, :PROMPT])}
+    found["Quest bounds"] = page_bounds(q[:, PROMPT], k[:, : PROMPT + 1])
     for name in PRESSES:
         for what, x in kvpress(name, q[:, :PROMPT], k[:, :PROMPT]).items():
             found[f"kvpress {name} {what}"] = x
@@ -145,11 +180,11 @@ def main(folder: Path) -> None:
     sys.modules["kvpress"] = package
     sys.path[:0] = [str(folder / path) for path in PATHS]
     sources = []
-    for name in ("kvpress", "SnapKV", "H2O", "TOVA"):
+    for name in ("kvpress", "SnapKV", "H2O", "TOVA", "Quest"):
         commit = subprocess.check_output(["git", "-C", folder / name, "rev-parse", "HEAD"])
         sources.append(f"{name} {commit.decode().strip()}")
     found = next(found for found in map(find, range(100)) if found is not None)
-    sizes = {"prompt": PROMPT, "window": WINDOW, "kernel": KERNEL, "recent": RECENT}
+    sizes = {"prompt": PROMPT, "window": WINDOW, "kernel": KERNEL, "recent": RECENT, "page": PAGE}
     np.savez_compressed(TARGET, sources=np.array(sources), budgets=BUDGETS, **sizes, **found)
     print("\n".join(sources), f"{TARGET.stat().st_size:,} bytes", sep="\n")
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.caches.prefixes import HashIndex as HashIndex
     from kvlib.caches.prefixes import RadixIndex as RadixIndex
     from kvlib.caches.protocol import Cache as Cache
+    from kvlib.caches.quest import Quest as Quest
     from kvlib.caches.retention import KeepAll as KeepAll
     from kvlib.caches.retention import Retention as Retention
     from kvlib.caches.retention import Sinks as Sinks

@@ -60,7 +60,12 @@ class StoredLayers(Cache):
         self.in_rows = self.plain and allocator.one_page
         self.lent = threading.local()  # memory for copies of keys and of values, for each thread
         self.watches = any(rule.alone for rule in rules)
+        # A way to attend that wants the bounds of pages says in which layers, or refuses the cache.
+        bounded = getattr(attention, "bounded", None)
+        layers_bounded: Sequence[int] = () if bounded is None else bounded(self)
         self.stores = allocator.serve(self)
+        for layer in layers_bounded:
+            self.stores[layer].keep_bounds()
 
     def lying(self, layer: int, step: Step) -> Lying:
         """Where the requests of a step lie in a layer."""

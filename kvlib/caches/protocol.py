@@ -46,8 +46,9 @@ class Cache(CacheHooks):
 
     layers: one LayerSpec per layer. dtype: the dtype that is stored (float32 unless given). xp: the
     array library (``kvlib.arrays.default_namespace()`` unless given). attention: the function that
-    ``run`` calls with (cache, layer, q, step, return_lse), such as ``kvlib.caches.run_cascade`` or
-    ``kvlib.kernels.Kernels()``; the cache's own ``attend`` unless given.
+    ``run`` calls with (cache, layer, q, step, return_lse), such as ``kvlib.caches.run_cascade``,
+    ``kvlib.caches.Quest(1024)`` or ``kvlib.kernels.Kernels()``; the cache's own ``attend`` unless
+    given.
 
     A call that fails leaves the cache as it was. It raises CacheFull or OutOfBlocks if there is no
     room, ValueError or TypeError for input that does not fit, and never KeyError.

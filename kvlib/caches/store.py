@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kvlib.arrays import Array, is_numpy, namespace, nbytes, new_array
+from kvlib.caches.bounds import Bounds
 from kvlib.caches.spec import LayerSpec
 from kvlib.codecs.base import Codec, Field, Parts, TensorCodec
 
@@ -36,6 +37,7 @@ class Fields:
             name: new_array(xp, _WHAT, (pages, heads, size // field.per, *field.shape), field.dtype)
             for name, field in self.fields.items()
         }
+        self.bounds: Bounds | None = None  # of keys, if a way to attend wants them
         # Keys and values of one shape take turns in one room.
         self._kinds = {name: f"{name} {x.shape[1:]} {x.dtype}" for name, x in self.arrays.items()}
 
@@ -54,6 +56,8 @@ class Fields:
                 n = min(entries - entry, part.shape[1] - done)
                 whole[pages[page], :, entry : entry + n, ...] = part[:, done : done + n, ...]
                 done += n
+                if self.bounds is not None:
+                    self.bounds.fresh[pages[page]] = False
             written += nbytes(part)
         return written
 
@@ -79,13 +83,14 @@ class Fields:
     ) -> Parts:
         """The first `tokens` tokens of some pages, copied one after the other.
 
-        rooms: what the caller lends for the copies; the next call that is lent it overwrites them.
+        pages: (n,), or (Hkv, n) where each head has its own. rooms: what the caller lends for the
+        copies; the next call that is lent it overwrites them.
         """
         xp = self.xp
         index: Any = pages if hasattr(pages, "dtype") else xp.asarray(pages, dtype=xp.int64)
-        n = index.shape[0]
+        n = index.shape[-1]
         # Rows of one head in one page, so that a head's tokens come out one after the other.
-        index = index[None, :] * self.heads + xp.arange(self.heads, dtype=xp.int64)[:, None]
+        index = index * self.heads + xp.arange(self.heads, dtype=xp.int64)[:, None]
         index, found = xp.reshape(index, (-1,)), {}
         for name, field in self.fields.items():
             piece = self._take(name, index, rooms)
@@ -185,6 +190,14 @@ class Store:
         """Every array of the pages."""
         for fields in self.both:
             yield from fields.arrays.values()
+            if fields.bounds is not None:
+                yield fields.bounds.array
+
+    def keep_bounds(self) -> None:
+        """Keep the bounds of the keys in each page from now on."""
+        keys, pages = self.keys, self.keys.pages
+        if keys.bounds is None:
+            keys.bounds = Bounds(self.xp, pages, keys.heads, keys.dim, self.dtype)
 
     def nbytes(self, tokens: int) -> int:
         """Bytes of so many tokens (whole groups) in the pages."""

@@ -185,6 +185,8 @@ class StoredCache(StoredLayers):
                 whole = fields.arrays["x"]
                 for i, (page, at) in enumerate(lying.slots):
                     whole[page, :, at, :] = x[i, :, :]
+                    if fields.bounds is not None:
+                        fields.bounds.fresh[page] = False
             if counting():
                 written = sum(nbytes(x) for x in new)
         else:

@@ -14,7 +14,7 @@ from kvlib.caches.gather import VIEWED, StoredPieces, side_by_side
 from kvlib.caches.hooks import Answer
 from kvlib.caches.layers import StoredLayers
 from kvlib.caches.step import Step
-from kvlib.caches.table import Lying, Table
+from kvlib.caches.table import Lying
 
 
 def attend_stored(
@@ -26,16 +26,16 @@ def attend_stored(
     """
     tables = cache.lying(layer, step).tables
     if len(tables) == 1:
-        return _attend_one(cache, layer, q, step, 0, tables[0], return_lse)
+        return attend_one(cache, layer, q, step, 0, return_lse)
     parts: dict[int, Any] = {}
     for batch in batches(cache, layer, step):
         found = _attend_batch(cache, layer, q, step, batch, return_lse)
         if len(batch) == len(tables) and batch == sorted(batch):
             return found
         parts |= by_text(found, batch)
-    for i, table in enumerate(tables):
+    for i in range(len(tables)):
         if i not in parts:
-            parts[i] = _attend_one(cache, layer, q, step, i, table, return_lse)
+            parts[i] = attend_one(cache, layer, q, step, i, return_lse)
     return cache.join([parts[i] for i in range(len(parts))], return_lse)
 
 
@@ -52,13 +52,15 @@ def run_alone(
     check_run(cache, layer, q, step)
     return_lse = check_flag("return_lse", return_lse)
     tables = cache.lying(layer, step).tables
-    parts = [_attend_one(cache, layer, q, step, i, t, return_lse) for i, t in enumerate(tables)]
+    parts = [attend_one(cache, layer, q, step, i, return_lse) for i in range(len(tables))]
     return cache.join(parts, return_lse)
 
 
-def _attend_one(
-    cache: StoredLayers, layer: int, q: Array, step: Step, i: int, table: Table, return_lse: bool
+def attend_one(
+    cache: StoredLayers, layer: int, q: Array, step: Step, i: int, return_lse: bool
 ) -> Any:
+    """Request i of a step over all that it holds; q (T, Hq, Dk) of all of them."""
+    table = cache.lying(layer, step).tables[i]
     spec, n = cache.layers[layer], step.seq_lens[i] - table.gone
     rows = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]
     if cache.in_rows:

@@ -23,6 +23,10 @@ def memory_of(cache: StoredLayers) -> Memory:
             store = cache.stores[layer]
             parts = [(store, tokens, pages) for tokens, pages in live.items()]
             claimed += len(filled) * store.nbytes(store.size)
+            if store.keys.bounds is not None:  # of blocks that are full
+                full = sum(tokens == store.size for tokens in filled.values())
+                metadata += store.keys.bounds.nbytes(full)
+                claimed += store.keys.bounds.nbytes(len(filled))
             for table, request in _tables(cache, g):
                 if table.own is not None:
                     own, held = table.own[layer], _held(cache, table, request)

@@ -67,7 +67,7 @@ class Lying:
     by what that depends on in a layer.
     """
 
-    __slots__ = ("batches", "lens", "slots", "tables")
+    __slots__ = ("_numbers", "batches", "lens", "slots", "tables")
 
     def __init__(
         self, tables: list[Table], seq_lens: Sequence[int], one_each: bool, size: int
@@ -75,12 +75,19 @@ class Lying:
         self.tables = tables
         self.lens = [end - table.gone for table, end in zip(tables, seq_lens, strict=True)]
         self.batches: dict[tuple[int, int | None], list[list[int]]] = {}
+        self._numbers: list[np.ndarray] | None = None
         self.slots: list[tuple[int, int]] | None = None
         if one_each and all(table.own is None for table in tables):
             self.slots = [
                 (table.pages[(n - 1) // size], (n - 1) % size)
                 for table, n in zip(tables, self.lens, strict=True)
             ]
+
+    def numbers(self) -> list[np.ndarray]:
+        """The pages of each request as an array int64 of NumPy."""
+        if self._numbers is None:
+            self._numbers = [np.asarray(table.pages, dtype=np.int64) for table in self.tables]
+        return self._numbers
 
 
 @dataclass(slots=True, eq=False)

@@ -46,6 +46,9 @@ def _poison_behind(cache: Any, store: Store, live: dict[int, int]) -> None:
     """What lies behind the live tokens of some pages. live: page → tokens of it that are."""
     empty = _runs([page for page, tokens in live.items() if not tokens])
     begun = [(page, tokens) for page, tokens in live.items() if 0 < tokens < store.size]
+    if store.keys.bounds is not None:
+        for page in (page for page, tokens in live.items() if tokens < store.size):
+            store.keys.bounds.array[page, ...] = float("nan")
     for fields in store.both:
         for name, field in fields.fields.items():
             x = fields.arrays[name]

@@ -1,0 +1,55 @@
+"""The largest and smallest numbers of the keys in each page of a layer, for Quest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kvlib.arrays import Array, namespace, nbytes, new_array
+from kvlib.attention.direct import as_dtype
+
+
+class Bounds:
+    """For each page and kv head the elementwise largest and smallest keys, one after the other.
+
+    array: (pages, Hkv, 2 · Dk). fresh: (pages,) bool, False where the keys of a page may have
+    changed since its bounds were computed: whatever writes into a page says so.
+    """
+
+    def __init__(self, xp: Any, pages: int, heads: int, dim: int, dtype: Any) -> None:
+        what = "the bounds of the blocks of one layer"
+        self.array = new_array(xp, what, (pages, heads, 2 * dim), dtype)
+        self.fresh = np.zeros(pages, dtype=bool)
+
+    def nbytes(self, pages: int) -> int:
+        """Bytes of so many pages' bounds."""
+        return nbytes(self.array) // len(self.fresh) * pages
+
+    def note(self, pages: np.ndarray, keys: Array) -> None:
+        """Compute the bounds of some pages anew, from all of their keys (Hkv, n, size, Dk)."""
+        found = bounds_of(keys)
+        for n, page in enumerate(pages.tolist()):
+            self.array[page, :, :] = found[:, n, :]
+        self.fresh[pages] = True
+
+
+def bounds_of(keys: Array) -> Array:
+    """keys (Hkv, n, size, Dk) of n pages → their largest and smallest numbers (Hkv, n, 2 · Dk)."""
+    xp = namespace(keys)
+    return xp.concat([xp.max(keys, axis=2), xp.min(keys, axis=2)], axis=-1)
+
+
+def page_scores(rows: Array, bounds: Array) -> Array:
+    """No key of a page scores more: rows (Hkv, G, Dk), bounds (n, Hkv, 2 · Dk) → (Hkv, n).
+
+    A number of the query that is positive meets the largest numbers of the page's keys, one that is
+    negative the smallest. So Σ_d max(q_d max_d, q_d min_d) is at least q·k for every key k of the
+    page. Of the G query heads of a kv head, this is the mean.
+    """
+    xp = namespace(rows)
+    zero = xp.zeros((), dtype=rows.dtype, device=rows.device)
+    both = [xp.where(rows > 0, rows, zero), xp.where(rows > 0, zero, rows)]
+    wide = xp.mean(xp.concat(both, axis=-1), axis=1)  # (Hkv, 2 · Dk)
+    heads_first = xp.permute_dims(as_dtype(xp, bounds, rows.dtype), (1, 0, 2))
+    return xp.matmul(heads_first, wide[:, :, None])[:, :, 0]

@@ -1,0 +1,199 @@
+"""Quest: every token stays, and a decode step reads only the blocks that may matter to it.
+
+A block is judged by bounds: the largest and the smallest number of its keys in each dimension. From
+them follows a score that no key of the block can exceed. The blocks of the highest scores are read,
+and always the last one. What a step leaves unread, a later step may read, so nothing is lost, and
+blocks are shared, forked and truncated as in any PagedCache. Quest, arXiv:2406.10774.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kvlib.arguments import check_integer
+from kvlib.arrays import Array, at_least_float32, is_numpy, namespace, nbytes
+from kvlib.attention.causal import attend_pieces
+from kvlib.attention.direct import by_head
+from kvlib.caches.bounds import page_scores
+from kvlib.caches.gather import StoredPieces
+from kvlib.caches.hooks import Answer
+from kvlib.caches.step import Step
+from kvlib.caches.store import Store
+from kvlib.caches.stored_attention import attend_one
+from kvlib.codecs.base import Parts
+from kvlib.meter import counting, report
+
+TOGETHER = 4096  # tokens whose bounds are computed at a time
+
+
+@dataclass(frozen=True)
+class Quest:
+    """A way to attend that reads at most `budget` tokens per kv head in a decode step.
+
+    Give it when the cache is built: ``PagedCache(..., attention=Quest(1024))``. The budget is
+    rounded down to whole blocks, and the last block is one of them; tokens that wait to be encoded
+    are read besides. Steps of several tokens of a request read everything, as do the first
+    `dense_layers` layers and layers with a window. lse is that of the tokens that were read.
+
+    Each kv head chooses its own blocks, by the mean of its query heads' bounds. The authors' code
+    lets each query head choose; heads that share keys would then read more blocks than the budget
+    says. In the reference model, the largest bound in place of the mean catches less attention.
+
+    The bounds of a block take as many bytes as two keys per kv head; `memory` counts them as
+    metadata. `Meter` counts what they cost under "bounds".
+
+    >>> import numpy as np
+    >>> from kvlib import BlockPool, LayerSpec, Meter, PagedCache
+    >>> layers, pool = [LayerSpec(1, 4)], BlockPool(16, block_size=4)
+    >>> cache = PagedCache(layers, pool, attention=Quest(16, dense_layers=0), xp=np)
+    >>> cache.add("a")
+    0
+    >>> k = np.random.default_rng(0).standard_normal((61, 1, 4), dtype=np.float32)
+    >>> for part in (k[:60], k[60:]):  # a prompt, then one token
+    ...     step = cache.plan(["a"], [len(part)])
+    ...     cache.append(0, part, part, step)
+    ...     with Meter() as meter:
+    ...         o = cache.run(0, part, step)
+    >>> meter.by_label["attention"].read // 32  # a token has 32 bytes: 3 blocks, and the last token
+    13
+    """
+
+    budget: int
+    dense_layers: int = 2
+
+    def __post_init__(self) -> None:
+        for name, least in (("budget", 1), ("dense_layers", 0)):
+            object.__setattr__(self, name, check_integer(name, getattr(self, name), least))
+
+    def bounded(self, cache: Any) -> list[int]:
+        """The layers that choose, in a cache that is being built. Refuses a cache without blocks.
+
+        Raises TypeError for such a cache; ValueError where the budget is less than a block, and
+        where a policy scores tokens by what the queries read.
+        """
+        if cache.block_size is None:
+            raise TypeError(
+                "Quest chooses among the blocks of a PagedCache, and a "
+                f"{type(cache).__name__} has none"
+            )
+        if self.budget < cache.block_size:
+            raise ValueError(
+                f"budget must hold a block, and blocks have {cache.block_size} tokens here, got "
+                f"{self.budget}; use a larger budget or smaller blocks"
+            )
+        if cache.watches:
+            raise ValueError(
+                "Scored scores tokens by the attention they get, and Quest leaves tokens unread: "
+                "use Quest, which loses no token, or Scored, which frees memory"
+            )
+        return [i for i, spec in enumerate(cache.layers) if self._chooses(i, spec.window)]
+
+    def _chooses(self, layer: int, window: int | None) -> bool:
+        return layer >= self.dense_layers and window is None
+
+    def __call__(
+        self, cache: Any, layer: int, q: Array, step: Step, return_lse: bool = False
+    ) -> Answer:
+        """The result of ``cache.run``: q (T, Hq, Dk) → o (T, Hq, Dv), and lse (T, Hq) if asked."""
+        if not self._chooses(layer, cache.layers[layer].window):
+            return cache.attend(layer, q, step, return_lse)  # type: ignore[no-any-return]
+        if cache.block_size is None or cache.stores[layer].keys.bounds is None:
+            for i in self.bounded(cache):  # a cache that was built to attend in another way
+                cache.stores[i].keep_bounds()
+        store, size = cache.stores[layer], cache.block_size
+        pages = cache.lying(layer, step).numbers()
+        counts = [-(-n // size) for n in cache.paged_lens(step, layer)]
+        # The last block is always read, and the next token may change it.
+        renew(store, [own[: max(0, n - 1)] for own, n in zip(pages, counts, strict=True)])
+        most = self.budget // size
+        some = [
+            step.whole and length == 1 and n > most
+            for length, n in zip(step.q_lens, counts, strict=True)
+        ]
+        if not any(some):
+            return cache.attend(layer, q, step, return_lse)  # type: ignore[no-any-return]
+        parts = [
+            attend_some(cache, layer, q, step, i, pages[i], most, return_lse)
+            if chooses
+            else attend_one(cache, layer, q, step, i, return_lse)
+            for i, chooses in enumerate(some)
+        ]
+        return cache.join(parts, return_lse)  # type: ignore[no-any-return]
+
+
+def renew(store: Store, pages: Sequence[np.ndarray]) -> None:
+    """Compute the bounds of those pages, all full, whose keys have changed."""
+    bounds, keys = store.keys.bounds, store.keys
+    assert bounds is not None
+    stale = [own[~bounds.fresh[own]] for own in pages]
+    if not any(len(own) for own in stale):
+        return
+    old = np.unique(np.concatenate(stale))
+    count, (_, heads, wide) = max(1, TOGETHER // store.size), bounds.array.shape
+    for a in range(0, len(old), count):
+        some = old[a : a + count]
+        found = keys.codec.decode(keys.gather(some.tolist(), len(some) * store.size), store.dtype)
+        shape = (heads, len(some), store.size, wide // 2)
+        bounds.note(some, store.xp.reshape(found, shape))
+    read = sum(keys.payload_and_metadata(store.size)) * len(old)
+    report("bounds", read=read, written=bounds.nbytes(len(old)))
+
+
+def attend_some(
+    cache: Any,
+    layer: int,
+    q: Array,
+    step: Step,
+    i: int,
+    pages: np.ndarray,
+    most: int,
+    return_lse: bool,
+) -> Any:
+    """The one query of request i over `most` blocks per kv head of the `pages` that it holds."""
+    xp, spec, store = cache.xp, cache.layers[layer], cache.stores[layer]
+    table, held = cache.lying(layer, step).tables[i], cache.paged_lens(step, layer)[i]
+    own = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]
+    index = pages if is_numpy(xp) else table.array
+    index = index[: -(-held // store.size)]
+    judged = xp.take(store.keys.bounds.array, index[:-1], axis=0)
+    rows = by_head(xp, at_least_float32(xp, own), spec.num_kv_heads)
+    if counting():
+        report("bounds", read=nbytes(judged), flops=2 * judged.size)
+    best = highest(page_scores(rows, judged), most - 1)
+    chosen = xp.take(index, xp.reshape(best, (-1,)), axis=0)
+    last = xp.broadcast_to(index[-1:][None, :], (spec.num_kv_heads, 1))
+    chosen = xp.concat([xp.reshape(chosen, best.shape), last], axis=1)
+    read = (most - 1) * store.size + held - (index.shape[0] - 1) * store.size
+    waiting = step.seq_lens[i] - table.gone - held
+    pieces = ChosenPieces(store, chosen, step.states[i].residual(layer), read, read + waiting)
+    return attend_pieces(own, pieces, read + waiting, xp, return_lse=return_lse, **spec.settings)
+
+
+def highest(scores: Array, count: int) -> Array:
+    """scores (Hkv, n) → where each row's `count` highest are (Hkv, count), in order of pages."""
+    xp = namespace(scores)
+    order = xp.argsort(-scores, axis=1, stable=True)[:, :count]
+    return xp.sort(order, axis=1)
+
+
+class ChosenPieces(StoredPieces):
+    """Pages that each kv head has chosen for itself, then the residual.
+
+    chosen (Hkv, n): page numbers, the request's last page last. A query sees all that is there, so
+    tokens are counted as if these were the only pages. coded: how many tokens they hold.
+    """
+
+    def __init__(self, store: Store, chosen: Array, residual: Any, coded: int, end: int) -> None:
+        super().__init__(store, (), residual, coded, 0, end)
+        self.chosen = chosen
+
+    def _parts(self, fields: Any, i: int) -> Parts:
+        (a, b), size, rooms = self.spans[i], self.store.size, self.rooms
+        page = a // size
+        found = fields.gather(self.chosen[:, page : -(-b // size)], b - page * size, rooms)
+        skipped = a - page * size  # of a page that is longer than a piece
+        return {name: x[:, skipped // fields.fields[name].per :, ...] for name, x in found.items()}
