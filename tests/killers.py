@@ -7,6 +7,7 @@ They are short forms of the tests beside them, ordered so that what kills most c
 import math
 from unittest.mock import patch
 
+import killers_guesses
 import killers_scored
 import killers_stored
 import numpy as np
@@ -184,4 +185,5 @@ CHECKS = (
     only_float32,
     *killers_stored.CHECKS,
     *killers_scored.CHECKS,
+    *killers_guesses.CHECKS,
 )

@@ -35,7 +35,9 @@ def blocks_by_definition() -> None:
 def edits_are_exact() -> None:
     test_editing.test_every_layer_holds_the_rest_at_its_new_positions("blocks of 4", 3, 7)
     test_editing_ropes.test_only_the_first_layer_is_what_the_shorter_text_gives("qwen3-yarn-old")
-    test_editing_ropes.test_an_endless_text_holds_keys_of_where_they_have_arrived("qwen3-yarn-old", "blocks")
+    test_editing_ropes.test_an_endless_text_holds_keys_of_where_they_have_arrived(
+        "qwen3-yarn-old", "blocks"
+    )
     test_editing_ropes.test_a_thousand_turns_are_one("qwen3-yarn-old", -1)
     test_editing.test_two_cuts_without_a_step_between_them_are_one("rows")
     test_editing.test_without_room_for_the_copy_nothing_changes()

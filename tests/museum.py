@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import museum_blocks
 import museum_groups
+import museum_guesses
 import museum_pieces
 import museum_scored
 import museum_stored
@@ -154,6 +155,7 @@ def least_likely_left_out(probabilities, logits, temperature=1.0, top_k=None, to
 MUTANTS = [
     *museum_stored.MUTANTS,
     *museum_scored.MUTANTS,
+    *museum_guesses.MUTANTS,
     *museum_blocks.MUTANTS,
     *museum_pieces.MUTANTS,
     *museum_groups.MUTANTS,
@@ -220,15 +222,15 @@ MUTANTS = [
         lambda f, x, eps, **centre: f(x, np.float64(eps), **centre), "only_float32"),
     # Generation
     Mutant("first new token dropped for the prompt's last", SERVING, "Request.part",
-           "[self.new[-1]]", "[self.prompt[-1] if len(self.new) == 1 else self.new[-1]]",
+           "[self.new[-1], *", "[self.prompt[-1] if len(self.new) == 1 else self.new[-1], *",
            "generated_tokens"),
-    Mutant("stop token returned", SCHEDULING, "Scheduler._forward",
-           "None if stopped else token", "token", "generated_tokens"),
+    Mutant("stop token returned", SCHEDULING, "Scheduler._note_fed",
+           "tokens[: n - 1]", "tokens[:n]", "generated_tokens"),
     Bug("requests left open", PROTOCOL, "Cache.free", lambda *_: None, "generated_tokens"),
     Bug("one seed for the whole batch", "kvlib.prompts", "seeds_of",
         lambda seeds_of, seed, count: seeds_of(seed, count)[:1] * count, "generated_tokens"),
     Mutant("draws counted from the first new token", SERVING, "draw",
-           "r.length) for r in requests]", "len(r.new)) for r in requests]", "generated_tokens"),
+           "p.request.length + p.ahead", "len(p.request.new) + p.ahead", "generated_tokens"),
     Bug("top-p leaves out the token that reaches it", DISTRIBUTION, "probabilities",
         least_likely_left_out, "samples"),
     Bug("temperature multiplied", DISTRIBUTION, "probabilities",

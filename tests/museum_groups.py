@@ -137,7 +137,7 @@ MUTANTS = [
         "windows_give_back"),
     Bug("append counts tokens that are gone", STORED, "StoredCache.append", from_the_start,
         "windows_give_back"),
-    Bug("attention counts tokens that are gone", ATTENTION, "_attend_one", from_the_start,
+    Bug("attention counts tokens that are gone", ATTENTION, "attend_one", from_the_start,
         "windows_give_back"),
     Bug("a step's lengths count tokens that are gone", "kvlib.caches.table", "Lying.__init__",
         absolute_lengths, "any_schedule"),

@@ -126,10 +126,12 @@ MUTANTS = [
     # Chunks and the scheduler
     Bug("a chunk begins one token early", SERVING, "Request.part", one_token_early,
         "chunks_and_schedules"),
-    Mutant("a token is drawn from every chunk", SCHEDULING, "Scheduler._forward",
-           "r.held + len(part) >= r.length", "True", "chunks_and_schedules"),
+    Mutant("a token is drawn from every chunk", "kvlib.speculation.checking", "next_tokens",
+           "r.held + len(parts[r]) >= r.length", "True", "chunks_and_schedules"),
     Bug("a token is drawn from another request's row", SERVING, "draw",
-        lambda draw, rows, logits: draw({r: i for i, r in enumerate(rows)}, logits),
+        lambda draw, places, logits: draw(
+            [p._replace(row=i) for i, p in enumerate(places)], logits
+        ),
         "chunks_and_schedules"),
     Bug("a failed step leaves its tokens", SERVING, "undo", lambda *_: None,
         "chunks_and_schedules"),

@@ -10,7 +10,7 @@ from test_decoder import new_cache
 from kvlib import BlockPool, PagedCache, generate, stream
 from kvlib.sampling import rng_at, sample
 from kvlib.scheduling import DECODING, Request, Scheduler
-from kvlib.serving import draw
+from kvlib.serving import Place, draw
 
 pytestmark = pytest.mark.filterwarnings("error")
 MODEL = decoder("llama", seed=3)
@@ -123,7 +123,8 @@ def test_requests_of_one_step_are_drawn_by_their_own_settings():
                 )[0]
                 for r, row in asked.items()
             }
-            assert draw(asked, logits) == needed
+            places = [Place(r, row) for r, row in asked.items()]
+            assert draw(places, logits) == list(needed.values())
 
 
 def test_a_scheduler_takes_one_seed_per_request():

@@ -32,6 +32,7 @@ from kvlib.speculation.checking import next_tokens
 
 # float64: two orders of summation then choose the same token unless two logits are equal
 MODEL = decoder("llama", seed=3, dtype=np.float64, max_position_embeddings=512)
+MODEL_1 = lower_layers(MODEL, 1)
 HYBRID = decoder("hybrid", seed=5, dtype=np.float64, max_position_embeddings=512)
 OTHER = decoder("qwen3", seed=4, dtype=np.float64, max_position_embeddings=512)
 VOCABULARY = MODEL.config.vocab_size
@@ -143,6 +144,14 @@ def test_drawn_guesses_repeat_with_their_seed_in_any_company(name: str) -> None:
         assert all(r.accepted == r.drafted for r in together.requests.values())
 
 
+@pytest.mark.parametrize("gamma", [1, 4])
+def test_right_guesses_cost_no_step(gamma: int) -> None:
+    """A step gives gamma + 1 tokens if all guesses are right; the prompt's step gives the first."""
+    drafter = Rehearsed({3: TEXTS[3] + ALONE[id(MODEL)][3]}, 1.0, VOCABULARY)
+    found = serve(MODEL, CACHES["dense"](MODEL), drafter, [3], gamma=gamma)
+    assert found.num_steps == 1 + -(-(NEW - 1) // (gamma + 1))
+
+
 def test_a_stop_token_among_the_guesses_ends_the_text() -> None:
     plain = ALONE[id(MODEL)][3]
     stop = plain[20]
@@ -234,11 +243,11 @@ def distributions(seed: int, rows: int) -> np.ndarray:
     return np.random.default_rng(seed).dirichlet(np.ones(8), rows)
 
 
-def test_first_and_second_tokens_are_distributed_as_the_model_says() -> None:
+def test_first_and_second_tokens_are_distributed_as_the_model_says(draws=100_000) -> None:
     """100,000 draws: the first token as p, and the second as p after the first."""
     p, q = distributions(1, 3), distributions(2, 2)
     first, second = np.zeros(8), np.zeros(8)
-    for u in np.random.default_rng(0).random((100_000, 7)):
+    for u in np.random.default_rng(0).random((draws, 7)):
         draft = [inverse(q[i], u[i]) for i in (0, 1)]
         found = accept(p, draft, q, u[2:4], u[4:])
         first[found[0]] += 1
@@ -248,10 +257,9 @@ def test_first_and_second_tokens_are_distributed_as_the_model_says() -> None:
     assert chi_square(second, p[1]) < CHI_1
 
 
-def test_the_numbers_of_a_request_are_independent() -> None:
+def test_the_numbers_of_a_request_are_independent(n=100_000) -> None:
     """Guess, verdict and draw at all positions of a seed: the chain as a request draws it."""
     p, q = distributions(3, 1)[0], distributions(4, 1)[0]
-    n = 100_000
     streams = [rng_at(0, 0, stream).random(n + 1) for stream in (DRAFTED, JUDGED, 0)]
     found = np.zeros(8)
     for guessed, verdict, drawn in zip(*streams, strict=True):
@@ -278,21 +286,32 @@ def test_acceptance_is_what_the_distributions_share() -> None:
     assert abs(right / 4000 - share) < 4 * (share * (1 - share) / 4000) ** 0.5
 
 
-def test_each_request_is_judged_by_its_own_rows() -> None:
-    """Three requests in one step: prefill, drawn guesses, looked-up guesses."""
-    rng = np.random.default_rng(0)
+def true_rows(text: list[int], start: int) -> np.ndarray:
+    """What the model says after each token of a text, from number `start` on."""
+    alone = DenseCache(MODEL.layer_specs, 1, 40, dtype=np.float64)
+    alone.add("x")
+    rows = MODEL.forward(text, alone, alone.plan(["x"], [len(text)]), "all")
+    return probabilities(rows[start:, :])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_each_request_is_judged_by_its_own_rows(seed: int) -> None:
+    """Three requests in one step: a prompt, guesses that were drawn, guesses that were not."""
+    first = true_rows([1, 2, 3], 2)[0]
+    guess = int(first.argmax())
+    q = np.stack([first, first])
+    q[0, guess] *= 2  # so that it is right about every other time
+    q[0] /= q[0].sum()
     cache = DenseCache(MODEL.layer_specs, 3, 40, dtype=np.float64)
-    parts, state = {}, dict(state=DECODING, temperature=1.0)
-    q = probabilities(rng.standard_normal((2, VOCABULARY)))
-    requests = [
-        Request("a", [1, 2, 3], temperature=1.0, seed=5),
-        Request("b", [1, 2], new=[3], seed=6, held=2, draft=Draft([4, 5], q), **state),
-        Request("c", [1], new=[3], seed=7, held=1, draft=Draft([6]), **state),
+    state = dict(state=DECODING, temperature=1.0, seed=seed)
+    a, b, c = requests = [
+        Request("a", [1, 2, 3], temperature=1.0, seed=seed),
+        Request("b", [1, 2], new=[3], held=2, draft=Draft([guess, 5], q), **state),
+        Request("c", [1], new=[3], held=1, draft=Draft([6]), **state),
     ]
     for r in requests:
         cache.add(r.name)
-    before = cache.plan(["b", "c"], [2, 1])
-    MODEL.forward([1, 2, 1], cache, before)
+    MODEL.forward([1, 2, 1], cache, cache.plan(["b", "c"], [2, 1]))
     parts = {r: r.part(3) for r in requests}
     fed = [t for part in parts.values() for t in part]
     step = cache.plan(["a", "b", "c"], [3, 3, 2])
@@ -304,20 +323,87 @@ def test_each_request_is_judged_by_its_own_rows() -> None:
 
     found = next_tokens(parts, step, forward)
     assert asked == [[2, 3, 4, 5, 6, 7]]
-    p = {}
-    for r in requests:
-        text = [*r.text, *(r.draft.tokens if r.draft else ())]
-        other = DenseCache(MODEL.layer_specs, 1, 40, dtype=np.float64)
-        other.add("x")
-        rows = MODEL.forward(text, other, other.plan(["x"], [len(text)]), "all")
-        p[r] = probabilities(rows[r.length - 1 :, :])
-    a, b, c = requests
-    assert found[a] == [inverse(p[a][0], rng_at(5, 3).random())]
-    verdicts = [rng_at(6, 3 + i, JUDGED).random() for i in range(2)]
-    numbers = [rng_at(6, 3 + i).random() for i in range(3)]
-    assert found[b] == accept(p[b], [4, 5], q, verdicts, numbers)
-    drawn = [inverse(p[c][i], rng_at(7, 2 + i).random()) for i in (0, 1)]
+    p = {
+        r: true_rows([*r.text, *(r.draft.tokens if r.draft else ())], r.length - 1)
+        for r in requests
+    }
+    assert found[a] == [inverse(p[a][0], rng_at(seed, 3).random())]
+    verdicts = [rng_at(seed, 3 + i, JUDGED).random() for i in range(2)]
+    numbers = [rng_at(seed, 3 + i).random() for i in range(3)]
+    assert found[b] == accept(p[b], [guess, 5], q, verdicts, numbers)
+    drawn = [inverse(p[c][i], rng_at(seed, 2 + i).random()) for i in (0, 1)]
     assert found[c] == (drawn if drawn[0] == 6 else drawn[:1])
+
+
+def test_a_drawn_guess_comes_from_the_distribution_it_states(texts=2000) -> None:
+    """2,000 texts of one length, two guesses each: the second depends on the first."""
+    drafter, text = DraftModel(lower_layers(MODEL, 1), paged(MODEL_1, 8)), [1, 2, 3]
+    drafts = []
+    for seed in range(texts):
+        found = drafter.draft([Text("a", text, 2, temperature=0.4, seed=seed)])
+        drafter.free("a")
+        drafts.append(found[0])
+    q = drafts[0].q[0]
+    assert all((d.q[0] == q).all() for d in drafts)
+    often = q * len(drafts) >= 20  # the others are counted together
+    counts = np.bincount([d.tokens[0] for d in drafts], minlength=VOCABULARY)
+    cells = np.append(q[often], q[~often].sum())
+    counts = np.append(counts[often], counts[~often].sum())
+    degrees = len(cells) - 1
+    assert degrees >= 5
+    # χ² with n degrees has mean n and variance 2 n
+    assert chi_square(counts, cells) < degrees + 4 * (2 * degrees) ** 0.5
+    after = {d.tokens[0]: d.q[1] for d in drafts}
+    assert all((d.q[1] == after[d.tokens[0]]).all() for d in drafts)
+
+
+# What drafters keep ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("model", [MODEL, HYBRID], ids=["keeps all", "windows"])
+def test_a_draft_model_guesses_as_if_it_had_read_the_text_anew(model, temperature) -> None:
+    """Whatever it guessed before: a guess may be wrong, and the next one right by chance."""
+    small, rng, text = lower_layers(model, 2), np.random.default_rng(0), [1, 2, 3]
+    drafter = DraftModel(small, max_seqs=2)
+    for _ in range(25):
+        asked = Text("a", list(text), 4, temperature=temperature, seed=1)
+        found = drafter.draft([asked])[0]
+        fresh = DraftModel(small, max_seqs=1).draft([asked])[0]
+        assert list(found.tokens) == list(fresh.tokens)
+        if found.q is not None:
+            np.testing.assert_allclose(found.q, fresh.q, atol=1e-12)
+        kept = list(found.tokens[: int(rng.integers(0, 5))])
+        if len(kept) < 3:  # one wrong guess, the next as it was guessed
+            kept = [*kept, (found.tokens[len(kept)] + 1) % VOCABULARY, found.tokens[len(kept) + 1]]
+        text += [*kept, int(rng.integers(0, VOCABULARY))]
+
+
+def test_a_draft_model_without_room_guesses_nothing() -> None:
+    texts = [Text(name, [1, 2, 3], 3) for name in "abc"]
+    drafts = DraftModel(OTHER, max_seqs=2).draft(texts)
+    assert [len(d.tokens) for d in drafts] == [3, 3, 0]
+    tiny = DraftModel(OTHER, DenseCache(OTHER.layer_specs, 1, 4, dtype=np.float64))
+    assert [len(d.tokens) for d in tiny.draft(texts[:1])] == [2]  # and its own limit of 4 tokens
+    long = [Text("d", [1] * 510, 3)]
+    assert [len(d.tokens) for d in DraftModel(OTHER, max_seqs=1).draft(long)] == [0]
+
+
+def test_a_lookup_guesses_what_followed_last() -> None:
+    """The definition: of the longest run that ends the text and stands in it before, the latest."""
+    drafter, rng, text = PromptLookup(longest=4, shortest=1), np.random.default_rng(2), [0]
+    for _ in range(300):
+        text = [*text, int(rng.integers(0, 3))]
+        found = drafter.draft([Text("a", text, 3)])[0].tokens
+        assert found == by_definition(text, 4, 1, 3)
+
+
+def by_definition(text: list[int], longest: int, shortest: int, most: int) -> list[int]:
+    for n in range(min(longest, len(text) - 1), shortest - 1, -1):
+        for start in range(len(text) - n - 1, -1, -1):
+            if text[start : start + n] == text[-n:]:
+                return text[start + n : start + n + most]
+    return []
 
 
 # What it gains ----------------------------------------------------------------------------------
