@@ -19,6 +19,10 @@ def settings_of(name: str, count: int, seed: int = 0, **fixed: Any) -> list[dict
     return found
 
 
+# where a control matters: a model that has windows
+MATTERS: dict[str, dict[str, Any]] = {"held": {"model": "gemma-3-27b"}}
+
+
 def numbers(scene: dict[str, Any]) -> dict[str, str]:
     return {row["label"]: row["text"] for row in scene["numbers"]}
 

@@ -9,7 +9,7 @@ import subprocess
 from typing import Any
 
 import pytest
-from scene_parts import settings_of
+from scene_parts import MATTERS, settings_of
 from small_scenes import check_scene
 
 from kvlib.costs import GPUS
@@ -39,8 +39,8 @@ def test_a_scene_leaves_settings_and_tables_as_they_are(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALL)
 def test_every_control_changes_the_scene(name: str) -> None:
-    explorer = ALL[name]()
-    for control in explorer.controls:
+    for control in ALL[name]().controls:
+        explorer = ALL[name](**MATTERS.get(control.name, {}))
         scenes = {json.dumps(explorer.scene(**{control.name: value})) for value in control.values}
         assert len(scenes) == len(control.values), control.name
 

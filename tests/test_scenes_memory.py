@@ -10,7 +10,8 @@ from scene_parts import GIB, line, numbers, part, settings_of
 from kvlib.costs import Bytes, max_context
 from kvlib.costs.share import ASSUMPTIONS, Share
 from kvlib.show.explorers import memory_explorer, tables
-from kvlib.show.scenes.memory import interval_words, memory_bytes
+from kvlib.show.scenes.memory import memory_bytes
+from kvlib.show.scenes.memory_words import interval_words
 
 
 def test_memory_by_hand() -> None:
@@ -77,7 +78,8 @@ def test_memory_agrees_with_the_typed_costs() -> None:
     for settings in settings_of("memory", 200, weights="bfloat16"):
         try:
             share = Share.of(
-                *(settings[n] for n in ("model", "gpu", "gpus", "kv", "weights", "block"))
+                *(settings[n] for n in ("model", "gpu", "gpus", "kv", "weights", "block")),
+                reserve=settings["held"],
             )
         except ValueError:  # heads that cannot be shared out: the scene says so
             assert "do not divide evenly" in memory_explorer(**settings).scene()["summary"]
@@ -110,17 +112,19 @@ def test_memory_bars_add_up() -> None:
         assert used == pytest.approx(
             sum(
                 part(bar, label)
-                for label in ("weights", "keys and values", "their scales", "empty in last blocks")
+                for label in ("weights", "keys and values", "their scales", "held, not needed")
             )
         )
         if used < 0.9 * usable:
             assert part(bar, "reserve") == pytest.approx(0.1 * usable)
-        # one token less than a block is the most that a layer's last block can hold in vain
+        if settings["held"] != "needed":
+            continue
+        # a layer's last block lacks a token at least, and so does the first that a window sees
         facts = tables()["models"][settings["model"]]
         codec = tables()["codecs"][settings["kv"]]
-        most = (settings["block"] - 1) * settings["batch"]
-        most *= sum(g["count"] * g["values"] for g in facts["layers"]) * 2 / GIB
-        assert part(bar, "empty in last blocks") <= most
+        most = (settings["block"] - 1) * settings["batch"] * 2 / GIB
+        most *= sum(g["count"] * g["values"] * (1 + (g["window"] > 0)) for g in facts["layers"])
+        assert part(bar, "held, not needed") <= most
         assert (part(bar, "their scales") > 0) == (codec["scale_bits"] > 0)
 
 
@@ -131,10 +135,37 @@ def test_memory_curve_rises_through_the_point_and_bends_at_the_window() -> None:
         assert all(a[0] < b[0] and a[1] <= b[1] for a, b in zip(curve, curve[1:]))
         (point,) = panel["points"]
         assert dict(curve)[point["x"]] == pytest.approx(point["y"])
-    bent = line(memory_explorer(model="mistral-7b-v0.1").scene()["panels"][1], "KV cache")
+    one = memory_explorer(model="mistral-7b-v0.1", block=1).scene()["panels"][1]
+    bent = line(one, "KV cache")
     assert bent[2048] == 2 * bent[1024] and bent[4096] == bent[2**20] == 2 * bent[2048]
-    panel = memory_explorer(model="mistral-7b-v0.1").scene()["panels"][1]
-    assert line(panel, "no windows")[8192] == 2 * bent[4096]
+    assert line(one, "no windows")[8192] == 2 * bent[4096]
+    paged = memory_explorer(model="mistral-7b-v0.1").scene()["panels"][1]
+    assert line(paged, "KV cache")[8192] == bent[4096] * 257 / 256  # a block more than it fills
+    whole = memory_explorer(model="mistral-7b-v0.1", held="all").scene()["panels"][1]
+    assert line(whole, "KV cache")[8192] == 2 * bent[4096]
+    assert line(whole, "what is needed")[8192] == line(paged, "KV cache")[8192]
+
+
+def test_what_engines_hold_for_windows() -> None:
+    gemma = dict(model="gemma-3-27b", batch=1, context=131072)
+    needed, vllm, everything = (
+        memory_explorer(**gemma, held=held).scene() for held in ("needed", "vllm", "all")
+    )
+    label = "All requests"
+    assert numbers(needed)[label] == "10.4 GiB" and numbers(everything)[label] == "62 GiB"
+    blocks = 8192 + 6 * 65  # one group of 10 layers without a window, and six with one
+    assert f": {blocks * 16 * 10 * 8192:,} bytes per request" in vllm["formula"][4]
+    assert "in vLLM's groups of 10 layers, in whole blocks of 16 tokens" in vllm["formula"][4]
+    assert "in blocks of 16 tokens, within which a window may begin" in needed["formula"][4]
+    assert "if every layer holds 131,072 tokens: 66,571,993,088 bytes" in everything["formula"][4]
+    assert "The tokens that the next queries see take 10.4 GiB." in everything["summary"]
+    assert "Without the windows" not in everything["summary"]
+    assert "that the next queries see" not in needed["summary"]
+    plain, same = memory_explorer().scene(), memory_explorer(held="vllm").scene()
+    assert all(same[key] == plain[key] for key in ("formula", "numbers", "panels"))
+    assert same["summary"] == (
+        f"{plain['summary']} The layers of this model have no windows, so they hold every token."
+    )
 
 
 def test_intervals_in_words() -> None:

@@ -43,7 +43,7 @@ def source_of(module: str) -> Path:
 
 def translated(module: str) -> bool:
     """Whether the page carries this module."""
-    return module == "kvlib.costs.formulas" or module.startswith(
+    return module in ("kvlib.costs.formulas", "kvlib.costs.reserves") or module.startswith(
         ("kvlib.show.svg", "kvlib.show.scenes.")
     )
 

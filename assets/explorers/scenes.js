@@ -116,7 +116,7 @@ var _pymeth_replace = function (s1, s2, count) {  // nargs: 2 3
     parts.push(this.slice(i));
     return parts.join('');
 };
-var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, EULER, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LETTER, LEVELS, LIGHT, LIGHT_ON, LIGHT_TEXT, LINE, MINUS, NARROW_LETTERS, RESERVE, SAMPLES, SHARE, SHARES, SHARE_LABEL, SHORT, SHOWN, SIDE, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_top, bits_words, box, bytes_exact, bytes_words, cached_flops, clipped, count_words, covered, crossed, curve_contexts, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_map, draw_names, draw_parts, empty_slots, empty_words, end_names, entropy_of, escaped, exact, experts_read, fixed, flops_unit, free_box, group_name, grouped, growth_bars, growth_curves, growth_formula, growth_numbers, growth_scene, growth_summary, haloed, heads_on_one, in_blocks, intensity_words, interval_words, kept_tokens, label_room, large_words, layers_keeping_all, layers_on_one, legend_at, linear_flops, linear_lines, longest, map_cells, map_frame, map_letters, map_path, map_shares, map_size, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, nice_step, number_words, padded, padding_bars, padding_cells, padding_formula, padding_numbers, padding_scene, padding_shares, padding_summary, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, rate_words, rectangle, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, sampling_bars, sampling_formula, sampling_scene, sampling_summary, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, softmax_of, spread, step_flops, step_of, stored_bytes, stub40_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, upright, vector_bytes, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
+var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, EULER, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LETTER, LEVELS, LIGHT, LIGHT_ON, LIGHT_TEXT, LINE, MINUS, NARROW_LETTERS, RESERVE, SAMPLES, SHARE, SHARES, SHARE_LABEL, SHORT, SHOWN, SIDE, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_top, bits_words, box, bytes_exact, bytes_words, cached_flops, clipped, count_words, covered, crossed, curve_contexts, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_map, draw_names, draw_parts, empty_slots, empty_words, end_names, entropy_of, escaped, exact, experts_read, fixed, flops_unit, free_box, group_name, group_size, grouped, growth_bars, growth_curves, growth_formula, growth_numbers, growth_scene, growth_summary, haloed, heads_on_one, held_words, in_blocks, intensity_words, interval_words, kept_tokens, label_room, large_words, layers_as_held, layers_keeping_all, layers_on_one, layers_reserved, legend_at, linear_flops, linear_lines, longest, map_cells, map_frame, map_letters, map_path, map_shares, map_size, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, most_blocks, most_held, nice_step, number_words, padded, padding_bars, padding_cells, padding_formula, padding_numbers, padding_scene, padding_shares, padding_summary, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, rate_words, rectangle, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, sampling_bars, sampling_formula, sampling_scene, sampling_summary, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, softmax_of, spread, step_flops, step_of, stored_bytes, stub47_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, upright, vector_bytes, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
 whole = function (value) {
     return -(Math.floor((-value)/1));
 };
@@ -407,6 +407,61 @@ empty_slots = function (lengths, width) {
     return total;
 };
 
+most_blocks = function (tokens, block) {
+    return (whole((tokens - 1) / block)) + 1;
+};
+
+most_held = function (window, reserve, step, block) {
+    var tokens;
+    if (((window <= 0) || _pyfunc_op_equals(reserve, "all"))) {
+        return 0;
+    }
+    if (_pyfunc_op_equals(reserve, "transformers")) {
+        return window - 1;
+    }
+    tokens = _pyfunc_op_add((window - 1), step);
+    if (_pyfunc_op_equals(reserve, "vllm")) {
+        return _pyfunc_op_mult((whole(tokens / block) + 1), block);
+    }
+    return ((block > 1))? (_pyfunc_op_mult(most_blocks(tokens, block), block)) : (tokens);
+};
+
+group_size = function (layers) {
+    var fewest, g, most, stub27_, stub28_, stub29_seq, stub30_itr;
+    stub27_ = [layers[0]["count"], layers[0]["count"]];
+    fewest = stub27_[0];most = stub27_[1];
+    stub29_seq = layers;
+    if ((typeof stub29_seq === "object") && (!Array.isArray(stub29_seq))) { stub29_seq = Object.keys(stub29_seq);}
+    for (stub30_itr = 0; stub30_itr < stub29_seq.length; stub30_itr += 1) {
+        g = stub29_seq[stub30_itr];
+        stub28_ = [Math.min(fewest, g["count"]), Math.max(most, g["count"])];
+        fewest = stub28_[0];most = stub28_[1];
+    }
+    return ((most < _pyfunc_op_mult(fewest, 1.5)))? (most) : (fewest);
+};
+
+layers_reserved = function (layers, reserve, block) {
+    return layers_as_held(layers, reserve, 1, block, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(0);}}return res;}).call(this, layers));
+};
+
+layers_as_held = function (layers, reserve, step, block, budgets) {
+    var g, held, i, size;
+    held = layers_on_one(layers, 1);
+    size = group_size(layers);
+    for (i = 0; i < held.length; i += 1) {
+        g = held[i];
+        if (((g["window"] <= 0) && (budgets[i] > 0))) {
+            g["window"] = _pyfunc_op_add(budgets[i], step);
+        } else {
+            g["window"] = most_held(g["window"], reserve, step, block);
+        }
+        if (_pyfunc_op_equals(reserve, "vllm")) {
+            g["count"] = _pyfunc_op_mult(whole(g["count"] / size), size);
+        }
+    }
+    return held;
+};
+
 MINUS = "\u2212";
 BINARY = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"];
 DECIMAL = ["bytes", "kB", "MB", "GB", "TB", "PB"];
@@ -482,9 +537,9 @@ number_words = function (x) {
 };
 
 step_of = function (x, base, count) {
-    var power, size, stub27_;
-    stub27_ = [_pyfunc_abs(x), 0];
-    size = stub27_[0];power = stub27_[1];
+    var power, size, stub31_;
+    stub31_ = [_pyfunc_abs(x), 0];
+    size = stub31_[0];power = stub31_[1];
     while ((((size + 0.5) >= base)) && ((power < (count - 1)))) {
         size = size / base;
         power += 1;
@@ -601,13 +656,13 @@ token_line = function (g, codec) {
 };
 
 scale_line = function (layers, codec) {
-    var count, each, g, groups, size, stub28_seq, stub29_itr, total;
+    var count, each, g, groups, size, stub32_seq, stub33_itr, total;
     total = token_bytes(layers, codec) - (token_bytes(layers, payload_only(codec)));
     count = 0.0;
-    stub28_seq = layers;
-    if ((typeof stub28_seq === "object") && (!Array.isArray(stub28_seq))) { stub28_seq = Object.keys(stub28_seq);}
-    for (stub29_itr = 0; stub29_itr < stub28_seq.length; stub29_itr += 1) {
-        g = stub28_seq[stub29_itr];
+    stub32_seq = layers;
+    if ((typeof stub32_seq === "object") && (!Array.isArray(stub32_seq))) { stub32_seq = Object.keys(stub32_seq);}
+    for (stub33_itr = 0; stub33_itr < stub32_seq.length; stub33_itr += 1) {
+        g = stub32_seq[stub33_itr];
         groups = ((codec["group"] > 0))? (g["values"] / codec["group"]) : (g["vectors"]);
         count = _pyfunc_op_add(count, _pyfunc_op_mult(g["count"], groups));
     }
@@ -620,13 +675,13 @@ scale_line = function (layers, codec) {
 };
 
 request_line = function (layers, codec, context, stored) {
-    var each, g, last, simple, stub30_seq, stub31_itr, terms, text, tokens;
+    var each, g, last, simple, stub34_seq, stub35_itr, terms, text, tokens;
     terms = [];
     simple = 0.0;
-    stub30_seq = layers;
-    if ((typeof stub30_seq === "object") && (!Array.isArray(stub30_seq))) { stub30_seq = Object.keys(stub30_seq);}
-    for (stub31_itr = 0; stub31_itr < stub30_seq.length; stub31_itr += 1) {
-        g = stub30_seq[stub31_itr];
+    stub34_seq = layers;
+    if ((typeof stub34_seq === "object") && (!Array.isArray(stub34_seq))) { stub34_seq = Object.keys(stub34_seq);}
+    for (stub35_itr = 0; stub35_itr < stub34_seq.length; stub35_itr += 1) {
+        g = stub34_seq[stub35_itr];
         tokens = visible(context, g["window"]);
         each = _pyfunc_op_mult(g["count"], vector_bytes(g["values"], g["vectors"], codec));
         _pymeth_append.call(terms, (_pymeth_join.call("", [tokens_words(tokens), " \u00d7 ", bytes_exact(each)])));
@@ -641,12 +696,12 @@ request_line = function (layers, codec, context, stored) {
 };
 
 memory_formula = function (facts, codec, settings, kv) {
-    var batch, block, context, count, each, full, gpus, layers, lines, rounded, stub32_, stub33_, stub33_g, stub33_i0, stub33_iter0, weights, where;
-    stub32_ = [settings["gpus"], settings["batch"], settings["context"], settings["block"]];
-    gpus = stub32_[0];batch = stub32_[1];context = stub32_[2];block = stub32_[3];
+    var batch, context, each, gpus, layers, lines, stub36_, stub37_, stub37_g, stub37_i0, stub37_iter0, weights, where;
+    stub36_ = [settings["gpus"], settings["batch"], settings["context"]];
+    gpus = stub36_[0];batch = stub36_[1];context = stub36_[2];
     layers = facts["layers"];
-    stub33_ = [];stub33_iter0 = layers;if ((typeof stub33_iter0 === "object") && (!Array.isArray(stub33_iter0))) {stub33_iter0 = Object.keys(stub33_iter0);}for (stub33_i0=0; stub33_i0<stub33_iter0.length; stub33_i0++) {stub33_g = stub33_iter0[stub33_i0];{stub33_.push(token_line(stub33_g, codec));}}
-    lines = stub33_;
+    stub37_ = [];stub37_iter0 = layers;if ((typeof stub37_iter0 === "object") && (!Array.isArray(stub37_iter0))) {stub37_iter0 = Object.keys(stub37_iter0);}for (stub37_i0=0; stub37_i0<stub37_iter0.length; stub37_i0++) {stub37_g = stub37_iter0[stub37_i0];{stub37_.push(token_line(stub37_g, codec));}}
+    lines = stub37_;
     if ((codec["scale_bits"] > 0)) {
         _pymeth_append.call(lines, scale_line(layers, codec));
     }
@@ -661,13 +716,7 @@ memory_formula = function (facts, codec, settings, kv) {
     where = ((gpus > 1))? ("on each GPU") : ("in all");
     if ((kv["held"] > _pyfunc_op_mult(batch, each))) {
         each = kv["held"] / batch;
-        full = in_blocks(context, block);
-        count = fixed(full / block, 0);
-        rounded = _pymeth_join.call("", [count, " \u00d7 ", fixed(block, 0), " = ", tokens_words(full)]);
-        if (_pyfunc_op_equals(full, context)) {
-            rounded = _pymeth_join.call("", ["of ", tokens_words(block), ", which no window fills"]);
-        }
-        _pymeth_append.call(lines, (_pymeth_join.call("", ["in whole blocks, ", rounded, ": ", bytes_exact(each), " per request"])));
+        _pymeth_append.call(lines, (_pymeth_join.call("", [held_words(layers, settings), ": ", bytes_exact(each), " per request"])));
     }
     _pymeth_append.call(lines, (_pymeth_join.call("", ([fixed(batch, 0), " \u00d7 ", bytes_exact(each), " = ", bytes_words(kv["held"], 1024), " ", where]))));
     weights = _pymeth_join.call("", ([fixed(facts["parameters"], 0), " parameters \u00d7 ", trimmed(kv["bits"], 2), " bits / 8"]));
@@ -676,6 +725,34 @@ memory_formula = function (facts, codec, settings, kv) {
     }
     _pymeth_append.call(lines, (_pymeth_join.call("", ([weights, " = ", bytes_words(kv["weights"], 1024), " of weights ", where]))));
     return lines;
+};
+
+held_words = function (layers, settings) {
+    var block, context, count, full, g, passed, size, stub38_, stub39_seq, stub40_itr;
+    stub38_ = [settings["context"], settings["block"]];
+    context = stub38_[0];block = stub38_[1];
+    passed = false;
+    stub39_seq = layers;
+    if ((typeof stub39_seq === "object") && (!Array.isArray(stub39_seq))) { stub39_seq = Object.keys(stub39_seq);}
+    for (stub40_itr = 0; stub40_itr < stub39_seq.length; stub40_itr += 1) {
+        g = stub39_seq[stub40_itr];
+        if (((g["window"] > 0) && (g["window"] < context))) {
+            passed = true;
+        }
+    }
+    if ((_pyfunc_op_equals(settings["held"], "all") && _pyfunc_truthy(passed))) {
+        return _pymeth_join.call("", ["if every layer holds ", tokens_words(in_blocks(context, block))]);
+    }
+    if ((_pyfunc_op_equals(settings["held"], "vllm") && (layers.length > 1))) {
+        size = fixed(group_size(layers), 0);
+        return _pymeth_join.call("", ["in vLLM's groups of ", size, " layers, in whole blocks of ", tokens_words(block)]);
+    }
+    if (_pyfunc_truthy(passed)) {
+        return _pymeth_join.call("", ["in blocks of ", tokens_words(block), ", within which a window may begin"]);
+    }
+    full = in_blocks(context, block);
+    count = fixed(full / block, 0);
+    return _pymeth_join.call("", ["in whole blocks, ", count, " \u00d7 ", fixed(block, 0), " = ", tokens_words(full)]);
 };
 
 share_line = function (layers, gpus, mine) {
@@ -693,7 +770,7 @@ share_line = function (layers, gpus, mine) {
 };
 
 nice_step = function (top, count) {
-    var factor, step, stub34_seq, stub35_itr;
+    var factor, step, stub41_seq, stub42_itr;
     step = 1.0;
     while (_pyfunc_op_mult(step, count) >= top) {
         step = step / 10;
@@ -701,10 +778,10 @@ nice_step = function (top, count) {
     while ((_pyfunc_op_mult(_pyfunc_op_mult(step, 10), count)) < top) {
         step = _pyfunc_op_mult(step, 10);
     }
-    stub34_seq = [2, 5];
-    if ((typeof stub34_seq === "object") && (!Array.isArray(stub34_seq))) { stub34_seq = Object.keys(stub34_seq);}
-    for (stub35_itr = 0; stub35_itr < stub34_seq.length; stub35_itr += 1) {
-        factor = stub34_seq[stub35_itr];
+    stub41_seq = [2, 5];
+    if ((typeof stub41_seq === "object") && (!Array.isArray(stub41_seq))) { stub41_seq = Object.keys(stub41_seq);}
+    for (stub42_itr = 0; stub42_itr < stub41_seq.length; stub42_itr += 1) {
+        factor = stub41_seq[stub42_itr];
         if (((_pyfunc_op_mult(_pyfunc_op_mult(step, factor), count)) >= top)) {
             return _pyfunc_op_mult(step, factor);
         }
@@ -733,7 +810,7 @@ ticked = function (label, top, unit, step) {
 };
 
 axis_decades = function (label, low, high, unit) {
-    var first, powers, stride, stub36_, stub36_i, stub36_i0, stub36_iter0, ticks;
+    var first, powers, stride, stub43_, stub43_i, stub43_i0, stub43_iter0, ticks;
     first = 1.0;
     while (_pyfunc_op_mult(first, unit) > low) {
         first = first / 10;
@@ -746,15 +823,15 @@ axis_decades = function (label, low, high, unit) {
         _pymeth_append.call(powers, _pyfunc_op_mult(powers[powers.length - 1], 10));
     }
     stride = 1 + (Math.floor((powers.length - 1)/7));
-    stub36_ = [];stub36_iter0 = _pyfunc_range(0, powers.length, 1);if ((typeof stub36_iter0 === "object") && (!Array.isArray(stub36_iter0))) {stub36_iter0 = Object.keys(stub36_iter0);}for (stub36_i0=0; stub36_i0<stub36_iter0.length; stub36_i0++) {stub36_i = stub36_iter0[stub36_i0];if (!((_pyfunc_op_equals((stub36_i % stride), 0)))) {continue;}{stub36_.push(({at: _pyfunc_op_mult(powers[stub36_i], unit), text: number_words(powers[stub36_i])}));}}
-    ticks = stub36_;
+    stub43_ = [];stub43_iter0 = _pyfunc_range(0, powers.length, 1);if ((typeof stub43_iter0 === "object") && (!Array.isArray(stub43_iter0))) {stub43_iter0 = Object.keys(stub43_iter0);}for (stub43_i0=0; stub43_i0<stub43_iter0.length; stub43_i0++) {stub43_i = stub43_iter0[stub43_i0];if (!((_pyfunc_op_equals((stub43_i % stride), 0)))) {continue;}{stub43_.push(({at: _pyfunc_op_mult(powers[stub43_i], unit), text: number_words(powers[stub43_i])}));}}
+    ticks = stub43_;
     return ({label: label, scale: "log", min: _pyfunc_op_mult(first, unit), max: high, ticks: ticks});
 };
 
 powers_between = function (low, high, count) {
-    var doublings, first, found, last, stride, stub37_;
-    stub37_ = [1, 0];
-    first = stub37_[0];doublings = stub37_[1];
+    var doublings, first, found, last, stride, stub44_;
+    stub44_ = [1, 0];
+    first = stub44_[0];doublings = stub44_[1];
     while (first < low) {
         first = _pyfunc_op_mult(first, 2);
     }
@@ -773,22 +850,22 @@ powers_between = function (low, high, count) {
 };
 
 axis_bytes = function (label, low, high) {
-    var stub38_, stub38_at, stub38_i0, stub38_iter0, ticks;
-    stub38_ = [];stub38_iter0 = powers_between(low, high, 6);if ((typeof stub38_iter0 === "object") && (!Array.isArray(stub38_iter0))) {stub38_iter0 = Object.keys(stub38_iter0);}for (stub38_i0=0; stub38_i0<stub38_iter0.length; stub38_i0++) {stub38_at = stub38_iter0[stub38_i0];{stub38_.push(({at: stub38_at, text: bytes_words(stub38_at, 1024)}));}}
-    ticks = stub38_;
+    var stub45_, stub45_at, stub45_i0, stub45_iter0, ticks;
+    stub45_ = [];stub45_iter0 = powers_between(low, high, 6);if ((typeof stub45_iter0 === "object") && (!Array.isArray(stub45_iter0))) {stub45_iter0 = Object.keys(stub45_iter0);}for (stub45_i0=0; stub45_i0<stub45_iter0.length; stub45_i0++) {stub45_at = stub45_iter0[stub45_i0];{stub45_.push(({at: stub45_at, text: bytes_words(stub45_at, 1024)}));}}
+    ticks = stub45_;
     return ({label: label, scale: "log", min: low, max: high, ticks: ticks});
 };
 
 axis_tokens = function (label, low, high) {
-    var stub39_, stub39_at, stub39_i0, stub39_iter0, ticks;
-    stub39_ = [];stub39_iter0 = powers_between(low, high, 6);if ((typeof stub39_iter0 === "object") && (!Array.isArray(stub39_iter0))) {stub39_iter0 = Object.keys(stub39_iter0);}for (stub39_i0=0; stub39_i0<stub39_iter0.length; stub39_i0++) {stub39_at = stub39_iter0[stub39_i0];{stub39_.push(({at: stub39_at, text: tokens_short(stub39_at)}));}}
-    ticks = stub39_;
+    var stub46_, stub46_at, stub46_i0, stub46_iter0, ticks;
+    stub46_ = [];stub46_iter0 = powers_between(low, high, 6);if ((typeof stub46_iter0 === "object") && (!Array.isArray(stub46_iter0))) {stub46_iter0 = Object.keys(stub46_iter0);}for (stub46_i0=0; stub46_i0<stub46_iter0.length; stub46_i0++) {stub46_at = stub46_iter0[stub46_i0];{stub46_.push(({at: stub46_at, text: tokens_short(stub46_at)}));}}
+    ticks = stub46_;
     return ({label: label, scale: "log", min: low, max: high, ticks: ticks});
 };
 
 GIB = 1073741824;
-stub40_ = [512, 1048576];
-FIRST = stub40_[0];LAST = stub40_[1];
+stub47_ = [512, 1048576];
+FIRST = stub47_[0];LAST = stub47_[1];
 memory_bar = function (gpu, settings, kv) {
     var name, parts, total, usable;
     parts = [({label: "weights", value: kv["weights"] / GIB, role: "weights"}), ({label: "keys and values", value: kv["payload"] / GIB, role: "cached"})];
@@ -796,7 +873,7 @@ memory_bar = function (gpu, settings, kv) {
         _pymeth_append.call(parts, ({label: "their scales", value: kv["scales"] / GIB, role: "value"}));
     }
     if ((kv["waste"] > 0)) {
-        _pymeth_append.call(parts, ({label: "empty in last blocks", value: kv["waste"] / GIB, role: "muted"}));
+        _pymeth_append.call(parts, ({label: "held, not needed", value: kv["waste"] / GIB, role: "muted"}));
     }
     if ((kv["reserve"] > 0)) {
         _pymeth_append.call(parts, ({label: "reserve", value: kv["reserve"] / GIB, role: "grid"}));
@@ -811,7 +888,7 @@ memory_bar = function (gpu, settings, kv) {
 };
 
 curve_contexts = function (here) {
-    var at, found, grid, octave, quarter, stub41_seq, stub42_itr;
+    var at, found, grid, octave, quarter, stub48_seq, stub49_itr;
     grid = [FIRST, _pyfunc_op_mult(FIRST, 1.5)];
     for (octave = 0; octave < 10; octave += 1) {
         for (quarter = 0; quarter < 4; quarter += 1) {
@@ -820,10 +897,10 @@ curve_contexts = function (here) {
     }
     _pymeth_append.call(grid, LAST);
     found = [];
-    stub41_seq = grid;
-    if ((typeof stub41_seq === "object") && (!Array.isArray(stub41_seq))) { stub41_seq = Object.keys(stub41_seq);}
-    for (stub42_itr = 0; stub42_itr < stub41_seq.length; stub42_itr += 1) {
-        at = stub41_seq[stub42_itr];
+    stub48_seq = grid;
+    if ((typeof stub48_seq === "object") && (!Array.isArray(stub48_seq))) { stub48_seq = Object.keys(stub48_seq);}
+    for (stub49_itr = 0; stub49_itr < stub48_seq.length; stub49_itr += 1) {
+        at = stub48_seq[stub49_itr];
         if (((found.length > 0) && (found[found.length - 1] < here) && (here < at))) {
             _pymeth_append.call(found, here);
         }
@@ -833,24 +910,30 @@ curve_contexts = function (here) {
 };
 
 memory_curve = function (facts, codec, settings, kv) {
-    var all_kept, batch, block, bottom, contexts, curve, edge, ends, here, high, keeping, label, layers, limit, lines, room, stub43_, stub44_, stub44_c, stub44_i0, stub44_iter0, stub45_, stub45_c, stub45_i0, stub45_iter0, stub46_, top;
-    stub43_ = [settings["batch"], settings["block"]];
-    batch = stub43_[0];block = stub43_[1];
+    var batch, block, bottom, compared, contexts, curve, edge, ends, here, high, label, layers, limit, lines, name, other, reserved, room, stub50_, stub51_, stub51_c, stub51_i0, stub51_iter0, stub52_, stub53_, stub54_, stub54_c, stub54_i0, stub54_iter0, stub55_, top;
+    stub50_ = [settings["batch"], settings["block"]];
+    batch = stub50_[0];block = stub50_[1];
     layers = layers_on_one(facts["layers"], settings["gpus"]);
     contexts = curve_contexts(settings["context"]);
-    stub44_ = [];stub44_iter0 = contexts;if ((typeof stub44_iter0 === "object") && (!Array.isArray(stub44_iter0))) {stub44_iter0 = Object.keys(stub44_iter0);}for (stub44_i0=0; stub44_i0<stub44_iter0.length; stub44_i0++) {stub44_c = stub44_iter0[stub44_i0];{stub44_.push([stub44_c, _pyfunc_op_mult(batch, reserved_bytes(layers, codec, stub44_c, block))]);}}
-    curve = stub44_;
+    reserved = layers_reserved(layers, settings["held"], block);
+    stub51_ = [];stub51_iter0 = contexts;if ((typeof stub51_iter0 === "object") && (!Array.isArray(stub51_iter0))) {stub51_iter0 = Object.keys(stub51_iter0);}for (stub51_i0=0; stub51_i0<stub51_iter0.length; stub51_i0++) {stub51_c = stub51_iter0[stub51_i0];{stub51_.push([stub51_c, _pyfunc_op_mult(batch, reserved_bytes(reserved, codec, stub51_c, block))]);}}
+    curve = stub51_;
     lines = [({label: "KV cache", role: "cached", points: curve, dashed: false})];
     high = Math.max((curve[curve.length - 1][1]), kv["usable"]);
-    keeping = layers_keeping_all(layers);
-    stub45_ = [];stub45_iter0 = contexts;if ((typeof stub45_iter0 === "object") && (!Array.isArray(stub45_iter0))) {stub45_iter0 = Object.keys(stub45_iter0);}for (stub45_i0=0; stub45_i0<stub45_iter0.length; stub45_i0++) {stub45_c = stub45_iter0[stub45_i0];{stub45_.push([stub45_c, _pyfunc_op_mult(batch, reserved_bytes(keeping, codec, stub45_c, block))]);}}
-    all_kept = stub45_;
-    if (((all_kept[all_kept.length - 1][1]) > (curve[curve.length - 1][1]))) {
-        _pymeth_append.call(lines, ({label: "no windows", role: "recomputed", points: all_kept, dashed: true}));
-        high = Math.max(high, (all_kept[all_kept.length - 1][1]));
+    stub52_ = [layers_keeping_all(layers), "no windows"];
+    other = stub52_[0];name = stub52_[1];
+    if (_pyfunc_op_equals(settings["held"], "all")) {
+        stub53_ = [layers_reserved(layers, "needed", block), "what is needed"];
+        other = stub53_[0];name = stub53_[1];
     }
-    stub46_ = [16777216.0, 4398046511104.0];
-    bottom = stub46_[0];top = stub46_[1];
+    stub54_ = [];stub54_iter0 = contexts;if ((typeof stub54_iter0 === "object") && (!Array.isArray(stub54_iter0))) {stub54_iter0 = Object.keys(stub54_iter0);}for (stub54_i0=0; stub54_i0<stub54_iter0.length; stub54_i0++) {stub54_c = stub54_iter0[stub54_i0];{stub54_.push([stub54_c, _pyfunc_op_mult(batch, reserved_bytes(other, codec, stub54_c, block))]);}}
+    compared = stub54_;
+    if ((!_pyfunc_op_equals((compared[compared.length - 1][1]), (curve[curve.length - 1][1])))) {
+        _pymeth_append.call(lines, ({label: name, role: "recomputed", points: compared, dashed: true}));
+        high = Math.max(high, (compared[compared.length - 1][1]));
+    }
+    stub55_ = [16777216.0, 4398046511104.0];
+    bottom = stub55_[0];top = stub55_[1];
     while (bottom > (curve[0][1])) {
         bottom = bottom / 4;
     }
@@ -877,41 +960,8 @@ memory_curve = function (facts, codec, settings, kv) {
 
 RESERVE = 0.1;
 ENDLESS = 1099511627776;
-WEIGHT_BITS = _pyfunc_create_dict("bfloat16", 16, "int8", 8, "int4-g128", 4.25);
-memory_scene = function (settings, tables) {
-    var codec, facts, gpu, kv, requests, title, where;
-    facts = tables["models"][settings["model"]];
-    gpu = tables["gpus"][settings["gpu"]];
-    codec = tables["codecs"][settings["kv"]];
-    kv = memory_bytes(facts, gpu, codec, settings);
-    where = _pymeth_join.call("", (["one ", gpu["title"]]));
-    if ((settings["gpus"] > 1)) {
-        where = _pymeth_join.call("", ([fixed(settings["gpus"], 0), " \u00d7 ", gpu["title"]]));
-    }
-    requests = count_words(settings["batch"], "request", "requests");
-    title = _pymeth_join.call("", ([facts["title"], " on ", where, ": ", requests, " of ", tokens_words(settings["context"])]));
-    return ({title: title, summary: memory_summary(facts, gpu, settings, kv), formula: memory_formula(facts, codec, settings, kv), numbers: memory_numbers(facts, codec, settings, kv), panels: [memory_bar(gpu, settings, kv), memory_curve(facts, codec, settings, kv)]});
-};
-
-memory_bytes = function (facts, gpu, codec, settings) {
-    var batch, bits, block, cautious, context, everything, held, layers, left, mine, payload, stub47_, usable, weights;
-    stub47_ = [settings["batch"], settings["context"], settings["block"]];
-    batch = stub47_[0];context = stub47_[1];block = stub47_[2];
-    layers = layers_on_one(facts["layers"], settings["gpus"]);
-    bits = WEIGHT_BITS[settings["weights"]];
-    weights = weight_bytes_on_one(facts, bits, settings["gpus"]);
-    mine = stored_bytes(layers, codec, context);
-    payload = stored_bytes(layers, payload_only(codec), context);
-    held = _pyfunc_op_mult(batch, reserved_bytes(layers, codec, context, block));
-    usable = gpu["usable"];
-    cautious = _pyfunc_op_mult(usable, (1 - RESERVE));
-    left = (usable - weights) - held;
-    everything = reserved_bytes(layers_keeping_all(layers), codec, context, block);
-    return ({bits: bits, weights: weights, stored: stored_bytes(facts["layers"], codec, context), mine: mine, payload: _pyfunc_op_mult(batch, payload), scales: _pyfunc_op_mult(batch, (mine - payload)), waste: held - _pyfunc_op_mult(batch, mine), held: held, kept_all: _pyfunc_op_mult(batch, everything), usable: usable, left: left, reserve: Math.max(0, (Math.min(_pyfunc_op_mult(usable, RESERVE), left))), free: Math.max(0, (left - _pyfunc_op_mult(usable, RESERVE))), longest_low: longest(layers, codec, block, batch, cautious - weights), longest_high: longest(layers, codec, block, batch, usable - weights), requests_low: requests_that_fit(layers, codec, context, block, cautious - weights), requests_high: requests_that_fit(layers, codec, context, block, usable - weights)});
-};
-
 memory_summary = function (facts, gpu, settings, kv) {
-    var compared, held, over, place, ratio, reserve, said, usable, weights, without;
+    var compared, held, needed, over, place, ratio, reserve, said, usable, weights, without;
     usable = bytes_words(kv["usable"], 1024);
     place = _pymeth_join.call("", (["the ", usable, " of one ", gpu["title"]]));
     if ((settings["gpus"] > 1)) {
@@ -933,9 +983,14 @@ memory_summary = function (facts, gpu, settings, kv) {
         reserve = bytes_words(kv["reserve"], 1024);
         _pymeth_append.call(said, (_pymeth_join.call("", (["Of ", place, ", ", bytes_words(kv["free"], 1024), " stay free, beside a reserve of ", reserve, "."]))));
     }
-    if ((kv["kept_all"] > kv["held"])) {
+    if ((_pyfunc_op_equals(settings["held"], "needed") && (kv["kept_all"] > kv["held"]))) {
         without = bytes_words(kv["kept_all"], 1024);
         _pymeth_append.call(said, _pymeth_join.call("", ["Without the windows of its layers the cache would take ", without, "."]));
+    } else if ((kv["held"] > kv["needed"])) {
+        needed = bytes_words(kv["needed"], 1024);
+        _pymeth_append.call(said, _pymeth_join.call("", ["The tokens that the next queries see take ", needed, "."]));
+    } else if ((((!_pyfunc_op_equals(settings["held"], "needed"))) && (((Math.max.apply(null, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(g["window"]);}}return res;}).call(this, facts["layers"]))) <= 0)))) {
+        _pymeth_append.call(said, "The layers of this model have no windows, so they hold every token.");
     }
     if ((settings["context"] > facts["max_context"])) {
         _pymeth_append.call(said, (_pymeth_join.call("", (["The model reads at most ", tokens_words(facts["max_context"]), "."]))));
@@ -950,11 +1005,11 @@ memory_summary = function (facts, gpu, settings, kv) {
 };
 
 uneven = function (layers, gpus) {
-    var g, heads, stub48_seq, stub49_itr;
-    stub48_seq = layers;
-    if ((typeof stub48_seq === "object") && (!Array.isArray(stub48_seq))) { stub48_seq = Object.keys(stub48_seq);}
-    for (stub49_itr = 0; stub49_itr < stub48_seq.length; stub49_itr += 1) {
-        g = stub48_seq[stub49_itr];
+    var g, heads, stub56_seq, stub57_itr;
+    stub56_seq = layers;
+    if ((typeof stub56_seq === "object") && (!Array.isArray(stub56_seq))) { stub56_seq = Object.keys(stub56_seq);}
+    for (stub57_itr = 0; stub57_itr < stub56_seq.length; stub57_itr += 1) {
+        g = stub56_seq[stub57_itr];
         if ((!_pyfunc_op_equals((g["num_qo_heads"] % gpus), 0))) {
             return true;
         }
@@ -996,9 +1051,9 @@ memory_numbers = function (facts, codec, settings, kv) {
 };
 
 empty_words = function (settings) {
-    var block, context, here, stub50_;
-    stub50_ = [settings["block"], settings["context"]];
-    block = stub50_[0];context = stub50_[1];
+    var block, context, here, stub58_;
+    stub58_ = [settings["block"], settings["context"]];
+    block = stub58_[0];context = stub58_[1];
     if ((block <= 1)) {
         return "nothing, blocks of 1 token";
     }
@@ -1006,20 +1061,55 @@ empty_words = function (settings) {
     return _pymeth_join.call("", [here, " of at most ", fixed(block - 1, 0)]);
 };
 
+WEIGHT_BITS = _pyfunc_create_dict("bfloat16", 16, "int8", 8, "int4-g128", 4.25);
+memory_scene = function (settings, tables) {
+    var codec, facts, gpu, kv, requests, title, where;
+    facts = tables["models"][settings["model"]];
+    gpu = tables["gpus"][settings["gpu"]];
+    codec = tables["codecs"][settings["kv"]];
+    kv = memory_bytes(facts, gpu, codec, settings);
+    where = _pymeth_join.call("", (["one ", gpu["title"]]));
+    if ((settings["gpus"] > 1)) {
+        where = _pymeth_join.call("", ([fixed(settings["gpus"], 0), " \u00d7 ", gpu["title"]]));
+    }
+    requests = count_words(settings["batch"], "request", "requests");
+    title = _pymeth_join.call("", ([facts["title"], " on ", where, ": ", requests, " of ", tokens_words(settings["context"])]));
+    return ({title: title, summary: memory_summary(facts, gpu, settings, kv), formula: memory_formula(facts, codec, settings, kv), numbers: memory_numbers(facts, codec, settings, kv), panels: [memory_bar(gpu, settings, kv), memory_curve(facts, codec, settings, kv)]});
+};
+
+memory_bytes = function (facts, gpu, codec, settings) {
+    var batch, bits, block, cautious, context, everything, held, layers, left, mine, needed, payload, reserved, stub59_, usable, weights;
+    stub59_ = [settings["batch"], settings["context"], settings["block"]];
+    batch = stub59_[0];context = stub59_[1];block = stub59_[2];
+    layers = layers_on_one(facts["layers"], settings["gpus"]);
+    bits = WEIGHT_BITS[settings["weights"]];
+    weights = weight_bytes_on_one(facts, bits, settings["gpus"]);
+    mine = stored_bytes(layers, codec, context);
+    payload = stored_bytes(layers, payload_only(codec), context);
+    reserved = layers_reserved(layers, settings["held"], block);
+    held = _pyfunc_op_mult(batch, reserved_bytes(reserved, codec, context, block));
+    needed = layers_reserved(layers, "needed", block);
+    usable = gpu["usable"];
+    cautious = _pyfunc_op_mult(usable, (1 - RESERVE));
+    left = (usable - weights) - held;
+    everything = reserved_bytes(layers_keeping_all(layers), codec, context, block);
+    return ({bits: bits, weights: weights, stored: stored_bytes(facts["layers"], codec, context), mine: mine, payload: _pyfunc_op_mult(batch, payload), scales: _pyfunc_op_mult(batch, (mine - payload)), waste: held - _pyfunc_op_mult(batch, mine), held: held, needed: _pyfunc_op_mult(batch, reserved_bytes(needed, codec, context, block)), kept_all: _pyfunc_op_mult(batch, everything), usable: usable, left: left, reserve: Math.max(0, (Math.min(_pyfunc_op_mult(usable, RESERVE), left))), free: Math.max(0, (left - _pyfunc_op_mult(usable, RESERVE))), longest_low: longest(reserved, codec, block, batch, cautious - weights), longest_high: longest(reserved, codec, block, batch, usable - weights), requests_low: requests_that_fit(reserved, codec, context, block, cautious - weights), requests_high: requests_that_fit(reserved, codec, context, block, usable - weights)});
+};
+
 intensity_words = function (x) {
     return _pymeth_join.call("", [number_words(x), " FLOP/byte"]);
 };
 
 linear_lines = function (facts, settings, work) {
-    var active, batch, each, head, line, lines, nbytes, read, rows, stub51_, tokens, used;
+    var active, batch, each, head, line, lines, nbytes, read, rows, stub60_, tokens, used;
     batch = settings["batch"];
     tokens = _pyfunc_op_mult(batch, work["fresh"]);
     active = _pyfunc_op_add(facts["product_weights"], _pyfunc_op_mult(facts["experts_per_token"], facts["expert_weights"]));
     each = _pymeth_join.call("", [tokens_words(tokens), " \u00d7 ", large_words(active), " weights"]);
     rows = count_words(batch, "row", "rows");
     head = _pymeth_join.call("", ([rows, " \u00d7 ", large_words(facts["head_weights"]), " of the output"]));
-    stub51_ = [large_words(work["weight_bytes"] / 2), bytes_words(work["weight_bytes"], 1000)];
-    read = stub51_[0];nbytes = stub51_[1];
+    stub60_ = [large_words(work["weight_bytes"] / 2), bytes_words(work["weight_bytes"], 1000)];
+    read = stub60_[0];nbytes = stub60_[1];
     lines = [_pymeth_join.call("", (["linear layers: 2 \u00d7 (", each, " + ", head, ") = ", scaled_words(work["linear_flops"], "FLOP")]))];
     line = _pymeth_join.call("", ["weights read: ", read, " \u00d7 2 bytes = ", nbytes]);
     if ((facts["experts"] > 0)) {
@@ -1031,9 +1121,9 @@ linear_lines = function (facts, settings, work) {
 };
 
 attention_line = function (g, settings, work) {
-    var dims, each, flops, fresh, heads, layers, name, seen, seq, stub52_, total;
-    stub52_ = [work["fresh"], settings["context"]];
-    fresh = stub52_[0];seq = stub52_[1];
+    var dims, each, flops, fresh, heads, layers, name, seen, seq, stub61_, total;
+    stub61_ = [work["fresh"], settings["context"]];
+    fresh = stub61_[0];seq = stub61_[1];
     dims = [g["qk_dim"], g["v_dim"]];
     if ((fresh >= seq)) {
         dims = [g["full_qk_dim"], g["full_v_dim"]];
@@ -1052,19 +1142,19 @@ attention_line = function (g, settings, work) {
 };
 
 roofline_formula = function (facts, gpu, codec, settings, work) {
-    var batch, each, g, kv, lines, moved, own, rate, speed, stub53_seq, stub54_itr, stub55_, stub56_, stub57_, total;
+    var batch, each, g, kv, lines, moved, own, rate, speed, stub62_seq, stub63_itr, stub64_, stub65_, stub66_, total;
     lines = linear_lines(facts, settings, work);
-    stub53_seq = facts["layers"];
-    if ((typeof stub53_seq === "object") && (!Array.isArray(stub53_seq))) { stub53_seq = Object.keys(stub53_seq);}
-    for (stub54_itr = 0; stub54_itr < stub53_seq.length; stub54_itr += 1) {
-        g = stub53_seq[stub54_itr];
+    stub62_seq = facts["layers"];
+    if ((typeof stub62_seq === "object") && (!Array.isArray(stub62_seq))) { stub62_seq = Object.keys(stub62_seq);}
+    for (stub63_itr = 0; stub63_itr < stub62_seq.length; stub63_itr += 1) {
+        g = stub62_seq[stub63_itr];
         _pymeth_append.call(lines, attention_line(g, settings, work));
         if ((_pyfunc_op_equals(g["vectors"], 1) && (work["fresh"] > 1) && (work["fresh"] < settings["context"]))) {
             _pymeth_append.call(lines, "(a prefix in the cache is attended to as latents, not expanded)");
         }
     }
-    stub55_ = [settings["batch"], bytes_words(work["kv_bytes"], 1000)];
-    batch = stub55_[0];kv = stub55_[1];
+    stub64_ = [settings["batch"], bytes_words(work["kv_bytes"], 1000)];
+    batch = stub64_[0];kv = stub64_[1];
     if ((work["fresh"] >= settings["context"])) {
         _pymeth_append.call(lines, _pymeth_join.call("", ["keys and values, just computed, read in 16 bits: ", kv]));
     } else if ((work["kv_once"] > 0)) {
@@ -1075,10 +1165,10 @@ roofline_formula = function (facts, gpu, codec, settings, work) {
         _pymeth_append.call(lines, (_pymeth_join.call("", (["keys and values read in ", codec["name"], ": ", fixed(batch, 0), " \u00d7 ", each, " = ", kv]))));
     }
     _pymeth_append.call(lines, (_pymeth_join.call("", (["new keys and values written: ", bytes_words(work["kv_written"], 1000)]))));
-    stub56_ = [scaled_words(gpu["bf16"], "FLOP/s"), bytes_words(gpu["bandwidth"], 1000)];
-    rate = stub56_[0];speed = stub56_[1];
-    stub57_ = [scaled_words(work["flops"], "FLOP"), bytes_words(work["bytes"], 1000)];
-    total = stub57_[0];moved = stub57_[1];
+    stub65_ = [scaled_words(gpu["bf16"], "FLOP/s"), bytes_words(gpu["bandwidth"], 1000)];
+    rate = stub65_[0];speed = stub65_[1];
+    stub66_ = [scaled_words(work["flops"], "FLOP"), bytes_words(work["bytes"], 1000)];
+    total = stub66_[0];moved = stub66_[1];
     _pymeth_append.call(lines, (_pymeth_join.call("", (["whole: ", total, " / ", moved, " = ", intensity_words(work["whole"])]))));
     _pymeth_append.call(lines, (_pymeth_join.call("", (["ridge: ", rate, " / ", speed, "/s = ", intensity_words(work["ridge"])]))));
     _pymeth_append.call(lines, (_pymeth_join.call("", (["time: the longer of ", total, " / ", rate, " = ", seconds_words(work["compute"]), " and ", moved, " / ", speed, "/s = ", seconds_words(work["memory"])]))));
@@ -1087,9 +1177,9 @@ roofline_formula = function (facts, gpu, codec, settings, work) {
 
 TERA = 1000000000000;
 roofline_plane = function (gpu, work) {
-    var label, low, names, parts, peak, points, ridge, roles, roof, speed, stub58_, stub59_, stub59_i, stub59_i0, stub59_iter0, x, y;
-    stub58_ = [gpu["bf16"], gpu["bandwidth"]];
-    peak = stub58_[0];speed = stub58_[1];
+    var label, low, names, parts, peak, points, ridge, roles, roof, speed, stub67_, stub68_, stub68_i, stub68_i0, stub68_iter0, x, y;
+    stub67_ = [gpu["bf16"], gpu["bandwidth"]];
+    peak = stub67_[0];speed = stub67_[1];
     parts = [work["attention"], work["linear"], work["whole"]];
     label = "operations per byte moved (FLOP/byte)";
     x = axis_decades(label, Math.min(0.5, Math.min.apply(null, parts)), Math.max(5000, (_pyfunc_op_mult(3, Math.max.apply(null, parts)))), 1);
@@ -1099,8 +1189,8 @@ roofline_plane = function (gpu, work) {
     ridge = [[work["ridge"], y["min"]], [work["ridge"], peak]];
     names = ["attention", "linear layers", "whole"];
     roles = ["cached", "weights", "ink"];
-    stub59_ = [];stub59_iter0 = _pyfunc_range(0, 3, 1);if ((typeof stub59_iter0 === "object") && (!Array.isArray(stub59_iter0))) {stub59_iter0 = Object.keys(stub59_iter0);}for (stub59_i0=0; stub59_i0<stub59_iter0.length; stub59_i0++) {stub59_i = stub59_iter0[stub59_i0];{stub59_.push(({label: names[stub59_i], role: roles[stub59_i], x: parts[stub59_i], y: attainable(parts[stub59_i], peak, speed)}));}}
-    points = stub59_;
+    stub68_ = [];stub68_iter0 = _pyfunc_range(0, 3, 1);if ((typeof stub68_iter0 === "object") && (!Array.isArray(stub68_iter0))) {stub68_iter0 = Object.keys(stub68_iter0);}for (stub68_i0=0; stub68_i0<stub68_iter0.length; stub68_i0++) {stub68_i = stub68_iter0[stub68_i0];{stub68_.push(({label: names[stub68_i], role: roles[stub68_i], x: parts[stub68_i], y: attainable(parts[stub68_i], peak, speed)}));}}
+    points = stub68_;
     return ({kind: "curves", label: "On the roofline", x: x, y: y, lines: [({label: "roof", role: "muted", points: roof, dashed: false}), ({label: _pymeth_join.call("", (["ridge ", fixed(work["ridge"], 0)])), role: "muted", points: ridge, dashed: true})], points: points});
 };
 
@@ -1144,9 +1234,9 @@ roofline_scene = function (settings, tables) {
 };
 
 roofline_work = function (facts, gpu, codec, settings) {
-    var batch, compute, flops, fresh, held, kept, memory, moved, once, prefix, seq, stub60_, stub61_, w;
-    stub60_ = [settings["batch"], settings["context"]];
-    batch = stub60_[0];seq = stub60_[1];
+    var batch, compute, flops, fresh, held, kept, memory, moved, once, prefix, seq, stub69_, stub70_, w;
+    stub69_ = [settings["batch"], settings["context"]];
+    batch = stub69_[0];seq = stub69_[1];
     prefix = Math.floor(_pyfunc_op_mult(seq, settings["shared"])/100);
     fresh = (_pyfunc_op_equals(settings["phase"], "decode"))? (1) : (seq - prefix);
     w = pass_work(facts, codec, 16, batch, fresh, seq, prefix);
@@ -1158,8 +1248,8 @@ roofline_work = function (facts, gpu, codec, settings) {
     }
     kept = stored_bytes(facts["layers"], codec, seq);
     held = _pyfunc_op_mult(batch, kept) - (_pyfunc_op_mult((batch - 1), shared_saving(facts["layers"], codec, 1, seq, prefix)));
-    stub61_ = [flops / gpu["bf16"], moved / gpu["bandwidth"]];
-    compute = stub61_[0];memory = stub61_[1];
+    stub70_ = [flops / gpu["bf16"], moved / gpu["bandwidth"]];
+    compute = stub70_[0];memory = stub70_[1];
     return ({fresh: fresh, prefix: prefix, linear_flops: w["linear_flops"], attention_flops: w["attention_flops"], flops: flops, weight_bytes: w["weight_bytes"], kv_bytes: w["kv_bytes"], kv_once: once, kv_written: w["kv_written"], bytes: moved, linear: w["linear_flops"] / w["weight_bytes"], attention: w["attention_flops"] / _pyfunc_op_add(w["kv_bytes"], w["kv_written"]), whole: flops / moved, ridge: gpu["bf16"] / gpu["bandwidth"], compute: compute, memory: memory, floor: seconds(flops, moved, gpu["bf16"], gpu["bandwidth"]), made: (_pyfunc_op_equals(settings["phase"], "decode"))? (batch) : (_pyfunc_op_mult(batch, fresh)), needed: _pyfunc_op_add(_pyfunc_op_mult(facts["parameters"], 2), held)});
 };
 
@@ -1224,12 +1314,12 @@ roofline_numbers = function (settings, work) {
 
 SAMPLES = 48;
 growth_scene = function (settings, tables) {
-    var again, facts, fast, fresh, held, once, prompt, slow, stub62_, stub63_, work;
+    var again, facts, fast, fresh, held, once, prompt, slow, stub71_, stub72_, work;
     facts = tables["models"][settings["model"]];
-    stub62_ = [settings["prompt"], settings["new"]];
-    prompt = stub62_[0];fresh = stub62_[1];
-    stub63_ = [uncached_flops(facts, prompt, fresh), cached_flops(facts, prompt, fresh)];
-    slow = stub63_[0];fast = stub63_[1];
+    stub71_ = [settings["prompt"], settings["new"]];
+    prompt = stub71_[0];fresh = stub71_[1];
+    stub72_ = [uncached_flops(facts, prompt, fresh), cached_flops(facts, prompt, fresh)];
+    slow = stub72_[0];fast = stub72_[1];
     again = _pyfunc_op_add(slow["linear"], slow["attention"]);
     once = _pyfunc_op_add(fast["linear"], fast["attention"]);
     held = stored_bytes(facts["layers"], tables["codecs"]["bfloat16"], fast["tokens"]);
@@ -1242,9 +1332,9 @@ step_flops = function (facts, fresh, seq) {
 };
 
 growth_summary = function (facts, settings, work) {
-    var again, held, once, said, stub64_;
-    stub64_ = [scaled_words(work["again"], "FLOP"), scaled_words(work["once"], "FLOP")];
-    again = stub64_[0];once = stub64_[1];
+    var again, held, once, said, stub73_;
+    stub73_ = [scaled_words(work["again"], "FLOP"), scaled_words(work["once"], "FLOP")];
+    again = stub73_[0];once = stub73_[1];
     held = bytes_words(work["held"], 1024);
     said = [_pymeth_join.call("", (["The ", tokens_words(settings["new"]), " take ", again, " if every step computes all tokens again, ", times_words(work["ratio"]), " the ", once, " that they take with a cache."])), _pymeth_join.call("", ["For that, ", held, " of keys and values are kept (bfloat16)."])];
     if ((work["fast_tokens"] > facts["max_context"])) {
@@ -1254,11 +1344,11 @@ growth_summary = function (facts, settings, work) {
 };
 
 growth_formula = function (facts, settings, work) {
-    var each, fresh, prompt, stub65_, stub66_, stub66_i, stub66_i0, stub66_iter0, terms;
-    stub65_ = [settings["prompt"], settings["new"]];
-    prompt = stub65_[0];fresh = stub65_[1];
-    stub66_ = [];stub66_iter0 = _pyfunc_range(0, Math.min(fresh, 3), 1);if ((typeof stub66_iter0 === "object") && (!Array.isArray(stub66_iter0))) {stub66_iter0 = Object.keys(stub66_iter0);}for (stub66_i0=0; stub66_i0<stub66_iter0.length; stub66_i0++) {stub66_i = stub66_iter0[stub66_i0];{stub66_.push(fixed(_pyfunc_op_add(prompt, stub66_i), 0));}}
-    terms = stub66_;
+    var each, fresh, prompt, stub74_, stub75_, stub75_i, stub75_i0, stub75_iter0, terms;
+    stub74_ = [settings["prompt"], settings["new"]];
+    prompt = stub74_[0];fresh = stub74_[1];
+    stub75_ = [];stub75_iter0 = _pyfunc_range(0, Math.min(fresh, 3), 1);if ((typeof stub75_iter0 === "object") && (!Array.isArray(stub75_iter0))) {stub75_iter0 = Object.keys(stub75_iter0);}for (stub75_i0=0; stub75_i0<stub75_iter0.length; stub75_i0++) {stub75_i = stub75_iter0[stub75_i0];{stub75_.push(fixed(_pyfunc_op_add(prompt, stub75_i), 0));}}
+    terms = stub75_;
     if (_pyfunc_op_equals(fresh, 4)) {
         _pymeth_append.call(terms, fixed(prompt + 3, 0));
     } else if ((fresh > 4)) {
@@ -1276,12 +1366,12 @@ growth_numbers = function (work) {
 };
 
 flops_unit = function (most) {
-    var name, stub67_seq, stub68_itr, unit;
+    var name, stub76_seq, stub77_itr, unit;
     unit = ({name: "MFLOP", size: 1000000.0});
-    stub67_seq = ["GFLOP", "TFLOP", "PFLOP", "EFLOP"];
-    if ((typeof stub67_seq === "object") && (!Array.isArray(stub67_seq))) { stub67_seq = Object.keys(stub67_seq);}
-    for (stub68_itr = 0; stub68_itr < stub67_seq.length; stub68_itr += 1) {
-        name = stub67_seq[stub68_itr];
+    stub76_seq = ["GFLOP", "TFLOP", "PFLOP", "EFLOP"];
+    if ((typeof stub76_seq === "object") && (!Array.isArray(stub76_seq))) { stub76_seq = Object.keys(stub76_seq);}
+    for (stub77_itr = 0; stub77_itr < stub76_seq.length; stub77_itr += 1) {
+        name = stub76_seq[stub77_itr];
         if ((most >= _pyfunc_op_mult(unit["size"], 1000))) {
             unit = ({name: name, size: _pyfunc_op_mult(unit["size"], 1000)});
         }
@@ -1290,9 +1380,9 @@ flops_unit = function (most) {
 };
 
 growth_curves = function (facts, settings, work) {
-    var at, fast, fresh, i, j, lines, prompt, seq, slow, steps, stub69_, stub70_seq, stub71_itr, unit, x;
-    stub69_ = [settings["prompt"], settings["new"]];
-    prompt = stub69_[0];fresh = stub69_[1];
+    var at, fast, fresh, i, j, lines, prompt, seq, slow, steps, stub78_, stub79_seq, stub80_itr, unit, x;
+    stub78_ = [settings["prompt"], settings["new"]];
+    prompt = stub78_[0];fresh = stub78_[1];
     steps = [1];
     for (j = 0; j < SAMPLES; j += 1) {
         at = 2 + (Math.floor((_pyfunc_op_mult(j, (fresh - 2)))/(SAMPLES - 1)));
@@ -1302,10 +1392,10 @@ growth_curves = function (facts, settings, work) {
     }
     slow = [];
     fast = [];
-    stub70_seq = steps;
-    if ((typeof stub70_seq === "object") && (!Array.isArray(stub70_seq))) { stub70_seq = Object.keys(stub70_seq);}
-    for (stub71_itr = 0; stub71_itr < stub70_seq.length; stub71_itr += 1) {
-        i = stub70_seq[stub71_itr];
+    stub79_seq = steps;
+    if ((typeof stub79_seq === "object") && (!Array.isArray(stub79_seq))) { stub79_seq = Object.keys(stub79_seq);}
+    for (stub80_itr = 0; stub80_itr < stub79_seq.length; stub80_itr += 1) {
+        i = stub79_seq[stub80_itr];
         seq = _pyfunc_op_add(prompt, i) - 1;
         _pymeth_append.call(slow, [i, step_flops(facts, seq, seq)]);
         _pymeth_append.call(fast, [i, step_flops(facts, (_pyfunc_op_equals(i, 1))? (seq) : (1), seq)]);
@@ -1317,10 +1407,10 @@ growth_curves = function (facts, settings, work) {
 };
 
 growth_bars = function (work) {
-    var again, needed, once, repeated, stub72_, unit;
+    var again, needed, once, repeated, stub81_, unit;
     unit = flops_unit(work["again"]);
-    stub72_ = [work["once"] / unit["size"], work["again"] / unit["size"]];
-    once = stub72_[0];again = stub72_[1];
+    stub81_ = [work["once"] / unit["size"], work["again"] / unit["size"]];
+    once = stub81_[0];again = stub81_[1];
     needed = ({label: "computed once", value: once, role: "cached"});
     repeated = ({label: "computed again", value: again - once, role: "recomputed"});
     return ({kind: "bars", label: "Operations in all", unit: unit["name"], max: _pyfunc_op_mult(again, 1.04), bars: [({label: "without a cache", parts: [needed, repeated]}), ({label: "with a cache", parts: [needed]})], marks: []});
@@ -1328,10 +1418,10 @@ growth_bars = function (work) {
 
 COLUMNS = 32;
 padding_scene = function (settings, tables) {
-    var lengths, longest, padding, requests, reserve, shortest, slots, stub73_;
+    var lengths, longest, padding, requests, reserve, shortest, slots, stub82_;
     lengths = unequal_lengths(settings["requests"], settings["longest"], settings["shortest"]);
-    stub73_ = [settings["longest"], Math.max(settings["reserve"], settings["longest"])];
-    longest = stub73_[0];reserve = stub73_[1];
+    stub82_ = [settings["longest"], Math.max(settings["reserve"], settings["longest"])];
+    longest = stub82_[0];reserve = stub82_[1];
     padding = empty_slots(lengths, longest);
     slots = ({tokens: _pyfunc_op_mult(lengths.length, longest) - padding, longest: longest, reserve: reserve, padding: padding, empty: empty_slots(lengths, reserve)});
     requests = count_words(settings["requests"], "request", "requests");
@@ -1358,10 +1448,10 @@ padding_summary = function (settings, slots) {
 };
 
 padding_formula = function (settings, slots) {
-    var n, padded, reserved, shares, stub74_, tokens;
+    var n, padded, reserved, shares, stub83_, tokens;
     shares = padding_shares(slots);
-    stub74_ = [fixed(settings["requests"], 0), fixed(slots["tokens"], 0)];
-    n = stub74_[0];tokens = stub74_[1];
+    stub83_ = [fixed(settings["requests"], 0), fixed(slots["tokens"], 0)];
+    n = stub83_[0];tokens = stub83_[1];
     padded = _pymeth_join.call("", ([n, " \u00d7 ", fixed(slots["longest"], 0), " \u2212 ", tokens]));
     reserved = _pymeth_join.call("", ([n, " \u00d7 ", fixed(slots["reserve"], 0), " \u2212 ", tokens]));
     return [_pymeth_join.call("", (["padding: ", padded, " = ", tokens_words(slots["padding"]), ", ", percent_words(shares["padding"]), " of the rectangle"])), _pymeth_join.call("", (["reserved and empty: ", reserved, " = ", tokens_words(slots["empty"]), ", ", percent_words(shares["empty"]), " of the cache"]))];
@@ -1374,13 +1464,13 @@ padding_numbers = function (slots) {
 };
 
 padding_cells = function (lengths, slots) {
-    var a_cell, cells, i, n, role, rows, stub75_seq, stub76_itr;
+    var a_cell, cells, i, n, role, rows, stub84_seq, stub85_itr;
     a_cell = whole(slots["reserve"] / COLUMNS);
     rows = [];
-    stub75_seq = lengths;
-    if ((typeof stub75_seq === "object") && (!Array.isArray(stub75_seq))) { stub75_seq = Object.keys(stub75_seq);}
-    for (stub76_itr = 0; stub76_itr < stub75_seq.length; stub76_itr += 1) {
-        n = stub75_seq[stub76_itr];
+    stub84_seq = lengths;
+    if ((typeof stub84_seq === "object") && (!Array.isArray(stub84_seq))) { stub84_seq = Object.keys(stub84_seq);}
+    for (stub85_itr = 0; stub85_itr < stub84_seq.length; stub85_itr += 1) {
+        n = stub84_seq[stub85_itr];
         cells = [];
         for (i = 0; i < _pyfunc_int(whole(slots["reserve"] / a_cell)); i += 1) {
             role = "free";
@@ -1407,52 +1497,52 @@ padding_bars = function (slots) {
 EULER = 2.718281828459045;
 SHOWN = 12;
 sampling_scene = function (settings, tables) {
-    var after, before, kept, mass, p, row, stub77_seq, stub78_itr, stub79_, stub79_i0, stub79_iter0, words;
+    var after, before, kept, mass, p, row, stub86_seq, stub87_itr, stub88_, stub88_i0, stub88_iter0, words;
     row = tables["logit_rows"][settings["row"]];
     before = softmax_of(row["logits"], settings["temperature"]);
     kept = kept_tokens(before, settings["top_k"], settings["top_p"] / 100);
     mass = 0.0;
-    stub77_seq = before.slice(0,kept);
-    if ((typeof stub77_seq === "object") && (!Array.isArray(stub77_seq))) { stub77_seq = Object.keys(stub77_seq);}
-    for (stub78_itr = 0; stub78_itr < stub77_seq.length; stub78_itr += 1) {
-        p = stub77_seq[stub78_itr];
+    stub86_seq = before.slice(0,kept);
+    if ((typeof stub86_seq === "object") && (!Array.isArray(stub86_seq))) { stub86_seq = Object.keys(stub86_seq);}
+    for (stub87_itr = 0; stub87_itr < stub86_seq.length; stub87_itr += 1) {
+        p = stub86_seq[stub87_itr];
         mass = _pyfunc_op_add(mass, p);
     }
-    stub79_ = [];stub79_iter0 = before.slice(0,kept);if ((typeof stub79_iter0 === "object") && (!Array.isArray(stub79_iter0))) {stub79_iter0 = Object.keys(stub79_iter0);}for (stub79_i0=0; stub79_i0<stub79_iter0.length; stub79_i0++) {p = stub79_iter0[stub79_i0];{stub79_.push(p / mass);}}
-    after = stub79_;
+    stub88_ = [];stub88_iter0 = before.slice(0,kept);if ((typeof stub88_iter0 === "object") && (!Array.isArray(stub88_iter0))) {stub88_iter0 = Object.keys(stub88_iter0);}for (stub88_i0=0; stub88_i0<stub88_iter0.length; stub88_i0++) {p = stub88_iter0[stub88_i0];{stub88_.push(p / mass);}}
+    after = stub88_;
     words = count_words(kept, "token", "tokens");
     return ({title: _pymeth_join.call("", (["After ", row["title"], ": ", words, " may be drawn"])), summary: sampling_summary(row, settings, before, kept, mass), formula: sampling_formula(row, settings, kept, mass), numbers: [({label: "Tokens left", text: fixed(kept, 0)}), ({label: "Their share before the cut", text: percent_words(mass)}), ({label: "Likeliest token now", text: percent_words(after[0])}), ({label: "Entropy of a draw", text: _pymeth_join.call("", [number_words(entropy_of(after)), " bits"])})], panels: [sampling_bars(row, before, after)]});
 };
 
 softmax_of = function (logits, temperature) {
-    var stub80_, stub80_i0, stub80_iter0, stub80_x, stub81_seq, stub82_itr, total, w, weights;
-    stub80_ = [];stub80_iter0 = logits;if ((typeof stub80_iter0 === "object") && (!Array.isArray(stub80_iter0))) {stub80_iter0 = Object.keys(stub80_iter0);}for (stub80_i0=0; stub80_i0<stub80_iter0.length; stub80_i0++) {stub80_x = stub80_iter0[stub80_i0];{stub80_.push(Math.pow(EULER, ((stub80_x - logits[0]) / temperature)));}}
-    weights = stub80_;
+    var stub89_, stub89_i0, stub89_iter0, stub89_x, stub90_seq, stub91_itr, total, w, weights;
+    stub89_ = [];stub89_iter0 = logits;if ((typeof stub89_iter0 === "object") && (!Array.isArray(stub89_iter0))) {stub89_iter0 = Object.keys(stub89_iter0);}for (stub89_i0=0; stub89_i0<stub89_iter0.length; stub89_i0++) {stub89_x = stub89_iter0[stub89_i0];{stub89_.push(Math.pow(EULER, ((stub89_x - logits[0]) / temperature)));}}
+    weights = stub89_;
     total = 0.0;
-    stub81_seq = weights;
-    if ((typeof stub81_seq === "object") && (!Array.isArray(stub81_seq))) { stub81_seq = Object.keys(stub81_seq);}
-    for (stub82_itr = 0; stub82_itr < stub81_seq.length; stub82_itr += 1) {
-        w = stub81_seq[stub82_itr];
+    stub90_seq = weights;
+    if ((typeof stub90_seq === "object") && (!Array.isArray(stub90_seq))) { stub90_seq = Object.keys(stub90_seq);}
+    for (stub91_itr = 0; stub91_itr < stub90_seq.length; stub91_itr += 1) {
+        w = stub90_seq[stub91_itr];
         total = _pyfunc_op_add(total, w);
     }
     return (function list_comprehension (iter0) {var res = [];var w, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {w = iter0[i0];{res.push(w / total);}}return res;}).call(this, weights);
 };
 
 kept_tokens = function (p, top_k, top_p) {
-    var before, kept, most, stub83_seq, stub84_itr, stub85_, total, x;
+    var before, kept, most, stub92_seq, stub93_itr, stub94_, total, x;
     most = Math.min(top_k, p.length);
     if (_pyfunc_op_equals(top_p, 1)) {
         return most;
     }
     total = 0.0;
-    stub83_seq = p.slice(0,most);
-    if ((typeof stub83_seq === "object") && (!Array.isArray(stub83_seq))) { stub83_seq = Object.keys(stub83_seq);}
-    for (stub84_itr = 0; stub84_itr < stub83_seq.length; stub84_itr += 1) {
-        x = stub83_seq[stub84_itr];
+    stub92_seq = p.slice(0,most);
+    if ((typeof stub92_seq === "object") && (!Array.isArray(stub92_seq))) { stub92_seq = Object.keys(stub92_seq);}
+    for (stub93_itr = 0; stub93_itr < stub92_seq.length; stub93_itr += 1) {
+        x = stub92_seq[stub93_itr];
         total = _pyfunc_op_add(total, x);
     }
-    stub85_ = [0.0, 0];
-    before = stub85_[0];kept = stub85_[1];
+    stub94_ = [0.0, 0];
+    before = stub94_[0];kept = stub94_[1];
     while ((kept < most) && ((_pyfunc_op_equals(kept, 0) || ((before / total) < top_p)))) {
         before = _pyfunc_op_add(before, p[kept]);
         kept += 1;
@@ -1461,12 +1551,12 @@ kept_tokens = function (p, top_k, top_p) {
 };
 
 entropy_of = function (p) {
-    var bits, stub86_seq, stub87_itr, x;
+    var bits, stub95_seq, stub96_itr, x;
     bits = 0.0;
-    stub86_seq = p;
-    if ((typeof stub86_seq === "object") && (!Array.isArray(stub86_seq))) { stub86_seq = Object.keys(stub86_seq);}
-    for (stub87_itr = 0; stub87_itr < stub86_seq.length; stub87_itr += 1) {
-        x = stub86_seq[stub87_itr];
+    stub95_seq = p;
+    if ((typeof stub95_seq === "object") && (!Array.isArray(stub95_seq))) { stub95_seq = Object.keys(stub95_seq);}
+    for (stub96_itr = 0; stub96_itr < stub95_seq.length; stub96_itr += 1) {
+        x = stub95_seq[stub96_itr];
         if ((x > 0)) {
             bits = _pyfunc_op_add(bits, (_pyfunc_op_mult(x, log10(1 / x))) / log10(2));
         }
@@ -1489,7 +1579,7 @@ sampling_formula = function (row, settings, kept, mass) {
 };
 
 sampling_bars = function (row, before, after) {
-    var bars, i, part, step, stub88_seq, stub89_itr, top;
+    var bars, i, part, step, stub97_seq, stub98_itr, top;
     bars = [];
     for (i = 0; i < Math.min(SHOWN, before.length); i += 1) {
         part = ({label: "share of the softmax, cut off", value: _pyfunc_op_mult(100, before[i]), role: "free"});
@@ -1499,10 +1589,10 @@ sampling_bars = function (row, before, after) {
         _pymeth_append.call(bars, ({label: row["tokens"][i], parts: [part]}));
     }
     top = 10.0;
-    stub88_seq = [20.0, 50.0, 100.0];
-    if ((typeof stub88_seq === "object") && (!Array.isArray(stub88_seq))) { stub88_seq = Object.keys(stub88_seq);}
-    for (stub89_itr = 0; stub89_itr < stub88_seq.length; stub89_itr += 1) {
-        step = stub88_seq[stub89_itr];
+    stub97_seq = [20.0, 50.0, 100.0];
+    if ((typeof stub97_seq === "object") && (!Array.isArray(stub97_seq))) { stub97_seq = Object.keys(stub97_seq);}
+    for (stub98_itr = 0; stub98_itr < stub97_seq.length; stub98_itr += 1) {
+        step = stub97_seq[stub98_itr];
         if ((_pyfunc_op_mult(100, after[0]) > top)) {
             top = step;
         }
@@ -1573,12 +1663,12 @@ escaped = function (text) {
 };
 
 text_width = function (text, size) {
-    var letter, stub90_seq, stub91_itr, total;
+    var letter, stub100_itr, stub99_seq, total;
     total = 0.0;
-    stub90_seq = text;
-    if ((typeof stub90_seq === "object") && (!Array.isArray(stub90_seq))) { stub90_seq = Object.keys(stub90_seq);}
-    for (stub91_itr = 0; stub91_itr < stub90_seq.length; stub91_itr += 1) {
-        letter = stub90_seq[stub91_itr];
+    stub99_seq = text;
+    if ((typeof stub99_seq === "object") && (!Array.isArray(stub99_seq))) { stub99_seq = Object.keys(stub99_seq);}
+    for (stub100_itr = 0; stub100_itr < stub99_seq.length; stub100_itr += 1) {
+        letter = stub99_seq[stub100_itr];
         if (_pyfunc_op_contains(letter, NARROW_LETTERS)) {
             total += 0.38;
         } else if (_pyfunc_op_contains(letter, WIDE_LETTERS)) {
@@ -1612,14 +1702,14 @@ words_at = function (x, y, text, colour, anchor, more) {
 };
 
 wrapped = function (text, size, room) {
-    var letter, line, lines, stub92_, stub93_seq, stub94_itr, word;
+    var letter, line, lines, stub101_, stub102_seq, stub103_itr, word;
     lines = [];
-    stub92_ = ["", ""];
-    line = stub92_[0];word = stub92_[1];
-    stub93_seq = text + " ";
-    if ((typeof stub93_seq === "object") && (!Array.isArray(stub93_seq))) { stub93_seq = Object.keys(stub93_seq);}
-    for (stub94_itr = 0; stub94_itr < stub93_seq.length; stub94_itr += 1) {
-        letter = stub93_seq[stub94_itr];
+    stub101_ = ["", ""];
+    line = stub101_[0];word = stub101_[1];
+    stub102_seq = text + " ";
+    if ((typeof stub102_seq === "object") && (!Array.isArray(stub102_seq))) { stub102_seq = Object.keys(stub102_seq);}
+    for (stub103_itr = 0; stub103_itr < stub102_seq.length; stub103_itr += 1) {
+        letter = stub102_seq[stub103_itr];
         if ((!_pyfunc_op_equals(letter, " "))) {
             word = _pyfunc_op_add(word, letter);
         } else {
@@ -1669,9 +1759,9 @@ data_of = function (label, value) {
 };
 
 place = function (axis, value) {
-    var high, low, stub95_;
-    stub95_ = [axis["min"], axis["max"]];
-    low = stub95_[0];high = stub95_[1];
+    var high, low, stub104_;
+    stub104_ = [axis["min"], axis["max"]];
+    low = stub104_[0];high = stub104_[1];
     if (_pyfunc_op_equals(axis["scale"], "log")) {
         if ((value <= 0)) {
             return 0;
@@ -1682,14 +1772,14 @@ place = function (axis, value) {
 };
 
 legend_at = function (y, width, entries) {
-    var body, dash, entry, height, label, line, middle, more, room, stub96_, stub97_seq, stub98_itr, swatch, x;
+    var body, dash, entry, height, label, line, middle, more, room, stub105_, stub106_seq, stub107_itr, swatch, x;
     body = [];
-    stub96_ = [0.0, 0];
-    x = stub96_[0];line = stub96_[1];
-    stub97_seq = entries;
-    if ((typeof stub97_seq === "object") && (!Array.isArray(stub97_seq))) { stub97_seq = Object.keys(stub97_seq);}
-    for (stub98_itr = 0; stub98_itr < stub97_seq.length; stub98_itr += 1) {
-        entry = stub97_seq[stub98_itr];
+    stub105_ = [0.0, 0];
+    x = stub105_[0];line = stub105_[1];
+    stub106_seq = entries;
+    if ((typeof stub106_seq === "object") && (!Array.isArray(stub106_seq))) { stub106_seq = Object.keys(stub106_seq);}
+    for (stub107_itr = 0; stub107_itr < stub106_seq.length; stub107_itr += 1) {
+        entry = stub106_seq[stub107_itr];
         swatch = (_pyfunc_op_contains("line", entry))? (22) : (12);
         room = (swatch + 6) + text_width(entry["label"], SMALL);
         if (((x > 0) && ((_pyfunc_op_add(x, room) > width)))) {
@@ -1716,44 +1806,44 @@ BAR = 26;
 SHORT = 50;
 SHARE = 0.26;
 label_room = function (labels, width) {
-    var label, stub100_itr, stub99_seq, widest;
+    var label, stub108_seq, stub109_itr, widest;
     widest = 0.0;
-    stub99_seq = labels;
-    if ((typeof stub99_seq === "object") && (!Array.isArray(stub99_seq))) { stub99_seq = Object.keys(stub99_seq);}
-    for (stub100_itr = 0; stub100_itr < stub99_seq.length; stub100_itr += 1) {
-        label = stub99_seq[stub100_itr];
+    stub108_seq = labels;
+    if ((typeof stub108_seq === "object") && (!Array.isArray(stub108_seq))) { stub108_seq = Object.keys(stub108_seq);}
+    for (stub109_itr = 0; stub109_itr < stub108_seq.length; stub109_itr += 1) {
+        label = stub108_seq[stub109_itr];
         widest = Math.max(widest, (text_width(label, SMALL) + 10));
     }
     return ((widest <= _pyfunc_op_mult(SHARE, width)))? (widest) : (0);
 };
 
 bars_top = function (panel) {
-    var bar, mark, part, stub101_seq, stub102_itr, stub103_seq, stub104_itr, stub105_seq, stub106_itr, top, total;
+    var bar, mark, part, stub110_seq, stub111_itr, stub112_seq, stub113_itr, stub114_seq, stub115_itr, top, total;
     top = panel["max"];
-    stub103_seq = panel["bars"];
-    if ((typeof stub103_seq === "object") && (!Array.isArray(stub103_seq))) { stub103_seq = Object.keys(stub103_seq);}
-    for (stub104_itr = 0; stub104_itr < stub103_seq.length; stub104_itr += 1) {
-        bar = stub103_seq[stub104_itr];
+    stub112_seq = panel["bars"];
+    if ((typeof stub112_seq === "object") && (!Array.isArray(stub112_seq))) { stub112_seq = Object.keys(stub112_seq);}
+    for (stub113_itr = 0; stub113_itr < stub112_seq.length; stub113_itr += 1) {
+        bar = stub112_seq[stub113_itr];
         total = 0.0;
-        stub101_seq = bar["parts"];
-        if ((typeof stub101_seq === "object") && (!Array.isArray(stub101_seq))) { stub101_seq = Object.keys(stub101_seq);}
-        for (stub102_itr = 0; stub102_itr < stub101_seq.length; stub102_itr += 1) {
-            part = stub101_seq[stub102_itr];
+        stub110_seq = bar["parts"];
+        if ((typeof stub110_seq === "object") && (!Array.isArray(stub110_seq))) { stub110_seq = Object.keys(stub110_seq);}
+        for (stub111_itr = 0; stub111_itr < stub110_seq.length; stub111_itr += 1) {
+            part = stub110_seq[stub111_itr];
             total = _pyfunc_op_add(total, Math.max(0, part["value"]));
         }
         top = Math.max(top, total);
     }
-    stub105_seq = panel["marks"];
-    if ((typeof stub105_seq === "object") && (!Array.isArray(stub105_seq))) { stub105_seq = Object.keys(stub105_seq);}
-    for (stub106_itr = 0; stub106_itr < stub105_seq.length; stub106_itr += 1) {
-        mark = stub105_seq[stub106_itr];
+    stub114_seq = panel["marks"];
+    if ((typeof stub114_seq === "object") && (!Array.isArray(stub114_seq))) { stub114_seq = Object.keys(stub114_seq);}
+    for (stub115_itr = 0; stub115_itr < stub114_seq.length; stub115_itr += 1) {
+        mark = stub114_seq[stub115_itr];
         top = Math.max(top, mark["value"]);
     }
     return ((top > 0))? (top) : (1);
 };
 
 bar_ticks = function (top) {
-    var factor, step, stub107_seq, stub108_itr, ticks, wide;
+    var factor, step, stub116_seq, stub117_itr, ticks, wide;
     step = 1.0;
     while (_pyfunc_op_mult(step, 5) >= top) {
         step = step / 10;
@@ -1761,10 +1851,10 @@ bar_ticks = function (top) {
     while (_pyfunc_op_mult(step, 50) < top) {
         step = _pyfunc_op_mult(step, 10);
     }
-    stub107_seq = [10, 5, 2];
-    if ((typeof stub107_seq === "object") && (!Array.isArray(stub107_seq))) { stub107_seq = Object.keys(stub107_seq);}
-    for (stub108_itr = 0; stub108_itr < stub107_seq.length; stub108_itr += 1) {
-        factor = stub107_seq[stub108_itr];
+    stub116_seq = [10, 5, 2];
+    if ((typeof stub116_seq === "object") && (!Array.isArray(stub116_seq))) { stub116_seq = Object.keys(stub116_seq);}
+    for (stub117_itr = 0; stub117_itr < stub116_seq.length; stub117_itr += 1) {
+        factor = stub116_seq[stub117_itr];
         if (((_pyfunc_op_mult(_pyfunc_op_mult(step, factor), 5)) >= top)) {
             wide = _pyfunc_op_mult(step, factor);
         }
@@ -1777,15 +1867,15 @@ bar_ticks = function (top) {
 };
 
 part_words = function (part, unit, room) {
-    var size, stub109_seq, stub110_itr, words;
+    var size, stub118_seq, stub119_itr, words;
     size = number_words(part["value"]);
     if ((!_pyfunc_op_equals(unit, ""))) {
         size = _pymeth_join.call("", [size, " ", unit]);
     }
-    stub109_seq = [_pymeth_join.call("", ([part["label"], " ", size])), size];
-    if ((typeof stub109_seq === "object") && (!Array.isArray(stub109_seq))) { stub109_seq = Object.keys(stub109_seq);}
-    for (stub110_itr = 0; stub110_itr < stub109_seq.length; stub110_itr += 1) {
-        words = stub109_seq[stub110_itr];
+    stub118_seq = [_pymeth_join.call("", ([part["label"], " ", size])), size];
+    if ((typeof stub118_seq === "object") && (!Array.isArray(stub118_seq))) { stub118_seq = Object.keys(stub118_seq);}
+    for (stub119_itr = 0; stub119_itr < stub118_seq.length; stub119_itr += 1) {
+        words = stub118_seq[stub119_itr];
         if (((text_width(words, SMALL) + 10) <= room)) {
             return words;
         }
@@ -1794,12 +1884,12 @@ part_words = function (part, unit, room) {
 };
 
 draw_parts = function (bar, unit, x, y, scale) {
-    var body, colour, length, more, part, stub111_seq, stub112_itr, words;
+    var body, colour, length, more, part, stub120_seq, stub121_itr, words;
     body = [];
-    stub111_seq = bar["parts"];
-    if ((typeof stub111_seq === "object") && (!Array.isArray(stub111_seq))) { stub111_seq = Object.keys(stub111_seq);}
-    for (stub112_itr = 0; stub112_itr < stub111_seq.length; stub112_itr += 1) {
-        part = stub111_seq[stub112_itr];
+    stub120_seq = bar["parts"];
+    if ((typeof stub120_seq === "object") && (!Array.isArray(stub120_seq))) { stub120_seq = Object.keys(stub120_seq);}
+    for (stub121_itr = 0; stub121_itr < stub120_seq.length; stub121_itr += 1) {
+        part = stub120_seq[stub121_itr];
         length = _pyfunc_op_mult(Math.max(0, part["value"]), scale);
         more = data_of(part["label"], part["value"]);
         if ((!_pyfunc_op_equals(part["role"], "free"))) {
@@ -1819,10 +1909,10 @@ draw_parts = function (bar, unit, x, y, scale) {
 };
 
 draw_bars = function (panel, width) {
-    var anchor, at, bar, below, body, bottom, edge, end, foot, free, half, i, last, left, legend, mark, more, part, room, row, scale, short, side, start, stub113_, stub114_seq, stub115_itr, stub116_seq, stub117_itr, stub118_, stub119_, tick, ticks, top, unit, words, x, y;
+    var anchor, at, bar, below, body, bottom, edge, end, foot, free, half, i, last, left, legend, mark, more, part, room, row, scale, short, side, start, stub122_, stub123_seq, stub124_itr, stub125_seq, stub126_itr, stub127_, stub128_, tick, ticks, top, unit, words, x, y;
     body = [];
-    stub113_ = [bars_top(panel), panel["unit"]];
-    top = stub113_[0];unit = stub113_[1];
+    stub122_ = [bars_top(panel), panel["unit"]];
+    top = stub122_[0];unit = stub122_[1];
     side = label_room((function list_comprehension (iter0) {var res = [];var bar, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {bar = iter0[i0];{res.push(bar["label"]);}}return res;}).call(this, panel["bars"]), width);
     row = ((side > 0))? (BAR + 10) : (BAR + 26);
     short = text_width(unit, SMALL) <= SHORT;
@@ -1837,10 +1927,10 @@ draw_bars = function (panel, width) {
     bottom = (_pyfunc_op_add(start, (_pyfunc_op_mult(row, (panel["bars"].length))))) - 2;
     edge = ((_pyfunc_op_add(side, _pyfunc_op_mult(ticks[ticks.length -1], scale))) - (text_width(last, SMALL) / 2)) - 4;
     free = -1.0;
-    stub114_seq = ticks;
-    if ((typeof stub114_seq === "object") && (!Array.isArray(stub114_seq))) { stub114_seq = Object.keys(stub114_seq);}
-    for (stub115_itr = 0; stub115_itr < stub114_seq.length; stub115_itr += 1) {
-        tick = stub114_seq[stub115_itr];
+    stub123_seq = ticks;
+    if ((typeof stub123_seq === "object") && (!Array.isArray(stub123_seq))) { stub123_seq = Object.keys(stub123_seq);}
+    for (stub124_itr = 0; stub124_itr < stub123_seq.length; stub124_itr += 1) {
+        tick = stub123_seq[stub124_itr];
         x = _pyfunc_op_add(side, _pyfunc_op_mult(tick, scale));
         if ((x > 0)) {
             _pymeth_append.call(body, segment(x, start, x, bottom, "grid", ""));
@@ -1864,10 +1954,10 @@ draw_bars = function (panel, width) {
             _pymeth_append.call(body, haloed(0, y - 5, words, "start", ""));
         }
         _pymeth_append.call(body, (draw_parts(bar, (_pyfunc_truthy(short))? (unit) : (""), side, y, scale)));
-        stub116_seq = bar["parts"];
-        if ((typeof stub116_seq === "object") && (!Array.isArray(stub116_seq))) { stub116_seq = Object.keys(stub116_seq);}
-        for (stub117_itr = 0; stub117_itr < stub116_seq.length; stub117_itr += 1) {
-            part = stub116_seq[stub117_itr];
+        stub125_seq = bar["parts"];
+        if ((typeof stub125_seq === "object") && (!Array.isArray(stub125_seq))) { stub125_seq = Object.keys(stub125_seq);}
+        for (stub126_itr = 0; stub126_itr < stub125_seq.length; stub126_itr += 1) {
+            part = stub125_seq[stub126_itr];
             add_once(legend, part["role"], part["label"]);
         }
     }
@@ -1876,15 +1966,15 @@ draw_bars = function (panel, width) {
     }
     for (i = 0; i < panel["marks"].length; i += 1) {
         mark = panel["marks"][i];
-        stub118_ = [_pyfunc_op_add(side, _pyfunc_op_mult(mark["value"], scale)), 36 + _pyfunc_op_mult(17, i)];
-        x = stub118_[0];y = stub118_[1];
+        stub127_ = [_pyfunc_op_add(side, _pyfunc_op_mult(mark["value"], scale)), 36 + _pyfunc_op_mult(17, i)];
+        x = stub127_[0];y = stub127_[1];
         more = _pymeth_join.call("", ([" stroke-width=\"1.5\" stroke-dasharray=\"4 3\"", data_of(mark["label"], mark["value"])]));
         _pymeth_append.call(body, segment(x, y - 11, x, bottom, "ink", more));
         left = (x - 5) > ((width - x) - 5);
         room = (_pyfunc_truthy(left))? (x - 5) : ((width - x) - 5);
         words = clipped(mark["label"], SMALL, room);
-        stub119_ = (_pyfunc_truthy(left))? ([x - 5, "end"]) : ([x + 5, "start"]);
-        at = stub119_[0];anchor = stub119_[1];
+        stub128_ = (_pyfunc_truthy(left))? ([x - 5, "end"]) : ([x + 5, "start"]);
+        at = stub128_[0];anchor = stub128_[1];
         _pymeth_append.call(body, (words_at(at, y, words, paint("ink"), anchor, "")));
     }
     foot = bottom + 26;
@@ -1899,11 +1989,11 @@ draw_bars = function (panel, width) {
 };
 
 add_once = function (legend, role, label) {
-    var entry, stub120_seq, stub121_itr;
-    stub120_seq = legend;
-    if ((typeof stub120_seq === "object") && (!Array.isArray(stub120_seq))) { stub120_seq = Object.keys(stub120_seq);}
-    for (stub121_itr = 0; stub121_itr < stub120_seq.length; stub121_itr += 1) {
-        entry = stub120_seq[stub121_itr];
+    var entry, stub129_seq, stub130_itr;
+    stub129_seq = legend;
+    if ((typeof stub129_seq === "object") && (!Array.isArray(stub129_seq))) { stub129_seq = Object.keys(stub129_seq);}
+    for (stub130_itr = 0; stub130_itr < stub129_seq.length; stub130_itr += 1) {
+        entry = stub129_seq[stub130_itr];
         if ((_pyfunc_op_equals(entry["role"], role) && _pyfunc_op_equals(entry["label"], label))) {
             return null;
         }
@@ -1913,13 +2003,13 @@ add_once = function (legend, role, label) {
 };
 
 draw_cells = function (panel, width) {
-    var below, body, i, label, line, more, most, pitch, role, row, side, size, stub122_seq, stub123_itr, stub124_seq, stub125_itr, top, words, x, y;
+    var below, body, i, label, line, more, most, pitch, role, row, side, size, stub131_seq, stub132_itr, stub133_seq, stub134_itr, top, words, x, y;
     body = [];
     most = 1;
-    stub122_seq = panel["rows"];
-    if ((typeof stub122_seq === "object") && (!Array.isArray(stub122_seq))) { stub122_seq = Object.keys(stub122_seq);}
-    for (stub123_itr = 0; stub123_itr < stub122_seq.length; stub123_itr += 1) {
-        row = stub122_seq[stub123_itr];
+    stub131_seq = panel["rows"];
+    if ((typeof stub131_seq === "object") && (!Array.isArray(stub131_seq))) { stub131_seq = Object.keys(stub131_seq);}
+    for (stub132_itr = 0; stub132_itr < stub131_seq.length; stub132_itr += 1) {
+        row = stub131_seq[stub132_itr];
         most = Math.max(most, (row["cells"].length));
     }
     side = label_room((function list_comprehension (iter0) {var res = [];var row, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {row = iter0[i0];{res.push(row["label"]);}}return res;}).call(this, panel["rows"]), width);
@@ -1927,10 +2017,10 @@ draw_cells = function (panel, width) {
     size = _pyfunc_op_mult(pitch, 0.88);
     line = ((side > 0))? (Math.max(pitch, 16)) : (pitch + 18);
     y = 24.0;
-    stub124_seq = panel["rows"];
-    if ((typeof stub124_seq === "object") && (!Array.isArray(stub124_seq))) { stub124_seq = Object.keys(stub124_seq);}
-    for (stub125_itr = 0; stub125_itr < stub124_seq.length; stub125_itr += 1) {
-        row = stub124_seq[stub125_itr];
+    stub133_seq = panel["rows"];
+    if ((typeof stub133_seq === "object") && (!Array.isArray(stub133_seq))) { stub133_seq = Object.keys(stub133_seq);}
+    for (stub134_itr = 0; stub134_itr < stub133_seq.length; stub134_itr += 1) {
+        row = stub133_seq[stub134_itr];
         top = ((side > 0))? (_pyfunc_op_add(y, ((line - pitch) / 2))) : (y + 18);
         if ((side > 0)) {
             words = words_at(side - 10, (_pyfunc_op_add(y, (line / 2))) + 4, row["label"], paint("ink"), "end", "");
@@ -1964,7 +2054,7 @@ at_y = function (panel, area, value) {
 };
 
 spread = function (wanted, top, bottom) {
-    var best, ceiling, floor, found, i, k, order, stub126_seq, stub127_itr;
+    var best, ceiling, floor, found, i, k, order, stub135_seq, stub136_itr;
     order = [];
     while (order.length < wanted.length) {
         best = -1;
@@ -1977,10 +2067,10 @@ spread = function (wanted, top, bottom) {
     }
     found = _pyfunc_op_add(wanted, []);
     floor = top;
-    stub126_seq = order;
-    if ((typeof stub126_seq === "object") && (!Array.isArray(stub126_seq))) { stub126_seq = Object.keys(stub126_seq);}
-    for (stub127_itr = 0; stub127_itr < stub126_seq.length; stub127_itr += 1) {
-        i = stub126_seq[stub127_itr];
+    stub135_seq = order;
+    if ((typeof stub135_seq === "object") && (!Array.isArray(stub135_seq))) { stub135_seq = Object.keys(stub135_seq);}
+    for (stub136_itr = 0; stub136_itr < stub135_seq.length; stub136_itr += 1) {
+        i = stub135_seq[stub136_itr];
         found[i] = Math.max(found[i], floor);
         floor = _pyfunc_op_add(found[i], LINE);
     }
@@ -1998,14 +2088,14 @@ upright = function (line) {
 };
 
 end_names = function (panel, area) {
-    var found, heights, i, line, lines, stub128_, stub128_i0, stub128_iter0, stub128_line, stub129_seq, stub130_itr, wanted, x, y;
-    stub128_ = [];stub128_iter0 = panel["lines"];if ((typeof stub128_iter0 === "object") && (!Array.isArray(stub128_iter0))) {stub128_iter0 = Object.keys(stub128_iter0);}for (stub128_i0=0; stub128_i0<stub128_iter0.length; stub128_i0++) {stub128_line = stub128_iter0[stub128_i0];if (!(((((stub128_line["points"].length) > 0)) && ((!_pyfunc_truthy(upright(stub128_line))))))) {continue;}{stub128_.push(stub128_line);}}
-    lines = stub128_;
+    var found, heights, i, line, lines, stub137_, stub137_i0, stub137_iter0, stub137_line, stub138_seq, stub139_itr, wanted, x, y;
+    stub137_ = [];stub137_iter0 = panel["lines"];if ((typeof stub137_iter0 === "object") && (!Array.isArray(stub137_iter0))) {stub137_iter0 = Object.keys(stub137_iter0);}for (stub137_i0=0; stub137_i0<stub137_iter0.length; stub137_i0++) {stub137_line = stub137_iter0[stub137_i0];if (!(((((stub137_line["points"].length) > 0)) && ((!_pyfunc_truthy(upright(stub137_line))))))) {continue;}{stub137_.push(stub137_line);}}
+    lines = stub137_;
     wanted = [];
-    stub129_seq = lines;
-    if ((typeof stub129_seq === "object") && (!Array.isArray(stub129_seq))) { stub129_seq = Object.keys(stub129_seq);}
-    for (stub130_itr = 0; stub130_itr < stub129_seq.length; stub130_itr += 1) {
-        line = stub129_seq[stub130_itr];
+    stub138_seq = lines;
+    if ((typeof stub138_seq === "object") && (!Array.isArray(stub138_seq))) { stub138_seq = Object.keys(stub138_seq);}
+    for (stub139_itr = 0; stub139_itr < stub138_seq.length; stub139_itr += 1) {
+        line = stub138_seq[stub139_itr];
         y = at_y(panel, area, line["points"][line["points"].length -1][1]);
         _pymeth_append.call(wanted, (Math.min(Math.max(y, area["top"]), area["bottom"])));
     }
@@ -2019,22 +2109,22 @@ end_names = function (panel, area) {
 };
 
 draw_names = function (panel, area, width) {
-    var body, box, colour, curves, edge, end, i, label, line, more, point, right, rim, room, spots, stub131_seq, stub132_itr, stub133_seq, stub134_itr, stub135_seq, stub136_itr, stub137_, stub137_i0, stub137_iter0, stub137_line, stub138_seq, stub139_itr, stub140_, taken, tick, where, x, y;
+    var body, box, colour, curves, edge, end, i, label, line, more, point, right, rim, room, spots, stub140_seq, stub141_itr, stub142_seq, stub143_itr, stub144_seq, stub145_itr, stub146_, stub146_i0, stub146_iter0, stub146_line, stub147_seq, stub148_itr, stub149_, taken, tick, where, x, y;
     body = [];
     taken = [];
-    stub131_seq = panel["y"]["ticks"];
-    if ((typeof stub131_seq === "object") && (!Array.isArray(stub131_seq))) { stub131_seq = Object.keys(stub131_seq);}
-    for (stub132_itr = 0; stub132_itr < stub131_seq.length; stub132_itr += 1) {
-        tick = stub131_seq[stub132_itr];
+    stub140_seq = panel["y"]["ticks"];
+    if ((typeof stub140_seq === "object") && (!Array.isArray(stub140_seq))) { stub140_seq = Object.keys(stub140_seq);}
+    for (stub141_itr = 0; stub141_itr < stub140_seq.length; stub141_itr += 1) {
+        tick = stub140_seq[stub141_itr];
         y = at_y(panel, area, tick["at"]);
         room = text_width(tick["text"], SMALL);
         _pymeth_append.call(taken, ([(area["left"] - 6) - room, y - 7, area["left"] - 6, y + 7]));
     }
     if (_pyfunc_truthy(area["named"])) {
-        stub133_seq = end_names(panel, area);
-        if ((typeof stub133_seq === "object") && (!Array.isArray(stub133_seq))) { stub133_seq = Object.keys(stub133_seq);}
-        for (stub134_itr = 0; stub134_itr < stub133_seq.length; stub134_itr += 1) {
-            end = stub133_seq[stub134_itr];
+        stub142_seq = end_names(panel, area);
+        if ((typeof stub142_seq === "object") && (!Array.isArray(stub142_seq))) { stub142_seq = Object.keys(stub142_seq);}
+        for (stub143_itr = 0; stub143_itr < stub142_seq.length; stub143_itr += 1) {
+            end = stub142_seq[stub143_itr];
             colour = paint_text(end["of"]);
             _pymeth_append.call(body, words_at(end["x"], end["y"] + 4, end["label"], colour, "start", ""));
             right = _pyfunc_op_add(end["x"], text_width(end["label"], SMALL));
@@ -2042,21 +2132,21 @@ draw_names = function (panel, area, width) {
         }
     }
     spots = [];
-    stub135_seq = panel["points"];
-    if ((typeof stub135_seq === "object") && (!Array.isArray(stub135_seq))) { stub135_seq = Object.keys(stub135_seq);}
-    for (stub136_itr = 0; stub136_itr < stub135_seq.length; stub136_itr += 1) {
-        point = stub135_seq[stub136_itr];
+    stub144_seq = panel["points"];
+    if ((typeof stub144_seq === "object") && (!Array.isArray(stub144_seq))) { stub144_seq = Object.keys(stub144_seq);}
+    for (stub145_itr = 0; stub145_itr < stub144_seq.length; stub145_itr += 1) {
+        point = stub144_seq[stub145_itr];
         x = Math.min((Math.max(at_x(panel, area, point["x"]), area["left"])), area["right"]);
         y = Math.min((Math.max(at_y(panel, area, point["y"]), area["top"])), area["bottom"]);
         _pymeth_append.call(spots, [x, y]);
         _pymeth_append.call(taken, [x - 7, y - 7, x + 7, y + 7]);
     }
-    stub137_ = [];stub137_iter0 = panel["lines"];if ((typeof stub137_iter0 === "object") && (!Array.isArray(stub137_iter0))) {stub137_iter0 = Object.keys(stub137_iter0);}for (stub137_i0=0; stub137_i0<stub137_iter0.length; stub137_i0++) {stub137_line = stub137_iter0[stub137_i0];{stub137_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub137_line["points"]));}}
-    curves = stub137_;
-    stub138_seq = panel["lines"];
-    if ((typeof stub138_seq === "object") && (!Array.isArray(stub138_seq))) { stub138_seq = Object.keys(stub138_seq);}
-    for (stub139_itr = 0; stub139_itr < stub138_seq.length; stub139_itr += 1) {
-        line = stub138_seq[stub139_itr];
+    stub146_ = [];stub146_iter0 = panel["lines"];if ((typeof stub146_iter0 === "object") && (!Array.isArray(stub146_iter0))) {stub146_iter0 = Object.keys(stub146_iter0);}for (stub146_i0=0; stub146_i0<stub146_iter0.length; stub146_i0++) {stub146_line = stub146_iter0[stub146_i0];{stub146_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub146_line["points"]));}}
+    curves = stub146_;
+    stub147_seq = panel["lines"];
+    if ((typeof stub147_seq === "object") && (!Array.isArray(stub147_seq))) { stub147_seq = Object.keys(stub147_seq);}
+    for (stub148_itr = 0; stub148_itr < stub147_seq.length; stub148_itr += 1) {
+        line = stub147_seq[stub148_itr];
         if ((_pyfunc_truthy(area["named"]) && (((line["points"].length) > 0)) && (_pyfunc_truthy(upright(line))))) {
             x = at_x(panel, area, line["points"][line["points"].length -1][0]);
             y = Math.max(at_y(panel, area, line["points"][line["points"].length -1][1]), area["top"]);
@@ -2068,8 +2158,8 @@ draw_names = function (panel, area, width) {
         }
     }
     for (i = 0; i < spots.length; i += 1) {
-        stub140_ = [panel["points"][i], spots[i][0], spots[i][1]];
-        point = stub140_[0];x = stub140_[1];y = stub140_[2];
+        stub149_ = [panel["points"][i], spots[i][0], spots[i][1]];
+        point = stub149_[0];x = stub149_[1];y = stub149_[2];
         edge = _pymeth_join.call("", ["stroke=\"", paint("card"), "\" stroke-width=\"2\""]);
         more = _pymeth_join.call("", ([data_of(point["label"], point["y"]), " data-x=\"", exact(point["x"]), "\""]));
         where = _pymeth_join.call("", ["cx=\"", px(x), "\" cy=\"", px(y), "\" r=\"6\""]);
@@ -2083,17 +2173,17 @@ draw_names = function (panel, area, width) {
 };
 
 free_box = function (x, y, room, area, width, taken, curves) {
-    var away, best, box, found, inside, left, stub141_, stub142_seq, stub143_itr, stub144_seq, stub145_itr, top;
+    var away, best, box, found, inside, left, stub150_, stub151_seq, stub152_itr, stub153_seq, stub154_itr, top;
     best = [Math.min((Math.max(0, (x + 11))), (Math.max(0, (width - room)))), y - 8, (x + 11) + room, _pyfunc_op_add(y, LINE) - 8];
     found = false;
-    stub144_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
-    if ((typeof stub144_seq === "object") && (!Array.isArray(stub144_seq))) { stub144_seq = Object.keys(stub144_seq);}
-    for (stub145_itr = 0; stub145_itr < stub144_seq.length; stub145_itr += 1) {
-        away = stub144_seq[stub145_itr];
-        stub142_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
-        if ((typeof stub142_seq === "object") && (!Array.isArray(stub142_seq))) { stub142_seq = Object.keys(stub142_seq);}
-        for (stub143_itr = 0; stub143_itr < stub142_seq.length; stub143_itr += 1) {
-            left = stub142_seq[stub143_itr];
+    stub153_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
+    if ((typeof stub153_seq === "object") && (!Array.isArray(stub153_seq))) { stub153_seq = Object.keys(stub153_seq);}
+    for (stub154_itr = 0; stub154_itr < stub153_seq.length; stub154_itr += 1) {
+        away = stub153_seq[stub154_itr];
+        stub151_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
+        if ((typeof stub151_seq === "object") && (!Array.isArray(stub151_seq))) { stub151_seq = Object.keys(stub151_seq);}
+        for (stub152_itr = 0; stub152_itr < stub151_seq.length; stub152_itr += 1) {
+            left = stub151_seq[stub152_itr];
             top = _pyfunc_op_add((y - 8), (_pyfunc_op_mult(away, (LINE + 1))));
             box = [left, top, _pyfunc_op_add(left, room), _pyfunc_op_add(top, LINE)];
             inside = (left >= 0) && ((_pyfunc_op_add(left, room) <= width)) && ((top >= (area["top"] - 8)));
@@ -2102,8 +2192,8 @@ free_box = function (x, y, room, area, width, taken, curves) {
                     return box;
                 }
                 if ((!_pyfunc_truthy(found))) {
-                    stub141_ = [box, true];
-                    best = stub141_[0];found = stub141_[1];
+                    stub150_ = [box, true];
+                    best = stub150_[0];found = stub150_[1];
                 }
             }
         }
@@ -2112,11 +2202,11 @@ free_box = function (x, y, room, area, width, taken, curves) {
 };
 
 covered = function (box, taken) {
-    var across, other, stub146_seq, stub147_itr;
-    stub146_seq = taken;
-    if ((typeof stub146_seq === "object") && (!Array.isArray(stub146_seq))) { stub146_seq = Object.keys(stub146_seq);}
-    for (stub147_itr = 0; stub147_itr < stub146_seq.length; stub147_itr += 1) {
-        other = stub146_seq[stub147_itr];
+    var across, other, stub155_seq, stub156_itr;
+    stub155_seq = taken;
+    if ((typeof stub155_seq === "object") && (!Array.isArray(stub155_seq))) { stub155_seq = Object.keys(stub155_seq);}
+    for (stub156_itr = 0; stub156_itr < stub155_seq.length; stub156_itr += 1) {
+        other = stub155_seq[stub156_itr];
         across = (box[0] < other[2]) && (other[0] < box[2]);
         if ((_pyfunc_truthy(across) && (box[1] < other[3]) && (other[1] < box[3]))) {
             return true;
@@ -2126,11 +2216,11 @@ covered = function (box, taken) {
 };
 
 crossed = function (box, curves) {
-    var curve, i, stub148_seq, stub149_itr;
-    stub148_seq = curves;
-    if ((typeof stub148_seq === "object") && (!Array.isArray(stub148_seq))) { stub148_seq = Object.keys(stub148_seq);}
-    for (stub149_itr = 0; stub149_itr < stub148_seq.length; stub149_itr += 1) {
-        curve = stub148_seq[stub149_itr];
+    var curve, i, stub157_seq, stub158_itr;
+    stub157_seq = curves;
+    if ((typeof stub157_seq === "object") && (!Array.isArray(stub157_seq))) { stub157_seq = Object.keys(stub157_seq);}
+    for (stub158_itr = 0; stub158_itr < stub157_seq.length; stub158_itr += 1) {
+        curve = stub157_seq[stub158_itr];
         for (i = 1; i < curve.length; i += 1) {
             if (_pyfunc_truthy(segment_meets(box, curve[i - 1], curve[i]))) {
                 return true;
@@ -2141,22 +2231,22 @@ crossed = function (box, curves) {
 };
 
 segment_meets = function (box, start, end) {
-    var enter, first, high, k, last, leave, low, step, stub150_, stub151_, stub152_, stub153_;
-    stub150_ = [0.0, 1.0];
-    first = stub150_[0];last = stub150_[1];
+    var enter, first, high, k, last, leave, low, step, stub159_, stub160_, stub161_, stub162_;
+    stub159_ = [0.0, 1.0];
+    first = stub159_[0];last = stub159_[1];
     for (k = 0; k < 2; k += 1) {
         step = end[k] - start[k];
-        stub151_ = [box[k] - start[k], box[k + 2] - start[k]];
-        low = stub151_[0];high = stub151_[1];
+        stub160_ = [box[k] - start[k], box[k + 2] - start[k]];
+        low = stub160_[0];high = stub160_[1];
         if ((_pyfunc_abs(step) < (1e-06))) {
             if (((low > 0) || (high < 0))) {
                 return false;
             }
         } else {
-            stub152_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
-            enter = stub152_[0];leave = stub152_[1];
-            stub153_ = [Math.max(first, enter), Math.min(last, leave)];
-            first = stub153_[0];last = stub153_[1];
+            stub161_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
+            enter = stub161_[0];leave = stub161_[1];
+            stub162_ = [Math.max(first, enter), Math.min(last, leave)];
+            first = stub162_[0];last = stub162_[1];
             if ((first > last)) {
                 return false;
             }
@@ -2166,29 +2256,29 @@ segment_meets = function (box, start, end) {
 };
 
 draw_curves = function (panel, width) {
-    var area, below, body, bottom, entries, height, inner, left, line, right, stub154_seq, stub155_itr, stub156_, stub157_, stub158_, stub158_i0, stub158_iter0, top, view, where;
+    var area, below, body, bottom, entries, height, inner, left, line, right, stub163_seq, stub164_itr, stub165_, stub166_, stub167_, stub167_i0, stub167_iter0, top, view, where;
     area = plot_area(panel, width);
     body = [words_at(0, 31, panel["y"]["label"], paint("muted"), "start", "")];
     _pymeth_append.call(body, draw_axes(panel, area));
     inner = [];
-    stub154_seq = panel["lines"];
-    if ((typeof stub154_seq === "object") && (!Array.isArray(stub154_seq))) { stub154_seq = Object.keys(stub154_seq);}
-    for (stub155_itr = 0; stub155_itr < stub154_seq.length; stub155_itr += 1) {
-        line = stub154_seq[stub155_itr];
+    stub163_seq = panel["lines"];
+    if ((typeof stub163_seq === "object") && (!Array.isArray(stub163_seq))) { stub163_seq = Object.keys(stub163_seq);}
+    for (stub164_itr = 0; stub164_itr < stub163_seq.length; stub164_itr += 1) {
+        line = stub163_seq[stub164_itr];
         _pymeth_append.call(inner, draw_line(panel, line, area));
     }
-    stub156_ = [area["left"] - 3, area["top"] - 3];
-    left = stub156_[0];top = stub156_[1];
-    stub157_ = [area["right"] + 3, area["bottom"] + 3];
-    right = stub157_[0];bottom = stub157_[1];
+    stub165_ = [area["left"] - 3, area["top"] - 3];
+    left = stub165_[0];top = stub165_[1];
+    stub166_ = [area["right"] + 3, area["bottom"] + 3];
+    right = stub166_[0];bottom = stub166_[1];
     where = _pymeth_join.call("", ["x=\"", px(left), "\" y=\"", px(top), "\" width=\"", px(right - left), "\" height=\"", px(bottom - top), "\""]);
     view = _pymeth_join.call("", [px(left), " ", px(top), " ", px(right - left), " ", px(bottom - top)]);
     _pymeth_append.call(body, (_pymeth_join.call("", ["<svg ", where, " viewBox=\"", view, "\" overflow=\"hidden\">", _pymeth_join.call("", inner), "</svg>"])));
     _pymeth_append.call(body, draw_names(panel, area, width));
     height = area["bottom"] + 40;
     if ((!_pyfunc_truthy(area["named"]))) {
-        stub158_ = [];stub158_iter0 = panel["lines"];if ((typeof stub158_iter0 === "object") && (!Array.isArray(stub158_iter0))) {stub158_iter0 = Object.keys(stub158_iter0);}for (stub158_i0=0; stub158_i0<stub158_iter0.length; stub158_i0++) {line = stub158_iter0[stub158_i0];{stub158_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
-        entries = stub158_;
+        stub167_ = [];stub167_iter0 = panel["lines"];if ((typeof stub167_iter0 === "object") && (!Array.isArray(stub167_iter0))) {stub167_iter0 = Object.keys(stub167_iter0);}for (stub167_i0=0; stub167_i0<stub167_iter0.length; stub167_i0++) {line = stub167_iter0[stub167_i0];{stub167_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
+        entries = stub167_;
         below = legend_at(height + 4, width, entries);
         _pymeth_append.call(body, below["body"]);
         height = (height + 4) + below["height"];
@@ -2197,27 +2287,27 @@ draw_curves = function (panel, width) {
 };
 
 plot_area = function (panel, width) {
-    var left, line, margin, named, over, stub159_seq, stub160_itr, stub161_seq, stub162_itr, stub163_seq, stub164_itr, tick, widest;
+    var left, line, margin, named, over, stub168_seq, stub169_itr, stub170_seq, stub171_itr, stub172_seq, stub173_itr, tick, widest;
     left = 8.0;
-    stub159_seq = panel["y"]["ticks"];
-    if ((typeof stub159_seq === "object") && (!Array.isArray(stub159_seq))) { stub159_seq = Object.keys(stub159_seq);}
-    for (stub160_itr = 0; stub160_itr < stub159_seq.length; stub160_itr += 1) {
-        tick = stub159_seq[stub160_itr];
+    stub168_seq = panel["y"]["ticks"];
+    if ((typeof stub168_seq === "object") && (!Array.isArray(stub168_seq))) { stub168_seq = Object.keys(stub168_seq);}
+    for (stub169_itr = 0; stub169_itr < stub168_seq.length; stub169_itr += 1) {
+        tick = stub168_seq[stub169_itr];
         left = Math.max(left, (text_width(tick["text"], SMALL) + 8));
     }
     widest = 0.0;
-    stub161_seq = panel["lines"];
-    if ((typeof stub161_seq === "object") && (!Array.isArray(stub161_seq))) { stub161_seq = Object.keys(stub161_seq);}
-    for (stub162_itr = 0; stub162_itr < stub161_seq.length; stub162_itr += 1) {
-        line = stub161_seq[stub162_itr];
+    stub170_seq = panel["lines"];
+    if ((typeof stub170_seq === "object") && (!Array.isArray(stub170_seq))) { stub170_seq = Object.keys(stub170_seq);}
+    for (stub171_itr = 0; stub171_itr < stub170_seq.length; stub171_itr += 1) {
+        line = stub170_seq[stub171_itr];
         widest = Math.max(widest, (text_width(line["label"], SMALL) + 12));
     }
     named = widest <= _pyfunc_op_mult(width, 0.3);
     margin = (_pyfunc_truthy(named))? (Math.max(14, widest)) : (14);
-    stub163_seq = panel["x"]["ticks"];
-    if ((typeof stub163_seq === "object") && (!Array.isArray(stub163_seq))) { stub163_seq = Object.keys(stub163_seq);}
-    for (stub164_itr = 0; stub164_itr < stub163_seq.length; stub164_itr += 1) {
-        tick = stub163_seq[stub164_itr];
+    stub172_seq = panel["x"]["ticks"];
+    if ((typeof stub172_seq === "object") && (!Array.isArray(stub172_seq))) { stub172_seq = Object.keys(stub172_seq);}
+    for (stub173_itr = 0; stub173_itr < stub172_seq.length; stub173_itr += 1) {
+        tick = stub172_seq[stub173_itr];
         over = _pyfunc_op_mult((1 - place(panel["x"], tick["at"])), ((width - left) - margin));
         margin = Math.max(margin, ((text_width(tick["text"], SMALL) / 2) - over));
     }
@@ -2225,14 +2315,14 @@ plot_area = function (panel, width) {
 };
 
 draw_axes = function (panel, area) {
-    var body, bottom, i, left, middle, right, stride, stub165_, stub166_seq, stub167_itr, tick, ticks, x, y;
+    var body, bottom, i, left, middle, right, stride, stub174_, stub175_seq, stub176_itr, tick, ticks, x, y;
     body = [];
-    stub165_ = [area["left"], area["right"], area["bottom"]];
-    left = stub165_[0];right = stub165_[1];bottom = stub165_[2];
-    stub166_seq = panel["y"]["ticks"];
-    if ((typeof stub166_seq === "object") && (!Array.isArray(stub166_seq))) { stub166_seq = Object.keys(stub166_seq);}
-    for (stub167_itr = 0; stub167_itr < stub166_seq.length; stub167_itr += 1) {
-        tick = stub166_seq[stub167_itr];
+    stub174_ = [area["left"], area["right"], area["bottom"]];
+    left = stub174_[0];right = stub174_[1];bottom = stub174_[2];
+    stub175_seq = panel["y"]["ticks"];
+    if ((typeof stub175_seq === "object") && (!Array.isArray(stub175_seq))) { stub175_seq = Object.keys(stub175_seq);}
+    for (stub176_itr = 0; stub176_itr < stub175_seq.length; stub176_itr += 1) {
+        tick = stub175_seq[stub176_itr];
         y = at_y(panel, area, tick["at"]);
         _pymeth_append.call(body, segment(left, y, right, y, "grid", ""));
         _pymeth_append.call(body, (words_at(left - 6, y + 4, tick["text"], paint("muted"), "end", "")));
@@ -2273,14 +2363,14 @@ tick_stride = function (panel, area) {
 };
 
 draw_line = function (panel, line, area) {
-    var dash, ink, last, letter, point, steps, stub168_, stub169_seq, stub170_itr, x, y;
+    var dash, ink, last, letter, point, steps, stub177_, stub178_seq, stub179_itr, x, y;
     steps = [];
-    stub169_seq = line["points"];
-    if ((typeof stub169_seq === "object") && (!Array.isArray(stub169_seq))) { stub169_seq = Object.keys(stub169_seq);}
-    for (stub170_itr = 0; stub170_itr < stub169_seq.length; stub170_itr += 1) {
-        point = stub169_seq[stub170_itr];
-        stub168_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
-        x = stub168_[0];y = stub168_[1];
+    stub178_seq = line["points"];
+    if ((typeof stub178_seq === "object") && (!Array.isArray(stub178_seq))) { stub178_seq = Object.keys(stub178_seq);}
+    for (stub179_itr = 0; stub179_itr < stub178_seq.length; stub179_itr += 1) {
+        point = stub178_seq[stub179_itr];
+        stub177_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
+        x = stub177_[0];y = stub177_[1];
         y = Math.min((Math.max(y, (-5000))), 5000);
         letter = ((steps.length == 0))? ("M") : ("L");
         _pymeth_append.call(steps, (_pymeth_join.call("", [letter, px(x), " ", px(y)])));
@@ -2297,13 +2387,13 @@ SHARE_LABEL = "held";
 LETTER = 7.6;
 SIDE = 0.16;
 map_size = function (panel, width) {
-    var across, down, line, n, named, side, strip, stub171_seq, stub172_itr;
+    var across, down, line, n, named, side, strip, stub180_seq, stub181_itr;
     n = panel["lost"].length;
     side = 0.0;
-    stub171_seq = panel["lines"];
-    if ((typeof stub171_seq === "object") && (!Array.isArray(stub171_seq))) { stub171_seq = Object.keys(stub171_seq);}
-    for (stub172_itr = 0; stub172_itr < stub171_seq.length; stub172_itr += 1) {
-        line = stub171_seq[stub172_itr];
+    stub180_seq = panel["lines"];
+    if ((typeof stub180_seq === "object") && (!Array.isArray(stub180_seq))) { stub180_seq = Object.keys(stub180_seq);}
+    for (stub181_itr = 0; stub181_itr < stub180_seq.length; stub181_itr += 1) {
+        line = stub180_seq[stub181_itr];
         side = Math.max(side, (text_width(line["label"], SMALL) + 8));
     }
     named = side <= _pyfunc_op_mult(SIDE, width);
@@ -2317,32 +2407,32 @@ map_size = function (panel, width) {
 };
 
 draw_map = function (panel, width) {
-    var across, below, body, cells, down, ink, left, level, lost, marked, more, n, path, rings, share, size, stub173_, stub174_, stub175_, stub176_, stub176_cell, stub176_i0, stub176_iter0, stub177_seq, stub178_itr, stub179_, stub179_i0, stub179_iter0, stub179_ring, top, what;
+    var across, below, body, cells, down, ink, left, level, lost, marked, more, n, path, rings, share, size, stub182_, stub183_, stub184_, stub185_, stub185_cell, stub185_i0, stub185_iter0, stub186_seq, stub187_itr, stub188_, stub188_i0, stub188_iter0, stub188_ring, top, what;
     size = map_size(panel, width);
-    stub173_ = [panel["lost"].length, panel["lost"]];
-    n = stub173_[0];lost = stub173_[1];
-    stub174_ = [size["side"], 58.0];
-    left = stub174_[0];top = stub174_[1];
-    stub175_ = [size["across"], size["down"]];
-    across = stub175_[0];down = stub175_[1];
+    stub182_ = [panel["lost"].length, panel["lost"]];
+    n = stub182_[0];lost = stub182_[1];
+    stub183_ = [size["side"], 58.0];
+    left = stub183_[0];top = stub183_[1];
+    stub184_ = [size["across"], size["down"]];
+    across = stub184_[0];down = stub184_[1];
     body = [map_frame(panel, size, top)];
-    stub177_seq = ["held", "lost"];
-    if ((typeof stub177_seq === "object") && (!Array.isArray(stub177_seq))) { stub177_seq = Object.keys(stub177_seq);}
-    for (stub178_itr = 0; stub178_itr < stub177_seq.length; stub178_itr += 1) {
-        what = stub177_seq[stub178_itr];
+    stub186_seq = ["held", "lost"];
+    if ((typeof stub186_seq === "object") && (!Array.isArray(stub186_seq))) { stub186_seq = Object.keys(stub186_seq);}
+    for (stub187_itr = 0; stub187_itr < stub186_seq.length; stub187_itr += 1) {
+        what = stub186_seq[stub187_itr];
         for (level = 1; level < LEVELS.length; level += 1) {
             cells = map_cells(panel["levels"], lost, LEVELS[level], _pyfunc_op_equals(what, "held"));
             if ((cells.length > 0)) {
                 share = _pyfunc_op_mult(0.94, level) / 9;
-                stub176_ = [];stub176_iter0 = cells;if ((typeof stub176_iter0 === "object") && (!Array.isArray(stub176_iter0))) {stub176_iter0 = Object.keys(stub176_iter0);}for (stub176_i0=0; stub176_i0<stub176_iter0.length; stub176_i0++) {stub176_cell = stub176_iter0[stub176_i0];{stub176_.push(rectangle(_pyfunc_op_add(left, (_pyfunc_op_mult(across, ((stub176_cell[1] + 0.5) - (share / 2))))), _pyfunc_op_add(top, (_pyfunc_op_mult(down, ((stub176_cell[0] + 0.5) - (share / 2))))), _pyfunc_op_mult(across, share), _pyfunc_op_mult(down, share)));}}
-                path = stub176_;
+                stub185_ = [];stub185_iter0 = cells;if ((typeof stub185_iter0 === "object") && (!Array.isArray(stub185_iter0))) {stub185_iter0 = Object.keys(stub185_iter0);}for (stub185_i0=0; stub185_i0<stub185_iter0.length; stub185_i0++) {stub185_cell = stub185_iter0[stub185_i0];{stub185_.push(rectangle(_pyfunc_op_add(left, (_pyfunc_op_mult(across, ((stub185_cell[1] + 0.5) - (share / 2))))), _pyfunc_op_add(top, (_pyfunc_op_mult(down, ((stub185_cell[0] + 0.5) - (share / 2))))), _pyfunc_op_mult(across, share), _pyfunc_op_mult(down, share)));}}
+                path = stub185_;
                 more = data_of(_pymeth_join.call("", [what, ", ", level, " ninths"]), cells.length);
                 _pymeth_append.call(body, (map_path(_pymeth_join.call("", path), what, more)));
             }
         }
     }
-    stub179_ = [];stub179_iter0 = panel["rings"];if ((typeof stub179_iter0 === "object") && (!Array.isArray(stub179_iter0))) {stub179_iter0 = Object.keys(stub179_iter0);}for (stub179_i0=0; stub179_i0<stub179_iter0.length; stub179_i0++) {stub179_ring = stub179_iter0[stub179_i0];{stub179_.push(rectangle((_pyfunc_op_add(left, _pyfunc_op_mult(across, stub179_ring[1]))) - 1, (_pyfunc_op_add(top, _pyfunc_op_mult(down, stub179_ring[0]))) - 1, across + 2, down + 2));}}
-    rings = stub179_;
+    stub188_ = [];stub188_iter0 = panel["rings"];if ((typeof stub188_iter0 === "object") && (!Array.isArray(stub188_iter0))) {stub188_iter0 = Object.keys(stub188_iter0);}for (stub188_i0=0; stub188_i0<stub188_iter0.length; stub188_i0++) {stub188_ring = stub188_iter0[stub188_i0];{stub188_.push(rectangle((_pyfunc_op_add(left, _pyfunc_op_mult(across, stub188_ring[1]))) - 1, (_pyfunc_op_add(top, _pyfunc_op_mult(down, stub188_ring[0]))) - 1, across + 2, down + 2));}}
+    rings = stub188_;
     ink = _pymeth_join.call("", ["fill=\"none\" stroke=\"", paint("query"), "\" stroke-width=\"1.5\""]);
     marked = data_of(panel["ring"], rings.length);
     _pymeth_append.call(body, (_pymeth_join.call("", ["<path d=\"", _pymeth_join.call("", rings), "\" ", ink, marked, "/>"])));
@@ -2379,12 +2469,12 @@ map_path = function (path, what, more) {
 };
 
 map_frame = function (panel, size, top) {
-    var across, body, bottom, down, end, ground, i, key, left, letters, line, lost, n, number, pale, stub180_, stub181_, stub182_, stub183_, stub184_, words, x, y;
+    var across, body, bottom, down, end, ground, i, key, left, letters, line, lost, n, number, pale, stub189_, stub190_, stub191_, stub192_, stub193_, words, x, y;
     body = [];
-    stub180_ = [panel["lost"].length, panel["lost"], panel["letters"]];
-    n = stub180_[0];lost = stub180_[1];letters = stub180_[2];
-    stub181_ = [size["side"], size["across"], size["down"]];
-    left = stub181_[0];across = stub181_[1];down = stub181_[2];
+    stub189_ = [panel["lost"].length, panel["lost"], panel["letters"]];
+    n = stub189_[0];lost = stub189_[1];letters = stub189_[2];
+    stub190_ = [size["side"], size["across"], size["down"]];
+    left = stub190_[0];across = stub190_[1];down = stub190_[2];
     ground = [];
     for (key = 0; key < n; key += 1) {
         if ((lost[key] < n)) {
@@ -2396,13 +2486,13 @@ map_frame = function (panel, size, top) {
         pale = _pymeth_join.call("", ["fill=\"", paint("grid"), "\" fill-opacity=\"0.45\""]);
         _pymeth_append.call(body, (_pymeth_join.call("", ["<path d=\"", _pymeth_join.call("", ground), "\" ", pale, "/>"])));
     }
-    stub182_ = [_pyfunc_op_add(top, _pyfunc_op_mult(down, n)), _pyfunc_op_add(left, _pyfunc_op_mult(across, n))];
-    bottom = stub182_[0];end = stub182_[1];
+    stub191_ = [_pyfunc_op_add(top, _pyfunc_op_mult(down, n)), _pyfunc_op_add(left, _pyfunc_op_mult(across, n))];
+    bottom = stub191_[0];end = stub191_[1];
     for (i = 0; i < panel["lines"].length; i += 1) {
-        stub183_ = [panel["lines"][i], i + 1];
-        line = stub183_[0];number = stub183_[1];
-        stub184_ = [_pyfunc_op_add(left, _pyfunc_op_mult(across, line["at"])), _pyfunc_op_add(top, _pyfunc_op_mult(down, line["at"]))];
-        x = stub184_[0];y = stub184_[1];
+        stub192_ = [panel["lines"][i], i + 1];
+        line = stub192_[0];number = stub192_[1];
+        stub193_ = [_pyfunc_op_add(left, _pyfunc_op_mult(across, line["at"])), _pyfunc_op_add(top, _pyfunc_op_mult(down, line["at"]))];
+        x = stub193_[0];y = stub193_[1];
         _pymeth_append.call(body, segment(x, y, x, bottom, "grid", ""));
         _pymeth_append.call(body, segment(left, y, x, y, "grid", ""));
         words = (_pyfunc_truthy(size["named"]))? (line["label"]) : (_pymeth_join.call("", [number]));
@@ -2444,12 +2534,12 @@ map_letters = function (letters, lost, left, across, y) {
 };
 
 map_shares = function (panel, x, top, size) {
-    var body, down, length, long, more, n, path, share, stub185_, stub186_, t, total, words;
+    var body, down, length, long, more, n, path, share, stub194_, stub195_, t, total, words;
     body = [];
-    stub185_ = [panel["shares"].length, 0.0];
-    n = stub185_[0];total = stub185_[1];
-    stub186_ = [size["down"], size["strip"] - 4];
-    down = stub186_[0];long = stub186_[1];
+    stub194_ = [panel["shares"].length, 0.0];
+    n = stub194_[0];total = stub194_[1];
+    stub195_ = [size["down"], size["strip"] - 4];
+    down = stub195_[0];long = stub195_[1];
     path = [];
     for (t = 0; t < n; t += 1) {
         share = panel["shares"][t];
@@ -2472,14 +2562,14 @@ map_shares = function (panel, x, top, size) {
 GAP = 20;
 LEADING = 17;
 draw = function (scene, width) {
-    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub187_seq, stub188_itr, stub189_seq, stub190_itr, y;
+    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub196_seq, stub197_itr, stub198_seq, stub199_itr, y;
     width = (width === undefined) ? 720: width;
     body = [];
     y = 4.0;
-    stub189_seq = scene["panels"];
-    if ((typeof stub189_seq === "object") && (!Array.isArray(stub189_seq))) { stub189_seq = Object.keys(stub189_seq);}
-    for (stub190_itr = 0; stub190_itr < stub189_seq.length; stub190_itr += 1) {
-        panel = stub189_seq[stub190_itr];
+    stub198_seq = scene["panels"];
+    if ((typeof stub198_seq === "object") && (!Array.isArray(stub198_seq))) { stub198_seq = Object.keys(stub198_seq);}
+    for (stub199_itr = 0; stub199_itr < stub198_seq.length; stub199_itr += 1) {
+        panel = stub198_seq[stub199_itr];
         if (_pyfunc_op_equals(panel["kind"], "bars")) {
             drawn = draw_bars(panel, width);
         } else if (_pyfunc_op_equals(panel["kind"], "curves")) {
@@ -2491,10 +2581,10 @@ draw = function (scene, width) {
         }
         lines = wrapped(panel["label"], _pyfunc_op_mult(TITLE, BOLD), width);
         bold = _pymeth_join.call("", [" font-size=\"", TITLE, "\" font-weight=\"bold\""]);
-        stub187_seq = lines;
-        if ((typeof stub187_seq === "object") && (!Array.isArray(stub187_seq))) { stub187_seq = Object.keys(stub187_seq);}
-        for (stub188_itr = 0; stub188_itr < stub187_seq.length; stub188_itr += 1) {
-            line = stub187_seq[stub188_itr];
+        stub196_seq = lines;
+        if ((typeof stub196_seq === "object") && (!Array.isArray(stub196_seq))) { stub196_seq = Object.keys(stub196_seq);}
+        for (stub197_itr = 0; stub197_itr < stub196_seq.length; stub197_itr += 1) {
+            line = stub196_seq[stub197_itr];
             _pymeth_append.call(body, (words_at(0, y + 13, line, paint("ink"), "start", bold)));
             y = _pyfunc_op_add(y, LEADING);
         }

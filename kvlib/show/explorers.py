@@ -28,6 +28,11 @@ WEIGHTS = {
     "int8": "int8 (8 bits, its few scales not counted)",
     "int4-g128": "int4, 32 bits of scale and zero for 128 (4.25 bits)",
 }
+HELD = {
+    "needed": "what the next query sees",
+    "vllm": "vLLM's blocks",
+    "all": "every token",
+}
 PHASES = {"decode": "decode, one token each", "prefill": "prefill, the whole prompt"}
 GROWTH_MODELS = ("reference", "llama-3.2-1b", "llama-2-7b", "llama-3.1-8b", "llama-3.1-70b")
 # powers of two, and between them numbers that do not fill their last block
@@ -41,8 +46,9 @@ NEW = (2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 4000)
 def memory_explorer(**settings: Any) -> Explorer:
     """One GPU's memory: what it holds, how the cache grows with the context, and what still fits.
 
-    Settings: model, gpu, gpus, batch, context, weights, kv, block. ValueError for one
-    that is not offered, naming the nearest.
+    Settings: model, gpu, gpus, batch, context, weights, kv, block, held (what layers with a
+    window hold: needed, vllm or all, see `kvlib.costs.RESERVES`). ValueError for one that is not
+    offered, naming the nearest.
 
     >>> explorer = memory_explorer(model="llama-3.1-8b")
     >>> [explorer.scene(kv=kv)["numbers"][0]["text"] for kv in ("bfloat16", "int8")]  # a token
@@ -58,6 +64,7 @@ def memory_explorer(**settings: Any) -> Explorer:
         Choice("weights", "Weights in", WEIGHTS),
         Choice("kv", "Keys and values in", _titles("codecs")),
         Slider("block", "Block size", [1, 16, 32, 64, 128, 256], 16, unit="tokens"),
+        Choice("held", "Layers with a window hold", HELD),
     ]
     return _explorer("memory", "What fits into a GPU", controls, memory_scene, settings)
 

@@ -12,6 +12,7 @@ from kvlib.costs.formulas import (
     vector_bytes,
     visible,
 )
+from kvlib.costs.reserves import group_size
 from kvlib.show.scenes.words import bytes_exact, bytes_words, fixed, tokens_words, trimmed
 
 
@@ -78,11 +79,10 @@ def memory_formula(
     facts: dict[str, Any], codec: dict[str, Any], settings: dict[str, Any], kv: dict[str, float]
 ) -> list[str]:
     """All lines; `kv` has the bytes of the scene: stored, mine (one GPU), held, weights, bits."""
-    gpus, batch, context, block = (
+    gpus, batch, context = (
         settings["gpus"],
         settings["batch"],
         settings["context"],
-        settings["block"],
     )
     layers = facts["layers"]
     lines = [token_line(g, codec) for g in layers]
@@ -97,12 +97,7 @@ def memory_formula(
     where = "on each GPU" if gpus > 1 else "in all"
     if kv["held"] > batch * each:
         each = kv["held"] / batch
-        full = in_blocks(context, block)
-        count = fixed(full / block, 0)
-        rounded = f"{count} \u00d7 {fixed(block, 0)} = {tokens_words(full)}"
-        if full == context:
-            rounded = f"of {tokens_words(block)}, which no window fills"
-        lines.append(f"in whole blocks, {rounded}: {bytes_exact(each)} per request")
+        lines.append(f"{held_words(layers, settings)}: {bytes_exact(each)} per request")
     lines.append(
         f"{fixed(batch, 0)} \u00d7 {bytes_exact(each)} = {bytes_words(kv['held'], 1024)} {where}"
     )
@@ -111,6 +106,25 @@ def memory_formula(
         weights = f"{weights} / {fixed(gpus, 0)} GPUs"
     lines.append(f"{weights} = {bytes_words(kv['weights'], 1024)} of weights {where}")
     return lines
+
+
+def held_words(layers: list[dict[str, Any]], settings: dict[str, Any]) -> str:
+    """Why a request takes more than its tokens need."""
+    context, block = settings["context"], settings["block"]
+    passed = False
+    for g in layers:
+        if g["window"] > 0 and g["window"] < context:
+            passed = True
+    if settings["held"] == "all" and passed:
+        return f"if every layer holds {tokens_words(in_blocks(context, block))}"
+    if settings["held"] == "vllm" and len(layers) > 1:
+        size = fixed(group_size(layers), 0)
+        return f"in vLLM's groups of {size} layers, in whole blocks of {tokens_words(block)}"
+    if passed:
+        return f"in blocks of {tokens_words(block)}, within which a window may begin"
+    full = in_blocks(context, block)
+    count = fixed(full / block, 0)
+    return f"in whole blocks, {count} \u00d7 {fixed(block, 0)} = {tokens_words(full)}"
 
 
 def share_line(layers: list[dict[str, Any]], gpus: float, mine: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvlib.costs.formulas import layers_keeping_all, layers_on_one, reserved_bytes
+from kvlib.costs.reserves import layers_reserved
 from kvlib.show.scenes.axes import axis_bytes, axis_tokens
 from kvlib.show.scenes.words import bytes_words
 
@@ -23,7 +24,7 @@ def memory_bar(
     if kv["scales"] > 0:
         parts.append({"label": "their scales", "value": kv["scales"] / GIB, "role": "value"})
     if kv["waste"] > 0:
-        parts.append({"label": "empty in last blocks", "value": kv["waste"] / GIB, "role": "muted"})
+        parts.append({"label": "held, not needed", "value": kv["waste"] / GIB, "role": "muted"})
     if kv["reserve"] > 0:
         parts.append({"label": "reserve", "value": kv["reserve"] / GIB, "role": "grid"})
     if kv["free"] > 0:
@@ -63,16 +64,17 @@ def memory_curve(
     batch, block = settings["batch"], settings["block"]
     layers = layers_on_one(facts["layers"], settings["gpus"])
     contexts = curve_contexts(settings["context"])
-    curve = [[c, batch * reserved_bytes(layers, codec, c, block)] for c in contexts]
+    reserved = layers_reserved(layers, settings["held"], block)
+    curve = [[c, batch * reserved_bytes(reserved, codec, c, block)] for c in contexts]
     lines = [{"label": "KV cache", "role": "cached", "points": curve, "dashed": False}]
     high = max(curve[len(curve) - 1][1], kv["usable"])
-    keeping = layers_keeping_all(layers)
-    all_kept = [[c, batch * reserved_bytes(keeping, codec, c, block)] for c in contexts]
-    if all_kept[len(all_kept) - 1][1] > curve[len(curve) - 1][1]:
-        lines.append(
-            {"label": "no windows", "role": "recomputed", "points": all_kept, "dashed": True}
-        )
-        high = max(high, all_kept[len(all_kept) - 1][1])
+    other, name = layers_keeping_all(layers), "no windows"
+    if settings["held"] == "all":
+        other, name = layers_reserved(layers, "needed", block), "what is needed"
+    compared = [[c, batch * reserved_bytes(other, codec, c, block)] for c in contexts]
+    if compared[len(compared) - 1][1] != curve[len(curve) - 1][1]:
+        lines.append({"label": name, "role": "recomputed", "points": compared, "dashed": True})
+        high = max(high, compared[len(compared) - 1][1])
     bottom, top = 16777216.0, 4398046511104.0  # 16 MiB to 4 TiB, so that the axis seldom moves
     while bottom > curve[0][1]:
         bottom = bottom / 4

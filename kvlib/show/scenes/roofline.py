@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvlib.costs.formulas import pass_work, seconds, shared_saving, stored_bytes
-from kvlib.show.scenes.memory import unconfirmed
+from kvlib.show.scenes.memory_words import unconfirmed
 from kvlib.show.scenes.roofline_formula import intensity_words, roofline_formula
 from kvlib.show.scenes.roofline_panels import roofline_plane, roofline_times
 from kvlib.show.scenes.words import (
