@@ -8,9 +8,11 @@ needed        a layer with a window holds these window - 1 + step tokens, which 
               decoding; with blocks, all the blocks that they may lie in
 all           every layer holds every token: an engine without groups of layers, such as vLLM with
               --disable-hybrid-kv-cache-manager, or transformers' DynamicCache() without a config
-vllm          vLLM's groups: equally many layers in each, with padding, and one block more per
-              group than the tokens fill (vllm/v1/core/kv_cache_utils.py and SlidingWindowSpec in
-              vllm/v1/kv_cache_interface.py, read at 001cabc and in the documentation of v0.28.0)
+vllm          vLLM's groups: equally many layers in each, with padding, and for each group with a
+              window one block more than its tokens fill (_get_kv_cache_groups_uniform_page_size
+              in vllm/v1/core/kv_cache_planning.py, read at 4253bd4; SlidingWindowSpec in
+              vllm/v1/kv_cache_interface.py, read at 001cabc). Its `step` is all tokens in flight:
+              batches at once times --max-num-batched-tokens
 transformers  window - 1 tokens between steps (DynamicSlidingWindowLayer, transformers 5.23.0)
 
 This file becomes JavaScript, as `kvlib.costs.formulas` does, and keeps to the same small language.
