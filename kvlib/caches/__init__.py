@@ -6,6 +6,7 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.caches import layouts as layouts
     from kvlib.caches.blocks import BlockPool as BlockPool
     from kvlib.caches.cascade import run_cascade as run_cascade
+    from kvlib.caches.cross import cross_step as cross_step
     from kvlib.caches.paging import Blocks as Blocks
     from kvlib.caches.paging import PagedCache as PagedCache
     from kvlib.caches.policies import H2O as H2O

@@ -136,7 +136,10 @@ def check_append(cache: CacheHooks, layer: int, k: Array, v: Array | None, step:
     """The layer's spec, after refusing keys and values that do not fit it or the step."""
     spec = _check_layer_and_step(cache, layer, step)
     if not step.whole:
-        raise ValueError("keys are appended for a whole step, not for its last rows: step.last()")
+        raise ValueError(
+            "keys are appended for a step that plan made, not for one that only attends: "
+            "step.last() and cross_step"
+        )
     _check_array(cache, "k", k, (step.qo_indptr[-1], spec.num_kv_heads, spec.head_dim), layer)
     if spec.v_from_k:
         if v is not None:

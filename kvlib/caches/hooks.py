@@ -67,6 +67,10 @@ class CacheHooks:
         """
         return None
 
+    def _seen_again(self, requests: list[Request]) -> Any:
+        """What a step that appends nothing (`cross_step`) should carry as ``step.states``."""
+        return None
+
     def _truncate(self, request: Request, length: int) -> None:
         """Forget all tokens after the first ``length``."""
 

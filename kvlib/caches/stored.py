@@ -57,9 +57,10 @@ class StoredCache(StoredLayers):
         for request, state, n in zip(requests, states, q_lens, strict=True):
             self._settle_residuals(state, request.length)
             state.coded = max(state.coded, self.codec.coded(request.length + n))
-        if not (is_numpy(self.xp) or self.allocator.one_page):
-            self._send_tables(states)
-        return states
+        return self._sent(states)
+
+    def _seen_again(self, requests: list[Request]) -> list[State]:
+        return self._sent([request.state for request in requests])
 
     def _fold(self, request: Request) -> None:
         """Turn what the policies saw in the last step into notes: it cannot be undone now."""
@@ -82,14 +83,17 @@ class StoredCache(StoredLayers):
                 table.watched = Watched()
             table.watched.see(q[a:b, ...], lse[a:b, ...], step.seq_lens[i] - b + a)
 
-    def _send_tables(self, states: list[State]) -> None:
-        """The pages of a step's requests to the device, in one copy for all layers."""
+    def _sent(self, states: list[State]) -> list[State]:
+        """Send the pages of a step's requests to the device, in one copy for all layers."""
+        if is_numpy(self.xp) or self.allocator.one_page:
+            return states
         tables = [table for state in states for table in state.tables]
         pages = [page for table in tables for page in table.pages]
         whole, at = self.xp.asarray(pages, dtype=self.xp.int64), 0
         for table in tables:
             table.array = whole[at : at + len(table.pages)]
             at += len(table.pages)
+        return states
 
     def _truncate(self, request: Request, length: int) -> None:
         state, group = request.state, self.codec.group

@@ -1,0 +1,107 @@
+"""Cross-attention: a cache that is filled once, with an encoder's text, and then only read.
+
+A decoder that follows an encoder (arXiv:1706.03762; BART, T5, Whisper) has a second attention in
+each layer: its queries see all tokens of another text, which the encoder has read. That text's keys
+and values never change, so they are computed once. Two caches then serve one request: one grows by
+one token per step, the other is filled before the first step.
+
+    memory.add("a"); step = memory.plan(["a"], [S])      S tokens of the encoder's text
+    for each layer: memory.append(layer, k, v, step)     once
+    ...
+    for each step of the decoder:
+        seeing = cross_step(memory, ["a"], [T])          T new tokens of the decoder
+        for each layer: o = memory.run(layer, q, seeing)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from kvlib.arguments import describe
+from kvlib.caches.checks import check_plan
+from kvlib.caches.protocol import Cache
+from kvlib.caches.retention import KeepAll
+from kvlib.caches.step import Step, Ticket
+
+
+def cross_step(cache: Cache, seq_ids: Sequence[Hashable], q_lens: Sequence[int]) -> Step:
+    """A step whose queries see all tokens of their requests and append none.
+
+    seq_ids: B names of filled requests. q_lens: B numbers of queries, one per new token of the
+    decoder, or one per beam. The step has T = Σ q_lens rows; ``cache.run(layer, q, step)`` takes
+    q (T, Hq, Dk), in the order of seq_ids, and returns o (T, Hq, Dv).
+
+    Masks come from positions, so a query at the last position of a text sees all of it. The step
+    therefore treats each query as the one new token of a request: ``step.seq_ids`` repeats a name
+    for each of its queries. Whatever computes a decode step can compute this one, and requests may
+    have different lengths. T queries of one request read its keys T times, and
+    ``attention=run_cascade`` reads them once.
+
+    The step ends, like any other, when one of its requests is planned, truncated or freed, or has
+    another ``cross_step``. Beams need no copies: they are queries of one request. A fork shares the
+    encoder's blocks for good, because nobody writes into them.
+
+    Raises ValueError for a request that is empty, lacks keys in a layer, or was planned with tokens
+    (an encoder's keys depend on its whole text, so they must not be found by how it begins); for a
+    layer with a window, and for a rule other than `KeepAll`, which no plan would apply.
+
+    >>> import numpy as np
+    >>> from kvlib import DenseCache, LayerSpec
+    >>> memory = DenseCache([LayerSpec(1, 4)], max_seqs=1, max_seq_len=8, xp=np)
+    >>> memory.add("a")
+    0
+    >>> k = v = np.eye(4, dtype=np.float32)[:3, None, :]  # three tokens of the encoder
+    >>> memory.append(0, k, v, memory.plan(["a"], [3]))
+    >>> step = cross_step(memory, ["a"], [2])
+    >>> memory.run(0, np.zeros((2, 1, 4), np.float32), step)[:, 0].round(2).tolist()
+    [[0.33, 0.33, 0.33, 0.0], [0.33, 0.33, 0.33, 0.0]]
+    """
+    requests, lengths, _ = check_plan(cache._requests, seq_ids, q_lens, None)
+    check_layers_see_all(cache)
+    for request in requests:
+        name, gap = describe(request.name), cache._gap(request)
+        if not request.length:
+            raise ValueError(f"request {name} has no tokens yet: plan and append the encoder's")
+        if gap is not None:
+            raise ValueError(
+                f"request {name} lacks keys from token {gap} on: append the encoder's keys and "
+                "values to all layers first"
+            )
+        if getattr(request.state, "tokens", None):
+            raise ValueError(
+                f"request {name} was planned with tokens, so other requests could find its blocks "
+                "by how its text begins. An encoder's keys depend on the whole text: leave tokens "
+                "out of plan, and fork a request to share it"
+            )
+    ticket = Ticket(appended=set(range(len(cache.layers))))
+    states = cache._seen_again(requests)
+    rows = [i for i, n in enumerate(lengths) for _ in range(n)]
+    for request in requests:
+        if request.ticket is not None:
+            request.ticket.live = False
+        request.ticket = ticket
+    return Step(
+        cache,
+        ticket,
+        tuple(requests[i].name for i in rows),
+        (1,) * len(rows),
+        tuple(requests[i].length for i in rows),
+        None if states is None else [states[i] for i in rows],
+        whole=False,
+    )
+
+
+def check_layers_see_all(cache: Cache) -> None:
+    """Refuse a layer with a window, and a rule by which a plan would take tokens out."""
+    for layer, spec in enumerate(cache.layers):
+        if spec.window is not None:
+            raise ValueError(
+                f"layer {layer} looks at a window of {spec.window} tokens, counted back from the "
+                "query. A query of another text has no place among them: leave window out"
+            )
+    for group in cache.groups:
+        if group.retention != KeepAll():
+            raise ValueError(
+                f"{group.retention!r} of layer {group.layers[0]} would never be applied: a plan "
+                "does that, and a text that is filled once is not planned again"
+            )

@@ -1,0 +1,146 @@
+"""Any cache whose requests are filled once and seen whole: each result against float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import array_api_strict
+import numpy as np
+import pytest
+from caches import CACHES, build, poison_all, takes
+
+from kvlib import BlockPool, Cache, LayerSpec, PagedCache, QuantizedCache
+from kvlib.arrays import to_numpy
+from kvlib.caches import cross_step
+from kvlib.exercises.kit import oracle
+from kvlib.exercises.kit.bill import check_bill
+from kvlib.exercises.kit.poison import poison_unused
+from kvlib.exercises.kit.rounding import sum_bound
+from kvlib.kernels import Kernels
+
+
+def lives(name: str, seed: int, xp: Any = np) -> int:
+    """Random texts, queries, forks and new requests in any cache; results compared."""
+    rng = np.random.default_rng(seed)
+    kv = int(rng.integers(1, 3))
+    groups = int(rng.integers(1, 4))
+    sinks = xp.asarray(rng.standard_normal(kv * groups).astype(np.float32))
+    layers = [
+        LayerSpec(kv, 16, softcap=1.5 if seed % 2 else None),
+        LayerSpec(kv, 16, 8, sinks=sinks),
+        LayerSpec(kv, 16, 8, v_from_k=True, sm_scale=0.3),
+    ]
+    if xp is np and not takes(name, layers):
+        layers = [LayerSpec(kv, 16)] * 2
+    cache: Any = build(name, layers, xp, xp.float32)
+    compared, texts, bound = 0, dict[str, int](), sum_bound(16 + 40, 4.0)
+
+    def draw(*shape: int) -> Any:
+        return xp.asarray(rng.standard_normal(shape).astype(np.float32))
+
+    for turn in range(12):
+        new = f"r{turn}"
+        if len(texts) < 2 or (len(texts) < 4 and rng.random() < 0.3):
+            if texts and rng.random() < 0.5:
+                source = list(texts)[rng.integers(len(texts))]
+                cache.fork(source, new)
+                texts[new] = texts[source]
+            else:
+                texts[new] = int(rng.integers(1, 14))
+                cache.add(new)
+                step = cache.plan([new], [texts[new]])
+                for layer, spec in enumerate(layers):
+                    v = None if spec.v_from_k else draw(texts[new], kv, spec.v_dim)
+                    cache.append(layer, draw(texts[new], kv, spec.head_dim), v, step)
+        elif len(texts) > 2 and rng.random() < 0.3:
+            cache.free(texts.popitem()[0])
+        poison_unused(cache)
+        names = list(texts)
+        rng.shuffle(names)
+        names = names[: int(rng.integers(1, len(names) + 1))]
+        q_lens = [int(rng.integers(1, 4)) for _ in names]
+        step = cross_step(cache, names, q_lens)
+        assert step.num_tokens == sum(q_lens)
+        for layer, spec in enumerate(layers):
+            q = draw(step.num_tokens, kv * groups, 16)
+            o, lse = (to_numpy(x) for x in cache.run(layer, q, step, return_lse=True))
+            at = 0
+            for seq_id, n in zip(names, q_lens, strict=True):
+                k, v, held = (to_numpy(x) for x in cache.read(layer, seq_id))
+                assert held.tolist() == list(range(texts[seq_id]))
+                rows, end = slice(at, at + n), np.full(n, 10**6)  # beyond all of them
+                right = oracle.attention(to_numpy(q)[rows], k, v, end, held, **spec.settings)
+                np.testing.assert_allclose(o[rows], right[0], atol=bound)
+                np.testing.assert_allclose(lse[rows], right[1], atol=bound)
+                at, compared = at + n, compared + 1
+        check_bill(cache)
+    return compared
+
+
+@pytest.mark.untraced
+@pytest.mark.parametrize("name", CACHES)
+def test_any_cache_equals_float64(name: str, effort: Any) -> None:
+    for seed in effort.share("lives of an encoder's cache", range(12), usual=2):
+        assert lives(name, seed) >= 12
+
+
+@pytest.mark.parametrize("name", ["dense", "paged, blocks of 4"])
+def test_the_standard_alone(name: str) -> None:
+    assert lives(name, 3, array_api_strict) >= 12
+
+
+def test_kernels_take_it_for_a_decode_step() -> None:
+    rng = np.random.default_rng(0)
+    cache = PagedCache(
+        [LayerSpec(2, 64)], BlockPool(20, 16), xp=np, attention=Kernels(run_on="twin")
+    )
+    for name, n in (("a", 37), ("b", 5)):
+        cache.add(name)
+        k, v = rng.standard_normal((2, n, 2, 64), dtype=np.float32)
+        cache.append(0, k, v, cache.plan([name], [n]))
+    q = rng.standard_normal((4, 4, 64), dtype=np.float32)
+    o = cache.run(0, q, cross_step(cache, ["b", "a"], [1, 3]))
+    for rows, name in ((slice(0, 1), "b"), (slice(1, 4), "a")):
+        k, v, held = cache.read(0, name)
+        right, _ = oracle.attention(q[rows], k, v, np.full(len(q[rows]), 99), held)
+        np.testing.assert_allclose(o[rows], right, atol=sum_bound(64 + 40, 4.0))
+
+
+class OfYourOwn(Cache):
+    """A cache that writes only what it must: attention over `read`."""
+
+    def __init__(self) -> None:
+        super().__init__([LayerSpec(1, 4)], xp=np)
+        self.kept: dict[Any, tuple[np.ndarray, np.ndarray]] = {}
+
+    def append(self, layer: int, k: Any, v: Any, step: Any) -> None:
+        self._check_append(layer, k, v, step)
+        self.kept[step.seq_ids[0]] = k, v
+        step.ticket.appended.add(layer)
+
+    def read(self, layer: int, seq_id: Any) -> Any:
+        k, v = self.kept[seq_id]
+        return k, v, np.arange(len(k))
+
+
+def test_a_cache_of_ones_own_can_be_seen_too() -> None:
+    cache, rng = OfYourOwn(), np.random.default_rng(0)
+    cache.add("a")
+    k, v = rng.standard_normal((2, 5, 1, 4), dtype=np.float32)
+    cache.append(0, k, v, cache.plan(["a"], [5]))
+    q = rng.standard_normal((3, 2, 4), dtype=np.float32)
+    right, _ = oracle.attention(q, k, v, np.full(3, 9), np.arange(5))
+    np.testing.assert_allclose(cache.run(0, q, cross_step(cache, ["a"], [3])), right, atol=1e-6)
+
+
+def test_codes_are_seen_like_numbers() -> None:
+    cache = QuantizedCache([LayerSpec(2, 16)], "int8", 1, 16, xp=np)
+    poison_all(cache)
+    cache.add("a")
+    rng = np.random.default_rng(0)
+    k, v = rng.standard_normal((2, 9, 2, 16), dtype=np.float32)
+    cache.append(0, k, v, cache.plan(["a"], [9]))
+    q = rng.standard_normal((5, 4, 16), dtype=np.float32)
+    o = cache.run(0, q, cross_step(cache, ["a"], [5]))
+    exact, _ = oracle.attention(q, k, v, np.full(5, 9), np.arange(9))
+    assert 0 < np.abs(o - exact).max() < 0.05
