@@ -289,6 +289,9 @@ INTEGERS: dict[str, tuple[Call, int]] = {
     "run_cascade layer": (
         on_step(lambda c, s, n: caches.run_cascade(c, n, drawn(3, 2, 64), s)), 0,
     ),
+    "cross_step q_lens": (
+        on_step(lambda c, s, n: caches.cross_step(c, ["a"], [n]).seq_ids), 3,
+    ),
     "run_alone layer": (on_step(lambda c, s, n: caches.run_alone(c, n, drawn(3, 2, 64), s)), 0),
     "block_table layer": (on_step(lambda c, s, n: layouts.block_table(c, ["a"], n)), 0),
     "slot_mapping layer": (on_step(lambda c, s, n: layouts.slot_mapping(c, s, n)), 0),

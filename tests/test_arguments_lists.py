@@ -77,6 +77,14 @@ def last(counts):
     return cache.plan([0, 1], [2, 3]).last(counts).q_lens
 
 
+def seen_whole(seq_ids=(0, 1), q_lens=(2, 3)):
+    cache, x = PagedCache([ONE], BlockPool(8, 4), xp=np), np.ones((5, 1, 64), np.float32)
+    for name in (0, 1):
+        cache.add(name)
+    cache.append(0, x, x, cache.plan([0, 1], [2, 3]))
+    return list(map(int, caches.cross_step(cache, seq_ids, q_lens).seq_ids))
+
+
 def scheduled(running):
     return kvlib.scheduling.schedule(running, budget=5)
 
@@ -97,6 +105,8 @@ LISTS = {
     "Cache.plan tokens": (lambda x: planned(tokens=x), [5, 6, 7, 8, 9]),
     "Cache.add tokens": (lambda x: paged().add("a", x), [5, 6, 7]),
     "Step.last counts": (last, [1, 2]),
+    "cross_step seq_ids": (lambda x: seen_whole(seq_ids=x), [0, 1]),
+    "cross_step q_lens": (lambda x: seen_whole(q_lens=x), [2, 3]),
     "DenseCache layers": (cache_of, SPECS),
     "PagedCache layers": (lambda x: PagedCache(x, BlockPool(8, 4), xp=np).group_of, SPECS),
     "layer_groups layers": (lambda x: caches.layer_groups(x), SPECS),
