@@ -164,8 +164,11 @@ class Held:
         if isinstance(policy, SnapKV):
             older, half = max(0, len(own) - policy.window), policy.kernel // 2
             x = [0.0] * half + [n for n, _ in notes[:older]] + [0.0] * half
-            means = [math.fsum(x[i : i + policy.kernel]) / policy.kernel for i in range(older)]
-            return dict(zip(own, [*means, *[0.0] * (len(own) - older)], strict=True))
+            near = [x[i : i + policy.kernel] for i in range(older)]
+            pooled = [math.fsum(some) / policy.kernel for some in near]
+            if policy.pooling == "max":
+                pooled = [max(some) for some in near]
+            return dict(zip(own, [*pooled, *[0.0] * (len(own) - older)], strict=True))
         if isinstance(policy, H2O) and policy.mean:
             return {p: total / max(1, n) for p, (total, n) in zip(own, notes, strict=True)}
         return {p: total for p, (total, _) in zip(own, notes, strict=True)}

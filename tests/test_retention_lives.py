@@ -1,4 +1,4 @@
-"""10,000 operations on caches that forget: a window, sinks, each policy, a rule for each layer.
+"""Over 10,000 operations on caches that forget: a window, sinks, each policy, a rule for each layer.
 
 `make test` plays a tenth of them, KVLIB_TESTS=whole all.
 """
@@ -28,7 +28,7 @@ from kvlib.caches import (
 )
 from kvlib.codecs import fp8
 
-OPERATIONS, LIVES = 40, 25  # of each of the ten rules: 10,000
+OPERATIONS, LIVES = 40, 25  # of each of the eleven rules
 
 
 def in_rows(codec: Any = None) -> Callable[..., Any]:
@@ -81,6 +81,7 @@ RULES: dict[str, Rule] = {
     "h2o": by(H2O(recent=2), every=2),
     "h2o by mean": by(H2O(recent=1, mean=True)),
     "snapkv": by(SnapKV(window=2, kernel=3)),
+    "snapkv by maximum": by(SnapKV(window=2, kernel=3, pooling="max")),
     "one rule per layer": lambda w: (
         [Scored(H2O(1), w), Window(w), Sinks(1, w), Scored(KNorm(), w + 1)],
         [None, w, None, None],

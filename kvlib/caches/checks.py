@@ -137,8 +137,8 @@ def check_append(cache: CacheHooks, layer: int, k: Array, v: Array | None, step:
     spec = _check_layer_and_step(cache, layer, step)
     if not step.whole:
         raise ValueError(
-            "keys are appended for a whole step, as plan made it, not for one that only attends: "
-            "step.last() and cross_step"
+            "keys are appended for a whole step, not for its last rows: step.last(); nor for a "
+            "step that only attends: cross_step"
         )
     _check_array(cache, "k", k, (step.qo_indptr[-1], spec.num_kv_heads, spec.head_dim), layer)
     if spec.v_from_k:
