@@ -1,4 +1,4 @@
-"""Over 10,000 operations on caches that forget: a window, sinks, each policy, a rule for each layer.
+"""11,000 operations on caches that forget: a window, sinks, each policy, a rule for each layer.
 
 `make test` plays a tenth of them, KVLIB_TESTS=whole all.
 """
