@@ -105,6 +105,7 @@ def test_an_endless_text_holds_keys_of_where_they_have_arrived(name: str, home: 
         stream.check()
 
 
+@pytest.mark.untraced
 def test_a_thousand_cuts_leave_no_drift() -> None:
     """One token after the other goes, so the last ones move 1,000 times, by one each time."""
     stream = Stream("gemma3", "rows", 1016)
@@ -114,6 +115,7 @@ def test_a_thousand_cuts_leave_no_drift() -> None:
     stream.check()
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("name", ROPES)
 @pytest.mark.parametrize("distance", [-1, -7])
 def test_a_thousand_turns_are_one(name: str, distance: int) -> None:

@@ -47,6 +47,7 @@ STREAMS: dict[str, tuple[Callable[[], Any], int]] = {
 }
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("name", STREAMS)
 def test_memory_is_flat(name: str, effort: Any) -> None:
     """Steps of 64, and after each eighth of these a few of one token.
