@@ -187,11 +187,12 @@ def recall(
     names: int = 4,
     chunk: int = 64,
     seed: int = 0,
+    lead: int = 64,
 ) -> Recall:
     """Ask for strings that were bound `distance` bytes before, among `names` names.
 
     The prompts are those of :func:`kvlib.reference.recall.recall_prompt`, the same for the same
-    seed; a token is a byte, as in the reference model. They go through the cache in chunks, and
+    seed; a token is a byte, as in the reference model. About `lead` bytes of code come first. They go through the cache in chunks, and
     the four bytes of the answer are decoded greedily, so every answer is read from what the cache
     kept. Raises ValueError for fewer than one trial, and what recall_prompt raises.
 
@@ -204,7 +205,7 @@ def recall(
     trials, chunk = check_integer("trials", trials, most=MOST_TRIALS), check_integer("chunk", chunk)
     distance = check_integer("distance", distance, LEAST_DISTANCE)
     rng = random.Random(check_seed("seed", seed))
-    asked = [recall_prompt(rng, distance, names) for _ in range(trials)]
+    asked = [recall_prompt(rng, distance, names, lead=lead) for _ in range(trials)]
     answers = []
     for prompt, _ in asked:
         with _request(model, cache, chunk) as feed:

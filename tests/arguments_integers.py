@@ -431,6 +431,7 @@ INTEGERS: dict[str, tuple[Call, int]] = {
     "quality.recall names": (lambda n: recall(names=n), 2),
     "quality.recall chunk": (lambda n: recall(chunk=n), 50),
     "quality.recall seed": (lambda n: recall(seed=n), 100),
+    "quality.recall lead": (lambda n: recall(lead=n), 64),
     # costs
     "costs.decode batch": (lambda n: costs.decode(LLAMA, n, 100), 100),
     "costs.decode context": (lambda n: costs.decode(LLAMA, 1, n), 100),

@@ -170,3 +170,21 @@ def test_refusals(model):
         with pytest.raises(ValueError, match=words):
             quality.recall(model, cache, **settings)
     assert cache.seq_ids == ()
+
+
+def test_recall_puts_other_code_before_the_bindings(model):
+    short, long = ([], [])
+    for lead, lengths in ((64, short), (600, long)):
+
+        class Counting(DenseCache):
+            def plan(self, seq_ids, q_lens, tokens=None, lengths=lengths):
+                lengths.append(q_lens[0])
+                return super().plan(seq_ids, q_lens, tokens)
+
+        found = quality.recall(
+            model, dense(model, Counting), trials=1, distance=64, chunk=2048, lead=lead
+        )
+        assert found.accuracy == 1
+    assert 480 < long[0] - short[0] < 600
+    with pytest.raises(ValueError, match="lead"):
+        quality.recall(model, dense(model), trials=1, lead=-1)
