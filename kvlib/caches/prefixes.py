@@ -10,10 +10,12 @@ RadixAttention, arXiv:2312.07104). Both give the same blocks to the same questio
 from __future__ import annotations
 
 import hashlib
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import count
 
 from kvlib.caches.checks import check_extra
+from kvlib.caches.prefix_index import PrefixIndex
 from kvlib.caches.step import Extra
 
 Content = tuple[int | None, tuple[int, ...], Extra]
@@ -40,12 +42,10 @@ def chain(before: bytes, tokens: Sequence[int], extra: Extra) -> bytes:
     return digest.digest()
 
 
-class PrefixIndex:
-    """Which block holds which tokens after which parent; a text's first block has parent None.
+class ContentIndex(PrefixIndex):
+    """An index that knows its blocks by their contents.
 
-    extra: what else the keys depend on (an adapter, a tenant's salt). It is stored with the first
-    block of a text and holds for all that follow. A subclass writes `child`, which finds a block,
-    and `_enter` and `_leave`, which keep what `child` needs.
+    A subclass writes `child`, and `_enter` and `_leave`, which keep what `child` needs.
     """
 
     def __init__(self) -> None:
@@ -55,22 +55,6 @@ class PrefixIndex:
         self._publications: dict[int, int] = {}
         self._after: dict[int, int | None] = {}
         self._count = count()
-
-    def find(self, tokens: Sequence[int], block_size: int, extra: Extra = ()) -> list[int]:
-        """The blocks of the longest known beginning of `tokens`, in whole blocks."""
-        found: list[int] = []
-        parent, key = None, extra
-        for start in range(0, len(tokens) - block_size + 1, block_size):
-            parent = self.child(parent, tuple(tokens[start : start + block_size]), key)
-            if parent is None:
-                break
-            found.append(parent)
-            key = ()
-        return found
-
-    def child(self, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()) -> int | None:
-        """The block with these tokens after `parent`, or None."""
-        raise NotImplementedError
 
     def add(
         self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()
@@ -92,11 +76,13 @@ class PrefixIndex:
     def _publication(self, block: int | None) -> int | None:
         return None if block is None else self._publications[block]
 
+    @abstractmethod
     def _enter(self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra) -> None:
-        raise NotImplementedError
+        """Make a block known to `child`."""
 
+    @abstractmethod
     def _leave(self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra) -> None:
-        raise NotImplementedError
+        """Undo `_enter`."""
 
     def parent(self, block: int) -> int | None:
         """The block before a published one; None for the first of a text."""
@@ -112,7 +98,7 @@ class PrefixIndex:
         return f"{type(self).__name__}({len(self)} blocks)"
 
 
-class HashIndex(PrefixIndex):
+class HashIndex(ContentIndex):
     """One hash per block, chained, with the tokens compared on every hit.
 
     A hash alone would hand over another prompt's keys when two hashes collide, by chance or because
@@ -159,7 +145,7 @@ class HashIndex(PrefixIndex):
         return None
 
 
-class RadixIndex(PrefixIndex):
+class RadixIndex(ContentIndex):
     """A tree whose edges are blocks of tokens; only Python's dict hashes anything.
 
     The children of a block are found by their first token. If only one child begins with it, its
