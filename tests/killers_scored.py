@@ -5,6 +5,7 @@ import test_editing
 import test_editing_ropes
 import test_experts
 import test_quest
+import test_retention
 import test_scored
 from models import decoder, text
 from peers.running import alone, assert_same_logits
@@ -19,10 +20,16 @@ def scores_by_definition() -> None:
     for policy in test_scored.POLICIES:
         for steps in ([20, *[1] * 6], [7, 9, 1, 5, 1, 1]):
             test_scored.test_each_head_holds_what_the_definition_says(policy, "blocks of 4", steps)
+    test_scored.test_each_head_holds_what_the_definition_says("h2o", "rows", [20, *[1] * 6])
     for policy in test_scored.POLICIES:
         test_scored.test_a_step_that_is_undone_was_never_seen(policy, 17)
     test_scored.test_running_twice_counts_once()
     test_scored.test_a_fork_goes_its_own_way_from_the_same_notes()
+
+
+def rows_are_short() -> None:
+    for rule in test_retention.SHORT:
+        test_retention.test_a_row_is_as_long_as_what_stays_and_a_quarter_more(rule, None)
 
 
 def blocks_by_definition() -> None:
@@ -73,9 +80,6 @@ def layers_that_differ() -> None:
 
 
 CHECKS = (
-    scores_by_definition,
-    blocks_by_definition,
-    edits_are_exact,
-    budgets_bound_bytes,
-    layers_that_differ,
+    *(scores_by_definition, rows_are_short, blocks_by_definition, edits_are_exact),
+    *(budgets_bound_bytes, layers_that_differ),
 )

@@ -49,6 +49,14 @@ def in_float32(turn, config, k, distance):
     return k
 
 
+def in_the_short_row(take_over, rows, request, g, stay, own):
+    table = request.state.tables[g]
+    if table.own is not None:
+        table.own, table.pages = None, [request.state.row]
+        stay = np.minimum(stay, rows._sizes[g] - 1)
+    take_over(rows, request, g, stay, own)
+
+
 def bounds_stay(put, fields, *given):
     fresh = None if fields.bounds is None else fields.bounds.fresh.copy()
     written = put(fields, *given)
@@ -96,6 +104,12 @@ MUTANTS = [
     Bug("SnapKV pools by the mean whatever it is asked", POLICIES, "SnapKV.score",
         lambda score, policy, *rest: score(replace(policy, pooling="mean"), *rest),
         "scores_by_definition"),
+    Bug("what stays is looked for in the short row", "kvlib.caches.rows", "Rows._take_over",
+        in_the_short_row, "scores_by_definition"),
+    Bug("what stays does not leave its longer row", "kvlib.caches.rows", "Rows._take_over",
+        lambda take_over, rows, request, g, stay, own: take_over(
+            rows, request, g, stay, own or request.state.tables[g].own
+        ), "rows_are_short"),
     # Blocks that are chosen
     Bug("bounds outlive the keys of their block", "kvlib.caches.store", "Fields.put", bounds_stay,
         "blocks_by_definition"),

@@ -10,9 +10,10 @@ import pytest
 from caches import poison_all
 
 from kvlib import BlockPool, DenseCache, LayerSpec, Meter, PagedCache, QuantizedCache
-from kvlib.caches import Retention, Sinks
+from kvlib.caches import H2O, KNorm, Retention, Scored, Sinks
 from kvlib.codecs import Codec, PerToken, fp8, int8, kivi
 from kvlib.exercises import kit
+from kvlib.exercises.kit.rounding import sum_bound
 from kvlib.meter import Count
 
 
@@ -219,3 +220,67 @@ def test_sinks_refuse_what_is_no_count() -> None:
         with pytest.raises(ValueError, match="must be an integer of at least"):
             Sinks(*fields)
     assert Sinks(np.int8(2), np.int8(100)).recent == 100
+
+
+SHORT: dict[str, tuple[Retention, int]] = {  # and how many tokens its rows hold
+    "sinks": (Sinks(2, 11), 12 + 3),
+    "sinks, four at a time": (Sinks(2, 11, every=4), 15 + 3),
+    "scores": (Scored(H2O(3), 12), 12 + 3),
+    "scores, four at a time": (Scored(KNorm(2), 12, every=4), 15 + 3),
+}
+
+
+@pytest.mark.parametrize("codec", [None, "int8"])
+@pytest.mark.parametrize("rule", SHORT)
+def test_a_row_is_as_long_as_what_stays_and_a_quarter_more(rule: str, codec: str | None) -> None:
+    """A prompt of 90 tokens gets a longer row, a fork of it another one, until the next plan."""
+    retention, room = SHORT[rule]
+    rows = DenseCache([LayerSpec(2, 8)], 3, 1000, retention=retention, codec=codec, xp=np)
+    blocks = PagedCache(
+        [LayerSpec(2, 8)], BlockPool(400, 1), retention=retention, codec=codec, xp=np
+    )
+    poison_all(rows)
+    rng, token = np.random.default_rng(0), 2 * 2 * (12 if codec else 32)
+    assert rows.memory().reserved == 3 * room * token
+
+    def step(names: list[str], q_lens: list[int]) -> None:
+        x = rng.standard_normal((3, sum(q_lens), 2, 8), dtype=np.float32)
+        o = []
+        for cache in (rows, blocks):
+            planned = cache.plan(names, q_lens)
+            cache.append(0, x[0], x[1], planned)
+            o.append(cache.run(0, x[2], planned))
+        np.testing.assert_allclose(o[0], o[1], rtol=0, atol=2 * sum_bound(8 + 90, 4.0))
+        for name in names:
+            for one, other in zip(rows.read(0, name), blocks.read(0, name), strict=True):
+                assert (one == other).all()
+        assert rows.memory().reserved == sum(x.nbytes for x in rows.storage())
+
+    for cache in (rows, blocks):
+        cache.add("a")
+        cache.add("b")
+    step(["a", "b"], [90, 7])
+    assert rows.memory().reserved == (3 * room + 90) * token, "b has room in its row"
+    for cache in (rows, blocks):
+        cache.fork("a", "c")
+    assert rows.memory().reserved == (3 * room + 2 * 90) * token
+    step(["a", "c"], [1, 40])
+    held = rows.read(0, "c")[0].shape[0]
+    assert rows.memory().reserved == (3 * room + held) * token and held >= 52
+    for cache in (rows, blocks):
+        cache.truncate("c", 95)  # into its last step, in the longer row
+        cache.truncate("a", 90)
+    for q_lens in ([1, 1, 2], [3, 1, 1], [1, 50, 1], [1, 1, 1], [2, 1, 3]):
+        step(["a", "b", "c"], q_lens)
+    step(["a", "b", "c"], [1, 1, 1])
+    assert rows.memory().reserved == 3 * room * token
+    for cache in (rows, blocks):
+        cache.truncate("a", 0)
+    step(["a"], [30])
+
+
+def test_a_rule_without_room_gets_whole_rows() -> None:
+    cache = DenseCache([LayerSpec(1, 8)], 1, 40, retention=RULE, xp=np)
+    assert cache.memory().reserved == 40 * 64
+    short = DenseCache([LayerSpec(1, 8)], 1, 10, retention=Sinks(4, 60), xp=np)
+    assert short.memory().reserved == 10 * 64

@@ -7,7 +7,7 @@ rules that take tokens out from between others.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from kvlib.arrays import Array, to_numpy
 from kvlib.caches.blocks import BlockPool
 from kvlib.caches.layers import StoredLayers
 from kvlib.caches.step import Request
+from kvlib.caches.store import Store
 from kvlib.caches.table import Table
 from kvlib.caches.watched import positions_of
 from kvlib.errors import OutOfBlocks
@@ -159,24 +160,32 @@ def folded(cache: StoredLayers, g: int, request: Request, k: Array) -> Array | N
 
 
 def take_out(
-    cache: StoredLayers, g: int, request: Request, stay: np.ndarray, pages: list[int] | None = None
+    cache: StoredLayers,
+    g: int,
+    request: Request,
+    stay: np.ndarray,
+    pages: list[int] | None = None,
+    stores: Mapping[int, Store] | None = None,
 ) -> None:
     """Move the tokens that stay together.
 
     stay: their numbers, from `staying`. pages: those they are moved into, from the first page that
-    changes on; its own unless given.
+    changes on; its own unless given. stores: for each layer the arrays with those pages, if all
+    tokens move into others.
     """
     table = request.state.tables[g]
     positions = table.positions(request.length)
-    changed = first_changed(stay)
+    changed = first_changed(stay) if stores is None else 0
     for layer in cache.groups[g].layers:
-        store = cache.stores[layer]
+        store = cache.store(table, layer)
+        target = store if stores is None else stores[layer]
         page = changed // store.size
         start = page * store.size if pages is not None else changed
         which = stay[..., start:] - page * store.size
-        target = table.pages[page:] if pages is None else pages
-        slots = table.pages[page:], which, target, start - page * store.size
-        copied = sum(fields.gather_into(*slots) for fields in store.both)
+        into = table.pages[page:] if pages is None else pages
+        slots = table.pages[page:], which, into, start - page * store.size
+        both = zip(store.both, target.both, strict=True)
+        copied = sum(mine.gather_into(other, *slots) for mine, other in both)
         report("move", copied=copied)
     if table.watched is not None:
         table.watched.settle(request.length, stay)

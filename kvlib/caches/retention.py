@@ -17,8 +17,8 @@ class Retention:
     """A rule for which tokens a layer keeps. ``plan`` applies it, then makes room for new tokens.
 
     A step that has begun therefore gives nothing back, so the last step can always be undone.
-    Write `first` if the rule keeps all tokens from some position on, and `room` for shorter rows.
-    Otherwise write `kept`. Rules that are equal share block tables, so make them frozen
+    Write `first` if the rule keeps all tokens from some position on, otherwise `kept`, and `room`
+    for shorter rows. Rules that are equal share block tables, so make them frozen
     dataclasses.
 
     >>> @dataclass(frozen=True)
@@ -49,11 +49,17 @@ class Retention:
         return positions >= self.first(length)
 
     def room(self, max_seq_len: int) -> int:
-        """The fewest tokens that a row must hold for one request under this rule.
+        """How long the rows of a DenseCache are under this rule, at most `max_seq_len` tokens.
 
-        A rule with `holes` gets rows of full length, so `room` is not called for it.
+        A row must hold what stays and one token more. A step that needs more gets a longer row
+        until the request is planned again.
         """
         return max_seq_len
+
+
+def steps_of(held: int) -> int:
+    """Tokens that a row has room for beside the `held` that stay: a quarter more."""
+    return max(1, held // 4)
 
 
 @dataclass(frozen=True)
@@ -85,8 +91,8 @@ class Window(Retention):
         return max(0, length - self.size + 1)
 
     def room(self, max_seq_len: int) -> int:
-        # A quarter more, so that a row's tokens move to its front once in size / 4 steps.
-        return min(max_seq_len, self.size - 1 + max(1, self.size // 4))
+        # So that a row's tokens move to its front once in size / 4 steps.
+        return min(max_seq_len, self.size - 1 + steps_of(self.size))
 
 
 @dataclass(frozen=True)
@@ -117,6 +123,10 @@ class Sinks(Retention):
         stays = (positions < self.first_tokens) | (positions > length - self.recent)
         late = len(positions) - int(stays.sum()) >= self.every
         return stays if late else np.ones_like(stays)
+
+    def room(self, max_seq_len: int) -> int:
+        held = self.first_tokens + self.recent - 1 + self.every - 1
+        return min(max_seq_len, held + steps_of(held))
 
 
 Rules = Retention | Sequence[Retention] | None

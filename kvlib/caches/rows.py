@@ -7,6 +7,8 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from kvlib.arguments import check_integer, describe
 from kvlib.caches.changes import given_back, staying, take_out
 from kvlib.caches.layers import StoredLayers
@@ -26,9 +28,10 @@ class Rows(Allocator):
     """A row for each of `max_seqs` requests of up to `max_seq_len` tokens, in every layer.
 
     Under a `Window`, a row is a quarter longer than the window. When it is full, the tokens that
-    are still needed move to its front. A step that is too long for its row gets a longer row until
-    its request is planned again. Raises CacheFull if all rows are taken or a request grows too
-    long.
+    are still needed move to its front. Under `Sinks` and `Scored`, too, a row has room for what
+    stays and a quarter more. A step that is too long for its row, such as a prompt, gets a longer
+    row until its request is planned again. Raises CacheFull if all rows are taken or a request
+    grows too long.
 
     >>> Rows(max_seqs=8, max_seq_len=2048).size
     2048
@@ -48,7 +51,7 @@ class Rows(Allocator):
         self.cache = weakref.proxy(cache)  # a cache goes as soon as nobody holds it
         together = cache.codec.group
         rules = [group.retention for group in cache.groups]
-        rooms = [self.size if rule.holes else rule.room(self.size) for rule in rules]
+        rooms = [rule.room(self.size) for rule in rules]
         # Whole groups of the codec are given back, so a part of one may stay in front.
         rooms = [-(-(n + together - 1) // together) * together for n in rooms]
         self._sizes = [min(self.size, n) for n in rooms]
@@ -71,7 +74,7 @@ class Rows(Allocator):
         if self._given == self.max_seqs:
             raise CacheFull(
                 f"no row for request {describe(seq_id)}: all {self.max_seqs} rows (max_seqs) are "
-                f"taken"
+                "taken"
             )
         self._given += 1
         return self._given - 1
@@ -84,14 +87,13 @@ class Rows(Allocator):
             if request.length + n > self.size:
                 raise CacheFull(
                     f"request {describe(request.name)} holds {request.length} tokens and {n} more "
-                    f"were "
-                    f"asked for: {request.length + n - self.size} too many for max_seq_len = "
+                    f"were asked for: {request.length + n - self.size} too many for max_seq_len = "
                     f"{self.size}"
                 )
         moves = [
             self._planned(request, n, g)
             for g, group in enumerate(cache.groups)
-            if group.retention.holes or self._sizes[g] < self.size
+            if group.retention.holes or self._sizes[g] < self.size  # others never have to move
             for request, n in zip(requests, q_lens, strict=True)
         ]
         for move in moves:
@@ -104,20 +106,31 @@ class Rows(Allocator):
         A longer row is allocated here, so that nothing has changed where that fails.
         """
         cache, state = self.cache, request.state
-        if cache.groups[g].retention.holes:
-            stay = staying(cache, g, request)
-            return None if stay is None else partial(take_out, cache, g, request, stay)
         table, length, room = state.tables[g], request.length, self._sizes[g]
         # How many tokens the row must hold after those given back; others may wait.
         end = max(state.coded, cache.codec.coded(length + n)) if cache.codec.waits else length + n
-        if table.own is None and end - table.gone <= room:
-            return None
+        holes = cache.groups[g].retention.holes
+        stay = staying(cache, g, request) if holes else None
+        gone = table.gone if stay is None else length - stay.shape[-1]
+        if table.own is None and end - gone <= room:
+            return None if stay is None else partial(take_out, cache, g, request, stay)
         group, own = cache.codec.group, None
-        gone = given_back(cache, g, request, group)
+        gone = gone if holes else given_back(cache, g, request, group)
         if end - gone > room:
             tokens = -(-(end - gone) // group) * group
             own = {layer: cache.stores[layer].longer(tokens) for layer in cache.groups[g].layers}
+        if stay is not None:
+            return partial(self._take_over, request, g, stay, own)
         return partial(self._carry_out, request, g, gone, cache.kept_by(request), own)
+
+    def _take_over(
+        self, request: Request, g: int, stay: np.ndarray, own: dict[int, Store] | None
+    ) -> None:
+        """Move the tokens that stay, wherever they lie, to the front of another row."""
+        cache, table = self.cache, request.state.tables[g]
+        pages = [request.state.row if own is None else 0]
+        take_out(cache, g, request, stay, pages, own or dict(enumerate(cache.stores)))
+        table.pages, table.own = pages, own
 
     def _carry_out(
         self, request: Request, g: int, gone: int, needed: int, own: dict[int, Store] | None
@@ -130,9 +143,7 @@ class Rows(Allocator):
         table, held = state.tables[g], cache.held(request)
         new = state.row if own is None else 0
         for layer in cache.groups[g].layers if held > gone else ():
-            source, target = cache.store(table, layer), cache.stores[layer]
-            if own is not None:
-                target = own[layer]
+            source, target = cache.store(table, layer), (own or cache.stores)[layer]
             copied = target.move(source, table.pages[0], new, gone - table.gone, held - gone)
             report("move", copied=copied)
         table.pages, table.own = [new], own
@@ -163,8 +174,7 @@ class Rows(Allocator):
         if check_integer("length", length, 0) > self.size:
             raise CacheFull(
                 f"request {describe(seq_id)} may grow to {length} tokens, and the cache has room "
-                f"for "
-                f"{self.size} of one request"
+                f"for {self.size} of one request"
             )
 
 
@@ -174,8 +184,8 @@ class DenseCache(StoredCache):
     In each layer, keys have the shape (row, Hkv, max_seq_len, Dk), and values likewise: heads come
     before tokens, so that each head reads contiguous memory. The next request reuses a freed row.
     In a layer with a window, a row is a quarter longer than the window, and tokens that leave the
-    window are overwritten (`Rows`). The cache is simple, fast, and wasteful: a request pays for
-    ``max_seq_len`` tokens whatever its length.
+    window are overwritten; rows under `Sinks` and `Scored` are as short (`Rows`). The cache is
+    simple, fast, and wasteful: a request pays for ``max_seq_len`` tokens whatever its length.
     codec: a codec or its name; numbers are stored as they are unless given.
     retention: which tokens the layers keep; each layer's own window unless given.
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from kvlib.arguments import check_integer, describe
 from kvlib.arrays import Array, namespace
 from kvlib.caches.policies import Policy
-from kvlib.caches.retention import Retention
+from kvlib.caches.retention import Retention, steps_of
 
 MOST_LAYERS = 10**6
 
@@ -50,6 +50,10 @@ class Scored(Retention):
                 f"budget is {self.budget} tokens, and {self.policy!r} keeps the newest "
                 f"{self.policy.recent} alone; make budget larger or recent smaller"
             )
+
+    def room(self, max_seq_len: int) -> int:
+        held = self.budget + self.every - 1
+        return min(max_seq_len, held + steps_of(held))
 
     def chosen(self, score: Array) -> Array:
         """The slots that stay (Hkv, budget), in order, by scores (Hkv, S) of the stored tokens."""

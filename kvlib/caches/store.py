@@ -121,9 +121,14 @@ class Fields:
         return flat.take(index, axis=0, out=room[:rows], mode="clip")
 
     def gather_into(
-        self, pages: Sequence[int], which: np.ndarray, target: Sequence[int], at: int
+        self,
+        other: Fields,
+        pages: Sequence[int],
+        which: np.ndarray,
+        target: Sequence[int],
+        at: int,
     ) -> int:
-        """Stored tokens number `which` of some pages, to slot `at` and on in others.
+        """Stored tokens number `which` of some pages, to slot `at` and on in pages of `other`.
 
         which: (n,), or (Hkv, n) if the heads' tokens differ. For codecs that write each token
         alone. The pages may be the same. Gives the bytes copied.
@@ -136,7 +141,7 @@ class Fields:
         for name, x in self.gather(pages, room).items():
             x = xp.take(xp.reshape(x, (self.heads * room, *x.shape[2:])), index, axis=0)
             found[name] = xp.reshape(x, (self.heads, n, *x.shape[1:]))
-        return self.put(target, at, found)
+        return other.put(target, at, found)
 
     def payload_and_metadata(self, tokens: int) -> tuple[int, int]:
         """Bytes of so many tokens (whole groups): of numbers or codes, and of scales and zeros."""
