@@ -64,6 +64,8 @@ EXHIBITS = {
         ("moved_keys_keep_their_angle", "second_shift_replaces_the_first"), "edits_are_exact"
     ),
     **dict.fromkeys(("one_set_per_query_head", "evicted_blocks_stay_held"), "budgets_bound_bytes"),
+    "guesses_stay_in_a_ring": "guesses_change_nothing",
+    "draft_cut_by_two_too_many": "guesses_are_fed_the_text",
     "one_rope_for_all_layers": "layers_that_differ",
     "scores_see_the_future": "scores_by_definition",
     "preempted_request_loses_a_token": "chunks_and_schedules",

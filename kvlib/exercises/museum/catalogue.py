@@ -9,6 +9,7 @@ from typing import NamedTuple, overload
 
 from kvlib.exercises.museum import (
     eviction,
+    guessing,
     masks,
     memory,
     numbers,
@@ -25,6 +26,7 @@ _ALL: tuple[Exhibit, ...] = (
     *numbers.EXHIBITS,
     *sharing.EXHIBITS,
     *windows.EXHIBITS,
+    *guessing.EXHIBITS,
     *eviction.EXHIBITS,
 )
 
@@ -100,10 +102,9 @@ class Waiting(NamedTuple):
 
 WAITING = (
     Waiting(
-        "a ring that cannot be cut back; a draft model's cache that is cut by two tokens too many",
-        "mlx-lm #1423, mlxcel #994",
-        "kvlib has no draft models, and its windows refuse to go back too far; the exhibit "
-        "rollback_resets shows a related bug",
+        "the state of a recurrent layer, which the next request inherits",
+        "tpu-inference #2431, #2779",
+        "kvlib has no layers that keep one state in place of keys and values",
     ),
     Waiting(
         "a quantised history that is encoded again at every flush, so its error grows",

@@ -11,7 +11,7 @@ from kvlib.caches import Cache, Step
 from kvlib.exercises.museum import guards, guards_stores, looks, looks_shared
 from kvlib.exercises.museum.exhibit import Exhibit, by_a_model
 from kvlib.exercises.museum.mutation import Call
-from kvlib.scheduling import DECODING, PREFILLING, WAITING, Request, Scheduler
+from kvlib.scheduling import DECODING, PREFILLING, WAITING, Scheduler
 from kvlib.serving import Event, noted
 
 PROTOCOL, SCHEDULING = "kvlib.caches.protocol", "kvlib.scheduling"
@@ -31,9 +31,15 @@ def a_slot_left_out(step: Call, server: Scheduler) -> list[Event]:
     return events
 
 
-def last_token_again(part: Call, request: Request, n: int) -> list[int]:
-    fed: list[int] = part(request, n)
-    return [request.prompt[-1], *fed] if len(request.new) == 1 else fed
+def last_token_again(step: Call, server: Scheduler) -> list[Event]:
+    reading = [r for r in server.requests.values() if not r.new]
+    events: list[Event] = step(server)
+    for r in reading:
+        if r.new and r.state == DECODING:
+            again = r.prompt[-1:]
+            server.model.forward(again, server.cache, server.cache.plan([r.name], [1], again))
+            r.left = noted(server.cache, r)  # as above
+    return events
 
 
 def positions_of_the_longest(plan: Call, cache: Cache, *request: Any) -> Step:
@@ -130,8 +136,8 @@ EXHIBITS = (
     ),
     Exhibit(
         "last_prompt_token_twice",
-        "kvlib.serving",
-        "Request.part",
+        SCHEDULING,
+        "Scheduler.step",
         last_token_again,
         room="positions",
         cite=by_a_model("qwen36/kv"),
