@@ -55,6 +55,8 @@ class Rows(Allocator):
         # Whole groups of the codec are given back, so a part of one may stay in front.
         rooms = [-(-(n + together - 1) // together) * together for n in rooms]
         self._sizes = [min(self.size, n) for n in rooms]
+        # Groups whose tokens may have to move; in the others, a row holds a whole request.
+        self._moving = [g for g, rule in enumerate(rules) if rule.holes or rooms[g] < self.size]
         sizes = [self._sizes[g] for g in cache.group_of]
         return [
             Store(cache.xp, cache.codec, spec, self.max_seqs, size, cache.dtype)
@@ -82,7 +84,6 @@ class Rows(Allocator):
     def reserve(
         self, requests: list[Request], q_lens: Sequence[int], tokens: Sequence[int] | None
     ) -> None:
-        cache = self.cache
         for request, n in zip(requests, q_lens, strict=True):
             if request.length + n > self.size:
                 raise CacheFull(
@@ -92,8 +93,7 @@ class Rows(Allocator):
                 )
         moves = [
             self._planned(request, n, g)
-            for g, group in enumerate(cache.groups)
-            if group.retention.holes or self._sizes[g] < self.size  # others never have to move
+            for g in self._moving
             for request, n in zip(requests, q_lens, strict=True)
         ]
         for move in moves:

@@ -118,10 +118,8 @@ class StoredCache(StoredLayers):
 
     def _check_kept(self, request: Request, length: int) -> None:
         """Refuse a length at which a layer would need tokens that it has given back."""
-        for group, table in zip(self.groups, request.state.tables, strict=True):
-            if not length:
-                continue
-            watched = table.watched
+        for g, table in enumerate(request.state.tables) if length else ():
+            group, watched = self.groups[g], table.watched
             if watched is not None and length < watched.length:
                 raise ValueError(
                     f"request {describe(request.name)} cannot go back to {length} tokens: the "

@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from kvlib.arguments import check_integer
@@ -158,7 +159,7 @@ class Codec:
         object.__setattr__(self, "residual", check_integer("residual", self.residual, least=0))
         object.__setattr__(self, "made_by", self.made_by or self.name)
 
-    @property
+    @cached_property
     def group(self) -> int:
         """Tokens that are encoded together: whole groups of keys and of values."""
         return math.lcm(self.keys.group, self.values.group)
@@ -168,7 +169,7 @@ class Codec:
         """Whether keys and values are stored as they come, whatever the codec is called."""
         return type(self.keys) is Plain and type(self.values) is Plain
 
-    @property
+    @cached_property
     def waits(self) -> bool:
         """Whether the newest tokens are kept as they are for a while."""
         return self.group > 1 or self.residual > 0
