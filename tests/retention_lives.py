@@ -42,6 +42,11 @@ class Life(Checked):
                 raise AssertionError(f"{error}\nafter: " + "; ".join(self.log)) from error
             self.done[operation.__name__] += 1
         check_bill(self.cache)
+        for name in list(self.text):
+            self.cache.free(name)
+        if self.cache.block_size is not None:
+            self.cache.pool.check()
+            assert self.cache.pool.num_free == self.cache.pool.num_blocks, "blocks have leaked"
 
     # Operations ---------------------------------------------------------------------------------
 
