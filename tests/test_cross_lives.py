@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import array_api_strict
+import device_double
 import numpy as np
 import pytest
 from caches import CACHES, build, poison_all, takes
@@ -84,9 +85,10 @@ def test_any_cache_equals_float64(name: str, effort: Any) -> None:
         assert lives(name, seed) >= 12
 
 
+@pytest.mark.parametrize("library", [array_api_strict, device_double.xp], ids=["strict", "device"])
 @pytest.mark.parametrize("name", ["dense", "paged, blocks of 4"])
-def test_the_standard_alone(name: str) -> None:
-    assert lives(name, 3, array_api_strict) >= 12
+def test_the_standard_alone_and_a_device(name: str, library: Any) -> None:
+    assert lives(name, 3, library) >= 12
 
 
 def test_kernels_take_it_for_a_decode_step() -> None:
