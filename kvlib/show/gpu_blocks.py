@@ -124,7 +124,7 @@ def _step_scene(
     return {
         "title": f"Step {at} of {len(names) - 1}: {names[at]}",
         "summary": words,
-        "formula": [f"{blocks} blocks \u00d7 {groups} groups = {blocks * groups} states at work"],
+        "formula": [f"{blocks} blocks \u00d7 {groups} groups = {blocks * groups} online softmaxes"],
         "numbers": [
             {"label": "Keys read", "text": f"{done * blocks * each:,}"},
             {"label": "Partial results (m, l, o)", "text": f"{states:,}"},
