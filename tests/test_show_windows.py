@@ -57,12 +57,14 @@ def test_influence_leaves_out_what_does_not_move() -> None:
 
 
 def test_fools_draws_every_budget_and_points_at_the_marked_one() -> None:
-    points = {"window": [(0.8, 0.0), (0.4, 100.0)], "H2O": [(0.8, 0.0), (-0.2, 0.0)]}
+    points = {"window": [(0.8, 0.0), (0.4, 100.0)], "H2O": [(2.8, 0.0), (-0.2, 0.0)]}
     (ax,) = draw.fools(points, ("H2O", 1)).axes
-    assert [line.get_xdata().tolist() for line in ax.lines] == [[0.8, 0.4], [0.8, -0.2]]
-    np.testing.assert_allclose(ax.lines[1].get_ydata(), [0, 0], atol=5)
+    found = [np.asarray(marks.get_offsets()).tolist() for marks in ax.collections]
+    assert found == [[list(pair) for pair in pairs] for pairs in points.values()]
+    assert all(np.ptp(marks.get_sizes()) > 0 for marks in ax.collections)  # the budget
+    assert "1 marks lie beyond" in ax.get_xlabel()
     (words,) = ax.texts
-    assert "H2O" in words.get_text() and words.xy[0] == -0.2
+    assert "H2O" in words.get_text() and words.xy == (-0.2, 0.0)
 
 
 def test_edited_has_one_bar_for_each_part_and_layer() -> None:

@@ -97,25 +97,24 @@ def influence(moved: Mapping[str, Any], reach: int) -> Any:
 def fools(points: Mapping[str, Sequence[tuple[float, float]]], marked: tuple[str, int]) -> Any:
     """Bits added (percent) against recall (percent): rule → one (bits, recall) for each budget.
 
-    marked: the rule and the number of the budget that an arrow names.
+    A larger budget is a larger mark. marked: the rule and the number of the budget that an arrow
+    names. Marks far to the right are left out, and the label of the axis counts them.
     """
     fig, ax = figure(3.4)
-    marks = "osD^vP*X"
+    marks, most = "osD^vP*X", 1.3
+    out = sum(bits > most for pairs in points.values() for bits, _ in pairs)
     for i, (name, pairs) in enumerate(points.items()):
         x, y = zip(*pairs, strict=True)
-        # Rules with equal results would hide each other, so each is moved a little.
-        shifted = [r + 1.1 * (i - (len(points) - 1) / 2) for r in y]
-        tone = "ink" if i < 2 else "muted"
-        style = {"color": color(tone), "marker": marks[i % len(marks)], "linestyle": ""}
-        ax.plot(x, shifted, label=name, alpha=0.9, **style)
+        sizes = [22 + 30 * n for n in range(len(pairs))]
+        tone = color("ink" if i < 2 else "recomputed")
+        style: dict[str, Any] = {"color": tone, "marker": marks[i % len(marks)], "zorder": 3}
+        ax.scatter(x, y, s=sizes, label=name, alpha=0.75, clip_on=False, **style)
     rule, at = marked
-    bits, recall = points[rule][at]
-    shift = 1.1 * (list(points).index(rule) - (len(points) - 1) / 2)
-    annotate(ax, f"{rule}: fewer bits, no recall", (bits, recall + shift), offset=(20, 30))
-    ax.axvspan(-1, 1, color=color("grid"), alpha=0.5, zorder=0)
-    ax.set(xlabel="bits per byte added (%); shaded: less than 1 %", ylabel="recall (%)")
-    ax.set_ylim(-8, 108)
-    ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    annotate(ax, f"{rule}: fewer bits, no recall", points[rule][at], offset=(14, 40))
+    ax.axvline(0, color=MUTED, linewidth=1)
+    ax.set(ylabel="recall at 1,024 bytes (%)", ylim=(-4, 104), xlim=(-0.3, most))
+    ax.set_xlabel(f"bits per byte added (%); {out} marks lie beyond {most} %")
+    ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), scatterpoints=1)
     return finish(fig)
 
 
