@@ -142,16 +142,19 @@ def pytest_runtest_protocol(item, nextitem):
 
 @pytest.hookimpl(trylast=True)  # after -m and -k: the pairs of what is asked for
 def pytest_collection_modifyitems(config, items):
-    """Of a test marked `pairwise`, keep the cases that cover every pair of parameters."""
+    """Of a test marked `pairwise` or `every`, keep some cases, and record of how many."""
     if efforts.LEVEL == "whole":
         return
     products = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("pairwise"):
+        if item.get_closest_marker("pairwise") or item.get_closest_marker("every"):
             products[item.nodeid.partition("[")[0]].append(item)
     dropped = set()
     for name, cases in products.items():
-        kept = efforts.pairwise([case.callspec.params for case in cases])
+        if (mark := cases[0].get_closest_marker("every")) is not None:
+            kept = efforts.every(len(cases), *mark.args, **mark.kwargs)
+        else:
+            kept = efforts.pairwise([case.callspec.params for case in cases])
         dropped |= {id(case) for i, case in enumerate(cases) if i not in set(kept)}
         what = f"cases of {name.rpartition('::')[2]}"
         cases[kept[0]].user_properties.append(("sampled", f"{what}: {len(kept)} of {len(cases)}"))

@@ -7,8 +7,9 @@ The environment variable KVLIB_TESTS chooses:
     quick   every test, each with as little as still makes sense: `make portable`
 
 A test that draws lives, seeds or examples asks for a share of them with `share`; one that is a
-product of parameters is marked `pairwise`. Both are recorded, and the page at the end of
-`make test` says how many of how many ran.
+product of parameters is marked `pairwise`; one with a long list of cases `every(n)`, which keeps
+one case in n. All are recorded, and the page at the end of `make test` says how many of how many
+ran.
 """
 
 import os
@@ -79,6 +80,15 @@ class Effort:
     def ran(self, what: str, count: int, of: int) -> None:
         """Note that `count` of `of` ran; the summary adds up what has the same name."""
         self._record("sampled", f"{what}: {count} of {of}")
+
+
+def every(count: int, n: int, start: int = 0) -> list[int]:
+    """Indices of one case in n of `count`, from `start` on where there are so many.
+
+    >>> every(7, 3), every(7, 3, start=1), every(1, 3, start=1)
+    ([0, 3, 6], [1, 4], [0])
+    """
+    return list(range(min(start, count - 1), count, n))
 
 
 def pairwise(cases: Iterable[dict[str, Any]]) -> list[int]:

@@ -64,3 +64,18 @@ def test_a_level_that_is_none_is_refused():
     command = [sys.executable, "-c", "import effort"]
     done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, env=environment)
     assert "KVLIB_TESTS must be one of quick, usual, whole; got 'all'" in done.stderr
+
+
+def test_one_case_in_n_is_kept_and_a_single_one_always():
+    assert effort.every(7, 3) == [0, 3, 6]
+    assert effort.every(7, 3, start=1) == [1, 4]
+    assert effort.every(1, 3, start=1) == [0]
+
+
+@pytest.mark.parametrize(("level", "count"), [("usual", 7), ("whole", 14)])
+def test_a_list_of_cases_is_collected_in_part(level, count):
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-k", "perfect"]
+    environment = {**os.environ, "KVLIB_TESTS": level, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    command += ["exercises/test_grading.py"]
+    done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, env=environment)
+    assert done.stdout.count("::test_a_perfect_notebook") == count, done.stdout + done.stderr

@@ -29,6 +29,7 @@ def sampled(item: Any) -> bool:
     return (
         "effort" in item.fixturenames
         or item.get_closest_marker("pairwise") is not None
+        or item.get_closest_marker("every") is not None
         or hasattr(item.obj, "hypothesis")
     )
 

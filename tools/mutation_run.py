@@ -48,7 +48,7 @@ APART = (
 
 def files() -> list[str]:
     """Test files that hold sampled tests and could see one of the mutants."""
-    asks = re.compile(r"effort|hypothesis|pairwise")
+    asks = re.compile(r"effort|hypothesis|pairwise|mark.every")
     paths = sorted((ROOT / "tests").rglob("test_*.py"))
     names = [
         p.relative_to(ROOT / "tests").as_posix() for p in paths if asks.search(p.read_text("utf-8"))

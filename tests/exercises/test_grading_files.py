@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from in_memory import temporary_files_in_memory as temporary_files_in_memory
 
 from kvlib.exercises.grading import Limits, grade, grade_folder
 from kvlib.exercises.grading.notebook import cell_name, chapter_of, defines, read_notebook
 from kvlib.exercises.grading.text import cell, line, plain
 
+pytestmark = pytest.mark.usefixtures("temporary_files_in_memory")
 LIMITS = Limits(seconds=5, memory=1500)
 RIGHT = "def times_computed(position, steps):\n    return max(0, steps - position)"
 PAPERS = {"kvlib": {"chapter": "intro"}}

@@ -7,15 +7,16 @@ import re
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pytest
-from effort import LEVEL
+from effort import Effort
+from in_memory import temporary_files_in_memory as temporary_files_in_memory
 
 from kvlib.exercises.grading import Grade, Limits, grade, grade_folder, grader
 from kvlib.exercises.grading.workers import Events, Worker
 
 SECONDS = 1.5  # some of these answers use up all they get
+pytestmark = pytest.mark.usefixtures("temporary_files_in_memory")
 LIMITS = Limits(seconds=SECONDS, memory=1500, output=100, total=120)
 TOO_LONG = f"took more than {SECONDS:g} seconds"
 RIGHT = {
@@ -157,11 +158,6 @@ CELLS = {
 }
 
 
-def some(cases: dict[str, Any]) -> list[str]:
-    """Every other case; all of them once a week."""
-    return list(cases) if LEVEL == "whole" else list(cases)[::2]
-
-
 def notebook(path: Path, *sources: str) -> Path:
     code = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
     cells = [{**code, "source": s} for s in ("import numpy as np\nimport kvlib", *sources)]
@@ -176,7 +172,8 @@ def scores(result: Grade) -> dict[str, str]:
     return {v.label.removeprefix("paged-"): v.status for v in result.verdicts}
 
 
-@pytest.mark.parametrize("trick", some(TRICKS))
+@pytest.mark.every(2)
+@pytest.mark.parametrize("trick", TRICKS)
 def test_tricks_win_nothing(trick: str, tmp_path: Path) -> None:
     """With the trick as a cell that runs, and as part of what the answer needs."""
     wrong = f"def slot_mapping(*a):\n    return {TRICKS[trick].splitlines()[0]!r}"
@@ -194,7 +191,8 @@ def test_tricks_win_nothing(trick: str, tmp_path: Path) -> None:
     assert scores(result)["free-list"] == "passed", str(result)
 
 
-@pytest.mark.parametrize("case", some(BODIES))
+@pytest.mark.every(2)
+@pytest.mark.parametrize("case", BODIES)
 def test_an_answer_that_misbehaves_loses_its_own_points(case: str, tmp_path: Path) -> None:
     body, words = BODIES[case]
     answer = f"def slot_mapping(*a):\n    {body}"
@@ -205,7 +203,8 @@ def test_an_answer_that_misbehaves_loses_its_own_points(case: str, tmp_path: Pat
     assert len(str(result)) < 5000 and len(json.dumps(result.asdict())) < 20_000
 
 
-@pytest.mark.parametrize("case", some(CELLS))
+@pytest.mark.every(2)
+@pytest.mark.parametrize("case", CELLS)
 def test_a_cell_that_misbehaves_does_not_end_the_run(case: str, tmp_path: Path) -> None:
     """Whether everything is run, or the cell is something that an answer needs."""
     source, words = CELLS[case]
@@ -252,10 +251,11 @@ def test_an_answer_that_is_no_python_is_found_by_its_cell(tmp_path: Path) -> Non
 
 
 def test_without_forks_an_answer_that_misbehaves_loses_its_own_points(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, effort: Effort
 ) -> None:
     monkeypatch.setitem(grader.GRACE, "checking", 1.0)  # on top of the limit; usually more
-    for case in ("it loops", "it leaves", "it exits", "it fills the memory"):
+    cases = ("it loops", "it leaves", "it fills the memory", "it exits")
+    for case in effort.share("answers that misbehave without forks", cases, usual=2):
         answer = f"def slot_mapping(*a):\n    {BODIES[case][0]}"
         path = notebook(tmp_path / "in.ipynb", answer, RIGHT["FreeList"])
         result = grade(path, limits=LIMITS, fork=False)

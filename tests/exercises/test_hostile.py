@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import Effort
 from hostile_answers import ANSWERS
 from hostile_asking import (
     BY,
@@ -35,8 +36,8 @@ from kvlib.exercises.catalogue import exercises
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_value(name: str) -> None:
-    for exercise in checked(VALUES, name):
+def test_value(name: str, effort: Effort) -> None:
+    for exercise in checked(VALUES, name, effort):
         if exercise.label in CUDA and name in OF_TEXT and name not in COMPILED:
             continue
         refused(exercise, returning(exercise, VALUES[name]))
@@ -55,16 +56,18 @@ def test_answer(name: str, capsys: Any) -> None:
 
 
 @pytest.mark.parametrize("name", CLOTHES)
-def test_right_results_in_other_clothes_are_taken_or_refused_in_words(name: str) -> None:
-    for exercise in checked(CLOTHES, name):
+def test_right_results_in_other_clothes_are_taken_or_refused_in_words(
+    name: str, effort: Effort
+) -> None:
+    for exercise in checked(CLOTHES, name, effort):
         report = asked(exercise, around(exercise, lambda result, args: CLOTHES[name](result)))
         if not report.passed:
             words(exercise, report)
 
 
 @pytest.mark.parametrize("name", LIES)
-def test_wrong_results_that_claim_to_be_right(name: str) -> None:
-    for exercise in checked(LIES, name):
+def test_wrong_results_that_claim_to_be_right(name: str, effort: Effort) -> None:
+    for exercise in checked(LIES, name, effort):
         if exercise.label in (*CUDA, *NO_RESULT) or (exercise.label, name) in TAKEN:
             continue
         changed = []
