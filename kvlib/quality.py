@@ -192,9 +192,10 @@ def recall(
     """Ask for strings that were bound `distance` bytes before, among `names` names.
 
     The prompts are those of :func:`kvlib.reference.recall.recall_prompt`, the same for the same
-    seed; a token is a byte, as in the reference model. About `lead` bytes of code come first. They go through the cache in chunks, and
-    the four bytes of the answer are decoded greedily, so every answer is read from what the cache
-    kept. Raises ValueError for fewer than one trial, and what recall_prompt raises.
+    seed; a token is a byte, as in the reference model. About `lead` bytes of code come first. They
+    go through the cache in chunks, and the four bytes of the answer are decoded greedily, so every
+    answer is read from what the cache kept. Raises ValueError for fewer than one trial, and what
+    recall_prompt raises.
 
     >>> from kvlib import load_reference_model
     >>> model = load_reference_model()

@@ -18,7 +18,7 @@ from kvlib.exercises.report import (
 )
 
 D = 16
-CLOSE = {"rtol": 0.0, "atol": 1e-3}  # keys are of size 1; a key turned wrongly is off by 0.1
+CLOSE: Any = {"rtol": 0.0, "atol": 1e-3}  # keys are of size 1; a key turned wrongly is off by 0.1
 
 
 def turn(keys: np.ndarray, by: Any) -> np.ndarray:
