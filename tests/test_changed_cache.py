@@ -192,11 +192,11 @@ class Meddling:
     def __getattr__(self, name):
         return getattr(MODEL, name)
 
-    def forward(self, tokens, cache, step):
+    def forward(self, tokens, cache, step, rows):
         self.passes += 1
         if self.passes == self.when:
             self.change(cache, "b")
-        return MODEL.forward(tokens, cache, step)
+        return MODEL.forward(tokens, cache, step, rows)
 
 
 @pytest.mark.parametrize("change, words", CHANGES.values(), ids=CHANGES)
