@@ -23,7 +23,7 @@ CXX_WHEEL := ziglang==0.17.1
 # tests run in parallel, each with one BLAS thread; make unit WORKERS=0 runs them one after the other
 WORKERS ?= 2
 # (each worker would import the plugins that these tests do not use)
-ASIDE = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -p no:nbval -p no:anyio -n $(WORKERS) --dist worksteal
+ASIDE = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -p no:nbval -p no:anyio -p no:logging -n $(WORKERS) --dist worksteal
 HTML := _build/html
 # every step leaves its report here; tools/summary.py counts them into one page
 SUMMARY := _build/summary

@@ -140,6 +140,23 @@ def pytest_runtest_protocol(item, nextitem):
         return (yield)
 
 
+def places(cases: list[Any]) -> list[int]:
+    """For each case of a test, the sum of the places of its parameters in the lists they are from.
+
+    Parameters that one `parametrize` gives together are one; their objects tell them apart.
+    """
+    seen, found = defaultdict(dict), []
+    for case in cases:
+        left, sum_of_places = dict(case.callspec.params), 0
+        given = [mark.args[0] for mark in case.iter_markers("parametrize")]
+        groups = [names.split(",") if isinstance(names, str) else names for names in given]
+        together = [tuple(id(left.pop(name.strip())) for name in names) for names in groups]
+        for i, values in enumerate([*together, *((id(value),) for value in left.values())]):
+            sum_of_places += seen[i].setdefault(values, len(seen[i]))
+        found.append(sum_of_places)
+    return found
+
+
 @pytest.hookimpl(trylast=True)  # after -m and -k: the pairs of what is asked for
 def pytest_collection_modifyitems(config, items):
     """Of a test marked `pairwise` or `every`, keep some cases, and record of how many."""
@@ -152,7 +169,7 @@ def pytest_collection_modifyitems(config, items):
     dropped = set()
     for name, cases in products.items():
         if (mark := cases[0].get_closest_marker("every")) is not None:
-            kept = efforts.every(len(cases), *mark.args, **mark.kwargs)
+            kept = efforts.every(places(cases), *mark.args, **mark.kwargs)
         else:
             kept = efforts.pairwise([case.callspec.params for case in cases])
         dropped |= {id(case) for i, case in enumerate(cases) if i not in set(kept)}

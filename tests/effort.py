@@ -82,13 +82,16 @@ class Effort:
         self._record("sampled", f"{what}: {count} of {of}")
 
 
-def every(count: int, n: int, start: int = 0) -> list[int]:
-    """Indices of one case in n of `count`, from `start` on where there are so many.
+def every(places: Sequence[int], n: int, start: int = 0) -> list[int]:
+    """Indices of one case in n, from `start` on; of the first case where none is left.
 
-    >>> every(7, 3), every(7, 3, start=1), every(1, 3, start=1)
+    places: for each case, the sum of the places that its parameters have in their lists. So of a
+    product of two lists, each value of either meets one value in n of the other.
+
+    >>> every(range(7), 3), every(range(7), 3, start=1), every([0], 3, start=1)
     ([0, 3, 6], [1, 4], [0])
     """
-    return list(range(min(start, count - 1), count, n))
+    return [i for i, place in enumerate(places) if place % n == start] or [0]
 
 
 def pairwise(cases: Iterable[dict[str, Any]]) -> list[int]:

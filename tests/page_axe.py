@@ -7,19 +7,31 @@ from typing import Any
 
 from page_checks import SET_THEME
 from page_probes import COLOURS, UNFOLD
-from rendered import NARROW, WIDE, contrast
+from rendered import NARROW, WHOLE, WIDE, contrast
 
 AXE = Path(__file__).resolve().parent / "vendor" / "axe-core" / "axe.min.js"
 # axe's impacts are minor, moderate, serious and critical; a heading out of order is moderate
 REFUSED = ("moderate", "serious", "critical")
 # All rules once; the dark theme changes colours alone, and a narrow screen no colours.
+Look = tuple[dict[str, int], str, dict[str, Any]]
 COLOUR_RULES = ["color-contrast", "link-in-text-block"]
 ALL_BUT_COLOURS = {"rules": {rule: {"enabled": False} for rule in COLOUR_RULES}}
-LOOKS = [
+LOOKS: list[Look] = [
     (WIDE, "light", {}),
     (WIDE, "dark", {"runOnly": COLOUR_RULES}),
     (NARROW, "light", ALL_BUT_COLOURS),
 ]
+
+
+def looks_at(turn: int) -> list[Look]:
+    """The first look at every page; the second and third usually at every other page in turn.
+
+    In the dark theme our own probe also looks at the words of every page, and on a narrow screen
+    all pages share their header, side bars and style sheets.
+    """
+    return LOOKS if WHOLE else [LOOKS[0], LOOKS[1 + turn % 2]]
+
+
 # Nothing is fetched: from a file, a page may not read its own style sheets again.
 RUN = """async some => {
   const found = await axe.run(document, {resultTypes: ['violations'], preload: false, ...some});
@@ -54,13 +66,13 @@ def pale(page: Any, selector: str, where: str) -> list[object]:
     return found
 
 
-def faults_of(page: Any) -> list[object]:
+def faults_of(page: Any, looks: list[Look] = LOOKS) -> list[object]:
     """What axe and our own probes find on the page. It ends unfolded, its code in one colour."""
     page.evaluate(UNFOLD)
     found = pale(page, CODE, "code")
     page.evaluate(FLATTEN, WORDS)
     page.add_script_tag(path=AXE)
-    for viewport, theme, rules in LOOKS:
+    for viewport, theme, rules in looks:
         if page.viewport_size != viewport:
             page.set_viewport_size(viewport)
             # the theme's script looks 300 ms after a change of size which boxes scroll
@@ -74,4 +86,5 @@ def faults_of(page: Any) -> list[object]:
             if violation[1] in REFUSED
         ]
     # what only a narrow screen shows (its header has other buttons) must have its colours, too
+    page.set_viewport_size(NARROW)
     return found + pale(page, HEADER, "narrow header")

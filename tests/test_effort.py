@@ -67,15 +67,29 @@ def test_a_level_that_is_none_is_refused():
 
 
 def test_one_case_in_n_is_kept_and_a_single_one_always():
-    assert effort.every(7, 3) == [0, 3, 6]
-    assert effort.every(7, 3, start=1) == [1, 4]
-    assert effort.every(1, 3, start=1) == [0]
+    assert effort.every(range(7), 3) == [0, 3, 6]
+    assert effort.every(range(7), 3, start=1) == [1, 4]
+    assert effort.every([0], 3, start=1) == [0]
+    kept = effort.every([a + b for a in range(6) for b in range(9)], 3)
+    for pairs in ({(i // 9, i % 9 % 3) for i in kept}, {(i % 9, i // 9 % 3) for i in kept}):
+        assert len(pairs) == len({value for value, _ in pairs}) in (6, 9), "in turn"
 
 
-@pytest.mark.parametrize(("level", "count"), [("usual", 7), ("whole", 14)])
-def test_a_list_of_cases_is_collected_in_part(level, count):
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-k", "perfect"]
+@pytest.mark.parametrize(("level", "count"), [("usual", 3), ("whole", 9)])
+def test_a_list_of_cases_is_collected_in_part(level, count, tmp_path):
+    (tmp_path / "conftest.py").write_text((TESTS / "conftest.py").read_text(encoding="utf-8"))
+    (tmp_path / "test_product.py").write_text(
+        "import pytest\n"
+        "@pytest.fixture(params=[True, None, 2])\n"
+        "def first(request): return request.param\n"
+        "@pytest.mark.every(3)\n"
+        "@pytest.mark.parametrize('b, c', [(0, 1), (0, 2), (1, 1)])\n"
+        "def test_product(first, b, c): pass\n"
+    )
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
     environment = {**os.environ, "KVLIB_TESTS": level, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    command += ["exercises/test_grading.py"]
-    done = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, env=environment)
-    assert done.stdout.count("::test_a_perfect_notebook") == count, done.stdout + done.stderr
+    environment["PYTHONPATH"] = os.pathsep.join([str(TESTS), str(TESTS.parent)])
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
+    kept = [line.split("[")[1] for line in done.stdout.splitlines() if "::test_product[" in line]
+    assert len(kept) == count, done.stdout + done.stderr
+    assert len({name.partition("-")[0] for name in kept}) == 3, "each value in its turn"

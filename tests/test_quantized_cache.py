@@ -238,6 +238,7 @@ def test_run_sees_a_piece_at_a_time(home, codec):
 
 
 @pytest.mark.untraced
+@pytest.mark.pairwise
 @pytest.mark.parametrize("home", ["rows", "blocks of 8", "blocks of 64"])
 @pytest.mark.parametrize("codec", [int8(), kivi(4, 32, 32), fp8()], ids=lambda c: c.name)
 @pytest.mark.parametrize("queries", [1, 64])

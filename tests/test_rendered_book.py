@@ -22,7 +22,7 @@ import page_checks
 import pytest
 import yaml
 from explorer_pages import explorers_of
-from page_axe import faults_of
+from page_axe import LOOKS, faults_of, looks_at
 from page_sliders import Sliders, address_of, one_step_on
 from rendered import HTML, NARROW, PAGES, ROOT, WHOLE, take_picture
 from visits import STILL, Watched, visit
@@ -45,6 +45,8 @@ def test_every_page_of_the_contents_is_visited(
     assert listed <= set(PAGES), "in the contents, and not built: run `make book`"
     visits = (4 if WHOLE else 2) * len(PAGES)
     record_property("sampled", f"visits of a page: {visits} of {4 * len(PAGES)}")
+    looks = sum(len(looks_at(turn)) for turn in range(len(PAGES)))
+    record_property("sampled", f"looks of axe-core at a page: {looks} of {len(LOOKS) * len(PAGES)}")
 
 
 @wide_from
@@ -65,7 +67,7 @@ def test_page_holds_on_a_wide_screen_and_axe_finds_nothing(
         if WHOLE:
             take_picture(page, f"{Path(name).stem}-dark")
         with seen.part(subtests, "axe"):
-            faults = faults_of(page)
+            faults = faults_of(page, looks_at(PAGES.index(name)))
             assert faults == [], "\n".join(map(str, faults[:20]))
         with seen.part(subtests, "loads nothing from outside, no errors"):
             seen.is_quiet()

@@ -162,6 +162,7 @@ def test_a_stub_of_lines_is_not_done(check):
 
 
 @needs_compiler
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
@@ -194,6 +195,7 @@ def _plain(text):
 
 
 @needs_compiler
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [

@@ -64,9 +64,8 @@ def wrong(exercise: Exercise, number: int) -> str:
     )
 
 
-# Usually one notebook of each chapter is graded from its file: here those of the chapters whose
-# number is odd, and in test_wrong_answers_in_a_notebook_lose_their_own_points the others, which are
-# those with classes, CUDA C++ and changes to kvlib; every other answer in them is right.
+# Usually one notebook of each chapter is graded from its file: those of every other chapter here,
+# the others in test_wrong_answers_in_a_notebook_lose_their_own_points, half of them answered right.
 @pytest.mark.every(2, start=1)
 @pytest.mark.parametrize("chapter", chapters())
 def test_a_perfect_notebook_scores_everything(course: Path, chapter: str) -> None:

@@ -172,7 +172,7 @@ def scores(result: Grade) -> dict[str, str]:
     return {v.label.removeprefix("paged-"): v.status for v in result.verdicts}
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(3)
 @pytest.mark.parametrize("trick", TRICKS)
 def test_tricks_win_nothing(trick: str, tmp_path: Path) -> None:
     """With the trick as a cell that runs, and as part of what the answer needs."""
@@ -191,7 +191,7 @@ def test_tricks_win_nothing(trick: str, tmp_path: Path) -> None:
     assert scores(result)["free-list"] == "passed", str(result)
 
 
-@pytest.mark.every(2)
+@pytest.mark.every(3)
 @pytest.mark.parametrize("case", BODIES)
 def test_an_answer_that_misbehaves_loses_its_own_points(case: str, tmp_path: Path) -> None:
     body, words = BODIES[case]

@@ -64,10 +64,10 @@ def check_rows(
     Else AssertionError: the first row that is another, and whose it is or how far off it is. coded:
     whether `whole` is what a codec made of all tokens at once.
     """
-    wrong = np.argwhere((got != at(whole, positions)).any(axis=-1))
-    if not len(wrong):
+    others = got != at(whole, positions)
+    if not others.any():
         return
-    row, head = (int(i) for i in wrong[0])
+    row, head = (int(i) for i in np.argwhere(others.any(axis=-1))[0])
     said = int(positions[row] if positions.ndim == 1 else positions[head, row])
     same = np.argwhere((whole == got[row, head]).all(axis=-1))
     if not len(same):
