@@ -269,6 +269,9 @@ INTEGERS: dict[str, tuple[Call, int]] = {
     "H2O recent": (lambda n: caches.H2O(recent=n), 100),
     "SnapKV window": (lambda n: caches.SnapKV(window=n), 100),
     "SnapKV kernel": (lambda n: caches.SnapKV(kernel=n), 101),
+    "ExpectedAttention future": (lambda n: caches.ExpectedAttention((1.0,), n), 100),
+    "ExpectedAttention sinks": (lambda n: caches.ExpectedAttention((1.0,), 9, n), 100),
+    "ExpectedAttention recent": (lambda n: caches.ExpectedAttention((1.0,), recent=n), 100),
     "pyramid budget": (lambda n: caches.pyramid(n, 4), 100),
     "pyramid layers": (lambda n: caches.pyramid(100, n), 5),
     "pyramid beta": (lambda n: caches.pyramid(100, 4, n), 20),
@@ -477,7 +480,7 @@ PARTS = (
 )
 RECORDS = (
     *("Event", "Field", "Memory", "Meter", "ModelConfig", "Recall", "Request", "RopeConfig"),
-    "Step",
+    *("Seen", "Step"),
 )
 HOOKS = (
     *("attend", "decoded", "fields", "lying", "note", "paged_lens", "pages", "store"),

@@ -6,7 +6,9 @@ import numpy as np
 from mutation_kind import Bug, Mutant
 
 SCORED, WATCHED = "kvlib.caches.scored", "kvlib.caches.watched"
+SEEN = "kvlib.caches.seen"
 POLICIES = "kvlib.caches.policies"
+EXPECTED = "kvlib.caches.expected"
 QUEST, BOUNDS = "kvlib.caches.quest", "kvlib.caches.bounds"
 ROPE, EXPERTS, EDITING = "kvlib.model.rope", "kvlib.model.experts", "kvlib.editing"
 
@@ -75,7 +77,7 @@ def not_brought_back(remove, model, cache, seq_id, start, stop):
 
 MUTANTS = [
     # Policies
-    Bug("a policy counts the look at the next token", WATCHED, "probabilities",
+    Bug("a policy counts the look at the next token", SEEN, "probabilities",
         lambda probabilities, q, lse, k, first, spec: probabilities(q, lse, k, first + 1, spec),
         "scores_by_definition"),
     Bug("a query that was undone still counts", WATCHED, "Watched.go_back", lambda *_: None,
@@ -110,6 +112,19 @@ MUTANTS = [
         lambda take_over, rows, request, g, stay, own: take_over(
             rows, request, g, stay, own or request.state.tables[g].own
         ), "rows_are_short"),
+    Bug("expected queries are not turned back", EXPECTED, "ExpectedAttention.look",
+        lambda look, policy, *rest: look(
+            replace(policy, frequencies=[0.0] * len(policy.frequencies)), *rest
+        ), "scores_by_definition"),
+    Bug("the last step's queries stand for all", EXPECTED, "ExpectedAttention.look",
+        lambda look, policy, notes, seen: look(policy, None, seen), "scores_by_definition"),
+    Mutant("steps add up their covariances alone", EXPECTED, "merged",
+           "covariance = inside + between", "covariance = inside", "scores_by_definition"),
+    Mutant("the future begins a token early", EXPECTED, "ExpectedAttention.expected",
+           "positions = notes.end +", "positions = notes.end - 1 +", "scores_by_definition"),
+    Bug("the first tokens compete", EXPECTED, "ExpectedAttention.score",
+        lambda score, policy, *rest: score(replace(policy, sinks=0), *rest),
+        "scores_by_definition"),
     # Blocks that are chosen
     Bug("bounds outlive the keys of their block", "kvlib.caches.store", "Fields.put", bounds_stay,
         "blocks_by_definition"),

@@ -167,8 +167,11 @@ class Life(Checked):
         for i, (name, n) in enumerate(zip(names, q_lens, strict=True)):
             length = self.begun[name] = len(self.text[name])
             for layer, held in enumerate(self.held[name]):
-                keys = lambda at=layer, of=name: self.decoded(at, 0, self.text[of])  # noqa: E731
-                self.too_near += held.plan(length, n, keys, self.found(layer, name))
+                keys, values = (
+                    lambda at=layer, of=name, which=which: self.decoded(at, which, self.text[of])
+                    for which in (0, 1)
+                )
+                self.too_near += held.plan(length, n, keys, values, self.found(layer, name))
             self.text[name] += tokens[step.qo_indptr[i] : step.qo_indptr[i + 1]]
             self.waiting[name] = self.waiting[name][n:]
             self.done["longer than W"] += n > self.edge

@@ -16,7 +16,18 @@ from typing import Any
 import numpy as np
 
 from kvlib import LayerSpec
-from kvlib.caches import H2O, KeepAll, KNorm, Policy, Scored, Sinks, SnapKV, Tova, Window
+from kvlib.caches import (
+    H2O,
+    ExpectedAttention,
+    KeepAll,
+    KNorm,
+    Policy,
+    Scored,
+    Sinks,
+    SnapKV,
+    Tova,
+    Window,
+)
 
 NEAR = 2e-5  # relative: scores of float32 sums over at most 60 keys, with exponents of up to 20
 
@@ -27,7 +38,7 @@ class Held:
     positions: for each kv head, in order. since, folded: the lengths at which tokens were given
     back last, and at which queries were counted last. notes: for each head, position → what queries
     gave it, and how many saw it. seen: the last step's queries (T, Hq, D), and where the first
-    stands.
+    stands. queries (n, Hq, D), end: all queries before rotation, and the position after them.
     """
 
     def __init__(self, spec: LayerSpec, rule: Any, groups: int) -> None:
@@ -36,6 +47,13 @@ class Held:
         self.since = self.folded = 0
         self.notes: list[dict[int, tuple[float, int]]] = [{} for _ in self.positions]
         self.seen: tuple[np.ndarray, int] | None = None
+        self.queries, self.end = np.empty((0, 1, 1)), 0
+
+    @property
+    def _scale(self) -> float:
+        return (
+            1 / math.sqrt(self.spec.head_dim) if self.spec.sm_scale is None else self.spec.sm_scale
+        )
 
     def copy(self) -> Held:
         """For a fork."""
@@ -51,10 +69,17 @@ class Held:
 
     # What happens to it -------------------------------------------------------------------------
 
-    def plan(self, length: int, n: int, keys: Callable[[], np.ndarray], found: np.ndarray) -> int:
+    def plan(
+        self,
+        length: int,
+        n: int,
+        keys: Callable[[], np.ndarray],
+        values: Callable[[], np.ndarray],
+        found: np.ndarray,
+    ) -> int:
         """A step of n tokens is planned at `length`; returns how many scores were too near to tell.
 
-        keys(): the keys (S, Hkv, D) of the whole text. found (Hkv, m): what the cache holds now.
+        keys(), values(): those (S, Hkv, D) of the whole text. found (Hkv, m): what the cache holds.
         """
         close = 0
         if isinstance(self.rule, Sinks):
@@ -70,7 +95,7 @@ class Held:
                 self._fold(keys())
                 self.folded = length
             if len(self.positions[0]) >= self.rule.budget + self.rule.every:
-                close, self.since = self._evict(keys(), found), length
+                close, self.since = self._evict(keys(), values(), found), length
         for own in self.positions:
             own.extend(range(length, length + n))
         return close
@@ -101,6 +126,11 @@ class Held:
         assert self.seen is not None
         (q, at), policy = self.seen, self.rule.policy
         self.seen = None
+        if isinstance(policy, ExpectedAttention):
+            back = turned_back(policy, q, at)[max(0, policy.sinks - at) :]
+            self.queries = np.concatenate([self.queries.reshape(-1, *q.shape[1:]), back])
+            self.end = at + len(q)
+            return
         if isinstance(policy, SnapKV):
             late = max(0, len(q) - policy.window)
             q, at = q[late:], at + late
@@ -126,8 +156,7 @@ class Held:
         """(G, T, S): what the queries gave the tokens that the head holds."""
         held, spec, g = np.array(self.positions[head]), self.spec, self.groups
         mine = slice(head * g, (head + 1) * g)
-        scale = 1 / math.sqrt(spec.head_dim) if spec.sm_scale is None else spec.sm_scale
-        s = scale * np.einsum("tgd,sd->gts", q[:, mine].astype(np.float64), keys[held, head])
+        s = self._scale * np.einsum("tgd,sd->gts", q[:, mine].astype(np.float64), keys[held, head])
         if spec.softcap is not None:
             s = spec.softcap * np.tanh(s / spec.softcap)
         s[:, held[None, :] > at + np.arange(len(q))[:, None]] = -np.inf
@@ -137,12 +166,12 @@ class Held:
             sink = np.exp(np.asarray(spec.sinks, np.float64)[mine])[:, None, None]
         return e / (e.sum(axis=-1, keepdims=True) + sink)
 
-    def _evict(self, keys: np.ndarray, found: np.ndarray) -> int:
+    def _evict(self, keys: np.ndarray, values: np.ndarray, found: np.ndarray) -> int:
         policy, close = self.rule.policy, 0
         recent, budget = policy.recent, self.rule.budget
         for head, own in enumerate(self.positions):
             older, newest = own[: len(own) - recent], own[len(own) - recent :]
-            score = self._scores(policy, head, own, keys)
+            score = self._scores(policy, head, own, keys, values)
             assert len(found[head]) >= budget, f"head {head} holds {found[head]}, needed {budget}"
             chosen = [p for p in found[head].tolist()[:budget] if p in score]
             stay = sorted(older, key=lambda p: -score[p])[: budget - recent]
@@ -156,10 +185,14 @@ class Held:
         return close
 
     def _scores(
-        self, policy: Policy, head: int, own: list[int], keys: np.ndarray
+        self, policy: Policy, head: int, own: list[int], keys: np.ndarray, values: np.ndarray
     ) -> dict[int, float]:
         if isinstance(policy, KNorm):
             return {p: -float(np.sum(keys[p, head] ** 2)) for p in own}
+        if isinstance(policy, ExpectedAttention):
+            q = self.queries[:, head * self.groups : (head + 1) * self.groups]
+            k, v, scale = keys[own, head], values[own, head], self._scale
+            return dict(zip(own, expected(policy, own, q, k, v, self.end, scale), strict=True))
         notes = [self.notes[head].get(p, (0.0, 0)) for p in own]
         if isinstance(policy, SnapKV):
             older, half = max(0, len(own) - policy.window), policy.kernel // 2
@@ -172,3 +205,43 @@ class Held:
         if isinstance(policy, H2O) and policy.mean:
             return {p: total / max(1, n) for p, (total, n) in zip(own, notes, strict=True)}
         return {p: total for p, (total, _) in zip(own, notes, strict=True)}
+
+
+def rotation(policy: ExpectedAttention, at: int) -> np.ndarray:
+    """(D, D): what RoPE does to a column at a position."""
+    angles = at * np.array(policy.frequencies)
+    cos, sin = np.diag(np.cos(angles)), np.diag(np.sin(angles))
+    return np.block([[cos, -sin], [sin, cos]])
+
+
+def turned_back(policy: ExpectedAttention, q: np.ndarray, at: int) -> np.ndarray:
+    """Queries (T, H, D) from position `at` on, as they were before rotation."""
+    back = [x.astype(np.float64) @ rotation(policy, at + i) for i, x in enumerate(q)]
+    return np.array(back).reshape(q.shape)
+
+
+def expected(
+    policy: ExpectedAttention,
+    held: list[int],
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    end: int,
+    scale: float,
+) -> list[float]:
+    """The scores of one kv head: q (n, G, D) before rotation, k and v (S, D) of the tokens held."""
+    k, v = k.astype(np.float64), v.astype(np.float64)
+    old = np.array([p >= policy.sinks for p in held])
+    worth = np.zeros(len(held))
+    if len(q) and old.any():
+        turn = np.mean([rotation(policy, end + i) for i in range(policy.future)], axis=0)
+        for group in range(q.shape[1]):
+            s = scale * k[old] @ turn @ q[:, group].mean(axis=0)
+            if policy.covariance:
+                both = turn @ np.cov(q[:, group].T, bias=True) @ turn.T
+                s += scale**2 * np.einsum("sd,de,se->s", k[old], both, k[old]) / 2
+            p = np.exp(s - s.max())
+            worth[old] += p / p.sum() / q.shape[1]
+        worth *= np.linalg.norm(v, axis=1)
+    worth[~old] = worth.max(initial=0.0) + 1.0  # those always stay
+    return worth.tolist()

@@ -16,6 +16,7 @@ from retention_lives import Life
 from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache
 from kvlib.caches import (
     H2O,
+    ExpectedAttention,
     KeepAll,
     KNorm,
     Policy,
@@ -82,6 +83,7 @@ RULES: dict[str, Rule] = {
     "h2o by mean": by(H2O(recent=1, mean=True)),
     "snapkv": by(SnapKV(window=2, kernel=3)),
     "snapkv by maximum": by(SnapKV(window=2, kernel=3, pooling="max")),
+    "expected attention": by(ExpectedAttention((1.0, 0.4, 0.1, 0.02), future=5, sinks=2)),
     "one rule per layer": lambda w: (
         [Scored(H2O(1), w), Window(w), Sinks(1, w), Scored(KNorm(), w + 1)],
         [None, w, None, None],

@@ -7,12 +7,16 @@ from typing import Any
 import array_api_strict
 import numpy as np
 import pytest
+import retention_model
 from caches import poison_all
 from test_retention import HOMES
 
 from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache
-from kvlib.caches import H2O, KNorm, Policy, Scored, SnapKV, Tova, pyramid
+from kvlib.caches import H2O, ExpectedAttention, KNorm, Policy, Scored, SnapKV, Tova, pyramid
+from kvlib.caches.expected import turned
+from kvlib.caches.seen import Seen
 from kvlib.exercises import kit
+from kvlib.exercises.kit.rounding import sum_bound
 
 HEADS, GROUP, DIM = 2, 3, 8
 SPEC = LayerSpec(HEADS, DIM)
@@ -23,6 +27,8 @@ POLICIES: dict[str, Policy] = {
     "h2o by mean": H2O(recent=3, mean=True),
     "snapkv": SnapKV(window=4, kernel=3),
     "snapkv, the largest": SnapKV(window=4, kernel=3, pooling="max"),
+    "expected": ExpectedAttention((1.0, 0.4, 0.1, 0.02), future=5, sinks=3),
+    "expected by mean": ExpectedAttention((1.0, 0.4, 0.1, 0.02), 5, 3, False, recent=2),
 }
 
 
@@ -38,7 +44,8 @@ def test_any_life(policy: str, home: str, effort: Any) -> None:
         return cache
 
     lives = len(effort.share("lives under scores", range(8), usual=2, quick=1))
-    trial = kit.check_cache(build, schedules=lives, xp=np, keeps=lambda length: [])
+    lengths = [DIM] if policy.startswith("expected") else None  # its frequencies are for these
+    trial = kit.check_cache(build, schedules=lives, xp=np, keeps=lambda length: [], lengths=lengths)
     assert trial and trial.compared > 5 * lives, trial
 
 
@@ -95,11 +102,22 @@ class Text:
             x = np.pad(seen.mean(axis=(0, 1))[:older], 1)
             pool = np.max if self.policy.endswith("largest") else np.mean
             return {held[i]: float(pool(x[i : i + 3])) for i in range(older)}
+        if self.policy.startswith("expected"):
+            return self.expected(head, rows.stop)
         for p, x in zip(held, self.probabilities(head, rows).mean(axis=0).sum(axis=0), strict=True):
             self.sums[head][p] = self.sums[head].get(p, 0.0) + x
         if self.policy == "h2o":
             return self.sums[head]
         return {p: self.sums[head][p] / (rows.stop - p) for p in held}  # seen from p on
+
+    def expected(self, head: int, end: int) -> dict[int, float]:
+        policy: Any = POLICIES[self.policy]
+        mine = slice(head * GROUP, (head + 1) * GROUP)
+        q = retention_model.turned_back(policy, self.q[:end, mine], 0)[policy.sinks :]
+        held, scale = self.held[head], 1 / np.sqrt(DIM)
+        k, v = self.k[held, head], self.v[held, head]
+        found = retention_model.expected(policy, held, q, k, v, end, scale)
+        return dict(zip(held, found, strict=True))
 
 
 def feed(cache: Any, text: Text, n: int, run: bool = True) -> Any:
@@ -212,6 +230,28 @@ def test_layers_choose_for_themselves_and_budgets_may_differ() -> None:
     assert len(same.groups) == 2
 
 
+def test_statistics_do_not_depend_on_how_a_text_is_cut_into_steps() -> None:
+    """They are the mean and the covariance of the queries before rotation, sinks left out."""
+    rng = np.random.default_rng(6)
+    raw = (3 + rng.standard_normal((50, HEADS * GROUP, DIM))).astype(np.float32)
+    policy: Any = POLICIES["expected"]
+    angles = np.arange(50)[:, None] * np.array(policy.frequencies)
+    q = turned(raw, np.exp(1j * angles)[:, None, :])
+    for lens in ([50], [1, 1, 1, 1, 46], [2, 30, 18], [3] * 16 + [2]):
+        notes, at = None, 0
+        for n in lens:
+            notes = policy.look(notes, Seen(q[at : at + n], None, None, at, at, SPEC))
+            at += n
+        assert notes.queries == 47 and notes.end == 50
+        heads = raw[3:].reshape(47, HEADS, GROUP, DIM).astype(np.float64) / np.sqrt(DIM)
+        close = sum_bound(50, 6.0)
+        np.testing.assert_allclose(notes.mean, heads.mean(axis=0), rtol=0, atol=close)
+        off = heads - heads.mean(axis=0)
+        both = np.einsum("thgd,thge->hgde", off, off) / 47
+        np.testing.assert_allclose(notes.covariance, both, rtol=0, atol=close)
+        assert notes.mean.dtype == notes.covariance.dtype == np.float32
+
+
 def test_pyramid_is_the_papers_sum() -> None:
     assert pyramid(128, 32)[0] == 242 and pyramid(128, 32)[-1] == 25
     assert sum(pyramid(128, 32)) == 4272
@@ -226,6 +266,11 @@ def test_what_cannot_be_combined_is_said() -> None:
         Scored("k-norm", 8)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"budget is 8 tokens, and SnapKV\(.* newest 32 alone"):
         Scored(SnapKV(), 8)
+    for wrong in ((), (1.0, -1.0), (1.0, np.nan), ["1"]):
+        with pytest.raises(ValueError, match="frequencies must hold Dk / 2 numbers of radians"):
+            ExpectedAttention(wrong)
+    with pytest.raises(ValueError, match=r"frequencies are 4, .* this layer's keys have 16"):
+        DenseCache([LayerSpec(1, 16)], 1, 40, retention=Scored(POLICIES["expected"], 8))
     with pytest.raises(ValueError, match="kernel must be odd"):
         SnapKV(kernel=4)
     for wrong in ("avg", None, ["max"]):

@@ -24,7 +24,7 @@ import torch
 
 TARGET = Path(__file__).resolve().parents[1] / "tests" / "golden" / "policies.npz"
 PROMPT, STEPS, HEADS, GROUP, DIM = 40, 6, 2, 3, 8
-BUDGETS, WINDOW, KERNEL, RECENT, PAGE = (12, 24), 6, 5, 4, 4
+BUDGETS, WINDOW, KERNEL, RECENT, PAGE, THETA = (12, 24), 6, 5, 4, 4, 10000.0
 PATHS = ("SnapKV/snapkv/monkeypatch", "TOVA/src", "H2O/h2o_hf/utils_real_drop", "Quest/evaluation")
 PRESSES = {
     "SnapKV": ("snapkv", WINDOW, KERNEL),
@@ -56,6 +56,20 @@ def kvpress(name: str, q: torch.Tensor, k: torch.Tensor) -> dict[str, torch.Tens
         kept = press(1 - budget / PROMPT, *settings).compress(*arguments)[1][0, :, :, 0]
         found[str(budget)] = kept.sort().values
     return found
+
+
+def expected(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Expected Attention (Hkv, T): q (Hq, T, D) before rotation, k and v (Hkv, T, D)."""
+    press = import_module("kvpress.presses.expected_attention_press").ExpectedAttentionPress(0.0)
+
+    def rotary_emb(_: torch.Tensor, at: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        angles = at[..., None] * THETA ** (-torch.arange(0, DIM, 2) / DIM)
+        return torch.cat([angles, angles], -1).cos(), torch.cat([angles, angles], -1).sin()
+
+    heads = SimpleNamespace(num_attention_heads=HEADS * GROUP, num_key_value_heads=HEADS)
+    of = {"config": heads, "head_dim": DIM, "q_proj": lambda x: x, "rotary_emb": rotary_emb}
+    hidden = q.transpose(0, 1).reshape(1, PROMPT, -1)
+    return press.score(SimpleNamespace(**of), hidden, k[None], v[None], None, {})[0]
 
 
 def by_steps(name: str, q: torch.Tensor, k: torch.Tensor, budget: int) -> torch.Tensor:
@@ -137,8 +151,8 @@ def page_bounds(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
     return heard[0][0, :, 0, ::PAGE]
 
 
-def official(q: torch.Tensor, k: torch.Tensor) -> dict[str, np.ndarray]:
-    """What all of them find: q (Hq, S, D), k (Hkv, S, D); the last STEPS tokens come one by one."""
+def official(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> dict[str, np.ndarray]:
+    """What all find: q (Hq, S, D), k and v (Hkv, S, D); the last STEPS tokens come one by one."""
     from snapkv_utils import SnapKVCluster
 
     found = {"SnapKV max scores": largest_around(q[:, :PROMPT], k[:, :PROMPT])}
@@ -146,8 +160,12 @@ def official(q: torch.Tensor, k: torch.Tensor) -> dict[str, np.ndarray]:
     for name in PRESSES:
         for what, x in kvpress(name, q[:, :PROMPT], k[:, :PROMPT]).items():
             found[f"kvpress {name} {what}"] = x
+    scores = expected(*(x[:, :PROMPT] for x in (q, k, v)))
+    found["kvpress ExpectedAttention scores"] = scores
     wide = k.repeat_interleave(GROUP, 0)
     for budget in BUDGETS:
+        best = scores.topk(budget, dim=-1).indices
+        found[f"kvpress ExpectedAttention {budget}"] = best.sort().values
         at = torch.arange(PROMPT)[:, None].expand(1, HEADS * GROUP, PROMPT, DIM)
         prompt = (wide[None, :, :PROMPT], q[None, :, :PROMPT])
         kept = SnapKVCluster(WINDOW, budget, KERNEL).update_kv(*prompt, at, None, GROUP)[1]
@@ -166,7 +184,7 @@ def find(seed: int) -> dict[str, np.ndarray] | None:
     q *= 2  # so that a few tokens get most of the attention
     moved = [x + 1e-4 * rng.standard_normal(x.shape, dtype=np.float32) for x in (q, k)]
     found, other = (
-        official(*(torch.from_numpy(x).transpose(0, 1).contiguous() for x in pair))
+        official(*(torch.from_numpy(x).transpose(0, 1).contiguous() for x in (*pair, v)))
         for pair in ((q, k), moved)
     )
     if any((x != other[name]).any() for name, x in found.items() if x.dtype == np.uint8):
@@ -184,7 +202,14 @@ def main(folder: Path) -> None:
         commit = subprocess.check_output(["git", "-C", folder / name, "rev-parse", "HEAD"])
         sources.append(f"{name} {commit.decode().strip()}")
     found = next(found for found in map(find, range(100)) if found is not None)
-    sizes = {"prompt": PROMPT, "window": WINDOW, "kernel": KERNEL, "recent": RECENT, "page": PAGE}
+    sizes = {
+        "prompt": PROMPT,
+        "window": WINDOW,
+        "kernel": KERNEL,
+        "recent": RECENT,
+        "page": PAGE,
+        "theta": THETA,
+    }
     np.savez_compressed(TARGET, sources=np.array(sources), budgets=BUDGETS, **sizes, **found)
     print("\n".join(sources), f"{TARGET.stat().st_size:,} bytes", sep="\n")
 

@@ -7,6 +7,7 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.caches.blocks import BlockPool as BlockPool
     from kvlib.caches.cascade import run_cascade as run_cascade
     from kvlib.caches.cross import cross_step as cross_step
+    from kvlib.caches.expected import ExpectedAttention as ExpectedAttention
     from kvlib.caches.paging import Blocks as Blocks
     from kvlib.caches.paging import PagedCache as PagedCache
     from kvlib.caches.policies import H2O as H2O
@@ -28,6 +29,7 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.caches.rows import Rows as Rows
     from kvlib.caches.scored import Scored as Scored
     from kvlib.caches.scored import pyramid as pyramid
+    from kvlib.caches.seen import Seen as Seen
     from kvlib.caches.spec import LayerSpec as LayerSpec
     from kvlib.caches.spec import Memory as Memory
     from kvlib.caches.step import Step as Step

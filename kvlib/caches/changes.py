@@ -149,7 +149,7 @@ def best(cache: StoredLayers, g: int, request: Request) -> np.ndarray | None:
     return to_numpy(rule.chosen(rule.policy.score(notes, k, v))).astype(np.int64)
 
 
-def folded(cache: StoredLayers, g: int, request: Request, k: Array) -> Array | None:
+def folded(cache: StoredLayers, g: int, request: Request, k: Array) -> Any:
     """What a policy has noted of the stored keys k (Hkv, S, D), the last step included."""
     table, rule = request.state.tables[g], cache.groups[g].retention
     if table.watched is None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from kvlib.arguments import check_flag, check_integer, describe
 from kvlib.arrays import Array, clipped, namespace
+from kvlib.caches.seen import Seen
+from kvlib.caches.spec import LayerSpec
 
 
 class Policy:
@@ -13,8 +16,10 @@ class Policy:
 
     queries: how many of a step's last queries `fold` wants to see; None for all of them, 0 for none
     recent: how many of the newest tokens stay whatever their score
+    by_token: whether notes have a row per stored token, which goes where the token goes
 
-    Write `score`, and `fold` if scores depend on queries. Make it a frozen dataclass.
+    Write `score`, and `fold` if scores depend on what queries gave the tokens. A policy that needs
+    the queries themselves writes `look` instead of `fold`. Make it a frozen dataclass.
 
     >>> from kvlib.caches import Scored
     >>> @dataclass(frozen=True)
@@ -27,6 +32,7 @@ class Policy:
 
     queries: int | None = 0
     recent: int = 0
+    by_token: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name in ("recent", "queries"):
@@ -43,7 +49,14 @@ class Policy:
         """
         raise TypeError(f"{type(self).__name__} looks at queries and has no fold")
 
-    def score(self, notes: Array | None, k: Array, v: Array) -> Array:
+    def look(self, notes: Any, seen: Seen) -> Any:
+        """Add a step to the notes from its queries; unless written, `fold` of what they gave."""
+        return self.fold(notes, seen.probabilities())
+
+    def check(self, spec: LayerSpec) -> None:
+        """Refuse a layer that the policy cannot score, when the cache is built."""
+
+    def score(self, notes: Any, k: Array, v: Array) -> Array:
         """The score of each stored token (Hkv, S), from the notes and k, v (Hkv, S, D)."""
         raise TypeError(f"{type(self).__name__} has no score")
 

@@ -48,6 +48,9 @@ class Retention:
         """
         return positions >= self.first(length)
 
+    def check(self, spec: LayerSpec) -> None:
+        """Refuse a layer that does not go with the rule, when the cache is built."""
+
     def room(self, max_seq_len: int) -> int:
         """How long the rows of a DenseCache are under this rule, at most `max_seq_len` tokens.
 
@@ -163,6 +166,7 @@ def rules_of(layers: Sequence[LayerSpec], retention: Rules) -> tuple[Retention, 
                 f"layer {i} looks at a window of {spec.window} tokens: {rule!r} would take tokens "
                 "out of it, and a window is counted in tokens that are there"
             )
+        rule.check(spec)
     return tuple(given)
 
 

@@ -17,6 +17,7 @@ from kvlib.arguments import check_integer, describe
 from kvlib.arrays import Array, namespace
 from kvlib.caches.policies import Policy
 from kvlib.caches.retention import Retention, steps_of
+from kvlib.caches.spec import LayerSpec
 
 MOST_LAYERS = 10**6
 
@@ -50,6 +51,9 @@ class Scored(Retention):
                 f"budget is {self.budget} tokens, and {self.policy!r} keeps the newest "
                 f"{self.policy.recent} alone; make budget larger or recent smaller"
             )
+
+    def check(self, spec: LayerSpec) -> None:
+        self.policy.check(spec)
 
     def room(self, max_seq_len: int) -> int:
         held = self.budget + self.every - 1

@@ -80,7 +80,7 @@ class StoredCache(StoredLayers):
         for i, table in enumerate(self.lying(layer, step).tables):
             a, b = step.qo_indptr[i], step.qo_indptr[i + 1]
             if table.watched is None:
-                table.watched = Watched()
+                table.watched = Watched(policy.by_token)
             table.watched.see(q[a:b, ...], lse[a:b, ...], step.seq_lens[i] - b + a)
 
     def _sent(self, states: list[State]) -> list[State]:

@@ -66,7 +66,7 @@ def full_layers_only(layer_groups: Call, shape: Shape) -> list[LayerGroup]:
 EXHIBITS = (
     Exhibit(
         "scores_see_the_future",
-        "kvlib.caches.watched",
+        "kvlib.caches.seen",
         "probabilities",
         masked_in_the_corner,
         room="forgetting",

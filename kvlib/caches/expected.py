@@ -1,0 +1,151 @@
+"""Expected Attention: what a token is worth to queries that have not come yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from kvlib.arguments import check_flag, check_integer, check_list, describe, number
+from kvlib.arrays import Array, namespace
+from kvlib.attention.direct import as_dtype, scaled
+from kvlib.caches.policies import Policy
+from kvlib.caches.seen import Seen
+from kvlib.caches.spec import LayerSpec
+
+
+class Statistics(NamedTuple):
+    """Of a request's queries before rotation, times the layer's sm_scale, in one layer.
+
+    queries: how many they are. end: the position of the next token. mean (Hkv, G, Dk). covariance
+    (Hkv, G, Dk, Dk), or None.
+    """
+
+    queries: int
+    end: int
+    mean: Array
+    covariance: Array | None
+
+
+@dataclass(frozen=True)
+class ExpectedAttention(Policy):
+    """Keep what queries like those seen so far would look at from the next positions.
+
+    The queries of a head are taken for samples of a normal distribution, before RoPE turns them. At
+    the next `future` positions RoPE will turn them by known angles; their mean rotation turns the
+    mean μ and the covariance Σ. A key k is then expected to get e^(μ·k/√D + k·Σk/(2D)) of a query's
+    weight, up to a factor. The policy divides by the sum over the stored keys, takes the mean over
+    the query heads, and multiplies by the length of the value (kvpress; arXiv:2510.00636).
+
+    frequencies: what RoPE turns each pair of numbers by per token, Dk / 2 radians, as
+    ``kvlib.model.rope.frequencies(config.rope, head_dim)`` gives them; zeros for a model without
+    RoPE. A query is turned back by its position, so no policy needs to see it before RoPE.
+    sinks: the first tokens, which always stay, and whose queries do not count.
+    covariance: without it, Σ is taken for 0. It takes Hq · Dk² numbers per request and layer.
+
+    kvpress scores a prompt once. Here each step adds its queries, and each eviction scores anew.
+
+    >>> from kvlib.caches import Scored
+    >>> from kvlib.model import RopeConfig, rope
+    >>> policy = ExpectedAttention(rope.frequencies(RopeConfig(), 64), sinks=4)
+    >>> Scored(policy, budget=512).budget, len(policy.frequencies)
+    (512, 32)
+    """
+
+    frequencies: Sequence[float]
+    future: int = 512
+    sinks: int = 4
+    covariance: bool = True
+    recent: int = 0
+    queries: int | None = field(default=None, init=False, repr=False)
+    by_token: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = check_list("frequencies", self.frequencies, "radians per token")
+        turns = tuple(number(x) for x in given)
+        if not turns or not all(0 <= x < np.inf for x in turns):
+            raise ValueError(
+                "frequencies must hold Dk / 2 numbers of radians per token, 0 or more, got "
+                f"{describe(self.frequencies)}"
+            )
+        object.__setattr__(self, "frequencies", turns)
+        for name, least in (("future", 1), ("sinks", 0)):
+            object.__setattr__(self, name, check_integer(name, getattr(self, name), least))
+        object.__setattr__(self, "covariance", check_flag("covariance", self.covariance))
+
+    def check(self, spec: LayerSpec) -> None:
+        if spec.head_dim != 2 * len(self.frequencies):
+            raise ValueError(
+                f"frequencies are {len(self.frequencies)}, for keys of twice as many numbers, and "
+                f"this layer's keys have {spec.head_dim}"
+            )
+
+    def look(self, notes: Any, seen: Seen) -> Any:
+        """Add a step's queries to the statistics."""
+        rows, end = seen.q.shape[0], seen.at + seen.q.shape[0]
+        skipped = min(rows, max(0, self.sinks - seen.at))
+        if skipped == rows:
+            return notes if notes is None else notes._replace(end=end)
+        q = scaled(namespace(seen.q), seen.q[skipped:, :, :], seen.spec.sm_scale)
+        positions = np.arange(seen.at + skipped, end)
+        q = turned(q, np.exp(-1j * positions[:, None] * np.asarray(self.frequencies))[:, None, :])
+        new = statistics(q, seen.spec.num_kv_heads, end, self.covariance)
+        return new if notes is None else merged(notes, new)
+
+    def score(self, notes: Any, k: Array, v: Array) -> Array:
+        xp = namespace(k)
+        first = min(self.sinks, k.shape[1])
+        worth = xp.zeros((k.shape[0], k.shape[1] - first), dtype=k.dtype, device=k.device)
+        if notes is not None and first < k.shape[1]:
+            worth = self.expected(notes, k[:, first:, :], v[:, first:, :])
+        safe = xp.full((k.shape[0], first), float("inf"), dtype=worth.dtype, device=k.device)
+        return xp.concat([safe, worth], axis=1)
+
+    def expected(self, notes: Statistics, k: Array, v: Array) -> Array:
+        """The scores (Hkv, S) of stored keys k and values v (Hkv, S, D)."""
+        xp, mean, covariance = namespace(k), notes.mean, notes.covariance
+        k, v = (as_dtype(xp, x, mean.dtype) for x in (k, v))
+        positions = notes.end + np.arange(self.future)
+        turn = np.exp(1j * positions[:, None] * np.asarray(self.frequencies)).mean(axis=0)
+        s = turned(mean, turn) @ k.mT  # (Hkv, G, S)
+        if covariance is not None:
+            both = turned(turned(covariance, turn).mT, turn)  # R Σ Rᵀ
+            s = s + xp.sum((k[:, None, :, :] @ both) * k[:, None, :, :], axis=-1) / 2
+        p = xp.exp(s - xp.max(s, axis=-1, keepdims=True))
+        p = xp.mean(p / xp.sum(p, axis=-1, keepdims=True), axis=1)
+        return p * xp.sqrt(xp.sum(v * v, axis=-1))
+
+
+def turned(x: Array, turn: np.ndarray) -> Array:
+    """x (..., D) whose pairs (i, i + D/2) are multiplied by complex numbers turn (..., D/2).
+
+    In float64, so that far positions turn exactly; the result has the dtype of x.
+    """
+    xp, half = namespace(x), x.shape[-1] // 2
+    cos, sin = (xp.asarray(part, device=x.device) for part in (turn.real.copy(), turn.imag.copy()))
+    a, b = (xp.astype(part, xp.float64) for part in (x[..., :half], x[..., half:]))
+    found = xp.concat([a * cos - b * sin, a * sin + b * cos], axis=-1)
+    return xp.astype(found, x.dtype)
+
+
+def statistics(q: Array, heads: int, end: int, covariance: bool) -> Statistics:
+    """Mean and covariance of queries (T, Hq, Dk), before rotation."""
+    xp, (rows, num_qo_heads, dim) = namespace(q), q.shape
+    q = xp.permute_dims(xp.reshape(q, (rows, heads, num_qo_heads // heads, dim)), (1, 2, 0, 3))
+    mean = xp.mean(q, axis=2)
+    off = q - mean[:, :, None, :]
+    return Statistics(rows, end, mean, off.mT @ off / rows if covariance else None)
+
+
+def merged(a: Statistics, b: Statistics) -> Statistics:
+    """The statistics of all queries of both, without the queries (doi:10.2307/2683386)."""
+    count, off = a.queries + b.queries, b.mean - a.mean
+    mean, covariance = a.mean + off * (b.queries / count), None
+    if a.covariance is not None and b.covariance is not None:
+        between = off[..., :, None] * off[..., None, :] * (a.queries * b.queries / count**2)
+        inside = a.covariance * (a.queries / count) + b.covariance * (b.queries / count)
+        covariance = inside + between
+    return Statistics(count, b.end, mean, covariance)
