@@ -11,9 +11,10 @@ from schedules import Schedule, close, seeded
 
 from kvlib import BlockPool, Meter, PagedCache, generate, load_reference_model, machine
 from kvlib.arrays import to_numpy
-from kvlib.caches import run_cascade
+from kvlib.caches import ExpectedAttention, Quest, Scored, run_cascade
 from kvlib.costs import BytesPerSecond
 from kvlib.machine import bandwidth_by_size, measure_machine, memory_sized
+from kvlib.model import rope
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -74,6 +75,41 @@ def test_shared_blocks_are_read_once_there_too():
         results.append((to_numpy(logits), meter.by_label["attention"].read))
     close(results[1][0], results[0][0], "logits", 1e-5)
     assert results[1][1] < results[0][1]
+
+
+@pytest.mark.parametrize("codec", [None, "int8"])
+def test_blocks_are_chosen_there_too(codec):
+    """The pages that matter are found on the device; the host knows which bounds are stale."""
+    prompt, results = text(1, 30), []
+    for library in (np, xp):
+        model = decoder("llama", xp=library)
+        cache = PagedCache(
+            model.layer_specs, BlockPool(40, 4), codec=codec, attention=Quest(8, 1), xp=library
+        )
+        cache.add("a")
+        model.forward(prompt, cache, cache.plan(["a"], [30], prompt))
+        cache.fork("a", "b")
+        for _ in range(2):  # the second step fills no block
+            step = cache.plan(["a", "b"], [1, 1], [1, 2])
+            counted()
+            results.append(to_numpy(model.forward([1, 2], cache, step)))
+        assert library is np or counted() == (1, 1), "the logits, and the tokens"
+    for host, device in zip(results[:2], results[2:]):
+        close(device, host, "logits", 1e-5)
+
+
+def test_a_policy_turns_queries_back_there_too():
+    model = decoder("llama", xp=xp)
+    turns = rope.frequencies(model.config.rope, model.config.head_dim)
+    rule, kept = Scored(ExpectedAttention(turns, sinks=2), 8), []
+    for library in (np, xp):
+        model = decoder("llama", xp=library)
+        cache = PagedCache(model.layer_specs, BlockPool(40, 4), retention=rule, xp=library)
+        cache.add("a")
+        for tokens in (text(1, 14), [1], [2], [3]):
+            model.forward(tokens, cache, cache.plan(["a"], [len(tokens)]))
+        kept.append([to_numpy(cache.read(i, "a")[2]).tolist() for i in range(len(cache.layers))])
+    assert kept[0] == kept[1] and len(kept[0][0][0]) == 9
 
 
 @pytest.mark.parametrize("name", device_copies.CACHES)
