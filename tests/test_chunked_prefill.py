@@ -50,6 +50,7 @@ EXACT = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("make", EXACT.values(), ids=EXACT)
 @pytest.mark.parametrize("kind", ["llama", "hybrid", "gpt2", "qwen3"])
 def test_chunks_give_the_tokens_of_the_whole_prompt(kind, make):

@@ -236,7 +236,7 @@ def test_dense_texts(effort: Any, tmp_path: Path) -> None:
     def read(one: Path) -> Any:
         return ModelConfig.from_folder(tmp_path) if one is path else SafetensorsFile(one)
 
-    for case in effort.share("dense texts", list(DENSE), usual=3):
+    for case in effort.share("dense texts", list(DENSE), usual=2):
         text = DENSE[case]().encode()
         assert len(text) <= MOST_BYTES
         path.write_bytes(text)

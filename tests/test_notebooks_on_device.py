@@ -12,7 +12,7 @@ import effort
 import pytest
 from notebook_code import NOTEBOOKS, ROOT
 
-SECONDS = ("batched", "intro", "memory")
+SECONDS = ("intro", "batched", "memory")
 QUICK = set(SECONDS[: effort.number(quick=1, usual=1, whole=3)])
 
 

@@ -55,7 +55,7 @@ CACHES = {
 @pytest.mark.parametrize("cache", CACHES)
 @pytest.mark.parametrize("policies", POLICIES.values(), ids=POLICIES)
 def test_no_token_depends_on_a_policy(cache, policies, effort) -> None:
-    seeds = effort.share("days of random arrivals under a policy", range(2, 8), usual=2)
+    seeds = effort.share("days of random arrivals under a policy", range(2, 8), usual=1)
     preempted = 0
     for day in (full_day(), *map(any_day, seeds)):
         needed = alone(day.prompts, day.lengths, day.stop)

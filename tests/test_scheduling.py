@@ -125,7 +125,7 @@ def test_any_arrivals_get_what_each_would_get_alone(make, effort):
     kinds: set[str] = set()
     stopped = 0
     days = (2, 0, 1, 3, 4, 5)  # on day 2 a request meets its stop token
-    seeds = effort.share("days of random arrivals", days, usual=3, quick=1)
+    seeds = effort.share("days of random arrivals", days, usual=2, quick=1)
     for day in (full_day(), *map(any_day, seeds)):
         needed = alone(day.prompts, day.lengths, day.stop)
         stopped += sum(len(needed[n]) < day.lengths[n] for n in needed)

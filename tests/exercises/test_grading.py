@@ -105,6 +105,7 @@ def test_wrong_answers_in_a_notebook_lose_their_own_points(
 
 
 @pytest.mark.untraced
+@pytest.mark.every(2)
 @pytest.mark.parametrize("chapter", chapters())
 def test_every_known_wrong_answer_loses_exactly_its_own_points(course: Path, chapter: str) -> None:
     """All of them, beside right answers to the other exercises.

@@ -70,6 +70,7 @@ def test_weights_are_exponentials():
 
 
 @pytest.mark.untraced
+@pytest.mark.every(2)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "uint16"])
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_the_kernel_draws_what_the_twin_draws(settings, dtype):

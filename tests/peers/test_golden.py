@@ -46,6 +46,7 @@ def test_all_families_that_run_and_both_spellings_are_here():
     assert any('"rope_parameters"' in text for text in texts)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", FOLDERS)
 @pytest.mark.parametrize("chunk", [None, 1, 3, 7, 8, 16])
 def test_prefill_in_any_chunks(name, chunk):
