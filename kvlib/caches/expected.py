@@ -141,7 +141,10 @@ def statistics(q: Array, heads: int, end: int, covariance: bool) -> Statistics:
 
 
 def merged(a: Statistics, b: Statistics) -> Statistics:
-    """The statistics of all queries of both, without the queries (doi:10.2307/2683386)."""
+    """The statistics of the queries of both, as Chan, Golub & LeVeque join them.
+
+    doi:10.1080/00031305.1983.10483115
+    """
     count, off = a.queries + b.queries, b.mean - a.mean
     mean, covariance = a.mean + off * (b.queries / count), None
     if a.covariance is not None and b.covariance is not None:
