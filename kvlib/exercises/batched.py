@@ -218,4 +218,4 @@ def _append_once(
     expect_shape(after, (3,), "the returned lengths", letters="B")
     diagnose(after, {"the returned lengths are those before the append: add 1": lengths})
     expect_equal(after, (lengths + 1).tolist(), "the returned lengths")
-    yield "the lengths that come back are one longer, those handed in are untouched"
+    yield "the returned lengths are one longer, and the lengths passed in are unchanged"

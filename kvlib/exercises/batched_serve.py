@@ -135,7 +135,7 @@ def check_serve(serve: Callable[..., Any]) -> Iterator[str]:
     yield "each request's tokens are those it gets alone"
 
     _expect_rows_given_back(cache, prompts)
-    yield "every row was given back"
+    yield "every row was freed"
 
     _expect_few_passes(cache)
     yield f"no row stood empty while a request waited: {len(cache.passes)} steps"

@@ -32,7 +32,7 @@ def check_decode(decode: Any) -> Iterator[str]:
             )
         expect_equal(new, wanted, f"{n} tokens after a prompt of {len(prompt)}")
         if prompt is not drawn:
-            yield f"{n} tokens after a prompt of {len(prompt)}: the tokens of recomputation"
+            yield f"{n} new after a prompt of {len(prompt)}: the same tokens as by recomputation"
         rows, needed = sum(len(t) for t, _ in slots.calls), len(prompt) + n - 1
         if rows == needed + 1:
             raise Finding(
@@ -103,7 +103,7 @@ def check_reuse(reuse: Any) -> Iterator[str]:
         ("the text cut short", base[:5]),
     ):
         run = _try_reuse(reuse, model, base, wanted, what)
-        yield f"{what}: {run} of {len(wanted)} tokens run, the logits of a new run"
+        yield f"{what}: {run} of {len(wanted)} tokens are run, and the logits are right"
     rng = np.random.default_rng(0)
     for _ in range(4):
         held = rng.integers(0, 64, int(rng.integers(1, 12))).tolist()

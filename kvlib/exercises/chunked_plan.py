@@ -44,7 +44,7 @@ def check_read_in_chunks(read_in_chunks: Callable[..., Any]) -> Iterator[str]:
         got, needed = _keys(_two(read_in_chunks(p, c))[1]), _counted(p, c)
         ragged = " (the formula P(P+C)/(2C) holds where C divides P)" if p % c else ""
         expect_equal(got, needed, f"keys of {p} tokens in chunks of {c}", why="counted" + ragged)
-    yield "as many as a meter counts while kvlib's model reads such chunks"
+    yield "the number of keys is what a meter counts when kvlib's model reads such chunks"
 
 
 def _two(result: Any) -> tuple[Any, Any]:

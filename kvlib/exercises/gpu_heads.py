@@ -68,7 +68,7 @@ def check_shared_heads(shared_heads: Callable[..., Any]) -> Iterator[str]:
     yield "each key and each value is read once, for all four"
     o, _, (q, rows) = _decoded(shared_heads, lens=(1,), groups=2)
     expect_close(o, _attend(q, *rows[0]), "one key", atol=1e-5)
-    yield "one key gives its own value back, with two query heads as well"
+    yield "a request with one key gets its value back, with two query heads per kv head"
 
 
 Rows = list[tuple[np.ndarray, np.ndarray]]

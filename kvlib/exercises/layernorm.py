@@ -31,7 +31,7 @@ def check_rms_backward(rms_backward: Any) -> Iterator[str]:
     if not np.allclose(got[0], dx, **_CLOSE):
         diagnose(got[0], _suspects(dy, saved.x_hat, saved.inv_std, weight), **_CLOSE)
     expect_close(got[0], dx, "dx", axes=("row", "column"), **_CLOSE)
-    yield "dx is the gradient of each row, without what would only change its length"
+    yield "dx is the gradient of each row: g without its part along x̂, times inv_rms"
     g = dy * weight
     if not np.allclose(got[1], dweight, **_CLOSE):
         diagnose(

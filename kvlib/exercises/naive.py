@@ -47,7 +47,7 @@ def check_token_passes(token_passes: Callable[..., Any]) -> Iterator[str]:
     again, once = _pair(token_passes(7, 1))
     expect_equal(again, 7, "one new token after a prompt of 7, from scratch")
     expect_equal(once, 7, "one new token after a prompt of 7, each token once", why=_NOT_FED)
-    yield "the first new token costs the prompt, either way"
+    yield "for one new token, both counts are the length of the prompt"
 
     prompt, new = 5, 4  # steps of 5, 6, 7 and 8 tokens
     again, once = _pair(token_passes(prompt, new))
@@ -67,11 +67,11 @@ def check_token_passes(token_passes: Callable[..., Any]) -> Iterator[str]:
     if isinstance(again, int | np.integer) and int(again) in diagnose_again:
         raise Finding(f"from scratch, 5 + 4 tokens: got {again}: {diagnose_again[int(again)]}")
     expect_equal(again, 26, "from scratch, 4 new tokens after 5", why="5 + 6 + 7 + 8")
-    yield "step i of the n starts from scratch with prompt + i − 1 tokens"
+    yield "from scratch, each step reads one token more than the step before it"
 
     why = _NOT_FED if once == 9 else "the prompt once, and each new token but the last"
     expect_equal(once, 8, "each token once, 4 new tokens after 5", why=why)
-    yield "each token once: the prompt, and every new token but the last"
+    yield "each token once: the rows of the prompt, and of all new tokens except the last"
 
     drawn = np.random.default_rng(0).integers(1, 300, (6, 2)).tolist()
     for prompt, new in ((1, 1), (1, 100), (1024, 100), (4096, 3), *drawn):
@@ -143,7 +143,7 @@ def check_window_mask(window_mask: Callable[..., Any]) -> Iterator[str]:
         axes=("query", "key"),
         why="the mask must come from kv_pos, because column 0 need not be position 0",
     )
-    yield "positions decide, not the places of rows and columns"
+    yield "the mask follows the positions, in whatever order the keys lie"
 
     rng = np.random.default_rng(3)
     shapes = [(9, 9, 1), (9, 9, 4), (2, 12, 5), (9, 9, 50)]

@@ -38,7 +38,7 @@ def check_causal_attention(causal_attention: Function) -> Iterator[str]:
     yield "o has one vector of D numbers for each query and head, in float32"
 
     expect_causal(causal_attention, q, k, v, o)
-    yield "what came before token 5 does not move when token 5 changes"
+    yield "changing token 5 leaves the outputs of all earlier tokens as they were"
 
     _expect_softmax(q, k, v, o)
     yield "o is softmax(q k / √D) v over the keys that a query may see"

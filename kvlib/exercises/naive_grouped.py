@@ -42,7 +42,7 @@ def check_grouped_attention(grouped_attention: Function) -> Iterator[str]:
     yield "query heads 0, 1, 2 read key/value head 0, and 3, 4, 5 read head 1"
 
     expect_causal(grouped_attention, q, k, v, o)
-    yield "no position moves when a later token changes"
+    yield "changing a token leaves the outputs of all earlier tokens as they were"
 
     k6, v6 = (np.repeat(x, 3, axis=1) for x in (k, v))
     seen = np.tri(5, dtype=bool)

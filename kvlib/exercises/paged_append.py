@@ -163,7 +163,7 @@ def check_append(append: Callable[..., Any]) -> Iterator[str]:
     server.grow("b")
     server.grow("b")
     server.grow("a")
-    yield "after a fork the first to write gets a copy, and both keep what they had"
+    yield "after a fork, the first request to write gets a copy, and both keep their tokens"
     taken = [e for e in (server.pool.events or ())[before:] if e.kind == "allocate"]
     if len(taken) > 1:
         raise Finding(

@@ -37,7 +37,7 @@ def check_free_list(free_list: type) -> Iterator[str]:
     if sorted(left) != sorted(second[:2]):
         raise Finding(f"blocks {second[:2]} were free, and {left} were handed out")
     pool.refuses(1, free=0)
-    yield "too few: OutOfBlocks, and what was free stays free"
+    yield "with too few blocks, allocate raises OutOfBlocks, and the free blocks stay free"
 
     pool.free(left)
     _refuses_twice(pool, left[:1])

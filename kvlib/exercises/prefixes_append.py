@@ -103,7 +103,7 @@ def check_append_key(append_key: Callable[..., Any]) -> Iterator[str]:
         raise Finding("b was the last of three to hold block 1, but it copied the block")
     for size in (1, 3, 4):
         _life(append, size)
-    yield "three holders; then random lives with blocks of 1, 3 and 4 keys"
+    yield "three holders of a block, then random appends, forks and ends: no text changes"
 
 
 def _life(append: Callable[..., Any], size: int) -> None:

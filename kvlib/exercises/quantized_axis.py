@@ -146,15 +146,15 @@ def _cases() -> Iterator[tuple[str, np.ndarray, np.ndarray, dict[str, np.ndarray
     loud = queries.copy()
     loud[:, 5] = 12 * (-1.0) ** np.arange(16)  # the queries weigh the channel that swings,
     loud[[0, -1], 5] = 0  # but not the first and the last; and their mean does not
-    yield "a channel that swings, and that the queries weigh", swing, loud, _both(swing)
+    yield "a channel that swings, with queries that give it much weight", swing, loud, _both(swing)
     quiet = queries.copy()
     quiet[:, 5] = 0
-    yield "the same keys, queries that do not look there", swing, quiet, _both(swing)
+    yield "the same keys, with queries that give that channel no weight", swing, quiet, _both(swing)
     # Every number of one is off by a little to one side, of the other by more to both sides.
     sides = np.where(rng.random((64, 32)) < 0.5, -1, 1).astype(np.float32)
     alike = np.abs(queries) + 1
     decoded = {"channel": plain + sides * 0.2, "token": plain + np.float32(0.1)}
-    yield "errors that cancel, errors that add up", plain, alike, decoded
+    yield "errors that cancel in the scores, against errors that add up", plain, alike, decoded
     # All keys off alike, or one of 64 off a lot: by the mean of squares that one counts 1/64.
     error = rng.standard_normal((64, 32)).astype(np.float32)
     for words, axes, size in (
@@ -165,7 +165,7 @@ def _cases() -> Iterator[tuple[str, np.ndarray, np.ndarray, dict[str, np.ndarray
         one[50] += size * error[50]
         yield words, plain, queries, dict(zip(axes, (plain + error, one), strict=True))
     half = {"channel": plain * np.float32(0.5), "token": plain + error * np.float32(0.2)}
-    yield "keys that shrank to a half", plain, queries, half
+    yield "keys decoded to half their size", plain, queries, half
 
 
 def _both(x: np.ndarray) -> dict[str, np.ndarray]:

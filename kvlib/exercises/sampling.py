@@ -50,7 +50,7 @@ def check_nucleus(nucleus: Any) -> Iterator[str]:
     why = "of equal probabilities those with the lower ids stay: sort with kind='stable'"
     got = nucleus(same.copy(), 0.5)
     expect_close(got, np.asarray([0.5, 0.5, 0, 0]), "equal tokens", axes=("token",), why=why)
-    yield "a token that reaches top_p exactly is the last, and of equals the lower ids stay"
+    yield "the token that reaches top_p exactly is the last to stay; among equals, lower ids stay"
     rng = np.random.default_rng(1)
     for _ in range(8):
         q, top_p = rng.dirichlet(np.ones(12)), float(rng.uniform(0.1, 0.95))

@@ -64,7 +64,7 @@ def check_chi_square(chi_square: Any) -> Iterator[str]:
         )
     if got[1] != 2:
         raise Finding(f"degrees: got {got[1]:g}, needed 2 for three rare tokens of five")
-    yield "rare tokens are one cell"
+    yield "rare tokens share one cell"
     rng = np.random.default_rng(0)
     for _ in range(4):
         counts, p = _drawn(rng)
@@ -83,14 +83,14 @@ def check_chi_square(chi_square: Any) -> Iterator[str]:
             f"a token of probability 0 that was never drawn is no cell: got {got[0]:g} and "
             f"{got[1]:g}, needed 0 and 1"
         )
-    yield "a token that cannot be drawn and was not is no cell"
+    yield "a token of probability 0 that was never drawn forms no cell"
     got = _pair(chi_square(np.asarray([60, 39, 1]), np.asarray([0.6, 0.4, 0.0])))
     if np.isfinite(got[0]):
         raise Finding(
             f"a token of probability 0 was drawn, and the statistic is {got[0]:.4g}: nothing is "
             "less like the distribution, so it must be inf"
         )
-    yield "one impossible draw is enough"
+    yield "one draw of a token of probability 0 makes the statistic infinite"
 
 
 def _drawn(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

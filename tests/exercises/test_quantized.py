@@ -211,7 +211,7 @@ WRONG_AXES: dict[str, tuple[Callable[..., Any], str]] = {
     "keys": (by(lambda q, e: (e**2).mean()), "the error of the keys themselves"),
     "mean": (by(lambda q, e: abs((q @ e.T).mean())), "plus and minus cancel"),
     "largest": (by(lambda q, e: -np.abs(q @ e.T).min()), "errors of the scores are"),
-    "always KIVI": (lambda k, q, d: "channel", "that the queries weigh: got 'channel'"),
+    "always KIVI": (lambda k, q, d: "channel", "that give it much weight: got 'channel'"),
     "always tokens": (lambda k, q, d: "token", "an offset: got 'token'"),
     "worse": (by(lambda q, e: -((q @ e.T) ** 2).mean()), "got 'token'"),
     "index": (lambda k, q, d: 0, "expected 'channel' or 'token'"),
