@@ -40,8 +40,8 @@ class Pending(NamedTuple, Generic[R]):
 
     request   its name, or anything else that stands for it
     left      at least 1: tokens of its text that no step has been fed yet. A waiting request may
-              need fewer in the end, because the cache may hold the beginning of its prompt. For one
-              that decodes, its last token and the guesses for those after it.
+              need fewer in the end, because the cache may hold the beginning of its prompt. A
+              request that decodes has its last token left, and the guesses for the tokens after it.
     decoding  whether its prompt has been read
 
     >>> Pending("a", left=30)

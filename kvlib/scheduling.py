@@ -102,9 +102,9 @@ class Scheduler:
     on the other requests. A request begins only if the budget has a token for it, so the oldest
     prompt always advances. `requests` holds all requests by name, `events` what they did, `limits`
     the three limits of a step. ``cancel`` ends a request early, and the name of one that has
-    ended can be used again. If somebody else frees, truncates or plans a running request in the
-    cache, or opens one of its name, it fails: its ``error`` says what happened, and the others go
-    on.
+    ended can be used again. If other code frees, truncates or plans a running request in the
+    cache, or opens a request of its name, it fails: its ``error`` says what happened, and the
+    others go on.
 
     >>> from kvlib import load_reference_model
     >>> model = load_reference_model()

@@ -24,10 +24,10 @@ class Request:
     temperature, top_k, top_p, seed: how its tokens are drawn, as in :func:`kvlib.generate`.
     held: how many tokens of its text lie in the cache; the scheduler keeps count.
     error: why it has failed; None unless its state is FAILED.
-    left: what the cache noted of it when the scheduler last changed it there (see `noted`).
+    left: its state in the cache after the scheduler's last change, to notice changes by others.
     draft: guesses for its next tokens, which its next step checks (kvlib.speculation).
     drafted, accepted: how many guesses have been checked, and how many of them were right.
-    lately: the share of right guesses among the last ones, each of which counts for an eighth.
+    lately: a running mean of its guesses (right 1, wrong 0), in which the newest weighs 1/8.
 
     >>> Request("a", [1, 2], max_new_tokens=3, new=[9]).text
     [1, 2, 9]
@@ -162,7 +162,7 @@ class Event(NamedTuple):
     kind    hit      found in the cache, so not computed again
             prefill  fed a chunk of its prompt
             decode   fed its last token, and guesses after it
-            accept   got one more token in the step before it, because a guess was right
+            accept   got one more token in the same step, because a guess was right
             wait     the cache had no room for it, or for its chunk, in this step
             preempt  gave its room up; all its tokens will be fed again
             done     has ended

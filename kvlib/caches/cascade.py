@@ -55,8 +55,9 @@ def run_cascade(
 
     q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq), natural log
 
-    Answer and errors are the same, up to the order of summation. If `shared_tokens` is 0, even the
-    computation is the same. A cache built with ``attention=run_cascade`` always attends this way.
+    Answer and errors are the same, up to the order of summation. If the requests share no block,
+    even the computation is the same. A cache built with ``attention=run_cascade`` always attends
+    this way.
     Raises TypeError for a cache without blocks.
 
     >>> import numpy as np

@@ -122,9 +122,9 @@ class Cache(CacheHooks):
         token ids, packed in that order, for caches that look at them.
 
         The lengths of the requests grow now; ``truncate`` undoes a step that fails. If you plan a
-        request again before all layers have appended its step, the missing tokens are a gap: you
-        can plan the request, but no layer appends or runs until you truncate it to where the gap
-        begins.
+        request again before all layers have appended its step, the tokens that a layer
+        misses are a gap. The plan is made, but ``append`` and ``run`` refuse the request until you
+        truncate it to where the gap begins.
         """
         requests, q_lens, tokens = check_plan(self._requests, seq_ids, q_lens, tokens)
         gaps = [self._gap(request) for request in requests]
@@ -179,7 +179,7 @@ class Cache(CacheHooks):
         self._end_step(request)
 
     def settle(self, seq_id: Hashable) -> None:
-        """Make the last step of a request final, as its next ``plan`` would."""
+        """End the last step of a request, as its next ``plan`` would: no layer can run it again."""
         self.truncate(seq_id, self.seq_len(seq_id))
 
     def fork(self, src: Hashable, dst: Hashable) -> None:

@@ -108,7 +108,7 @@ class Sinks(Retention):
     model, `kvlib.remove_span` moves the newest tokens to smaller ones, as StreamingLLM does.
 
     every: how many old tokens gather before they are given back; until then, queries see them.
-    Each time costs a copy of `recent` tokens: with ``every=64``, one decode step in 64 pays it.
+    Giving back copies `recent` tokens, so with ``every=64`` one decode step in 64 pays for a copy.
 
     >>> Sinks(2, 3).kept(np.arange(9), length=9).nonzero()[0].tolist()  # the query stands at 9
     [0, 1, 7, 8]
@@ -193,9 +193,9 @@ def alike(layers: Sequence[LayerSpec]) -> bool:
 def layer_groups(layers: Sequence[LayerSpec], retention: Rules = None) -> list[LayerGroup]:
     """The groups of layers for which a PagedCache keeps one block table each.
 
-    Under one rule, all layers form one group. Under several rules, and if all layers have the same
-    shape, there are more groups, of equally many layers. A block then takes the same bytes in each,
-    so all draw from one pool, and a group can use blocks that another gives back. (vLLM's
+    Under one rule, all layers form one group; under several rules there are more. If all layers
+    have the same shape, the groups have equally many layers. A block then takes the same bytes in
+    each, so a group can use blocks that another gives back. (vLLM's
     hybrid memory allocator makes all groups as large as the smallest, and pads those that are not
     full.) A pool for n blocks of each group's tokens is
     ``BlockPool(n * len(layer_groups(layers)), block_size)``.

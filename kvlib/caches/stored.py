@@ -33,7 +33,7 @@ class StoredCache(StoredLayers):
     >>> import numpy as np
     >>> from kvlib import LayerSpec
     >>> from kvlib.caches import Rows
-    >>> layers = [LayerSpec(1, 4, window=8), LayerSpec(1, 4)]  # 32 bytes per token, layer
+    >>> layers = [LayerSpec(1, 4, window=8), LayerSpec(1, 4)]  # 32 bytes per token and layer
     >>> cache = StoredCache(layers, Rows(1, 1000), xp=np)
     >>> cache.memory().reserved  # 1000 tokens, and 9 of the window
     32288
@@ -147,7 +147,7 @@ class StoredCache(StoredLayers):
         state.start, state.before = length, state.coded
 
     def settle(self, seq_id: Hashable) -> None:
-        """Make the last step of a request final, as its next ``plan`` would.
+        """End the last step of a request, as its next ``plan`` would: no layer can run it again.
 
         From now on, lookups find the blocks that the step has filled.
         """

@@ -42,7 +42,7 @@ def attend_stored(
 def run_alone(
     cache: StoredLayers, layer: int, q: Array, step: Step, return_lse: bool = False
 ) -> Answer:
-    """The result of ``cache.run``, one request after the other: for ``attention=run_alone``.
+    """Attend as ``cache.run`` does, one request after the other: give it as ``attention``.
 
     q (T, Hq, Dk) → o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq)
 

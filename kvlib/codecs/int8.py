@@ -16,8 +16,8 @@ from kvlib.codecs.base import Codec, Field, Parts, TensorCodec, narrowed, workin
 class Int8(TensorCodec):
     """codes int8 = round(x / scale), scale = max |x| / 127 of each token and head (float32).
 
-    x may be any finite float32 (within ±127 · the largest float32 / 127). Rounding moves a number
-    by at most half a scale.
+    Rounding moves a number by at most half a scale. x may be any finite float32; numbers
+    within one ten-millionth of the largest float32 may come back as infinity.
 
     >>> import numpy as np
     >>> codes = Int8().encode(np.ones((1, 2, 8), np.float32))

@@ -35,11 +35,10 @@ class ModelConfig:
     window rotate by window_rope where that is given. sinks: every query head has a learned logit
     that no value belongs to. experts: the mixture in place of the MLP of some layers; the shares of
     a token's experts add up to 1 if norm_topk_prob. With swiglu_limit the MLP's gate is gpt-oss's.
-    eos_token_ids are
-    the tokens at which generation ends; bos_token_id may be None.
+    eos_token_ids are the tokens at which generation ends; bos_token_id may be None.
 
-    Raises ValueError, naming the field, for a size or a name that makes no model, and for a number
-    outside the limits of `kvlib.config.ranges`.
+    Raises ValueError, naming the field, for a size or a name that no model can have, and for a
+    number outside the limits of `kvlib.config.ranges`.
 
     >>> from kvlib import load_reference_model
     >>> config = load_reference_model().config

@@ -2,8 +2,8 @@
 
 A drafter guesses how a text goes on. The model is fed the last token and the guesses in one step,
 which gives it one row of logits per guess, and one more. The guesses are accepted from the first
-one on, up to the first that is refused; what the cache holds of the others is taken back. Which
-tokens a text gets, or with what probability it gets them, is what it would be without guesses
+one on, up to the first that is refused; the others are removed from the cache. A text gets the
+same tokens as without guesses or, where tokens are drawn, gets them with the same probabilities
 (Leviathan et al., arXiv:2211.17192).
 """
 

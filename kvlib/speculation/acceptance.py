@@ -26,7 +26,7 @@ def accept(
                       they must be independent of the verdicts and of the draft
 
     A guess x is accepted with probability min(1, p(x) / q(x)). At the first one refused, the token
-    is drawn from max(0, p − q), scaled to sum to 1, and the guesses behind it are dropped. If all
+    is drawn from max(0, p − q), scaled to sum to 1, and the guesses after it are dropped. If all
     are accepted, one more token is drawn from the last row of p. Each token is then distributed as
     p, whatever q is (arXiv:2211.17192, theorem 1 in appendix A.1).
 

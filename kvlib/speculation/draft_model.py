@@ -25,10 +25,10 @@ class DraftModel(Drafter):
     cache   any cache of ``model.layer_specs``. Unless given, a dense one for `max_seqs` requests.
             A request for which it has no room gets no guesses.
 
-    Between two calls a text grows by the guesses that were accepted and one token more. What the
-    cache holds of refused guesses is taken back, and the rest of the new tokens are fed in one
-    step together with the others' (the drafts of a batch are written side by side).
-    A request that is drawn at a temperature has its guesses drawn by the same settings.
+    Between two calls a text grows by the guesses that were accepted and one token more. Refused
+    guesses are removed from the cache. New tokens that it does not hold yet are fed in one step for
+    all texts, because the drafts of a batch are written side by side. If a
+    request draws its tokens at a temperature, its guesses are drawn by the same settings.
 
     >>> from kvlib import load_reference_model
     >>> model = load_reference_model()

@@ -57,9 +57,9 @@ def best_gamma(
 
 
 def adaptive(most: int = 8, cost: float = 0.05) -> Callable[[Request], int]:
-    """A rule for ``gamma``: the best number of guesses for what was accepted of a request lately.
+    """A rule for ``gamma``: the best number of guesses, by how many were right lately.
 
-    most   guesses per step at most; at least 1 is made, so that the rule sees texts change
+    most   guesses per step at most; at least 1 is made, so that the rule notices right ones
     cost   as in `speed_up`
 
     >>> rule = adaptive(most=8, cost=0.05)

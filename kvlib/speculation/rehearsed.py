@@ -15,9 +15,9 @@ class Rehearsed(Drafter):
 
     texts        what a run without guesses gave: prompt and new tokens, by the request's name
     acceptance   the probability that a guess is right, whatever the others are
-    vocabulary   ids to err with: 0 ... vocabulary − 1
+    vocabulary   wrong guesses are other ids from 0 ... vocabulary − 1
 
-    With it, the acceptance is no property of a model, so what guessing gains can be compared with
+    Because you choose the acceptance, you can compare what guessing gains with the formulas of
     `expected_tokens` and `speed_up`.
 
     >>> drafter = Rehearsed({"a": [1, 2, 3, 4, 5]}, acceptance=1.0, vocabulary=10)
