@@ -78,15 +78,18 @@ def lent(shares: Sequence[float], bits: Sequence[float]) -> Any:
 
 
 def influence(moved: Mapping[str, Any], reach: int) -> Any:
-    """How far a changed byte moves the last logits, against its distance; zeros left out."""
+    """How far a changed byte moves the last logits, against its distance.
+
+    Moves below 0.0001 are left out, because rounding may make them.
+    """
     fig, axes = figure(1.5 * len(moved) + 0.6, nrows=len(moved), sharex=True, sharey=True)
     for ax, (name, y) in zip(axes, moved.items(), strict=True):
         y = np.asarray(y, dtype=float)
         distance = np.arange(len(y))
-        some = y > 0
-        ax.vlines(distance[some], 1e-6, y[some], color=color("recomputed"), linewidth=1.6)
+        some = y > 1e-4
+        ax.vlines(distance[some], 1e-5, y[some], color=color("recomputed"), linewidth=1.6)
         ax.set_yscale("log")
-        ax.set(ylabel="a logit moves by", ylim=(1e-5, 20))
+        ax.set(ylabel="a logit moves by", ylim=(1e-4, 20))
         ax.set_title(name)
         ax.axvline(reach + 0.5, color=MUTED, linestyle="--", linewidth=1)
     axes[-1].set_xlabel("distance of the changed byte from the last one")
