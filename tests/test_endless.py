@@ -39,8 +39,10 @@ WINDOWED = LayerSpec(1, 8, window=W)
 STREAMS: dict[str, tuple[Callable[[], Any], int]] = {
     "window in a row": (lambda: dense(None, spec=WINDOWED), W - 1 + max(W // 4, STEP)),
     "window in blocks": (lambda: paged(None, 13, WINDOWED), W - 1 + 15 + STEP),
+    "sinks in a row": (lambda: dense(Sinks(KEEP, W, 32)), KEEP + W + 31 + STEP),
     "sinks in blocks": (lambda: paged(Sinks(KEEP, W, 32), 26), KEEP + W + 31 + STEP),
     "k-norm in blocks": (lambda: paged(Scored(KNorm(8), W, 32), 26), W + 31 + STEP),
+    "k-norm in a row": (lambda: dense(Scored(KNorm(8), W, 32)), W + 31 + STEP),
     "h2o in blocks": (lambda: paged(Scored(H2O(8), W), 24), W + STEP),
     "snapkv in blocks": (lambda: paged(Scored(SnapKV(16), W), 24), W + STEP),
     "span after span": (lambda: dense(None, 2 * W), 2 * W),
