@@ -184,8 +184,8 @@ class DenseCache(StoredCache):
     In each layer, keys have the shape (row, Hkv, max_seq_len, Dk), and values likewise: heads come
     before tokens, so that each head reads contiguous memory. The next request reuses a freed row.
     In a layer with a window, a row is a quarter longer than the window, and tokens that leave the
-    window are overwritten; rows under `Sinks` and `Scored` are as short (`Rows`). The cache is
-    simple, fast, and wasteful: a request pays for ``max_seq_len`` tokens whatever its length.
+    window are overwritten. Under `Sinks` and `Scored`, too, a row holds what stays and a quarter
+    more. All other layers pay for ``max_seq_len`` tokens per request, whatever its length.
     codec: a codec or its name; numbers are stored as they are unless given.
     retention: which tokens the layers keep; each layer's own window unless given.
 
