@@ -108,7 +108,7 @@ def _step_scene(
     done = min(at, steps)
     states = [blocks * groups, blocks, 1][max(0, at - steps)] if at else 0
     words = {
-        0: f"{blocks} blocks start. Each computes its first and last key from its work item.",
+        0: f"{blocks} blocks start. Each computes its first and last key.",
         steps + 1: f"The {groups} groups of each block merge, by shuffles in a warp, then through"
         " shared memory.",
         steps + 2: f"A second kernel merges the {blocks} splits: one (o, lse) is left.",
