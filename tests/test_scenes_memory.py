@@ -7,9 +7,9 @@ import math
 import pytest
 from scene_parts import GIB, line, numbers, part, settings_of
 
-from kvlib.costs import Bytes, max_context
+from kvlib.costs import MODELS, Bytes, max_context
 from kvlib.costs.share import ASSUMPTIONS, Share
-from kvlib.show.explorers import memory_explorer, tables
+from kvlib.show.explorers import HELD, memory_explorer, tables
 from kvlib.show.scenes.memory import memory_bytes
 from kvlib.show.scenes.memory_words import interval_words
 
@@ -75,12 +75,15 @@ def test_memory_that_does_not_fit_says_by_how_much() -> None:
 def test_memory_agrees_with_the_typed_costs() -> None:
     low, high = ASSUMPTIONS["90 % utilisation"], ASSUMPTIONS["weights only"]
     compared = 0
-    for settings in settings_of("memory", 200, weights="bfloat16"):
+    names = ("model", "gpu", "gpus", "kv", "weights", "block")
+    evicting = 0
+    for settings in settings_of("memory", 300, weights="bfloat16"):
+        budget = settings["budget"] or None  # what only layers without a window may have
+        if all(group.window for group in MODELS[settings["model"]].layers):
+            budget = None
+        rule = settings["held"] if budget is None else "needed"  # costs refuses another one
         try:
-            share = Share.of(
-                *(settings[n] for n in ("model", "gpu", "gpus", "kv", "weights", "block")),
-                reserve=settings["held"],
-            )
+            share = Share.of(*(settings[n] for n in names), reserve=rule, budget=budget)
         except ValueError:  # heads that cannot be shared out: the scene says so
             assert "do not divide evenly" in memory_explorer(**settings).scene()["summary"]
             continue
@@ -99,7 +102,8 @@ def test_memory_agrees_with_the_typed_costs() -> None:
         assert got["longest_high"] == share.longest(batch, high).value
         assert got["longest_low"] == share.longest(batch, low).value
         compared += 1
-    assert compared > 150
+        evicting += budget is not None
+    assert compared > 150 and evicting > 100
 
 
 def test_memory_bars_add_up() -> None:
@@ -168,11 +172,57 @@ def test_what_engines_hold_for_windows() -> None:
     )
 
 
+def test_a_budget_by_hand() -> None:
+    plain, scene = memory_explorer().scene(), memory_explorer(budget=1024).scene()
+    each = 1040 * 131072  # 1,024 tokens and the new one, in whole blocks of 16
+    assert scene["formula"][0] == plain["formula"][0]
+    assert scene["formula"][1:5] == [
+        "eviction leaves 1,024 tokens in each of 32 layers, and the step adds 1: 1,025 tokens",
+        f"1,025 tokens \u00d7 131,072 bytes = {1025 * 131072:,} bytes per request",
+        f"in whole blocks, 65 \u00d7 16 = 1,040 tokens: {each:,} bytes per request",
+        f"8 \u00d7 {each:,} bytes = 1.02 GiB in all",
+    ]
+    kept = "Eviction leaves 1,024 tokens in each layer; without it the cache would take 32 GiB."
+    assert scene["summary"].endswith(kept)
+    said = numbers(scene)
+    assert said["A token"] == "131,072 bytes" and said["Empty in a last block"].startswith("15 ")
+    assert said["Longest context of 8 requests"] == "no limit: the budget bounds it"
+    low, high = said["Requests of 32,768 tokens that fit"].removesuffix(" requests").split(" to ")
+    room = 81559 * 2**20 - 8030261248 * 2
+    assert int(high) == room // each and int(low) < int(high)
+    panel = scene["panels"][1]
+    assert line(panel, "KV cache")[512] == line(panel, "no eviction")[512]
+    assert line(panel, "KV cache")[2**20] == 8 * each
+    assert line(panel, "no eviction") == line(plain["panels"][1], "KV cache")
+    short = memory_explorer(budget=8192, context=8192).scene()
+    assert "A request is no longer than the budget, so nothing is evicted." in short["summary"]
+    assert short["panels"][0] == memory_explorer(context=8192).scene()["panels"][0]
+
+
+def test_a_budget_beside_windows() -> None:
+    gemma = dict(model="gemma-3-27b", batch=1, context=131072)
+    scenes = [memory_explorer(**gemma, held=h, budget=4096).scene() for h in HELD]
+    assert scenes[0]["panels"] == scenes[1]["panels"] == scenes[2]["panels"]
+    each = (10 * 4112 + 52 * 1040) * 8192  # in blocks of 16; a window may begin within one
+    assert numbers(scenes[0])["All requests"] == f"{each / 2**20:.0f} MiB"
+    kept = "Eviction leaves 4,096 tokens in each layer without a window; without it the cache"
+    assert f"{kept} would take 10.4 GiB." in scenes[0]["summary"]
+    frees = "A cache that evicts frees what its windows have passed: "
+    frees += "they hold what the next query sees."
+    assert [frees in scene["summary"] for scene in scenes] == [False, True, True]
+    assert any("in each of 10 layers" in words for words in scenes[0]["formula"])
+    windows = [memory_explorer(model="mistral-7b-v0.1", budget=b).scene() for b in (0, 1024)]
+    assert windows[0]["panels"] == windows[1]["panels"]
+    nothing = "Every layer of this model has a window, so a budget changes nothing."
+    assert nothing in windows[1]["summary"]
+
+
 def test_intervals_in_words() -> None:
-    assert interval_words(0, 0, "token", "tokens") == "none"
-    assert interval_words(0, 5, "token", "tokens") == "0 to 5 tokens"
-    assert interval_words(7, 7, "token", "tokens") == "7 tokens"
-    assert interval_words(2**40, 2**40, "token", "tokens") == "no limit: windows bound it"
+    endless = "no limit: windows bound it"
+    assert interval_words(0, 0, "token", "tokens", endless) == "none"
+    assert interval_words(0, 5, "token", "tokens", endless) == "0 to 5 tokens"
+    assert interval_words(7, 7, "token", "tokens", endless) == "7 tokens"
+    assert interval_words(2**40, 2**40, "token", "tokens", endless) == endless
     ranges = max_context("mistral-7b-v0.1", "h100-sxm")
     scene = memory_explorer(model="mistral-7b-v0.1", batch=1).scene()
     assert ranges.high.value == 2**40

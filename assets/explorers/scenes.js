@@ -116,7 +116,7 @@ var _pymeth_replace = function (s1, s2, count) {  // nargs: 2 3
     parts.push(this.slice(i));
     return parts.join('');
 };
-var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, EULER, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LETTER, LEVELS, LIGHT, LIGHT_ON, LIGHT_TEXT, LINE, MINUS, NARROW_LETTERS, RESERVE, SAMPLES, SHARE, SHARES, SHARE_LABEL, SHORT, SHOWN, SIDE, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_top, bits_words, box, bytes_exact, bytes_words, cached_flops, clipped, count_words, covered, crossed, curve_contexts, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_map, draw_names, draw_parts, empty_slots, empty_words, end_names, entropy_of, escaped, exact, experts_read, fixed, flops_unit, free_box, group_name, group_size, grouped, growth_bars, growth_curves, growth_formula, growth_numbers, growth_scene, growth_summary, haloed, heads_on_one, held_words, in_blocks, intensity_words, interval_words, kept_tokens, label_room, large_words, layers_as_held, layers_keeping_all, layers_on_one, layers_reserved, legend_at, linear_flops, linear_lines, longest, map_cells, map_frame, map_letters, map_path, map_shares, map_size, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, most_blocks, most_held, nice_step, number_words, padded, padding_bars, padding_cells, padding_formula, padding_numbers, padding_scene, padding_shares, padding_summary, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, rate_words, rectangle, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, sampling_bars, sampling_formula, sampling_scene, sampling_summary, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, softmax_of, spread, step_flops, step_of, stored_bytes, stub47_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, upright, vector_bytes, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
+var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, EULER, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LETTER, LEVELS, LIGHT, LIGHT_ON, LIGHT_TEXT, LINE, MINUS, NARROW_LETTERS, RESERVE, SAMPLES, SHARE, SHARES, SHARE_LABEL, SHORT, SHOWN, SIDE, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_top, bits_words, box, budget_words, bytes_exact, bytes_words, cached_flops, clipped, count_words, covered, crossed, curve_contexts, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_map, draw_names, draw_parts, empty_slots, empty_words, end_names, entropy_of, escaped, eviction_line, evicts, exact, experts_read, fixed, flops_unit, free_box, group_name, group_size, grouped, growth_bars, growth_curves, growth_formula, growth_numbers, growth_scene, growth_summary, haloed, heads_on_one, held_rule, held_words, in_blocks, intensity_words, interval_words, kept_tokens, label_room, large_words, layers_as_held, layers_held, layers_keeping_all, layers_on_one, layers_reserved, legend_at, linear_flops, linear_lines, longest, map_cells, map_frame, map_letters, map_path, map_shares, map_size, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, most_blocks, most_held, nice_step, number_words, padded, padding_bars, padding_cells, padding_formula, padding_numbers, padding_scene, padding_shares, padding_summary, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, rate_words, rectangle, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, sampling_bars, sampling_formula, sampling_scene, sampling_summary, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, softmax_of, spread, step_flops, step_of, stored_bytes, stub50_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_kept, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, upright, vector_bytes, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
 whole = function (value) {
     return -(Math.floor((-value)/1));
 };
@@ -462,6 +462,24 @@ layers_as_held = function (layers, reserve, step, block, budgets) {
     return held;
 };
 
+evicts = function (layers, settings) {
+    return (settings["budget"] > 0) && (((Math.min.apply(null, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(g["window"]);}}return res;}).call(this, layers))) <= 0));
+};
+
+tokens_kept = function (layers, settings) {
+    var most;
+    most = (_pyfunc_truthy(evicts(layers, settings)))? (settings["budget"] + 1) : (0);
+    return visible(settings["context"], most);
+};
+
+held_rule = function (layers, settings) {
+    return (_pyfunc_truthy(evicts(layers, settings)))? ("needed") : (settings["held"]);
+};
+
+layers_held = function (layers, settings, rule, block) {
+    return layers_as_held(layers, rule, 1, block, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(settings["budget"]);}}return res;}).call(this, layers));
+};
+
 MINUS = "\u2212";
 BINARY = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"];
 DECIMAL = ["bytes", "kB", "MB", "GB", "TB", "PB"];
@@ -696,7 +714,7 @@ request_line = function (layers, codec, context, stored) {
 };
 
 memory_formula = function (facts, codec, settings, kv) {
-    var batch, context, each, gpus, layers, lines, stub36_, stub37_, stub37_g, stub37_i0, stub37_iter0, weights, where;
+    var batch, context, each, gpus, kept, layers, lines, stored, stub36_, stub37_, stub37_g, stub37_i0, stub37_iter0, weights, where;
     stub36_ = [settings["gpus"], settings["batch"], settings["context"]];
     gpus = stub36_[0];batch = stub36_[1];context = stub36_[2];
     layers = facts["layers"];
@@ -708,7 +726,12 @@ memory_formula = function (facts, codec, settings, kv) {
     if ((lines.length > 1)) {
         _pymeth_append.call(lines, (_pymeth_join.call("", ["together ", bytes_exact(token_bytes(layers, codec)), " per token"])));
     }
-    _pymeth_append.call(lines, request_line(layers, codec, context, kv["stored"]));
+    kept = tokens_kept(layers, settings);
+    if ((kept < context)) {
+        _pymeth_append.call(lines, eviction_line(layers, settings, kept));
+    }
+    stored = layers_held(layers, settings, "needed", 0);
+    _pymeth_append.call(lines, request_line(stored, codec, context, kv["stored"]));
     if ((gpus > 1)) {
         _pymeth_append.call(lines, share_line(layers, gpus, kv["mine"]));
     }
@@ -727,30 +750,51 @@ memory_formula = function (facts, codec, settings, kv) {
     return lines;
 };
 
+eviction_line = function (layers, settings, kept) {
+    var full, g, left, named, stub38_seq, stub39_itr;
+    full = 0;
+    stub38_seq = layers;
+    if ((typeof stub38_seq === "object") && (!Array.isArray(stub38_seq))) { stub38_seq = Object.keys(stub38_seq);}
+    for (stub39_itr = 0; stub39_itr < stub38_seq.length; stub39_itr += 1) {
+        g = stub38_seq[stub39_itr];
+        if ((g["window"] <= 0)) {
+            full = _pyfunc_op_add(full, g["count"]);
+        }
+    }
+    named = ((full > 1))? (_pymeth_join.call("", ["in each of ", fixed(full, 0), " layers"])) : ("in 1 layer");
+    left = tokens_words(settings["budget"]);
+    return _pymeth_join.call("", ["eviction leaves ", left, " ", named, ", and the step adds 1: ", tokens_words(kept)]);
+};
+
 held_words = function (layers, settings) {
-    var block, context, count, full, g, passed, size, stub38_, stub39_seq, stub40_itr;
-    stub38_ = [settings["context"], settings["block"]];
-    context = stub38_[0];block = stub38_[1];
+    var block, context, count, full, g, passed, rule, size, stub40_, stub41_, stub42_seq, stub43_itr, tokens;
+    stub40_ = [settings["block"], held_rule(layers, settings)];
+    block = stub40_[0];rule = stub40_[1];
+    stub41_ = [settings["context"], tokens_kept(layers, settings)];
+    context = stub41_[0];tokens = stub41_[1];
     passed = false;
-    stub39_seq = layers;
-    if ((typeof stub39_seq === "object") && (!Array.isArray(stub39_seq))) { stub39_seq = Object.keys(stub39_seq);}
-    for (stub40_itr = 0; stub40_itr < stub39_seq.length; stub40_itr += 1) {
-        g = stub39_seq[stub40_itr];
+    stub42_seq = layers;
+    if ((typeof stub42_seq === "object") && (!Array.isArray(stub42_seq))) { stub42_seq = Object.keys(stub42_seq);}
+    for (stub43_itr = 0; stub43_itr < stub42_seq.length; stub43_itr += 1) {
+        g = stub42_seq[stub43_itr];
         if (((g["window"] > 0) && (g["window"] < context))) {
             passed = true;
         }
     }
-    if ((_pyfunc_op_equals(settings["held"], "all") && _pyfunc_truthy(passed))) {
+    if ((_pyfunc_op_equals(rule, "all") && _pyfunc_truthy(passed))) {
         return _pymeth_join.call("", ["if every layer holds ", tokens_words(in_blocks(context, block))]);
     }
-    if ((_pyfunc_op_equals(settings["held"], "vllm") && (layers.length > 1))) {
+    if ((_pyfunc_op_equals(rule, "vllm") && (layers.length > 1))) {
         size = fixed(group_size(layers), 0);
         return _pymeth_join.call("", ["in vLLM's groups of ", size, " layers, in whole blocks of ", tokens_words(block)]);
     }
     if (_pyfunc_truthy(passed)) {
         return _pymeth_join.call("", ["in blocks of ", tokens_words(block), ", within which a window may begin"]);
     }
-    full = in_blocks(context, block);
+    if (((tokens < context) && (((Math.max.apply(null, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(g["window"]);}}return res;}).call(this, layers))) > 0)))) {
+        return _pymeth_join.call("", ["in whole blocks of ", tokens_words(block)]);
+    }
+    full = in_blocks(tokens, block);
     count = fixed(full / block, 0);
     return _pymeth_join.call("", ["in whole blocks, ", count, " \u00d7 ", fixed(block, 0), " = ", tokens_words(full)]);
 };
@@ -770,7 +814,7 @@ share_line = function (layers, gpus, mine) {
 };
 
 nice_step = function (top, count) {
-    var factor, step, stub41_seq, stub42_itr;
+    var factor, step, stub44_seq, stub45_itr;
     step = 1.0;
     while (_pyfunc_op_mult(step, count) >= top) {
         step = step / 10;
@@ -778,10 +822,10 @@ nice_step = function (top, count) {
     while ((_pyfunc_op_mult(_pyfunc_op_mult(step, 10), count)) < top) {
         step = _pyfunc_op_mult(step, 10);
     }
-    stub41_seq = [2, 5];
-    if ((typeof stub41_seq === "object") && (!Array.isArray(stub41_seq))) { stub41_seq = Object.keys(stub41_seq);}
-    for (stub42_itr = 0; stub42_itr < stub41_seq.length; stub42_itr += 1) {
-        factor = stub41_seq[stub42_itr];
+    stub44_seq = [2, 5];
+    if ((typeof stub44_seq === "object") && (!Array.isArray(stub44_seq))) { stub44_seq = Object.keys(stub44_seq);}
+    for (stub45_itr = 0; stub45_itr < stub44_seq.length; stub45_itr += 1) {
+        factor = stub44_seq[stub45_itr];
         if (((_pyfunc_op_mult(_pyfunc_op_mult(step, factor), count)) >= top)) {
             return _pyfunc_op_mult(step, factor);
         }
@@ -810,7 +854,7 @@ ticked = function (label, top, unit, step) {
 };
 
 axis_decades = function (label, low, high, unit) {
-    var first, powers, stride, stub43_, stub43_i, stub43_i0, stub43_iter0, ticks;
+    var first, powers, stride, stub46_, stub46_i, stub46_i0, stub46_iter0, ticks;
     first = 1.0;
     while (_pyfunc_op_mult(first, unit) > low) {
         first = first / 10;
@@ -823,15 +867,15 @@ axis_decades = function (label, low, high, unit) {
         _pymeth_append.call(powers, _pyfunc_op_mult(powers[powers.length - 1], 10));
     }
     stride = 1 + (Math.floor((powers.length - 1)/7));
-    stub43_ = [];stub43_iter0 = _pyfunc_range(0, powers.length, 1);if ((typeof stub43_iter0 === "object") && (!Array.isArray(stub43_iter0))) {stub43_iter0 = Object.keys(stub43_iter0);}for (stub43_i0=0; stub43_i0<stub43_iter0.length; stub43_i0++) {stub43_i = stub43_iter0[stub43_i0];if (!((_pyfunc_op_equals((stub43_i % stride), 0)))) {continue;}{stub43_.push(({at: _pyfunc_op_mult(powers[stub43_i], unit), text: number_words(powers[stub43_i])}));}}
-    ticks = stub43_;
+    stub46_ = [];stub46_iter0 = _pyfunc_range(0, powers.length, 1);if ((typeof stub46_iter0 === "object") && (!Array.isArray(stub46_iter0))) {stub46_iter0 = Object.keys(stub46_iter0);}for (stub46_i0=0; stub46_i0<stub46_iter0.length; stub46_i0++) {stub46_i = stub46_iter0[stub46_i0];if (!((_pyfunc_op_equals((stub46_i % stride), 0)))) {continue;}{stub46_.push(({at: _pyfunc_op_mult(powers[stub46_i], unit), text: number_words(powers[stub46_i])}));}}
+    ticks = stub46_;
     return ({label: label, scale: "log", min: _pyfunc_op_mult(first, unit), max: high, ticks: ticks});
 };
 
 powers_between = function (low, high, count) {
-    var doublings, first, found, last, stride, stub44_;
-    stub44_ = [1, 0];
-    first = stub44_[0];doublings = stub44_[1];
+    var doublings, first, found, last, stride, stub47_;
+    stub47_ = [1, 0];
+    first = stub47_[0];doublings = stub47_[1];
     while (first < low) {
         first = _pyfunc_op_mult(first, 2);
     }
@@ -850,22 +894,22 @@ powers_between = function (low, high, count) {
 };
 
 axis_bytes = function (label, low, high) {
-    var stub45_, stub45_at, stub45_i0, stub45_iter0, ticks;
-    stub45_ = [];stub45_iter0 = powers_between(low, high, 6);if ((typeof stub45_iter0 === "object") && (!Array.isArray(stub45_iter0))) {stub45_iter0 = Object.keys(stub45_iter0);}for (stub45_i0=0; stub45_i0<stub45_iter0.length; stub45_i0++) {stub45_at = stub45_iter0[stub45_i0];{stub45_.push(({at: stub45_at, text: bytes_words(stub45_at, 1024)}));}}
-    ticks = stub45_;
+    var stub48_, stub48_at, stub48_i0, stub48_iter0, ticks;
+    stub48_ = [];stub48_iter0 = powers_between(low, high, 6);if ((typeof stub48_iter0 === "object") && (!Array.isArray(stub48_iter0))) {stub48_iter0 = Object.keys(stub48_iter0);}for (stub48_i0=0; stub48_i0<stub48_iter0.length; stub48_i0++) {stub48_at = stub48_iter0[stub48_i0];{stub48_.push(({at: stub48_at, text: bytes_words(stub48_at, 1024)}));}}
+    ticks = stub48_;
     return ({label: label, scale: "log", min: low, max: high, ticks: ticks});
 };
 
 axis_tokens = function (label, low, high) {
-    var stub46_, stub46_at, stub46_i0, stub46_iter0, ticks;
-    stub46_ = [];stub46_iter0 = powers_between(low, high, 6);if ((typeof stub46_iter0 === "object") && (!Array.isArray(stub46_iter0))) {stub46_iter0 = Object.keys(stub46_iter0);}for (stub46_i0=0; stub46_i0<stub46_iter0.length; stub46_i0++) {stub46_at = stub46_iter0[stub46_i0];{stub46_.push(({at: stub46_at, text: tokens_short(stub46_at)}));}}
-    ticks = stub46_;
+    var stub49_, stub49_at, stub49_i0, stub49_iter0, ticks;
+    stub49_ = [];stub49_iter0 = powers_between(low, high, 6);if ((typeof stub49_iter0 === "object") && (!Array.isArray(stub49_iter0))) {stub49_iter0 = Object.keys(stub49_iter0);}for (stub49_i0=0; stub49_i0<stub49_iter0.length; stub49_i0++) {stub49_at = stub49_iter0[stub49_i0];{stub49_.push(({at: stub49_at, text: tokens_short(stub49_at)}));}}
+    ticks = stub49_;
     return ({label: label, scale: "log", min: low, max: high, ticks: ticks});
 };
 
 GIB = 1073741824;
-stub47_ = [512, 1048576];
-FIRST = stub47_[0];LAST = stub47_[1];
+stub50_ = [512, 1048576];
+FIRST = stub50_[0];LAST = stub50_[1];
 memory_bar = function (gpu, settings, kv) {
     var name, parts, total, usable;
     parts = [({label: "weights", value: kv["weights"] / GIB, role: "weights"}), ({label: "keys and values", value: kv["payload"] / GIB, role: "cached"})];
@@ -888,7 +932,7 @@ memory_bar = function (gpu, settings, kv) {
 };
 
 curve_contexts = function (here) {
-    var at, found, grid, octave, quarter, stub48_seq, stub49_itr;
+    var at, found, grid, octave, quarter, stub51_seq, stub52_itr;
     grid = [FIRST, _pyfunc_op_mult(FIRST, 1.5)];
     for (octave = 0; octave < 10; octave += 1) {
         for (quarter = 0; quarter < 4; quarter += 1) {
@@ -897,10 +941,10 @@ curve_contexts = function (here) {
     }
     _pymeth_append.call(grid, LAST);
     found = [];
-    stub48_seq = grid;
-    if ((typeof stub48_seq === "object") && (!Array.isArray(stub48_seq))) { stub48_seq = Object.keys(stub48_seq);}
-    for (stub49_itr = 0; stub49_itr < stub48_seq.length; stub49_itr += 1) {
-        at = stub48_seq[stub49_itr];
+    stub51_seq = grid;
+    if ((typeof stub51_seq === "object") && (!Array.isArray(stub51_seq))) { stub51_seq = Object.keys(stub51_seq);}
+    for (stub52_itr = 0; stub52_itr < stub51_seq.length; stub52_itr += 1) {
+        at = stub51_seq[stub52_itr];
         if (((found.length > 0) && (found[found.length - 1] < here) && (here < at))) {
             _pymeth_append.call(found, here);
         }
@@ -910,30 +954,34 @@ curve_contexts = function (here) {
 };
 
 memory_curve = function (facts, codec, settings, kv) {
-    var batch, block, bottom, compared, contexts, curve, edge, ends, here, high, label, layers, limit, lines, name, other, reserved, room, stub50_, stub51_, stub51_c, stub51_i0, stub51_iter0, stub52_, stub53_, stub54_, stub54_c, stub54_i0, stub54_iter0, stub55_, top;
-    stub50_ = [settings["batch"], settings["block"]];
-    batch = stub50_[0];block = stub50_[1];
+    var batch, block, bottom, compared, contexts, curve, edge, ends, here, high, label, layers, limit, lines, name, other, reserved, room, rule, stub53_, stub54_, stub54_c, stub54_i0, stub54_iter0, stub55_, stub56_, stub57_, stub58_, stub58_c, stub58_i0, stub58_iter0, stub59_, top;
+    stub53_ = [settings["batch"], settings["block"]];
+    batch = stub53_[0];block = stub53_[1];
     layers = layers_on_one(facts["layers"], settings["gpus"]);
     contexts = curve_contexts(settings["context"]);
-    reserved = layers_reserved(layers, settings["held"], block);
-    stub51_ = [];stub51_iter0 = contexts;if ((typeof stub51_iter0 === "object") && (!Array.isArray(stub51_iter0))) {stub51_iter0 = Object.keys(stub51_iter0);}for (stub51_i0=0; stub51_i0<stub51_iter0.length; stub51_i0++) {stub51_c = stub51_iter0[stub51_i0];{stub51_.push([stub51_c, _pyfunc_op_mult(batch, reserved_bytes(reserved, codec, stub51_c, block))]);}}
-    curve = stub51_;
+    rule = held_rule(layers, settings);
+    reserved = layers_held(layers, settings, rule, block);
+    stub54_ = [];stub54_iter0 = contexts;if ((typeof stub54_iter0 === "object") && (!Array.isArray(stub54_iter0))) {stub54_iter0 = Object.keys(stub54_iter0);}for (stub54_i0=0; stub54_i0<stub54_iter0.length; stub54_i0++) {stub54_c = stub54_iter0[stub54_i0];{stub54_.push([stub54_c, _pyfunc_op_mult(batch, reserved_bytes(reserved, codec, stub54_c, block))]);}}
+    curve = stub54_;
     lines = [({label: "KV cache", role: "cached", points: curve, dashed: false})];
     high = Math.max((curve[curve.length - 1][1]), kv["usable"]);
-    stub52_ = [layers_keeping_all(layers), "no windows"];
-    other = stub52_[0];name = stub52_[1];
-    if (_pyfunc_op_equals(settings["held"], "all")) {
-        stub53_ = [layers_reserved(layers, "needed", block), "what is needed"];
-        other = stub53_[0];name = stub53_[1];
+    stub55_ = [layers_keeping_all(layers), "no windows"];
+    other = stub55_[0];name = stub55_[1];
+    if (_pyfunc_truthy(evicts(layers, settings))) {
+        stub56_ = [layers_reserved(layers, "needed", block), "no eviction"];
+        other = stub56_[0];name = stub56_[1];
+    } else if (_pyfunc_op_equals(rule, "all")) {
+        stub57_ = [layers_reserved(layers, "needed", block), "what is needed"];
+        other = stub57_[0];name = stub57_[1];
     }
-    stub54_ = [];stub54_iter0 = contexts;if ((typeof stub54_iter0 === "object") && (!Array.isArray(stub54_iter0))) {stub54_iter0 = Object.keys(stub54_iter0);}for (stub54_i0=0; stub54_i0<stub54_iter0.length; stub54_i0++) {stub54_c = stub54_iter0[stub54_i0];{stub54_.push([stub54_c, _pyfunc_op_mult(batch, reserved_bytes(other, codec, stub54_c, block))]);}}
-    compared = stub54_;
+    stub58_ = [];stub58_iter0 = contexts;if ((typeof stub58_iter0 === "object") && (!Array.isArray(stub58_iter0))) {stub58_iter0 = Object.keys(stub58_iter0);}for (stub58_i0=0; stub58_i0<stub58_iter0.length; stub58_i0++) {stub58_c = stub58_iter0[stub58_i0];{stub58_.push([stub58_c, _pyfunc_op_mult(batch, reserved_bytes(other, codec, stub58_c, block))]);}}
+    compared = stub58_;
     if ((!_pyfunc_op_equals((compared[compared.length - 1][1]), (curve[curve.length - 1][1])))) {
         _pymeth_append.call(lines, ({label: name, role: "recomputed", points: compared, dashed: true}));
         high = Math.max(high, (compared[compared.length - 1][1]));
     }
-    stub55_ = [16777216.0, 4398046511104.0];
-    bottom = stub55_[0];top = stub55_[1];
+    stub59_ = [16777216.0, 4398046511104.0];
+    bottom = stub59_[0];top = stub59_[1];
     while (bottom > (curve[0][1])) {
         bottom = bottom / 4;
     }
@@ -961,7 +1009,7 @@ memory_curve = function (facts, codec, settings, kv) {
 RESERVE = 0.1;
 ENDLESS = 1099511627776;
 memory_summary = function (facts, gpu, settings, kv) {
-    var compared, held, needed, over, place, ratio, reserve, said, usable, weights, without;
+    var compared, held, needed, over, place, ratio, reserve, rule, said, stub60_, usable, weights, windows, without;
     usable = bytes_words(kv["usable"], 1024);
     place = _pymeth_join.call("", (["the ", usable, " of one ", gpu["title"]]));
     if ((settings["gpus"] > 1)) {
@@ -983,13 +1031,22 @@ memory_summary = function (facts, gpu, settings, kv) {
         reserve = bytes_words(kv["reserve"], 1024);
         _pymeth_append.call(said, (_pymeth_join.call("", (["Of ", place, ", ", bytes_words(kv["free"], 1024), " stay free, beside a reserve of ", reserve, "."]))));
     }
-    if ((_pyfunc_op_equals(settings["held"], "needed") && (kv["kept_all"] > kv["held"]))) {
+    if ((settings["budget"] > 0)) {
+        _pymeth_append.call(said, budget_words(facts["layers"], settings, kv));
+    }
+    stub60_ = [settings["held"], (Math.max.apply(null, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(g["window"]);}}return res;}).call(this, facts["layers"]))) > 0];
+    rule = stub60_[0];windows = stub60_[1];
+    if (_pyfunc_truthy(evicts(facts["layers"], settings))) {
+        if ((((!_pyfunc_op_equals(rule, "needed"))) && _pyfunc_truthy(windows))) {
+            _pymeth_append.call(said, "A cache that evicts frees what its windows have passed: they hold what the next query sees.");
+        }
+    } else if ((_pyfunc_op_equals(rule, "needed") && (kv["kept_all"] > kv["held"]))) {
         without = bytes_words(kv["kept_all"], 1024);
         _pymeth_append.call(said, _pymeth_join.call("", ["Without the windows of its layers the cache would take ", without, "."]));
     } else if ((kv["held"] > kv["needed"])) {
         needed = bytes_words(kv["needed"], 1024);
         _pymeth_append.call(said, _pymeth_join.call("", ["The tokens that the next queries see take ", needed, "."]));
-    } else if ((((!_pyfunc_op_equals(settings["held"], "needed"))) && (((Math.max.apply(null, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(g["window"]);}}return res;}).call(this, facts["layers"]))) <= 0)))) {
+    } else if ((((!_pyfunc_op_equals(rule, "needed"))) && ((!_pyfunc_truthy(windows))))) {
         _pymeth_append.call(said, "The layers of this model have no windows, so they hold every token.");
     }
     if ((settings["context"] > facts["max_context"])) {
@@ -1004,12 +1061,26 @@ memory_summary = function (facts, gpu, settings, kv) {
     return _pymeth_join.call(" ", said);
 };
 
+budget_words = function (layers, settings, kv) {
+    var each, left, stub61_, without;
+    if ((!_pyfunc_truthy(evicts(layers, settings)))) {
+        return "Every layer of this model has a window, so a budget changes nothing.";
+    }
+    if ((tokens_kept(layers, settings) >= settings["context"])) {
+        return "A request is no longer than the budget, so nothing is evicted.";
+    }
+    each = (((Math.max.apply(null, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(g["window"]);}}return res;}).call(this, layers))) > 0))? ("each layer without a window") : ("each layer");
+    stub61_ = [tokens_words(settings["budget"]), bytes_words(kv["unevicted"], 1024)];
+    left = stub61_[0];without = stub61_[1];
+    return _pymeth_join.call("", ["Eviction leaves ", left, " in ", each, "; without it the cache would take ", without, "."]);
+};
+
 uneven = function (layers, gpus) {
-    var g, heads, stub56_seq, stub57_itr;
-    stub56_seq = layers;
-    if ((typeof stub56_seq === "object") && (!Array.isArray(stub56_seq))) { stub56_seq = Object.keys(stub56_seq);}
-    for (stub57_itr = 0; stub57_itr < stub56_seq.length; stub57_itr += 1) {
-        g = stub56_seq[stub57_itr];
+    var g, heads, stub62_seq, stub63_itr;
+    stub62_seq = layers;
+    if ((typeof stub62_seq === "object") && (!Array.isArray(stub62_seq))) { stub62_seq = Object.keys(stub62_seq);}
+    for (stub63_itr = 0; stub63_itr < stub62_seq.length; stub63_itr += 1) {
+        g = stub62_seq[stub63_itr];
         if ((!_pyfunc_op_equals((g["num_qo_heads"] % gpus), 0))) {
             return true;
         }
@@ -1025,12 +1096,12 @@ unconfirmed = function (gpu, name) {
     return _pyfunc_op_contains(name, gpu["unconfirmed"]);
 };
 
-interval_words = function (low, high, one, many) {
+interval_words = function (low, high, one, many, endless) {
     if ((high <= 0)) {
         return "none";
     }
     if ((low >= ENDLESS)) {
-        return "no limit: windows bound it";
+        return endless;
     }
     if ((high >= ENDLESS)) {
         return _pymeth_join.call("", [count_words(low, one, many), " or no limit"]);
@@ -1042,22 +1113,29 @@ interval_words = function (low, high, one, many) {
 };
 
 memory_numbers = function (facts, codec, settings, kv) {
-    var context, label, left, on_one;
+    var context, endless, high, label, left, low, on_one, stub64_, tokens;
     on_one = ((settings["gpus"] > 1))? (" on each GPU") : ("");
     label = ((kv["left"] >= 0))? ("Free") : ("Missing");
     left = bytes_words(_pyfunc_abs(kv["left"]), 1024);
     context = tokens_words(settings["context"]);
-    return [({label: "A token", text: bytes_exact(token_bytes(facts["layers"], codec))}), ({label: "A request", text: bytes_words(kv["stored"], 1024)}), ({label: _pymeth_join.call("", ["All requests", on_one]), text: bytes_words(kv["held"], 1024)}), ({label: _pymeth_join.call("", [label, on_one, ", reserve included"]), text: left}), ({label: "Empty in a last block", text: empty_words(settings)}), ({label: _pymeth_join.call("", (["Longest context of ", count_words(settings["batch"], "request", "requests")])), text: interval_words(kv["longest_low"], kv["longest_high"], "token", "tokens")}), ({label: _pymeth_join.call("", ["Requests of ", context, " that fit"]), text: interval_words(kv["requests_low"], kv["requests_high"], "request", "requests")})];
+    endless = "no limit: windows bound it";
+    if (_pyfunc_truthy(evicts(facts["layers"], settings))) {
+        endless = "no limit: the budget bounds it";
+    }
+    tokens = interval_words(kv["longest_low"], kv["longest_high"], "token", "tokens", endless);
+    stub64_ = [kv["requests_low"], kv["requests_high"]];
+    low = stub64_[0];high = stub64_[1];
+    return [({label: "A token", text: bytes_exact(token_bytes(facts["layers"], codec))}), ({label: "A request", text: bytes_words(kv["stored"], 1024)}), ({label: _pymeth_join.call("", ["All requests", on_one]), text: bytes_words(kv["held"], 1024)}), ({label: _pymeth_join.call("", [label, on_one, ", reserve included"]), text: left}), ({label: "Empty in a last block", text: empty_words(facts["layers"], settings)}), ({label: _pymeth_join.call("", (["Longest context of ", count_words(settings["batch"], "request", "requests")])), text: tokens}), ({label: _pymeth_join.call("", ["Requests of ", context, " that fit"]), text: interval_words(low, high, "request", "requests", endless)})];
 };
 
-empty_words = function (settings) {
-    var block, context, here, stub58_;
-    stub58_ = [settings["block"], settings["context"]];
-    block = stub58_[0];context = stub58_[1];
+empty_words = function (layers, settings) {
+    var block, here, stub65_, tokens;
+    stub65_ = [settings["block"], tokens_kept(layers, settings)];
+    block = stub65_[0];tokens = stub65_[1];
     if ((block <= 1)) {
         return "nothing, blocks of 1 token";
     }
-    here = tokens_words(in_blocks(context, block) - context);
+    here = tokens_words(in_blocks(tokens, block) - tokens);
     return _pymeth_join.call("", [here, " of at most ", fixed(block - 1, 0)]);
 };
 
@@ -1078,22 +1156,25 @@ memory_scene = function (settings, tables) {
 };
 
 memory_bytes = function (facts, gpu, codec, settings) {
-    var batch, bits, block, cautious, context, everything, held, layers, left, mine, needed, payload, reserved, stub59_, usable, weights;
-    stub59_ = [settings["batch"], settings["context"], settings["block"]];
-    batch = stub59_[0];context = stub59_[1];block = stub59_[2];
+    var batch, bits, block, cautious, context, everything, held, layers, left, mine, needed, payload, reserved, stored, stub66_, unevicted, usable, weights, whole_model;
+    stub66_ = [settings["batch"], settings["context"], settings["block"]];
+    batch = stub66_[0];context = stub66_[1];block = stub66_[2];
     layers = layers_on_one(facts["layers"], settings["gpus"]);
     bits = WEIGHT_BITS[settings["weights"]];
     weights = weight_bytes_on_one(facts, bits, settings["gpus"]);
-    mine = stored_bytes(layers, codec, context);
-    payload = stored_bytes(layers, payload_only(codec), context);
-    reserved = layers_reserved(layers, settings["held"], block);
+    stored = layers_held(layers, settings, "needed", 0);
+    mine = stored_bytes(stored, codec, context);
+    payload = stored_bytes(stored, payload_only(codec), context);
+    reserved = layers_held(layers, settings, held_rule(layers, settings), block);
     held = _pyfunc_op_mult(batch, reserved_bytes(reserved, codec, context, block));
-    needed = layers_reserved(layers, "needed", block);
+    needed = layers_held(layers, settings, "needed", block);
+    unevicted = layers_reserved(layers, "needed", block);
     usable = gpu["usable"];
     cautious = _pyfunc_op_mult(usable, (1 - RESERVE));
     left = (usable - weights) - held;
+    whole_model = layers_held(facts["layers"], settings, "needed", 0);
     everything = reserved_bytes(layers_keeping_all(layers), codec, context, block);
-    return ({bits: bits, weights: weights, stored: stored_bytes(facts["layers"], codec, context), mine: mine, payload: _pyfunc_op_mult(batch, payload), scales: _pyfunc_op_mult(batch, (mine - payload)), waste: held - _pyfunc_op_mult(batch, mine), held: held, needed: _pyfunc_op_mult(batch, reserved_bytes(needed, codec, context, block)), kept_all: _pyfunc_op_mult(batch, everything), usable: usable, left: left, reserve: Math.max(0, (Math.min(_pyfunc_op_mult(usable, RESERVE), left))), free: Math.max(0, (left - _pyfunc_op_mult(usable, RESERVE))), longest_low: longest(reserved, codec, block, batch, cautious - weights), longest_high: longest(reserved, codec, block, batch, usable - weights), requests_low: requests_that_fit(reserved, codec, context, block, cautious - weights), requests_high: requests_that_fit(reserved, codec, context, block, usable - weights)});
+    return ({bits: bits, weights: weights, stored: stored_bytes(whole_model, codec, context), mine: mine, payload: _pyfunc_op_mult(batch, payload), scales: _pyfunc_op_mult(batch, (mine - payload)), waste: held - _pyfunc_op_mult(batch, mine), held: held, needed: _pyfunc_op_mult(batch, reserved_bytes(needed, codec, context, block)), unevicted: _pyfunc_op_mult(batch, reserved_bytes(unevicted, codec, context, block)), kept_all: _pyfunc_op_mult(batch, everything), usable: usable, left: left, reserve: Math.max(0, (Math.min(_pyfunc_op_mult(usable, RESERVE), left))), free: Math.max(0, (left - _pyfunc_op_mult(usable, RESERVE))), longest_low: longest(reserved, codec, block, batch, cautious - weights), longest_high: longest(reserved, codec, block, batch, usable - weights), requests_low: requests_that_fit(reserved, codec, context, block, cautious - weights), requests_high: requests_that_fit(reserved, codec, context, block, usable - weights)});
 };
 
 intensity_words = function (x) {
@@ -1101,15 +1182,15 @@ intensity_words = function (x) {
 };
 
 linear_lines = function (facts, settings, work) {
-    var active, batch, each, head, line, lines, nbytes, read, rows, stub60_, tokens, used;
+    var active, batch, each, head, line, lines, nbytes, read, rows, stub67_, tokens, used;
     batch = settings["batch"];
     tokens = _pyfunc_op_mult(batch, work["fresh"]);
     active = _pyfunc_op_add(facts["product_weights"], _pyfunc_op_mult(facts["experts_per_token"], facts["expert_weights"]));
     each = _pymeth_join.call("", [tokens_words(tokens), " \u00d7 ", large_words(active), " weights"]);
     rows = count_words(batch, "row", "rows");
     head = _pymeth_join.call("", ([rows, " \u00d7 ", large_words(facts["head_weights"]), " of the output"]));
-    stub60_ = [large_words(work["weight_bytes"] / 2), bytes_words(work["weight_bytes"], 1000)];
-    read = stub60_[0];nbytes = stub60_[1];
+    stub67_ = [large_words(work["weight_bytes"] / 2), bytes_words(work["weight_bytes"], 1000)];
+    read = stub67_[0];nbytes = stub67_[1];
     lines = [_pymeth_join.call("", (["linear layers: 2 \u00d7 (", each, " + ", head, ") = ", scaled_words(work["linear_flops"], "FLOP")]))];
     line = _pymeth_join.call("", ["weights read: ", read, " \u00d7 2 bytes = ", nbytes]);
     if ((facts["experts"] > 0)) {
@@ -1121,9 +1202,9 @@ linear_lines = function (facts, settings, work) {
 };
 
 attention_line = function (g, settings, work) {
-    var dims, each, flops, fresh, heads, layers, name, seen, seq, stub61_, total;
-    stub61_ = [work["fresh"], settings["context"]];
-    fresh = stub61_[0];seq = stub61_[1];
+    var dims, each, flops, fresh, heads, layers, name, seen, seq, stub68_, total;
+    stub68_ = [work["fresh"], settings["context"]];
+    fresh = stub68_[0];seq = stub68_[1];
     dims = [g["qk_dim"], g["v_dim"]];
     if ((fresh >= seq)) {
         dims = [g["full_qk_dim"], g["full_v_dim"]];
@@ -1142,19 +1223,19 @@ attention_line = function (g, settings, work) {
 };
 
 roofline_formula = function (facts, gpu, codec, settings, work) {
-    var batch, each, g, kv, lines, moved, own, rate, speed, stub62_seq, stub63_itr, stub64_, stub65_, stub66_, total;
+    var batch, each, g, kv, lines, moved, own, rate, speed, stub69_seq, stub70_itr, stub71_, stub72_, stub73_, total;
     lines = linear_lines(facts, settings, work);
-    stub62_seq = facts["layers"];
-    if ((typeof stub62_seq === "object") && (!Array.isArray(stub62_seq))) { stub62_seq = Object.keys(stub62_seq);}
-    for (stub63_itr = 0; stub63_itr < stub62_seq.length; stub63_itr += 1) {
-        g = stub62_seq[stub63_itr];
+    stub69_seq = facts["layers"];
+    if ((typeof stub69_seq === "object") && (!Array.isArray(stub69_seq))) { stub69_seq = Object.keys(stub69_seq);}
+    for (stub70_itr = 0; stub70_itr < stub69_seq.length; stub70_itr += 1) {
+        g = stub69_seq[stub70_itr];
         _pymeth_append.call(lines, attention_line(g, settings, work));
         if ((_pyfunc_op_equals(g["vectors"], 1) && (work["fresh"] > 1) && (work["fresh"] < settings["context"]))) {
             _pymeth_append.call(lines, "(a prefix in the cache is attended to as latents, not expanded)");
         }
     }
-    stub64_ = [settings["batch"], bytes_words(work["kv_bytes"], 1000)];
-    batch = stub64_[0];kv = stub64_[1];
+    stub71_ = [settings["batch"], bytes_words(work["kv_bytes"], 1000)];
+    batch = stub71_[0];kv = stub71_[1];
     if ((work["fresh"] >= settings["context"])) {
         _pymeth_append.call(lines, _pymeth_join.call("", ["keys and values, just computed, read in 16 bits: ", kv]));
     } else if ((work["kv_once"] > 0)) {
@@ -1165,10 +1246,10 @@ roofline_formula = function (facts, gpu, codec, settings, work) {
         _pymeth_append.call(lines, (_pymeth_join.call("", (["keys and values read in ", codec["name"], ": ", fixed(batch, 0), " \u00d7 ", each, " = ", kv]))));
     }
     _pymeth_append.call(lines, (_pymeth_join.call("", (["new keys and values written: ", bytes_words(work["kv_written"], 1000)]))));
-    stub65_ = [scaled_words(gpu["bf16"], "FLOP/s"), bytes_words(gpu["bandwidth"], 1000)];
-    rate = stub65_[0];speed = stub65_[1];
-    stub66_ = [scaled_words(work["flops"], "FLOP"), bytes_words(work["bytes"], 1000)];
-    total = stub66_[0];moved = stub66_[1];
+    stub72_ = [scaled_words(gpu["bf16"], "FLOP/s"), bytes_words(gpu["bandwidth"], 1000)];
+    rate = stub72_[0];speed = stub72_[1];
+    stub73_ = [scaled_words(work["flops"], "FLOP"), bytes_words(work["bytes"], 1000)];
+    total = stub73_[0];moved = stub73_[1];
     _pymeth_append.call(lines, (_pymeth_join.call("", (["whole: ", total, " / ", moved, " = ", intensity_words(work["whole"])]))));
     _pymeth_append.call(lines, (_pymeth_join.call("", (["ridge: ", rate, " / ", speed, "/s = ", intensity_words(work["ridge"])]))));
     _pymeth_append.call(lines, (_pymeth_join.call("", (["time: the longer of ", total, " / ", rate, " = ", seconds_words(work["compute"]), " and ", moved, " / ", speed, "/s = ", seconds_words(work["memory"])]))));
@@ -1177,9 +1258,9 @@ roofline_formula = function (facts, gpu, codec, settings, work) {
 
 TERA = 1000000000000;
 roofline_plane = function (gpu, work) {
-    var label, low, names, parts, peak, points, ridge, roles, roof, speed, stub67_, stub68_, stub68_i, stub68_i0, stub68_iter0, x, y;
-    stub67_ = [gpu["bf16"], gpu["bandwidth"]];
-    peak = stub67_[0];speed = stub67_[1];
+    var label, low, names, parts, peak, points, ridge, roles, roof, speed, stub74_, stub75_, stub75_i, stub75_i0, stub75_iter0, x, y;
+    stub74_ = [gpu["bf16"], gpu["bandwidth"]];
+    peak = stub74_[0];speed = stub74_[1];
     parts = [work["attention"], work["linear"], work["whole"]];
     label = "operations per byte moved (FLOP/byte)";
     x = axis_decades(label, Math.min(0.5, Math.min.apply(null, parts)), Math.max(5000, (_pyfunc_op_mult(3, Math.max.apply(null, parts)))), 1);
@@ -1189,8 +1270,8 @@ roofline_plane = function (gpu, work) {
     ridge = [[work["ridge"], y["min"]], [work["ridge"], peak]];
     names = ["attention", "linear layers", "whole"];
     roles = ["cached", "weights", "ink"];
-    stub68_ = [];stub68_iter0 = _pyfunc_range(0, 3, 1);if ((typeof stub68_iter0 === "object") && (!Array.isArray(stub68_iter0))) {stub68_iter0 = Object.keys(stub68_iter0);}for (stub68_i0=0; stub68_i0<stub68_iter0.length; stub68_i0++) {stub68_i = stub68_iter0[stub68_i0];{stub68_.push(({label: names[stub68_i], role: roles[stub68_i], x: parts[stub68_i], y: attainable(parts[stub68_i], peak, speed)}));}}
-    points = stub68_;
+    stub75_ = [];stub75_iter0 = _pyfunc_range(0, 3, 1);if ((typeof stub75_iter0 === "object") && (!Array.isArray(stub75_iter0))) {stub75_iter0 = Object.keys(stub75_iter0);}for (stub75_i0=0; stub75_i0<stub75_iter0.length; stub75_i0++) {stub75_i = stub75_iter0[stub75_i0];{stub75_.push(({label: names[stub75_i], role: roles[stub75_i], x: parts[stub75_i], y: attainable(parts[stub75_i], peak, speed)}));}}
+    points = stub75_;
     return ({kind: "curves", label: "On the roofline", x: x, y: y, lines: [({label: "roof", role: "muted", points: roof, dashed: false}), ({label: _pymeth_join.call("", (["ridge ", fixed(work["ridge"], 0)])), role: "muted", points: ridge, dashed: true})], points: points});
 };
 
@@ -1234,9 +1315,9 @@ roofline_scene = function (settings, tables) {
 };
 
 roofline_work = function (facts, gpu, codec, settings) {
-    var batch, compute, flops, fresh, held, kept, memory, moved, once, prefix, seq, stub69_, stub70_, w;
-    stub69_ = [settings["batch"], settings["context"]];
-    batch = stub69_[0];seq = stub69_[1];
+    var batch, compute, flops, fresh, held, kept, memory, moved, once, prefix, seq, stub76_, stub77_, w;
+    stub76_ = [settings["batch"], settings["context"]];
+    batch = stub76_[0];seq = stub76_[1];
     prefix = Math.floor(_pyfunc_op_mult(seq, settings["shared"])/100);
     fresh = (_pyfunc_op_equals(settings["phase"], "decode"))? (1) : (seq - prefix);
     w = pass_work(facts, codec, 16, batch, fresh, seq, prefix);
@@ -1248,8 +1329,8 @@ roofline_work = function (facts, gpu, codec, settings) {
     }
     kept = stored_bytes(facts["layers"], codec, seq);
     held = _pyfunc_op_mult(batch, kept) - (_pyfunc_op_mult((batch - 1), shared_saving(facts["layers"], codec, 1, seq, prefix)));
-    stub70_ = [flops / gpu["bf16"], moved / gpu["bandwidth"]];
-    compute = stub70_[0];memory = stub70_[1];
+    stub77_ = [flops / gpu["bf16"], moved / gpu["bandwidth"]];
+    compute = stub77_[0];memory = stub77_[1];
     return ({fresh: fresh, prefix: prefix, linear_flops: w["linear_flops"], attention_flops: w["attention_flops"], flops: flops, weight_bytes: w["weight_bytes"], kv_bytes: w["kv_bytes"], kv_once: once, kv_written: w["kv_written"], bytes: moved, linear: w["linear_flops"] / w["weight_bytes"], attention: w["attention_flops"] / _pyfunc_op_add(w["kv_bytes"], w["kv_written"]), whole: flops / moved, ridge: gpu["bf16"] / gpu["bandwidth"], compute: compute, memory: memory, floor: seconds(flops, moved, gpu["bf16"], gpu["bandwidth"]), made: (_pyfunc_op_equals(settings["phase"], "decode"))? (batch) : (_pyfunc_op_mult(batch, fresh)), needed: _pyfunc_op_add(_pyfunc_op_mult(facts["parameters"], 2), held)});
 };
 
@@ -1314,12 +1395,12 @@ roofline_numbers = function (settings, work) {
 
 SAMPLES = 48;
 growth_scene = function (settings, tables) {
-    var again, facts, fast, fresh, held, once, prompt, slow, stub71_, stub72_, work;
+    var again, facts, fast, fresh, held, once, prompt, slow, stub78_, stub79_, work;
     facts = tables["models"][settings["model"]];
-    stub71_ = [settings["prompt"], settings["new"]];
-    prompt = stub71_[0];fresh = stub71_[1];
-    stub72_ = [uncached_flops(facts, prompt, fresh), cached_flops(facts, prompt, fresh)];
-    slow = stub72_[0];fast = stub72_[1];
+    stub78_ = [settings["prompt"], settings["new"]];
+    prompt = stub78_[0];fresh = stub78_[1];
+    stub79_ = [uncached_flops(facts, prompt, fresh), cached_flops(facts, prompt, fresh)];
+    slow = stub79_[0];fast = stub79_[1];
     again = _pyfunc_op_add(slow["linear"], slow["attention"]);
     once = _pyfunc_op_add(fast["linear"], fast["attention"]);
     held = stored_bytes(facts["layers"], tables["codecs"]["bfloat16"], fast["tokens"]);
@@ -1332,9 +1413,9 @@ step_flops = function (facts, fresh, seq) {
 };
 
 growth_summary = function (facts, settings, work) {
-    var again, held, once, said, stub73_;
-    stub73_ = [scaled_words(work["again"], "FLOP"), scaled_words(work["once"], "FLOP")];
-    again = stub73_[0];once = stub73_[1];
+    var again, held, once, said, stub80_;
+    stub80_ = [scaled_words(work["again"], "FLOP"), scaled_words(work["once"], "FLOP")];
+    again = stub80_[0];once = stub80_[1];
     held = bytes_words(work["held"], 1024);
     said = [_pymeth_join.call("", (["The ", tokens_words(settings["new"]), " take ", again, " if every step computes all tokens again, ", times_words(work["ratio"]), " the ", once, " that they take with a cache."])), _pymeth_join.call("", ["For that, ", held, " of keys and values are kept (bfloat16)."])];
     if ((work["fast_tokens"] > facts["max_context"])) {
@@ -1344,11 +1425,11 @@ growth_summary = function (facts, settings, work) {
 };
 
 growth_formula = function (facts, settings, work) {
-    var each, fresh, prompt, stub74_, stub75_, stub75_i, stub75_i0, stub75_iter0, terms;
-    stub74_ = [settings["prompt"], settings["new"]];
-    prompt = stub74_[0];fresh = stub74_[1];
-    stub75_ = [];stub75_iter0 = _pyfunc_range(0, Math.min(fresh, 3), 1);if ((typeof stub75_iter0 === "object") && (!Array.isArray(stub75_iter0))) {stub75_iter0 = Object.keys(stub75_iter0);}for (stub75_i0=0; stub75_i0<stub75_iter0.length; stub75_i0++) {stub75_i = stub75_iter0[stub75_i0];{stub75_.push(fixed(_pyfunc_op_add(prompt, stub75_i), 0));}}
-    terms = stub75_;
+    var each, fresh, prompt, stub81_, stub82_, stub82_i, stub82_i0, stub82_iter0, terms;
+    stub81_ = [settings["prompt"], settings["new"]];
+    prompt = stub81_[0];fresh = stub81_[1];
+    stub82_ = [];stub82_iter0 = _pyfunc_range(0, Math.min(fresh, 3), 1);if ((typeof stub82_iter0 === "object") && (!Array.isArray(stub82_iter0))) {stub82_iter0 = Object.keys(stub82_iter0);}for (stub82_i0=0; stub82_i0<stub82_iter0.length; stub82_i0++) {stub82_i = stub82_iter0[stub82_i0];{stub82_.push(fixed(_pyfunc_op_add(prompt, stub82_i), 0));}}
+    terms = stub82_;
     if (_pyfunc_op_equals(fresh, 4)) {
         _pymeth_append.call(terms, fixed(prompt + 3, 0));
     } else if ((fresh > 4)) {
@@ -1366,12 +1447,12 @@ growth_numbers = function (work) {
 };
 
 flops_unit = function (most) {
-    var name, stub76_seq, stub77_itr, unit;
+    var name, stub83_seq, stub84_itr, unit;
     unit = ({name: "MFLOP", size: 1000000.0});
-    stub76_seq = ["GFLOP", "TFLOP", "PFLOP", "EFLOP"];
-    if ((typeof stub76_seq === "object") && (!Array.isArray(stub76_seq))) { stub76_seq = Object.keys(stub76_seq);}
-    for (stub77_itr = 0; stub77_itr < stub76_seq.length; stub77_itr += 1) {
-        name = stub76_seq[stub77_itr];
+    stub83_seq = ["GFLOP", "TFLOP", "PFLOP", "EFLOP"];
+    if ((typeof stub83_seq === "object") && (!Array.isArray(stub83_seq))) { stub83_seq = Object.keys(stub83_seq);}
+    for (stub84_itr = 0; stub84_itr < stub83_seq.length; stub84_itr += 1) {
+        name = stub83_seq[stub84_itr];
         if ((most >= _pyfunc_op_mult(unit["size"], 1000))) {
             unit = ({name: name, size: _pyfunc_op_mult(unit["size"], 1000)});
         }
@@ -1380,9 +1461,9 @@ flops_unit = function (most) {
 };
 
 growth_curves = function (facts, settings, work) {
-    var at, fast, fresh, i, j, lines, prompt, seq, slow, steps, stub78_, stub79_seq, stub80_itr, unit, x;
-    stub78_ = [settings["prompt"], settings["new"]];
-    prompt = stub78_[0];fresh = stub78_[1];
+    var at, fast, fresh, i, j, lines, prompt, seq, slow, steps, stub85_, stub86_seq, stub87_itr, unit, x;
+    stub85_ = [settings["prompt"], settings["new"]];
+    prompt = stub85_[0];fresh = stub85_[1];
     steps = [1];
     for (j = 0; j < SAMPLES; j += 1) {
         at = 2 + (Math.floor((_pyfunc_op_mult(j, (fresh - 2)))/(SAMPLES - 1)));
@@ -1392,10 +1473,10 @@ growth_curves = function (facts, settings, work) {
     }
     slow = [];
     fast = [];
-    stub79_seq = steps;
-    if ((typeof stub79_seq === "object") && (!Array.isArray(stub79_seq))) { stub79_seq = Object.keys(stub79_seq);}
-    for (stub80_itr = 0; stub80_itr < stub79_seq.length; stub80_itr += 1) {
-        i = stub79_seq[stub80_itr];
+    stub86_seq = steps;
+    if ((typeof stub86_seq === "object") && (!Array.isArray(stub86_seq))) { stub86_seq = Object.keys(stub86_seq);}
+    for (stub87_itr = 0; stub87_itr < stub86_seq.length; stub87_itr += 1) {
+        i = stub86_seq[stub87_itr];
         seq = _pyfunc_op_add(prompt, i) - 1;
         _pymeth_append.call(slow, [i, step_flops(facts, seq, seq)]);
         _pymeth_append.call(fast, [i, step_flops(facts, (_pyfunc_op_equals(i, 1))? (seq) : (1), seq)]);
@@ -1407,10 +1488,10 @@ growth_curves = function (facts, settings, work) {
 };
 
 growth_bars = function (work) {
-    var again, needed, once, repeated, stub81_, unit;
+    var again, needed, once, repeated, stub88_, unit;
     unit = flops_unit(work["again"]);
-    stub81_ = [work["once"] / unit["size"], work["again"] / unit["size"]];
-    once = stub81_[0];again = stub81_[1];
+    stub88_ = [work["once"] / unit["size"], work["again"] / unit["size"]];
+    once = stub88_[0];again = stub88_[1];
     needed = ({label: "computed once", value: once, role: "cached"});
     repeated = ({label: "computed again", value: again - once, role: "recomputed"});
     return ({kind: "bars", label: "Operations in all", unit: unit["name"], max: _pyfunc_op_mult(again, 1.04), bars: [({label: "without a cache", parts: [needed, repeated]}), ({label: "with a cache", parts: [needed]})], marks: []});
@@ -1418,10 +1499,10 @@ growth_bars = function (work) {
 
 COLUMNS = 32;
 padding_scene = function (settings, tables) {
-    var lengths, longest, padding, requests, reserve, shortest, slots, stub82_;
+    var lengths, longest, padding, requests, reserve, shortest, slots, stub89_;
     lengths = unequal_lengths(settings["requests"], settings["longest"], settings["shortest"]);
-    stub82_ = [settings["longest"], Math.max(settings["reserve"], settings["longest"])];
-    longest = stub82_[0];reserve = stub82_[1];
+    stub89_ = [settings["longest"], Math.max(settings["reserve"], settings["longest"])];
+    longest = stub89_[0];reserve = stub89_[1];
     padding = empty_slots(lengths, longest);
     slots = ({tokens: _pyfunc_op_mult(lengths.length, longest) - padding, longest: longest, reserve: reserve, padding: padding, empty: empty_slots(lengths, reserve)});
     requests = count_words(settings["requests"], "request", "requests");
@@ -1448,10 +1529,10 @@ padding_summary = function (settings, slots) {
 };
 
 padding_formula = function (settings, slots) {
-    var n, padded, reserved, shares, stub83_, tokens;
+    var n, padded, reserved, shares, stub90_, tokens;
     shares = padding_shares(slots);
-    stub83_ = [fixed(settings["requests"], 0), fixed(slots["tokens"], 0)];
-    n = stub83_[0];tokens = stub83_[1];
+    stub90_ = [fixed(settings["requests"], 0), fixed(slots["tokens"], 0)];
+    n = stub90_[0];tokens = stub90_[1];
     padded = _pymeth_join.call("", ([n, " \u00d7 ", fixed(slots["longest"], 0), " \u2212 ", tokens]));
     reserved = _pymeth_join.call("", ([n, " \u00d7 ", fixed(slots["reserve"], 0), " \u2212 ", tokens]));
     return [_pymeth_join.call("", (["padding: ", padded, " = ", tokens_words(slots["padding"]), ", ", percent_words(shares["padding"]), " of the rectangle"])), _pymeth_join.call("", (["reserved and empty: ", reserved, " = ", tokens_words(slots["empty"]), ", ", percent_words(shares["empty"]), " of the cache"]))];
@@ -1464,13 +1545,13 @@ padding_numbers = function (slots) {
 };
 
 padding_cells = function (lengths, slots) {
-    var a_cell, cells, i, n, role, rows, stub84_seq, stub85_itr;
+    var a_cell, cells, i, n, role, rows, stub91_seq, stub92_itr;
     a_cell = whole(slots["reserve"] / COLUMNS);
     rows = [];
-    stub84_seq = lengths;
-    if ((typeof stub84_seq === "object") && (!Array.isArray(stub84_seq))) { stub84_seq = Object.keys(stub84_seq);}
-    for (stub85_itr = 0; stub85_itr < stub84_seq.length; stub85_itr += 1) {
-        n = stub84_seq[stub85_itr];
+    stub91_seq = lengths;
+    if ((typeof stub91_seq === "object") && (!Array.isArray(stub91_seq))) { stub91_seq = Object.keys(stub91_seq);}
+    for (stub92_itr = 0; stub92_itr < stub91_seq.length; stub92_itr += 1) {
+        n = stub91_seq[stub92_itr];
         cells = [];
         for (i = 0; i < _pyfunc_int(whole(slots["reserve"] / a_cell)); i += 1) {
             role = "free";
@@ -1497,52 +1578,52 @@ padding_bars = function (slots) {
 EULER = 2.718281828459045;
 SHOWN = 12;
 sampling_scene = function (settings, tables) {
-    var after, before, kept, mass, p, row, stub86_seq, stub87_itr, stub88_, stub88_i0, stub88_iter0, words;
+    var after, before, kept, mass, p, row, stub93_seq, stub94_itr, stub95_, stub95_i0, stub95_iter0, words;
     row = tables["logit_rows"][settings["row"]];
     before = softmax_of(row["logits"], settings["temperature"]);
     kept = kept_tokens(before, settings["top_k"], settings["top_p"] / 100);
     mass = 0.0;
-    stub86_seq = before.slice(0,kept);
-    if ((typeof stub86_seq === "object") && (!Array.isArray(stub86_seq))) { stub86_seq = Object.keys(stub86_seq);}
-    for (stub87_itr = 0; stub87_itr < stub86_seq.length; stub87_itr += 1) {
-        p = stub86_seq[stub87_itr];
+    stub93_seq = before.slice(0,kept);
+    if ((typeof stub93_seq === "object") && (!Array.isArray(stub93_seq))) { stub93_seq = Object.keys(stub93_seq);}
+    for (stub94_itr = 0; stub94_itr < stub93_seq.length; stub94_itr += 1) {
+        p = stub93_seq[stub94_itr];
         mass = _pyfunc_op_add(mass, p);
     }
-    stub88_ = [];stub88_iter0 = before.slice(0,kept);if ((typeof stub88_iter0 === "object") && (!Array.isArray(stub88_iter0))) {stub88_iter0 = Object.keys(stub88_iter0);}for (stub88_i0=0; stub88_i0<stub88_iter0.length; stub88_i0++) {p = stub88_iter0[stub88_i0];{stub88_.push(p / mass);}}
-    after = stub88_;
+    stub95_ = [];stub95_iter0 = before.slice(0,kept);if ((typeof stub95_iter0 === "object") && (!Array.isArray(stub95_iter0))) {stub95_iter0 = Object.keys(stub95_iter0);}for (stub95_i0=0; stub95_i0<stub95_iter0.length; stub95_i0++) {p = stub95_iter0[stub95_i0];{stub95_.push(p / mass);}}
+    after = stub95_;
     words = count_words(kept, "token", "tokens");
     return ({title: _pymeth_join.call("", (["After ", row["title"], ": ", words, " may be drawn"])), summary: sampling_summary(row, settings, before, kept, mass), formula: sampling_formula(row, settings, kept, mass), numbers: [({label: "Tokens left", text: fixed(kept, 0)}), ({label: "Their share before the cut", text: percent_words(mass)}), ({label: "Likeliest token now", text: percent_words(after[0])}), ({label: "Entropy of a draw", text: _pymeth_join.call("", [number_words(entropy_of(after)), " bits"])})], panels: [sampling_bars(row, before, after)]});
 };
 
 softmax_of = function (logits, temperature) {
-    var stub89_, stub89_i0, stub89_iter0, stub89_x, stub90_seq, stub91_itr, total, w, weights;
-    stub89_ = [];stub89_iter0 = logits;if ((typeof stub89_iter0 === "object") && (!Array.isArray(stub89_iter0))) {stub89_iter0 = Object.keys(stub89_iter0);}for (stub89_i0=0; stub89_i0<stub89_iter0.length; stub89_i0++) {stub89_x = stub89_iter0[stub89_i0];{stub89_.push(Math.pow(EULER, ((stub89_x - logits[0]) / temperature)));}}
-    weights = stub89_;
+    var stub96_, stub96_i0, stub96_iter0, stub96_x, stub97_seq, stub98_itr, total, w, weights;
+    stub96_ = [];stub96_iter0 = logits;if ((typeof stub96_iter0 === "object") && (!Array.isArray(stub96_iter0))) {stub96_iter0 = Object.keys(stub96_iter0);}for (stub96_i0=0; stub96_i0<stub96_iter0.length; stub96_i0++) {stub96_x = stub96_iter0[stub96_i0];{stub96_.push(Math.pow(EULER, ((stub96_x - logits[0]) / temperature)));}}
+    weights = stub96_;
     total = 0.0;
-    stub90_seq = weights;
-    if ((typeof stub90_seq === "object") && (!Array.isArray(stub90_seq))) { stub90_seq = Object.keys(stub90_seq);}
-    for (stub91_itr = 0; stub91_itr < stub90_seq.length; stub91_itr += 1) {
-        w = stub90_seq[stub91_itr];
+    stub97_seq = weights;
+    if ((typeof stub97_seq === "object") && (!Array.isArray(stub97_seq))) { stub97_seq = Object.keys(stub97_seq);}
+    for (stub98_itr = 0; stub98_itr < stub97_seq.length; stub98_itr += 1) {
+        w = stub97_seq[stub98_itr];
         total = _pyfunc_op_add(total, w);
     }
     return (function list_comprehension (iter0) {var res = [];var w, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {w = iter0[i0];{res.push(w / total);}}return res;}).call(this, weights);
 };
 
 kept_tokens = function (p, top_k, top_p) {
-    var before, kept, most, stub92_seq, stub93_itr, stub94_, total, x;
+    var before, kept, most, stub100_itr, stub101_, stub99_seq, total, x;
     most = Math.min(top_k, p.length);
     if (_pyfunc_op_equals(top_p, 1)) {
         return most;
     }
     total = 0.0;
-    stub92_seq = p.slice(0,most);
-    if ((typeof stub92_seq === "object") && (!Array.isArray(stub92_seq))) { stub92_seq = Object.keys(stub92_seq);}
-    for (stub93_itr = 0; stub93_itr < stub92_seq.length; stub93_itr += 1) {
-        x = stub92_seq[stub93_itr];
+    stub99_seq = p.slice(0,most);
+    if ((typeof stub99_seq === "object") && (!Array.isArray(stub99_seq))) { stub99_seq = Object.keys(stub99_seq);}
+    for (stub100_itr = 0; stub100_itr < stub99_seq.length; stub100_itr += 1) {
+        x = stub99_seq[stub100_itr];
         total = _pyfunc_op_add(total, x);
     }
-    stub94_ = [0.0, 0];
-    before = stub94_[0];kept = stub94_[1];
+    stub101_ = [0.0, 0];
+    before = stub101_[0];kept = stub101_[1];
     while ((kept < most) && ((_pyfunc_op_equals(kept, 0) || ((before / total) < top_p)))) {
         before = _pyfunc_op_add(before, p[kept]);
         kept += 1;
@@ -1551,12 +1632,12 @@ kept_tokens = function (p, top_k, top_p) {
 };
 
 entropy_of = function (p) {
-    var bits, stub95_seq, stub96_itr, x;
+    var bits, stub102_seq, stub103_itr, x;
     bits = 0.0;
-    stub95_seq = p;
-    if ((typeof stub95_seq === "object") && (!Array.isArray(stub95_seq))) { stub95_seq = Object.keys(stub95_seq);}
-    for (stub96_itr = 0; stub96_itr < stub95_seq.length; stub96_itr += 1) {
-        x = stub95_seq[stub96_itr];
+    stub102_seq = p;
+    if ((typeof stub102_seq === "object") && (!Array.isArray(stub102_seq))) { stub102_seq = Object.keys(stub102_seq);}
+    for (stub103_itr = 0; stub103_itr < stub102_seq.length; stub103_itr += 1) {
+        x = stub102_seq[stub103_itr];
         if ((x > 0)) {
             bits = _pyfunc_op_add(bits, (_pyfunc_op_mult(x, log10(1 / x))) / log10(2));
         }
@@ -1579,7 +1660,7 @@ sampling_formula = function (row, settings, kept, mass) {
 };
 
 sampling_bars = function (row, before, after) {
-    var bars, i, part, step, stub97_seq, stub98_itr, top;
+    var bars, i, part, step, stub104_seq, stub105_itr, top;
     bars = [];
     for (i = 0; i < Math.min(SHOWN, before.length); i += 1) {
         part = ({label: "share of the softmax, cut off", value: _pyfunc_op_mult(100, before[i]), role: "free"});
@@ -1589,10 +1670,10 @@ sampling_bars = function (row, before, after) {
         _pymeth_append.call(bars, ({label: row["tokens"][i], parts: [part]}));
     }
     top = 10.0;
-    stub97_seq = [20.0, 50.0, 100.0];
-    if ((typeof stub97_seq === "object") && (!Array.isArray(stub97_seq))) { stub97_seq = Object.keys(stub97_seq);}
-    for (stub98_itr = 0; stub98_itr < stub97_seq.length; stub98_itr += 1) {
-        step = stub97_seq[stub98_itr];
+    stub104_seq = [20.0, 50.0, 100.0];
+    if ((typeof stub104_seq === "object") && (!Array.isArray(stub104_seq))) { stub104_seq = Object.keys(stub104_seq);}
+    for (stub105_itr = 0; stub105_itr < stub104_seq.length; stub105_itr += 1) {
+        step = stub104_seq[stub105_itr];
         if ((_pyfunc_op_mult(100, after[0]) > top)) {
             top = step;
         }
@@ -1663,12 +1744,12 @@ escaped = function (text) {
 };
 
 text_width = function (text, size) {
-    var letter, stub100_itr, stub99_seq, total;
+    var letter, stub106_seq, stub107_itr, total;
     total = 0.0;
-    stub99_seq = text;
-    if ((typeof stub99_seq === "object") && (!Array.isArray(stub99_seq))) { stub99_seq = Object.keys(stub99_seq);}
-    for (stub100_itr = 0; stub100_itr < stub99_seq.length; stub100_itr += 1) {
-        letter = stub99_seq[stub100_itr];
+    stub106_seq = text;
+    if ((typeof stub106_seq === "object") && (!Array.isArray(stub106_seq))) { stub106_seq = Object.keys(stub106_seq);}
+    for (stub107_itr = 0; stub107_itr < stub106_seq.length; stub107_itr += 1) {
+        letter = stub106_seq[stub107_itr];
         if (_pyfunc_op_contains(letter, NARROW_LETTERS)) {
             total += 0.38;
         } else if (_pyfunc_op_contains(letter, WIDE_LETTERS)) {
@@ -1702,14 +1783,14 @@ words_at = function (x, y, text, colour, anchor, more) {
 };
 
 wrapped = function (text, size, room) {
-    var letter, line, lines, stub101_, stub102_seq, stub103_itr, word;
+    var letter, line, lines, stub108_, stub109_seq, stub110_itr, word;
     lines = [];
-    stub101_ = ["", ""];
-    line = stub101_[0];word = stub101_[1];
-    stub102_seq = text + " ";
-    if ((typeof stub102_seq === "object") && (!Array.isArray(stub102_seq))) { stub102_seq = Object.keys(stub102_seq);}
-    for (stub103_itr = 0; stub103_itr < stub102_seq.length; stub103_itr += 1) {
-        letter = stub102_seq[stub103_itr];
+    stub108_ = ["", ""];
+    line = stub108_[0];word = stub108_[1];
+    stub109_seq = text + " ";
+    if ((typeof stub109_seq === "object") && (!Array.isArray(stub109_seq))) { stub109_seq = Object.keys(stub109_seq);}
+    for (stub110_itr = 0; stub110_itr < stub109_seq.length; stub110_itr += 1) {
+        letter = stub109_seq[stub110_itr];
         if ((!_pyfunc_op_equals(letter, " "))) {
             word = _pyfunc_op_add(word, letter);
         } else {
@@ -1759,9 +1840,9 @@ data_of = function (label, value) {
 };
 
 place = function (axis, value) {
-    var high, low, stub104_;
-    stub104_ = [axis["min"], axis["max"]];
-    low = stub104_[0];high = stub104_[1];
+    var high, low, stub111_;
+    stub111_ = [axis["min"], axis["max"]];
+    low = stub111_[0];high = stub111_[1];
     if (_pyfunc_op_equals(axis["scale"], "log")) {
         if ((value <= 0)) {
             return 0;
@@ -1772,14 +1853,14 @@ place = function (axis, value) {
 };
 
 legend_at = function (y, width, entries) {
-    var body, dash, entry, height, label, line, middle, more, room, stub105_, stub106_seq, stub107_itr, swatch, x;
+    var body, dash, entry, height, label, line, middle, more, room, stub112_, stub113_seq, stub114_itr, swatch, x;
     body = [];
-    stub105_ = [0.0, 0];
-    x = stub105_[0];line = stub105_[1];
-    stub106_seq = entries;
-    if ((typeof stub106_seq === "object") && (!Array.isArray(stub106_seq))) { stub106_seq = Object.keys(stub106_seq);}
-    for (stub107_itr = 0; stub107_itr < stub106_seq.length; stub107_itr += 1) {
-        entry = stub106_seq[stub107_itr];
+    stub112_ = [0.0, 0];
+    x = stub112_[0];line = stub112_[1];
+    stub113_seq = entries;
+    if ((typeof stub113_seq === "object") && (!Array.isArray(stub113_seq))) { stub113_seq = Object.keys(stub113_seq);}
+    for (stub114_itr = 0; stub114_itr < stub113_seq.length; stub114_itr += 1) {
+        entry = stub113_seq[stub114_itr];
         swatch = (_pyfunc_op_contains("line", entry))? (22) : (12);
         room = (swatch + 6) + text_width(entry["label"], SMALL);
         if (((x > 0) && ((_pyfunc_op_add(x, room) > width)))) {
@@ -1806,44 +1887,44 @@ BAR = 26;
 SHORT = 50;
 SHARE = 0.26;
 label_room = function (labels, width) {
-    var label, stub108_seq, stub109_itr, widest;
+    var label, stub115_seq, stub116_itr, widest;
     widest = 0.0;
-    stub108_seq = labels;
-    if ((typeof stub108_seq === "object") && (!Array.isArray(stub108_seq))) { stub108_seq = Object.keys(stub108_seq);}
-    for (stub109_itr = 0; stub109_itr < stub108_seq.length; stub109_itr += 1) {
-        label = stub108_seq[stub109_itr];
+    stub115_seq = labels;
+    if ((typeof stub115_seq === "object") && (!Array.isArray(stub115_seq))) { stub115_seq = Object.keys(stub115_seq);}
+    for (stub116_itr = 0; stub116_itr < stub115_seq.length; stub116_itr += 1) {
+        label = stub115_seq[stub116_itr];
         widest = Math.max(widest, (text_width(label, SMALL) + 10));
     }
     return ((widest <= _pyfunc_op_mult(SHARE, width)))? (widest) : (0);
 };
 
 bars_top = function (panel) {
-    var bar, mark, part, stub110_seq, stub111_itr, stub112_seq, stub113_itr, stub114_seq, stub115_itr, top, total;
+    var bar, mark, part, stub117_seq, stub118_itr, stub119_seq, stub120_itr, stub121_seq, stub122_itr, top, total;
     top = panel["max"];
-    stub112_seq = panel["bars"];
-    if ((typeof stub112_seq === "object") && (!Array.isArray(stub112_seq))) { stub112_seq = Object.keys(stub112_seq);}
-    for (stub113_itr = 0; stub113_itr < stub112_seq.length; stub113_itr += 1) {
-        bar = stub112_seq[stub113_itr];
+    stub119_seq = panel["bars"];
+    if ((typeof stub119_seq === "object") && (!Array.isArray(stub119_seq))) { stub119_seq = Object.keys(stub119_seq);}
+    for (stub120_itr = 0; stub120_itr < stub119_seq.length; stub120_itr += 1) {
+        bar = stub119_seq[stub120_itr];
         total = 0.0;
-        stub110_seq = bar["parts"];
-        if ((typeof stub110_seq === "object") && (!Array.isArray(stub110_seq))) { stub110_seq = Object.keys(stub110_seq);}
-        for (stub111_itr = 0; stub111_itr < stub110_seq.length; stub111_itr += 1) {
-            part = stub110_seq[stub111_itr];
+        stub117_seq = bar["parts"];
+        if ((typeof stub117_seq === "object") && (!Array.isArray(stub117_seq))) { stub117_seq = Object.keys(stub117_seq);}
+        for (stub118_itr = 0; stub118_itr < stub117_seq.length; stub118_itr += 1) {
+            part = stub117_seq[stub118_itr];
             total = _pyfunc_op_add(total, Math.max(0, part["value"]));
         }
         top = Math.max(top, total);
     }
-    stub114_seq = panel["marks"];
-    if ((typeof stub114_seq === "object") && (!Array.isArray(stub114_seq))) { stub114_seq = Object.keys(stub114_seq);}
-    for (stub115_itr = 0; stub115_itr < stub114_seq.length; stub115_itr += 1) {
-        mark = stub114_seq[stub115_itr];
+    stub121_seq = panel["marks"];
+    if ((typeof stub121_seq === "object") && (!Array.isArray(stub121_seq))) { stub121_seq = Object.keys(stub121_seq);}
+    for (stub122_itr = 0; stub122_itr < stub121_seq.length; stub122_itr += 1) {
+        mark = stub121_seq[stub122_itr];
         top = Math.max(top, mark["value"]);
     }
     return ((top > 0))? (top) : (1);
 };
 
 bar_ticks = function (top) {
-    var factor, step, stub116_seq, stub117_itr, ticks, wide;
+    var factor, step, stub123_seq, stub124_itr, ticks, wide;
     step = 1.0;
     while (_pyfunc_op_mult(step, 5) >= top) {
         step = step / 10;
@@ -1851,10 +1932,10 @@ bar_ticks = function (top) {
     while (_pyfunc_op_mult(step, 50) < top) {
         step = _pyfunc_op_mult(step, 10);
     }
-    stub116_seq = [10, 5, 2];
-    if ((typeof stub116_seq === "object") && (!Array.isArray(stub116_seq))) { stub116_seq = Object.keys(stub116_seq);}
-    for (stub117_itr = 0; stub117_itr < stub116_seq.length; stub117_itr += 1) {
-        factor = stub116_seq[stub117_itr];
+    stub123_seq = [10, 5, 2];
+    if ((typeof stub123_seq === "object") && (!Array.isArray(stub123_seq))) { stub123_seq = Object.keys(stub123_seq);}
+    for (stub124_itr = 0; stub124_itr < stub123_seq.length; stub124_itr += 1) {
+        factor = stub123_seq[stub124_itr];
         if (((_pyfunc_op_mult(_pyfunc_op_mult(step, factor), 5)) >= top)) {
             wide = _pyfunc_op_mult(step, factor);
         }
@@ -1867,15 +1948,15 @@ bar_ticks = function (top) {
 };
 
 part_words = function (part, unit, room) {
-    var size, stub118_seq, stub119_itr, words;
+    var size, stub125_seq, stub126_itr, words;
     size = number_words(part["value"]);
     if ((!_pyfunc_op_equals(unit, ""))) {
         size = _pymeth_join.call("", [size, " ", unit]);
     }
-    stub118_seq = [_pymeth_join.call("", ([part["label"], " ", size])), size];
-    if ((typeof stub118_seq === "object") && (!Array.isArray(stub118_seq))) { stub118_seq = Object.keys(stub118_seq);}
-    for (stub119_itr = 0; stub119_itr < stub118_seq.length; stub119_itr += 1) {
-        words = stub118_seq[stub119_itr];
+    stub125_seq = [_pymeth_join.call("", ([part["label"], " ", size])), size];
+    if ((typeof stub125_seq === "object") && (!Array.isArray(stub125_seq))) { stub125_seq = Object.keys(stub125_seq);}
+    for (stub126_itr = 0; stub126_itr < stub125_seq.length; stub126_itr += 1) {
+        words = stub125_seq[stub126_itr];
         if (((text_width(words, SMALL) + 10) <= room)) {
             return words;
         }
@@ -1884,12 +1965,12 @@ part_words = function (part, unit, room) {
 };
 
 draw_parts = function (bar, unit, x, y, scale) {
-    var body, colour, length, more, part, stub120_seq, stub121_itr, words;
+    var body, colour, length, more, part, stub127_seq, stub128_itr, words;
     body = [];
-    stub120_seq = bar["parts"];
-    if ((typeof stub120_seq === "object") && (!Array.isArray(stub120_seq))) { stub120_seq = Object.keys(stub120_seq);}
-    for (stub121_itr = 0; stub121_itr < stub120_seq.length; stub121_itr += 1) {
-        part = stub120_seq[stub121_itr];
+    stub127_seq = bar["parts"];
+    if ((typeof stub127_seq === "object") && (!Array.isArray(stub127_seq))) { stub127_seq = Object.keys(stub127_seq);}
+    for (stub128_itr = 0; stub128_itr < stub127_seq.length; stub128_itr += 1) {
+        part = stub127_seq[stub128_itr];
         length = _pyfunc_op_mult(Math.max(0, part["value"]), scale);
         more = data_of(part["label"], part["value"]);
         if ((!_pyfunc_op_equals(part["role"], "free"))) {
@@ -1909,10 +1990,10 @@ draw_parts = function (bar, unit, x, y, scale) {
 };
 
 draw_bars = function (panel, width) {
-    var anchor, at, bar, below, body, bottom, edge, end, foot, free, half, i, last, left, legend, mark, more, part, room, row, scale, short, side, start, stub122_, stub123_seq, stub124_itr, stub125_seq, stub126_itr, stub127_, stub128_, tick, ticks, top, unit, words, x, y;
+    var anchor, at, bar, below, body, bottom, edge, end, foot, free, half, i, last, left, legend, mark, more, part, room, row, scale, short, side, start, stub129_, stub130_seq, stub131_itr, stub132_seq, stub133_itr, stub134_, stub135_, tick, ticks, top, unit, words, x, y;
     body = [];
-    stub122_ = [bars_top(panel), panel["unit"]];
-    top = stub122_[0];unit = stub122_[1];
+    stub129_ = [bars_top(panel), panel["unit"]];
+    top = stub129_[0];unit = stub129_[1];
     side = label_room((function list_comprehension (iter0) {var res = [];var bar, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {bar = iter0[i0];{res.push(bar["label"]);}}return res;}).call(this, panel["bars"]), width);
     row = ((side > 0))? (BAR + 10) : (BAR + 26);
     short = text_width(unit, SMALL) <= SHORT;
@@ -1927,10 +2008,10 @@ draw_bars = function (panel, width) {
     bottom = (_pyfunc_op_add(start, (_pyfunc_op_mult(row, (panel["bars"].length))))) - 2;
     edge = ((_pyfunc_op_add(side, _pyfunc_op_mult(ticks[ticks.length -1], scale))) - (text_width(last, SMALL) / 2)) - 4;
     free = -1.0;
-    stub123_seq = ticks;
-    if ((typeof stub123_seq === "object") && (!Array.isArray(stub123_seq))) { stub123_seq = Object.keys(stub123_seq);}
-    for (stub124_itr = 0; stub124_itr < stub123_seq.length; stub124_itr += 1) {
-        tick = stub123_seq[stub124_itr];
+    stub130_seq = ticks;
+    if ((typeof stub130_seq === "object") && (!Array.isArray(stub130_seq))) { stub130_seq = Object.keys(stub130_seq);}
+    for (stub131_itr = 0; stub131_itr < stub130_seq.length; stub131_itr += 1) {
+        tick = stub130_seq[stub131_itr];
         x = _pyfunc_op_add(side, _pyfunc_op_mult(tick, scale));
         if ((x > 0)) {
             _pymeth_append.call(body, segment(x, start, x, bottom, "grid", ""));
@@ -1954,10 +2035,10 @@ draw_bars = function (panel, width) {
             _pymeth_append.call(body, haloed(0, y - 5, words, "start", ""));
         }
         _pymeth_append.call(body, (draw_parts(bar, (_pyfunc_truthy(short))? (unit) : (""), side, y, scale)));
-        stub125_seq = bar["parts"];
-        if ((typeof stub125_seq === "object") && (!Array.isArray(stub125_seq))) { stub125_seq = Object.keys(stub125_seq);}
-        for (stub126_itr = 0; stub126_itr < stub125_seq.length; stub126_itr += 1) {
-            part = stub125_seq[stub126_itr];
+        stub132_seq = bar["parts"];
+        if ((typeof stub132_seq === "object") && (!Array.isArray(stub132_seq))) { stub132_seq = Object.keys(stub132_seq);}
+        for (stub133_itr = 0; stub133_itr < stub132_seq.length; stub133_itr += 1) {
+            part = stub132_seq[stub133_itr];
             add_once(legend, part["role"], part["label"]);
         }
     }
@@ -1966,15 +2047,15 @@ draw_bars = function (panel, width) {
     }
     for (i = 0; i < panel["marks"].length; i += 1) {
         mark = panel["marks"][i];
-        stub127_ = [_pyfunc_op_add(side, _pyfunc_op_mult(mark["value"], scale)), 36 + _pyfunc_op_mult(17, i)];
-        x = stub127_[0];y = stub127_[1];
+        stub134_ = [_pyfunc_op_add(side, _pyfunc_op_mult(mark["value"], scale)), 36 + _pyfunc_op_mult(17, i)];
+        x = stub134_[0];y = stub134_[1];
         more = _pymeth_join.call("", ([" stroke-width=\"1.5\" stroke-dasharray=\"4 3\"", data_of(mark["label"], mark["value"])]));
         _pymeth_append.call(body, segment(x, y - 11, x, bottom, "ink", more));
         left = (x - 5) > ((width - x) - 5);
         room = (_pyfunc_truthy(left))? (x - 5) : ((width - x) - 5);
         words = clipped(mark["label"], SMALL, room);
-        stub128_ = (_pyfunc_truthy(left))? ([x - 5, "end"]) : ([x + 5, "start"]);
-        at = stub128_[0];anchor = stub128_[1];
+        stub135_ = (_pyfunc_truthy(left))? ([x - 5, "end"]) : ([x + 5, "start"]);
+        at = stub135_[0];anchor = stub135_[1];
         _pymeth_append.call(body, (words_at(at, y, words, paint("ink"), anchor, "")));
     }
     foot = bottom + 26;
@@ -1989,11 +2070,11 @@ draw_bars = function (panel, width) {
 };
 
 add_once = function (legend, role, label) {
-    var entry, stub129_seq, stub130_itr;
-    stub129_seq = legend;
-    if ((typeof stub129_seq === "object") && (!Array.isArray(stub129_seq))) { stub129_seq = Object.keys(stub129_seq);}
-    for (stub130_itr = 0; stub130_itr < stub129_seq.length; stub130_itr += 1) {
-        entry = stub129_seq[stub130_itr];
+    var entry, stub136_seq, stub137_itr;
+    stub136_seq = legend;
+    if ((typeof stub136_seq === "object") && (!Array.isArray(stub136_seq))) { stub136_seq = Object.keys(stub136_seq);}
+    for (stub137_itr = 0; stub137_itr < stub136_seq.length; stub137_itr += 1) {
+        entry = stub136_seq[stub137_itr];
         if ((_pyfunc_op_equals(entry["role"], role) && _pyfunc_op_equals(entry["label"], label))) {
             return null;
         }
@@ -2003,13 +2084,13 @@ add_once = function (legend, role, label) {
 };
 
 draw_cells = function (panel, width) {
-    var below, body, i, label, line, more, most, pitch, role, row, side, size, stub131_seq, stub132_itr, stub133_seq, stub134_itr, top, words, x, y;
+    var below, body, i, label, line, more, most, pitch, role, row, side, size, stub138_seq, stub139_itr, stub140_seq, stub141_itr, top, words, x, y;
     body = [];
     most = 1;
-    stub131_seq = panel["rows"];
-    if ((typeof stub131_seq === "object") && (!Array.isArray(stub131_seq))) { stub131_seq = Object.keys(stub131_seq);}
-    for (stub132_itr = 0; stub132_itr < stub131_seq.length; stub132_itr += 1) {
-        row = stub131_seq[stub132_itr];
+    stub138_seq = panel["rows"];
+    if ((typeof stub138_seq === "object") && (!Array.isArray(stub138_seq))) { stub138_seq = Object.keys(stub138_seq);}
+    for (stub139_itr = 0; stub139_itr < stub138_seq.length; stub139_itr += 1) {
+        row = stub138_seq[stub139_itr];
         most = Math.max(most, (row["cells"].length));
     }
     side = label_room((function list_comprehension (iter0) {var res = [];var row, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {row = iter0[i0];{res.push(row["label"]);}}return res;}).call(this, panel["rows"]), width);
@@ -2017,10 +2098,10 @@ draw_cells = function (panel, width) {
     size = _pyfunc_op_mult(pitch, 0.88);
     line = ((side > 0))? (Math.max(pitch, 16)) : (pitch + 18);
     y = 24.0;
-    stub133_seq = panel["rows"];
-    if ((typeof stub133_seq === "object") && (!Array.isArray(stub133_seq))) { stub133_seq = Object.keys(stub133_seq);}
-    for (stub134_itr = 0; stub134_itr < stub133_seq.length; stub134_itr += 1) {
-        row = stub133_seq[stub134_itr];
+    stub140_seq = panel["rows"];
+    if ((typeof stub140_seq === "object") && (!Array.isArray(stub140_seq))) { stub140_seq = Object.keys(stub140_seq);}
+    for (stub141_itr = 0; stub141_itr < stub140_seq.length; stub141_itr += 1) {
+        row = stub140_seq[stub141_itr];
         top = ((side > 0))? (_pyfunc_op_add(y, ((line - pitch) / 2))) : (y + 18);
         if ((side > 0)) {
             words = words_at(side - 10, (_pyfunc_op_add(y, (line / 2))) + 4, row["label"], paint("ink"), "end", "");
@@ -2054,7 +2135,7 @@ at_y = function (panel, area, value) {
 };
 
 spread = function (wanted, top, bottom) {
-    var best, ceiling, floor, found, i, k, order, stub135_seq, stub136_itr;
+    var best, ceiling, floor, found, i, k, order, stub142_seq, stub143_itr;
     order = [];
     while (order.length < wanted.length) {
         best = -1;
@@ -2067,10 +2148,10 @@ spread = function (wanted, top, bottom) {
     }
     found = _pyfunc_op_add(wanted, []);
     floor = top;
-    stub135_seq = order;
-    if ((typeof stub135_seq === "object") && (!Array.isArray(stub135_seq))) { stub135_seq = Object.keys(stub135_seq);}
-    for (stub136_itr = 0; stub136_itr < stub135_seq.length; stub136_itr += 1) {
-        i = stub135_seq[stub136_itr];
+    stub142_seq = order;
+    if ((typeof stub142_seq === "object") && (!Array.isArray(stub142_seq))) { stub142_seq = Object.keys(stub142_seq);}
+    for (stub143_itr = 0; stub143_itr < stub142_seq.length; stub143_itr += 1) {
+        i = stub142_seq[stub143_itr];
         found[i] = Math.max(found[i], floor);
         floor = _pyfunc_op_add(found[i], LINE);
     }
@@ -2088,14 +2169,14 @@ upright = function (line) {
 };
 
 end_names = function (panel, area) {
-    var found, heights, i, line, lines, stub137_, stub137_i0, stub137_iter0, stub137_line, stub138_seq, stub139_itr, wanted, x, y;
-    stub137_ = [];stub137_iter0 = panel["lines"];if ((typeof stub137_iter0 === "object") && (!Array.isArray(stub137_iter0))) {stub137_iter0 = Object.keys(stub137_iter0);}for (stub137_i0=0; stub137_i0<stub137_iter0.length; stub137_i0++) {stub137_line = stub137_iter0[stub137_i0];if (!(((((stub137_line["points"].length) > 0)) && ((!_pyfunc_truthy(upright(stub137_line))))))) {continue;}{stub137_.push(stub137_line);}}
-    lines = stub137_;
+    var found, heights, i, line, lines, stub144_, stub144_i0, stub144_iter0, stub144_line, stub145_seq, stub146_itr, wanted, x, y;
+    stub144_ = [];stub144_iter0 = panel["lines"];if ((typeof stub144_iter0 === "object") && (!Array.isArray(stub144_iter0))) {stub144_iter0 = Object.keys(stub144_iter0);}for (stub144_i0=0; stub144_i0<stub144_iter0.length; stub144_i0++) {stub144_line = stub144_iter0[stub144_i0];if (!(((((stub144_line["points"].length) > 0)) && ((!_pyfunc_truthy(upright(stub144_line))))))) {continue;}{stub144_.push(stub144_line);}}
+    lines = stub144_;
     wanted = [];
-    stub138_seq = lines;
-    if ((typeof stub138_seq === "object") && (!Array.isArray(stub138_seq))) { stub138_seq = Object.keys(stub138_seq);}
-    for (stub139_itr = 0; stub139_itr < stub138_seq.length; stub139_itr += 1) {
-        line = stub138_seq[stub139_itr];
+    stub145_seq = lines;
+    if ((typeof stub145_seq === "object") && (!Array.isArray(stub145_seq))) { stub145_seq = Object.keys(stub145_seq);}
+    for (stub146_itr = 0; stub146_itr < stub145_seq.length; stub146_itr += 1) {
+        line = stub145_seq[stub146_itr];
         y = at_y(panel, area, line["points"][line["points"].length -1][1]);
         _pymeth_append.call(wanted, (Math.min(Math.max(y, area["top"]), area["bottom"])));
     }
@@ -2109,22 +2190,22 @@ end_names = function (panel, area) {
 };
 
 draw_names = function (panel, area, width) {
-    var body, box, colour, curves, edge, end, i, label, line, more, point, right, rim, room, spots, stub140_seq, stub141_itr, stub142_seq, stub143_itr, stub144_seq, stub145_itr, stub146_, stub146_i0, stub146_iter0, stub146_line, stub147_seq, stub148_itr, stub149_, taken, tick, where, x, y;
+    var body, box, colour, curves, edge, end, i, label, line, more, point, right, rim, room, spots, stub147_seq, stub148_itr, stub149_seq, stub150_itr, stub151_seq, stub152_itr, stub153_, stub153_i0, stub153_iter0, stub153_line, stub154_seq, stub155_itr, stub156_, taken, tick, where, x, y;
     body = [];
     taken = [];
-    stub140_seq = panel["y"]["ticks"];
-    if ((typeof stub140_seq === "object") && (!Array.isArray(stub140_seq))) { stub140_seq = Object.keys(stub140_seq);}
-    for (stub141_itr = 0; stub141_itr < stub140_seq.length; stub141_itr += 1) {
-        tick = stub140_seq[stub141_itr];
+    stub147_seq = panel["y"]["ticks"];
+    if ((typeof stub147_seq === "object") && (!Array.isArray(stub147_seq))) { stub147_seq = Object.keys(stub147_seq);}
+    for (stub148_itr = 0; stub148_itr < stub147_seq.length; stub148_itr += 1) {
+        tick = stub147_seq[stub148_itr];
         y = at_y(panel, area, tick["at"]);
         room = text_width(tick["text"], SMALL);
         _pymeth_append.call(taken, ([(area["left"] - 6) - room, y - 7, area["left"] - 6, y + 7]));
     }
     if (_pyfunc_truthy(area["named"])) {
-        stub142_seq = end_names(panel, area);
-        if ((typeof stub142_seq === "object") && (!Array.isArray(stub142_seq))) { stub142_seq = Object.keys(stub142_seq);}
-        for (stub143_itr = 0; stub143_itr < stub142_seq.length; stub143_itr += 1) {
-            end = stub142_seq[stub143_itr];
+        stub149_seq = end_names(panel, area);
+        if ((typeof stub149_seq === "object") && (!Array.isArray(stub149_seq))) { stub149_seq = Object.keys(stub149_seq);}
+        for (stub150_itr = 0; stub150_itr < stub149_seq.length; stub150_itr += 1) {
+            end = stub149_seq[stub150_itr];
             colour = paint_text(end["of"]);
             _pymeth_append.call(body, words_at(end["x"], end["y"] + 4, end["label"], colour, "start", ""));
             right = _pyfunc_op_add(end["x"], text_width(end["label"], SMALL));
@@ -2132,21 +2213,21 @@ draw_names = function (panel, area, width) {
         }
     }
     spots = [];
-    stub144_seq = panel["points"];
-    if ((typeof stub144_seq === "object") && (!Array.isArray(stub144_seq))) { stub144_seq = Object.keys(stub144_seq);}
-    for (stub145_itr = 0; stub145_itr < stub144_seq.length; stub145_itr += 1) {
-        point = stub144_seq[stub145_itr];
+    stub151_seq = panel["points"];
+    if ((typeof stub151_seq === "object") && (!Array.isArray(stub151_seq))) { stub151_seq = Object.keys(stub151_seq);}
+    for (stub152_itr = 0; stub152_itr < stub151_seq.length; stub152_itr += 1) {
+        point = stub151_seq[stub152_itr];
         x = Math.min((Math.max(at_x(panel, area, point["x"]), area["left"])), area["right"]);
         y = Math.min((Math.max(at_y(panel, area, point["y"]), area["top"])), area["bottom"]);
         _pymeth_append.call(spots, [x, y]);
         _pymeth_append.call(taken, [x - 7, y - 7, x + 7, y + 7]);
     }
-    stub146_ = [];stub146_iter0 = panel["lines"];if ((typeof stub146_iter0 === "object") && (!Array.isArray(stub146_iter0))) {stub146_iter0 = Object.keys(stub146_iter0);}for (stub146_i0=0; stub146_i0<stub146_iter0.length; stub146_i0++) {stub146_line = stub146_iter0[stub146_i0];{stub146_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub146_line["points"]));}}
-    curves = stub146_;
-    stub147_seq = panel["lines"];
-    if ((typeof stub147_seq === "object") && (!Array.isArray(stub147_seq))) { stub147_seq = Object.keys(stub147_seq);}
-    for (stub148_itr = 0; stub148_itr < stub147_seq.length; stub148_itr += 1) {
-        line = stub147_seq[stub148_itr];
+    stub153_ = [];stub153_iter0 = panel["lines"];if ((typeof stub153_iter0 === "object") && (!Array.isArray(stub153_iter0))) {stub153_iter0 = Object.keys(stub153_iter0);}for (stub153_i0=0; stub153_i0<stub153_iter0.length; stub153_i0++) {stub153_line = stub153_iter0[stub153_i0];{stub153_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub153_line["points"]));}}
+    curves = stub153_;
+    stub154_seq = panel["lines"];
+    if ((typeof stub154_seq === "object") && (!Array.isArray(stub154_seq))) { stub154_seq = Object.keys(stub154_seq);}
+    for (stub155_itr = 0; stub155_itr < stub154_seq.length; stub155_itr += 1) {
+        line = stub154_seq[stub155_itr];
         if ((_pyfunc_truthy(area["named"]) && (((line["points"].length) > 0)) && (_pyfunc_truthy(upright(line))))) {
             x = at_x(panel, area, line["points"][line["points"].length -1][0]);
             y = Math.max(at_y(panel, area, line["points"][line["points"].length -1][1]), area["top"]);
@@ -2158,8 +2239,8 @@ draw_names = function (panel, area, width) {
         }
     }
     for (i = 0; i < spots.length; i += 1) {
-        stub149_ = [panel["points"][i], spots[i][0], spots[i][1]];
-        point = stub149_[0];x = stub149_[1];y = stub149_[2];
+        stub156_ = [panel["points"][i], spots[i][0], spots[i][1]];
+        point = stub156_[0];x = stub156_[1];y = stub156_[2];
         edge = _pymeth_join.call("", ["stroke=\"", paint("card"), "\" stroke-width=\"2\""]);
         more = _pymeth_join.call("", ([data_of(point["label"], point["y"]), " data-x=\"", exact(point["x"]), "\""]));
         where = _pymeth_join.call("", ["cx=\"", px(x), "\" cy=\"", px(y), "\" r=\"6\""]);
@@ -2173,17 +2254,17 @@ draw_names = function (panel, area, width) {
 };
 
 free_box = function (x, y, room, area, width, taken, curves) {
-    var away, best, box, found, inside, left, stub150_, stub151_seq, stub152_itr, stub153_seq, stub154_itr, top;
+    var away, best, box, found, inside, left, stub157_, stub158_seq, stub159_itr, stub160_seq, stub161_itr, top;
     best = [Math.min((Math.max(0, (x + 11))), (Math.max(0, (width - room)))), y - 8, (x + 11) + room, _pyfunc_op_add(y, LINE) - 8];
     found = false;
-    stub153_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
-    if ((typeof stub153_seq === "object") && (!Array.isArray(stub153_seq))) { stub153_seq = Object.keys(stub153_seq);}
-    for (stub154_itr = 0; stub154_itr < stub153_seq.length; stub154_itr += 1) {
-        away = stub153_seq[stub154_itr];
-        stub151_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
-        if ((typeof stub151_seq === "object") && (!Array.isArray(stub151_seq))) { stub151_seq = Object.keys(stub151_seq);}
-        for (stub152_itr = 0; stub152_itr < stub151_seq.length; stub152_itr += 1) {
-            left = stub151_seq[stub152_itr];
+    stub160_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
+    if ((typeof stub160_seq === "object") && (!Array.isArray(stub160_seq))) { stub160_seq = Object.keys(stub160_seq);}
+    for (stub161_itr = 0; stub161_itr < stub160_seq.length; stub161_itr += 1) {
+        away = stub160_seq[stub161_itr];
+        stub158_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
+        if ((typeof stub158_seq === "object") && (!Array.isArray(stub158_seq))) { stub158_seq = Object.keys(stub158_seq);}
+        for (stub159_itr = 0; stub159_itr < stub158_seq.length; stub159_itr += 1) {
+            left = stub158_seq[stub159_itr];
             top = _pyfunc_op_add((y - 8), (_pyfunc_op_mult(away, (LINE + 1))));
             box = [left, top, _pyfunc_op_add(left, room), _pyfunc_op_add(top, LINE)];
             inside = (left >= 0) && ((_pyfunc_op_add(left, room) <= width)) && ((top >= (area["top"] - 8)));
@@ -2192,8 +2273,8 @@ free_box = function (x, y, room, area, width, taken, curves) {
                     return box;
                 }
                 if ((!_pyfunc_truthy(found))) {
-                    stub150_ = [box, true];
-                    best = stub150_[0];found = stub150_[1];
+                    stub157_ = [box, true];
+                    best = stub157_[0];found = stub157_[1];
                 }
             }
         }
@@ -2202,11 +2283,11 @@ free_box = function (x, y, room, area, width, taken, curves) {
 };
 
 covered = function (box, taken) {
-    var across, other, stub155_seq, stub156_itr;
-    stub155_seq = taken;
-    if ((typeof stub155_seq === "object") && (!Array.isArray(stub155_seq))) { stub155_seq = Object.keys(stub155_seq);}
-    for (stub156_itr = 0; stub156_itr < stub155_seq.length; stub156_itr += 1) {
-        other = stub155_seq[stub156_itr];
+    var across, other, stub162_seq, stub163_itr;
+    stub162_seq = taken;
+    if ((typeof stub162_seq === "object") && (!Array.isArray(stub162_seq))) { stub162_seq = Object.keys(stub162_seq);}
+    for (stub163_itr = 0; stub163_itr < stub162_seq.length; stub163_itr += 1) {
+        other = stub162_seq[stub163_itr];
         across = (box[0] < other[2]) && (other[0] < box[2]);
         if ((_pyfunc_truthy(across) && (box[1] < other[3]) && (other[1] < box[3]))) {
             return true;
@@ -2216,11 +2297,11 @@ covered = function (box, taken) {
 };
 
 crossed = function (box, curves) {
-    var curve, i, stub157_seq, stub158_itr;
-    stub157_seq = curves;
-    if ((typeof stub157_seq === "object") && (!Array.isArray(stub157_seq))) { stub157_seq = Object.keys(stub157_seq);}
-    for (stub158_itr = 0; stub158_itr < stub157_seq.length; stub158_itr += 1) {
-        curve = stub157_seq[stub158_itr];
+    var curve, i, stub164_seq, stub165_itr;
+    stub164_seq = curves;
+    if ((typeof stub164_seq === "object") && (!Array.isArray(stub164_seq))) { stub164_seq = Object.keys(stub164_seq);}
+    for (stub165_itr = 0; stub165_itr < stub164_seq.length; stub165_itr += 1) {
+        curve = stub164_seq[stub165_itr];
         for (i = 1; i < curve.length; i += 1) {
             if (_pyfunc_truthy(segment_meets(box, curve[i - 1], curve[i]))) {
                 return true;
@@ -2231,22 +2312,22 @@ crossed = function (box, curves) {
 };
 
 segment_meets = function (box, start, end) {
-    var enter, first, high, k, last, leave, low, step, stub159_, stub160_, stub161_, stub162_;
-    stub159_ = [0.0, 1.0];
-    first = stub159_[0];last = stub159_[1];
+    var enter, first, high, k, last, leave, low, step, stub166_, stub167_, stub168_, stub169_;
+    stub166_ = [0.0, 1.0];
+    first = stub166_[0];last = stub166_[1];
     for (k = 0; k < 2; k += 1) {
         step = end[k] - start[k];
-        stub160_ = [box[k] - start[k], box[k + 2] - start[k]];
-        low = stub160_[0];high = stub160_[1];
+        stub167_ = [box[k] - start[k], box[k + 2] - start[k]];
+        low = stub167_[0];high = stub167_[1];
         if ((_pyfunc_abs(step) < (1e-06))) {
             if (((low > 0) || (high < 0))) {
                 return false;
             }
         } else {
-            stub161_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
-            enter = stub161_[0];leave = stub161_[1];
-            stub162_ = [Math.max(first, enter), Math.min(last, leave)];
-            first = stub162_[0];last = stub162_[1];
+            stub168_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
+            enter = stub168_[0];leave = stub168_[1];
+            stub169_ = [Math.max(first, enter), Math.min(last, leave)];
+            first = stub169_[0];last = stub169_[1];
             if ((first > last)) {
                 return false;
             }
@@ -2256,29 +2337,29 @@ segment_meets = function (box, start, end) {
 };
 
 draw_curves = function (panel, width) {
-    var area, below, body, bottom, entries, height, inner, left, line, right, stub163_seq, stub164_itr, stub165_, stub166_, stub167_, stub167_i0, stub167_iter0, top, view, where;
+    var area, below, body, bottom, entries, height, inner, left, line, right, stub170_seq, stub171_itr, stub172_, stub173_, stub174_, stub174_i0, stub174_iter0, top, view, where;
     area = plot_area(panel, width);
     body = [words_at(0, 31, panel["y"]["label"], paint("muted"), "start", "")];
     _pymeth_append.call(body, draw_axes(panel, area));
     inner = [];
-    stub163_seq = panel["lines"];
-    if ((typeof stub163_seq === "object") && (!Array.isArray(stub163_seq))) { stub163_seq = Object.keys(stub163_seq);}
-    for (stub164_itr = 0; stub164_itr < stub163_seq.length; stub164_itr += 1) {
-        line = stub163_seq[stub164_itr];
+    stub170_seq = panel["lines"];
+    if ((typeof stub170_seq === "object") && (!Array.isArray(stub170_seq))) { stub170_seq = Object.keys(stub170_seq);}
+    for (stub171_itr = 0; stub171_itr < stub170_seq.length; stub171_itr += 1) {
+        line = stub170_seq[stub171_itr];
         _pymeth_append.call(inner, draw_line(panel, line, area));
     }
-    stub165_ = [area["left"] - 3, area["top"] - 3];
-    left = stub165_[0];top = stub165_[1];
-    stub166_ = [area["right"] + 3, area["bottom"] + 3];
-    right = stub166_[0];bottom = stub166_[1];
+    stub172_ = [area["left"] - 3, area["top"] - 3];
+    left = stub172_[0];top = stub172_[1];
+    stub173_ = [area["right"] + 3, area["bottom"] + 3];
+    right = stub173_[0];bottom = stub173_[1];
     where = _pymeth_join.call("", ["x=\"", px(left), "\" y=\"", px(top), "\" width=\"", px(right - left), "\" height=\"", px(bottom - top), "\""]);
     view = _pymeth_join.call("", [px(left), " ", px(top), " ", px(right - left), " ", px(bottom - top)]);
     _pymeth_append.call(body, (_pymeth_join.call("", ["<svg ", where, " viewBox=\"", view, "\" overflow=\"hidden\">", _pymeth_join.call("", inner), "</svg>"])));
     _pymeth_append.call(body, draw_names(panel, area, width));
     height = area["bottom"] + 40;
     if ((!_pyfunc_truthy(area["named"]))) {
-        stub167_ = [];stub167_iter0 = panel["lines"];if ((typeof stub167_iter0 === "object") && (!Array.isArray(stub167_iter0))) {stub167_iter0 = Object.keys(stub167_iter0);}for (stub167_i0=0; stub167_i0<stub167_iter0.length; stub167_i0++) {line = stub167_iter0[stub167_i0];{stub167_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
-        entries = stub167_;
+        stub174_ = [];stub174_iter0 = panel["lines"];if ((typeof stub174_iter0 === "object") && (!Array.isArray(stub174_iter0))) {stub174_iter0 = Object.keys(stub174_iter0);}for (stub174_i0=0; stub174_i0<stub174_iter0.length; stub174_i0++) {line = stub174_iter0[stub174_i0];{stub174_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
+        entries = stub174_;
         below = legend_at(height + 4, width, entries);
         _pymeth_append.call(body, below["body"]);
         height = (height + 4) + below["height"];
@@ -2287,27 +2368,27 @@ draw_curves = function (panel, width) {
 };
 
 plot_area = function (panel, width) {
-    var left, line, margin, named, over, stub168_seq, stub169_itr, stub170_seq, stub171_itr, stub172_seq, stub173_itr, tick, widest;
+    var left, line, margin, named, over, stub175_seq, stub176_itr, stub177_seq, stub178_itr, stub179_seq, stub180_itr, tick, widest;
     left = 8.0;
-    stub168_seq = panel["y"]["ticks"];
-    if ((typeof stub168_seq === "object") && (!Array.isArray(stub168_seq))) { stub168_seq = Object.keys(stub168_seq);}
-    for (stub169_itr = 0; stub169_itr < stub168_seq.length; stub169_itr += 1) {
-        tick = stub168_seq[stub169_itr];
+    stub175_seq = panel["y"]["ticks"];
+    if ((typeof stub175_seq === "object") && (!Array.isArray(stub175_seq))) { stub175_seq = Object.keys(stub175_seq);}
+    for (stub176_itr = 0; stub176_itr < stub175_seq.length; stub176_itr += 1) {
+        tick = stub175_seq[stub176_itr];
         left = Math.max(left, (text_width(tick["text"], SMALL) + 8));
     }
     widest = 0.0;
-    stub170_seq = panel["lines"];
-    if ((typeof stub170_seq === "object") && (!Array.isArray(stub170_seq))) { stub170_seq = Object.keys(stub170_seq);}
-    for (stub171_itr = 0; stub171_itr < stub170_seq.length; stub171_itr += 1) {
-        line = stub170_seq[stub171_itr];
+    stub177_seq = panel["lines"];
+    if ((typeof stub177_seq === "object") && (!Array.isArray(stub177_seq))) { stub177_seq = Object.keys(stub177_seq);}
+    for (stub178_itr = 0; stub178_itr < stub177_seq.length; stub178_itr += 1) {
+        line = stub177_seq[stub178_itr];
         widest = Math.max(widest, (text_width(line["label"], SMALL) + 12));
     }
     named = widest <= _pyfunc_op_mult(width, 0.3);
     margin = (_pyfunc_truthy(named))? (Math.max(14, widest)) : (14);
-    stub172_seq = panel["x"]["ticks"];
-    if ((typeof stub172_seq === "object") && (!Array.isArray(stub172_seq))) { stub172_seq = Object.keys(stub172_seq);}
-    for (stub173_itr = 0; stub173_itr < stub172_seq.length; stub173_itr += 1) {
-        tick = stub172_seq[stub173_itr];
+    stub179_seq = panel["x"]["ticks"];
+    if ((typeof stub179_seq === "object") && (!Array.isArray(stub179_seq))) { stub179_seq = Object.keys(stub179_seq);}
+    for (stub180_itr = 0; stub180_itr < stub179_seq.length; stub180_itr += 1) {
+        tick = stub179_seq[stub180_itr];
         over = _pyfunc_op_mult((1 - place(panel["x"], tick["at"])), ((width - left) - margin));
         margin = Math.max(margin, ((text_width(tick["text"], SMALL) / 2) - over));
     }
@@ -2315,14 +2396,14 @@ plot_area = function (panel, width) {
 };
 
 draw_axes = function (panel, area) {
-    var body, bottom, i, left, middle, right, stride, stub174_, stub175_seq, stub176_itr, tick, ticks, x, y;
+    var body, bottom, i, left, middle, right, stride, stub181_, stub182_seq, stub183_itr, tick, ticks, x, y;
     body = [];
-    stub174_ = [area["left"], area["right"], area["bottom"]];
-    left = stub174_[0];right = stub174_[1];bottom = stub174_[2];
-    stub175_seq = panel["y"]["ticks"];
-    if ((typeof stub175_seq === "object") && (!Array.isArray(stub175_seq))) { stub175_seq = Object.keys(stub175_seq);}
-    for (stub176_itr = 0; stub176_itr < stub175_seq.length; stub176_itr += 1) {
-        tick = stub175_seq[stub176_itr];
+    stub181_ = [area["left"], area["right"], area["bottom"]];
+    left = stub181_[0];right = stub181_[1];bottom = stub181_[2];
+    stub182_seq = panel["y"]["ticks"];
+    if ((typeof stub182_seq === "object") && (!Array.isArray(stub182_seq))) { stub182_seq = Object.keys(stub182_seq);}
+    for (stub183_itr = 0; stub183_itr < stub182_seq.length; stub183_itr += 1) {
+        tick = stub182_seq[stub183_itr];
         y = at_y(panel, area, tick["at"]);
         _pymeth_append.call(body, segment(left, y, right, y, "grid", ""));
         _pymeth_append.call(body, (words_at(left - 6, y + 4, tick["text"], paint("muted"), "end", "")));
@@ -2363,14 +2444,14 @@ tick_stride = function (panel, area) {
 };
 
 draw_line = function (panel, line, area) {
-    var dash, ink, last, letter, point, steps, stub177_, stub178_seq, stub179_itr, x, y;
+    var dash, ink, last, letter, point, steps, stub184_, stub185_seq, stub186_itr, x, y;
     steps = [];
-    stub178_seq = line["points"];
-    if ((typeof stub178_seq === "object") && (!Array.isArray(stub178_seq))) { stub178_seq = Object.keys(stub178_seq);}
-    for (stub179_itr = 0; stub179_itr < stub178_seq.length; stub179_itr += 1) {
-        point = stub178_seq[stub179_itr];
-        stub177_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
-        x = stub177_[0];y = stub177_[1];
+    stub185_seq = line["points"];
+    if ((typeof stub185_seq === "object") && (!Array.isArray(stub185_seq))) { stub185_seq = Object.keys(stub185_seq);}
+    for (stub186_itr = 0; stub186_itr < stub185_seq.length; stub186_itr += 1) {
+        point = stub185_seq[stub186_itr];
+        stub184_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
+        x = stub184_[0];y = stub184_[1];
         y = Math.min((Math.max(y, (-5000))), 5000);
         letter = ((steps.length == 0))? ("M") : ("L");
         _pymeth_append.call(steps, (_pymeth_join.call("", [letter, px(x), " ", px(y)])));
@@ -2387,13 +2468,13 @@ SHARE_LABEL = "held";
 LETTER = 7.6;
 SIDE = 0.16;
 map_size = function (panel, width) {
-    var across, down, line, n, named, side, strip, stub180_seq, stub181_itr;
+    var across, down, line, n, named, side, strip, stub187_seq, stub188_itr;
     n = panel["lost"].length;
     side = 0.0;
-    stub180_seq = panel["lines"];
-    if ((typeof stub180_seq === "object") && (!Array.isArray(stub180_seq))) { stub180_seq = Object.keys(stub180_seq);}
-    for (stub181_itr = 0; stub181_itr < stub180_seq.length; stub181_itr += 1) {
-        line = stub180_seq[stub181_itr];
+    stub187_seq = panel["lines"];
+    if ((typeof stub187_seq === "object") && (!Array.isArray(stub187_seq))) { stub187_seq = Object.keys(stub187_seq);}
+    for (stub188_itr = 0; stub188_itr < stub187_seq.length; stub188_itr += 1) {
+        line = stub187_seq[stub188_itr];
         side = Math.max(side, (text_width(line["label"], SMALL) + 8));
     }
     named = side <= _pyfunc_op_mult(SIDE, width);
@@ -2407,32 +2488,32 @@ map_size = function (panel, width) {
 };
 
 draw_map = function (panel, width) {
-    var across, below, body, cells, down, ink, left, level, lost, marked, more, n, path, rings, share, size, stub182_, stub183_, stub184_, stub185_, stub185_cell, stub185_i0, stub185_iter0, stub186_seq, stub187_itr, stub188_, stub188_i0, stub188_iter0, stub188_ring, top, what;
+    var across, below, body, cells, down, ink, left, level, lost, marked, more, n, path, rings, share, size, stub189_, stub190_, stub191_, stub192_, stub192_cell, stub192_i0, stub192_iter0, stub193_seq, stub194_itr, stub195_, stub195_i0, stub195_iter0, stub195_ring, top, what;
     size = map_size(panel, width);
-    stub182_ = [panel["lost"].length, panel["lost"]];
-    n = stub182_[0];lost = stub182_[1];
-    stub183_ = [size["side"], 58.0];
-    left = stub183_[0];top = stub183_[1];
-    stub184_ = [size["across"], size["down"]];
-    across = stub184_[0];down = stub184_[1];
+    stub189_ = [panel["lost"].length, panel["lost"]];
+    n = stub189_[0];lost = stub189_[1];
+    stub190_ = [size["side"], 58.0];
+    left = stub190_[0];top = stub190_[1];
+    stub191_ = [size["across"], size["down"]];
+    across = stub191_[0];down = stub191_[1];
     body = [map_frame(panel, size, top)];
-    stub186_seq = ["held", "lost"];
-    if ((typeof stub186_seq === "object") && (!Array.isArray(stub186_seq))) { stub186_seq = Object.keys(stub186_seq);}
-    for (stub187_itr = 0; stub187_itr < stub186_seq.length; stub187_itr += 1) {
-        what = stub186_seq[stub187_itr];
+    stub193_seq = ["held", "lost"];
+    if ((typeof stub193_seq === "object") && (!Array.isArray(stub193_seq))) { stub193_seq = Object.keys(stub193_seq);}
+    for (stub194_itr = 0; stub194_itr < stub193_seq.length; stub194_itr += 1) {
+        what = stub193_seq[stub194_itr];
         for (level = 1; level < LEVELS.length; level += 1) {
             cells = map_cells(panel["levels"], lost, LEVELS[level], _pyfunc_op_equals(what, "held"));
             if ((cells.length > 0)) {
                 share = _pyfunc_op_mult(0.94, level) / 9;
-                stub185_ = [];stub185_iter0 = cells;if ((typeof stub185_iter0 === "object") && (!Array.isArray(stub185_iter0))) {stub185_iter0 = Object.keys(stub185_iter0);}for (stub185_i0=0; stub185_i0<stub185_iter0.length; stub185_i0++) {stub185_cell = stub185_iter0[stub185_i0];{stub185_.push(rectangle(_pyfunc_op_add(left, (_pyfunc_op_mult(across, ((stub185_cell[1] + 0.5) - (share / 2))))), _pyfunc_op_add(top, (_pyfunc_op_mult(down, ((stub185_cell[0] + 0.5) - (share / 2))))), _pyfunc_op_mult(across, share), _pyfunc_op_mult(down, share)));}}
-                path = stub185_;
+                stub192_ = [];stub192_iter0 = cells;if ((typeof stub192_iter0 === "object") && (!Array.isArray(stub192_iter0))) {stub192_iter0 = Object.keys(stub192_iter0);}for (stub192_i0=0; stub192_i0<stub192_iter0.length; stub192_i0++) {stub192_cell = stub192_iter0[stub192_i0];{stub192_.push(rectangle(_pyfunc_op_add(left, (_pyfunc_op_mult(across, ((stub192_cell[1] + 0.5) - (share / 2))))), _pyfunc_op_add(top, (_pyfunc_op_mult(down, ((stub192_cell[0] + 0.5) - (share / 2))))), _pyfunc_op_mult(across, share), _pyfunc_op_mult(down, share)));}}
+                path = stub192_;
                 more = data_of(_pymeth_join.call("", [what, ", ", level, " ninths"]), cells.length);
                 _pymeth_append.call(body, (map_path(_pymeth_join.call("", path), what, more)));
             }
         }
     }
-    stub188_ = [];stub188_iter0 = panel["rings"];if ((typeof stub188_iter0 === "object") && (!Array.isArray(stub188_iter0))) {stub188_iter0 = Object.keys(stub188_iter0);}for (stub188_i0=0; stub188_i0<stub188_iter0.length; stub188_i0++) {stub188_ring = stub188_iter0[stub188_i0];{stub188_.push(rectangle((_pyfunc_op_add(left, _pyfunc_op_mult(across, stub188_ring[1]))) - 1, (_pyfunc_op_add(top, _pyfunc_op_mult(down, stub188_ring[0]))) - 1, across + 2, down + 2));}}
-    rings = stub188_;
+    stub195_ = [];stub195_iter0 = panel["rings"];if ((typeof stub195_iter0 === "object") && (!Array.isArray(stub195_iter0))) {stub195_iter0 = Object.keys(stub195_iter0);}for (stub195_i0=0; stub195_i0<stub195_iter0.length; stub195_i0++) {stub195_ring = stub195_iter0[stub195_i0];{stub195_.push(rectangle((_pyfunc_op_add(left, _pyfunc_op_mult(across, stub195_ring[1]))) - 1, (_pyfunc_op_add(top, _pyfunc_op_mult(down, stub195_ring[0]))) - 1, across + 2, down + 2));}}
+    rings = stub195_;
     ink = _pymeth_join.call("", ["fill=\"none\" stroke=\"", paint("query"), "\" stroke-width=\"1.5\""]);
     marked = data_of(panel["ring"], rings.length);
     _pymeth_append.call(body, (_pymeth_join.call("", ["<path d=\"", _pymeth_join.call("", rings), "\" ", ink, marked, "/>"])));
@@ -2469,12 +2550,12 @@ map_path = function (path, what, more) {
 };
 
 map_frame = function (panel, size, top) {
-    var across, body, bottom, down, end, ground, i, key, left, letters, line, lost, n, number, pale, stub189_, stub190_, stub191_, stub192_, stub193_, words, x, y;
+    var across, body, bottom, down, end, ground, i, key, left, letters, line, lost, n, number, pale, stub196_, stub197_, stub198_, stub199_, stub200_, words, x, y;
     body = [];
-    stub189_ = [panel["lost"].length, panel["lost"], panel["letters"]];
-    n = stub189_[0];lost = stub189_[1];letters = stub189_[2];
-    stub190_ = [size["side"], size["across"], size["down"]];
-    left = stub190_[0];across = stub190_[1];down = stub190_[2];
+    stub196_ = [panel["lost"].length, panel["lost"], panel["letters"]];
+    n = stub196_[0];lost = stub196_[1];letters = stub196_[2];
+    stub197_ = [size["side"], size["across"], size["down"]];
+    left = stub197_[0];across = stub197_[1];down = stub197_[2];
     ground = [];
     for (key = 0; key < n; key += 1) {
         if ((lost[key] < n)) {
@@ -2486,13 +2567,13 @@ map_frame = function (panel, size, top) {
         pale = _pymeth_join.call("", ["fill=\"", paint("grid"), "\" fill-opacity=\"0.45\""]);
         _pymeth_append.call(body, (_pymeth_join.call("", ["<path d=\"", _pymeth_join.call("", ground), "\" ", pale, "/>"])));
     }
-    stub191_ = [_pyfunc_op_add(top, _pyfunc_op_mult(down, n)), _pyfunc_op_add(left, _pyfunc_op_mult(across, n))];
-    bottom = stub191_[0];end = stub191_[1];
+    stub198_ = [_pyfunc_op_add(top, _pyfunc_op_mult(down, n)), _pyfunc_op_add(left, _pyfunc_op_mult(across, n))];
+    bottom = stub198_[0];end = stub198_[1];
     for (i = 0; i < panel["lines"].length; i += 1) {
-        stub192_ = [panel["lines"][i], i + 1];
-        line = stub192_[0];number = stub192_[1];
-        stub193_ = [_pyfunc_op_add(left, _pyfunc_op_mult(across, line["at"])), _pyfunc_op_add(top, _pyfunc_op_mult(down, line["at"]))];
-        x = stub193_[0];y = stub193_[1];
+        stub199_ = [panel["lines"][i], i + 1];
+        line = stub199_[0];number = stub199_[1];
+        stub200_ = [_pyfunc_op_add(left, _pyfunc_op_mult(across, line["at"])), _pyfunc_op_add(top, _pyfunc_op_mult(down, line["at"]))];
+        x = stub200_[0];y = stub200_[1];
         _pymeth_append.call(body, segment(x, y, x, bottom, "grid", ""));
         _pymeth_append.call(body, segment(left, y, x, y, "grid", ""));
         words = (_pyfunc_truthy(size["named"]))? (line["label"]) : (_pymeth_join.call("", [number]));
@@ -2534,12 +2615,12 @@ map_letters = function (letters, lost, left, across, y) {
 };
 
 map_shares = function (panel, x, top, size) {
-    var body, down, length, long, more, n, path, share, stub194_, stub195_, t, total, words;
+    var body, down, length, long, more, n, path, share, stub201_, stub202_, t, total, words;
     body = [];
-    stub194_ = [panel["shares"].length, 0.0];
-    n = stub194_[0];total = stub194_[1];
-    stub195_ = [size["down"], size["strip"] - 4];
-    down = stub195_[0];long = stub195_[1];
+    stub201_ = [panel["shares"].length, 0.0];
+    n = stub201_[0];total = stub201_[1];
+    stub202_ = [size["down"], size["strip"] - 4];
+    down = stub202_[0];long = stub202_[1];
     path = [];
     for (t = 0; t < n; t += 1) {
         share = panel["shares"][t];
@@ -2562,14 +2643,14 @@ map_shares = function (panel, x, top, size) {
 GAP = 20;
 LEADING = 17;
 draw = function (scene, width) {
-    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub196_seq, stub197_itr, stub198_seq, stub199_itr, y;
+    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub203_seq, stub204_itr, stub205_seq, stub206_itr, y;
     width = (width === undefined) ? 720: width;
     body = [];
     y = 4.0;
-    stub198_seq = scene["panels"];
-    if ((typeof stub198_seq === "object") && (!Array.isArray(stub198_seq))) { stub198_seq = Object.keys(stub198_seq);}
-    for (stub199_itr = 0; stub199_itr < stub198_seq.length; stub199_itr += 1) {
-        panel = stub198_seq[stub199_itr];
+    stub205_seq = scene["panels"];
+    if ((typeof stub205_seq === "object") && (!Array.isArray(stub205_seq))) { stub205_seq = Object.keys(stub205_seq);}
+    for (stub206_itr = 0; stub206_itr < stub205_seq.length; stub206_itr += 1) {
+        panel = stub205_seq[stub206_itr];
         if (_pyfunc_op_equals(panel["kind"], "bars")) {
             drawn = draw_bars(panel, width);
         } else if (_pyfunc_op_equals(panel["kind"], "curves")) {
@@ -2581,10 +2662,10 @@ draw = function (scene, width) {
         }
         lines = wrapped(panel["label"], _pyfunc_op_mult(TITLE, BOLD), width);
         bold = _pymeth_join.call("", [" font-size=\"", TITLE, "\" font-weight=\"bold\""]);
-        stub196_seq = lines;
-        if ((typeof stub196_seq === "object") && (!Array.isArray(stub196_seq))) { stub196_seq = Object.keys(stub196_seq);}
-        for (stub197_itr = 0; stub197_itr < stub196_seq.length; stub197_itr += 1) {
-            line = stub196_seq[stub197_itr];
+        stub203_seq = lines;
+        if ((typeof stub203_seq === "object") && (!Array.isArray(stub203_seq))) { stub203_seq = Object.keys(stub203_seq);}
+        for (stub204_itr = 0; stub204_itr < stub203_seq.length; stub204_itr += 1) {
+            line = stub203_seq[stub204_itr];
             _pymeth_append.call(body, (words_at(0, y + 13, line, paint("ink"), "start", bold)));
             y = _pyfunc_op_add(y, LEADING);
         }

@@ -33,6 +33,7 @@ HELD = {
     "vllm": "vLLM's blocks",
     "all": "every token",
 }
+BUDGETS = {0: "all tokens", 8192: "8,192 tokens", 4096: "4,096 tokens", 1024: "1,024 tokens"}
 PHASES = {"decode": "decode, one token each", "prefill": "prefill, the whole prompt"}
 GROWTH_MODELS = ("reference", "llama-3.2-1b", "llama-2-7b", "llama-3.1-8b", "llama-3.1-70b")
 # powers of two, and between them numbers that do not fill their last block
@@ -47,8 +48,9 @@ def memory_explorer(**settings: Any) -> Explorer:
     """One GPU's memory: what it holds, how the cache grows with the context, and what still fits.
 
     Settings: model, gpu, gpus, batch, context, weights, kv, block, held (what layers with a
-    window hold: needed, vllm or all, see `kvlib.costs.RESERVES`). ValueError for one that is not
-    offered, naming the nearest.
+    window hold: needed, vllm or all, see `kvlib.costs.RESERVES`), budget (tokens that eviction
+    leaves in a layer without a window, 0 for all). ValueError for one that is not offered, naming
+    the nearest.
 
     >>> explorer = memory_explorer(model="llama-3.1-8b")
     >>> [explorer.scene(kv=kv)["numbers"][0]["text"] for kv in ("bfloat16", "int8")]  # a token
@@ -65,6 +67,7 @@ def memory_explorer(**settings: Any) -> Explorer:
         Choice("kv", "Keys and values in", _titles("codecs")),
         Slider("block", "Block size", [1, 16, 32, 64, 128, 256], 16, unit="tokens"),
         Choice("held", "Layers with a window hold", HELD),
+        Choice("budget", "Layers without a window keep", BUDGETS),
     ]
     return _explorer("memory", "What fits into a GPU", controls, memory_scene, settings)
 

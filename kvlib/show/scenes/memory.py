@@ -19,6 +19,7 @@ from kvlib.costs.formulas import (
 )
 from kvlib.costs.reserves import layers_reserved
 from kvlib.show.scenes.memory_formula import memory_formula
+from kvlib.show.scenes.memory_held import held_rule, layers_held
 from kvlib.show.scenes.memory_panels import memory_bar, memory_curve
 from kvlib.show.scenes.memory_words import RESERVE, memory_numbers, memory_summary
 from kvlib.show.scenes.words import count_words, fixed, tokens_words
@@ -28,7 +29,8 @@ WEIGHT_BITS = {"bfloat16": 16, "int8": 8, "int4-g128": 4.25}
 
 def memory_scene(settings: dict[str, Any], tables: Any) -> dict[str, Any]:
     """settings: model, gpu, gpus, batch, context, weights, kv, block (0 or 1: single tokens),
-    held (what layers with a window hold: a rule of kvlib.costs.reserves)."""
+    held (what layers with a window hold: a rule of kvlib.costs.reserves), budget (tokens that
+    eviction leaves in a layer without a window, 0 for all)."""
     facts = tables["models"][settings["model"]]
     gpu = tables["gpus"][settings["gpu"]]
     codec = tables["codecs"][settings["kv"]]
@@ -55,25 +57,29 @@ def memory_bytes(
     layers = layers_on_one(facts["layers"], settings["gpus"])
     bits = WEIGHT_BITS[settings["weights"]]
     weights = weight_bytes_on_one(facts, bits, settings["gpus"])
-    mine = stored_bytes(layers, codec, context)
-    payload = stored_bytes(layers, payload_only(codec), context)
-    reserved = layers_reserved(layers, settings["held"], block)
+    stored = layers_held(layers, settings, "needed", 0)
+    mine = stored_bytes(stored, codec, context)
+    payload = stored_bytes(stored, payload_only(codec), context)
+    reserved = layers_held(layers, settings, held_rule(layers, settings), block)
     held = batch * reserved_bytes(reserved, codec, context, block)
-    needed = layers_reserved(layers, "needed", block)
+    needed = layers_held(layers, settings, "needed", block)
+    unevicted = layers_reserved(layers, "needed", block)
     usable = gpu["usable"]
     cautious = usable * (1 - RESERVE)
     left = usable - weights - held
+    whole_model = layers_held(facts["layers"], settings, "needed", 0)
     everything = reserved_bytes(layers_keeping_all(layers), codec, context, block)
     return {
         "bits": bits,
         "weights": weights,
-        "stored": stored_bytes(facts["layers"], codec, context),  # one request, all GPUs
+        "stored": stored_bytes(whole_model, codec, context),  # one request, all GPUs
         "mine": mine,  # one request
         "payload": batch * payload,
         "scales": batch * (mine - payload),
         "waste": held - batch * mine,
         "held": held,
         "needed": batch * reserved_bytes(needed, codec, context, block),
+        "unevicted": batch * reserved_bytes(unevicted, codec, context, block),
         "kept_all": batch * everything,
         "usable": usable,
         "left": left,  # below zero: does not fit

@@ -13,6 +13,7 @@ from kvlib.costs.formulas import (
     visible,
 )
 from kvlib.costs.reserves import group_size
+from kvlib.show.scenes.memory_held import held_rule, layers_held, tokens_kept
 from kvlib.show.scenes.words import bytes_exact, bytes_words, fixed, tokens_words, trimmed
 
 
@@ -90,7 +91,11 @@ def memory_formula(
         lines.append(scale_line(layers, codec))
     if len(lines) > 1:
         lines.append(f"together {bytes_exact(token_bytes(layers, codec))} per token")
-    lines.append(request_line(layers, codec, context, kv["stored"]))
+    kept = tokens_kept(layers, settings)
+    if kept < context:
+        lines.append(eviction_line(layers, settings, kept))
+    stored = layers_held(layers, settings, "needed", 0)
+    lines.append(request_line(stored, codec, context, kv["stored"]))
     if gpus > 1:
         lines.append(share_line(layers, gpus, kv["mine"]))
     each = kv["mine"]
@@ -108,21 +113,35 @@ def memory_formula(
     return lines
 
 
+def eviction_line(layers: list[dict[str, Any]], settings: dict[str, Any], kept: float) -> str:
+    """How many tokens of a request a layer without a window holds under a budget."""
+    full = 0
+    for g in layers:
+        if g["window"] <= 0:
+            full += g["count"]
+    named = f"in each of {fixed(full, 0)} layers" if full > 1 else "in 1 layer"
+    left = tokens_words(settings["budget"])
+    return f"eviction leaves {left} {named}, and the step adds 1: {tokens_words(kept)}"
+
+
 def held_words(layers: list[dict[str, Any]], settings: dict[str, Any]) -> str:
     """Why a request takes more than its tokens need."""
-    context, block = settings["context"], settings["block"]
+    block, rule = settings["block"], held_rule(layers, settings)
+    context, tokens = settings["context"], tokens_kept(layers, settings)
     passed = False
     for g in layers:
         if g["window"] > 0 and g["window"] < context:
             passed = True
-    if settings["held"] == "all" and passed:
+    if rule == "all" and passed:
         return f"if every layer holds {tokens_words(in_blocks(context, block))}"
-    if settings["held"] == "vllm" and len(layers) > 1:
+    if rule == "vllm" and len(layers) > 1:
         size = fixed(group_size(layers), 0)
         return f"in vLLM's groups of {size} layers, in whole blocks of {tokens_words(block)}"
     if passed:
         return f"in blocks of {tokens_words(block)}, within which a window may begin"
-    full = in_blocks(context, block)
+    if tokens < context and max([g["window"] for g in layers]) > 0:
+        return f"in whole blocks of {tokens_words(block)}"
+    full = in_blocks(tokens, block)
     count = fixed(full / block, 0)
     return f"in whole blocks, {count} \u00d7 {fixed(block, 0)} = {tokens_words(full)}"
 

@@ -7,6 +7,7 @@ from typing import Any
 from kvlib.costs.formulas import layers_keeping_all, layers_on_one, reserved_bytes
 from kvlib.costs.reserves import layers_reserved
 from kvlib.show.scenes.axes import axis_bytes, axis_tokens
+from kvlib.show.scenes.memory_held import evicts, held_rule, layers_held
 from kvlib.show.scenes.words import bytes_words
 
 GIB = 1073741824
@@ -64,12 +65,15 @@ def memory_curve(
     batch, block = settings["batch"], settings["block"]
     layers = layers_on_one(facts["layers"], settings["gpus"])
     contexts = curve_contexts(settings["context"])
-    reserved = layers_reserved(layers, settings["held"], block)
+    rule = held_rule(layers, settings)
+    reserved = layers_held(layers, settings, rule, block)
     curve = [[c, batch * reserved_bytes(reserved, codec, c, block)] for c in contexts]
     lines = [{"label": "KV cache", "role": "cached", "points": curve, "dashed": False}]
     high = max(curve[len(curve) - 1][1], kv["usable"])
     other, name = layers_keeping_all(layers), "no windows"
-    if settings["held"] == "all":
+    if evicts(layers, settings):
+        other, name = layers_reserved(layers, "needed", block), "no eviction"
+    elif rule == "all":
         other, name = layers_reserved(layers, "needed", block), "what is needed"
     compared = [[c, batch * reserved_bytes(other, codec, c, block)] for c in contexts]
     if compared[len(compared) - 1][1] != curve[len(curve) - 1][1]:

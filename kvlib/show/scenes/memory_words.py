@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvlib.costs.formulas import in_blocks, token_bytes
+from kvlib.show.scenes.memory_held import evicts, tokens_kept
 from kvlib.show.scenes.words import (
     bytes_exact,
     bytes_words,
@@ -50,13 +51,22 @@ def memory_summary(
         said.append(
             f"Of {place}, {bytes_words(kv['free'], 1024)} stay free, beside a reserve of {reserve}."
         )
-    if settings["held"] == "needed" and kv["kept_all"] > kv["held"]:
+    if settings["budget"] > 0:
+        said.append(budget_words(facts["layers"], settings, kv))
+    rule, windows = settings["held"], max([g["window"] for g in facts["layers"]]) > 0
+    if evicts(facts["layers"], settings):
+        if rule != "needed" and windows:
+            said.append(
+                "A cache that evicts frees what its windows have passed:"
+                " they hold what the next query sees."
+            )
+    elif rule == "needed" and kv["kept_all"] > kv["held"]:
         without = bytes_words(kv["kept_all"], 1024)
         said.append(f"Without the windows of its layers the cache would take {without}.")
     elif kv["held"] > kv["needed"]:
         needed = bytes_words(kv["needed"], 1024)
         said.append(f"The tokens that the next queries see take {needed}.")
-    elif settings["held"] != "needed" and max([g["window"] for g in facts["layers"]]) <= 0:
+    elif rule != "needed" and not windows:
         said.append("The layers of this model have no windows, so they hold every token.")
     if settings["context"] > facts["max_context"]:
         said.append(f"The model reads at most {tokens_words(facts['max_context'])}.")
@@ -65,6 +75,19 @@ def memory_summary(
     if unconfirmed(gpu, "usable"):
         said.append("The usable memory of this GPU is an unconfirmed figure.")
     return " ".join(said)
+
+
+def budget_words(
+    layers: list[dict[str, Any]], settings: dict[str, Any], kv: dict[str, float]
+) -> str:
+    """One sentence on what a budget changes."""
+    if not evicts(layers, settings):
+        return "Every layer of this model has a window, so a budget changes nothing."
+    if tokens_kept(layers, settings) >= settings["context"]:
+        return "A request is no longer than the budget, so nothing is evicted."
+    each = "each layer without a window" if max([g["window"] for g in layers]) > 0 else "each layer"
+    left, without = tokens_words(settings["budget"]), bytes_words(kv["unevicted"], 1024)
+    return f"Eviction leaves {left} in {each}; without it the cache would take {without}."
 
 
 def uneven(layers: list[dict[str, Any]], gpus: float) -> bool:
@@ -83,12 +106,12 @@ def unconfirmed(gpu: dict[str, Any], name: str) -> bool:
     return name in gpu["unconfirmed"]
 
 
-def interval_words(low: float, high: float, one: str, many: str) -> str:
-    """From the cautious to the hopeful answer: '121,101 to 137,412 tokens'."""
+def interval_words(low: float, high: float, one: str, many: str, endless: str) -> str:
+    """From the cautious to the hopeful answer: '121,101 to 137,412 tokens'; `endless` if none."""
     if high <= 0:
         return "none"
     if low >= ENDLESS:
-        return "no limit: windows bound it"
+        return endless
     if high >= ENDLESS:
         return f"{count_words(low, one, many)} or no limit"
     if low >= high:
@@ -104,27 +127,32 @@ def memory_numbers(
     label = "Free" if kv["left"] >= 0 else "Missing"
     left = bytes_words(abs(kv["left"]), 1024)
     context = tokens_words(settings["context"])
+    endless = "no limit: windows bound it"
+    if evicts(facts["layers"], settings):
+        endless = "no limit: the budget bounds it"
+    tokens = interval_words(kv["longest_low"], kv["longest_high"], "token", "tokens", endless)
+    low, high = kv["requests_low"], kv["requests_high"]
     return [
         {"label": "A token", "text": bytes_exact(token_bytes(facts["layers"], codec))},
         {"label": "A request", "text": bytes_words(kv["stored"], 1024)},
         {"label": f"All requests{on_one}", "text": bytes_words(kv["held"], 1024)},
         {"label": f"{label}{on_one}, reserve included", "text": left},
-        {"label": "Empty in a last block", "text": empty_words(settings)},
+        {"label": "Empty in a last block", "text": empty_words(facts["layers"], settings)},
         {
             "label": f"Longest context of {count_words(settings['batch'], 'request', 'requests')}",
-            "text": interval_words(kv["longest_low"], kv["longest_high"], "token", "tokens"),
+            "text": tokens,
         },
         {
             "label": f"Requests of {context} that fit",
-            "text": interval_words(kv["requests_low"], kv["requests_high"], "request", "requests"),
+            "text": interval_words(low, high, "request", "requests", endless),
         },
     ]
 
 
-def empty_words(settings: dict[str, Any]) -> str:
+def empty_words(layers: list[dict[str, Any]], settings: dict[str, Any]) -> str:
     """Slots that the last block of a request holds in vain: here, and at most."""
-    block, context = settings["block"], settings["context"]
+    block, tokens = settings["block"], tokens_kept(layers, settings)
     if block <= 1:
         return "nothing, blocks of 1 token"
-    here = tokens_words(in_blocks(context, block) - context)
+    here = tokens_words(in_blocks(tokens, block) - tokens)
     return f"{here} of at most {fixed(block - 1, 0)}"
