@@ -49,7 +49,7 @@ def check_ring_positions(ring_positions: Callable[..., Any]) -> Iterator[str]:
     drawn = np.random.default_rng(21).integers((1, 1, 0), (40, 20, 300), (20, 3)).tolist()
     for w, c, n in [(1, 1, 1), (2, 2, 10**6), *drawn]:
         _expect_positions(ring_positions, w, c, n)
-    yield "the same for any window, step and number of tokens"
+    yield "this holds for any window, step and number of tokens"
 
 
 def _received(ring_positions: Callable[..., Any], w: int, c: int, n: int) -> np.ndarray:

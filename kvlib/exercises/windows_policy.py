@@ -26,7 +26,7 @@ def check_my_policy(my_policy: Callable[..., Any]) -> Iterator[str]:
     drawn = np.random.default_rng(51)
     for budget in (*BUDGETS, *drawn.integers(64, 400, 4).tolist()):
         _pairs(my_policy(LAYERS, budget), LAYERS, budget)
-    yield "one pair per layer, and together they keep no more than the budget allows"
+    yield "there is one pair per layer, and all layers together keep no more than the budget allows"
 
     for budget in BUDGETS:
         mine = _pairs(my_policy(LAYERS, budget), LAYERS, budget)
@@ -38,8 +38,8 @@ def _beats(mine: Pairs, rival: Pairs, budget: int) -> Iterator[str]:
     if len(found) - sum(found) > MISSES:
         raise Finding(_why_lost(mine, budget, found))
     yield (
-        f"with {budget} tokens per layer, recall over {DISTANCE} bytes is {sum(found)} of {TRIALS}"
-        f"; H2O with the same budget in every layer: {sum(recalled(rival))} of {TRIALS}"
+        f"with {budget} tokens per layer, the model finds {sum(found)} of {TRIALS} strings; "
+        f"under H2O, with as many in every layer, it finds {sum(recalled(rival))}"
     )
     bits, most = bits_per_byte(mine), bits_per_byte(rival)
     if bits > most:
@@ -48,7 +48,7 @@ def _beats(mine: Pairs, rival: Pairs, budget: int) -> Iterator[str]:
             f"{bits:.3f} bits per byte, and only {most:.3f} with H2O in every layer. Layers that "
             "keep very few tokens predict badly, so leave them more, or other ones"
         )
-    yield f"the text takes {bits:.2f} bits per byte; with H2O in every layer, {most:.2f}"
+    yield f"the text takes {bits:.2f} bits per byte, and {most:.2f} under H2O"
 
 
 def _pairs(result: Any, layers: int, budget: int) -> Pairs:

@@ -55,7 +55,7 @@ def check_snapkv_slots(snapkv_slots: Callable[..., Any]) -> Iterator[str]:
         shape, kernel = (int(hkv), int(g), int(window) + 4, 32), 2 * int(half) + 1
         asked = _Asked(snapkv_slots, rng, shape, int(window), kernel, int(window + more))
         asked.expect_slots(could)
-    yield "the same for other heads, windows, kernels and budgets"
+    yield "this also holds for other heads, windows, kernels and budgets"
 
 
 class _Asked:
