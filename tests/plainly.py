@@ -74,6 +74,7 @@ _PATTERNS = {
         ("Cache.plan seq_ids", "block_table seq_ids", "to_dense seq_ids", "from_dense seq_ids"),
         "seq_ids|request",
     ),
+    "cross_step seq_ids": "seq_ids|request",
     "from_dense layers": "layers|layer 0",
 }
 PACKAGES = ("", ".caches", ".attention", ".codecs", ".kernels", ".model", ".quality", ".sampling",
