@@ -107,16 +107,17 @@ def test_small_chunks_read_codes(model):
     assert min(apart) > 0.05 and apart[0] != apart[1]
 
 
-def test_recall(model):
+def test_recall(model, effort):
     found = quality.recall(model, dense(model), trials=10, distance=256)
     assert found.trials == len(found.answers) == 10 and found.distance == 256
     assert found.accuracy >= 0.9 and found.accuracy == sum(found.right) / 10
     assert all(len(a) == 4 for a in found.answers)
-    again = quality.recall(model, dense(model), trials=3, distance=256, chunk=9)
-    assert again.right == found.right[:3] and again.answers == found.answers[:3]
-    other = quality.recall(model, dense(model), trials=3, distance=256, seed=1)
-    assert other.answers != found.answers[:3]
-    lost = quality.recall(model, dense(model, Forgetful), trials=5, distance=256)
+    few = len(effort.share("trials of recall", range(10), usual=4, quick=4))
+    again = quality.recall(model, dense(model), trials=few, distance=256, chunk=9)
+    assert again.right == found.right[:few] and again.answers == found.answers[:few]
+    other = quality.recall(model, dense(model), trials=few, distance=256, seed=1)
+    assert other.answers != found.answers[:few]
+    lost = quality.recall(model, dense(model, Forgetful), trials=few, distance=256)
     assert lost.accuracy < 0.5
 
 
