@@ -38,7 +38,10 @@ def check_ring_positions(ring_positions: Callable[..., Any]) -> Iterator[str]:
 
     for w, c, n in ((4, 1, 3), (4, 3, 5), (4, 3, 0), (1, 1, 0)):
         _expect_positions(ring_positions, w, c, n)
-    yield "before the first turn is full, slot p holds position p, and the others are empty"
+    yield (
+        "until the ring is full for the first time, slot p holds position p, "
+        "and the others are empty"
+    )
 
     for w, c, n in ((4, 1, 4), (4, 1, 7), (4, 3, 8), (4, 3, 17), (1, 1, 7)):
         _expect_positions(ring_positions, w, c, n)
