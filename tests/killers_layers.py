@@ -40,5 +40,6 @@ def paged(seed: int, layers: tuple, index: Callable, codec=None, retention=None)
     group = 1 if codec is None else codec.group
     size = group * int(rng.integers(1, 5 if group == 1 else 3))
     blocks = int(rng.integers(5, 18)) * len(layer_groups(layers, retention))
-    pool = BlockPool(blocks, size, index=index())
+    holes = any(group.retention.holes for group in layer_groups(layers, retention))
+    pool = BlockPool(blocks, size, index=None if holes else index())
     return PagedCache(layers, pool, codec=codec, retention=retention, xp=np)

@@ -7,7 +7,7 @@ import pytest
 from test_paged_cache import INDEXES, LAYERS, fill, key_of
 
 from kvlib import LayerSpec, Meter
-from kvlib.caches import BlockPool, PagedCache, RadixIndex
+from kvlib.caches import BlockPool, KNorm, PagedCache, RadixIndex, Scored, Sinks
 from kvlib.codecs import int8
 
 # Extra keys ---------------------------------------------------------------------------------------
@@ -209,3 +209,15 @@ def test_a_fork_publishes_the_blocks_whose_tokens_still_waited() -> None:
     for name in "ba":
         cache.free(name)
     assert len(cache.pool.lookup(text)) == (20 - 5) // 2
+
+
+@pytest.mark.parametrize("rule", [Sinks(2, 6), Scored(KNorm(), 8)])
+def test_blocks_with_holes_cannot_be_found_so_an_index_for_them_is_refused(rule):
+    """Without an index of its own the pool publishes nothing; with one, somebody expects hits."""
+    pool = BlockPool(8, 2, index=RadixIndex())
+    with pytest.raises(ValueError, match=r"RadixIndex.*no longer hold.*leave index out"):
+        PagedCache(LAYERS, pool, retention=rule, xp=np)
+    cache = PagedCache(LAYERS, pool, xp=np)  # and the pool is as it was
+    assert cache.add("a", [1, 2, 3]) == 0
+    quiet = PagedCache(LAYERS, BlockPool(16, 2), retention=rule, xp=np)
+    assert quiet.add("a", [1, 2, 3]) == 0

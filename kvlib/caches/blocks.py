@@ -62,6 +62,7 @@ class BlockPool:
         self.index: PrefixIndex = HashIndex() if index is None else index
         if len(self.index):
             raise ValueError(f"index must be empty, got {self.index!r}: blocks of another pool")
+        self.own_index = index is not None  # so somebody expects blocks to be found again
         self._claimed = False
         self.events: list[Event] | None = [] if check_flag("log", log) else None
         # Blocks from `_given` on were never given out. They wait before those in `_blank`, and

@@ -50,6 +50,13 @@ class Blocks(Allocator):
 
     def serve(self, cache: StoredLayers) -> list[Store]:
         self.cache = weakref.proxy(cache)  # a cache goes as soon as nobody holds it
+        holes = next((g.retention for g in cache.groups if g.retention.holes), None)
+        if holes is not None and self.pool.own_index:
+            raise ValueError(
+                f"the pool finds blocks again by a {type(self.pool.index).__name__}, but {holes!r} "
+                "takes tokens out of blocks, which then no longer hold the tokens that they would "
+                "be found by; leave index out of the BlockPool, or keep all tokens"
+            )
         self.pool.claim()
         self.sharing = Sharing(self.pool, cache.groups)
         # Groups of one shape share arrays, because a block belongs to one group at a time.
