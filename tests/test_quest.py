@@ -115,7 +115,7 @@ CODECS = {"plain": None, "int8": int8(), "fp8": fp8(), "bf16": bfloat16(), "kivi
 def test_any_life(codec: str, size: int, rule: Any, effort: Any) -> None:
     """Steps of every kind, forks, truncates and prefixes found again; unused memory is NaN."""
     found = 0
-    for seed in effort.share("lives under Quest", range(12), usual=2, quick=1):
+    for seed in effort.share("lives under Quest", range(12), usual=2, quick=2):
         rng = np.random.default_rng(seed)
         layers = [
             LayerSpec(HEADS, 8, 24),
