@@ -111,7 +111,7 @@ def schedule(
         tokens[following.request] = n
         room, begun = room - n, begun + 1
     for p in running:
-        if p.decoding and p.left > 1 and room > 0 and p.request in tokens:
+        if p.left > 1 and p.decoding and room > 0 and p.request in tokens:
             n = min(_left(p) - 1, room)
             tokens[p.request] += n
             room -= n

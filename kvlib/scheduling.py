@@ -339,24 +339,25 @@ class Scheduler:
 
     def _note_fed(self, r: Request, fed: int, tokens: list[int]) -> None:
         """Count what a request was fed, and give it its tokens, up to a stop token."""
-        decoding, before = r.state == DECODING, r.held
-        n = next((n for n, token in enumerate(tokens, 1) if token in self._stops), None)
-        given = tokens[:n] if n is None else tokens[: n - 1]
+        kind, given = "decode" if r.state == DECODING else "prefill", tokens
+        stopped = not self._stops.isdisjoint(tokens)
+        if stopped:
+            n = next(n for n, token in enumerate(tokens) if token in self._stops)
+            tokens, given = tokens[: n + 1], tokens[:n]
         r.held += fed
-        if decoding:
-            judged(r, fed - 1, len(tokens[:n]) - 1)
-            if r.held > before + len(tokens[:n]):  # the cache forgets the wrong guesses
-                r.held = before + len(tokens[:n])
+        if r.draft is not None:
+            judged(r, fed - 1, len(tokens) - 1)
+            if fed > len(tokens):  # the cache forgets the wrong guesses
+                r.held -= fed - len(tokens)
                 self.cache.truncate(r.name, r.held)
                 r.left = noted(self.cache, r)
-        kind = "decode" if decoding else "prefill"
         self._note(r, kind, fed, given[0] if given else None)
         for token in given[1:]:
             self._note(r, "accept", 0, token)
         if tokens:
             r.state = DECODING
             r.new += given
-            if n is not None or len(r.new) == r.max_new_tokens:
+            if stopped or len(r.new) == r.max_new_tokens:
                 self._leave(r, DONE)
                 self._note(r, "done")
 

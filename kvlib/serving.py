@@ -64,7 +64,7 @@ class Request:
         """Its next n tokens to be fed: of its text, or the last one drawn, and guesses after it."""
         if self.state != DECODING:
             return self.text[self.held : self.held + n]
-        return [self.new[-1], *(self.draft.tokens[: n - 1] if n > 1 else ())]
+        return [self.new[-1]] if n == 1 else [self.new[-1], *self.draft.tokens[: n - 1]]
 
     @property
     def ended(self) -> bool:
@@ -86,8 +86,6 @@ def draw(places: Sequence[Place], logits: Array) -> list[int]:
     Seed and position decide each draw (see `rng_at`), whatever other requests share the step and
     however often a step fails. Places with the same settings are drawn together.
     """
-    if len(places) == logits.shape[0] and not any(p.request.temperature for p in places):
-        return greedy(logits)  # most steps: all decode, none draws
     alike: dict[Any, list[Place]] = defaultdict(list)
     for place in places:
         r = place.request

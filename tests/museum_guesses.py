@@ -46,7 +46,7 @@ MUTANTS = [
            "rng_at(r.seed, r.length, JUDGED)", "rng_at(r.seed, r.length)",
            "guesses_keep_the_law"),
     Mutant("the cache keeps the first wrong guess", SCHEDULING, "Scheduler._note_fed",
-           "r.held = before + len(tokens[:n])", "r.held = before + len(tokens[:n]) + 1",
+           "r.held -= fed - len(tokens)", "r.held -= fed - len(tokens) - 1",
            "guesses_change_nothing"),
     Mutant("the drafter keeps its wrong guesses", DRAFTS, "_Fed.agreeing",
            "next((i for i in range(self.sure, most) if self.tokens[i] != text[i]), most)", "most",

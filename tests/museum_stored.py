@@ -127,7 +127,7 @@ MUTANTS = [
     Bug("a chunk begins one token early", SERVING, "Request.part", one_token_early,
         "chunks_and_schedules"),
     Mutant("a token is drawn from every chunk", "kvlib.speculation.checking", "next_tokens",
-           "r.held + len(parts[r]) >= r.length", "True", "chunks_and_schedules"),
+           "r.held + len(part) >= r.length", "True", "chunks_and_schedules"),
     Bug("a token is drawn from another request's row", SERVING, "draw",
         lambda draw, places, logits: draw(
             [p._replace(row=i) for i, p in enumerate(places)], logits

@@ -8,7 +8,7 @@ from typing import Any
 from kvlib.arguments import check_integer, describe
 from kvlib.arrays import Array
 from kvlib.caches import Step
-from kvlib.sampling import probabilities, rng_at
+from kvlib.sampling import greedy, probabilities, rng_at
 from kvlib.serving import DECODING, Place, Request, draw
 from kvlib.speculation.acceptance import JUDGED, accept, agreed
 from kvlib.speculation.draft import Drafter, Text, asked
@@ -59,13 +59,16 @@ def next_tokens(
     through gets no token, one that decodes gets one and those of its guesses that are right.
     forward: the model's forward pass, as a function of the rows whose logits are wanted.
     """
-    ends = {r: b for r, b in zip(parts, step.qo_indptr[1:]) if r.held + len(parts[r]) >= r.length}
-    guesses = {r: parts[r][1:] for r in ends if r.state == DECODING}
-    if not any(guesses.values()):
-        rows = {r: row for row, r in enumerate(parts) if r in ends}
-        places = [Place(r, row) for r, row in rows.items()]
+    ends = {r: row for row, (r, part) in enumerate(parts.items()) if r.held + len(part) >= r.length}
+    if not any(r.draft for r in ends):
         logits = forward("last")
-        return {r: [t] for r, t in zip(rows, draw(places, logits), strict=True)} if rows else {}
+        if len(ends) == len(parts) and not any(r.temperature for r in ends):
+            tokens = greedy(logits)  # most steps: all decode, none draws
+        else:
+            tokens = draw([Place(r, row) for r, row in ends.items()], logits) if ends else []
+        return {r: [token] for r, token in zip(ends, tokens, strict=True)}
+    ends = {r: step.qo_indptr[row + 1] for r, row in ends.items()}
+    guesses = {r: parts[r][1:] for r in ends if r.draft}
     counts = {r: 1 + len(guesses.get(r, ())) for r in ends}
     logits = forward([row for r, end in ends.items() for row in range(end - counts[r], end)])
     first, at = {}, 0
@@ -73,7 +76,7 @@ def next_tokens(
         first[r], at = at, at + n
     drawn = {r for r in ends if r.temperature and guesses.get(r) and r.draft.q is not None}
     plain = [Place(r, first[r] + i, i) for r in ends if r not in drawn for i in range(counts[r])]
-    tokens = iter(draw(plain, logits))
+    each = iter(draw(plain, logits))
     found = {}
     for r in ends:
         n = counts[r] - 1
@@ -84,7 +87,7 @@ def next_tokens(
             numbers = rng_at(r.seed, r.length).random(n + 1)
             found[r] = accept(p, guesses[r], r.draft.q, verdicts, numbers)
         else:
-            found[r] = agreed([next(tokens) for _ in range(n + 1)], guesses.get(r, []))
+            found[r] = agreed([next(each) for _ in range(n + 1)], guesses.get(r, []))
     return found
 
 
