@@ -106,7 +106,7 @@ class Held:
             self.seen = q, at
 
     def refuses(self, length: int, first: int) -> bool:
-        """Whether a request cannot be taken back there. first: the first position that is held."""
+        """Whether the request can no longer go back there. first: the first position held."""
         if isinstance(self.rule, Window):
             return length > 0 and first > max(0, length - self.rule.size + 1)
         return 0 < length < max(self.since, self.folded)

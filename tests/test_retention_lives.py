@@ -1,6 +1,6 @@
-"""11,000 operations on caches that forget: a window, sinks, each policy, a rule for each layer.
+"""12,000 operations on caches that forget: a window, sinks, each policy, a rule for each layer.
 
-`make test` plays a tenth of them, KVLIB_TESTS=whole all.
+`make test` plays three of every 25, KVLIB_TESTS=whole all.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kvlib.caches import (
 )
 from kvlib.codecs import fp8
 
-OPERATIONS, LIVES = 40, 25  # of each of the eleven rules
+OPERATIONS, LIVES = 40, 25  # of each of the twelve rules
 
 
 def in_rows(codec: Any = None) -> Callable[..., Any]:

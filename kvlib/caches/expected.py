@@ -40,8 +40,8 @@ class ExpectedAttention(Policy):
     the query heads, and multiplies by the length of the value (kvpress; arXiv:2510.00636).
 
     frequencies: what RoPE turns each pair of numbers by per token, Dk / 2 radians. The function
-    ``frequencies`` of `kvlib.model.rope` computes them; zeros for a model without RoPE. A query is
-    turned back by its position, so no policy needs to see it before RoPE.
+    ``frequencies`` of `kvlib.model.rope` computes them; give zeros for a model without RoPE. A
+    query is turned back by its position, so no policy needs to see it before RoPE.
     sinks: the first tokens, which always stay, and whose queries do not count.
     covariance: without it, Σ is taken for 0. It takes Hq · Dk² numbers per request and layer.
 

@@ -14,7 +14,7 @@ from kvlib.caches.spec import LayerSpec, check_layers
 
 
 class Retention:
-    """A rule for which tokens a layer keeps. ``plan`` applies it, then makes room for new tokens.
+    """Says which tokens a layer keeps. ``plan`` applies it, then makes room for the new tokens.
 
     A step that has begun therefore gives nothing back, so the last step can always be undone.
     Write `first` if the rule keeps all tokens from some position on, otherwise `kept`, and `room`

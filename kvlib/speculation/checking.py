@@ -92,7 +92,10 @@ def next_tokens(
 
 
 def judged(r: Request, guesses: int, right: int) -> None:
-    """Note how many guesses of a request were right; in `lately`, one was wrong at most."""
+    """Note how many of a request's guesses were right.
+
+    The guesses behind the first wrong one are not judged, so `lately` counts one wrong at most.
+    """
     r.draft = None
     r.drafted += guesses
     r.accepted += right

@@ -36,7 +36,8 @@ def speed_up(acceptance: float, gamma: int, cost: float, step: float = 1.0) -> f
     1.981
     """
     cost, step = _time("cost", cost, 0.0), _time("step", step, 1e-9)
-    return expected_tokens(acceptance, gamma) / (check_integer("gamma", gamma, 0) * cost + step)
+    gamma = _guesses("gamma", gamma, 0)
+    return expected_tokens(acceptance, gamma) / (gamma * cost + step)
 
 
 def best_gamma(
@@ -89,5 +90,4 @@ def _time(name: str, given: float, least: float) -> float:
 
 
 def _guesses(name: str, given: int, least: int) -> int:
-    value = check_integer(name, given, least, MOST_GUESSES)
-    return value
+    return check_integer(name, given, least, MOST_GUESSES)
