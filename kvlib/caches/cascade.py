@@ -15,6 +15,7 @@ from kvlib.arrays import Array, at_least_float32
 from kvlib.attention.causal import CHUNK_ROWS, attend_pieces
 from kvlib.attention.direct import by_head, by_token
 from kvlib.attention.states import merge_state, with_sink
+from kvlib.attention.trees import attend_tree
 from kvlib.caches.checks import check_layer, check_run
 from kvlib.caches.gather import StoredPieces
 from kvlib.caches.hooks import Answer
@@ -37,7 +38,7 @@ def shared_tokens(cache: PagedCache, layer: int, step: Step) -> int:
     if window is not None and max(step.seq_lens) > window:
         return 0
     # Every query of the step must come after what is shared.
-    before = [end - n for end, n in zip(step.seq_lens, step.q_lens, strict=True)]
+    before = step.begun
     coded = cache.paged_lens(step, layer) if cache.codec.waits else before
     most = min(*before, *coded) // cache.block_size
     count = 0
@@ -92,6 +93,9 @@ def run_cascade(
     return (o, lse) if return_lse else o
 
 
+run_cascade.trees = True  # type: ignore[attr-defined]  # it looks at step.parents
+
+
 def _shared_part(
     cache: PagedCache, layer: int, q: Array, step: Step, shared: int, settings: dict[str, Any]
 ) -> tuple[Array, Array]:
@@ -125,7 +129,11 @@ def _private_parts(
     for i, end in enumerate(step.seq_lens):
         rows = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]
         # Counted from the end of the shared part, distances between tokens stay what they are.
-        pieces = pieces_of(cache, layer, step, i, skipped=skipped)
-        found = attend_pieces(rows, pieces, end - shared, cache.xp, return_lse=True, **settings)
+        pieces, of = pieces_of(cache, layer, step, i, skipped=skipped), (end - shared, cache.xp)
+        if step.parents is None or step.parents[i] is None:
+            found = attend_pieces(rows, pieces, *of, return_lse=True, **settings)
+        else:
+            tree = step.tree(i)
+            found = attend_tree(rows, pieces, *of, *tree, return_lse=True, **settings)
         parts.append(found)
     return cache.join(parts, return_lse=True)  # type: ignore[no-any-return]

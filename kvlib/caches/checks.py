@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 
 from kvlib.arguments import LARGEST, check_index, check_list, describe, is_integer, listed
 from kvlib.arrays import Array, refuse_mask
+from kvlib.caches.checks_trees import check_no_tree
 from kvlib.caches.hooks import CacheHooks
 from kvlib.caches.spec import LayerSpec
-from kvlib.caches.step import Extra, Step
+from kvlib.caches.step import Extra, Request, Step
 
 R = TypeVar("R")
 
@@ -53,13 +54,13 @@ def check_extra(extra: Extra) -> None:
 
 
 def check_plan(
-    requests: Mapping[Hashable, R],
+    requests: Mapping[Hashable, Request],
     seq_ids: Sequence[Hashable],
     q_lens: Sequence[int],
     tokens: Sequence[int] | None,
-) -> tuple[list[R], tuple[int, ...], list[int] | None]:
-    """Requests, lengths and tokens of a plan, after refusing unknown or repeated names, bad lengths
-    and tokens."""
+) -> tuple[list[Request], tuple[int, ...], list[int] | None]:
+    """Requests, lengths and tokens of a plan, after refusing unknown or repeated names, requests
+    that hold a tree, bad lengths and tokens."""
     seq_ids = check_list("seq_ids", seq_ids, "one entry per request")
     q_lens = check_list("q_lens", q_lens, "one entry per request")
     if len(seq_ids) != len(q_lens) or len(seq_ids) == 0:
@@ -72,7 +73,9 @@ def check_plan(
         twice = next(s for s in seq_ids if list(seq_ids).count(s) > 1)
         raise ValueError(f"request {describe(twice)} appears twice in one plan, needed once")
     lengths = []
-    for seq_id, n in zip(seq_ids, q_lens, strict=True):
+    for request, seq_id, n in zip(found, seq_ids, q_lens, strict=True):
+        if request.tree is not None:
+            check_no_tree(request)
         if type(n) is not int and is_integer(n):
             n = index(n)  # NumPy's small integers wrap round when they are added up
         if type(n) is not int or not 1 <= n <= LARGEST:

@@ -6,6 +6,8 @@
   ``step.ticket.appended.add(layer)``. Without that, ``run`` refuses the layer.
 * ``read`` gives all of it back, and ``_truncate`` forgets, exactly to where the last step began.
   What cannot be undone (eviction, for example) belongs in ``_reserve``, which ``plan`` calls.
+* ``_keep`` serves ``keep``, and ``plan`` refuses trees of guesses where it is missing. The new
+  tokens of such a step lie in the order in which they were planned, whatever their positions.
 * ``_copy`` serves ``fork``, ``_release`` gives back what ``free`` must give back, and ``storage``
   and ``memory`` are for those who count bytes. A cache works without these.
 * ``attend`` is attention over ``read``, right and slow, until you override it to be fast.
@@ -17,6 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from kvlib.arrays import Array
 from kvlib.attention import attend
@@ -74,6 +78,23 @@ class CacheHooks:
     def _truncate(self, request: Request, length: int) -> None:
         """Forget all tokens after the first ``length``."""
 
+    def _keep(self, request: Request, path: Sequence[int]) -> None:
+        """Forget the step's new tokens but those of a path, and move these together.
+
+        path: their numbers, in rising order. New token ``path[i]`` becomes token
+        ``request.begun + i``. Keys need no other rotation, because each has had that position all
+        the time.
+        """
+        raise TypeError(f"{type(self).__name__} cannot keep a path of a tree")
+
+    def _check_trees(self) -> None:
+        """Raise ValueError if the cache cannot hold trees of guesses."""
+        if type(self)._keep is CacheHooks._keep:
+            raise ValueError(
+                f"parents must be left out: {type(self).__name__} has no method _keep, so it "
+                "cannot give back what is wrong of a tree"
+            )
+
     def _copy(self, source: Request, seq_id: Hashable) -> Request:
         """A second request with the content of ``source``, or raise."""
         raise TypeError(f"{type(self).__name__} cannot fork requests")
@@ -99,7 +120,8 @@ class CacheHooks:
     def read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:
         """All that a layer holds of a request: k (S, Hkv, Dk), v (S, Hkv, Dv), positions (S,).
 
-        Decoded, in the order of positions. These may be views of the storage, so do not write to
+        Decoded, in the order of positions; those of a tree of guesses, which come last, in the
+        order in which they were planned. These may be views of the storage, so do not write to
         them. A cache that evicts per head gives positions (Hkv, S), each head's in order.
         """
         raise TypeError(f"{type(self).__name__} cannot be read")
@@ -110,14 +132,24 @@ class CacheHooks:
 
     def attend(self, layer: int, q: Array, step: Step, return_lse: bool = False) -> Answer:
         """Compute the result of ``run``, after ``run`` has checked the arguments."""
-        parts, settings = [], self.layers[layer].settings
+        parts: list[Any] = []
+        settings = {**self.layers[layer].settings, "return_lse": return_lse}
         for i, seq_id in enumerate(step.seq_ids):
             rows = slice(step.qo_indptr[i], step.qo_indptr[i + 1])
             k, v, positions = self.read(layer, seq_id)
-            at = step.positions[rows]
-            parts.append(
-                attend(q[rows, ...], k, v, at, positions, return_lse=return_lse, **settings)
-            )
+            own, at, seen = q[rows, ...], step.positions[rows], step.ancestors(i)
+            if seen is None:
+                parts.append(attend(own, k, v, at, positions, **settings))
+                continue
+            old, each = k.shape[0] - seen.shape[1], []
+            for row in range(len(seen)):  # one at a time: its ancestors, and nothing beside them
+                where = np.concatenate([np.arange(old), old + np.flatnonzero(seen[row])])
+                some = self.xp.asarray(where, dtype=self.xp.int64, device=k.device)
+                x, y = (self.xp.take(whole, some, axis=0) for whole in (k, v))
+                of = self.xp.take(positions, some, axis=-1)
+                one = slice(row, row + 1)
+                each.append(attend(own[one, ...], x, y, at[one], of, **settings))
+            parts.append(self.join(each, return_lse))
         return self.join(parts, return_lse)
 
     def join(self, parts: list[Any], return_lse: bool) -> Any:

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from kvlib.arrays import Array
 from kvlib.caches.checks import check_layer, get_open
 from kvlib.caches.protocol import Attention, Cache
@@ -14,6 +16,7 @@ from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Request, Step
 from kvlib.caches.store import Residual, Store
 from kvlib.caches.table import Allocator, Lying, Table
+from kvlib.caches.trees import depths
 from kvlib.codecs import PLAIN, Codec
 from kvlib.codecs import codec as codec_of
 from kvlib.codecs.base import TensorCodec
@@ -139,7 +142,10 @@ class StoredLayers(Cache):
         coded, n = self.held(request) - table.gone, request.length - table.gone
         found = store.decoded(table.pages, state.residual(layer), coded, n, as_view=self.in_rows)
         k, v = (xp.permute_dims(x, (1, 0, 2)) for x in found)
-        return k, v, xp.asarray(table.positions(request.length), dtype=xp.int64)
+        positions = table.positions(request.length)
+        if request.tree is not None:
+            positions[..., -len(request.tree) :] = np.add(request.begun, depths(request.tree))
+        return k, v, xp.asarray(positions, dtype=xp.int64)
 
     def storage(self) -> Iterator[Array]:
         """Every field of every layer, the rows of requests' own, and the residuals."""

@@ -7,6 +7,12 @@
         o = cache.run(layer, q, step)          attend
     cache.truncate("a", n); cache.fork("a", "b"); cache.free("a")
 
+A step may also hold a tree of guesses, of which one path turns out to be right:
+
+    step = cache.plan(["a"], [3], parents=[[-1, 0, 0]])    tokens 1 and 2 both follow token 0
+    ...                                                    append and run, as above
+    cache.keep("a", [0, 2])                                tokens 0 and 2 stay, as if alone
+
 ``truncate`` undoes a step that failed, exactly, until the request's next ``plan``. If the request
 is planned again without that, the tokens that some layer never appended are a gap, and no layer
 appends or runs until the request is truncated to where the gap begins.
@@ -33,15 +39,24 @@ from kvlib.caches.checks import (
     get_open,
     token_ids,
 )
-from kvlib.caches.hooks import Answer, CacheHooks
+from kvlib.caches.checks_trees import (
+    check_chain,
+    check_no_tree,
+    check_parents,
+    check_path,
+    check_whole,
+)
+from kvlib.caches.hooks import Answer
+from kvlib.caches.open_requests import OpenRequests
 from kvlib.caches.spec import LayerSpec, check_layers
 from kvlib.caches.step import Extra, Request, Step, Ticket
+from kvlib.caches.trees import Parents
 
 # (cache, layer, q, step, return_lse) → o, or (o, lse)
 Attention = Callable[["Cache", int, Array, Step, bool], Any]
 
 
-class Cache(CacheHooks):
+class Cache(OpenRequests):
     """Keys and values of many requests, for all layers of one model.
 
     layers: one LayerSpec per layer. dtype: the dtype that is stored (float32 unless given). xp: the
@@ -93,7 +108,7 @@ class Cache(CacheHooks):
         for i, spec in enumerate(self.layers):
             if spec.sinks is not None:
                 check_library(self, "sinks", spec.sinks, i)
-        self._requests: dict[Hashable, Request] = {}
+        self._requests = {}
 
     def add(self, seq_id: Hashable, tokens: Sequence[int] = (), *, extra: Extra = ()) -> int:
         """Open a request; give its prompt as ``tokens`` to reuse what the cache holds of it.
@@ -115,11 +130,20 @@ class Cache(CacheHooks):
         seq_ids: Sequence[Hashable],
         q_lens: Sequence[int],
         tokens: Sequence[int] | None = None,
+        parents: Sequence[Sequence[int] | None] | None = None,
     ) -> Step:
         """Reserve room for the new tokens of some requests in all layers; all or nothing.
 
         seq_ids: B names, each once. q_lens: B lengths of at least 1. tokens: the T = Σ q_lens new
-        token ids, packed in that order, for caches that look at them.
+        token ids, packed in that order, for caches that look at them. parents: B entries, None
+        for a request whose new tokens follow one another, or for each of its new tokens the number
+        of the new token that it follows, a lower one than its own, and -1 if it follows what the
+        request held before.
+
+        With parents, the new tokens are a tree of guesses. A token stands after its ancestors and
+        sees them, older tokens and itself, but no other new token: two that follow the same token
+        have one position. `keep` the right path afterwards; until then, the request cannot be
+        planned, forked or settled. Raises ValueError for a tree in a cache that cannot hold one.
 
         The lengths of the requests grow now; ``truncate`` undoes a step that fails. If you plan a
         request again before all layers have appended its step, the tokens that a layer
@@ -127,11 +151,15 @@ class Cache(CacheHooks):
         truncate it to where the gap begins.
         """
         requests, q_lens, tokens = check_plan(self._requests, seq_ids, q_lens, tokens)
+        trees = None if parents is None else check_parents(parents, seq_ids, q_lens)
         gaps = [self._gap(request) for request in requests]
-        states = self._reserve(requests, q_lens, tokens)
+        if trees is None:
+            states = self._reserve(requests, q_lens, tokens)
+        else:
+            states = self._reserve_trees(requests, q_lens, tokens, trees)
         seq_lens = tuple(r.length + n for r, n in zip(requests, q_lens, strict=True))
         ticket = Ticket()
-        step = Step(self, ticket, tuple(seq_ids), q_lens, seq_lens, states)
+        step = Step(self, ticket, tuple(seq_ids), q_lens, seq_lens, states, True, trees)
         for request, end, gap in zip(requests, seq_lens, gaps, strict=True):
             if request.ticket is not None:
                 request.ticket.live = False
@@ -141,6 +169,29 @@ class Cache(CacheHooks):
             if gap is not None:
                 ticket.gap = request.name, gap
         return step
+
+    def _reserve_trees(
+        self,
+        requests: list[Request],
+        q_lens: Sequence[int],
+        tokens: Sequence[int] | None,
+        trees: tuple[Parents | None, ...],
+    ) -> Any:
+        self._check_trees()
+        if self.attention is not None and not getattr(self.attention, "trees", False):
+            raise ValueError(
+                f"parents must be left out: {describe(self.attention)} attends by positions alone, "
+                "by which the guesses of a tree would see one another (a function that asks "
+                "step.ancestors says so by its attribute trees = True)"
+            )
+        for request, tree in zip(requests, trees, strict=True):
+            request.tree = tree
+        try:
+            return self._reserve(requests, q_lens, tokens)
+        except BaseException:
+            for request in requests:
+                request.tree = None
+            raise
 
     def run(self, layer: int, q: Array, step: Step, return_lse: bool = False) -> Answer:
         """Attend from the step's queries to all tokens that their requests hold.
@@ -171,21 +222,59 @@ class Cache(CacheHooks):
                 f"to a "
                 f"length of 0 ... {request.length}, got {describe(length)}"
             )
+        if request.tree is not None and length > request.begun:
+            check_chain(request, length)
+            return self.keep(seq_id, range(length - request.begun))
         # A step that is taken back wholly takes what it missed with it.
         gap = self._gap(request) if length > request.begun else request.gap
         self._truncate(request, length)
         request.gap = None if gap is None or gap >= length else gap
-        request.length = length
+        request.length, request.tree = length, None
+        self._end_step(request)
+
+    def keep(self, seq_id: Hashable, path: Sequence[int]) -> None:
+        """Keep some new tokens of a request's last step, and forget the others.
+
+        path: their numbers among the new tokens, 0 ... q_len - 1, each the child of the one before
+        and the first a root; none to forget all. The request is then what it would be if the last
+        step had held only these. They lie together, nothing is computed anew, and no layer can run
+        the step again. Where the step is no tree, ``keep(seq_id, range(n))`` is ``truncate`` to n
+        tokens more than before it.
+
+        Raises ValueError for what is no path, for a request whose last step has ended, and where
+        tokens of a tree are to be kept before all layers have appended them.
+
+        >>> import numpy as np
+        >>> from kvlib import DenseCache, LayerSpec
+        >>> cache = DenseCache([LayerSpec(1, 2)], max_seqs=1, max_seq_len=16, xp=np)
+        >>> cache.add("a")
+        0
+        >>> step = cache.plan(["a"], [3], parents=[[-1, 0, 0]])  # 1 and 2 both follow 0
+        >>> k = np.arange(6, dtype=np.float32).reshape(3, 1, 2)
+        >>> cache.append(0, k, k, step)
+        >>> cache.keep("a", [0, 2])
+        >>> cache.read(0, "a")[0][:, 0].tolist(), cache.seq_len("a")
+        ([[0.0, 1.0], [4.0, 5.0]], 2)
+        """
+        request = get_open(self._requests, seq_id)
+        kept = check_path(request, path)
+        if request.tree is None or not kept:
+            return self.truncate(seq_id, request.begun + len(kept))
+        check_whole(request, len(self.layers))
+        self._keep(request, kept)
+        request.length, request.tree = request.begun + len(kept), None
         self._end_step(request)
 
     def settle(self, seq_id: Hashable) -> None:
         """End the last step of a request, as its next ``plan`` would: no layer can run it again."""
+        check_no_tree(get_open(self._requests, seq_id))
         self.truncate(seq_id, self.seq_len(seq_id))
 
     def fork(self, src: Hashable, dst: Hashable) -> None:
         """Open request ``dst`` with everything that ``src`` holds; the two are then independent."""
         source = get_open(self._requests, src)
         check_new(self._requests, dst)
+        check_no_tree(source)
         gap, request = self._gap(source), self._copy(source, dst)
         request.length = request.begun = source.length
         request.gap = gap
@@ -194,42 +283,11 @@ class Cache(CacheHooks):
     def free(self, seq_id: Hashable) -> None:
         """Close a request and free its room."""
         request = get_open(self._requests, seq_id)
+        if request.tree is not None:  # wrong guesses must not be found by anybody
+            self.truncate(seq_id, request.begun)
         self._release(request)
         self._end_step(request)
         del self._requests[seq_id]
-
-    @property
-    def seq_ids(self) -> tuple[Hashable, ...]:
-        """The open requests, in the order they were opened."""
-        return tuple(self._requests)
-
-    def __len__(self) -> int:
-        """How many requests are open."""
-        return len(self._requests)
-
-    def __contains__(self, seq_id: Hashable) -> bool:
-        return seq_id in self._requests
-
-    def __bool__(self) -> bool:
-        return True  # an empty cache is a cache: ``cache or another`` must not drop it
-
-    def __repr__(self) -> str:
-        tokens = sum(r.length for r in self._requests.values())
-        try:
-            held = f"{self.memory().reserved:,} bytes"
-        except Exception:  # a cache of somebody's own, half written; repr is how they look at it
-            held = "bytes not measured"
-        return (
-            f"{type(self).__name__}({len(self.layers)} layers, {len(self._requests)} requests, "
-            f"{tokens} tokens, {held})"
-        )
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise TypeError(
-            f"a {type(self).__name__} cannot be copied or pickled: its arrays, its pool and the "
-            "steps under way belong together. fork copies a request; to_dense and from_dense "
-            "(kvlib.caches.layouts) carry requests into another cache, as arrays that can be saved"
-        )
 
     def _check_append(self, layer: int, k: Array, v: Array | None, step: Step) -> LayerSpec:
         """The layer's spec, after refusing keys and values that do not fit it or the step."""

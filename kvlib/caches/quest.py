@@ -64,6 +64,7 @@ class Quest:
 
     budget: int
     dense_layers: int = 2
+    trees = True  # (not a field) a tree has several tokens, and its step reads everything
 
     def __post_init__(self) -> None:
         for name, least in (("budget", 1), ("dense_layers", 0)):

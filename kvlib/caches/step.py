@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.arguments import check_list, describe, is_integer
+from kvlib.arguments import check_index, check_list, describe, is_integer
 from kvlib.arrays import Array, is_numpy
+from kvlib.caches.trees import Parents, ancestors, depths
 
 Extra = tuple[Hashable, ...]  # what keys depend on besides tokens: an adapter, a tenant's salt
 
@@ -38,6 +39,7 @@ class Request:
     gap      the first token that some layer may lack, because the next step was planned before
              every layer had appended; None if no token is missing
     plans    how often it has been planned
+    tree     the parents of its new tokens, while they are guesses of which no path has been kept
     """
 
     state: Any
@@ -47,6 +49,7 @@ class Request:
     ticket: Ticket | None = None
     gap: int | None = None
     plans: int = 0
+    tree: Parents | None = None
 
     def gap_after(self, layers: int, sure: int) -> int | None:
         """The gap if the last step stays as it is: every layer then has the first `sure` tokens."""
@@ -69,6 +72,8 @@ class Step:
     states      the cache's own notes about each request (rows, block tables, ...)
     by_group    values that the cache computes once per group of its layers
     whole       False for a step that ``last`` made from a longer one: it may attend, not append
+    parents     for each request that has a tree the parents of all its new tokens, None for a
+                chain; None if no request has a tree
 
     >>> import numpy as np
     >>> from kvlib import DenseCache, LayerSpec
@@ -87,11 +92,13 @@ class Step:
     seq_lens: tuple[int, ...]
     states: Any
     whole: bool = True
+    parents: tuple[Parents | None, ...] | None = None
     qo_indptr: tuple[int, ...] = field(init=False)
     positions: Array = field(init=False)
     by_group: dict[int, Any] = field(init=False, default_factory=dict)
     _lengths: Array | None = field(init=False, default=None)
     _last: Step | None = field(init=False, default=None)
+    _ancestors: dict[int, np.ndarray] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         offsets = [0]
@@ -102,7 +109,9 @@ class Step:
 
     def _new_positions(self) -> Array:
         """Where the step's tokens stand. On a device the lengths come along, in one copy."""
-        if self.qo_indptr[-1] == len(self.q_lens):
+        if self.parents is not None:
+            positions = self._tree_positions(self.parents)
+        elif self.qo_indptr[-1] == len(self.q_lens):
             positions = np.asarray([n - 1 for n in self.seq_lens], dtype=np.int64)
         else:
             both = zip(self.seq_lens, self.q_lens, strict=True)
@@ -114,6 +123,20 @@ class Step:
         sent = xp.asarray(np.concatenate([positions, np.asarray(self.seq_lens, np.int64)]))
         self._lengths = sent[len(positions) :]
         return sent[: len(positions)]
+
+    def _tree_positions(self, parents: tuple[Parents | None, ...]) -> np.ndarray:
+        found: list[int] = []
+        for begun, n, own in zip(self.begun, self.q_lens, parents, strict=True):
+            below = range(n) if own is None else depths(own)[-n:]
+            found += [begun + depth for depth in below]
+        return np.asarray(found, dtype=np.int64)
+
+    @property
+    def begun(self) -> list[int]:
+        """How many tokens each request held before the rows of the step, or before its tree."""
+        own = self.parents or (None,) * len(self.q_lens)
+        new = [n if tree is None else len(tree) for n, tree in zip(self.q_lens, own, strict=True)]
+        return [end - n for end, n in zip(self.seq_lens, new, strict=True)]
 
     @property
     def num_tokens(self) -> int:
@@ -159,7 +182,36 @@ class Step:
         if lens == self.q_lens:
             return self
         of = self.owner, self.ticket, self.seq_ids, lens, self.seq_lens, self.states
-        return Step(*of, whole=False)
+        return Step(*of, whole=False, parents=self.parents)
+
+    def ancestors(self, i: int) -> np.ndarray | None:
+        """Which new tokens of request i its rows see: (rows, new tokens) bool, None for a chain.
+
+        Each row sees itself and its ancestors. After ``last``, the rows are the last ones of the
+        request, and the columns are still all of its new tokens. Do not write to it.
+
+        >>> from kvlib import DenseCache, LayerSpec
+        >>> cache = DenseCache([LayerSpec(2, 4)], max_seqs=1, max_seq_len=16)
+        >>> cache.add("a")
+        0
+        >>> step = cache.plan(["a"], [3], parents=[[-1, 0, 0]])  # 1 and 2 both follow 0
+        >>> step.ancestors(0).astype(int).tolist(), step.positions.tolist()
+        ([[1, 0, 0], [1, 1, 0], [1, 0, 1]], [0, 1, 1])
+        """
+        i = check_index("i", i, len(self.q_lens))
+        own = None if self.parents is None else self.parents[i]
+        if own is None:
+            return None
+        if i not in self._ancestors:
+            self._ancestors[i] = ancestors(own)[-self.q_lens[i] :, :]
+        return self._ancestors[i]
+
+    def tree(self, i: int) -> tuple[list[int], np.ndarray]:
+        """Of a request with a tree: the depths of all its new tokens, and `ancestors`."""
+        seen = self.ancestors(i)
+        if seen is None or self.parents is None:
+            raise ValueError(f"the new tokens of request {describe(self.seq_ids[i])} are a chain")
+        return depths(self.parents[i] or ()), seen
 
     def __copy__(self) -> Step:
         """The same step, of which nothing is worked out yet."""

@@ -143,6 +143,20 @@ class Fields:
             found[name] = xp.reshape(x, (self.heads, n, *x.shape[1:]))
         return other.put(target, at, found)
 
+    def close_up(self, pages: Sequence[int], which: Sequence[int], at: int) -> int:
+        """Move stored tokens number `which` of some pages, in rising order, to slot `at` and on.
+
+        For codecs that write each token alone. Gives the bytes copied.
+        """
+        first, last = which[0] // self.size, which[-1] // self.size
+        some = np.asarray(which, dtype=np.int64) - first * self.size
+        if first < last:
+            return self.gather_into(self, pages[first : last + 1], some, pages, at)
+        a, b = int(some[0]), int(some[-1]) + 1  # one page, of which little is looked at
+        index = self.xp.asarray(some - a, dtype=self.xp.int64)
+        parts = self.view(pages[first], a, b)
+        return self.put(pages, at, {n: self.xp.take(x, index, axis=1) for n, x in parts.items()})
+
     def payload_and_metadata(self, tokens: int) -> tuple[int, int]:
         """Bytes of so many tokens (whole groups): of numbers or codes, and of scales and zeros."""
         found = [0, 0]
@@ -168,6 +182,18 @@ class Residual:
         shapes = [(spec.num_kv_heads, room, dim) for dim in dims]
         self.both = [new_array(xp, "residual of a request", shape, dtype) for shape in shapes]
         self.previous: list[Array] | None = None
+
+    def make_room(self, tokens: int) -> None:
+        """Longer arrays, if they have no room for so many tokens."""
+        if self.both[0].shape[1] < tokens:
+            self.both = [self._resized(x, x, tokens) for x in self.both]
+
+    def _resized(self, x: Array, held: Array, room: int) -> Array:
+        """An array of `room` tokens like x (Hkv, n, D) that begins with `held`."""
+        xp = namespace(x)
+        new = xp.empty((x.shape[0], room, x.shape[2]), dtype=x.dtype, device=x.device)
+        new[:, : held.shape[1], :] = held
+        return new
 
     def copy(self) -> Residual:
         """The same tokens for a fork, in arrays of their own."""
@@ -230,6 +256,7 @@ class Store:
             both = zip(self.both, new, strict=True)
             return sum(fields.write(pages, start, x) for fields, x in both)
         if after == before:
+            residual.make_room(end - before)  # for a tree, of which nothing is encoded yet
             for old, x in zip(residual.both, new, strict=True):
                 old[:, start - before : end - before, :] = x
             return sum(nbytes(x) for x in new)
@@ -242,6 +269,31 @@ class Store:
             room[:, : end - after, :] = waiting
             kept.append(room)
         residual.both, residual.previous = kept, residual.both
+        return written
+
+    def keep(
+        self,
+        pages: Sequence[int],
+        residual: Residual,
+        which: Sequence[int],
+        coded: tuple[int, int],
+    ) -> int:
+        """Keep of the tokens that wait those of numbers `which`, and encode what is due.
+
+        coded: how many of the request's tokens are codes, and are to be. Both are counted from the
+        first that is stored, `which` from the first that waits. Gives the bytes written.
+        """
+        (before, after), xp, kept, written = coded, self.xp, [], 0
+        index = xp.asarray(which, dtype=xp.int64)
+        for fields, old in zip(self.both, residual.both, strict=True):
+            x = xp.take(old, index, axis=1)
+            if after > before:
+                written += fields.write(pages, before, x[:, : after - before, :])
+            waiting = x[:, after - before :, :]
+            room = self.codec.residual + self.codec.group
+            kept.append(residual._resized(old, waiting, room))
+            written += nbytes(waiting)
+        residual.both, residual.previous = kept, None
         return written
 
     def longer(self, tokens: int) -> Store:

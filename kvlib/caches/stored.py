@@ -13,6 +13,7 @@ from kvlib.arrays import Array, is_numpy, nbytes
 from kvlib.caches.changes import folded
 from kvlib.caches.checks import get_open
 from kvlib.caches.hooks import Answer
+from kvlib.caches.kept import check_trees, keep
 from kvlib.caches.layers import StoredLayers
 from kvlib.caches.spec import Memory
 from kvlib.caches.step import Extra, Request, Step
@@ -56,7 +57,8 @@ class StoredCache(StoredLayers):
         states = [request.state for request in requests]
         for request, state, n in zip(requests, states, q_lens, strict=True):
             self._settle_residuals(state, request.length)
-            state.coded = max(state.coded, self.codec.coded(request.length + n))
+            if request.tree is None:  # of guesses, nothing is encoded before some are kept
+                state.coded = max(state.coded, self.codec.coded(request.length + n))
         return self._sent(states)
 
     def _seen_again(self, requests: list[Request]) -> list[State]:
@@ -115,6 +117,12 @@ class StoredCache(StoredLayers):
                 residual.both = residual.previous
         state.coded = state.before if restored else min(state.coded, length)
         self._settle_residuals(state, length)
+
+    def _check_trees(self) -> None:
+        check_trees(self)
+
+    def _keep(self, request: Request, path: Sequence[int]) -> None:
+        keep(self, request, path)
 
     def _check_kept(self, request: Request, length: int) -> None:
         """Refuse a length at which a layer would need tokens that it has given back."""

@@ -9,6 +9,9 @@ from kvlib.arrays import Array, is_numpy
 from kvlib.attention import attend_causal
 from kvlib.attention.batched import alike, attend_rows, by_text, taken, together
 from kvlib.attention.causal import attend_pieces
+from kvlib.attention.pieces import Pieces, Slices
+from kvlib.attention.products import LONG_PIECE
+from kvlib.attention.trees import attend_tree
 from kvlib.caches.checks import check_run
 from kvlib.caches.gather import VIEWED, StoredPieces, side_by_side
 from kvlib.caches.hooks import Answer
@@ -56,6 +59,9 @@ def run_alone(
     return cache.join(parts, return_lse)
 
 
+run_alone.trees = True  # type: ignore[attr-defined]  # `attend_one` looks at step.parents
+
+
 def attend_one(
     cache: StoredLayers, layer: int, q: Array, step: Step, i: int, return_lse: bool
 ) -> Any:
@@ -63,6 +69,8 @@ def attend_one(
     table = cache.lying(layer, step).tables[i]
     spec, n = cache.layers[layer], step.seq_lens[i] - table.gone
     rows = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]
+    if step.parents is not None and step.parents[i] is not None:
+        return _attend_tree(cache, layer, rows, step, i, return_lse)
     if cache.in_rows:
         store = cache.store(table, layer)
         keys = store.keys.arrays["x"][table.pages[0], :, :n, :]
@@ -73,6 +81,28 @@ def attend_one(
     first = 0 if spec.window is None else max(0, n - rows.shape[0] - spec.window + 1)
     pieces = pieces_of(cache, layer, step, i, first=first)
     return attend_pieces(rows, pieces, n, cache.xp, return_lse=return_lse, **spec.settings)
+
+
+def _attend_tree(
+    cache: StoredLayers, layer: int, rows: Array, step: Step, i: int, return_lse: bool
+) -> Any:
+    """Request i of a step, whose new tokens are a tree; rows (T, Hq, Dk) of its own."""
+    table, spec = cache.lying(layer, step).tables[i], cache.layers[layer]
+    n = step.seq_lens[i] - table.gone
+    if cache.in_rows:
+        store = cache.store(table, layer)
+        k = store.keys.arrays["x"][table.pages[0], :, :n, :]
+        v = k[..., : spec.v_dim]
+        if not spec.v_from_k:
+            v = store.values.arrays["x"][table.pages[0], :, :n, :]
+        pieces: Pieces = Slices(cache.xp, k, v, LONG_PIECE)
+    else:
+        older = n - step.tree(i)[1].shape[1]
+        first = 0 if spec.window is None else max(0, older - spec.window + 1)
+        pieces = pieces_of(cache, layer, step, i, first=first)
+    return attend_tree(
+        rows, pieces, n, cache.xp, *step.tree(i), return_lse=return_lse, **spec.settings
+    )
 
 
 def pieces_of(
@@ -99,7 +129,7 @@ def batches(cache: StoredLayers, layer: int, step: Step) -> list[list[int]]:
     floats one piece at a time.
     """
     spec, xp = cache.layers[layer], cache.xp
-    one_each = len(step.states) == step.qo_indptr[-1]
+    one_each = len(step.states) == step.qo_indptr[-1] and step.parents is None
     if not (one_each and cache.plain and cache.dtype in (xp.float32, xp.float64)):
         return []
     lying, about = cache.lying(layer, step), (spec.num_kv_heads * spec.v_dim, spec.window)

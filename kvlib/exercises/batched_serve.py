@@ -41,8 +41,9 @@ class WatchedCache(DenseCache):
         seq_ids: Sequence[Hashable],
         q_lens: Sequence[int],
         tokens: Sequence[int] | None = None,
+        parents: Sequence[Sequence[int] | None] | None = None,
     ) -> Step:
-        step = super().plan(seq_ids, q_lens, tokens)
+        step = super().plan(seq_ids, q_lens, tokens, parents)
         held = tuple(s - n for s, n in zip(step.seq_lens, step.q_lens, strict=True))
         self.passes.append(Pass(step.q_lens, held, len(self.seq_ids)))
         return step

@@ -1,0 +1,114 @@
+"""Attention of a tree of guesses: new tokens that see their ancestors and what is older, no others.
+
+All guesses read the older keys once, together, as the queries of a chunk do. Only the new tokens
+among themselves need a mask of their own, and positions say what a window hides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kvlib.arrays import Array, is_numpy
+from kvlib.attention.checks import check_settings, check_sinks
+from kvlib.attention.direct import answer, by_head, by_token, scaled
+from kvlib.attention.pieces import Pieces, score
+from kvlib.attention.states import divided, join, softmax_parts, softmax_seen
+
+TREE_ROWS = 4096  # query rows a kv head in one product: scores then take 4 MB per kv head and piece
+
+
+def attend_tree(
+    q: Array,
+    pieces: Pieces,
+    length: int,
+    xp: Any,
+    depths: Sequence[int],
+    seen: np.ndarray,
+    *,
+    window: int | None = None,
+    sm_scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Array | None = None,
+    return_lse: bool = False,
+) -> Array | tuple[Array, Array]:
+    """Attention of the last T of n new tokens over themselves and all older tokens.
+
+    q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq)
+
+    pieces  `length` tokens, of which the last n are the new ones, in the order of the rows
+    depths  (n,) of the new tokens: one of depth d stands d positions after the older tokens
+    seen    (T, n) bool: which new tokens each row sees
+    The others are those of ``kvlib.attend``; a window counts positions.
+    """
+    check_sinks(q, sinks)
+    window, sm_scale, softcap = check_settings(window, sm_scale, softcap)
+    (t, num_qo_heads, _), heads, given = q.shape, pieces.num_kv_heads, q.dtype
+    q, found, below = scaled(xp, q, sm_scale), [], np.asarray(depths, dtype=np.int64)
+    step = max(1, TREE_ROWS // max(1, num_qo_heads // heads))
+    for a in range(0, t, step):
+        some = q[a : a + step, :, :]
+        shown = _Shown(length - len(below), below, slice(a, a + step), seen, window)
+        parts = _extend(xp, some, pieces, length, shown, softcap)
+        o, lse = divided(xp, parts, return_lse or sinks is not None)
+        rows = some.shape[0], num_qo_heads
+        lse = None if lse is None else by_token(xp, lse, *rows)
+        found.append((by_token(xp, o, *rows), lse))
+    o, lse = found[0]
+    if len(found) > 1:
+        o = xp.concat([x for x, _ in found], axis=0)
+        lse = None if lse is None else xp.concat([x for _, x in found], axis=0)
+    return answer(xp, o, lse, given, sinks, return_lse)
+
+
+class _Shown:
+    """What some rows of a tree may see of any run of tokens."""
+
+    def __init__(
+        self, older: int, depths: np.ndarray, rows: slice, seen: np.ndarray, window: int | None
+    ) -> None:
+        self.older, self.new, self.seen, self.window = older, older + depths, seen[rows], window
+        self.at = self.new[len(depths) - len(seen) :][rows]  # positions of the rows
+        self.low = 0
+        if window is not None:
+            self.low = max(0, int(self.at.min()) - window + 1)
+
+    def mask(self, a: int, b: int) -> np.ndarray | None:
+        """(T, b − a) bool, or None where every row sees all of the tokens a ... b − 1."""
+        if b <= self.older and (self.window is None or a > int(self.at.max()) - self.window):
+            return None
+        first, last = max(a, self.older) - self.older, max(b, self.older) - self.older
+        older = np.arange(a, max(a, min(b, self.older)), dtype=np.int64)
+        positions = np.concatenate([older, self.new[first:last]])
+        shown = np.ones((len(self.at), b - a), dtype=bool)
+        shown[:, len(older) :] = self.seen[:, first:last]
+        if self.window is not None:
+            shown &= self.at[:, None] - positions < self.window
+        return shown
+
+
+def _extend(
+    xp: Any, q: Array, pieces: Pieces, length: int, shown: _Shown, softcap: float | None
+) -> Any:
+    """The parts (o, top, total) of rows q (T, Hq, Dk), scaled, over all pieces: (Hkv, G · T, ...).
+
+    By online softmax, as `kvlib.attention.causal.extend`, with a mask in place of an order.
+    """
+    t, heads, parts = q.shape[0], pieces.num_kv_heads, None
+    rows = by_head(xp, q, heads)
+    for i in pieces.seen(shown.low, length):
+        a, b = pieces.spans[i]
+        s, mask = score(xp, pieces, i, rows, softcap), shown.mask(a, b)
+        if mask is None:
+            p, top, total = softmax_seen(xp, s)
+        else:
+            hidden = ~mask if is_numpy(xp) else xp.asarray(~mask, device=q.device)
+            s = xp.reshape(s, (heads, s.shape[1] // t, t, b - a))
+            s = xp.where(hidden[None, None, :, :], -math.inf, s)
+            p, top, total = softmax_parts(xp, xp.reshape(s, (heads, -1, b - a)))
+        new = pieces.weigh(i, p), top, total
+        parts = new if parts is None else join(xp, parts, new)
+    return parts

@@ -1,0 +1,51 @@
+"""Trees of guesses: tokens of one step that follow different tokens, and so stand side by side.
+
+A step may hold several guesses for one position. `parents` says which new token each of them
+follows: -1 for a token that follows what the request held before, a root. A token of depth d (0 for
+a root) stands d positions after the end of the request, and sees itself, its ancestors and the
+older tokens. SpecInfer, arXiv:2305.09781.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+Parents = tuple[int, ...]
+
+
+def depths(parents: Sequence[int]) -> list[int]:
+    """How many ancestors each token has among the new ones.
+
+    >>> depths([-1, 0, 0, 1])  # token 3 follows 1, which follows 0
+    [0, 1, 1, 2]
+    """
+    found: list[int] = []
+    for parent in parents:
+        found.append(found[parent] + 1 if parent >= 0 else 0)
+    return found
+
+
+def ancestors(parents: Sequence[int]) -> np.ndarray:
+    """Which of n new tokens each of them sees: (n, n) bool, row by row itself and its ancestors.
+
+    >>> ancestors([-1, 0, 0]).astype(int)
+    array([[1, 0, 0],
+           [1, 1, 0],
+           [1, 0, 1]])
+    """
+    found = np.eye(len(parents), dtype=bool)
+    for row, parent in enumerate(parents):
+        if parent >= 0:
+            found[row] |= found[parent]
+    return found
+
+
+def chained(parents: Sequence[int]) -> int:
+    """How many of the first tokens are a chain: each follows the one before.
+
+    >>> chained([-1, 0, 1, 1])
+    3
+    """
+    return next((j for j, parent in enumerate(parents) if parent != j - 1), len(parents))
