@@ -52,6 +52,7 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.model import Decoder as Decoder
     from kvlib.model import ModelConfig as ModelConfig
     from kvlib.model import load_model as load_model
+    from kvlib.reference import load_draft_model as load_draft_model
     from kvlib.reference import load_reference_model as load_reference_model
     from kvlib.sampling import sample as sample
     from kvlib.scheduling import Scheduler as Scheduler

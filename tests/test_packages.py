@@ -21,6 +21,7 @@ import kvlib
 HEAVY = ("cupy", "matplotlib", "ipywidgets", "tokenizers", "torch", "transformers", "threadpoolctl")
 NEEDED = ("numpy", "array_api_compat")
 REFERENCE = ("config.json", "model.safetensors", "MODEL_CARD.md", "sample.py.txt")
+DRAFT = ("config.json", "model.safetensors", "tokenizer_config.json", "MODEL_CARD.md")
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +46,7 @@ def test_wheel_holds_kvlib_whole_and_nothing_else(built: Path) -> None:
     assert {name for name in names if ".dist-info/" not in name} == shipped()
     for name in REFERENCE:
         assert f"kvlib/reference/{name}" in names
+    assert {f"kvlib/reference/draft/{name}" for name in DRAFT} <= names
     metadata = zipfile.ZipFile(wheel).read(f"kvlib-{version()}.dist-info/METADATA").decode()
     needed = re.findall(r"^Requires-Dist: ([\w.-]+)[^;\n]*$", metadata, re.M)
     assert sorted(needed) == ["array-api-compat", "numpy"]

@@ -225,6 +225,16 @@ def test_schedule_is_asked_for_once():
     assert parser().parse_args(options[:5]).minutes == 5
 
 
+def test_one_command_makes_the_draft_model_that_is_shipped():
+    args = parser().parse_args(["draft", "--out", "x", "--minutes", "60"])
+    folder = ROOT / "kvlib" / "reference"
+    config = json.loads((folder / "draft" / "config.json").read_text())
+    assert (args.folder, args.drafts_for) == (folder / "draft", folder)
+    sizes = (args.hidden, args.layers, args.intermediate)
+    named = ("hidden_size", "num_hidden_layers", "intermediate_size")
+    assert sizes == tuple(config[name] for name in named)
+
+
 def test_shipped_weights_are_llama_under_the_limit():
     folder = ROOT / "kvlib" / "reference"
     config = json.loads((folder / "config.json").read_text())

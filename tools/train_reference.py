@@ -5,7 +5,9 @@
         --resume build/reference/last.pt
     python tools/train_reference.py export --checkpoint build/reference/last.pt
     python tools/train_reference.py evaluate
+    python tools/train_reference.py draft --out build/draft --minutes 60
 
+``draft`` does all of this for the draft model, which guesses what the reference model writes.
 Needs PyTorch, NumPy and tqdm; ``evaluate`` also checks against Hugging Face transformers.
 """
 
@@ -19,6 +21,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+
+REFERENCE = ROOT / "kvlib" / "reference"
+DRAFT_SIZES = dict(hidden=128, layers=2, intermediate=256)
 
 
 def seconds_until(clock: str, now: datetime | None = None) -> float:
@@ -36,7 +41,31 @@ def seconds_until(clock: str, now: datetime | None = None) -> float:
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     sub = top.add_subparsers(dest="command", required=True)
-    t = sub.add_parser("train", help="train, or continue from a checkpoint")
+    training_options(sub.add_parser("train", help="train, or continue from a checkpoint"))
+    d = sub.add_parser("draft", help="train, export and measure the draft model")
+    training_options(d)
+    d.set_defaults(drafts_for=REFERENCE, **DRAFT_SIZES)
+    d.add_argument("--trials", type=int, default=200, help="recall prompts per distance")
+    e = sub.add_parser("export", help="write config.json and float16 weights from a checkpoint")
+    e.add_argument("--checkpoint", type=Path, required=True)
+    v = sub.add_parser(
+        "evaluate", help="measure the model of a folder; write results.json and MODEL_CARD.md"
+    )
+    v.add_argument("--checkpoint", type=Path, help="also compare with these float32 weights")
+    v.add_argument("--trials", type=int, default=200, help="recall prompts per distance")
+    v.add_argument(
+        "--drafts-for", type=Path, help="folder of the model that this draft model guesses for"
+    )
+    for command in (v, d):
+        command.add_argument("--note", default="", help="how these weights were made, for the card")
+    for command, folder in ((e, REFERENCE), (v, REFERENCE), (d, REFERENCE / "draft")):
+        command.add_argument("--folder", type=Path, default=folder)
+    for command in (e, v):
+        command.add_argument("--threads", type=int, default=2)
+    return top
+
+
+def training_options(t: argparse.ArgumentParser) -> None:
     t.add_argument("--out", type=Path, required=True, help="folder for checkpoints")
     t.add_argument("--resume", type=Path, help="checkpoint to continue from")
     ends = t.add_mutually_exclusive_group(required=True)
@@ -60,18 +89,6 @@ def parser() -> argparse.ArgumentParser:
     t.add_argument("--log-every", type=int, default=200)
     t.add_argument("--no-compile", action="store_true")
     t.add_argument("--init", type=Path, help="folder with weights to start from")
-    e = sub.add_parser("export", help="write config.json and float16 weights from a checkpoint")
-    e.add_argument("--checkpoint", type=Path, required=True)
-    v = sub.add_parser(
-        "evaluate", help="measure the model of a folder; write results.json and MODEL_CARD.md"
-    )
-    v.add_argument("--checkpoint", type=Path, help="also compare with these float32 weights")
-    v.add_argument("--trials", type=int, default=200, help="recall prompts per distance")
-    v.add_argument("--note", default="", help="how these weights were made, for the card")
-    for command in (e, v):
-        command.add_argument("--folder", type=Path, default=ROOT / "kvlib" / "reference")
-        command.add_argument("--threads", type=int, default=2)
-    return top
 
 
 def row_lengths(stage: int, long_from: float) -> tuple[tuple[float, int], ...]:
@@ -116,23 +133,34 @@ def run_export(args: argparse.Namespace) -> None:
 def run_evaluate(args: argparse.Namespace) -> None:
     import torch
     from reference.card import model_card
+    from reference.card_draft import draft_card
     from reference.evaluate import evaluate
     from reference.export import read_shape
 
     torch.set_num_threads(args.threads)
-    results = evaluate(args.folder, args.checkpoint, args.trials, args.note)
+    results = evaluate(args.folder, args.checkpoint, args.trials, args.note, args.drafts_for)
+    card = model_card if args.drafts_for is None else draft_card
     (args.folder / "results.json").write_text(
         json.dumps(results, indent=1) + "\n", encoding="utf-8"
     )
     (args.folder / "MODEL_CARD.md").write_text(
-        model_card(read_shape(args.folder), results), encoding="utf-8"
+        card(read_shape(args.folder), results), encoding="utf-8"
     )
-    print(json.dumps({k: results[k] for k in ("concatenated", "recall")}, indent=1))
+    shown = ("concatenated", "recall" if args.drafts_for is None else "acceptance")
+    print(json.dumps({k: results[k] for k in shown}, indent=1))
+
+
+def run_draft(args: argparse.Namespace) -> None:
+    run_train(args)
+    args.checkpoint = args.out / "last.pt"
+    run_export(args)
+    run_evaluate(args)
 
 
 def main(argv: list[str] | None = None) -> None:
     args = parser().parse_args(argv)
-    {"train": run_train, "export": run_export, "evaluate": run_evaluate}[args.command](args)
+    run = {"train": run_train, "export": run_export, "evaluate": run_evaluate, "draft": run_draft}
+    run[args.command](args)
 
 
 if __name__ == "__main__":

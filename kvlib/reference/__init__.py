@@ -1,7 +1,8 @@
 """The small model the book runs on: Llama format, byte level, trained on Python source code.
 
 The folder holds config.json, model.safetensors (float16), MODEL_CARD.md and the frozen sample of
-Python that the chapters feed to it. It loads with NumPy alone.
+Python that the chapters feed to it. It loads with NumPy alone. The folder draft holds a model of an
+eighth of its size, which guesses what it writes.
 """
 
 from __future__ import annotations
@@ -29,6 +30,25 @@ def load_reference_model(dtype: Any = None, xp: Any = None) -> Decoder:
 
     with as_file(files(__name__)) as folder:
         return load_model(folder, dtype=dtype, xp=xp)
+
+
+def load_draft_model(dtype: Any = None, xp: Any = None) -> Decoder:
+    """A small model that guesses what the reference model writes, for speculative decoding.
+
+    It has an eighth of the reference model's parameters and the same vocabulary, bytes. `dtype`,
+    `xp` and errors as in `load_reference_model`; its card (draft/MODEL_CARD.md) says how often its
+    guesses are right.
+
+    >>> from kvlib import generate
+    >>> from kvlib.speculation import DraftModel
+    >>> drafter = DraftModel(load_draft_model())
+    >>> generate(load_reference_model(), ["import o"], max_new_tokens=1, drafter=drafter)
+    ['s']
+    """
+    from kvlib.model.checkpoint import load_model
+
+    with as_file(files(__name__)) as folder:
+        return load_model(folder / "draft", dtype=dtype, xp=xp)
 
 
 def sample_text() -> str:

@@ -7,11 +7,14 @@ import random
 from importlib import resources
 from pathlib import Path
 
+import numpy as np
 import torch
 from tqdm import tqdm
 
+from kvlib import load_model
 from kvlib.reference.recall import recall_prompt
 
+from .acceptance import GAMMA, NEW, PROMPT, SETTINGS, acceptance, prompts, spot
 from .corpus import join, read_corpus, shared_line_share
 from .export import read_checkpoint, read_folder
 from .measure import DISTANCES, bits, recall, xz_bits_per_byte
@@ -28,11 +31,16 @@ def hugging_face_difference(folder: Path, text: bytes) -> float:
 
 
 def evaluate(
-    folder: Path, checkpoint: Path | None = None, trials: int = 200, note: str = ""
+    folder: Path,
+    checkpoint: Path | None = None,
+    trials: int = 200,
+    note: str = "",
+    drafts_for: Path | None = None,
 ) -> dict:
     """Measure the shipped folder; with a checkpoint, also what float16 changed.
 
-    ``note`` is a sentence on how these weights came about, for the card.
+    ``note`` is a sentence on how these weights came about, for the card. ``drafts_for`` is the
+    folder of the model whose next tokens this one guesses, if it is a draft model.
     """
     model = read_folder(folder)
     train, held = read_corpus()
@@ -76,6 +84,8 @@ def evaluate(
         },
         "transformers_difference": hugging_face_difference(folder, text[:1500]),
     }
+    if drafts_for is not None:
+        results |= guesses(drafts_for, folder, held)
     if checkpoint is not None:
         full, state = read_checkpoint(checkpoint)
         results["training"] = {
@@ -90,6 +100,20 @@ def evaluate(
             "recall_256": recall(full, 256, trials),
         }
     return results
+
+
+def guesses(folder: Path, draft: Path, held: dict[str, bytes]) -> dict:
+    """How a draft model fares with the model of a folder."""
+    model, small = load_model(folder, xp=np), load_model(draft, xp=np)
+    found = {
+        name: acceptance(model, small, prompts(held), temperature=temperature)
+        for name, temperature in tqdm(SETTINGS.items(), desc="guesses", unit="setting")
+    }
+    return {
+        "reference_parameters": model.num_parameters,
+        "acceptance": {"prompt": PROMPT, "new": NEW, "gamma": GAMMA, "settings": found},
+        "spot": spot(model, small),
+    }
 
 
 def example_prompt() -> tuple[str, str]:
