@@ -394,6 +394,8 @@ INTEGERS: dict[str, tuple[Call, int]] = {
         2,
     ),
     "expected_tokens gamma": (lambda n: speculation.expected_tokens(0.5, n), 100),
+    "checking_time gamma": (lambda n: speculation.checking_time(n, 8, 295.0), 100),
+    "checking_time batch": (lambda n: speculation.checking_time(7, n, 295.0), 100),
     "speed_up gamma": (lambda n: speculation.speed_up(0.5, n, 0.1), 100),
     "best_gamma most": (lambda n: speculation.best_gamma(0.9, 0.0, n), 100),
     "adaptive most": (

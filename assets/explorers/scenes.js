@@ -116,7 +116,7 @@ var _pymeth_replace = function (s1, s2, count) {  // nargs: 2 3
     parts.push(this.slice(i));
     return parts.join('');
 };
-var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, EULER, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LETTER, LEVELS, LIGHT, LIGHT_ON, LIGHT_TEXT, LINE, MINUS, NARROW_LETTERS, RESERVE, SAMPLES, SHARE, SHARES, SHARE_LABEL, SHORT, SHOWN, SIDE, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_top, bits_words, box, budget_words, bytes_exact, bytes_words, cached_flops, clipped, count_words, covered, crossed, curve_contexts, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_map, draw_names, draw_parts, empty_slots, empty_words, end_names, entropy_of, escaped, eviction_line, evicts, exact, experts_read, fixed, flops_unit, free_box, group_name, group_size, grouped, growth_bars, growth_curves, growth_formula, growth_numbers, growth_scene, growth_summary, haloed, heads_on_one, held_rule, held_words, in_blocks, intensity_words, interval_words, kept_tokens, label_room, large_words, layers_as_held, layers_held, layers_keeping_all, layers_on_one, layers_reserved, legend_at, linear_flops, linear_lines, longest, map_cells, map_frame, map_letters, map_path, map_shares, map_size, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, most_blocks, most_held, nice_step, number_words, padded, padding_bars, padding_cells, padding_formula, padding_numbers, padding_scene, padding_shares, padding_summary, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, rate_words, rectangle, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, sampling_bars, sampling_formula, sampling_scene, sampling_summary, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, softmax_of, spread, step_flops, step_of, stored_bytes, stub50_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_kept, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, upright, vector_bytes, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
+var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, EULER, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LETTER, LEVELS, LIGHT, LIGHT_ON, LIGHT_TEXT, LINE, MINUS, MOST_GUESSES, NARROW_LETTERS, RESERVE, SAMPLES, SHARE, SHARES, SHARE_LABEL, SHORT, SHOWN, SIDE, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_top, batched_time, best_words, bits_words, box, budget_words, bytes_exact, bytes_words, cached_flops, clipped, count_words, covered, crossed, curve_contexts, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_map, draw_names, draw_parts, empty_slots, empty_words, end_names, entropy_of, escaped, eviction_line, evicts, exact, experts_read, fixed, flops_unit, free_box, group_name, group_size, grouped, growth_bars, growth_curves, growth_formula, growth_numbers, growth_scene, growth_summary, guessed_tokens, guessing_gain, haloed, heads_on_one, held_rule, held_words, in_blocks, intensity_words, interval_words, kept_tokens, label_room, large_words, layers_as_held, layers_held, layers_keeping_all, layers_on_one, layers_reserved, legend_at, linear_flops, linear_lines, longest, map_cells, map_frame, map_letters, map_path, map_shares, map_size, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, most_blocks, most_held, nice_step, number_words, padded, padding_bars, padding_cells, padding_formula, padding_numbers, padding_scene, padding_shares, padding_summary, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, rate_words, rectangle, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, sampling_bars, sampling_formula, sampling_scene, sampling_summary, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, softmax_of, speculation_bars, speculation_curves, speculation_formula, speculation_numbers, speculation_scene, speculation_summary, speculation_work, speed_point, speed_words, spread, step_flops, step_of, steps_words, stored_bytes, stub50_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_kept, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, upright, vector_bytes, verdict_words, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
 whole = function (value) {
     return -(Math.floor((-value)/1));
 };
@@ -405,6 +405,25 @@ empty_slots = function (lengths, width) {
         total = _pyfunc_op_add(total, width - n);
     }
     return total;
+};
+
+guessed_tokens = function (acceptance, gamma) {
+    var _, total;
+    total = 0.0;
+    for (_ = 0; _ < _pyfunc_int(gamma) + 1; _ += 1) {
+        total = _pyfunc_op_mult(total, acceptance) + 1;
+    }
+    return total;
+};
+
+batched_time = function (tokens, ridge) {
+    return Math.max(1, (tokens / ridge));
+};
+
+guessing_gain = function (acceptance, gamma, cost, batch, ridge) {
+    var check;
+    check = (batched_time(_pyfunc_op_mult(batch, (gamma + 1)), ridge)) / batched_time(batch, ridge);
+    return guessed_tokens(acceptance, gamma) / (_pyfunc_op_add(_pyfunc_op_mult(gamma, cost), check));
 };
 
 most_blocks = function (tokens, block) {
@@ -1681,6 +1700,180 @@ sampling_bars = function (row, before, after) {
     return ({kind: "bars", label: _pymeth_join.call("", ["The ", fixed(SHOWN, 0), " likeliest tokens (the scale changes)"]), unit: "%", max: _pyfunc_op_mult(top, 1.04), bars: bars, marks: []});
 };
 
+speculation_curves = function (settings, work) {
+    var alone, bound, gain, gains, last, lines, points, ridge, stub106_, stub107_seq, stub108_itr, stub109_, stub109_i0, stub109_iter0, stub109_n, top, unbound, y;
+    stub106_ = [work["gains"], work["alone"], (work["gains"].length) - 1];
+    gains = stub106_[0];alone = stub106_[1];last = stub106_[2];
+    top = 1.25;
+    stub107_seq = alone;
+    if ((typeof stub107_seq === "object") && (!Array.isArray(stub107_seq))) { stub107_seq = Object.keys(stub107_seq);}
+    for (stub108_itr = 0; stub108_itr < stub107_seq.length; stub108_itr += 1) {
+        gain = stub107_seq[stub108_itr];
+        top = Math.max(top, gain);
+    }
+    y = axis_linear("times as fast as without guesses", _pyfunc_op_mult(top, 1.12), 1);
+    lines = [({label: _pymeth_join.call("", (["batch ", settings["batch"]])), role: "ink", points: (function list_comprehension (iter0) {var res = [];var n, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {n = iter0[i0];{res.push([n, gains[n]]);}}return res;}).call(this, _pyfunc_range(0, (last + 1), 1)), dashed: false}), ({label: "no guesses", role: "recomputed", points: [[0, 1], [last, 1]], dashed: false})];
+    if ((settings["batch"] > 1)) {
+        stub109_ = [];stub109_iter0 = _pyfunc_range(0, (last + 1), 1);if ((typeof stub109_iter0 === "object") && (!Array.isArray(stub109_iter0))) {stub109_iter0 = Object.keys(stub109_iter0);}for (stub109_i0=0; stub109_i0<stub109_iter0.length; stub109_i0++) {stub109_n = stub109_iter0[stub109_i0];{stub109_.push([stub109_n, alone[stub109_n]]);}}
+        unbound = stub109_;
+        _pymeth_append.call(lines, ({label: "batch 1", role: "weights", points: unbound, dashed: true}));
+    }
+    bound = (work["ridge"] / settings["batch"]) - 1;
+    if (((bound > 0) && (bound < last))) {
+        ridge = ({label: _pymeth_join.call("", (["ridge, ", fixed(work["ridge"], 0), " tokens"])), role: "muted", points: [[bound, 0], [bound, _pyfunc_op_mult(0.95, y["max"])]], dashed: true});
+        _pymeth_append.call(lines, ridge);
+    }
+    points = [speed_point(settings["gamma"], work, "ink", "")];
+    if ((!_pyfunc_op_equals(work["best"], settings["gamma"]))) {
+        _pymeth_append.call(points, speed_point(work["best"], work, "muted", "best: "));
+    }
+    return ({kind: "curves", label: "Speed-up by the number of guesses", x: axis_counts("guesses per request and step", last), y: y, lines: lines, points: points});
+};
+
+speed_words = function (gain) {
+    return _pymeth_join.call("", [fixed(gain, 2), " times"]);
+};
+
+speed_point = function (guesses, work, role, before) {
+    var gain, label;
+    gain = work["gains"][guesses];
+    label = _pymeth_join.call("", [before, guesses, " guesses, ", speed_words(gain)]);
+    if (_pyfunc_op_equals(guesses, 1)) {
+        label = _pymeth_join.call("", [before, "1 guess, ", speed_words(gain)]);
+    }
+    if (_pyfunc_op_equals(guesses, 0)) {
+        label = _pymeth_join.call("", [before, "none"]);
+    }
+    return ({label: label, role: role, x: guesses, y: gain});
+};
+
+speculation_bars = function (settings, work) {
+    var guessing, made, more, parts, plain, reading, stub110_;
+    stub110_ = [work["guessing"], Math.min(work["reading"], work["check"])];
+    guessing = stub110_[0];reading = stub110_[1];
+    parts = [];
+    if ((guessing > 0)) {
+        _pymeth_append.call(parts, ({label: "guessing", value: guessing, role: "query"}));
+    }
+    _pymeth_append.call(parts, ({label: "check: reading the weights", value: reading, role: "weights"}));
+    if ((work["beyond"] > 0)) {
+        more = work["check"] - reading;
+        _pymeth_append.call(parts, ({label: "check: arithmetic beyond that", value: more, role: "recomputed"}));
+    }
+    made = work["made"];
+    plain = ({label: "plain steps", value: made, role: "muted"});
+    return ({kind: "bars", label: _pymeth_join.call("", ["Time of ", number_words(made), " tokens per request"]), unit: "steps without guesses", max: _pyfunc_op_mult(Math.max(made, work["whole"]), 1.04), bars: [({label: "without guesses", parts: [plain]}), ({label: "with guesses", parts: parts})], marks: []});
+};
+
+MOST_GUESSES = 16;
+speculation_scene = function (settings, tables) {
+    var gpu, guesses, requests, work;
+    gpu = tables["gpus"][settings["gpu"]];
+    work = speculation_work(gpu, settings);
+    guesses = count_words(settings["gamma"], "guess", "guesses");
+    requests = count_words(settings["batch"], "request", "requests");
+    return ({title: _pymeth_join.call("", ([guesses, " per step for ", requests, " on one ", gpu["title"], ": ", speed_words(work["gain"]), " the speed"])), summary: speculation_summary(gpu, settings, work), formula: speculation_formula(settings, work), numbers: speculation_numbers(work), panels: [speculation_curves(settings, work), speculation_bars(settings, work)]});
+};
+
+speculation_work = function (gpu, settings) {
+    var alone, batch, best, check, cost, gains, gamma, n, plain, ridge, share, stub111_, stub112_;
+    stub111_ = [settings["acceptance"], settings["cost"]];
+    share = stub111_[0];cost = stub111_[1];
+    stub112_ = [settings["gamma"], settings["batch"]];
+    gamma = stub112_[0];batch = stub112_[1];
+    ridge = gpu["bf16"] / gpu["bandwidth"];
+    gains = [];
+    alone = [];
+    best = 0;
+    for (n = 0; n < MOST_GUESSES + 1; n += 1) {
+        _pymeth_append.call(gains, guessing_gain(share, n, cost, batch, ridge));
+        _pymeth_append.call(alone, guessing_gain(share, n, cost, 1, ridge));
+        if ((gains[n] > gains[best])) {
+            best = n;
+        }
+    }
+    plain = batched_time(batch, ridge);
+    check = batched_time(_pyfunc_op_mult(batch, (gamma + 1)), ridge);
+    return ({ridge: ridge, gains: gains, alone: alone, best: best, gain: gains[gamma], made: guessed_tokens(share, gamma), fed: _pyfunc_op_mult(batch, (gamma + 1)), guessing: _pyfunc_op_mult(gamma, cost), reading: 1 / plain, check: check / plain, whole: _pyfunc_op_add(_pyfunc_op_mult(gamma, cost), (check / plain)), beyond: 1 - (1 / check)});
+};
+
+speculation_summary = function (gpu, settings, work) {
+    var fed, guesses, ridge, said, slower;
+    guesses = tokens_words(settings["gamma"]);
+    said = [_pymeth_join.call("", (["At batch ", settings["batch"], ", guessing ", guesses, " per step ", verdict_words(work)]))];
+    _pymeth_append.call(said, (_pymeth_join.call("", (["A step then makes ", number_words(work["made"]), " tokens per request on average and takes ", number_words(work["whole"]), " times as long as without guesses."]))));
+    ridge = _pymeth_join.call("", ([fixed(work["ridge"], 0), " tokens"]));
+    slower = _pymeth_join.call("", (["multiplying takes this ", gpu["title"], " longer than reading the weights"]));
+    fed = _pymeth_join.call("", (["The check is fed ", tokens_words(work["fed"]), "."]));
+    if ((settings["batch"] >= work["ridge"])) {
+        _pymeth_append.call(said, (_pymeth_join.call("", (["The ", settings["batch"], " requests alone feed a step more than ", ridge, ". Above these, ", slower, ", so every guess costs as much as a token."]))));
+    } else if ((work["beyond"] > 0)) {
+        _pymeth_append.call(said, (_pymeth_join.call("", ([fed, " Above ", ridge, ", ", slower, ", so ", percent_words(work["beyond"]), " of the check is time beyond reading the weights."]))));
+    } else {
+        _pymeth_append.call(said, (_pymeth_join.call("", ([fed, " Only above ", ridge, " does multiplying take this ", gpu["title"], " longer than reading the weights, so the check takes no longer than a step without guesses."]))));
+    }
+    _pymeth_append.call(said, best_words(settings, work));
+    if (_pyfunc_truthy(unconfirmed(gpu, "bf16"))) {
+        _pymeth_append.call(said, "The matrix rate of this GPU is an unconfirmed figure.");
+    }
+    return _pymeth_join.call(" ", said);
+};
+
+verdict_words = function (work) {
+    var speed;
+    if ((work["gain"] >= 1.005)) {
+        return _pymeth_join.call("", (["makes the server ", speed_words(work["gain"]), " as fast."]));
+    }
+    if ((work["gain"] >= 0.995)) {
+        return "makes the server neither faster nor slower.";
+    }
+    speed = _pymeth_join.call("", ([speed_words(work["gain"]), " the speed it has without guesses"]));
+    return _pymeth_join.call("", ["makes the server slower: it runs at ", speed, "."]);
+};
+
+best_words = function (settings, work) {
+    var best, than, verb;
+    best = work["best"];
+    if (_pyfunc_op_equals(best, 0)) {
+        return "No number of guesses is faster than none.";
+    }
+    if (_pyfunc_op_equals(best, settings["gamma"])) {
+        return _pymeth_join.call("", ["Of up to ", MOST_GUESSES, " guesses, this number is best."]);
+    }
+    verb = (_pyfunc_op_equals(best, 1))? ("is") : ("are");
+    than = _pymeth_join.call("", ([speed_words(work["gains"][best]), " as fast"]));
+    if (((work["gains"][best]) < _pyfunc_op_mult(1.01, work["gain"]))) {
+        than = "less than 1 % faster";
+    }
+    return _pymeth_join.call("", ["Of up to ", MOST_GUESSES, " guesses, ", best, " ", verb, " best: ", than, "."]);
+};
+
+speculation_formula = function (settings, work) {
+    var batch, check, check_of, cost, gamma, made, ridge, share, stub113_, stub114_, stub115_, whole;
+    stub113_ = [trimmed(settings["acceptance"], 2), trimmed(settings["cost"], 2)];
+    share = stub113_[0];cost = stub113_[1];
+    stub114_ = [settings["gamma"], settings["batch"], fixed(work["ridge"], 0)];
+    gamma = stub114_[0];batch = stub114_[1];ridge = stub114_[2];
+    stub115_ = [number_words(work["made"]), number_words(work["check"])];
+    made = stub115_[0];check = stub115_[1];
+    whole = number_words(work["whole"]);
+    check_of = _pymeth_join.call("", ["max(1, ", batch, " \u00d7 ", gamma + 1, " / ", ridge, ") / max(1, ", batch, " / ", ridge, ")"]);
+    return [_pymeth_join.call("", ["tokens per step: (1 \u2212 ", share, "^", gamma + 1, ") / (1 \u2212 ", share, ") = ", made]), _pymeth_join.call("", ["time of the check: ", check_of, " = ", check, " steps"]), _pymeth_join.call("", ["time in all: ", gamma, " \u00d7 ", cost, " + ", check, " = ", whole, " steps"]), _pymeth_join.call("", (["speed-up: ", made, " / ", whole, " = ", number_words(work["gain"])]))];
+};
+
+speculation_numbers = function (work) {
+    var best, best_text;
+    best = work["best"];
+    best_text = ((best > 0))? (_pymeth_join.call("", ([best, " (", speed_words(work["gains"][best]), ")"]))) : ("0");
+    return [({label: "Speed-up", text: speed_words(work["gain"])}), ({label: "Tokens per step, each request", text: number_words(work["made"])}), ({label: "Time of guessing and check", text: steps_words(work["whole"])}), ({label: "Time of the check", text: steps_words(work["check"])}), ({label: "Of that, above the time of the weights", text: percent_words(work["beyond"])}), ({label: "Ridge of the GPU", text: _pymeth_join.call("", ([fixed(work["ridge"], 0), " tokens per step"]))}), ({label: "Best number of guesses", text: best_text})];
+};
+
+steps_words = function (steps) {
+    var text;
+    text = number_words(steps);
+    return (_pyfunc_op_equals(text, "1"))? ("1 step") : (_pymeth_join.call("", [text, " steps"]));
+};
+
 LIGHT = ({query: "#e65105", key: "#1d5ed5", value: "#034b1c", cached: "#0f1934", recomputed: "#a93272", shared: "#550678", weights: "#5a98d9", free: "#928b85", ink: "#1f2328", muted: "#57606a", grid: "#d0d7de", card: "#ffffff"});
 LIGHT_TEXT = ({query: "#cb4804", key: "#1d5ed5", value: "#034b1c", cached: "#0f1934", recomputed: "#a93272", shared: "#550678", weights: "#4677aa", free: "#77716c", ink: "#1f2328", muted: "#57606a", grid: "#717578"});
 LIGHT_ON = ({query: "#000000", key: "#ffffff", value: "#ffffff", cached: "#ffffff", recomputed: "#ffffff", shared: "#ffffff", weights: "#000000", free: "#000000", ink: "#ffffff", muted: "#ffffff", grid: "#000000"});
@@ -1744,12 +1937,12 @@ escaped = function (text) {
 };
 
 text_width = function (text, size) {
-    var letter, stub106_seq, stub107_itr, total;
+    var letter, stub116_seq, stub117_itr, total;
     total = 0.0;
-    stub106_seq = text;
-    if ((typeof stub106_seq === "object") && (!Array.isArray(stub106_seq))) { stub106_seq = Object.keys(stub106_seq);}
-    for (stub107_itr = 0; stub107_itr < stub106_seq.length; stub107_itr += 1) {
-        letter = stub106_seq[stub107_itr];
+    stub116_seq = text;
+    if ((typeof stub116_seq === "object") && (!Array.isArray(stub116_seq))) { stub116_seq = Object.keys(stub116_seq);}
+    for (stub117_itr = 0; stub117_itr < stub116_seq.length; stub117_itr += 1) {
+        letter = stub116_seq[stub117_itr];
         if (_pyfunc_op_contains(letter, NARROW_LETTERS)) {
             total += 0.38;
         } else if (_pyfunc_op_contains(letter, WIDE_LETTERS)) {
@@ -1783,14 +1976,14 @@ words_at = function (x, y, text, colour, anchor, more) {
 };
 
 wrapped = function (text, size, room) {
-    var letter, line, lines, stub108_, stub109_seq, stub110_itr, word;
+    var letter, line, lines, stub118_, stub119_seq, stub120_itr, word;
     lines = [];
-    stub108_ = ["", ""];
-    line = stub108_[0];word = stub108_[1];
-    stub109_seq = text + " ";
-    if ((typeof stub109_seq === "object") && (!Array.isArray(stub109_seq))) { stub109_seq = Object.keys(stub109_seq);}
-    for (stub110_itr = 0; stub110_itr < stub109_seq.length; stub110_itr += 1) {
-        letter = stub109_seq[stub110_itr];
+    stub118_ = ["", ""];
+    line = stub118_[0];word = stub118_[1];
+    stub119_seq = text + " ";
+    if ((typeof stub119_seq === "object") && (!Array.isArray(stub119_seq))) { stub119_seq = Object.keys(stub119_seq);}
+    for (stub120_itr = 0; stub120_itr < stub119_seq.length; stub120_itr += 1) {
+        letter = stub119_seq[stub120_itr];
         if ((!_pyfunc_op_equals(letter, " "))) {
             word = _pyfunc_op_add(word, letter);
         } else {
@@ -1840,9 +2033,9 @@ data_of = function (label, value) {
 };
 
 place = function (axis, value) {
-    var high, low, stub111_;
-    stub111_ = [axis["min"], axis["max"]];
-    low = stub111_[0];high = stub111_[1];
+    var high, low, stub121_;
+    stub121_ = [axis["min"], axis["max"]];
+    low = stub121_[0];high = stub121_[1];
     if (_pyfunc_op_equals(axis["scale"], "log")) {
         if ((value <= 0)) {
             return 0;
@@ -1853,14 +2046,14 @@ place = function (axis, value) {
 };
 
 legend_at = function (y, width, entries) {
-    var body, dash, entry, height, label, line, middle, more, room, stub112_, stub113_seq, stub114_itr, swatch, x;
+    var body, dash, entry, height, label, line, middle, more, room, stub122_, stub123_seq, stub124_itr, swatch, x;
     body = [];
-    stub112_ = [0.0, 0];
-    x = stub112_[0];line = stub112_[1];
-    stub113_seq = entries;
-    if ((typeof stub113_seq === "object") && (!Array.isArray(stub113_seq))) { stub113_seq = Object.keys(stub113_seq);}
-    for (stub114_itr = 0; stub114_itr < stub113_seq.length; stub114_itr += 1) {
-        entry = stub113_seq[stub114_itr];
+    stub122_ = [0.0, 0];
+    x = stub122_[0];line = stub122_[1];
+    stub123_seq = entries;
+    if ((typeof stub123_seq === "object") && (!Array.isArray(stub123_seq))) { stub123_seq = Object.keys(stub123_seq);}
+    for (stub124_itr = 0; stub124_itr < stub123_seq.length; stub124_itr += 1) {
+        entry = stub123_seq[stub124_itr];
         swatch = (_pyfunc_op_contains("line", entry))? (22) : (12);
         room = (swatch + 6) + text_width(entry["label"], SMALL);
         if (((x > 0) && ((_pyfunc_op_add(x, room) > width)))) {
@@ -1887,44 +2080,44 @@ BAR = 26;
 SHORT = 50;
 SHARE = 0.26;
 label_room = function (labels, width) {
-    var label, stub115_seq, stub116_itr, widest;
+    var label, stub125_seq, stub126_itr, widest;
     widest = 0.0;
-    stub115_seq = labels;
-    if ((typeof stub115_seq === "object") && (!Array.isArray(stub115_seq))) { stub115_seq = Object.keys(stub115_seq);}
-    for (stub116_itr = 0; stub116_itr < stub115_seq.length; stub116_itr += 1) {
-        label = stub115_seq[stub116_itr];
+    stub125_seq = labels;
+    if ((typeof stub125_seq === "object") && (!Array.isArray(stub125_seq))) { stub125_seq = Object.keys(stub125_seq);}
+    for (stub126_itr = 0; stub126_itr < stub125_seq.length; stub126_itr += 1) {
+        label = stub125_seq[stub126_itr];
         widest = Math.max(widest, (text_width(label, SMALL) + 10));
     }
     return ((widest <= _pyfunc_op_mult(SHARE, width)))? (widest) : (0);
 };
 
 bars_top = function (panel) {
-    var bar, mark, part, stub117_seq, stub118_itr, stub119_seq, stub120_itr, stub121_seq, stub122_itr, top, total;
+    var bar, mark, part, stub127_seq, stub128_itr, stub129_seq, stub130_itr, stub131_seq, stub132_itr, top, total;
     top = panel["max"];
-    stub119_seq = panel["bars"];
-    if ((typeof stub119_seq === "object") && (!Array.isArray(stub119_seq))) { stub119_seq = Object.keys(stub119_seq);}
-    for (stub120_itr = 0; stub120_itr < stub119_seq.length; stub120_itr += 1) {
-        bar = stub119_seq[stub120_itr];
+    stub129_seq = panel["bars"];
+    if ((typeof stub129_seq === "object") && (!Array.isArray(stub129_seq))) { stub129_seq = Object.keys(stub129_seq);}
+    for (stub130_itr = 0; stub130_itr < stub129_seq.length; stub130_itr += 1) {
+        bar = stub129_seq[stub130_itr];
         total = 0.0;
-        stub117_seq = bar["parts"];
-        if ((typeof stub117_seq === "object") && (!Array.isArray(stub117_seq))) { stub117_seq = Object.keys(stub117_seq);}
-        for (stub118_itr = 0; stub118_itr < stub117_seq.length; stub118_itr += 1) {
-            part = stub117_seq[stub118_itr];
+        stub127_seq = bar["parts"];
+        if ((typeof stub127_seq === "object") && (!Array.isArray(stub127_seq))) { stub127_seq = Object.keys(stub127_seq);}
+        for (stub128_itr = 0; stub128_itr < stub127_seq.length; stub128_itr += 1) {
+            part = stub127_seq[stub128_itr];
             total = _pyfunc_op_add(total, Math.max(0, part["value"]));
         }
         top = Math.max(top, total);
     }
-    stub121_seq = panel["marks"];
-    if ((typeof stub121_seq === "object") && (!Array.isArray(stub121_seq))) { stub121_seq = Object.keys(stub121_seq);}
-    for (stub122_itr = 0; stub122_itr < stub121_seq.length; stub122_itr += 1) {
-        mark = stub121_seq[stub122_itr];
+    stub131_seq = panel["marks"];
+    if ((typeof stub131_seq === "object") && (!Array.isArray(stub131_seq))) { stub131_seq = Object.keys(stub131_seq);}
+    for (stub132_itr = 0; stub132_itr < stub131_seq.length; stub132_itr += 1) {
+        mark = stub131_seq[stub132_itr];
         top = Math.max(top, mark["value"]);
     }
     return ((top > 0))? (top) : (1);
 };
 
 bar_ticks = function (top) {
-    var factor, step, stub123_seq, stub124_itr, ticks, wide;
+    var factor, step, stub133_seq, stub134_itr, ticks, wide;
     step = 1.0;
     while (_pyfunc_op_mult(step, 5) >= top) {
         step = step / 10;
@@ -1932,10 +2125,10 @@ bar_ticks = function (top) {
     while (_pyfunc_op_mult(step, 50) < top) {
         step = _pyfunc_op_mult(step, 10);
     }
-    stub123_seq = [10, 5, 2];
-    if ((typeof stub123_seq === "object") && (!Array.isArray(stub123_seq))) { stub123_seq = Object.keys(stub123_seq);}
-    for (stub124_itr = 0; stub124_itr < stub123_seq.length; stub124_itr += 1) {
-        factor = stub123_seq[stub124_itr];
+    stub133_seq = [10, 5, 2];
+    if ((typeof stub133_seq === "object") && (!Array.isArray(stub133_seq))) { stub133_seq = Object.keys(stub133_seq);}
+    for (stub134_itr = 0; stub134_itr < stub133_seq.length; stub134_itr += 1) {
+        factor = stub133_seq[stub134_itr];
         if (((_pyfunc_op_mult(_pyfunc_op_mult(step, factor), 5)) >= top)) {
             wide = _pyfunc_op_mult(step, factor);
         }
@@ -1948,15 +2141,15 @@ bar_ticks = function (top) {
 };
 
 part_words = function (part, unit, room) {
-    var size, stub125_seq, stub126_itr, words;
+    var size, stub135_seq, stub136_itr, words;
     size = number_words(part["value"]);
     if ((!_pyfunc_op_equals(unit, ""))) {
         size = _pymeth_join.call("", [size, " ", unit]);
     }
-    stub125_seq = [_pymeth_join.call("", ([part["label"], " ", size])), size];
-    if ((typeof stub125_seq === "object") && (!Array.isArray(stub125_seq))) { stub125_seq = Object.keys(stub125_seq);}
-    for (stub126_itr = 0; stub126_itr < stub125_seq.length; stub126_itr += 1) {
-        words = stub125_seq[stub126_itr];
+    stub135_seq = [_pymeth_join.call("", ([part["label"], " ", size])), size];
+    if ((typeof stub135_seq === "object") && (!Array.isArray(stub135_seq))) { stub135_seq = Object.keys(stub135_seq);}
+    for (stub136_itr = 0; stub136_itr < stub135_seq.length; stub136_itr += 1) {
+        words = stub135_seq[stub136_itr];
         if (((text_width(words, SMALL) + 10) <= room)) {
             return words;
         }
@@ -1965,12 +2158,12 @@ part_words = function (part, unit, room) {
 };
 
 draw_parts = function (bar, unit, x, y, scale) {
-    var body, colour, length, more, part, stub127_seq, stub128_itr, words;
+    var body, colour, length, more, part, stub137_seq, stub138_itr, words;
     body = [];
-    stub127_seq = bar["parts"];
-    if ((typeof stub127_seq === "object") && (!Array.isArray(stub127_seq))) { stub127_seq = Object.keys(stub127_seq);}
-    for (stub128_itr = 0; stub128_itr < stub127_seq.length; stub128_itr += 1) {
-        part = stub127_seq[stub128_itr];
+    stub137_seq = bar["parts"];
+    if ((typeof stub137_seq === "object") && (!Array.isArray(stub137_seq))) { stub137_seq = Object.keys(stub137_seq);}
+    for (stub138_itr = 0; stub138_itr < stub137_seq.length; stub138_itr += 1) {
+        part = stub137_seq[stub138_itr];
         length = _pyfunc_op_mult(Math.max(0, part["value"]), scale);
         more = data_of(part["label"], part["value"]);
         if ((!_pyfunc_op_equals(part["role"], "free"))) {
@@ -1990,10 +2183,10 @@ draw_parts = function (bar, unit, x, y, scale) {
 };
 
 draw_bars = function (panel, width) {
-    var anchor, at, bar, below, body, bottom, edge, end, foot, free, half, i, last, left, legend, mark, more, part, room, row, scale, short, side, start, stub129_, stub130_seq, stub131_itr, stub132_seq, stub133_itr, stub134_, stub135_, tick, ticks, top, unit, words, x, y;
+    var anchor, at, bar, below, body, bottom, edge, end, foot, free, half, i, last, left, legend, mark, more, part, room, row, scale, short, side, start, stub139_, stub140_seq, stub141_itr, stub142_seq, stub143_itr, stub144_, stub145_, tick, ticks, top, unit, words, x, y;
     body = [];
-    stub129_ = [bars_top(panel), panel["unit"]];
-    top = stub129_[0];unit = stub129_[1];
+    stub139_ = [bars_top(panel), panel["unit"]];
+    top = stub139_[0];unit = stub139_[1];
     side = label_room((function list_comprehension (iter0) {var res = [];var bar, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {bar = iter0[i0];{res.push(bar["label"]);}}return res;}).call(this, panel["bars"]), width);
     row = ((side > 0))? (BAR + 10) : (BAR + 26);
     short = text_width(unit, SMALL) <= SHORT;
@@ -2008,10 +2201,10 @@ draw_bars = function (panel, width) {
     bottom = (_pyfunc_op_add(start, (_pyfunc_op_mult(row, (panel["bars"].length))))) - 2;
     edge = ((_pyfunc_op_add(side, _pyfunc_op_mult(ticks[ticks.length -1], scale))) - (text_width(last, SMALL) / 2)) - 4;
     free = -1.0;
-    stub130_seq = ticks;
-    if ((typeof stub130_seq === "object") && (!Array.isArray(stub130_seq))) { stub130_seq = Object.keys(stub130_seq);}
-    for (stub131_itr = 0; stub131_itr < stub130_seq.length; stub131_itr += 1) {
-        tick = stub130_seq[stub131_itr];
+    stub140_seq = ticks;
+    if ((typeof stub140_seq === "object") && (!Array.isArray(stub140_seq))) { stub140_seq = Object.keys(stub140_seq);}
+    for (stub141_itr = 0; stub141_itr < stub140_seq.length; stub141_itr += 1) {
+        tick = stub140_seq[stub141_itr];
         x = _pyfunc_op_add(side, _pyfunc_op_mult(tick, scale));
         if ((x > 0)) {
             _pymeth_append.call(body, segment(x, start, x, bottom, "grid", ""));
@@ -2035,10 +2228,10 @@ draw_bars = function (panel, width) {
             _pymeth_append.call(body, haloed(0, y - 5, words, "start", ""));
         }
         _pymeth_append.call(body, (draw_parts(bar, (_pyfunc_truthy(short))? (unit) : (""), side, y, scale)));
-        stub132_seq = bar["parts"];
-        if ((typeof stub132_seq === "object") && (!Array.isArray(stub132_seq))) { stub132_seq = Object.keys(stub132_seq);}
-        for (stub133_itr = 0; stub133_itr < stub132_seq.length; stub133_itr += 1) {
-            part = stub132_seq[stub133_itr];
+        stub142_seq = bar["parts"];
+        if ((typeof stub142_seq === "object") && (!Array.isArray(stub142_seq))) { stub142_seq = Object.keys(stub142_seq);}
+        for (stub143_itr = 0; stub143_itr < stub142_seq.length; stub143_itr += 1) {
+            part = stub142_seq[stub143_itr];
             add_once(legend, part["role"], part["label"]);
         }
     }
@@ -2047,15 +2240,15 @@ draw_bars = function (panel, width) {
     }
     for (i = 0; i < panel["marks"].length; i += 1) {
         mark = panel["marks"][i];
-        stub134_ = [_pyfunc_op_add(side, _pyfunc_op_mult(mark["value"], scale)), 36 + _pyfunc_op_mult(17, i)];
-        x = stub134_[0];y = stub134_[1];
+        stub144_ = [_pyfunc_op_add(side, _pyfunc_op_mult(mark["value"], scale)), 36 + _pyfunc_op_mult(17, i)];
+        x = stub144_[0];y = stub144_[1];
         more = _pymeth_join.call("", ([" stroke-width=\"1.5\" stroke-dasharray=\"4 3\"", data_of(mark["label"], mark["value"])]));
         _pymeth_append.call(body, segment(x, y - 11, x, bottom, "ink", more));
         left = (x - 5) > ((width - x) - 5);
         room = (_pyfunc_truthy(left))? (x - 5) : ((width - x) - 5);
         words = clipped(mark["label"], SMALL, room);
-        stub135_ = (_pyfunc_truthy(left))? ([x - 5, "end"]) : ([x + 5, "start"]);
-        at = stub135_[0];anchor = stub135_[1];
+        stub145_ = (_pyfunc_truthy(left))? ([x - 5, "end"]) : ([x + 5, "start"]);
+        at = stub145_[0];anchor = stub145_[1];
         _pymeth_append.call(body, (words_at(at, y, words, paint("ink"), anchor, "")));
     }
     foot = bottom + 26;
@@ -2070,11 +2263,11 @@ draw_bars = function (panel, width) {
 };
 
 add_once = function (legend, role, label) {
-    var entry, stub136_seq, stub137_itr;
-    stub136_seq = legend;
-    if ((typeof stub136_seq === "object") && (!Array.isArray(stub136_seq))) { stub136_seq = Object.keys(stub136_seq);}
-    for (stub137_itr = 0; stub137_itr < stub136_seq.length; stub137_itr += 1) {
-        entry = stub136_seq[stub137_itr];
+    var entry, stub146_seq, stub147_itr;
+    stub146_seq = legend;
+    if ((typeof stub146_seq === "object") && (!Array.isArray(stub146_seq))) { stub146_seq = Object.keys(stub146_seq);}
+    for (stub147_itr = 0; stub147_itr < stub146_seq.length; stub147_itr += 1) {
+        entry = stub146_seq[stub147_itr];
         if ((_pyfunc_op_equals(entry["role"], role) && _pyfunc_op_equals(entry["label"], label))) {
             return null;
         }
@@ -2084,13 +2277,13 @@ add_once = function (legend, role, label) {
 };
 
 draw_cells = function (panel, width) {
-    var below, body, i, label, line, more, most, pitch, role, row, side, size, stub138_seq, stub139_itr, stub140_seq, stub141_itr, top, words, x, y;
+    var below, body, i, label, line, more, most, pitch, role, row, side, size, stub148_seq, stub149_itr, stub150_seq, stub151_itr, top, words, x, y;
     body = [];
     most = 1;
-    stub138_seq = panel["rows"];
-    if ((typeof stub138_seq === "object") && (!Array.isArray(stub138_seq))) { stub138_seq = Object.keys(stub138_seq);}
-    for (stub139_itr = 0; stub139_itr < stub138_seq.length; stub139_itr += 1) {
-        row = stub138_seq[stub139_itr];
+    stub148_seq = panel["rows"];
+    if ((typeof stub148_seq === "object") && (!Array.isArray(stub148_seq))) { stub148_seq = Object.keys(stub148_seq);}
+    for (stub149_itr = 0; stub149_itr < stub148_seq.length; stub149_itr += 1) {
+        row = stub148_seq[stub149_itr];
         most = Math.max(most, (row["cells"].length));
     }
     side = label_room((function list_comprehension (iter0) {var res = [];var row, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {row = iter0[i0];{res.push(row["label"]);}}return res;}).call(this, panel["rows"]), width);
@@ -2098,10 +2291,10 @@ draw_cells = function (panel, width) {
     size = _pyfunc_op_mult(pitch, 0.88);
     line = ((side > 0))? (Math.max(pitch, 16)) : (pitch + 18);
     y = 24.0;
-    stub140_seq = panel["rows"];
-    if ((typeof stub140_seq === "object") && (!Array.isArray(stub140_seq))) { stub140_seq = Object.keys(stub140_seq);}
-    for (stub141_itr = 0; stub141_itr < stub140_seq.length; stub141_itr += 1) {
-        row = stub140_seq[stub141_itr];
+    stub150_seq = panel["rows"];
+    if ((typeof stub150_seq === "object") && (!Array.isArray(stub150_seq))) { stub150_seq = Object.keys(stub150_seq);}
+    for (stub151_itr = 0; stub151_itr < stub150_seq.length; stub151_itr += 1) {
+        row = stub150_seq[stub151_itr];
         top = ((side > 0))? (_pyfunc_op_add(y, ((line - pitch) / 2))) : (y + 18);
         if ((side > 0)) {
             words = words_at(side - 10, (_pyfunc_op_add(y, (line / 2))) + 4, row["label"], paint("ink"), "end", "");
@@ -2135,7 +2328,7 @@ at_y = function (panel, area, value) {
 };
 
 spread = function (wanted, top, bottom) {
-    var best, ceiling, floor, found, i, k, order, stub142_seq, stub143_itr;
+    var best, ceiling, floor, found, i, k, order, stub152_seq, stub153_itr;
     order = [];
     while (order.length < wanted.length) {
         best = -1;
@@ -2148,10 +2341,10 @@ spread = function (wanted, top, bottom) {
     }
     found = _pyfunc_op_add(wanted, []);
     floor = top;
-    stub142_seq = order;
-    if ((typeof stub142_seq === "object") && (!Array.isArray(stub142_seq))) { stub142_seq = Object.keys(stub142_seq);}
-    for (stub143_itr = 0; stub143_itr < stub142_seq.length; stub143_itr += 1) {
-        i = stub142_seq[stub143_itr];
+    stub152_seq = order;
+    if ((typeof stub152_seq === "object") && (!Array.isArray(stub152_seq))) { stub152_seq = Object.keys(stub152_seq);}
+    for (stub153_itr = 0; stub153_itr < stub152_seq.length; stub153_itr += 1) {
+        i = stub152_seq[stub153_itr];
         found[i] = Math.max(found[i], floor);
         floor = _pyfunc_op_add(found[i], LINE);
     }
@@ -2169,14 +2362,14 @@ upright = function (line) {
 };
 
 end_names = function (panel, area) {
-    var found, heights, i, line, lines, stub144_, stub144_i0, stub144_iter0, stub144_line, stub145_seq, stub146_itr, wanted, x, y;
-    stub144_ = [];stub144_iter0 = panel["lines"];if ((typeof stub144_iter0 === "object") && (!Array.isArray(stub144_iter0))) {stub144_iter0 = Object.keys(stub144_iter0);}for (stub144_i0=0; stub144_i0<stub144_iter0.length; stub144_i0++) {stub144_line = stub144_iter0[stub144_i0];if (!(((((stub144_line["points"].length) > 0)) && ((!_pyfunc_truthy(upright(stub144_line))))))) {continue;}{stub144_.push(stub144_line);}}
-    lines = stub144_;
+    var found, heights, i, line, lines, stub154_, stub154_i0, stub154_iter0, stub154_line, stub155_seq, stub156_itr, wanted, x, y;
+    stub154_ = [];stub154_iter0 = panel["lines"];if ((typeof stub154_iter0 === "object") && (!Array.isArray(stub154_iter0))) {stub154_iter0 = Object.keys(stub154_iter0);}for (stub154_i0=0; stub154_i0<stub154_iter0.length; stub154_i0++) {stub154_line = stub154_iter0[stub154_i0];if (!(((((stub154_line["points"].length) > 0)) && ((!_pyfunc_truthy(upright(stub154_line))))))) {continue;}{stub154_.push(stub154_line);}}
+    lines = stub154_;
     wanted = [];
-    stub145_seq = lines;
-    if ((typeof stub145_seq === "object") && (!Array.isArray(stub145_seq))) { stub145_seq = Object.keys(stub145_seq);}
-    for (stub146_itr = 0; stub146_itr < stub145_seq.length; stub146_itr += 1) {
-        line = stub145_seq[stub146_itr];
+    stub155_seq = lines;
+    if ((typeof stub155_seq === "object") && (!Array.isArray(stub155_seq))) { stub155_seq = Object.keys(stub155_seq);}
+    for (stub156_itr = 0; stub156_itr < stub155_seq.length; stub156_itr += 1) {
+        line = stub155_seq[stub156_itr];
         y = at_y(panel, area, line["points"][line["points"].length -1][1]);
         _pymeth_append.call(wanted, (Math.min(Math.max(y, area["top"]), area["bottom"])));
     }
@@ -2190,22 +2383,22 @@ end_names = function (panel, area) {
 };
 
 draw_names = function (panel, area, width) {
-    var body, box, colour, curves, edge, end, i, label, line, more, point, right, rim, room, spots, stub147_seq, stub148_itr, stub149_seq, stub150_itr, stub151_seq, stub152_itr, stub153_, stub153_i0, stub153_iter0, stub153_line, stub154_seq, stub155_itr, stub156_, taken, tick, where, x, y;
+    var body, box, colour, curves, edge, end, i, label, line, more, point, right, rim, room, spots, stub157_seq, stub158_itr, stub159_seq, stub160_itr, stub161_seq, stub162_itr, stub163_, stub163_i0, stub163_iter0, stub163_line, stub164_seq, stub165_itr, stub166_, taken, tick, where, x, y;
     body = [];
     taken = [];
-    stub147_seq = panel["y"]["ticks"];
-    if ((typeof stub147_seq === "object") && (!Array.isArray(stub147_seq))) { stub147_seq = Object.keys(stub147_seq);}
-    for (stub148_itr = 0; stub148_itr < stub147_seq.length; stub148_itr += 1) {
-        tick = stub147_seq[stub148_itr];
+    stub157_seq = panel["y"]["ticks"];
+    if ((typeof stub157_seq === "object") && (!Array.isArray(stub157_seq))) { stub157_seq = Object.keys(stub157_seq);}
+    for (stub158_itr = 0; stub158_itr < stub157_seq.length; stub158_itr += 1) {
+        tick = stub157_seq[stub158_itr];
         y = at_y(panel, area, tick["at"]);
         room = text_width(tick["text"], SMALL);
         _pymeth_append.call(taken, ([(area["left"] - 6) - room, y - 7, area["left"] - 6, y + 7]));
     }
     if (_pyfunc_truthy(area["named"])) {
-        stub149_seq = end_names(panel, area);
-        if ((typeof stub149_seq === "object") && (!Array.isArray(stub149_seq))) { stub149_seq = Object.keys(stub149_seq);}
-        for (stub150_itr = 0; stub150_itr < stub149_seq.length; stub150_itr += 1) {
-            end = stub149_seq[stub150_itr];
+        stub159_seq = end_names(panel, area);
+        if ((typeof stub159_seq === "object") && (!Array.isArray(stub159_seq))) { stub159_seq = Object.keys(stub159_seq);}
+        for (stub160_itr = 0; stub160_itr < stub159_seq.length; stub160_itr += 1) {
+            end = stub159_seq[stub160_itr];
             colour = paint_text(end["of"]);
             _pymeth_append.call(body, words_at(end["x"], end["y"] + 4, end["label"], colour, "start", ""));
             right = _pyfunc_op_add(end["x"], text_width(end["label"], SMALL));
@@ -2213,21 +2406,21 @@ draw_names = function (panel, area, width) {
         }
     }
     spots = [];
-    stub151_seq = panel["points"];
-    if ((typeof stub151_seq === "object") && (!Array.isArray(stub151_seq))) { stub151_seq = Object.keys(stub151_seq);}
-    for (stub152_itr = 0; stub152_itr < stub151_seq.length; stub152_itr += 1) {
-        point = stub151_seq[stub152_itr];
+    stub161_seq = panel["points"];
+    if ((typeof stub161_seq === "object") && (!Array.isArray(stub161_seq))) { stub161_seq = Object.keys(stub161_seq);}
+    for (stub162_itr = 0; stub162_itr < stub161_seq.length; stub162_itr += 1) {
+        point = stub161_seq[stub162_itr];
         x = Math.min((Math.max(at_x(panel, area, point["x"]), area["left"])), area["right"]);
         y = Math.min((Math.max(at_y(panel, area, point["y"]), area["top"])), area["bottom"]);
         _pymeth_append.call(spots, [x, y]);
         _pymeth_append.call(taken, [x - 7, y - 7, x + 7, y + 7]);
     }
-    stub153_ = [];stub153_iter0 = panel["lines"];if ((typeof stub153_iter0 === "object") && (!Array.isArray(stub153_iter0))) {stub153_iter0 = Object.keys(stub153_iter0);}for (stub153_i0=0; stub153_i0<stub153_iter0.length; stub153_i0++) {stub153_line = stub153_iter0[stub153_i0];{stub153_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub153_line["points"]));}}
-    curves = stub153_;
-    stub154_seq = panel["lines"];
-    if ((typeof stub154_seq === "object") && (!Array.isArray(stub154_seq))) { stub154_seq = Object.keys(stub154_seq);}
-    for (stub155_itr = 0; stub155_itr < stub154_seq.length; stub155_itr += 1) {
-        line = stub154_seq[stub155_itr];
+    stub163_ = [];stub163_iter0 = panel["lines"];if ((typeof stub163_iter0 === "object") && (!Array.isArray(stub163_iter0))) {stub163_iter0 = Object.keys(stub163_iter0);}for (stub163_i0=0; stub163_i0<stub163_iter0.length; stub163_i0++) {stub163_line = stub163_iter0[stub163_i0];{stub163_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub163_line["points"]));}}
+    curves = stub163_;
+    stub164_seq = panel["lines"];
+    if ((typeof stub164_seq === "object") && (!Array.isArray(stub164_seq))) { stub164_seq = Object.keys(stub164_seq);}
+    for (stub165_itr = 0; stub165_itr < stub164_seq.length; stub165_itr += 1) {
+        line = stub164_seq[stub165_itr];
         if ((_pyfunc_truthy(area["named"]) && (((line["points"].length) > 0)) && (_pyfunc_truthy(upright(line))))) {
             x = at_x(panel, area, line["points"][line["points"].length -1][0]);
             y = Math.max(at_y(panel, area, line["points"][line["points"].length -1][1]), area["top"]);
@@ -2239,8 +2432,8 @@ draw_names = function (panel, area, width) {
         }
     }
     for (i = 0; i < spots.length; i += 1) {
-        stub156_ = [panel["points"][i], spots[i][0], spots[i][1]];
-        point = stub156_[0];x = stub156_[1];y = stub156_[2];
+        stub166_ = [panel["points"][i], spots[i][0], spots[i][1]];
+        point = stub166_[0];x = stub166_[1];y = stub166_[2];
         edge = _pymeth_join.call("", ["stroke=\"", paint("card"), "\" stroke-width=\"2\""]);
         more = _pymeth_join.call("", ([data_of(point["label"], point["y"]), " data-x=\"", exact(point["x"]), "\""]));
         where = _pymeth_join.call("", ["cx=\"", px(x), "\" cy=\"", px(y), "\" r=\"6\""]);
@@ -2254,17 +2447,17 @@ draw_names = function (panel, area, width) {
 };
 
 free_box = function (x, y, room, area, width, taken, curves) {
-    var away, best, box, found, inside, left, stub157_, stub158_seq, stub159_itr, stub160_seq, stub161_itr, top;
+    var away, best, box, found, inside, left, stub167_, stub168_seq, stub169_itr, stub170_seq, stub171_itr, top;
     best = [Math.min((Math.max(0, (x + 11))), (Math.max(0, (width - room)))), y - 8, (x + 11) + room, _pyfunc_op_add(y, LINE) - 8];
     found = false;
-    stub160_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
-    if ((typeof stub160_seq === "object") && (!Array.isArray(stub160_seq))) { stub160_seq = Object.keys(stub160_seq);}
-    for (stub161_itr = 0; stub161_itr < stub160_seq.length; stub161_itr += 1) {
-        away = stub160_seq[stub161_itr];
-        stub158_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
-        if ((typeof stub158_seq === "object") && (!Array.isArray(stub158_seq))) { stub158_seq = Object.keys(stub158_seq);}
-        for (stub159_itr = 0; stub159_itr < stub158_seq.length; stub159_itr += 1) {
-            left = stub158_seq[stub159_itr];
+    stub170_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
+    if ((typeof stub170_seq === "object") && (!Array.isArray(stub170_seq))) { stub170_seq = Object.keys(stub170_seq);}
+    for (stub171_itr = 0; stub171_itr < stub170_seq.length; stub171_itr += 1) {
+        away = stub170_seq[stub171_itr];
+        stub168_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
+        if ((typeof stub168_seq === "object") && (!Array.isArray(stub168_seq))) { stub168_seq = Object.keys(stub168_seq);}
+        for (stub169_itr = 0; stub169_itr < stub168_seq.length; stub169_itr += 1) {
+            left = stub168_seq[stub169_itr];
             top = _pyfunc_op_add((y - 8), (_pyfunc_op_mult(away, (LINE + 1))));
             box = [left, top, _pyfunc_op_add(left, room), _pyfunc_op_add(top, LINE)];
             inside = (left >= 0) && ((_pyfunc_op_add(left, room) <= width)) && ((top >= (area["top"] - 8)));
@@ -2273,8 +2466,8 @@ free_box = function (x, y, room, area, width, taken, curves) {
                     return box;
                 }
                 if ((!_pyfunc_truthy(found))) {
-                    stub157_ = [box, true];
-                    best = stub157_[0];found = stub157_[1];
+                    stub167_ = [box, true];
+                    best = stub167_[0];found = stub167_[1];
                 }
             }
         }
@@ -2283,11 +2476,11 @@ free_box = function (x, y, room, area, width, taken, curves) {
 };
 
 covered = function (box, taken) {
-    var across, other, stub162_seq, stub163_itr;
-    stub162_seq = taken;
-    if ((typeof stub162_seq === "object") && (!Array.isArray(stub162_seq))) { stub162_seq = Object.keys(stub162_seq);}
-    for (stub163_itr = 0; stub163_itr < stub162_seq.length; stub163_itr += 1) {
-        other = stub162_seq[stub163_itr];
+    var across, other, stub172_seq, stub173_itr;
+    stub172_seq = taken;
+    if ((typeof stub172_seq === "object") && (!Array.isArray(stub172_seq))) { stub172_seq = Object.keys(stub172_seq);}
+    for (stub173_itr = 0; stub173_itr < stub172_seq.length; stub173_itr += 1) {
+        other = stub172_seq[stub173_itr];
         across = (box[0] < other[2]) && (other[0] < box[2]);
         if ((_pyfunc_truthy(across) && (box[1] < other[3]) && (other[1] < box[3]))) {
             return true;
@@ -2297,11 +2490,11 @@ covered = function (box, taken) {
 };
 
 crossed = function (box, curves) {
-    var curve, i, stub164_seq, stub165_itr;
-    stub164_seq = curves;
-    if ((typeof stub164_seq === "object") && (!Array.isArray(stub164_seq))) { stub164_seq = Object.keys(stub164_seq);}
-    for (stub165_itr = 0; stub165_itr < stub164_seq.length; stub165_itr += 1) {
-        curve = stub164_seq[stub165_itr];
+    var curve, i, stub174_seq, stub175_itr;
+    stub174_seq = curves;
+    if ((typeof stub174_seq === "object") && (!Array.isArray(stub174_seq))) { stub174_seq = Object.keys(stub174_seq);}
+    for (stub175_itr = 0; stub175_itr < stub174_seq.length; stub175_itr += 1) {
+        curve = stub174_seq[stub175_itr];
         for (i = 1; i < curve.length; i += 1) {
             if (_pyfunc_truthy(segment_meets(box, curve[i - 1], curve[i]))) {
                 return true;
@@ -2312,22 +2505,22 @@ crossed = function (box, curves) {
 };
 
 segment_meets = function (box, start, end) {
-    var enter, first, high, k, last, leave, low, step, stub166_, stub167_, stub168_, stub169_;
-    stub166_ = [0.0, 1.0];
-    first = stub166_[0];last = stub166_[1];
+    var enter, first, high, k, last, leave, low, step, stub176_, stub177_, stub178_, stub179_;
+    stub176_ = [0.0, 1.0];
+    first = stub176_[0];last = stub176_[1];
     for (k = 0; k < 2; k += 1) {
         step = end[k] - start[k];
-        stub167_ = [box[k] - start[k], box[k + 2] - start[k]];
-        low = stub167_[0];high = stub167_[1];
+        stub177_ = [box[k] - start[k], box[k + 2] - start[k]];
+        low = stub177_[0];high = stub177_[1];
         if ((_pyfunc_abs(step) < (1e-06))) {
             if (((low > 0) || (high < 0))) {
                 return false;
             }
         } else {
-            stub168_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
-            enter = stub168_[0];leave = stub168_[1];
-            stub169_ = [Math.max(first, enter), Math.min(last, leave)];
-            first = stub169_[0];last = stub169_[1];
+            stub178_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
+            enter = stub178_[0];leave = stub178_[1];
+            stub179_ = [Math.max(first, enter), Math.min(last, leave)];
+            first = stub179_[0];last = stub179_[1];
             if ((first > last)) {
                 return false;
             }
@@ -2337,29 +2530,29 @@ segment_meets = function (box, start, end) {
 };
 
 draw_curves = function (panel, width) {
-    var area, below, body, bottom, entries, height, inner, left, line, right, stub170_seq, stub171_itr, stub172_, stub173_, stub174_, stub174_i0, stub174_iter0, top, view, where;
+    var area, below, body, bottom, entries, height, inner, left, line, right, stub180_seq, stub181_itr, stub182_, stub183_, stub184_, stub184_i0, stub184_iter0, top, view, where;
     area = plot_area(panel, width);
     body = [words_at(0, 31, panel["y"]["label"], paint("muted"), "start", "")];
     _pymeth_append.call(body, draw_axes(panel, area));
     inner = [];
-    stub170_seq = panel["lines"];
-    if ((typeof stub170_seq === "object") && (!Array.isArray(stub170_seq))) { stub170_seq = Object.keys(stub170_seq);}
-    for (stub171_itr = 0; stub171_itr < stub170_seq.length; stub171_itr += 1) {
-        line = stub170_seq[stub171_itr];
+    stub180_seq = panel["lines"];
+    if ((typeof stub180_seq === "object") && (!Array.isArray(stub180_seq))) { stub180_seq = Object.keys(stub180_seq);}
+    for (stub181_itr = 0; stub181_itr < stub180_seq.length; stub181_itr += 1) {
+        line = stub180_seq[stub181_itr];
         _pymeth_append.call(inner, draw_line(panel, line, area));
     }
-    stub172_ = [area["left"] - 3, area["top"] - 3];
-    left = stub172_[0];top = stub172_[1];
-    stub173_ = [area["right"] + 3, area["bottom"] + 3];
-    right = stub173_[0];bottom = stub173_[1];
+    stub182_ = [area["left"] - 3, area["top"] - 3];
+    left = stub182_[0];top = stub182_[1];
+    stub183_ = [area["right"] + 3, area["bottom"] + 3];
+    right = stub183_[0];bottom = stub183_[1];
     where = _pymeth_join.call("", ["x=\"", px(left), "\" y=\"", px(top), "\" width=\"", px(right - left), "\" height=\"", px(bottom - top), "\""]);
     view = _pymeth_join.call("", [px(left), " ", px(top), " ", px(right - left), " ", px(bottom - top)]);
     _pymeth_append.call(body, (_pymeth_join.call("", ["<svg ", where, " viewBox=\"", view, "\" overflow=\"hidden\">", _pymeth_join.call("", inner), "</svg>"])));
     _pymeth_append.call(body, draw_names(panel, area, width));
     height = area["bottom"] + 40;
     if ((!_pyfunc_truthy(area["named"]))) {
-        stub174_ = [];stub174_iter0 = panel["lines"];if ((typeof stub174_iter0 === "object") && (!Array.isArray(stub174_iter0))) {stub174_iter0 = Object.keys(stub174_iter0);}for (stub174_i0=0; stub174_i0<stub174_iter0.length; stub174_i0++) {line = stub174_iter0[stub174_i0];{stub174_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
-        entries = stub174_;
+        stub184_ = [];stub184_iter0 = panel["lines"];if ((typeof stub184_iter0 === "object") && (!Array.isArray(stub184_iter0))) {stub184_iter0 = Object.keys(stub184_iter0);}for (stub184_i0=0; stub184_i0<stub184_iter0.length; stub184_i0++) {line = stub184_iter0[stub184_i0];{stub184_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
+        entries = stub184_;
         below = legend_at(height + 4, width, entries);
         _pymeth_append.call(body, below["body"]);
         height = (height + 4) + below["height"];
@@ -2368,27 +2561,27 @@ draw_curves = function (panel, width) {
 };
 
 plot_area = function (panel, width) {
-    var left, line, margin, named, over, stub175_seq, stub176_itr, stub177_seq, stub178_itr, stub179_seq, stub180_itr, tick, widest;
+    var left, line, margin, named, over, stub185_seq, stub186_itr, stub187_seq, stub188_itr, stub189_seq, stub190_itr, tick, widest;
     left = 8.0;
-    stub175_seq = panel["y"]["ticks"];
-    if ((typeof stub175_seq === "object") && (!Array.isArray(stub175_seq))) { stub175_seq = Object.keys(stub175_seq);}
-    for (stub176_itr = 0; stub176_itr < stub175_seq.length; stub176_itr += 1) {
-        tick = stub175_seq[stub176_itr];
+    stub185_seq = panel["y"]["ticks"];
+    if ((typeof stub185_seq === "object") && (!Array.isArray(stub185_seq))) { stub185_seq = Object.keys(stub185_seq);}
+    for (stub186_itr = 0; stub186_itr < stub185_seq.length; stub186_itr += 1) {
+        tick = stub185_seq[stub186_itr];
         left = Math.max(left, (text_width(tick["text"], SMALL) + 8));
     }
     widest = 0.0;
-    stub177_seq = panel["lines"];
-    if ((typeof stub177_seq === "object") && (!Array.isArray(stub177_seq))) { stub177_seq = Object.keys(stub177_seq);}
-    for (stub178_itr = 0; stub178_itr < stub177_seq.length; stub178_itr += 1) {
-        line = stub177_seq[stub178_itr];
+    stub187_seq = panel["lines"];
+    if ((typeof stub187_seq === "object") && (!Array.isArray(stub187_seq))) { stub187_seq = Object.keys(stub187_seq);}
+    for (stub188_itr = 0; stub188_itr < stub187_seq.length; stub188_itr += 1) {
+        line = stub187_seq[stub188_itr];
         widest = Math.max(widest, (text_width(line["label"], SMALL) + 12));
     }
     named = widest <= _pyfunc_op_mult(width, 0.3);
     margin = (_pyfunc_truthy(named))? (Math.max(14, widest)) : (14);
-    stub179_seq = panel["x"]["ticks"];
-    if ((typeof stub179_seq === "object") && (!Array.isArray(stub179_seq))) { stub179_seq = Object.keys(stub179_seq);}
-    for (stub180_itr = 0; stub180_itr < stub179_seq.length; stub180_itr += 1) {
-        tick = stub179_seq[stub180_itr];
+    stub189_seq = panel["x"]["ticks"];
+    if ((typeof stub189_seq === "object") && (!Array.isArray(stub189_seq))) { stub189_seq = Object.keys(stub189_seq);}
+    for (stub190_itr = 0; stub190_itr < stub189_seq.length; stub190_itr += 1) {
+        tick = stub189_seq[stub190_itr];
         over = _pyfunc_op_mult((1 - place(panel["x"], tick["at"])), ((width - left) - margin));
         margin = Math.max(margin, ((text_width(tick["text"], SMALL) / 2) - over));
     }
@@ -2396,14 +2589,14 @@ plot_area = function (panel, width) {
 };
 
 draw_axes = function (panel, area) {
-    var body, bottom, i, left, middle, right, stride, stub181_, stub182_seq, stub183_itr, tick, ticks, x, y;
+    var body, bottom, i, left, middle, right, stride, stub191_, stub192_seq, stub193_itr, tick, ticks, x, y;
     body = [];
-    stub181_ = [area["left"], area["right"], area["bottom"]];
-    left = stub181_[0];right = stub181_[1];bottom = stub181_[2];
-    stub182_seq = panel["y"]["ticks"];
-    if ((typeof stub182_seq === "object") && (!Array.isArray(stub182_seq))) { stub182_seq = Object.keys(stub182_seq);}
-    for (stub183_itr = 0; stub183_itr < stub182_seq.length; stub183_itr += 1) {
-        tick = stub182_seq[stub183_itr];
+    stub191_ = [area["left"], area["right"], area["bottom"]];
+    left = stub191_[0];right = stub191_[1];bottom = stub191_[2];
+    stub192_seq = panel["y"]["ticks"];
+    if ((typeof stub192_seq === "object") && (!Array.isArray(stub192_seq))) { stub192_seq = Object.keys(stub192_seq);}
+    for (stub193_itr = 0; stub193_itr < stub192_seq.length; stub193_itr += 1) {
+        tick = stub192_seq[stub193_itr];
         y = at_y(panel, area, tick["at"]);
         _pymeth_append.call(body, segment(left, y, right, y, "grid", ""));
         _pymeth_append.call(body, (words_at(left - 6, y + 4, tick["text"], paint("muted"), "end", "")));
@@ -2444,14 +2637,14 @@ tick_stride = function (panel, area) {
 };
 
 draw_line = function (panel, line, area) {
-    var dash, ink, last, letter, point, steps, stub184_, stub185_seq, stub186_itr, x, y;
+    var dash, ink, last, letter, point, steps, stub194_, stub195_seq, stub196_itr, x, y;
     steps = [];
-    stub185_seq = line["points"];
-    if ((typeof stub185_seq === "object") && (!Array.isArray(stub185_seq))) { stub185_seq = Object.keys(stub185_seq);}
-    for (stub186_itr = 0; stub186_itr < stub185_seq.length; stub186_itr += 1) {
-        point = stub185_seq[stub186_itr];
-        stub184_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
-        x = stub184_[0];y = stub184_[1];
+    stub195_seq = line["points"];
+    if ((typeof stub195_seq === "object") && (!Array.isArray(stub195_seq))) { stub195_seq = Object.keys(stub195_seq);}
+    for (stub196_itr = 0; stub196_itr < stub195_seq.length; stub196_itr += 1) {
+        point = stub195_seq[stub196_itr];
+        stub194_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
+        x = stub194_[0];y = stub194_[1];
         y = Math.min((Math.max(y, (-5000))), 5000);
         letter = ((steps.length == 0))? ("M") : ("L");
         _pymeth_append.call(steps, (_pymeth_join.call("", [letter, px(x), " ", px(y)])));
@@ -2468,13 +2661,13 @@ SHARE_LABEL = "held";
 LETTER = 7.6;
 SIDE = 0.16;
 map_size = function (panel, width) {
-    var across, down, line, n, named, side, strip, stub187_seq, stub188_itr;
+    var across, down, line, n, named, side, strip, stub197_seq, stub198_itr;
     n = panel["lost"].length;
     side = 0.0;
-    stub187_seq = panel["lines"];
-    if ((typeof stub187_seq === "object") && (!Array.isArray(stub187_seq))) { stub187_seq = Object.keys(stub187_seq);}
-    for (stub188_itr = 0; stub188_itr < stub187_seq.length; stub188_itr += 1) {
-        line = stub187_seq[stub188_itr];
+    stub197_seq = panel["lines"];
+    if ((typeof stub197_seq === "object") && (!Array.isArray(stub197_seq))) { stub197_seq = Object.keys(stub197_seq);}
+    for (stub198_itr = 0; stub198_itr < stub197_seq.length; stub198_itr += 1) {
+        line = stub197_seq[stub198_itr];
         side = Math.max(side, (text_width(line["label"], SMALL) + 8));
     }
     named = side <= _pyfunc_op_mult(SIDE, width);
@@ -2488,32 +2681,32 @@ map_size = function (panel, width) {
 };
 
 draw_map = function (panel, width) {
-    var across, below, body, cells, down, ink, left, level, lost, marked, more, n, path, rings, share, size, stub189_, stub190_, stub191_, stub192_, stub192_cell, stub192_i0, stub192_iter0, stub193_seq, stub194_itr, stub195_, stub195_i0, stub195_iter0, stub195_ring, top, what;
+    var across, below, body, cells, down, ink, left, level, lost, marked, more, n, path, rings, share, size, stub199_, stub200_, stub201_, stub202_, stub202_cell, stub202_i0, stub202_iter0, stub203_seq, stub204_itr, stub205_, stub205_i0, stub205_iter0, stub205_ring, top, what;
     size = map_size(panel, width);
-    stub189_ = [panel["lost"].length, panel["lost"]];
-    n = stub189_[0];lost = stub189_[1];
-    stub190_ = [size["side"], 58.0];
-    left = stub190_[0];top = stub190_[1];
-    stub191_ = [size["across"], size["down"]];
-    across = stub191_[0];down = stub191_[1];
+    stub199_ = [panel["lost"].length, panel["lost"]];
+    n = stub199_[0];lost = stub199_[1];
+    stub200_ = [size["side"], 58.0];
+    left = stub200_[0];top = stub200_[1];
+    stub201_ = [size["across"], size["down"]];
+    across = stub201_[0];down = stub201_[1];
     body = [map_frame(panel, size, top)];
-    stub193_seq = ["held", "lost"];
-    if ((typeof stub193_seq === "object") && (!Array.isArray(stub193_seq))) { stub193_seq = Object.keys(stub193_seq);}
-    for (stub194_itr = 0; stub194_itr < stub193_seq.length; stub194_itr += 1) {
-        what = stub193_seq[stub194_itr];
+    stub203_seq = ["held", "lost"];
+    if ((typeof stub203_seq === "object") && (!Array.isArray(stub203_seq))) { stub203_seq = Object.keys(stub203_seq);}
+    for (stub204_itr = 0; stub204_itr < stub203_seq.length; stub204_itr += 1) {
+        what = stub203_seq[stub204_itr];
         for (level = 1; level < LEVELS.length; level += 1) {
             cells = map_cells(panel["levels"], lost, LEVELS[level], _pyfunc_op_equals(what, "held"));
             if ((cells.length > 0)) {
                 share = _pyfunc_op_mult(0.94, level) / 9;
-                stub192_ = [];stub192_iter0 = cells;if ((typeof stub192_iter0 === "object") && (!Array.isArray(stub192_iter0))) {stub192_iter0 = Object.keys(stub192_iter0);}for (stub192_i0=0; stub192_i0<stub192_iter0.length; stub192_i0++) {stub192_cell = stub192_iter0[stub192_i0];{stub192_.push(rectangle(_pyfunc_op_add(left, (_pyfunc_op_mult(across, ((stub192_cell[1] + 0.5) - (share / 2))))), _pyfunc_op_add(top, (_pyfunc_op_mult(down, ((stub192_cell[0] + 0.5) - (share / 2))))), _pyfunc_op_mult(across, share), _pyfunc_op_mult(down, share)));}}
-                path = stub192_;
+                stub202_ = [];stub202_iter0 = cells;if ((typeof stub202_iter0 === "object") && (!Array.isArray(stub202_iter0))) {stub202_iter0 = Object.keys(stub202_iter0);}for (stub202_i0=0; stub202_i0<stub202_iter0.length; stub202_i0++) {stub202_cell = stub202_iter0[stub202_i0];{stub202_.push(rectangle(_pyfunc_op_add(left, (_pyfunc_op_mult(across, ((stub202_cell[1] + 0.5) - (share / 2))))), _pyfunc_op_add(top, (_pyfunc_op_mult(down, ((stub202_cell[0] + 0.5) - (share / 2))))), _pyfunc_op_mult(across, share), _pyfunc_op_mult(down, share)));}}
+                path = stub202_;
                 more = data_of(_pymeth_join.call("", [what, ", ", level, " ninths"]), cells.length);
                 _pymeth_append.call(body, (map_path(_pymeth_join.call("", path), what, more)));
             }
         }
     }
-    stub195_ = [];stub195_iter0 = panel["rings"];if ((typeof stub195_iter0 === "object") && (!Array.isArray(stub195_iter0))) {stub195_iter0 = Object.keys(stub195_iter0);}for (stub195_i0=0; stub195_i0<stub195_iter0.length; stub195_i0++) {stub195_ring = stub195_iter0[stub195_i0];{stub195_.push(rectangle((_pyfunc_op_add(left, _pyfunc_op_mult(across, stub195_ring[1]))) - 1, (_pyfunc_op_add(top, _pyfunc_op_mult(down, stub195_ring[0]))) - 1, across + 2, down + 2));}}
-    rings = stub195_;
+    stub205_ = [];stub205_iter0 = panel["rings"];if ((typeof stub205_iter0 === "object") && (!Array.isArray(stub205_iter0))) {stub205_iter0 = Object.keys(stub205_iter0);}for (stub205_i0=0; stub205_i0<stub205_iter0.length; stub205_i0++) {stub205_ring = stub205_iter0[stub205_i0];{stub205_.push(rectangle((_pyfunc_op_add(left, _pyfunc_op_mult(across, stub205_ring[1]))) - 1, (_pyfunc_op_add(top, _pyfunc_op_mult(down, stub205_ring[0]))) - 1, across + 2, down + 2));}}
+    rings = stub205_;
     ink = _pymeth_join.call("", ["fill=\"none\" stroke=\"", paint("query"), "\" stroke-width=\"1.5\""]);
     marked = data_of(panel["ring"], rings.length);
     _pymeth_append.call(body, (_pymeth_join.call("", ["<path d=\"", _pymeth_join.call("", rings), "\" ", ink, marked, "/>"])));
@@ -2550,12 +2743,12 @@ map_path = function (path, what, more) {
 };
 
 map_frame = function (panel, size, top) {
-    var across, body, bottom, down, end, ground, i, key, left, letters, line, lost, n, number, pale, stub196_, stub197_, stub198_, stub199_, stub200_, words, x, y;
+    var across, body, bottom, down, end, ground, i, key, left, letters, line, lost, n, number, pale, stub206_, stub207_, stub208_, stub209_, stub210_, words, x, y;
     body = [];
-    stub196_ = [panel["lost"].length, panel["lost"], panel["letters"]];
-    n = stub196_[0];lost = stub196_[1];letters = stub196_[2];
-    stub197_ = [size["side"], size["across"], size["down"]];
-    left = stub197_[0];across = stub197_[1];down = stub197_[2];
+    stub206_ = [panel["lost"].length, panel["lost"], panel["letters"]];
+    n = stub206_[0];lost = stub206_[1];letters = stub206_[2];
+    stub207_ = [size["side"], size["across"], size["down"]];
+    left = stub207_[0];across = stub207_[1];down = stub207_[2];
     ground = [];
     for (key = 0; key < n; key += 1) {
         if ((lost[key] < n)) {
@@ -2567,13 +2760,13 @@ map_frame = function (panel, size, top) {
         pale = _pymeth_join.call("", ["fill=\"", paint("grid"), "\" fill-opacity=\"0.45\""]);
         _pymeth_append.call(body, (_pymeth_join.call("", ["<path d=\"", _pymeth_join.call("", ground), "\" ", pale, "/>"])));
     }
-    stub198_ = [_pyfunc_op_add(top, _pyfunc_op_mult(down, n)), _pyfunc_op_add(left, _pyfunc_op_mult(across, n))];
-    bottom = stub198_[0];end = stub198_[1];
+    stub208_ = [_pyfunc_op_add(top, _pyfunc_op_mult(down, n)), _pyfunc_op_add(left, _pyfunc_op_mult(across, n))];
+    bottom = stub208_[0];end = stub208_[1];
     for (i = 0; i < panel["lines"].length; i += 1) {
-        stub199_ = [panel["lines"][i], i + 1];
-        line = stub199_[0];number = stub199_[1];
-        stub200_ = [_pyfunc_op_add(left, _pyfunc_op_mult(across, line["at"])), _pyfunc_op_add(top, _pyfunc_op_mult(down, line["at"]))];
-        x = stub200_[0];y = stub200_[1];
+        stub209_ = [panel["lines"][i], i + 1];
+        line = stub209_[0];number = stub209_[1];
+        stub210_ = [_pyfunc_op_add(left, _pyfunc_op_mult(across, line["at"])), _pyfunc_op_add(top, _pyfunc_op_mult(down, line["at"]))];
+        x = stub210_[0];y = stub210_[1];
         _pymeth_append.call(body, segment(x, y, x, bottom, "grid", ""));
         _pymeth_append.call(body, segment(left, y, x, y, "grid", ""));
         words = (_pyfunc_truthy(size["named"]))? (line["label"]) : (_pymeth_join.call("", [number]));
@@ -2615,12 +2808,12 @@ map_letters = function (letters, lost, left, across, y) {
 };
 
 map_shares = function (panel, x, top, size) {
-    var body, down, length, long, more, n, path, share, stub201_, stub202_, t, total, words;
+    var body, down, length, long, more, n, path, share, stub211_, stub212_, t, total, words;
     body = [];
-    stub201_ = [panel["shares"].length, 0.0];
-    n = stub201_[0];total = stub201_[1];
-    stub202_ = [size["down"], size["strip"] - 4];
-    down = stub202_[0];long = stub202_[1];
+    stub211_ = [panel["shares"].length, 0.0];
+    n = stub211_[0];total = stub211_[1];
+    stub212_ = [size["down"], size["strip"] - 4];
+    down = stub212_[0];long = stub212_[1];
     path = [];
     for (t = 0; t < n; t += 1) {
         share = panel["shares"][t];
@@ -2643,14 +2836,14 @@ map_shares = function (panel, x, top, size) {
 GAP = 20;
 LEADING = 17;
 draw = function (scene, width) {
-    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub203_seq, stub204_itr, stub205_seq, stub206_itr, y;
+    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub213_seq, stub214_itr, stub215_seq, stub216_itr, y;
     width = (width === undefined) ? 720: width;
     body = [];
     y = 4.0;
-    stub205_seq = scene["panels"];
-    if ((typeof stub205_seq === "object") && (!Array.isArray(stub205_seq))) { stub205_seq = Object.keys(stub205_seq);}
-    for (stub206_itr = 0; stub206_itr < stub205_seq.length; stub206_itr += 1) {
-        panel = stub205_seq[stub206_itr];
+    stub215_seq = scene["panels"];
+    if ((typeof stub215_seq === "object") && (!Array.isArray(stub215_seq))) { stub215_seq = Object.keys(stub215_seq);}
+    for (stub216_itr = 0; stub216_itr < stub215_seq.length; stub216_itr += 1) {
+        panel = stub215_seq[stub216_itr];
         if (_pyfunc_op_equals(panel["kind"], "bars")) {
             drawn = draw_bars(panel, width);
         } else if (_pyfunc_op_equals(panel["kind"], "curves")) {
@@ -2662,10 +2855,10 @@ draw = function (scene, width) {
         }
         lines = wrapped(panel["label"], _pyfunc_op_mult(TITLE, BOLD), width);
         bold = _pymeth_join.call("", [" font-size=\"", TITLE, "\" font-weight=\"bold\""]);
-        stub203_seq = lines;
-        if ((typeof stub203_seq === "object") && (!Array.isArray(stub203_seq))) { stub203_seq = Object.keys(stub203_seq);}
-        for (stub204_itr = 0; stub204_itr < stub203_seq.length; stub204_itr += 1) {
-            line = stub203_seq[stub204_itr];
+        stub213_seq = lines;
+        if ((typeof stub213_seq === "object") && (!Array.isArray(stub213_seq))) { stub213_seq = Object.keys(stub213_seq);}
+        for (stub214_itr = 0; stub214_itr < stub213_seq.length; stub214_itr += 1) {
+            line = stub213_seq[stub214_itr];
             _pymeth_append.call(body, (words_at(0, y + 13, line, paint("ink"), "start", bold)));
             y = _pyfunc_op_add(y, LEADING);
         }
@@ -2681,7 +2874,7 @@ draw = function (scene, width) {
     return _pymeth_join.call("", [root, card, _pymeth_join.call("", body), "</svg>"]);
 };
 
-window.kvExplorers = {scenes: {growth: growth_scene, memory: memory_scene, padding: padding_scene, roofline: roofline_scene, sampling: sampling_scene}, draw: draw, tables: {
+window.kvExplorers = {scenes: {growth: growth_scene, memory: memory_scene, padding: padding_scene, roofline: roofline_scene, sampling: sampling_scene, speculation: speculation_scene}, draw: draw, tables: {
 "codecs": {
 "bfloat16": {
 "bits": 16,

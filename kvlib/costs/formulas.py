@@ -348,3 +348,31 @@ def empty_slots(lengths: list[float], width: float) -> float:
     for n in lengths:
         total += width - n
     return total
+
+
+# ---------------------------------------------------------------------------- guesses
+
+
+def guessed_tokens(acceptance: float, gamma: float) -> float:
+    """1 + a + ... + a^γ: tokens per step if each of γ guesses in turn is accepted with chance a."""
+    total = 0.0
+    for _ in range(int(gamma) + 1):
+        total = total * acceptance + 1
+    return total
+
+
+def batched_time(tokens: float, ridge: float) -> float:
+    """The time of a step over `tokens` tokens, in times of reading the weights once.
+
+    In 16 bits, a step makes one operation per token for each byte of weights, so arithmetic takes
+    longer than reading once the tokens are more than the ridge of the GPU. Attention is left out.
+    """
+    return max(1, tokens / ridge)
+
+
+def guessing_gain(
+    acceptance: float, gamma: float, cost: float, batch: float, ridge: float
+) -> float:
+    """How many times as fast text comes with γ guesses, each of which takes `cost` steps."""
+    check = batched_time(batch * (gamma + 1), ridge) / batched_time(batch, ridge)
+    return guessed_tokens(acceptance, gamma) / (gamma * cost + check)

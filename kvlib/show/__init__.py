@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.show.explorers import padding_explorer as padding_explorer
     from kvlib.show.explorers import roofline_explorer as roofline_explorer
     from kvlib.show.explorers import sampling_explorer as sampling_explorer
+    from kvlib.show.explorers import speculation_explorer as speculation_explorer
     from kvlib.show.style import COLORS as COLORS
     from kvlib.show.style import color as color
     from kvlib.show.style import contrast as contrast

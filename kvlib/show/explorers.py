@@ -19,6 +19,7 @@ from kvlib.show.scenes.memory import memory_scene
 from kvlib.show.scenes.padding import padding_scene
 from kvlib.show.scenes.roofline import roofline_scene
 from kvlib.show.scenes.sampling import sampling_scene
+from kvlib.show.scenes.speculation import speculation_scene
 
 LOGIT_ROWS = Path(__file__).with_name("logit_rows.json")  # tools/make_logit_rows.py
 REFERENCE = Path(__file__).resolve().parent.parent / "reference" / "config.json"
@@ -162,12 +163,40 @@ def sampling_explorer(**settings: Any) -> Explorer:
     return made.set(**settings)
 
 
+def speculation_explorer(**settings: Any) -> Explorer:
+    """The speed-up of guessing against the number of guesses, and where a full batch ends it.
+
+    Settings: acceptance (chance that a guess is right, if those before it are), gamma (guesses per
+    request and step), cost (time of one guess, in steps without guesses), batch (requests), gpu.
+    ValueError for one that is not offered, naming the nearest. A step takes as long as reading
+    16-bit weights or multiplying with them, whichever is longer: `kvlib.speculation.checking_time`.
+
+    >>> explorer = speculation_explorer(acceptance=0.7, cost=0.05, gamma=5)
+    >>> [explorer.scene(batch=batch)["numbers"][0]["text"] for batch in (1, 64, 128, 256)]
+    ['2.35 times', '1.90 times', '1.03 times', '0.54 times']
+    """
+    shares = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95]
+    costs = [0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5]
+    takes = ["nothing, as a lookup", *[f"{round(100 * cost)} % of a step" for cost in costs[1:]]]
+    percent = [f"{round(100 * share)} %" for share in shares]
+    controls: list[Choice | Slider] = [
+        Slider("acceptance", "Guesses accepted", shares, 0.7, texts=percent),
+        Slider.steps("gamma", "Guesses per step", 1, 16, value=5, unit="guesses"),
+        Slider("cost", "One guess takes", costs, 0.05, texts=takes),
+        Slider.powers("batch", "Requests", 1, 512, value=8, unit="requests", halves=True),
+        Choice("gpu", "GPU", _titles("gpus"), "h100-sxm"),
+    ]
+    title = "What guessing gains"
+    return _explorer("speculation", title, controls, speculation_scene, settings)
+
+
 ALL: Mapping[str, Callable[..., Explorer]] = {
     "memory": memory_explorer,
     "roofline": roofline_explorer,
     "growth": growth_explorer,
     "padding": padding_explorer,
     "sampling": sampling_explorer,
+    "speculation": speculation_explorer,
 }
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.speculation.draft_model import lower_layers as lower_layers
     from kvlib.speculation.gain import adaptive as adaptive
     from kvlib.speculation.gain import best_gamma as best_gamma
+    from kvlib.speculation.gain import checking_time as checking_time
     from kvlib.speculation.gain import expected_tokens as expected_tokens
     from kvlib.speculation.gain import speed_up as speed_up
     from kvlib.speculation.lookup import PromptLookup as PromptLookup

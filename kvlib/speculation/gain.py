@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from kvlib.arguments import check_integer, describe, number
+from kvlib.arguments import check_integer, check_positive, describe, number
+from kvlib.costs.formulas import batched_time
 from kvlib.serving import Request
 
 MOST_GUESSES = 1024
@@ -30,7 +31,7 @@ def speed_up(acceptance: float, gamma: int, cost: float, step: float = 1.0) -> f
     step   time of the step that checks the guesses, in the same unit: 1 as long as reading the
            weights takes most of it
 
-    arXiv:2211.17192, theorem 3.8, in which step is 1.
+    arXiv:2211.17192, theorem 3.8, in which step is 1; `checking_time` estimates it for a batch.
 
     >>> round(speed_up(0.7, gamma=4, cost=0.1), 3)
     1.981
@@ -38,6 +39,24 @@ def speed_up(acceptance: float, gamma: int, cost: float, step: float = 1.0) -> f
     cost, step = _time("cost", cost, 0.0), _time("step", step, 1e-9)
     gamma = _guesses("gamma", gamma, 0)
     return expected_tokens(acceptance, gamma) / (gamma * cost + step)
+
+
+def checking_time(gamma: int, batch: int, ridge: float) -> float:
+    """The `step` of `speed_up`: how many times as long the check of `gamma` guesses takes.
+
+    batch   requests in a step, each with `gamma` guesses
+    ridge   tokens per step at which arithmetic takes as long as reading 16-bit weights: the ridge
+            of the GPU in operations per byte, such as ``GPUS["h100-sxm"].ridge().value``
+
+    t(batch · (γ + 1)) / t(batch) with t(n) = max(1, n / ridge), the roofline of the products with
+    weights (Williams et al., doi:10.1145/1498765.1498785). Attention is left out.
+
+    >>> [round(checking_time(gamma, batch=128, ridge=295), 2) for gamma in (1, 3, 5, 7)]
+    [1.0, 1.74, 2.6, 3.47]
+    """
+    gamma, batch = _guesses("gamma", gamma, 0), check_integer("batch", batch)
+    ridge = check_positive("ridge", ridge)
+    return batched_time(batch * (gamma + 1), ridge) / batched_time(batch, ridge)
 
 
 def best_gamma(
