@@ -1737,12 +1737,9 @@ speed_words = function (gain) {
 speed_point = function (guesses, work, role, before) {
     var gain, label;
     gain = work["gains"][guesses];
-    label = _pymeth_join.call("", [before, guesses, " guesses, ", speed_words(gain)]);
-    if (_pyfunc_op_equals(guesses, 1)) {
-        label = _pymeth_join.call("", [before, "1 guess, ", speed_words(gain)]);
-    }
-    if (_pyfunc_op_equals(guesses, 0)) {
-        label = _pymeth_join.call("", [before, "none"]);
+    label = _pymeth_join.call("", [before, count_words(guesses, "guess", "guesses")]);
+    if (_pyfunc_op_equals(before, "")) {
+        label = _pymeth_join.call("", [label, ", ", speed_words(gain)]);
     }
     return ({label: label, role: role, x: guesses, y: gain});
 };
@@ -1858,7 +1855,7 @@ speculation_formula = function (settings, work) {
     made = stub115_[0];check = stub115_[1];
     whole = number_words(work["whole"]);
     check_of = _pymeth_join.call("", ["max(1, ", batch, " \u00d7 ", gamma + 1, " / ", ridge, ") / max(1, ", batch, " / ", ridge, ")"]);
-    return [_pymeth_join.call("", ["tokens per step: (1 \u2212 ", share, "^", gamma + 1, ") / (1 \u2212 ", share, ") = ", made]), _pymeth_join.call("", ["time of the check: ", check_of, " = ", check, " steps"]), _pymeth_join.call("", ["time in all: ", gamma, " \u00d7 ", cost, " + ", check, " = ", whole, " steps"]), _pymeth_join.call("", (["speed-up: ", made, " / ", whole, " = ", number_words(work["gain"])]))];
+    return [_pymeth_join.call("", ["tokens per step: (1 \u2212 ", share, "^", gamma + 1, ") / (1 \u2212 ", share, ") = ", made]), _pymeth_join.call("", ["time of the check: ", check_of, " = ", check, " steps"]), _pymeth_join.call("", ["time in all: ", gamma, " \u00d7 ", cost, " + ", check, " = ", whole, " steps"]), _pymeth_join.call("", (["speed-up: ", made, " / ", whole, " = ", fixed(work["gain"], 2)]))];
 };
 
 speculation_numbers = function (work) {

@@ -141,7 +141,7 @@ def speculation_formula(settings: dict[str, Any], work: dict[str, Any]) -> list[
         f"tokens per step: (1 \u2212 {share}^{gamma + 1}) / (1 \u2212 {share}) = {made}",
         f"time of the check: {check_of} = {check} steps",
         f"time in all: {gamma} \u00d7 {cost} + {check} = {whole} steps",
-        f"speed-up: {made} / {whole} = {number_words(work['gain'])}",
+        f"speed-up: {made} / {whole} = {fixed(work['gain'], 2)}",
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvlib.show.scenes.axes import axis_counts, axis_linear
-from kvlib.show.scenes.words import fixed, number_words
+from kvlib.show.scenes.words import count_words, fixed, number_words
 
 
 def speculation_curves(settings: dict[str, Any], work: dict[str, Any]) -> dict[str, Any]:
@@ -60,13 +60,11 @@ def speed_words(gain: float) -> str:
 
 
 def speed_point(guesses: int, work: dict[str, Any], role: str, before: str) -> dict[str, Any]:
-    """A point of the curve with its number of guesses and its speed-up."""
+    """A point of the curve with its number of guesses and, if it is the chosen one, its speed-up."""
     gain = work["gains"][guesses]
-    label = f"{before}{guesses} guesses, {speed_words(gain)}"
-    if guesses == 1:
-        label = f"{before}1 guess, {speed_words(gain)}"
-    if guesses == 0:
-        label = f"{before}none"
+    label = f"{before}{count_words(guesses, 'guess', 'guesses')}"
+    if before == "":
+        label = f"{label}, {speed_words(gain)}"
     return {"label": label, "role": role, "x": guesses, "y": gain}
 
 
