@@ -60,7 +60,7 @@ def speed_words(gain: float) -> str:
 
 
 def speed_point(guesses: int, work: dict[str, Any], role: str, before: str) -> dict[str, Any]:
-    """A point of the curve with its number of guesses and, if it is the chosen one, its speed-up."""
+    """A point of the curve: its number of guesses and, if it is the chosen one, its speed-up."""
     gain = work["gains"][guesses]
     label = f"{before}{count_words(guesses, 'guess', 'guesses')}"
     if before == "":
