@@ -8,7 +8,8 @@ from typing import Any
 from kvlib.arrays import Array, itemsize
 from kvlib.attention import products
 from kvlib.attention.pieces import Pieces
-from kvlib.caches.store import Residual, Rooms, Store
+from kvlib.caches.residual import Residual
+from kvlib.caches.store import Rooms, Store
 from kvlib.codecs.base import Parts
 
 VIEWED = 64  # tokens from which a page is read as it lies, nothing copied

@@ -11,10 +11,11 @@ import numpy as np
 from kvlib.arrays import Array
 from kvlib.caches.checks import check_layer, get_open
 from kvlib.caches.protocol import Attention, Cache
+from kvlib.caches.residual import Residual
 from kvlib.caches.retention import LayerGroup, Rules, rules_of
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Request, Step
-from kvlib.caches.store import Residual, Store
+from kvlib.caches.store import Store
 from kvlib.caches.table import Allocator, Lying, Table
 from kvlib.caches.trees import depths
 from kvlib.codecs import PLAIN, Codec

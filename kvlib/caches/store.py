@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from copy import copy
 from typing import Any
 
 import numpy as np
 
-from kvlib.arrays import Array, is_numpy, namespace, nbytes, new_array
+from kvlib.arrays import Array, is_numpy, nbytes, new_array
 from kvlib.caches.bounds import Bounds
+from kvlib.caches.residual import GUESSES, Residual, resized
 from kvlib.caches.spec import LayerSpec
 from kvlib.codecs.base import Codec, Field, Parts, TensorCodec
 
@@ -167,44 +167,6 @@ class Fields:
         return found[0], found[1]
 
 
-class Residual:
-    """The newest tokens of one request in one layer, as they came, until their group is full.
-
-    both: keys (Hkv, room, Dk), and values (Hkv, room, Dv) unless they are taken from the keys.
-    previous: the same before the last step moved tokens from them into the pages, kept until the
-    next plan, so that the step can be taken back; else None.
-    """
-
-    __slots__ = ("both", "previous")
-
-    def __init__(self, xp: Any, spec: LayerSpec, room: int, dtype: Any) -> None:
-        dims = (spec.head_dim,) if spec.v_from_k else (spec.head_dim, spec.v_dim)
-        shapes = [(spec.num_kv_heads, room, dim) for dim in dims]
-        self.both = [new_array(xp, "residual of a request", shape, dtype) for shape in shapes]
-        self.previous: list[Array] | None = None
-
-    def make_room(self, tokens: int) -> None:
-        """Longer arrays, if they have no room for so many tokens."""
-        if self.both[0].shape[1] < tokens:
-            self.both = [self._resized(x, x, tokens) for x in self.both]
-
-    def _resized(self, x: Array, held: Array, room: int) -> Array:
-        """An array of `room` tokens like x (Hkv, n, D) that begins with `held`."""
-        xp = namespace(x)
-        new = xp.empty((x.shape[0], room, x.shape[2]), dtype=x.dtype, device=x.device)
-        new[:, : held.shape[1], :] = held
-        return new
-
-    def copy(self) -> Residual:
-        """The same tokens for a fork, in arrays of their own."""
-        new = copy(self)
-        new.both, new.previous = [namespace(x).asarray(x, copy=True) for x in self.both], None
-        return new
-
-    def arrays(self) -> list[Array]:
-        return [*self.both, *(self.previous or ())]
-
-
 class Store:
     """Keys and values of one layer: fields of pages, and the newest tokens as they came."""
 
@@ -216,6 +178,7 @@ class Store:
         heads = spec.num_kv_heads
         self.both = [Fields(xp, part, heads, dim, pages, size, dtype) for part, dim in own]
         self.keys, self.values = self.both[0], self.both[-1]  # one and the same under v_from_k
+        self.room = codec.residual + codec.group  # tokens that may wait
 
     def arrays(self) -> Iterator[Array]:
         """Every array of the pages."""
@@ -236,7 +199,7 @@ class Store:
 
     def new_residual(self) -> Residual:
         """Room for the tokens of a request that wait."""
-        return Residual(self.xp, self.spec, self.codec.residual + self.codec.group, self.dtype)
+        return Residual(self.xp, self.spec, self.room, self.dtype)
 
     def write(
         self,
@@ -256,20 +219,28 @@ class Store:
             both = zip(self.both, new, strict=True)
             return sum(fields.write(pages, start, x) for fields, x in both)
         if after == before:
-            residual.make_room(end - before)  # for a tree, of which nothing is encoded yet
+            residual.resize(end - before)  # for a tree, of which nothing is encoded yet
             for old, x in zip(residual.both, new, strict=True):
                 old[:, start - before : end - before, :] = x
             return sum(nbytes(x) for x in new)
-        written, kept = 0, []
-        for fields, old, x in zip(self.both, residual.both, new, strict=True):
-            x = self.xp.concat([old[:, : start - before, :], x], axis=1)
-            waiting = x[:, after - before :, :]
-            written += fields.write(pages, before, x[:, : after - before, :]) + nbytes(waiting)
-            room = self.xp.empty(old.shape, dtype=self.dtype)
-            room[:, : end - after, :] = waiting
-            kept.append(room)
-        residual.both, residual.previous = kept, residual.both
+        old = residual.both
+        pairs = zip(old, new, strict=True)
+        all_waiting = [self.xp.concat([x[:, : start - before, :], y], axis=1) for x, y in pairs]
+        residual.both, written = self._encode(pages, all_waiting, coded)
+        residual.previous = all_waiting if end - start <= GUESSES else old
         return written
+
+    def _encode(
+        self, pages: Sequence[int], waiting: Sequence[Array], coded: tuple[int, int]
+    ) -> tuple[list[Array], int]:
+        """Encode the first of the tokens that wait; gives the arrays of the rest, bytes written."""
+        (before, after), rest, written = coded, [], 0
+        for fields, x in zip(self.both, waiting, strict=True):
+            if after > before:
+                written += fields.write(pages, before, x[:, : after - before, :])
+            rest.append(resized(x[:, after - before :, :], self.room))
+            written += nbytes(x[:, after - before :, :])
+        return rest, written
 
     def keep(
         self,
@@ -283,17 +254,10 @@ class Store:
         coded: how many of the request's tokens are codes, and are to be. Both are counted from the
         first that is stored, `which` from the first that waits. Gives the bytes written.
         """
-        (before, after), xp, kept, written = coded, self.xp, [], 0
-        index = xp.asarray(which, dtype=xp.int64)
-        for fields, old in zip(self.both, residual.both, strict=True):
-            x = xp.take(old, index, axis=1)
-            if after > before:
-                written += fields.write(pages, before, x[:, : after - before, :])
-            waiting = x[:, after - before :, :]
-            room = self.codec.residual + self.codec.group
-            kept.append(residual._resized(old, waiting, room))
-            written += nbytes(waiting)
-        residual.both, residual.previous = kept, None
+        index = self.xp.asarray(which, dtype=self.xp.int64)
+        waiting = [self.xp.take(x, index, axis=1) for x in residual.both]
+        residual.both, written = self._encode(pages, waiting, coded)
+        residual.previous = None
         return written
 
     def longer(self, tokens: int) -> Store:

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from kvlib.arrays import Array
+from kvlib.caches.residual import Residual
 from kvlib.caches.retention import LayerGroup, Retention, by_rule
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Extra, Request
-from kvlib.caches.store import Residual, Store
+from kvlib.caches.store import Store
 from kvlib.caches.watched import Watched
 
 
