@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from kvlib.arguments import describe, is_integer
 from kvlib.arrays import Array
+from kvlib.caches.checks import get_open
+from kvlib.caches.checks_trees import check_no_tree
 from kvlib.model.rope import turn
 
 if TYPE_CHECKING:
@@ -37,10 +39,11 @@ def remove_span(model: Decoder, cache: Cache, seq_id: Hashable, start: int, stop
     less than half the spacing of the stored numbers, so it is rounded away, and many of them add
     up to an error in one direction. In float32 even 1,000 cuts leave keys right to 1e-5.
 
-    Raises ValueError for a span that the request does not hold, for a cache in which a layer has
-    given tokens back (a window), for a model whose positions are learned, and where the cache
-    cannot go back to `start` (some codecs encode groups of tokens); OutOfBlocks where the pool
-    has no room for a copy of what follows. The request is then as it was.
+    Raises ValueError for a span that the request does not hold, for a request that still holds a
+    tree of guesses, for a cache in which a layer has given tokens back (a window), for a model
+    whose positions are learned, and where the cache cannot go back to `start` (some codecs encode
+    groups of tokens); OutOfBlocks where the pool has no room for a copy of what follows. The
+    request is then as it was.
 
     >>> from kvlib import load_reference_model
     >>> model = load_reference_model()
@@ -52,6 +55,7 @@ def remove_span(model: Decoder, cache: Cache, seq_id: Hashable, start: int, stop
     >>> cache.seq_len("chat")
     9
     """
+    check_no_tree(get_open(cache._requests, seq_id))
     length = cache.seq_len(seq_id)
     whole = is_integer(start) and is_integer(stop)
     if not whole or not 0 <= index(start) < index(stop) <= length:

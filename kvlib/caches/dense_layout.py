@@ -10,6 +10,7 @@ import numpy as np
 from kvlib.arguments import LARGEST, check_integer, check_list, describe, is_integer, listed
 from kvlib.arrays import Array, to_numpy
 from kvlib.caches.checks import check_kind, check_layer, check_new, token_ids
+from kvlib.caches.checks_trees import check_no_tree
 from kvlib.caches.protocol import Cache
 
 
@@ -33,6 +34,8 @@ def to_dense(cache: Cache, layer: int, seq_ids: Sequence[Hashable]) -> tuple[Arr
     check_layer(cache, layer)
     names, xp, spec = names_of(seq_ids), cache.xp, cache.layers[layer]
     lengths = [cache.seq_len(name) for name in names]
+    for name in names:
+        check_no_tree(cache._requests[name])
     shape = (len(names), spec.num_kv_heads, max(lengths, default=0))
     k, v = (xp.zeros((*shape, dim), dtype=cache.dtype) for dim in (spec.head_dim, spec.v_dim))
     for b, (name, n) in enumerate(zip(names, lengths, strict=True)):

@@ -26,14 +26,16 @@ def keep(cache: StoredLayers, request: Request, path: Sequence[int]) -> None:
     """What `Cache.keep` asks of a cache of pages and residuals; the path has been checked."""
     state, start, end = request.state, request.begun, request.begun + len(path)
     moved = next((i for i, number in enumerate(path) if number != i), len(path))
+    coded = max(state.coded, cache.codec.coded(end))
     if cache.codec.waits:
-        _keep_waiting(cache, request, path)
+        _keep_waiting(cache, request, path, coded)
     elif moved < len(path):
         _move(cache, request, start + moved, [start + number for number in path[moved:]])
     if len(state.tokens) == request.length:
         state.tokens[start:] = [state.tokens[start + number] for number in path]
     cache.allocator.truncate(request, end)
-    state.start, state.before = end, state.coded
+    state.coded = state.before = coded
+    state.start = end
 
 
 def _move(cache: StoredLayers, request: Request, target: int, sources: Sequence[int]) -> None:
@@ -48,15 +50,13 @@ def _move(cache: StoredLayers, request: Request, target: int, sources: Sequence[
     report("keep", copied=copied)
 
 
-def _keep_waiting(cache: StoredLayers, request: Request, path: Sequence[int]) -> None:
+def _keep_waiting(cache: StoredLayers, request: Request, path: Sequence[int], coded: int) -> None:
     """The same where new tokens wait to be encoded: what is due is encoded now."""
     state, start = request.state, request.begun
-    coded = max(state.coded, cache.codec.coded(start + len(path)))
     waiting = start - state.coded
     which, written = [*range(waiting), *(waiting + number for number in path)], 0
     for layer, residual in enumerate(state.residuals):
         table = state.tables[cache.group_of[layer]]
         counted = state.coded - table.gone, coded - table.gone
         written += cache.store(table, layer).keep(table.pages, residual, which, counted)
-    state.coded = coded
     report("keep", written=written)

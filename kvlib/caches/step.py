@@ -139,6 +139,14 @@ class Step:
         return [end - n for end, n in zip(self.seq_lens, new, strict=True)]
 
     @property
+    def longest(self) -> int:
+        """One more than the highest position in the step."""
+        if self.parents is None:
+            return max(self.seq_lens)
+        both = zip(self.begun, self.seq_lens, self.parents, strict=True)
+        return max(end if own is None else n + max(depths(own)) + 1 for n, end, own in both)
+
+    @property
     def num_tokens(self) -> int:
         """T, the rows of q, k and v in this step."""
         return self.qo_indptr[-1]

@@ -108,7 +108,7 @@ class Decoder:
         """The token ids where the model lives, after refusing what cannot be embedded."""
         check_step(step)
         limit, vocabulary = self.config.max_position_embeddings, self.config.vocab_size
-        longest = max(step.seq_lens)
+        longest = step.longest
         if longest > limit:
             raise ValueError(f"a request of {longest} tokens is past the model's limit of {limit}")
         # Ids on a device are taken as they are: reading them back to look would stall it.

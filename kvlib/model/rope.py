@@ -116,7 +116,7 @@ class Rotation:
         """cos and sin (T, 1, D) at the step's positions; None where positions are learned."""
         if self.config is None:
             return None
-        needed, xp = max(step.seq_lens), self.xp
+        needed, xp = step.longest, self.xp
         if self._tables is None or self._tables[0].shape[0] < needed:
             # A model that allows 131,072 positions would pay 134 MB for those nobody visits.
             rows = min(max(512, 2 * needed), self.max_positions)
