@@ -6,7 +6,7 @@ from importlib import import_module
 
 from kvlib.kernels.source import Kernel
 
-MODULES = ("decode", "prefill", "layernorm", "topk", "sample", "loads")
+MODULES = ("decode", "prefill", "prefill_work", "layernorm", "topk", "sample", "loads")
 
 
 def instantiations() -> list[Kernel]:

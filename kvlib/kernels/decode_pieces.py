@@ -63,11 +63,19 @@ def launches_of(
     ]
     if not work.parts:
         return launches
+    return [*launches, merge_launch(o, lse, part, sums, work)]
+
+
+def merge_launch(
+    o: Array, lse: Array, part: Array | None, sums: Array | None, work: Work
+) -> Launch:
+    """The merge of each row's parts, as `work` counts them: o (rows, Hq, D), lse (rows, Hq)."""
+    rows, num_qo_heads, dim = o.shape
+    kind = np.int32(list(CTYPES.values()).index(ctype(o, "o")))
     numbers = (work.most, work.most, num_qo_heads, dim)
     args = (o, lse, part, sums, work.first, *(np.int32(n) for n in numbers), kind)
-    grid = (q.shape[0] * num_qo_heads, 1, 1)
     shared = 4 * (work.most + 2 * WARPS)  # a weight a part, a maximum and a sum of each warp
-    return [*launches, Launch(Kernel("decode", "merge"), grid, THREADS, shared, args)]
+    return Launch(Kernel("decode", "merge"), (rows * num_qo_heads, 1, 1), THREADS, shared, args)
 
 
 def _work(q: Array, pieces: Sequence[Piece], known: dict[Any, Work] | None) -> Work:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-THREADS = 128
+from kvlib.kernels.device import H200, Device
+from kvlib.kernels.plans import THREADS, blocks_that_fit
+from kvlib.kernels.work import LEAST_KEYS, balanced
+
+FEW_TILES = 4  # of rows of one kv head: with more, a step makes blocks enough without splits
+
+
+__all__ = ["THREADS", "PrefillPlan", "plan_prefill", "splits_of_rows"]
 
 
 class PrefillPlan(NamedTuple):
@@ -35,3 +43,36 @@ def plan_prefill(head_dim: int, itemsize: int) -> PrefillPlan:
     return PrefillPlan(
         rows, keys, 4 * ((rows + 2 * keys) * (head_dim + 4) + rows * (keys + 1)), False
     )
+
+
+def splits_of_rows(
+    plan: PrefillPlan,
+    q_lens: Sequence[int],
+    lens: Sequence[int],
+    num_kv_heads: int,
+    groups: int,
+    *,
+    registers: int | None = None,
+    device: Device = H200,
+) -> tuple[int, ...]:
+    """Splits (B,) of each request's keys in a step of few new tokens; one each in any other step.
+
+    q_lens, lens (B,): new tokens, and keys that are read   groups: query heads of a kv head
+    registers: a thread of the kernel takes
+
+    Guesses make few rows, and a block per tile of rows and kv head would leave most of a device
+    idle. A split writes and reads a float32 result for each row, so it takes enough keys that these
+    bytes are at most a quarter of theirs: with 16-bit numbers 8 keys per row.
+
+    >>> plan = plan_prefill(128, 2)
+    >>> splits_of_rows(plan, [16], [65_536], 8, 4)  # a tree of 16 tokens: 64 rows of 8 kv heads
+    (33,)
+    >>> splits_of_rows(plan, [4096], [65_536], 8, 4)  # a chunk of a prompt: 2,048 blocks
+    (1,)
+    """
+    rows = max(q_lens, default=0) * groups
+    if rows > FEW_TILES * plan.rows:
+        return (1,) * len(q_lens)
+    room = device.sms * blocks_that_fit(registers or 255, plan.shared, device)
+    least = max(LEAST_KEYS, 16 * rows // (2 if plan.tensor else 4))
+    return balanced(tuple(lens), num_kv_heads * plan.tiles(rows), room, least)

@@ -10,8 +10,11 @@ from kvlib.kernels import checks, engine
 from kvlib.kernels.launch import Launch
 from kvlib.kernels.places import MOST_KEYS, check_places, check_settings
 from kvlib.kernels.plans_prefill import THREADS, plan_prefill
+from kvlib.kernels.prefill_work import tree_launches
 from kvlib.kernels.source import Kernel
+from kvlib.kernels.trees import Tree, check_tree
 from kvlib.kernels.types import HEAD_DIMS, ctype
+from kvlib.kernels.work import Work
 
 
 def prefill_attention(
@@ -26,6 +29,8 @@ def prefill_attention(
     sm_scale: float | None = None,
     softcap: float | None = None,
     max_new: int | None = None,
+    tree: Tree | None = None,
+    work: Work | None = None,
     return_lse: bool = False,
     run_on: str | None = None,
 ) -> Array | tuple[Array, Array]:
@@ -41,6 +46,9 @@ def prefill_attention(
     (arXiv:2307.08691). float32 stays float32. D is 64, 96, 128 or 256. window, sm_scale and softcap
     mean the same as in :func:`kvlib.attend`.
     max_new: the most new tokens of one request, if you know it; T otherwise.
+    tree: which new tokens each of them sees (`kvlib.kernels.trees.tree_of`); None: a chain.
+    work: how blocks share the keys of a step of few new tokens, such as guesses
+    (`kvlib.kernels.prefill_work.split_work`); None: a block reads all keys that its rows see.
 
     Raises ValueError or TypeError, before anything is launched, for arguments that do not fit
     together.
@@ -69,25 +77,28 @@ def prefill_attention(
     groups = sizes["Hq"] // sizes["Hkv"]
     longest = sizes["T"] if max_new is None else check_integer("max_new", max_new, 0, MOST_KEYS)
     plan = plan_prefill(sizes["D"], q.dtype.itemsize)
+    if tree is not None:
+        check_tree(tree, qo_indptr, seq_lens)
     if where == "twin":
         from kvlib.kernels.twins.prefill import prefill
 
-        o, lse = prefill(q, k, v, qo_indptr, seq_lens, places, window, scale, cap, plan)
+        asked = places, window, scale, cap, plan, tree, work
+        o, lse = prefill(q, k, v, qo_indptr, seq_lens, *asked)
         return (o, lse) if return_lse else o
     o = engine.empty(q, q.shape, q.dtype)
     lse = engine.empty(q, q.shape[:2], np.float32)
+    stored = (q, k, v, places.table, seq_lens, qo_indptr)
     numbers = (places.width, places.size, places.shift, sizes["Hkv"], groups, window)
-    args = (
-        o, lse, q, k, v, places.table, seq_lens, qo_indptr,
-        *(np.int32(n) for n in numbers), np.float32(scale), np.float32(cap),
-    )  # fmt: skip
-    grid = (plan.tiles(longest * groups), sizes["Hkv"], sizes["B"])
-    if plan.tensor:
-        kernel = Kernel("prefill", f"prefill<{kind}, {sizes['D']}>")
+    integers, floats = tuple(np.int32(n) for n in numbers), (np.float32(scale), np.float32(cap))
+    if tree is None and work is None:
+        grid = (plan.tiles(longest * groups), sizes["Hkv"], sizes["B"])
+        args = (o, lse, *stored, *integers, *floats)
+        launches = [Launch(_kernel(kind, sizes["D"]), grid, THREADS, plan.shared, args)]
     else:
-        kernel = Kernel("prefill_float", f"prefill_float<{sizes['D']}>")
+        rows = longest * groups
+        launches = tree_launches(o, lse, stored, integers, floats, rows, plan, tree, work)
     if sizes["T"] and sizes["B"]:
-        engine.start(where, Launch(kernel, grid, THREADS, plan.shared, args))
+        engine.start(where, *launches)
     return (o, lse) if return_lse else o
 
 
@@ -106,9 +117,13 @@ def _check_tokens(qo_indptr: Array, seq_lens: Array, tokens: int) -> None:
         )
 
 
+def _kernel(kind: str, dim: int) -> Kernel:
+    """The kernel for numbers of a C type."""
+    if kind == "float":
+        return Kernel("prefill_float", f"prefill_float<{dim}>")
+    return Kernel("prefill", f"prefill<{kind}, {dim}>")
+
+
 def instantiations() -> list[Kernel]:
     """Every kernel of this module that CI compiles."""
-    tensor = [
-        Kernel("prefill", f"prefill<{t}, {d}>") for t in ("Half", "BFloat16") for d in HEAD_DIMS
-    ]
-    return tensor + [Kernel("prefill_float", f"prefill_float<{d}>") for d in HEAD_DIMS]
+    return [_kernel(t, d) for t in ("Half", "BFloat16", "float") for d in HEAD_DIMS]

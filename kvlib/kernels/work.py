@@ -25,15 +25,17 @@ MORE_WAVES = 4  # numbers of waves that are compared
 
 
 @lru_cache(maxsize=256)
-def balanced(lens: tuple[int, ...], blocks: int, room: int) -> tuple[int, ...]:
+def balanced(
+    lens: tuple[int, ...], blocks: int, room: int, least: int = LEAST_KEYS
+) -> tuple[int, ...]:
     """Splits of each request's keys.
 
     lens: keys that each request reads   blocks: that read each item (kv heads · tiles)
-    room: blocks that are resident at once
+    room: blocks that are resident at once   least: keys of a split
 
     Blocks run in waves of `room`. For each number of waves, from the least that has room for all
     requests on, the size is the smallest whose blocks fit. A wave takes as long as an item, and
-    LEAST_KEYS more for what a block does besides reading. The least time decides.
+    `least` keys more for what a block does besides reading. The least time decides.
 
     >>> balanced((65_536,), 8, 396)  # one request fills the room by itself
     (49,)
@@ -44,13 +46,13 @@ def balanced(lens: tuple[int, ...], blocks: int, room: int) -> tuple[int, ...]:
     if not lens:
         return ()
     longest = max(1, *lens) if len(lens) > 1 else max(1, lens[0])
-    least = min(longest, max(LEAST_KEYS, -(-longest // MOST_SPLITS)))
+    shortest = min(longest, max(least, -(-longest // MOST_SPLITS)))
     keys = np.maximum(np.array(lens, dtype=np.int64), 1)
     first = max(1, -(-len(lens) * blocks // room))
     best, size = None, longest
     for waves in range(first, first + MORE_WAVES):
-        found = _smallest(keys, waves * room // blocks, least, longest)
-        time = waves * (found + LEAST_KEYS)
+        found = _smallest(keys, waves * room // blocks, shortest, longest)
+        time = waves * (found + least)
         if best is None or time < best:
             best, size = time, found
     return tuple((-(-keys // size)).tolist())
@@ -114,6 +116,31 @@ def work_of(splits: Sequence[Sequence[int]], lens: Sequence[Sequence[int]] = ())
         items.append(table)
         before += own
     return Work(tuple(items), first, int(held.sum()), most)
+
+
+def work_of_rows(splits: Sequence[int], q_lens: Sequence[int], lens: Sequence[int]) -> Work:
+    """The same where a request has several rows of queries: prefill_tree.cu.
+
+    splits, q_lens, lens (B,): of each request its splits, new tokens and keys
+    Each token has as many parts as its request has splits, one behind the other; an item holds the
+    part of the request's first token. `first` (T + 1,) is each token's first part.
+
+    >>> work = work_of_rows([1, 2], [1, 3], [40, 900])
+    >>> work.items[0].tolist(), work.first.tolist(), work.parts
+    ([[1, 0, 2, 0], [1, 1, 2, 1], [0, 0, 1, -1]], [0, 0, 2, 4, 6], 6)
+    """
+    held = [s if s > 1 else 0 for s in splits]
+    of_token = np.repeat(np.array(held, dtype=np.int64), np.array(q_lens, dtype=np.int64))
+    first = np.concatenate([[0], np.cumsum(of_token)]).astype(np.int32)
+    starts = np.concatenate([[0], np.cumsum(q_lens)]).astype(np.int64)
+    items = [
+        (b, i, s, int(first[starts[b]]) + i if s > 1 else -1)
+        for b, s in enumerate(splits)
+        for i in range(s)
+    ]
+    items.sort(key=lambda item: -lens[item[0]] // item[2])  # the longest first
+    table = np.array(items, dtype=np.int32).reshape(-1, 4)
+    return Work((table,), first, int(first[-1]), max(splits, default=1))
 
 
 def handed_out(

@@ -66,6 +66,12 @@ def test_window_at_the_edges_of_tiles(window, dtype, run_on):
 
 
 @pytest.mark.parametrize("run_on", RUNS)
+def test_a_tile_whose_first_key_has_just_left_the_window(run_on):
+    """Of the second tile's rows the last, at 135, does not see key 64; all other pairs are seen."""
+    agrees(case(71, "float16", 64, 1, new=(70,), held=(66,)), run_on, window=71)
+
+
+@pytest.mark.parametrize("run_on", RUNS)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_softcap_and_scale(dtype, run_on):
     agrees(case(1, dtype, 64, 2), run_on, softcap=1.5, sm_scale=0.4)

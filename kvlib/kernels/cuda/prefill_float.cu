@@ -1,11 +1,5 @@
-// Attention of many query tokens in float32: prefill.cu without tensor cores, which have no float32.
-//
-// The same tiles and the same grid; four lanes have a row. Lane c of a row scores keys c, c + 4, ... of
-// a tile, the weights meet in shared memory, and then it sums a quarter of the channels.
-#include "places.cuh"
-#include "state.cuh"
-
-static const int THREADS = 128, ROWS = THREADS / 4;
+// Attention of many query tokens in float32: prefill.cu without tensor cores, with the same arguments.
+#include "prefill_float_tiles.cuh"
 
 template <int D>
 __global__ void __launch_bounds__(THREADS) prefill_float(
@@ -15,104 +9,6 @@ __global__ void __launch_bounds__(THREADS) prefill_float(
     int table_width, int block_size, int block_shift, int num_kv_heads, int groups, int window,
     float scale, float softcap)
 {
-    const int KEYS = D > 128 ? 16 : 32;
-    const int STRIDE = D + 4;  // 16 bytes more, and lanes that read rows side by side meet no bank twice
-    const int b = blockIdx.z, kv_head = blockIdx.y;
-    const int token0 = load(qo_indptr + b), n = load(qo_indptr + b + 1) - token0;
-    const int rows = n * groups, first_row = blockIdx.x * ROWS;
-    if (first_row >= rows) return;
-    const int len = load(seq_lens + b), start = len - n;
-    const Table table = {block_table + (i64)b * table_width, block_size, block_shift, num_kv_heads};
-    const int r = threadIdx.x / 4, c = threadIdx.x % 4, row = first_row + r;
-    const i64 at = (i64)(token0 + row / groups) * num_kv_heads * groups + kv_head * groups + row % groups;
-
-    DYNAMIC_SHARED(float, shared);
-    float* shared_k = shared;
-    float* shared_v = shared_k + KEYS * STRIDE;
-    float* shared_q = shared_v + KEYS * STRIDE;
-    float* shared_p = shared_q + ROWS * STRIDE;
-    for (int i = c; i < D / 4; i += 4) {
-        float4 x = {0.0f, 0.0f, 0.0f, 0.0f};
-        if (row < rows) x = load((const float4*)(q + at * D) + i);
-        *(float4*)(shared_q + r * STRIDE + i * 4) = x;
-    }
-
-    const int position = start + row / groups;
-    const int last = start + (min(rows, first_row + ROWS) - 1) / groups;
-    const int low = window > 0 ? max(0, start + first_row / groups - window + 1) : 0;
-    float m = -infinity(), l = 0.0f, o[D / 4];
-#pragma unroll
-    for (int i = 0; i < D / 4; i++) o[i] = 0.0f;
-
-    for (int first = low / KEYS * KEYS; first <= last; first += KEYS) {
-        __syncthreads();
-        for (int i = threadIdx.x; i < KEYS * (D / 4); i += THREADS) {
-            const int j = first + i / (D / 4), d = i % (D / 4);
-            float4 key = {0.0f, 0.0f, 0.0f, 0.0f}, value = key;
-            if (j >= low && j <= last) {
-                const i64 from = table.entry(j, kv_head) * (D / 4) + d;
-                key = load((const float4*)k + from);
-                value = load((const float4*)v + from);
-            }
-            *(float4*)(shared_k + i / (D / 4) * STRIDE + d * 4) = key;
-            *(float4*)(shared_v + i / (D / 4) * STRIDE + d * 4) = value;
-        }
-        __syncthreads();
-
-        float s[KEYS / 4], top = m;
-#pragma unroll
-        for (int t = 0; t < KEYS / 4; t++) s[t] = 0.0f;
-        for (int d = 0; d < D; d += 4) {
-            const float4 x = *(const float4*)(shared_q + r * STRIDE + d);
-#pragma unroll
-            for (int t = 0; t < KEYS / 4; t++) {
-                const float4 y = *(const float4*)(shared_k + (4 * t + c) * STRIDE + d);
-                s[t] += x.x * y.x + x.y * y.y + x.z * y.z + x.w * y.w;
-            }
-        }
-#pragma unroll
-        for (int t = 0; t < KEYS / 4; t++) {
-            const int j = first + 4 * t + c;
-            float x = s[t] * scale;
-            if (softcap > 0.0f) x = softcap * tanhf(x / softcap);
-            const bool seen = j <= position && (window == 0 || position - j < window);
-            s[t] = seen ? x : -infinity();
-            top = fmaxf(top, s[t]);
-        }
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-        const float safe = top == -infinity() ? 0.0f : top, shrink = exp2_fast(m - safe);
-        m = top;
-        l *= shrink;
-#pragma unroll
-        for (int t = 0; t < KEYS / 4; t++) {
-            const float p = exp2_fast(s[t] - safe);
-            l += p;
-            shared_p[r * (KEYS + 1) + 4 * t + c] = p;
-        }
-#pragma unroll
-        for (int i = 0; i < D / 4; i++) o[i] *= shrink;
-        __syncwarp();  // a row's four lanes are in one warp
-        for (int j = 0; j < KEYS; j++) {
-            const float p = shared_p[r * (KEYS + 1) + j];
-#pragma unroll
-            for (int i = 0; i < D / 16; i++) {
-                const float4 y = *(const float4*)(shared_v + j * STRIDE + (4 * i + c) * 4);
-                o[4 * i] += p * y.x;
-                o[4 * i + 1] += p * y.y;
-                o[4 * i + 2] += p * y.z;
-                o[4 * i + 3] += p * y.w;
-            }
-        }
-    }
-
-    l += __shfl_xor_sync(0xffffffffu, l, 1);
-    l += __shfl_xor_sync(0xffffffffu, l, 2);
-    if (row >= rows) return;
-    const float share = l > 0.0f ? 1.0f / l : 0.0f;
-#pragma unroll
-    for (int i = 0; i < D / 16; i++)
-        store((float4*)(out + at * D + (4 * i + c) * 4),
-              float4{o[4 * i] * share, o[4 * i + 1] * share, o[4 * i + 2] * share, o[4 * i + 3] * share});
-    if (c == 0) store(lse + at, log_sum_exp(m, l));
+    attend_float_tile<D>(out, lse, nullptr, nullptr, q, k, v, block_table, seq_lens, qo_indptr,
+                         table_width, block_size, block_shift, num_kv_heads, groups, window, scale, softcap, Chain());
 }

@@ -41,7 +41,7 @@ def decode(
             parts = [
                 part for piece in pieces for part in _piece(query[b, rows], piece, settings, b, h)
             ]
-            o[b, rows], lse[b, rows] = _finish(parts)
+            o[b, rows], lse[b, rows] = finish(parts)
     return as_type(o, q.dtype), lse
 
 
@@ -126,7 +126,7 @@ def _merge_all(states: list[Pair]) -> Pair:
     return top, np.asarray(total, np.float32), np.asarray(o, np.float32)
 
 
-def _finish(parts: list[Pair]) -> tuple[np.ndarray, np.ndarray]:
+def finish(parts: list[Pair]) -> tuple[np.ndarray, np.ndarray]:
     """Splits as the kernel `merge` sees them: pairs (o, lse), each divided by its own sum."""
     pairs = []
     for m, total, o in parts:
