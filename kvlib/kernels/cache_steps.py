@@ -16,6 +16,7 @@ from kvlib.arrays import Array, namespace
 from kvlib.attention.states import with_sink
 from kvlib.caches.checks import check_run
 from kvlib.caches.protocol import Cache
+from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Step
 from kvlib.codecs import Plain
 from kvlib.codecs.base import TensorCodec
@@ -24,6 +25,7 @@ from kvlib.kernels.codes import Codes, unread
 from kvlib.kernels.decode import keys_read, piece_of, settings_of
 from kvlib.kernels.decode_pieces import attend
 from kvlib.kernels.pieces import Piece, Settings
+from kvlib.kernels.prefill_work import split_work
 from kvlib.kernels.types import HEAD_DIMS
 from kvlib.kernels.work import Work
 
@@ -33,7 +35,8 @@ class StepTables(NamedTuple):
 
     block_table (B, W) int32   stored (B,) int32: tokens in the blocks   waiting (B,) or None:
     those behind them that lie apart   lens: both as Python ints   work: the work items of the
-    layers so far (kvlib.kernels.work)
+    layers so far (kvlib.kernels.work)   shared: those of a step with several rows per request,
+    None where its keys are not split
     """
 
     block_table: Array
@@ -41,6 +44,7 @@ class StepTables(NamedTuple):
     waiting: Array | None
     lens: tuple[tuple[int, ...], tuple[int, ...]]
     work: dict[Any, Work]
+    shared: dict[Any, Work | None]
 
 
 def step_tables(cache: Any, step: Step, layer: int = 0) -> StepTables | None:
@@ -60,7 +64,19 @@ def step_tables(cache: Any, step: Step, layer: int = 0) -> StepTables | None:
     waiting = [n - m for n, m in zip(lens, stored, strict=True)]
     behind = xp.asarray(np.array(waiting, np.int32)) if waits else None
     sizes = xp.asarray(np.array(stored, np.int32))
-    return StepTables(xp.asarray(table), sizes, behind, (tuple(stored), tuple(waiting)), {})
+    return StepTables(xp.asarray(table), sizes, behind, (tuple(stored), tuple(waiting)), {}, {})
+
+
+def rows_work(q: Array, spec: LayerSpec, step: Step, tables: StepTables, where: str) -> Work | None:
+    """How blocks share the keys of a step of few new tokens; the same for layers that are alike."""
+    key = q.shape[1:], np.dtype(q.dtype).name, spec.num_kv_heads, spec.window
+    if key not in tables.shared:
+        lens = tables.lens[0]
+        if spec.window is not None:
+            both = zip(lens, step.q_lens, strict=True)
+            lens = tuple(min(end, spec.window + n - 1) for end, n in both)
+        tables.shared[key] = split_work(q, spec.num_kv_heads, step.q_lens, lens, where=where)
+    return tables.shared[key]
 
 
 def unsuited(cache: Cache, layer: int) -> str | None:
@@ -113,6 +129,11 @@ def decode_cache(
     why = unsuited(cache, layer)
     if why is not None:
         raise ValueError(f"layer {layer} has no decode kernel: {why}")
+    if step.parents is not None:
+        raise ValueError(
+            "a decode step has one query per request, which sees all its tokens, got a step with a "
+            "tree of guesses; call cache.run"
+        )
     if any(n != 1 for n in step.q_lens):
         raise ValueError(
             f"a decode step has one query per request, got q_lens {list(step.q_lens)}; "
@@ -167,4 +188,4 @@ def _beside(xp: Any, residuals: list[Array]) -> Array:
     return residuals[0][None] if len(residuals) == 1 else xp.stack(residuals)
 
 
-__all__ = ["StepTables", "decode_cache", "step_tables", "stored", "unsuited"]
+__all__ = ["StepTables", "decode_cache", "rows_work", "step_tables", "stored", "unsuited"]

@@ -10,9 +10,18 @@ from kvlib.arrays import Array
 from kvlib.attention.states import with_sink
 from kvlib.caches.protocol import Cache
 from kvlib.caches.step import Step, Ticket
-from kvlib.kernels.cache_steps import StepTables, decode_cache, step_tables, stored, unsuited
+from kvlib.kernels import engine
+from kvlib.kernels.cache_steps import (
+    StepTables,
+    decode_cache,
+    rows_work,
+    step_tables,
+    stored,
+    unsuited,
+)
 from kvlib.kernels.codes import Codes
 from kvlib.kernels.prefill import prefill_attention
+from kvlib.kernels.trees import MOST_NODES, Tree, tree_of
 
 C = TypeVar("C", bound=Cache)
 
@@ -21,9 +30,9 @@ def use_kernels(cache: C, *, run_on: str | None = None) -> C:
     """Let a cache compute attention with the kernels; returns the same cache.
 
     Steps of one token per request go to :func:`decode_cache`, for plain numbers and for codes.
-    Other steps go to :func:`prefill_attention` if the cache holds numbers of q's type. A layer that
-    the kernels do not suit, for example one with another head_dim, runs as before. run_on:
-    "device", "processor" or "twin"; the arrays decide by default.
+    Other steps, trees of guesses among them, go to :func:`prefill_attention` if the cache holds
+    numbers of q's type. A layer that the kernels do not suit, for example one with another
+    head_dim, runs as before. run_on: "device", "processor" or "twin"; the arrays decide by default.
 
     Raises ValueError, with the reason, if the kernels suit no layer of the cache.
 
@@ -52,6 +61,8 @@ class Kernels:
     >>> DenseCache([LayerSpec(1, 64)], 1, 8, xp=np, attention=Kernels(run_on="twin")).attention
     Kernels(run_on='twin')
     """
+
+    trees = True  # it looks at step.parents
 
     def __init__(self, *, run_on: str | None = None) -> None:
         self.run_on = run_on
@@ -83,15 +94,16 @@ class Kernels:
         tables = self._last.tables(cache, step, layer)
         if tables is None:
             return cache.attend(layer, q, step, return_lse)
-        if all(n == 1 for n in step.q_lens):
+        if step.parents is None and all(n == 1 for n in step.q_lens):
             return decode_cache(
                 cache, layer, q, step, tables=tables, return_lse=return_lse, run_on=self.run_on
             )
         k, _ = stored(cache, layer)
         if isinstance(k, Codes) or cache.codec.waits or k.dtype != q.dtype:
             return cache.attend(layer, q, step, return_lse)
-        offsets = self._last.offsets
-        return _prefill(cache, layer, q, step, tables, offsets, return_lse, self.run_on)
+        if any(own is not None and len(own) > MOST_NODES for own in step.parents or ()):
+            return cache.attend(layer, q, step, return_lse)
+        return _prefill(cache, layer, q, step, tables, self._last, return_lse, self.run_on)
 
 
 class _Last:
@@ -105,16 +117,24 @@ class _Last:
         self._of: tuple[Ticket | None, tuple[int, ...]] = None, ()
         self._tables: dict[int, StepTables | None] = {}
         self.offsets: Array | None = None
+        self.tree: Tree | None = None
 
     def tables(self, cache: Any, step: Step, layer: int) -> StepTables | None:
         ticket, q_lens = self._of
         if step.ticket is not ticket or step.q_lens != q_lens:
             self._of, self._tables = (step.ticket, step.q_lens), {}
             self.offsets = cache.xp.asarray(np.array(step.qo_indptr, dtype=np.int32))
+            self.tree = None
         group = cache.group_of[layer]
         if group not in self._tables:
             self._tables[group] = step_tables(cache, step, layer)
         return self._tables[group]
+
+    def tree_of(self, cache: Any, step: Step) -> Tree | None:
+        """The trees of the step, whose tables have been asked for; None if there are none."""
+        if self.tree is None and step.parents is not None:
+            self.tree = tree_of(step.parents, cache.xp)
+        return self.tree
 
 
 def _prefill(
@@ -123,7 +143,7 @@ def _prefill(
     q: Array,
     step: Step,
     tables: StepTables,
-    offsets: Array,
+    last: _Last,
     return_lse: bool,
     run_on: str | None,
 ) -> Array | tuple[Array, Array]:
@@ -132,9 +152,11 @@ def _prefill(
     k, v = stored(cache, layer)
     q = cache.xp.ascontiguousarray(q)
     o, lse = prefill_attention(
-        q, k, v, offsets, tables.stored, tables.block_table,
+        q, k, v, last.offsets, tables.stored, tables.block_table,
         window=spec.window, sm_scale=spec.sm_scale, softcap=spec.softcap,
-        max_new=max(step.q_lens), return_lse=True, run_on=run_on,
+        max_new=max(step.q_lens), tree=last.tree_of(cache, step),
+        work=rows_work(q, spec, step, tables, engine.chosen(run_on, q)),
+        return_lse=True, run_on=run_on,
     )  # fmt: skip
     if spec.sinks is not None:
         o, lse = with_sink(cache.xp, o, lse, spec.sinks)
