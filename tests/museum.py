@@ -64,6 +64,14 @@ EXHIBITS = {
         ("moved_keys_keep_their_angle", "second_shift_replaces_the_first"), "edits_are_exact"
     ),
     **dict.fromkeys(("one_set_per_query_head", "evicted_blocks_stay_held"), "budgets_bound_bytes"),
+    **dict.fromkeys(
+        (
+            *("likeliest_guess_called_drawn", "every_guess_accepted", "rest_through_a_softmax"),
+            *("one_number_for_verdict_and_token", "row_emptied_in_place"),
+            "token_after_the_one_that_is_due",
+        ),
+        "guesses_keep_the_law",
+    ),
     "guesses_stay_in_a_ring": "guesses_change_nothing",
     "draft_cut_by_two_too_many": "guesses_are_fed_the_text",
     "one_rope_for_all_layers": "layers_that_differ",

@@ -26,8 +26,8 @@ _ALL: tuple[Exhibit, ...] = (
     *numbers.EXHIBITS,
     *sharing.EXHIBITS,
     *windows.EXHIBITS,
-    *guessing.EXHIBITS,
     *eviction.EXHIBITS,
+    *guessing.EXHIBITS,
 )
 
 
@@ -117,7 +117,7 @@ WAITING = (
 
 def exhibits(room: str | None = None) -> Hall:
     """All exhibits, or those of one room: masks, positions, memory, numbers, sharing,
-    forgetting."""
+    forgetting, guesses."""
     if room is not None and room not in ROOMS:
         raise ValueError(f"there is no room {room!r}, needed one of {', '.join(ROOMS)}")
     return Hall([e for e in _ALL if room in (None, e.room)])

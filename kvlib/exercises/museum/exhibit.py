@@ -14,7 +14,7 @@ from kvlib.exercises.museum.mutation import Bug, applied
 if TYPE_CHECKING:
     from kvlib.model.decoder import Decoder
 
-ROOMS = ("masks", "positions", "memory", "numbers", "sharing", "forgetting")
+ROOMS = ("masks", "positions", "memory", "numbers", "sharing", "forgetting", "guesses")
 
 
 def by_a_model(folder: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,10 +22,8 @@ from kvlib.config.rope import RopeConfig
 from kvlib.editing import remove_span
 from kvlib.exercises.museum.guards_stores import random_qkv
 from kvlib.exercises.museum.tiny import close, prompt, small_model, weights
-from kvlib.generation import generate
 from kvlib.model.decoder import Decoder
 from kvlib.model.rope import frequencies
-from kvlib.speculation import Draft, Drafter, DraftModel, Text
 
 
 def windows_of_every_size() -> None:
@@ -92,30 +89,6 @@ def a_prompt_sent_twice_gets_the_same_logits() -> None:
             assert cache.seq_len(name) == len(ids)
             cache.free(name)
         close(*seen)
-
-
-class _Repeat(Drafter):
-    """Guesses the last token again and again."""
-
-    def draft(self, texts: Sequence[Text]) -> list[Draft]:
-        return [Draft([text.tokens[-1]] * text.most) for text in texts]
-
-
-def guesses_change_no_token() -> None:
-    """New tokens with guesses, most of them wrong, through full layers and through windows."""
-    for windows in ((None, None), (3, None)):
-        model, settings = small_model(windows), dict[str, Any](max_new_tokens=10, stop_tokens=())
-        wanted = generate(model, [prompt(7)], **settings)
-        assert generate(model, [prompt(7)], drafter=_Repeat(), **settings) == wanted
-
-
-def a_draft_model_has_read_the_whole_text() -> None:
-    """Its cache holds the text and all guesses but the last, also after wrong guesses."""
-    drafter, ids = DraftModel(small_model(), max_seqs=1), prompt(5)
-    for _ in range(4):
-        (found,) = drafter.draft([Text("a", ids, most=3)])
-        assert drafter.cache.seq_len("a") == len(ids) + len(found.tokens) - 1
-        ids.append((found.tokens[0] + 1) % 31)  # no guess was right
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,21 @@
-"""Room six, continued: guesses that were refused, and have to be forgotten."""
+"""Room seven: guesses, how they are judged, and what is left of those that were refused."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
 
+import numpy as np
+
+from kvlib.arrays import Array
 from kvlib.caches import Cache
-from kvlib.exercises.museum import guards_forgetting, looks_forgetting
+from kvlib.exercises.museum import guards_guessing, looks_guessing
 from kvlib.exercises.museum.exhibit import Exhibit
 from kvlib.exercises.museum.mutation import Call
-from kvlib.speculation import DraftModel, Text
+from kvlib.speculation import Draft, DraftModel, Text
+from kvlib.speculation.acceptance import inverse
+
+Numbers = Sequence[float] | np.ndarray
 
 
 def not_on_a_full_ring(truncate: Call, cache: Cache, seq_id: Hashable, length: int) -> None:
@@ -27,30 +34,152 @@ def two_too_many(opened: Call, drafter: DraftModel, text: Text) -> bool:
     return found
 
 
+def through_a_softmax(
+    accept: Call, p: Array, draft: Sequence[int], q: Array, verdicts: Numbers, numbers: Numbers
+) -> list[int]:
+    new: list[int] = accept(p, draft, q, verdicts, numbers)
+    n = len(new) - 1
+    if n < len(draft):  # a guess was refused
+        rest = np.maximum(p[n] - q[n], 0.0)
+        new[n] = inverse(np.exp(rest), numbers[n])  # a token without any rest weighs 1
+    return new
+
+
+def one_number_for_both(
+    accept: Call, p: Array, draft: Sequence[int], q: Array, verdicts: Numbers, numbers: Numbers
+) -> list[int]:
+    new: list[int] = accept(p, draft, q, verdicts, [*verdicts, numbers[-1]])
+    return new
+
+
+def row_after_the_refused_one(
+    accept: Call, p: Array, draft: Sequence[int], q: Array, verdicts: Numbers, numbers: Numbers
+) -> list[int]:
+    new: list[int] = accept(p, draft, q, verdicts, numbers)
+    n = len(new) - 1
+    if n < len(draft):
+        new[n] = inverse(p[n + 1], numbers[n])
+    return new
+
+
+def emptied_in_place(
+    accept: Call, p: Array, draft: Sequence[int], q: Array, verdicts: Numbers, numbers: Numbers
+) -> list[int]:
+    for i, token in enumerate(draft):
+        p[i, token] = 0.0  # meant for a copy, from which a refused guess is replaced
+    new: list[int] = accept(p, draft, q, verdicts, numbers)
+    return new
+
+
+def verdicts_of_zero(
+    accept: Call, p: Array, draft: Sequence[int], q: Array, verdicts: Numbers, numbers: Numbers
+) -> list[int]:
+    new: list[int] = accept(p, draft, q, [0.0] * len(draft), numbers)
+    return new
+
+
+def likeliest(draft: Call, drafter: DraftModel, texts: Sequence[Text]) -> list[Draft]:
+    drafts: list[Draft] = draft(drafter, texts)
+    return [d if d.q is None else replace(d, tokens=d.q.argmax(axis=1).tolist()) for d in drafts]
+
+
 EXHIBITS = (
     Exhibit(
         "guesses_stay_in_a_ring",
         "kvlib.caches.protocol",
         "Cache.truncate",
         not_on_a_full_ring,
-        room="forgetting",
+        room="guesses",
         cite="mlx-lm #1423, mlx-swift-lm #424",
         happened="When a model refuses guesses, the cache has to forget them. As soon as a window "
         "was full, the cut did nothing and said nothing, so later tokens read the guesses.",
-        look=looks_forgetting.with_guesses,
-        caught_by=guards_forgetting.guesses_change_no_token,
+        look=looks_guessing.with_guesses,
+        caught_by=guards_guessing.guesses_change_no_token,
     ),
     Exhibit(
         "draft_cut_by_two_too_many",
         "kvlib.speculation.draft_model",
         "DraftModel._opened",
         two_too_many,
-        room="forgetting",
+        room="guesses",
         cite="lablup/mlxcel #994 (mended in #1002)",
         happened="After each refused guess, the cache of the draft model was cut by two tokens too "
         "many, which were never read again. The text stays right, because every guess is "
         "checked, but ever fewer guesses are.",
-        look=looks_forgetting.how_many_guesses_are_right,
-        caught_by=guards_forgetting.a_draft_model_has_read_the_whole_text,
+        look=looks_guessing.how_many_guesses_are_right,
+        caught_by=guards_guessing.a_draft_model_has_read_the_whole_text,
+    ),
+    Exhibit(
+        "likeliest_guess_called_drawn",
+        "kvlib.speculation.draft_model",
+        "DraftModel.draft",
+        likeliest,
+        room="guesses",
+        cite="jaymody/speculative-sampling #3, transformers #32867",
+        happened="The draft model guessed its likeliest token, but handed over the probabilities "
+        "of all tokens. The rule of acceptance assumes that the guess was drawn from them.",
+        look=looks_guessing.shares_with_a_draft_model,
+        caught_by=guards_guessing.a_drawn_guess_has_the_law_it_states,
+    ),
+    Exhibit(
+        "every_guess_accepted",
+        "kvlib.speculation.acceptance",
+        "accept",
+        verdicts_of_zero,
+        room="guesses",
+        cite="vllm-ascend #13730 (mended in #13470)",
+        happened="The random number of the verdict was always 0, so no drawn guess was refused. "
+        "The text became that of the draft model, and the reported acceptance was 100 %.",
+        look=looks_guessing.shares_of_a_token,
+        caught_by=guards_guessing.a_guessed_token_has_the_law_of_the_model,
+    ),
+    Exhibit(
+        "rest_through_a_softmax",
+        "kvlib.speculation.acceptance",
+        "accept",
+        through_a_softmax,
+        room="guesses",
+        cite="transformers before #28508",
+        happened="After a refusal, a token is drawn from what is left of the model's "
+        "probabilities. They went through a softmax in place of a division by their sum, so "
+        "tokens of which nothing is left got a share, too.",
+        look=looks_guessing.shares_of_a_token,
+        caught_by=guards_guessing.a_guessed_token_has_the_law_of_the_model,
+    ),
+    Exhibit(
+        "one_number_for_verdict_and_token",
+        "kvlib.speculation.acceptance",
+        "accept",
+        one_number_for_both,
+        room="guesses",
+        cite="vllm-ascend #16370",
+        happened="The random number that refused a guess also drew the token in its place. After a "
+        "refusal that number is large, so the draw favours the tokens at the end of the list.",
+        look=looks_guessing.shares_of_a_token,
+        caught_by=guards_guessing.a_guessed_token_has_the_law_of_the_model,
+    ),
+    Exhibit(
+        "row_emptied_in_place",
+        "kvlib.speculation.acceptance",
+        "accept",
+        emptied_in_place,
+        room="guesses",
+        cite="vllm-ascend #2881",
+        happened="To replace a refused guess, its probability is set to 0 in a copy of the model's "
+        "probabilities. It was set to 0 before the copy was made, so the original lost it, too.",
+        look=looks_guessing.shares_of_a_token,
+        caught_by=guards_guessing.a_guessed_token_has_the_law_of_the_model,
+    ),
+    Exhibit(
+        "token_after_the_one_that_is_due",
+        "kvlib.speculation.acceptance",
+        "accept",
+        row_after_the_refused_one,
+        room="guesses",
+        cite="openvino.genai #4190",
+        happened="A refusal was handled one token late: the word that was due was dropped, and the "
+        "word predicted to follow it was kept in its place.",
+        look=looks_guessing.shares_of_a_token,
+        caught_by=guards_guessing.a_guessed_token_has_the_law_of_the_model,
     ),
 )

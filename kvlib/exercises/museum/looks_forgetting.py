@@ -11,7 +11,6 @@ from kvlib.editing import remove_span
 from kvlib.exercises.museum.looks import (
     ANSWER,
     ASKED,
-    LONGER,
     PROMPT,
     bits_of_a_text,
     paged,
@@ -21,8 +20,6 @@ from kvlib.exercises.museum.looks import (
 )
 from kvlib.model.decoder import Decoder
 from kvlib.sampling import greedy
-from kvlib.scheduling import Scheduler
-from kvlib.speculation import DraftModel, PromptLookup, lower_layers
 
 NAMED = ASKED.format("tfre")  # 48 tokens
 BEFORE = "import os\nimport re\n"  # 20 tokens, to be cut out again
@@ -88,26 +85,6 @@ def a_prompt_twice_through_windows(model: Decoder) -> str:
     cache = paged(model, 60, 13)
     text(model, [PROMPT], cache, ANSWER)
     return text(model, [PROMPT], cache, ANSWER)
-
-
-# Guesses ------------------------------------------------------------------------------------------
-
-
-def with_guesses(model: Decoder) -> str:
-    """a name asked for, with guesses looked up in the text; windows of 32 but in the last layer"""
-    windows = (32,) * (model.config.num_hidden_layers - 1) + (None,)
-    model = Decoder(replace(model.config, windows=windows), model.weights, model.tokenizer)
-    return text(model, [NAMED], zeroed(model), 16, drafter=PromptLookup())
-
-
-def how_many_guesses_are_right(model: Decoder) -> str:
-    """24 new tokens, with guesses of the first three of the model's five layers"""
-    drafter = DraftModel(lower_layers(model, 3), max_seqs=1)
-    server = Scheduler(model, zeroed(model), drafter=drafter, stop_tokens=())
-    server.add("a", model.tokenizer.encode(2 * LONGER), max_new_tokens=24)
-    new = model.tokenizer.decode(server.run()["a"])
-    r = server.requests["a"]
-    return f"{new!r}, {r.accepted} of {r.drafted} guesses right"
 
 
 # Eviction by score --------------------------------------------------------------------------------

@@ -87,6 +87,15 @@ def weights(t: int, s: int, window: int | None = None) -> np.ndarray:
     return np.asarray(attend_causal(q, k, v, window=window))[:, 0, :]
 
 
+def spread(points: int = 377, step: int = 233) -> list[tuple[float, float]]:
+    """Pairs of numbers in [0, 1), evenly spread: a lattice of two neighbouring Fibonacci numbers.
+
+    The share of points at which something happens is closer to its probability than a share of
+    random draws would be.
+    """
+    return [((i + 0.5) / points, (i * step % points + 0.5) / points) for i in range(points)]
+
+
 def close(got: Any, wanted: Any, atol: float = 2e-4) -> None:
     """AssertionError where two arrays differ by more than float32 rounding, or hold a NaN."""
     error = np.abs(np.asarray(got) - np.asarray(wanted)).max()
