@@ -1,6 +1,7 @@
 """Checks of guessed tokens: which are kept, what is drawn, and what the cache holds afterwards."""
 
 import test_speculation as t
+import test_tree
 
 
 def guesses_change_nothing() -> None:
@@ -25,4 +26,13 @@ def guesses_are_fed_the_text() -> None:
     t.test_a_lookup_guesses_what_followed_last()
 
 
-CHECKS = (guesses_change_nothing, guesses_keep_the_law, guesses_are_fed_the_text)
+def trees_equal_their_paths() -> None:
+    test_tree.test_a_path_of_a_tree_is_what_it_would_be_alone("dense")
+
+
+CHECKS = (
+    guesses_change_nothing,
+    guesses_keep_the_law,
+    guesses_are_fed_the_text,
+    trees_equal_their_paths,
+)

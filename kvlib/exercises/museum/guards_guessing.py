@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.exercises.museum.tiny import prompt, small_model, spread
+from kvlib.exercises.museum.tiny import close, logits_of_all, prompt, small_model, spread
 from kvlib.generation import generate
 from kvlib.speculation import Draft, Drafter, DraftModel, Text, accept
 
@@ -62,3 +62,16 @@ def a_drawn_guess_has_the_law_it_states() -> None:
             counts[draft.tokens[0]] += 1
             drafter.free(text.name)
     assert (np.abs(counts - n * q) <= 5 * np.sqrt(n * q * (1 - q))).all(), counts
+
+
+def a_path_of_a_tree_is_what_it_is_alone() -> None:
+    """Logits of each guess of a tree, and of the text that ends with it, read from the start."""
+    model, ids, parents = small_model(), prompt(6), [-1, 0, 0, 1, 2, 4]
+    guesses, cache = prompt(6, seed=1), model.new_cache(1, 16)
+    cache.add("a")
+    model.forward(ids, cache, cache.plan(["a"], [6]))
+    step = cache.plan(["a"], [6], parents=[parents])
+    logits = model.forward(guesses, cache, step, rows="all")
+    for path in ([0, 1, 3], [0, 2, 4, 5]):
+        alone = logits_of_all(model, ids + [guesses[j] for j in path])
+        close(logits[path], alone[6:])

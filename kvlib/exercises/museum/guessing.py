@@ -83,6 +83,10 @@ def likeliest(draft: Call, drafter: DraftModel, texts: Sequence[Text]) -> list[D
     return [d if d.q is None else replace(d, tokens=d.q.argmax(axis=1).tolist()) for d in drafts]
 
 
+def row_in_the_step(depths: Call, parents: Sequence[int]) -> list[int]:
+    return list(range(len(parents)))
+
+
 EXHIBITS = (
     Exhibit(
         "guesses_stay_in_a_ring",
@@ -181,5 +185,18 @@ EXHIBITS = (
         "word predicted to follow it was kept in its place.",
         look=looks_guessing.shares_of_a_token,
         caught_by=guards_guessing.a_guessed_token_has_the_law_of_the_model,
+    ),
+    Exhibit(
+        "row_taken_for_a_position",
+        "kvlib.caches.trees",
+        "depths",
+        row_in_the_step,
+        room="guesses",
+        cite="lablup/mlxcel #1214 (found and mended there)",
+        happened="A tree of guesses was checked in one step, and each guess got its row as its "
+        "position. That is right for a chain. A second guess for one place puts every guess "
+        "after it one position too far.",
+        look=looks_guessing.along_a_tree,
+        caught_by=guards_guessing.a_path_of_a_tree_is_what_it_is_alone,
     ),
 )

@@ -13,7 +13,7 @@ from kvlib.arrays import to_numpy
 from kvlib.exercises.museum.looks import ASKED, LONGER, text, zeroed
 from kvlib.exercises.museum.tiny import spread
 from kvlib.model.decoder import Decoder
-from kvlib.sampling import probabilities
+from kvlib.sampling import greedy, probabilities
 from kvlib.scheduling import Scheduler
 from kvlib.speculation import DraftModel, PromptLookup, Text, accept, lower_layers
 
@@ -54,6 +54,22 @@ def shares_with_a_draft_model(model: Decoder) -> str:
         guesses.update(map(int, draft.tokens))
     q = np.asarray(draft.q)
     return _shares(model, ids, {token: n / seeds for token, n in sorted(guesses.items())}, q)
+
+
+def along_a_tree(model: Decoder) -> str:
+    """a name asked for; one step checks three wrong letters, and after them the right name"""
+    ids, name = model.tokenizer.encode(ASKED.format("tfre")), "tfre"
+    wrong = model.tokenizer.encode("abc")
+    fed = [ids[-1], *wrong, *model.tokenizer.encode(name)]
+    parents = [-1, 0, 0, 0, 0, 4, 5, 6]
+    cache = zeroed(model)
+    cache.add("a")
+    model.forward(ids[:-1], cache, cache.plan(["a"], [len(ids) - 1]))
+    step = cache.plan(["a"], [len(fed)], parents=[parents])
+    logits = model.forward(fed, cache, step, rows="all")
+    return repr(
+        model.tokenizer.decode([greedy(logits[j : j + 1, ...])[0] for j in (0, 4, 5, 6, 7)])
+    )
 
 
 def _shares(model: Decoder, ids: list[int], guesses: Mapping[int, float], q: np.ndarray) -> str:
