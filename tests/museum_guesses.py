@@ -21,23 +21,25 @@ def likeliest(draw, writing, logits):
         writing.tokens[before] = int(np.argmax(writing.q[-1]))
 
 
-def matches_anywhere(agreed, tokens, draft):
+def matches_anywhere(agreed, tokens, draft, parents=None):
     n = sum(x == y for x, y in zip(tokens, draft))
     return list(tokens[: n + 1])
 
 
 MUTANTS = [
-    Mutant("after a refusal, the token is drawn from p", ACCEPTANCE, "accept",
-           "np.maximum(p[i] - q[i], 0.0)", "p[i]", "guesses_keep_the_law"),
+    Mutant("after a refusal, the token is drawn from p", ACCEPTANCE, "_accepted",
+           "_scaled(np.maximum(left - among, 0), left)", "left * 1.0", "guesses_keep_the_law"),
     Bug("one random number for the verdict and the token", ACCEPTANCE, "accept",
         one_number_for_both, "guesses_keep_the_law"),
-    Mutant("what is left of p comes from the next row", ACCEPTANCE, "accept",
-           "np.maximum(p[i] - q[i], 0.0)", "np.maximum(p[i + 1] - q[i], 0.0)",
+    Mutant("what is left of p comes from the next row", ACCEPTANCE, "_accepted",
+           "np.maximum(left - among, 0)", "np.maximum(p[at + 2] - among, 0)",
            "guesses_keep_the_law"),
-    Mutant("a guess is accepted with probability p", ACCEPTANCE, "accept",
-           "verdicts[i] * q[i, token]", "verdicts[i]", "guesses_keep_the_law"),
-    Mutant("no token after guesses that are all right", ACCEPTANCE, "agreed",
-           "tokens[: n + 1]", "tokens[: max(1, n)]", "guesses_change_nothing"),
+    Mutant("a guess is accepted with probability p", ACCEPTANCE, "_accepted",
+           "verdicts[j] * among[token]", "verdicts[j]", "guesses_keep_the_law"),
+    Mutant("no token after guesses that are all right", ACCEPTANCE, "_spelt",
+           "[*(int(draft[j]) for j in path), token]",
+           "[*(int(draft[j]) for j in path), token][: max(1, len(path))]",
+           "guesses_change_nothing"),
     Bug("right guesses behind a wrong one are kept", ACCEPTANCE, "agreed", matches_anywhere,
         "guesses_change_nothing"),
     Bug("the likeliest token is guessed, and called drawn", DRAFTS, "_Writing.draw", likeliest,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.speculation.acceptance import accept as accept
+    from kvlib.speculation.acceptance import accept_tree as accept_tree
     from kvlib.speculation.draft import Draft as Draft
     from kvlib.speculation.draft import Drafter as Drafter
     from kvlib.speculation.draft import Text as Text
@@ -18,11 +19,14 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.speculation.draft_model import lower_layers as lower_layers
     from kvlib.speculation.gain import adaptive as adaptive
     from kvlib.speculation.gain import best_gamma as best_gamma
+    from kvlib.speculation.gain import best_tree as best_tree
     from kvlib.speculation.gain import checking_time as checking_time
     from kvlib.speculation.gain import expected_tokens as expected_tokens
+    from kvlib.speculation.gain import expected_tree_tokens as expected_tree_tokens
     from kvlib.speculation.gain import speed_up as speed_up
     from kvlib.speculation.lookup import PromptLookup as PromptLookup
     from kvlib.speculation.rehearsed import Rehearsed as Rehearsed
+    from kvlib.speculation.tree import branches as branches
 else:
     from kvlib.lazy import attach
 

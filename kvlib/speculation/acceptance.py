@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from kvlib.speculation.tree import chain, check_tree, followers
+
 DRAFTED, JUDGED = 1, 2  # streams of random numbers: for guesses, and for verdicts on them
+Numbers = Sequence[float] | np.ndarray
 
 
 def accept(
-    p: np.ndarray,
-    draft: Sequence[int],
-    q: np.ndarray,
-    verdicts: Sequence[float] | np.ndarray,
-    numbers: Sequence[float] | np.ndarray,
+    p: np.ndarray, draft: Sequence[int], q: np.ndarray, verdicts: Numbers, numbers: Numbers
 ) -> list[int]:
     """The tokens that a text gets from a step with n guesses: those accepted, and one more.
 
@@ -36,25 +35,115 @@ def accept(
     >>> accept(p, [0], q, verdicts=[0.5], numbers=[0.5, 0.5])  # 0.5 > 0.2 / 0.5: refused
     [1]
     """
-    for i, token in enumerate(draft):
-        if verdicts[i] * q[i, token] >= p[i, token]:
-            rest = np.maximum(p[i] - q[i], 0.0)  # all 0 if p and q are equal but for rounding
-            return [*map(int, draft[:i]), inverse(rest if rest.any() else p[i], numbers[i])]
-    return [*map(int, draft), inverse(p[len(draft)], numbers[len(draft)])]
+    return _spelt(draft, *_accepted(p, draft, chain(len(draft)), q, verdicts, numbers))
 
 
-def agreed(tokens: Sequence[int], draft: Sequence[int]) -> list[int]:
+def accept_tree(
+    p: np.ndarray,
+    tokens: Sequence[int],
+    parents: Sequence[int],
+    q: np.ndarray,
+    verdicts: Numbers,
+    numbers: Numbers,
+) -> tuple[list[int], int]:
+    """The guesses of a tree that a text gets, by their numbers, and the token after them.
+
+    p (n + 1, V)      the model's distribution after the text, and after each guess
+    tokens            n token ids; those with the same parent were drawn from one row of q, one
+                      after the other without replacement, in the order in which they stand
+    parents           for each guess, the number of the one that it follows; −1: the text
+    q (n, V)          the distribution from which the first sibling was drawn; siblings state the
+                      same one
+    verdicts (n,)     random numbers in [0, 1) that decide on the guesses
+    numbers (n + 1,)  random numbers in [0, 1) that draw the token after the accepted guesses, a
+                      number for each row of p; independent of the verdicts and of the draft
+
+    The guesses that follow the text are judged in turn. A guess x is accepted with probability
+    min(1, p(x) / q(x)). If it is refused, p becomes max(0, p − q), q loses x, both are scaled to
+    sum to 1, and the next guess is judged by them. The guesses that follow an accepted one are
+    judged in the same way. If none is accepted, the token is drawn from what is left of p. Each
+    token is then distributed as p, whatever q is (recursive rejection sampling, arXiv:2402.14160).
+    `accept` is the special case of a chain.
+
+    >>> p, q = np.array([[0.1, 0.9], [0.5, 0.5], [1.0, 0.0]]), np.array([[0.8, 0.2], [0.8, 0.2]])
+    >>> accept_tree(p, [0, 1], (-1, -1), q, [0.5, 0.5], [0.5] * 3)  # 0 is refused, 1 is accepted
+    ([1], 0)
+    """
+    return _accepted(p, tokens, check_tree("parents", parents, len(tokens)), q, verdicts, numbers)
+
+
+def _accepted(
+    p: np.ndarray,
+    tokens: Sequence[int],
+    parents: Sequence[int],
+    q: np.ndarray,
+    verdicts: Numbers,
+    numbers: Numbers,
+) -> tuple[list[int], int]:
+    def judged(at: int, siblings: list[int]) -> tuple[int | None, int]:
+        left = p[at + 1]
+        among = q[siblings[0]] if siblings else left
+        for j in siblings:
+            token = tokens[j]
+            if verdicts[j] * among[token] < left[token]:
+                return j, token
+            left = _scaled(np.maximum(left - among, 0), left)
+            among = among.copy()
+            among[token] = 0
+            among = _scaled(among, among)
+        return None, inverse(left, numbers[at + 1])
+
+    return _walk(parents, judged)
+
+
+def _scaled(weights: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
+    """The weights, scaled to sum to 1. All are 0 if p and q are equal but for rounding."""
+    total = weights.sum()
+    return weights / total if total else otherwise
+
+
+def _walk(
+    parents: Sequence[int], judge: Callable[[int, list[int]], tuple[int | None, int]]
+) -> tuple[list[int], int]:
+    """From guess to guess that is right, and the token after the last one.
+
+    judge(at, siblings): of the guesses that follow number `at`, the one that is right, or None,
+    and the token.
+    """
+    after, path, right = followers(parents), list[int](), -1
+    while True:
+        found, token = judge(right, after.get(right, []))
+        if found is None:
+            return path, token
+        right = found
+        path.append(found)
+
+
+def agreed(
+    tokens: Sequence[int], draft: Sequence[int], parents: Sequence[int] | None = None
+) -> list[int]:
     """The same for guesses that were not drawn: those that equal the tokens, and one more.
 
-    tokens: the n + 1 tokens that the model chooses, one at each guess and one after them, each as
+    tokens: the n + 1 tokens that the model chooses, after the text and after each guess, each as
     if the guesses before it were right. A guess that equals the token which is drawn anyway changes
     nothing, so the text is the one that it would get without guesses, to the token.
+    parents: of a tree of guesses; a chain unless given
 
     >>> agreed([4, 5, 6], draft=[4, 7])
     [4, 5]
+    >>> agreed([7, 5, 6], draft=[4, 7], parents=(-1, -1))
+    [7, 6]
     """
-    n = next((i for i, (x, y) in enumerate(zip(tokens, draft)) if x != y), len(draft))
-    return [int(t) for t in tokens[: n + 1]]
+
+    def equal(at: int, siblings: list[int]) -> tuple[int | None, int]:
+        token = tokens[at + 1]
+        return next((j for j in siblings if draft[j] == token), None), int(token)
+
+    return _spelt(draft, *_walk(chain(len(draft)) if parents is None else parents, equal))
+
+
+def _spelt(draft: Sequence[int], path: Sequence[int], token: int) -> list[int]:
+    return [*(int(draft[j]) for j in path), token]
 
 
 def inverse(weights: np.ndarray, number: float) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kvlib.arguments import describe, is_integer
+from kvlib.caches.trees import Parents, chained, depths
+from kvlib.speculation.tree import check_tree, followers
 
 
 class Text(NamedTuple):
@@ -16,7 +18,7 @@ class Text(NamedTuple):
 
     name                                that of its request
     tokens                              prompt and new tokens; from call to call it only grows
-    most                                guess at most so many tokens
+    most                                make at most so many guesses
     temperature, top_k, top_p, seed     how the request draws its tokens
 
     >>> Text("a", [1, 2, 3], most=4).temperature
@@ -34,22 +36,46 @@ class Text(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """Guesses for the next tokens of a text.
+    """Guesses for the next tokens of a text: a chain, or a tree that offers several at a time.
 
     tokens   n ids
     q        (n, V) float64: the distribution from which each of them was drawn. None if they were
              not drawn, as by a lookup or a model that takes the likeliest token.
+    parents  for each guess of a tree, the number of the earlier guess that it follows, or −1 if it
+             follows the text. None: each guess follows the one before. Guesses with the same
+             parent differ. If they were drawn, it was one after the other from the same row of q,
+             without replacement.
 
     >>> Draft([7, 8]).q is None
     True
+    >>> Draft([7, 8, 9], parents=(-1, -1, 0)).path([7, 9])  # 7 or 8, and 9 after 7
+    [0, 2]
     """
 
     tokens: Sequence[int] = ()
     q: np.ndarray | None = None
+    parents: Parents | None = None
 
     def first(self, n: int) -> Draft:
-        """Its first n guesses."""
-        return Draft(self.tokens[:n], None if self.q is None else self.q[:n])
+        """Its first n guesses; of a tree, they are a tree, because parents stand before."""
+        return Draft(
+            self.tokens[:n],
+            None if self.q is None else self.q[:n],
+            None if self.parents is None else self.parents[:n],
+        )
+
+    def path(self, tokens: Sequence[int]) -> list[int]:
+        """The numbers of the guesses, each the next one's parent, that spell these tokens."""
+        if self.parents is None:
+            return list(range(len(tokens)))
+        after, path = followers(self.parents), [-1]
+        for token in tokens:
+            path.append(next(j for j in after[path[-1]] if self.tokens[j] == token))
+        return path[1:]
+
+    def depths(self) -> list[int]:
+        """How many guesses stand between each guess and the text."""
+        return list(range(len(self.tokens))) if self.parents is None else depths(self.parents)
 
 
 class Drafter:
@@ -65,7 +91,7 @@ class Drafter:
     """
 
     def draft(self, texts: Sequence[Text]) -> list[Draft]:
-        """Guess how each of the texts goes on; one Draft per text, of 0 to ``most`` tokens."""
+        """Guess how each of the texts goes on; one Draft per text, of 0 to ``most`` guesses."""
         raise TypeError(f"{type(self).__name__} has no method draft(texts)")
 
     def free(self, name: Hashable) -> None:
@@ -81,25 +107,56 @@ def asked(drafter: Any, texts: Sequence[Text], vocabulary: int) -> list[Draft]:
             f"{who}.draft must return a list of {len(texts)} Drafts, one per text, "
             f"got {describe(drafts)}"
         )
-    for text, draft in zip(texts, drafts, strict=True):
-        _check(who, text, draft, vocabulary)
-    return list(drafts)
+    return [_checked(who, *both, vocabulary) for both in zip(texts, drafts, strict=True)]
 
 
-def _check(who: str, text: Text, draft: Any, vocabulary: int) -> None:
+def _checked(who: str, text: Text, draft: Any, vocabulary: int) -> Draft:
     where = f"{who}'s draft for request {describe(text.name)}"
     if not isinstance(draft, Draft):
         raise TypeError(f"{where} must be a Draft, got {describe(draft)}")
-    if len(draft.tokens) > text.most:
-        raise ValueError(f"{where} must hold at most {text.most} tokens, got {len(draft.tokens)}")
+    n = len(draft.tokens)
+    if n > text.most:
+        raise ValueError(f"{where} must hold at most {text.most} tokens, got {n}")
     wrong = [t for t in draft.tokens if not is_integer(t) or not 0 <= t < vocabulary]
     if wrong:
         raise ValueError(
             f"{where} must hold token ids, 0 ... {vocabulary - 1}, got {describe(wrong[0])}"
         )
     shape = getattr(draft.q, "shape", None)
-    if draft.q is not None and shape != (len(draft.tokens), vocabulary):
+    if draft.q is not None and shape != (n, vocabulary):
         raise ValueError(
-            f"{where} must state q of shape {(len(draft.tokens), vocabulary)}, a distribution per "
+            f"{where} must state q of shape {(n, vocabulary)}, a distribution per "
             f"token, got {describe(draft.q) if shape is None else f'shape {shape}'}"
         )
+    if draft.parents is None:
+        return draft
+    parents = check_tree(f"parents in {where}", draft.parents, n)
+    if chained(parents) == n:
+        return replace(draft, parents=None)
+    _check_siblings(where, draft, parents)
+    return replace(draft, parents=parents)
+
+
+def _check_siblings(where: str, draft: Draft, parents: Parents) -> None:
+    """Guesses that follow the same one differ, and were drawn from the same distribution."""
+    for siblings in followers(parents).values():
+        tokens = [int(draft.tokens[j]) for j in siblings]
+        if len(set(tokens)) < len(tokens):
+            raise ValueError(
+                f"{where} must offer different tokens where guesses have the same parent, "
+                f"got {tokens} for guesses {siblings}"
+            )
+        if draft.q is None:
+            continue
+        q = draft.q[siblings[0]]
+        for j, token in zip(siblings, tokens, strict=True):
+            if not np.array_equal(draft.q[j], q):
+                raise ValueError(
+                    f"{where} must state the same row of q for guesses with the same parent; "
+                    f"those of guesses {siblings[0]} and {j} differ"
+                )
+            if not q[token] > 0:
+                raise ValueError(
+                    f"{where} must hold tokens drawn from q, got token {token}, whose probability "
+                    f"there is {q[token]}"
+                )

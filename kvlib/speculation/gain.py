@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
 
-from kvlib.arguments import check_integer, check_positive, describe, number
+from kvlib.arguments import check_integer, check_list, check_positive, describe, number
+from kvlib.caches.trees import Parents
 from kvlib.costs.formulas import batched_time
 from kvlib.serving import Request
+from kvlib.speculation.tree import check_tree, ranks
 
 MOST_GUESSES = 1024
 
@@ -89,6 +92,81 @@ def adaptive(most: int = 8, cost: float = 0.05) -> Callable[[Request], int]:
     most, cost = _guesses("most", most, 1), _time("cost", cost, 0.0)
     best = [max(1, best_gamma(share / 100, cost, most)) for share in range(101)]
     return lambda request: best[round(100 * request.lately)]
+
+
+def expected_tree_tokens(tree: Sequence[int], acceptance: Sequence[float]) -> float:
+    """Tokens per step if the guesses are a tree: 1, and for each guess how likely its path is.
+
+    tree        for each guess, the number of the earlier one that it follows; −1: the text
+    acceptance  the probability that the first guess among siblings is the right one, that the
+                second is, and so on; 0 for those that are not listed. Together at most 1.
+
+    A chain is the case in which only the first number is asked for: then it is `expected_tokens`
+    (arXiv:2402.12374, section 4.1).
+
+    >>> from kvlib.speculation import branches
+    >>> round(expected_tree_tokens(branches(1, 1, 1), [0.7]), 3)
+    2.533
+    >>> round(expected_tree_tokens(branches(2, 1), [0.7, 0.2]), 3)  # 1 + 0.7 + 0.2 + 0.9 * 0.7
+    2.53
+    """
+    parents, chances = check_tree("tree", tree), _chances(acceptance)
+    found = list[float]()
+    for parent, rank in zip(parents, ranks(parents), strict=True):
+        own = chances[rank] if rank < len(chances) else 0.0
+        found.append(own if parent < 0 else own * found[parent])
+    return 1 + math.fsum(found)
+
+
+def best_tree(acceptance: Sequence[float], guesses: int, levels: int = MOST_GUESSES) -> Parents:
+    """The tree with the largest `expected_tree_tokens`, as the parents of its guesses.
+
+    acceptance  as there; no number above the one before it
+    guesses     how many guesses it has; fewer only if the levels have no more places
+    levels      how many guesses stand one after the other at most. A draft model needs a step of
+                its own for each level.
+
+    A guess is at most as likely as the one that it follows and as the sibling before it, so the
+    likeliest guesses are a tree, and the tree is built from the likeliest on. Its first n guesses
+    are therefore the best tree of n. (Sequoia, arXiv:2402.12374, finds the same trees by dynamic
+    programming.)
+
+    >>> best_tree([0.6, 0.3], guesses=4)  # 0.6; 0.6²; 0.3; 0.6³
+    (-1, 0, -1, 1)
+    """
+    chances = _chances(acceptance)
+    if any(x < y for x, y in zip(chances, chances[1:])):
+        raise ValueError(
+            "acceptance must not rise from one sibling to the next, because the first ones are "
+            f"tried first; got {describe(acceptance)}"
+        )
+    most, levels = _guesses("guesses", guesses, 0), _guesses("levels", levels, 1)
+    parents, likely = list[int](), list[float]()
+    # a place: (−probability, in which order it was found, parent, rank, level)
+    places = [(-chances[0], 0, -1, 0, 1)]
+    found = 1
+    while places and len(parents) < most:
+        chance, _, parent, rank, level = heappop(places)
+        parents.append(parent)
+        likely.append(-chance)
+        if rank + 1 < len(chances):  # its next sibling
+            above = 1.0 if parent < 0 else likely[parent]
+            heappush(places, (-above * chances[rank + 1], found, parent, rank + 1, level))
+        if level < levels:  # its first child
+            heappush(places, (chance * chances[0], found + 1, len(parents) - 1, 0, level + 1))
+        found += 2
+    return tuple(parents)
+
+
+def _chances(acceptance: Sequence[float]) -> list[float]:
+    given = check_list("acceptance", acceptance, "probabilities, one per sibling")
+    found = [_share(f"acceptance[{i}]", x) for i, x in enumerate(given)]
+    if not found or math.fsum(found) > 1 + 1e-9:
+        raise ValueError(
+            "acceptance must hold the probabilities that the first sibling is right, or the second "
+            f"and so on, at least one number and together at most 1; got {describe(acceptance)}"
+        )
+    return found
 
 
 def _share(name: str, given: float) -> float:
