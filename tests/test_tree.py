@@ -1,41 +1,414 @@
-"""Trees of guesses: one step of several guesses for the same places equals its paths run alone."""
+"""Trees of guesses: one step for several guesses of the same places equals its paths run apart."""
 
+import array_api_strict
 import numpy as np
 import pytest
+from caches import snapshot
+from test_own_cache import Growing
+from tree_lives import DIM, HEADS, MAX_SEQ_LEN, MAX_SEQS, Lives, a_tree, layers_of, to_root
 
-from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache
+import kvlib
+from kvlib import BlockPool, DenseCache, LayerSpec, Meter, PagedCache
+from kvlib.caches import KNorm, Quest, Scored, Sinks, SnapKV, layer_groups, run_alone, run_cascade
+from kvlib.caches.layouts import slot_mapping, to_dense
+from kvlib.caches.trees import ancestors, chained, depths
+from kvlib.codecs import fp8, int8, int8_per_channel, kivi
+from kvlib.exercises.kit.rounding import sum_bound
 
-LAYERS = [LayerSpec(2, 8)] * 2
-PARENTS = [-1, 0, 0, 1, 1, 2, -1]
-MAKE = {
-    "dense": lambda: DenseCache(LAYERS, 4, 64),
-    "blocks of 4": lambda: PagedCache(LAYERS, BlockPool(40, 4)),
-    "int8": lambda: QuantizedCache(LAYERS, "int8", 4, 64),
-    "a window": lambda: PagedCache([LayerSpec(2, 8, window=5)] * 2, BlockPool(40, 4)),
+WINDOWS = [LayerSpec(2, DIM, window=5), LayerSpec(2, DIM)]
+SINKS = [
+    LayerSpec(2, DIM, sinks=np.array([0.5, -0.5, 1.0, 0.0], np.float32), softcap=3.0),
+    LayerSpec(2, DIM, v_head_dim=6, v_from_k=True),
+]
+PARENTS = [-1, 0, 0, 1, 1, 2, -1]  # two children of a root, their children, and a second root
+
+
+def rows(layers=None, **settings):
+    """A cache of rows."""
+    return lambda: DenseCache(layers or layers_of(), MAX_SEQS, MAX_SEQ_LEN, **settings)
+
+
+def blocks(size, layers=None, *, pool=None, **settings):
+    """A cache of blocks, by default enough of them for all."""
+
+    def make():
+        specs = layers or layers_of()
+        enough = (MAX_SEQS * -(-MAX_SEQ_LEN // size) + 2) * len(layer_groups(specs))
+        return PagedCache(specs, BlockPool(pool or enough, size), **settings)
+
+    return make
+
+
+CACHES = {
+    "rows": rows(),
+    "blocks of 1": blocks(1),
+    "blocks of 4": blocks(4),
+    "blocks of 64": blocks(64),
+    "a small pool": blocks(4, pool=18),
+    "rows, windows": rows(WINDOWS),
+    "blocks, windows": blocks(4, WINDOWS),
+    "rows, learned sinks": rows(SINKS),
+    "blocks, learned sinks": blocks(4, SINKS),
+    "int8 in rows": rows(codec="int8"),
+    "int8 in blocks": blocks(4, codec="int8"),
+    "int8, residual 5": blocks(8, codec=int8(residual=5)),
+    "int8, residual 5, rows": rows(codec=int8(residual=5)),
+    "int8 per channel": blocks(8, codec=int8_per_channel(4)),
+    "int4, residual 3": blocks(8, codec=kivi(4, group=8, residual=3)),
+    "int4, residual 3, rows": rows(codec=kivi(4, group=8, residual=3)),
+    "int2, residual 8": rows(codec=kivi(2, group=4, residual=8)),
+    "fp8": blocks(8, codec=fp8("e4m3")),
+    "int4, windows": rows(WINDOWS, codec=kivi(4, group=8, residual=3)),
+    "int4, windows, blocks": blocks(8, WINDOWS, codec=kivi(4, group=8, residual=3)),
+    "first tokens stay": rows(retention=Sinks(2, 5)),
+    "first tokens stay, blocks": blocks(4, retention=Sinks(2, 5)),
+    "scored by keys": blocks(4, retention=Scored(KNorm(recent=3), 12)),
+    "cascade": blocks(4, attention=run_cascade),
+    "one after the other": blocks(4, attention=run_alone),
+    "Quest": blocks(4, attention=Quest(1000, dense_layers=0)),
+    "one's own": lambda: Kept(layers_of()),
+}
+# Where a tree takes room that its path does not, tokens are moved or given back earlier.
+ROOM = {"a small pool", "rows, windows", "int4, windows", "first tokens stay"}
+
+
+class Kept(Growing):
+    """The cache of one's own in test_own_cache.py, and the one method that trees need."""
+
+    def _keep(self, request, path):
+        index = [*range(request.begun), *(request.begun + j for j in path)]
+        request.state = [[x[index] for x in pair] for pair in request.state]
+
+    def _release(self, request):
+        assert all(len(x) == request.length for pair in request.state for x in pair)
+
+
+@pytest.mark.untraced
+@pytest.mark.parametrize("name", CACHES)
+def test_any_life_holds_what_it_would_without_the_wrong_guesses(name, effort):
+    for seed in effort.share("lives with trees", range(30), usual=2):
+        Lives(CACHES[name], seed, exact=name not in ROOM).play(24)
+
+
+def test_ancestors_and_depths():
+    rng = np.random.default_rng(0)
+    for n in range(1, 20):
+        tree = a_tree(rng, n)
+        lines = [to_root(tree, j) for j in range(n)]
+        assert depths(tree) == [len(line) - 1 for line in lines]
+        assert [np.flatnonzero(row).tolist() for row in ancestors(tree)] == lines
+        assert chained(tree) == next((j for j in range(n) if tree[j] != j - 1), n)
+
+
+# A step, by hand ----------------------------------------------------------------------------------
+
+
+def filled(make, tokens=7, names="a"):
+    """A cache with so many tokens of each request in all layers."""
+    cache, rng = make(), np.random.default_rng(1)
+    for name in names:
+        cache.add(name)
+        feed(cache, cache.plan([name], [tokens], rng.integers(0, 9, tokens).tolist()), rng)
+    return cache
+
+
+def feed(cache, step, rng):
+    """Random keys and values for all layers of a step."""
+    for layer, spec in enumerate(cache.layers):
+        shape = (step.num_tokens, spec.num_kv_heads, spec.head_dim)
+        k, v = rng.standard_normal((2, *shape), dtype=np.float32)
+        cache.append(layer, k, None if spec.v_from_k else v[..., : spec.v_dim], step)
+
+
+def test_what_a_step_says_of_its_trees():
+    cache = filled(rows(), names="ab")
+    step = cache.plan(["a", "b"], [7, 2], parents=[np.array(PARENTS), None])
+    assert step.parents == (tuple(PARENTS), None) and step.begun == [7, 7]
+    assert step.positions.tolist() == [7, 8, 8, 9, 9, 9, 7, 7, 8] and step.longest == 10
+    assert step.seq_lens == (14, 9) and step.ancestors(1) is None
+    seen = step.ancestors(0)
+    assert seen.dtype == bool and seen.astype(int).tolist() == [
+        [1, 0, 0, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0, 0, 0],
+        [1, 0, 1, 0, 0, 0, 0],
+        [1, 1, 0, 1, 0, 0, 0],
+        [1, 1, 0, 0, 1, 0, 0],
+        [1, 0, 1, 0, 0, 1, 0],
+        [0, 0, 0, 0, 0, 0, 1],
+    ]
+    last = step.last([3, 1])
+    assert last.positions.tolist() == [9, 9, 7, 8] and last.parents is step.parents
+    assert (last.ancestors(0) == seen[4:]).all() and last.ancestors(1) is None
+    with pytest.raises(ValueError, match=r"i must be 0 \.\.\. 1, got 2"):
+        step.ancestors(2)
+    with pytest.raises(ValueError, match="tokens of request 'b' are a chain"):
+        step.tree(1)
+
+
+@pytest.mark.parametrize("parents", (None, [None], [[-1, 0, 1]], [(-1, 0, 1)], [range(-1, 2)]))
+def test_a_chain_is_a_plain_step(parents):
+    cache = filled(rows())
+    step = cache.plan(["a"], [3], parents=parents)
+    assert step.parents is None and step.positions.tolist() == [7, 8, 9]
+    cache.keep("a", range(2))
+    assert cache.seq_len("a") == 9
+    with pytest.raises(ValueError, match="request 'a' has no step of which tokens could be kept"):
+        cache.keep("a", [0])
+
+
+@pytest.mark.parametrize("name", ("rows", "blocks of 4", "int4, residual 3"))
+def test_keeping_a_chain_is_truncating(name):
+    for a in range(6):
+        one, two = (filled(CACHES[name]) for _ in range(2))
+        for cache in (one, two):
+            feed(cache, cache.plan(["a"], [5], [1, 2, 3, 4, 5]), np.random.default_rng(2))
+        one.keep("a", range(a))
+        two.truncate("a", 7 + a)
+        assert one.seq_len("a") == two.seq_len("a") and one.memory() == two.memory()
+        same = zip(one.read(0, "a"), two.read(0, "a"), strict=True)
+        assert all(x.tobytes() == y.tobytes() for x, y in same)
+
+
+@pytest.mark.parametrize("codec", (int8_per_channel(8), kivi(4, group=8, residual=3)))
+def test_a_chain_is_cut_after_any_guess(codec):
+    """Though the guesses filled a group, which was encoded."""
+    for n in range(1, 13):
+        for a in range(n + 1):
+            one, two = (filled(rows(codec=codec)) for _ in range(2))
+            rng = np.random.default_rng(2)
+            k, v = rng.standard_normal((2, n, 2, DIM), dtype=np.float32)
+            for cache, m in ((one, n), (two, a)):
+                step = cache.plan(["a"], [m]) if m else None
+                for layer, spec in enumerate(cache.layers if step else ()):
+                    cache.append(layer, *(x[:m, : spec.num_kv_heads] for x in (k, v)), step)
+            one.truncate("a", 7 + a)
+            two.settle("a")
+            same = zip(one.read(0, "a"), two.read(0, "a"), strict=True)
+            assert all(x.tobytes() == y.tobytes() for x, y in same)
+            assert one.memory() == two.memory()
+
+
+def test_a_tree_reads_what_is_older_once():
+    tree, rng = [-1, 0, 0, 0, 1, 1, 2, 2, 3, 4, 4, 5, 6, 9, 9, 10], np.random.default_rng(3)
+    for make in (rows(), blocks(4), rows(codec="int8"), blocks(16, codec=kivi(4, 8, 3))):
+        cache = filled(make, tokens=30)
+        step = cache.plan(["a"], [16], parents=[tree])
+        feed(cache, step, rng)
+        q = rng.standard_normal((16, HEADS, DIM), dtype=np.float32)
+        with Meter() as all_nodes:
+            cache.run(0, q, step)
+        with Meter() as one_node:
+            cache.run(0, q[-1:], step.last())
+        read = [meter.by_label["attention"].read for meter in (all_nodes, one_node)]
+        assert read[0] == read[1] > 0, "16 nodes read as many bytes as one"
+        assert all_nodes.flops == 16 * one_node.flops
+
+
+@pytest.mark.parametrize(("dtype", "off"), [(np.float32, 1e-5), (np.float64, 1e-13)])
+def test_the_model_sees_each_path_alone(dtype, off):
+    """A tree of 16 nodes in one step: each gets the logits of its path, run apart.
+
+    off: at most so much, as a part of the largest logit; two orders of summation differ by more
+    than float32 rounds one number.
+    """
+    model, rng = kvlib.load_reference_model(dtype), np.random.default_rng(4)
+    prompt, settings = list(b"def attend(q, k, v):\n    "), {"dtype": dtype}
+    pool = BlockPool(16, 8)
+    for cache in (model.new_cache(1, 64), PagedCache(model.layer_specs, pool, **settings)):
+        cache.add("a", prompt)
+        model.forward(prompt, cache, cache.plan(["a"], [len(prompt)], prompt))
+        tree, tokens = a_tree(rng, 16), rng.integers(97, 122, 16).tolist()
+        step = cache.plan(["a"], [16], tokens, parents=[tree])
+        together = model.forward(tokens, cache, step, rows="all")
+        cache.keep("a", [])
+        for node in range(16):
+            path = to_root(tree, node)
+            some = [tokens[j] for j in path]
+            apart = model.forward(some, cache, cache.plan(["a"], [len(path)], some))
+            assert np.abs(together[node] - apart[-1]).max() <= off * np.abs(together).max()
+            cache.truncate("a", len(prompt))
+
+
+# What is refused ----------------------------------------------------------------------------------
+
+BAD_PARENTS = {
+    "'ab'": ("ab", TypeError, "parents must be a list of one entry per request, got 'ab'"),
+    "one too few": ([[-1, 0, 0]], ValueError, "one entry per request of the plan, 2, got 1"),
+    "no list": (
+        [5, None],
+        TypeError,
+        "parents of request 'a' must be a list of the numbers of new tokens, got 5",
+    ),
+    "too short": ([[-1, 0], None], ValueError, "of request 'a' must be 3 numbers, one per new tok"),
+    "itself": (
+        [[-1, 0, 2], None],
+        ValueError,
+        r"token 2 must follow -1, what the request held bef",
+    ),
+    "a later one": ([[1, -1, 0], None], ValueError, "new token 0 must follow -1, what the request"),
+    "before -1": ([[-1, -2, 0], None], ValueError, r"a new token before it, 0 \.\.\. 0; got -2"),
+    "a half": ([[-1, 0.0, 0], None], ValueError, r"0 \.\.\. 0; got 0\.0"),
+    "a flag": ([[-1, False, 0], None], ValueError, r"0 \.\.\. 0; got False"),
+    "of the second": ([None, [0]], ValueError, "parents of request 'b': new token 0 must follow"),
 }
 
 
-@pytest.mark.parametrize("name", MAKE)
-def test_a_path_of_a_tree_is_what_it_would_be_alone(name):
-    rng = np.random.default_rng(0)
-    tree, alone = MAKE[name](), MAKE[name]()
-    k, q = (rng.standard_normal((7, n, 8), dtype=np.float32) for n in (2, 4))
-    for cache in (tree, alone):
+@pytest.mark.parametrize("name", ("rows", "blocks of 4", "int4, residual 3"))
+@pytest.mark.parametrize("what", BAD_PARENTS)
+def test_bad_parents_change_nothing(name, what):
+    parents, error, words = BAD_PARENTS[what]
+    cache = filled(CACHES[name], names="ab")
+    before = snapshot(cache)
+    with pytest.raises(error, match=words):
+        cache.plan(["a", "b"], [3, 1], parents=parents)
+    assert snapshot(cache) == before
+
+
+BAD_PATHS = {
+    "3": (3, TypeError, "path must be a list of the numbers of new tokens, got 3"),
+    "no number": (["0"], ValueError, r"7 new tokens of request 'a', 0 \.\.\. 6, got '0'"),
+    "a flag": ([False], ValueError, r"0 \.\.\. 6, got False"),
+    "too high": ([0, 7], ValueError, r"0 \.\.\. 6, got 7"),
+    "below": ([-1], ValueError, r"0 \.\.\. 6, got -1"),
+    "no root": ([1], ValueError, "from parent to child, and new token 1 follows 0, not -1"),
+    "a leap": ([0, 3], ValueError, "new token 3 follows 1, not 0"),
+    "two roots": ([0, 6], ValueError, "new token 6 follows -1, not 0"),
+    "twice": ([0, 0], ValueError, "new token 0 follows -1, not 0"),
+}
+
+
+@pytest.mark.parametrize("name", ("rows", "blocks of 4", "int4, residual 3"))
+@pytest.mark.parametrize("what", BAD_PATHS)
+def test_bad_paths_change_nothing(name, what):
+    path, error, words = BAD_PATHS[what]
+    cache = filled(CACHES[name])
+    feed(cache, cache.plan(["a"], [7], parents=[PARENTS]), np.random.default_rng(2))
+    before = snapshot(cache)
+    with pytest.raises(error, match=words):
+        cache.keep("a", path)
+    assert snapshot(cache) == before
+    cache.keep("a", np.array([0, 2, 5]))
+    assert cache.seq_len("a") == 10
+
+
+WAITING = "request 'a' holds a tree of 7 guesses after its first 7 tokens: keep\\('a', path\\)"
+
+
+@pytest.mark.parametrize("name", ("rows", "blocks of 4", "int4, residual 3", "one's own"))
+def test_a_tree_is_kept_before_anything_else(name):
+    cache = filled(CACHES[name])
+    feed(cache, cache.plan(["a"], [7], parents=[PARENTS]), np.random.default_rng(2))
+    before = snapshot(cache)
+    model = kvlib.load_reference_model()
+    for call in (
+        lambda: cache.plan(["a"], [1]),
+        lambda: cache.fork("a", "b"),
+        lambda: cache.settle("a"),
+        lambda: to_dense(cache, 0, ["a"]),
+        lambda: kvlib.remove_span(model, cache, "a", 0, 1),
+        lambda: kvlib.caches.cross_step(cache, ["a"], [1]),
+    ):
+        with pytest.raises(ValueError, match=WAITING):
+            call()
+    for length in (10, 14):
+        with pytest.raises(
+            ValueError, match=r"no chain: it can be truncated to a length of 0 \.\.\. 9"
+        ):
+            cache.truncate("a", length)
+    assert snapshot(cache) == before
+    cache.truncate("a", 9)  # token 1 follows token 0
+    assert cache.seq_len("a") == 9
+    feed(cache, cache.plan(["a"], [1]), np.random.default_rng(2))
+    cache.free("a")
+
+
+def test_an_unfinished_tree_is_not_kept():
+    cache = filled(blocks(4))
+    step = cache.plan(["a"], [3], parents=[[-1, 0, 0]])
+    k = np.ones((3, 2, DIM), np.float32)
+    cache.append(0, k, k, step)
+    with pytest.raises(
+        ValueError, match="layer 1 has not appended them; .* truncate the request to 7"
+    ):
+        cache.keep("a", [0, 2])
+    cache.keep("a", [])
+    assert cache.seq_len("a") == 7
+
+
+def by_positions(cache, layer, q, step, return_lse=False):
+    return cache.attend(layer, q, step, return_lse)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (
+            rows(attention=by_positions),
+            "attends by positions alone, by which the guesses of a tree",
+        ),
+        (blocks(4, retention=Scored(SnapKV(window=2), 12)), "queries of wrong guesses would count"),
+        (lambda: Growing(layers_of()), "Growing has no method _keep, so it cannot give back"),
+    ],
+)
+def test_who_cannot_hold_a_tree_says_why(make, words):
+    cache = filled(make)
+    before = snapshot(cache)
+    with pytest.raises(ValueError, match=words):
+        cache.plan(["a"], [3], parents=[[-1, 0, 0]])
+    assert snapshot(cache) == before
+    cache.plan(["a"], [3], parents=[[-1, 0, 1]])
+
+
+def test_no_room_for_a_tree_changes_nothing():
+    for make, error in ((rows(), kvlib.CacheFull), (blocks(4, pool=3), kvlib.OutOfBlocks)):
+        cache = filled(make)
+        before = snapshot(cache)
+        with pytest.raises(error):
+            cache.plan(["a"], [60], parents=[[-1] * 60])
+        assert snapshot(cache) == before and cache._requests["a"].tree is None
+
+
+# What others find -----------------------------------------------------------------------------
+
+
+def test_nothing_of_a_tree_is_found_before_it_is_kept():
+    cache, rng = blocks(4)(), np.random.default_rng(5)
+    cache.add("a", [1, 2, 3])
+    feed(cache, cache.plan(["a"], [3], [1, 2, 3]), rng)
+    tokens, tree = [4, 5, 50, 6, 60, 7, 8], [-1, 0, 0, 2, 1, 3, 5]
+    feed(cache, cache.plan(["a"], [7], tokens, parents=[tree]), rng)
+    assert cache.pool.num_published == 0
+    cache.keep("a", [0, 2, 3, 5, 6])
+    assert cache.pool.num_published == 0
+    cache.settle("a")
+    assert cache.add("b", [1, 2, 3, 4, 50, 6, 7, 8, 9]) == 8
+    assert cache.add("c", [1, 2, 3, 4, 5, 50, 6, 60, 7]) == 4
+    feed(cache, cache.plan(["c"], [4], [5, 50, 6, 60], parents=[[-1, -1, 0, 0]]), rng)
+    cache.free("c")  # with the tree in it
+    assert cache.add("d", [1, 2, 3, 4, 5, 50, 6, 60, 7]) == 4
+
+
+def test_slots_of_a_tree():
+    cache = filled(blocks(4))
+    step = cache.plan(["a"], [3], parents=[[-1, 0, 0]])
+    assert slot_mapping(cache, step).tolist() == [7, 8, 9], "three tokens at two positions"
+
+
+@pytest.mark.parametrize("codec", (None, "int8", kivi(4, group=8, residual=3)))
+def test_under_the_array_api_standard_alone(codec):
+    xp, rng = array_api_strict, np.random.default_rng(6)
+    caches = [PagedCache(layers_of(), BlockPool(9, 8), codec=codec, xp=x) for x in (np, xp)]
+    k, q = (rng.standard_normal((7, n, DIM), dtype=np.float32) for n in (2, HEADS))
+    found = []
+    for cache in caches:
         cache.add("a")
-        step = cache.plan(["a"], [7])
-        for layer in range(2):
-            cache.append(layer, k, k, step)
-    n, path = len(PARENTS), [0, 2, 5]
-    k, q = (rng.standard_normal((n, heads, 8), dtype=np.float32) for heads in (2, 4))
-    step, chain = tree.plan(["a"], [n], parents=[PARENTS]), alone.plan(["a"], [3])
-    assert step.positions.tolist() == [7, 8, 8, 9, 9, 9, 7]
-    for layer in range(2):
-        tree.append(layer, k, k, step)
-        alone.append(layer, k[path], k[path], chain)
-    for layer in range(2):
-        o, expected = tree.run(layer, q, step), alone.run(layer, q[path], chain)
-        np.testing.assert_allclose(o[path], expected, atol=1e-5)
-    tree.keep("a", path)
-    for layer in range(2):
-        for x, y in zip(tree.read(layer, "a"), alone.read(layer, "a"), strict=True):
-            assert x.tobytes() == y.tobytes()
+        k_, q_ = (cache.xp.asarray(x) for x in (k, q))
+        for parents in (None, [PARENTS]):
+            step = cache.plan(["a"], [7], parents=parents)
+            for layer, spec in enumerate(cache.layers):
+                cache.append(layer, *[k_[:, : spec.num_kv_heads, :]] * 2, step)
+            o = cache.run(1, q_, step)
+        cache.keep("a", [0, 2, 5])
+        found.append([np.asarray(x) for x in (o, cache.read(0, "a")[0])])
+    np.testing.assert_allclose(found[1][0], found[0][0], atol=sum_bound(DIM + 14, 4.0))
+    assert found[1][1].tobytes() == found[0][1].tobytes()

@@ -1,4 +1,4 @@
-"""Random lives of two caches: one is given trees of guesses, the other only the paths that are kept.
+"""Random lives of two caches: one is given trees of guesses, the other only what is kept.
 
 A token's key depends on its text alone, so requests whose texts begin alike may share blocks. After
 each operation both caches must hold the same, to the last bit, and each node of a tree must get the
@@ -94,7 +94,11 @@ class Lives:
         prompt = self.prompts[self.rng.integers(2)][:n]
         self.log.append(f"add {name} of {n}")
         held = self.tree.add(name, prompt), self.alone.add(name, prompt)
-        assert held[0] == held[1], f"{name} found {held[0]} tokens, and {held[1]} where no tree was"
+        if held[0] != held[1]:
+            assert not self.exact, f"{name} found {held[0]} tokens, and {held[1]} without trees"
+            for cache in (self.tree, self.alone):  # the tree had taken blocks of an older text
+                cache.free(name)
+            return
         self.done["prefix hit"] += held[0] > 0
         self.text[name] = prompt[: held[0]]
         self.feed([name], [prompt[held[0] :]], [None])
@@ -281,14 +285,21 @@ class Lives:
                 line = self.line(tree, n - step.qo_indptr[i + 1] + row)
                 which = [*range(old), *(old + j for j in line)]
                 at = len(self.text[name]) + len(line) - 1
-                found = positions[..., which], (k[which], v[which])
-                assert np.all(found[0][..., old:] == np.arange(at + 1 - len(line), at + 1))
+                own = np.arange(at + 1 - len(line), at + 1)
+                if self.tree.groups:  # a cache of one's own may say where the tokens lie
+                    assert np.all(positions[..., [old + j for j in line]] == own)
+                of = np.concatenate([positions[..., :old], self.alike(own, positions)], axis=-1)
                 needed = oracle.attention(
-                    q[row : row + 1], *found[1], [at], found[0], **spec.settings
+                    q[row : row + 1], k[which], v[which], [at], of, **spec.settings
                 )
                 for got, want, what in zip((o[row], lse[row]), needed, ("o", "lse"), strict=True):
                     off = np.abs(got - want[0]) / (1 + np.abs(want[0]))
                     assert np.max(off) <= BOUND, f"{what} of {name}, layer {layer}: {off.max()}"
+
+    @staticmethod
+    def alike(own: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """Positions (n,), or (Hkv, n) where each kv head has its own."""
+        return np.broadcast_to(own, (*positions.shape[:-1], len(own)))
 
     def look(self) -> None:
         assert self.tree.seq_ids == self.alone.seq_ids == tuple(self.text)
@@ -302,7 +313,7 @@ class Lives:
                 assert one.state.coded == two.state.coded, "as much is encoded"
                 tokens = text if self.tree.block_size is not None else []
                 assert one.state.tokens == two.state.tokens == tokens, "the token ids"
-            if self.exact:
+            if self.exact and self.tree.groups:
                 tables = [r.state.tables for r in (one, two)]
                 assert [len(t.pages) for t in tables[0]] == [len(t.pages) for t in tables[1]]
         for cache in (self.tree, self.alone):

@@ -50,8 +50,9 @@ def attend_tree(
     q, found, below = scaled(xp, q, sm_scale), [], np.asarray(depths, dtype=np.int64)
     step = max(1, TREE_ROWS // max(1, num_qo_heads // heads))
     for a in range(0, t, step):
-        some = q[a : a + step, :, :]
-        shown = _Shown(length - len(below), below, slice(a, a + step), seen, window)
+        b = min(a + step, t)
+        some = q[a:b, :, :]
+        shown = _Shown(length - len(below), below, slice(a, b), seen, window)
         parts = _extend(xp, some, pieces, length, shown, softcap)
         o, lse = divided(xp, parts, return_lse or sinks is not None)
         rows = some.shape[0], num_qo_heads

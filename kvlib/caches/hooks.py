@@ -143,11 +143,12 @@ class CacheHooks:
                 continue
             old, each = k.shape[0] - seen.shape[1], []
             for row in range(len(seen)):  # one at a time: its ancestors, and nothing beside them
-                where = np.concatenate([np.arange(old), old + np.flatnonzero(seen[row])])
+                line = np.flatnonzero(seen[row])
+                where = np.concatenate([np.arange(old), old + line])
                 some = self.xp.asarray(where, dtype=self.xp.int64, device=k.device)
                 x, y = (self.xp.take(whole, some, axis=0) for whole in (k, v))
-                of = self.xp.take(positions, some, axis=-1)
-                one = slice(row, row + 1)
+                of, one = self.xp.take(positions, some, axis=-1), slice(row, row + 1)
+                of[..., old:] = at[row] - self.xp.arange(len(line) - 1, -1, -1, dtype=of.dtype)
                 each.append(attend(own[one, ...], x, y, at[one], of, **settings))
             parts.append(self.join(each, return_lse))
         return self.join(parts, return_lse)
