@@ -10,6 +10,7 @@ from unittest.mock import patch
 import killers_guesses
 import killers_scored
 import killers_stored
+import killers_trees
 import numpy as np
 import oracle
 from dtypes import Watched, watch
@@ -186,4 +187,5 @@ CHECKS = (
     *killers_stored.CHECKS,
     *killers_scored.CHECKS,
     *killers_guesses.CHECKS,
+    *killers_trees.CHECKS,
 )

@@ -13,6 +13,7 @@ import museum_guesses
 import museum_pieces
 import museum_scored
 import museum_stored
+import museum_trees
 import numpy as np
 from mutation_kind import Bug, Mutant, changed
 
@@ -167,6 +168,7 @@ MUTANTS = [
     *museum_stored.MUTANTS,
     *museum_scored.MUTANTS,
     *museum_guesses.MUTANTS,
+    *museum_trees.MUTANTS,
     *museum_blocks.MUTANTS,
     *museum_pieces.MUTANTS,
     *museum_groups.MUTANTS,

@@ -1,19 +1,34 @@
 """Trees of guesses: one step for several guesses of the same places equals its paths run apart."""
 
+from unittest.mock import patch
+
 import array_api_strict
 import numpy as np
 import pytest
 from caches import snapshot
 from test_own_cache import Growing
-from tree_lives import DIM, HEADS, MAX_SEQ_LEN, MAX_SEQS, Lives, a_tree, layers_of, to_root
+from tree_lives import DIM, HEADS, MAX_SEQ_LEN, MAX_SEQS, Lives, layers_of
 
 import kvlib
 from kvlib import BlockPool, DenseCache, LayerSpec, Meter, PagedCache
-from kvlib.caches import KNorm, Quest, Scored, Sinks, SnapKV, layer_groups, run_alone, run_cascade
+from kvlib.attention import trees
+from kvlib.caches import (
+    KNorm,
+    Quest,
+    Scored,
+    Sinks,
+    SnapKV,
+    gather,
+    layer_groups,
+    run_alone,
+    run_cascade,
+    stored_attention,
+)
 from kvlib.caches.layouts import slot_mapping, to_dense
 from kvlib.caches.trees import ancestors, chained, depths
 from kvlib.codecs import fp8, int8, int8_per_channel, kivi
 from kvlib.exercises.kit.rounding import sum_bound
+from kvlib.exercises.kit.trees import any_tree, line_of
 
 WINDOWS = [LayerSpec(2, DIM, window=5), LayerSpec(2, DIM)]
 SINKS = [
@@ -90,11 +105,26 @@ def test_any_life_holds_what_it_would_without_the_wrong_guesses(name, effort):
         Lives(CACHES[name], seed, exact=name not in ROOM).play(24)
 
 
+@pytest.mark.untraced
+@pytest.mark.parametrize(
+    "name", ("rows, windows", "blocks, windows", "int4, residual 3, rows", "blocks, learned sinks")
+)
+def test_trees_are_read_in_pieces(name):
+    """Pieces of a few tokens, and trees of more rows than go into one product."""
+    with (
+        patch.object(gather, "PIECE", 4),
+        patch.object(gather, "VIEWED", 8),
+        patch.object(stored_attention, "LONG_PIECE", 2),
+        patch.object(trees, "TREE_ROWS", 6),
+    ):
+        Lives(CACHES[name], 7, exact=name not in ROOM).play(24)
+
+
 def test_ancestors_and_depths():
     rng = np.random.default_rng(0)
     for n in range(1, 20):
-        tree = a_tree(rng, n)
-        lines = [to_root(tree, j) for j in range(n)]
+        tree = any_tree(rng, n)
+        lines = [line_of(tree, j) for j in range(n)]
         assert depths(tree) == [len(line) - 1 for line in lines]
         assert [np.flatnonzero(row).tolist() for row in ancestors(tree)] == lines
         assert chained(tree) == next((j for j in range(n) if tree[j] != j - 1), n)
@@ -169,7 +199,10 @@ def test_keeping_a_chain_is_truncating(name):
         assert all(x.tobytes() == y.tobytes() for x, y in same)
 
 
-@pytest.mark.parametrize("codec", (int8_per_channel(8), kivi(4, group=8, residual=3)))
+GROUPED = (int8_per_channel(8), kivi(4, group=8, residual=3))
+
+
+@pytest.mark.parametrize("codec", GROUPED)
 def test_a_chain_is_cut_after_any_guess(codec):
     """Though the guesses filled a group, which was encoded."""
     for n in range(1, 13):
@@ -186,6 +219,19 @@ def test_a_chain_is_cut_after_any_guess(codec):
             same = zip(one.read(0, "a"), two.read(0, "a"), strict=True)
             assert all(x.tobytes() == y.tobytes() for x, y in same)
             assert one.memory() == two.memory()
+
+
+def test_a_long_tree_leaves_no_long_residual():
+    """A tree of 20 guesses waits in a residual that has room for 11; then the room is as before."""
+    for length in (0, 5, 7):
+        one, two = (filled(CACHES["int4, residual 3"]) for _ in range(2))
+        feed(one, one.plan(["a"], [20], parents=[[-1] * 20]), np.random.default_rng(2))
+        assert one.memory().reserved > two.memory().reserved
+        for cache in (one, two):
+            cache.truncate("a", length)
+        assert one.memory() == two.memory()
+        same = zip(one.read(1, "a"), two.read(1, "a"), strict=True)
+        assert all(x.tobytes() == y.tobytes() for x, y in same)
 
 
 def test_a_tree_reads_what_is_older_once():
@@ -217,12 +263,12 @@ def test_the_model_sees_each_path_alone(dtype, off):
     for cache in (model.new_cache(1, 64), PagedCache(model.layer_specs, pool, **settings)):
         cache.add("a", prompt)
         model.forward(prompt, cache, cache.plan(["a"], [len(prompt)], prompt))
-        tree, tokens = a_tree(rng, 16), rng.integers(97, 122, 16).tolist()
+        tree, tokens = any_tree(rng, 16), rng.integers(97, 122, 16).tolist()
         step = cache.plan(["a"], [16], tokens, parents=[tree])
         together = model.forward(tokens, cache, step, rows="all")
         cache.keep("a", [])
         for node in range(16):
-            path = to_root(tree, node)
+            path = line_of(tree, node)
             some = [tokens[j] for j in path]
             apart = model.forward(some, cache, cache.plan(["a"], [len(path)], some))
             assert np.abs(together[node] - apart[-1]).max() <= off * np.abs(together).max()
@@ -388,7 +434,7 @@ def test_nothing_of_a_tree_is_found_before_it_is_kept():
     assert cache.add("d", [1, 2, 3, 4, 5, 50, 6, 60, 7]) == 4
 
 
-def test_slots_of_a_tree():
+def test_slots_of_any_tree():
     cache = filled(blocks(4))
     step = cache.plan(["a"], [3], parents=[[-1, 0, 0]])
     assert slot_mapping(cache, step).tolist() == [7, 8, 9], "three tokens at two positions"

@@ -8,7 +8,7 @@ answer of its path: attention in float64 over what is older, its ancestors and i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +20,7 @@ from kvlib.exercises.kit import oracle
 from kvlib.exercises.kit.bill import check_bill
 from kvlib.exercises.kit.poison import poison_all, poison_unused
 from kvlib.exercises.kit.rounding import sum_bound
+from kvlib.exercises.kit.trees import any_tree, draw_path, line_of
 
 MAX_SEQS, MAX_SEQ_LEN, HEADS, DIM = 3, 48, 4, 8
 BOUND = sum_bound(2 * DIM + MAX_SEQ_LEN, 4.0)
@@ -31,20 +32,6 @@ def rows_of(layer: int, heads: int, text: tuple[int, ...]) -> tuple[np.ndarray, 
     """Key and value (heads, DIM) of the last token of a text."""
     rng = np.random.default_rng([layer, heads, *text])
     return tuple(rng.standard_normal((2, heads, DIM), dtype=np.float32))
-
-
-def a_tree(rng: np.random.Generator, n: int) -> list[int]:
-    """Random parents of n tokens: bushes, combs and several roots."""
-    back = int(rng.integers(1, n + 1))
-    return [int(rng.integers(max(-1, j - 1 - back), j)) for j in range(n)]
-
-
-def to_root(parents: Sequence[int], node: int) -> list[int]:
-    """The nodes from a root to this one."""
-    path = [node]
-    while parents[path[0]] >= 0:
-        path.insert(0, parents[path[0]])
-    return path
 
 
 class Lives:
@@ -113,7 +100,7 @@ class Lives:
         for name in names:
             n = int(self.rng.integers(1, min(9, MAX_SEQ_LEN - len(self.text[name]) + 1)))
             news.append(self.rng.integers(0, 4, n).tolist())
-            trees.append(a_tree(self.rng, n) if self.rng.random() < 0.7 else None)
+            trees.append(any_tree(self.rng, n) if self.rng.random() < 0.7 else None)
         self.feed(names, news, trees)
 
     def feed(self, names: list[str], news: list[list[int]], trees: list[list[int] | None]) -> None:
@@ -152,8 +139,7 @@ class Lives:
             return []
         if tree is None:
             return list(range(n if self.rng.random() < 0.5 else int(self.rng.integers(1, n + 1))))
-        path = to_root(tree, int(self.rng.integers(n)))
-        return path[: int(self.rng.integers(1, len(path) + 1))]
+        return draw_path(self.rng, tree)
 
     def truncate(self) -> None:
         name = self.some()
@@ -253,7 +239,7 @@ class Lives:
             return None
         at = []
         for name, new, tree in zip(names, news, trees, strict=True):
-            depths = [len(to_root(tree, j)) - 1 for j in range(len(new))] if tree else None
+            depths = [len(line_of(tree, j)) - 1 for j in range(len(new))] if tree else None
             at += [len(self.text[name]) + d for d in depths or range(len(new))]
         assert step.positions.tolist() == at, f"positions {step.positions.tolist()}, needed {at}"
         return step
@@ -261,16 +247,12 @@ class Lives:
     def append(self, cache: Any, layer: int, step: Any, names: Any, news: Any, trees: Any) -> None:
         heads = cache.layers[layer].num_kv_heads
         rows = [
-            rows_of(layer, heads, (*self.text[name], *(new[m] for m in self.line(tree, j))))
+            rows_of(layer, heads, (*self.text[name], *(new[m] for m in line_of(tree, j))))
             for name, new, tree in zip(names, news, trees, strict=True)
             for j in range(len(new))
         ]
         k, v = (np.stack([row[i] for row in rows]) for i in (0, 1))
         cache.append(layer, k, None if cache.layers[layer].v_from_k else v, step)
-
-    @staticmethod
-    def line(tree: list[int] | None, j: int) -> list[int]:
-        return list(range(j + 1)) if tree is None else to_root(tree, j)
 
     def compare(self, layer: int, step: Any, news: Any, trees: Any) -> None:
         """Every row against attention over what is older and its own line."""
@@ -282,7 +264,7 @@ class Lives:
             n, tree = len(news[i]), trees[i]
             old = k.shape[0] - n
             for row in range(step.qo_indptr[i], step.qo_indptr[i + 1]):
-                line = self.line(tree, n - step.qo_indptr[i + 1] + row)
+                line = line_of(tree, n - step.qo_indptr[i + 1] + row)
                 which = [*range(old), *(old + j for j in line)]
                 at = len(self.text[name]) + len(line) - 1
                 own = np.arange(at + 1 - len(line), at + 1)

@@ -8,12 +8,10 @@ from typing import Any
 
 from kvlib.arguments import check_list, describe, is_integer
 from kvlib.caches.step import Request
-from kvlib.caches.trees import Parents, chained
+from kvlib.caches.trees import Parents, Trees, chained
 
 
-def check_parents(
-    parents: Any, seq_ids: Sequence[Any], q_lens: Sequence[int]
-) -> tuple[Parents | None, ...] | None:
+def check_parents(parents: Any, seq_ids: Sequence[Any], q_lens: Sequence[int]) -> Trees | None:
     """The parents of each request that has a tree, None for a chain; None if there is no tree."""
     given = check_list("parents", parents, "one entry per request")
     if len(given) != len(q_lens):
@@ -41,6 +39,17 @@ def _parents(name: Any, n: int, own: Any) -> Parents | None:
             )
         found.append(number)
     return None if chained(found) == n else tuple(found)
+
+
+def check_takes_trees(cache: Any) -> None:
+    """Refuse trees in a cache that cannot hold them, or that attends by positions alone."""
+    cache._check_trees()
+    if cache.attention is not None and not getattr(cache.attention, "trees", False):
+        raise ValueError(
+            f"parents must be left out: {describe(cache.attention)} attends by positions alone, "
+            "by which the guesses of a tree would see one another (a function that asks "
+            "step.ancestors says so by its attribute trees = True)"
+        )
 
 
 def check_path(request: Request, path: Any) -> list[int]:

@@ -44,13 +44,14 @@ from kvlib.caches.checks_trees import (
     check_no_tree,
     check_parents,
     check_path,
+    check_takes_trees,
     check_whole,
 )
 from kvlib.caches.hooks import Answer
 from kvlib.caches.open_requests import OpenRequests
 from kvlib.caches.spec import LayerSpec, check_layers
 from kvlib.caches.step import Extra, Request, Step, Ticket
-from kvlib.caches.trees import Parents
+from kvlib.caches.trees import Trees
 
 # (cache, layer, q, step, return_lse) → o, or (o, lse)
 Attention = Callable[["Cache", int, Array, Step, bool], Any]
@@ -156,7 +157,7 @@ class Cache(OpenRequests):
         if trees is None:
             states = self._reserve(requests, q_lens, tokens)
         else:
-            states = self._reserve_trees(requests, q_lens, tokens, trees)
+            states = self._reserve_trees(requests, trees, q_lens, tokens)
         seq_lens = tuple(r.length + n for r, n in zip(requests, q_lens, strict=True))
         ticket = Ticket()
         step = Step(self, ticket, tuple(seq_ids), q_lens, seq_lens, states, True, trees)
@@ -170,24 +171,12 @@ class Cache(OpenRequests):
                 ticket.gap = request.name, gap
         return step
 
-    def _reserve_trees(
-        self,
-        requests: list[Request],
-        q_lens: Sequence[int],
-        tokens: Sequence[int] | None,
-        trees: tuple[Parents | None, ...],
-    ) -> Any:
-        self._check_trees()
-        if self.attention is not None and not getattr(self.attention, "trees", False):
-            raise ValueError(
-                f"parents must be left out: {describe(self.attention)} attends by positions alone, "
-                "by which the guesses of a tree would see one another (a function that asks "
-                "step.ancestors says so by its attribute trees = True)"
-            )
+    def _reserve_trees(self, requests: list[Request], trees: Trees, *new: Any) -> Any:
+        check_takes_trees(self)
         for request, tree in zip(requests, trees, strict=True):
             request.tree = tree
         try:
-            return self._reserve(requests, q_lens, tokens)
+            return self._reserve(requests, *new)
         except BaseException:
             for request in requests:
                 request.tree = None

@@ -11,7 +11,7 @@ import numpy as np
 
 from kvlib.arguments import check_index, check_list, describe, is_integer
 from kvlib.arrays import Array, is_numpy
-from kvlib.caches.trees import Parents, ancestors, depths
+from kvlib.caches.trees import Parents, Trees, ancestors, depths
 
 Extra = tuple[Hashable, ...]  # what keys depend on besides tokens: an adapter, a tenant's salt
 
@@ -92,7 +92,7 @@ class Step:
     seq_lens: tuple[int, ...]
     states: Any
     whole: bool = True
-    parents: tuple[Parents | None, ...] | None = None
+    parents: Trees | None = None
     qo_indptr: tuple[int, ...] = field(init=False)
     positions: Array = field(init=False)
     by_group: dict[int, Any] = field(init=False, default_factory=dict)
@@ -124,7 +124,7 @@ class Step:
         self._lengths = sent[len(positions) :]
         return sent[: len(positions)]
 
-    def _tree_positions(self, parents: tuple[Parents | None, ...]) -> np.ndarray:
+    def _tree_positions(self, parents: Trees) -> np.ndarray:
         found: list[int] = []
         for begun, n, own in zip(self.begun, self.q_lens, parents, strict=True):
             below = range(n) if own is None else depths(own)[-n:]

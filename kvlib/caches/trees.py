@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 Parents = tuple[int, ...]
+Trees = tuple[Parents | None, ...]  # one per request of a step, None for a chain
 
 
 def depths(parents: Sequence[int]) -> list[int]:

@@ -37,7 +37,7 @@ def check_cache(
     make_cache(layers) returns an empty cache with room for 4 requests of 40 tokens, on the array
     library `xp`, by default the one that caches take. A life is a row of random actions: add, step
     (plan, append, run with ragged lengths), read, truncate, fork, free, steps that fail, plans
-    that must be refused. After each
+    that must be refused, and trees of guesses if the cache takes them. After each
     one the whole cache is read. Memory that was never written holds NaN, and in kvlib's own kinds
     of caches so does memory that was given back.
 

@@ -23,6 +23,7 @@ from kvlib.exercises.kit.held import at, check_kept, check_rows, positions_of
 from kvlib.exercises.kit.layers import Choose, describe, draw_layer
 from kvlib.exercises.kit.poison import poison_unused
 from kvlib.exercises.kit.rounding import sum_bound
+from kvlib.exercises.kit.trees import draw_path, draw_tree, line_of, takes_trees
 
 # float32 against float64: a score sums up to 24 products, a result 40 keys, terms lie within 4
 TOLERANCE = sum_bound(24 + 40, 4.0)
@@ -84,11 +85,15 @@ class Schedule:
         terms: Terms | None = None,
     ) -> None:
         self.choose, self.xp, self.terms = choose, xp, terms or Terms()
-        self.values = np.random.default_rng(choose(0, 2**16))
+        seed = choose(0, 2**16)
+        self.values = np.random.default_rng(seed)
+        self.guesses = np.random.default_rng([seed, 1])  # trees, and which path of them is kept
         drawn = [draw_layer(choose, xp, self.values, self.terms) for _ in range(choose(1, 3))]
         self.layers = [spec for spec, _ in drawn]
         self.num_qo_heads = [heads for _, heads in drawn]
         self.cache: Any = make_cache(self.layers)
+        self.trees = self.terms.keeps is None and takes_trees(self.cache)
+        self.grown: dict[str, list[int]] = {}  # requests of the step under way that have a tree
         codec = self.cache.codec
         self.codec = None if codec.plain else codec
         self.held: dict[str, list[list[Any]]] = {}  # name → a list of (k, v) rows for each layer
@@ -233,6 +238,15 @@ class Schedule:
                 for name in step.seq_ids:
                     self.look_at(layer, str(name))
             self.compare(layer, step, last, with_lse)
+        for name, tree in self.grown.items():
+            self.keep(name, draw_path(self.guesses, tree), len(tree))
+
+    def keep(self, name: str, path: list[int], n: int) -> None:
+        """Keep a path of the n new tokens of a request."""
+        self.log.append(f"keep {name} {path}")
+        self.cache.keep(name, path)
+        for rows in self.held[name]:
+            rows[-n:] = [rows[len(rows) - n + number] for number in path]
 
     # Parts of a step ----------------------------------------------------------------------------
 
@@ -252,13 +266,15 @@ class Schedule:
             q_lens.append(self.choose(1, most))
         if len(self.log) % 4 == 0:
             poison_unused(self.cache)  # what the last steps have let go of
-        self.log.append(f"step {dict(zip(names, q_lens, strict=True))}")
+        trees = [draw_tree(self.guesses, n) if self.trees else None for n in q_lens]
+        self.grown = {name: tree for name, tree in zip(names, trees, strict=True) if tree}
+        self.log.append(f"step {dict(zip(names, q_lens, strict=True))} {self.grown or ''}".strip())
         starts = [self.length(name) for name in names]
         self.begun.update(zip(names, starts, strict=True))
         if self.cache.block_size is not None and self.choose(0, 7) == 0:
             self.cache.pool.check()
         try:
-            step = self.cache.plan(names, q_lens)
+            step = self.cache.plan(names, q_lens, **({"parents": trees} if self.grown else {}))
         except OutOfBlocks as error:
             assert self.cache.block_size is not None and any(n in str(error) for n in names), error
             self.log.append("no room")
@@ -267,7 +283,11 @@ class Schedule:
         assert step.seq_ids == tuple(names) and step.q_lens == tuple(q_lens), f"planned {step!r}"
         assert step.seq_lens == tuple(ends), f"planned {step!r}, needed lengths {ends}"
         assert step.qo_indptr == tuple(sum(q_lens[:i]) for i in range(len(names) + 1))
-        positions = [p for a, b in zip(starts, ends, strict=True) for p in range(a, b)]
+        lines = [
+            [line_of(tree, j) for j in range(n)] for tree, n in zip(trees, q_lens, strict=True)
+        ]
+        both = zip(starts, lines, strict=True)
+        positions = [start + len(line) - 1 for start, own in both for line in own]
         assert step.positions.dtype == self.xp.int64
         assert oracle.float64(step.positions).tolist() == positions
         return step
@@ -302,7 +322,10 @@ class Schedule:
             if self.terms.keeps is not None:
                 _, stored = self.read(layer, str(name))
             q64, k, v = oracle.float64(q)[rows], at(k, stored), at(v, stored)
-            o64, lse64 = oracle.attention(q64, k, v, positions, stored, **spec.settings)
+            if str(name) in self.grown:
+                o64, lse64 = self.by_lines(q64, k, v, positions, str(name), spec)
+            else:
+                o64, lse64 = oracle.attention(q64, k, v, positions, stored, **spec.settings)
             what = f"layer {layer} ({describe(spec)}) of {name}"
             self.compared += 1
             bound = sum_bound(max(24, spec.head_dim) + 40, 4.0)  # longer vectors, longer sums
@@ -313,6 +336,21 @@ class Schedule:
             if lse is not None:
                 assert lse.dtype == self.xp.float32, f"lse is {lse.dtype}, needed float32"
                 close(oracle.float64(lse)[rows], lse64, f"lse of {what}", bound)
+
+    def by_lines(
+        self, q: Any, k: Any, v: Any, positions: Any, name: str, spec: LayerSpec
+    ) -> oracle.Pair:
+        """Each of the last rows of a tree over what is older, its ancestors and itself."""
+        tree, found = self.grown[name], []
+        old, n = len(k) - len(tree), len(tree) - len(q)
+        for row in range(len(q)):
+            line = line_of(tree, n + row)
+            which = [*range(old), *(old + number for number in line)]
+            assert positions[row] == old + len(line) - 1, f"a node of {name} stands elsewhere"
+            at = np.arange(old + len(line))
+            one = q[row : row + 1], k[which], v[which], positions[row : row + 1], at
+            found.append(oracle.attention(*one, **spec.settings))
+        return np.concatenate([o for o, _ in found]), np.concatenate([lse for _, lse in found])
 
     def look(self) -> None:
         """Lengths, names and every stored number are what the record says."""
@@ -374,7 +412,8 @@ class Schedule:
             return length
         coded: int = self.cache._requests[name].state.coded
         assert coded % codec.group == 0
-        assert length - coded < codec.residual + codec.group or coded == 0
+        waiting = len(self.cache._requests[name].tree or ())  # of a tree, nothing is encoded
+        assert length - coded - waiting < codec.residual + codec.group or coded == 0
         return coded
 
     def decoded(self, codec: Codec, spec: LayerSpec, k: Any, v: Any, coded: int) -> tuple[Any, Any]:

@@ -1,0 +1,74 @@
+"""Mutants of trees of guesses: masks, positions, and what keeping a path moves. See museum.py."""
+
+import numpy as np
+from mutation_kind import Bug, Mutant
+
+TREES, KEPT, STEP = "kvlib.caches.trees", "kvlib.caches.kept", "kvlib.caches.step"
+STORED, STORE = "kvlib.caches.stored", "kvlib.caches.store"
+MASKS, PROTOCOL = "kvlib.attention.trees", "kvlib.caches.protocol"
+ATTENTION, HOOKS = "kvlib.caches.stored_attention", "kvlib.caches.hooks"
+
+
+def sees_all_before(ancestors, parents):
+    return np.tril(np.ones((len(parents),) * 2, bool))
+
+
+def sees_its_parent_alone(ancestors, parents):
+    seen = np.eye(len(parents), dtype=bool)
+    for row, parent in enumerate(parents):
+        seen[row, parent] |= parent >= 0
+    return seen
+
+
+def in_falling_order(close_up, fields, pages, which, at):
+    return sum(close_up(fields, pages, [which[i]], at + i) for i in reversed(range(len(which))))
+
+
+def keeps_the_first(move, cache, request, target, sources):
+    first = request.begun
+    move(cache, request, first, [first + i for i in range(len(sources))])
+
+
+MUTANTS = [
+    Bug("siblings see each other", TREES, "ancestors", sees_all_before, "trees_see_their_lines"),
+    Bug("a guess sees its parent and no other ancestor", TREES, "ancestors",
+        sees_its_parent_alone, "trees_see_their_lines"),
+    Mutant("each guess stands one position after the one planned before it", STEP,
+           "Step._tree_positions", "[begun + depth for depth in below]",
+           "[begun + row for row, _ in enumerate(below)]", "trees_see_their_lines"),
+    Mutant("the last rows of a tree stand where the first ones do", STEP, "Step._tree_positions",
+           "depths(own)[-n:]", "depths(own)[:n]", "trees_see_their_lines"),
+    Mutant("the last rows of a tree see what the first ones do", STEP, "Step.ancestors",
+           "[-self.q_lens[i] :, :]", "[: self.q_lens[i], :]", "trees_see_their_lines"),
+    Mutant("a window counts the guesses, not their positions", MASKS, "_Shown.__init__",
+           "older + depths", "older + np.arange(len(depths))", "trees_see_their_lines"),
+    Mutant("a window hides nothing of what is older", MASKS, "_Shown.mask",
+           "self.window is None or a >", "True or a >", "trees_see_their_lines"),
+    Mutant("the last guess of a tree decodes in a batch", ATTENTION, "batches",
+           "== step.qo_indptr[-1] and step.parents is None", "== step.qo_indptr[-1]",
+           "trees_see_their_lines"),
+    Bug("tokens move in falling order", STORE, "Fields.close_up", in_falling_order,
+        "trees_leave_their_path"),
+    Bug("the first guesses stay, whichever the path", KEPT, "_move", keeps_the_first,
+        "trees_leave_their_path"),
+    Mutant("the token ids of the first guesses stay", KEPT, "keep",
+           "state.tokens[start + number] for number in path",
+           "state.tokens[start + i] for i in range(len(path))", "trees_are_found_and_refused"),
+    Mutant("a path does not move where a layer has given tokens back", KEPT, "_move",
+           "number - table.gone for number in sources", "number for number in sources",
+           "trees_leave_their_path"),
+    Mutant("guesses are encoded before they are right", STORED, "StoredCache._reserve",
+           "if request.tree is None:", "if True:", "trees_leave_their_path"),
+    Mutant("a path that fills a group waits to be encoded", KEPT, "keep",
+           "max(state.coded, cache.codec.coded(end))", "state.coded", "trees_leave_their_path"),
+    Mutant("a chain that filled a group cannot be cut", STORED, "StoredCache._truncate",
+           "request.length - state.start <= GUESSES", "False", "trees_leave_their_path"),
+    Mutant("room for the tree stays after it", "kvlib.caches.residual", "Residual.go_back",
+           "elif self.both[0].shape[1] > room:", "elif False:", "trees_leave_their_path"),
+    Mutant("free publishes the guesses", PROTOCOL, "Cache.free",
+           "if request.tree is not None:", "if False:", "trees_are_found_and_refused"),
+    Mutant("a tree that had no room is still waited for", PROTOCOL, "Cache._reserve_trees",
+           "request.tree = None", "pass", "trees_are_found_and_refused"),
+    Mutant("a path may begin below a root", "kvlib.caches.checks_trees", "check_path",
+           "found, before = [], -1", "found, before = [], 0", "trees_are_found_and_refused"),
+]  # fmt: skip
