@@ -5,6 +5,7 @@ source          joins them; `Kernel` names one instantiation of a template
 plans           launch choices: splits, rows, shared memory; pure arithmetic
 checks          what is refused before a launch
 decode, ...     one file per public function: check, plan, launch
+trees           which new tokens see which, for guesses that are a tree
 twins/          the same blocking in NumPy: the oracle of each kernel
 device          runs a `Launch` on a graphics card (CuPy RawModule)
 processor/      runs the same sources on the processor, every access checked and counted

@@ -35,8 +35,8 @@ def split_work(
     tokens, and the keys that these read   splits: of each request, instead of what the plan chooses
 
     >>> q = np.zeros((16, 32, 128), np.float16)
-    >>> split_work(q, 8, [16], [65_536]).most
-    33
+    >>> split_work(q, 8, [16], [65_536], splits=4).parts  # four of each token
+    64
     >>> split_work(q, 8, [16], [500]) is None
     True
     """
