@@ -54,7 +54,7 @@ def generate(
                      the tokens stay the same, and the memory that a step needs beside the cache
                      shrinks from O(prompt) to O(chunk). A request that has read its prompt
                      decodes while others still read theirs.
-    drafter, gamma   guess up to gamma (4) tokens ahead and check them in one step, by a
+    drafter, gamma   make up to gamma (4) guesses and check them in one step, by a
                      kvlib.speculation.Drafter such as PromptLookup(): fewer steps, and the same
                      tokens or, where guesses are drawn from a model, the same distribution
     progress         True: a bar; False: none; None: a bar on a terminal after two seconds

@@ -54,8 +54,9 @@ from kvlib.speculation.checking import (
     check_drafter,
     check_gamma,
     guess,
-    judged,
+    keep_right,
     next_tokens,
+    planned,
     without_guesses,
 )
 from kvlib.speculation.draft import Drafter
@@ -95,8 +96,8 @@ class Scheduler:
     drafter        guesses tokens, which the same step checks: a kvlib.speculation.Drafter, such as
                    PromptLookup(). None: one token per request and step. Guesses take what the other
                    requests leave of the budget and of the cache.
-    gamma          guesses per request and step at most (4), or a function of a request, such as
-                   kvlib.speculation.adaptive()
+    gamma          guesses per request and step at most (4), all of a tree together, or a function
+                   of a request, such as kvlib.speculation.adaptive()
 
     If the cache stores numbers as they are, a request's tokens depend neither on these settings nor
     on the other requests. A request begins only if the budget has a token for it, so the oldest
@@ -346,11 +347,7 @@ class Scheduler:
             tokens, given = tokens[: n + 1], tokens[:n]
         r.held += fed
         if r.draft is not None:
-            judged(r, fed - 1, len(tokens) - 1)
-            if fed > len(tokens):  # the cache forgets the wrong guesses
-                r.held -= fed - len(tokens)
-                self.cache.truncate(r.name, r.held)
-                r.left = noted(self.cache, r)
+            keep_right(self.cache, r, fed, tokens)
         self._note(r, kind, fed, given[0] if given else None)
         for token in given[1:]:
             self._note(r, "accept", 0, token)
@@ -364,10 +361,8 @@ class Scheduler:
     def _plan(self, parts: dict[Request, list[int]]) -> tuple[Step, list[int]]:
         """Reserve room for all parts; where there is too little of it, requests give way."""
         while True:
-            names, lengths = [r.name for r in parts], [*map(len, parts.values())]
-            fed = [t for part in parts.values() for t in part]
             try:
-                step = self.cache.plan(names, lengths, fed)
+                step, fed = planned(self.cache, parts)
                 for r in parts:
                     r.left = noted(self.cache, r)
                 return step, fed

@@ -27,7 +27,8 @@ class Request:
     left: its state in the cache after the scheduler's last change, to notice changes by others.
     draft: guesses for its next tokens, which its next step checks (kvlib.speculation).
     drafted, accepted: how many guesses have been checked, and how many of them were right.
-    lately: a running mean of its guesses (right 1, wrong 0), in which the newest weighs 1/8.
+    lately: a running mean of its guesses (right 1, wrong 0), in which the newest weighs 1/8; the
+    guesses of a tree for one and the same token count as one.
 
     >>> Request("a", [1, 2], max_new_tokens=3, new=[9]).text
     [1, 2, 9]

@@ -212,8 +212,17 @@ def guessed(**settings: Any) -> Any:
     return drafter.draft([speculation.Text("a", [1, 2, 3, 4] * 3, most=5)])[0].tokens
 
 
-def rehearsed(vocabulary: Any) -> Any:
-    drafter = speculation.Rehearsed({"a": [1, 2, 3, 4]}, 0.5, vocabulary)
+def branched(tree: Any) -> Any:
+    return rehearsed(100, tree=tree), speculation.DraftModel(model(), max_seqs=1, tree=tree).tree
+
+
+def accepted(parents: Any) -> Any:
+    p = np.full((len(parents) + 1, 4), 0.25)
+    return speculation.accept_tree(p, [0, 1, 2], parents, p[1:], [0.5] * 3, [0.5] * 4)
+
+
+def rehearsed(vocabulary: Any, **settings: Any) -> Any:
+    drafter = speculation.Rehearsed({"a": [1, 2, 3, 4]}, 0.5, vocabulary, **settings)
     return drafter.draft([speculation.Text("a", [1], most=3)])[0].tokens
 
 
@@ -387,7 +396,17 @@ INTEGERS: dict[str, tuple[Call, int]] = {
     "Scheduler gamma": (lambda n: scheduler(gamma=n, drafter=speculation.PromptLookup()), 2),
     "PromptLookup longest": (lambda n: guessed(longest=n), 4),
     "PromptLookup shortest": (lambda n: guessed(longest=300, shortest=n), 2),
+    "PromptLookup places": (lambda n: guessed(places=n), 2),
     "Rehearsed vocabulary": (lambda n: rehearsed(n), 100),
+    "branches counts": (lambda n: speculation.branches(2, n), 3),
+    "DraftModel tree": (lambda n: branched([-1, -1, n]), 1),
+    "accept_tree parents": (lambda n: accepted([-1, -1, n]), 1),
+    "expected_tree_tokens tree": (
+        lambda n: speculation.expected_tree_tokens([-1, -1, n], [0.5, 0.2]),
+        1,
+    ),
+    "best_tree guesses": (lambda n: speculation.best_tree([0.6, 0.3], n), 9),
+    "best_tree levels": (lambda n: speculation.best_tree([0.6, 0.3], 20, n), 3),
     "lower_layers layers": (lambda n: len(speculation.lower_layers(model(), n).layer_specs), 1),
     "DraftModel max_seqs": (
         lambda n: rows(speculation.DraftModel(model(), max_seqs=n).cache),

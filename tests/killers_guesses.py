@@ -1,5 +1,7 @@
 """Checks of guessed tokens: which are kept, what is drawn, and what the cache holds afterwards."""
 
+import test_guess_trees as trees
+import test_guess_trees_served as served
 import test_speculation as t
 import test_tree
 
@@ -17,6 +19,7 @@ def guesses_keep_the_law() -> None:
     t.test_first_and_second_tokens_are_distributed_as_the_model_says(8_000)
     for seed in range(6):
         t.test_each_request_is_judged_by_its_own_rows(seed)
+    served.test_each_guess_is_judged_by_its_own_row_and_stream()
     t.test_a_drawn_guess_comes_from_the_distribution_it_states(400)
     t.test_the_numbers_of_a_request_are_independent(8_000)
 
@@ -30,9 +33,29 @@ def trees_equal_their_paths() -> None:
     test_tree.test_a_path_of_a_tree_is_what_it_would_be_alone("dense")
 
 
+def trees_keep_the_law() -> None:
+    for p, q in trees.PAIRS[:4]:
+        trees.test_the_first_token_is_distributed_as_p_exactly(p, q, 2)
+    trees.test_two_tokens_are_distributed_as_p_exactly((-1, -1, 1, 0))
+    served.test_each_guess_is_judged_by_its_own_row_and_stream()
+
+
+def trees_change_nothing() -> None:
+    served.test_what_was_right_is_counted_by_level()
+    served.test_the_cache_holds_what_it_would_hold_without_guesses("blocks of 4")
+    served.test_any_number_of_guesses_and_of_requests(3, 1)
+
+
+def trees_are_what_the_drafter_says() -> None:
+    tree = trees.best_tree((0.5, 0.3, 0.2), 14)
+    served.test_a_draft_model_makes_the_likeliest_guesses(t.HYBRID, tree)
+    served.test_drawn_siblings_differ_and_state_their_distribution()
+    served.test_a_lookup_merges_what_followed_at_several_places()
+    trees.test_no_tree_is_better_than_the_best((0.5, 0.2, 0.2), 2)
+
+
 CHECKS = (
-    guesses_change_nothing,
-    guesses_keep_the_law,
-    guesses_are_fed_the_text,
+    *(guesses_change_nothing, guesses_keep_the_law, guesses_are_fed_the_text),
+    *(trees_change_nothing, trees_are_what_the_drafter_says, trees_keep_the_law),
     trees_equal_their_paths,
 )

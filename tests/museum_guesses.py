@@ -6,7 +6,7 @@ from mutation_kind import Bug, Mutant
 
 ACCEPTANCE, CHECKING = "kvlib.speculation.acceptance", "kvlib.speculation.checking"
 DRAFTS, LOOKUP = "kvlib.speculation.draft_model", "kvlib.speculation.lookup"
-SCHEDULING = "kvlib.scheduling"
+WRITING, GAIN = "kvlib.speculation.writing", "kvlib.speculation.gain"
 
 
 def one_number_for_both(accept, p, draft, q, verdicts, numbers):
@@ -15,10 +15,10 @@ def one_number_for_both(accept, p, draft, q, verdicts, numbers):
 
 def likeliest(draw, writing, logits):
     """The guess is the likeliest token, and q says that it was drawn."""
-    before = len(writing.tokens)
+    before = set(writing.made)
     draw(writing, logits)
-    if writing.q:
-        writing.tokens[before] = int(np.argmax(writing.q[-1]))
+    for j in writing.made.keys() - before:
+        writing.made[j] = int(np.argmax(writing._q.get(j, logits[0])))
 
 
 def matches_anywhere(agreed, tokens, draft, parents=None):
@@ -42,12 +42,12 @@ MUTANTS = [
            "guesses_change_nothing"),
     Bug("right guesses behind a wrong one are kept", ACCEPTANCE, "agreed", matches_anywhere,
         "guesses_change_nothing"),
-    Bug("the likeliest token is guessed, and called drawn", DRAFTS, "_Writing.draw", likeliest,
+    Bug("the likeliest token is guessed, and called drawn", WRITING, "Writing.draw", likeliest,
         "guesses_keep_the_law"),
-    Mutant("guesses and verdicts share their random numbers", CHECKING, "next_tokens",
-           "rng_at(r.seed, r.length, JUDGED)", "rng_at(r.seed, r.length)",
+    Mutant("guesses and verdicts share their random numbers", CHECKING, "_accepted",
+           "JUDGED + 2 * k", "2 * k",
            "guesses_keep_the_law"),
-    Mutant("the cache keeps the first wrong guess", SCHEDULING, "Scheduler._note_fed",
+    Mutant("the cache keeps the first wrong guess", CHECKING, "keep_right",
            "r.held -= fed - len(tokens)", "r.held -= fed - len(tokens) - 1",
            "guesses_change_nothing"),
     Mutant("the drafter keeps its wrong guesses", DRAFTS, "_Fed.agreeing",
@@ -59,4 +59,40 @@ MUTANTS = [
     Mutant("the last token of a text is guessed past its end", CHECKING, "guess",
            "r.max_new_tokens - len(r.new) - 1", "r.max_new_tokens - len(r.new)",
            "guesses_change_nothing"),
+    Mutant("the second sibling is judged by the old p", ACCEPTANCE, "_accepted",
+           "< left[token]", "< p[at + 1][token]", "trees_keep_the_law"),
+    Mutant("q keeps the sibling that was refused", ACCEPTANCE, "_accepted",
+           "among[token] = 0", "among[token] *= 1", "trees_keep_the_law"),
+    Mutant("the token after a path comes from the guess before", ACCEPTANCE, "_accepted",
+           "left = p[at + 1]", "left = p[max(at, 0)]", "trees_keep_the_law"),
+    Mutant("one verdict for all siblings", CHECKING, "_accepted",
+           "[by_rank[k][at - 1] for k,", "[by_rank[0][at - 1] for k,", "trees_keep_the_law"),
+    Mutant("a tree is drawn by its numbers, not its depths", CHECKING, "_ahead",
+           "depth + 1 for depth in draft.depths()", "1 + j for j in range(len(draft.tokens))",
+           "trees_change_nothing"),
+    Mutant("guesses follow the text, and not its last token", CHECKING, "_parents",
+           "parent + 1 for parent", "parent + (parent >= 0) for parent", "trees_change_nothing"),
+    Mutant("the cache keeps the guess before the right one", CHECKING, "keep_right",
+           "*(j + 1 for j in path)", "*(max(1, j) for j in path)", "trees_change_nothing"),
+    Mutant("the first guesses of a tree are kept", CHECKING, "keep_right",
+           "cache.keep(r.name, [0, *(j + 1 for j in path)])",
+           "cache.keep(r.name, [0]); cache.truncate(r.name, r.held - len(path))",
+           "trees_change_nothing"),
+    Mutant("each wrong sibling is a verdict", CHECKING, "keep_right",
+           "[0.0] * missed", "[0.0] * (fed - len(tokens))", "trees_change_nothing"),
+    Mutant("siblings are drawn with replacement", WRITING, "without_replacement",
+           "left[found[-1]] = 0", "left[found[-1]] *= 1", "trees_are_what_the_drafter_says"),
+    Mutant("a sibling states what was left of q", WRITING, "Writing.draw",
+           "dict.fromkeys(siblings[: len(tokens)], q[row])",
+           "{j: q[row] * (q[row] != q[row][tokens[0]]) for j in siblings[1:]}",
+           "trees_are_what_the_drafter_says"),
+    Mutant("logits come from the last guesses fed", WRITING, "Writing.fed",
+           "place.get(j, 1) for j in self.level", "n for n in range(len(self.level), 0, -1)",
+           "trees_are_what_the_drafter_says"),
+    Mutant("a lookup forgets the earlier places", LOOKUP, "PromptLookup._noted",
+           "ends.get(run, ())[: self.places - 1]", "ends.get(run, ())[:0]",
+           "trees_are_what_the_drafter_says"),
+    Mutant("the best tree grows below the root only", GAIN, "best_tree",
+           "above = 1.0 if parent < 0 else likely[parent]", "above = 1.0",
+           "trees_are_what_the_drafter_says"),
 ]  # fmt: skip

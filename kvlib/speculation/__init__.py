@@ -4,7 +4,8 @@ A drafter guesses how a text goes on. The model is fed the last token and the gu
 which gives it one row of logits per guess, and one more. The guesses are accepted from the first
 one on, up to the first that is refused; the others are removed from the cache. A text gets the
 same tokens as without guesses or, where tokens are drawn, gets them with the same probabilities
-(Leviathan et al., arXiv:2211.17192).
+(Leviathan et al., arXiv:2211.17192). A drafter may also make several guesses for one token, and
+guesses after each of them: a tree, of which the text gets one path (SpecInfer, arXiv:2305.09781).
 """
 
 from typing import TYPE_CHECKING

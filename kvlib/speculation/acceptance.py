@@ -8,7 +8,9 @@ import numpy as np
 
 from kvlib.speculation.tree import chain, check_tree, followers
 
-DRAFTED, JUDGED = 1, 2  # streams of random numbers: for guesses, and for verdicts on them
+# Streams of random numbers: for guesses, and for verdicts on them. At a position where several
+# guesses stand side by side, number k has DRAFTED + 2 k and JUDGED + 2 k.
+DRAFTED, JUDGED = 1, 2
 Numbers = Sequence[float] | np.ndarray
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from kvlib.arguments import check_integer, describe
 from kvlib.arrays import Array
-from kvlib.caches import Step
+from kvlib.caches import Cache, Step
 from kvlib.sampling import greedy, probabilities, rng_at
-from kvlib.serving import DECODING, Place, Request, draw
-from kvlib.speculation.acceptance import JUDGED, accept, agreed
-from kvlib.speculation.draft import Drafter, Text, asked
+from kvlib.serving import DECODING, Place, Request, draw, noted
+from kvlib.speculation.acceptance import JUDGED, accept_tree, agreed
+from kvlib.speculation.draft import Draft, Drafter, Text, asked
+from kvlib.speculation.tree import chain, ranks
 
 Gamma = int | Callable[[Request], int]
 WEIGHT = 1 / 8  # of a verdict in `Request.lately`
@@ -50,6 +53,27 @@ def without_guesses(parts: dict[Request, list[int]]) -> bool:
     return bool(found)
 
 
+def planned(cache: Cache, parts: Mapping[Request, list[int]]) -> tuple[Step, list[int]]:
+    """Plan the step that feeds each request its part, and the tokens that it feeds.
+
+    A request that is fed guesses is fed its last token before them. So guess j of a tree is number
+    j + 1 among its new tokens, and the last token is number 0, which the others follow.
+    """
+    names, lengths = [r.name for r in parts], [*map(len, parts.values())]
+    fed = [t for part in parts.values() for t in part]
+    for r in parts:
+        if r.draft is not None and r.draft.parents is not None:
+            trees = [_parents(r, n) for r, n in zip(parts, lengths, strict=True)]
+            return cache.plan(names, lengths, fed, parents=trees), fed
+    return cache.plan(names, lengths, fed), fed
+
+
+def _parents(r: Request, fed: int) -> list[int] | None:
+    if r.draft is None or r.draft.parents is None:
+        return None
+    return [-1, *(parent + 1 for parent in r.draft.parents[: fed - 1])]
+
+
 def next_tokens(
     parts: Mapping[Request, list[int]], step: Step, forward: Callable[[Any], Array]
 ) -> dict[Request, list[int]]:
@@ -68,39 +92,77 @@ def next_tokens(
             tokens = draw([Place(r, row) for r, row in ends.items()], logits) if ends else []
         return {r: [token] for r, token in zip(ends, tokens, strict=True)}
     ends = {r: step.qo_indptr[row + 1] for r, row in ends.items()}
-    guesses = {r: parts[r][1:] for r in ends if r.draft}
-    counts = {r: 1 + len(guesses.get(r, ())) for r in ends}
+    drafts = {r: r.draft.first(len(parts[r]) - 1) if r.draft else Draft() for r in ends}
+    counts = {r: 1 + len(draft.tokens) for r, draft in drafts.items()}
     logits = forward([row for r, end in ends.items() for row in range(end - counts[r], end)])
     first, at = {}, 0
     for r, n in counts.items():
         first[r], at = at, at + n
-    drawn = {r for r in ends if r.temperature and guesses.get(r) and r.draft.q is not None}
-    plain = [Place(r, first[r] + i, i) for r in ends if r not in drawn for i in range(counts[r])]
+    drawn = {r for r, draft in drafts.items() if r.temperature and draft.q is not None}
+    plain = [
+        Place(r, first[r] + row, ahead)
+        for r, draft in drafts.items()
+        if r not in drawn
+        for row, ahead in enumerate(_ahead(draft))
+    ]
     each = iter(draw(plain, logits))
     found = {}
-    for r in ends:
-        n = counts[r] - 1
-        if r in drawn:
+    for r, draft in drafts.items():
+        if draft.q is not None and r in drawn:
             settings = r.temperature, r.top_k, r.top_p
-            p = probabilities(logits[first[r] : first[r] + n + 1, ...], *settings)
-            verdicts = rng_at(r.seed, r.length, JUDGED).random(n)  # one for each position
-            numbers = rng_at(r.seed, r.length).random(n + 1)
-            found[r] = accept(p, guesses[r], r.draft.q, verdicts, numbers)
+            p = probabilities(logits[first[r] : first[r] + counts[r], ...], *settings)
+            found[r] = _accepted(r, draft, draft.q, p)
         else:
-            found[r] = agreed([next(each) for _ in range(n + 1)], guesses.get(r, []))
+            found[r] = agreed([next(each) for _ in range(counts[r])], draft.tokens, draft.parents)
     return found
 
 
-def judged(r: Request, guesses: int, right: int) -> None:
-    """Note how many of a request's guesses were right.
+def _ahead(draft: Draft) -> list[int]:
+    """How many tokens after the text each row of a request draws: the last token, and guesses."""
+    return [0, *(depth + 1 for depth in draft.depths())]
 
-    The guesses behind the first wrong one are not judged, so `lately` counts one wrong at most.
+
+def _accepted(r: Request, draft: Draft, q: np.ndarray, p: np.ndarray) -> list[int]:
+    """The tokens that a request gets from guesses that were drawn from q, and p at each of them.
+
+    Of two guesses with the same parent, each is judged by a stream of its own. A step goes along
+    one path, so it judges one set of siblings per position.
     """
-    r.draft = None
-    r.drafted += guesses
-    r.accepted += right
-    for verdict in [1.0] * right + [0.0] * (right < guesses):
+    parents = chain(len(draft.tokens)) if draft.parents is None else draft.parents
+    ahead, rank = _ahead(draft), ranks(parents)
+    levels = max(ahead)
+    streams = [rng_at(r.seed, r.length, JUDGED + 2 * k) for k in range(max(rank, default=-1) + 1)]
+    by_rank = [stream.random(levels) for stream in streams]
+    verdicts = [by_rank[k][at - 1] for k, at in zip(rank, ahead[1:], strict=True)]
+    numbers = rng_at(r.seed, r.length).random(levels + 1)[ahead]
+    path, token = accept_tree(p, draft.tokens, parents, q, verdicts, numbers)
+    return [*(int(draft.tokens[j]) for j in path), token]
+
+
+def keep_right(cache: Cache, r: Request, fed: int, tokens: list[int]) -> None:
+    """After a step, keep the guesses that were right in the cache, and note how many they are.
+
+    tokens: what the request gets: the guesses that were right, and one more. The guesses after the
+    first wrong one are not judged, so `lately` counts one wrong at most, and of a tree one if
+    none of several siblings was right.
+    """
+    draft, r.draft = r.draft.first(fed - 1), None
+    path = draft.path(tokens[:-1])
+    if draft.parents is None:
+        missed = len(path) < fed - 1
+    else:
+        missed = (path[-1] if path else -1) in draft.parents
+    r.drafted += fed - 1
+    r.accepted += len(path)
+    for verdict in [1.0] * len(path) + [0.0] * missed:
         r.lately += WEIGHT * (verdict - r.lately)
+    if fed > len(tokens):  # the cache forgets the wrong guesses
+        r.held -= fed - len(tokens)
+        if draft.parents is None:
+            cache.truncate(r.name, r.held)
+        else:
+            cache.keep(r.name, [0, *(j + 1 for j in path)])
+        r.left = noted(cache, r)
 
 
 def check_drafter(drafter: Any) -> None:

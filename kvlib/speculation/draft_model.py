@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from kvlib.arguments import check_integer
 from kvlib.arrays import Array
 from kvlib.caches import Cache
+from kvlib.caches.trees import Parents, chained
 from kvlib.errors import CacheFull, OutOfBlocks
 from kvlib.model.decoder import Decoder
 from kvlib.prompts import check_cache, check_model
-from kvlib.sampling import greedy, probabilities, rng_at
-from kvlib.speculation.acceptance import DRAFTED, inverse
 from kvlib.speculation.draft import Draft, Drafter, Text
+from kvlib.speculation.tree import chain, check_tree
+from kvlib.speculation.writing import Writing
 
 
 class DraftModel(Drafter):
@@ -24,39 +23,58 @@ class DraftModel(Drafter):
     model   a Decoder with the vocabulary of the model that checks its guesses
     cache   any cache of ``model.layer_specs``. Unless given, a dense one for `max_seqs` requests.
             A request for which it has no room gets no guesses.
+    tree    the parents of a tree of guesses, such as ``branches(3, 2, 1)``: the likeliest tokens
+            or, at a temperature, tokens drawn without replacement. The text's `most`, the
+            scheduler's gamma, then limits the guesses of the whole tree: its first ones are made.
+            Unless given, the guesses are a chain.
 
     Between two calls a text grows by the guesses that were accepted and one token more. Refused
     guesses are removed from the cache. New tokens that it does not hold yet are fed in one step for
-    all texts, because the drafts of a batch are written side by side. If a
-    request draws its tokens at a temperature, its guesses are drawn by the same settings.
+    all texts, because the drafts of a batch are written side by side. Each level of a tree takes
+    one step, in which the guesses before it are fed once more. If a request draws its tokens at a
+    temperature, its guesses are drawn by the same settings.
 
     >>> from kvlib import load_reference_model
     >>> model = load_reference_model()
     >>> drafter = DraftModel(lower_layers(model, 4), max_seqs=1)
     >>> len(drafter.draft([Text("a", list(b"import o"), most=3)])[0].tokens)
     3
+    >>> drafter = DraftModel(lower_layers(model, 4), max_seqs=1, tree=(-1, -1, 0))
+    >>> bytes(drafter.draft([Text("a", list(b"import o"), most=3)])[0].tokens)
+    b'sr.'
     """
 
-    def __init__(self, model: Decoder, cache: Cache | None = None, *, max_seqs: int = 8) -> None:
+    def __init__(
+        self,
+        model: Decoder,
+        cache: Cache | None = None,
+        *,
+        max_seqs: int = 8,
+        tree: Sequence[int] | None = None,
+    ) -> None:
         check_model(model)
         if cache is None:
             cache = model.new_cache(check_integer("max_seqs", max_seqs))
         check_cache(model, cache)
         self.model, self.cache = model, cache
+        self.tree = None if tree is None else check_tree("tree", tree)
         self._fed: dict[Hashable, _Fed] = {}
 
     def draft(self, texts: Sequence[Text]) -> list[Draft]:
-        """Up to ``most`` tokens for each text, in as many steps of the small model."""
-        writing = [_Writing(text, [], []) for text in texts]
-        live = [w for w in writing if w.text.most and self._opened(w.text)]
+        """Up to ``most`` guesses for each text, in a step of the small model for each level."""
+        writing = [Writing(t, chain(t.most) if self.tree is None else self.tree) for t in texts]
+        live = [w for w in writing if w.level and self._opened(w.text)]
         while live:
-            logits = self._forward([(w.text.name, [*w.text.tokens, *w.tokens]) for w in live])
+            logits = self._forward(live)
             if logits is None:
                 break
-            for row, w in enumerate(live):
-                w.draw(logits[row : row + 1, ...])
-            live = [w for w in live if len(w.tokens) < w.text.most]
-        return [Draft(w.tokens, np.stack(w.q) if w.q else None) for w in writing]
+            row = 0
+            for w in live:
+                rows = slice(row, row + len(w.level))
+                w.draw(logits[rows, ...])
+                row = rows.stop
+            live = [w for w in live if w.level]
+        return [w.draft() for w in writing]
 
     def free(self, name: Hashable) -> None:
         if self._fed.pop(name, None) is not None:
@@ -84,17 +102,35 @@ class DraftModel(Drafter):
         self._fed[text.name] = _Fed([])
         return True
 
-    def _forward(self, texts: list[tuple[Hashable, list[int]]]) -> Array | None:
-        """Logits (B, V) after each of the texts; None if the cache has no room for the step."""
-        parts = [(name, tokens[len(self._fed[name].tokens) :]) for name, tokens in texts]
-        fed = [token for _, part in parts for token in part]
+    def _forward(self, live: list[Writing]) -> Array | None:
+        """Logits after the guesses of each one's level; None if the cache has no room for them."""
+        parts, rows, end = list[list[int]](), list[int](), 0
+        trees = list[Parents | None]()
+        for w in live:
+            tokens, tree, behind = w.fed()
+            known = self._fed[w.text.name].tokens
+            if chained(tree) < len(tree):  # a cache takes no tree on top of another
+                del known[len(w.text.tokens) :]
+                self.cache.truncate(w.text.name, len(known))
+                trees.append(tree)
+            else:
+                tokens = [*w.text.tokens, *tokens][len(known) :]
+                trees.append(None)
+            parts.append(tokens)
+            end += len(tokens)
+            rows += [end - n for n in behind]
+        names, lengths = [w.text.name for w in live], [*map(len, parts)]
+        fed = [token for part in parts for token in part]
+        parents = {"parents": trees} if any(trees) else {}
         try:
-            step = self.cache.plan([name for name, _ in parts], [len(p) for _, p in parts], fed)
+            step = self.cache.plan(names, lengths, fed, **parents)
         except (CacheFull, OutOfBlocks):
             return None
-        logits = self.model.forward(fed, self.cache, step)
-        for name, part in parts:
-            self._fed[name].tokens += part
+        wanted = "last" if rows == step.last_rows else rows
+        logits = self.model.forward(fed, self.cache, step, wanted)
+        for name, part, own in zip(names, parts, trees, strict=True):
+            if own is None:
+                self._fed[name].tokens += part
         return logits
 
     def __repr__(self) -> str:
@@ -112,26 +148,6 @@ class _Fed:
         """How many of its tokens the text begins with, its last token left out."""
         most = min(len(self.tokens), len(text) - 1)
         return next((i for i in range(self.sure, most) if self.tokens[i] != text[i]), most)
-
-
-@dataclass
-class _Writing:
-    """The guesses for one text, as they are written."""
-
-    text: Text
-    tokens: list[int]
-    q: list[np.ndarray]
-
-    def draw(self, logits: Array) -> None:
-        """Add the next guess, from logits (1, V)."""
-        text = self.text
-        if not text.temperature:
-            self.tokens += greedy(logits)
-            return
-        q = probabilities(logits, text.temperature, text.top_k, text.top_p)[0]
-        rng = rng_at(text.seed, len(text.tokens) + len(self.tokens), DRAFTED)
-        self.tokens.append(inverse(q, rng.random()))
-        self.q.append(q)
 
 
 def lower_layers(model: Decoder, layers: int) -> Decoder:

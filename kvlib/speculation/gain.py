@@ -110,7 +110,7 @@ def expected_tree_tokens(tree: Sequence[int], acceptance: Sequence[float]) -> fl
     >>> round(expected_tree_tokens(branches(2, 1), [0.7, 0.2]), 3)  # 1 + 0.7 + 0.2 + 0.9 * 0.7
     2.53
     """
-    parents, chances = check_tree("tree", tree), _chances(acceptance)
+    parents, chances = check_tree("tree", tree), check_chances(acceptance)
     found = list[float]()
     for parent, rank in zip(parents, ranks(parents), strict=True):
         own = chances[rank] if rank < len(chances) else 0.0
@@ -134,7 +134,7 @@ def best_tree(acceptance: Sequence[float], guesses: int, levels: int = MOST_GUES
     >>> best_tree([0.6, 0.3], guesses=4)  # 0.6; 0.6²; 0.3; 0.6³
     (-1, 0, -1, 1)
     """
-    chances = _chances(acceptance)
+    chances = check_chances(acceptance)
     if any(x < y for x, y in zip(chances, chances[1:])):
         raise ValueError(
             "acceptance must not rise from one sibling to the next, because the first ones are "
@@ -158,7 +158,12 @@ def best_tree(acceptance: Sequence[float], guesses: int, levels: int = MOST_GUES
     return tuple(parents)
 
 
-def _chances(acceptance: Sequence[float]) -> list[float]:
+def check_chances(acceptance: Sequence[float]) -> list[float]:
+    """The probabilities that the first sibling is right, that the second is, and so on; or refusal.
+
+    >>> check_chances([0.6, 0.3])
+    [0.6, 0.3]
+    """
     given = check_list("acceptance", acceptance, "probabilities, one per sibling")
     found = [_share(f"acceptance[{i}]", x) for i, x in enumerate(given)]
     if not found or math.fsum(found) > 1 + 1e-9:

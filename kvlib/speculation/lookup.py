@@ -18,40 +18,77 @@ class PromptLookup(Drafter):
     and summaries do, and costs a few dictionary lookups per token (prompt lookup decoding, in
     transformers' ``generate`` since 4.37 and in vLLM as "ngram").
 
+    places: at how many places to look. What followed there is merged into one tree, so that the
+    guesses of the text's `most` are spent level by level where the continuations differ.
+
     >>> drafter = PromptLookup(longest=3, shortest=2)
     >>> drafter.draft([Text("a", [1, 2, 3, 4, 2, 3], most=4)])[0].tokens
     [4, 2, 3]
+    >>> drafter = PromptLookup(shortest=1, places=2)
+    >>> draft = drafter.draft([Text("a", [1, 2, 3, 1, 2, 4, 1], most=4)])[0]
+    >>> draft.tokens, draft.parents  # 2 4 1 or 2 3 1: after 2, both are tried
+    ([2, 4, 3, 1], (-1, 0, 0, 1))
     """
 
-    def __init__(self, longest: int = 5, shortest: int = 2) -> None:
+    def __init__(self, longest: int = 5, shortest: int = 2, places: int = 1) -> None:
         self.shortest = check_integer("shortest", shortest)
         self.longest = check_integer("longest", longest, self.shortest)
-        self._seen: dict[Hashable, tuple[dict[Ngram, int], int]] = {}
+        self.places = check_integer("places", places)
+        self._seen: dict[Hashable, tuple[dict[Ngram, tuple[int, ...]], int]] = {}
 
     def draft(self, texts: Sequence[Text]) -> list[Draft]:
-        return [Draft(self._guess(text)) for text in texts]
+        return [self._guess(text) for text in texts]
 
     def free(self, name: Hashable) -> None:
         self._seen.pop(name, None)
 
-    def _guess(self, text: Text) -> list[int]:
+    def _guess(self, text: Text) -> Draft:
         tokens, ends = text.tokens, self._noted(text)
+        found = dict[int, None]()
         for n in range(min(self.longest, len(tokens) - 1), self.shortest - 1, -1):
-            end = ends.get(tuple(tokens[-n:]))
-            if end is not None:
-                return list(tokens[end : end + text.most])
-        return []
+            found.update(dict.fromkeys(ends.get(tuple(tokens[-n:]), ())))
+            if len(found) >= self.places:
+                break
+        texts = [list(tokens[end : end + text.most]) for end in list(found)[: self.places]]
+        if len(texts) < 2:
+            return Draft(texts[0] if texts else [])
+        return merged(texts, text.most)
 
-    def _noted(self, text: Text) -> dict[Ngram, int]:
-        """Each run of tokens that has a token after it → where that token stands, the latest."""
+    def _noted(self, text: Text) -> dict[Ngram, tuple[int, ...]]:
+        """Each run of tokens → where the tokens after it stand, the latest first."""
         ends, known = self._seen.get(text.name, ({}, 0))
         if known > len(text.tokens):  # a text never gets shorter: this is another one
             ends, known = {}, 0
         for end in range(max(known, self.shortest), len(text.tokens)):
             for n in range(self.shortest, min(self.longest, end) + 1):
-                ends[tuple(text.tokens[end - n : end])] = end
+                run = tuple(text.tokens[end - n : end])
+                ends[run] = (end, *ends.get(run, ())[: self.places - 1])
         self._seen[text.name] = ends, len(text.tokens)
         return ends
 
     def __repr__(self) -> str:
-        return f"PromptLookup(longest={self.longest}, shortest={self.shortest})"
+        places = f", places={self.places}" * (self.places > 1)
+        return f"PromptLookup(longest={self.longest}, shortest={self.shortest}{places})"
+
+
+def merged(texts: Sequence[Sequence[int]], most: int) -> Draft:
+    """Several continuations as one tree of at most so many guesses, level by level.
+
+    >>> draft = merged([[5, 6], [5, 7]], most=9)
+    >>> draft.tokens, draft.parents
+    ([5, 6, 7], (-1, 0, 0))
+    """
+    number: dict[tuple[int, int], int] = {}  # (parent, token) → the guess
+    at = [-1] * len(texts)
+    for depth in range(max(map(len, texts))):
+        for i, text in enumerate(texts):
+            if depth < len(text):
+                step = at[i], text[depth]
+                if step not in number and len(number) == most:
+                    return _tree(number)
+                at[i] = number.setdefault(step, len(number))
+    return _tree(number)
+
+
+def _tree(number: dict[tuple[int, int], int]) -> Draft:
+    return Draft([token for _, token in number], parents=tuple(parent for parent, _ in number))

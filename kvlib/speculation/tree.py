@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 from kvlib.arguments import check_integer, check_list, describe, is_integer
@@ -49,14 +50,17 @@ def check_tree(name: str, parents: Any, n: int | None = None) -> Parents:
     given = check_list(name, parents, "numbers, one per guess")
     if n is not None and len(given) != n:
         raise ValueError(f"{name} must hold {n} numbers, one per guess, got {len(given)}")
+    found = list[int]()
     for j, parent in enumerate(given):
-        if not is_integer(parent) or not -1 <= parent < j:
+        number = index(parent) if is_integer(parent) else -2
+        if not -1 <= number < j:
             earlier = f", 0 ... {j - 1}" if j else ""
             raise ValueError(
                 f"{name}[{j}] must be -1 or the number of an earlier guess{earlier}, "
                 f"got {describe(parent)}"
             )
-    return tuple(map(int, given))
+        found.append(number)
+    return tuple(found)
 
 
 def followers(parents: Sequence[int]) -> dict[int, list[int]]:
