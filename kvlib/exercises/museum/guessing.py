@@ -114,6 +114,19 @@ EXHIBITS = (
         caught_by=guards_guessing.a_draft_model_has_read_the_whole_text,
     ),
     Exhibit(
+        "row_taken_for_a_position",
+        "kvlib.caches.trees",
+        "depths",
+        row_in_the_step,
+        room="guesses",
+        cite="lablup/mlxcel #1214 (found and mended there)",
+        happened="A tree of guesses was checked in one step, and each guess got its row as its "
+        "position. That is right for a chain. A second guess for one place puts every guess "
+        "after it one position too far.",
+        look=looks_guessing.along_a_tree,
+        caught_by=guards_guessing.a_path_of_a_tree_is_what_it_is_alone,
+    ),
+    Exhibit(
         "likeliest_guess_called_drawn",
         "kvlib.speculation.draft_model",
         "DraftModel.draft",
@@ -132,8 +145,9 @@ EXHIBITS = (
         verdicts_of_zero,
         room="guesses",
         cite="vllm-ascend #13730 (mended in #13470)",
-        happened="The random number of the verdict was always 0, so no drawn guess was refused. "
-        "The text became that of the draft model, and the reported acceptance was 100 %.",
+        happened="The random number of the verdict was always 0, so a guess was accepted however "
+        "unlikely it was. The text became that of the draft model, and the reported acceptance "
+        "was 100 %.",
         look=looks_guessing.shares_of_a_token,
         caught_by=guards_guessing.a_guessed_token_has_the_law_of_the_model,
     ),
@@ -185,18 +199,5 @@ EXHIBITS = (
         "word predicted to follow it was kept in its place.",
         look=looks_guessing.shares_of_a_token,
         caught_by=guards_guessing.a_guessed_token_has_the_law_of_the_model,
-    ),
-    Exhibit(
-        "row_taken_for_a_position",
-        "kvlib.caches.trees",
-        "depths",
-        row_in_the_step,
-        room="guesses",
-        cite="lablup/mlxcel #1214 (found and mended there)",
-        happened="A tree of guesses was checked in one step, and each guess got its row as its "
-        "position. That is right for a chain. A second guess for one place puts every guess "
-        "after it one position too far.",
-        look=looks_guessing.along_a_tree,
-        caught_by=guards_guessing.a_path_of_a_tree_is_what_it_is_alone,
     ),
 )
