@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from kvlib.exercises.museum.mutation import Call
 from kvlib.speculation import Draft, DraftModel, Text
 from kvlib.speculation.acceptance import inverse
 
-Numbers = Sequence[float] | np.ndarray
+Path = tuple[list[int], int]  # the guesses accepted, and the token after them
 
 
 def not_on_a_full_ring(truncate: Call, cache: Cache, seq_id: Hashable, length: int) -> None:
@@ -35,47 +36,52 @@ def two_too_many(opened: Call, drafter: DraftModel, text: Text) -> bool:
 
 
 def through_a_softmax(
-    accept: Call, p: Array, draft: Sequence[int], q: Array, verdicts: Numbers, numbers: Numbers
-) -> list[int]:
-    new: list[int] = accept(p, draft, q, verdicts, numbers)
-    n = len(new) - 1
-    if n < len(draft):  # a guess was refused
-        rest = np.maximum(p[n] - q[n], 0.0)
-        new[n] = inverse(np.exp(rest), numbers[n])  # a token without any rest weighs 1
-    return new
+    accepted: Call, p: Array, tokens: Any, parents: Any, q: Array, verdicts: Any, numbers: Any
+) -> Path:
+    path, token = accepted(p, tokens, parents, q, verdicts, numbers)
+    for j in refused(path, parents)[:1]:
+        row = parents[j] + 1
+        rest = np.maximum(p[row] - q[j], 0.0)
+        token = inverse(np.exp(rest), numbers[row])  # a token without any rest weighs 1
+    return path, token
 
 
 def one_number_for_both(
-    accept: Call, p: Array, draft: Sequence[int], q: Array, verdicts: Numbers, numbers: Numbers
-) -> list[int]:
-    new: list[int] = accept(p, draft, q, verdicts, [*verdicts, numbers[-1]])
-    return new
+    accepted: Call, p: Array, tokens: Any, parents: Any, q: Array, verdicts: Any, numbers: Any
+) -> Path:
+    path: Path = accepted(p, tokens, parents, q, verdicts, [*verdicts, numbers[-1]])
+    return path
 
 
 def row_after_the_refused_one(
-    accept: Call, p: Array, draft: Sequence[int], q: Array, verdicts: Numbers, numbers: Numbers
-) -> list[int]:
-    new: list[int] = accept(p, draft, q, verdicts, numbers)
-    n = len(new) - 1
-    if n < len(draft):
-        new[n] = inverse(p[n + 1], numbers[n])
-    return new
+    accepted: Call, p: Array, tokens: Any, parents: Any, q: Array, verdicts: Any, numbers: Any
+) -> Path:
+    path, token = accepted(p, tokens, parents, q, verdicts, numbers)
+    for j in refused(path, parents)[:1]:
+        token = inverse(p[j + 1], numbers[parents[j] + 1])
+    return path, token
 
 
 def emptied_in_place(
-    accept: Call, p: Array, draft: Sequence[int], q: Array, verdicts: Numbers, numbers: Numbers
-) -> list[int]:
-    for i, token in enumerate(draft):
-        p[i, token] = 0.0  # meant for a copy, from which a refused guess is replaced
-    new: list[int] = accept(p, draft, q, verdicts, numbers)
-    return new
+    accepted: Call, p: Array, tokens: Any, parents: Any, q: Array, verdicts: Any, numbers: Any
+) -> Path:
+    for j, token in enumerate(tokens):
+        p[parents[j] + 1, token] = 0.0  # meant for a copy, from which a guess is replaced
+    path: Path = accepted(p, tokens, parents, q, verdicts, numbers)
+    return path
 
 
 def verdicts_of_zero(
-    accept: Call, p: Array, draft: Sequence[int], q: Array, verdicts: Numbers, numbers: Numbers
-) -> list[int]:
-    new: list[int] = accept(p, draft, q, [0.0] * len(draft), numbers)
-    return new
+    accepted: Call, p: Array, tokens: Any, parents: Any, q: Array, verdicts: Any, numbers: Any
+) -> Path:
+    path: Path = accepted(p, tokens, parents, q, [0.0] * len(tokens), numbers)
+    return path
+
+
+def refused(path: Sequence[int], parents: Sequence[int]) -> list[int]:
+    """The guesses in whose place a token is drawn: those that follow the last one accepted."""
+    last = path[-1] if path else -1
+    return [j for j, parent in enumerate(parents) if parent == last]
 
 
 def likeliest(draft: Call, drafter: DraftModel, texts: Sequence[Text]) -> list[Draft]:
@@ -141,7 +147,7 @@ EXHIBITS = (
     Exhibit(
         "every_guess_accepted",
         "kvlib.speculation.acceptance",
-        "accept",
+        "_accepted",
         verdicts_of_zero,
         room="guesses",
         cite="vllm-ascend #13730 (mended in #13470)",
@@ -154,7 +160,7 @@ EXHIBITS = (
     Exhibit(
         "rest_through_a_softmax",
         "kvlib.speculation.acceptance",
-        "accept",
+        "_accepted",
         through_a_softmax,
         room="guesses",
         cite="transformers before #28508",
@@ -167,7 +173,7 @@ EXHIBITS = (
     Exhibit(
         "one_number_for_verdict_and_token",
         "kvlib.speculation.acceptance",
-        "accept",
+        "_accepted",
         one_number_for_both,
         room="guesses",
         cite="vllm-ascend #16370",
@@ -179,7 +185,7 @@ EXHIBITS = (
     Exhibit(
         "row_emptied_in_place",
         "kvlib.speculation.acceptance",
-        "accept",
+        "_accepted",
         emptied_in_place,
         room="guesses",
         cite="vllm-ascend #2881",
@@ -191,7 +197,7 @@ EXHIBITS = (
     Exhibit(
         "token_after_the_one_that_is_due",
         "kvlib.speculation.acceptance",
-        "accept",
+        "_accepted",
         row_after_the_refused_one,
         room="guesses",
         cite="openvino.genai #4190",
