@@ -49,7 +49,7 @@ TRACED_WHOLLY = {
     *("test_paged_refused", "test_chunked_refused", "test_prefixes_refused", "test_naive"),
     *("test_quantized_refused", "test_quantized", "test_sampling_exercises", "test_causes"),
     *("test_layernorm", "test_gpu", "test_layouts", "test_config", "test_safetensors"),
-    *("test_windows", "test_windows_refused"),
+    *("test_windows", "test_windows_refused", "test_speculative", "test_speculative_refused"),
 }
 
 # Seconds for which the cases of one test function are traced; those that follow rarely run a line

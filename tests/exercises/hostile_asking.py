@@ -25,7 +25,7 @@ ANY_KEY = "prefixes-block-keys"  # one key may be any other, if no block has it
 NO_RESULT = ("museum-mask-test", "museum-batch-test")  # what these return counts for nothing
 NESTED = "each thing in a list"  # the right tokens, in a shape of (1, n)
 TAKEN = {
-    *(("cached-decode", NESTED), ("cached-reuse", NESTED)),
+    *(("cached-decode", NESTED), ("cached-reuse", NESTED), ("speculative-rollback", NESTED)),
     # 3 tokens per second of 100,000, within the tolerance of norms that may be counted or not
     *(("roofline-ceiling", "numbers off by 3"),),
     *(("roofline-ceiling", "numbers off by 3 that claim to be right"),),
