@@ -3,7 +3,6 @@
 import test_guess_trees as trees
 import test_guess_trees_served as served
 import test_speculation as t
-import test_tree
 
 
 def guesses_change_nothing() -> None:
@@ -27,10 +26,6 @@ def guesses_keep_the_law() -> None:
 def guesses_are_fed_the_text() -> None:
     t.test_a_draft_model_guesses_as_if_it_had_read_the_text_anew(t.MODEL, 0.0)
     t.test_a_lookup_guesses_what_followed_last()
-
-
-def trees_equal_their_paths() -> None:
-    test_tree.test_a_path_of_a_tree_is_what_it_would_be_alone("dense")
 
 
 def trees_keep_the_law() -> None:
@@ -57,5 +52,4 @@ def trees_are_what_the_drafter_says() -> None:
 CHECKS = (
     *(guesses_change_nothing, guesses_keep_the_law, guesses_are_fed_the_text),
     *(trees_change_nothing, trees_are_what_the_drafter_says, trees_keep_the_law),
-    trees_equal_their_paths,
 )

@@ -73,7 +73,7 @@ EXHIBITS = {
         ),
         "guesses_keep_the_law",
     ),
-    "row_taken_for_a_position": "trees_equal_their_paths",
+    "row_taken_for_a_position": "trees_see_their_lines",
     "guesses_stay_in_a_ring": "guesses_change_nothing",
     "draft_cut_by_two_too_many": "guesses_are_fed_the_text",
     "one_rope_for_all_layers": "layers_that_differ",

@@ -1,24 +1,10 @@
-"""Mutants of speculative decoding: mistakes that shipped elsewhere, and those that lie near them.
-See museum.py."""
+"""Mutants of speculative decoding, which lie near the exhibits of room seven. See museum.py."""
 
-import numpy as np
 from mutation_kind import Bug, Mutant
 
 ACCEPTANCE, CHECKING = "kvlib.speculation.acceptance", "kvlib.speculation.checking"
 DRAFTS, LOOKUP = "kvlib.speculation.draft_model", "kvlib.speculation.lookup"
 WRITING, GAIN = "kvlib.speculation.writing", "kvlib.speculation.gain"
-
-
-def one_number_for_both(accept, p, draft, q, verdicts, numbers):
-    return accept(p, draft, q, verdicts, [*verdicts, numbers[-1]])
-
-
-def likeliest(draw, writing, logits):
-    """The guess is the likeliest token, and q says that it was drawn."""
-    before = set(writing.made)
-    draw(writing, logits)
-    for j in writing.made.keys() - before:
-        writing.made[j] = int(np.argmax(writing._q.get(j, logits[0])))
 
 
 def matches_anywhere(agreed, tokens, draft, parents=None):
@@ -29,8 +15,6 @@ def matches_anywhere(agreed, tokens, draft, parents=None):
 MUTANTS = [
     Mutant("after a refusal, the token is drawn from p", ACCEPTANCE, "_accepted",
            "_scaled(np.maximum(left - among, 0), left)", "left * 1.0", "guesses_keep_the_law"),
-    Bug("one random number for the verdict and the token", ACCEPTANCE, "accept",
-        one_number_for_both, "guesses_keep_the_law"),
     Mutant("what is left of p comes from the next row", ACCEPTANCE, "_accepted",
            "np.maximum(left - among, 0)", "np.maximum(p[at + 2] - among, 0)",
            "guesses_keep_the_law"),
@@ -42,8 +26,6 @@ MUTANTS = [
            "guesses_change_nothing"),
     Bug("right guesses behind a wrong one are kept", ACCEPTANCE, "agreed", matches_anywhere,
         "guesses_change_nothing"),
-    Bug("the likeliest token is guessed, and called drawn", WRITING, "Writing.draw", likeliest,
-        "guesses_keep_the_law"),
     Mutant("guesses and verdicts share their random numbers", CHECKING, "_accepted",
            "JUDGED + 2 * k", "2 * k",
            "guesses_keep_the_law"),

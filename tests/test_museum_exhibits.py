@@ -12,9 +12,9 @@ import kvlib
 from kvlib import load_reference_model, sampling, serving
 from kvlib.codecs import PerChannel, PerToken
 from kvlib.exercises import museum
-from kvlib.exercises.museum import guards, looks_forgetting, scoring
+from kvlib.exercises.museum import guards, looks_forgetting, looks_guessing, scoring
 from kvlib.sampling import greedy
-from kvlib.speculation import draft_model
+from kvlib.speculation import writing
 
 HALL = museum.exhibits()
 GUARDS = list(dict.fromkeys(e.caught_by for e in HALL))
@@ -52,7 +52,7 @@ def gaps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         found.extend((best[:, -1] - best[:, -2]).tolist())
         return greedy(logits)
 
-    for module in (sampling, serving, looks_forgetting, draft_model):
+    for module in (sampling, serving, looks_forgetting, looks_guessing, writing):
         monkeypatch.setattr(module, "greedy", watched)
     return found
 
