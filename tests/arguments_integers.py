@@ -70,6 +70,19 @@ def planned(cache: Any, *args: Any) -> tuple[Any, ...]:
     return step.q_lens, step.seq_lens, step.positions, {type(n) for n in step.q_lens}
 
 
+def planned_tree(parent: Any) -> tuple[Any, ...]:
+    cache = paged()
+    cache.add("a")
+    step = cache.plan(["a"], [4], parents=[[-1, 0, 0, parent]])
+    return step.parents, step.positions, {type(n) for n in step.parents[0]}
+
+
+def kept(number: Any) -> Any:
+    cache, _ = with_step((5,))
+    cache.keep("a", [0, 1, number])
+    return cache.seq_len("a"), cache.read(0, "a")
+
+
 def truncated(cache: Any, length: Any) -> Any:
     cache, _ = with_step((5,), cache)
     cache.truncate("a", length)
@@ -291,6 +304,8 @@ INTEGERS: dict[str, tuple[Call, int]] = {
     "Cache.add tokens": (lambda n: paged().add("a", [n, 1]), 100),
     "Cache.plan q_lens": (lambda n: planned(paged(), [n]), 7),
     "Cache.plan tokens": (lambda n: planned(paged(), [2], [n, 1]), 100),
+    "Cache.plan parents": (planned_tree, 1),
+    "Cache.keep path": (kept, 2),
     "Cache.truncate length": (lambda n: truncated(paged(), n), 3),
     "Cache.append layer": (append_layer, 1),
     "Cache.run layer": (on_step(lambda c, s, n: c.run(n, drawn(3, 2, 64), s)), 0),

@@ -32,15 +32,23 @@ def two_requests(size=4):
     return cache
 
 
-def planned(seq_ids=(0, 1), q_lens=(2, 3), tokens=None):
+def planned(seq_ids=(0, 1), q_lens=(2, 3), tokens=None, parents=None):
     cache = two_requests()
     before = snapshot(cache)
     try:
-        step = cache.plan(seq_ids, q_lens, tokens)
+        step = cache.plan(seq_ids, q_lens, tokens, parents)
     except (ValueError, TypeError):
         assert snapshot(cache) == before, "a refused plan changed the cache"
         raise
-    return list(map(int, step.seq_ids)), step.q_lens, cache.seq_len(0), cache.seq_len(1)
+    ends = cache.seq_len(0), cache.seq_len(1)
+    return list(map(int, step.seq_ids)), step.q_lens, step.parents, ends
+
+
+def kept(path):
+    cache = two_requests()
+    cache.plan([0], [3])
+    cache.keep(0, path)
+    return cache.seq_len(0)
 
 
 def filled(seq_ids, read):
@@ -103,6 +111,8 @@ LISTS = {
     "Cache.plan seq_ids": (lambda x: planned(seq_ids=x), [0, 1]),
     "Cache.plan q_lens": (lambda x: planned(q_lens=x), [2, 3]),
     "Cache.plan tokens": (lambda x: planned(tokens=x), [5, 6, 7, 8, 9]),
+    "Cache.plan parents": (lambda x: planned(parents=x), [[-1, -1], [-1, 0, 0]]),
+    "Cache.keep path": (kept, [0, 1]),
     "Cache.add tokens": (lambda x: paged().add("a", x), [5, 6, 7]),
     "Step.last counts": (last, [1, 2]),
     "cross_step seq_ids": (lambda x: seen_whole(seq_ids=x), [0, 1]),
@@ -200,6 +210,7 @@ TAKEN = {  # what is documented
     **dict.fromkeys(  # 0.0 is 0 where it is a name
         ("Cache.plan seq_ids", "block_table seq_ids", "to_dense seq_ids"), ("array of floats",)
     ),
+    "Cache.plan parents": ("None in it",),
     "from_dense seq_ids": ("list of texts", "array of texts", "None in it"),
     "generate seed": ("number",),
     **dict.fromkeys(ANY_ORDER, ("set", "frozenset", "keys of a dict")),

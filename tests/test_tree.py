@@ -81,6 +81,8 @@ CACHES = {
     "cascade": blocks(4, attention=run_cascade),
     "one after the other": blocks(4, attention=run_alone),
     "Quest": blocks(4, attention=Quest(1000, dense_layers=0)),
+    "16 bits in rows": rows(dtype=np.float16),
+    "16 bits in blocks": blocks(4, WINDOWS, dtype=np.float16),
     "one's own": lambda: Kept(layers_of()),
 }
 # Where a tree takes room that its path does not, tokens are moved or given back earlier.
@@ -248,6 +250,33 @@ def test_a_tree_reads_what_is_older_once():
         read = [meter.by_label["attention"].read for meter in (all_nodes, one_node)]
         assert read[0] == read[1] > 0, "16 nodes read as many bytes as one"
         assert all_nodes.flops == 16 * one_node.flops
+
+
+def test_bounds_are_those_of_the_path():
+    """Quest judges a block by its keys: those of wrong guesses may not count."""
+    one, two = (filled(blocks(4, attention=Quest(8, dense_layers=0)), 14) for _ in range(2))
+    tree, path, rng = [-1, 0, 0, 1, 2, 3, 4, 4, 7, 8], [0, 2, 4, 7, 8, 9], np.random.default_rng(5)
+    tree.append(len(tree) - 1)
+    for begin in range(3):
+        k, v = rng.standard_normal((2, len(tree), 2, DIM), dtype=np.float32)
+        q = rng.standard_normal((1, HEADS, DIM), dtype=np.float32)
+        k[1] = 99.0  # a wrong guess that would draw all queries to its block
+        for cache, nodes, parents in ((one, range(len(tree)), [tree]), (two, path, None)):
+            step = cache.plan(["a"], [len(nodes)], parents=parents)
+            for layer, spec in enumerate(cache.layers):
+                cache.append(layer, *(x[nodes, : spec.num_kv_heads] for x in (k, v)), step)
+                cache.run(layer, np.repeat(q, len(nodes), axis=0), step)
+        one.keep("a", path)
+        found = []
+        for cache in (one, two):
+            step = cache.plan(["a"], [1])
+            for layer, spec in enumerate(cache.layers):
+                cache.append(layer, *(x[:1, : spec.num_kv_heads] for x in (k, v)), step)
+            found.append(cache.run(0, q, step))
+            bounds, pages = cache.stores[0].keys.bounds, list(cache.blocks("a"))[:-1]
+            found.append(bounds.array[pages])
+        assert found[0].tobytes() == found[2].tobytes(), f"step {begin}"
+        assert found[1].tobytes() == found[3].tobytes()
 
 
 @pytest.mark.parametrize(("dtype", "off"), [(np.float32, 1e-5), (np.float64, 1e-13)])

@@ -113,6 +113,7 @@ class Lives:
         seen = step.last([int(self.rng.integers(1, n + 1)) for n in step.q_lens])
         for layer in range(len(self.tree.layers)):
             self.compare(layer, (step, seen)[layer % 2], news, trees)
+        check_bill(self.tree)
         paths = [self.a_path(n, tree) for n, tree in zip(map(len, news), trees, strict=True)]
         for name, new, tree, path in zip(names, news, trees, paths, strict=True):
             whole = tree is None and len(path) == len(new)

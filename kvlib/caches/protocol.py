@@ -28,11 +28,9 @@ from operator import index
 from typing import Any
 
 from kvlib.arguments import check_flag, describe, is_integer
-from kvlib.arrays import Array, default_namespace
+from kvlib.arrays import Array
 from kvlib.caches.checks import (
-    check_append,
     check_extra,
-    check_library,
     check_new,
     check_plan,
     check_run,
@@ -49,7 +47,6 @@ from kvlib.caches.checks_trees import (
 )
 from kvlib.caches.hooks import Answer
 from kvlib.caches.open_requests import OpenRequests
-from kvlib.caches.spec import LayerSpec, check_layers
 from kvlib.caches.step import Extra, Request, Step, Ticket
 from kvlib.caches.trees import Trees
 
@@ -76,40 +73,6 @@ class Cache(OpenRequests):
     >>> isinstance(cache, Cache), cache.add("a"), cache.seq_len("a")
     (True, 0, 0)
     """
-
-    def __init__(
-        self,
-        layers: Sequence[LayerSpec],
-        *,
-        dtype: Any = None,
-        xp: Any = None,
-        attention: Attention | None = None,
-    ) -> None:
-        self.layers = check_layers(layers)
-        if attention is not None and not callable(attention):
-            raise TypeError(
-                "attention must be a function (cache, layer, q, step, return_lse), such as "
-                f"kvlib.caches.run_cascade, got {describe(attention)}"
-            )
-        self.attention = attention
-        self.xp = default_namespace() if xp is None else xp
-        if not hasattr(self.xp, "isdtype"):
-            raise TypeError(f"xp must be an array library, the module itself, got {describe(xp)}")
-        try:
-            probe = self.xp.empty((0,), dtype=self.xp.float32 if dtype is None else dtype)
-        except (TypeError, ValueError):
-            raise TypeError(f"dtype must be floating, got {describe(dtype)}") from None
-        native = getattr(probe.dtype, "isnative", True)  # other arrays would not fit its bytes
-        if not self.xp.isdtype(probe.dtype, "real floating") or not native:
-            raise TypeError(
-                f"dtype must be floating, in the machine's byte order, got {probe.dtype}"
-            )
-        self.dtype, self.array_type = probe.dtype, type(probe)
-        self.group_of: Sequence[int] = (0,) * len(self.layers)  # layers of a group lie alike
-        for i, spec in enumerate(self.layers):
-            if spec.sinks is not None:
-                check_library(self, "sinks", spec.sinks, i)
-        self._requests = {}
 
     def add(self, seq_id: Hashable, tokens: Sequence[int] = (), *, extra: Extra = ()) -> int:
         """Open a request; give its prompt as ``tokens`` to reuse what the cache holds of it.
@@ -277,10 +240,6 @@ class Cache(OpenRequests):
         self._release(request)
         self._end_step(request)
         del self._requests[seq_id]
-
-    def _check_append(self, layer: int, k: Array, v: Array | None, step: Step) -> LayerSpec:
-        """The layer's spec, after refusing keys and values that do not fit it or the step."""
-        return check_append(self, layer, k, v, step)
 
     def _gap(self, request: Request) -> int | None:
         """The first token that some layer would lack for good if the request were planned now."""
