@@ -79,6 +79,8 @@ def prefill_attention(
     plan = plan_prefill(sizes["D"], q.dtype.itemsize)
     if tree is not None:
         check_tree(tree, qo_indptr, seq_lens)
+    if work is not None and work.first is not None:
+        checks.check_shape("work.first", work.first, "T+1", {"T+1": sizes["T"] + 1})
     if where == "twin":
         from kvlib.kernels.twins.prefill import prefill
 

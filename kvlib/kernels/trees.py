@@ -84,7 +84,7 @@ def check_tree(tree: Tree, qo_indptr: Array, seq_lens: Array) -> None:
     if not checks.looks(qo_indptr):
         return
     bits, depths, trees = (to_numpy(x) for x in tree)
-    rows = np.diff(to_numpy(qo_indptr))
+    rows, lens = np.diff(to_numpy(qo_indptr)).tolist(), to_numpy(seq_lens).tolist()
     for b, (first, count) in enumerate(trees.tolist()):
         if first < 0:
             continue
@@ -93,10 +93,10 @@ def check_tree(tree: Tree, qo_indptr: Array, seq_lens: Array) -> None:
                 f"bits must have a row and a bit for each of {count} new tokens of request {b} "
                 f"from row {first} on, got shape {bits.shape}"
             )
-        if not rows[b] <= count <= seq_lens[b]:
+        if not rows[b] <= count <= lens[b]:
             raise ValueError(
-                f"request {b} has {rows[b]} rows and {seq_lens[b]} tokens, so between "
-                f"{rows[b]} and {seq_lens[b]} new tokens, got a tree of {count}"
+                f"request {b} has {rows[b]} rows and {lens[b]} tokens, so its tree has between "
+                f"{rows[b]} and {lens[b]} new tokens, got {count}"
             )
         own = slice(first, first + count)
         seen = np.unpackbits(bits[own].view(np.uint8), axis=1, bitorder="little")[:, :count]

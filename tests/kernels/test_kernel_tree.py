@@ -89,6 +89,24 @@ def test_the_last_rows_of_a_step(dtype, run_on):
     agrees(arrays, parents, run_on, splits=2, last=[4, 2, 9], softcap=1.5, sm_scale=0.4)
 
 
+def test_random_trees(effort):
+    """Batches of trees and chains with any window, number of splits and of last rows."""
+    for seed in effort.share("random trees in the kernels", range(60), usual=6):
+        rng = np.random.default_rng(seed)
+        new, parents = rng.integers(1, 45, size=rng.integers(1, 4)).tolist(), []
+        for n in new:
+            shape = [-1, *(int(rng.integers(-1, j)) for j in range(1, n))]
+            parents.append(None if rng.random() < 0.3 else shape)
+        held = tuple(int(n) for n in rng.integers(0, 150, size=len(new)))
+        dtype, groups = ("float32", "float16")[seed % 2], int(rng.integers(1, 4))
+        arrays = case(seed, dtype, 64, groups, tuple(new), held, heads=1)
+        splits = [None, 1, 2, 5][rng.integers(4)]
+        window = [None, 1, int(rng.integers(2, 12)), int(rng.integers(12, 150))][rng.integers(4)]
+        last = [int(rng.integers(1, n + 1)) for n in new] if rng.random() < 0.3 else None
+        for run_on in HOSTS:
+            agrees(arrays, parents, run_on, splits, last, window=window)
+
+
 @pytest.mark.untraced
 @pytest.mark.pairwise
 @pytest.mark.parametrize("run_on", RUNS)
@@ -158,7 +176,11 @@ def test_the_parts_of_tokens():
         ({"depths": lambda x: x + np.int32(4)}, ValueError, r"depths must lie in 0 \.\.\. 3"),
         ({"trees": lambda x: x[:1]}, ValueError, "trees must be"),
         ({"trees": lambda x: x + np.int32([0, 1])}, ValueError, "each of 5 new tokens"),
-        ({"trees": lambda x: x - np.int32([0, 2])}, ValueError, "between 4 and 10 new tokens"),
+        (
+            {"trees": lambda x: x - np.int32([0, 2])},
+            ValueError,
+            "between 4 and 10 new tokens, got 2",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(change, error, words):
@@ -180,6 +202,9 @@ def test_parents_and_lengths_that_do_not_fit_are_refused():
     ):
         with pytest.raises(ValueError, match=words):
             tree_of(parents)
-    q = np.zeros((3, 4, 64), np.float32)
+    q, *rest = case(5, "float32", 64, 2, (3,), held=(6,))
+    work = split_work(q[:2], 2, [2], [9], splits=2)
+    with pytest.raises(ValueError, match=r"work.first must be \(T\+1\) with T\+1=4"):
+        prefill_attention(q, *rest, work=work)
     with pytest.raises(ValueError, match="with 3 new tokens together, got 1 and 1 numbers and 2"):
         split_work(q, 2, [2], [9])
