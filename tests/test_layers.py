@@ -58,7 +58,7 @@ def test_linear_of_few_rows_gives_each_row_the_bits_it_gets_alone(rows):
 
 
 def test_linear_of_a_weight_larger_than_the_cache(monkeypatch):
-    monkeypatch.setattr("kvlib.model.products.CACHED_BYTES", 256 * 8 * 4)  # blocks of 256 rows
+    monkeypatch.setattr(products, "CACHED_BYTES", 256 * 8 * 4)  # blocks of 256 rows
     w, x = normal(1, 700, 8), normal(2, 5, 8)
     close(linear(x, w), x.astype(float) @ w.T.astype(float), "x Wᵀ")
 
@@ -75,6 +75,32 @@ def test_linear_shares_a_large_product_between_threads(monkeypatch, threads, row
     y = linear(x, w)
     close(y, x.astype(float) @ w.T.astype(float), "x Wᵀ")
     assert y.dtype == np.float32 and y.flags.c_contiguous
+
+
+@pytest.mark.parametrize("rows", [2, 5, 7, 32])
+def test_linear_of_few_rows_in_small_products(monkeypatch, rows):
+    """As on a processor whose OpenBLAS multiplies small matrices without copying them first."""
+    monkeypatch.setattr(products, "LARGE_BYTES", 0)
+    monkeypatch.setattr(products, "SMALL_PRODUCT", 5 * 64 * 16)
+    monkeypatch.setattr(products, "multiplies_small", lambda: True)
+    monkeypatch.setattr(products, "threads", lambda: 1)
+    x, w = normal(1, rows, 64), normal(2, 300, 64)
+    y = linear(x, w)
+    close(y, x.astype(float) @ w.T.astype(float), "x Wᵀ")
+    assert y.dtype == np.float32 and y.shape == (rows, 300) and y.flags.c_contiguous
+
+
+def test_kernels_for_small_products_follow_the_environment(monkeypatch):
+    def found(kernels):
+        monkeypatch.setenv("OPENBLAS_CORETYPE", kernels)
+        products.multiplies_small.cache_clear()
+        try:
+            return products.multiplies_small()
+        finally:
+            products.multiplies_small.cache_clear()
+
+    assert not found("Haswell")
+    assert found("") == found("SkylakeX")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform cannot fork")

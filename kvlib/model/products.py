@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
 CACHED_BYTES = 4 << 20  # of weights, read once and multiplied by several rows while still cached
+NEAR_BYTES = 1 << 20  # the same with one thread: a block stays in the cache of its core
 SMALL_PRODUCT = 1_000_000  # multiplications up to which OpenBLAS multiplies without copying first
 LARGE_BYTES = 2 << 20  # weights from which splitting a product between threads pays
 
@@ -26,21 +28,23 @@ def product(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """x (T, in), weight (out, in) → x Wᵀ (T, out), C-contiguous.
 
     * 1 row: a matrix-vector product.
-    * 2 to 7 rows: as many matrix-vector products, over a few MB of weights at a time, so that
-      they are read from memory once. Each row gets the very bits it would get alone (for
-      weights over 4 MB, where ``out`` is a multiple of 256).
-    * 8 to 32 rows of a large matrix: products too small for OpenBLAS to copy or to share between
-      threads, shared between threads here.
+    * 2 to 32 rows of a large matrix, where OpenBLAS has kernels for small products
+      (`multiplies_small`): products too small for it to copy or to share between threads, shared
+      between threads here. With several threads, 8 to 32 rows elsewhere, too.
+    * 2 to 7 rows otherwise: as many matrix-vector products, over a few MB of weights at a time, so
+      that they are read from memory once. Each row gets the very bits it would get alone (for
+      weights larger than such a block, where ``out`` is a multiple of 256).
     * 8 to 64 rows otherwise: W xᵀ, which OpenBLAS splits between threads along W, transposed.
     * More: one product.
     """
     t = x.shape[0]
     if t == 1:
         return np.matmul(weight, x[0, :])[None, :]
+    small = multiplies_small() or (t > 7 and threads() > 1)
+    if small and 2 <= t <= 32 and weight.nbytes >= LARGE_BYTES:
+        return _in_small_products(x, weight)
     if 2 <= t <= 7:
         return _row_by_row(x, weight)
-    if 8 <= t <= 32 and weight.nbytes >= LARGE_BYTES and threads() > 1:
-        return _in_small_products(x, weight)
     if 8 <= t <= 64:
         return np.ascontiguousarray((weight @ x.T).T)
     return x @ weight.T
@@ -54,9 +58,22 @@ def threads() -> int:
     return min([here or 1, *(int(n) for n in limits if n.isdigit() and int(n) > 0)])
 
 
+@cache
+def multiplies_small() -> bool:
+    """Whether OpenBLAS has kernels that multiply small matrices without copying them first.
+
+    It has them for processors with AVX-512, unless the environment chooses kernels of others.
+    """
+    features = import_module("numpy._core._multiarray_umath").__cpu_features__
+    wide = bool(features.get("AVX512_SKX"))  # as np.show_runtime() prints them
+    chosen = os.environ.get("OPENBLAS_CORETYPE") or "SkylakeX"
+    return wide and chosen.lower() in ("skylakex", "cooperlake", "sapphirerapids")
+
+
 def _row_by_row(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     # In multiples of 256 rows, so that BLAS cuts the rows in the same places with and without.
-    block = max(256, CACHED_BYTES // (weight.shape[1] * weight.itemsize) // 256 * 256)
+    cached = CACHED_BYTES if threads() > 1 else min(NEAR_BYTES, CACHED_BYTES)
+    block = max(256, cached // (weight.shape[1] * weight.itemsize) // 256 * 256)
     out = weight.shape[0]
     if block >= out:
         return (x[:, None, :] @ weight.T)[:, 0, :]
