@@ -3,6 +3,10 @@
 The caches of a life are watched: what the model appends is noted, and before a request is freed,
 an empty cache gets the same keys and values, the prompt in one step and then token by token. Both
 must then hold the same bytes, whatever guesses were stored and removed in between.
+
+In batches of even size, a cache of blocks knows the tokens, so a request that was preempted finds
+its blocks again. These hold what an earlier step of the same text computed, in other last bits, so
+there only the tokens are compared.
 """
 
 from __future__ import annotations
@@ -29,8 +33,10 @@ def any_gamma(request: Request) -> int:
 class Watch:
     """Notes what a cache is given, refuses plans now and then, and compares at the end."""
 
-    def __init__(self, cache: Cache, make: Make, prompts: Mapping[Hashable, Sequence[int]]) -> None:
-        self.cache, self.make, self.prompts = cache, make, prompts
+    def __init__(
+        self, cache: Cache, make: Make, prompts: Mapping[Hashable, Sequence[int]], shares: bool
+    ) -> None:
+        self.cache, self.make, self.prompts, self.shares = cache, make, prompts, shares
         self.plan, self.append = cache.plan, cache.append
         self.add, self.free = cache.add, cache.free
         self.noted: dict[Hashable, list[dict[int, tuple[np.ndarray, np.ndarray]]]] = {}
@@ -39,23 +45,17 @@ class Watch:
             setattr(cache, name, getattr(self, f"on_{name}"))
 
     def on_add(self, name: Hashable, tokens: Any = ()) -> int:
-        """Open a request, with blocks of an earlier life where these hold numbers as they came."""
-        held = self.add(name, tokens if self.cache.codec.plain else ())
-        rows_of = self.noted.setdefault(name, [{} for _ in self.cache.layers])
-        for layer, rows in enumerate(rows_of):
-            if held:
-                k, v, positions = self.cache.read(layer, name)
-                rows.update((int(p), (k[i], v[i])) for i, p in enumerate(positions))
-        return held
+        self.noted[name] = [{} for _ in self.cache.layers]
+        return self.add(name, tokens if self.shares else ())
 
-    def on_plan(self, names: Any, lengths: Any, tokens: Any = None) -> Any:
+    def on_plan(self, names: Any, lengths: Any, tokens: Any = None, parents: Any = None) -> Any:
         """Three refusals in a row every other ten steps: guesses are dropped, and requests too."""
         if not self.refusals and self.rng.random() < 0.06:
             self.refusals = 3
         if self.refusals and len(self.cache) > 1:
             self.refusals -= 1
             raise OutOfBlocks("no room, says the test")
-        return self.plan(names, lengths, tokens)
+        return self.plan(names, lengths, tokens if self.shares else None, parents)
 
     def on_append(self, layer: int, k: Any, v: Any, step: Any) -> None:
         at = 0
@@ -66,7 +66,7 @@ class Watch:
         self.append(layer, k, v, step)
 
     def on_free(self, name: Hashable) -> None:
-        if self.cache.seq_len(name) >= len(self.prompts[name]):
+        if not self.shares and self.cache.seq_len(name) >= len(self.prompts[name]):
             self.compare(name)
         self.free(name)
 
@@ -85,7 +85,7 @@ class Watch:
         for layer, spec in enumerate(self.cache.layers):
             own, needed = self.cache.read(layer, name), plain.read(layer, name)
             seen = max(0, length + 1 - (spec.window or length + 1))  # by the next query
-            for (_, _, positions) in (own, needed):  # a window gives back in the next plan
+            for _, _, positions in (own, needed):  # a window gives back in the next plan
                 assert set(range(seen, length)) <= set(map(int, positions))
             keep = [np.asarray(x[2]) >= seen for x in (own, needed)]
             for x, y in zip(own, needed, strict=True):
@@ -116,7 +116,7 @@ def live(
     for batch in batches:
         names = [(3 * i + batch) % len(texts) for i in range(batch)]
         cache = make(batch)
-        watch = Watch(cache, make, texts)
+        watch = Watch(cache, make, texts, shares=batch % 2 == 0)
         settings: Any = dict(budget=40, prefill_chunk=11, stop_tokens=())
         scheduler = Scheduler(model, cache, drafter=drafter(), gamma=gamma, **settings)
         for name in names:
