@@ -61,9 +61,9 @@ def planned(cache: Cache, parts: Mapping[Request, list[int]]) -> tuple[Step, lis
     """
     names, lengths = [r.name for r in parts], [*map(len, parts.values())]
     fed = [t for part in parts.values() for t in part]
-    for r in parts:
-        if r.draft is not None and r.draft.parents is not None:
-            trees = [_parents(r, n) for r, n in zip(parts, lengths, strict=True)]
+    if len(fed) > len(names):  # most steps: all decode, none has guesses
+        trees = [_parents(r, n) for r, n in zip(parts, lengths, strict=True)]
+        if any(trees):
             return cache.plan(names, lengths, fed, parents=trees), fed
     return cache.plan(names, lengths, fed), fed
 
