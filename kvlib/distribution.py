@@ -56,7 +56,7 @@ def probabilities(
 def check_settings(
     temperature: float, top_k: int | None, top_p: float | None
 ) -> tuple[float, int | None, float | None]:
-    """The same as Python numbers, after refusing settings that name no distribution.
+    """The settings as Python numbers. Raises ValueError for those that define no distribution.
 
     >>> check_settings(temperature=0.7, top_k=40, top_p=None)
     (0.7, 40, None)

@@ -49,14 +49,15 @@ def generate(
     cache            any cache built from ``model.layer_specs``; a dense one of just the right
                      size unless given. Requests are opened in it and freed again. Tokens of a
                      prompt that a PagedCache already holds are not computed again. If prompts
-                     begin alike, one is read first, and the others when its blocks can be found.
+                     begin alike, one is read first, and the others once its blocks can be found.
     prefill_chunk    feed at most so many tokens of each prompt per step, not the whole prompt:
                      the tokens stay the same, and the memory that a step needs beside the cache
                      shrinks from O(prompt) to O(chunk). A request that has read its prompt
                      decodes while others still read theirs.
     drafter, gamma   make up to gamma (4) guesses and check them in one step, by a
-                     kvlib.speculation.Drafter such as PromptLookup(): fewer steps, and the same
-                     tokens or, where guesses are drawn from a model, the same distribution
+                     kvlib.speculation.Drafter such as PromptLookup(). That takes fewer steps and
+                     changes no token; if guesses are drawn from a model, other tokens may be
+                     drawn, with the same probabilities
     progress         True: a bar; False: none; None: a bar on a terminal after two seconds
 
     If the codec keeps the newest tokens unencoded, early chunks attend to exact numbers where a
@@ -66,8 +67,8 @@ def generate(
     Returns lists of token ids, or texts for texts.
     Raises ValueError for an empty prompt, ids outside the vocabulary, more tokens than the model
     has positions, a cache for other layers; CacheFull or OutOfBlocks if the cache has no room. If
-    somebody else frees, truncates or plans one of the requests in the cache, it ends, the others go
-    on, and a ValueError at the end says what happened.
+    other code frees, truncates or plans one of the requests in the cache, that request ends, the
+    others go on, and a ValueError at the end says what happened.
 
     >>> from kvlib import load_reference_model
     >>> generate(load_reference_model(), ["import o"], max_new_tokens=1)

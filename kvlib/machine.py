@@ -89,7 +89,7 @@ class Machine:
         return self.flops / self.bandwidth  # type: ignore[no-any-return]
 
     def at_least(self, amount: Bytes | Flops, took: Seconds) -> Machine:
-        """This machine, a rate raised to that of a program that did `amount` of work in `took`.
+        """This machine, with a rate raised to what a program reached: `amount` of work in `took`.
 
         A rate is the fastest that has been observed. If a program reads bytes faster, from data
         that no cache can hold, or computes faster, then the measured figure was too low, and every
@@ -130,7 +130,7 @@ def measure_machine(
     size     rows and columns of the matrices whose product is timed; 2048, on a device 8192. Half
              of it is timed, too, because a short product is less likely to be disturbed
     repeats  timings of the product, and rounds in which every way to read is timed once; the
-             fastest counts. With rounds, one busy second of the machine cannot slow one way alone.
+             fastest counts. In rounds, one busy second of the machine slows all ways alike.
 
     Raises ValueError for sizes below 1, and for fewer bytes than two rows of 4 KiB.
 

@@ -74,7 +74,7 @@ class Meter(Count):
 
 
 def counting() -> bool:
-    """Whether any meter is open: ask first where computing the counts is itself work.
+    """Whether any meter is open. Ask this first if the counts themselves take time to compute.
 
     >>> counting()
     False

@@ -98,8 +98,8 @@ def loss(
 ) -> Loss:
     """Feed a text through the cache, `chunk` tokens per step, and see what the model predicts.
 
-    text        token ids, or text for a model with a tokenizer; the first 2,048 bytes of the
-                shipped sample unless given, which the reference model was not trained on
+    text        token ids, or text for a model with a tokenizer; unless given, the first 2,048
+                bytes of the shipped sample, on which the reference model was not trained
     window      a longer text is cut into windows of so many tokens, each read from an empty cache;
                 the model's own limit unless given. The cache needs room for one.
     chunk       tokens per step. What a step appends may stay in full precision until the next

@@ -49,8 +49,8 @@ def sample(
     logits (B, V)   →   B ids
 
     ``temperature`` 0 is greedy. ``rngs``: one generator, or one per row so that a request's draws
-    do not depend on the other requests in its batch. Every draw needs it. Keep it from call to
-    call, because a new generator with the same seed repeats the same draws.
+    do not depend on the other requests in its batch. A draw always needs a generator. Keep it from
+    call to call, because a new generator with the same seed repeats the same draws.
 
     Raises ValueError if a draw lacks ``rngs``, for settings that define no distribution and for
     rows without a finite largest logit.

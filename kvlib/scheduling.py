@@ -102,9 +102,9 @@ class Scheduler:
     If the cache stores numbers as they are, a request's tokens depend neither on these settings nor
     on the other requests. A request begins only if the budget has a token for it, so the oldest
     prompt always advances. `requests` holds all requests by name, `events` what they did, `limits`
-    the three limits of a step. ``cancel`` ends a request early, and the name of one that has
-    ended can be used again. If other code frees, truncates or plans a running request in the
-    cache, or opens a request of its name, it fails: its ``error`` says what happened, and the
+    the three limits of a step. ``cancel`` ends a request early, and the name of one that has ended
+    can be used again. If other code frees, truncates or plans a running request in the cache, or
+    opens a request of its name, that request fails. Its ``error`` says what happened, and the
     others go on.
 
     >>> from kvlib import load_reference_model
@@ -225,8 +225,8 @@ class Scheduler:
         Raises CacheFull or OutOfBlocks if the cache has too little room and no request gives way,
         because there is no victim policy, or because the cache is also used elsewhere and not even
         one request has room. Raises ValueError if a policy picks a request that it was not given.
-        After any error, no token is lost and the step can be tried again. It raises nothing for a
-        request that somebody else has changed in the cache: that one fails.
+        After any error, no token is lost and the step can be tried again. If other code has changed
+        a request in the cache, that request fails, and `step` goes on without an error.
         """
         self._outside("step")
         self._stepping = True

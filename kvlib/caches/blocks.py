@@ -174,7 +174,7 @@ class BlockPool:
     def publish(
         self, block: int, parent: int | None, tokens: Sequence[int], extra: Extra = ()
     ) -> bool:
-        """Let lookups find a full block by its tokens; they follow the published block `parent`.
+        """Let lookups find a full block by its tokens, which follow the published block `parent`.
 
         parent is None for the first block of a text; its `extra` applies to all that follow.
         Returns False and changes nothing if another block with this content is already published.

@@ -42,8 +42,9 @@ def cross_step(cache: Cache, seq_ids: Sequence[Hashable], q_lens: Sequence[int])
     encoder's blocks for good, because nobody writes into them.
 
     Raises ValueError for a request that is empty, lacks keys in a layer, or was planned with tokens
-    (an encoder's keys depend on its whole text, so they must not be found by how it begins); for a
-    layer with a window; and for a rule other than `KeepAll`, because only a plan would apply it.
+    (an encoder's keys depend on its whole text, so a lookup by the beginning must not find them);
+    for a layer with a window; and for a rule other than `KeepAll`, because only a plan would apply
+    it.
 
     >>> import numpy as np
     >>> from kvlib import DenseCache, LayerSpec

@@ -60,7 +60,7 @@ def from_dense(
     """Open requests in a cache with keys and values from elsewhere, all or none of them.
 
     layers   k (B, Hkv, S, Dk) and v (B, Hkv, S, Dv) of each layer; v None where the layer takes
-             values from its keys. What stands after a length is not read.
+             values from its keys. Numbers after a request's own length are not read.
     lengths  B lengths of at most S
     tokens   the token ids of each request, so that a PagedCache may share its blocks later
 

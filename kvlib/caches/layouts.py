@@ -4,7 +4,7 @@
     CSR          indptr, indices, last_page_len            FlashInfer
     dense        (B, Hkv, S, D), padded with zeros         Hugging Face
 
-A token's slot is a number among all tokens of the pool: block · block_size + slot in the block.
+A token's slot in the pool is block · block_size + its offset in the block.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ class Blocks(Allocator):
 
 
 class PagedCache(StoredCache):
-    """Requests in blocks of ``pool.block_size`` tokens; one that grows takes another block.
+    """Requests in blocks of ``pool.block_size`` tokens; a request takes another as it grows.
 
     A request has one block table per group of layers, and wastes less than one block in each.
     ``fork`` copies nothing until one of the two requests writes. Requests whose prompts begin alike

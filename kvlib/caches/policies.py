@@ -16,7 +16,7 @@ class Policy:
 
     queries: how many of a step's last queries `fold` wants to see; None for all of them, 0 for none
     recent: how many of the newest tokens stay whatever their score
-    by_token: whether notes have a row per stored token, which goes where the token goes
+    by_token: whether notes have a row per stored token, which moves and goes with its token
 
     Write `score`, and `fold` if scores depend on what queries gave the tokens. A policy that needs
     the queries themselves writes `look` instead of `fold`. Make it a frozen dataclass.
@@ -50,7 +50,7 @@ class Policy:
         raise TypeError(f"{type(self).__name__} looks at queries and has no fold")
 
     def look(self, notes: Any, seen: Seen) -> Any:
-        """Add a step to the notes from its queries; unless written, `fold` of what they gave."""
+        """Add a step's queries to the notes; unless written, `fold` gets their probabilities."""
         return self.fold(notes, seen.probabilities())
 
     def check(self, spec: LayerSpec) -> None:
@@ -148,12 +148,12 @@ class SnapKV(Policy):
     """Keep the tokens that a step's last `window` queries gave most weight, and their neighbours.
 
     Each token gets the mean score of the `kernel` tokens around it, so that a name stays whole, or
-    with ``pooling="max"`` their largest score (arXiv:2404.14469). The authors' code takes means
-    unless told; the results in their paper are those of maxima, with kernel 7. The newest `window`
-    tokens lend nothing, and count as 0, as does a place before the first token. The authors' code
-    does the same, but it reads the prompt in one step, evicts once, right after it, and chooses per
-    query head. In kvlib each kv head chooses, by the mean over its query heads, and each step may
-    evict; in a step of fewer than `window` tokens, fewer queries decide.
+    with ``pooling="max"`` their largest score (arXiv:2404.14469). The authors' code takes means by
+    default, but the results in their paper come from maxima, with kernel 7. Around a token, the
+    newest `window` tokens and positions before the first one count as 0. The authors' code does the
+    same, but it reads the prompt in one step, evicts once, right after it, and chooses per query
+    head. In kvlib each kv head chooses, by the mean over its query heads, and each step may evict;
+    in a step of fewer than `window` tokens, fewer queries decide.
 
     >>> import numpy as np
     >>> notes = np.array([[0.0, 0.0, 0.9, 0.0, 0.0, 0.0]])

@@ -102,8 +102,8 @@ class HashIndex(ContentIndex):
     """One hash per block, chained, with the tokens compared on every hit.
 
     A hash alone would hand over another prompt's keys when two hashes collide, by chance or because
-    an attacker makes them collide. Comparing costs one reading of tokens that were hashed anyway.
-    You can replace `hash_block`, for example by a bad hash in a test.
+    an attacker makes them collide. Comparing costs little, because the same tokens have just been
+    read for the hash. You can replace `hash_block`, for example by a bad hash in a test.
 
     >>> from kvlib import BlockPool
     >>> pool = BlockPool(4, block_size=2, index=HashIndex())

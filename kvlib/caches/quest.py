@@ -41,7 +41,8 @@ class Quest:
 
     Each kv head chooses its own blocks, by the mean of its query heads' bounds. The authors' code
     lets each query head choose; heads that share keys would then read more blocks than the budget
-    says. In the reference model, the largest bound in place of the mean catches less attention.
+    says. In the reference model, choosing by the largest bound instead of the mean covers less of
+    the attention.
 
     The bounds of a block take as many bytes as two keys per kv head; `memory` counts them as
     metadata. `Meter` counts what they cost under "bounds".
@@ -71,10 +72,10 @@ class Quest:
             object.__setattr__(self, name, check_integer(name, getattr(self, name), least))
 
     def bounded(self, cache: Any) -> list[int]:
-        """The layers that choose, in a cache that is being built. Refuses a cache without blocks.
+        """The layers of a new cache in which heads choose blocks; refuses what cannot choose.
 
-        Raises TypeError for such a cache; ValueError where the budget is less than a block, and
-        where a policy scores tokens by what the queries read.
+        Raises TypeError for a cache without blocks; ValueError if the budget is less than a block,
+        or if a policy scores tokens by what the queries read.
         """
         if cache.block_size is None:
             raise TypeError(

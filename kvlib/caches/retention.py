@@ -195,10 +195,9 @@ def layer_groups(layers: Sequence[LayerSpec], retention: Rules = None) -> list[L
 
     Under one rule, all layers form one group; under several rules there are more. If all layers
     have the same shape, the groups have equally many layers. A block then takes the same bytes in
-    each, so a group can use blocks that another gives back. (vLLM's
-    hybrid memory allocator makes all groups as large as the smallest, and pads those that are not
-    full.) A pool for n blocks of each group's tokens is
-    ``BlockPool(n * len(layer_groups(layers)), block_size)``.
+    each, so a group can use blocks that another gives back. (vLLM's hybrid memory allocator makes
+    all groups as large as the smallest, and pads those that are not full.) If each group should
+    have n blocks, make the pool ``BlockPool(n * len(layer_groups(layers)), block_size)``.
 
     >>> window, full = LayerSpec(1, 64, window=512), LayerSpec(1, 64)
     >>> [group.layers for group in layer_groups([window, window, full])]

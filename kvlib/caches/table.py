@@ -137,7 +137,7 @@ class Allocator(ABC):
 
     @abstractmethod
     def serve(self, cache: Any) -> list[Store]:
-        """Become the allocator of this cache; a store for each layer."""
+        """Become the allocator of this cache, and return a store for each layer."""
 
     @abstractmethod
     def open(self, seq_id: Hashable, tokens: Sequence[int], extra: Extra) -> State:

@@ -45,7 +45,8 @@ class Fit:
     """The result of `fit`. `fits` says whether everything fits under every assumption.
 
     kv           keys and values on each GPU
-    by_reserve   the same by what layers with a window hold; empty if that makes no difference
+    by_reserve   the same for each of RESERVES, which say what layers with a window hold; empty if
+                 they make no difference
     cases        the bill by assumption
     floor        the least time of a decode step at this batch and context; None if it fits nowhere
     enough       the fewest GPUs of 1, 2, 4, ... that would do under `CAUTIOUS`; None if none does

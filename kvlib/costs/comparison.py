@@ -28,7 +28,7 @@ class Sides:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Operations to generate text with a cache and without, for all of it and by part.
+    """Operations to generate text with a cache and without: the total, and its parts.
 
     passes counts tokens that go through the layers; linear and attention are Flops.
 

@@ -157,7 +157,7 @@ class ModelSpec:
         budget      tokens that eviction leaves between steps, beside those of the step, in each
                     layer without a window; or a list with a number or None for each layer
 
-        Raises ValueError and TypeError for what makes no sense.
+        Raises ValueError or TypeError, naming the argument, if one does not fit.
 
         >>> from kvlib.costs import MODELS
         >>> gemma = MODELS["gemma-3-27b"]

@@ -26,7 +26,7 @@ def _fetched(x: Any) -> Any:
 
 
 def expect_array(got: Any, what: str) -> np.ndarray:
-    """`got` if it is a NumPy array, or one on a device, fetched; else a Finding.
+    """Return `got` as a NumPy array, fetched if it is on a device; raise a Finding otherwise.
 
     >>> expect_array([0.5, 0.5], "the weights")
     Traceback (most recent call last):

@@ -117,10 +117,10 @@ def checker(check: Check | None = None, *, returns: Types = ()) -> Any:
     """Turn a generator of proved sentences into a function that returns a `Report`.
 
     The generator receives the learner's function wrapped by `guarded`. If its argument is annotated
-    as a `type`, it is for a class, which arrives unwrapped: guard its `method`s. The report goes
-    into the reader's record (`kvlib.exercises.progress`). The function raises TypeError for what
-    cannot be called, RuntimeError if nothing was proved; an error of the checker itself becomes a
-    report that says so.
+    as a `type`, the exercise is for a class. The class arrives unwrapped, so guard its methods with
+    `method`. The report goes into the reader's record (`kvlib.exercises.progress`). The function
+    raises TypeError for what cannot be called, RuntimeError if nothing was proved; an error of the
+    checker itself becomes a report that says so.
 
     returns  types whose objects the function may return besides plain data. With
              `@checker(returns=object)` it may return anything, and be a class.

@@ -4,7 +4,7 @@
 `block`          one layer: a token mixer and a feed-forward part
 `grouped_query`  the token mixer: its weights, what it asks of a cache, its forward pass
 `gated_mlp`, `plain_mlp`, `experts`  the feed-forward parts, laid out in the same way
-`embedding`, `norm`, `rope`   what stands around them; `layers` has the functions below all this
+`embedding`, `norm`, `rope`   the parts around them; `layers` has the functions that they all call
 `config`         the sizes and switches of a model; `kvlib.config` reads them from a config.json
 `checkpoint`     loads a Hugging Face folder; `shards` finds its files, `safetensors` reads them
 """

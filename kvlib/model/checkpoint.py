@@ -38,9 +38,9 @@ def load_model(
     """The decoder in a Hugging Face folder, of any family that `kvlib.config.families` can run.
 
     Reads config.json (and generation_config.json's end tokens), model.safetensors or its sharded
-    index, and tokenizer.json (skipped with tokenizer=False). Weights become `dtype` (float32; or a
-    name such as "float64") arrays of the library `xp` (`kvlib.arrays.default_namespace()`),
-    whichever of F64, F32, F16 and BF16 the files hold.
+    index, and tokenizer.json (skipped with tokenizer=False). The files may hold F64, F32, F16 or
+    BF16; the weights become arrays of `dtype` (float32 unless given, or a name such as "float64")
+    in the library `xp` (`kvlib.arrays.default_namespace()`).
 
     Raises CheckpointError naming file and key or tensor for anything unknown, missing, misshapen or
     truncated; TypeError for a dtype that is not a floating-point type of `xp`.

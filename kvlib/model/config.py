@@ -127,8 +127,9 @@ class ModelConfig:
     def from_dict(cls, data: Mapping[str, Any], source: str = "config.json") -> ModelConfig:
         """Read a parsed config.json. `source` names the file in errors.
 
-        Raises CheckpointError naming the key, what it holds and what is understood, and for a model
-        that kvlib can count but not run; TypeError where `data` is no mapping.
+        Raises CheckpointError, naming the key, what it holds and what is understood. Also raises it
+        for a model whose bytes kvlib can count, but which it cannot run. Raises TypeError if `data`
+        is no mapping.
         """
         if not isinstance(data, Mapping):
             raise TypeError(

@@ -107,9 +107,10 @@ def random_weights(
 ) -> dict[str, Any]:
     """Weights drawn at random, the same for the same seed; logits get a scale of about 1.
 
-    A matrix's numbers have variance 1 / in, so that rows of scale 1 stay at scale 1; vectors have
-    standard deviation 0.1, norm weights around 1, biases around 0; the tied embedding serves as the
-    last matrix, too. Drawn in float32 by NumPy and copied over.
+    The numbers of a matrix have the variance 1 / (length of an input row), so that rows of scale 1
+    stay at scale 1. Norm weights lie around 1 and biases around 0, with a standard deviation of
+    0.1. A tied embedding is also the output matrix. NumPy draws all of them in float32, and they
+    are then converted.
 
     >>> from kvlib import Decoder, load_reference_model
     >>> config = load_reference_model().config

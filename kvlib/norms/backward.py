@@ -26,9 +26,10 @@ BACKWARD_FLOPS = {"rms norm backward": 8, "layer norm backward": 11}  # for each
 def rms_norm_backward(dy: Array, saved: Saved) -> tuple[Array, Array]:
     """∂loss/∂y (..., D) and what `rms_norm_forward` saved   →   dx (..., D), dweight (D,)
 
-    Computed in float32 at least, returned in dy's dtype. Its rounding is that of r · max|g| in a
-    row, so a component far below that has fewer digits. ValueError if dy does not have x's shape,
-    TypeError if it does not have its dtype.
+    Computed in float32 at least, returned in dy's dtype. In each row, the rounding error is
+    relative to inv_std · max |dy · weight|, so a component of dx that is far smaller has fewer
+    correct digits. ValueError if dy does not have x's shape, TypeError if it does not have its
+    dtype.
 
     >>> import numpy as np
     >>> from kvlib.norms import rms_norm_forward

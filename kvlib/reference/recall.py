@@ -68,7 +68,7 @@ def recall_prompt(
         distance: bytes from the first byte of the value where it is bound to the place where the
             answer's first byte belongs (the end of the prompt). 16 to 2^24.
         names: how many names are bound in the prompt, the asked one included.
-        lead: bytes of other code before the bindings begin, about.
+        lead: about how many bytes of other code come before the bindings.
         filler: lines of code, each with its newline; the shipped sample if not given.
 
     Returns:

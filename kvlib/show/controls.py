@@ -130,9 +130,9 @@ class Choice(Control):
 class Slider(Control):
     """A slider that steps through rising numbers; each has a text: '32,768 tokens'.
 
-    unit: what is counted, in the plural ('requests'; a text for 1 drops the final s). texts: the
-    reader's words where number and unit do not serve. value: where it stands at first, the first
-    number if not given. ValueError and TypeError for numbers that do not rise, or that repeat.
+    unit: what is counted, in the plural ('requests'; a text for 1 drops the final s). texts: what
+    the reader sees instead of number and unit. value: where it stands at first, the first number if
+    not given. ValueError and TypeError for numbers that do not rise, or that repeat.
 
     >>> Slider.powers("batch", "Requests", 1, 16, unit="requests").texts
     ('1 request', '2 requests', '4 requests', '8 requests', '16 requests')

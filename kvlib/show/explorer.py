@@ -88,9 +88,10 @@ class Explorer:
     ) -> Explorer:
         """An explorer whose scenes were made beforehand, one for each value of its control.
 
-        Of two controls, the second moves faster: all its values, for each value of the first. For
-        results that need a run of the model. The page carries all scenes, so keep them few.
-        Numbers in their panels are rounded to what can be seen (`kvlib.show.rounding`).
+        With two controls, give the scenes for all values of the second at the first value of the
+        first, then at its next value, and so on. Use this for results that need a run of the model.
+        The page carries all scenes, so keep them few. Numbers in their panels are rounded to what
+        can be seen (`kvlib.show.rounding`).
         """
         controls = [slider] if isinstance(slider, Control) else list(slider)
         frames, named = list(scenes), " x ".join(control.name for control in controls)

@@ -74,8 +74,8 @@ def eviction_explorer(
     policies  name → a function from a budget to a retention rule; two or more
     budgets   tokens that stay between two steps, two or more, the largest at most the text's length
 
-    The prompt is read in chunks of 8 bytes; then the bytes of the answer are fed one by one, so
-    that each is asked for with the right ones before it.
+    The prompt is read in chunks of 8 bytes; then the bytes of the right answer are fed one by one,
+    so that the model predicts each of them after the right ones.
 
     >>> from kvlib.show.windows_map import POLICIES
     >>> two = {name: POLICIES[name] for name in ("window", "TOVA")}
