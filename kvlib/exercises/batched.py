@@ -208,7 +208,7 @@ def _append_once(
             "row 1 holds 2 tokens and its new key went to slot 3: slot 2 stays empty and will be "
             "attended to. Slots count from 0": written(rows, lengths + 1),
             "every new key went to row 0: one cache is shared by all rows": written(0, lengths),
-            "slots[:, lengths] crosses every row with every length: name the rows, too, "
+            "slots[:, lengths] crosses every row with every length: index the rows, too, as in "
             "slots[np.arange(B), lengths]": written(slice(None), lengths),
         },
     )

@@ -122,8 +122,8 @@ def _compare(got: Any, q: np.ndarray, k: np.ndarray, v: np.ndarray, what: str) -
         )
     everything = np.full(t, s, dtype=np.int64)
     message = (
-        f"{what}: every query sees every key, so token {s - t} is told by token {s - 1} what comes "
-        "next. Within one call a query sees what stands before it and itself"
+        f"{what}: every query sees every key, so token {s - t} sees token {s - 1}, which comes "
+        "after it. Within one call, too, a query sees itself and what stands before it"
     )
     if t > 1:
         diagnose(got, {message: _reference(q, k, v, q_pos=everything)})

@@ -133,14 +133,16 @@ def check_fill_step(fill_step: Callable[..., Any]) -> Iterator[str]:
                 "the oldest prompt first"
             )
         expect_equal(got, needed, words)
-    rare = "a prompt that is nearly read, no prompt, no decode, a full budget, no budget"
-    yield f"special cases: {rare}"
+    yield (
+        "it holds for a prompt that is nearly read, without a prompt, without a decode, with a "
+        "budget that decodes fill, and with no budget"
+    )
 
     lengths = {"a": (2, 9), "b": (4, 12), "c": (21, 3), "d": (7, 2)}
     steps = _play(fill_step, lengths)
     drawn = np.random.default_rng(8).integers((2, 2), (22, 9), (4, 2)).tolist()
     _play(fill_step, dict(zip("abcd", drawn, strict=True)))
-    yield f"all {steps} steps of kvlib's scheduler on four requests"
+    yield f"it agrees with all {steps} steps of kvlib's scheduler on four requests"
 
 
 def _fed(

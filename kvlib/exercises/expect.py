@@ -55,7 +55,7 @@ def expect_shape(got: Any, shape: tuple[int, ...], what: str, *, letters: str = 
     needed = f"{shape} ({', '.join(letters.split())})" if letters else f"{shape}"
     hint = ""
     if array.ndim == len(shape) and sorted(array.shape) == sorted(shape):
-        hint = ": the right numbers in another order, so an axis is in the wrong place"
+        hint = ": the right sizes in another order, so an axis is in the wrong place"
     has = "have" if _several(what) else "has"
     raise Finding(f"{what} {has} shape {array.shape}, needed {needed}{hint}")
 

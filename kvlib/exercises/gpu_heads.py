@@ -52,7 +52,9 @@ def check_shared_heads(shared_heads: Callable[..., Any]) -> Iterator[str]:
     q, rows = given
     needed = np.concatenate([_attend(q[b : b + 1], *own) for b, own in enumerate(rows)])
     if not np.isfinite(o).all():
-        raise Finding("the output is not finite: o / 0 or infinity - infinity. Does l count keys?")
+        raise Finding(
+            "the output is not finite: o / 0 or infinity - infinity. Does l add up the weights?"
+        )
     if not np.allclose(o, needed, atol=1e-4):
         diagnose(o, {words: wrong(q, rows) for words, wrong in _MISTAKES.items()}, atol=1e-3)
     expect_close(o, needed, "the output", axes=("request", "query head", "channel"), atol=1e-4)

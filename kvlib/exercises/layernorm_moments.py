@@ -40,9 +40,9 @@ def check_merge_moments(merge_moments: Any) -> Iterator[str]:
     expect_number(got[1], whole[1], "the mean", wrong_means)
     gap = (other - mean) ** 2
     wrong_sums = {
-        "the sum of squares ignores that the parts have different means, and this difference "
-        "is spread, too": (m2 + m2_other),
-        "the squared distance of the means enters once; it enters n_a n_b / n times": m2
+        "the sum of squares ignores that the parts have different means; their distance adds to "
+        "it": (m2 + m2_other),
+        "the squared distance of the means is added as it is; multiply it by n_a n_b / n": m2
         + m2_other
         + gap,
         "the distance of the means is not squared": m2 + m2_other + abs(other - mean) * n * k / 40,

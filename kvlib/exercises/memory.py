@@ -54,7 +54,7 @@ def _compare(hybrid_bytes: Any, windows: list[Any], layer: int, seq_len: int, wh
     right = _hybrid(windows, layer, seq_len)
     sizes = [w for w in windows if w is not None] or [seq_len]
     suspects = {
-        "every layer is counted in full, but a layer with a window forgets what has left it": (
+        "every layer is counted in full, but a layer drops tokens that have left its window": (
             layer * seq_len * len(windows)
         ),
         "one layer's window was taken for all layers: look at each layer by itself": (

@@ -85,7 +85,7 @@ def _search(longest: Any, what: str, nbytes: Callable[[int], int], budget: int, 
     if got > 0 and nbytes(int(got)) > budget:
         one_over = got == 1 or nbytes(int(got) - 1) <= budget
         hint = "this is the first length that does not fit; " if one_over else ""
-        hint += "one token's bytes times the tokens leaves out that blocks round up"
+        hint += "the bytes of one token, multiplied, do not count that blocks are rounded up"
         raise Finding(
             f"{what}: {got:,} tokens take {nbytes(int(got)):,} bytes of {budget:,}: {hint}"
         )

@@ -54,13 +54,13 @@ def check_token_passes(token_passes: Callable[..., Any]) -> Iterator[str]:
     diagnose_again = {
         32: "every step is counted at the final length, but step 1 has the prompt alone, and "
         "each later step has one token more than the step before",
-        10: "the prompt is missing: every step starts from scratch, prompt and all",
-        6: "the prompt is missing: every step starts from scratch, prompt and all",
+        10: "the prompt is missing: every step computes its tokens again, too",
+        6: "the prompt is missing: every step computes its tokens again, too",
         20: "every step is counted with the prompt alone, but a new token belongs to the text "
         "of the next step",
         35: "the last new token is sent through the layers as well, but no token after it is "
         "needed",
-        30: "each step is counted after its token was added: the token is that step's result",
+        30: "each step is counted with the token that it produces: it reads only those before it",
         21: "a step is missing: 4 new tokens take 4 steps",
         18: "a step is missing: 4 new tokens take 4 steps",
     }

@@ -83,10 +83,8 @@ def _expect_softmax(q: np.ndarray, k: np.ndarray, v: np.ndarray, o: np.ndarray) 
             f"the scores are multiplied by √D = {math.sqrt(dim):.4g}: divide by it": (
                 attended_wrongly(q, k, v, seen, scale=math.sqrt(dim))
             ),
-            "the softmax runs over the queries: the weights that one query gives to all of its "
-            "keys sum to 1, so sum over the axis of the keys": attended_wrongly(
-                q, k, v, seen, axis=1
-            ),
+            "the softmax runs over the queries. The weights that one query gives to its keys must "
+            "sum to 1, so sum over the axis of the keys": attended_wrongly(q, k, v, seen, axis=1),
             "the weights are not normalised: divide them by their sum over the keys": (
                 np.einsum("hts,shd->thd", raw, v)
             ),

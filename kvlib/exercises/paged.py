@@ -51,7 +51,7 @@ def check_slot_mapping(slot_mapping: Callable[..., Any]) -> Iterator[str]:
         wanted = _slots(table, indptr, positions, size)
         expect_close(slots, wanted, f"slots, blocks of {size}", axes=("row",))
         assert len(set(wanted.tolist())) == len(wanted)
-    yield "any block size, chunks that cross blocks; no two tokens share a slot"
+    yield "it holds for any block size and for chunks that cross blocks; no two tokens share a slot"
 
     table = 7 + rng.permutation(400).reshape(4, 100).astype(np.int32)
     indptr = np.array([0, 1600, 3200, 4799, 4800])
@@ -64,7 +64,7 @@ def check_slot_mapping(slot_mapping: Callable[..., Any]) -> Iterator[str]:
             f"4,800 tokens took {steps:,} steps of Python: somewhere a loop goes over the tokens, "
             "or a function is called for each. Arithmetic on whole arrays takes only a few steps"
         )
-    yield "4,800 tokens without a loop over tokens"
+    yield "4,800 tokens get their slots without a loop over tokens"
 
 
 def _expect_integers(slots: Any) -> None:

@@ -93,7 +93,9 @@ def check_paged_decode(paged_decode: Callable[..., Any]) -> Iterator[str]:
             )
         _diagnose_last(got, task, what, size)
         expect_close(got, task.expected(), f"o, {what}", axes=AXES, rtol=1e-3)
-    yield "a last block that is not full, a single token, blocks of one token"
+    yield (
+        "it holds for a last block that is not full, for a single token and for blocks of one token"
+    )
 
     _large_scores(paged_decode)
     yield "scores near a thousand do not overflow"
@@ -111,7 +113,7 @@ def check_paged_decode(paged_decode: Callable[..., Any]) -> Iterator[str]:
         )
     expect_close(got, task.expected(), f"o, {LONG:,} tokens", axes=AXES, rtol=1e-3)
     expect_dtype(got, np.float32, "o")
-    yield f"{LONG:,} tokens without copying the cache"
+    yield f"{LONG:,} tokens are read without a copy of the cache"
 
 
 def _large_scores(paged_decode: Callable[..., Any]) -> None:

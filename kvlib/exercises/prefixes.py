@@ -83,4 +83,4 @@ def check_reusable(reusable: Callable[..., Any]) -> Iterator[str]:
         ]:
             n += 1
         expect(a, b, size, n * size, f"known {a}, prompt {b}")
-    yield "200 random pairs of texts"
+    yield "the same holds for 200 random pairs of texts"

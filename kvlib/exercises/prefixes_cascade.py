@@ -62,7 +62,7 @@ def check_cascade(cascade: Callable[..., Any]) -> Iterator[str]:
         q, k, v, own = _request(seed, lengths)
         o, what = cascade(q, k, v, own), f"o of a step of {len(lengths)}"
         expect_close(o, _whole(q, k, v, own), what, axes=axes)
-    yield "any number of requests"
+    yield "it holds for any number of requests"
 
     if _counted(cascade):
         yield "the shared keys and values are read once for all requests, as a counter says"

@@ -78,7 +78,7 @@ def check_int8_codes(int8_codes: Any) -> Iterator[str]:
         codes, scales = _pair(int8_codes(other.copy()), shape)
         _compare_scales(scales, other)
         _compare_codes(codes, other, scales)
-    yield "any number of vectors and channels"
+    yield "it holds for any number of vectors and channels"
 
 
 def _casts_nan(function: Any, x: np.ndarray) -> bool:
@@ -221,7 +221,7 @@ def check_fixed_codes(fixed_codes: Any) -> Iterator[str]:
             f"{far[0, j]:.0e}: expected the code {right[0, j]}, got {codes[0, j]}: a cast to whole "
             "numbers comes before the clip, and a number this large does not fit there either"
         )
-    yield "and for numbers however far beyond the range"
+    yield "it also holds however far a number lies beyond the range"
 
 
 def _fixed(codes: Any, shape: tuple[int, ...]) -> np.ndarray:

@@ -20,7 +20,7 @@ def check_chi_square(chi_square: Any) -> Iterator[str]:
     right = float(((counts - n * p) ** 2 / (n * p)).sum())
     share = counts / n
     suspects = {
-        "the shares are compared; the statistic is about counts": float(
+        "you compared shares, but the statistic compares counts": float(
             ((share - p) ** 2 / p).sum()
         ),
         "the squares are divided by the counts that came, not by the expected ones": float(
@@ -87,8 +87,8 @@ def check_chi_square(chi_square: Any) -> Iterator[str]:
     got = _pair(chi_square(np.asarray([60, 39, 1]), np.asarray([0.6, 0.4, 0.0])))
     if np.isfinite(got[0]):
         raise Finding(
-            f"a token of probability 0 was drawn, and the statistic is {got[0]:.4g}: nothing is "
-            "less like the distribution, so it must be inf"
+            f"a token of probability 0 was drawn, and the statistic is {got[0]:.4g}; the "
+            "distribution can never give such a draw, so the statistic must be inf"
         )
     yield "one draw of a token of probability 0 makes the statistic infinite"
 

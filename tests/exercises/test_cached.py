@@ -203,7 +203,7 @@ def test_the_layer_cache() -> None:
     "wrong, message",
     [
         (TopLeftMask, "The mask sits in the top left corner"),
-        (NoMask, "Within one call a query sees what stands before it"),
+        (NoMask, "Within one call, too, a query sees itself"),
         (OneForAll, "one store is shared by all (held belongs to the class)"),
         (OneForAll, "one store is shared by all (held belongs to the class)"),  # the cell run again
         (PromptNeverStored, "Were the earlier ones never stored"),

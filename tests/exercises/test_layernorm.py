@@ -183,7 +183,7 @@ WRONG_MERGES = [
     ),
     (changed(1, lambda a, b, r: 7.0), "the mean: expected 3.00364, got 7"),
     (changed(2, lambda a, b, r: a[2] + b[2]), "ignores that the parts have different means"),
-    (changed(2, lambda a, b, r: a[2] + b[2] + (b[1] - a[1]) ** 2), "enters once"),
+    (changed(2, lambda a, b, r: a[2] + b[2] + (b[1] - a[1]) ** 2), "is added as it is"),
     (
         changed(2, lambda a, b, r: a[2] + b[2] + abs(b[1] - a[1]) * a[0] * b[0] / r[0]),
         "is not squared",

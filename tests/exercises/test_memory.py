@@ -108,7 +108,7 @@ def hybrid_bytes(windows: list[int | None], layer: int, seq: int) -> int:
 
 
 WRONG_HYBRIDS: dict[str, tuple[Callable[..., Any], str]] = {
-    "all in full": (lambda w, b, s: b * s * len(w), "forgets what has left it"),
+    "all in full": (lambda w, b, s: b * s * len(w), "tokens that have left its window"),
     "layer 0 for all": (lambda w, b, s: b * min(s, w[0] or s) * len(w), "look at each layer"),
     "W - 1": (
         lambda w, b, s: sum(b * (s if x is None else min(s, x - 1)) for x in w),
@@ -195,7 +195,7 @@ WRONG_SEARCHES: dict[str, tuple[Callable[..., Any], str]] = {
     "below, not equal": (strictly_below, "but 977 tokens also fit"),
     "float": (lambda f, b, n: float(longest(f, b, n)), "expected a whole number"),
     "parts of tokens": (in_halves, "tokens, which is not a whole number"),
-    "far too many": (lambda f, b, n: n, "leaves out that blocks round up"),
+    "far too many": (lambda f, b, n: n, "do not count that blocks are rounded up"),
 }
 
 

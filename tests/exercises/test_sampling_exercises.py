@@ -148,7 +148,7 @@ def chi_square(
 
 
 WRONG_STATISTICS = [
-    (lambda c, p: chi_square(c, p, shares=True), "the shares are compared"),
+    (lambda c, p: chi_square(c, p, shares=True), "you compared shares"),
     (lambda c, p: chi_square(c, p, by="counts"), "by the counts that came"),
     (lambda c, p: chi_square(c, p, square=False), "are not squared"),
     (lambda c, p: chi_square(c, p, by="nothing"), "are not divided"),
