@@ -37,7 +37,7 @@ FORMS = {
     "prefill": r"prefill",
     "quantise": r"quanti[sz](?:e|es|ed|ing|ation)",
     "radix tree": r"radix tree",
-    "residual": r"residual(?! stream)",
+    "residual": r"residual(?! stream| distribution)",
     "scale": r"scales?",
     "step": r"steps?(?! through)",
     "truncate": r"truncat(?:e|es|ed|ing)|roll-?backs?|tak(?:e|en) back",
