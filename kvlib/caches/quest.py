@@ -36,7 +36,7 @@ class Quest:
 
     Give it when the cache is built: ``PagedCache(..., attention=Quest(1024))``. The budget is
     rounded down to whole blocks, and the last block is one of them; tokens that wait to be encoded
-    are read besides. Steps of several tokens of a request read everything, as do the first
+    are read in addition. Steps of several tokens of a request read everything, as do the first
     `dense_layers` layers and layers with a window. lse is that of the tokens that were read.
 
     Each kv head chooses its own blocks, by the mean of its query heads' bounds. The authors' code

@@ -17,7 +17,7 @@ from kvlib.costs.units import Bytes, Tokens
 
 @dataclass(frozen=True)
 class Assumption:
-    """How much of a GPU's usable memory weights and cache may take: a share of it, less overhead.
+    """What weights and cache may take of a GPU's usable memory: a share of it, less an overhead.
 
     Raises ValueError for a share outside (0, 1] or a negative overhead.
 

@@ -31,11 +31,12 @@ class ModelConfig:
     query sees, itself included. norm is "rms", "rms_1p" (RMSNorm whose stored weights w stand for
     1 + w) or "layer"; with post_norms the outputs of attention and MLP are normed before they are
     added. Scores are scaled by query_pre_attn_scalar ** -0.5 (head_dim unless given), and capped
-    where a softcapping is given; embeddings are multiplied by embedding_scale. Layers with a
-    window rotate by window_rope where that is given. sinks: every query head has a learned logit
-    that no value belongs to. experts: the mixture in place of the MLP of some layers; the shares of
-    a token's experts add up to 1 if norm_topk_prob. With swiglu_limit the MLP's gate is gpt-oss's.
-    eos_token_ids are the tokens at which generation ends; bos_token_id may be None.
+    where a softcapping is given; embeddings are multiplied by embedding_scale. Layers with a window
+    rotate by window_rope where that is given. sinks: whether every query head has a learned logit,
+    which takes weight but has no value. experts: the mixture in place of the MLP of some layers;
+    the shares of a token's experts add up to 1 if norm_topk_prob. With swiglu_limit, the MLP has
+    the clamped gate of gpt-oss. eos_token_ids are the tokens at which generation ends; bos_token_id
+    may be None.
 
     Raises ValueError, naming the field, for a size or a name that no model can have, and for a
     number outside the limits of `kvlib.config.ranges`.

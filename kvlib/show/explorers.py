@@ -74,7 +74,7 @@ def memory_explorer(**settings: Any) -> Explorer:
 
 
 def roofline_explorer(**settings: Any) -> Explorer:
-    """Where one pass stands on the roofline of a GPU, and the least time that it can take.
+    """Where one step stands on the roofline of a GPU, and the least time that it can take.
 
     Settings: model, gpu, phase, batch, context, kv, shared (percent of the context). ValueError
     for one that is not offered, naming the nearest.
