@@ -1,4 +1,4 @@
-"""What the machine at hand can do, measured. (Long, so that the measurement is in one place.)
+"""What the machine at hand can do, measured.
 
 A data sheet states what a GPU reaches at best, but a laptop has none, so `measure_machine` reads
 an array that no cache can hold and multiplies two matrices, in about two seconds. The work of a
@@ -10,6 +10,8 @@ step that `kvlib.costs` counts then has a floor here, as it has on a GPU:
 Of several timings the fastest counts, as in STREAM (www.cs.virginia.edu/stream): what disturbs a
 timing only makes it longer. Still, the rest of the machine should be quiet.
 """
+
+# Long, so that the measurement is in one place.
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""What a cache does to a model's answers: bits per byte, and recall. (Long by its examples.)
+"""What a cache does to a model's answers: bits per byte, and recall.
 
 The error of a decoded key says little by itself, so these measures look at what the model says
 after reading it. The first is the loss on text that the model did not choose. The second is whether
 the model still finds one particular thing that it read; a small loss can hide such a failure.
 """
+
+# Long by its examples.
 
 from __future__ import annotations
 
