@@ -42,8 +42,8 @@ def trees_change_nothing() -> None:
 
 
 def trees_are_what_the_drafter_says() -> None:
-    tree = trees.best_tree((0.5, 0.3, 0.2), 14)
-    served.test_a_draft_model_makes_the_likeliest_guesses(t.HYBRID, tree)
+    for tree in (trees.best_tree((0.5, 0.3, 0.2), 14), trees.branches(1, 1, 1, 2, 2)):
+        served.test_a_draft_model_makes_the_likeliest_guesses(t.HYBRID, tree)
     served.test_drawn_siblings_differ_and_state_their_distribution()
     served.test_a_lookup_merges_what_followed_at_several_places()
     trees.test_no_tree_is_better_than_the_best((0.5, 0.2, 0.2), 2)

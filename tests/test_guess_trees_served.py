@@ -422,7 +422,9 @@ def test_drawn_trees_keep_the_law(requests: int = number(quick=100, usual=500, w
 
 
 @pytest.mark.parametrize("model", [MODEL, HYBRID], ids=["keeps all", "windows"])
-@pytest.mark.parametrize("tree", [branches(3, 2, 2), best_tree([0.5, 0.3, 0.2], 14)])
+@pytest.mark.parametrize(
+    "tree", [branches(3, 2, 2), best_tree([0.5, 0.3, 0.2], 14), branches(1, 1, 1, 2, 2)]
+)
 def test_a_draft_model_makes_the_likeliest_guesses(model, tree) -> None:
     """After each guess those that the small model would choose if it read the path anew."""
     small, rng = lower_layers(model, 2), np.random.default_rng(0)

@@ -108,16 +108,16 @@ class DraftModel(Drafter):
         trees = list[Parents | None]()
         for w in live:
             tokens, tree, behind = w.fed()
-            known = self._fed[w.text.name].tokens
+            known = len(self._fed[w.text.name].tokens)
+            held = max(0, known - len(w.text.tokens))  # guesses, which are a chain
+            tree = tuple(parent - held for parent in tree[held:])
             if chained(tree) < len(tree):  # a cache takes no tree on top of another
-                del known[len(w.text.tokens) :]
-                self.cache.truncate(w.text.name, len(known))
+                self.cache.truncate(w.text.name, known)
                 trees.append(tree)
             else:
-                tokens = [*w.text.tokens, *tokens][len(known) :]
                 trees.append(None)
-            parts.append(tokens)
-            end += len(tokens)
+            parts.append([*w.text.tokens, *tokens][known:])
+            end += len(parts[-1])
             rows += [end - n for n in behind]
         names, lengths = [w.text.name for w in live], [*map(len, parts)]
         fed = [token for part in parts for token in part]
