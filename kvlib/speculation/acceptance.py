@@ -90,9 +90,10 @@ def _accepted(
             if verdicts[j] * among[token] < left[token]:
                 return j, token
             left = _scaled(np.maximum(left - among, 0), left)
-            among = among.copy()
-            among[token] = 0
-            among = _scaled(among, among)
+            if j != siblings[-1]:
+                among = among.copy()
+                among[token] = 0
+                among = _scaled(among, among)
         return None, inverse(left, numbers[at + 1])
 
     return _walk(parents, judged)
