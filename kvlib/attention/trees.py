@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.arrays import Array, is_numpy
+from kvlib.arrays import Array
 from kvlib.attention.checks import check_settings, check_sinks
 from kvlib.attention.direct import answer, by_head, by_token, scaled
 from kvlib.attention.pieces import Pieces, score
 from kvlib.attention.states import divided, join, softmax_parts, softmax_seen
 
-TREE_ROWS = 4096  # query rows a kv head in one product: scores then take 4 MB per kv head and piece
+TREE_ROWS = 4096  # query rows a kv head in one product: scores then take 16 MB per kv head and piece
 
 
 def attend_tree(
@@ -77,18 +77,25 @@ class _Shown:
         if window is not None:
             self.low = max(0, int(self.at.min()) - window + 1)
 
-    def mask(self, a: int, b: int) -> np.ndarray | None:
-        """(T, b − a) bool, or None where every row sees all of the tokens a ... b − 1."""
-        if b <= self.older and (self.window is None or a > int(self.at.max()) - self.window):
+    def hidden(self, a: int, b: int) -> np.ndarray | None:
+        """Which of the last m tokens of a ... b − 1 each row may not see: (T, m) bool.
+
+        All rows see the tokens before these. None where they see all.
+        """
+        if self.window is not None and a <= int(self.at.max()) - self.window:
+            first = a
+        elif b > self.older:
+            first = max(a, self.older)
+        else:
             return None
-        first, last = max(a, self.older) - self.older, max(b, self.older) - self.older
-        older = np.arange(a, max(a, min(b, self.older)), dtype=np.int64)
-        positions = np.concatenate([older, self.new[first:last]])
-        shown = np.ones((len(self.at), b - a), dtype=bool)
-        shown[:, len(older) :] = self.seen[:, first:last]
+        older = np.arange(first, max(first, min(b, self.older)), dtype=np.int64)
+        new = slice(max(first, self.older) - self.older, max(b, self.older) - self.older)
+        unseen = np.zeros((len(self.at), b - first), dtype=bool)
+        unseen[:, len(older) :] = ~self.seen[:, new]
         if self.window is not None:
-            shown &= self.at[:, None] - positions < self.window
-        return shown
+            positions = np.concatenate([older, self.new[new]])
+            unseen |= self.at[:, None] - positions >= self.window
+        return unseen
 
 
 def _extend(
@@ -102,14 +109,14 @@ def _extend(
     rows = by_head(xp, q, heads)
     for i in pieces.seen(shown.low, length):
         a, b = pieces.spans[i]
-        s, mask = score(xp, pieces, i, rows, softcap), shown.mask(a, b)
-        if mask is None:
-            p, top, total = softmax_seen(xp, s)
-        else:
-            hidden = ~mask if is_numpy(xp) else xp.asarray(~mask, device=q.device)
+        s, hidden = score(xp, pieces, i, rows, softcap), shown.hidden(a, b)
+        blind = hidden is not None and hidden.shape[1] == b - a  # some row may see nothing here
+        if hidden is not None:
             s = xp.reshape(s, (heads, s.shape[1] // t, t, b - a))
-            s = xp.where(hidden[None, None, :, :], -math.inf, s)
-            p, top, total = softmax_parts(xp, xp.reshape(s, (heads, -1, b - a)))
+            mask = np.where(hidden, -math.inf, 0.0).astype(np.float32)
+            s[..., b - a - hidden.shape[1] :] += xp.asarray(mask, dtype=s.dtype, device=s.device)
+            s = xp.reshape(s, (heads, -1, b - a))
+        p, top, total = (softmax_parts if blind else softmax_seen)(xp, s)
         new = pieces.weigh(i, p), top, total
         parts = new if parts is None else join(xp, parts, new)
     return parts
