@@ -18,7 +18,7 @@ from kvlib.attention.direct import answer, by_head, by_token, scaled
 from kvlib.attention.pieces import Pieces, score
 from kvlib.attention.states import divided, join, softmax_parts, softmax_seen
 
-TREE_ROWS = 4096  # query rows a kv head in one product: scores then take 16 MB per kv head and piece
+TREE_ROWS = 4096  # query rows per kv head in one product, whose scores take 16 MB at most
 
 
 def attend_tree(
