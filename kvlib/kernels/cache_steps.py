@@ -35,8 +35,8 @@ class StepTables(NamedTuple):
 
     block_table (B, W) int32   stored (B,) int32: tokens in the blocks   waiting (B,) or None:
     those behind them that lie apart   lens: both as Python ints   work: the work items of the
-    layers so far (kvlib.kernels.work)   shared: those of a step with several rows per request,
-    None where its keys are not split
+    layers so far (kvlib.kernels.work)   shared: what layers share in a step with several rows per
+    request (`rows_work`, kvlib.kernels.guesses)
     """
 
     block_table: Array
@@ -44,7 +44,7 @@ class StepTables(NamedTuple):
     waiting: Array | None
     lens: tuple[tuple[int, ...], tuple[int, ...]]
     work: dict[Any, Work]
-    shared: dict[Any, Work | None]
+    shared: dict[Any, Any]
 
 
 def step_tables(cache: Any, step: Step, layer: int = 0) -> StepTables | None:
@@ -76,7 +76,8 @@ def rows_work(q: Array, spec: LayerSpec, step: Step, tables: StepTables, where: 
             both = zip(lens, step.q_lens, strict=True)
             lens = tuple(min(end, spec.window + n - 1) for end, n in both)
         tables.shared[key] = split_work(q, spec.num_kv_heads, step.q_lens, lens, where=where)
-    return tables.shared[key]
+    found: Work | None = tables.shared[key]
+    return found
 
 
 def unsuited(cache: Cache, layer: int) -> str | None:

@@ -20,6 +20,7 @@ from kvlib.kernels.cache_steps import (
     unsuited,
 )
 from kvlib.kernels.codes import Codes
+from kvlib.kernels.guesses import attend_guesses
 from kvlib.kernels.prefill import prefill_attention
 from kvlib.kernels.trees import MOST_NODES, Tree, tree_of
 
@@ -31,8 +32,9 @@ def use_kernels(cache: C, *, run_on: str | None = None) -> C:
 
     Steps of one token per request go to :func:`decode_cache`, for plain numbers and for codes.
     Other steps, trees of guesses among them, go to :func:`prefill_attention` if the cache holds
-    numbers of q's type. A layer that the kernels do not suit, for example one with another
-    head_dim, runs as before. run_on: "device", "processor" or "twin"; the arrays decide by default.
+    numbers of q's type. Over codes, so do steps of a few guesses, unless a window hides something.
+    A layer that the kernels do not suit, for example one with another head_dim, runs as before.
+    run_on: "device", "processor" or "twin"; the arrays decide by default.
 
     Raises ValueError, with the reason, if the kernels suit no layer of the cache.
 
@@ -98,12 +100,16 @@ class Kernels:
             return decode_cache(
                 cache, layer, q, step, tables=tables, return_lse=return_lse, run_on=self.run_on
             )
-        k, _ = stored(cache, layer)
-        if isinstance(k, Codes) or cache.codec.waits or k.dtype != q.dtype:
-            return cache.attend(layer, q, step, return_lse)
         if any(own is not None and len(own) > MOST_NODES for own in step.parents or ()):
             return cache.attend(layer, q, step, return_lse)
-        return _prefill(cache, layer, q, step, tables, self._last, return_lse, self.run_on)
+        found = _several(cache, layer, q, step, tables, self._last, self.run_on)
+        if found is None:
+            return cache.attend(layer, q, step, return_lse)
+        o, lse = found
+        spec = cache.layers[layer]
+        if spec.sinks is not None:
+            o, lse = with_sink(cache.xp, o, lse, spec.sinks)
+        return (o, lse) if return_lse else o
 
 
 class _Last:
@@ -137,27 +143,28 @@ class _Last:
         return self.tree
 
 
-def _prefill(
+def _several(
     cache: Any,
     layer: int,
     q: Array,
     step: Step,
     tables: StepTables,
     last: _Last,
-    return_lse: bool,
     run_on: str | None,
-) -> Array | tuple[Array, Array]:
-    """Several tokens of some request, over numbers as they lie."""
+) -> tuple[Array, Array] | None:
+    """Several tokens of some request: o and lse without sinks, or None where no kernel fits."""
     spec = cache.layers[layer]  # `run` has checked the arguments
-    k, v = stored(cache, layer)
+    (k, v), tree = stored(cache, layer), last.tree_of(cache, step)
+    if isinstance(k, Codes) or isinstance(v, Codes) or cache.codec.waits:
+        return attend_guesses(cache, layer, q, step, tables, last.offsets, tree, run_on)
+    if k.dtype != q.dtype:
+        return None
     q = cache.xp.ascontiguousarray(q)
-    o, lse = prefill_attention(
+    found: tuple[Array, Array] = prefill_attention(
         q, k, v, last.offsets, tables.stored, tables.block_table,
         window=spec.window, sm_scale=spec.sm_scale, softcap=spec.softcap,
-        max_new=max(step.q_lens), tree=last.tree_of(cache, step),
+        max_new=max(step.q_lens), tree=tree,
         work=rows_work(q, spec, step, tables, engine.chosen(run_on, q)),
         return_lse=True, run_on=run_on,
     )  # fmt: skip
-    if spec.sinks is not None:
-        o, lse = with_sink(cache.xp, o, lse, spec.sinks)
-    return (o, lse) if return_lse else o
+    return found

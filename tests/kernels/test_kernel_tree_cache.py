@@ -2,13 +2,18 @@
 
 import numpy as np
 import pytest
-from engines import RUNS, back, library
+from engines import HOSTS, RUNS, back, library
 from exact import expect
-from test_kernel_cache import HEADS, build, one_pass, rounded
+from test_kernel_cache import CODECS, HEADS, build, one_pass, rounded
 
-from kvlib import DenseCache, LayerSpec
+from kvlib import DenseCache, LayerSpec, QuantizedCache
+from kvlib.exercises.kit.rounding import EPS
 from kvlib.kernels import Kernels, decode_cache, use_kernels, watched
 from kvlib.kernels.trees import MOST_NODES
+
+# Over codes two results merge: the weight of either, which comes from two logarithms, its product
+# with the result, and the sum are rounded once more.
+MERGED = 4 * EPS
 
 
 def drawn_tree(rng, n):
@@ -51,7 +56,7 @@ def compare(cache, rng, step, run_on):
             for row, own in zip(range(step.qo_indptr[b], step.qo_indptr[b + 1]), seen, strict=True):
                 path = np.concatenate([older, len(older) + np.flatnonzero(own)])
                 found, at = (o[row : row + 1], lse[row : row + 1]), np.array([len(path) - 1])
-                operand = rounded(cache, str(q.dtype))
+                operand = max(0.0 if cache.plain else MERGED, rounded(cache, str(q.dtype)))
                 expect(found, q[row : row + 1], k[path], v[path], at, run_on, operand, **settings)
 
 
@@ -78,7 +83,7 @@ def play(cache, rng, run_on):
 @pytest.mark.pairwise
 @pytest.mark.parametrize("run_on", RUNS)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("name", ["plain", "int8", "int4"])
+@pytest.mark.parametrize("name", ["plain", "int8", "int8 residual", "e4m3", "int4"])
 @pytest.mark.parametrize("kind", ["paged", "dense"])
 def test_trees_of_a_cache(kind, name, dtype, run_on):
     rng = np.random.default_rng(5)
@@ -127,6 +132,27 @@ def test_a_chain_of_guesses_is_split_by_keys():
     np.testing.assert_allclose(o, cache.attend(0, q, step), atol=1e-5)
 
 
+@pytest.mark.parametrize("run_on", HOSTS)
+@pytest.mark.parametrize("name", ["int8", "int4"])
+def test_guesses_over_codes_are_more_query_heads(name, run_on):
+    """One piece of codes, one of new tokens; no code is decoded but those of new tokens."""
+    rng = np.random.default_rng(9)
+    cache = QuantizedCache([LayerSpec(2, 64)], CODECS[name], 2, 200, xp=np)
+    use_kernels(cache, run_on=run_on)
+    for request in "ab":
+        cache.add(request)
+    one_pass(cache, rng, "ab", (120, 70))
+    for parents in ([[-1, 0, 0], [-1, -1, 1, 1, 0]], None):
+        step = planned(cache, rng, "ab", (3, 5), parents)
+        with watched() as seen:
+            compare(cache, rng, step, run_on)
+        units = [launch.kernel.unit for launch, _ in seen]
+        tail = "prefill_float" if parents is None else "prefill_tree_float"
+        assert units == ([tail, "decode_tensor"] if run_on == "processor" else [])
+        for request in "ab":
+            cache.truncate(request, 120 if request == "a" else 70)
+
+
 def test_what_no_kernel_suits_is_left_to_the_cache():
     rng = np.random.default_rng(8)
     cache = use_kernels(DenseCache([LayerSpec(1, 64)], 1, 1100, xp=np), run_on="processor")
@@ -137,6 +163,19 @@ def test_what_no_kernel_suits_is_left_to_the_cache():
     with watched() as seen:
         np.testing.assert_array_equal(cache.run(0, q, step), cache.attend(0, q, step))
     assert not seen
+    for n, window in ((33, None), (3, 20)):  # too many rows, a window that hides something
+        layers = [LayerSpec(1, 64, window=window)]
+        cache = use_kernels(QuantizedCache(layers, "int8", 1, 200, xp=np), run_on="processor")
+        cache.add("a")
+        one_pass(cache, rng, "a", (40,))
+        step = one_pass(cache, rng, "a", (n,))
+        q = rng.standard_normal((n, 2, 64)).astype(np.float32)
+        with watched() as seen:
+            np.testing.assert_array_equal(cache.run(0, q, step), cache.attend(0, q, step))
+        assert not seen
+    cache = use_kernels(DenseCache([LayerSpec(1, 64)], 1, 1100, xp=np))
+    cache.add("a")
+    step = planned(cache, rng, "a", [n], [[-1] * n])
     with pytest.raises(ValueError, match="a tree of guesses; call cache.run"):
         decode_cache(cache, 0, q[:1], step.last())
     assert Kernels.trees
