@@ -36,6 +36,25 @@ def expect(found, q, k, v, q_pos, run_on, operand=0.0, **settings):
         near(lse, wanted[1], slack * bounds[1], "lse")
 
 
+def expect_tree(found, q, k, v, seen, run_on, operand=0.0, **settings):
+    """The same of the last rows of a request whose new tokens are a tree; seen (T, new tokens).
+
+    A row sees the older keys, its ancestors and itself, which are a chain. So a leaf and those of
+    its ancestors that no other leaf has brought along are compared at once.
+    """
+    o, lse = found
+    (rows, new), left = seen.shape, set(range(len(seen)))
+    older = np.arange(len(k) - new)
+    for leaf in range(rows - 1, -1, -1):
+        if leaf in left:
+            path = np.flatnonzero(seen[leaf])
+            own = [c - (new - rows) for c in path if c - (new - rows) in left]
+            keys, left = np.concatenate([older, len(older) + path]), left - {*own}
+            at, pair = np.arange(len(keys))[-len(own) :], (o[own], lse[own])
+            expect(pair, q[own], k[keys], v[keys], at, run_on, operand, **settings)
+    assert not left
+
+
 def near(found, wanted, bound, what):
     """Every number within its own bound; infinities equal."""
     found = np.asarray(found, dtype=np.float64)

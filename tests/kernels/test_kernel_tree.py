@@ -7,9 +7,10 @@ attention over the keys of its own path. What nobody may read is NaN.
 import numpy as np
 import pytest
 from engines import HOSTS, RUNS, back, given
-from exact import expect, rows_of
+from exact import expect_tree, rows_of
 from test_kernel_prefill import case
 
+from kvlib.caches.trees import ancestors
 from kvlib.kernels import prefill_attention
 from kvlib.kernels.engine import watched
 from kvlib.kernels.plans_prefill import plan_prefill, splits_of_rows
@@ -23,14 +24,6 @@ TREES = {
     "comb": [-1, 0, 0, 2, 2, 4, 4, 6, 6],
     "two words": [max(-1, j - 1 - (5 * j * j + 3 * j) % 7) for j in range(37)],
 }
-
-
-def paths(parents):
-    """Of each new token the numbers of its ancestors and itself, oldest first."""
-    found = []
-    for j, parent in enumerate(parents):
-        found.append([*(found[parent] if parent >= 0 else []), j])
-    return found
 
 
 def agrees(arrays, parents, run_on, splits=None, last=None, **settings):
@@ -48,18 +41,13 @@ def agrees(arrays, parents, run_on, splits=None, last=None, **settings):
             work=given(run_on, work), return_lse=True, run_on=run_on, **settings,
         )
     )  # fmt: skip
-    row = 0
-    for b, (n, older) in enumerate(zip(new, lens - new, strict=True)):
-        own = paths(range(-1, n - 1) if parents[b] is None else parents[b])
+    for b, n in enumerate(new):
+        own = slice(ends[b], ends[b + 1])
+        seen = ancestors(range(-1, n - 1) if parents[b] is None else parents[b])[n - rows[b] :]
         keys, values = (rows_of(x, table[b], lens[b]) for x in (k, v))
-        for path in own[n - rows[b] :]:
-            seen = [*range(older), *(older + j for j in path)]
-            expect(
-                (o[row : row + 1], lse[row : row + 1]), q[kept[row : row + 1]], keys[seen],
-                values[seen], np.array([len(seen) - 1]), run_on, **settings,
-            )  # fmt: skip
-            row += 1
-    assert row == len(o) and o.dtype == q.dtype and lse.dtype == np.float32
+        found = o[own], lse[own]
+        expect_tree(found, q[kept[own]], keys, values, seen, run_on, **settings)
+    assert o.dtype == q.dtype and lse.dtype == np.float32
 
 
 @pytest.mark.parametrize("run_on", RUNS)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from engines import HOSTS, RUNS, back, library
-from exact import expect
+from exact import expect_tree
 from test_kernel_cache import CODECS, HEADS, build, one_pass, rounded
 
 from kvlib import DenseCache, LayerSpec, QuantizedCache
@@ -50,14 +50,10 @@ def compare(cache, rng, step, run_on):
             k, v, _ = back(cache.read(layer, name))
             n = step.q_lens[b]
             seen = step.ancestors(b)
-            new = n if seen is None else seen.shape[1]
             seen = np.tril(np.ones((n, n), bool)) if seen is None else seen
-            older = np.arange(len(k) - new)
-            for row, own in zip(range(step.qo_indptr[b], step.qo_indptr[b + 1]), seen, strict=True):
-                path = np.concatenate([older, len(older) + np.flatnonzero(own)])
-                found, at = (o[row : row + 1], lse[row : row + 1]), np.array([len(path) - 1])
-                operand = max(0.0 if cache.plain else MERGED, rounded(cache, str(q.dtype)))
-                expect(found, q[row : row + 1], k[path], v[path], at, run_on, operand, **settings)
+            own = slice(step.qo_indptr[b], step.qo_indptr[b + 1])
+            operand = max(0.0 if cache.plain else MERGED, rounded(cache, str(q.dtype)))
+            expect_tree((o[own], lse[own]), q[own], k, v, seen, run_on, operand, **settings)
 
 
 def play(cache, rng, run_on):
