@@ -56,7 +56,8 @@ def pytest_itemcollected(item):
     """Mark what `make check` has no time for, and what need not be traced."""
     if item.path.stem in efforts.SLOW:
         item.add_marker("slow")
-    if item.path.stem in efforts.TRACED_ELSEWHERE:
+    function = f"{item.path.stem}::{item.name.partition('[')[0]}"
+    if efforts.TRACED_ELSEWHERE & {item.path.stem, function}:
         item.add_marker("untraced")
     if item.path.stem in efforts.TRACED_WHOLLY:
         item.add_marker("traced")
