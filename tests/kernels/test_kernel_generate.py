@@ -12,10 +12,12 @@ from kvlib import (
     PagedCache,
     QuantizedCache,
     generate,
+    load_draft_model,
     load_reference_model,
 )
 from kvlib.codecs import int8, kivi
 from kvlib.kernels import use_kernels, watched
+from kvlib.speculation import DraftModel, branches
 
 MODEL = load_reference_model(xp=np)
 PROMPTS = [list(b"def mean(values):\n    return "), list(b"import os\n\n\nclass ")]
@@ -36,6 +38,14 @@ def test_generate_gives_the_same_tokens(name):
     make = caches()[name]
     needed = generate(MODEL, PROMPTS, max_new_tokens=8, cache=make())
     assert generate(MODEL, PROMPTS, max_new_tokens=8, cache=use_kernels(make())) == needed
+
+
+@pytest.mark.parametrize("name", ["paged", "int8"])
+def test_trees_of_guesses_give_the_same_tokens(name):
+    make, drafter = caches()[name], DraftModel(load_draft_model(xp=np), tree=branches(2, 2))
+    needed = generate(MODEL, PROMPTS, max_new_tokens=6, cache=make())
+    cache = use_kernels(make())
+    assert generate(MODEL, PROMPTS, max_new_tokens=6, cache=cache, drafter=drafter) == needed
 
 
 @pytest.mark.gpu
