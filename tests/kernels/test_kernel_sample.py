@@ -8,6 +8,7 @@ from kvlib import sample
 from kvlib.kernels import engine, sample_tokens, softmax_topk
 from kvlib.kernels.launch import Launch
 from kvlib.kernels.source import Kernel
+from kvlib.kernels.twins import topk
 from kvlib.kernels.twins.sample import WEIGHT_BITS, philox, random_bits, weights
 from kvlib.kernels.types import LOG2E, as_float, as_type
 from kvlib.sampling import probabilities
@@ -84,8 +85,19 @@ def test_the_kernel_draws_what_the_twin_draws(settings, dtype):
 
 @pytest.mark.untraced
 @pytest.mark.parametrize("settings", [SETTINGS[i] for i in (0, 2, 4, 6, 7, 8)], ids=str)
-def test_draws_follow_the_probabilities(settings):
-    """Chi-square against the float64 distribution; cells of fewer than 10 are taken together."""
+def test_draws_follow_the_probabilities(settings, monkeypatch):
+    """Chi-square against the float64 distribution; cells of fewer than 10 are taken together.
+
+    All rows are alike, so the best of the first are the best of all.
+    """
+    healthy = topk.topk
+
+    def once(x, *args):
+        values, columns, totals = healthy(x[:1], *args)
+        n = len(x)
+        return values.repeat(n, axis=0), columns.repeat(n, axis=0), totals.repeat(n, axis=1)
+
+    monkeypatch.setattr(topk, "topk", once)
     logits, n = rows(columns=400, n=1, seed=3), 1200
     p = probabilities(logits, **settings)[0]
     drawn = sample_tokens(np.repeat(logits, n, axis=0), **settings, seeds=5)

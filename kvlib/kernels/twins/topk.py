@@ -120,7 +120,8 @@ def _merged(pairs: list[Pair], scale: float) -> Pair:
     m, total = pairs[0]
     for other_m, other in pairs[1:]:
         top = np.fmax(m, other_m)
-        a, b = (np.exp2((x - _safe(top)) * np.float32(scale)) for x in (m, other_m))
+        safe = _safe(top)
+        a, b = (np.exp2((x - safe) * np.float32(scale)) for x in (m, other_m))
         m, total = top, total * a + other * b
     return m, total
 
