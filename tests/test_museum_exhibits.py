@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
+from effort import Effort
 
 import kvlib
 from kvlib import load_reference_model, sampling, serving
@@ -134,10 +135,13 @@ def test_unknown_names_are_answered_with_near_ones() -> None:
 # The score ----------------------------------------------------------------------------------------
 
 
-def test_all_guards_together_kill_everything() -> None:
-    score = museum.score(*GUARDS)
-    assert score and score.total == len(HALL) and score.share == 1.0, score
-    assert f"{len(HALL)} of {len(HALL)} mutants killed" in repr(score)
+def test_all_guards_together_kill_everything(effort: Effort) -> None:
+    """The chapter asks every guard about every exhibit; each meets its own guard above."""
+    spread = [name for start in range(4) for name in HALL.names[start::4]]  # of every room
+    names = effort.share("exhibits that meet all guards", spread, usual=len(HALL) // 4)
+    score = museum.score(*GUARDS, of=names)
+    assert score and score.total == len(names) and score.share == 1.0, score
+    assert f"{len(names)} of {len(names)} mutants killed" in repr(score)
 
 
 def test_a_test_that_asserts_nothing_kills_nothing() -> None:
