@@ -63,7 +63,7 @@ MUTANTS = [
            "if request.tree is None:", "if True:", "trees_leave_their_path"),
     Mutant("a path that fills a group waits to be encoded", KEPT, "keep",
            "max(state.coded, cache.codec.coded(end))", "state.coded", "trees_leave_their_path"),
-    Mutant("a chain that filled a group cannot be cut", STORED, "StoredCache._truncate",
+    Mutant("a chain that filled a group cannot be cut", KEPT, "coded_after",
            "request.length - state.start <= GUESSES", "False", "trees_leave_their_path"),
     Mutant("room for the tree stays after it", "kvlib.caches.residual", "Residual.go_back",
            "elif self.both[0].shape[1] > room:", "elif False:", "trees_leave_their_path"),

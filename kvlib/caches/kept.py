@@ -1,11 +1,13 @@
-"""Keeping a path of a tree of guesses: its tokens move together, and the rest is given back."""
+"""Keeping guesses that are right: the path of a tree moves together, a chain is cut after them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from kvlib.arguments import describe
 from kvlib.caches.layers import StoredLayers
+from kvlib.caches.residual import GUESSES
 from kvlib.caches.step import Request
 from kvlib.meter import report
 
@@ -60,3 +62,25 @@ def _keep_waiting(cache: StoredLayers, request: Request, path: Sequence[int], co
         counted = state.coded - table.gone, coded - table.gone
         written += cache.store(table, layer).keep(table.pages, residual, which, counted)
     report("keep", written=written)
+
+
+def coded_after(cache: StoredLayers, request: Request, length: int) -> tuple[int, int | None]:
+    """How many tokens are codes after a cut to `length`, where some wait to be encoded.
+
+    The second number is None if nothing of the last step is undone; else it says which token is the
+    first of those that waited before it (`Residual.go_back`). Raises ValueError for a length at
+    which a group would be cut that is encoded for good.
+    """
+    state, group = request.state, cache.codec.group
+    short = request.length - state.start <= GUESSES  # then the step's own tokens have been kept
+    back = request.length if short else state.start
+    if state.before <= length <= back:
+        return max(state.before, cache.codec.coded(length)), state.before
+    if length < state.coded and length % group:
+        raise ValueError(
+            f"request {describe(request.name)} cannot go back to {length} tokens: "
+            f"{cache.codec.made_by} has encoded the first {state.coded} in groups of {group}; "
+            f"it can to multiples of {group}, to {state.before} ... {back} and to "
+            f"{state.coded} ... {request.length}"
+        )
+    return min(state.coded, length), None

@@ -98,7 +98,6 @@ class Step:
     by_group: dict[int, Any] = field(init=False, default_factory=dict)
     _lengths: Array | None = field(init=False, default=None)
     _last: Step | None = field(init=False, default=None)
-    _ancestors: dict[int, np.ndarray] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         offsets = [0]
@@ -208,11 +207,7 @@ class Step:
         """
         i = check_index("i", i, len(self.q_lens))
         own = None if self.parents is None else self.parents[i]
-        if own is None:
-            return None
-        if i not in self._ancestors:
-            self._ancestors[i] = ancestors(own)[-self.q_lens[i] :, :]
-        return self._ancestors[i]
+        return None if own is None else ancestors(own)[-self.q_lens[i] :, :]
 
     def tree(self, i: int) -> tuple[list[int], np.ndarray]:
         """Of a request with a tree: the depths of all its new tokens, and `ancestors`."""

@@ -13,9 +13,8 @@ from kvlib.arrays import Array, is_numpy, nbytes
 from kvlib.caches.changes import folded
 from kvlib.caches.checks import get_open
 from kvlib.caches.hooks import Answer
-from kvlib.caches.kept import check_trees, keep
+from kvlib.caches.kept import check_trees, coded_after, keep
 from kvlib.caches.layers import StoredLayers
-from kvlib.caches.residual import GUESSES
 from kvlib.caches.spec import Memory
 from kvlib.caches.step import Extra, Request, Step
 from kvlib.caches.stored_attention import attend_stored
@@ -99,26 +98,19 @@ class StoredCache(StoredLayers):
         return states
 
     def _truncate(self, request: Request, length: int) -> None:
-        state, group = request.state, self.codec.group
-        short = request.length - state.start <= GUESSES  # its own tokens have been kept, too
-        back = request.length if short else state.start  # the last step is undone to there
-        restored = state.before <= length <= back
-        if not restored and length < state.coded and length % group:
-            raise ValueError(
-                f"request {describe(request.name)} cannot go back to {length} tokens: "
-                f"{self.codec.made_by} has encoded the first {state.coded} in groups of {group}; "
-                f"it can to multiples of {group}, to {state.before} ... {back} and to "
-                f"{state.coded} ... {request.length}"
-            )
+        state, before, coded = request.state, None, min(request.state.coded, length)
+        waits = state.residuals and length < request.length
+        if waits:
+            coded, before = coded_after(self, request, length)
         self._check_kept(request, length)
         self.allocator.truncate(request, length)
         for table in state.tables if self.watches else ():
             if table.watched is not None:
                 table.watched.go_back(length)
-        coded = max(state.before, self.codec.coded(length)) if restored else length
-        state.coded, waits = min(state.coded, coded), length < request.length
-        for store, residual in zip(self.stores, state.residuals if waits else (), strict=False):
-            residual.go_back(state.before if restored else None, state.coded, length, store.room)
+        state.coded = coded
+        if waits:
+            for store, residual in zip(self.stores, state.residuals, strict=True):
+                residual.go_back(before, coded, length, store.room)
         self._settle_residuals(state, length)
 
     def _check_trees(self) -> None:

@@ -9,6 +9,7 @@ older tokens. SpecInfer, arXiv:2305.09781.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -31,15 +32,23 @@ def depths(parents: Sequence[int]) -> list[int]:
 def ancestors(parents: Sequence[int]) -> np.ndarray:
     """Which of n new tokens each of them sees: (n, n) bool, row by row itself and its ancestors.
 
+    Read-only, because all layers ask for the same one.
+
     >>> ancestors([-1, 0, 0]).astype(int)
     array([[1, 0, 0],
            [1, 1, 0],
            [1, 0, 1]])
     """
+    return _ancestors(tuple(parents))
+
+
+@lru_cache(maxsize=64)
+def _ancestors(parents: Parents) -> np.ndarray:
     found = np.eye(len(parents), dtype=bool)
     for row, parent in enumerate(parents):
         if parent >= 0:
             found[row] |= found[parent]
+    found.flags.writeable = False
     return found
 
 
