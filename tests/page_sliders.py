@@ -13,7 +13,7 @@ from urllib.parse import quote_plus
 from explorer_pages import check, values_of
 from explorer_probes import FAULTS, MARKS, PLACE, SET, STATE, TEXTS
 from page_checks import SET_THEME
-from rendered import contrast, take_picture
+from rendered import SELDOM, contrast, take_picture
 
 READY = "[...document.querySelectorAll('.kv-explorer')].every(e => e.kvState)"
 IN_VIEW = """id => {
@@ -207,10 +207,10 @@ class Sliders:
             root = page.locator(f"[id='{data['id']}']")
             root.get_by_role("button", name="Reset").click()
             self.check(data, defaults(data))
-        page.wait_for_function("!location.search.includes('.')")
+        page.wait_for_function("!location.search.includes('.')", polling=SELDOM)
         for data, at in zip(self.explorers, settings, strict=True):
             self.set(data, at, each=True)
-        page.wait_for_function("link => location.href === link", arg=link)
+        page.wait_for_function("link => location.href === link", arg=link, polling=SELDOM)
 
     def take_pictures(self, name: str, kind: str) -> None:
         """A picture of each explorer, for people."""

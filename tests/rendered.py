@@ -21,6 +21,8 @@ PICTURES = ROOT / "_build" / "screenshots"  # to be looked at
 PAGES = sorted(path.relative_to(HTML).as_posix() for path in HTML.glob("book/**/*.html"))
 NARROW = {"width": 400, "height": 800}
 WIDE = {"width": 1280, "height": 900}
+# Milliseconds between looks at what takes long. By itself, Playwright looks at every frame drawn.
+SELDOM = 100
 
 
 def take_picture(what: Any, name: str, **how: Any) -> None:
