@@ -24,12 +24,12 @@ LOOKS: list[Look] = [
 
 
 def looks_at(turn: int) -> list[Look]:
-    """The first look at every page; the second and third usually at every other page in turn.
+    """The first look at every page; the second and third usually at a third of the pages each.
 
     In the dark theme our own probe also looks at the words of every page, and on a narrow screen
     all pages share their header, side bars and style sheets.
     """
-    return LOOKS if WHOLE else [LOOKS[0], LOOKS[1 + turn % 2]]
+    return LOOKS if WHOLE else [LOOKS[0], *LOOKS[1 + turn % 3 :][:1]]
 
 
 # Nothing is fetched: from a file, a page may not read its own style sheets again.
