@@ -35,9 +35,10 @@ def remove_span(model: Decoder, cache: Cache, seq_id: Hashable, start: int, stop
     the shortened text alone would give them other keys and values.
 
     In a quantised or 16-bit cache the moved tokens are decoded, rotated and encoded again, which
-    rounds them once more. There, cut one long span rather than many short ones: a small turn is
-    less than half the spacing of the stored numbers, so it is rounded away, and many of them add
-    up to an error in one direction. In float32 even 1,000 cuts leave keys right to 1e-5.
+    rounds them once more. In such a cache, cut one long span rather than many short ones. A short
+    cut turns the keys by less than half the spacing of the stored numbers, so rounding undoes the
+    turn, and the errors of many short cuts add up. In float32 even 1,000 cuts leave keys right to
+    1e-5.
 
     Raises ValueError for a span that the request does not hold, for a request that still holds a
     tree of guesses, for a cache in which a layer has given tokens back (a window), for a model

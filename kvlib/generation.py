@@ -54,15 +54,15 @@ def generate(
                      the tokens stay the same, and the memory that a step needs beside the cache
                      shrinks from O(prompt) to O(chunk). A request that has read its prompt
                      decodes while others still read theirs.
-    drafter, gamma   make up to gamma (4) guesses and check them in one step, by a
-                     kvlib.speculation.Drafter such as PromptLookup(). That takes fewer steps and
-                     changes no token; if guesses are drawn from a model, other tokens may be
-                     drawn, with the same probabilities
+    drafter, gamma   a kvlib.speculation.Drafter, such as PromptLookup(), makes up to gamma (4)
+                     guesses, and one step checks them. That takes fewer steps. The tokens stay the
+                     same, unless guesses are drawn from a model: then other tokens may be drawn,
+                     with the same probabilities
     progress         True: a bar; False: none; None: a bar on a terminal after two seconds
 
-    If the codec keeps the newest tokens unencoded, early chunks attend to exact numbers where a
-    whole prompt attends to codes, so the tokens may differ. Chunked prefill: Sarathi,
-    arXiv:2308.16369.
+    With a codec that keeps the newest tokens unencoded, ``prefill_chunk`` may change the tokens:
+    early chunks attend to exact numbers, where a prompt read in one step attends to codes. Chunked
+    prefill: Sarathi, arXiv:2308.16369.
 
     Returns lists of token ids, or texts for texts.
     Raises ValueError for an empty prompt, ids outside the vocabulary, more tokens than the model

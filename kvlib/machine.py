@@ -1,8 +1,9 @@
 """What the machine at hand can do, measured.
 
-A data sheet states what a GPU reaches at best, but a laptop has none, so `measure_machine` reads
-an array that no cache can hold and multiplies two matrices, in about two seconds. The work of a
-step that `kvlib.costs` counts then has a floor here, as it has on a GPU:
+A data sheet states what a GPU reaches at best, but a laptop has none, so `measure_machine` reads an
+array that is too large for the processor's caches and multiplies two matrices, in about two
+seconds. The rates that it finds give the least time of a step whose work `kvlib.costs` counts, as
+on a GPU:
 
     step = decode(model, batch=1, context=512, kv_dtype="float32", weight_dtype="float32")
     measure_machine().floor(step).seconds
@@ -54,7 +55,8 @@ class Machine:
 
     bandwidth  the fastest of `ways` to go through an array that fits into no cache
     flops      of a product of two square float32 matrices (16-bit units of a GPU are faster)
-    library    what computed it, threads with how many threads (0: not known)
+    library    the array library that computed it; `threads` is how many threads it used (0: not
+               known)
     ways       name -> bandwidth: "matvec" (the way decode reads) and "matvec, wide" (rows four
                times as long), "dot", "sum", "copy" (read and written bytes)
 
@@ -129,8 +131,9 @@ def measure_machine(
     """Measure with the array library `xp` (the one at hand if None): NumPy, or CuPy on a device.
 
     nbytes   how much is read; more than any cache holds unless given (`memory_sized`)
-    size     rows and columns of the matrices whose product is timed; 2048, on a device 8192. Half
-             of it is timed, too, because a short product is less likely to be disturbed
+    size     rows and columns of the matrices whose product is timed; 2048, on a device 8192.
+             Matrices of half that size are timed, too, because a short product is less likely to be
+             disturbed
     repeats  timings of the product, and rounds in which every way to read is timed once; the
              fastest counts. In rounds, one busy second of the machine slows all ways alike.
 
@@ -250,9 +253,9 @@ def _clocked(function: Callable[[], Any], calls: int, wait: Callable[[], Any]) -
 
 
 def memory_sized(xp: Any = None) -> int:
-    """Bytes that no cache of this machine holds: twice its largest, 256 to 512 MiB; 2 GiB on a GPU.
+    """Bytes that no processor cache holds: twice the largest one's, from 256 to 512 MiB.
 
-    Less on a machine with little memory: a sixteenth of it at most.
+    On a GPU it is 2 GiB. On a processor it is never more than a sixteenth of the memory.
 
     >>> import numpy as np
     >>> 0 < memory_sized(np) <= 512 * 2**20

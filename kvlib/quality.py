@@ -35,9 +35,9 @@ class Loss:
     """The loss of a model on a text.
 
     bits     (n,) float64: −log2 of the probability that the model gave to each predicted token
-    kl       (n,) float64, in bits: from the reference's distribution to this one's at the same
-             places; None where no reference was given
-    logits   (n, V) float32, to hand on as another measurement's reference
+    kl       (n,) float64, in bits: the Kullback-Leibler divergence of the reference's distribution
+             from this one at each predicted token; None where no reference was given
+    logits   (n, V) float32, kept for a later measurement that takes this one as its reference
 
     >>> import numpy as np
     >>> logits = np.zeros((2, 256), np.float32)
@@ -104,8 +104,9 @@ def loss(
                 bytes of the shipped sample, on which the reference model was not trained
     window      a longer text is cut into windows of so many tokens, each read from an empty cache;
                 the model's own limit unless given. The cache needs room for one.
-    chunk       tokens per step. What a step appends may stay in full precision until the next
-                step, so a text that is read in one step never shows what codes lose.
+    chunk       tokens per step. Some codecs keep what a step appends in full precision until the
+                next step. If the text is read in one step, the loss then never shows what the codes
+                lose.
     reference   the result of another cache for the same text: adds Kullback-Leibler divergences
 
     Raises ValueError for fewer than two tokens, a window below 2, a chunk below 1, or a reference
@@ -191,7 +192,7 @@ def recall(
     seed: int = 0,
     lead: int = 64,
 ) -> Recall:
-    """Ask for strings that were bound `distance` bytes before, among `names` names.
+    """Ask for strings that were assigned to `names` names, `distance` bytes before.
 
     The prompts are those of :func:`kvlib.reference.recall.recall_prompt`, the same for the same
     seed; a token is a byte, as in the reference model. About `lead` bytes of code come first. They

@@ -52,8 +52,8 @@ def sample(
     do not depend on the other requests in its batch. A draw always needs a generator. Keep it from
     call to call, because a new generator with the same seed repeats the same draws.
 
-    Raises ValueError if a draw lacks ``rngs``, for settings that define no distribution and for
-    rows without a finite largest logit.
+    Raises ValueError if a draw lacks ``rngs``, for settings that define no distribution, and for a
+    row whose largest logit is not finite.
 
     CuPy's logits stay on the device, where :func:`kvlib.kernels.sample_tokens` draws the same
     tokens from the same generators, up to rounding: one draw in millions gives another token.

@@ -1,9 +1,9 @@
 """A server, one step at a time.
 
 In each step, every decoding request gets a token and the prompts advance. A prompt that is read in
-one step makes every decoding request wait for all of it. If it is read in chunks, they wait for at
-most a budget of tokens per step (Sarathi-Serve, arXiv:2403.02310). When the cache is full, one
-request gives up its memory and is computed again later (as in vLLM, arXiv:2309.06180).
+one step makes every decoding request wait for all of it. If it is read in chunks, each step makes
+them wait for no more tokens than the budget (Sarathi-Serve, arXiv:2403.02310). When the cache is
+full, one request gives up its memory and is computed again later (as in vLLM, arXiv:2309.06180).
 :func:`kvlib.scheduling.schedule` decides how many tokens each request is fed, policies decide which
 one begins next and which one gives way, and :class:`kvlib.Scheduler` carries this out.
 :func:`kvlib.generate` is the same scheduler in a loop.
@@ -96,16 +96,16 @@ class Scheduler:
     drafter        guesses tokens, which the same step checks: a kvlib.speculation.Drafter, such as
                    PromptLookup(). None: one token per request and step. Guesses take what the other
                    requests leave of the budget and of the cache.
-    gamma          guesses per request and step at most (4), all of a tree together, or a function
-                   of a request, such as kvlib.speculation.adaptive()
+    gamma          the most guesses per request and step (4): a number, which counts all guesses of
+                   a tree, or a function of a request, such as kvlib.speculation.adaptive()
 
     If the cache stores numbers as they are, a request's tokens depend neither on these settings nor
     on the other requests. A request begins only if the budget has a token for it, so the oldest
     prompt always advances. `requests` holds all requests by name, `events` what they did, `limits`
     the three limits of a step. ``cancel`` ends a request early, and the name of one that has ended
     can be used again. If other code frees, truncates or plans a running request in the cache, or
-    opens a request of its name, that request fails. Its ``error`` says what happened, and the
-    others go on.
+    opens a request whose name the scheduler uses, the scheduler's request fails. Its ``error`` says
+    what happened, and the other requests go on.
 
     >>> from kvlib import load_reference_model
     >>> model = load_reference_model()
@@ -222,8 +222,8 @@ class Scheduler:
     def step(self) -> list[Event]:
         """Run one forward pass over the requests whose turn it is; returns what each one did.
 
-        Raises CacheFull or OutOfBlocks if the cache has too little room and no request gives way,
-        because there is no victim policy, or because the cache is also used elsewhere and not even
+        Raises CacheFull or OutOfBlocks if the cache has too little room and no request gives way.
+        That happens without a victim policy, or if other code fills the cache so far that not even
         one request has room. Raises ValueError if a policy picks a request that it was not given.
         After any error, no token is lost and the step can be tried again. If other code has changed
         a request in the cache, that request fails, and `step` goes on without an error.

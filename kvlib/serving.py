@@ -62,7 +62,7 @@ class Request:
         return len(self.prompt) + len(self.new)
 
     def part(self, n: int) -> list[int]:
-        """Its next n tokens to be fed: of its text, or the last one drawn, and guesses after it."""
+        """The next n tokens to feed: of its text or, once it decodes, the last one and guesses."""
         if self.state != DECODING:
             return self.text[self.held : self.held + n]
         return [self.new[-1]] if n == 1 else [self.new[-1], *self.draft.tokens[: n - 1]]
@@ -182,7 +182,7 @@ class Event(NamedTuple):
 
 
 def waits(events: Iterable[Event]) -> dict[Hashable, list[int]]:
-    """For each request, the tokens that all steps fed between one of its tokens and the next.
+    """For each request: how many tokens the model was fed from one of its new tokens to the next.
 
     This measures waiting without a clock, because a step that is fed more tokens takes longer. A
     request that decodes alone waits for 1 token each time.

@@ -39,9 +39,9 @@ def attend_causal(
     →   o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq)
 
     Query i stands at position S − T + i. The other arguments are those of ``kvlib.attend``.
-    Queries are taken CHUNK_ROWS rows per kv head at a time. Each chunk reads the keys up to its
-    own end, one piece at a time, so peak memory is O(CHUNK_ROWS · LONG_PIECE) and half of the
-    score matrix is never computed.
+    The queries are split into chunks of CHUNK_ROWS rows per kv head. Each chunk reads the keys up
+    to its own end, one piece at a time, so peak memory is O(CHUNK_ROWS · LONG_PIECE) and half of
+    the score matrix is never computed.
     Raises ValueError for shapes and settings that do not fit, TypeError for dtypes.
 
     >>> import numpy as np

@@ -29,14 +29,15 @@ class Event(NamedTuple):
 
 
 class BlockPool:
-    """Reference counts, the order of eviction and the index of prefixes for `num_blocks` blocks.
+    """The `num_blocks` blocks of a cache: who holds each, what is in them, and which goes next.
 
     index: where published blocks are found again (HashIndex unless given).
     log: keep every Event in `events`.
 
     Free blocks are handed out in an order that keeps useful ones longest: first the blocks that no
-    lookup can find, then published ones, least recently used first. Of one request, the last block
-    goes first, because a prefix without its beginning cannot be found.
+    lookup can find, then published ones, least recently used first. When a request is freed, its
+    last block is evicted first, because lookups cannot find the rest of a text whose beginning is
+    gone.
 
     >>> pool = BlockPool(num_blocks=4, block_size=16)
     >>> blocks = pool.allocate(3)

@@ -48,11 +48,11 @@ class CacheHooks:
     groups: Sequence[LayerGroup] = ()  # layers that share tables, in a cache that has tables
 
     def fields(self, layer: int) -> tuple[tuple[TensorCodec, Mapping[str, Array]], ...]:
-        """The codec of a layer's keys with their arrays, and the same for its values.
+        """Two pairs, for a layer's keys and values: the codec, and the arrays that it fills.
 
-        The arrays are (pages, Hkv, n, ...): n rows per page, as many as the codec makes of its
-        tokens. Only the keys are listed if values are taken from them; nothing is listed if the
-        cache has no pages.
+        The arrays are (pages, Hkv, n, ...), where the codec writes n rows for the tokens of one
+        page. Only the keys are listed if values are taken from them; nothing is listed if the cache
+        has no pages.
         """
         return ()
 
@@ -120,9 +120,10 @@ class CacheHooks:
     def read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:
         """All that a layer holds of a request: k (S, Hkv, Dk), v (S, Hkv, Dv), positions (S,).
 
-        Decoded, in the order of positions; those of a tree of guesses, which come last, in the
-        order in which they were planned. These may be views of the storage, so do not write to
-        them. A cache that evicts per head gives positions (Hkv, S), each head's in order.
+        The numbers are decoded and stand in the order of positions. Only the tokens of a tree of
+        guesses, which come last, stand in the order in which they were planned. The arrays may be
+        views of the storage, so do not write to them. A cache that evicts per head gives positions
+        (Hkv, S), each head's in order.
         """
         raise TypeError(f"{type(self).__name__} cannot be read")
 
@@ -162,7 +163,7 @@ class CacheHooks:
         return tuple(self.xp.concat([p[i] for p in parts], axis=0) for i in (0, 1))
 
     def watch(self, layer: int, q: Array, lse: Array, step: Step) -> None:
-        """See the queries (T, Hq, Dk) that ``run`` has answered, and their lse (T, Hq)."""
+        """Called with the queries (T, Hq, Dk) that ``run`` has answered, and their lse (T, Hq)."""
 
     def check_room(self, seq_id: Hashable, length: int) -> None:
         """Refuse a request that could not grow to `length` tokens even if it were alone.

@@ -29,10 +29,11 @@ from kvlib.meter import report
 class Blocks(Allocator):
     """Blocks of ``pool.block_size`` tokens; a request has one block table per group of layers.
 
-    All groups draw from one pool. If layers keep different tokens but have the same shape, all
-    groups have equally many layers, and a block takes the same bytes in each (`layer_groups`). If
-    the shapes differ, too, each group has its own arrays for all of the pool's blocks, so a block
-    that one group uses lies idle in the others. Raises OutOfBlocks, having changed nothing.
+    All groups draw from one pool. If layers keep different tokens but have the same shape, the
+    groups get equally many layers each, so that a block takes the same bytes in all of them
+    (`layer_groups`). If the shapes differ, too, each group has its own arrays for all of the pool's
+    blocks, so a block that one group uses lies idle in the others. Raises OutOfBlocks, having
+    changed nothing.
 
     >>> Blocks(BlockPool(8, block_size=16)).size
     16

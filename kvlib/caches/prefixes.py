@@ -148,10 +148,10 @@ class HashIndex(ContentIndex):
 class RadixIndex(ContentIndex):
     """A tree whose edges are blocks of tokens; only Python's dict hashes anything.
 
-    The children of a block are found by their first token. If only one child begins with it, its
-    tokens are compared, so a lookup reads the tokens that agree and one more. If several
-    begin with it, a dict finds the child by all its tokens, so a lookup among a thousand siblings
-    costs no more than among two.
+    A lookup finds the children of a block by their first token. If only one child begins with that
+    token, the lookup compares the other tokens of this child, so it reads the tokens that agree and
+    one more. If several children begin with it, a dict finds the right one by all its tokens, so a
+    lookup among a thousand siblings costs no more than among two.
 
     >>> from kvlib import BlockPool
     >>> pool = BlockPool(4, block_size=2, index=RadixIndex())

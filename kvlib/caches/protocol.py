@@ -99,20 +99,20 @@ class Cache(OpenRequests):
         """Reserve room for the new tokens of some requests in all layers; all or nothing.
 
         seq_ids: B names, each once. q_lens: B lengths of at least 1. tokens: the T = Σ q_lens new
-        token ids, packed in that order, for caches that look at them. parents: B entries, None
-        for a request whose new tokens follow one another, or for each of its new tokens the number
-        of the new token that it follows, a lower one than its own, and -1 if it follows what the
-        request held before.
+        token ids, packed in that order, for caches that look at them. parents: B entries. The entry
+        of a request is None if its new tokens follow one another. Otherwise it lists for each new
+        token the number of the new token that it follows, which is lower than its own, or -1 if it
+        follows the tokens that the request held before.
 
         With parents, the new tokens are a tree of guesses. A token stands after its ancestors and
-        sees them, older tokens and itself, but no other new token: two that follow the same token
-        have one position. `keep` the right path afterwards; until then, the request cannot be
-        planned, forked or settled. Raises ValueError for a tree in a cache that cannot hold one.
+        sees them, older tokens and itself, but no other new token: two tokens that follow the same
+        one have the same position. `keep` the right path afterwards; until then, the request cannot
+        be planned, forked or settled. Raises ValueError for a tree in a cache that cannot hold one.
 
         The lengths of the requests grow now; ``truncate`` undoes a step that fails. If you plan a
-        request again before all layers have appended its step, the tokens that a layer
-        misses are a gap. The plan is made, but ``append`` and ``run`` refuse the request until you
-        truncate it to where the gap begins.
+        request again before all layers have appended its last step, some layers lack tokens, which
+        leaves a gap. The plan is still made, but ``append`` and ``run`` refuse the request until
+        you truncate it to where the gap begins.
         """
         requests, q_lens, tokens = check_plan(self._requests, seq_ids, q_lens, tokens)
         trees = None if parents is None else check_parents(parents, seq_ids, q_lens)
@@ -187,14 +187,15 @@ class Cache(OpenRequests):
     def keep(self, seq_id: Hashable, path: Sequence[int]) -> None:
         """Keep some new tokens of a request's last step, and forget the others.
 
-        path: their numbers among the new tokens, 0 ... q_len - 1, each the child of the one before
-        and the first a root; none to forget all. The request is then what it would be if the last
-        step had held only these. They lie together, nothing is computed anew, and no layer can run
-        the step again. Where the step is no tree, ``keep(seq_id, range(n))`` is ``truncate`` to n
-        tokens more than before it.
+        path: the numbers of the tokens to keep, counted from 0 within the step. The first is a
+        root, and each later one is a child of the one before. An empty path forgets all. The
+        request is then as if its last step had held only these tokens: their keys and values are
+        moved together, nothing is computed again, and no layer can run the step any more. If the
+        request's new tokens are no tree, ``keep(seq_id, range(n))`` keeps the first n of them, as
+        ``truncate`` would.
 
-        Raises ValueError for what is no path, for a request whose last step has ended, and where
-        tokens of a tree are to be kept before all layers have appended them.
+        Raises ValueError for numbers that are no such path, for a request whose last step has
+        ended, and for tokens of a tree that some layer has not appended yet.
 
         >>> import numpy as np
         >>> from kvlib import DenseCache, LayerSpec

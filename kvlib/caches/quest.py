@@ -72,7 +72,7 @@ class Quest:
             object.__setattr__(self, name, check_integer(name, getattr(self, name), least))
 
     def bounded(self, cache: Any) -> list[int]:
-        """The layers of a new cache in which heads choose blocks; refuses what cannot choose.
+        """The layers of a new cache in which heads choose blocks.
 
         Raises TypeError for a cache without blocks; ValueError if the budget is less than a block,
         or if a policy scores tokens by what the queries read.

@@ -16,10 +16,10 @@ from kvlib.caches.spec import LayerSpec, check_layers
 class Retention:
     """Says which tokens a layer keeps. ``plan`` applies it, then makes room for the new tokens.
 
-    A step that has begun therefore gives nothing back, so the last step can always be undone.
-    Write `first` if the rule keeps all tokens from some position on, otherwise `kept`, and `room`
-    for shorter rows. Rules that are equal share block tables, so make them frozen
-    dataclasses.
+    No token goes between one plan and the next, so the last step can always be undone. In a rule of
+    your own, write `first` if it keeps all tokens from some position on, and `kept` otherwise.
+    Write `room`, too, if the rows of a DenseCache can be shorter. Rules that are equal share block
+    tables, so make them frozen dataclasses.
 
     >>> @dataclass(frozen=True)
     ... class EvenPositions(Retention):
@@ -105,7 +105,7 @@ class Sinks(Retention):
     A model trained on whole texts puts much attention on their first tokens, whatever these say.
     Without them, its answers break down at once (StreamingLLM, arXiv:2309.17453).
     Tokens keep their positions in the text. For an endless text, whose positions would outgrow the
-    model, `kvlib.remove_span` moves the newest tokens to smaller ones, as StreamingLLM does.
+    model, `kvlib.remove_span` moves the newest tokens to smaller positions, as StreamingLLM does.
 
     every: how many old tokens gather before they are given back; until then, queries see them.
     Giving back copies `recent` tokens, so with ``every=64`` one decode step in 64 pays for a copy.

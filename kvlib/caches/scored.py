@@ -60,7 +60,7 @@ class Scored(Retention):
         return min(max_seq_len, held + steps_of(held))
 
     def chosen(self, score: Array) -> Array:
-        """The slots that stay (Hkv, budget), in order, by scores (Hkv, S) of the stored tokens."""
+        """The slots (Hkv, budget) that stay, in rising order, given the scores (Hkv, S)."""
         xp, (_, n) = namespace(score), score.shape
         recent = self.policy.recent
         older = xp.argsort(-score[:, : n - recent], axis=1, stable=True)
@@ -74,7 +74,8 @@ def pyramid(budget: int, layers: int, beta: int = 20, recent: int = 8) -> list[i
     """Budgets per layer, larger in the lower ones; their mean is about `budget`.
 
     PyramidKV, arXiv:2406.02069: min = (budget − recent) / beta, max = 2 (budget − recent) − min,
-    and equal steps down from max to min, plus the recent tokens.
+    and the budgets fall from max to min in equal steps. Every layer gets the recent tokens in
+    addition.
 
     >>> found = pyramid(128, 32)
     >>> found[0], found[-1], sum(found)

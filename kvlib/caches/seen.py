@@ -13,9 +13,9 @@ from kvlib.caches.spec import LayerSpec
 class Seen:
     """The queries of one request's last step in one layer, all of them or the last few.
 
-    q (T, Hq, Dk) and lse (T, Hq), as `run` had them. k (Hkv, S, Dk): the stored keys, those of the
-    step included. at: the position of the first query. slot: where its own token is stored. spec:
-    the layer.
+    q (T, Hq, Dk): the queries. lse (T, Hq): what `run` returned for them. k (Hkv, S, Dk): the
+    stored keys, those of the step included. at: the position of the first query. slot: where the
+    token of the first query is stored. spec: the layer.
 
     >>> import numpy as np
     >>> from kvlib import attend

@@ -72,8 +72,8 @@ class Step:
     states      the cache's own notes about each request (rows, block tables, ...)
     by_group    values that the cache computes once per group of its layers
     whole       False for a step that ``last`` made from a longer one: it may attend, not append
-    parents     for each request that has a tree the parents of all its new tokens, None for a
-                chain; None if no request has a tree
+    parents     None if no request has a tree. Otherwise one entry per request: the parents of all
+                its new tokens, or None for a chain
 
     >>> import numpy as np
     >>> from kvlib import DenseCache, LayerSpec
@@ -132,7 +132,7 @@ class Step:
 
     @property
     def begun(self) -> list[int]:
-        """How many tokens each request held before the rows of the step, or before its tree."""
+        """How many tokens each request holds before its first row here, or before its tree."""
         own = self.parents or (None,) * len(self.q_lens)
         new = [n if tree is None else len(tree) for n, tree in zip(self.q_lens, own, strict=True)]
         return [end - n for end, n in zip(self.seq_lens, new, strict=True)]
@@ -152,7 +152,7 @@ class Step:
 
     @property
     def lengths(self) -> Array:
-        """``seq_lens`` as an array (B,) int64 on the device of the cache, sent with positions."""
+        """``seq_lens`` as an array (B,) int64 on the device of the cache."""
         if self._lengths is None:
             self._lengths = np.asarray(self.seq_lens, dtype=np.int64)
         return self._lengths
@@ -192,10 +192,11 @@ class Step:
         return Step(*of, whole=False, parents=self.parents)
 
     def ancestors(self, i: int) -> np.ndarray | None:
-        """Which new tokens of request i its rows see: (rows, new tokens) bool, None for a chain.
+        """A mask for request i: which of its new tokens each of its rows sees. None for a chain.
 
-        Each row sees itself and its ancestors. After ``last``, the rows are the last ones of the
-        request, and the columns are still all of its new tokens. Do not write to it.
+        The mask is (rows, new tokens) bool. Each row sees itself and its ancestors. After ``last``,
+        only the last rows of the request are left, but the columns are still all of its new tokens.
+        Do not write to the mask.
 
         >>> from kvlib import DenseCache, LayerSpec
         >>> cache = DenseCache([LayerSpec(2, 4)], max_seqs=1, max_seq_len=16)
@@ -210,7 +211,7 @@ class Step:
         return None if own is None else ancestors(own)[-self.q_lens[i] :, :]
 
     def tree(self, i: int) -> tuple[list[int], np.ndarray]:
-        """Of a request with a tree: the depths of all its new tokens, and `ancestors`."""
+        """For request i, which has a tree: the depths of its new tokens, and its `ancestors`."""
         seen = self.ancestors(i)
         if seen is None or self.parents is None:
             raise ValueError(f"the new tokens of request {describe(self.seq_ids[i])} are a chain")

@@ -45,7 +45,7 @@ def attend_stored(
 def run_alone(
     cache: StoredLayers, layer: int, q: Array, step: Step, return_lse: bool = False
 ) -> Answer:
-    """Attend as ``cache.run`` does, one request after the other: give it as ``attention``.
+    """Attend as ``cache.run`` does, one request after the other: use ``attention=run_alone``.
 
     q (T, Hq, Dk) → o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq)
 

@@ -1,4 +1,4 @@
-"""Codecs: how many bits a key has, and where its scale lies.
+"""Codecs: how a cache stores numbers, as they are or as codes of a few bits with scales.
 
 A cache takes one by name or as an object: ``codec="int8"``, ``codec=kivi(4, group=64)``.
 

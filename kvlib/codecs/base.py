@@ -20,7 +20,7 @@ from kvlib.attention import products
 
 
 class Field(NamedTuple):
-    """One array of an encoding: (heads, tokens / per, *shape) numbers of a dtype.
+    """One array of an encoding, (heads, tokens / per, *shape): an entry for every `per` tokens.
 
     payload: True where the field holds the keys or values themselves, whole or as codes; False for
     metadata that reading them needs: scales, zeros. ``memory()`` counts the two apart.
@@ -161,7 +161,7 @@ class Codec:
 
     @cached_property
     def group(self) -> int:
-        """Tokens that are encoded together: whole groups of keys and of values."""
+        """How many tokens are encoded together, in whole groups of keys and of values."""
         return math.lcm(self.keys.group, self.values.group)
 
     @property

@@ -140,7 +140,7 @@ class PerChannel(Grouped):
         return self.size, (dim,)
 
     def scores(self, rows: Array, parts: Parts) -> Array:
-        """The scores of TensorCodec, from the codes: the scale is multiplied into the queries.
+        """What ``TensorCodec.scores`` gives, from codes: the queries are scaled, not the keys.
 
         Σ q (code · scale + zero) = Σ (q · scale) code + Σ q · zero, group by group.
         """
@@ -184,7 +184,7 @@ class PerToken(Grouped):
         return 1, (dim // self.size,)
 
     def weigh(self, p: Array, parts: Parts, dim: int) -> Array:
-        """The weighted sums of TensorCodec, from the codes: the scale is multiplied into p.
+        """What ``TensorCodec.weigh`` gives, from codes: the weights p are scaled, not the values.
 
         Σ p (code · scale + zero) = Σ (p · scale) code + Σ p · zero, group by group.
         """

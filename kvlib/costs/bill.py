@@ -74,7 +74,7 @@ class Fit:
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """The result in one sentence."""
         share, some = self.share, [name for name, case in self.cases.items() if case.fits]
         if self.fits:
             return f"It fits: {self.cases[CAUTIOUS].headroom:.2f GiB} left ({CAUTIOUS})."

@@ -50,7 +50,7 @@ class Comparison:
 
     @property
     def ratio(self) -> float:
-        """How many times the operations are without the cache."""
+        """How many times as many operations are needed without the cache."""
         return Sides(self.cached, self.recomputed).ratio
 
     def __repr__(self) -> str:

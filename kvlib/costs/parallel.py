@@ -35,8 +35,8 @@ def kv_on_one(
 
     batch: requests on all devices together.
 
-    Raises ValueError for a way that is not one of WAYS, or that cannot divide the model (heads
-    that do not come out even, more devices than layers), TypeError for what is no number.
+    Raises ValueError for a way that is not one of WAYS, or that cannot divide the model (heads that
+    the devices cannot share evenly, more devices than layers), TypeError for what is no number.
 
     >>> eight = kv_on_one("llama-3.1-70b", "tensor", 8, batch=1, context=1000)
     >>> eight == kv_on_one("llama-3.1-70b", "tensor", 16, batch=1, context=1000)

@@ -51,7 +51,8 @@ class ModelSpec:
         name     what to call it; the folder's name unless given
         without  keys to leave out, such as "quantization_config" (`kvlib.config.read.read_shape`)
 
-        Raises CheckpointError (a ValueError) that names file and key for what is not understood.
+        Raises CheckpointError (a ValueError) that names the file and the key if kvlib does not know
+        a key or its value.
         """
         shape, source = read_shape(config, without)
         if name is None:
@@ -154,8 +155,8 @@ class ModelSpec:
         reserve     what a layer with a window holds of a request, one of `kvlib.costs.RESERVES`:
                     "needed", "all", "vllm" (blocks of 16 unless given) or "transformers"
         step        new tokens of a step: a window layer holds window - 1 + step tokens
-        budget      tokens that eviction leaves between steps, beside those of the step, in each
-                    layer without a window; or a list with a number or None for each layer
+        budget      tokens that eviction leaves in each layer without a window, to which the tokens
+                    of a step are added; or a list with a number or None for each layer
 
         Raises ValueError or TypeError, naming the argument, if one does not fit.
 

@@ -46,17 +46,18 @@ def decode_attention(
     sums are float32. k and v may be :class:`Codes`, which the kernel decodes in registers. D is 64,
     96, 128 or 256. window (which counts the query itself), sm_scale and softcap mean the same as in
     :func:`kvlib.attend`.
-    behind: (B,) int32, how many newer tokens each request has, which another call attends to. A
-    window is counted back from the newest of them.
-    lens: seq_lens as Python integers, by which the plan balances the blocks. If seq_lens lies on
-    the host, kvlib reads it itself. If it lies on a device and lens is missing, every request
-    gets the same number of splits.
-    max_len: the longest length, which sets that number of splits; what the blocks could hold
-    unless given.
-    splits: blocks that share each request's keys; :func:`kvlib.kernels.plans.plan_decode` chooses.
+    behind: (B,) int32, how many tokens each request has after these keys, if another call attends
+    to those. A window is counted back from the newest of them.
+    lens: seq_lens as Python integers, by which the plan balances the thread blocks. If seq_lens
+    lies on the host, kvlib reads it itself. If it lies on a device and lens is missing, every
+    request gets the same number of splits.
+    max_len: the longest length, from which that number of splits follows; unless given, the most
+    that a request's blocks of the cache could hold.
+    splits: thread blocks that share each request's keys; :func:`kvlib.kernels.plans.plan_decode`
+    chooses.
     tensor: whether tensor cores multiply; :func:`kvlib.kernels.plans.suits_tensor_cores` chooses.
-    Each query and weight reaches the tensor cores as two 16-bit numbers, so sums are accurate to
-    2^-16; KIVI's numbers are rounded to float16 once.
+    Each query and weight is split into two 16-bit numbers for the tensor cores, so sums are
+    accurate to 2^-16; KIVI's numbers are rounded to float16 once.
     run_on: "device", "processor" or "twin"; the arrays decide by default.
 
     A request without keys gives (0, −inf). Split keys and merged states are Flash-Decoding (T. Dao,

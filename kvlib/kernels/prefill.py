@@ -47,8 +47,9 @@ def prefill_attention(
     mean the same as in :func:`kvlib.attend`.
     max_new: the most new tokens of one request, if you know it; T otherwise.
     tree: which new tokens each of them sees (`kvlib.kernels.trees.tree_of`); None: a chain.
-    work: how blocks share the keys of a step of few new tokens, such as guesses
-    (`kvlib.kernels.prefill_work.split_work`); None: a block reads all keys that its rows see.
+    work: how thread blocks share the keys of a step of few new tokens, such as guesses
+    (`kvlib.kernels.prefill_work.split_work`); None: a thread block reads all keys that its rows
+    see.
 
     Raises ValueError or TypeError, before anything is launched, for arguments that do not fit
     together.

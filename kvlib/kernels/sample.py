@@ -96,7 +96,7 @@ def sample_tokens(
 
     The device keeps at most 256 candidates. Rows with a larger top_k, or with a nucleus that
     reaches beyond the 256 likeliest tokens, are copied and drawn on the host from the same bits,
-    which is exact and slower. Without top_k and top_p, the device may draw every token.
+    which is exact and slower. Without top_k and top_p, the device can draw any token itself.
 
     Raises ValueError for the same reasons as :func:`kvlib.sample`, and for a row with NaN.
 

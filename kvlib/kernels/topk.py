@@ -59,7 +59,7 @@ def softmax_topk(
     logits the lower index comes first. −inf is a logit like others; NaN ranks below −inf, in order
     of index, as in numpy.argsort. `maximum` ignores NaN. `total` and `lse` are NaN if a row holds
     NaN or +inf; a row of −inf alone has total 0 and lse −inf.
-    splits: blocks that share a row; :func:`kvlib.kernels.plans_topk.plan_topk` chooses.
+    splits: thread blocks that share a row; :func:`kvlib.kernels.plans_topk.plan_topk` chooses.
     run_on: "device", "processor" or "twin"; the arrays decide by default.
 
     The online softmax is arXiv:1805.02867. Raises ValueError or TypeError,

@@ -1,4 +1,4 @@
-"""The transformer itself. Chapters swap the cache and leave this alone.
+"""The transformer itself. The book's chapters swap the cache and leave this package as it is.
 
 `decoder`        token ids in, logits out: the loop over blocks
 `block`          one layer: a token mixer and a feed-forward part

@@ -128,9 +128,9 @@ class ModelConfig:
     def from_dict(cls, data: Mapping[str, Any], source: str = "config.json") -> ModelConfig:
         """Read a parsed config.json. `source` names the file in errors.
 
-        Raises CheckpointError, naming the key, what it holds and what is understood. Also raises it
-        for a model whose bytes kvlib can count, but which it cannot run. Raises TypeError if `data`
-        is no mapping.
+        Raises CheckpointError, naming the key, what it holds and which values kvlib knows. Also
+        raises it for a model whose bytes kvlib can count, but which it cannot run. Raises TypeError
+        if `data` is no mapping.
         """
         if not isinstance(data, Mapping):
             raise TypeError(
@@ -148,7 +148,7 @@ class ModelConfig:
     def from_folder(cls, path: str | os.PathLike[str]) -> ModelConfig:
         """Read ``config.json`` in a folder, and the end tokens of any ``generation_config.json``.
 
-        Raises CheckpointError naming the file, the key, what it holds and what is understood.
+        Raises CheckpointError naming the file, the key, what it holds and which values kvlib knows.
         """
         source = os.path.join(path, "config.json")
         config = cls.from_dict(read_json(source), source)

@@ -85,9 +85,10 @@ class Decoder:
     ) -> Array:
         """Run the model over the step's new tokens.
 
-        tokens: T token ids, the requests' packed one after the other as ``step`` lists them.
-        rows: which rows to return logits for: "last", the last of each request (B, V); "all"
-        (T, V); or a list of R row numbers (R, V), in that order.
+        tokens: T token ids, those of all requests one after the other, in the order of
+        ``step.seq_ids``.
+        rows: which rows get logits. "last": the last row of each request (B, V). "all": every row
+        (T, V). A list of R row numbers: those rows (R, V), in the order of the list.
 
         The last layer's MLP and the output matrix are computed for these rows alone. Raises
         ValueError for a wrong number of tokens, an id outside the vocabulary, a row that the step

@@ -30,9 +30,9 @@ def row_differences(
     function   (m, D) → (m, E), each row from its own row alone
     x (T, D)   dy (T, E), float64   rows, columns (n,) integers   →   (n,) float64
 
-    The error is about 1e-16 / step from rounding and step⁴ from the rule. The step is a power of
-    two, so that x + step is exact where x is large. Raises ValueError or TypeError, saying what
-    came and what was needed.
+    Rounding contributes an error of about 1e-16 / step, and the five-point rule one of about step⁴.
+    The step is a power of two, so that x + step is exact where x is large. Raises ValueError or
+    TypeError, saying what came and what was needed.
 
     >>> x = np.array([[1.0, 2.0]])
     >>> row_differences(lambda z: z**3, x, np.ones((1, 2)), [0, 0], [0, 1]).round(9)

@@ -1,8 +1,8 @@
 """The small model the book runs on: Llama format, byte level, trained on Python source code.
 
 The folder holds config.json, model.safetensors (float16), MODEL_CARD.md and the frozen sample of
-Python that the chapters feed to it. It loads with NumPy alone. The folder draft holds a model of an
-eighth of its size, which guesses what it writes.
+Python that the chapters feed to it. It loads with NumPy alone. The folder draft holds a second
+model, an eighth of its size, which guesses what the first one writes.
 """
 
 from __future__ import annotations

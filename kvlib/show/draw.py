@@ -223,7 +223,7 @@ def label_ends(ax: Any, ends: Mapping[str, float], roles: Sequence[str], *, x_en
 
 
 def bytes_axis(ax: Any, name: str, *, axis: str = "y", base: int = 1024) -> str:
-    """Count an axis of bytes in one unit, in round steps, labelled 'name (MiB)'. Returns the unit.
+    """Label an axis of bytes 'name (MiB)', with ticks at round numbers. Returns the unit.
 
     base=1024 gives KiB, MiB, GiB; base=1000 gives kB, MB, GB. Call it after drawing. ValueError
     for another base or axis.

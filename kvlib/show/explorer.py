@@ -88,10 +88,10 @@ class Explorer:
     ) -> Explorer:
         """An explorer whose scenes were made beforehand, one for each value of its control.
 
-        With two controls, give the scenes for all values of the second at the first value of the
-        first, then at its next value, and so on. Use this for results that need a run of the model.
-        The page carries all scenes, so keep them few. Numbers in their panels are rounded to what
-        can be seen (`kvlib.show.rounding`).
+        With two controls, give the scenes in the order of two nested loops, the second control in
+        the inner one. Use this for results that need a run of the model. The page carries all
+        scenes, so keep them few. Numbers in their panels are rounded to what can be seen
+        (`kvlib.show.rounding`).
         """
         controls = [slider] if isinstance(slider, Control) else list(slider)
         frames, named = list(scenes), " x ".join(control.name for control in controls)
@@ -179,7 +179,7 @@ class Explorer:
         return f"<Explorer {self.name}: {self.scene()['title']}>"
 
     def to_html(self, note: str = "") -> str:
-        """The first view, and in `data-explorer` what the page's script needs; no script itself."""
+        """The first view, with the data for the page's script in `data-explorer`, but no script."""
         data: dict[str, Any] = {"name": self.name, "title": self.title}
         data["controls"] = [control.to_json() for control in self.controls]
         if self._frames is not None:

@@ -164,7 +164,7 @@ def sampling_explorer(**settings: Any) -> Explorer:
 
 
 def speculation_explorer(**settings: Any) -> Explorer:
-    """The speed-up of guessing against the number of guesses, and where a full batch ends it.
+    """The speed-up by the number of guesses, and the batch from which guessing makes text slower.
 
     Settings: acceptance (chance that a guess is right, if those before it are), gamma (guesses per
     request and step), cost (time of one guess, in steps without guesses), batch (requests), gpu.

@@ -70,9 +70,9 @@ def eviction_explorer(
 
     model     the reference model unless given; a token must be a byte
     prompt    a question whose right continuation is `answer`; one of the recall task unless given
-    layer, head   whose attention is drawn: the mean over the query heads of a kv head
+    layer, head   where the attention is taken from: one kv head, as the mean over its query heads
     policies  name → a function from a budget to a retention rule; two or more
-    budgets   tokens that stay between two steps, two or more, the largest at most the text's length
+    budgets   two or more numbers of tokens that stay between steps, none above the text's length
 
     The prompt is read in chunks of 8 bytes; then the bytes of the right answer are fed one by one,
     so that the model predicts each of them after the right ones.

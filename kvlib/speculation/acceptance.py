@@ -48,21 +48,21 @@ def accept_tree(
     verdicts: Numbers,
     numbers: Numbers,
 ) -> tuple[list[int], int]:
-    """The guesses of a tree that a text gets, by their numbers, and the token after them.
+    """Which guesses of a tree a text gets, as their numbers, and the token after them.
 
     p (n + 1, V)      the model's distribution after the text, and after each guess
     tokens            n token ids; those with the same parent were drawn from one row of q, one
                       after the other without replacement, in the order in which they stand
     parents           for each guess, the number of the one that it follows; −1: the text
-    q (n, V)          the distribution from which the first sibling was drawn; siblings state the
-                      same one
+    q (n, V)          for each guess, the distribution from which its first sibling was drawn, so
+                      siblings have equal rows
     verdicts (n,)     random numbers in [0, 1) that decide on the guesses
     numbers (n + 1,)  random numbers in [0, 1) that draw the token after the accepted guesses, a
                       number for each row of p; independent of the verdicts and of the draft
 
     The guesses that follow the text are judged in turn. A guess x is accepted with probability
     min(1, p(x) / q(x)). If it is refused, p becomes max(0, p − q), q loses x, both are scaled to
-    sum to 1, and the next guess is judged by them. The guesses that follow an accepted one are
+    sum to 1, and the next sibling is judged by these. The guesses that follow an accepted one are
     judged in the same way. If none is accepted, the token is drawn from what is left of p. Each
     token is then distributed as p, whatever q is (recursive rejection sampling, arXiv:2402.14160).
     `accept` is the special case of a chain.

@@ -43,8 +43,8 @@ class Draft:
              not drawn, as by a lookup or a model that takes the likeliest token.
     parents  for each guess of a tree, the number of the earlier guess that it follows, or −1 if it
              follows the text. None: each guess follows the one before. Guesses with the same
-             parent differ. If they were drawn, it was one after the other from the same row of q,
-             without replacement.
+             parent differ. If they were drawn, they come from the same row of q, one after the
+             other and without replacement.
 
     >>> Draft([7, 8]).q is None
     True
@@ -57,7 +57,7 @@ class Draft:
     parents: Parents | None = None
 
     def first(self, n: int) -> Draft:
-        """Its first n guesses; of a tree, they are a tree, because parents stand before."""
+        """Its first n guesses; those of a tree are a tree, too, because parents come first."""
         return Draft(
             self.tokens[:n],
             None if self.q is None else self.q[:n],
@@ -65,7 +65,7 @@ class Draft:
         )
 
     def path(self, tokens: Sequence[int]) -> list[int]:
-        """The numbers of the guesses, each the next one's parent, that spell these tokens."""
+        """The numbers of the guesses that spell these tokens, one after the other."""
         if self.parents is None:
             return list(range(len(tokens)))
         after, path = followers(self.parents), [-1]

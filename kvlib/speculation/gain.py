@@ -31,8 +31,8 @@ def speed_up(acceptance: float, gamma: int, cost: float, step: float = 1.0) -> f
     """How many times faster the text comes than without guesses.
 
     cost   time of one guess, as a share of one step of the model that decodes a single token
-    step   time of the step that checks the guesses, in the same unit: 1 as long as reading the
-           weights takes most of it
+    step   time of the step that checks the guesses, in the same unit: 1 while reading the weights
+           takes longer than the arithmetic
 
     arXiv:2211.17192, theorem 3.8, in which step is 1; `checking_time` estimates it for a batch.
 
@@ -45,7 +45,7 @@ def speed_up(acceptance: float, gamma: int, cost: float, step: float = 1.0) -> f
 
 
 def checking_time(gamma: int, batch: int, ridge: float) -> float:
-    """The `step` of `speed_up`: how many times as long the check of `gamma` guesses takes.
+    """The `step` of `speed_up`: the time of a step with `gamma` guesses, in steps without any.
 
     batch   requests in a step, each with `gamma` guesses
     ridge   tokens per step at which arithmetic takes as long as reading 16-bit weights: the ridge
@@ -80,9 +80,10 @@ def best_gamma(
 
 
 def adaptive(most: int = 8, cost: float = 0.05) -> Callable[[Request], int]:
-    """A rule for ``gamma``: the best number of guesses, by how many were right lately.
+    """A rule for ``gamma``: the best number of guesses, given the share that was right lately.
 
-    most   guesses per step at most; at least 1 is made, so that the rule notices right ones
+    most   the most guesses per step. The least is 1, so that the rule notices when guesses are
+           right again
     cost   as in `speed_up`
 
     >>> rule = adaptive(most=8, cost=0.05)
@@ -95,13 +96,13 @@ def adaptive(most: int = 8, cost: float = 0.05) -> Callable[[Request], int]:
 
 
 def expected_tree_tokens(tree: Sequence[int], acceptance: Sequence[float]) -> float:
-    """Tokens per step if the guesses are a tree: 1, and for each guess how likely its path is.
+    """Tokens per step if the guesses are a tree: 1, plus the probability of each guess's path.
 
     tree        for each guess, the number of the earlier one that it follows; −1: the text
     acceptance  the probability that the first guess among siblings is the right one, that the
                 second is, and so on; 0 for those that are not listed. Together at most 1.
 
-    A chain is the case in which only the first number is asked for: then it is `expected_tokens`
+    A chain uses only the first number, and the result is that of `expected_tokens`
     (arXiv:2402.12374, section 4.1).
 
     >>> from kvlib.speculation import branches
@@ -121,15 +122,15 @@ def expected_tree_tokens(tree: Sequence[int], acceptance: Sequence[float]) -> fl
 def best_tree(acceptance: Sequence[float], guesses: int, levels: int = MOST_GUESSES) -> Parents:
     """The tree with the largest `expected_tree_tokens`, as the parents of its guesses.
 
-    acceptance  as there; no number above the one before it
-    guesses     how many guesses it has; fewer only if the levels have no more places
+    acceptance  as in `expected_tree_tokens`; no number may be above the one before it
+    guesses     how many guesses the tree has; fewer only if so many levels cannot hold them
     levels      how many guesses stand one after the other at most. A draft model needs a step of
                 its own for each level.
 
     A guess is at most as likely as the one that it follows and as the sibling before it, so the
-    likeliest guesses are a tree, and the tree is built from the likeliest on. Its first n guesses
-    are therefore the best tree of n. (Sequoia, arXiv:2402.12374, finds the same trees by dynamic
-    programming.)
+    likeliest guesses form a tree. It is built by adding the likeliest guess that is left, so its
+    first n guesses are the best tree of n. (Sequoia, arXiv:2402.12374, finds the same trees by
+    dynamic programming.)
 
     >>> best_tree([0.6, 0.3], guesses=4)  # 0.6; 0.6²; 0.3; 0.6³
     (-1, 0, -1, 1)

@@ -14,11 +14,11 @@ from kvlib.speculation.writing import renumbered
 
 
 class Rehearsed(Drafter):
-    """Guess what was written before, each token right with the same probability.
+    """Guess from texts that are known beforehand, and be right as often as you choose.
 
     texts        what a run without guesses gave: prompt and new tokens, by the request's name
-    acceptance   the probability that a guess is right, whatever the others are; of a tree, a list:
-                 that the first of several siblings is right, that the second is, and so on
+    acceptance   the probability that a guess is right, whatever the others are. For a tree, a list:
+                 the probabilities that the first sibling is right, that the second is, and so on
     vocabulary   wrong guesses are other ids from 0 ... vocabulary − 1
     tree         the parents of a tree of guesses, such as ``branches(3, 2, 1)``; a chain unless
                  given
