@@ -180,8 +180,8 @@ def _parser() -> Parser:
         metavar="TOKENS",
         type=tokens,
         nargs="+",
-        help="evict: tokens that stay in each layer without a window; one number, or one for each "
-        "layer of the model",
+        help="tokens that eviction leaves in each layer without a window (default: no eviction); "
+        "one number, or one for each layer of the model",
     )
     one.add_argument("--json", action="store_true", help="print JSON; the keys name the units")
     commands.add_parser("models", help="list the models that kvlib knows")

@@ -19,7 +19,7 @@ RESERVES: Mapping[str, str] = MappingProxyType(
     {
         "needed": "the tokens that its queries see",
         "transformers": "window - 1 tokens, as transformers keeps between steps",
-        "vllm": "whole blocks in vLLM's padded groups of layers",
+        "vllm": "whole blocks, in groups of layers that vLLM pads to one size",
         "all": "every token, as an engine without groups of layers does",
     }
 )

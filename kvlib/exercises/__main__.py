@@ -101,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
                        "those that the answers need")  # fmt: skip
 
     grade.add_argument("--sandbox", choices=("auto", "on", "off"), default="auto", help="run the "
-                       "notebook's code behind bubblewrap (auto: where that works)")  # fmt: skip
+                       "notebook's code in a sandbox, bubblewrap (auto: if it works)")  # fmt: skip
 
     course = commands.add_parser("course", help="write notebooks for students and for instructors")
     course.set_defaults(run=_course)

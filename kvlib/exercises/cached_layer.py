@@ -31,7 +31,7 @@ def check_layer_cache(layer_cache: type) -> Iterator[str]:
     append, run = _new(layer_cache)
     append(k[:1], v[:1])
     _first_token(layer_cache, run(q[:1]), q, k, v)
-    yield "a first token gets its own value back, although another cache holds other tokens"
+    yield "a first token gets its own value back, even while another cache holds tokens"
 
     append, run = _new(layer_cache)
     append(k[:5], v[:5])
@@ -148,8 +148,8 @@ def _usual_suspects(got: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray
     diagnose(
         got,
         {
-            "query head h read key head h % Hkv: neighbours share a key head, h // G (repeat each "
-            "head, do not tile them)": _reference(q, k[:, tiled], v[:, tiled]),
+            "query head h read key head h % Hkv, needed h // G: neighbouring query heads share a "
+            "key head (repeat each, do not tile them)": _reference(q, k[:, tiled], v[:, tiled]),
             "the scores are not divided by sqrt(D)": _reference(q, k, v, sm_scale=1.0),
         },
     )

@@ -34,8 +34,8 @@ def check_read_in_chunks(read_in_chunks: Callable[..., Any]) -> Iterator[str]:
         90: "these are (query, key) pairs, but all queries of a chunk share one read",
     }
     if _keys(keys) in suspects:
-        raise Finding(f"keys of 12 tokens in chunks of 3: got {keys}: {suspects[int(keys)]}")
-    expect_equal(keys, 3 + 6 + 9 + 12, "keys of 12 tokens in chunks of 3")
+        raise Finding(f"keys read for 12 tokens in chunks of 3: got {keys}: {suspects[int(keys)]}")
+    expect_equal(keys, 3 + 6 + 9 + 12, "keys read for 12 tokens in chunks of 3")
     yield "chunk j reads the keys of all chunks up to itself"
 
     drawn = np.random.default_rng(7).integers((5, 2), (30, 12), (3, 2)).tolist()
@@ -134,8 +134,8 @@ def check_fill_step(fill_step: Callable[..., Any]) -> Iterator[str]:
             )
         expect_equal(got, needed, words)
     yield (
-        "it holds for a prompt that is nearly read, without a prompt, without a decode, with a "
-        "budget that decodes fill, and with no budget"
+        "this also holds if a prompt is nearly read, if there is no prompt, if no request decodes, "
+        "if decodes fill the budget, and if there is no budget"
     )
 
     lengths = {"a": (2, 9), "b": (4, 12), "c": (21, 3), "d": (7, 2)}

@@ -61,7 +61,8 @@ def _compare(
     got, needed = ask(blocks, keys, room), num_splits(blocks, keys, room)
     if got == needed:
         return
-    said = f"{blocks} blocks, {keys:,} keys, room for {room}: got {got}, needed {needed} ({why})"
+    at_once = f"room for {room} blocks"
+    said = f"{blocks} blocks, {keys:,} keys, {at_once}: got {got}, needed {needed} ({why})"
     if got == 0:
         said += "; without a split no block reads the keys: 1 is the least"
     elif got == max(1, min(-(-room // blocks), keys // LEAST)):

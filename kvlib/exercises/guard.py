@@ -42,7 +42,8 @@ def guarded(
     The result is plain data (`kvlib.exercises.plain`), so that `==` means what it says.
 
     may_modify       for functions whose work is to change an argument
-    may_return_none  for those that return nothing: what they return is handed on as it came
+    may_return_none  for functions that return nothing; if one returns something, it is handed on
+                     unchanged
     silent           warnings, NumPy's too, are dropped while it runs
     returns          types whose objects may be returned besides plain data
 
@@ -89,7 +90,7 @@ def silence() -> Iterator[None]:
 
 
 def bare(function: Any) -> Any:
-    """The learner's own function behind a guard, for a checker that guards it in another way.
+    """The learner's function without its guard, for a checker that guards it in another way.
 
     >>> bare(guarded(len)) is len
     True

@@ -114,7 +114,7 @@ def check_spot_check(spot_check: Any) -> Iterator[str]:
     if not np.allclose(got, needed, rtol=1e-5, atol=1e-7):
         ahead = dy[rows, columns] * ((at + 1e-4) ** 3 - at**3) / 1e-4
         suspects = {
-            "this is a one-sided difference, whose error falls only with the step itself": ahead,
+            "this is a one-sided difference: its error is of order step, not of order step²": ahead,
             "the result is twice too large, because the two points lie 2 · step apart": 2 * needed,
             "dy is missing: the loss is the sum of dy · function(x)": 3 * at**2,
         }

@@ -68,7 +68,7 @@ def check_token_bytes(token_bytes: Any) -> Iterator[str]:
         measured = cache.memory().payload
         got = whole_number(token_bytes(dict(_CONFIGS[name]), 2), name)
         expect_equal(3 * got, measured, f"{name}, a live cache")
-    yield "three tokens take as many bytes in live caches of two of these shapes"
+    yield "live caches of two of these shapes hold exactly as many bytes for three tokens"
 
 
 def _compare(token_bytes: Any, name: str, config: dict[str, Any], size: int) -> None:

@@ -85,7 +85,7 @@ def _search(longest: Any, what: str, nbytes: Callable[[int], int], budget: int, 
     if got > 0 and nbytes(int(got)) > budget:
         one_over = got == 1 or nbytes(int(got) - 1) <= budget
         hint = "this is the first length that does not fit; " if one_over else ""
-        hint += "the bytes of one token, multiplied, do not count that blocks are rounded up"
+        hint += "blocks are rounded up, so tokens times the bytes of one is too little"
         raise Finding(
             f"{what}: {got:,} tokens take {nbytes(int(got)):,} bytes of {budget:,}: {hint}"
         )

@@ -69,7 +69,7 @@ def check_grouped_attention(grouped_attention: Function) -> Iterator[str]:
             corner = f"{what}: " + CORNER.format(t=t, s=s, at=s - t)
             diagnose(o, {corner: attended_wrongly(q, k_all, v_all, np.tri(t, s, dtype=bool))})
         expect_close(o, attended(q, k, v), what, axes=("query", "head"))
-    yield "one kv head for all, one for each, and fewer queries than keys work, too"
+    yield "it also works with one kv head for all, with one per query head, and for a chunk"
 
 
 def _expect_readers(
@@ -97,5 +97,5 @@ def _expect_readers(
     elif not moved:
         cause = f": no query head reads {name} head {head}"
     elif moved == list(range(6)):
-        cause = ": every query head reads it, and a query head has one key/value head"
+        cause = ": every query head reads it, but only the query heads of its group may"
     raise Finding(words + cause)

@@ -33,7 +33,7 @@ def check_free_list(free_list: type) -> Iterator[str]:
         raise Finding(f"blocks {second[:2]} were free, and {back} were handed out")
     pool.free(back)
     pool.refuses(3, free=2)
-    left = pool.allocate(2, "after three blocks were refused, the two that are free")
+    left = pool.allocate(2, "the two free blocks, after a request for three was refused")
     if sorted(left) != sorted(second[:2]):
         raise Finding(f"blocks {second[:2]} were free, and {left} were handed out")
     pool.refuses(1, free=0)
@@ -209,7 +209,7 @@ def _refuses_whole(pool: _Pool, held: int, left: list[int]) -> None:
         if sorted(taken) != sorted(left):
             raise Finding(
                 f"{what}, and it was refused, but then blocks {sorted(taken)} were free, needed "
-                f"{sorted(left)}: check all of the list before any is taken back"
+                f"{sorted(left)}: check the whole list before you free any of its blocks"
             )
         pool.free(taken)
 

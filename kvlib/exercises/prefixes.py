@@ -40,8 +40,8 @@ def check_reusable(reusable: Callable[..., Any]) -> Iterator[str]:
         )
     if got in (12, 16, 18, 19):
         raise Finding(
-            f"got {got}: tokens after the first difference were counted, too. Their keys have seen "
-            "a different token 6, so they are different keys; needed 4"
+            f"got {got}, needed 4: tokens after the first difference were counted, too. Their keys "
+            "were computed after a different token 6, so they are different keys"
         )
     expect_equal(got, 4, "tokens 0 to 5 agree, token 6 differs, blocks of 4")
     yield "whole blocks up to the first difference, and nothing after it"

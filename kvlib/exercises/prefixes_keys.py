@@ -54,8 +54,8 @@ def check_block_keys(block_keys: Callable[..., Any]) -> Iterator[str]:
 
     if keys([9, *text[1:]])[1] == first[1]:
         raise Finding(
-            "tokens 21 22 23 24 have the same key after a different first block: their keys in the "
-            "cache have seen that block, so put the previous key into the hash"
+            "block 21 22 23 24 has the same name after a different first block, but what the cache "
+            "holds for it depends on that block. Put the key of the previous block into the hash"
         )
     if keys(text[4:8])[0] == first[1]:
         raise Finding(
@@ -155,5 +155,5 @@ def _many(keys: Callable[..., list[Any]]) -> None:
                 raise Finding(
                     f"among 3,000 blocks, block {block} of one text and block {n} of "
                     f"{'the same' if other == i else 'another'} have one key although their "
-                    "tokens differ: there are too few different names. Keep the whole digest"
+                    "tokens differ: there are too few different keys. Keep the whole digest"
                 )

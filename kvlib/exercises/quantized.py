@@ -175,9 +175,7 @@ def check_fixed_codes(fixed_codes: Any) -> Iterator[str]:
     scale = 1 / 127
     codes = _fixed(fixed_codes(seen.copy(), scale), seen.shape)
     right = _nearest(codes, seen, scale)
-    expect_close(
-        codes, right, "codes of what the scale was measured on", axes=TOKEN, rtol=0, atol=0
-    )
+    expect_close(codes, right, "codes of the measured numbers", axes=TOKEN, rtol=0, atol=0)
     yield "within the measured range, each number gets the nearest code"
     later = seen.copy()
     later[3, 5], later[4, 7], later[5, 2] = 1.2, -1.3, 4.1
@@ -210,7 +208,7 @@ def check_fixed_codes(fixed_codes: Any) -> Iterator[str]:
     for other in (0.03, 0.002):
         codes = _fixed(fixed_codes(later.copy(), other), later.shape)
         right, what = _nearest(codes, later, other), f"codes with the scale {other}"
-        why = f"this scale reaches to {127 * other:.3g}; the one before reached to 1"
+        why = f"with this scale the code 127 means {127 * other:.3g}; before, it meant 1"
         expect_close(codes, right, what, axes=TOKEN, rtol=0, atol=0, why=why)
     yield "this holds for any scale"
     far = np.array([[1e6, -1e6, 3e38, -3e38]], dtype=np.float32)

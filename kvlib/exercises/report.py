@@ -123,7 +123,7 @@ def checker(check: Check | None = None, *, returns: Types = ()) -> Any:
     checker itself becomes a report that says so.
 
     returns  types whose objects the function may return besides plain data. With
-             `@checker(returns=object)` it may return anything, and be a class.
+             `@checker(returns=object)` it may return anything, and may itself be a class.
 
     >>> @checker
     ... def check_tokens_left(tokens_left):

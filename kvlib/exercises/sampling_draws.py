@@ -23,7 +23,7 @@ def check_chi_square(chi_square: Any) -> Iterator[str]:
         "you compared shares, but the statistic compares counts": float(
             ((share - p) ** 2 / p).sum()
         ),
-        "the squares are divided by the counts that came, not by the expected ones": float(
+        "the squares are divided by the counts that were drawn, not by the expected counts": float(
             ((counts - n * p) ** 2 / counts).sum()
         ),
         "the differences are not squared": float((abs(counts - n * p) / (n * p)).sum()),

@@ -184,7 +184,7 @@ SUSPECTS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "The absolute difference was taken; where q is larger than p, the token gets 0": (
         lambda p, q: _scaled(np.abs(p - q))
     ),
-    "The tokens are right, but they have their whole p; subtract q": (
+    "The right tokens are kept, but with their whole p; subtract q": (
         lambda p, q: _scaled(np.where(p > q, p, 0.0))
     ),
     "All tokens with p above q get the same; each must get its share of p - q": (
@@ -212,7 +212,7 @@ SUSPECTS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "The likeliest token gets everything; that is right for greedy decoding alone": (
         lambda p, q: np.eye(len(p))[int(p.argmax())]
     ),
-    "It is half p and half the right result; the guess that was refused stays refused": (
+    "It is the mean of p and the right result; p itself has no part in it": (
         lambda p, q: (p + rest_of(p, q)) / 2
     ),
 }

@@ -121,17 +121,17 @@ def _suspects(right: np.ndarray, parents: Sequence[int]) -> dict[str, np.ndarray
             n, dtype=bool
         ),
         "Every guess sees every other": np.ones((n, n), bool),
-        "Every guess sees itself alone; it follows its ancestors": eye,
+        "Every guess sees only itself; it must see its ancestors, too": eye,
         "The parent is seen, but not the parent's own ancestors": direct,
         "The mask has the right shape of a tree, but no guess sees itself": right & ~eye,
         "Rows and columns are exchanged: row j says what guess j sees": right.T,
         "The mask holds in both directions; an ancestor does not see its descendants": (
             right | right.T
         ),
-        "Whatever has a smaller depth is seen; only ancestors may be": (
+        "A guess sees all guesses of smaller depth, but only ancestors may be seen": (
             (depth[None, :] < depth[:, None]) | eye
         ),
-        "Whatever has no larger depth is seen; only ancestors may be": (
+        "A guess sees all guesses of no larger depth, but only ancestors may be seen": (
             depth[None, :] <= depth[:, None]
         ),
         "Guesses with one parent see one another; they are guesses for the same position": (

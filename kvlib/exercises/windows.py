@@ -149,7 +149,7 @@ def _suspects(slots: int, w: int, n: int, right: np.ndarray) -> dict[str, np.nda
         "the mask hides them, and -1 means that nothing was written": (
             np.where(right < n - w + 1, -1, right)
         ),
-        "the ring turns only once here: a slot is written again every time that p comes round": (
+        "the ring turns only once here, but a slot is written again in every turn": (
             np.where(s + slots < n, s + slots, np.where(s < n, s, -1))
         ),
         "every token lies one slot too far to the right: position p goes into slot p % slots": (

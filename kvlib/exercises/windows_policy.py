@@ -46,7 +46,7 @@ def _beats(mine: Pairs, rival: Pairs, budget: int) -> Iterator[str]:
         raise Finding(
             f"with {budget} tokens per layer, your policy finds the strings, but the text takes "
             f"{bits:.3f} bits per byte, and only {most:.3f} with H2O in every layer. Layers that "
-            "keep very few tokens predict badly, so leave them more, or other ones"
+            "keep very few tokens predict badly, so let them keep more tokens, or others"
         )
     yield f"the text takes {bits:.2f} bits per byte, and {most:.2f} under H2O"
 
@@ -95,7 +95,7 @@ def _why_over(found: Sequence[tuple[int, int]], layers: int, budget: int) -> str
         return ": the heavy tokens are a part of the budget, not an addition to it"
     if max(map(sum, found)) >= layers * budget:
         return ": one layer has all of it, so nothing is left for the others"
-    return ": what one layer gets more, the others must get less"
+    return ": if one layer gets more tokens, the others must get fewer"
 
 
 def equal_shares(layers: int, budget: int) -> Pairs:

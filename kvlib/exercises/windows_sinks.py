@@ -46,7 +46,7 @@ def check_keep_sinks(keep_sinks: Callable[..., Any]) -> Iterator[str]:
     raw = np.random.default_rng(31).standard_normal((64, D)).astype(np.float32)
     plain = np.arange(12)
     _expect(keep_sinks, raw, plain, plain, 4, 5, "12 keys, 4 sinks, 5 recent")
-    yield "the sinks and the newest stay, and each key is turned to the place where it then stands"
+    yield "the sinks and the newest stay, and each key is turned to the position that it gets"
 
     for s, sinks, recent in ((7, 4, 5), (9, 4, 5), (3, 4, 5), (1, 1, 1)):
         which = np.arange(s)
@@ -69,7 +69,7 @@ def check_keep_sinks(keep_sinks: Callable[..., Any]) -> Iterator[str]:
     rng = np.random.default_rng(32)
     for sinks, recent, more in rng.integers((1, 3, 1), (6, 12, 4), (2, 3)).tolist():
         _stream(keep_sinks, raw, sinks, recent, more)
-    yield "after 15 shifts in a row, every key is still exact for the place where it stands"
+    yield "after 15 shifts in a row, every key still has the exact angle of its position"
 
 
 def _said(s: int, sinks: int, recent: int) -> str:

@@ -124,7 +124,7 @@ WRONG_FIXED: dict[str, tuple[Callable[..., Any], str]] = {
     "not cast": (lambda x, s: np.clip(np.round(x / s), -127, 127), "codes are float"),
     "not rounded": (
         lambda x, s: np.clip(x / s, -127, 127).astype(np.int8),
-        "codes of what the scale was measured on",
+        "codes of the measured numbers",
     ),
 }
 

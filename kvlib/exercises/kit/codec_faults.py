@@ -41,9 +41,9 @@ def _of_part(part: TensorCodec, heads: int, dim: int, xp: Any) -> str:
         if error > 1e-3 * np.abs(needed).max():
             kind = type(part).__name__
             return (
-                f". {name} of {kind} does not multiply the numbers that its decode returns: they "
-                f"differ by {error:.2g}. If {kind} changes decode and inherits {name} from another "
-                f"codec, write {name} = TensorCodec.{name} in it, which asks decode"
+                f". {name} of {kind} does not agree with its decode: the products differ by "
+                f"{error:.2g}. If {kind} changes decode and inherits {name} from another codec, "
+                f"write {name} = TensorCodec.{name} in {kind}, which calls decode"
             )
     for some in (count * part.group for count in TOGETHER):
         fewer = float64(part.decode(part.encode(x[:, :some, :]), xp.float32))

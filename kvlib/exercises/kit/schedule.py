@@ -216,7 +216,7 @@ class Schedule:
             self.cache.append(layer, *self.keys_and_values(layer, step.num_tokens), step)
         for name in step.seq_ids:
             self.cache.truncate(name, self.length(str(name)))
-        with _refuses("append to a step that was taken back", ValueError, "over"):
+        with _refuses("append to a step that truncate has undone", ValueError, "over"):
             self.cache.append(0, *self.keys_and_values(0, step.num_tokens), step)
         poison_unused(self.cache)
 
@@ -346,7 +346,7 @@ class Schedule:
         for row in range(len(q)):
             line = line_of(tree, n + row)
             which = [*range(old), *(old + number for number in line)]
-            assert positions[row] == old + len(line) - 1, f"a node of {name} stands elsewhere"
+            assert positions[row] == old + len(line) - 1, f"a guess of {name} is misplaced"
             at = np.arange(old + len(line))
             one = q[row : row + 1], k[which], v[which], positions[row : row + 1], at
             found.append(oracle.attention(*one, **spec.settings))

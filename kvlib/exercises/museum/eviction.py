@@ -121,8 +121,9 @@ EXHIBITS = (
         full_layers_only,
         room="forgetting",
         cite="alvarobartt/hf-mem #60 (mended in #61, #70)",
-        happened="The calculator counted full layers only. Its first repair capped the others at "
-        "their window, which is what they need; the second counts what engines reserve.",
+        happened="The calculator counted only layers without a window. Its first repair counted "
+        "the others up to their window, which is what they need. The second counts what engines "
+        "reserve for them.",
         look=looks_forgetting.the_bill_of_windows,
         caught_by=guards_stores.the_bill_is_what_arrays_weigh,
     ),

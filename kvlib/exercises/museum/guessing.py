@@ -114,8 +114,8 @@ EXHIBITS = (
         room="guesses",
         cite="lablup/mlxcel #994 (mended in #1002)",
         happened="After each refused guess, the cache of the draft model was cut by two tokens too "
-        "many, which were never read again. The text stays right, because every guess is "
-        "checked, but ever fewer guesses are.",
+        "many, which the model never read again. The text stays right, because every guess is "
+        "checked, but fewer and fewer guesses are right.",
         look=looks_guessing.how_many_guesses_are_right,
         caught_by=guards_guessing.a_draft_model_has_read_the_whole_text,
     ),
@@ -166,7 +166,7 @@ EXHIBITS = (
         cite="transformers before #28508",
         happened="After a refusal, a token is drawn from what is left of the model's "
         "probabilities. They went through a softmax in place of a division by their sum, so "
-        "tokens of which nothing is left got a share, too.",
+        "tokens with nothing left got a probability, too.",
         look=looks_guessing.shares_of_a_token,
         caught_by=guards_guessing.a_guessed_token_has_the_law_of_the_model,
     ),

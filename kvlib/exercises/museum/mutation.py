@@ -121,7 +121,7 @@ class Mutant(Change):
     def code_for(self, target: FunctionType) -> tuple[CodeType, Any, Any]:
         code, before = changed_code(self), target.__code__
         if REPLACED in (target.__kwdefaults__ or {}):
-            raise LookupError(f"{self.function} is replaced as a whole: put {self.name!r} in first")
+            raise LookupError(f"{self.function} is replaced already: install {self.name!r} first")
         if code.co_code == before.co_code and code.co_consts == before.co_consts:
             raise LookupError(f"{self.name!r} changes nothing in {self.function}")
         return code, target.__defaults__, target.__kwdefaults__

@@ -74,7 +74,7 @@ EXHIBITS = (
         cite="FMInference/H2O #33, transformers 5.23.0",
         happened="keys[-W + 1:] keeps the W - 1 tokens before the query. For W = 1 this is "
         "keys[-0:], which keeps all of them. DynamicSlidingWindowLayer of transformers has this "
-        "slice; by H2O's, a budget of 0 recent tokens evicts none.",
+        "slice. H2O has a similar one, so a budget of 0 recent tokens evicts nothing.",
         look=looks_forgetting.a_window_of_one,
         caught_by=guards_forgetting.windows_of_every_size,
     ),
@@ -85,9 +85,9 @@ EXHIBITS = (
         left_out_in_decode,
         room="forgetting",
         cite="sglang #11634, vllm-metal #550",
-        happened="A learned sink takes a share of each query's attention. One of several kernels "
-        "got that wrong: with SGLang's, GSM8K fell to 0, and in vllm-metal two of three were "
-        "wrong. Here, decode steps leave the sink out.",
+        happened="A learned sink takes a share of each query's attention. In SGLang one of several "
+        "kernels got that wrong, and the score on GSM8K fell to 0; in vllm-metal two of three "
+        "did. Here, decode steps leave the sink out.",
         look=looks_forgetting.with_learned_sinks,
         caught_by=guards_forgetting.a_sink_takes_its_share_in_every_form,
     ),
