@@ -34,12 +34,13 @@ MATH = """async () => {
 # The same pair of colours is given once for each kind of element.
 COLOURS = """selector => {
   const rgb = text => text.match(/[\\d.]+/g).map(Number);
-  const back = element => {
-    for (let node = element; node; node = node.parentElement) {
-      const c = rgb(getComputedStyle(node).backgroundColor);
-      if (c.length === 3 || c[3] > 0.99) return c.slice(0, 3);
+  const backs = new Map([[null, [255, 255, 255]]]);  // of elements seen before: they share parents
+  const back = e => {
+    if (!backs.has(e)) {
+      const c = rgb(getComputedStyle(e).backgroundColor);
+      backs.set(e, c.length === 3 || c[3] > 0.99 ? c.slice(0, 3) : back(e.parentElement));
     }
-    return [255, 255, 255];
+    return backs.get(e);
   };
   const found = new Map();
   for (const e of document.querySelectorAll(selector)) {
