@@ -71,7 +71,7 @@ def test_methods_with_a_cell_and_static_methods_can_be_replaced() -> None:
 
 def test_a_change_of_text_cannot_be_put_into_a_function_that_is_replaced() -> None:
     text = museum.Mutant("m", "kvlib.attention.causal", "_hide", "if a < b", "if a < b - 1")
-    refused = pytest.raises(LookupError, match="put 'm' in first")
+    refused = pytest.raises(LookupError, match="install 'm' first")
     with HALL.mask_of_ones.installed(), refused, museum.applied(text):
         pass
     with museum.applied(text), HALL.decode_sees_token_0_only.installed():

@@ -54,8 +54,9 @@ def check_block_keys(block_keys: Callable[..., Any]) -> Iterator[str]:
 
     if keys([9, *text[1:]])[1] == first[1]:
         raise Finding(
-            "block 21 22 23 24 has the same name after a different first block, but what the cache "
-            "holds for it depends on that block. Put the key of the previous block into the hash"
+            "block 21 22 23 24 has the same key after a different first block, but the keys and "
+            "values that the cache holds for it depend on that block. Put the previous block's key "
+            "into the hash"
         )
     if keys(text[4:8])[0] == first[1]:
         raise Finding(

@@ -209,7 +209,7 @@ def test_the_layer_cache() -> None:
         (PromptNeverStored, "Were the earlier ones never stored"),
         (ZeroSlots, "slots that hold no token are attended to"),
         (Views, "append must store a copy"),
-        (Tiled, "repeat each head, do not tile them"),
+        (Tiled, "repeat each, do not tile them"),
         (Unscaled, "not divided by sqrt(D)"),
         (Wide, "is float64, needed float32"),
         (LastOnly, "has shape (1, 4, 8), needed (5, 4, 8)"),

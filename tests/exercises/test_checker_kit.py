@@ -262,7 +262,7 @@ def test_a_codec_that_inherits_how_codes_are_multiplied_is_told_so() -> None:
     class Right(Halved):
         scores, weigh = TensorCodec.scores, TensorCodec.weigh
 
-    for part, words in ((Halved, "scores of Halved does not multiply"), (Right, "")):
+    for part, words in ((Halved, "scores of Halved does not agree with its decode"), (Right, "")):
         codec = Codec("halved", part(), part())
         trial = kit.check_cache(
             lambda layers, codec=codec: QuantizedCache(layers, codec, 4, 40, xp=np),

@@ -195,7 +195,7 @@ WRONG_SEARCHES: dict[str, tuple[Callable[..., Any], str]] = {
     "below, not equal": (strictly_below, "but 977 tokens also fit"),
     "float": (lambda f, b, n: float(longest(f, b, n)), "expected a whole number"),
     "parts of tokens": (in_halves, "tokens, which is not a whole number"),
-    "far too many": (lambda f, b, n: n, "do not count that blocks are rounded up"),
+    "far too many": (lambda f, b, n: n, "blocks are rounded up, so"),
 }
 
 

@@ -222,7 +222,7 @@ WRONG_GROUPS: dict[str, tuple[Callable[..., Any], str]] = {
         lambda q, k, v: attention(
             q, broadcast(k.mean(1, keepdims=True), q), broadcast(v.mean(1, keepdims=True), q)
         ),
-        "a query head has one key/value head",
+        "only the query heads of its group may",
     ),
     "only as many heads as keys": (
         lambda q, k, v: attention(q[:, : k.shape[1]], k, v),

@@ -182,7 +182,7 @@ class GivesASet(Right):
         (NeverTakesBack, "could not be allocated any more"),
         (TakesTwice, "stands in the list twice"),
         (TakesOneTwiceInACall, "free([5, 5]): one block twice in one call"),
-        (TakesUntilItRefuses, "check all of the list before any is taken back"),
+        (TakesUntilItRefuses, "check the whole list before you free any"),
         (KeepsOneBack, "raised OutOfBlocks although enough were free"),
         (DoesNotImport, "NameError (name 'OutOfBlock' is not defined)"),
         (FromOne, "a pool of 6 has blocks 0 to 5"),

@@ -69,7 +69,7 @@ def half_filled(known: Any, prompt: Any, size: int) -> int:
         (to_the_token, "a block of 4 is shared whole or not at all"),
         (all_of_it, "none is left to compute"),
         (all_but_one, "not a whole number of blocks of 4; needed 4"),
-        (anywhere, "Their keys have seen a different token 6"),
+        (anywhere, "computed after a different token 6"),
         (in_blocks, "got 1, needed 4"),
         (one_block_less, "tokens 0 to 5 agree, token 6 differs, blocks of 4: got 0, needed 4"),
         (half_filled, "tokens in a block that is not full are not shared"),
@@ -136,7 +136,7 @@ def random_start(before: Any, block: Any, salt: Any, n: int) -> bytes:
     [
         (
             chained(lambda b, block, salt, n: digest(block, salt)),
-            "put the previous key into the hash",
+            "Put the previous block's key into the hash",
         ),
         (
             chained(lambda b, block, salt, n: digest(n, block, salt)),

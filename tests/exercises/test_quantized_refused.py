@@ -85,7 +85,7 @@ def test_int8_of_other_forms(right: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda x, s: np.round(np.clip(x, -1, 1) / s).astype(np.int8), "this scale reaches to"),
+        (lambda x, s: np.round(np.clip(x, -1, 1) / s).astype(np.int8), "the code 127 means"),
         (lambda x, s: np.clip(np.round(x * 127), -127, 127).astype(np.int8), "with the scale 0.03"),
         (lambda x, s: np.clip(np.round(x / s).astype(np.int64), -127, 127).astype(np.int8),
          "a cast to whole numbers comes before the clip"),

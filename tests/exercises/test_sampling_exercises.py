@@ -149,7 +149,7 @@ def chi_square(
 
 WRONG_STATISTICS = [
     (lambda c, p: chi_square(c, p, shares=True), "you compared shares"),
-    (lambda c, p: chi_square(c, p, by="counts"), "by the counts that came"),
+    (lambda c, p: chi_square(c, p, by="counts"), "by the counts that were drawn"),
     (lambda c, p: chi_square(c, p, square=False), "are not squared"),
     (lambda c, p: chi_square(c, p, by="nothing"), "are not divided"),
     (lambda c, p: (chi_square(c, p)[0] + 1, 2), "statistic: got"),

@@ -172,7 +172,7 @@ WRONG_RESIDUALS: Wrong = {
     "p": (lambda p, q: p, "must not be drawn a second time"),
     "q": (lambda p, q: q, "from which the refused guess came"),
     "absolute": (scaled(lambda p, q: np.abs(p - q)), "The absolute difference was taken"),
-    "whole p": (scaled(lambda p, q: np.where(p > q, p, 0)), "they have their whole p"),
+    "whole p": (scaled(lambda p, q: np.where(p > q, p, 0)), "but with their whole p"),
     "uniform": (scaled(lambda p, q: 1.0 * (p > q)), "All tokens with p above q get the same"),
     "argmax": (lambda p, q: np.eye(len(p))[(p - q).argmax()], "with the largest difference"),
     "likeliest": (lambda p, q: np.eye(len(p))[p.argmax()], "right for greedy decoding alone"),
@@ -189,7 +189,7 @@ WRONG_RESIDUALS: Wrong = {
         "The difference was divided by p",
     ),
     "by q": (scaled(lambda p, q: np.maximum(p - q, 0) / q), "The difference was divided by q"),
-    "half": (lambda p, q: (p + residual(p, q)) / 2, "half p and half the right result"),
+    "half": (lambda p, q: (p + residual(p, q)) / 2, "the mean of p and the right result"),
     "epsilon": (with_epsilon, "with nothing added to it"),
     "not a number": (
         lambda p, q: np.maximum(p - q, 0) / np.maximum(p - q, 0).sum(),

@@ -107,7 +107,7 @@ right_tree = with_mask(ancestors)
 WRONG_TREES: Wrong = {
     "chain": (with_mask(lambda ps: np.tri(len(ps), dtype=bool)), "This is the mask of a chain"),
     "all": (with_mask(lambda ps: np.ones((len(ps),) * 2, bool)), "Every guess sees every other"),
-    "itself": (with_mask(lambda ps: np.eye(len(ps), dtype=bool)), "Every guess sees itself alone"),
+    "itself": (with_mask(lambda ps: np.eye(len(ps), dtype=bool)), "Every guess sees only itself"),
     "parent": (with_mask(direct), "not the parent's own ancestors"),
     "not itself": (
         with_mask(lambda ps: ancestors(ps) & ~np.eye(len(ps), dtype=bool)),

@@ -205,7 +205,7 @@ WRONG_POLICIES: Wrong = {
     "few": (lambda L, b: policy(L, b, heavy=0, near=5), "Layers that keep very few tokens"),
     "over": (lambda L, b: [(b // 2, b)] * L, "are a part of the budget"),
     "all of it": (lambda L, b: [(8, 32)] * 2 + [(0, L * b)] + [(8, 32)] * 2, "one layer has all"),
-    "more": (lambda L, b: [(8, 32)] * 4 + [(0, L * b - 100)], "the others must get less"),
+    "more": (lambda L, b: [(8, 32)] * 4 + [(0, L * b - 100)], "the others must get fewer"),
     "one pair": (lambda L, b: (b // 2, b // 2), "one pair for each layer, not one for all"),
     "numbers": (lambda L, b: [b] * L, "needed a pair (heavy, recent)"),
     "dicts": (lambda L, b: dict.fromkeys(range(L), (0, b)), "needed a list of pairs"),
