@@ -90,6 +90,15 @@ def test_linear_of_few_rows_in_small_products(monkeypatch, rows):
     assert y.dtype == np.float32 and y.shape == (rows, 300) and y.flags.c_contiguous
 
 
+@pytest.mark.parametrize("rows", [8, 10, 11])
+def test_linear_of_some_rows_of_a_large_weight_with_one_thread(monkeypatch, rows):
+    monkeypatch.setattr(products, "LARGE_BYTES", 0)
+    monkeypatch.setattr(products, "multiplies_small", lambda: False)
+    monkeypatch.setattr(products, "threads", lambda: 1)
+    x, w = normal(1, rows, 64), normal(2, 300, 64)
+    close(linear(x, w), x.astype(float) @ w.T.astype(float), "x Wᵀ")
+
+
 def test_kernels_for_small_products_follow_the_environment(monkeypatch):
     def found(kernels):
         monkeypatch.setenv("OPENBLAS_CORETYPE", kernels)

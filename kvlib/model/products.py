@@ -28,22 +28,23 @@ def product(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """x (T, in), weight (out, in) → x Wᵀ (T, out), C-contiguous.
 
     * 1 row: a matrix-vector product.
-    * 2 to 32 rows of a large matrix, where OpenBLAS has kernels for small products
+    * 2 to 40 rows of a large matrix, where OpenBLAS has kernels for small products
       (`multiplies_small`): products too small for it to copy or to share between threads, shared
       between threads here. With several threads, 8 to 32 rows elsewhere, too.
-    * 2 to 7 rows otherwise: as many matrix-vector products, over a few MB of weights at a time, so
-      that they are read from memory once. Each row gets the very bits it would get alone (for
-      weights larger than such a block, where ``out`` is a multiple of 256).
+    * 2 to 7 rows otherwise, and up to 10 of a large matrix with one thread: as many matrix-vector
+      products, over a few MB of weights at a time, so that they are read from memory once. Each
+      row gets the very bits it would get alone (for weights larger than such a block, where
+      ``out`` is a multiple of 256).
     * 8 to 64 rows otherwise: W xᵀ, which OpenBLAS splits between threads along W, transposed.
     * More: one product.
     """
     t = x.shape[0]
     if t == 1:
         return np.matmul(weight, x[0, :])[None, :]
-    small = multiplies_small() or (t > 7 and threads() > 1)
-    if small and 2 <= t <= 32 and weight.nbytes >= LARGE_BYTES:
+    small = t <= 40 if multiplies_small() else 8 <= t <= 32 and threads() > 1
+    if small and t > 1 and weight.nbytes >= LARGE_BYTES:
         return _in_small_products(x, weight)
-    if 2 <= t <= 7:
+    if 2 <= t <= 7 or (8 <= t <= 10 and threads() == 1 and weight.nbytes >= LARGE_BYTES):
         return _row_by_row(x, weight)
     if 8 <= t <= 64:
         return np.ascontiguousarray((weight @ x.T).T)
