@@ -16,10 +16,10 @@ from kvlib.caches.spec import LayerSpec, check_layers
 class Retention:
     """Says which tokens a layer keeps. ``plan`` applies it, then makes room for the new tokens.
 
-    No token goes between one plan and the next, so the last step can always be undone. In a rule of
-    your own, write `first` if it keeps all tokens from some position on, and `kept` otherwise.
-    Write `room`, too, if the rows of a DenseCache can be shorter. Rules that are equal share block
-    tables, so make them frozen dataclasses.
+    The rule drops no token between one plan and the next, so the last step can always be undone. In
+    a rule of your own, write `first` if it keeps all tokens from some position on, and `kept`
+    otherwise. Write `room`, too, if the rows of a DenseCache can be shorter. Rules that are equal
+    share block tables, so make them frozen dataclasses.
 
     >>> @dataclass(frozen=True)
     ... class EvenPositions(Retention):
