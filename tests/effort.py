@@ -42,7 +42,7 @@ TRACED_ELSEWHERE = {
     *("test_kernel_codes", "test_kernel_cache", "test_hostile_mutations", "test_policy_golden"),
     # these read files, and run hardly a line of kvlib
     *("test_lite", "test_prose", "test_text_files", "test_imports", "test_glossary"),
-    # found by a run that noted, for each line of kvlib, the tests that ran it
+    # found by pytest --cov-context=test, which notes for each line of kvlib the tests that ran it
     *("test_api_page", "test_arguments_integers", "test_attention", "test_batching"),
     *("test_cache_memory", "test_cache_threads", "test_checker_kit", "test_device_double"),
     *("test_editing_ropes", "test_exercise_lent", "test_explorers_live", "test_first_mistakes"),
