@@ -25,14 +25,14 @@ class DraftModel(Drafter):
             A request for which it has no room gets no guesses.
     tree    the parents of a tree of guesses, such as ``branches(3, 2, 1)``: the likeliest tokens
             or, at a temperature, tokens drawn without replacement. The text's `most`, the
-            scheduler's gamma, then limits the guesses of the whole tree: its first ones are made.
-            Unless given, the guesses are a chain.
+            scheduler's gamma, then limits the whole tree: only its first guesses are made. Unless
+            given, the guesses are a chain.
 
-    Between two calls a text grows by the guesses that were accepted and one token more. Refused
-    guesses are removed from the cache. New tokens that it does not hold yet are fed in one step for
-    all texts, because the drafts of a batch are written side by side. Each level of a tree takes
-    one step, in which the guesses before it are fed once more. If a request draws its tokens at a
-    temperature, its guesses are drawn by the same settings.
+    Between two calls a text grows by the guesses that were accepted and one token more. The next
+    call removes refused guesses from the cache and feeds it what it lacks, in one step for all
+    texts. Then the drafts of all texts grow together, one level per step; with a tree, each step
+    also feeds the guesses before that level again. If a request draws its tokens at a temperature,
+    its guesses are drawn by the same settings.
 
     >>> from kvlib import load_reference_model
     >>> model = load_reference_model()

@@ -13,13 +13,13 @@ Ngram = tuple[int, ...]
 class PromptLookup(Drafter):
     """Look up where the text's last tokens stood before, and guess what followed there.
 
-    longest, shortest: how many of the last tokens must be the same, at most and at least; the
-    longest match wins, and of several the latest. It works where a text repeats itself, as code
-    and summaries do, and costs a few dictionary lookups per token (prompt lookup decoding, in
-    transformers' ``generate`` since 4.37 and in vLLM as "ngram").
+    longest, shortest: how many of the last tokens must be the same, at most and at least. The
+    longest match wins, and of matches of the same length the latest. It works where a text repeats
+    itself, as code and summaries do, and costs a few dictionary lookups per token (prompt lookup
+    decoding, in transformers' ``generate`` since 4.37 and in vLLM as "ngram").
 
-    places: at how many places to look. What followed there is merged into one tree, so that the
-    guesses of the text's `most` are spent level by level where the continuations differ.
+    places: at how many places to look. Where their continuations differ, the guesses are a tree
+    that offers all of them, level by level, up to `most` guesses.
 
     >>> drafter = PromptLookup(longest=3, shortest=2)
     >>> drafter.draft([Text("a", [1, 2, 3, 4, 2, 3], most=4)])[0].tokens
