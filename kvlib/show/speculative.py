@@ -180,7 +180,8 @@ def tree(tokens: Sequence[int], parents: Sequence[int], mask: Any) -> Any:
         ink = INK if root else on_color("cached")
         style: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 4}
         left.text(x, y, _shown(tokens[j]), color=ink, fontsize=9, **style)
-        left.text(x + 0.3, y + 0.26, str(j), color=MUTED, fontsize=7, **style)
+        beside = (x + 0.34, y - 0.1) if root else (x + 0.3, y + 0.26)  # clear of the edges
+        left.text(*beside, str(j), color=MUTED, fontsize=7, **style)
     deep = max(y for _, y in places)
     left.set(ylim=(deep + 0.5, -0.5), ylabel="position after the text")
     left.set_yticks(range(int(deep) + 1))
