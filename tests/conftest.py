@@ -56,8 +56,7 @@ def pytest_itemcollected(item):
     """Mark what `make check` has no time for, and what need not be traced."""
     if item.path.stem in efforts.SLOW:
         item.add_marker("slow")
-    function = f"{item.path.stem}::{item.name.partition('[')[0]}"
-    if efforts.TRACED_ELSEWHERE & {item.path.stem, function}:
+    if item.path.stem in efforts.TRACED_ELSEWHERE:
         item.add_marker("untraced")
     if item.path.stem in efforts.TRACED_WHOLLY:
         item.add_marker("traced")
@@ -116,7 +115,7 @@ def pytest_collection(session):
         gc.enable()
 
 
-TRACED = Counter()  # test function → seconds that its cases were traced for in this process
+TRACED = Counter()  # test function → processor seconds that its cases were traced for here
 
 
 @pytest.hookimpl(wrapper=True)
@@ -130,13 +129,13 @@ def pytest_runtest_protocol(item, nextitem):
     pytest-cov's own marker, no_cover, has no effect in a worker of pytest-xdist: coverage has two
     collectors there, and when the second stops, the first goes on tracing.
     """
-    function, started = item.nodeid.partition("[")[0], time.perf_counter()
+    function, started = item.nodeid.partition("[")[0], time.process_time()
     enough = TRACED[function] > efforts.ENOUGH_TRACED and not item.get_closest_marker("traced")
     if not (enough or item.get_closest_marker("untraced")):
         try:
             return (yield)
         finally:
-            TRACED[function] += time.perf_counter() - started
+            TRACED[function] += time.process_time() - started
     with untraced():
         return (yield)
 

@@ -34,49 +34,13 @@ SLOW = {
     *("test_hostile", "test_hostile_late"),
 }
 
-# Every line that these files run, or one of their functions (file::function), is traced in another
-# test, and tracing takes a third longer.
+# Every line these files run is traced in another file, and tracing takes a third longer.
 TRACED_ELSEWHERE = {
     *("test_quality", "test_mutants", "test_sixteen_bits", "test_golden", "test_hidden_draws"),
     *("test_chunked_prefill", "test_cascade", "test_scenes", "test_device"),
     *("test_kernel_codes", "test_kernel_cache", "test_hostile_mutations", "test_policy_golden"),
     # these read files, and run hardly a line of kvlib
     *("test_lite", "test_prose", "test_text_files", "test_imports", "test_glossary"),
-    # found by pytest --cov-context=test, which notes for each line of kvlib the tests that ran it
-    *("test_api_page", "test_arguments_integers", "test_attention", "test_batching"),
-    *("test_cache_memory", "test_cache_threads", "test_checker_kit", "test_device_double"),
-    *("test_editing_ropes", "test_exercise_lent", "test_explorers_live", "test_first_mistakes"),
-    *("test_front_door", "test_generation_sharing", "test_hostile_bugs", "test_hostile_ropes"),
-    *("test_hostile_words", "test_lite_markdown", "test_museum_exhibits", "test_numpy_integers"),
-    *("test_packing", "test_paged_batched", "test_paged_cache", "test_parts_in_pairs"),
-    *("test_pieces", "test_quantized_cache", "test_reference_model", "test_retention_lives"),
-    *("test_sass", "test_scheduling", "test_show_windows_map", "test_speculation"),
-    *("test_stored_pieces", "test_weights"),
-    # and of files that are traced, the functions that take longest
-    "test_museum::test_every_case_has_one_culprit_among_the_suspects",
-    *("test_eviction_table::test_first_answers", "test_hostile::test_answer"),
-    *("test_hostile::test_value", "test_hostile::test_inputs_that_were_changed_are_noticed"),
-    "test_attention_choice::test_any_life",
-    "test_kernel_own::test_a_wrong_kernel_leaves_this_process_alone",
-    "test_prefixes::test_right_keys",
-    "test_costs_live::test_a_live_cache_of_windows_holds_what_the_bill_says",
-    "test_kernel_topk::test_any_number_of_splits_and_more_than_columns_need",
-    *("test_changed_cache::test_between_two_steps", "test_changed_cache::test_while_a_stream_runs"),
-    "test_changed_cache::test_during_a_forward_pass",
-    "test_scored::test_each_head_holds_what_the_definition_says",
-    "test_window_memory::test_payload_is_what_the_calculator_says",
-    *("test_retention::test_four_bits_where_tokens_may_go", "test_norms::test_kvlib_passes"),
-    "test_kernel_prefill::test_window_at_the_edges_of_tiles",
-    "test_costs_parallel::test_bytes_of_the_fullest_device",
-    "test_style::test_figures_have_one_width_and_an_opaque_card",
-    "test_costs_fit::test_the_three_answers_never_contradict",
-    "test_costs_fit::test_the_longest_context_fits_and_one_token_more_does_not",
-    "test_hostile_numbers::test_a_million_dense_layers_take_linear_time",
-    "test_generation::test_greedy_tokens_are_those_of_recomputation",
-    "test_sixty_lines::test_what_the_chapters_let_the_model_say_wins_clearly",
-    "test_safetensors::test_a_damaged_file_is_refused_or_read_within_bounds",
-    "test_decoder::test_no_float64_is_made_of_float32",
-    "test_blocks::test_thousands_of_operations_agree_with_the_model",
 }
 
 # Short files in which each case has an error path of its own: all of it is traced.
