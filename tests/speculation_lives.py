@@ -38,10 +38,11 @@ class Watch:
     ) -> None:
         self.cache, self.make, self.prompts, self.shares = cache, make, prompts, shares
         self.plan, self.append = cache.plan, cache.append
-        self.add, self.free = cache.add, cache.free
+        self.add, self.free, self.keep = cache.add, cache.free, cache.keep
         self.noted: dict[Hashable, list[dict[int, tuple[np.ndarray, np.ndarray]]]] = {}
+        self.begun: dict[Hashable, int] = {}  # lengths before the last plan
         self.rng, self.refusals, self.compared = np.random.default_rng(1), 0, 0
-        for name in ("plan", "append", "add", "free"):
+        for name in ("plan", "append", "keep", "add", "free"):
             setattr(cache, name, getattr(self, f"on_{name}"))
 
     def on_add(self, name: Hashable, tokens: Any = ()) -> int:
@@ -55,6 +56,7 @@ class Watch:
         if self.refusals and len(self.cache) > 1:
             self.refusals -= 1
             raise OutOfBlocks("no room, says the test")
+        self.begun |= {name: self.cache.seq_len(name) for name in names}
         return self.plan(names, lengths, tokens if self.shares else None, parents)
 
     def on_append(self, layer: int, k: Any, v: Any, step: Any) -> None:
@@ -64,6 +66,12 @@ class Watch:
                 self.noted[name][layer][end - n + i] = np.array(k[at + i]), np.array(v[at + i])
             at += n
         self.append(layer, k, v, step)
+
+    def on_keep(self, name: Hashable, path: Sequence[int]) -> None:
+        first = self.begun[name]
+        for rows in self.noted[name]:
+            rows |= dict(enumerate([rows[first + number] for number in path], first))
+        self.keep(name, path)
 
     def on_free(self, name: Hashable) -> None:
         if not self.shares and self.cache.seq_len(name) >= len(self.prompts[name]):
