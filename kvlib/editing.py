@@ -31,8 +31,8 @@ def remove_span(model: Decoder, cache: Cache, seq_id: Hashable, start: int, stop
 
     The request is then ``stop - start`` tokens shorter, and its next token stands at the new end.
     In a paged cache it gets new blocks from the block of token `start` on, so a request that shared
-    the old ones keeps them unchanged. Moved tokens are not published for prefix lookups, because
-    the shortened text alone would give them other keys and values.
+    the old ones keeps them unchanged. Lookups never find the moved tokens. Their keys and values
+    were computed while the cut tokens were still there, so the shortened text would give others.
 
     In a quantised or 16-bit cache the moved tokens are decoded, rotated and encoded again, which
     rounds them once more. In such a cache, cut one long span rather than many short ones. A short

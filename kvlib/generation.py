@@ -60,9 +60,10 @@ def generate(
                      with the same probabilities
     progress         True: a bar; False: none; None: a bar on a terminal after two seconds
 
-    With a codec that keeps the newest tokens unencoded, ``prefill_chunk`` may change the tokens:
-    early chunks attend to exact numbers, where a prompt read in one step attends to codes. Chunked
-    prefill: Sarathi, arXiv:2308.16369.
+    With a codec that keeps the newest tokens unencoded, ``prefill_chunk`` may change the tokens. If
+    a prompt is read in one step, all but its newest tokens are encoded before attention reads them.
+    If it is read in chunks, the first chunks still read exact numbers. Chunked prefill: Sarathi,
+    arXiv:2308.16369.
 
     Returns lists of token ids, or texts for texts.
     Raises ValueError for an empty prompt, ids outside the vocabulary, more tokens than the model

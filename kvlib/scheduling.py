@@ -96,8 +96,9 @@ class Scheduler:
     drafter        guesses tokens, which the same step checks: a kvlib.speculation.Drafter, such as
                    PromptLookup(). None: one token per request and step. Guesses take what the other
                    requests leave of the budget and of the cache.
-    gamma          the most guesses per request and step (4): a number, which counts all guesses of
-                   a tree, or a function of a request, such as kvlib.speculation.adaptive()
+    gamma          the most guesses per request and step (4): a number, or a function that takes a
+                   request and returns one, such as kvlib.speculation.adaptive(). All guesses
+                   of a tree count.
 
     If the cache stores numbers as they are, a request's tokens depend neither on these settings nor
     on the other requests. A request begins only if the budget has a token for it, so the oldest

@@ -40,8 +40,8 @@ def attend_causal(
 
     Query i stands at position S − T + i. The other arguments are those of ``kvlib.attend``.
     The queries are split into chunks of CHUNK_ROWS rows per kv head. Each chunk reads the keys up
-    to its own end, one piece at a time, so peak memory is O(CHUNK_ROWS · LONG_PIECE) and half of
-    the score matrix is never computed.
+    to its own end, at most LONG_PIECE of them at a time. So peak memory is O(CHUNK_ROWS ·
+    LONG_PIECE), however long the text is, and half of the score matrix is never computed.
     Raises ValueError for shapes and settings that do not fit, TypeError for dtypes.
 
     >>> import numpy as np

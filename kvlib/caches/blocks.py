@@ -144,8 +144,8 @@ class BlockPool:
     def free(self, blocks: Sequence[int]) -> None:
         """Let go of blocks, given in the order of their tokens, so that the last is evicted first.
 
-        A published block that is still held cannot be found any more once the block before it is
-        evicted, so free all blocks of a text together, or the last ones first.
+        Free all blocks of a text together, or the last ones first: once a block is evicted, lookups
+        no longer find the blocks that follow it, even those that a request still holds.
         """
         blocks = self._all_known(blocks)
         for block, count in Counter(blocks).items():

@@ -48,11 +48,11 @@ class CacheHooks:
     groups: Sequence[LayerGroup] = ()  # layers that share tables, in a cache that has tables
 
     def fields(self, layer: int) -> tuple[tuple[TensorCodec, Mapping[str, Array]], ...]:
-        """Two pairs, for a layer's keys and values: the codec, and the arrays that it fills.
+        """How a layer's keys and its values are stored: for each, the codec and its arrays by name.
 
-        The arrays are (pages, Hkv, n, ...), where the codec writes n rows for the tokens of one
-        page. Only the keys are listed if values are taken from them; nothing is listed if the cache
-        has no pages.
+        An array is (pages, Hkv, n, ...). A page is a block of a PagedCache or a row of a
+        DenseCache, and n is how many entries the codec writes for its tokens. Values that are taken
+        from the keys are left out, and a cache without pages returns an empty tuple.
         """
         return ()
 
@@ -155,7 +155,7 @@ class CacheHooks:
         return self.join(parts, return_lse)
 
     def join(self, parts: list[Any], return_lse: bool) -> Any:
-        """Pack the results of single requests together again."""
+        """Join the results of single requests to that of ``run``: o, or o and lse."""
         if len(parts) == 1:
             return parts[0]
         if not return_lse:
@@ -163,7 +163,10 @@ class CacheHooks:
         return tuple(self.xp.concat([p[i] for p in parts], axis=0) for i in (0, 1))
 
     def watch(self, layer: int, q: Array, lse: Array, step: Step) -> None:
-        """Called with the queries (T, Hq, Dk) that ``run`` has answered, and their lse (T, Hq)."""
+        """Look at queries q (T, Hq, Dk) that ``run`` has answered, and their lse (T, Hq).
+
+        ``run`` calls it where `watches` is True. By default it does nothing.
+        """
 
     def check_room(self, seq_id: Hashable, length: int) -> None:
         """Refuse a request that could not grow to `length` tokens even if it were alone.

@@ -132,7 +132,10 @@ class Step:
 
     @property
     def begun(self) -> list[int]:
-        """How many tokens each request holds before its first row here, or before its tree."""
+        """How many tokens each request held before this step.
+
+        For a chain after ``last``, how many stand before its rows here.
+        """
         own = self.parents or (None,) * len(self.q_lens)
         new = [n if tree is None else len(tree) for n, tree in zip(self.q_lens, own, strict=True)]
         return [end - n for end, n in zip(self.seq_lens, new, strict=True)]
