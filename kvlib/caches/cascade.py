@@ -52,7 +52,7 @@ def shared_tokens(cache: PagedCache, layer: int, step: Step) -> int:
 def run_cascade(
     cache: PagedCache, layer: int, q: Array, step: Step, return_lse: bool = False
 ) -> Answer:
-    """The result of ``cache.run``, with the blocks that all requests share read only once.
+    """The result of ``cache.run``, but blocks that belong to all requests are read only once.
 
     q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq), natural log
 

@@ -32,9 +32,10 @@ def cross_step(cache: Cache, seq_ids: Sequence[Hashable], q_lens: Sequence[int])
     q (T, Hq, Dk), in the order of seq_ids, and returns o (T, Hq, Dv).
 
     Masks come from positions, so a query at the last position of a text sees all of it. The step
-    therefore treats each query as the one new token of a request: ``step.seq_ids`` repeats a name
-    for each of its queries. Whatever computes a decode step can compute this one, and requests may
-    have different lengths. T queries of one request read its keys T times, and
+    therefore puts every query at the last position of its request, as if it were the only new
+    token: a request with three queries stands three times in ``step.seq_ids``. Whatever computes a
+    decode step can compute this one, and requests may have different lengths. T queries of one
+    request read its keys T times, and
     ``attention=run_cascade`` reads them once.
 
     The step ends, like any other, when one of its requests is planned, truncated or freed, or has

@@ -31,9 +31,9 @@ class Blocks(Allocator):
 
     All groups draw from one pool. If layers keep different tokens but have the same shape, the
     groups get equally many layers each, so that a block takes the same bytes in all of them
-    (`layer_groups`). If the shapes differ, too, each group has its own arrays for all of the pool's
-    blocks, so a block that one group uses lies idle in the others. Raises OutOfBlocks, having
-    changed nothing.
+    (`layer_groups`). If the shapes differ, too, each group has arrays of its own, with room for
+    every block of the pool. When one group uses a block, its room in the other groups' arrays stays
+    unused. Raises OutOfBlocks, having changed nothing.
 
     >>> Blocks(BlockPool(8, block_size=16)).size
     16

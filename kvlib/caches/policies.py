@@ -16,8 +16,7 @@ class Policy:
 
     queries: how many of a step's last queries `fold` wants to see; None for all of them, 0 for none
     recent: how many of the newest tokens stay whatever their score
-    by_token: whether notes have a row per stored token; when a token moves or is evicted, so does
-    its row
+    by_token: whether notes have a row per stored token, which is moved or dropped with its token
 
     Write `score`, and `fold` if scores depend on what queries gave the tokens. A policy that needs
     the queries themselves writes `look` instead of `fold`. Make it a frozen dataclass.
@@ -150,11 +149,12 @@ class SnapKV(Policy):
 
     Each token gets the mean score of the `kernel` tokens around it, so that a name stays whole, or
     with ``pooling="max"`` their largest score (arXiv:2404.14469). The authors' code takes means by
-    default, but the results in their paper come from maxima, with kernel 7. Among the neighbours of
-    a token, the newest `window` tokens and places before the first token count as 0. The authors'
-    code does the same, but it reads the prompt in one step, evicts once, right after it, and
-    chooses per query head. In kvlib each kv head chooses, by the mean over its query heads, and
-    each step may evict; in a step of fewer than `window` tokens, fewer queries decide.
+    default, but the results in their paper come from maxima, with kernel 7. Where the
+    `kernel` tokens reach into the newest `window` tokens, or before the first token, a score of 0
+    is taken. The authors' code does the same, but it reads the prompt in one step, evicts once,
+    right after it, and chooses per query head. In kvlib each kv head chooses, by the mean over its
+    query heads, and each step may evict; in a step of fewer than `window` tokens, fewer queries
+    decide.
 
     >>> import numpy as np
     >>> notes = np.array([[0.0, 0.0, 0.9, 0.0, 0.0, 0.0]])

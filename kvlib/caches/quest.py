@@ -39,10 +39,11 @@ class Quest:
     are read in addition. Steps of several tokens of a request read everything, as do the first
     `dense_layers` layers and layers with a window. lse is that of the tokens that were read.
 
-    Each kv head chooses its own blocks, by the mean of its query heads' bounds. The authors' code
-    lets each query head choose; heads that share keys would then read more blocks than the budget
-    says. In the reference model, choosing by the largest bound instead of the mean covers less of
-    the attention.
+    For each block, a query has a bound: no key in the block can get a larger score
+    (arXiv:2406.10774). Each kv head reads the blocks with the largest bounds, taking the mean over
+    its query heads. The authors' code lets each query head choose; heads that share keys would then
+    read more blocks than the budget says. In the reference model, choosing by the largest bound
+    instead of the mean covers less of the attention.
 
     The bounds of a block take as many bytes as two keys per kv head; `memory` counts them as
     metadata. `Meter` counts what they cost under "bounds".

@@ -27,9 +27,9 @@ from kvlib.meter import report
 class Rows(Allocator):
     """A row for each of `max_seqs` requests of up to `max_seq_len` tokens, in every layer.
 
-    Under a `Window`, a row is a quarter longer than the window. When it is full, the tokens that
-    are still needed move to its front. Under the rules `Sinks` and `Scored`, too, a row has room
-    for the tokens that stay and a quarter more. A step that is too long for its row, such as a
+    Under a `Window`, a row is about a quarter longer than the window. When it is full, the tokens
+    that are still needed move to its front. Under the rules `Sinks` and `Scored`, too, a row has
+    room for the tokens that stay and a quarter more. A step that is too long for its row, such as a
     prompt, gets a longer row until its request is planned again. Raises CacheFull if all rows are
     taken or a request grows too long.
 
@@ -183,10 +183,10 @@ class DenseCache(StoredCache):
 
     In each layer, keys have the shape (row, Hkv, max_seq_len, Dk), and values likewise: heads come
     before tokens, so that each head reads contiguous memory. The next request reuses a freed row.
-    In a layer with a window, a row is a quarter longer than the window, and tokens that leave the
-    window are overwritten. Under the rules `Sinks` and `Scored`, too, a row has room for the tokens
-    that stay and a quarter more. All other layers pay for ``max_seq_len`` tokens per request,
-    whatever its length.
+    In a layer with a window, a row is about a quarter longer than the window, and tokens that leave
+    the window are overwritten. Under the rules `Sinks` and `Scored`, too, a row has room for the
+    tokens that stay and a quarter more. All other layers pay for ``max_seq_len`` tokens per
+    request, whatever its length.
     codec: a codec or its name; numbers are stored as they are unless given.
     retention: which tokens the layers keep; each layer's own window unless given.
 
