@@ -71,8 +71,8 @@ def slot_mapping(cache: PagedCache, step: Step, layer: int = 0) -> Array:
     """Where each new token of a step lies in a layer: (T,) int64 slots of the pool.
 
     slot = table[b, position // block_size] · block_size + position % block_size. The tokens of a
-    tree of guesses lie as if they followed one another, though several have one position. Under a
-    codec that lets the newest tokens wait, it is where a token will lie once it is encoded.
+    tree of guesses lie as if they followed one another, though several have one position. If the
+    codec leaves the newest tokens unencoded, their slots are those that they get once encoded.
     Raises ValueError for a step of another cache or one that is over.
 
     >>> import numpy as np

@@ -62,9 +62,10 @@ class TensorCodec(ABC):
     """Writes one kind of vectors (keys, or values) and reads them.
 
     Write `fields`, `encode` and `decode`; also `check` if some lengths cannot be encoded, and
-    `scores` and `weigh` if attention can do without decoded vectors. A class that inherits from
-    another codec and changes `decode` needs its own `scores` and `weigh`, because the inherited
-    ones may read the codes: ``weigh = TensorCodec.weigh`` calls `decode`.
+    `scores` and `weigh` if attention can do without decoded vectors. If you inherit from another
+    codec and change `decode`, do not keep its `scores` and `weigh`, which may read the codes
+    without `decode`. The lines ``scores = TensorCodec.scores`` and ``weigh = TensorCodec.weigh``
+    give you those that call `decode`.
 
     A cache encodes and decodes any number of tokens at a time. The result for one token (or for one
     group) must not depend on that number, to the last bit. A matrix product does depend on it,

@@ -29,9 +29,10 @@ class RopeConfig:
     "llama3"   divides the slow ones by `factor`, leaves the fast ones and interpolates between
                (arXiv:2407.21783): slow means fewer than `low_freq_factor` turns within
                `original_max_position_embeddings` tokens, fast more than `high_freq_factor`
-    "yarn" as "llama3", with `beta_slow` and `beta_fast` as the limits, but interpolates by the
+    "yarn"     as "llama3", with `beta_slow` and `beta_fast` as the limits, but interpolates by the
                number i of the frequency and multiplies cos and sin by `attention_factor` (YaRN,
-               arXiv:2309.00071); `truncate` rounds the two numbers at the limits outwards
+               arXiv:2309.00071). The limits lie at two fractional i; `truncate` rounds the lower
+               one down and the upper one up
 
     >>> from kvlib.model import rope
     >>> rope.frequencies(RopeConfig(theta=10000.0), 4)
