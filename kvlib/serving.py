@@ -24,7 +24,7 @@ class Request:
     temperature, top_k, top_p, seed: how its tokens are drawn, as in :func:`kvlib.generate`.
     held: how many tokens of its text lie in the cache; the scheduler keeps count.
     error: why it has failed; None unless its state is FAILED.
-    left: its state in the cache after the scheduler's last change, to notice changes by others.
+    left: how the scheduler last left it in the cache; if it differs now, other code changed it.
     draft: guesses for its next tokens, which its next step checks (kvlib.speculation).
     drafted, accepted: how many guesses have been checked, and how many of them were right.
     lately: a running mean of its guesses (right 1, wrong 0), in which the newest weighs 1/8; the
@@ -62,7 +62,7 @@ class Request:
         return len(self.prompt) + len(self.new)
 
     def part(self, n: int) -> list[int]:
-        """The next n tokens to feed: of its text or, once it decodes, the last one and guesses."""
+        """The next n tokens of its text; once it decodes, its last token and n − 1 guesses."""
         if self.state != DECODING:
             return self.text[self.held : self.held + n]
         return [self.new[-1]] if n == 1 else [self.new[-1], *self.draft.tokens[: n - 1]]
