@@ -45,7 +45,7 @@ def speed_up(acceptance: float, gamma: int, cost: float, step: float = 1.0) -> f
 
 
 def checking_time(gamma: int, batch: int, ridge: float) -> float:
-    """The `step` of `speed_up`: the time of a step with `gamma` guesses, in steps without any.
+    """How many times as long a step takes with `gamma` guesses as with none: `step` of `speed_up`.
 
     batch   requests in a step, each with `gamma` guesses
     ridge   tokens per step at which arithmetic takes as long as reading 16-bit weights: the ridge
@@ -123,7 +123,7 @@ def best_tree(acceptance: Sequence[float], guesses: int, levels: int = MOST_GUES
     """The tree with the largest `expected_tree_tokens`, as the parents of its guesses.
 
     acceptance  as in `expected_tree_tokens`; no number may be above the one before it
-    guesses     how many guesses the tree has; fewer only if so many levels cannot hold them
+    guesses     how many guesses the tree has; it has fewer only if `levels` leaves no room for more
     levels      how many guesses stand one after the other at most. A draft model needs a step of
                 its own for each level.
 
