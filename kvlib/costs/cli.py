@@ -163,8 +163,8 @@ def _parser() -> Parser:
         "--reserve",
         metavar="NAME",
         default="needed",
-        help="what a layer with a window holds: "
-        + "; ".join(f"{name}, {words}" for name, words in RESERVES.items())
+        help="what a layer with a window holds, one of these names: "
+        + "; ".join(f"{name!r} ({words})" for name, words in RESERVES.items())
         + " (default: needed)",
     )
     one.add_argument(

@@ -33,10 +33,11 @@ def kv_on_one(
 ) -> Bytes:
     """Bytes of keys and values on the fullest of `devices`, for requests of `context` tokens.
 
-    batch: requests on all devices together.
+    way: what the devices share out: "tensor" (heads), "pipeline" (layers), "context" (tokens) or
+    "data" (requests). batch: requests on all devices together.
 
-    Raises ValueError for a way that is not one of WAYS, or that cannot divide the model (heads that
-    the devices cannot share evenly, more devices than layers), TypeError for what is no number.
+    Raises ValueError for another way, or one that cannot divide the model (heads that the devices
+    cannot share evenly, more devices than layers), TypeError for what is no number.
 
     >>> eight = kv_on_one("llama-3.1-70b", "tensor", 8, batch=1, context=1000)
     >>> eight == kv_on_one("llama-3.1-70b", "tensor", 16, batch=1, context=1000)

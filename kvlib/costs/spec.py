@@ -75,8 +75,10 @@ class ModelSpec:
 
     @property
     def active_parameters(self) -> int:
-        """Weights that one token is multiplied by: all but the experts that it does not choose
-        and the table of input embeddings, of which it looks up one row.
+        """Weights that one token is multiplied by.
+
+        These are all weights except two kinds: the experts that the token does not choose, and the
+        table of input embeddings, of which it looks up one row.
 
         Model cards differ: gpt-oss counts like this, Mixtral and Qwen add the table.
         """

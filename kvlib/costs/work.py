@@ -160,8 +160,8 @@ def prefill(
     """The step that reads `batch` prompts of `prompt` tokens and gives each its next token.
 
     Logits are computed for the last token of each prompt alone. Attention reads keys and values
-    that were just computed, so they count 16 bits per number; those that are written to the cache
-    count as many as `kv_dtype` has.
+    that were just computed, at 16 bits per number. The cache stores them at the width of
+    `kv_dtype`.
     Raises ValueError or TypeError for sizes below 1, a prompt past the model's limit or an unknown
     name, naming the nearest ones.
 
