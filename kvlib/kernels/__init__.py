@@ -6,11 +6,11 @@ plans           launch choices: splits, rows, shared memory; pure arithmetic
 checks          what is refused before a launch
 decode, ...     one file per public function: check, plan, launch
 trees           which new tokens see which, for guesses that are a tree
-twins/          the same blocking in NumPy: the oracle of each kernel
+twins/          each kernel again in NumPy, block by block: tests compare the two
 device          runs a `Launch` on a graphics card (CuPy RawModule)
 processor/      runs the same sources on the processor, every access checked and counted
 own             a kernel of yours, as text
-nvrtc           compiles for compute capabilities that are not there; registers and spills
+nvrtc           compiles for GPUs that this machine lacks; reads registers and spills
 
     o = decode_attention(q, k, v, seq_lens, block_table)            # CuPy arrays: the device
     o = decode_attention(q, k, v, seq_lens, block_table)            # NumPy arrays: the twin

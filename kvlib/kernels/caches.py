@@ -32,8 +32,9 @@ def use_kernels(cache: C, *, run_on: str | None = None) -> C:
 
     Steps of one token per request go to :func:`decode_cache`, for plain numbers and for codes.
     Other steps, trees of guesses among them, go to :func:`prefill_attention` if the cache holds
-    numbers of q's type. Over codes, so do steps of a few guesses, unless a window hides something.
-    A layer that the kernels do not suit, for example one with another head_dim, runs as before.
+    numbers of q's type. If it holds codes, only steps of a few guesses have a kernel, and only in
+    layers where no window hides a token yet. A layer that the kernels do not suit, for example one
+    with another head_dim, runs as before.
     run_on: "device", "processor" or "twin"; the arrays decide by default.
 
     Raises ValueError, with the reason, if the kernels suit no layer of the cache.

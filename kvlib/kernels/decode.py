@@ -51,8 +51,8 @@ def decode_attention(
     lens: seq_lens as Python integers, by which the plan balances the thread blocks. If seq_lens
     lies on the host, kvlib reads it itself. If it lies on a device and lens is missing, every
     request gets the same number of splits.
-    max_len: the longest length, from which that number of splits follows; unless given, the most
-    that a request's blocks of the cache could hold.
+    max_len: the longest length. Where every request gets the same number of splits, the plan
+    chooses that number by it; unless given, it is what a request's blocks could hold at most.
     splits: thread blocks that share each request's keys; :func:`kvlib.kernels.plans.plan_decode`
     chooses.
     tensor: whether tensor cores multiply; :func:`kvlib.kernels.plans.suits_tensor_cores` chooses.

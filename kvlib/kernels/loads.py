@@ -14,11 +14,11 @@ THREADS = 128
 
 
 def read_keys(way: str, keys: np.ndarray) -> tuple[float, Traffic]:
-    """Add up keys (N, D) float32 on the processor, read in this way; returns the sum and Traffic.
+    """Add up keys (N, D) float32 by a kernel, run on the processor; returns the sum and Traffic.
 
-    way: "a_thread_a_key", "a_warp_a_key" or "sixteen_bytes_a_lane". Raises ValueError for another
-    way, if D is not a multiple of 4, or if the keys are not contiguous; TypeError for numbers of
-    another type.
+    way: how its threads read them: "a_thread_a_key", "a_warp_a_key" or "sixteen_bytes_a_lane".
+    Raises ValueError for another way, if D is not a multiple of 4, or if the keys are not
+    contiguous; TypeError for numbers of another type.
 
     >>> import numpy as np
     >>> keys = np.ones((32, 64), np.float32)
