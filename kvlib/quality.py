@@ -104,9 +104,10 @@ def loss(
                 bytes of the shipped sample, on which the reference model was not trained
     window      a longer text is cut into windows of so many tokens, each read from an empty cache;
                 the model's own limit unless given. The cache needs room for one.
-    chunk       tokens per step. Some codecs keep what a step appends in full precision until the
-                next step. If the text is read in one step, the loss then never shows what the codes
-                lose.
+    chunk       tokens per step. It matters for codecs that keep the newest tokens of a request
+                unencoded, such as "int4". A step encodes all older tokens before attention reads
+                them, those of the step included. So in a long step, most tokens read codes
+                of their near neighbours, and the loss is larger than that of decoding.
     reference   the result of another cache for the same text: adds Kullback-Leibler divergences
 
     Raises ValueError for fewer than two tokens, a window below 2, a chunk below 1, or a reference
