@@ -253,7 +253,7 @@ def _clocked(function: Callable[[], Any], calls: int, wait: Callable[[], Any]) -
 
 
 def memory_sized(xp: Any = None) -> int:
-    """Bytes that no processor cache holds: twice the largest one's, from 256 to 512 MiB.
+    """Bytes that no processor cache holds: twice the largest cache, within 256 to 512 MiB.
 
     On a GPU it is 2 GiB. On a processor it is never more than a sixteenth of the memory.
 

@@ -26,7 +26,7 @@ def _fetched(x: Any) -> Any:
 
 
 def expect_array(got: Any, what: str) -> np.ndarray:
-    """Return `got` as a NumPy array, fetched if it is on a device; raise a Finding otherwise.
+    """Return `got` as a NumPy array, copied from a device if needed; a Finding if it is no array.
 
     >>> expect_array([0.5, 0.5], "the weights")
     Traceback (most recent call last):
@@ -168,7 +168,9 @@ def expect_close(
 
 
 def diagnose(got: Any, suspects: dict[str, Any], *, rtol: float = 1e-4, atol: float = 1e-5) -> None:
-    """Raise a Finding if `got` is a known wrong result: {"words for the mistake": its result}.
+    """Raise a Finding if `got` is one of the known wrong results.
+
+    suspects: {"words for a mistake": the result that it gives}; the words become the Finding.
 
     Call it once the right answer is known not to match, before the general `expect_close`.
 

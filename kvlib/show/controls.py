@@ -83,7 +83,8 @@ class Choice(Control):
     """One of several things that have names: a drop-down list.
 
     options: value → what the reader sees, as a dict or pairs. value: what is chosen at first, the
-    first option if not given. ValueError and TypeError for options that could not be told apart.
+    first option if not given. ValueError for options that could not be told apart, TypeError for a
+    value that is neither a str nor a number.
 
     >>> kv = Choice("kv", "Keys and values in", {"bfloat16": "16 bits", "int8": "8 bits"})
     >>> kv.value, kv.at("int8").value, kv.text("int8")
@@ -132,7 +133,8 @@ class Slider(Control):
 
     unit: what is counted, in the plural ('requests'; a text for 1 drops the final s). texts: what
     the reader sees instead of number and unit. value: where it stands at first, the first number if
-    not given. ValueError and TypeError for numbers that do not rise, or that repeat.
+    not given. ValueError for numbers that do not rise and for texts that repeat, TypeError for
+    values that are no numbers.
 
     >>> Slider.powers("batch", "Requests", 1, 16, unit="requests").texts
     ('1 request', '2 requests', '4 requests', '8 requests', '16 requests')

@@ -62,8 +62,8 @@ def heatmap(
     """Draw a matrix (rows down, columns right), colour bar named `unit`. Returns the image.
 
     NaN stays blank. signed=True takes a map with white at zero. xticks and yticks name every
-    column and row. Call `use_style` before, which makes the maps. ValueError for a matrix of other
-    than two axes, and for too few names.
+    column and row. Call `use_style` first, because it registers the colour maps. ValueError for a
+    matrix of other than two axes, and for too few names.
 
     >>> from kvlib.show import use_style
     >>> use_style()

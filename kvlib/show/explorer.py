@@ -128,7 +128,7 @@ class Explorer:
     def set(self, **settings: Any) -> Explorer:
         """This explorer, standing at other settings; the original stays as it is.
 
-        ValueError names a control that there is not, or the nearest value that is offered.
+        ValueError for a control that it does not have, or for a value that is not offered.
         """
         wanted = self._checked(settings)
         made = copy(self)

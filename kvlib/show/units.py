@@ -9,9 +9,10 @@ _UNITS = {
 
 
 def byte_unit(nbytes: float, base: int = 1024) -> tuple[float, str]:
-    """The largest unit not above `nbytes`: (bytes in one, its name). base is 1024 or 1000.
+    """The unit in which to write `nbytes`: (bytes in one, its name).
 
-    ValueError for another base.
+    It is the largest unit that `nbytes` reaches, once rounded: 999,900 bytes are 1 MB. base is 1024
+    or 1000; ValueError for another.
 
     >>> byte_unit(3_000_000), byte_unit(3_000_000, base=1000)
     ((1048576.0, 'MiB'), (1000000.0, 'MB'))
