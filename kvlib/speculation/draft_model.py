@@ -30,9 +30,9 @@ class DraftModel(Drafter):
 
     Between two calls a text grows by the guesses that were accepted and one token more. The next
     call removes refused guesses from the cache and feeds it what it lacks, in one step for all
-    texts. Then the drafts of all texts grow together, one level per step; with a tree, each step
-    also feeds the guesses before that level again. If a request draws its tokens at a temperature,
-    its guesses are drawn by the same settings.
+    texts. Then the drafts of all texts grow together, one level per step; with a tree, a step may
+    feed guesses of earlier levels again. If a request draws its tokens at a temperature, its
+    guesses are drawn by the same settings.
 
     >>> from kvlib import load_reference_model
     >>> model = load_reference_model()
