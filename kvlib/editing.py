@@ -36,9 +36,9 @@ def remove_span(model: Decoder, cache: Cache, seq_id: Hashable, start: int, stop
 
     In a quantised or 16-bit cache the moved tokens are decoded, rotated and encoded again, which
     rounds them once more. In such a cache, cut one long span rather than many short ones. A short
-    cut turns the keys by less than half the spacing of the stored numbers, so rounding undoes the
-    turn, and the errors of many short cuts add up. In float32 even 1,000 cuts leave keys right to
-    1e-5.
+    cut rotates keys by so small an angle that rounding undoes the rotation: their numbers change by
+    less than half the spacing of the stored ones. The errors of many short cuts therefore add up.
+    In float32 even 1,000 cuts leave keys right to 1e-5.
 
     Raises ValueError for a span that the request does not hold, for a request that still holds a
     tree of guesses, for a cache in which a layer has given tokens back (a window), for a model

@@ -101,12 +101,13 @@ class Scheduler:
                    of a tree count.
 
     If the cache stores numbers as they are, a request's tokens depend neither on these settings nor
-    on the other requests. A request begins only if the budget has a token for it, so the oldest
-    prompt always advances. `requests` holds all requests by name, `events` what they did, `limits`
-    the three limits of a step. ``cancel`` ends a request early, and the name of one that has ended
-    can be used again. If other code frees, truncates or plans a running request in the cache, or
-    opens a request whose name the scheduler uses, the scheduler's request fails. Its ``error`` says
-    what happened, and the other requests go on.
+    on the other requests. A request begins only if the budget has a token left for it. So no more
+    requests run than the budget has tokens, and the oldest prompt always advances. `requests` holds
+    all requests by name, `events` what they did, `limits` the three limits of a step. ``cancel``
+    ends a request early, and the name of one that has ended can be used again. If other code frees,
+    truncates or plans a running request in the cache, or opens a request whose name the scheduler
+    uses, the scheduler's request fails. Its ``error`` says what happened, and the other requests go
+    on.
 
     >>> from kvlib import load_reference_model
     >>> model = load_reference_model()

@@ -36,7 +36,8 @@ def attend(
     Key j is visible to query i when ``0 <= q_pos[i] - kv_pos[j]`` and, with a ``window`` W,
     ``< W``: the window counts the query itself. Scores are q·k · ``sm_scale`` (1/√Dk unless
     given), then ``softcap`` · tanh(score / softcap) if one is set. ``sinks`` (Hq,) are learned
-    logits, which take weight but have no value. A query that sees no key returns (0, −inf).
+    logits, one per query head; each enters the softmax like the score of one more key, whose value
+    is zero. A query that sees no key returns (0, −inf).
 
     The whole (T, S) score matrix is held in memory. Attention: arXiv:1706.03762.
     Raises ValueError for shapes and settings that do not fit, TypeError for dtypes.

@@ -34,8 +34,9 @@ class BlockPool:
     index: where published blocks are found again (HashIndex unless given).
     log: keep every Event in `events`.
 
-    Free blocks are handed out in an order that keeps useful ones longest: first the blocks that no
-    lookup can find, then published ones, least recently used first. When a request is freed, its
+    A block is published when lookups can find it by its tokens. Free blocks are handed out in an
+    order that keeps useful ones longest: first those that are not published, then the published
+    ones, least recently used first. When a request is freed, its
     last block is evicted first, because lookups cannot find the rest of a text whose beginning is
     gone.
 

@@ -37,7 +37,7 @@ class ExpectedAttention(Policy):
     At the next `future` positions, RoPE will turn queries by known angles. The mean of these
     rotations is applied to the samples' mean μ and covariance Σ. A key k is then expected to get
     e^(μ·k/√D + k·Σk/(2D)) of a query's weight, up to a factor. The policy divides by the sum over
-    the stored keys, takes the mean over the query heads, and multiplies by the length of the value
+    the stored keys, takes the mean over the query heads, and multiplies by the norm of the value
     (kvpress; arXiv:2510.00636).
 
     frequencies: Dk / 2 angles in radians, by which RoPE turns each pair of numbers per token. The

@@ -51,8 +51,9 @@ class CacheHooks:
         """How a layer's keys and its values are stored: for each, the codec and its arrays by name.
 
         An array is (pages, Hkv, n, ...). A page is a block of a PagedCache or a row of a
-        DenseCache, and n is how many entries the codec writes for its tokens. Values that are taken
-        from the keys are left out, and a cache without pages returns an empty tuple.
+        DenseCache. For the tokens of one page, this array has n entries per head: one per token, or
+        one per group of tokens. Values that are taken from the keys are left out, and a cache
+        without pages returns an empty tuple.
         """
         return ()
 

@@ -33,7 +33,8 @@ class Blocks(Allocator):
     groups get equally many layers each, so that a block takes the same bytes in all of them
     (`layer_groups`). If the shapes differ, too, each group has arrays of its own, with room for
     every block of the pool. When one group uses a block, its room in the other groups' arrays stays
-    unused. Raises OutOfBlocks, having changed nothing.
+    unused. If the pool has too few free blocks for a call, it raises OutOfBlocks and changes
+    nothing.
 
     >>> Blocks(BlockPool(8, block_size=16)).size
     16

@@ -16,7 +16,8 @@ class Policy:
 
     queries: how many of a step's last queries `fold` wants to see; None for all of them, 0 for none
     recent: how many of the newest tokens stay whatever their score
-    by_token: whether notes have a row per stored token, which is moved or dropped with its token
+    by_token: whether the notes that `fold` or `look` returns have an entry for each stored token,
+    which is then moved or dropped together with its token
 
     Write `score`, and `fold` if scores depend on what queries gave the tokens. A policy that needs
     the queries themselves writes `look` instead of `fold`. Make it a frozen dataclass.

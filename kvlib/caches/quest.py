@@ -40,10 +40,11 @@ class Quest:
     `dense_layers` layers and layers with a window. lse is that of the tokens that were read.
 
     For each block, a query has a bound: no key in the block can get a larger score
-    (arXiv:2406.10774). Each kv head reads the blocks with the largest bounds, taking the mean over
-    its query heads. The authors' code lets each query head choose; heads that share keys would then
-    read more blocks than the budget says. In the reference model, choosing by the largest bound
-    instead of the mean covers less of the attention.
+    (arXiv:2406.10774). Each kv head takes the mean of its query heads' bounds, and reads the
+    blocks in which this mean is largest. The authors' code lets each query head choose; heads that
+    share keys would then read more blocks than the budget says. If a kv head takes the maximum over
+    its query heads instead of the mean, the chosen blocks get less of the attention in the
+    reference model.
 
     The bounds of a block take as many bytes as two keys per kv head; `memory` counts them as
     metadata. `Meter` counts what they cost under "bounds".

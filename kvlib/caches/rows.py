@@ -229,8 +229,8 @@ class DenseCache(StoredCache):
 class QuantizedCache(DenseCache):
     """A DenseCache whose keys and values are written by ``codec``.
 
-    Codes are read one piece at a time, so no row is ever decoded whole. ``max_seq_len`` must be a
-    multiple of the tokens that the codec encodes together.
+    Attention reads the codes of a row in pieces, so it never decodes a whole row at once.
+    ``max_seq_len`` must be a multiple of the tokens that the codec encodes together.
     codec: one from `kvlib.codecs` or of your own, or a name from ``kvlib.codecs.NAMES``.
     settings: the keyword arguments of `DenseCache`.
 

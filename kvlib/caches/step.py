@@ -134,7 +134,7 @@ class Step:
     def begun(self) -> list[int]:
         """How many tokens each request held before this step.
 
-        For a chain after ``last``, how many stand before its rows here.
+        After ``last``, the number for a chain includes the new tokens that ``last`` left out.
         """
         own = self.parents or (None,) * len(self.q_lens)
         new = [n if tree is None else len(tree) for n, tree in zip(self.q_lens, own, strict=True)]

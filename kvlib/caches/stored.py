@@ -36,7 +36,7 @@ class StoredCache(StoredLayers):
     >>> from kvlib.caches import Rows
     >>> layers = [LayerSpec(1, 4, window=8), LayerSpec(1, 4)]  # 32 bytes per token and layer
     >>> cache = StoredCache(layers, Rows(1, 1000), xp=np)
-    >>> cache.memory().reserved  # 1000 tokens, and 9 of the window
+    >>> cache.memory().reserved  # 1000 tokens; for the window, 7 + 8 / 4
     32288
     """
 
