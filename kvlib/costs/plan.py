@@ -80,8 +80,8 @@ def gpus_needed(
 
     Tensor parallelism: every GPU holds an equal part of the weights and of the heads. block_size,
     reserve, step and budget say what a cache holds, as in `ModelSpec.kv_bytes`. Raises ValueError
-    if none of these numbers is enough, and says for each what it lacks; some cannot share out the
-    heads.
+    if none of these numbers is enough. The message says why for each of them: the memory is too
+    small, or so many GPUs cannot share out the heads.
 
     >>> gpus_needed("llama-3.1-70b", "h100-sxm", batch=8, context=8192).share.gpus
     4

@@ -46,8 +46,9 @@ def decode_attention(
     sums are float32. k and v may be :class:`Codes`, which the kernel decodes in registers. D is 64,
     96, 128 or 256. window (which counts the query itself), sm_scale and softcap mean the same as in
     :func:`kvlib.attend`.
-    behind: (B,) int32, how many tokens each request has after these keys, if another call attends
-    to those. A window is counted back from the newest of them.
+    behind: (B,) int32, how many newer tokens each request has that are not among these keys,
+    because another call attends to them; none unless given. A window is counted back from the
+    newest token of all.
     lens: seq_lens as Python integers, by which the plan balances the thread blocks. If seq_lens
     lies on the host, kvlib reads it itself. If it lies on a device and lens is missing, every
     request gets the same number of splits.

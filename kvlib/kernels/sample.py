@@ -91,8 +91,8 @@ def sample_tokens(
     other rows of the batch do not matter. `seeds` is one integer of 64 bits, or one per row;
     `streams` tells rows apart (0, 1, ... by default); `step` tells the tokens of one row apart.
     Random bits come from Philox 4x32-10 (doi:10.1145/2063384.2063405), or are the
-    `bits` (B,) uint64 that you give, one number per row. The number 2^64 · u draws the same token
-    as :func:`kvlib.sample` does when its generator gives u.
+    `bits` (B,) uint64 that you give, one number per row. A row whose bits are the integer 2^64 · u
+    gets the token that :func:`kvlib.sample` draws when its generator gives u.
 
     The device keeps at most 256 candidates. Rows with a larger top_k, or with a nucleus that
     reaches beyond the 256 likeliest tokens, are copied and drawn on the host from the same bits,

@@ -24,9 +24,9 @@ class DraftModel(Drafter):
     cache   any cache of ``model.layer_specs``. Unless given, a dense one for `max_seqs` requests.
             A request for which it has no room gets no guesses.
     tree    the parents of a tree of guesses, such as ``branches(3, 2, 1)``: the likeliest tokens
-            or, at a temperature, tokens drawn without replacement. The text's `most`, the
-            scheduler's gamma, then limits the whole tree: only its first guesses are made. Unless
-            given, the guesses are a chain.
+            or, at a temperature, tokens drawn without replacement. If a text may get
+            fewer guesses than the tree has (its `most`, which the scheduler takes from gamma), only
+            the first guesses of the tree are made. Unless given, the guesses are a chain.
 
     Between two calls a text grows by the guesses that were accepted and one token more. The next
     call removes refused guesses from the cache and feeds it what it lacks, in one step for all

@@ -45,7 +45,9 @@ def speed_up(acceptance: float, gamma: int, cost: float, step: float = 1.0) -> f
 
 
 def checking_time(gamma: int, batch: int, ridge: float) -> float:
-    """How many times as long a step takes with `gamma` guesses as with none: `step` of `speed_up`.
+    """How many times as long a step takes if it checks `gamma` guesses for each request.
+
+    Give the result to `speed_up` as its `step`.
 
     batch   requests in a step, each with `gamma` guesses
     ridge   tokens per step at which arithmetic takes as long as reading 16-bit weights: the ridge
