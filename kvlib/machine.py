@@ -93,7 +93,7 @@ class Machine:
         return self.flops / self.bandwidth  # type: ignore[no-any-return]
 
     def at_least(self, amount: Bytes | Flops, took: Seconds) -> Machine:
-        """This machine, with a rate raised to what a program reached: `amount` of work in `took`.
+        """This machine, with its rate corrected if a program did `amount` of work in `took`.
 
         A rate is the fastest that has been observed. If a program reads bytes faster, from data
         that no cache can hold, or computes faster, then the measured figure was too low, and every
@@ -220,11 +220,11 @@ def fastest_in_turns(
     at_most: float = 2.0,
     wait: Callable[[], Any] | None = None,
 ) -> dict[str, Seconds]:
-    """The fastest of `repeats` calls of each function, one after the other in every round.
+    """The time of each function's fastest call in `repeats` rounds; a round calls each one once.
 
-    For times that are to be compared: other load on the machine slows all of them alike. Each
-    function is called once before, untimed. After `at_most` seconds no further round begins, but at
-    least three are made.
+    Use it for times that are to be compared, because other load on the machine slows all functions
+    alike. Each function is called once before, untimed. After `at_most` seconds no further round
+    begins, but at least three are made. `wait` blocks until a device has finished.
 
     >>> loops = {"short": lambda: sum(range(10)), "long": lambda: sum(range(10**5))}
     >>> took = fastest_in_turns(loops)

@@ -105,9 +105,10 @@ def loss(
     window      a longer text is cut into windows of so many tokens, each read from an empty cache;
                 the model's own limit unless given. The cache needs room for one.
     chunk       tokens per step. It matters for codecs that keep the newest tokens of a request
-                unencoded, such as "int4". A step encodes all older tokens before attention reads
-                them, those of the step included. So in a long step, most tokens read codes
-                of their near neighbours, and the loss is larger than that of decoding.
+                unencoded, such as "int4". Each step first stores its tokens and encodes all but
+                the newest of the request; attention reads them afterwards. So in a long step, most
+                tokens read codes of their near neighbours, and the loss is larger than that of
+                decoding.
     reference   the result of another cache for the same text: adds Kullback-Leibler divergences
 
     Raises ValueError for fewer than two tokens, a window below 2, a chunk below 1, or a reference
@@ -196,10 +197,10 @@ def recall(
     """Ask for strings that were assigned to `names` names, `distance` bytes before.
 
     The prompts are those of :func:`kvlib.reference.recall.recall_prompt`, the same for the same
-    seed; a token is a byte, as in the reference model. About `lead` bytes of code come first. They
-    go through the cache in chunks, and the four bytes of the answer are decoded greedily, so every
-    answer is read from what the cache kept. Raises ValueError for fewer than one trial, and what
-    recall_prompt raises.
+    seed; a token is a byte, as in the reference model. About `lead` bytes of code come first. The
+    prompts go through the cache in chunks, and the four bytes of the answer are decoded greedily,
+    so every answer is read from what the cache kept. Raises ValueError for fewer than one trial,
+    and what recall_prompt raises.
 
     >>> from kvlib import load_reference_model
     >>> model = load_reference_model()

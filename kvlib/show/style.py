@@ -109,8 +109,9 @@ def color(role: str, *, dark: bool = False) -> str:
 
 
 def text_color(role: str, *, dark: bool = False) -> str:
-    """The colour of a meaning, changed until it reads as text on the card (4.5:1, WCAG 1.4.3).
+    """The colour of a meaning, made darker until it can be read as text (lighter where `dark`).
 
+    Its contrast with the card, the background of a figure, is at least 4.5:1 (WCAG 1.4.3).
     ValueError for a role the palette does not have.
 
     >>> area, words = color("query"), text_color("query")  # 3:1 does for a bar
