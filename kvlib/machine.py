@@ -253,9 +253,10 @@ def _clocked(function: Callable[[], Any], calls: int, wait: Callable[[], Any]) -
 
 
 def memory_sized(xp: Any = None) -> int:
-    """Bytes that no processor cache holds: twice the largest cache, within 256 to 512 MiB.
+    """How many bytes to read to measure memory, not a cache: twice the processor's largest cache.
 
-    On a GPU it is 2 GiB. On a processor it is never more than a sixteenth of the memory.
+    It is at least 256 and at most 512 MiB, but never more than a sixteenth of the memory. A
+    processor whose cache holds that much seems too fast. On a GPU it is 2 GiB.
 
     >>> import numpy as np
     >>> 0 < memory_sized(np) <= 512 * 2**20

@@ -229,7 +229,7 @@ class DenseCache(StoredCache):
 class QuantizedCache(DenseCache):
     """A DenseCache whose keys and values are written by ``codec``.
 
-    Attention reads the codes of a row in pieces, so it never decodes a whole row at once.
+    Attention decodes the codes of a row in pieces, so a longer row needs no more memory for that.
     ``max_seq_len`` must be a multiple of the tokens that the codec encodes together.
     codec: one from `kvlib.codecs` or of your own, or a name from ``kvlib.codecs.NAMES``.
     settings: the keyword arguments of `DenseCache`.
