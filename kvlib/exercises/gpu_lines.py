@@ -27,7 +27,7 @@ def run_lines(lines: Callable[[], Any], kernel: str, name: str, *rest: Any) -> T
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise Finding(f"your lines hold a character that no file can hold: {error}") from None
+        raise Finding(f"your lines hold a character that UTF-8 cannot encode: {error}") from None
     whole = kernel.replace("@@", f'#line 1 "your lines"\n{text}\n#line 900 "the kernel"')
     try:
         traffic = run_cuda(whole, name, *rest, run_on="processor", seconds=SECONDS)

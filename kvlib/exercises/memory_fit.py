@@ -94,8 +94,8 @@ def _search(longest: Any, what: str, nbytes: Callable[[int], int], budget: int, 
         hint = "search until the next length does not fit"
         if got == budget // first:
             hint = (
-                "budget / request_bytes(1) charges every token what the first one costs, but the "
-                "first one opens a block, or stays in 16 bits"
+                "budget / request_bytes(1) charges every token what the first one costs, but later "
+                "ones may cost less: the first one opens a whole block, or stays in 16 bits"
             )
         raise Finding(f"{what}: got {got:,}, but {got + 1:,} tokens also fit: {hint}")
     return f"{what}: {got:,} tokens, found with {len(asked)} call{'s' * (len(asked) != 1)}"

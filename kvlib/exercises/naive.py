@@ -60,7 +60,8 @@ def check_token_passes(token_passes: Callable[..., Any]) -> Iterator[str]:
         "of the next step",
         35: "the last new token is sent through the layers as well, but no token after it is "
         "needed",
-        30: "each step is counted with the token that it produces: it reads only those before it",
+        30: "each step is counted with the token that it produces, but a step reads only the "
+        "tokens before that one",
         21: "a step is missing: 4 new tokens take 4 steps",
         18: "a step is missing: 4 new tokens take 4 steps",
     }

@@ -62,7 +62,7 @@ def softmax(x: np.ndarray) -> np.ndarray:
 
 def shaped(o: Any, like: np.ndarray) -> np.ndarray:
     """What came of other numbers in the same shapes: it has the shape of the first result."""
-    expect_shape(o, like.shape, "o of other numbers", letters="T H D")
+    expect_shape(o, like.shape, "o of a call with other numbers", letters="T H D")
     shaped: np.ndarray = o
     return shaped
 

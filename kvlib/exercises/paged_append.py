@@ -77,8 +77,9 @@ class _Server:
         for b in np.flatnonzero(~same.all(axis=(1, 2, 3))).tolist():
             if b not in request.table[: request.used(self.size)]:
                 raise Finding(
-                    f"block {b} was written to after token {length} of {name}, whose table does "
-                    "not name it: even the content of a free block may be used again"
+                    f"block {b} changed when token {length} of {name} was added, but {name}'s "
+                    "table does not name it. Write into no other block, not even a free one, "
+                    "because a later request may use what it holds"
                 )
 
     def _shared(self, request: _Request) -> bool:
@@ -136,8 +137,9 @@ class _Server:
         if name == "x" and request.table[n] == 0:
             return (
                 f"token {pos} of another request, x, was overwritten by token "
-                f"{len(request.keys) - 1} of {grown}: entry {n} of its table was never set, and "
-                "the 0 in it is x's block. A block is needed when length % block_size is 0"
+                f"{len(request.keys) - 1} of {grown}, because entry {n} of {grown}'s table was "
+                "never set. It is still 0, and block 0 belongs to x. A block is needed when "
+                "length % block_size is 0"
             )
         if name == grown and shared and pos < len(request.keys) - 1:
             return (

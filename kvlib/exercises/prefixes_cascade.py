@@ -92,8 +92,9 @@ def _counted(cascade: Callable[..., Any]) -> bool:
             )
         if times < 0.99:
             raise Finding(
-                f"no product read the whole of {name}; is it a list, or is there a loop over "
-                f"single numbers? Keep {name} an array: {product} serves all B queries at once"
+                f"no product read the whole of {name}: perhaps {name} has become a list, or a loop "
+                f"goes over its numbers one at a time. Keep {name} an array, because {product} "
+                "serves all B queries at once"
             )
     return True
 

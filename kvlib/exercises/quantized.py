@@ -217,7 +217,8 @@ def check_fixed_codes(fixed_codes: Any) -> Iterator[str]:
         j = int(np.argmax(codes[0] != right[0]))
         raise Finding(
             f"{far[0, j]:.0e}: expected the code {right[0, j]}, got {codes[0, j]}: a cast to whole "
-            "numbers comes before the clip, and a number this large does not fit there either"
+            "numbers comes before the clip, and this number is too large for the integers of that "
+            "cast, even if they are wider than int8. Clip first, then cast"
         )
     yield "it also holds however far a number lies beyond the range"
 

@@ -65,9 +65,9 @@ def _wrong_orders(codes: np.ndarray, given: np.ndarray) -> dict[str, np.ndarray]
     swapped = np.stack([high, low], axis=2).reshape(codes.shape)
     halves = np.concatenate([low, high], axis=1)
     return {
-        "these are the bytes as they came, and neighbours still share a byte. (If you unpack all "
-        "low halves and then all high halves, packing restores the same bytes. Unpack a low half "
-        "and a high half in turn.)": given,
+        "these are the bytes as they came, so neighbours still share a byte. (Perhaps you put all "
+        "low halves first and all high halves after them. That is the order that pack expects, so "
+        "it makes the same bytes again. Put both halves of each byte next to each other.)": given,
         "the halves of each byte changed places: the first channel lies in the LOW four bits": (
             pack(codes, 4) >> np.uint8(4) | (pack(codes, 4) << np.uint8(4))
         ),

@@ -217,4 +217,7 @@ def check_busy_batch(busy_batch: Any) -> Iterator[str]:
         got = number(busy_batch(peak, rate, size, groups * chosen, chosen), what)
         expect_number(got, math.ceil(peak / rate * size / 2 * groups), what, {})
     expect_equal(busy_batch(flops, bandwidth, 2, 1, 1), 296, "one expert, always chosen")
-    yield "with experts, each of which sees only a part of the requests: 1,181 and 9,448 requests"
+    yield (
+        "an expert sees only a part of the requests, so Mixtral needs 1,181 of them, and "
+        "DeepSeek-V3 9,448"
+    )

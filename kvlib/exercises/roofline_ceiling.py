@@ -27,8 +27,9 @@ _FAULTS = {
     "sparse": "the arithmetic takes half the time it should: the peak on the sheet holds for "
     "matrices of which half is zero, and dense ones reach half of it (or you counted a "
     "multiplication and an addition as one operation)",
-    "embedding": "the input embeddings are counted: a step looks up one row of them and multiplies "
-    "with the output head only (vocab_size x hidden_size once, whether tied or not)",
+    "embedding": "the input embeddings are counted, but a step looks up one row of them for each "
+    "request and multiplies with none. Count the output head alone, vocab_size x hidden_size "
+    "weights, whether it is tied or not",
     "no head": "the output head is missing: every step multiplies with vocab_size x hidden_size "
     "weights",
     "no values": "the values are missing: the cache holds a value for each key, so it is twice "

@@ -59,8 +59,8 @@ def check_chi_square(chi_square: Any) -> Iterator[str]:
     got = _pair(chi_square(counts.copy(), np.asarray([0.5, 0.476, 0.008, 0.008, 0.008])))
     if got[1] == 3:
         raise Finding(
-            "degrees: a token is rare if its expected count is small, not if its own count is: "
-            "8 were expected of a token that came 12 times"
+            "degrees: whether a token is rare depends on its expected count, not on how often it "
+            "came. The token that came 12 times is rare, because 8 were expected"
         )
     if got[1] != 2:
         raise Finding(f"degrees: got {got[1]:g}, needed 2 for three rare tokens of five")

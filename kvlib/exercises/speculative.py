@@ -203,7 +203,7 @@ SUSPECTS: dict[str, Callable[[Chain], int]] = {
         _with(lambda c, i, p, q: c.u[i] < c.p[i].max() / q)
     ),
     "u itself was ignored, and every guess kept": lambda c: len(c.draft),
-    "u = p / q = 0 was accepted; u lies in [0, 1), so the comparison must be strict": (
+    "a guess of probability 0 was accepted when u was 0, too; accept only where u < p / q": (
         _with(lambda c, i, p, q: c.u[i] <= p / q)
     ),
 }

@@ -150,9 +150,9 @@ class Drafter(Fed):
         if rest == unread[i + 1 :][: len(rest)]:
             raise play.wrong(
                 f"the drafter is fed token {rest[0]} at position {place}, where the text has "
-                f"{unread[i]}, a token that the drafter was never fed: the last guess of a step "
-                "that accepted all of them. The new tokens stay right, but from now on the drafter "
-                f"guesses after a text that lacks a token{play.last}"
+                f"{unread[i]}. The drafter was never fed token {unread[i]}, because it was the "
+                "last guess of a step that accepted all guesses. The new tokens stay right, but "
+                f"from now on the drafter guesses after a text that lacks a token{play.last}"
             )
         needed = f"where the text has {unread[i]}" if i < len(unread) else "which nobody knows yet"
         raise play.wrong(

@@ -39,14 +39,14 @@ def _beats(mine: Pairs, rival: Pairs, budget: int) -> Iterator[str]:
         raise Finding(_why_lost(mine, budget, found))
     yield (
         f"with {budget} tokens per layer, the model finds {sum(found)} of {TRIALS} strings; "
-        f"under H2O, with as many in every layer, it finds {sum(recalled(rival))}"
+        f"under H2O, which keeps {budget} in every layer, it finds {sum(recalled(rival))}"
     )
     bits, most = bits_per_byte(mine), bits_per_byte(rival)
     if bits > most:
         raise Finding(
             f"with {budget} tokens per layer, your policy finds the strings, but the text takes "
             f"{bits:.3f} bits per byte, and only {most:.3f} with H2O in every layer. Layers that "
-            "keep very few tokens predict badly, so let them keep more tokens, or others"
+            "keep very few tokens predict badly, so let them keep more tokens, or different ones"
         )
     yield f"the text takes {bits:.2f} bits per byte, and {most:.2f} under H2O"
 

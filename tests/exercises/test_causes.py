@@ -99,7 +99,7 @@ def fails_bare() -> None:
         (check_serve, in_order_of_finishing, "List i must belong to prompt i"),
         (check_grouped_attention, corner, "starts in the top left corner"),
         (check_slot_mapping, rows_for_positions, "the number of a row was used as its position"),
-        (check_chi_square, rare_by_what_came, "not if its own count is"),
+        (check_chi_square, rare_by_what_came, "not on how often it came"),
         (check_fill_step, whole_prompts, "a prompt need not fit as a whole"),
         (check_merge_rows, ascending, "the best must stand first, but these ascend"),
         (check_mask_test, says_true, "mask_test"),

@@ -184,7 +184,7 @@ def in_halves(request_bytes: Callable[[int], int], budget: int, limit: int) -> f
 
 WRONG_SEARCHES: dict[str, tuple[Callable[..., Any], str]] = {
     "one by one": (one_by_one, "halve what is left instead"),
-    "division": (by_division, "the first one opens a block"),
+    "division": (by_division, "the first one opens a whole block"),
     "first that does not fit": (lambda f, b, n: longest(f, b, n) + 1, "the first length that does"),
     "at least one": (at_least_one, "the first length that does not fit"),
     "minus one for none": (

@@ -361,7 +361,7 @@ def names(block: int) -> Callable[..., Any]:
     ("wrong", "message"),
     [
         (never_copies, "no copy was made"),
-        (clears_a_free_block, "the content of a free block may be used again"),
+        (clears_a_free_block, "a later request may use what it holds"),
         (forgets_k, "the new key, k, was changed in place"),
         (names(77), "names block 77 now: the pool has blocks 0 to 31"),
         (names(-1), "names block -1 now"),

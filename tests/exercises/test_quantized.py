@@ -178,7 +178,7 @@ WRONG_ORDERS: dict[str, tuple[Callable[..., Any], str]] = {
     "as it came": (lambda p: p, "neighbours still share a byte"),
     "result swapped": (swapped_result, "the first channel lies in the LOW four bits"),
     "source swapped": (swapped_source, "you read the given bytes high half first"),
-    "halves": (halves, "a high half in turn"),
+    "halves": (halves, "all high halves after them"),
     "low only": (low_only, "only the low halves arrived"),
     "unpacked": (joined_codes, "the bytes have shape"),
     "other dtype": (lambda p: to_kvlib_order(p).astype(np.int64), "are int64, needed uint8"),

@@ -94,7 +94,7 @@ WRONG_CHAINS: Wrong = {
     ),
     "largest": (judged_by(lambda p, q, x, u: u < p.max() / q[x]), "the largest number of the row"),
     "all": (lambda p, q, d, u: len(d), "u itself was ignored"),
-    "not strict": (judged_by(lambda p, q, x, u: u * q[x] <= p[x]), "must be strict"),
+    "not strict": (judged_by(lambda p, q, x, u: u * q[x] <= p[x]), "accept only where u < p / q"),
     "tokens": (kept_tokens, "needed a whole number"),
     "verdicts": (lambda p, q, d, u: u < ratios(p, q, d), "needed a whole number"),
     "a float": (lambda *a: float(right_chain(*a)), "needed a whole number"),

@@ -229,7 +229,7 @@ WRONG_LOOPS: Wrong = {
         loop(drafter_keeps=lambda new, old, gamma: new, fill=False),
         "It was never fed its own last guess",
     ),
-    "the newest token alone": (loop(fill=False), "a token that the drafter was never fed"),
+    "the newest token alone": (loop(fill=False), "The drafter was never fed token"),
     "the drafter is not cut": (
         loop(drafter_keeps=lambda new, old, gamma: old + gamma, fill=False),
         "a refused guess",

@@ -122,8 +122,8 @@ def _lengths(terms: Terms) -> str:
 HINTS = {
     "'NoneType' object": "was v None? A layer with v_from_k appends v=None, because its values "
     "are the first v_dim numbers of its keys. Store those, or check with v_from_k=False",
-    "has not appended its keys": "the end of append says that the layer's keys are there: "
-    "step.ticket.appended.add(layer)",
+    "has not appended its keys": "append must end by saying that the layer's keys are "
+    "there: step.ticket.appended.add(layer)",
     "does not name its arrays": "write storage(), which yields every array that the cache holds",
     "does not measure its memory": "write memory(), which returns a kvlib.caches.Memory measured "
     "from the arrays",

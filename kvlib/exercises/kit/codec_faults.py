@@ -42,8 +42,8 @@ def _of_part(part: TensorCodec, heads: int, dim: int, xp: Any) -> str:
             kind = type(part).__name__
             return (
                 f". {name} of {kind} does not agree with its decode: the products differ by "
-                f"{error:.2g}. If {kind} changes decode and inherits {name} from another codec, "
-                f"write {name} = TensorCodec.{name} in {kind}, which calls decode"
+                f"{error:.2g}. If {kind} inherits {name} from another codec but has a decode of "
+                f"its own, write {name} = TensorCodec.{name} in {kind}: that version calls decode"
             )
     for some in (count * part.group for count in TOGETHER):
         fewer = float64(part.decode(part.encode(x[:, :some, :]), xp.float32))

@@ -53,7 +53,10 @@ ALONE = (
     ". A codec must give a token the same numbers, to the last bit, however many others it encodes "
     "or decodes with it"
 )
-PRODUCT = ". A matrix product does not: it rounds differently for other numbers of rows"
+PRODUCT = (
+    ". A matrix product breaks this rule, because it rounds differently for different numbers of "
+    "rows"
+)
 
 
 def check_rows(

@@ -346,7 +346,11 @@ class Schedule:
         for row in range(len(q)):
             line = line_of(tree, n + row)
             which = [*range(old), *(old + number for number in line)]
-            assert positions[row] == old + len(line) - 1, f"a guess of {name} is misplaced"
+            needed = old + len(line) - 1
+            assert positions[row] == needed, (
+                f"a guess of {name} stands at position {positions[row]}, needed {needed}: "
+                f"{old} older tokens and {len(line) - 1} ancestors come before it"
+            )
             at = np.arange(old + len(line))
             one = q[row : row + 1], k[which], v[which], positions[row : row + 1], at
             found.append(oracle.attention(*one, **spec.settings))

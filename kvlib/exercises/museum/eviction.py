@@ -121,9 +121,9 @@ EXHIBITS = (
         full_layers_only,
         room="forgetting",
         cite="alvarobartt/hf-mem #60 (mended in #61, #70)",
-        happened="The calculator counted only layers without a window. Its first repair counted "
-        "the others up to their window, which is what they need. The second counts what engines "
-        "reserve for them.",
+        happened="The calculator counted only layers without a window. A first repair "
+        "also counted the layers with a window, up to their window, which is what they need. A "
+        "second repair counts what engines reserve for them.",
         look=looks_forgetting.the_bill_of_windows,
         caught_by=guards_stores.the_bill_is_what_arrays_weigh,
     ),

@@ -173,4 +173,4 @@ def _stop(thread: threading.Thread) -> None:
         ident = ctypes.c_ulong(thread.ident or 0)
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(TimeUp))
         thread.join(0.1)
-    raise RuntimeError("A test cannot be stopped because it never leaves compiled code.")
+    raise RuntimeError("A test ran too long, but it is inside compiled code and cannot be stopped.")
