@@ -23,7 +23,7 @@ import fetch_pyodide
 import lite_notebooks
 import pytest
 from jupyterlite_pyodide_kernel.constants import PYODIDE_CDN_URL
-from rendered import HTML, SELDOM, WHOLE, take_picture
+from rendered import HTML, WHOLE, take_picture
 from visits import PATIENCE, served, visit, watched
 
 from kvlib.costs import GPUS, MODELS, decode
@@ -106,7 +106,7 @@ def run_until_its_figures_stand(page: Any, address: str, name: str, figures: int
         open_notebook(page, address, name)
         run_all(page)
         try:
-            page.wait_for_function(wanted, timeout=100_000, polling=SELDOM)  # milliseconds
+            page.wait_for_function(wanted, timeout=100_000)  # milliseconds
             return
         except Late:
             take_picture(page, f"lite-stalled-{attempt}")
