@@ -354,7 +354,7 @@ class Scheduler:
         for token in given[1:]:
             self._note(r, "accept", 0, token)
         if tokens:
-            r.state = DECODING
+            r.state, r.steps = DECODING, r.steps + 1
             r.new += given
             if stopped or len(r.new) == r.max_new_tokens:
                 self._leave(r, DONE)

@@ -26,6 +26,7 @@ class Request:
     error: why it has failed; None unless its state is FAILED.
     left: how the scheduler last left it in the cache; if it differs now, other code changed it.
     draft: guesses for its next tokens, which its next step checks (kvlib.speculation).
+    steps: how many steps have given it tokens; with guesses, a step may give several.
     drafted, accepted: how many guesses have been checked, and how many of them were right.
     lately: a running mean of its guesses (right 1, wrong 0), in which the newest weighs 1/8; the
     guesses of a tree for one and the same token count as one.
@@ -47,6 +48,7 @@ class Request:
     error: ValueError | None = None
     left: Any = None
     draft: Any = None
+    steps: int = 0
     drafted: int = 0
     accepted: int = 0
     lately: float = 0.5
@@ -60,6 +62,16 @@ class Request:
     def length(self) -> int:
         """Tokens of its text."""
         return len(self.prompt) + len(self.new)
+
+    @property
+    def tokens_per_step(self) -> float:
+        """New tokens per step that gave it any: 1 without guesses, 0 before the first token."""
+        return len(self.new) / max(1, self.steps)
+
+    @property
+    def acceptance(self) -> float:
+        """The share of its guesses that were right; 0 before any has been checked."""
+        return self.accepted / max(1, self.drafted)
 
     def part(self, n: int) -> list[int]:
         """The next n tokens of its text; once it decodes, its last token and n − 1 guesses."""

@@ -149,7 +149,10 @@ def test_right_guesses_cost_no_step(gamma: int) -> None:
     """A step gives gamma + 1 tokens if all guesses are right; the prompt's step gives the first."""
     drafter = Rehearsed({3: TEXTS[3] + ALONE[id(MODEL)][3]}, 1.0, VOCABULARY)
     found = serve(MODEL, CACHES["dense"](MODEL), drafter, [3], gamma=gamma)
-    assert found.num_steps == 1 + -(-(NEW - 1) // (gamma + 1))
+    steps = 1 + -(-(NEW - 1) // (gamma + 1))
+    assert found.num_steps == found.requests[3].steps == steps
+    assert found.requests[3].tokens_per_step == NEW / steps
+    assert found.requests[3].acceptance == 1.0
 
 
 def test_a_stop_token_among_the_guesses_ends_the_text() -> None:
@@ -418,7 +421,7 @@ def test_expected_tokens_agree_with_what_is_counted() -> None:
         found = serve(MODEL, CACHES["dense"](MODEL), drafter, TEXTS, gamma=4, max_prefills=None)
         decodes = [e for e in found.events if e.kind == "decode" and e.tokens == 5]
         steps += len(decodes)
-        tokens += sum(r.accepted for r in found.requests.values()) + steps * 0
+        tokens += sum(r.accepted for r in found.requests.values())
     # those near the end of a text have fewer guesses and are left out of the steps; bounds for 4 σ
     mean, spread = expected_tokens(0.8, 4), 1.6
     per_step = 1 + tokens / steps
