@@ -40,7 +40,10 @@ COPIES = (  # (package, where in it a copy of array_api_compat lies)
     ("sklearn", "externals/array_api_compat"),
 )
 MARK = "pytest.mark.gpu"
-PARTS = ("compile", "kernels", "attention", "sampling", "arrays", "generate", "sanitizer")
+PARTS = (
+    *("compile", "kernels", "attention", "sampling", "arrays", "generate", "guesses"),
+    "sanitizer",
+)
 TESTS = ("compile", "kernels", "arrays")
 SANITIZER = "compute-sanitizer"
 WATCHED = "splits or rows_of_a_kv_head or every_codec_and_head_dim_on"
