@@ -10,6 +10,7 @@ Then the shipped model writes code with the shipped draft model, a lookup and it
 Schedulers take turns, a few steps each. On a machine that also does other work, use `--threads 1
 --clock processor`: the processor time of one thread is what the clock would show if it were alone.
 """
+# Long, because it holds two experiments: the random model's and the shipped models'.
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ One document is made of all pages and printed once, so that page numbers run thr
 become the outline and links between pages lead to pages of the PDF. The contents get their numbers
 from a first print: the second has the same lines, and so the same pages.
 """
+# Long, because it is one way from the built pages to the PDF, read in order.
 
 from __future__ import annotations
 

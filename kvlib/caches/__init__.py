@@ -7,9 +7,11 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.caches.blocks import BlockPool as BlockPool
     from kvlib.caches.cascade import run_cascade as run_cascade
     from kvlib.caches.cross import cross_step as cross_step
+    from kvlib.caches.dense import DenseCache as DenseCache
+    from kvlib.caches.dense import QuantizedCache as QuantizedCache
     from kvlib.caches.expected import ExpectedAttention as ExpectedAttention
+    from kvlib.caches.paged import PagedCache as PagedCache
     from kvlib.caches.paging import Blocks as Blocks
-    from kvlib.caches.paging import PagedCache as PagedCache
     from kvlib.caches.policies import H2O as H2O
     from kvlib.caches.policies import KNorm as KNorm
     from kvlib.caches.policies import Policy as Policy
@@ -24,8 +26,6 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.caches.retention import Sinks as Sinks
     from kvlib.caches.retention import Window as Window
     from kvlib.caches.retention import layer_groups as layer_groups
-    from kvlib.caches.rows import DenseCache as DenseCache
-    from kvlib.caches.rows import QuantizedCache as QuantizedCache
     from kvlib.caches.rows import Rows as Rows
     from kvlib.caches.scored import Scored as Scored
     from kvlib.caches.scored import pyramid as pyramid

@@ -19,7 +19,7 @@ from kvlib.attention.trees import attend_tree
 from kvlib.caches.checks import check_layer, check_run
 from kvlib.caches.gather import StoredPieces
 from kvlib.caches.hooks import Answer
-from kvlib.caches.paging import PagedCache
+from kvlib.caches.paged import PagedCache
 from kvlib.caches.step import Step
 from kvlib.caches.stored_attention import pieces_of
 

@@ -18,7 +18,7 @@ from kvlib.arguments import check_integer, describe
 from kvlib.arrays import Array, namespace, new_array
 from kvlib.caches.checks import check_layer, check_live
 from kvlib.caches.dense_layout import from_dense, integers, names_of, to_dense
-from kvlib.caches.paging import PagedCache
+from kvlib.caches.paged import PagedCache
 from kvlib.caches.step import Step
 
 __all__ = ["CSR", "block_table", "from_csr", "from_dense", "slot_mapping", "to_csr", "to_dense"]

@@ -20,6 +20,7 @@ appends or runs until the request is truncated to where the gap begins.
 `Cache` holds what all caches have in common. What differs from one kind to the next, and how to
 write a cache of your own, is in ``kvlib.caches.hooks``.
 """
+# Long, because each operation says here what it promises.
 
 from __future__ import annotations
 

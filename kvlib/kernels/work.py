@@ -7,7 +7,7 @@ are worked out by its block, from the lengths on the device. So a plan that was 
 lengths is never wrong, only less even.
 
 One size for all requests, so that the longest cannot keep the device waiting, is also what
-the plans of FlashInfer 0.6.18 use (include/flashinfer/attention/scheduler.cuh).
+the plans of FlashInfer 0.7.2 use (include/flashinfer/attention/scheduler.cuh).
 """
 
 from __future__ import annotations

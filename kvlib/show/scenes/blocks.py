@@ -17,7 +17,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from kvlib.caches.blocks import Event
-from kvlib.caches.paging import PagedCache
+from kvlib.caches.paged import PagedCache
 from kvlib.show.controls import Slider
 from kvlib.show.explorer import Explorer
 from kvlib.show.scenes.words import count_words, tokens_words

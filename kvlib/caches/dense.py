@@ -1,0 +1,87 @@
+"""The caches that set room aside in advance: a row for each request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kvlib.caches.protocol import Attention
+from kvlib.caches.retention import Rules
+from kvlib.caches.rows import Rows
+from kvlib.caches.spec import LayerSpec
+from kvlib.caches.stored import StoredCache
+from kvlib.codecs.base import Codec
+
+
+class DenseCache(StoredCache):
+    """Room for ``max_seqs`` requests of up to ``max_seq_len`` tokens each, allocated at once.
+
+    In each layer, keys have the shape (row, Hkv, max_seq_len, Dk), and values likewise: heads come
+    before tokens, so that each head reads contiguous memory. The next request reuses a freed row.
+    In a layer with a window, a row is about a quarter longer than the window, and tokens that leave
+    the window are overwritten. Under the rules `Sinks` and `Scored`, too, a row has room for the
+    tokens that stay and a quarter more. All other layers pay for ``max_seq_len`` tokens per
+    request, whatever its length.
+    codec: a codec or its name; numbers are stored as they are unless given.
+    retention: which tokens the layers keep; each layer's own window unless given.
+
+    Raises MemoryError, naming the bytes, if the arrays cannot be allocated; CacheFull if every row
+    is taken or a request would outgrow its row.
+
+    >>> import numpy as np
+    >>> from kvlib import LayerSpec
+    >>> cache = DenseCache([LayerSpec(2, 4)], max_seqs=2, max_seq_len=16, xp=np)
+    >>> cache.add("a")
+    0
+    >>> step = cache.plan(["a"], [3])  # three tokens of request a
+    >>> q, k, v = np.ones((3, 4, 4)), np.ones((3, 2, 4)), np.ones((3, 2, 4))
+    >>> cache.append(0, k.astype(np.float32), v.astype(np.float32), step)
+    >>> cache.run(0, q.astype(np.float32), step).shape  # layer 0: (T, Hq, D)
+    (3, 4, 4)
+    >>> cache.seq_len("a")
+    3
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[LayerSpec],
+        max_seqs: int = 8,
+        max_seq_len: int = 2048,
+        *,
+        codec: Codec | str | None = None,
+        retention: Rules = None,
+        dtype: Any = None,
+        xp: Any = None,
+        attention: Attention | None = None,
+    ) -> None:
+        rows = Rows(max_seqs, max_seq_len)
+        self.max_seqs, self.max_seq_len = rows.max_seqs, rows.size
+        super().__init__(
+            layers, rows, codec=codec, retention=retention, dtype=dtype, xp=xp, attention=attention
+        )
+
+
+class QuantizedCache(DenseCache):
+    """A DenseCache whose keys and values are written by ``codec``.
+
+    Attention decodes the codes of a row in pieces, so a longer row needs no more memory for that.
+    ``max_seq_len`` must be a multiple of the tokens that the codec encodes together.
+    codec: one from `kvlib.codecs` or of your own, or a name from ``kvlib.codecs.NAMES``.
+    settings: the keyword arguments of `DenseCache`.
+
+    >>> import numpy as np
+    >>> from kvlib import LayerSpec
+    >>> layers = [LayerSpec(num_kv_heads=2, head_dim=64)]
+    >>> QuantizedCache(layers, "int8", 1, 128, xp=np).memory().reserved  # 68 bytes per vector
+    34816
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[LayerSpec],
+        codec: Codec | str,
+        max_seqs: int = 8,
+        max_seq_len: int = 2048,
+        **settings: Any,
+    ) -> None:
+        super().__init__(layers, max_seqs, max_seq_len, codec=codec, **settings)

@@ -1,0 +1,70 @@
+"""The cache whose requests grow in blocks, which they may share."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from kvlib.caches.blocks import BlockPool
+from kvlib.caches.checks import check_layer, get_open
+from kvlib.caches.paging import Blocks
+from kvlib.caches.protocol import Attention
+from kvlib.caches.retention import Rules
+from kvlib.caches.spec import LayerSpec
+from kvlib.caches.stored import StoredCache
+from kvlib.codecs.base import Codec
+
+
+class PagedCache(StoredCache):
+    """Requests in blocks of ``pool.block_size`` tokens; a request takes another as it grows.
+
+    A request has one block table per group of layers, and wastes less than one block in each.
+    ``fork`` copies nothing until one of the two requests writes. Requests whose prompts begin alike
+    share blocks if ``add`` and ``plan`` are given the tokens. PagedAttention, arXiv:2309.06180.
+    codec: a codec or its name, such as ``codec="int8"``; numbers are stored as they are unless
+    given.
+
+    Raises MemoryError, naming the bytes, if the arrays cannot be allocated; OutOfBlocks, having
+    changed nothing, if the pool has too few free blocks.
+
+    >>> import numpy as np
+    >>> from kvlib import BlockPool, LayerSpec
+    >>> cache = PagedCache([LayerSpec(2, 4)], BlockPool(8, block_size=4), xp=np)
+    >>> cache.add("a")
+    0
+    >>> step = cache.plan(["a"], [6])
+    >>> len(cache.blocks("a"))  # six tokens in blocks of four
+    2
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[LayerSpec],
+        pool: BlockPool,
+        *,
+        codec: Codec | str | None = None,
+        retention: Rules = None,
+        dtype: Any = None,
+        xp: Any = None,
+        attention: Attention | None = None,
+    ) -> None:
+        blocks = Blocks(pool)
+        self.pool, self.block_size = pool, pool.block_size
+        super().__init__(
+            layers,
+            blocks,
+            codec=codec,
+            retention=retention,
+            dtype=dtype,
+            xp=xp,
+            attention=attention,
+        )
+
+    def blocks(self, seq_id: Hashable, layer: int = 0) -> tuple[int, ...]:
+        """The block table of a request: which blocks hold its tokens in a layer, in order.
+
+        Blocks that a layer with a window has given back are left out.
+        """
+        check_layer(self, layer)
+        state = get_open(self._requests, seq_id).state
+        return tuple(state.tables[self.group_of[layer]].pages)
