@@ -15,7 +15,7 @@ import numpy as np
 
 from kvlib import Cache, DenseCache, LayerSpec
 from kvlib.caches import BlockPool, PagedCache, QuantizedCache, layer_groups
-from kvlib.caches.table import State, Table
+from kvlib.caches.allocation.table import State, Table
 from kvlib.codecs import PLAIN, Codec, bfloat16, fp8, int8, int8_per_channel, kivi
 from kvlib.exercises.kit.poison import poison_all
 

@@ -23,7 +23,7 @@ CAUSAL, DIRECT = "kvlib.attention.causal", "kvlib.attention.direct"
 BATCHED, CHECKS = "kvlib.attention.batched", "kvlib.caches.checks"
 STATES = "kvlib.attention.states"
 STORED, PROTOCOL = "kvlib.caches.stored", "kvlib.caches.protocol"
-ROWS, MIXER = "kvlib.caches.rows", "kvlib.model.grouped_query"
+ROWS, MIXER = "kvlib.caches.allocation.rows", "kvlib.model.grouped_query"
 SCHEDULING, SERVING, DISTRIBUTION = "kvlib.scheduling", "kvlib.serving", "kvlib.distribution"
 
 # Exhibit of kvlib.exercises.museum → the check that must refuse it.

@@ -2,9 +2,9 @@
 
 from mutation_kind import Bug, Mutant
 
-BLOCKS, PREFIXES = "kvlib.caches.blocks", "kvlib.caches.prefixes"
-PAGING, SHARING = "kvlib.caches.paging", "kvlib.caches.sharing"
-CHANGES, LAYERS = "kvlib.caches.changes", "kvlib.caches.layers"
+BLOCKS, PREFIXES = "kvlib.caches.allocation.pool", "kvlib.caches.allocation.prefixes"
+PAGING, SHARING = "kvlib.caches.allocation.blocks", "kvlib.caches.allocation.sharing"
+CHANGES, LAYERS = "kvlib.caches.allocation.changes", "kvlib.caches.layers"
 
 
 def blank_at_once(free, pool, blocks):

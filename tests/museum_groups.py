@@ -6,13 +6,14 @@ from contextlib import contextmanager
 import numpy as np
 from mutation_kind import Bug
 
-from kvlib.caches.changes import take_out
-from kvlib.caches.retention import KeepAll
+from kvlib.caches.allocation.changes import take_out
+from kvlib.caches.retention.rules import KeepAll
 
 LAYERS, STORED = "kvlib.caches.layers", "kvlib.caches.stored"
-ROWS, PAGING = "kvlib.caches.rows", "kvlib.caches.paging"
-CHANGES = "kvlib.caches.changes"
-SHARING, STORE = "kvlib.caches.sharing", "kvlib.caches.store"
+ROWS, BLOCKS = "kvlib.caches.allocation.rows", "kvlib.caches.allocation.blocks"
+TABLE = "kvlib.caches.allocation.table"
+CHANGES = "kvlib.caches.allocation.changes"
+SHARING, STORE = "kvlib.caches.allocation.sharing", "kvlib.caches.store"
 BYTES, ATTENTION = "kvlib.caches.stored_bytes", "kvlib.caches.stored_attention"
 
 
@@ -127,19 +128,19 @@ def moved_in_place(move, blocks, g, request, stay, moved):
 
 MUTANTS = [
     # What a window gives back
-    Bug("a window gives back one token too many", "kvlib.caches.retention", "Window.first",
+    Bug("a window gives back one token too many", "kvlib.caches.retention.rules", "Window.first",
         lambda first, rule, length: (n := first(rule, length)) + (n > 0), "any_schedule"),
     Bug("a window gives back one block too early", CHANGES, "_change", one_block_early,
         "windows_give_back"),
     Bug("a window gives back what an unfinished pass may need", LAYERS, "StoredLayers.kept_by",
         lambda kept_by, cache, request: request.length, "windows_give_back"),
-    Bug("a block that is given back is not freed", PAGING, "Blocks.reserve", given_back_and_kept,
+    Bug("a block that is given back is not freed", BLOCKS, "Blocks.reserve", given_back_and_kept,
         "windows_give_back"),
     Bug("append counts tokens that are gone", STORED, "StoredCache.append", from_the_start,
         "windows_give_back"),
     Bug("attention counts tokens that are gone", ATTENTION, "attend_one", from_the_start,
         "windows_give_back"),
-    Bug("a step's lengths count tokens that are gone", "kvlib.caches.table", "Lying.__init__",
+    Bug("a step's lengths count tokens that are gone", TABLE, "Lying.__init__",
         absolute_lengths, "any_schedule"),
     Bug("read counts tokens that are gone", LAYERS, "StoredLayers.read", from_the_start,
         "windows_give_back"),
@@ -156,7 +157,7 @@ MUTANTS = [
     Bug("a fork shares the longer row", ROWS, "Rows.copy", longer_row_shared,
         "windows_give_back"),
     # Groups that draw from one pool, and what is found
-    Bug("two groups write to one block", PAGING, "Blocks.reserve", one_block_for_two_groups,
+    Bug("two groups write to one block", BLOCKS, "Blocks.reserve", one_block_for_two_groups,
         "windows_give_back"),
     Bug("a window finds one block too few", SHARING, "Sharing.take", one_block_too_few,
         "windows_give_back"),
@@ -178,8 +179,8 @@ MUTANTS = [
         lambda tables, last, cache, step, layer: tables(last, cache, step, 0),
         "kernels_find_their_tables"),
     # Holes
-    Bug("positions of what stays are lost", "kvlib.caches.table", "Table.positions",
+    Bug("positions of what stays are lost", TABLE, "Table.positions",
         lambda positions, table, length: np.arange(table.gone, length), "holes_keep_positions"),
-    Bug("what stays is moved within shared blocks", PAGING, "Blocks._move", moved_in_place,
+    Bug("what stays is moved within shared blocks", BLOCKS, "Blocks._move", moved_in_place,
         "holes_keep_positions"),
 ]  # fmt: skip

@@ -5,11 +5,12 @@ from dataclasses import replace
 import numpy as np
 from mutation_kind import Bug, Mutant
 
-SCORED, WATCHED = "kvlib.caches.scored", "kvlib.caches.watched"
-SEEN = "kvlib.caches.seen"
-POLICIES = "kvlib.caches.policies"
-EXPECTED = "kvlib.caches.expected"
-QUEST, BOUNDS = "kvlib.caches.quest", "kvlib.caches.bounds"
+SCORED, WATCHED = "kvlib.caches.retention.scored", "kvlib.caches.retention.watched"
+ROWS = "kvlib.caches.allocation.rows"
+SEEN = "kvlib.caches.retention.seen"
+POLICIES = "kvlib.caches.retention.policies"
+EXPECTED = "kvlib.caches.retention.expected"
+QUEST, BOUNDS = "kvlib.caches.retention.quest", "kvlib.caches.retention.bounds"
 ROPE, EXPERTS, EDITING = "kvlib.model.rope", "kvlib.model.experts", "kvlib.editing"
 
 
@@ -106,9 +107,9 @@ MUTANTS = [
     Bug("SnapKV pools by the mean whatever it is asked", POLICIES, "SnapKV.score",
         lambda score, policy, *rest: score(replace(policy, pooling="mean"), *rest),
         "scores_by_definition"),
-    Bug("what stays is looked for in the short row", "kvlib.caches.rows", "Rows._take_over",
+    Bug("what stays is looked for in the short row", ROWS, "Rows._take_over",
         in_the_short_row, "scores_by_definition"),
-    Bug("what stays does not leave its longer row", "kvlib.caches.rows", "Rows._take_over",
+    Bug("what stays does not leave its longer row", ROWS, "Rows._take_over",
         lambda take_over, rows, request, g, stay, own: take_over(
             rows, request, g, stay, own or request.state.tables[g].own
         ), "rows_are_short"),

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kvlib.caches.blocks import BlockPool
-from kvlib.caches.prefixes import HashIndex, RadixIndex, chain
+from kvlib.caches.allocation.pool import BlockPool
+from kvlib.caches.allocation.prefixes import HashIndex, RadixIndex, chain
 from kvlib.errors import OutOfBlocks
 
 INDEXES = {

@@ -11,7 +11,7 @@ from bart import Bart
 
 from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache
 from kvlib.caches import Scored, Sinks, cross_step, run_alone, run_cascade
-from kvlib.caches.policies import KNorm
+from kvlib.caches.retention.policies import KNorm
 
 GOLDEN = Path(__file__).parent / "golden" / "bart.npz"
 START = 2  # what BART's decoder begins with

@@ -13,7 +13,7 @@ from schedules import close
 
 from kvlib import BlockPool, DenseCache, LayerSpec, Meter, PagedCache
 from kvlib.caches import KNorm, Quest, Scored, Sinks
-from kvlib.caches.bounds import bounds_of, page_scores
+from kvlib.caches.retention.bounds import bounds_of, page_scores
 from kvlib.codecs import bfloat16, fp8, int8, kivi
 from kvlib.errors import OutOfBlocks
 from kvlib.exercises.kit.poison import poison_unused

@@ -13,8 +13,8 @@ from test_retention import HOMES
 
 from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache
 from kvlib.caches import H2O, ExpectedAttention, KNorm, Policy, Scored, SnapKV, Tova, pyramid
-from kvlib.caches.expected import turned
-from kvlib.caches.seen import Seen
+from kvlib.caches.retention.expected import turned
+from kvlib.caches.retention.seen import Seen
 from kvlib.exercises import kit
 from kvlib.exercises.kit.rounding import sum_bound
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kvlib import BlockPool, LayerSpec, PagedCache, show
-from kvlib.caches.blocks import Event
+from kvlib.caches.allocation.pool import Event
 from kvlib.show import paged as draw
 from kvlib.show.scenes.blocks import PoolFilm, replay
 

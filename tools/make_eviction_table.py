@@ -27,7 +27,7 @@ from kvlib.caches import (
     Window,
     pyramid,
 )
-from kvlib.caches.retention import Rules
+from kvlib.caches.retention.rules import Rules
 
 OUTPUT = Path(__file__).resolve().parent.parent / "kvlib" / "show" / "eviction_table.json"
 TEXT, SHARES, DISTANCES, TRIALS = 2048, (25, 50, 75), (256, 1024), 20

@@ -29,12 +29,12 @@ from kvlib.kernels import processor
 ROOT = Path(__file__).resolve().parent.parent
 # Files → how many mutants are drawn from them.
 DRAWN = {
-    "caches/[!_]*.py": 18,
+    "caches/**/[!_]*.py": 18,
     "attention/[!_]*.py": 14,
     "codecs/[!_]*.py": 14,
     "kernels/twins/[!_]*.py": 12,
-    "batching.py": 2,
-    "engine.py": 5,
+    "scheduling.py": 5,
+    "generation.py": 2,
     "model/rope.py": 2,
     "model/safetensors.py": 4,
 }
@@ -84,6 +84,8 @@ def drawn(seed: int) -> list[museum.Mutant]:
     rng, found = random.Random(seed), []
     for pattern, count in DRAWN.items():
         paths = sorted((ROOT / "kvlib").glob(pattern))
+        if not paths:
+            raise LookupError(f"no file of kvlib is called {pattern}")
         places = [p for path in paths if path.name not in LEFT_OUT for p in mutants(path)]
         rng.shuffle(places)
         lines: set[tuple[str, int]] = set()

@@ -20,7 +20,7 @@ from collections.abc import Hashable, Sequence
 from kvlib.arguments import describe
 from kvlib.caches.checks import check_plan
 from kvlib.caches.protocol import Cache
-from kvlib.caches.retention import KeepAll
+from kvlib.caches.retention.rules import KeepAll
 from kvlib.caches.step import Step, Ticket
 
 

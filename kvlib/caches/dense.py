@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from kvlib.caches.allocation.rows import Rows
 from kvlib.caches.protocol import Attention
-from kvlib.caches.retention import Rules
-from kvlib.caches.rows import Rows
+from kvlib.caches.retention.rules import Rules
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.stored import StoredCache
 from kvlib.codecs.base import Codec

@@ -24,7 +24,7 @@ import numpy as np
 
 from kvlib.arrays import Array
 from kvlib.attention import attend
-from kvlib.caches.retention import LayerGroup
+from kvlib.caches.retention.rules import LayerGroup
 from kvlib.caches.spec import LayerSpec, Memory
 from kvlib.caches.step import Extra, Request, Step
 from kvlib.codecs.base import PLAIN, Codec, TensorCodec

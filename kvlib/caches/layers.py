@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from kvlib.arrays import Array
+from kvlib.caches.allocation.table import Allocator, Lying, Table
 from kvlib.caches.checks import check_layer, get_open
 from kvlib.caches.protocol import Attention, Cache
 from kvlib.caches.residual import Residual
-from kvlib.caches.retention import LayerGroup, Rules, rules_of
+from kvlib.caches.retention.rules import LayerGroup, Rules, rules_of
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Request, Step
 from kvlib.caches.store import Store
-from kvlib.caches.table import Allocator, Lying, Table
 from kvlib.caches.trees import depths
 from kvlib.codecs import PLAIN, Codec
 from kvlib.codecs import codec as codec_of

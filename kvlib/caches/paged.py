@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from kvlib.caches.blocks import BlockPool
+from kvlib.caches.allocation.blocks import Blocks
+from kvlib.caches.allocation.pool import BlockPool
 from kvlib.caches.checks import check_layer, get_open
-from kvlib.caches.paging import Blocks
 from kvlib.caches.protocol import Attention
-from kvlib.caches.retention import Rules
+from kvlib.caches.retention.rules import Rules
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.stored import StoredCache
 from kvlib.codecs.base import Codec

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from kvlib.arrays import Array, is_numpy, nbytes, new_array
-from kvlib.caches.bounds import Bounds
 from kvlib.caches.residual import GUESSES, Residual, resized
+from kvlib.caches.retention.bounds import Bounds
 from kvlib.caches.spec import LayerSpec
 from kvlib.codecs.base import Codec, Field, Parts, TensorCodec
 

@@ -10,17 +10,17 @@ from collections.abc import Hashable, Iterable, Sequence
 
 from kvlib.arguments import describe
 from kvlib.arrays import Array, is_numpy, nbytes
-from kvlib.caches.changes import folded
+from kvlib.caches.allocation.changes import folded
+from kvlib.caches.allocation.table import State
 from kvlib.caches.checks import get_open
 from kvlib.caches.hooks import Answer
 from kvlib.caches.kept import check_trees, coded_after, keep
 from kvlib.caches.layers import StoredLayers
+from kvlib.caches.retention.watched import Watched
 from kvlib.caches.spec import Memory
 from kvlib.caches.step import Extra, Request, Step
 from kvlib.caches.stored_attention import attend_stored
 from kvlib.caches.stored_bytes import memory_of
-from kvlib.caches.table import State
-from kvlib.caches.watched import Watched
 from kvlib.meter import counting, report
 
 

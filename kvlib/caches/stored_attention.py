@@ -12,12 +12,12 @@ from kvlib.attention.causal import attend_pieces
 from kvlib.attention.pieces import Pieces, Slices
 from kvlib.attention.products import LONG_PIECE
 from kvlib.attention.trees import attend_tree
+from kvlib.caches.allocation.table import Lying
 from kvlib.caches.checks import check_run
 from kvlib.caches.gather import VIEWED, StoredPieces, side_by_side
 from kvlib.caches.hooks import Answer
 from kvlib.caches.layers import StoredLayers
 from kvlib.caches.step import Step
-from kvlib.caches.table import Lying
 
 
 def attend_stored(

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 from kvlib.arrays import nbytes
+from kvlib.caches.allocation.table import Table
 from kvlib.caches.layers import StoredLayers
-from kvlib.caches.retention import KeepAll
+from kvlib.caches.retention.rules import KeepAll
 from kvlib.caches.spec import Memory
 from kvlib.caches.step import Request
-from kvlib.caches.table import Table
 
 
 def memory_of(cache: StoredLayers) -> Memory:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from kvlib.caches.blocks import Event
+from kvlib.caches.allocation.pool import Event
 from kvlib.show.controls import Slider
 from kvlib.show.explorer import Explorer, Scene
 from kvlib.show.scenes.blocks import Blocks, replay

@@ -8,7 +8,7 @@ import numpy as np
 
 from kvlib.arrays import Array, namespace
 from kvlib.caches import Cache, LayerSpec, Step
-from kvlib.caches.paging import Blocks
+from kvlib.caches.allocation.blocks import Blocks
 from kvlib.caches.step import Request
 from kvlib.config.shape import Shape
 from kvlib.costs.layers import LayerGroup
@@ -66,7 +66,7 @@ def full_layers_only(layer_groups: Call, shape: Shape) -> list[LayerGroup]:
 EXHIBITS = (
     Exhibit(
         "scores_see_the_future",
-        "kvlib.caches.seen",
+        "kvlib.caches.retention.seen",
         "probabilities",
         masked_in_the_corner,
         room="forgetting",
@@ -91,7 +91,7 @@ EXHIBITS = (
     ),
     Exhibit(
         "evicted_blocks_stay_held",
-        "kvlib.caches.paging",
+        "kvlib.caches.allocation.blocks",
         "Blocks._move",
         still_held,
         room="forgetting",

@@ -8,7 +8,7 @@ import numpy as np
 
 from kvlib.attention import attend, attend_causal, attend_tiled, merge_state
 from kvlib.caches import BlockPool, PagedCache
-from kvlib.caches.prefixes import HashIndex
+from kvlib.caches.allocation.prefixes import HashIndex
 from kvlib.codecs import PerChannel, PerToken
 from kvlib.codecs.packing import pack, unpack
 from kvlib.exercises.museum.tiny import close, prompt, small_model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kvlib.caches.prefixes import HashIndex
+from kvlib.caches.allocation.prefixes import HashIndex
 from kvlib.exercises.museum.looks import ANSWER, ASKED, LONGER, PROMPT, paged, text
 from kvlib.model.decoder import Decoder
 from kvlib.scheduling import Scheduler

@@ -8,8 +8,8 @@ from typing import Any
 
 from kvlib.arrays import Array
 from kvlib.caches import Cache, Step
-from kvlib.caches.rows import Rows
-from kvlib.caches.table import State
+from kvlib.caches.allocation.rows import Rows
+from kvlib.caches.allocation.table import State
 from kvlib.config.shape import Shape
 from kvlib.costs.layers import LayerGroup
 from kvlib.exercises.museum import guards, guards_stores, looks, looks_shared
@@ -87,7 +87,7 @@ EXHIBITS = (
     ),
     Exhibit(
         "one_row_for_all",
-        "kvlib.caches.rows",
+        "kvlib.caches.allocation.rows",
         "Rows.open",
         still_free,
         room="memory",

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvlib.caches import BlockPool
-from kvlib.caches.paging import Blocks
-from kvlib.caches.prefixes import HashIndex
-from kvlib.caches.table import State
+from kvlib.caches.allocation.blocks import Blocks
+from kvlib.caches.allocation.prefixes import HashIndex
+from kvlib.caches.allocation.table import State
 from kvlib.exercises.museum import guards_stores, looks_shared
 from kvlib.exercises.museum.exhibit import Exhibit
 from kvlib.exercises.museum.mutation import Call
@@ -38,7 +38,7 @@ def last_token_found_too(
 EXHIBITS = (
     Exhibit(
         "stale_prefix",
-        "kvlib.caches.blocks",
+        "kvlib.caches.allocation.pool",
         "BlockPool.allocate",
         still_listed,
         room="sharing",
@@ -50,7 +50,7 @@ EXHIBITS = (
     ),
     Exhibit(
         "hash_believed",
-        "kvlib.caches.prefixes",
+        "kvlib.caches.allocation.prefixes",
         "HashIndex._same",
         not_compared,
         room="sharing",
@@ -62,7 +62,7 @@ EXHIBITS = (
     ),
     Exhibit(
         "nothing_left_to_compute",
-        "kvlib.caches.paging",
+        "kvlib.caches.allocation.blocks",
         "Blocks.open",
         last_token_found_too,
         room="sharing",

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from kvlib.caches.blocks import Event
+from kvlib.caches.allocation.pool import Event
 from kvlib.caches.paged import PagedCache
 from kvlib.show.controls import Slider
 from kvlib.show.explorer import Explorer

@@ -1,4 +1,4 @@
-"""What a cache notes of the queries that a policy scores tokens by (kvlib.caches.policies)."""
+"""What a cache notes of the queries that a policy scores tokens by (see `policies`)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kvlib.arrays import Array, namespace
-from kvlib.caches.seen import Seen
+from kvlib.caches.retention.seen import Seen
 from kvlib.caches.spec import LayerSpec
 
 if TYPE_CHECKING:  # policies and scores are loaded with the first rule that has them
-    from kvlib.caches.policies import Policy
+    from kvlib.caches.retention.policies import Policy
 
 
 class Watched:

@@ -1,4 +1,4 @@
-"""What a stored token is worth: the policies of eviction by score (kvlib.caches.scored)."""
+"""What a stored token is worth: the policies of eviction by score (see `scored`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from kvlib.arguments import check_flag, check_integer, describe
 from kvlib.arrays import Array, clipped, namespace
-from kvlib.caches.seen import Seen
+from kvlib.caches.retention.seen import Seen
 from kvlib.caches.spec import LayerSpec
 
 

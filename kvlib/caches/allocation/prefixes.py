@@ -14,8 +14,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import count
 
+from kvlib.caches.allocation.prefix_index import PrefixIndex
 from kvlib.caches.checks import check_extra
-from kvlib.caches.prefix_index import PrefixIndex
 from kvlib.caches.step import Extra
 
 Content = tuple[int | None, tuple[int, ...], Extra]

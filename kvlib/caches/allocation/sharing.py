@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 
-from kvlib.caches.blocks import BlockPool
-from kvlib.caches.prefixes import Extra, PrefixIndex, sealed
-from kvlib.caches.retention import LayerGroup
-from kvlib.caches.table import State, Table
+from kvlib.caches.allocation.pool import BlockPool
+from kvlib.caches.allocation.prefixes import Extra, PrefixIndex, sealed
+from kvlib.caches.allocation.table import State, Table
+from kvlib.caches.retention.rules import LayerGroup
 
 
 class Sharing(PrefixIndex):

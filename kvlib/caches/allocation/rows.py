@@ -9,11 +9,11 @@ from functools import partial
 import numpy as np
 
 from kvlib.arguments import check_integer, describe
-from kvlib.caches.changes import given_back, staying, take_out
+from kvlib.caches.allocation.changes import given_back, staying, take_out
+from kvlib.caches.allocation.table import Allocator, State, Table
 from kvlib.caches.layers import StoredLayers
 from kvlib.caches.step import Extra, Request
 from kvlib.caches.store import Store
-from kvlib.caches.table import Allocator, State, Table
 from kvlib.errors import CacheFull
 from kvlib.meter import report
 

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from kvlib.arguments import check_flag, check_index, check_integer, check_list, describe, listed
+from kvlib.caches.allocation.prefixes import Extra, HashIndex, PrefixIndex, sealed
 from kvlib.caches.checks import token_ids
-from kvlib.caches.prefixes import Extra, HashIndex, PrefixIndex, sealed
 from kvlib.errors import OutOfBlocks
 
 

@@ -18,9 +18,9 @@ from kvlib.arguments import check_integer
 from kvlib.arrays import Array, at_least_float32, is_numpy, namespace, nbytes
 from kvlib.attention.causal import attend_pieces
 from kvlib.attention.direct import by_head
-from kvlib.caches.bounds import page_scores
 from kvlib.caches.gather import StoredPieces
 from kvlib.caches.hooks import Answer
+from kvlib.caches.retention.bounds import page_scores
 from kvlib.caches.step import Step
 from kvlib.caches.store import Store
 from kvlib.caches.stored_attention import attend_one

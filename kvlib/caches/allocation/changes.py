@@ -14,12 +14,12 @@ import numpy as np
 
 from kvlib.arguments import describe
 from kvlib.arrays import Array, to_numpy
-from kvlib.caches.blocks import BlockPool
+from kvlib.caches.allocation.pool import BlockPool
+from kvlib.caches.allocation.table import Table
 from kvlib.caches.layers import StoredLayers
+from kvlib.caches.retention.watched import positions_of
 from kvlib.caches.step import Request
 from kvlib.caches.store import Store
-from kvlib.caches.table import Table
-from kvlib.caches.watched import positions_of
 from kvlib.errors import OutOfBlocks
 from kvlib.meter import report
 

@@ -11,11 +11,11 @@ import numpy as np
 
 from kvlib.arrays import Array
 from kvlib.caches.residual import Residual
-from kvlib.caches.retention import LayerGroup, Retention, by_rule
+from kvlib.caches.retention.rules import LayerGroup, Retention, by_rule
+from kvlib.caches.retention.watched import Watched
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Extra, Request
 from kvlib.caches.store import Store
-from kvlib.caches.watched import Watched
 
 
 @dataclass(slots=True, eq=False)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from kvlib.arguments import check_integer, describe
 from kvlib.arrays import Array, namespace
-from kvlib.caches.policies import Policy
-from kvlib.caches.retention import Retention, steps_of
+from kvlib.caches.retention.policies import Policy
+from kvlib.caches.retention.rules import Retention, steps_of
 from kvlib.caches.spec import LayerSpec
 
 MOST_LAYERS = 10**6

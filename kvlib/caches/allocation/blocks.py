@@ -8,15 +8,15 @@ from collections.abc import Hashable, Iterable, Sequence
 import numpy as np
 
 from kvlib.arguments import check_integer, describe
-from kvlib.caches.blocks import BlockPool
-from kvlib.caches.changes import changes_of, take_out
+from kvlib.caches.allocation.changes import changes_of, take_out
+from kvlib.caches.allocation.pool import BlockPool
+from kvlib.caches.allocation.sharing import Sharing
+from kvlib.caches.allocation.table import Allocator, State
 from kvlib.caches.layers import StoredLayers
-from kvlib.caches.retention import LayerGroup, Retention, alike, layer_groups
-from kvlib.caches.sharing import Sharing
+from kvlib.caches.retention.rules import LayerGroup, Retention, alike, layer_groups
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Extra, Request
 from kvlib.caches.store import Store
-from kvlib.caches.table import Allocator, State
 from kvlib.errors import OutOfBlocks
 from kvlib.meter import report
 

@@ -1,0 +1,1 @@
+"""Which tokens of a request stay, by position or by score; and Quest, which reads only some."""
