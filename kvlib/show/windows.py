@@ -92,7 +92,7 @@ def influence(moved: Mapping[str, Any], reach: int) -> Any:
         ax.set(ylabel="a logit moves by", ylim=(1e-4, 20))
         ax.set_title(name)
         ax.axvline(reach + 0.5, color=MUTED, linestyle="--", linewidth=1)
-    axes[-1].set_xlabel("distance of the changed byte from the last one")
+    axes[-1].set_xlabel("distance of the changed byte from the last one (bytes)")
     annotate(axes[0], f"{reach} bytes", (reach + 0.5, 1.0), offset=(14, 0))
     return finish(fig)
 
