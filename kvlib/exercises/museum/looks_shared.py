@@ -19,7 +19,7 @@ def the_same_question_later(model: Decoder) -> str:
 
 
 def a_colliding_hash(model: Decoder) -> str:
-    """a prompt that binds 'tfre' after one that binds 'wqpl', under a hash of the block's number"""
+    """a prompt that binds 'tfre' after one that binds 'wqpl'; the hash only counts blocks"""
     cache = paged(model, index=HashIndex(lambda before, tokens, extra: before + b"."))
     text(model, [ASKED.format("wqpl")], cache, ANSWER)
     return text(model, [ASKED.format("tfre")], cache, ANSWER)
