@@ -93,19 +93,19 @@ class Target(Fed):
         elif began:
             raise play.wrong(
                 f"the target is fed {len(fed)} of the {len(unread)} known tokens that it has not "
-                "read yet; one step should read them, and the guesses after them"
+                "read yet; one step should read all of them, and then the guesses"
             )
 
     def _look_at_guesses(self, guesses: list[int], began: bool) -> None:
         play = self._play
         if len(guesses) > play.gamma:
             raise play.wrong(
-                f"gamma is {play.gamma}, but the target is fed {len(guesses)} guesses; the token "
-                "that the drafter chooses after the last guess is not one of them"
+                f"gamma is {play.gamma}, but the target is fed {len(guesses)} guesses; leave "
+                "out the token that the drafter chooses after the last guess"
             )
         i = common(guesses, play.guesses)
         if i < len(guesses):
-            said = f"chose {play.guesses[i]}" if i < len(play.guesses) else "was not asked"
+            said = f"chose {play.guesses[i]}" if i < len(play.guesses) else "was not asked for it"
             raise play.wrong(f"the target is fed {guesses[i]} as guess {i}, but the drafter {said}")
         needed = min(play.gamma, play.left - 1)
         if began and len(guesses) < needed:

@@ -54,7 +54,7 @@ def eighths(rng: np.random.Generator, size: int) -> Pair:
 
 
 def one_hot(rng: np.random.Generator) -> list[Pair]:
-    """A certain model, a certain drafter, and both, of different minds."""
+    """p puts everything on one token, q does, and both do, on different tokens."""
     p, q = rng.dirichlet(np.ones(5), 2)
     i, j = np.eye(5)[rng.choice(5, 2, replace=False)]
     return [(i, q), (p, j), (i, j)]
@@ -94,7 +94,7 @@ def _distribution(residual: Callable[..., Any], p: np.ndarray, q: np.ndarray) ->
     got, rest = _called(residual, p, q), np.maximum(p - q, 0.0)
     said = f"{_said(p, q)}: the result is {_listed(got)}"
     if not np.isfinite(got).all():
-        why = ": p - q sums to 0, so keep its positive part alone" if _is_raw(got, p, q) else ""
+        why = ": p - q sums to 0, so keep only its positive part" if _is_raw(got, p, q) else ""
         raise Finding(f"{said}, needed finite numbers{why}")
     if (got < 0).any():
         x = int(got.argmin())

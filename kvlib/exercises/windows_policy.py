@@ -121,13 +121,13 @@ def _why_lost(mine: Pairs, budget: int, found: Sequence[bool]) -> str:
     if mine[most][1] < DISTANCE:
         return (
             f"{start}. Layer {most} keeps {mine[most][0]} tokens by their sums and the newest "
-            f"{mine[most][1]}; a string that nobody has asked for yet has a small sum, so it goes. "
-            "Keep it by age"
+            f"{mine[most][1]}; a string that nobody has asked for yet has a small sum, so it is "
+            "evicted. Give this layer fewer heavy tokens and more recent ones"
         )
     if min(sums) < FEW:
         return (
             f"{start}. Layer {int(np.argmin(sums))} keeps {min(sums)}, too few even to see the "
-            "name that is asked for. Leave every layer more"
+            "name that is asked for. Leave more tokens to every layer"
         )
     return (
         f"{start}. Layer {most} reaches back {mine[most][1]} tokens, but it is not the layer in "

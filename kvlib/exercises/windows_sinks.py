@@ -190,7 +190,7 @@ def _diagnose_keys(
         "these keys are as they came: a key that stands at another position must be turned to "
         "it": keys[stay],
         "turned the wrong way: the angle is that of new minus old position, so a key that moves "
-        "forward in the cache is turned back": turn(keys[stay], old[stay] - places),
+        "to a smaller position is turned back": turn(keys[stay], old[stay] - places),
         "turned by the new position, as if the keys had not been turned before; they carry the "
         "rotation of their old position": turn(keys[stay], places),
         "every key was turned back by the number of keys that have gone, the sinks too; but the "

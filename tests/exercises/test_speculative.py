@@ -164,7 +164,7 @@ def clipped_late(p: Any, q: Any) -> Any:
 
 
 WRONG_RESIDUALS: Wrong = {
-    "not clipped": (lambda p, q: (p - q) / (p - q).sum(), "keep its positive part alone"),
+    "not clipped": (lambda p, q: (p - q) / (p - q).sum(), "keep only its positive part"),
     "clipped late": (clipped_late, "sums to 0.5, needed a sum of 1"),
     "not scaled": (lambda p, q: np.maximum(p - q, 0), "divide by the sum"),
     "raw difference": (lambda p, q: p - q, "no probability is below 0"),

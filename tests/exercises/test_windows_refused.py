@@ -199,7 +199,7 @@ WRONG_POLICIES: Wrong = {
     "windows": (lambda L, b: [(0, b)] * L, "All layers keep the same"),
     "pyramid": (lambda L, b: [(0, b + 2 * (2 - i) * 8) for i in range(L)], "No layer reaches back"),
     "another layer": (lambda L, b: policy(L, b, at=0), "Layer 0 reaches back 480 tokens, but it"),
-    "by sums": (by_sums, "has a small sum, so it goes"),
+    "by sums": (by_sums, "has a small sum, so it is evicted"),
     "for 128 alone": (policy, "with 64 tokens per layer, 2 of the first 2 strings were lost. No"),
     "too few": (lambda L, b: policy(L, b, heavy=0, near=2), "too few even to see the name"),
     "few": (lambda L, b: policy(L, b, heavy=0, near=5), "Layers that keep very few tokens"),
