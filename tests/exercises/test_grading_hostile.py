@@ -71,6 +71,8 @@ def package() -> dict[str, tuple[int, int]]:
 @pytest.mark.parametrize("sandbox", ["auto", "off"])
 def test_a_folder_of_hostile_notebooks(sandbox: str, tmp_path: Path, effort: Effort) -> None:
     safe = chosen(sandbox)
+    if sandbox == "off" and not chosen("auto"):
+        pytest.skip("bubblewrap does not work here, so auto was off")
     cases = [c for c in CASES if safe or not c.walled]
     usual = 9 if sandbox == "auto" else 5
     some = cases[:: max(1, len(cases) // usual)]  # every kind of them
