@@ -84,6 +84,7 @@ def shared_prefixes() -> None:
         for name in "gf":
             cache.free(name)
         assert pool.lookup([7, 7, 7, 7]) == []
+    for index in INDEXES:
         for seed in range(4):
             Life(seed, paged(seed, FULL, index)).play(60)
             Life(seed, paged(seed, SHAPES, index)).play(60)
@@ -104,11 +105,6 @@ def shared_codes() -> None:
 
 def windows_give_back() -> None:
     """Groups that draw from one pool, and prefixes of which a window needs the end only."""
-    for seed in range(8):
-        index = (HashIndex, RadixIndex)[seed % 2]
-        for layers in (ALIKE, NARROW):
-            Life(seed, paged(seed, layers, index)).play(60)
-        Life(seed, paged(seed, ALIKE, index, retention=KeepAll())).play(40)
     text = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]
     for layers in (SHAPES, ALIKE, NARROW):
         cache = PagedCache(layers, BlockPool(60, 2), xp=np)
@@ -130,6 +126,11 @@ def windows_give_back() -> None:
     cache.free("b")
     cache.fork("a", "b")
     assert len({id(x) for x in cache.storage()}) == len([*cache.storage()]), "an array twice"
+    for seed in range(8):
+        index = (HashIndex, RadixIndex)[seed % 2]
+        for layers in (ALIKE, NARROW):
+            Life(seed, paged(seed, layers, index)).play(60)
+        Life(seed, paged(seed, ALIKE, index, retention=KeepAll())).play(40)
 
 
 def holes_keep_positions() -> None:

@@ -6,18 +6,18 @@ from tree_lives import Lives
 
 def trees_see_their_lines() -> None:
     t.test_what_a_step_says_of_its_trees()
-    for name in ("rows, windows", "blocks, windows", "cascade", "one's own"):
-        _lives(name)
     t.test_trees_are_read_in_pieces("rows, windows")
     t.test_trees_are_read_in_pieces("blocks, windows")
+    for name in ("rows, windows", "blocks, windows", "cascade", "one's own"):
+        _lives(name)
 
 
 def trees_leave_their_path() -> None:
-    for name in ("rows", "blocks of 4", "int4, residual 3", "int8, residual 5", "scored by keys"):
-        _lives(name)
+    t.test_a_long_tree_leaves_no_long_residual()
     for codec in t.GROUPED:
         t.test_a_chain_is_cut_after_any_guess(codec)
-    t.test_a_long_tree_leaves_no_long_residual()
+    for name in ("scored by keys", "rows", "blocks of 4", "int4, residual 3", "int8, residual 5"):
+        _lives(name)
 
 
 def trees_are_found_and_refused() -> None:
