@@ -39,6 +39,13 @@ TRACED_ELSEWHERE = {
     *("test_quality", "test_mutants", "test_sixteen_bits", "test_golden", "test_hidden_draws"),
     *("test_chunked_prefill", "test_cascade", "test_scenes", "test_device"),
     *("test_kernel_codes", "test_kernel_cache", "test_hostile_mutations", "test_policy_golden"),
+    *("test_parts_in_pairs", "test_speculation_lossless", "test_quantized_cache", "test_pieces"),
+    *("test_eviction_table", "test_retention_lives", "test_costs_live", "test_paged_batched"),
+    *("test_explorers_live", "test_draft_weights", "test_dense_batched", "test_editing_ropes"),
+    *("test_hostile", "test_hostile_late", "test_strict", "test_batching", "test_paged_cache"),
+    *("test_arguments_integers", "test_arguments_lists", "test_numpy_integers", "test_attention"),
+    *("test_own_cache", "test_cross_lives", "test_hostile_keys", "test_hostile_ropes"),
+    *("test_hostile_words", "test_costs_formulas", "test_prefix_sharing", "test_stored_pieces"),
     # these read files, and run hardly a line of kvlib
     *("test_lite", "test_prose", "test_text_files", "test_imports", "test_glossary"),
 }

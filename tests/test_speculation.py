@@ -246,6 +246,7 @@ def distributions(seed: int, rows: int) -> np.ndarray:
     return np.random.default_rng(seed).dirichlet(np.ones(8), rows)
 
 
+@pytest.mark.untraced
 def test_first_and_second_tokens_are_distributed_as_the_model_says(draws=100_000) -> None:
     """100,000 draws: the first token as p, and the second as p after the first."""
     p, q = distributions(1, 3), distributions(2, 2)
@@ -260,6 +261,7 @@ def test_first_and_second_tokens_are_distributed_as_the_model_says(draws=100_000
     assert chi_square(second, p[1]) < CHI_1
 
 
+@pytest.mark.untraced
 def test_the_numbers_of_a_request_are_independent(n=100_000) -> None:
     """Guess, verdict and draw at all positions of a seed: the chain as a request draws it."""
     p, q = distributions(3, 1)[0], distributions(4, 1)[0]
@@ -338,6 +340,7 @@ def test_each_request_is_judged_by_its_own_rows(seed: int) -> None:
     assert found[c] == (drawn if drawn[0] == 6 else drawn[:1])
 
 
+@pytest.mark.untraced
 def test_a_drawn_guess_comes_from_the_distribution_it_states(texts=2000) -> None:
     """2,000 texts of one length, two guesses each: the second depends on the first."""
     drafter, text = DraftModel(lower_layers(MODEL, 1), paged(MODEL_1, 8)), [1, 2, 3]
