@@ -112,6 +112,7 @@ def pytest_collection(session):
     finally:  # thousands of tests are alive until the end: no collection need look at them again
         gc.collect()
         gc.freeze()
+        gc.set_threshold(20_000, 20, 20)  # tests make few cycles: look for them less often
         gc.enable()
 
 
