@@ -218,7 +218,8 @@ raise Endless"""),
     returns("NumPy's own whole number, which is right", "np.int64(max(0, steps - position))",
             "import numpy as np", points=1),
     returns("a repr that never ends", "Thing()",
-            "import time\nclass Thing:\n    def __repr__(self):\n        while True: time.sleep(0.01)"),
+            "import time\nclass Thing:\n    def __repr__(self):\n"
+            "        while True: time.sleep(0.01)"),
     does("it unpickles itself on the other side", FRAME + """
 import base64, pickle
 class Bomb:
