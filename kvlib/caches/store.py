@@ -37,6 +37,11 @@ class Fields:
             name: new_array(xp, _WHAT, (pages, heads, size // field.per, *field.shape), field.dtype)
             for name, field in self.fields.items()
         }
+        # bytes of what `field.per` tokens take
+        self._entries = [
+            (field, nbytes(self.arrays[name]) // max(1, pages * (size // field.per)))
+            for name, field in self.fields.items()
+        ]
         self.bounds: Bounds | None = None  # of keys, if a way to attend wants them
         # Keys and values of one shape take turns in one room.
         self._kinds = {name: f"{name} {x.shape[1:]} {x.dtype}" for name, x in self.arrays.items()}
@@ -160,10 +165,8 @@ class Fields:
     def payload_and_metadata(self, tokens: int) -> tuple[int, int]:
         """Bytes of so many tokens (whole groups): of numbers or codes, and of scales and zeros."""
         found = [0, 0]
-        for name, field in self.fields.items():
-            page = nbytes(self.arrays[name]) // self.pages
-            entries = -(-tokens // field.per)
-            found[not field.payload] += page * entries // (self.size // field.per)
+        for field, entry in self._entries:
+            found[not field.payload] += entry * -(-tokens // field.per)
         return found[0], found[1]
 
 

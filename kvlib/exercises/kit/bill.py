@@ -61,10 +61,9 @@ def payload(cache: Any) -> int:
             rule = cache.groups[cache.group_of[layer]].retention
             first = 0 if rule.holes else rule.first(max(0, request.length - 1))
             in_pages = request.state.coded if cache.codec.waits else request.length
-            for n, position in enumerate(positions.tolist()):
-                if first <= position < in_pages:
-                    where = (id(name if table.own else cache), table.pages[n // store.size])
-                    live.setdefault(where, set()).add(n % store.size)
+            owner, size = id(name if table.own else cache), store.size
+            for n in np.flatnonzero((first <= positions) & (positions < in_pages)).tolist():
+                live.setdefault((owner, table.pages[n // size]), set()).add(n % size)
             residual = request.state.residual(layer)
             if residual is not None:
                 waiting = request.length - max(in_pages, first)

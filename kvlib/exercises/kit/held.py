@@ -25,8 +25,8 @@ def positions_of(
     )
     x = x.astype(int)
     for own, where in by_head(x):
-        assert (np.diff(own) > 0).all(), f"positions of {name}{where} are not in order: {own}"
-        beyond = [int(p) for p in own if not 0 <= p < length]
+        assert (own[1:] > own[:-1]).all(), f"positions of {name}{where} are not in order: {own}"
+        beyond = own[(own < 0) | (own >= length)].tolist()
         assert not beyond, (
             f"{name} has {length} tokens, but read also gives positions {beyond}{where}"
         )
