@@ -141,12 +141,12 @@ quick: env  ## run the tests in short: few examples each, and none that starts p
 first-cells: env  ## run the first cells of every notebook and compare their outputs
 	@echo "== the first cells of every chapter"
 	$(BIN)/python tools/first_cells.py
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --nbval --nbval-current-env --nbval-cell-timeout=120 -q _build/check/book/*.ipynb
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -p tools.warm_kernels -n $(WORKERS) --dist loadscope --nbval --nbval-current-env --nbval-cell-timeout=120 -q _build/check/book/*.ipynb
 
 notebooks: env  ## run every notebook and compare its outputs with the committed ones
 	@echo "== nbval"
 	@test -n "$(NOTEBOOKS)" || { echo "There is no notebook in book/."; exit 1; }
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --nbval --nbval-current-env --nbval-cell-timeout=120 --durations=5 -q --junitxml=$(SUMMARY)/notebooks.xml $(NOTEBOOKS)
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -p tools.warm_kernels -n $(WORKERS) --dist loadscope --nbval --nbval-current-env --nbval-cell-timeout=120 --durations=5 -q --junitxml=$(SUMMARY)/notebooks.xml $(NOTEBOOKS)
 
 browser: _build/.book _build/.lite lite-kernel  ## open every page in a headless browser and move every slider
 	@echo "== browser"
