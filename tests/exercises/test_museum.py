@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvlib import load_reference_model
+from kvlib import attend_causal, load_reference_model
 from kvlib.exercises import museum
 from kvlib.exercises.museum import (
     check_batch_test,
@@ -18,6 +18,7 @@ from kvlib.exercises.museum import (
 )
 from kvlib.exercises.museum.checks import CASES, SUSPECTS, cases
 from kvlib.exercises.museum.exhibit import fresh
+from kvlib.exercises.museum.scoring import called_by
 from kvlib.exercises.museum.tiny import (
     close,
     follow,
@@ -236,3 +237,27 @@ def test_bugs_that_are_not_quiet_or_no_bugs_are_refused(mutant, words: str) -> N
     assert check_quiet_bug(planted).passed
     narrower = in_words("max(0, length - window)", "max(0, length - window + 1)")
     assert check_quiet_bug(lambda: narrower).passed
+
+
+def test_a_test_is_run_only_on_bugs_in_functions_that_it_calls():
+    """A bug elsewhere cannot change what the test does; all that it might notice are tried."""
+    runs = []
+
+    def causal():
+        runs.append(1)
+        x = np.ones((1, 2, 4), np.float32)
+        assert np.allclose(attend_causal(x[0, :, None], x, x), 1)
+
+    hall = museum.exhibits()
+    places = {(m.module, m.function) for m in hall}
+    called = called_by(causal, hall, 10)
+    assert 0 < len(called) < len(places)
+    runs.clear()
+    museum.score(causal)
+    within = sum((m.module, m.function) in called for m in hall)
+    assert len(runs) == within + 3  # on healthy code before, while calls are noted, and after
+
+    def never():
+        raise AssertionError("no")
+
+    assert called_by(never, hall, 10) == places  # it fails when looked at: all are tried
