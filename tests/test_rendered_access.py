@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from page_axe import AXE, COLOUR_RULES, REFUSED, RUN, faults_of
-from rendered import PAGES
+from page_axe import AXE, COLOUR_RULES, REFUSED, RUN, faults_of, pale, pale_on_a_narrow_screen
+from rendered import NARROW, PAGES
 from visits import visit
 
 pytestmark = pytest.mark.browser
@@ -34,6 +34,8 @@ FOCUSED = """() => {
 def test_axe_finds_nothing(browser: Any, book: dict[str, str], name: str) -> None:
     with visit(browser, book["file"], name, reduced_motion="reduce") as seen:
         faults = faults_of(seen.page)
+        seen.page.set_viewport_size(NARROW)
+        faults += pale_on_a_narrow_screen(seen.page)
         assert faults == [], "\n".join(map(str, faults[:20]))
 
 
@@ -48,6 +50,7 @@ def test_axe_sees_what_is_wrong(browser: Any, rules: dict[str, Any]) -> None:
     )
     page.add_script_tag(path=AXE)
     found = {rule: impact for rule, impact, *_ in page.evaluate(RUN, rules)["violations"]}
+    assert [words for _, _, words, *_ in pale(page, "p", "words")] == ["pale", "pale"]
     page.context.close()
     wanted = {"color-contrast"} if rules else {"color-contrast", "image-alt", "button-name"}
     assert wanted <= {rule for rule, impact in found.items() if impact in REFUSED}

@@ -22,7 +22,7 @@ import page_checks
 import pytest
 import yaml
 from explorer_pages import explorers_of
-from page_axe import LOOKS, faults_of, looks_at
+from page_axe import LOOKS, faults_of, looks_at, pale_on_a_narrow_screen
 from page_sliders import Sliders, address_of, one_step_on
 from rendered import HTML, NARROW, PAGES, ROOT, WHOLE, take_picture
 from visits import STILL, Watched, visit
@@ -65,6 +65,8 @@ def test_page_holds_on_a_wide_screen_and_axe_finds_nothing(
             sliders_on_a_wide_screen(seen, subtests, explorers)
         with seen.part(subtests, "dark mode is readable"):
             page_checks.dark_mode_is_readable(page)
+        if explorers:
+            slider_colours(seen, subtests, explorers, "dark")
         if WHOLE:
             take_picture(page, f"{Path(name).stem}-dark")
         with seen.part(subtests, "axe"):
@@ -82,12 +84,18 @@ def sliders_on_a_wide_screen(
         sliders.move_everything()
     with seen.part(subtests, "words of figures stand clear"):
         sliders.words_stand_clear(TURNS)
-    for theme in ("light", "dark"):
-        with seen.part(subtests, f"words and marks can be seen, {theme}"):
-            sliders.colours_can_be_seen(theme)
-        if WHOLE:
-            sliders.take_pictures(seen.name, theme)
-    seen.page.evaluate(page_checks.SET_THEME, "light")
+    slider_colours(seen, subtests, explorers, "light")
+
+
+def slider_colours(
+    seen: Watched, subtests: pytest.Subtests, explorers: list[dict[str, Any]], theme: str
+) -> None:
+    """In the theme that the page has now: each change of it draws the whole page anew."""
+    sliders = Sliders(seen.page, explorers)
+    with seen.part(subtests, f"words and marks can be seen, {theme}"):
+        sliders.colours_can_be_seen(theme)
+    if WHOLE:
+        sliders.take_pictures(seen.name, theme)
 
 
 @narrow_from
@@ -110,6 +118,11 @@ def test_page_arrives_and_holds_on_a_narrow_screen(
             page_checks.is_whole(page)
         with seen.part(subtests, "no sideways scrolling"):
             page_checks.needs_no_sideways_scrolling(page)
+        if WHOLE or PAGES.index(name) % 3 == 0:
+            with seen.part(subtests, "the header's words can be read"):
+                page.add_style_tag(content=STILL)
+                assert pale_on_a_narrow_screen(page) == []
+                page.evaluate(page_checks.SET_THEME, "light")
         if WHOLE:
             take_picture(page, f"{Path(name).stem}-narrow")
         if explorers:
