@@ -261,3 +261,21 @@ def test_a_test_is_run_only_on_bugs_in_functions_that_it_calls():
         raise AssertionError("no")
 
     assert called_by(never, hall, 10) == places  # it fails when looked at: all are tried
+
+
+@pytest.mark.parametrize("content", [0.0, 1e6])
+def test_no_verdict_hangs_on_what_lay_in_unwritten_memory(monkeypatch, content: float):
+    """The prompt was never written to the cache: what is read there must not look right."""
+    empty = np.empty
+
+    def filled(*args: Any, **settings: Any) -> np.ndarray:
+        x = empty(*args, **settings)
+        if x.dtype.kind == "f":
+            x[...] = content
+        return x
+
+    monkeypatch.setattr(np, "empty", filled)
+    tests = {e.caught_by.__name__: e.caught_by for e in museum.exhibits()}
+    noticed = ["the_future_changes_nothing", "two_cuts_are_one", "the_future_changes_no_score"]
+    for name in noticed:
+        assert museum.score(tests[name], of=["prompt_never_stored"]), name

@@ -13,11 +13,25 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from kvlib.arrays import Array
 from kvlib.exercises.museum.mutation import Bug, Change, applied
 from kvlib.exercises.wording import readable, text_of
 
 Test = Callable[[], object]
 SECONDS = 10.0
+
+
+def _nan_at_first(new_array: Callable[..., Array], *args: object, **settings: object) -> Array:
+    x = new_array(*args, **settings)
+    if isinstance(x, np.ndarray) and x.dtype.kind == "f":
+        x[...] = np.nan
+    return x
+
+
+# A bug may read what was never written. Whether a test notices must not hang on what stood there.
+NAN_AT_FIRST = Bug("unwritten memory is NaN", "kvlib.arrays", "new_array", _nan_at_first)
 
 
 class TimeUp(BaseException):
@@ -72,10 +86,16 @@ def score_tests(
     A test is a function without arguments that raises where something is wrong. seconds: the time
     one run of one test may take; a mutant that makes it run longer is killed.
 
-    Raises TypeError for what is not such a function.
+    While they run, memory of caches that nobody has written holds NaN. Raises TypeError for what is
+    not such a function.
     """
     for test in tests:
         _check(test)
+    with applied(NAN_AT_FIRST):
+        return _score(tests, mutants, seconds)
+
+
+def _score(tests: Sequence[Test], mutants: Sequence[Change], seconds: float) -> Score:
     names = tests[0].__name__ if len(tests) == 1 else f"{len(tests)} tests"
     alive, killed = [m.name for m in mutants], dict[str, str]()
     for test in tests:
