@@ -11,6 +11,7 @@ import math
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -22,6 +23,7 @@ from kvlib import devices
 Array = Any  # numpy.ndarray, cupy.ndarray or array_api_strict.Array; the standard has no base class
 
 _NAMESPACES: dict[type, Any] = {np.ndarray: np}
+TILE = 1 << 17  # numbers of an array whose temporaries of the same size fit the processor's cache
 
 
 def namespace(*arrays: Array) -> Any:
@@ -166,3 +168,21 @@ def clipped(xp: Any, x: Array, low: float | None, high: float | None = None) -> 
         return xp.clip(x, low, high)
     x = x if low is None else xp.maximum(x, low)
     return x if high is None else xp.minimum(x, high)
+
+
+def by_rows(function: Callable[..., Array], x: Array, *more: Array) -> Array:
+    """function(x, *more) of arrays (T, ...), about TILE numbers of x at a time if x is NumPy's.
+
+    The function must treat each row alone. Its temporaries then stay in the processor's cache, and
+    the numbers are the same. Other libraries and short arrays are computed at once.
+    """
+    t = x.shape[0]
+    if t < 2 or x.size <= TILE or not isinstance(x, np.ndarray):
+        return function(x, *more)
+    rows = max(1, TILE * t // x.size)
+    first = function(*(part[:rows] for part in (x, *more)))
+    out = np.empty((t, *first.shape[1:]), first.dtype)
+    out[:rows] = first
+    for a in range(rows, t, rows):
+        out[a : a + rows] = function(*(part[a : a + rows] for part in (x, *more)))
+    return out

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvlib.arrays import Array, clipped, namespace
+from kvlib.arrays import Array, by_rows, clipped, namespace
 from kvlib.model.config import ModelConfig
 from kvlib.model.layers import ACTIVATIONS, Weight, linear, linear_weights, sigmoid
 
@@ -33,7 +33,7 @@ class GatedMLP:
     def forward(self, x: Array) -> Array:
         """x (T, hidden) → (T, hidden)"""
         both = linear(x, self.w["gate_up.weight"], self.w.get("gate_up.bias"))
-        return linear(self.gate(both), self.w["down.weight"], self.w.get("down.bias"))
+        return linear(by_rows(self.gate, both), self.w["down.weight"], self.w.get("down.bias"))
 
 
 def gate_of(config: ModelConfig) -> Callable[[Array], Array]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvlib.arrays import Array, namespace
+from kvlib.arrays import Array, by_rows, namespace
 from kvlib.caches import Cache, LayerSpec, Step
 from kvlib.model.config import ModelConfig
 from kvlib.model.layers import Weight, linear, linear_weights
@@ -93,5 +93,5 @@ class GroupedQuery:
             k = self.k_norm(both[:, self.num_qo_heads :, :])
             both = xp.concat([q, k], axis=1)
         if angles is not None:
-            both = rotate(both, *angles)
+            both = by_rows(rotate, both, *angles)
         return both[:, : self.num_qo_heads, :], both[:, self.num_qo_heads :, :], v

@@ -54,13 +54,18 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
 
 def silu(x: Array) -> Array:
     """x · σ(x) (arXiv:1702.03118)."""
-    return x * sigmoid(x)
+    y = sigmoid(x)
+    y *= x
+    return y
 
 
 def sigmoid(x: Array) -> Array:
     """1 / (1 + e^−x)."""
     # By tanh, which cannot overflow: e^−x does, and warns, for x below −88 in float32.
-    return 0.5 * (namespace(x).tanh(x * 0.5) + 1.0)
+    y = namespace(x).tanh(x * 0.5)
+    y += 1.0
+    y *= 0.5
+    return y
 
 
 def gelu_tanh(x: Array) -> Array:

@@ -1,4 +1,4 @@
-"""What benchmarks/peers.py writes for other programs, and how it compares them."""
+"""What benchmarks/side_by_side.py writes for other programs, and how it compares them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SMALL = {
 @pytest.fixture
 def peers(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return importlib.import_module("peers")
+    return importlib.import_module("side_by_side")
 
 
 def test_kvlib_loads_what_is_written(peers: Any, tmp_path: Path) -> None:

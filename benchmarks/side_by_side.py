@@ -7,7 +7,7 @@ One long file, because a process of a peer's environment starts from it, too.
 
 The peers may live in another environment, and one that is not installed is left out:
 
-    python benchmarks/peers.py [--peers ../peers/bin/python] [--threads 2] [--json FILE]
+    python benchmarks/side_by_side.py [--peers ../peers/bin/python] [--threads 2] [--json FILE]
 """
 
 from __future__ import annotations
