@@ -16,7 +16,13 @@ from kvlib.arrays import Array, is_numpy, namespace
 from kvlib.attention.checks import check_dtypes, check_settings, check_sinks
 from kvlib.attention.direct import answer, scaled, visible
 from kvlib.attention.pieces import Pieces, Slices, score
-from kvlib.attention.products import LONG_PIECE, PIECE, WIDE_PIECE, columns_together
+from kvlib.attention.products import (
+    LONG_PIECE,
+    PIECE,
+    WIDE_PIECE,
+    columns_together,
+    rows_together,
+)
 from kvlib.attention.states import divided, join, softmax_parts, softmax_seen
 
 CHUNK_ROWS = 192  # query rows a kv head in one product: fastest from 512 to 1024 tokens
@@ -182,7 +188,7 @@ def extend(
         for i in pieces.seen(low, first + n):
             at, end = pieces.spans[i]
             s = score(xp, pieces, i, rows, softcap)
-            s = xp.reshape(s, (heads, groups, n, end - at))
+            s = xp.reshape(rows_together(xp, s), (heads, groups, n, end - at))
             _hide(xp, s, first_query=first - at, window=window)
             blind = at > first or (window is not None and end <= first + n - window)
             p, top, total = (softmax_parts if blind else softmax_seen)(xp, s)

@@ -38,6 +38,15 @@ def scores(xp: Any, rows: Array, k: Array) -> Array:
     return xp.matmul(rows, k.mT)
 
 
+def rows_together(xp: Any, s: Array) -> Array:
+    """The same scores (..., R, n), laid out so that a softmax runs along each row.
+
+    `scores` leaves the numbers of a key together. Few of them make a loop so short that a step of
+    two tokens would spend more on its maxima and sums than on its products.
+    """
+    return xp.asarray(s, order="C") if is_numpy(xp) and s.shape[-2] <= FEW else s
+
+
 def weigh(xp: Any, p: Array, v: Array) -> Array:
     """p (..., R, n) · v (..., n, D) → (..., R, D)."""
     if is_numpy(xp) and 1 < p.shape[-2] <= 4:

@@ -16,6 +16,7 @@ from kvlib.arrays import Array
 from kvlib.attention.checks import check_settings, check_sinks
 from kvlib.attention.direct import answer, by_head, by_token, scaled
 from kvlib.attention.pieces import Pieces, score
+from kvlib.attention.products import rows_together
 from kvlib.attention.states import divided, join, softmax_parts, softmax_seen
 
 TREE_ROWS = 4096  # query rows per kv head in one product, whose scores take 16 MB at most
@@ -109,7 +110,7 @@ def _extend(
     rows = by_head(xp, q, heads)
     for i in pieces.seen(shown.low, length):
         a, b = pieces.spans[i]
-        s, hidden = score(xp, pieces, i, rows, softcap), shown.hidden(a, b)
+        s, hidden = rows_together(xp, score(xp, pieces, i, rows, softcap)), shown.hidden(a, b)
         blind = hidden is not None and hidden.shape[1] == b - a  # some row may see nothing here
         if hidden is not None:
             s = xp.reshape(s, (heads, s.shape[1] // t, t, b - a))
