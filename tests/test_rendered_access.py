@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import page_checks
 import pytest
 from page_axe import AXE, COLOUR_RULES, REFUSED, RUN, faults_of, pale, pale_on_a_narrow_screen
 from rendered import NARROW, PAGES
@@ -35,6 +36,7 @@ def test_axe_finds_nothing(browser: Any, book: dict[str, str], name: str) -> Non
     with visit(browser, book["file"], name, reduced_motion="reduce") as seen:
         faults = faults_of(seen.page)
         seen.page.set_viewport_size(NARROW)
+        page_checks.needs_no_sideways_scrolling(seen.page)
         faults += pale_on_a_narrow_screen(seen.page)
         assert faults == [], "\n".join(map(str, faults[:20]))
 
