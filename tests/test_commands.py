@@ -77,6 +77,12 @@ def test_a_grade_that_nobody_reads_is_no_fault_of_the_notebook(tmp_path: Path) -
     assert said == "" and process.wait() == CLOSED_PIPE
 
 
+def test_a_unit_of_kernels_that_does_not_exist_is_refused() -> None:
+    process = command("kvlib.kernels", "--unit", "nope")
+    _, err = process.communicate()
+    assert process.returncode == 2 and "'nope'" in err and "'decode'" in err
+
+
 # A missing package --------------------------------------------------------------------------------
 
 

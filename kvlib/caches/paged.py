@@ -20,7 +20,8 @@ class PagedCache(StoredCache):
 
     A request has one block table per group of layers, and wastes less than one block in each.
     ``fork`` copies nothing until one of the two requests writes. Requests whose prompts begin alike
-    share blocks if ``add`` and ``plan`` are given the tokens. PagedAttention, arXiv:2309.06180.
+    share blocks if ``add`` and ``plan`` are given the tokens; others find the blocks of a step once
+    the request's next ``plan``, or ``settle``, has made it final. PagedAttention, arXiv:2309.06180.
     codec: a codec or its name, such as ``codec="int8"``; numbers are stored as they are unless
     given.
 

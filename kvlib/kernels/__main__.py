@@ -20,7 +20,11 @@ SPILLS = 64  # bytes per thread that a kernel may spill
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m kvlib.kernels", description=__doc__)
     parser.add_argument(
-        "--unit", action="append", help="only the kernels of cuda/UNIT.cu (may be repeated)"
+        "--unit",
+        action="append",
+        choices=sorted({k.unit for k in instantiations()}),
+        metavar="UNIT",
+        help="only the kernels of cuda/UNIT.cu (may be repeated)",
     )
     parser.add_argument(
         "--capability",
