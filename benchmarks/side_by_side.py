@@ -25,6 +25,9 @@ from typing import Any
 
 import harness
 
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "tests"))  # checkpoint_files
+
 NAMES = ("kvlib", "transformers", "llama.cpp")
 PREFILL, CONTEXT = 512, 128  # tokens of the prompts before which, and after which, is timed
 REST = 1.0  # seconds
@@ -60,30 +63,6 @@ GGUF_NAMES = {
 }
 
 
-def shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Hugging Face's names of the weights of a Llama with tied embeddings → their shapes."""
-    hidden, inner, dim = config["hidden_size"], config["intermediate_size"], config["head_dim"]
-    q, kv = config["num_attention_heads"] * dim, config["num_key_value_heads"] * dim
-    layer = {
-        "self_attn.q_proj": (q, hidden),
-        "self_attn.k_proj": (kv, hidden),
-        "self_attn.v_proj": (kv, hidden),
-        "self_attn.o_proj": (hidden, q),
-        "mlp.gate_proj": (inner, hidden),
-        "mlp.up_proj": (inner, hidden),
-        "mlp.down_proj": (hidden, inner),
-        "input_layernorm": (hidden,),
-        "post_attention_layernorm": (hidden,),
-    }
-    found: dict[str, tuple[int, ...]] = {
-        "model.embed_tokens.weight": (config["vocab_size"], hidden),
-        "model.norm.weight": (hidden,),
-    }
-    for i in range(config["num_hidden_layers"]):
-        found |= {f"model.layers.{i}.{name}.weight": shape for name, shape in layer.items()}
-    return found
-
-
 def gguf_name(name: str) -> str:
     """What GGUF calls a weight of a Llama."""
     if not name.startswith("model.layers."):
@@ -104,30 +83,19 @@ def interleaved(x: Any, heads: int) -> Any:
 def write(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
     """Draw the weights and write them as a checkpoint of Hugging Face's; returns them."""
     import numpy as np
+    from checkpoint_files import save_safetensors
+
+    from kvlib.model.checkpoint import sources
+    from kvlib.model.config import ModelConfig
 
     rng, found = np.random.default_rng(0), {}
-    for name, shape in shapes(config).items():
-        x = rng.standard_normal(shape, dtype=np.float32)
-        found[name] = 0.02 * x if len(shape) == 2 else 1.0 + 0.02 * x
-    save_safetensors(folder / "model.safetensors", found)
+    for parts in sources(ModelConfig.from_dict(config)).values():
+        for source in parts:
+            x = rng.standard_normal(source.shape, dtype=np.float32)
+            found[f"model.{source.name}"] = 0.02 * x if x.ndim == 2 else 1.0 + 0.02 * x
+    save_safetensors(folder / "model.safetensors", found, {"format": "pt"})
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return found
-
-
-def save_safetensors(path: Path, tensors: dict[str, Any]) -> None:
-    """Write float32 arrays in the order in which they are given."""
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    at = 0
-    for name, x in tensors.items():
-        offsets = [at, at + x.nbytes]
-        header[name] = {"dtype": "F32", "shape": list(x.shape), "data_offsets": offsets}
-        at += x.nbytes
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for x in tensors.values():
-            file.write(x.astype("<f4", copy=False).tobytes())
 
 
 def write_gguf(folder: Path) -> None:
@@ -380,7 +348,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="threads (default: 2)")
     parser.add_argument("--rounds", type=int, default=6, help="turns of each program (default: 6)")
     parser.add_argument("--peers", default=sys.executable, help="a Python that has the peers")
-    parser.add_argument("--json", help="where to write (default: benchmarks/results/peers.json)")
+    parser.add_argument("--json", help="where to write (default: results/side_by_side.json)")
     parser.add_argument("--work", choices=NAMES, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -389,7 +357,7 @@ def main() -> None:
         work(args.work, args.folder, args.threads)
         return
     results = measure(args.peers, args.threads, args.rounds)
-    harness.save("peers", {"threads": args.threads, **results}, args.json)
+    harness.save("side_by_side", {"threads": args.threads, **results}, args.json)
 
 
 if __name__ == "__main__":

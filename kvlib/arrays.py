@@ -23,7 +23,7 @@ from kvlib import devices
 Array = Any  # numpy.ndarray, cupy.ndarray or array_api_strict.Array; the standard has no base class
 
 _NAMESPACES: dict[type, Any] = {np.ndarray: np}
-TILE = 1 << 17  # numbers of an array whose temporaries of the same size fit the processor's cache
+TILE = 1 << 17  # numbers: an array of so many, and a few temporaries, fit the processor's cache
 
 
 def namespace(*arrays: Array) -> Any:
@@ -173,8 +173,8 @@ def clipped(xp: Any, x: Array, low: float | None, high: float | None = None) -> 
 def by_rows(function: Callable[..., Array], x: Array, *more: Array) -> Array:
     """function(x, *more) of arrays (T, ...), about TILE numbers of x at a time if x is NumPy's.
 
-    The function must treat each row alone. Its temporaries then stay in the processor's cache, and
-    the numbers are the same. Other libraries and short arrays are computed at once.
+    The function must treat each row alone; then the result is the same, and its temporaries stay
+    in the processor's cache. Arrays of other libraries, and short ones, are computed at once.
     """
     t = x.shape[0]
     if t < 2 or x.size <= TILE or not isinstance(x, np.ndarray):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +36,10 @@ def test_kvlib_loads_what_is_written(peers: Any, tmp_path: Path) -> None:
     np.testing.assert_array_equal(model.weights["layers.1.down.weight"], down)
 
 
-def test_every_weight_has_a_name_of_its_own_in_gguf(peers: Any) -> None:
-    names = [peers.gguf_name(name) for name in peers.shapes(peers.SHAPE)]
-    assert len(set(names)) == len(names) == 2 + 9 * 12
-    assert {"token_embd.weight", "blk.11.ffn_down.weight"} <= set(names)
+def test_every_weight_has_a_name_of_its_own_in_gguf(peers: Any, tmp_path: Path) -> None:
+    names = [peers.gguf_name(name) for name in peers.write(tmp_path, peers.SHAPE | SMALL)]
+    assert len(set(names)) == len(names) == 2 + 9 * 2
+    assert {"token_embd.weight", "blk.1.ffn_down.weight"} <= set(names)
 
 
 def test_interleaved_rows_turn_as_halves_do(peers: Any) -> None:
@@ -67,11 +66,3 @@ def test_logits_that_differ_stop_the_benchmark(peers: Any, tmp_path: Path) -> No
         np.save(tmp_path / "llama.cpp.npy", np.array([0.0, wrong, 0.0]))
         with pytest.raises(ValueError, match="logits of llama.cpp differ"):
             peers.differences(tmp_path, ["kvlib", "llama.cpp"])
-
-
-def test_the_header_of_a_checkpoint_is_aligned(peers: Any, tmp_path: Path) -> None:
-    peers.save_safetensors(tmp_path / "x", {"a": np.ones((2, 3), np.float32)})
-    data = (tmp_path / "x").read_bytes()
-    size = int.from_bytes(data[:8], "little")
-    assert size % 8 == 0 and len(data) == 8 + size + 24
-    assert json.loads(data[8 : 8 + size])["a"]["data_offsets"] == [0, 24]

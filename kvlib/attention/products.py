@@ -41,8 +41,8 @@ def scores(xp: Any, rows: Array, k: Array) -> Array:
 def rows_together(xp: Any, s: Array) -> Array:
     """The same scores (..., R, n), laid out so that a softmax runs along each row.
 
-    `scores` leaves the numbers of a key together. Few of them make a loop so short that a step of
-    two tokens would spend more on its maxima and sums than on its products.
+    `scores` leaves the numbers of a key together, one for each row. A softmax along rows then loops
+    over R numbers at a time. Where R is small, such short loops take longer than the products.
     """
     return xp.asarray(s, order="C") if is_numpy(xp) and s.shape[-2] <= FEW else s
 

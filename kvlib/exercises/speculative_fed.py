@@ -6,6 +6,7 @@ an answer keeps or feeds wrongly is therefore named at the call in which it happ
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from kvlib.exercises.expect import Finding
@@ -13,7 +14,7 @@ from kvlib.exercises.received import token_list, whole
 from kvlib.exercises.speculative_play import Play, Read, common
 
 
-class Fed:
+class Fed(ABC):
     """A model with a cache: called with tokens, and with the position at which they start."""
 
     name = ""
@@ -45,11 +46,13 @@ class Fed:
     def _why_gap(self, start: int) -> str:
         return ""
 
+    @abstractmethod
     def _look(self, fed: list[int], start: int) -> None:
-        raise NotImplementedError
+        """Raise what is wrong with these tokens at this position."""
 
+    @abstractmethod
     def _note(self, fed: list[int], start: int, choices: list[int]) -> None:
-        raise NotImplementedError
+        """Remember what the model has read and chosen."""
 
     def _look_at_start(self, start: int, text: list[int]) -> None:
         """start must keep what is right, and nothing else; text: what the cache should hold."""
