@@ -203,7 +203,9 @@ MUTANTS = [
     Bug("free slots of a batch are weighed with 0", BATCHED, "_cleared",
         lambda cleared, xp, x, free: x, "any_schedule"),
     Bug("a batch in the order of its rows", BATCHED, "taken",
-        lambda taken, xp, x, batch: x[min(batch) : min(batch) + len(batch)], "any_schedule"),
+        lambda taken, xp, x, batch, offsets: taken(
+            xp, x, list(range(min(batch), min(batch) + len(batch))), offsets
+        ), "any_schedule"),
     Bug("a slot is left out at each decode", PROTOCOL, "Cache.plan", slot_left_out,
         "cached_equals_recomputed"),
     Bug("a fork shares the row", ROWS, "Rows.copy", row_shared_by_a_fork, "any_schedule"),

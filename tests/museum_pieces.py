@@ -4,6 +4,7 @@ import numpy as np
 from mutation_kind import Bug, Mutant
 
 CAUSAL, PIECES = "kvlib.attention.causal", "kvlib.attention.pieces"
+BATCHED = "kvlib.attention.batched"
 GATHER, CASCADE = "kvlib.caches.gather", "kvlib.caches.cascade"
 
 
@@ -90,7 +91,7 @@ MUTANTS = [
     # Learned sinks, which each way to attend adds by itself (sglang #11634, vllm-metal #550)
     Bug("a sink is left out over pieces", CAUSAL, "attend_pieces", without_sinks,
         "pieces_in_every_form"),
-    Bug("a sink is left out in a batch", "kvlib.attention.batched", "attend_rows", without_sinks,
+    Bug("a sink is left out in a batch", BATCHED, "attend_rows", without_sinks,
         "batches_of_some"),
     Bug("a sink counts before and after a merge", CASCADE, "_private_parts", with_its_own_sink,
         "shared_parts_merge"),
@@ -101,8 +102,17 @@ MUTANTS = [
         lambda side_by_side, store, tables, first, *rest: side_by_side(
             store, tables, first + (first > 0), *rest
         ), "windows_give_back"),
-    Bug("results of a batch in the order of its lengths", "kvlib.attention.batched", "by_text",
-        lambda by_text, found, batch: by_text(found, batch[::-1]), "batches_of_some"),
+    Bug("results of a batch in the order of its lengths", BATCHED, "by_text",
+        lambda by_text, found, batch, each: by_text(found, batch[::-1], each), "batches_of_some"),
+    Bug("guesses of a batch see each other", BATCHED, "_hide",
+        lambda hide, xp, scores, a, ends, each: hide(xp, scores, a, ends, 1), "batches_of_some"),
+    Bug("guesses of a batch do not see themselves", BATCHED, "_hide",
+        lambda hide, xp, scores, a, ends, each: hide(xp, scores, a, ends - (each > 1), each),
+        "batches_of_some"),
+    Bug("heads and guesses of a batch change places", BATCHED, "_by_token",
+        lambda by_token, xp, x, each: by_token(xp, x, 1).reshape(
+            -1, x.shape[1] * x.shape[2] // each, x.shape[3]
+        ), "batches_of_some"),
     Bug("heads and blocks of a batch change places", "kvlib.caches.store", "Fields.side_by_side",
         heads_and_blocks_swapped, "stored_schedules"),
 ]  # fmt: skip

@@ -9,8 +9,8 @@ import pytest
 from schedules import TOLERANCE
 
 from kvlib import DenseCache, LayerSpec, Meter, attend_causal
-from kvlib.attention.batched import COPIED, LARGE, attend_rows, pays, taken, together
-from kvlib.attention.products import PIECE
+from kvlib.attention.batched import COPIED, LARGE, attend_rows, pays, short, taken, together
+from kvlib.attention.products import FEW, PIECE
 from kvlib.caches import stored_attention
 
 F32 = np.float32
@@ -37,12 +37,15 @@ def normal(seed, *shape):
     return np.random.default_rng(seed).standard_normal(shape).astype(F32)
 
 
-def decoding(lengths, xp=np, order=None, poison=np.nan, **given):
-    """A cache of such requests, a step of one token each, their queries; free memory poisoned."""
+def decoding(lengths, xp=np, order=None, poison=np.nan, new=1, **given):
+    """A cache of such requests, a step of `new` tokens each, their queries; free memory poisoned.
+
+    lengths: before the first of the new tokens, and 1 more. new: a number, or one for each.
+    """
     groups, sinks = given.pop("groups", 4), given.pop("sinks", False)
     heads = 2 * groups
     spec = LayerSpec(2, 6, sinks=xp.asarray(normal(5, heads)) if sinks else None, **given)
-    cache = DenseCache([spec], len(lengths) + 1, max(lengths) + 3, xp=xp)
+    cache = DenseCache([spec], len(lengths) + 1, max(lengths) + 12, xp=xp)
     for x in cache.storage():
         x[...] = poison
     for i, n in enumerate(lengths):
@@ -50,9 +53,9 @@ def decoding(lengths, xp=np, order=None, poison=np.nan, **given):
         if n > 1:
             give(cache, cache.plan([i], [n - 1]), i)
     names = list(range(len(lengths)) if order is None else order)
-    step = cache.plan(names, [1] * len(names))
+    step = cache.plan(names, [new] * len(names) if type(new) is int else new)
     give(cache, step, 99)
-    return cache, step, xp.asarray(normal(7, len(names), heads, 6))
+    return cache, step, xp.asarray(normal(7, step.num_tokens, heads, 6))
 
 
 def give(cache, step, seed):
@@ -67,8 +70,9 @@ def needed(cache, step, q):
     for i, name in enumerate(step.seq_ids):
         k, v, at = (np.asarray(x) for x in cache.read(0, name))
         settings = dict(cache.layers[0].settings)
-        q_pos = np.asarray(step.positions)[i : i + 1]
-        found.append(oracle.attention(np.asarray(q)[i : i + 1], k, v, q_pos, at, **settings))
+        own = slice(step.qo_indptr[i], step.qo_indptr[i + 1])
+        q_pos = np.asarray(step.positions)[own]
+        found.append(oracle.attention(np.asarray(q)[own], k, v, q_pos, at, **settings))
     return [np.concatenate(parts) for parts in zip(*found)]
 
 
@@ -78,13 +82,14 @@ def alone():
 
 
 @pytest.mark.untraced
+@pytest.mark.parametrize("new", (1, 2, 5))
 @pytest.mark.parametrize("xp", (np, array_api_strict), ids=("NumPy", "strict"))
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 @pytest.mark.parametrize("given", SETTINGS.values(), ids=SETTINGS)
-def test_each_gets_what_it_gets_alone(given, lengths, xp):
+def test_each_gets_what_it_gets_alone(given, lengths, xp, new):
     for poison in (np.nan, np.inf):
         with np.errstate(all="raise", under="ignore"):
-            cache, step, q = decoding(lengths, xp, poison=poison, **given)
+            cache, step, q = decoding(lengths, xp, poison=poison, new=new, **given)
             o, lse = cache.run(0, q, step, return_lse=True)
             assert (np.asarray(cache.run(0, q, step)) == np.asarray(o)).all()
         assert o.dtype == lse.dtype == xp.float32
@@ -92,10 +97,11 @@ def test_each_gets_what_it_gets_alone(given, lengths, xp):
             np.testing.assert_allclose(np.asarray(got), right, rtol=TOLERANCE, atol=TOLERANCE)
 
 
+@pytest.mark.parametrize("new", (1, 3))
 @pytest.mark.parametrize("order", ([0, 1, 2, 3], [3, 1, 0, 2], [3, 0], [2, 0, 3], [1, 3]))
 @pytest.mark.parametrize("lengths", ([5, 5, 5, 5], [7, 5, 5, 6]))
-def test_in_any_order_and_with_gaps(lengths, order):
-    cache, step, q = decoding(lengths, order=order)
+def test_in_any_order_and_with_gaps(lengths, order, new):
+    cache, step, q = decoding(lengths, order=order, new=new)
     found = cache.run(0, q, step, return_lse=True)
     assert type(found) is tuple
     for got, right in zip(found, needed(cache, step, q)):
@@ -142,6 +148,23 @@ def test_who_attends_alone(lengths, order, singles):
     assert calls.call_count == singles
 
 
+@pytest.mark.parametrize("new, singles", [
+    ([3] * 6, 0),
+    ([1, 1, 3, 3, 3, 1], 1),  # in rows beside each other
+    ([8] * 6, 0),
+    ([9] * 6, 6),  # of 4 query heads each: 36 rows
+    ([1, 2, 3, 4, 5, 6], 6),
+    ([2, 2, 12, 2, 2, 1], 2),  # a prompt among guesses
+])  # fmt: skip
+def test_requests_with_as_many_guesses_attend_together(new, singles):
+    cache, step, q = decoding([8] * 6, new=new)
+    with alone() as calls:
+        found = cache.run(0, q, step, return_lse=True)
+    assert calls.call_count == singles
+    for got, right in zip(found, needed(cache, step, q)):
+        np.testing.assert_allclose(got, right, rtol=TOLERANCE, atol=TOLERANCE)
+
+
 @pytest.mark.parametrize("dtype, singles", [(np.float64, 0), (np.float16, 3)])
 def test_a_narrow_cache_is_not_widened_at_once(dtype, singles):
     cache = DenseCache([LayerSpec(2, 6)], 3, 20, dtype=dtype, xp=np)
@@ -155,10 +178,11 @@ def test_a_narrow_cache_is_not_widened_at_once(dtype, singles):
     assert calls.call_count == singles
 
 
+@pytest.mark.parametrize("new", (1, 3))
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 @pytest.mark.parametrize("given", SETTINGS.values(), ids=SETTINGS)
-def test_counted_is_what_each_holds(given, lengths):
-    cache, step, q = decoding(lengths, **given)
+def test_counted_is_what_each_holds(given, lengths, new):
+    cache, step, q = decoding(lengths, new=new, **given)
     with Meter() as together_:
         cache.run(0, q, step)
     with Meter() as one_by_one, patch.object(stored_attention, "together", return_value=[]):
@@ -174,18 +198,26 @@ def test_where_it_pays():
     assert pays(10, 10 + COPIED // 128, 128) and not pays(10, 11 + COPIED // 128, 128)
     assert pays(10, 60, 1, window=60) and not pays(10, 61, 1, window=60)
     assert pays(9000, 9000, 1, window=60) and not pays(9000, 9000, 1, window=PIECE + 1)
+    assert short(1, 99) and short(FEW, 1) and short(FEW // 4, 4)
+    assert not short(FEW + 1, 1) and not short(FEW // 4 + 1, 4)
+    assert pays(60, 60, 1, window=60, each=2) and not pays(61, 61, 1, window=60, each=2)
 
 
 def test_neighbours():
-    assert together((4, 5, 6), (3, 3, 3), 8, None) == [[0, 1, 2]]
-    assert together((6, 5, 4), (3, 3, 3), 8, None) == [[2, 1, 0]]
-    assert together((0, 2, 3, 1, 9), (3, 3, 3, 3, 3), 8, None) == [[0, 3, 1, 2]]
-    assert together((0, 1, 2, 3), (3, 999, 3, 3), 8, None) == [[2, 3]]
-    assert together((0, 2, 4), (3, 3, 3), 8, None) == together((0,), (3,), 8, None) == []
-    assert together((0, 1, 2, 3), (3, 3, 4, 4), 8, 2) == [[0, 1], [2, 3]]
-    x = np.arange(5)
-    assert np.shares_memory(taken(np, x, [1, 2, 3]), x)
-    assert taken(np, x, [3, 0, 4]).tolist() == [3, 0, 4]
+    def found(rows, lengths, window=None, queries=None):
+        return together(rows, lengths, queries or [1] * len(rows), 8, window)
+
+    assert found((4, 5, 6), (3, 3, 3)) == [[0, 1, 2]]
+    assert found((6, 5, 4), (3, 3, 3)) == [[2, 1, 0]]
+    assert found((0, 2, 3, 1, 9), (3, 3, 3, 3, 3)) == [[0, 3, 1, 2]]
+    assert found((0, 1, 2, 3), (3, 999, 3, 3)) == [[2, 3]]
+    assert found((0, 2, 4), (3, 3, 3)) == found((0,), (3,)) == []
+    assert found((0, 1, 2, 3), (3, 3, 4, 4), 2) == [[0, 1], [2, 3]]
+    assert found((0, 1, 2, 3), (3, 3, 3, 3), queries=[2, 2, 1, 1]) == [[0, 1], [2, 3]]
+    x = np.arange(8)
+    assert np.shares_memory(taken(np, x, [1, 2, 3], range(9)), x)
+    assert taken(np, x, [3, 0, 4], range(9)).tolist() == [3, 0, 4]
+    assert taken(np, x, [2, 0], [0, 1, 6, 8]).tolist() == [6, 7, 0]
 
 
 @pytest.mark.parametrize("given, kept", [(F32, np.float16), (np.float16, F32), (F32, np.float64)])

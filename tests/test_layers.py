@@ -77,11 +77,12 @@ def test_linear_shares_a_large_product_between_threads(monkeypatch, threads, row
     assert y.dtype == np.float32 and y.flags.c_contiguous
 
 
-@pytest.mark.parametrize("rows", [2, 5, 7, 32])
+@pytest.mark.parametrize("rows", [2, 5, 7, 10, 11, 19, 26, 32])
 def test_linear_of_few_rows_in_small_products(monkeypatch, rows):
     """As on a processor whose OpenBLAS multiplies small matrices without copying them first."""
     monkeypatch.setattr(products, "LARGE_BYTES", 0)
     monkeypatch.setattr(products, "SMALL_PRODUCT", 5 * 64 * 16)
+    monkeypatch.setattr(products, "ALONG_PRODUCT", 4 * 64 * 16)
     monkeypatch.setattr(products, "multiplies_small", lambda: True)
     monkeypatch.setattr(products, "threads", lambda: 1)
     x, w = normal(1, rows, 64), normal(2, 300, 64)

@@ -12,7 +12,7 @@ from kvlib.codecs import int8
 from kvlib.exercises import kit
 
 
-def filled(lengths, spec=None, size=4, **settings):
+def filled(lengths, spec=None, size=4, new=1, **settings):
     """A cache whose requests 0, 1, ... hold so many tokens, the step of the last ones, queries."""
     spec = LayerSpec(2, 8) if spec is None else spec
     blocks = sum(-(-n // size) for n in lengths)
@@ -27,10 +27,11 @@ def filled(lengths, spec=None, size=4, **settings):
 
     for i, n in enumerate(lengths):
         cache.add(i)
-        append(cache.plan([i], [n - 1]))
-    step = cache.plan(list(range(len(lengths)))[::-1], [1] * len(lengths))
+        if n > new:
+            append(cache.plan([i], [n - new]))
+    step = cache.plan(list(range(len(lengths)))[::-1], [new] * len(lengths))
     append(step)
-    q = rng.standard_normal((len(lengths), 2 * spec.num_kv_heads, spec.head_dim))
+    q = rng.standard_normal((step.num_tokens, 2 * spec.num_kv_heads, spec.head_dim))
     return cache, step, q.astype(np.float32)
 
 
@@ -38,15 +39,17 @@ def alone(cache, step, q):
     """o and lse of each request in a step of its own: what it gets where nobody is beside it."""
     parts = []
     for i, name in enumerate(step.seq_ids):
-        length = cache.seq_len(name)
+        length, n = cache.seq_len(name), step.q_lens[i]
         k, v, _ = (np.array(x) for x in cache.read(0, name))
-        cache.truncate(name, length - 1)
-        again = cache.plan([name], [1])
-        cache.append(0, k[-1:], None if cache.layers[0].v_from_k else v[-1:], again)
-        parts.append(cache.run(0, q[i : i + 1], again, return_lse=True))
+        cache.truncate(name, length - n)
+        again = cache.plan([name], [n])
+        cache.append(0, k[-n:], None if cache.layers[0].v_from_k else v[-n:], again)
+        own = slice(step.qo_indptr[i], step.qo_indptr[i + 1])
+        parts.append(cache.run(0, q[own], again, return_lse=True))
     return [np.concatenate(x) for x in zip(*parts, strict=True)]
 
 
+@pytest.mark.parametrize("new", [1, 2])
 @pytest.mark.parametrize(("gathered", "sizes"), [(2**19, [7]), (1500, [4, 3]), (700, [3])])
 @pytest.mark.parametrize(
     "spec",
@@ -54,11 +57,11 @@ def alone(cache, step, q):
      LayerSpec(2, 8, softcap=5.0, sinks=np.ones(4, np.float32))],
     ids=["plain", "short values", "values from keys", "softcap and sinks"],
 )  # fmt: skip
-def test_each_gets_what_it_gets_alone(monkeypatch, spec, gathered, sizes):
+def test_each_gets_what_it_gets_alone(monkeypatch, spec, gathered, sizes, new):
     """All in one batch; in two; in one of three, and four requests alone."""
     monkeypatch.setattr(batched, "GATHERED", gathered * spec.num_kv_heads * spec.v_dim // 16)
-    cache, step, q = filled([5, 30, 9, 17, 30, 2, 29], spec)
-    assert [len(batch) for batch in batches(cache, 0, step)] == sizes
+    cache, step, q = filled([5, 30, 9, 17, 30, 2, 29], spec, new=new)
+    assert [len(batch) for batch in batches(cache, 0, step, 2)] == sizes
     o, lse = cache.run(0, q, step, return_lse=True)
     again = cache.run(0, q, step)
     needed, needed_lse = alone(cache, step, q)
@@ -70,7 +73,7 @@ def test_each_gets_what_it_gets_alone(monkeypatch, spec, gathered, sizes):
 @pytest.mark.parametrize("window", [1, 4, 7, 30])
 def test_blocks_behind_a_window_are_not_copied(window):
     cache, step, q = filled([30] * 3, LayerSpec(2, 8, window=window))
-    assert [len(b) for b in batches(cache, 0, step)] == [3]
+    assert [len(b) for b in batches(cache, 0, step, 2)] == [3]
     with Meter() as meter:
         o = cache.run(0, q, step)
     assert meter.by_label["attention"].read == 3 * window * 2 * (8 + 8) * 4
@@ -90,23 +93,30 @@ def test_any_life(monkeypatch, gathered, size):
     assert trial and trial.compared > 100, trial
 
 
+def by_length(lengths, numbers, window):
+    """Which go together, of texts with one query each."""
+    return alike(lengths, [1] * len(lengths), numbers, window)
+
+
 def test_which_go_together():
-    assert alike([8, 8, 8], 16, None) == [[0, 1, 2]]
-    assert alike([8, 300, 8, 301], 16, None) == [[0, 2], [1, 3]], "a copy of 292 tokens is too many"
-    assert alike([8, 9], 16, 4) == [], "windows that hide other keys of each"
-    assert alike([9, 9], 16, 4) == [[0, 1]]
-    assert alike([513, 513], 16, None) == [], "longer than a piece"
-    assert alike([512, 512], 257, None) == [], "more numbers than ALONE"
-    assert [len(b) for b in alike([512] * 9, 256, None)] == [4, 4], "GATHERED, and one is left"
-    assert alike([], 16, None) == alike([3], 16, None) == []
+    assert alike([8, 8, 8, 8], [1, 2, 1, 2], 16, None) == [[0, 2], [1, 3]], "as many queries"
+    assert by_length([8, 8, 8], 16, None) == [[0, 1, 2]]
+    assert by_length([8, 300, 8, 301], 16, None) == [[0, 2], [1, 3]], "292 tokens are too many"
+    assert by_length([8, 9], 16, 4) == [], "windows that hide other keys of each"
+    assert by_length([9, 9], 16, 4) == [[0, 1]]
+    assert by_length([513, 513], 16, None) == [], "longer than a piece"
+    assert by_length([512, 512], 257, None) == [], "more numbers than ALONE"
+    assert [len(b) for b in by_length([512] * 9, 256, None)] == [4, 4], "GATHERED; one is left"
+    assert by_length([], 16, None) == by_length([3], 16, None) == []
 
 
 def test_codes_and_narrow_numbers_go_one_by_one():
     for settings in ({"codec": int8()}, {"dtype": np.float16}):
         cache, step, _ = filled([6, 6], **settings)
-        assert batches(cache, 0, step) == []
+        assert batches(cache, 0, step, 2) == []
     cache, step, _ = filled([100, 100], size=64)
-    assert batches(cache, 0, step) == [], "large blocks are read as they lie"
+    assert batches(cache, 0, step, 2) == [], "large blocks are read as they lie"
     rows = QuantizedCache([LayerSpec(2, 8)], "plain", 2, 64, xp=np)
     rows.add("a"), rows.add("b")
-    assert [len(b) for b in batches(rows, 0, rows.plan(["a", "b"], [1, 1]))] == [2], "rows, plain"
+    step = rows.plan(["a", "b"], [1, 1])
+    assert [len(b) for b in batches(rows, 0, step, 2)] == [2], "rows, plain"

@@ -1,8 +1,10 @@
-"""One query for each of several texts, in one product where that is faster than one each.
+"""A few queries for each of several texts, in one product where that is faster than one each.
 
 A call for each text costs some 25 µs on a processor, whatever the text; over a few dozen keys that
 is most of it. Texts in neighbouring rows of a cache are read as they lie, as far as all of them
 reach; what only some have is copied, with zeros where nothing is held, because 0 · NaN is NaN.
+Several queries of a text are its newest tokens, such as guesses; all texts of a product have the
+same number of them.
 """
 
 from __future__ import annotations
@@ -24,58 +26,77 @@ GATHERED = 2**19  # most numbers copied for one product: 2 MiB of keys and of va
 COPIED = 4096  # numbers of values copied for a text; from twice as many on nothing is gained
 
 
-def pays(shortest: int, longest: int, numbers: int, window: int | None = None) -> bool:
+def pays(
+    shortest: int, longest: int, numbers: int, window: int | None = None, each: int = 1
+) -> bool:
     """Whether one product for texts of `shortest` to `longest` keys is faster than one each.
 
-    numbers: of a token's values in a layer, Hkv · Dv. It is where no text has more than PIECE keys
-    (longer ones are read a piece at a time, while it is in the processor's cache) or LARGE numbers,
-    and where at most COPIED numbers a text lie behind the shortest (they are copied). Measured by
-    benchmarks/batched.py. A window must hide nothing, or the same of all.
+    numbers: of a token's values in a layer, Hkv · Dv. each: queries of a text, few (see `short`).
+    It is where no text has more than PIECE keys (longer ones are read a piece at a time, while it
+    is in the processor's cache) or LARGE numbers, and where at most COPIED numbers a text lie
+    behind the shortest (they are copied). Measured by benchmarks/batched.py. A window must hide
+    nothing, or the same of all.
     """
     behind = longest - shortest
     if window is not None and longest > window:
-        if behind:
+        if behind or each > 1:
             return False
         longest = window
     return longest <= PIECE and longest * numbers <= LARGE and behind * numbers <= COPIED
 
 
+def short(queries: int, groups: int) -> bool:
+    """Whether a text has few enough queries: of more than FEW rows a kv head, products take long.
+
+    groups: query heads that share a kv head. One query is always few.
+    """
+    return queries == 1 or queries * groups <= products.FEW
+
+
 def together(
-    rows: Sequence[int], lengths: Sequence[int], numbers: int, window: int | None
+    rows: Sequence[int],
+    lengths: Sequence[int],
+    queries: Sequence[int],
+    numbers: int,
+    window: int | None,
 ) -> list[list[int]]:
     """Which texts go into one product: neighbouring rows, in their order, where it `pays`.
 
-    rows, lengths: of each text its row and its keys. Texts are named by their place in the two
-    lists; one that is in none of the lists returned goes alone.
+    rows, lengths, queries: of each text its row, its keys and its queries. Texts are named by their
+    place in the lists; one that is in none of the lists returned goes alone.
     """
     n = len(rows)
     in_order = n > 1 and tuple(rows) == tuple(range(rows[0], rows[0] + n))
-    if in_order and pays(min(lengths), max(lengths), numbers, window):
+    one = in_order and min(queries) == max(queries)
+    if one and pays(min(lengths), max(lengths), numbers, window, queries[0]):
         return [list(range(n))]
 
     def fits(batch: list[int], i: int) -> bool:
-        both = [lengths[j] for j in (*batch, i)]
-        next_row = rows[i] == rows[batch[-1]] + 1
-        return next_row and pays(min(both), max(both), numbers, window)
+        last, both = batch[-1], [lengths[j] for j in (*batch, i)]
+        goes_on = rows[i] == rows[last] + 1 and queries[i] == queries[last]
+        return goes_on and pays(min(both), max(both), numbers, window, queries[i])
 
     return _batches(sorted(range(n), key=rows.__getitem__), fits)
 
 
-def alike(lengths: Sequence[int], numbers: int, window: int | None) -> list[list[int]]:
+def alike(
+    lengths: Sequence[int], queries: Sequence[int], numbers: int, window: int | None
+) -> list[list[int]]:
     """Which texts go into one product if every text is copied anyway: texts of similar length.
 
-    Unlike `together`, this takes texts from any rows, in order of length, and starts a new batch
-    where one product would no longer pay or would copy more than GATHERED numbers. A text of more
-    than ALONE numbers is in no batch.
+    Unlike `together`, this takes texts from any rows, in order of length among those with as many
+    queries. It starts a new batch where one product would no longer pay or would copy more than
+    GATHERED numbers. A text of more than ALONE numbers is in no batch.
     """
 
     def fits(batch: list[int], i: int) -> bool:  # the longest so far
         size = min(lengths[i], window or lengths[i]) * numbers
         small = size <= ALONE and (len(batch) + 1) * size <= GATHERED
-        return small and pays(lengths[batch[0]], lengths[i], numbers, window)
+        same = small and queries[i] == queries[batch[0]]
+        return same and pays(lengths[batch[0]], lengths[i], numbers, window, queries[i])
 
-    found = _batches(sorted(range(len(lengths)), key=lengths.__getitem__), fits)
-    return [sorted(batch) for batch in found]
+    order = sorted(range(len(lengths)), key=lambda i: (queries[i], lengths[i]))
+    return [sorted(batch) for batch in _batches(order, fits)]
 
 
 def _batches(order: Sequence[int], fits: Callable[[list[int], int], bool]) -> list[list[int]]:
@@ -89,21 +110,20 @@ def _batches(order: Sequence[int], fits: Callable[[list[int], int], bool]) -> li
     return [batch for batch in found if len(batch) > 1]
 
 
-def by_text(found: Any, batch: Sequence[int]) -> dict[int, Any]:
-    """Split the results of a batch: text → its row (1, ...) of o, or of o and lse."""
-    both = isinstance(found, tuple)
-    return {
-        i: tuple(x[n : n + 1, ...] for x in found) if both else found[n : n + 1, ...]
-        for n, i in enumerate(batch)
-    }
+def by_text(found: Any, batch: Sequence[int], each: int = 1) -> dict[int, Any]:
+    """Split the results of a batch: text → its rows (each, ...) of o, or of o and lse."""
+    parts = {i: slice(n * each, (n + 1) * each) for n, i in enumerate(batch)}
+    if isinstance(found, tuple):
+        return {i: tuple(x[rows, ...] for x in found) for i, rows in parts.items()}
+    return {i: found[rows, ...] for i, rows in parts.items()}
 
 
-def taken(xp: Any, x: Array, batch: Sequence[int]) -> Array:
-    """x (B, ...) → the rows of a batch, a view where they lie together."""
+def taken(xp: Any, x: Array, batch: Sequence[int], offsets: Sequence[int]) -> Array:
+    """The rows of a batch, a view where they lie together; x[offsets[i] : offsets[i + 1]] is i's"""
     a, n = batch[0], len(batch)
     if list(batch) == list(range(a, a + n)):
-        return x[a : a + n, ...]
-    return xp.concat([x[i : i + 1, ...] for i in batch], axis=0)
+        return x[offsets[a] : offsets[a + n], ...]
+    return xp.concat([x[offsets[i] : offsets[i + 1], ...] for i in batch], axis=0)
 
 
 def attend_rows(
@@ -119,33 +139,32 @@ def attend_rows(
     sinks: Array | None = None,
     return_lse: bool = False,
 ) -> Array | tuple[Array, Array]:
-    """Attention of the last token of each of B texts over its own keys, all at once.
+    """Attention of the last T tokens of each of B texts over its own keys, all at once.
 
-    q (B, Hq, Dk)   k (B, Hkv, S, Dk)   v (B, Hkv, S, Dv), key j of text b at position j
+    q (B · T, Hq, Dk)   k (B, Hkv, S, Dk)   v (B, Hkv, S, Dv), key j of text b at position j
     lengths  B integers; what lies behind a text's length is never looked at
     ends     the same as an array (B,), where q lives
-    →   o (B, Hq, Dv), and with ``return_lse`` lse (B, Hq)
+    →   o (B · T, Hq, Dv), and with ``return_lse`` lse (B · T, Hq)
 
-    Each row is what :func:`kvlib.attend_causal` gives for that text alone, up to the order of
-    summation. Lengths that differ need a window that hides nothing (see `pays`). Not checked here:
-    a cache asks for what it holds.
+    Each text's rows are what :func:`kvlib.attend_causal` gives for it alone, up to the order of
+    summation. Lengths that differ, and T > 1, need a window that hides nothing (see `pays`). Not
+    checked here: a cache asks for what it holds.
     """
     xp = namespace(q, k, v)
-    low, high = min(lengths), max(lengths)
+    low, high, b = min(lengths), max(lengths), len(lengths)
     first = 0 if window is None else max(0, high - window)
-    (b, num_qo_heads, dim), num_kv_heads, v_dim = q.shape, k.shape[1], v.shape[3]
-    rows = xp.reshape(scaled(xp, q, sm_scale), (b, num_kv_heads, num_qo_heads // num_kv_heads, dim))
-    rows = products.columns_together(xp, rows)
+    rows = products.columns_together(xp, _by_head(xp, scaled(xp, q, sm_scale), b, k.shape[1]))
     scores = xp.empty((*rows.shape[:3], high - first), dtype=rows.dtype, device=q.device)
     part = products.scores(xp, rows, as_dtype(xp, k[:, :, first:low, :], rows.dtype))
     scores[..., : low - first] = cap(xp, part, softcap)
     if low < high:
-        at = xp.arange(low, high, dtype=xp.int64, device=q.device)
-        free = at[None, :] >= ends[:, None]  # (B, high − low)
+        free = _after(xp, low, high, ends[:, None])  # (B, high − low)
         rest = (as_dtype(xp, x[:, :, low:high, :], rows.dtype) for x in (k, v))
         k_rest, v_rest = (_cleared(xp, x, free) for x in rest)
-        part = cap(xp, products.scores(xp, rows, k_rest), softcap)
-        scores[..., low - first :] = xp.where(free[:, None, None, :], -math.inf, part)
+        scores[..., low - first :] = cap(xp, products.scores(xp, rows, k_rest), softcap)
+    each = q.shape[0] // b
+    if low - each + 1 < high:
+        _hide(xp, scores, low - each + 1 - first, ends - first, each)
     p, top, total = softmax_seen(xp, scores)
     seen = as_dtype(xp, v[:, :, first:low, :], rows.dtype)
     o = products.weigh(xp, p[..., : low - first], seen)
@@ -153,11 +172,48 @@ def attend_rows(
         o = o + products.weigh(xp, p[..., low - first :], v_rest)
     o, lse = divided(xp, (o, top, total), return_lse or sinks is not None)
     if counting():
-        pairs, both = sum(lengths) - b * first, dim + v_dim
-        read = pairs * num_kv_heads * both * itemsize(xp, k.dtype)
-        report("attention", flops=2 * pairs * num_qo_heads * both, read=read)
-    o = xp.reshape(o, (b, num_qo_heads, v_dim))
+        pairs, both = sum(lengths) - b * first, q.shape[2] + v.shape[3]
+        read = pairs * k.shape[1] * both * itemsize(xp, k.dtype)
+        report("attention", flops=2 * pairs * each * q.shape[1] * both, read=read)
+    o, lse = (None if x is None else _by_token(xp, x, each) for x in (o, lse))
     return answer(xp, o, lse, q.dtype, sinks, return_lse)
+
+
+def _by_head(xp: Any, q: Array, b: int, heads: int) -> Array:
+    """q (B · T, Hq, D) → (B, Hkv, G · T, D): what one kv head answers lies together."""
+    n, num_qo_heads, dim = q.shape
+    shape = (b, n // b, heads, num_qo_heads // heads, dim)
+    if n > b:
+        q = xp.permute_dims(xp.reshape(q, shape), (0, 2, 3, 1, 4))
+    return xp.reshape(q, (b, heads, -1, dim))
+
+
+def _by_token(xp: Any, x: Array, each: int) -> Array:
+    """The inverse of `_by_head`: (B, Hkv, G · T, D) → (B · T, Hq, D)."""
+    b, heads, stacked, dim = x.shape
+    if each > 1:
+        x = xp.reshape(x, (b, heads, stacked // each, each, dim))
+        x = xp.permute_dims(x, (0, 3, 1, 2, 4))
+    return xp.reshape(x, (b * each, heads * (stacked // each), dim))
+
+
+def _after(xp: Any, a: int, b: int, ends: Array) -> Array:
+    """Which of the places a ... b − 1 lie at an end or after it: ends (..., 1) → (..., b − a)."""
+    return xp.arange(a, b, dtype=xp.int64, device=ends.device) >= ends
+
+
+def _hide(xp: Any, scores: Array, a: int, ends: Array, each: int) -> None:
+    """Set to −inf, in place, what a query may not see among the keys from a on.
+
+    scores (B, Hkv, G · T, n). The last of the T queries of a text sees the keys before its end, and
+    every query before it one key fewer. ends (B,) are counted as the keys of `scores` are.
+    """
+    b, heads, stacked, n = scores.shape
+    back = xp.arange(each - 1, -1, -1, dtype=xp.int64, device=ends.device)
+    hidden = _after(xp, a, n, ends[:, None, None] - back[:, None])  # (B, T, n − a)
+    split = xp.reshape(scores, (b, heads, stacked // each, each, n))
+    part = xp.where(hidden[:, None, None, :, :], -math.inf, split[..., a:])
+    scores[..., a:] = xp.reshape(part, (b, heads, stacked, n - a))
 
 
 def _cleared(xp: Any, x: Array, free: Array) -> Array:

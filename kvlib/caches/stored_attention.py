@@ -7,12 +7,11 @@ from typing import Any
 from kvlib.arguments import check_flag
 from kvlib.arrays import Array, is_numpy
 from kvlib.attention import attend_causal
-from kvlib.attention.batched import alike, attend_rows, by_text, taken, together
+from kvlib.attention.batched import alike, attend_rows, by_text, short, taken, together
 from kvlib.attention.causal import attend_pieces
 from kvlib.attention.pieces import Pieces, Slices
 from kvlib.attention.products import LONG_PIECE
 from kvlib.attention.trees import attend_tree
-from kvlib.caches.allocation.table import Lying
 from kvlib.caches.checks import check_run
 from kvlib.caches.gather import VIEWED, StoredPieces, side_by_side
 from kvlib.caches.hooks import Answer
@@ -25,17 +24,17 @@ def attend_stored(
 ) -> Answer:
     """q (T, Hq, Dk) → o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq).
 
-    Several short requests of one query each share one product where that is faster.
+    Short requests with equally many new tokens, and few, share a product where that is faster.
     """
     tables = cache.lying(layer, step).tables
     if len(tables) == 1:
         return attend_one(cache, layer, q, step, 0, return_lse)
     parts: dict[int, Any] = {}
-    for batch in batches(cache, layer, step):
+    for batch in batches(cache, layer, step, q.shape[1] // cache.layers[layer].num_kv_heads):
         found = _attend_batch(cache, layer, q, step, batch, return_lse)
         if len(batch) == len(tables) and batch == sorted(batch):
             return found
-        parts |= by_text(found, batch)
+        parts |= by_text(found, batch, step.q_lens[batch[0]])
     for i in range(len(tables)):
         if i not in parts:
             parts[i] = attend_one(cache, layer, q, step, i, return_lse)
@@ -121,34 +120,33 @@ def pieces_of(
     return StoredPieces(store, pages, state.residual(layer), state.coded - gone, first, end, array)
 
 
-def batches(cache: StoredLayers, layer: int, step: Step) -> list[list[int]]:
-    """Which requests of a step attend in one product: only in steps of one query each.
+def batches(cache: StoredLayers, layer: int, step: Step, groups: int) -> list[list[int]]:
+    """Which requests of a step attend in one product: none in a step with trees of guesses.
 
-    Neighbouring rows lie side by side. Small blocks have to be gathered anyway, so gathering
-    several requests at once costs nothing more. Codes and 16-bit numbers are left out: they become
-    floats one piece at a time.
+    groups: query heads that share a kv head. Neighbouring rows lie side by side. Small blocks have
+    to be gathered anyway, so gathering several requests at once costs nothing more. Codes and
+    16-bit numbers are left out: they become floats one piece at a time.
     """
-    spec, xp = cache.layers[layer], cache.xp
-    one_each = len(step.states) == step.qo_indptr[-1] and step.parents is None
-    if not (one_each and cache.plain and cache.dtype in (xp.float32, xp.float64)):
+    spec, xp, in_rows = cache.layers[layer], cache.xp, cache.in_rows
+    in_blocks = not in_rows and is_numpy(xp) and cache.stores[layer].size < VIEWED
+    floats = cache.plain and cache.dtype in (xp.float32, xp.float64)
+    if not floats or not (in_rows or in_blocks) or step.parents is not None:
         return []
     lying, about = cache.lying(layer, step), (spec.num_kv_heads * spec.v_dim, spec.window)
-    found = lying.batches.get(about)
+    found = lying.batches.get((*about, groups))
     if found is None:
-        small = is_numpy(xp) and cache.stores[layer].size < VIEWED
-        found = _rows_together(lying, *about) if cache.in_rows else []
-        if small and not cache.in_rows:
-            found = alike(lying.lens, *about)
-        lying.batches[about] = found
+        here = [
+            i for i, (table, n) in enumerate(zip(lying.tables, step.q_lens, strict=True))
+            if short(n, groups) and table.own is None
+        ]  # fmt: skip
+        lens, queries = [lying.lens[i] for i in here], [step.q_lens[i] for i in here]
+        if in_rows:
+            rows = [lying.tables[i].pages[0] for i in here]
+            found = together(rows, lens, queries, *about)
+        else:
+            found = alike(lens, queries, *about)
+        found = lying.batches[*about, groups] = [[here[i] for i in batch] for batch in found]
     return found
-
-
-def _rows_together(lying: Lying, numbers: int, window: int | None) -> list[list[int]]:
-    """The batches of a cache of rows; a row of a request's own is in none."""
-    here = [i for i, table in enumerate(lying.tables) if table.own is None]
-    rows = [lying.tables[i].pages[0] for i in here]
-    found = together(rows, [lying.lens[i] for i in here], numbers, window)
-    return [[here[i] for i in batch] for batch in found]
 
 
 def _attend_batch(
@@ -173,6 +171,8 @@ def _attend_batch(
         pages = [table.pages for table in tables]
         k, v = side_by_side(store, pages, first, max(lens) - left_out, rooms)
     gone = any(table.gone for table in tables)
-    ends = xp.asarray(lens, dtype=xp.int64) if gone else taken(xp, step.lengths, batch)
-    q, lens = taken(xp, q, batch), [n - left_out for n in lens]
+    ends = xp.asarray(lens, dtype=xp.int64)
+    if not gone:  # then they are at hand where the cache lives
+        ends = taken(xp, step.lengths, batch, range(len(step.q_lens) + 1))
+    q, lens = taken(xp, q, batch, step.qo_indptr), [n - left_out for n in lens]
     return attend_rows(q, k, v, lens, ends, return_lse=return_lse, **spec.settings)

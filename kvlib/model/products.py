@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 CACHED_BYTES = 4 << 20  # of weights, read once and multiplied by several rows while still cached
 NEAR_BYTES = 1 << 20  # the same with one thread: a block stays in the cache of its core
 SMALL_PRODUCT = 1_000_000  # multiplications up to which OpenBLAS multiplies without copying first
+ALONG_ROWS = 8  # rows of x up to which the numbers of a row are multiplied side by side
+ALONG_PRODUCT = 320_000  # multiplications up to which that is the faster way
+FILLED = {7: 8, 19: 20} | dict.fromkeys(range(25, 32), 32)  # rows of x → a faster number of rows
 LARGE_BYTES = 2 << 20  # weights from which splitting a product between threads pays
 
 
@@ -30,7 +33,8 @@ def product(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     * 1 row: a matrix-vector product.
     * 2 to 40 rows of a large matrix, where OpenBLAS has kernels for small products
       (`multiplies_small`): products too small for it to copy or to share between threads, shared
-      between threads here. With several threads, 8 to 32 rows elsewhere, too.
+      between threads here. With several threads, 8 to 32 rows elsewhere, too. Kernels for small
+      products are slow at some numbers of rows (`FILLED`), so rows of zeros are added to those.
     * 2 to 7 rows otherwise, and up to 10 of a large matrix with one thread: as many matrix-vector
       products, over a few MB of weights at a time, so that they are read from memory once. Each
       row gets the very bits it would get alone (for weights larger than such a block, where
@@ -96,12 +100,22 @@ if hasattr(os, "register_at_fork"):  # a forked child has the pool and none of i
 
 
 def _in_small_products(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """W xᵀ by blocks of rows of W: one call a thread, each of many small products."""
-    (t, width), out = x.shape, weight.shape[0]
+    """W xᵀ by blocks of rows of W: one call a thread, each of many small products.
+
+    OpenBLAS's kernels for small products fill their registers with numbers of one row where x is
+    given as it lies, and with numbers of several rows where it is laid out as columns.
+    """
+    given, column = x.shape[0], x.T  # (in, T)
+    size = ALONG_PRODUCT
+    if multiplies_small() and given in FILLED:
+        column = np.zeros((FILLED[given], x.shape[1]), x.dtype).T
+        column[:, :given] = x.T
+    if not multiplies_small() or column.shape[1] > ALONG_ROWS:
+        column, size = np.ascontiguousarray(column), SMALL_PRODUCT
+    (width, t), out = column.shape, weight.shape[0]
     # A power of two, because it divides the sizes that models have.
-    rows = 1 << max(3, (SMALL_PRODUCT // (t * width)).bit_length() - 1)
+    rows = 1 << max(3, (size // (t * width)).bit_length() - 1)
     blocks, whole = out // rows, out // rows * rows
-    column = np.ascontiguousarray(x.T)  # (in, T)
     y = np.empty((out, t), dtype=np.result_type(x, weight))
     parts = weight[:whole].reshape(blocks, rows, width)
     results = y[:whole].reshape(blocks, rows, t)
@@ -115,4 +129,4 @@ def _in_small_products(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
         np.matmul(weight[whole:], column, out=y[whole:])
     for done in waiting:
         done.result()
-    return np.ascontiguousarray(y.T)
+    return np.ascontiguousarray(y.T[:given])

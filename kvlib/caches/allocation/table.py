@@ -75,7 +75,7 @@ class Lying:
     ) -> None:
         self.tables = tables
         self.lens = [end - table.gone for table, end in zip(tables, seq_lens, strict=True)]
-        self.batches: dict[tuple[int, int | None], list[list[int]]] = {}
+        self.batches: dict[tuple[int, int | None, int], list[list[int]]] = {}
         self._numbers: list[np.ndarray] | None = None
         self.slots: list[tuple[int, int]] | None = None
         if one_each and all(table.own is None for table in tables):
