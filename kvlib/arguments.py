@@ -121,6 +121,12 @@ def _unordered(value: object) -> str:
     return what
 
 
+def type_of(x: object) -> str:
+    """The type of what came, with its article: "an int", "a list"."""
+    name = type(x).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
 def describe(x: object) -> str:
     """What came, in a few words: of an array its kind and shape, of a long text its beginning."""
     if getattr(x, "ndim", 0):
@@ -131,5 +137,5 @@ def describe(x: object) -> str:
     try:
         text = repr(x)
     except Exception:  # the repr of somebody's own class, or a list of such numbers
-        return f"a {type(x).__name__} that cannot be printed"
-    return text if len(text) <= 80 else f"{text[:60]}... (a {type(x).__name__})"
+        return f"{type_of(x)} that cannot be printed"
+    return text if len(text) <= 80 else f"{text[:60]}... ({type_of(x)})"

@@ -19,6 +19,7 @@ import array_api_compat
 import numpy as np
 
 from kvlib import devices
+from kvlib.arguments import type_of
 
 Array = Any  # numpy.ndarray, cupy.ndarray or array_api_strict.Array; the standard has no base class
 
@@ -48,7 +49,11 @@ def namespace(*arrays: Array) -> Any:
     if len(kinds) != 1:
         names = sorted(k.__module__.split(".")[0] + "." + k.__name__ for k in kinds)
         raise TypeError(f"arrays of one library needed, got {', '.join(names) or 'none'}")
-    xp = _NAMESPACES[kinds.pop()] = array_api_compat.array_namespace(arrays[0])
+    try:
+        xp = array_api_compat.array_namespace(arrays[0])
+    except TypeError:
+        raise TypeError(f"arrays needed, got {type_of(arrays[0])}: use np.asarray") from None
+    _NAMESPACES[kinds.pop()] = xp
     return xp
 
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from kvlib.arguments import check_integer, describe, number
+from kvlib.arguments import check_integer, describe, number, type_of
 from kvlib.arrays import Array, namespace, to_numpy
 
 
@@ -80,7 +80,7 @@ def check_settings(
 def check_shape(logits: Array) -> None:
     """Refuse what is no (B, V) of real numbers."""
     if not hasattr(logits, "ndim"):
-        raise TypeError(f"logits must be an array (B, V), got a {type(logits).__name__}")
+        raise TypeError(f"logits must be an array (B, V), got {type_of(logits)}")
     if not namespace(logits).isdtype(logits.dtype, ("real floating", "integral")):
         raise TypeError(f"logits must be real numbers, got {logits.dtype}")
     if logits.ndim != 2 or logits.shape[1] == 0:

@@ -46,7 +46,7 @@ class Request:
     seed: int = 0
     held: int = 0
     error: ValueError | None = None
-    left: Any = None
+    left: Any = field(default=None, repr=False)
     draft: Any = None
     steps: int = 0
     drafted: int = 0

@@ -24,8 +24,8 @@ def test_a_memory_mapped_file_is_numpy_too(tmp_path):
     [
         ((), "one library needed, got none"),
         ((np.zeros(2), strict.zeros(2)), "one library needed, got array_api_strict.Array, numpy"),
-        (([1.0],), "list"),
-        ((1.0,), "array"),
+        (([1.0],), "arrays needed, got a list: use np.asarray"),
+        ((1.0,), "arrays needed, got a float"),
         ((np.zeros(2), None), "NoneType"),
     ],
 )

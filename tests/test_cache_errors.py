@@ -110,9 +110,9 @@ APPEND = {
         KV1.tolist(),
         KV3,
         TypeError,
-        "k of layer 0 must be an array.*got a builtins.list",
+        "k of layer 0 must be an array.*got a list",
     ),
-    "a list of values": (0, KV1, KV3.tolist(), TypeError, "v of layer 0 .*got a builtins.list"),
+    "a list of values": (0, KV1, KV3.tolist(), TypeError, "v of layer 0 .*got a list"),
     "another library": (0, array_api_strict.ones((2, 2, 4)), KV3, TypeError, "k of layer 0"),
     "v missing": (0, KV1, None, ValueError, "layer 0 .*v must be given, got None"),
     "v where there is none": (1, ones(2, 1, 6), ones(2, 1, 4), ValueError, "v must be None"),
@@ -138,7 +138,7 @@ RUN = {
     "two axes": (0, ones(2, 4), ValueError, r"got \(2, 4\)"),
     "float64": (0, Q.astype(float), TypeError, "q of layer 0 has dtype float64"),
     "integers": (0, Q.astype(int), TypeError, "q of layer 0 has dtype int64"),
-    "a list": (0, Q.tolist(), TypeError, "q of layer 0 must be an array.*got a builtins.list"),
+    "a list": (0, Q.tolist(), TypeError, "q of layer 0 must be an array.*got a list"),
     "another library": (0, array_api_strict.ones((2, 4, 4)), TypeError, "q of layer 0"),
 }
 

@@ -53,7 +53,7 @@ def no_room_for_damaged_files(monkeypatch, request):
     return made
 
 
-def refused(folder: Path, *words: str) -> None:
+def refused(folder: Path | str, *words: str) -> None:
     with pytest.raises(CheckpointError) as caught:
         kvlib.load_model(folder)
     for word in words:
@@ -189,6 +189,7 @@ def test_truncated_file(folder, no_room_for_damaged_files):
 
 def test_nothing_to_load(tmp_path, folder):
     refused(tmp_path / "none", "no such folder")
+    refused("no-such/Model-1B", "no such folder. kvlib downloads nothing", "snapshot_download")
     refused(tmp_path, "config.json: no such file")
     path = folder("llama")
     (path / FILE).unlink()

@@ -476,7 +476,7 @@ def test_waste_is_less_than_a_block_a_request() -> None:
 @pytest.mark.parametrize(
     ("make", "kind", "words"),
     [
-        (lambda: PagedCache(LAYERS, 16), TypeError, "pool must be a BlockPool, got a int"),
+        (lambda: PagedCache(LAYERS, 16), TypeError, "pool must be a BlockPool, got an int"),
         (lambda: used_twice(), ValueError, "pool must be unused"),
     ],
 )

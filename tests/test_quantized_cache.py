@@ -266,7 +266,7 @@ def test_run_needs_little_memory(home, codec, queries):
 
 
 def test_what_is_no_codec_is_refused():
-    with pytest.raises(TypeError, match=r"codec must be a Codec .*such as 'int8', got a int"):
+    with pytest.raises(TypeError, match=r"codec must be a Codec .*such as 'int8', got an int"):
         rows([LayerSpec(1, 8)], 8, 8)
     with pytest.raises(TypeError, match=r"codec must be a Codec .*got a PerChannel"):
         PagedCache([LayerSpec(1, 8)], BlockPool(2, 8), codec=PerChannel(4, 8), xp=np)

@@ -191,6 +191,7 @@ def test_a_scheduler_says_how_it_stands():
     scheduler.run()
     assert {r.state for r in scheduler.requests.values()} == {DONE, CANCELLED}
     assert "3 done, 1 cancelled; " in repr(scheduler)
+    assert "left=" not in repr(scheduler.requests), "a note of the scheduler's own"
 
 
 def test_a_scheduler_is_a_name_of_the_package():

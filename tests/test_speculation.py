@@ -475,6 +475,8 @@ def test_a_drafter_that_answers_nonsense_is_named(drafts, words) -> None:
 def test_bad_settings_are_refused() -> None:
     with pytest.raises(TypeError, match="drafter must be a kvlib.speculation.Drafter"):
         Scheduler(MODEL, CACHES["dense"](MODEL), drafter="lookup")
+    with pytest.raises(TypeError, match="an instance .*, got the class PromptLookup"):
+        Scheduler(MODEL, CACHES["dense"](MODEL), drafter=PromptLookup)
     for wrong in (-1, 1.5, "4", True):
         with pytest.raises(ValueError, match="gamma must be an integer"):
             generate(MODEL, [[1]], drafter=PromptLookup(), gamma=wrong)

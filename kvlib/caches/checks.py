@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from operator import index
 from typing import Any, TypeVar
 
-from kvlib.arguments import LARGEST, check_index, check_list, describe, is_integer, listed
+from kvlib.arguments import LARGEST, check_index, check_list, describe, is_integer, listed, type_of
 from kvlib.arrays import Array, refuse_mask
 from kvlib.caches.checks_trees import check_no_tree
 from kvlib.caches.hooks import CacheHooks
@@ -214,10 +214,10 @@ def check_library(cache: CacheHooks, name: str, x: Array, layer: int) -> None:
     if type(x) is not cache.array_type:
         refuse_mask(name, x)
     if not isinstance(x, cache.array_type):
-        needed, got = cache.array_type, type(x)
+        needed = cache.array_type
         raise TypeError(
             f"{name} of layer {layer} must be an array of {needed.__module__}.{needed.__name__}, "
-            f"got a {got.__module__}.{got.__name__}"
+            f"got {type_of(x)}"
         )
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kvlib.arguments import check_integer, describe
+from kvlib.arguments import check_integer, describe, type_of
 from kvlib.arrays import Array, namespace, new_array
 from kvlib.caches.checks import check_layer, check_live
 from kvlib.caches.dense_layout import from_dense, integers, names_of, to_dense
@@ -180,4 +180,4 @@ def _table(xp: Any, rows: Sequence[Sequence[int]], columns: int) -> Array:
 
 def _check_paged(cache: Any) -> None:
     if getattr(cache, "block_size", None) is None:
-        raise TypeError(f"only a PagedCache has blocks, got a {type(cache).__name__}")
+        raise TypeError(f"only a PagedCache has blocks, got {type_of(cache)}")

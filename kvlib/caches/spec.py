@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from kvlib.arguments import check_flag, check_integer, describe, listed
+from kvlib.arguments import check_flag, check_integer, describe, listed, type_of
 from kvlib.arrays import Array
 from kvlib.attention.checks import check_settings, check_sink_values
 
@@ -85,7 +85,7 @@ def check_layers(layers: Iterable[LayerSpec]) -> tuple[LayerSpec, ...]:
         raise ValueError("layers must hold at least one LayerSpec, got none")
     for spec in found:
         if not isinstance(spec, LayerSpec):
-            raise TypeError(f"layers must hold LayerSpec, got a {type(spec).__name__}")
+            raise TypeError(f"layers must hold LayerSpec, got {type_of(spec)}")
     return found
 
 

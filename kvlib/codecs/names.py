@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from kvlib.arguments import type_of
 from kvlib.codecs.base import PLAIN, Codec
 from kvlib.codecs.bfloat16 import bfloat16
 from kvlib.codecs.fp8 import fp8
@@ -72,7 +73,7 @@ def codec(name: str | Codec) -> Codec:
     if not isinstance(name, str):
         raise TypeError(
             "codec must be a Codec (kvlib.codecs) or the name of one, such as 'int8', "
-            f"got a {type(name).__name__}"
+            f"got {type_of(name)}"
         )
     from kvlib.costs.codecs import CODECS as DTYPES
     from kvlib.costs.rows import UnknownName

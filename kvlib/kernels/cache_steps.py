@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kvlib.arguments import check_flag
+from kvlib.arguments import check_flag, type_of
 from kvlib.arrays import Array, namespace
 from kvlib.attention.states import with_sink
 from kvlib.caches.checks import check_run
@@ -92,7 +92,7 @@ def unsuited(cache: Cache, layer: int) -> str | None:
     if cache.block_size is not None and cache.block_size & (cache.block_size - 1):
         return f"block_size must be a power of two, got {cache.block_size}"
     if not cache.fields(layer):
-        return f"a cache of rows or of blocks needed, got a {type(cache).__name__}"
+        return f"a cache of rows or of blocks needed, got {type_of(cache)}"
     return unread(cache.codec.keys, cache.codec.values)
 
 

@@ -58,13 +58,23 @@ def load_model(
     except TypeError:
         raise TypeError(f"folder must be a path, got {folder!r}") from None
     if not os.path.isdir(folder):
-        raise CheckpointError(f"{words.path(folder)}: no such folder")
+        raise CheckpointError(f"{words.path(folder)}: no such folder{_how_to_fetch(folder)}")
     config = ModelConfig.from_folder(folder)
     tensors = open_tensors(folder, config)
     plan = assign(config, tensors, folder)
     text = load_tokenizer(folder, config.vocab_size) if tokenizer else None
     weights = copy_weights(config, plan, tensors, dtype, xp)
     return Decoder(config, weights, tokenizer=text)
+
+
+def _how_to_fetch(folder: str) -> str:
+    """What to do about a name of Hugging Face's hub, such as owner/model."""
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", folder) is None:
+        return ""
+    return (
+        ". kvlib downloads nothing; if this is a model on Hugging Face's hub, fetch it first, with "
+        "huggingface_hub.snapshot_download, and give the folder"
+    )
 
 
 class Source(NamedTuple):

@@ -167,6 +167,10 @@ def keep_right(cache: Cache, r: Request, fed: int, tokens: list[int]) -> None:
 
 def check_drafter(drafter: Any) -> None:
     """Refuse what cannot guess."""
+    if isinstance(drafter, type):  # its `draft` can be called, but not without an instance
+        raise TypeError(
+            f"drafter must be an instance such as PromptLookup(), got the class {drafter.__name__}"
+        )
     if drafter is not None and not callable(getattr(drafter, "draft", None)):
         raise TypeError(
             "drafter must be a kvlib.speculation.Drafter such as PromptLookup(), "

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 
-from kvlib.arguments import check_integer, describe
+from kvlib.arguments import check_integer, describe, type_of
 from kvlib.caches.allocation.changes import changes_of, take_out
 from kvlib.caches.allocation.pool import BlockPool
 from kvlib.caches.allocation.sharing import Sharing
@@ -39,7 +39,7 @@ class Blocks(Allocator):
 
     def __init__(self, pool: BlockPool) -> None:
         if not isinstance(pool, BlockPool):
-            raise TypeError(f"pool must be a BlockPool, got a {type(pool).__name__}")
+            raise TypeError(f"pool must be a BlockPool, got {type_of(pool)}")
         self.pool, self.size = pool, pool.block_size
 
     def groups(self, layers: Sequence[LayerSpec], rules: Sequence[Retention]) -> list[LayerGroup]:
