@@ -2,17 +2,21 @@
 
 A reader that closes the pipe (``python -m kvlib models | head -3``) ends a command without a word,
 and a package that is not installed is named together with the extra that brings it. A disk that is
-full ends it with 2 and a line. Any other error keeps its traceback.
+full ends it with 2 and a line, Ctrl-C with 130 and a word. Any other error keeps its traceback.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Callable
 from typing import TextIO
 
+from kvlib import __version__
+
 CLOSED_PIPE = 141  # what a shell reports of a program that SIGPIPE ended
+INTERRUPTED = 130  # the same for SIGINT
 MISSING = UNWRITTEN = 2  # as for other input that a command cannot work with
 
 EXTRAS = {
@@ -37,6 +41,9 @@ def run(main: Callable[[], int]) -> int:
     except BrokenPipeError:
         _write_nowhere(sys.stdout, sys.stderr)
         return CLOSED_PIPE
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        return INTERRUPTED
     except Unwritten as error:
         print(f"The output cannot be written: {error}", file=sys.stderr)
         _write_nowhere(sys.stdout)
@@ -47,6 +54,12 @@ def run(main: Callable[[], int]) -> int:
             raise
         print(words, file=sys.stderr)
         return MISSING
+
+
+def add_version(parser: argparse.ArgumentParser) -> None:
+    """Give a command the option --version."""
+    text = f"kvlib {__version__}"
+    parser.add_argument("--version", action="version", version=text, help="print kvlib's version")
 
 
 def missing(error: ImportError) -> str | None:

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from repository import ROOT
 
-from kvlib.commands import CLOSED_PIPE, EXTRAS, MISSING, missing, run
+from kvlib import __version__
+from kvlib.commands import CLOSED_PIPE, EXTRAS, INTERRUPTED, MISSING, missing, run
 from kvlib.exercises.grading.sandbox import UNWALLED
 
 OWN = {"array_api_compat", "numpy"}  # what kvlib always comes with
@@ -81,6 +82,19 @@ def test_a_unit_of_kernels_that_does_not_exist_is_refused() -> None:
     process = command("kvlib.kernels", "--unit", "nope")
     _, err = process.communicate()
     assert process.returncode == 2 and "'nope'" in err and "'decode'" in err
+
+
+@pytest.mark.parametrize("module", ["kvlib", "kvlib.exercises", "kvlib.kernels"])
+def test_commands_say_their_version(module: str) -> None:
+    assert command(module, "--version").communicate() == (f"kvlib {__version__}\n", "")
+
+
+def test_an_interrupted_command_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    assert run(interrupted) == INTERRUPTED
+    assert capsys.readouterr().err == "Interrupted.\n"
 
 
 # A missing package --------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from kvlib.commands import run
+from kvlib.commands import add_version, run
 from kvlib.config.words import printable, shown
 from kvlib.costs.bill import fit
 from kvlib.costs.catalogue import CODECS, MODELS
@@ -99,6 +99,7 @@ def _parser() -> Parser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    add_version(parser)
     commands = parser.add_subparsers(dest="command", required=True, metavar="fit | models | gpus")
     one = commands.add_parser(
         "fit",

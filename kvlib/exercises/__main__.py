@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import sys
 from pathlib import Path
 
-from kvlib.commands import run
+from kvlib.commands import add_version, run
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -48,6 +49,8 @@ def _grade(given: argparse.Namespace) -> int:
             )
         grade_folder(given.notebook, given.json, say=print, **how)
         return 0
+    if given.json is not None and not given.json.parent.is_dir():  # said before grading starts
+        raise ValueError(f"--json {given.json}: there is no folder {given.json.parent}")
     result = grade(given.notebook, **how)
     print(result)
     if given.json is not None:
@@ -59,7 +62,13 @@ def _course(given: argparse.Namespace) -> int:
     from kvlib.exercises.catalogue import chapters
     from kvlib.exercises.course import build_course
 
-    paths = [given.book / f"{name}.ipynb" for name in given.chapters or chapters()]
+    names = dict.fromkeys(given.chapters or chapters())  # each once
+    paths = [given.book / f"{name}.ipynb" for name in names]
+    for name, path in zip(names, paths, strict=True):
+        if not path.is_file():
+            near = difflib.get_close_matches(name, chapters(), 1)
+            hint = f"; did you mean {near[0]}?" if near else f", needed: {', '.join(chapters())}"
+            raise ValueError(f"there is no chapter {path}{hint}")
     written = build_course(paths, given.out, given.seed, force=given.force)
     print(f"{len(written)} files written to {given.out}. Read {given.out / 'README.md'} next.")
     return 0
@@ -76,6 +85,7 @@ def _progress(given: argparse.Namespace) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m kvlib.exercises", description=__doc__)
+    add_version(parser)
     commands = parser.add_subparsers(dest="command", required=True)
 
     grade = commands.add_parser("grade", help="grade the exercises of a notebook")

@@ -8,7 +8,7 @@ import re
 import sys
 from importlib.metadata import version
 
-from kvlib.commands import run
+from kvlib.commands import add_version, run
 from kvlib.devices import trouble
 from kvlib.kernels.catalogue import instantiations
 from kvlib.kernels.nvrtc import CAPABILITIES, Resources, compile_all, fingerprint
@@ -19,6 +19,7 @@ SPILLS = 64  # bytes per thread that a kernel may spill
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m kvlib.kernels", description=__doc__)
+    add_version(parser)
     parser.add_argument(
         "--unit",
         action="append",

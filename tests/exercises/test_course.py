@@ -147,8 +147,10 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
         *("README.md", "paged.ipynb", "paged.ipynb", "paged.json")
     ]
     assert "4 files" in capsys.readouterr().out
+    assert main(["course", "paged", "paged", "--book", str(BOOK), "--out", str(out)]) == 0
+    assert "4 files" in capsys.readouterr().out, "each chapter once"
     assert main(["course", "waged", "--book", str(BOOK), "--out", str(out)]) == 2
-    assert "waged" in capsys.readouterr().err
+    assert "waged.ipynb; did you mean paged?" in capsys.readouterr().err
 
 
 STUB = 'def f(x):\n    """Doc."""\n    ...\n'

@@ -200,6 +200,10 @@ def test_from_the_command_line(
 ) -> None:
     notebook, out = course / "instructor" / "intro.ipynb", tmp_path / "grade.json"
     hidden = course / "hidden" / "intro.json"
+    nowhere = str(tmp_path / "none" / "grade.json")
+    assert main(["grade", str(notebook), "--json", nowhere]) == 2
+    said = capsys.readouterr()
+    assert "there is no folder" in said.err and said.out == "", "before anything is graded"
     assert main(["grade", str(notebook), "--json", str(out), "--hidden", str(hidden)]) == 0
     assert "intro: 1 of 1 points, 100 %" in capsys.readouterr().out
     result = json.loads(out.read_text(encoding="utf-8"))
