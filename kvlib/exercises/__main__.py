@@ -20,7 +20,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         from kvlib.exercises.grading.text import plain
 
-        print(f"{given.command}: {plain(error)}", file=sys.stderr)
+        missing = getattr(error, "filename", None) if isinstance(error, FileNotFoundError) else None
+        said = error if missing is None else f"there is no {missing}"
+        print(f"{given.command}: {plain(said)}", file=sys.stderr)
         return 2
 
 

@@ -215,6 +215,7 @@ def test_from_the_command_line(
     assert main(["grade", str(notebook), "--hidden", str(tmp_path / "h.json")]) == 2
     assert "h.json holds no hidden tests: needed" in capsys.readouterr().err
     assert main(["grade", str(tmp_path / "nothing.ipynb")]) == 2
+    assert capsys.readouterr().err.startswith(f"grade: there is no {tmp_path}")
     (tmp_path / "no.ipynb").write_text("{", encoding="utf-8")
     assert main(["grade", str(tmp_path / "no.ipynb")]) == 2
     assert "no.ipynb is no notebook" in capsys.readouterr().err
@@ -222,7 +223,7 @@ def test_from_the_command_line(
     assert main(["grade", str(tmp_path / "no.ipynb")]) == 2
     (tmp_path / "no.ipynb").write_text('{"cells": []}', encoding="utf-8")
     assert main(["grade", str(tmp_path / "no.ipynb")]) == 2
-    assert "say which with --chapter" in capsys.readouterr().err
+    assert "no cell that is marked as an exercise: say which chapter" in capsys.readouterr().err
     assert main(["grade", str(tmp_path / "no.ipynb"), "--chapter", "intro"]) == 0
     assert "times_computed: missing" not in capsys.readouterr().err
     assert main(["grade", str(notebook), "--chapter", "outro"]) == 2

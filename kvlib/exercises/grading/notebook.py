@@ -61,10 +61,9 @@ def chapter_of(notebook: Mapping[str, Any]) -> str:
                 marks.add(text.removeprefix(LABEL))
     found = {e.chapter for e in exercises() if e.label in marks}
     if len(found) != 1:
-        raise ValueError(
-            f"the notebook has exercises of {len(found)} chapters "
-            f"({', '.join(sorted(found)) or 'none is marked'}): say which with --chapter"
-        )
+        said = f"exercises of {len(found)} chapters ({', '.join(sorted(found))})"
+        said = said if found else "no cell that is marked as an exercise"
+        raise ValueError(f"the notebook has {said}: say which chapter with --chapter")
     return found.pop()
 
 
