@@ -13,8 +13,6 @@ import sys
 from collections.abc import Callable
 from typing import TextIO
 
-from kvlib import __version__
-
 CLOSED_PIPE = 141  # what a shell reports of a program that SIGPIPE ended
 INTERRUPTED = 130  # the same for SIGINT
 MISSING = UNWRITTEN = 2  # as for other input that a command cannot work with
@@ -58,7 +56,7 @@ def run(main: Callable[[], int]) -> int:
 
 def add_version(parser: argparse.ArgumentParser) -> None:
     """Give a command the option --version."""
-    text = f"kvlib {__version__}"
+    text = f"kvlib {sys.modules['kvlib'].__version__}"
     parser.add_argument("--version", action="version", version=text, help="print kvlib's version")
 
 

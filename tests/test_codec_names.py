@@ -111,7 +111,7 @@ def test_a_name_that_no_codec_has(make, given, words):
 @pytest.mark.parametrize("given", [8, 4.0, Int8(), int8, ["int8"], b"int8"])
 @pytest.mark.parametrize("make", [codec, rows, blocks])
 def test_what_is_neither_a_codec_nor_a_name(make, given):
-    with pytest.raises(TypeError, match="a Codec .* or the name of one, such as 'int8', got a "):
+    with pytest.raises(TypeError, match="a Codec .* or the name of one, such as 'int8', got an? "):
         make(given)
 
 

@@ -170,9 +170,9 @@ def _attend_batch(
         rooms = cache.lent.__dict__.setdefault("rooms", ({}, {}))
         pages = [table.pages for table in tables]
         k, v = side_by_side(store, pages, first, max(lens) - left_out, rooms)
-    gone = any(table.gone for table in tables)
-    ends = xp.asarray(lens, dtype=xp.int64)
-    if not gone:  # then they are at hand where the cache lives
+    if any(table.gone for table in tables):
+        ends = xp.asarray(lens, dtype=xp.int64)
+    else:  # they are at hand where the cache lives
         ends = taken(xp, step.lengths, batch, range(len(step.q_lens) + 1))
     q, lens = taken(xp, q, batch, step.qo_indptr), [n - left_out for n in lens]
     return attend_rows(q, k, v, lens, ends, return_lse=return_lse, **spec.settings)
