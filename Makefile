@@ -27,7 +27,7 @@ ASIDE = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -p no:nbval -p no:anyio -
 HTML := _build/html
 # every step leaves its report here; tools/summary.py counts them into one page
 SUMMARY := _build/summary
-BOOK_SOURCES := _config.yml _toc.yml tools/api_pages.py tools/book_pages.py tools/launch_buttons.py $(shell find book assets -type f 2>/dev/null) $(shell find kvlib -name "*.py" 2>/dev/null)
+BOOK_SOURCES := _config.yml _toc.yml tools/api_pages.py tools/book_pages.py tools/launch_buttons.py tools/light_pages.py $(shell find book assets -type f 2>/dev/null) $(shell find kvlib -name "*.py" 2>/dev/null)
 NOTEBOOKS = $(wildcard book/*.ipynb)
 LITE_SOURCES := tools/build_lite.py tools/lite_notebooks.py $(wildcard lite/*) $(shell find kvlib -type f -not -name '*.pyc')
 CHECKED = kvlib tools

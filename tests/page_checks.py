@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from page_probes import BAD_IMAGES, CARD, COLOURS, CUT_OFF, LOAD_IMAGES, MATH
+from page_probes import BAD_ICONS, BAD_IMAGES, CARD, COLOURS, CUT_OFF, LOAD_IMAGES, MATH
 from rendered import contrast
 
-HEAVIEST = 3e6  # bytes of a page and all it loads, compressed
+HEAVIEST = 2.2e6  # bytes of a page and all it loads, compressed
 TEXTS = ".bd-article :is(p, li, td, th, h1, h2, h3, a, code), mjx-container"
 PRINTED = ".bd-article :is(p, li, td, th, h2, h3, a, code)"
 SET_THEME = "theme => { document.documentElement.dataset.theme = theme; }"
@@ -19,13 +19,14 @@ THEME = "document.documentElement.dataset.theme"
 
 
 def is_whole(page: Any) -> None:
-    """Formulas are drawn, pictures load and have words for them, and nothing waits for a kernel."""
+    """Formulas, icons and pictures are there, with words, and nothing waits for a kernel."""
     math = page.evaluate(MATH)
     assert math["drawn"] == math["wanted"], f"{math['wanted'] - math['drawn']} formulas not drawn"
     assert math["errors"] == []
     page.evaluate(LOAD_IMAGES)
     page.wait_for_function("[...document.images].every(image => image.complete)")
     assert page.evaluate(BAD_IMAGES) == [], "pictures without alt text, or that do not load"
+    assert page.evaluate(BAD_ICONS) == [], "icons that are not drawn, or not as high as words"
     dead = page.query_selector_all(".jupyter-widgets, [type*='jupyter.widget-view']")
     assert dead == [], "a widget view that no kernel stands behind"
     assert page.title().strip() and page.query_selector("h1")

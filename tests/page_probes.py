@@ -16,6 +16,14 @@ LOAD_IMAGES = "() => { for (const image of document.images) image.loading = 'eag
 BAD_IMAGES = """() => [...document.images].filter(
   image => !(image.alt || '').trim() || !image.complete || image.naturalWidth === 0
 ).map(image => image.getAttribute('src') + ' alt=' + JSON.stringify(image.alt))"""
+# Icons that are not drawn, and drawings of icons that are not as high as the words beside them.
+BAD_ICONS = """() => [
+  ...document.querySelectorAll(':is(.fa, .fas, .far, .fab, .fa-solid, .fa-regular, .fa-brands)'),
+  ...[...document.querySelectorAll('svg.svg-inline--fa')].filter(icon => {
+    const high = icon.getBoundingClientRect().height;
+    return high && Math.abs(high - parseFloat(getComputedStyle(icon).fontSize)) > 0.5;
+  }),
+].map(icon => icon.outerHTML.slice(0, 120))"""
 MATH = """async () => {
   const formulas = [...document.querySelectorAll('.math')], wanted = formulas.length;
   if (wanted && !window.MathJax?.startup?.promise)
