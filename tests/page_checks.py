@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 from page_probes import BAD_ICONS, BAD_IMAGES, CARD, COLOURS, CUT_OFF, LOAD_IMAGES, MATH
 from rendered import contrast
 
-HEAVIEST = 2.2e6  # bytes of a page and all it loads, compressed
+HEAVIEST = 2e6  # bytes of a page and all it loads, compressed
 TEXTS = ".bd-article :is(p, li, td, th, h1, h2, h3, a, code), mjx-container"
 PRINTED = ".bd-article :is(p, li, td, th, h2, h3, a, code)"
 SET_THEME = "theme => { document.documentElement.dataset.theme = theme; }"
@@ -43,6 +43,8 @@ def arrives_and_is_light(folder: Path, answers: dict[str, Any]) -> None:
     # 304: not changed since another page of this tab asked for it; soon after a build it asks again
     failed = [url for url, answer in answers.items() if not (answer.ok or answer.status == 304)]
     assert failed == [], "asked for, and not there"
+    fonts = [url for url in answers if "/webfonts/" in url]
+    assert fonts == [], "the theme's fonts of icons: does icons.woff lack one?"
     parts = [urlsplit(url) for url in answers]
     files = [folder / unquote(part.path).lstrip("/") for part in parts if part.netloc]
     weight = sum(compressed(file) for file in files)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import re
 
 import light_pages
 import pytest
+from fontTools.ttLib import TTFont
 from light_pages import ICONS, SEARCH, SLIDERS, drawings, lightened, with_icons
+from repository import ROOT
 
 HEAD = "<html><head><title>A page</title></head>"
 SVG = re.compile(
@@ -86,6 +89,33 @@ def test_the_licence_stands_in_pages_with_icons() -> None:
     assert "Font Awesome Free" in comment and "CC BY 4.0" in comment
     assert "https://fontawesome.com/license/free" in comment and "Fonticons, Inc." in comment
     assert page.index(comment) < page.index("</head>")
+
+
+def test_the_font_has_the_icons_of_the_style_sheet_and_no_others() -> None:
+    made = light_pages.icon_font()
+    assert made == light_pages.icon_font(), "each build makes the same"
+    assert len(made) < 5000
+    font = TTFont(io.BytesIO(made))
+    theme = TTFont(light_pages.theme_path(light_pages.THEME_FONT))
+    style = light_pages.theme_file(light_pages.THEME_STYLE)
+    has = font.getBestCmap()
+    for name in ("admonition-note", "admonition-tip", "admonition-warning", "external-link"):
+        (value,) = re.findall(rf"--pst-icon-{name}:([^;}}]*)", style)
+        while value.startswith("var("):
+            (value,) = re.findall(rf"{value[4:-1]}:([^;}}]*)", style)
+        assert ord(value.strip('"')) in has, name
+    assert set(has) < set(theme.getBestCmap())
+    for code, glyph in has.items():
+        assert font["hmtx"][glyph] == theme["hmtx"][theme.getBestCmap()[code]]
+
+
+def test_the_font_is_named_as_its_licence_asks() -> None:
+    names = TTFont(io.BytesIO(light_pages.icon_font()))["name"]
+    assert "Awesome" not in names.getDebugName(1) + names.getDebugName(4)
+    assert "SIL OFL 1.1" in names.getDebugName(13)
+    style = (ROOT / "book" / "_static" / "book.css").read_text(encoding="utf-8")
+    assert f'font-family: "{names.getDebugName(1)}";' in style
+    assert f'url("{light_pages.FONT.removeprefix("_static/")}")' in style
 
 
 def page_that_loads_all(body: str = "") -> str:

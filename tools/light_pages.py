@@ -5,6 +5,9 @@ The script replaces the icons of an open page by inline SVG, and from then on it
 every change of the page. Here the same SVG is written into the page when it is built, with the
 drawings of that script. An icon that another script makes later is shown by the theme's font.
 
+The style sheets show icons, too, such as those of admonitions, with that font, which has 156 KB.
+icons.woff is a font of their icons alone, in 2 KB, which book.css puts before the theme's.
+
 The scripts of the search and of the sliders are left out of pages that do not use them.
 """
 
@@ -13,18 +16,23 @@ from __future__ import annotations
 import bisect
 import functools
 import hashlib
+import io
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pydata_sphinx_theme
+from fontTools import subset
 from sphinx.jinja2glue import BuiltinTemplateLoader
 
 ICONS = "_static/scripts/fontawesome.js"
 # The dialog of the search needs them only if it searches while one types; search.html always does.
 SEARCH = ("_static/searchtools.js", "_static/language_data.js", "searchindex.js")
 SLIDERS = ("explorers/scenes.js", "explorers/explorer.js")
+FONT = "_static/icons.woff"
+THEME_FONT = "_static/vendor/fontawesome/webfonts/fa-solid-900.ttf"
+THEME_STYLE = "_static/styles/pydata-sphinx-theme.css"
 
 # What an icon's class says of its style: the pack that fontawesome.js keeps its drawing in.
 PACKS = {
@@ -44,10 +52,14 @@ STYLE = rf'(?:[^"]*\s)?(?:{"|".join(PACKS)})(?:\s[^"]*)?'
 STYLED = re.compile(rf'<(?!svg\b)\w[^<>]*\sclass="{STYLE}"[^>]*>')
 
 
-def theme_file(name: str) -> str:
-    """The text of a file that the theme puts under _static."""
+def theme_path(name: str) -> Path:
+    """The theme's own copy of a file that it puts under _static."""
     theme = Path(pydata_sphinx_theme.__file__).parent / "theme" / "pydata_sphinx_theme"
-    return (theme / name.replace("_static", "static")).read_text(encoding="utf-8")
+    return theme / name.replace("_static", "static")
+
+
+def theme_file(name: str) -> str:
+    return theme_path(name).read_text(encoding="utf-8")
 
 
 @functools.cache
@@ -66,9 +78,9 @@ def drawings() -> dict[tuple[str, str], tuple[int, int, str]]:
 
 
 def licence() -> str:
-    """What the licence of the icons asks to be said beside them, as a comment in a page."""
+    """What the licence of the icons asks to be said beside them."""
     lines = theme_file(f"{ICONS}.LICENSE.txt").splitlines()
-    return f"<!-- {' '.join(line.strip(' */!') for line in lines).strip()} -->"
+    return " ".join(line.strip(" */!") for line in lines).strip()
 
 
 def drawn(element: re.Match[str]) -> str:
@@ -98,7 +110,26 @@ def with_icons(page: str) -> str:
     changed = EMPTY_ELEMENT.sub(drawn, page)
     if left := STYLED.search(changed):
         raise ValueError(f"{left[0]} is styled as an icon, but is not an empty element")
-    return changed if changed == page else changed.replace("</head>", f"{licence()}\n</head>", 1)
+    said = f"<!-- {licence()} -->\n</head>" if changed != page else "</head>"
+    return changed.replace("</head>", said, 1)
+
+
+def icon_font() -> bytes:
+    """A font of the icons that the theme's style sheet names in its variables, --pst-icon-…
+
+    Its licence wants a changed font to have another name.
+    """
+    options = subset.Options(flavor="woff", recalc_timestamp=False, name_IDs=[0, 5])
+    font = subset.load_font(str(theme_path(THEME_FONT)), options)
+    named = re.findall(r'--pst-icon-[\w-]+:"(.)"', theme_file(THEME_STYLE))
+    subsetter = subset.Subsetter(options)
+    subsetter.populate(text="".join(named))
+    subsetter.subset(font)
+    for number, words in {1: "Book icons", 4: "Book icons", 13: licence()}.items():
+        font["name"].setName(words, number, 3, 1, 0x409)  # Windows, Unicode, English
+    written = io.BytesIO()
+    subset.save_font(font, written, options)
+    return written.getvalue()
 
 
 def without(page: str, script: str) -> str:
@@ -135,9 +166,10 @@ def use_templates(app: Any, config: Any) -> None:
     config.template_bridge = "light_pages.Templates"
 
 
-def remove_script(app: Any, exception: Exception | None) -> None:
-    """No page loads it any more, so the site need not carry it."""
+def change_files(app: Any, exception: Exception | None) -> None:
+    """The site gets the small font, and need not carry the script that no page loads any more."""
     if exception is None:
+        (Path(app.outdir) / FONT).write_bytes(icon_font())
         for path in (Path(app.outdir) / ICONS).parent.glob(f"{Path(ICONS).name}*"):
             path.unlink()
 
@@ -147,5 +179,5 @@ def setup(app: Any) -> dict[str, Any]:
     digest = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
     app.add_config_value("light_pages_digest", digest, "html")
     app.connect("config-inited", use_templates)
-    app.connect("build-finished", remove_script)
+    app.connect("build-finished", change_files)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
