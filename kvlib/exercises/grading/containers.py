@@ -56,18 +56,18 @@ def same(x: Any, before: Any) -> bool:
         if x.shape != before.shape or x.dtype != before.dtype:
             return False
         return np.array_equal(memory_of(np.ascontiguousarray(x)), memory_of(before))
-    kind = _kind(x)
-    if kind is set:
-        return bool(set.__eq__(x, before))
-    now, then = ([*dict.items(y)] if kind is dict else [*kind.__iter__(y)] for y in (x, before))
-    if kind is dict:  # keys and values by turns
-        now, then = ([z for pair in y for z in pair] for y in (now, then))
-    return len(now) == len(then) and all(map(is_, now, then))
+    if isinstance(x, dict):
+        now, then = list(dict.items(x)), before.items()
+        pairs = zip(now, then)
+        return len(now) == len(then) and all(k is c and v is d for (k, v), (c, d) in pairs)
+    if isinstance(x, list):
+        return list.__len__(x) == len(before) and all(map(is_, list.__iter__(x), before))
+    return bool(set.__eq__(x, before))
 
 
 def _kind(x: Any) -> Any:
     """The built-in type of a container, whose methods do what they say; a subclass's may not."""
-    return next(kind for kind in (dict, list, set) if isinstance(x, kind))
+    return dict if isinstance(x, dict) else list if isinstance(x, list) else set
 
 
 def memory_of(x: np.ndarray) -> np.ndarray:
