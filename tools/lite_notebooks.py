@@ -25,6 +25,7 @@ COSTS_NEEDS = ("kvlib", "ipywidgets")
 PINNED = ("array-api-compat", "ipywidgets")
 
 
+@functools.cache
 def pages() -> list[Path]:
     """The pages of the book, in the order of _toc.yml."""
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
