@@ -52,6 +52,15 @@ FLATTEN = """words => {
     if (e.isConnected && !e.querySelector('a, button')) e.replaceWith(e.textContent);
   document.body.normalize();
 }"""
+# The theme's script looks which boxes scroll 300 ms after the last change of the page or its size.
+SETTLED = """width => new Promise(done => {
+  let timer = null;
+  const wait = () => { clearTimeout(timer); timer = setTimeout(done, 400); };
+  const begin = () => innerWidth === width ? wait() : requestAnimationFrame(begin);
+  addEventListener('resize', wait);
+  new MutationObserver(wait).observe(document.body, {subtree: true, childList: true});
+  requestAnimationFrame(begin);
+})"""
 HEADER = ".bd-header-article *, .bd-header *, .skip-link a, footer *"
 KINDS = (
     "p, li, td, th, h1, h2, h3, h4, a:not(.headerlink), code, dt, dd, summary, figcaption, label, "
@@ -84,8 +93,7 @@ def faults_of(page: Any, looks: list[Look] = LOOKS) -> list[object]:
     for viewport, theme, rules in looks:
         if page.viewport_size != viewport:
             page.set_viewport_size(viewport)
-            # the theme's script looks 300 ms after a change of size which boxes scroll
-            page.wait_for_timeout(500)
+        page.evaluate(SETTLED, viewport["width"])
         page.evaluate(SET_THEME, theme)
         answer = page.evaluate(RUN, rules)
         assert answer["rules"] > (0 if "runOnly" in rules else 20), "axe has seen no page"
