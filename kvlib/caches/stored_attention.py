@@ -12,6 +12,7 @@ from kvlib.attention.causal import attend_pieces
 from kvlib.attention.pieces import Pieces, Slices
 from kvlib.attention.products import LONG_PIECE
 from kvlib.attention.trees import attend_tree
+from kvlib.caches.allocation.table import Table
 from kvlib.caches.checks import check_run
 from kvlib.caches.gather import VIEWED, StoredPieces, side_by_side
 from kvlib.caches.hooks import Answer
@@ -71,15 +72,18 @@ def attend_one(
     if step.parents is not None and step.parents[i] is not None:
         return _attend_tree(cache, layer, rows, step, i, return_lse)
     if cache.in_rows:
-        store = cache.store(table, layer)
-        keys = store.keys.arrays["x"][table.pages[0], :, :n, :]
-        values = keys[..., : spec.v_dim]
-        if not spec.v_from_k:
-            values = store.values.arrays["x"][table.pages[0], :, :n, :]
-        return attend_causal(rows, keys, values, return_lse=return_lse, **spec.settings)
+        k, v = _row(cache, layer, table, n)
+        return attend_causal(rows, k, v, return_lse=return_lse, **spec.settings)
     first = 0 if spec.window is None else max(0, n - rows.shape[0] - spec.window + 1)
     pieces = pieces_of(cache, layer, step, i, first=first)
     return attend_pieces(rows, pieces, n, cache.xp, return_lse=return_lse, **spec.settings)
+
+
+def _row(cache: StoredLayers, layer: int, table: Table, n: int) -> tuple[Array, Array]:
+    """Views of the first n tokens that lie in a request's row: k (Hkv, n, Dk), v (Hkv, n, Dv)."""
+    store, spec, row = cache.store(table, layer), cache.layers[layer], table.pages[0]
+    k = store.keys.arrays["x"][row, :, :n, :]
+    return k, k[..., : spec.v_dim] if spec.v_from_k else store.values.arrays["x"][row, :, :n, :]
 
 
 def _attend_tree(
@@ -89,12 +93,7 @@ def _attend_tree(
     table, spec = cache.lying(layer, step).tables[i], cache.layers[layer]
     n = step.seq_lens[i] - table.gone
     if cache.in_rows:
-        store = cache.store(table, layer)
-        k = store.keys.arrays["x"][table.pages[0], :, :n, :]
-        v = k[..., : spec.v_dim]
-        if not spec.v_from_k:
-            v = store.values.arrays["x"][table.pages[0], :, :n, :]
-        pieces: Pieces = Slices(cache.xp, k, v, LONG_PIECE)
+        pieces: Pieces = Slices(cache.xp, *_row(cache, layer, table, n), LONG_PIECE)
     else:
         older = n - step.tree(i)[1].shape[1]
         first = 0 if spec.window is None else max(0, older - spec.window + 1)
