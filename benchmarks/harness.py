@@ -23,6 +23,16 @@ def limit_threads(n: int) -> None:
         os.environ[name] = str(n)
 
 
+def rest() -> None:
+    """Wait until the threads of OpenBLAS sleep, if there are several.
+
+    They spin for about 0.1 s after a product, and a product that kvlib shares between threads of
+    its own takes up to twice as long beside them.
+    """
+    if os.environ.get("OPENBLAS_NUM_THREADS") != "1":
+        time.sleep(0.2)
+
+
 def alternate(
     runs: dict[str, Callable[[], Any]], *, steps: int = 48, rounds: int = 4, tick: Any = None
 ) -> dict[str, dict[str, float]]:

@@ -7,8 +7,9 @@ Then the shipped model writes code with the shipped draft model, a lookup and it
 
     python benchmarks/speculative.py [--threads 2] [--clock wall] [--json FILE]
 
-Schedulers take turns, a few steps each. On a machine that also does other work, use `--threads 1
---clock processor`: the processor time of one thread is what the clock would show if it were alone.
+Schedulers take turns, a few steps each, with a rest before each turn. On a machine that also does
+other work, use `--threads 1 --clock processor`: the processor time of one thread is what the clock
+would show if it were alone.
 """
 # Long, because it holds two experiments: the random model's and the shipped models'.
 
@@ -94,6 +95,7 @@ def forward_times(
     for _ in range(calls // 3):
         for n in rows:
             tokens = rng.integers(0, vocabulary, batch * n)
+            harness.rest()
             for _ in range(3):
                 start = clock()
                 model.forward(tokens, cache, cache.plan(ids, [n] * batch), rows="all")
@@ -141,6 +143,7 @@ def random_model(
             servers[gamma] = Server(model, own, NEW, clock, oracle, gamma)
         for done in range(0, STEPS[batch], TURN):
             for server in servers.values():
+                harness.rest()
                 for _ in range(min(TURN, STEPS[batch] - done)):
                     server.step()
             bar.update()
@@ -202,6 +205,7 @@ def shipped_model(clock: Callable[[], float], rounds: int, bar: Any) -> list[dic
         for _ in range(rounds):
             for name, (drafter, gamma) in drafters.items():
                 server = Server(model, prompts, new, clock, drafter(), gamma, temperature)
+                harness.rest()
                 while server.scheduler.busy:
                     server.step()
                 times[name].append(sum(server.times) / (server.tokens - server.begun))

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 CACHED_BYTES = 4 << 20  # of weights, read once and multiplied by several rows while still cached
 NEAR_BYTES = 1 << 20  # the same with one thread: a block stays in the cache of its core
 SMALL_PRODUCT = 1_000_000  # multiplications up to which OpenBLAS multiplies without copying first
-ALONG_ROWS = 8  # rows of x up to which the numbers of a row are multiplied side by side
-ALONG_PRODUCT = 320_000  # multiplications up to which that is the faster way
-FILLED = {7: 8, 19: 20} | dict.fromkeys(range(25, 32), 32)  # rows of x → a faster number of rows
+ALONG_ROWS = 28  # rows of x up to which the numbers of a row are multiplied side by side
+ALONG_PRODUCT = 700_000  # multiplications up to which that is the faster way
+# Rows of x → a number of rows that takes less time: registers hold four rows, then 32.
+FILLED = {n: n + 1 for n in range(7, ALONG_ROWS, 4)} | dict.fromkeys((29, 30, 31), 32)
 LARGE_BYTES = 2 << 20  # weights from which splitting a product between threads pays
 
 
