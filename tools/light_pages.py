@@ -120,15 +120,15 @@ def icon_font() -> bytes:
     Its licence wants a changed font to have another name.
     """
     options = subset.Options(flavor="woff", recalc_timestamp=False, name_IDs=[0, 5])
-    font = subset.load_font(str(theme_path(THEME_FONT)), options)
     named = re.findall(r'--pst-icon-[\w-]+:"(.)"', theme_file(THEME_STYLE))
     subsetter = subset.Subsetter(options)
     subsetter.populate(text="".join(named))
-    subsetter.subset(font)
-    for number, words in {1: "Book icons", 4: "Book icons", 13: licence()}.items():
-        font["name"].setName(words, number, 3, 1, 0x409)  # Windows, Unicode, English
     written = io.BytesIO()
-    subset.save_font(font, written, options)
+    with subset.load_font(str(theme_path(THEME_FONT)), options) as font:
+        subsetter.subset(font)
+        for number, words in {1: "Book icons", 4: "Book icons", 13: licence()}.items():
+            font["name"].setName(words, number, 3, 1, 0x409)  # Windows, Unicode, English
+        subset.save_font(font, written, options)
     return written.getvalue()
 
 

@@ -42,7 +42,7 @@ def _grade(given: argparse.Namespace) -> int:
         "all_cells": given.all_cells,
         "sandbox": given.sandbox,
     }
-    if not sandboxed(given.sandbox):
+    if not sandboxed(given.sandbox) and given.notebook.exists():
         print(UNWALLED, file=sys.stderr)
     if given.notebook.is_dir():
         if given.json is not None and given.json.is_file():

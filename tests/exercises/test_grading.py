@@ -20,7 +20,7 @@ from wrong_answers import wrong_answers
 from kvlib.exercises.__main__ import main
 from kvlib.exercises.catalogue import Exercise, chapters, of_chapter
 from kvlib.exercises.course import build_course
-from kvlib.exercises.grading import Limits, grade, passes
+from kvlib.exercises.grading import Limits, grade, passes, sandbox
 from kvlib.exercises.grading.check import check_here
 from kvlib.exercises.grading.guard import Guard
 from kvlib.exercises.grading.needed import needed, statements
@@ -193,6 +193,15 @@ def test_passes_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
     assert passes("intro-times-computed", lambda p, s: max(0, s - p), draws=DRAWS)
     with pytest.raises(ValueError, match="no exercise 'intro-nothing'"):
         passes("intro-nothing", print)
+
+
+def test_a_wrong_name_is_the_only_thing_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where there is no bubblewrap, and a notebook would therefore run without a sandbox."""
+    monkeypatch.setattr(sandbox, "_trouble", lambda: "there is no bwrap on this system")
+    assert main(["grade", str(tmp_path / "nothing.ipynb")]) == 2
+    assert capsys.readouterr().err.startswith(f"grade: there is no {tmp_path}")
 
 
 def test_from_the_command_line(

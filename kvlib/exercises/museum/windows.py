@@ -73,7 +73,7 @@ EXHIBITS = (
         room="forgetting",
         cite="FMInference/H2O #33, transformers 5.23.0",
         happened="keys[-W + 1:] keeps the W - 1 tokens before the query. For W = 1 this is "
-        "keys[-0:], which keeps all of them. DynamicSlidingWindowLayer of transformers has this "
+        "keys[0:], which keeps all of them. DynamicSlidingWindowLayer of transformers has this "
         "slice. H2O has a similar one, so a budget of 0 recent tokens evicts nothing.",
         look=looks_forgetting.a_window_of_one,
         caught_by=guards_forgetting.windows_of_every_size,
