@@ -135,7 +135,7 @@ EXHIBITS = (
         room="forgetting",
         cite="raullenchai/Rapid-MLX #1124",
         happened="If a whole prompt was cached, the cache was cut by one token, which was computed "
-        "again for its logits. A full ring cannot be cut; the cut was skipped without a word, so "
+        "again for its logits. A full ring cannot be cut; the cut was skipped without an error, so "
         "the cache held that token twice.",
         look=looks_forgetting.a_prompt_twice_through_windows,
         caught_by=guards_forgetting.a_prompt_sent_twice_gets_the_same_logits,
