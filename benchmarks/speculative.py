@@ -1,8 +1,10 @@
 """Measure what guesses gain: tokens per second with speculative decoding, beside plain decoding.
 
 A Llama of 100 M parameters with random weights gets guesses that are right with probability 0.8
-(`Rehearsed`), 1 to 8 per step, in batches of 1 to 8. Beside each gain stand two predictions: from
-the measured time of a bare forward pass of so many rows, and from counted bytes and operations.
+(`Rehearsed`), 1 to 8 per step, in batches of 1 to 8. Beside each gain stand three predictions: from
+the measured time of a bare forward pass of so many rows, and two from counted bytes and operations,
+which bound each other: as if memory and arithmetic took turns, and as if the faster of them were
+hidden behind the slower one.
 Then the shipped model writes code with the shipped draft model, a lookup and its own lower layers.
 
     python benchmarks/speculative.py [--threads 2] [--clock wall] [--json FILE]
@@ -16,6 +18,7 @@ would show if it were alone.
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -105,12 +108,24 @@ def forward_times(
     return {n: statistics.median(values) for n, values in times.items()}
 
 
-def counted_time(machine: Any, work: Any, gamma: int) -> float:
-    """The roofline of a step with gamma guesses per request, from a decode step's work, in s."""
-    once = work.weights + work.kv_read + (gamma + 1) * work.kv_written
-    return max(
-        (once / machine.bandwidth).value, ((gamma + 1) * work.total.flops / machine.flops).value
-    )
+def counted_times(machine: Any, work: Any, gamma: int) -> dict[str, float]:
+    """Seconds of a step with gamma guesses per request, from the counts of a decode step.
+
+    "counts": memory and arithmetic take turns; "overlap": the roofline, the longer one of the two.
+    """
+    moved = work.weights + work.kv_read + (gamma + 1) * work.kv_written
+    memory = (moved / machine.bandwidth).value
+    arithmetic = ((gamma + 1) * work.total.flops / machine.flops).value
+    return {"counts": memory + arithmetic, "overlap": max(memory, arithmetic)}
+
+
+def spread(rows: Sequence[dict[str, Any]], name: str) -> float:
+    """The typical factor between a prediction and that of the bare passes (log, root mean square).
+
+    1.0 would be no difference at all.
+    """
+    logs = [math.log(row[name] / row["predicted"]) for row in rows]
+    return round(math.exp(math.sqrt(statistics.fmean(x * x for x in logs))), 3)
 
 
 def random_model(
@@ -161,8 +176,10 @@ def random_model(
             ratio = bare[gamma + 1] / bare[1]
             row["forward_ratio"] = round(ratio, 3)
             row["predicted"] = round(speed_up(ACCEPTANCE, gamma, 0.0, ratio), 3)
-            once = counted_time(machine, work, gamma) / counted_time(machine, work, 0)
-            row["predicted_from_counts"] = round(speed_up(ACCEPTANCE, gamma, 0.0, once), 3)
+            one = counted_times(machine, work, 0)
+            for name, seconds in counted_times(machine, work, gamma).items():
+                gain = speed_up(ACCEPTANCE, gamma, 0.0, seconds / one[name])
+                row[f"predicted_from_{name}"] = round(gain, 3)
             found.append(row)
             bar.write(line(row))
     return found
@@ -234,7 +251,8 @@ def line(row: dict[str, Any]) -> str:
     return (
         f"batch {row['batch']}  gamma {row['gamma']}  step {row['median_ms']:.1f} ms "
         f"({row['plain_ms']:.1f} plain)  accepted {row['accepted']:.2f}  gain {row['gain']:.2f}, "
-        f"predicted {row['predicted']:.2f} (from counts {row['predicted_from_counts']:.2f})"
+        f"predicted {row['predicted']:.2f} (from counts {row['predicted_from_counts']:.2f}, "
+        f"with overlap {row['predicted_from_overlap']:.2f})"
     )
 
 
@@ -264,6 +282,8 @@ def main() -> None:
     settings = {"threads": args.threads, "clock": args.clock, "acceptance": ACCEPTANCE}
     rates = {"bytes_per_second": machine.bandwidth.value, "flops_per_second": machine.flops.value}
     settings["measured_rates"] = rates
+    names = ("predicted_from_counts", "predicted_from_overlap")
+    settings["factor_from_predicted"] = {n: spread(results["random_model"], n) for n in names}
     harness.save("speculative", {**settings, **results}, args.json)
 
 
