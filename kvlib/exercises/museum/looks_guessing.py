@@ -22,7 +22,7 @@ KEPT = 4  # top-k
 
 
 def with_guesses(model: Decoder) -> str:
-    """a name asked for, with guesses looked up in the text; windows of 32 except in the last layer"""
+    """a name asked for, guesses looked up in the text; windows of 32 except in the last layer"""
     windows = (32,) * (model.config.num_hidden_layers - 1) + (None,)
     model = Decoder(replace(model.config, windows=windows), model.weights, model.tokenizer)
     return text(model, [ASKED.format("tfre")], zeroed(model), 16, drafter=PromptLookup())
