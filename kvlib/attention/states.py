@@ -53,7 +53,8 @@ def join(xp: Any, a: Parts, b: Parts) -> Parts:
     safe = finite(xp, top)
     shrink_a, shrink_b = xp.exp(top_a - safe), xp.exp(top_b - safe)
     o_b *= shrink_b
-    return o_a * shrink_a + o_b, top, total_a * shrink_a + total_b * shrink_b
+    o_b += o_a * shrink_a  # in place: not every Python lets NumPy reuse the memory of a product
+    return o_b, top, total_a * shrink_a + total_b * shrink_b
 
 
 def divided(xp: Any, parts: Parts, lse: bool) -> tuple[Array, Array | None]:
