@@ -65,9 +65,12 @@ def digest(pins: dict[str, Any]) -> str:
 
 def fetch_core(version: str, folder: Path) -> Path:
     """Pyodide's npm package, as npm packs it."""
-    command = ["npm", "pack", f"pyodide@{version}", "--silent", "--pack-destination", str(folder)]
-    answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    return folder / answer.strip().splitlines()[-1]
+    command = ["npm", "pack", f"pyodide@{version}", "--loglevel=error"]
+    command += ["--pack-destination", str(folder)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise SystemExit(f"npm could not fetch pyodide {version}; what it says of it stands above")
+    return folder / done.stdout.strip().splitlines()[-1]
 
 
 def fetch_wheels(requirements: str, folder: Path) -> list[Path]:
