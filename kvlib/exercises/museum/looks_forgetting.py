@@ -32,7 +32,7 @@ def a_window_of_one(model: Decoder) -> str:
 
 
 def with_learned_sinks(model: Decoder) -> str:
-    """the same weights and a sink of logit 8 in each query head, on a given text"""
+    """the same weights and a learned sink with a score of 8 in each query head, on a given text"""
     config, xp = model.config, model.xp
     sink = xp.full((config.num_attention_heads,), 8.0, dtype=model.dtype)
     names = [f"layers.{i}.sinks.weight" for i in range(config.num_hidden_layers)]
@@ -79,7 +79,7 @@ def _answer(model: Decoder, cache: Cache, prompt: str, *cuts: int) -> str:
 
 
 def a_prompt_twice_through_windows(model: Decoder) -> str:
-    """a prompt that fills its blocks exactly, sent twice; layer 0 has a window of 14 tokens"""
+    """a prompt sent again, so that the cache holds all of it; layer 0 has a window of 14 tokens"""
     windows = (14,) + (None,) * (model.config.num_hidden_layers - 1)
     model = Decoder(replace(model.config, windows=windows), model.weights, model.tokenizer)
     cache = paged(model, 60, 13)
@@ -91,7 +91,7 @@ def a_prompt_twice_through_windows(model: Decoder) -> str:
 
 
 def what_h2o_keeps(model: Decoder) -> str:
-    """what one head keeps of a prompt of 48 tokens, by H2O: 12 tokens, 4 of them the newest"""
+    """what one head keeps by H2O of a prompt of 48 tokens, besides the 4 newest"""
     cache = _scored(model, H2O(recent=4), 12)
     ids = model.tokenizer.encode(NAMED)
     cache.add("a")

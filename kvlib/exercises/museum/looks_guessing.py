@@ -39,14 +39,14 @@ def how_many_guesses_are_right(model: Decoder) -> str:
 
 
 def shares_of_a_token(model: Decoder) -> str:
-    """shares of the next token at top-k 4, over all guesses of the first three layers"""
+    """shares of the next token at top-k 4; each possible guess counts with its probability"""
     ids = model.tokenizer.encode(BRANCH)
     q = probabilities(_logits(lower_layers(model, 3), ids), 1.0, KEPT)
     return _shares(model, ids, {guess: q[0, guess] for guess in np.flatnonzero(q).tolist()}, q)
 
 
 def shares_with_a_draft_model(model: Decoder) -> str:
-    """shares of the next token at top-k 4, over 144 guesses drawn from the first three layers"""
+    """shares of the next token at top-k 4, over 144 guesses made by the first three layers"""
     ids, drafter = model.tokenizer.encode(BRANCH), DraftModel(lower_layers(model, 3), max_seqs=1)
     guesses, seeds = Counter[int](), 144
     for seed in range(seeds):
