@@ -57,7 +57,7 @@ def shares_with_a_draft_model(model: Decoder) -> str:
 
 
 def along_a_tree(model: Decoder) -> str:
-    """a name asked for; one step checks three wrong letters, and after them the right name"""
+    """a name asked for; one step checks four branches: three wrong letters, then the right name"""
     ids, name = model.tokenizer.encode(ASKED.format("tfre")), "tfre"
     wrong = model.tokenizer.encode("abc")
     fed = [ids[-1], *wrong, *model.tokenizer.encode(name)]
