@@ -91,7 +91,7 @@ def a_prompt_twice_through_windows(model: Decoder) -> str:
 
 
 def what_h2o_keeps(model: Decoder) -> str:
-    """which tokens of a prompt of 48 H2O keeps in one head, besides the 4 newest"""
+    """the tokens that H2O keeps in one head, of a prompt of 48 tokens, besides the 4 newest"""
     cache = _scored(model, H2O(recent=4), 12)
     ids = model.tokenizer.encode(NAMED)
     cache.add("a")

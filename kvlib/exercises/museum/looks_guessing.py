@@ -29,7 +29,7 @@ def with_guesses(model: Decoder) -> str:
 
 
 def how_many_guesses_are_right(model: Decoder) -> str:
-    """24 new tokens, with guesses of the first three of the model's five layers"""
+    """24 new tokens, with guesses made by the first three of the model's five layers"""
     drafter = DraftModel(lower_layers(model, 3), max_seqs=1)
     server = Scheduler(model, zeroed(model), drafter=drafter, stop_tokens=())
     server.add("a", model.tokenizer.encode(2 * LONGER), max_new_tokens=24)
