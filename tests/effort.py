@@ -29,7 +29,7 @@ SLOW = {
     *("test_explorer", "test_explorers_live", "test_explorer_notebook", "test_notebooks_on_device"),
     *("test_lite", "test_normalise_notebooks", "test_packages", "test_commands", "test_summary"),
     *("test_effort", "test_mutation_run", "test_rounding_edges", "test_scenes", "test_release"),
-    *("test_warm_kernels",),
+    *("test_warm_kernels", "test_mutants", "test_speculation", "test_guess_trees"),
     *("test_quality", "test_cache_threads", "test_kernel_catalogue", "test_kernel_sample"),
     *("test_kernel_layernorm", "test_kernel_folder", "test_hostile_mutations"),
     *("test_hostile", "test_hostile_late"),
