@@ -22,7 +22,7 @@ CACHED_BYTES = 4 << 20  # of weights, read once and multiplied by several rows w
 NEAR_BYTES = 1 << 20  # the same with one thread: a block stays in the cache of its core
 SMALL_PRODUCT = 1_000_000  # multiplications up to which OpenBLAS multiplies without copying first
 ALONG_ROWS = 28  # rows of x up to which the numbers of a row are multiplied side by side
-ALONG_PRODUCT = 200_000  # multiplications up to which that is faster: a block of W stays cached
+ALONG_PRODUCT = 200_000  # multiplications up to which that is the faster way
 # Rows of x → a number of rows that takes less time: registers hold four rows, then 32.
 FILLED = {n: n + 1 for n in range(7, ALONG_ROWS, 4)} | dict.fromkeys((29, 30, 31), 32)
 LARGE_BYTES = 2 << 20  # weights from which splitting a product between threads pays
