@@ -347,7 +347,7 @@ def _describe(xp: Any) -> tuple[str, str, int]:
     if not is_numpy(xp):
         properties = xp.cuda.runtime.getDeviceProperties(xp.cuda.Device().id)
         return properties["name"].decode(), f"CuPy {xp.__version__}", 0
-    from kvlib.model.products import threads
+    from kvlib.blas import threads
 
     return _processor(), f"NumPy {xp.__version__}", threads()
 

@@ -29,7 +29,7 @@ from kvlib import (
     generate,
     merge_state,
 )
-from kvlib.attention import causal, merge_states
+from kvlib.attention import causal, merge_states, products
 from kvlib.codecs import kivi
 from kvlib.model import random_weights
 from kvlib.sampling import probabilities, sample
@@ -115,7 +115,7 @@ def attention_in_every_form() -> None:
             heads_first = (k.transpose(1, 0, 2), v.transpose(1, 0, 2))
             for rows in (causal.CHUNK_ROWS, 6):  # as it is, and with seams in every prompt
                 seams = patch.object(causal, "CHUNK_ROWS", rows)
-                with seams, patch.object(causal, "LONG_PIECE", rows):
+                with seams, patch.object(products, "LONG_PIECE", rows):
                     results.append(attend_causal(q, *heads_first, return_lse=True, **kept))
             for got in results:
                 close(got[0], o, "o")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from schedules import close
 
 from kvlib import attend, attend_causal, attend_tiled
+from kvlib.attention import products
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -82,11 +83,35 @@ def test_settings_and_sinks(form, setting):
 @pytest.mark.parametrize("rows", [1, 5, 16, 1000])
 def test_every_chunk_of_a_long_prefill(monkeypatch, rows, piece):
     monkeypatch.setattr("kvlib.attention.causal.CHUNK_ROWS", rows)
-    monkeypatch.setattr("kvlib.attention.causal.LONG_PIECE", piece)
+    monkeypatch.setattr("kvlib.attention.products.LONG_PIECE", piece)
     for t, s, groups in ((15, 15, 1), (16, 20, 1), (17, 17, 1), (33, 40, 1), (9, 12, 4)):
         inputs = draw(9, t, s, num_kv_heads=1, groups=groups)
         for window in (None, 3, 8, 16, 50):
             same(by_causal, inputs, window=window)
+
+
+@pytest.mark.parametrize("groups, q_len", [(1, 2), (3, 9), (4, 8), (1, 33)])
+def test_few_queries_stay_small_products_where_those_are_quick(monkeypatch, groups, q_len):
+    """A larger product would wake threads of BLAS, which then slow those of the weights."""
+    most, found = groups * q_len * 4 * 150, []  # 150 keys of 4 numbers
+    for module in ("attention.products", "attention.causal"):
+        monkeypatch.setattr(f"kvlib.{module}.multiplies_small", lambda: True)
+    monkeypatch.setattr(products, "SMALL_PRODUCT", most)
+
+    def counted(form):
+        def counts(xp, rows, keys):
+            found.append(rows.shape[-2] * keys.shape[-2] * keys.shape[-1])
+            return form(xp, rows, keys)
+
+        return counts
+
+    for form in (products.scores, products.weigh):
+        monkeypatch.setattr(products, form.__name__, counted(form))
+    for s in (40, 250, 301, 777):
+        same(by_causal, draw(12, q_len, s, num_kv_heads=2, groups=groups))
+    few = groups * q_len <= products.FEW
+    assert (max(found) <= most) == few, "a chunk of many queries takes long pieces as before"
+    assert max(found) > most // 2
 
 
 def test_more_queries_than_one_chunk():

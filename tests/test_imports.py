@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Each part may import those before it. Nothing looks at figures and exercises.
 ORDER = (
-    *("lazy", "errors", "arguments", "config", "devices", "progress", "commands"),
+    *("lazy", "errors", "arguments", "config", "devices", "progress", "commands", "blas"),
     *("arrays", "meter", "norms", "costs"),
     *("attention", "codecs", "caches"),
     *("distribution", "kernels", "sampling"),

@@ -4,7 +4,6 @@ import math
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import oracle
@@ -12,6 +11,7 @@ import pytest
 from models import config
 from schedules import close
 
+from kvlib import blas
 from kvlib.attention.direct import cap
 from kvlib.model import RopeConfig, products, rope
 from kvlib.model.gated_mlp import GatedMLP
@@ -63,21 +63,42 @@ def test_linear_of_a_weight_larger_than_the_cache(monkeypatch):
     close(linear(x, w), x.astype(float) @ w.T.astype(float), "x Wᵀ")
 
 
+@pytest.mark.parametrize("lead", [0, 5_000, 1 << 30])
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("rows, out, width", [(8, 700, 48), (13, 5, 48), (32, 96, 8), (9, 256, 64)])
-def test_linear_shares_a_large_product_between_threads(monkeypatch, threads, rows, out, width):
+def test_linear_shares_a_large_product_between_threads(
+    monkeypatch, threads, rows, out, width, lead
+):
+    monkeypatch.setattr(products, "LEAD_BYTES", lead)
     monkeypatch.setattr(products, "LARGE_BYTES", 0)
-    monkeypatch.setattr(products, "SMALL_PRODUCT", 9 * 64 * 16)
+    for most in ("SMALL_PRODUCT", "ALONG_PRODUCT"):
+        monkeypatch.setattr(products, most, 9 * 64 * 16)
     monkeypatch.setattr(products, "threads", lambda: threads)
-    helpers = ThreadPoolExecutor(2)
-    monkeypatch.setattr(products, "_helpers", lambda: helpers)
+    submit, shared = products._helpers.__wrapped__(), []
+    counted = lambda *a: shared.append(a[0].nbytes) or submit(*a)  # noqa: E731
+    monkeypatch.setattr(products, "_helpers", lambda: counted)
     x, w = normal(1, rows, width), normal(2, out, width)
     y = linear(x, w)
     close(y, x.astype(float) @ w.T.astype(float), "x Wᵀ")
     assert y.dtype == np.float32 and y.flags.c_contiguous
+    if threads == 1 or lead > w.nbytes:
+        assert not shared, "the caller is done before another thread would be awake"
+    else:  # in whole blocks, of which the caller takes the odd one
+        assert sum(shared) <= (w.nbytes - lead) * (threads - 1) / threads
+        assert shared or out < 16 or lead
 
 
-@pytest.mark.parametrize("rows", [2, 5, 7, 10, 11, 19, 26, 32])
+def test_an_error_in_another_thread_reaches_the_caller(monkeypatch):
+    monkeypatch.setattr(products, "threads", lambda: 2)
+    submit, a = products._helpers.__wrapped__(), normal(1, 4, 3)
+    with pytest.raises(ValueError, match="mismatch"):
+        submit(a, a, np.empty((4, 4), np.float32))()
+    out = np.empty((4, 4), np.float32)
+    submit(a, a.T, out)()  # the thread works on
+    close(out, a.astype(float) @ a.T.astype(float), "a aᵀ")
+
+
+@pytest.mark.parametrize("rows", [2, 3, 5, 7, 10, 11, 19, 26, 32])
 def test_linear_of_few_rows_in_small_products(monkeypatch, rows):
     """As on a processor whose OpenBLAS multiplies small matrices without copying them first."""
     monkeypatch.setattr(products, "LARGE_BYTES", 0)
@@ -103,11 +124,11 @@ def test_linear_of_some_rows_of_a_large_weight_with_one_thread(monkeypatch, rows
 def test_kernels_for_small_products_follow_the_environment(monkeypatch):
     def found(kernels):
         monkeypatch.setenv("OPENBLAS_CORETYPE", kernels)
-        products.multiplies_small.cache_clear()
+        blas.multiplies_small.cache_clear()
         try:
-            return products.multiplies_small()
+            return blas.multiplies_small()
         finally:
-            products.multiplies_small.cache_clear()
+            blas.multiplies_small.cache_clear()
 
     assert not found("Haswell")
     assert found("") == found("SkylakeX")
@@ -136,11 +157,11 @@ def test_threads_of_products_follow_the_environment(monkeypatch):
                 patch.delenv(name, raising=False)
             for name, value in environment.items():
                 patch.setenv(name, value)
-            products.threads.cache_clear()
+            blas.threads.cache_clear()
             try:
-                return products.threads()
+                return blas.threads()
             finally:
-                products.threads.cache_clear()
+                blas.threads.cache_clear()
 
     free = count()
     assert free >= 1

@@ -11,7 +11,7 @@ from tree_lives import DIM, HEADS, MAX_SEQ_LEN, MAX_SEQS, Lives, layers_of
 
 import kvlib
 from kvlib import BlockPool, DenseCache, LayerSpec, Meter, PagedCache
-from kvlib.attention import trees
+from kvlib.attention import products, trees
 from kvlib.caches import (
     KNorm,
     Quest,
@@ -22,7 +22,6 @@ from kvlib.caches import (
     layer_groups,
     run_alone,
     run_cascade,
-    stored_attention,
 )
 from kvlib.caches.layouts import slot_mapping, to_dense
 from kvlib.caches.trees import ancestors, chained, depths
@@ -116,7 +115,7 @@ def test_trees_are_read_in_pieces(name):
     with (
         patch.object(gather, "PIECE", 4),
         patch.object(gather, "VIEWED", 8),
-        patch.object(stored_attention, "LONG_PIECE", 2),
+        patch.object(products, "LONG_PIECE", 2),
         patch.object(trees, "TREE_ROWS", 6),
     ):
         Lives(CACHES[name], 7, exact=name not in ROOM).play(24)

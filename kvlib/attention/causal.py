@@ -17,13 +17,14 @@ from kvlib.attention.checks import check_dtypes, check_settings, check_sinks
 from kvlib.attention.direct import answer, scaled, visible
 from kvlib.attention.pieces import Pieces, Slices, score
 from kvlib.attention.products import (
-    LONG_PIECE,
     PIECE,
     WIDE_PIECE,
     columns_together,
+    piece_of_a_chunk,
     rows_together,
 )
 from kvlib.attention.states import divided, join, softmax_parts, softmax_seen
+from kvlib.blas import multiplies_small
 
 CHUNK_ROWS = 192  # query rows a kv head in one product: fastest from 512 to 1024 tokens
 
@@ -46,8 +47,8 @@ def attend_causal(
 
     Query i stands at position S − T + i. The other arguments are those of ``kvlib.attend``.
     The queries are split into chunks of CHUNK_ROWS rows per kv head. Each chunk reads the keys up
-    to its own end, at most LONG_PIECE of them at a time. So peak memory is O(CHUNK_ROWS ·
-    LONG_PIECE), however long the text is, and half of the score matrix is never computed.
+    to its own end, some 1024 of them at a time. So peak memory is O(CHUNK_ROWS · 1024),
+    however long the text is, and half of the score matrix is never computed.
     Raises ValueError for shapes and settings that do not fit, TypeError for dtypes.
 
     >>> import numpy as np
@@ -64,7 +65,7 @@ def attend_causal(
     return_lse = check_flag("return_lse", return_lse)
     window, sm_scale, softcap = check_settings(window, sm_scale, softcap)
     given, q = q.dtype, scaled(xp, q, sm_scale)
-    pieces = Slices(xp, k, v, _step(xp, q, k))
+    pieces = Slices(xp, k, v, _step(xp, q, k, v))
     form, lse = decode if q.shape[0] == 1 else extend, return_lse or sinks is not None
     found = form(xp, q, pieces, k.shape[1], window, softcap, lse)
     return answer(xp, *found, given, sinks, return_lse)
@@ -107,15 +108,16 @@ def _check_shapes(q: Array, k: Array, v: Array) -> None:
         )
 
 
-def _step(xp: Any, q: Array, k: Array) -> int:
+def _step(xp: Any, q: Array, k: Array, v: Array) -> int:
     """Keys in a piece: few enough for the processor's cache, many where each costs a launch.
 
     One row a kv head is a matrix-vector product, which no piece makes faster. A narrower cache is
     widened a piece at a time: never the whole of it.
     """
-    if is_numpy(xp) and q.shape[0] > 1:
-        return LONG_PIECE
-    if q.shape[0] == 1 and k.dtype == q.dtype and not (is_numpy(xp) and q.shape[1] > k.shape[0]):
+    if q.shape[0] > 1:
+        rows = q.shape[0] * q.shape[1] // k.shape[0]
+        return piece_of_a_chunk(xp, rows, max(q.shape[2], v.shape[2]))
+    if k.dtype == q.dtype and not (is_numpy(xp) and q.shape[1] > k.shape[0]):
         return max(1, k.shape[1])
     return PIECE if is_numpy(xp) else WIDE_PIECE
 
@@ -184,6 +186,8 @@ def extend(
         first = length - t + a  # position of the first of these queries
         low = 0 if window is None else max(0, first - window + 1)
         rows = xp.reshape(qh[:, :, a : a + n, :], (heads, groups * n, dim))
+        if multiplies_small():
+            rows = columns_together(xp, rows)
         parts: Any = None
         for i in pieces.seen(low, first + n):
             at, end = pieces.spans[i]

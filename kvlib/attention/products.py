@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvlib.arrays import Array, is_numpy
+from kvlib.blas import SMALL_PRODUCT, multiplies_small
 
 PIECE = 512  # tokens of a long text taken at a time: their keys fit the processor's cache
 LONG_PIECE = 1024  # the same for a chunk of queries, whose many rows share what a piece costs
@@ -17,8 +18,27 @@ WIDE_PIECE = 8192  # tokens of a narrower cache widened at a time on a device, w
 FEW = 32  # rows up to which the long factor goes first
 
 
+def piece_of_a_chunk(xp: Any, rows: int, dim: int) -> int:
+    """Keys of two arrays to take at a time for `rows` rows, several queries', of a kv head.
+
+    dim: numbers of a key or a value, whichever has more. Few rows stay small products where those
+    are quick. A larger one wakes OpenBLAS's threads, which then spin for 0.1 s beside the threads
+    that share the products with weights, and slow them by a third.
+    """
+    if not is_numpy(xp):
+        return WIDE_PIECE
+    if rows > FEW or not multiplies_small():
+        return LONG_PIECE
+    # Pieces of much the same size are cut, so a piece has up to half as many keys again.
+    return min(LONG_PIECE, max(1, SMALL_PRODUCT * 2 // 3 // max(1, rows * dim)))
+
+
 def columns_together(xp: Any, rows: Array) -> Array:
-    """The same rows (..., R, D), laid out so that `scores` need not copy them for each piece."""
+    """The same rows (..., R, D), laid out so that `scores` need not copy them for each piece.
+
+    OpenBLAS's kernels for small products, too, are quicker with them, and take products twice as
+    large.
+    """
     if not is_numpy(xp) or not 1 < rows.shape[-2] <= FEW:
         return rows
     columns = xp.empty(rows.mT.shape, dtype=rows.dtype)

@@ -10,7 +10,7 @@ from kvlib.attention import attend_causal
 from kvlib.attention.batched import alike, attend_rows, by_text, short, taken, together
 from kvlib.attention.causal import attend_pieces
 from kvlib.attention.pieces import Pieces, Slices
-from kvlib.attention.products import LONG_PIECE
+from kvlib.attention.products import piece_of_a_chunk
 from kvlib.attention.trees import attend_tree
 from kvlib.caches.allocation.table import Table
 from kvlib.caches.checks import check_run
@@ -93,7 +93,9 @@ def _attend_tree(
     table, spec = cache.lying(layer, step).tables[i], cache.layers[layer]
     n = step.seq_lens[i] - table.gone
     if cache.in_rows:
-        pieces: Pieces = Slices(cache.xp, *_row(cache, layer, table, n), LONG_PIECE)
+        stacked = rows.shape[0] * rows.shape[1] // spec.num_kv_heads
+        piece = piece_of_a_chunk(cache.xp, stacked, max(spec.head_dim, spec.v_dim))
+        pieces: Pieces = Slices(cache.xp, *_row(cache, layer, table, n), piece)
     else:
         older = n - step.tree(i)[1].shape[1]
         first = 0 if spec.window is None else max(0, older - spec.window + 1)

@@ -8,24 +8,27 @@ another order.
 
 from __future__ import annotations
 
+import itertools
 import os
+import threading
+from collections.abc import Callable
 from functools import cache
-from importlib import import_module
-from typing import TYPE_CHECKING
+from queue import SimpleQueue
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
+from kvlib.blas import SMALL_PRODUCT, multiplies_small, threads
 
+Submit = Callable[..., Callable[[], None]]
 CACHED_BYTES = 4 << 20  # of weights, read once and multiplied by several rows while still cached
 NEAR_BYTES = 1 << 20  # the same with one thread: a block stays in the cache of its core
-SMALL_PRODUCT = 1_000_000  # multiplications up to which OpenBLAS multiplies without copying first
 ALONG_ROWS = 28  # rows of x up to which the numbers of a row are multiplied side by side
 ALONG_PRODUCT = 200_000  # multiplications up to which that is the faster way
 # Rows of x → a number of rows that takes less time: registers hold four rows, then 32.
-FILLED = {n: n + 1 for n in range(7, ALONG_ROWS, 4)} | dict.fromkeys((29, 30, 31), 32)
+FILLED = {n: n + 1 for n in range(3, ALONG_ROWS, 4)} | dict.fromkeys((29, 30, 31), 32)
 LARGE_BYTES = 2 << 20  # weights from which splitting a product between threads pays
+LEAD_BYTES = 3 << 17  # of weights that the caller reads while a thread that slept wakes up
 
 
 def product(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -56,26 +59,6 @@ def product(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     return x @ weight.T
 
 
-@cache
-def threads() -> int:
-    """Threads that products may use: the processor's, or fewer if the environment says so."""
-    limits = [os.environ.get(name, "") for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")]
-    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min([here or 1, *(int(n) for n in limits if n.isdigit() and int(n) > 0)])
-
-
-@cache
-def multiplies_small() -> bool:
-    """Whether OpenBLAS has kernels that multiply small matrices without copying them first.
-
-    It has them for processors with AVX-512, unless the environment chooses kernels of others.
-    """
-    features = import_module("numpy._core._multiarray_umath").__cpu_features__
-    wide = bool(features.get("AVX512_SKX"))  # as np.show_runtime() prints them
-    chosen = os.environ.get("OPENBLAS_CORETYPE") or "SkylakeX"
-    return wide and chosen.lower() in ("skylakex", "cooperlake", "sapphirerapids")
-
-
 def _row_by_row(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     # In multiples of 256 rows, so that BLAS cuts the rows in the same places with and without.
     cached = CACHED_BYTES if threads() > 1 else min(NEAR_BYTES, CACHED_BYTES)
@@ -90,13 +73,40 @@ def _row_by_row(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 
 @cache
-def _helpers() -> ThreadPoolExecutor:
-    from concurrent.futures import ThreadPoolExecutor  # 3 ms that importing kvlib need not take
+def _helpers() -> Submit:
+    """Threads that multiply: ``submit(a, b, out)`` returns a function that waits for the result.
 
-    return ThreadPoolExecutor(threads() - 1, thread_name_prefix="kvlib-product")
+    Plain queues in place of `concurrent.futures`, whose futures take 20 µs more per product, and a
+    decode step shares dozens.
+    """
+    jobs: SimpleQueue[Any] = SimpleQueue()
+
+    def work() -> None:
+        while True:
+            factors, done = jobs.get()
+            try:
+                np.matmul(*factors)
+                done.put(None)
+            except BaseException as error:  # the caller raises it
+                done.put(error)
+            del factors, done  # while this thread waits, nobody's arrays are held
+
+    def submit(*factors: np.ndarray) -> Callable[[], None]:
+        done: SimpleQueue[BaseException | None] = SimpleQueue()
+        jobs.put((factors, done))
+
+        def wait() -> None:
+            if (error := done.get()) is not None:
+                raise error
+
+        return wait
+
+    for _ in range(threads() - 1):
+        threading.Thread(target=work, name="kvlib-product", daemon=True).start()
+    return submit
 
 
-if hasattr(os, "register_at_fork"):  # a forked child has the pool and none of its threads
+if hasattr(os, "register_at_fork"):  # a forked child has the queues and none of the threads
     os.register_at_fork(after_in_child=_helpers.cache_clear)
 
 
@@ -120,14 +130,16 @@ def _in_small_products(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     y = np.empty((out, t), dtype=np.result_type(x, weight))
     parts = weight[:whole].reshape(blocks, rows, width)
     results = y[:whole].reshape(blocks, rows, t)
-    cuts = [blocks * i // threads() for i in range(threads() + 1)]
+    others = threads() - 1
+    share = -(-(parts.nbytes + others * LEAD_BYTES) // (others + 1))
+    own = min(blocks, -(-share * blocks // max(1, parts.nbytes)))
+    cuts = [own + (blocks - own) * i // others for i in range(others + 1)] if others else []
     waiting = [
-        _helpers().submit(np.matmul, parts[a:b], column, results[a:b])
-        for a, b in zip(cuts[1:-1], cuts[2:], strict=True)
+        _helpers()(parts[a:b], column, results[a:b]) for a, b in itertools.pairwise(cuts) if a < b
     ]
-    np.matmul(parts[: cuts[1]], column, out=results[: cuts[1]])
+    np.matmul(parts[:own], column, out=results[:own])
     if whole < out:
         np.matmul(weight[whole:], column, out=y[whole:])
-    for done in waiting:
-        done.result()
+    for wait in waiting:
+        wait()
     return np.ascontiguousarray(y.T[:given])
