@@ -103,6 +103,7 @@ def _moved(
         )
     rope: Any = model.config.rope_of(layer)
     xp, dtype = cache.xp, cache.dtype
-    k = turn(rope, k[stop:, :, :], start - stop)
+    k, turned = k[stop:, :, :], model.config.rope_dim  # the last numbers of a key
+    k = xp.concat([k[..., :-turned], turn(rope, k[..., -turned:], start - stop)], axis=-1)
     v = None if cache.layers[layer].v_from_k else xp.astype(v[stop:, :, :], dtype, copy=True)
     return xp.astype(k, dtype, copy=False), v

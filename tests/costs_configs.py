@@ -35,6 +35,8 @@ DEEPSEEK: dict[str, Any] = dict(
     num_experts_per_tok=2,
     moe_intermediate_size=32,
     first_k_dense_replace=1,
+    n_group=4,
+    topk_group=2,
 )
 
 # config.json files as their makers publish them, with all that decides nothing here

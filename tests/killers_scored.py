@@ -69,17 +69,27 @@ def budgets_bound_bytes() -> None:
 
 def layers_that_differ() -> None:
     """Two ropes, learned sinks, experts: what transformers computed for tiny checkpoints."""
-    for name in ("gemma3", "gpt-oss", "qwen2-moe"):
+    same_as_transformers("gemma3", "gpt-oss", "qwen2-moe")
+    test_experts.test_a_token_reads_its_own_experts_alone()
+
+
+def latents_of_deepseek() -> None:
+    """Latent attention, and routers that choose groups of experts first."""
+    same_as_transformers("deepseek-v2-lite", "deepseek-v2", "deepseek-v3")
+
+
+def same_as_transformers(*names: str) -> None:
+    """The longest prompt of these tiny checkpoints, seven tokens a step."""
+    for name in names:
         folder = test_editing.GOLDEN / name
         with np.load(folder / "expected.npz") as stored:
             n = int(stored["lengths"][-1])
             prompt, logits = stored["prompts"][-n:].tolist(), stored["logits"][-n:]
         assert ModelConfig.from_folder(folder).num_hidden_layers == 2
         assert_same_logits(alone(kvlib.load_model(folder), prompt, 7), logits, name)
-    test_experts.test_a_token_reads_its_own_experts_alone()
 
 
 CHECKS = (
     *(scores_by_definition, rows_are_short, blocks_by_definition, edits_are_exact),
-    *(budgets_bound_bytes, layers_that_differ),
+    *(budgets_bound_bytes, layers_that_differ, latents_of_deepseek),
 )

@@ -1,4 +1,4 @@
-"""Mutants of policies, chosen blocks, edited requests, ropes by layer, experts. See museum.py."""
+"""Mutants of policies, chosen blocks, edited requests, ropes, experts, latents. See museum.py."""
 
 from dataclasses import replace
 
@@ -12,6 +12,14 @@ POLICIES = "kvlib.caches.retention.policies"
 EXPECTED = "kvlib.caches.retention.expected"
 QUEST, BOUNDS = "kvlib.caches.retention.quest", "kvlib.caches.retention.bounds"
 ROPE, EXPERTS, EDITING = "kvlib.model.rope", "kvlib.model.experts", "kvlib.editing"
+DEEPSEEK = "kvlib.config.families.deepseek"
+
+
+def normed_whole(latents, part, h, angles):
+    k, rank = latents(part, h, angles), part.sizes.kv_lora_rank
+    shared = k[..., rank:]
+    normed = shared / np.sqrt((shared**2).mean(-1, keepdims=True) + 1e-6)
+    return np.concatenate([k[..., :rank], normed], axis=-1)
 
 
 def counted_again(see, watched, q, lse, at):
@@ -168,4 +176,23 @@ MUTANTS = [
         "layers_that_differ"),
     Bug("gate and up are taken by turns", "kvlib.config.families.gpt_oss", "_apart",
         lambda apart, values: values, "layers_that_differ"),
+    # DeepSeek
+    Bug("pairs of a rotated part stay together", DEEPSEEK, "_apart",
+        lambda apart, start, width: list(range(start, start + width)), "latents_of_deepseek"),
+    Bug("scores do not grow with YaRN", "kvlib.config.rope", "score_factor",
+        lambda factor, keys: 1.0, "latents_of_deepseek"),
+    Bug("scores grow by m in place of its square", "kvlib.config.rope", "score_factor",
+        lambda factor, keys: factor(keys) ** 0.5, "latents_of_deepseek"),
+    Bug("the norm takes the key's other part, too", "kvlib.model.latent",
+        "LatentAttention.latents", normed_whole, "latents_of_deepseek"),
+    Bug("frequencies lie the other way round", "kvlib.model.latent", "_turned",
+        lambda turned, x, angles: turned(x[..., ::-1], angles)[..., ::-1], "latents_of_deepseek"),
+    Bug("experts come from any group", EXPERTS, "_in_best_groups",
+        lambda best, xp, ranked, router: ranked, "latents_of_deepseek"),
+    Bug("a group is as good as its best expert", EXPERTS, "_in_best_groups",
+        lambda best, xp, ranked, router: best(xp, ranked, router._replace(sigmoid=False)),
+        "latents_of_deepseek"),
+    Bug("shares are not scaled", EXPERTS, "MixtureOfExperts.route",
+        lambda route, part, x: (lambda chosen, share: (chosen, share / part.router.scaling))(
+            *route(part, x)), "latents_of_deepseek"),
 ]  # fmt: skip

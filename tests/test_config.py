@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from costs_configs import PUBLISHED as FILES
 
 from kvlib.config import families
 from kvlib.config.families import FAMILIES, family
+from kvlib.config.router import Router
 from kvlib.costs import ModelSpec
 from kvlib.errors import CheckpointError
 from kvlib.model.config import ModelConfig, RopeConfig
@@ -34,6 +36,22 @@ MIXTRAL = {**MISTRAL, "model_type": "mixtral", "num_local_experts": 8, "num_expe
 GPT_OSS = {**MIXTRAL, "model_type": "gpt_oss", "head_dim": 8}
 QWEN3_MOE = {**QWEN3, "model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 2}
 QWEN3_MOE |= {"moe_intermediate_size": 16}
+DEEPSEEK2 = {
+    **MISTRAL,
+    "model_type": "deepseek_v2",
+    "num_key_value_heads": 4,
+    "q_lora_rank": None,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 8,
+    "n_routed_experts": 8,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16,
+    "first_k_dense_replace": 1,
+}
+DEEPSEEK3 = {**DEEPSEEK2, "model_type": "deepseek_v3", "n_group": 4, "topk_group": 2}
 LLAMA3 = dict(
     factor=8.0,
     low_freq_factor=1.0,
@@ -256,6 +274,22 @@ REFUSED = [
     (LLAMA, {"rope_scaling": {"type": "yarn", "factor": 2, "beta_fast": 1}}, "beta_fast is 1"),
     (LLAMA, {"rope_scaling": {"type": "yarn", "factor": 2, "truncate": 1}}, "truncate is 1"),
     (LLAMA, {"rope_scaling": {"type": "yarn", "factor": "2"}}, "factor is '2'"),
+    (DEEPSEEK2, {"kv_lora_rank": 0}, "kv_lora_rank is 0"),
+    (DEEPSEEK2, {"qk_rope_head_dim": 5}, "latent.qk_rope_head_dim is 5, needed: an even number"),
+    (DEEPSEEK2, {"qk_head_dim": 13}, "qk_head_dim is 13"),
+    (DEEPSEEK2, {"mlp_bias": True}, "mlp_bias is True"),
+    (DEEPSEEK2, {"sliding_window": 8}, "sliding_window is 8"),
+    (DEEPSEEK2, {"norm_topk_prob": True}, "norm_topk_prob is True, needed: False"),
+    (DEEPSEEK2, {"scoring_func": "sigmoid"}, "scoring_func is 'sigmoid', needed: 'softmax'"),
+    (DEEPSEEK2, {"topk_method": "noaux_tc"}, "topk_method is 'noaux_tc', needed: one of greedy"),
+    (DEEPSEEK2, {"topk_method": "group_limited_greedy"}, "n_group is missing"),
+    (DEEPSEEK2, {"routed_scaling_factor": 0}, "routed_scaling_factor is 0"),
+    (DEEPSEEK3, {"rope_interleave": False}, "rope_interleave is False, needed: True"),
+    (DEEPSEEK3, {"scoring_func": "softmax"}, "scoring_func is 'softmax', needed: 'sigmoid'"),
+    (DEEPSEEK3, {"topk_method": "greedy"}, "topk_method is 'greedy', needed: 'noaux_tc'"),
+    (DEEPSEEK3, {"n_group": 3}, "(n_group) is 3, needed: a number that divides 8 experts"),
+    (DEEPSEEK3, {"topk_group": 5}, "(topk_group) is 5, needed: at most 4 groups"),
+    (DEEPSEEK3, {"index_topk": 8}, "index_topk is 8, needed: a key that deepseek_v3"),
     (GEMMA3, {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping is 50.0"),
     (GEMMA3, {"rope_local_base_freq": -1}, "rope_local_base_freq is -1"),
     (GEMMA3, {"rope_parameters": {"chunked_attention": {}}}, "an entry for each layer type"),
@@ -523,6 +557,33 @@ def test_ropes_by_type_of_layer_in_both_spellings():
         assert [config.rope_of(i) for i in range(2)] == [config.window_rope, config.rope]
     assert read(GEMMA3).rope == RopeConfig(theta=1e6)  # the family's own, where a file is silent
     assert read(GEMMA3).window_rope == RopeConfig(theta=1e4)
+
+
+def test_deepseek_reads_what_transformers_reads():
+    """The scale of scores and the routers of the published configs."""
+    yarn = {"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1}
+    yarn |= {"original_max_position_embeddings": 4096}
+    sizes = {"qk_nope_head_dim": 128, "qk_rope_head_dim": 64}
+
+    def scale(base, mscale):
+        both = {"mscale": mscale, "mscale_all_dim": mscale}
+        config = read(base, **sizes, rope_scaling={**yarn, **both})
+        assert config.rope.attention_factor == 1.0 and config.rope_dim == 64
+        return config.query_pre_attn_scalar**-0.5
+
+    assert abs(scale(DEEPSEEK2, 0.707) - 0.1147214) < 1e-7  # V2-Lite
+    assert abs(scale(DEEPSEEK3, 1.0) - 0.1352338) < 1e-7
+    assert read(DEEPSEEK2).query_pre_attn_scalar is None
+    assert read(DEEPSEEK2).router == Router() and not read(DEEPSEEK2).norm_topk_prob
+    groups = {"topk_method": "group_limited_greedy", "n_group": 4, "topk_group": 3}
+    grouped = read(DEEPSEEK2, **groups, routed_scaling_factor=16.0)
+    assert grouped.router == Router(False, 4, 3, 16.0)
+    assert read(DEEPSEEK3).router == Router(True, 4, 2, 2.5) and read(DEEPSEEK3).norm_topk_prob
+    whole = {**FILES["deepseek-v3"]}
+    del whole["quantization_config"]
+    assert read(whole).router == Router(True, 8, 4, 2.5)
+    dense = read({**DEEPSEEK3, "n_routed_experts": None})
+    assert dense.experts is None and dense.router == Router()
 
 
 def test_yarn_reads_what_transformers_reads():

@@ -95,7 +95,10 @@ def test_memory_is_flat(name: str, effort: Any) -> None:
 def remove(cache: Any, start: int, stop: int) -> None:
     """What StreamingLLM does: later tokens move to smaller positions, so these never run out."""
     rope = RopeConfig()
-    config: Any = SimpleNamespace(model_type="llama", rope=rope, rope_of=lambda layer: rope)
+    width = cache.layers[0].head_dim
+    config: Any = SimpleNamespace(
+        model_type="llama", rope=rope, rope_of=lambda layer: rope, rope_dim=width
+    )
     kvlib.remove_span(SimpleNamespace(config=config), cache, "a", start, stop)  # type: ignore
 
 

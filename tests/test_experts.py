@@ -1,12 +1,14 @@
 """A mixture of experts against each token's own sum in float64, and what a step of it reads."""
 
 import math
+from dataclasses import replace
 
 import array_api_strict
 import numpy as np
 import pytest
 
 import kvlib
+from kvlib.config.router import Router
 from kvlib.config.shape import Experts
 from kvlib.exercises.kit.rounding import sum_bound
 from kvlib.model import ModelConfig, random_weights, weight_shapes
@@ -22,6 +24,10 @@ KINDS = {
     "shared behind a gate": dict(shared_width=12, shared_gate=True, norm_topk_prob=False),
     "one expert a token": dict(per_token=1, hidden_act="gelu"),
     "every expert": dict(per_token=EXPERTS),
+    "groups": dict(router=Router(False, 3, 2, 1.7), norm_topk_prob=False),
+    "alone": dict(router=Router(True, 1, 1, 2.5), router_bias=True),
+    "alone, in groups": dict(router=Router(True, 3, 1, 0.5), router_bias=True, shared_width=12),
+    "alone, without a bias": dict(router=Router(True, 2, 1), norm_topk_prob=False),
 }
 
 
@@ -69,11 +75,22 @@ def halves(config, both):
 def by_hand(config, weights, x):
     """x (hidden,) float64 → (hidden,): all experts computed, the chosen ones added."""
     e, w = config.experts, {name: np.asarray(v, np.float64) for name, v in weights.items()}
-    scores = w["router.weight"] @ x + w.get("router.bias", 0.0)
-    p = np.exp(scores - scores.max())
-    p /= p.sum()
-    best = sorted(range(e.num_experts), key=lambda i: -p[i])[: e.per_token]
-    total = p[best].sum() if config.norm_topk_prob else 1.0
+    scores, bias, router = w["router.weight"] @ x, w.get("router.bias", 0.0), config.router
+    if router.sigmoid:
+        p = sigma(scores)
+        ranked = p + bias
+    else:
+        p = np.exp(scores + bias - (scores + bias).max())
+        ranked = p = p / p.sum()
+    size = e.num_experts // router.groups
+    worth = []
+    for group in range(router.groups):
+        members = sorted(ranked[group * size : (group + 1) * size])
+        worth.append(sum(members[-2:]) if router.sigmoid else members[-1])
+    kept = sorted(range(router.groups), key=lambda g: -worth[g])[: router.best_groups]
+    allowed = [i for i in range(e.num_experts) if i // size in kept]
+    best = sorted(allowed, key=lambda i: -ranked[i])[: e.per_token]
+    total = (p[best].sum() if config.norm_topk_prob else 1.0) / router.scaling
     gate_up = w["experts_gate_up.weight"].reshape(e.num_experts, 2 * e.width, -1)
     down = w["experts_down.weight"].reshape(e.num_experts, -1, e.width)
     first = w.get("experts_gate_up.bias", np.zeros(gate_up.shape[:2])).reshape(e.num_experts, -1)
@@ -110,6 +127,29 @@ def test_the_standard_alone(kind):
     # float64, but for the error function, which kvlib computes to 1.5e-7
     atol = 1e-5 if config.hidden_act == "gelu" else 1e-12
     np.testing.assert_allclose(got, expected, atol=atol)
+
+
+@pytest.mark.parametrize(
+    "router, experts, message",
+    [
+        (Router(groups=4), {}, r"router.groups \(n_group\) is 4, needed: a number that divides 6"),
+        (Router(True, 6, 2), {}, "divides 6 experts into groups of at least 2"),
+        (Router(groups=2, best_groups=3), {}, r"\(topk_group\) is 3, needed: at most 2 groups"),
+        (Router(groups=3, best_groups=1), dict(per_token=3), "3 experts fit into groups of 2"),
+        (Router(groups=0), {}, "router.groups is 0, needed"),
+        (Router(scaling=0.0), {}, "router.scaling is 0.0, needed"),
+        (Router(best_groups=2.0), {}, "router.best_groups is 2.0, needed"),
+    ],
+)
+def test_a_router_that_the_experts_cannot_have(router, experts, message):
+    parts = {"per_token": 2, "width": WIDTH, "layers": (1,), **experts}
+    with pytest.raises((TypeError, ValueError), match=message):
+        replace(config_of("mixtral"), experts=Experts(EXPERTS, **parts), router=router)
+
+
+def test_a_router_needs_experts():
+    with pytest.raises(ValueError, match="needed: experts to route to"):
+        replace(config_of("mixtral"), experts=None, router=Router(sigmoid=True))
 
 
 def test_a_token_reads_its_own_experts_alone():

@@ -37,6 +37,7 @@ BETWEEN = {
     **dict.fromkeys(("beta_fast", "beta_slow"), (1e-6, 1e6)),
     **dict.fromkeys(("attention_factor", "mscale", "mscale_all_dim"), (1e-3, 1e3)),
     **dict.fromkeys(("swiglu_limit", "swiglu_alpha"), (1e-3, 1e6)),
+    "routed_scaling_factor": (1e-6, 1e6),
     "query_pre_attn_scalar": (1e-6, 1e9),
     **dict.fromkeys(("attn_logit_softcapping", "final_logit_softcapping"), (1e-6, 1e9)),
     "embedding_scale": (1e-9, 1e9),

@@ -176,6 +176,18 @@ def _yarn(keys: Keys, factor: float, model: Keys) -> dict[str, Any]:
     }
 
 
+def score_factor(keys: Keys) -> float:
+    """What DeepSeek multiplies scores by beside 1/√D: m², m = 0.1 · `mscale_all_dim` · ln s + 1.
+
+    s is YaRN's `factor`. 1.0 without YaRN or without that key. `read` has checked them by then.
+    """
+    for key in ("rope_parameters", "rope_scaling"):
+        entry = keys.data.get(key) or {}
+        if entry.get("mscale_all_dim"):
+            return _temperature(float(entry["factor"]), float(entry["mscale_all_dim"])) ** 2
+    return 1.0
+
+
 def _temperature(factor: float, mscale: float = 1.0) -> float:
     """The factor by which YaRN multiplies cos and sin; scores grow by its square."""
     return 0.1 * mscale * math.log(factor) + 1.0 if factor > 1.0 else 1.0

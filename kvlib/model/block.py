@@ -10,6 +10,7 @@ from kvlib.model.config import ModelConfig
 from kvlib.model.experts import MixtureOfExperts
 from kvlib.model.gated_mlp import GatedMLP
 from kvlib.model.grouped_query import GroupedQuery
+from kvlib.model.latent import LatentAttention
 from kvlib.model.layers import Weight
 from kvlib.model.norm import Norm
 from kvlib.model.plain_mlp import PlainMLP
@@ -43,9 +44,9 @@ class FeedForward(Protocol):
         ...
 
 
-def mixer_kind(config: ModelConfig, layer: int) -> type[GroupedQuery]:
+def mixer_kind(config: ModelConfig, layer: int) -> type[GroupedQuery] | type[LatentAttention]:
     """Which token mixer a layer has."""
-    return GroupedQuery
+    return GroupedQuery if config.latent is None else LatentAttention
 
 
 def feed_forward_kind(

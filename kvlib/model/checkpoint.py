@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -102,7 +103,8 @@ def sources(config: ModelConfig) -> dict[str, list[Source]]:
         place = f"{names.layers}.{path[1]}." if path else ""
         if f"{part}.{kind}" in names.stored:
             one = names.stored[f"{part}.{kind}"]
-            found[ours] = [Source(place + one.tensor, one.shape(config), 0, one.rows)]
+            bound = partial(_with_config, one.rows, config)
+            found[ours] = [Source(place + one.tensor, one.shape(config), 0, bound)]
             continue
         renamed = names.renamed.get(part)
         tensors = weight.tensors if renamed is None else {renamed: weight.shape[0]}
@@ -117,6 +119,10 @@ def sources(config: ModelConfig) -> dict[str, list[Source]]:
             found[ours].append(Source(f"{place}{theirs}.{kind}", in_file, row, convert))
             row += rows
     return found
+
+
+def _with_config(rows: Callable[..., np.ndarray], config: ModelConfig, x: np.ndarray) -> np.ndarray:
+    return rows(x, config)
 
 
 def open_tensors(folder: str, config: ModelConfig) -> Tensors:

@@ -17,7 +17,8 @@ from kvlib.config.parts import token_ids
 from kvlib.config.ranges import EXPERTS
 from kvlib.config.read import read_model
 from kvlib.config.rope import RopeConfig
-from kvlib.config.shape import Experts, Shape
+from kvlib.config.router import Router, check_router
+from kvlib.config.shape import Experts, Latent, Shape
 from kvlib.errors import CheckpointError
 
 __all__ = ["ModelConfig", "RopeConfig"]
@@ -33,8 +34,10 @@ class ModelConfig:
     added. Scores are scaled by query_pre_attn_scalar ** -0.5 (head_dim unless given), and capped
     where a softcapping is given; embeddings are multiplied by embedding_scale. Layers with a window
     rotate by window_rope where that is given. sinks: whether every query head has a learned logit,
-    which takes weight but has no value. experts: the mixture in place of the MLP of some layers;
-    the shares of a token's experts add up to 1 if norm_topk_prob. With swiglu_limit, the MLP has
+    which takes weight but has no value. latent: the sizes of latent attention, where layers have it
+    in place of key and value heads; head_dim is then its qk_head_dim. experts: the mixture in place
+    of the MLP of some layers, and router: how a token gets to its experts, whose shares add up to 1
+    (times the router's scaling) if norm_topk_prob. With swiglu_limit, the MLP has
     the clamped gate of gpt-oss. eos_token_ids are the tokens at which generation ends; bos_token_id
     may be None.
 
@@ -75,7 +78,9 @@ class ModelConfig:
     final_logit_softcapping: float | None = None
     embedding_scale: float = 1.0
     sinks: bool = False
+    latent: Latent | None = None
     experts: Experts | None = None
+    router: Router = Router()
     norm_topk_prob: bool = True
     swiglu_limit: float | None = None
     swiglu_alpha: float = 1.702
@@ -100,8 +105,9 @@ class ModelConfig:
         if self.positions == "rope":
             if self.rope is None:
                 object.__setattr__(self, "rope", RopeConfig())
-            if self.head_dim % 2:
-                raise ValueError(f"head_dim is {self.head_dim}, needed: an even number for rope")
+            if self.rope_dim % 2:
+                name = "head_dim" if self.latent is None else "latent.qk_rope_head_dim"
+                raise ValueError(f"{name} is {self.rope_dim}, needed: an even number for rope")
         elif self.rope is not None:
             raise ValueError("rope is given but positions are 'learned'; leave rope out")
         if self.window_rope is not None and self.rope is None:
@@ -113,11 +119,19 @@ class ModelConfig:
                 f"windows has {len(self.windows)} entries, needed: one for each of "
                 f"{self.num_hidden_layers} layers"
             )
+        if self.latent is not None:
+            _check_latent(self)
         if self.experts is not None:
             _check_experts(self.experts, self.num_hidden_layers)
+        check_router(self.router, self.experts)
         for window in self.windows:
             if window is not None:
                 positive_int("window", window, "sliding_window")
+
+    @property
+    def rope_dim(self) -> int:
+        """How many of a key's last numbers are rotated: all, unless there is a latent vector."""
+        return self.head_dim if self.latent is None else self.latent.qk_rope_head_dim
 
     def rope_of(self, layer: int) -> RopeConfig | None:
         """The rope of layer number `layer`; None where positions are learned."""
@@ -157,6 +171,21 @@ class ModelConfig:
             ends = token_ids(Keys(read_json(generation), generation), "eos_token_id")
             config = replace(config, eos_token_ids=ends) if ends else config
         return config
+
+
+def _check_latent(config: ModelConfig) -> None:
+    latent: Any = config.latent
+    for name, size in latent._asdict().items():
+        if name != "q_lora_rank" or size is not None:
+            positive_int(f"latent.{name}", size, name)
+    if config.head_dim != latent.qk_head_dim:
+        raise ValueError(
+            f"head_dim is {config.head_dim}, needed with latent: its qk_head_dim "
+            f"({latent.qk_head_dim}, qk_nope_head_dim + qk_rope_head_dim)"
+        )
+    for name in ("qk_norm", "sinks"):
+        if getattr(config, name):
+            raise ValueError(f"{name} is True, needed with latent: False")
 
 
 def _check_experts(experts: Experts, layers: int) -> None:

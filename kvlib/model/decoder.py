@@ -53,7 +53,7 @@ class Decoder:
         ropes = [config.rope_of(i) for i in range(config.num_hidden_layers)]
         several = list(dict.fromkeys(ropes))
         self._rotations = [
-            Rotation(rope, config.head_dim, config.max_position_embeddings, self.xp, self.dtype)
+            Rotation(rope, config.rope_dim, config.max_position_embeddings, self.xp, self.dtype)
             for rope in several
         ]
         self._rope = [several.index(rope) for rope in ropes]  # which of them a layer has
@@ -131,10 +131,12 @@ class Decoder:
 
     def __repr__(self) -> str:
         c = self.config
+        heads = f"{c.num_attention_heads}/{c.num_key_value_heads} heads of {c.head_dim}"
+        if c.latent is not None:
+            heads = f"{c.num_attention_heads} heads on one latent vector of {c.latent.width}"
         return (
             f"Decoder({c.model_type}, {self.num_parameters:,} parameters, "
-            f"{c.num_hidden_layers} layers, {c.num_attention_heads}/{c.num_key_value_heads} heads "
-            f"of {c.head_dim}, vocabulary {c.vocab_size}, {self.dtype})"
+            f"{c.num_hidden_layers} layers, {heads}, vocabulary {c.vocab_size}, {self.dtype})"
         )
 
 

@@ -5,15 +5,21 @@ size of the model suggests. A step of many tokens needs nearly all experts.
 
 Config keys: `num_local_experts` or `num_experts`, `num_experts_per_tok`, `norm_topk_prob`,
 `moe_intermediate_size` (the width of an expert; in Mixtral and gpt-oss `intermediate_size`); in
-Qwen also `decoder_sparse_step`, `mlp_only_layers` and `shared_expert_intermediate_size`.
+Qwen also `decoder_sparse_step`, `mlp_only_layers` and `shared_expert_intermediate_size`; in
+DeepSeek `n_routed_experts`, `n_shared_experts`, `first_k_dense_replace`, `moe_layer_freq`,
+`n_group`, `topk_group`, `topk_method`, `scoring_func` and `routed_scaling_factor`.
 """
 
 from __future__ import annotations
+
+import math
+from typing import Any
 
 import numpy as np
 
 from kvlib.arrays import Array, at_least_float32, namespace, to_numpy
 from kvlib.attention.states import softmax_parts
+from kvlib.config.router import Router
 from kvlib.config.shape import Experts
 from kvlib.model.config import ModelConfig
 from kvlib.model.gated_mlp import gate_of
@@ -25,7 +31,8 @@ class MixtureOfExperts:
 
     def __init__(self, config: ModelConfig, w: dict[str, Array]) -> None:
         self.w, self.experts, self.gate = w, _experts(config), gate_of(config)
-        self.normalised, self.xp = config.norm_topk_prob, namespace(w["router.weight"])
+        self.normalised, self.router = config.norm_topk_prob, config.router
+        self.xp = namespace(w["router.weight"])
 
     @staticmethod
     def weights(config: ModelConfig) -> list[Weight]:
@@ -61,16 +68,26 @@ class MixtureOfExperts:
 
     def route(self, x: Array) -> tuple[Array, Array]:
         """x (T, hidden) → the numbers of each token's experts (T, k), best first; their shares."""
-        xp, e = self.xp, self.experts
-        scores = linear(x, self.w["router.weight"], self.w.get("router.bias"))
-        p, _, total = softmax_parts(xp, at_least_float32(xp, scores))
-        shares = p / total
-        chosen = xp.argsort(-shares, axis=1, stable=True)[:, : e.per_token]
+        xp, e, bias = self.xp, self.experts, self.w.get("router.bias")
+        alone = self.router.sigmoid
+        scores = linear(x, self.w["router.weight"], None if alone else bias)
+        scores = at_least_float32(xp, scores)
+        if alone:
+            shares = sigmoid(scores)
+            ranked = shares if bias is None else shares + bias
+        else:
+            p, _, total = softmax_parts(xp, scores)
+            ranked = shares = p / total
+        if self.router.groups > 1:
+            ranked = _in_best_groups(xp, ranked, self.router)
+        chosen = xp.argsort(-ranked, axis=1, stable=True)[:, : e.per_token]
         rows = xp.arange(x.shape[0], dtype=chosen.dtype, device=x.device)[:, None]
         places = xp.reshape(rows * e.num_experts + chosen, (-1,))
         share = xp.reshape(xp.take(xp.reshape(shares, (-1,)), places), chosen.shape)
         if self.normalised:
-            share = share / xp.sum(share, axis=1, keepdims=True)
+            share = share / (xp.sum(share, axis=1, keepdims=True) + 1e-20)  # σ may be 0 for all
+        if self.router.scaling != 1.0:
+            share = share * self.router.scaling
         return chosen, xp.astype(share, x.dtype, copy=False)
 
     def _sum(self, x: Array, chosen: np.ndarray, share: Array) -> Array:
@@ -106,6 +123,19 @@ class MixtureOfExperts:
         if self.experts.shared_gate:
             y *= sigmoid(linear(x, self.w["shared_gate.weight"]))
         return y
+
+
+def _in_best_groups(xp: Any, ranked: Array, router: Router) -> Array:
+    """ranked (T, E), with −inf outside each token's best groups (see `Router`)."""
+    apart = xp.reshape(ranked, (ranked.shape[0], router.groups, -1))
+    if router.sigmoid:
+        group = xp.sum(xp.sort(apart, axis=-1)[..., -2:], axis=-1)
+    else:
+        group = xp.max(apart, axis=-1)
+    best = xp.argsort(-group, axis=1, stable=True)[:, : router.best_groups]
+    every = xp.arange(router.groups, dtype=best.dtype, device=ranked.device)
+    kept = xp.any(best[:, :, None] == every, axis=1)  # (T, groups)
+    return xp.reshape(xp.where(kept[:, :, None], apart, -math.inf), ranked.shape)
 
 
 def _experts(config: ModelConfig) -> Experts:

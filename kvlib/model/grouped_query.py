@@ -14,15 +14,13 @@ attention. Another token mixer is another file with these four parts, chosen in
 
 from __future__ import annotations
 
-from typing import Any
-
 from kvlib.arrays import Array, by_rows, namespace
 from kvlib.caches import Cache, LayerSpec, Step
 from kvlib.model.config import ModelConfig
 from kvlib.model.layers import Weight, linear, linear_weights
 from kvlib.model.norm import Norm
 from kvlib.model.rope import Angles, rotate
-from kvlib.model.rows import Wanted, taken
+from kvlib.model.rows import Wanted, mix
 
 
 class GroupedQuery:
@@ -64,21 +62,10 @@ class GroupedQuery:
     def forward(
         self, h: Array, cache: Cache, step: Step, angles: Angles, wanted: Wanted | None = None
     ) -> Array:
-        """h (T, hidden) → (T, hidden), or (R, hidden) for the R rows that are `wanted`.
-
-        The keys and values of all T rows are stored: later steps ask for them.
-        """
+        """h (T, hidden) → (T, hidden), or (R, hidden) for the R rows that are `wanted`."""
         q, k, v = self.project(h, angles)
         del h  # of a long prompt it is large, and attention needs the room
-        cache.append(self.layer, k, v, step)
-        places = None if wanted is None else wanted.places
-        if wanted is not None and cache.watches:  # a policy wants to see all queries
-            places = wanted.rows
-        elif wanted is not None:
-            q, step = taken(q, wanted.attended), wanted.step
-        o: Any = cache.run(self.layer, q, step)
-        if places is not None:
-            o = taken(o, places)
+        o = mix(cache, self.layer, q, k, v, step, wanted)
         o = self.xp.reshape(o, (o.shape[0], o.shape[1] * o.shape[2]))
         return linear(o, self.w["o.weight"], self.w.get("o.bias"))
 

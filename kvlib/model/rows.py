@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import index
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kvlib.arguments import check_list, describe, is_integer
 from kvlib.arrays import Array, namespace
-from kvlib.caches import Step
+from kvlib.caches import Cache, Step
 
 
 class Wanted(NamedTuple):
@@ -54,6 +54,30 @@ def wanted(rows: str | Sequence[int], step: Step) -> Wanted | None:
     attended = [row for first, (_, b) in zip(firsts, spans, strict=True) for row in range(first, b)]
     at = {row: n for n, row in enumerate(attended)}
     return Wanted(found, seen, attended, None if attended == found else [at[r] for r in found])
+
+
+def mix(
+    cache: Cache,
+    layer: int,
+    q: Array,
+    k: Array,
+    v: Array | None,
+    step: Step,
+    wanted: Wanted | None = None,
+) -> Array:
+    """Store a step's keys and values and attend: q (T, Hq, Dk) → o (R, Hq, Dv) of `wanted` rows.
+
+    k (T, Hkv, Dk)   v (T, Hkv, Dv), or None where values are the first numbers of keys. Those of
+    all T rows are stored: later steps ask for them.
+    """
+    cache.append(layer, k, v, step)
+    places = None if wanted is None else wanted.places
+    if wanted is not None and cache.watches:  # a policy wants to see all queries
+        places = wanted.rows
+    elif wanted is not None:
+        q, step = taken(q, wanted.attended), wanted.step
+    o: Any = cache.run(layer, q, step)
+    return o if places is None else taken(o, places)
 
 
 def taken(x: Array, rows: Sequence[int]) -> Array:

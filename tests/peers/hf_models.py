@@ -40,6 +40,23 @@ GPT_OSS = {
     "rope_parameters": {**YARN, "beta_fast": 4.0, "beta_slow": 1.0, "truncate": False},
 }
 QWEN_MOE = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 20}
+LATENT = {
+    "num_key_value_heads": 4,
+    "q_lora_rank": 12,
+    "kv_lora_rank": 20,
+    "qk_nope_head_dim": 10,
+    "qk_rope_head_dim": 6,
+    "v_head_dim": 14,
+    "n_routed_experts": 8,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 20,
+    "first_k_dense_replace": 1,
+    "n_group": 4,
+    "topk_group": 2,
+    "routed_scaling_factor": 1.7,
+}
+DEEPSEEK_YARN = {**YARN, "beta_fast": 4.0, "beta_slow": 1.0, "mscale": 0.9, "mscale_all_dim": 0.9}
 # far lower than in published files: logits of scale 1 would not notice a cap of 30
 CAPPED = {
     "query_pre_attn_scalar": 24,
@@ -146,6 +163,26 @@ VARIANTS = [
         "bfloat16",
         old_spelling=True,
     ),
+    Variant(
+        "deepseek-v2-lite",
+        "DeepseekV2",
+        {
+            **LATENT,
+            "q_lora_rank": None,
+            "n_group": 1,
+            "topk_group": 1,
+            "routed_scaling_factor": 1.0,
+            "rope_parameters": DEEPSEEK_YARN,
+        },
+        old_spelling=True,
+    ),
+    Variant(
+        "deepseek-v2",
+        "DeepseekV2",
+        {**LATENT, "topk_method": "group_limited_greedy", "attention_bias": True},
+        "bfloat16",
+    ),
+    Variant("deepseek-v3", "DeepseekV3", {**LATENT, "rope_parameters": DEEPSEEK_YARN}, "float16"),
     Variant("llama-yarn", "Llama", {"rope_parameters": YARN}),
     Variant(
         "qwen3-yarn-old",
@@ -232,6 +269,9 @@ def random_model(variant: Variant, size: dict[str, Any], seed: int) -> Any:
                     # sharper attention; YaRN multiplies the scores of gpt-oss by 1.8 itself
                     values = (1.1 if variant.family == "GptOss" else 1.5) * values
             weight.copy_(values)
+        for name, values in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                values.copy_(0.1 * torch.randn(values.shape, generator=generator))
     return model
 
 
@@ -272,15 +312,38 @@ def logits_of(model: Any, tokens: list[int]) -> np.ndarray:
 def routing_lead(model: Any, tokens: list[int]) -> np.ndarray:
     """(T,): by how much a token's last chosen expert leads the next, least of all layers.
 
-    Of two experts that are almost level, two correct float32 programs may choose either.
+    Of two experts that are almost level, two correct float32 programs may choose either. Where
+    groups of experts are chosen first, the last chosen group's lead counts, too.
     """
     chosen = getattr(model.config, "num_experts_per_tok", None)
     if chosen is None:
         return np.full(len(tokens), math.inf)
     found = model(torch.tensor([tokens]), use_cache=False, output_router_logits=True)
-    layers = torch.stack([one.reshape(len(tokens), -1) for one in found.router_logits])
-    ranked = layers.sort(dim=-1, descending=True).values
-    return (ranked[..., chosen - 1] - ranked[..., chosen]).min(dim=0).values.float().numpy()
+    scores = [one.reshape(len(tokens), -1) for one in found.router_logits]
+    leads = []
+    if model.config.model_type == "deepseek_v3":
+        names = [n for n in dict(model.named_buffers()) if n.endswith("e_score_correction_bias")]
+        biases = [model.get_buffer(name) for name in names]
+        scores = [one.sigmoid() + bias for one, bias in zip(scores, biases, strict=True)]
+    layers = torch.stack(scores)
+    method = getattr(model.config, "topk_method", None)
+    if method == "group_limited_greedy" or model.config.model_type == "deepseek_v3":
+        size = model.config.n_routed_experts // model.config.n_group
+        grouped = layers.reshape(*layers.shape[:2], -1, size)
+        best = grouped.sort(dim=-1, descending=True).values
+        of_group = best[..., 0] if method else best[..., :2].sum(dim=-1)
+        ranked = of_group.sort(dim=-1, descending=True)
+        kept = ranked.indices[..., : model.config.topk_group]
+        leads.append(_lead(of_group, model.config.topk_group))
+        mask = torch.zeros_like(of_group).scatter_(-1, kept, 1.0)
+        layers = grouped.masked_fill(mask[..., None] == 0, -math.inf).reshape(layers.shape)
+    leads.append(_lead(layers, chosen))
+    return torch.stack(leads).amin(dim=0).min(dim=0).values.float().numpy()
+
+
+def _lead(scores: Any, chosen: int) -> Any:
+    ranked = scores.sort(dim=-1, descending=True).values
+    return ranked[..., chosen - 1] - ranked[..., chosen]
 
 
 def clear_tokens(model: Any, tokens: list[int], lead: float = 3e-4) -> int:

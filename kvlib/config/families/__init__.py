@@ -21,10 +21,11 @@ The tests ask for three things more: the family's name in README.md; a line or t
 and transformers' logits of it (that needs torch and transformers); and what a config must not say,
 in REFUSED of ``tests/test_config.py``.
 
-A computation that no layer of kvlib has yet, such as latent attention, is a new file beside
-`kvlib.model.grouped_query` or `kvlib.model.gated_mlp`. A block that adds its parts in
-another order (attention and MLP in parallel) is a new field of `kvlib.ModelConfig`, which
-`forward_fields` sets, and a branch in `mix` and `feed` of `kvlib.model.block`.
+A computation that no layer of kvlib has yet, such as a recurrent state, is a new file beside
+`kvlib.model.grouped_query` and `kvlib.model.latent`, or beside `kvlib.model.gated_mlp`. A block
+that adds its parts in another order (attention and MLP in parallel) is a new field of
+`kvlib.ModelConfig`, which `forward_fields` sets, and a branch in `mix` and `feed` of
+`kvlib.model.block`.
 """
 
 from __future__ import annotations
@@ -65,12 +66,12 @@ class Stored(NamedTuple):
 
     tensor  its whole name, after the layer's number
     shape   the `ModelConfig` → the tensor's shape in the file
-    rows    the tensor, as NumPy reads it → our weight
+    rows    the tensor, as NumPy reads it, and the `ModelConfig` → our weight
     """
 
     tensor: str
     shape: Callable[[Any], tuple[int, ...]]
-    rows: Callable[[Any], Any]
+    rows: Callable[[Any, Any], Any]
 
 
 class Names(NamedTuple):

@@ -5,9 +5,13 @@ DeepSeek-V3 and R1 (arXiv:2412.19437) differ in how they balance their experts.
 
 from __future__ import annotations
 
-from kvlib.config.families import Family, classes
+from typing import Any
+
+from kvlib.config import rope
+from kvlib.config.families import Family, Names, Stored, classes
 from kvlib.config.keys import Keys
-from kvlib.config.parts import decoder, routing
+from kvlib.config.parts import decoder, llama_fields, routing
+from kvlib.config.router import Router
 from kvlib.config.shape import Experts, Latent, Shape
 
 
@@ -58,8 +62,97 @@ def _experts(keys: Keys) -> Experts | None:
     )
 
 
-LACKS = "multi-head latent attention and a mixture of experts"
+def forward_fields(keys: Keys) -> dict[str, Any]:
+    """Pairs (2i, 2i + 1) of a rotated part lie together in the files; `STORED` takes them apart."""
+    keys.only("rope_interleave", True, "neighbouring dimensions are rotated together")
+    fields, factor = llama_fields(keys), rope.score_factor(keys)
+    if factor != 1.0:
+        width = keys.count("qk_nope_head_dim") + keys.count("qk_rope_head_dim")
+        fields["query_pre_attn_scalar"] = width / factor**2
+    third = keys.model_type == "deepseek_v3"
+    if keys.data.get("n_routed_experts") is None:
+        keys.seen.update(ROUTED)
+    else:
+        fields["router"] = _router_of_v3(keys) if third else _router_of_v2(keys)
+        fields["norm_topk_prob"] = keys.flag("norm_topk_prob", True) if third else False
+    return fields
+
+
+ROUTED = frozenset(
+    ("n_group", "topk_group", "topk_method", "scoring_func")
+    + ("routed_scaling_factor", "norm_topk_prob")
+)
+
+
+def _router_of_v2(keys: Keys) -> Router:
+    known = ("greedy", "group_limited_greedy")
+    needed = "one of " + ", ".join(known)
+    keys.only("scoring_func", "softmax", "deepseek_v2 scores all experts together")
+    # transformers leaves the shares as they are whatever this says, DeepSeek's own code does not
+    keys.only("norm_topk_prob", False, "programs differ in what they make of true")
+    method = keys.read("topk_method", str, needed, "greedy", known.__contains__)
+    scaling = keys.number("routed_scaling_factor", 1.0)
+    if method == "greedy":
+        keys.seen.update(("n_group", "topk_group"))
+        return Router(scaling=scaling)
+    return Router(False, keys.count("n_group"), keys.count("topk_group"), scaling)
+
+
+def _router_of_v3(keys: Keys) -> Router:
+    keys.only("scoring_func", "sigmoid", "deepseek_v3 scores each expert alone")
+    keys.only("topk_method", "noaux_tc", "deepseek_v3 chooses with a bias for each expert")
+    groups, best = keys.count("n_group", 8), keys.count("topk_group", 4)
+    return Router(True, groups, best, keys.number("routed_scaling_factor", 2.5))
+
+
+def _apart(start: int, width: int) -> list[int]:
+    """Numbers start, start + 1, ...: every second one from the first on, then the others."""
+    return [start + i for first in (0, 1) for i in range(first, width, 2)]
+
+
+def _queries(values: Any, config: Any) -> Any:
+    c, order = config.latent, list[int]()
+    for head in range(config.num_attention_heads):
+        start = head * c.qk_head_dim
+        order += range(start, start + c.qk_nope_head_dim)
+        order += _apart(start + c.qk_nope_head_dim, c.qk_rope_head_dim)
+    return values[order]
+
+
+def _latents(values: Any, config: Any) -> Any:
+    rank = config.latent.kv_lora_rank
+    return values[[*range(rank), *_apart(rank, config.latent.qk_rope_head_dim)]]
+
+
+def _queries_shape(config: Any) -> tuple[int, ...]:
+    inner = config.latent.q_lora_rank or config.hidden_size
+    return config.num_attention_heads * config.latent.qk_head_dim, inner
+
+
+# `kvlib.model.rope` rotates number i with number i + R / 2. Queries and keys in another order have
+# the same products, so the rows that make them are put in the order that it wants.
+STORED = {
+    "q.weight": Stored("self_attn.q_proj.weight", _queries_shape, _queries),
+    "q_up.weight": Stored("self_attn.q_b_proj.weight", _queries_shape, _queries),
+    "kv_down.weight": Stored(
+        "self_attn.kv_a_proj_with_mqa.weight",
+        lambda c: (c.latent.width, c.hidden_size),
+        _latents,
+    ),
+    "kv_down.bias": Stored(
+        "self_attn.kv_a_proj_with_mqa.bias", lambda c: (c.latent.width,), _latents
+    ),
+    "router.bias": Stored(
+        "mlp.gate.e_score_correction_bias", lambda c: (c.experts.num_experts,), lambda x, c: x
+    ),
+}
+NAMES = Names(
+    respelled=(("mlp.shared_expert.", "mlp.shared_experts."),),
+    stored=STORED,
+    # V3's files hold one layer more, which guesses the token after the next
+    buffers=r"(.*\.)?rotary_emb\.inv_freq|layers\.61\..*",
+)
 FAMILIES = {
-    "deepseek_v2": Family(classes("DeepseekV2"), shape, lacks=LACKS),
-    "deepseek_v3": Family(classes("DeepseekV3"), shape, lacks=LACKS),
+    "deepseek_v2": Family(classes("DeepseekV2"), shape, forward_fields, names=NAMES),
+    "deepseek_v3": Family(classes("DeepseekV3"), shape, forward_fields, names=NAMES),
 }

@@ -50,7 +50,7 @@ def _gate_up_shape(config: Any) -> tuple[int, ...]:
     return e.num_experts, config.hidden_size, 2 * e.width
 
 
-def _gate_up(values: Any) -> Any:
+def _gate_up(values: Any, config: Any) -> Any:
     """(E, hidden, 2 inner), gate and up by turns → (E · 2 inner, hidden), gate before up."""
     return _apart(values.transpose(0, 2, 1)).reshape(-1, values.shape[1])
 
@@ -63,22 +63,22 @@ def _apart(values: Any) -> Any:
 
 
 STORED = {
-    "sinks.weight": Stored("self_attn.sinks", lambda c: (c.num_attention_heads,), lambda x: x),
+    "sinks.weight": Stored("self_attn.sinks", lambda c: (c.num_attention_heads,), lambda x, c: x),
     "experts_gate_up.weight": Stored("mlp.experts.gate_up_proj", _gate_up_shape, _gate_up),
     "experts_gate_up.bias": Stored(
         "mlp.experts.gate_up_proj_bias",
         lambda c: (c.experts.num_experts, 2 * c.experts.width),
-        lambda x: _apart(x).reshape(-1),
+        lambda x, c: _apart(x).reshape(-1),
     ),
     "experts_down.weight": Stored(
         "mlp.experts.down_proj",
         lambda c: (c.experts.num_experts, c.experts.width, c.hidden_size),
-        lambda x: x.transpose(0, 2, 1).reshape(-1, x.shape[1]),
+        lambda x, c: x.transpose(0, 2, 1).reshape(-1, x.shape[1]),
     ),
     "experts_down.bias": Stored(
         "mlp.experts.down_proj_bias",
         lambda c: (c.experts.num_experts, c.hidden_size),
-        lambda x: x.reshape(-1),
+        lambda x, c: x.reshape(-1),
     ),
 }
 FAMILIES = {

@@ -1,0 +1,125 @@
+"""Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): one small vector a token is cached.
+
+Keys and values of all heads are made from a latent vector c, and a part of the key that carries the
+position is the same for all heads. So the cache keeps c and that part, and nothing per head: 576
+numbers a token in place of 40,960 in DeepSeek-V3.
+
+No key is ever expanded. q · (W_UK c) = (W_UKᵀ q) · c, so each query is taken to the latent vectors
+instead, and attention is that of many query heads on one key whose first numbers are the value.
+What comes out is a sum of latent vectors, which W_UV takes to each head's value. A decode step then
+reads the latents as they lie. For a prompt it is not the cheapest way: with DeepSeek-V3's sizes, a
+chunk of more than 171 tokens over many keys would need fewer operations if it expanded them.
+
+Another token mixer beside `kvlib.model.grouped_query`, whose head names the four parts of one.
+Config keys: `num_attention_heads`, `q_lora_rank`, `kv_lora_rank`, `qk_nope_head_dim`,
+`qk_rope_head_dim`, `v_head_dim`, `attention_bias`.
+"""
+
+from __future__ import annotations
+
+from kvlib.arrays import Array, namespace, nbytes
+from kvlib.caches import Cache, LayerSpec, Step
+from kvlib.config.shape import Latent
+from kvlib.meter import counting, report
+from kvlib.model.config import ModelConfig
+from kvlib.model.layers import Weight, linear, linear_weights
+from kvlib.model.rope import Angles, rotate
+from kvlib.model.rows import Wanted, mix
+from kvlib.norms import rms_norm
+
+EPS = 1e-6  # of the two norms of latent vectors, whatever `rms_norm_eps` says
+
+
+class LatentAttention:
+    """The attention of layer number `layer`, whose weights are `w`."""
+
+    def __init__(self, config: ModelConfig, layer: int, w: dict[str, Array]) -> None:
+        self.layer, self.w, self.xp = layer, w, namespace(w["o.weight"])
+        self.heads, self.sizes = config.num_attention_heads, _latent(config)
+        c = self.sizes
+        scalar = config.query_pre_attn_scalar or c.qk_head_dim
+        self.spec = LayerSpec(
+            1,
+            c.width,
+            c.kv_lora_rank,
+            window=config.windows[layer],
+            v_from_k=True,
+            sm_scale=scalar**-0.5,
+            softcap=config.attn_logit_softcapping,
+        )
+        up = self.xp.reshape(w["kv_up.weight"], (self.heads, -1, c.kv_lora_rank))
+        self.key_up = up[:, : c.qk_nope_head_dim, :]  # W_UK (H, N, C)
+        self.value_up = up[:, c.qk_nope_head_dim :, :]  # W_UV (H, V, C)
+
+    @staticmethod
+    def weights(config: ModelConfig) -> list[Weight]:
+        """Queries, in one step or two; the latent vector and the position's part; keys, values, o.
+
+        `kv_up` has, for each head, the rows of its key and then those of its value.
+        """
+        c, hidden, heads = _latent(config), config.hidden_size, config.num_attention_heads
+        query, bias = heads * c.qk_head_dim, config.qkv_bias
+        if c.q_lora_rank is None:
+            found = linear_weights("q", {"self_attn.q_proj": query}, hidden, False)
+        else:
+            rank = c.q_lora_rank
+            found = linear_weights("q_down", {"self_attn.q_a_proj": rank}, hidden, bias)
+            found.append(Weight("q_norm.weight", (rank,), {"self_attn.q_a_layernorm": rank}))
+            found += linear_weights("q_up", {"self_attn.q_b_proj": query}, rank, False)
+        rank, up = c.kv_lora_rank, heads * (c.qk_nope_head_dim + c.v_head_dim)
+        down = {"self_attn.kv_a_proj_with_mqa": c.width}
+        found += linear_weights("kv_down", down, hidden, bias)
+        found.append(Weight("kv_norm.weight", (rank,), {"self_attn.kv_a_layernorm": rank}))
+        found += linear_weights("kv_up", {"self_attn.kv_b_proj": up}, rank, False)
+        o = {"self_attn.o_proj": hidden}
+        return found + linear_weights("o", o, heads * c.v_head_dim, config.o_bias)
+
+    def forward(
+        self, h: Array, cache: Cache, step: Step, angles: Angles, wanted: Wanted | None = None
+    ) -> Array:
+        """h (T, hidden) → (T, hidden), or (R, hidden) for the R rows that are `wanted`."""
+        q, k = self.queries(h, angles), self.latents(h, angles)
+        del h
+        o = mix(cache, self.layer, q, k, None, step, wanted)  # (R, H, C): sums of latent vectors
+        o = _each_head(o, self.value_up.mT)
+        o = self.xp.reshape(o, (o.shape[0], -1))
+        return linear(o, self.w["o.weight"], self.w.get("o.bias"))
+
+    def latents(self, h: Array, angles: Angles) -> Array:
+        """h (T, hidden) → (T, 1, C + R): what the cache keeps, the latent vector first."""
+        xp, rank = self.xp, self.sizes.kv_lora_rank
+        both = linear(h, self.w["kv_down.weight"], self.w.get("kv_down.bias"))[:, None, :]
+        c = rms_norm(both[..., :rank], self.w["kv_norm.weight"], EPS)
+        return xp.concat([c, _turned(both[..., rank:], angles)], axis=-1)
+
+    def queries(self, h: Array, angles: Angles) -> Array:
+        """h (T, hidden) → (T, H, C + R): each head's query, its first part taken to the latents."""
+        w, width = self.w, self.sizes.qk_nope_head_dim
+        if "q.weight" in w:
+            q = linear(h, w["q.weight"])
+        else:
+            q = linear(h, w["q_down.weight"], w.get("q_down.bias"))
+            q = linear(rms_norm(q, w["q_norm.weight"], EPS), w["q_up.weight"])
+        q = self.xp.reshape(q, (h.shape[0], self.heads, self.sizes.qk_head_dim))
+        absorbed = _each_head(q[..., :width], self.key_up)
+        return self.xp.concat([absorbed, _turned(q[..., width:], angles)], axis=-1)
+
+
+def _each_head(x: Array, weight: Array) -> Array:
+    """x (T, H, A) times each head's own matrix (H, A, B)  →  (T, H, B)"""
+    xp = namespace(x)
+    if counting():
+        flops = 2 * x.shape[0] * weight.shape[0] * weight.shape[1] * weight.shape[2]
+        report("linear", flops=flops, read=nbytes(weight) + nbytes(x))
+    y = xp.matmul(xp.permute_dims(x, (1, 0, 2)), weight)
+    return xp.permute_dims(y, (1, 0, 2))
+
+
+def _turned(x: Array, angles: Angles) -> Array:
+    return x if angles is None else rotate(x, *angles)
+
+
+def _latent(config: ModelConfig) -> Latent:
+    if config.latent is None:
+        raise ValueError(f"a {config.model_type} config states no latent attention")
+    return config.latent
