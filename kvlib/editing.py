@@ -56,7 +56,8 @@ def remove_span(model: Decoder, cache: Cache, seq_id: Hashable, start: int, stop
     >>> cache.seq_len("chat")
     9
     """
-    check_no_tree(get_open(cache._requests, seq_id))
+    request = get_open(cache._requests, seq_id)
+    check_no_tree(request)
     length = cache.seq_len(seq_id)
     whole = is_integer(start) and is_integer(stop)
     if not whole or not 0 <= index(start) < index(stop) <= length:
@@ -70,6 +71,14 @@ def remove_span(model: Decoder, cache: Cache, seq_id: Hashable, start: int, stop
             f"a {model.config.model_type} model adds learned positions to its embeddings, so its "
             "keys cannot be moved to others; read the shortened text again"
         )
+    gap = cache._gap(request)
+    if gap is not None:
+        name = describe(seq_id)
+        raise ValueError(
+            f"request {name} lacks keys from token {gap} on: not every layer has appended them. "
+            f"truncate({name}, {gap}) first"
+        )
+    cache._check_truncate(request, start)  # before a copy is made, which ends the last step
     tail = [_moved(model, cache, layer, seq_id, start, stop) for layer in range(len(cache.layers))]
     guard: object = None
     if cache.block_size is not None:  # a pool may be too small; a row only gets emptier

@@ -57,7 +57,9 @@ def generate(
     drafter, gamma   a kvlib.speculation.Drafter, such as PromptLookup(), makes up to gamma (4)
                      guesses, and one step checks them. That takes fewer steps. The tokens stay the
                      same, unless guesses are drawn from a model: then other tokens may be drawn,
-                     with the same probabilities
+                     with the same probabilities. A cache that forgets by a rule of its own (such
+                     as Sinks or Scored) or that encodes groups of tokens forgets and encodes
+                     between other steps, so its tokens may differ
     progress         True: a bar; False: none; None: a bar on a terminal after two seconds
 
     With a codec that keeps the newest tokens unencoded, ``prefill_chunk`` may change the tokens. If

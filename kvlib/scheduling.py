@@ -54,6 +54,7 @@ from kvlib.speculation.checking import (
     check_drafter,
     check_gamma,
     guess,
+    halved,
     keep_right,
     next_tokens,
     planned,
@@ -100,14 +101,14 @@ class Scheduler:
                    request and returns one, such as kvlib.speculation.adaptive(). All guesses
                    of a tree count.
 
-    If the cache stores numbers as they are, a request's tokens depend neither on these settings nor
-    on the other requests. A request begins only if the budget has a token left for it. So no more
-    requests run than the budget has tokens, and the oldest prompt always advances. `requests` holds
-    all requests by name, `events` what they did, `limits` the three limits of a step. ``cancel``
-    ends a request early, and the name of one that has ended can be used again. If other code frees,
-    truncates or plans a running request in the cache, or opens a request whose name the scheduler
-    uses, the scheduler's request fails. Its ``error`` says what happened, and the other requests go
-    on.
+    If the cache stores numbers as they are and keeps all that the model's layers see, a request's
+    tokens depend neither on these settings nor on the other requests. A request begins only if the
+    budget has a token left for it. So no more requests run than the budget has tokens, and the
+    oldest prompt always advances. `requests` holds all requests by name, `events` what they did,
+    `limits` the three limits of a step. ``cancel`` ends a request early, and the name of one that
+    has ended can be used again. If other code frees, truncates or plans a running request in the
+    cache, or opens a request whose name the scheduler uses, the scheduler's request fails. Its
+    ``error`` says what happened, and the other requests go on.
 
     >>> from kvlib import load_reference_model
     >>> model = load_reference_model()
@@ -136,7 +137,7 @@ class Scheduler:
         check_policy("queue", queue, first_come)
         if victim is not None:
             check_policy("victim", victim, youngest)
-        check_drafter(drafter)
+        check_drafter(drafter, model.config.vocab_size)
         self.model, self.cache, self.drafter, self.gamma = model, cache, drafter, check_gamma(gamma)
         self.requests: dict[Hashable, Request] = {}
         self.events: list[Event] = []
@@ -241,7 +242,8 @@ class Scheduler:
         seen = len(self.events)
         self._drop_changed()
         if self.drafter is not None:
-            guess(self.drafter, self.gamma, self._running, self.model.config.vocab_size)
+            vocabulary = self.model.config.vocab_size
+            guess(self.drafter, self.gamma, self._running, vocabulary, self.cache.undoable)
         while True:
             try:
                 parts = {r: r.part(n) for r, n in self._admit().items()}
@@ -337,28 +339,39 @@ class Scheduler:
         except BaseException:
             undo(self.cache, step, parts)
             raise
+        errors = []
         for r, part in parts.items():
-            self._note_fed(r, len(part), found.get(r, []))
+            try:
+                self._note_fed(r, len(part), found.get(r, []))
+            except Exception as error:  # of a drafter; the others get their tokens all the same
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     def _note_fed(self, r: Request, fed: int, tokens: list[int]) -> None:
         """Count what a request was fed, and give it its tokens, up to a stop token."""
-        kind, given = "decode" if r.state == DECODING else "prefill", tokens
+        kind, given, used = "decode" if r.state == DECODING else "prefill", tokens, len(tokens)
         stopped = not self._stops.isdisjoint(tokens)
         if stopped:
             n = next(n for n, token in enumerate(tokens) if token in self._stops)
-            tokens, given = tokens[: n + 1], tokens[:n]
+            given, used = tokens[:n], n + 1
         r.held += fed
         if r.draft is not None:
-            keep_right(self.cache, r, fed, tokens)
+            try:
+                keep_right(self.cache, r, fed, tokens, used)
+            except Exception as error:
+                words = f"request {describe(r.name)} could not forget wrong guesses: {error}"
+                self._fail(r, words)
+                return
         self._note(r, kind, fed, given[0] if given else None)
         for token in given[1:]:
             self._note(r, "accept", 0, token)
         if tokens:
-            r.state, r.steps = DECODING, r.steps + 1
+            r.state, r.steps = DECODING, r.steps + bool(given)
             r.new += given
             if stopped or len(r.new) == r.max_new_tokens:
-                self._leave(r, DONE)
                 self._note(r, "done")
+                self._leave(r, DONE)
 
     def _plan(self, parts: dict[Request, list[int]]) -> tuple[Step, list[int]]:
         """Reserve room for all parts; where there is too little of it, requests give way."""
@@ -372,7 +385,9 @@ class Scheduler:
                 if without_guesses(parts):
                     continue
                 if self._victim is None or len(self._running) == 1:
-                    raise
+                    if not self.cache.forgets or not halved(parts):
+                        raise
+                    continue
                 self._give_way(self._victim, parts)
 
     def _give_way(self, victim: Policy, parts: dict[Request, list[int]]) -> None:
@@ -393,9 +408,9 @@ class Scheduler:
     def _leave(self, r: Request, state: str) -> None:
         self._running.remove(r)
         r.state, r.held, r.draft = state, 0, None
+        close_in(self.cache, r)  # first, because a drafter may raise
         if self.drafter is not None:
             self.drafter.free(r.name)
-        close_in(self.cache, r)
 
     def _drop_changed(self) -> bool:
         """End the requests that somebody else has changed in the cache; whether there were any."""

@@ -42,8 +42,8 @@ def to_dense(cache: Cache, layer: int, seq_ids: Sequence[Hashable]) -> tuple[Arr
         if n == 0:
             continue
         one_k, one_v, positions = cache.read(layer, name)
-        if positions.shape[0] != n:
-            kept = positions.shape[0]
+        kept = positions.shape[-1]
+        if kept != n:
             raise ValueError(f"request {describe(name)} keeps {kept} of its {n} tokens")
         k[b, :, :n, :] = xp.permute_dims(one_k, (1, 0, 2))
         v[b, :, :n, :] = xp.permute_dims(one_v, (1, 0, 2))

@@ -46,6 +46,8 @@ class CacheHooks:
     block_size: Any = None  # tokens of a block, where requests lie in blocks of a pool
     watches = False  # whether `watch` wants to see the queries of every step
     groups: Sequence[LayerGroup] = ()  # layers that share tables, in a cache that has tables
+    forgets = False  # whether a layer gives tokens back while its request goes on
+    undoable: int | None = None  # tokens of the longest step that can be undone in part; None: any
 
     def fields(self, layer: int) -> tuple[tuple[TensorCodec, Mapping[str, Array]], ...]:
         """How a layer's keys and its values are stored: for each, the codec and its arrays by name.
@@ -75,6 +77,9 @@ class CacheHooks:
     def _seen_again(self, requests: list[Request]) -> Any:
         """What a step that appends nothing (`cross_step`) should carry as ``step.states``."""
         return None
+
+    def _check_truncate(self, request: Request, length: int) -> None:
+        """Raise ValueError if `_truncate` would, and change nothing."""
 
     def _truncate(self, request: Request, length: int) -> None:
         """Forget all tokens after the first ``length``."""

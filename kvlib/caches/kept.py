@@ -77,10 +77,11 @@ def coded_after(cache: StoredLayers, request: Request, length: int) -> tuple[int
     if state.before <= length <= back:
         return max(state.before, cache.codec.coded(length)), state.before
     if length < state.coded and length % group:
+        spans = dict.fromkeys(((state.before, back), (state.coded, request.length)))
+        others = " and to ".join(f"{a} ... {b}" for a, b in spans)
         raise ValueError(
             f"request {describe(request.name)} cannot go back to {length} tokens: "
             f"{cache.codec.made_by} has encoded the first {state.coded} in groups of {group}; "
-            f"it can to multiples of {group}, to {state.before} ... {back} and to "
-            f"{state.coded} ... {request.length}"
+            f"it can to multiples of {group}, and to {others}"
         )
     return min(state.coded, length), None

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from kvlib.arguments import LARGEST
 from kvlib.arrays import Array
 from kvlib.caches.allocation.table import Allocator, Lying, Table
 from kvlib.caches.checks import check_layer, get_open
 from kvlib.caches.protocol import Attention, Cache
-from kvlib.caches.residual import Residual
+from kvlib.caches.residual import GUESSES, Residual
 from kvlib.caches.retention.rules import LayerGroup, Rules, rules_of
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Request, Step
@@ -110,6 +111,17 @@ class StoredLayers(Cache):
         coded, n = self.held(request) - table.gone, request.length - table.gone
         store, waiting = self.store(table, layer), request.state.residual(layer)
         return store.decoded(table.pages, waiting, coded, n, as_view=self.in_rows)
+
+    @property
+    def forgets(self) -> bool:  # type: ignore[override]
+        """Whether a layer gives tokens back while its request goes on: by a window or a policy."""
+        rules = [group.retention for group in self.groups]
+        return any(rule.holes or rule.first(LARGEST) for rule in rules)
+
+    @property
+    def undoable(self) -> int | None:  # type: ignore[override]
+        """What waits for a group to be full is kept as it came for so long a step (`Residual`)."""
+        return GUESSES if self.codec.waits and self.codec.group > 1 else None
 
     def new_residuals(self) -> list[Residual]:
         """Room in each layer for a request's tokens that wait; [] where none ever do."""

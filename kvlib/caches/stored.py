@@ -113,6 +113,11 @@ class StoredCache(StoredLayers):
                 residual.go_back(before, coded, length, store.room)
         self._settle_residuals(state, length)
 
+    def _check_truncate(self, request: Request, length: int) -> None:
+        if request.state.residuals and length < request.length:
+            coded_after(self, request, length)
+        self._check_kept(request, length)
+
     def _check_trees(self) -> None:
         check_trees(self)
 

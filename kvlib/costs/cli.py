@@ -83,7 +83,7 @@ def tokens(text: str) -> int:
 
     Raises argparse.ArgumentTypeError for anything else.
     """
-    match = re.fullmatch(r"(\d[\d,_]*)([km]?)", text.strip().lower())
+    match = re.fullmatch(r"(\d+|\d{1,3}(?:[,_]\d{3})+)([km]?)", text.strip().lower())
     if not match or len(text) > DIGITS:
         raise argparse.ArgumentTypeError(
             f"got {shown(text)}, expected a whole number of tokens, such as 4096 or 32k (32,768)"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from kvlib.arguments import describe, is_integer
 from kvlib.speculation.tree import chain, check_tree, followers
 
 # Streams of random numbers: for guesses, and for verdicts on them. At a position where several
@@ -37,6 +38,7 @@ def accept(
     >>> accept(p, [0], q, verdicts=[0.5], numbers=[0.5, 0.5])  # 0.5 > 0.2 / 0.5: refused
     [1]
     """
+    _check(p, draft, q, verdicts, numbers)
     return _spelt(draft, *_accepted(p, draft, chain(len(draft)), q, verdicts, numbers))
 
 
@@ -71,7 +73,26 @@ def accept_tree(
     >>> accept_tree(p, [0, 1], (-1, -1), q, [0.5, 0.5], [0.5] * 3)  # 0 is refused, 1 is accepted
     ([1], 0)
     """
+    _check(p, tokens, q, verdicts, numbers)
     return _accepted(p, tokens, check_tree("parents", parents, len(tokens)), q, verdicts, numbers)
+
+
+def _check(
+    p: np.ndarray, tokens: Sequence[int], q: np.ndarray, verdicts: Numbers, numbers: Numbers
+) -> None:
+    n, shape = len(tokens), np.shape(p)
+    if len(shape) != 2 or shape[0] != n + 1:
+        raise ValueError(f"p must be ({n + 1}, V) for {n} guesses, got {shape}")
+    if np.shape(q) != (n, shape[1]):
+        raise ValueError(f"q must be {(n, shape[1])} for {n} guesses, got {np.shape(q)}")
+    for name, given, needed in (("verdicts", verdicts, n), ("numbers", numbers, n + 1)):
+        if len(given) != needed:
+            raise ValueError(f"{name} must hold {needed} numbers, got {len(given)}")
+    wrong = [token for token in tokens if not is_integer(token) or not 0 <= token < shape[1]]
+    if wrong:
+        raise ValueError(
+            f"guesses must be token ids, 0 ... {shape[1] - 1}, got {describe(wrong[0])}"
+        )
 
 
 def _accepted(

@@ -14,6 +14,7 @@ from kvlib.sampling import greedy, probabilities, rng_at
 from kvlib.serving import DECODING, Place, Request, draw, noted
 from kvlib.speculation.acceptance import JUDGED, accept_tree, agreed
 from kvlib.speculation.draft import Draft, Drafter, Text, asked
+from kvlib.speculation.draft_model import DraftModel
 from kvlib.speculation.tree import chain, ranks
 
 Gamma = int | Callable[[Request], int]
@@ -25,10 +26,17 @@ def check_gamma(gamma: Any) -> Gamma:
     return gamma if callable(gamma) else check_integer("gamma", gamma, 0)
 
 
-def guess(drafter: Drafter, gamma: Gamma, running: Iterable[Request], vocabulary: int) -> None:
+def guess(
+    drafter: Drafter,
+    gamma: Gamma,
+    running: Iterable[Request],
+    vocabulary: int,
+    undoable: int | None = None,
+) -> None:
     """Ask for guesses for the requests that decode, where a request has none yet.
 
-    A request gets fewer than gamma where it ends before: the last token of a text is never fed.
+    A request gets fewer than gamma where it ends before: the last token of a text is never fed. It
+    also gets fewer where a step of more than `undoable` tokens could not be taken back in part.
     """
     texts, requests = [], []
     for r in running:
@@ -36,6 +44,8 @@ def guess(drafter: Drafter, gamma: Gamma, running: Iterable[Request], vocabulary
             continue
         wanted = gamma if isinstance(gamma, int) else check_integer("gamma(request)", gamma(r), 0)
         most = min(wanted, r.max_new_tokens - len(r.new) - 1)
+        if undoable is not None:
+            most = min(most, undoable - 1)
         if most > 0:
             drawn = r.temperature, r.top_k, r.top_p, r.seed
             texts.append(Text(r.name, r.text, most, *drawn))
@@ -51,6 +61,18 @@ def without_guesses(parts: dict[Request, list[int]]) -> bool:
     for r in found:
         parts[r] = parts[r][:1]
     return bool(found)
+
+
+def halved(parts: dict[Request, list[int]]) -> bool:
+    """Feed a prompt that is alone in a step the first half of its part; whether there was one.
+
+    Read in one step, a prompt may need blocks that its windows give back when it is read in chunks.
+    """
+    r, part = next(iter(parts.items()))
+    if len(parts) > 1 or len(part) < 2 or r.state == DECODING:
+        return False
+    parts[r] = part[: len(part) // 2]
+    return True
 
 
 def planned(cache: Cache, parts: Mapping[Request, list[int]]) -> tuple[Step, list[int]]:
@@ -139,34 +161,38 @@ def _accepted(r: Request, draft: Draft, q: np.ndarray, p: np.ndarray) -> list[in
     return [*(int(draft.tokens[j]) for j in path), token]
 
 
-def keep_right(cache: Cache, r: Request, fed: int, tokens: list[int]) -> None:
+def keep_right(cache: Cache, r: Request, fed: int, tokens: list[int], used: int) -> None:
     """After a step, keep the guesses that were right in the cache, and note how many they are.
 
-    tokens: what the request gets: the guesses that were right, and one more. The guesses after the
-    first wrong one are not judged, so `lately` counts one wrong at most, and of a tree one if
-    none of several siblings was right.
+    tokens: the guesses that were right, and one more. used: how many of these the request gets:
+    fewer where one of them ends it. The guesses after the first wrong one, or after the end, are
+    not judged, so `lately` counts one wrong at most, and of a tree one if none of several siblings
+    was right.
     """
     draft, r.draft = r.draft.first(fed - 1), None
     path = draft.path(tokens[:-1])
-    if draft.parents is None:
+    if used < len(tokens):
+        missed = False
+    elif draft.parents is None:
         missed = len(path) < fed - 1
     else:
         missed = (path[-1] if path else -1) in draft.parents
+    right = min(used, len(path))
     r.drafted += fed - 1
-    r.accepted += len(path)
-    for verdict in [1.0] * len(path) + [0.0] * missed:
+    r.accepted += right
+    for verdict in [1.0] * right + [0.0] * missed:
         r.lately += WEIGHT * (verdict - r.lately)
-    if fed > len(tokens):  # the cache forgets the wrong guesses
-        r.held -= fed - len(tokens)
+    if fed > used:  # the cache forgets the wrong guesses
+        r.held -= fed - used
         if draft.parents is None:
             cache.truncate(r.name, r.held)
         else:
-            cache.keep(r.name, [0, *(j + 1 for j in path)])
+            cache.keep(r.name, [0, *(j + 1 for j in path[: used - 1])])
         r.left = noted(cache, r)
 
 
-def check_drafter(drafter: Any) -> None:
-    """Refuse what cannot guess."""
+def check_drafter(drafter: Any, vocabulary: int) -> None:
+    """Refuse what cannot guess, and a draft model that knows more tokens than the model."""
     if isinstance(drafter, type):  # its `draft` can be called, but not without an instance
         raise TypeError(
             f"drafter must be an instance such as PromptLookup(), got the class {drafter.__name__}"
@@ -175,4 +201,14 @@ def check_drafter(drafter: Any) -> None:
         raise TypeError(
             "drafter must be a kvlib.speculation.Drafter such as PromptLookup(), "
             f"got {describe(drafter)}"
+        )
+    if drafter is not None and not callable(getattr(drafter, "free", None)):
+        raise TypeError(
+            f"{type(drafter).__name__} needs a method free(name), which forgets a request that has "
+            "ended; it may derive from kvlib.speculation.Drafter, whose free does nothing"
+        )
+    if isinstance(drafter, DraftModel) and drafter.model.config.vocab_size > vocabulary:
+        raise ValueError(
+            f"drafter's model has {drafter.model.config.vocab_size} tokens, needed: at most the "
+            f"{vocabulary} of the model that checks its guesses"
         )

@@ -114,6 +114,8 @@ def _checked(who: str, text: Text, draft: Any, vocabulary: int) -> Draft:
     where = f"{who}'s draft for request {describe(text.name)}"
     if not isinstance(draft, Draft):
         raise TypeError(f"{where} must be a Draft, got {describe(draft)}")
+    if not isinstance(draft.tokens, Sequence | np.ndarray):
+        raise TypeError(f"{where} must hold a list of token ids, got {describe(draft.tokens)}")
     n = len(draft.tokens)
     if n > text.most:
         raise ValueError(f"{where} must hold at most {text.most} tokens, got {n}")
@@ -128,6 +130,8 @@ def _checked(who: str, text: Text, draft: Any, vocabulary: int) -> Draft:
             f"{where} must state q of shape {(n, vocabulary)}, a distribution per "
             f"token, got {describe(draft.q) if shape is None else f'shape {shape}'}"
         )
+    if draft.q is not None:
+        _check_distributions(where, draft.tokens, draft.q)
     if draft.parents is None:
         return draft
     parents = check_tree(f"parents in {where}", draft.parents, n)
@@ -135,6 +139,25 @@ def _checked(who: str, text: Text, draft: Any, vocabulary: int) -> Draft:
         return replace(draft, parents=None)
     _check_siblings(where, draft, parents)
     return replace(draft, parents=parents)
+
+
+def _check_distributions(where: str, tokens: Sequence[int], q: np.ndarray) -> None:
+    """Rows of q are distributions, and each token may be drawn from its row."""
+    if q.dtype.kind != "f":
+        raise TypeError(f"{where} must state q in floating point, got dtype {q.dtype}")
+    sums = q.sum(axis=1)
+    for j in range(len(tokens)):
+        least, token = q[j].min(), int(tokens[j])
+        if not (least >= 0 and abs(sums[j] - 1) < 1e-3):
+            raise ValueError(
+                f"{where} must state rows of q that are distributions, got one of sum {sums[j]:g} "
+                f"and least number {least:g} for guess {j}"
+            )
+        if not q[j, token] > 0:
+            raise ValueError(
+                f"{where} must hold tokens drawn from q, got token {token}, whose probability "
+                f"there is {q[j, token]}"
+            )
 
 
 def _check_siblings(where: str, draft: Draft, parents: Parents) -> None:
@@ -149,14 +172,9 @@ def _check_siblings(where: str, draft: Draft, parents: Parents) -> None:
         if draft.q is None:
             continue
         q = draft.q[siblings[0]]
-        for j, token in zip(siblings, tokens, strict=True):
+        for j in siblings:
             if not np.array_equal(draft.q[j], q):
                 raise ValueError(
                     f"{where} must state the same row of q for guesses with the same parent; "
                     f"those of guesses {siblings[0]} and {j} differ"
-                )
-            if not q[token] > 0:
-                raise ValueError(
-                    f"{where} must hold tokens drawn from q, got token {token}, whose probability "
-                    f"there is {q[token]}"
                 )

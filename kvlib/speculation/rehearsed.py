@@ -57,6 +57,10 @@ class Rehearsed(Drafter):
             )
         self.tree = None if tree is None else check_tree("tree", tree)
         widest = max(ranks(self.tree or ()), default=0) + 1
+        if not isinstance(texts, Mapping):
+            raise TypeError(
+                f"texts must be a mapping from names to token ids, got {describe(texts)}"
+            )
         self.texts = dict(texts)
         self.vocabulary = check_integer("vocabulary", vocabulary, widest + 1)
         self._rng = np.random.default_rng(check_seed("seed", seed))

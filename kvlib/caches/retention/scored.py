@@ -75,7 +75,8 @@ def pyramid(budget: int, layers: int, beta: int = 20, recent: int = 8) -> list[i
 
     PyramidKV, arXiv:2406.02069: min = (budget − recent) / beta, max = 2 (budget − recent) − min,
     and the budgets fall from max to min in equal steps. Every layer gets the recent tokens in
-    addition.
+    addition. As in the authors' code, steps are whole numbers, rounded down. So the mean of many
+    layers may exceed the budget by up to (layers − 1) / 2, and a single layer gets max.
 
     >>> found = pyramid(128, 32)
     >>> found[0], found[-1], sum(found)

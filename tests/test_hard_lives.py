@@ -1,0 +1,326 @@
+"""Lives that no schedule of the other tests leads: found by somebody who tried to break kvlib."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from models import decoder, text
+
+import kvlib
+from kvlib import (
+    BlockPool,
+    DenseCache,
+    LayerSpec,
+    PagedCache,
+    QuantizedCache,
+    Scheduler,
+    generate,
+    remove_span,
+)
+from kvlib.caches import KNorm, Scored, Sinks, layouts
+from kvlib.codecs import kivi
+from kvlib.costs.cli import tokens
+from kvlib.speculation import Draft, Drafter, DraftModel, PromptLookup, Rehearsed
+from kvlib.speculation.acceptance import accept, accept_tree
+
+MODEL = decoder("llama", seed=3, dtype=np.float64, max_position_embeddings=4096)
+
+
+class Once(Drafter):
+    """As many wrong guesses as it may make, once and for request "a" alone."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def draft(self, texts):
+        found = []
+        for one in texts:
+            late = one.name == "a" and not self.made and len(one.tokens) >= 45
+            guesses = [(one.tokens[-1] + 1 + i) % 31 for i in range(one.most if late else 0)]
+            self.made += len(guesses)
+            found.append(Draft(guesses))
+        return found
+
+
+def grouped() -> QuantizedCache:
+    codec = kivi(4, group=8, residual=8)
+    return QuantizedCache(MODEL.layer_specs, codec, 2, 1024, dtype=np.float64)
+
+
+@pytest.mark.parametrize("gamma", [63, 64, 200])
+def test_more_guesses_than_groups_of_codes_can_give_back(gamma):
+    """A part of so long a step could not be undone, so fewer guesses are asked for."""
+    prompts, drafter = {"a": text(0, 40), "b": text(1, 30)}, Once()
+    scheduler = Scheduler(
+        MODEL, grouped(), drafter=drafter, gamma=gamma, stop_tokens=(), max_prefills=None
+    )
+    for name, prompt in prompts.items():
+        scheduler.add(name, prompt, 100)
+    scheduler.run()
+    assert drafter.made == 63
+    for request in scheduler.requests.values():
+        assert (request.state, len(request.new)) == ("done", 100)
+        assert request.tokens_per_step == 1.0  # none of the guesses was right
+
+
+def test_a_cache_that_keeps_all_as_numbers_takes_any_number_of_guesses():
+    found = [generate(MODEL, [text(0, 40)], max_new_tokens=120, stop_tokens=())]
+    lookup = PromptLookup(shortest=1)
+    found.append(
+        generate(
+            MODEL, [text(0, 40)], max_new_tokens=120, drafter=lookup, gamma=100, stop_tokens=()
+        )
+    )
+    assert found[0] == found[1]
+
+
+class Stubborn(PagedCache):
+    """A cache that refuses to go back."""
+
+    def _truncate(self, request, length):
+        if request.name == "a" and 0 < length < request.length:
+            raise ValueError("no way back")
+        super()._truncate(request, length)
+
+
+def test_a_request_that_cannot_go_back_fails_alone():
+    cache = Stubborn(MODEL.layer_specs, BlockPool(60, 4), dtype=np.float64)
+    right = generate(MODEL, [text(1, 30)], max_new_tokens=40, stop_tokens=())[0]
+    scheduler = Scheduler(MODEL, cache, drafter=Once(), stop_tokens=(), max_prefills=None)
+    scheduler.add("a", text(0, 40), 40)
+    scheduler.add("b", text(1, 30), 40)
+    with pytest.raises(ValueError, match="request 'a' .*no way back"):
+        scheduler.run()
+    assert scheduler.requests["a"].state == "failed"
+    assert scheduler.requests["b"].new == right
+    assert cache.pool.num_free == cache.pool.num_blocks
+
+
+@pytest.mark.parametrize("budget", [None, 64])
+def test_a_preempted_request_of_a_hybrid_model_comes_back(budget):
+    """Read at once, its text would need the blocks that its windows give back in chunks."""
+    model = decoder("hybrid", seed=3, max_position_embeddings=512)
+    prompts = {"a": (text(1, 5), 70), "b": (text(2, 24), 50)}
+    pool = BlockPool(30, 4)
+    cache = PagedCache(model.layer_specs, pool, dtype=model.dtype)
+    scheduler = Scheduler(model, cache, stop_tokens=(), max_prefills=None, budget=budget)
+    for name, (prompt, new) in prompts.items():
+        scheduler.add(name, prompt, new)
+    found = scheduler.run()
+    assert any(event.kind == "preempt" for event in scheduler.events)
+    for name, (prompt, new) in prompts.items():
+        assert found[name] == generate(model, [prompt], max_new_tokens=new, stop_tokens=())[0]
+    assert pool.num_free == pool.num_blocks
+
+
+def test_a_prompt_larger_than_the_pool_is_read_through_its_window():
+    model = decoder("mistral", seed=3, max_position_embeddings=512)
+    prompts = [text(1, 60), text(2, 5)]
+    for rule in (None, Sinks(2, 8)):
+        settings = {} if rule is None else {"retention": rule}
+        cache = PagedCache(model.layer_specs, BlockPool(8, 4), dtype=model.dtype, **settings)
+        scheduler = Scheduler(model, cache, stop_tokens=(), max_prefills=None)
+        for name, prompt in zip("ab", prompts, strict=True):
+            scheduler.add(name, prompt, 6)
+        found = scheduler.run()
+        if rule is None:
+            right = generate(model, prompts, max_new_tokens=6, stop_tokens=())
+            assert [found["a"], found["b"]] == right
+
+
+@pytest.mark.parametrize("home", ["rows", "blocks"])
+def test_a_span_is_not_cut_out_of_an_unfinished_step(home):
+    cache: Any = MODEL.new_cache(1, 64)
+    if home == "blocks":
+        cache = PagedCache(MODEL.layer_specs, BlockPool(20, 4), dtype=np.float64)
+    cache.add("a")
+    MODEL.forward(text(0, 10), cache, cache.plan(["a"], [10]))
+    cache.plan(["a"], [3])
+    with pytest.raises(ValueError, match="request 'a' lacks keys from token 10 on"):
+        remove_span(MODEL, cache, "a", 2, 4)
+    assert cache.seq_len("a") == 13
+    cache.truncate("a", 10)
+    remove_span(MODEL, cache, "a", 2, 4)
+
+
+def test_a_refused_cut_changes_nothing():
+    codec = kivi(4, group=8, residual=8)
+    cache = PagedCache(MODEL.layer_specs, BlockPool(20, 8), codec=codec, dtype=np.float64)
+    for name in "ab":
+        cache.add(name)
+    MODEL.forward(text(0, 30), cache, cache.plan(["a"], [30]))
+    MODEL.forward(text(0, 12), cache, cache.plan(["a"], [12]))
+    with pytest.raises(ValueError, match="cannot go back to 5 tokens"):
+        remove_span(MODEL, cache, "a", 5, 9)
+    assert cache.seq_ids == ("a", "b")
+    cache.truncate("a", 30)
+
+
+def test_lengths_that_a_group_can_go_back_to_are_told_once():
+    cache = grouped()
+    cache.add("a")
+    MODEL.forward(text(0, 42), cache, cache.plan(["a"], [42]))
+    cache.settle("a")
+    with pytest.raises(ValueError) as caught:
+        cache.truncate("a", 5)
+    assert str(caught.value).count(" ... 42") == 1
+
+
+class Keeps(Drafter):
+    def free(self, name):
+        raise RuntimeError("still needed")
+
+
+def test_a_drafter_that_does_not_let_go():
+    cache = MODEL.new_cache(2, 64)
+
+    class NoFree:
+        def draft(self, texts):
+            return [Draft() for _ in texts]
+
+    with pytest.raises(TypeError, match="method free"):
+        generate(MODEL, [text(0, 10)], max_new_tokens=3, drafter=NoFree(), cache=cache)
+    assert cache.seq_ids == ()
+    keeps: Any = Keeps()
+    keeps.draft = lambda texts: [Draft() for _ in texts]
+    scheduler = Scheduler(MODEL, cache, drafter=keeps, stop_tokens=(), max_prefills=None)
+    scheduler.add("a", text(0, 10), 2)
+    scheduler.add("b", text(1, 10), 2)
+    for _ in range(2):
+        try:
+            scheduler.step()
+        except RuntimeError as error:
+            assert str(error) == "still needed"
+    assert cache.seq_ids == () and not scheduler.busy
+    assert [len(r.new) for r in scheduler.requests.values()] == [2, 2]
+
+
+def q_of(kind: str, n: int) -> Any:
+    q = np.full((n, 31), 1 / 31)
+    if kind == "nan":
+        q[:] = np.nan
+    elif kind == "nothing":
+        q[:] = 0
+    elif kind == "negative":
+        q[:, 0], q[:, 1] = -0.5, 0.5 + 2 / 31
+    elif kind == "logits":
+        q[:] = np.arange(31)
+    elif kind == "objects":
+        q = q.astype(object)
+    elif kind == "without the guess":
+        q[:, 7] = 0
+        q /= q.sum(axis=1, keepdims=True)
+    return q
+
+
+@pytest.mark.parametrize(
+    "kind", ["nan", "nothing", "negative", "logits", "objects", "without the guess"]
+)
+def test_what_a_drafter_says_of_its_draws_is_a_distribution(kind):
+    class Says(Drafter):
+        def draft(self, texts):
+            return [Draft([7] * one.most, q_of(kind, one.most)) for one in texts]
+
+    cache = MODEL.new_cache(1, 64)
+    scheduler = Scheduler(MODEL, cache, drafter=Says(), stop_tokens=())
+    scheduler.add("a", text(0, 10), 9, temperature=1.0)
+    scheduler.step()
+    with pytest.raises((TypeError, ValueError), match="Says's draft for request 'a' must .*q"):
+        scheduler.step()
+
+
+@pytest.mark.parametrize("given", [None, {1, 2}, {1: 2}, iter([1, 2]), 3])
+def test_guesses_are_a_list(given):
+    class Gives(Drafter):
+        def draft(self, texts):
+            return [Draft(given) for _ in texts]
+
+    scheduler = Scheduler(MODEL, MODEL.new_cache(1, 64), drafter=Gives(), stop_tokens=())
+    scheduler.add("a", text(0, 10), 9)
+    scheduler.step()
+    with pytest.raises(TypeError, match="Gives's draft for request 'a' must hold a list of token"):
+        scheduler.step()
+
+
+def test_a_draft_model_knows_no_more_tokens_than_the_model():
+    small = decoder("llama", seed=1, vocab_size=40)
+    with pytest.raises(ValueError, match="drafter's model has 40 tokens, needed: at most the 31"):
+        generate(MODEL, [text(0, 5)], max_new_tokens=3, drafter=DraftModel(small))
+
+
+def test_a_scored_request_says_how_much_it_keeps():
+    for heads, n, budget in ((2, 20, 12), (2, 2, 1), (4, 4, 2)):
+        rule = Scored(KNorm(), budget)
+        cache = DenseCache([LayerSpec(heads, 4)], 1, 64, retention=rule, xp=np)
+        cache.add("a")
+        x = np.random.default_rng(0).standard_normal((n, heads, 4)).astype(np.float32)
+        cache.append(0, x, x, cache.plan(["a"], [n]))
+        cache.plan(["a"], [1])  # evicts
+        cache.truncate("a", n)
+        with pytest.raises(ValueError, match=f"keeps {budget} of its {n} tokens"):
+            layouts.to_dense(cache, 0, ["a"])
+
+
+def test_steps_and_guesses_are_counted_up_to_the_stop_token():
+    prompt = text(0, 10)
+    new = generate(MODEL, [prompt], max_new_tokens=30, stop_tokens=())[0]
+    last = next(n for n in range(3, 30) if new[n] not in new[:n])
+    plain = Scheduler(MODEL, MODEL.new_cache(1), stop_tokens=[new[last]])
+    plain.add("a", prompt, 30)
+    plain.run()
+    request = plain.requests["a"]
+    assert (len(request.new), request.steps, request.tokens_per_step) == (last, last, 1.0)
+    oracle = Rehearsed({"a": prompt + new}, 1.0, 31)
+    guessed = Scheduler(MODEL, MODEL.new_cache(1), drafter=oracle, stop_tokens=[new[last]], gamma=2)
+    guessed.add("a", prompt, 30)
+    guessed.run()
+    request = guessed.requests["a"]
+    assert request.new == new[:last]
+    assert request.accepted >= request.drafted - 1 and request.lately > 0.5
+
+
+P, Q = np.full((2, 3), 1 / 3), np.full((1, 3), 1 / 3)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (dict(draft=[-1]), r"token ids, 0 \.\.\. 2, got -1"),
+        (dict(draft=[3]), r"token ids, 0 \.\.\. 2, got 3"),
+        (dict(p=P[:1]), r"p must be \(2, V\)"),
+        (dict(q=Q[:0]), r"q must be \(1, 3\)"),
+        (dict(verdicts=[]), "verdicts must hold 1 numbers, got 0"),
+        (dict(numbers=[0.5]), "numbers must hold 2 numbers, got 1"),
+    ],
+)
+def test_a_rule_with_input_that_does_not_fit(change, message):
+    given = dict(p=P, draft=[1], q=Q, verdicts=[0.5], numbers=[0.5, 0.5]) | change
+    with pytest.raises(ValueError, match=message):
+        accept(**given)
+    given = {"tokens" if n == "draft" else n: x for n, x in given.items()}
+    with pytest.raises(ValueError, match=message):
+        accept_tree(parents=[-1], **given)
+
+
+def test_rehearsed_texts_are_known_by_name():
+    with pytest.raises(TypeError, match="texts must be a mapping from names to token ids"):
+        Rehearsed([1], 0.5, 5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", ["1,2,3", "12,34", "4__096", "4096,", "1,0000"])
+def test_commas_stand_between_thousands(given):
+    with pytest.raises(Exception, match="expected a whole number of tokens"):
+        tokens(given)
+
+
+@pytest.mark.parametrize(
+    "given, right", [("4,096", 4096), ("131_072", 131072), ("1,048,576", 2**20)]
+)
+def test_thousands(given, right):
+    assert tokens(given) == right
+
+
+def test_the_names_are_public():
+    assert kvlib.speculation.accept is accept
