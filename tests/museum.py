@@ -240,7 +240,7 @@ MUTANTS = [
            "[self.new[-1]]", "[self.prompt[-1] if len(self.new) == 1 else self.new[-1]]",
            "generated_tokens"),
     Mutant("stop token returned", SCHEDULING, "Scheduler._note_fed",
-           "tokens[: n + 1], tokens[:n]", "tokens[: n + 1], tokens[: n + 1]", "generated_tokens"),
+           "used = tokens[:n]", "used = tokens[: n + 1]", "generated_tokens"),
     Bug("requests left open", PROTOCOL, "Cache.free", lambda *_: None, "generated_tokens"),
     Bug("one seed for the whole batch", "kvlib.prompts", "seeds_of",
         lambda seeds_of, seed, count: seeds_of(seed, count)[:1] * count, "generated_tokens"),

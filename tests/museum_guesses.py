@@ -30,7 +30,7 @@ MUTANTS = [
            "JUDGED + 2 * k", "2 * k",
            "guesses_keep_the_law"),
     Mutant("the cache keeps the first wrong guess", CHECKING, "keep_right",
-           "r.held -= fed - len(tokens)", "r.held -= fed - len(tokens) - 1",
+           "r.held -= fed - used", "r.held -= fed - used - 1",
            "guesses_change_nothing"),
     Mutant("the drafter keeps its wrong guesses", DRAFTS, "_Fed.agreeing",
            "next((i for i in range(self.sure, most) if self.tokens[i] != text[i]), most)", "most",

@@ -277,9 +277,9 @@ def test_a_sibling_that_cannot_have_been_drawn_is_refused() -> None:
     """The same token again, or one that q leaves out: neither is accepted."""
     p, q = np.array([[0.4, 0.6]] * 4), np.array([[1.0, 0.0]] * 3)
     with np.errstate(all="raise"):
-        assert accept_tree(p, [0, 0], (-1, -1), q[:2], [0.5, 0.0], [0.5] * 3) == ([], 1)
-        assert accept_tree(p, [0], (-1,), q[:1], [0.3], [0.9] * 2) == ([0], 1)
-        assert accept_tree(p, [], (), q[:0], [], [0.1]) == ([], 0)
+        assert accept_tree(p[:3], [0, 0], (-1, -1), q[:2], [0.5, 0.0], [0.5] * 3) == ([], 1)
+        assert accept_tree(p[:2], [0], (-1,), q[:1], [0.3], [0.9] * 2) == ([0], 1)
+        assert accept_tree(p[:1], [], (), q[:0], [], [0.1]) == ([], 0)
 
 
 def test_guesses_that_were_not_drawn_are_those_that_equal_the_tokens() -> None:
@@ -313,6 +313,7 @@ def test_what_is_no_tree_is_refused(parents, words) -> None:
 
 
 Q = np.array([[0.0, 0.5, 0.5, 0.0]])
+UNLIKE = np.array([[0.0, 0.5, 0.5, 0.0], [0.0, 0.25, 0.75, 0.0]])
 
 
 @pytest.mark.parametrize(
@@ -324,7 +325,14 @@ Q = np.array([[0.0, 0.5, 0.5, 0.0]])
         ),
         (Draft([1, 2], parents=(-1, 1)), r"\[1\] must be -1 or the number of an earlier guess"),
         (Draft([1, 2, 2, 2], parents=(-1, 0, -1, -1)), r"different tokens .* got \[1, 2, 2\] for"),
-        (Draft([1, 2], Q[[0, 0]] * [[1], [2]], (-1, -1)), "rows? of q .* guesses 0 and 1 differ"),
+        (
+            Draft(
+                [1, 2],
+                UNLIKE,
+                (-1, -1),
+            ),
+            "rows? of q .* guesses 0 and 1 differ",
+        ),
         (Draft([1, 3], Q[[0, 0]], (-1, -1)), r"drawn from q, got token 3, .* there is 0\.0"),
     ],
 )

@@ -324,3 +324,20 @@ def test_thousands(given, right):
 
 def test_the_names_are_public():
     assert kvlib.speculation.accept is accept
+
+
+@pytest.mark.parametrize("home", ["rows", "blocks"])
+def test_nobody_exports_what_was_not_written(home):
+    cache: Any = MODEL.new_cache(1, 64)
+    if home == "blocks":
+        cache = PagedCache(MODEL.layer_specs, BlockPool(20, 4), dtype=np.float64)
+    cache.add("a")
+    MODEL.forward(text(0, 10), cache, cache.plan(["a"], [10]))
+    step = cache.plan(["a"], [2])
+    x = np.ones((2, 2, 8))
+    cache.append(0, x, x, step)
+    assert layouts.to_dense(cache, 0, ["a"])[2].tolist() == [12]  # this layer has appended them
+    with pytest.raises(ValueError, match="lacks keys from token 10 on: layer 1 has not"):
+        layouts.to_dense(cache, 1, ["a"])
+    cache.truncate("a", 10)
+    assert layouts.to_dense(cache, 1, ["a"])[2].tolist() == [10]

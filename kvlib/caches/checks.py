@@ -184,6 +184,17 @@ def check_run(cache: CacheHooks, layer: int, q: Array, step: Step) -> LayerSpec:
     return spec
 
 
+def check_appended(request: Request, layer: int) -> None:
+    """Refuse to read tokens for which a step has room in the layer, but which nobody wrote."""
+    waits = request.ticket is not None and layer not in request.ticket.appended
+    first = request.begun if waits and request.length > request.begun else request.gap
+    if first is not None:
+        raise ValueError(
+            f"request {describe(request.name)} lacks keys from token {first} on: layer {layer} has "
+            "not appended them. Append them first, or truncate the request"
+        )
+
+
 def _check_layer_and_step(cache: CacheHooks, layer: int, step: Step) -> LayerSpec:
     check_layer(cache, layer)
     check_live(cache, step)

@@ -9,7 +9,7 @@ import numpy as np
 
 from kvlib.arguments import LARGEST, check_integer, check_list, describe, is_integer, listed
 from kvlib.arrays import Array, to_numpy
-from kvlib.caches.checks import check_kind, check_layer, check_new, token_ids
+from kvlib.caches.checks import check_appended, check_kind, check_layer, check_new, token_ids
 from kvlib.caches.checks_trees import check_no_tree
 from kvlib.caches.protocol import Cache
 
@@ -41,6 +41,7 @@ def to_dense(cache: Cache, layer: int, seq_ids: Sequence[Hashable]) -> tuple[Arr
     for b, (name, n) in enumerate(zip(names, lengths, strict=True)):
         if n == 0:
             continue
+        check_appended(cache._requests[name], layer)
         one_k, one_v, positions = cache.read(layer, name)
         kept = positions.shape[-1]
         if kept != n:

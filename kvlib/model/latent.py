@@ -8,7 +8,7 @@ No key is ever expanded. q · (W_UK c) = (W_UKᵀ q) · c, so each query is take
 instead, and attention is that of many query heads on one key whose first numbers are the value.
 What comes out is a sum of latent vectors, which W_UV takes to each head's value. A decode step then
 reads the latents as they lie. For a prompt it is not the cheapest way: with DeepSeek-V3's sizes, a
-chunk of more than 171 tokens over many keys would need fewer operations if it expanded them.
+chunk of more than 170 tokens over many keys would need fewer operations if it expanded them.
 
 Another token mixer beside `kvlib.model.grouped_query`, whose head names the four parts of one.
 Config keys: `num_attention_heads`, `q_lora_rank`, `kv_lora_rank`, `qk_nope_head_dim`,

@@ -187,7 +187,8 @@ def keep_right(cache: Cache, r: Request, fed: int, tokens: list[int], used: int)
         if draft.parents is None:
             cache.truncate(r.name, r.held)
         else:
-            cache.keep(r.name, [0, *(j + 1 for j in path[: used - 1])])
+            path = path[: used - 1]
+            cache.keep(r.name, [0, *(j + 1 for j in path)])
         r.left = noted(cache, r)
 
 
