@@ -341,3 +341,64 @@ def test_nobody_exports_what_was_not_written(home):
         layouts.to_dense(cache, 1, ["a"])
     cache.truncate("a", 10)
     assert layouts.to_dense(cache, 1, ["a"])[2].tolist() == [10]
+
+
+def overflowing(q, k, v, own):
+    """Cascade attention that subtracts the largest score of the shared part alone."""
+    d = np.sqrt(q.shape[1])
+    s = q @ k.T / d
+    top = s.max(axis=1)
+    p = np.exp(s - top[:, None])
+    o, total, found = p @ v, p.sum(axis=1), []
+    for i, (own_k, own_v) in enumerate(own):
+        mine = np.exp(own_k @ q[i] / d - top[i])
+        found.append((o[i] + mine @ own_v) / (total[i] + mine.sum()))
+    return np.array(found, np.float32)
+
+
+def test_checkers_find_what_they_once_let_pass():
+    from kvlib.exercises import prefixes, sampling
+
+    with np.errstate(all="ignore"):
+        report = prefixes.check_cascade(overflowing)
+    assert not report.passed and "whichever part it comes from" in str(report)
+
+    def limit_fixed(counts, p, least=10):
+        return right(counts, p, 10)
+
+    def strict(counts, p, least=10):
+        return right(counts, p, least + 1e-9)
+
+    def right(counts, p, least=10):
+        expected = counts.sum() * p
+        if counts[expected == 0].any():
+            return np.inf, len(p)
+        rare = (expected < least) & (expected > 0)
+        common = expected >= least
+        e, c = expected[common], counts[common]
+        if rare.any():
+            e, c = np.append(e, expected[rare].sum()), np.append(c, counts[rare].sum())
+        return float(((c - e) ** 2 / e).sum()), len(e) - 1
+
+    assert sampling.check_chi_square(right).passed
+    for wrong in (limit_fixed, strict):
+        report = sampling.check_chi_square(wrong)
+        assert not report.passed and "least=" in str(report)
+
+    def nucleus(p, top_p, kind="stable"):
+        order = np.argsort(-p, kind=kind)
+        kept = order[: int(np.searchsorted(np.cumsum(p[order]), top_p)) + 1]
+        out = np.zeros(len(p))
+        out[kept] = p[kept] / p[kept].sum()
+        return out
+
+    assert sampling.check_nucleus(nucleus).passed
+    report = sampling.check_nucleus(lambda p, top_p: nucleus(p, top_p, "quicksort"))
+    assert not report.passed and "300 equal tokens" in str(report)
+
+
+def test_one_token_is_a_decode_step():
+    from kvlib.costs import decode
+
+    first, second = (decode("deepseek-v3", 1, n, "int8") for n in (1, 2))
+    assert 2 * first.kv_read == second.kv_read

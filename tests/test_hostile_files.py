@@ -94,7 +94,7 @@ TEXTS: dict[str, tuple[str | bytes, str]] = {
     "too many objects": (spliced("a", f"[{'{},' * 60_000}1]"), "('{' comes 60,001 times"),
     "too many keys": (json.dumps({f"{i}": 0 for i in range(210_000)}), "(':' comes 210,000 times"),
     "too many values": (spliced("a", f"[{'0,' * 500_000}0]"), "(',' comes 500,007 times"),
-    "too many bytes": (spliced("a", '"' + "x" * MOST_BYTES + '"'), "needed: at most 4,000,000"),
+    "too many bytes": (spliced("a", '"' + "x" * MOST_BYTES + '"'), "needed: at most 5,000,000"),
     "a name of 5,000 characters": (config(**{"x" * 5000: 1}), "xxx... is 1, needed: a key that"),
     "a name with a NUL": (config(**{"a\0b": 1}), r"'a\x00b' is 1, needed: a key that llama"),
     "a name with escape codes": (config(**{"\x1b[2J": 1}), r"'\x1b[2J' is 1, needed: a key that"),

@@ -7,6 +7,7 @@ cache, with memory that nobody wrote filled with NaN.
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from kvlib.model import Decoder, ModelConfig, RopeConfig, random_weights
 from kvlib.model.latent import EPS, LatentAttention
 from kvlib.speculation import PromptLookup, branches, lower_layers
 
+ROOT = Path(__file__).resolve().parent.parent
 SIZES = {
     "queries in one step": Latent(None, 20, 10, 6, 14),
     "queries in two": Latent(12, 20, 10, 6, 14),
@@ -247,3 +249,29 @@ def test_a_config_without_latents_has_no_latent_attention():
     plain = config_of(SIZES["queries in two"], latent=None)
     with pytest.raises(ValueError, match="states no latent attention"):
         LatentAttention.weights(plain)
+
+
+@pytest.mark.parametrize("name", ["deepseek-v2", "deepseek-v3", "deepseek-v2-lite"])
+def test_lower_layers_without_experts(name):
+    model = kvlib.load_model(f"{ROOT}/tests/golden/{name}")
+    low = lower_layers(model, 1)  # the first layer has no experts
+    assert low.config.experts is None and len(low.layer_specs) == 1
+    cache = low.new_cache(1, 8)
+    cache.add(0)
+    assert np.isfinite(low.forward([1, 2, 3], cache, cache.plan([0], [3]))).all()
+
+
+@pytest.mark.parametrize("texts", [1, 3])
+@pytest.mark.parametrize("home", CACHES)
+def test_latents_are_read_once(home, texts):
+    """As keys and as values: a decode step reads each stored number a single time."""
+    model = decoder()
+    cache = CACHES[home](model.layer_specs)
+    for i in range(texts):
+        cache.add(i)
+    ids = list(range(texts))
+    model.forward([5] * 12 * texts, cache, cache.plan(ids, [12] * texts))
+    with kvlib.Meter() as meter:
+        model.forward([7] * texts, cache, cache.plan(ids, [1] * texts))
+    width = SIZES["queries in two"].width
+    assert meter.by_label["attention"].read == texts * 2 * 13 * 4 * width

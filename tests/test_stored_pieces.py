@@ -96,6 +96,4 @@ def test_reading_costs_what_is_stored(size, codec):
                 for part, dim in ((codec.keys, 16), (codec.values, 8))[: 2 - layer]:
                     fields = part.encode(np.ones((spec.num_kv_heads, coded, dim), F32))
                     needed += sum(x.nbytes for x in fields.values())
-                if cache.in_rows and layer:  # a row's values count apart, wherever they lie
-                    needed += done * 8 * 4
                 assert meter.by_label["attention"].read == needed

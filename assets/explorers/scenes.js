@@ -242,7 +242,7 @@ attention_flops = function (layers, fresh, seq) {
     for (stub9_itr = 0; stub9_itr < stub8_seq.length; stub9_itr += 1) {
         g = stub8_seq[stub9_itr];
         dims = _pyfunc_op_add(g["qk_dim"], g["v_dim"]);
-        if ((fresh >= seq)) {
+        if (((fresh >= seq) && (fresh > 1))) {
             dims = _pyfunc_op_add(g["full_qk_dim"], g["full_v_dim"]);
         }
         total = _pyfunc_op_add(total, _pyfunc_op_mult((_pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(g["count"], 2), g["num_qo_heads"])), dims)), pairs(fresh, seq, g["window"])));
@@ -273,7 +273,7 @@ activation_bytes = function (layers, fresh, seq) {
     for (stub13_itr = 0; stub13_itr < stub12_seq.length; stub13_itr += 1) {
         g = stub12_seq[stub13_itr];
         dims = _pyfunc_op_add(g["qk_dim"], g["v_dim"]);
-        if ((fresh >= seq)) {
+        if (((fresh >= seq) && (fresh > 1))) {
             dims = _pyfunc_op_add(g["full_qk_dim"], g["full_v_dim"]);
         }
         total = _pyfunc_op_add(total, _pyfunc_op_mult((_pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(g["count"], fresh), g["num_qo_heads"])), dims)), 2));
@@ -286,7 +286,7 @@ pass_work = function (facts, codec, weight_bits, batch, fresh, seq, shared) {
     stub14_ = [facts["layers"], _pyfunc_op_mult(batch, fresh)];
     layers = stub14_[0];tokens = stub14_[1];
     kv_read = 0.0;
-    if ((fresh < seq)) {
+    if (((fresh < seq) || (fresh <= 1))) {
         kv_read = _pyfunc_op_mult(batch, attended_bytes(layers, codec, fresh, seq));
         if (((batch > 1) && (shared > 0))) {
             kv_read -= _pyfunc_op_mult((batch - 1), shared_saving(layers, codec, fresh, seq, shared));

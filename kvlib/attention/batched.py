@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kvlib.arrays import Array, itemsize, namespace
+from kvlib.arrays import Array, both_nbytes, namespace
 from kvlib.attention import products
 from kvlib.attention.direct import answer, as_dtype, cap, scaled
 from kvlib.attention.products import PIECE
@@ -173,7 +173,8 @@ def attend_rows(
     o, lse = divided(xp, (o, top, total), return_lse or sinks is not None)
     if counting():
         pairs, both = sum(lengths) - b * first, q.shape[2] + v.shape[3]
-        read = pairs * k.shape[1] * both * itemsize(xp, k.dtype)
+        token = both_nbytes(k[:1, :, :1, :], v[:1, :, :1, :])
+        read = pairs * token
         report("attention", flops=2 * pairs * each * q.shape[1] * both, read=read)
     o, lse = (None if x is None else _by_token(xp, x, each) for x in (o, lse))
     return answer(xp, o, lse, q.dtype, sinks, return_lse)

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from kvlib.arguments import check_flag, check_integer
-from kvlib.arrays import Array, at_least_float32, namespace, nbytes
+from kvlib.arrays import Array, at_least_float32, both_nbytes, namespace
 from kvlib.attention.checks import check_inputs, check_settings
 from kvlib.attention.states import Parts, join, softmax_parts, with_sink
 from kvlib.meter import counting, report
@@ -181,7 +181,7 @@ def finish(
     if counting():
         pairs = q.shape[0] * k.shape[0] * q.shape[1]
         flops = 2 * pairs * (q.shape[2] + v.shape[2])
-        report("attention", flops=flops, read=nbytes(k) + nbytes(v))
+        report("attention", flops=flops, read=both_nbytes(k, v))
     empty = total == 0
     divisor = xp.where(empty, xp.ones_like(total), total)
     o, lse = by_token(xp, o / divisor, *q.shape[:2]), None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from kvlib.arrays import Array, nbytes
+from kvlib.arrays import Array, both_nbytes
 from kvlib.attention import products
 from kvlib.attention.direct import as_dtype, cap
 from kvlib.meter import counting, report
@@ -76,4 +76,4 @@ class Slices(Pieces):
 
     def nbytes(self, i: int) -> int:
         a, b = self.spans[i]
-        return nbytes(self.k[:, a:b, :]) + nbytes(self.v[:, a:b, :])
+        return both_nbytes(self.k[:, a:b, :], self.v[:, a:b, :])

@@ -153,7 +153,7 @@ def attention_flops(layers: list[dict[str, Any]], fresh: float, seq: float) -> f
     total = 0.0
     for g in layers:
         dims = g["qk_dim"] + g["v_dim"]
-        if fresh >= seq:
+        if fresh >= seq and fresh > 1:
             dims = g["full_qk_dim"] + g["full_v_dim"]
         total += g["count"] * 2 * g["num_qo_heads"] * dims * pairs(fresh, seq, g["window"])
     return total
@@ -180,7 +180,7 @@ def activation_bytes(layers: list[dict[str, Any]], fresh: float, seq: float) -> 
     total = 0.0
     for g in layers:
         dims = g["qk_dim"] + g["v_dim"]
-        if fresh >= seq:
+        if fresh >= seq and fresh > 1:
             dims = g["full_qk_dim"] + g["full_v_dim"]
         total += g["count"] * fresh * g["num_qo_heads"] * dims * 2
     return total
@@ -204,7 +204,7 @@ def pass_work(
     """
     layers, tokens = facts["layers"], batch * fresh
     kv_read = 0.0
-    if fresh < seq:
+    if fresh < seq or fresh <= 1:
         kv_read = batch * attended_bytes(layers, codec, fresh, seq)
         if batch > 1 and shared > 0:
             kv_read -= (batch - 1) * shared_saving(layers, codec, fresh, seq, shared)

@@ -56,6 +56,15 @@ def check_cascade(cascade: Callable[..., Any]) -> Iterator[str]:
     # alike the shares may differ in the third digit
     axes = ("request", "dim")
     expect_close(o, _whole(q, k, v, own), "o with large scores", axes=axes, atol=5e-3)
+    q, k, v, own = _request(5, [2, 2])
+    own[1][0][0] = 200 * q[1]  # one key of its own scores far above all that is shared
+    o = cascade(q, k, v, own)
+    if not np.isfinite(o).all():
+        raise Finding(
+            "a request whose own key has a far larger score than all shared keys gets an o that is "
+            "not finite: subtract the larger of both maxima, whichever part it comes from"
+        )
+    expect_close(o, _whole(q, k, v, own), "o with a large score of its own", axes=axes, atol=5e-3)
     yield "large scores do not overflow"
 
     for seed, lengths in ((2, [1]), (3, [7, 1, 1, 2])):

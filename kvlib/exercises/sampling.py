@@ -50,6 +50,11 @@ def check_nucleus(nucleus: Any) -> Iterator[str]:
     why = "of equal probabilities those with the lower ids stay: sort with kind='stable'"
     got = nucleus(same.copy(), 0.5)
     expect_close(got, np.asarray([0.5, 0.5, 0, 0]), "equal tokens", axes=("token",), why=why)
+    many = np.tile([1.0, 2.0], 300) / 900  # 300 tokens of each probability
+    right = np.zeros(600)
+    right[1:300:2] = 1 / 150  # the first 150 of the likelier ones are a third
+    got = nucleus(many.copy(), 149.5 * 2 / 900)
+    expect_close(got, right, "300 equal tokens", axes=("token",), why=why)
     yield "the token that reaches top_p exactly is the last to stay; among equals, lower ids stay"
     rng = np.random.default_rng(1)
     for _ in range(8):

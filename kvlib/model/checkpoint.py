@@ -167,15 +167,28 @@ def assign(config: ModelConfig, tensors: Tensors, folder: str) -> dict[str, list
             raise CheckpointError(
                 f"{file.shown}: tensor {in_file!r} is {info.dtype}, needed: {', '.join(FLOATS)}"
             )
-    buffers = family(config.model_type).names.buffers
+    behind = str(config.num_hidden_layers)
+    buffers = family(config.model_type).names.buffers.replace("LAYERS", behind)
     for name, (file, in_file) in tensors.items():
-        tied_head = name == "lm_head.weight" and config.tie_word_embeddings
-        if name not in needed and not tied_head and not re.fullmatch(buffers, name):
+        if name == "lm_head.weight" and config.tie_word_embeddings:
+            _check_tied(file, in_file, (config.vocab_size, config.hidden_size))
+            continue
+        if name not in needed and not re.fullmatch(buffers, name):
             raise CheckpointError(
                 f"{file.shown}: tensor {words.shown(in_file)} has no place in a "
                 f"{config.model_type} model as config.json describes it"
             )
     return plan
+
+
+def _check_tied(file: SafetensorsFile, name: str, shape: tuple[int, int]) -> None:
+    """A head that repeats the embedding is not read, but one of another shape repeats nothing."""
+    found = file.tensors[name].shape
+    if found != shape:
+        raise CheckpointError(
+            f"{file.shown}: tensor {name!r} has shape {words.shown(found)}, needed: {shape}, "
+            "because config.json ties it to the embedding"
+        )
 
 
 def full_name(config: ModelConfig, name: str, tensors: Tensors) -> str:

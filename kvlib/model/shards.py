@@ -10,7 +10,7 @@ from kvlib.config.door import read_json
 from kvlib.errors import CheckpointError
 from kvlib.model.safetensors import SafetensorsFile
 
-MOST_TENSORS, MOST_SHARDS = 40_000, 2_000  # 94 layers of 128 experts (Qwen3) have 37,000 tensors
+MOST_TENSORS, MOST_SHARDS = 60_000, 2_000  # 58 layers of 256 experts (DeepSeek-V3) have 46,000
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 

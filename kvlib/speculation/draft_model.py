@@ -9,6 +9,7 @@ from kvlib.arguments import check_integer
 from kvlib.arrays import Array
 from kvlib.caches import Cache
 from kvlib.caches.trees import Parents, chained
+from kvlib.config.router import Router
 from kvlib.errors import CacheFull, OutOfBlocks
 from kvlib.model.decoder import Decoder
 from kvlib.prompts import check_cache, check_model
@@ -168,7 +169,11 @@ def lower_layers(model: Decoder, layers: int) -> Decoder:
         own = tuple(layer for layer in experts.layers if layer < layers)
         experts = experts._replace(layers=own) if own else None
     shorter = replace(
-        config, num_hidden_layers=layers, windows=config.windows[:layers], experts=experts
+        config,
+        num_hidden_layers=layers,
+        windows=config.windows[:layers],
+        experts=experts,
+        router=config.router if experts is not None else Router(),
     )
     kept = {
         name: weight

@@ -85,7 +85,8 @@ class Names(NamedTuple):
     stored      our weight with its kind ("qkv.bias") → the one tensor that holds it in an order of
                 its own
     buffers     a pattern of tensors that may be there and are not read, because they follow from
-                the config: older versions of transformers saved them
+                the config: older versions of transformers saved them. LAYERS in it stands for the
+                number of layers
     """
 
     prefix: str = "model."

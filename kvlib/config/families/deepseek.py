@@ -150,7 +150,7 @@ NAMES = Names(
     respelled=(("mlp.shared_expert.", "mlp.shared_experts."),),
     stored=STORED,
     # V3's files hold one layer more, which guesses the token after the next
-    buffers=r"(.*\.)?rotary_emb\.inv_freq|layers\.61\..*",
+    buffers=r"(.*\.)?rotary_emb\.inv_freq|layers\.LAYERS\..*",
 )
 FAMILIES = {
     "deepseek_v2": Family(classes("DeepseekV2"), shape, forward_fields, names=NAMES),
