@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvlib.arguments import describe, is_integer
 from kvlib.arrays import Array
-from kvlib.caches.checks import get_open
+from kvlib.caches.checks import check_written, get_open
 from kvlib.caches.checks_trees import check_no_tree
 from kvlib.model.rope import turn
 
@@ -71,13 +71,7 @@ def remove_span(model: Decoder, cache: Cache, seq_id: Hashable, start: int, stop
             f"a {model.config.model_type} model adds learned positions to its embeddings, so its "
             "keys cannot be moved to others; read the shortened text again"
         )
-    gap = cache._gap(request)
-    if gap is not None:
-        name = describe(seq_id)
-        raise ValueError(
-            f"request {name} lacks keys from token {gap} on: not every layer has appended them. "
-            f"truncate({name}, {gap}) first"
-        )
+    check_written(request, cache._gap(request))
     cache._check_truncate(request, start)  # before a copy is made, which ends the last step
     tail = [_moved(model, cache, layer, seq_id, start, stop) for layer in range(len(cache.layers))]
     guard: object = None

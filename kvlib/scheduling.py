@@ -44,6 +44,7 @@ from kvlib.serving import (
     Request,
     changed,
     close_in,
+    halved,
     noted,
     raise_failed,
     undo,
@@ -54,7 +55,6 @@ from kvlib.speculation.checking import (
     check_drafter,
     check_gamma,
     guess,
-    halved,
     keep_right,
     next_tokens,
     planned,
@@ -80,6 +80,8 @@ __all__ = [
     "waits",
     "youngest",
 ]
+
+MEDDLED = ". Please leave a running request alone, or end it with cancel or close"
 
 
 class Scheduler:
@@ -361,7 +363,7 @@ class Scheduler:
                 keep_right(self.cache, r, fed, tokens, used)
             except Exception as error:
                 words = f"request {describe(r.name)} could not forget wrong guesses: {error}"
-                self._fail(r, words)
+                self._fail(r, words, advice="")
                 return
         self._note(r, kind, fed, given[0] if given else None)
         for token in given[1:]:
@@ -419,9 +421,8 @@ class Scheduler:
             self._fail(r, words)
         return bool(found)
 
-    def _fail(self, r: Request, words: str) -> None:
-        advice = "leave a running request alone, or end it with cancel or close"
-        r.error = ValueError(f"{words}; it got {len(r.new)} new tokens. Please {advice}")
+    def _fail(self, r: Request, words: str, advice: str = MEDDLED) -> None:
+        r.error = ValueError(f"{words}; it got {len(r.new)} new tokens{advice}")
         if r.state == WAITING:
             self._waiting.remove(r)
             r.state = FAILED

@@ -119,6 +119,18 @@ def draw(places: Sequence[Place], logits: Array) -> list[int]:
     return [drawn[p.row] for p in places]
 
 
+def halved(parts: dict[Request, list[int]]) -> bool:
+    """Feed a prompt that is alone in a step the first half of its part; whether there was one.
+
+    Read in one step, a prompt may need blocks that its windows give back when it is read in chunks.
+    """
+    r, part = next(iter(parts.items()))
+    if len(parts) > 1 or len(part) < 2 or r.state == DECODING:
+        return False
+    parts[r] = part[: len(part) // 2]
+    return True
+
+
 def undo(cache: Cache, step: Step, requests: Iterable[Request]) -> None:
     """Undo a step that has failed: its requests hold again what they held before its plan.
 

@@ -79,7 +79,7 @@ def latents_of_deepseek() -> None:
 
 
 def same_as_transformers(*names: str) -> None:
-    """The longest prompt of these tiny checkpoints, seven tokens a step."""
+    """The longest prompt of these tiny checkpoints, seven tokens per step."""
     for name in names:
         folder = test_editing.GOLDEN / name
         with np.load(folder / "expected.npz") as stored:

@@ -146,10 +146,29 @@ def test_tied_or_not(folder):
     head = {"lm_head.weight": np.zeros((64, 32), np.float32)}
     save_safetensors(tied / FILE, tensors_of(tied) | head)
     assert same(kvlib.load_model(tied), kvlib.load_model(GOLDEN / "qwen2"))
+    save_safetensors(tied / FILE, tensors_of(tied) | {"lm_head.weight": np.zeros((3, 3), "f4")})
+    refused(tied, "'lm_head.weight' has shape (3, 3), needed: (64, 32)", "ties it")
     tensors = tensors_of(untied)
     del tensors["lm_head.weight"]
     save_safetensors(untied / FILE, tensors)
     refused(untied, str(untied / FILE), "'lm_head.weight' is missing", "(64, 32)")
+
+
+def test_the_layer_that_guesses_further_tokens_is_known_by_its_number(folder):
+    """DeepSeek-V3's files hold it behind the last; V2's have none, and no other number will do."""
+    for name, number, known in (
+        ("deepseek-v3", 2, True),
+        ("deepseek-v3", 61, False),
+        ("deepseek-v2", 2, False),
+    ):
+        path = folder(name)
+        more = {f"model.layers.{number}.eh_proj.weight": np.zeros((2, 2), np.float32)}
+        save_safetensors(path / FILE, tensors_of(path) | more)
+        if known:
+            assert same(kvlib.load_model(path), kvlib.load_model(GOLDEN / name))
+        else:
+            refused(path, f"layers.{number}.eh_proj.weight' has no place in a deepseek")
+        shutil.rmtree(path)
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3-windows", "gemma2", "gpt2"])

@@ -173,8 +173,7 @@ def attend_rows(
     o, lse = divided(xp, (o, top, total), return_lse or sinks is not None)
     if counting():
         pairs, both = sum(lengths) - b * first, q.shape[2] + v.shape[3]
-        token = both_nbytes(k[:1, :, :1, :], v[:1, :, :1, :])
-        read = pairs * token
+        read = pairs * both_nbytes(k[:1, :, :1, :], v[:1, :, :1, :])
         report("attention", flops=2 * pairs * each * q.shape[1] * both, read=read)
     o, lse = (None if x is None else _by_token(xp, x, each) for x in (o, lse))
     return answer(xp, o, lse, q.dtype, sinks, return_lse)

@@ -19,11 +19,12 @@ FEW = 32  # rows up to which the long factor goes first
 
 
 def piece_of_a_chunk(xp: Any, rows: int, dim: int) -> int:
-    """Keys of two arrays to take at a time for `rows` rows, several queries', of a kv head.
+    """How many keys to take at a time if `rows` query rows share a kv head.
 
-    dim: numbers of a key or a value, whichever has more. Few rows stay small products where those
-    are quick. A larger one wakes OpenBLAS's threads, which then spin for 0.1 s beside the threads
-    that share the products with weights, and slow them by a third.
+    dim: numbers of a key or a value, whichever has more. Where OpenBLAS is quick at small products,
+    few rows take pieces that give small ones. A larger product wakes OpenBLAS's threads, which spin
+    for 0.1 s, and products with weights, which other threads share, then take up to half as long
+    again.
     """
     if not is_numpy(xp):
         return WIDE_PIECE
@@ -36,8 +37,8 @@ def piece_of_a_chunk(xp: Any, rows: int, dim: int) -> int:
 def columns_together(xp: Any, rows: Array) -> Array:
     """The same rows (..., R, D), laid out so that `scores` need not copy them for each piece.
 
-    OpenBLAS's kernels for small products, too, are quicker with them, and take products twice as
-    large.
+    OpenBLAS's kernels for small products are quicker with this layout, too, and take products of
+    twice the size.
     """
     if not is_numpy(xp) or not 1 < rows.shape[-2] <= FEW:
         return rows

@@ -184,14 +184,13 @@ def check_run(cache: CacheHooks, layer: int, q: Array, step: Step) -> LayerSpec:
     return spec
 
 
-def check_appended(request: Request, layer: int) -> None:
-    """Refuse to read tokens for which a step has room in the layer, but which nobody wrote."""
-    waits = request.ticket is not None and layer not in request.ticket.appended
-    first = request.begun if waits and request.length > request.begun else request.gap
+def check_written(request: Request, first: int | None, who: str = "not every layer has") -> None:
+    """Refuse to use tokens from `first` on, for which there is room, but which nobody wrote."""
     if first is not None:
+        name = describe(request.name)
         raise ValueError(
-            f"request {describe(request.name)} lacks keys from token {first} on: layer {layer} has "
-            "not appended them. Append them first, or truncate the request"
+            f"request {name} lacks keys from token {first} on: {who} appended them. Append them, "
+            f"or truncate({name}, {first})"
         )
 
 

@@ -9,9 +9,10 @@ import numpy as np
 
 from kvlib.arguments import LARGEST, check_integer, check_list, describe, is_integer, listed
 from kvlib.arrays import Array, to_numpy
-from kvlib.caches.checks import check_appended, check_kind, check_layer, check_new, token_ids
+from kvlib.caches.checks import check_kind, check_layer, check_new, check_written, token_ids
 from kvlib.caches.checks_trees import check_no_tree
 from kvlib.caches.protocol import Cache
+from kvlib.caches.step import Request
 
 
 def to_dense(cache: Cache, layer: int, seq_ids: Sequence[Hashable]) -> tuple[Array, Array, Array]:
@@ -41,7 +42,7 @@ def to_dense(cache: Cache, layer: int, seq_ids: Sequence[Hashable]) -> tuple[Arr
     for b, (name, n) in enumerate(zip(names, lengths, strict=True)):
         if n == 0:
             continue
-        check_appended(cache._requests[name], layer)
+        _check_appended(cache._requests[name], layer)
         one_k, one_v, positions = cache.read(layer, name)
         kept = positions.shape[-1]
         if kept != n:
@@ -49,6 +50,14 @@ def to_dense(cache: Cache, layer: int, seq_ids: Sequence[Hashable]) -> tuple[Arr
         k[b, :, :n, :] = xp.permute_dims(one_k, (1, 0, 2))
         v[b, :, :n, :] = xp.permute_dims(one_v, (1, 0, 2))
     return k, v, xp.asarray(lengths, dtype=xp.int64)
+
+
+def _check_appended(request: Request, layer: int) -> None:
+    """Refuse to export a layer that has not appended its request's newest tokens."""
+    waits = request.ticket is not None and layer not in request.ticket.appended
+    if waits and request.length > request.begun:
+        check_written(request, request.begun, f"layer {layer} has not")
+    check_written(request, request.gap)
 
 
 def from_dense(

@@ -65,6 +65,9 @@ class StoredLayers(Cache):
         self.in_rows = self.plain and allocator.one_page
         self.lent = threading.local()  # memory for copies of keys and of values, for each thread
         self.watches = any(rule.alone for rule in rules)
+        self.forgets = any(rule.holes or rule.first(LARGEST) for rule in rules)
+        if self.codec.waits and self.codec.group > 1:
+            self.undoable = GUESSES  # a longer step's tokens are not kept as they came
         # A way to attend that wants the bounds of pages says in which layers, or refuses the cache.
         bounded = getattr(attention, "bounded", None)
         layers_bounded: Sequence[int] = () if bounded is None else bounded(self)
@@ -111,17 +114,6 @@ class StoredLayers(Cache):
         coded, n = self.held(request) - table.gone, request.length - table.gone
         store, waiting = self.store(table, layer), request.state.residual(layer)
         return store.decoded(table.pages, waiting, coded, n, as_view=self.in_rows)
-
-    @property
-    def forgets(self) -> bool:  # type: ignore[override]
-        """Whether a layer gives tokens back while its request goes on: by a window or a policy."""
-        rules = [group.retention for group in self.groups]
-        return any(rule.holes or rule.first(LARGEST) for rule in rules)
-
-    @property
-    def undoable(self) -> int | None:  # type: ignore[override]
-        """What waits for a group to be full is kept as it came for so long a step (`Residual`)."""
-        return GUESSES if self.codec.waits and self.codec.group > 1 else None
 
     def new_residuals(self) -> list[Residual]:
         """Room in each layer for a request's tokens that wait; [] where none ever do."""

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from kvlib.config import words
 from kvlib.errors import CheckpointError
 
-MOST_BYTES = 5_000_000  # of a JSON file, or of a safetensors header; an index of V3 has 4.2
+MOST_BYTES = 5_000_000  # of a JSON file, or of a safetensors header; DeepSeek-V3's index has 4.2 MB
 DEEPEST = 32  # objects and lists inside one another; a config.json has 4
 DIGITS = 40  # of a whole number; files hold int(1e30) for "no limit", which has 31
 # How many parts a text may have, so that what Python makes of them takes some tens of MB, and the

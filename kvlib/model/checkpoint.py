@@ -104,7 +104,8 @@ def sources(config: ModelConfig) -> dict[str, list[Source]]:
         if f"{part}.{kind}" in names.stored:
             one = names.stored[f"{part}.{kind}"]
             bound = partial(_with_config, one.rows, config)
-            found[ours] = [Source(place + one.tensor, one.shape(config), 0, bound)]
+            in_file = weight.shape if one.shape is None else one.shape(config)
+            found[ours] = [Source(place + one.tensor, in_file, 0, bound)]
             continue
         renamed = names.renamed.get(part)
         tensors = weight.tensors if renamed is None else {renamed: weight.shape[0]}

@@ -1,14 +1,14 @@
-"""Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): one small vector a token is cached.
+"""Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): one cached vector per token.
 
 Keys and values of all heads are made from a latent vector c, and a part of the key that carries the
 position is the same for all heads. So the cache keeps c and that part, and nothing per head: 576
-numbers a token in place of 40,960 in DeepSeek-V3.
+numbers per token in place of 40,960 in DeepSeek-V3.
 
-No key is ever expanded. q · (W_UK c) = (W_UKᵀ q) · c, so each query is taken to the latent vectors
-instead, and attention is that of many query heads on one key whose first numbers are the value.
-What comes out is a sum of latent vectors, which W_UV takes to each head's value. A decode step then
-reads the latents as they lie. For a prompt it is not the cheapest way: with DeepSeek-V3's sizes, a
-chunk of more than 170 tokens over many keys would need fewer operations if it expanded them.
+No key is ever expanded. Since q · (W_UK c) = (W_UKᵀ q) · c, each query is multiplied by W_UKᵀ
+instead, and all query heads attend to one key, whose first numbers are the value. Each head gets a
+weighted sum of latent vectors, and W_UV turns this sum into the head's output. So a decode step
+reads the latent vectors as they lie. For a prompt this is not the cheapest way: with DeepSeek-V3's
+sizes, a chunk of more than 170 tokens over many keys needs fewer operations if keys are expanded.
 
 Another token mixer beside `kvlib.model.grouped_query`, whose head names the four parts of one.
 Config keys: `num_attention_heads`, `q_lora_rank`, `kv_lora_rank`, `qk_nope_head_dim`,
@@ -93,7 +93,7 @@ class LatentAttention:
         return xp.concat([c, _turned(both[..., rank:], angles)], axis=-1)
 
     def queries(self, h: Array, angles: Angles) -> Array:
-        """h (T, hidden) → (T, H, C + R): each head's query, its first part taken to the latents."""
+        """h (T, hidden) → (T, H, C + R): each head's query, its first part times W_UKᵀ."""
         w, width = self.w, self.sizes.qk_nope_head_dim
         if "q.weight" in w:
             q = linear(h, w["q.weight"])

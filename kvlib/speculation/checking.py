@@ -35,8 +35,8 @@ def guess(
 ) -> None:
     """Ask for guesses for the requests that decode, where a request has none yet.
 
-    A request gets fewer than gamma where it ends before: the last token of a text is never fed. It
-    also gets fewer where a step of more than `undoable` tokens could not be taken back in part.
+    A request gets fewer than gamma where it ends before: the last token of a text is never fed. If
+    the cache can undo a part only of steps of up to `undoable` tokens, no step gets longer.
     """
     texts, requests = [], []
     for r in running:
@@ -61,18 +61,6 @@ def without_guesses(parts: dict[Request, list[int]]) -> bool:
     for r in found:
         parts[r] = parts[r][:1]
     return bool(found)
-
-
-def halved(parts: dict[Request, list[int]]) -> bool:
-    """Feed a prompt that is alone in a step the first half of its part; whether there was one.
-
-    Read in one step, a prompt may need blocks that its windows give back when it is read in chunks.
-    """
-    r, part = next(iter(parts.items()))
-    if len(parts) > 1 or len(part) < 2 or r.state == DECODING:
-        return False
-    parts[r] = part[: len(part) // 2]
-    return True
 
 
 def planned(cache: Cache, parts: Mapping[Request, list[int]]) -> tuple[Step, list[int]]:

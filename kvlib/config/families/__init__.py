@@ -65,12 +65,12 @@ class Stored(NamedTuple):
     """A tensor that no other family's files have in this form.
 
     tensor  its whole name, after the layer's number
-    shape   the `ModelConfig` → the tensor's shape in the file
+    shape   the `ModelConfig` → the tensor's shape in the file; None: that of our weight
     rows    the tensor, as NumPy reads it, and the `ModelConfig` → our weight
     """
 
     tensor: str
-    shape: Callable[[Any], tuple[int, ...]]
+    shape: Callable[[Any], tuple[int, ...]] | None
     rows: Callable[[Any, Any], Any]
 
 

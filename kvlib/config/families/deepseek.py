@@ -124,35 +124,19 @@ def _latents(values: Any, config: Any) -> Any:
     return values[[*range(rank), *_apart(rank, config.latent.qk_rope_head_dim)]]
 
 
-def _queries_shape(config: Any) -> tuple[int, ...]:
-    inner = config.latent.q_lora_rank or config.hidden_size
-    return config.num_attention_heads * config.latent.qk_head_dim, inner
-
-
 # `kvlib.model.rope` rotates number i with number i + R / 2. Queries and keys in another order have
 # the same products, so the rows that make them are put in the order that it wants.
 STORED = {
-    "q.weight": Stored("self_attn.q_proj.weight", _queries_shape, _queries),
-    "q_up.weight": Stored("self_attn.q_b_proj.weight", _queries_shape, _queries),
-    "kv_down.weight": Stored(
-        "self_attn.kv_a_proj_with_mqa.weight",
-        lambda c: (c.latent.width, c.hidden_size),
-        _latents,
-    ),
-    "kv_down.bias": Stored(
-        "self_attn.kv_a_proj_with_mqa.bias", lambda c: (c.latent.width,), _latents
-    ),
-    "router.bias": Stored(
-        "mlp.gate.e_score_correction_bias", lambda c: (c.experts.num_experts,), lambda x, c: x
-    ),
+    "q.weight": Stored("self_attn.q_proj.weight", None, _queries),
+    "q_up.weight": Stored("self_attn.q_b_proj.weight", None, _queries),
+    "kv_down.weight": Stored("self_attn.kv_a_proj_with_mqa.weight", None, _latents),
+    "kv_down.bias": Stored("self_attn.kv_a_proj_with_mqa.bias", None, _latents),
+    "router.bias": Stored("mlp.gate.e_score_correction_bias", None, lambda x, c: x),
 }
-NAMES = Names(
-    respelled=(("mlp.shared_expert.", "mlp.shared_experts."),),
-    stored=STORED,
-    # V3's files hold one layer more, which guesses the token after the next
-    buffers=r"(.*\.)?rotary_emb\.inv_freq|layers\.LAYERS\..*",
-)
+V2 = Names(respelled=(("mlp.shared_expert.", "mlp.shared_experts."),), stored=STORED)
+# V3's files hold one layer more, which guesses the token after the next
+V3 = V2._replace(buffers=rf"{V2.buffers}|layers\.LAYERS\..*")
 FAMILIES = {
-    "deepseek_v2": Family(classes("DeepseekV2"), shape, forward_fields, names=NAMES),
-    "deepseek_v3": Family(classes("DeepseekV3"), shape, forward_fields, names=NAMES),
+    "deepseek_v2": Family(classes("DeepseekV2"), shape, forward_fields, names=V2),
+    "deepseek_v3": Family(classes("DeepseekV3"), shape, forward_fields, names=V3),
 }

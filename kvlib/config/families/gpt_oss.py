@@ -63,7 +63,7 @@ def _apart(values: Any) -> Any:
 
 
 STORED = {
-    "sinks.weight": Stored("self_attn.sinks", lambda c: (c.num_attention_heads,), lambda x, c: x),
+    "sinks.weight": Stored("self_attn.sinks", None, lambda x, c: x),
     "experts_gate_up.weight": Stored("mlp.experts.gate_up_proj", _gate_up_shape, _gate_up),
     "experts_gate_up.bias": Stored(
         "mlp.experts.gate_up_proj_bias",
