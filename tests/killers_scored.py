@@ -4,6 +4,7 @@ import numpy as np
 import test_editing
 import test_editing_ropes
 import test_experts
+import test_latent_expanded
 import test_quest
 import test_retention
 import test_scored
@@ -78,6 +79,13 @@ def latents_of_deepseek() -> None:
     same_as_transformers("deepseek-v2-lite", "deepseek-v2", "deepseek-v3")
 
 
+def long_chunks() -> None:
+    """Keys that are expanded for a chunk after a chunk, and where they may not be."""
+    test_latent_expanded.long_chunks()
+    test_latent_expanded.caches_that_absorb()
+    test_latent_expanded.the_cheaper_form()
+
+
 def same_as_transformers(*names: str) -> None:
     """The longest prompt of these tiny checkpoints, seven tokens per step."""
     for name in names:
@@ -91,5 +99,5 @@ def same_as_transformers(*names: str) -> None:
 
 CHECKS = (
     *(scores_by_definition, rows_are_short, blocks_by_definition, edits_are_exact),
-    *(budgets_bound_bytes, layers_that_differ, latents_of_deepseek),
+    *(budgets_bound_bytes, layers_that_differ, latents_of_deepseek, long_chunks),
 )

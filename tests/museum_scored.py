@@ -1,5 +1,6 @@
 """Mutants of policies, chosen blocks, edited requests, ropes, experts, latents. See museum.py."""
 
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,18 @@ EXPECTED = "kvlib.caches.retention.expected"
 QUEST, BOUNDS = "kvlib.caches.retention.quest", "kvlib.caches.retention.bounds"
 ROPE, EXPERTS, EDITING = "kvlib.model.rope", "kvlib.model.experts", "kvlib.editing"
 DEEPSEEK = "kvlib.config.families.deepseek"
+
+
+def part_first(expanded, latents, key_up, value_up):
+    k, v = expanded(latents, key_up, value_up)
+    return np.concatenate([k[..., key_up.shape[1] :], k[..., : key_up.shape[1]]], axis=-1), v
+
+
+def copy_of(step, **changes):
+    new = copy(step)
+    for name, value in changes.items():
+        setattr(new, name, value)
+    return new
 
 
 def normed_whole(latents, part, h, angles):
@@ -195,4 +208,15 @@ MUTANTS = [
     Bug("shares are not scaled", EXPERTS, "MixtureOfExperts.route",
         lambda route, part, x: (lambda chosen, share: (chosen, share / part.router.scaling))(
             *route(part, x)), "latents_of_deepseek"),
+    Bug("an expanded chunk sees only itself", "kvlib.model.expanded", "_attend",
+        lambda attend, q, latents, *rest: attend(q, latents[-len(q):], *rest), "long_chunks"),
+    Bug("the position's part stands first in a key", "kvlib.model.expanded", "expanded",
+        part_first, "long_chunks"),
+    Bug("expanded keys are those of another text", "kvlib.model.expanded", "attend_expanded",
+        lambda attend, cache, layer, q, step, **both: attend(
+            cache, layer, q, copy_of(step, seq_ids=step.seq_ids[::-1]), **both), "long_chunks"),
+    Bug("evicted tokens are expanded as if all were there", "kvlib.model.latent",
+        "LatentAttention._expands", lambda expands, part, cache, step: True, "long_chunks"),
+    Bug("every step is expanded", "kvlib.model.expanded", "pays",
+        lambda pays, sizes, step: True, "long_chunks"),
 ]  # fmt: skip

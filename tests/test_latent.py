@@ -153,7 +153,7 @@ def test_what_a_decode_step_computes_and_reads(name):
         step = cache.plan([0], [1])
         angles = model._rotations[0].at(step)
         h = np.ones((1, HIDDEN), np.float32)
-        q = mixer.queries(h, angles)
+        q = mixer.absorbed(mixer.queries(h, angles))
         mixer.latents(h, angles)
     assert q.shape == (1, HEADS, sizes.width)
     weights = model.weights

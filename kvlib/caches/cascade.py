@@ -12,8 +12,8 @@ from typing import Any
 
 from kvlib.arguments import check_flag
 from kvlib.arrays import Array, at_least_float32
-from kvlib.attention.causal import CHUNK_ROWS, attend_pieces
-from kvlib.attention.direct import by_head, by_token
+from kvlib.attention.before import attend_before
+from kvlib.attention.causal import attend_pieces
 from kvlib.attention.states import merge_state, with_sink
 from kvlib.attention.trees import attend_tree
 from kvlib.caches.checks import check_layer, check_run
@@ -101,24 +101,12 @@ def _shared_part(
 ) -> tuple[Array, Array]:
     """All queries over the first `shared` tokens: o (T, Hq, Dv), lse (T, Hq).
 
-    Nothing there is hidden from any of them, so T queries of Hq heads are one query of T · Hq.
+    Nothing there is hidden from any of them.
     """
-    xp, (t, num_qo_heads, dim) = cache.xp, q.shape
-    store, heads = cache.stores[layer], cache.layers[layer].num_kv_heads
     first, n = cache.lying(layer, step).tables[0], shared // cache.block_size
     array = None if first.array is None else first.array[:n]
-    pieces = StoredPieces(store, first.pages[:n], None, shared, 0, shared, array)
-    groups = num_qo_heads // heads
-    rows = max(1, CHUNK_ROWS // groups)  # queries at a time, so that scores stay small
-    parts = []
-    for a in range(0, t, rows):
-        n = min(rows, t - a)
-        some = xp.reshape(by_head(xp, q[a : a + n, :, :], heads), (1, heads * groups * n, dim))
-        found = attend_pieces(some, pieces, shared, xp, return_lse=True, **settings)
-        o, lse = (xp.reshape(x, (heads, groups * n, -1)) for x in found)
-        lse = by_token(xp, lse, n, num_qo_heads)[..., 0]
-        parts.append((by_token(xp, o, n, num_qo_heads), lse))
-    return cache.join(parts, return_lse=True)  # type: ignore[no-any-return]
+    pieces = StoredPieces(cache.stores[layer], first.pages[:n], None, shared, 0, shared, array)
+    return attend_before(q, pieces, shared, cache.xp, **settings)
 
 
 def _private_parts(

@@ -4,11 +4,11 @@ Keys and values of all heads are made from a latent vector c, and a part of the 
 position is the same for all heads. So the cache keeps c and that part, and nothing per head: 576
 numbers per token in place of 40,960 in DeepSeek-V3.
 
-No key is ever expanded. Since q · (W_UK c) = (W_UKᵀ q) · c, each query is multiplied by W_UKᵀ
-instead, and all query heads attend to one key, whose first numbers are the value. Each head gets a
-weighted sum of latent vectors, and W_UV turns this sum into the head's output. So a decode step
-reads the latent vectors as they lie. For a prompt this is not the cheapest way: with DeepSeek-V3's
-sizes, a chunk of more than 170 tokens over many keys needs fewer operations if keys are expanded.
+In a decode step, no key is expanded. Since q · (W_UK c) = (W_UKᵀ q) · c, each query is multiplied
+by W_UKᵀ instead, and all query heads attend to one key, whose first numbers are the value. Each
+head gets a weighted sum of latent vectors, and W_UV turns this sum into the head's output. This
+absorbed form reads the latent vectors as they lie. A long chunk of a prompt takes fewer operations
+if keys and values are expanded, so `kvlib.model.expanded` computes it where the cache allows.
 
 Another token mixer beside `kvlib.model.grouped_query`, whose head names the four parts of one.
 Config keys: `num_attention_heads`, `q_lora_rank`, `kv_lora_rank`, `qk_nope_head_dim`,
@@ -17,10 +17,13 @@ Config keys: `num_attention_heads`, `q_lora_rank`, `kv_lora_rank`, `qk_nope_head
 
 from __future__ import annotations
 
+from functools import partial
+
 from kvlib.arrays import Array, namespace, nbytes
 from kvlib.caches import Cache, LayerSpec, Step
 from kvlib.config.shape import Latent
 from kvlib.meter import counting, report
+from kvlib.model import expanded
 from kvlib.model.config import ModelConfig
 from kvlib.model.layers import Weight, linear, linear_weights
 from kvlib.model.rope import Angles, rotate
@@ -80,10 +83,20 @@ class LatentAttention:
         """h (T, hidden) → (T, hidden), or (R, hidden) for the R rows that are `wanted`."""
         q, k = self.queries(h, angles), self.latents(h, angles)
         del h
-        o = mix(cache, self.layer, q, k, None, step, wanted)  # (R, H, C): sums of latent vectors
-        o = _each_head(o, self.value_up.mT)
+        if self._expands(cache, step if wanted is None else wanted.step):
+            attend = partial(expanded.attend_expanded, key_up=self.key_up, value_up=self.value_up)
+            o = mix(cache, self.layer, q, k, None, step, wanted, attend)
+        else:  # (R, H, C): sums of latent vectors
+            o = mix(cache, self.layer, self.absorbed(q), k, None, step, wanted)
+            o = _each_head(o, self.value_up.mT)
         o = self.xp.reshape(o, (o.shape[0], -1))
         return linear(o, self.w["o.weight"], self.w.get("o.bias"))
+
+    def _expands(self, cache: Cache, step: Step) -> bool:
+        """Whether keys are expanded: the cache holds all tokens, and attends in its own way."""
+        own = cache.attention is None and not cache.watches and not cache.forgets
+        whole = self.spec.window is None and step.parents is None
+        return own and whole and expanded.pays(self.sizes, step)
 
     def latents(self, h: Array, angles: Angles) -> Array:
         """h (T, hidden) → (T, 1, C + R): what the cache keeps, the latent vector first."""
@@ -93,7 +106,7 @@ class LatentAttention:
         return xp.concat([c, _turned(both[..., rank:], angles)], axis=-1)
 
     def queries(self, h: Array, angles: Angles) -> Array:
-        """h (T, hidden) → (T, H, C + R): each head's query, its first part times W_UKᵀ."""
+        """h (T, hidden) → (T, H, N + R): each head's query, of which the last R are turned."""
         w, width = self.w, self.sizes.qk_nope_head_dim
         if "q.weight" in w:
             q = linear(h, w["q.weight"])
@@ -101,8 +114,13 @@ class LatentAttention:
             q = linear(h, w["q_down.weight"], w.get("q_down.bias"))
             q = linear(rms_norm(q, w["q_norm.weight"], EPS), w["q_up.weight"])
         q = self.xp.reshape(q, (h.shape[0], self.heads, self.sizes.qk_head_dim))
-        absorbed = _each_head(q[..., :width], self.key_up)
-        return self.xp.concat([absorbed, _turned(q[..., width:], angles)], axis=-1)
+        return self.xp.concat([q[..., :width], _turned(q[..., width:], angles)], axis=-1)
+
+    def absorbed(self, q: Array) -> Array:
+        """q (T, H, N + R) → (T, H, C + R): queries of latent vectors, their first part W_UKᵀ q."""
+        width = self.sizes.qk_nope_head_dim
+        first = _each_head(q[..., :width], self.key_up)
+        return self.xp.concat([first, q[..., width:]], axis=-1)
 
 
 def _each_head(x: Array, weight: Array) -> Array:

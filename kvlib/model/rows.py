@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import index
 from typing import Any, NamedTuple
 
@@ -64,11 +64,12 @@ def mix(
     v: Array | None,
     step: Step,
     wanted: Wanted | None = None,
+    attend: Callable[[Cache, int, Array, Step], Any] | None = None,
 ) -> Array:
     """Store a step's keys and values and attend: q (T, Hq, Dk) → o (R, Hq, Dv) of `wanted` rows.
 
     k (T, Hkv, Dk)   v (T, Hkv, Dv), or None where values are the first numbers of keys. Those of
-    all T rows are stored: later steps ask for them.
+    all T rows are stored: later steps ask for them. attend: called in place of ``cache.run``.
     """
     cache.append(layer, k, v, step)
     places = None if wanted is None else wanted.places
@@ -76,7 +77,7 @@ def mix(
         places = wanted.rows
     elif wanted is not None:
         q, step = taken(q, wanted.attended), wanted.step
-    o: Any = cache.run(layer, q, step)
+    o = cache.run(layer, q, step) if attend is None else attend(cache, layer, q, step)
     return o if places is None else taken(o, places)
 
 
