@@ -23,7 +23,7 @@ from reading import required_words
 CHAPTERS = {
     *("naive", "cached", "batched"),
     *("memory", "roofline"),
-    *("paged", "prefixes", "quantized", "chunked", "windows"),
+    *("paged", "prefixes", "quantized", "chunked", "windows", "latent"),
     "gpu",
     "sampling",
     "speculative",

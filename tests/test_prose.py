@@ -13,7 +13,7 @@ from notebook_code import tags
 
 PAGES = prose.pages()
 # not mistakes: an einsum, a name spelled wrong on purpose, the stem of a word
-WORDS = "ths,fot,truncat"
+WORDS = "thn,ths,fot,truncat"
 # not prose of ours: data, what others wrote
 SKIPPED = "vendor,*.json,*.bin,*.safetensors,*.txt.gz,__pycache__,golden,reference"
 

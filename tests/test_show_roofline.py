@@ -99,14 +99,6 @@ def test_the_ladder_has_a_row_each_and_the_ridges() -> None:
     assert {t.strip() for t in texts(ax)} == {"1", "240", "Y: 206", "X: 295"}
 
 
-def test_the_crossing_is_marked_where_the_lines_meet() -> None:
-    new = np.arange(0, 11)
-    fig = draw.crossing(new, {"a": 3e6 * new, "b": 10e6 + 1e6 * new}, 5.0)
-    (ax,) = fig.axes
-    assert marks(ax) == [([5.0], [15.0], show.color("ink"))]
-    assert {"a", "b", " 5 new tokens"} <= set(texts(ax))
-
-
 def test_floors_stack_reading_and_mark_where_something_happens() -> None:
     marks = {"memory is full": 3.0, "ridge": 3.6}
     fig = draw.floors([1, 2, 3, 4], [1e-3] * 4, [1e-3, 2e-3, 3e-3, 4e-3], [1e-4] * 4, marks)

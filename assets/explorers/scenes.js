@@ -116,7 +116,7 @@ var _pymeth_replace = function (s1, s2, count) {  // nargs: 2 3
     parts.push(this.slice(i));
     return parts.join('');
 };
-var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, EULER, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LETTER, LEVELS, LIGHT, LIGHT_ON, LIGHT_TEXT, LINE, MINUS, MOST_GUESSES, NARROW_LETTERS, RESERVE, SAMPLES, SHARE, SHARES, SHARE_LABEL, SHORT, SHOWN, SIDE, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_top, batched_time, best_words, bits_words, box, budget_words, bytes_exact, bytes_words, cached_flops, clipped, count_words, covered, crossed, curve_contexts, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_map, draw_names, draw_parts, empty_slots, empty_words, end_names, entropy_of, escaped, eviction_line, evicts, exact, experts_read, fixed, flops_unit, free_box, group_name, group_size, grouped, growth_bars, growth_curves, growth_formula, growth_numbers, growth_scene, growth_summary, guessed_tokens, guessing_gain, haloed, heads_on_one, held_rule, held_words, in_blocks, intensity_words, interval_words, kept_tokens, label_room, large_words, layers_as_held, layers_held, layers_keeping_all, layers_on_one, layers_reserved, legend_at, linear_flops, linear_lines, longest, map_cells, map_frame, map_letters, map_path, map_shares, map_size, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, most_blocks, most_held, nice_step, number_words, padded, padding_bars, padding_cells, padding_formula, padding_numbers, padding_scene, padding_shares, padding_summary, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, rate_words, rectangle, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, sampling_bars, sampling_formula, sampling_scene, sampling_summary, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, softmax_of, speculation_bars, speculation_curves, speculation_formula, speculation_numbers, speculation_scene, speculation_summary, speculation_work, speed_point, speed_words, spread, step_flops, step_of, steps_words, stored_bytes, stub50_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_kept, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, upright, vector_bytes, verdict_words, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
+var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, EULER, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LETTER, LEVELS, LIGHT, LIGHT_ON, LIGHT_TEXT, LINE, MINUS, MOST_GUESSES, MOST_NEW, NARROW_LETTERS, RESERVE, SAMPLES, SHARE, SHARES, SHARE_LABEL, SHORT, SHOWN, SIDE, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_top, batched_time, best_words, bits_words, box, budget_words, bytes_exact, bytes_words, cached_flops, clipped, count_words, covered, crossed, curve_contexts, curve_tokens, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_map, draw_names, draw_parts, empty_slots, empty_words, end_names, entropy_of, escaped, eviction_line, evicts, exact, experts_read, fixed, flop_words, flops_unit, form_part, free_box, group_name, group_size, grouped, growth_bars, growth_curves, growth_formula, growth_numbers, growth_scene, growth_summary, guessed_tokens, guessing_gain, haloed, heads_on_one, held_rule, held_words, in_blocks, intensity_words, interval_words, kept_tokens, label_room, large_words, latent_bars, latent_curve, latent_forms, latent_formula, latent_numbers, latent_scene, latent_summary, latent_work, layers_as_held, layers_held, layers_keeping_all, layers_on_one, layers_reserved, legend_at, linear_flops, linear_lines, longest, map_cells, map_frame, map_letters, map_path, map_shares, map_size, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, most_blocks, most_held, new_words, nice_step, number_words, padded, padding_bars, padding_cells, padding_formula, padding_numbers, padding_scene, padding_shares, padding_summary, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, rate_words, ratio_words, rectangle, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, sampling_bars, sampling_formula, sampling_scene, sampling_summary, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, softmax_of, speculation_bars, speculation_curves, speculation_formula, speculation_numbers, speculation_scene, speculation_summary, speculation_work, speed_point, speed_words, spread, step_flops, step_of, steps_words, stored_bytes, stub50_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_kept, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, upright, vector_bytes, verdict_words, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
 whole = function (value) {
     return -(Math.floor((-value)/1));
 };
@@ -1871,6 +1871,145 @@ steps_words = function (steps) {
     return (_pyfunc_op_equals(text, "1"))? ("1 step") : (_pymeth_join.call("", [text, " steps"]));
 };
 
+MOST_NEW = 8192;
+new_words = function (tokens) {
+    return count_words(tokens, "new token", "new tokens");
+};
+
+ratio_words = function (work) {
+    return (_pyfunc_op_equals(work["better"], "same"))? ("exactly equal") : (times_words(work["ratio"]));
+};
+
+curve_tokens = function (last) {
+    var at, found;
+    found = [1];
+    at = 2;
+    while (at <= last) {
+        _pymeth_append.call(found, at);
+        if ((at < last)) {
+            _pymeth_append.call(found, (_pyfunc_op_add(at, Math.floor(at/2))));
+        }
+        at = _pyfunc_op_mult(at, 2);
+    }
+    return found;
+};
+
+latent_bars = function (work) {
+    var forms, most, unit;
+    forms = work["forms"];
+    most = Math.max(forms["expanded"], forms["absorbed"]);
+    unit = flops_unit(most);
+    return ({kind: "bars", label: _pymeth_join.call("", (["Operations of one layer for ", new_words(work["fresh"])])), unit: unit["name"], max: _pyfunc_op_mult((most / unit["size"]), 1.04), bars: [({label: "expanded", parts: [form_part("expanding the latents", forms["expanding"], unit, "recomputed"), form_part("attention", forms["expanded_attention"], unit, "cached")]}), ({label: "absorbed", parts: [form_part("absorbing the matrices", forms["absorbing"], unit, "query"), form_part("attention", forms["absorbed_attention"], unit, "cached")]})], marks: []});
+};
+
+form_part = function (label, flops, unit, role) {
+    return ({label: label, value: flops / unit["size"], role: role});
+};
+
+latent_curve = function (work) {
+    var crossing, y;
+    y = axis_decades("operations, expanded / absorbed", 0.1, 200, 1);
+    crossing = work["crossing"];
+    return ({kind: "curves", label: "Above 1, absorbing takes fewer operations; below 1, expanding does", x: axis_tokens("new tokens in the step", 1, MOST_NEW), y: y, lines: [({label: _pymeth_join.call("", ([tokens_short(work["context"]), " cached"])), role: "ink", points: work["ratios"], dashed: false}), ({label: "equal", role: "muted", points: [[1, 1], [MOST_NEW, 1]], dashed: false}), ({label: _pymeth_join.call("", [trimmed(crossing, 1), " tokens"]), role: "muted", points: [[crossing, y["min"]], [crossing, _pyfunc_op_mult(0.8, y["max"])]], dashed: true})], points: [({label: ratio_words(work), role: "ink", x: work["fresh"], y: work["ratio"]})]});
+};
+
+latent_scene = function (settings, tables) {
+    var said, sizes, step, work;
+    sizes = tables["latents"][settings["model"]];
+    work = latent_work(sizes, settings);
+    said = ({absorb: "absorbing takes fewer operations", expand: "expanding takes fewer operations", same: "both forms take the same number of operations"});
+    step = _pymeth_join.call("", ([new_words(work["fresh"]), " and ", fixed(work["context"], 0), " in the cache"]));
+    if (_pyfunc_op_equals(work["fresh"], work["context"])) {
+        step = _pymeth_join.call("", (["a prompt of ", tokens_words(work["fresh"]), " from scratch"]));
+    }
+    return ({title: _pymeth_join.call("", ([sizes["title"], ", ", step, ": ", said[work["better"]]])), summary: latent_summary(sizes, settings, work), formula: latent_formula(sizes, work), numbers: latent_numbers(work), panels: [latent_bars(work), latent_curve(work)]});
+};
+
+latent_forms = function (sizes, fresh, context) {
+    var heads, matrices, nope, own, rope, shared, stub116_, value;
+    stub116_ = [sizes["heads"], sizes["nope"], sizes["rope"], sizes["value"]];
+    heads = stub116_[0];nope = stub116_[1];rope = stub116_[2];value = stub116_[3];
+    matrices = _pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(2, sizes["latent"]), heads)), _pyfunc_op_add(nope, value));
+    own = _pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(2, context), heads)), (_pyfunc_op_add(_pyfunc_op_add(nope, rope), value)));
+    shared = _pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(2, context), heads)), (_pyfunc_op_add(_pyfunc_op_mult(2, sizes["latent"]), rope)));
+    return ({expanding: _pyfunc_op_mult(context, matrices), expanded_attention: _pyfunc_op_mult(fresh, own), expanded: _pyfunc_op_add(_pyfunc_op_mult(context, matrices), _pyfunc_op_mult(fresh, own)), absorbing: _pyfunc_op_mult(fresh, matrices), absorbed_attention: _pyfunc_op_mult(fresh, shared), absorbed: _pyfunc_op_mult(fresh, _pyfunc_op_add(shared, matrices)), each_expanded: own, each_absorbed: _pyfunc_op_add(shared, matrices)});
+};
+
+latent_work = function (sizes, settings) {
+    var better, context, crossing, dims, forms, found, fresh, ratios, stub117_seq, stub118_itr, tokens;
+    context = settings["context"];
+    fresh = Math.min(settings["new"], context);
+    forms = latent_forms(sizes, fresh, context);
+    better = ((forms["absorbed"] < forms["expanded"]))? ("absorb") : ("expand");
+    ratios = [];
+    stub117_seq = curve_tokens(Math.min(MOST_NEW, context));
+    if ((typeof stub117_seq === "object") && (!Array.isArray(stub117_seq))) { stub117_seq = Object.keys(stub117_seq);}
+    for (stub118_itr = 0; stub118_itr < stub117_seq.length; stub118_itr += 1) {
+        tokens = stub117_seq[stub118_itr];
+        found = latent_forms(sizes, tokens, context);
+        _pymeth_append.call(ratios, ([tokens, found["expanded"] / found["absorbed"]]));
+    }
+    crossing = tokens_to_amortise(forms["each_expanded"], forms["each_absorbed"], forms["expanding"]);
+    dims = _pyfunc_op_add(_pyfunc_op_add(sizes["nope"], sizes["rope"]), sizes["value"]);
+    return ({fresh: fresh, context: context, forms: forms, better: (_pyfunc_op_equals(forms["absorbed"], forms["expanded"]))? ("same") : (better), ratio: forms["expanded"] / forms["absorbed"], ratios: ratios, crossing: crossing, first: Math.floor(crossing/1) + 1, latent_bytes: _pyfunc_op_mult((_pyfunc_op_mult(context, _pyfunc_op_add(sizes["latent"], sizes["rope"]))), 2), expanded_bytes: _pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(context, sizes["heads"]), dims)), 2)});
+};
+
+latent_summary = function (sizes, settings, work) {
+    var absorbed, context, expanded, expanding, forms, fresh, layer, more, said, step, stub119_, stub120_;
+    stub119_ = [work["fresh"], work["context"], work["forms"]];
+    fresh = stub119_[0];context = stub119_[1];forms = stub119_[2];
+    said = [];
+    if ((settings["new"] > context)) {
+        _pymeth_append.call(said, (_pymeth_join.call("", (["The cache holds only ", tokens_words(context), " after the step, so ", fixed(settings["new"], 0), " cannot be new, and all ", fixed(context, 0), " count as new."]))));
+    }
+    step = _pymeth_join.call("", ["With ", new_words(fresh), " and ", tokens_words(context), " in the cache after the step"]);
+    if (_pyfunc_op_equals(fresh, context)) {
+        step = _pymeth_join.call("", ["For a prompt of ", tokens_words(fresh), " from scratch"]);
+    }
+    stub120_ = [flop_words(forms["expanded"]), flop_words(forms["absorbed"])];
+    expanded = stub120_[0];absorbed = stub120_[1];
+    layer = _pymeth_join.call("", (["one layer of ", sizes["title"]]));
+    if (_pyfunc_op_equals(work["better"], "same")) {
+        _pymeth_append.call(said, _pymeth_join.call("", [step, ", both forms take ", expanded, " in ", layer, "."]));
+    } else if (_pyfunc_op_equals(work["better"], "absorb")) {
+        _pymeth_append.call(said, (_pymeth_join.call("", ([step, ", ", layer, " takes ", absorbed, " if it absorbs the matrices and ", expanded, ", ", times_words(work["ratio"]), " as much, if it expands the latents."]))));
+    } else {
+        _pymeth_append.call(said, (_pymeth_join.call("", ([step, ", ", layer, " takes ", expanded, " if it expands the latents and ", absorbed, ", ", times_words(1 / work["ratio"]), " as much, if it absorbs the matrices."]))));
+    }
+    expanding = flop_words(forms["expanding"]);
+    if (_pyfunc_op_equals(fresh, context)) {
+        _pymeth_append.call(said, (_pymeth_join.call("", (["Since every token is new, both forms multiply every token by the matrices, which takes ", expanding, ". Attention then takes ", flop_words(forms["expanded_attention"]), " over expanded keys and values, but ", flop_words(forms["absorbed_attention"]), " over latents, because a latent vector is longer than the key and the value of a head."]))));
+    } else {
+        _pymeth_append.call(said, (_pymeth_join.call("", (["Expanding takes ", expanding, ", however many tokens are new. After that, each new token takes ", flop_words(forms["each_expanded"]), " instead of ", flop_words(forms["each_absorbed"]), ", so expanding saves operations from ", new_words(work["first"]), " on."]))));
+    }
+    more = times_words(work["expanded_bytes"] / work["latent_bytes"]);
+    _pymeth_append.call(said, (_pymeth_join.call("", (["Both forms read ", bytes_words(work["latent_bytes"], 1024), " of latents from the cache (bfloat16). All expanded keys and values together would fill ", bytes_words(work["expanded_bytes"], 1024), ", ", more, " as much."]))));
+    return _pymeth_join.call(" ", said);
+};
+
+flop_words = function (flops) {
+    return scaled_words(flops, "FLOP");
+};
+
+latent_formula = function (sizes, work) {
+    var both, context, forms, fresh, heads, latent, made, nope, rope, saved, stub121_, stub122_, value;
+    stub121_ = [fixed(work["fresh"], 0), fixed(work["context"], 0), work["forms"]];
+    fresh = stub121_[0];context = stub121_[1];forms = stub121_[2];
+    stub122_ = [sizes["latent"], sizes["nope"], sizes["rope"], sizes["value"]];
+    latent = stub122_[0];nope = stub122_[1];rope = stub122_[2];value = stub122_[3];
+    made = _pymeth_join.call("", [latent, " \u00d7 (", nope, " + ", value, ")"]);
+    heads = _pymeth_join.call("", ([sizes["heads"], " heads"]));
+    both = _pymeth_join.call("", ["2 \u00d7 ", fresh, " \u00d7 ", context, " \u00d7 ", heads]);
+    saved = _pymeth_join.call("", ["(2 \u00d7 ", latent, " \u2212 ", nope, " \u2212 ", value, ") / (", made, ")"]);
+    return [_pymeth_join.call("", (["expanding the latents: 2 \u00d7 ", context, " \u00d7 ", heads, " \u00d7 ", made, " = ", flop_words(forms["expanding"])])), _pymeth_join.call("", (["attention, expanded: ", both, " \u00d7 (", _pyfunc_op_add(nope, rope), " + ", value, ") = ", flop_words(forms["expanded_attention"])])), _pymeth_join.call("", (["absorbing the matrices: 2 \u00d7 ", fresh, " \u00d7 ", heads, " \u00d7 ", made, " = ", flop_words(forms["absorbing"])])), _pymeth_join.call("", (["attention, absorbed: ", both, " \u00d7 (", _pyfunc_op_add(latent, rope), " + ", latent, ") = ", flop_words(forms["absorbed_attention"])])), _pymeth_join.call("", (["equal at 1 / (1 / ", context, " + ", saved, ") = ", trimmed(work["crossing"], 1), " new tokens"])), "(every new token is counted with every token in the cache, even where a causal mask hides it)"];
+};
+
+latent_numbers = function (work) {
+    var forms;
+    forms = work["forms"];
+    return [({label: "Expanded form", text: flop_words(forms["expanded"])}), ({label: "Absorbed form", text: flop_words(forms["absorbed"])}), ({label: "Expanded / absorbed", text: ratio_words(work)}), ({label: "Expanding saves from", text: new_words(work["first"])}), ({label: "Latents read", text: bytes_words(work["latent_bytes"], 1024)}), ({label: "The same, expanded", text: bytes_words(work["expanded_bytes"], 1024)})];
+};
+
 LIGHT = ({query: "#e65105", key: "#1d5ed5", value: "#034b1c", cached: "#0f1934", recomputed: "#a93272", shared: "#550678", weights: "#5a98d9", free: "#928b85", ink: "#1f2328", muted: "#57606a", grid: "#d0d7de", card: "#ffffff"});
 LIGHT_TEXT = ({query: "#cb4804", key: "#1d5ed5", value: "#034b1c", cached: "#0f1934", recomputed: "#a93272", shared: "#550678", weights: "#4677aa", free: "#77716c", ink: "#1f2328", muted: "#57606a", grid: "#717578"});
 LIGHT_ON = ({query: "#000000", key: "#ffffff", value: "#ffffff", cached: "#ffffff", recomputed: "#ffffff", shared: "#ffffff", weights: "#000000", free: "#000000", ink: "#ffffff", muted: "#ffffff", grid: "#000000"});
@@ -1934,12 +2073,12 @@ escaped = function (text) {
 };
 
 text_width = function (text, size) {
-    var letter, stub116_seq, stub117_itr, total;
+    var letter, stub123_seq, stub124_itr, total;
     total = 0.0;
-    stub116_seq = text;
-    if ((typeof stub116_seq === "object") && (!Array.isArray(stub116_seq))) { stub116_seq = Object.keys(stub116_seq);}
-    for (stub117_itr = 0; stub117_itr < stub116_seq.length; stub117_itr += 1) {
-        letter = stub116_seq[stub117_itr];
+    stub123_seq = text;
+    if ((typeof stub123_seq === "object") && (!Array.isArray(stub123_seq))) { stub123_seq = Object.keys(stub123_seq);}
+    for (stub124_itr = 0; stub124_itr < stub123_seq.length; stub124_itr += 1) {
+        letter = stub123_seq[stub124_itr];
         if (_pyfunc_op_contains(letter, NARROW_LETTERS)) {
             total += 0.38;
         } else if (_pyfunc_op_contains(letter, WIDE_LETTERS)) {
@@ -1973,14 +2112,14 @@ words_at = function (x, y, text, colour, anchor, more) {
 };
 
 wrapped = function (text, size, room) {
-    var letter, line, lines, stub118_, stub119_seq, stub120_itr, word;
+    var letter, line, lines, stub125_, stub126_seq, stub127_itr, word;
     lines = [];
-    stub118_ = ["", ""];
-    line = stub118_[0];word = stub118_[1];
-    stub119_seq = text + " ";
-    if ((typeof stub119_seq === "object") && (!Array.isArray(stub119_seq))) { stub119_seq = Object.keys(stub119_seq);}
-    for (stub120_itr = 0; stub120_itr < stub119_seq.length; stub120_itr += 1) {
-        letter = stub119_seq[stub120_itr];
+    stub125_ = ["", ""];
+    line = stub125_[0];word = stub125_[1];
+    stub126_seq = text + " ";
+    if ((typeof stub126_seq === "object") && (!Array.isArray(stub126_seq))) { stub126_seq = Object.keys(stub126_seq);}
+    for (stub127_itr = 0; stub127_itr < stub126_seq.length; stub127_itr += 1) {
+        letter = stub126_seq[stub127_itr];
         if ((!_pyfunc_op_equals(letter, " "))) {
             word = _pyfunc_op_add(word, letter);
         } else {
@@ -2030,9 +2169,9 @@ data_of = function (label, value) {
 };
 
 place = function (axis, value) {
-    var high, low, stub121_;
-    stub121_ = [axis["min"], axis["max"]];
-    low = stub121_[0];high = stub121_[1];
+    var high, low, stub128_;
+    stub128_ = [axis["min"], axis["max"]];
+    low = stub128_[0];high = stub128_[1];
     if (_pyfunc_op_equals(axis["scale"], "log")) {
         if ((value <= 0)) {
             return 0;
@@ -2043,14 +2182,14 @@ place = function (axis, value) {
 };
 
 legend_at = function (y, width, entries) {
-    var body, dash, entry, height, label, line, middle, more, room, stub122_, stub123_seq, stub124_itr, swatch, x;
+    var body, dash, entry, height, label, line, middle, more, room, stub129_, stub130_seq, stub131_itr, swatch, x;
     body = [];
-    stub122_ = [0.0, 0];
-    x = stub122_[0];line = stub122_[1];
-    stub123_seq = entries;
-    if ((typeof stub123_seq === "object") && (!Array.isArray(stub123_seq))) { stub123_seq = Object.keys(stub123_seq);}
-    for (stub124_itr = 0; stub124_itr < stub123_seq.length; stub124_itr += 1) {
-        entry = stub123_seq[stub124_itr];
+    stub129_ = [0.0, 0];
+    x = stub129_[0];line = stub129_[1];
+    stub130_seq = entries;
+    if ((typeof stub130_seq === "object") && (!Array.isArray(stub130_seq))) { stub130_seq = Object.keys(stub130_seq);}
+    for (stub131_itr = 0; stub131_itr < stub130_seq.length; stub131_itr += 1) {
+        entry = stub130_seq[stub131_itr];
         swatch = (_pyfunc_op_contains("line", entry))? (22) : (12);
         room = (swatch + 6) + text_width(entry["label"], SMALL);
         if (((x > 0) && ((_pyfunc_op_add(x, room) > width)))) {
@@ -2077,44 +2216,44 @@ BAR = 26;
 SHORT = 50;
 SHARE = 0.26;
 label_room = function (labels, width) {
-    var label, stub125_seq, stub126_itr, widest;
+    var label, stub132_seq, stub133_itr, widest;
     widest = 0.0;
-    stub125_seq = labels;
-    if ((typeof stub125_seq === "object") && (!Array.isArray(stub125_seq))) { stub125_seq = Object.keys(stub125_seq);}
-    for (stub126_itr = 0; stub126_itr < stub125_seq.length; stub126_itr += 1) {
-        label = stub125_seq[stub126_itr];
+    stub132_seq = labels;
+    if ((typeof stub132_seq === "object") && (!Array.isArray(stub132_seq))) { stub132_seq = Object.keys(stub132_seq);}
+    for (stub133_itr = 0; stub133_itr < stub132_seq.length; stub133_itr += 1) {
+        label = stub132_seq[stub133_itr];
         widest = Math.max(widest, (text_width(label, SMALL) + 10));
     }
     return ((widest <= _pyfunc_op_mult(SHARE, width)))? (widest) : (0);
 };
 
 bars_top = function (panel) {
-    var bar, mark, part, stub127_seq, stub128_itr, stub129_seq, stub130_itr, stub131_seq, stub132_itr, top, total;
+    var bar, mark, part, stub134_seq, stub135_itr, stub136_seq, stub137_itr, stub138_seq, stub139_itr, top, total;
     top = panel["max"];
-    stub129_seq = panel["bars"];
-    if ((typeof stub129_seq === "object") && (!Array.isArray(stub129_seq))) { stub129_seq = Object.keys(stub129_seq);}
-    for (stub130_itr = 0; stub130_itr < stub129_seq.length; stub130_itr += 1) {
-        bar = stub129_seq[stub130_itr];
+    stub136_seq = panel["bars"];
+    if ((typeof stub136_seq === "object") && (!Array.isArray(stub136_seq))) { stub136_seq = Object.keys(stub136_seq);}
+    for (stub137_itr = 0; stub137_itr < stub136_seq.length; stub137_itr += 1) {
+        bar = stub136_seq[stub137_itr];
         total = 0.0;
-        stub127_seq = bar["parts"];
-        if ((typeof stub127_seq === "object") && (!Array.isArray(stub127_seq))) { stub127_seq = Object.keys(stub127_seq);}
-        for (stub128_itr = 0; stub128_itr < stub127_seq.length; stub128_itr += 1) {
-            part = stub127_seq[stub128_itr];
+        stub134_seq = bar["parts"];
+        if ((typeof stub134_seq === "object") && (!Array.isArray(stub134_seq))) { stub134_seq = Object.keys(stub134_seq);}
+        for (stub135_itr = 0; stub135_itr < stub134_seq.length; stub135_itr += 1) {
+            part = stub134_seq[stub135_itr];
             total = _pyfunc_op_add(total, Math.max(0, part["value"]));
         }
         top = Math.max(top, total);
     }
-    stub131_seq = panel["marks"];
-    if ((typeof stub131_seq === "object") && (!Array.isArray(stub131_seq))) { stub131_seq = Object.keys(stub131_seq);}
-    for (stub132_itr = 0; stub132_itr < stub131_seq.length; stub132_itr += 1) {
-        mark = stub131_seq[stub132_itr];
+    stub138_seq = panel["marks"];
+    if ((typeof stub138_seq === "object") && (!Array.isArray(stub138_seq))) { stub138_seq = Object.keys(stub138_seq);}
+    for (stub139_itr = 0; stub139_itr < stub138_seq.length; stub139_itr += 1) {
+        mark = stub138_seq[stub139_itr];
         top = Math.max(top, mark["value"]);
     }
     return ((top > 0))? (top) : (1);
 };
 
 bar_ticks = function (top) {
-    var factor, step, stub133_seq, stub134_itr, ticks, wide;
+    var factor, step, stub140_seq, stub141_itr, ticks, wide;
     step = 1.0;
     while (_pyfunc_op_mult(step, 5) >= top) {
         step = step / 10;
@@ -2122,10 +2261,10 @@ bar_ticks = function (top) {
     while (_pyfunc_op_mult(step, 50) < top) {
         step = _pyfunc_op_mult(step, 10);
     }
-    stub133_seq = [10, 5, 2];
-    if ((typeof stub133_seq === "object") && (!Array.isArray(stub133_seq))) { stub133_seq = Object.keys(stub133_seq);}
-    for (stub134_itr = 0; stub134_itr < stub133_seq.length; stub134_itr += 1) {
-        factor = stub133_seq[stub134_itr];
+    stub140_seq = [10, 5, 2];
+    if ((typeof stub140_seq === "object") && (!Array.isArray(stub140_seq))) { stub140_seq = Object.keys(stub140_seq);}
+    for (stub141_itr = 0; stub141_itr < stub140_seq.length; stub141_itr += 1) {
+        factor = stub140_seq[stub141_itr];
         if (((_pyfunc_op_mult(_pyfunc_op_mult(step, factor), 5)) >= top)) {
             wide = _pyfunc_op_mult(step, factor);
         }
@@ -2138,15 +2277,15 @@ bar_ticks = function (top) {
 };
 
 part_words = function (part, unit, room) {
-    var size, stub135_seq, stub136_itr, words;
+    var size, stub142_seq, stub143_itr, words;
     size = number_words(part["value"]);
     if ((!_pyfunc_op_equals(unit, ""))) {
         size = _pymeth_join.call("", [size, " ", unit]);
     }
-    stub135_seq = [_pymeth_join.call("", ([part["label"], " ", size])), size];
-    if ((typeof stub135_seq === "object") && (!Array.isArray(stub135_seq))) { stub135_seq = Object.keys(stub135_seq);}
-    for (stub136_itr = 0; stub136_itr < stub135_seq.length; stub136_itr += 1) {
-        words = stub135_seq[stub136_itr];
+    stub142_seq = [_pymeth_join.call("", ([part["label"], " ", size])), size];
+    if ((typeof stub142_seq === "object") && (!Array.isArray(stub142_seq))) { stub142_seq = Object.keys(stub142_seq);}
+    for (stub143_itr = 0; stub143_itr < stub142_seq.length; stub143_itr += 1) {
+        words = stub142_seq[stub143_itr];
         if (((text_width(words, SMALL) + 10) <= room)) {
             return words;
         }
@@ -2155,12 +2294,12 @@ part_words = function (part, unit, room) {
 };
 
 draw_parts = function (bar, unit, x, y, scale) {
-    var body, colour, length, more, part, stub137_seq, stub138_itr, words;
+    var body, colour, length, more, part, stub144_seq, stub145_itr, words;
     body = [];
-    stub137_seq = bar["parts"];
-    if ((typeof stub137_seq === "object") && (!Array.isArray(stub137_seq))) { stub137_seq = Object.keys(stub137_seq);}
-    for (stub138_itr = 0; stub138_itr < stub137_seq.length; stub138_itr += 1) {
-        part = stub137_seq[stub138_itr];
+    stub144_seq = bar["parts"];
+    if ((typeof stub144_seq === "object") && (!Array.isArray(stub144_seq))) { stub144_seq = Object.keys(stub144_seq);}
+    for (stub145_itr = 0; stub145_itr < stub144_seq.length; stub145_itr += 1) {
+        part = stub144_seq[stub145_itr];
         length = _pyfunc_op_mult(Math.max(0, part["value"]), scale);
         more = data_of(part["label"], part["value"]);
         if ((!_pyfunc_op_equals(part["role"], "free"))) {
@@ -2180,10 +2319,10 @@ draw_parts = function (bar, unit, x, y, scale) {
 };
 
 draw_bars = function (panel, width) {
-    var anchor, at, bar, below, body, bottom, edge, end, foot, free, half, i, last, left, legend, mark, more, part, room, row, scale, short, side, start, stub139_, stub140_seq, stub141_itr, stub142_seq, stub143_itr, stub144_, stub145_, tick, ticks, top, unit, words, x, y;
+    var anchor, at, bar, below, body, bottom, edge, end, foot, free, half, i, last, left, legend, mark, more, part, room, row, scale, short, side, start, stub146_, stub147_seq, stub148_itr, stub149_seq, stub150_itr, stub151_, stub152_, tick, ticks, top, unit, words, x, y;
     body = [];
-    stub139_ = [bars_top(panel), panel["unit"]];
-    top = stub139_[0];unit = stub139_[1];
+    stub146_ = [bars_top(panel), panel["unit"]];
+    top = stub146_[0];unit = stub146_[1];
     side = label_room((function list_comprehension (iter0) {var res = [];var bar, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {bar = iter0[i0];{res.push(bar["label"]);}}return res;}).call(this, panel["bars"]), width);
     row = ((side > 0))? (BAR + 10) : (BAR + 26);
     short = text_width(unit, SMALL) <= SHORT;
@@ -2198,10 +2337,10 @@ draw_bars = function (panel, width) {
     bottom = (_pyfunc_op_add(start, (_pyfunc_op_mult(row, (panel["bars"].length))))) - 2;
     edge = ((_pyfunc_op_add(side, _pyfunc_op_mult(ticks[ticks.length -1], scale))) - (text_width(last, SMALL) / 2)) - 4;
     free = -1.0;
-    stub140_seq = ticks;
-    if ((typeof stub140_seq === "object") && (!Array.isArray(stub140_seq))) { stub140_seq = Object.keys(stub140_seq);}
-    for (stub141_itr = 0; stub141_itr < stub140_seq.length; stub141_itr += 1) {
-        tick = stub140_seq[stub141_itr];
+    stub147_seq = ticks;
+    if ((typeof stub147_seq === "object") && (!Array.isArray(stub147_seq))) { stub147_seq = Object.keys(stub147_seq);}
+    for (stub148_itr = 0; stub148_itr < stub147_seq.length; stub148_itr += 1) {
+        tick = stub147_seq[stub148_itr];
         x = _pyfunc_op_add(side, _pyfunc_op_mult(tick, scale));
         if ((x > 0)) {
             _pymeth_append.call(body, segment(x, start, x, bottom, "grid", ""));
@@ -2225,10 +2364,10 @@ draw_bars = function (panel, width) {
             _pymeth_append.call(body, haloed(0, y - 5, words, "start", ""));
         }
         _pymeth_append.call(body, (draw_parts(bar, (_pyfunc_truthy(short))? (unit) : (""), side, y, scale)));
-        stub142_seq = bar["parts"];
-        if ((typeof stub142_seq === "object") && (!Array.isArray(stub142_seq))) { stub142_seq = Object.keys(stub142_seq);}
-        for (stub143_itr = 0; stub143_itr < stub142_seq.length; stub143_itr += 1) {
-            part = stub142_seq[stub143_itr];
+        stub149_seq = bar["parts"];
+        if ((typeof stub149_seq === "object") && (!Array.isArray(stub149_seq))) { stub149_seq = Object.keys(stub149_seq);}
+        for (stub150_itr = 0; stub150_itr < stub149_seq.length; stub150_itr += 1) {
+            part = stub149_seq[stub150_itr];
             add_once(legend, part["role"], part["label"]);
         }
     }
@@ -2237,15 +2376,15 @@ draw_bars = function (panel, width) {
     }
     for (i = 0; i < panel["marks"].length; i += 1) {
         mark = panel["marks"][i];
-        stub144_ = [_pyfunc_op_add(side, _pyfunc_op_mult(mark["value"], scale)), 36 + _pyfunc_op_mult(17, i)];
-        x = stub144_[0];y = stub144_[1];
+        stub151_ = [_pyfunc_op_add(side, _pyfunc_op_mult(mark["value"], scale)), 36 + _pyfunc_op_mult(17, i)];
+        x = stub151_[0];y = stub151_[1];
         more = _pymeth_join.call("", ([" stroke-width=\"1.5\" stroke-dasharray=\"4 3\"", data_of(mark["label"], mark["value"])]));
         _pymeth_append.call(body, segment(x, y - 11, x, bottom, "ink", more));
         left = (x - 5) > ((width - x) - 5);
         room = (_pyfunc_truthy(left))? (x - 5) : ((width - x) - 5);
         words = clipped(mark["label"], SMALL, room);
-        stub145_ = (_pyfunc_truthy(left))? ([x - 5, "end"]) : ([x + 5, "start"]);
-        at = stub145_[0];anchor = stub145_[1];
+        stub152_ = (_pyfunc_truthy(left))? ([x - 5, "end"]) : ([x + 5, "start"]);
+        at = stub152_[0];anchor = stub152_[1];
         _pymeth_append.call(body, (words_at(at, y, words, paint("ink"), anchor, "")));
     }
     foot = bottom + 26;
@@ -2260,11 +2399,11 @@ draw_bars = function (panel, width) {
 };
 
 add_once = function (legend, role, label) {
-    var entry, stub146_seq, stub147_itr;
-    stub146_seq = legend;
-    if ((typeof stub146_seq === "object") && (!Array.isArray(stub146_seq))) { stub146_seq = Object.keys(stub146_seq);}
-    for (stub147_itr = 0; stub147_itr < stub146_seq.length; stub147_itr += 1) {
-        entry = stub146_seq[stub147_itr];
+    var entry, stub153_seq, stub154_itr;
+    stub153_seq = legend;
+    if ((typeof stub153_seq === "object") && (!Array.isArray(stub153_seq))) { stub153_seq = Object.keys(stub153_seq);}
+    for (stub154_itr = 0; stub154_itr < stub153_seq.length; stub154_itr += 1) {
+        entry = stub153_seq[stub154_itr];
         if ((_pyfunc_op_equals(entry["role"], role) && _pyfunc_op_equals(entry["label"], label))) {
             return null;
         }
@@ -2274,13 +2413,13 @@ add_once = function (legend, role, label) {
 };
 
 draw_cells = function (panel, width) {
-    var below, body, i, label, line, more, most, pitch, role, row, side, size, stub148_seq, stub149_itr, stub150_seq, stub151_itr, top, words, x, y;
+    var below, body, i, label, line, more, most, pitch, role, row, side, size, stub155_seq, stub156_itr, stub157_seq, stub158_itr, top, words, x, y;
     body = [];
     most = 1;
-    stub148_seq = panel["rows"];
-    if ((typeof stub148_seq === "object") && (!Array.isArray(stub148_seq))) { stub148_seq = Object.keys(stub148_seq);}
-    for (stub149_itr = 0; stub149_itr < stub148_seq.length; stub149_itr += 1) {
-        row = stub148_seq[stub149_itr];
+    stub155_seq = panel["rows"];
+    if ((typeof stub155_seq === "object") && (!Array.isArray(stub155_seq))) { stub155_seq = Object.keys(stub155_seq);}
+    for (stub156_itr = 0; stub156_itr < stub155_seq.length; stub156_itr += 1) {
+        row = stub155_seq[stub156_itr];
         most = Math.max(most, (row["cells"].length));
     }
     side = label_room((function list_comprehension (iter0) {var res = [];var row, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {row = iter0[i0];{res.push(row["label"]);}}return res;}).call(this, panel["rows"]), width);
@@ -2288,10 +2427,10 @@ draw_cells = function (panel, width) {
     size = _pyfunc_op_mult(pitch, 0.88);
     line = ((side > 0))? (Math.max(pitch, 16)) : (pitch + 18);
     y = 24.0;
-    stub150_seq = panel["rows"];
-    if ((typeof stub150_seq === "object") && (!Array.isArray(stub150_seq))) { stub150_seq = Object.keys(stub150_seq);}
-    for (stub151_itr = 0; stub151_itr < stub150_seq.length; stub151_itr += 1) {
-        row = stub150_seq[stub151_itr];
+    stub157_seq = panel["rows"];
+    if ((typeof stub157_seq === "object") && (!Array.isArray(stub157_seq))) { stub157_seq = Object.keys(stub157_seq);}
+    for (stub158_itr = 0; stub158_itr < stub157_seq.length; stub158_itr += 1) {
+        row = stub157_seq[stub158_itr];
         top = ((side > 0))? (_pyfunc_op_add(y, ((line - pitch) / 2))) : (y + 18);
         if ((side > 0)) {
             words = words_at(side - 10, (_pyfunc_op_add(y, (line / 2))) + 4, row["label"], paint("ink"), "end", "");
@@ -2325,7 +2464,7 @@ at_y = function (panel, area, value) {
 };
 
 spread = function (wanted, top, bottom) {
-    var best, ceiling, floor, found, i, k, order, stub152_seq, stub153_itr;
+    var best, ceiling, floor, found, i, k, order, stub159_seq, stub160_itr;
     order = [];
     while (order.length < wanted.length) {
         best = -1;
@@ -2338,10 +2477,10 @@ spread = function (wanted, top, bottom) {
     }
     found = _pyfunc_op_add(wanted, []);
     floor = top;
-    stub152_seq = order;
-    if ((typeof stub152_seq === "object") && (!Array.isArray(stub152_seq))) { stub152_seq = Object.keys(stub152_seq);}
-    for (stub153_itr = 0; stub153_itr < stub152_seq.length; stub153_itr += 1) {
-        i = stub152_seq[stub153_itr];
+    stub159_seq = order;
+    if ((typeof stub159_seq === "object") && (!Array.isArray(stub159_seq))) { stub159_seq = Object.keys(stub159_seq);}
+    for (stub160_itr = 0; stub160_itr < stub159_seq.length; stub160_itr += 1) {
+        i = stub159_seq[stub160_itr];
         found[i] = Math.max(found[i], floor);
         floor = _pyfunc_op_add(found[i], LINE);
     }
@@ -2359,14 +2498,14 @@ upright = function (line) {
 };
 
 end_names = function (panel, area) {
-    var found, heights, i, line, lines, stub154_, stub154_i0, stub154_iter0, stub154_line, stub155_seq, stub156_itr, wanted, x, y;
-    stub154_ = [];stub154_iter0 = panel["lines"];if ((typeof stub154_iter0 === "object") && (!Array.isArray(stub154_iter0))) {stub154_iter0 = Object.keys(stub154_iter0);}for (stub154_i0=0; stub154_i0<stub154_iter0.length; stub154_i0++) {stub154_line = stub154_iter0[stub154_i0];if (!(((((stub154_line["points"].length) > 0)) && ((!_pyfunc_truthy(upright(stub154_line))))))) {continue;}{stub154_.push(stub154_line);}}
-    lines = stub154_;
+    var found, heights, i, line, lines, stub161_, stub161_i0, stub161_iter0, stub161_line, stub162_seq, stub163_itr, wanted, x, y;
+    stub161_ = [];stub161_iter0 = panel["lines"];if ((typeof stub161_iter0 === "object") && (!Array.isArray(stub161_iter0))) {stub161_iter0 = Object.keys(stub161_iter0);}for (stub161_i0=0; stub161_i0<stub161_iter0.length; stub161_i0++) {stub161_line = stub161_iter0[stub161_i0];if (!(((((stub161_line["points"].length) > 0)) && ((!_pyfunc_truthy(upright(stub161_line))))))) {continue;}{stub161_.push(stub161_line);}}
+    lines = stub161_;
     wanted = [];
-    stub155_seq = lines;
-    if ((typeof stub155_seq === "object") && (!Array.isArray(stub155_seq))) { stub155_seq = Object.keys(stub155_seq);}
-    for (stub156_itr = 0; stub156_itr < stub155_seq.length; stub156_itr += 1) {
-        line = stub155_seq[stub156_itr];
+    stub162_seq = lines;
+    if ((typeof stub162_seq === "object") && (!Array.isArray(stub162_seq))) { stub162_seq = Object.keys(stub162_seq);}
+    for (stub163_itr = 0; stub163_itr < stub162_seq.length; stub163_itr += 1) {
+        line = stub162_seq[stub163_itr];
         y = at_y(panel, area, line["points"][line["points"].length -1][1]);
         _pymeth_append.call(wanted, (Math.min(Math.max(y, area["top"]), area["bottom"])));
     }
@@ -2380,22 +2519,22 @@ end_names = function (panel, area) {
 };
 
 draw_names = function (panel, area, width) {
-    var body, box, colour, curves, edge, end, i, label, line, more, point, right, rim, room, spots, stub157_seq, stub158_itr, stub159_seq, stub160_itr, stub161_seq, stub162_itr, stub163_, stub163_i0, stub163_iter0, stub163_line, stub164_seq, stub165_itr, stub166_, taken, tick, where, x, y;
+    var body, box, colour, curves, edge, end, i, label, line, more, point, right, rim, room, spots, stub164_seq, stub165_itr, stub166_seq, stub167_itr, stub168_seq, stub169_itr, stub170_, stub170_i0, stub170_iter0, stub170_line, stub171_seq, stub172_itr, stub173_, taken, tick, where, x, y;
     body = [];
     taken = [];
-    stub157_seq = panel["y"]["ticks"];
-    if ((typeof stub157_seq === "object") && (!Array.isArray(stub157_seq))) { stub157_seq = Object.keys(stub157_seq);}
-    for (stub158_itr = 0; stub158_itr < stub157_seq.length; stub158_itr += 1) {
-        tick = stub157_seq[stub158_itr];
+    stub164_seq = panel["y"]["ticks"];
+    if ((typeof stub164_seq === "object") && (!Array.isArray(stub164_seq))) { stub164_seq = Object.keys(stub164_seq);}
+    for (stub165_itr = 0; stub165_itr < stub164_seq.length; stub165_itr += 1) {
+        tick = stub164_seq[stub165_itr];
         y = at_y(panel, area, tick["at"]);
         room = text_width(tick["text"], SMALL);
         _pymeth_append.call(taken, ([(area["left"] - 6) - room, y - 7, area["left"] - 6, y + 7]));
     }
     if (_pyfunc_truthy(area["named"])) {
-        stub159_seq = end_names(panel, area);
-        if ((typeof stub159_seq === "object") && (!Array.isArray(stub159_seq))) { stub159_seq = Object.keys(stub159_seq);}
-        for (stub160_itr = 0; stub160_itr < stub159_seq.length; stub160_itr += 1) {
-            end = stub159_seq[stub160_itr];
+        stub166_seq = end_names(panel, area);
+        if ((typeof stub166_seq === "object") && (!Array.isArray(stub166_seq))) { stub166_seq = Object.keys(stub166_seq);}
+        for (stub167_itr = 0; stub167_itr < stub166_seq.length; stub167_itr += 1) {
+            end = stub166_seq[stub167_itr];
             colour = paint_text(end["of"]);
             _pymeth_append.call(body, words_at(end["x"], end["y"] + 4, end["label"], colour, "start", ""));
             right = _pyfunc_op_add(end["x"], text_width(end["label"], SMALL));
@@ -2403,21 +2542,21 @@ draw_names = function (panel, area, width) {
         }
     }
     spots = [];
-    stub161_seq = panel["points"];
-    if ((typeof stub161_seq === "object") && (!Array.isArray(stub161_seq))) { stub161_seq = Object.keys(stub161_seq);}
-    for (stub162_itr = 0; stub162_itr < stub161_seq.length; stub162_itr += 1) {
-        point = stub161_seq[stub162_itr];
+    stub168_seq = panel["points"];
+    if ((typeof stub168_seq === "object") && (!Array.isArray(stub168_seq))) { stub168_seq = Object.keys(stub168_seq);}
+    for (stub169_itr = 0; stub169_itr < stub168_seq.length; stub169_itr += 1) {
+        point = stub168_seq[stub169_itr];
         x = Math.min((Math.max(at_x(panel, area, point["x"]), area["left"])), area["right"]);
         y = Math.min((Math.max(at_y(panel, area, point["y"]), area["top"])), area["bottom"]);
         _pymeth_append.call(spots, [x, y]);
         _pymeth_append.call(taken, [x - 7, y - 7, x + 7, y + 7]);
     }
-    stub163_ = [];stub163_iter0 = panel["lines"];if ((typeof stub163_iter0 === "object") && (!Array.isArray(stub163_iter0))) {stub163_iter0 = Object.keys(stub163_iter0);}for (stub163_i0=0; stub163_i0<stub163_iter0.length; stub163_i0++) {stub163_line = stub163_iter0[stub163_i0];{stub163_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub163_line["points"]));}}
-    curves = stub163_;
-    stub164_seq = panel["lines"];
-    if ((typeof stub164_seq === "object") && (!Array.isArray(stub164_seq))) { stub164_seq = Object.keys(stub164_seq);}
-    for (stub165_itr = 0; stub165_itr < stub164_seq.length; stub165_itr += 1) {
-        line = stub164_seq[stub165_itr];
+    stub170_ = [];stub170_iter0 = panel["lines"];if ((typeof stub170_iter0 === "object") && (!Array.isArray(stub170_iter0))) {stub170_iter0 = Object.keys(stub170_iter0);}for (stub170_i0=0; stub170_i0<stub170_iter0.length; stub170_i0++) {stub170_line = stub170_iter0[stub170_i0];{stub170_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub170_line["points"]));}}
+    curves = stub170_;
+    stub171_seq = panel["lines"];
+    if ((typeof stub171_seq === "object") && (!Array.isArray(stub171_seq))) { stub171_seq = Object.keys(stub171_seq);}
+    for (stub172_itr = 0; stub172_itr < stub171_seq.length; stub172_itr += 1) {
+        line = stub171_seq[stub172_itr];
         if ((_pyfunc_truthy(area["named"]) && (((line["points"].length) > 0)) && (_pyfunc_truthy(upright(line))))) {
             x = at_x(panel, area, line["points"][line["points"].length -1][0]);
             y = Math.max(at_y(panel, area, line["points"][line["points"].length -1][1]), area["top"]);
@@ -2429,8 +2568,8 @@ draw_names = function (panel, area, width) {
         }
     }
     for (i = 0; i < spots.length; i += 1) {
-        stub166_ = [panel["points"][i], spots[i][0], spots[i][1]];
-        point = stub166_[0];x = stub166_[1];y = stub166_[2];
+        stub173_ = [panel["points"][i], spots[i][0], spots[i][1]];
+        point = stub173_[0];x = stub173_[1];y = stub173_[2];
         edge = _pymeth_join.call("", ["stroke=\"", paint("card"), "\" stroke-width=\"2\""]);
         more = _pymeth_join.call("", ([data_of(point["label"], point["y"]), " data-x=\"", exact(point["x"]), "\""]));
         where = _pymeth_join.call("", ["cx=\"", px(x), "\" cy=\"", px(y), "\" r=\"6\""]);
@@ -2444,17 +2583,17 @@ draw_names = function (panel, area, width) {
 };
 
 free_box = function (x, y, room, area, width, taken, curves) {
-    var away, best, box, found, inside, left, stub167_, stub168_seq, stub169_itr, stub170_seq, stub171_itr, top;
+    var away, best, box, found, inside, left, stub174_, stub175_seq, stub176_itr, stub177_seq, stub178_itr, top;
     best = [Math.min((Math.max(0, (x + 11))), (Math.max(0, (width - room)))), y - 8, (x + 11) + room, _pyfunc_op_add(y, LINE) - 8];
     found = false;
-    stub170_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
-    if ((typeof stub170_seq === "object") && (!Array.isArray(stub170_seq))) { stub170_seq = Object.keys(stub170_seq);}
-    for (stub171_itr = 0; stub171_itr < stub170_seq.length; stub171_itr += 1) {
-        away = stub170_seq[stub171_itr];
-        stub168_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
-        if ((typeof stub168_seq === "object") && (!Array.isArray(stub168_seq))) { stub168_seq = Object.keys(stub168_seq);}
-        for (stub169_itr = 0; stub169_itr < stub168_seq.length; stub169_itr += 1) {
-            left = stub168_seq[stub169_itr];
+    stub177_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
+    if ((typeof stub177_seq === "object") && (!Array.isArray(stub177_seq))) { stub177_seq = Object.keys(stub177_seq);}
+    for (stub178_itr = 0; stub178_itr < stub177_seq.length; stub178_itr += 1) {
+        away = stub177_seq[stub178_itr];
+        stub175_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
+        if ((typeof stub175_seq === "object") && (!Array.isArray(stub175_seq))) { stub175_seq = Object.keys(stub175_seq);}
+        for (stub176_itr = 0; stub176_itr < stub175_seq.length; stub176_itr += 1) {
+            left = stub175_seq[stub176_itr];
             top = _pyfunc_op_add((y - 8), (_pyfunc_op_mult(away, (LINE + 1))));
             box = [left, top, _pyfunc_op_add(left, room), _pyfunc_op_add(top, LINE)];
             inside = (left >= 0) && ((_pyfunc_op_add(left, room) <= width)) && ((top >= (area["top"] - 8)));
@@ -2463,8 +2602,8 @@ free_box = function (x, y, room, area, width, taken, curves) {
                     return box;
                 }
                 if ((!_pyfunc_truthy(found))) {
-                    stub167_ = [box, true];
-                    best = stub167_[0];found = stub167_[1];
+                    stub174_ = [box, true];
+                    best = stub174_[0];found = stub174_[1];
                 }
             }
         }
@@ -2473,11 +2612,11 @@ free_box = function (x, y, room, area, width, taken, curves) {
 };
 
 covered = function (box, taken) {
-    var across, other, stub172_seq, stub173_itr;
-    stub172_seq = taken;
-    if ((typeof stub172_seq === "object") && (!Array.isArray(stub172_seq))) { stub172_seq = Object.keys(stub172_seq);}
-    for (stub173_itr = 0; stub173_itr < stub172_seq.length; stub173_itr += 1) {
-        other = stub172_seq[stub173_itr];
+    var across, other, stub179_seq, stub180_itr;
+    stub179_seq = taken;
+    if ((typeof stub179_seq === "object") && (!Array.isArray(stub179_seq))) { stub179_seq = Object.keys(stub179_seq);}
+    for (stub180_itr = 0; stub180_itr < stub179_seq.length; stub180_itr += 1) {
+        other = stub179_seq[stub180_itr];
         across = (box[0] < other[2]) && (other[0] < box[2]);
         if ((_pyfunc_truthy(across) && (box[1] < other[3]) && (other[1] < box[3]))) {
             return true;
@@ -2487,11 +2626,11 @@ covered = function (box, taken) {
 };
 
 crossed = function (box, curves) {
-    var curve, i, stub174_seq, stub175_itr;
-    stub174_seq = curves;
-    if ((typeof stub174_seq === "object") && (!Array.isArray(stub174_seq))) { stub174_seq = Object.keys(stub174_seq);}
-    for (stub175_itr = 0; stub175_itr < stub174_seq.length; stub175_itr += 1) {
-        curve = stub174_seq[stub175_itr];
+    var curve, i, stub181_seq, stub182_itr;
+    stub181_seq = curves;
+    if ((typeof stub181_seq === "object") && (!Array.isArray(stub181_seq))) { stub181_seq = Object.keys(stub181_seq);}
+    for (stub182_itr = 0; stub182_itr < stub181_seq.length; stub182_itr += 1) {
+        curve = stub181_seq[stub182_itr];
         for (i = 1; i < curve.length; i += 1) {
             if (_pyfunc_truthy(segment_meets(box, curve[i - 1], curve[i]))) {
                 return true;
@@ -2502,22 +2641,22 @@ crossed = function (box, curves) {
 };
 
 segment_meets = function (box, start, end) {
-    var enter, first, high, k, last, leave, low, step, stub176_, stub177_, stub178_, stub179_;
-    stub176_ = [0.0, 1.0];
-    first = stub176_[0];last = stub176_[1];
+    var enter, first, high, k, last, leave, low, step, stub183_, stub184_, stub185_, stub186_;
+    stub183_ = [0.0, 1.0];
+    first = stub183_[0];last = stub183_[1];
     for (k = 0; k < 2; k += 1) {
         step = end[k] - start[k];
-        stub177_ = [box[k] - start[k], box[k + 2] - start[k]];
-        low = stub177_[0];high = stub177_[1];
+        stub184_ = [box[k] - start[k], box[k + 2] - start[k]];
+        low = stub184_[0];high = stub184_[1];
         if ((_pyfunc_abs(step) < (1e-06))) {
             if (((low > 0) || (high < 0))) {
                 return false;
             }
         } else {
-            stub178_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
-            enter = stub178_[0];leave = stub178_[1];
-            stub179_ = [Math.max(first, enter), Math.min(last, leave)];
-            first = stub179_[0];last = stub179_[1];
+            stub185_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
+            enter = stub185_[0];leave = stub185_[1];
+            stub186_ = [Math.max(first, enter), Math.min(last, leave)];
+            first = stub186_[0];last = stub186_[1];
             if ((first > last)) {
                 return false;
             }
@@ -2527,29 +2666,29 @@ segment_meets = function (box, start, end) {
 };
 
 draw_curves = function (panel, width) {
-    var area, below, body, bottom, entries, height, inner, left, line, right, stub180_seq, stub181_itr, stub182_, stub183_, stub184_, stub184_i0, stub184_iter0, top, view, where;
+    var area, below, body, bottom, entries, height, inner, left, line, right, stub187_seq, stub188_itr, stub189_, stub190_, stub191_, stub191_i0, stub191_iter0, top, view, where;
     area = plot_area(panel, width);
     body = [words_at(0, 31, panel["y"]["label"], paint("muted"), "start", "")];
     _pymeth_append.call(body, draw_axes(panel, area));
     inner = [];
-    stub180_seq = panel["lines"];
-    if ((typeof stub180_seq === "object") && (!Array.isArray(stub180_seq))) { stub180_seq = Object.keys(stub180_seq);}
-    for (stub181_itr = 0; stub181_itr < stub180_seq.length; stub181_itr += 1) {
-        line = stub180_seq[stub181_itr];
+    stub187_seq = panel["lines"];
+    if ((typeof stub187_seq === "object") && (!Array.isArray(stub187_seq))) { stub187_seq = Object.keys(stub187_seq);}
+    for (stub188_itr = 0; stub188_itr < stub187_seq.length; stub188_itr += 1) {
+        line = stub187_seq[stub188_itr];
         _pymeth_append.call(inner, draw_line(panel, line, area));
     }
-    stub182_ = [area["left"] - 3, area["top"] - 3];
-    left = stub182_[0];top = stub182_[1];
-    stub183_ = [area["right"] + 3, area["bottom"] + 3];
-    right = stub183_[0];bottom = stub183_[1];
+    stub189_ = [area["left"] - 3, area["top"] - 3];
+    left = stub189_[0];top = stub189_[1];
+    stub190_ = [area["right"] + 3, area["bottom"] + 3];
+    right = stub190_[0];bottom = stub190_[1];
     where = _pymeth_join.call("", ["x=\"", px(left), "\" y=\"", px(top), "\" width=\"", px(right - left), "\" height=\"", px(bottom - top), "\""]);
     view = _pymeth_join.call("", [px(left), " ", px(top), " ", px(right - left), " ", px(bottom - top)]);
     _pymeth_append.call(body, (_pymeth_join.call("", ["<svg ", where, " viewBox=\"", view, "\" overflow=\"hidden\">", _pymeth_join.call("", inner), "</svg>"])));
     _pymeth_append.call(body, draw_names(panel, area, width));
     height = area["bottom"] + 40;
     if ((!_pyfunc_truthy(area["named"]))) {
-        stub184_ = [];stub184_iter0 = panel["lines"];if ((typeof stub184_iter0 === "object") && (!Array.isArray(stub184_iter0))) {stub184_iter0 = Object.keys(stub184_iter0);}for (stub184_i0=0; stub184_i0<stub184_iter0.length; stub184_i0++) {line = stub184_iter0[stub184_i0];{stub184_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
-        entries = stub184_;
+        stub191_ = [];stub191_iter0 = panel["lines"];if ((typeof stub191_iter0 === "object") && (!Array.isArray(stub191_iter0))) {stub191_iter0 = Object.keys(stub191_iter0);}for (stub191_i0=0; stub191_i0<stub191_iter0.length; stub191_i0++) {line = stub191_iter0[stub191_i0];{stub191_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
+        entries = stub191_;
         below = legend_at(height + 4, width, entries);
         _pymeth_append.call(body, below["body"]);
         height = (height + 4) + below["height"];
@@ -2558,27 +2697,27 @@ draw_curves = function (panel, width) {
 };
 
 plot_area = function (panel, width) {
-    var left, line, margin, named, over, stub185_seq, stub186_itr, stub187_seq, stub188_itr, stub189_seq, stub190_itr, tick, widest;
+    var left, line, margin, named, over, stub192_seq, stub193_itr, stub194_seq, stub195_itr, stub196_seq, stub197_itr, tick, widest;
     left = 8.0;
-    stub185_seq = panel["y"]["ticks"];
-    if ((typeof stub185_seq === "object") && (!Array.isArray(stub185_seq))) { stub185_seq = Object.keys(stub185_seq);}
-    for (stub186_itr = 0; stub186_itr < stub185_seq.length; stub186_itr += 1) {
-        tick = stub185_seq[stub186_itr];
+    stub192_seq = panel["y"]["ticks"];
+    if ((typeof stub192_seq === "object") && (!Array.isArray(stub192_seq))) { stub192_seq = Object.keys(stub192_seq);}
+    for (stub193_itr = 0; stub193_itr < stub192_seq.length; stub193_itr += 1) {
+        tick = stub192_seq[stub193_itr];
         left = Math.max(left, (text_width(tick["text"], SMALL) + 8));
     }
     widest = 0.0;
-    stub187_seq = panel["lines"];
-    if ((typeof stub187_seq === "object") && (!Array.isArray(stub187_seq))) { stub187_seq = Object.keys(stub187_seq);}
-    for (stub188_itr = 0; stub188_itr < stub187_seq.length; stub188_itr += 1) {
-        line = stub187_seq[stub188_itr];
+    stub194_seq = panel["lines"];
+    if ((typeof stub194_seq === "object") && (!Array.isArray(stub194_seq))) { stub194_seq = Object.keys(stub194_seq);}
+    for (stub195_itr = 0; stub195_itr < stub194_seq.length; stub195_itr += 1) {
+        line = stub194_seq[stub195_itr];
         widest = Math.max(widest, (text_width(line["label"], SMALL) + 12));
     }
     named = widest <= _pyfunc_op_mult(width, 0.3);
     margin = (_pyfunc_truthy(named))? (Math.max(14, widest)) : (14);
-    stub189_seq = panel["x"]["ticks"];
-    if ((typeof stub189_seq === "object") && (!Array.isArray(stub189_seq))) { stub189_seq = Object.keys(stub189_seq);}
-    for (stub190_itr = 0; stub190_itr < stub189_seq.length; stub190_itr += 1) {
-        tick = stub189_seq[stub190_itr];
+    stub196_seq = panel["x"]["ticks"];
+    if ((typeof stub196_seq === "object") && (!Array.isArray(stub196_seq))) { stub196_seq = Object.keys(stub196_seq);}
+    for (stub197_itr = 0; stub197_itr < stub196_seq.length; stub197_itr += 1) {
+        tick = stub196_seq[stub197_itr];
         over = _pyfunc_op_mult((1 - place(panel["x"], tick["at"])), ((width - left) - margin));
         margin = Math.max(margin, ((text_width(tick["text"], SMALL) / 2) - over));
     }
@@ -2586,14 +2725,14 @@ plot_area = function (panel, width) {
 };
 
 draw_axes = function (panel, area) {
-    var body, bottom, i, left, middle, right, stride, stub191_, stub192_seq, stub193_itr, tick, ticks, x, y;
+    var body, bottom, i, left, middle, right, stride, stub198_, stub199_seq, stub200_itr, tick, ticks, x, y;
     body = [];
-    stub191_ = [area["left"], area["right"], area["bottom"]];
-    left = stub191_[0];right = stub191_[1];bottom = stub191_[2];
-    stub192_seq = panel["y"]["ticks"];
-    if ((typeof stub192_seq === "object") && (!Array.isArray(stub192_seq))) { stub192_seq = Object.keys(stub192_seq);}
-    for (stub193_itr = 0; stub193_itr < stub192_seq.length; stub193_itr += 1) {
-        tick = stub192_seq[stub193_itr];
+    stub198_ = [area["left"], area["right"], area["bottom"]];
+    left = stub198_[0];right = stub198_[1];bottom = stub198_[2];
+    stub199_seq = panel["y"]["ticks"];
+    if ((typeof stub199_seq === "object") && (!Array.isArray(stub199_seq))) { stub199_seq = Object.keys(stub199_seq);}
+    for (stub200_itr = 0; stub200_itr < stub199_seq.length; stub200_itr += 1) {
+        tick = stub199_seq[stub200_itr];
         y = at_y(panel, area, tick["at"]);
         _pymeth_append.call(body, segment(left, y, right, y, "grid", ""));
         _pymeth_append.call(body, (words_at(left - 6, y + 4, tick["text"], paint("muted"), "end", "")));
@@ -2634,14 +2773,14 @@ tick_stride = function (panel, area) {
 };
 
 draw_line = function (panel, line, area) {
-    var dash, ink, last, letter, point, steps, stub194_, stub195_seq, stub196_itr, x, y;
+    var dash, ink, last, letter, point, steps, stub201_, stub202_seq, stub203_itr, x, y;
     steps = [];
-    stub195_seq = line["points"];
-    if ((typeof stub195_seq === "object") && (!Array.isArray(stub195_seq))) { stub195_seq = Object.keys(stub195_seq);}
-    for (stub196_itr = 0; stub196_itr < stub195_seq.length; stub196_itr += 1) {
-        point = stub195_seq[stub196_itr];
-        stub194_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
-        x = stub194_[0];y = stub194_[1];
+    stub202_seq = line["points"];
+    if ((typeof stub202_seq === "object") && (!Array.isArray(stub202_seq))) { stub202_seq = Object.keys(stub202_seq);}
+    for (stub203_itr = 0; stub203_itr < stub202_seq.length; stub203_itr += 1) {
+        point = stub202_seq[stub203_itr];
+        stub201_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
+        x = stub201_[0];y = stub201_[1];
         y = Math.min((Math.max(y, (-5000))), 5000);
         letter = ((steps.length == 0))? ("M") : ("L");
         _pymeth_append.call(steps, (_pymeth_join.call("", [letter, px(x), " ", px(y)])));
@@ -2658,13 +2797,13 @@ SHARE_LABEL = "held";
 LETTER = 7.6;
 SIDE = 0.16;
 map_size = function (panel, width) {
-    var across, down, line, n, named, side, strip, stub197_seq, stub198_itr;
+    var across, down, line, n, named, side, strip, stub204_seq, stub205_itr;
     n = panel["lost"].length;
     side = 0.0;
-    stub197_seq = panel["lines"];
-    if ((typeof stub197_seq === "object") && (!Array.isArray(stub197_seq))) { stub197_seq = Object.keys(stub197_seq);}
-    for (stub198_itr = 0; stub198_itr < stub197_seq.length; stub198_itr += 1) {
-        line = stub197_seq[stub198_itr];
+    stub204_seq = panel["lines"];
+    if ((typeof stub204_seq === "object") && (!Array.isArray(stub204_seq))) { stub204_seq = Object.keys(stub204_seq);}
+    for (stub205_itr = 0; stub205_itr < stub204_seq.length; stub205_itr += 1) {
+        line = stub204_seq[stub205_itr];
         side = Math.max(side, (text_width(line["label"], SMALL) + 8));
     }
     named = side <= _pyfunc_op_mult(SIDE, width);
@@ -2678,32 +2817,32 @@ map_size = function (panel, width) {
 };
 
 draw_map = function (panel, width) {
-    var across, below, body, cells, down, ink, left, level, lost, marked, more, n, path, rings, share, size, stub199_, stub200_, stub201_, stub202_, stub202_cell, stub202_i0, stub202_iter0, stub203_seq, stub204_itr, stub205_, stub205_i0, stub205_iter0, stub205_ring, top, what;
+    var across, below, body, cells, down, ink, left, level, lost, marked, more, n, path, rings, share, size, stub206_, stub207_, stub208_, stub209_, stub209_cell, stub209_i0, stub209_iter0, stub210_seq, stub211_itr, stub212_, stub212_i0, stub212_iter0, stub212_ring, top, what;
     size = map_size(panel, width);
-    stub199_ = [panel["lost"].length, panel["lost"]];
-    n = stub199_[0];lost = stub199_[1];
-    stub200_ = [size["side"], 58.0];
-    left = stub200_[0];top = stub200_[1];
-    stub201_ = [size["across"], size["down"]];
-    across = stub201_[0];down = stub201_[1];
+    stub206_ = [panel["lost"].length, panel["lost"]];
+    n = stub206_[0];lost = stub206_[1];
+    stub207_ = [size["side"], 58.0];
+    left = stub207_[0];top = stub207_[1];
+    stub208_ = [size["across"], size["down"]];
+    across = stub208_[0];down = stub208_[1];
     body = [map_frame(panel, size, top)];
-    stub203_seq = ["held", "lost"];
-    if ((typeof stub203_seq === "object") && (!Array.isArray(stub203_seq))) { stub203_seq = Object.keys(stub203_seq);}
-    for (stub204_itr = 0; stub204_itr < stub203_seq.length; stub204_itr += 1) {
-        what = stub203_seq[stub204_itr];
+    stub210_seq = ["held", "lost"];
+    if ((typeof stub210_seq === "object") && (!Array.isArray(stub210_seq))) { stub210_seq = Object.keys(stub210_seq);}
+    for (stub211_itr = 0; stub211_itr < stub210_seq.length; stub211_itr += 1) {
+        what = stub210_seq[stub211_itr];
         for (level = 1; level < LEVELS.length; level += 1) {
             cells = map_cells(panel["levels"], lost, LEVELS[level], _pyfunc_op_equals(what, "held"));
             if ((cells.length > 0)) {
                 share = _pyfunc_op_mult(0.94, level) / 9;
-                stub202_ = [];stub202_iter0 = cells;if ((typeof stub202_iter0 === "object") && (!Array.isArray(stub202_iter0))) {stub202_iter0 = Object.keys(stub202_iter0);}for (stub202_i0=0; stub202_i0<stub202_iter0.length; stub202_i0++) {stub202_cell = stub202_iter0[stub202_i0];{stub202_.push(rectangle(_pyfunc_op_add(left, (_pyfunc_op_mult(across, ((stub202_cell[1] + 0.5) - (share / 2))))), _pyfunc_op_add(top, (_pyfunc_op_mult(down, ((stub202_cell[0] + 0.5) - (share / 2))))), _pyfunc_op_mult(across, share), _pyfunc_op_mult(down, share)));}}
-                path = stub202_;
+                stub209_ = [];stub209_iter0 = cells;if ((typeof stub209_iter0 === "object") && (!Array.isArray(stub209_iter0))) {stub209_iter0 = Object.keys(stub209_iter0);}for (stub209_i0=0; stub209_i0<stub209_iter0.length; stub209_i0++) {stub209_cell = stub209_iter0[stub209_i0];{stub209_.push(rectangle(_pyfunc_op_add(left, (_pyfunc_op_mult(across, ((stub209_cell[1] + 0.5) - (share / 2))))), _pyfunc_op_add(top, (_pyfunc_op_mult(down, ((stub209_cell[0] + 0.5) - (share / 2))))), _pyfunc_op_mult(across, share), _pyfunc_op_mult(down, share)));}}
+                path = stub209_;
                 more = data_of(_pymeth_join.call("", [what, ", ", level, " ninths"]), cells.length);
                 _pymeth_append.call(body, (map_path(_pymeth_join.call("", path), what, more)));
             }
         }
     }
-    stub205_ = [];stub205_iter0 = panel["rings"];if ((typeof stub205_iter0 === "object") && (!Array.isArray(stub205_iter0))) {stub205_iter0 = Object.keys(stub205_iter0);}for (stub205_i0=0; stub205_i0<stub205_iter0.length; stub205_i0++) {stub205_ring = stub205_iter0[stub205_i0];{stub205_.push(rectangle((_pyfunc_op_add(left, _pyfunc_op_mult(across, stub205_ring[1]))) - 1, (_pyfunc_op_add(top, _pyfunc_op_mult(down, stub205_ring[0]))) - 1, across + 2, down + 2));}}
-    rings = stub205_;
+    stub212_ = [];stub212_iter0 = panel["rings"];if ((typeof stub212_iter0 === "object") && (!Array.isArray(stub212_iter0))) {stub212_iter0 = Object.keys(stub212_iter0);}for (stub212_i0=0; stub212_i0<stub212_iter0.length; stub212_i0++) {stub212_ring = stub212_iter0[stub212_i0];{stub212_.push(rectangle((_pyfunc_op_add(left, _pyfunc_op_mult(across, stub212_ring[1]))) - 1, (_pyfunc_op_add(top, _pyfunc_op_mult(down, stub212_ring[0]))) - 1, across + 2, down + 2));}}
+    rings = stub212_;
     ink = _pymeth_join.call("", ["fill=\"none\" stroke=\"", paint("query"), "\" stroke-width=\"1.5\""]);
     marked = data_of(panel["ring"], rings.length);
     _pymeth_append.call(body, (_pymeth_join.call("", ["<path d=\"", _pymeth_join.call("", rings), "\" ", ink, marked, "/>"])));
@@ -2740,12 +2879,12 @@ map_path = function (path, what, more) {
 };
 
 map_frame = function (panel, size, top) {
-    var across, body, bottom, down, end, ground, i, key, left, letters, line, lost, n, number, pale, stub206_, stub207_, stub208_, stub209_, stub210_, words, x, y;
+    var across, body, bottom, down, end, ground, i, key, left, letters, line, lost, n, number, pale, stub213_, stub214_, stub215_, stub216_, stub217_, words, x, y;
     body = [];
-    stub206_ = [panel["lost"].length, panel["lost"], panel["letters"]];
-    n = stub206_[0];lost = stub206_[1];letters = stub206_[2];
-    stub207_ = [size["side"], size["across"], size["down"]];
-    left = stub207_[0];across = stub207_[1];down = stub207_[2];
+    stub213_ = [panel["lost"].length, panel["lost"], panel["letters"]];
+    n = stub213_[0];lost = stub213_[1];letters = stub213_[2];
+    stub214_ = [size["side"], size["across"], size["down"]];
+    left = stub214_[0];across = stub214_[1];down = stub214_[2];
     ground = [];
     for (key = 0; key < n; key += 1) {
         if ((lost[key] < n)) {
@@ -2757,13 +2896,13 @@ map_frame = function (panel, size, top) {
         pale = _pymeth_join.call("", ["fill=\"", paint("grid"), "\" fill-opacity=\"0.45\""]);
         _pymeth_append.call(body, (_pymeth_join.call("", ["<path d=\"", _pymeth_join.call("", ground), "\" ", pale, "/>"])));
     }
-    stub208_ = [_pyfunc_op_add(top, _pyfunc_op_mult(down, n)), _pyfunc_op_add(left, _pyfunc_op_mult(across, n))];
-    bottom = stub208_[0];end = stub208_[1];
+    stub215_ = [_pyfunc_op_add(top, _pyfunc_op_mult(down, n)), _pyfunc_op_add(left, _pyfunc_op_mult(across, n))];
+    bottom = stub215_[0];end = stub215_[1];
     for (i = 0; i < panel["lines"].length; i += 1) {
-        stub209_ = [panel["lines"][i], i + 1];
-        line = stub209_[0];number = stub209_[1];
-        stub210_ = [_pyfunc_op_add(left, _pyfunc_op_mult(across, line["at"])), _pyfunc_op_add(top, _pyfunc_op_mult(down, line["at"]))];
-        x = stub210_[0];y = stub210_[1];
+        stub216_ = [panel["lines"][i], i + 1];
+        line = stub216_[0];number = stub216_[1];
+        stub217_ = [_pyfunc_op_add(left, _pyfunc_op_mult(across, line["at"])), _pyfunc_op_add(top, _pyfunc_op_mult(down, line["at"]))];
+        x = stub217_[0];y = stub217_[1];
         _pymeth_append.call(body, segment(x, y, x, bottom, "grid", ""));
         _pymeth_append.call(body, segment(left, y, x, y, "grid", ""));
         words = (_pyfunc_truthy(size["named"]))? (line["label"]) : (_pymeth_join.call("", [number]));
@@ -2805,12 +2944,12 @@ map_letters = function (letters, lost, left, across, y) {
 };
 
 map_shares = function (panel, x, top, size) {
-    var body, down, length, long, more, n, path, share, stub211_, stub212_, t, total, words;
+    var body, down, length, long, more, n, path, share, stub218_, stub219_, t, total, words;
     body = [];
-    stub211_ = [panel["shares"].length, 0.0];
-    n = stub211_[0];total = stub211_[1];
-    stub212_ = [size["down"], size["strip"] - 4];
-    down = stub212_[0];long = stub212_[1];
+    stub218_ = [panel["shares"].length, 0.0];
+    n = stub218_[0];total = stub218_[1];
+    stub219_ = [size["down"], size["strip"] - 4];
+    down = stub219_[0];long = stub219_[1];
     path = [];
     for (t = 0; t < n; t += 1) {
         share = panel["shares"][t];
@@ -2833,14 +2972,14 @@ map_shares = function (panel, x, top, size) {
 GAP = 20;
 LEADING = 17;
 draw = function (scene, width) {
-    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub213_seq, stub214_itr, stub215_seq, stub216_itr, y;
+    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub220_seq, stub221_itr, stub222_seq, stub223_itr, y;
     width = (width === undefined) ? 720: width;
     body = [];
     y = 4.0;
-    stub215_seq = scene["panels"];
-    if ((typeof stub215_seq === "object") && (!Array.isArray(stub215_seq))) { stub215_seq = Object.keys(stub215_seq);}
-    for (stub216_itr = 0; stub216_itr < stub215_seq.length; stub216_itr += 1) {
-        panel = stub215_seq[stub216_itr];
+    stub222_seq = scene["panels"];
+    if ((typeof stub222_seq === "object") && (!Array.isArray(stub222_seq))) { stub222_seq = Object.keys(stub222_seq);}
+    for (stub223_itr = 0; stub223_itr < stub222_seq.length; stub223_itr += 1) {
+        panel = stub222_seq[stub223_itr];
         if (_pyfunc_op_equals(panel["kind"], "bars")) {
             drawn = draw_bars(panel, width);
         } else if (_pyfunc_op_equals(panel["kind"], "curves")) {
@@ -2852,10 +2991,10 @@ draw = function (scene, width) {
         }
         lines = wrapped(panel["label"], _pyfunc_op_mult(TITLE, BOLD), width);
         bold = _pymeth_join.call("", [" font-size=\"", TITLE, "\" font-weight=\"bold\""]);
-        stub213_seq = lines;
-        if ((typeof stub213_seq === "object") && (!Array.isArray(stub213_seq))) { stub213_seq = Object.keys(stub213_seq);}
-        for (stub214_itr = 0; stub214_itr < stub213_seq.length; stub214_itr += 1) {
-            line = stub213_seq[stub214_itr];
+        stub220_seq = lines;
+        if ((typeof stub220_seq === "object") && (!Array.isArray(stub220_seq))) { stub220_seq = Object.keys(stub220_seq);}
+        for (stub221_itr = 0; stub221_itr < stub220_seq.length; stub221_itr += 1) {
+            line = stub220_seq[stub221_itr];
             _pymeth_append.call(body, (words_at(0, y + 13, line, paint("ink"), "start", bold)));
             y = _pyfunc_op_add(y, LEADING);
         }
@@ -2871,7 +3010,7 @@ draw = function (scene, width) {
     return _pymeth_join.call("", [root, card, _pymeth_join.call("", body), "</svg>"]);
 };
 
-window.kvExplorers = {scenes: {growth: growth_scene, memory: memory_scene, padding: padding_scene, roofline: roofline_scene, sampling: sampling_scene, speculation: speculation_scene}, draw: draw, tables: {
+window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memory: memory_scene, padding: padding_scene, roofline: roofline_scene, sampling: sampling_scene, speculation: speculation_scene}, draw: draw, tables: {
 "codecs": {
 "bfloat16": {
 "bits": 16,
@@ -3012,6 +3151,32 @@ window.kvExplorers = {scenes: {growth: growth_scene, memory: memory_scene, paddi
 "title": "RTX 4090",
 "unconfirmed": [],
 "usable": 25757220864
+}
+},
+"latents": {
+"deepseek-v2": {
+"heads": 128,
+"latent": 512,
+"nope": 128,
+"rope": 64,
+"title": "DeepSeek-V2",
+"value": 128
+},
+"deepseek-v2-lite": {
+"heads": 16,
+"latent": 512,
+"nope": 128,
+"rope": 64,
+"title": "DeepSeek-V2-Lite",
+"value": 128
+},
+"deepseek-v3": {
+"heads": 128,
+"latent": 512,
+"nope": 128,
+"rope": 64,
+"title": "DeepSeek-V3",
+"value": 128
 }
 },
 "logit_rows": {

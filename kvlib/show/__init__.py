@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.show.explorers import roofline_explorer as roofline_explorer
     from kvlib.show.explorers import sampling_explorer as sampling_explorer
     from kvlib.show.explorers import speculation_explorer as speculation_explorer
+    from kvlib.show.explorers_latent import latent_explorer as latent_explorer
     from kvlib.show.style import COLORS as COLORS
     from kvlib.show.style import color as color
     from kvlib.show.style import contrast as contrast

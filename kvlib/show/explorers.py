@@ -14,6 +14,7 @@ from typing import Any
 
 from kvlib.show.controls import Choice, Slider
 from kvlib.show.explorer import Explorer
+from kvlib.show.explorers_latent import latent_explorer
 from kvlib.show.scenes.growth import growth_scene
 from kvlib.show.scenes.memory import memory_scene
 from kvlib.show.scenes.padding import padding_scene
@@ -197,6 +198,7 @@ ALL: Mapping[str, Callable[..., Explorer]] = {
     "padding": padding_explorer,
     "sampling": sampling_explorer,
     "speculation": speculation_explorer,
+    "latent": latent_explorer,
 }
 
 

@@ -158,29 +158,6 @@ def ladder(intensities: Mapping[str, tuple[float, str]], ridges: Mapping[str, fl
     return finish(fig)
 
 
-def crossing(new: Sequence[float], series: Mapping[str, Sequence[float]], at: float) -> Any:
-    """Operations per cached token against new tokens, and where two ways cost the same."""
-    fig, ax = figure(2.9)
-    tones = ("ink", "muted")
-    for y, tone, style in zip(series.values(), tones, ("-", "--"), strict=True):
-        ax.plot(new, np.asarray(y) / 1e6, color=color(tone), linestyle=style)
-    first = np.asarray(next(iter(series.values()))) / 1e6
-    height = float(np.interp(at, new, first))
-    ax.plot([at, at], [0, height], ":", color=MUTED, linewidth=1.2)
-    ax.plot([at], [height], "o", color=INK)
-    words = f" {at:.0f} new tokens"
-    ax.annotate(words, (at, height), xytext=(4, -12), textcoords="offset points", color=INK)
-    ax.set(
-        xlabel="new tokens in the step",
-        ylabel="operations per cached\ntoken, one layer (million)",
-    )
-    ax.set_ylim(bottom=0)
-    ax.set_xlim(new[0], new[-1])
-    ends = {name: float(y[-1]) / 1e6 for name, y in series.items()}
-    label_ends(ax, ends, tones, x_end=float(new[-1]))
-    return finish(fig)
-
-
 def floors(
     batches: Sequence[int],
     weights: Sequence[float],

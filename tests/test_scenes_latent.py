@@ -1,0 +1,144 @@
+"""The scene of latent attention at every setting: its words, panels and crossover."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from scene_parts import line, numbers, part
+from small_scenes import check_scene
+
+from kvlib.costs import MODELS
+from kvlib.show import latent_explorer
+from kvlib.show.explorers_latent import latent_sizes
+
+EXPLORER = latent_explorer()
+VALUES = {control.name: control.values for control in EXPLORER.controls}
+MODELS_SHOWN = ("deepseek-v3", "deepseek-v2-lite")
+PAIRS = list(itertools.product(VALUES["new"], VALUES["context"]))
+UNITS = {"MFLOP": 10**6, "GFLOP": 10**9, "TFLOP": 10**12}
+
+
+def both(t: int, s: int, model: str) -> tuple[int, int]:
+    """Operations in whole numbers: expanded, absorbed."""
+    shape = MODELS[model].shape
+    assert shape.latent is not None
+    _, c, n, r, v = shape.latent
+    h = shape.num_attention_heads
+    expanded = 2 * s * c * h * (n + v) + 2 * t * s * h * (n + r + v)
+    return expanded, 2 * t * s * h * (2 * c + r) + 2 * t * h * c * (n + v)
+
+
+def test_deepseek_v2_has_the_heads_of_v3() -> None:
+    """It is stated by hand. In numbers, the two scenes are the same."""
+    two, three = latent_sizes()["deepseek-v2"], latent_sizes()["deepseek-v3"]
+    assert {**two, "title": ""} == {**three, "title": ""}
+    scenes = [latent_explorer(model=m).scene() for m in ("deepseek-v2", "deepseek-v3")]
+    assert scenes[0]["numbers"] == scenes[1]["numbers"] and scenes[0] != scenes[1]
+
+
+def test_expanding_saves_from_where_the_scene_says() -> None:
+    """Every number of new tokens is tried, in whole numbers, for each length of the cache."""
+    for model, context in itertools.product(MODELS_SHOWN, VALUES["context"]):
+        tried = (both(t, context, model) for t in range(1, context + 1))
+        first = next(t for t, (expanded, absorbed) in enumerate(tried, 1) if expanded < absorbed)
+        scene = latent_explorer(model=model, context=context).scene()
+        assert numbers(scene)["Expanding saves from"] == f"{first} new tokens"
+        assert f"saves operations from {first} new tokens on" in scene["summary"]
+        (upright,) = [ln for ln in scene["panels"][1]["lines"] if ln["dashed"]]
+        (at, _), (same, _) = upright["points"]
+        assert at == same and first - 1 <= at < first
+        exact = 1 / (1 / context + (2 * 512 - 128 - 128) / (512 * (128 + 128)))
+        assert at == pytest.approx(exact, rel=1e-12)
+
+
+def test_bars_curve_and_words_agree_at_every_setting() -> None:
+    kinds = set()
+    for model, (new, context) in zip(itertools.cycle(MODELS_SHOWN), PAIRS, strict=False):
+        scene = latent_explorer(model=model, new=new, context=context).scene()
+        check_scene(scene)
+        fresh = min(new, context)
+        expanded, absorbed = both(fresh, context, model)
+        bars, curves = scene["panels"]
+        unit = UNITS[bars["unit"]]
+        lengths = [unit * sum(p["value"] for p in bar["parts"]) for bar in bars["bars"]]
+        assert lengths == pytest.approx([expanded, absorbed])
+        (point,) = curves["points"]
+        assert (point["x"], point["y"]) == (fresh, pytest.approx(expanded / absorbed))
+        curve = curves["lines"][0]["points"]
+        assert [x for x, _ in curve] == sorted({x for x, _ in curve})
+        assert (curve[0][0], curve[-1][0]) == (1, min(context, 8192))
+        for x, y in curve:
+            one, other = both(x, context, model)
+            assert y == pytest.approx(one / other)
+        kind = "same" if expanded == absorbed else "absorb" if absorbed < expanded else "expand"
+        kinds.add(kind)
+        said = {"same": "both forms take the same number", "absorb": "absorbing takes fewer"}
+        assert said.get(kind, "expanding takes fewer") in scene["title"]
+        assert (point["label"] == "exactly equal") == (kind == "same")
+        assert " 1 times as much" not in scene["summary"]
+        assert ("a prompt of" in scene["title"]) == (new >= context)
+        assert ("cannot be new" in scene["summary"]) == (new > context)
+    assert kinds == {"same", "absorb", "expand"}
+
+
+def test_more_new_tokens_than_the_cache_holds_are_a_prompt_from_scratch() -> None:
+    scene = latent_explorer(new=4096, context=256).scene()
+    prompt = latent_explorer(new=256, context=256).scene()
+    first, rest = scene["summary"].split(". ", 1)
+    assert first == (
+        "The cache holds only 256 tokens after the step, so 4,096 cannot be new, "
+        "and all 256 count as new"
+    )
+    assert rest == prompt["summary"]
+    assert {**scene, "summary": ""} == {**prompt, "summary": ""}
+
+
+def test_heads_cancel_in_the_ratio() -> None:
+    lite, v3 = (
+        latent_explorer(model=m, new=64).scene() for m in ("deepseek-v2-lite", "deepseek-v3")
+    )
+    assert line(lite["panels"][1], "4K cached") == line(v3["panels"][1], "4K cached")
+    whole = [part(s["panels"][0], "expanding the latents") for s in (lite, v3)]
+    assert whole[1] == 8 * whole[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, "With 1 new token and 4,096 tokens in the cache after the step, one layer of"
+         " DeepSeek-V3 takes 1.17 GFLOP if it absorbs the matrices and 138 GFLOP, 117 times as"
+         " much, if it expands the latents."),
+        ({}, "Expanding takes 137 GFLOP, however many tokens are new. After that, each new token"
+         " takes 336 MFLOP instead of 1.17 GFLOP, so expanding saves operations from 164 new"
+         " tokens on."),
+        ({}, "Both forms read 4.5 MiB of latents from the cache (bfloat16). All expanded keys and"
+         " values together would fill 320 MiB, 71.1 times as much."),
+        ({"new": 512}, "takes 309 GFLOP if it expands the latents and 601 GFLOP, 1.94 times as"
+         " much, if it absorbs the matrices."),
+        ({"new": 512, "context": 512}, "For a prompt of 512 tokens from scratch, one layer of"
+         " DeepSeek-V3 takes 38.7 GFLOP if it expands the latents and 90.2 GFLOP, 2.33 times as"
+         " much, if it absorbs the matrices."),
+        ({"new": 512, "context": 512}, "both forms multiply every token by the matrices, which"
+         " takes 17.2 GFLOP. Attention then takes 21.5 GFLOP over expanded keys and values, but"
+         " 73 GFLOP over latents"),
+        ({"new": 128, "context": 512}, "both forms take 22.5 GFLOP in one layer of DeepSeek-V3."),
+        ({"model": "deepseek-v2-lite"}, "one layer of DeepSeek-V2-Lite takes 147 MFLOP"),
+        ({"context": 131072}, "saves operations from 171 new tokens on"),
+    ],
+)  # fmt: skip
+def test_the_sentence_says_what_it_means(settings: dict[str, Any], words: str) -> None:
+    assert words in latent_explorer(**settings).scene()["summary"]
+
+
+def test_the_formula_can_be_followed() -> None:
+    assert latent_explorer(new=512).scene()["formula"] == [
+        "expanding the latents: 2 × 4,096 × 128 heads × 512 × (128 + 128) = 137 GFLOP",
+        "attention, expanded: 2 × 512 × 4,096 × 128 heads × (192 + 128) = 172 GFLOP",
+        "absorbing the matrices: 2 × 512 × 128 heads × 512 × (128 + 128) = 17.2 GFLOP",
+        "attention, absorbed: 2 × 512 × 4,096 × 128 heads × (576 + 512) = 584 GFLOP",
+        "equal at 1 / (1 / 4,096 + (2 × 512 − 128 − 128) / (512 × (128 + 128))) = 163.8 new tokens",
+        "(every new token is counted with every token in the cache, even where a causal mask"
+        " hides it)",
+    ]
