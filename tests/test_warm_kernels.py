@@ -36,9 +36,7 @@ def run(folder: Path, *more: str) -> tuple[str, list[dict]]:
     env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "KVLIB_TESTS_LOOK": str(wrote)}
     env.pop("COVERAGE_PROCESS_START", None)
     command = [sys.executable, "-m", "pytest", *options, *map(str, sorted(folder.glob("*.ipynb")))]
-    found = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, env=env, timeout=60
-    )
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=env, timeout=60)
     report = found.stdout + found.stderr
     return report, [json.loads(line) for line in wrote.read_text().splitlines()]
 

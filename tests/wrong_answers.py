@@ -51,9 +51,7 @@ def _files(chapter: str) -> tuple[str, str]:
     return own.stem if own.exists() else f"test_{chapter}", f"test_{chapter}_refused"
 
 
-def _listen(
-    chapter: str, name: str, found: dict[str, list[Any]], enough: float = math.inf
-) -> None:
+def _listen(chapter: str, name: str, found: dict[str, list[Any]], enough: float = math.inf) -> None:
     """Run the tests of wrong answers in one file, and note what the checkers refuse.
 
     Stops where each exercise in `found` has enough of them.

@@ -15,7 +15,11 @@ from kvlib.exercises.catalogue import Exercise, exercises
 from kvlib.exercises.plain import plain
 from kvlib.exercises.report import Finding, Report
 
-METHODS = {"FreeList": ("allocate", "free"), "LayerCache": ("append", "attend")}
+METHODS = {
+    "FreeList": ("allocate", "free"),
+    "LayerCache": ("append", "attend"),
+    "States": ("append", "read", "truncate"),
+}
 CUDA = ("gpu-split-range", "gpu-shared-heads")
 COMPILED = ("text", "surrogate")  # the texts that are compiled, because a compiler costs seconds
 OF_TEXT = {name for name in VALUES if "text" in name or name in ("surrogate", "escape codes")}
