@@ -29,10 +29,11 @@ def test_kept_draws_each_layer_in_percent() -> None:
     assert texts(ax) == ["layer 0", "layers 1 to 2"]
 
 
-def test_ranks_stand_at_equal_distances() -> None:
+def test_ranks_stand_where_they_are() -> None:
     left, right = draw.by_rank([32, 64, 128], [90.0, 6.0, 0.4], [0, 100, 100]).axes
     assert list(left.lines[0].get_ydata()) == [90.0, 6.0, 0.4] and left.get_yscale() == "log"
     assert list(right.lines[0].get_ydata()) == [0, 100, 100]
+    assert list(right.lines[0].get_xdata()) == [32, 64, 128]
     assert [label.get_text() for label in left.get_xticklabels()] == ["32", "64", "128"]
 
 

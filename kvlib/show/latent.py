@@ -34,14 +34,13 @@ def kept(shares: Sequence[Any], marks: Sequence[int]) -> Any:
 def by_rank(ranks: Sequence[int], added: Sequence[float], recall: Sequence[float]) -> Any:
     """Bits per byte added (percent, log scale), and recall (percent), against numbers per token."""
     fig, (left, right) = figure(2.8, ncols=2)
-    x = range(len(ranks))
-    left.plot(x, added, color=color("ink"), marker="o")
+    left.plot(ranks, added, color=color("ink"), marker="o")
     left.set(ylabel="bits per byte added (%)", yscale="log")
     left.set_yticks([0.1, 1, 10, 100], labels=["0.1", "1", "10", "100"])
-    right.plot(x, recall, color=color("ink"), marker="o")
+    right.plot(ranks, recall, color=color("ink"), marker="o")
     right.set(ylabel="recall (%)", ylim=(-4, 104))
     for ax in (left, right):
-        ax.set_xticks(x, labels=[str(r) for r in ranks])
+        ax.set_xticks(ranks, labels=[str(r) for r in ranks])
         ax.set_xlabel("numbers per token and layer")
     return finish(fig)
 
@@ -91,6 +90,7 @@ def growth(tokens: Sequence[int], held: Mapping[str, Sequence[float]], even: flo
     for y, tone, style in zip(held.values(), tones, ("--", "-"), strict=True):
         ax.plot(tokens, y, color=color(tone), linestyle=style)
     ax.set(xlabel="tokens of the request", xlim=(0, tokens[-1]), ylim=(0, None))
+    ax.xaxis.set_major_formatter("{x:,.0f}")
     bytes_axis(ax, "held by one request")
     label_ends(ax, {n: float(y[-1]) for n, y in held.items()}, tones, x_end=float(tokens[-1]))
     first = next(iter(held.values()))
