@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import array_api_strict as strict
 import numpy as np
 import pytest
 from schedules import close
@@ -16,6 +17,7 @@ from test_latent import expanded as reference
 
 import kvlib
 from kvlib import BlockPool, DenseCache, PagedCache, QuantizedCache
+from kvlib.arrays import to_numpy
 from kvlib.caches import KNorm, Scored, SnapKV, run_cascade
 from kvlib.codecs import int8
 from kvlib.config.shape import Latent
@@ -197,3 +199,20 @@ def test_a_tree_of_guesses_is_absorbed():
     with watching(ALWAYS) as seen:
         model.forward([1, 2, 3], cache, step, rows="all")
     assert not seen
+
+
+@pytest.mark.parametrize("pays", [NEVER, ALWAYS], ids=["absorbed", "expanded"])
+def test_both_forms_keep_to_the_array_standard(pays):
+    config, found = config_of(SIZES["queries in two"]), []
+    for xp in (np, strict):
+        weights = {name: xp.asarray(w) for name, w in random_weights(config, 3).items()}
+        model = Decoder(config, weights)
+        cache = model.new_cache(1, 48)
+        cache.add(0)
+        with watching(pays):
+            for a, b in ((0, 9), (9, 30)):
+                logits = model.forward(
+                    list(range(a, b)), cache, cache.plan([0], [b - a]), rows="all"
+                )
+        found.append(to_numpy(logits))
+    close(found[1], found[0].astype(np.float64), "logits")
