@@ -70,13 +70,15 @@ def shaped(o: Any, like: np.ndarray) -> np.ndarray:
 def expect_causal(
     function: Function, q: np.ndarray, k: np.ndarray, v: np.ndarray, o: np.ndarray
 ) -> None:
-    """Change the last token; rows before it must not move, to the bit."""
+    """Change the last token; rows before it must not move, beyond rounding."""
     last = len(k) - 1
     k2, v2 = k.copy(), v.copy()
     k2[last] += 1
     v2[last] += 1
     after = shaped(function(q, k2, v2), o)
-    moved = [i for i in range(last) if not np.array_equal(after[i], o[i], True)]
+    moved = [  # a hidden score may have been the maximum, which changes last bits
+        i for i in range(last) if not np.allclose(after[i], o[i], 1e-5, 1e-6, equal_nan=True)
+    ]
     if not moved:
         return
     seen = np.tri(len(q), len(k), dtype=bool)

@@ -88,9 +88,10 @@ def sample_tokens(
 
     The distribution is that of :func:`kvlib.sampling.probabilities`, with weights exact to about
     1e-9 of the largest; temperature 0 is greedy. Seed, stream and step alone decide a draw, so the
-    other rows of the batch do not matter. `seeds` is one integer of 64 bits, or one per row;
-    `streams` tells rows apart (0, 1, ... by default); `step` tells the tokens of one row apart.
-    Random bits come from Philox 4x32-10 (doi:10.1145/2063384.2063405), or are the
+    other rows of the batch do not matter (except with top_p and no top_k, where a token within a
+    millionth of the limit may depend on how many rows there are). `seeds` is one integer of 64
+    bits, or one per row; `streams` tells rows apart (0, 1, ... by default); `step` tells the tokens
+    of one row apart. Random bits come from Philox 4x32-10 (doi:10.1145/2063384.2063405), or are the
     `bits` (B,) uint64 that you give, one number per row. A row whose bits are the integer 2^64 · u
     gets the token that :func:`kvlib.sample` draws when its generator gives u.
 

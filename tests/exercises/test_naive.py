@@ -366,3 +366,17 @@ def test_the_recalled_answer_wins_clearly() -> None:
     source = "\n".join(cell["source"] for cell in code_cells(read_notebook(BOOK / "naive.ipynb")))
     assert "recall_prompt(random.Random(0), gap, names=2, lead=0)" in source
     assert smallest_margin(model, prompt.decode(), answer.decode()) >= 0.02
+
+
+def test_a_maximum_over_hidden_scores_changes_last_bits_only() -> None:
+    """Hidden scores leave with their weights, after they have been the maximum."""
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        t, s = q.shape[0], k.shape[0]
+        scores = np.einsum("thd,shd->hts", q, k) / np.sqrt(np.float32(q.shape[2]))
+        p = np.exp(scores - scores.max(-1, keepdims=True)) * np.tri(t, s, s - t)
+        p = (p / p.sum(-1, keepdims=True)).astype(np.float32)
+        return np.einsum("hts,shd->thd", p, v)
+
+    report = check_causal_attention(attention)
+    assert report.status == "passed", report

@@ -48,9 +48,9 @@ def wider_in_prefill(
 
 
 def dealt_in_turn(attend: Call, q: Array, k: Array, v: Array, **settings: Any) -> Any:
-    kv_heads, heads = k.shape[0], q.shape[1]
-    if q.shape[0] == 1:  # the queries of kv head 0 are heads 0, Hkv, 2 Hkv, ...
-        q = q[:, [h for first in range(kv_heads) for h in range(first, heads, kv_heads)], :]
+    if q.shape[0] == 1:  # query head h reads kv head h % Hkv
+        turns = [h % k.shape[0] for h in range(q.shape[1])]
+        k, v = k[turns, ...], v[turns, ...]
     return attend(q, k, v, **settings)
 
 
