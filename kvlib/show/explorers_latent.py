@@ -36,9 +36,7 @@ def latent_explorer(**settings: Any) -> Explorer:
     controls: list[Choice | Slider] = [
         Choice("model", "Model", titles, "deepseek-v3"),
         Slider.powers("new", "New tokens in the step", 1, 8192, value=1, unit="tokens"),
-        Slider.powers(
-            "context", "Tokens in the cache after the step", 16, 131072, value=4096, unit="tokens"
-        ),
+        Slider.powers("context", "Cached after the step", 16, 131072, value=4096, unit="tokens"),
     ]
     made = Explorer(
         "latent", "Expand the latents, or absorb the matrices?", controls, latent_scene,
