@@ -99,10 +99,7 @@ run_cascade.trees = True  # type: ignore[attr-defined]  # it looks at step.paren
 def _shared_part(
     cache: PagedCache, layer: int, q: Array, step: Step, shared: int, settings: dict[str, Any]
 ) -> tuple[Array, Array]:
-    """All queries over the first `shared` tokens: o (T, Hq, Dv), lse (T, Hq).
-
-    Nothing there is hidden from any of them.
-    """
+    """All queries over the first `shared` tokens, which all see: o (T, Hq, Dv), lse (T, Hq)."""
     first, n = cache.lying(layer, step).tables[0], shared // cache.block_size
     array = None if first.array is None else first.array[:n]
     pieces = StoredPieces(cache.stores[layer], first.pages[:n], None, shared, 0, shared, array)

@@ -70,7 +70,7 @@ def shaped(o: Any, like: np.ndarray) -> np.ndarray:
 def expect_causal(
     function: Function, q: np.ndarray, k: np.ndarray, v: np.ndarray, o: np.ndarray
 ) -> None:
-    """Change the last token; rows before it must not move, beyond rounding."""
+    """Change the last token; rows before it may move by no more than rounding."""
     last = len(k) - 1
     k2, v2 = k.copy(), v.copy()
     k2[last] += 1

@@ -93,7 +93,7 @@ class LatentAttention:
         return linear(o, self.w["o.weight"], self.w.get("o.bias"))
 
     def _expands(self, cache: Cache, step: Step) -> bool:
-        """Whether keys are expanded: the cache holds all tokens, and attends in its own way."""
+        """Whether to expand: it is cheaper, and the cache has all tokens and no other attention."""
         own = cache.attention is None and not cache.watches and not cache.forgets
         whole = self.spec.window is None and step.parents is None
         return own and whole and expanded.pays(self.sizes, step)
