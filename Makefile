@@ -202,7 +202,7 @@ explorers: env  ## translate the scenes of the sliders to JavaScript (after a ch
 picture: _build/.book  ## take the README's picture of a page (needs Chromium)
 	$(BIN)/python tools/picture.py
 
-requirements: env  ## renew requirements.txt from requirements.in
+requirements: env  ## renew requirements.txt (UPGRADE=oldest: the oldest versions that pyproject.toml allows)
 	$(BIN)/python tools/renew_requirements.py
 
 clean:  ## remove what was built (not .venv, nor build/, where training keeps its state)

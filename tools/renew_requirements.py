@@ -9,9 +9,11 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,14 +24,26 @@ NOTE = """\
 """
 
 
+def oldest() -> str:
+    """Return constraints that pin each dependency of pyproject.toml to the least it allows."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *extras["book"], *extras["checkpoints"]]
+    return "\n".join(re.sub(r">=([\d.]+).*", r"==\1", name) for name in wanted if ">=" in name)
+
+
 def compile_pins(upgrade: str, output: Path) -> None:
-    """Write the pins for requirements.in to `output`; `upgrade` is "all", "none" or one name."""
+    """Write the pins for requirements.in to `output`; upgrade: as --upgrade of the command line."""
     command = [sys.executable, "-m", "uv", "pip", "compile", "requirements.in", "--universal"]
     command += ["--python-version", "3.11", "--fork-strategy", "fewest", "--no-header", "--quiet"]
     command += ["--no-emit-index-url", "--no-emit-find-links", "--output-file", str(output)]
-    if upgrade == "all":
+    if upgrade in ("all", "oldest"):
         command += ["--upgrade"]
-    elif upgrade != "none":
+    if upgrade == "oldest":
+        limits = output.with_name("oldest.txt")
+        limits.write_text(oldest(), encoding="utf-8")
+        command += ["--constraint", str(limits), "--no-annotate"]
+    elif upgrade not in ("all", "none"):
         command += ["--upgrade-package", upgrade]
     # a local folder of wheels must not decide what everybody installs
     environment = {k: v for k, v in os.environ.items() if k != "UV_FIND_LINKS"}
@@ -41,7 +55,8 @@ def main() -> None:
     parser.add_argument(
         "--upgrade",
         default=os.environ.get("UPGRADE", "all"),
-        help="'all' (default), 'none' (keep every pin that still fits), or the name of one package",
+        help="'all' (default); 'oldest', the least that pyproject.toml allows; 'none', which keeps "
+        "every pin that still fits; or the name of one package",
     )
     arguments = parser.parse_args()
     if importlib.util.find_spec("uv") is None:
