@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import statistics
+import subprocess
 import sys
 from collections.abc import Callable
 from datetime import date
@@ -36,10 +37,11 @@ def device_or_exit() -> Any:
 
 
 def describe(cp: Any) -> dict[str, Any]:
-    """The device, its driver, and the versions that the figures depend on."""
+    """The device, its driver, and the commit and versions that the figures depend on."""
     found = cp.cuda.runtime.getDeviceProperties(0)
     info = {
         "date": date.today().isoformat(),
+        "commit": commit(),
         "device": found["name"].decode(),
         "compute_capability": f"{found['major']}.{found['minor']}",
         "multiprocessors": int(found["multiProcessorCount"]),
@@ -54,6 +56,15 @@ def describe(cp: Any) -> dict[str, Any]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return info
+
+
+def commit() -> str:
+    """The commit that is checked out, "unknown" for a copy without Git's history."""
+    command = ["git", "-C", str(RESULTS), "rev-parse", "--short", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
 
 
 def copy_bandwidth(cp: Any, rounds: int = 20) -> float:

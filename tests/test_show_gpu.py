@@ -5,6 +5,7 @@ import pytest
 from small_scenes import check_scene
 
 from kvlib import show
+from kvlib.kernels.results import device_results
 from kvlib.show import gpu as draw
 
 
@@ -107,3 +108,11 @@ def test_measured_shares_are_points_a_row_a_case():
     points = [(line.get_xdata()[0], line.get_ydata()[0]) for line in ax.lines[:4]]
     assert points == [(50, 0), (25, 0), (50, 1), (25, 1)]
     assert [t.get_text() for t in ax.get_yticklabels()] == ["1 of 10 keys", "8 of 10 keys"]
+
+
+def test_the_stored_ways_to_decode_can_be_told_apart():
+    found = device_results("gpu_attention")
+    (ax,) = draw.measured(found).axes
+    looks = {line.get_label(): (line.get_marker(), line.get_color()) for line in ax.lines}
+    names = list(found["decode"][0]["runs"])
+    assert len({looks[name] for name in names}) == len(names)

@@ -148,7 +148,7 @@ def measured(found: Mapping[str, Any]) -> Any:
     rows = found["decode"]
     names = list(rows[0]["runs"])
     fig, ax = figure(0.6 + 0.36 * len(rows) * 1.6)
-    markers = ("o", "s", "^", "D", "v", "P")
+    markers = ("o", "s", "^", "D", "v", "P", "X")  # an odd number: repeated ones change colour
     for row, case in enumerate(rows):
         for i, name in enumerate(names):
             share = 100 * case["runs"][name]["share"]
