@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -346,7 +347,8 @@ def _describe(xp: Any) -> tuple[str, str, int]:
     """(name of the processor or device, library, threads)."""
     if not is_numpy(xp):
         properties = xp.cuda.runtime.getDeviceProperties(xp.cuda.Device().id)
-        return properties["name"].decode(), f"CuPy {xp.__version__}", 0
+        library = sys.modules[xp.ndarray.__module__.partition(".")[0]]  # xp may be a wrapper of it
+        return properties["name"].decode(), f"CuPy {library.__version__}", 0
     from kvlib.blas import threads
 
     return _processor(), f"NumPy {xp.__version__}", threads()

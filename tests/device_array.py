@@ -21,6 +21,7 @@ class Copies:
         self.to_host = self.to_device = 0
 
 
+__version__ = f"{np.__version__} in a device's clothes"  # CuPy's own; array_api_compat has none
 copies = Copies()
 library: Any = ModuleType("device_double.xp")  # filled by device_double.py
 DEVICE = SimpleNamespace(id=0, synchronize=lambda: None)
