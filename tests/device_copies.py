@@ -1,4 +1,4 @@
-"""Count what crosses the border between host and device in the steps of `generate`."""
+"""What crosses the border between host and device, and what waits for the device."""
 
 from collections.abc import Callable
 from typing import Any
@@ -37,6 +37,41 @@ CACHES: dict[str, Callable[..., Cache]] = {
     "fp8 rows": rows(fp8()),
     "fp8 blocks": paged(4, fp8()),
 }
+
+# Each makes the host wait, whatever the device is doing.
+HIDDEN: dict[str, Callable[[Any, Any], Any]] = {
+    "the whole array": lambda xp, x: x.get(),
+    "one number": lambda xp, x: float(x[3]),
+    "a condition": lambda xp, x: bool((x > 0).all()),
+    "a mask, whose hits are counted": lambda xp, x: x[x > 2],
+    "clip, which looks at masks": lambda xp, x: xp.clip(x, 0.0, 3.0),
+}
+
+
+def waits(run: Callable[[], Any], busy: Callable[[], Callable[[], bool]]) -> bool:
+    """Whether `run` waits for what the device does.
+
+    busy: starts work on the device, and returns a function that says whether the work goes on
+    """
+    at_work = busy()
+    run()
+    return not at_work()
+
+
+def forward_pass(name: str, xp: Any) -> Callable[[], Callable[[], Any]]:
+    """A function that plans one more token after 20, and returns what computes its logits."""
+    model = decoder("llama", xp=xp)
+    cache = CACHES[name](model.layer_specs, xp)
+    cache.add("a")
+    model.forward(text(1, 20), cache, cache.plan(["a"], [20]))
+    ids = xp.asarray([7])
+
+    def planned() -> Callable[[], Any]:
+        cache.truncate("a", 20)
+        step = cache.plan(["a"], [1])
+        return lambda: model.forward(ids, cache, step)
+
+    return planned
 
 
 def copies_of_steps(

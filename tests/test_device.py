@@ -123,6 +123,24 @@ def test_a_decode_step_brings_back_the_tokens_and_nothing_else(name, settings):
         assert set(found) == {needed}, f"{num_layers} layers"
 
 
+def busy():
+    """What waits for a device comes back with a copy, and the stand-in counts those."""
+    copies.reset()
+    return lambda: copies.to_host == 0
+
+
+@pytest.mark.parametrize("name", device_copies.CACHES)
+def test_a_forward_pass_never_waits_for_the_host(name):
+    assert not device_copies.waits(device_copies.forward_pass(name, xp)(), busy)
+    assert copies.to_device == 0, "the plan has sent everything"
+
+
+@pytest.mark.parametrize("how", device_copies.HIDDEN)
+def test_a_hidden_copy_does_wait(how):
+    x = xp.arange(8, dtype=xp.float32)
+    assert device_copies.waits(lambda: device_copies.HIDDEN[how](xp, x), busy)
+
+
 def test_logits_without_a_token_are_refused_by_name():
     from kvlib.sampling import greedy
 
