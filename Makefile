@@ -155,7 +155,7 @@ browser: _build/.book _build/.lite lite-kernel  ## open every page in a headless
 # If PYTHON is given (make gpu PYTHON=python3), it is used as it is: no .venv, no network.
 GPU_PYTHON = $(if $(filter command% environment%,$(origin PYTHON)),$(PYTHON),$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)))
 
-gpu:  ## run the tests and benchmarks that need a GPU (with PYTHON=python3, without .venv; with ONLY=name, one part of them)
+gpu:  ## run the tests, benchmarks and chapters on a GPU (with PYTHON=python3, without .venv; with ONLY=name, one part of them)
 	@$(GPU_PYTHON) tools/run_gpu.py $(addprefix --only ,$(ONLY))
 
 device: env  ## run the long chapters on a stand-in for CuPy; this needs no GPU (minutes)

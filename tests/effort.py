@@ -32,7 +32,7 @@ SLOW = {
     *("test_warm_kernels", "test_mutants", "test_speculation", "test_guess_trees"),
     *("test_quality", "test_cache_threads", "test_kernel_catalogue", "test_kernel_sample"),
     *("test_kernel_layernorm", "test_kernel_folder", "test_hostile_mutations"),
-    *("test_hostile", "test_hostile_late"),
+    *("test_hostile", "test_hostile_late", "test_run_gpu"),
 }
 
 # Every line these files run is traced in another file, and tracing takes a third longer.

@@ -1,5 +1,6 @@
 """How `make gpu` sums up its tests; that it stops without a card is in test_frame.py."""
 
+import importlib
 import json
 import sys
 import types
@@ -76,6 +77,7 @@ def test_the_table_says_what_is_stored(tmp_path, a_card):
         ("attention", {"decode": [{"batch": 8, "keys": 32, "runs": runs}], "prefill": [prefill]}),
         ("sampling", {"candidates": [row | {"times_torch": 2.0}]}),
         ("generate", {"decode": [step]}),
+        ("notebooks", {"chapters": {"a": {"passed": True}, "b": {"passed": False}}}),
     ):
         (tmp_path / f"gpu_{name}.json").write_text(json.dumps(document))
     assert run_gpu.table() == [
@@ -84,7 +86,43 @@ def test_the_table_says_what_is_stored(tmp_path, a_card):
         "prefill 9: kvlib 3 TFLOP/s",
         "top-k 64 rows float32: 7.0 us, 90% of the copy; 2.0x PyTorch",
         "generate 1 after 8: kernels 10 tokens/s",
+        "notebooks: 1 print what is committed; failed: b",
     ]
+
+
+WRONG = """{"cells": [
+ {"cell_type": "code", "metadata": {}, "source": ["print(3)\\n", "1 / 0"], "outputs": []},
+ {"cell_type": "code", "metadata": {}, "source": ["print(3)"],
+  "outputs": [{"name": "stdout", "text": ["4\\n"]}]},
+ {"cell_type": "code", "metadata": {}, "source": ["while True: pass"], "outputs": []}]}"""
+
+
+def test_chapters_run_on_a_machine_without_jupyter(tmp_path, monkeypatch, capsys):
+    """As `make gpu ONLY=notebooks` runs them, but on the stand-in; the device is made up."""
+    monkeypatch.syspath_prepend(str(run_gpu.ROOT / "benchmarks"))
+    notebooks = importlib.import_module("gpu_notebooks")
+    for package in ("matplotlib", "IPython", "ipywidgets", "nbformat"):
+        error = "raise ModuleNotFoundError(f'No module named {__name__!r}', name=__name__)"
+        (tmp_path / f"{package}.py").write_text(error)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(notebooks, "BACKEND", "")
+    monkeypatch.setattr(notebooks.on_device, "RESULTS", tmp_path)
+    monkeypatch.setattr(notebooks.on_device, "device_or_exit", lambda: None)
+    monkeypatch.setattr(notebooks.on_device, "describe", lambda cp: {"device": "a card"})
+    (tmp_path / "wrong.ipynb").write_text(WRONG)
+    monkeypatch.setitem(notebooks.CHAPTERS, "wrong", tmp_path / "wrong.ipynb")
+    found = {}
+    for name, status, limit in (("intro", 0, "120"), ("wrong", 1, "8")):
+        assert notebooks.main([name, "--limit", limit]) == status
+        stored = json.loads((tmp_path / "gpu_notebooks.json").read_text())
+        assert stored["machine"]["device"] == "a card" and list(stored["chapters"]) == [name]
+        found |= stored["chapters"]
+    assert found["intro"]["passed"] and not found["wrong"]["passed"]
+    assert found["intro"]["said"][-1].startswith("without matplotlib, 1 statement")
+    said = "\n".join(found["wrong"]["said"])
+    for words in ("ZeroDivisionError", "cell 1 prints\n3\nand not\n4", "Timeout", '"<cell 2>"'):
+        assert words in said
+    assert "wrong: failed, " in capsys.readouterr().out
 
 
 def test_a_machine_without_the_program_has_no_driver(monkeypatch):

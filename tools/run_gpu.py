@@ -6,10 +6,11 @@ carries. If pytest-xdist is installed, tests run in parallel. Without a device, 
 is missing and exits with 0, because there was nothing to run. It exits with 1 if something failed.
 
 Parts, in this order, so that a run cut short loses little: compile (every kernel, on all cores),
-kernels (their tests), attention and sampling (benchmarks), arrays (the other tests), generate (a
-benchmark), sanitizer (some tests again under compute-sanitizer, where there is one). Each writes
-what it finds to benchmarks/results/ as soon as it has it, with device, driver and versions; a short
-table of all that is there comes last. A run that was cut short goes on with what it says is left:
+kernels (their tests), attention and sampling (benchmarks), arrays (the other tests), generate and
+guesses (benchmarks), notebooks (every chapter), sanitizer (some tests again under
+compute-sanitizer, where there is one). Each writes what it finds to benchmarks/results/ as soon as
+it has it, with device, driver and versions; a short table of all that is there comes last. A run
+that was cut short goes on with what it says is left:
 
     make gpu PYTHON=python3 ONLY="arrays generate sanitizer"
 """
@@ -42,7 +43,7 @@ COPIES = (  # (package, where in it a copy of array_api_compat lies)
 MARK = "pytest.mark.gpu"
 PARTS = (
     *("compile", "kernels", "attention", "sampling", "arrays", "generate", "guesses"),
-    "sanitizer",
+    *("notebooks", "sanitizer"),
 )
 TESTS = ("compile", "kernels", "arrays")
 SANITIZER = "compute-sanitizer"
@@ -166,6 +167,10 @@ def table() -> list[str]:
             if name in row
         )
         lines.append(f"generate {row['batch']} after {row['prompt']}: {runs}")
+    if chapters := found["notebooks"].get("chapters", {}):
+        failed = [name for name, run in chapters.items() if not run["passed"]]
+        lines.append(f"notebooks: {len(chapters) - len(failed)} print what is committed; "
+                     f"failed: {', '.join(failed) or 'none'}")  # fmt: skip
     return lines
 
 

@@ -1,0 +1,74 @@
+"""Run every chapter on a GPU, and compare what it prints with what is committed.
+
+Each chapter runs in a process of its own, by tests/run_on_device.py, so Jupyter is not needed.
+Without matplotlib nothing is drawn, and the rest runs; some chapters need threadpoolctl. A chapter
+is stopped after --limit seconds, and says where it was. Writes results/gpu_notebooks.json after
+each chapter. Without a device it says so and ends.
+
+    python benchmarks/gpu_notebooks.py [chapter ...] [--limit 180]
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import on_device
+
+ROOT = Path(__file__).resolve().parent.parent
+CHAPTERS = {path.stem: path for path in sorted((ROOT / "book").glob("*.ipynb"))}
+BACKEND = "cupy"
+AT_ONCE = 4  # most of a chapter is Python that starts small kernels
+SAID = 4000  # characters at the end of what a chapter says that are kept
+
+
+def chapter(path: Path, limit: float) -> dict[str, Any]:
+    """Run one chapter: whether it prints what is committed, its seconds, and what went wrong."""
+    folders = [str(ROOT), str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"KVLIB_BACKEND": BACKEND, "PYTHONPATH": os.pathsep.join(folders)}
+    environment["PYTHONUNBUFFERED"] = "1"  # a process that is stopped has said what it knew
+    program = [sys.executable, str(ROOT / "tests" / "run_on_device.py"), str(path), str(limit)]
+    begin = time.perf_counter()
+    done = subprocess.run(program, env=environment, capture_output=True, text=True)
+    seconds = round(time.perf_counter() - begin, 1)
+    said = (done.stdout + done.stderr).replace(str(ROOT), ".")
+    return {"passed": done.returncode == 0, "seconds": seconds, "said": said[-SAID:].splitlines()}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the chapters; 0 if each prints what is committed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("chapters", nargs="*", metavar="chapter", help="its file name, no suffix")
+    parser.add_argument("--limit", type=float, default=180, help="seconds (default: 180)")
+    given = parser.parse_args(arguments)
+    if unknown := [name for name in given.chapters if name not in CHAPTERS]:
+        parser.error(f"no such chapter: {', '.join(unknown)}; known: {', '.join(CHAPTERS)}")
+    cp = on_device.device_or_exit()
+    for package, without in (
+        ("matplotlib", "figures are not drawn"),
+        ("threadpoolctl", "chapters that import it fail"),
+    ):
+        if importlib.util.find_spec(package) is None:
+            print(f"This Python lacks {package}, so {without}. Run: pip install {package}")
+    found: dict[str, dict[str, Any]] = {}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        names = given.chapters or list(CHAPTERS)
+        jobs = {pool.submit(chapter, CHAPTERS[name], given.limit): name for name in names}
+        for job in as_completed(jobs):
+            one = found[jobs[job]] = job.result()
+            on_device.save("gpu_notebooks", {"limit_s": given.limit, "chapters": found}, cp)
+            print(f"{jobs[job]}: {'passed' if one['passed'] else 'failed'}, {one['seconds']} s")
+            print("\n".join(f"    {line}" for line in one["said"]), flush=True)
+    return 0 if all(one["passed"] for one in found.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
