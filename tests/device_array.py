@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import operator
+import tracemalloc
 from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -23,6 +25,8 @@ class Copies:
 
 __version__ = f"{np.__version__} in a device's clothes"  # CuPy's own; array_api_compat has none
 copies = Copies()
+_untrack = ctypes.pythonapi.PyTraceMalloc_Untrack
+_untrack.argtypes = (ctypes.c_uint, ctypes.c_void_p)
 library: Any = ModuleType("device_double.xp")  # filled by device_double.py
 DEVICE = SimpleNamespace(id=0, synchronize=lambda: None)
 Index = int | np.integer | slice | type(None) | type(Ellipsis)
@@ -36,6 +40,9 @@ class ndarray:
 
     def __init__(self, x: np.ndarray) -> None:
         self._x = x
+        if tracemalloc.is_tracing():  # it knows nothing of a device's memory
+            _untrack(np.lib.tracemalloc_domain, x.ctypes.data)
+            tracemalloc.reset_peak()  # it held x, and what x was computed from
 
     def __array_namespace__(self, *, api_version: Any = None) -> Any:
         return library

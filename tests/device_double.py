@@ -11,6 +11,8 @@ It is honest about what would happen on a device:
 * A call must fit the signature of the function of the same name in array_api_compat.cupy, where
   CuPy is installed (it need not find a device); what array-api-compat wraps for CuPy in a way that
   copies (clip) is the same wrapper here.
+* Its memory is not the host's: tracemalloc does not count it, and peaks are those of the host since
+  the last array was made.
 
 What it cannot show: speed, the order of a device's sums, what a stream does, out-of-range
 indices (CuPy wraps them round, here they raise).

@@ -1,6 +1,7 @@
 """The stand-in for CuPy keeps its word: what it refuses, what it counts, and that CuPy has all of
 it."""
 
+import tracemalloc
 import types
 
 import array_api_compat
@@ -96,6 +97,18 @@ def test_numbers_taken_out_stay_arrays():
         assert type(number) is ndarray and number.shape == ()
     x[0, 1][...] = 5.0  # a view, as with CuPy
     assert copies.to_host == 0 and x.tolist() == [[1.0, 5.0]]
+
+
+def test_its_memory_is_not_traced():
+    x = on_device(HOST)
+    tracemalloc.start()
+    try:
+        kept = [xp.broadcast_to(x[0, 0], (1 << 18,)) + i for i in range(4)]
+        assert tracemalloc.get_traced_memory()[1] < 1 << 18
+        copy = kept[0].get()
+        assert tracemalloc.get_traced_memory()[0] > copy.nbytes
+    finally:
+        tracemalloc.stop()
 
 
 def test_kvlib_takes_it_for_a_library():
