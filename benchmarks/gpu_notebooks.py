@@ -34,6 +34,7 @@ def chapter(path: Path, limit: float) -> dict[str, Any]:
     """Run one chapter: whether it prints what is committed, its seconds, and what went wrong."""
     folders = [str(ROOT), str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {"KVLIB_BACKEND": BACKEND, "PYTHONPATH": os.pathsep.join(folders)}
+    environment.setdefault("OPENBLAS_NUM_THREADS", "1")  # several chapters share the processor
     environment["PYTHONUNBUFFERED"] = "1"  # a process that is stopped has said what it knew
     program = [sys.executable, str(ROOT / "tests" / "run_on_device.py"), str(path), str(limit)]
     begin = time.perf_counter()

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 COLUMNS = 1024  # numbers in a row of what is read: 4 KiB of float32
 WIDE = 4096  # ... and in the longer rows of the second matrix-vector product
+SQUARE, SQUARE_ON_A_DEVICE = 2048, 8192  # rows and columns of the matrices that are multiplied
 # Bytes that are read to see the memory behind the caches, and the part of all memory at most.
 AT_LEAST, AT_MOST, ON_A_DEVICE, SHARE = 2**28, 2**29, 2**31, 16
 
@@ -146,7 +147,7 @@ def measure_machine(
     (['copy', 'dot', 'matvec', 'matvec, wide', 'sum'], True)
     """
     xp = default_namespace() if xp is None else xp
-    size = (2048 if is_numpy(xp) else 8192) if size is None else size
+    size = (SQUARE if is_numpy(xp) else SQUARE_ON_A_DEVICE) if size is None else size
     size, repeats = check_integer("size", size), check_integer("repeats", repeats)
     nbytes = memory_sized(xp) if nbytes is None else check_integer("nbytes", nbytes)
     wait = _wait(xp)
