@@ -44,6 +44,7 @@ HIDDEN: dict[str, Callable[[Any, Any], Any]] = {
     "one number": lambda xp, x: float(x[3]),
     "a condition": lambda xp, x: bool((x > 0).all()),
     "a mask, whose hits are counted": lambda xp, x: x[x > 2],
+    "where a condition holds": lambda xp, x: xp.nonzero(x > 2),
     "clip, which looks at masks": lambda xp, x: xp.clip(x, 0.0, 3.0),
 }
 

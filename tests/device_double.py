@@ -4,9 +4,9 @@ It is honest about what would happen on a device:
 
 * Nothing crosses the border silently. NumPy arrays are refused where CuPy refuses them
   (arithmetic, assignment to slices, `np.asarray`), and what CuPy copies without a word is
-  counted: `copies.to_host` for `get`, `item`, `tolist`, `int`, `float`, `bool`, printing and
-  boolean masks (CuPy waits for the number of hits), `copies.to_device` for arrays and lists given
-  to `asarray` or used as an index. Numbers travel with a kernel's launch and count nothing.
+  counted: `copies.to_host` for `get`, `item`, `tolist`, `int`, `float`, `bool`, printing, boolean
+  masks and `nonzero` (CuPy waits for the number of hits), `copies.to_device` for arrays and lists
+  given to `asarray` or used as an index. Numbers travel with a kernel's launch and count nothing.
 * A number taken out of an array is an array of no dimensions, and stays on the device.
 * A call must fit the signature of the function of the same name in array_api_compat.cupy, where
   CuPy is installed (it need not find a device); what array-api-compat wraps for CuPy in a way that
@@ -41,6 +41,9 @@ except (ImportError, OSError):  # it keeps kernels at home, and there may be no 
     # signatures are then not checked
     _cupy = None
 
+# The size of the result depends on the numbers, and CuPy waits for it.
+SIZED = ("nonzero", "flatnonzero", "argwhere", "unique", "extract", "compress", "trim_zeros")
+
 
 @cache
 def _fits(name: str, positional: int, names: tuple[str, ...]) -> None:
@@ -64,6 +67,7 @@ def _lifted(name: str, function: Any) -> Any:
 
     def call(*args: Any, **settings: Any) -> Any:
         _fits(name, len(args), tuple(settings))
+        copies.to_host += name.startswith(SIZED) or (name == "where" and len(args) == 1)
         settings.pop("device", None)
         out = settings.get("out")
         settings = {key: unwrapped(value) for key, value in settings.items()}
