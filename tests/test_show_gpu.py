@@ -100,19 +100,16 @@ def test_steps_read_every_key_once_and_leave_one_state():
     assert states == ("0", "64", "64", "64", "64", "8", "1")
 
 
-def test_measured_shares_are_points_a_row_a_case():
+def test_measured_speeds_stand_beside_what_the_bytes_allow():
     """The form of benchmarks/gpu_attention.py's results, with numbers of no device."""
-    runs = {"dense": {"share": 0.5}, "torch": {"share": 0.25}}
-    found = {"decode": [{"batch": b, "keys": 10, "runs": runs} for b in (1, 8)]}
-    (ax,) = draw.measured(found).axes
-    points = [(line.get_xdata()[0], line.get_ydata()[0]) for line in ax.lines[:4]]
-    assert points == [(50, 0), (25, 0), (50, 1), (25, 1)]
-    assert [t.get_text() for t in ax.get_yticklabels()] == ["1 of 10 keys", "8 of 10 keys"]
+    runs = {"dense": {"median_us": 8.0, "share": 0.8}, "int8": {"median_us": 4.0, "share": 0.4}}
+    (ax,) = draw.measured({"runs": runs}).axes
+    widths = [bar.get_width() for bar in ax.patches]
+    assert widths == [1, 2, 1, 4]  # measured, then allowed: int8 reads a quarter of the bytes
+    assert [words.get_text() for words in ax.texts] == ["1.00", "2.00"]
 
 
-def test_the_stored_ways_to_decode_can_be_told_apart():
-    found = device_results("gpu_attention")
-    (ax,) = draw.measured(found).axes
-    looks = {line.get_label(): (line.get_marker(), line.get_color()) for line in ax.lines}
-    names = list(found["decode"][0]["runs"])
-    assert len({looks[name] for name in names}) == len(names)
+def test_the_stored_results_say_the_gpu_their_date_and_their_commit():
+    for name in ("gpu_attention", "gpu_generate", "gpu_guesses", "gpu_sampling"):
+        machine = device_results(name)["machine"]
+        assert {"device", "date", "commit"} <= set(machine), name

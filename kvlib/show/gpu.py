@@ -21,6 +21,7 @@ __all__ = [
     "on_one_device",
     "resources",
     "splits_explorer",
+    "step_times",
     "steps_explorer",
 ]
 COLUMNS = 22  # multiprocessors in a row of the drawing
@@ -143,22 +144,28 @@ def on_one_device(devices: Sequence[int], gib: Mapping[str, Sequence[float]]) ->
     return finish(fig)
 
 
-def measured(found: Mapping[str, Any]) -> Any:
-    """Share of the copy bandwidth that each way to decode reached; found: gpu_attention.json."""
-    rows = found["decode"]
-    names = list(rows[0]["runs"])
-    fig, ax = figure(0.6 + 0.36 * len(rows) * 1.6)
-    markers = ("o", "s", "^", "D", "v", "P", "X")  # an odd number: repeated ones change colour
-    for row, case in enumerate(rows):
-        for i, name in enumerate(names):
-            share = 100 * case["runs"][name]["share"]
-            words = {"label": name} if row == 0 else {}
-            role = color("ink" if i % 2 else "muted")
-            mark = markers[i % len(markers)]
-            ax.plot([share], [row], linestyle="", marker=mark, color=role, **words)
-    labels = [f"{c['batch']} of {c['keys']:,} keys" for c in rows]
-    ax.set_yticks(range(len(rows)), labels=labels)
-    ax.set(ylim=(len(rows) - 0.5, -0.5), xlabel="percent of the measured copy bandwidth")
-    ax.axvline(100, color=MUTED, linewidth=1)
-    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+def measured(case: Mapping[str, Any]) -> Any:
+    """Speed of each way to decode beside dense bfloat16, measured, and as its bytes would allow.
+
+    case: one entry of "decode" in gpu_attention.json. A way that reads b times the bytes of the
+    dense cache could be 1 / b times as fast; that is its outline.
+    """
+    runs = case["runs"]
+    dense = runs["dense"]
+    fig, ax = figure(0.9 + 0.36 * len(runs))
+    speeds = {name: dense["median_us"] / run["median_us"] for name, run in runs.items()}
+    allowed = [speeds[name] * dense["share"] / run["share"] for name, run in runs.items()]
+    bars(ax, speeds, ["ink"] * len(runs), xlabel="times as fast as bfloat16, dense", digits=False)
+    ax.barh(list(runs), allowed, height=0.62, fill=False, edgecolor=color("free"))
+    for row, (speed, most) in enumerate(zip(speeds.values(), allowed, strict=True)):
+        ax.text(max(speed, most) + 0.05, row, f"{speed:.2f}", va="center", color=INK)
+    ax.set_xlim(0, max(allowed) * 1.1)
+    ax.set_title("solid: measured; outline: what the bytes would allow", fontsize=9, color=MUTED)
+    return finish(fig)
+
+
+def step_times(step_ms: Mapping[str, float]) -> Any:
+    """Milliseconds per decode step: the first entry is the time to read the weights."""
+    fig, ax = figure(0.6 + 0.36 * len(step_ms))
+    bars(ax, step_ms, ["weights"] + ["muted"] * (len(step_ms) - 1), xlabel="ms per step")
     return finish(fig)
