@@ -167,8 +167,10 @@ def test_peak_memory_follows_the_chunk_and_not_the_prompt():
     assert 1.8 < whole / half < 2.2, "a whole prompt needs memory in proportion to its length"
     chunked = {c: peak_bytes(model, prompt, c) for c in (64, 256)}
     assert chunked[64] < whole / 15 and chunked[256] < whole / 8
-    for chunk, peak in chunked.items():  # the prompt's token ids are held, in a few lists
-        assert peak - peak_bytes(model, prompt[:2048], chunk) < 2048 * 64, "grows with the prompt"
+    # Lists of the prompt's token ids, 8 bytes per token each, may grow; one activation per token
+    # would take 4 · 256 bytes.
+    for chunk, peak in chunked.items():
+        assert peak - peak_bytes(model, prompt[:2048], chunk) < 2048 * 128, "grows with the prompt"
 
 
 # Reads -------------------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from operator import index
 from typing import Any, TypeVar
 
+import numpy as np
+
 from kvlib.arguments import LARGEST, check_index, check_list, describe, is_integer, listed, type_of
 from kvlib.arrays import Array, refuse_mask
 from kvlib.caches.checks_trees import check_no_tree
@@ -104,7 +106,7 @@ def token_ids(tokens: Iterable[int]) -> list[int]:
 
 def _token_id(t: Any) -> int:
     try:
-        if not isinstance(t, bool):
+        if not isinstance(t, bool | np.bool_):  # NumPy 2.0 lets its own bool be an index
             return index(t)
     except TypeError:
         pass

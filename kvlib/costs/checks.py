@@ -23,8 +23,9 @@ def count(name: str, value: object, least: int = 1) -> int:
     """
     number = value.value if isinstance(value, Tokens) else value
     needed = f"a whole number of at least {least}"
+    flag = type(number).__name__.startswith("bool")  # NumPy 2.0 lets its own bool be an index
     try:
-        found = None if isinstance(number, (bool, Quantity)) else index(number)  # type: ignore[arg-type]
+        found = None if flag or isinstance(number, Quantity) else index(number)  # type: ignore[arg-type]
     except TypeError:
         found = None
     if found is None:
