@@ -14,9 +14,12 @@ CODES = {dtype: code for code, dtype in DTYPES.items() if code != "BF16"}
 
 
 def save_safetensors(
-    path: Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
+    path: Path,
+    tensors: Mapping[str, np.ndarray],
+    metadata: Mapping[str, str] | None = None,
+    u16: str = "U16",
 ) -> None:
-    """Write name -> array as one file."""
+    """Write name -> array as one file. u16: "BF16" if arrays of uint16 hold the bits of bfloat16."""
     header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
     # the widest numbers first: then each tensor starts at a multiple of its item size
     order = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))
@@ -25,6 +28,7 @@ def save_safetensors(
         array = tensors[name]
         start, end = end, end + array.nbytes
         code = CODES[array.dtype.newbyteorder("<")]
+        code = u16 if code == "U16" else code
         header[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)

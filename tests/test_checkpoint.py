@@ -12,7 +12,7 @@ from checkpoint_files import save_safetensors
 import kvlib
 from kvlib.errors import CheckpointError
 from kvlib.model import checkpoint
-from kvlib.model.safetensors import SafetensorsFile
+from kvlib.model.safetensors import SafetensorsFile, widen_bfloat16
 
 GOLDEN = Path(__file__).parent / "golden"
 FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -143,15 +143,62 @@ def test_without_prefix_and_with_known_buffers(folder, name):
 
 def test_tied_or_not(folder):
     tied, untied = folder("qwen2"), folder("llama")
-    head = {"lm_head.weight": np.zeros((64, 32), np.float32)}
-    save_safetensors(tied / FILE, tensors_of(tied) | head)
+    stored = tensors_of(tied)
+    head = stored["model.embed_tokens.weight"]
+    save_safetensors(tied / FILE, stored | {"lm_head.weight": head.astype(np.float64)})
     assert same(kvlib.load_model(tied), kvlib.load_model(GOLDEN / "qwen2"))
-    save_safetensors(tied / FILE, tensors_of(tied) | {"lm_head.weight": np.zeros((3, 3), "f4")})
-    refused(tied, "'lm_head.weight' has shape (3, 3), needed: (64, 32)", "ties it")
+    bits = {name: np.zeros((64, 32), np.uint16) for name in stored if "embed" in name}
+    save_safetensors(
+        tied / FILE, stored | bits | {"lm_head.weight": next(iter(bits.values()))}, u16="BF16"
+    )
+    assert kvlib.load_model(tied).config.tie_word_embeddings
+    save_safetensors(tied / FILE, stored | {"lm_head.weight": np.zeros((3, 3), "f4")})
+    refused(tied, "'lm_head.weight' has shape (3, 3), needed: (64, 32)")
+    save_safetensors(tied / FILE, stored | {"lm_head.weight": np.zeros((64, 32), "i1")})
+    refused(tied, "'lm_head.weight' is I8, needed: F64, F32, F16, BF16")
+    scale = {"lm_head.weight_scale": np.ones((), "f4")}
+    save_safetensors(tied / FILE, stored | {"lm_head.weight": head} | scale)
+    refused(tied, "'lm_head.weight_scale' has no place")
     tensors = tensors_of(untied)
     del tensors["lm_head.weight"]
     save_safetensors(untied / FILE, tensors)
     refused(untied, str(untied / FILE), "'lm_head.weight' is missing", "(64, 32)")
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F16", "F32", "F64"])
+@pytest.mark.parametrize("name", ["qwen2", "gpt2", "gemma2"])
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_stored_head_that_differs_from_the_embedding_is_used(folder, name, dtype, sharded):
+    """As transformers 5.23.0 does: the config is wrong, and the files are what was trained."""
+    path = folder(name)
+    plain = tensors_of(path)
+    table = next(x for n, x in plain.items() if n.endswith(("embed_tokens.weight", "wte.weight")))
+    head = np.roll(table, 1, axis=0)
+    head[-1] += 0.5
+    kinds = {"F16": np.float16, "F32": np.float32, "F64": np.float64}
+    if dtype == "BF16":
+        stored = (head.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+        expected = widen_bfloat16(stored)
+    else:
+        expected = stored = head.astype(kinds[dtype])
+    extra = {"lm_head.weight": stored}
+    if sharded:
+        (path / FILE).unlink()
+        parts = {"a.safetensors": plain, "head.safetensors": extra}
+        for file, tensors in parts.items():
+            save_safetensors(path / file, tensors, u16="BF16")
+        where = {n: file for file, tensors in parts.items() for n in tensors}
+        (path / INDEX).write_text(json.dumps({"weight_map": where}))
+    else:
+        save_safetensors(path / FILE, plain | extra, u16="BF16")
+    model, other = kvlib.load_model(path), kvlib.load_model(GOLDEN / name)
+    assert other.config.tie_word_embeddings and not model.config.tie_word_embeddings
+    np.testing.assert_array_equal(model.weights["lm_head.weight"], expected)
+    np.testing.assert_array_equal(model.weights["embed.weight"], other.weights["embed.weight"])
+    assert model.num_parameters == other.num_parameters + head.size
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": False}))
+    assert same(model, kvlib.load_model(path))
 
 
 def test_the_layer_that_guesses_further_tokens_is_known_by_its_number(folder):

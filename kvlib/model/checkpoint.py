@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,7 +20,7 @@ from kvlib.config import words
 from kvlib.config.families import family
 from kvlib.errors import CheckpointError
 from kvlib.model.config import ModelConfig
-from kvlib.model.safetensors import FLOATS, SafetensorsFile
+from kvlib.model.safetensors import FLOATS, SafetensorsFile, widen_bfloat16
 from kvlib.model.shards import weights_file, weights_files
 from kvlib.model.tokenizer import load_tokenizer
 from kvlib.model.weights import allocate, library, model_weights, weight_shapes
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from kvlib.model.decoder import Decoder
 
 LONG = 500_000_000  # bytes to read from which a progress bar is worth its line
+HEAD = "lm_head.weight"  # our weight; a file may call it something else
+ROWS = 1024  # of two tensors that are compared at a time
 
 Tensors = dict[str, tuple[SafetensorsFile, str]]  # name without prefix -> file, name in the file
 
@@ -42,6 +45,10 @@ def load_model(
     index, and tokenizer.json (skipped with tokenizer=False). The files may hold F64, F32, F16 or
     BF16; the weights become arrays of `dtype` (float32 unless given, or a name such as "float64")
     in the library `xp` (`kvlib.arrays.default_namespace()`).
+
+    Where config.json ties the output matrix to the embedding, and the files hold both with
+    different values, the decoder uses both: `config.tie_word_embeddings` is then False. The files
+    are what was trained, and transformers 5.23.0 decides the same (`tie_weights`).
 
     Raises CheckpointError naming file and key or tensor for anything unknown, missing, misshapen or
     truncated; TypeError for a dtype that is not a floating-point type of `xp`.
@@ -62,7 +69,7 @@ def load_model(
         raise CheckpointError(f"{words.path(folder)}: no such folder{_how_to_fetch(folder)}")
     config = ModelConfig.from_folder(folder)
     tensors = open_tensors(folder, config)
-    plan = assign(config, tensors, folder)
+    config, plan = _heads(config, tensors, folder)
     text = load_tokenizer(folder, config.vocab_size) if tokenizer else None
     weights = copy_weights(config, plan, tensors, dtype, xp)
     return Decoder(config, weights, tokenizer=text)
@@ -144,6 +151,38 @@ def open_tensors(folder: str, config: ModelConfig) -> Tensors:
     return found
 
 
+def _heads(
+    config: ModelConfig, tensors: Tensors, folder: str
+) -> tuple[ModelConfig, dict[str, list[Source]]]:
+    """The config and its plan, untied if the files hold a head that differs from the embedding.
+
+    A head that repeats the embedding is checked like any other tensor, and then not loaded.
+    """
+    untied = replace(config, tie_word_embeddings=False)
+    (head,) = sources(untied)[HEAD]
+    if not config.tie_word_embeddings or head.name not in tensors:
+        return config, assign(config, tensors, folder)
+    plan = assign(untied, tensors, folder)
+    (table,) = plan["embed.weight"]
+    if not _same(tensors[head.name], tensors[table.name]):
+        return untied, plan
+    del plan[HEAD]
+    return config, plan
+
+
+def _same(one: tuple[SafetensorsFile, str], other: tuple[SafetensorsFile, str]) -> bool:
+    """Whether two tensors of one shape hold the same numbers, whatever their types."""
+    for start in range(0, one[0].tensors[one[1]].shape[0], ROWS):
+        a, b = (
+            widen_bfloat16(rows) if file.tensors[name].dtype == "BF16" else rows
+            for file, name in (one, other)
+            for rows in [file.stored(name)[start : start + ROWS]]
+        )
+        if not np.array_equal(a, b):
+            return False
+    return True
+
+
 def assign(config: ModelConfig, tensors: Tensors, folder: str) -> dict[str, list[Source]]:
     """Our weights' sources, each found in the files with its shape and a floating-point dtype.
 
@@ -171,25 +210,12 @@ def assign(config: ModelConfig, tensors: Tensors, folder: str) -> dict[str, list
     behind = str(config.num_hidden_layers)
     buffers = family(config.model_type).names.buffers.replace("LAYERS", behind)
     for name, (file, in_file) in tensors.items():
-        if name == "lm_head.weight" and config.tie_word_embeddings:
-            _check_tied(file, in_file, (config.vocab_size, config.hidden_size))
-            continue
         if name not in needed and not re.fullmatch(buffers, name):
             raise CheckpointError(
                 f"{file.shown}: tensor {words.shown(in_file)} has no place in a "
                 f"{config.model_type} model as config.json describes it"
             )
     return plan
-
-
-def _check_tied(file: SafetensorsFile, name: str, shape: tuple[int, int]) -> None:
-    """A head that repeats the embedding is not read, but one of another shape repeats nothing."""
-    found = file.tensors[name].shape
-    if found != shape:
-        raise CheckpointError(
-            f"{file.shown}: tensor {name!r} has shape {words.shown(found)}, needed: {shape}, "
-            "because config.json ties it to the embedding"
-        )
 
 
 def full_name(config: ModelConfig, name: str, tensors: Tensors) -> str:

@@ -79,6 +79,14 @@ class SafetensorsFile:
     def read(self, name: str) -> np.ndarray:
         """The tensor: a read-only view of the mapped file; for BF16 a widened float32 copy.
 
+        Raises the errors of `stored`.
+        """
+        array = self.stored(name)
+        return widen_bfloat16(array) if self.tensors[name].dtype == "BF16" else array
+
+    def stored(self, name: str) -> np.ndarray:
+        """The tensor as a read-only view of the mapped file; BF16 as its bits.
+
         Raises CheckpointError for a name that is not in the file, and for a file that has changed
         since its header was read.
         """
@@ -92,8 +100,7 @@ class SafetensorsFile:
                 self._bytes = np.memmap(file, dtype=np.uint8, mode="r")
         whole = np.empty(0, np.uint8) if self._bytes is None else self._bytes
         raw = whole[info.start : info.stop].view(np.ndarray)
-        array = raw.view(DTYPES[info.dtype]).reshape(info.shape)
-        return widen_bfloat16(array) if info.dtype == "BF16" else array
+        return raw.view(DTYPES[info.dtype]).reshape(info.shape)
 
     def _error(self, what: str) -> CheckpointError:
         return CheckpointError(f"{self.shown}: {what}")
