@@ -29,9 +29,13 @@ class OutOfBlocks(RuntimeError):
 class CheckpointError(ValueError):
     """A checkpoint folder cannot be read: the message names the file and the key or tensor.
 
+    without  the key of config.json that the message advises to leave out, if it advises that
+
     >>> from kvlib import load_model
     >>> load_model("no-such-folder")
     Traceback (most recent call last):
         ...
     kvlib.errors.CheckpointError: ...
     """
+
+    without: str | None = None

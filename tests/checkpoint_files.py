@@ -19,7 +19,7 @@ def save_safetensors(
     metadata: Mapping[str, str] | None = None,
     u16: str = "U16",
 ) -> None:
-    """Write name -> array as one file. u16: "BF16" if arrays of uint16 hold the bits of bfloat16."""
+    """Write name -> array as one file. u16: "BF16" where arrays of uint16 hold such bits."""
     header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
     # the widest numbers first: then each tensor starts at a multiple of its item size
     order = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))

@@ -238,17 +238,17 @@ def test_activations_and_family_by_class():
 
 REFUSED = [
     (LLAMA, {"model_type": "bert"}, "model_type is 'bert'"),
-    (LLAMA, {"model_type": None}, "model_type is None"),
+    (LLAMA, {"model_type": None}, "model_type is null"),
     (LLAMA, {"model_type": ["llama"]}, "model_type is"),
     (LLAMA, {"architectures": ["BertModel"]}, "architectures is ['BertModel']"),
     (LLAMA, {"architectures": ["GPT2LMHeadModel"]}, "architectures is"),
     (LLAMA, {"architectures": [["LlamaForCausalLM"]]}, "architectures is"),
     (LLAMA, {"architectures": "LlamaForCausalLM"}, "architectures is"),
-    (LLAMA, {"hidden_size": None}, "hidden_size is None"),
+    (LLAMA, {"hidden_size": None}, "hidden_size is null"),
     (LLAMA, {"hidden_size": 0}, "hidden_size is 0"),
     (LLAMA, {"hidden_size": -32}, "hidden_size is -32"),
     (LLAMA, {"hidden_size": "32"}, "hidden_size is '32'"),
-    (LLAMA, {"hidden_size": True}, "hidden_size is True"),
+    (LLAMA, {"hidden_size": True}, "hidden_size is true"),
     (LLAMA, {"hidden_size": 32.0}, "hidden_size is 32.0"),
     (LLAMA, {"hidden_size": 33}, "hidden_size is 33"),
     (LLAMA, {"num_key_value_heads": 3}, "num_key_value_heads"),
@@ -261,7 +261,7 @@ REFUSED = [
     (LLAMA, {"attention_bias": 1}, "attention_bias is 1"),
     (LLAMA, {"tie_word_embeddings": "no"}, "tie_word_embeddings is 'no'"),
     (LLAMA, {"quantization_config": {"bits": 4}}, "quantization_config is {'bits': 4}"),
-    (LLAMA, {"is_encoder_decoder": True}, "is_encoder_decoder is True"),
+    (LLAMA, {"is_encoder_decoder": True}, "is_encoder_decoder is true"),
     (LLAMA, {"sliding_window": 8}, "sliding_window is 8"),
     (LLAMA, {"layer_types": ["sliding_attention"] * 2}, "layer_types is"),
     (LLAMA, {"layer_types": ["full_attention"]}, "layer_types is"),
@@ -277,14 +277,14 @@ REFUSED = [
     (DEEPSEEK2, {"kv_lora_rank": 0}, "kv_lora_rank is 0"),
     (DEEPSEEK2, {"qk_rope_head_dim": 5}, "latent.qk_rope_head_dim is 5, needed: an even number"),
     (DEEPSEEK2, {"qk_head_dim": 13}, "qk_head_dim is 13"),
-    (DEEPSEEK2, {"mlp_bias": True}, "mlp_bias is True"),
+    (DEEPSEEK2, {"mlp_bias": True}, "mlp_bias is true"),
     (DEEPSEEK2, {"sliding_window": 8}, "sliding_window is 8"),
-    (DEEPSEEK2, {"norm_topk_prob": True}, "norm_topk_prob is True, needed: False"),
+    (DEEPSEEK2, {"norm_topk_prob": True}, "norm_topk_prob is true, needed: false"),
     (DEEPSEEK2, {"scoring_func": "sigmoid"}, "scoring_func is 'sigmoid', needed: 'softmax'"),
     (DEEPSEEK2, {"topk_method": "noaux_tc"}, "topk_method is 'noaux_tc', needed: one of greedy"),
     (DEEPSEEK2, {"topk_method": "group_limited_greedy"}, "n_group is missing"),
     (DEEPSEEK2, {"routed_scaling_factor": 0}, "routed_scaling_factor is 0"),
-    (DEEPSEEK3, {"rope_interleave": False}, "rope_interleave is False, needed: True"),
+    (DEEPSEEK3, {"rope_interleave": False}, "rope_interleave is false, needed: true"),
     (DEEPSEEK3, {"scoring_func": "softmax"}, "scoring_func is 'softmax', needed: 'sigmoid'"),
     (DEEPSEEK3, {"topk_method": "greedy"}, "topk_method is 'greedy', needed: 'noaux_tc'"),
     (DEEPSEEK3, {"n_group": 3}, "(n_group) is 3, needed: a number that divides 8 experts"),
@@ -317,7 +317,7 @@ REFUSED = [
     ),
     (QWEN3_MOE, {"norm_topk_prob": 1}, "norm_topk_prob is 1"),
     (QWEN3_MOE, {"num_experts_per_tok": 9}, "num_experts_per_tok is 9"),
-    (MIXTRAL, {"attention_bias": True}, "attention_bias is True"),
+    (MIXTRAL, {"attention_bias": True}, "attention_bias is true"),
     (LLAMA, {"rope_parameters": {"rope_type": "longrope"}}, "rope_parameters.rope_type is"),
     (LLAMA, {"rope_parameters": {"rope_type": "linear"}}, "rope_parameters.factor is missing"),
     (LLAMA, {"rope_parameters": {"rope_type": "llama3", "factor": 8}}, "low_freq_factor is miss"),
@@ -347,9 +347,9 @@ REFUSED = [
     ),
     (LLAMA, {"eos_token_id": "2"}, "eos_token_id is '2'"),
     (LLAMA, {"eos_token_id": [2, -1]}, "eos_token_id is [2, -1]"),
-    (LLAMA, {"eos_token_id": True}, "eos_token_id is True"),
+    (LLAMA, {"eos_token_id": True}, "eos_token_id is true"),
     (MISTRAL, {"sliding_window": 0}, "sliding_window is 0"),
-    (MISTRAL, {"attention_bias": True}, "attention_bias is True"),
+    (MISTRAL, {"attention_bias": True}, "attention_bias is true"),
     (MISTRAL, {"layer_types": ["full_attention"] * 2}, "layer_types is"),
     (
         QWEN2,
@@ -358,17 +358,17 @@ REFUSED = [
     ),
     (QWEN2, {"layer_types": "full_attention"}, "layer_types is"),
     (QWEN2, {"use_sliding_window": True, "layer_types": ["sliding_attention"]}, "layer_types is"),
-    (QWEN3, {"head_dim": None}, "head_dim is None"),
-    (GEMMA, {"use_bidirectional_attention": True}, "use_bidirectional_attention is True"),
-    (GEMMA2, {"head_dim": None}, "head_dim is None"),
+    (QWEN3, {"head_dim": None}, "head_dim is null"),
+    (GEMMA, {"use_bidirectional_attention": True}, "use_bidirectional_attention is true"),
+    (GEMMA2, {"head_dim": None}, "head_dim is null"),
     (GEMMA2, {"final_logit_softcapping": 0}, "final_logit_softcapping is 0"),
     (GEMMA2, {"query_pre_attn_scalar": "256"}, "query_pre_attn_scalar is '256'"),
     (GEMMA2, {"hidden_activation": "relu"}, "hidden_activation is 'relu'"),
     (GPT2, {"n_embd": 33}, "n_embd is 33"),
-    (GPT2, {"n_head": None}, "n_head is None"),
-    (GPT2, {"scale_attn_weights": False}, "scale_attn_weights is False"),
-    (GPT2, {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True"),
-    (GPT2, {"add_cross_attention": True}, "add_cross_attention is True"),
+    (GPT2, {"n_head": None}, "n_head is null"),
+    (GPT2, {"scale_attn_weights": False}, "scale_attn_weights is false"),
+    (GPT2, {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is true"),
+    (GPT2, {"add_cross_attention": True}, "add_cross_attention is true"),
     (GPT2, {"activation_function": "relu"}, "activation_function is 'relu'"),
     (
         PHI3,
@@ -509,6 +509,98 @@ def test_from_folder(tmp_path):
     path.mkdir()
     with pytest.raises(CheckpointError, match="cannot be read"):
         ModelConfig.from_folder(tmp_path)
+
+
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 48}
+LENGTHS = {
+    # rope: (keys, tokens to be counted, tokens that kvlib runs), of 128 in the file
+    "none": ({}, 128, 128),
+    "default": ({"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}, 128, 128),
+    "yarn": ({"rope_scaling": YARN}, 192, 192),
+    "yarn of transformers 5": ({"rope_parameters": {**YARN, "rope_theta": 1e6}}, 192, 192),
+    "yarn by its older name": (
+        {"rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": 48}},
+        192,
+        192,
+    ),
+    "yarn whose length is stretched already": (
+        {"rope_scaling": {**YARN, "original_max_position_embeddings": 32}},
+        128,
+        128,
+    ),
+    "yarn without the first length": ({"rope_scaling": {"type": "yarn", "factor": 4}}, 512, 512),
+    "yarn with the first length outside": (
+        {
+            "rope_scaling": {"rope_type": "yarn", "factor": 4.0},
+            "original_max_position_embeddings": 48,
+        },
+        192,
+        192,
+    ),
+    "yarn of each layer type": ({"rope_parameters": {"full_attention": YARN}}, 192, 192),
+    "linear": ({"rope_scaling": {"type": "linear", "factor": 2.5}}, 320, 320),
+    "dynamic": ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, 256, 128),
+    "llama3": ({"rope_scaling": {"rope_type": "llama3", **LLAMA3}}, 128, 128),
+    "longrope": (
+        {"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}},
+        128,
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LENGTHS)
+@pytest.mark.parametrize("base", [LLAMA, QWEN3, PHI3], ids=lambda base: base["model_type"])
+def test_how_long_a_stretched_rope_reads(base, case):
+    """The lengths that vLLM's `_get_and_verify_max_len` allows, at 0052a5b."""
+    keys, counted, run = LENGTHS[case]
+    assert ModelSpec.from_config({**base, **keys}).max_context == counted
+    if run is not None:
+        assert read(base, **keys).max_position_embeddings == run
+
+
+def test_a_length_that_is_stretched_already_or_that_nothing_can_stretch():
+    linear = {"rope_scaling": {"rope_type": "linear", "factor": 8.0}}
+    assert read(GEMMA3, **linear).max_position_embeddings == 128
+    assert ModelSpec.from_config({**GEMMA3, **linear}).max_context == 128
+    assert ModelSpec.from_config({**GPT2, "rope_scaling": YARN}).max_context == 128
+    for factor, first in ((1e6, 2**20), (1e-6, 48), ("4", 48), (True, 48)):
+        stretched = {**YARN, "factor": factor, "original_max_position_embeddings": first}
+        with pytest.raises(CheckpointError, match="rope_scaling.factor is"):
+            ModelSpec.from_config({**LLAMA, "rope_scaling": stretched})
+    both = {"rope_scaling": YARN, "original_max_position_embeddings": 32}
+    with pytest.raises(CheckpointError, match="48, needed: 32 or no such key"):
+        read(LLAMA, **both)
+
+
+@pytest.mark.parametrize("text", ['"time_step_limit": [0.0, Infinity]', '"size": {"a": 1e999}'])
+def test_the_family_is_the_first_reason(text, tmp_path):
+    """A key that kvlib could not read in any file is not why it does not know Nemotron-H."""
+    path = tmp_path / "config.json"
+    path.write_text(f'{{"model_type": "nemotron_h", {text}}}')
+    for reader in (ModelConfig.from_folder, ModelSpec.from_config):
+        with pytest.raises(CheckpointError, match="model_type is 'nemotron_h', needed: one of"):
+            reader(tmp_path)
+    for reader in (ModelConfig.from_dict, ModelSpec.from_config):
+        with pytest.raises(CheckpointError, match="model_type is 'nemotron_h', needed: one of"):
+            reader(json.loads(path.read_text()))
+    path.write_text(f'{{"model_type": "llama", {text}}}')
+    with pytest.raises(CheckpointError, match="is inf, needed: a finite number"):
+        ModelConfig.from_folder(tmp_path)
+
+
+@pytest.mark.parametrize("file", ["hf_quant_config.json", "quantize_config.json"])
+def test_a_folder_whose_weights_are_quantised_is_not_run(file, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    assert ModelConfig.from_folder(tmp_path) == read(LLAMA)
+    said = {"hf_quant_config.json": {"quantization": {"quant_algo": "NVFP4"}}}
+    said["quantize_config.json"] = {"bits": 4, "group_size": 128}
+    (tmp_path / file).write_text(json.dumps(said[file]))
+    with pytest.raises(CheckpointError, match=f"{file}: .*quantised weights are not read"):
+        ModelConfig.from_folder(tmp_path)
+    (tmp_path / file).write_text('{"quantization": {"quant_algo": null}}')
+    if file == "hf_quant_config.json":
+        assert ModelConfig.from_folder(tmp_path) == read(LLAMA)
 
 
 def test_config_checks_itself():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -143,12 +144,42 @@ def test_keys_of_a_config_can_be_left_out(
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**data, "quantization_config": {"quant_method": "fp8"}}))
     line = bad(capsys, "fit", "--config", str(path), "--gpu", "l4")
-    assert "quantization_config" in line
+    assert "; --without quantization_config counts the plain model)" in line
+    assert "without=" not in line and "null or no such key" in line
     argv = ["fit", "--config", str(path), "--without", "quantization_config", "--gpu", "l4"]
     assert main(argv) == 0
     assert "It fits" in capsys.readouterr().out
     line = bad(capsys, "fit", "--model", "qwen3-8b", "--without", "rope", "--gpu", "l4")
     assert "--without: use it only together with --config" in line
+    path.write_text(json.dumps({**data, "odd key": 3}))
+    line = bad(capsys, "fit", "--config", str(path), "--gpu", "l4")
+    assert "read the config with --without 'odd key'" in line
+    assert main([*argv[:3], "--without", "odd key", "--gpu", "l4"]) == 0
+    capsys.readouterr()
+    for key, words in (
+        ("odd_key", "has no key 'odd_key' to leave out; did you mean 'odd key'?"),
+        ("num_key_value_heads", "num_key_value_heads cannot be left out, because"),
+    ):
+        assert words in bad(capsys, *argv[:3], "--without", key, "--gpu", "l4")
+
+
+def test_a_folder_of_quantised_weights(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    shutil.copy(ROOT / "kvlib" / "reference" / "config.json", tmp_path)
+    said = {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps({"quantization": said}))
+    argv = ["fit", "--config", str(tmp_path), "--gpu", "l4"]
+    assert main(argv) == 0
+    out = capsys.readouterr().out
+    where = f"quantization of {tmp_path / 'hf_quant_config.json'}"
+    assert f"\nWeights are FP8, as {where} says.\n" in out
+    assert f"\nKeys and values are fp8, as {where} says.\n" in out
+    assert main([*argv, "--weights", "fp8", "--kv", "int8"]) == 0
+    assert "says." not in capsys.readouterr().out
+    (tmp_path / "quantize_config.json").write_text('{"bits": 4}')
+    line = bad(capsys, *argv)
+    assert "quantize_config.json: the weights of this folder are quantised ({'bits': 4})" in line
+    assert main([*argv, "--without", "quantization_config"]) == 0
+    assert "(bfloat16)" in capsys.readouterr().out
 
 
 def test_a_config_that_is_not_understood(

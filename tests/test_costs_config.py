@@ -21,8 +21,11 @@ from costs_configs import (
     QWEN3_MOE,
 )
 
+from kvlib.config.words import stated
+from kvlib.costs import decode, fit
 from kvlib.costs.catalogue import MODELS
 from kvlib.costs.spec import ModelSpec
+from kvlib.costs.units import Bytes
 from kvlib.errors import CheckpointError
 
 
@@ -48,7 +51,7 @@ def test_published_files_give_the_same_model_as_the_catalogue(name: str) -> None
     if name in aside:
         assert f"without=['{aside[name]}']" in refused(config)
         config = dict(config)
-    spec = ModelSpec.from_config(config, without=[aside.get(name, "")])
+    spec = ModelSpec.from_config(config, without=[aside[name]] if name in aside else [])
     expected = MODELS[name]
     if name == "gemma-3-27b":  # the file leaves the padded table of transformers' class in force
         assert spec.shape.vocab_size == 262_208
@@ -180,10 +183,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "quantised": (
         {**LLAMA, "quantization_config": {"quant_method": "gptq", "bits": 4}},
-        "quantization_config is {'quant_method': 'gptq', 'bits': 4}, needed: None or no such key",
+        "quantization_config is {'quant_method': 'gptq', 'bits': 4}, needed: null or no such key",
     ),
-    "encoder": ({**LLAMA, "is_encoder_decoder": True}, "is_encoder_decoder is True"),
-    "cross attention": ({**GPT2, "add_cross_attention": True}, "add_cross_attention is True"),
+    "encoder": ({**LLAMA, "is_encoder_decoder": True}, "is_encoder_decoder is true"),
+    "cross attention": ({**GPT2, "add_cross_attention": True}, "add_cross_attention is true"),
     "cross-attention layers": (
         {**LLAMA, "cross_attention_layers": [3, 8]},
         "cross_attention_layers is [3, 8], needed: a key that llama is known to have",
@@ -210,10 +213,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {**GEMMA3, "num_kv_shared_layers": 2},
         "num_kv_shared_layers is 2, needed: 0 or no such key (every layer has keys",
     ),
-    "a bias nobody knows": ({**QWEN3, "mlp_bias": True}, "mlp_bias is True"),
+    "a bias nobody knows": ({**QWEN3, "mlp_bias": True}, "mlp_bias is true"),
     "bias in Mistral": (
         {**LLAMA, "model_type": "mistral", "attention_bias": True},
-        "attention_bias is True, needed: False or no such key (mistral has none)",
+        "attention_bias is true, needed: false or no such key (mistral has none)",
     ),
     "window in Llama": ({**LLAMA, "sliding_window": 64}, "llama has no window"),
     "MLA with an indexer": (
@@ -231,7 +234,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "layer_types is a string": ({**QWEN3, "layer_types": "full"}, "layer_types is 'full'"),
     "window switched on in a mixture": (
         {**QWEN3_MOE, "use_sliding_window": True},
-        "use_sliding_window is True, needed: false, or layer_types beside it",
+        "use_sliding_window is true, needed: false, or layer_types beside it",
     ),
     "switch is no flag": ({**QWEN3, "use_sliding_window": 1}, "needed: true or false"),
     "no head_dim in Qwen3": (without(QWEN3, "head_dim"), "head_dim is missing"),
@@ -283,7 +286,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     **{
         f"hidden_size {value!r}": (
             {**LLAMA, "hidden_size": value},
-            f"hidden_size is {value!r}, needed: a whole number of at least 1",
+            f"hidden_size is {stated(value)}, needed: a whole number of at least 1",
         )
         for value in (0, -64, 64.0, "64", True, [64])
     },
@@ -316,3 +319,197 @@ def test_refused_files(tmp_path: Path) -> None:
 def test_neither_mapping_nor_path(config: Any) -> None:
     with pytest.raises(TypeError, match="needed: a mapping of keys to values, or a path"):
         ModelSpec.from_config(config)
+
+
+# ---------------------------------------------------------------------------- quantised weights
+
+LLAMA_70B: dict[str, Any] = dict(
+    model_type="llama",
+    vocab_size=128256,
+    hidden_size=8192,
+    intermediate_size=28672,
+    num_hidden_layers=80,
+    num_attention_heads=64,
+    num_key_value_heads=8,
+    max_position_embeddings=131072,
+)
+HEAD, NORMS = 128256 * 8192, (2 * 80 + 1) * 8192
+LINEAR = 70_553_706_496 - 2 * HEAD - NORMS
+
+
+def folder(path: Path, config: dict[str, Any], **files: Any) -> Path:
+    for name, value in {"config": config, **files}.items():
+        (path / f"{name}.json").write_text(json.dumps(value))
+    return path
+
+
+def modelopt(quant_algo: str | None, **others: Any) -> dict[str, Any]:
+    said = {"quant_algo": quant_algo, "kv_cache_quant_algo": None, **others}
+    return {"producer": {"name": "modelopt", "version": "0.17"}, "quantization": said}
+
+
+@pytest.mark.parametrize(
+    ("algo", "bits", "kept", "plain"),
+    [
+        ("FP8", 8, [], HEAD),
+        ("fp8", 8, ["lm_head"], 2 * HEAD),
+        ("NVFP4", 4.5, ["lm_head"], 2 * HEAD),
+        ("NVFP4", 4.5, ["*lm_head*", "model.embed_tokens"], 2 * HEAD),
+        ("W4A16_NVFP4", 4.5, ["lm_head"], 2 * HEAD),
+        ("MXFP8", 8.25, ["lm_head"], 2 * HEAD),
+        # 10,240 numbers a row of q and o, 2,048 of k and v
+        ("FP8", 8, ["lm_head", "*self_attn*"], 2 * HEAD + 80 * 8192 * 18_432),
+        ("FP8", 8, ["lm_head", "model.layers.1"], 2 * HEAD + LINEAR // 80),
+        ("FP8", 8, ["lm_head", "model.layers.1*"], 2 * HEAD + 11 * (LINEAR // 80)),
+        ("FP8", 8, ["lm_head", "q_proj", "language_model.model.layers.9.mlp.up_proj"],
+         2 * HEAD + 80 * 8192**2 + 8192 * 28672),
+    ],
+)  # fmt: skip
+def test_weights_of_a_file_of_model_optimizer(
+    tmp_path: Path, algo: str, bits: float, kept: list[str], plain: int
+) -> None:
+    """Bits of a format, with its scales, for all linear modules that the file does not keep."""
+    said = modelopt(algo, exclude_modules=kept)
+    spec = ModelSpec.from_config(folder(tmp_path, LLAMA_70B, hf_quant_config=said))
+    quantised = LINEAR + 2 * HEAD - plain
+    assert spec.weight_bytes() == Bytes(int(2 * (plain + NORMS) + quantised * bits / 8))
+    assert spec.num_parameters == 70_553_706_496
+    beside = ModelSpec.from_config(tmp_path / "config.json")  # the file is beside it
+    inside = ModelSpec.from_config(
+        {
+            **LLAMA_70B,
+            "quantization_config": {"quant_method": "modelopt", "quant_algo": algo, "ignore": kept},
+        }
+    )
+    assert spec.weight_bytes() == beside.weight_bytes() == inside.weight_bytes()
+    asked = ModelSpec.from_config(tmp_path, without=["quantization_config"])
+    assert asked.weight_bytes() == spec.weight_bytes("bfloat16") == Bytes(2 * 70_553_706_496)
+    # a step reads the head, and not the table
+    read = decode(spec, 1, 8).weights
+    assert read == Bytes(spec.weight_bytes().value - 2 * HEAD - 2 * NORMS)
+
+
+def test_what_the_issue_says_of_llama_70b(tmp_path: Path) -> None:
+    said = modelopt("FP8", kv_cache_quant_algo="FP8", exclude_modules=["lm_head"])
+    spec = ModelSpec.from_config(folder(tmp_path, LLAMA_70B, hf_quant_config=said))
+    assert f"{spec.weight_bytes():.2f GiB}" == "67.67 GiB"
+    found = fit(spec, "h100-sxm", 1, 8192)
+    assert found.fits and found.share.kv_dtype.name == "fp8"
+    assert found.to_dict()["weight_dtype"] == "FP8" and "hf_quant_config.json" in repr(found)
+    assert fit(spec, "h100-sxm", 1, 8192, kv_dtype="bfloat16").kv == 2 * found.kv
+    assert spec.kv_bytes_per_token() * 2 == spec.kv_bytes_per_token("bf16")
+    plain = fit(spec, "h100-sxm", 1, 8192, weight_dtype="bfloat16")
+    assert not plain.fits and "Weights are" not in repr(plain)
+
+
+def test_experts_and_mixed_precision(tmp_path: Path) -> None:
+    routers = [f"model.layers.{i}.mlp.gate" for i in range(4)]
+    said = modelopt("NVFP4", exclude_modules=["lm_head", "model.layers.0.self_attn*", *routers])
+    spec = ModelSpec.from_config(folder(tmp_path, QWEN3_MOE, hf_quant_config=said))
+    attention, expert = 64 * (2 * 128 + 2 * 32), 3 * 64 * 32
+    small = 3 * attention + 4 * 8 * expert
+    plain = spec.num_parameters - small
+    assert spec.weight_bytes() == Bytes(2 * plain + small * 9 // 16)
+    assert decode(spec, 1, 8).weights == Bytes(
+        2 * (attention + 4 * 8 * 64 + 100 * 64) + (3 * attention + 4 * 2 * expert) * 9 // 16
+    )
+    layers = {f"model.layers.0.self_attn.{n}_proj": {"quant_algo": "FP8"} for n in "qkvo"}
+    layers["model.language_model.layers.1.mlp.experts"] = {"quant_algo": "NVFP4", "group_size": 16}
+    layers["model.layers.2.mlp.experts.5.up_proj"] = {"quant_algo": "W4A16_NVFP4"}
+    mixed = modelopt("MIXED_PRECISION", quantized_layers=layers)
+    spec = ModelSpec.from_config(folder(tmp_path, QWEN3_MOE, hf_quant_config=mixed))
+    four = 8 * expert + 64 * 32
+    plain = spec.num_parameters - attention - four
+    assert spec.weight_bytes() == Bytes(2 * plain + attention + four * 9 // 16)
+
+
+def test_a_cache_alone_may_be_quantised(tmp_path: Path) -> None:
+    said = modelopt(None, kv_cache_quant_algo="NVFP4")
+    spec = ModelSpec.from_config(folder(tmp_path, LLAMA, hf_quant_config=said))
+    plain = ModelSpec.from_config(LLAMA)
+    assert spec.weight_bytes() == plain.weight_bytes()
+    assert spec.kv_bytes_per_token().value == 4 * (2 * 2 * 8) * 9 // 16
+    scheme = {"num_bits": 8, "type": "float", "dynamic": False}
+    config = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_scheme": scheme}
+    spec = ModelSpec.from_config({**LLAMA, "quantization_config": config})
+    assert spec.kv_codec().name == "fp8" and spec.kv_codec("int8").name == "int8"
+
+
+@pytest.mark.parametrize(
+    ("file", "value", "words"),
+    [
+        ("quantize_config", {"bits": 4, "group_size": 128}, "'bits': 4"),
+        ("quant_config", {"w_bit": 4, "q_group_size": 128, "version": "GEMM"}, "'w_bit': 4"),
+        ("hf_quant_config", modelopt("W4A8_AWQ"), "W4A8_AWQ"),
+        ("hf_quant_config", modelopt("INT8_SQ"), "INT8_SQ"),
+        ("hf_quant_config", {"quantization": "FP8"}, "FP8"),
+        ("hf_quant_config", modelopt("FP8", exclude_modules="lm_head"), "exclude_modules is 'lm_h"),
+        ("hf_quant_config", modelopt("FP8", exclude_modules=[3]), "exclude_modules is [3]"),
+        (
+            "hf_quant_config",
+            modelopt("FP8", exclude_modules=["*.experts.7.up_proj"]),
+            "exclude_modules is ['*.experts.7.up_proj'], needed: names with at most 4 of *",
+        ),
+        ("hf_quant_config", modelopt("FP8", exclude_modules=["*" * 5]), "names with at most 4 of"),
+        ("hf_quant_config", modelopt("FP8", exclude_modules=["*"] * 501), "at most 500 names"),
+        ("hf_quant_config", modelopt("NVFP4", group_size=32), "group_size is 32, needed: 16"),
+        ("hf_quant_config", modelopt("FP8", kv_cache_quant_algo="INT4"), "is 'INT4', needed: one"),
+        ("hf_quant_config", modelopt("MIXED_PRECISION"), "quantized_layers is missing"),
+        (
+            "hf_quant_config",
+            modelopt("MIXED_PRECISION", quantized_layers={"backbone.0": {"quant_algo": "FP8"}}),
+            "quantized_layers names no module of a llama model",
+        ),
+        (
+            "hf_quant_config",
+            modelopt("MIXED_PRECISION", quantized_layers={"model": {"quant_algo": "INT4"}}),
+            "quantized_layers.model.quant_algo is 'INT4'",
+        ),
+    ],
+)
+def test_quantised_weights_that_are_not_counted(
+    tmp_path: Path, file: str, value: Any, words: str
+) -> None:
+    message = refused(folder(tmp_path, LLAMA, **{file: value}))
+    assert words in message and f"{file}.json" in message
+    plain = ModelSpec.from_config(tmp_path, without=["quantization_config"])
+    assert plain == ModelSpec.from_config(LLAMA, name=plain.name)
+
+
+def test_two_files_that_disagree_and_files_that_are_broken(tmp_path: Path) -> None:
+    inside = {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]}
+    config = {**LLAMA, "quantization_config": inside}
+    said = modelopt("NVFP4", exclude_modules=["lm_head"])
+    same = ModelSpec.from_config(folder(tmp_path, config, hf_quant_config=said))
+    assert same.weight_bytes() == ModelSpec.from_config(config).weight_bytes()
+    message = refused(folder(tmp_path, config, hf_quant_config=modelopt("FP8")))
+    assert "hf_quant_config.json says that weights are FP8, quantization_config of" in message
+    (tmp_path / "hf_quant_config.json").write_text("{")
+    assert "hf_quant_config.json: not JSON" in refused(folder(tmp_path, LLAMA))
+
+
+def test_mlx_says_it_twice_and_gets_one_answer() -> None:
+    said = {"group_size": 64, "bits": 4}
+    for keys in (("quantization", "quantization_config"), ("quantization",)):
+        config = {**LLAMA, **dict.fromkeys(keys, said)}
+        assert f"without=['{keys[-1]}']" in refused(config)
+        for key in ("quantization", "quantization_config"):
+            assert ModelSpec.from_config(config, without=[key]) == ModelSpec.from_config(LLAMA)
+    assert "has no key 'quantization' to leave out" in refused(LLAMA, without=["quantization"])
+
+
+def test_what_cannot_be_left_out() -> None:
+    """A key that the family reads: something else would silently take its place."""
+    for base in (LLAMA, GEMMA3, DEEPSEEK, GPT2, QWEN3_MOE, GPT_OSS):
+        for key in base.keys() - {"n_group", "topk_group"}:  # no size depends on these two
+            assert f"{key} cannot be left out" in refused(base, without=[key])
+    nested = {"model_type": "gemma3", "text_config": GEMMA3}
+    assert "text_config.sliding_window cannot be" in refused(nested, without=["sliding_window"])
+    assert "text_config cannot be left out" in refused(nested, without=["text_config"])
+    typo = {**LLAMA, "quantization_config": {"bits": 4}}
+    message = refused(typo, without=["quantisation_config"])
+    assert "no key 'quantisation_config' to leave out" in message
+    assert "did you mean 'quantization_config'" in message
+    odd = {**LLAMA, "architectures": ["LlamaForSequenceClassification"], "sliding_window": 9}
+    spec = ModelSpec.from_config(odd, without=["architectures", "sliding_window"])
+    assert spec == ModelSpec.from_config(LLAMA)

@@ -7,16 +7,27 @@ from typing import Any
 
 import numpy as np
 import pytest
-from costs_configs import DEEPSEEK, GEMMA3, GPT_OSS, LLAMA, QWEN2_MOE
+from costs_configs import DEEPSEEK, GEMMA3, GPT_OSS, LLAMA, MIXTRAL, QWEN2_MOE, QWEN3_MOE
 from hypothesis import given
 from hypothesis import strategies as st
+from test_config import DEEPSEEK2, GEMMA, GEMMA2, MISTRAL, PHI3, QWEN2, QWEN3, STARCODER2
+from test_config import GPT2 as GPT2_SMALL
 
 from kvlib import Decoder, Meter, ModelConfig
+from kvlib.config.families import family
 from kvlib.costs import formulas
 from kvlib.costs.catalogue import CODECS, MODELS, Codec
+from kvlib.costs.parameters import modules
 from kvlib.costs.spec import ModelSpec
 from kvlib.costs.units import Bytes, Tokens
 from kvlib.model import random_weights
+from kvlib.model.checkpoint import sources
+
+PARTS = ("products", "head", "expert", "embedding")
+BASES = (
+    *(LLAMA, MISTRAL, PHI3, QWEN2, QWEN3, GEMMA, GEMMA2, STARCODER2, GPT2_SMALL, MIXTRAL),
+    *(QWEN2_MOE, QWEN3_MOE, GEMMA3, GPT_OSS, DEEPSEEK, DEEPSEEK2),
+)
 
 # parameters and KV bytes a token in bfloat16, written down apart from the data files
 TABLE = {
@@ -363,6 +374,28 @@ def test_sizes_that_are_none(quantity: str, bad: Any, error: type[Exception]) ->
     sizes: dict[str, Any] = dict(batch=1, seq=8, block_size=4)
     with pytest.raises(error, match=f"{quantity} is .*needed: a whole number of at least 1"):
         MODELS["llama-2-7b"].kv_bytes(**{**sizes, quantity: bad})
+
+
+@pytest.mark.parametrize("base", BASES, ids=lambda base: base["model_type"])
+def test_the_matrices_of_a_checkpoint_by_name(base: dict[str, Any]) -> None:
+    """Names are those of the files, and their numbers are those that `Counts` has together."""
+    spec = ModelSpec.from_config(base)
+    counts, found = spec.counts, list(modules(spec.shape))
+    sums = {part: sum(m.numbers for m in found if m.part == part) for part in PARTS}
+    head = 0 if counts.tied else counts.head
+    expected = (counts.products, head, counts.expert * counts.experts, counts.embedding)
+    assert tuple(sums.values()) == expected
+    if base["model_type"] == "gpt_oss":  # its files hold all experts of a layer in one tensor
+        found = [m for m in found if m.part != "expert"]
+    config = ModelConfig.from_dict(base)
+    prefix = family(config.model_type).names.prefix
+    stored = {
+        source.name if source.name == "lm_head.weight" else prefix + source.name: source.shape
+        for parts in sources(config).values()
+        for source in parts
+    }
+    for module in found:
+        assert math.prod(stored[f"{module.name}.weight"]) == module.numbers, module.name
 
 
 def test_an_unknown_dtype_gets_the_nearest() -> None:

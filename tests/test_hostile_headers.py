@@ -30,7 +30,7 @@ HEADERS: dict[str, tuple[object, str]] = {
     "an empty axis beside a product": ({"x": entry("F32", [2**40, 0, 2**40], 0, 0)}, "at most"),
     "offsets beyond the file": ({"x": entry("F32", [1], BIG, BIG + 4)}, "truncated, or a wrong"),
     "offsets as floats": ({"x": entry("F32", [1], 0.0, 4.0)}, "data_offsets [0.0, 4.0]"),
-    "offsets as booleans": ({"x": entry("F32", [], False, True)}, "data_offsets [False, True]"),
+    "offsets as booleans": ({"x": entry("F32", [], False, True)}, "data_offsets [false, true]"),
     "offsets as strings": ({"x": entry("F32", [1], "0", "4")}, "data_offsets ['0', '4']"),
     "offsets as an object": ({"x": {**entry("F32", [], 0, 4), "data_offsets": {}}}, "offsets {}"),
     "8,000 offsets": ({"x": {**entry("F32", [1], 0, 4), "data_offsets": [0] * 8000}}, "[start,"),

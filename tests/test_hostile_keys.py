@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,10 @@ from hostile import count, read
 from hostile import refused_without_memory as refused
 from test_config import GEMMA, GEMMA2, GPT2, LLAMA, MISTRAL, PHI3, QWEN2, QWEN3, STARCODER2
 
+from kvlib.config import words
 from kvlib.config.table import NEUTRAL
 from kvlib.costs import ModelSpec
+from kvlib.errors import CheckpointError
 from kvlib.model.config import ModelConfig
 
 RUN = (
@@ -31,7 +34,7 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "embedding_multiplier": (12.0, "embeddings are not scaled"),
     "residual_multiplier": (0.22, "what a layer adds is not scaled"),
     "attention_chunk_size": (8192, "a key that"),
-    "no_rope_layers": ([1, 0], "a key that"),
+    "no_rope_layers": ([1, 0], "no_rope_layers is [1, 0], needed"),
     "no_rope_layer_interval": (4, "a key that"),
     "layer_types": (["sliding_attention"] * 2, "layer_types is"),
     "use_sliding_window": (True, "this family has no such switch"),
@@ -42,8 +45,10 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "lm_head_bias": (True, "this family has no such bias"),
     "alibi": (True, "scores get no bias"),
     "attention_sinks": (True, "a key that"),
-    "attn_temperature_tuning": (4, "a key that"),
-    "num_experts": (8, "a key that"),
+    "attn_temperature_tuning": (4, "scores do not depend on the position"),
+    "num_experts": (9, "num_experts is 9, needed: "),
+    "use_mrope": (True, "a position is one number"),
+    "shared_expert_intermediate_size": (7, "shared_expert_intermediate_size is 7, needed: "),
     "position_embedding_type": ("relative_key", "a key that"),
     "normalize_decoder": (False, "a key that"),
     "attn_version": (2, "a key that"),
@@ -56,10 +61,14 @@ UNDERSTOOD = {
     "query_pre_attn_scalar": HYBRID,
     "use_sliding_window": {"qwen2", "qwen3", *WINDOWED},  # with a window, true is right
     "layer_types": {"gemma2", "mistral"},
+    "qk_norm": {"qwen3", "qwen3_moe", "gemma3_text"},  # they have such a norm
     "num_experts": {"qwen2_moe", "qwen3_moe"},
+    "shared_expert_intermediate_size": {"qwen2_moe"},
 }
 OTHER_WORDS = {
     ("attn_logit_softcapping", "gemma3_text"): "transformers ignores it in Gemma 3",
+    ("attention_multiplier", "gemma2"): "query_pre_attn_scalar says it",
+    ("attention_multiplier", "gemma3_text"): "query_pre_attn_scalar says it",
     ("use_sliding_window", "qwen2_moe"): "needed: false, or layer_types beside it",
     ("use_sliding_window", "qwen3_moe"): "needed: false, or layer_types beside it",
 }
@@ -86,31 +95,69 @@ def test_a_key_that_changes_a_size_is_refused_where_models_are_counted(key: str)
         refused(lambda base=base: count(base, **{key: 2}), f"{key} is 2, needed")
 
 
-@pytest.mark.parametrize("key", NEUTRAL)
-def test_the_value_at_which_a_key_changes_nothing(key: str) -> None:
-    allowed, _ = NEUTRAL[key]
-    read_by = {
-        "qkv_bias": {"qwen2", "qwen2_moe"},
-        "attention_bias": {"qwen2", "gpt_oss"},
-        "use_bias": {"starcoder2"},
-    }
+def of_experts(field: str) -> Callable[[ModelConfig], Any]:
+    return lambda config: getattr(config.experts, field) if config.experts else 0
+
+
+# key → what a family computes anyway, so that a file that says so says nothing new
+ANYWAY: dict[str, Callable[[ModelConfig], Any]] = {
+    **dict.fromkeys(("qk_norm", "use_qk_norm", "qk_layernorm"), lambda c: c.qk_norm),
+    **dict.fromkeys(("attention_bias", "qkv_bias", "use_qkv_bias"), lambda c: c.qkv_bias),
+    "mlp_bias": lambda c: c.mlp_bias or bool(c.experts and c.experts.bias),
+    "use_bias": lambda c: c.mlp_bias,
+    **dict.fromkeys(("num_experts", "num_local_experts"), of_experts("num_experts")),
+    "num_experts_per_tok": of_experts("per_token"),
+    "moe_intermediate_size": of_experts("width"),
+    "shared_expert_intermediate_size": of_experts("shared_width"),
+    "n_shared_experts": lambda c: c.experts.shared_width // c.experts.width if c.experts else 0,
+    "head_dim": lambda c: c.head_dim,
+    "num_key_value_heads": lambda c: c.num_key_value_heads,
+    "query_pre_attn_scalar": lambda c: (
+        c.query_pre_attn_scalar or (c.head_dim, None)[bool(c.latent)]
+    ),
+    "attention_multiplier": lambda c: (
+        None if c.latent or c.query_pre_attn_scalar else c.head_dim**-0.5
+    ),
+    "layer_types": lambda c: ["sliding_attention" if w else "full_attention" for w in c.windows],
+    "scoring_func": lambda c: "sigmoid" if c.router.sigmoid else "softmax",
+    "n_group": lambda c: c.router.groups,
+    "topk_group": lambda c: c.router.best_groups,
+    "topk_method": lambda c: "noaux_tc" if c.router.sigmoid else "greedy",
+    "routed_scaling_factor": lambda c: c.router.scaling,
+    "rope_interleave": lambda c: c.latent is not None,
+    "attn_logit_softcapping": lambda c: c.attn_logit_softcapping,
+    "final_logit_softcapping": lambda c: c.final_logit_softcapping,
+}
+READ = {key for key in NEUTRAL if key in ANYWAY}
+
+
+@pytest.mark.parametrize("key", [*ANYWAY, *(NEUTRAL.keys() - READ)])
+def test_a_key_that_says_what_is_computed_anyway(key: str) -> None:
     for base in RUN:
-        if base["model_type"] in read_by.get(key, ()):
-            continue
-        stated = {key: allowed}
-        if key == "use_sliding_window" and base["model_type"] in WINDOWED:
-            stated["sliding_window"] = None
-            assert set(read(base, **stated).windows) == {None}
-        else:
-            assert read(base, **stated) == read({**base, key: None}), base["model_type"]
+        plain, family = read(base), base["model_type"]
+        value = ANYWAY[key](plain) if key in ANYWAY else NEUTRAL[key][0]
+        stated = {key: value}
+        if key == "use_sliding_window" and any(plain.windows):
+            stated[key] = True  # the window alone says it
+        if key == "n_shared_experts" and value and not plain.latent:
+            continue  # qwen2_moe states their width
+        assert read(base, **stated) == plain, family
+        assert count(base, **stated).shape == count(base).shape, family
+        if isinstance(value, bool) and key != "use_sliding_window":
+            other = {key: not value}
+            try:
+                assert read(base, **other) != plain, family
+            except CheckpointError as error:
+                assert f"{key} is {words.stated(not value)}, needed: " in str(error)
 
 
 def test_true_is_not_one() -> None:
     for key, (allowed, _) in NEUTRAL.items():
         if allowed in (0, 1):
             other = float(allowed) if isinstance(allowed, bool) else bool(allowed)
-            refused(lambda key=key, other=other: read(LLAMA, **{key: other}), f"{key} is {other}")
-    refused(lambda: read(LLAMA, partial_rotary_factor=True), "partial_rotary_factor is True")
+            came = f"{key} is {words.stated(other)}"
+            refused(lambda key=key, other=other: read(LLAMA, **{key: other}), came)
+    refused(lambda: read(LLAMA, partial_rotary_factor=True), "partial_rotary_factor is true")
 
 
 UNKNOWN: dict[str, Any] = {
@@ -128,10 +175,12 @@ UNKNOWN: dict[str, Any] = {
 def test_an_unknown_key_is_named_whatever_it_holds(case: str) -> None:
     value = UNKNOWN[case]
     for base in RUN:
-        refused(lambda base=base: read(base, strange=value), f"strange is {value!r}", "delete it")
+        came = f"strange is {words.stated(value)}"
+        refused(lambda base=base: read(base, strange=value), came, "delete it")
     for base in RUN:
         expected = "read the config with without=['strange']"
-        refused(lambda base=base: count(base, strange=value), f"strange is {value!r}", expected)
+        came = f"strange is {words.stated(value)}"
+        refused(lambda base=base: count(base, strange=value), came, expected)
         assert ModelSpec.from_config({**base, "strange": value}, without=["strange"])
     assert read(LLAMA, strange=None) == read(LLAMA, strange=[]) == read(LLAMA)
 
@@ -140,12 +189,12 @@ CONFLICTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "Mistral whose window is switched off": (
         MISTRAL,
         {"sliding_window": 8, "use_sliding_window": False},
-        "use_sliding_window is False, needed: True or no such key (sliding_window alone says it)",
+        "use_sliding_window is false, needed: true or no such key (sliding_window alone says it)",
     ),
     "Mistral that relies on the default window": (
         MISTRAL,
         {"use_sliding_window": False},
-        "use_sliding_window is False, needed: True",
+        "use_sliding_window is false, needed: true",
     ),
     "Qwen2 without biases": (QWEN2, {"qkv_bias": False}, "qwen2 has biases on q, k and v"),
     "Qwen2 without attention_bias": (QWEN2, {"attention_bias": False}, "qwen2 has biases on q, k"),
@@ -215,7 +264,13 @@ def test_a_config_written_whole() -> None:
 
 
 def test_keys_of_files_in_circulation() -> None:
-    """Of Phi-4-mini, and of Unsloth."""
+    """Of Phi-4-mini, Unsloth, Qwen2.5-0.5B and Qwen3-Coder, and of a Llama that was a Qwen2."""
+    assert read(QWEN2, use_mrope=False) == read(QWEN2)
+    coder = dict(shared_expert_intermediate_size=0, use_qk_norm=True, qkv_bias=False)
+    assert read(QWEN3_MOE, **coder) == read(QWEN3_MOE)
+    assert count(QWEN3_MOE, **coder).shape == count(QWEN3_MOE).shape
+    switched_off = dict(use_sliding_window=False, sliding_window=32)
+    assert read(LLAMA, **switched_off) == read(LLAMA)
     phi4 = dict(full_attn_mod=1, interpolate_factor=1, lm_head_bias=False, mlp_bias=False)
     phi4 |= dict(attention_bias=False, embd_pdrop=0.0, resid_pdrop=0.0)
     assert read(PHI3, **phi4) == read(PHI3)

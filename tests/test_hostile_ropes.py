@@ -12,7 +12,7 @@ from test_config import LLAMA, QWEN2
 BOTH = {"full_attention": {"rope_theta": 1e4}}
 ROPES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "an unknown key": (LLAMA, {"rope_theta": 1e4, "twist": 2}, "rope_parameters.twist is 2"),
-    "an unknown switch": (LLAMA, {"rope_theta": 1e4, "twist": False}, "rope_parameters.twist is F"),
+    "an unknown switch": (LLAMA, {"rope_theta": 1e4, "twist": False}, "rope_parameters.twist is f"),
     "an unknown key of a layer type": (
         LLAMA,
         {"full_attention": {"rope_theta": 1e4, "twist": 2}},

@@ -89,7 +89,7 @@ BAD = {
     "negative shape": ({"x": entry("F32", [-1], 0, 4)}, b"1234", "shape [-1]"),
     "fractional shape": ({"x": entry("F32", [1.0], 0, 4)}, b"1234", "shape [1.0]"),
     "shape a number": ({"x": entry("F32", 1, 0, 4)}, b"1234", "shape 1"),
-    "shape of booleans": ({"x": entry("F32", [True], 0, 4)}, b"1234", "shape [True]"),
+    "shape of booleans": ({"x": entry("F32", [True], 0, 4)}, b"1234", "shape [true]"),
     "offsets swapped": ({"x": entry("F32", [1], 4, 0)}, b"1234", "data_offsets [4, 0]"),
     "one offset": ({"x": {**FLOAT4, "data_offsets": [0]}}, b"", "data_offsets [0]"),
     "negative offset": ({"x": entry("F32", [1], -4, 0)}, b"1234", "data_offsets [-4, 0]"),

@@ -12,7 +12,7 @@ import json
 import math
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO
 
 from kvlib.config import words
@@ -68,8 +68,14 @@ def _refuse_others(mode: int, shown: str) -> None:
         raise CheckpointError(f"{shown}: cannot be read (it is {kind}, needed: a regular file)")
 
 
-def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The object in a JSON file. Raises CheckpointError where there is none to read."""
+First = Callable[[dict[str, Any], str], object]
+
+
+def read_json(path: str | os.PathLike[str], first: First | None = None) -> dict[str, Any]:
+    """The object in a JSON file. Raises CheckpointError where there is none to read.
+
+    first: is called with the object and the file's name before its numbers and depth are checked.
+    """
     given = os.fspath(path)
     shown = words.path(given)
     with open_file(given) as file:
@@ -82,13 +88,14 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
             raw = file.read(MOST_BYTES + 1)
         except OSError as error:
             raise CheckpointError(f"{shown}: cannot be read ({error.strerror})") from None
-    return parse(raw, shown)
+    return parse(raw, shown, first=first)
 
 
-def parse(raw: bytes, source: str, what: str = "") -> dict[str, Any]:
+def parse(raw: bytes, source: str, what: str = "", first: First | None = None) -> dict[str, Any]:
     """The object that the bytes state in JSON, in UTF-8.
 
     source  the file as errors name it; `what` says which part of it, such as "the header is "
+    first   as for `read_json`
 
     Raises CheckpointError for text that is no JSON object, that is too large, or whose numbers,
     keys or depth are refused.
@@ -122,6 +129,8 @@ def parse(raw: bytes, source: str, what: str = "") -> dict[str, Any]:
     if not isinstance(data, dict):
         kind = type(data).__name__
         raise CheckpointError(f"{source}: {what or 'holds '}a {kind}, needed: a JSON object")
+    if first is not None:
+        first(data, source)
     check_parts(data, source)
     return data
 
@@ -176,7 +185,7 @@ def _refused(source: str, above: list[str | int], value: object, needed: str) ->
     for key in above[1:8]:
         place += f"[{key}]" if isinstance(key, int) else f".{words.name(key)}"
     place += "..." if len(above) > 8 else ""
-    return CheckpointError(f"{source}: {place} is {words.shown(value)}, needed: {needed}")
+    return CheckpointError(f"{source}: {place} is {words.stated(value)}, needed: {needed}")
 
 
 class _TooLong:

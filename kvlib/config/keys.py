@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from kvlib.config import ranges, table, words
+from kvlib.config.shape import Shape
 from kvlib.errors import CheckpointError
 
 ACTIVATIONS = ("silu", "gelu", "gelu_new", "gelu_pytorch_tanh")  # those that kvlib has
@@ -20,26 +21,37 @@ class Keys:
     inside      what stands before a key in errors, such as "text_config."
     model_type  the family; `kvlib.config.read.family_of` fills it in
     seen        the keys that have been read
+    left_out    keys that the caller has left out of `data`; reading one is an error
     """
 
-    def __init__(self, data: Mapping[str, Any], source: str, inside: str = "") -> None:
+    def __init__(
+        self,
+        data: Mapping[str, Any],
+        source: str,
+        inside: str = "",
+        left_out: Collection[str] = (),
+    ) -> None:
         self.data: Mapping[str, Any] = {
             key if isinstance(key, str) else words.shown(key): value for key, value in data.items()
         }
-        self.source, self.inside = source, inside
+        self.source, self.inside, self.left_out = source, inside, left_out
         self.model_type = ""
         self.seen: set[str] = set()
 
     def inner(self, key: str, data: Mapping[str, Any]) -> Keys:
         """The object that the key holds."""
-        found = Keys(data, self.source, f"{self.inside}{words.name(key)}.")
+        found = Keys(data, self.source, f"{self.inside}{words.name(key)}.", self.left_out)
         found.model_type = self.model_type
         return found
 
-    def error(self, key: str, needed: str) -> CheckpointError:
-        came = f"is {words.shown(self.data[key])}" if key in self.data else "is missing"
+    def error(self, key: str, needed: str, without: str | None = None) -> CheckpointError:
+        """The error for a key. without: the key that `needed` advises to leave out."""
+        self.not_left_out(key)
+        came = f"is {words.stated(self.data[key])}" if key in self.data else "is missing"
         which = f"{self.inside}{words.name(key)}"
-        return CheckpointError(f"{self.source}: {which} {came}, needed: {needed}")
+        found = CheckpointError(f"{self.source}: {which} {came}, needed: {needed}")
+        found.without = without
+        return found
 
     def read(
         self,
@@ -51,6 +63,7 @@ class Keys:
     ) -> Any:
         """The value; `default` where the key is absent or null, an error where there is none."""
         self.seen.add(key)
+        self.not_left_out(key)
         value = self.data.get(key)
         if value is None and default is not _UNSET:
             return default
@@ -58,6 +71,14 @@ class Keys:
         if not right or (isinstance(value, bool) and kind is not bool) or not valid(value):
             raise self.error(key, needed)
         return value
+
+    def not_left_out(self, key: str) -> None:
+        """Raise for a key without which something else would silently take its place."""
+        if key in self.left_out:
+            raise CheckpointError(
+                f"{self.source}: {self.inside}{words.name(key)} cannot be left out, because "
+                f"{self.model_type or 'kvlib'} reads it; state another value in the file instead"
+            )
 
     def count(self, key: str, default: Any = _UNSET, least: int = 1) -> int:
         """A whole number of at least `least`, and at most what `kvlib.config.ranges` says."""
@@ -85,28 +106,32 @@ class Keys:
         self.seen.add(key)
         value = self.data.get(key)
         if value is not None and not table.same(value, allowed):
-            raise self.error(key, f"{words.shown(allowed)} or no such key ({why})")
+            raise self.error(key, f"{words.stated(allowed)} or no such key ({why})")
 
-    def refuse_others(self, to_run: bool = False) -> None:
+    def refuse_others(self, shape: Shape | None = None, to_run: bool = False) -> None:
         """Raise for the first key that says something and that no family's file has read.
 
-        to_run: for a forward pass, in which a key may matter that no size depends on.
+        shape   what has been read: a key that says the same again changes nothing
+        to_run  for a forward pass, in which a key may matter that no size depends on
         """
         for key, value in self.data.items():
             empty = isinstance(value, (dict, list, str)) and not value
             if key in self.seen or value is None or empty:
                 continue
-            if table.is_harmless(key, value, to_run) or table.is_neutral(key, value):
+            if table.is_harmless(key, value, to_run):
                 continue
-            if key in table.NEUTRAL:
-                self.only(key, *table.NEUTRAL[key])
+            neutral = table.neutral(key, shape, self.seen)
+            if neutral is not None:
+                self.only(key, *neutral)
+                continue
             advice = (
                 "if it does not change what a forward pass computes, delete it from the file"
                 if to_run
                 else "if it changes neither weights nor cache, or is not to be counted, read the "
-                f"config with without=[{words.shown(key)}]"
+                f"config with {words.without(key)}"
             )
-            raise self.error(key, f"a key that {self.model_type} is known to have; {advice}")
+            needed = f"a key that {self.model_type} is known to have; {advice}"
+            raise self.error(key, needed, without=None if to_run else key)
 
 
 # ----------------------------------------------------------- values that a program states itself

@@ -34,8 +34,13 @@ def decoder(keys: Keys, *, tied: bool = False, bias: bool = False, **fields: Any
         if heads % kv_heads:
             raise keys.error("num_key_value_heads", f"a divisor of num_attention_heads ({heads})")
         fields["num_key_value_heads"] = kv_heads
+    if "max_position_embeddings" not in fields:
+        fields["max_position_embeddings"] = rope.longest(keys)
     if "windows" not in fields:
-        keys.only("sliding_window", None, f"{family} has no window")
+        if keys.data.get("use_sliding_window") is False:
+            keys.seen.add("sliding_window")  # whatever it holds
+        else:
+            keys.only("sliding_window", None, f"{family} has no window")
         fields["windows"] = uniform(keys, 0)
     return Shape(
         model_type=family,
@@ -44,7 +49,6 @@ def decoder(keys: Keys, *, tied: bool = False, bias: bool = False, **fields: Any
         intermediate_size=keys.count("intermediate_size"),
         num_hidden_layers=keys.count("num_hidden_layers"),
         num_attention_heads=heads,
-        max_position_embeddings=keys.count("max_position_embeddings"),
         tie_word_embeddings=keys.flag("tie_word_embeddings", tied),
         **{"qkv_bias": bias, "o_bias": bias, **fields},
     )
@@ -74,6 +78,7 @@ def window(keys: Keys, default: int) -> int:
     if keys.data.get("sliding_window", default):
         keys.only("use_sliding_window", True, "sliding_window alone says it")
     if "sliding_window" not in keys.data:
+        keys.not_left_out("sliding_window")
         return default
     return keys.count("sliding_window", 0)
 

@@ -6,79 +6,112 @@ right prints fluent nonsense, and a bill that is nearly right is wrong.
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from kvlib.config import words
+from kvlib.config import quantised, words
 from kvlib.config.door import check_parts, read_json
 from kvlib.config.families import FAMILIES, Family, family
 from kvlib.config.keys import Keys
 from kvlib.config.shape import Shape
 from kvlib.errors import CheckpointError
 
-COUNTED = "widths of weights then differ; without=['quantization_config'] counts the plain model"
-LOADED = "quantised weights are not read"
+
+class Counted(NamedTuple):
+    """A config.json that is to be counted.
+
+    source     what it is called, for errors
+    quantised  how its weights are stored, if the file or one beside it says so
+    """
+
+    shape: Shape
+    source: str
+    quantised: quantised.Quantised | None
 
 
 def read_shape(
     config: Mapping[str, Any] | str | os.PathLike[str], without: Collection[str] = ()
-) -> tuple[Shape, str]:
-    """The Shape that a config.json describes, and what it is called (for errors).
+) -> Counted:
+    """The Shape that a config.json describes, and how the files beside it quantise its weights.
 
     config   the parsed object, or the path of the file or of the folder that holds it
-    without  keys to leave out although they say something, such as ``quantization_config`` (count
-             the weights before quantisation) or ``vision_config`` (count the text decoder alone)
+    without  keys to leave out although they say something, such as ``vision_config`` (count the
+             text decoder alone) or ``quantization_config`` (count the weights before quantisation,
+             whichever file and key states it)
 
     Raises CheckpointError (a ValueError) that names the file, the key, what it holds and what is
-    understood; TypeError where config is neither a mapping nor a path.
+    understood, also for a key to leave out that the file lacks or that the family reads; TypeError
+    where config is neither a mapping nor a path.
     """
     if isinstance(without, str):
         raise TypeError(f"without is the string {without!r}, needed: a collection of keys")
     if isinstance(config, (str, os.PathLike)):
         source = os.path.join(config, "config.json") if os.path.isdir(config) else str(config)
-        data = read_json(source)
+        folder: str | None = os.path.dirname(source)
+        data = read_json(source, first=lambda data, shown: family_of(_kept(data, shown, without)))
     elif isinstance(config, Mapping):
-        data, source = dict(config), "config"
+        data, source, folder = dict(config), "config", None
+        family_of(_kept(data, source, without))
         check_parts(data, source)
     else:
         raise TypeError(
             f"config is a {type(config).__name__}, needed: a mapping of keys to values, or a path"
         )
-    keys = Keys(_leave_out(data, without), words.path(source))
-    shape = _shape_of(keys, family_of(keys), COUNTED)
-    keys.refuse_others()
-    return shape, source
+    shown = words.path(source)
+    left_out = _in_file(data, without, shown, folder)
+    keys = _kept(data, shown, left_out)
+    plain = any(key in quantised.KEYS for key in left_out)
+    found = family_of(keys)
+    stored = quantised.read(keys, None if plain else folder, to_run=False)
+    shape = _shape_of(keys, found)
+    keys.refuse_others(shape)
+    return Counted(shape, source, stored)
 
 
-def read_model(data: Mapping[str, Any], source: str) -> tuple[Shape, dict[str, Any]]:
+def read_model(
+    data: Mapping[str, Any], source: str, folder: str | None = None
+) -> tuple[Shape, dict[str, Any]]:
     """The Shape of a model that kvlib can run, and the other fields of its `ModelConfig`.
+
+    folder: where files may say that the weights are quantised.
 
     Raises CheckpointError as `read_shape`, for a family that kvlib can count but not run, and for a
     key that could change what a forward pass computes and that the family's file does not read.
     """
     source = words.path(source)
-    check_parts(data, source)
     keys = Keys(data, source)
     found = family_of(keys, to_run=True)
+    check_parts(data, source)
     if found.forward_fields is None:
         raise CheckpointError(
             f"{source}: model_type is {keys.model_type!r}. kvlib can count this model's bytes "
             f"(kvlib.costs) but cannot run it: it would need {found.lacks}. "
             f"It can run {', '.join(runnable())}"
         )
-    shape, others = _shape_of(keys, found, LOADED), found.forward_fields(keys)
-    keys.refuse_others(to_run=True)
+    quantised.read(keys, folder, to_run=True)
+    shape, others = _shape_of(keys, found), found.forward_fields(keys)
+    if others.get("rope") and others["rope"].kind == "dynamic":
+        # Beyond that limit, keys rotated earlier would have to be rotated again.
+        shape = shape._replace(max_position_embeddings=keys.count("max_position_embeddings"))
+    keys.refuse_others(shape, to_run=True)
     return shape, others
 
 
 def family_of(keys: Keys, to_run: bool = False) -> Family:
     """The family by `model_type` or, where a file has none, by its class in `architectures`.
 
+    It is the first question that is asked of a file, because nothing else that is wrong with one
+    matters if kvlib does not know the family.
+
     Raises CheckpointError for a family that kvlib does not know, naming those it can count or, if
     the model is `to_run`, run; and for a class with another head than the language model's.
     """
-    names = keys.read("architectures", list, "a list of class names", [])
+    names: list[Any] = []
+    if "architectures" not in keys.left_out:
+        names = keys.read("architectures", list, "a list of class names", [])
+    keys.not_left_out("model_type")
     model_type = keys.data.get("model_type")
     if model_type is None and names:
         by_class = {name: one for one in FAMILIES for name in family(one).classes}
@@ -98,16 +131,36 @@ def runnable() -> list[str]:
     return [name for name in FAMILIES if family(name).forward_fields is not None]
 
 
-def _shape_of(keys: Keys, found: Family, quantised: str) -> Shape:
+def _shape_of(keys: Keys, found: Family) -> Shape:
     keys.only("is_encoder_decoder", False, "decoders only")
     keys.only("add_cross_attention", False, "decoders only")
-    keys.only("quantization_config", None, quantised)
     return found.shape(keys)
 
 
-def _leave_out(data: Mapping[str, Any], without: Collection[str]) -> dict[str, Any]:
-    """The object, and the text decoder's object inside it, without those keys."""
+def _in_file(
+    data: Mapping[str, Any], without: Collection[str], source: str, folder: str | None
+) -> frozenset[str]:
+    """The keys to leave out, each of which the file has; one for quantised weights names all."""
+    text = data.get("text_config")
+    known = {*data, *(text if isinstance(text, Mapping) else ())}
+    files = [] if folder is None else [os.path.join(folder, file) for file in quantised.FILES]
+    if known & {*quantised.KEYS} or any(map(os.path.lexists, files)):
+        known.update(quantised.KEYS)
+    for key in without:
+        if key not in known:
+            near = difflib.get_close_matches(str(key)[:100], map(str, known), n=3)
+            hint = (
+                f"did you mean {' or '.join(map(words.shown, near))}?" if near else "see the file"
+            )
+            raise CheckpointError(f"{source}: has no key {words.shown(key)} to leave out; {hint}")
+    more = quantised.KEYS if any(key in quantised.KEYS for key in without) else ()
+    return frozenset((*without, *more))
+
+
+def _kept(data: Mapping[str, Any], source: str, without: Collection[str]) -> Keys:
+    """The keys of the object, and of the text decoder's object inside it, but for those."""
     kept = {key: value for key, value in data.items() if key not in without}
-    if isinstance(kept.get("text_config"), Mapping):
-        kept["text_config"] = _leave_out(kept["text_config"], without)
-    return kept
+    text = kept.get("text_config")
+    if isinstance(text, Mapping):
+        kept["text_config"] = {key: value for key, value in text.items() if key not in without}
+    return Keys(kept, source, left_out=without)

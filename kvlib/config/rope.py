@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from kvlib.config.keys import Keys, one_of, positive_float, positive_int
+from kvlib.config.ranges import POSITIONS
 
 KINDS = ("default", "linear", "dynamic", "llama3", "yarn")
 
@@ -88,6 +89,47 @@ def read(keys: Keys, theta: float = 10000.0) -> RopeConfig:
     return found[0][2] if found else RopeConfig(theta=theta)
 
 
+def longest(keys: Keys) -> int:
+    """How many tokens the model reads, with the stretch of its rope.
+
+    `max_position_embeddings`, times `factor` for "linear" and "dynamic"; for "yarn" `factor` times
+    `original_max_position_embeddings`, whatever the first key says. "llama3" and "longrope" state
+    the stretched length, and other kinds stretch nothing. vLLM has these rules
+    (`_get_and_verify_max_len` in vllm/config/model.py, at 0052a5b). transformers 5.23.0 limits no
+    text, and computes by the same keys (modeling_rope_utils.py): its `factor` of YaRN is "the ratio
+    between the pre-yarn and post-yarn context lengths", and "linear" divides positions by it.
+    """
+    length = keys.count("max_position_embeddings")
+    for key in ("rope_parameters", "rope_scaling"):
+        entry = keys.read(key, dict, "an object or null", {})
+        inside = keys.inner(key, entry)
+        if isinstance(entry.get(FULL), dict):
+            entry = entry[FULL]
+            inside = inside.inner(FULL, entry)
+        kind = entry.get("rope_type") or entry.get("type")
+        if kind not in ("linear", "dynamic", "yarn") or entry.get("factor") is None:
+            continue
+        start = original(inside, keys) if kind == "yarn" else length
+        stretched = int(start * inside.number("factor"))
+        if not 1 <= stretched <= POSITIONS:
+            raise inside.error("factor", f"{start:,} tokens times it from 1 to {POSITIONS:,}")
+        return stretched
+    return length
+
+
+def original(keys: Keys, model: Keys) -> int:
+    """How long the texts were that a model was trained on before its rope was stretched.
+
+    keys: of the rope. The same key of the whole file, `model`, decides where a file has both, as in
+    transformers 5.23.0 (`standardize_rope_params`).
+    """
+    name = "original_max_position_embeddings"
+    inside, outside = keys.count(name, None), model.count(name, None)
+    if inside and outside:
+        keys.only(name, outside, f"as {name} of the file says")
+    return outside or inside or model.count("max_position_embeddings")
+
+
 def read_by_type(keys: Keys, full: float, sliding: float) -> tuple[RopeConfig, RopeConfig]:
     """The ropes of layers that see all tokens and of layers with a window (Gemma 3).
 
@@ -158,9 +200,6 @@ def _entry(keys: Keys, theta: float, model: Keys) -> RopeConfig:
 
 def _yarn(keys: Keys, factor: float, model: Keys) -> dict[str, Any]:
     """YaRN's own keys; `model` has the length of the texts that the model was trained on."""
-    limit = keys.count("original_max_position_embeddings", None)
-    if limit is None:
-        limit = model.count("max_position_embeddings")
     temperature = keys.number("attention_factor", None)
     mscale, all_dims = (keys.number(name, None) for name in ("mscale", "mscale_all_dim"))
     if temperature is None:
@@ -168,7 +207,7 @@ def _yarn(keys: Keys, factor: float, model: Keys) -> dict[str, Any]:
         if mscale and all_dims:
             temperature = _temperature(factor, mscale) / _temperature(factor, all_dims)
     return {
-        "original_max_position_embeddings": limit,
+        "original_max_position_embeddings": original(keys, model),
         "beta_slow": keys.number("beta_slow", 1.0),
         "beta_fast": keys.number("beta_fast", 32.0),
         "attention_factor": temperature,

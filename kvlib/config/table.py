@@ -4,13 +4,16 @@ A key of a config.json is
 
 understood   if `shape` or `forward_fields` of the family's file reads it;
 harmless     if it says how to train, initialise, generate or load: any value will do;
-neutral      if the table below has it: its value must be the one at which it changes nothing;
+neutral      if `neutral` knows the value at which it changes nothing, and that is its value;
 refused      otherwise, by name.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
+
+from kvlib.config.shape import Shape
 
 _STARTS = ("_", "initializer_", "summary_", "task_specific_", "aux_loss")
 _ENDS = ("_token_id", "_token_index", "_dropout", "_dropout_prob", "_pdrop", "_dtype")
@@ -67,30 +70,113 @@ NEUTRAL: dict[str, tuple[Any, str]] = {
     "residual_multiplier": (1.0, "what a layer adds is not scaled"),
     "logits_scaling": (1.0, "logits are not scaled"),
     "logit_scale": (1.0, "logits are not scaled"),
-    "attention_multiplier": (None, "scores are scaled by 1/sqrt(head_dim)"),
-    "query_pre_attn_scalar": (None, "scores are scaled by 1/sqrt(head_dim)"),
     "clip_qkv": (None, "queries, keys and values are not clipped"),
     "attn_logit_softcapping": (None, "scores are not capped"),
     "final_logit_softcapping": (None, "logits are not capped"),
+    "attn_temperature_tuning": (False, "scores do not depend on the position"),
+    "scale_attn_weights": (True, "scores are scaled by 1/sqrt(head_dim)"),
+    "scale_attn_by_inverse_layer_idx": (False, "every layer scales its scores alike"),
+    **dict.fromkeys(
+        ("attn_output_gate", "attention_output_gate"), (False, "attention has no gate")
+    ),
+    **dict.fromkeys(
+        ("use_parallel_residual", "parallel_residual", "parallel_attn"),
+        (False, "the MLP comes after attention"),
+    ),
     # who sees whom, and where a position comes from
     **dict.fromkeys(("is_encoder_decoder", "add_cross_attention"), (False, "decoders only")),
     "use_sliding_window": (False, "this family has no such switch"),
     "use_bidirectional_attention": (False, "attention is causal"),
     "is_causal": (True, "attention is causal"),
-    "alibi": (False, "scores get no bias"),
-    "rope_interleaved": (False, "dimension i is rotated with i + head_dim / 2"),
+    **dict.fromkeys(("alibi", "use_alibi"), (False, "scores get no bias")),
+    **dict.fromkeys(
+        ("rope_interleaved", "rope_interleave"),
+        (False, "dimension i is rotated with i + head_dim / 2"),
+    ),
+    **dict.fromkeys(("rotary_pct", "partial_rotary_factor"), (1.0, "the whole head is rotated")),
+    "use_mrope": (False, "a position is one number"),
     "num_kv_shared_layers": (0, "every layer has keys and values of its own"),
-    # weights that a family has or has not
-    **dict.fromkeys(
-        ("attention_bias", "qkv_bias", "mlp_bias", "use_bias", "lm_head_bias"),
-        (False, "this family has no such bias"),
-    ),
-    **dict.fromkeys(
-        ("qk_norm", "use_qk_norm", "qk_layernorm"), (False, "this family has no such norm")
-    ),
+    # weights that no family has
+    "lm_head_bias": (False, "this family has no such bias"),
+    # how experts are chosen
+    "scoring_func": ("softmax", "all experts are scored together"),
+    "topk_method": ("greedy", "the best experts are chosen"),
+    **dict.fromkeys(("n_group", "topk_group"), (1, "experts are in one group")),
+    "routed_scaling_factor": (1.0, "the shares of experts are not scaled"),
     # Phi-4's files
     "full_attn_mod": (1, "all layers attend alike"),
     "interpolate_factor": (1, "positions are not interpolated"),
+}
+
+# other names for what a `Shape` states
+_BIASES = {
+    "attention_bias": "qkv_bias",
+    "qkv_bias": "qkv_bias",
+    "use_qkv_bias": "qkv_bias",
+    "use_bias": "mlp_bias",
+    "mlp_bias": "mlp_bias",
+}
+_NORMS = ("qk_norm", "use_qk_norm", "qk_layernorm")
+_EXPERTS = {
+    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), "num_experts"),
+    **dict.fromkeys(("num_experts_per_tok", "experts_per_token"), "per_token"),
+    "moe_intermediate_size": "width",
+    **dict.fromkeys(
+        ("shared_expert_intermediate_size", "shared_intermediate_size"), "shared_width"
+    ),
+    **dict.fromkeys(("n_shared_experts", "num_shared_experts"), "shared_width"),
+}
+_SIZES = frozenset(
+    ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "head_dim")
+    + ("num_attention_heads", "num_key_value_heads", "max_position_embeddings")
+)
+
+
+def neutral(key: str, shape: Shape | None, seen: Collection[str] = ()) -> tuple[Any, str] | None:
+    """The value at which the key changes nothing in a model of this shape, and why.
+
+    None for a key of which no such value is known. shape: None for the keys of a rope. seen: the
+    keys that the family reads.
+    """
+    if key in NEUTRAL:
+        return NEUTRAL[key]
+    if shape is None:
+        return None
+    experts, layers = shape.experts, shape.num_hidden_layers
+    if key in _BIASES:
+        has = getattr(shape, _BIASES[key]) or (key == "mlp_bias" and bool(experts and experts.bias))
+        return has, f"this family has {'such a' if has else 'no such'} bias"
+    if key in _NORMS:
+        return shape.qk_norm, f"this family has {'such a' if shape.qk_norm else 'no such'} norm"
+    if key in _SIZES:
+        return getattr(shape, key), "other keys say it"
+    if key in ("query_pre_attn_scalar", "attention_multiplier"):
+        if "query_pre_attn_scalar" in seen:
+            return None, "query_pre_attn_scalar says it"
+        scale: Any = shape.head_dim if key == "query_pre_attn_scalar" else shape.head_dim**-0.5
+        return None if shape.latent else scale, "scores are scaled by 1/sqrt(head_dim)"
+    if key in ("v_head_dim", "rotary_dim") and not shape.latent:
+        return shape.head_dim, "as head_dim says"
+    if key == "no_rope_layers" and not shape.learned_positions:
+        return [1] * layers, "every layer rotates its keys"
+    if key == "layer_types" and not any(shape.windows):
+        return ["full_attention"] * layers, "every layer sees all tokens"
+    if key in _EXPERTS:
+        size = getattr(experts, _EXPERTS[key]) if experts else 0
+        if size and key.endswith("shared_experts"):
+            return None  # a shape has their width together, and not their number
+        kind = "shared experts" if "shared" in key else "experts"
+        return size, "other keys say it" if size else f"this model has no {kind}"
+    if experts and experts.layers == tuple(range(layers)):
+        return _MIXED.get(key)
+    return None
+
+
+# of models whose layers are all mixtures of experts
+_MIXED: dict[str, tuple[Any, str]] = {
+    "first_k_dense_replace": (0, "every layer has experts"),
+    **dict.fromkeys(("decoder_sparse_step", "moe_layer_freq"), (1, "every layer has experts")),
+    "norm_topk_prob": (True, "the shares of a token's experts add up to 1"),
 }
 
 
@@ -104,11 +190,6 @@ def is_harmless(key: str, value: Any, to_run: bool = False) -> bool:
     if key.endswith("_version"):  # of a program that wrote the file
         return isinstance(value, str)
     return not to_run and (key in _COMPUTED or key.startswith("rope_"))
-
-
-def is_neutral(key: str, value: Any) -> bool:
-    """Whether the value is the one at which the key changes nothing."""
-    return key in NEUTRAL and same(value, NEUTRAL[key][0])
 
 
 def same(value: Any, allowed: Any) -> bool:

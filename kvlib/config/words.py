@@ -7,6 +7,7 @@ import os
 MOST = 60  # characters of a value or a name
 PATH = 255  # characters of a path
 LONG_INT = 10**40
+JSON = {"None": "null", "True": "true", "False": "false"}  # Python's names of these values
 
 
 def shown(value: object, most: int = MOST) -> str:
@@ -18,7 +19,19 @@ def shown(value: object, most: int = MOST) -> str:
     >>> shown([1, {"a": 2}]), shown(10**400)
     ("[1, {'a': 2}]", 'a whole number of about 401 digits')
     """
-    text = _text(value, most, 4)
+    return _cut(_text(value, most, 4, {}), most)
+
+
+def stated(value: object, most: int = MOST) -> str:
+    """The same for a value of a JSON file, whose null, true and false keep their names.
+
+    >>> stated({"a": [None, True]})
+    "{'a': [null, true]}"
+    """
+    return _cut(_text(value, most, 4, JSON), most)
+
+
+def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
@@ -26,6 +39,11 @@ def name(key: object) -> str:
     """A key or a tensor's name as it stands, or quoted and cut if it is long or not printable."""
     plain = isinstance(key, str) and key.isprintable() and 0 < len(key) <= MOST
     return str(key) if plain else shown(key)
+
+
+def without(key: str) -> str:
+    """How a program leaves a key out; `kvlib.costs.cli` replaces it by its option."""
+    return f"without=[{shown(key)}]"
 
 
 def path(given: str | os.PathLike[str]) -> str:
@@ -47,30 +65,32 @@ def fault(error: BaseException) -> str:
     return printable(text if len(text) <= PATH else f"{text[: PATH - 3]}...")
 
 
-def _text(value: object, room: int, depth: int) -> str:
-    """The representation, whole or at least `room` characters of it."""
+def _text(value: object, room: int, depth: int, names: dict[str, str]) -> str:
+    """The representation, whole or at least `room` characters; `names` replaces those of Python."""
     if isinstance(value, str):
         return repr(value[: room + 1])
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= LONG_INT:
         return f"a whole number of about {int(value.bit_length() * 0.30103) + 1:,} digits"
     if isinstance(value, dict):
-        return "{" + _several(value, room, depth) + "}"
+        return "{" + _several(value, room, depth, names) + "}"
     if isinstance(value, list):
-        return "[" + _several(value, room, depth) + "]"
+        return "[" + _several(value, room, depth, names) + "]"
     try:
-        return repr(value)
+        return names.get(repr(value), repr(value))
     except Exception:  # an object of the caller's own, or a tuple with a number too long to print
         return f"a {type(value).__name__}"
 
 
-def _several(values: dict[object, object] | list[object], room: int, depth: int) -> str:
+def _several(
+    values: dict[object, object] | list[object], room: int, depth: int, names: dict[str, str]
+) -> str:
     if not depth and values:
         return "..."
     found, length = [], 0
     for one in values:
-        text = _text(one, room, depth - 1)
+        text = _text(one, room, depth - 1, names)
         if isinstance(values, dict):
-            text += f": {_text(values[one], room, depth - 1)}"
+            text += f": {_text(values[one], room, depth - 1, names)}"
         found.append(text)
         length += len(text)
         if length > room:

@@ -141,6 +141,7 @@ class Fit:
         lines = [f"{share}: {requests} of {self.context}, keys and values in {share.kv_dtype.name}"]
         if share.holding.words:
             lines.append(f"The cache: {share.holding.words}.")
+        lines += share.model.said_by_files(share.weight_dtype, share.kv_dtype)
         lines.append(self.verdict)
         sizes = [("weights", self.weights), ("keys and values", self.kv)]
         sizes.append(("usable memory", share.gpu.usable))
@@ -172,8 +173,8 @@ def fit(
     gpu: Gpu | str,
     batch: int,
     context: int,
-    kv_dtype: str | Codec = "bfloat16",
-    weight_dtype: str | Codec = "bfloat16",
+    kv_dtype: str | Codec | None = None,
+    weight_dtype: str | Codec | None = None,
     gpus: int = 1,
     block_size: int | None = None,
     reserve: str = "needed",

@@ -31,7 +31,7 @@ def _models() -> dict[str, ModelSpec]:
 
     found = {}
     for key, entry in read_data("models.toml").items():
-        shape, _ = read_shape(entry["config"])
+        shape = read_shape(entry["config"]).shape
         row = row_of(key, entry, {**entry["config"], **entry["published"]})
         found[key] = ModelSpec(key, entry["title"], shape, row=row)
     return found

@@ -6,17 +6,20 @@ import argparse
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
 from kvlib.commands import add_version, run
+from kvlib.config import words
 from kvlib.config.words import printable, shown
 from kvlib.costs.bill import fit
 from kvlib.costs.catalogue import CODECS, MODELS
 from kvlib.costs.holding import RESERVES
 from kvlib.costs.listing import gpus_table, models_table
 from kvlib.costs.spec import ModelSpec
+from kvlib.errors import CheckpointError
 
 EXAMPLES = """\
 examples:
@@ -144,15 +147,14 @@ def _parser() -> Parser:
     one.add_argument(
         "--kv",
         metavar="DTYPE",
-        default="bfloat16",
-        help=f"type of keys and values, one of {names} (default: bfloat16)",
+        help=f"type of keys and values, one of {names} (default: what the files of a quantised "
+        "model say, or bfloat16)",
     )
     one.add_argument(
         "--weights",
         metavar="DTYPE",
-        default="bfloat16",
         help="type of the weights, one of the same names; their scales are not counted (default: "
-        "bfloat16)",
+        "as the files of a quantised model say, with their scales, or bfloat16)",
     )
     one.add_argument(
         "--block-size",
@@ -198,7 +200,7 @@ def _fit(args: argparse.Namespace) -> int:
             args.parser.error(f"argument --model: {shown(args.model)} is a path; use --config")
         model = MODELS[args.model]
     else:
-        model = ModelSpec.from_config(args.config, without=args.without)
+        model = _read(args.config, args.without)
     found = fit(
         model,
         args.gpu,
@@ -214,6 +216,17 @@ def _fit(args: argparse.Namespace) -> int:
     )
     print(json.dumps(found.to_dict(), indent=2) if args.json else found)
     return 0 if found.fits else 1
+
+
+def _read(path: str, without: Sequence[str]) -> ModelSpec:
+    """The model of a config; an error advises the option instead of the argument."""
+    try:
+        return ModelSpec.from_config(path, without=without)
+    except CheckpointError as error:
+        if error.without is None:
+            raise
+        option = f"--without {shlex.quote(error.without)}"
+        raise CheckpointError(str(error).replace(words.without(error.without), option)) from None
 
 
 if __name__ == "__main__":

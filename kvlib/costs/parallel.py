@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvlib.costs import formulas
-from kvlib.costs.catalogue import MODELS, Codec, codec
+from kvlib.costs.catalogue import MODELS, Codec
 from kvlib.costs.checks import count, one_of
 from kvlib.costs.limits import shared_out
 from kvlib.costs.spec import ModelSpec
@@ -29,7 +29,7 @@ def kv_on_one(
     devices: int,
     batch: int,
     context: int,
-    kv_dtype: str | Codec = "bfloat16",
+    kv_dtype: str | Codec | None = None,
 ) -> Bytes:
     """Bytes of keys and values on the fullest of `devices`, for requests of `context` tokens.
 
@@ -45,7 +45,7 @@ def kv_on_one(
     """
     spec = one_of("model", model, MODELS, ModelSpec)
     devices, batch = count("devices", devices), count("batch", batch)
-    context, kind = count("context", context), codec(kv_dtype).facts
+    context, kind = count("context", context), spec.kv_codec(kv_dtype).facts
     layers: list[dict[str, Any]] = spec.facts["layers"]
 
     def one_request(held: list[dict[str, Any]], tokens: int) -> float:

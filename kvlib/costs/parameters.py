@@ -6,8 +6,11 @@ Families differ in biases, norms and gates, which `Shape` states one by one.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
+from kvlib.config.families import family
 from kvlib.config.shape import Experts, Shape
 
 
@@ -54,7 +57,8 @@ def count(shape: Shape) -> Counts:
     experts = shape.experts
     mixed = len(experts.layers) if experts else 0
     dense = layers - mixed
-    products = layers * _attention(shape) + dense * _mlp(shape, shape.intermediate_size)
+    products = layers * sum(_attention(shape).values())
+    products += dense * sum(_mlp(shape, shape.intermediate_size).values())
     vectors = layers * _attention_vectors(shape)
     norms = layers * (4 if shape.post_norms else 2) + 1
     vectors += norms * hidden * (2 if shape.norm_bias else 1)
@@ -76,7 +80,7 @@ def count(shape: Shape) -> Counts:
 def _with_experts(counts: Counts, shape: Shape, experts: Experts) -> Counts:
     mixed, hidden = len(experts.layers), shape.hidden_size
     router = experts.num_experts * hidden + (hidden if experts.shared_gate else 0)
-    always = router + _mlp(shape, experts.shared_width)
+    always = router + sum(_mlp(shape, experts.shared_width).values())
     return Counts(
         products=counts.products + mixed * always,
         vectors=counts.vectors + mixed * (experts.num_experts if experts.router_bias else 0),
@@ -84,32 +88,93 @@ def _with_experts(counts: Counts, shape: Shape, experts: Experts) -> Counts:
         positions=counts.positions,
         head=counts.head,
         tied=counts.tied,
-        expert=mixed * _mlp(shape, experts.width),
+        expert=mixed * sum(_mlp(shape, experts.width).values()),
         expert_vectors=mixed * (2 * experts.width + hidden) if experts.bias else 0,
         experts=experts.num_experts,
         experts_per_token=experts.per_token,
     )
 
 
-def _mlp(shape: Shape, inner: int) -> int:
-    """Up, down and, in a gated MLP, the gate."""
-    return (3 if shape.gated_mlp else 2) * shape.hidden_size * inner
+def _mlp(shape: Shape, inner: int) -> dict[str, int]:
+    """Numbers in up, down and, in a gated MLP, the gate."""
+    names = ("gate_proj", "up_proj", "down_proj") if shape.gated_mlp else ("up_proj", "down_proj")
+    return dict.fromkeys(names, shape.hidden_size * inner)
 
 
-def _attention(shape: Shape) -> int:
-    """The projections of one layer: query, key, value and output, or the latent ones of MLA."""
+def _attention(shape: Shape) -> dict[str, int]:
+    """Numbers in one layer's projections: q, k, v and output, or the latent ones of MLA."""
     hidden, heads, latent = shape.hidden_size, shape.num_attention_heads, shape.latent
     if latent is None:
-        query = heads * shape.head_dim
-        return hidden * (2 * query + 2 * shape.num_key_value_heads * shape.head_dim)
-    query = heads * latent.qk_head_dim
-    if latent.q_lora_rank is None:
-        q = hidden * query
-    else:
-        q = latent.q_lora_rank * (hidden + query)
-    down = hidden * latent.width
-    up = latent.kv_lora_rank * heads * (latent.qk_nope_head_dim + latent.v_head_dim)
-    return q + down + up + heads * latent.v_head_dim * hidden
+        query, key = heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
+        sizes = {"q_proj": query, "k_proj": key, "v_proj": key, "o_proj": query}
+        return {name: hidden * size for name, size in sizes.items()}
+    query, rank = heads * latent.qk_head_dim, latent.q_lora_rank
+    found = {"q_proj": hidden * query}
+    if rank is not None:
+        found = {"q_a_proj": hidden * rank, "q_b_proj": rank * query}
+    up = heads * (latent.qk_nope_head_dim + latent.v_head_dim)
+    return {
+        **found,
+        "kv_a_proj_with_mqa": hidden * latent.width,
+        "kv_b_proj": latent.kv_lora_rank * up,
+        "o_proj": heads * latent.v_head_dim * hidden,
+    }
+
+
+class Module(NamedTuple):
+    """A matrix by its name in the checkpoint, without ".weight".
+
+    part    "products", "head", "expert" or "embedding": which field of `Counts` has its numbers
+    linear  whether programs that quantise take it unless told otherwise: they leave out routers,
+            gates of shared experts and tables
+    copies  how many of them there are, of which this is the first
+    """
+
+    name: str
+    numbers: int
+    part: str = "products"
+    linear: bool = True
+    copies: int = 1
+
+
+def modules(shape: Shape, apart: Callable[[int], bool] = lambda layer: True) -> Iterator[Module]:
+    """Every matrix of the model. apart: whether to list the experts of a layer one by one."""
+    names, mixture, hidden = family(shape.model_type).names, shape.experts, shape.hidden_size
+    up = "gate_up" if shape.gated_mlp else "up"
+    ours = {**dict.fromkeys(("q_proj", "k_proj", "v_proj"), "qkv"), "o_proj": "o"}
+    ours |= {"gate_proj": up, "up_proj": up, "down_proj": "down"}
+
+    def named(inside: str, sizes: Mapping[str, int], **fields: Any) -> Iterator[Module]:
+        """The matrices inside a part of a layer, by the family's own names; some are one there."""
+        found: dict[str, int] = {}
+        for tensor, numbers in sizes.items():
+            name = names.renamed.get(ours.get(tensor, ""), inside + tensor)
+            for old, new in names.respelled:
+                name = name.replace(old, new)
+            found[name] = found.get(name, 0) + numbers
+        for name, numbers in found.items():
+            yield Module(f"{names.prefix}{names.layers}.{i}.{name}", numbers, **fields)
+
+    table = shape.vocab_size * hidden
+    name = names.prefix + names.renamed.get("embed", "embed_tokens")
+    yield Module(name, table, "embedding", linear=False)
+    for i in range(shape.num_hidden_layers):
+        yield from named("self_attn.", _attention(shape))
+        if mixture is None or i not in mixture.layers:
+            yield from named("mlp.", _mlp(shape, shape.intermediate_size))
+            continue
+        router = names.renamed.get("router", "mlp.gate")
+        yield from named("", {router: mixture.num_experts * hidden}, linear=False)
+        if mixture.shared_width:
+            yield from named("mlp.shared_expert.", _mlp(shape, mixture.shared_width))
+        if mixture.shared_gate:
+            yield from named("mlp.", {"shared_expert_gate": hidden}, linear=False)
+        count, expert = mixture.num_experts, _mlp(shape, mixture.width)
+        listed, copies = (count, 1) if apart(i) else (1, count)
+        for e in range(listed):
+            yield from named(f"mlp.experts.{e}.", expert, part="expert", copies=copies)
+    if not shape.tie_word_embeddings:
+        yield Module("lm_head", table, "head")
 
 
 def _attention_vectors(shape: Shape) -> int:

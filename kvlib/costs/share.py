@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from kvlib.costs import formulas
-from kvlib.costs.catalogue import GPUS, MODELS, Codec, Gpu, codec
+from kvlib.costs.catalogue import GPUS, MODELS, Codec, Gpu
 from kvlib.costs.checks import count, one_of
 from kvlib.costs.holding import RESERVES, Budget, Holding
 from kvlib.costs.limits import shared_out
@@ -70,8 +70,8 @@ class Share:
         model: ModelSpec | str,
         gpu: Gpu | str,
         gpus: object,
-        kv_dtype: str | Codec,
-        weight_dtype: str | Codec,
+        kv_dtype: str | Codec | None,
+        weight_dtype: str | Codec | None,
         block_size: object,
         reserve: str = "needed",
         step: object = 1,
@@ -83,8 +83,8 @@ class Share:
             spec,
             one_of("gpu", gpu, GPUS, Gpu),
             1,
-            codec(kv_dtype),
-            codec(weight_dtype),
+            spec.kv_codec(kv_dtype),
+            spec.weight_codec(weight_dtype),
             Holding.of(spec.layers, block_size, reserve, step, budget),
         )
         return share.of_each(count("gpus", gpus))

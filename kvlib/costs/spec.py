@@ -8,15 +8,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from kvlib.config.quantised import Quantised
 from kvlib.config.read import read_shape
 from kvlib.config.shape import Shape
 from kvlib.config.words import printable
 from kvlib.costs import checks, formulas
-from kvlib.costs.codecs import Codec, codec
+from kvlib.costs.codecs import CODECS, Codec, codec
 from kvlib.costs.holding import Budget, Holding
 from kvlib.costs.layers import LayerGroup, layer_groups
 from kvlib.costs.parameters import Counts, count
 from kvlib.costs.rows import Row, Value
+from kvlib.costs.stored import Stored
 from kvlib.costs.units import Bytes
 
 __all__ = ["LayerGroup", "ModelSpec"]
@@ -29,6 +31,8 @@ class ModelSpec:
     Made by `from_config` or taken from MODELS. Sizes that are asked for (batch, seq) must be whole
     numbers of at least 1: TypeError and ValueError name what came.
 
+    quantised: how weights and cache are stored, where the config or a file beside it says so.
+
     >>> from kvlib.costs import MODELS
     >>> int(MODELS["llama-3.1-8b"].kv_bytes_per_token())
     131072
@@ -38,6 +42,7 @@ class ModelSpec:
     title: str
     shape: Shape
     row: Row | None = field(default=None, repr=False, compare=False)
+    quantised: Quantised | None = field(default=None, repr=False)
 
     @classmethod
     def from_config(
@@ -48,18 +53,51 @@ class ModelSpec:
     ) -> ModelSpec:
         """The model that a Hugging Face config.json describes: a dict, a file or its folder.
 
+        Weights that Model Optimizer quantised (FP8, NVFP4, MXFP8 or a mixture; in
+        hf_quant_config.json or in the config itself) are counted as they are stored. Those of
+        other programs are refused, because kvlib does not know their bytes.
+
         name     what to call it; the folder's name unless given
         without  keys to leave out, such as "quantization_config" (`kvlib.config.read.read_shape`)
 
         Raises CheckpointError (a ValueError) that names the file and the key if kvlib does not know
         a key or its value.
         """
-        shape, source = read_shape(config, without)
+        shape, source, quantised = read_shape(config, without)
         if name is None:
             path = Path(source)
             folder = path.resolve().parent.name if path.name == "config.json" else path.stem
             name = printable(folder) if isinstance(config, (str, Path)) else shape.model_type
-        return cls(name, name, shape)
+        found = cls(name, name, shape, quantised=quantised)
+        _ = found.stored  # whose errors are the file's
+        return found
+
+    @cached_property
+    def stored(self) -> Stored | None:
+        """The bytes of quantised weights; None where they are plain."""
+        quantised = self.quantised
+        return None if quantised is None else Stored.of(self.shape, self.counts, quantised)
+
+    def weight_codec(self, dtype: str | Codec | None = None) -> Codec:
+        """How weights are stored: as `dtype` or the checkpoint says, or in bfloat16."""
+        stored = self.stored.codec if self.stored else "bfloat16"
+        return codec(stored if dtype is None else dtype)
+
+    def kv_codec(self, dtype: str | Codec | None = None) -> Codec:
+        """How keys and values are stored: as `dtype` or the checkpoint says, or in bfloat16."""
+        kv = self.quantised.kv if self.quantised else None
+        if dtype is not None or kv is None:
+            return codec("bfloat16" if dtype is None else dtype)
+        return CODECS[kv.name] if kv.name in CODECS else Codec(kv.name, *kv)
+
+    def said_by_files(self, weights: Codec, kv: Codec) -> list[str]:
+        """What a bill has from the files of a quantised model, in a sentence each."""
+        found, quantised = [], self.quantised
+        if self.stored and weights is self.stored.codec:
+            found.append(f"Weights are {weights.name}, as {self.stored.source} says.")
+        if quantised and quantised.kv and kv == self.kv_codec():
+            found.append(f"Keys and values are {kv.name}, as {quantised.source} says.")
+        return found
 
     # ------------------------------------------------------------------------------ weights
 
@@ -85,9 +123,11 @@ class ModelSpec:
         return self.counts.active
 
     def weight_bytes(
-        self, dtype: str | Codec = "bfloat16", experts: str | Codec | None = None
+        self, dtype: str | Codec | None = None, experts: str | Codec | None = None
     ) -> Bytes:
         """Bytes of all weights at one width; scales of a quantised format do not count.
+
+        Without a dtype, the bytes of a quantised checkpoint with its scales, or those of bfloat16.
 
         experts  another format for the matrices of the routed experts, with its scales, as gpt-oss
                  is published: 4 bits and a scale of 8 bits per 32 weights (arXiv:2508.10925)
@@ -100,7 +140,10 @@ class ModelSpec:
         >>> print(f"{MODELS['gpt-oss-120b'].weight_bytes('bfloat16', experts=mxfp4):.1f GiB}")
         60.8 GiB
         """
-        bits, routed = codec(dtype).bits, 0
+        kind = self.weight_codec(dtype)
+        if experts is None and self.stored and kind is self.stored.codec:
+            return Bytes(self.stored.total)
+        bits, routed = kind.bits, 0
         if experts is None:
             return Bytes(-(-self.num_parameters * bits // 8))
         routed, stored = self.counts.experts * self.counts.expert, codec(experts)
@@ -120,7 +163,7 @@ class ModelSpec:
 
     @property
     def max_context(self) -> int:
-        """Tokens the model was made for: max_position_embeddings."""
+        """Tokens the model was made for, with the stretch of its rope (`kvlib.config.rope`)."""
         return self.shape.max_position_embeddings
 
     @cached_property
@@ -128,18 +171,20 @@ class ModelSpec:
         """Groups of layers that are alike, in the order in which they first appear."""
         return layer_groups(self.shape)
 
-    def kv_bytes_per_token(self, dtype: str | Codec = "bfloat16") -> Bytes:
+    def kv_bytes_per_token(self, dtype: str | Codec | None = None) -> Bytes:
         """Bytes that one more token of one request adds while no window is full.
+
+        Here and in `kv_bytes`, dtype is by default what `kv_codec` says.
 
         Codecs that keep a residual in 16 bits (int4, int2) are counted at their coded width.
         """
-        return Bytes(formulas.token_bytes(self.facts["layers"], codec(dtype).facts))
+        return Bytes(formulas.token_bytes(self.facts["layers"], self.kv_codec(dtype).facts))
 
     def kv_bytes(
         self,
         batch: int,
         seq: int,
-        dtype: str | Codec = "bfloat16",
+        dtype: str | Codec | None = None,
         block_size: int | None = None,
         keep_all: bool = False,
         reserve: str = "needed",
@@ -174,7 +219,8 @@ class ModelSpec:
         rule = "all" if keep_all else reserve
         held = Holding.of(self.layers, block_size, rule, step, budget)
         layers = held.layers(self.layers, self.facts["layers"])
-        return Bytes(b * int(formulas.reserved_bytes(layers, codec(dtype).facts, s, held.block)))
+        kind = self.kv_codec(dtype).facts
+        return Bytes(b * int(formulas.reserved_bytes(layers, kind, s, held.block)))
 
     # -------------------------------------------------------------------------- plain numbers
 
@@ -213,7 +259,7 @@ class ModelSpec:
         lines.append(f"{self.title}: {counts.total:,} parameters{active}")
         weights = self.weight_bytes()
         shown = f"{weights:.2f GB}" if weights.GB >= 1 else f"{weights:.2f MB}"
-        lines.append(f"  weights   {shown} in bfloat16")
+        lines.append(f"  weights   {shown} in {self.weight_codec().name}")
         lines.append(f"  context   {self.max_context:,} tokens")
         for g in self.layers:
             sees = f"window {g.window:,}" if g.window else "all tokens"
@@ -222,5 +268,7 @@ class ModelSpec:
             else:
                 heads = f"{g.num_qo_heads}/{g.num_kv_heads} heads of {g.head_dim}"
             lines.append(f"  {g.count:>3} layers: {heads}, {sees}")
-        lines.append(f"  KV cache  {self.kv_bytes_per_token().value:,} B a token in bfloat16")
+        lines.append(
+            f"  KV cache  {self.kv_bytes_per_token().value:,} B a token in {self.kv_codec().name}"
+        )
         return "\n".join(lines)

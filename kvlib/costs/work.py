@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvlib.costs import formulas
-from kvlib.costs.catalogue import GPUS, MODELS, Codec, Gpu, codec
+from kvlib.costs.catalogue import GPUS, MODELS, Codec, Gpu
 from kvlib.costs.checks import count, one_of
 from kvlib.costs.gpus import rate
 from kvlib.costs.holding import Budget, Holding
@@ -154,8 +154,8 @@ def prefill(
     model: ModelSpec | str,
     batch: int,
     prompt: int,
-    kv_dtype: str | Codec = "bfloat16",
-    weight_dtype: str | Codec = "bfloat16",
+    kv_dtype: str | Codec | None = None,
+    weight_dtype: str | Codec | None = None,
 ) -> Work:
     """The step that reads `batch` prompts of `prompt` tokens and gives each its next token.
 
@@ -178,8 +178,8 @@ def decode(
     model: ModelSpec | str,
     batch: int,
     context: int,
-    kv_dtype: str | Codec = "bfloat16",
-    weight_dtype: str | Codec = "bfloat16",
+    kv_dtype: str | Codec | None = None,
+    weight_dtype: str | Codec | None = None,
     shared: int = 0,
     budget: Budget = None,
 ) -> Work:
@@ -219,8 +219,8 @@ def _work(
     batch: int,
     fresh: int,
     seq: int,
-    kv_dtype: str | Codec,
-    weight_dtype: str | Codec,
+    kv_dtype: str | Codec | None,
+    weight_dtype: str | Codec | None,
     shared: int,
     budget: Budget = None,
 ) -> Work:
@@ -230,9 +230,11 @@ def _work(
         facts["layers"] = Holding.of(spec.layers, budget=budget).layers(
             spec.layers, facts["layers"]
         )
-    bits = codec(weight_dtype).bits
-    stored = codec(kv_dtype).facts
-    w = formulas.pass_work(facts, stored, bits, batch, fresh, seq, shared)
+    weights, kept = spec.weight_codec(weight_dtype), spec.kv_codec(kv_dtype).facts
+    w = formulas.pass_work(facts, kept, weights.bits, batch, fresh, seq, shared)
+    if spec.stored and weights is spec.stored.codec:
+        read = spec.stored.read_instead(facts)
+        w["weight_bytes"] = formulas.weights_read(read, batch * fresh)
     return Work(
         model=spec,
         phase=phase,

@@ -15,7 +15,7 @@ from kvlib.config.door import read_json
 from kvlib.config.keys import ACTIVATIONS, Keys, one_of, positive_float, positive_int
 from kvlib.config.parts import token_ids
 from kvlib.config.ranges import EXPERTS
-from kvlib.config.read import read_model
+from kvlib.config.read import family_of, read_model
 from kvlib.config.rope import RopeConfig
 from kvlib.config.router import Router, check_router
 from kvlib.config.shape import Experts, Latent, Shape
@@ -139,8 +139,12 @@ class ModelConfig:
         return self.window_rope if windowed else self.rope
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any], source: str = "config.json") -> ModelConfig:
+    def from_dict(
+        cls, data: Mapping[str, Any], source: str = "config.json", folder: str | None = None
+    ) -> ModelConfig:
         """Read a parsed config.json. `source` names the file in errors.
+
+        folder: where files beside config.json may say that the weights are quantised.
 
         Raises CheckpointError, naming the key, what it holds and which values kvlib knows. Also
         raises it for a model whose bytes kvlib can count, but which it cannot run. Raises TypeError
@@ -151,7 +155,7 @@ class ModelConfig:
                 f"config is a {type(data).__name__}, needed: a mapping of keys to values"
             )
         try:
-            shape, others = read_model(data, source)
+            shape, others = read_model(data, source, folder)
             return cls(**_sizes(shape), **others)
         except CheckpointError:
             raise
@@ -165,7 +169,8 @@ class ModelConfig:
         Raises CheckpointError naming the file, the key, what it holds and which values kvlib knows.
         """
         source = os.path.join(path, "config.json")
-        config = cls.from_dict(read_json(source), source)
+        data = read_json(source, first=lambda *file: family_of(Keys(*file), to_run=True))
+        config = cls.from_dict(data, source, os.fspath(path))
         generation = os.path.join(path, "generation_config.json")
         if os.path.lexists(generation):  # whatever is there has to be readable
             ends = token_ids(Keys(read_json(generation), generation), "eos_token_id")

@@ -69,7 +69,9 @@ class SafetensorsFile:
         self.metadata: dict[str, str] = header.pop("__metadata__", {})
         given = self.metadata
         if not isinstance(given, dict) or not all(isinstance(x, str) for x in given.values()):
-            raise self._error(f"__metadata__ is {words.shown(given)}, needed: an object of strings")
+            raise self._error(
+                f"__metadata__ is {words.stated(given)}, needed: an object of strings"
+            )
         self.tensors = {
             name: self._tensor(name, entry, start, size) for name, entry in header.items()
         }
@@ -123,16 +125,16 @@ class SafetensorsFile:
             return self._error(f"tensor {words.shown(name)} {what}")
 
         if not isinstance(entry, dict) or entry.keys() != ENTRY:
-            raise error(f"is {words.shown(entry)}, needed: dtype, shape and data_offsets alone")
+            raise error(f"is {words.stated(entry)}, needed: dtype, shape and data_offsets alone")
         dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
         if not isinstance(dtype, str) or dtype not in DTYPES:
-            raise error(f"has dtype {words.shown(dtype)}, needed: one of {', '.join(DTYPES)}")
+            raise error(f"has dtype {words.stated(dtype)}, needed: one of {', '.join(DTYPES)}")
         if not _counts(shape):
-            raise error(f"has shape {words.shown(shape)}, needed: a list of whole numbers")
+            raise error(f"has shape {words.stated(shape)}, needed: a list of whole numbers")
         if len(shape) > MOST_AXES:
             raise error(f"has {len(shape):,} axes, needed: at most {MOST_AXES}")
         if not _counts(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-            raise error(f"has data_offsets {words.shown(offsets)}, needed: [start, stop]")
+            raise error(f"has data_offsets {words.stated(offsets)}, needed: [start, stop]")
         start, stop = data_start + offsets[0], data_start + offsets[1]
         needed = math.prod(shape) * DTYPES[dtype].itemsize
         if stop - start != needed:

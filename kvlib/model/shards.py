@@ -50,7 +50,7 @@ def _shards(index: str) -> dict[str, set[str]]:
     shown = words.path(index)
     if not isinstance(where, dict) or not where:
         raise CheckpointError(
-            f"{shown}: weight_map is {words.shown(where)}, needed: tensor name -> file name"
+            f"{shown}: weight_map is {words.stated(where)}, needed: tensor name -> file name"
         )
     if len(where) > MOST_TENSORS:
         raise CheckpointError(
@@ -64,7 +64,7 @@ def _shards(index: str) -> dict[str, set[str]]:
     for name, shard in where.items():
         if not isinstance(shard, str) or not _is_name(shard):
             raise CheckpointError(
-                f"{shown}: tensor {words.shown(name)} is in {words.shown(shard)}, needed: a file "
+                f"{shown}: tensor {words.shown(name)} is in {words.stated(shard)}, needed: a file "
                 "of this folder"
             )
         if shard not in shards and not os.path.exists(path := os.path.join(folder, shard)):

@@ -44,7 +44,7 @@ def _experts(keys: Keys) -> Experts | None:
     # a dense one keeps the keys of a mixture
     keys.seen.update(("n_shared_experts", "num_experts_per_tok", "moe_intermediate_size"))
     keys.seen.update(("first_k_dense_replace", "moe_layer_freq"))
-    if keys.data.get("n_routed_experts") is None:
+    if keys.count("n_routed_experts", None) is None:
         return None
     layers = keys.count("num_hidden_layers")
     first = keys.count("first_k_dense_replace", least=0)

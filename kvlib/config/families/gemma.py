@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from kvlib.config import rope
+from kvlib.config import rope, words
 from kvlib.config.families import Family, classes
 from kvlib.config.keys import Keys
 from kvlib.config.parts import decoder, gated_fields, listed, window
@@ -46,23 +46,29 @@ def gemma3_text(keys: Keys) -> Shape:
     # a window of null is none at all, any other null is the default
     stated = {k: v for k, v in keys.data.items() if v is not None or k == "sliding_window"}
     keys.data = {**defaults, **stated}
-    return hybrid(keys, every=keys.count("sliding_window_pattern"), qk_norm=True)
+    every = keys.count("sliding_window_pattern")
+    # the stretched length already, so vLLM, too, leaves it as it is (see `rope.longest`)
+    length = keys.count("max_position_embeddings")
+    return hybrid(keys, every, qk_norm=True, max_position_embeddings=length)
 
 
 def gemma3(keys: Keys) -> Shape:
     """The text decoder is inside text_config; the vision tower is not counted."""
-    why = "the vision tower is not counted; without=['vision_config'] counts the text decoder alone"
-    keys.only("vision_config", None, why)
+    if keys.data.get("vision_config") is not None:
+        needed = "null or no such key (the vision tower is not counted; "
+        needed += f"{words.without('vision_config')} counts the text decoder alone)"
+        raise keys.error("vision_config", needed, without="vision_config")
+    keys.seen.add("vision_config")
     text = keys.read("text_config", dict, "an object with the text decoder's keys")
     inner = {"model_type": "gemma3_text", **text}
     if keys.data.get("tie_word_embeddings") is not None:
         inner.setdefault("tie_word_embeddings", keys.flag("tie_word_embeddings"))
     keys.seen.update(("mm_tokens_per_image", "boi_token_index", "eoi_token_index"))
-    inside = Keys(inner, keys.source, "text_config.")
+    inside = keys.inner("text_config", inner)
     inside.only("model_type", "gemma3_text", "the decoder of a Gemma 3")
     inside.model_type = "gemma3_text"
     found = gemma3_text(inside)
-    inside.refuse_others()
+    inside.refuse_others(found)
     return found
 
 

@@ -1,0 +1,241 @@
+"""Quantised weights, as config.json or a file beside it states them.
+
+NVIDIA's Model Optimizer writes hf_quant_config.json, and its newer releases the same into
+`quantization_config` of config.json. AutoGPTQ writes quantize_config.json, AutoAWQ
+quant_config.json, and MLX two equal keys, `quantization` and `quantization_config`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import translate
+from functools import cached_property
+from typing import NamedTuple
+
+from kvlib.config import words
+from kvlib.config.door import read_json
+from kvlib.config.keys import Keys
+from kvlib.errors import CheckpointError
+
+KEYS = ("quantization_config", "quantization", "compression_config")
+MODELOPT = "hf_quant_config.json"
+FILES = (MODELOPT, "quantize_config.json", "quant_config.json")
+WILD, TOLD = re.compile(r"[*?[]"), re.compile(r"[?[]|(^|[.*])\d+([.*]|$)")
+MOST_PATTERNS = 500  # with wildcards; published files have 64
+COUNTED, LOADED = "kvlib does not count these weights", "quantised weights are not read"
+
+
+class Format(NamedTuple):
+    """How numbers are stored: `bits` each, and `scale_bits` for each group of `group` numbers."""
+
+    name: str
+    bits: int
+    scale_bits: int = 0
+    group: int = 1
+
+
+# quant_algo, as vLLM reads it (QUANT_ALGOS of vllm/model_executor/layers/quantization/modelopt.py,
+# at 00155cd). The one or two scales of a whole matrix are not counted: 8 bytes of some megabytes.
+FORMATS = {
+    "FP8": Format("FP8", 8),
+    "FP8_PB_WO": Format("FP8_PB_WO", 8, 32, 128 * 128),
+    "MXFP8": Format("MXFP8", 8, 8, 32),
+    "NVFP4": Format("NVFP4", 4, 8, 16),
+    "W4A16_NVFP4": Format("W4A16_NVFP4", 4, 8, 16),
+}
+MIXED = "MIXED_PRECISION"
+KV = {"FP8": Format("fp8", 8), "NVFP4": Format("nvfp4", 4, 8, 16)}
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """What one of these files states.
+
+    source  the file and the key, for errors
+    name    quant_algo: a key of FORMATS, or MIXED; None if only the cache is quantised
+    listed  modules → the format of each (`quantized_layers`); without MIXED, a linear module that
+            `kept` does not name has the format `name`
+    kept    modules that stay in 16 bits, with wildcards (`exclude_modules`, `ignore`)
+    kv      how keys and values are stored, if the file says so
+    """
+
+    source: str
+    name: str | None
+    kept: tuple[str, ...]
+    listed: tuple[tuple[str, Format], ...]
+    kv: Format | None
+
+    def says(self) -> tuple[object, ...]:
+        """What two files that describe the same weights have in common."""
+        return self.name, self.kv, self._listed
+
+    def tells_experts_apart(self, layer: int) -> bool:
+        """Whether a name in the file may be that of one expert of this layer."""
+        return layer in self._with_numbers or None in self._with_numbers
+
+    def format_of(self, module: str, linear: bool) -> Format | None:
+        """The format of a module, by its name without ".weight"; None for 16 bits.
+
+        linear: whether it is a product that is quantised unless the file says otherwise.
+        A name in the file covers the modules inside it, and may leave out those around it.
+        """
+        if self.kept and self._keeps(module):
+            return None
+        if module in self._listed:
+            return self._listed[module]
+        if self._listed:
+            return next((self._listed[run] for run in _runs(module) if run in self._listed), None)
+        return FORMATS[self.name] if linear and self.name in FORMATS else None
+
+    def _keeps(self, module: str) -> bool:
+        """Whether one of `kept` covers the module; wildcards do not tell experts apart."""
+        if not self._exact.isdisjoint(_runs(module)):
+            return True
+        first = re.sub(r"experts\.\d+", "experts.0", module)
+        if first not in self._matched:
+            self._matched[first] = self._wild.match(f".{first}.") is not None
+        return self._matched[first]
+
+    @cached_property
+    def _matched(self) -> dict[str, bool]:
+        return {}
+
+    @cached_property
+    def _with_numbers(self) -> frozenset[int | None]:
+        """Layers of which a name states a number inside them; None: of any layer."""
+        found: set[int | None] = set()
+        for name in (*self._exact, *self._listed):
+            layer = re.search(r"layers\.(\d+)", name)
+            if re.search(r"\d", name.replace(layer[0], "", 1) if layer else name):
+                found.add(int(layer[1]) if layer else None)
+        return frozenset(found)
+
+    @cached_property
+    def _listed(self) -> Mapping[str, Format]:
+        return dict(self.listed)
+
+    @cached_property
+    def _exact(self) -> frozenset[str]:
+        return frozenset(name for name in self.kept if not WILD.search(name))
+
+    @cached_property
+    def _wild(self) -> re.Pattern[str]:
+        patterns = [translate(f"*.{name}.*") for name in self.kept if name not in self._exact]
+        return re.compile("|".join(patterns) or r"(?!)")
+
+
+def _runs(module: str) -> list[str]:
+    """The module's name and those of the modules around it, also without their first parts."""
+    parts = module.split(".")
+    return [
+        ".".join(parts[start:stop]) for stop in range(len(parts), 0, -1) for start in range(stop)
+    ]
+
+
+def read(keys: Keys, folder: str | None, to_run: bool) -> Quantised | None:
+    """What config.json (`keys`) or a file of the folder states; None if the weights are plain.
+
+    Config.json decides, as in vLLM; a file that says something else is an error. So is, with its
+    reason, what kvlib cannot count or, if the model is `to_run`, all quantised weights.
+    """
+    found: list[Quantised] = []
+    keys.seen.update(KEYS)
+    for key in KEYS:
+        value = keys.data.get(key)
+        if value is None or value == {} or found:  # MLX says everything twice
+            continue
+        said = _modelopt(keys.inner(key, value)) if isinstance(value, dict) else None
+        if said is None or (to_run and said.name):
+            why = f"{COUNTED}; {words.without(key)} counts the plain model"
+            needed = f"null or no such key ({LOADED if to_run else why})"
+            raise keys.error(key, needed, without=None if to_run else key)
+        found.append(said)
+    for file in FILES if folder is not None else ():
+        path = os.path.join(folder or "", file)
+        if not os.path.lexists(path) or not (value := read_json(path)):
+            continue
+        inside = Keys(value, words.path(path))
+        said = _modelopt(inside) if file == MODELOPT else None
+        if said is None or (to_run and said.name):
+            which = said.name if said else words.stated(value.get("quantization", value))
+            plain = f"{COUNTED}; {words.without(KEYS[0])} counts the plain model"
+            error = CheckpointError(
+                f"{words.path(path)}: the weights of this folder are quantised ({which}), needed: "
+                f"no such file ({LOADED if to_run else plain})"
+            )
+            error.without = None if to_run else KEYS[0]
+            raise error
+        if found and said.says() != found[0].says():
+            raise CheckpointError(
+                f"{said.source} says that weights are {said.name}, {found[0].source} that they are "
+                f"{found[0].name}, with other modules or another cache; needed: one of them"
+            )
+        found.append(said)
+    return found[0] if found else None
+
+
+def _modelopt(keys: Keys) -> Quantised | None:
+    """What Model Optimizer states, in both spellings; None for the files of other programs."""
+    inner = keys.data.get("quantization")
+    if isinstance(inner, dict):
+        keys = keys.inner("quantization", inner)
+    if "quant_algo" not in keys.data:
+        return None
+    name = keys.read("quant_algo", str, f"one of {', '.join((*FORMATS, MIXED))}", None)
+    name = name and name.upper()
+    if name not in (None, MIXED, *FORMATS):
+        return None
+    names = "exclude_modules" if "exclude_modules" in keys.data else "ignore"
+    kept = keys.read(names, list, "a list of names", [])
+    if not all(isinstance(one, str) for one in kept):
+        raise keys.error(names, "a list of names")
+    wild = [one for one in kept if WILD.search(one)]
+    if len(wild) > MOST_PATTERNS:
+        raise keys.error(names, f"at most {MOST_PATTERNS} names with wildcards")
+    if any(one.count("*") > 4 or TOLD.search(re.sub(r"layers\.\d+", "", one)) for one in wild):
+        raise keys.error(names, "names with at most 4 of *, and without [, ? and numbers beside it")
+    listed = {}
+    if name == MIXED:
+        layers = keys.read("quantized_layers", dict, "the format of each module")
+        inside = keys.inner("quantized_layers", layers)
+        for module, entry in layers.items():
+            if not isinstance(entry, dict):
+                raise inside.error(module, "an object with quant_algo")
+            one = inside.inner(module, entry)
+            algo = one.read("quant_algo", str, f"one of {', '.join(FORMATS)}")
+            if algo.upper() not in FORMATS:
+                raise one.error("quant_algo", f"one of {', '.join(FORMATS)}")
+            listed[_plain(module)] = _sized(one, algo.upper())
+    elif name is not None:
+        _sized(keys, name)
+    where = f"{keys.inside.rstrip('.')} of {keys.source}"
+    return Quantised(where, name, tuple(map(_plain, kept)), tuple(listed.items()), _kv(keys))
+
+
+def _sized(keys: Keys, name: str) -> Format:
+    """The format, whose groups must be those that it has in all published files."""
+    one = FORMATS[name]
+    if name in ("NVFP4", "W4A16_NVFP4", "MXFP8"):
+        keys.only("group_size", one.group, f"{name} has such groups")
+    return one
+
+
+def _plain(name: str) -> str:
+    """A module's name in the text decoder, without what wraps it in a multimodal model."""
+    return name.replace("language_model.", "")
+
+
+def _kv(keys: Keys) -> Format | None:
+    """How the cache is stored: `kv_cache_quant_algo`, or `kv_cache_scheme` in config.json."""
+    scheme = keys.read("kv_cache_scheme", dict, "an object or null", {})
+    if scheme:
+        inside = keys.inner("kv_cache_scheme", scheme)
+        inside.only("type", "float", "keys and values are stored as fp8")
+        inside.only("num_bits", 8, "keys and values are stored as fp8")
+        return KV["FP8"]
+    needed = f"one of {', '.join(KV)}, or null"
+    name = keys.read("kv_cache_quant_algo", str, needed, None, lambda name: name.upper() in KV)
+    return KV[name.upper()] if name else None
