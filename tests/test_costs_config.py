@@ -416,6 +416,8 @@ def test_experts_and_mixed_precision(tmp_path: Path) -> None:
     layers = {f"model.layers.0.self_attn.{n}_proj": {"quant_algo": "FP8"} for n in "qkvo"}
     layers["model.language_model.layers.1.mlp.experts"] = {"quant_algo": "NVFP4", "group_size": 16}
     layers["model.layers.2.mlp.experts.5.up_proj"] = {"quant_algo": "W4A16_NVFP4"}
+    layers["model.visual.blocks.0.attn.qkv"] = {"quant_algo": "FP8"}  # of parts not counted here
+    layers["model.layers.4.mlp.down_proj"] = {"quant_algo": "FP8"}
     mixed = modelopt("MIXED_PRECISION", quantized_layers=layers)
     spec = ModelSpec.from_config(folder(tmp_path, QWEN3_MOE, hf_quant_config=mixed))
     four = 8 * expert + 64 * 32
@@ -458,7 +460,23 @@ def test_a_cache_alone_may_be_quantised(tmp_path: Path) -> None:
         (
             "hf_quant_config",
             modelopt("MIXED_PRECISION", quantized_layers={"backbone.0": {"quant_algo": "FP8"}}),
-            "quantized_layers names no module of a llama model",
+            "names 'backbone.0', needed: modules of a llama model, such as lm_head",
+        ),
+        (
+            "hf_quant_config",
+            modelopt(
+                "MIXED_PRECISION",
+                quantized_layers={
+                    f"model.layers.{i}.{name}": {"quant_algo": "FP8"}
+                    for i, name in ((0, "mlp"), (1, "self_attn.qkv_proj"))
+                },
+            ),
+            "quantized_layers names 'model.layers.1.self_attn.qkv_proj', needed",
+        ),
+        (
+            "hf_quant_config",
+            modelopt("MIXED_PRECISION", quantized_layers={}),
+            "quantized_layers is {}, needed: the format of each module",
         ),
         (
             "hf_quant_config",

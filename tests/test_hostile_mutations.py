@@ -153,6 +153,26 @@ def test_mutated_indices(effort: Any, tmp_path: Path) -> None:
     assert watch.refused > count / 3
 
 
+def test_mutated_files_beside_a_config(effort: Any, tmp_path: Path) -> None:
+    """Of Model Optimizer's hf_quant_config.json, all of one format and mixed."""
+    whole = 2_000
+    count = number(quick=60, usual=200, whole=whole)
+    effort.ran("mutated files beside a config", count, whole)
+    (tmp_path / "config.json").write_text(json.dumps(SMALL[0]))
+    path = tmp_path / "hf_quant_config.json"
+    one = {"quant_algo": "NVFP4", "group_size": 16, "exclude_modules": ["lm_head", "*self_attn*"]}
+    layers = {"model.layers.0.mlp": {"quant_algo": "FP8"}}
+    mixed = {"quant_algo": "MIXED_PRECISION", "quantized_layers": layers}
+    bases = [{"quantization": {**said, "kv_cache_quant_algo": "FP8"}} for said in (one, mixed)]
+    with Watch() as watch:
+        for _, text in mutations(bases, count, "beside"):
+            path.write_bytes(text)
+            spec = watch.call(lambda: ModelSpec.from_config(tmp_path), str(tmp_path))
+            assert spec is None or watch.call(lambda spec=spec: bill_of(spec)) is not None
+            watch.call(lambda: ModelConfig.from_folder(tmp_path), str(path))
+    assert watch.refused > count / 3
+
+
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 JSON: st.SearchStrategy[Any] = st.deferred(
     lambda: (

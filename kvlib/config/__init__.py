@@ -9,5 +9,6 @@
 `table`     the keys that no family reads: harmless, or with one harmless value
 `ranges`    how large each number may be
 `words`     how an error shows what a file holds
+`quantised` how weights and cache are stored, as config.json or a file beside it says
 `rope`      rotary position embedding: what is known of it, and how a config.json states it
 """

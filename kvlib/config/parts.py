@@ -37,8 +37,8 @@ def decoder(keys: Keys, *, tied: bool = False, bias: bool = False, **fields: Any
     if "max_position_embeddings" not in fields:
         fields["max_position_embeddings"] = rope.longest(keys)
     if "windows" not in fields:
-        if keys.data.get("use_sliding_window") is False:
-            keys.seen.add("sliding_window")  # whatever it holds
+        if keys.data.get("use_sliding_window") is False or keys.data.get("sliding_window") == 0:
+            keys.seen.add("sliding_window")  # it says that there is none
         else:
             keys.only("sliding_window", None, f"{family} has no window")
         fields["windows"] = uniform(keys, 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import cached_property
@@ -89,6 +89,20 @@ class Quantised:
         if self._listed:
             return next((self._listed[run] for run in _runs(module) if run in self._listed), None)
         return FORMATS[self.name] if linear and self.name in FORMATS else None
+
+    def first_unknown(self, modules: Collection[str], layers: int) -> str | None:
+        """The first name of `listed` that covers none of a decoder's modules.
+
+        Names of other parts of a model do not count: a vision tower, or layers after the last one.
+        """
+
+        def elsewhere(name: str) -> bool:
+            layer = re.search(r"layers\.(\d+)", name)
+            return "visual" in name or "vision" in name or bool(layer and int(layer[1]) >= layers)
+
+        other = [n for n in self._listed if n not in modules and not elsewhere(n)]
+        covered = {run for name in modules for run in _runs(name)} if other else set()
+        return next((name for name in other if name not in covered), None)
 
     def _keeps(self, module: str) -> bool:
         """Whether one of `kept` covers the module; wildcards do not tell experts apart."""
@@ -199,7 +213,7 @@ def _modelopt(keys: Keys) -> Quantised | None:
         raise keys.error(names, "names with at most 4 of *, and without [, ? and numbers beside it")
     listed = {}
     if name == MIXED:
-        layers = keys.read("quantized_layers", dict, "the format of each module")
+        layers = keys.read("quantized_layers", dict, "the format of each module", valid=bool)
         inside = keys.inner("quantized_layers", layers)
         for module, entry in layers.items():
             if not isinstance(entry, dict):

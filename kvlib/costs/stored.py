@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kvlib.config.quantised import MIXED, Format, Quantised
+from kvlib.config import words
+from kvlib.config.quantised import Format, Quantised
 from kvlib.config.shape import Shape
 from kvlib.costs.codecs import Codec
 from kvlib.costs.parameters import Counts, modules
@@ -35,21 +36,24 @@ class Stored:
     def of(cls, shape: Shape, counts: Counts, quantised: Quantised) -> Stored | None:
         """The bytes of a model of this shape; None if its weights are not quantised.
 
-        Raises CheckpointError if the file lists modules of which the model has none.
+        Raises CheckpointError if the file lists a module that the model does not have.
         """
         if quantised.name is None:
             return None
         sizes = {"products": 0, "head": 0, "expert": 0, "embedding": 0}
         numbers, formats = 0, set[Format | None]()
-        for module in modules(shape, quantised.tells_experts_apart):
+        found = list(modules(shape, quantised.tells_experts_apart))
+        for module in found:
             one = quantised.format_of(module.name, module.linear)
             formats.add(one)
             numbers += module.copies * module.numbers
             sizes[module.part] += module.copies * _bytes(module.numbers, one)
-        if quantised.name == MIXED and formats == {None}:
+        names = {module.name for module in found}
+        unknown = quantised.first_unknown(names, shape.num_hidden_layers)
+        if unknown is not None:
             raise CheckpointError(
-                f"{quantised.source}: quantized_layers names no module of a {shape.model_type} "
-                "model, needed: the names of its checkpoint"
+                f"{quantised.source}: quantized_layers names {words.shown(unknown)}, needed: "
+                f"modules of a {shape.model_type} model, such as {min(names)}"
             )
         total = sum(sizes.values()) + 2 * (counts.total - numbers)
         if shape.tie_word_embeddings:
