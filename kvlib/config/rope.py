@@ -112,7 +112,9 @@ def longest(keys: Keys) -> int:
         start = original(inside, keys) if kind == "yarn" else length
         stretched = int(start * inside.number("factor"))
         if not 1 <= stretched <= POSITIONS:
-            raise inside.error("factor", f"{start:,} tokens times it from 1 to {POSITIONS:,}")
+            raise inside.error(
+                "factor", f"a number that makes 1 to {POSITIONS:,} of {start:,} tokens"
+            )
         return stretched
     return length
 
@@ -120,8 +122,8 @@ def longest(keys: Keys) -> int:
 def original(keys: Keys, model: Keys) -> int:
     """How long the texts were that a model was trained on before its rope was stretched.
 
-    keys: of the rope. The same key of the whole file, `model`, decides where a file has both, as in
-    transformers 5.23.0 (`standardize_rope_params`).
+    keys: of the rope. transformers 5.23.0 prefers the same key of the whole file, `model`, to the
+    rope's (`standardize_rope_params`); a file in which the two differ is refused.
     """
     name = "original_max_position_embeddings"
     inside, outside = keys.count(name, None), model.count(name, None)

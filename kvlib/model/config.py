@@ -144,6 +144,8 @@ class ModelConfig:
     ) -> ModelConfig:
         """Read a parsed config.json. `source` names the file in errors.
 
+        max_position_embeddings includes the stretch of a rope (`kvlib.config.rope.longest`).
+
         folder: where files beside config.json may say that the weights are quantised.
 
         Raises CheckpointError, naming the key, what it holds and which values kvlib knows. Also
