@@ -61,13 +61,31 @@ def test_scene_agrees_with_the_formulas_of_kvlib() -> None:
             16,
             lambda n, batch=batch, ridge=ridge: checking_time(n, batch, ridge),
         )
-        assert numbers(scene)["Best number of guesses"].split()[0] == f"{best}"
+        told = f"{curve[best][1]:.2f}"
+        as_good = [n for n, y in curve if min(n, best) > 0 and f"{y:.2f}" == told] or [best]
+        words = numbers(scene)["Best number of guesses"].split(" (")[0]
+        assert [int(n) for n in words.split() if n.isdigit()] == sorted({as_good[0], as_good[-1]})
         marked = [p["x"] for p in curves["points"]]
-        assert marked == ([gamma] if best == gamma else [gamma, best])
+        assert marked == ([gamma] if gamma in as_good else [gamma, best])
         lengths = [sum(p["value"] for p in bar["parts"]) for bar in bars["bars"]]
         assert lengths[0] == pytest.approx(expected_tokens(settings["acceptance"], gamma))
         assert lengths[0] / lengths[1] == pytest.approx(gain(settings, gamma))
         assert part(bars, "guessing", bar=1) == pytest.approx(gamma * settings["cost"])
+
+
+def test_numbers_of_guesses_that_read_the_same_are_equally_good() -> None:
+    """With a = 0.7 and c = 0.05, five and six guesses differ in the sixth digit."""
+    for gamma in (5, 6):
+        scene = speculation_explorer(acceptance=0.7, cost=0.05, batch=8, gamma=gamma).scene()
+        assert "5 and 6 are best: 2.35 times as fast" in scene["summary"]
+        assert numbers(scene)["Best number of guesses"] == "5 and 6 (2.35 times)"
+
+
+def test_the_formula_names_what_it_leaves_out() -> None:
+    """Experts and attention need more bytes or more operations with every token."""
+    assert speculation_explorer().scene()["formula"][-1] == (
+        "(weights of a dense model in 16 bits, read once; attention is left out)"
+    )
 
 
 def test_the_weights_bound_a_step_up_to_the_ridge() -> None:
@@ -98,8 +116,8 @@ def test_the_weights_bound_a_step_up_to_the_ridge() -> None:
         ({"batch": 128, "gamma": 5}, "62 % of the check is time beyond reading the weights"),
         ({"batch": 384, "gamma": 5}, "384 requests alone feed a step more than 295 tokens"),
         ({"batch": 128}, "Of up to 16 guesses, 1 is best: 1.62 times as fast."),
-        ({"batch": 32, "gamma": 6}, "Of up to 16 guesses, this number is best."),
-        ({"batch": 32, "gamma": 5}, "Of up to 16 guesses, 6 are best: less than 1 % faster."),
+        ({"batch": 48, "gamma": 5}, "Of up to 16 guesses, this number is best."),
+        ({"cost": 0.15, "gamma": 4}, "Of up to 16 guesses, 3 are best: less than 1 % faster."),
         ({"batch": 384}, "No number of guesses is faster than none."),
         ({"gpu": "mi300x"}, "MI300X"),
     ],

@@ -116,7 +116,7 @@ var _pymeth_replace = function (s1, s2, count) {  // nargs: 2 3
     parts.push(this.slice(i));
     return parts.join('');
 };
-var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, EULER, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LETTER, LEVELS, LIGHT, LIGHT_ON, LIGHT_TEXT, LINE, MINUS, MOST_GUESSES, MOST_NEW, NARROW_LETTERS, RESERVE, SAMPLES, SHARE, SHARES, SHARE_LABEL, SHORT, SHOWN, SIDE, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_top, batched_time, best_words, bits_words, box, budget_words, bytes_exact, bytes_words, cached_flops, clipped, count_words, covered, crossed, curve_contexts, curve_tokens, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_map, draw_names, draw_parts, empty_slots, empty_words, end_names, entropy_of, escaped, eviction_line, evicts, exact, experts_read, fixed, flop_words, flops_unit, form_part, free_box, group_name, group_size, grouped, growth_bars, growth_curves, growth_formula, growth_numbers, growth_scene, growth_summary, guessed_tokens, guessing_gain, haloed, heads_on_one, held_rule, held_words, in_blocks, intensity_words, interval_words, kept_tokens, label_room, large_words, latent_bars, latent_curve, latent_forms, latent_formula, latent_numbers, latent_scene, latent_summary, latent_work, layers_as_held, layers_held, layers_keeping_all, layers_on_one, layers_reserved, legend_at, linear_flops, linear_lines, longest, map_cells, map_frame, map_letters, map_path, map_shares, map_size, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, most_blocks, most_held, new_words, nice_step, number_words, padded, padding_bars, padding_cells, padding_formula, padding_numbers, padding_scene, padding_shares, padding_summary, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, rate_words, ratio_words, rectangle, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, sampling_bars, sampling_formula, sampling_scene, sampling_summary, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, softmax_of, speculation_bars, speculation_curves, speculation_formula, speculation_numbers, speculation_scene, speculation_summary, speculation_work, speed_point, speed_words, spread, step_flops, step_of, steps_words, stored_bytes, stub50_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_kept, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, upright, vector_bytes, verdict_words, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
+var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, EULER, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LETTER, LEVELS, LIGHT, LIGHT_ON, LIGHT_TEXT, LINE, MINUS, MOST_GUESSES, MOST_NEW, NARROW_LETTERS, RESERVE, SAMPLES, SHARE, SHARES, SHARE_LABEL, SHORT, SHOWN, SIDE, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_top, batched_time, best_words, bits_words, box, budget_words, bytes_exact, bytes_words, cached_flops, clipped, count_words, covered, crossed, curve_contexts, curve_tokens, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_map, draw_names, draw_parts, empty_slots, empty_words, end_names, entropy_of, escaped, eviction_line, evicts, exact, experts_read, fixed, flop_words, flops_unit, form_part, free_box, group_name, group_size, grouped, growth_bars, growth_curves, growth_formula, growth_numbers, growth_scene, growth_summary, guessed_tokens, guessing_gain, haloed, heads_on_one, held_rule, held_words, in_blocks, intensity_words, interval_words, kept_tokens, label_room, large_words, latent_bars, latent_curve, latent_forms, latent_formula, latent_numbers, latent_scene, latent_summary, latent_work, layers_as_held, layers_held, layers_keeping_all, layers_on_one, layers_reserved, legend_at, linear_flops, linear_lines, longest, map_cells, map_frame, map_letters, map_path, map_shares, map_size, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, most_blocks, most_held, new_words, nice_step, number_words, padded, padding_bars, padding_cells, padding_formula, padding_numbers, padding_scene, padding_shares, padding_summary, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, range_words, rate_words, ratio_words, rectangle, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, sampling_bars, sampling_formula, sampling_scene, sampling_summary, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, softmax_of, speculation_bars, speculation_curves, speculation_formula, speculation_numbers, speculation_scene, speculation_summary, speculation_work, speed_point, speed_words, spread, step_flops, step_of, steps_words, stored_bytes, stub50_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_kept, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, upright, vector_bytes, verdict_words, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
 whole = function (value) {
     return -(Math.floor((-value)/1));
 };
@@ -1724,7 +1724,7 @@ speculation_curves = function (settings, work) {
         _pymeth_append.call(lines, ridge);
     }
     points = [speed_point(settings["gamma"], work, "ink", "")];
-    if ((!_pyfunc_op_equals(work["best"], settings["gamma"]))) {
+    if (((settings["gamma"] < work["least"]) || (settings["gamma"] > work["most"]))) {
         _pymeth_append.call(points, speed_point(work["best"], work, "muted", "best: "));
     }
     return ({kind: "curves", label: "Speed-up by the number of guesses", x: axis_counts("guesses per request and step", last), y: y, lines: lines, points: points});
@@ -1773,7 +1773,7 @@ speculation_scene = function (settings, tables) {
 };
 
 speculation_work = function (gpu, settings) {
-    var alone, batch, best, check, cost, gains, gamma, n, plain, ridge, share, stub111_, stub112_;
+    var alone, batch, best, check, cost, gains, gamma, least, most, n, plain, ridge, share, stub111_, stub112_, stub113_, told;
     stub111_ = [settings["acceptance"], settings["cost"]];
     share = stub111_[0];cost = stub111_[1];
     stub112_ = [settings["gamma"], settings["batch"]];
@@ -1789,9 +1789,17 @@ speculation_work = function (gpu, settings) {
             best = n;
         }
     }
+    stub113_ = [speed_words(gains[best]), best, best];
+    told = stub113_[0];least = stub113_[1];most = stub113_[2];
+    while ((least > 1) && ((_pyfunc_op_equals(told, speed_words(gains[least - 1]))))) {
+        least = least - 1;
+    }
+    while ((best > 0) && (most < MOST_GUESSES) && ((_pyfunc_op_equals(told, speed_words(gains[most + 1]))))) {
+        most = most + 1;
+    }
     plain = batched_time(batch, ridge);
     check = batched_time(_pyfunc_op_mult(batch, (gamma + 1)), ridge);
-    return ({ridge: ridge, gains: gains, alone: alone, best: best, gain: gains[gamma], made: guessed_tokens(share, gamma), fed: _pyfunc_op_mult(batch, (gamma + 1)), guessing: _pyfunc_op_mult(gamma, cost), reading: 1 / plain, check: check / plain, whole: _pyfunc_op_add(_pyfunc_op_mult(gamma, cost), (check / plain)), beyond: 1 - (1 / check)});
+    return ({ridge: ridge, gains: gains, alone: alone, best: best, least: least, most: most, gain: gains[gamma], made: guessed_tokens(share, gamma), fed: _pyfunc_op_mult(batch, (gamma + 1)), guessing: _pyfunc_op_mult(gamma, cost), reading: 1 / plain, check: check / plain, whole: _pyfunc_op_add(_pyfunc_op_mult(gamma, cost), (check / plain)), beyond: 1 - (1 / check)});
 };
 
 speculation_summary = function (gpu, settings, work) {
@@ -1829,39 +1837,51 @@ verdict_words = function (work) {
 };
 
 best_words = function (settings, work) {
-    var best, than, verb;
-    best = work["best"];
+    var best, gamma, least, most, stub114_, than, verb;
+    stub114_ = [work["best"], work["least"], work["most"], settings["gamma"]];
+    best = stub114_[0];least = stub114_[1];most = stub114_[2];gamma = stub114_[3];
     if (_pyfunc_op_equals(best, 0)) {
         return "No number of guesses is faster than none.";
     }
-    if (_pyfunc_op_equals(best, settings["gamma"])) {
+    if ((_pyfunc_op_equals(least, most) && _pyfunc_op_equals(best, gamma))) {
         return _pymeth_join.call("", ["Of up to ", MOST_GUESSES, " guesses, this number is best."]);
     }
-    verb = (_pyfunc_op_equals(best, 1))? ("is") : ("are");
+    verb = (_pyfunc_op_equals(most, 1))? ("is") : ("are");
     than = _pymeth_join.call("", ([speed_words(work["gains"][best]), " as fast"]));
-    if (((work["gains"][best]) < _pyfunc_op_mult(1.01, work["gain"]))) {
+    if (((((gamma < least) || (gamma > most))) && (((work["gains"][best]) < _pyfunc_op_mult(1.01, work["gain"]))))) {
         than = "less than 1 % faster";
     }
-    return _pymeth_join.call("", ["Of up to ", MOST_GUESSES, " guesses, ", best, " ", verb, " best: ", than, "."]);
+    return _pymeth_join.call("", ["Of up to ", MOST_GUESSES, " guesses, ", range_words(least, most), " ", verb, " best: ", than, "."]);
+};
+
+range_words = function (least, most) {
+    if (_pyfunc_op_equals(least, most)) {
+        return _pymeth_join.call("", [least]);
+    }
+    return ((_pyfunc_op_equals(most, (least + 1))))? (_pymeth_join.call("", [least, " and ", most])) : (_pymeth_join.call("", [least, " to ", most]));
 };
 
 speculation_formula = function (settings, work) {
-    var batch, check, check_of, cost, gamma, made, ridge, share, stub113_, stub114_, stub115_, whole;
-    stub113_ = [trimmed(settings["acceptance"], 2), trimmed(settings["cost"], 2)];
-    share = stub113_[0];cost = stub113_[1];
-    stub114_ = [settings["gamma"], settings["batch"], fixed(work["ridge"], 0)];
-    gamma = stub114_[0];batch = stub114_[1];ridge = stub114_[2];
-    stub115_ = [number_words(work["made"]), number_words(work["check"])];
-    made = stub115_[0];check = stub115_[1];
+    var batch, check, check_of, cost, gamma, made, ridge, share, stub115_, stub116_, stub117_, whole;
+    stub115_ = [trimmed(settings["acceptance"], 2), trimmed(settings["cost"], 2)];
+    share = stub115_[0];cost = stub115_[1];
+    stub116_ = [settings["gamma"], settings["batch"], fixed(work["ridge"], 0)];
+    gamma = stub116_[0];batch = stub116_[1];ridge = stub116_[2];
+    stub117_ = [number_words(work["made"]), number_words(work["check"])];
+    made = stub117_[0];check = stub117_[1];
     whole = number_words(work["whole"]);
     check_of = _pymeth_join.call("", ["max(1, ", batch, " \u00d7 ", gamma + 1, " / ", ridge, ") / max(1, ", batch, " / ", ridge, ")"]);
-    return [_pymeth_join.call("", ["tokens per step: (1 \u2212 ", share, "^", gamma + 1, ") / (1 \u2212 ", share, ") = ", made]), _pymeth_join.call("", ["time of the check: ", check_of, " = ", check, " steps"]), _pymeth_join.call("", ["time in all: ", gamma, " \u00d7 ", cost, " + ", check, " = ", whole, " steps"]), _pymeth_join.call("", (["speed-up: ", made, " / ", whole, " = ", fixed(work["gain"], 2)]))];
+    return [_pymeth_join.call("", ["tokens per step: (1 \u2212 ", share, "^", gamma + 1, ") / (1 \u2212 ", share, ") = ", made]), _pymeth_join.call("", ["time of the check: ", check_of, " = ", check, " steps"]), _pymeth_join.call("", ["time in all: ", gamma, " \u00d7 ", cost, " + ", check, " = ", whole, " steps"]), _pymeth_join.call("", (["speed-up: ", made, " / ", whole, " = ", fixed(work["gain"], 2)])), "(weights of a dense model in 16 bits, read once; attention is left out)"];
 };
 
 speculation_numbers = function (work) {
-    var best, best_text;
+    var best, best_text, numbers;
     best = work["best"];
-    best_text = ((best > 0))? (_pymeth_join.call("", ([best, " (", speed_words(work["gains"][best]), ")"]))) : ("0");
+    best_text = "0";
+    if ((best > 0)) {
+        numbers = range_words(work["least"], work["most"]);
+        best_text = _pymeth_join.call("", ([numbers, " (", speed_words(work["gains"][best]), ")"]));
+    }
     return [({label: "Speed-up", text: speed_words(work["gain"])}), ({label: "Tokens per step, each request", text: number_words(work["made"])}), ({label: "Time of guessing and check", text: steps_words(work["whole"])}), ({label: "Time of the check", text: steps_words(work["check"])}), ({label: "Of that, above the time of the weights", text: percent_words(work["beyond"])}), ({label: "Ridge of the GPU", text: _pymeth_join.call("", ([fixed(work["ridge"], 0), " tokens per step"]))}), ({label: "Best number of guesses", text: best_text})];
 };
 
@@ -1926,9 +1946,9 @@ latent_scene = function (settings, tables) {
 };
 
 latent_forms = function (sizes, fresh, context) {
-    var heads, matrices, nope, own, rope, shared, stub116_, value;
-    stub116_ = [sizes["heads"], sizes["nope"], sizes["rope"], sizes["value"]];
-    heads = stub116_[0];nope = stub116_[1];rope = stub116_[2];value = stub116_[3];
+    var heads, matrices, nope, own, rope, shared, stub118_, value;
+    stub118_ = [sizes["heads"], sizes["nope"], sizes["rope"], sizes["value"]];
+    heads = stub118_[0];nope = stub118_[1];rope = stub118_[2];value = stub118_[3];
     matrices = _pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(2, sizes["latent"]), heads)), _pyfunc_op_add(nope, value));
     own = _pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(2, context), heads)), (_pyfunc_op_add(_pyfunc_op_add(nope, rope), value)));
     shared = _pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(2, context), heads)), (_pyfunc_op_add(_pyfunc_op_mult(2, sizes["latent"]), rope)));
@@ -1936,16 +1956,16 @@ latent_forms = function (sizes, fresh, context) {
 };
 
 latent_work = function (sizes, settings) {
-    var better, context, crossing, dims, forms, found, fresh, ratios, stub117_seq, stub118_itr, tokens;
+    var better, context, crossing, dims, forms, found, fresh, ratios, stub119_seq, stub120_itr, tokens;
     context = settings["context"];
     fresh = Math.min(settings["new"], context);
     forms = latent_forms(sizes, fresh, context);
     better = ((forms["absorbed"] < forms["expanded"]))? ("absorb") : ("expand");
     ratios = [];
-    stub117_seq = curve_tokens(Math.min(MOST_NEW, context));
-    if ((typeof stub117_seq === "object") && (!Array.isArray(stub117_seq))) { stub117_seq = Object.keys(stub117_seq);}
-    for (stub118_itr = 0; stub118_itr < stub117_seq.length; stub118_itr += 1) {
-        tokens = stub117_seq[stub118_itr];
+    stub119_seq = curve_tokens(Math.min(MOST_NEW, context));
+    if ((typeof stub119_seq === "object") && (!Array.isArray(stub119_seq))) { stub119_seq = Object.keys(stub119_seq);}
+    for (stub120_itr = 0; stub120_itr < stub119_seq.length; stub120_itr += 1) {
+        tokens = stub119_seq[stub120_itr];
         found = latent_forms(sizes, tokens, context);
         _pymeth_append.call(ratios, ([tokens, found["expanded"] / found["absorbed"]]));
     }
@@ -1955,9 +1975,9 @@ latent_work = function (sizes, settings) {
 };
 
 latent_summary = function (sizes, settings, work) {
-    var absorbed, context, expanded, expanding, forms, fresh, layer, more, said, step, stub119_, stub120_;
-    stub119_ = [work["fresh"], work["context"], work["forms"]];
-    fresh = stub119_[0];context = stub119_[1];forms = stub119_[2];
+    var absorbed, context, expanded, expanding, forms, fresh, layer, more, said, step, stub121_, stub122_;
+    stub121_ = [work["fresh"], work["context"], work["forms"]];
+    fresh = stub121_[0];context = stub121_[1];forms = stub121_[2];
     said = [];
     if ((settings["new"] > context)) {
         _pymeth_append.call(said, (_pymeth_join.call("", (["The cache holds only ", tokens_words(context), " after the step, so ", fixed(settings["new"], 0), " cannot be new, and all ", fixed(context, 0), " count as new."]))));
@@ -1966,8 +1986,8 @@ latent_summary = function (sizes, settings, work) {
     if (_pyfunc_op_equals(fresh, context)) {
         step = _pymeth_join.call("", ["For a prompt of ", tokens_words(fresh), " from scratch"]);
     }
-    stub120_ = [flop_words(forms["expanded"]), flop_words(forms["absorbed"])];
-    expanded = stub120_[0];absorbed = stub120_[1];
+    stub122_ = [flop_words(forms["expanded"]), flop_words(forms["absorbed"])];
+    expanded = stub122_[0];absorbed = stub122_[1];
     layer = _pymeth_join.call("", (["one layer of ", sizes["title"]]));
     if (_pyfunc_op_equals(work["better"], "same")) {
         _pymeth_append.call(said, _pymeth_join.call("", [step, ", both forms take ", expanded, " in ", layer, "."]));
@@ -1992,11 +2012,11 @@ flop_words = function (flops) {
 };
 
 latent_formula = function (sizes, work) {
-    var both, context, forms, fresh, heads, latent, made, nope, rope, saved, stub121_, stub122_, value;
-    stub121_ = [fixed(work["fresh"], 0), fixed(work["context"], 0), work["forms"]];
-    fresh = stub121_[0];context = stub121_[1];forms = stub121_[2];
-    stub122_ = [sizes["latent"], sizes["nope"], sizes["rope"], sizes["value"]];
-    latent = stub122_[0];nope = stub122_[1];rope = stub122_[2];value = stub122_[3];
+    var both, context, forms, fresh, heads, latent, made, nope, rope, saved, stub123_, stub124_, value;
+    stub123_ = [fixed(work["fresh"], 0), fixed(work["context"], 0), work["forms"]];
+    fresh = stub123_[0];context = stub123_[1];forms = stub123_[2];
+    stub124_ = [sizes["latent"], sizes["nope"], sizes["rope"], sizes["value"]];
+    latent = stub124_[0];nope = stub124_[1];rope = stub124_[2];value = stub124_[3];
     made = _pymeth_join.call("", [latent, " \u00d7 (", nope, " + ", value, ")"]);
     heads = _pymeth_join.call("", ([sizes["heads"], " heads"]));
     both = _pymeth_join.call("", ["2 \u00d7 ", fresh, " \u00d7 ", context, " \u00d7 ", heads]);
@@ -2073,12 +2093,12 @@ escaped = function (text) {
 };
 
 text_width = function (text, size) {
-    var letter, stub123_seq, stub124_itr, total;
+    var letter, stub125_seq, stub126_itr, total;
     total = 0.0;
-    stub123_seq = text;
-    if ((typeof stub123_seq === "object") && (!Array.isArray(stub123_seq))) { stub123_seq = Object.keys(stub123_seq);}
-    for (stub124_itr = 0; stub124_itr < stub123_seq.length; stub124_itr += 1) {
-        letter = stub123_seq[stub124_itr];
+    stub125_seq = text;
+    if ((typeof stub125_seq === "object") && (!Array.isArray(stub125_seq))) { stub125_seq = Object.keys(stub125_seq);}
+    for (stub126_itr = 0; stub126_itr < stub125_seq.length; stub126_itr += 1) {
+        letter = stub125_seq[stub126_itr];
         if (_pyfunc_op_contains(letter, NARROW_LETTERS)) {
             total += 0.38;
         } else if (_pyfunc_op_contains(letter, WIDE_LETTERS)) {
@@ -2112,14 +2132,14 @@ words_at = function (x, y, text, colour, anchor, more) {
 };
 
 wrapped = function (text, size, room) {
-    var letter, line, lines, stub125_, stub126_seq, stub127_itr, word;
+    var letter, line, lines, stub127_, stub128_seq, stub129_itr, word;
     lines = [];
-    stub125_ = ["", ""];
-    line = stub125_[0];word = stub125_[1];
-    stub126_seq = text + " ";
-    if ((typeof stub126_seq === "object") && (!Array.isArray(stub126_seq))) { stub126_seq = Object.keys(stub126_seq);}
-    for (stub127_itr = 0; stub127_itr < stub126_seq.length; stub127_itr += 1) {
-        letter = stub126_seq[stub127_itr];
+    stub127_ = ["", ""];
+    line = stub127_[0];word = stub127_[1];
+    stub128_seq = text + " ";
+    if ((typeof stub128_seq === "object") && (!Array.isArray(stub128_seq))) { stub128_seq = Object.keys(stub128_seq);}
+    for (stub129_itr = 0; stub129_itr < stub128_seq.length; stub129_itr += 1) {
+        letter = stub128_seq[stub129_itr];
         if ((!_pyfunc_op_equals(letter, " "))) {
             word = _pyfunc_op_add(word, letter);
         } else {
@@ -2169,9 +2189,9 @@ data_of = function (label, value) {
 };
 
 place = function (axis, value) {
-    var high, low, stub128_;
-    stub128_ = [axis["min"], axis["max"]];
-    low = stub128_[0];high = stub128_[1];
+    var high, low, stub130_;
+    stub130_ = [axis["min"], axis["max"]];
+    low = stub130_[0];high = stub130_[1];
     if (_pyfunc_op_equals(axis["scale"], "log")) {
         if ((value <= 0)) {
             return 0;
@@ -2182,14 +2202,14 @@ place = function (axis, value) {
 };
 
 legend_at = function (y, width, entries) {
-    var body, dash, entry, height, label, line, middle, more, room, stub129_, stub130_seq, stub131_itr, swatch, x;
+    var body, dash, entry, height, label, line, middle, more, room, stub131_, stub132_seq, stub133_itr, swatch, x;
     body = [];
-    stub129_ = [0.0, 0];
-    x = stub129_[0];line = stub129_[1];
-    stub130_seq = entries;
-    if ((typeof stub130_seq === "object") && (!Array.isArray(stub130_seq))) { stub130_seq = Object.keys(stub130_seq);}
-    for (stub131_itr = 0; stub131_itr < stub130_seq.length; stub131_itr += 1) {
-        entry = stub130_seq[stub131_itr];
+    stub131_ = [0.0, 0];
+    x = stub131_[0];line = stub131_[1];
+    stub132_seq = entries;
+    if ((typeof stub132_seq === "object") && (!Array.isArray(stub132_seq))) { stub132_seq = Object.keys(stub132_seq);}
+    for (stub133_itr = 0; stub133_itr < stub132_seq.length; stub133_itr += 1) {
+        entry = stub132_seq[stub133_itr];
         swatch = (_pyfunc_op_contains("line", entry))? (22) : (12);
         room = (swatch + 6) + text_width(entry["label"], SMALL);
         if (((x > 0) && ((_pyfunc_op_add(x, room) > width)))) {
@@ -2216,44 +2236,44 @@ BAR = 26;
 SHORT = 50;
 SHARE = 0.26;
 label_room = function (labels, width) {
-    var label, stub132_seq, stub133_itr, widest;
+    var label, stub134_seq, stub135_itr, widest;
     widest = 0.0;
-    stub132_seq = labels;
-    if ((typeof stub132_seq === "object") && (!Array.isArray(stub132_seq))) { stub132_seq = Object.keys(stub132_seq);}
-    for (stub133_itr = 0; stub133_itr < stub132_seq.length; stub133_itr += 1) {
-        label = stub132_seq[stub133_itr];
+    stub134_seq = labels;
+    if ((typeof stub134_seq === "object") && (!Array.isArray(stub134_seq))) { stub134_seq = Object.keys(stub134_seq);}
+    for (stub135_itr = 0; stub135_itr < stub134_seq.length; stub135_itr += 1) {
+        label = stub134_seq[stub135_itr];
         widest = Math.max(widest, (text_width(label, SMALL) + 10));
     }
     return ((widest <= _pyfunc_op_mult(SHARE, width)))? (widest) : (0);
 };
 
 bars_top = function (panel) {
-    var bar, mark, part, stub134_seq, stub135_itr, stub136_seq, stub137_itr, stub138_seq, stub139_itr, top, total;
+    var bar, mark, part, stub136_seq, stub137_itr, stub138_seq, stub139_itr, stub140_seq, stub141_itr, top, total;
     top = panel["max"];
-    stub136_seq = panel["bars"];
-    if ((typeof stub136_seq === "object") && (!Array.isArray(stub136_seq))) { stub136_seq = Object.keys(stub136_seq);}
-    for (stub137_itr = 0; stub137_itr < stub136_seq.length; stub137_itr += 1) {
-        bar = stub136_seq[stub137_itr];
+    stub138_seq = panel["bars"];
+    if ((typeof stub138_seq === "object") && (!Array.isArray(stub138_seq))) { stub138_seq = Object.keys(stub138_seq);}
+    for (stub139_itr = 0; stub139_itr < stub138_seq.length; stub139_itr += 1) {
+        bar = stub138_seq[stub139_itr];
         total = 0.0;
-        stub134_seq = bar["parts"];
-        if ((typeof stub134_seq === "object") && (!Array.isArray(stub134_seq))) { stub134_seq = Object.keys(stub134_seq);}
-        for (stub135_itr = 0; stub135_itr < stub134_seq.length; stub135_itr += 1) {
-            part = stub134_seq[stub135_itr];
+        stub136_seq = bar["parts"];
+        if ((typeof stub136_seq === "object") && (!Array.isArray(stub136_seq))) { stub136_seq = Object.keys(stub136_seq);}
+        for (stub137_itr = 0; stub137_itr < stub136_seq.length; stub137_itr += 1) {
+            part = stub136_seq[stub137_itr];
             total = _pyfunc_op_add(total, Math.max(0, part["value"]));
         }
         top = Math.max(top, total);
     }
-    stub138_seq = panel["marks"];
-    if ((typeof stub138_seq === "object") && (!Array.isArray(stub138_seq))) { stub138_seq = Object.keys(stub138_seq);}
-    for (stub139_itr = 0; stub139_itr < stub138_seq.length; stub139_itr += 1) {
-        mark = stub138_seq[stub139_itr];
+    stub140_seq = panel["marks"];
+    if ((typeof stub140_seq === "object") && (!Array.isArray(stub140_seq))) { stub140_seq = Object.keys(stub140_seq);}
+    for (stub141_itr = 0; stub141_itr < stub140_seq.length; stub141_itr += 1) {
+        mark = stub140_seq[stub141_itr];
         top = Math.max(top, mark["value"]);
     }
     return ((top > 0))? (top) : (1);
 };
 
 bar_ticks = function (top) {
-    var factor, step, stub140_seq, stub141_itr, ticks, wide;
+    var factor, step, stub142_seq, stub143_itr, ticks, wide;
     step = 1.0;
     while (_pyfunc_op_mult(step, 5) >= top) {
         step = step / 10;
@@ -2261,10 +2281,10 @@ bar_ticks = function (top) {
     while (_pyfunc_op_mult(step, 50) < top) {
         step = _pyfunc_op_mult(step, 10);
     }
-    stub140_seq = [10, 5, 2];
-    if ((typeof stub140_seq === "object") && (!Array.isArray(stub140_seq))) { stub140_seq = Object.keys(stub140_seq);}
-    for (stub141_itr = 0; stub141_itr < stub140_seq.length; stub141_itr += 1) {
-        factor = stub140_seq[stub141_itr];
+    stub142_seq = [10, 5, 2];
+    if ((typeof stub142_seq === "object") && (!Array.isArray(stub142_seq))) { stub142_seq = Object.keys(stub142_seq);}
+    for (stub143_itr = 0; stub143_itr < stub142_seq.length; stub143_itr += 1) {
+        factor = stub142_seq[stub143_itr];
         if (((_pyfunc_op_mult(_pyfunc_op_mult(step, factor), 5)) >= top)) {
             wide = _pyfunc_op_mult(step, factor);
         }
@@ -2277,15 +2297,15 @@ bar_ticks = function (top) {
 };
 
 part_words = function (part, unit, room) {
-    var size, stub142_seq, stub143_itr, words;
+    var size, stub144_seq, stub145_itr, words;
     size = number_words(part["value"]);
     if ((!_pyfunc_op_equals(unit, ""))) {
         size = _pymeth_join.call("", [size, " ", unit]);
     }
-    stub142_seq = [_pymeth_join.call("", ([part["label"], " ", size])), size];
-    if ((typeof stub142_seq === "object") && (!Array.isArray(stub142_seq))) { stub142_seq = Object.keys(stub142_seq);}
-    for (stub143_itr = 0; stub143_itr < stub142_seq.length; stub143_itr += 1) {
-        words = stub142_seq[stub143_itr];
+    stub144_seq = [_pymeth_join.call("", ([part["label"], " ", size])), size];
+    if ((typeof stub144_seq === "object") && (!Array.isArray(stub144_seq))) { stub144_seq = Object.keys(stub144_seq);}
+    for (stub145_itr = 0; stub145_itr < stub144_seq.length; stub145_itr += 1) {
+        words = stub144_seq[stub145_itr];
         if (((text_width(words, SMALL) + 10) <= room)) {
             return words;
         }
@@ -2294,12 +2314,12 @@ part_words = function (part, unit, room) {
 };
 
 draw_parts = function (bar, unit, x, y, scale) {
-    var body, colour, length, more, part, stub144_seq, stub145_itr, words;
+    var body, colour, length, more, part, stub146_seq, stub147_itr, words;
     body = [];
-    stub144_seq = bar["parts"];
-    if ((typeof stub144_seq === "object") && (!Array.isArray(stub144_seq))) { stub144_seq = Object.keys(stub144_seq);}
-    for (stub145_itr = 0; stub145_itr < stub144_seq.length; stub145_itr += 1) {
-        part = stub144_seq[stub145_itr];
+    stub146_seq = bar["parts"];
+    if ((typeof stub146_seq === "object") && (!Array.isArray(stub146_seq))) { stub146_seq = Object.keys(stub146_seq);}
+    for (stub147_itr = 0; stub147_itr < stub146_seq.length; stub147_itr += 1) {
+        part = stub146_seq[stub147_itr];
         length = _pyfunc_op_mult(Math.max(0, part["value"]), scale);
         more = data_of(part["label"], part["value"]);
         if ((!_pyfunc_op_equals(part["role"], "free"))) {
@@ -2319,10 +2339,10 @@ draw_parts = function (bar, unit, x, y, scale) {
 };
 
 draw_bars = function (panel, width) {
-    var anchor, at, bar, below, body, bottom, edge, end, foot, free, half, i, last, left, legend, mark, more, part, room, row, scale, short, side, start, stub146_, stub147_seq, stub148_itr, stub149_seq, stub150_itr, stub151_, stub152_, tick, ticks, top, unit, words, x, y;
+    var anchor, at, bar, below, body, bottom, edge, end, foot, free, half, i, last, left, legend, mark, more, part, room, row, scale, short, side, start, stub148_, stub149_seq, stub150_itr, stub151_seq, stub152_itr, stub153_, stub154_, tick, ticks, top, unit, words, x, y;
     body = [];
-    stub146_ = [bars_top(panel), panel["unit"]];
-    top = stub146_[0];unit = stub146_[1];
+    stub148_ = [bars_top(panel), panel["unit"]];
+    top = stub148_[0];unit = stub148_[1];
     side = label_room((function list_comprehension (iter0) {var res = [];var bar, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {bar = iter0[i0];{res.push(bar["label"]);}}return res;}).call(this, panel["bars"]), width);
     row = ((side > 0))? (BAR + 10) : (BAR + 26);
     short = text_width(unit, SMALL) <= SHORT;
@@ -2337,10 +2357,10 @@ draw_bars = function (panel, width) {
     bottom = (_pyfunc_op_add(start, (_pyfunc_op_mult(row, (panel["bars"].length))))) - 2;
     edge = ((_pyfunc_op_add(side, _pyfunc_op_mult(ticks[ticks.length -1], scale))) - (text_width(last, SMALL) / 2)) - 4;
     free = -1.0;
-    stub147_seq = ticks;
-    if ((typeof stub147_seq === "object") && (!Array.isArray(stub147_seq))) { stub147_seq = Object.keys(stub147_seq);}
-    for (stub148_itr = 0; stub148_itr < stub147_seq.length; stub148_itr += 1) {
-        tick = stub147_seq[stub148_itr];
+    stub149_seq = ticks;
+    if ((typeof stub149_seq === "object") && (!Array.isArray(stub149_seq))) { stub149_seq = Object.keys(stub149_seq);}
+    for (stub150_itr = 0; stub150_itr < stub149_seq.length; stub150_itr += 1) {
+        tick = stub149_seq[stub150_itr];
         x = _pyfunc_op_add(side, _pyfunc_op_mult(tick, scale));
         if ((x > 0)) {
             _pymeth_append.call(body, segment(x, start, x, bottom, "grid", ""));
@@ -2364,10 +2384,10 @@ draw_bars = function (panel, width) {
             _pymeth_append.call(body, haloed(0, y - 5, words, "start", ""));
         }
         _pymeth_append.call(body, (draw_parts(bar, (_pyfunc_truthy(short))? (unit) : (""), side, y, scale)));
-        stub149_seq = bar["parts"];
-        if ((typeof stub149_seq === "object") && (!Array.isArray(stub149_seq))) { stub149_seq = Object.keys(stub149_seq);}
-        for (stub150_itr = 0; stub150_itr < stub149_seq.length; stub150_itr += 1) {
-            part = stub149_seq[stub150_itr];
+        stub151_seq = bar["parts"];
+        if ((typeof stub151_seq === "object") && (!Array.isArray(stub151_seq))) { stub151_seq = Object.keys(stub151_seq);}
+        for (stub152_itr = 0; stub152_itr < stub151_seq.length; stub152_itr += 1) {
+            part = stub151_seq[stub152_itr];
             add_once(legend, part["role"], part["label"]);
         }
     }
@@ -2376,15 +2396,15 @@ draw_bars = function (panel, width) {
     }
     for (i = 0; i < panel["marks"].length; i += 1) {
         mark = panel["marks"][i];
-        stub151_ = [_pyfunc_op_add(side, _pyfunc_op_mult(mark["value"], scale)), 36 + _pyfunc_op_mult(17, i)];
-        x = stub151_[0];y = stub151_[1];
+        stub153_ = [_pyfunc_op_add(side, _pyfunc_op_mult(mark["value"], scale)), 36 + _pyfunc_op_mult(17, i)];
+        x = stub153_[0];y = stub153_[1];
         more = _pymeth_join.call("", ([" stroke-width=\"1.5\" stroke-dasharray=\"4 3\"", data_of(mark["label"], mark["value"])]));
         _pymeth_append.call(body, segment(x, y - 11, x, bottom, "ink", more));
         left = (x - 5) > ((width - x) - 5);
         room = (_pyfunc_truthy(left))? (x - 5) : ((width - x) - 5);
         words = clipped(mark["label"], SMALL, room);
-        stub152_ = (_pyfunc_truthy(left))? ([x - 5, "end"]) : ([x + 5, "start"]);
-        at = stub152_[0];anchor = stub152_[1];
+        stub154_ = (_pyfunc_truthy(left))? ([x - 5, "end"]) : ([x + 5, "start"]);
+        at = stub154_[0];anchor = stub154_[1];
         _pymeth_append.call(body, (words_at(at, y, words, paint("ink"), anchor, "")));
     }
     foot = bottom + 26;
@@ -2399,11 +2419,11 @@ draw_bars = function (panel, width) {
 };
 
 add_once = function (legend, role, label) {
-    var entry, stub153_seq, stub154_itr;
-    stub153_seq = legend;
-    if ((typeof stub153_seq === "object") && (!Array.isArray(stub153_seq))) { stub153_seq = Object.keys(stub153_seq);}
-    for (stub154_itr = 0; stub154_itr < stub153_seq.length; stub154_itr += 1) {
-        entry = stub153_seq[stub154_itr];
+    var entry, stub155_seq, stub156_itr;
+    stub155_seq = legend;
+    if ((typeof stub155_seq === "object") && (!Array.isArray(stub155_seq))) { stub155_seq = Object.keys(stub155_seq);}
+    for (stub156_itr = 0; stub156_itr < stub155_seq.length; stub156_itr += 1) {
+        entry = stub155_seq[stub156_itr];
         if ((_pyfunc_op_equals(entry["role"], role) && _pyfunc_op_equals(entry["label"], label))) {
             return null;
         }
@@ -2413,13 +2433,13 @@ add_once = function (legend, role, label) {
 };
 
 draw_cells = function (panel, width) {
-    var below, body, i, label, line, more, most, pitch, role, row, side, size, stub155_seq, stub156_itr, stub157_seq, stub158_itr, top, words, x, y;
+    var below, body, i, label, line, more, most, pitch, role, row, side, size, stub157_seq, stub158_itr, stub159_seq, stub160_itr, top, words, x, y;
     body = [];
     most = 1;
-    stub155_seq = panel["rows"];
-    if ((typeof stub155_seq === "object") && (!Array.isArray(stub155_seq))) { stub155_seq = Object.keys(stub155_seq);}
-    for (stub156_itr = 0; stub156_itr < stub155_seq.length; stub156_itr += 1) {
-        row = stub155_seq[stub156_itr];
+    stub157_seq = panel["rows"];
+    if ((typeof stub157_seq === "object") && (!Array.isArray(stub157_seq))) { stub157_seq = Object.keys(stub157_seq);}
+    for (stub158_itr = 0; stub158_itr < stub157_seq.length; stub158_itr += 1) {
+        row = stub157_seq[stub158_itr];
         most = Math.max(most, (row["cells"].length));
     }
     side = label_room((function list_comprehension (iter0) {var res = [];var row, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {row = iter0[i0];{res.push(row["label"]);}}return res;}).call(this, panel["rows"]), width);
@@ -2427,10 +2447,10 @@ draw_cells = function (panel, width) {
     size = _pyfunc_op_mult(pitch, 0.88);
     line = ((side > 0))? (Math.max(pitch, 16)) : (pitch + 18);
     y = 24.0;
-    stub157_seq = panel["rows"];
-    if ((typeof stub157_seq === "object") && (!Array.isArray(stub157_seq))) { stub157_seq = Object.keys(stub157_seq);}
-    for (stub158_itr = 0; stub158_itr < stub157_seq.length; stub158_itr += 1) {
-        row = stub157_seq[stub158_itr];
+    stub159_seq = panel["rows"];
+    if ((typeof stub159_seq === "object") && (!Array.isArray(stub159_seq))) { stub159_seq = Object.keys(stub159_seq);}
+    for (stub160_itr = 0; stub160_itr < stub159_seq.length; stub160_itr += 1) {
+        row = stub159_seq[stub160_itr];
         top = ((side > 0))? (_pyfunc_op_add(y, ((line - pitch) / 2))) : (y + 18);
         if ((side > 0)) {
             words = words_at(side - 10, (_pyfunc_op_add(y, (line / 2))) + 4, row["label"], paint("ink"), "end", "");
@@ -2464,7 +2484,7 @@ at_y = function (panel, area, value) {
 };
 
 spread = function (wanted, top, bottom) {
-    var best, ceiling, floor, found, i, k, order, stub159_seq, stub160_itr;
+    var best, ceiling, floor, found, i, k, order, stub161_seq, stub162_itr;
     order = [];
     while (order.length < wanted.length) {
         best = -1;
@@ -2477,10 +2497,10 @@ spread = function (wanted, top, bottom) {
     }
     found = _pyfunc_op_add(wanted, []);
     floor = top;
-    stub159_seq = order;
-    if ((typeof stub159_seq === "object") && (!Array.isArray(stub159_seq))) { stub159_seq = Object.keys(stub159_seq);}
-    for (stub160_itr = 0; stub160_itr < stub159_seq.length; stub160_itr += 1) {
-        i = stub159_seq[stub160_itr];
+    stub161_seq = order;
+    if ((typeof stub161_seq === "object") && (!Array.isArray(stub161_seq))) { stub161_seq = Object.keys(stub161_seq);}
+    for (stub162_itr = 0; stub162_itr < stub161_seq.length; stub162_itr += 1) {
+        i = stub161_seq[stub162_itr];
         found[i] = Math.max(found[i], floor);
         floor = _pyfunc_op_add(found[i], LINE);
     }
@@ -2498,14 +2518,14 @@ upright = function (line) {
 };
 
 end_names = function (panel, area) {
-    var found, heights, i, line, lines, stub161_, stub161_i0, stub161_iter0, stub161_line, stub162_seq, stub163_itr, wanted, x, y;
-    stub161_ = [];stub161_iter0 = panel["lines"];if ((typeof stub161_iter0 === "object") && (!Array.isArray(stub161_iter0))) {stub161_iter0 = Object.keys(stub161_iter0);}for (stub161_i0=0; stub161_i0<stub161_iter0.length; stub161_i0++) {stub161_line = stub161_iter0[stub161_i0];if (!(((((stub161_line["points"].length) > 0)) && ((!_pyfunc_truthy(upright(stub161_line))))))) {continue;}{stub161_.push(stub161_line);}}
-    lines = stub161_;
+    var found, heights, i, line, lines, stub163_, stub163_i0, stub163_iter0, stub163_line, stub164_seq, stub165_itr, wanted, x, y;
+    stub163_ = [];stub163_iter0 = panel["lines"];if ((typeof stub163_iter0 === "object") && (!Array.isArray(stub163_iter0))) {stub163_iter0 = Object.keys(stub163_iter0);}for (stub163_i0=0; stub163_i0<stub163_iter0.length; stub163_i0++) {stub163_line = stub163_iter0[stub163_i0];if (!(((((stub163_line["points"].length) > 0)) && ((!_pyfunc_truthy(upright(stub163_line))))))) {continue;}{stub163_.push(stub163_line);}}
+    lines = stub163_;
     wanted = [];
-    stub162_seq = lines;
-    if ((typeof stub162_seq === "object") && (!Array.isArray(stub162_seq))) { stub162_seq = Object.keys(stub162_seq);}
-    for (stub163_itr = 0; stub163_itr < stub162_seq.length; stub163_itr += 1) {
-        line = stub162_seq[stub163_itr];
+    stub164_seq = lines;
+    if ((typeof stub164_seq === "object") && (!Array.isArray(stub164_seq))) { stub164_seq = Object.keys(stub164_seq);}
+    for (stub165_itr = 0; stub165_itr < stub164_seq.length; stub165_itr += 1) {
+        line = stub164_seq[stub165_itr];
         y = at_y(panel, area, line["points"][line["points"].length -1][1]);
         _pymeth_append.call(wanted, (Math.min(Math.max(y, area["top"]), area["bottom"])));
     }
@@ -2519,22 +2539,22 @@ end_names = function (panel, area) {
 };
 
 draw_names = function (panel, area, width) {
-    var body, box, colour, curves, edge, end, i, label, line, more, point, right, rim, room, spots, stub164_seq, stub165_itr, stub166_seq, stub167_itr, stub168_seq, stub169_itr, stub170_, stub170_i0, stub170_iter0, stub170_line, stub171_seq, stub172_itr, stub173_, taken, tick, where, x, y;
+    var body, box, colour, curves, edge, end, i, label, line, more, point, right, rim, room, spots, stub166_seq, stub167_itr, stub168_seq, stub169_itr, stub170_seq, stub171_itr, stub172_, stub172_i0, stub172_iter0, stub172_line, stub173_seq, stub174_itr, stub175_, taken, tick, where, x, y;
     body = [];
     taken = [];
-    stub164_seq = panel["y"]["ticks"];
-    if ((typeof stub164_seq === "object") && (!Array.isArray(stub164_seq))) { stub164_seq = Object.keys(stub164_seq);}
-    for (stub165_itr = 0; stub165_itr < stub164_seq.length; stub165_itr += 1) {
-        tick = stub164_seq[stub165_itr];
+    stub166_seq = panel["y"]["ticks"];
+    if ((typeof stub166_seq === "object") && (!Array.isArray(stub166_seq))) { stub166_seq = Object.keys(stub166_seq);}
+    for (stub167_itr = 0; stub167_itr < stub166_seq.length; stub167_itr += 1) {
+        tick = stub166_seq[stub167_itr];
         y = at_y(panel, area, tick["at"]);
         room = text_width(tick["text"], SMALL);
         _pymeth_append.call(taken, ([(area["left"] - 6) - room, y - 7, area["left"] - 6, y + 7]));
     }
     if (_pyfunc_truthy(area["named"])) {
-        stub166_seq = end_names(panel, area);
-        if ((typeof stub166_seq === "object") && (!Array.isArray(stub166_seq))) { stub166_seq = Object.keys(stub166_seq);}
-        for (stub167_itr = 0; stub167_itr < stub166_seq.length; stub167_itr += 1) {
-            end = stub166_seq[stub167_itr];
+        stub168_seq = end_names(panel, area);
+        if ((typeof stub168_seq === "object") && (!Array.isArray(stub168_seq))) { stub168_seq = Object.keys(stub168_seq);}
+        for (stub169_itr = 0; stub169_itr < stub168_seq.length; stub169_itr += 1) {
+            end = stub168_seq[stub169_itr];
             colour = paint_text(end["of"]);
             _pymeth_append.call(body, words_at(end["x"], end["y"] + 4, end["label"], colour, "start", ""));
             right = _pyfunc_op_add(end["x"], text_width(end["label"], SMALL));
@@ -2542,21 +2562,21 @@ draw_names = function (panel, area, width) {
         }
     }
     spots = [];
-    stub168_seq = panel["points"];
-    if ((typeof stub168_seq === "object") && (!Array.isArray(stub168_seq))) { stub168_seq = Object.keys(stub168_seq);}
-    for (stub169_itr = 0; stub169_itr < stub168_seq.length; stub169_itr += 1) {
-        point = stub168_seq[stub169_itr];
+    stub170_seq = panel["points"];
+    if ((typeof stub170_seq === "object") && (!Array.isArray(stub170_seq))) { stub170_seq = Object.keys(stub170_seq);}
+    for (stub171_itr = 0; stub171_itr < stub170_seq.length; stub171_itr += 1) {
+        point = stub170_seq[stub171_itr];
         x = Math.min((Math.max(at_x(panel, area, point["x"]), area["left"])), area["right"]);
         y = Math.min((Math.max(at_y(panel, area, point["y"]), area["top"])), area["bottom"]);
         _pymeth_append.call(spots, [x, y]);
         _pymeth_append.call(taken, [x - 7, y - 7, x + 7, y + 7]);
     }
-    stub170_ = [];stub170_iter0 = panel["lines"];if ((typeof stub170_iter0 === "object") && (!Array.isArray(stub170_iter0))) {stub170_iter0 = Object.keys(stub170_iter0);}for (stub170_i0=0; stub170_i0<stub170_iter0.length; stub170_i0++) {stub170_line = stub170_iter0[stub170_i0];{stub170_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub170_line["points"]));}}
-    curves = stub170_;
-    stub171_seq = panel["lines"];
-    if ((typeof stub171_seq === "object") && (!Array.isArray(stub171_seq))) { stub171_seq = Object.keys(stub171_seq);}
-    for (stub172_itr = 0; stub172_itr < stub171_seq.length; stub172_itr += 1) {
-        line = stub171_seq[stub172_itr];
+    stub172_ = [];stub172_iter0 = panel["lines"];if ((typeof stub172_iter0 === "object") && (!Array.isArray(stub172_iter0))) {stub172_iter0 = Object.keys(stub172_iter0);}for (stub172_i0=0; stub172_i0<stub172_iter0.length; stub172_i0++) {stub172_line = stub172_iter0[stub172_i0];{stub172_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub172_line["points"]));}}
+    curves = stub172_;
+    stub173_seq = panel["lines"];
+    if ((typeof stub173_seq === "object") && (!Array.isArray(stub173_seq))) { stub173_seq = Object.keys(stub173_seq);}
+    for (stub174_itr = 0; stub174_itr < stub173_seq.length; stub174_itr += 1) {
+        line = stub173_seq[stub174_itr];
         if ((_pyfunc_truthy(area["named"]) && (((line["points"].length) > 0)) && (_pyfunc_truthy(upright(line))))) {
             x = at_x(panel, area, line["points"][line["points"].length -1][0]);
             y = Math.max(at_y(panel, area, line["points"][line["points"].length -1][1]), area["top"]);
@@ -2568,8 +2588,8 @@ draw_names = function (panel, area, width) {
         }
     }
     for (i = 0; i < spots.length; i += 1) {
-        stub173_ = [panel["points"][i], spots[i][0], spots[i][1]];
-        point = stub173_[0];x = stub173_[1];y = stub173_[2];
+        stub175_ = [panel["points"][i], spots[i][0], spots[i][1]];
+        point = stub175_[0];x = stub175_[1];y = stub175_[2];
         edge = _pymeth_join.call("", ["stroke=\"", paint("card"), "\" stroke-width=\"2\""]);
         more = _pymeth_join.call("", ([data_of(point["label"], point["y"]), " data-x=\"", exact(point["x"]), "\""]));
         where = _pymeth_join.call("", ["cx=\"", px(x), "\" cy=\"", px(y), "\" r=\"6\""]);
@@ -2583,17 +2603,17 @@ draw_names = function (panel, area, width) {
 };
 
 free_box = function (x, y, room, area, width, taken, curves) {
-    var away, best, box, found, inside, left, stub174_, stub175_seq, stub176_itr, stub177_seq, stub178_itr, top;
+    var away, best, box, found, inside, left, stub176_, stub177_seq, stub178_itr, stub179_seq, stub180_itr, top;
     best = [Math.min((Math.max(0, (x + 11))), (Math.max(0, (width - room)))), y - 8, (x + 11) + room, _pyfunc_op_add(y, LINE) - 8];
     found = false;
-    stub177_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
-    if ((typeof stub177_seq === "object") && (!Array.isArray(stub177_seq))) { stub177_seq = Object.keys(stub177_seq);}
-    for (stub178_itr = 0; stub178_itr < stub177_seq.length; stub178_itr += 1) {
-        away = stub177_seq[stub178_itr];
-        stub175_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
-        if ((typeof stub175_seq === "object") && (!Array.isArray(stub175_seq))) { stub175_seq = Object.keys(stub175_seq);}
-        for (stub176_itr = 0; stub176_itr < stub175_seq.length; stub176_itr += 1) {
-            left = stub175_seq[stub176_itr];
+    stub179_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
+    if ((typeof stub179_seq === "object") && (!Array.isArray(stub179_seq))) { stub179_seq = Object.keys(stub179_seq);}
+    for (stub180_itr = 0; stub180_itr < stub179_seq.length; stub180_itr += 1) {
+        away = stub179_seq[stub180_itr];
+        stub177_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
+        if ((typeof stub177_seq === "object") && (!Array.isArray(stub177_seq))) { stub177_seq = Object.keys(stub177_seq);}
+        for (stub178_itr = 0; stub178_itr < stub177_seq.length; stub178_itr += 1) {
+            left = stub177_seq[stub178_itr];
             top = _pyfunc_op_add((y - 8), (_pyfunc_op_mult(away, (LINE + 1))));
             box = [left, top, _pyfunc_op_add(left, room), _pyfunc_op_add(top, LINE)];
             inside = (left >= 0) && ((_pyfunc_op_add(left, room) <= width)) && ((top >= (area["top"] - 8)));
@@ -2602,8 +2622,8 @@ free_box = function (x, y, room, area, width, taken, curves) {
                     return box;
                 }
                 if ((!_pyfunc_truthy(found))) {
-                    stub174_ = [box, true];
-                    best = stub174_[0];found = stub174_[1];
+                    stub176_ = [box, true];
+                    best = stub176_[0];found = stub176_[1];
                 }
             }
         }
@@ -2612,11 +2632,11 @@ free_box = function (x, y, room, area, width, taken, curves) {
 };
 
 covered = function (box, taken) {
-    var across, other, stub179_seq, stub180_itr;
-    stub179_seq = taken;
-    if ((typeof stub179_seq === "object") && (!Array.isArray(stub179_seq))) { stub179_seq = Object.keys(stub179_seq);}
-    for (stub180_itr = 0; stub180_itr < stub179_seq.length; stub180_itr += 1) {
-        other = stub179_seq[stub180_itr];
+    var across, other, stub181_seq, stub182_itr;
+    stub181_seq = taken;
+    if ((typeof stub181_seq === "object") && (!Array.isArray(stub181_seq))) { stub181_seq = Object.keys(stub181_seq);}
+    for (stub182_itr = 0; stub182_itr < stub181_seq.length; stub182_itr += 1) {
+        other = stub181_seq[stub182_itr];
         across = (box[0] < other[2]) && (other[0] < box[2]);
         if ((_pyfunc_truthy(across) && (box[1] < other[3]) && (other[1] < box[3]))) {
             return true;
@@ -2626,11 +2646,11 @@ covered = function (box, taken) {
 };
 
 crossed = function (box, curves) {
-    var curve, i, stub181_seq, stub182_itr;
-    stub181_seq = curves;
-    if ((typeof stub181_seq === "object") && (!Array.isArray(stub181_seq))) { stub181_seq = Object.keys(stub181_seq);}
-    for (stub182_itr = 0; stub182_itr < stub181_seq.length; stub182_itr += 1) {
-        curve = stub181_seq[stub182_itr];
+    var curve, i, stub183_seq, stub184_itr;
+    stub183_seq = curves;
+    if ((typeof stub183_seq === "object") && (!Array.isArray(stub183_seq))) { stub183_seq = Object.keys(stub183_seq);}
+    for (stub184_itr = 0; stub184_itr < stub183_seq.length; stub184_itr += 1) {
+        curve = stub183_seq[stub184_itr];
         for (i = 1; i < curve.length; i += 1) {
             if (_pyfunc_truthy(segment_meets(box, curve[i - 1], curve[i]))) {
                 return true;
@@ -2641,22 +2661,22 @@ crossed = function (box, curves) {
 };
 
 segment_meets = function (box, start, end) {
-    var enter, first, high, k, last, leave, low, step, stub183_, stub184_, stub185_, stub186_;
-    stub183_ = [0.0, 1.0];
-    first = stub183_[0];last = stub183_[1];
+    var enter, first, high, k, last, leave, low, step, stub185_, stub186_, stub187_, stub188_;
+    stub185_ = [0.0, 1.0];
+    first = stub185_[0];last = stub185_[1];
     for (k = 0; k < 2; k += 1) {
         step = end[k] - start[k];
-        stub184_ = [box[k] - start[k], box[k + 2] - start[k]];
-        low = stub184_[0];high = stub184_[1];
+        stub186_ = [box[k] - start[k], box[k + 2] - start[k]];
+        low = stub186_[0];high = stub186_[1];
         if ((_pyfunc_abs(step) < (1e-06))) {
             if (((low > 0) || (high < 0))) {
                 return false;
             }
         } else {
-            stub185_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
-            enter = stub185_[0];leave = stub185_[1];
-            stub186_ = [Math.max(first, enter), Math.min(last, leave)];
-            first = stub186_[0];last = stub186_[1];
+            stub187_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
+            enter = stub187_[0];leave = stub187_[1];
+            stub188_ = [Math.max(first, enter), Math.min(last, leave)];
+            first = stub188_[0];last = stub188_[1];
             if ((first > last)) {
                 return false;
             }
@@ -2666,29 +2686,29 @@ segment_meets = function (box, start, end) {
 };
 
 draw_curves = function (panel, width) {
-    var area, below, body, bottom, entries, height, inner, left, line, right, stub187_seq, stub188_itr, stub189_, stub190_, stub191_, stub191_i0, stub191_iter0, top, view, where;
+    var area, below, body, bottom, entries, height, inner, left, line, right, stub189_seq, stub190_itr, stub191_, stub192_, stub193_, stub193_i0, stub193_iter0, top, view, where;
     area = plot_area(panel, width);
     body = [words_at(0, 31, panel["y"]["label"], paint("muted"), "start", "")];
     _pymeth_append.call(body, draw_axes(panel, area));
     inner = [];
-    stub187_seq = panel["lines"];
-    if ((typeof stub187_seq === "object") && (!Array.isArray(stub187_seq))) { stub187_seq = Object.keys(stub187_seq);}
-    for (stub188_itr = 0; stub188_itr < stub187_seq.length; stub188_itr += 1) {
-        line = stub187_seq[stub188_itr];
+    stub189_seq = panel["lines"];
+    if ((typeof stub189_seq === "object") && (!Array.isArray(stub189_seq))) { stub189_seq = Object.keys(stub189_seq);}
+    for (stub190_itr = 0; stub190_itr < stub189_seq.length; stub190_itr += 1) {
+        line = stub189_seq[stub190_itr];
         _pymeth_append.call(inner, draw_line(panel, line, area));
     }
-    stub189_ = [area["left"] - 3, area["top"] - 3];
-    left = stub189_[0];top = stub189_[1];
-    stub190_ = [area["right"] + 3, area["bottom"] + 3];
-    right = stub190_[0];bottom = stub190_[1];
+    stub191_ = [area["left"] - 3, area["top"] - 3];
+    left = stub191_[0];top = stub191_[1];
+    stub192_ = [area["right"] + 3, area["bottom"] + 3];
+    right = stub192_[0];bottom = stub192_[1];
     where = _pymeth_join.call("", ["x=\"", px(left), "\" y=\"", px(top), "\" width=\"", px(right - left), "\" height=\"", px(bottom - top), "\""]);
     view = _pymeth_join.call("", [px(left), " ", px(top), " ", px(right - left), " ", px(bottom - top)]);
     _pymeth_append.call(body, (_pymeth_join.call("", ["<svg ", where, " viewBox=\"", view, "\" overflow=\"hidden\">", _pymeth_join.call("", inner), "</svg>"])));
     _pymeth_append.call(body, draw_names(panel, area, width));
     height = area["bottom"] + 40;
     if ((!_pyfunc_truthy(area["named"]))) {
-        stub191_ = [];stub191_iter0 = panel["lines"];if ((typeof stub191_iter0 === "object") && (!Array.isArray(stub191_iter0))) {stub191_iter0 = Object.keys(stub191_iter0);}for (stub191_i0=0; stub191_i0<stub191_iter0.length; stub191_i0++) {line = stub191_iter0[stub191_i0];{stub191_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
-        entries = stub191_;
+        stub193_ = [];stub193_iter0 = panel["lines"];if ((typeof stub193_iter0 === "object") && (!Array.isArray(stub193_iter0))) {stub193_iter0 = Object.keys(stub193_iter0);}for (stub193_i0=0; stub193_i0<stub193_iter0.length; stub193_i0++) {line = stub193_iter0[stub193_i0];{stub193_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
+        entries = stub193_;
         below = legend_at(height + 4, width, entries);
         _pymeth_append.call(body, below["body"]);
         height = (height + 4) + below["height"];
@@ -2697,27 +2717,27 @@ draw_curves = function (panel, width) {
 };
 
 plot_area = function (panel, width) {
-    var left, line, margin, named, over, stub192_seq, stub193_itr, stub194_seq, stub195_itr, stub196_seq, stub197_itr, tick, widest;
+    var left, line, margin, named, over, stub194_seq, stub195_itr, stub196_seq, stub197_itr, stub198_seq, stub199_itr, tick, widest;
     left = 8.0;
-    stub192_seq = panel["y"]["ticks"];
-    if ((typeof stub192_seq === "object") && (!Array.isArray(stub192_seq))) { stub192_seq = Object.keys(stub192_seq);}
-    for (stub193_itr = 0; stub193_itr < stub192_seq.length; stub193_itr += 1) {
-        tick = stub192_seq[stub193_itr];
+    stub194_seq = panel["y"]["ticks"];
+    if ((typeof stub194_seq === "object") && (!Array.isArray(stub194_seq))) { stub194_seq = Object.keys(stub194_seq);}
+    for (stub195_itr = 0; stub195_itr < stub194_seq.length; stub195_itr += 1) {
+        tick = stub194_seq[stub195_itr];
         left = Math.max(left, (text_width(tick["text"], SMALL) + 8));
     }
     widest = 0.0;
-    stub194_seq = panel["lines"];
-    if ((typeof stub194_seq === "object") && (!Array.isArray(stub194_seq))) { stub194_seq = Object.keys(stub194_seq);}
-    for (stub195_itr = 0; stub195_itr < stub194_seq.length; stub195_itr += 1) {
-        line = stub194_seq[stub195_itr];
+    stub196_seq = panel["lines"];
+    if ((typeof stub196_seq === "object") && (!Array.isArray(stub196_seq))) { stub196_seq = Object.keys(stub196_seq);}
+    for (stub197_itr = 0; stub197_itr < stub196_seq.length; stub197_itr += 1) {
+        line = stub196_seq[stub197_itr];
         widest = Math.max(widest, (text_width(line["label"], SMALL) + 12));
     }
     named = widest <= _pyfunc_op_mult(width, 0.3);
     margin = (_pyfunc_truthy(named))? (Math.max(14, widest)) : (14);
-    stub196_seq = panel["x"]["ticks"];
-    if ((typeof stub196_seq === "object") && (!Array.isArray(stub196_seq))) { stub196_seq = Object.keys(stub196_seq);}
-    for (stub197_itr = 0; stub197_itr < stub196_seq.length; stub197_itr += 1) {
-        tick = stub196_seq[stub197_itr];
+    stub198_seq = panel["x"]["ticks"];
+    if ((typeof stub198_seq === "object") && (!Array.isArray(stub198_seq))) { stub198_seq = Object.keys(stub198_seq);}
+    for (stub199_itr = 0; stub199_itr < stub198_seq.length; stub199_itr += 1) {
+        tick = stub198_seq[stub199_itr];
         over = _pyfunc_op_mult((1 - place(panel["x"], tick["at"])), ((width - left) - margin));
         margin = Math.max(margin, ((text_width(tick["text"], SMALL) / 2) - over));
     }
@@ -2725,14 +2745,14 @@ plot_area = function (panel, width) {
 };
 
 draw_axes = function (panel, area) {
-    var body, bottom, i, left, middle, right, stride, stub198_, stub199_seq, stub200_itr, tick, ticks, x, y;
+    var body, bottom, i, left, middle, right, stride, stub200_, stub201_seq, stub202_itr, tick, ticks, x, y;
     body = [];
-    stub198_ = [area["left"], area["right"], area["bottom"]];
-    left = stub198_[0];right = stub198_[1];bottom = stub198_[2];
-    stub199_seq = panel["y"]["ticks"];
-    if ((typeof stub199_seq === "object") && (!Array.isArray(stub199_seq))) { stub199_seq = Object.keys(stub199_seq);}
-    for (stub200_itr = 0; stub200_itr < stub199_seq.length; stub200_itr += 1) {
-        tick = stub199_seq[stub200_itr];
+    stub200_ = [area["left"], area["right"], area["bottom"]];
+    left = stub200_[0];right = stub200_[1];bottom = stub200_[2];
+    stub201_seq = panel["y"]["ticks"];
+    if ((typeof stub201_seq === "object") && (!Array.isArray(stub201_seq))) { stub201_seq = Object.keys(stub201_seq);}
+    for (stub202_itr = 0; stub202_itr < stub201_seq.length; stub202_itr += 1) {
+        tick = stub201_seq[stub202_itr];
         y = at_y(panel, area, tick["at"]);
         _pymeth_append.call(body, segment(left, y, right, y, "grid", ""));
         _pymeth_append.call(body, (words_at(left - 6, y + 4, tick["text"], paint("muted"), "end", "")));
@@ -2773,14 +2793,14 @@ tick_stride = function (panel, area) {
 };
 
 draw_line = function (panel, line, area) {
-    var dash, ink, last, letter, point, steps, stub201_, stub202_seq, stub203_itr, x, y;
+    var dash, ink, last, letter, point, steps, stub203_, stub204_seq, stub205_itr, x, y;
     steps = [];
-    stub202_seq = line["points"];
-    if ((typeof stub202_seq === "object") && (!Array.isArray(stub202_seq))) { stub202_seq = Object.keys(stub202_seq);}
-    for (stub203_itr = 0; stub203_itr < stub202_seq.length; stub203_itr += 1) {
-        point = stub202_seq[stub203_itr];
-        stub201_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
-        x = stub201_[0];y = stub201_[1];
+    stub204_seq = line["points"];
+    if ((typeof stub204_seq === "object") && (!Array.isArray(stub204_seq))) { stub204_seq = Object.keys(stub204_seq);}
+    for (stub205_itr = 0; stub205_itr < stub204_seq.length; stub205_itr += 1) {
+        point = stub204_seq[stub205_itr];
+        stub203_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
+        x = stub203_[0];y = stub203_[1];
         y = Math.min((Math.max(y, (-5000))), 5000);
         letter = ((steps.length == 0))? ("M") : ("L");
         _pymeth_append.call(steps, (_pymeth_join.call("", [letter, px(x), " ", px(y)])));
@@ -2797,13 +2817,13 @@ SHARE_LABEL = "held";
 LETTER = 7.6;
 SIDE = 0.16;
 map_size = function (panel, width) {
-    var across, down, line, n, named, side, strip, stub204_seq, stub205_itr;
+    var across, down, line, n, named, side, strip, stub206_seq, stub207_itr;
     n = panel["lost"].length;
     side = 0.0;
-    stub204_seq = panel["lines"];
-    if ((typeof stub204_seq === "object") && (!Array.isArray(stub204_seq))) { stub204_seq = Object.keys(stub204_seq);}
-    for (stub205_itr = 0; stub205_itr < stub204_seq.length; stub205_itr += 1) {
-        line = stub204_seq[stub205_itr];
+    stub206_seq = panel["lines"];
+    if ((typeof stub206_seq === "object") && (!Array.isArray(stub206_seq))) { stub206_seq = Object.keys(stub206_seq);}
+    for (stub207_itr = 0; stub207_itr < stub206_seq.length; stub207_itr += 1) {
+        line = stub206_seq[stub207_itr];
         side = Math.max(side, (text_width(line["label"], SMALL) + 8));
     }
     named = side <= _pyfunc_op_mult(SIDE, width);
@@ -2817,32 +2837,32 @@ map_size = function (panel, width) {
 };
 
 draw_map = function (panel, width) {
-    var across, below, body, cells, down, ink, left, level, lost, marked, more, n, path, rings, share, size, stub206_, stub207_, stub208_, stub209_, stub209_cell, stub209_i0, stub209_iter0, stub210_seq, stub211_itr, stub212_, stub212_i0, stub212_iter0, stub212_ring, top, what;
+    var across, below, body, cells, down, ink, left, level, lost, marked, more, n, path, rings, share, size, stub208_, stub209_, stub210_, stub211_, stub211_cell, stub211_i0, stub211_iter0, stub212_seq, stub213_itr, stub214_, stub214_i0, stub214_iter0, stub214_ring, top, what;
     size = map_size(panel, width);
-    stub206_ = [panel["lost"].length, panel["lost"]];
-    n = stub206_[0];lost = stub206_[1];
-    stub207_ = [size["side"], 58.0];
-    left = stub207_[0];top = stub207_[1];
-    stub208_ = [size["across"], size["down"]];
-    across = stub208_[0];down = stub208_[1];
+    stub208_ = [panel["lost"].length, panel["lost"]];
+    n = stub208_[0];lost = stub208_[1];
+    stub209_ = [size["side"], 58.0];
+    left = stub209_[0];top = stub209_[1];
+    stub210_ = [size["across"], size["down"]];
+    across = stub210_[0];down = stub210_[1];
     body = [map_frame(panel, size, top)];
-    stub210_seq = ["held", "lost"];
-    if ((typeof stub210_seq === "object") && (!Array.isArray(stub210_seq))) { stub210_seq = Object.keys(stub210_seq);}
-    for (stub211_itr = 0; stub211_itr < stub210_seq.length; stub211_itr += 1) {
-        what = stub210_seq[stub211_itr];
+    stub212_seq = ["held", "lost"];
+    if ((typeof stub212_seq === "object") && (!Array.isArray(stub212_seq))) { stub212_seq = Object.keys(stub212_seq);}
+    for (stub213_itr = 0; stub213_itr < stub212_seq.length; stub213_itr += 1) {
+        what = stub212_seq[stub213_itr];
         for (level = 1; level < LEVELS.length; level += 1) {
             cells = map_cells(panel["levels"], lost, LEVELS[level], _pyfunc_op_equals(what, "held"));
             if ((cells.length > 0)) {
                 share = _pyfunc_op_mult(0.94, level) / 9;
-                stub209_ = [];stub209_iter0 = cells;if ((typeof stub209_iter0 === "object") && (!Array.isArray(stub209_iter0))) {stub209_iter0 = Object.keys(stub209_iter0);}for (stub209_i0=0; stub209_i0<stub209_iter0.length; stub209_i0++) {stub209_cell = stub209_iter0[stub209_i0];{stub209_.push(rectangle(_pyfunc_op_add(left, (_pyfunc_op_mult(across, ((stub209_cell[1] + 0.5) - (share / 2))))), _pyfunc_op_add(top, (_pyfunc_op_mult(down, ((stub209_cell[0] + 0.5) - (share / 2))))), _pyfunc_op_mult(across, share), _pyfunc_op_mult(down, share)));}}
-                path = stub209_;
+                stub211_ = [];stub211_iter0 = cells;if ((typeof stub211_iter0 === "object") && (!Array.isArray(stub211_iter0))) {stub211_iter0 = Object.keys(stub211_iter0);}for (stub211_i0=0; stub211_i0<stub211_iter0.length; stub211_i0++) {stub211_cell = stub211_iter0[stub211_i0];{stub211_.push(rectangle(_pyfunc_op_add(left, (_pyfunc_op_mult(across, ((stub211_cell[1] + 0.5) - (share / 2))))), _pyfunc_op_add(top, (_pyfunc_op_mult(down, ((stub211_cell[0] + 0.5) - (share / 2))))), _pyfunc_op_mult(across, share), _pyfunc_op_mult(down, share)));}}
+                path = stub211_;
                 more = data_of(_pymeth_join.call("", [what, ", ", level, " ninths"]), cells.length);
                 _pymeth_append.call(body, (map_path(_pymeth_join.call("", path), what, more)));
             }
         }
     }
-    stub212_ = [];stub212_iter0 = panel["rings"];if ((typeof stub212_iter0 === "object") && (!Array.isArray(stub212_iter0))) {stub212_iter0 = Object.keys(stub212_iter0);}for (stub212_i0=0; stub212_i0<stub212_iter0.length; stub212_i0++) {stub212_ring = stub212_iter0[stub212_i0];{stub212_.push(rectangle((_pyfunc_op_add(left, _pyfunc_op_mult(across, stub212_ring[1]))) - 1, (_pyfunc_op_add(top, _pyfunc_op_mult(down, stub212_ring[0]))) - 1, across + 2, down + 2));}}
-    rings = stub212_;
+    stub214_ = [];stub214_iter0 = panel["rings"];if ((typeof stub214_iter0 === "object") && (!Array.isArray(stub214_iter0))) {stub214_iter0 = Object.keys(stub214_iter0);}for (stub214_i0=0; stub214_i0<stub214_iter0.length; stub214_i0++) {stub214_ring = stub214_iter0[stub214_i0];{stub214_.push(rectangle((_pyfunc_op_add(left, _pyfunc_op_mult(across, stub214_ring[1]))) - 1, (_pyfunc_op_add(top, _pyfunc_op_mult(down, stub214_ring[0]))) - 1, across + 2, down + 2));}}
+    rings = stub214_;
     ink = _pymeth_join.call("", ["fill=\"none\" stroke=\"", paint("query"), "\" stroke-width=\"1.5\""]);
     marked = data_of(panel["ring"], rings.length);
     _pymeth_append.call(body, (_pymeth_join.call("", ["<path d=\"", _pymeth_join.call("", rings), "\" ", ink, marked, "/>"])));
@@ -2879,12 +2899,12 @@ map_path = function (path, what, more) {
 };
 
 map_frame = function (panel, size, top) {
-    var across, body, bottom, down, end, ground, i, key, left, letters, line, lost, n, number, pale, stub213_, stub214_, stub215_, stub216_, stub217_, words, x, y;
+    var across, body, bottom, down, end, ground, i, key, left, letters, line, lost, n, number, pale, stub215_, stub216_, stub217_, stub218_, stub219_, words, x, y;
     body = [];
-    stub213_ = [panel["lost"].length, panel["lost"], panel["letters"]];
-    n = stub213_[0];lost = stub213_[1];letters = stub213_[2];
-    stub214_ = [size["side"], size["across"], size["down"]];
-    left = stub214_[0];across = stub214_[1];down = stub214_[2];
+    stub215_ = [panel["lost"].length, panel["lost"], panel["letters"]];
+    n = stub215_[0];lost = stub215_[1];letters = stub215_[2];
+    stub216_ = [size["side"], size["across"], size["down"]];
+    left = stub216_[0];across = stub216_[1];down = stub216_[2];
     ground = [];
     for (key = 0; key < n; key += 1) {
         if ((lost[key] < n)) {
@@ -2896,13 +2916,13 @@ map_frame = function (panel, size, top) {
         pale = _pymeth_join.call("", ["fill=\"", paint("grid"), "\" fill-opacity=\"0.45\""]);
         _pymeth_append.call(body, (_pymeth_join.call("", ["<path d=\"", _pymeth_join.call("", ground), "\" ", pale, "/>"])));
     }
-    stub215_ = [_pyfunc_op_add(top, _pyfunc_op_mult(down, n)), _pyfunc_op_add(left, _pyfunc_op_mult(across, n))];
-    bottom = stub215_[0];end = stub215_[1];
+    stub217_ = [_pyfunc_op_add(top, _pyfunc_op_mult(down, n)), _pyfunc_op_add(left, _pyfunc_op_mult(across, n))];
+    bottom = stub217_[0];end = stub217_[1];
     for (i = 0; i < panel["lines"].length; i += 1) {
-        stub216_ = [panel["lines"][i], i + 1];
-        line = stub216_[0];number = stub216_[1];
-        stub217_ = [_pyfunc_op_add(left, _pyfunc_op_mult(across, line["at"])), _pyfunc_op_add(top, _pyfunc_op_mult(down, line["at"]))];
-        x = stub217_[0];y = stub217_[1];
+        stub218_ = [panel["lines"][i], i + 1];
+        line = stub218_[0];number = stub218_[1];
+        stub219_ = [_pyfunc_op_add(left, _pyfunc_op_mult(across, line["at"])), _pyfunc_op_add(top, _pyfunc_op_mult(down, line["at"]))];
+        x = stub219_[0];y = stub219_[1];
         _pymeth_append.call(body, segment(x, y, x, bottom, "grid", ""));
         _pymeth_append.call(body, segment(left, y, x, y, "grid", ""));
         words = (_pyfunc_truthy(size["named"]))? (line["label"]) : (_pymeth_join.call("", [number]));
@@ -2944,12 +2964,12 @@ map_letters = function (letters, lost, left, across, y) {
 };
 
 map_shares = function (panel, x, top, size) {
-    var body, down, length, long, more, n, path, share, stub218_, stub219_, t, total, words;
+    var body, down, length, long, more, n, path, share, stub220_, stub221_, t, total, words;
     body = [];
-    stub218_ = [panel["shares"].length, 0.0];
-    n = stub218_[0];total = stub218_[1];
-    stub219_ = [size["down"], size["strip"] - 4];
-    down = stub219_[0];long = stub219_[1];
+    stub220_ = [panel["shares"].length, 0.0];
+    n = stub220_[0];total = stub220_[1];
+    stub221_ = [size["down"], size["strip"] - 4];
+    down = stub221_[0];long = stub221_[1];
     path = [];
     for (t = 0; t < n; t += 1) {
         share = panel["shares"][t];
@@ -2972,14 +2992,14 @@ map_shares = function (panel, x, top, size) {
 GAP = 20;
 LEADING = 17;
 draw = function (scene, width) {
-    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub220_seq, stub221_itr, stub222_seq, stub223_itr, y;
+    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub222_seq, stub223_itr, stub224_seq, stub225_itr, y;
     width = (width === undefined) ? 720: width;
     body = [];
     y = 4.0;
-    stub222_seq = scene["panels"];
-    if ((typeof stub222_seq === "object") && (!Array.isArray(stub222_seq))) { stub222_seq = Object.keys(stub222_seq);}
-    for (stub223_itr = 0; stub223_itr < stub222_seq.length; stub223_itr += 1) {
-        panel = stub222_seq[stub223_itr];
+    stub224_seq = scene["panels"];
+    if ((typeof stub224_seq === "object") && (!Array.isArray(stub224_seq))) { stub224_seq = Object.keys(stub224_seq);}
+    for (stub225_itr = 0; stub225_itr < stub224_seq.length; stub225_itr += 1) {
+        panel = stub224_seq[stub225_itr];
         if (_pyfunc_op_equals(panel["kind"], "bars")) {
             drawn = draw_bars(panel, width);
         } else if (_pyfunc_op_equals(panel["kind"], "curves")) {
@@ -2991,10 +3011,10 @@ draw = function (scene, width) {
         }
         lines = wrapped(panel["label"], _pyfunc_op_mult(TITLE, BOLD), width);
         bold = _pymeth_join.call("", [" font-size=\"", TITLE, "\" font-weight=\"bold\""]);
-        stub220_seq = lines;
-        if ((typeof stub220_seq === "object") && (!Array.isArray(stub220_seq))) { stub220_seq = Object.keys(stub220_seq);}
-        for (stub221_itr = 0; stub221_itr < stub220_seq.length; stub221_itr += 1) {
-            line = stub220_seq[stub221_itr];
+        stub222_seq = lines;
+        if ((typeof stub222_seq === "object") && (!Array.isArray(stub222_seq))) { stub222_seq = Object.keys(stub222_seq);}
+        for (stub223_itr = 0; stub223_itr < stub222_seq.length; stub223_itr += 1) {
+            line = stub222_seq[stub223_itr];
             _pymeth_append.call(body, (words_at(0, y + 13, line, paint("ink"), "start", bold)));
             y = _pyfunc_op_add(y, LEADING);
         }

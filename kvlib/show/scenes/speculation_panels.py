@@ -42,7 +42,7 @@ def speculation_curves(settings: dict[str, Any], work: dict[str, Any]) -> dict[s
         }
         lines.append(ridge)
     points = [speed_point(settings["gamma"], work, "ink", "")]
-    if work["best"] != settings["gamma"]:
+    if settings["gamma"] < work["least"] or settings["gamma"] > work["most"]:
         points.append(speed_point(work["best"], work, "muted", "best: "))
     return {
         "kind": "curves",
