@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
+from notebook_code import BOOK, code_cells, read
 from scene_parts import line, numbers, part
 from small_scenes import check_scene
 
@@ -142,3 +143,19 @@ def test_the_formula_can_be_followed() -> None:
         "(every new token is counted with every token in the cache, even where a causal mask"
         " hides it)",
     ]
+
+
+@pytest.mark.parametrize(
+    "page, call, answers",
+    [
+        ("latent", "latent_explorer", ["117 times", "64 tokens from scratch"]),
+        ("speculative", "speculation_explorer", ["6 guesses per step for", "this number is best"]),
+    ],
+)
+def test_the_page_opens_at_another_setting_than_its_question(
+    page: str, call: str, answers: list[str]
+) -> None:
+    (cell,) = [c for c in code_cells(read(BOOK / f"{page}.ipynb")) if call in c["source"]]
+    (output,) = cell["outputs"]
+    markup = "".join(output["data"]["text/html"])
+    assert [words for words in answers if words in markup] == []

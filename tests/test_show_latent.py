@@ -7,6 +7,8 @@ import pytest
 
 pytest.importorskip("matplotlib").use("Agg")
 
+from matplotlib.text import Text  # noqa: E402
+
 from kvlib import show  # noqa: E402
 from kvlib.show import latent as draw  # noqa: E402
 
@@ -20,18 +22,30 @@ def texts(ax) -> list[str]:
     return [text.get_text() for text in ax.texts]
 
 
-def test_kept_draws_each_layer_in_percent() -> None:
-    shares = [np.linspace(0.1, 1, 64), np.linspace(0.05, 1, 64), np.linspace(0.02, 1, 64)]
-    (ax,) = draw.kept(shares, [16, 32]).axes
+def letters(fig) -> list[float]:
+    """Sizes of all that is written in a figure. 9 points are 9 pixels and more on a page."""
+    return [text.get_fontsize() for text in fig.findobj(Text) if text.get_text().strip()]
+
+
+def test_kept_tells_the_layers_apart() -> None:
+    shares = [np.linspace(first, 1, 64) for first in (0.1, 0.05, 0.02, 0.01)]
+    fig = draw.kept(shares, [16, 32], recall=2)
+    (ax,) = fig.axes
     layers = [line for line in ax.lines if len(line.get_xdata()) == 64]
-    assert [round(float(line.get_ydata()[0])) for line in layers] == [10, 5, 2]
-    assert [line.get_xdata()[0] for line in ax.lines[3:]] == [16, 32]
-    assert texts(ax) == ["layer 0", "layers 1 to 2"]
+    assert [round(float(line.get_ydata()[0])) for line in layers] == [10, 5, 2, 1]
+    assert [line.get_xdata()[0] for line in ax.lines[4:]] == [16, 32]
+    looks = [(line.get_color(), line.get_linestyle()) for line in layers]
+    assert looks[1] == looks[3] and len(set(looks)) == 3  # the grey layers, 0 and the recall layer
+    assert texts(ax) == ["layer 0", "layer 2, which\nfinds strings", "layers 1 and 3"]
 
 
 def test_ranks_stand_where_they_are() -> None:
-    left, right = draw.by_rank([32, 64, 128], [90.0, 6.0, 0.4], [0, 100, 100]).axes
-    assert list(left.lines[0].get_ydata()) == [90.0, 6.0, 0.4] and left.get_yscale() == "log"
+    added, errors = [90.0, 6.0, 0.4], [5.0, 0.4, 0.1]
+    left, right = draw.by_rank([32, 64, 128], added, errors, [0, 100, 100]).axes
+    assert list(left.lines[0].get_ydata()) == added and left.get_yscale() == "log"
+    (bars,) = left.collections
+    ends = [sorted(y for _, y in bar) for bar in bars.get_segments()]
+    assert np.allclose(ends, [(a - e, a + e) for a, e in zip(added, errors)])
     assert list(right.lines[0].get_ydata()) == [0, 100, 100]
     assert list(right.lines[0].get_xdata()) == [32, 64, 128]
     assert [label.get_text() for label in left.get_xticklabels()] == ["32", "64", "128"]
@@ -46,12 +60,25 @@ def test_the_crossing_is_marked_where_the_lines_meet() -> None:
 
 
 def test_errors_by_age() -> None:
-    errors = {"sum": np.full(9, 2.0), "decay": np.arange(9) / 4, "delta": np.arange(9) / 8}
-    fig = draw.by_age(errors)
+    names, ends = ["sum", "decay", "delta", "gated"], [2.0, 1.1, 1.4, 1.0]
+    fig = draw.by_age({name: np.linspace(0, end, 9) for name, end in zip(names, ends)})
     (ax,) = fig.axes
-    assert [float(line.get_ydata()[-1]) for line in ax.lines[:3]] == [2.0, 2.0, 1.0]
-    assert [text.get_text() for text in fig.legends[0].get_texts()] == ["sum", "decay", "delta"]
-    assert ax.get_xlim() == (0, 8) and "as far off as zero" in texts(ax)
+    assert [float(line.get_ydata()[-1]) for line in ax.lines[:4]] == ends
+    assert len({(line.get_color(), line.get_linestyle()) for line in ax.lines[:4]}) == 4
+    assert set(texts(ax)) == {*names, "as far off as zero"} and fig.legends == []
+    assert ax.get_xlim() == (0, 8)
+
+
+def test_letters_can_be_read() -> None:
+    new, mib = np.arange(0, 11), 2**20
+    figures = [
+        draw.kept([np.linspace(0.1, 1, 64)] * 5, [16], recall=2),
+        draw.by_rank([32, 64], [90.0, 6.0], [1.0, 1.0], [0, 100]),
+        draw.crossing(new, {"a": 3e6 * new, "b": 10e6 + 1e6 * new}, 5.0),
+        draw.by_age({name: np.full(9, 2.0) for name in "abcd"}),
+        draw.growth(new, {"a": 4 * mib * new, "b": (12 + new) * mib}, 4.0),
+    ]
+    assert min(size for fig in figures for size in letters(fig)) >= 9
 
 
 def test_growth_marks_where_both_hold_the_same() -> None:

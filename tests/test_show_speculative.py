@@ -7,6 +7,8 @@ import pytest
 
 pytest.importorskip("matplotlib").use("Agg")
 
+from matplotlib.text import Text  # noqa: E402
+
 from kvlib import show  # noqa: E402
 from kvlib.show import speculative as draw  # noqa: E402
 
@@ -79,3 +81,18 @@ def test_tree_draws_every_token_at_its_depth_and_the_mask() -> None:
     depth = {t.get_text(): t.get_position()[1] for t in left.texts if not t.get_text().isdigit()}
     assert depth == {"a": 0, "b": 1, "c": 1, "d": 2}
     assert (np.asarray(right.images[0].get_array()) == mask).all()
+
+
+def test_letters_can_be_read() -> None:
+    """9 points are 9 pixels and more on a page."""
+    figures = [
+        draw.room([1, 2], {"operations": [1, 2]}),
+        draw.steps([([97, 98], 1, 99), ([], 0, 32)]),
+        draw.coin([0.7, 0.3], [0.3, 0.7], ["a", "b"]),
+        draw.draws({"right": [0.001, -0.001], "wrong": [0.05, -0.05]}, ["a", "b"], [0.001, 0.001]),
+        draw.gains([1, 4], {0.5: [1.5, 1.9]}, {0.5: [1.4, 2.0]}),
+        draw.marked("ab", [True, False]),
+        draw.tree([97, 98, 99], [-1, 0, 0], np.tril(np.ones((3, 3), bool))),
+    ]
+    written = [t for fig in figures for t in fig.findobj(Text) if t.get_text().strip()]
+    assert min(text.get_fontsize() for text in written) >= 9

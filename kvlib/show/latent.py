@@ -13,29 +13,42 @@ from kvlib.show.style import INK, MUTED, color
 __all__ = ["by_age", "by_rank", "crossing", "growth", "kept"]
 
 
-def kept(shares: Sequence[Any], marks: Sequence[int]) -> Any:
-    """Share of each layer's matrix that its first r numbers carry, in percent, against r."""
+def kept(shares: Sequence[Any], marks: Sequence[int], recall: int) -> Any:
+    """Share of each layer's matrix that its first r numbers carry, in percent, against r.
+
+    Layer 0 and layer `recall` stand out; the others are grey.
+    """
     fig, ax = figure(3.0)
     rank = np.arange(1, len(shares[0]) + 1)
+    looks = {0: ("ink", "--", 2.2), recall: ("ink", "-", 2.6)}
     for layer, share in enumerate(shares):
-        tone, style = ("cached", "-") if layer else ("ink", "--")
-        ax.plot(rank, 100 * np.asarray(share), color=color(tone), linestyle=style)
+        tone, style, width = looks.get(layer, ("free", "-", 1.4))
+        line = {"color": color(tone), "linestyle": style, "linewidth": width}
+        ax.plot(rank, 100 * np.asarray(share), zorder=3 if layer in looks else 2, **line)
     for r in marks:
         ax.axvline(r, color=MUTED, linewidth=1, linestyle=":")
-    annotate(ax, "layer 0", (20, 100 * float(shares[0][19])), offset=(-34, 22))
-    at = marks[0]
-    low = min(float(share[at - 1]) for share in shares)
-    annotate(ax, f"layers 1 to {len(shares) - 1}", (at, 100 * low), offset=(14, -26))
+    others = [layer for layer in range(len(shares)) if layer not in looks]
+    names = ", ".join(map(str, others[:-1])) + f" and {others[-1]}"
+    words = {
+        0: ("layer 0", 20, (-30, 20)),
+        recall: (f"layer {recall}, which\nfinds strings", 72, (34, -34)),
+        others[-1]: (f"layers {names}", 52, (30, -44)),
+    }
+    for layer, (text, r, offset) in words.items():
+        at = min(r, len(rank)) - 1
+        annotate(ax, text, (rank[at], 100 * float(shares[layer][at])), offset=offset)
     ax.set(xlabel="numbers per token, r", ylabel="share of the matrix (%)")
     ax.set(xlim=(0, len(shares[0])), ylim=(0, 103), xticks=range(0, len(shares[0]) + 1, 32))
     return finish(fig)
 
 
-def by_rank(ranks: Sequence[int], added: Sequence[float], recall: Sequence[float]) -> Any:
-    """Bits per byte added (percent, log scale), and recall (percent), against numbers per token."""
+def by_rank(
+    ranks: Sequence[int], added: Sequence[float], errors: Sequence[float], recall: Sequence[float]
+) -> Any:
+    """Bits per byte added (percent, log scale) ± errors, and recall (percent), against numbers."""
     fig, (left, right) = figure(2.8, ncols=2)
-    left.plot(ranks, added, color=color("ink"), marker="o")
-    left.set(ylabel="bits per byte added (%)", yscale="log")
+    left.errorbar(ranks, added, yerr=errors, color=color("ink"), marker="o", capsize=3)
+    left.set(ylabel="bits per byte added (%)", yscale="log", ylim=(0.03, 200))
     left.set_yticks([0.1, 1, 10, 100], labels=["0.1", "1", "10", "100"])
     right.plot(ranks, recall, color=color("ink"), marker="o")
     right.set(ylabel="recall (%)", ylim=(-4, 104))
@@ -71,15 +84,16 @@ def crossing(new: Sequence[float], series: Mapping[str, Sequence[float]], at: fl
 def by_age(errors: Mapping[str, Any], useless: float = 1.0) -> Any:
     """Error of the value that comes back, relative to the value, against the tokens since."""
     fig, ax = figure(3.0)
-    styles = ("-", "--", ":")
-    for (name, y), style in zip(errors.items(), styles, strict=True):
-        ax.plot(range(len(y)), y, color=color("ink"), linestyle=style, label=name)
+    looks = (("muted", ":"), ("muted", "-"), ("ink", "--"), ("ink", "-"))
+    for y, (tone, style) in zip(errors.values(), looks, strict=True):
+        ax.plot(range(len(y)), y, color=color(tone), linestyle=style, linewidth=1.6)
     ax.axhline(useless, color=MUTED, linewidth=1)
     last = len(next(iter(errors.values()))) - 1
-    ax.text(last, useless - 0.04, "as far off as zero", ha="right", va="top", color=MUTED, size=8)
+    ax.text(last, useless - 0.04, "as far off as zero", ha="right", va="top", color=MUTED, size=9)
     ax.set(xlabel="tokens since the pair was stored", ylabel="error of the value read")
-    ax.set(xlim=(0, last), ylim=(0, None))
-    fig.legend(loc="outside upper center", ncols=3)
+    ax.set(xlim=(0, last), ylim=(0, None), yticks=[0, 0.5, 1, 1.5, 2])
+    ends = {name: float(np.mean(y[-last // 4 :])) for name, y in errors.items()}
+    label_ends(ax, ends, [tone for tone, _ in looks], x_end=float(last))
     return finish(fig)
 
 

@@ -43,7 +43,7 @@ def steps(rounds: Sequence[tuple[Sequence[int], int, int]], columns: int = 2) ->
                 _cell(ax, i, row, token, "cached" if i < right else "recomputed")
             _cell(ax, wide + 0.5, row, own, None)
             new = "".join(map(_shown, [*guesses[:right], own]))
-            ax.text(wide + 1.5, row, new, va="center", fontsize=8, family="DejaVu Sans Mono")
+            ax.text(wide + 1.5, row, new, va="center", fontsize=9, family="DejaVu Sans Mono")
         ax.set(xlim=(-0.6, 2 * wide + 2), ylim=(high - 0.4, -0.6))
         ax.set_yticks(range(len(part)), labels=[f"step {i + 1}" for i in part])
         middle = (wide - 1) / 2
@@ -79,7 +79,7 @@ def _cell(ax: Any, x: float, y: float, token: int, role: str | None) -> None:
     box.set_edgecolor(INK if role is None else face)
     ax.add_patch(box)
     ink = INK if role is None else on_color(role)
-    ax.text(x, y, _shown(token), ha="center", va="center", color=ink, fontsize=8)
+    ax.text(x, y, _shown(token), ha="center", va="center", color=ink, fontsize=9)
 
 
 def coin(p: Any, q: Any, names: Sequence[str]) -> Any:
@@ -161,7 +161,7 @@ def _letter(ax: Any, x: int, y: int, letter: str, was: bool) -> None:
     if was:
         ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1.0, 1.0, facecolor=color("cached")))
     ink = on_color("cached") if was else INK
-    style = {"fontsize": 6.5, "family": "DejaVu Sans Mono", "ha": "center", "va": "center"}
+    style = {"fontsize": 9, "family": "DejaVu Sans Mono", "ha": "center", "va": "center"}
     if letter != " ":
         ax.text(x, y, letter, color=ink, **style)
 
@@ -181,7 +181,7 @@ def tree(tokens: Sequence[int], parents: Sequence[int], mask: Any) -> Any:
         style: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 4}
         left.text(x, y, _shown(tokens[j]), color=ink, fontsize=9, **style)
         beside = (x + 0.34, y - 0.1) if root else (x + 0.3, y + 0.26)  # clear of the edges
-        left.text(*beside, str(j), color=MUTED, fontsize=7, **style)
+        left.text(*beside, str(j), color=MUTED, fontsize=9, **style)
     deep = max(y for _, y in places)
     left.set(ylim=(deep + 0.5, -0.5), ylabel="position after the text")
     left.set_yticks(range(int(deep) + 1))
@@ -192,8 +192,8 @@ def tree(tokens: Sequence[int], parents: Sequence[int], mask: Any) -> Any:
     right.imshow(seen, vmin=0, vmax=1, aspect="equal")
     ticks = range(len(parents))
     shown = [_shown(t) for t in tokens]
-    right.set_xticks(ticks, labels=shown, fontsize=7)
-    right.set_yticks(ticks, labels=[f"{j} {c}" for j, c in enumerate(shown)], fontsize=7)
+    right.set_xticks(ticks, labels=shown)
+    right.set_yticks(ticks, labels=[f"{j} {c}" for j, c in enumerate(shown)])
     right.set(xlabel="token seen", ylabel="token that looks")
     right.grid(False)
     right.tick_params(length=0)
