@@ -3,6 +3,7 @@ repeat the library's code where they should show it (inspect.getsource)."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +49,15 @@ def test_links_to_pages_have_short_names(path: Path) -> None:
     lines = [(part, line) for part in markdown(path) for line in part.text.splitlines()]
     text = [(part, line) for part, line in lines if not line.startswith("|")]
     assert [f"{part}: {m[0]}" for part, line in text for m in prose.NAMELESS.finditer(line)] == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_systems_with_releases_are_cited_by_release(path: Path) -> None:
+    """A commit says neither when it was read nor what a reader has installed."""
+    box = re.compile(r"(?m)^\* \*\*(vLLM|SGLang|FlashInfer|transformers|llama\.cpp)\b.*$")
+    commit = re.compile(r"(?<![\w/.])(?=[0-9a-f]*[0-9])[0-9a-f]{7,40}(?!\w)")
+    rows = [m[0] for part in markdown(path) for m in box.finditer(part.text)]
+    assert [m[0] for row in rows for m in commit.finditer(row)] == []
 
 
 def test_spelling(tmp_path: Path) -> None:

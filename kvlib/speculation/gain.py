@@ -54,7 +54,8 @@ def checking_time(gamma: int, batch: int, ridge: float) -> float:
             of the GPU in operations per byte, such as ``GPUS["h100-sxm"].ridge().value``
 
     t(batch · (γ + 1)) / t(batch) with t(n) = max(1, n / ridge), the roofline of the products with
-    weights (Williams et al., doi:10.1145/1498765.1498785). Attention is left out.
+    weights (Williams et al., doi:10.1145/1498765.1498785). Every token is taken to use all weights;
+    in a mixture of experts, more tokens read more of them. Attention is left out.
 
     >>> [round(checking_time(gamma, batch=128, ridge=295), 2) for gamma in (1, 3, 5, 7)]
     [1.0, 1.74, 2.6, 3.47]
