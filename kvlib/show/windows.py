@@ -10,13 +10,18 @@ from typing import Any
 import numpy as np
 
 from kvlib.show.draw import annotate, figure, finish
-from kvlib.show.style import INK, MUTED, color, on_color, text_color
+from kvlib.show.style import INK, MUTED, color, on_color
 
 TABLE = "eviction_table.json"
 
 
 def eviction_table() -> dict[str, Any]:
-    """What `tools/make_eviction_table.py` measured: its settings, and rule → budget → numbers."""
+    """Return what `tools/make_eviction_table.py` measured.
+
+    settings; rows: rule → budget → bits per byte of each text, bytes held, recall. Bits of each
+    text also under windows: window → bits; under "one full layer": layer → bits, the others with
+    a window of 64; and under sinks: tokens kept → rule → bits of the first half of each text.
+    """
     found: dict[str, Any] = loads(files("kvlib.show").joinpath(TABLE).read_text("utf-8"))
     return found
 
@@ -44,36 +49,33 @@ def looks(shares: Any, names: Sequence[str], heads: int) -> Any:
     return finish(fig)
 
 
-def by_window(windows: Sequence[int], added: Sequence[float], recall: Mapping[str, Any]) -> Any:
-    """Bits per byte added (percent), and recall (percent) at some distances, against the window."""
-    fig, (left, right) = figure(3.2, ncols=2)
+def by_window(
+    windows: Sequence[int],
+    added: Sequence[tuple[float, float]],
+    recall: Mapping[str, Sequence[float]],
+) -> Any:
+    """Bits added and recall by window, in percent.
+
+    added holds the mean and the standard error at each window; recall: distance → one number each.
+    """
+    fig, (left, right) = figure(2.9, ncols=2)
     x = range(len(windows))
-    left.plot(x, added, color=color("ink"), marker="o")
-    left.set(ylabel="bits per byte added (%)", ylim=(-1, None))
-    looks = (("-", "o"), ("--", "s"), (":", "^"))
-    for (name, y), (dashes, mark) in zip(recall.items(), looks, strict=False):
-        style = {"color": color("ink"), "linestyle": dashes, "marker": mark}
-        right.plot(x, y, label=name, **style)
-    right.set(ylabel="recall (%)", ylim=(-4, 104))
-    handles, names = right.get_legend_handles_labels()
-    fig.legend(handles, names, loc="outside upper right", ncols=3, title="recall")
+    mean, error = zip(*added, strict=True)
+    left.errorbar(x, mean, error, color=color("ink"), marker="o", capsize=4)
+    left.axhline(0, color=MUTED, linewidth=1)
+    left.set(ylabel="bits per byte added (%)")
+    rows = np.array(list(recall.values()))
+    right.imshow(rows, vmin=0, vmax=100, aspect="auto")
+    for (i, j), found in np.ndenumerate(rows):
+        ink = on_color("cached") if found > 55 else INK
+        right.text(j, i, f"{found:.0f}", ha="center", va="center", color=ink, fontsize=9)
+    right.set_yticks(range(len(rows)), labels=list(recall))
+    right.set(ylabel="letters so many bytes back", title="recall (%)")
+    right.tick_params(length=0)
+    right.grid(False)
     for ax in (left, right):
         ax.set_xticks(x, labels=[str(w) for w in windows])
         ax.set_xlabel("window (tokens)")
-    return finish(fig)
-
-
-def lent(shares: Sequence[float], bits: Sequence[float]) -> Any:
-    """Bits per byte after the sink has gone, against the share of attention that it had."""
-    fig, ax = figure(2.9)
-    ax.plot([100 * s for s in shares], bits, color=color("recomputed"), marker="o")
-    ax.axhline(8, color=color("muted"), linestyle="--")
-    ax.text(0, 7.85, "guessing bytes at random", va="top", color=text_color("muted"), fontsize=9)
-    ax.axhline(bits[0], color=color("cached"))
-    words = {"va": "bottom", "ha": "right", "fontsize": 9}
-    ax.text(100 * shares[-1], bits[0] + 0.1, "sink kept", color=text_color("cached"), **words)
-    ax.set(xlabel="share of attention that the sink had (%)", ylabel="bits per byte, sink gone")
-    ax.set_ylim(0, 8.4)
     return finish(fig)
 
 
@@ -97,27 +99,42 @@ def influence(moved: Mapping[str, Any], reach: int) -> Any:
     return finish(fig)
 
 
-def fools(points: Mapping[str, Sequence[tuple[float, float]]], marked: tuple[str, int]) -> Any:
-    """Bits added (percent) against recall (percent): rule → one (bits, recall) for each budget.
+def fools(found: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> Any:
+    """Bits added, with their standard error, beside recall: one line per rule and budget.
 
-    A larger budget is a larger mark. marked: the rule and the number of the budget that an arrow
-    names. Marks far to the right are left out, and the label of the axis counts them.
+    found: rule → budget → (mean, standard error, recall), all in percent. A mean beyond the axis
+    is written at its end.
     """
-    fig, ax = figure(3.4)
-    marks, most = "osD^vP*X", 1.3
-    out = sum(bits > most for pairs in points.values() for bits, _ in pairs)
-    for i, (name, pairs) in enumerate(points.items()):
-        x, y = zip(*pairs, strict=True)
-        sizes = [22 + 30 * n for n in range(len(pairs))]
-        tone = color("ink" if i < 2 else "recomputed")
-        style: dict[str, Any] = {"color": tone, "marker": marks[i % len(marks)], "zorder": 3}
-        ax.scatter(x, y, s=sizes, label=name, alpha=0.75, clip_on=False, **style)
-    rule, at = marked
-    annotate(ax, f"{rule}: fewer bits, no recall", points[rule][at], offset=(14, 40))
-    ax.axvline(0, color=MUTED, linewidth=1)
-    ax.set(ylabel="recall at 1,024 bytes (%)", ylim=(-4, 104), xlim=(-0.3, most))
-    ax.set_xlabel(f"bits per byte added (%); {out} marks lie beyond {most} %")
-    ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), scatterpoints=1)
+    most = 7.0
+    rows = [row for budgets in found.values() for row in budgets.values()]
+    bits, errors, recalls = zip(*rows, strict=True)
+    fig, (left, right) = figure(0.23 * len(rows) + 0.6, ncols=2, sharey=True, width_ratios=(5, 3))
+    y = np.arange(len(rows))
+    style = {"color": color("ink"), "marker": "o", "linestyle": "none"}
+    left.errorbar(bits, y, xerr=errors, capsize=3, elinewidth=1.5, **style)
+    left.axvline(0, color=MUTED, linewidth=1)
+    for at, mean, error in zip(y, bits, errors, strict=True):
+        if mean > most:
+            words = f"{mean:.1f} ± {error:.1f} →"
+            left.text(most, at, words, ha="right", va="center", fontsize=9)
+    left.set(xlabel="bits per byte added (%), ± standard error", xlim=(-0.6, most))
+    right.barh(y, recalls, color=color("cached"), height=0.6)
+    for at, recall in zip(y, recalls, strict=True):
+        right.text(recall + 2, at, f"{recall:.0f}", va="center", fontsize=9)
+    right.set(xlabel="recall at 1,024 bytes (%)", xlim=(0, 118), xticks=(0, 50, 100))
+    left.set_yticks(y, labels=[f"{share} %" for budgets in found.values() for share in budgets])
+    left.set_ylim(len(rows) - 0.5, -0.5)
+    edge = 0
+    for name, budgets in found.items():
+        middle = 1 - (edge + len(budgets) / 2) / len(rows)
+        left.text(-0.16, middle, name, transform=left.transAxes, ha="right", va="center")
+        edge += len(budgets)
+        for ax in (left, right):
+            ax.axhline(edge - 0.5, color=MUTED, linewidth=0.8)
+    for ax in (left, right):
+        ax.tick_params(axis="y", length=0)
+        ax.grid(axis="y", visible=False)
+        ax.grid(axis="x", visible=True)
     return finish(fig)
 
 
