@@ -4,9 +4,10 @@ A full chat may drop its oldest turns and keep the system prompt; an agent may d
 tool once it has read it. llama.cpp calls the two halves of this ``seq_rm`` and ``seq_add``.
 
 What follows the span moves to smaller positions, so its keys are rotated back by the length of the
-span. They are then exact for their new positions, and still not what a model would compute for the
-shortened text: from the second layer on, keys and values were made from tokens that had seen the
-span. The request loses the tokens of the span, but not what later tokens have read from them.
+span. In float32 they are then right for their new positions, and still not what a model would
+compute for the shortened text: from the second layer on, keys and values were made from tokens that
+had seen the span. The request loses the tokens of the span, but not what later tokens have read
+from them.
 """
 
 from __future__ import annotations
