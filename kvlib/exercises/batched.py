@@ -13,6 +13,8 @@ import numpy as np
 from kvlib.attention import attend
 from kvlib.caches import DenseCache, LayerSpec
 from kvlib.exercises.batched_serve import check_serve
+from kvlib.exercises.counted import python_steps
+from kvlib.exercises.received import numbers
 from kvlib.exercises.report import (
     Finding,
     bare,
@@ -65,9 +67,9 @@ def check_pack(pack: Callable[..., Any]) -> Iterator[str]:
     yield "positions start at 0 in every request"
 
     for array, name in ((tokens, "tokens"), (positions, "positions"), (indptr, "indptr")):
-        if array.dtype.kind != "i":
+        if array.dtype.kind not in "iu":
             raise Finding(
-                f"{name} is {array.dtype}, needed integers (int64), because it picks rows of a "
+                f"{name} is {array.dtype}, needed integers, because it picks rows of a "
                 "table. np.zeros, np.empty and np.ones make float64 unless you pass a dtype"
             )
     rng = np.random.default_rng(0)
@@ -170,7 +172,18 @@ def check_append_rows(append_rows: Callable[..., Any]) -> Iterator[str]:
     wanted = before.copy()
     wanted[[0, 1], lengths] = new
     expect_close(slots, wanted, "slots after the longest row left", axes=("row", "slot"))
-    expect_equal(after, (lengths + 1).tolist(), "the lengths after the longest row left")
+    what = "the lengths after the longest row left"
+    expect_equal(numbers(after, what), (lengths + 1).tolist(), what)
+
+    rows = 2000
+    slots, new = (np.zeros((rows, *shape), np.float32) for shape in ((2, 1, 1), (1, 1)))
+    steps = python_steps(append, slots, new, np.zeros(rows, np.int64))[1]
+    if steps >= rows:
+        raise Finding(
+            f"{rows:,} rows took {steps:,} steps of Python: somewhere a loop goes over the rows. "
+            "One assignment can write them all: index slots with the numbers of the rows and with "
+            "the lengths"
+        )
     yield "the same holds after the longest row has left"
 
 
@@ -215,6 +228,7 @@ def _append_once(
     expect_close(slots, written(rows, lengths), "slots", axes=("row", "slot", "head"))
     yield "row i's new key lies in slot lengths[i], and nothing else was touched"
 
+    after = numbers(after, "the returned lengths")
     expect_shape(after, (3,), "the returned lengths", letters="B")
     diagnose(after, {"the returned lengths are those before the append: add 1": lengths})
     expect_equal(after, (lengths + 1).tolist(), "the returned lengths")

@@ -110,10 +110,10 @@ def _mixed(update: Callable[..., Any], s: np.ndarray, v: np.ndarray) -> None:
 def _three(result: Any, t: int, d: int) -> State:
     if not isinstance(result, tuple | list) or len(result) != 3:
         raise Finding(f"online_update returned {type(result).__name__}, needed (top, total, o)")
-    for x, name, width in zip(result, PARTS, (1, 1, d), strict=True):
+    top, total, o = (numbers(x, name) for x, name in zip(result, PARTS, strict=True))
+    for x, name, width in zip((top, total, o), PARTS, (1, 1, d), strict=True):
         expect_shape(x, (t, width), name, letters="T 1" if width == 1 else "T D")
-        numbers(x, name)
-    return result[0], result[1], result[2]
+    return top, total, o
 
 
 def _empty(t: int, d: int) -> State:

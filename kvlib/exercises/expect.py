@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from kvlib.exercises.wording import apart
+
 
 class Finding(Exception):
     """One thing that is wrong, in the learner's words: what came, what was needed, why.
@@ -159,10 +161,9 @@ def expect_close(
     with np.errstate(invalid="ignore"):  # −∞ − −∞ where both are right
         gap = np.where(off, np.abs(array.astype(np.float64) - wanted.astype(np.float64)), 0.0)
     worst = tuple(np.unravel_index(int(np.argmax(gap)), gap.shape))
-    words = f"{_place(first, axes)} is {_short(array[first])}, needed {_short(wanted[first])}"
+    words = _differs(first, array, wanted, axes)
     if worst != first:
-        words += f"; farthest off: {_place(worst, axes)} is {_short(array[worst])}, "
-        words += f"needed {_short(wanted[worst])}"
+        words += f"; farthest off: {_differs(worst, array, wanted, axes)}"
     count = f" ({int(off.sum())} of {off.size} numbers are off)" if off.size > 1 else ""
     raise Finding(f"{what}: {words}{count}{_because(why)}")
 
@@ -202,8 +203,11 @@ def _place(index: Any, axes: tuple[str, ...]) -> str:
     return ", ".join(f"{name} {int(i)}" for name, i in zip(names, index, strict=False)) or "it"
 
 
-def _short(value: Any) -> str:
-    return str(value) if isinstance(value, np.bool_) else f"{value:.4g}"
+def _differs(index: Any, got: np.ndarray, wanted: np.ndarray, axes: tuple[str, ...]) -> str:
+    a, b = got[index], wanted[index]
+    bools = isinstance(a, np.bool_) or isinstance(b, np.bool_)
+    texts = (str(a), str(b)) if bools else apart(a, b)
+    return f"{_place(index, axes)} is {texts[0]}, needed {texts[1]}"
 
 
 def _because(why: str) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from kvlib.attention import attend, merge_states
 from kvlib.costs import MODELS, kv_on_one
 from kvlib.exercises.gpu_cuda import check_shared_heads, check_split_range
-from kvlib.exercises.received import number
+from kvlib.exercises.received import number, numbers, whole
 from kvlib.exercises.report import Finding, checker, diagnose, expect_close, expect_shape
 
 __all__ = [
@@ -36,10 +36,7 @@ def check_num_splits(num_splits_: Callable[..., Any]) -> Iterator[str]:
     """num_splits(blocks, keys, room) → splits of each request's keys."""
 
     def ask(blocks: int, keys: int, room: int) -> int:
-        got = num_splits_(blocks, keys, room)
-        if isinstance(got, bool) or not isinstance(got, int | np.integer):
-            raise Finding(f"num_splits returned {got!r}, needed a whole number")
-        return int(got)
+        return whole(num_splits_(blocks, keys, room), f"num_splits({blocks}, {keys}, {room})")
 
     _compare(ask, 8, 65536, 396, "the blocks fill the room")
     yield "with long texts the splits fill the device once, and never begin a second wave"
@@ -102,14 +99,13 @@ def _starts(lane_bytes: Callable[..., Any], dim: int) -> list[list[int]]:
         row = []
         for lane in range(16):
             got = lane_bytes(lane, i, dim)
-            if isinstance(got, bool) or not isinstance(got, int | np.integer):
-                raise Finding(f"lane_bytes({lane}, {i}, {dim}) returned {got!r}, needed an integer")
+            got = whole(got, f"lane_bytes({lane}, {i}, {dim})")
             if got % 16:
                 raise Finding(
                     f"lane_bytes({lane}, {i}, {dim}) = {got}: a load of 16 bytes begins at a "
                     "multiple of 16"
                 )
-            row.append(int(got))
+            row.append(got)
         starts.append(row)
     return starts
 
@@ -167,28 +163,29 @@ def _cuts(bounds: tuple[int, ...]) -> list[slice]:
 def _expect(got: Any, o: Any, lse: Any, parts: np.ndarray, lses: np.ndarray, when: str) -> None:
     if not isinstance(got, tuple | list) or len(got) != 2:
         raise Finding(f"merge_splits returned {type(got).__name__}, needed (o, lse)")
+    got = numbers(got[0], "o"), numbers(got[1], "lse")
     expect_shape(got[0], np.shape(o), "o", letters="H D")
     expect_shape(got[1], np.shape(lse), "lse", letters="H")
     seen = np.isfinite(lses)
     if seen.any():
         diagnose(
-            np.asarray(got[0]),
+            got[0],
             {
                 "o is the plain mean of the splits: each counts by its share of the softmax's "
                 "denominator, e^(lse - the whole lse)": parts.mean(axis=0),
                 "o is the sum of the splits: their weights have to add up to 1": parts.sum(axis=0),
             },
         )
-    if not np.isfinite(np.asarray(got[0])).all() and seen.all():
+    if not np.isfinite(got[0]).all() and seen.all():
         raise Finding(
             f"{when}: o is not finite, because e^lse overflows. Subtract the largest lse of each "
             "head before you exponentiate; the shares stay the same"
         )
     expect_close(got[0], o, f"o of {when}", atol=1e-5)
     finite = np.isfinite(np.asarray(lse))
-    if not np.array_equal(np.asarray(got[1])[~finite], np.asarray(lse)[~finite]):
-        raise Finding(f"lse of {when} is {np.asarray(got[1])}, needed -inf")
-    expect_close(np.asarray(got[1])[finite], np.asarray(lse)[finite], f"lse of {when}", atol=1e-4)
+    if not np.array_equal(got[1][~finite], np.asarray(lse)[~finite]):
+        raise Finding(f"lse of {when} is {got[1]}, needed -inf")
+    expect_close(got[1][finite], np.asarray(lse)[finite], f"lse of {when}", atol=1e-4)
 
 
 @checker

@@ -32,6 +32,7 @@ def check_states(states: type) -> Iterator[str]:
 
     _ends(states)
     _exact(states)
+    _in_float32(states)
     yield (
         "the present length needs nothing, the state before the first copy is zero, and a copy is "
         "exact even after numbers beside which float32 forgets the rest"
@@ -125,6 +126,21 @@ def _exact(states: type) -> None:
         "rounded the others away. A subtraction does not bring them back; a copy of the state does"
     )
     expect_state(one, tokens[:4], "after truncate(4) of 7 tokens", before=tokens, why=why)
+
+
+def _in_float32(states: type) -> None:
+    """float32 has no 2^24 + 1. With a copy after each token, the state cannot be computed later."""
+    one = States(states, 3, 5, 1)
+    q = np.array([1, 0, 0], np.float32)
+    for number in (2**24, 1, -(2**24)):
+        one.append(Tokens(3, 5, q[None], np.full((1, 5), number, np.float32)))
+    got = one.read(q)
+    if got.any():
+        raise Finding(
+            "after three tokens that add 2^24, 1 and -2^24, read gives "
+            f"{got[np.argmax(got != 0)]:g}, needed 0: float32 has no number 2^24 + 1, so the state "
+            "has more digits than float32. Keep M and its copies in float32"
+        )
 
 
 def _little_memory(states: type) -> None:

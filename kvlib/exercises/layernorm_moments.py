@@ -10,6 +10,7 @@ import numpy as np
 
 from kvlib.exercises.received import expect_number, number
 from kvlib.exercises.report import Finding, checker
+from kvlib.exercises.wording import apart
 
 
 def moments(x: Any) -> tuple[int, float, float]:
@@ -37,7 +38,7 @@ def check_merge_moments(merge_moments: Any) -> Iterator[str]:
         )
         / 40,
     }
-    expect_number(got[1], whole[1], "the mean", wrong_means)
+    expect_number(got[1], whole[1], "the mean", wrong_means, 1e-9)
     gap = (other - mean) ** 2
     wrong_sums = {
         "the sum of squares ignores that the parts have different means; their distance adds to "
@@ -50,7 +51,7 @@ def check_merge_moments(merge_moments: Any) -> Iterator[str]:
             whole[2] / 40
         ),
     }
-    expect_number(got[2], whole[2], "the sum of squares", wrong_sums)
+    expect_number(got[2], whole[2], "the sum of squares", wrong_sums, 1e-9)
     if got[0] != 40:
         raise Finding(f"The count is {got[0]:g}, needed 40.")
     yield "parts of 10 and 30 numbers give the same as all 40"
@@ -72,9 +73,10 @@ def check_merge_moments(merge_moments: Any) -> Iterator[str]:
         raise Finding(f"The count of 64 parts of 64 numbers is {got[0]:g}, needed 4,096.")
     deviation, needed = math.sqrt(abs(got[2]) / 4096), math.sqrt(moments(far)[2] / 4096)
     if not math.isclose(deviation, needed, rel_tol=1e-6):
+        said = apart(deviation, needed)
         raise Finding(
-            f"With a mean of 1e8 the deviation is {deviation:.4g}, needed {needed:.4g}. Sums of x² "
-            "lose all digits there. Use the difference of the means."
+            f"With a mean of 1e8 the deviation is {said[0]}, needed {said[1]}. Sums of x² lose all "
+            "digits there. Use the difference of the means."
         )
     yield "64 parts of a row with mean 1e8 keep their digits"
 
@@ -98,4 +100,5 @@ def _fold(merge: Any, parts: list[Any]) -> tuple[float, float, float]:
 def _same(got: Any, right: Any, what: str) -> None:
     for name, a, b in zip(("count", "mean", "sum of squares"), got, right, strict=True):
         if not math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-9):
-            raise Finding(f"{what}: the {name} is {a:.6g}, needed {b:.6g}")
+            said = apart(a, b, ".6g")
+            raise Finding(f"{what}: the {name} is {said[0]}, needed {said[1]}")

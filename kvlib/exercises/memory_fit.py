@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from kvlib.exercises.received import whole
 from kvlib.exercises.report import Finding, checker, expect_equal
 
 MAX_CALLS = 200  # 2^40 tokens take 40 halvings and 40 doublings
@@ -75,9 +76,7 @@ def _search(longest: Any, what: str, nbytes: Callable[[int], int], budget: int, 
             )
         return nbytes(int(tokens))
 
-    got = longest(request_bytes, budget, limit)
-    if isinstance(got, bool) or not isinstance(got, int | np.integer):
-        raise Finding(f"{what}: expected a whole number (int), got {type(got).__name__} ({got!r})")
+    got = whole(longest(request_bytes, budget, limit), what)
     if got < 0:
         raise Finding(f"{what}: got {got}, but if not even one token fits, the answer is 0")
     if got > limit:
@@ -163,11 +162,9 @@ def check_context_that_fits(context_that_fits: Any) -> Iterator[str]:
 
 def _fits(context_that_fits: Any, name: str, batch: int, memory: int = _MEMORY) -> str:
     config, weights = _MODELS[name], 2 * _PARAMETERS[name]
-    got = context_that_fits(dict(config), memory, weights, batch)
-    right = _context(config, memory - weights, batch, ())
     what = f"{name}, {batch} request{'s' if batch > 1 else ''}"
-    if isinstance(got, bool) or not isinstance(got, int | np.integer):
-        raise Finding(f"{what}: expected a whole number (int), got {type(got).__name__} ({got!r})")
+    got = whole(context_that_fits(dict(config), memory, weights, batch), what)
+    right = _context(config, memory - weights, batch, ())
     if got != right:
         alike = [bugs for bugs in _SETS if got == _context(config, memory - weights, batch, bugs)]
         if alike:  # of the sets of faults that give this number, the smallest says enough

@@ -26,7 +26,7 @@ def check_slot_mapping(slot_mapping: Callable[..., Any]) -> Iterator[str]:
     → (T,) integers."""
     table = np.array([[7, 2, 5], [4, 6, 0], [9, 3, 0]], dtype=np.int32)
     indptr, positions = np.array([0, 5, 6, 8]), np.array([2, 3, 4, 5, 6, 7, 3, 4])
-    slots = slot_mapping(table, indptr, positions, 4)
+    slots = numbers(slot_mapping(table, indptr, positions, 4), "the slots")
     expect_shape(slots, (8,), "the slots", letters="T")
     _expect_integers(slots)
     _diagnose_slots(slots, table, np.repeat([0, 1, 2], [5, 1, 2]), positions)
@@ -47,7 +47,7 @@ def check_slot_mapping(slot_mapping: Callable[..., Any]) -> Iterator[str]:
         indptr = np.cumsum([0, *new])
         parts = [np.arange(n - t, n) for n, t in zip(lengths, new, strict=True)]
         positions = np.concatenate(parts)
-        slots = slot_mapping(table, indptr, positions, size)
+        slots = numbers(slot_mapping(table, indptr, positions, size), "the slots")
         wanted = _slots(table, indptr, positions, size)
         expect_close(slots, wanted, f"slots, blocks of {size}", axes=("row",))
         assert len(set(wanted.tolist())) == len(wanted)
@@ -56,7 +56,7 @@ def check_slot_mapping(slot_mapping: Callable[..., Any]) -> Iterator[str]:
     table = 7 + rng.permutation(400).reshape(4, 100).astype(np.int32)
     indptr = np.array([0, 1600, 3200, 4799, 4800])
     positions = np.concatenate([np.arange(n) for n in np.diff(indptr)])
-    slots = slot_mapping(table, indptr, positions, 16)
+    slots = numbers(slot_mapping(table, indptr, positions, 16), "the slots")
     expect_close(slots, _slots(table, indptr, positions, 16), "4,800 slots", axes=("row",))
     steps = python_steps(slot_mapping, table, indptr, positions, 16)[1]
     if steps >= len(positions):  # there are 300 blocks: a loop over them stays below
@@ -67,8 +67,8 @@ def check_slot_mapping(slot_mapping: Callable[..., Any]) -> Iterator[str]:
     yield "4,800 tokens get their slots without a loop over tokens"
 
 
-def _expect_integers(slots: Any) -> None:
-    kind = numbers(slots, "the slots").dtype
+def _expect_integers(slots: np.ndarray) -> None:
+    kind = slots.dtype
     if kind.kind not in "iu":
         why = ": / gives floats, so use //" if kind.kind == "f" else ""
         raise Finding(f"the slots are {kind}, needed integers{why}")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from kvlib.exercises.expect import Finding, expect_array
+from kvlib.exercises.wording import apart
 
 
 def whole(x: Any, what: str) -> int:
@@ -55,14 +56,20 @@ def whole_number(x: Any, what: str) -> int:
     return int(x)
 
 
-def expect_number(got: float, right: float, what: str, suspects: dict[str, float]) -> None:
-    """`got` equals `right`; else the words of the suspect that it equals, else both numbers."""
-    if math.isclose(got, right, rel_tol=1e-9):
+def expect_number(
+    got: float, right: float, what: str, suspects: dict[str, float], rel_tol: float = 1e-6
+) -> None:
+    """`got` equals `right`; else the words of the suspect that it equals, else both numbers.
+
+    rel_tol: of what is not a whole number; single precision is good enough unless you say otherwise
+    """
+    if got == right or (isinstance(right, float) and math.isclose(got, right, rel_tol=rel_tol)):
         return
     for words, wrong in suspects.items():
-        if math.isclose(got, wrong, rel_tol=1e-9):
+        if math.isclose(got, wrong, rel_tol=rel_tol):
             raise Finding(words)
-    raise Finding(f"{what}: expected {right:.6g}, got {got:.6g}")
+    said = apart(got, right, ".6g")
+    raise Finding(f"{what}: expected {said[1]}, got {said[0]}")
 
 
 def token_list(x: Any, what: str) -> list[int]:
@@ -89,18 +96,36 @@ def token_list(x: Any, what: str) -> list[int]:
 
 
 def numbers(x: Any, what: str) -> np.ndarray:
-    """x if it is an array of real numbers or booleans, else a Finding.
+    """x as an array of real numbers or booleans, else a Finding.
+
+    A list of numbers, or of lists of them, is as good as an array where no dtype is asked for.
 
     >>> import numpy as np
+    >>> numbers([4, 5], "the slots").dtype
+    dtype('int64')
     >>> numbers(np.array([None]), "o")
     Traceback (most recent call last):
         ...
     kvlib.exercises.expect.Finding: o: got an array of dtype object, needed one of numbers
     """
-    array = expect_array(x, what)
+    array = _listed(x) if isinstance(x, list | tuple) else None
+    array = expect_array(x, what) if array is None else array
     if array.dtype.kind not in "biuf":
         raise Finding(f"{what}: got an array of dtype {array.dtype}, needed one of numbers")
     return array
+
+
+def _listed(x: Any) -> np.ndarray | None:
+    """A list of numbers of one kind as an array; None for any other list."""
+    try:
+        array = np.asarray(x)
+    except (ValueError, OverflowError):  # lists of several lengths in a list
+        return None
+    kinds = {type(y) for y in np.asarray(x, dtype=object).ravel().tolist()}
+    if not array.size:
+        return array.astype(np.int64)
+    fits = array.dtype.kind in "biuf" and (kinds == {bool} or bool not in kinds)
+    return array if fits else None
 
 
 def shown(x: Any) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 from kvlib.exercises.received import number
 from kvlib.exercises.report import Finding, checker
+from kvlib.exercises.wording import apart
 from kvlib.model import ModelConfig
 
 # As the vendor prints it: the figure in large type needs half of the weights to be zero.
@@ -113,7 +114,8 @@ def _explain(got: float, name: str, config: ModelConfig, batch: int, seq_len: in
                 raise Finding(f"{name}: {found}")
     if math.isclose(got * right, batch, rel_tol=_CLOSE):
         raise Finding(f"{name}: these are seconds, not tokens per second")
-    raise Finding(f"{name}: expected {right:,.1f} tokens per second, got {got:,.1f}")
+    said = apart(got, right, ",.1f")
+    raise Finding(f"{name}: expected {said[1]} tokens per second, got {said[0]}")
 
 
 _ceiling = ceiling  # the checker's argument has the learner's name for it

@@ -11,6 +11,7 @@ import numpy as np
 from kvlib.exercises.received import number, numbers
 from kvlib.exercises.report import Finding, checker, diagnose, expect_close, expect_shape
 from kvlib.exercises.sampling_draws import check_chi_square
+from kvlib.exercises.wording import apart
 
 __all__ = ["check_chi_square", "check_merge_rows", "check_nucleus"]
 
@@ -18,8 +19,12 @@ __all__ = ["check_chi_square", "check_merge_rows", "check_nucleus"]
 @checker
 def check_nucleus(nucleus: Any) -> Iterator[str]:
     """nucleus(p, top_p) -> probabilities (V,) that sum to 1, zero outside the nucleus."""
+
+    def ask(p: np.ndarray, top_p: float) -> np.ndarray:
+        return numbers(nucleus(p, top_p), "the probabilities")
+
     p = np.asarray([0.1, 0.4, 0.05, 0.3, 0.15])
-    got = nucleus(p.copy(), 0.8)
+    got = ask(p.copy(), 0.8)
     expect_shape(got, (5,), "the probabilities", letters="V")
     right = np.asarray([0, 0.4, 0, 0.3, 0.15]) / 0.85
     diagnose(
@@ -37,7 +42,7 @@ def check_nucleus(nucleus: Any) -> Iterator[str]:
     )
     expect_close(got, right, "the probabilities", axes=("token",))
     yield "the smallest set of likeliest tokens that reaches top_p, each in its own place"
-    got = nucleus(p.copy(), 0.2)
+    got = ask(p.copy(), 0.2)
     expect_shape(got, (5,), "top_p 0.2", letters="V")
     if not np.any(got):
         raise Finding("top_p 0.2 leaves no token: the likeliest always stays")
@@ -45,15 +50,15 @@ def check_nucleus(nucleus: Any) -> Iterator[str]:
     yield "one token may be more than enough"
     half = np.asarray([0.25, 0.5, 0.25])
     why = "0.5 reaches 0.5, so nothing more is needed"
-    expect_close(nucleus(half.copy(), 0.5), np.asarray([0.0, 1, 0]), "an exact hit", why=why)
+    expect_close(ask(half.copy(), 0.5), np.asarray([0.0, 1, 0]), "an exact hit", why=why)
     same = np.full(4, 0.25)
     why = "of equal probabilities those with the lower ids stay: sort with kind='stable'"
-    got = nucleus(same.copy(), 0.5)
+    got = ask(same.copy(), 0.5)
     expect_close(got, np.asarray([0.5, 0.5, 0, 0]), "equal tokens", axes=("token",), why=why)
     many = np.tile([1.0, 2.0], 300) / 900  # 300 tokens of each probability
     right = np.zeros(600)
     right[1:300:2] = 1 / 150  # the first 150 of the likelier ones are a third
-    got = nucleus(many.copy(), 149.5 * 2 / 900)
+    got = ask(many.copy(), 149.5 * 2 / 900)
     expect_close(got, right, "300 equal tokens", axes=("token",), why=why)
     yield "the token that reaches top_p exactly is the last to stay; among equals, lower ids stay"
     rng = np.random.default_rng(1)
@@ -63,8 +68,8 @@ def check_nucleus(nucleus: Any) -> Iterator[str]:
         kept = order[: int(np.searchsorted(np.cumsum(q[order]), top_p)) + 1]
         right = np.zeros(12)
         right[kept] = q[kept] / q[kept].sum()
-        expect_close(nucleus(q.copy(), top_p), right, f"top_p {top_p:.2f}", axes=("token",))
-    expect_close(nucleus(p.copy(), 1.0), p, "top_p 1", axes=("token",))
+        expect_close(ask(q.copy(), top_p), right, f"top_p {top_p:.2f}", axes=("token",))
+    expect_close(ask(p.copy(), 1.0), p, "top_p 1", axes=("token",))
     yield "top_p 1 changes nothing"
 
 
@@ -127,12 +132,14 @@ def _part(result: Any) -> Part:
 
 def _same(got: Part, want: Part, suspects: dict[str, float]) -> None:
     if not np.isclose(got[0], want[0]):
-        raise Finding(f"m: got {got[0]:.6g}, needed the larger maximum, {want[0]:.6g}")
+        said = apart(got[0], want[0], ".6g")
+        raise Finding(f"m: got {said[0]}, needed the larger maximum, {said[1]}")
     for words, total in suspects.items():
         if np.isclose(got[1], total) and not np.isclose(total, want[1]):
             raise Finding(f"total: {words}")
-    if not np.isclose(got[1], want[1], rtol=1e-9):
-        raise Finding(f"total: got {got[1]:.6g}, needed {want[1]:.6g}")
+    if not np.isclose(got[1], want[1]):
+        said = apart(got[1], want[1], ".6g")
+        raise Finding(f"total: got {said[0]}, needed {said[1]}")
     expect_shape(got[2], want[2].shape, "values", letters="k")
     diagnose(got[2], {"values: the best must stand first, but these ascend": want[2][::-1]})
     expect_close(got[2], want[2], "values", axes=("rank",))

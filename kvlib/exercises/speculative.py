@@ -38,6 +38,18 @@ class Chain:
         """Which guesses would be accepted if each were judged alone."""
         return [bool(u < ratio) for u, ratio in zip(self.u, self.ratios(), strict=True)]
 
+    def turned(self) -> Chain:
+        """The chain for an answer that compares 1 - u, which is as evenly spread as u."""
+        return Chain(self.what, self.p, self.q, self.draft, 1 - self.u)
+
+    def near(self) -> np.ndarray:
+        """Which guesses rounding might decide, whichever end of u is compared: (n,) bool."""
+        i = np.arange(len(self.draft))
+        p, q = self.p[i, self.draft], self.q[i, self.draft]
+        ends = np.stack([self.u, 1 - self.u])
+        found: np.ndarray = (np.abs(ends * q - p) < GAP).any(axis=0)
+        return found
+
     def ratios(self, p_row: int = 0, q_row: int = 0) -> np.ndarray:
         """p(x) / q(x) of each guess x, from the row of the guess, or from one further on."""
         i = np.arange(len(self.draft))
@@ -86,9 +98,8 @@ def drawn(rng: np.random.Generator, keeps: int | None = None, n: int | None = No
         q = (p[:-1] + rng.dirichlet(np.ones(5), guesses)) / 2
         draft = [int(rng.choice(5, p=row)) for row in q]
         chain = Chain(f"a chain of {guesses}", p, q, draft, rng.random(guesses))
-        i = np.arange(guesses)
-        near = np.abs(chain.u * q[i, draft] - p[i, draft]) < GAP
-        if not near.any() and keeps in (None, leading(chain.verdicts())):
+        found = {leading(c.verdicts()) for c in (chain, chain.turned())}
+        if not chain.near().any() and (keeps is None or found == {keeps}):
             return chain
 
 
@@ -104,25 +115,36 @@ def greedy(chain: Chain, rng: np.random.Generator) -> Chain:
 
 def certain(chain: Chain) -> Chain:
     """The same guesses, each of which had no alternative."""
-    i = np.arange(len(chain.draft))
-    u = np.where(np.abs(chain.u - chain.p[i, chain.draft]) < GAP, 0.5 * chain.u, chain.u)
-    what = f"a chain of {len(i)} guesses that were not drawn"
-    return Chain(what, chain.p, np.eye(5)[chain.draft], chain.draft, u)
+    what = f"a chain of {len(chain.draft)} guesses that were not drawn"
+    sure = Chain(what, chain.p, np.eye(5)[chain.draft], chain.draft, chain.u.copy())
+    while (near := sure.near()).any():
+        sure.u[near] = (sure.u[near] + 0.37) % 1
+    return sure
 
 
 def _expect(
     accepted: Callable[..., Any], chains: Sequence[Chain], asked: list[tuple[Chain, int]]
 ) -> None:
-    """The right number for each chain; `asked` holds what came so far, and grows."""
+    """The right number for each chain; `asked` holds what came so far, and grows.
+
+    An answer may compare u or 1 - u, but the same one in all chains.
+    """
     for c in chains:
         got = accepted(c.p, c.q, list(c.draft), c.u)
         asked.append((c, whole(got, f"{c.what}: the number of guesses that are kept")))
-    for c, n in asked[-len(chains) :]:
-        if n != leading(c.verdicts()):
-            raise Finding(_difference(c, n) + _suspect(asked))
+    missed, turned = (
+        next((i for i, (c, n) in enumerate(asked) if n != leading(way(c).verdicts())), None)
+        for way in (lambda c: c, Chain.turned)
+    )
+    if missed is None or turned is None:
+        return
+    if turned > max(missed, 20):  # by then it is no chance that 1 - u explains all answers
+        c, n = asked[turned]
+        raise Finding(_difference(c.turned(), n, "1 - u"))
+    raise Finding(_difference(*asked[missed]) + _suspect(asked))
 
 
-def _difference(c: Chain, got: int) -> str:
+def _difference(c: Chain, got: int, u: str = "u") -> str:
     """What came, what was needed, and the guess that decides it."""
     right, n = leading(c.verdicts()), len(c.draft)
     said = f"{c.what}: got {got} guess{'es' * (got != 1)} kept, needed {right}"
@@ -132,7 +154,7 @@ def _difference(c: Chain, got: int) -> str:
     p, q, verdict = c.p[i, c.draft[i]], c.q[i, c.draft[i]], i < right
     return (
         f"{said}. Guess {i} (counted from 0) is token {c.draft[i]}: p = {p:.3f}, q = {q:.3f}, so "
-        f"p / q = {p / q:.3f}, and u = {c.u[i]:.3f} is {'' if verdict else 'not '}below that, so "
+        f"p / q = {p / q:.3f}, and {u} = {c.u[i]:.3f} is {'' if verdict else 'not '}below that, so "
         f"the guess is {'accepted' if verdict else 'refused'}"
     )
 
@@ -141,7 +163,8 @@ def _suspect(asked: Sequence[tuple[Chain, int]]) -> str:
     """The mistake that explains every answer so far, or nothing."""
     with np.errstate(all="ignore"):
         for words, wrong in SUSPECTS.items():
-            if all(wrong(c) == n for c, n in asked):
+            ways = (asked, [(c.turned(), n) for c, n in asked])
+            if any(all(wrong(c) == n for c, n in way) for way in ways):
                 return f". Your answers look as if {words}"
     return ""
 

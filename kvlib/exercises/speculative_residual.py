@@ -9,6 +9,7 @@ import numpy as np
 
 from kvlib.exercises.received import numbers
 from kvlib.exercises.report import Finding, checker, expect_shape
+from kvlib.exercises.wording import apart
 
 Pair = tuple[np.ndarray, np.ndarray]  # p and q, each (V,)
 CLOSE = 1e-6  # of a probability; single precision is good enough
@@ -106,7 +107,8 @@ def _distribution(residual: Callable[..., Any], p: np.ndarray, q: np.ndarray) ->
         why = ": divide by the sum" if np.allclose(got, rest, atol=CLOSE) else ""
         if np.allclose(got, np.minimum(p, q), atol=CLOSE):
             why = ". It is the part that is accepted already; the part of p above q is missing"
-        raise Finding(f"{said}, which sums to {got.sum():.4g}, needed a sum of 1{why}")
+        total = apart(got.sum(), 1.0)[0]
+        raise Finding(f"{said}, which sums to {total}, needed a sum of 1{why}")
 
 
 def _is_raw(got: np.ndarray, p: np.ndarray, q: np.ndarray) -> bool:
@@ -120,16 +122,16 @@ def _expect_law(residual: Callable[..., Any], pairs: Sequence[Pair]) -> None:
         _distribution(residual, p, q)
     asked = [(p, q, _called(residual, p, q)) for p, q in pairs]
     for p, q, got in asked:
-        right = rest_of(p, q)
-        if np.allclose(got, right, rtol=0, atol=CLOSE):
+        comes, kept, right = law(p, q, got), np.minimum(p, q), rest_of(p, q)
+        if np.allclose(comes, p, rtol=0, atol=CLOSE):
             continue
-        comes, kept = law(p, q, got), np.minimum(p, q)
         x = int(np.abs(comes - p).argmax())
+        came, found = apart(comes[x], p[x]), apart(got[x], right[x])
         raise Finding(
-            f"{_said(p, q)}: token {x} comes out with probability {comes[x]:.4g}, needed p = "
-            f"{p[x]:.4g}. As an accepted guess it comes with min(p, q) = {kept[x]:.4g}, and a "
-            f"guess is refused with probability {1 - kept.sum():.4g}, so the result must give the "
-            f"token {right[x]:.4g}, got {got[x]:.4g}{_suspect(asked)}"
+            f"{_said(p, q)}: token {x} comes out with probability {came[0]}, needed p = {came[1]}. "
+            f"As an accepted guess it comes with min(p, q) = {kept[x]:.4g}, and a guess is refused "
+            f"with probability {1 - kept.sum():.4g}, so the result must give the token {found[1]}, "
+            f"got {found[0]}{_suspect(asked)}"
         )
 
 
@@ -145,8 +147,9 @@ def _expect_scaled(residual: Callable[..., Any], p: np.ndarray, q: np.ndarray) -
     """The same for p and q that differ by little: a sum that is small must not be made larger."""
     got = _called(residual, p, q)
     if abs(got.sum() - 1) > CLOSE:
+        total = apart(got.sum(), 1.0, ".6g")[0]
         raise Finding(
-            f"p and q differ by 0.00003, and the result sums to {got.sum():.6g}, needed 1: divide "
+            f"p and q differ by 0.00003, and the result sums to {total}, needed 1: divide "
             "by the sum itself, with nothing added to it"
         )
     _expect_law(residual, [(p, q)])

@@ -63,9 +63,6 @@ def _received(tree_mask: Callable[..., Any], parents: Sequence[int], length: int
     if not isinstance(result, tuple | list) or len(result) != 2:
         raise Finding(f"{what}: got {type(result).__name__}, needed two results: mask, positions")
     mask, positions = result
-    if isinstance(positions, list | tuple) and all(type(x) is int for x in positions):
-        most = max(map(abs, positions), default=0)
-        positions = np.array(positions, dtype=np.int64 if most < 2**62 else object)
     return numbers(mask, f"{what}: the mask"), numbers(positions, f"{what}: the positions")
 
 

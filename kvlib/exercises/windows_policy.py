@@ -10,13 +10,13 @@ import numpy as np
 
 from kvlib.exercises.received import shown, whole
 from kvlib.exercises.report import Finding, checker
+from kvlib.exercises.wording import apart
 
 LAYERS = 5  # of the reference model
 TEXT, CHUNK = 1024, 64  # bytes that are read for the loss, tokens per step
 TRIALS, DISTANCE = 5, 256
 MISSES = 1  # strings that may be lost
 BUDGETS = (128, 64)
-FEW = 4  # with fewer tokens in a layer, this model no longer sees the name that is asked for
 Pairs = tuple[tuple[int, int], ...]
 
 
@@ -43,10 +43,17 @@ def _beats(mine: Pairs, rival: Pairs, budget: int) -> Iterator[str]:
     )
     bits, most = bits_per_byte(mine), bits_per_byte(rival)
     if bits > most:
+        said = apart(bits, most, ".3f")
         raise Finding(
             f"with {budget} tokens per layer, your policy finds the strings, but the text takes "
-            f"{bits:.3f} bits per byte, and only {most:.3f} with H2O in every layer. Layers that "
+            f"{said[0]} bits per byte, and only {said[1]} with H2O in every layer. Layers that "
             "keep very few tokens predict badly, so let them keep more tokens, or different ones"
+        )
+    none = [i for i, (heavy, _) in enumerate(mine) if not heavy]
+    if len(none) > 1:
+        raise Finding(
+            f"with {budget} tokens per layer, {len(none)} layers keep no heavy token: "
+            f"{', '.join(map(str, none))}. At most one layer may do without"
         )
     yield f"the text takes {bits:.2f} bits per byte, and {most:.2f} under H2O"
 
@@ -118,17 +125,25 @@ def _why_lost(mine: Pairs, budget: int, found: Sequence[bool]) -> str:
             f"{start}. No layer reaches back {DISTANCE} bytes: the largest, layer {most}, keeps "
             f"{max(sums)} tokens. Give one layer more"
         )
-    if mine[most][1] < DISTANCE:
+    reaching = [i for i, (_, recent) in enumerate(mine) if recent >= DISTANCE]
+    if not reaching:
         return (
             f"{start}. Layer {most} keeps {mine[most][0]} tokens by their sums and the newest "
             f"{mine[most][1]}; a string that nobody has asked for yet has a small sum, so it is "
             "evicted. Give this layer fewer heavy tokens and more recent ones"
         )
-    if min(sums) < FEW:
+    usual = equal_shares(LAYERS, max(BUDGETS))
+    for i in reaching:
+        if sum(recalled((*usual[:i], mine[i], *usual[i + 1 :]), stop=True)) < TRIALS - MISSES:
+            continue
+        least = min((j for j in range(LAYERS) if j != i), key=lambda j: (mine[j][1], sums[j]))
         return (
-            f"{start}. Layer {int(np.argmin(sums))} keeps {min(sums)}, too few even to see the "
-            "name that is asked for. Leave more tokens to every layer"
+            f"{start}. Layer {i} is the layer in which this model finds a string, and it reaches "
+            f"back {mine[i][1]} tokens, but layer {least} keeps only {mine[least][0]} heavy and "
+            f"{mine[least][1]} recent ones, too few even to see the name that is asked for. Leave "
+            "more of the newest tokens to every layer"
         )
+    most = max(reaching, key=lambda i: mine[i][1])
     return (
         f"{start}. Layer {most} reaches back {mine[most][1]} tokens, but it is not the layer in "
         "which this model finds a string. Try another"

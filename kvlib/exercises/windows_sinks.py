@@ -94,8 +94,6 @@ def _called(
     kept, new = result
     found = numbers(kept, "the keys")
     expect_dtype(found, np.float32, "the keys")
-    if isinstance(new, list | tuple) and all(type(x) is int for x in new):
-        new = np.array(new, dtype=np.int64 if max(map(abs, new), default=0) < 2**62 else object)
     places = numbers(new, "the positions")
     if places.dtype.kind not in "iu":
         raise Finding(f"the positions: got an array of {places.dtype}, needed integers")

@@ -35,6 +35,22 @@ def text_of(thing: Any) -> str:
         return ""
 
 
+def apart(got: Any, needed: Any, spec: str = ".4g") -> tuple[str, str]:
+    """Return two numbers as texts, with as many digits more than `spec` as tell them apart.
+
+    >>> apart(0.35331, 0.35329)
+    ('0.35331', '0.35329')
+    >>> apart(1 / 3, 0.5)
+    ('0.3333', '0.5')
+    """
+    start, kind = spec[:-2], spec[-1]
+    for digits in range(int(spec[-2]), 18):
+        texts = f"{got:{start}{digits}{kind}}", f"{needed:{start}{digits}{kind}}"
+        if texts[0] != texts[1] or got == needed:
+            break
+    return texts
+
+
 def readable(text: str, most: int = LONGEST) -> str:
     """The text with escapes for what no terminal or file should get, cut where it is too long.
 

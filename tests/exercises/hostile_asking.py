@@ -34,6 +34,24 @@ TAKEN = {
     *(("roofline-ceiling", "numbers off by 3"),),
     *(("roofline-ceiling", "numbers off by 3 that claim to be right"),),
 }
+# Of RIGHT, what a task excludes: by a dtype that it states, because it asks for arrays, or because
+# digits are what it is about. The checker must refuse these, in words that name it.
+FLOAT32 = {
+    *("naive-causal-attention", "naive-grouped-attention", "cached-layer_cache", "paged-decode"),
+    *("prefixes-cascade", "quantized-int8_codes", "windows-keep-sinks", "latent-absorbed"),
+    "latent-snapshots",
+}
+BYTES = {"quantized-int8_codes", "quantized-fixed_codes", "quantized-to_kvlib_order"}
+ARRAYS = {"naive-window-mask", "batched-pack", "batched-packed-mask", "chunked-chunk-mask"}
+EXCLUDED: dict[str, tuple[set[str], str]] = {
+    "float64": (FLOAT32, "float64, needed float32"),
+    "int32": (BYTES, "int32, needed int8|int32, needed uint8"),
+    "uint64": (BYTES, "uint64, needed uint8"),
+    "uint8": ({"paged-slot-mapping"}, "uint8, which ends at 255"),
+    "lists for arrays": (FLOAT32 | BYTES | ARRAYS, "needed a NumPy array|needed float32"),
+    "scalars of 32 bits": ({"layernorm-merge_moments"}, "expected"),  # a mean of 1e8 and its digits
+    "a rounding off": ({"latent-snapshots"}, "needed"),  # copies are exact
+}
 BY = {e.label: e for e in exercises()}
 
 

@@ -1,6 +1,7 @@
 """What becomes of a right result: name → function that takes it and gives what is returned.
 
 CLOTHES  the same numbers as other types
+RIGHT    the same numbers in other forms that no task forbids: every checker must pass them
 LIES     wrong results, some of which claim to equal the right one
 """
 
@@ -77,6 +78,54 @@ CLOTHES: dict[str, Clothes] = {
     "lists as tuples": lambda x: tuple(x) if isinstance(x, list) else x,
     "text subclass": lambda x: over(lambda y: EqualText(y) if isinstance(y, str) else y, x),
     "generator": lambda x: (y for y in x) if isinstance(x, list | tuple) else x,
+}
+
+
+def _arrays(made: Callable[[np.ndarray], Any]) -> Clothes:
+    return lambda x: over(lambda y: _array(y, made), x)
+
+
+def _as(dtype: Any) -> Clothes:
+    """Arrays of the same kind of number in that dtype, if all of them fit."""
+    kind = np.dtype(dtype).kind
+
+    def change(x: np.ndarray) -> np.ndarray:
+        if x.dtype.kind == "f" == kind:
+            return x.astype(dtype)
+        fits = x.dtype.kind in "iu" and kind in "iu" and (x == x.astype(dtype)).all()
+        return x.astype(dtype) if fits else x
+
+    return _arrays(change)
+
+
+def _strided(x: np.ndarray) -> np.ndarray:
+    """Every other number of an array twice as wide."""
+    return np.repeat(x, 2, axis=-1)[..., ::2] if x.ndim else x
+
+
+def _scalar(x: Any) -> Any:
+    """A Python number as NumPy's of 32 bits, where it fits."""
+    if type(x) is int and abs(x) < 2**31:
+        return np.int32(x)
+    return np.float32(x) if type(x) is float else x
+
+
+RIGHT: dict[str, Clothes] = {
+    **{name: CLOTHES[name] for name in ("numpy scalars", "0-d arrays", "read-only array")},
+    **{name: CLOTHES[name] for name in ("Fortran order", "lists as tuples")},
+    "tuples as lists": lambda x: list(x) if isinstance(x, tuple) else x,
+    "strided array": _arrays(_strided),
+    "backwards array": _arrays(lambda a: a[::-1].copy()[::-1] if a.ndim else a),
+    "scalars of 32 bits": lambda x: over(_scalar, x),
+    "int32": _as(np.int32),
+    "uint8": _as(np.uint8),
+    "uint64": _as(np.uint64),
+    "float32": _as(np.float32),
+    "float64": _as(np.float64),
+    "lists for arrays": _arrays(np.ndarray.tolist),
+    "a rounding off": _arrays(
+        lambda a: a * a.dtype.type(1 + 2e-7) if a.dtype in (np.float32, np.float64) else a
+    ),
 }
 
 

@@ -189,9 +189,16 @@ def remembers_the_batch(slots: Any, new: Any, lengths: Any) -> Any:
     return append_at(slots, new, places, everyone(slots), lengths)
 
 
+def one_by_one(slots: Any, new: Any, lengths: Any) -> Any:
+    for i, n in enumerate(lengths):
+        slots[i, n] = new[i]
+    return lengths + 1
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
+        (one_by_one, "somewhere a loop goes over the rows"),
         (longest_offset, "went to slot 5, the longest row's end"),
         (on_the_last, "slot 1 was overwritten"),
         (one_late, "slot 2 stays empty"),

@@ -65,7 +65,7 @@ def test_wrong_splits(wrong, words):
         (lambda lane, i, dim: lane * 8, "multiple of 16"),
         (lambda lane, i, dim: lane * dim * 2, "is read, but a key"),
         (lambda lane, i, dim: (i * 16 + lane) * 32, "is read, but a key"),
-        (lambda lane, i, dim: "0", "needed an integer"),
+        (lambda lane, i, dim: "0", "needed a whole number"),
     ],
 )
 def test_wrong_addresses(wrong, words):

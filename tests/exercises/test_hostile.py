@@ -5,6 +5,9 @@ The values and answers have names in hostile_*.py, which are the names of the te
 
 from __future__ import annotations
 
+import functools
+import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ from hostile_asking import (
     CHANGING,
     COMPILED,
     CUDA,
+    EXCLUDED,
     METHODS,
     NO_RESULT,
     OF_TEXT,
@@ -29,8 +33,9 @@ from hostile_asking import (
     what,
     words,
 )
-from hostile_results import CLOTHES, LIES
+from hostile_results import CLOTHES, LIES, RIGHT, over
 from hostile_values import VALUES
+from test_hidden_draws import solved
 
 from kvlib.exercises.catalogue import exercises
 
@@ -63,6 +68,95 @@ def test_right_results_in_other_clothes_are_taken_or_refused_in_words(
         report = asked(exercise, around(exercise, lambda result, args: CLOTHES[name](result)))
         if not report.passed:
             words(exercise, report)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_results_in_other_forms_pass_unless_the_task_excludes_them(name: str) -> None:
+    excluded, words_for_it = EXCLUDED.get(name, (set(), ""))
+    for exercise in exercises():
+        if exercise.label in CUDA:
+            continue
+        changed = list[bool]()
+
+        def dressed(result: Any, args: Any, changed: list[bool] = changed) -> Any:
+            new = RIGHT[name](result)
+            changed.append(_form(new) != _form(result))
+            return new
+
+        report = asked(exercise, around(exercise, dressed))
+        if exercise.label not in excluded:
+            assert report.passed, f"{exercise.label}: {report}"
+        elif any(changed):
+            assert not report.passed, f"{exercise.label} passed"
+            assert re.search(words_for_it, report.finding), f"{exercise.label}: {report}"
+
+
+def _form(x: Any) -> Any:
+    """The types in a result, and how its arrays are stored."""
+    if isinstance(x, np.ndarray):
+        return x.dtype, x.strides, x.flags.writeable, x.tobytes() if x.dtype.kind == "f" else b""
+    return (type(x), *map(_form, x[:9])) if isinstance(x, list | tuple) else type(x)
+
+
+class Object:
+    """A function as an object that can be called."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __call__(self, *args: Any) -> Any:
+        return self.function(*args)
+
+
+def _single(x: Any) -> Any:
+    return x.astype(np.float32) if isinstance(x, np.ndarray) and x.dtype == np.float64 else x
+
+
+FORMS: dict[str, Callable[[Any], Any]] = {
+    "lambda": lambda f: lambda *args: f(*args),
+    "partial": functools.partial,
+    "object": Object,
+    "method": lambda f: Object(f).__call__,
+    "single precision": lambda f: lambda *args: f(*map(_single, args)),
+    "another optional argument": lambda f: lambda *args, verbose=False: f(*args),
+}
+FUNCTIONS_ALONE = ("museum-mask-test", "museum-batch-test")  # their code runs with other globals
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_right_answers_of_another_form_pass(name: str) -> None:
+    for exercise in exercises():
+        if exercise.name in METHODS or exercise.label in (*CUDA, *FUNCTIONS_ALONE):
+            continue
+        if (exercise.label, name) == ("layernorm-spot_check", "single precision"):
+            continue  # a difference of step 1e-4 loses its digits there
+        report = asked(exercise, FORMS[name](solved(exercise.chapter)[exercise.name]))
+        assert report.passed, f"{exercise.label}: {report}"
+
+
+NUMBER = r"(?<![\w.])(-?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?)"
+SAME_TWICE = re.compile(rf"{NUMBER}\D{{0,6}}needed [^\d;]*{NUMBER}|expected {NUMBER}.*got {NUMBER}")
+
+
+@pytest.mark.parametrize("by", (1e-3, 3e-5, 2e-6))
+def test_numbers_that_differ_are_printed_so_that_they_differ(by: float) -> None:
+    def more(x: Any) -> Any:
+        floating = isinstance(x, float) or (isinstance(x, np.ndarray) and x.dtype.kind == "f")
+        return x * type(x)(1 + by) if isinstance(x, float) else x * (1 + by) if floating else x
+
+    for exercise in exercises():
+        if exercise.label in (*CUDA, *NO_RESULT):
+            continue
+
+        def off(result: Any, args: Any) -> Any:
+            new = over(more, result)
+            alike = isinstance(result, np.ndarray) and result.dtype.kind == "f"
+            return new.astype(result.dtype) if alike else new
+
+        said = asked(exercise, around(exercise, off)).finding
+        for found in SAME_TWICE.finditer(said):
+            got, needed = (x for x in found.groups() if x is not None)
+            assert got != needed, f"{exercise.label}: {said}"
 
 
 @pytest.mark.parametrize("name", LIES)

@@ -493,7 +493,7 @@ WRONG_ATTENTION: Wrong = {
     "a square mask": (square_mask, "A mask of S x S pairs"),
     "float64": (lambda *task: absorbed(*task).astype(float), "twice the bytes"),
     "float16": (lambda *task: absorbed(*task).astype(np.float16).astype(f32), "one query and 6"),
-    "list": (lambda *task: absorbed(*task).tolist(), "got list"),
+    "list": (lambda *task: absorbed(*task).tolist(), "float64, needed float32"),
     "heads first": (lambda *task: absorbed(*task).swapaxes(0, 1), "in another order"),
     "flat": (lambda *task: absorbed(*task).reshape(len(task[0]), -1), "(T, H, V)"),
     "a query changed": (changes_the_query, "argument 1 of changes_the_query was changed"),

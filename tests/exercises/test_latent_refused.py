@@ -78,7 +78,17 @@ class ByProducts:
         return length - self.n
 
 
-@pytest.mark.parametrize("right", [States, ByProducts])
+class RoundsEachToken(States):
+    """Each token is added in float64, and the sum is kept in float32."""
+
+    def append(self, k: Any, v: Any) -> None:
+        for one_k, one_v in zip(k, v):
+            self.M = (self.M + np.outer(one_k.astype(np.float64), one_v)).astype(f32)
+            self.length += 1
+            self.keep()
+
+
+@pytest.mark.parametrize("right", [States, ByProducts, RoundsEachToken])
 def test_states(right: type) -> None:
     report = check_states(right)
     assert report.passed, report
@@ -289,6 +299,17 @@ class InFloat64(States):
         self.M, self.kept = np.zeros((Dk, Dv)), [np.zeros((Dk, Dv))]
 
 
+class HoldsFloat64(States):
+    """The state is float64; what is read is cast."""
+
+    def __init__(self, Dk: int, Dv: int, every: int) -> None:
+        super().__init__(Dk, Dv, every)
+        self.M = self.M.astype(np.float64)
+
+    def read(self, q: Any) -> Any:
+        return super().read(q).astype(np.float32)
+
+
 class HoldsTheArrays(States):
     """Adds up what it was given only when it is read."""
 
@@ -380,6 +401,7 @@ WRONG_STATES: dict[str, tuple[type, str]] = {
     "state of the class": (OfTheClass, "M belongs to the class"),
     "copies of the class": (CopiesOfTheClass, "kept belongs to the class"),
     "float64": (InFloat64, "twice the bytes"),
+    "holds float64": (HoldsFloat64, "the state has more digits than float32"),
     "holds the arrays": (HoldsTheArrays, "copy what you keep of them"),
     "a state per token": (StateOfEachToken, "Keep no state per token"),
     "a copy per token": (CopyOfEachToken, "Keep no state per token"),

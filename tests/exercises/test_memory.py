@@ -193,7 +193,7 @@ WRONG_SEARCHES: dict[str, tuple[Callable[..., Any], str]] = {
     ),
     "past the model": (unlimited, "the model reads no more than"),
     "below, not equal": (strictly_below, "but 977 tokens also fit"),
-    "float": (lambda f, b, n: float(longest(f, b, n)), "expected a whole number"),
+    "float": (lambda f, b, n: float(longest(f, b, n)), "(float), needed a whole number"),
     "parts of tokens": (in_halves, "tokens, which is not a whole number"),
     "far too many": (lambda f, b, n: n, "blocks are rounded up, so"),
 }
@@ -248,7 +248,7 @@ WRONG_FITS: dict[str, tuple[Callable[..., Any], str]] = {
         "expected 0 tokens",
     ),
     "rounded up": (lambda c, m, w, b: fits(c, m, w, b) + 1, "round down"),
-    "float": (lambda c, m, w, b: float(fits(c, m, w, b)), "expected a whole number"),
+    "float": (lambda c, m, w, b: float(fits(c, m, w, b)), "(float), needed a whole number"),
 }
 
 

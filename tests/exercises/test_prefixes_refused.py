@@ -117,6 +117,7 @@ def polynomial(tokens: Any, size: int, salt: Any) -> Any:
         (with_(block=lambda b: bytes(t % 256 for t in b)), "14 and 270 have the same key"),
         (with_(block=lambda b: np.array(b).astype(np.int16).tobytes()), "cut to 16 bits"),
         (with_(block=lambda b: b[:-1]), "token 3 of a block was changed from 14 to 99"),
+        (with_(cut=3), "too few different keys"),
         (with_(cut=2), "too few different keys"),
         (polynomial, "too few different keys"),
         (with_(root=lambda salt: "".join(map(str, salt))), "('a', 'b') and ('ab',) gave one key"),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kvlib.exercises.grading.draws import redrawn
 from kvlib.exercises.speculative import (
     check_accepted,
     check_residual,
@@ -98,9 +99,38 @@ WRONG_CHAINS: Wrong = {
     "tokens": (kept_tokens, "needed a whole number"),
     "verdicts": (lambda p, q, d, u: u < ratios(p, q, d), "needed a whole number"),
     "a float": (lambda *a: float(right_chain(*a)), "needed a whole number"),
+    "the other end, all": (
+        lambda p, q, d, u: int((1 - u < ratios(p, q, d)).sum()),
+        "ends the chain",
+    ),
     "negative": (lambda *a: right_chain(*a) - 1, "got 1 guess kept, needed 2"),
     "rows of V": (lambda p, q, d, u: first_false(u < p[d[0]] / q[d[0]]), "raised IndexError"),
 }
+
+
+RIGHT_CHAINS = {
+    "the other end of u": judged_by(lambda p, q, x, u: 1 - u < p[x] / q[x]),
+    "the other end, not strict": judged_by(lambda p, q, x, u: 1 - u <= p[x] / q[x]),
+    "logarithms": judged_by(lambda p, q, x, u: np.log(u) < np.log(p[x]) - np.log(q[x])),
+    "a product": judged_by(lambda p, q, x, u: u * q[x] < p[x]),
+    "at most 1": judged_by(lambda p, q, x, u: not u >= min(1.0, p[x] / q[x])),
+    "kvlib's own rule, in float32": judged_by(lambda p, q, x, u: u < np.float32(p[x]) / q[x]),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT_CHAINS)
+@pytest.mark.parametrize("draw", range(8))
+def test_right_chains_of_other_forms(name: str, draw: int) -> None:
+    with redrawn(draw):
+        report = check_accepted(RIGHT_CHAINS[name])
+    assert report.passed, report
+
+
+def test_a_chain_must_not_change_its_rule_halfway() -> None:
+    def either(p: Any, q: Any, draft: Any, u: Any) -> Any:
+        return right_chain(p, q, draft, u if len(draft) % 2 else 1 - u)
+
+    refused(check_accepted(either), "guess")
 
 
 @pytest.mark.parametrize("name", WRONG_CHAINS)
@@ -199,7 +229,7 @@ WRONG_RESIDUALS: Wrong = {
         lambda p, q: residual(p, q) if (p != q).any() else 0 * p,
         "because rounding may refuse a guess even then",
     ),
-    "list": (lambda p, q: residual(p, q).tolist(), "got list, needed a NumPy array"),
+    "list": (lambda p, q: [residual(p, q).tolist(), [1.0]], "got list, needed a NumPy array"),
     "row": (lambda p, q: residual(p, q)[None], "has shape (1, 3), needed (3,)"),
     "one token": (lambda p, q: int(residual(p, q).argmax()), "needed a NumPy array"),
     "in place": (lambda p, q: np.maximum(np.subtract(p, q, out=p), 0), "was changed in place"),

@@ -91,7 +91,8 @@ WRONG_RINGS: Wrong = {
     "one fewer": (lambda W, C, n: ring(W, C, max(0, n - 1)), "the last token is missing"),
     "shifted": (lambda W, C, n: np.roll(ring(W, C, n), 1), "too far to the right"),
     "floats": (lambda W, C, n: ring(W, C, n).astype(float), "needed integers"),
-    "list": (lambda W, C, n: ring(W, C, n).tolist(), "got list, needed a NumPy array"),
+    "list of floats": (lambda W, C, n: (ring(W, C, n) / 1).tolist(), "needed integers"),
+    "ragged list": (lambda W, C, n: [ring(W, C, n).tolist(), [0]], "got list, needed a NumPy"),
     "column": (lambda W, C, n: ring(W, C, n)[:, None], "one position per slot"),
 }
 

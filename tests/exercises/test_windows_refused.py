@@ -201,6 +201,18 @@ WRONG_POLICIES: Wrong = {
     "another layer": (lambda L, b: policy(L, b, at=0), "Layer 0 reaches back 480 tokens, but it"),
     "by sums": (by_sums, "has a small sum, so it is evicted"),
     "for 128 alone": (policy, "with 64 tokens per layer, 2 of the first 2 strings were lost. No"),
+    "few recent": (
+        lambda L, b: [(0, 264) if i == 2 else (13, 1) for i in range(L)],
+        "Layer 2 is the layer in which this model finds a string, and it reaches back",
+    ),
+    "few recent, and a layer that reaches further": (
+        lambda L, b: [(36, 1)] * 2 + [(0, 264), (36, 1), (0, 265)] if b > 125 else winning(L, b),
+        "Layer 2 is the layer in which this model finds a string, and it reaches back",
+    ),
+    "windows alone": (
+        lambda L, b: [(0, r) for _, r in winning(L, b)],
+        "5 layers keep no heavy token",
+    ),
     "too few": (lambda L, b: policy(L, b, heavy=0, near=2), "too few even to see the name"),
     "few": (lambda L, b: policy(L, b, heavy=0, near=5), "Layers that keep very few tokens"),
     "over": (lambda L, b: [(b // 2, b)] * L, "are a part of the budget"),
