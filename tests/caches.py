@@ -1,7 +1,8 @@
 """Every cache that the differential test runs. **A new cache joins by one line in CACHES, a new
 codec by one line in CODECS.** What else depends on a codec is asked of it, never of its name.
-Their lives draw keys and values of 8, 16, 24 and 40 numbers, so give it settings for those. Rules
-for what stays are RULES in test_retention.py.
+Their lives draw keys and values of 8, 16, 24 and 40 numbers, or as many times as long as a codec
+needs. A cache that evicts, or that grows without end, joins by one line in ON_TERMS. Rules for what
+stays are RULES in test_retention.py.
 
 A factory takes (layers, xp, dtype) and returns a cache with room for MAX_SEQS requests of
 MAX_SEQ_LEN tokens each. Its arrays are filled with NaN before the first use, so that whoever
@@ -9,12 +10,13 @@ reads memory that was never written is caught.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from kvlib import Cache, DenseCache, LayerSpec
-from kvlib.caches import BlockPool, PagedCache, QuantizedCache, layer_groups
+from kvlib.caches import BlockPool, PagedCache, QuantizedCache, Sinks, layer_groups
 from kvlib.caches.allocation.table import State, Table
 from kvlib.codecs import PLAIN, Codec, bfloat16, fp8, int8, int8_per_channel, kivi
 from kvlib.exercises.kit.poison import poison_all
@@ -26,6 +28,7 @@ CODECS = (
     int8_per_channel(4),
     kivi(4, group=8, residual=3),
     kivi(2, group=4, residual=8),
+    kivi(4, group=32, residual=0),
     fp8("e4m3"),
     fp8("e5m2"),
     bfloat16(),
@@ -39,7 +42,9 @@ class ReadBack(DenseCache):
 
 
 def paged(block_size: int, requests: float = MAX_SEQS, codec: Codec | None = None) -> "Factory":
-    """A paged cache with just enough blocks for so many requests of MAX_SEQ_LEN tokens."""
+    """A paged cache with just enough blocks of whole groups for so many requests of MAX_SEQ_LEN
+    tokens."""
+    block_size = whole_groups(block_size, codec)
     blocks = int(requests * -(-MAX_SEQ_LEN // block_size))
     return lambda layers, xp, dtype: PagedCache(
         layers,
@@ -51,10 +56,17 @@ def paged(block_size: int, requests: float = MAX_SEQS, codec: Codec | None = Non
 
 
 def quantized(codec: Codec) -> "Factory":
-    """Rows of codes."""
+    """Rows of codes, of whole groups of the tokens that the codec encodes together."""
+    length = whole_groups(MAX_SEQ_LEN, codec)
     return lambda layers, xp, dtype: QuantizedCache(
-        layers, codec, MAX_SEQS, MAX_SEQ_LEN, dtype=dtype, xp=xp
+        layers, codec, MAX_SEQS, length, dtype=dtype, xp=xp
     )
+
+
+def whole_groups(tokens: int, codec: Codec | None) -> int:
+    """So many tokens, rounded up to whole groups of those that the codec encodes together."""
+    group = 1 if codec is None else codec.group
+    return -(-tokens // group) * group
 
 
 def of_every_codec(where: str, make: Callable[[Codec], "Factory"]) -> dict[str, "Factory"]:
@@ -83,19 +95,48 @@ CACHES: dict[str, Factory] = {
 }
 
 
+# Caches of other terms than room for MAX_SEQS requests of MAX_SEQ_LEN tokens, all of them kept: a
+# factory, and what the kit's `Terms` say of them. The differential test alone plays them.
+ON_TERMS: dict[str, tuple[Factory, dict[str, Any]]] = {
+    "dense, 2 sinks and 8 recent": (
+        lambda layers, xp, dtype: DenseCache(
+            layers, MAX_SEQS, MAX_SEQ_LEN, retention=Sinks(2, 8), dtype=dtype, xp=xp
+        ),
+        {"keeps": lambda length: [p for p in range(length) if p < 2 or p > length - 8]},
+    ),
+    "blocks of a pool without end": (paged(4, requests=40), {"max_seq_len": None}),
+}
+
+
+def factory(name: str) -> Factory:
+    return CACHES[name] if name in CACHES else ON_TERMS[name][0]
+
+
 def coded(name: str) -> bool:
     """Whether the cache of that name writes codes, and not numbers as they come."""
-    cache = CACHES[name]([LayerSpec(1, 8)], np, np.float32)
+    cache = factory(name)(fitting(name, [LayerSpec(1, 8)]), np, np.float32)
     return not getattr(cache, "codec", PLAIN).plain
 
 
 def takes(name: str, layers: Sequence[LayerSpec]) -> bool:
     """Whether the cache of that name can hold such layers: some codecs want longer vectors."""
     try:
-        CACHES[name](layers, np, np.float32)
+        factory(name)([replace(x, sinks=None) for x in layers], np, np.float32)
     except ValueError:
         return False
     return True
+
+
+def fitting(name: str, layers: Sequence[LayerSpec]) -> list[LayerSpec]:
+    """The layers, with vectors 2, 4, 8 or 16 times as long if the cache of that name needs them."""
+    for n in (1, 2, 4, 8, 16):
+        longer = [
+            replace(x, head_dim=n * x.head_dim, v_head_dim=x.v_head_dim and n * x.v_head_dim)
+            for x in layers
+        ]
+        if takes(name, longer):
+            return longer
+    raise ValueError(f"{name} takes no vectors of {layers} or up to 16 times as long")
 
 
 CODED = [name for name in CACHES if coded(name)]
@@ -103,7 +144,7 @@ CODED = [name for name in CACHES if coded(name)]
 
 def build(name: str, layers: Sequence[LayerSpec], xp: Any, dtype: Any) -> Cache:
     """The cache of that name, every floating number in it NaN."""
-    cache = CACHES[name](layers, xp, dtype)
+    cache = factory(name)(layers, xp, dtype)
     poison_all(cache)
     return cache
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import oracle
-from caches import CACHES, coded
+from caches import CACHES, coded, fitting
 from schedules import close
 
 from kvlib import LayerSpec
@@ -23,6 +23,7 @@ def live(name: str, xp: Any, dtype: str, seed: int = 0) -> None:
         LayerSpec(1, 8, window=5, softcap=3.0),
         LayerSpec(2, 8, sinks=sinks),
     ]
+    layers = fitting(name, layers)
     # `read` rounds decoded codes to the cache's dtype, `run` attends to them in float32
     near = 3e-3 if dtype == "float16" and coded(name) else 3e-5
     cache = CACHES[name](layers, xp, getattr(xp, dtype))

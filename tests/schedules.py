@@ -2,8 +2,10 @@
 
 from typing import Any
 
-from caches import MAX_SEQ_LEN, MAX_SEQS, build, coded
+import numpy as np
+from caches import MAX_SEQ_LEN, MAX_SEQS, ON_TERMS, build, coded, factory, fitting
 
+from kvlib import LayerSpec
 from kvlib.exercises.kit import Terms, schedule, seeded
 from kvlib.exercises.kit.layers import Choose
 from kvlib.exercises.kit.schedule import TOLERANCE, close
@@ -15,5 +17,12 @@ class Schedule(schedule.Schedule):
     """A life of the cache of that name, every unused number in it NaN."""
 
     def __init__(self, name: str, choose: Choose, xp: Any, dtype: Any = None) -> None:
-        terms = Terms(MAX_SEQS, MAX_SEQ_LEN, unit=8 if coded(name) else 1)
-        super().__init__(lambda layers: build(name, layers, xp, dtype), choose, xp=xp, terms=terms)
+        layers = fitting(name, [LayerSpec(1, 8)])
+        terms: dict[str, Any] = {
+            "max_seqs": MAX_SEQS,
+            "max_seq_len": getattr(factory(name)(layers, np, None), "max_seq_len", MAX_SEQ_LEN),
+            "unit": layers[0].head_dim if coded(name) else 1,
+        }
+        if name in ON_TERMS:
+            terms |= ON_TERMS[name][1]
+        super().__init__(lambda layers: build(name, layers, xp, dtype), choose, xp=xp, terms=Terms(**terms))

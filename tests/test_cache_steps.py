@@ -3,7 +3,7 @@
 import numpy as np
 import oracle
 import pytest
-from caches import CACHES, build, snapshot
+from caches import CACHES, build, fitting, snapshot
 
 from kvlib import BlockPool, LayerSpec, PagedCache, QuantizedCache
 from kvlib.codecs import kivi
@@ -14,7 +14,7 @@ LAYERS = [LayerSpec(1, 16), LayerSpec(2, 8, window=6)]
 
 @pytest.fixture(params=CACHES)
 def cache(request):
-    cache = build(request.param, LAYERS, np, F32)
+    cache = build(request.param, fitting(request.param, LAYERS), np, F32)
     cache.add("a")
     return cache
 

@@ -8,7 +8,7 @@ import array_api_strict
 import device_double
 import numpy as np
 import pytest
-from caches import CACHES, build, poison_all, takes
+from caches import CACHES, build, fitting, poison_all, takes
 
 from kvlib import BlockPool, Cache, LayerSpec, PagedCache, QuantizedCache
 from kvlib.arrays import to_numpy
@@ -31,8 +31,8 @@ def lives(name: str, seed: int, xp: Any = np) -> int:
         LayerSpec(kv, 16, 8, sinks=sinks),
         LayerSpec(kv, 16, 8, v_from_k=True, sm_scale=0.3),
     ]
-    if xp is np and not takes(name, layers):
-        layers = [LayerSpec(kv, 16)] * 2
+    if not takes(name, layers):
+        layers = fitting(name, [LayerSpec(kv, 16)] * 2)
     cache: Any = build(name, layers, xp, xp.float32)
     compared, texts, bound = 0, dict[str, int](), sum_bound(16 + 40, 4.0)
 

@@ -7,7 +7,7 @@ the layers; memory that holds no token is NaN. A new cache joins in caches.py.
 import array_api_strict
 import numpy as np
 import pytest
-from caches import CACHES, CODECS, CODED, paged
+from caches import CACHES, CODECS, CODED, ON_TERMS, paged
 from effort import number
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,7 +31,7 @@ def counted(monkeypatch, record_property):
 
 
 @pytest.mark.untraced
-@pytest.mark.parametrize("name", CACHES)
+@pytest.mark.parametrize("name", [*CACHES, *ON_TERMS])
 def test_any_schedule_equals_the_oracle(name, effort):
     most = 20 if name in CODED else 60
     examples = number(quick=3, usual=most // 2, whole=most)
@@ -49,14 +49,14 @@ def test_any_schedule_equals_the_oracle(name, effort):
 
 
 @pytest.mark.untraced
-@pytest.mark.parametrize("name", CACHES)
+@pytest.mark.parametrize("name", [*CACHES, *ON_TERMS])
 def test_long_schedules(name, effort):
     for seed in effort.share("long lives", range(20), usual=8):
         Schedule(name, seeded(seed), np).play(40)
 
 
 @pytest.mark.untraced
-@pytest.mark.parametrize("name", CACHES)
+@pytest.mark.parametrize("name", [*CACHES, *ON_TERMS])
 def test_under_the_array_api_standard_alone(name, effort):
     """All of them each time: what only one life does wrong here, no other test would notice."""
     for seed in effort.share("lives under the standard alone", range(100, 112), usual=12):

@@ -5,7 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
-from caches import CACHES, build
+from caches import CACHES, build, fitting
 
 from kvlib import DenseCache, LayerSpec, Memory
 from kvlib.caches.layouts import from_dense, to_dense
@@ -88,7 +88,7 @@ def test_a_pass_without_memory_or_truncation():
 
 @pytest.mark.parametrize("name", CACHES)
 def test_requests_are_counted_and_found(name):
-    cache = build(name, LAYERS, np, np.float32)
+    cache = build(name, fitting(name, LAYERS), np, np.float32)
     assert len(cache) == 0 and "a" not in cache and cache, "an empty cache is still a cache"
     cache.add("a")
     cache.add(7)
