@@ -63,7 +63,7 @@ def lives(name: str, seed: int, xp: Any = np) -> int:
         step = cross_step(cache, names, q_lens)
         assert step.num_tokens == sum(q_lens)
         for layer, spec in enumerate(layers):
-            q = draw(step.num_tokens, kv * groups, 16)
+            q = draw(step.num_tokens, kv * groups, layers[0].head_dim)
             o, lse = (to_numpy(x) for x in cache.run(layer, q, step, return_lse=True))
             at = 0
             for seq_id, n in zip(names, q_lens, strict=True):

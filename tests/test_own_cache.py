@@ -8,6 +8,7 @@ import pytest
 from caches import CACHES, build, fitting
 
 from kvlib import DenseCache, LayerSpec, Memory
+from kvlib.caches.checks import check_layer, get_open
 from kvlib.caches.layouts import from_dense, to_dense
 from kvlib.caches.protocol import Cache
 from kvlib.caches.step import Request
@@ -40,7 +41,8 @@ class Growing(Cache):
         step.ticket.appended.add(layer)
 
     def read(self, layer, seq_id):
-        k, v = self._requests[seq_id].state[layer]
+        check_layer(self, layer)
+        k, v = get_open(self._requests, seq_id).state[layer]
         return k, v, np.arange(len(k))
 
     def storage(self):

@@ -13,7 +13,7 @@ from kvlib import LayerSpec, Meter, costs
 from kvlib.arrays import nbytes
 from kvlib.attention.causal import attend_pieces
 from kvlib.caches import BlockPool, DenseCache, PagedCache, QuantizedCache, stored_attention
-from kvlib.codecs import PLAIN, Codec, PerChannel, PerToken, fp8, int8, int8_per_channel, kivi
+from kvlib.codecs import PLAIN, Codec, Int8, PerChannel, PerToken, fp8, int8, int8_per_channel, kivi
 from kvlib.codecs.base import TensorCodec
 from kvlib.costs import formulas
 
@@ -263,6 +263,60 @@ def test_run_needs_little_memory(home, codec, queries):
     finally:
         tracemalloc.stop()
     assert peak < 0.2 * (4 * 15 * 1024 * 64 * 4)
+
+
+def encoding(change):
+    """int8, whose `encode` gives what change(codes, scales) makes of it."""
+
+    class Changed(Int8):
+        def encode(self, x):
+            parts = super().encode(x)
+            return change(parts["codes"], parts["scales"])
+
+        def __repr__(self):
+            return "Changed()"
+
+    return Codec("changed", Changed(), Changed())
+
+
+@pytest.mark.parametrize("home", ("rows", "blocks of 8"))
+@pytest.mark.parametrize(
+    "change, error, words",
+    [
+        (lambda c, s: {"codes": c}, ValueError, r"\['codes'\], needed \['codes', 'scales'\]"),
+        (lambda c, s: {"codes": c, "scales": s, "signs": s}, ValueError, "'signs'"),
+        (lambda c, s: (c, s), TypeError, "tuple"),
+        (lambda c, s: None, TypeError, "None"),
+        (lambda c, s: {"codes": c, "scales": 1.0}, TypeError, "'scales'.*1.0"),
+        (lambda c, s: {"codes": c[0], "scales": s}, ValueError, "'codes'.*shape"),
+        (lambda c, s: {"codes": c, "scales": s[..., None]}, ValueError, r"\(2, 5, 1\).*\(2, 5\)"),
+        (lambda c, s: {"codes": c[:, 1:], "scales": s}, ValueError, r"\(2, 4, 64\).*\(2, 5, 64\)"),
+        (lambda c, s: {"codes": c.swapaxes(0, 1), "scales": s}, ValueError, r"\(5, 2, 64\)"),
+        (lambda c, s: {"codes": c * 1.0, "scales": s}, ValueError, "float64.*int8"),
+    ],
+)
+def test_what_encode_returns_is_checked_against_fields(home, change, error, words):
+    cache = HOMES[home]([LayerSpec(2, 64)], encoding(change), 16)
+    cache.add("a")
+    step = cache.plan(["a"], [5])
+    x = np.ones((5, 2, 64), np.float32)
+    before = [np.array(y, copy=True) for y in cache.storage()]
+    with pytest.raises(error, match=rf"encode of Changed\(\).*{words}"):
+        cache.append(0, x, x, step)
+    assert all((a == b).all() for a, b in zip(before, cache.storage()))
+
+
+def test_an_encode_that_drops_an_axis_for_one_token():
+    codec = encoding(lambda c, s: {"codes": c.squeeze(), "scales": s})
+    cache = QuantizedCache([LayerSpec(2, 64)], codec, 1, 16, xp=np)
+    cache.add("a")
+    for n in (5, 1):
+        x, step = np.ones((n, 2, 64), np.float32), cache.plan(["a"], [n])
+        if n == 5:
+            cache.append(0, x, x, step)
+            continue
+        with pytest.raises(ValueError, match=r"'codes' of shape \(2, 64\), needed \(2, 1, 64\)"):
+            cache.append(0, x, x, step)
 
 
 def test_what_is_no_codec_is_refused():

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from kvlib.arguments import describe
 from kvlib.arrays import Array, is_numpy, nbytes, new_array
 from kvlib.caches.residual import GUESSES, Residual, resized
 from kvlib.caches.retention.bounds import Bounds
@@ -43,12 +44,47 @@ class Fields:
             for name, field in self.fields.items()
         ]
         self.bounds: Bounds | None = None  # of keys, if a way to attend wants them
+        self._lengths: set[int] = set()  # tokens per call of `encode` whose result was checked
         # Keys and values of one shape take turns in one room.
         self._kinds = {name: f"{name} {x.shape[1:]} {x.dtype}" for name, x in self.arrays.items()}
 
     def write(self, pages: Sequence[int], at: int, x: Array) -> int:
         """Encode x (Hkv, n, D) as the stored tokens from `at` on; gives the bytes written."""
-        return self.put(pages, at, self.codec.encode(x))
+        encoded = self.codec.encode(x)
+        if x.shape[1] not in self._lengths:
+            self._check_encoded(encoded, x.shape[1])
+            self._lengths.add(x.shape[1])
+        return self.put(pages, at, encoded)
+
+    def _check_encoded(self, encoded: Any, tokens: int) -> None:
+        """Refuse what is not the fields of so many tokens, and name the codec."""
+        who, names = f"encode of {self.codec!r}", list(self.fields)
+        if not isinstance(encoded, Mapping):
+            raise TypeError(f"{who} must return a dict of arrays, got {describe(encoded)}")
+        if encoded.keys() != self.fields.keys():
+            raise ValueError(
+                f"{who} returned the fields {list(encoded)}, needed {names}, which its method "
+                "`fields` names"
+            )
+        for name, field in self.fields.items():
+            part, wanted = encoded[name], self.arrays[name].dtype
+            if not isinstance(part, type(self.arrays[name])):
+                raise TypeError(
+                    f"{who} must return arrays of {self.xp.__name__}, got for {name!r} "
+                    f"{describe(part)}"
+                )
+            shape = (self.heads, tokens // field.per, *field.shape)
+            if part.shape != shape:
+                raise ValueError(
+                    f"{who} returned {name!r} of shape {tuple(part.shape)}, needed {shape}: heads, "
+                    f"{tokens} tokens by {field.per}, and what `fields` says"
+                )
+            floating = (self.xp.isdtype(x, "real floating") for x in (part.dtype, wanted))
+            if len(set(floating)) > 1:
+                raise ValueError(
+                    f"{who} returned {name!r} as {part.dtype}, but `fields` says {wanted}; round "
+                    "and convert codes in encode"
+                )
 
     def put(self, pages: Sequence[int], at: int, encoded: Parts) -> int:
         """Write fields of n tokens as the stored tokens from `at` on; gives the bytes written."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -120,6 +121,40 @@ class Pair(DenseCache):
         return super().read(layer, seq_id)[:2]
 
 
+def reading(read: Callable[..., Any]) -> type:
+    """A dense cache with another `read`, which it gets after its class was made."""
+    found = type(read.__name__, (DenseCache,), {})
+    found.read = read  # type: ignore[attr-defined]
+    return found
+
+
+def counts_from_the_end(self: Any, layer: int, seq_id: Any) -> Any:
+    return DenseCache.read(self, layer % len(self.layers) if layer == -1 else layer, seq_id)
+
+
+def takes_text(self: Any, layer: Any, seq_id: Any) -> Any:
+    return DenseCache.read(self, int(layer) if isinstance(layer, str) else layer, seq_id)
+
+
+def raises_key_errors(self: Any, layer: int, seq_id: Any) -> Any:
+    self._requests[seq_id]
+    return DenseCache.read(self, layer, seq_id)
+
+
+def forgives(self: Any, layer: int, seq_id: Any) -> Any:
+    if seq_id == "no such request":
+        return np.zeros((0, 1, 8)), np.zeros((0, 1, 8)), np.zeros(0)
+    return DenseCache.read(self, layer, seq_id)
+
+
+def without_lse(cache: Any, layer: int, q: Any, step: Any, return_lse: bool) -> Any:
+    return type(cache).attend(cache, layer, q, step, False)
+
+
+def always_lse(cache: Any, layer: int, q: Any, step: Any, return_lse: bool) -> Any:
+    return type(cache).attend(cache, layer, q, step, True)
+
+
 class WideRead(DenseCache):
     def read(self, layer: int, seq_id: Any) -> Any:
         k, v, at = super().read(layer, seq_id)
@@ -183,6 +218,18 @@ WRONG: dict[str, tuple[Callable[..., Any], str]] = {
     "an exception": (Raises, "IndexError: slot 40"),
     "views of the caller's arrays": (Views, "changed|off by"),
     "forgets": (Drops, "lost the tokens at|off by"),
+    "counts layers from the end": (reading(counts_from_the_end), "read(-1, 'r0') was not refused"),
+    "takes a text for a layer": (reading(takes_text), "read('0', 'r0') was not refused"),
+    "KeyError": (reading(raises_key_errors), "read(0, 'no such request') raised KeyError, needed ValueError"),
+    "forgives": (reading(forgives), "read(0, 'no such request') was not refused"),
+    "ignores return_lse": (
+        lambda *args: DenseCache(*args, attention=without_lse),
+        "with return_lse=True the attention without_lse returned ndarray, needed (o, lse)",
+    ),
+    "always returns lse": (
+        lambda *args: DenseCache(*args, attention=always_lse),
+        "with return_lse=False the attention always_lse returned tuple, needed o alone",
+    ),
 }
 
 
@@ -194,7 +241,7 @@ def test_wrong_caches_fail_in_a_schedule_that_can_be_played_again(name: str) -> 
         return wrong(layers, 4, 40)
 
     trial = kit.check_cache(make)
-    assert not trial and trial.name in (wrong.__name__, "cache")
+    assert not trial and trial.name in (wrong.__name__, "cache", "DenseCache")
     text = " ".join(repr(trial).split())
     assert any(part in text for part in words.split("|")), trial
     assert f"seed={trial.seed}, actions={trial.actions}" in text
@@ -212,6 +259,7 @@ def test_a_cache_that_evicts_is_compared_with_what_it_holds() -> None:
     assert right and right.compared > 100, right
     wrong = kit.check_cache(lambda layers: DropsInSilence(layers, 4, 40), keeps=newest)
     assert not wrong and "o of layer" in wrong.finding, wrong
+    assert "not covered: trees of guesses" in repr(right), right
     more = kit.check_cache(lambda layers: Drops(layers, 4, 40), keeps=lambda n: range(n))
     assert not more and "lost the tokens at [0" in more.finding, more
 
@@ -224,9 +272,33 @@ def test_kvlibs_own_caches_pass() -> None:
     ):
         trial = kit.check_cache(make, schedules=4, seed=7)
         assert trial and trial.compared > 50, trial
-        assert "4 schedules" in repr(trial)
+        assert "4 schedules" in repr(trial) and "not covered" not in repr(trial)
     life = kit.replay(lambda layers: DenseCache(layers, 4, 40), 3, 12)
     assert life.log and life.cache.seq_ids == tuple(life.held)
+
+
+def by_positions(cache: Any, layer: int, q: Any, step: Any, return_lse: bool) -> Any:
+    return type(cache).attend(cache, layer, q, step, return_lse)
+
+
+class NeverBack(Drops):
+    """Refuses to give up tokens from before the last step."""
+
+    def _truncate(self, request: Any, length: int) -> None:
+        if length < request.begun:
+            raise ValueError(f"cannot go back to {length}")
+        super()._truncate(request, length)
+
+
+def test_a_trial_says_what_it_did_not_cover() -> None:
+    trial = kit.check_cache(
+        lambda layers: DenseCache(layers, 4, 40, attention=by_positions), schedules=2
+    )
+    assert trial and repr(trial).splitlines()[-1].strip() == "not covered: trees of guesses"
+    trial = kit.check_cache(
+        lambda layers: NeverBack(layers, 4, 40), schedules=8, keeps=lambda n: range(n)[-8:]
+    )
+    assert trial and re.search(r"trees of guesses, \d+ lengths that\s+truncate refused", repr(trial))
 
 
 def test_a_codec_that_encodes_anew_is_caught() -> None:

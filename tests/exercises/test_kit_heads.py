@@ -9,6 +9,7 @@ import pytest
 
 from kvlib.attention import attend
 from kvlib.caches import Cache, Memory
+from kvlib.caches.checks import check_layer, get_open
 from kvlib.caches.step import Request
 from kvlib.exercises import kit
 from kvlib.exercises.kit import Trial
@@ -76,7 +77,8 @@ class ByHead(Cache):
         step.ticket.appended.add(layer)
 
     def read(self, layer: int, seq_id: Any) -> Any:
-        return tuple(self._requests[seq_id].state["held"][layer])
+        check_layer(self, layer)
+        return tuple(get_open(self._requests, seq_id).state["held"][layer])
 
     def storage(self) -> Any:
         for request in self._requests.values():

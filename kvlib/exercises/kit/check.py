@@ -38,7 +38,8 @@ def check_cache(
     library `xp`, by default the one that caches take. A life is a row of random actions: add, step
     (plan, append, run with ragged lengths), read, truncate, fork, free, steps that fail, plans
     that must be refused, and trees of guesses if the cache takes them. After each
-    one the whole cache is read. Memory that was never written holds NaN, and in kvlib's own kinds
+    one the whole cache is read, and requests and layers that it does not have must be refused.
+    The trial says what was not covered: trees, lengths that ``truncate`` refused. Memory that was never written holds NaN, and in kvlib's own kinds
     of caches so does memory that was given back.
 
     Forty lives of one of kvlib's caches in NumPy take one to three seconds, of a slower cache more;
@@ -57,18 +58,23 @@ def check_cache(
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
     asked, compared, name = Terms(**terms), 0, "cache"
+    trees, refused_lengths = True, 0
     xp = default_namespace() if xp is None else xp
     for number in range(1, schedules + 1):
         at = seed + number - 1
         life, error = _play(make_cache, at, actions, xp, asked)
         if life is not None:
             name, compared = type(life.cache).__name__, compared + life.compared
+            trees, refused_lengths = trees and life.trees, refused_lengths + life.refused_lengths
         if error is not None:
             log = () if life is None else tuple(life.log)
             refused = life is None and not isinstance(error, TypeError)
             words = _words(error) + (_lengths(asked) if refused else "")
             return Trial(name, number, compared, words, at, actions, log)
-    return Trial(name, schedules, compared)
+    skipped = [] if trees else ["trees of guesses"]
+    if refused_lengths:
+        skipped.append(f"{refused_lengths} lengths that truncate refused")
+    return Trial(name, schedules, compared, skipped=tuple(skipped))
 
 
 def replay(

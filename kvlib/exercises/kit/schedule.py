@@ -22,6 +22,7 @@ from kvlib.exercises.kit.codec_faults import of_codec
 from kvlib.exercises.kit.held import at, check_kept, check_rows, positions_of
 from kvlib.exercises.kit.layers import Choose, describe, draw_layer
 from kvlib.exercises.kit.poison import poison_unused
+from kvlib.exercises.kit.refusals import check_answer, check_reads
 from kvlib.exercises.kit.rounding import sum_bound
 from kvlib.exercises.kit.trees import draw_path, draw_tree, line_of, takes_trees
 
@@ -102,6 +103,7 @@ class Schedule:
         self.names = iter(range(10**6))
         self.log: list[str] = []
         self.compared = 0  # results of `run` that were compared with the oracle
+        self.refused_lengths = 0  # of `truncate`, by a cache that evicts
 
     def play(self, actions: int) -> None:
         """Take so many actions, and look at the whole cache after each. AssertionError, with all
@@ -115,6 +117,7 @@ class Schedule:
             try:
                 action()
                 self.look()
+                check_reads(self.cache)
             except AssertionError as error:
                 raise AssertionError(f"{error}\nafter: " + "; ".join(self.log)) from error
 
@@ -169,6 +172,7 @@ class Schedule:
                     f"truncate did not undo the last step, which began at {begun}: {error}"
                 )
                 self.log.append("cannot go back")
+                self.refused_lengths += 1
                 return
             assert "cannot go back" in str(error), error
             if self.lost(name, length):
@@ -310,6 +314,7 @@ class Schedule:
             seen = step.last([1 + layer % n for n in step.q_lens])
         q = self.random(seen.num_tokens, self.num_qo_heads[layer], spec.head_dim)
         result: Any = self.cache.run(layer, q, seen, return_lse=with_lse)
+        check_answer(self.cache, result, with_lse)
         o, lse = result if with_lse else (result, None)
         shape = (*q.shape[:2], spec.v_dim)
         assert o.shape == shape, f"o of layer {layer} has shape {o.shape}, needed {shape}"

@@ -14,6 +14,7 @@ class Trial:
     """True when nothing failed. seed and actions play the first failure again (see `replay`).
 
     finding   what was wrong; log: what was done until then; compared: results that were compared
+    skipped   what no schedule covered, and what the cache refused to do
     """
 
     name: str
@@ -23,6 +24,7 @@ class Trial:
     seed: int | None = None
     actions: int = 0
     log: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -34,7 +36,10 @@ class Trial:
     def __repr__(self) -> str:
         if self.passed:
             counts = f"{self.schedules} schedules, {self.compared:,} results compared"
-            return f"{self.name}: passed\n  {counts}"
+            lines = [f"{self.name}: passed", f"  {counts}"]
+            if self.skipped:
+                lines += _wrapped("not covered: ", ", ".join(self.skipped))
+            return "\n".join(lines)
         lines = [f"{self.name}: failed in schedule {self.schedules}"]
         lines += _wrapped("wrong: ", self.finding)
         log = list(self.log[-NEWEST:])
