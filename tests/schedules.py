@@ -25,4 +25,8 @@ class Schedule(schedule.Schedule):
         }
         if name in ON_TERMS:
             terms |= ON_TERMS[name][1]
-        super().__init__(lambda layers: build(name, layers, xp, dtype), choose, xp=xp, terms=Terms(**terms))
+
+        def make(layers: Any) -> Any:
+            return build(name, layers, xp, dtype)
+
+        super().__init__(make, choose, xp=xp, terms=Terms(**terms))

@@ -37,10 +37,10 @@ def check_cache(
     make_cache(layers) returns an empty cache with room for 4 requests of 40 tokens, on the array
     library `xp`, by default the one that caches take. A life is a row of random actions: add, step
     (plan, append, run with ragged lengths), read, truncate, fork, free, steps that fail, plans
-    that must be refused, and trees of guesses if the cache takes them. After each
-    one the whole cache is read, and requests and layers that it does not have must be refused.
-    The trial says what was not covered: trees, lengths that ``truncate`` refused. Memory that was never written holds NaN, and in kvlib's own kinds
-    of caches so does memory that was given back.
+    that must be refused, and trees of guesses if the cache takes them. After each one the whole
+    cache is read, and ``read`` must refuse requests and layers that are not there. Memory that was
+    never written holds NaN, and in kvlib's own kinds of caches so does memory that was given back.
+    The trial says what it did not cover: trees, and lengths that ``truncate`` refused.
 
     Forty lives of one of kvlib's caches in NumPy take one to three seconds, of a slower cache more;
     schedules=4 is enough while you write.
