@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from itertools import count
 from typing import Any
 
@@ -95,7 +96,7 @@ def generate(
         drafter=drafter,
         gamma=gamma,
     )
-    with _bar(progress, len(ids) * max_new_tokens) as bar:
+    with closing(tokens), _bar(progress, len(ids) * max_new_tokens) as bar:
         for i, token in tokens:
             results[i].append(token)
             bar.update()
@@ -116,7 +117,7 @@ def stream(
     prefill_chunk: int | None = None,
     drafter: Drafter | None = None,
     gamma: Gamma = 4,
-) -> Iterator[tuple[int, int]]:
+) -> Generator[tuple[int, int], None, None]:
     """Yield (index of the prompt, new token) as soon as each is known.
 
     The arguments are those of :func:`kvlib.generate`, and are checked before the first token.
@@ -153,7 +154,7 @@ def stream(
     return _tokens(scheduler)
 
 
-def _tokens(scheduler: Scheduler) -> Iterator[tuple[int, int]]:
+def _tokens(scheduler: Scheduler) -> Generator[tuple[int, int], None, None]:
     """Step until all requests are done; whatever ends the loop, none stays open."""
     numbers = {name: i for i, name in enumerate(scheduler.requests)}
     try:

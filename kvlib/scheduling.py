@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Iterator
+from functools import partial
+from typing import Any
 
 from kvlib.arguments import check_integer, check_seed, describe
 from kvlib.caches import Cache, Step
@@ -112,6 +114,10 @@ class Scheduler:
     cache, or opens a request whose name the scheduler uses, the scheduler's request fails. Its
     ``error`` says what happened, and the other requests go on.
 
+    An error in your own code (a policy, gamma, the drafter, the cache) loses no token either: call
+    ``step`` again. If the drafter or the cache fails to free a request that has left, it is asked
+    once more, and then ``step``, ``cancel`` or ``close`` raises the first error.
+
     >>> from kvlib import load_reference_model
     >>> model = load_reference_model()
     >>> scheduler = Scheduler(model, model.new_cache(2, 64), budget=4)
@@ -149,6 +155,9 @@ class Scheduler:
         self._stops = stop_ids(model, stop_tokens)
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []  # in the order in which they began
+        self._planned: list[Request] = []  # by a step whose tokens are not counted yet
+        self._left: deque[tuple[Hashable, Any]] = deque()  # name, and what `noted` last said
+        self._unreturned: int | None = None  # first event of the steps that have failed
 
     @property
     def budget(self) -> int | None:
@@ -171,6 +180,17 @@ class Scheduler:
         Raises ValueError for a name in use or a prompt that the model refuses, CacheFull or
         OutOfBlocks for one that the cache could not hold if it were alone.
         """
+        self._check_name(name)
+        most = check_integer("max_new_tokens", max_new_tokens)
+        settings = check_settings(temperature, top_k, top_p)
+        seed = check_seed("seed", seed)
+        ids = token_ids(f"prompt {describe(name)}", prompt)
+        check_prompt(self.model, f"prompt {describe(name)}", ids, most)
+        self.cache.check_room(name, len(ids) + most - 1)
+        self._check_name(name)  # a prompt that is read from an iterator may have added it
+        self.submit(Request(name, ids, most, [], WAITING, *settings, seed))
+
+    def _check_name(self, name: Hashable) -> None:
         try:
             known = self.requests.get(name)
         except TypeError:
@@ -181,13 +201,6 @@ class Scheduler:
             raise ValueError(
                 f"request {describe(name)} is known already and has not ended; choose another name"
             )
-        most = check_integer("max_new_tokens", max_new_tokens)
-        settings = check_settings(temperature, top_k, top_p)
-        seed = check_seed("seed", seed)
-        ids = token_ids(f"prompt {describe(name)}", prompt)
-        check_prompt(self.model, f"prompt {describe(name)}", ids, most)
-        self.cache.check_room(name, len(ids) + most - 1)
-        self.submit(Request(name, ids, most, [], WAITING, *settings, seed))
 
     def submit(self, request: Request) -> None:
         """Queue a request whose name, prompt and settings have been checked."""
@@ -205,19 +218,15 @@ class Scheduler:
                 f"request {describe(name)} is neither waiting nor running; those are: {names}"
             )
         self._cancel(found)
+        self._free_left()
         return found.new
 
     def close(self) -> None:
         """Cancel all requests that wait or run, between two steps."""
         self._outside("close")
-        errors = []
         for r in (*self._running, *self._waiting):
-            try:
-                self._cancel(r)
-            except Exception as error:  # the others are closed all the same
-                errors.append(error)
-        if errors:
-            raise errors[0]
+            self._cancel(r)
+        self._free_left()
 
     @property
     def busy(self) -> bool:
@@ -227,6 +236,8 @@ class Scheduler:
     def step(self) -> list[Event]:
         """Run one forward pass over the requests whose turn it is; returns what each one did.
 
+        If the steps before it have failed, what they did comes first.
+
         Raises CacheFull or OutOfBlocks if the cache has too little room and no request gives way.
         That happens without a victim policy, or if other code fills the cache so far that not even
         one request has room. Raises ValueError if a policy picks a request that it was not given.
@@ -234,15 +245,23 @@ class Scheduler:
         a request in the cache, that request fails, and `step` goes on without an error.
         """
         self._outside("step")
+        if self._unreturned is None:
+            self._unreturned = len(self.events)
+        first = min(self._unreturned, len(self.events))  # the caller may have cleared them
         self._stepping = True
         try:
-            return self._step()
+            try:
+                self._step()
+            finally:
+                self._free_left()
         finally:
             self._stepping = False
+        self._unreturned = None
+        return self.events[first:]
 
-    def _step(self) -> list[Event]:
-        seen = len(self.events)
+    def _step(self) -> None:
         self._drop_changed()
+        self._undo()
         if self.drafter is not None:
             vocabulary = self.model.config.vocab_size
             guess(self.drafter, self.gamma, self._running, vocabulary, self.cache.undoable)
@@ -251,8 +270,7 @@ class Scheduler:
                 parts = {r: r.part(n) for r, n in self._admit().items()}
                 if parts:
                     self._forward(parts)
-                    self.num_steps += 1
-                return self.events[seen:]
+                return
             except Exception:
                 if not self._drop_changed():
                     raise
@@ -339,16 +357,29 @@ class Scheduler:
                 parts, step, lambda rows: self.model.forward(fed, self.cache, step, rows)
             )
         except BaseException:
-            undo(self.cache, step, parts)
+            self._undo()
             raise
-        errors = []
+        self._planned, interrupts = [], list[BaseException]()
         for r, part in parts.items():
             try:
                 self._note_fed(r, len(part), found.get(r, []))
-            except Exception as error:  # of a drafter; the others get their tokens all the same
-                errors.append(error)
-        if errors:
-            raise errors[0]
+            except BaseException as error:  # the others get their tokens all the same
+                interrupts.append(error)
+        self.num_steps += 1
+        if interrupts:
+            raise interrupts[0]
+
+    def _undo(self) -> None:
+        """Undo the step that has failed; a request whose tokens the cache keeps fails alone."""
+        while self._planned:
+            r = self._planned[-1]
+            try:
+                if r in self._running:
+                    undo(self.cache, r)
+            except Exception as error:
+                words = f"request {describe(r.name)} could not undo a step that failed: {error}"
+                self._fail(r, words, advice="")
+            self._planned.pop()
 
     def _note_fed(self, r: Request, fed: int, tokens: list[int]) -> None:
         """Count what a request was fed, and give it its tokens, up to a stop token."""
@@ -357,6 +388,7 @@ class Scheduler:
         if stopped:
             n = next(n for n, token in enumerate(tokens) if token in self._stops)
             given, used = tokens[:n], n + 1
+        held, state, interrupt = r.held, DECODING, None
         r.held += fed
         if r.draft is not None:
             try:
@@ -365,21 +397,27 @@ class Scheduler:
                 words = f"request {describe(r.name)} could not forget wrong guesses: {error}"
                 self._fail(r, words, advice="")
                 return
+            except BaseException as error:  # the next step undoes this one and reads it again
+                interrupt, state, r.held = error, PREFILLING, held
+                self._planned.append(r)
         self._note(r, kind, fed, given[0] if given else None)
         for token in given[1:]:
             self._note(r, "accept", 0, token)
         if tokens:
-            r.state, r.steps = DECODING, r.steps + bool(given)
+            r.state, r.steps = state, r.steps + bool(given)
             r.new += given
             if stopped or len(r.new) == r.max_new_tokens:
                 self._note(r, "done")
                 self._leave(r, DONE)
+        if interrupt is not None:
+            raise interrupt
 
     def _plan(self, parts: dict[Request, list[int]]) -> tuple[Step, list[int]]:
         """Reserve room for all parts; where there is too little of it, requests give way."""
         while True:
             try:
                 step, fed = planned(self.cache, parts)
+                self._planned = list(parts)
                 for r in parts:
                     r.left = noted(self.cache, r)
                 return step, fed
@@ -400,6 +438,7 @@ class Scheduler:
             del parts[chunks[-1]]
             return
         r = pick("victim", victim, self._running)
+        close_in(self.cache, r.name, r.left)  # at once, because the step needs its room
         self._note(r, "preempt", r.held)
         self._leave(r, WAITING)
         self._waiting.appendleft(r)
@@ -408,11 +447,31 @@ class Scheduler:
             parts.update((r, r.part(n)) for r, n in self._schedule().items())
 
     def _leave(self, r: Request, state: str) -> None:
+        """Take a request out of those that run; `_free_left` calls the cache and the drafter."""
         self._running.remove(r)
         r.state, r.held, r.draft = state, 0, None
-        close_in(self.cache, r)  # first, because a drafter may raise
-        if self.drafter is not None:
-            self.drafter.free(r.name)
+        self._left.append((r.name, r.left))
+
+    def _free_left(self) -> None:
+        """Free in the cache and the drafter what has left; raise their first error afterwards.
+
+        A call that fails is made once more, because an interrupted one has freed nothing.
+        """
+        errors = list[BaseException]()
+        while self._left:
+            name, left = self._left.popleft()
+            calls = [partial(close_in, self.cache, name, left)]
+            if self.drafter is not None:
+                calls.append(partial(self.drafter.free, name))
+            for call in calls:
+                for _ in range(2):
+                    try:
+                        call()
+                        break
+                    except BaseException as error:
+                        errors.append(error)
+        if errors:
+            raise errors[0]
 
     def _drop_changed(self) -> bool:
         """End the requests that somebody else has changed in the cache; whether there were any."""

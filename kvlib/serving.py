@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from kvlib.arguments import describe
 from kvlib.arrays import Array, namespace
-from kvlib.caches import Cache, Step
+from kvlib.caches import Cache
 from kvlib.sampling import greedy, rng_at, sample
 
 WAITING, PREFILLING, DECODING = "waiting", "prefilling", "decoding"
@@ -131,15 +131,14 @@ def halved(parts: dict[Request, list[int]]) -> bool:
     return True
 
 
-def undo(cache: Cache, step: Step, requests: Iterable[Request]) -> None:
-    """Undo a step that has failed: its requests hold again what they held before its plan.
+def undo(cache: Cache, r: Request) -> None:
+    """Truncate a request to what it held before a step that failed.
 
-    Those that somebody else has changed meanwhile are left alone.
+    One that other code has changed meanwhile is left alone.
     """
-    for r, end, n in zip(requests, step.seq_lens, step.q_lens, strict=True):
-        if noted(cache, r) == r.left:
-            cache.truncate(r.name, end - n)
-            r.left = noted(cache, r)
+    if noted(cache, r) == r.left:
+        cache.truncate(r.name, r.held)
+        r.left = noted(cache, r)
 
 
 def noted(cache: Cache, r: Request) -> Any:
@@ -165,11 +164,11 @@ def changed(cache: Cache, r: Request) -> str | None:
     return f"request {describe(r.name)} {what} by somebody else while it was served"
 
 
-def close_in(cache: Cache, r: Request) -> None:
-    """Free a running request, unless somebody else has freed it; its name may be another's now."""
-    now = noted(cache, r)
-    if now is not None and now[0] is r.left[0]:
-        cache.free(r.name)
+def close_in(cache: Cache, name: Hashable, left: Any) -> None:
+    """Free a request that was last `noted` as `left`; its name may be another request's now."""
+    found = cache._requests.get(name)
+    if found is not None and found is left[0]:
+        cache.free(name)
 
 
 def raise_failed(requests: Iterable[Request]) -> None:

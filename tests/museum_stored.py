@@ -54,9 +54,8 @@ def neighbours_in_a_byte(unpack, packed, bits, dtype):
     return np.moveaxis(parts, -2, -1).reshape(codes.shape)
 
 
-def one_token_kept(undo, cache, step, requests):
-    for name, end, n in zip(step.seq_ids, step.seq_lens, step.q_lens):
-        cache.truncate(name, end - n + 1)
+def one_token_kept(undo, cache, request):
+    cache.truncate(request.name, request.held + 1)
 
 
 def one_token_early(part, request, n):

@@ -1,6 +1,7 @@
 """A cache that somebody else changes while a scheduler or a stream uses it: one request ends, with
 words that say what happened; the others get their tokens, and nothing stays open."""
 
+import contextlib
 import gc
 
 import models
@@ -290,3 +291,20 @@ def test_a_free_that_fails_leaves_nothing_else_open(cache, monkeypatch):
     with pytest.raises(RuntimeError, match="not now"):
         scheduler.close()
     assert cache.seq_ids == ("a",) and not scheduler.busy
+
+
+def test_a_bar_that_fails_leaves_nothing_open(cache, monkeypatch):
+    """Also while the error is being handled, when its traceback still holds the run."""
+
+    class Bar(contextlib.nullcontext):
+        def __enter__(self):
+            return self
+
+        def update(self):
+            raise BrokenPipeError
+
+    monkeypatch.setattr(kvlib.generation, "_bar", lambda *_: Bar())
+    try:
+        kvlib.generate(MODEL, list(PROMPTS.values()), max_new_tokens=NEW, cache=cache)
+    except BrokenPipeError:
+        assert cache.seq_ids == ()

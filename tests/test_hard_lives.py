@@ -13,6 +13,7 @@ from kvlib import (
     BlockPool,
     DenseCache,
     LayerSpec,
+    OutOfBlocks,
     PagedCache,
     QuantizedCache,
     Scheduler,
@@ -22,6 +23,7 @@ from kvlib import (
 from kvlib.caches import KNorm, Scored, Sinks, layouts
 from kvlib.codecs import kivi
 from kvlib.costs.cli import tokens
+from kvlib.scheduling import Request, first_come, youngest
 from kvlib.speculation import Draft, Drafter, DraftModel, PromptLookup, Rehearsed
 from kvlib.speculation.acceptance import accept, accept_tree
 
@@ -201,6 +203,106 @@ def test_a_drafter_that_does_not_let_go():
             assert str(error) == "still needed"
     assert cache.seq_ids == () and not scheduler.busy
     assert [len(r.new) for r in scheduler.requests.values()] == [2, 2]
+
+
+class Fault:
+    """Counts the calls of what a user may write, and raises in one of them."""
+
+    def __init__(self, at: int, error: BaseException) -> None:
+        self.calls, self.at, self.error = 0, at, error
+
+    def __call__(self, f):
+        def called(*args, **named):
+            self.calls += 1
+            if self.calls == self.at:
+                raise self.error
+            return f(*args, **named)
+
+        return called
+
+    def into(self, thing: Any, *names: str) -> Any:
+        for name in names:
+            setattr(thing, name, self(getattr(thing, name)))
+        return thing
+
+    def cache(self, blocks: int) -> PagedCache:
+        cache = PagedCache(MODEL.layer_specs, BlockPool(blocks, 4), dtype=np.float64)
+        opening, step = ("add", "check_room", "waits_for"), ("plan", "append", "run")
+        return self.into(cache, *opening, *step, "truncate", "keep", "settle", "free")
+
+
+DRAFTED = {
+    "a draft model's trees": lambda fault: DraftModel(
+        fault.into(decoder("llama", seed=3, dtype=np.float64), "forward"),
+        fault.cache(12),
+        tree=(-1, -1, 0),
+    ),
+    "a lookup": lambda fault: PromptLookup(shortest=1),
+}
+
+
+def life_with(fault: Fault, drafted: str) -> tuple[dict[str, Request], set[str], int]:
+    """Three requests in a pool for two, the kinds of their events, and how many calls raised."""
+    drafter = fault.into(DRAFTED[drafted](fault), "draft", "free")
+    model = fault.into(decoder("llama", seed=3, dtype=np.float64), "forward")
+    scheduler = Scheduler(
+        model,
+        fault.cache(8),
+        queue=fault(first_come),
+        victim=fault(youngest),
+        gamma=fault(lambda request: 3),
+        drafter=drafter,
+        max_prefills=None,
+        budget=20,
+        stop_tokens=(),
+    )
+    told: dict[str, list[int]] = {name: [] for name in "abc"}
+    temperature, raised = float(drafted == "a lookup"), 0
+    names, again = list("abc"), True  # a step after the last, because that may have failed
+    while names or scheduler.busy or again:
+        again = bool(names) or scheduler.busy
+        try:
+            if names:
+                prompt = [*text(9, 8), *text(ord(names[0]), 3)]
+                scheduler.add(names[0], prompt, 8, temperature=temperature)
+                names.pop(0)
+                continue
+            for event in scheduler.step():
+                told[event.request] += [] if event.token is None else [event.token]
+        except BaseException as error:
+            if error is not fault.error:
+                raise
+            raised += 1
+    found, calls = dict(scheduler.requests), fault.calls
+    assert told == {name: r.new for name, r in found.items()}
+    for cache in (scheduler.cache, *([drafter.cache] if hasattr(drafter, "cache") else ())):
+        assert cache.seq_ids == () and cache.pool.num_free == cache.pool.num_blocks
+        cache.pool.check()
+    for name in "abc":
+        scheduler.add(name, [1])
+    fault.calls = calls
+    return found, {e.kind for e in scheduler.events}, raised
+
+
+@pytest.mark.untraced
+@pytest.mark.parametrize("drafted", DRAFTED)
+def test_an_error_in_any_call_of_a_users_code_loses_no_token(drafted, effort):
+    nothing = Fault(0, RuntimeError())
+    needed, kinds, raised = life_with(nothing, drafted)
+    assert {"preempt", "hit", "wait"} <= kinds and raised == 0
+    assert "accept" in kinds or drafted == "a lookup"
+    errors = (RuntimeError, KeyboardInterrupt, OutOfBlocks)
+    cases = [(at, e) for at in range(1, nothing.calls + 1) for e in errors]
+    np.random.default_rng(0).shuffle(cases)
+    for at, kind in effort.share("calls that fail", cases, usual=80, quick=20):
+        found, _, raised = life_with(Fault(at, kind("now")), drafted)
+        failed = [r for r in found.values() if r.state == "failed"]
+        assert raised + len(failed) == 1 or kind is OutOfBlocks, at
+        assert not failed or kind is not KeyboardInterrupt, at
+        for name, r in found.items():
+            new = needed[name].new
+            assert r.new == new or (r in failed and r.new == new[: len(r.new)]), (at, kind)
+            assert r not in failed or "now" in str(r.error), (at, kind)
 
 
 def q_of(kind: str, n: int) -> Any:

@@ -288,6 +288,21 @@ def test_requests_may_be_added_during_a_step():
     assert found["a"] == started(MODEL).run()["a"] and len(found["c"]) == 2
 
 
+def test_a_prompt_that_adds_its_own_name_while_it_is_read():
+    """Two requests of one name waited, and only one of them could be cancelled."""
+    scheduler = started(MODEL)
+
+    def prompt():
+        scheduler.add("c", [5, 6], max_new_tokens=2)
+        yield 7
+
+    with pytest.raises(ValueError, match="request 'c' is known already"):
+        scheduler.add("c", prompt(), max_new_tokens=2)
+    scheduler.cancel("c")
+    scheduler.run()
+    assert not scheduler.cache.seq_ids
+
+
 class Tokenizer:
     def __init__(self, ids):
         self.ids = ids

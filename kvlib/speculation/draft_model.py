@@ -78,8 +78,9 @@ class DraftModel(Drafter):
         return [w.draft() for w in writing]
 
     def free(self, name: Hashable) -> None:
-        if self._fed.pop(name, None) is not None:
+        if name in self._fed:
             self.cache.free(name)
+            del self._fed[name]
 
     def _opened(self, text: Text) -> bool:
         """Open the text in the cache, or take its refused guesses back; False if it has no room."""
