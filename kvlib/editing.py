@@ -21,6 +21,7 @@ from kvlib.arrays import Array
 from kvlib.caches.checks import check_written, get_open
 from kvlib.caches.checks_trees import check_no_tree
 from kvlib.model.rope import turn
+from kvlib.prompts import check_cache
 
 if TYPE_CHECKING:
     from kvlib.caches import Cache
@@ -41,11 +42,12 @@ def remove_span(model: Decoder, cache: Cache, seq_id: Hashable, start: int, stop
     less than half the spacing of the stored ones. The errors of many short cuts therefore add up.
     In float32 even 1,000 cuts leave keys right to 1e-5.
 
-    Raises ValueError for a span that the request does not hold, for a request that still holds a
-    tree of guesses, for a cache in which a layer has given tokens back (a window), for a model
-    whose positions are learned, and where the cache cannot go back to `start` (some codecs encode
-    groups of tokens); OutOfBlocks where the pool has no room for a copy of what follows. The
-    request is then as it was.
+    Raises ValueError for a cache whose layers are not the model's (a model of the same shapes with
+    another rope can't be told apart), for a span that the request does not hold, for a request
+    that still holds a tree of guesses, for a cache in which a layer has given tokens back (a
+    window), for a model whose positions are learned, and where the cache cannot go back to `start`
+    (some codecs encode groups of tokens); OutOfBlocks where the pool has no room for a copy of what
+    follows. The request is then as it was.
 
     >>> from kvlib import load_reference_model
     >>> model = load_reference_model()
@@ -57,6 +59,7 @@ def remove_span(model: Decoder, cache: Cache, seq_id: Hashable, start: int, stop
     >>> cache.seq_len("chat")
     9
     """
+    check_cache(model, cache)
     request = get_open(cache._requests, seq_id)
     check_no_tree(request)
     length = cache.seq_len(seq_id)
@@ -75,24 +78,28 @@ def remove_span(model: Decoder, cache: Cache, seq_id: Hashable, start: int, stop
     check_written(request, cache._gap(request))
     cache._check_truncate(request, start)  # before a copy is made, which ends the last step
     tail = [_moved(model, cache, layer, seq_id, start, stop) for layer in range(len(cache.layers))]
-    guard: object = None
-    if cache.block_size is not None:  # a pool may be too small; a row only gets emptier
-        guard = object()
-        cache.fork(seq_id, guard)
+    # In blocks, a copy is edited and takes the request's place at the end, because the pool may be
+    # too small. A row only gets emptier.
+    edited: Hashable = seq_id if cache.block_size is None else object()
+    if edited is not seq_id:
+        cache.fork(seq_id, edited)
     try:
-        cache.truncate(seq_id, start)
+        cache.truncate(edited, start)
         if stop < length:
-            step = cache.plan([seq_id], [length - stop])
+            step = cache.plan([edited], [length - stop])
             for layer, (k, v) in enumerate(tail):
                 cache.append(layer, k, v, step)
+        if edited is not seq_id:
+            new = cache._requests[edited]
+            cache._requests[seq_id], cache._requests[edited] = new, request
+            request.name, new.name = edited, seq_id
     except BaseException:
-        if guard is not None:
-            cache.free(seq_id)
-            cache.fork(guard, seq_id)
+        if edited is not seq_id:
+            cache.truncate(edited, 0)  # or lookups would find its blocks once it is freed
         raise
     finally:
-        if guard is not None:
-            cache.free(guard)
+        if edited is not seq_id:
+            cache.free(edited)
 
 
 def _moved(

@@ -150,10 +150,13 @@ def build(name: str, layers: Sequence[LayerSpec], xp: Any, dtype: Any) -> Cache:
 
 
 def snapshot(cache: Cache) -> Any:
-    """All that a refused call must leave alone: bytes of the arrays, lengths, places, steps."""
+    """All that a refused call must leave alone: arrays, lengths, places, steps, and every order."""
     arrays = [np.array(x, copy=True).tobytes() for x in cache.storage()]
-    requests = {
-        name: (
+    requests = [
+        (
+            name,
+            r,
+            (r.name, r.begun, r.gap, r.plans, r.tree),
             r.length,
             type(r.length),
             _state(r.state),
@@ -161,13 +164,14 @@ def snapshot(cache: Cache) -> Any:
             None if r.ticket is None else (r.ticket.live, frozenset(r.ticket.appended)),
         )
         for name, r in cache._requests.items()
-    }
+    ]
     rest = {k: repr(v) for k, v in vars(cache).items() if k in ("dtype", "layers")}
     allocator = getattr(cache, "allocator", None)
     rest["rows"] = [repr(getattr(allocator, name, None)) for name in ("_free", "_given")]
     if isinstance(cache, PagedCache):
         pool = cache.pool
-        rest["pool"] = repr((pool, [pool.references(b) for b in range(pool.num_blocks)]))
+        held = [(pool.references(b), b in pool.index) for b in range(pool.num_blocks)]
+        rest["pool"] = repr((pool, held, pool._given, pool._blank, pool._findable))
     return arrays, requests, rest
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from caches import snapshot
+from models import decoder, text
 
 import kvlib
 from kvlib import BlockPool, DenseCache, OutOfBlocks, PagedCache, QuantizedCache
@@ -124,16 +126,44 @@ def test_another_request_keeps_the_blocks_that_both_hold() -> None:
 
 def test_without_room_for_the_copy_nothing_changes() -> None:
     model, tokens = model_of(), tokens_of(20)
-    cache = PagedCache(model.layer_specs, BlockPool(6, 4), xp=np)
+    cache = PagedCache(model.layer_specs, BlockPool(7, 4), xp=np)
     fill(model, cache, "a", tokens)
-    before = [x.copy() for i in range(2) for x in cache.read(i, "a")]
+    fill(model, cache, "b", tokens_of(3))
+    before = snapshot(cache)
     with pytest.raises(OutOfBlocks):
         kvlib.remove_span(model, cache, "a", 1, 3)
-    assert cache.seq_len("a") == 20 and cache.seq_ids == ("a",)
-    for x, y in zip(before, [x for i in range(2) for x in cache.read(i, "a")], strict=True):
-        assert (x == y).all()
-    cache.pool.check()
+    assert snapshot(cache) == before
     kvlib.remove_span(model, cache, "a", 1, 18)  # what is left needs one block more
+    assert cache.seq_ids == ("a", "b") and cache.seq_len("a") == 3
+    cache.free("a")
+    cache.free("b")
+    assert cache.pool.num_free == 7
+    cache.pool.check()
+
+
+OTHERS = {
+    "fewer layers": (dict(num_hidden_layers=1), "built for 2 layers, the model has 1"),
+    "more layers": (dict(num_hidden_layers=3), "built for 2 layers, the model has 3"),
+    "other heads": (dict(num_key_value_heads=1), "num_kv_heads = 2, the model's has 1"),
+    "other sizes": (dict(head_dim=16), "head_dim = 8, the model's has 16"),
+}
+
+
+@pytest.mark.parametrize("home", HOMES)
+@pytest.mark.parametrize("sizes, words", OTHERS.values(), ids=OTHERS)
+def test_a_model_that_the_cache_does_not_belong_to(home: str, sizes: Any, words: str) -> None:
+    model = decoder("llama")
+    cache = HOMES[home](model.layer_specs)
+    fill(model, cache, "a", text(0, 20))
+    before = snapshot(cache)
+    with pytest.raises(ValueError, match=words):
+        kvlib.remove_span(decoder("llama", **sizes), cache, "a", 2, 5)
+    for thing in (None, "llama", model):
+        with pytest.raises(TypeError, match="cache must be a cache of the model's layers"):
+            kvlib.remove_span(model, thing, "a", 2, 5)
+        with pytest.raises(TypeError, match="model must be a Decoder"):
+            kvlib.remove_span(thing if thing is not model else cache, cache, "a", 2, 5)
+    assert snapshot(cache) == before
 
 
 def test_codes_are_turned_too() -> None:

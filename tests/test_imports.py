@@ -14,7 +14,7 @@ ORDER = (
     *("arrays", "meter", "norms", "costs"),
     *("attention", "codecs", "caches"),
     *("distribution", "kernels", "sampling"),
-    *("model", "editing", "reference", "prompts", "serving", "quality", "machine"),
+    *("model", "reference", "prompts", "editing", "serving", "quality", "machine"),
     *("policies", "speculation", "scheduling", "generation"),
     *("show", "exercises"),
 )
