@@ -8,7 +8,7 @@ every float32 array that they meet into float64, and a subclass may answer as it
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from operator import index
 from typing import Any
 
@@ -85,6 +85,15 @@ def check_flag(name: str, value: Any) -> bool:
     raise TypeError(f"{name} must be True or False, got {describe(value)}")
 
 
+def check_hashable(name: str, value: Any) -> Hashable:
+    """The value itself; TypeError unless it can be the key of a dict."""
+    try:
+        hash(value)
+    except TypeError:
+        raise TypeError(f"{name} must be hashable, got {describe(value)}") from None
+    return value  # type: ignore[no-any-return]
+
+
 def check_list(name: str, value: Any, of: str) -> Sequence[Any]:
     """The value itself where it is a list, a tuple, a range or an array of one dimension or more.
 
@@ -105,10 +114,15 @@ def listed(name: str, value: Any, of: str) -> list[Any]:
 
     TypeError for a text, and for what has no order or has keys and values.
     """
+    return list(in_order(name, value, of))
+
+
+def in_order(name: str, value: Any, of: str) -> Iterator[Any]:
+    """The members one at a time, of what `listed` takes."""
     unfit = isinstance(value, str | Set | Mapping) or not isinstance(value, Iterable)
     if unfit or getattr(value, "ndim", 1) == 0:
         raise TypeError(f"{name} must be a list of {of}, got {_unordered(value)}")
-    return list(value)
+    return iter(value)
 
 
 def _unordered(value: object) -> str:

@@ -29,7 +29,14 @@ import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from kvlib.arguments import check_integer, describe, listed
+from kvlib.arguments import (
+    check_flag,
+    check_hashable,
+    check_integer,
+    describe,
+    in_order,
+    listed,
+)
 from kvlib.serving import Request
 
 R = TypeVar("R", bound=Hashable)
@@ -90,7 +97,8 @@ def schedule(
     """
     limits = {"budget": budget, "prefill_chunk": prefill_chunk, "max_prefills": max_prefills}
     budget, prefill_chunk, max_prefills = check_limits(limits).values()
-    running = [_checked("running", p) for p in listed("running", running, "Pending")]
+    seen: set[R] = set()
+    running = [_checked("running", p, seen) for p in listed("running", running, "Pending")]
     prompts = [p for p in running if not p.decoding]
     tokens = dict.fromkeys([p.request for p in running if p.decoding][:budget], 1)
     room = sys.maxsize if budget is None else budget - len(tokens)
@@ -98,21 +106,21 @@ def schedule(
     most = sys.maxsize if max_prefills is None else max_prefills
     for p in prompts:
         if room > 0:
-            tokens[p.request] = n = min(_left(p), chunk, room)
+            tokens[p.request] = n = min(p.left, chunk, room)
             room -= n
     if prompts:  # in the order given, whatever came first
         tokens = {p.request: tokens[p.request] for p in running if p.request in tokens}
-    begun, queue = len(prompts), iter(waiting)
+    begun, queue = len(prompts), in_order("waiting", waiting, "Pending")
     while room > 0 and begun < most:
-        following = next(queue, None)
-        if following is None:
+        entry = next(queue, queue)
+        if entry is queue:
             break
-        n = min(_left(_checked("waiting", following)), chunk, room)
-        tokens[following.request] = n
+        following = _checked("waiting", entry, seen)
+        tokens[following.request] = n = min(following.left, chunk, room)
         room, begun = room - n, begun + 1
     for p in running:
         if p.left > 1 and p.decoding and room > 0 and p.request in tokens:
-            n = min(_left(p) - 1, room)
+            n = min(p.left - 1, room)
             tokens[p.request] += n
             room -= n
     return tokens
@@ -123,17 +131,18 @@ def check_limits(limits: Mapping[str, int | None]) -> dict[str, int | None]:
     return {n: None if x is None else check_integer(n, x) for n, x in limits.items()}
 
 
-def _checked(name: str, pending: Pending[R]) -> Pending[R]:
+def _checked(name: str, pending: Any, seen: set[R]) -> Pending[R]:
+    """The entry with Python's own numbers; refuses another request than those `seen` before."""
     if not isinstance(pending, Pending):
         raise TypeError(f"{name} must hold Pending, got {describe(pending)}")
-    return pending
-
-
-def _left(pending: Pending[Any]) -> int:
+    request, left, decoding = pending
+    if check_hashable("request", request) in seen:
+        raise ValueError(f"request {describe(request)} is listed twice, in {name} the second time")
+    seen.add(request)
     try:
-        return check_integer("left", pending.left, 0)
-    except ValueError as error:
-        raise ValueError(f"{error}, for request {describe(pending.request)}") from None
+        return Pending(request, check_integer("left", left, 0), check_flag("decoding", decoding))
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"{error}, for request {describe(request)}") from None
 
 
 Policy = Callable[[tuple[Request, ...]], Request]
@@ -145,7 +154,7 @@ def first_come(waiting: tuple[Request, ...]) -> Request:
     >>> first_come((Request("a", [1, 2, 3]), Request("b", [4]))).name
     'a'
     """
-    return waiting[0]
+    return _asked("waiting", waiting)[0]
 
 
 def shortest_first(waiting: tuple[Request, ...]) -> Request:
@@ -157,7 +166,8 @@ def shortest_first(waiting: tuple[Request, ...]) -> Request:
     >>> shortest_first((Request("a", [1, 2, 3]), Request("b", [4]))).name
     'b'
     """
-    return min(waiting, key=lambda request: (not request.new, len(request.prompt)))
+    key = lambda request: (not request.new, len(request.prompt))  # noqa: E731
+    return min(_asked("waiting", waiting), key=key)
 
 
 def youngest(running: tuple[Request, ...]) -> Request:
@@ -166,7 +176,7 @@ def youngest(running: tuple[Request, ...]) -> Request:
     >>> youngest((Request("a", [1, 2], held=2), Request("b", [3, 4, 5], held=3))).name
     'b'
     """
-    return running[-1]
+    return _asked("running", running)[-1]
 
 
 def fewest_lost(running: tuple[Request, ...]) -> Request:
@@ -177,7 +187,16 @@ def fewest_lost(running: tuple[Request, ...]) -> Request:
     >>> fewest_lost((Request("a", [1, 2], held=2), Request("b", [3, 4, 5], held=3))).name
     'a'
     """
-    return min(reversed(running), key=lambda request: request.held)
+    return min(reversed(_asked("running", running)), key=lambda request: request.held)
+
+
+def _asked(name: str, requests: Any) -> list[Request]:
+    found = listed(name, requests, "requests")
+    wrong = [r for r in found if not isinstance(r, Request)]
+    if wrong or not found:
+        came = describe(wrong[0]) if wrong else "none"
+        raise TypeError(f"{name} must hold at least one request, and nothing else; got {came}")
+    return found
 
 
 def pick(kind: str, policy: Policy, requests: Iterable[Request]) -> Request:
@@ -185,7 +204,8 @@ def pick(kind: str, policy: Policy, requests: Iterable[Request]) -> Request:
 
     kind: what the policy is called in the error, "queue" or "victim".
     """
-    given = tuple(requests)
+    check_policy(kind, policy, first_come)
+    given = tuple(_asked("requests", requests))
     found = policy(given)
     if not any(found is request for request in given):
         names = ", ".join(describe(request.name) for request in given[:5])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from kvlib.arguments import describe
+from kvlib.arguments import describe, in_order
 from kvlib.arrays import Array, namespace
 from kvlib.caches import Cache
 from kvlib.sampling import greedy, rng_at, sample
@@ -218,7 +218,8 @@ def waits(events: Iterable[Event]) -> dict[Hashable, list[int]]:
     last: dict[Hashable, int] = {}
     found: dict[Hashable, list[int]] = {}
     kinds = ("prefill", "decode", "accept", "done", "cancel", "fail")
-    for _, group in groupby((e for e in events if e.kind in kinds), key=lambda e: e.step):
+    told = (_event(e) for e in in_order("events", events, "events"))
+    for _, group in groupby((e for e in told if e.kind in kinds), key=lambda e: e.step):
         together = list(group)
         fed += sum(e.tokens for e in together)
         for e in together:
@@ -230,3 +231,9 @@ def waits(events: Iterable[Event]) -> dict[Hashable, list[int]]:
                 found.setdefault(e.request, []).append(fed - last[e.request])
             last[e.request] = fed
     return found
+
+
+def _event(event: Any) -> Event:
+    if not isinstance(event, Event):
+        raise TypeError(f"events must be those of a scheduler, got {describe(event)}")
+    return event

@@ -1,12 +1,23 @@
 """Errors that a stranger met as Python's own: each names what came and what was needed."""
 
+import math
+
 import numpy as np
 import pytest
+from models import config
+from plainly import outcome
 
+import kvlib
 from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache, attend
 from kvlib import attend_causal as causal
 from kvlib.attention import attend_tiled
+from kvlib.caches import H2O, KNorm, Policy, Scored, Tova, layouts
 from kvlib.codecs import int8_per_channel, kivi
+from kvlib.config.router import Router
+from kvlib.config.shape import Experts, Latent
+from kvlib.policies import Pending, fewest_lost, first_come, schedule, shortest_first, youngest
+from kvlib.serving import Request, waits
+from kvlib.speculation import PromptLookup, Rehearsed, Text, accept, accept_tree, best_gamma
 
 SPEC = LayerSpec(2, 4)
 X = np.ones((2, 2, 4), np.float32)
@@ -127,3 +138,120 @@ def test_codecs_are_called_what_the_caller_wrote(codec, made_by):
     cache.append(0, x, x, cache.plan(["a"], [96]))
     with pytest.raises(ValueError, match=f"cannot go back to 40 tokens: {made_by} has encoded"):
         cache.truncate("a", 40)
+
+
+NO_LISTS = (None, True, 3, 0.5, "3", "", b"3", {1}, {}, object(), np.array(3), lambda: 1)
+NO_NUMBERS = (None, True, np.True_, -1, math.nan, math.inf, 0.5, "3", b"3", [1], 1j, 10**400)
+NO_FLAGS = (None, 1, 0, "yes", "", [], np.array([True, False]), math.nan)
+MASKED = np.ma.masked_array([[0.5, 0.5]], [[True, False]])
+HALVES = np.full((2, 2), 0.5)
+
+
+def pending(*entries):
+    return [Pending(*entry) for entry in entries]
+
+
+def judged(rule=accept, **change):
+    given = dict(p=HALVES, draft=[1], q=HALVES[:1], verdicts=[0.9], numbers=[0.5, 0.5]) | change
+    if rule is accept_tree:
+        given["tokens"], given["parents"] = given.pop("draft"), [-1]
+    return rule(**given)
+
+
+def configured(**change):
+    return config("llama", **change)
+
+
+def latent(**change):
+    sizes = dict(q_lora_rank=None, kv_lora_rank=8, qk_nope_head_dim=4, qk_rope_head_dim=4)
+    return configured(head_dim=8, latent=Latent(**sizes | dict(v_head_dim=8) | change))
+
+
+def mixed(**change):
+    sizes = dict(num_experts=4, per_token=2, width=8, layers=(0, 1))
+    return configured(experts=Experts(**sizes | change))
+
+
+class Untyped(Policy):
+    recent = None
+
+
+# A call with the argument named last, and values that it has to refuse.
+REFUSED = {
+    **{f"schedule {name} left": (lambda x, d=decoding: schedule(pending(("a", x, d)), budget=4),
+       NO_NUMBERS) for name, decoding in (("decoding", True), ("prompt", False))},
+    "schedule waiting left": (lambda x: schedule([], pending(("a", x))), NO_NUMBERS),
+    "schedule decoding": (lambda x: schedule(pending(("a", 2, x))), NO_FLAGS),
+    "schedule request": (lambda x: schedule(pending((x, 2))), ([1], {}, np.array([1]))),
+    "schedule running": (lambda x: schedule(x), (*NO_LISTS, ["a"], [("a", 1, True)])),
+    "schedule waiting": (lambda x: schedule([], x), (*NO_LISTS, [None], iter(["a"]))),
+    "schedule listed twice": (lambda x: schedule(*x, budget=9), (
+        (pending(("a", 1, True), ("a", 1, True)),),
+        (pending(("a", 1, True), ("a", 3)),),
+        (pending(("a", 1)), pending(("a", 3))),
+        ([], pending(("a", 1), ("a", 1))),
+    )),
+    **{f"{policy.__name__} {name}": (policy, (*NO_LISTS, (), [None], ["a"]))
+       for name, *policies in (("waiting", first_come, shortest_first),
+                               ("running", youngest, fewest_lost)) for policy in policies},
+    "waits events": (waits, (*NO_LISTS, ["a"], [None])),
+    "best_gamma step": (lambda x: best_gamma(0.5, 0.1, 4, x), (5, 1.0, "3", [1], math.nan, {})),
+    "adaptive request": (kvlib.speculation.adaptive(), (None, 3, "a", object())),
+    "Rehearsed text": (lambda x: Rehearsed({"a": x}, 0.5, 9),
+                       (None, 3, "3", {1}, {}, [0.5], ["a"], [[1]])),
+    "drafter.draft texts": (PromptLookup().draft, (*NO_LISTS, ["a"], [None])),
+    "drafter.draft name": (lambda x: PromptLookup().draft([Text(x, [1], 1)]), ([1], {})),
+    "drafter.draft text": (lambda x: PromptLookup().draft([Text("a", x, 1)]), NO_LISTS),
+    "drafter.draft most": (lambda x: PromptLookup().draft([Text("a", [1], x)]), NO_NUMBERS),
+    **{f"{rule.__name__} {name}": (lambda x, r=rule, n=name: judged(r, **{n: x}), values)
+       for rule in (accept, accept_tree) for name, values in (
+           ("p", (*NO_LISTS, MASKED, HALVES.tolist(), np.ma.masked_array(HALVES))),
+           ("q", (*NO_LISTS, MASKED, HALVES[:1].tolist())),
+           ("verdicts", NO_LISTS),
+           ("numbers", (*NO_LISTS, *([x, x] for x in (None, "3", 1.0, -0.5, math.nan)))),
+       )},
+    **{f"{policy.__name__} recent": (lambda x, p=policy: p(recent=x), NO_NUMBERS)
+       for policy in (KNorm, Tova, H2O)},
+    "Policy recent": (lambda x: Scored(x(), 4), (Untyped,)),
+    "to_dense cache": (lambda x: layouts.to_dense(x, 0, ["a"]), (*NO_LISTS, [], X)),
+    "from_dense cache": (lambda x: layouts.from_dense(x, [], [], []), (*NO_LISTS, [], X)),
+    "from_csr indices": (lambda x: layouts.from_csr(layouts.CSR(AT, x, AT[:1]), 4),
+                         (np.ma.masked_array([1], [True]), None, [0.5], "3")),
+    **{f"ModelConfig {name}": (lambda x, n=name: configured(**{n: x}), values)
+       for names, values in (
+           (("latent", "experts", "rope", "window_rope"), (5, "4", True, {}, (1, 2), object())),
+           (("router",), (None, 5, "4", (1, 2), {})),
+           (("eos_token_ids",), (*NO_LISTS, [-1], [None], ["2"], [0.5])),
+           (("bos_token_id",), NO_NUMBERS[1:]),
+           (("model_type", "norm", "positions", "hidden_act"), (None, 3, b"rms", [1], X, {})),
+           (("qkv_bias", "qk_norm", "sinks", "gated_mlp", "tie_word_embeddings"), NO_FLAGS),
+       ) for name in names},
+    **{f"ModelConfig {name}": (lambda x, n=name: latent(**{n: x}), NO_NUMBERS)
+       for name in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")},
+    "ModelConfig window": (lambda x: configured(windows=x), (*NO_LISTS, [True, 4], ["4", 4])),
+    "ModelConfig layers": (lambda x: mixed(layers=x), (*NO_LISTS, [-1], [2], [None], ["0"])),
+    "ModelConfig shared_width": (lambda x: mixed(shared_width=x), NO_NUMBERS),
+    **{f"ModelConfig {name}": (lambda x, n=name: mixed(**{n: x}), NO_FLAGS)
+       for name in ("shared_gate", "router_bias", "bias")},
+    "ModelConfig sigmoid": (lambda x: configured(router=Router(sigmoid=x)), NO_FLAGS),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_values_that_no_argument_has(name):
+    """In our words and at once; most were Python's own errors, or were taken and failed later."""
+    call, values = REFUSED[name]
+    said = {repr(x)[:40]: words for x in values if (words := outcome(call, x, name))}
+    assert not said
+
+
+def test_what_is_right_is_still_taken():
+    assert schedule(pending(("a", np.int64(3), np.True_), ("b", 2)), iter(pending(("c", 1)))) == {
+        "a": 3, "b": 2, "c": 1,
+    }  # fmt: skip
+    a, b = Request("a", [1]), Request("b", [1, 2], held=1)
+    assert youngest((a, b)) is b and first_come([a, b]) is a
+    assert latent().rope_dim == 4 and mixed().experts.layers == (0, 1)
+    assert configured(windows=[None, 4]).windows == (None, 4)
+    assert Tova(queries=None).queries is None and judged() == [1, judged(accept_tree)[1]]
+    assert best_gamma(0.5, 0.1, 4, lambda n: 1.0) == best_gamma(0.5, 0.1, 4)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvlib.arguments import LARGEST, check_integer, check_list, describe, is_integer, listed
-from kvlib.arrays import Array, to_numpy
+from kvlib.arrays import Array, refuse_mask, to_numpy
 from kvlib.caches.checks import check_kind, check_layer, check_new, check_written, token_ids
 from kvlib.caches.checks_trees import check_no_tree
 from kvlib.caches.protocol import Cache
@@ -32,6 +32,7 @@ def to_dense(cache: Cache, layer: int, seq_ids: Sequence[Hashable]) -> tuple[Arr
     >>> k.shape, lengths.tolist()
     ((2, 2, 3, 4), [3, 2])
     """
+    _check_cache(cache)
     check_layer(cache, layer)
     names, xp, spec = names_of(seq_ids), cache.xp, cache.layers[layer]
     lengths = [cache.seq_len(name) for name in names]
@@ -50,6 +51,11 @@ def to_dense(cache: Cache, layer: int, seq_ids: Sequence[Hashable]) -> tuple[Arr
         k[b, :, :n, :] = xp.permute_dims(one_k, (1, 0, 2))
         v[b, :, :n, :] = xp.permute_dims(one_v, (1, 0, 2))
     return k, v, xp.asarray(lengths, dtype=xp.int64)
+
+
+def _check_cache(cache: Any) -> None:
+    if not isinstance(cache, Cache):
+        raise TypeError(f"cache must be a cache of kvlib, got {describe(cache)}")
 
 
 def _check_appended(request: Request, layer: int) -> None:
@@ -86,6 +92,7 @@ def from_dense(
     >>> cache.seq_len("a"), cache.seq_len("b")
     (3, 2)
     """
+    _check_cache(cache)
     names, counts = names_of(seq_ids), integers("lengths", lengths, 1).tolist()
     _check_dense(cache, names, layers, counts)
     texts = None if tokens is None else _texts(tokens, counts)
@@ -122,6 +129,7 @@ def names_of(seq_ids: Sequence[Hashable]) -> list[Hashable]:
 
 def integers(name: str, x: Any, ndim: int, most: int = LARGEST) -> np.ndarray:
     """Integers of any dtype as int64; TypeError for others, ValueError for one above `most`."""
+    refuse_mask(name, x)
     host = to_numpy(x) if hasattr(x, "dtype") else _host(name, x)
     if host.size == 0 and host.ndim == ndim:
         return host.astype(np.int64)

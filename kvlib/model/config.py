@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from kvlib.arguments import check_flag, check_index, check_integer, check_list
 from kvlib.config.door import read_json
 from kvlib.config.keys import ACTIVATIONS, Keys, one_of, positive_float, positive_int
 from kvlib.config.parts import token_ids
@@ -19,9 +20,12 @@ from kvlib.config.read import family_of, read_model
 from kvlib.config.rope import RopeConfig
 from kvlib.config.router import Router, check_router
 from kvlib.config.shape import Experts, Latent, Shape
+from kvlib.config.words import shown
 from kvlib.errors import CheckpointError
 
 __all__ = ["ModelConfig", "RopeConfig"]
+
+_TYPES = {"str": str, **{part.__name__: part for part in (RopeConfig, Latent, Experts, Router)}}
 
 
 @dataclass(frozen=True)
@@ -41,8 +45,8 @@ class ModelConfig:
     the clamped gate of gpt-oss. eos_token_ids are the tokens at which generation ends; bos_token_id
     may be None.
 
-    Raises ValueError, naming the field, for a size or a name that no model can have, and for a
-    number outside the limits of `kvlib.config.ranges`.
+    Raises ValueError or TypeError, naming the field, for a value that no model can have, and for
+    a number outside the limits of `kvlib.config.ranges`.
 
     >>> from kvlib import load_reference_model
     >>> config = load_reference_model().config
@@ -90,10 +94,17 @@ class ModelConfig:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.type == "int":
-                positive_int(field.name, value)
-            elif field.type == "float" or (field.type == "float | None" and value is not None):
-                positive_float(field.name, value)
+            kind, _, optional = str(field.type).partition(" | ")
+            if not (optional and value is None):
+                _check_field(field.name, kind, value)
+        for name in ("windows", "eos_token_ids"):
+            object.__setattr__(self, name, tuple(check_list(name, getattr(self, name), "numbers")))
+        for token in self.eos_token_ids:
+            check_integer("eos_token_ids", token, 0)
+        if self.bos_token_id is not None:
+            check_integer("bos_token_id", self.bos_token_id, 0)
+        if self.latent is not None:
+            _check_latent(self)
         one_of("norm", self.norm, ("rms", "rms_1p", "layer"))
         one_of("positions", self.positions, ("rope", "learned"))
         one_of("hidden_act", self.hidden_act, ACTIVATIONS)
@@ -119,10 +130,9 @@ class ModelConfig:
                 f"windows has {len(self.windows)} entries, needed: one for each of "
                 f"{self.num_hidden_layers} layers"
             )
-        if self.latent is not None:
-            _check_latent(self)
         if self.experts is not None:
             _check_experts(self.experts, self.num_hidden_layers)
+        check_flag("router.sigmoid", self.router.sigmoid)
         check_router(self.router, self.experts)
         for window in self.windows:
             if window is not None:
@@ -180,6 +190,18 @@ class ModelConfig:
         return config
 
 
+def _check_field(name: str, kind: str, value: Any) -> None:
+    """Refuse what is not of the type that the field is annotated with."""
+    if kind == "int" and name != "bos_token_id":  # which may be 0
+        positive_int(name, value)
+    elif kind == "float":
+        positive_float(name, value)
+    elif kind == "bool":
+        check_flag(name, value)
+    elif kind in _TYPES and not isinstance(value, _TYPES[kind]):
+        raise TypeError(f"{name} is {shown(value)}, needed: a {_TYPES[kind].__name__}")
+
+
 def _check_latent(config: ModelConfig) -> None:
     latent: Any = config.latent
     for name, size in latent._asdict().items():
@@ -203,6 +225,11 @@ def _check_experts(experts: Experts, layers: int) -> None:
             sizes[name],
             "moe_intermediate_size" if name == "width" else "num_experts",
         )
+    check_integer("experts.shared_width", experts.shared_width, 0)
+    for name in ("shared_gate", "router_bias", "bias"):
+        check_flag(f"experts.{name}", sizes[name])
+    for layer in check_list("experts.layers", experts.layers, "numbers of layers"):
+        check_index("experts.layers", layer, layers)
     if experts.per_token > experts.num_experts:
         raise ValueError(
             f"experts.per_token is {experts.per_token}, needed: at most num_experts "

@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from kvlib.arguments import describe, is_integer
+from kvlib.arguments import check_list, describe, is_integer
+from kvlib.arguments import number as real
+from kvlib.arrays import refuse_mask
 from kvlib.speculation.tree import chain, check_tree, followers
 
 # Streams of random numbers: for guesses, and for verdicts on them. At a position where several
@@ -80,13 +82,17 @@ def accept_tree(
 def _check(
     p: np.ndarray, tokens: Sequence[int], q: np.ndarray, verdicts: Numbers, numbers: Numbers
 ) -> None:
-    n, shape = len(tokens), np.shape(p)
+    for name, array in (("p", p), ("q", q)):
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"{name} must be an array of NumPy, got {describe(array)}")
+        refuse_mask(name, array)
+    n, shape = len(check_list("guesses", tokens, "token ids")), np.shape(p)
     if len(shape) != 2 or shape[0] != n + 1:
         raise ValueError(f"p must be ({n + 1}, V) for {n} guesses, got {shape}")
     if np.shape(q) != (n, shape[1]):
         raise ValueError(f"q must be {(n, shape[1])} for {n} guesses, got {np.shape(q)}")
     for name, given, needed in (("verdicts", verdicts, n), ("numbers", numbers, n + 1)):
-        if len(given) != needed:
+        if len(check_list(name, given, "random numbers")) != needed:
             raise ValueError(f"{name} must hold {needed} numbers, got {len(given)}")
     wrong = [token for token in tokens if not is_integer(token) or not 0 <= token < shape[1]]
     if wrong:
@@ -176,5 +182,7 @@ def inverse(weights: np.ndarray, number: float) -> int:
     >>> [inverse(np.array([1.0, 2.0, 0.0]), number) for number in (0.3, 0.4)]
     [0, 1]
     """
+    if not 0 <= real(number) < 1:
+        raise ValueError(f"numbers must be random numbers in [0, 1), got {describe(number)}")
     sums = np.cumsum(weights)
     return int(np.searchsorted(sums, number * sums[-1], side="right"))

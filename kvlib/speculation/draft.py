@@ -8,8 +8,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kvlib.arguments import describe, is_integer
+from kvlib.arguments import (
+    check_hashable,
+    check_integer,
+    check_list,
+    check_seed,
+    describe,
+    is_integer,
+    type_of,
+)
+from kvlib.arrays import refuse_mask
 from kvlib.caches.trees import Parents, chained, depths
+from kvlib.sampling import check_settings
 from kvlib.speculation.tree import check_tree, followers
 
 
@@ -98,6 +108,19 @@ class Drafter:
         """Forget a text: its request has ended, or begins again."""
 
 
+def check_texts(texts: Any) -> Sequence[Text]:
+    """The texts themselves, after refusing what no drafter can continue."""
+    for text in check_list("texts", texts, "Text"):
+        if not isinstance(text, Text):
+            raise TypeError(f"texts must hold Text, got {describe(text)}")
+        check_hashable("the name of a text", text.name)
+        check_list(f"text {describe(text.name)}", text.tokens, "token ids")
+        check_integer(f"most of text {describe(text.name)}", text.most, 0)
+        check_settings(text.temperature, text.top_k, text.top_p)
+        check_seed("seed", text.seed)
+    return texts  # type: ignore[no-any-return]
+
+
 def asked(drafter: Any, texts: Sequence[Text], vocabulary: int) -> list[Draft]:
     """The drafts of a drafter, after refusing what is no draft of these texts."""
     drafts = drafter.draft(list(texts))
@@ -131,6 +154,7 @@ def _checked(who: str, text: Text, draft: Any, vocabulary: int) -> Draft:
             f"token, got {describe(draft.q) if shape is None else f'shape {shape}'}"
         )
     if draft.q is not None:
+        refuse_mask(f"q of {where}", draft.q)
         _check_distributions(where, draft.tokens, draft.q)
     if draft.parents is None:
         return draft
@@ -143,8 +167,9 @@ def _checked(who: str, text: Text, draft: Any, vocabulary: int) -> Draft:
 
 def _check_distributions(where: str, tokens: Sequence[int], q: np.ndarray) -> None:
     """Rows of q are distributions, and each token may be drawn from its row."""
-    if q.dtype.kind != "f":
-        raise TypeError(f"{where} must state q in floating point, got dtype {q.dtype}")
+    if not isinstance(q, np.ndarray) or q.dtype.kind != "f":
+        came = f"dtype {q.dtype}" if isinstance(q, np.ndarray) else type_of(q)
+        raise TypeError(f"{where} must state q in floating point, as an array of NumPy; got {came}")
     sums = q.sum(axis=1)
     for j in range(len(tokens)):
         least, token = q[j].min(), int(tokens[j])

@@ -13,7 +13,7 @@ from kvlib.config.router import Router
 from kvlib.errors import CacheFull, OutOfBlocks
 from kvlib.model.decoder import Decoder
 from kvlib.prompts import check_cache, check_model
-from kvlib.speculation.draft import Draft, Drafter, Text
+from kvlib.speculation.draft import Draft, Drafter, Text, check_texts
 from kvlib.speculation.tree import chain, check_tree
 from kvlib.speculation.writing import Writing
 
@@ -63,6 +63,7 @@ class DraftModel(Drafter):
 
     def draft(self, texts: Sequence[Text]) -> list[Draft]:
         """Up to ``most`` guesses for each text, in a step of the small model for each level."""
+        check_texts(texts)
         writing = [Writing(t, chain(t.most) if self.tree is None else self.tree) for t in texts]
         live = [w for w in writing if w.level and self._opened(w.text)]
         while live:

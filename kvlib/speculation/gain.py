@@ -76,6 +76,8 @@ def best_gamma(
     [3, 6, 8, 13]
     """
     most = _guesses("most", most, 0)
+    if step is not None and not callable(step):
+        raise TypeError(f"step must be a function of the number of guesses, got {describe(step)}")
     found = [
         speed_up(acceptance, n, cost, 1.0 if step is None else step(n)) for n in range(most + 1)
     ]
@@ -95,7 +97,13 @@ def adaptive(most: int = 8, cost: float = 0.05) -> Callable[[Request], int]:
     """
     most, cost = _guesses("most", most, 1), _time("cost", cost, 0.0)
     best = [max(1, best_gamma(share / 100, cost, most)) for share in range(101)]
-    return lambda request: best[round(100 * request.lately)]
+
+    def rule(request: Request) -> int:
+        if not isinstance(request, Request):
+            raise TypeError(f"gamma is a rule for a request, got {describe(request)}")
+        return best[round(100 * request.lately)]
+
+    return rule
 
 
 def expected_tree_tokens(tree: Sequence[int], acceptance: Sequence[float]) -> float:

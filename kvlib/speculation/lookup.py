@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from kvlib.arguments import check_integer
-from kvlib.speculation.draft import Draft, Drafter, Text
+from kvlib.speculation.draft import Draft, Drafter, Text, check_texts
 
 Ngram = tuple[int, ...]
 
@@ -37,7 +37,7 @@ class PromptLookup(Drafter):
         self._seen: dict[Hashable, tuple[dict[Ngram, tuple[int, ...]], int]] = {}
 
     def draft(self, texts: Sequence[Text]) -> list[Draft]:
-        return [self._guess(text) for text in texts]
+        return [self._guess(text) for text in check_texts(texts)]
 
     def free(self, name: Hashable) -> None:
         self._seen.pop(name, None)

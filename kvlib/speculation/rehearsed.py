@@ -7,7 +7,8 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 
 from kvlib.arguments import check_integer, check_seed, describe, number
-from kvlib.speculation.draft import Draft, Drafter, Text
+from kvlib.prompts import token_ids
+from kvlib.speculation.draft import Draft, Drafter, Text, check_texts
 from kvlib.speculation.gain import check_chances
 from kvlib.speculation.tree import Parents, check_tree, followers, ranks
 from kvlib.speculation.writing import renumbered
@@ -61,11 +62,12 @@ class Rehearsed(Drafter):
             raise TypeError(
                 f"texts must be a mapping from names to token ids, got {describe(texts)}"
             )
-        self.texts = dict(texts)
+        self.texts = {n: token_ids(f"text {describe(n)}", t) for n, t in texts.items()}
         self.vocabulary = check_integer("vocabulary", vocabulary, widest + 1)
         self._rng = np.random.default_rng(check_seed("seed", seed))
 
     def draft(self, texts: Sequence[Text]) -> list[Draft]:
+        check_texts(texts)
         if self.tree is None:
             return [self._chain(text) for text in texts]
         return [self._tree(text, self.tree[: text.most]) for text in texts]

@@ -37,8 +37,8 @@ class Policy:
 
     def __post_init__(self) -> None:
         for name in ("recent", "queries"):
-            given = vars(self).get(name)  # those that are fields of this policy
-            if given is not None:
+            given = vars(self).get(name, 0)  # those that are fields of this policy
+            if name in vars(self) and (given is not None or name == "recent"):
                 object.__setattr__(self, name, check_integer(name, given, 0))
 
     def fold(self, notes: Array | None, p: Array) -> Array:

@@ -46,7 +46,7 @@ class Scored(Retention):
             raise TypeError(f"policy must be a Policy such as KNorm(), got {describe(self.policy)}")
         for name in ("budget", "every"):
             object.__setattr__(self, name, check_integer(name, getattr(self, name)))
-        if self.policy.recent > self.budget:
+        if check_integer("recent of the policy", self.policy.recent, 0) > self.budget:
             raise ValueError(
                 f"budget is {self.budget} tokens, and {self.policy!r} keeps the newest "
                 f"{self.policy.recent} alone; make budget larger or recent smaller"
