@@ -20,6 +20,7 @@ from schedules import Schedule, close, seeded
 
 from kvlib import (
     Decoder,
+    DenseCache,
     LayerSpec,
     QuantizedCache,
     Scheduler,
@@ -30,6 +31,7 @@ from kvlib import (
     merge_state,
 )
 from kvlib.attention import causal, merge_states, products
+from kvlib.caches import cross_step
 from kvlib.codecs import kivi
 from kvlib.model import random_weights
 from kvlib.sampling import probabilities, sample
@@ -53,6 +55,12 @@ def steps_used_once() -> None:
     cache.plan(["a"], [3])  # never appended
     step = cache.plan(["a"], [1])
     assert refuses(lambda: cache.append(0, x[:1], x[:1], step)), "behind keys that are missing"
+    cache = DenseCache([LayerSpec(1, 8)] * 2, 1, 64, xp=np)
+    cache.add("a")
+    cache.append(0, x[:5], x[:5], cache.plan(["a"], [5]))  # and not in layer 1
+    cache.plan(["a"], [1])
+    cache.truncate("a", 5)
+    assert refuses(lambda: cross_step(cache, ["a"], [1])), "a text filled in two steps, with a gap"
 
 
 def cached_equals_recomputed() -> None:

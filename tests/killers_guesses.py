@@ -32,6 +32,7 @@ def trees_keep_the_law() -> None:
     for p, q in trees.PAIRS[:4]:
         trees.test_the_first_token_is_distributed_as_p_exactly(p, q, 2)
     trees.test_two_tokens_are_distributed_as_p_exactly((-1, -1, 1, 0))
+    served.test_no_random_number_of_a_step_is_used_twice()
     served.test_each_guess_is_judged_by_its_own_row_and_stream()
 
 

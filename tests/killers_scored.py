@@ -82,6 +82,7 @@ def latents_of_deepseek() -> None:
 def long_chunks() -> None:
     """Keys that are expanded for a chunk after a chunk, and where they may not be."""
     test_latent_expanded.long_chunks()
+    test_latent_expanded.test_scores_are_capped_in_every_piece()
     test_latent_expanded.caches_that_absorb()
     test_latent_expanded.the_cheaper_form()
 

@@ -212,6 +212,10 @@ MUTANTS = [
     Bug("a freed row is lost", ROWS, "Rows.release", lambda *_: None, "any_schedule"),
     Bug("a layer appends twice in a step", CHECKS, "check_append", appended_again,
         "steps_used_once"),
+    Mutant("an encoder's gap is looked for in its last step alone", "kvlib.caches.cross",
+           "cross_step", "cache._gap(request)",
+           "None if request.ticket is None or request.ticket.live is False else "
+           "cache._gap(request)", "steps_used_once"),
     Bug("a pass that was planned over is attended to", "kvlib.caches.step", "Request.gap_after",
         lambda *_: None, "steps_used_once"),
     Bug("a step outlives its truncation", PROTOCOL, "Cache.truncate", step_that_lives_on,

@@ -217,6 +217,8 @@ MUTANTS = [
             cache, layer, q, copy_of(step, seq_ids=step.seq_ids[::-1]), **both), "long_chunks"),
     Bug("evicted tokens are expanded as if all were there", "kvlib.model.latent",
         "LatentAttention._expands", lambda expands, part, cache, step: True, "long_chunks"),
+    Mutant("earlier pieces are not capped", "kvlib.model.expanded", "_attend",
+           "n, xp, **settings)", "n, xp, sm_scale=spec.sm_scale)", "long_chunks"),
     Bug("every step is expanded", "kvlib.model.expanded", "pays",
         lambda pays, sizes, step: True, "long_chunks"),
 ]  # fmt: skip

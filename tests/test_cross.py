@@ -162,6 +162,38 @@ def test_a_step_ends_like_any_other() -> None:
     assert cross_step(cache, ["a"], [1]).seq_lens == (5,)
 
 
+def append_to(cache: Any, layers: Any, x: np.ndarray, step: Any) -> None:
+    for layer in layers:
+        cache.append(layer, x, x, step)
+
+
+@pytest.mark.parametrize("home", ["rows", "blocks of 4"])
+def test_a_text_that_is_filled_in_two_steps(home: str) -> None:
+    """Each step may leave a gap, which stays one when the text is planned again or cut."""
+    specs, x = [LayerSpec(1, 8)] * 2, np.random.default_rng(0).standard_normal((6, 1, 8))
+    x, q = x.astype(np.float32), np.ones((1, 1, 8), np.float32)
+    whole = HOMES[home](specs)
+    whole.add("a")
+    append_to(whole, (0, 1), x, whole.plan(["a"], [6]))
+    right = whole.run(1, q, cross_step(whole, ["a"], [1]))
+    for first in (0, 4):  # tokens that all layers hold when the gap begins
+        cache = HOMES[home](specs)
+        cache.add("a")
+        if first:
+            append_to(cache, (0, 1), x[:first], cache.plan(["a"], [first]))
+        append_to(cache, (0,), x[first:5], cache.plan(["a"], [5 - first]))
+        for cut in (None, 6, 5):  # planned once, planned again, and the last plan undone
+            if cut == 6:
+                cache.plan(["a"], [1])
+            elif cut == 5:
+                cache.truncate("a", 5)
+            with pytest.raises(ValueError, match=f"request 'a' lacks keys from token {first} on"):
+                cross_step(cache, ["a"], [1])
+        cache.truncate("a", first)
+        append_to(cache, (0, 1), x[first:], cache.plan(["a"], [6 - first]))
+        np.testing.assert_allclose(cache.run(1, q, cross_step(cache, ["a"], [1])), right, atol=1e-6)
+
+
 def test_what_cannot_be_seen_is_refused() -> None:
     cache = HOMES["rows"]([LayerSpec(1, 8)] * 2)
     cache.add("a")

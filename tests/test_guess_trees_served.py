@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -30,8 +31,10 @@ from kvlib.speculation import (
     adaptive,
     best_tree,
     branches,
+    checking,
     expected_tree_tokens,
     lower_layers,
+    writing,
 )
 from kvlib.speculation.acceptance import JUDGED, agreed, inverse
 from kvlib.speculation.checking import next_tokens
@@ -392,6 +395,38 @@ def test_each_guess_is_judged_by_its_own_row_and_stream() -> None:
         assert found[tree_] == agreed(tokens, tree_.draft.tokens, tree)
         paths.add((2, *tree_.draft.path(found[tree_][:-1])))
     assert paths > {(1,), (1, 0), (1, 1, 3), (1, 1, 4), (2,), (2, 0), (2, 1), (3, 0, 1)}
+
+
+def test_no_random_number_of_a_step_is_used_twice() -> None:
+    """Every guess is drawn, judged and replaced by numbers of its own: siblings share none."""
+    tree = branches(5, 2)
+    drafter = DraftModel(table(), max_seqs=1, tree=tree)
+    drawn: list[float] = []
+    judged: list[tuple[Sequence[float], ...]] = []
+
+    def draw(q: np.ndarray, numbers: Sequence[float]) -> list[int]:
+        drawn.extend(numbers)
+        return list(range(len(numbers)))
+
+    def judge(p: np.ndarray, tokens: list[int], parents: Sequence[int], q: np.ndarray, *two):
+        assert tuple(parents) == tree
+        judged.append(two)
+        return accept_tree(p, tokens, parents, q, *two)
+
+    scheduler = Scheduler(table(), table().new_cache(1), drafter=drafter, gamma=len(tree))
+    scheduler.add("a", [1], 20, temperature=1.0, seed=7)
+    scheduler.step()
+    with (
+        patch.object(writing, "without_replacement", draw),
+        patch.object(checking, "accept_tree", judge),
+    ):
+        scheduler.step()
+    ((verdicts, numbers),) = judged
+    levels = dict(zip(zip(depths(tree), ranks(tree)), verdicts))
+    assert verdicts == [levels[place] for place in zip(depths(tree), ranks(tree))]
+    every = [*drawn, *levels.values(), *set(numbers)]
+    assert len(drawn) == len(tree) == 15 and len(levels) == 7 and len(set(numbers)) == 3
+    assert len(set(every)) == len(every)
 
 
 def test_drawn_trees_keep_the_law(requests: int = number(quick=100, usual=500, whole=50_000)):

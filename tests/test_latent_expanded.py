@@ -116,6 +116,20 @@ def test_rows_that_are_wanted(rows):
     close(found[0], found[1].astype(np.float64), "logits")
 
 
+def test_scores_are_capped_in_every_piece() -> None:
+    tokens, found = list(range(30)), []
+    for cap, pays in ((0.05, NEVER), (0.05, ALWAYS), (None, ALWAYS)):
+        model = decoder(attn_logit_softcapping=cap)
+        cache = model.new_cache(1, 48)
+        cache.add(0)
+        with watching(pays):
+            for a, b in ((0, 21), (21, 30)):  # five pieces of 4 tokens and a short one before these
+                logits = model.forward(tokens[a:b], cache, cache.plan([0], [b - a]), rows="all")
+        found.append(logits.astype(np.float64))
+    close(found[1].astype(np.float32), found[0], "logits")
+    assert np.abs(found[2] - found[0]).max() > 1e-3, "a cap that changes nothing"
+
+
 def multiplications(sizes: Latent, new: int, held: int) -> tuple[int, int]:
     """Both forms, pair by pair; per head."""
     _, c, n, r, v = sizes
