@@ -89,14 +89,6 @@ def bounds_stay(put, fields, *given):
     return written
 
 
-def not_brought_back(remove, model, cache, seq_id, start, stop):
-    cache.fork = lambda *names: type(cache).fork(cache, *names) if names[1] != seq_id else None
-    try:
-        remove(model, cache, seq_id, start, stop)
-    finally:
-        del cache.fork
-
-
 MUTANTS = [
     # Policies
     Bug("a policy counts the look at the next token", SEEN, "probabilities",
@@ -176,8 +168,8 @@ MUTANTS = [
         lambda turn, config, k, distance: turn(config, k, distance)
         * np.float32(config.attention_factor), "edits_are_exact"),
     Bug("a turn rounds to half precision", ROPE, "turn", in_float32, "edits_are_exact"),
-    Bug("an edit without room loses the request", EDITING, "remove_span", not_brought_back,
-        "edits_are_exact"),
+    Mutant("an edit without room loses the request", EDITING, "remove_span",
+           "cache.truncate(edited, 0)", "cache.truncate(seq_id, 0)", "edits_are_exact"),
     # Layers that differ
     Bug("full layers rotate like those with a window", "kvlib.model.config", "ModelConfig.rope_of",
         lambda rope_of, config, layer: config.window_rope or config.rope, "layers_that_differ"),

@@ -99,7 +99,9 @@ def remove(cache: Any, start: int, stop: int) -> None:
     config: Any = SimpleNamespace(
         model_type="llama", rope=rope, rope_of=lambda layer: rope, rope_dim=width
     )
-    kvlib.remove_span(SimpleNamespace(config=config), cache, "a", start, stop)  # type: ignore
+    kvlib.remove_span(
+        SimpleNamespace(config=config, layer_specs=cache.layers), cache, "a", start, stop
+    )  # type: ignore
 
 
 def compare(cache: Any, q: np.ndarray, o: np.ndarray, lse: np.ndarray) -> None:
