@@ -33,6 +33,7 @@ SLOW = {
     *("test_quality", "test_cache_threads", "test_kernel_catalogue", "test_kernel_sample"),
     *("test_kernel_layernorm", "test_kernel_folder", "test_hostile_mutations"),
     *("test_hostile", "test_hostile_late", "test_run_gpu"),
+    "test_kernel_compilers",
 }
 
 # Every line these files run is traced in another file, and tracing takes a third longer.

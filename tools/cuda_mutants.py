@@ -110,7 +110,7 @@ def in_cuda(mutant: CudaMutant) -> Iterator[None]:
         return text.replace(mutant.old, mutant.new) if unit == mutant.unit else text
 
     processor.source = nvrtc.source = changed  # type: ignore[assignment]
-    processor._entry.cache_clear()
+    processor._entries.clear()
     try:
         # test_kernel_catalogue.py compiles every kernel of a source that has another fingerprint
         if nvrtc.fingerprint(mutant.unit) == before:
@@ -118,4 +118,4 @@ def in_cuda(mutant: CudaMutant) -> Iterator[None]:
         yield
     finally:
         processor.source = nvrtc.source = healthy
-        processor._entry.cache_clear()
+        processor._entries.clear()

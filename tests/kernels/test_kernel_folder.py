@@ -54,10 +54,10 @@ def test_a_folder_that_another_may_have_prepared_is_refused(tmp_path: Path, prep
 
 
 def test_a_kernel_runs_without_a_home(tmp_path: Path) -> None:
-    processor._entry.cache_clear()  # as in a new process
+    processor._entries.clear()  # as in a new process
     keys = np.arange(256 * 128, dtype=np.float32).reshape(256, 128) % 7
     total, _ = read_keys("a_warp_a_key", keys)
     assert total == keys.sum()
     (compiled,) = tmp_path.glob("kvlib*/*")
     assert compiled.suffix == ".so"
-    processor._entry.cache_clear()
+    processor._entries.clear()

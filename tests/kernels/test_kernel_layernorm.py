@@ -202,7 +202,7 @@ def test_a_broken_kernel_is_seen(name, monkeypatch):
     text = processor.source("layernorm")
     assert text.count(old) == 1, name
     monkeypatch.setattr(processor, "source", lambda unit: text.replace(old, new))
-    processor._entry.cache_clear()
+    processor._entries.clear()
     try:
         for first, stride in ((0, 1), (63, -1 % 64), (5, 37)):
             with monkeypatch.context() as patch:
@@ -216,7 +216,7 @@ def test_a_broken_kernel_is_seen(name, monkeypatch):
     except (AssertionError, processor.KernelError):
         return
     finally:
-        processor._entry.cache_clear()
+        processor._entries.clear()
     pytest.fail(f"not seen: {name}")
 
 

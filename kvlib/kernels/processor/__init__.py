@@ -11,11 +11,14 @@ import ctypes
 import hashlib
 import importlib.util
 import os
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from functools import cache
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,11 +30,20 @@ from kvlib.kernels.source import Kernel, source, source_of
 
 HEADER = Path(__file__).parent / "processor.h"
 FLAGS = ("-std=c++17", "-Og", "-shared", "-fPIC", "-w", "-fno-exceptions", "-fno-rtti")
+# A hang ends one day; ziglang's first run compiles its own libraries, which takes minutes.
+COMPILE_SECONDS = 1200.0
+TRY = (
+    "set the environment variable CXX to another compiler or to other flags, for example "
+    'CXX=clang++ or CXX="g++ -U_FORTIFY_SOURCE"'
+)
 SECTOR = 32  # bytes that a graphics card moves at the least
 
 
+_entries: dict[Kernel, Any] = {}
+
+
 class KernelError(RuntimeError):
-    """A kernel did on a processor what would be undefined on a device."""
+    """A kernel cannot be compiled or run, or did what would be undefined on a device."""
 
 
 class Traffic(NamedTuple):
@@ -67,10 +79,22 @@ class _Array(ctypes.Structure):
 def compiler() -> list[str]:
     """The C++ compiler's command: $CXX, c++, g++, clang++, or the one that ziglang carries.
 
-    Raises ImportError where there is none.
+    CXX may be a path, or a command with flags: ``g++ -O3``. Raises ImportError if its program is
+    not found, or if CXX is not set and there is no compiler.
     """
-    for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
-        if name and shutil.which(name):
+    if chosen := os.environ.get("CXX", "").strip():
+        try:
+            command = [chosen] if shutil.which(chosen) else shlex.split(chosen)
+        except ValueError:  # a quotation mark without its pair
+            command = []
+        if not command or not shutil.which(command[0]):
+            raise ImportError(
+                f"the environment variable CXX is {chosen!r}, but no such program is found; "
+                "set it to a C++ compiler, such as g++ or clang++, or unset it"
+            )
+        return command
+    for name in ("c++", "g++", "clang++"):
+        if shutil.which(name):
             return [name]
     if importlib.util.find_spec("ziglang") is not None:
         return [sys.executable, "-m", "ziglang", "c++"]
@@ -85,8 +109,9 @@ def run(launch: Launch, *, first: int = 0, stride: int = 1) -> Traffic:
 
     Threads of a block take turns in the order (i · stride + first) mod threads. Raises KernelError
     for an access outside of the arrays or off its alignment, for shared memory written beyond its
-    end, and for threads that wait for others that never come; ValueError for arrays that do not lie
-    in one piece.
+    end, for threads that wait for others that never come, and if the kernel does not compile or its
+    first run, which is tried in another process, ends that process; ValueError for arrays that do
+    not lie in one piece; ImportError without a compiler.
     """
     handed = arrays_of(launch)
     table = (_Array * max(1, len(handed)))(*(_Array(x.ctypes.data, x.nbytes, 0, 0) for x in handed))
@@ -94,7 +119,7 @@ def run(launch: Launch, *, first: int = 0, stride: int = 1) -> Traffic:
     pointers = (ctypes.c_void_p * len(cells))(*(ctypes.addressof(c) for c in cells))
     grid = (ctypes.c_uint32 * 3)(*launch.grid)
     counts, text = (ctypes.c_uint64 * 3)(), ctypes.create_string_buffer(512)
-    status = _entry(launch.kernel)(
+    status = _entry(launch)(
         grid, launch.threads, ctypes.c_uint64(launch.shared), pointers, table, len(handed),
         first % launch.threads, stride, counts, text,
     )  # fmt: skip
@@ -128,17 +153,31 @@ def _cell(x: Any) -> Any:
     raise TypeError(f"an argument must be an array, a NumPy scalar or None, got {x!r}")
 
 
-@cache
-def _entry(kernel: Kernel) -> Any:
-    entry = ctypes.CDLL(str(built(kernel))).kvlib_run
-    entry.restype = ctypes.c_int
-    return entry
+def _entry(launch: Launch) -> Any:
+    """The compiled kernel. A launch that meets it first runs in another process before."""
+    kernel = launch.kernel
+    if kernel not in _entries:
+        with library(kernel) as (path, fresh):
+            if fresh:
+                from kvlib.kernels.processor.apart import survives
+
+                survives(launch, path)
+            try:
+                _entries[kernel] = ctypes.CDLL(str(path)).kvlib_run
+            except OSError as error:
+                raise KernelError(
+                    f"{kernel.name}: its library does not load ({error}); delete {path}"
+                ) from None
+    return _entries[kernel]
 
 
-def built(kernel: Kernel) -> Path:
-    """The shared library of a kernel, compiled once and kept.
+@contextmanager
+def library(kernel: Kernel) -> Iterator[tuple[Path, bool]]:
+    """The shared library of a kernel, and whether it has just been compiled.
 
-    Raises KernelError, with the compiler's words, for a source that does not compile.
+    A fresh library is kept if the `with` block raises nothing: run it there in another process,
+    because a library from an unknown compiler may end the process that runs it. Raises KernelError,
+    with the compiler's words, for a source that does not compile and for a compiler that fails.
     """
     own = source_of(kernel) if kernel.text else source(kernel.unit)
     text = (
@@ -149,25 +188,54 @@ def built(kernel: Kernel) -> Path:
         "    return processor::run(&body, grid, threads, shared, args, arrays, n, first, stride,\n"
         "                          counts, text);\n}\n"
     )
-    return _built(text, kernel.name)
-
-
-def _built(text: str, name: str) -> Path:
     command, header = compiler(), HEADER.read_text(encoding="utf-8")
     key = hashlib.sha256("\0".join((*command, *FLAGS, header, text)).encode())
     folder = kept()
     out = folder / f"{key.hexdigest()[:24]}.so"
     if out.exists():
-        return out
+        yield out, False
+        return
     with tempfile.TemporaryDirectory(dir=folder) as work:
         file, made = Path(work) / "kernel.cpp", Path(work) / "kernel.so"
         file.write_text(text, encoding="utf-8")
-        done = subprocess.run(
-            [*command, *FLAGS, f"-I{HEADER.parent}", str(file), "-o", str(made)],
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode:
-            raise KernelError(f"{name} does not compile: {done.stderr.strip()[:2000]}")
+        _compile([*command, *FLAGS, f"-I{HEADER.parent}", str(file), "-o", str(made)], kernel.name)
+        yield made, True
         made.replace(out)  # another process may have been faster; both are right
-    return out
+
+
+def _compile(command: list[str], name: str) -> None:
+    """Run the compiler for a kernel of that name, and stop it after COMPILE_SECONDS."""
+    try:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            text=True, errors="replace", start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        raise KernelError(f"the compiler {command[0]} does not start: {error}; {TRY}") from None
+    with process:
+        try:
+            words = process.communicate(timeout=COMPILE_SECONDS)[1].strip()[:2000]
+        except BaseException as error:
+            with suppress(OSError):  # g++ starts other programs, which would go on
+                os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise KernelError(
+                    f"the compiler {command[0]} had not compiled {name} after "
+                    f"{COMPILE_SECONDS:g} seconds and was stopped; {TRY}"
+                ) from None
+            raise
+    if process.returncode > 0 and words:
+        raise KernelError(f"{name} does not compile: {words}")
+    if process.returncode or not Path(command[-1]).exists():
+        what = f"ended with {how(process.returncode)}" if process.returncode else "wrote no library"
+        words = f": {words}" if words else ""
+        raise KernelError(f"the compiler {command[0]} {what} for {name}{words}; {TRY}")
+
+
+def how(status: int) -> str:
+    """How a process ended, by the status that `subprocess` gives: below 0 it is a signal's."""
+    try:
+        return signal.Signals(-status).name
+    except ValueError:
+        return f"status {status}"

@@ -1,4 +1,4 @@
-"""Run a launch in a process of its own: a kernel in the making may crash, or never end.
+"""Run a launch in another process: a kernel may crash, or never end.
 
 The other process is child.py beside this file: a few lines without NumPy, so that it starts fast.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from kvlib.kernels.launch import Launch
-from kvlib.kernels.processor import KernelError, Traffic, arrays_of, built
+from kvlib.kernels.processor import TRY, KernelError, Traffic, arrays_of, compiler, how, library
 
 CHILD = Path(__file__).with_name("child.py")
 SECONDS = 10.0
@@ -27,26 +27,19 @@ def run_apart(launch: Launch, *, seconds: float = SECONDS) -> Traffic:
     touching memory other than through load and store, for example.
     """
     handed, name = arrays_of(launch), launch.kernel.name
-    job = {
-        "library": str(built(launch.kernel)),
-        "launch": (launch.grid, launch.threads, launch.shared),
-        "args": [_packed(x) for x in launch.args],
-    }
-    try:
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", str(CHILD)],
-            input=pickle.dumps(job), capture_output=True, timeout=seconds,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise KernelError(
-            f"{name} had not ended after {seconds:g} seconds; look for a loop that never ends"
-        ) from None
-    print(done.stderr.decode(errors="replace"), end="")
-    if done.returncode:
-        raise KernelError(
-            f"{name} ended its process (status {done.returncode}): it may have used memory "
-            "without load and store, outside of every array, or divided a whole number by 0"
-        )
+    with library(launch.kernel) as (path, _):
+        try:
+            done = _run(launch, path, seconds)
+        except subprocess.TimeoutExpired:
+            raise KernelError(
+                f"{name} had not ended after {seconds:g} seconds; look for a loop that never ends"
+            ) from None
+        print(done.stderr.decode(errors="replace"), end="")
+        if done.returncode:
+            raise KernelError(
+                f"{name} ended its process ({how(done.returncode)}): it may have used memory "
+                "without load and store, outside of every array, or divided a whole number by 0"
+            )
     status, text, (requests, sectors, asked), read, written, data = pickle.loads(done.stdout)
     if status:
         raise KernelError(f"{name}: {text}")
@@ -54,6 +47,35 @@ def run_apart(launch: Launch, *, seconds: float = SECONDS) -> Traffic:
         if new is not None:
             x[...] = np.frombuffer(new, x.dtype).reshape(x.shape)
     return Traffic(requests, sectors, asked, tuple(read), tuple(written))
+
+
+def survives(launch: Launch, path: Path) -> None:
+    """Run a launch with a fresh library on copies of its arrays.
+
+    Raises KernelError if that ends the other process: it would have ended this one. What the launch
+    itself does wrong is not of interest here, and its results are dropped.
+    """
+    done = _run(launch, path)
+    if done.returncode:
+        words = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        raise KernelError(
+            f"{launch.kernel.name}, compiled by {' '.join(compiler())}, ended its process "
+            f"({how(done.returncode)}) in its first run: {''.join(words)}; {TRY}"
+        )
+
+
+def _run(
+    launch: Launch, path: Path, seconds: float | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    job = {
+        "library": str(path),
+        "launch": (launch.grid, launch.threads, launch.shared),
+        "args": [_packed(x) for x in launch.args],
+    }
+    return subprocess.run(
+        [sys.executable, "-I", "-S", str(CHILD)],
+        input=pickle.dumps(job), capture_output=True, timeout=seconds,
+    )  # fmt: skip
 
 
 def _packed(x: object) -> tuple[str, bytes] | None:

@@ -6,11 +6,9 @@
 // move them. Shared memory is NaN when a block starts.
 #pragma once
 #include <math.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <ucontext.h>
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -33,13 +31,81 @@ struct dim3 { u32 x, y, z; };
 #define __align__(n) alignas(n)
 #define DYNAMIC_SHARED(type, name) type* name = reinterpret_cast<type*>(processor::shared)
 
+// ---------------------------------------------------------------- from one fiber to another
+
+// Assembly, because glibc's checked longjmp (_FORTIFY_SOURCE, which Ubuntu's g++ turns on) aborts on a
+// jump to another stack, and swapcontext makes two system calls: the decode tests take twice as long.
+// It also needs nothing of the C library, so musl, which has no ucontext, and macOS, which deprecates
+// it, are fine. Other processors take swapcontext; -DKVLIB_UCONTEXT chooses it anywhere.
+#if (defined(__x86_64__) || defined(__aarch64__)) && !defined(_WIN32) && !defined(KVLIB_UCONTEXT)
+
+// Push the registers that a function must preserve, store the stack pointer in *from, load `to`, pop.
+extern "C" __attribute__((visibility("hidden"))) void kvlib_switch(void** from, void* to) __asm__("kvlib_switch");
+#ifdef __x86_64__
+__asm__(
+    ".text\n.globl kvlib_switch\nkvlib_switch:\n"
+    "pushq %rbp\npushq %rbx\npushq %r12\npushq %r13\npushq %r14\npushq %r15\n"
+    "movq %rsp, (%rdi)\nmovq %rsi, %rsp\n"
+    "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\nret\n");
+#else
+__asm__(
+    ".text\n.globl kvlib_switch\n.p2align 2\nkvlib_switch:\n"
+    "sub sp, sp, #160\n"
+    "stp x19, x20, [sp]\nstp x21, x22, [sp, #16]\nstp x23, x24, [sp, #32]\nstp x25, x26, [sp, #48]\n"
+    "stp x27, x28, [sp, #64]\nstp x29, x30, [sp, #80]\nstp d8, d9, [sp, #96]\nstp d10, d11, [sp, #112]\n"
+    "stp d12, d13, [sp, #128]\nstp d14, d15, [sp, #144]\n"
+    "mov x9, sp\nstr x9, [x0]\nmov sp, x1\n"
+    "ldp x19, x20, [sp]\nldp x21, x22, [sp, #16]\nldp x23, x24, [sp, #32]\nldp x25, x26, [sp, #48]\n"
+    "ldp x27, x28, [sp, #64]\nldp x29, x30, [sp, #80]\nldp d8, d9, [sp, #96]\nldp d10, d11, [sp, #112]\n"
+    "ldp d12, d13, [sp, #128]\nldp d14, d15, [sp, #144]\n"
+    "add sp, sp, #160\nret\n");
+#endif
+
+namespace processor {
+typedef void* Context;
+inline void change(Context& from, Context& to) { kvlib_switch(&from, to); }
+inline void prepare(Context& at, void (*enter)(), char* stack, u64 size) {
+#ifdef __x86_64__
+    const int words = 8, back = 6;  // six registers, where to return, and one word that aligns enter's frame
+#else
+    const int words = 20, back = 11;  // x19 ... x30, then d8 ... d15; ret goes to x30
+#endif
+    void** top = (void**)((u64)(stack + size) / 16 * 16) - words;
+    memset(top, 0, words * sizeof *top);
+    top[back] = (void*)enter;
+    at = top;
+}
+}  // namespace processor
+
+#else
+
+#ifdef __APPLE__
+#define _XOPEN_SOURCE 700
+#endif
+#include <ucontext.h>
+
+namespace processor {
+typedef ucontext_t Context;
+inline void change(Context& from, Context& to) { swapcontext(&from, &to); }
+inline void prepare(Context& at, void (*enter)(), char* stack, u64 size) {
+    getcontext(&at);
+    at.uc_stack.ss_sp = stack;
+    at.uc_stack.ss_size = size;
+    at.uc_link = nullptr;
+    makecontext(&at, enter, 0);
+}
+}  // namespace processor
+
+#endif
+
+// ---------------------------------------------------------------- a block of fibers
+
 namespace processor {
 
 enum Wait { RUNS, BLOCK, WARP, ENDED };
 
 struct Fiber {
-    jmp_buf at;
-    ucontext_t start;
+    Context at;
     char* stack;
     uint3 thread;
     Wait wait;
@@ -64,7 +130,7 @@ static const u64 STACK = 1 << 17, CANARY = 64;
 
 static Fiber fibers[MOST_THREADS];
 static Fiber* self;
-static jmp_buf scheduler;
+static Context scheduler;
 static int num_threads;
 static char* shared;
 static Array* arrays;
@@ -88,14 +154,13 @@ namespace processor {
     snprintf(message + n, sizeof message - n, " (block %u,%u,%u thread %u)", blockIdx.x, blockIdx.y,
              blockIdx.z, threadIdx.x);
     failed = true;
-    _longjmp(scheduler, 1);
+    change(self->at, scheduler);
+    abort();  // nobody comes back
 }
 
 inline void yield(Wait wait) {
-    Fiber* me = self;
-    me->wait = wait;
-    if (!_setjmp(me->at)) _longjmp(scheduler, 1);
-    threadIdx = me->thread;
+    self->wait = wait;
+    change(self->at, scheduler);
 }
 
 // A device's arrays begin at multiples of 256 bytes: sectors are counted from an array's own begin.
@@ -140,23 +205,16 @@ inline void settle() {  // count what the block touched
 
 inline void enter() {
     body();
-    self->wait = ENDED;
-    _longjmp(scheduler, 1);
+    yield(ENDED);
 }
 
 inline void resume(Fiber* f) {
     self = f;
     threadIdx = f->thread;
     f->wait = RUNS;
-    if (_setjmp(scheduler)) return;
-    if (f->begun) _longjmp(f->at, 1);
+    if (!f->begun) prepare(f->at, enter, f->stack, STACK);
     f->begun = true;
-    getcontext(&f->start);
-    f->start.uc_stack.ss_sp = f->stack;
-    f->start.uc_stack.ss_size = STACK;
-    f->start.uc_link = nullptr;
-    makecontext(&f->start, (void (*)())enter, 0);
-    setcontext(&f->start);
+    change(scheduler, f->at);
 }
 
 inline bool release(int begin, int end, Wait what) {
