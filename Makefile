@@ -111,7 +111,8 @@ test: env  ## run every check: style, types, tests, notebooks, build, browser
 check: env  ## run the checks for use before a commit (a minute): style, types, short tests, first cells
 	@$(BIN)/python tools/steps.py lint types quick first-cells
 
-portable: env  ## run tests and notebooks as other processors would, with one and two BLAS threads
+portable: env  ## run tests and notebooks as other processors would, and kernels under other compilers
+	-$(BIN)/python -m pip install --disable-pip-version-check -q $(CXX_WHEEL)
 	$(BIN)/python tools/portable.py $(addprefix --core ,$(CORE))
 
 mutants: env  ## find the bugs that the whole tests detect and the sampled tests do not (an hour)

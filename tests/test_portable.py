@@ -40,11 +40,29 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(
         portable, "COMMANDS", {"tests": bad, "notebooks": (sys.executable, "-c", "")}
     )
     monkeypatch.setattr(portable, "EDGES", (sys.executable, "-c", ""))
+    monkeypatch.setattr(portable, "compilers", list)
     assert portable.main(["--core", "Prescott"]) == 1
     out = capsys.readouterr().out
     words = [line.split()[-3] for line in out.splitlines() if line.endswith(" s")]
     assert words == ["passed", "passed", "FAILED", "passed", "passed"], out
     assert portable.main(["--core", "Prescott", "--only", "notebooks"]) == 0
+
+
+def test_kernels_are_tested_under_hardened_g_plus_plus_and_under_clang(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    look = "import os; cxx, cache = os.environ['CXX'], os.environ['XDG_CACHE_HOME']\n"
+    look += "assert cache == '/' or not os.listdir(cache)\n"
+    look += "assert cxx == 'g++' or cxx.startswith('g++ -D_FORTIFY_SOURCE=3')"
+    monkeypatch.setattr(portable, "PYTEST", (sys.executable, "-c", look))
+    monkeypatch.setattr(portable.shutil, "which", str)
+    monkeypatch.setenv("CXX", "g++")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/")
+    first, second, third = portable.compilers()
+    assert (first[0], second[0], third[0]) == (True, False, True)
+    monkeypatch.setattr(portable.shutil, "which", lambda name: None)
+    assert len(list(portable.compilers())) == 1
+    assert "clang++: left out, it is not installed" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(

@@ -2,12 +2,15 @@
 
     make portable                 # every kind of processor below, with one and two BLAS threads
     make portable CORE="Haswell"  # one kind
+    .venv/bin/python tools/portable.py --only compilers
 
 OpenBLAS, which NumPy's wheels carry, chooses its kernels by the processor, so the last bits of a
 sum differ between machines. OPENBLAS_CORETYPE makes this machine take another one's kernels. Every
 test and every cell of every notebook must pass under each; tests that draw examples draw fewer
 (KVLIB_TESTS=quick), none is left out. If a build of OpenBLAS has the same kernels for two kinds of
-processor (for Zen those of Haswell), they run once. At the end tools/rounding_edges.py looks for
+processor (for Zen those of Haswell), they run once. Then the kernels' tests run on the processor
+under g++ as Ubuntu sets it up, and under clang++, each with an empty cache; a kernel of each unit
+runs under more compilers (test_kernel_compilers.py). At the end tools/rounding_edges.py looks for
 printed numbers that lie so near an edge of their rounding that some other order of summing would
 change them.
 """
@@ -16,8 +19,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
+import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -41,6 +48,13 @@ COMMANDS = {
         *("--nbval-cell-timeout=120", *sorted(str(p) for p in ROOT.glob("book/*.ipynb"))),
     ),
 }
+KERNELS = ROOT / "tests" / "kernels"
+# what Ubuntu's g++ turns on, and distributions for their packages
+HARDENED = (
+    "-D_FORTIFY_SOURCE=3 -fstack-protector-strong -fstack-clash-protection -Wformat "
+    "-Wformat-security -D_GLIBCXX_ASSERTIONS"
+) + " -fcf-protection" * (platform.machine() == "x86_64")
+COMPILERS = (f"g++ {HARDENED}", "clang++")
 EDGES = (sys.executable, str(ROOT / "tools" / "rounding_edges.py"))
 ARCHITECTURE = (
     "import numpy; from threadpoolctl import threadpool_info as info; "
@@ -98,20 +112,38 @@ def runs(cores: Iterable[str]) -> Iterator[tuple[str, int, str]]:
                 yield core, threads, what
 
 
+def compilers() -> Iterator[tuple[bool, str]]:
+    """Run the kernels' tests with an empty cache under each compiler; says which is left out."""
+    tests = [*PYTEST, "--dist", "worksteal", "-m", UNIT, *workers(1)]
+    here = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "KVLIB_BACKEND": "numpy"}
+    for command in COMPILERS:
+        name = shlex.split(command)[0]
+        if shutil.which(name) is None:
+            print(f"== {name}: left out, it is not installed", flush=True)
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            env = here | {"CXX": command, "XDG_CACHE_HOME": folder, "KVLIB_TESTS": "quick"}
+            yield row(" ".join(command.split()[:2]), "compilers", [*tests, str(KERNELS)], env)
+    more = [*tests, str(KERNELS / "test_kernel_compilers.py")]
+    yield row("a kernel of each unit", "compilers", more, here | {"KVLIB_TESTS": "whole"})
+
+
 def row(name: str, what: str, command: Iterable[str], env: dict[str, str]) -> tuple[bool, str]:
     """Run a command; whether it passed, and a line of the table."""
     print(f"\n== {name}: {what}", flush=True)
     began = time.monotonic()
     passed = subprocess.run(command, cwd=ROOT, env=env).returncode == 0
     word, seconds = "passed" if passed else "FAILED", time.monotonic() - began
-    return passed, f"  {name:<24} {what:<10} {word} {seconds:6.0f} s"
+    return passed, f"  {name:<25} {what:<10} {word} {seconds:6.0f} s"
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--core", nargs="+", choices=CORES, default=list(CORES), help="kinds of "
                         "processor (default: all of them)")  # fmt: skip
-    parser.add_argument("--only", choices=[*COMMANDS, "edges"], help="run this part only")
+    parser.add_argument(
+        "--only", choices=[*COMMANDS, "compilers", "edges"], help="run this part only"
+    )
     args = parser.parse_args(argv)
     rows = [
         row(
@@ -123,6 +155,8 @@ def main(argv: list[str] | None = None) -> int:
         for core, threads, what in runs(args.core)
         if args.only in (None, what)
     ]
+    if args.only in (None, "compilers"):
+        rows.extend(compilers())
     if args.only in (None, "edges"):
         rows.append(row("other orders of summing", "edges", EDGES, dict(os.environ)))
     print("\n".join(["", "== processor, what ran", *(line for _, line in rows)]))

@@ -22,6 +22,7 @@ import test_kernel_prefill
 import test_kernel_sample
 import test_kernel_topk
 import test_kernel_tree
+from portable import HARDENED
 from repository import ROOT
 
 from kvlib.kernels import processor, read_keys, run_cuda
@@ -31,11 +32,6 @@ from kvlib.kernels.processor import KernelError, library
 
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 ZIG = f"{shlex.quote(sys.executable)} -m ziglang c++"
-# what Ubuntu's g++ turns on, and what distributions build their packages with
-HARDENED = (
-    "-D_FORTIFY_SOURCE=3 -fstack-protector-strong -fstack-clash-protection -Wformat "
-    f"-Wformat-security -D_GLIBCXX_ASSERTIONS{' -fcf-protection' if X86 else ''}"
-)
 COMPILERS = {
     "g++ hardened": f"g++ {HARDENED}",
     "g++": "g++",
@@ -133,7 +129,7 @@ def test_a_kernel_of_each_unit_runs(name, effort, tmp_path):
     present(COMPILERS[name])
     units = effort.share("units that hardened g++ compiles", list(CASES), usual=2)
     env = os.environ | with_cache(tmp_path) | {"CXX": COMPILERS[name]}
-    env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
+    env["PYTHONPATH"] = os.pathsep.join(str(ROOT / name) for name in ("tests", "tools", ""))
     done = subprocess.run([sys.executable, __file__, *units], env=env, capture_output=True)
     words = done.stderr.decode(errors="replace")
     assert (done.returncode, done.stdout.decode().split()) == (0, list(units)), words
