@@ -173,7 +173,7 @@ needs_shell = pytest.mark.skipif(shutil.which("sh") is None, reason="no shell fo
         ("exit 3", "a compiler ended with status 3 .* CXX"),
         ("exit 0", "a compiler wrote no library .* CXX"),
         ("echo no licence >&2; exit 3", "does not compile: no licence"),
-        ("printf 'caf\\351' >&2; exit 1", "does not compile: caf"),
+        ("printf 'x\\351y' >&2; exit 1", "does not compile: x"),
         ("cat; kill -SEGV $$", "SIGSEGV"),  # what waits for input gets none
     ],
 )

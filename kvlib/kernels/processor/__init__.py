@@ -29,7 +29,11 @@ from kvlib.kernels.processor.folder import kept
 from kvlib.kernels.source import Kernel, source, source_of
 
 HEADER = Path(__file__).parent / "processor.h"
-FLAGS = ("-std=c++17", "-Og", "-shared", "-fPIC", "-w", "-fno-exceptions", "-fno-rtti")
+# Hidden: macOS merges inline functions of loaded libraries, but each library has its own fibers.
+FLAGS = (
+    *("-std=c++17", "-Og", "-shared", "-fPIC", "-w", "-fno-exceptions", "-fno-rtti"),
+    "-fvisibility=hidden",
+)
 # A hang ends one day; ziglang's first run compiles its own libraries, which takes minutes.
 COMPILE_SECONDS = 1200.0
 TRY = (
@@ -183,7 +187,8 @@ def library(kernel: Kernel) -> Iterator[tuple[Path, bool]]:
     text = (
         f"#define KVLIB_ON_PROCESSOR\n{own}\n"
         f"static void body() {{ processor::call(&{kernel.name}); }}\n"
-        'extern "C" int kvlib_run(const u32* grid, int threads, u64 shared, void** args,\n'
+        'extern "C" __attribute__((visibility("default")))\n'
+        "int kvlib_run(const u32* grid, int threads, u64 shared, void** args,\n"
         "    processor::Array* arrays, int n, int first, int stride, u64* counts, char* text) {\n"
         "    return processor::run(&body, grid, threads, shared, args, arrays, n, first, stride,\n"
         "                          counts, text);\n}\n"
