@@ -34,6 +34,7 @@ FLAGS = (
     *("-std=c++17", "-Og", "-shared", "-fPIC", "-w", "-fno-exceptions", "-fno-rtti"),
     "-fvisibility=hidden",
 )
+AS_WRITTEN = "#pragma clang optimize off\n"
 # A hang ends one day; ziglang's first run compiles its own libraries, which takes minutes.
 COMPILE_SECONDS = 1200.0
 TRY = (
@@ -183,7 +184,8 @@ def library(kernel: Kernel) -> Iterator[tuple[Path, bool]]:
     because a library from an unknown compiler may end the process that runs it. Raises KernelError,
     with the compiler's words, for a source that does not compile and for a compiler that fails.
     """
-    own = source_of(kernel) if kernel.text else source(kernel.unit)
+    # clang++ would remove an endless loop or a division by 0, which a kernel in the making may have
+    own = f"{AS_WRITTEN}{source_of(kernel)}" if kernel.text else source(kernel.unit)
     text = (
         f"#define KVLIB_ON_PROCESSOR\n{own}\n"
         f"static void body() {{ processor::call(&{kernel.name}); }}\n"
