@@ -79,10 +79,14 @@ def test_what_make_test_samples_runs_whole_every_week() -> None:
     runs = {part["name"]: part for part in job["strategy"]["matrix"]["include"]}
     assert runs["whole"]["command"] == ".ci/run" and runs["whole"]["tests"] == "whole"
     assert runs["portable"]["command"] == "make portable"
+    assert {part["python"] for part in runs.values()} >= {"3.11", "3.12", "3.13", "3.14"}
+    oldest = runs["oldest dependencies"]["command"]
+    assert oldest == "make requirements UPGRADE=oldest && .ci/run"
     steps = [step.get("run", "") for step in job["steps"]]
     clang = next(
         i for i, step in enumerate(steps) if re.search(r"apt-get install .*\bclang$", step, re.M)
     )
-    assert clang < steps.index("${{ matrix.command }} 2>&1 | tee weekly.log"), "clang comes first"
+    command = steps.index("( ${{ matrix.command }} ) 2>&1 | tee weekly.log")
+    assert clang < command, "clang comes first"
     assert job["env"]["KVLIB_TESTS"] == "${{ matrix.tests }}"
     assert any(step.get("if") == "failure()" for step in job["steps"]), "a failure is told"
