@@ -6,7 +6,7 @@ import pytest
 from caches import CACHES, build, fitting, snapshot
 
 from kvlib import BlockPool, LayerSpec, PagedCache, QuantizedCache
-from kvlib.codecs import kivi
+from kvlib.codecs import int8, int8_per_channel, kivi
 
 F32 = np.float32
 LAYERS = [LayerSpec(1, 16), LayerSpec(2, 8, window=6)]
@@ -150,3 +150,43 @@ def test_the_others_of_a_batch_go_on():
     step = cache.plan(["b"], [1])
     give(cache, step)
     attends(cache, step, 0, "b")
+
+
+def test_unfinished_steps_encode_nothing(cache):
+    """Planned again and again, a request keeps what it had: so does a fork, whatever its codec."""
+    give(cache, cache.plan(["a"], [18]))
+    held = [[np.array(x) for x in cache.read(layer, "a")] for layer in (0, 1)]
+    for n in range(4):
+        step = cache.plan(["a"], [3])
+        if not n:
+            give(cache, step, (0,), seed=n)
+    assert lacks_from(cache, step) == 18
+    cache.fork("a", "b")
+    cache.truncate("a", 20)
+    for name in "ab":
+        cache.truncate(name, 18)
+        for layer in (0, 1):
+            *old, positions = held[layer]
+            *now, stored = cache.read(layer, name)
+            kept = np.isin(positions, stored)  # of a window, the plans have let go what is unseen
+            assert stored.tolist() == positions[kept].tolist()
+            assert all((x == y[kept]).all() for x, y in zip(now, old, strict=True))
+        step = cache.plan([name], [9])
+        give(cache, step, seed=5)
+        attends(cache, step, 0, name)
+
+
+@pytest.mark.parametrize("codec", [int8(residual=4), kivi(4, 4, 0), int8_per_channel(2)])
+def test_what_no_layer_encoded_is_not_found(codec):
+    cache = PagedCache([LayerSpec(1, 4)], BlockPool(16, codec.group), codec=codec, xp=np)
+    cache.add("a")
+    give(cache, cache.plan(["a"], [3], [5, 6, 7]), (0,))
+    held = [np.array(x) for x in cache.read(0, "a")]
+    for _ in range(4):
+        cache.plan(["a"], [1], [8])
+    found = codec.coded(3)
+    assert cache.add("b", [5, 6, 9]) <= found
+    for x, y in zip(cache.read(0, "b"), held, strict=True):
+        assert (x == y[: len(x)]).all()
+    cache.truncate("a", 3)
+    assert all((x == y).all() for x, y in zip(cache.read(0, "a"), held, strict=True))

@@ -108,10 +108,6 @@ class CacheHooks:
     def _release(self, request: Request) -> None:
         """Take back the memory of a request."""
 
-    def _sure(self, request: Request) -> int:
-        """Tokens that every layer holds of a request if its last step stays unfinished."""
-        return request.begun
-
     def storage(self) -> Iterator[Array]:
         """Every array that the cache has allocated."""
         raise TypeError(f"{type(self).__name__} does not name its arrays")

@@ -120,19 +120,12 @@ class StoredLayers(Cache):
         return [store.new_residual() for store in self.stores] if self.codec.waits else []
 
     def kept_by(self, request: Request) -> int:
-        """The length that a request may still have to be taken back to; what it needs there stays.
+        """The length that a request may still have to be truncated to; what it needs there stays.
 
-        Its own, unless an unfinished step has left a gap before that. Tokens that wait to be
-        encoded are lost with the step that should encode them: then it is what is encoded now.
+        That is what lies in its pages, or less where an unfinished step has left a gap.
         """
-        gap = request.gap_after(len(self.layers), self._sure(request))
-        held = self.held(request)
-        return held if gap is None else min(gap, held)
-
-    def _sure(self, request: Request) -> int:
-        state = request.state
-        # What should have been encoded in an unfinished step waits for ever, and is lost.
-        return state.start if state.coded == state.before else min(state.start, state.before)
+        gap, settled = self._gap(request), self.settled(request)
+        return settled if gap is None else min(gap, settled)
 
     def read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:
         """What a layer holds, decoded: k (S, Hkv, Dk), v (S, Hkv, Dv), positions (S,).
@@ -144,7 +137,8 @@ class StoredLayers(Cache):
         state, xp = request.state, self.xp
         table = state.tables[self.group_of[layer]]
         store = self.store(table, layer)
-        coded, n = self.held(request) - table.gone, request.length - table.gone
+        coded = self.coded_in(layer, request) if self.codec.waits else request.length
+        coded, n = coded - table.gone, request.length - table.gone
         found = store.decoded(table.pages, state.residual(layer), coded, n, as_view=self.in_rows)
         k, v = (xp.permute_dims(x, (1, 0, 2)) for x in found)
         positions = table.positions(request.length)
@@ -166,3 +160,22 @@ class StoredLayers(Cache):
     def held(self, request: Request) -> int:
         """The length of a request without the tokens that wait beside its pages."""
         return request.state.coded if self.codec.waits else request.length
+
+    def settled(self, request: Request) -> int:
+        """The same if no layer appends in the last step any more: without what some lack."""
+        missed = self.codec.waits and not request.finished(len(self.layers))
+        return request.state.before if missed else self.held(request)
+
+    def coded_in(self, layer: int, request: Request) -> int:
+        """How many of a request's first tokens are codes in a layer, in the middle of a step."""
+        state, ticket = request.state, request.ticket
+        return state.coded if ticket is None or layer in ticket.appended else state.before
+
+    def due(self, request: Request, n: int) -> int:
+        """How many tokens of a request lie in its pages after a plan of n more."""
+        if not self.codec.waits:
+            return request.length + n
+        settled = self.settled(request)
+        if self._gap(request) is not None:  # no layer will append them
+            return settled
+        return max(settled, self.codec.coded(request.length + n))

@@ -180,6 +180,7 @@ class Cache(OpenRequests):
             return self.keep(seq_id, range(length - request.begun))
         # A step that is taken back wholly takes what it missed with it.
         gap = self._gap(request) if length > request.begun else request.gap
+        self._check_truncate(request, length)
         self._truncate(request, length)
         request.gap = None if gap is None or gap >= length else gap
         request.length, request.tree = length, None
@@ -245,7 +246,7 @@ class Cache(OpenRequests):
 
     def _gap(self, request: Request) -> int | None:
         """The first token that some layer would lack for good if the request were planned now."""
-        return request.gap_after(len(self.layers), self._sure(request))
+        return request.gap_after(len(self.layers))
 
     @staticmethod
     def _end_step(request: Request) -> None:

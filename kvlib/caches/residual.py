@@ -47,7 +47,7 @@ class Residual:
     def copy(self) -> Residual:
         """The same tokens for a fork, in arrays of their own."""
         new = copy(self)
-        new.both, new.previous = [namespace(x).asarray(x, copy=True) for x in self.both], None
+        new.both = [namespace(x).asarray(x, copy=True) for x in self.both]
         return new
 
     def arrays(self) -> list[Array]:

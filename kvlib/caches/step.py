@@ -51,10 +51,13 @@ class Request:
     plans: int = 0
     tree: Parents | None = None
 
-    def gap_after(self, layers: int, sure: int) -> int | None:
-        """The gap if the last step stays as it is: every layer then has the first `sure` tokens."""
-        finished = self.ticket is None or len(self.ticket.appended) >= layers
-        return self.gap if finished or self.gap is not None else sure
+    def finished(self, layers: int) -> bool:
+        """Whether all of so many layers have appended the last step, or it has been undone."""
+        return self.ticket is None or len(self.ticket.appended) >= layers
+
+    def gap_after(self, layers: int) -> int | None:
+        """The gap if the last step stays as it is."""
+        return self.gap if self.finished(layers) or self.gap is not None else self.begun
 
 
 @dataclass(slots=True, eq=False, repr=False)

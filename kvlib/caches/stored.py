@@ -56,9 +56,11 @@ class StoredCache(StoredLayers):
             self._fold(request)
         states = [request.state for request in requests]
         for request, state, n in zip(requests, states, q_lens, strict=True):
+            due = self.due(request, n)
+            self._roll_back(state, self.settled(request))
             self._settle_residuals(state, request.length)
             if request.tree is None:  # of guesses, nothing is encoded before some are kept
-                state.coded = max(state.coded, self.codec.coded(request.length + n))
+                state.coded = due
         return self._sent(states)
 
     def _seen_again(self, requests: list[Request]) -> list[State]:
@@ -98,11 +100,12 @@ class StoredCache(StoredLayers):
         return states
 
     def _truncate(self, request: Request, length: int) -> None:
-        state, before, coded = request.state, None, min(request.state.coded, length)
+        state, settled = request.state, self.settled(request)
+        before, coded = None, min(settled, length)
         waits = state.residuals and length < request.length
         if waits:
             coded, before = coded_after(self, request, length)
-        self._check_kept(request, length)
+        self._roll_back(state, settled)
         self.allocator.truncate(request, length)
         for table in state.tables if self.watches else ():
             if table.watched is not None:
@@ -148,6 +151,16 @@ class StoredCache(StoredLayers):
                     f"it can to 0 and to {back} ... {request.length}"
                 )
 
+    def _roll_back(self, state: State, settled: int) -> None:
+        """Let every layer hold as codes what `settled` says, if only some have encoded more."""
+        if settled == state.coded or not state.residuals:
+            return
+        for store, residual in zip(self.stores, state.residuals, strict=True):
+            if residual.previous is not None:
+                residual.go_back(settled, settled, state.start, store.room)
+            residual.previous = None
+        state.coded = settled
+
     def _settle_residuals(self, state: State, length: int) -> None:
         """Forget what the last step pushed out of the residuals: it cannot be taken back now."""
         for residual in state.residuals:
@@ -165,9 +178,10 @@ class StoredCache(StoredLayers):
     def _copy(self, source: Request, seq_id: Hashable) -> Request:
         old = source.state
         residuals = [residual.copy() for residual in old.residuals]
-        new = State([], residuals, old.coded, list(old.tokens), old.extra)
+        new = State([], residuals, old.coded, list(old.tokens), old.extra, start=old.start)
         self.allocator.copy(source, seq_id, new)
-        new.start = source.length
+        self._roll_back(new, self.settled(source))
+        self._settle_residuals(new, source.length)
         return Request(new)
 
     def _release(self, request: Request) -> None:

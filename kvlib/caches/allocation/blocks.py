@@ -133,7 +133,7 @@ class Blocks(Allocator):
     def _copy_last(self, g: int, request: Request) -> None:
         table, copied = request.state.tables[g], 0
         old, (new,) = table.pages[-1], self.pool.allocate(1)
-        used = self.cache.held(request) - table.gone - (len(table.pages) - 1) * self.size
+        used = self.cache.settled(request) - table.gone - (len(table.pages) - 1) * self.size
         for layer in self.cache.groups[g].layers if used > 0 else ():
             copied += self.cache.stores[layer].move(self.cache.stores[layer], old, new, 0, used)
         table.pages[-1] = new

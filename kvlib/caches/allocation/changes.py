@@ -96,7 +96,7 @@ def given_back(cache: StoredLayers, g: int, request: Request, unit: int) -> int:
     """How many first tokens a group has no use for: whole units of those that it has stored."""
     gone = request.state.tables[g].gone
     first = cache.groups[g].retention.first(cache.kept_by(request))
-    return gone if first <= gone else max(gone, min(first, cache.held(request)) // unit * unit)
+    return gone if first <= gone else max(gone, min(first, cache.settled(request)) // unit * unit)
 
 
 def must_copy(pool: BlockPool, table: Table, length: int, left: Counter[int]) -> bool:

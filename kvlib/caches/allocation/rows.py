@@ -102,7 +102,7 @@ class Rows(Allocator):
         cache, state = self.cache, request.state
         table, length, room = state.tables[g], request.length, self._sizes[g]
         # How many tokens the row must hold after those given back; others may wait.
-        end = max(state.coded, cache.codec.coded(length + n)) if cache.codec.waits else length + n
+        end = cache.due(request, n)
         holes = cache.groups[g].retention.holes
         stay = staying(cache, g, request) if holes else None
         gone = table.gone if stay is None else length - stay.shape[-1]
@@ -134,7 +134,7 @@ class Rows(Allocator):
         gone: how many tokens are given back then; needed: the length at which they are not needed.
         """
         cache, state = self.cache, request.state
-        table, held = state.tables[g], cache.held(request)
+        table, held = state.tables[g], cache.settled(request)
         new = state.row if own is None else 0
         for layer in cache.groups[g].layers if held > gone else ():
             source, target = cache.store(table, layer), (own or cache.stores)[layer]
@@ -153,7 +153,7 @@ class Rows(Allocator):
             if table.own is not None:
                 new.pages = [0]
                 new.own = {i: store.longer(store.size) for i, store in table.own.items()}
-            tokens = cache.held(source) - table.gone
+            tokens = cache.settled(source) - table.gone
             for layer in group.layers:
                 target, origin = cache.store(new, layer), cache.store(table, layer)
                 copied += target.move(origin, table.pages[0], new.pages[0], 0, tokens)

@@ -37,9 +37,10 @@ def _poison_pages(cache: Any) -> None:
         for table in request.state.tables:
             for store in (table.own or {}).values():
                 _poison_behind(cache, store, {0: cache.held(request) - table.gone})
-        for residual in request.state.residuals:
+        for layer, residual in enumerate(request.state.residuals):
+            waiting = request.length - cache.coded_in(layer, request)
             for x in residual.both:
-                fill(cache, x[:, request.length - request.state.coded :, :])
+                fill(cache, x[:, waiting:, :])
 
 
 def _poison_behind(cache: Any, store: Store, live: dict[int, int]) -> None:

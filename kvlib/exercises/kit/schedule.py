@@ -7,7 +7,7 @@ wants to search for failures in another way (hypothesis, in kvlib's own tests).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -89,6 +89,7 @@ class Schedule:
         seed = choose(0, 2**16)
         self.values = np.random.default_rng(seed)
         self.guesses = np.random.default_rng([seed, 1])  # trees, and which path of them is kept
+        self.accidents = np.random.default_rng([seed, 2])  # steps that nobody finishes
         drawn = [draw_layer(choose, xp, self.values, self.terms) for _ in range(choose(1, 3))]
         self.layers = [spec for spec, _ in drawn]
         self.num_qo_heads = [heads for _, heads in drawn]
@@ -224,6 +225,59 @@ class Schedule:
             self.cache.append(0, *self.keys_and_values(0, step.num_tokens), step)
         poison_unused(self.cache)
 
+    def unfinished(self, name: str) -> None:
+        """Plan steps of a request one after another, none of which all layers append.
+
+        Until the request is truncated to where the first of them began, no layer goes on. Then it
+        is as before, and so is a fork made in between. A plan follows, so the rest of the life is
+        the same as without this.
+        """
+        values, self.values, begun = self.values, self.accidents, self.length(name)
+        # A cache of one's own may evict in each plan, which nobody could undo.
+        times = self.any(1, 4) if self.terms.keeps is None or self.cache.groups else 1
+        self.log.append(f"plan {name} {times} times, unfinished")
+        steps: list[Step] = []
+        for _ in range(times):
+            n = min(self.any(1, 9), self.terms.longest - self.cache.seq_len(name))
+            some = self.any(0, len(self.layers) - 1) if n and not steps else 0
+            with suppress(OutOfBlocks):
+                steps += [self.cache.plan([name], [n])] if n else []
+                for layer in range(some):
+                    self.cache.append(layer, *self.keys_and_values(layer, n), steps[0])
+        if len(steps) > 1:
+            words = f"lacks keys from token {begun} on"
+            with _refuses("append after a step that some layer missed", ValueError, words):
+                new = self.keys_and_values(0, steps[-1].num_tokens)
+                self.cache.append(0, *new, steps[-1])
+        names, fork = [name] if steps else [], f"{name}'"
+        if steps and len(self.held) < self.terms.max_seqs and self.any(0, 1):
+            self.log.append(f"fork {name} {fork}")
+            self.cache.fork(name, fork)
+            self.held[fork] = self.held[name]
+            names.insert(self.any(0, 1), fork)
+        for one in names:
+            self.check_begun(one)
+            if self.any(0, 2) == 0:
+                self.cache.truncate(one, self.any(begun, self.cache.seq_len(one)))
+                self.check_begun(one)
+            self.cache.truncate(one, begun)
+            poison_unused(self.cache)
+            for layer in range(len(self.layers)):
+                self.look_at(layer, one)
+        if fork in names:
+            self.cache.free(fork)
+            del self.held[fork]
+        self.values = values
+
+    def check_begun(self, name: str) -> None:
+        """Of a request with an unfinished step, older tokens are read, and never unused memory."""
+        for layer in range(len(self.layers)):
+            k, v, positions = (oracle.float64(x) for x in self.cache.read(layer, name))
+            old = (np.atleast_2d(positions)[0] < self.length(name)).nonzero()[0]
+            assert np.isfinite(k[old]).all() and np.isfinite(v[old]).all(), (
+                f"layer {layer} of {name}: read gives memory that holds no token"
+            )
+
     def step(self) -> None:
         """A whole step, with every layer compared with the oracle."""
         step = self.plan(self.several())
@@ -275,6 +329,8 @@ class Schedule:
         self.log.append(f"step {dict(zip(names, q_lens, strict=True))} {self.grown or ''}".strip())
         starts = [self.length(name) for name in names]
         self.begun.update(zip(names, starts, strict=True))
+        if self.any(0, 3) == 0:
+            self.unfinished(names[self.any(0, len(names) - 1)])
         if self.cache.block_size is not None and self.choose(0, 7) == 0:
             self.cache.pool.check()
         try:
@@ -460,6 +516,10 @@ class Schedule:
         first = self.choose(0, len(names) - 1)
         names = names[first:] + names[:first]
         return names[: self.choose(1, len(names))]
+
+    def any(self, low: int, high: int) -> int:
+        """A decision that `choose` is not asked for."""
+        return int(self.accidents.integers(low, high, endpoint=True))
 
     def random(self, *shape: int) -> Any:
         return self.xp.asarray(self.values.standard_normal(shape).astype(np.float32))
