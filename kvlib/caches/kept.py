@@ -72,18 +72,17 @@ def coded_after(cache: StoredLayers, request: Request, length: int) -> tuple[int
     which a group would be cut that is encoded for good.
     """
     state, group, gap = request.state, cache.codec.group, cache._gap(request)
-    coded = cache.settled(request)
     short = request.length - state.start <= GUESSES  # then the step's own tokens have been kept
     back = request.length if short else state.start
     if state.before <= length <= back:
         due = cache.codec.coded(length if gap is None else min(gap, length))
         return max(state.before, due), state.before
-    if length < coded and length % group:
-        spans = dict.fromkeys(((state.before, back), (coded, request.length)))
+    if length < state.coded and length % group:
+        spans = dict.fromkeys(((state.before, back), (state.coded, request.length)))
         others = " and to ".join(f"{a} ... {b}" for a, b in spans)
         raise ValueError(
             f"request {describe(request.name)} cannot go back to {length} tokens: "
-            f"{cache.codec.made_by} has encoded the first {coded} in groups of {group}; "
+            f"{cache.codec.made_by} has encoded the first {state.coded} in groups of {group}; "
             f"it can to multiples of {group}, and to {others}"
         )
-    return min(coded, length), None
+    return min(cache.settled(request), length), None

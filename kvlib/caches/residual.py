@@ -41,8 +41,9 @@ class Residual:
         if before is not None and self.previous is not None:
             span = slice(coded - before, length - before)
             self.both = [resized(x[:, span, :], room) for x in self.previous]
-        elif self.both[0].shape[1] > room:  # of a tree, of which nothing has been encoded
-            self.both = [resized(x[:, : length - coded, :], room) for x in self.both]
+        elif self.both[0].shape[1] > room:  # of a tree or a gap, of which nothing was encoded
+            kept = min(length - coded, room)
+            self.both = [resized(x[:, :kept, :], room) for x in self.both]
 
     def copy(self) -> Residual:
         """The same tokens for a fork, in arrays of their own."""

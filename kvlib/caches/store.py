@@ -329,9 +329,9 @@ class Store:
                 parts = fields.gather(pages[: -(-coded // self.size)], coded)
                 x = fields.codec.decode(parts, self.dtype)
                 if residual is not None:
-                    waiting = residual.both[n][:, : length - coded, :]
+                    waiting = residual.both[n]
                     if waiting.shape[1] < length - coded:  # planned, and not appended yet
                         waiting = resized(waiting, length - coded)
-                    x = self.xp.concat([x, waiting], axis=1)
+                    x = self.xp.concat([x, waiting[:, : length - coded, :]], axis=1)
             found.append(x)
         return found[0], found[-1][..., : self.spec.v_dim]

@@ -61,6 +61,7 @@ class StoredCache(StoredLayers):
             self._settle_residuals(state, request.length)
             if request.tree is None:  # of guesses, nothing is encoded before some are kept
                 state.coded = due
+                self._hold_waiting(state, request.length + n)
         return self._sent(states)
 
     def _seen_again(self, requests: list[Request]) -> list[State]:
@@ -115,6 +116,7 @@ class StoredCache(StoredLayers):
             for store, residual in zip(self.stores, state.residuals, strict=True):
                 residual.go_back(before, coded, length, store.room)
         self._settle_residuals(state, length)
+        self._hold_waiting(state, length)
 
     def _check_truncate(self, request: Request, length: int) -> None:
         if request.state.residuals and length < request.length:
@@ -161,6 +163,11 @@ class StoredCache(StoredLayers):
             residual.previous = None
         state.coded = settled
 
+    def _hold_waiting(self, state: State, length: int) -> None:
+        """Make residuals long enough for tokens behind a gap, which nobody encodes or writes."""
+        for residual in state.residuals if length - state.coded > self.stores[0].room else ():
+            residual.resize(length - state.coded)
+
     def _settle_residuals(self, state: State, length: int) -> None:
         """Forget what the last step pushed out of the residuals: it cannot be taken back now."""
         for residual in state.residuals:
@@ -182,6 +189,7 @@ class StoredCache(StoredLayers):
         self.allocator.copy(source, seq_id, new)
         self._roll_back(new, self.settled(source))
         self._settle_residuals(new, source.length)
+        self._hold_waiting(new, source.length)
         return Request(new)
 
     def _release(self, request: Request) -> None:
