@@ -257,10 +257,10 @@ class Schedule:
             names.insert(self.any(0, 1), fork)
         for one in names:
             self.check_begun(one)
-            if self.any(0, 2) == 0:
-                self.cache.truncate(one, self.any(begun, self.cache.seq_len(one)))
+            for length in [self.any(begun, self.cache.seq_len(one)), begun][self.any(0, 1) :]:
+                self.cache.truncate(one, length)
+                self.check_length(one, length)
                 self.check_begun(one)
-            self.cache.truncate(one, begun)
             poison_unused(self.cache)
             for layer in range(len(self.layers)):
                 self.look_at(layer, one)
@@ -425,13 +425,14 @@ class Schedule:
             f"the open requests are {names}, needed {tuple(self.held)}"
         )
         for name in self.held:
-            length = self.cache.seq_len(name)
-            assert length == self.length(name), (
-                f"seq_len of {name} is {length}, needed {self.length(name)}"
-            )
-            assert type(length) is int, f"seq_len is {type(length).__name__}, needed int"
+            self.check_length(name, self.length(name))
             self.look_at(self.choose(0, len(self.layers) - 1), name)
         check_bill(self.cache)
+
+    def check_length(self, name: str, needed: int) -> None:
+        length = self.cache.seq_len(name)
+        assert length == needed, f"seq_len of {name} is {length}, needed {needed}"
+        assert type(length) is int, f"seq_len is {type(length).__name__}, needed int"
 
     def look_at(self, layer: int, name: str) -> None:
         """A layer must hold enough of a request, and all of it as it was appended."""
