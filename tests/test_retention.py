@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pytest
-from caches import poison_all
+from caches import poison_all, snapshot
 
 from kvlib import BlockPool, DenseCache, LayerSpec, Meter, PagedCache, QuantizedCache
 from kvlib.caches import H2O, KNorm, Retention, Scored, Sinks
@@ -61,9 +61,31 @@ def must(rule: Retention) -> Any:
     return positions
 
 
+@dataclass(frozen=True)
+class Asks(Retention):
+    """Asks a function which tokens stay. Rules are compared, so each has a name."""
+
+    name: str
+    function: Any = field(compare=False)
+
+    def kept(self, positions: np.ndarray, length: int) -> Any:
+        return self.function(positions, length)
+
+
+EXTREMES = {
+    "nothing": Asks("nothing", lambda at, n: at < 0),
+    "nothing at first": Asks("nothing at first", lambda at, n: at >= 8),
+    "everything": Asks("everything", lambda at, n: at >= 0),
+    "one in 16": Asks("one in 16", lambda at, n: at % 16 == 0),
+    "the newest": Asks("the newest", lambda at, n: at == n - 1),
+    "the oldest": Asks("the oldest", lambda at, n: at == 0),
+    "the query alone": Sinks(0, 1),
+}
+
+
 @pytest.mark.untraced
 @pytest.mark.parametrize("home", HOMES)
-@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("rule", [*RULES.values(), *EXTREMES.values()], ids=[*RULES, *EXTREMES])
 def test_any_life(rule: Retention, home: str, effort: Any) -> None:
     """The kit's: ragged schedules against float64 over what the cache says it holds."""
 
@@ -181,6 +203,72 @@ def test_a_rule_that_answers_nonsense_is_told_so() -> None:
         assert cache.seq_len("a") == 5 and len(cache.read(0, "a")[2]) == 5
 
 
+def fails(*_: Any) -> Any:
+    raise RuntimeError("no answer")
+
+
+RUBBISH: dict[str, Any] = {
+    "shape": lambda at, n: np.ones((2, len(at)), bool),
+    "one for all": lambda at, n: np.True_,
+    "numbers": lambda at, n: at,
+    "NaN": lambda at, n: np.full(len(at), np.nan),
+    "nothing": lambda at, n: None,
+    "a list of two lengths": lambda at, n: [[True], [True, False]],
+    "an error": fails,
+}
+
+
+@pytest.mark.parametrize("home", HOMES)
+@pytest.mark.parametrize("which", ("second request", "second group"))
+@pytest.mark.parametrize("rubbish", RUBBISH)
+def test_a_rule_that_fails_for_one_request_moves_no_other(
+    home: str, which: str, rubbish: str
+) -> None:
+    """Not one byte changes, though the other requests and layers would have given tokens back."""
+    length = 12 if which == "second request" else None
+
+    def asked(at: np.ndarray, n: int) -> Any:
+        return RUBBISH[rubbish](at, n) if n == (length or n) else at >= 3
+
+    rules = [EXTREMES["nothing at first"], Asks(rubbish, asked)]
+    cache = HOMES[home]([LayerSpec(1, 8), LayerSpec(1, 8)], retention=rules)
+    poison_all(cache)
+    rng = np.random.default_rng(0)
+    for name, n in (("a", 11), ("b", 12)):
+        cache.add(name)
+        step = cache.plan([name], [n])
+        for layer in (0, 1):
+            cache.append(layer, *rng.standard_normal((2, n, 1, 8), dtype=np.float32), step)
+    before, held = snapshot(cache), cache.memory()
+    with pytest.raises((ValueError, RuntimeError)):
+        cache.plan(["a", "b"], [1, 1])
+    assert snapshot(cache) == before and cache.memory() == held
+    assert cache.run(0, np.ones((12, 1, 8), np.float32), step).shape == (12, 1, 8)
+
+
+@pytest.mark.parametrize("wrong", (None, 1.5, "3", np.nan, True, fails))
+@pytest.mark.parametrize("home", HOMES)
+def test_a_first_that_is_no_position_moves_nothing(home: str, wrong: Any) -> None:
+    @dataclass(frozen=True)
+    class First(Retention):
+        def first(self, length: int) -> Any:
+            return (wrong() if callable(wrong) else wrong) if length == 12 else max(0, length - 2)
+
+        def room(self, max_seq_len: int) -> int:
+            return 4
+
+    cache = HOMES[home]([LayerSpec(1, 8)], retention=First())
+    poison_all(cache)
+    x = np.ones((12, 1, 8), np.float32)
+    for name, n in (("a", 11), ("b", 12)):
+        cache.add(name)
+        cache.append(0, x[:n], x[:n], cache.plan([name], [n]))
+    before = snapshot(cache)
+    with pytest.raises((TypeError, ValueError, RuntimeError)):
+        cache.plan(["a", "b"], [1, 1])
+    assert snapshot(cache) == before
+
+
 def test_a_request_is_taken_back_to_where_nothing_has_gone() -> None:
     cache = DenseCache([LayerSpec(1, 8)], 1, 40, retention=Sinks(1, 5), xp=np)
     cache.add("a")
@@ -213,6 +301,35 @@ def test_sinks_that_go_in_batches_copy_once_in_so_many_steps(home: str) -> None:
     assert sum(n > 0 for n in moved[8]) == 3
     whole = (2 + 12) * 64  # bytes; blocks move with what stays of their tokens
     assert max(moved[8]) <= whole
+
+
+@dataclass(frozen=True)
+class Waiting(LastAndEvery):
+    every: int = 16
+
+
+@pytest.mark.parametrize("home", ["rows", "codes in rows", "blocks of 4", "codes in blocks"])
+@pytest.mark.parametrize("rule, most", [(EXTREMES["one in 16"], 0), (Waiting(9, 16), 1.0)])
+def test_any_rule_copies_little_for_each_token_written(
+    rule: Retention, most: float, home: str
+) -> None:
+    """Nothing where only the newest tokens go; else what stays, once in `every` tokens."""
+    cache = HOMES[home]([LayerSpec(1, 8)], retention=rule)
+    cache.add("a")
+    x = np.zeros((1, 1, 8), np.float32)
+    with Meter() as meter:
+        for _ in range(39):
+            cache.append(0, x, x, cache.plan(["a"], [1]))
+    counts = meter.by_label
+    assert counts.get("move", Count()).copied <= most * counts["append"].written
+    held = 9 + 39 // 16 + 1 if most else 39 // 16 + 1
+    assert cache.read(0, "a")[2].shape[-1] <= held + rule.every
+
+
+def test_a_rule_says_how_many_tokens_wait() -> None:
+    for every in (0, -1, 1.5, "4", None, True):
+        with pytest.raises(ValueError, match="every of Waiting must be an integer of at least 1"):
+            DenseCache([LayerSpec(1, 8)], 1, 40, retention=Waiting(9, 16, every))
 
 
 def test_sinks_refuse_what_is_no_count() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import array_api_strict
 import numpy as np
 import pytest
 import retention_model
-from caches import poison_all
+from caches import poison_all, snapshot
 from test_retention import HOMES
 
 from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache
@@ -47,6 +48,54 @@ def test_any_life(policy: str, home: str, effort: Any) -> None:
     lengths = [DIM] if policy.startswith("expected") else None  # its frequencies are for these
     trial = kit.check_cache(build, schedules=lives, xp=np, keeps=lambda length: [], lengths=lengths)
     assert trial and trial.compared > 5 * lives, trial
+
+
+@dataclass(frozen=True)
+class Wrong(H2O):
+    """H2O that answers nonsense for texts of 12 tokens."""
+
+    method: str = "fold"
+    answer: Any = field(default=None, compare=False)
+
+    def fold(self, notes: Any, p: Any) -> Any:
+        return self.given("fold", super().fold(notes, p), p.shape[-1])
+
+    def score(self, notes: Any, k: Any, v: Any) -> Any:
+        return self.given("score", super().score(notes, k, v), k.shape[1])
+
+    def given(self, method: str, right: Any, n: int) -> Any:
+        if n != 12 or method != self.method:
+            return right
+        if self.answer is RuntimeError:
+            raise RuntimeError("no answer")
+        return None if self.answer is None else right[self.answer]
+
+
+@pytest.mark.parametrize("budget", (6, 40))  # with 40, the plan only takes notes
+@pytest.mark.parametrize("home", ("rows", "blocks of 4", "codes in blocks"))
+@pytest.mark.parametrize("answer", (None, RuntimeError, np.s_[:, 1:], np.s_[0]), ids=str)
+@pytest.mark.parametrize("method", ("fold", "score"))
+def test_a_policy_that_fails_for_one_request_moves_no_other(
+    method: str, answer: Any, home: str, budget: int
+) -> None:
+    rule = Scored(Wrong(recent=2, method=method, answer=answer), budget)
+    cache = HOMES[home]([SPEC], retention=rule)
+    poison_all(cache)
+    rng = np.random.default_rng(0)
+    for name, n in (("a", 11), ("b", 12)):
+        cache.add(name)
+        step = cache.plan([name], [n])
+        cache.append(0, *rng.standard_normal((2, n, HEADS, DIM), dtype=np.float32), step)
+        cache.run(0, rng.standard_normal((n, HEADS * GROUP, DIM), dtype=np.float32), step)
+    before = snapshot(cache)
+    if (method, budget) == ("score", 40):
+        cache.plan(["a", "b"], [1, 1])
+        return
+    with pytest.raises((ValueError, RuntimeError), match="must have|must give|no answer"):
+        cache.plan(["a", "b"], [1, 1])
+    assert snapshot(cache) == before
+    cache.truncate("b", 10)
+    cache.append(0, *np.ones((2, 2, HEADS, DIM), np.float32), cache.plan(["a", "b"], [1, 1]))
 
 
 class Text:

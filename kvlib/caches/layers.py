@@ -14,7 +14,7 @@ from kvlib.caches.allocation.table import Allocator, Lying, Table
 from kvlib.caches.checks import check_layer, get_open
 from kvlib.caches.protocol import Attention, Cache
 from kvlib.caches.residual import GUESSES, Residual
-from kvlib.caches.retention.rules import LayerGroup, Rules, rules_of
+from kvlib.caches.retention.rules import LayerGroup, Rules, first_of, rules_of
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Request, Step
 from kvlib.caches.store import Store
@@ -65,7 +65,7 @@ class StoredLayers(Cache):
         self.in_rows = self.plain and allocator.one_page
         self.lent = threading.local()  # memory for copies of keys and of values, for each thread
         self.watches = any(rule.alone for rule in rules)
-        self.forgets = any(rule.holes or rule.first(LARGEST) for rule in rules)
+        self.forgets = any(rule.holes or first_of(rule, LARGEST) for rule in rules)
         if self.codec.waits and self.codec.group > 1:
             self.undoable = GUESSES  # a longer step's tokens are not kept as they came
         # A way to attend that wants the bounds of pages says in which layers, or refuses the cache.

@@ -10,12 +10,12 @@ from collections.abc import Hashable, Iterable, Sequence
 
 from kvlib.arguments import describe
 from kvlib.arrays import Array, is_numpy, nbytes
-from kvlib.caches.allocation.changes import folded
 from kvlib.caches.allocation.table import State
 from kvlib.caches.checks import get_open
 from kvlib.caches.hooks import Answer
 from kvlib.caches.kept import check_trees, coded_after, keep
 from kvlib.caches.layers import StoredLayers
+from kvlib.caches.retention.rules import first_of
 from kvlib.caches.retention.watched import Watched
 from kvlib.caches.spec import Memory
 from kvlib.caches.step import Extra, Request, Step
@@ -53,7 +53,7 @@ class StoredCache(StoredLayers):
     ) -> list[State]:
         self.allocator.reserve(requests, q_lens, tokens)
         for request in requests if self.watches else ():
-            self._fold(request)
+            self._settle_notes(request)
         states = [request.state for request in requests]
         for request, state, n in zip(requests, states, q_lens, strict=True):
             due = self.due(request, n)
@@ -67,13 +67,12 @@ class StoredCache(StoredLayers):
     def _seen_again(self, requests: list[Request]) -> list[State]:
         return self._sent([request.state for request in requests])
 
-    def _fold(self, request: Request) -> None:
-        """Turn what the policies saw in the last step into notes: it cannot be undone now."""
+    def _settle_notes(self, request: Request) -> None:
+        """Keep the notes that the plan has made of the last step: it cannot be undone now."""
         if self.kept_by(request) < request.length:
             return
-        for g, table in enumerate(request.state.tables):
+        for table in request.state.tables:
             if table.watched is not None and table.watched.q is not None:
-                folded(self, g, request, self.decoded(g, request)[0])
                 table.watched.settle(request.length)
 
     def watch(self, layer: int, q: Array, lse: Array, step: Step) -> None:
@@ -144,7 +143,7 @@ class StoredCache(StoredLayers):
                 continue
             back = table.since
             if table.kept is None:  # the newest tokens, and the rule says how many are needed
-                while back and group.retention.first(back - 1) >= table.gone:
+                while back and first_of(group.retention, back - 1) >= table.gone:
                     back -= 1
             if length < back:
                 raise ValueError(

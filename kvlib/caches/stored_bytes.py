@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from kvlib.arrays import nbytes
 from kvlib.caches.allocation.table import Table
 from kvlib.caches.layers import StoredLayers
-from kvlib.caches.retention.rules import KeepAll
+from kvlib.caches.retention.rules import KeepAll, first_of
 from kvlib.caches.spec import Memory
 from kvlib.caches.step import Request
 
@@ -85,7 +85,7 @@ def _first_seen(cache: StoredLayers, g: int, table: Table, request: Request) -> 
     """The first stored token that the newest query sees."""
     if table.kept is not None:
         return 0
-    first = cache.groups[g].retention.first(max(0, request.length - 1))
+    first = first_of(cache.groups[g].retention, max(0, request.length - 1))
     return max(0, first - table.gone)
 
 
@@ -95,6 +95,6 @@ def _residual_bytes(cache: StoredLayers, request: Request) -> tuple[int, int]:
     for layer, residual in enumerate(request.state.residuals):
         claimed += sum(nbytes(x) for x in residual.arrays())
         rule = cache.groups[cache.group_of[layer]].retention
-        seen = max(request.state.coded, rule.first(max(0, request.length - 1)))
+        seen = max(request.state.coded, first_of(rule, max(0, request.length - 1)))
         payload += sum(nbytes(x[:, : request.length - seen, :]) for x in residual.both)
     return payload, claimed

@@ -13,7 +13,13 @@ from kvlib.caches.allocation.pool import BlockPool
 from kvlib.caches.allocation.sharing import Sharing
 from kvlib.caches.allocation.table import Allocator, State
 from kvlib.caches.layers import StoredLayers
-from kvlib.caches.retention.rules import LayerGroup, Retention, alike, layer_groups
+from kvlib.caches.retention.rules import (
+    LayerGroup,
+    Retention,
+    alike,
+    first_of,
+    layer_groups,
+)
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Extra, Request
 from kvlib.caches.store import Store
@@ -112,7 +118,9 @@ class Blocks(Allocator):
         changes = changes_of(self.cache, self.pool, requests, q_lens)
         for request, own in zip(requests, changes, strict=True):
             self.settle(request)
-            for table, change in zip(request.state.tables, own, strict=True):
+            for g, (table, change) in enumerate(zip(request.state.tables, own, strict=True)):
+                if change.stay is not None and change.moved is None:
+                    self._move(g, request, change.stay, None)
                 if change.dropped:
                     self.pool.free(table.pages[: change.dropped])
                     del table.pages[: change.dropped]
@@ -121,7 +129,7 @@ class Blocks(Allocator):
         for request, n, own in zip(requests, q_lens, changes, strict=True):
             state = request.state
             for g, (table, change) in enumerate(zip(state.tables, own, strict=True)):
-                if change.stay is not None:
+                if change.stay is not None and change.moved is not None:
                     self._move(g, request, change.stay, change.moved)
                 elif change.copied:
                     self._copy_last(g, request)
@@ -140,10 +148,15 @@ class Blocks(Allocator):
         self.pool.free([old])
         report("copy on write", copied=copied)
 
-    def _move(self, g: int, request: Request, stay: np.ndarray, moved: int) -> None:
-        """Into new blocks with what stays: others may rely on the old ones."""
-        table = request.state.tables[g]
-        new = self.pool.allocate(-(-stay.shape[-1] // self.size) - moved)
+    def _move(self, g: int, request: Request, stay: np.ndarray, moved: int | None) -> None:
+        """Move what stays together, into new blocks if others hold one of the old ones."""
+        table, needed = request.state.tables[g], -(-stay.shape[-1] // self.size)
+        if moved is None:
+            take_out(self.cache, g, request, stay)
+            self.pool.free(table.pages[needed:])
+            del table.pages[needed:]
+            return
+        new = self.pool.allocate(needed - moved)
         take_out(self.cache, g, request, stay, new)
         self.pool.free(table.pages[moved:])
         table.pages[moved:] = new
@@ -154,7 +167,7 @@ class Blocks(Allocator):
         """Raise OutOfBlocks if the whole pool is too small for a request of `length` tokens."""
         length = check_integer("length", length, 0)
         rules = [group.retention for group in self.cache.groups]
-        held = [length - rule.first(length - 1) if not rule.holes else 0 for rule in rules]
+        held = [length - first_of(rule, length - 1) if not rule.holes else 0 for rule in rules]
         needed = sum(-(-n // self.size) for n in held)
         if needed > self.pool.num_blocks:
             room = self.pool.num_blocks * self.size // len(rules)

@@ -17,6 +17,7 @@ from kvlib.arrays import Array, to_numpy
 from kvlib.caches.allocation.pool import BlockPool
 from kvlib.caches.allocation.table import Table
 from kvlib.caches.layers import StoredLayers
+from kvlib.caches.retention.rules import first_of
 from kvlib.caches.retention.watched import positions_of
 from kvlib.caches.step import Request
 from kvlib.caches.store import Store
@@ -30,7 +31,8 @@ class Change(NamedTuple):
     gone     tokens given back afterwards, where they are the first ones
     dropped  leading blocks that go with them
     stay     where tokens between others go: the numbers of those that stay; else None
-    moved    from which block on those are moved into new blocks
+    moved    from which block on those are moved into new blocks; None where they move within
+             theirs, because nobody else holds these
     copied   whether its last block is copied first, because somebody else relies on it
     more     blocks to take after those
     """
@@ -38,7 +40,7 @@ class Change(NamedTuple):
     gone: int
     dropped: int
     stay: np.ndarray | None
-    moved: int
+    moved: int | None
     copied: bool
     more: int
 
@@ -63,7 +65,8 @@ def changes_of(
                 free += let_go[block] == pool.references(block)
             free -= change.more + change.copied
             if change.stay is not None:
-                free -= -(-change.stay.shape[-1] // size) - change.moved
+                first = len(table.pages) if change.moved is None else change.moved
+                free -= -(-change.stay.shape[-1] // size) - first
         found.append(own)
         if free < 0:
             raise OutOfBlocks(
@@ -85,7 +88,8 @@ def _change(
     if stay is not None:
         gone, moved = length - stay.shape[-1], first_changed(stay) // size
         more = -(-(length + n - gone) // size) - -(-stay.shape[-1] // size)
-        return Change(gone, 0, stay, moved, False, more)
+        alone = all(pool.references(block) == 1 for block in table.pages[moved:])
+        return Change(gone, 0, stay, None if alone else moved, False, more)
     gone = table.gone if rule.holes else given_back(cache, g, request, size)
     dropped = (gone - table.gone) // size
     more = -(-(length + n - gone) // size) - (len(table.pages) - dropped)
@@ -95,7 +99,7 @@ def _change(
 def given_back(cache: StoredLayers, g: int, request: Request, unit: int) -> int:
     """How many first tokens a group has no use for: whole units of those that it has stored."""
     gone = request.state.tables[g].gone
-    first = cache.groups[g].retention.first(cache.kept_by(request))
+    first = first_of(cache.groups[g].retention, cache.kept_by(request))
     return gone if first <= gone else max(gone, min(first, cache.settled(request)) // unit * unit)
 
 
@@ -135,18 +139,26 @@ def staying(cache: StoredLayers, g: int, request: Request) -> np.ndarray | None:
             f"kept of {rule!r} must give one boolean for each of {len(positions)} tokens, got "
             f"{stays.dtype} of shape {stays.shape}"
         )
-    return None if stays.all() else np.flatnonzero(stays)
+    waits = len(stays) - int(stays.sum()) < rule.every
+    return None if waits else np.flatnonzero(stays)
 
 
 def best(cache: StoredLayers, g: int, request: Request) -> np.ndarray | None:
     """The numbers (Hkv, budget) of the tokens of highest score; None while there is room."""
     rule: Any = cache.groups[g].retention  # a Scored: no other rule is `alone`
-    n = request.length - request.state.tables[g].gone
-    if n < rule.budget + rule.every:
+    table = request.state.tables[g]
+    if request.length - table.gone < rule.budget + rule.every:
+        if table.watched is not None and table.watched.q is not None:
+            folded(cache, g, request, cache.decoded(g, request)[0])
         return None
     k, v = cache.decoded(g, request)
-    notes = folded(cache, g, request, k)
-    return to_numpy(rule.chosen(rule.policy.score(notes, k, v))).astype(np.int64)
+    score = rule.policy.score(folded(cache, g, request, k), k, v)
+    if getattr(score, "shape", None) != k.shape[:2]:
+        raise ValueError(
+            f"score of {rule.policy!r} must give a number for each of {k.shape[1]} tokens in each "
+            f"of {k.shape[0]} kv heads, got {describe(score)}"
+        )
+    return to_numpy(rule.chosen(score)).astype(np.int64)
 
 
 def folded(cache: StoredLayers, g: int, request: Request, k: Array) -> Any:
@@ -196,5 +208,7 @@ def take_out(
 def first_changed(stay: np.ndarray) -> int:
     """The first slot in which another token will lie."""
     n = stay.shape[-1]
+    if n == 0:
+        return 0
     same = (stay == np.arange(n)).reshape(-1, n).all(axis=0)
     return n if same.all() else int(np.argmin(same))

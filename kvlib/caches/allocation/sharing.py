@@ -15,7 +15,7 @@ from itertools import count
 from kvlib.caches.allocation.pool import BlockPool
 from kvlib.caches.allocation.prefixes import Extra, PrefixIndex, sealed
 from kvlib.caches.allocation.table import State, Table
-from kvlib.caches.retention.rules import LayerGroup
+from kvlib.caches.retention.rules import LayerGroup, first_of
 
 
 class Sharing(PrefixIndex):
@@ -47,7 +47,7 @@ class Sharing(PrefixIndex):
         nodes = self.nodes(tokens, sealed(extra)) if self.possible else []
         held, tables = len(nodes) * self.size, []
         for g, rule in enumerate(self.rules):
-            first = rule.first(held) // self.size
+            first = first_of(rule, held) // self.size
             found = [self.block(node, g) for node in nodes[first:]]
             tables.append(Table([b for b in found if b is not None], first * self.size, held))
         for table in tables:
@@ -113,7 +113,7 @@ class Sharing(PrefixIndex):
         found = self.index.find(tokens, self.size, extra)
         whole = len(found)
         for g, rule in enumerate(self.rules):
-            if rule.first(len(found) * self.size) == 0:  # everything from the start is needed
+            if first_of(rule, len(found) * self.size) == 0:  # everything from the start is needed
                 here = (n for n, node in enumerate(found) if g not in self._blocks[node])
                 whole = min(whole, next(here, whole))
         while whole and not all(self._complete(found, whole, g) for g in range(len(self.rules))):
@@ -122,7 +122,7 @@ class Sharing(PrefixIndex):
 
     def _complete(self, nodes: list[int], end: int, g: int) -> bool:
         """Whether a group has the blocks that a request would need after `end` pieces."""
-        first = self.rules[g].first(end * self.size) // self.size
+        first = first_of(self.rules[g], end * self.size) // self.size
         return all(g in self._blocks[node] for node in reversed(nodes[first:end]))
 
     def block(self, node: int, group: int) -> int | None:

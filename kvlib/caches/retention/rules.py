@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kvlib.arguments import check_integer, describe
+from kvlib.arguments import LARGEST, check_integer, describe
 from kvlib.caches.spec import LayerSpec, check_layers
 
 
@@ -21,6 +21,10 @@ class Retention:
     otherwise. Write `room`, too, if the rows of a DenseCache can be shorter. Rules that are equal
     share block tables, so make them frozen dataclasses.
 
+    ``every`` tokens that `kept` lets go are given back together; until then, queries see them. What
+    stays is copied to close the holes, so a rule that lets tokens go in every step copies
+    up to all that stays for each of them. With ``every = 16`` it copies a sixteenth of that.
+
     >>> @dataclass(frozen=True)
     ... class EvenPositions(Retention):
     ...     def kept(self, positions, length):
@@ -30,6 +34,7 @@ class Retention:
     """
 
     holes = False  # whether tokens between others may go: True where a rule writes `kept`
+    every: int = 1  # how many tokens gather before they are given back
     alone = False  # whether every layer chooses for itself, and so has a table of its own
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -54,10 +59,18 @@ class Retention:
     def room(self, max_seq_len: int) -> int:
         """How long the rows of a DenseCache are under this rule, at most `max_seq_len` tokens.
 
-        A row must hold what stays and one token more. A step that needs more gets a longer row
-        until the request is planned again.
+        A row must hold what stays, the ``every - 1`` tokens that may gather and one more. A step
+        that needs more gets a longer row until the request is planned again.
         """
         return max_seq_len
+
+
+def first_of(rule: Retention, length: int) -> int:
+    """Return ``rule.first(length)`` as a position from 0 to `length`; ValueError for no integer."""
+    first = rule.first(length)
+    if type(first) is not int:
+        first = check_integer(f"first of {rule!r}", first, -LARGEST)
+    return min(max(first, 0), length)
 
 
 def steps_of(held: int) -> int:
@@ -123,9 +136,7 @@ class Sinks(Retention):
             object.__setattr__(self, name, check_integer(name, getattr(self, name), least))
 
     def kept(self, positions: np.ndarray, length: int) -> np.ndarray:
-        stays = (positions < self.first_tokens) | (positions > length - self.recent)
-        late = len(positions) - int(stays.sum()) >= self.every
-        return stays if late else np.ones_like(stays)
+        return (positions < self.first_tokens) | (positions > length - self.recent)
 
     def room(self, max_seq_len: int) -> int:
         held = self.first_tokens + self.recent - 1 + self.every - 1
@@ -166,6 +177,7 @@ def rules_of(layers: Sequence[LayerSpec], retention: Rules) -> tuple[Retention, 
                 f"layer {i} looks at a window of {spec.window} tokens: {rule!r} would take tokens "
                 "out of it, and a window is counted in tokens that are there"
             )
+        check_integer(f"every of {type(rule).__name__}", rule.every)
         rule.check(spec)
     return tuple(given)
 

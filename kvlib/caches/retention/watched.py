@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kvlib.arguments import describe
 from kvlib.arrays import Array, namespace
 from kvlib.caches.retention.seen import Seen
 from kvlib.caches.spec import LayerSpec
@@ -84,7 +85,13 @@ class Watched:
         if policy.queries is not None:
             left = max(0, q.shape[0] - policy.queries)
             q, lse, at = q[left:, ...], lse[left:, ...], at + left
-        return policy.look(notes, Seen(q, lse, k, at, at - gone, spec))
+        notes = policy.look(notes, Seen(q, lse, k, at, at - gone, spec))
+        if self.by_token and getattr(notes, "shape", ())[:2] != (heads, n):
+            raise ValueError(
+                f"notes of {policy!r} must have an entry for each of {n} tokens in each of {heads} "
+                f"kv heads, got {describe(notes)}"
+            )
+        return notes
 
 
 def positions_of(which: np.ndarray, positions: np.ndarray) -> np.ndarray:
