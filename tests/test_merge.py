@@ -11,6 +11,7 @@ from schedules import close
 from test_attention import draw
 
 from kvlib import attend, merge_state, merge_states
+from kvlib.attention.states import with_sink
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -51,6 +52,29 @@ def test_nothing_and_nothing_is_nothing():
         merge_states(*(np.stack([x] * 3) for x in nothing)),
     ):
         assert (o == 0).all() and (lse == -math.inf).all()
+
+
+@pytest.mark.parametrize("left", (np.nan, np.inf, -np.inf))
+@given(seed=st.integers(0, 10**6))
+def test_what_saw_no_key_may_leave_its_o_unwritten(seed, left):
+    o, lse = parts(seed, 4)
+    dirty = np.where((lse == -math.inf)[..., None], np.float32(left), o)
+    needed, whole = merge_states(o, lse), merge_states(dirty, lse)
+    assert all((x == y).all() for x, y in zip(whole, needed, strict=True))
+    for a, b in ((0, 1), (1, 0), (2, 2)):
+        merged = merge_state(dirty[a], lse[a], dirty[b], lse[b])
+        right = merge_state(o[a], lse[a], o[b], lse[b])
+        assert all((x == y).all() for x, y in zip(merged, right, strict=True))
+    for sinks in (np.zeros(2, np.float32), np.full(2, -math.inf, np.float32)):
+        with_sinks = [with_sink(np, x[0], lse[0], sinks) for x in (dirty, o)]
+        assert all((x == y).all() for x, y in zip(*with_sinks, strict=True))
+
+
+def test_nan_of_a_part_that_saw_keys_is_not_hidden():
+    o, lse = parts(2, 2, empty=0)
+    o[1, 0, 0, 0] = np.nan
+    for merged, _ in (merge_states(o, lse), merge_state(o[0], lse[0], o[1], lse[1])):
+        assert np.isnan(merged).sum() == np.isnan(merged[0, 0, 0]) == 1
 
 
 def test_one_state_is_itself():

@@ -69,12 +69,17 @@ def finite(xp: Any, top: Array) -> Array:
     return xp.where(top == -math.inf, xp.zeros_like(top), top)
 
 
+def present(xp: Any, o: Array, lse: Array) -> Array:
+    """o with 0 where its lse is −inf: what saw no key may have left its o unwritten."""
+    return xp.where((lse == -math.inf)[..., None], xp.zeros_like(o), o)
+
+
 def merge_state(o_a: Array, lse_a: Array, o_b: Array, lse_b: Array) -> tuple[Array, Array]:
     """Merge two partial results over disjoint sets of keys.
 
     o_a, o_b (..., D)   lse_a, lse_b (...), natural log   →   o (..., D), lse (...)
 
-    Two empty states (0, −inf) merge to the empty state.
+    Where an lse is −inf, its o is not looked at. Two empty states merge to (0, −inf).
     Raises ValueError if the shapes do not fit.
 
     >>> import numpy as np
@@ -98,7 +103,9 @@ def merge_state(o_a: Array, lse_a: Array, o_b: Array, lse_b: Array) -> tuple[Arr
     total = a + b
     empty = total == 0
     share = b / xp.where(empty, xp.ones_like(total), total)
-    kept, o_a, o_b = o_a.dtype, at_least_float32(xp, o_a), at_least_float32(xp, o_b)
+    kept = o_a.dtype
+    o_a = at_least_float32(xp, present(xp, o_a, lse_a))
+    o_b = at_least_float32(xp, present(xp, o_b, lse_b))
     o = o_a + (o_b - o_a) * xp.astype(share, o_a.dtype, copy=False)[..., None]
     o = xp.astype(o, kept, copy=False)
     # ln 0 warns, so the empty rows take another road to −inf.
@@ -111,7 +118,7 @@ def merge_states(o: Array, lse: Array) -> tuple[Array, Array]:
 
     o (N, ..., D)   lse (N, ...), natural log   →   o (..., D), lse (...)
 
-    Raises ValueError if there is no state to merge or the shapes do not fit.
+    Where an lse is −inf, its o is not looked at. Raises ValueError if there is no state to merge or the shapes do not fit.
 
     >>> import numpy as np
     >>> o = np.array([[[1.0, 0.0]], [[0.0, 1.0]]], np.float32)  # two results (N, T, D)
@@ -129,7 +136,7 @@ def merge_states(o: Array, lse: Array) -> tuple[Array, Array]:
     total = xp.sum(weight, axis=0, dtype=lse.dtype)
     empty = total == 0
     divisor = xp.where(empty, xp.ones_like(total), total)
-    wide = at_least_float32(xp, o)
+    wide = at_least_float32(xp, present(xp, o, lse))
     share = xp.astype(weight / divisor[None, ...], wide.dtype, copy=False)
     merged = xp.sum(wide * share[..., None], axis=0, dtype=wide.dtype)
     return xp.astype(merged, o.dtype, copy=False), xp.where(empty, top, safe + xp.log(divisor))
@@ -143,7 +150,7 @@ def with_sink(xp: Array, o: Array, lse: Array, sinks: Array) -> tuple[Array, Arr
     z = xp.broadcast_to(xp.astype(sinks, lse.dtype), lse.shape)
     total = xp.logaddexp(lse, z)
     safe = finite(xp, total)  # −inf where there is no key and no sink either
-    return o * xp.astype(xp.exp(lse - safe), o.dtype)[..., None], total
+    return present(xp, o, lse) * xp.astype(xp.exp(lse - safe), o.dtype)[..., None], total
 
 
 def _check(o: Array, lse: Array, name: str) -> None:

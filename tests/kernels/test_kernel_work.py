@@ -10,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_kernel_decode import case
 
-from kvlib.kernels import decode_attention
+from kvlib import merge_states
+from kvlib.kernels import decode_attention, engine
 from kvlib.kernels.decode import keys_read
+from kvlib.kernels.decode_pieces import merge_launch
 from kvlib.kernels.engine import watched
 from kvlib.kernels.plans import plan_decode
-from kvlib.kernels.work import LEAST_KEYS, MOST_SPLITS, balanced, handed_out, ranges, work_of
+from kvlib.kernels.work import LEAST_KEYS, MOST_SPLITS, Work, balanced, handed_out, ranges, work_of
 
 ROOM = 396  # 132 multiprocessors with three blocks each
 BATCHES = {
@@ -128,6 +130,19 @@ def test_a_request_with_one_split_has_nothing_to_merge():
     (decode, _), (merge, traffic) = seen
     assert decode.grid == (2, 6 + 1 + 1, 1) and merge.grid == (3 * 8, 1, 1)
     assert traffic.written[0] == 8 * 64 * 4  # only request 0: its 8 query heads
+
+
+@pytest.mark.parametrize("run_on", HOSTS)
+def test_a_part_that_saw_no_key_may_leave_its_numbers_unwritten(run_on):
+    rng = np.random.default_rng(3)
+    part, sums = rng.standard_normal((6, 2, 64)), rng.standard_normal((6, 2))
+    sums[[0, 2, 3]], part[[0, 2, 3]] = -np.inf, np.nan  # request 1 saw no key at all
+    part, sums = (np.asarray(x, np.float32) for x in (part, sums))
+    o, lse = np.empty((3, 2, 64), np.float32), np.empty((3, 2), np.float32)
+    engine.start(run_on, merge_launch(o, lse, part, sums, Work((None,), None, 6, 2)))
+    assert np.isfinite(o).all() and (o[1] == 0).all() and (lse[1] == -np.inf).all()
+    whole = merge_states(*(x.reshape(3, 2, *x.shape[1:]).swapaxes(0, 1) for x in (part, sums)))
+    np.testing.assert_allclose(o, whole[0], atol=1e-6)
 
 
 def test_a_window_counts_what_is_read():

@@ -200,7 +200,8 @@ __global__ void __launch_bounds__(THREADS) decode(
 
 // The splits of a request: grid (B · Hq), partial (o, lse) pairs to one. Also of whatever else was
 // attended to apart: all pairs of a row, D numbers each. first (B + 1,): a request's first part, and
-// no parts where its blocks have written the result themselves; null: `even` parts each.
+// no parts where its blocks have written the result themselves; null: `even` parts each. Of a part
+// without weight the numbers do not count: who saw no key may have left them unwritten.
 __global__ void __launch_bounds__(THREADS) merge(
     void* __restrict__ out, float* __restrict__ lse, const float* __restrict__ part_out,
     const float* __restrict__ part_lse, const int* __restrict__ first, int most, int even,
@@ -242,7 +243,10 @@ __global__ void __launch_bounds__(THREADS) merge(
     for (int d = threadIdx.x; d < dim; d += THREADS) {
         float sum = 0.0f;
 #pragma unroll 8
-        for (int i = 0; i < splits; i++) sum += load(part_out + (part0 + i * step) * dim + d) * weights[i];
+        for (int i = 0; i < splits; i++) {
+            const float x = load(part_out + (part0 + i * step) * dim + d);
+            sum += weights[i] > 0.0f ? x * weights[i] : 0.0f;
+        }
         store_any(out, row * dim + d, total > 0.0f ? sum / total : 0.0f, kind);
     }
     if (threadIdx.x == 0)
