@@ -66,6 +66,57 @@ class Bare(Cache):
     _open, append, read = Growing._open, Growing.append, Growing.read
 
 
+class Later(Bare):
+    """Gets its methods after the class was made, as the cells of a notebook add them."""
+
+
+Later.read = lambda self, layer, seq_id: Growing.read(self, layer, seq_id)
+Later._truncate = Growing._truncate
+
+
+@pytest.mark.parametrize("kind", (Growing, Bare, Later, DenseCache))
+def test_unknown_layers_and_requests_are_not_read(kind):
+    """The base class asks, so that a cache of one's own need not."""
+    more = {"max_seqs": 2, "max_seq_len": 8} if kind is DenseCache else {}
+    cache = kind([LayerSpec(1, 16)] * 2, xp=np, **more)
+    cache.add("a")
+    x = np.ones((3, 1, 16), np.float32)
+    step = cache.plan(["a"], [3])
+    for layer in (0, 1):
+        cache.append(layer, x, x, step)
+    for layer in (-1, 2, True, 1.0, None, "0"):
+        with pytest.raises(ValueError, match="layer must be 0 ... 1"):
+            cache.read(layer, "a")
+    with pytest.raises(ValueError, match="request 'b' is not open; open are: 'a'"):
+        cache.read(0, "b")
+    with pytest.raises(TypeError, match="must be hashable"):
+        cache.read(0, [])
+    assert cache.read(layer=np.int64(1), seq_id="a")[0].shape == (3, 1, 16)
+
+
+def test_truncation_is_checked_and_made_or_refused():
+    class Checks(Bare):
+        def _check_truncate(self, request, length):
+            raise ValueError("no way back")
+
+    with pytest.raises(TypeError, match="Checks writes _check_truncate and not _truncate"):
+        Checks(LAYERS, xp=np)
+
+    class Both(Checks):
+        _truncate = Growing._truncate
+
+    for kind, error in ((Bare, TypeError), (Both, ValueError)):
+        cache = kind(LAYERS, xp=np)
+        cache.add("a")
+        x = np.ones((3, 1, 16), np.float32)
+        step = cache.plan(["a"], [3])
+        cache.append(0, x, x, step)
+        with pytest.raises(error, match="Bare cannot truncate requests: write|no way back"):
+            cache.truncate("a", 2)
+        assert cache.seq_len("a") == len(cache.read(0, "a")[0]) == 3
+        assert cache.run(0, x, step).shape == x.shape, "the step goes on"
+
+
 class Broken(Bare):
     def memory(self):
         return 1 / 0

@@ -118,7 +118,8 @@ def merge_states(o: Array, lse: Array) -> tuple[Array, Array]:
 
     o (N, ..., D)   lse (N, ...), natural log   →   o (..., D), lse (...)
 
-    Where an lse is −inf, its o is not looked at. Raises ValueError if there is no state to merge or the shapes do not fit.
+    Where an lse is −inf, its o is not looked at.
+    Raises ValueError if there is no state to merge or the shapes do not fit.
 
     >>> import numpy as np
     >>> o = np.array([[[1.0, 0.0]], [[0.0, 1.0]]], np.float32)  # two results (N, T, D)

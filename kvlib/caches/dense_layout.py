@@ -111,7 +111,6 @@ def from_dense(
                 cache.append(layer, packed[0], packed[1], step)
     except BaseException:
         for name in reversed(added):
-            cache.truncate(name, 0)
             cache.free(name)
         raise
 

@@ -4,8 +4,10 @@
 * ``append`` first asks ``self._check_append``, which refuses what does not fit. It stores rows
   ``step.qo_indptr[i]`` to ``step.qo_indptr[i + 1]`` for request i, and at the end notes the layer:
   ``step.ticket.appended.add(layer)``. Without that, ``run`` refuses the layer.
-* ``read`` gives all of it back, and ``_truncate`` forgets, exactly to where the last step began.
-  What cannot be undone (eviction, for example) belongs in ``_reserve``, which ``plan`` calls.
+* ``read`` gives all of it back. It is asked only for layers and requests that there are.
+* ``_truncate`` forgets, exactly to where the last step began. ``_check_truncate`` refuses lengths
+  that it cannot go back to, and is always asked first. What cannot be undone (eviction, for
+  example) belongs in ``_reserve``, which ``plan`` calls.
 * ``_keep`` serves ``keep``, and ``plan`` refuses trees of guesses where it is missing. The new
   tokens of such a step lie in the order in which they were planned, whatever their positions.
 * ``_copy`` serves ``fork``, ``_release`` gives back what ``free`` must give back, and ``storage``
@@ -79,10 +81,14 @@ class CacheHooks:
         return None
 
     def _check_truncate(self, request: Request, length: int) -> None:
-        """Raise ValueError if `_truncate` would, and change nothing."""
+        """Raise ValueError for a length that ``truncate`` must refuse; it then changes nothing."""
 
     def _truncate(self, request: Request, length: int) -> None:
-        """Forget all tokens after the first ``length``."""
+        """Forget all tokens after the first ``length``, which `_check_truncate` has let through."""
+        if length < request.length:
+            raise TypeError(
+                f"{type(self).__name__} cannot truncate requests: write _truncate(request, length)"
+            )
 
     def _keep(self, request: Request, path: Sequence[int]) -> None:
         """Forget the step's new tokens but those of a path, and move these together.

@@ -11,7 +11,6 @@ import numpy as np
 from kvlib.arguments import LARGEST
 from kvlib.arrays import Array
 from kvlib.caches.allocation.table import Allocator, Lying, Table
-from kvlib.caches.checks import check_layer, get_open
 from kvlib.caches.protocol import Attention, Cache
 from kvlib.caches.residual import GUESSES, Residual
 from kvlib.caches.retention.rules import LayerGroup, Rules, first_of, rules_of
@@ -132,9 +131,8 @@ class StoredLayers(Cache):
 
         Tokens that have been given back are missing. Copies, or views of a row of plain numbers.
         """
-        request = get_open(self._requests, seq_id)
-        check_layer(self, layer)
-        state, xp = request.state, self.xp
+        request, xp = self._requests[seq_id], self.xp
+        state = request.state
         table = state.tables[self.group_of[layer]]
         store = self.store(table, layer)
         coded = self.coded_in(layer, request) if self.codec.waits else request.length

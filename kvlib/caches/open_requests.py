@@ -7,7 +7,7 @@ from typing import Any
 
 from kvlib.arguments import describe
 from kvlib.arrays import Array, default_namespace
-from kvlib.caches.checks import check_append, check_library
+from kvlib.caches.checks import check_append, check_kind_of_cache, check_library
 from kvlib.caches.hooks import CacheHooks
 from kvlib.caches.spec import LayerSpec, check_layers
 from kvlib.caches.step import Request, Step
@@ -29,6 +29,7 @@ class OpenRequests(CacheHooks):
         xp: Any = None,
         attention: Any = None,
     ) -> None:
+        check_kind_of_cache(type(self))
         self.layers = check_layers(layers)
         if attention is not None and not callable(attention):
             raise TypeError(
