@@ -85,7 +85,9 @@ class CacheHooks:
 
     def _truncate(self, request: Request, length: int) -> None:
         """Forget all tokens after the first ``length``, which `_check_truncate` has let through."""
-        if length < request.length:
+        ticket = request.ticket
+        planned = ticket is not None and not ticket.appended and length >= request.begun
+        if length < request.length and not planned:  # somebody has stored what is to go
             raise TypeError(
                 f"{type(self).__name__} cannot truncate requests: write _truncate(request, length)"
             )

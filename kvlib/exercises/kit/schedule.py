@@ -233,6 +233,7 @@ class Schedule:
         the same as without this.
         """
         values, self.values, begun = self.values, self.accidents, self.length(name)
+        said = len(self.log)
         # A cache of one's own may evict in each plan, which nobody could undo.
         times = self.any(1, 4) if self.terms.keeps is None or self.cache.groups else 1
         self.log.append(f"plan {name} {times} times, unfinished")
@@ -268,6 +269,7 @@ class Schedule:
             self.cache.free(fork)
             del self.held[fork]
         self.values = values
+        del self.log[said:]  # it has left no trace
 
     def check_begun(self, name: str) -> None:
         """Of a request with an unfinished step, older tokens are read, and never unused memory."""
