@@ -177,6 +177,11 @@ def test_gemma_2():
     [
         {"rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3", **LLAMA3}},
         {"rope_theta": 5e5, "rope_scaling": {"type": "llama3", **LLAMA3}},
+        {
+            "rope_theta": 5e5,
+            "rope_scaling": {"type": "llama3", **LLAMA3},
+            "original_max_position_embeddings": 8192,
+        },
         {"rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5, **LLAMA3}},
         {"rope_theta": 5e5, "rope_parameters": {"rope_type": "llama3", **LLAMA3}},
         {
@@ -383,6 +388,15 @@ REFUSED = [
     (LLAMA, {"query_pre_attn_scalar": 144}, "query_pre_attn_scalar is 144"),
     (QWEN3, {"norm_topk_prob": True}, "if it does not change what a forward pass computes, delete"),
     (GPT2, {"rope_theta": 500000.0}, "rope_theta is 500000.0"),
+    (GPT2, {"n_special": 2}, "n_special is 2, needed: 0"),
+    (GEMMA2, {"sliding_window_pattern": 6}, "sliding_window_pattern is 6, needed: 2"),
+    (
+        LLAMA,
+        {"rope_scaling": {"rope_type": "llama3", **LLAMA3}}
+        | {"original_max_position_embeddings": 4096},
+        "rope_scaling.original_max_position_embeddings is 8192, needed: 4096",
+    ),
+    (LLAMA, {"rope_scaling": {"type": "yarn", "factor": 2, "attn_factor": 0.8}}, "attn_factor is"),
     (GEMMA2, {"sliding_window_size": 9}, "sliding_window_size is 9, needed: 8 or no such key"),
 ]
 
@@ -421,7 +435,10 @@ def test_refused(base, keys, message):
                 "cache_implementation": "hybrid",
             },
         ),
-        (PHI3, {"original_max_position_embeddings": 4096, "embd_pdrop": 0.1}),
+        *[(base, {"original_max_position_embeddings": 4096}) for base in (LLAMA, QWEN2, PHI3)],
+        (PHI3, {"bias": False, "model_max_length": 4096, "seq_length": 4096}),
+        (GEMMA2, {"sliding_window_pattern": 2}),
+        (GPT2, {"n_special": 0, "predict_special_tokens": True, "num_labels": 1}),  # gpt2-medium's
         (
             STARCODER2,
             {
@@ -489,7 +506,7 @@ def test_from_folder(tmp_path):
         ModelConfig.from_folder(tmp_path)
     path = tmp_path / "config.json"
     for text, message in [
-        ("{", "not JSON"), ("[]", "holds a list"), ("\udcff", "not JSON")
+        ("{", "not JSON"), ("[]", r"holds \[\]"), ("\udcff", "not JSON")
     ]:  # fmt: skip
         path.write_bytes(text.encode("utf-8", errors="surrogateescape"))
         with pytest.raises(CheckpointError, match=message):
@@ -534,6 +551,11 @@ LENGTHS = {
             "rope_scaling": {"rope_type": "yarn", "factor": 4.0},
             "original_max_position_embeddings": 48,
         },
+        192,
+        192,
+    ),
+    "yarn with keys of other programs": (
+        {"rope_scaling": {**YARN, "finetuned": True, "attn_factor": 1.0, "extrapolation_factor": 1}},
         192,
         192,
     ),

@@ -309,7 +309,7 @@ def test_refused_files(tmp_path: Path) -> None:
     bad.write_bytes(b"\xff\xfe\x00")
     assert "not JSON in UTF-8" in refused(bad)
     bad.write_text("[1]")
-    assert "holds a list, needed: a JSON object" in refused(bad)
+    assert "holds [1], needed: a JSON object" in refused(bad)
     bad.write_text(json.dumps({**LLAMA, "vocab_size": 0}))
     assert refused(bad).startswith(f"{bad}: vocab_size is 0, needed: a whole number")
     assert "cannot be read" in refused(json.dumps(LLAMA) * 20)  # a file's text, not its name

@@ -45,7 +45,7 @@ HEADERS: dict[str, tuple[object, str]] = {
     "deep": ('{"x":' + "[" * 40 + "]" * 40 + "}", "a depth of at most 32"),
     "deeper than Python recurses": ('{"x":' + "[" * 90_000 + "]" * 90_000 + "}", "not JSON"),
     "byte order mark": ("\ufeff{}", "byte order mark"),
-    "a number": ("7", "the header is a int, needed: a JSON object"),
+    "a number": ("7", "the header is 7, needed: a JSON object"),
     "empty": ("", "the header is not JSON"),
 }
 

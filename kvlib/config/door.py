@@ -127,8 +127,8 @@ def parse(raw: bytes, source: str, what: str = "", first: First | None = None) -
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{source}: {what}not JSON in UTF-8 ({error})") from None
     if not isinstance(data, dict):
-        kind = type(data).__name__
-        raise CheckpointError(f"{source}: {what or 'holds '}a {kind}, needed: a JSON object")
+        came = words.stated(data)
+        raise CheckpointError(f"{source}: {what or 'holds '}{came}, needed: a JSON object")
     if first is not None:
         first(data, source)
     check_parts(data, source)

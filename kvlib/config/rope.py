@@ -13,6 +13,7 @@ from typing import Any
 from kvlib.config.keys import Keys, one_of, positive_float, positive_int
 from kvlib.config.ranges import POSITIONS
 
+ORIGINAL = "original_max_position_embeddings"
 KINDS = ("default", "linear", "dynamic", "llama3", "yarn")
 
 
@@ -125,10 +126,9 @@ def original(keys: Keys, model: Keys) -> int:
     keys: of the rope. transformers 5.23.0 prefers the same key of the whole file, `model`, to the
     rope's (`standardize_rope_params`); a file in which the two differ is refused.
     """
-    name = "original_max_position_embeddings"
-    inside, outside = keys.count(name, None), model.count(name, None)
+    inside, outside = keys.count(ORIGINAL, None), model.count(ORIGINAL, None)
     if inside and outside:
-        keys.only(name, outside, f"as {name} of the file says")
+        keys.only(ORIGINAL, outside, f"as {ORIGINAL} of the file says")
     return outside or inside or model.count("max_position_embeddings")
 
 
@@ -160,6 +160,7 @@ def _stated(keys: Keys, theta: Mapping[str, float]) -> Iterator[tuple[str, str |
     theta: for each type of layer, the base that applies unless an entry states another.
     """
     keys.only("partial_rotary_factor", 1.0, "the whole head is rotated")
+    keys.seen.add(ORIGINAL)  # only llama3 and yarn depend on it
     for key in ("rope_parameters", "rope_scaling"):
         entry = keys.read(key, dict, "an object or null", None)
         if entry is None:
@@ -179,6 +180,7 @@ def _stated(keys: Keys, theta: Mapping[str, float]) -> Iterator[tuple[str, str |
 
 def _entry(keys: Keys, theta: float, model: Keys) -> RopeConfig:
     """One rope; `model` has the keys of the whole file."""
+    keys.seen.add(ORIGINAL)
     key = "rope_type" if keys.data.get("rope_type") is not None else "type"
     kind = keys.read(key, str, f"one of {', '.join(KINDS)}", "default", KINDS.__contains__)
     keys.only("type", kind, "as rope_type says")
@@ -191,11 +193,10 @@ def _entry(keys: Keys, theta: float, model: Keys) -> RopeConfig:
     if kind == "llama3":
         for name in ("low_freq_factor", "high_freq_factor"):
             found[name] = keys.number(name)
-        name = "original_max_position_embeddings"
-        found[name] = keys.count(name)
+        keys.count(ORIGINAL)
+        found[ORIGINAL] = original(keys, model)
     if kind == "yarn":
         found.update(_yarn(keys, found["factor"], model))
-    keys.seen.add("original_max_position_embeddings")  # the other kinds do not depend on it
     keys.refuse_others(to_run=True)
     return RopeConfig(kind=kind, **found)
 
@@ -209,7 +210,7 @@ def _yarn(keys: Keys, factor: float, model: Keys) -> dict[str, Any]:
         if mscale and all_dims:
             temperature = _temperature(factor, mscale) / _temperature(factor, all_dims)
     return {
-        "original_max_position_embeddings": original(keys, model),
+        ORIGINAL: original(keys, model),
         "beta_slow": keys.number("beta_slow", 1.0),
         "beta_fast": keys.number("beta_fast", 32.0),
         "attention_factor": temperature,

@@ -23,6 +23,7 @@ _HARMLESS = frozenset(
         # loading, training
         *("architectures", "auto_map", "dtype", "name_or_path", "tokenizer_class", "ep_size"),
         *("pretraining_tp", "gradient_checkpointing", "unsloth_fixed", "cache_implementation"),
+        *("model_max_length", "seq_length", "num_labels", "predict_special_tokens", "finetuned"),
         *("use_cache", "output_attentions", "output_hidden_states", "output_router_logits"),
         *("output_past", "return_dict", "problem_type", "id2label", "label2id", "is_decoder"),
         *("max_sequence_length", "is_llama_config", "transformers.js_config", "finetuning_task"),
@@ -95,9 +96,11 @@ NEUTRAL: dict[str, tuple[Any, str]] = {
     ),
     **dict.fromkeys(("rotary_pct", "partial_rotary_factor"), (1.0, "the whole head is rotated")),
     "use_mrope": (False, "a position is one number"),
+    **dict.fromkeys(("attn_factor", "extrapolation_factor"), (1.0, "YaRN has no such factor")),
     "num_kv_shared_layers": (0, "every layer has keys and values of its own"),
     # weights that no family has
     "lm_head_bias": (False, "this family has no such bias"),
+    "n_special": (0, "vocab_size counts every token"),
     # how experts are chosen
     "scoring_func": ("softmax", "all experts are scored together"),
     "topk_method": ("greedy", "the best experts are chosen"),
@@ -111,6 +114,7 @@ NEUTRAL: dict[str, tuple[Any, str]] = {
 # other names for what a `Shape` states
 _BIASES = {
     "attention_bias": "qkv_bias",
+    "bias": "qkv_bias",
     "qkv_bias": "qkv_bias",
     "use_qkv_bias": "qkv_bias",
     "use_bias": "mlp_bias",

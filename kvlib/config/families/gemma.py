@@ -35,6 +35,7 @@ def gemma(keys: Keys) -> Shape:
 
 def gemma2(keys: Keys) -> Shape:
     keys.count("head_dim")
+    keys.only("sliding_window_pattern", 2, "every second layer has a window")
     keys.only("sliding_window_size", keys.data.get("sliding_window"), "sliding_window says it")
     return hybrid(keys, every=2)
 

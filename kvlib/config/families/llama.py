@@ -7,8 +7,6 @@ whole heads at the angles of `kvlib.config.rope`.
 
 from __future__ import annotations
 
-from typing import Any
-
 from kvlib.config.families import Family, Names, classes
 from kvlib.config.keys import Keys
 from kvlib.config.parts import decoder, llama_fields, uniform, window
@@ -24,17 +22,12 @@ def phi3(keys: Keys) -> Shape:
     return decoder(keys, windows=uniform(keys, window(keys, 0)))
 
 
-def phi3_fields(keys: Keys) -> dict[str, Any]:
-    keys.seen.add("original_max_position_embeddings")  # LongRoPE's, and refused with it
-    return llama_fields(keys)
-
-
 FAMILIES = {
     "llama": Family(classes("Llama"), shape, llama_fields),
     "phi3": Family(
         classes("Phi3"),
         phi3,
-        phi3_fields,
+        llama_fields,
         names=Names(renamed={"qkv": "self_attn.qkv_proj", "gate_up": "mlp.gate_up_proj"}),
     ),
 }
