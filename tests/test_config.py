@@ -555,7 +555,7 @@ LENGTHS = {
         192,
     ),
     "yarn with keys of other programs": (
-        {"rope_scaling": {**YARN, "finetuned": True, "attn_factor": 1.0, "extrapolation_factor": 1}},
+        {"rope_scaling": {**YARN, "finetuned": True, "attn_factor": 1, "extrapolation_factor": 1}},
         192,
         192,
     ),

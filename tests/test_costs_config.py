@@ -431,7 +431,20 @@ def test_a_cache_alone_may_be_quantised(tmp_path: Path) -> None:
     plain = ModelSpec.from_config(LLAMA)
     assert spec.weight_bytes() == plain.weight_bytes()
     assert spec.kv_bytes_per_token().value == 4 * (2 * 2 * 8) * 9 // 16
+    silent = {"producer": {"name": "modelopt"}, "quantization": {}}
+    for said in (silent, {"quantization": None}, modelopt(None)):
+        assert not ModelSpec.from_config(folder(tmp_path, LLAMA, hf_quant_config=said)).stored
     scheme = {"num_bits": 8, "type": "float", "dynamic": False}
+    for kv, kept, name in (("FP8", scheme, "fp8"), ("NVFP4", "NVFP4", "nvfp4")):
+        # as Model Optimizer's convert_hf_quant_config_format writes both files
+        inside = {"ignore": [], "kv_cache_scheme": kept, "quant_method": "modelopt"}
+        config = {**LLAMA, "quantization_config": inside}
+        for said in (
+            modelopt(None, kv_cache_quant_algo=kv),
+            {"quantization": {"kv_cache_quant_algo": kv}},
+        ):
+            spec = ModelSpec.from_config(folder(tmp_path, config, hf_quant_config=said))
+            assert (spec.kv_codec().name, spec.stored) == (name, None)
     config = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_scheme": scheme}
     spec = ModelSpec.from_config({**LLAMA, "quantization_config": config})
     assert spec.kv_codec().name == "fp8" and spec.kv_codec("int8").name == "int8"
@@ -501,7 +514,11 @@ def test_two_files_that_disagree_and_files_that_are_broken(tmp_path: Path) -> No
     same = ModelSpec.from_config(folder(tmp_path, config, hf_quant_config=said))
     assert same.weight_bytes() == ModelSpec.from_config(config).weight_bytes()
     message = refused(folder(tmp_path, config, hf_quant_config=modelopt("FP8")))
-    assert "hf_quant_config.json says that weights are FP8, quantization_config of" in message
+    assert "hf_quant_config.json says FP8 weights and a cache in 16 bits, quant" in message
+    assert message.endswith("config.json NVFP4 weights and a cache in 16 bits; needed: one of them")
+    said = modelopt(None, kv_cache_quant_algo="FP8")
+    message = refused(folder(tmp_path, config, hf_quant_config=said))
+    assert "says weights in 16 bits and a cache in fp8, quantization_config of" in message
     (tmp_path / "hf_quant_config.json").write_text("{")
     assert "hf_quant_config.json: not JSON" in refused(folder(tmp_path, LLAMA))
 

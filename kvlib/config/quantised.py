@@ -72,6 +72,10 @@ class Quantised:
         """What two files that describe the same weights have in common."""
         return self.name, self.kv, self._listed
 
+    def __str__(self) -> str:
+        weights = f"{self.name} weights" if self.name else "weights in 16 bits"
+        return f"{weights} and a cache in {self.kv.name if self.kv else '16 bits'}"
+
     def tells_experts_apart(self, layer: int) -> bool:
         """Whether a name in the file may be that of one expert of this layer."""
         return layer in self._with_numbers or None in self._with_numbers
@@ -169,7 +173,10 @@ def read(keys: Keys, folder: str | None, to_run: bool) -> Quantised | None:
         found.append(said)
     for file in FILES if folder is not None else ():
         path = os.path.join(folder or "", file)
-        if not os.path.lexists(path) or not (value := read_json(path)):
+        if not os.path.lexists(path):
+            continue
+        value = read_json(path)
+        if not value.get("quantization", value):  # it says nothing
             continue
         inside = Keys(value, words.path(path))
         said = _modelopt(inside) if file == MODELOPT else None
@@ -183,9 +190,10 @@ def read(keys: Keys, folder: str | None, to_run: bool) -> Quantised | None:
             error.without = None if to_run else KEYS[0]
             raise error
         if found and said.says() != found[0].says():
+            others = ", for other modules" if str(said) == str(found[0]) else ""
             raise CheckpointError(
-                f"{said.source} says that weights are {said.name}, {found[0].source} that they are "
-                f"{found[0].name}, with other modules or another cache; needed: one of them"
+                f"{said.source} says {said}, {found[0].source} {found[0]}{others}; needed: one of "
+                "them"
             )
         found.append(said)
     return found[0] if found else None
@@ -196,7 +204,8 @@ def _modelopt(keys: Keys) -> Quantised | None:
     inner = keys.data.get("quantization")
     if isinstance(inner, dict):
         keys = keys.inner("quantization", inner)
-    if "quant_algo" not in keys.data:
+    cache_alone = "kv_cache_quant_algo" in keys.data or keys.data.get("quant_method") == "modelopt"
+    if "quant_algo" not in keys.data and not cache_alone:
         return None
     name = keys.read("quant_algo", str, f"one of {', '.join((*FORMATS, MIXED))}", None)
     name = name and name.upper()
@@ -243,13 +252,18 @@ def _plain(name: str) -> str:
 
 
 def _kv(keys: Keys) -> Format | None:
-    """How the cache is stored: `kv_cache_quant_algo`, or `kv_cache_scheme` in config.json."""
-    scheme = keys.read("kv_cache_scheme", dict, "an object or null", {})
-    if scheme:
+    """How the cache is stored: `kv_cache_quant_algo`, or `kv_cache_scheme` in config.json.
+
+    Model Optimizer writes the second as an object for FP8, and as a name for all others.
+    """
+    key = "kv_cache_quant_algo"
+    if isinstance(keys.data.get("kv_cache_scheme"), str):
+        key = "kv_cache_scheme"
+    elif scheme := keys.read("kv_cache_scheme", dict, "an object or null", {}):
         inside = keys.inner("kv_cache_scheme", scheme)
         inside.only("type", "float", "keys and values are stored as fp8")
         inside.only("num_bits", 8, "keys and values are stored as fp8")
         return KV["FP8"]
     needed = f"one of {', '.join(KV)}, or null"
-    name = keys.read("kv_cache_quant_algo", str, needed, None, lambda name: name.upper() in KV)
+    name = keys.read(key, str, needed, None, lambda name: name.upper() in KV)
     return KV[name.upper()] if name else None
