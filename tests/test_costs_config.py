@@ -402,6 +402,17 @@ def test_what_the_issue_says_of_llama_70b(tmp_path: Path) -> None:
     assert not plain.fits and "Weights are" not in repr(plain)
 
 
+@pytest.mark.parametrize(
+    ("said", "inside"),
+    [(modelopt("FP8"), "quantization of "), (modelopt("FP8")["quantization"], "")],
+)
+def test_a_bill_names_the_file(tmp_path: Path, said: dict[str, Any], inside: str) -> None:
+    """Whether the file holds its keys in an object "quantization" or without one."""
+    spec = ModelSpec.from_config(folder(tmp_path, LLAMA, hf_quant_config=said))
+    where = f"{inside}{tmp_path / 'hf_quant_config.json'}"
+    assert f"Weights are FP8, as {where} says." in repr(fit(spec, "l4", 1, 8))
+
+
 def test_experts_and_mixed_precision(tmp_path: Path) -> None:
     routers = [f"model.layers.{i}.mlp.gate" for i in range(4)]
     said = modelopt("NVFP4", exclude_modules=["lm_head", "model.layers.0.self_attn*", *routers])

@@ -234,7 +234,7 @@ def _modelopt(keys: Keys) -> Quantised | None:
             listed[_plain(module)] = _sized(one, algo.upper())
     elif name is not None:
         _sized(keys, name)
-    where = f"{keys.inside.rstrip('.')} of {keys.source}"
+    where = (f"{keys.inside.rstrip('.')} of " if keys.inside else "") + keys.source
     return Quantised(where, name, tuple(map(_plain, kept)), tuple(listed.items()), _kv(keys))
 
 
