@@ -82,8 +82,8 @@ NUMBERS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     ),
     "an unknown key of YaRN": (
         LLAMA,
-        {"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "finetuned": True}},
-        "rope_scaling.finetuned is true, needed: a key that llama is known to have",
+        {"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "ramp": True}},
+        "rope_scaling.ramp is true, needed: a key that llama is known to have",
     ),
     "the other rope of Gemma 3": (GEMMA3, {"rope_local_base_freq": 1e20}, "from 0.001 to 1e+18"),
     "a limit of gpt-oss": (GPT_OSS, {"swiglu_limit": 1e9}, "swiglu_limit is 1000000000.0, needed"),
