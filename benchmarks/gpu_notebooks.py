@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CHAPTERS = {path.stem: path for path in sorted((ROOT / "book").glob("*.ipynb"))}
 BACKEND = "cupy"
 AT_ONCE = 4  # most of a chapter is Python that starts small kernels
-SAID = 4000  # characters at the end of what a chapter says that are kept
+SAID = 4000  # characters to keep from the end of a chapter's output
 
 
 def chapter(path: Path, limit: float) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def chapter(path: Path, limit: float) -> dict[str, Any]:
     folders = [str(ROOT), str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {"KVLIB_BACKEND": BACKEND, "PYTHONPATH": os.pathsep.join(folders)}
     environment.setdefault("OPENBLAS_NUM_THREADS", "1")  # several chapters share the processor
-    environment["PYTHONUNBUFFERED"] = "1"  # a process that is stopped has said what it knew
+    environment["PYTHONUNBUFFERED"] = "1"  # so that a stopped process has printed all it had
     program = [sys.executable, str(ROOT / "tests" / "run_on_device.py"), str(path), str(limit)]
     begin = time.perf_counter()
     done = subprocess.run(program, env=environment, capture_output=True, text=True)

@@ -118,7 +118,7 @@ def listed(name: str, value: Any, of: str) -> list[Any]:
 
 
 def in_order(name: str, value: Any, of: str) -> Iterator[Any]:
-    """The members one at a time, of what `listed` takes."""
+    """Return an iterator over the members of anything that `listed` takes."""
     unfit = isinstance(value, str | Set | Mapping) or not isinstance(value, Iterable)
     if unfit or getattr(value, "ndim", 1) == 0:
         raise TypeError(f"{name} must be a list of {of}, got {_unordered(value)}")

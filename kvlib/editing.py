@@ -4,7 +4,7 @@ A full chat may drop its oldest turns and keep the system prompt; an agent may d
 tool once it has read it. llama.cpp calls the two halves of this ``seq_rm`` and ``seq_add``.
 
 What follows the span moves to smaller positions, so its keys are rotated back by the length of the
-span. In float32 they are then right for their new positions, and still not what a model would
+span. In float32 they are then right for their new positions, but still not what a model would
 compute for the shortened text: from the second layer on, keys and values were made from tokens that
 had seen the span. The request loses the tokens of the span, but not what later tokens have read
 from them.
@@ -78,8 +78,8 @@ def remove_span(model: Decoder, cache: Cache, seq_id: Hashable, start: int, stop
     check_written(request, cache._gap(request))
     cache._check_truncate(request, start)  # before a copy is made, which ends the last step
     tail = [_moved(model, cache, layer, seq_id, start, stop) for layer in range(len(cache.layers))]
-    # In blocks, a copy is edited and takes the request's place at the end, because the pool may be
-    # too small. A row only gets emptier.
+    # A pool may be too small for the edit. So in a paged cache, edit a copy and let it replace
+    # the request at the end. A row of a dense cache only gets emptier.
     edited: Hashable = seq_id if cache.block_size is None else object()
     if edited is not seq_id:
         cache.fork(seq_id, edited)

@@ -132,12 +132,12 @@ def check_limits(limits: Mapping[str, int | None]) -> dict[str, int | None]:
 
 
 def _checked(name: str, pending: Any, seen: set[R]) -> Pending[R]:
-    """The entry with Python's own numbers; refuses another request than those `seen` before."""
+    """Return the entry with plain Python numbers; refuse a request that is already in `seen`."""
     if not isinstance(pending, Pending):
         raise TypeError(f"{name} must hold Pending, got {describe(pending)}")
     request, left, decoding = pending
     if check_hashable("request", request) in seen:
-        raise ValueError(f"request {describe(request)} is listed twice, in {name} the second time")
+        raise ValueError(f"request {describe(request)} is listed twice, the second time in {name}")
     seen.add(request)
     try:
         return Pending(request, check_integer("left", left, 0), check_flag("decoding", decoding))

@@ -115,8 +115,8 @@ class Scheduler:
     ``error`` says what happened, and the other requests go on.
 
     An error in your own code (a policy, gamma, the drafter, the cache) loses no token either: call
-    ``step`` again. If the drafter or the cache fails to free a request that has left, it is asked
-    once more, and then ``step``, ``cancel`` or ``close`` raises the first error.
+    ``step`` again. If the drafter or the cache fails to free a request that has ended, the
+    scheduler tries once more, and then ``step``, ``cancel`` or ``close`` raises the first error.
 
     >>> from kvlib import load_reference_model
     >>> model = load_reference_model()
@@ -157,7 +157,7 @@ class Scheduler:
         self._running: list[Request] = []  # in the order in which they began
         self._planned: list[Request] = []  # by a step whose tokens are not counted yet
         self._left: deque[tuple[Hashable, Any]] = deque()  # name, and what `noted` last said
-        self._unreturned: int | None = None  # first event of the steps that have failed
+        self._unreturned: int | None = None  # index of the first event of the failed steps
 
     @property
     def budget(self) -> int | None:
@@ -236,7 +236,7 @@ class Scheduler:
     def step(self) -> list[Event]:
         """Run one forward pass over the requests whose turn it is; returns what each one did.
 
-        If the steps before it have failed, what they did comes first.
+        If the steps before it failed, their events come first.
 
         Raises CacheFull or OutOfBlocks if the cache has too little room and no request gives way.
         That happens without a victim policy, or if other code fills the cache so far that not even
@@ -370,14 +370,14 @@ class Scheduler:
             raise interrupts[0]
 
     def _undo(self) -> None:
-        """Undo the step that has failed; a request whose tokens the cache keeps fails alone."""
+        """Undo the failed step; a request that the cache cannot truncate fails, and no other."""
         while self._planned:
             r = self._planned[-1]
             try:
                 if r in self._running:
                     undo(self.cache, r)
             except Exception as error:
-                words = f"request {describe(r.name)} could not undo a step that failed: {error}"
+                words = f"a failed step of request {describe(r.name)} could not be undone: {error}"
                 self._fail(r, words, advice="")
             self._planned.pop()
 
@@ -447,13 +447,13 @@ class Scheduler:
             parts.update((r, r.part(n)) for r, n in self._schedule().items())
 
     def _leave(self, r: Request, state: str) -> None:
-        """Take a request out of those that run; `_free_left` calls the cache and the drafter."""
+        """Remove a running request; `_free_left` frees it in the cache and the drafter."""
         self._running.remove(r)
         r.state, r.held, r.draft = state, 0, None
         self._left.append((r.name, r.left))
 
     def _free_left(self) -> None:
-        """Free in the cache and the drafter what has left; raise their first error afterwards.
+        """Free the requests in `_left` in cache and drafter; then raise the first error.
 
         A call that fails is made once more, because an interrupted one has freed nothing.
         """

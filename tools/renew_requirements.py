@@ -25,7 +25,7 @@ NOTE = """\
 
 
 def oldest() -> str:
-    """Return constraints that pin each dependency of pyproject.toml to the least it allows."""
+    """Return constraints that pin each dependency to the oldest version in pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     wanted = [*project["dependencies"], *extras["book"], *extras["checkpoints"]]
@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument(
         "--upgrade",
         default=os.environ.get("UPGRADE", "all"),
-        help="'all' (default); 'oldest', the least that pyproject.toml allows; 'none', which keeps "
+        help="'all' (default); 'oldest', which pyproject.toml still allows; 'none', which keeps "
         "every pin that still fits; or the name of one package",
     )
     arguments = parser.parse_args()

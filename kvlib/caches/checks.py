@@ -107,7 +107,7 @@ def token_ids(tokens: Iterable[int]) -> list[int]:
 
 def _token_id(t: Any) -> int:
     try:
-        if not isinstance(t, bool | np.bool_):  # NumPy 2.0 lets its own bool be an index
+        if not isinstance(t, bool | np.bool_):  # NumPy 2.0 takes its own bool as an index
             return index(t)
     except TypeError:
         pass

@@ -55,7 +55,7 @@ def to_dense(cache: Cache, layer: int, seq_ids: Sequence[Hashable]) -> tuple[Arr
 
 def _check_cache(cache: Any) -> None:
     if not isinstance(cache, Cache):
-        raise TypeError(f"cache must be a cache of kvlib, got {describe(cache)}")
+        raise TypeError(f"cache must be one of kvlib's caches, got {describe(cache)}")
 
 
 def _check_appended(request: Request, layer: int) -> None:

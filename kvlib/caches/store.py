@@ -44,7 +44,7 @@ class Fields:
             for name, field in self.fields.items()
         ]
         self.bounds: Bounds | None = None  # of keys, if a way to attend wants them
-        self._lengths: set[int] = set()  # tokens per call of `encode` whose result was checked
+        self._lengths: set[int] = set()  # token counts for which `encode` was checked
         # Keys and values of one shape take turns in one room.
         self._kinds = {name: f"{name} {x.shape[1:]} {x.dtype}" for name, x in self.arrays.items()}
 
@@ -57,7 +57,7 @@ class Fields:
         return self.put(pages, at, encoded)
 
     def _check_encoded(self, encoded: Any, tokens: int) -> None:
-        """Refuse what is not the fields of so many tokens, and name the codec."""
+        """Refuse any result but the fields of that many tokens; the error names the codec."""
         who, names = f"encode of {self.codec!r}", list(self.fields)
         if not isinstance(encoded, Mapping):
             raise TypeError(f"{who} must return a dict of arrays, got {describe(encoded)}")
@@ -70,14 +70,14 @@ class Fields:
             part, wanted = encoded[name], self.arrays[name].dtype
             if not isinstance(part, type(self.arrays[name])):
                 raise TypeError(
-                    f"{who} must return arrays of {self.xp.__name__}, got for {name!r} "
+                    f"{who} must return arrays of {self.xp.__name__}, got for {name!r}: "
                     f"{describe(part)}"
                 )
             shape = (self.heads, tokens // field.per, *field.shape)
             if part.shape != shape:
                 raise ValueError(
                     f"{who} returned {name!r} of shape {tuple(part.shape)}, needed {shape}: heads, "
-                    f"{tokens} tokens by {field.per}, and what `fields` says"
+                    f"{tokens} tokens / {field.per}, and the shape that `fields` gives"
                 )
             floating = (self.xp.isdtype(x, "real floating") for x in (part.dtype, wanted))
             if len(set(floating)) > 1:

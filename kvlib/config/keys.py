@@ -73,11 +73,11 @@ class Keys:
         return value
 
     def not_left_out(self, key: str) -> None:
-        """Raise for a key without which something else would silently take its place."""
+        """Raise if the caller left this key out, because a default would silently replace it."""
         if key in self.left_out:
             raise CheckpointError(
                 f"{self.source}: {self.inside}{words.name(key)} cannot be left out, because "
-                f"{self.model_type or 'kvlib'} reads it; state another value in the file instead"
+                f"{self.model_type or 'kvlib'} reads it; change its value in the file instead"
             )
 
     def count(self, key: str, default: Any = _UNSET, least: int = 1) -> int:

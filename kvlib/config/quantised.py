@@ -156,8 +156,8 @@ def _runs(module: str) -> list[str]:
 def read(keys: Keys, folder: str | None, to_run: bool) -> Quantised | None:
     """What config.json (`keys`) or a file of the folder states; None if the weights are plain.
 
-    Config.json decides, as in vLLM; a file that says something else is an error. So is, with its
-    reason, what kvlib cannot count or, if the model is `to_run`, all quantised weights.
+    config.json decides, as in vLLM. Raises CheckpointError for a file that contradicts it, for a
+    format that kvlib cannot count and, if the model is `to_run`, for any quantised weights.
     """
     found: list[Quantised] = []
     keys.seen.update(KEYS)
@@ -192,8 +192,7 @@ def read(keys: Keys, folder: str | None, to_run: bool) -> Quantised | None:
         if found and said.says() != found[0].says():
             others = ", for other modules" if str(said) == str(found[0]) else ""
             raise CheckpointError(
-                f"{said.source} says {said}, {found[0].source} {found[0]}{others}; needed: one of "
-                "them"
+                f"{said.source} says {said}, {found[0].source} {found[0]}{others}; needed: one alone"
             )
         found.append(said)
     return found[0] if found else None
@@ -219,7 +218,7 @@ def _modelopt(keys: Keys) -> Quantised | None:
     if len(wild) > MOST_PATTERNS:
         raise keys.error(names, f"at most {MOST_PATTERNS} names with wildcards")
     if any(one.count("*") > 4 or TOLD.search(re.sub(r"layers\.\d+", "", one)) for one in wild):
-        raise keys.error(names, "names with at most 4 of *, and without [, ? and numbers beside it")
+        raise keys.error(names, "names with at most 4 of *, no [ or ?, no number but the layer's")
     listed = {}
     if name == MIXED:
         layers = keys.read("quantized_layers", dict, "the format of each module", valid=bool)

@@ -102,8 +102,8 @@ def read_model(
 def family_of(keys: Keys, to_run: bool = False) -> Family:
     """The family by `model_type` or, where a file has none, by its class in `architectures`.
 
-    It is the first question that is asked of a file, because nothing else that is wrong with one
-    matters if kvlib does not know the family.
+    This is checked first, because no other fault of a file matters if kvlib does not know the
+    family.
 
     Raises CheckpointError for a family that kvlib does not know, naming those it can count or, if
     the model is `to_run`, run; and for a class with another head than the language model's.
@@ -140,7 +140,7 @@ def _shape_of(keys: Keys, found: Family) -> Shape:
 def _in_file(
     data: Mapping[str, Any], without: Collection[str], source: str, folder: str | None
 ) -> frozenset[str]:
-    """The keys to leave out, each of which the file has; one for quantised weights names all."""
+    """Check that the file has the keys to leave out; a key of quantised weights adds the others."""
     text = data.get("text_config")
     known = {*data, *(text if isinstance(text, Mapping) else ())}
     files = [] if folder is None else [os.path.join(folder, file) for file in quantised.FILES]

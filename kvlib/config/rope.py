@@ -91,7 +91,7 @@ def read(keys: Keys, theta: float = 10000.0) -> RopeConfig:
 
 
 def longest(keys: Keys) -> int:
-    """How many tokens the model reads, with the stretch of its rope.
+    """Return how many tokens the model can read, including the stretch of its rope.
 
     `max_position_embeddings`, times `factor` for "linear" and "dynamic"; for "yarn" `factor` times
     `original_max_position_embeddings`, whatever the first key says. "llama3" and "longrope" state
@@ -114,7 +114,7 @@ def longest(keys: Keys) -> int:
         stretched = int(start * inside.number("factor"))
         if not 1 <= stretched <= POSITIONS:
             raise inside.error(
-                "factor", f"a number that makes 1 to {POSITIONS:,} of {start:,} tokens"
+                "factor", f"a number that stretches {start:,} tokens to 1 to {POSITIONS:,}"
             )
         return stretched
     return length

@@ -4,7 +4,7 @@ A key of a config.json is
 
 understood   if `shape` or `forward_fields` of the family's file reads it;
 harmless     if it says how to train, initialise, generate or load: any value will do;
-neutral      if `neutral` knows the value at which it changes nothing, and that is its value;
+neutral      if its value is the one at which it changes nothing, by the function `neutral`;
 refused      otherwise, by name.
 """
 

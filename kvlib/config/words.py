@@ -42,7 +42,7 @@ def name(key: object) -> str:
 
 
 def without(key: str) -> str:
-    """How a program leaves a key out; `kvlib.costs.cli` replaces it by its option."""
+    """How a program leaves a key out; `kvlib.costs.cli` puts its option there instead."""
     return f"without=[{shown(key)}]"
 
 

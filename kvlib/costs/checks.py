@@ -23,7 +23,7 @@ def count(name: str, value: object, least: int = 1) -> int:
     """
     number = value.value if isinstance(value, Tokens) else value
     needed = f"a whole number of at least {least}"
-    flag = type(number).__name__.startswith("bool")  # NumPy 2.0 lets its own bool be an index
+    flag = type(number).__name__.startswith("bool")  # NumPy 2.0 takes its own bool as an index
     try:
         found = None if flag or isinstance(number, Quantity) else index(number)  # type: ignore[arg-type]
     except TypeError:

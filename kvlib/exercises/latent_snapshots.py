@@ -129,8 +129,8 @@ def _exact(states: type) -> None:
 
 
 def _in_float32(states: type) -> None:
-    """float32 has no 2^24 + 1. With a copy after each token, the state cannot be computed later."""
-    one = States(states, 3, 5, 1)
+    """Check that the state and its copies are float32, which has no number 2^24 + 1."""
+    one = States(states, 3, 5, 1)  # a copy after each token, so that none is recomputed
     q = np.array([1, 0, 0], np.float32)
     for number in (2**24, 1, -(2**24)):
         one.append(Tokens(3, 5, q[None], np.full((1, 5), number, np.float32)))

@@ -39,11 +39,11 @@ class Chain:
         return [bool(u < ratio) for u, ratio in zip(self.u, self.ratios(), strict=True)]
 
     def turned(self) -> Chain:
-        """The chain for an answer that compares 1 - u, which is as evenly spread as u."""
+        """The chain for an answer that compares 1 - u, which is as uniform as u."""
         return Chain(self.what, self.p, self.q, self.draft, 1 - self.u)
 
     def near(self) -> np.ndarray:
-        """Which guesses rounding might decide, whichever end of u is compared: (n,) bool."""
+        """Return which guesses rounding might decide, by u or by 1 - u: (n,) bool."""
         i = np.arange(len(self.draft))
         p, q = self.p[i, self.draft], self.q[i, self.draft]
         ends = np.stack([self.u, 1 - self.u])
@@ -138,7 +138,7 @@ def _expect(
     )
     if missed is None or turned is None:
         return
-    if turned > max(missed, 20):  # by then it is no chance that 1 - u explains all answers
+    if turned > max(missed, 20):  # 1 - u explains too many answers for chance
         c, n = asked[turned]
         raise Finding(_difference(c.turned(), n, "1 - u"))
     raise Finding(_difference(*asked[missed]) + _suspect(asked))

@@ -53,7 +53,7 @@ def _beats(mine: Pairs, rival: Pairs, budget: int) -> Iterator[str]:
     if len(none) > 1:
         raise Finding(
             f"with {budget} tokens per layer, {len(none)} layers keep no heavy token: "
-            f"{', '.join(map(str, none))}. At most one layer may do without"
+            f"{', '.join(map(str, none))}. At most one layer may have none"
         )
     yield f"the text takes {bits:.2f} bits per byte, and {most:.2f} under H2O"
 

@@ -84,7 +84,7 @@ def _check(
 ) -> None:
     for name, array in (("p", p), ("q", q)):
         if not isinstance(array, np.ndarray):
-            raise TypeError(f"{name} must be an array of NumPy, got {describe(array)}")
+            raise TypeError(f"{name} must be a NumPy array, got {describe(array)}")
         refuse_mask(name, array)
     n, shape = len(check_list("guesses", tokens, "token ids")), np.shape(p)
     if len(shape) != 2 or shape[0] != n + 1:

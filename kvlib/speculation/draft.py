@@ -169,7 +169,7 @@ def _check_distributions(where: str, tokens: Sequence[int], q: np.ndarray) -> No
     """Rows of q are distributions, and each token may be drawn from its row."""
     if not isinstance(q, np.ndarray) or q.dtype.kind != "f":
         came = f"dtype {q.dtype}" if isinstance(q, np.ndarray) else type_of(q)
-        raise TypeError(f"{where} must state q in floating point, as an array of NumPy; got {came}")
+        raise TypeError(f"{where} must state q as a NumPy array in floating point; got {came}")
     sums = q.sum(axis=1)
     for j in range(len(tokens)):
         least, token = q[j].min(), int(tokens[j])

@@ -54,7 +54,7 @@ def checking_time(gamma: int, batch: int, ridge: float) -> float:
             of the GPU in operations per byte, such as ``GPUS["h100-sxm"].ridge().value``
 
     t(batch · (γ + 1)) / t(batch) with t(n) = max(1, n / ridge), the roofline of the products with
-    weights (Williams et al., doi:10.1145/1498765.1498785). Every token is taken to use all weights;
+    weights (Williams et al., doi:10.1145/1498765.1498785). Every token counts as using all weights;
     in a mixture of experts, more tokens read more of them. Attention is left out.
 
     >>> [round(checking_time(gamma, batch=128, ridge=295), 2) for gamma in (1, 3, 5, 7)]
@@ -100,7 +100,7 @@ def adaptive(most: int = 8, cost: float = 0.05) -> Callable[[Request], int]:
 
     def rule(request: Request) -> int:
         if not isinstance(request, Request):
-            raise TypeError(f"gamma is a rule for a request, got {describe(request)}")
+            raise TypeError(f"gamma takes a request of a scheduler, got {describe(request)}")
         return best[round(100 * request.lately)]
 
     return rule

@@ -39,7 +39,7 @@ def check_cache(
     (plan, append, run with ragged lengths), read, truncate, fork, free, steps that fail, plans
     that must be refused, and trees of guesses if the cache takes them. After each one the whole
     cache is read, and ``read`` must refuse requests and layers that are not there. Memory that was
-    never written holds NaN, and in kvlib's own kinds of caches so does memory that was given back.
+    never written holds NaN, and in kvlib's own kinds of caches so does freed memory.
     The trial says what it did not cover: trees, and lengths that ``truncate`` refused.
 
     Forty lives of one of kvlib's caches in NumPy take one to three seconds, of a slower cache more;

@@ -8,9 +8,9 @@ from kvlib.caches import Cache
 
 
 def check_reads(cache: Cache) -> None:
-    """``read`` refuses requests that are not open and layers that the cache does not have.
+    """Check that ``read`` refuses requests that are not open and layers that do not exist.
 
-    AssertionError if it gives something for one, or raises what is no ValueError or TypeError.
+    Raises AssertionError if it returns anything, or raises neither ValueError nor TypeError.
     """
     unknown = "no such request"
     wrong: list[tuple[Any, Any]] = [(0, unknown), (0, [unknown])]
@@ -34,7 +34,7 @@ def check_reads(cache: Cache) -> None:
 
 
 def check_answer(cache: Any, found: Any, with_lse: bool) -> None:
-    """``run`` gives o alone, or (o, lse) if it was asked for lse."""
+    """Check that ``run`` returns o alone, or (o, lse) if it was asked for lse."""
     pair = isinstance(found, tuple | list) and len(found) == 2
     if pair == with_lse and (pair or hasattr(found, "shape")):
         return
