@@ -526,7 +526,7 @@ def test_two_files_that_disagree_and_files_that_are_broken(tmp_path: Path) -> No
     assert same.weight_bytes() == ModelSpec.from_config(config).weight_bytes()
     message = refused(folder(tmp_path, config, hf_quant_config=modelopt("FP8")))
     assert "hf_quant_config.json says FP8 weights and a cache in 16 bits, quant" in message
-    assert message.endswith("config.json NVFP4 weights and a cache in 16 bits; needed: one of them")
+    assert message.endswith("config.json NVFP4 weights and a cache in 16 bits; keep one")
     said = modelopt(None, kv_cache_quant_algo="FP8")
     message = refused(folder(tmp_path, config, hf_quant_config=said))
     assert "says weights in 16 bits and a cache in fp8, quantization_config of" in message

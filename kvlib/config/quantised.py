@@ -192,7 +192,7 @@ def read(keys: Keys, folder: str | None, to_run: bool) -> Quantised | None:
         if found and said.says() != found[0].says():
             others = ", for other modules" if str(said) == str(found[0]) else ""
             raise CheckpointError(
-                f"{said.source} says {said}, {found[0].source} {found[0]}{others}; needed: one alone"
+                f"{said.source} says {said}, {found[0].source} {found[0]}{others}; keep one"
             )
         found.append(said)
     return found[0] if found else None
