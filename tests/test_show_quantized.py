@@ -78,13 +78,21 @@ def test_bytes_of_colours_the_halves_of_the_channels() -> None:
     assert labels(far.yaxis) == ["high 4 bits", "low 4 bits"]
 
 
-def test_residual_names_its_lines() -> None:
-    fig = draw.residual([0, 32], {"int2": [20.0, 3.0], "int4": [0.5, -0.1]})
+def bars(ax: Any) -> list[list[tuple[float, float]]]:
+    """Of each line with error bars, the lower and the upper end of every bar."""
+    ends = [c[2][0].get_segments() for c in ax.containers]
+    return [[(float(bar[0, 1]), float(bar[1, 1])) for bar in line] for line in ends]
+
+
+def test_residual_names_its_lines_and_draws_their_errors() -> None:
+    found = {"int2": [(20.0, 2.0), (3.0, 0.5)], "int4": [(0.5, 0.25), (-0.5, 1.0)]}
+    fig = draw.residual([0, 32], found)
     (ax,) = fig.axes
-    assert [list(line.get_ydata()) for line in ax.lines] == [[20.0, 3.0], [0.5, -0.1]]
+    assert [list(c[0].get_ydata()) for c in ax.containers] == [[20.0, 3.0], [0.5, -0.5]]
+    assert bars(ax) == [[(18.0, 22.0), (2.5, 3.5)], [(0.25, 0.75), (-1.5, 0.5)]]
     assert [t.get_text() for t in ax.get_legend().get_texts()] == ["int2", "int4"]
     assert labels(ax.xaxis) == ["0", "32"]
-    assert ax.get_ylim()[0] < -0.1  # the lowest line does not lie on the axis
+    assert ax.get_ylim()[0] < -1.5  # the lowest bar does not end on the axis
 
 
 def test_weight_stacks_and_compares_with_the_first() -> None:
@@ -103,12 +111,15 @@ def test_speed_draws_bytes_and_a_bar_for_each_length() -> None:
     assert {"× 0.16", "× 1.2", "× 2"} <= set(texts(ax))
 
 
-def test_trade_marks_what_is_swapped() -> None:
-    fig = draw.trade({"a": 640.0, "b": 2560.0}, {"a": 1e-2, "b": 1e-6}, bad=["a"])
+def test_trade_marks_what_is_swapped_and_draws_errors() -> None:
+    kl = {"a": (0.5, 0.25), "b": (0.125, 0.0625)}
+    fig = draw.trade({"a": 640.0, "b": 2560.0}, kl, bad=["a"])
     (ax,) = fig.axes
-    points = [(float(p.get_xdata()[0]), float(p.get_ydata()[0])) for p in ax.lines]
-    assert points == [(640.0, 1e-2), (2560.0, 1e-6)]
-    hollow, full = (line.get_markerfacecolor() for line in ax.lines)
+    dots = [c[0] for c in ax.containers]
+    points = [(float(p.get_xdata()[0]), float(p.get_ydata()[0])) for p in dots]
+    assert points == [(640.0, 0.5), (2560.0, 0.125)]
+    assert bars(ax) == [[(0.25, 0.75)], [(0.0625, 0.1875)]]
+    hollow, full = (line.get_markerfacecolor() for line in dots)
     assert (hollow, full) == ("#ffffff", show.color("ink"))
     assert texts(ax) == ["a", "b"] and labels(ax.xaxis) == ["512", "1,024", "2,048"]
 

@@ -91,16 +91,24 @@ def bytes_of(orders: Mapping[str, Sequence[tuple[int, int]]]) -> Any:
     return finish(fig)
 
 
-def residual(kept: Sequence[int], added: Mapping[str, Sequence[float]]) -> Any:
-    """Bits per byte added (percent) against the tokens kept unquantised; three lines at most."""
+def residual(kept: Sequence[int], added: Mapping[str, Sequence[tuple[float, float]]]) -> Any:
+    """Bits per byte added (percent) against the tokens kept unquantised; three lines at most.
+
+    added: name → (mean, standard error) for each of `kept`.
+    """
     fig, ax = figure(3.0)
     styles = (("ink", "-", "o"), ("ink", "--", "s"), ("muted", ":", "^"))
-    for (name, y), (tone, style, mark) in zip(added.items(), styles, strict=False):
-        ax.plot(range(len(kept)), y, color=color(tone), linestyle=style, marker=mark, label=name)
-    ax.set_xticks(range(len(kept)), labels=[str(n) for n in kept])
+    x = range(len(kept))
+    for (name, found), (tone, style, mark) in zip(added.items(), styles, strict=False):
+        mean, error = zip(*found, strict=True)
+        ax.errorbar(
+            x, mean, error, color=color(tone), linestyle=style, marker=mark, capsize=4, label=name
+        )
+    ax.set_xticks(x, labels=[str(n) for n in kept])
     ax.set(xlabel="newest tokens kept in float32 (residual)", ylabel="bits per byte added (%)")
-    every = [x for y in added.values() for x in y]
-    ax.set_ylim(min(0, *every) - 0.05 * max(every))  # the lowest line is not the axis
+    every = [(mean - error, mean) for found in added.values() for mean, error in found]
+    low, high = min(low for low, _ in every), max(mean for _, mean in every)
+    ax.set_ylim(min(0, low) - 0.05 * high)  # the lowest bar does not end on the axis
     ax.legend(loc="upper right")
     return finish(fig)
 
@@ -160,16 +168,22 @@ def speed(read: Mapping[str, float], times: Mapping[str, Sequence[float]], names
     return finish(fig)
 
 
-def trade(nbytes: Mapping[str, float], kl: Mapping[str, float], bad: Sequence[str] = ()) -> Any:
-    """Bytes per token against divergence (log scales), a named dot per codec, hollow for `bad`."""
+def trade(
+    nbytes: Mapping[str, float], kl: Mapping[str, tuple[float, float]], bad: Sequence[str] = ()
+) -> Any:
+    """Bytes per token against divergence (log scales), a named dot per codec, hollow for `bad`.
+
+    kl: name → (mean, standard error).
+    """
     fig, ax = figure(3.8)
     for name, x in nbytes.items():
         face = CARD if name in bad else INK
-        ax.plot([x], [kl[name]], "o", mfc=face, mec=INK, markersize=7)
+        mean, error = kl[name]
+        ax.errorbar([x], [mean], [error], fmt="o", mfc=face, mec=INK, ecolor=INK, markersize=7)
         left = name in bad  # to the left, where no other name begins
         ax.annotate(
             name,
-            (x, kl[name]),
+            (x, mean),
             xytext=(-7, -3) if left else (7, 5),
             textcoords="offset points",
             ha="right" if left else "left",
