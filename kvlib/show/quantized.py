@@ -109,7 +109,7 @@ def residual(kept: Sequence[int], added: Mapping[str, Sequence[tuple[float, floa
     every = [(mean - error, mean) for found in added.values() for mean, error in found]
     low, high = min(low for low, _ in every), max(mean for _, mean in every)
     ax.set_ylim(min(0, low) - 0.05 * high)  # the lowest bar does not end on the axis
-    ax.legend(loc="upper right")
+    ax.legend(loc="upper right", handlelength=3.5)  # long enough for a dash
     return finish(fig)
 
 
