@@ -37,7 +37,14 @@ def test_keys_that_get_no_weight_stay_blank() -> None:
 def test_bits_add_up() -> None:
     (ax,) = draw.drift({"healthy": [1.0, 2.0], "a_bug": [2.0, 4.0]}).axes
     assert [list(line.get_ydata()) for line in ax.lines] == [[1, 3], [2, 6]]
-    assert words(ax) == ["healthy", "a bug"] and ax.get_ylim()[0] == 0
+    assert ax.get_ylim()[0] == 0
+
+
+def test_lines_that_end_close_together_are_told_apart_by_their_dashes() -> None:
+    (ax,) = draw.drift({"healthy": [1.0], "a_bug": [1.1], "another": [1.2]}).axes
+    handles, names = ax.get_legend_handles_labels()
+    assert names == ["healthy", "a bug", "another"] and not words(ax)
+    assert len({line.get_linestyle() for line in handles}) == 3
 
 
 def test_a_bill_is_a_multiple_of_what_is_held() -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from kvlib.show.controls import Slider
-from kvlib.show.draw import annotate, bars, figure, finish, heatmap, lines
+from kvlib.show.draw import annotate, bars, figure, finish, heatmap
 from kvlib.show.explorer import Explorer
 from kvlib.show.scenes.axes import axis_counts, axis_linear
 from kvlib.show.scenes.words import fixed
-from kvlib.show.style import CARD, GRID, INK, MUTED
+from kvlib.show.style import CARD, GRID, INK, MUTED, color
 
 
 def weights(patterns: Mapping[str, Any]) -> Any:
@@ -33,12 +33,13 @@ def weights(patterns: Mapping[str, Any]) -> Any:
 def drift(bits: Mapping[str, Sequence[float]]) -> Any:
     """Bits that a given text has cost so far, byte by byte: the first series is the healthy one."""
     fig, ax = figure(3.0)
-    totals = {name.replace("_", " "): np.cumsum(x) for name, x in bits.items()}
-    n = len(next(iter(totals.values())))
-    roles = ["ink"] + ["muted"] * (len(totals) - 1)  # a bug has no colour in the palette
-    lines(ax, np.arange(1, n + 1), totals, roles, xlabel="bytes read", ylabel="bits, added up")
-    for line, style in zip(ax.lines, ("-", ":", "--", "-."), strict=False):
-        line.set_linestyle(style)
+    tones = ["ink"] + ["muted"] * (len(bits) - 1)  # a bug has no colour in the palette
+    for (name, x), tone, dashes in zip(bits.items(), tones, ("-", ":", "--", "-."), strict=False):
+        spent = np.cumsum(x)
+        read = range(1, len(spent) + 1)
+        ax.plot(read, spent, color=color(tone), linestyle=dashes, label=name.replace("_", " "))
+    ax.set(xlabel="bytes read", ylabel="bits, added up")
+    ax.legend(loc="upper left", handlelength=3.5)  # some lines end at the same height
     ax.set_ylim(bottom=0)
     return finish(fig)
 
