@@ -163,7 +163,7 @@ EXHIBITS = (
         "_accepted",
         through_a_softmax,
         room="guesses",
-        cite="transformers before #28508",
+        cite="transformers #28508 (mended before 4.37.0)",
         happened="After a refusal, a token is drawn from what is left of the model's "
         "probabilities. They went through a softmax in place of a division by their sum, so "
         "tokens with nothing left got a probability, too.",
