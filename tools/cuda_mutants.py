@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvlib.kernels import nvrtc, processor
+from kvlib.kernels.processor import compiled
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ MUTANTS = [
 def in_cuda(mutant: CudaMutant) -> Iterator[None]:
     """Kernels of the unit are compiled from the changed source inside `with`."""
     before = nvrtc.fingerprint(mutant.unit)
-    healthy: Any = processor.source
+    healthy: Any = compiled.source
     if healthy(mutant.unit).count(mutant.old) != 1:
         raise LookupError(f"{mutant.name!r}: {mutant.old!r} must stand in {mutant.unit} once")
 
@@ -109,7 +110,7 @@ def in_cuda(mutant: CudaMutant) -> Iterator[None]:
         text = healthy(unit)
         return text.replace(mutant.old, mutant.new) if unit == mutant.unit else text
 
-    processor.source = nvrtc.source = changed  # type: ignore[assignment]
+    compiled.source = nvrtc.source = changed  # type: ignore[assignment]
     processor._entries.clear()
     try:
         # test_kernel_catalogue.py compiles every kernel of a source that has another fingerprint
@@ -117,5 +118,5 @@ def in_cuda(mutant: CudaMutant) -> Iterator[None]:
             raise LookupError(f"{mutant.name!r} leaves the source's fingerprint as it was")
         yield
     finally:
-        processor.source = nvrtc.source = healthy
+        compiled.source = nvrtc.source = healthy
         processor._entries.clear()

@@ -224,10 +224,10 @@ def test_wrong_loops(old, new, words):
 
 
 def test_without_a_compiler_the_checker_says_so(monkeypatch):
-    from kvlib.kernels import processor
+    from kvlib.kernels.processor import compiled
 
     def missing():
         raise ImportError("running CUDA kernels on a processor needs a C++ compiler")
 
-    monkeypatch.setattr(processor, "compiler", missing)
+    monkeypatch.setattr(compiled, "compiler", missing)
     refused(check_split_range(lambda: RANGE + "// anew"), "could not be compiled here")

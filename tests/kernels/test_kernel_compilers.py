@@ -28,7 +28,7 @@ from repository import ROOT
 from kvlib.kernels import processor, read_keys, run_cuda
 from kvlib.kernels.catalogue import instantiations
 from kvlib.kernels.engine import watched
-from kvlib.kernels.processor import KernelError, library
+from kvlib.kernels.processor import KernelError, compiled, library
 
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 ZIG = f"{shlex.quote(sys.executable)} -m ziglang c++"
@@ -188,7 +188,7 @@ def test_a_compiler_that_fails_is_told_in_its_words(text, words, fresh, monkeypa
 
 @needs_shell
 def test_a_compiler_that_hangs_is_stopped_with_all_it_started(fresh, monkeypatch, tmp_path):
-    monkeypatch.setattr(processor, "COMPILE_SECONDS", 0.3)
+    monkeypatch.setattr(compiled, "COMPILE_SECONDS", 0.3)
     monkeypatch.setenv("CXX", script(tmp_path, f"(sleep 1; touch '{tmp_path}/late') & wait"))
     with pytest.raises(KernelError, match="had not compiled a_warp_a_key after 0.3 seconds .* CXX"):
         read_keys("a_warp_a_key", KEYS)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from kvlib.kernels.launch import Launch
-from kvlib.kernels.processor import TRY, KernelError, Traffic, arrays_of, compiler, how, library
+from kvlib.kernels.launch import Launch, Traffic, arrays_of
+from kvlib.kernels.processor.compiled import TRY, KernelError, compiler, how, library
 
 CHILD = Path(__file__).with_name("child.py")
 SECONDS = 10.0
