@@ -519,8 +519,8 @@ RECORDS = (
     *("Seen", "Step"),
 )
 HOOKS = (
-    *("attend", "decoded", "fields", "lying", "note", "paged_lens", "pages", "store"),
-    *("stored_lens", "tables", "waits_for", "watch"),
+    *("attend", "coded_in", "decoded", "due", "fields", "lying", "note", "paged_lens", "pages"),
+    *("store", "stored_lens", "tables", "waits_for", "watch"),
 )
 CACHES = ("DenseCache", "PagedCache", "QuantizedCache", "StoredCache")
 

@@ -142,7 +142,7 @@ MUTANTS = [
         "windows_give_back"),
     Bug("a step's lengths count tokens that are gone", TABLE, "Lying.__init__",
         absolute_lengths, "any_schedule"),
-    Bug("read counts tokens that are gone", LAYERS, "StoredLayers.read", from_the_start,
+    Bug("read counts tokens that are gone", LAYERS, "StoredLayers._read", from_the_start,
         "windows_give_back"),
     Bug("a request goes back to keys that are gone", STORED, "StoredCache._check_kept",
         lambda *_: None, "windows_give_back"),

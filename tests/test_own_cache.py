@@ -8,7 +8,6 @@ import pytest
 from caches import CACHES, build, fitting
 
 from kvlib import DenseCache, LayerSpec, Memory
-from kvlib.caches.checks import check_layer, get_open
 from kvlib.caches.layouts import from_dense, to_dense
 from kvlib.caches.protocol import Cache
 from kvlib.caches.step import Request
@@ -40,9 +39,8 @@ class Growing(Cache):
             pair[:] = [np.concatenate([x, y[new]]) for x, y in zip(pair, (k, v))]
         step.ticket.appended.add(layer)
 
-    def read(self, layer, seq_id):
-        check_layer(self, layer)
-        k, v = get_open(self._requests, seq_id).state[layer]
+    def _read(self, layer, seq_id):
+        k, v = self._requests[seq_id].state[layer]
         return k, v, np.arange(len(k))
 
     def storage(self):
@@ -63,14 +61,14 @@ def test_a_cache_of_these_methods_is_whole():
 class Bare(Cache):
     """Of these methods only what a step needs."""
 
-    _open, append, read = Growing._open, Growing.append, Growing.read
+    _open, append, _read = Growing._open, Growing.append, Growing._read
 
 
 class Later(Bare):
     """Gets its methods after the class was made, as the cells of a notebook add them."""
 
 
-Later.read = lambda self, layer, seq_id: Growing.read(self, layer, seq_id)
+Later._read = lambda self, layer, seq_id: Growing._read(self, layer, seq_id)
 Later._truncate = Growing._truncate
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from functools import wraps
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from operator import index
 from typing import Any, TypeVar
 
@@ -120,7 +119,7 @@ def check_layer(cache: CacheHooks, layer: int) -> None:
 
 
 def check_kind_of_cache(kind: type[CacheHooks]) -> None:
-    """Refuse a class that checks truncations and makes none; let its ``read`` check its arguments.
+    """Refuse a class that checks truncations and makes none.
 
     When the first cache is built and not when the class is: methods may be added until then.
     """
@@ -130,21 +129,6 @@ def check_kind_of_cache(kind: type[CacheHooks]) -> None:
             f"{kind.__name__} writes _check_truncate and not _truncate, so truncate would forget "
             "nothing; write both, or _truncate alone if every length is allowed"
         )
-    for cls in kind.__mro__:
-        read = vars(cls).get("read")
-        if read is not None and not hasattr(read, "checks_names"):
-            cls.read = _checked(read)  # type: ignore[attr-defined]
-
-
-def _checked(read: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(read)
-    def checked(self: Any, layer: int, seq_id: Hashable) -> Any:
-        check_layer(self, layer)
-        get_open(self._requests, seq_id)
-        return read(self, layer, seq_id)
-
-    checked.checks_names = True  # type: ignore[attr-defined]
-    return checked
 
 
 def check_step(step: Step) -> None:

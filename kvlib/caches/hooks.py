@@ -4,7 +4,7 @@
 * ``append`` first asks ``self._check_append``, which refuses what does not fit. It stores rows
   ``step.qo_indptr[i]`` to ``step.qo_indptr[i + 1]`` for request i, and at the end notes the layer:
   ``step.ticket.appended.add(layer)``. Without that, ``run`` refuses the layer.
-* ``read`` gives all of it back. It is asked only for layers and requests that there are.
+* ``_read`` gives all of it back. ``read`` asks it only for layers and requests that exist.
 * ``_truncate`` forgets, exactly to where the last step began. ``_check_truncate`` refuses lengths
   that it cannot go back to, and is always asked first. What cannot be undone (eviction, for
   example) belongs in ``_reserve``, which ``plan`` calls.
@@ -127,14 +127,8 @@ class CacheHooks:
         """
         raise TypeError(f"{type(self).__name__} cannot append")
 
-    def read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:
-        """All that a layer holds of a request: k (S, Hkv, Dk), v (S, Hkv, Dv), positions (S,).
-
-        The numbers are decoded and stand in the order of positions. Only the tokens of a tree of
-        guesses, which come last, stand in the order in which they were planned. The arrays may be
-        views of the storage, so do not write to them. A cache that evicts per head gives positions
-        (Hkv, S), each head's in order.
-        """
+    def _read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:
+        """Return what ``read`` returns, for a layer and a request that exist."""
         raise TypeError(f"{type(self).__name__} cannot be read")
 
     def memory(self) -> Memory:

@@ -126,11 +126,8 @@ class StoredLayers(Cache):
         gap, settled = self._gap(request), self.settled(request)
         return settled if gap is None else min(gap, settled)
 
-    def read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:
-        """What a layer holds, decoded: k (S, Hkv, Dk), v (S, Hkv, Dv), positions (S,).
-
-        Tokens that have been given back are missing. Copies, or views of a row of plain numbers.
-        """
+    def _read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:
+        """Return copies, or views of a row of plain numbers, without dropped tokens."""
         request, xp = self._requests[seq_id], self.xp
         state = request.state
         table = state.tables[self.group_of[layer]]

@@ -32,6 +32,7 @@ from kvlib.arguments import check_flag, describe, is_integer
 from kvlib.arrays import Array
 from kvlib.caches.checks import (
     check_extra,
+    check_layer,
     check_new,
     check_plan,
     check_run,
@@ -159,6 +160,18 @@ class Cache(OpenRequests):
         o, lse = attend(self, layer, q, step, True)
         self.watch(layer, q, lse, step)
         return (o, lse) if return_lse else o
+
+    def read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:
+        """Return what a layer stores of a request: k (S, Hkv, Dk), v (S, Hkv, Dv), positions (S,).
+
+        The numbers are decoded, in the order of positions. Only the tokens of a tree of guesses,
+        which come last, are in the order in which they were planned. The arrays may be views of the
+        storage, so do not write to them. A cache that evicts per head gives positions (Hkv, S),
+        each head's in order. Raises ValueError for a layer or a request that does not exist.
+        """
+        check_layer(self, layer)
+        get_open(self._requests, seq_id)
+        return self._read(layer, seq_id)
 
     def seq_len(self, seq_id: Hashable) -> int:
         """The absolute length of the request in tokens, even if some are no longer stored."""

@@ -9,7 +9,6 @@ import pytest
 
 from kvlib.attention import attend
 from kvlib.caches import Cache, Memory
-from kvlib.caches.checks import check_layer, get_open
 from kvlib.caches.step import Request
 from kvlib.exercises import kit
 from kvlib.exercises.kit import Trial
@@ -76,9 +75,8 @@ class ByHead(Cache):
             ]
         step.ticket.appended.add(layer)
 
-    def read(self, layer: int, seq_id: Any) -> Any:
-        check_layer(self, layer)
-        return tuple(get_open(self._requests, seq_id).state["held"][layer])
+    def _read(self, layer: int, seq_id: Any) -> Any:
+        return tuple(self._requests[seq_id].state["held"][layer])
 
     def storage(self) -> Any:
         for request in self._requests.values():
@@ -134,16 +132,16 @@ class OutOfOrder(ByHead):
 
 
 class TokensOutside(ByHead):
-    def read(self, layer: int, seq_id: Any) -> Any:
-        k, v, at = super().read(layer, seq_id)
+    def _read(self, layer: int, seq_id: Any) -> Any:
+        k, v, at = super()._read(layer, seq_id)
         return k, v, at + 1
 
 
 class Transposed(ByHead):
     """Positions (n, Hkv), as keys have their axes."""
 
-    def read(self, layer: int, seq_id: Any) -> Any:
-        k, v, at = super().read(layer, seq_id)
+    def _read(self, layer: int, seq_id: Any) -> Any:
+        k, v, at = super()._read(layer, seq_id)
         return k, v, at.T
 
 

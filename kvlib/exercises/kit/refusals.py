@@ -18,10 +18,7 @@ def check_reads(cache: Cache) -> None:
         wrong += [(layer, name) for layer in (-1, len(cache.layers), "0", True, 0.0, None)]
     for layer, name in wrong:
         what = f"read({layer!r}, {name!r})"
-        how = (
-            "begin read with check_layer(self, layer) and get_open(self._requests, seq_id) of "
-            "kvlib.caches.checks"
-        )
+        how = "write _read, which Cache.read calls after its checks"
         try:
             cache.read(layer, name)
         except (ValueError, TypeError):

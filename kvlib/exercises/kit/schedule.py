@@ -234,8 +234,9 @@ class Schedule:
         """
         values, self.values, begun = self.values, self.accidents, self.length(name)
         said = len(self.log)
-        # A cache of one's own may evict in each plan, which nobody could undo.
-        times = self.any(1, 4) if self.terms.keeps is None or self.cache.groups else 1
+        # A cache that evicts may do so in each plan, and need not cut a fork back that far.
+        whole = self.terms.keeps is None
+        times = self.any(1, 4) if whole else 1
         self.log.append(f"plan {name} {times} times, unfinished")
         steps: list[Step] = []
         for _ in range(times):
@@ -251,7 +252,7 @@ class Schedule:
                 new = self.keys_and_values(0, steps[-1].num_tokens)
                 self.cache.append(0, *new, steps[-1])
         names, fork = [name] if steps else [], f"{name}'"
-        if steps and len(self.held) < self.terms.max_seqs and self.any(0, 1):
+        if steps and len(self.held) < self.terms.max_seqs and self.any(0, 1) and whole:
             self.log.append(f"fork {name} {fork}")
             self.cache.fork(name, fork)
             self.held[fork] = self.held[name]
