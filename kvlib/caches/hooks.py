@@ -12,7 +12,7 @@
   tokens of such a step lie in the order in which they were planned, whatever their positions.
 * ``_copy`` serves ``fork``, ``_release`` gives back what ``free`` must give back, and ``storage``
   and ``memory`` are for those who count bytes. A cache works without these.
-* ``attend`` is attention over ``read``, right and slow, until you override it to be fast.
+* ``attend`` is attention over ``_read``, right and slow, until you override it to be fast.
 
 book/extend.ipynb writes such a cache, and the kit of ``kvlib.exercises`` plays random lives of it.
 """
@@ -141,7 +141,7 @@ class CacheHooks:
         settings = {**self.layers[layer].settings, "return_lse": return_lse}
         for i, seq_id in enumerate(step.seq_ids):
             rows = slice(step.qo_indptr[i], step.qo_indptr[i + 1])
-            k, v, positions = self.read(layer, seq_id)
+            k, v, positions = self._read(layer, seq_id)
             own, at, seen = q[rows, ...], step.positions[rows], step.ancestors(i)
             if seen is None:
                 parts.append(attend(own, k, v, at, positions, **settings))

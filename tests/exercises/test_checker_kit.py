@@ -191,8 +191,8 @@ class Drops(DenseCache):
 
     attend = Cache.attend
 
-    def read(self, layer: int, seq_id: Any) -> Any:
-        return tuple(x[-8:] for x in super().read(layer, seq_id))
+    def _read(self, layer: int, seq_id: Any) -> Any:
+        return tuple(x[-8:] for x in super()._read(layer, seq_id))
 
 
 class DropsInSilence(Drops):
