@@ -43,7 +43,7 @@ UNIT := not gpu and not peers and not browser and not device
 NO_PAGES := --ignore=tests/test_rendered_explorers.py
 
 .PHONY: help env book lite lite-kernel serve test check portable lint types unit quick first-cells \
-        notebooks browser lab gpu device test-peers bench train run-notebooks assets explorers \
+        reading-path notebooks browser lab gpu device test-peers bench train run-notebooks assets explorers \
         requirements picture clean exercises course pdf prose reproducible mutants
 
 help:  ## list the commands
@@ -108,8 +108,8 @@ lab: env  ## open JupyterLab on the chapters
 test: env  ## run every check: style, types, tests, notebooks, build, browser
 	@$(BIN)/python tools/steps.py --summary $(TEST_STEPS)
 
-check: env  ## run the checks for use before a commit (a minute): style, types, short tests, first cells
-	@$(BIN)/python tools/steps.py lint types quick first-cells
+check: env  ## run the checks for use before a commit (a minute): style, types, short tests, first cells, reading path
+	@$(BIN)/python tools/steps.py lint types quick first-cells reading-path
 
 portable: env  ## run tests and notebooks as other processors would, and kernels under other compilers
 	-$(BIN)/python -m pip install --disable-pip-version-check -q $(CXX_WHEEL)
@@ -143,6 +143,10 @@ first-cells: env  ## run the first cells of every notebook and compare their out
 	@echo "== the first cells of every chapter"
 	$(BIN)/python tools/first_cells.py
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -p tools.warm_kernels -n $(WORKERS) --dist loadscope --nbval --nbval-current-env --nbval-cell-timeout=120 -q _build/check/book/*.ipynb
+
+reading-path: env  ## count what a reader of one decode step has to follow, and the lines of each package
+	@echo "== the reading path"
+	$(BIN)/python tools/reading_path.py
 
 notebooks: env  ## run every notebook and compare its outputs with the committed ones
 	@echo "== nbval"

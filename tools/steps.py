@@ -28,6 +28,7 @@ REMEDIES = {
     "notebooks": "run the chapters again with `make run-notebooks`, then look at `git diff book`",
     "book": "look for WARNING above; `make book` builds the book again",
     "browser": "_build/screenshots holds what the browser saw; `make browser` runs this step again",
+    "reading-path": "LIMITS of tools/reading_path.py may fall, and should not rise",
     "check": "`make test` runs everything",
 }
 
