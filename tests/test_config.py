@@ -574,7 +574,7 @@ LENGTHS = {
 @pytest.mark.parametrize("case", LENGTHS)
 @pytest.mark.parametrize("base", [LLAMA, QWEN3, PHI3], ids=lambda base: base["model_type"])
 def test_how_long_a_stretched_rope_reads(base, case):
-    """The lengths that vLLM's `_get_and_verify_max_len` allows, at 0052a5b."""
+    """As model cards state it; vLLM 0.33.0 reads YaRN's length from the file as it is."""
     keys, counted, run = LENGTHS[case]
     assert ModelSpec.from_config({**base, **keys}).max_context == counted
     if run is not None:

@@ -37,8 +37,9 @@ class Format(NamedTuple):
     group: int = 1
 
 
-# quant_algo, as vLLM reads it (QUANT_ALGOS of vllm/model_executor/layers/quantization/modelopt.py,
-# at 00155cd). The one or two scales of a whole matrix are not counted: 8 bytes of some megabytes.
+# quant_algo, as vLLM 0.33.0 reads it (LINEAR_ALGOS of modelopt.py in
+# vllm/model_executor/layers/quantization). The one or two scales of a whole matrix are not counted:
+# 8 bytes of some megabytes.
 FORMATS = {
     "FP8": Format("FP8", 8),
     "FP8_PB_WO": Format("FP8_PB_WO", 8, 32, 128 * 128),

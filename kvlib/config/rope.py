@@ -95,8 +95,10 @@ def longest(keys: Keys) -> int:
 
     `max_position_embeddings`, times `factor` for "linear" and "dynamic"; for "yarn" `factor` times
     `original_max_position_embeddings`, whatever the first key says. "llama3" and "longrope" state
-    the stretched length, and other kinds stretch nothing. vLLM has these rules
-    (`_get_and_verify_max_len` in vllm/config/model.py, at 0052a5b). transformers 5.23.0 limits no
+    the stretched length, and other kinds stretch nothing. So YaRN's factor of 4 reads 131,072
+    tokens with Qwen3-8B, as its model card says, although the file still states 40,960. vLLM 0.33.0
+    has these rules (`_get_and_verify_max_len` in vllm/config/model.py), except that it takes
+    `max_position_embeddings` of a YaRN model for stretched already. transformers 5.23.0 limits no
     text, and computes by the same keys (modeling_rope_utils.py): its `factor` of YaRN is "the ratio
     between the pre-yarn and post-yarn context lengths", and "linear" divides positions by it.
     """
