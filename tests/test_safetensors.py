@@ -78,7 +78,7 @@ BAD = {
     "header too long": ((MOST_BYTES).to_bytes(8, "little"), "truncated: 8 bytes"),
     "header not JSON": ("{", b"", "not JSON"),
     "header not UTF-8": (b"\x02" + b"\0" * 7 + b"\xff\xff", "not JSON"),
-    "header a list": ([], b"", "a list, needed: a JSON object"),
+    "header a list": ([], b"", "the header is [], needed: a JSON object"),
     "a name twice": ('{"x":{},"x":{}}', b"", "'x' comes twice"),
     "metadata": ({"__metadata__": {"a": 1}}, b"", "__metadata__ is {'a': 1}"),
     "metadata a list": ({"__metadata__": []}, b"", "__metadata__ is []"),

@@ -12,7 +12,7 @@
   tokens of such a step lie in the order in which they were planned, whatever their positions.
 * ``_copy`` serves ``fork``, ``_release`` gives back what ``free`` must give back, and ``storage``
   and ``memory`` are for those who count bytes. A cache works without these.
-* ``attend`` is attention over ``_read``, right and slow, until you override it to be fast.
+* ``attend`` is attention over ``read``, right and slow, until you override it to be fast.
 
 book/extend.ipynb writes such a cache, and the kit of ``kvlib.exercises`` plays random lives of it.
 """
@@ -20,7 +20,7 @@ book/extend.ipynb writes such a cache, and the kit of ``kvlib.exercises`` plays 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -127,6 +127,10 @@ class CacheHooks:
         """
         raise TypeError(f"{type(self).__name__} cannot append")
 
+    if TYPE_CHECKING:  # of Cache: it checks the arguments, and then calls _read
+
+        def read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]: ...
+
     def _read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:
         """Return what ``read`` returns, for a layer and a request that exist."""
         raise TypeError(f"{type(self).__name__} cannot be read")
@@ -141,7 +145,7 @@ class CacheHooks:
         settings = {**self.layers[layer].settings, "return_lse": return_lse}
         for i, seq_id in enumerate(step.seq_ids):
             rows = slice(step.qo_indptr[i], step.qo_indptr[i + 1])
-            k, v, positions = self._read(layer, seq_id)
+            k, v, positions = self.read(layer, seq_id)
             own, at, seen = q[rows, ...], step.positions[rows], step.ancestors(i)
             if seen is None:
                 parts.append(attend(own, k, v, at, positions, **settings))

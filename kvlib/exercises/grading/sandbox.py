@@ -1,7 +1,7 @@
 """The command that runs a notebook's code behind bubblewrap, where the system can.
 
-Inside there is no network, no other process, and no file but the system's own, Python's, kvlib's
-(all read-only) and one folder that is thrown away.
+Inside there is no network, no other process, and no file but the system's own, Python's, kvlib's,
+the compiler that CXX names (all read-only) and one folder that is thrown away.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import kvlib
+from kvlib.kernels.processor.compiled import compiler
 
 CHOICES = ("auto", "on", "off")
 PACKAGE = Path(kvlib.__file__).resolve().parent
@@ -77,7 +79,7 @@ def walled(folder: str, paths: Sequence[str]) -> list[str]:
         "--tmpfs",
         "/tmp",
     ]  # what is in /tmp comes later
-    shown = list(dict.fromkeys(path for path in (*SYSTEM, *sorted(python), *paths)))
+    shown = list(dict.fromkeys((*SYSTEM, *sorted(python), *paths, *_compiler())))
     for path in _outermost([p for p in shown if os.path.exists(p)]):
         if os.path.islink(path):
             command += ["--symlink", os.readlink(path), path]
@@ -87,6 +89,14 @@ def walled(folder: str, paths: Sequence[str]) -> list[str]:
     if folder != "/":
         command += ["--bind", folder, folder, "--chdir", folder]
     return command
+
+
+def _compiler() -> list[str]:
+    """The program that CXX names, which may lie anywhere; exercises in CUDA C++ need it."""
+    with suppress(ImportError):
+        program = shutil.which(compiler()[0])
+        return [os.path.abspath(program)] if program else []
+    return []
 
 
 def _outermost(paths: list[str]) -> list[str]:
