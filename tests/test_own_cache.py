@@ -74,7 +74,7 @@ Later._truncate = Growing._truncate
 
 @pytest.mark.parametrize("kind", (Growing, Bare, Later, DenseCache))
 def test_unknown_layers_and_requests_are_not_read(kind):
-    """The base class asks, so that a cache of one's own need not."""
+    """The base class checks, so a custom cache need not."""
     more = {"max_seqs": 2, "max_seq_len": 8} if kind is DenseCache else {}
     cache = kind([LayerSpec(1, 16)] * 2, xp=np, **more)
     cache.add("a")

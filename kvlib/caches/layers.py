@@ -121,7 +121,7 @@ class StoredLayers(Cache):
     def kept_by(self, request: Request) -> int:
         """The length that a request may still have to be truncated to; what it needs there stays.
 
-        That is what lies in its pages, or less where an unfinished step has left a gap.
+        That is what its pages hold, or less where an unfinished step has left a gap.
         """
         gap, settled = self._gap(request), self.settled(request)
         return settled if gap is None else min(gap, settled)

@@ -21,9 +21,9 @@ class Retention:
     otherwise. Write `room`, too, if the rows of a DenseCache can be shorter. Rules that are equal
     share block tables, so make them frozen dataclasses.
 
-    ``every`` tokens that `kept` lets go are given back together; until then, queries see them. What
-    stays is copied to close the holes, so a rule that lets tokens go in every step copies
-    up to all that stays for each of them. With ``every = 16`` it copies a sixteenth of that.
+    A request drops ``every`` tokens together; until it has so many to drop, queries see them. What
+    stays is copied to close the holes, so a rule that drops tokens in every step copies up to
+    all that stays for each of them. With ``every = 16`` it copies a sixteenth of that.
 
     >>> @dataclass(frozen=True)
     ... class EvenPositions(Retention):
@@ -34,7 +34,7 @@ class Retention:
     """
 
     holes = False  # whether tokens between others may go: True where a rule writes `kept`
-    every: int = 1  # how many tokens gather before they are given back
+    every: int = 1  # how many tokens gather before they are dropped
     alone = False  # whether every layer chooses for itself, and so has a table of its own
 
     def __init_subclass__(cls, **options: Any) -> None:
