@@ -116,7 +116,7 @@ def _vectors() -> np.ndarray:
     return x
 
 
-def _pair(found: Any, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+def _pair(found: Any, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     if not isinstance(found, tuple | list) or len(found) != 2:
         many = f" of {len(found)}" if isinstance(found, tuple | list) else ""
         raise Finding(f"expected two results, codes and scales, got {type(found).__name__}{many}")
