@@ -25,15 +25,11 @@ NOTE = """\
 
 
 def oldest() -> str:
-    """Return constraints that pin each dependency to the oldest version in pyproject.toml.
-
-    Except ipywidgets, which lite/kernel.json pins by hash for the Python in the reader's browser.
-    """
+    """Return constraints that pin each dependency to the oldest version in pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     wanted = [*project["dependencies"], *extras["book"], *extras["checkpoints"]]
-    bounded = [name for name in wanted if ">=" in name and not name.startswith("ipywidgets")]
-    return "\n".join(re.sub(r">=([\d.]+).*", r"==\1", name) for name in bounded)
+    return "\n".join(re.sub(r">=([\d.]+).*", r"==\1", name) for name in wanted if ">=" in name)
 
 
 def compile_pins(upgrade: str, output: Path) -> None:
