@@ -3,7 +3,7 @@
 import pytest
 
 from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache
-from kvlib.caches import Cache, Quest, run_cascade
+from kvlib.caches import H2O, Cache, Quest, Scored, run_cascade
 from kvlib.exercises import kit
 from kvlib.kernels import Kernels, use_kernels
 
@@ -67,3 +67,25 @@ def test_kernels_that_suit_no_layer_say_so_when_they_run():
 def test_what_is_no_function_is_refused(where):
     with pytest.raises(TypeError, match=r"attention must be a function .*, got 'cascade'"):
         BUILD[where]([SUITED], attention="cascade")
+
+
+@pytest.mark.parametrize("scored", [False, True], ids=["all kept", "scored"])
+@pytest.mark.parametrize("form", [False, True], ids=["o alone", "o and lse"])
+def test_attention_in_the_wrong_form_is_named(scored, form):
+    """A rule that scores tokens needs lse in every step, whatever the caller asked for."""
+
+    def fixed(cache, layer, q, step, return_lse):
+        return Cache.attend(cache, layer, q, step, form)
+
+    given = {"retention": Scored(H2O(recent=4), 8)} if scored else {}
+    cache = BUILD["rows"]([SUITED], attention=fixed, **given)
+    cache.add("a")
+    step = cache.plan(["a"], [1])
+    k = cache.xp.ones((1, 2, 64), dtype=cache.xp.float32)
+    cache.append(0, k, k, step)
+    for asked in (False, True):
+        if form == (asked or scored):
+            cache.run(0, k, step, return_lse=asked)
+            continue
+        with pytest.raises(TypeError, match="the attention fixed returned (tuple|ndarray), needed"):
+            cache.run(0, k, step, return_lse=asked)

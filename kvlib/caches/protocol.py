@@ -150,14 +150,22 @@ class Cache(OpenRequests):
     def run(self, layer: int, q: Array, step: Step, return_lse: bool = False) -> Answer:
         """Attend from the step's queries to all tokens that their requests hold.
 
-        q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq).
+        q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq). Raises TypeError if a
+        custom attention returns one where the other was asked for.
         """
         check_run(self, layer, q, step)
         return_lse = check_flag("return_lse", return_lse)
         attend = type(self).attend if self.attention is None else self.attention
+        with_lse = return_lse or self.watches
+        found = attend(self, layer, q, step, with_lse)
+        if isinstance(found, tuple | list) != with_lse or (with_lse and len(found) != 2):
+            raise TypeError(
+                f"with return_lse={with_lse} the attention {getattr(attend, '__name__', attend)} "
+                f"returned {type(found).__name__}, needed {'(o, lse)' if with_lse else 'o alone'}"
+            )
         if not self.watches:
-            return attend(self, layer, q, step, return_lse)
-        o, lse = attend(self, layer, q, step, True)
+            return found
+        o, lse = found
         self.watch(layer, q, lse, step)
         return (o, lse) if return_lse else o
 
