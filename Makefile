@@ -27,10 +27,10 @@ ASIDE = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -p no:nbval -p no:anyio -
 HTML := _build/html
 # every step leaves its report here; tools/summary.py counts them into one page
 SUMMARY := _build/summary
-BOOK_SOURCES := _config.yml _toc.yml tools/api_pages.py tools/book_pages.py tools/launch_buttons.py tools/light_pages.py $(shell find book assets -type f 2>/dev/null) $(shell find kvlib -name "*.py" 2>/dev/null)
+BOOK_SOURCES := _config.yml _toc.yml tools/api_pages.py tools/book_pages.py tools/launch_buttons.py tools/light_pages.py $(shell find book assets -type f 2>/dev/null) $(shell find kvlib kvbook -name "*.py" 2>/dev/null)
 NOTEBOOKS = $(wildcard book/*.ipynb)
-LITE_SOURCES := tools/build_lite.py tools/lite_notebooks.py $(wildcard lite/*) $(shell find kvlib -type f -not -name '*.pyc')
-CHECKED = kvlib tools
+LITE_SOURCES := tools/build_lite.py tools/lite_notebooks.py $(wildcard lite/*) $(shell find kvlib kvbook -type f -not -name '*.pyc')
+CHECKED = kvlib kvbook tools
 # The steps start hundreds of Python processes: compiled modules are kept, whatever the shell says.
 export PYTHONDONTWRITEBYTECODE :=
 # Jupyter keeps its files in the platform's own folders, and does not warn about it
@@ -199,7 +199,7 @@ exercises: env  ## renew the list of exercises (after a change to a title, diffi
 	$(BIN)/python tools/build_exercises.py
 
 course: env  ## write student and instructor notebooks with hidden tests to _build/course
-	$(BIN)/python -m kvlib.exercises course --out _build/course
+	$(BIN)/python -m kvbook course --out _build/course
 
 explorers: env  ## translate the scenes of the sliders to JavaScript (after a change to them)
 	$(BIN)/python tools/build_explorers.py

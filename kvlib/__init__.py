@@ -1,7 +1,7 @@
 """kvlib: the KV cache of transformer inference, small enough to read and fast enough to use.
 
-Everything is imported on first use, so ``import kvlib`` costs next to nothing and ``kvlib.show`` or
-the loaders bring in only what they need.
+Everything is imported on first use, so ``import kvlib`` costs next to nothing. Figures, sliders
+and exercises are in the package `kvbook`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib import codecs as codecs
     from kvlib import costs as costs
     from kvlib import errors as errors
-    from kvlib import exercises as exercises
     from kvlib import kernels as kernels
     from kvlib import machine as machine
     from kvlib import meter as meter
@@ -27,8 +26,8 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib import reference as reference
     from kvlib import sampling as sampling
     from kvlib import scheduling as scheduling
-    from kvlib import show as show
     from kvlib import speculation as speculation
+    from kvlib import testing as testing
     from kvlib.attention import attend as attend
     from kvlib.attention import attend_causal as attend_causal
     from kvlib.attention import attend_tiled as attend_tiled

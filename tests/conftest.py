@@ -79,13 +79,16 @@ def untraced() -> Iterator[bool]:
 
 
 def import_kvlib():
-    """All of kvlib's modules that this machine can import: what they run then is traced here."""
+    """Every module that this machine can import: what they run then is traced here."""
+    import kvbook
     import kvlib
 
-    for module in pkgutil.walk_packages(kvlib.__path__, "kvlib.", onerror=lambda name: None):
-        if module.name not in ("kvlib.__main__", "kvlib.costs.__main__"):  # these two run, and exit
-            with suppress(ImportError):
-                importlib.import_module(module.name)
+    paths = ((kvlib.__path__, "kvlib."), (kvbook.__path__, "kvbook."))
+    for path, prefix in paths:
+        for module in pkgutil.walk_packages(path, prefix, onerror=lambda name: None):
+            if not module.name.endswith("__main__"):  # these run, and exit
+                with suppress(ImportError):
+                    importlib.import_module(module.name)
 
 
 @pytest.hookimpl(wrapper=True)

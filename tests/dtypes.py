@@ -33,7 +33,7 @@ def watch() -> Iterator[Found]:
 
     def trace(frame: Any, event: str, result: Any) -> Any:
         module = str(frame.f_globals.get("__name__", ""))
-        if not module.startswith("kvlib"):
+        if not module.startswith(("kvlib", "kvbook")):
             return None
         if module == "kvlib.model.rope" and frame.f_code.co_name in ON_PURPOSE:
             return None
@@ -65,7 +65,7 @@ class Watched(np.ndarray):
 
 def _in_kvlib(note: Any) -> None:
     frame = sys._getframe()
-    while frame is not None and not frame.f_globals["__name__"].startswith("kvlib"):
+    while frame is not None and not frame.f_globals["__name__"].startswith(("kvlib", "kvbook")):
         frame = frame.f_back  # type: ignore[assignment]
     if frame is not None:
         note(frame, "an intermediate")

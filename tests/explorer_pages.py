@@ -17,10 +17,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from kvlib.show import svg
-from kvlib.show.controls import Slider
-from kvlib.show.explorer import Explorer
-from kvlib.show.explorers import ALL
+from kvbook.explorers import svg
+from kvbook.explorers.catalogue import ALL
+from kvbook.explorers.controls import Slider
+from kvbook.explorers.explorer import Explorer
 
 ROOT = Path(__file__).resolve().parent.parent
 SPACE = "{http://www.w3.org/2000/svg}"

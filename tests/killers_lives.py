@@ -17,8 +17,8 @@ from schedules import TOLERANCE
 from kvlib.caches import Cache
 from kvlib.caches.retention.rules import rules_of
 from kvlib.errors import OutOfBlocks
-from kvlib.exercises.kit.bill import check_bill
-from kvlib.exercises.kit.poison import poison_all, poison_unused
+from kvlib.testing.bill import check_bill
+from kvlib.testing.poison import poison_all, poison_unused
 
 
 @dataclass

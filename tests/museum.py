@@ -1,6 +1,6 @@
 """Mutants beside the museum's exhibits: bugs that lie near, as small changes to what kvlib does.
 
-What shipped is in kvlib.exercises.museum; EXHIBITS says which check of killers.py must refuse each
+What shipped is in kvbook.museum; EXHIBITS says which check of killers.py must refuse each
 of its exhibits. Each mutant here names the function it changes, what is called in its place (or,
 in the middle of a loop, which text is replaced), and the check that must refuse it.
 """
@@ -26,7 +26,7 @@ STORED, PROTOCOL = "kvlib.caches.stored", "kvlib.caches.protocol"
 ROWS, MIXER = "kvlib.caches.allocation.rows", "kvlib.model.grouped_query"
 SCHEDULING, SERVING, DISTRIBUTION = "kvlib.scheduling", "kvlib.serving", "kvlib.distribution"
 
-# Exhibit of kvlib.exercises.museum → the check that must refuse it.
+# Exhibit of kvbook.museum → the check that must refuse it.
 EXHIBITS = {
     **dict.fromkeys(
         (

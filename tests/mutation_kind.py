@@ -8,7 +8,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
-from kvlib.exercises import museum
+from kvbook import museum
 
 
 @dataclass(frozen=True, repr=False)

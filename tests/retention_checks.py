@@ -11,10 +11,10 @@ from retention_model import Held
 
 from kvlib import LayerSpec
 from kvlib.caches import Window
-from kvlib.exercises.kit import oracle
-from kvlib.exercises.kit.poison import poison_all
-from kvlib.exercises.kit.rounding import sum_bound
-from kvlib.exercises.kit.schedule import close
+from kvlib.testing import oracle
+from kvlib.testing.poison import poison_all
+from kvlib.testing.rounding import sum_bound
+from kvlib.testing.schedule import close
 
 MAX_SEQS, MAX_SEQ_LEN, WORDS = 3, 48, 3
 Rules = list[Any]  # one rule per layer

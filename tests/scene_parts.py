@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from kvlib.show.explorers import ALL
+from kvbook.explorers.catalogue import ALL
 
 GIB = 2**30
 

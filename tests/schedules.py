@@ -1,4 +1,4 @@
-"""The kit's random lives of a cache (kvlib.exercises.kit), for the caches of caches.py by name."""
+"""The kit's random lives of a cache (kvlib.testing), for the caches of caches.py by name."""
 
 from typing import Any
 
@@ -6,9 +6,9 @@ import numpy as np
 from caches import MAX_SEQ_LEN, MAX_SEQS, ON_TERMS, build, coded, factory, fitting
 
 from kvlib import LayerSpec
-from kvlib.exercises.kit import Terms, schedule, seeded
-from kvlib.exercises.kit.layers import Choose
-from kvlib.exercises.kit.schedule import TOLERANCE, close
+from kvlib.testing import Terms, schedule, seeded
+from kvlib.testing.layers import Choose
+from kvlib.testing.schedule import TOLERANCE, close
 
 __all__ = ["TOLERANCE", "Schedule", "close", "seeded"]
 

@@ -6,7 +6,8 @@ import json
 import math
 from typing import Any
 
-from kvlib.show import COLORS, Choice, Explorer, Slider
+from kvbook.explorers import Choice, Explorer, Slider
+from kvbook.figures import COLORS
 
 TABLES = {"cards": {"small": 24.0, "large": 80.0}}
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache
+from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache, testing
 from kvlib.caches import H2O, Cache, Quest, Scored, run_cascade
-from kvlib.exercises import kit
 from kvlib.kernels import Kernels, use_kernels
 
 BUILD = {
@@ -25,7 +24,8 @@ WAYS += [(where, Quest(40, 0)) for where in BUILD if "blocks" in where]  # with 
 
 @pytest.mark.parametrize(("where", "attention"), WAYS)
 def test_any_life(where, attention):
-    trial = kit.check_cache(lambda layers: BUILD[where](layers, attention=attention), schedules=5)
+    build = BUILD[where]
+    trial = testing.check_cache(lambda layers: build(layers, attention=attention), schedules=5)
     assert trial and trial.compared > 50, trial
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from repository import ROOT
 
+from kvbook.grading.sandbox import UNWALLED
 from kvlib import __version__
 from kvlib.commands import CLOSED_PIPE, EXTRAS, INTERRUPTED, MISSING, missing, run
-from kvlib.exercises.grading.sandbox import UNWALLED
 
 OWN = {"array_api_compat", "numpy"}  # what kvlib always comes with
 WORDED = {"cuda"}  # imported where an error of kvlib's own says what to install
@@ -43,8 +43,8 @@ PRINTS = [
     ["kvlib", "fit", "--help"],
     ["kvlib.costs", "gpus"],
     ["kvlib.costs.cli", "models"],
-    ["kvlib.exercises", "progress"],
-    ["kvlib.exercises", "grade", "--help"],
+    ["kvbook.exercises", "progress"],
+    ["kvbook.exercises", "grade", "--help"],
     ["kvlib.kernels", "--help"],
 ]
 
@@ -72,7 +72,7 @@ def test_a_reader_that_reads_one_line(tmp_path: Path) -> None:
 def test_a_grade_that_nobody_reads_is_no_fault_of_the_notebook(tmp_path: Path) -> None:
     """BrokenPipeError is an OSError, and the grader reports those as faults of the input."""
     (tmp_path / "a.ipynb").write_text("{}")
-    process = command("kvlib.exercises", "grade", str(tmp_path), unbuffered=True)
+    process = command("kvbook.exercises", "grade", str(tmp_path), unbuffered=True)
     process.stdout.close()
     said = process.stderr.read().replace(f"{UNWALLED}\n", "")  # where there is no bubblewrap
     assert said == "" and process.wait() == CLOSED_PIPE
@@ -84,7 +84,7 @@ def test_a_unit_of_kernels_that_does_not_exist_is_refused() -> None:
     assert process.returncode == 2 and "'nope'" in err and "'decode'" in err
 
 
-@pytest.mark.parametrize("module", ["kvlib", "kvlib.exercises", "kvlib.kernels"])
+@pytest.mark.parametrize("module", ["kvlib", "kvbook", "kvlib.kernels"])
 def test_commands_say_their_version(module: str) -> None:
     assert command(module, "--version").communicate() == (f"kvlib {__version__}\n", "")
 
@@ -103,7 +103,7 @@ def test_an_interrupted_command_says_so(capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("arguments", "package", "words"),
     [
-        (["kvlib.exercises", "course", "paged"], "nbformat", 'pip install "kvlib[book]"'),
+        (["kvbook.exercises", "course", "paged"], "nbformat", 'pip install "kvlib[book]"'),
         (["kvlib.kernels"], "tqdm", 'pip install "kvlib[book]"'),
         (["kvlib.kernels", "--device"], "CuPy", 'pip install "cupy-cuda'),
         (["kvlib.kernels", "--unit", "loads"], "cuda", "pip install cuda-pathfinder"),
@@ -138,13 +138,14 @@ def test_other_errors_keep_their_traceback() -> None:
 
 def test_every_package_that_kvlib_imports_has_its_extra() -> None:
     imported = set()
-    for path in (ROOT / "kvlib").rglob("*.py"):
+    for path in (p for name in ("kvlib", "kvbook") for p in (ROOT / name).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 imported |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 imported.add(node.module.partition(".")[0])
-    assert imported - set(sys.stdlib_module_names) - {"kvlib"} - OWN - WORDED == set(EXTRAS)
+    own = {"kvlib", "kvbook", *OWN}
+    assert imported - set(sys.stdlib_module_names) - own - WORDED == set(EXTRAS)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     assert set(EXTRAS.values()) <= set(extras)

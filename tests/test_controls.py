@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from kvlib.show import Choice, Slider
+from kvbook.explorers import Choice, Slider
 
 MODELS = {"llama-2-7b": "Llama 2 7B", "llama-3.1-8b": "Llama 3.1 8B", "gpt-oss-120b": "gpt-oss"}
 

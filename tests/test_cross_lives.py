@@ -13,11 +13,11 @@ from caches import CACHES, build, fitting, poison_all, takes
 from kvlib import BlockPool, Cache, LayerSpec, PagedCache, QuantizedCache
 from kvlib.arrays import to_numpy
 from kvlib.caches import cross_step
-from kvlib.exercises.kit import oracle
-from kvlib.exercises.kit.bill import check_bill
-from kvlib.exercises.kit.poison import poison_unused
-from kvlib.exercises.kit.rounding import sum_bound
 from kvlib.kernels import Kernels
+from kvlib.testing import oracle
+from kvlib.testing.bill import check_bill
+from kvlib.testing.poison import poison_unused
+from kvlib.testing.rounding import sum_bound
 
 
 def lives(name: str, seed: int, xp: Any = np) -> int:

@@ -11,8 +11,8 @@ from models import KINDS, config, decoder, text
 from schedules import close
 
 from kvlib import CacheFull, Decoder, Meter
-from kvlib.exercises.kit.poison import poison_unused
 from kvlib.model import random_weights
+from kvlib.testing.poison import poison_unused
 
 pytestmark = pytest.mark.filterwarnings("error")
 all_kinds = pytest.mark.parametrize("kind", KINDS)

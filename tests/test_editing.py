@@ -13,9 +13,9 @@ from models import decoder, text
 import kvlib
 from kvlib import BlockPool, DenseCache, OutOfBlocks, PagedCache, QuantizedCache
 from kvlib.codecs import kivi
-from kvlib.exercises.kit.rounding import EPS
 from kvlib.model import RopeConfig
 from kvlib.model.rope import frequencies
+from kvlib.testing.rounding import EPS
 
 GOLDEN = Path(__file__).parent / "golden"
 HOMES: dict[str, Any] = {

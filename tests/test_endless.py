@@ -16,9 +16,9 @@ from effort import number
 import kvlib
 from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache
 from kvlib.caches import H2O, KNorm, Scored, Sinks, SnapKV
-from kvlib.exercises.kit import oracle
-from kvlib.exercises.kit.rounding import sum_bound
 from kvlib.model import RopeConfig
+from kvlib.testing import oracle
+from kvlib.testing.rounding import sum_bound
 
 W, STEP, TOKENS = 128, 64, 100_000
 KEEP = 4  # first tokens that stay

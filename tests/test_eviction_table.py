@@ -9,9 +9,9 @@ import effort
 import numpy as np
 import pytest
 
+from kvbook.figures.windows import eviction_table
 from kvlib import load_reference_model
 from kvlib.reference import sample_text
-from kvlib.show.windows import eviction_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvlib.exercises.report import (
+from kvbook.exercises.report import (
     Finding,
     NotDone,
     Report,

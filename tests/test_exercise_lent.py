@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvlib.exercises.report import Finding, guarded
+from kvbook.exercises.report import Finding, guarded
 
 
 class Equal:

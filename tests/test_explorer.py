@@ -16,9 +16,9 @@ import pytest
 from small_scenes import TABLES, check_scene, shelf_explorer, shelf_scene
 from views import Markup, check_view, move, sweep
 
-from kvlib.show import Choice, Explorer, Slider, svg
-from kvlib.show.live import LiveView
-from kvlib.show.markup import numbers_table
+from kvbook.explorers import Choice, Explorer, Slider, svg
+from kvbook.explorers.live import LiveView
+from kvbook.explorers.markup import numbers_table
 
 pytest.importorskip("ipywidgets")
 TESTS = Path(__file__).resolve().parent
@@ -155,7 +155,7 @@ def test_the_markup_is_the_same_in_another_process() -> None:
 def test_text_and_markup_without_a_kernel_widgets_with_one(monkeypatch: Any) -> None:
     explorer = shelf_explorer()
     assert set(explorer._repr_mimebundle_()) == {"text/plain", "text/html"}
-    monkeypatch.setattr("kvlib.show.explorer._in_kernel", lambda: True)
+    monkeypatch.setattr("kvbook.explorers.explorer._in_kernel", lambda: True)
     bundle = explorer._repr_mimebundle_()
     view = bundle["application/vnd.jupyter.widget-view+json"]
     assert set(view) == {"version_major", "version_minor", "model_id"}
@@ -290,7 +290,7 @@ WITHOUT = """
 import sys
 for name in {blocked!r}:
     sys.modules[name] = None
-import kvlib.show.explorer as module
+import kvbook.explorers.explorer as module
 from small_scenes import shelf_explorer
 module._in_kernel = lambda: True
 explorer = shelf_explorer()
@@ -318,7 +318,7 @@ def test_without_ipywidgets_the_first_view_and_what_to_install() -> None:
 
 def test_the_widgets_need_no_matplotlib() -> None:
     code = """
-from kvlib.show.live import LiveView
+from kvbook.explorers.live import LiveView
 assert "application/vnd.jupyter.widget-view+json" in bundle
 view = LiveView(explorer)
 view.controls["boxes"].set_state({"index": 0})

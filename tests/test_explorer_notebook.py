@@ -14,12 +14,14 @@ import pytest
 from nbformat import v4
 from test_normalise_notebooks import nbval
 
-from kvlib.show.explorers import memory_explorer
+from kvbook.explorers.catalogue import memory_explorer
 
 pytest.importorskip("ipywidgets")
 client = pytest.importorskip("jupyter_client")
 
-SETUP = "from kvlib import show\nfrom kvlib.show.explorers import memory_explorer\nshow.use_style()"
+SETUP = """from kvbook import figures
+from kvbook.explorers import memory_explorer
+figures.use_style()"""
 SHOWN = "memory_explorer()"
 OTHER = "memory_explorer().with_anchor('one-request').set(batch=1)"
 

@@ -10,9 +10,9 @@ from effort import Effort, number
 from small_scenes import check_scene
 from views import Markup, check_view, sweep
 
-from kvlib import show
-from kvlib.show import svg
-from kvlib.show.explorers import ALL
+from kvbook import explorers
+from kvbook.explorers import svg
+from kvbook.explorers.catalogue import ALL
 
 pytest.importorskip("ipywidgets")
 
@@ -61,6 +61,6 @@ def test_the_page_shows_the_first_view(name: str) -> None:
     markup = Markup(explorer.to_html())
     assert markup.open == [] and explorer.scene()["summary"] in markup.words
     assert explorer.name == name
-    assert getattr(show, f"{name}_explorer") is ALL[name], "chapters find it in kvlib.show"
+    assert getattr(explorers, f"{name}_explorer") is ALL[name]
     changed = explorer.set(**{c.name: c.values[-1] for c in explorer.controls})
     assert changed.scene() == ALL[name](**changed.settings).scene()

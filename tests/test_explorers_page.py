@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from kvlib.show import style, svg, svg_curves, svg_names, svg_parts
-from kvlib.show.explorers import ALL
+from kvbook.explorers import svg, svg_curves, svg_names, svg_parts
+from kvbook.explorers.catalogue import ALL
+from kvbook.figures import style
 
 pytest.importorskip("pscript")
 import build_explorers
@@ -141,16 +142,17 @@ def test_what_the_page_would_run_differently_is_refused(code: str, words: str) -
 def test_names_are_defined_once_over_all_modules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "kvlib" / "show"
+    folder = tmp_path / "kvbook" / "explorers"
     folder.mkdir(parents=True)
-    (folder / "svg.py").write_text("from kvlib.show.svg_a import twice\nA = 1\n", encoding="utf-8")
+    source = "from kvbook.explorers.svg_a import twice\nA = 1\n"
+    (folder / "svg.py").write_text(source, encoding="utf-8")
     (folder / "svg_a.py").write_text("def twice(x):\n    return 2 * x\n\nA = 2\n", encoding="utf-8")
     monkeypatch.setattr(build_explorers, "ROOT", tmp_path)
-    with pytest.raises(Outside, match=r"svg.py:2: A is defined in kvlib/show/svg_a.py, too"):
-        build_explorers.javascript(["kvlib.show.svg"])
+    with pytest.raises(Outside, match=r"svg.py:2: A is defined in kvbook/explorers/svg_a.py, too"):
+        build_explorers.javascript(["kvbook.explorers.svg"])
     (folder / "svg.py").write_text("import numpy\n", encoding="utf-8")
     with pytest.raises(Outside, match="svg.py:1: the page has no 'import numpy'"):
-        build_explorers.javascript(["kvlib.show.svg"])
+        build_explorers.javascript(["kvbook.explorers.svg"])
 
 
 # ---------------------------------------------------------------------------- colours

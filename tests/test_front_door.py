@@ -44,9 +44,9 @@ def test_names_of_a_submodule_that_fails_to_import_are_not_hidden(monkeypatch) -
         raise ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib")
 
     monkeypatch.setattr("kvlib.lazy.import_module", missing)
-    monkeypatch.delitem(vars(kvlib), "show", raising=False)
+    monkeypatch.delitem(vars(kvlib), "testing", raising=False)
     with pytest.raises(ModuleNotFoundError, match="matplotlib"):
-        kvlib.show  # noqa: B018
+        kvlib.testing  # noqa: B018
 
 
 def test_layouts_are_there_without_an_import_of_their_own() -> None:

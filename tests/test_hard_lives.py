@@ -473,7 +473,7 @@ def overflowing(q, k, v, own):
 
 
 def test_checkers_find_what_they_once_let_pass():
-    from kvlib.exercises import prefixes, sampling
+    from kvbook.exercises import prefixes, sampling
 
     with np.errstate(all="ignore"):
         report = prefixes.check_cascade(overflowing)

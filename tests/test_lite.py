@@ -74,8 +74,8 @@ def test_costs_and_sliders_need_python_alone(unpacked: Path) -> None:
         "from kvlib.costs import GPUS, MODELS, decode\n"
         "print(MODELS['llama-3.1-8b'].kv_bytes_per_token())\n"
         "print(decode(MODELS['llama-2-7b'], 1, 4096).floor(GPUS['h100-sxm']).bound)\n"
-        "from kvlib.show.explorers import ALL\n"
-        "from kvlib.show import svg\n"
+        "from kvbook.explorers.catalogue import ALL\n"
+        "from kvbook.explorers import svg\n"
         "for make in ALL.values():\n"
         "    made = make()\n"
         "    print(made.name, len(svg.draw(made.scene())) > 1000, len(made.to_html()) > 1000)\n",

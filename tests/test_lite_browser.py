@@ -26,9 +26,9 @@ from jupyterlite_pyodide_kernel.constants import PYODIDE_CDN_URL
 from rendered import HTML, WHOLE, take_picture
 from visits import PATIENCE, served, visit, watched
 
+from kvbook.explorers import svg
+from kvbook.explorers.catalogue import memory_explorer
 from kvlib.costs import GPUS, MODELS, decode
-from kvlib.show import svg
-from kvlib.show.explorers import memory_explorer
 
 pytestmark = pytest.mark.browser
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from lite_notebooks import cited, titles
 
-from kvlib.exercises.course.markdown import plain
+from kvbook.course.markdown import plain
 
 TITLES = {"cached": "Keep the keys", "notation": "Notation"}
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import kvlib
+from kvbook import museum
+from kvbook.museum.looks import PROMPT
+from kvbook.museum.tiny import weights
 from kvlib import generate, load_reference_model
 from kvlib.attention import causal
-from kvlib.exercises import museum
-from kvlib.exercises.museum.looks import PROMPT
-from kvlib.exercises.museum.tiny import weights
 
 HALL = museum.exhibits()
 

@@ -10,10 +10,10 @@ import pytest
 from effort import Effort
 
 import kvlib
+from kvbook import museum
+from kvbook.museum import guards, looks_forgetting, looks_guessing, scoring
 from kvlib import load_reference_model, sampling, serving
 from kvlib.codecs import PerChannel, PerToken
-from kvlib.exercises import museum
-from kvlib.exercises.museum import guards, looks_forgetting, looks_guessing, scoring
 from kvlib.sampling import greedy
 from kvlib.speculation import writing
 

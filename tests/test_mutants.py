@@ -10,7 +10,7 @@ import norm_mutants
 import pytest
 from museum import EXHIBITS, MUTANTS
 
-from kvlib.exercises import museum
+from kvbook import museum
 
 CHECKS = {check.__name__: check for check in (*killers.CHECKS, *norm_checks.CHECKS)}
 BESIDE = [*MUTANTS, *norm_mutants.MUTANTS]

@@ -9,8 +9,8 @@ from effort import number
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from kvbook.museum import applied
 from kvlib.arrays import to_numpy
-from kvlib.exercises.museum import applied
 from kvlib.norms import (
     Saved,
     layer_norm_backward,

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from caches import CACHES, build, fitting
 
-from kvlib import DenseCache, LayerSpec, Memory
+from kvlib import DenseCache, LayerSpec, Memory, testing
 from kvlib.caches.layouts import from_dense, to_dense
 from kvlib.caches.protocol import Cache
 from kvlib.caches.step import Request
-from kvlib.exercises import kit
 
 LAYERS = [LayerSpec(1, 16)]
 
@@ -53,7 +52,7 @@ class Growing(Cache):
 
 @pytest.mark.untraced
 def test_a_cache_of_these_methods_is_whole():
-    assert kit.check_cache(
+    assert testing.check_cache(
         lambda layers: Growing(layers, xp=np), max_seq_len=None, v_from_k=False, xp=np
     )
 

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 from schedules import close
 
-from kvlib import BlockPool, LayerSpec, Meter, PagedCache, QuantizedCache
+from kvlib import BlockPool, LayerSpec, Meter, PagedCache, QuantizedCache, testing
 from kvlib.attention import batched
 from kvlib.attention.batched import alike
 from kvlib.caches.stored_attention import batches
 from kvlib.codecs import int8
-from kvlib.exercises import kit
 
 
 def filled(lengths, spec=None, size=4, new=1, **settings):
@@ -85,7 +84,7 @@ def test_blocks_behind_a_window_are_not_copied(window):
 def test_any_life(monkeypatch, gathered, size):
     """The kit's: ragged schedules against float64, unused memory full of NaN."""
     monkeypatch.setattr(batched, "GATHERED", gathered)
-    trial = kit.check_cache(
+    trial = testing.check_cache(
         lambda layers: PagedCache(layers, BlockPool(160 // size, size), xp=np),
         schedules=6,
         xp=np,

@@ -16,7 +16,7 @@ import pytest
 from caches import poison_all
 from test_retention import must
 
-from kvlib import BlockPool, Cache, LayerSpec, PagedCache, QuantizedCache
+from kvlib import BlockPool, Cache, LayerSpec, PagedCache, QuantizedCache, testing
 from kvlib.caches import (
     H2O,
     KeepAll,
@@ -29,7 +29,6 @@ from kvlib.caches import (
 )
 from kvlib.codecs import codec as codec_of
 from kvlib.codecs import fp8, int8, int8_per_channel, kivi
-from kvlib.exercises import kit
 from kvlib.kernels import Kernels
 from kvlib.kernels.cache_steps import unsuited
 
@@ -133,7 +132,7 @@ def test_any_life(chosen: Chosen, effort: Any) -> None:
     seeds = effort.share("lives of parts in pairs", range(12), usual=4, quick=1)
     rule, unit = RULES[chosen[2]], 64 if chosen[3] == "kernels" else 8
     for seed in seeds:
-        trial = kit.check_cache(
+        trial = testing.check_cache(
             build(chosen), schedules=1, seed=seed, unit=unit, keeps=keeps(rule), xp=np
         )
         assert trial, trial

@@ -17,7 +17,7 @@ from page_checks import SET_THEME
 from rendered import WHOLE, contrast
 from visits import STILL, visit, visit_apart
 
-from kvlib.exercises.catalogue import exercises, of_chapter
+from kvbook.exercises.catalogue import exercises, of_chapter
 
 pytestmark = pytest.mark.browser
 

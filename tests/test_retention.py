@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from caches import poison_all, snapshot
 
-from kvlib import BlockPool, DenseCache, LayerSpec, Meter, PagedCache, QuantizedCache
+from kvlib import BlockPool, DenseCache, LayerSpec, Meter, PagedCache, QuantizedCache, testing
 from kvlib.caches import H2O, KNorm, Retention, Scored, Sinks
 from kvlib.codecs import Codec, PerToken, fp8, int8, kivi
-from kvlib.exercises import kit
-from kvlib.exercises.kit.rounding import sum_bound
 from kvlib.meter import Count
+from kvlib.testing.rounding import sum_bound
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ def test_any_life(rule: Retention, home: str, effort: Any) -> None:
         return cache
 
     lives = len(effort.share("lives under rules of one's own", range(12), usual=4, quick=1))
-    trial = kit.check_cache(build, schedules=lives, xp=np, keeps=must(rule))
+    trial = testing.check_cache(build, schedules=lives, xp=np, keeps=must(rule))
     assert trial and trial.compared > 10 * lives, trial
 
 
@@ -182,7 +181,7 @@ def test_four_bits_where_tokens_may_go() -> None:
     def build(layers: list[LayerSpec]) -> Any:
         return PagedCache(layers, BlockPool(140, 4), codec=codec, retention=RULE, xp=np)
 
-    trial = kit.check_cache(build, schedules=6, xp=np, keeps=must(RULE))
+    trial = testing.check_cache(build, schedules=6, xp=np, keeps=must(RULE))
     assert trial and trial.compared > 50, trial
 
 

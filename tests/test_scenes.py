@@ -12,8 +12,8 @@ import pytest
 from scene_parts import MATTERS, settings_of
 from small_scenes import check_scene
 
+from kvbook.explorers.catalogue import ALL, memory_explorer, roofline_explorer, tables
 from kvlib.costs import GPUS
-from kvlib.show.explorers import ALL, memory_explorer, roofline_explorer, tables
 
 
 @pytest.mark.parametrize("name", ALL)

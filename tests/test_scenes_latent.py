@@ -10,9 +10,9 @@ from notebook_code import BOOK, code_cells, read
 from scene_parts import line, numbers, part
 from small_scenes import check_scene
 
+from kvbook.explorers import latent_explorer
+from kvbook.explorers.explorers_latent import latent_sizes
 from kvlib.costs import MODELS
-from kvlib.show import latent_explorer
-from kvlib.show.explorers_latent import latent_sizes
 
 EXPLORER = latent_explorer()
 VALUES = {control.name: control.values for control in EXPLORER.controls}

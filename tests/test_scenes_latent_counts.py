@@ -10,12 +10,12 @@ from scene_parts import numbers
 from schedules import close
 
 import kvlib
+from kvbook.explorers import latent_explorer
+from kvbook.explorers.explorers_latent import LATENT_MODELS, latent_sizes
+from kvbook.explorers.scenes.latent import latent_forms
 from kvlib.config.shape import Latent
 from kvlib.costs import MODELS, formulas
 from kvlib.model import Decoder, ModelConfig, random_weights
-from kvlib.show import latent_explorer
-from kvlib.show.explorers_latent import LATENT_MODELS, latent_sizes
-from kvlib.show.scenes.latent import latent_forms
 
 CONTEXTS = {control.name: control.values for control in latent_explorer().controls}["context"]
 # T, S and the sizes: heads, latent, nope, rope, value

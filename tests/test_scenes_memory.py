@@ -7,11 +7,11 @@ import math
 import pytest
 from scene_parts import GIB, line, numbers, part, settings_of
 
+from kvbook.explorers.catalogue import HELD, memory_explorer, tables
+from kvbook.explorers.scenes.memory import memory_bytes
+from kvbook.explorers.scenes.memory_words import interval_words
 from kvlib.costs import MODELS, Bytes, max_context
 from kvlib.costs.share import ASSUMPTIONS, Share
-from kvlib.show.explorers import HELD, memory_explorer, tables
-from kvlib.show.scenes.memory import memory_bytes
-from kvlib.show.scenes.memory_words import interval_words
 
 
 def test_memory_by_hand() -> None:

@@ -9,8 +9,8 @@ import pytest
 from scene_parts import line, numbers, part, settings_of
 from small_scenes import check_scene
 
+from kvbook.explorers.catalogue import speculation_explorer
 from kvlib.costs import GPUS
-from kvlib.show.explorers import speculation_explorer
 from kvlib.speculation import best_gamma, checking_time, expected_tokens, speed_up
 
 RIDGE = GPUS["h100-sxm"].ridge().value

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from scene_parts import line, numbers, part, settings_of
 
+from kvbook.explorers.catalogue import growth_explorer, padding_explorer, roofline_explorer, tables
+from kvbook.explorers.scenes.padding import unequal_lengths
+from kvbook.explorers.scenes.roofline import roofline_work
 from kvlib.costs import GPUS, MODELS, decode, prefill, uncached
-from kvlib.show.explorers import growth_explorer, padding_explorer, roofline_explorer, tables
-from kvlib.show.scenes.padding import unequal_lengths
-from kvlib.show.scenes.roofline import roofline_work
 
 
 def test_roofline_by_hand() -> None:

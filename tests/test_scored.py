@@ -12,12 +12,11 @@ import retention_model
 from caches import poison_all, snapshot
 from test_retention import HOMES
 
-from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache
+from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache, testing
 from kvlib.caches import H2O, ExpectedAttention, KNorm, Policy, Scored, SnapKV, Tova, pyramid
 from kvlib.caches.retention.expected import turned
 from kvlib.caches.retention.seen import Seen
-from kvlib.exercises import kit
-from kvlib.exercises.kit.rounding import sum_bound
+from kvlib.testing.rounding import sum_bound
 
 HEADS, GROUP, DIM = 2, 3, 8
 SPEC = LayerSpec(HEADS, DIM)
@@ -46,7 +45,8 @@ def test_any_life(policy: str, home: str, effort: Any) -> None:
 
     lives = len(effort.share("lives under scores", range(8), usual=2, quick=1))
     lengths = [DIM] if policy.startswith("expected") else None  # its frequencies are for these
-    trial = kit.check_cache(build, schedules=lives, xp=np, keeps=lambda length: [], lengths=lengths)
+    terms = dict(keeps=lambda length: [], lengths=lengths)
+    trial = testing.check_cache(build, schedules=lives, xp=np, **terms)
     assert trial and trial.compared > 5 * lives, trial
 
 

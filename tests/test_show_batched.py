@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvlib import show
-from kvlib.show import batched as draw
+from kvbook import figures
+from kvbook.figures import batched as draw
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def style(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setenv("MPLBACKEND", "Agg")
     with matplotlib.rc_context():
-        show.use_style()
+        figures.use_style()
         yield
 
 
@@ -67,7 +67,7 @@ def test_equal_bits_are_hollow() -> None:
     points = [line for line in ax.lines if len(line.get_xdata())]
     assert [line.get_ydata()[0] for line in points] == [0, 0, pytest.approx(5)]
     assert [line.get_markerfacecolor() for line in points][:2] == ["#ffffff"] * 2
-    assert points[2].get_markerfacecolor() == show.color("ink")
+    assert points[2].get_markerfacecolor() == figures.color("ink")
 
 
 def test_a_schedule_has_a_line_for_each_row_and_a_column_for_each_step() -> None:
@@ -110,5 +110,5 @@ def test_slots_show_what_was_written_over() -> None:
     after = np.array([[0, 1, 2], [-1, 3, -1]])
     (ax,) = draw.slots({"an append": (before, after)}).axes
     assert words(ax) == ["0", "1", "2", "0→3"]
-    assert faces(ax).count(show.color("key")) == 2
+    assert faces(ax).count(figures.color("key")) == 2
     assert faces(ax).count("#ffffff") == 2

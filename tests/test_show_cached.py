@@ -7,13 +7,13 @@ import pytest
 
 pytest.importorskip("matplotlib").use("Agg")
 
-from kvlib import show  # noqa: E402
-from kvlib.show import cached as draw  # noqa: E402
+from kvbook import figures  # noqa: E402
+from kvbook.figures import cached as draw  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
 def style() -> None:
-    show.use_style()
+    figures.use_style()
 
 
 def colors(ax: object) -> list[str]:
@@ -27,7 +27,7 @@ def test_work_counts_what_is_computed_again() -> None:
     kept = [range(2), *(range(n - 1, n) for n in range(3, 6))]
     fig = draw.work(again, kept)
     left, right = (colors(ax) for ax in fig.axes)
-    key, recomputed, held = (show.color(r) for r in ("key", "recomputed", "cached"))
+    key, recomputed, held = (figures.color(r) for r in ("key", "recomputed", "cached"))
     assert len(left) == len(right) == 2 + 3 + 4 + 5
     assert left.count(key) == right.count(key) == 5
     assert left.count(recomputed) == 2 + 3 + 4 and recomputed not in right
@@ -42,7 +42,7 @@ def test_exact_zeros_stay_white() -> None:
     image = fig.axes[0].images[0]
     assert np.array_equal(np.ma.getmaskarray(image.get_array()), change == 0)
     palest = image.cmap(image.norm(1e-6))
-    assert show.contrast(_hex(palest), "#ffffff") > 1.2, "the smallest change can be seen"
+    assert figures.contrast(_hex(palest), "#ffffff") > 1.2, "the smallest change can be seen"
     assert image.get_clim() == pytest.approx((1e-6, 2.0))
 
 
@@ -60,8 +60,8 @@ def test_errors_puts_rms_and_largest_on_one_line() -> None:
     assert ax.get_xscale() == "log"
     assert [label.get_text() for label in ax.get_yticklabels()] == ["one", "other"]
     assert list(ax.lines[0].get_xdata()) == [1e-6, 5e-6]
-    assert ax.lines[0].get_color() == show.color("recomputed")
-    assert ax.lines[3].get_color() == show.color("cached")
+    assert ax.lines[0].get_color() == figures.color("recomputed")
+    assert ax.lines[3].get_color() == figures.color("cached")
 
 
 def test_speedup_draws_prediction_and_both_measurements() -> None:
@@ -75,7 +75,7 @@ def test_speedup_draws_prediction_and_both_measurements() -> None:
 def test_layouts_fill_the_cells_at_the_addresses_of_the_view() -> None:
     nhd, hnd = np.zeros((4, 3, 2), np.float32), np.zeros((3, 4, 2), np.float32)
     fig = draw.layouts({"NHD": (nhd, nhd[:, 1]), "HND": (hnd, hnd[1])})
-    key = show.color("key")
+    key = figures.color("key")
     filled = [[i for i, c in enumerate(colors(ax)) if c == key] for ax in fig.axes]
     assert filled == [[1, 4, 7, 10], [4, 5, 6, 7]]
     assert [ax.get_title() or ax.get_title("left") for ax in fig.axes] == ["NHD", "HND"]

@@ -11,11 +11,11 @@ from models import decoder, text
 from small_scenes import check_scene
 from test_decoder import new_cache
 
-from kvlib import show
+from kvbook import figures
+from kvbook.figures import chunked as draw
+from kvbook.figures.chunked_schedule import fed_before
 from kvlib.scheduling import Scheduler
 from kvlib.serving import Event, waits
-from kvlib.show import chunked as draw
-from kvlib.show.chunked_schedule import fed_before
 
 EVENTS = [
     Event(0, "a", "prefill", 3, 7),
@@ -35,7 +35,7 @@ def style(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setenv("MPLBACKEND", "Agg")
     with matplotlib.rc_context():
-        show.use_style()
+        figures.use_style()
         yield
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from small_scenes import check_scene
 
-from kvlib import show
+from kvbook import figures
+from kvbook.figures import gpu as draw
 from kvlib.kernels.results import device_results
-from kvlib.show import gpu as draw
 
 
 @pytest.fixture(autouse=True)
@@ -15,7 +15,7 @@ def style(monkeypatch):
 
     monkeypatch.setenv("MPLBACKEND", "Agg")
     with matplotlib.rc_context():
-        show.use_style()
+        figures.use_style()
         yield
 
 

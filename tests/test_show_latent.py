@@ -9,13 +9,13 @@ pytest.importorskip("matplotlib").use("Agg")
 
 from matplotlib.text import Text  # noqa: E402
 
-from kvlib import show  # noqa: E402
-from kvlib.show import latent as draw  # noqa: E402
+from kvbook import figures  # noqa: E402
+from kvbook.figures import latent as draw  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
 def style() -> None:
-    show.use_style()
+    figures.use_style()
 
 
 def texts(ax) -> list[str]:

@@ -9,14 +9,14 @@ import pytest
 
 pytest.importorskip("matplotlib").use("Agg")
 
-from kvlib import show  # noqa: E402
-from kvlib.show import layernorm as draw  # noqa: E402
-from kvlib.show.layernorm_partials import partials_explorer, traffic  # noqa: E402
+from kvbook import figures  # noqa: E402
+from kvbook.figures import layernorm as draw  # noqa: E402
+from kvbook.figures.layernorm_partials import partials_explorer, traffic  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
 def style() -> None:
-    show.use_style()
+    figures.use_style()
 
 
 def texts(ax: Any) -> list[str]:
@@ -28,8 +28,8 @@ def test_a_dot_a_row_at_each_norm() -> None:
     heights = [[float(y) for y in line.get_ydata()] for line in ax.lines]
     assert heights == [[1, 2], [3, 5], [1, 1], [1, 1]]
     assert {line.get_color() for line in ax.lines} == {
-        show.color("muted"),
-        show.color("ink"),
+        figures.color("muted"),
+        figures.color("ink"),
     }
     assert ax.get_yscale() == "log" and texts(ax)[0] == "before the norm"
 

@@ -9,13 +9,13 @@ import pytest
 
 pytest.importorskip("matplotlib").use("Agg")
 
-from kvlib import show  # noqa: E402
-from kvlib.show import memory as draw  # noqa: E402
+from kvbook import figures  # noqa: E402
+from kvbook.figures import memory as draw  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
 def style() -> None:
-    show.use_style()
+    figures.use_style()
 
 
 def texts(ax: Any) -> list[str]:
@@ -44,7 +44,7 @@ def test_doubled_draws_two_bills_for_each_size() -> None:
     fig = draw.doubled({"layers": 2.0, "MLP": 1.0}, {"layers": 1.98, "MLP": 1.7})
     (ax,) = fig.axes
     assert widths(ax) == [2.0, 1.0, 1.98, 1.7]
-    assert faces(ax) == [show.color("cached")] * 2 + [show.color("weights")] * 2
+    assert faces(ax) == [figures.color("cached")] * 2 + [figures.color("weights")] * 2
     assert texts(ax) == ["× 2", "× 1", "× 1.98", "× 1.70"]
     assert labels(ax.yaxis) == ["layers", "MLP"]
 
@@ -75,7 +75,7 @@ def test_models_draws_what_is_stored_and_what_heads_would_take() -> None:
     rings, dots = ax.lines
     assert list(rings.get_xdata()) == [2**17, 2**19]
     assert list(dots.get_xdata()) == [2**14, 2**19]
-    assert dots.get_color() == show.color("cached")
+    assert dots.get_color() == figures.color("cached")
     assert texts(ax) == ["16 KiB", "512 KiB"] and labels(ax.yaxis) == ["small", "large"]
     assert legend(fig) == ["stored", "if every query head had a key and a value"]
 
@@ -94,7 +94,7 @@ def test_fits_writes_tokens_and_colours_by_the_models_own_limit() -> None:
     fig = draw.fits(table, [131_072, 131_072], ["x", "y ?", "z"])
     (ax,) = fig.axes
     assert texts(ax) == ["–", "54k", "2.3M", "512", "131k", "∞"]
-    few, many = show.color("grid"), show.color("cached")
+    few, many = figures.color("grid"), figures.color("cached")
     assert faces(ax) == [few, many, few, many, many]
     assert labels(ax.xaxis) == ["x", "y ?", "z"] and labels(ax.yaxis) == ["a", "b"]
 
@@ -105,7 +105,7 @@ def test_steps_lie_over_the_band() -> None:
     band, *bars = ax.patches
     assert (band.get_x(), band.get_x() + band.get_width()) == (121, 138)
     assert [bar.get_width() for bar in bars] == [120.0, 137.0]
-    assert faces(ax)[1:] == [show.color("muted"), show.color("ink")]
+    assert faces(ax)[1:] == [figures.color("muted"), figures.color("ink")]
     assert texts(ax) == ["120", "137"]
 
 
@@ -113,7 +113,7 @@ def test_reservation_stacks_what_is_held_and_to_come() -> None:
     fig = draw.reservation([10, 30], [20, 40], 100)
     (ax,) = fig.axes
     assert widths(ax) == [100, 100, 20, 40, 10, 30]
-    assert faces(ax)[2:] == [show.color("grid")] * 2 + [show.color("cached")] * 2
+    assert faces(ax)[2:] == [figures.color("grid")] * 2 + [figures.color("cached")] * 2
     assert legend(fig) == ["held now", "answer still to come", "never used"]
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from small_scenes import check_scene
 
-from kvlib import show
-from kvlib.show import museum as draw
+from kvbook import figures
+from kvbook.figures import museum as draw
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +19,7 @@ def style(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setenv("MPLBACKEND", "Agg")
     with matplotlib.rc_context():
-        show.use_style()
+        figures.use_style()
         yield
 
 

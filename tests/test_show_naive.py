@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from kvlib import show
-from kvlib.show import naive
+from kvbook import figures
+from kvbook.figures import naive
 
 plt = pytest.importorskip("matplotlib.pyplot")
 
@@ -17,7 +17,7 @@ plt = pytest.importorskip("matplotlib.pyplot")
 def own_style() -> Iterator[None]:
     plt.switch_backend("agg")
     with plt.rc_context():
-        show.use_style()
+        figures.use_style()
         yield
     plt.close("all")
 
@@ -119,7 +119,7 @@ def test_work_draws_the_formula_and_dots_the_counter() -> None:
     drawn = [list(line.get_ydata()) for line in ax.lines]
     assert drawn == [[1, 2], [1, 4], [2, 6], [2, 5]]
     assert ax.lines[3].get_linestyle() == "None"
-    assert ax.lines[3].get_color() == ax.lines[2].get_color() == show.color("recomputed")
+    assert ax.lines[3].get_color() == ax.lines[2].get_color() == figures.color("recomputed")
 
 
 def test_the_clock_starts_at_one() -> None:

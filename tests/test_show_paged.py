@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvlib import BlockPool, LayerSpec, PagedCache, show
+from kvbook import figures
+from kvbook.explorers.scenes.blocks import PoolFilm, replay
+from kvbook.figures import paged as draw
+from kvlib import BlockPool, LayerSpec, PagedCache
 from kvlib.caches.allocation.pool import Event
-from kvlib.show import paged as draw
-from kvlib.show.scenes.blocks import PoolFilm, replay
 
 LAYERS = [LayerSpec(1, 2)]
 
@@ -22,7 +23,7 @@ def style(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setenv("MPLBACKEND", "Agg")
     with matplotlib.rc_context():
-        show.use_style()
+        figures.use_style()
         yield
 
 
@@ -39,8 +40,8 @@ def test_maps_tell_tokens_from_empty_and_unclaimed_places() -> None:
 
     (ax,) = draw.maps({"rows": [[1.0, 0.0, np.nan]]}).axes
     full, empty, unclaimed = ax.images[0].get_array()[0]
-    assert np.allclose(full, to_rgb(show.color("cached")))
-    assert np.allclose(empty, to_rgb(show.color("grid"))) and np.allclose(unclaimed, 1.0)
+    assert np.allclose(full, to_rgb(figures.color("cached")))
+    assert np.allclose(empty, to_rgb(figures.color("grid"))) and np.allclose(unclaimed, 1.0)
     assert ax.get_title(loc="left") == "rows"
 
 
@@ -196,7 +197,7 @@ def test_places_and_slots_of_a_frame() -> None:
 
 
 def test_the_explorer_has_a_stop_for_each_frame_and_draws_each() -> None:
-    from kvlib.show import svg
+    from kvbook.explorers import svg
 
     explorer = played()[1].explorer("pool", "A pool at work")
     (slider,) = explorer.controls

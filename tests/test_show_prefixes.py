@@ -9,15 +9,16 @@ import pytest
 
 pytest.importorskip("matplotlib").use("Agg")
 
-from kvlib import LayerSpec, show  # noqa: E402
+from kvbook import figures  # noqa: E402
+from kvbook.explorers.scenes.blocks import replay  # noqa: E402
+from kvbook.figures import prefixes as draw  # noqa: E402
+from kvlib import LayerSpec  # noqa: E402
 from kvlib.caches import BlockPool, PagedCache  # noqa: E402
-from kvlib.show import prefixes as draw  # noqa: E402
-from kvlib.show.scenes.blocks import replay  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
 def style() -> None:
-    show.use_style()
+    figures.use_style()
 
 
 def texts(ax: Any) -> list[str]:
@@ -48,7 +49,7 @@ def test_stored_stacks_what_is_held() -> None:
     fig = draw.stored({"apart": one, "together": two})
     (ax,) = fig.axes
     assert widths(ax) == [2**20, 5 * 2**20, 2**20, 2**20, 0, 2**20]
-    assert faces(ax)[:3] == [show.color(r) for r in ("shared", "recomputed", "cached")]
+    assert faces(ax)[:3] == [figures.color(r) for r in ("shared", "recomputed", "cached")]
     assert texts(ax) == ["7 MiB", "2 MiB"] and labels(ax.yaxis) == ["apart", "together"]
     assert ax.get_xlabel() == "keys and values (MiB)"
     assert legend(fig.legends[0]) == ["the system prompt", "more copies of it"] + [
@@ -61,7 +62,7 @@ def test_tables_colours_blocks_by_their_references() -> None:
     fig = draw.tables({"a": [0, 1, 2], "b": [0, 1, 3]}, references, first=1)
     (ax,) = fig.axes
     assert texts(ax) == ["1", "2", "1", "3"]
-    shared, cached = show.color("shared"), show.color("cached")
+    shared, cached = figures.color("shared"), figures.color("cached")
     assert faces(ax) == [shared, cached, shared, cached]
     assert labels(ax.xaxis) == ["1", "2"] and labels(ax.yaxis) == ["a", "b"]
 
@@ -152,7 +153,8 @@ def test_work_sets_each_kind_on_its_own_axis() -> None:
         {"tokens": 900, "attention": 8.0}, {"tokens": 90, "attention": 1.0}, unit="GFLOP"
     )
     assert [widths(ax) for ax in fig.axes] == [[900, 90], [8, 1]]
-    assert [faces(ax) for ax in fig.axes] == [[show.color("recomputed"), show.color("ink")]] * 2
+    colors = [figures.color("recomputed"), figures.color("ink")]
+    assert [faces(ax) for ax in fig.axes] == [colors] * 2
     assert [ax.get_xlabel() for ax in fig.axes] == ["", "GFLOP"]
     assert [texts(ax) for ax in fig.axes] == [["900", "90"], ["8", "1"]]
 
@@ -167,5 +169,5 @@ def test_reads_are_counted_in_one_unit() -> None:
 def test_split_draws_one_shared_part_and_a_part_for_each() -> None:
     (ax,) = draw.split(100, [20, 30]).axes
     assert widths(ax) == [100, 20, 30]
-    assert faces(ax) == [show.color("shared")] + [show.color("cached")] * 2
+    assert faces(ax) == [figures.color("shared")] + [figures.color("cached")] * 2
     assert texts(ax)[0] == "100 shared tokens,\n2 queries in one product"

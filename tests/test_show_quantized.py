@@ -9,14 +9,15 @@ import pytest
 
 pytest.importorskip("matplotlib").use("Agg")
 
-from kvlib import codecs, show  # noqa: E402
-from kvlib.show import quantized as draw  # noqa: E402
-from kvlib.show.quantized_bits import bits_explorer, decoded  # noqa: E402
+from kvbook import figures  # noqa: E402
+from kvbook.figures import quantized as draw  # noqa: E402
+from kvbook.figures.quantized_bits import bits_explorer, decoded  # noqa: E402
+from kvlib import codecs  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
 def style() -> None:
-    show.use_style()
+    figures.use_style()
 
 
 def texts(ax: Any) -> list[str]:
@@ -65,7 +66,7 @@ def test_by_layer_draws_both_axes_side_by_side() -> None:
     fig = draw.by_layer({"error (%)": {"per channel": [1, 2], "per token": [3, 4]}})
     (ax,) = fig.axes
     assert [bar.get_height() for bar in ax.patches] == [1, 2, 3, 4]
-    assert faces(ax) == [show.color("key")] * 2 + [show.color("muted")] * 2
+    assert faces(ax) == [figures.color("key")] * 2 + [figures.color("muted")] * 2
     assert [t.get_text() for t in fig.legends[0].get_texts()] == ["per channel", "per token"]
 
 
@@ -73,7 +74,7 @@ def test_bytes_of_colours_the_halves_of_the_channels() -> None:
     fig = draw.bytes_of({"a": [(0, 2), (1, 3)], "b": [(0, 1), (2, 3)]})
     far, near = fig.axes
     assert texts(far) == ["2", "3", "0", "1"] and texts(near) == ["1", "3", "0", "2"]
-    key, other = show.color("muted"), show.color("grid")
+    key, other = figures.color("muted"), figures.color("grid")
     assert faces(far) == [other, other, key, key] and faces(near) == [key, other] * 2
     assert labels(far.yaxis) == ["high 4 bits", "low 4 bits"]
 
@@ -120,7 +121,7 @@ def test_trade_marks_what_is_swapped_and_draws_errors() -> None:
     assert points == [(640.0, 0.5), (2560.0, 0.125)]
     assert bars(ax) == [[(0.25, 0.75)], [(0.0625, 0.1875)]]
     hollow, full = (line.get_markerfacecolor() for line in dots)
-    assert (hollow, full) == ("#ffffff", show.color("ink"))
+    assert (hollow, full) == ("#ffffff", figures.color("ink"))
     assert texts(ax) == ["a", "b"] and labels(ax.xaxis) == ["512", "1,024", "2,048"]
 
 

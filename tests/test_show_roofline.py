@@ -9,16 +9,16 @@ import pytest
 
 pytest.importorskip("matplotlib").use("Agg")
 
-from kvlib import show  # noqa: E402
+from kvbook import figures  # noqa: E402
+from kvbook.figures import roofline as draw  # noqa: E402
 from kvlib.costs import BytesPerSecond, FlopsPerSecond  # noqa: E402
-from kvlib.show import roofline as draw  # noqa: E402
 
 ROOF = {"card": (BytesPerSecond(1e12), FlopsPerSecond(100e12))}  # ridge 100
 
 
 @pytest.fixture(autouse=True)
 def style() -> None:
-    show.use_style()
+    figures.use_style()
 
 
 def colors(ax: Any) -> list[str]:
@@ -50,7 +50,7 @@ def test_two_clocks_stack_milliseconds() -> None:
     widths = [round(p.get_width(), 6) for p in ax.patches]
     assert widths == [4.0, 1.0, 0.02, 0.01]
     assert [p.get_x() for p in ax.patches[:2]] == [0.0, 4.0]
-    assert colors(ax) == [show.color("weights"), show.color("cached")] * 2
+    assert colors(ax) == [figures.color("weights"), figures.color("cached")] * 2
     assert [t.strip() for t in texts(ax)] == ["5 ms", "0.03 ms"]
     assert [t.get_text() for t in ax.get_legend().get_texts()] == ["weights", "cache"]
 
@@ -61,8 +61,8 @@ def test_a_point_without_a_rate_stands_on_the_roof() -> None:
     (ax,) = fig.axes
     assert ax.get_xscale() == ax.get_yscale() == "log"
     assert marks(ax) == [
-        ([2.0], [2e12], show.color("cached")),
-        ([500.0], [100e12], show.color("weights")),
+        ([2.0], [2e12], figures.color("cached")),
+        ([500.0], [100e12], figures.color("weights")),
     ]
     roof = ax.lines[0]
     assert list(roof.get_xdata())[1] == 100.0 and list(roof.get_ydata())[1:] == [100e12] * 2
@@ -76,8 +76,8 @@ def test_a_measured_track_is_joined_and_one_on_the_roof_is_not() -> None:
     fig = draw.roofline(ROOF, {}, tracks={"ideal": (ideal, "cached"), "real": (real, "weights")})
     (ax,) = fig.axes
     drawn = {line.get_color(): line for line in ax.lines if line.get_marker() == "o"}
-    assert drawn[show.color("cached")].get_linestyle() == "None"
-    assert drawn[show.color("weights")].get_linestyle() == "-"
+    assert drawn[figures.color("cached")].get_linestyle() == "None"
+    assert drawn[figures.color("weights")].get_linestyle() == "-"
     assert [y for _, y, _ in marks(ax)] == [[1e12, 100e12], [0.5e12, 20e12]]
     assert {"B = 1", "B = 200", "one", "many", "ideal", "real"} <= set(texts(ax))
 
@@ -126,6 +126,6 @@ def test_prediction_and_measurement_share_a_scale() -> None:
     (ax,) = fig.axes
     widths = [round(p.get_width(), 6) for p in ax.patches]
     assert widths == [0.25, 0.5, 1.0, 0.8, 0.1, 1.0]
-    assert colors(ax)[:3] == [show.color("weights"), show.color("muted"), show.color("ink")]
+    assert colors(ax)[:3] == [figures.color(role) for role in ("weights", "muted", "ink")]
     assert [t.strip() for t in texts(ax)] == ["4 ms", "3 ms", "10 ms", "9 ms"]
     assert [t.get_text() for t in fig.legends[0].get_texts()] == ["floor", "calls", "measured"]

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from small_scenes import axis, check_scene, shelf_explorer
 
-from kvlib.show import Explorer, Slider, svg
-from kvlib.show.rounding import SEEN, rounded_scene
-from kvlib.show.scenes.words import number_words
+from kvbook.explorers import Explorer, Slider, svg
+from kvbook.explorers.rounding import SEEN, rounded_scene
+from kvbook.explorers.scenes.words import number_words
 
 
 def bars(*values: float, top: float = 10.0) -> dict[str, Any]:

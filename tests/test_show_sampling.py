@@ -12,18 +12,18 @@ from scene_parts import numbers, settings_of
 
 pytest.importorskip("matplotlib").use("Agg")
 
-from kvlib import show  # noqa: E402
+from kvbook import figures  # noqa: E402
+from kvbook.explorers.catalogue import sampling_explorer  # noqa: E402
+from kvbook.explorers.scenes.sampling import kept_tokens, softmax_of  # noqa: E402
+from kvbook.figures import sampling as draw  # noqa: E402
 from kvlib.sampling import probabilities  # noqa: E402
-from kvlib.show import sampling as draw  # noqa: E402
-from kvlib.show.explorers import sampling_explorer  # noqa: E402
-from kvlib.show.scenes.sampling import kept_tokens, softmax_of  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 
 
 @pytest.fixture(autouse=True)
 def style() -> None:
-    show.use_style()
+    figures.use_style()
 
 
 def texts(ax: Any) -> list[str]:

@@ -7,13 +7,13 @@ import pytest
 
 pytest.importorskip("matplotlib").use("Agg")
 
-from kvlib import show  # noqa: E402
-from kvlib.show import windows as draw  # noqa: E402
+from kvbook import figures  # noqa: E402
+from kvbook.figures import windows as draw  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
 def style() -> None:
-    show.use_style()
+    figures.use_style()
 
 
 def test_looks_writes_each_share_and_small_ones_in_words() -> None:

@@ -15,12 +15,12 @@ from explorer_pages import SPACE, map_marks
 from small_scenes import check_scene
 from views import check_view, sweep
 
+from kvbook.explorers import Explorer, eviction_explorer, svg
+from kvbook.figures.windows_lives import CHUNK, attention, lived
+from kvbook.figures.windows_map import BUDGETS, POLICIES
 from kvlib import load_reference_model
 from kvlib.caches import KNorm, Scored
 from kvlib.reference.recall import recall_prompt
-from kvlib.show import Explorer, eviction_explorer, svg
-from kvlib.show.windows_lives import CHUNK, attention, lived
-from kvlib.show.windows_map import BUDGETS, POLICIES
 
 PROMPT, ANSWER = recall_prompt(random.Random(0), 41, 3, lead=8)
 TEXT = PROMPT + ANSWER[:-1]

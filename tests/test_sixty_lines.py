@@ -16,7 +16,7 @@ import pytest
 from notebook_code import BOOK, code_cells, read, smallest_margin, tags
 
 import kvlib
-from kvlib.exercises.naive import logits_of
+from kvbook.exercises.naive import logits_of
 
 GOLDEN = Path(__file__).parent / "golden"
 # The checkpoints that need nothing but what the sixty lines have: no bias, no window, no scaling.

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kvlib import show
-from kvlib.show import style
+from kvbook import figures
+from kvbook.figures import style
 
 plt = pytest.importorskip("matplotlib.pyplot")
 
@@ -44,7 +44,7 @@ BOOK_CSS = Path(__file__).resolve().parent.parent / "book" / "_static" / "book.c
 def own_style() -> Iterator[None]:
     plt.switch_backend("agg")
     with plt.rc_context():
-        show.use_style()
+        figures.use_style()
         yield
     plt.close("all")
 
@@ -80,10 +80,10 @@ def test_contrast_of_known_pairs() -> None:
 @pytest.mark.parametrize("role", style.ROLES)
 def test_marks_stand_out_from_the_card(role: str, dark: bool) -> None:
     card = style.DARK_CARD if dark else style.CARD
-    assert style.contrast(show.color(role, dark=dark), card) >= 3
-    assert style.contrast(show.text_color(role, dark=dark), card) >= 4.5
-    on = show.on_color(role, dark=dark)
-    assert style.contrast(on, show.color(role, dark=dark)) >= 4.5
+    assert style.contrast(figures.color(role, dark=dark), card) >= 3
+    assert style.contrast(figures.text_color(role, dark=dark), card) >= 4.5
+    on = figures.on_color(role, dark=dark)
+    assert style.contrast(on, figures.color(role, dark=dark)) >= 4.5
 
 
 def test_text_stands_out_from_the_card_and_the_card_from_the_dark_page() -> None:
@@ -109,7 +109,7 @@ def test_dark_theme_leaves_figures_as_they_are() -> None:
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("sight", SIGHT)
 def test_meanings_stay_apart(sight: str, dark: bool) -> None:
-    seen = {role: oklab(show.color(role, dark=dark), sight) for role in style.ROLES}
+    seen = {role: oklab(figures.color(role, dark=dark), sight) for role in style.ROLES}
     for a, b in combinations(style.ROLES, 2):
         gap = np.linalg.norm(seen[a] - seen[b])
         assert gap >= 0.12, f"{a} and {b} look alike with {sight}"
@@ -128,9 +128,9 @@ def test_no_single_ink_serves_both_pages() -> None:
 
 def test_figures_have_one_width_and_an_opaque_card() -> None:
     for height, ncols in ((2.0, 1), (4.0, 3)):
-        fig, _ = show.figure(height, ncols)
+        fig, _ = figures.figure(height, ncols)
         file = io.BytesIO()
-        show.finish(fig).savefig(file)
+        figures.finish(fig).savefig(file)
         pixels = plt.imread(io.BytesIO(file.getvalue()))
         wanted = round(height * style.DPI), int(style.WIDTH * style.DPI)
         assert pixels.shape == (*wanted, 4)
@@ -140,23 +140,23 @@ def test_figures_have_one_width_and_an_opaque_card() -> None:
 
 def test_unknown_role_is_named() -> None:
     with pytest.raises(ValueError, match="role: got 'keys', needed one of query, key"):
-        show.color("keys")
+        figures.color("keys")
     with pytest.raises(ValueError, match="#rrggbb"):
         style.contrast("#fff", "#ffffff")
     with pytest.raises(AttributeError, match="no attribute 'pie'"):
-        _ = show.pie
+        _ = figures.pie
 
 
 def test_nothing_draws_before_it_is_asked_to() -> None:
     code = (
-        "import sys, kvlib, kvlib.show, kvlib.exercises.report;"
-        "kvlib.show.color('key'); kvlib.show.format_bytes(3);"
+        "import sys, kvlib, kvbook.figures, kvbook.exercises.report;"
+        "kvbook.figures.color('key'); kvbook.figures.format_bytes(3);"
         "heavy = {'matplotlib', 'ipywidgets', 'IPython'} & set(sys.modules);"
         "assert not heavy, heavy;"
-        "sys.modules['matplotlib'] = None; kvlib.show.use_style()"
+        "sys.modules['matplotlib'] = None; kvbook.figures.use_style()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "ImportError: kvlib.show draws with matplotlib" in done.stderr, done.stderr
+    assert "ImportError: The figures need matplotlib" in done.stderr, done.stderr
     assert "pip install 'kvlib[book]'" in done.stderr
 
 
@@ -176,19 +176,19 @@ def test_nothing_draws_before_it_is_asked_to() -> None:
     ],
 )
 def test_bytes_in_words(nbytes: float, base: int, words: str) -> None:
-    assert show.format_bytes(nbytes, base) == words
+    assert figures.format_bytes(nbytes, base) == words
 
 
 def test_bytes_refuse_another_base() -> None:
     with pytest.raises(ValueError, match="base: got 10, needed 1024"):
-        show.byte_unit(1.0, 10)
+        figures.byte_unit(1.0, 10)
 
 
 @pytest.mark.parametrize("base, unit, size", [(1024, "MiB", 2**20), (1000, "MB", 10**6)])
 def test_bytes_axis_counts_in_the_unit_it_names(base: int, unit: str, size: int) -> None:
-    fig, ax = show.figure()
+    fig, ax = figures.figure()
     ax.plot([0, 1], [0, 7.5e6])
-    assert show.bytes_axis(ax, "KV cache", base=base) == unit
+    assert figures.bytes_axis(ax, "KV cache", base=base) == unit
     fig.canvas.draw()
     assert ax.get_ylabel() == f"KV cache ({unit})"
     for tick in ax.yaxis.get_major_ticks():
@@ -196,63 +196,63 @@ def test_bytes_axis_counts_in_the_unit_it_names(base: int, unit: str, size: int)
             tick.get_loc()
         )
     with pytest.raises(ValueError, match="axis: got 'z'"):
-        show.bytes_axis(ax, "KV cache", axis="z")
+        figures.bytes_axis(ax, "KV cache", axis="z")
 
 
 def test_line_names_do_not_overlap() -> None:
-    fig, ax = show.figure()
+    fig, ax = figures.figure()
     series = {name: np.array([0.0, 1 + i / 1000]) for i, name in enumerate("abcd")}
     roles = ["key", "value", "cached", "shared"]
-    show.lines(ax, np.array([0, 1]), series, roles, xlabel="tokens", ylabel="time (ms)")
+    figures.lines(ax, np.array([0, 1]), series, roles, xlabel="tokens", ylabel="time (ms)")
     fig.canvas.draw()
     boxes = [text.get_window_extent() for text in ax.texts]
     assert [text.get_text() for text in ax.texts] == list("abcd")
     middles = sorted(box.y0 + box.height / 2 for box in boxes)
     assert min(np.diff(middles)) >= 10 * fig.dpi / 72
-    assert [line.get_color() for line in ax.lines] == [show.color(role) for role in roles]
+    assert [line.get_color() for line in ax.lines] == [figures.color(role) for role in roles]
     with pytest.raises(ValueError, match="roles: got 1, needed one for each of 4"):
-        show.lines(ax, [0, 1], series, ["key"], xlabel="", ylabel="")
+        figures.lines(ax, [0, 1], series, ["key"], xlabel="", ylabel="")
 
 
 def test_bars_write_their_values() -> None:
-    _, ax = show.figure()
-    show.bars(ax, {"a": 1234567.0, "b": 0.5}, ["key", "free"], xlabel="bytes")
+    _, ax = figures.figure()
+    figures.bars(ax, {"a": 1234567.0, "b": 0.5}, ["key", "free"], xlabel="bytes")
     assert {text.get_text() for text in ax.texts} == {"1,234,567", "0.5"}
     assert ax.yaxis_inverted() and ax.get_xlabel() == "bytes"
     with pytest.raises(ValueError, match="roles: got 1"):
-        show.bars(ax, {"a": 1.0, "b": 2.0}, ["key"], xlabel="bytes")
+        figures.bars(ax, {"a": 1.0, "b": 2.0}, ["key"], xlabel="bytes")
 
 
 def test_heatmap_scales_from_zero_or_around_it() -> None:
-    _, (left, right) = show.figure(ncols=2)
+    _, (left, right) = figures.figure(ncols=2)
     matrix = np.array([[np.nan, 0.25], [-0.5, 0.1]])
-    image = show.heatmap(left, abs(matrix), xlabel="key", ylabel="query", unit="weight")
+    image = figures.heatmap(left, abs(matrix), xlabel="key", ylabel="query", unit="weight")
     assert image.get_clim() == (0, 0.5)
-    signed = show.heatmap(
+    signed = figures.heatmap(
         right, matrix, xlabel="key", ylabel="query", signed=True, xticks=["a", "b"]
     )
     assert signed.get_clim() == (-0.5, 0.5)
     assert [tick.get_text() for tick in right.get_xticklabels()] == ["a", "b"]
     with pytest.raises(ValueError, match=r"got shape \(3,\), needed \(rows, columns\)"):
-        show.heatmap(left, np.zeros(3), xlabel="", ylabel="")
+        figures.heatmap(left, np.zeros(3), xlabel="", ylabel="")
     with pytest.raises(ValueError, match="tick names: got 1, needed 2"):
-        show.heatmap(left, matrix, xlabel="", ylabel="", yticks=["a"])
+        figures.heatmap(left, matrix, xlabel="", ylabel="", yticks=["a"])
 
 
 def test_cells_draw_what_each_slot_holds() -> None:
-    _, ax = show.figure()
+    _, ax = figures.figure()
     grid = [["cached", "free"], ["recomputed", None]]
     text = [["0", "1"], ["0", ""]]
-    show.cells(ax, grid, text=text, legend={"cached": "kept", "free": "empty"})
+    figures.cells(ax, grid, text=text, legend={"cached": "kept", "free": "empty"})
     faces = [patch.get_facecolor() for patch in ax.patches]
     assert len(faces) == 3
-    assert np.allclose(faces[0][:3], srgb(show.color("cached")))
+    assert np.allclose(faces[0][:3], srgb(figures.color("cached")))
     assert np.allclose(faces[1][:3], srgb(style.CARD)), "a free slot is an outline"
     assert [item.get_text() for item in ax.texts] == ["0", "1", "0"]
     assert [item.get_text() for item in ax.get_legend().get_texts()] == ["kept", "empty"]
 
 
 def test_annotation_points_where_it_says() -> None:
-    _, ax = show.figure()
-    show.annotate(ax, "here", (0.25, 0.5))
+    _, ax = figures.figure()
+    figures.annotate(ax, "here", (0.25, 0.5))
     assert ax.texts[0].xy == (0.25, 0.5) and ax.texts[0].get_text() == "here"

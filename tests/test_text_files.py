@@ -25,7 +25,7 @@ def without_encoding(source: str) -> Iterator[int]:
 def test_every_text_file_names_its_encoding() -> None:
     found = [
         f"{path.relative_to(ROOT).as_posix()}:{line}"
-        for folder in ("kvlib", "tools", "benchmarks")
+        for folder in ("kvlib", "kvbook", "tools", "benchmarks")
         for path in sorted((ROOT / folder).rglob("*.py"))
         for line in without_encoding(path.read_text(encoding="utf-8"))
     ]

@@ -13,8 +13,8 @@ from kvlib import BlockPool, DenseCache, LayerSpec, OutOfBlocks, PagedCache, Qua
 from kvlib.caches import KeepAll, Window, layer_groups
 from kvlib.codecs import int8, kivi
 from kvlib.costs.catalogue import MODELS
-from kvlib.exercises.kit import oracle
-from kvlib.exercises.kit.poison import poison_unused
+from kvlib.testing import oracle
+from kvlib.testing.poison import poison_unused
 
 TWO = [LayerSpec(1, 4, window=128), LayerSpec(1, 4)]  # 32 bytes a token and layer
 

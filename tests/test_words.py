@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kvlib.show.scenes import axes, words
+from kvbook.explorers.scenes import axes, words
 
 
 @pytest.mark.parametrize(

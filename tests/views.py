@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from typing import Any
 
-from kvlib.show import Explorer, svg
-from kvlib.show.live import LiveView
+from kvbook.explorers import Explorer, svg
+from kvbook.explorers.live import LiveView
 
 
 def move(widget: Any, index: int) -> None:

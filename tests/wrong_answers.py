@@ -17,7 +17,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from kvlib.exercises.catalogue import Exercise, of_chapter
+from kvbook.exercises.catalogue import Exercise, of_chapter
 
 FOLDER = Path(__file__).resolve().parent / "exercises"
 

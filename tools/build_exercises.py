@@ -11,8 +11,8 @@ import re
 import sys
 from pathlib import Path
 
-from kvlib.exercises.catalogue import Exercise
-from kvlib.exercises.course.chapter import read_chapter
+from kvbook.course.chapter import read_chapter
+from kvbook.exercises.catalogue import Exercise
 
 ROOT = Path(__file__).resolve().parent.parent
 CATALOGUE = ROOT / "kvlib" / "exercises" / "catalogue.json"

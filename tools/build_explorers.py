@@ -1,9 +1,9 @@
 """Translate the scenes of the sliders, and their drawing, to assets/explorers/scenes.js.
 
-The arithmetic of the sliders exists once, in Python: kvlib/costs/formulas.py, kvlib/show/scenes and
-kvlib/show/svg*.py. PScript (BSD-2-Clause) translates it. Not all of Python means the same in
-JavaScript, so every module is held to a small language first (`Subset`), and the tests compare both
-sides at thousands of settings. The tables (models, GPUs, codecs) come along as JSON.
+The arithmetic of the sliders exists once, in Python: kvlib/costs/formulas.py and, in
+kvbook/explorers, scenes and svg*.py. PScript (BSD-2-Clause) translates it. Not all of Python means
+the same in JavaScript, so every module is held to a small language first (`Subset`), and the tests
+compare both sides at thousands of settings. The tables (models, GPUs, codecs) come along as JSON.
 
     python tools/build_explorers.py            # after a change to one of these modules
     python tools/build_explorers.py --check    # exit 1 if the committed file is not what they say
@@ -25,10 +25,10 @@ from pscript import py2js
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUT = ROOT / "assets" / "explorers" / "scenes.js"
-ENTRY = "kvlib.show.svg"
+ENTRY = "kvbook.explorers.svg"
 HEAD = """\
-// Made by tools/build_explorers.py from kvlib/costs/formulas.py, kvlib/show/scenes and
-// kvlib/show/svg*.py. Do not edit. The helpers whose names begin with _py are PScript's,
+// Made by tools/build_explorers.py from kvlib/costs/formulas.py, kvbook/explorers/scenes and
+// kvbook/explorers/svg*.py. Do not edit. The helpers whose names begin with _py are PScript's,
 // BSD-2-Clause: see PSCRIPT-LICENSE beside this file.
 (function () {
 "use strict";
@@ -44,7 +44,7 @@ def source_of(module: str) -> Path:
 def translated(module: str) -> bool:
     """Whether the page carries this module."""
     return module in ("kvlib.costs.formulas", "kvlib.costs.reserves") or module.startswith(
-        ("kvlib.show.svg", "kvlib.show.scenes.")
+        ("kvbook.explorers.svg", "kvbook.explorers.scenes.")
     )
 
 
@@ -106,7 +106,7 @@ def javascript(modules: list[str]) -> str:
 
 def page_tables() -> tuple[dict[str, str], dict[str, Any]]:
     """Explorer -> its scene function, and what all explorers look up, as one dict of tables."""
-    from kvlib.show.explorers import ALL
+    from kvbook.explorers.catalogue import ALL
 
     scenes: dict[str, str] = {}
     tables: dict[str, Any] = {}
@@ -121,7 +121,7 @@ def page_tables() -> tuple[dict[str, str], dict[str, Any]]:
 
 def script() -> str:
     """The whole file."""
-    from kvlib.show.explorers import ALL
+    from kvbook.explorers.catalogue import ALL
 
     scenes, tables = page_tables()
     modules = [make()._function.__module__ for make in ALL.values()]

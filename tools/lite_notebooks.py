@@ -13,7 +13,7 @@ import nbformat
 import yaml
 from pybtex.database import parse_file
 
-from kvlib.exercises.course.markdown import plain
+from kvbook.course.markdown import plain
 
 ROOT = Path(__file__).resolve().parent.parent
 COSTS = ROOT / "lite" / "costs.ipynb"

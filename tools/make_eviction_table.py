@@ -1,4 +1,4 @@
-"""Write kvlib/show/eviction_table.json: what windows and eviction cost the reference model.
+"""Write kvbook/figures/eviction_table.json: what windows and eviction cost the reference model.
 
 Bits per byte are measured on every whole stretch of the sample, so that a difference can be told
 from chance. The chapter `windows` shows these numbers and measures some of them again; so does a

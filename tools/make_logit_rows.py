@@ -1,4 +1,4 @@
-"""Write kvlib/show/logit_rows.json: rows of logits of the reference model, largest first.
+"""Write kvbook/explorers/logit_rows.json: rows of logits of the reference model, largest first.
 
 The sampling explorer shows them on the rendered page, where no model can run.
 

@@ -22,8 +22,8 @@ import museum as beside
 import norm_mutants
 from cuda_mutants import MUTANTS, in_cuda
 
-from kvlib.exercises import museum
-from kvlib.exercises.museum.mutation import _function
+from kvbook import museum
+from kvbook.museum.mutation import _function
 from kvlib.kernels import processor
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -11,7 +11,7 @@ the changed function, which a run without mutants finds out first. What fails th
 A test that takes longer than --seconds, or ends the process, has killed the mutant.
 
 The comparison runs every mutant at `usual` and those that live there at `whole`; it fails where
-only `whole` kills a mutant. The mutants: kvlib.exercises.museum, tests/museum.py,
+only `whole` kills a mutant. The mutants: kvbook.museum, tests/museum.py,
 tests/norm_mutants.py, and those that tools/mutants_drawn.py draws from the sources.
 """
 

@@ -164,7 +164,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     print(
         "\nSee it alone: OPENBLAS_CORETYPE=Haswell .venv/bin/python -m pytest TEST. Round what "
-        "is printed, and derive tolerances (kvlib/exercises/kit/rounding.py)."
+        "is printed, and derive tolerances (kvlib/testing/rounding.py)."
     )
     return 1
 

@@ -125,7 +125,8 @@ def library_runs() -> dict[tuple[str, ...], str]:
     """Every run of PASTED lines of kvlib, and the file that it stands in."""
     return {
         run: path.relative_to(ROOT).as_posix()
-        for path in sorted((ROOT / "kvlib").rglob("*.py"))
+        for name in ("kvlib", "kvbook")
+        for path in sorted((ROOT / name).rglob("*.py"))
         for run in runs(code_lines(path.read_text(encoding="utf-8")))
     }
 

@@ -35,7 +35,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 PROMPT, NEW, STEPS = 400, 110, 18  # tokens of a prompt, tokens to generate, traced steps
 COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
-BOOK = ("kvbook/", "kvlib/show/", "kvlib/exercises/")  # exist for the chapters
 
 # Modules and packages of kvlib from low to high. Those in one row may call each other. A part of a
 # package can have a row of its own ("serve/request"); the longest name that fits a file counts.
@@ -51,7 +50,7 @@ ORDER: Order = (
     ("prompts", "editing", "serving", "policies", "quality", "machine"),
     ("speculation",),
     ("scheduling", "generation"),
-    ("show", "exercises"),
+    ("testing",),
 )
 
 # What is measured → (now, goal). The tool fails above `now`, which may only fall, until it is at
@@ -73,9 +72,9 @@ LIMITS: Limits = {
     "prefill with a prefix hit": dict(files=(47, 30)),
     "decode with a drafter": dict(files=(49, 30)),
     "reading list": dict(lines=(7_500, 4_500)),
-    "kvlib": dict(lines=(26_500, 20_000)),
+    "kvlib": dict(lines=(28_000, 20_000)),
     "kvlib/caches": dict(lines=(6_100, 5_000)),
-    "kvbook": dict(lines=(28_000, 16_000)),
+    "kvbook": dict(lines=(26_500, 16_000)),
     "tests": dict(lines=(58_000, 40_000)),
 }
 
@@ -184,11 +183,10 @@ def scenes() -> Iterator[tuple[str, list[Trace]]]:
     yield "decode with a drafter", decode(paged("int8"), [2 * prompts[0][:200]], drafter=drafter)
 
 
-def line_count(*names: str, without: tuple[str, ...] = ()) -> int:
-    """Return the lines of Python in files and folders, except in those that `without` names."""
+def line_count(*names: str) -> int:
+    """Return the lines of Python in files and folders."""
     files = {p for name in names for p in (ROOT / name, *(ROOT / name).rglob("*.py"))}
-    counted = [p for p in files if p.is_file() and not str(p.relative_to(ROOT)).startswith(without)]
-    return sum(len(p.read_text(encoding="utf-8").splitlines()) for p in counted)
+    return sum(len(p.read_text(encoding="utf-8").splitlines()) for p in files if p.is_file())
 
 
 def measure(traces: Mapping[str, list[Trace]], listed: list[str]) -> dict[str, dict[str, int]]:
@@ -205,9 +203,9 @@ def measure(traces: Mapping[str, list[Trace]], listed: list[str]) -> dict[str, d
     }
     lines = {
         "reading list": line_count(*listed),
-        "kvlib": line_count("kvlib", without=BOOK),
+        "kvlib": line_count("kvlib"),
         "kvlib/caches": line_count("kvlib/caches"),
-        "kvbook": line_count(*BOOK),
+        "kvbook": line_count("kvbook"),
         "tests": line_count("tests"),
     }
     return numbers | {name: {"lines": count} for name, count in lines.items()}

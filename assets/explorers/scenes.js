@@ -1,5 +1,5 @@
-// Made by tools/build_explorers.py from kvlib/costs/formulas.py, kvlib/show/scenes and
-// kvlib/show/svg*.py. Do not edit. The helpers whose names begin with _py are PScript's,
+// Made by tools/build_explorers.py from kvlib/costs/formulas.py, kvbook/explorers/scenes and
+// kvbook/explorers/svg*.py. Do not edit. The helpers whose names begin with _py are PScript's,
 // BSD-2-Clause: see PSCRIPT-LICENSE beside this file.
 (function () {
 "use strict";

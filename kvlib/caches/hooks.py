@@ -14,7 +14,7 @@
   and ``memory`` are for those who count bytes. A cache works without these.
 * ``attend`` is attention over ``read``, right and slow, until you override it to be fast.
 
-book/extend.ipynb writes such a cache, and the kit of ``kvlib.exercises`` plays random lives of it.
+book/extend.ipynb writes such a cache, and `kvlib.testing` plays random lives of it.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from hostile_types import (
     Raises,
 )
 
-from kvlib.exercises.report import Finding
+from kvbook.exercises.report import Finding
 
 Maker = Callable[[], Any]
 

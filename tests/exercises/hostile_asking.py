@@ -11,9 +11,9 @@ from effort import LEVEL, Effort
 from hostile_values import VALUES
 from test_hidden_draws import solved
 
-from kvlib.exercises.catalogue import Exercise, exercises
-from kvlib.exercises.plain import plain
-from kvlib.exercises.report import Finding, Report
+from kvbook.exercises.catalogue import Exercise, exercises
+from kvbook.exercises.plain import plain
+from kvbook.exercises.report import Finding, Report
 
 METHODS = {
     "FreeList": ("allocate", "free"),

@@ -148,7 +148,7 @@ def times_computed(position, steps):
 import signal
 for pid in filter(str.isdigit, os.listdir("/proc")):
     try:
-        if b"kvlib.exercises" in open(f"/proc/{pid}/cmdline", "rb").read() and int(pid) > 1:
+        if b"kvbook.exercises" in open(f"/proc/{pid}/cmdline", "rb").read() and int(pid) > 1:
             if int(pid) not in (os.getpid(), os.getppid()): os.kill(int(pid), signal.SIGKILL)
     except OSError: pass
 return -1""", walled=True),
@@ -244,7 +244,7 @@ return -1"""),
     does("it fills the memory", "all = []\nwhile True: all.append(bytearray(10**8))"),
     does("it prints without an end", "while True: print('x' * 10**5)"),
     does("it replaces the library under the checker", """
-import kvlib.exercises.report as report, numpy as np
+import kvbook.exercises.report as report, numpy as np
 report.Report.status = "passed"
 np.allclose = np.array_equal = lambda *a, **k: True
 return -1"""),

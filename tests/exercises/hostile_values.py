@@ -39,7 +39,7 @@ from hostile_types import (
     objects,
 )
 
-from kvlib.exercises.report import Finding
+from kvbook.exercises.report import Finding
 
 Maker = Callable[[], Any]
 

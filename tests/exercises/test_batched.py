@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvlib.exercises.batched import (
+from kvbook.exercises.batched import (
     check_append_rows,
     check_pack,
     check_packed_mask,
     check_serve,
 )
-from kvlib.exercises.batched_serve import NEW_TOKENS, ROWS, passes_needed, task, tiny_model
+from kvbook.exercises.batched_serve import NEW_TOKENS, ROWS, passes_needed, task, tiny_model
 from kvlib.sampling import greedy
 
 # pack ---------------------------------------------------------------------------------------------

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvlib.attention import attend
-from kvlib.exercises.cached import (
+from kvbook.exercises.cached import (
     Slots,
     check_decode,
     check_kv_bytes,
     check_layer_cache,
     check_reuse,
 )
+from kvlib.attention import attend
 
 # ---------------------------------------------------------------------------------------- kv_bytes
 

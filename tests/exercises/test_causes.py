@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvlib.exercises.batched import check_serve
-from kvlib.exercises.chunked import check_fill_step
-from kvlib.exercises.gpu import check_merge_splits
-from kvlib.exercises.museum import check_mask_test
-from kvlib.exercises.naive import check_grouped_attention
-from kvlib.exercises.paged import check_slot_mapping
-from kvlib.exercises.sampling import check_chi_square, check_merge_rows
+from kvbook.exercises.batched import check_serve
+from kvbook.exercises.chunked import check_fill_step
+from kvbook.exercises.gpu import check_merge_splits
+from kvbook.exercises.naive import check_grouped_attention
+from kvbook.exercises.paged import check_slot_mapping
+from kvbook.exercises.sampling import check_chi_square, check_merge_rows
+from kvbook.museum import check_mask_test
 from kvlib.sampling import greedy
 
 

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache
+from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache, testing
 from kvlib.caches import Cache, Memory
 from kvlib.codecs import PLAIN, Codec, Int8, Plain, TensorCodec, int8, kivi
-from kvlib.exercises import kit
-from kvlib.exercises.kit.poison import poison_unused
 from kvlib.scheduling import DECODING, Scheduler
+from kvlib.testing.poison import poison_unused
 
 
 class OneOff(DenseCache):
@@ -240,27 +239,27 @@ def test_wrong_caches_fail_in_a_schedule_that_can_be_played_again(name: str) -> 
     def make(layers: Any) -> Cache:
         return wrong(layers, 4, 40)
 
-    trial = kit.check_cache(make)
+    trial = testing.check_cache(make)
     assert not trial and trial.name in (wrong.__name__, "cache", "DenseCache")
     text = " ".join(repr(trial).split())
     assert any(part in text for part in words.split("|")), trial
     assert f"seed={trial.seed}, actions={trial.actions}" in text
     assert max(map(len, repr(trial).splitlines())) <= 72
     with pytest.raises((AssertionError, IndexError, TypeError, ValueError)):
-        kit.replay(make, trial.seed, trial.actions)
-    assert repr(kit.check_cache(make)) == repr(trial), "the same every time"
+        testing.replay(make, trial.seed, trial.actions)
+    assert repr(testing.check_cache(make)) == repr(trial), "the same every time"
 
 
 def test_a_cache_that_evicts_is_compared_with_what_it_holds() -> None:
     def newest(length: int) -> range:
         return range(max(0, length - 8), length)
 
-    right = kit.check_cache(lambda layers: Drops(layers, 4, 40), schedules=8, keeps=newest)
+    right = testing.check_cache(lambda layers: Drops(layers, 4, 40), schedules=8, keeps=newest)
     assert right and right.compared > 100, right
-    wrong = kit.check_cache(lambda layers: DropsInSilence(layers, 4, 40), keeps=newest)
+    wrong = testing.check_cache(lambda layers: DropsInSilence(layers, 4, 40), keeps=newest)
     assert not wrong and "o of layer" in wrong.finding, wrong
     assert "not covered: trees of guesses" in repr(right), right
-    more = kit.check_cache(lambda layers: Drops(layers, 4, 40), keeps=lambda n: range(n))
+    more = testing.check_cache(lambda layers: Drops(layers, 4, 40), keeps=lambda n: range(n))
     assert not more and "lost the tokens at [0" in more.finding, more
 
 
@@ -270,10 +269,10 @@ def test_kvlibs_own_caches_pass() -> None:
         lambda layers: PagedCache(layers, BlockPool(40, 4)),
         lambda layers: QuantizedCache(layers, kivi(4, group=8, residual=3), 4, 40),
     ):
-        trial = kit.check_cache(make, schedules=4, seed=7)
+        trial = testing.check_cache(make, schedules=4, seed=7)
         assert trial and trial.compared > 50, trial
         assert "4 schedules" in repr(trial) and "not covered" not in repr(trial)
-    life = kit.replay(lambda layers: DenseCache(layers, 4, 40), 3, 12)
+    life = testing.replay(lambda layers: DenseCache(layers, 4, 40), 3, 12)
     assert life.log and life.cache.seq_ids == tuple(life.held)
 
 
@@ -291,11 +290,11 @@ class NeverBack(Drops):
 
 
 def test_a_trial_says_what_it_did_not_cover() -> None:
-    trial = kit.check_cache(
+    trial = testing.check_cache(
         lambda layers: DenseCache(layers, 4, 40, attention=by_positions), schedules=2
     )
     assert trial and repr(trial).splitlines()[-1].strip() == "not covered: trees of guesses"
-    trial = kit.check_cache(
+    trial = testing.check_cache(
         lambda layers: NeverBack(layers, 4, 40), schedules=8, keeps=lambda n: range(n)[-8:]
     )
     words = r"trees of guesses, \d+ lengths that\s+truncate refused"
@@ -309,7 +308,7 @@ def test_a_codec_that_encodes_anew_is_caught() -> None:
             return super().decode(parts, dtype)
 
     codec = Codec("drifts", Drifts(), Drifts())
-    trial = kit.check_cache(lambda layers: QuantizedCache(layers, codec, 4, 40))
+    trial = testing.check_cache(lambda layers: QuantizedCache(layers, codec, 4, 40))
     assert not trial and "is off by" in trial.finding, trial
 
 
@@ -320,7 +319,7 @@ def test_a_codec_that_rounds_by_how_many_tokens_there_are_is_told_so() -> None:
             return found * np.float32(1 + 2e-7 * (found.shape[1] % 2))  # as a BLAS may
 
     codec = Codec("product", Product(), Product())
-    trial = kit.check_cache(lambda layers: QuantizedCache(layers, codec, 4, 40, xp=np), xp=np)
+    trial = testing.check_cache(lambda layers: QuantizedCache(layers, codec, 4, 40, xp=np), xp=np)
     assert "changed at position" in trial.finding and "to the last bit" in trial.finding, trial
 
 
@@ -337,7 +336,7 @@ def test_a_codec_that_inherits_how_codes_are_multiplied_is_told_so() -> None:
 
     for part, words in ((Halved, "scores of Halved does not agree with its decode"), (Right, "")):
         codec = Codec("halved", part(), part())
-        trial = kit.check_cache(
+        trial = testing.check_cache(
             lambda layers, codec=codec: QuantizedCache(layers, codec, 4, 40, xp=np),
             schedules=4,
             xp=np,
@@ -354,7 +353,7 @@ def test_a_scale_of_all_that_is_encoded_together_is_told_so() -> None:
             return {"codes": codes, "scales": np.full(x.shape[:-1], top / 127, np.float32)}
 
     codec = Codec("one scale", OneScale(), OneScale())
-    trial = kit.check_cache(lambda layers: QuantizedCache(layers, codec, 4, 40, xp=np), xp=np)
+    trial = testing.check_cache(lambda layers: QuantizedCache(layers, codec, 4, 40, xp=np), xp=np)
     assert "however many others" in trial.finding and "product" not in trial.finding, trial
 
 
@@ -374,10 +373,10 @@ def test_a_codec_that_takes_some_lengths_alone() -> None:
         return QuantizedCache(layers, codec, 4, 40, xp=np)
 
     seen: tuple[int, ...] = (8, 16, 24)
-    trial = kit.check_cache(make, xp=np)
+    trial = testing.check_cache(make, xp=np)
     assert not trial and "values of 8, 16, 24, 40 numbers; lengths=[64]" in trial.finding, trial
     for seen in ((32, 64), (64,)):
-        trial = kit.check_cache(make, xp=np, schedules=8, lengths=seen)
+        trial = testing.check_cache(make, xp=np, schedules=8, lengths=seen)
         assert trial and trial.compared > 50, trial
 
 
@@ -399,11 +398,11 @@ class Modest(PagedCache):
 
 def test_what_is_payload_is_what_the_fields_say() -> None:
     unmarked = Codec("unmarked", AllMetadata(), AllMetadata())
-    trial = kit.check_cache(lambda layers: QuantizedCache(layers, unmarked, 4, 40), schedules=1)
+    trial = testing.check_cache(lambda layers: QuantizedCache(layers, unmarked, 4, 40), schedules=1)
     assert not trial and trial.compared == 0, trial
     assert "AllMetadata() marks no field as payload (codes, scales)" in trial.finding, trial
     for codec in (PLAIN, int8(residual=5)):
-        trial = kit.check_cache(
+        trial = testing.check_cache(
             lambda layers, codec=codec: Modest(layers, BlockPool(40, 4), codec=codec), schedules=1
         )
         assert not trial and "bytes are payload, but the fields that the codec" in trial.finding
@@ -412,7 +411,7 @@ def test_what_is_payload_is_what_the_fields_say() -> None:
 def test_a_codec_is_what_it_does_and_not_what_it_is_called() -> None:
     """int8 under the name of numbers as they come; those under another, with a residual."""
     for codec in (Codec("plain", Int8(), Int8()), Codec("mine", Plain(), Plain(), residual=3)):
-        trial = kit.check_cache(
+        trial = testing.check_cache(
             lambda layers, codec=codec: QuantizedCache(layers, codec, 4, 40), schedules=4
         )
         assert trial and trial.compared > 50, trial
@@ -440,8 +439,8 @@ def test_memory_of_a_strange_cache_is_left_alone() -> None:
 )
 def test_arguments_that_make_no_sense(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises((TypeError, ValueError), match=words):
-        kit.check_cache(**arguments)
-    assert "needed a kvlib.Cache" in kit.check_cache(lambda layers: 3).finding
+        testing.check_cache(**arguments)
+    assert "needed a kvlib.Cache" in testing.check_cache(lambda layers: 3).finding
 
 
 # Schedulers -----------------------------------------------------------------------------------
@@ -488,7 +487,7 @@ class Wrong(Scheduler):
     ],
 )
 def test_wrong_schedulers(wrong: Any, settings: dict[str, Any], words: str) -> None:
-    trial = kit.check_scheduler(
+    trial = testing.check_scheduler(
         lambda model, cache: wrong(model, cache, stop_tokens=(), **settings), schedules=40
     )
     assert not trial and words in trial.finding, trial
@@ -499,7 +498,7 @@ def test_the_budget_of_a_scheduler() -> None:
     def make(model: Any, cache: Any) -> Scheduler:
         return Scheduler(model, cache, budget=6, stop_tokens=())
 
-    trial = kit.check_scheduler(make, budget=6)
+    trial = testing.check_scheduler(make, budget=6)
     assert trial and trial.name == "Scheduler" and trial.compared > 40, trial
-    trial = kit.check_scheduler(make, budget=5)
+    trial = testing.check_scheduler(make, budget=5)
     assert "takes 6 tokens, more than the budget of 5" in trial.finding and "add r0" in repr(trial)

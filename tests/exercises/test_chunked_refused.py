@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvlib.exercises.chunked import (
+from kvbook.exercises.chunked import (
     check_chunk_mask,
     check_fill_step,
     check_online_update,

@@ -12,11 +12,11 @@ import build_exercises
 import nbformat
 import pytest
 
-from kvlib.exercises.__main__ import main
-from kvlib.exercises.catalogue import chapters, exercises, of_chapter
-from kvlib.exercises.course import build_course, read_chapter
-from kvlib.exercises.course.draws import draw_passing
-from kvlib.exercises.course.solutions import filled
+from kvbook.__main__ import main
+from kvbook.course import build_course, read_chapter
+from kvbook.course.draws import draw_passing
+from kvbook.course.solutions import filled
+from kvbook.exercises.catalogue import chapters, exercises, of_chapter
 
 BOOK = Path(__file__).resolve().parents[2] / "book"
 KEYS = {"grade", "grade_id", "locked", "schema_version", "solution", "task"}

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from kvlib.exercises import gpu_lines
-from kvlib.exercises.gpu import (
+from kvbook.exercises import gpu_lines
+from kvbook.exercises.gpu import (
     check_lane_bytes,
     check_merge_splits,
     check_num_splits,

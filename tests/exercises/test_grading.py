@@ -17,13 +17,13 @@ from in_memory import temporary_files_in_memory as temporary_files_in_memory
 from test_grading_values import served
 from wrong_answers import wrong_answers
 
-from kvlib.exercises.__main__ import main
-from kvlib.exercises.catalogue import Exercise, chapters, of_chapter
-from kvlib.exercises.course import build_course
-from kvlib.exercises.grading import Limits, grade, passes, sandbox
-from kvlib.exercises.grading.check import check_here
-from kvlib.exercises.grading.guard import Guard
-from kvlib.exercises.grading.needed import needed, statements
+from kvbook.__main__ import main
+from kvbook.course import build_course
+from kvbook.exercises.catalogue import Exercise, chapters, of_chapter
+from kvbook.grading import Limits, grade, passes, sandbox
+from kvbook.grading.check import check_here
+from kvbook.grading.guard import Guard
+from kvbook.grading.needed import needed, statements
 
 ROOT = Path(__file__).resolve().parents[2]
 DRAWS = (11, 12)[: number(quick=1, usual=1, whole=2)]

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from in_memory import temporary_files_in_memory as temporary_files_in_memory
 
-from kvlib.exercises.grading import Limits, grade, grade_folder
-from kvlib.exercises.grading.notebook import cell_name, chapter_of, defines, read_notebook
-from kvlib.exercises.grading.text import cell, line, plain
+from kvbook.grading import Limits, grade, grade_folder
+from kvbook.grading.notebook import cell_name, chapter_of, defines, read_notebook
+from kvbook.grading.text import cell, line, plain
 
 pytestmark = pytest.mark.usefixtures("temporary_files_in_memory")
 LIMITS = Limits(seconds=5, memory=1500)
@@ -82,7 +82,7 @@ def test_an_error_of_the_grader_itself_is_one_files_error(
     def broken(path: Path, **how: Any) -> Any:
         raise KeyError(path.name)
 
-    monkeypatch.setattr("kvlib.exercises.grading.folder.grade", broken)
+    monkeypatch.setattr("kvbook.grading.folder.grade", broken)
     assert grade_folder(tmp_path, tmp_path / "out", limits=LIMITS) == {
         "ann.ipynb": "KeyError: 'ann.ipynb'",
         "bob.ipynb": "KeyError: 'bob.ipynb'",

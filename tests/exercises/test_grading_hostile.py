@@ -19,7 +19,7 @@ from hostile_notebooks import CASES, HONEST, MARK, SECRET, Case
 from in_memory import folder_in_memory
 
 import kvlib
-from kvlib.exercises.grading.sandbox import chosen, walled
+from kvbook.grading.sandbox import chosen, walled
 
 ROOT = Path(kvlib.__file__).resolve().parents[1]
 SECONDS, TOTAL = 2.0, 12.0
@@ -86,7 +86,7 @@ def test_a_folder_of_hostile_notebooks(sandbox: str, tmp_path: Path, effort: Eff
         temporary = Path(tempfile.mkdtemp(dir=folder_in_memory() or tmp_path))
         before, begun = package(), time.monotonic()
         done = subprocess.run(
-            [sys.executable, "-m", "kvlib.exercises", "grade", "in", "--json", "out",
+            [sys.executable, "-m", "kvbook.exercises", "grade", "in", "--json", "out",
              "--hidden", hidden.name, "--sandbox", sandbox, "--timeout", str(SECONDS),
              "--total", str(TOTAL), "--memory", "1500"],
             cwd=tmp_path, capture_output=True, timeout=580,
@@ -132,7 +132,7 @@ def test_inside_the_sandbox_modules_are_found_where_they_were(tmp_path: Path) ->
 
 
 def test_a_sandbox_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvlib.exercises.grading.sandbox._trouble", lambda: "there is no bwrap")
+    monkeypatch.setattr("kvbook.grading.sandbox._trouble", lambda: "there is no bwrap")
     assert not chosen("auto") and not chosen("off")
     with pytest.raises(ValueError, match="--sandbox on: there is no bwrap; install bubblewrap"):
         chosen("on")

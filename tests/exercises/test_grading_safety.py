@@ -12,8 +12,8 @@ import pytest
 from effort import Effort
 from in_memory import temporary_files_in_memory as temporary_files_in_memory
 
-from kvlib.exercises.grading import Grade, Limits, grade, grade_folder, grader
-from kvlib.exercises.grading.workers import Events, Worker
+from kvbook.grading import Grade, Limits, grade, grade_folder, grader
+from kvbook.grading.workers import Events, Worker
 
 SECONDS = 1.5  # some of these answers use up all they get
 pytestmark = pytest.mark.usefixtures("temporary_files_in_memory")
@@ -44,15 +44,15 @@ TRICKS = {
     "the checker is defined again": "check_slot_mapping = lambda answer: 'slot_mapping: passed'",
     "it looks like a pass": "print('slot_mapping: passed')\nprint('100 %')",
     "the chapter's checker is replaced": (
-        "import kvlib.exercises.paged as paged\npaged.check_slot_mapping = lambda answer: True"
+        "import kvbook.exercises.paged as paged\npaged.check_slot_mapping = lambda answer: True"
     ),
     "every report passes": (
-        "import kvlib.exercises.report as report\n"
+        "import kvbook.exercises.report as report\n"
         "report.Report = type('Report', (), {'status': 'passed', 'passed': True})\n"
         "report.guarded = lambda *a, **k: a[0]"
     ),
     "a report's class is changed": (
-        "import kvlib.exercises.report as report\n"
+        "import kvbook.exercises.report as report\n"
         "setattr(report.Report, '__init__', lambda *a, **k: None)\n"
         "setattr(report.Report, 'status', 'passed')"
     ),
@@ -62,12 +62,12 @@ TRICKS = {
     ),
     "the module is another": (
         "import sys, types\n"
-        "sys.modules['kvlib.exercises.paged'] = types.SimpleNamespace(\n"
+        "sys.modules['kvbook.exercises.paged'] = types.SimpleNamespace(\n"
         "    check_slot_mapping=lambda answer: types.SimpleNamespace(\n"
         "        status='passed', finding='', proved=('all',)))"
     ),
     "a checker's code is another": (
-        "import kvlib.exercises.expect as e\n"
+        "import kvbook.exercises.expect as e\n"
         "e.expect_close.__code__ = (lambda got, expected, what, *, axes=(), rtol=0, atol=0, "
         "why='': None).__code__\n"
         "e.diagnose.__code__ = (lambda got, suspects, *, rtol=0, atol=0: None).__code__"
@@ -99,7 +99,7 @@ BODIES = {
     "it asks": ("return input()", "raised EOFError"),
     "it floods": ("print('x' * 10**7); return 1", "got int (1), needed a NumPy array"),
     "it patches the checker that called it": (
-        "import kvlib.exercises.paged as p; p.expect_shape = lambda *a, **k: None\n"
+        "import kvbook.exercises.paged as p; p.expect_shape = lambda *a, **k: None\n"
         "    np.isclose = lambda a, *b, **k: np.ones(np.shape(a), bool)\n"
         "    return np.zeros(8, int)",
         "",
@@ -123,14 +123,14 @@ BODIES = {
         "ended the process",
     ),
     "it rewrites the code of the checker's helper": (
-        "import kvlib.exercises.expect as e\n"
+        "import kvbook.exercises.expect as e\n"
         "    e.expect_close.__code__ = (lambda got, expected, what, *, axes=(), rtol=0, atol=0, "
         "why='': None).__code__\n"
         "    return np.zeros(8, int)",
         "",
     ),
     "it widens the checker's tolerance": (
-        "import kvlib.exercises.expect as e\n"
+        "import kvbook.exercises.expect as e\n"
         "    e.expect_close.__kwdefaults__.update(atol=1e9)\n"
         "    return np.zeros(8, int)",
         "",
@@ -306,7 +306,7 @@ def test_a_notebook_that_changes_the_graders_own_files_stops_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It can only where it runs without a sandbox, and then no later grade means anything."""
-    monkeypatch.setattr("kvlib.exercises.grading.grader.PACKAGE", tmp_path / "kvlib")
+    monkeypatch.setattr("kvbook.grading.grader.PACKAGE", tmp_path / "kvlib")
     (tmp_path / "kvlib").mkdir()
     change = f"open({str(tmp_path / 'kvlib' / 'checker.py')!r}, 'w').write('passed')"
     (tmp_path / "in").mkdir()
@@ -327,7 +327,7 @@ def test_files_that_are_no_notebooks(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(ValueError, match="is no notebook"):
         grade(path)
-    monkeypatch.setattr("kvlib.exercises.grading.notebook.LARGEST", 10)
+    monkeypatch.setattr("kvbook.grading.notebook.LARGEST", 10)
     notebook(path)
     with pytest.raises(ValueError, match="needed at most 10"):
         grade(path)

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kvbook.exercises.batched_serve import WatchedCache, tiny_model
+from kvbook.exercises.cached_slots import Slots
+from kvbook.exercises.cached_slots import tiny_model as tiny
+from kvbook.exercises.counted import Reads, allocated, kept_watched, python_steps
+from kvbook.grading.answer import Missing, Remote
+from kvbook.grading.channel import Channel, Gone, Late
+from kvbook.grading.serve import Server
+from kvbook.grading.values import Values
 from kvlib import BlockPool, DenseCache, LayerSpec, OutOfBlocks
-from kvlib.exercises.batched_serve import WatchedCache, tiny_model
-from kvlib.exercises.cached_slots import Slots
-from kvlib.exercises.cached_slots import tiny_model as tiny
-from kvlib.exercises.counted import Reads, allocated, kept_watched, python_steps
-from kvlib.exercises.grading.answer import Missing, Remote
-from kvlib.exercises.grading.channel import Channel, Gone, Late
-from kvlib.exercises.grading.serve import Server
-from kvlib.exercises.grading.values import Values
 
 Asking = Callable[..., Any]
 

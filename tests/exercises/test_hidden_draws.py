@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvlib.exercises.catalogue import Exercise, chapters, exercises, of_chapter
-from kvlib.exercises.course import instructor_notebook, read_chapter
-from kvlib.exercises.course.guide import GUIDE
-from kvlib.exercises.grading.draws import UNDRAWN, redrawn
-from kvlib.exercises.grading.needed import needed, statements
+from kvbook.course import instructor_notebook, read_chapter
+from kvbook.course.guide import GUIDE
+from kvbook.exercises.catalogue import Exercise, chapters, exercises, of_chapter
+from kvbook.grading.draws import UNDRAWN, redrawn
+from kvbook.grading.needed import needed, statements
 
 BOOK = Path(__file__).resolve().parents[2] / "book"
 # the first gave a text whose first new token is the prompt's last

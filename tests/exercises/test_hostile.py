@@ -37,7 +37,7 @@ from hostile_results import CLOTHES, LIES, RIGHT, over
 from hostile_values import VALUES
 from test_hidden_draws import solved
 
-from kvlib.exercises.catalogue import exercises
+from kvbook.exercises.catalogue import exercises
 
 
 @pytest.mark.parametrize("name", VALUES)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hostile_types import EqualText, Raises
 
-from kvlib.exercises.museum import Bug, Change, Mutant, check_quiet_bug
+from kvbook.museum import Bug, Change, Mutant, check_quiet_bug
 
 PLACE = ("kvlib.attention.causal", "attend_causal")
 

@@ -11,7 +11,7 @@ from hostile_asking import ANY_KEY, BY, CUDA, NO_RESULT, TAKEN, around, asked, w
 from hostile_results import LIES
 from hostile_values import VALUES
 
-from kvlib.exercises.catalogue import Exercise, exercises
+from kvbook.exercises.catalogue import Exercise, exercises
 
 # Calls of which the result counts for nothing, or not all of it: whatever runs for the first time,
 # a cast that is listened to, columns where logits are equal, degrees of freedom alone.

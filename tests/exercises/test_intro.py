@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from notebook_code import BOOK, namespace, read, smallest_margin
 
+from kvbook.exercises.intro import check_times_computed
+from kvbook.figures.intro import waste_explorer
 from kvlib import Meter, generate, load_reference_model
-from kvlib.exercises.intro import check_times_computed
-from kvlib.show.intro import waste_explorer
 
 
 @pytest.mark.parametrize(

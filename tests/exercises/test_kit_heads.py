@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kvlib import testing
 from kvlib.attention import attend
 from kvlib.caches import Cache, Memory
 from kvlib.caches.step import Request
-from kvlib.exercises import kit
-from kvlib.exercises.kit import Trial
+from kvlib.testing import Trial
 
 RECENT, HEAVY = 4, 3
 
@@ -167,7 +167,7 @@ TERMS: dict[str, Any] = {"keeps": newest, "max_seq_len": None, "v_from_k": False
 
 def trial_of(kind: Any, schedules: int = 40, **terms: Any) -> Trial:
     terms = {"schedules": schedules, **TERMS, **terms}
-    return kit.check_cache(lambda layers: kind(layers, xp=np), **terms)
+    return testing.check_cache(lambda layers: kind(layers, xp=np), **terms)
 
 
 def test_a_cache_that_evicts_by_head_passes() -> None:
@@ -179,7 +179,7 @@ def test_it_does_evict_by_head() -> None:
     """Else the test above would prove nothing."""
     differ = 0
     for seed in range(6):
-        life = kit.replay(lambda layers: ByHead(layers, xp=np), seed, 30, **TERMS)
+        life = testing.replay(lambda layers: ByHead(layers, xp=np), seed, 30, **TERMS)
         tables = [life.read(i, x)[1] for x in life.held for i in range(len(life.layers))]
         differ += any((at != at[0]).any() for at in tables)
     assert differ > 2

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvlib.exercises.latent import check_absorbed, check_multiplications
-from kvlib.exercises.latent_count import SMALL
-from kvlib.exercises.latent_count_wrong import counted
+from kvbook.exercises.latent import check_absorbed, check_multiplications
+from kvbook.exercises.latent_count import SMALL
+from kvbook.exercises.latent_count_wrong import counted
 
 f32 = np.float32
 Wrong = dict[str, tuple[Callable[..., Any], str]]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvlib.exercises.latent import check_states
+from kvbook.exercises.latent import check_states
 
 f32 = np.float32
 

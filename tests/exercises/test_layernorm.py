@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvlib.exercises.layernorm import check_merge_moments, check_rms_backward, check_spot_check
-from kvlib.exercises.report import Report
+from kvbook.exercises.layernorm import check_merge_moments, check_rms_backward, check_spot_check
+from kvbook.exercises.report import Report
 
 
 def refused(report: Report, message: str) -> None:

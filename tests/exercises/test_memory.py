@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvlib.exercises.memory import (
+from kvbook.exercises.memory import (
     check_context_that_fits,
     check_hybrid_bytes,
     check_longest,

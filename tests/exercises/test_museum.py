@@ -7,19 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvlib import attend_causal, load_reference_model
-from kvlib.exercises import museum
-from kvlib.exercises.museum import (
+from kvbook import museum
+from kvbook.museum import (
     check_batch_test,
     check_mask_test,
     check_quiet_bug,
     check_whodunit,
     guards,
 )
-from kvlib.exercises.museum.checks import CASES, SUSPECTS, cases
-from kvlib.exercises.museum.exhibit import fresh
-from kvlib.exercises.museum.scoring import called_by
-from kvlib.exercises.museum.tiny import (
+from kvbook.museum.checks import CASES, SUSPECTS, cases
+from kvbook.museum.exhibit import fresh
+from kvbook.museum.scoring import called_by
+from kvbook.museum.tiny import (
     close,
     follow,
     logits_of_all,
@@ -27,6 +26,7 @@ from kvlib.exercises.museum.tiny import (
     small_model,
     weights,
 )
+from kvlib import attend_causal, load_reference_model
 
 
 def asserts_nothing() -> None:

@@ -14,7 +14,7 @@ from notebook_code import BOOK, code_cells, smallest_margin
 from notebook_code import read as read_notebook
 
 import kvlib
-from kvlib.exercises.naive import (
+from kvbook.exercises.naive import (
     check_causal_attention,
     check_grouped_attention,
     check_token_passes,

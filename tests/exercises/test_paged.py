@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvlib.attention import attend
-from kvlib.errors import OutOfBlocks
-from kvlib.exercises.paged import (
+from kvbook.exercises.paged import (
     check_append,
     check_free_list,
     check_paged_decode,
     check_slot_mapping,
 )
+from kvlib.attention import attend
+from kvlib.errors import OutOfBlocks
 
 # slot_mapping -------------------------------------------------------------------------------------
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvlib.errors import OutOfBlocks
-from kvlib.exercises.paged import (
+from kvbook.exercises.paged import (
     check_append,
     check_free_list,
     check_paged_decode,
     check_slot_mapping,
 )
+from kvlib.errors import OutOfBlocks
 
 f32 = np.float32
 

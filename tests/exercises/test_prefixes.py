@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvlib.exercises.prefixes import (
+from kvbook.exercises.prefixes import (
     check_append_key,
     check_block_keys,
     check_cascade,

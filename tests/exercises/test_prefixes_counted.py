@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import kvlib
-from kvlib.exercises.counted import Reads, Watched, kept_watched, python_steps
-from kvlib.exercises.prefixes import check_cascade
+from kvbook.exercises.counted import Reads, Watched, kept_watched, python_steps
+from kvbook.exercises.prefixes import check_cascade
 
 f32 = np.float32
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from kvlib.exercises import progress as module
-from kvlib.exercises.__main__ import main
-from kvlib.exercises.intro import check_times_computed
-from kvlib.exercises.naive import check_token_passes
-from kvlib.exercises.paged import check_append
-from kvlib.exercises.progress import export, path, progress
-from kvlib.exercises.report import checker
+from kvbook.__main__ import main
+from kvbook.exercises import progress as module
+from kvbook.exercises.intro import check_times_computed
+from kvbook.exercises.naive import check_token_passes
+from kvbook.exercises.paged import check_append
+from kvbook.exercises.progress import export, path, progress
+from kvbook.exercises.report import checker
 
 LABEL = "intro-times-computed"
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -183,7 +183,7 @@ def test_only_notebooks_keep_it_unasked(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 def test_a_plain_script_keeps_nothing(tmp_path: Path) -> None:
     code = (
-        "from kvlib.exercises.intro import check_times_computed as check\n"
+        "from kvbook.exercises.intro import check_times_computed as check\n"
         "def times_computed(p, s): return max(0, s - p)\n"
         "assert check(times_computed)"
     )

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvlib.codecs.packing import pack
-from kvlib.exercises.quantized import (
+from kvbook.exercises.quantized import (
     check_choose_axis,
     check_fixed_codes,
     check_int8_codes,
     check_to_kvlib_order,
 )
+from kvlib.codecs.packing import pack
 
 
 def refused(report: Any, message: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvlib.exercises.quantized import (
+from kvbook.exercises.quantized import (
     check_choose_axis,
     check_fixed_codes,
     check_int8_codes,

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from kvlib.exercises.report import Report
-from kvlib.exercises.roofline import (
+from kvbook.exercises.report import Report
+from kvbook.exercises.roofline import (
     SHEET,
     check_attention_intensity,
     check_busy_batch,
     check_ceiling,
     check_step_floor,
 )
-from kvlib.exercises.roofline_ceiling import _FAULTS, ceiling
+from kvbook.exercises.roofline_ceiling import _FAULTS, ceiling
 
 
 def refused(report: Report, message: str) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvlib.exercises.report import Report
-from kvlib.exercises.sampling import check_chi_square, check_merge_rows, check_nucleus
+from kvbook.exercises.report import Report
+from kvbook.exercises.sampling import check_chi_square, check_merge_rows, check_nucleus
 
 
 def refused(report: Report, message: str) -> None:

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvlib.exercises.grading.draws import redrawn
-from kvlib.exercises.speculative import (
+from kvbook.exercises.speculative import (
     check_accepted,
     check_residual,
     check_speculate,
     check_tree_mask,
 )
-from kvlib.exercises.speculative_residual import law, rest_of
+from kvbook.exercises.speculative_residual import law, rest_of
+from kvbook.grading.draws import redrawn
 from kvlib.speculation import accept
 
 Wrong = dict[str, tuple[Callable[..., Any], str]]

@@ -24,9 +24,9 @@ from speculative_loops import (
     with_one_guess,
 )
 
+from kvbook.exercises.speculative import check_speculate, check_tree_mask
+from kvbook.exercises.speculative_tree import EXAMPLE
 from kvlib.caches import DenseCache, LayerSpec, Step
-from kvlib.exercises.speculative import check_speculate, check_tree_mask
-from kvlib.exercises.speculative_tree import EXAMPLE
 
 Wrong = dict[str, tuple[Callable[..., Any], str]]
 

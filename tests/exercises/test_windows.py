@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvlib.exercises.windows import (
+from kvbook.exercises.windows import (
     check_keep_sinks,
     check_my_policy,
     check_ring_positions,

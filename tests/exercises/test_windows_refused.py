@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kvbook.exercises.windows import check_my_policy, check_snapkv_slots
+from kvbook.exercises.windows_policy import BUDGETS, bits_per_byte, equal_shares, recalled
 from kvlib.caches import SnapKV
-from kvlib.exercises.windows import check_my_policy, check_snapkv_slots
-from kvlib.exercises.windows_policy import BUDGETS, bits_per_byte, equal_shares, recalled
 
 Wrong = dict[str, tuple[Callable[..., Any], str]]
 

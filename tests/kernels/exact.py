@@ -3,9 +3,9 @@
 import numpy as np
 from engines import SLACK
 
-from kvlib.exercises.kit import oracle
-from kvlib.exercises.kit.rounding import EPS, attention_bound
 from kvlib.kernels.types import as_float
+from kvlib.testing import oracle
+from kvlib.testing.rounding import EPS, attention_bound
 
 SPACING = {"float32": EPS, "float16": 2.0**-10, "uint16": 2.0**-7}  # uint16 holds bfloat16
 LEAST = 2.0**-24  # half the spacing of float16 near zero: what it cannot tell from zero

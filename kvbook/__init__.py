@@ -1,0 +1,8 @@
+"""kvbook: what exists for the chapters of The KV Cache Book, and stands on `kvlib`.
+
+figures    drawings
+explorers  sliders
+exercises  the checkers of the exercises, and the reader's progress
+museum     bugs that shipped, as changes of kvlib that can be switched on
+course     the chapters as material for a course
+"""

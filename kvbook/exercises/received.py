@@ -1,0 +1,144 @@
+"""The kind of number that a checker needs, taken from what a learner's function returned.
+
+What came is plain data (`kvbook.exercises.plain`), but it may be a text where a number was needed.
+That becomes words here, so that no checker stumbles over it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from kvbook.exercises.expect import Finding, expect_array
+from kvbook.exercises.wording import apart
+
+
+def whole(x: Any, what: str) -> int:
+    """x as an int where it is a whole number (not True, not 4.0), else a Finding.
+
+    >>> import numpy as np
+    >>> whole(np.int32(4), "the length")
+    4
+    >>> whole("4", "the length")
+    Traceback (most recent call last):
+        ...
+    kvbook.exercises.expect.Finding: the length: got '4' (str), needed a whole number
+    """
+    if isinstance(x, np.ndarray) and x.ndim == 0:
+        x = x[()]
+    if isinstance(x, int | np.integer) and not isinstance(x, bool):
+        return int(x)
+    raise Finding(f"{what}: got {shown(x)}, needed a whole number")
+
+
+def number(x: Any, what: str) -> float:
+    """x as a float where it is one real number (not True), else a Finding. NaN is a float."""
+    if isinstance(x, np.ndarray) and x.ndim == 0:
+        x = x[()]
+    if isinstance(x, bool | np.bool_) or not isinstance(x, int | float | np.number):
+        raise Finding(f"{what}: expected one number, got {type(x).__name__}")
+    return float(x)
+
+
+def whole_number(x: Any, what: str) -> int:
+    """x as an int where it is a whole number, 4.0 included, else a Finding.
+
+    >>> whole_number(float("nan"), "the bytes")
+    Traceback (most recent call last):
+        ...
+    kvbook.exercises.expect.Finding: the bytes: expected a whole number, got nan
+    """
+    value = number(x, what)
+    if not math.isfinite(value) or value != int(value):
+        raise Finding(f"{what}: expected a whole number, got {value!r}")
+    return int(x)
+
+
+def expect_number(
+    got: float, right: float, what: str, suspects: dict[str, float], rel_tol: float = 1e-6
+) -> None:
+    """`got` equals `right`; else the words of the suspect that it equals, else both numbers.
+
+    rel_tol: of what is not a whole number; single precision is good enough unless you say otherwise
+    """
+    if got == right or (isinstance(right, float) and math.isclose(got, right, rel_tol=rel_tol)):
+        return
+    for words, wrong in suspects.items():
+        if math.isclose(got, wrong, rel_tol=rel_tol):
+            raise Finding(words)
+    said = apart(got, right, ".6g")
+    raise Finding(f"{what}: expected {said[1]}, got {said[0]}")
+
+
+def token_list(x: Any, what: str) -> list[int]:
+    """The token ids in a list or an array of any shape, else a Finding.
+
+    >>> token_list(["7"], "the answer")
+    Traceback (most recent call last):
+        ...
+    kvbook.exercises.expect.Finding: the answer: got ['7'] (list), needed a list of token ids, ...
+    """
+    needed = Finding(f"{what}: got {shown(x)}, needed a list of token ids, which are integers")
+    if not isinstance(x, int | list | tuple | np.ndarray):
+        raise needed
+    try:
+        array = np.asarray(x)
+    except (ValueError, OverflowError):  # lists of several lengths in a list
+        raise needed from None
+    whole_floats = array.dtype.kind == "f" and bool((array == np.floor(array)).all())
+    if array.size and array.dtype.kind not in "iu" and not whole_floats:
+        raise needed
+    if not np.isfinite(array).all() or not (abs(array) < 2**62).all():
+        raise needed
+    return [int(token) for token in array.ravel()]
+
+
+def numbers(x: Any, what: str) -> np.ndarray:
+    """x as an array of real numbers or booleans, else a Finding.
+
+    A list of numbers, or of lists of them, is as good as an array where no dtype is asked for.
+
+    >>> import numpy as np
+    >>> numbers([4, 5], "the slots").dtype
+    dtype('int64')
+    >>> numbers(np.array([None]), "o")
+    Traceback (most recent call last):
+        ...
+    kvbook.exercises.expect.Finding: o: got an array of dtype object, needed one of numbers
+    """
+    array = _listed(x) if isinstance(x, list | tuple) else None
+    array = expect_array(x, what) if array is None else array
+    if array.dtype.kind not in "biuf":
+        raise Finding(f"{what}: got an array of dtype {array.dtype}, needed one of numbers")
+    return array
+
+
+def _listed(x: Any) -> np.ndarray | None:
+    """A list of numbers of one kind as an array; None for any other list."""
+    try:
+        array = np.asarray(x)
+    except (ValueError, OverflowError):  # lists of several lengths in a list
+        return None
+    kinds = {type(y) for y in np.asarray(x, dtype=object).ravel().tolist()}
+    if not array.size:
+        return array.astype(np.int64)
+    fits = array.dtype.kind in "biuf" and (kinds == {bool} or bool not in kinds)
+    return array if fits else None
+
+
+def shown(x: Any) -> str:
+    """The thing and its type, short enough for a sentence.
+
+    >>> shown([1, 2])
+    '[1, 2] (list)'
+    """
+    if x is None:
+        return "None"
+    try:
+        text = repr(x)
+    except Exception:  # a learner's own class may not have one that works
+        text = ""
+    kind = type(x).__name__
+    return f"{text} ({kind})" if 0 < len(text) <= 40 and "\n" not in text else kind

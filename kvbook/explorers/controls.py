@@ -1,0 +1,236 @@
+"""The controls of an explorer: a choice among names, and a slider that steps through numbers.
+
+Both offer a list of values, so that a setting can be checked, tried one by one in a test, and
+written into an address. They are data: `kvbook.explorers.live` turns them into Jupyter widgets, and
+the script of the rendered page reads `to_json()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from numbers import Real
+from typing import Any, Self
+
+Value = str | int | float
+
+
+class Control:
+    """What a Choice and a Slider have in common; make one of those."""
+
+    name: str
+    label: str
+    values: tuple[Value, ...]
+    texts: tuple[str, ...]
+    value: Any  # a Value once the control is made
+    kind: str
+
+    def to_json(self) -> dict[str, Any]:
+        """What the rendered page needs to make this control."""
+        raise NotImplementedError
+
+    def check(self, value: Any) -> Value:
+        """The offered value that equals `value`; ValueError that names the nearest if none does."""
+        for offered in self.values:
+            if not isinstance(value, bool) and value == offered:
+                return offered
+        raise ValueError(
+            f"{self.name}: {value!r} is not offered; the nearest is {self.nearest(value)!r} "
+            f"(offered: {_listed(self.values)})"
+        )
+
+    def nearest(self, value: Any) -> Value:
+        """The offered value most like `value`: in size, or in the spelling of its name or text."""
+        numbers = [offered for offered in self.values if not isinstance(offered, str)]
+        if numbers and isinstance(value, Real):
+            return min(numbers, key=lambda offered: abs(offered - float(value)))
+        wanted = str(value).lower()
+
+        def likeness(i: int) -> float:
+            names = str(self.values[i]).lower(), self.texts[i].lower()
+            return max(SequenceMatcher(None, wanted, name).ratio() for name in names)
+
+        return self.values[max(range(len(self.values)), key=likeness)]
+
+    def text(self, value: Any) -> str:
+        """What a reader sees for `value`."""
+        return self.texts[self.values.index(self.check(value))]
+
+    def at(self, value: Any) -> Self:
+        """The same control, set to `value`."""
+        changed: Self = replace(self, value=self.check(value))  # type: ignore[type-var]
+        return changed
+
+    def _made(self) -> None:
+        if not self.name.isidentifier():
+            raise ValueError(f"control: got the name {self.name!r}, needed a Python identifier")
+        for words in (self.label, *self.texts):
+            if not words.strip():
+                raise ValueError(f"{self.name}: the label or a text is empty")
+        for value in self.values:
+            if isinstance(value, bool) or not isinstance(value, str | int | float):
+                raise TypeError(f"{self.name}: a value is a str or a number, got {value!r}")
+        if len(self.values) < 2:
+            raise ValueError(f"{self.name}: got {len(self.values)} values, needed two or more")
+        for what, entries in (("values", self.values), ("texts", self.texts)):
+            if len(set(entries)) < len(entries):
+                raise ValueError(f"{self.name}: {what} are not unique: {_listed(entries)}")
+
+
+@dataclass(frozen=True)
+class Choice(Control):
+    """One of several things that have names: a drop-down list.
+
+    options: value → what the reader sees, as a dict or pairs. value: what is chosen at first, the
+    first option if not given. ValueError for options that could not be told apart, TypeError for a
+    value that is neither a str nor a number.
+
+    >>> kv = Choice("kv", "Keys and values in", {"bfloat16": "16 bits", "int8": "8 bits"})
+    >>> kv.value, kv.at("int8").value, kv.text("int8")
+    ('bfloat16', 'int8', '8 bits')
+    >>> kv.nearest("int4")  # what an error suggests
+    'int8'
+    """
+
+    name: str
+    label: str
+    options: Any
+    value: Any = None
+
+    kind = "choice"
+
+    def __post_init__(self) -> None:
+        pairs = self.options.items() if isinstance(self.options, Mapping) else self.options
+        options = tuple((value, str(text)) for value, text in pairs)
+        object.__setattr__(self, "options", options)
+        self._made()
+        first = self.values[0] if self.value is None else self.check(self.value)
+        object.__setattr__(self, "value", first)
+
+    @property
+    def values(self) -> tuple[Value, ...]:  # type: ignore[override]
+        return tuple(value for value, _ in self.options)
+
+    @property
+    def texts(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(text for _, text in self.options)
+
+    def to_json(self) -> dict[str, Any]:
+        options = [[value, text] for value, text in self.options]
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "label": self.label,
+            "options": options,
+            "value": self.value,
+        }
+
+
+@dataclass(frozen=True)
+class Slider(Control):
+    """A slider that steps through rising numbers; each has a text: '32,768 tokens'.
+
+    unit: what is counted, in the plural ('requests'; a text for 1 drops the final s). texts: what
+    the reader sees instead of number and unit. value: where it stands at first, the first number if
+    not given. ValueError for numbers that do not rise and for texts that repeat, TypeError for
+    values that are no numbers.
+
+    >>> Slider.powers("batch", "Requests", 1, 16, unit="requests").texts
+    ('1 request', '2 requests', '4 requests', '8 requests', '16 requests')
+    >>> Slider.steps("layer", "Layer", 0, 12, 4).at(5)
+    Traceback (most recent call last):
+    ValueError: layer: 5 is not offered; the nearest is 4 (offered: 0, 4, 8, 12)
+    """
+
+    name: str
+    label: str
+    values: Any
+    value: Any = None
+    unit: str = ""
+    texts: Any = ()
+
+    kind = "slider"
+
+    def __post_init__(self) -> None:
+        values = tuple(self.values)
+        if any(isinstance(value, str) for value in values):
+            raise TypeError(f"{self.name}: a slider steps through numbers, got {_listed(values)}")
+        texts = tuple(self.texts) or tuple(with_unit(v, self.unit) for v in values)
+        if len(texts) != len(values):
+            raise ValueError(f"{self.name}: got {len(texts)} texts, needed {len(values)}")
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "texts", texts)
+        self._made()
+        if list(values) != sorted(values):
+            raise ValueError(f"{self.name}: values must rise, got {_listed(values)}")
+        first = values[0] if self.value is None else self.check(self.value)
+        object.__setattr__(self, "value", first)
+
+    @classmethod
+    def powers(
+        cls,
+        name: str,
+        label: str,
+        first: int,
+        last: int,
+        *,
+        value: int | None = None,
+        unit: str = "",
+        halves: bool = False,
+    ) -> Slider:
+        """From `first` to `last`, each step doubling: 1, 2, 4, ... (halves: 1, 2, 3, 4, 6, 8, ...).
+
+        `first` is a whole number of at least 1; `last` must be one of the steps.
+        """
+        if first < 1 or last <= first:
+            raise ValueError(f"{name}: needed 1 <= first < last, got {first} and {last}")
+        values, at = [], first
+        while at <= last:
+            values.append(at)
+            if halves and at % 2 == 0 and at * 3 // 2 <= last:
+                values.append(at * 3 // 2)
+            at *= 2
+        if values[-1] != last:
+            raise ValueError(f"{name}: doubling {first} does not meet {last}; {values[-1]} would")
+        return cls(name, label, values, value, unit)
+
+    @classmethod
+    def steps(
+        cls,
+        name: str,
+        label: str,
+        first: int,
+        last: int,
+        step: int = 1,
+        *,
+        value: int | None = None,
+        unit: str = "",
+    ) -> Slider:
+        """From `first` to `last` in equal whole steps."""
+        if step < 1 or last <= first or (last - first) % step:
+            raise ValueError(f"{name}: whole steps of {step} do not lead from {first} up to {last}")
+        return cls(name, label, range(first, last + 1, step), value, unit)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "label": self.label,
+            "values": list(self.values),
+            "texts": list(self.texts),
+            "value": self.value,
+        }
+
+
+def with_unit(value: float, unit: str) -> str:
+    """A number in words, thousands separated: '1 request', '32,768 tokens', '0.5 s'."""
+    number = f"{value:,}"
+    return f"{number} {unit.removesuffix('s') if value == 1 else unit}" if unit else number
+
+
+def _listed(values: Sequence[Any], most: int = 12) -> str:
+    words = [repr(value) for value in values]
+    if len(words) > most:
+        words = [*words[: most - 2], "...", words[-1]]
+    return ", ".join(words)

@@ -1,0 +1,95 @@
+"""Axes with few ticks: an axis must still be readable when it is 360 pixels wide.
+
+An axis is {"label", "scale": "linear" or "log", "min", "max", "ticks": [{"at", "text"}]}. Steps are
+found by multiplying, not by logarithms, whose last bit differs between machines.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvbook.explorers.scenes.words import bytes_words, number_words, tokens_short
+
+
+def nice_step(top: float, count: int) -> float:
+    """The least of ..., 0.5, 1, 2, 5, 10, ... of which `count` steps reach `top` (above 0)."""
+    step = 1.0
+    while step * count >= top:
+        step = step / 10
+    while step * 10 * count < top:
+        step = step * 10
+    for factor in [2, 5]:
+        if step * factor * count >= top:
+            return step * factor
+    return step * 10
+
+
+def axis_linear(label: str, top: float, unit: float) -> dict[str, Any]:
+    """From 0 to `top` (above 0); ticks are written in multiples of `unit`."""
+    step = nice_step(top / unit, 5)
+    return ticked(label, top, unit, step)
+
+
+def axis_counts(label: str, top: float) -> dict[str, Any]:
+    """From 0 to `top`, with ticks at whole numbers only."""
+    return ticked(label, top, 1, max(1, nice_step(top, 5)))
+
+
+def ticked(label: str, top: float, unit: float, step: float) -> dict[str, Any]:
+    """A linear axis with a tick at every `step` units."""
+    ticks: list[dict[str, Any]] = []
+    while len(ticks) * step * unit <= top:
+        at = len(ticks) * step
+        ticks.append({"at": at * unit, "text": number_words(at)})
+    return {"label": label, "scale": "linear", "min": 0, "max": top, "ticks": ticks}
+
+
+def axis_decades(label: str, low: float, high: float, unit: float) -> dict[str, Any]:
+    """A logarithmic axis up to `high`, from the power of ten (of `unit`) not above `low` (above 0).
+
+    Ticks are at powers of ten, at most seven.
+    """
+    first = 1.0
+    while first * unit > low:
+        first = first / 10
+    while first * 10 * unit <= low:
+        first = first * 10
+    powers = [first]
+    while powers[len(powers) - 1] * 10 * unit <= high:
+        powers.append(powers[len(powers) - 1] * 10)
+    stride = 1 + (len(powers) - 1) // 7
+    ticks = [
+        {"at": powers[i] * unit, "text": number_words(powers[i])}
+        for i in range(len(powers))
+        if i % stride == 0
+    ]
+    return {"label": label, "scale": "log", "min": first * unit, "max": high, "ticks": ticks}
+
+
+def powers_between(low: float, high: float, count: int) -> list[float]:
+    """Powers of two from `low` to `high`, so evenly spaced that there are at most `count`."""
+    first, doublings = 1, 0
+    while first < low:
+        first = first * 2
+    last = first
+    while last * 2 <= high:
+        last = last * 2
+        doublings += 1
+    stride = 2 ** (1 + doublings // count)
+    found: list[float] = []
+    while first <= last:
+        found.append(first)
+        first = first * stride
+    return found
+
+
+def axis_bytes(label: str, low: float, high: float) -> dict[str, Any]:
+    """A logarithmic axis of bytes, counted in 1024s."""
+    ticks = [{"at": at, "text": bytes_words(at, 1024)} for at in powers_between(low, high, 6)]
+    return {"label": label, "scale": "log", "min": low, "max": high, "ticks": ticks}
+
+
+def axis_tokens(label: str, low: float, high: float) -> dict[str, Any]:
+    """A logarithmic axis of tokens, 1K = 1,024."""
+    ticks = [{"at": at, "text": tokens_short(at)} for at in powers_between(low, high, 6)]
+    return {"label": label, "scale": "log", "min": low, "max": high, "ticks": ticks}

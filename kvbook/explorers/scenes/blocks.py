@@ -1,0 +1,204 @@
+"""A paged cache at work, moment by moment: the log of its pool replayed, tables beside it.
+
+    pool = BlockPool(16, 4, log=True)
+    film = PoolFilm(PagedCache(layers, pool), names=["a", "b"])
+    ...                                  # add, plan, fork, free
+    film.note("a arrives with 10 tokens")
+    film.explorer("pool", "A pool at work")
+
+Every event of the log is a frame. A note says in words what had caused the events since the last
+one, and keeps the tables as they then are. Unlike its neighbours here, this module needs no
+translation: the page carries the finished frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from kvbook.explorers.controls import Slider
+from kvbook.explorers.explorer import Explorer
+from kvbook.explorers.scenes.words import count_words, tokens_words
+from kvlib.caches.allocation.pool import Event
+from kvlib.caches.paged import PagedCache
+
+Scene = dict[str, Any]
+LEGEND = {
+    "key": "taken in this moment",
+    "cached": "held by one request",
+    "shared": "held by several requests",
+    "muted": "free, could be found again",
+    "free": "empty",
+}
+
+
+class Blocks(NamedTuple):
+    """References of each block, and which of them a lookup can find."""
+
+    references: tuple[int, ...]
+    published: frozenset[int]
+
+
+class Note(NamedTuple):
+    """What was done, how long the log then was, and each open request's table and length."""
+
+    words: str
+    events: int
+    tables: dict[Hashable, tuple[int, ...]]
+    lengths: dict[Hashable, int]
+
+
+def replay(events: Iterable[Event], num_blocks: int) -> list[Blocks]:
+    """The pool before the first event and after each: nothing but the log is asked."""
+    references, published = [0] * num_blocks, set[int]()
+    states = [Blocks(tuple(references), frozenset())]
+    for event in events:
+        for block in event.blocks:
+            if event.kind == "allocate":
+                references[block] = 1
+            elif event.kind == "touch":
+                references[block] += 1
+            elif event.kind == "free":
+                references[block] -= 1
+            elif event.kind == "publish":
+                published.add(block)
+            else:  # evict
+                published.discard(block)
+        states.append(Blocks(tuple(references), frozenset(published)))
+    return states
+
+
+class PoolFilm:
+    """Frames of a paged cache whose pool keeps a log. names: every request that will appear.
+
+    Raises ValueError where the pool keeps no log, or a request appears that was not named.
+    """
+
+    def __init__(self, cache: PagedCache, names: Sequence[Hashable]) -> None:
+        if cache.pool.events is None:
+            raise ValueError("the pool keeps no log: make it with BlockPool(..., log=True)")
+        self.cache, self.names = cache, list(names)
+        self.notes: list[Note] = []
+        self.note("before anybody came")
+
+    def note(self, words: str) -> None:
+        """Remember what was done since the last note."""
+        cache = self.cache
+        for name in cache.seq_ids:
+            if name not in self.names:
+                raise ValueError(f"request {name!r} is not among the film's names {self.names}")
+        tables = {name: cache.blocks(name) for name in cache.seq_ids}
+        lengths = {name: cache.seq_len(name) for name in cache.seq_ids}
+        assert cache.pool.events is not None
+        self.notes.append(Note(words, len(cache.pool.events), tables, lengths))
+
+    def scenes(self) -> list[Scene]:
+        """A frame for each event, and one for each note in which nothing happened to the pool."""
+        pool = self.cache.pool
+        events = pool.events or []
+        states = replay(events, pool.num_blocks)
+        found, before = [], self.notes[0]
+        for note in self.notes:
+            for e in range(before.events, note.events):
+                # Until the last event of a step, the tables are those of the step before.
+                shown = note if e + 1 == note.events else before
+                found.append(self._scene(note.words, states[e + 1], shown, events[e]))
+            if note.events == before.events:
+                found.append(self._scene(note.words, states[note.events], note, None))
+            before = note
+        return found
+
+    def explorer(self, name: str, title: str) -> Explorer:
+        """The frames behind one slider."""
+        scenes = self.scenes()
+        # Short, so that the line does not wrap and the slider stays under the hand that drags it;
+        # the title says what happened.
+        texts = [f"{i} of {len(scenes) - 1}" for i in range(len(scenes))]
+        slider = Slider("moment", "Moment", range(len(scenes)), texts=texts)
+        return Explorer.from_frames(name, title, slider, scenes, anchor=f"{name}-explorer")
+
+    def _scene(self, words: str, state: Blocks, note: Note, event: Event | None) -> Scene:
+        pool, what = self.cache.pool, "no event"
+        if event is not None:
+            noun = "block" if len(event.blocks) == 1 else "blocks"
+            what = f"{event.kind} {noun} {_listed(event.blocks)}"
+        taken = event.blocks if event is not None and event.kind in ("allocate", "touch") else ()
+        free = sum(n == 0 for n in state.references)
+        open_now = [name for name in self.names if name in note.tables]
+        tokens = sum(note.lengths.values())
+        requests = count_words(len(open_now), "request", "requests")
+        return {
+            "title": f"{words} ({what})",
+            "summary": (
+                f"{words[0].upper()}{words[1:]}: {what}. {free} of {pool.num_blocks} blocks are"
+                f" free; {requests} with {tokens_words(tokens)} in their tables."
+            ),
+            "formula": [self._slot(name, note) for name in open_now],
+            "numbers": [
+                {"label": "Free blocks", "text": f"{free} of {pool.num_blocks}"},
+                *(
+                    {"label": f"Table of {name}", "text": _listed(note.tables.get(name, ()))}
+                    for name in self.names
+                ),
+            ],
+            "panels": [self._pool_panel(state, note, taken), self._slots_panel(state, note)],
+        }
+
+    def _slot(self, name: Hashable, note: Note) -> str:
+        """Where the newest token of a request lies."""
+        size, pos = self.cache.block_size, note.lengths[name] - 1
+        if pos < 0:
+            return f"{name}: no token yet"
+        n, off = divmod(pos, size)
+        block = note.tables[name][n]
+        return (
+            f"{name}, position {pos}: entry {pos} // {size} = {n} is block {block},"
+            f" offset {pos} % {size} = {off}, slot {block} × {size} + {off} = {block * size + off}"
+        )
+
+    def _pool_panel(self, state: Blocks, note: Note, taken: Iterable[int]) -> Scene:
+        def role(block: int) -> str:
+            n = state.references[block]
+            if n and block in taken:
+                return "key"
+            return _held(n) if n else "muted" if block in state.published else "free"
+
+        blocks = range(len(state.references))
+        rows = [{"label": "pool", "cells": [role(block) for block in blocks]}]
+        for name in self.names:
+            table = note.tables.get(name, ())
+            cells = [_held(state.references[b]) if b in table else "" for b in blocks]
+            rows.append({"label": str(name), "cells": cells})
+        roles = ["key", "cached", "shared", *(["muted"] if state.published else []), "free"]
+        last = len(state.references) - 1
+        label = (
+            f"Blocks 0 to {last} of the pool, one per column; below, the requests that hold them"
+        )
+        return {"kind": "cells", "label": label, "rows": rows, "legend": _legend(roles)}
+
+    def _slots_panel(self, state: Blocks, note: Note) -> Scene:
+        size = self.cache.block_size
+        widest = max((len(t) for past in self.notes for t in past.tables.values()), default=1)
+        rows = []
+        for name in self.names:
+            cells: list[str] = []
+            for n, block in enumerate(note.tables.get(name, ())):
+                here = min(size, note.lengths[name] - n * size)
+                cells += [""] * (n > 0)  # a gap where a block ends
+                cells += [_held(state.references[block])] * here + ["free"] * (size - here)
+            width = widest * (size + 1) - 1
+            rows.append({"label": str(name), "cells": cells + [""] * (width - len(cells))})
+        label = f"The same blocks in the order of the tables, {size} slots in each"
+        return {"kind": "cells", "label": label, "rows": rows, "legend": []}
+
+
+def _held(references: int) -> str:
+    return "shared" if references > 1 else "cached"
+
+
+def _listed(blocks: Iterable[int]) -> str:
+    return ", ".join(str(block) for block in blocks) or "–"
+
+
+def _legend(roles: Iterable[str]) -> list[dict[str, str]]:
+    return [{"role": role, "label": LEGEND[role]} for role in roles]

@@ -1,0 +1,138 @@
+"""Behind the padding explorer: requests of unequal lengths in one rectangle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvbook.explorers.scenes.words import count_words, fixed, percent_words, tokens_words
+from kvlib.costs.formulas import empty_slots, whole
+
+COLUMNS = 32  # squares in a row
+
+
+def padding_scene(settings: dict[str, Any], tables: Any) -> dict[str, Any]:
+    """settings: requests, longest (tokens), shortest (percent of it), reserve (tokens)."""
+    lengths = unequal_lengths(settings["requests"], settings["longest"], settings["shortest"])
+    longest, reserve = settings["longest"], max(settings["reserve"], settings["longest"])
+    padding = empty_slots(lengths, longest)
+    slots = {
+        "tokens": len(lengths) * longest - padding,
+        "longest": longest,
+        "reserve": reserve,
+        "padding": padding,
+        "empty": empty_slots(lengths, reserve),
+    }
+    requests = count_words(settings["requests"], "request", "requests")
+    shortest = "" if min(lengths) == longest else f"{fixed(min(lengths), 0)} to "
+    return {
+        "title": f"{requests} of {shortest}{tokens_words(longest)},"
+        f" {fixed(reserve, 0)} reserved for each",
+        "summary": padding_summary(settings, slots),
+        "formula": padding_formula(settings, slots),
+        "numbers": padding_numbers(slots),
+        "panels": [padding_cells(lengths, slots), padding_bars(slots)],
+    }
+
+
+def unequal_lengths(requests: int, longest: float, shortest: float) -> list[float]:
+    """Lengths in equal steps from `longest` tokens down to `shortest` percent of it."""
+    least = max(1, longest * shortest // 100)
+    steps = max(1, requests - 1)
+    return [longest - (longest - least) * i // steps for i in range(requests)]
+
+
+def padding_shares(slots: dict[str, float]) -> dict[str, float]:
+    """Shares of the rectangle and of the reserved memory that hold no token."""
+    return {
+        "padding": slots["padding"] / (slots["padding"] + slots["tokens"]),
+        "empty": slots["empty"] / (slots["empty"] + slots["tokens"]),
+    }
+
+
+def padding_summary(settings: dict[str, Any], slots: dict[str, float]) -> str:
+    """What the rectangle and the reservation waste."""
+    shares = padding_shares(slots)
+    requests = fixed(settings["requests"], 0)
+    return (
+        f"Together the {requests} requests have {tokens_words(slots['tokens'])}. Padded to the"
+        f" longest, {percent_words(shares['padding'])} of the rectangle is padding; with"
+        f" {tokens_words(slots['reserve'])} reserved for each, {percent_words(shares['empty'])} of"
+        " the cache is empty. Packed one after the other, they need no padding."
+    )
+
+
+def padding_formula(settings: dict[str, Any], slots: dict[str, float]) -> list[str]:
+    """The two products, and what of them is empty."""
+    shares = padding_shares(slots)
+    n, tokens = fixed(settings["requests"], 0), fixed(slots["tokens"], 0)
+    padded = f"{n} \u00d7 {fixed(slots['longest'], 0)} \u2212 {tokens}"
+    reserved = f"{n} \u00d7 {fixed(slots['reserve'], 0)} \u2212 {tokens}"
+    return [
+        f"padding: {padded} = {tokens_words(slots['padding'])},"
+        f" {percent_words(shares['padding'])} of the rectangle",
+        f"reserved and empty: {reserved} = {tokens_words(slots['empty'])},"
+        f" {percent_words(shares['empty'])} of the cache",
+    ]
+
+
+def padding_numbers(slots: dict[str, float]) -> list[dict[str, str]]:
+    """The key results."""
+    shares = padding_shares(slots)
+    return [
+        {"label": "Tokens", "text": fixed(slots["tokens"], 0)},
+        {"label": "Padding in the rectangle", "text": percent_words(shares["padding"])},
+        {"label": "Empty in the reserved cache", "text": percent_words(shares["empty"])},
+        {"label": "Padding when packed", "text": "0 %"},
+    ]
+
+
+def padding_cells(lengths: list[float], slots: dict[str, float]) -> dict[str, Any]:
+    """A row for each request: tokens, padding to the longest, the rest of what is reserved."""
+    a_cell = whole(slots["reserve"] / COLUMNS)
+    rows: list[dict[str, Any]] = []
+    for n in lengths:
+        cells: list[str] = []
+        for i in range(int(whole(slots["reserve"] / a_cell))):
+            role = "free"
+            if i * a_cell < n:
+                role = "cached"
+            elif i * a_cell < slots["longest"]:
+                role = "muted"
+            cells.append(role)
+        rows.append({"label": fixed(n, 0), "cells": cells})
+    return {
+        "kind": "cells",
+        "label": f"One row per request, one square for {tokens_words(a_cell)}",
+        "rows": rows,
+        "legend": [
+            {"role": "cached", "label": "tokens"},
+            {"role": "muted", "label": "padding to the longest"},
+            {"role": "free", "label": "reserved, never used"},
+        ],
+    }
+
+
+def padding_bars(slots: dict[str, float]) -> dict[str, Any]:
+    """Slots that the same tokens take when packed, padded, and reserved."""
+    tokens = {"label": "tokens", "value": slots["tokens"], "role": "cached"}
+    padding = {"label": "padding to the longest", "value": slots["padding"], "role": "muted"}
+    rest = slots["empty"] - slots["padding"]
+    return {
+        "kind": "bars",
+        "label": "Slots that the same tokens take",
+        "unit": "slots",
+        "max": (slots["tokens"] + slots["empty"]) * 1.04,
+        "bars": [
+            {"label": "packed", "parts": [tokens]},
+            {"label": "padded", "parts": [tokens, padding]},
+            {
+                "label": "reserved",
+                "parts": [
+                    tokens,
+                    padding,
+                    {"label": "reserved, never used", "value": rest, "role": "free"},
+                ],
+            },
+        ],
+        "marks": [],
+    }

@@ -1,0 +1,184 @@
+"""Behind the explorer of guesses: the speed-up against their number, for one batch on one GPU.
+
+Times are counted in steps without guesses. A step takes as long as reading its 16-bit weights, all
+of them, or multiplying with them, whichever is longer. Attention is left out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvbook.explorers.scenes.memory_words import unconfirmed
+from kvbook.explorers.scenes.speculation_panels import (
+    speculation_bars,
+    speculation_curves,
+    speed_words,
+)
+from kvbook.explorers.scenes.words import (
+    count_words,
+    fixed,
+    number_words,
+    percent_words,
+    tokens_words,
+    trimmed,
+)
+from kvlib.costs.formulas import batched_time, guessed_tokens, guessing_gain
+
+MOST_GUESSES = 16  # at the right end of the axis
+
+
+def speculation_scene(settings: dict[str, Any], tables: Any) -> dict[str, Any]:
+    """settings: acceptance (0 ... 1), gamma, cost (of a guess, in steps), batch, gpu."""
+    gpu = tables["gpus"][settings["gpu"]]
+    work = speculation_work(gpu, settings)
+    guesses = count_words(settings["gamma"], "guess", "guesses")
+    requests = count_words(settings["batch"], "request", "requests")
+    return {
+        "title": f"{guesses} per step for {requests} on one {gpu['title']}:"
+        f" {speed_words(work['gain'])} the speed",
+        "summary": speculation_summary(gpu, settings, work),
+        "formula": speculation_formula(settings, work),
+        "numbers": speculation_numbers(work),
+        "panels": [speculation_curves(settings, work), speculation_bars(settings, work)],
+    }
+
+
+def speculation_work(gpu: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """Every number of the scene; `gains` and `alone` (at batch 1) by number of guesses."""
+    share, cost = settings["acceptance"], settings["cost"]
+    gamma, batch = settings["gamma"], settings["batch"]
+    ridge = gpu["bf16"] / gpu["bandwidth"]
+    gains: list[float] = []
+    alone: list[float] = []
+    best = 0
+    for n in range(MOST_GUESSES + 1):
+        gains.append(guessing_gain(share, n, cost, batch, ridge))
+        alone.append(guessing_gain(share, n, cost, 1, ridge))
+        if gains[n] > gains[best]:
+            best = n
+    told, least, most = speed_words(gains[best]), best, best  # least ... most read like the best
+    while least > 1 and told == speed_words(gains[least - 1]):
+        least = least - 1
+    while best > 0 and most < MOST_GUESSES and told == speed_words(gains[most + 1]):
+        most = most + 1
+    plain = batched_time(batch, ridge)  # in times of reading the weights
+    check = batched_time(batch * (gamma + 1), ridge)
+    return {
+        "ridge": ridge,
+        "gains": gains,
+        "alone": alone,
+        "best": best,
+        "least": least,
+        "most": most,
+        "gain": gains[gamma],
+        "made": guessed_tokens(share, gamma),
+        "fed": batch * (gamma + 1),  # tokens in the check, all requests
+        "guessing": gamma * cost,
+        "reading": 1 / plain,
+        "check": check / plain,
+        "whole": gamma * cost + check / plain,
+        "beyond": 1 - 1 / check,  # the share of the check that reading the weights does not take
+    }
+
+
+def speculation_summary(gpu: dict[str, Any], settings: dict[str, Any], work: dict[str, Any]) -> str:
+    """Faster or slower, why, and which number of guesses would be best."""
+    guesses = tokens_words(settings["gamma"])
+    said = [f"At batch {settings['batch']}, guessing {guesses} per step {verdict_words(work)}"]
+    said.append(
+        f"A step then makes {number_words(work['made'])} tokens per request on average and takes"
+        f" {number_words(work['whole'])} times as long as without guesses."
+    )
+    ridge = f"{fixed(work['ridge'], 0)} tokens"
+    slower = f"multiplying takes this {gpu['title']} longer than reading the weights"
+    fed = f"The check is fed {tokens_words(work['fed'])}."
+    if settings["batch"] >= work["ridge"]:
+        said.append(
+            f"The {settings['batch']} requests alone feed a step more than {ridge}. Above these,"
+            f" {slower}, so every guess costs as much as a token."
+        )
+    elif work["beyond"] > 0:
+        said.append(
+            f"{fed} Above {ridge}, {slower}, so {percent_words(work['beyond'])} of the check is"
+            " time beyond reading the weights."
+        )
+    else:
+        said.append(
+            f"{fed} Only above {ridge} does multiplying take this {gpu['title']} longer than"
+            " reading the weights, so the check takes no longer than a step without guesses."
+        )
+    said.append(best_words(settings, work))
+    if unconfirmed(gpu, "bf16"):
+        said.append("The matrix rate of this GPU is an unconfirmed figure.")
+    return " ".join(said)
+
+
+def verdict_words(work: dict[str, Any]) -> str:
+    """The end of 'At batch 128, guessing 5 tokens per step ...'."""
+    if work["gain"] >= 1.005:
+        return f"makes the server {speed_words(work['gain'])} as fast."
+    if work["gain"] >= 0.995:
+        return "makes the server neither faster nor slower."
+    speed = f"{speed_words(work['gain'])} the speed it has without guesses"
+    return f"makes the server slower: it runs at {speed}."
+
+
+def best_words(settings: dict[str, Any], work: dict[str, Any]) -> str:
+    """Which number of guesses is best for these settings."""
+    best, least, most, gamma = work["best"], work["least"], work["most"], settings["gamma"]
+    if best == 0:
+        return "No number of guesses is faster than none."
+    if least == most and best == gamma:
+        return f"Of up to {MOST_GUESSES} guesses, this number is best."
+    verb = "is" if most == 1 else "are"
+    than = f"{speed_words(work['gains'][best])} as fast"
+    if (gamma < least or gamma > most) and work["gains"][best] < 1.01 * work["gain"]:
+        than = "less than 1 % faster"
+    return f"Of up to {MOST_GUESSES} guesses, {range_words(least, most)} {verb} best: {than}."
+
+
+def range_words(least: int, most: int) -> str:
+    """'6', '5 and 6', '5 to 7'."""
+    if least == most:
+        return f"{least}"
+    return f"{least} and {most}" if most == least + 1 else f"{least} to {most}"
+
+
+def speculation_formula(settings: dict[str, Any], work: dict[str, Any]) -> list[str]:
+    """Tokens of a step, its time, and the speed-up."""
+    share, cost = trimmed(settings["acceptance"], 2), trimmed(settings["cost"], 2)
+    gamma, batch, ridge = settings["gamma"], settings["batch"], fixed(work["ridge"], 0)
+    made, check = number_words(work["made"]), number_words(work["check"])
+    whole = number_words(work["whole"])
+    check_of = f"max(1, {batch} \u00d7 {gamma + 1} / {ridge}) / max(1, {batch} / {ridge})"
+    return [
+        f"tokens per step: (1 \u2212 {share}^{gamma + 1}) / (1 \u2212 {share}) = {made}",
+        f"time of the check: {check_of} = {check} steps",
+        f"time in all: {gamma} \u00d7 {cost} + {check} = {whole} steps",
+        f"speed-up: {made} / {whole} = {fixed(work['gain'], 2)}",
+        "(weights of a dense model in 16 bits, read once; attention is left out)",
+    ]
+
+
+def speculation_numbers(work: dict[str, Any]) -> list[dict[str, str]]:
+    """The key results."""
+    best = work["best"]
+    best_text = "0"
+    if best > 0:
+        numbers = range_words(work["least"], work["most"])
+        best_text = f"{numbers} ({speed_words(work['gains'][best])})"
+    return [
+        {"label": "Speed-up", "text": speed_words(work["gain"])},
+        {"label": "Tokens per step, each request", "text": number_words(work["made"])},
+        {"label": "Time of guessing and check", "text": steps_words(work["whole"])},
+        {"label": "Time of the check", "text": steps_words(work["check"])},
+        {"label": "Of that, above the time of the weights", "text": percent_words(work["beyond"])},
+        {"label": "Ridge of the GPU", "text": f"{fixed(work['ridge'], 0)} tokens per step"},
+        {"label": "Best number of guesses", "text": best_text},
+    ]
+
+
+def steps_words(steps: float) -> str:
+    """A time in steps without guesses: '1 step', '2.6 steps'."""
+    text = number_words(steps)
+    return "1 step" if text == "1" else f"{text} steps"

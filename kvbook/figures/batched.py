@@ -1,0 +1,208 @@
+"""The drawings of the chapter on batches: data in, Figure out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kvbook.figures.draw import cells, figure, finish, label_ends, lines
+from kvbook.figures.style import CARD, INK, color, on_color, text_color
+
+Slot = tuple[str, str] | None  # (words, role), or an idle slot
+
+
+def rectangle_and_pack(lengths: Sequence[int]) -> Any:
+    """B prompts as a padded rectangle (B, longest), and below it packed into T rows."""
+    fig, (top, low) = figure(4.2, nrows=2, height_ratios=[4, 1])
+    longest, total = max(lengths), sum(lengths)
+    rows = range(len(lengths))
+    top.barh(rows, [longest] * len(lengths), height=0.72, **_outline())
+    top.barh(rows, lengths, height=0.72, color=color("key"))
+    top.invert_yaxis()
+    top.set_yticks(list(rows))
+    top.set(xlabel="slot in the rectangle", ylabel="request", title="padded to the longest")
+    start = 0
+    for i, n in enumerate(lengths):
+        low.barh(0, n, left=start, height=0.8, color=color("key"), edgecolor=CARD, linewidth=1.5)
+        if n > 0.03 * total:
+            place = (start + n / 2, 0)
+            low.annotate(str(i), place, ha="center", va="center", color=on_color("key"), size=9)
+        start += n
+    low.set(yticks=[], xlabel="row of the packed matrix", title="packed", xlim=(0, total))
+    for ax in (top, low):
+        ax.grid(False)
+    return finish(fig)
+
+
+def padded_positions(sides: Mapping[str, tuple[Any, Any]]) -> Any:
+    """One small rectangle a side: {"left": (positions (B, S), mask (B, S))}, positions written."""
+    fig, axes = figure(1.9, ncols=len(sides))
+    for ax, (side, (positions, mask)) in zip(np.atleast_1d(axes), sides.items(), strict=True):
+        roles = [["key" if real else "free" for real in row] for row in mask]
+        text = [[str(p) if real else "–" for p, real in zip(*row)] for row in zip(positions, mask)]
+        cells(ax, roles, text=text, xlabel="column", ylabel="request")
+        ax.set_title(f"padded on the {side}")
+        ax.set_xticks(range(len(roles[0])))
+        ax.set_yticks(range(len(roles)))
+    return finish(fig)
+
+
+def work(needed: Mapping[str, float], computed: Mapping[str, float], *, unit: str) -> Any:
+    """Stacked bars: what the packed step does, and what padding adds to it."""
+    fig, ax = figure(2.3)
+    names = list(needed)
+    useful = np.array([needed[n] for n in names])
+    wasted = np.array([computed[n] for n in names]) - useful
+    ax.barh(names, useful, color=color("key"), height=0.62)
+    ax.barh(names, wasted, left=useful, height=0.62, **_outline())
+    for i, name in enumerate(names):
+        ratio = computed[name] / needed[name]
+        words = f" {ratio:.1f} times"
+        ax.annotate(words, (computed[name], i), va="center", size=9, color=INK)
+    ax.set_xlim(0, float((useful + wasted).max()) * 1.16)
+    ax.set_xlabel(f"operations ({unit})")
+    ax.invert_yaxis()
+    ax.grid(axis="y", visible=False)
+    handles = [_patch("key", "tokens"), _patch("free", "padding")]
+    ax.legend(handles=handles, loc="center right")
+    return finish(fig)
+
+
+def differences(rows: Sequence[int], largest: Sequence[float]) -> Any:
+    """Largest difference of any logit from the request alone, for each number of rows."""
+    fig, ax = figure(2.6)
+    millionths = np.asarray(largest) * 1e6
+    for n, y in zip(rows, millionths, strict=True):
+        same = y == 0
+        fill = CARD if same else INK
+        ax.plot([n], [y], "o", color=fill, markeredgecolor=INK, markersize=7, markeredgewidth=1.8)
+    ax.plot([], [], "o", color=CARD, markeredgecolor=INK, label="the same bits")
+    ax.plot([], [], "o", color=INK, label="other last bits")
+    ax.set(xlabel="rows in the batch", ylabel="difference (millionths)")
+    ax.set_xticks(list(rows)[::2])
+    ax.set_ylim(bottom=-0.06 * max(float(millionths.max()), 1.0))
+    ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return finish(fig)
+
+
+def schedules(logs: Mapping[str, Sequence[Sequence[Slot]]], *, height: float) -> Any:
+    """Who sits in which row at which step: {title: steps of rows of (words, role) or None}."""
+    fig, axes = figure(height, nrows=len(logs), sharex=True)
+    steps = max(len(log) for log in logs.values())
+    for ax, (title, log) in zip(np.atleast_1d(axes), logs.items(), strict=True):
+        grid = [list(row) for row in zip(*log, strict=True)]
+        roles = [[slot[1] if slot else "free" for slot in row] for row in grid]
+        text = [[slot[0] if slot else "" for slot in row] for row in grid]
+        cells(ax, roles, text=text, ylabel="cache row")
+        ax.set(title=title, xlim=(-0.6, steps - 0.4), yticks=range(len(grid)))
+    np.atleast_1d(axes)[-1].set_xlabel("step")
+    return finish(fig)
+
+
+def bytes_a_token(batch: Sequence[int], weights: Sequence[float], cache: Sequence[float]) -> Any:
+    """Bytes read for each new token against the batch, weights and cache apart, log-log."""
+    fig, ax = figure(3.0)
+    ax.set(xscale="log", yscale="log")
+    both = {"weights": weights, "keys and values": cache}
+    series = {name: [n / 2**20 for n in nbytes] for name, nbytes in both.items()}
+    roles = ["weights", "cached"]
+    lines(
+        ax,
+        batch,
+        series,
+        roles,
+        xlabel="requests in a step",
+        ylabel="MiB per new token",
+        marker="o",
+    )
+    _powers(ax, batch)
+    ax.yaxis.set_major_formatter("{x:g}")
+    return finish(fig)
+
+
+def product_times(rows: Sequence[int], times: Mapping[str, Sequence[float]]) -> Any:
+    """Time of a product for each number of rows, in times of the one-row product."""
+    fig, ax = figure(3.0)
+    roles = ["muted", "muted", "ink"]  # none of these is a role of the palette
+    looks = zip(times.values(), roles, ("--", ":", "-"), "s^o", strict=False)
+    for y, role, style, marker in looks:
+        ax.plot(rows, y, color=color(role), marker=marker, linestyle=style)
+    ax.set(xlabel="rows", ylabel="time (one row = 1)", xticks=list(rows)[::2])
+    ax.set_ylim(bottom=0)
+    ends = {name: float(y[-1]) for name, y in times.items()}
+    label_ends(ax, ends, roles[: len(ends)], x_end=float(rows[-1]))
+    return finish(fig)
+
+
+def throughput(batch: Sequence[int], curves: Mapping[str, Sequence[float]]) -> Any:
+    """Tokens a second against the time a request waits for its next token; points are batches.
+
+    curves: {name: seconds per step, for each batch}; the first is drawn as measured.
+    """
+    fig, ax = figure(3.6)
+    sizes = np.asarray(batch, dtype=np.float64)
+    for (name, seconds), role in zip(curves.items(), ("ink", "muted"), strict=True):
+        x, y = np.asarray(seconds) * 1e3, sizes / np.asarray(seconds)
+        ax.plot(x, y, color=color(role), marker="o", linestyle="-" if role == "ink" else "--")
+        for n, a, b in zip(batch, x, y, strict=True):
+            shift, side = ((-8, 2), "right") if role == "muted" else ((0, -14), "center")
+            ax.annotate(
+                str(n), (a, b), xytext=shift, textcoords="offset points", ha=side,
+                size=8, color=text_color(role),
+            )  # fmt: skip
+        ax.annotate(
+            name, (x[-1], y[-1]), xytext=(9, 0), textcoords="offset points", va="center",
+            size=9, color=text_color(role),
+        )  # fmt: skip
+    longest = max(max(s) for s in curves.values()) * 1e3
+    ax.set(xlabel="time for a request's next token (ms)", ylabel="tokens per second, all requests")
+    ax.set_xlim(0, longest * 1.22)
+    ax.set_ylim(bottom=0)
+    return finish(fig)
+
+
+def slots(stages: Mapping[str, tuple[Any, Any]]) -> Any:
+    """Rows of a cache before and after an append: {title: (before (B, S), after (B, S))}.
+
+    Each number is the position of the token whose key the slot holds, -1 if none; a slot that
+    held another key before shows both.
+    """
+    fig, axes = figure(1.9, ncols=len(stages))
+    for ax, (title, (before, after)) in zip(np.atleast_1d(axes), stages.items(), strict=True):
+        text, roles = [], []
+        for row in zip(np.asarray(before).tolist(), np.asarray(after).tolist(), strict=True):
+            pairs = list(zip(*row, strict=True))
+            text.append([_change(a, b) for a, b in pairs])
+            roles.append(["key" if a != b else "free" if b < 0 else "cached" for a, b in pairs])
+        cells(ax, roles, text=text, xlabel="slot")
+        ax.set_title(title)
+        ax.set(yticks=[], xticks=range(len(roles[0])))
+    return finish(fig)
+
+
+def _change(before: int, after: int) -> str:
+    if after < 0:
+        return ""
+    return str(after) if before in (-1, after) else f"{before}→{after}"
+
+
+def _powers(ax: Any, ticks: Sequence[int]) -> None:
+    """Label a logarithmic axis with the batches themselves."""
+    from matplotlib.ticker import NullLocator
+
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.yaxis.set_minor_locator(NullLocator())
+    ax.set_xticks(list(ticks), labels=[str(n) for n in ticks])
+
+
+def _outline() -> dict[str, Any]:
+    return {"facecolor": CARD, "edgecolor": color("free"), "linewidth": 1.0}
+
+
+def _patch(role: str, words: str) -> Any:
+    from matplotlib.patches import Patch
+
+    style = _outline() if role == "free" else {"facecolor": color(role)}
+    return Patch(label=words, **style)

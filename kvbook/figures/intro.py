@@ -1,0 +1,128 @@
+"""The slider of the opening page: a text is written twice, with a cache and without."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvbook.explorers.controls import Slider
+from kvbook.explorers.explorer import Explorer
+from kvbook.explorers.scenes.words import count_words, times_words
+from kvlib.generation import generate
+from kvlib.meter import Meter
+from kvlib.model import Decoder
+
+LEGEND = (
+    {"role": "key", "label": "computed for the first time"},
+    {"role": "recomputed", "label": "computed again"},
+    {"role": "cached", "label": "read from the cache"},
+)
+
+
+def waste_explorer(model: Decoder, prompt: str, new: int) -> Explorer:
+    """A slider over the steps in which `model` writes `new` tokens after `prompt`.
+
+    Each scene shows the tokens that one step computes, without a cache and with one, and the
+    operations of all steps so far. The model runs here: its text and the operations that
+    `kvlib.Meter` counted are in the scenes. The model needs a tokenizer; new is at least 2.
+    """
+    ids = model.tokenizer.encode(prompt)
+    told = generate(model, [ids], max_new_tokens=new, stop_tokens=())[0]
+    again: list[int] = []
+    once: list[int] = []
+    for step in range(1, new + 1):
+        with Meter() as alone:
+            generate(model, [ids + told[: step - 1]], max_new_tokens=1, stop_tokens=())
+        again.append(alone.flops + (again[-1] if again else 0))
+        with Meter() as kept:
+            generate(model, [ids], max_new_tokens=step, stop_tokens=())
+        once.append(kept.flops)
+    texts = [model.tokenizer.decode(ids + told[:step]) for step in range(1, new + 1)]
+    scenes = [_scene(len(ids), step, texts[step - 1], again, once) for step in range(1, new + 1)]
+    slider = Slider(
+        "step",
+        "Step",
+        range(1, new + 1),
+        value=new // 2 + 1,
+        texts=[f"{i} of {new}" for i in range(1, new + 1)],
+    )
+    title = "The same text, written with a cache and without"
+    return Explorer.from_frames("waste", title, slider, scenes, anchor="waste-explorer")
+
+
+def _scene(prompt: int, step: int, text: str, again: list[int], once: list[int]) -> dict[str, Any]:
+    """One step: the tokens it computes, and the operations of the steps up to it."""
+    held = prompt + step - 1  # tokens of the text that this step reads
+    fresh = prompt if step == 1 else 1  # of them not seen by an earlier step
+    total = sum(range(prompt, held + 1))
+    slow, fast = again[step - 1], once[step - 1]
+    blank = [""] * (prompt + len(again) - 1 - held)
+    seen, new = held - fresh, ["key"] * fresh
+    return {
+        "title": f"Step {step} makes the text {text!r}",
+        "summary": _summary(step, held, fresh, total, slow / fast),
+        "formula": [
+            f"without a cache: {_sum(prompt, step)} = {total} tokens computed",
+            f"with a cache: {_sum_once(prompt, step)} = {held} tokens computed",
+        ],
+        "numbers": [
+            {"label": "Tokens computed so far, without a cache", "text": str(total)},
+            {"label": "Tokens computed so far, with a cache", "text": str(held)},
+            {"label": "Operations, without / with a cache", "text": times_words(slow / fast)},
+        ],
+        "panels": [
+            {
+                "kind": "cells",
+                "label": f"What step {step} needs: a square for each token of the text so far",
+                "rows": [
+                    {"label": "without a cache", "cells": ["recomputed"] * seen + new + blank},
+                    {"label": "with a cache", "cells": ["cached"] * seen + new + blank},
+                ],
+                "legend": list(LEGEND),
+            },
+            {
+                "kind": "bars",
+                "label": f"Operations of steps 1 to {step}, in millions",
+                "unit": "million",
+                "max": again[-1] / 1e6 * 1.04,
+                "bars": [
+                    {
+                        "label": "without a cache",
+                        "parts": [
+                            _part("computed for the first time", fast, "key"),
+                            _part("computed again", slow - fast, "recomputed"),
+                        ],
+                    },
+                    {
+                        "label": "with a cache",
+                        "parts": [_part("computed for the first time", fast, "key")],
+                    },
+                ],
+                "marks": [],
+            },
+        ],
+    }
+
+
+def _part(label: str, operations: int, role: str) -> dict[str, Any]:
+    return {"label": label, "value": operations / 1e6, "role": role}
+
+
+def _sum(prompt: int, step: int) -> str:
+    """prompt + (prompt + 1) + ..., a term for each step; long sums are cut short."""
+    terms = [str(prompt + i) for i in range(step)]
+    return " + ".join(terms if step <= 4 else [*terms[:2], "...", terms[-1]])
+
+
+def _sum_once(prompt: int, step: int) -> str:
+    return str(prompt) if step == 1 else f"{prompt} + {step - 1}"
+
+
+def _summary(step: int, held: int, fresh: int, total: int, ratio: float) -> str:
+    tokens = count_words(held, "token", "tokens")
+    if step == 1:
+        return f"Step 1 reads the prompt. With a cache or without, it computes all {tokens}."
+    return (
+        f"Without a cache, step {step} computes {tokens}. With a cache, it computes {fresh} and"
+        f" reads the keys and values of the other {held - fresh}. After {step} steps, that makes"
+        f" {total} computed tokens against {held}, or {times_words(ratio)} the operations."
+    )

@@ -1,0 +1,262 @@
+"""The figures of the chapter on recomputation: data in, figure out. (Long: all are here.)"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kvbook.figures.draw import annotate, figure, finish, heatmap, label_ends, lines
+from kvbook.figures.style import CARD, INK, MUTED, color, text_color
+
+
+def times_computed(times: Sequence[int], prompt: int) -> Any:
+    """How often each token's key was computed: one bar a token, the first time set apart.
+
+    times: (S,) counts in the order of the text, whose first ``prompt`` tokens were the prompt.
+    """
+    counts = np.asarray(times)
+    fig, ax = figure(3.0)
+    place = np.arange(len(counts))
+    first = np.minimum(counts, 1)
+    ax.bar(place, first, width=0.85, color=color("key"))
+    ax.bar(place, counts - first, bottom=first, width=0.85, color=color("recomputed"))
+    ax.axvline(prompt - 0.5, color=INK, linewidth=1, linestyle=":")
+    top = float(counts.max())
+    ax.set(xlabel="token (position in the text)", ylabel="times it was computed")
+    ax.set(xlim=(-1, len(counts)), ylim=(0, top * 1.3))
+    ax.text(prompt - 1, top * 1.04, "prompt", ha="right", va="bottom", fontsize=9)
+    ax.text(prompt, top * 1.04, "new tokens", ha="left", va="bottom", fontsize=9)
+    patches = [_patch("key", "the first time"), _patch("recomputed", "again, the same numbers")]
+    ax.legend(handles=patches, loc="upper right", ncols=2)
+    return finish(fig)
+
+
+def three_steps(scores: Any, hidden: Any, weights: Any, text: str) -> Any:
+    """Scores, what is hidden of them, and the weights that are left, over the same characters.
+
+    scores, hidden, weights: (T, T), the second True where a query may not see a key. What is hidden
+    is hatched, so that it does not look like a score of 0.
+    """
+    fig, axes = figure(3.5, ncols=3, sharey=True)
+    blank = np.where(hidden, np.nan, 1.0)
+    names = letters(text)
+    size = float(np.max(np.abs(scores)))
+    heatmap(axes[0], scores, xlabel="key", ylabel="query", signed=True, vmax=size)
+    heatmap(axes[1], scores * blank, xlabel="key", ylabel="", signed=True, vmax=size)
+    heatmap(axes[2], weights * blank, xlabel="key", ylabel="", vmax=1.0)
+    titles = ("1. scores", "2. the future is hidden", "3. softmax of each row")
+    for ax, title in zip(axes, titles, strict=True):
+        ax.set_title(title, fontsize=10)
+        ax.set_aspect("equal")
+        _name_ticks(ax, names, size=7)
+    for ax in axes[1:]:
+        _hatch(ax, hidden)
+    fig.colorbar(axes[1].images[0], ax=axes[:2], label="score", location="bottom", shrink=0.5)
+    fig.colorbar(axes[2].images[0], ax=axes[2], label="weight", location="bottom", shrink=0.9)
+    return finish(fig)
+
+
+def _hatch(ax: Any, hidden: Any) -> None:
+    """Grey with stripes where `hidden` is True: a colour that no score and no weight has."""
+    from matplotlib.patches import Rectangle
+
+    pale: dict[str, Any] = {
+        "facecolor": "#eceff2",
+        "edgecolor": color("free"),
+        "hatch": "//",
+        "linewidth": 0,
+    }
+    for i, j in np.argwhere(hidden):
+        ax.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, **pale))
+
+
+def pipeline(layers: int, hidden: int) -> Any:
+    """The parts of a decoder in the order in which a row of numbers meets them, with shapes."""
+    fig, ax = figure(2.9)
+    ax.set(xlim=(-0.5, 100.5), ylim=(2, 40))
+    ax.axis("off")
+    stream = 10.0
+    for left, width, words in (
+        (0, 10, "token\nids\n(T,)"),
+        (15, 13, "embedding\n(V, hidden)"),
+        (75, 9, "norm"),
+        (88, 12, "logits\n(T, V)"),
+    ):
+        _box(ax, left, stream - 4.5, width, 9, words)
+    for start, end in ((10, 15), (28, 75), (84, 88)):
+        _arrow(ax, (start, stream), (end, stream))
+    for x, words in ((32.5, "attention\nreads earlier rows"), (54.0, "MLP\neach row alone")):
+        _box(ax, x, 25, 17.5, 9, words)
+        _box(ax, x, 17, 8, 4.6, "norm")
+        _arrow(ax, (x + 4, stream), (x + 4, 17))
+        _arrow(ax, (x + 4, 21.6), (x + 4, 25))
+        _arrow(ax, (x + 14, 25), (x + 14, stream + 1.7))
+        ring = {"boxstyle": "circle,pad=0.15", "facecolor": CARD, "edgecolor": INK}
+        ax.text(x + 14, stream, "+", ha="center", va="center", fontsize=11, zorder=4, bbox=ring)
+    _frame(ax, 30.5, 4, 43, 33, f"one layer; the model has L = {layers}")
+    ax.text(
+        52, 5.6, f"residual stream (T, hidden = {hidden})", ha="center", fontsize=9, color=MUTED
+    )
+    return finish(fig)
+
+
+def _box(ax: Any, x: float, y: float, width: float, height: float, words: str) -> None:
+    from matplotlib.patches import Rectangle
+
+    ax.add_patch(Rectangle((x, y), width, height, facecolor=CARD, edgecolor=INK, zorder=3))
+    where = (x + width / 2, y + height / 2)
+    ax.text(*where, words, ha="center", va="center", fontsize=8.5, zorder=4)
+
+
+def _frame(ax: Any, x: float, y: float, width: float, height: float, words: str) -> None:
+    from matplotlib.patches import Rectangle
+
+    ax.add_patch(Rectangle((x, y), width, height, fill=False, edgecolor=MUTED, linestyle="--"))
+    ax.text(x + 1, y + height + 0.8, words, fontsize=9, color=MUTED)
+
+
+def _arrow(ax: Any, start: tuple[float, float], end: tuple[float, float]) -> None:
+    style = {"arrowstyle": "-|>", "color": INK, "shrinkA": 0, "shrinkB": 0}
+    ax.annotate("", end, start, arrowprops=style)
+
+
+def pairs_turned(cases: Sequence[tuple[int, Any, int, Any]]) -> Any:
+    """One pair of a query and of a key, turned by their positions: a circle for each case.
+
+    cases: (position of the query, its pair, position of the key, its pair); a pair is (2,).
+    """
+    fig, axes = figure(2.5, ncols=len(cases), sharey=True)
+    around = np.linspace(0, 2 * np.pi, 200)
+    for ax, (query_at, query, key_at, key) in zip(axes, cases, strict=True):
+        ax.plot(np.cos(around), np.sin(around), color=color("grid"), linewidth=1)
+        for role, pair in (("query", query), ("key", key)):
+            style = {"arrowstyle": "-|>", "color": color(role), "linewidth": 2}
+            ax.annotate("", pair, (0, 0), arrowprops=style | {"shrinkA": 0, "shrinkB": 0})
+        _between(ax, np.asarray(query), np.asarray(key))
+        product = f"{float(np.dot(query, key)):.2f}".replace("-", "\u2212")
+        ax.set_title(f"product {product}", fontsize=10)
+        ax.set(xlim=(-1.35, 1.35), ylim=(-1.35, 1.35), aspect="equal")
+        ax.axis("off")
+        for role, at, pair in (("query", query_at, query), ("key", key_at, key)):
+            side = "left" if pair[0] > 0.2 else "right" if pair[0] < -0.2 else "center"
+            where = 1.12 * np.asarray(pair)
+            words = f"{role} at {at}"
+            ax.text(*where, words, color=text_color(role), fontsize=9, ha=side, va="center")
+    return finish(fig)
+
+
+def _between(ax: Any, query: Any, key: Any) -> None:
+    """An arc from the key's direction to the query's, the short way."""
+    start = float(np.arctan2(key[1], key[0]))
+    turn = float(np.arctan2(query[1], query[0])) - start
+    turn = (turn + np.pi) % (2 * np.pi) - np.pi
+    angles = start + np.linspace(0, turn, 50)
+    ax.plot(0.35 * np.cos(angles), 0.35 * np.sin(angles), color=MUTED, linewidth=1)
+
+
+def head_scores(scores: Mapping[str, Any]) -> Any:
+    """One number for each head of each layer, a panel for each question: name → (L, Hq)."""
+    fig, axes = figure(2.8, ncols=len(scores), sharey=True)
+    for ax, (name, values) in zip(axes, scores.items(), strict=True):
+        heatmap(ax, values, xlabel="query head", ylabel="", vmax=1.0)
+        ax.set_title(name)
+        ax.set_xticks(range(values.shape[1]))
+        ax.set_yticks(range(values.shape[0]))
+        for (layer, head), value in np.ndenumerate(values):
+            ink = "white" if value > 0.45 else INK
+            ax.text(head, layer, f"{value:.2f}", ha="center", va="center", color=ink, fontsize=9)
+    axes[0].set_ylabel("layer")
+    fig.colorbar(axes[-1].images[0], ax=axes, label="share of attention")
+    return finish(fig)
+
+
+def attention_map(weights: Any, text: str, title: str = "", answer: int = 0) -> Any:
+    """One head's weights over a text, a byte a row and a column; the future stays blank.
+
+    weights: (T, T). answer: frame the rows that chose the last ``answer`` bytes.
+    """
+    values = np.asarray(weights)
+    t = len(values)
+    fig, ax = figure(6.3)
+    seen = np.where(np.tri(t, dtype=bool), values, np.nan)
+    heatmap(ax, seen, xlabel="key: the byte that is looked at", ylabel="query: the byte that looks")
+    ax.set_aspect("equal")
+    ax.set_title(title)
+    _name_ticks(ax, letters(text), size=7 if t < 56 else 6)
+    if answer:
+        _frame_rows(ax, t - 1 - answer, t - 1)
+    fig.colorbar(ax.images[0], ax=ax, label="weight", shrink=0.6)
+    return finish(fig)
+
+
+def _frame_rows(ax: Any, first: int, end: int) -> None:
+    """A frame round rows first ... end − 1 as far as they see, and words for it."""
+    from matplotlib.patches import Rectangle
+
+    frame = Rectangle((-0.5, first - 0.5), float(end), float(end - first), linewidth=1.5)
+    frame.set(facecolor="none", edgecolor=color("query"))
+    ax.add_patch(frame)
+    words = "the rows that\nchoose the answer"
+    annotate(ax, words, (end - 4.0, first - 0.5), offset=(-20.0, 60.0))
+
+
+def work(lengths: Any, counted: Any, formula: Mapping[str, Any]) -> Any:
+    """Operations of one new token against the length of its text: lines computed, dots counted.
+
+    formula: name → (lengths,) operations. counted: (lengths,), drawn on the last of the lines.
+    """
+    roles = [*["muted"] * (len(formula) - 1), "recomputed"]
+    fig, ax = figure(3.1)
+    lines(
+        ax,
+        lengths,
+        {name: np.asarray(y) / 1e6 for name, y in formula.items()},
+        roles,
+        xlabel="tokens in the text",
+        ylabel="operations for the next one (million)",
+    )
+    ax.plot(lengths, np.asarray(counted) / 1e6, "o", color=color(roles[-1]))
+    ax.set_xlim(left=0)
+    ax.set_ylim(bottom=0)
+    return finish(fig)
+
+
+def clock(lengths: Any, operations: Any, seconds: Any) -> Any:
+    """Operations and time of a step, both as multiples of the step over one token."""
+    x = np.asarray(lengths)
+    series = {
+        "operations": np.asarray(operations) / operations[0],
+        "time, this machine": np.asarray(seconds) / seconds[0],
+    }
+    roles = ["recomputed", "ink"]
+    fig, ax = figure(3.1)
+    for y, role, mark in zip(series.values(), roles, "os", strict=True):
+        ax.plot(x, y, marker=mark, color=color(role))
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log")
+    ax.set(xlabel="tokens in the text", ylabel="multiple of the cost of one token")
+    ax.set_xticks(x, labels=[str(n) for n in x])
+    label_ends(ax, {n: float(y[-1]) for n, y in series.items()}, roles, x_end=float(x[-1]))
+    return finish(fig)
+
+
+def letters(text: str) -> list[str]:
+    """A mark for every byte of a text, so that white space can be seen on an axis."""
+    marks = {" ": "·", "\n": "↵", "\t": "→"}
+    return [marks.get(chr(b), chr(b) if 32 < b < 127 else "�") for b in text.encode("utf-8")]
+
+
+def _name_ticks(ax: Any, names: Sequence[str], size: int) -> None:
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_ticks(range(len(names)), labels=list(names), fontsize=size)
+        axis.set_tick_params(length=0, pad=1)
+        for label in axis.get_ticklabels():
+            label.set_family("DejaVu Sans Mono")
+
+
+def _patch(role: str, label: str) -> Any:
+    from matplotlib.patches import Patch
+
+    return Patch(color=color(role), label=label)

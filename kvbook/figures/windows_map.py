@@ -1,0 +1,204 @@
+"""The explorer of eviction: what a policy and a budget leave of a model's own attention.
+
+Every scene is a life of a live cache under one of kvlib's retention rules. A question of the recall
+task is read in chunks, and which keys a head still holds is read back from the cache after each
+step. The map is the attention of the same queries in a cache that keeps everything.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kvbook.explorers.controls import Choice, Slider
+from kvbook.explorers.explorer import Explorer, Scene
+from kvbook.explorers.scenes.words import bytes_words, percent_words, tokens_words
+from kvbook.explorers.svg_map import LEVELS, SHARES
+from kvbook.figures.windows_lives import Life, attention, lived
+from kvlib.arguments import check_index, check_integer, describe, listed
+from kvlib.caches import H2O, KNorm, Retention, Scored, Sinks, SnapKV, Tova, Window
+from kvlib.model import Decoder
+from kvlib.reference import load_reference_model
+from kvlib.reference.recall import recall_prompt
+
+Rule = Callable[[int], Retention]
+BUDGETS = (16, 24, 32, 40, 48, 56, 64)
+# What stays between two steps is `budget` tokens; a window counts the query's own token as well.
+POLICIES: Mapping[str, Rule] = {
+    "window": lambda budget: Window(budget + 1),
+    "sinks": lambda budget: Sinks(4, budget - 3),
+    "k-norm": lambda budget: Scored(KNorm(recent=8), budget),
+    "TOVA": lambda budget: Scored(Tova(recent=1), budget),
+    "H2O": lambda budget: Scored(H2O(recent=8), budget),
+    "SnapKV": lambda budget: Scored(SnapKV(window=8), budget),
+}
+NAMES = {"window": "a window", "sinks": "4 sinks and a window"}
+LEGEND = [
+    {"role": "cached", "label": "attention to a key that the head holds (area: weight)"},
+    {"role": "free", "label": "to a key that is lost, on grey"},
+    {"role": "query", "label": "where the answer is read from"},
+]
+
+
+class Asked(NamedTuple):
+    """The question of every scene, and how the head attends to it where nothing is lost.
+
+    p (n, n): the attention of each query. payload: bytes of keys and values of a full cache.
+    """
+
+    prompt: bytes
+    answer: bytes
+    p: np.ndarray
+    payload: int
+    where: str
+
+
+def eviction_explorer(
+    model: Decoder | None = None,
+    prompt: bytes | None = None,
+    answer: bytes = b"",
+    *,
+    layer: int = 2,
+    head: int = 0,
+    policies: Mapping[str, Rule] | None = None,
+    budgets: Sequence[int] = BUDGETS,
+) -> Explorer:
+    """Policy and budget over the attention of a live model: which keys stay, and what that costs.
+
+    model     the reference model unless given; a token must be a byte
+    prompt    a question whose right continuation is `answer`; one of the recall task unless given
+    layer, head   where the attention is taken from: one kv head, as the mean over its query heads
+    policies  name → a function from a budget to a retention rule; two or more
+    budgets   two or more numbers of tokens that stay between steps, none above the text's length
+
+    The prompt is read in chunks of 8 bytes; then the bytes of the right answer are fed one by one,
+    so that the model predicts each of them after the right ones.
+
+    >>> from kvbook.figures.windows_map import POLICIES
+    >>> two = {name: POLICIES[name] for name in ("window", "TOVA")}
+    >>> explorer = eviction_explorer(policies=two, budgets=(32, 48))
+    >>> [explorer.scene(policy=name, budget=48)["numbers"][-1]["text"] for name in two]  # right
+    ['4 of 4', '0 of 4']
+    """
+    model = load_reference_model(xp=np) if model is None else model
+    if prompt is None:
+        prompt, answer = recall_prompt(random.Random(0), 41, 3, lead=8)
+    if not all(isinstance(part, bytes) and part for part in (prompt, answer)):
+        raise ValueError(
+            "prompt and answer must both be bytes of at least one token, got "
+            f"{describe(prompt)} and {describe(answer)}"
+        )
+    text = prompt + answer[:-1]
+    layer = check_index("layer", layer, len(model.layer_specs))
+    head = check_index("head", head, model.layer_specs[layer].num_kv_heads)
+    rules = POLICIES if policies is None else policies
+    sizes = [
+        check_integer("budgets", b, 1, len(text)) for b in listed("budgets", budgets, "tokens")
+    ]
+
+    def live(rule: Retention | None) -> Life:
+        return lived(model, rule, text, len(prompt), layer, head)
+
+    whole = live(None)
+    p = attention(whole.q, whole.k, head, model.layer_specs[layer].sm_scale)
+    asked = Asked(prompt, answer, p, whole.payload, f"kv head {head} in layer {layer}")
+    texts = [f"{percent_words(b / len(text))}, {tokens_words(b)}" for b in sizes]
+    controls = [
+        Choice("policy", "Policy", {name: name for name in rules}),
+        Slider("budget", "Budget", sizes, texts=texts),
+    ]
+    scenes = [
+        _scene(name, budget, live(rule(budget)), asked)
+        for name, rule in rules.items()
+        for budget in sizes
+    ]
+    title = "What a budget leaves of the attention"
+    return Explorer.from_frames("eviction", title, controls, scenes, "eviction-explorer")
+
+
+def _scene(name: str, budget: int, life: Life, asked: Asked) -> Scene:
+    answer, p, n, last = asked.answer, asked.p, len(asked.p), len(asked.answer)
+    held = life.lost > np.arange(n)[:, None]  # (query, key)
+    shares = 1 - (p * ~held).sum(axis=1)  # exactly 1 where nothing is lost
+    read = p[-last:].argmax(axis=1)  # where each byte of the answer is read from
+    found = int(held[np.arange(n - last, n), read].sum())
+    right = sum(a == b for a, b in zip(life.said, answer, strict=True))
+    stay, every, answering = int((life.lost == n).sum()), shares.mean(), shares[-last:].mean()
+    size, full = (bytes_words(x.payload, 1024) for x in (life, asked))
+    text = asked.prompt + answer[:-1]
+    numbered = [f"{i + 1} {line['label']}" for i, line in enumerate(_lines(text))]
+    return {
+        "title": f"{name}, {budget} of {n} tokens: {right} of {last} bytes right",
+        "summary": (
+            f"With {NAMES.get(name, name)} and a budget of {budget} tokens, the head holds {stay}"
+            f" of {n} keys at the end. Over all queries, the keys that were held have"
+            f" {percent_words(every)} of the attention; for the {last} queries that answer, they"
+            f" have {percent_words(answering)}. Of the {last} keys that the answer is read from,"
+            f" the head holds {found}, and the model gets {right} of {last} bytes right. The cache"
+            f" takes {size} of {full}."
+        ),
+        "formula": [
+            f"answer: {_shown(answer)}",
+            f"model:  {_shown(life.said)}",
+            f"lines:  {', '.join(numbered)}",
+        ],
+        "numbers": [
+            {"label": "Attention to held keys, all queries", "text": percent_words(every)},
+            {"label": "The same, queries that answer", "text": percent_words(answering)},
+            {"label": "Bytes of the cache", "text": f"{size} of {full}"},
+            {"label": "Keys that the answer needs, held", "text": f"{found} of {last}"},
+            {"label": "Bytes of the answer right", "text": f"{right} of {last}"},
+        ],
+        "panels": [
+            {
+                "kind": "map",
+                "label": f"Attention of {asked.where}: queries down, keys across",
+                "lines": _lines(text),
+                "letters": _shown(text),
+                "levels": _levels(p),
+                "lost": life.lost.tolist(),
+                "shares": np.floor(SHARES * shares + 0.5).astype(int).tolist(),
+                "ring": "where the answer is read from",
+                "rings": [[n - last + i, int(key)] for i, key in enumerate(read)],
+                "legend": LEGEND,
+            },
+            _bars(life.payload, asked.payload),
+        ],
+    }
+
+
+def _bars(held: int, full: int) -> dict[str, Any]:
+    kept = {"label": "held", "value": held / 1024, "role": "cached"}
+    free = {"label": "given back", "value": (full - held) / 1024, "role": "free"}
+    return {
+        "kind": "bars",
+        "label": "Keys and values of all layers at the end",
+        "unit": "KiB",
+        "max": full / 1024 * 1.04,
+        "bars": [{"label": "cache", "parts": [kept, free]}],
+        "marks": [],
+    }
+
+
+def _levels(p: np.ndarray) -> list[str]:
+    """A digit per key that a query sees: the root of the weight in ninths."""
+    digits = np.floor((len(LEVELS) - 1) * np.sqrt(p) + 0.5).astype(int)
+    return ["".join(LEVELS[d] for d in row[: t + 1]) for t, row in enumerate(digits)]
+
+
+def _lines(text: bytes) -> list[dict[str, Any]]:
+    """Where the lines of a text begin, and what they say."""
+    found, at = [], 0
+    for line in text.decode("latin-1").splitlines(keepends=True):
+        found.append({"at": at, "label": line.strip()})
+        at += len(line)
+    return found
+
+
+def _shown(text: bytes) -> str:
+    """One letter that can be seen for each byte."""
+    seen = {10: "\u21b5", 32: "\u00b7"}
+    return "".join(seen.get(b, chr(b) if 32 < b < 127 else "\ufffd") for b in text)

@@ -1,0 +1,559 @@
+"""Random lives of a cache, compared with a plain record of all that was appended. (One class.)
+
+`Schedule` asks a ``choose(low, high)`` for every decision: a seeded generator answers, or whoever
+wants to search for failures in another way (hypothesis, in kvlib's own tests).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kvlib.caches import Cache, LayerSpec, Step
+from kvlib.codecs import Codec
+from kvlib.errors import CacheFull, OutOfBlocks
+from kvlib.testing import oracle
+from kvlib.testing.bill import check_bill
+from kvlib.testing.codec_faults import of_codec
+from kvlib.testing.held import at, check_kept, check_rows, positions_of
+from kvlib.testing.layers import Choose, describe, draw_layer
+from kvlib.testing.poison import poison_unused
+from kvlib.testing.refusals import check_answer, check_reads
+from kvlib.testing.rounding import sum_bound
+from kvlib.testing.trees import draw_path, draw_tree, line_of, takes_trees
+
+# float32 against float64: a score sums up to 24 products, a result 40 keys, terms lie within 4
+TOLERANCE = sum_bound(24 + 40, 4.0)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What is asked of a cache.
+
+    max_seqs, max_seq_len   the room it has; max_seq_len None where it grows without end
+    unit      keys have 1, 2 or 3 times so many numbers, values also 5 times: 8, 16, 24 and 40
+    lengths   the lengths of keys and values to draw from instead, for a cache or a codec that takes
+              no others: lengths=[64, 128]
+    v_from_k  whether some layers take values from their keys (`append` with v=None)
+    keeps     None where a cache keeps all (or a layer's window of it). Else which positions it
+              must still hold, in every kv head, of a request of a given length: a cache that
+              evicts. It is then compared with attention over what it says it holds, which may
+              differ per kv head (`read` gives positions (Hkv, n)).
+    """
+
+    max_seqs: int = 4
+    max_seq_len: int | None = 40
+    unit: int = 8
+    v_from_k: bool = True
+    keeps: Callable[[int], Sequence[int]] | None = None
+    lengths: Sequence[int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.lengths is not None and not (len(self.lengths) and min(self.lengths) >= 2):
+            raise ValueError(f"lengths must hold numbers of at least 2, got {self.lengths!r}")
+
+    @property
+    def longest(self) -> int:
+        """Tokens that a request may get to here."""
+        return 40 if self.max_seq_len is None else self.max_seq_len
+
+
+class Made(NamedTuple):
+    """What a layer must hold of a request, and what of its rows that was made of."""
+
+    counts: tuple[int, int]  # rows, and those that are codes
+    last: Any
+    k: np.ndarray
+    v: np.ndarray
+
+
+class Schedule:
+    """One cache, and for each open request the keys and values that each layer was given.
+
+    make_cache is handed a list of LayerSpec and returns an empty cache.
+    """
+
+    def __init__(
+        self,
+        make_cache: Callable[[Sequence[LayerSpec]], Cache],
+        choose: Choose,
+        *,
+        xp: Any = np,
+        terms: Terms | None = None,
+    ) -> None:
+        self.choose, self.xp, self.terms = choose, xp, terms or Terms()
+        seed = choose(0, 2**16)
+        self.values = np.random.default_rng(seed)
+        self.guesses = np.random.default_rng([seed, 1])  # trees, and which path of them is kept
+        self.accidents = np.random.default_rng([seed, 2])  # steps that nobody finishes
+        drawn = [draw_layer(choose, xp, self.values, self.terms) for _ in range(choose(1, 3))]
+        self.layers = [spec for spec, _ in drawn]
+        self.num_qo_heads = [heads for _, heads in drawn]
+        self.cache: Any = make_cache(self.layers)
+        self.trees = self.terms.keeps is None and takes_trees(self.cache)
+        self.grown: dict[str, list[int]] = {}  # requests of the step under way that have a tree
+        codec = self.cache.codec
+        self.codec = None if codec.plain else codec
+        self.held: dict[str, list[list[Any]]] = {}  # name → a list of (k, v) rows for each layer
+        self.begun: dict[str, int] = {}  # how long a request was before its last step
+        self.made: dict[tuple[int, str], Made] = {}  # what `expected` gave last
+        self.names = iter(range(10**6))
+        self.log: list[str] = []
+        self.compared = 0  # results of `run` that were compared with the oracle
+        self.refused_lengths = 0  # of `truncate`, by a cache that evicts
+
+    def play(self, actions: int) -> None:
+        """Take so many actions, and look at the whole cache after each. AssertionError, with all
+        actions so far, if something is wrong."""
+        for _ in range(actions):
+            action = (self.step, self.step, self.step, self.add, self.truncate)[self.choose(0, 4)]
+            if self.choose(0, 3) == 0:
+                action = (self.fork, self.free, self.failed_step, self.refused)[self.choose(0, 3)]
+            if not self.held:
+                action = self.add
+            try:
+                action()
+                self.look()
+                check_reads(self.cache)
+            except AssertionError as error:
+                raise AssertionError(f"{error}\nafter: " + "; ".join(self.log)) from error
+
+    # What may happen ----------------------------------------------------------------------------
+
+    def add(self) -> None:
+        name = f"r{next(self.names)}"
+        self.log.append(f"add {name}")
+        if len(self.held) == self.terms.max_seqs:
+            if hasattr(self.cache, "max_seqs"):
+                with _refuses("add", CacheFull, name):
+                    self.cache.add(name)
+            return
+        held = self.cache.add(name, [1, 2, 3])
+        assert held == 0, f"add returned {held!r} held tokens for {name}, but {name} is new"
+        self.held[name] = [[] for _ in self.layers]
+
+    def free(self) -> None:
+        name = self.some()
+        self.log.append(f"free {name}")
+        self.cache.free(name)
+        del self.held[name]
+        poison_unused(self.cache)
+
+    def fork(self) -> None:
+        name, new = self.some(), f"r{next(self.names)}"
+        self.log.append(f"fork {name} {new}")
+        if len(self.held) == self.terms.max_seqs:
+            if hasattr(self.cache, "max_seqs"):
+                with _refuses("fork", CacheFull, new):
+                    self.cache.fork(name, new)
+            return
+        self.cache.fork(name, new)
+        self.held[new] = [list(rows) for rows in self.held[name]]
+        self.begun[new] = self.length(name)
+
+    def truncate(self) -> None:
+        name = self.some()
+        self.cut(name, self.choose(0, self.length(name)))
+        poison_unused(self.cache)
+
+    def cut(self, name: str, length: int) -> None:
+        """Truncate; where codes do not allow it, to the group's beginning."""
+        self.log.append(f"truncate {name} {length}")
+        group = self.codec.group if self.codec else 1
+        try:
+            self.cache.truncate(name, length)
+        except ValueError as error:
+            if self.terms.keeps is not None:
+                begun, codes = self.begun.get(name, 0), "encoded" in str(error) and length % group
+                assert length < begun or codes, (
+                    f"truncate did not undo the last step, which began at {begun}: {error}"
+                )
+                self.log.append("cannot go back")
+                self.refused_lengths += 1
+                return
+            assert "cannot go back" in str(error), error
+            if self.lost(name, length):
+                self.log.append("cannot go back")
+                return
+            state = self.cache._requests[name].state
+            assert group > 1 and length % group, error
+            assert length < state.coded and not state.before <= length <= state.start, error
+            return self.cut(name, length - length % group)
+        self.begun[name] = min(length, self.begun.get(name, 0))
+        for rows in self.held[name]:
+            del rows[length:]
+
+    def lost(self, name: str, length: int) -> bool:
+        """Whether a layer with a window lacks tokens that the next one would see at `length`."""
+        if not 0 < length < self.begun.get(name, 0):
+            return False
+        for layer, spec in enumerate(self.layers):
+            if spec.window is not None:
+                first = self.read(layer, name)[1].min(initial=self.length(name))
+                if first > max(0, length - spec.window + 1):
+                    return True
+        return False
+
+    def refused(self) -> None:
+        """A plan that is too long for its last request must not change the others either."""
+        if self.terms.max_seq_len is None:
+            return
+        names = self.several()
+        q_lens = [1] * len(names)
+        q_lens[-1] = self.terms.longest + 1 - self.length(names[-1])
+        if self.cache.block_size is not None:
+            q_lens[-1] = (self.cache.pool.num_blocks + 2) * self.cache.block_size
+        self.log.append(f"refused {names}")
+        with _refuses("plan", (CacheFull, OutOfBlocks), *names):
+            self.cache.plan(names, q_lens)
+
+    def failed_step(self) -> None:
+        """A step that stops after some layers and is undone with ``truncate``."""
+        step = self.plan(self.several())
+        if step is None:
+            return
+        self.log.append("fails")
+        for layer in range(self.choose(0, len(self.layers))):
+            self.cache.append(layer, *self.keys_and_values(layer, step.num_tokens), step)
+        for name in step.seq_ids:
+            self.cache.truncate(name, self.length(str(name)))
+        with _refuses("append to a step that truncate has undone", ValueError, "over"):
+            self.cache.append(0, *self.keys_and_values(0, step.num_tokens), step)
+        poison_unused(self.cache)
+
+    def unfinished(self, name: str) -> None:
+        """Plan steps of a request one after another, none of which all layers append.
+
+        Until the request is truncated to where the first of them began, no layer goes on. Then it
+        is as before, and so is a fork made in between. A plan follows, so the rest of the life is
+        the same as without this.
+        """
+        values, self.values, begun = self.values, self.accidents, self.length(name)
+        said = len(self.log)
+        # A cache that evicts may do so in each plan, and need not cut a fork back that far.
+        whole = self.terms.keeps is None
+        times = self.any(1, 4) if whole else 1
+        self.log.append(f"plan {name} {times} times, unfinished")
+        steps: list[Step] = []
+        for _ in range(times):
+            n = min(self.any(1, 9), self.terms.longest - self.cache.seq_len(name))
+            some = self.any(0, len(self.layers) - 1) if n and not steps else 0
+            with suppress(OutOfBlocks):
+                steps += [self.cache.plan([name], [n])] if n else []
+                for layer in range(some):
+                    self.cache.append(layer, *self.keys_and_values(layer, n), steps[0])
+        if len(steps) > 1:
+            words = f"lacks keys from token {begun} on"
+            with _refuses("append after a step that some layer missed", ValueError, words):
+                new = self.keys_and_values(0, steps[-1].num_tokens)
+                self.cache.append(0, *new, steps[-1])
+        names, fork = [name] if steps else [], f"{name}'"
+        if steps and len(self.held) < self.terms.max_seqs and self.any(0, 1) and whole:
+            self.log.append(f"fork {name} {fork}")
+            self.cache.fork(name, fork)
+            self.held[fork] = self.held[name]
+            names.insert(self.any(0, 1), fork)
+        for one in names:
+            self.check_begun(one)
+            for length in [self.any(begun, self.cache.seq_len(one)), begun][self.any(0, 1) :]:
+                self.cache.truncate(one, length)
+                self.check_length(one, length)
+                self.check_begun(one)
+            poison_unused(self.cache)
+            for layer in range(len(self.layers)):
+                self.look_at(layer, one)
+        if fork in names:
+            self.cache.free(fork)
+            del self.held[fork]
+        self.values = values
+        del self.log[said:]  # it has left no trace
+
+    def check_begun(self, name: str) -> None:
+        """Of a request with an unfinished step, older tokens are read, and never unused memory."""
+        for layer in range(len(self.layers)):
+            with np.errstate(all="ignore"):  # newer tokens have room, and no numbers yet
+                k, v, positions = self.cache.read(layer, name)
+            old = int((np.atleast_2d(oracle.float64(positions))[0] < self.length(name)).sum())
+            assert all(np.isfinite(oracle.float64(x[:old, ...])).all() for x in (k, v)), (
+                f"layer {layer} of {name}: read gives memory that holds no token"
+            )
+
+    def step(self) -> None:
+        """A whole step, with every layer compared with the oracle."""
+        step = self.plan(self.several())
+        if step is None:
+            return
+        last, with_lse = self.choose(0, 2) == 0, self.choose(0, 1) == 1
+        for layer in range(len(self.layers)):
+            k, v = self.keys_and_values(layer, step.num_tokens)
+            self.cache.append(layer, k, v, step)
+            self.record(layer, k, v, step)
+            for x in (k, v):  # the caller needs its arrays for the next step: a view is no copy
+                if x is not None:
+                    x[...] = 9
+        for layer in range(len(self.layers)):
+            if self.terms.keeps is not None:  # a wrong row tells more than a wrong sum over it
+                for name in step.seq_ids:
+                    self.look_at(layer, str(name))
+            self.compare(layer, step, last, with_lse)
+        for name, tree in self.grown.items():
+            self.keep(name, draw_path(self.guesses, tree), len(tree))
+
+    def keep(self, name: str, path: list[int], n: int) -> None:
+        """Keep a path of the n new tokens of a request."""
+        self.log.append(f"keep {name} {path}")
+        self.cache.keep(name, path)
+        for rows in self.held[name]:
+            rows[-n:] = [rows[len(rows) - n + number] for number in path]
+
+    # Parts of a step ----------------------------------------------------------------------------
+
+    def plan(self, names: list[str]) -> Step | None:
+        """Plan a step for some requests; None if a small pool has no room for it."""
+        room = [self.terms.longest - self.length(name) for name in names]
+        names = [name for name, left in zip(names, room, strict=True) if left] or names[:1]
+        if self.length(names[0]) == self.terms.longest:
+            self.cut(names[0], 3)
+            if self.length(names[0]) == self.terms.longest:  # a window has passed by
+                self.cut(names[0], 0)
+            if self.length(names[0]) == self.terms.longest:
+                return None
+        q_lens = []
+        for name in names:
+            most = min(self.terms.longest - self.length(name), (1, 2, 5, 17)[self.choose(0, 3)])
+            q_lens.append(self.choose(1, most))
+        if len(self.log) % 4 == 0:
+            poison_unused(self.cache)  # what the last steps have let go of
+        trees = [draw_tree(self.guesses, n) if self.trees else None for n in q_lens]
+        self.grown = {name: tree for name, tree in zip(names, trees, strict=True) if tree}
+        self.log.append(f"step {dict(zip(names, q_lens, strict=True))} {self.grown or ''}".strip())
+        starts = [self.length(name) for name in names]
+        self.begun.update(zip(names, starts, strict=True))
+        if self.any(0, 3) == 0:
+            self.unfinished(names[self.any(0, len(names) - 1)])
+        if self.cache.block_size is not None and self.choose(0, 7) == 0:
+            self.cache.pool.check()
+        try:
+            step = self.cache.plan(names, q_lens, **({"parents": trees} if self.grown else {}))
+        except OutOfBlocks as error:
+            assert self.cache.block_size is not None and any(n in str(error) for n in names), error
+            self.log.append("no room")
+            return None
+        ends = [a + n for a, n in zip(starts, q_lens, strict=True)]
+        assert step.seq_ids == tuple(names) and step.q_lens == tuple(q_lens), f"planned {step!r}"
+        assert step.seq_lens == tuple(ends), f"planned {step!r}, needed lengths {ends}"
+        assert step.qo_indptr == tuple(sum(q_lens[:i]) for i in range(len(names) + 1))
+        lines = [
+            [line_of(tree, j) for j in range(n)] for tree, n in zip(trees, q_lens, strict=True)
+        ]
+        both = zip(starts, lines, strict=True)
+        positions = [start + len(line) - 1 for start, own in both for line in own]
+        assert step.positions.dtype == self.xp.int64
+        assert oracle.float64(step.positions).tolist() == positions
+        return step
+
+    def keys_and_values(self, layer: int, tokens: int) -> tuple[Any, Any]:
+        spec = self.layers[layer]
+        k = self.random(tokens, spec.num_kv_heads, spec.head_dim)
+        return k, None if spec.v_from_k else self.random(tokens, spec.num_kv_heads, spec.v_dim)
+
+    def record(self, layer: int, k: Any, v: Any, step: Step) -> None:
+        k64 = oracle.float64(k)
+        v64 = k64[..., : self.layers[layer].v_dim] if v is None else oracle.float64(v)
+        for i, name in enumerate(step.seq_ids):
+            for row in range(step.qo_indptr[i], step.qo_indptr[i + 1]):
+                self.held[str(name)][layer].append((k64[row], v64[row]))
+
+    def compare(self, layer: int, step: Step, last: bool, with_lse: bool) -> None:
+        spec, seen = self.layers[layer], step
+        if last:  # one row of each request in layer 0, more in those above it
+            seen = step.last([1 + layer % n for n in step.q_lens])
+        q = self.random(seen.num_tokens, self.num_qo_heads[layer], spec.head_dim)
+        result: Any = self.cache.run(layer, q, seen, return_lse=with_lse)
+        check_answer(self.cache, result, with_lse)
+        o, lse = result if with_lse else (result, None)
+        shape = (*q.shape[:2], spec.v_dim)
+        assert o.shape == shape, f"o of layer {layer} has shape {o.shape}, needed {shape}"
+        assert o.dtype == q.dtype, f"o of layer {layer} is {o.dtype}, q is {q.dtype}"
+        for i, name in enumerate(seen.seq_ids):
+            rows = slice(seen.qo_indptr[i], seen.qo_indptr[i + 1])
+            k, v = self.expected(layer, str(name))
+            positions = oracle.float64(seen.positions)[rows]
+            stored = np.arange(len(k))
+            if self.terms.keeps is not None:
+                _, stored = self.read(layer, str(name))
+            q64, k, v = oracle.float64(q)[rows], at(k, stored), at(v, stored)
+            if str(name) in self.grown:
+                o64, lse64 = self.by_lines(q64, k, v, positions, str(name), spec)
+            else:
+                o64, lse64 = oracle.attention(q64, k, v, positions, stored, **spec.settings)
+            what = f"layer {layer} ({describe(spec)}) of {name}"
+            self.compared += 1
+            bound = sum_bound(max(24, spec.head_dim) + 40, 4.0)  # longer vectors, longer sums
+            try:
+                close(oracle.float64(o)[rows], o64, f"o of {what}", bound)
+            except AssertionError as error:
+                raise AssertionError(f"{error}{of_codec(self.codec, spec, self.xp)}") from None
+            if lse is not None:
+                assert lse.dtype == self.xp.float32, f"lse is {lse.dtype}, needed float32"
+                close(oracle.float64(lse)[rows], lse64, f"lse of {what}", bound)
+
+    def by_lines(
+        self, q: Any, k: Any, v: Any, positions: Any, name: str, spec: LayerSpec
+    ) -> oracle.Pair:
+        """Each of the last rows of a tree over what is older, its ancestors and itself."""
+        tree, found = self.grown[name], []
+        old, n = len(k) - len(tree), len(tree) - len(q)
+        for row in range(len(q)):
+            line = line_of(tree, n + row)
+            which = [*range(old), *(old + number for number in line)]
+            needed = old + len(line) - 1
+            assert positions[row] == needed, (
+                f"a guess of {name} stands at position {positions[row]}, needed {needed}: "
+                f"{old} older tokens and {len(line) - 1} ancestors come before it"
+            )
+            at = np.arange(old + len(line))
+            one = q[row : row + 1], k[which], v[which], positions[row : row + 1], at
+            found.append(oracle.attention(*one, **spec.settings))
+        return np.concatenate([o for o, _ in found]), np.concatenate([lse for _, lse in found])
+
+    def look(self) -> None:
+        """Lengths, names and every stored number are what the record says."""
+        names = self.cache.seq_ids
+        assert names == tuple(self.held), (
+            f"the open requests are {names}, needed {tuple(self.held)}"
+        )
+        for name in self.held:
+            self.check_length(name, self.length(name))
+            self.look_at(self.choose(0, len(self.layers) - 1), name)
+        check_bill(self.cache)
+
+    def check_length(self, name: str, needed: int) -> None:
+        length = self.cache.seq_len(name)
+        assert length == needed, f"seq_len of {name} is {length}, needed {needed}"
+        assert type(length) is int, f"seq_len is {type(length).__name__}, needed int"
+
+    def look_at(self, layer: int, name: str) -> None:
+        """A layer must hold enough of a request, and all of it as it was appended."""
+        found, stored = self.read(layer, name)
+        for x, what in zip(found, ("keys", "values"), strict=False):
+            assert x.dtype == self.cache.dtype, (
+                f"read of layer {layer} of {name}: {what} are {x.dtype}, the cache's dtype is "
+                f"{self.cache.dtype}"
+            )
+        k, v = (oracle.float64(x) for x in found[:2])
+        all_k, all_v = self.expected(layer, name)
+        shapes, needed = (k.shape, v.shape), tuple(at(x, stored).shape for x in (all_k, all_v))
+        assert shapes == needed, f"read of layer {layer} of {name}: shapes {shapes}, not {needed}"
+        coded = self.codec is not None
+        check_rows(k, all_k, stored, f"keys of layer {layer} of {name}", coded)
+        check_rows(v, all_v, stored, f"values of layer {layer} of {name}", coded)
+        length = len(all_k)
+        must = range(length) if self.terms.keeps is None else self.terms.keeps(length)
+        # What the next token sees. The last one saw one more, which may have gone since.
+        first = length - (self.layers[layer].window or length + 1) + 1
+        check_kept(stored, {p for p in must if p >= first}, layer, name)
+
+    # Small things -------------------------------------------------------------------------------
+
+    def expected(self, layer: int, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """What the layer must hold of a request: k (S, Hkv, Dk), v (S, Hkv, Dv)."""
+        spec, rows = self.layers[layer], self.held[name][layer]
+        coded, last = self.coded(name, len(rows)), rows[-1] if rows else None
+        # Rows are added and cut off at the end alone: their number and the last one tell all.
+        made = self.made.get((layer, name))
+        if made is None or made.counts != (len(rows), coded) or made.last is not last:
+            shape = (len(rows), spec.num_kv_heads)
+            k = np.asarray([k for k, _ in rows]).reshape(*shape, spec.head_dim)
+            v = np.asarray([v for _, v in rows]).reshape(*shape, spec.v_dim)
+            if self.codec is not None:
+                k, v = self.decoded(self.codec, spec, k, v, coded)
+            made = self.made[layer, name] = Made((len(rows), coded), last, k, v)
+        return made.k, made.v
+
+    def coded(self, name: str, length: int) -> int:
+        """How many of a request's first tokens are codes by now."""
+        codec = self.codec
+        if codec is None or not codec.waits:
+            return length
+        coded: int = self.cache._requests[name].state.coded
+        assert coded % codec.group == 0
+        waiting = len(self.cache._requests[name].tree or ())  # of a tree, nothing is encoded
+        assert length - coded - waiting < codec.residual + codec.group or coded == 0
+        return coded
+
+    def decoded(self, codec: Codec, spec: LayerSpec, k: Any, v: Any, coded: int) -> tuple[Any, Any]:
+        """The codes that encoding all tokens at once gives: token by token must give the same, bit
+        for bit. The newest tokens are not encoded yet."""
+        found: list[Any] = []
+        for x, part in ((k, codec.keys), (v, codec.values)):
+            if spec.v_from_k and found:
+                found.append(found[0][..., : spec.v_dim])
+                break
+            heads_first = self.xp.asarray(x.astype(np.float32).transpose(1, 0, 2))
+            fields = part.encode(heads_first[:, :coded, :])
+            codes = oracle.float64(part.decode(fields, self.xp.float32)).transpose(1, 0, 2)
+            found.append(np.concatenate([codes, x[coded:]]))
+        return found[0], found[1]
+
+    def read(self, layer: int, name: str) -> tuple[Any, np.ndarray]:
+        """What the cache reads, and its positions as integers (n,) or (Hkv, n)."""
+        found = self.cache.read(layer, name)
+        assert isinstance(found, tuple) and len(found) == 3, (
+            f"read of layer {layer} of {name} returned {_kind(found)}, needed (k, v, positions)"
+        )
+        heads, length = self.layers[layer].num_kv_heads, len(self.held[name][layer])
+        return found, positions_of(found[2], found[0].shape[0], heads, length, layer, name)
+
+    def length(self, name: str) -> int:
+        return len(self.held[name][0])
+
+    def some(self) -> str:
+        return list(self.held)[self.choose(0, len(self.held) - 1)]
+
+    def several(self) -> list[str]:
+        """Some of the requests, in any order."""
+        names = list(self.held)
+        first = self.choose(0, len(names) - 1)
+        names = names[first:] + names[:first]
+        return names[: self.choose(1, len(names))]
+
+    def any(self, low: int, high: int) -> int:
+        """A decision that `choose` is not asked for."""
+        return int(self.accidents.integers(low, high, endpoint=True))
+
+    def random(self, *shape: int) -> Any:
+        return self.xp.asarray(self.values.standard_normal(shape).astype(np.float32))
+
+
+def _kind(thing: Any) -> str:
+    size = f" of {len(thing)}" if isinstance(thing, tuple | list) else ""
+    return f"a {type(thing).__name__}{size}"
+
+
+@contextmanager
+def _refuses(what: str, kinds: Any, *words: str) -> Iterator[None]:
+    """Inside, an error of one of the kinds must be raised that has one of the words."""
+    try:
+        yield
+    except kinds as error:
+        assert any(word in str(error) for word in words), f"{what}: {error!r} does not say {words}"
+        return
+    raise AssertionError(f"{what} was not refused: needed an error that says {' or '.join(words)}")
+
+
+def close(got: np.ndarray, needed: np.ndarray, what: str, tolerance: float = TOLERANCE) -> None:
+    """Equal up to the tolerance, infinities included; NaN is never close."""
+    assert got.shape == needed.shape, f"{what}: shape {got.shape}, needed {needed.shape}"
+    with np.errstate(invalid="ignore"):  # np.allclose takes longer, and sees to infinities
+        off = np.abs(got - needed)
+    if (off <= tolerance + tolerance * np.abs(needed)).all() and (off < np.inf).all():
+        return
+    if not np.allclose(got, needed, rtol=tolerance, atol=tolerance):
+        with np.errstate(invalid="ignore"):
+            error = np.abs(got - needed).max()
+        raise AssertionError(f"{what} is off by {error:.2g}")
