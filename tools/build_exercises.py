@@ -15,7 +15,7 @@ from kvbook.course.chapter import read_chapter
 from kvbook.exercises.catalogue import Exercise
 
 ROOT = Path(__file__).resolve().parent.parent
-CATALOGUE = ROOT / "kvlib" / "exercises" / "catalogue.json"
+CATALOGUE = ROOT / "kvbook" / "exercises" / "catalogue.json"
 BOOK_PAGE = ROOT / "book" / "exercises.md"
 TABLE = "| chapter | exercise | difficulty | minutes | done |\n|---|---|--:|--:|:-:|"
 

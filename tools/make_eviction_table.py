@@ -35,7 +35,7 @@ from kvlib.caches import (
 )
 from kvlib.reference import sample_text
 
-OUTPUT = Path(__file__).resolve().parent.parent / "kvlib" / "show" / "eviction_table.json"
+OUTPUT = Path(__file__).resolve().parent.parent / "kvbook" / "figures" / "eviction_table.json"
 TEXT, TEXTS = 2048, 8  # bytes of a stretch, stretches
 SHARES, DISTANCES, TRIALS = (25, 50, 75), (256, 1024), 20
 CHUNKS = {"chunks": 64, "one step": TEXT}  # tokens per step

@@ -16,7 +16,7 @@ import numpy as np
 
 import kvlib
 
-OUTPUT = Path(__file__).resolve().parent.parent / "kvlib" / "show" / "logit_rows.json"
+OUTPUT = Path(__file__).resolve().parent.parent / "kvbook" / "explorers" / "logit_rows.json"
 PROMPTS = {
     "return": ("\u201cdef add(a, b): return\u201d", "def add(a, b):\n    return "),
     "range": ("\u201cfor i in range(\u201d", "for i in range("),
