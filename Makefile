@@ -161,7 +161,7 @@ browser: _build/.book _build/.lite lite-kernel  ## open every page in a headless
 GPU_PYTHON = $(if $(filter command% environment%,$(origin PYTHON)),$(PYTHON),$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)))
 
 gpu:  ## run the tests, benchmarks and chapters on a GPU (with PYTHON=python3, without .venv; with ONLY=name, one part of them)
-	@$(GPU_PYTHON) tools/run_gpu.py $(addprefix --only ,$(ONLY))
+	@$(GPU_PYTHON) tools/run_gpu.py $(addprefix --only ,$(ONLY)) $(addprefix --limit ,$(LIMIT))
 
 device: env  ## run the long chapters on a stand-in for CuPy; this needs no GPU (minutes)
 	$(ASIDE) -m device -q tests/test_notebooks_on_device.py

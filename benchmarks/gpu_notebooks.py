@@ -1,11 +1,12 @@
 """Run every chapter on a GPU, and compare what it prints with what is committed.
 
 Each chapter runs in a process of its own, by tests/run_on_device.py, so Jupyter is not needed.
-Without matplotlib nothing is drawn, and the rest runs; some chapters need threadpoolctl. A chapter
-is stopped after --limit seconds, and says where it was. Writes results/gpu_notebooks.json after
-each chapter. Without a device it says so and ends.
+Without matplotlib nothing is drawn, and the rest runs; some chapters need threadpoolctl. After
+--limit seconds, chapters that still run are stopped and say where they were. Some print the other
+results of this folder, so run them before new ones are measured. Writes results/gpu_notebooks.json
+after each chapter. Without a device it says so and ends.
 
-    python benchmarks/gpu_notebooks.py [chapter ...] [--limit 180]
+    python benchmarks/gpu_notebooks.py [chapter ...] [--limit 150]
 """
 
 from __future__ import annotations
@@ -30,14 +31,18 @@ AT_ONCE = 4  # most of a chapter is Python that starts small kernels
 SAID = 4000  # characters to keep from the end of a chapter's output
 
 
-def chapter(path: Path, limit: float) -> dict[str, Any]:
-    """Run one chapter: whether it prints what is committed, its seconds, and what went wrong."""
+def chapter(path: Path, end: float) -> dict[str, Any]:
+    """Run one chapter: whether it prints what is committed, its seconds, and what went wrong.
+
+    end: when it is stopped, by `time.perf_counter`
+    """
     folders = [str(ROOT), str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {"KVLIB_BACKEND": BACKEND, "PYTHONPATH": os.pathsep.join(folders)}
     environment.setdefault("OPENBLAS_NUM_THREADS", "1")  # several chapters share the processor
     environment["PYTHONUNBUFFERED"] = "1"  # so that a stopped process has printed all it had
-    program = [sys.executable, str(ROOT / "tests" / "run_on_device.py"), str(path), str(limit)]
     begin = time.perf_counter()
+    limit = str(max(1.0, end - begin))
+    program = [sys.executable, str(ROOT / "tests" / "run_on_device.py"), str(path), limit]
     done = subprocess.run(program, env=environment, capture_output=True, text=True)
     seconds = round(time.perf_counter() - begin, 1)
     said = (done.stdout + done.stderr).replace(str(ROOT), ".")
@@ -48,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the chapters; 0 if each prints what is committed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("chapters", nargs="*", metavar="chapter", help="its file name, no suffix")
-    parser.add_argument("--limit", type=float, default=180, help="seconds (default: 180)")
+    parser.add_argument("--limit", type=float, default=150, help="seconds for all (default: 150)")
     given = parser.parse_args(arguments)
     if unknown := [name for name in given.chapters if name not in CHAPTERS]:
         parser.error(f"no such chapter: {', '.join(unknown)}; known: {', '.join(CHAPTERS)}")
@@ -60,9 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if importlib.util.find_spec(package) is None:
             print(f"This Python lacks {package}, so {without}. Run: pip install {package}")
     found: dict[str, dict[str, Any]] = {}
+    end = time.perf_counter() + given.limit
     with ThreadPoolExecutor(AT_ONCE) as pool:
         names = given.chapters or list(CHAPTERS)
-        jobs = {pool.submit(chapter, CHAPTERS[name], given.limit): name for name in names}
+        jobs = {pool.submit(chapter, CHAPTERS[name], end): name for name in names}
         for job in as_completed(jobs):
             one = found[jobs[job]] = job.result()
             on_device.save("gpu_notebooks", {"limit_s": given.limit, "chapters": found}, cp)

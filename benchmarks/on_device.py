@@ -77,17 +77,29 @@ def copy_bandwidth(cp: Any, rounds: int = 20) -> float:
 
 
 def alternate(
-    cp: Any, runs: dict[str, Callable[[int], Any]], *, rounds: int = 15, burst: int = 20
+    cp: Any,
+    runs: dict[str, Callable[[int], Any]],
+    *,
+    rounds: int = 15,
+    burst: int = 20,
+    seconds: float = 5.0,
 ) -> dict[str, dict[str, float]]:
-    """Microseconds a call of each function: bursts of calls take turns, the first three dropped."""
+    """Microseconds a call of each function: bursts of calls take turns, the first three dropped.
+
+    A function that has taken `seconds` gets no more turns, once two of its bursts are timed.
+    """
     times: dict[str, list[float]] = {name: [] for name in runs}
+    spent = dict.fromkeys(runs, 0.0)
     for turn in range(rounds + 3):
         for name, run in runs.items():
+            if spent[name] > seconds and len(times[name]) > 1:
+                continue
             calls = getattr(run, "calls", 1)  # of one replay of a graph
             bursts = max(1, burst // calls)
-            seconds = _burst(cp, run, bursts, turn)
+            took = _burst(cp, run, bursts, turn)
+            spent[name] += took
             if turn >= 3:  # compilation, clocks, the allocator
-                times[name].append(seconds / (bursts * calls) * 1e6)
+                times[name].append(took / (bursts * calls) * 1e6)
     found = {}
     for name, values in times.items():
         low, mid, high = statistics.quantiles(values, n=4)

@@ -3,6 +3,7 @@
 import importlib
 import json
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -64,6 +65,42 @@ def test_every_part_is_there(tmp_path):
     assert {Path(x).name for x in both[0]} >= {"test_kernel_decode.py", "test_kernel_topk.py"}
 
 
+def test_chapters_run_before_a_benchmark_replaces_what_they_print():
+    """And after all tests."""
+    first, speed = run_gpu.PARTS[:4], run_gpu.PARTS[4:]
+    assert first == (*run_gpu.TESTS, "notebooks")
+    assert set(speed) == {"attention", "sampling", "generate", "guesses", "sanitizer"}
+
+
+def test_a_part_that_never_ends_is_stopped_and_the_next_one_runs(tmp_path, monkeypatch, capfd):
+    worker = "import time; time.sleep(3); print('a worker still runs', flush=True)"
+    programs = {
+        "kernels": f"import subprocess, sys; subprocess.run([sys.executable, '-c', {worker!r}])",
+        "arrays": "print('arrays ran')",
+    }
+    monkeypatch.setattr(run_gpu, "RESULT", tmp_path / "gpu_tests.json")
+    monkeypatch.setattr(
+        run_gpu, "command", lambda part, report, limit: [sys.executable, "-c", programs[part]]
+    )
+    assert run_gpu.run_all(tmp_path, list(programs), limit=2.0) == 1
+    time.sleep(2)  # the worker would speak now
+    said = capfd.readouterr().out
+    assert "kernels is stopped after 2 s. make gpu ONLY=kernels LIMIT=4 gives it more" in said
+    assert "arrays ran" in said and "worker" not in said
+    assert said.rstrip().endswith("failed: kernels")
+
+
+def test_slow_calls_are_timed_a_few_times_and_fast_ones_often(monkeypatch):
+    """Seconds are made up, for there is no device to take them."""
+    monkeypatch.syspath_prepend(str(run_gpu.ROOT / "benchmarks"))
+    on_device = importlib.import_module("on_device")
+    monkeypatch.setattr(on_device, "_burst", lambda cp, run, calls, turn: run(turn) * calls)
+    runs = {"slow": lambda i: 1.5, "fast": lambda i: 1e-3}
+    found = on_device.alternate(None, runs, rounds=6, burst=2, seconds=5)
+    assert [found[name]["bursts"] for name in runs] == [2, 6]
+    assert [found[name]["median_us"] for name in runs] == [1.5e6, 1e3]
+
+
 def test_the_table_says_what_is_stored(tmp_path, a_card):
     """Figures of no device."""
     assert run_gpu.table() == []
@@ -91,7 +128,8 @@ def test_the_table_says_what_is_stored(tmp_path, a_card):
 
 
 WRONG = """{"cells": [
- {"cell_type": "code", "metadata": {}, "source": ["print(3)\\n", "1 / 0"], "outputs": []},
+ {"cell_type": "code", "metadata": {},
+  "source": ["display(3)\\n", "print(3)\\n", "1 / 0"], "outputs": []},
  {"cell_type": "code", "metadata": {}, "source": ["print(3)"],
   "outputs": [{"name": "stdout", "text": ["4\\n"]}]},
  {"cell_type": "code", "metadata": {}, "source": ["while True: pass"], "outputs": []}]}"""
@@ -123,6 +161,10 @@ def test_chapters_run_on_a_machine_without_jupyter(tmp_path, monkeypatch, capsys
     for words in ("ZeroDivisionError", "cell 1 prints\n3\nand not\n4", "Timeout", '"<cell 2>"'):
         assert words in said
     assert "wrong: failed, " in capsys.readouterr().out
+    monkeypatch.setitem(notebooks.CHAPTERS, "late", tmp_path / "wrong.ipynb")
+    monkeypatch.setattr(notebooks, "AT_ONCE", 1)
+    assert notebooks.main(["wrong", "late", "--limit", "4"]) == 1  # four seconds for both
+    assert "Timeout (0:00:01)" in capsys.readouterr().out
 
 
 def test_a_machine_without_the_program_has_no_driver(monkeypatch):

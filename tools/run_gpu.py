@@ -5,23 +5,25 @@ network. If array-api-compat is not installed, the run uses the copy that SciPy 
 carries. If pytest-xdist is installed, tests run in parallel. Without a device, the script says what
 is missing and exits with 0, because there was nothing to run. It exits with 1 if something failed.
 
-Parts, in this order, so that a run cut short loses little: compile (every kernel, on all cores),
-kernels (their tests), attention and sampling (benchmarks), arrays (the other tests), generate and
-guesses (benchmarks), notebooks (every chapter), sanitizer (some tests again under
-compute-sanitizer, where there is one). Each writes what it finds to benchmarks/results/ as soon as
-it has it, with device, driver and versions; a short table of all that is there comes last. A run
-that was cut short goes on with what it says is left:
+Parts, in this order: compile (every kernel, on all cores), kernels (their tests), arrays (the other
+tests), notebooks (every chapter, before new results replace those that chapters print), attention,
+sampling, generate and guesses (benchmarks), sanitizer (some tests again under compute-sanitizer,
+where there is one). A part is stopped after LIMIT seconds, 180 by default. Each writes what it
+finds to benchmarks/results/ as soon as it has it, with device, driver and versions; a short table
+of all that is there comes last. A run that was cut short goes on with what it says is left:
 
-    make gpu PYTHON=python3 ONLY="arrays generate sanitizer"
+    make gpu PYTHON=python3 ONLY="arrays generate sanitizer" LIMIT=600
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -41,11 +43,9 @@ COPIES = (  # (package, where in it a copy of array_api_compat lies)
     ("sklearn", "externals/array_api_compat"),
 )
 MARK = "pytest.mark.gpu"
-PARTS = (
-    *("compile", "kernels", "attention", "sampling", "arrays", "generate", "guesses"),
-    *("notebooks", "sanitizer"),
-)
 TESTS = ("compile", "kernels", "arrays")
+PARTS = (*TESTS, "notebooks", "attention", "sampling", "generate", "guesses", "sanitizer")
+LIMIT = 180.0  # seconds of a part
 SANITIZER = "compute-sanitizer"
 WATCHED = "splits or rows_of_a_kv_head or every_codec_and_head_dim_on"
 
@@ -92,8 +92,8 @@ def gpu_tests(part: str | None = None) -> list[str]:
     return [str(path) for path in marked if (path.parent.name == "kernels") in wanted]
 
 
-def command(part: str, report: Path) -> list[str]:
-    """What runs a part; tests write `report`."""
+def command(part: str, report: Path, limit: float = LIMIT) -> list[str]:
+    """What runs a part in `limit` seconds; tests write `report`."""
     if part == "compile":
         return [sys.executable, "-m", "kvlib.kernels", "--device"]
     if part == "sanitizer":
@@ -101,15 +101,20 @@ def command(part: str, report: Path) -> list[str]:
         tests = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", *watched]
         return [SANITIZER, "--error-exitcode", "9", *tests]
     if part not in TESTS:
-        return [sys.executable, str(ROOT / "benchmarks" / f"gpu_{part}.py")]
-    tests = ["pytest", "-m", "gpu", "-q", "--durations=5", f"--junitxml={report}"]
+        ends_itself = ["--limit", f"{0.8 * limit:g}"] if part == "notebooks" else []
+        return [sys.executable, str(ROOT / "benchmarks" / f"gpu_{part}.py"), *ends_itself]
+    tests = ["pytest", "-p", "no:benchmark", "-m", "gpu", "-q", "--durations=5"]
+    tests += [f"--junitxml={report}"]
     if importlib.util.find_spec("xdist") is not None:
         tests += ["-n", str(min(8, os.cpu_count() or 1))]  # the compiler is what takes time
     return [sys.executable, "-m", *tests, *gpu_tests(part)]
 
 
-def run_all(folder: Path, parts: Sequence[str]) -> int:
-    """Run parts one after the other, with `folder` for what has to be lent; 0 if all went well."""
+def run_all(folder: Path, parts: Sequence[str], limit: float = LIMIT) -> int:
+    """Run parts one after the other, with `folder` for what has to be lent; 0 if all went well.
+
+    limit: seconds after which a part is stopped
+    """
     missing = [module for module in NEEDED if importlib.util.find_spec(module) is None]
     if "array_api_compat" in missing and (lender := lend_array_api_compat(folder)):
         print(f"array-api-compat is not installed, so this run uses the copy inside {lender}.")
@@ -129,13 +134,33 @@ def run_all(folder: Path, parts: Sequence[str]) -> int:
             continue
         print(f"== {part}, after {time.monotonic() - begin:.0f} s; left: {' '.join(parts[i:])}",
               flush=True)  # fmt: skip
-        if subprocess.run(command(part, report), cwd=ROOT, env=environment).returncode:
+        status = finish(command(part, report, limit), environment, limit)
+        if status is None:
+            print(f"{part} is stopped after {limit:g} s. "
+                  f"make gpu ONLY={part} LIMIT={2 * limit:g} gives it more.")  # fmt: skip
+        if status != 0:
             failed.append(part)
         if report.exists():
             save(part, summary(report.read_text(encoding="utf-8")))
     print("\n".join(table()))
     print(f"{time.monotonic() - begin:.0f} s; failed: {' '.join(failed) or 'nothing'}")
     return 1 if failed else 0
+
+
+def finish(program: list[str], environment: dict[str, str], limit: float) -> int | None:
+    """Run a program: its exit status, or None if it has run for `limit` seconds.
+
+    No process that it started outlives it: a worker would take time from the next part.
+    """
+    process = subprocess.Popen(program, cwd=ROOT, env=environment, process_group=0)
+    try:
+        return process.wait(limit)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def table() -> list[str]:
@@ -238,6 +263,9 @@ def main() -> int:
     parser.add_argument(
         "--only", action="append", choices=PARTS, help="run this part only (may be repeated)"
     )
+    parser.add_argument(
+        "--limit", type=float, default=LIMIT, help="seconds of a part (default: %(default)g)"
+    )
     given = parser.parse_args()
     parts = [p for p in PARTS if p in (given.only or (TESTS if given.tests_only else PARTS))]
     print(f"Python {sys.version.split()[0]} at {sys.executable}")
@@ -246,8 +274,9 @@ def main() -> int:
         print(f"No graphics card to test on: {reason}.")
         return 0
     print(f"Device: {name}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the part ends, too
     with tempfile.TemporaryDirectory() as folder:
-        return run_all(Path(folder), parts)
+        return run_all(Path(folder), parts, given.limit)
 
 
 if __name__ == "__main__":
