@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvlib.arguments import check_flag, check_integer
 from kvlib.caches import Cache
@@ -13,10 +13,11 @@ from kvlib.model.decoder import Decoder
 from kvlib.progress import bar as _bar
 from kvlib.prompts import as_ids, check_prompt, seeds_of
 from kvlib.sampling import check_settings
-from kvlib.scheduling import Scheduler
-from kvlib.serving import WAITING, Request, raise_failed
-from kvlib.speculation.checking import Gamma
-from kvlib.speculation.draft import Drafter
+from kvlib.scheduling import Scheduler, raise_failed
+from kvlib.serving import WAITING, Request
+
+if TYPE_CHECKING:
+    from kvlib.speculation import Drafter
 
 _runs = count()  # names differ from run to run, so that several can share a cache
 
@@ -34,7 +35,7 @@ def generate(
     cache: Cache | None = None,
     prefill_chunk: int | None = None,
     drafter: Drafter | None = None,
-    gamma: Gamma = 4,
+    gamma: int | Callable[[Request], int] = 4,
     progress: bool | None = None,
 ) -> list[Any]:
     """Continue each prompt; returns the new tokens of each, in the order of the prompts.
@@ -116,7 +117,7 @@ def stream(
     cache: Cache | None = None,
     prefill_chunk: int | None = None,
     drafter: Drafter | None = None,
-    gamma: Gamma = 4,
+    gamma: int | Callable[[Request], int] = 4,
 ) -> Generator[tuple[int, int], None, None]:
     """Yield (index of the prompt, new token) as soon as each is known.
 

@@ -26,7 +26,7 @@ of your own needs no more than this:
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from kvlib.arguments import (
@@ -95,29 +95,36 @@ def schedule(
     >>> schedule([Pending("a", 5, decoding=True), Pending("b", 30)], budget=33)
     {'a': 3, 'b': 30}
     """
-    limits = {"budget": budget, "prefill_chunk": prefill_chunk, "max_prefills": max_prefills}
-    budget, prefill_chunk, max_prefills = check_limits(limits).values()
+    limits = check_limits(budget, prefill_chunk, max_prefills)
     seen: set[R] = set()
-    running = [_checked("running", p, seen) for p in listed("running", running, "Pending")]
+    begun = [_checked("running", p, seen) for p in listed("running", running, "Pending")]
+    queue = (_checked("waiting", p, seen) for p in in_order("waiting", waiting, "Pending"))
+    return share(begun, queue, **limits)
+
+
+def share(
+    running: Sequence[Pending[R]],
+    waiting: Iterable[Pending[R]],
+    budget: int | None,
+    prefill_chunk: int | None,
+    max_prefills: int | None,
+) -> dict[R, int]:
+    """What `schedule` returns, for arguments that have been checked."""
     prompts = [p for p in running if not p.decoding]
     tokens = dict.fromkeys([p.request for p in running if p.decoding][:budget], 1)
     room = sys.maxsize if budget is None else budget - len(tokens)
-    chunk = sys.maxsize if prefill_chunk is None else prefill_chunk
-    most = sys.maxsize if max_prefills is None else max_prefills
+    chunk = prefill_chunk or sys.maxsize
+    free = sys.maxsize if max_prefills is None else max_prefills - len(prompts)
     for p in prompts:
         if room > 0:
             tokens[p.request] = n = min(p.left, chunk, room)
             room -= n
     if prompts:  # in the order given, whatever came first
         tokens = {p.request: tokens[p.request] for p in running if p.request in tokens}
-    begun, queue = len(prompts), in_order("waiting", waiting, "Pending")
-    while room > 0 and begun < most:
-        entry = next(queue, queue)
-        if entry is queue:
-            break
-        following = _checked("waiting", entry, seen)
-        tokens[following.request] = n = min(following.left, chunk, room)
-        room, begun = room - n, begun + 1
+    queue = iter(waiting)
+    while room > 0 and free > 0 and (entry := next(queue, None)) is not None:
+        tokens[entry.request] = n = min(entry.left, chunk, room)
+        room, free = room - n, free - 1
     for p in running:
         if p.left > 1 and p.decoding and room > 0 and p.request in tokens:
             n = min(p.left - 1, room)
@@ -126,8 +133,11 @@ def schedule(
     return tokens
 
 
-def check_limits(limits: Mapping[str, int | None]) -> dict[str, int | None]:
+def check_limits(
+    budget: int | None, prefill_chunk: int | None, max_prefills: int | None
+) -> dict[str, int | None]:
     """The limits of a step by name, None for no limit; ValueError for one below 1."""
+    limits = {"budget": budget, "prefill_chunk": prefill_chunk, "max_prefills": max_prefills}
     return {n: None if x is None else check_integer(n, x) for n, x in limits.items()}
 
 
@@ -199,17 +209,24 @@ def _asked(name: str, requests: Any) -> list[Request]:
     return found
 
 
-def pick(kind: str, policy: Policy, requests: Iterable[Request]) -> Request:
+def queued(policy: Policy, waiting: Sequence[Request]) -> Iterator[Pending[Request]]:
+    """The waiting requests in the order of a queue policy, which is asked for one at a time."""
+    rest = list(waiting)
+    while rest:
+        r = pick("queue", policy, rest)
+        rest.remove(r)
+        yield Pending(r, r.length)
+
+
+def pick(kind: str, policy: Policy, requests: Sequence[Request]) -> Request:
     """Ask a policy, or raise ValueError if what it returns is not one of the requests it was given.
 
     kind: what the policy is called in the error, "queue" or "victim".
     """
-    check_policy(kind, policy, first_come)
-    given = tuple(_asked("requests", requests))
-    found = policy(given)
-    if not any(found is request for request in given):
-        names = ", ".join(describe(request.name) for request in given[:5])
-        names += f" and {len(given) - 5} more" if len(given) > 5 else ""
+    found = policy(tuple(requests))
+    if not any(found is request for request in requests):
+        names = ", ".join(describe(request.name) for request in requests[:5])
+        names += f" and {len(requests) - 5} more" if len(requests) > 5 else ""
         what = (
             f"the request {describe(found.name)}" if isinstance(found, Request) else describe(found)
         )
@@ -220,10 +237,11 @@ def pick(kind: str, policy: Policy, requests: Iterable[Request]) -> Request:
     return found
 
 
-def check_policy(kind: str, policy: object, example: Policy) -> None:
-    """Refuse a "queue" or "victim" policy that cannot be called, naming one that can."""
+def check_policy(kind: str, policy: Any, example: Policy) -> Policy:
+    """The "queue" or "victim" policy, unless it cannot be called; names an example that can."""
     if not callable(policy):
         raise TypeError(
             f"{kind} must be a function that returns one of the requests it is given, such as "
             f"kvlib.scheduling.{example.__name__}, got {describe(policy)}"
         )
+    return policy  # type: ignore[no-any-return]

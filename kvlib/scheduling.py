@@ -8,17 +8,15 @@ full, one request gives up its memory and is computed again later (as in vLLM, a
 one begins next and which one gives way, and :class:`kvlib.Scheduler` carries this out.
 :func:`kvlib.generate` is the same scheduler in a loop.
 """
-# Long, because it is one class, read in the order of a step.
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Hashable, Iterable, Iterator
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from kvlib.arguments import check_integer, check_seed, describe
-from kvlib.caches import Cache, Step
+from kvlib.caches import Cache
 from kvlib.errors import CacheFull, OutOfBlocks
 from kvlib.model.decoder import Decoder
 from kvlib.policies import (
@@ -29,7 +27,9 @@ from kvlib.policies import (
     fewest_lost,
     first_come,
     pick,
+    queued,
     schedule,
+    share,
     shortest_first,
     youngest,
 )
@@ -42,27 +42,15 @@ from kvlib.serving import (
     FAILED,
     PREFILLING,
     WAITING,
+    Decoding,
     Event,
+    Parts,
     Request,
-    changed,
-    close_in,
-    halved,
-    noted,
-    raise_failed,
-    undo,
     waits,
 )
-from kvlib.speculation.checking import (
-    Gamma,
-    check_drafter,
-    check_gamma,
-    guess,
-    keep_right,
-    next_tokens,
-    planned,
-    without_guesses,
-)
-from kvlib.speculation.draft import Drafter
+
+if TYPE_CHECKING:
+    from kvlib.speculation import Drafter
 
 __all__ = [
     "CANCELLED",
@@ -71,6 +59,7 @@ __all__ = [
     "FAILED",
     "PREFILLING",
     "WAITING",
+    "Decoding",
     "Event",
     "Pending",
     "Request",
@@ -82,8 +71,6 @@ __all__ = [
     "waits",
     "youngest",
 ]
-
-MEDDLED = ". Please leave a running request alone, or end it with cancel or close"
 
 
 class Scheduler:
@@ -107,14 +94,14 @@ class Scheduler:
 
     If the cache stores numbers as they are and keeps all that the model's layers see, a request's
     tokens depend neither on these settings nor on the other requests. A request begins only if the
-    budget has a token left for it. So no more requests run than the budget has tokens, and the
-    oldest prompt always advances. `requests` holds all requests by name, `events` what they did,
-    `limits` the three limits of a step. ``cancel`` ends a request early, and the name of one that
-    has ended can be used again. If other code frees, truncates or plans a running request in the
-    cache, or opens a request whose name the scheduler uses, the scheduler's request fails. Its
-    ``error`` says what happened, and the other requests go on.
+    budget has a token left for it, so the oldest prompt always advances. `requests` holds all
+    requests by name, `events` what they did, `limits` the three limits of a step, and `decoding`
+    what decides which tokens a step feeds and gives. The name of a request that has ended can be
+    used again. If other code frees, truncates or plans a running request in the cache, or opens a
+    request whose name the scheduler uses, the scheduler's request fails, its ``error`` says what
+    happened, and the other requests go on.
 
-    An error in your own code (a policy, gamma, the drafter, the cache) loses no token either: call
+    An error in your own code (a policy, gamma, the drafter, the cache) loses no token: call
     ``step`` again. If the drafter or the cache fails to free a request that has ended, the
     scheduler tries once more, and then ``step``, ``cancel`` or ``close`` raises the first error.
 
@@ -137,32 +124,41 @@ class Scheduler:
         queue: Policy = first_come,
         victim: Policy | None = youngest,
         drafter: Drafter | None = None,
-        gamma: Gamma = 4,
+        gamma: int | Callable[[Request], int] = 4,
         stop_tokens: Iterable[int] | None = None,
     ) -> None:
         check_cache(model, cache)
-        limits = dict(budget=budget, prefill_chunk=prefill_chunk, max_prefills=max_prefills)
-        check_policy("queue", queue, first_come)
+        self.model, self.cache = model, cache
+        self.limits = check_limits(budget, prefill_chunk, max_prefills)
+        self._queue, self._victim = check_policy("queue", queue, first_come), victim
         if victim is not None:
             check_policy("victim", victim, youngest)
-        check_drafter(drafter, model.config.vocab_size)
-        self.model, self.cache, self.drafter, self.gamma = model, cache, drafter, check_gamma(gamma)
+        if not callable(gamma):
+            gamma = check_integer("gamma", gamma, 0)
+        self.decoding = Decoding()
+        if drafter is not None:
+            from kvlib.speculation.checking import Speculation
+
+            self.decoding = Speculation(model, cache, drafter, gamma)
+        self._stops = stop_ids(model, stop_tokens)
         self.requests: dict[Hashable, Request] = {}
         self.events: list[Event] = []
         self.num_steps = 0
-        self.limits, self._queue, self._victim = check_limits(limits), queue, victim
-        self._stepping = False
-        self._stops = stop_ids(model, stop_tokens)
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []  # in the order in which they began
-        self._planned: list[Request] = []  # by a step whose tokens are not counted yet
-        self._left: deque[tuple[Hashable, Any]] = deque()  # name, and what `noted` last said
-        self._unreturned: int | None = None  # index of the first event of the failed steps
+        self._ended: deque[tuple[Hashable, Any]] = deque()  # names and stamps, to be freed
+        self._stepping = False
+        self._first_event: int | None = None  # of the failed steps before this one
 
     @property
     def budget(self) -> int | None:
         """Tokens per step at most."""
         return self.limits["budget"]
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request waits or runs."""
+        return bool(self._waiting or self._running)
 
     def add(
         self,
@@ -190,18 +186,6 @@ class Scheduler:
         self._check_name(name)  # a prompt that is read from an iterator may have added it
         self.submit(Request(name, ids, most, [], WAITING, *settings, seed))
 
-    def _check_name(self, name: Hashable) -> None:
-        try:
-            known = self.requests.get(name)
-        except TypeError:
-            raise TypeError(
-                f"the name of a request must be hashable, got {describe(name)}"
-            ) from None
-        if (known and not known.ended) or name in self.cache.seq_ids:
-            raise ValueError(
-                f"request {describe(name)} is known already and has not ended; choose another name"
-            )
-
     def submit(self, request: Request) -> None:
         """Queue a request whose name, prompt and settings have been checked."""
         self.requests[request.name] = request
@@ -210,78 +194,20 @@ class Scheduler:
     def cancel(self, name: Hashable) -> list[int]:
         """End a request that waits or runs, between two steps; returns the tokens it has got."""
         open_ones = [r for r in self.requests.values() if not r.ended]
-        self._outside("cancel")
+        self._check_between_steps("cancel")
         found = next((r for r in open_ones if r.name == name), None)
         if found is None:
             names = ", ".join(describe(r.name) for r in open_ones[:5]) or "none"
             raise ValueError(
                 f"request {describe(name)} is neither waiting nor running; those are: {names}"
             )
-        self._cancel(found)
-        self._free_left()
+        self._cancel([found])
         return found.new
 
     def close(self) -> None:
         """Cancel all requests that wait or run, between two steps."""
-        self._outside("close")
-        for r in (*self._running, *self._waiting):
-            self._cancel(r)
-        self._free_left()
-
-    @property
-    def busy(self) -> bool:
-        """Whether a request waits or runs."""
-        return bool(self._waiting or self._running)
-
-    def step(self) -> list[Event]:
-        """Run one forward pass over the requests whose turn it is; returns what each one did.
-
-        If the steps before it failed, their events come first.
-
-        Raises CacheFull or OutOfBlocks if the cache has too little room and no request gives way.
-        That happens without a victim policy, or if other code fills the cache so far that not even
-        one request has room. Raises ValueError if a policy picks a request that it was not given.
-        After any error, no token is lost and the step can be tried again. If other code has changed
-        a request in the cache, that request fails, and `step` goes on without an error.
-        """
-        self._outside("step")
-        if self._unreturned is None:
-            self._unreturned = len(self.events)
-        first = min(self._unreturned, len(self.events))  # the caller may have cleared them
-        self._stepping = True
-        try:
-            try:
-                self._step()
-            finally:
-                self._free_left()
-        finally:
-            self._stepping = False
-        self._unreturned = None
-        return self.events[first:]
-
-    def _step(self) -> None:
-        self._drop_changed()
-        self._undo()
-        if self.drafter is not None:
-            vocabulary = self.model.config.vocab_size
-            guess(self.drafter, self.gamma, self._running, vocabulary, self.cache.undoable)
-        while True:
-            try:
-                parts = {r: r.part(n) for r, n in self._admit().items()}
-                if parts:
-                    self._forward(parts)
-                return
-            except Exception:
-                if not self._drop_changed():
-                    raise
-
-    def _outside(self, what: str) -> None:
-        """Refuse what would change the requests that a running step works on."""
-        if self._stepping:
-            raise ValueError(
-                f"{what} was called while a step of this scheduler runs, by a policy, the model or "
-                "another thread; call it between two steps"
-            )
+        self._check_between_steps("close")
+        self._cancel([*self._running, *self._waiting])
 
     def run(self) -> dict[Hashable, list[int]]:
         """Step until all requests are done; returns the new tokens of each.
@@ -294,33 +220,69 @@ class Scheduler:
         raise_failed(begun)
         return {name: request.new for name, request in self.requests.items()}
 
-    def _schedule(self, waiting: Iterable[Pending[Request]] = ()) -> dict[Request, int]:
-        running = [
-            Pending(r, 1 + (len(r.draft.tokens) if r.draft else 0), True)
-            if r.state == DECODING
-            else Pending(r, r.length - r.held)
-            for r in self._running
-        ]
-        return schedule(running, waiting, **self.limits)
+    def step(self) -> list[Event]:
+        """Run one forward pass over the requests whose turn it is; returns what each one did.
+
+        If the steps before it failed, their events come first.
+
+        Raises CacheFull or OutOfBlocks if the cache has too little room and no request gives way.
+        That happens without a victim policy, or if other code fills the cache so far that not even
+        one request has room. Raises ValueError if a policy picks a request that it was not given.
+        After any error, no token is lost and the step can be tried again. If other code has changed
+        a request in the cache, that request fails, and `step` goes on without an error.
+        """
+        self._check_between_steps("step")
+        if self._first_event is None:
+            self._first_event = len(self.events)
+        first = min(self._first_event, len(self.events))  # the caller may have cleared them
+        self._stepping = True
+        try:
+            self._drop_changed()
+            self._undo()
+            self.decoding.guess(self._running)
+            while not self._forward():
+                pass
+        finally:
+            try:
+                self._free_ended()
+            finally:
+                self._stepping = False
+        self._first_event = None
+        return self.events[first:]
+
+    def _forward(self) -> bool:
+        """Feed each request its part and give it its tokens; whether nothing got in the way."""
+        try:
+            parts = {r: r.part(n) for r, n in self._admit().items()}
+            if parts:
+                step, fed = self._plan(parts)
+                rows = self.decoding.rows(parts, step)
+                logits = self.model.forward(fed, self.cache, step, rows)
+                self._take(parts, self.decoding.tokens(parts, logits))
+            return True
+        except BaseException as error:
+            self._undo()
+            if not isinstance(error, Exception) or not self._drop_changed():
+                raise
+            return False  # it came of a request that other code has changed: try without it
+
+    # Who is fed ----------------------------------------------------------------------------------
 
     def _admit(self) -> dict[Request, int]:
         """Begin all requests that can begin in this step; returns the tokens of each request."""
         later: set[Request] = set()  # those whose turn it is, but which have to wait for the cache
         while self._waiting:
-            shares = self._schedule(self._next(later))
+            waiting = [r for r in self._waiting if r not in later]
+            shares = self._share(queued(self._queue, waiting))
             new = [r for r in shares if r.state == WAITING]
             if not new:
                 return shares
             self._open(new, later)  # what the cache holds of them is not fed: decide once more
-        return self._schedule()
+        return self._share()
 
-    def _next(self, later: set[Request]) -> Iterator[Pending[Request]]:
-        """The waiting requests in the order of the queue policy, which is asked one at a time."""
-        waiting = [r for r in self._waiting if r not in later]
-        while waiting:
-            r = pick("queue", self._queue, waiting)
-            waiting.remove(r)
-            yield Pending(r, r.length)
+    def _share(self, waiting: Iterable[Pending[Request]] = ()) -> dict[Request, int]:
+        running = [Pending(r, r.unfed, r.state == DECODING) for r in self._running]
+        return share(running, waiting, **self.limits)
 
     def _open(self, new: list[Request], later: set[Request]) -> None:
         """Open requests in the cache; those that cannot begin in this step go to `later`."""
@@ -331,142 +293,128 @@ class Scheduler:
                 words = "was opened in the cache by somebody else while it waited"
                 self._fail(r, f"request {describe(r.name)} {words}")
                 return
-            text, others = r.text, ((x.name, x.prompt) for x in self._running)
-            if self._running and self.cache.waits_for(text, others):
+            running = [(x.name, x.prompt) for x in self._running]
+            if running and self.cache.waits_for(r.text, running):
                 later.add(r)
                 continue
             try:
-                held = self.cache.add(r.name, text)
+                held = self.cache.add(r.name, r.text)
             except (CacheFull, OutOfBlocks):
-                if self._victim is None or not self._running:
+                if self._victim is None or not running:
                     raise
                 self._note(r, "wait")
                 later.update(self._waiting)  # nobody overtakes a request that waits for room
                 return
             self._waiting.remove(r)
             self._running.append(r)
-            r.state, r.held, r.left = PREFILLING, held, noted(self.cache, r)
+            r.state, r.held, r.stamp = PREFILLING, held, stamp(self.cache, r.name)
             if held:
                 self._note(r, "hit", held)
 
-    def _forward(self, parts: dict[Request, list[int]]) -> None:
-        """Feed each request its part; those whose text is through get their next token."""
-        step, fed = self._plan(parts)
-        try:
-            found = next_tokens(
-                parts, step, lambda rows: self.model.forward(fed, self.cache, step, rows)
-            )
-        except BaseException:
-            self._undo()
-            raise
-        self._planned, interrupts = [], list[BaseException]()
-        for r, part in parts.items():
-            try:
-                self._note_fed(r, len(part), found.get(r, []))
-            except BaseException as error:  # the others get their tokens all the same
-                interrupts.append(error)
-        self.num_steps += 1
-        if interrupts:
-            raise interrupts[0]
-
-    def _undo(self) -> None:
-        """Undo the failed step; a request that the cache cannot truncate fails, and no other."""
-        while self._planned:
-            r = self._planned[-1]
-            try:
-                if r in self._running:
-                    undo(self.cache, r)
-            except Exception as error:
-                words = f"a failed step of request {describe(r.name)} could not be undone: {error}"
-                self._fail(r, words, advice="")
-            self._planned.pop()
-
-    def _note_fed(self, r: Request, fed: int, tokens: list[int]) -> None:
-        """Count what a request was fed, and give it its tokens, up to a stop token."""
-        kind, given, used = "decode" if r.state == DECODING else "prefill", tokens, len(tokens)
-        stopped = not self._stops.isdisjoint(tokens)
-        if stopped:
-            n = next(n for n, token in enumerate(tokens) if token in self._stops)
-            given, used = tokens[:n], n + 1
-        held, state, interrupt = r.held, DECODING, None
-        r.held += fed
-        if r.draft is not None:
-            try:
-                keep_right(self.cache, r, fed, tokens, used)
-            except Exception as error:
-                words = f"request {describe(r.name)} could not forget wrong guesses: {error}"
-                self._fail(r, words, advice="")
-                return
-            except BaseException as error:  # the next step undoes this one and reads it again
-                interrupt, state, r.held = error, PREFILLING, held
-                self._planned.append(r)
-        self._note(r, kind, fed, given[0] if given else None)
-        for token in given[1:]:
-            self._note(r, "accept", 0, token)
-        if tokens:
-            r.state, r.steps = state, r.steps + bool(given)
-            r.new += given
-            if stopped or len(r.new) == r.max_new_tokens:
-                self._note(r, "done")
-                self._leave(r, DONE)
-        if interrupt is not None:
-            raise interrupt
-
-    def _plan(self, parts: dict[Request, list[int]]) -> tuple[Step, list[int]]:
+    def _plan(self, parts: Parts) -> tuple[Any, list[int]]:
         """Reserve room for all parts; where there is too little of it, requests give way."""
         while True:
             try:
-                step, fed = planned(self.cache, parts)
-                self._planned = list(parts)
-                for r in parts:
-                    r.left = noted(self.cache, r)
-                return step, fed
+                step, fed = self.decoding.plan(self.cache, parts)
             except (CacheFull, OutOfBlocks):
-                if without_guesses(parts):
-                    continue
-                if self._victim is None or len(self._running) == 1:
-                    if not self.cache.forgets or not halved(parts):
-                        raise
-                    continue
-                self._give_way(self._victim, parts)
+                if not self._give_way(parts):
+                    raise
+            else:
+                for r in parts:
+                    r.stamp = stamp(self.cache, r.name)
+                return step, fed
 
-    def _give_way(self, victim: Policy, parts: dict[Request, list[int]]) -> None:
-        """The last chunk of a prompt waits for the next step; without one, the victim goes back."""
+    def _give_way(self, parts: Parts) -> bool:
+        """Make a step smaller, or make room for it; whether that is possible.
+
+        Guesses go first. Then the last chunk of a prompt waits, and then a request is preempted.
+        """
+        if self.decoding.shorten(parts):
+            return True
+        if self._victim is None or len(self._running) == 1:
+            return self.cache.forgets and halved(parts)
         chunks = [r for r in parts if r.state == PREFILLING]
         if chunks and len(parts) > 1:
             self._note(chunks[-1], "wait")
             del parts[chunks[-1]]
-            return
-        r = pick("victim", victim, self._running)
-        close_in(self.cache, r.name, r.left)  # at once, because the step needs its room
+            return True
+        r = pick("victim", self._victim, self._running)
+        close(self.cache, r.name, r.stamp)  # at once, because the step needs its room
         self._note(r, "preempt", r.held)
         self._leave(r, WAITING)
         self._waiting.appendleft(r)
         parts.pop(r, None)
         if not parts:  # it had its turn alone: now chunks that wait have room
-            parts.update((r, r.part(n)) for r, n in self._schedule().items())
+            parts.update((r, r.part(n)) for r, n in self._share().items())
+        return True
+
+    # What a step gives ---------------------------------------------------------------------------
+
+    def _take(self, parts: Parts, found: dict[Request, list[int]]) -> None:
+        """Count what each request was fed, and give it its tokens, up to a stop token."""
+        try:
+            for r, part in parts.items():
+                tokens = found.get(r, [])
+                end = next((n for n, t in enumerate(tokens) if t in self._stops), len(tokens))
+                given, used = tokens[:end], min(end + 1, len(tokens))
+                try:
+                    if self.decoding.keep(self.cache, r, len(part), tokens, used):
+                        r.stamp = stamp(self.cache, r.name)
+                except Exception as error:
+                    words = f"request {describe(r.name)} could not forget wrong guesses: {error}"
+                    self._fail(r, words, advice="")
+                    continue
+                r.held = r.stamp[1]
+                kind = "decode" if r.state == DECODING else "prefill"
+                self._note(r, kind, len(part), given[0] if given else None)
+                for token in given[1:]:
+                    self._note(r, "accept", 0, token)
+                if tokens:
+                    r.state, r.steps = DECODING, r.steps + bool(given)
+                    r.new += given
+                    if end < len(tokens) or len(r.new) == r.max_new_tokens:
+                        self._note(r, "done")
+                        self._leave(r, DONE)
+        finally:
+            self.num_steps += 1
+
+    def _undo(self) -> None:
+        """Undo what a failed step has planned; a request that the cache cannot truncate fails.
+
+        One that other code has changed meanwhile is left alone.
+        """
+        for r in [r for r in reversed(self._running) if r.stamp[1] != r.held]:
+            try:
+                if stamp(self.cache, r.name) == r.stamp:
+                    self.cache.truncate(r.name, r.held)
+                    r.stamp = stamp(self.cache, r.name)
+            except Exception as error:
+                words = f"a failed step of request {describe(r.name)} could not be undone: {error}"
+                self._fail(r, words, advice="")
+
+    # Who ends ------------------------------------------------------------------------------------
 
     def _leave(self, r: Request, state: str) -> None:
-        """Remove a running request; `_free_left` frees it in the cache and the drafter."""
-        self._running.remove(r)
+        """Remove a request from the queue or the batch; `_free_ended` frees what it holds."""
+        if r.state == WAITING:
+            self._waiting.remove(r)
+        else:
+            self._running.remove(r)
+            self._ended.append((r.name, r.stamp))
         r.state, r.held, r.draft = state, 0, None
-        self._left.append((r.name, r.left))
 
-    def _free_left(self) -> None:
-        """Free the requests in `_left` in cache and drafter; then raise the first error.
+    def _free_ended(self) -> None:
+        """Free the requests in `_ended` in cache and drafter; then raise the first error.
 
         A call that fails is made once more, because an interrupted one has freed nothing.
         """
         errors = list[BaseException]()
-        while self._left:
-            name, left = self._left.popleft()
-            calls = [partial(close_in, self.cache, name, left)]
-            if self.drafter is not None:
-                calls.append(partial(self.drafter.free, name))
-            for call in calls:
+        while self._ended:
+            name, last = self._ended.popleft()
+            for free, args in ((close, (self.cache, name, last)), (self.decoding.free, (name,))):
                 for _ in range(2):
                     try:
-                        call()
+                        free(*args)
                         break
                     except BaseException as error:
                         errors.append(error)
@@ -480,25 +428,44 @@ class Scheduler:
             self._fail(r, words)
         return bool(found)
 
-    def _fail(self, r: Request, words: str, advice: str = MEDDLED) -> None:
+    def _fail(
+        self,
+        r: Request,
+        words: str,
+        advice: str = ". Please leave a running request alone, or end it with cancel or close",
+    ) -> None:
         r.error = ValueError(f"{words}; it got {len(r.new)} new tokens{advice}")
-        if r.state == WAITING:
-            self._waiting.remove(r)
-            r.state = FAILED
-        else:
-            self._leave(r, FAILED)
+        self._leave(r, FAILED)
         self._note(r, "fail")
 
-    def _cancel(self, r: Request) -> None:
-        if r.state == WAITING:
-            self._waiting.remove(r)
-            r.state = CANCELLED
-        else:
+    def _cancel(self, requests: Iterable[Request]) -> None:
+        for r in requests:
             self._leave(r, CANCELLED)
-        self._note(r, "cancel")
+            self._note(r, "cancel")
+        self._free_ended()
 
     def _note(self, r: Request, kind: str, tokens: int = 0, token: int | None = None) -> None:
         self.events.append(Event(self.num_steps, r.name, kind, tokens, token))
+
+    def _check_name(self, name: Hashable) -> None:
+        try:
+            known = self.requests.get(name)
+        except TypeError:
+            raise TypeError(
+                f"the name of a request must be hashable, got {describe(name)}"
+            ) from None
+        if (known and not known.ended) or name in self.cache.seq_ids:
+            raise ValueError(
+                f"request {describe(name)} is known already and has not ended; choose another name"
+            )
+
+    def _check_between_steps(self, what: str) -> None:
+        """Refuse what would change the requests that a running step works on."""
+        if self._stepping:
+            raise ValueError(
+                f"{what} was called while a step of this scheduler runs, by a policy, the model or "
+                "another thread; call it between two steps"
+            )
 
     def __repr__(self) -> str:
         found = Counter(r.state for r in self.requests.values())
@@ -506,3 +473,49 @@ class Scheduler:
         states = ", ".join(f"{found[s]} {s}" for s in order if found[s]) or "no requests"
         numbers = f"budget {self.budget}; {self.num_steps} steps"
         return f"{type(self).__name__}({states}; {numbers}; {self.cache!r})"
+
+
+def stamp(cache: Cache, name: Hashable) -> Any:
+    """What differs once anybody frees, truncates or plans a request: (itself, length, plans)."""
+    found = cache._requests.get(name)
+    return None if found is None else (found, found.length, found.plans)
+
+
+def changed(cache: Cache, r: Request) -> str | None:
+    """What somebody else has done to a running request in the cache, in words; None if nothing."""
+    now = stamp(cache, r.name)
+    if now == r.stamp:
+        return None
+    if now is None or now[0] is not r.stamp[0]:
+        what = "was freed in the cache"
+    elif now[1] != r.stamp[1]:
+        what = f"held {r.stamp[1]} tokens in the cache and now holds {now[1]}"
+    else:
+        what = "was planned in the cache"
+    return f"request {describe(r.name)} {what} by somebody else while it was served"
+
+
+def close(cache: Cache, name: Hashable, last: Any) -> None:
+    """Free a request whose stamp was `last`; its name may be another request's now."""
+    found = cache._requests.get(name)
+    if found is not None and found is last[0]:
+        cache.free(name)
+
+
+def halved(parts: Parts) -> bool:
+    """Feed a prompt that is alone in a step the first half of its part; whether there was one.
+
+    Read in one step, a prompt may need blocks that its windows give back when it is read in chunks.
+    """
+    r, part = next(iter(parts.items()))
+    if len(parts) > 1 or len(part) < 2 or r.state == DECODING:
+        return False
+    parts[r] = part[: len(part) // 2]
+    return True
+
+
+def raise_failed(requests: Iterable[Request]) -> None:
+    """Raise the error of the first request that has failed; the others have ended by then."""
+    for r in requests:
+        if r.error is not None:
+            raise r.error

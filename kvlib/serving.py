@@ -1,4 +1,4 @@
-"""A request of a server, the draw of its tokens, and the events that tell what happened to it."""
+"""A request, how its next tokens are decoded, and the events that tell what happened to it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from kvlib.arguments import describe, in_order
 from kvlib.arrays import Array, namespace
-from kvlib.caches import Cache
+from kvlib.caches import Cache, Step
 from kvlib.sampling import greedy, rng_at, sample
 
 WAITING, PREFILLING, DECODING = "waiting", "prefilling", "decoding"
@@ -19,12 +19,12 @@ DONE, CANCELLED, FAILED = "done", "cancelled", "failed"
 
 @dataclass(eq=False)
 class Request:
-    """A prompt, the tokens generated after it, and where the request stands.
+    """A prompt, the tokens generated after it, and the state of its decoding.
 
     temperature, top_k, top_p, seed: how its tokens are drawn, as in :func:`kvlib.generate`.
-    held: how many tokens of its text lie in the cache; the scheduler keeps count.
+    held: how many tokens of its text the cache holds; the scheduler keeps count.
     error: why it has failed; None unless its state is FAILED.
-    left: how the scheduler last left it in the cache; if it differs now, other code changed it.
+    stamp: how the scheduler last left it in the cache; if it differs now, other code changed it.
     draft: guesses for its next tokens, which its next step checks (kvlib.speculation).
     steps: how many steps have given it tokens; with guesses, a step may give several.
     drafted, accepted: how many guesses have been checked, and how many of them were right.
@@ -46,7 +46,7 @@ class Request:
     seed: int = 0
     held: int = 0
     error: ValueError | None = None
-    left: Any = field(default=None, repr=False)
+    stamp: Any = field(default=None, repr=False)
     draft: Any = None
     steps: int = 0
     drafted: int = 0
@@ -64,6 +64,19 @@ class Request:
         return len(self.prompt) + len(self.new)
 
     @property
+    def unfed(self) -> int:
+        """The most tokens that `part` returns."""
+        if self.state != DECODING:
+            return self.length - self.held
+        return 1 if self.draft is None else 1 + len(self.draft.tokens)
+
+    def part(self, n: int) -> list[int]:
+        """The next n tokens of its text; once it decodes, its last token and n − 1 guesses."""
+        if self.state != DECODING:
+            return self.text[self.held : self.held + n]
+        return [self.new[-1], *(self.draft.tokens[: n - 1] if n > 1 else ())]
+
+    @property
     def tokens_per_step(self) -> float:
         """New tokens per step that gave it any: 1 without guesses, 0 before the first token."""
         return len(self.new) / max(1, self.steps)
@@ -73,16 +86,58 @@ class Request:
         """The share of its guesses that were right; 0 before any has been checked."""
         return self.accepted / max(1, self.drafted)
 
-    def part(self, n: int) -> list[int]:
-        """The next n tokens of its text; once it decodes, its last token and n − 1 guesses."""
-        if self.state != DECODING:
-            return self.text[self.held : self.held + n]
-        return [self.new[-1]] if n == 1 else [self.new[-1], *self.draft.tokens[: n - 1]]
-
     @property
     def ended(self) -> bool:
         """Whether it gets no more tokens."""
         return self.state in (DONE, CANCELLED, FAILED)
+
+
+Parts = dict[Request, list[int]]  # what a step feeds each request, in the order of the step
+
+
+class Decoding:
+    """Plain decoding: a request is fed its last token, and gets the token after it.
+
+    The scheduler asks this object what a step feeds and which tokens it gives. With a drafter,
+    the object is a kvlib.speculation.Speculation, which overrides all of its methods.
+    """
+
+    def guess(self, running: Iterable[Request]) -> None:
+        """Prepare a step, before the scheduler decides how many tokens each request is fed."""
+
+    def shorten(self, parts: Parts) -> bool:
+        """Drop what a step need not feed, to make room in the cache; whether there was any."""
+        return False
+
+    def plan(self, cache: Cache, parts: Parts) -> tuple[Step, list[int]]:
+        """Plan the step that feeds each request its part; returns it and all tokens it feeds."""
+        fed = [token for part in parts.values() for token in part]
+        return cache.plan([r.name for r in parts], [*map(len, parts.values())], fed), fed
+
+    def rows(self, parts: Parts, step: Step) -> Any:
+        """The rows whose logits are needed, as `model.forward` takes them."""
+        return "last"
+
+    def tokens(self, parts: Parts, logits: Array) -> dict[Request, list[int]]:
+        """The tokens of each request that gets any, given the logits of `rows`."""
+        places = [Place(r, row) for row, r in enumerate(parts) if completed(r, parts[r])]
+        return {p.request: [token] for p, token in zip(places, draw(places, logits), strict=True)}
+
+    def keep(self, cache: Cache, r: Request, fed: int, tokens: list[int], used: int) -> bool:
+        """Remove what a step fed in vain from the cache; returns whether there was any.
+
+        tokens: what a request got, which was fed `fed` tokens. used: how many of them count; fewer
+        if one of them ends it.
+        """
+        return False
+
+    def free(self, name: Hashable) -> None:
+        """Forget a request that has ended or begins again."""
+
+
+def completed(r: Request, part: Sequence[int]) -> bool:
+    """Whether the cache holds all of a request's text once it has been fed this part."""
+    return r.held + len(part) >= r.length
 
 
 class Place(NamedTuple):
@@ -112,70 +167,11 @@ def draw(places: Sequence[Place], logits: Array) -> list[int]:
         if settings:
             rngs = [rng_at(p.request.seed, p.request.length + p.ahead) for p in several]
             temperature, top_k, top_p = settings
-            tokens = sample(x, temperature, top_k, top_p, rngs=rngs)
+            tokens = sample(x, temperature, top_k, top_p, rngs)
         else:
             tokens = greedy(x)
         drawn.update(zip((p.row for p in several), tokens, strict=True))
     return [drawn[p.row] for p in places]
-
-
-def halved(parts: dict[Request, list[int]]) -> bool:
-    """Feed a prompt that is alone in a step the first half of its part; whether there was one.
-
-    Read in one step, a prompt may need blocks that its windows give back when it is read in chunks.
-    """
-    r, part = next(iter(parts.items()))
-    if len(parts) > 1 or len(part) < 2 or r.state == DECODING:
-        return False
-    parts[r] = part[: len(part) // 2]
-    return True
-
-
-def undo(cache: Cache, r: Request) -> None:
-    """Truncate a request to what it held before a step that failed.
-
-    One that other code has changed meanwhile is left alone.
-    """
-    if noted(cache, r) == r.left:
-        cache.truncate(r.name, r.held)
-        r.left = noted(cache, r)
-
-
-def noted(cache: Cache, r: Request) -> Any:
-    """What a cache notes of a request: (the request opened there, its length, its plans), or None.
-
-    It changes if anybody frees, truncates or plans the request.
-    """
-    found = cache._requests.get(r.name)
-    return None if found is None else (found, found.length, found.plans)
-
-
-def changed(cache: Cache, r: Request) -> str | None:
-    """What somebody else has done to a running request in the cache, in words; None if nothing."""
-    now = noted(cache, r)
-    if now == r.left:
-        return None
-    if now is None or now[0] is not r.left[0]:
-        what = "was freed in the cache"
-    elif now[1] != r.left[1]:
-        what = f"held {r.left[1]} tokens in the cache and now holds {now[1]}"
-    else:
-        what = "was planned in the cache"
-    return f"request {describe(r.name)} {what} by somebody else while it was served"
-
-
-def close_in(cache: Cache, name: Hashable, left: Any) -> None:
-    """Free a request that was last `noted` as `left`; its name may be another request's now."""
-    found = cache._requests.get(name)
-    if found is not None and found is left[0]:
-        cache.free(name)
-
-
-def raise_failed(requests: Iterable[Request]) -> None:
-    """Raise the error of the first request that has failed; the others have ended by then."""
-    for r in requests:
-        if r.error is not None:
-            raise r.error
 
 
 class Event(NamedTuple):

@@ -241,10 +241,10 @@ MUTANTS = [
         lambda f, x, eps, **centre: f(x, np.float64(eps), **centre), "only_float32"),
     # Generation
     Mutant("first new token dropped for the prompt's last", SERVING, "Request.part",
-           "[self.new[-1]]", "[self.prompt[-1] if len(self.new) == 1 else self.new[-1]]",
+           "[self.new[-1], *", "[self.prompt[-1] if len(self.new) == 1 else self.new[-1], *",
            "generated_tokens"),
-    Mutant("stop token returned", SCHEDULING, "Scheduler._note_fed",
-           "used = tokens[:n]", "used = tokens[: n + 1]", "generated_tokens"),
+    Mutant("stop token returned", SCHEDULING, "Scheduler._take",
+           "given, used = tokens[:end],", "given, used = tokens[: end + 1],", "generated_tokens"),
     Bug("requests left open", PROTOCOL, "Cache.free", lambda *_: None, "generated_tokens"),
     Bug("one seed for the whole batch", "kvlib.prompts", "seeds_of",
         lambda seeds_of, seed, count: seeds_of(seed, count)[:1] * count, "generated_tokens"),

@@ -54,10 +54,6 @@ def neighbours_in_a_byte(unpack, packed, bits, dtype):
     return np.moveaxis(parts, -2, -1).reshape(codes.shape)
 
 
-def one_token_kept(undo, cache, request):
-    cache.truncate(request.name, request.held + 1)
-
-
 def one_token_early(part, request, n):
     if request.state == "decoding":
         return part(request, n)
@@ -65,9 +61,9 @@ def one_token_early(part, request, n):
     return request.text[first : first + n]
 
 
-def decodes_for_nothing(schedule, running, waiting=(), *, budget=None, **limits):
+def decodes_for_nothing(share, running, waiting, budget, **limits):
     decodes = sum(p.decoding for p in running)
-    return schedule(running, waiting, budget=budget and budget + decodes, **limits)
+    return share(running, waiting, budget and budget + decodes, **limits)
 
 
 MUTANTS = [
@@ -125,19 +121,20 @@ MUTANTS = [
     # Chunks and the scheduler
     Bug("a chunk begins one token early", SERVING, "Request.part", one_token_early,
         "chunks_and_schedules"),
-    Mutant("a token is drawn from every chunk", "kvlib.speculation.checking", "next_tokens",
+    Mutant("a token is drawn from every chunk", SERVING, "completed",
            "r.held + len(part) >= r.length", "True", "chunks_and_schedules"),
     Bug("a token is drawn from another request's row", SERVING, "draw",
         lambda draw, places, logits: draw(
             [p._replace(row=i) for i, p in enumerate(places)], logits
         ),
         "chunks_and_schedules"),
-    Bug("a failed step leaves its tokens", SERVING, "undo", lambda *_: None,
+    Bug("a failed step leaves its tokens", SCHEDULING, "Scheduler._undo", lambda *_: None,
         "chunks_and_schedules"),
-    Bug("a failed step leaves one token", SERVING, "undo", one_token_kept,
-        "chunks_and_schedules"),
+    Mutant("a failed step leaves one token", SCHEDULING, "Scheduler._undo",
+           "self.cache.truncate(r.name, r.held)", "self.cache.truncate(r.name, r.held + 1)",
+           "chunks_and_schedules"),
     Bug("what a failed step wrote stays open", SCHEDULING, "Scheduler.close", lambda *_: None,
         "chunks_and_schedules"),
-    Bug("decodes do not count against the budget", "kvlib.policies", "schedule",
+    Bug("decodes do not count against the budget", "kvlib.policies", "share",
         decodes_for_nothing, "chunks_and_schedules"),
 ]  # fmt: skip

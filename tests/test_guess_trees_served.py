@@ -19,7 +19,7 @@ from kvlib.caches import Quest
 from kvlib.caches.trees import depths
 from kvlib.codecs import kivi
 from kvlib.sampling import probabilities, rng_at
-from kvlib.serving import DECODING, Request
+from kvlib.serving import DECODING, Decoding, Request
 from kvlib.speculation import (
     Draft,
     Drafter,
@@ -37,7 +37,7 @@ from kvlib.speculation import (
     writing,
 )
 from kvlib.speculation.acceptance import JUDGED, agreed, inverse
-from kvlib.speculation.checking import next_tokens
+from kvlib.speculation.checking import Speculation
 from kvlib.speculation.tree import ranks
 
 
@@ -351,7 +351,7 @@ def test_where_a_cache_takes_no_tree_the_scheduler_says_why() -> None:
     scheduler.step()
     with pytest.raises(ValueError, match="parents must be left out"):
         scheduler.step()
-    scheduler.requests["a"].draft = scheduler.drafter = None
+    scheduler.requests["a"].draft, scheduler.decoding = None, Decoding()
     assert scheduler.run()["a"] == continued([1], 9)[1:]
 
 
@@ -373,8 +373,9 @@ def test_each_guess_is_judged_by_its_own_row_and_stream() -> None:
             for i, draft in enumerate(drafts, start=1)
         ]
         parts = {r: r.part(9) for r in requests}
+        guesses = Speculation(MODEL, MODEL.new_cache(1), PromptLookup(), 5)
         step = SimpleNamespace(qo_indptr=(0, 6, 12, 15))
-        found = next_tokens(parts, step, lambda rows, x=logits: x[rows])
+        found = guesses.tokens(parts, logits[guesses.rows(parts, step)])
         drawn_tree, tree_, drawn_chain = requests
         p = probabilities(logits)
         for r, begun, parents in ((drawn_tree, 0, tree), (drawn_chain, 12, (-1, 0))):

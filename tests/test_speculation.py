@@ -12,7 +12,7 @@ from models import decoder, text
 from kvlib import BlockPool, DenseCache, PagedCache, QuantizedCache, Scheduler, generate
 from kvlib.codecs import kivi
 from kvlib.sampling import probabilities, rng_at
-from kvlib.serving import DECODING, Request
+from kvlib.serving import DECODING, Decoding, Request
 from kvlib.speculation import (
     Draft,
     Drafter,
@@ -28,7 +28,7 @@ from kvlib.speculation import (
     speed_up,
 )
 from kvlib.speculation.acceptance import DRAFTED, JUDGED, inverse
-from kvlib.speculation.checking import next_tokens
+from kvlib.speculation.checking import Speculation
 
 # float64: two orders of summation then choose the same token unless two logits are equal
 MODEL = decoder("llama", seed=3, dtype=np.float64, max_position_embeddings=512)
@@ -318,16 +318,11 @@ def test_each_request_is_judged_by_its_own_rows(seed: int) -> None:
         cache.add(r.name)
     MODEL.forward([1, 2, 1], cache, cache.plan(["b", "c"], [2, 1]))
     parts = {r: r.part(3) for r in requests}
-    fed = [t for part in parts.values() for t in part]
-    step = cache.plan(["a", "b", "c"], [3, 3, 2])
-    asked = []
-
-    def forward(rows):
-        asked.append(rows)
-        return MODEL.forward(fed, cache, step, rows)
-
-    found = next_tokens(parts, step, forward)
-    assert asked == [[2, 3, 4, 5, 6, 7]]
+    guesses = Speculation(MODEL, cache, PromptLookup(), 2)
+    step, fed = guesses.plan(cache, parts)
+    rows = guesses.rows(parts, step)
+    assert rows == [2, 3, 4, 5, 6, 7]
+    found = guesses.tokens(parts, MODEL.forward(fed, cache, step, rows))
     p = {
         r: true_rows([*r.text, *(r.draft.tokens if r.draft else ())], r.length - 1)
         for r in requests
@@ -468,7 +463,7 @@ def test_a_drafter_that_answers_nonsense_is_named(drafts, words) -> None:
     with pytest.raises((ValueError, TypeError), match=words):
         scheduler.step()
     assert (cache.seq_len("a"), list(scheduler.requests["a"].new)) == before
-    scheduler.drafter = None
+    scheduler.decoding = Decoding()
     assert len(scheduler.run()["a"]) == 8
 
 

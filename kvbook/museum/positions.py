@@ -11,8 +11,7 @@ from kvbook.museum.exhibit import Exhibit, by_a_model
 from kvbook.museum.mutation import Call
 from kvlib.arrays import Array
 from kvlib.caches import Cache, Step
-from kvlib.scheduling import DECODING, PREFILLING, WAITING, Scheduler
-from kvlib.serving import Event, noted
+from kvlib.scheduling import DECODING, PREFILLING, WAITING, Event, Scheduler, stamp
 
 PROTOCOL, SCHEDULING = "kvlib.caches.protocol", "kvlib.scheduling"
 
@@ -27,7 +26,7 @@ def a_slot_left_out(step: Call, server: Scheduler) -> list[Event]:
                 shape = (1, spec.num_kv_heads, spec.head_dim)
                 zeros = server.cache.xp.zeros(shape, dtype=server.cache.dtype)
                 server.cache.append(layer, zeros, zeros, gap)
-            r.left = noted(server.cache, r)  # the loop's own doing, so it does not notice
+            r.held, r.stamp = r.held + 1, stamp(server.cache, r.name)  # as if the loop had done it
     return events
 
 
@@ -38,7 +37,7 @@ def last_token_again(step: Call, server: Scheduler) -> list[Event]:
         if r.new and r.state == DECODING:
             again = r.prompt[-1:]
             server.model.forward(again, server.cache, server.cache.plan([r.name], [1], again))
-            r.left = noted(server.cache, r)  # as above
+            r.held, r.stamp = r.held + 1, stamp(server.cache, r.name)  # as above
     return events
 
 
