@@ -24,8 +24,7 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib import norms as norms
     from kvlib import quality as quality
     from kvlib import reference as reference
-    from kvlib import sampling as sampling
-    from kvlib import scheduling as scheduling
+    from kvlib import serve as serve
     from kvlib import speculation as speculation
     from kvlib import testing as testing
     from kvlib.attention import attend as attend
@@ -41,20 +40,20 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.caches import PagedCache as PagedCache
     from kvlib.caches import QuantizedCache as QuantizedCache
     from kvlib.caches import Step as Step
-    from kvlib.editing import remove_span as remove_span
     from kvlib.errors import CacheFull as CacheFull
     from kvlib.errors import CheckpointError as CheckpointError
     from kvlib.errors import OutOfBlocks as OutOfBlocks
-    from kvlib.generation import generate as generate
-    from kvlib.generation import stream as stream
     from kvlib.meter import Meter as Meter
     from kvlib.model import Decoder as Decoder
     from kvlib.model import ModelConfig as ModelConfig
     from kvlib.model import load_model as load_model
     from kvlib.reference import load_draft_model as load_draft_model
     from kvlib.reference import load_reference_model as load_reference_model
-    from kvlib.sampling import sample as sample
-    from kvlib.scheduling import Scheduler as Scheduler
+    from kvlib.serve.editing import remove_span as remove_span
+    from kvlib.serve.generation import generate as generate
+    from kvlib.serve.generation import stream as stream
+    from kvlib.serve.sampling import sample as sample
+    from kvlib.serve.scheduler import Scheduler as Scheduler
 else:
     from kvlib.lazy import attach
 

@@ -22,9 +22,9 @@ from kvlib.arguments import check_integer, check_seed
 from kvlib.arrays import to_numpy
 from kvlib.caches import Cache
 from kvlib.model.decoder import Decoder
-from kvlib.prompts import as_ids, token_ids
 from kvlib.reference import sample_text
 from kvlib.reference.recall import LEAST_DISTANCE, VALUE_LENGTH, recall_prompt
+from kvlib.serve.prompts import as_ids, token_ids
 
 _names = count()
 MOST_TRIALS = 10**6  # their prompts are made before the first is asked

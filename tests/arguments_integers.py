@@ -24,8 +24,7 @@ from kvlib import (
     costs,
     kernels,
     quality,
-    sampling,
-    scheduling,
+    serve,
     speculation,
 )
 from kvlib.caches import layouts
@@ -216,8 +215,8 @@ def rows(cache: Any) -> Any:
 
 
 def scheduled(left: Any = 9, **limits: Any) -> Any:
-    running = [scheduling.Pending("a", 1, True), scheduling.Pending("b", left)]
-    return scheduling.schedule(running, [scheduling.Pending("c", left)], **limits)
+    running = [serve.Pending("a", 1, True), serve.Pending("b", left)]
+    return serve.schedule(running, [serve.Pending("c", left)], **limits)
 
 
 def guessed(**settings: Any) -> Any:
@@ -386,10 +385,10 @@ INTEGERS: dict[str, tuple[Call, int]] = {
     "sample top_k": (
         lambda n: kvlib.sample(drawn(4, 64), top_k=n, rngs=np.random.default_rng(0)), 5,
     ),
-    "probabilities top_k": (lambda n: sampling.probabilities(drawn(4, 64), top_k=n), 5),
-    "check_settings top_k": (lambda n: sampling.check_settings(1.0, n, None), 5),
-    "rng_at seed": (lambda n: sampling.rng_at(n, 3).random(), 100),
-    "rng_at position": (lambda n: sampling.rng_at(3, n).random(), 100),
+    "probabilities top_k": (lambda n: serve.probabilities(drawn(4, 64), top_k=n), 5),
+    "check_settings top_k": (lambda n: serve.check_settings(1.0, n, None), 5),
+    "rng_at seed": (lambda n: serve.rng_at(n, 3).random(), 100),
+    "rng_at position": (lambda n: serve.rng_at(3, n).random(), 100),
     "generate max_new_tokens": (lambda n: generated(max_new_tokens=n), 3),
     "generate top_k": (lambda n: generated(top_k=n), 5),
     "generate seed": (lambda n: generated(seed=n), 100),
@@ -433,10 +432,10 @@ INTEGERS: dict[str, tuple[Call, int]] = {
     "speed_up gamma": (lambda n: speculation.speed_up(0.5, n, 0.1), 100),
     "best_gamma most": (lambda n: speculation.best_gamma(0.9, 0.0, n), 100),
     "adaptive most": (
-        lambda n: speculation.adaptive(n)(scheduling.Request("a", [1], lately=0.99)),
+        lambda n: speculation.adaptive(n)(serve.Request("a", [1], lately=0.99)),
         100,
     ),
-    "rng_at stream": (lambda n: float(sampling.rng_at(7, 3, n).random()), 1),
+    "rng_at stream": (lambda n: float(serve.rng_at(7, 3, n).random()), 1),
     "Scheduler stop_tokens": (lambda n: scheduler(stop_tokens=[n]), 100),
     "Scheduler.add prompt": (
         lambda n: kvlib.generate(model(), [[n, 105]], max_new_tokens=2), 112,

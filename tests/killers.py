@@ -34,7 +34,7 @@ from kvlib.attention import causal, merge_states, products
 from kvlib.caches import cross_step
 from kvlib.codecs import kivi
 from kvlib.model import random_weights
-from kvlib.sampling import probabilities, sample
+from kvlib.serve import probabilities, sample
 
 
 def any_schedule() -> None:

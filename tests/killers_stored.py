@@ -20,7 +20,7 @@ from kvlib.caches import gather
 from kvlib.caches.layouts import block_table, from_csr, slot_mapping, to_csr
 from kvlib.codecs import Int8, PerChannel, PerToken, fp8, kivi
 from kvlib.costs import MODELS
-from kvlib.scheduling import Scheduler
+from kvlib.serve import Scheduler
 
 
 def pool_and_its_model() -> None:

@@ -24,7 +24,8 @@ BATCHED, CHECKS = "kvlib.attention.batched", "kvlib.caches.checks"
 STATES = "kvlib.attention.states"
 STORED, PROTOCOL = "kvlib.caches.stored", "kvlib.caches.protocol"
 ROWS, MIXER = "kvlib.caches.allocation.rows", "kvlib.model.grouped_query"
-SCHEDULING, SERVING, DISTRIBUTION = "kvlib.scheduling", "kvlib.serving", "kvlib.distribution"
+SCHEDULER, REQUEST = "kvlib.serve.scheduler", "kvlib.serve.request"
+DISTRIBUTION, PROMPTS = "kvlib.serve.distribution", "kvlib.serve.prompts"
 
 # Exhibit of kvbook.museum → the check that must refuse it.
 EXHIBITS = {
@@ -240,15 +241,15 @@ MUTANTS = [
     Bug("float64 within one expression", "kvlib.norms.forward", "_normalised",
         lambda f, x, eps, **centre: f(x, np.float64(eps), **centre), "only_float32"),
     # Generation
-    Mutant("first new token dropped for the prompt's last", SERVING, "Request.part",
+    Mutant("first new token dropped for the prompt's last", REQUEST, "Request.part",
            "[self.new[-1], *", "[self.prompt[-1] if len(self.new) == 1 else self.new[-1], *",
            "generated_tokens"),
-    Mutant("stop token returned", SCHEDULING, "Scheduler._take",
+    Mutant("stop token returned", SCHEDULER, "Scheduler._take",
            "given, used = tokens[:end],", "given, used = tokens[: end + 1],", "generated_tokens"),
     Bug("requests left open", PROTOCOL, "Cache.free", lambda *_: None, "generated_tokens"),
-    Bug("one seed for the whole batch", "kvlib.prompts", "seeds_of",
+    Bug("one seed for the whole batch", PROMPTS, "seeds_of",
         lambda seeds_of, seed, count: seeds_of(seed, count)[:1] * count, "generated_tokens"),
-    Mutant("draws counted from the first new token", SERVING, "draw",
+    Mutant("draws counted from the first new token", REQUEST, "draw",
            "p.request.length + p.ahead", "len(p.request.new) + p.ahead", "generated_tokens"),
     Bug("top-p leaves out the token that reaches it", DISTRIBUTION, "probabilities",
         least_likely_left_out, "samples"),

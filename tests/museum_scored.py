@@ -12,7 +12,7 @@ SEEN = "kvlib.caches.retention.seen"
 POLICIES = "kvlib.caches.retention.policies"
 EXPECTED = "kvlib.caches.retention.expected"
 QUEST, BOUNDS = "kvlib.caches.retention.quest", "kvlib.caches.retention.bounds"
-ROPE, EXPERTS, EDITING = "kvlib.model.rope", "kvlib.model.experts", "kvlib.editing"
+ROPE, EXPERTS, EDITING = "kvlib.model.rope", "kvlib.model.experts", "kvlib.serve.editing"
 DEEPSEEK = "kvlib.config.families.deepseek"
 
 

@@ -6,7 +6,7 @@ from mutation_kind import Bug, Mutant, changed
 STORED, STORE = "kvlib.caches.stored", "kvlib.caches.store"
 LAYOUTS = "kvlib.caches.layouts"
 INT8, PACKING, ARRAYS = "kvlib.codecs.int8", "kvlib.codecs.packing", "kvlib.arrays"
-SCHEDULING, SERVING = "kvlib.scheduling", "kvlib.serving"
+SCHEDULER, REQUEST = "kvlib.serve.scheduler", "kvlib.serve.request"
 
 
 def first_request_only(append, cache, layer, k, v, step):
@@ -119,22 +119,22 @@ MUTANTS = [
     Bug("fp8 beyond the largest number is NaN", ARRAYS, "clipped", no_largest_number,
         "codecs_round_trip"),
     # Chunks and the scheduler
-    Bug("a chunk begins one token early", SERVING, "Request.part", one_token_early,
+    Bug("a chunk begins one token early", REQUEST, "Request.part", one_token_early,
         "chunks_and_schedules"),
-    Mutant("a token is drawn from every chunk", SERVING, "completed",
+    Mutant("a token is drawn from every chunk", REQUEST, "completed",
            "r.held + len(part) >= r.length", "True", "chunks_and_schedules"),
-    Bug("a token is drawn from another request's row", SERVING, "draw",
+    Bug("a token is drawn from another request's row", REQUEST, "draw",
         lambda draw, places, logits: draw(
             [p._replace(row=i) for i, p in enumerate(places)], logits
         ),
         "chunks_and_schedules"),
-    Bug("a failed step leaves its tokens", SCHEDULING, "Scheduler._undo", lambda *_: None,
+    Bug("a failed step leaves its tokens", SCHEDULER, "Scheduler._undo", lambda *_: None,
         "chunks_and_schedules"),
-    Mutant("a failed step leaves one token", SCHEDULING, "Scheduler._undo",
+    Mutant("a failed step leaves one token", SCHEDULER, "Scheduler._undo",
            "self.cache.truncate(r.name, r.held)", "self.cache.truncate(r.name, r.held + 1)",
            "chunks_and_schedules"),
-    Bug("what a failed step wrote stays open", SCHEDULING, "Scheduler.close", lambda *_: None,
+    Bug("what a failed step wrote stays open", SCHEDULER, "Scheduler.close", lambda *_: None,
         "chunks_and_schedules"),
-    Bug("decodes do not count against the budget", "kvlib.policies", "share",
+    Bug("decodes do not count against the budget", "kvlib.serve.policies", "share",
         decodes_for_nothing, "chunks_and_schedules"),
 ]  # fmt: skip

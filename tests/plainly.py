@@ -77,8 +77,8 @@ _PATTERNS = {
     "cross_step seq_ids": "seq_ids|request",
     "from_dense layers": "layers|layer 0",
 }
-PACKAGES = ("", ".caches", ".attention", ".codecs", ".kernels", ".model", ".quality", ".sampling",
-            ".scheduling", ".caches.layouts")  # fmt: skip
+PACKAGES = ("", ".caches", ".attention", ".codecs", ".kernels", ".model", ".quality", ".serve",
+            ".caches.layouts")  # fmt: skip
 
 
 def public_arguments() -> Iterator[tuple[str, str, str]]:

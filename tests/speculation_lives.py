@@ -18,7 +18,7 @@ import numpy as np
 
 from kvlib import Cache, Decoder, Scheduler, generate
 from kvlib.errors import OutOfBlocks
-from kvlib.serving import Request
+from kvlib.serve import Request
 from kvlib.speculation import Drafter
 
 BATCHES = range(1, 9)

@@ -35,7 +35,7 @@ def excluded(module: str) -> set[str]:
 
 
 def test_the_modules_a_reader_meets_are_there() -> None:
-    wanted = ("caches", "codecs", "costs", "kernels", "meter", "model", "norms", "sampling")
+    wanted = ("caches", "codecs", "costs", "kernels", "meter", "model", "norms", "serve")
     assert {"kvlib", "kvbook.figures", *(f"kvlib.{name}" for name in wanted)} <= set(MODULES)
     assert "kvlib.caches.layouts" in MODULES, "what users of vLLM and FlashInfer look for first"
 

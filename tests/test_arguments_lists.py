@@ -94,7 +94,7 @@ def seen_whole(seq_ids=(0, 1), q_lens=(2, 3)):
 
 
 def scheduled(running):
-    return kvlib.scheduling.schedule(running, budget=5)
+    return kvlib.serve.schedule(running, budget=5)
 
 
 class Half:
@@ -104,7 +104,7 @@ class Half:
         return 0.5
 
 
-PENDING = [kvlib.scheduling.Pending(name, 3) for name in "ab"]
+PENDING = [kvlib.serve.Pending(name, 3) for name in "ab"]
 SPECS = [LayerSpec(1, 64), LayerSpec(1, 64, window=8)]
 # A call with the list, and a good one. Names end with the argument, as errors call it.
 LISTS = {

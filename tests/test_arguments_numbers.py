@@ -22,7 +22,8 @@ from arguments_integers import (
 from plainly import outcome, plain
 
 import kvlib
-from kvlib import BlockPool, LayerSpec, caches, kernels, norms, sampling
+from kvlib import BlockPool, LayerSpec, caches, kernels, norms
+from kvlib.serve import sampling
 
 TILED = kvlib.attention.attend_tiled
 LOGITS, X, ONE = drawn(4, 64), drawn(4, 8), np.ones(8, np.float32)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvlib.scheduling import Pending, schedule
+from kvlib.serve import Pending, schedule
 
 Limits = dict[str, int | None]
 

@@ -10,7 +10,7 @@ import pytest
 
 import kvlib
 from kvlib import BlockPool, DenseCache, PagedCache, Scheduler
-from kvlib.scheduling import CANCELLED, DONE, FAILED
+from kvlib.serve import CANCELLED, DONE, FAILED
 
 NEW = 6
 PROMPTS = {"a": models.text(1, 9), "b": models.text(2, 5), "c": models.text(3, 7)}
@@ -303,7 +303,7 @@ def test_a_bar_that_fails_leaves_nothing_open(cache, monkeypatch):
         def update(self):
             raise BrokenPipeError
 
-    monkeypatch.setattr(kvlib.generation, "_bar", lambda *_: Bar())
+    monkeypatch.setattr(kvlib.serve.generation, "_bar", lambda *_: Bar())
     try:
         kvlib.generate(MODEL, list(PROMPTS.values()), max_new_tokens=NEW, cache=cache)
     except BrokenPipeError:

@@ -15,8 +15,15 @@ from kvlib.caches import H2O, KNorm, Policy, Scored, Tova, layouts
 from kvlib.codecs import int8_per_channel, kivi
 from kvlib.config.router import Router
 from kvlib.config.shape import Experts, Latent
-from kvlib.policies import Pending, fewest_lost, first_come, schedule, shortest_first, youngest
-from kvlib.serving import Request, waits
+from kvlib.serve import Request, waits
+from kvlib.serve.policies import (
+    Pending,
+    fewest_lost,
+    first_come,
+    schedule,
+    shortest_first,
+    youngest,
+)
 from kvlib.speculation import PromptLookup, Rehearsed, Text, accept, accept_tree, best_gamma
 
 SPEC = LayerSpec(2, 4)

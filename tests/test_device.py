@@ -142,7 +142,7 @@ def test_a_hidden_copy_does_wait(how):
 
 
 def test_logits_without_a_token_are_refused_by_name():
-    from kvlib.sampling import greedy
+    from kvlib.serve import greedy
 
     logits = xp.asarray([[0.0, 1.0], [np.nan, 1.0]])
     with pytest.raises(ValueError, match="must be a finite number, got nan"):

@@ -8,9 +8,8 @@ from models import decoder, text
 from test_decoder import new_cache
 
 from kvlib import BlockPool, PagedCache, generate, stream
-from kvlib.sampling import rng_at, sample
-from kvlib.scheduling import DECODING, Request, Scheduler
-from kvlib.serving import Place, draw
+from kvlib.serve import DECODING, Request, Scheduler, rng_at, sample
+from kvlib.serve.request import Place, draw
 
 pytestmark = pytest.mark.filterwarnings("error")
 MODEL = decoder("llama", seed=3)

@@ -8,7 +8,7 @@ from test_decoder import new_cache
 from test_scheduling import MODEL, alone, paged
 
 from kvlib import generate, stream
-from kvlib.scheduling import CANCELLED, Scheduler
+from kvlib.serve import CANCELLED, Scheduler
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -92,7 +92,7 @@ def test_close_ends_all_requests() -> None:
 
 def test_generate_keeps_no_record_of_its_steps(monkeypatch) -> None:
     """The events of a long run would take more memory than its tokens."""
-    from kvlib import generation
+    from kvlib.serve import generation
 
     made = []
 

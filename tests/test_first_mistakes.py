@@ -8,7 +8,7 @@ from models import decoder
 from test_decoder import new_cache
 
 import kvlib
-from kvlib.sampling import greedy, probabilities
+from kvlib.serve import greedy, probabilities
 
 MODEL = decoder("llama")
 MISTAKES = {

@@ -68,7 +68,7 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_module_can_be_imported_alone() -> None:
-    assert importlib.import_module("kvlib.scheduling").Scheduler is kvlib.Scheduler
+    assert importlib.import_module("kvlib.serve.scheduler").Scheduler is kvlib.Scheduler
 
 
 def test_readme_names_the_families_whose_config_is_read() -> None:

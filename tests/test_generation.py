@@ -9,8 +9,8 @@ from models import decoder, text
 from test_decoder import new_cache
 
 from kvlib import CacheFull, generate, stream
-from kvlib.generation import _bar
 from kvlib.model.tokenizer import ByteTokenizer
+from kvlib.serve.generation import _bar
 
 pytestmark = pytest.mark.filterwarnings("error")
 

@@ -18,8 +18,8 @@ from kvlib import BlockPool, Decoder, DenseCache, PagedCache, QuantizedCache, Sc
 from kvlib.caches import Quest
 from kvlib.caches.trees import depths
 from kvlib.codecs import kivi
-from kvlib.sampling import probabilities, rng_at
-from kvlib.serving import DECODING, Decoding, Request
+from kvlib.serve import DECODING, Request, probabilities, rng_at
+from kvlib.serve.request import Decoding
 from kvlib.speculation import (
     Draft,
     Drafter,

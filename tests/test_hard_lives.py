@@ -23,7 +23,7 @@ from kvlib import (
 from kvlib.caches import KNorm, Scored, Sinks, layouts
 from kvlib.codecs import kivi
 from kvlib.costs.cli import tokens
-from kvlib.scheduling import Request, first_come, youngest
+from kvlib.serve import Request, first_come, youngest
 from kvlib.speculation import Draft, Drafter, DraftModel, PromptLookup, Rehearsed
 from kvlib.speculation.acceptance import accept, accept_tree
 

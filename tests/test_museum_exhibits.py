@@ -12,9 +12,9 @@ from effort import Effort
 import kvlib
 from kvbook import museum
 from kvbook.museum import guards, looks_forgetting, looks_guessing, scoring
-from kvlib import load_reference_model, sampling, serving
+from kvlib import load_reference_model
 from kvlib.codecs import PerChannel, PerToken
-from kvlib.sampling import greedy
+from kvlib.serve import greedy, request, sampling
 from kvlib.speculation import writing
 
 HALL = museum.exhibits()
@@ -53,7 +53,7 @@ def gaps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         found.extend((best[:, -1] - best[:, -2]).tolist())
         return greedy(logits)
 
-    for module in (sampling, serving, looks_forgetting, looks_guessing, writing):
+    for module in (sampling, request, looks_forgetting, looks_guessing, writing):
         monkeypatch.setattr(module, "greedy", watched)
     return found
 

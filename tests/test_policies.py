@@ -9,7 +9,7 @@ from test_decoder import new_cache
 from test_scheduling import MODEL, alone, any_day, full_day, paged, play
 
 from kvlib import CacheFull, OutOfBlocks
-from kvlib.scheduling import (
+from kvlib.serve import (
     DECODING,
     DONE,
     WAITING,

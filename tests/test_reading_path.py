@@ -100,4 +100,4 @@ def test_a_number_above_its_limit_is_reported(capsys: pytest.CaptureFixture[str]
 @pytest.mark.slow
 def test_kvlib_is_within_its_limits() -> None:
     out = run(sys.executable, "tools/reading_path.py")
-    assert out.index("kvlib/scheduling.py") < out.index("kvlib/caches/store.py")
+    assert out.index("kvlib/serve/scheduler.py") < out.index("kvlib/caches/store.py")

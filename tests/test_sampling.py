@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvlib import sample
-from kvlib.sampling import greedy, probabilities
+from kvlib.serve import greedy, probabilities
 
 pytestmark = pytest.mark.filterwarnings("error")
 P = np.asarray([0.1, 0.4, 0.15, 0.3, 0.05])

@@ -12,7 +12,7 @@ from models import decoder, text
 from test_decoder import new_cache
 
 from kvlib import BlockPool, CacheFull, Meter, OutOfBlocks, PagedCache, generate
-from kvlib.scheduling import DECODING, DONE, PREFILLING, WAITING, Event, Scheduler, waits
+from kvlib.serve import DECODING, DONE, PREFILLING, WAITING, Event, Scheduler, waits
 
 pytestmark = pytest.mark.filterwarnings("error")
 

@@ -9,7 +9,7 @@ from test_decoder import new_cache
 
 import kvlib
 from kvlib import BlockPool, PagedCache, generate
-from kvlib.scheduling import CANCELLED, DECODING, DONE, WAITING, Event, Scheduler, waits
+from kvlib.serve import CANCELLED, DECODING, DONE, WAITING, Event, Scheduler, waits
 
 pytestmark = pytest.mark.filterwarnings("error")
 MODEL = decoder("llama", seed=3)
@@ -83,14 +83,14 @@ def test_a_pass_that_fails_draws_the_same_tokens_again(monkeypatch):
     scheduler = Scheduler(MODEL, new_cache(MODEL, 2, 48), stop_tokens=())
     for name in "ab":
         scheduler.add(name, text(1, 6), 9, temperature=2.0, seed=7)
-    calls, drawn = iter(range(10**6)), kvlib.sampling.probabilities
+    calls, drawn = iter(range(10**6)), kvlib.serve.sampling.probabilities
 
     def breaks(*args):
         if next(calls) % 4 == 3:
             raise KeyboardInterrupt
         return drawn(*args)
 
-    monkeypatch.setattr(kvlib.sampling, "probabilities", breaks)
+    monkeypatch.setattr(kvlib.serve.sampling, "probabilities", breaks)
     broken = 0
     while scheduler.busy:
         try:

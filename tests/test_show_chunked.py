@@ -14,8 +14,7 @@ from test_decoder import new_cache
 from kvbook import figures
 from kvbook.figures import chunked as draw
 from kvbook.figures.chunked_schedule import fed_before
-from kvlib.scheduling import Scheduler
-from kvlib.serving import Event, waits
+from kvlib.serve import Event, Scheduler, waits
 
 EVENTS = [
     Event(0, "a", "prefill", 3, 7),

@@ -16,7 +16,7 @@ from kvbook import figures  # noqa: E402
 from kvbook.explorers.catalogue import sampling_explorer  # noqa: E402
 from kvbook.explorers.scenes.sampling import kept_tokens, softmax_of  # noqa: E402
 from kvbook.figures import sampling as draw  # noqa: E402
-from kvlib.sampling import probabilities  # noqa: E402
+from kvlib.serve import probabilities  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 

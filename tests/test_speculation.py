@@ -11,8 +11,8 @@ from models import decoder, text
 
 from kvlib import BlockPool, DenseCache, PagedCache, QuantizedCache, Scheduler, generate
 from kvlib.codecs import kivi
-from kvlib.sampling import probabilities, rng_at
-from kvlib.serving import DECODING, Decoding, Request
+from kvlib.serve import DECODING, Request, probabilities, rng_at
+from kvlib.serve.request import Decoding
 from kvlib.speculation import (
     Draft,
     Drafter,

@@ -33,8 +33,8 @@ DRAWN = {
     "attention/[!_]*.py": 14,
     "codecs/[!_]*.py": 14,
     "kernels/twins/[!_]*.py": 12,
-    "scheduling.py": 5,
-    "generation.py": 2,
+    "serve/scheduler.py": 5,
+    "serve/generation.py": 2,
     "model/rope.py": 2,
     "model/safetensors.py": 4,
 }

@@ -45,11 +45,11 @@ ORDER: Order = (
     ("codecs",),
     ("attention",),
     ("caches",),
-    ("distribution", "kernels", "sampling"),
+    ("serve/distribution", "kernels", "serve/sampling"),
     ("model", "reference"),
-    ("prompts", "editing", "serving", "policies", "quality", "machine"),
+    ("serve/prompts", "serve/request", "quality", "machine"),
     ("speculation",),
-    ("scheduling", "generation"),
+    ("serve",),
     ("testing",),
 )
 

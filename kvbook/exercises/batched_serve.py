@@ -11,10 +11,10 @@ from kvbook.exercises.received import token_list
 from kvbook.exercises.report import Finding, checker, expect_equal
 from kvlib.caches import DenseCache, Step
 from kvlib.errors import CacheFull
-from kvlib.generation import generate
 from kvlib.model import Decoder, ModelConfig
 from kvlib.model.config import RopeConfig
 from kvlib.model.weights import random_weights
+from kvlib.serve.generation import generate
 
 ROWS = 3
 NEW_TOKENS = (4, 11, 3, 6, 2, 7, 5)

@@ -9,7 +9,7 @@ import numpy as np
 
 from kvlib.model import Decoder, ModelConfig
 from kvlib.model.weights import random_weights
-from kvlib.sampling import greedy
+from kvlib.serve import greedy
 
 
 class Slots:

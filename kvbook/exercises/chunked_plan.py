@@ -11,7 +11,7 @@ from kvbook.exercises.batched_serve import tiny_model
 from kvbook.exercises.received import shown, whole
 from kvbook.exercises.report import Finding, checker, expect_equal
 from kvlib.meter import Meter
-from kvlib.scheduling import DECODING, DONE, Scheduler
+from kvlib.serve import DECODING, DONE, Scheduler
 
 
 @checker

@@ -8,7 +8,7 @@ import numpy as np
 
 from kvbook.exercises.expect import Finding
 from kvlib.model import Decoder
-from kvlib.sampling import greedy
+from kvlib.serve import greedy
 
 # Cuts a cache to `start` tokens, reads the tokens after them, and chooses the next after each.
 Read = Callable[[list[int], int], list[int]]

@@ -9,7 +9,7 @@ from kvbook.explorers.controls import Slider
 from kvbook.explorers.explorer import Explorer
 from kvbook.explorers.scenes.axes import axis_counts
 from kvbook.figures.chunked_schedule import Events, fed_before, first_token, passes_of
-from kvlib.serving import waits
+from kvlib.serve import waits
 
 
 def budget_explorer(runs: Mapping[int, Events], prompt: Hashable) -> Explorer:

@@ -1,4 +1,4 @@
-"""A schedule as a picture, drawn from the events of :class:`kvlib.scheduling.Scheduler`."""
+"""A schedule as a picture, drawn from the events of :class:`kvlib.Scheduler`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from kvbook.figures.draw import figure, finish, lines
 from kvbook.figures.style import CARD, INK, color, on_color
-from kvlib.serving import Event
+from kvlib.serve import Event
 
 Events = Sequence[Event]
 

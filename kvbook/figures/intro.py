@@ -7,9 +7,9 @@ from typing import Any
 from kvbook.explorers.controls import Slider
 from kvbook.explorers.explorer import Explorer
 from kvbook.explorers.scenes.words import count_words, times_words
-from kvlib.generation import generate
 from kvlib.meter import Meter
 from kvlib.model import Decoder
+from kvlib.serve.generation import generate
 
 LEGEND = (
     {"role": "key", "label": "computed for the first time"},

@@ -18,7 +18,7 @@ from kvbook.museum.tiny import (
     small_model,
     weights,
 )
-from kvlib.generation import generate, stream
+from kvlib.serve.generation import generate, stream
 
 
 def every_query_sees_its_past_and_itself() -> None:

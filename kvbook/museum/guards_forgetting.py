@@ -21,9 +21,9 @@ from kvlib.caches import (
     Sinks,
 )
 from kvlib.config.rope import RopeConfig
-from kvlib.editing import remove_span
 from kvlib.model.decoder import Decoder
 from kvlib.model.rope import frequencies
+from kvlib.serve.editing import remove_span
 
 
 def windows_of_every_size() -> None:

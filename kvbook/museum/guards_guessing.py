@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvbook.museum.tiny import close, logits_of_all, prompt, small_model, spread
-from kvlib.generation import generate
+from kvlib.serve.generation import generate
 from kvlib.speculation import Draft, Drafter, DraftModel, Text, accept
 
 LAW = 0.02  # how far shares over evenly spread numbers may lie from probabilities

@@ -12,7 +12,7 @@ from kvlib.caches import BlockPool, PagedCache
 from kvlib.caches.allocation.prefixes import HashIndex
 from kvlib.codecs import PerChannel, PerToken
 from kvlib.codecs.packing import pack, unpack
-from kvlib.scheduling import Scheduler
+from kvlib.serve import Scheduler
 
 RNG_SHAPE = (2, 16, 8)
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from kvlib import sampling
 from kvlib.arrays import to_numpy
 from kvlib.attention import attend, attend_causal, attend_tiled, merge_state
 from kvlib.caches import BlockPool, Cache, PagedCache, QuantizedCache
 from kvlib.codecs import int8_per_channel, kivi
-from kvlib.generation import generate
 from kvlib.model.decoder import Decoder
 from kvlib.reference import sample_text
+from kvlib.serve import sampling
+from kvlib.serve.generation import generate
 
 PROMPT = "class Stack:\n    def __init__(self, items):\n        self.items = "
 ASKED = "x = 1\nka = 'bdwo'\nmq = '{}'\nka = 'bdwo'\nmq = '"  # 48 bytes; the answer is in it

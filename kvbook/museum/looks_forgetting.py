@@ -17,9 +17,9 @@ from kvbook.museum.looks import (
 from kvlib.arrays import to_numpy
 from kvlib.caches import H2O, Cache, DenseCache, KeepAll, PagedCache, Policy, Scored, SnapKV
 from kvlib.config.rope import RopeConfig
-from kvlib.editing import remove_span
 from kvlib.model.decoder import Decoder
-from kvlib.sampling import greedy
+from kvlib.serve import greedy
+from kvlib.serve.editing import remove_span
 
 NAMED = ASKED.format("tfre")  # 48 tokens
 BEFORE = "import os\nimport re\n"  # 20 tokens, to be cut out again

@@ -13,8 +13,7 @@ from kvbook.museum.looks import ASKED, LONGER, text, zeroed
 from kvbook.museum.tiny import spread
 from kvlib.arrays import to_numpy
 from kvlib.model.decoder import Decoder
-from kvlib.sampling import greedy, probabilities
-from kvlib.scheduling import Scheduler
+from kvlib.serve import Scheduler, greedy, probabilities
 from kvlib.speculation import DraftModel, PromptLookup, Text, accept, lower_layers
 
 BRANCH = "class Stack:\n    def __init__(self, "  # four letters are about as likely to follow

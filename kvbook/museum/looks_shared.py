@@ -7,7 +7,7 @@ from dataclasses import replace
 from kvbook.museum.looks import ANSWER, ASKED, LONGER, PROMPT, paged, text
 from kvlib.caches.allocation.prefixes import HashIndex
 from kvlib.model.decoder import Decoder
-from kvlib.scheduling import Scheduler
+from kvlib.serve import Scheduler
 
 
 def the_same_question_later(model: Decoder) -> str:

@@ -11,9 +11,9 @@ from kvbook.museum.exhibit import Exhibit, by_a_model
 from kvbook.museum.mutation import Call
 from kvlib.arrays import Array
 from kvlib.caches import Cache, Step
-from kvlib.scheduling import DECODING, PREFILLING, WAITING, Event, Scheduler, stamp
+from kvlib.serve.scheduler import DECODING, PREFILLING, WAITING, Event, Scheduler, stamp
 
-PROTOCOL, SCHEDULING = "kvlib.caches.protocol", "kvlib.scheduling"
+PROTOCOL, SCHEDULER = "kvlib.caches.protocol", "kvlib.serve.scheduler"
 
 
 def a_slot_left_out(step: Call, server: Scheduler) -> list[Event]:
@@ -26,7 +26,7 @@ def a_slot_left_out(step: Call, server: Scheduler) -> list[Event]:
                 shape = (1, spec.num_kv_heads, spec.head_dim)
                 zeros = server.cache.xp.zeros(shape, dtype=server.cache.dtype)
                 server.cache.append(layer, zeros, zeros, gap)
-            r.held, r.stamp = r.held + 1, stamp(server.cache, r.name)  # as if the loop had done it
+            r.stamp = stamp(server.cache, r.name)  # the loop's own doing, so it does not notice
     return events
 
 
@@ -37,7 +37,7 @@ def last_token_again(step: Call, server: Scheduler) -> list[Event]:
         if r.new and r.state == DECODING:
             again = r.prompt[-1:]
             server.model.forward(again, server.cache, server.cache.plan([r.name], [1], again))
-            r.held, r.stamp = r.held + 1, stamp(server.cache, r.name)  # as above
+            r.stamp = stamp(server.cache, r.name)  # as above
     return events
 
 
@@ -85,7 +85,7 @@ def drawn_and_dropped(step: Call, server: Scheduler) -> list[Event]:
 EXHIBITS = (
     Exhibit(
         "decode_one_position_late",
-        SCHEDULING,
+        SCHEDULER,
         "Scheduler.step",
         a_slot_left_out,
         room="positions",
@@ -135,7 +135,7 @@ EXHIBITS = (
     ),
     Exhibit(
         "last_prompt_token_twice",
-        SCHEDULING,
+        SCHEDULER,
         "Scheduler.step",
         last_token_again,
         room="positions",
@@ -147,7 +147,7 @@ EXHIBITS = (
     ),
     Exhibit(
         "preempted_request_loses_a_token",
-        SCHEDULING,
+        SCHEDULER,
         "Scheduler.step",
         drawn_and_dropped,
         room="positions",

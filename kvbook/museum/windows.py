@@ -117,7 +117,7 @@ EXHIBITS = (
     ),
     Exhibit(
         "second_shift_replaces_the_first",
-        "kvlib.editing",
+        "kvlib.serve.editing",
         "_moved",
         assigned_not_added,
         room="forgetting",

@@ -9,7 +9,6 @@ import numpy as np
 
 from kvlib.arguments import describe, is_integer
 from kvlib.arrays import Array, namespace, to_numpy
-from kvlib.distribution import check_settings, probabilities
 from kvlib.kernels import engine
 from kvlib.kernels.launch import Launch
 from kvlib.kernels.plans_topk import CHUNK, MOST_K, THREADS
@@ -17,6 +16,7 @@ from kvlib.kernels.source import Kernel
 from kvlib.kernels.topk import TopK, checked, scale_of, softmax_topk
 from kvlib.kernels.twins.sample import REFUSED, TOO_WIDE, random_bits
 from kvlib.kernels.types import CTYPES, as_float, ctype
+from kvlib.serve.distribution import check_settings, probabilities
 
 SHARED = 8 * (THREADS // 32 + 2)
 SHARED_DRAW = SHARED + 12 * THREADS  # weights and columns of the candidates
@@ -86,7 +86,7 @@ def sample_tokens(
 
     logits (B, V) as :func:`kvlib.kernels.softmax_topk` takes them   →   B ids
 
-    The distribution is that of :func:`kvlib.sampling.probabilities`, with weights exact to about
+    The distribution is that of :func:`kvlib.serve.probabilities`, with weights exact to about
     1e-9 of the largest; temperature 0 is greedy. Seed, stream and step alone decide a draw, so the
     other rows of the batch do not matter (except with top_p and no top_k, where a token within a
     millionth of the limit may depend on how many rows there are). `seeds` is one integer of 64

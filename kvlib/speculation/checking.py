@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -11,14 +11,14 @@ from kvlib.arguments import check_integer, describe
 from kvlib.arrays import Array
 from kvlib.caches import Cache, Step
 from kvlib.model.decoder import Decoder
-from kvlib.sampling import probabilities, rng_at
-from kvlib.serving import DECODING, Decoding, Parts, Place, Request, completed, draw
+from kvlib.serve.distribution import probabilities
+from kvlib.serve.request import DECODING, Decoding, Gamma, Parts, Place, Request, completed, draw
+from kvlib.serve.sampling import rng_at
 from kvlib.speculation.acceptance import JUDGED, accept_tree, agreed
 from kvlib.speculation.draft import Draft, Drafter, Text, asked
 from kvlib.speculation.draft_model import DraftModel
 from kvlib.speculation.tree import chain, ranks
 
-Gamma = int | Callable[[Request], int]
 WEIGHT = 1 / 8  # of a verdict in `Request.lately`
 
 

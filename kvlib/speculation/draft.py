@@ -19,7 +19,7 @@ from kvlib.arguments import (
 )
 from kvlib.arrays import refuse_mask
 from kvlib.caches.trees import Parents, chained, depths
-from kvlib.sampling import check_settings
+from kvlib.serve.distribution import check_settings
 from kvlib.speculation.tree import check_tree, followers
 
 

@@ -12,7 +12,7 @@ from kvlib.caches.trees import Parents, chained
 from kvlib.config.router import Router
 from kvlib.errors import CacheFull, OutOfBlocks
 from kvlib.model.decoder import Decoder
-from kvlib.prompts import check_cache, check_model
+from kvlib.serve.prompts import check_cache, check_model
 from kvlib.speculation.draft import Draft, Drafter, Text, check_texts
 from kvlib.speculation.tree import chain, check_tree
 from kvlib.speculation.writing import Writing

@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from kvlib.arguments import check_integer, check_list, check_positive, describe, number
 from kvlib.caches.trees import Parents
 from kvlib.costs.formulas import batched_time
-from kvlib.serving import Request
+from kvlib.serve.request import Request
 from kvlib.speculation.tree import check_tree, ranks
 
 MOST_GUESSES = 1024

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 
 from kvlib.arguments import check_integer, check_seed, describe, number
-from kvlib.prompts import token_ids
+from kvlib.serve.prompts import token_ids
 from kvlib.speculation.draft import Draft, Drafter, Text, check_texts
 from kvlib.speculation.gain import check_chances
 from kvlib.speculation.tree import Parents, check_tree, followers, ranks

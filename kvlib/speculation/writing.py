@@ -8,7 +8,8 @@ import numpy as np
 
 from kvlib.arrays import Array, to_numpy
 from kvlib.caches.trees import Parents, depths
-from kvlib.sampling import greedy, probabilities, rng_at
+from kvlib.serve.distribution import greedy, probabilities
+from kvlib.serve.sampling import rng_at
 from kvlib.speculation.acceptance import DRAFTED, inverse
 from kvlib.speculation.draft import Draft, Text
 from kvlib.speculation.tree import followers

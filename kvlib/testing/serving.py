@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from kvlib.caches import BlockPool, Cache, DenseCache, PagedCache, Step
-from kvlib.generation import generate
 from kvlib.model import Decoder, ModelConfig
 from kvlib.model.weights import random_weights
+from kvlib.serve.generation import generate
 from kvlib.testing.check import seeded
 from kvlib.testing.trial import Trial
 
@@ -20,7 +20,7 @@ STEPS = 400  # after which a scheduler stands still
 
 
 class Server(Protocol):
-    """What the kit asks of a scheduler; `kvlib.scheduling.Scheduler` is one."""
+    """What the kit asks of a scheduler; `kvlib.serve.Scheduler` is one."""
 
     def add(self, name: Hashable, prompt: Iterable[int], max_new_tokens: int = ...) -> None:
         """Queue a prompt."""

@@ -15,7 +15,7 @@ from kvbook.exercises.batched import (
     check_serve,
 )
 from kvbook.exercises.batched_serve import NEW_TOKENS, ROWS, passes_needed, task, tiny_model
-from kvlib.sampling import greedy
+from kvlib.serve import greedy
 
 # pack ---------------------------------------------------------------------------------------------
 

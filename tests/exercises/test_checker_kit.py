@@ -13,7 +13,7 @@ import pytest
 from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache, testing
 from kvlib.caches import Cache, Memory
 from kvlib.codecs import PLAIN, Codec, Int8, Plain, TensorCodec, int8, kivi
-from kvlib.scheduling import DECODING, Scheduler
+from kvlib.serve import DECODING, Scheduler
 from kvlib.testing.poison import poison_unused
 
 

@@ -11,7 +11,7 @@ from kvlib.kernels.source import Kernel
 from kvlib.kernels.twins import topk
 from kvlib.kernels.twins.sample import WEIGHT_BITS, philox, random_bits, weights
 from kvlib.kernels.types import LOG2E, as_float, as_type
-from kvlib.sampling import probabilities
+from kvlib.serve import probabilities
 
 # kat_vectors of Random123 (Salmon et al. 2011): counter, key, answer
 KNOWN = (

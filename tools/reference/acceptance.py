@@ -10,7 +10,7 @@ from kvlib import DenseCache, Scheduler
 from kvlib.model.decoder import Decoder
 from kvlib.quality import loss, teacher_forced
 from kvlib.reference import sample_text
-from kvlib.sampling import probabilities
+from kvlib.serve import probabilities
 from kvlib.speculation import DraftModel, expected_tokens
 
 PROMPT, NEW, GAMMA = 512, 256, 4

@@ -12,7 +12,7 @@ A policy is a function that is given requests and returns one of them:
                       is computed again later. `running` lists the requests in the order in which
                       they began.
 
-Both get a tuple of :class:`kvlib.scheduling.Request` with at least one request. A policy decides
+Both get a tuple of :class:`kvlib.serve.Request` with at least one request. A policy decides
 who waits and what is computed twice, and it cannot change which tokens a request gets. It can keep
 a request from ending: one that others always overtake, or that gives way again and again. A policy
 of your own needs no more than this:
@@ -37,7 +37,7 @@ from kvlib.arguments import (
     in_order,
     listed,
 )
-from kvlib.serving import Request
+from kvlib.serve.request import Request
 
 R = TypeVar("R", bound=Hashable)
 
@@ -242,6 +242,6 @@ def check_policy(kind: str, policy: Any, example: Policy) -> Policy:
     if not callable(policy):
         raise TypeError(
             f"{kind} must be a function that returns one of the requests it is given, such as "
-            f"kvlib.scheduling.{example.__name__}, got {describe(policy)}"
+            f"kvlib.serve.{example.__name__}, got {describe(policy)}"
         )
     return policy  # type: ignore[no-any-return]

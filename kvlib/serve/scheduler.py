@@ -1,41 +1,29 @@
-"""A server, one step at a time.
-
-In each step, every decoding request gets a token and the prompts advance. A prompt that is read in
-one step makes every decoding request wait for all of it. If it is read in chunks, each step makes
-them wait for no more tokens than the budget (Sarathi-Serve, arXiv:2403.02310). When the cache is
-full, one request gives up its memory and is computed again later (as in vLLM, arXiv:2309.06180).
-:func:`kvlib.scheduling.schedule` decides how many tokens each request is fed, policies decide which
-one begins next and which one gives way, and :class:`kvlib.Scheduler` carries this out.
-:func:`kvlib.generate` is the same scheduler in a loop.
-"""
+"""A server, one step at a time: requests begin, are fed, get tokens, give way and end."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from kvlib.arguments import check_integer, check_seed, describe
-from kvlib.caches import Cache
+from kvlib.caches import Cache, Step
 from kvlib.errors import CacheFull, OutOfBlocks
 from kvlib.model.decoder import Decoder
-from kvlib.policies import (
+from kvlib.serve.distribution import check_settings
+from kvlib.serve.policies import (
     Pending,
     Policy,
     check_limits,
     check_policy,
-    fewest_lost,
     first_come,
     pick,
     queued,
-    schedule,
     share,
-    shortest_first,
     youngest,
 )
-from kvlib.prompts import check_cache, check_prompt, stop_ids, token_ids
-from kvlib.sampling import check_settings
-from kvlib.serving import (
+from kvlib.serve.prompts import check_cache, check_prompt, stop_ids, token_ids
+from kvlib.serve.request import (
     CANCELLED,
     DECODING,
     DONE,
@@ -44,33 +32,13 @@ from kvlib.serving import (
     WAITING,
     Decoding,
     Event,
+    Gamma,
     Parts,
     Request,
-    waits,
 )
 
 if TYPE_CHECKING:
     from kvlib.speculation import Drafter
-
-__all__ = [
-    "CANCELLED",
-    "DECODING",
-    "DONE",
-    "FAILED",
-    "PREFILLING",
-    "WAITING",
-    "Decoding",
-    "Event",
-    "Pending",
-    "Request",
-    "Scheduler",
-    "fewest_lost",
-    "first_come",
-    "schedule",
-    "shortest_first",
-    "waits",
-    "youngest",
-]
 
 
 class Scheduler:
@@ -81,9 +49,9 @@ class Scheduler:
     prefill_chunk  tokens of each prompt per step at most; None: no limit
     max_prefills   prompts that are read at the same time; None: no limit
     queue          a function that picks the waiting request that begins next, such as
-                   :func:`kvlib.scheduling.shortest_first`; first come, first served unless given
+                   :func:`kvlib.serve.shortest_first`; first come, first served unless given
     victim         a function that picks the running request that gives way if a step does not fit
-                   into the cache, such as :func:`kvlib.scheduling.fewest_lost`; the youngest unless
+                   into the cache, such as :func:`kvlib.serve.fewest_lost`; the youngest unless
                    given. None: no request gives way, and ``step`` raises CacheFull or OutOfBlocks.
     drafter        guesses tokens, which the same step checks: a kvlib.speculation.Drafter, such as
                    PromptLookup(). None: one token per request and step. Guesses take what the other
@@ -124,7 +92,7 @@ class Scheduler:
         queue: Policy = first_come,
         victim: Policy | None = youngest,
         drafter: Drafter | None = None,
-        gamma: int | Callable[[Request], int] = 4,
+        gamma: Gamma = 4,
         stop_tokens: Iterable[int] | None = None,
     ) -> None:
         check_cache(model, cache)
@@ -146,6 +114,7 @@ class Scheduler:
         self.num_steps = 0
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []  # in the order in which they began
+        self._unfinished: list[Request] = []  # of a step whose tokens have not all been given
         self._ended: deque[tuple[Hashable, Any]] = deque()  # names and stamps, to be freed
         self._stepping = False
         self._first_event: int | None = None  # of the failed steps before this one
@@ -311,7 +280,7 @@ class Scheduler:
             if held:
                 self._note(r, "hit", held)
 
-    def _plan(self, parts: Parts) -> tuple[Any, list[int]]:
+    def _plan(self, parts: Parts) -> tuple[Step, list[int]]:
         """Reserve room for all parts; where there is too little of it, requests give way."""
         while True:
             try:
@@ -320,6 +289,7 @@ class Scheduler:
                 if not self._give_way(parts):
                     raise
             else:
+                self._unfinished = list(parts)
                 for r in parts:
                     r.stamp = stamp(self.cache, r.name)
                 return step, fed
@@ -375,6 +345,7 @@ class Scheduler:
                     if end < len(tokens) or len(r.new) == r.max_new_tokens:
                         self._note(r, "done")
                         self._leave(r, DONE)
+            self._unfinished = []
         finally:
             self.num_steps += 1
 
@@ -383,7 +354,9 @@ class Scheduler:
 
         One that other code has changed meanwhile is left alone.
         """
-        for r in [r for r in reversed(self._running) if r.stamp[1] != r.held]:
+        for r in reversed(self._unfinished):
+            if r not in self._running or r.stamp[1] == r.held:
+                continue
             try:
                 if stamp(self.cache, r.name) == r.stamp:
                     self.cache.truncate(r.name, r.held)
@@ -391,6 +364,7 @@ class Scheduler:
             except Exception as error:
                 words = f"a failed step of request {describe(r.name)} could not be undone: {error}"
                 self._fail(r, words, advice="")
+        self._unfinished = []
 
     # Who ends ------------------------------------------------------------------------------------
 

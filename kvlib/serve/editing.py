@@ -21,7 +21,7 @@ from kvlib.arrays import Array
 from kvlib.caches.checks import check_written, get_open
 from kvlib.caches.checks_trees import check_no_tree
 from kvlib.model.rope import turn
-from kvlib.prompts import check_cache
+from kvlib.serve.prompts import check_cache
 
 if TYPE_CHECKING:
     from kvlib.caches import Cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -11,10 +11,10 @@ from kvlib.arguments import check_flag, check_integer
 from kvlib.caches import Cache
 from kvlib.model.decoder import Decoder
 from kvlib.progress import bar as _bar
-from kvlib.prompts import as_ids, check_prompt, seeds_of
-from kvlib.sampling import check_settings
-from kvlib.scheduling import Scheduler, raise_failed
-from kvlib.serving import WAITING, Request
+from kvlib.serve.distribution import check_settings
+from kvlib.serve.prompts import as_ids, check_prompt, seeds_of
+from kvlib.serve.request import WAITING, Gamma, Request
+from kvlib.serve.scheduler import Scheduler, raise_failed
 
 if TYPE_CHECKING:
     from kvlib.speculation import Drafter
@@ -35,7 +35,7 @@ def generate(
     cache: Cache | None = None,
     prefill_chunk: int | None = None,
     drafter: Drafter | None = None,
-    gamma: int | Callable[[Request], int] = 4,
+    gamma: Gamma = 4,
     progress: bool | None = None,
 ) -> list[Any]:
     """Continue each prompt; returns the new tokens of each, in the order of the prompts.
@@ -46,7 +46,7 @@ def generate(
     stop_tokens      ids that end a request and are not returned; the model's own unless given
     seed             an integer for every prompt (0), or a sequence with one integer per prompt.
                      A draw depends on its request's seed and position alone
-                     (:func:`kvlib.sampling.rng_at`), so equal prompts with one integer get equal
+                     (:func:`kvlib.serve.rng_at`), so equal prompts with one integer get equal
                      texts: give them seeds of their own, such as range(8), for different samples.
     cache            any cache built from ``model.layer_specs``; a dense one of just the right
                      size unless given. Requests are opened in it and freed again. Tokens of a
@@ -117,7 +117,7 @@ def stream(
     cache: Cache | None = None,
     prefill_chunk: int | None = None,
     drafter: Drafter | None = None,
-    gamma: int | Callable[[Request], int] = 4,
+    gamma: Gamma = 4,
 ) -> Generator[tuple[int, int], None, None]:
     """Yield (index of the prompt, new token) as soon as each is known.
 

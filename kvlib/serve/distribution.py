@@ -1,4 +1,4 @@
-"""The distribution over tokens that logits and settings name: temperature, top-k, top-p."""
+"""What logits say: the likeliest token, or a distribution after temperature, top-k and top-p."""
 
 from __future__ import annotations
 
@@ -7,7 +7,30 @@ import math
 import numpy as np
 
 from kvlib.arguments import check_integer, describe, number, type_of
-from kvlib.arrays import Array, namespace, to_numpy
+from kvlib.arrays import Array, is_numpy, namespace, to_numpy
+
+
+def greedy(logits: Array) -> list[int]:
+    """The most likely token of each row, the lowest id among equals.
+
+    logits (B, V)   →   B ids
+
+    >>> import numpy as np
+    >>> greedy(np.array([[0.0, 2.0, 1.0], [3.0, 0.0, 3.0]]))
+    [1, 0]
+    """
+    check_shape(logits)
+    xp = namespace(logits)
+    if is_numpy(xp):  # its argmax prefers NaN, so the logits that it finds show whether all is well
+        found = logits.argmax(axis=-1).tolist()
+        if all(math.isfinite(logits[row, i]) for row, i in enumerate(found)):
+            return list(found)
+    top = xp.max(logits, axis=-1)
+    # One copy from a device, not two: a row without a finite largest logit says so by its id.
+    ids = to_numpy(xp.where(xp.isfinite(top), xp.argmax(logits, axis=-1), -1)).tolist()
+    if -1 in ids:
+        check_finite(top)
+    return [int(i) for i in ids]
 
 
 def probabilities(

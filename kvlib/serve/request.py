@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from kvlib.arguments import describe, in_order
 from kvlib.arrays import Array, namespace
 from kvlib.caches import Cache, Step
-from kvlib.sampling import greedy, rng_at, sample
+from kvlib.serve.distribution import greedy
+from kvlib.serve.sampling import rng_at, sample
 
 WAITING, PREFILLING, DECODING = "waiting", "prefilling", "decoding"
 DONE, CANCELLED, FAILED = "done", "cancelled", "failed"
@@ -92,6 +93,7 @@ class Request:
         return self.state in (DONE, CANCELLED, FAILED)
 
 
+Gamma = int | Callable[[Request], int]  # the most guesses of a request, or a function that says it
 Parts = dict[Request, list[int]]  # what a step feeds each request, in the order of the step
 
 

@@ -1,40 +1,14 @@
-"""From logits to a token: greedy, or drawn after temperature, top-k and top-p."""
+"""From logits to a token, drawn with random numbers that depend on seed and position alone."""
 
 from __future__ import annotations
 
-from math import isfinite
 from typing import Any
 
 import numpy as np
 
 from kvlib.arguments import check_integer, check_seed, describe
-from kvlib.arrays import Array, is_numpy, namespace, to_numpy
-from kvlib.distribution import check_finite, check_settings, check_shape, probabilities
-
-__all__ = ["check_settings", "greedy", "probabilities", "rng_at", "sample"]
-
-
-def greedy(logits: Array) -> list[int]:
-    """The most likely token of each row, the lowest id among equals.
-
-    logits (B, V)   →   B ids
-
-    >>> import numpy as np
-    >>> greedy(np.array([[0.0, 2.0, 1.0], [3.0, 0.0, 3.0]]))
-    [1, 0]
-    """
-    check_shape(logits)
-    xp = namespace(logits)
-    if is_numpy(xp):  # its argmax prefers NaN, so the logits that it finds show whether all is well
-        found = logits.argmax(axis=-1).tolist()
-        if all(isfinite(logits[row, i]) for row, i in enumerate(found)):
-            return list(found)
-    top = xp.max(logits, axis=-1)
-    # One copy from a device, not two: a row without a finite largest logit says so by its id.
-    ids = to_numpy(xp.where(xp.isfinite(top), xp.argmax(logits, axis=-1), -1)).tolist()
-    if -1 in ids:
-        check_finite(top)
-    return [int(i) for i in ids]
+from kvlib.arrays import Array
+from kvlib.serve.distribution import check_settings, check_shape, greedy, probabilities
 
 
 def sample(
