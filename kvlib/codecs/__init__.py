@@ -16,7 +16,7 @@ from kvlib.codecs.bfloat16 import BFloat16, bfloat16
 from kvlib.codecs.fp8 import Fp8, fp8
 from kvlib.codecs.groups import PerChannel, PerToken, int8_per_channel, kivi
 from kvlib.codecs.int8 import Int8, int8
-from kvlib.codecs.names import codec
+from kvlib.codecs.names import codec, register_codec
 
 if TYPE_CHECKING:
     from kvlib.codecs.names import NAMES
@@ -39,6 +39,7 @@ __all__ = [
     "int8",
     "int8_per_channel",
     "kivi",
+    "register_codec",
 ]
 
 

@@ -1,17 +1,21 @@
-"""Codecs by name: one registry. **A new codec joins by one line in REGISTRY**, and one in CODECS of
-``tests/caches.py``; a codec needs a name only where others should find it by one.
+"""Codecs by name: one registry, with a line for each. `register_codec` adds to it from outside.
 
-All names of ``kvlib.costs.CODECS`` are here, except float32 and float16 with their other spellings:
-they are not codecs but dtypes of a cache.
+A codec needs a name only where others should find it by one. All names of ``kvlib.costs.CODECS``
+are here, except float32 and float16 with their other spellings: they are not codecs but dtypes of a
+cache.
 """
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from kvlib.arguments import type_of
-from kvlib.codecs.base import PLAIN, Codec
+from kvlib.codecs.base import PLAIN, Codec, TensorCodec
 from kvlib.codecs.bfloat16 import bfloat16
 from kvlib.codecs.fp8 import fp8
 from kvlib.codecs.groups import int8_per_channel, kivi
@@ -27,7 +31,9 @@ REGISTRY: tuple[tuple[str, Codec, tuple[str, ...]], ...] = (  # name, codec, its
     ("int4", kivi(4), ("kivi4",)),
     ("int2", kivi(2), ("kivi2",)),
 )
+LENGTHS = (32, 64, 128, 256, 512, 1024)  # of vectors, at which a codec's bits are counted
 if TYPE_CHECKING:
+    from kvlib.costs.codecs import Codec as Stored
     from kvlib.costs.rows import Catalogue
 
     NAMES: Catalogue[Codec]
@@ -49,6 +55,68 @@ def __getattr__(name: str) -> Any:
     if name == "NAMES":
         return names()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def register_codec(codec: Codec, aliases: tuple[str, ...] = ()) -> None:
+    """Let caches and `kvlib.costs` find a codec by its name, and by other names.
+
+    `kvlib.costs` counts the bits that its fields state, and 16 for numbers that stay as they are.
+
+    Raises TypeError for what is no codec, ValueError for a name that another codec has.
+    """
+    if not isinstance(codec, Codec):
+        raise TypeError(f"codec is {type_of(codec)}, needed: a Codec")
+    from kvlib.costs.codecs import CODECS as DTYPES
+
+    spellings, stored = (codec.name, *aliases), counted(codec)
+    names().check_free(codec, spellings)
+    DTYPES.check_free(stored, spellings)
+    names().add(codec, spellings)
+    DTYPES.add(stored, spellings)
+
+
+def counted(codec: Codec) -> Stored:
+    """The bits of a codec as `kvlib.costs` counts them, found from its fields at two lengths."""
+    from kvlib.costs.codecs import Codec as Stored
+
+    both = (codec.keys, codec.values)
+    dims = [dim for dim in LENGTHS if all(_takes(part, dim) for part in both)]
+    if not dims:
+        raise ValueError(f"codec {codec.name!r} takes vectors of none of {LENGTHS} numbers")
+    short, long = dims[0], dims[-1]
+
+    def line(payload: bool) -> tuple[Fraction, Fraction]:
+        """Bits for each number of a vector, and for the vector as such."""
+        first, last = (_bits(both, dim, payload) for dim in (short, long))
+        slope = (last - first) / (long - short) if long > short else first / short
+        return slope, first - slope * short
+
+    (bits, more), (scale, per_vector) = line(True), line(False)
+    if per_vector + more:  # group 0 means one scale for each vector
+        bits, scale, group = bits + scale, per_vector + more, 0
+    else:
+        scale, group = Fraction(scale.numerator), scale.denominator
+    b, s = (int(x) if x.denominator == 1 else x for x in (bits, scale))
+    return Stored(codec.name, codec.made_by, b, s, group, codec.residual)
+
+
+def _takes(part: TensorCodec, dim: int) -> bool:
+    try:
+        part.check(dim)
+    except ValueError:
+        return False
+    return True
+
+
+def _bits(parts: tuple[TensorCodec, TensorCodec], dim: int, payload: bool) -> Fraction:
+    """Bits of a token's vector of that length, on average of keys and values."""
+    total = Fraction(0)
+    for part in parts:
+        for field in part.fields(dim, np, np.dtype(np.float16)).values():
+            if field.payload == payload:
+                bits = 8 * math.prod(field.shape) * np.dtype(field.dtype).itemsize
+                total += Fraction(bits, field.per * len(parts))
+    return total
 
 
 def codec(name: str | Codec) -> Codec:

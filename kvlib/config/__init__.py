@@ -2,7 +2,7 @@
 
 `read`      a config.json → a `Shape` (how large a model is), or a shape with the fields of
             `ModelConfig` that say how a forward pass computes
-`families`  the registry, and a file for each family or group of relatives; it says how to add one
+`families`  the registry, and a file for each family or group of relatives
 `door`      reads a file of JSON within limits of size, depth and digits
 `keys`      typed access to one JSON object; errors name file, key, value and what was needed
 `parts`     what several families state alike: sizes, windows, experts, activations, end tokens
@@ -11,4 +11,35 @@
 `words`     how an error shows what a file holds
 `quantised` how weights and cache are stored, as config.json or a file beside it says
 `rope`      rotary position embedding: what is known of it, and how a config.json states it
+
+The names below are what a family of your own needs; `register_family` makes kvlib read it.
 """
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
+    from kvlib.config.families import Conversion as Conversion
+    from kvlib.config.families import Family as Family
+    from kvlib.config.families import Names as Names
+    from kvlib.config.families import classes as classes
+    from kvlib.config.families import register_family as register_family
+    from kvlib.config.families import transposed as transposed
+    from kvlib.config.keys import Keys as Keys
+    from kvlib.config.parts import activation as activation
+    from kvlib.config.parts import decoder as decoder
+    from kvlib.config.parts import gated_fields as gated_fields
+    from kvlib.config.parts import listed as listed
+    from kvlib.config.parts import llama_fields as llama_fields
+    from kvlib.config.parts import routing as routing
+    from kvlib.config.parts import special_tokens as special_tokens
+    from kvlib.config.parts import uniform as uniform
+    from kvlib.config.parts import window as window
+    from kvlib.config.rope import read_rope as read_rope
+    from kvlib.config.router import Router as Router
+    from kvlib.config.shape import Experts as Experts
+    from kvlib.config.shape import Latent as Latent
+    from kvlib.config.shape import Shape as Shape
+else:
+    from kvlib.lazy import attach
+
+    __getattr__, __dir__, __all__ = attach(__name__)

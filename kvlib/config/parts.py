@@ -111,7 +111,7 @@ def listed(keys: Keys, size: int) -> tuple[int, ...] | None:
 
 def llama_fields(keys: Keys) -> dict[str, Any]:
     """The forward pass of Llama and most of its descendants: RMSNorm, RoPE, a gated MLP."""
-    return {**gated_fields(keys), "rope": rope.read(keys)}
+    return {**gated_fields(keys), "rope": rope.read_rope(keys)}
 
 
 def gated_fields(

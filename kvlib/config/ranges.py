@@ -31,8 +31,9 @@ MOST = {
 # other numbers: the least and the most
 BETWEEN = {
     **dict.fromkeys(("rope_theta", "rope_local_base_freq"), (1e-3, 1e18)),
-    **dict.fromkeys(("rms_norm_eps", "layer_norm_epsilon", "norm_epsilon"), (1e-30, 1.0)),
-    "norm_eps": (1e-30, 1.0),
+    **dict.fromkeys(("rms_norm_eps", "layer_norm_eps", "norm_eps"), (1e-30, 1.0)),
+    **dict.fromkeys(("layer_norm_epsilon", "norm_epsilon"), (1e-30, 1.0)),
+    **dict.fromkeys(("partial_rotary_factor", "rotary_pct"), (1e-3, 1.0)),
     **dict.fromkeys(("factor", "low_freq_factor", "high_freq_factor"), (1e-6, 1e6)),
     **dict.fromkeys(("beta_fast", "beta_slow"), (1e-6, 1e6)),
     **dict.fromkeys(("attention_factor", "mscale", "mscale_all_dim"), (1e-3, 1e3)),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from kvlib.config.keys import Keys, one_of, positive_float, positive_int
@@ -36,6 +36,8 @@ class RopeConfig:
                arXiv:2309.00071). The limits lie at two fractional i; `truncate` rounds the lower
                one down and the upper one up
 
+    partial_rotary_factor is the share of a head's numbers that are rotated, the first ones.
+
     >>> from kvlib.model import rope
     >>> rope.frequencies(RopeConfig(theta=10000.0), 4)
     array([1.  , 0.01])
@@ -51,6 +53,7 @@ class RopeConfig:
     beta_fast: float = 32.0
     attention_factor: float = 1.0
     truncate: bool = True
+    partial_rotary_factor: float = 1.0
 
     def __post_init__(self) -> None:
         one_of("rope kind", self.kind, KINDS)
@@ -72,22 +75,33 @@ class RopeConfig:
         if self.kind == "yarn" and self.theta == 1.0:
             raise ValueError("rope theta is 1.0, needed for yarn: frequencies that differ")
 
+    def rotated(self, head_dim: int) -> int:
+        """How many numbers of a head are rotated."""
+        return int(head_dim * self.partial_rotary_factor)
 
+
+ENTRIES = ("rope_parameters", "rope_scaling")  # the keys that hold a rope, new and old
 FULL, SLIDING = "full_attention", "sliding_attention"  # as `layer_types` names them
 
 
-def read(keys: Keys, theta: float = 10000.0) -> RopeConfig:
+def read_rope(keys: Keys, theta: float = 10000.0, partial: float | None = None) -> RopeConfig:
     """The one rope of all layers, from `rope_theta`, `rope_scaling` and `rope_parameters`.
 
-    theta: the base for a file that states none.
+    theta and partial are the base and the share of a head for a file that states none; partial
+    is None for a family that rotates whole heads.
     """
-    theta = keys.number("rope_theta", theta)
+    plain = RopeConfig(theta=keys.number("rope_theta", theta))
+    if partial is not None:
+        entries = (keys.read(key, dict, "an object or null", {}) for key in ENTRIES)
+        inside = [keys.inner(key, entry) for key, entry in zip(ENTRIES, entries, strict=True)]
+        stated = [one.number("partial_rotary_factor", None) for one in (keys, *inside)]
+        plain = replace(plain, partial_rotary_factor=next(filter(None, stated), partial))
     used = keys.read("layer_types", list, "a list", None) or [FULL]
-    found = list(_stated(keys, {kind: theta for kind in used if isinstance(kind, str)}))
+    found = list(_stated(keys, {kind: plain for kind in used if isinstance(kind, str)}))
     for key, _, one in found:
         if one != found[0][2]:
             raise keys.error(key, "one and the same rope for all layers, stated once")
-    return found[0][2] if found else RopeConfig(theta=theta)
+    return found[0][2] if found else plain
 
 
 def longest(keys: Keys) -> int:
@@ -103,7 +117,7 @@ def longest(keys: Keys) -> int:
     between the pre-yarn and post-yarn context lengths", and "linear" divides positions by it.
     """
     length = keys.count("max_position_embeddings")
-    for key in ("rope_parameters", "rope_scaling"):
+    for key in ENTRIES:
         entry = keys.read(key, dict, "an object or null", {})
         inside = keys.inner(key, entry)
         if isinstance(entry.get(FULL), dict):
@@ -141,13 +155,12 @@ def read_by_type(keys: Keys, full: float, sliding: float) -> tuple[RopeConfig, R
     `rope_scaling` for the first, `rope_local_base_freq` for the second. `full` and `sliding` are
     the family's own thetas.
     """
-    theta = {
-        FULL: keys.number("rope_theta", full),
-        SLIDING: keys.number("rope_local_base_freq", sliding),
+    found = {
+        FULL: RopeConfig(theta=keys.number("rope_theta", full)),
+        SLIDING: RopeConfig(theta=keys.number("rope_local_base_freq", sliding)),
     }
-    found = {kind: RopeConfig(theta=theta[kind]) for kind in theta}
     stated: set[str] = set()
-    for key, kind, one in _stated(keys, theta):
+    for key, kind, one in _stated(keys, dict(found)):
         kind = kind or FULL  # the only layers whose positions are stretched
         if kind in stated and one != found[kind]:
             raise keys.error(key, f"the rope of {kind!r} stated once")
@@ -156,38 +169,47 @@ def read_by_type(keys: Keys, full: float, sliding: float) -> tuple[RopeConfig, R
     return found[FULL], found[SLIDING]
 
 
-def _stated(keys: Keys, theta: Mapping[str, float]) -> Iterator[tuple[str, str | None, RopeConfig]]:
+def _stated(
+    keys: Keys, plain: Mapping[str, RopeConfig]
+) -> Iterator[tuple[str, str | None, RopeConfig]]:
     """Yield each rope of `rope_parameters` and `rope_scaling`: key, layer type (None: any), rope.
 
-    theta: for each type of layer, the base that applies unless an entry states another.
+    plain: for each type of layer, what applies unless an entry states another.
     """
-    keys.only("partial_rotary_factor", 1.0, "the whole head is rotated")
+    _partial(keys, next(iter(plain.values())))
     keys.seen.add(ORIGINAL)  # only llama3 and yarn depend on it
-    for key in ("rope_parameters", "rope_scaling"):
+    for key in ENTRIES:
         entry = keys.read(key, dict, "an object or null", None)
         if entry is None:
             continue
         inside = keys.inner(key, entry)
         if not entry or not all(isinstance(value, dict) for value in entry.values()):
-            yield key, None, _entry(inside, next(iter(theta.values())), keys)
+            yield key, None, _entry(inside, next(iter(plain.values())), keys)
             continue
-        if not theta.keys() <= entry.keys():
-            raise keys.error(key, f"an entry for each layer type of {sorted(theta)}")
+        if not plain.keys() <= entry.keys():
+            raise keys.error(key, f"an entry for each layer type of {sorted(plain)}")
         for kind in entry:
             if kind not in (FULL, SLIDING):
                 raise inside.error(kind, f"no such key: the layer types are {FULL} and {SLIDING}")
-        for kind in theta:
-            yield key, kind, _entry(inside.inner(kind, entry[kind]), theta[kind], keys)
+        for kind in plain:
+            yield key, kind, _entry(inside.inner(kind, entry[kind]), plain[kind], keys)
 
 
-def _entry(keys: Keys, theta: float, model: Keys) -> RopeConfig:
+def _partial(keys: Keys, plain: RopeConfig) -> None:
+    """Refuse another share of a head than `plain` rotates."""
+    share = plain.partial_rotary_factor
+    why = "the whole head is rotated" if share == 1.0 else "this share of a head is rotated"
+    keys.only("partial_rotary_factor", share, why)
+
+
+def _entry(keys: Keys, plain: RopeConfig, model: Keys) -> RopeConfig:
     """One rope; `model` has the keys of the whole file."""
     keys.seen.add(ORIGINAL)
     key = "rope_type" if keys.data.get("rope_type") is not None else "type"
     kind = keys.read(key, str, f"one of {', '.join(KINDS)}", "default", KINDS.__contains__)
     keys.only("type", kind, "as rope_type says")
-    keys.only("partial_rotary_factor", 1.0, "the whole head is rotated")
-    found: dict[str, Any] = {"theta": keys.number("rope_theta", theta)}
+    _partial(keys, plain)
+    found: dict[str, Any] = {"theta": keys.number("rope_theta", plain.theta)}
     if kind == "default":
         keys.only("factor", 1.0, "this rope_type has none")
     else:
@@ -200,7 +222,7 @@ def _entry(keys: Keys, theta: float, model: Keys) -> RopeConfig:
     if kind == "yarn":
         found.update(_yarn(keys, found["factor"], model))
     keys.refuse_others(to_run=True)
-    return RopeConfig(kind=kind, **found)
+    return replace(plain, kind=kind, **found)
 
 
 def _yarn(keys: Keys, factor: float, model: Keys) -> dict[str, Any]:
@@ -223,9 +245,9 @@ def _yarn(keys: Keys, factor: float, model: Keys) -> dict[str, Any]:
 def score_factor(keys: Keys) -> float:
     """What DeepSeek multiplies scores by beside 1/√D: m², m = 0.1 · `mscale_all_dim` · ln s + 1.
 
-    s is YaRN's `factor`. 1.0 without YaRN or without that key. `read` has checked them by then.
+    s is YaRN's `factor`. 1.0 without YaRN or without that key. `read_rope` has checked them.
     """
-    for key in ("rope_parameters", "rope_scaling"):
+    for key in ENTRIES:
         entry = keys.data.get(key) or {}
         if entry.get("mscale_all_dim"):
             return _temperature(float(entry["factor"]), float(entry["mscale_all_dim"])) ** 2

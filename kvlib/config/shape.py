@@ -48,9 +48,13 @@ class Experts(NamedTuple):
 class Shape(NamedTuple):
     """A decoder's sizes. Names are Hugging Face's keys where those exist.
 
-    windows has one entry a layer: 0 for all tokens, or W, the query itself included.
-    post_norms: outputs of attention and MLP are normed, too; a layer then has four norms, not two.
-    latent replaces key and value heads; experts the MLP of some layers.
+    windows            one entry a layer: 0 for all tokens, or W, the query itself included
+    norm               "rms"; "rms_1p", whose stored weights w mean 1 + w; or "layer", with biases
+    positions          "rope", or "learned" and added to the embeddings
+    post_norms         outputs of attention and MLP are normed, too: four norms a layer, not two
+    parallel_residual  attention and MLP read the same x, and both are added to it
+    shared_norm        in such a layer: attention and MLP read the output of one norm
+    latent, experts    what replaces key and value heads, and the MLP of some layers
     """
 
     model_type: str
@@ -64,10 +68,12 @@ class Shape(NamedTuple):
     max_position_embeddings: int
     windows: tuple[int, ...]
     tie_word_embeddings: bool
+    norm: str = "rms"
+    positions: str = "rope"
     gated_mlp: bool = True
-    learned_positions: bool = False
-    norm_bias: bool = False
     post_norms: bool = False
+    parallel_residual: bool = False
+    shared_norm: bool = False
     qkv_bias: bool = False
     o_bias: bool = False
     mlp_bias: bool = False

@@ -161,7 +161,7 @@ def neutral(key: str, shape: Shape | None, seen: Collection[str] = ()) -> tuple[
         return None if shape.latent else scale, "scores are scaled by 1/sqrt(head_dim)"
     if key in ("v_head_dim", "rotary_dim") and not shape.latent:
         return shape.head_dim, "as head_dim says"
-    if key == "no_rope_layers" and not shape.learned_positions:
+    if key == "no_rope_layers" and shape.positions == "rope":
         return [1] * layers, "every layer rotates its keys"
     if key == "layer_types" and not any(shape.windows):
         return ["full_attention"] * layers, "every layer sees all tokens"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from kvlib.costs import checks
@@ -14,7 +15,8 @@ class Codec:
     """How numbers are stored: `bits` per number, and `scale_bits` of scales per `group` numbers.
 
     group 0 means one scale for every vector (a key or a value of one head); `residual` is how many
-    of a request's last tokens stay in 16 bits (KIVI, arXiv:2402.02750).
+    of a request's last tokens stay in 16 bits (KIVI, arXiv:2402.02750). Bits are fractions where
+    keys and values differ.
 
     >>> from kvlib.costs import CODECS
     >>> CODECS["int8"].bits, CODECS["bf16"].name
@@ -23,15 +25,17 @@ class Codec:
 
     name: str
     title: str
-    bits: int
-    scale_bits: int = 0
+    bits: int | Fraction
+    scale_bits: int | Fraction = 0
     group: int = 0
     residual: int = 0
     aliases: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, least in (("bits", 1), ("scale_bits", 0), ("group", 0), ("residual", 0)):
-            checks.count(f"{name} of codec {self.name!r}", getattr(self, name), least)
+            value = getattr(self, name)
+            if not isinstance(value, Fraction):
+                checks.count(f"{name} of codec {self.name!r}", value, least)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -55,6 +59,7 @@ _CODECS = (
     Codec("bfloat16", "bfloat16", 16, aliases=("bf16",)),
     Codec("fp8", "fp8", 8, aliases=_FP8),
     Codec("int8", "int8, a scale for each vector", 8, scale_bits=32),
+    Codec("int8_per_channel", "int8, groups of 32", 8, scale_bits=32, group=32),
     Codec("int4", "int4, groups of 32", 4, aliases=("kivi4",), **_KIVI),
     Codec("int2", "int2, groups of 32", 2, aliases=("kivi2",), **_KIVI),
 )

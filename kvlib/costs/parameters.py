@@ -60,8 +60,8 @@ def count(shape: Shape) -> Counts:
     products = layers * sum(_attention(shape).values())
     products += dense * sum(_mlp(shape, shape.intermediate_size).values())
     vectors = layers * _attention_vectors(shape)
-    norms = layers * (4 if shape.post_norms else 2) + 1
-    vectors += norms * hidden * (2 if shape.norm_bias else 1)
+    norms = layers * ((4 if shape.post_norms else 2) - shape.shared_norm) + 1
+    vectors += norms * hidden * (2 if shape.norm == "layer" else 1)
     if shape.mlp_bias:
         inner = shape.intermediate_size * (2 if shape.gated_mlp else 1)
         vectors += dense * (inner + hidden)
@@ -70,7 +70,7 @@ def count(shape: Shape) -> Counts:
         products=products,
         vectors=vectors,
         embedding=table,
-        positions=shape.max_position_embeddings * hidden if shape.learned_positions else 0,
+        positions=shape.max_position_embeddings * hidden * (shape.positions == "learned"),
         head=table,
         tied=shape.tie_word_embeddings,
     )
@@ -144,26 +144,28 @@ def modules(shape: Shape, apart: Callable[[int], bool] = lambda layer: True) -> 
     ours = {**dict.fromkeys(("q_proj", "k_proj", "v_proj"), "qkv"), "o_proj": "o"}
     ours |= {"gate_proj": up, "up_proj": up, "down_proj": "down"}
 
+    def tensor(ours: str, usual: str) -> str:
+        """The name of the one tensor that holds our weight."""
+        whole = names.whole(ours)
+        return whole.tensor.removesuffix(".weight") if whole else names.respell(usual)
+
     def named(inside: str, sizes: Mapping[str, int], **fields: Any) -> Iterator[Module]:
         """The matrices inside a part of a layer, by the family's own names; some are one there."""
         found: dict[str, int] = {}
-        for tensor, numbers in sizes.items():
-            name = names.renamed.get(ours.get(tensor, ""), inside + tensor)
-            for old, new in names.respelled:
-                name = name.replace(old, new)
+        for theirs, numbers in sizes.items():
+            name = tensor(ours.get(theirs, ""), inside + theirs)
             found[name] = found.get(name, 0) + numbers
         for name, numbers in found.items():
             yield Module(f"{names.prefix}{names.layers}.{i}.{name}", numbers, **fields)
 
     table = shape.vocab_size * hidden
-    name = names.prefix + names.renamed.get("embed", "embed_tokens")
-    yield Module(name, table, "embedding", linear=False)
+    yield Module(names.prefix + tensor("embed", "embed_tokens"), table, "embedding", linear=False)
     for i in range(shape.num_hidden_layers):
         yield from named("self_attn.", _attention(shape))
         if mixture is None or i not in mixture.layers:
             yield from named("mlp.", _mlp(shape, shape.intermediate_size))
             continue
-        router = names.renamed.get("router", "mlp.gate")
+        router = tensor("router", "mlp.gate")
         yield from named("", {router: mixture.num_experts * hidden}, linear=False)
         if mixture.shared_width:
             yield from named("mlp.shared_expert.", _mlp(shape, mixture.shared_width))
@@ -174,7 +176,7 @@ def modules(shape: Shape, apart: Callable[[int], bool] = lambda layer: True) -> 
         for e in range(listed):
             yield from named(f"mlp.experts.{e}.", expert, part="expert", copies=copies)
     if not shape.tie_word_embeddings:
-        yield Module("lm_head", table, "head")
+        yield Module(tensor("lm_head", "lm_head"), table, "head")
 
 
 def _attention_vectors(shape: Shape) -> int:

@@ -50,6 +50,17 @@ class Catalogue(Mapping[str, T], Generic[T]):
         self._entries: dict[str, T] | None = None
         self._names: dict[str, str] = {}
 
+    def check_free(self, entry: T, names: tuple[str, ...]) -> None:
+        """Raise ValueError for a name that another entry has."""
+        for name in names:
+            if name in self and self[name] != entry:
+                raise ValueError(f"there is a {self.kind} {shown(name)}, needed: another name")
+
+    def add(self, entry: T, names: tuple[str, ...]) -> None:
+        """Add an entry under these names, the first of which it is listed by."""
+        self.entries[names[0]] = entry
+        self._names.update((_plain(name), names[0]) for name in names)
+
     @property
     def entries(self) -> dict[str, T]:
         if self._entries is None:

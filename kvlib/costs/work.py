@@ -231,7 +231,8 @@ def _work(
             spec.layers, facts["layers"]
         )
     weights, kept = spec.weight_codec(weight_dtype), spec.kv_codec(kv_dtype).facts
-    w = formulas.pass_work(facts, kept, weights.bits, batch, fresh, seq, shared)
+    bits: Any = weights.bits
+    w = formulas.pass_work(facts, kept, bits, batch, fresh, seq, shared)
     if spec.stored and weights is spec.stored.codec:
         read = spec.stored.read_instead(facts)
         w["weight_bytes"] = formulas.weights_read(read, batch * fresh)

@@ -62,10 +62,13 @@ class Block:
     """Layer number `layer`, with its weights by their names without "layers.N."."""
 
     def __init__(self, config: ModelConfig, layer: int, w: dict[str, Array]) -> None:
-        self.attn_norm, self.mlp_norm = Norm(config, w, "attn_norm"), Norm(config, w, "mlp_norm")
+        self.attn_norm = Norm(config, w, "attn_norm")
         self.mixer: TokenMixer = mixer_kind(config, layer)(config, layer, w)
         self.feed_forward: FeedForward = feed_forward_kind(config, layer)(config, w)
-        self.post_norms = config.post_norms
+        self.parallel, self.post_norms = config.parallel_residual, config.post_norms
+        self.shared_norm = config.shared_norm
+        if not self.shared_norm:
+            self.mlp_norm = Norm(config, w, "mlp_norm")
         if self.post_norms:
             self.attn_post_norm = Norm(config, w, "attn_post_norm")
             self.mlp_post_norm = Norm(config, w, "mlp_post_norm")
@@ -79,23 +82,38 @@ class Block:
             found += Norm.weights(config, "attn_post_norm", "post_attention_layernorm")
         # Llama calls the norm before the MLP by the name that Gemma has for the one above
         name = "pre_feedforward_layernorm" if config.post_norms else "post_attention_layernorm"
-        found += Norm.weights(config, "mlp_norm", name)
+        if not config.shared_norm:
+            found += Norm.weights(config, "mlp_norm", name)
         found += feed_forward_kind(config, layer).weights(config)
         if config.post_norms:
             found += Norm.weights(config, "mlp_post_norm", "post_feedforward_layernorm")
         return found
 
-    def mix(
+    def forward(
         self, x: Array, cache: Cache, step: Step, angles: Angles, wanted: Wanted | None = None
     ) -> Array:
-        """x (T, hidden) → x + what other tokens say (T, hidden), or the R `wanted` rows of it."""
+        """x (T, hidden) → x + what other tokens say + what each says for itself; x is changed.
+
+        wanted: the R rows that are returned, all T unless given.
+        """
+        if self.parallel:
+            return self._in_parallel(x, cache, step, angles, wanted)
         h = self.mixer.forward(self.attn_norm(x), cache, step, angles, wanted)
         if wanted is not None:
             x = taken(x, wanted.rows)
-        return x + (self.attn_post_norm(h) if self.post_norms else h)
-
-    def feed(self, x: Array) -> Array:
-        """x (T, hidden) → x + what each token says for itself; x is changed."""
+        x += self.attn_post_norm(h) if self.post_norms else h
         h = self.feed_forward.forward(self.mlp_norm(x))
         x += self.mlp_post_norm(h) if self.post_norms else h
+        return x
+
+    def _in_parallel(
+        self, x: Array, cache: Cache, step: Step, angles: Angles, wanted: Wanted | None
+    ) -> Array:
+        normed = self.attn_norm(x)
+        h = self.mixer.forward(normed, cache, step, angles, wanted)
+        if wanted is not None:
+            x, normed = taken(x, wanted.rows), taken(normed, wanted.rows)
+        y = self.feed_forward.forward(normed if self.shared_norm else self.mlp_norm(x))
+        x += self.attn_post_norm(h) if self.post_norms else h
+        x += self.mlp_post_norm(y) if self.post_norms else y
         return x

@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -88,13 +87,13 @@ def _how_to_fetch(folder: str) -> str:
 class Source(NamedTuple):
     """A tensor of the file: name without prefix, shape there, where its rows go in our weight.
 
-    convert: the tensor as NumPy reads it → our rows; None where it holds them as they are.
+    convert: the tensor as NumPy reads it, and the config → our rows; None where they are the same
     """
 
     name: str
     shape: tuple[int, ...]
     row: int
-    convert: Callable[[np.ndarray], np.ndarray] | None = None
+    convert: Callable[[np.ndarray, ModelConfig], np.ndarray] | None = None
 
 
 def sources(config: ModelConfig) -> dict[str, list[Source]]:
@@ -108,29 +107,16 @@ def sources(config: ModelConfig) -> dict[str, list[Source]]:
     for ours, weight in model_weights(config).items():
         *path, part, kind = ours.split(".")
         place = f"{names.layers}.{path[1]}." if path else ""
-        if f"{part}.{kind}" in names.stored:
-            one = names.stored[f"{part}.{kind}"]
-            bound = partial(_with_config, one.rows, config)
-            in_file = weight.shape if one.shape is None else one.shape(config)
-            found[ours] = [Source(place + one.tensor, in_file, 0, bound)]
+        if (one := names.whole(part, kind)) is not None:
+            in_file = one.shape(weight.shape, config)
+            found[ours] = [Source(place + one.tensor, in_file, 0, one.rows)]
             continue
-        renamed = names.renamed.get(part)
-        tensors = weight.tensors if renamed is None else {renamed: weight.shape[0]}
-        transposed = kind == "weight" and part in names.transposed
         row, found[ours] = 0, []
-        for theirs, rows in tensors.items():
-            shape = (rows, *weight.shape[1:])
-            in_file = shape[::-1] if transposed else shape
-            for old, new in names.respelled:
-                theirs = theirs.replace(old, new)
-            convert = np.transpose if transposed else None
-            found[ours].append(Source(f"{place}{theirs}.{kind}", in_file, row, convert))
+        for theirs, rows in weight.tensors.items():
+            name = f"{place}{names.respell(theirs)}.{kind}"
+            found[ours].append(Source(name, (rows, *weight.shape[1:]), row))
             row += rows
     return found
-
-
-def _with_config(rows: Callable[..., np.ndarray], config: ModelConfig, x: np.ndarray) -> np.ndarray:
-    return rows(x, config)
 
 
 def open_tensors(folder: str, config: ModelConfig) -> Tensors:
@@ -222,7 +208,8 @@ def full_name(config: ModelConfig, name: str, tensors: Tensors) -> str:
     """A tensor's name as these files would have it: with the prefix, unless they go without."""
     prefix = family(config.model_type).names.prefix
     prefixed = any(in_file.startswith(prefix) for _, in_file in tensors.values())
-    return prefix + name if prefixed and not name.startswith("lm_head.") else name
+    (head,) = sources(replace(config, tie_word_embeddings=False))[HEAD]
+    return prefix + name if prefixed and name != head.name else name
 
 
 def copy_weights(
@@ -239,7 +226,7 @@ def copy_weights(
             file, name = tensors[source.name]
             values = file.read(name)
             if source.convert is not None:
-                values = source.convert(values)
+                values = source.convert(values, config)
             rows = weight[source.row : source.row + values.shape[0], ...]
             if has_views(xp):  # NumPy and CuPy convert as they assign, and know float16
                 rows[...] = xp.asarray(values)

@@ -35,15 +35,16 @@ class ModelConfig:
     windows holds one entry per layer: None for full causal attention, or W, the number of tokens a
     query sees, itself included. norm is "rms", "rms_1p" (RMSNorm whose stored weights w stand for
     1 + w) or "layer"; with post_norms the outputs of attention and MLP are normed before they are
-    added. Scores are scaled by query_pre_attn_scalar ** -0.5 (head_dim unless given), and capped
-    where a softcapping is given; embeddings are multiplied by embedding_scale. Layers with a window
-    rotate by window_rope where that is given. sinks: whether every query head has a learned logit,
-    which takes weight but has no value. latent: the sizes of latent attention, where layers have it
-    in place of key and value heads; head_dim is then its qk_head_dim. experts: the mixture in place
-    of the MLP of some layers, and router: how a token gets to its experts, whose shares add up to 1
-    (times the router's scaling) if norm_topk_prob. With swiglu_limit, the MLP has
-    the clamped gate of gpt-oss. eos_token_ids are the tokens at which generation ends; bos_token_id
-    may be None.
+    added. With parallel_residual attention and MLP read the same x, and with shared_norm the output
+    of one norm, too. Scores are scaled by query_pre_attn_scalar ** -0.5 (head_dim unless given),
+    and capped where a softcapping is given; embeddings are multiplied by embedding_scale. Layers
+    with a window rotate by window_rope where that is given. sinks: whether every query head has a
+    learned logit, which takes weight but has no value. latent: the sizes of latent attention, where
+    layers have it in place of key and value heads; head_dim is then its qk_head_dim. experts: the
+    mixture in place of the MLP of some layers, and router: how a token gets to its experts, whose
+    shares add up to 1 (times the router's scaling) if norm_topk_prob. With swiglu_limit, the MLP
+    has the clamped gate of gpt-oss. eos_token_ids are the tokens at which generation ends;
+    bos_token_id may be None.
 
     Raises ValueError or TypeError, naming the field, for a value that no model can have, and for
     a number outside the limits of `kvlib.config.ranges`.
@@ -76,6 +77,8 @@ class ModelConfig:
     qk_norm: bool = False
     tie_word_embeddings: bool = False
     post_norms: bool = False
+    parallel_residual: bool = False
+    shared_norm: bool = False
     windows: tuple[int | None, ...] = ()
     query_pre_attn_scalar: float | None = None
     attn_logit_softcapping: float | None = None
@@ -119,6 +122,13 @@ class ModelConfig:
             if self.rope_dim % 2:
                 name = "head_dim" if self.latent is None else "latent.qk_rope_head_dim"
                 raise ValueError(f"{name} is {self.rope_dim}, needed: an even number for rope")
+            for rope in filter(None, (self.rope, self.window_rope)):
+                rotated = rope.rotated(self.rope_dim)
+                if rotated % 2 or not rotated:
+                    raise ValueError(
+                        f"partial_rotary_factor is {rope.partial_rotary_factor}, which rotates "
+                        f"{rotated} of {self.rope_dim} numbers, needed: an even number above 0"
+                    )
         elif self.rope is not None:
             raise ValueError("rope is given but positions are 'learned'; leave rope out")
         if self.window_rope is not None and self.rope is None:
@@ -130,6 +140,8 @@ class ModelConfig:
                 f"windows has {len(self.windows)} entries, needed: one for each of "
                 f"{self.num_hidden_layers} layers"
             )
+        if self.shared_norm and not self.parallel_residual:
+            raise ValueError("shared_norm is True, needed with it: parallel_residual")
         if self.experts is not None:
             _check_experts(self.experts, self.num_hidden_layers)
         check_flag("router.sigmoid", self.router.sigmoid)

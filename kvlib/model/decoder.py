@@ -101,8 +101,8 @@ class Decoder:
         final = len(self._blocks) - 1
         for i, block in enumerate(self._blocks):
             # After the final mixing no layer asks for the rows that are not wanted.
-            x = block.mix(x, cache, step, angles[self._rope[i]], want if i == final else None)
-            x = block.feed(x)
+            rows_of = want if i == final else None
+            x = block.forward(x, cache, step, angles[self._rope[i]], rows_of)
         return self._embedding.logits(self._norm(x))
 
     def _check(self, tokens: Sequence[int] | Array, step: Step) -> Array:

@@ -16,11 +16,12 @@ from kvlib.arrays import Array, namespace
 from kvlib.caches import Step
 from kvlib.config.rope import RopeConfig
 
-Angles = tuple[Array, Array] | None  # cos and sin (T, 1, D) at a step's positions; None: no RoPE
+Angles = tuple[Array, Array] | None  # cos and sin (T, 1, R) at a step's positions; None: no RoPE
 
 
 def frequencies(config: RopeConfig, head_dim: int) -> np.ndarray:
-    """Radians per token for each pair of dimensions: (D/2,) float64, largest first."""
+    """Radians per token for each pair of the R rotated numbers: (R/2,) float64, largest first."""
+    head_dim = config.rotated(head_dim)
     base = config.theta ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
     if config.kind == "linear":
         return base / config.factor
@@ -59,7 +60,7 @@ def _yarn(base: np.ndarray, config: RopeConfig, head_dim: int) -> np.ndarray:
 def tables(
     config: RopeConfig, head_dim: int, max_positions: int, xp: Any, dtype: Any
 ) -> tuple[Array, Array]:
-    """cos and sin for every position, each (P, D), laid out for :func:`rotate`.
+    """cos and sin for every position, each (P, R), laid out for :func:`rotate`.
 
     Angles are formed in float64: at position 100,000 a float32 angle is off by 0.004.
     The first half of sin carries the minus sign of the rotation.
@@ -73,8 +74,12 @@ def tables(
 
 
 def rotate(x: Array, cos: Array, sin: Array) -> Array:
-    """Turn every head of every token.   x (T, H, D)   cos, sin (T, 1, D) at its positions."""
-    half = x.shape[-1] // 2
+    """Turn the first R numbers of every head.   x (T, H, D)   cos, sin (T, 1, R) by position."""
+    width = cos.shape[-1]
+    if width < x.shape[-1]:
+        turned = rotate(x[..., :width], cos, sin)
+        return namespace(x).concat([turned, x[..., width:]], axis=-1)
+    half = width // 2
     swapped = namespace(x).concat([x[..., half:], x[..., :half]], axis=-1)
     swapped *= sin
     swapped += x * cos
@@ -113,7 +118,7 @@ class Rotation:
         self._tables: tuple[Array, Array] | None = None
 
     def at(self, step: Step) -> Angles:
-        """cos and sin (T, 1, D) at the step's positions; None where positions are learned."""
+        """cos and sin (T, 1, R) at the step's positions; None where positions are learned."""
         if self.config is None:
             return None
         needed, xp = step.longest, self.xp

@@ -1,46 +1,102 @@
 """The families of models whose config.json kvlib reads: one line below for each.
 
-To add a family, write a file in this folder whose FAMILIES maps the model_type to a `Family`, and
-add a line with both names below. Close relatives share a file. It says four things of a family:
-
-1. which classes a config may name in `architectures`;
-2. `shape(keys)`: what decides how large the model and its cache are. `kvlib.config.parts` reads
-   what families share; every key that is read is checked, and `kvlib.costs` refuses a config with
-   keys that have not been read;
-3. `forward_fields(keys)`: the fields of `kvlib.ModelConfig` that say how a forward pass computes.
-   A key that neither this nor `shape` reads is refused, unless `kvlib.config.table`
-   says that it decides nothing. A family without `forward_fields` is counted and not run, and
-   `lacks` says what is missing;
-4. `names`: how tensors of the checkpoint differ from Llama's.
-
-`llama` is the shortest example, `starcoder2` one of all four. Our names for weights are the
-keys of ``kvlib.model.weights.weight_shapes(config)``.
-
-The tests ask for three things more: the family's name in README.md; a line or two in VARIANTS of
-``tests/peers/hf_models.py``, from which ``tools/make_golden.py <variant>`` writes a tiny checkpoint
-and transformers' logits of it (that needs torch and transformers); and what a config must not say,
-in REFUSED of ``tests/test_config.py``.
-
-A computation that no layer of kvlib has yet, such as a recurrent state, is a new file beside
-`kvlib.model.grouped_query` and `kvlib.model.latent`, or beside `kvlib.model.gated_mlp`. A block
-that adds its parts in another order (attention and MLP in parallel) is a new field of
-`kvlib.ModelConfig`, which `forward_fields` sets, and a branch in `mix` and `feed` of
-`kvlib.model.block`.
+A family is a file that makes a `Family` and one line that registers it: here, with both names, for
+a file of this folder, or `register_family` from anywhere else. A `Family` says what decides sizes,
+what decides the forward pass, and how the tensors of a checkpoint differ from Llama's. `llama` is
+the shortest example; `gpt2` has all parts. Our names for weights are the keys of
+``kvlib.model.weight_shapes(config)``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kvlib.config.keys import Keys
 from kvlib.config.shape import Shape
+from kvlib.config.words import shown
 
-# model_type -> the file that reads it
-FAMILIES = {
+
+class Conversion(NamedTuple):
+    """A tensor of a checkpoint whose numbers are in another order than in our weight.
+
+    tensor  its name, after the layer's number
+    rows    the tensor, as NumPy reads it, and the `ModelConfig` → our weight
+    shape   the shape of our weight and the `ModelConfig` → that of the tensor
+    """
+
+    tensor: str
+    rows: Callable[[Any, Any], Any] = lambda values, config: values
+    shape: Callable[[tuple[int, ...], Any], tuple[int, ...]] = lambda shape, config: shape
+
+
+def transposed(tensor: str) -> Conversion:
+    """A tensor that is stored (in, out)."""
+    return Conversion(tensor, lambda values, config: values.T, lambda shape, config: shape[::-1])
+
+
+class Names(NamedTuple):
+    """How a checkpoint's names differ from Llama's, which `kvlib.model` states beside each weight.
+
+    prefix     what every tensor's name but the head's starts with
+    layers     what stands before a layer's number
+    tensors    our weight → the tensor that holds it whole, or a `Conversion`. The key "qkv" means
+               weight and bias, and ".weight" or ".bias" is added to the tensor's name; the key
+               "qkv.bias" means the bias alone, by the tensor's whole name
+    respelled  (part of our tensors' names, what stands there in the files), in order
+    buffers    a pattern of tensors that may be there and are not read, because they follow from
+               the config. LAYERS in it stands for the number of layers
+    """
+
+    prefix: str = "model."
+    layers: str = "layers"
+    tensors: Mapping[str, str | Conversion] = MappingProxyType({})
+    respelled: tuple[tuple[str, str], ...] = ()
+    buffers: str = r"(.*\.)?rotary_emb\.inv_freq"
+
+    def respell(self, tensor: str) -> str:
+        """One of our names for tensors as these files have it."""
+        for old, new in self.respelled:
+            tensor = tensor.replace(old, new)
+        return tensor
+
+    def whole(self, part: str, kind: str = "weight") -> Conversion | None:
+        """The one tensor that holds our weight `part` (such as "qkv"); None if llama's names do."""
+        found = self.tensors.get(f"{part}.{kind}")
+        suffix = "" if found else f".{kind}"
+        found = found or self.tensors.get(part)
+        if found is None:
+            return None
+        one = Conversion(found) if isinstance(found, str) else found
+        return one._replace(tensor=one.tensor + suffix)
+
+
+class Family(NamedTuple):
+    """One `model_type` of Hugging Face.
+
+    classes         what `architectures` may name; a class with another head is refused
+    shape           reads what decides how large the model and its cache are: all that
+                    `kvlib.costs` needs
+    forward_fields  reads the other fields of `kvlib.ModelConfig`, which say how a forward pass
+                    computes; None for a family that kvlib can count and cannot run
+    lacks           what kvlib would need in order to run it
+    names           how the checkpoint's names differ from Llama's
+
+    A key that neither function reads is refused, unless `kvlib.config.table` says that it decides
+    nothing.
+    """
+
+    classes: tuple[str, ...]
+    shape: Callable[[Keys], Shape]
+    forward_fields: Callable[[Keys], dict[str, Any]] | None = None
+    lacks: str = ""
+    names: Names = Names()
+
+
+# model_type → the file of this folder that reads it, or the family itself
+FAMILIES: dict[str, str | Family] = {
     "llama": "llama",
     "mistral": "mistral",
     "mixtral": "mistral",
@@ -61,70 +117,26 @@ FAMILIES = {
 }
 
 
-class Stored(NamedTuple):
-    """A tensor that no other family's files have in this form.
+def register_family(model_type: str, family: Family) -> None:
+    """Let kvlib read config.json and checkpoints of another `model_type`.
 
-    tensor  its whole name, after the layer's number
-    shape   the `ModelConfig` → the tensor's shape in the file; None: that of our weight
-    rows    the tensor, as NumPy reads it, and the `ModelConfig` → our weight
+    Raises ValueError for a model_type that another family has, TypeError for what is no `Family`.
     """
-
-    tensor: str
-    shape: Callable[[Any], tuple[int, ...]] | None
-    rows: Callable[[Any, Any], Any]
-
-
-class Names(NamedTuple):
-    """How a checkpoint's names differ from Llama's, which `kvlib.model` states beside each weight.
-
-    prefix      what every tensor's name but lm_head's starts with
-    layers      what stands before a layer's number
-    renamed     our weight ("qkv", "mlp_norm") → the tensor that holds it, whole
-    transposed  our weights whose tensors are stored (in, out)
-    respelled   (part of our tensors' names, what stands there in the files), in order
-    stored      our weight with its kind ("qkv.bias") → the one tensor that holds it in an order of
-                its own
-    buffers     a pattern of tensors that may be there and are not read, because they follow from
-                the config: older versions of transformers saved them. LAYERS in it stands for the
-                number of layers
-    """
-
-    prefix: str = "model."
-    layers: str = "layers"
-    renamed: Mapping[str, str] = MappingProxyType({})
-    transposed: tuple[str, ...] = ()
-    respelled: tuple[tuple[str, str], ...] = ()
-    stored: Mapping[str, Stored] = MappingProxyType({})
-    buffers: str = r"(.*\.)?rotary_emb\.inv_freq"
+    if not isinstance(family, Family):
+        raise TypeError(f"family is {shown(family)}, needed: a Family")
+    if FAMILIES.setdefault(model_type, family) != family:
+        raise ValueError(f"model_type {model_type!r} is registered already, needed: another name")
 
 
-class Family(NamedTuple):
-    """One `model_type` of Hugging Face.
-
-    classes         what `architectures` may name; a class with another head is refused
-    shape           reads what decides how large the model and its cache are: all that
-                    `kvlib.costs` needs
-    forward_fields  reads the fields of `kvlib.ModelConfig` that say how a forward pass computes;
-                    None for a family that kvlib can count and cannot run
-    lacks           what kvlib would need in order to run it
-    names           how the checkpoint's names differ from Llama's
-    """
-
-    classes: tuple[str, ...]
-    shape: Callable[[Keys], Shape]
-    forward_fields: Callable[[Keys], dict[str, Any]] | None = None
-    lacks: str = ""
-    names: Names = Names()
+def family(model_type: str) -> Family:
+    """The family of that name; a file of this folder is imported when it is first asked for."""
+    found = FAMILIES[model_type]
+    if isinstance(found, Family):
+        return found
+    one: Family = import_module(f"{__name__}.{found}").FAMILIES[model_type]
+    return one
 
 
 def classes(name: str) -> tuple[str, ...]:
     """The two classes that hold a plain decoder: with its head, and bare."""
     return f"{name}ForCausalLM", f"{name}Model"
-
-
-@cache
-def family(model_type: str) -> Family:
-    """The family of that name; its file is imported when it is first asked for."""
-    file = import_module(f"{__name__}.{FAMILIES[model_type]}")
-    found: Family = file.FAMILIES[model_type]
-    return found

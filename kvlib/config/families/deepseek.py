@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvlib.config import rope
-from kvlib.config.families import Family, Names, Stored, classes
+from kvlib.config.families import Conversion, Family, Names, classes
 from kvlib.config.keys import Keys
 from kvlib.config.parts import decoder, llama_fields, routing
 from kvlib.config.router import Router
@@ -63,7 +63,7 @@ def _experts(keys: Keys) -> Experts | None:
 
 
 def forward_fields(keys: Keys) -> dict[str, Any]:
-    """Pairs (2i, 2i + 1) of a rotated part lie together in the files; `STORED` takes them apart."""
+    """Pairs (2i, 2i + 1) of a rotated part are neighbours in the files; `TENSORS` parts them."""
     keys.only("rope_interleave", True, "neighbouring dimensions are rotated together")
     fields, factor = llama_fields(keys), rope.score_factor(keys)
     if factor != 1.0:
@@ -126,14 +126,13 @@ def _latents(values: Any, config: Any) -> Any:
 
 # `kvlib.model.rope` rotates number i with number i + R / 2. Queries and keys in another order have
 # the same products, so the rows that make them are put in the order that it wants.
-STORED = {
-    "q.weight": Stored("self_attn.q_proj.weight", None, _queries),
-    "q_up.weight": Stored("self_attn.q_b_proj.weight", None, _queries),
-    "kv_down.weight": Stored("self_attn.kv_a_proj_with_mqa.weight", None, _latents),
-    "kv_down.bias": Stored("self_attn.kv_a_proj_with_mqa.bias", None, _latents),
-    "router.bias": Stored("mlp.gate.e_score_correction_bias", None, lambda x, c: x),
+TENSORS: dict[str, str | Conversion] = {
+    "q": Conversion("self_attn.q_proj", _queries),
+    "q_up": Conversion("self_attn.q_b_proj", _queries),
+    "kv_down": Conversion("self_attn.kv_a_proj_with_mqa", _latents),
+    "router.bias": "mlp.gate.e_score_correction_bias",
 }
-V2 = Names(respelled=(("mlp.shared_expert.", "mlp.shared_experts."),), stored=STORED)
+V2 = Names(tensors=TENSORS, respelled=(("mlp.shared_expert.", "mlp.shared_experts."),))
 # V3's files hold one layer more, which guesses the token after the next
 V3 = V2._replace(buffers=rf"{V2.buffers}|layers\.LAYERS\..*")
 FAMILIES = {

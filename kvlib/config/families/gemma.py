@@ -30,7 +30,7 @@ DEFAULTS: dict[str, Any] = {
 
 def gemma(keys: Keys) -> Shape:
     keys.count("head_dim")
-    return decoder(keys, tied=True, bias=keys.flag("attention_bias"))
+    return decoder(keys, tied=True, norm="rms_1p", bias=keys.flag("attention_bias"))
 
 
 def gemma2(keys: Keys) -> Shape:
@@ -80,7 +80,8 @@ def hybrid(keys: Keys, every: int, **fields: Any) -> Shape:
     windows = listed(keys, size)
     if windows is None:
         windows = tuple(0 if (i + 1) % every == 0 else size for i in range(layers))
-    return decoder(keys, tied=True, windows=windows, post_norms=True, bias=bias, **fields)
+    fields.update(windows=windows, norm="rms_1p", post_norms=True)
+    return decoder(keys, tied=True, bias=bias, **fields)
 
 
 def forward_fields(keys: Keys, act_key: str = "hidden_activation") -> dict[str, Any]:
@@ -89,7 +90,6 @@ def forward_fields(keys: Keys, act_key: str = "hidden_activation") -> dict[str, 
     keys.seen.update(("hidden_act", "hidden_activation"))  # files state both and mean one of them
     return {
         **gated_fields(keys, act_key, "gelu_pytorch_tanh"),
-        "norm": "rms_1p",
         "embedding_scale": math.sqrt(keys.count("hidden_size")),
     }
 
@@ -98,13 +98,13 @@ def gemma_fields(keys: Keys) -> dict[str, Any]:
     fields = forward_fields(keys, "hidden_act")
     if fields["hidden_act"] == "gelu":  # what its first files say, and do not mean
         fields["hidden_act"] = "gelu_pytorch_tanh"
-    return {**fields, "rope": rope.read(keys)}
+    return {**fields, "rope": rope.read_rope(keys)}
 
 
 def gemma2_fields(keys: Keys) -> dict[str, Any]:
     return {
         **forward_fields(keys),
-        "rope": rope.read(keys),
+        "rope": rope.read_rope(keys),
         "query_pre_attn_scalar": keys.number("query_pre_attn_scalar", 256.0),
         "attn_logit_softcapping": _cap(keys, "attn_logit_softcapping", 50.0),
         "final_logit_softcapping": _cap(keys, "final_logit_softcapping", 30.0),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvlib.config.families import Family, Names
+from kvlib.config.families import Family, Names, transposed
 from kvlib.config.keys import Keys
 from kvlib.config.parts import activation, special_tokens
 from kvlib.config.shape import Shape
@@ -28,8 +28,8 @@ def shape(keys: Keys) -> Shape:
         windows=(0,) * layers,
         tie_word_embeddings=keys.flag("tie_word_embeddings", True),
         gated_mlp=False,
-        learned_positions=True,
-        norm_bias=True,
+        norm="layer",
+        positions="learned",
         qkv_bias=True,
         o_bias=True,
         mlp_bias=True,
@@ -40,9 +40,7 @@ def forward_fields(keys: Keys) -> dict[str, Any]:
     keys.only("scale_attn_weights", True, "scores are scaled by 1/sqrt(head_dim)")
     keys.only("scale_attn_by_inverse_layer_idx", False, "every layer scales its scores alike")
     return {
-        "norm": "layer",
         "norm_eps": keys.number("layer_norm_epsilon", 1e-5),
-        "positions": "learned",
         "hidden_act": activation(keys, "activation_function", "gelu_new"),
         **special_tokens(keys),
     }
@@ -56,18 +54,17 @@ FAMILIES = {
         names=Names(
             prefix="transformer.",
             layers="h",
-            renamed={
+            tensors={
                 "embed": "wte",
                 "pos_embed": "wpe",
                 "attn_norm": "ln_1",
-                "qkv": "attn.c_attn",
-                "o": "attn.c_proj",
+                "qkv": transposed("attn.c_attn"),
+                "o": transposed("attn.c_proj"),
                 "mlp_norm": "ln_2",
-                "up": "mlp.c_fc",
-                "down": "mlp.c_proj",
+                "up": transposed("mlp.c_fc"),
+                "down": transposed("mlp.c_proj"),
                 "norm": "ln_f",
             },
-            transposed=("qkv", "o", "up", "down"),  # a habit of its first code
             buffers=r"h\.\d+\.attn\.(bias|masked_bias)",
         ),
     )

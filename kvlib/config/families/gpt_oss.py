@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvlib.config import rope
-from kvlib.config.families import Family, Names, Stored, classes
+from kvlib.config.families import Conversion, Family, Names, classes
 from kvlib.config.keys import Keys
 from kvlib.config.parts import decoder, gated_fields, listed, routing, window
 from kvlib.config.shape import Experts, Shape
@@ -32,7 +32,7 @@ def shape(keys: Keys) -> Shape:
 def forward_fields(keys: Keys) -> dict[str, Any]:
     """The files state silu, and mean the gate of `kvlib.model.gated_mlp` that has a limit."""
     keys.only("hidden_act", "silu", "the gate is made of it")
-    one = rope.read(keys, theta=150_000.0)
+    one = rope.read_rope(keys, theta=150_000.0)
     if one.kind == "yarn":
         length = one.original_max_position_embeddings
         keys.only("initial_context_length", length, "as rope_scaling says")
@@ -43,11 +43,6 @@ def forward_fields(keys: Keys) -> dict[str, Any]:
         "swiglu_limit": keys.number("swiglu_limit", 7.0),
         "swiglu_alpha": keys.number("swiglu_alpha", 1.702),
     }
-
-
-def _gate_up_shape(config: Any) -> tuple[int, ...]:
-    e = config.experts
-    return e.num_experts, config.hidden_size, 2 * e.width
 
 
 def _gate_up(values: Any, config: Any) -> Any:
@@ -62,30 +57,28 @@ def _apart(values: Any) -> Any:
     return pairs.swapaxes(1, 2).reshape(values.shape)
 
 
-STORED = {
-    "sinks.weight": Stored("self_attn.sinks", None, lambda x, c: x),
-    "experts_gate_up.weight": Stored("mlp.experts.gate_up_proj", _gate_up_shape, _gate_up),
-    "experts_gate_up.bias": Stored(
-        "mlp.experts.gate_up_proj_bias",
-        lambda c: (c.experts.num_experts, 2 * c.experts.width),
-        lambda x, c: _apart(x).reshape(-1),
+def _by_expert(shape: tuple[int, ...], config: Any) -> tuple[int, ...]:
+    """(E · out, in) → (E, in, out), and (E · out,) → (E, out)"""
+    count = config.experts.num_experts
+    return count, *shape[1:], shape[0] // count
+
+
+TENSORS: dict[str, str | Conversion] = {
+    "sinks.weight": "self_attn.sinks",
+    "router": "mlp.router",
+    "experts_gate_up.weight": Conversion("mlp.experts.gate_up_proj", _gate_up, _by_expert),
+    "experts_gate_up.bias": Conversion(
+        "mlp.experts.gate_up_proj_bias", lambda x, c: _apart(x).reshape(-1), _by_expert
     ),
-    "experts_down.weight": Stored(
+    "experts_down.weight": Conversion(
         "mlp.experts.down_proj",
-        lambda c: (c.experts.num_experts, c.experts.width, c.hidden_size),
         lambda x, c: x.transpose(0, 2, 1).reshape(-1, x.shape[1]),
+        _by_expert,
     ),
-    "experts_down.bias": Stored(
-        "mlp.experts.down_proj_bias",
-        lambda c: (c.experts.num_experts, c.hidden_size),
-        lambda x, c: x.reshape(-1),
+    "experts_down.bias": Conversion(
+        "mlp.experts.down_proj_bias", lambda x, c: x.reshape(-1), _by_expert
     ),
 }
 FAMILIES = {
-    "gpt_oss": Family(
-        classes("GptOss"),
-        shape,
-        forward_fields,
-        names=Names(renamed={"router": "mlp.router"}, stored=STORED),
-    )
+    "gpt_oss": Family(classes("GptOss"), shape, forward_fields, names=Names(tensors=TENSORS))
 }

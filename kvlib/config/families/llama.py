@@ -28,6 +28,6 @@ FAMILIES = {
         classes("Phi3"),
         phi3,
         llama_fields,
-        names=Names(renamed={"qkv": "self_attn.qkv_proj", "gate_up": "mlp.gate_up_proj"}),
+        names=Names(tensors={"qkv": "self_attn.qkv_proj", "gate_up": "mlp.gate_up_proj"}),
     ),
 }

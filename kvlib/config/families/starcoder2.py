@@ -20,7 +20,7 @@ def shape(keys: Keys) -> Shape:
         tied=True,
         windows=uniform(keys, window(keys, 0)),
         gated_mlp=False,
-        norm_bias=True,
+        norm="layer",
         bias=bias,
         mlp_bias=bias,
     )
@@ -30,9 +30,8 @@ def forward_fields(keys: Keys) -> dict[str, Any]:
     keys.only("scale_attn_weights", True, "scores are scaled by 1/sqrt(head_dim)")
     keys.only("layer_norm_epsilon", keys.data.get("norm_epsilon"), "norm_epsilon says it")
     return {
-        "norm": "layer",
         "norm_eps": keys.number("norm_epsilon", 1e-5),
-        "rope": rope.read(keys),
+        "rope": rope.read_rope(keys),
         "hidden_act": activation(keys, "hidden_act", "gelu_pytorch_tanh"),
         **special_tokens(keys),
     }
@@ -43,6 +42,6 @@ FAMILIES = {
         classes("Starcoder2"),
         shape,
         forward_fields,
-        names=Names(renamed={"up": "mlp.c_fc", "down": "mlp.c_proj"}),
+        names=Names(tensors={"up": "mlp.c_fc", "down": "mlp.c_proj"}),
     )
 }
