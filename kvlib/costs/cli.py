@@ -9,6 +9,7 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
+from importlib.metadata import entry_points
 from typing import NoReturn
 
 from kvlib.commands import add_version, run
@@ -193,6 +194,8 @@ def _parser() -> Parser:
 
 
 def _fit(args: argparse.Namespace) -> int:
+    for plugin in entry_points(group="kvlib"):  # packages that register families and codecs
+        plugin.load()()
     if args.model is not None:
         if args.without:
             args.parser.error("argument --without: use it only together with --config")

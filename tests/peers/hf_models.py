@@ -214,6 +214,25 @@ VARIANTS = [
     Variant("gpt2", "GPT2"),
     Variant("gpt2-inner", "GPT2", {"n_inner": 40, "activation_function": "gelu"}, "float16"),
 ]
+# Families that tests/outside adds to kvlib
+OUTSIDE = [
+    Variant("stablelm", "StableLm", {"use_qkv_bias": True}),
+    Variant(
+        "stablelm-parallel",
+        "StableLm",
+        {"use_parallel_residual": True, "partial_rotary_factor": 0.5},
+        "bfloat16",
+        old_spelling=True,
+    ),
+    Variant("gpt-neox", "GPTNeoX"),
+    Variant(
+        "gpt-neox-sequential",
+        "GPTNeoX",
+        {"use_parallel_residual": False, "rotary_pct": 0.5, "attention_bias": False},
+        "float16",
+        old_spelling=True,
+    ),
+]
 
 
 def sizes(family: str, hidden: int, layers: int, heads: int, vocab: int, limit: int) -> dict:
@@ -222,11 +241,12 @@ def sizes(family: str, hidden: int, layers: int, heads: int, vocab: int, limit: 
         return dict(
             n_embd=hidden, n_layer=layers, n_head=heads, vocab_size=vocab, n_positions=limit
         )
+    grouped = {} if family == "GPTNeoX" else {"num_key_value_heads": max(1, heads // 2)}
     return dict(
+        **grouped,
         hidden_size=hidden,
         num_hidden_layers=layers,
         num_attention_heads=heads,
-        num_key_value_heads=max(1, heads // 2),
         intermediate_size=3 * hidden // 2,
         vocab_size=vocab,
         max_position_embeddings=limit,
@@ -265,7 +285,7 @@ def random_model(variant: Variant, size: dict[str, Any], seed: int) -> Any:
                 values = values / math.sqrt(weight.shape[0 if transposed else 1])
                 if gemma and "embed_tokens" in name:
                     values = 0.25 * values
-                if "q_proj" in name or "k_proj" in name:
+                if any(part in name for part in ("q_proj", "k_proj", "query_key_value")):
                     # sharper attention; YaRN multiplies the scores of gpt-oss by 1.8 itself
                     values = (1.1 if variant.family == "GptOss" else 1.5) * values
             weight.copy_(values)
@@ -288,7 +308,11 @@ def save(model: Any, variant: Variant, folder: Path) -> Any:
             config["sliding_window_pattern"] = variant.keys["sliding_window_pattern"]
             config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
             rope = rope["full_attention"]
-        config["rope_theta"] = rope.pop("rope_theta")
+        neox = variant.family == "GPTNeoX"
+        config["rotary_emb_base" if neox else "rope_theta"] = rope.pop("rope_theta")
+        if "partial_rotary_factor" in rope:
+            key = "rotary_pct" if neox else "partial_rotary_factor"
+            config[key] = rope.pop("partial_rotary_factor")
         kind = rope.pop("rope_type")
         config["rope_scaling"] = None if kind == "default" else {"rope_type": kind, **rope}
         path.write_text(json.dumps(config, indent=2) + "\n")

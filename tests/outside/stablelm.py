@@ -1,0 +1,43 @@
+"""StableLM (arXiv:2402.17834): a quarter of each head is rotated, norms have biases.
+
+Attention and MLP may be computed in parallel, from one norm.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvlib.config import (
+    Family,
+    Keys,
+    Shape,
+    activation,
+    classes,
+    decoder,
+    read_rope,
+    special_tokens,
+)
+
+
+def shape(keys: Keys) -> Shape:
+    keys.only("qk_layernorm", False, "heads are not normed here")
+    parallel = keys.flag("use_parallel_residual")
+    return decoder(
+        keys,
+        norm="layer",
+        parallel_residual=parallel,
+        shared_norm=parallel,
+        qkv_bias=keys.flag("use_qkv_bias"),
+    )
+
+
+def forward_fields(keys: Keys) -> dict[str, Any]:
+    return {
+        "norm_eps": keys.number("layer_norm_eps", 1e-5),
+        "hidden_act": activation(keys, "hidden_act", "silu"),
+        "rope": read_rope(keys, partial=0.25),
+        **special_tokens(keys),
+    }
+
+
+STABLELM = Family(classes("StableLm"), shape, forward_fields)
