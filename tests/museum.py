@@ -224,13 +224,13 @@ MUTANTS = [
     # Positions
     Bug("RoPE one ahead from the first decode on", PROTOCOL, "Cache.plan",
         one_ahead_after_the_prompt, "cached_equals_recomputed"),
-    Bug("learned positions start again in each chunk", "kvlib.model.embedding", "Embedding.embed",
+    Bug("learned positions start again in each chunk", "kvlib.model.decoder", "Embedding.embed",
         learned_from_0, "cached_equals_recomputed"),
     Bug("RoPE on neighbours in place of halves", "kvlib.model.rope", "rotate", neighbours_turned,
         "cached_equals_recomputed"),
     Bug("values turned, too", MIXER, "GroupedQuery.project", values_turned,
         "cached_equals_recomputed"),
-    Bug("logits of each request's first row", "kvlib.model.rows", "wanted",
+    Bug("logits of each request's first row", "kvlib.model.decoder", "wanted",
         lambda wanted, rows, step: wanted(list(step.qo_indptr[:-1]), step),
         "cached_equals_recomputed"),
     Bug("scores scaled by head_dim whatever the config says", MIXER,
@@ -238,8 +238,8 @@ MUTANTS = [
     # Dtypes
     Bug("float64 leaks from RoPE's tables", "kvlib.model.rope", "tables",
         lambda tables, *sizes: tables(*sizes[:-1], np.float64), "only_float32"),
-    Bug("float64 within one expression", "kvlib.norms.forward", "_normalised",
-        lambda f, x, eps, **centre: f(x, np.float64(eps), **centre), "only_float32"),
+    Bug("float64 within one expression", "kvlib.norms.forward", "normalised",
+        lambda f, xp, x, eps, **centre: f(xp, x, np.float64(eps), **centre), "only_float32"),
     # Generation
     Mutant("first new token dropped for the prompt's last", REQUEST, "Request.part",
            "[self.new[-1], *", "[self.prompt[-1] if len(self.new) == 1 else self.new[-1], *",

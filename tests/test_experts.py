@@ -11,8 +11,8 @@ import kvlib
 from kvlib.config.router import Router
 from kvlib.config.shape import Experts
 from kvlib.model import ModelConfig, random_weights, weight_shapes
+from kvlib.model.decoder import of_layer
 from kvlib.model.experts import MixtureOfExperts
-from kvlib.model.weights import of_layer
 from kvlib.testing.rounding import sum_bound
 
 HIDDEN, WIDTH, EXPERTS = 24, 20, 6

@@ -14,18 +14,16 @@ from schedules import close
 from kvlib import blas
 from kvlib.attention.direct import cap
 from kvlib.model import RopeConfig, products, rope
-from kvlib.model.gated_mlp import GatedMLP
 from kvlib.model.layers import (
     ACTIVATIONS,
     erf,
     gelu,
     gelu_tanh,
-    layer_norm,
     linear,
-    rms_norm,
     silu,
 )
-from kvlib.model.plain_mlp import PlainMLP
+from kvlib.model.mlp import GatedMLP, PlainMLP
+from kvlib.norms import layer_norm, rms_norm
 
 pytestmark = pytest.mark.filterwarnings("error")
 WIDE = np.concatenate([np.linspace(-12, 12, 481), [-1e4, -200, 200, 1e4]]).astype(np.float32)

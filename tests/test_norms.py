@@ -19,7 +19,7 @@ from kvlib.norms import (
     rms_norm_forward,
     row_differences,
 )
-from kvlib.norms.statistics import PART
+from kvlib.norms.forward import PART
 
 NAMES = [m.name for m in norm_mutants.MUTANTS]
 

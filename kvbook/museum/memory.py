@@ -15,7 +15,7 @@ from kvlib.caches.allocation.rows import Rows
 from kvlib.caches.allocation.table import State
 from kvlib.config.shape import Shape
 from kvlib.costs.layers import LayerGroup
-from kvlib.model.embedding import Embedding
+from kvlib.model.decoder import Embedding
 
 STORED, BILL = "kvlib.caches.stored", "kvlib.costs.layers"
 
@@ -135,7 +135,7 @@ EXHIBITS = (
     ),
     Exhibit(
         "float64_in_the_products",
-        "kvlib.model.embedding",
+        "kvlib.model.decoder",
         "Embedding.logits",
         times_a_float64,
         room="memory",

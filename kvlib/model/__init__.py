@@ -1,10 +1,9 @@
 """The transformer itself. The book's chapters swap the cache and leave this package as it is.
 
-`decoder`        token ids in, logits out: the loop over blocks
-`block`          one layer: a token mixer and a feed-forward part
-`grouped_query`  the token mixer: its weights, what it asks of a cache, its forward pass
-`gated_mlp`, `plain_mlp`, `experts`  the feed-forward parts, laid out in the same way
-`embedding`, `norm`, `rope`   the parts around them; `layers` has the functions that they all call
+`decoder`        token ids in, logits out: the loop over blocks, a block, the embedding
+`grouped_query`  the token mixer of most models; `latent` is another (`expanded` for long chunks)
+`mlp`            the feed-forward parts; `experts` has the mixture
+`layers`         what they are made of: norms, products (`products`), activations; `rope`
 `config`         the sizes and switches of a model; `kvlib.config` reads them from a config.json
 `checkpoint`     loads a Hugging Face folder; `shards` finds its files, `safetensors` reads them
 """
@@ -16,9 +15,9 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.model.config import ModelConfig as ModelConfig
     from kvlib.model.config import RopeConfig as RopeConfig
     from kvlib.model.decoder import Decoder as Decoder
+    from kvlib.model.decoder import weight_shapes as weight_shapes
     from kvlib.model.weights import num_parameters as num_parameters
     from kvlib.model.weights import random_weights as random_weights
-    from kvlib.model.weights import weight_shapes as weight_shapes
 else:
     from kvlib.lazy import attach
 

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,14 +19,12 @@ from kvlib.config import words
 from kvlib.config.families import family
 from kvlib.errors import CheckpointError
 from kvlib.model.config import ModelConfig
+from kvlib.model.decoder import Decoder, model_weights, weight_shapes
 from kvlib.model.safetensors import FLOATS, SafetensorsFile, widen_bfloat16
 from kvlib.model.shards import weights_file, weights_files
 from kvlib.model.tokenizer import load_tokenizer
-from kvlib.model.weights import allocate, library, model_weights, weight_shapes
+from kvlib.model.weights import allocate, library
 from kvlib.progress import bar
-
-if TYPE_CHECKING:
-    from kvlib.model.decoder import Decoder
 
 LONG = 500_000_000  # bytes to read from which a progress bar is worth its line
 HEAD = "lm_head.weight"  # our weight; a file may call it something else
@@ -56,8 +54,6 @@ def load_model(
     >>> load_model(files("kvlib.reference")).num_parameters
     3508992
     """
-    from kvlib.model.decoder import Decoder
-
     xp = library(xp)
     dtype = _floating(dtype, xp)
     try:

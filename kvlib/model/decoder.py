@@ -1,23 +1,31 @@
-"""The decoder: token ids in, logits out, keys and values through whatever cache it is given."""
+"""The decoder: token ids in, logits out, keys and values through whatever cache it is given.
+
+`Decoder` is a loop over `Block`s between the two ends of an `Embedding`. A block is a token mixer,
+which alone knows the cache, and a feed-forward part. Another mixer or feed-forward part is another
+file with the parts of `kvlib.model.grouped_query` or `kvlib.model.mlp`, chosen in `mixer_kind` or
+`feed_forward_kind`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from operator import index
+from typing import Any, Protocol
 
 import numpy as np
 
 from kvlib.arguments import LARGEST, check_integer, check_list, describe, is_integer
-from kvlib.arrays import Array, is_numpy, namespace, nbytes
-from kvlib.caches import Cache, DenseCache, Step
+from kvlib.arrays import Array, at_least_float32, namespace, nbytes
+from kvlib.attention.direct import cap
+from kvlib.caches import Cache, DenseCache, LayerSpec, Step
 from kvlib.caches.checks import check_step
-from kvlib.model.block import Block
 from kvlib.model.config import ModelConfig
-from kvlib.model.embedding import Embedding
-from kvlib.model.norm import Norm
-from kvlib.model.rope import Rotation
-from kvlib.model.rows import wanted
-from kvlib.model.weights import check_weights, of_layer
+from kvlib.model.experts import MixtureOfExperts
+from kvlib.model.grouped_query import GroupedQuery
+from kvlib.model.latent import LatentAttention
+from kvlib.model.layers import Norm, Wanted, Weight, linear, taken
+from kvlib.model.mlp import GatedMLP, PlainMLP
+from kvlib.model.rope import Angles, Rotation
 
 
 class Decoder:
@@ -127,7 +135,7 @@ class Decoder:
         if low < 0 or high >= vocabulary:
             raise ValueError(f"tokens must be 0 ... {vocabulary - 1}, got {low} ... {high}")
         ids = ids.astype(np.int64, copy=False)
-        return ids if is_numpy(self.xp) else self.xp.asarray(ids)
+        return ids if self.xp is np else self.xp.asarray(ids)
 
     def __repr__(self) -> str:
         c = self.config
@@ -148,3 +156,215 @@ def _as_array(tokens: Sequence[int]) -> np.ndarray:
         if wrong:
             raise TypeError(f"tokens must be integers, got {describe(wrong[0])}")
     return np.asarray([check_integer("tokens", t, -LARGEST) for t in ids], dtype=np.int64)
+
+
+def wanted(rows: str | Sequence[int], step: Step) -> Wanted | None:
+    """What `rows` asks for: "last", "all", or row numbers. None for all rows as they are.
+
+    Raises ValueError for a row that the step does not have and for no rows, TypeError for what is
+    no list of rows.
+    """
+    if isinstance(rows, str):
+        if rows not in ("last", "all"):
+            raise ValueError(f'rows must be "last", "all" or a list of row numbers, got {rows!r}')
+        if rows == "all" or step.num_tokens == len(step.seq_ids):
+            return None
+        return Wanted(step.last_rows, step.last(), step.last_rows, None)
+    given = check_list('rows, unless "last" or "all",', rows, "row numbers")
+    found = [index(row) if is_integer(row) else -1 for row in given]
+    wrong = [x for x, row in zip(given, found, strict=True) if not 0 <= row < step.num_tokens]
+    if wrong or not found:
+        raise ValueError(
+            f"rows must be a list of at least one row number, 0 ... {step.num_tokens - 1}, "
+            f"got {describe(wrong[0]) if wrong else 'none'}"
+        )
+    spans = list(zip(step.qo_indptr, step.qo_indptr[1:]))
+    # A request without a wanted row attends from its last row: a step has no empty requests.
+    firsts = [min((r for r in found if a <= r < b), default=b - 1) for a, b in spans]
+    seen = step.last([b - first for first, (_, b) in zip(firsts, spans, strict=True)])
+    attended = [row for first, (_, b) in zip(firsts, spans, strict=True) for row in range(first, b)]
+    at = {row: n for n, row in enumerate(attended)}
+    return Wanted(found, seen, attended, None if attended == found else [at[r] for r in found])
+
+
+# ------------------------------------------------------------------------------------------- parts
+
+
+class TokenMixer(Protocol):
+    """The part that looks at other tokens. It alone knows the cache.
+
+    It is made as ``Mixer(config, layer, w)`` and has a static method ``weights(config)``.
+    """
+
+    spec: LayerSpec
+
+    def forward(
+        self, h: Array, cache: Cache, step: Step, angles: Angles, wanted: Wanted | None = None
+    ) -> Array:
+        """h (T, hidden) → (T, hidden), or (R, hidden) for the rows that are `wanted`."""
+        ...
+
+
+class FeedForward(Protocol):
+    """The part that looks at each token alone.
+
+    It is made as ``Kind(config, w)`` and has a static method ``weights(config)``.
+    """
+
+    def forward(self, x: Array) -> Array:
+        """x (T, hidden) → (T, hidden)"""
+        ...
+
+
+def mixer_kind(config: ModelConfig, layer: int) -> type[GroupedQuery] | type[LatentAttention]:
+    """Which token mixer a layer has."""
+    return GroupedQuery if config.latent is None else LatentAttention
+
+
+def feed_forward_kind(
+    config: ModelConfig, layer: int
+) -> type[GatedMLP] | type[PlainMLP] | type[MixtureOfExperts]:
+    """Which feed-forward part a layer has."""
+    if config.experts is not None and layer in config.experts.layers:
+        return MixtureOfExperts
+    return GatedMLP if config.gated_mlp else PlainMLP
+
+
+class Block:
+    """Layer number `layer`, with its weights by their names without "layers.N."."""
+
+    def __init__(self, config: ModelConfig, layer: int, w: dict[str, Array]) -> None:
+        self.attn_norm = Norm(config, w, "attn_norm")
+        self.mixer: TokenMixer = mixer_kind(config, layer)(config, layer, w)
+        self.feed_forward: FeedForward = feed_forward_kind(config, layer)(config, w)
+        self.parallel, self.post_norms = config.parallel_residual, config.post_norms
+        self.shared_norm = config.shared_norm
+        if not self.shared_norm:
+            self.mlp_norm = Norm(config, w, "mlp_norm")
+        if self.post_norms:
+            self.attn_post_norm = Norm(config, w, "attn_post_norm")
+            self.mlp_post_norm = Norm(config, w, "mlp_post_norm")
+
+    @staticmethod
+    def weights(config: ModelConfig, layer: int) -> list[Weight]:
+        """The weights of layer number `layer`, in the order in which a forward pass reads them."""
+        found = Norm.weights(config, "attn_norm", "input_layernorm")
+        found += mixer_kind(config, layer).weights(config)
+        if config.post_norms:
+            found += Norm.weights(config, "attn_post_norm", "post_attention_layernorm")
+        # Llama calls the norm before the MLP by the name that Gemma has for the one above
+        name = "pre_feedforward_layernorm" if config.post_norms else "post_attention_layernorm"
+        if not config.shared_norm:
+            found += Norm.weights(config, "mlp_norm", name)
+        found += feed_forward_kind(config, layer).weights(config)
+        if config.post_norms:
+            found += Norm.weights(config, "mlp_post_norm", "post_feedforward_layernorm")
+        return found
+
+    def forward(
+        self, x: Array, cache: Cache, step: Step, angles: Angles, wanted: Wanted | None = None
+    ) -> Array:
+        """x (T, hidden) → x + what other tokens say + what each says for itself; x is changed.
+
+        wanted: the R rows that are returned, all T unless given.
+        """
+        if self.parallel:
+            return self._in_parallel(x, cache, step, angles, wanted)
+        h = self.mixer.forward(self.attn_norm(x), cache, step, angles, wanted)
+        if wanted is not None:
+            x = taken(x, wanted.rows)
+        x += self.attn_post_norm(h) if self.post_norms else h
+        h = self.feed_forward.forward(self.mlp_norm(x))
+        x += self.mlp_post_norm(h) if self.post_norms else h
+        return x
+
+    def _in_parallel(
+        self, x: Array, cache: Cache, step: Step, angles: Angles, wanted: Wanted | None
+    ) -> Array:
+        normed = self.attn_norm(x)
+        h = self.mixer.forward(normed, cache, step, angles, wanted)
+        if wanted is not None:
+            x, normed = taken(x, wanted.rows), taken(normed, wanted.rows)
+        y = self.feed_forward.forward(normed if self.shared_norm else self.mlp_norm(x))
+        x += self.attn_post_norm(h) if self.post_norms else h
+        x += self.mlp_post_norm(y) if self.post_norms else y
+        return x
+
+
+class Embedding:
+    """The table of embeddings, learned positions, and the output matrix."""
+
+    def __init__(self, config: ModelConfig, w: dict[str, Array]) -> None:
+        self.table, self.xp = w["embed.weight"], namespace(w["embed.weight"])
+        self.positions = w.get("pos_embed.weight")
+        self.head = w.get("lm_head.weight", self.table)  # tied: the table is the matrix, too
+        self.scale, self.cap = config.embedding_scale, config.final_logit_softcapping
+
+    @staticmethod
+    def weights(config: ModelConfig) -> tuple[list[Weight], list[Weight]]:
+        """The weights that a forward pass reads first, and those that it reads last."""
+        vocabulary, positions = config.vocab_size, config.max_position_embeddings
+        hidden = config.hidden_size
+        first = [Weight("embed.weight", (vocabulary, hidden), {"embed_tokens": vocabulary})]
+        if config.positions == "learned":
+            tensors = {"embed_positions": positions}
+            first.append(Weight("pos_embed.weight", (positions, hidden), tensors))
+        head = Weight("lm_head.weight", (vocabulary, hidden), {"lm_head": vocabulary})
+        return first, [] if config.tie_word_embeddings else [head]
+
+    def embed(self, ids: Array, step: Step) -> Array:
+        """Token ids (T,) at the step's positions → x (T, hidden)."""
+        xp = self.xp
+        x = xp.take(self.table, ids, axis=0)
+        if self.scale != 1.0:
+            x = x * self.scale
+        if self.positions is not None:
+            x = x + xp.take(self.positions, step.positions, axis=0)
+        return x
+
+    def logits(self, x: Array) -> Array:
+        """x (R, hidden) → logits (R, V), float32 at least."""
+        logits = at_least_float32(self.xp, linear(x, self.head))
+        return cap(self.xp, logits, self.cap)
+
+
+# ----------------------------------------------------------------------------------------- weights
+
+
+def model_weights(config: ModelConfig) -> dict[str, Weight]:
+    """Every weight by its full name, in the order in which a forward pass reads them."""
+    first, last = Embedding.weights(config)
+    found = {weight.name: weight for weight in first}
+    for i in range(config.num_hidden_layers):
+        found.update((f"layers.{i}.{w.name}", w) for w in Block.weights(config, i))
+    last = Norm.weights(config, "norm", "norm") + last
+    return {**found, **{weight.name: weight for weight in last}}
+
+
+def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of each weight, in the order in which a forward pass reads them.
+
+    Each part of the model lists its own (`kvlib.model.grouped_query`, `kvlib.model.gated_mlp`).
+
+    >>> from kvlib import load_reference_model
+    >>> weight_shapes(load_reference_model().config)["embed.weight"]
+    (256, 256)
+    """
+    return {name: weight.shape for name, weight in model_weights(config).items()}
+
+
+def check_weights(config: ModelConfig, weights: Mapping[str, Any]) -> None:
+    """Raise ValueError for a weight that is missing, superfluous or of the wrong shape."""
+    shapes = weight_shapes(config)
+    for name in shapes.keys() ^ weights.keys():
+        state = "missing" if name in shapes else "not part of this model"
+        raise ValueError(f"weight {name!r} is {state}")
+    for name, shape in shapes.items():
+        if tuple(weights[name].shape) != shape:
+            raise ValueError(f"weight {name!r} must be {shape}, got {tuple(weights[name].shape)}")
+
+
+def of_layer(weights: Mapping[str, Any], layer: int) -> dict[str, Any]:
+    """One layer's weights, by their names without "layers.N."."""
+    prefix = f"layers.{layer}."
+    return {n.removeprefix(prefix): w for n, w in weights.items() if n.startswith(prefix)}

@@ -22,8 +22,8 @@ from kvlib.attention.states import softmax_parts
 from kvlib.config.router import Router
 from kvlib.config.shape import Experts
 from kvlib.model.config import ModelConfig
-from kvlib.model.gated_mlp import gate_of
 from kvlib.model.layers import Weight, linear, linear_weights, sigmoid
+from kvlib.model.mlp import gate_of
 
 
 class MixtureOfExperts:

@@ -2,7 +2,7 @@
 
 With one kv head for each query head it is multi-head attention, with a single one multi-query
 attention. Another token mixer is another file with these four parts, chosen in
-`kvlib.model.block`:
+`kvlib.model.decoder`:
 
 * the fields of `ModelConfig` that it is made from. Config keys: `num_attention_heads`,
   `num_key_value_heads`, `head_dim`, `attention_bias`, `sliding_window`, `layer_types`,
@@ -17,10 +17,8 @@ from __future__ import annotations
 from kvlib.arrays import Array, by_rows, namespace
 from kvlib.caches import Cache, LayerSpec, Step
 from kvlib.model.config import ModelConfig
-from kvlib.model.layers import Weight, linear, linear_weights
-from kvlib.model.norm import Norm
+from kvlib.model.layers import Norm, Wanted, Weight, linear, linear_weights, mix
 from kvlib.model.rope import Angles, rotate
-from kvlib.model.rows import Wanted, mix
 
 
 class GroupedQuery:

@@ -25,9 +25,8 @@ from kvlib.config.shape import Latent
 from kvlib.meter import counting, report
 from kvlib.model import expanded
 from kvlib.model.config import ModelConfig
-from kvlib.model.layers import Weight, linear, linear_weights
+from kvlib.model.layers import Wanted, Weight, linear, linear_weights, mix
 from kvlib.model.rope import Angles, rotate
-from kvlib.model.rows import Wanted, mix
 from kvlib.norms import rms_norm
 
 EPS = 1e-6  # of the two norms of latent vectors, whatever `rms_norm_eps` says

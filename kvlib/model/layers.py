@@ -1,16 +1,23 @@
-"""What layers are made of: weights, and pure functions of x (T, hidden) that keep its dtype."""
+"""What layers are made of: weights, norms, products, activations, attention of wanted rows.
+
+All of them keep the dtype of x. Config keys: `rms_norm_eps` or `layer_norm_epsilon`; which norm a
+model has, its family says.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from kvlib.arrays import Array, is_numpy, namespace, nbytes
+import numpy as np
+
+from kvlib.arrays import Array, namespace, nbytes
+from kvlib.caches import Cache, Step
 from kvlib.meter import counting, report
+from kvlib.model.config import ModelConfig
 from kvlib.model.products import product
-from kvlib.norms import layer_norm as layer_norm
-from kvlib.norms import rms_norm as rms_norm
+from kvlib.norms.forward import normalised
 
 
 class Weight(NamedTuple):
@@ -36,6 +43,41 @@ def linear_weights(name: str, tensors: Mapping[str, int], width: int, bias: bool
     return [*found, Weight(f"{name}.bias", (rows,), tensors, centre=0.0)] if bias else found
 
 
+class Norm:
+    """The norm of that name, with the weights that it finds under it.
+
+    x (..., D) → (..., D). ``config.norm`` says which: "rms" (arXiv:1910.07467), "rms_1p", whose
+    stored weights w stand for 1 + w (Gemma), or "layer" (arXiv:1607.06450).
+    """
+
+    def __init__(self, config: ModelConfig, w: dict[str, Array], name: str) -> None:
+        self.weight, self.bias = w[f"{name}.weight"], w.get(f"{name}.bias")
+        self.xp = namespace(self.weight)
+        self.eps = float(config.norm_eps)  # a NumPy float64 would widen every array it meets
+        if config.norm == "rms_1p":
+            self.weight = 1.0 + self.weight  # once: a norm of a decode step takes microseconds
+
+    def __call__(self, x: Array) -> Array:
+        if self.bias is None:
+            return normalised(self.xp, x, self.eps)[0] * self.weight
+        return normalised(self.xp, x, self.eps, centre=True)[0] * self.weight + self.bias
+
+    @staticmethod
+    def weights(config: ModelConfig, name: str, tensor: str) -> list[Weight]:
+        """The weights of a norm over the hidden size, which a checkpoint calls `tensor`."""
+        size = config.hidden_size
+        found = [Norm.scale(config, name, tensor, size)]
+        if config.norm == "layer":
+            found.append(Weight(f"{name}.bias", (size,), {tensor: size}, centre=0.0))
+        return found
+
+    @staticmethod
+    def scale(config: ModelConfig, name: str, tensor: str, size: int) -> Weight:
+        """The weight alone: heads' norms never have a bias."""
+        centre = 0.0 if config.norm == "rms_1p" else 1.0
+        return Weight(f"{name}.weight", (size,), {tensor: size}, centre)
+
+
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     """x Wᵀ + b.   x (T, in)   weight (out, in), as in checkpoints   bias (out,)   →   (T, out)
 
@@ -45,11 +87,62 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     if counting():
         out, width = weight.shape
         report("linear", flops=2 * x.shape[0] * out * width, read=nbytes(weight) + nbytes(x))
-    xp = namespace(x)
-    y = product(x, weight) if is_numpy(xp) else x @ weight.T
+    if not isinstance(x, np.ndarray):
+        y = x @ weight.T
+    elif x.shape[0] == 1:
+        y = np.matmul(weight, x[0, :])[None, :]
+    else:
+        y = product(x, weight)
     if bias is not None:
         y += bias
     return y
+
+
+class Wanted(NamedTuple):
+    """Some rows of a step.
+
+    rows      the R wanted rows, in the order in which they are wanted
+    step      the step as the last layer sees it: of each request the rows from its first wanted
+              one on, because a cache attends from the last rows of a request
+    attended  the rows of that step
+    places    where the wanted ones stand among the attended; None where both are the same
+    """
+
+    rows: list[int]
+    step: Step
+    attended: list[int]
+    places: list[int] | None
+
+
+def mix(
+    cache: Cache,
+    layer: int,
+    q: Array,
+    k: Array,
+    v: Array | None,
+    step: Step,
+    wanted: Wanted | None = None,
+    attend: Callable[[Cache, int, Array, Step], Any] | None = None,
+) -> Array:
+    """Store a step's keys and values and attend: q (T, Hq, Dk) → o (R, Hq, Dv) of `wanted` rows.
+
+    k (T, Hkv, Dk)   v (T, Hkv, Dv), or None where values are the first numbers of keys. Those of
+    all T rows are stored: later steps ask for them. attend: called in place of ``cache.run``.
+    """
+    cache.append(layer, k, v, step)
+    places = None if wanted is None else wanted.places
+    if wanted is not None and cache.watches:  # a policy wants to see all queries
+        places = wanted.rows
+    elif wanted is not None:
+        q, step = taken(q, wanted.attended), wanted.step
+    o = cache.run(layer, q, step) if attend is None else attend(cache, layer, q, step)
+    return o if places is None else taken(o, places)
+
+
+def taken(x: Array, rows: Sequence[int]) -> Array:
+    """x (T, ...) → its rows (R, ...), copied."""
+    xp = namespace(x)
+    return xp.take(x, xp.asarray(rows, dtype=xp.int64, device=x.device), axis=0)
 
 
 def silu(x: Array) -> Array:

@@ -32,9 +32,8 @@ LEAD_BYTES = 3 << 17  # of weights that the caller reads while a thread that sle
 
 
 def product(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """x (T, in), weight (out, in) → x Wᵀ (T, out), C-contiguous.
+    """x (T, in), weight (out, in) → x Wᵀ (T, out), C-contiguous, for several rows.
 
-    * 1 row: a matrix-vector product.
     * 2 to 40 rows of a large matrix, where OpenBLAS has kernels for small products
       (`multiplies_small`): products too small for it to copy or to share between threads, shared
       between threads here. With several threads, 8 to 32 rows elsewhere, too. Kernels for small
@@ -47,10 +46,8 @@ def product(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     * More: one product.
     """
     t = x.shape[0]
-    if t == 1:
-        return np.matmul(weight, x[0, :])[None, :]
     small = t <= 40 if multiplies_small() else 8 <= t <= 32 and threads() > 1
-    if small and t > 1 and weight.nbytes >= LARGE_BYTES:
+    if small and weight.nbytes >= LARGE_BYTES:
         return _in_small_products(x, weight)
     if 2 <= t <= 7 or (8 <= t <= 10 and threads() == 1 and weight.nbytes >= LARGE_BYTES):
         return _row_by_row(x, weight)

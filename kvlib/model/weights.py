@@ -1,4 +1,4 @@
-"""A decoder's weights: names and shapes, one allocation for all, random ones for tests.
+"""Arrays for a decoder's weights: one allocation for all, random numbers for tests.
 
 Every matrix is stored (out, in), as checkpoints store it. q, k and v are the rows of one matrix,
 and so are gate and up: one product reads each of them once, and a decode step is bound by that
@@ -15,52 +15,10 @@ import numpy as np
 
 from kvlib.arguments import check_seed
 from kvlib.arrays import default_namespace, has_views, namespace, new_array
-from kvlib.model.block import Block
 from kvlib.model.config import ModelConfig
-from kvlib.model.embedding import Embedding
-from kvlib.model.layers import Weight
-from kvlib.model.norm import Norm
+from kvlib.model.decoder import model_weights, weight_shapes
 
 ALIGNMENT = 64  # bytes: a cache line, and what the widest vector loads want
-
-
-def model_weights(config: ModelConfig) -> dict[str, Weight]:
-    """Every weight by its full name, in the order in which a forward pass reads them."""
-    first, last = Embedding.weights(config)
-    found = {weight.name: weight for weight in first}
-    for i in range(config.num_hidden_layers):
-        found.update((f"layers.{i}.{w.name}", w) for w in Block.weights(config, i))
-    last = Norm.weights(config, "norm", "norm") + last
-    return {**found, **{weight.name: weight for weight in last}}
-
-
-def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Name -> shape of each weight, in the order in which a forward pass reads them.
-
-    Each part of the model lists its own (`kvlib.model.grouped_query`, `kvlib.model.gated_mlp`).
-
-    >>> from kvlib import load_reference_model
-    >>> weight_shapes(load_reference_model().config)["embed.weight"]
-    (256, 256)
-    """
-    return {name: weight.shape for name, weight in model_weights(config).items()}
-
-
-def check_weights(config: ModelConfig, weights: Mapping[str, Any]) -> None:
-    """Raise ValueError for a weight that is missing, superfluous or of the wrong shape."""
-    shapes = weight_shapes(config)
-    for name in shapes.keys() ^ weights.keys():
-        state = "missing" if name in shapes else "not part of this model"
-        raise ValueError(f"weight {name!r} is {state}")
-    for name, shape in shapes.items():
-        if tuple(weights[name].shape) != shape:
-            raise ValueError(f"weight {name!r} must be {shape}, got {tuple(weights[name].shape)}")
-
-
-def of_layer(weights: Mapping[str, Any], layer: int) -> dict[str, Any]:
-    """One layer's weights, by their names without "layers.N."."""
-    prefix = f"layers.{layer}."
-    return {n.removeprefix(prefix): w for n, w in weights.items() if n.startswith(prefix)}
 
 
 def num_parameters(config: ModelConfig) -> int:

@@ -17,8 +17,7 @@ from typing import Any
 
 from kvlib.arrays import Array, namespace, nbytes
 from kvlib.meter import counting, report
-from kvlib.norms.forward import Saved
-from kvlib.norms.statistics import at_least_float32, mean_product, sum_rows
+from kvlib.norms.forward import Saved, at_least_float32, mean_product, sum_rows
 
 BACKWARD_FLOPS = {"rms norm backward": 8, "layer norm backward": 11}  # for each number of dy
 

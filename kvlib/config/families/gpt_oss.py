@@ -30,7 +30,7 @@ def shape(keys: Keys) -> Shape:
 
 
 def forward_fields(keys: Keys) -> dict[str, Any]:
-    """The files state silu, and mean the gate of `kvlib.model.gated_mlp` that has a limit."""
+    """The files state silu, and mean the gate of `kvlib.model.mlp` that has a limit."""
     keys.only("hidden_act", "silu", "the gate is made of it")
     one = rope.read_rope(keys, theta=150_000.0)
     if one.kind == "yarn":

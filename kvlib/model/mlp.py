@@ -1,8 +1,8 @@
-"""The gated MLP (GLU variants, arXiv:2002.05202): SwiGLU with silu, GeGLU with gelu.
+"""The feed-forward parts of a dense layer; `kvlib.model.experts` has the mixture.
 
-Another kind of feed-forward is another file with these three parts, chosen in `kvlib.model.block`.
-Config keys: `hidden_size`, `intermediate_size`, `hidden_act` and, in Llama, `mlp_bias`; in gpt-oss
-`swiglu_limit` and `swiglu_alpha`.
+Gated (GLU variants, arXiv:2002.05202): SwiGLU with silu, GeGLU with gelu. Plain, as in GPT-2 and
+the first transformer (arXiv:1706.03762). Config keys: `hidden_size`, `intermediate_size`,
+`hidden_act`, `mlp_bias`; of gpt-oss `swiglu_limit` and `swiglu_alpha`.
 """
 
 from __future__ import annotations
@@ -34,6 +34,27 @@ class GatedMLP:
         """x (T, hidden) → (T, hidden)"""
         both = linear(x, self.w["gate_up.weight"], self.w.get("gate_up.bias"))
         return linear(by_rows(self.gate, both), self.w["down.weight"], self.w.get("down.bias"))
+
+
+class PlainMLP:
+    """down(act(up x))"""
+
+    def __init__(self, config: ModelConfig, w: dict[str, Array]) -> None:
+        self.w, self.activation = w, ACTIVATIONS[config.hidden_act]
+
+    @staticmethod
+    def weights(config: ModelConfig) -> list[Weight]:
+        """up (inner, hidden), down (hidden, inner), and their biases."""
+        hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
+        return [
+            *linear_weights("up", {"mlp.up_proj": inner}, hidden, bias),
+            *linear_weights("down", {"mlp.down_proj": hidden}, inner, bias),
+        ]
+
+    def forward(self, x: Array) -> Array:
+        """x (T, hidden) → (T, hidden)"""
+        h = self.activation(linear(x, self.w["up.weight"], self.w.get("up.bias")))
+        return linear(h, self.w["down.weight"], self.w.get("down.bias"))
 
 
 def gate_of(config: ModelConfig) -> Callable[[Array], Array]:
