@@ -11,7 +11,6 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -24,7 +23,6 @@ from kvlib.arguments import type_of
 Array = Any  # numpy.ndarray, cupy.ndarray or array_api_strict.Array; the standard has no base class
 
 _NAMESPACES: dict[type, Any] = {np.ndarray: np}
-TILE = 1 << 17  # numbers: an array of so many, and a few temporaries, fit the processor's cache
 
 
 def namespace(*arrays: Array) -> Any:
@@ -187,21 +185,3 @@ def clipped(xp: Any, x: Array, low: float | None, high: float | None = None) -> 
         return xp.clip(x, low, high)
     x = x if low is None else xp.maximum(x, low)
     return x if high is None else xp.minimum(x, high)
-
-
-def by_rows(function: Callable[..., Array], x: Array, *more: Array) -> Array:
-    """function(x, *more) of arrays (T, ...), about TILE numbers of x at a time if x is NumPy's.
-
-    The function must treat each row alone; then the result is the same, and its temporaries stay
-    in the processor's cache. Arrays of other libraries, and short ones, are computed at once.
-    """
-    t = x.shape[0]
-    if t < 2 or x.size <= TILE or not isinstance(x, np.ndarray):
-        return function(x, *more)
-    rows = max(1, TILE * t // x.size)
-    first = function(*(part[:rows] for part in (x, *more)))
-    out = np.empty((t, *first.shape[1:]), first.dtype)
-    out[:rows] = first
-    for a in range(rows, t, rows):
-        out[a : a + rows] = function(*(part[a : a + rows] for part in (x, *more)))
-    return out

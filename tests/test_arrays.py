@@ -4,7 +4,7 @@ import array_api_strict as strict
 import numpy as np
 import pytest
 
-from kvlib.arrays import by_rows, default_namespace, is_numpy, itemsize, namespace, nbytes, to_numpy
+from kvlib.arrays import default_namespace, is_numpy, itemsize, namespace, nbytes, to_numpy
 
 
 def test_the_namespace_of_arrays():
@@ -58,27 +58,3 @@ def test_sizes_in_bytes(xp):
         assert nbytes(xp.zeros((3, 5), dtype=dtype)) == 15 * size
     assert nbytes(np.zeros((2, 2), np.float16)) == 8
     assert nbytes(xp.zeros((0, 5))) == 0
-
-
-def test_rows_by_tiles_are_the_rows_at_once(monkeypatch):
-    """Every row once and in its place, whatever is left for the last tile; no tile is too large."""
-    monkeypatch.setattr("kvlib.arrays.TILE", 12)
-    x, y = np.arange(44.0, dtype=np.float32).reshape(11, 4), np.arange(11.0)[:, None]
-    seen = []
-
-    def function(a, b):
-        seen.append(a.shape[0])
-        return (a * b)[:, :3]
-
-    found = by_rows(function, x, y)
-    np.testing.assert_array_equal(found, (x * y)[:, :3])
-    assert found.dtype == np.float64 and seen == [3, 3, 3, 2]
-    seen.clear()
-    by_rows(function, x[:3], y[:3])
-    assert seen == [3]
-
-
-def test_rows_longer_than_a_tile_go_one_by_one(monkeypatch):
-    monkeypatch.setattr("kvlib.arrays.TILE", 3)
-    x = np.arange(8.0).reshape(2, 4)
-    np.testing.assert_array_equal(by_rows(np.negative, x), -x)

@@ -16,6 +16,7 @@ from kvlib.attention.direct import cap
 from kvlib.model import RopeConfig, products, rope
 from kvlib.model.layers import (
     ACTIVATIONS,
+    by_rows,
     erf,
     gelu,
     gelu_tanh,
@@ -294,3 +295,27 @@ def test_turned_products_depend_on_the_distance_alone():
 def test_a_distant_position_is_turned_as_exactly_as_a_near_one():
     cos, _ = rope.tables(RopeConfig(), 2, 100_001, np, np.float32)
     assert cos[100_000, 0] == pytest.approx(math.cos(100_000), abs=1e-7)
+
+
+def test_rows_by_tiles_are_the_rows_at_once(monkeypatch):
+    """Every row once and in its place, whatever is left for the last tile; no tile is too large."""
+    monkeypatch.setattr("kvlib.model.layers.TILE", 12)
+    x, y = np.arange(44.0, dtype=np.float32).reshape(11, 4), np.arange(11.0)[:, None]
+    seen = []
+
+    def function(a, b):
+        seen.append(a.shape[0])
+        return (a * b)[:, :3]
+
+    found = by_rows(function, x, y)
+    np.testing.assert_array_equal(found, (x * y)[:, :3])
+    assert found.dtype == np.float64 and seen == [3, 3, 3, 2]
+    seen.clear()
+    by_rows(function, x[:3], y[:3])
+    assert seen == [3]
+
+
+def test_rows_longer_than_a_tile_go_one_by_one(monkeypatch):
+    monkeypatch.setattr("kvlib.model.layers.TILE", 3)
+    x = np.arange(8.0).reshape(2, 4)
+    np.testing.assert_array_equal(by_rows(np.negative, x), -x)

@@ -14,10 +14,10 @@ attention. Another token mixer is another file with these four parts, chosen in
 
 from __future__ import annotations
 
-from kvlib.arrays import Array, by_rows, namespace
+from kvlib.arrays import Array, namespace
 from kvlib.caches import Cache, LayerSpec, Step
 from kvlib.model.config import ModelConfig
-from kvlib.model.layers import Norm, Wanted, Weight, linear, linear_weights, mix
+from kvlib.model.layers import Norm, Wanted, Weight, by_rows, linear, linear_weights, mix
 from kvlib.model.rope import Angles, rotate
 
 

@@ -19,6 +19,8 @@ from kvlib.model.config import ModelConfig
 from kvlib.model.products import product
 from kvlib.norms.forward import normalised
 
+TILE = 1 << 17  # numbers: an array of so many, and a few temporaries, fit the processor's cache
+
 
 class Weight(NamedTuple):
     """One weight: an array of kvlib's, and the tensors of a checkpoint that it is made of.
@@ -143,6 +145,24 @@ def taken(x: Array, rows: Sequence[int]) -> Array:
     """x (T, ...) → its rows (R, ...), copied."""
     xp = namespace(x)
     return xp.take(x, xp.asarray(rows, dtype=xp.int64, device=x.device), axis=0)
+
+
+def by_rows(function: Callable[..., Array], x: Array, *more: Array) -> Array:
+    """function(x, *more) of arrays (T, ...), about TILE numbers of x at a time if x is NumPy's.
+
+    The function must treat each row alone; then the result is the same, and its temporaries stay
+    in the processor's cache. Arrays of other libraries, and short ones, are computed at once.
+    """
+    t = x.shape[0]
+    if t < 2 or x.size <= TILE or not isinstance(x, np.ndarray):
+        return function(x, *more)
+    rows = max(1, TILE * t // x.size)
+    first = function(*(part[:rows] for part in (x, *more)))
+    out = np.empty((t, *first.shape[1:]), first.dtype)
+    out[:rows] = first
+    for a in range(rows, t, rows):
+        out[a : a + rows] = function(*(part[a : a + rows] for part in (x, *more)))
+    return out
 
 
 def silu(x: Array) -> Array:

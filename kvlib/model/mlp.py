@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvlib.arrays import Array, by_rows, clipped, namespace
+from kvlib.arrays import Array, clipped, namespace
 from kvlib.model.config import ModelConfig
-from kvlib.model.layers import ACTIVATIONS, Weight, linear, linear_weights, sigmoid
+from kvlib.model.layers import ACTIVATIONS, Weight, by_rows, linear, linear_weights, sigmoid
 
 
 class GatedMLP:
