@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kvlib.costs.catalogue import CODECS, GPUS, MODELS, Catalogue, Codec, Gpu, Value, codec
-from kvlib.costs.spec import ModelSpec
+from kvlib.costs.catalogue import CODECS, GPUS, Catalogue, Codec, Gpu, Value, codec
+from kvlib.costs.spec import MODELS, ModelSpec
 from kvlib.costs.units import Bytes, BytesPerSecond, FlopsPerByte, FlopsPerSecond
 
 Entry = ModelSpec | Gpu
@@ -258,7 +258,7 @@ def test_importing_needs_no_numpy_and_reads_no_file() -> None:
         "import sys\n"
         "for name in ('numpy', 'array_api_compat', 'matplotlib', 'ipywidgets'):\n"
         "    sys.modules[name] = None\n"
-        "import kvlib.costs.catalogue as c, kvlib.costs.spec\n"
+        "import kvlib.costs as c, kvlib.costs.bill\n"
         "assert 'tomllib' not in sys.modules, 'the data files were read on import'\n"
         "assert c.MODELS['llama-2-7b'].num_parameters == 6_738_415_616\n"
         "assert c.GPUS['h100-sxm'].usable.MiB == 81559\n"

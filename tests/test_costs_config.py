@@ -23,8 +23,7 @@ from costs_configs import (
 
 from kvlib.config.words import stated
 from kvlib.costs import decode, fit
-from kvlib.costs.catalogue import MODELS
-from kvlib.costs.spec import ModelSpec
+from kvlib.costs.spec import MODELS, ModelSpec
 from kvlib.costs.units import Bytes
 from kvlib.errors import CheckpointError
 

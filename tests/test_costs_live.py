@@ -11,8 +11,7 @@ import pytest
 
 from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache
 from kvlib.caches import KNorm, Scored, Window, layer_groups
-from kvlib.costs.catalogue import MODELS
-from kvlib.costs.spec import ModelSpec
+from kvlib.costs.spec import MODELS, ModelSpec
 from kvlib.costs.units import Bytes
 
 TOKENS = (3, 2)  # of two requests

@@ -16,10 +16,10 @@ from test_config import GPT2 as GPT2_SMALL
 from kvlib import Decoder, Meter, ModelConfig
 from kvlib.config.families import family
 from kvlib.costs import formulas
-from kvlib.costs.catalogue import CODECS, MODELS, Codec
-from kvlib.costs.parameters import modules
-from kvlib.costs.spec import ModelSpec
+from kvlib.costs.catalogue import CODECS, Codec
+from kvlib.costs.spec import MODELS, ModelSpec
 from kvlib.costs.units import Bytes, Tokens
+from kvlib.costs.weights import modules
 from kvlib.model import random_weights
 from kvlib.model.checkpoint import sources
 

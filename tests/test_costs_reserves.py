@@ -20,7 +20,7 @@ from kvlib.costs import (
     gpus_needed,
     max_context,
 )
-from kvlib.costs.codecs import CODECS
+from kvlib.costs.catalogue import CODECS
 from kvlib.costs.reserves import group_size, layers_as_held, most_blocks
 
 BF16 = CODECS["bfloat16"].facts

@@ -25,7 +25,7 @@ from kvlib.costs import (
     Tokens,
     TokensPerSecond,
 )
-from kvlib.costs.quantity import Quantity
+from kvlib.costs.units import Quantity
 
 TYPES = (Bytes, Flops, Seconds, Tokens)
 TYPES += (BytesPerSecond, FlopsPerSecond, FlopsPerByte, TokensPerSecond)

@@ -27,7 +27,7 @@ import kvlib
 from kvlib.config.door import MOST_BYTES, parse
 from kvlib.config.read import read_shape
 from kvlib.costs import ModelSpec, fit
-from kvlib.costs.rows import read_data
+from kvlib.costs.catalogue import read_data
 from kvlib.errors import CheckpointError
 from kvlib.model.checkpoint import sources
 from kvlib.model.config import ModelConfig

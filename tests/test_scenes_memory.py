@@ -11,7 +11,7 @@ from kvbook.explorers.catalogue import HELD, memory_explorer, tables
 from kvbook.explorers.scenes.memory import memory_bytes
 from kvbook.explorers.scenes.memory_words import interval_words
 from kvlib.costs import MODELS, Bytes, max_context
-from kvlib.costs.share import ASSUMPTIONS, Share
+from kvlib.costs.bill import ASSUMPTIONS, Share
 
 
 def test_memory_by_hand() -> None:

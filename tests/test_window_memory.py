@@ -12,7 +12,7 @@ from schedules import close
 from kvlib import BlockPool, DenseCache, LayerSpec, OutOfBlocks, PagedCache, QuantizedCache
 from kvlib.caches import KeepAll, Window, layer_groups
 from kvlib.codecs import int8, kivi
-from kvlib.costs.catalogue import MODELS
+from kvlib.costs.spec import MODELS
 from kvlib.testing import oracle
 from kvlib.testing.poison import poison_unused
 

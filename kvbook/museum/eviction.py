@@ -15,7 +15,7 @@ from kvlib.caches import Cache, LayerSpec, Step
 from kvlib.caches.allocation.blocks import Blocks
 from kvlib.caches.step import Request
 from kvlib.config.shape import Shape
-from kvlib.costs.layers import LayerGroup
+from kvlib.costs.spec import LayerGroup
 from kvlib.model.grouped_query import GroupedQuery
 
 CORNER = 8  # queries
@@ -116,7 +116,7 @@ EXHIBITS = (
     ),
     Exhibit(
         "bill_leaves_out_windows",
-        "kvlib.costs.layers",
+        "kvlib.costs.spec",
         "layer_groups",
         full_layers_only,
         room="forgetting",

@@ -14,10 +14,10 @@ from kvlib.caches import Cache, Step
 from kvlib.caches.allocation.rows import Rows
 from kvlib.caches.allocation.table import State
 from kvlib.config.shape import Shape
-from kvlib.costs.layers import LayerGroup
+from kvlib.costs.spec import LayerGroup
 from kvlib.model.decoder import Embedding
 
-STORED, BILL = "kvlib.caches.stored", "kvlib.costs.layers"
+STORED, BILL = "kvlib.caches.stored", "kvlib.costs.spec"
 
 
 def decoded_tokens_only(

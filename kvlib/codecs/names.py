@@ -33,8 +33,8 @@ REGISTRY: tuple[tuple[str, Codec, tuple[str, ...]], ...] = (  # name, codec, its
 )
 LENGTHS = (32, 64, 128, 256, 512, 1024)  # of vectors, at which a codec's bits are counted
 if TYPE_CHECKING:
-    from kvlib.costs.codecs import Codec as Stored
-    from kvlib.costs.rows import Catalogue
+    from kvlib.costs.catalogue import Catalogue
+    from kvlib.costs.catalogue import Codec as Stored
 
     NAMES: Catalogue[Codec]
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @cache
 def names() -> Catalogue[Codec]:
     """The catalogue NAMES, made on first use: a cache without a name does not wait for costs."""
-    from kvlib.costs.rows import Catalogue
+    from kvlib.costs.catalogue import Catalogue
 
     return Catalogue(
         "codec",
@@ -66,7 +66,7 @@ def register_codec(codec: Codec, aliases: tuple[str, ...] = ()) -> None:
     """
     if not isinstance(codec, Codec):
         raise TypeError(f"codec is {type_of(codec)}, needed: a Codec")
-    from kvlib.costs.codecs import CODECS as DTYPES
+    from kvlib.costs.catalogue import CODECS as DTYPES
 
     spellings, stored = (codec.name, *aliases), counted(codec)
     names().check_free(codec, spellings)
@@ -77,7 +77,7 @@ def register_codec(codec: Codec, aliases: tuple[str, ...] = ()) -> None:
 
 def counted(codec: Codec) -> Stored:
     """The bits of a codec as `kvlib.costs` counts them, found from its fields at two lengths."""
-    from kvlib.costs.codecs import Codec as Stored
+    from kvlib.costs.catalogue import Codec as Stored
 
     both = (codec.keys, codec.values)
     dims = [dim for dim in LENGTHS if all(_takes(part, dim) for part in both)]
@@ -143,8 +143,8 @@ def codec(name: str | Codec) -> Codec:
             "codec must be a Codec (kvlib.codecs) or the name of one, such as 'int8', "
             f"got {type_of(name)}"
         )
-    from kvlib.costs.codecs import CODECS as DTYPES
-    from kvlib.costs.rows import UnknownName
+    from kvlib.costs.catalogue import CODECS as DTYPES
+    from kvlib.costs.catalogue import UnknownName
 
     if name not in names() and name in DTYPES:  # the names that only kvlib.costs has
         raise ValueError(

@@ -14,26 +14,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
+    from kvlib.costs.bill import ASSUMPTIONS as ASSUMPTIONS
+    from kvlib.costs.bill import Assumption as Assumption
+    from kvlib.costs.bill import ContextRange as ContextRange
     from kvlib.costs.bill import Fit as Fit
+    from kvlib.costs.bill import Plan as Plan
     from kvlib.costs.bill import fit as fit
+    from kvlib.costs.bill import gpus_needed as gpus_needed
+    from kvlib.costs.bill import kv_on_one as kv_on_one
+    from kvlib.costs.bill import max_context as max_context
     from kvlib.costs.catalogue import CODECS as CODECS
     from kvlib.costs.catalogue import GPUS as GPUS
-    from kvlib.costs.catalogue import MODELS as MODELS
     from kvlib.costs.catalogue import Catalogue as Catalogue
     from kvlib.costs.catalogue import Codec as Codec
     from kvlib.costs.catalogue import Gpu as Gpu
     from kvlib.costs.catalogue import UnknownName as UnknownName
     from kvlib.costs.catalogue import Value as Value
-    from kvlib.costs.comparison import Comparison as Comparison
-    from kvlib.costs.comparison import uncached as uncached
-    from kvlib.costs.context import ContextRange as ContextRange
-    from kvlib.costs.context import max_context as max_context
-    from kvlib.costs.holding import RESERVES as RESERVES
-    from kvlib.costs.parallel import kv_on_one as kv_on_one
-    from kvlib.costs.plan import Plan as Plan
-    from kvlib.costs.plan import gpus_needed as gpus_needed
-    from kvlib.costs.share import ASSUMPTIONS as ASSUMPTIONS
-    from kvlib.costs.share import Assumption as Assumption
+    from kvlib.costs.spec import MODELS as MODELS
+    from kvlib.costs.spec import RESERVES as RESERVES
     from kvlib.costs.spec import ModelSpec as ModelSpec
     from kvlib.costs.units import Bytes as Bytes
     from kvlib.costs.units import BytesPerSecond as BytesPerSecond
@@ -43,11 +41,13 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.costs.units import Seconds as Seconds
     from kvlib.costs.units import Tokens as Tokens
     from kvlib.costs.units import TokensPerSecond as TokensPerSecond
+    from kvlib.costs.work import Comparison as Comparison
     from kvlib.costs.work import Cost as Cost
     from kvlib.costs.work import Floor as Floor
     from kvlib.costs.work import Work as Work
     from kvlib.costs.work import decode as decode
     from kvlib.costs.work import prefill as prefill
+    from kvlib.costs.work import uncached as uncached
 else:
     from kvlib.lazy import attach
 

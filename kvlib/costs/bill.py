@@ -1,22 +1,355 @@
-"""The whole bill of one plan: does it fit, what is left, how far it goes, how fast it can be."""
+"""What fits on a GPU, and on how many: the share of each, the longest context, the bill."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from kvlib.costs.catalogue import Codec, Gpu
-from kvlib.costs.checks import count
-from kvlib.costs.context import UNBOUNDED, tokens_text
-from kvlib.costs.holding import RESERVES, Budget
-from kvlib.costs.limits import within
-from kvlib.costs.plan import fewest
-from kvlib.costs.share import ASSUMPTIONS, CAUTIOUS, Share
-from kvlib.costs.spec import ModelSpec
-from kvlib.costs.units import Bytes, Tokens
+from kvlib.costs import formulas
+from kvlib.costs.catalogue import GPUS, Codec, Gpu
+from kvlib.costs.spec import MODELS, RESERVES, Budget, Holding, ModelSpec, shared_out, within
+from kvlib.costs.units import Bytes, Tokens, count, one_of
 from kvlib.costs.work import Floor, decode
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """What weights and cache may take of a GPU's usable memory: a share of it, less an overhead.
+
+    Raises ValueError for a share outside (0, 1] or a negative overhead.
+
+    >>> Assumption(utilisation=0.9).utilisation
+    0.9
+    """
+
+    utilisation: float = 1.0
+    overhead: Bytes = Bytes(0)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.utilisation <= 1:
+            raise ValueError(f"utilisation is {self.utilisation!r}, needed: above 0, at most 1")
+        if self.overhead < Bytes(0):
+            raise ValueError(f"overhead is {self.overhead!r}, needed: not below 0")
+
+    def budget(self, gpu: Gpu) -> Bytes:
+        """Bytes for weights and cache on one GPU."""
+        return Bytes(int(gpu.usable.value * self.utilisation)) - self.overhead
+
+
+ASSUMPTIONS: Mapping[str, Assumption] = MappingProxyType(
+    {
+        "weights only": Assumption(),
+        "1 GiB overhead": Assumption(overhead=Bytes(2**30)),
+        "92 % utilisation": Assumption(0.92),
+        "90 % utilisation": Assumption(0.90),
+    }
+)
+CAUTIOUS = "90 % utilisation"
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one of `gpus` devices holds of a model: its weights, and its part of each request.
+
+    Weights are dealt out evenly; heads as `kvlib.costs.spec.shared_out` does.
+    """
+
+    model: ModelSpec
+    gpu: Gpu
+    gpus: int
+    kv_dtype: Codec
+    weight_dtype: Codec
+    holding: Holding
+
+    @classmethod
+    def of(
+        cls,
+        model: ModelSpec | str,
+        gpu: Gpu | str,
+        gpus: object,
+        kv_dtype: str | Codec | None,
+        weight_dtype: str | Codec | None,
+        block_size: object,
+        reserve: str = "needed",
+        step: object = 1,
+        budget: Budget = None,
+    ) -> Share:
+        """The same, from names. Raises ValueError or TypeError for what makes no sense."""
+        spec = one_of("model", model, MODELS, ModelSpec)
+        share = cls(
+            spec,
+            one_of("gpu", gpu, GPUS, Gpu),
+            1,
+            spec.kv_codec(kv_dtype),
+            spec.weight_codec(weight_dtype),
+            Holding.of(spec.layers, block_size, reserve, step, budget),
+        )
+        return share.of_each(count("gpus", gpus))
+
+    def of_each(self, gpus: int) -> Share:
+        """The share of each of another number of devices. ValueError if the heads do not divide."""
+        shared_out(self.model, gpus)
+        return replace(self, gpus=gpus)
+
+    @property
+    def weights(self) -> Bytes:
+        """Bytes of weights on each device."""
+        return Bytes(formulas.whole((self.model.weight_bytes(self.weight_dtype) / self.gpus).value))
+
+    @property
+    def copies(self) -> int:
+        """How many devices hold the same key/value head; all of them with MLA."""
+        parts = shared_out(self.model, self.gpus)
+        held = sum(g["count"] * g["values"] for g in parts) * self.gpus
+        return round(held / sum(g["count"] * g["values"] for g in self.model.facts["layers"]))
+
+    @property
+    def repeated(self) -> str:
+        """What several devices hold alike, in words."""
+        latent = all(g["vectors"] == 1 for g in self.model.facts["layers"])
+        what = "the latent vectors are" if latent else "each key/value head is"
+        return f"{what} held by {self.copies} GPUs"
+
+    def kv(self, batch: int, context: int, holding: Holding | None = None) -> Bytes:
+        """Bytes of keys and values on each device for `batch` requests of `context` tokens.
+
+        holding: another rule for what the cache holds than the share's own.
+        """
+        rule, codec = holding or self.holding, self.kv_dtype.facts
+        layers = rule.layers(self.model.layers, shared_out(self.model, self.gpus))
+        return Bytes(batch * formulas.reserved_bytes(layers, codec, context, rule.block))
+
+    def by_reserve(self, batch: int, context: int) -> dict[str, Bytes]:
+        """The same by what layers with a window hold (RESERVES). Empty if none of them is full, or
+        if a budget says what is held."""
+        held, groups = self.holding, self.model.layers
+        if held.budget is not None or not any(0 < g.window < context for g in groups):
+            return {}
+        found = {}
+        for name in RESERVES:
+            block = None if name == "transformers" else held.block or None
+            found[name] = self.kv(batch, context, Holding.of(groups, block, name, held.step))
+        return found
+
+    def left(self, assumption: Assumption) -> Bytes:
+        """Bytes for keys and values on each device; negative where the weights do not fit."""
+        return assumption.budget(self.gpu) - self.weights
+
+    def longest(self, batch: int, assumption: Assumption) -> Tokens:
+        """The most tokens that each of `batch` requests can hold."""
+        layers = self.holding.layers(self.model.layers, shared_out(self.model, self.gpus))
+        codec, left = self.kv_dtype.facts, self.left(assumption).value
+        return Tokens(formulas.longest(layers, codec, self.holding.block, batch, left))
+
+    def requests(self, context: int, assumption: Assumption) -> int:
+        """The most requests of `context` tokens."""
+        return max(0, self.left(assumption) // self.kv(1, context))
+
+    def __str__(self) -> str:
+        devices = self.gpu.title if self.gpus == 1 else f"{self.gpus} {self.gpu.title}"
+        return f"{self.model.title} ({self.weight_dtype.name}) on {devices}"
+
+
+UNBOUNDED = Tokens(2**40)  # where every layer has a window, more text needs no more memory
+
+
+@dataclass(frozen=True)
+class ContextRange:
+    """The most tokens that each request can hold, by assumption.
+
+    cases holds one number for each assumption, low and high are the least and the most of them.
+    model_limit is the longest context that the model was made for; cases may be longer. Where all
+    layers have windows, memory sets no limit and the number is 2^40.
+
+    >>> found = max_context("llama-3.1-8b", "h100-sxm")
+    >>> found.batch, len(found.cases) > 1
+    (1, True)
+    """
+
+    what: str
+    batch: int
+    kv_dtype: str
+    cases: Mapping[str, Tokens]
+    model_limit: Tokens
+
+    @property
+    def low(self) -> Tokens:
+        return min(self.cases.values())
+
+    @property
+    def high(self) -> Tokens:
+        return max(self.cases.values())
+
+    def __repr__(self) -> str:
+        requests = "1 request" if self.batch == 1 else f"{self.batch:,} requests"
+        lines = [f"{self.what}, {requests}, keys and values in {self.kv_dtype}"]
+        for name, tokens in self.cases.items():
+            lines.append(f"  {name:<20}{tokens_text(tokens):>18}")
+        lines.append("  the model's limit   " + f"{str(self.model_limit):>18}")
+        return "\n".join(lines)
+
+
+def max_context(
+    model: ModelSpec | str,
+    gpu: Gpu | str,
+    batch: int = 1,
+    kv_dtype: str | Codec | None = None,
+    weight_dtype: str | Codec | None = None,
+    gpus: int = 1,
+    block_size: int | None = None,
+    assumptions: Mapping[str, Assumption] = ASSUMPTIONS,
+    reserve: str = "needed",
+    step: int = 1,
+    budget: Budget = None,
+) -> ContextRange:
+    """The longest context of each of `batch` requests that memory allows, by assumption.
+
+    block_size, reserve, step and budget say what a cache holds, as in `ModelSpec.kv_bytes`.
+    Raises ValueError if the weights fit under no assumption, the heads cannot be shared out, a size
+    is below 1 or a name is unknown.
+
+    >>> found = max_context("llama-2-7b", "h100-sxm")
+    >>> {name: int(n) for name, n in found.cases.items()}["weights only"]
+    137412
+    """
+    share = Share.of(model, gpu, gpus, kv_dtype, weight_dtype, block_size, reserve, step, budget)
+    batch = count("batch", batch)
+    if not assumptions:
+        raise ValueError("assumptions is empty, needed: one at least")
+    if all(share.left(a) < Bytes(0) for a in assumptions.values()):
+        raise ValueError(too_large(share))
+    return ContextRange(
+        what=str(share),
+        batch=batch,
+        kv_dtype=share.kv_dtype.name,
+        cases=MappingProxyType({n: share.longest(batch, a) for n, a in assumptions.items()}),
+        model_limit=Tokens(int(share.model.max_context)),
+    )
+
+
+def too_large(share: Share) -> str:
+    """Words for weights that do not fit."""
+    return (
+        f"the weights of {share} take {share.weights:.2f GiB} on each GPU, needed: at most "
+        f"{share.gpu.usable:.2f GiB}, which is all that can be used; try more GPUs or a smaller "
+        "weight dtype"
+    )
+
+
+def tokens_text(tokens: Tokens) -> str:
+    """Tokens in words, also where memory sets no limit."""
+    return "no limit" if tokens >= UNBOUNDED else str(tokens)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A number of GPUs that is enough, and what each of them holds.
+
+    kv        bytes of keys and values on each GPU
+    budget    what the assumption leaves for weights and cache on each
+    refused   smaller numbers, and why they are not enough
+
+    >>> plan = gpus_needed("llama-3.1-8b", "h100-sxm", batch=1, context=8192)
+    >>> plan.share.gpus
+    1
+    """
+
+    share: Share
+    what: str
+    kv: Bytes
+    budget: Bytes
+    assumption: str
+    refused: Mapping[int, str]
+
+    @property
+    def gpus(self) -> int:
+        return self.share.gpus
+
+    @property
+    def weights(self) -> Bytes:
+        """Bytes of weights on each GPU."""
+        return self.share.weights
+
+    @property
+    def copies(self) -> int:
+        """How many GPUs hold the same key/value head; with MLA all hold the same latents."""
+        return self.share.copies
+
+    @property
+    def free(self) -> Bytes:
+        """What is left on each GPU."""
+        return self.budget - self.weights - self.kv
+
+    def __repr__(self) -> str:
+        lines = [f"{self.what}: {self.gpus} GPU{'s' if self.gpus > 1 else ''}"]
+        rows = [("weights", self.weights), ("keys and values", self.kv), ("free", self.free)]
+        lines += [f"  {name + ' on each':<24}{size:>12.2f GiB}" for name, size in rows]
+        if self.share.copies > 1:
+            lines.append(f"  {self.share.repeated}")
+        lines += [f"  not {n}: {why}" for n, why in self.refused.items()]
+        return "\n".join(lines)
+
+
+def gpus_needed(
+    model: ModelSpec | str,
+    gpu: Gpu | str,
+    batch: int,
+    context: int,
+    kv_dtype: str | Codec | None = None,
+    weight_dtype: str | Codec | None = None,
+    block_size: int | None = None,
+    assumption: str = CAUTIOUS,
+    reserve: str = "needed",
+    step: int = 1,
+    budget: Budget = None,
+) -> Plan:
+    """The smallest of 1, 2, 4, 8, ... GPUs that hold a model and its cache under `assumption`.
+
+    Tensor parallelism: every GPU holds an equal part of the weights and of the heads. block_size,
+    reserve, step and budget say what a cache holds, as in `ModelSpec.kv_bytes`. Raises ValueError
+    if none of these numbers is enough. The message says why for each of them: the memory is too
+    small, or so many GPUs cannot share out the heads.
+
+    >>> gpus_needed("llama-3.1-70b", "h100-sxm", batch=8, context=8192).share.gpus
+    4
+    """
+    one = Share.of(model, gpu, 1, kv_dtype, weight_dtype, block_size, reserve, step, budget)
+    batch = count("batch", batch)
+    context = within(one.model, "context", count("context", context))
+    if assumption not in ASSUMPTIONS:
+        raise ValueError(f"assumption is {assumption!r}, needed: one of {', '.join(ASSUMPTIONS)}")
+    return fewest(one, batch, context, assumption)
+
+
+def fewest(one: Share, batch: int, context: int, assumption: str = CAUTIOUS) -> Plan:
+    """The same for a share that is checked; its own number of GPUs does not count."""
+    model = one.model
+    heads = max(g["num_qo_heads"] for g in model.facts["layers"])
+    refused: dict[int, str] = {}
+    gpus = 1
+    while gpus <= heads:
+        try:
+            share = one.of_each(gpus)
+        except ValueError as error:
+            refused[gpus] = str(error).partition("needed: ")[2]
+        else:
+            kv = share.kv(batch, context)
+            short = kv - share.left(ASSUMPTIONS[assumption])
+            if short <= Bytes(0):
+                room = ASSUMPTIONS[assumption].budget(share.gpu)
+                what = f"{model.title} ({share.weight_dtype.name}) on {share.gpu.title}, "
+                what += f"{batch:,} x {context:,} tokens in {share.kv_dtype.name}, {assumption}"
+                return Plan(share, what, kv, room, assumption, refused)
+            refused[gpus] = f"{short:.2f GiB} too little on each"
+        gpus *= 2
+    tried = "; ".join(f"{n}: {why}" for n, why in refused.items())
+    raise ValueError(
+        f"no number of {one.gpu.title} holds {model.title} with {batch:,} requests of "
+        f"{context:,} tokens ({tried})"
+    )
+
 
 # the figures of a GPU that a bill rests on
 USED = {"usable": "usable memory", "bandwidth": "bandwidth", "bf16": "bf16 rate"}
@@ -246,3 +579,71 @@ def _enough(share: Share, batch: int, context: int) -> int | None:
 
 def _limit(tokens: Tokens) -> int | None:
     return None if tokens >= UNBOUNDED else int(tokens)
+
+
+WAYS = ("tensor", "pipeline", "context", "data")
+
+
+def kv_on_one(
+    model: ModelSpec | str,
+    way: str,
+    devices: int,
+    batch: int,
+    context: int,
+    kv_dtype: str | Codec | None = None,
+) -> Bytes:
+    """Bytes of keys and values on the fullest of `devices`, for requests of `context` tokens.
+
+    way: what the devices share out: "tensor" (heads), "pipeline" (layers), "context" (tokens) or
+    "data" (requests). batch: requests on all devices together.
+
+    Raises ValueError for another way, or one that cannot divide the model (heads that the devices
+    cannot share evenly, more devices than layers), TypeError for what is no number.
+
+    >>> eight = kv_on_one("llama-3.1-70b", "tensor", 8, batch=1, context=1000)
+    >>> eight == kv_on_one("llama-3.1-70b", "tensor", 16, batch=1, context=1000)
+    True
+    """
+    spec = one_of("model", model, MODELS, ModelSpec)
+    devices, batch = count("devices", devices), count("batch", batch)
+    context, kind = count("context", context), spec.kv_codec(kv_dtype).facts
+    layers: list[dict[str, Any]] = spec.facts["layers"]
+
+    def one_request(held: list[dict[str, Any]], tokens: int) -> float:
+        return formulas.reserved_bytes(held, kind, tokens, 0)
+
+    if way == "tensor":
+        return Bytes(int(batch * one_request(shared_out(spec, devices), context)))
+    if way == "pipeline":
+        return Bytes(int(batch * max(one_request(s, context) for s in _stages(spec, devices))))
+    if way == "context":
+        return Bytes(int(batch * _longest_stretch(layers, kind, devices, context)))
+    if way == "data":
+        return Bytes(int(-(-batch // devices) * one_request(layers, context)))
+    raise ValueError(f"way must be one of {', '.join(WAYS)}, got {way!r}")
+
+
+def _stages(spec: ModelSpec, devices: int) -> list[list[dict[str, Any]]]:
+    """Consecutive layers of each device, as even as can be."""
+    kinds = {i: g for g, group in enumerate(spec.layers) for i in group.indices}
+    total = len(kinds)
+    if devices > total:
+        raise ValueError(f"devices is {devices}, needed: at most {total}, a layer for each")
+    stages = []
+    for d in range(devices):
+        held = [kinds[i] for i in range(d * total // devices, (d + 1) * total // devices)]
+        facts = spec.facts["layers"]
+        stages.append([{**facts[g], "count": held.count(g)} for g in sorted(set(held))])
+    return stages
+
+
+def _longest_stretch(
+    layers: list[dict[str, Any]], kind: dict[str, Any], devices: int, context: int
+) -> float:
+    """Bytes of the last stretch: it holds a window's tokens, which are the newest, whole."""
+    stretch = -(-context // devices)
+    held = 0.0
+    for g in layers:
+        seen = formulas.visible(context, g["window"])
+        held += formulas.reserved_bytes([{**g, "window": 0}], kind, min(seen, stretch), 0)
+    return held

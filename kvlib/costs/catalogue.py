@@ -1,43 +1,331 @@
-"""Models, GPUs and codecs by name. The data files are read on first use, not on import."""
+"""Codecs and GPUs by name, whose values know their source.
+
+The data files are read on first use, not on import.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from typing import Any, Generic, TypeVar
 
-from kvlib.costs.codecs import CODECS, Codec, codec
-from kvlib.costs.gpus import Gpu, gpu_of
-from kvlib.costs.rows import Catalogue, Row, UnknownName, Value, read_data, row_of
+from kvlib.config.words import shown
+from kvlib.costs.units import Bytes, BytesPerSecond, FlopsPerByte, FlopsPerSecond, count
 
-if TYPE_CHECKING:
-    from kvlib.costs.spec import ModelSpec
-
-__all__ = [
-    "CODECS",
-    "GPUS",
-    "MODELS",
-    "Catalogue",
-    "Codec",
-    "Gpu",
-    "Row",
-    "UnknownName",
-    "Value",
-    "codec",
-]
+T = TypeVar("T")
+LONG = 100  # characters of a name that are compared with those of a catalogue
 
 
-def _models() -> dict[str, ModelSpec]:
-    from kvlib.config.read import read_shape
-    from kvlib.costs.spec import ModelSpec
+class UnknownName(KeyError, ValueError):
+    """A name that a catalogue does not have; the message offers the nearest it has.
 
-    found = {}
-    for key, entry in read_data("models.toml").items():
-        shape = read_shape(entry["config"]).shape
-        row = row_of(key, entry, {**entry["config"], **entry["published"]})
-        found[key] = ModelSpec(key, entry["title"], shape, row=row)
+    >>> from kvlib.costs import GPUS
+    >>> GPUS["h101"]
+    Traceback (most recent call last):
+        ...
+    kvlib.costs.catalogue.UnknownName: ...
+    """
+
+    def __str__(self) -> str:  # KeyError would show the message in quotes
+        return str(self.args[0])
+
+
+class Catalogue(Mapping[str, T], Generic[T]):
+    """Entries by name. Case, spaces, underscores and hyphens do not matter; iteration keeps order.
+
+    Raises UnknownName (a KeyError and a ValueError) with the nearest names, TypeError for a key
+    that is no string.
+
+    >>> from kvlib.costs import GPUS
+    >>> GPUS["H100 SXM"] is GPUS["h100-sxm"], "h100-sxm" in GPUS
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        load: Callable[[], dict[str, T]],
+        aliases: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> None:
+        """aliases: other names of an entry, where the entries do not name their own."""
+        self.kind, self._load, self._aliases = kind, load, aliases or {}
+        self._entries: dict[str, T] | None = None
+        self._names: dict[str, str] = {}
+
+    def check_free(self, entry: T, names: tuple[str, ...]) -> None:
+        """Raise ValueError for a name that another entry has."""
+        for name in names:
+            if name in self and self[name] != entry:
+                raise ValueError(f"there is a {self.kind} {shown(name)}, needed: another name")
+
+    def add(self, entry: T, names: tuple[str, ...]) -> None:
+        """Add an entry under these names, the first of which it is listed by."""
+        self.entries[names[0]] = entry
+        self._names.update((_plain(name), names[0]) for name in names)
+
+    @property
+    def entries(self) -> dict[str, T]:
+        if self._entries is None:
+            entries = self._load()
+            for key, entry in entries.items():
+                others = (*getattr(entry, "aliases", ()), *self._aliases.get(key, ()))
+                spellings = (key, getattr(entry, "title", key), *others)
+                self._names.update((_plain(name), key) for name in spellings)
+            self._entries = entries
+        return self._entries
+
+    def __getitem__(self, name: str) -> T:
+        entries = self.entries
+        if not isinstance(name, str):
+            raise TypeError(f"{self.kind} must be a name (a string), got {shown(name)}")
+        if _plain(name) in self._names:
+            return entries[self._names[_plain(name)]]
+        raise UnknownName(f"unknown {self.kind} {shown(name)}; {self._nearest(name[:LONG])}")
+
+    def _nearest(self, name: str) -> str:
+        close = difflib.get_close_matches(_plain(name), self._names, n=6, cutoff=0.5)
+        keys = list(dict.fromkeys(self._names[n] for n in close))[:3]
+        if keys:
+            return f"did you mean {' or '.join(keys)}?"
+        return f"there are {', '.join(self.entries)}"
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self.entries)
+
+    def __repr__(self) -> str:
+        return f"{len(self)} {self.kind}s: {', '.join(self.entries)}"
+
+
+def _plain(name: str) -> str:
+    return "".join(c for c in name.lower() if c not in " _-\t\n")
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value of a data file, with its source and whether that could be confirmed.
+
+    >>> from kvlib.costs import GPUS
+    >>> GPUS["h100-sxm"].value("bandwidth").confirmed
+    True
+    """
+
+    value: Any
+    source: str
+    confirmed: bool
+
+
+@dataclass(frozen=True)
+class Row:
+    """One entry of a data file: values, their default source and the exceptions."""
+
+    key: str
+    values: Mapping[str, Any]
+    source: str
+    sources: Mapping[str, str]
+    unconfirmed: tuple[str, ...]
+
+    def value(self, name: str) -> Value:
+        """The value with its source. Raises UnknownName for one that the entry does not have."""
+        if name not in self.values:
+            known = ", ".join(self.values)
+            close = difflib.get_close_matches(name[:LONG], self.values, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"there are {known}"
+            raise UnknownName(f"{self.key} has no value {shown(name)}; {hint}")
+        source = self.sources.get(name, self.source)
+        return Value(self.values[name], source, name not in self.unconfirmed)
+
+
+@cache
+def read_data(file: str) -> dict[str, dict[str, Any]]:
+    import tomllib
+    from importlib.resources import files
+
+    data = files("kvlib.costs").joinpath("data", file).read_text(encoding="utf-8")
+    return tomllib.loads(data)
+
+
+def row_of(key: str, entry: Mapping[str, Any], values: Mapping[str, Any]) -> Row:
+    unconfirmed = tuple(entry.get("unconfirmed", ()))
+    return Row(key, values, entry["source"], entry.get("sources", {}), unconfirmed)
+
+
+@dataclass(frozen=True)
+class Codec:
+    """How numbers are stored: `bits` per number, and `scale_bits` of scales per `group` numbers.
+
+    group 0 means one scale for every vector (a key or a value of one head); `residual` is how many
+    of a request's last tokens stay in 16 bits (KIVI, arXiv:2402.02750). Bits are fractions where
+    keys and values differ.
+
+    >>> from kvlib.costs import CODECS
+    >>> CODECS["int8"].bits, CODECS["bf16"].name
+    (8, 'bfloat16')
+    """
+
+    name: str
+    title: str
+    bits: int | Fraction
+    scale_bits: int | Fraction = 0
+    group: int = 0
+    residual: int = 0
+    aliases: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, least in (("bits", 1), ("scale_bits", 0), ("group", 0), ("residual", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, Fraction):
+                count(f"{name} of codec {self.name!r}", value, least)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Plain numbers, as `kvlib.costs.formulas` takes them."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "bits": self.bits,
+            "scale_bits": self.scale_bits,
+            "group": self.group,
+            "residual": self.residual,
+        }
+
+
+_FP8 = ("float8", "f8", "fp8_e4m3", "fp8_e4m3fn", "float8_e4m3fn", "fp8_e5m2", "float8_e5m2")
+_KIVI: dict[str, Any] = dict(scale_bits=32, group=32, residual=128)  # two fp16 numbers a group
+
+_CODECS = (
+    Codec("float32", "float32", 32, aliases=("fp32", "f32")),
+    Codec("float16", "float16", 16, aliases=("fp16", "f16", "half")),
+    Codec("bfloat16", "bfloat16", 16, aliases=("bf16",)),
+    Codec("fp8", "fp8", 8, aliases=_FP8),
+    Codec("int8", "int8, a scale for each vector", 8, scale_bits=32),
+    Codec("int8_per_channel", "int8, groups of 32", 8, scale_bits=32, group=32),
+    Codec("int4", "int4, groups of 32", 4, aliases=("kivi4",), **_KIVI),
+    Codec("int2", "int2, groups of 32", 2, aliases=("kivi2",), **_KIVI),
+)
+
+CODECS: Catalogue[Codec] = Catalogue("dtype", lambda: {c.name: c for c in _CODECS})
+
+
+def codec(dtype: str | Codec) -> Codec:
+    """The codec of a dtype's name ("bfloat16", "bf16", "int8", ...), or the codec itself."""
+    return dtype if isinstance(dtype, Codec) else CODECS[dtype]
+
+
+_GPU_KEYS = {
+    "memory": "memory_GB",
+    "usable": "usable_MiB",
+    "bandwidth": "bandwidth_GB_per_s",
+    "bf16": "bf16_TFLOP_per_s",
+    "fp8": "fp8_TFLOP_per_s",
+    "l2": "l2_MiB",
+    "shared_memory_per_sm": "shared_memory_per_sm_KiB",
+}
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU by its maker's figures (dense operations), and what its driver leaves to programs.
+
+    bf16, fp8: operations per second of the matrix units, None if there are none. ``memory`` is
+    the size on the data sheet (GB = 10^9), ``usable`` what the driver reports.
+
+    >>> from kvlib.costs import GPUS
+    >>> round(GPUS["h100-sxm"].ridge().value)
+    295
+    """
+
+    name: str
+    title: str
+    memory: Bytes
+    usable: Bytes
+    bandwidth: BytesPerSecond
+    bf16: FlopsPerSecond
+    fp8: FlopsPerSecond | None
+    l2: Bytes
+    shared_memory_per_sm: Bytes
+    row: Row
+
+    def ridge(self, dtype: str = "bf16") -> FlopsPerByte:
+        """Operations per byte above which a kernel is bound by arithmetic, and not by memory.
+
+        This is the roofline's ridge point, Williams et al., doi:10.1145/1498765.1498785.
+        dtype: bf16 (float16 runs as fast) or fp8.
+        """
+        kind = {"bfloat16": "bf16", "float16": "bf16", "fp8": "fp8"}.get(codec(dtype).name)
+        rate = getattr(self, kind) if kind else None
+        if rate is None:
+            rates = "bf16 or fp8" if self.fp8 else "bf16"
+            raise ValueError(f"{self.title} has no rate for {dtype!r}, needed: {rates}")
+        return rate / self.bandwidth
+
+    def value(self, name: str) -> Value:
+        """The figure as its source states it: ``value("bandwidth")`` in GB/s, ``value("bf16")``
+        in TFLOP/s, ``value("usable")`` in MiB; or by its key in gpus.toml, which names the unit."""
+        return self.row.value(_GPU_KEYS.get(name, name))
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Plain numbers in bytes and operations per second, as the explorers take them."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "memory": self.memory.value,
+            "usable": self.usable.value,
+            "bandwidth": self.bandwidth.value,
+            "bf16": self.bf16.value,
+            "fp8": self.fp8.value if self.fp8 else 0,
+        }
+
+    def __repr__(self) -> str:
+        fp8 = f"{self.fp8:.0f TFLOP/s}" if self.fp8 else "none"
+        return (
+            f"{self.title}: {self.memory:.0f GB} ({self.usable:.2f GiB} usable), "
+            f"{self.bandwidth:.2f TB/s}, bf16 {self.bf16:.0f TFLOP/s}, fp8 {fp8}, "
+            f"ridge {self.ridge():.0f}"
+        )
+
+
+def gpu_of(key: str, entry: dict[str, Any]) -> Gpu:
+    aside = ("title", "source", "sources", "unconfirmed")
+    values = {name: value for name, value in entry.items() if name not in aside}
+    fp8 = values["fp8_TFLOP_per_s"]
+    return Gpu(
+        name=key,
+        title=entry["title"],
+        memory=Bytes(values["memory_GB"] * 10**9),
+        usable=Bytes(values["usable_MiB"] * 2**20),
+        bandwidth=BytesPerSecond(values["bandwidth_GB_per_s"] * 10**9),
+        bf16=FlopsPerSecond(_tera(values["bf16_TFLOP_per_s"])),
+        fp8=FlopsPerSecond(_tera(fp8)) if fp8 else None,
+        l2=Bytes(values["l2_MiB"] * 2**20),
+        shared_memory_per_sm=Bytes(values["shared_memory_per_sm_KiB"] * 2**10),
+        row=row_of(key, entry, values),
+    )
+
+
+def _tera(value: float) -> int:
+    return round(value * 10) * 10**11  # 165.2 is not exact in binary
+
+
+def rate(gpu: Gpu, kind: str) -> Any:
+    """Operations a second of `gpu` in "bf16" or "fp8". Raises ValueError where it has none."""
+    if kind not in ("bf16", "fp8"):
+        raise ValueError(f"compute is {kind!r}, needed: 'bf16' or 'fp8'")
+    found = getattr(gpu, kind)
+    if found is None:
+        raise ValueError(f"compute is {kind!r}, but {gpu.title} has no {kind} products")
     return found
 
 
-MODELS: Catalogue[ModelSpec] = Catalogue("model", _models)
 GPUS: Catalogue[Gpu] = Catalogue(
     "GPU", lambda: {key: gpu_of(key, entry) for key, entry in read_data("gpus.toml").items()}
 )

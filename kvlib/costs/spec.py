@@ -2,26 +2,210 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from kvlib.config.quantised import Quantised
 from kvlib.config.read import read_shape
 from kvlib.config.shape import Shape
-from kvlib.config.words import printable
-from kvlib.costs import checks, formulas
-from kvlib.costs.codecs import CODECS, Codec, codec
-from kvlib.costs.holding import Budget, Holding
-from kvlib.costs.layers import LayerGroup, layer_groups
-from kvlib.costs.parameters import Counts, count
-from kvlib.costs.rows import Row, Value
-from kvlib.costs.stored import Stored
-from kvlib.costs.units import Bytes
+from kvlib.config.words import printable, shown
+from kvlib.costs import formulas
+from kvlib.costs.catalogue import CODECS, Catalogue, Codec, Row, Value, codec, read_data, row_of
+from kvlib.costs.reserves import layers_as_held
+from kvlib.costs.units import Bytes, count
+from kvlib.costs.weights import Counts, Stored, count_weights
 
-__all__ = ["LayerGroup", "ModelSpec"]
+
+@dataclass(frozen=True)
+class LayerGroup:
+    """Layers that store and attend alike.
+
+    indices         which layers these are
+    window          tokens a query sees, itself included; 0 for all
+    num_qo_heads, num_kv_heads, head_dim      head_dim is also the length of a stored key
+    latent          MLA: one stored vector a token serves all heads, as key and, in its first
+                    v_dim numbers, as value (num_kv_heads 1)
+    v_dim           length of what is summed over the values
+    full_qk_dim, full_v_dim      the same two in a prefill, where MLA expands its latent vectors
+    """
+
+    indices: tuple[int, ...]
+    window: int
+    num_qo_heads: int
+    num_kv_heads: int
+    head_dim: int
+    v_dim: int
+    full_qk_dim: int
+    full_v_dim: int
+    latent: bool = False
+
+    @property
+    def count(self) -> int:
+        """Layers in the group."""
+        return len(self.indices)
+
+    @property
+    def values(self) -> int:
+        """Numbers stored for a token in one layer."""
+        return self.head_dim if self.latent else 2 * self.num_kv_heads * self.head_dim
+
+    @property
+    def vectors(self) -> int:
+        """How many vectors those are."""
+        return 1 if self.latent else 2 * self.num_kv_heads
+
+    @property
+    def facts(self) -> dict[str, int]:
+        """As `kvlib.costs.formulas` takes a group."""
+        return {
+            "count": self.count,
+            "window": self.window,
+            "values": self.values,
+            "vectors": self.vectors,
+            "num_qo_heads": self.num_qo_heads,
+            "qk_dim": self.head_dim,
+            "v_dim": self.v_dim,
+            "full_qk_dim": self.full_qk_dim,
+            "full_v_dim": self.full_v_dim,
+        }
+
+
+def layer_groups(shape: Shape) -> tuple[LayerGroup, ...]:
+    """The layers of a decoder by their window, in the order in which each first appears."""
+    latent = shape.latent
+    sizes: dict[str, Any] = dict(
+        num_qo_heads=shape.num_attention_heads,
+        num_kv_heads=1 if latent else shape.num_key_value_heads,
+        head_dim=latent.width if latent else shape.head_dim,
+        v_dim=latent.kv_lora_rank if latent else shape.head_dim,
+        full_qk_dim=latent.qk_head_dim if latent else shape.head_dim,
+        full_v_dim=latent.v_head_dim if latent else shape.head_dim,
+        latent=latent is not None,
+    )
+    groups: dict[int, list[int]] = {}
+    for i, window in enumerate(shape.windows):
+        groups.setdefault(window, []).append(i)
+    return tuple(LayerGroup(tuple(i), window=w, **sizes) for w, i in groups.items())
+
+
+Budget = int | Sequence[int | None] | None
+
+RESERVES: Mapping[str, str] = MappingProxyType(
+    {
+        "needed": "the tokens that its queries see",
+        "transformers": "window - 1 tokens, as transformers keeps between steps",
+        "vllm": "whole blocks, in groups of layers that vLLM pads to one size",
+        "all": "every token, as an engine without groups of layers does",
+    }
+)
+VLLM_BLOCK = 16  # DEFAULT_BLOCK_SIZE in vllm/config/cache.py
+
+
+@dataclass(frozen=True)
+class Holding:
+    """How much of a request a cache holds, by the rules of `kvlib.costs.reserves`.
+
+    reserve  one of RESERVES: what a layer with a window holds
+    step     new tokens of a step
+    block    tokens of a block, 0 without blocks
+    budget   tokens that eviction leaves in a layer without a window, between two steps: a number
+             for all such layers, one (or None) for each layer of the model, or None for no eviction
+    """
+
+    reserve: str = "needed"
+    step: int = 1
+    block: int = 0
+    budget: int | tuple[int | None, ...] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        groups: Sequence[LayerGroup],
+        block_size: object = None,
+        reserve: str = "needed",
+        step: object = 1,
+        budget: Budget = None,
+    ) -> Holding:
+        """The same, checked for a model with these layers.
+
+        Raises ValueError or TypeError for what makes no sense.
+        """
+        block = 0 if block_size is None else count("block_size", block_size)
+        if reserve not in RESERVES:
+            raise ValueError(f"reserve must be one of {', '.join(RESERVES)}, got {shown(reserve)}")
+        if reserve == "transformers" and block:
+            raise ValueError(
+                f"block_size is {block}, but transformers stores no blocks; leave it out"
+            )
+        if reserve == "vllm":
+            block = block or VLLM_BLOCK
+        if budget is not None and reserve != "needed":
+            raise ValueError(
+                f"reserve is {reserve!r}, but a cache with a budget gives back what it does not "
+                "keep; leave one of the two out"
+            )
+        return cls(reserve, count("step", step), block, _budget(groups, budget))
+
+    def layers(
+        self, groups: Sequence[LayerGroup], share: list[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """What one device holds of these layers, its `share`, with the tokens in each as window."""
+        split: list[dict[str, Any]] = []
+        budgets: list[float] = []
+        for group, part in zip(groups, share, strict=True):
+            for budget, layers in Counter(self._budget_of(i) for i in group.indices).items():
+                split.append({**part, "count": layers})
+                budgets.append(budget)
+        return layers_as_held(split, self.reserve, self.step, self.block, budgets)
+
+    @property
+    def words(self) -> str:
+        """What differs from a cache that holds what it needs, one token per step; may be empty."""
+        found = [] if self.reserve == "needed" else [f"reserve {self.reserve}"]
+        found += [f"blocks of {self.block:,} tokens"] * (self.block > 0)
+        found += [f"steps of {self.step:,} tokens"] * (self.step > 1)
+        if isinstance(self.budget, tuple):
+            given = [b for b in self.budget if b is not None]
+            found += [f"budgets of {min(given):,} to {max(given):,} tokens"] * bool(given)
+        elif self.budget:
+            found.append(f"budget of {self.budget:,} tokens")
+        return ", ".join(found)
+
+    def _budget_of(self, layer: int) -> int:
+        if isinstance(self.budget, tuple):
+            return self.budget[layer] or 0
+        return self.budget or 0
+
+
+def _budget(groups: Sequence[LayerGroup], budget: Budget) -> int | tuple[int | None, ...] | None:
+    if budget is None:
+        return None
+    windows = {i: group.window for group in groups for i in group.indices}
+    if all(windows.values()):
+        raise ValueError(
+            "budget is for layers without a window, and every layer of this model has one; "
+            "leave it out"
+        )
+    if not isinstance(budget, (list, tuple)):
+        return count("budget", budget)
+    if len(budget) != len(windows):
+        raise ValueError(
+            f"budget has {len(budget)} numbers, needed: one number for all layers, or one for each "
+            f"of the {len(windows)} layers"
+        )
+    for i, given in enumerate(budget):
+        if given is not None and windows[i]:
+            raise ValueError(
+                f"budget of layer {i} is {shown(given)}, but the layer keeps its window of "
+                f"{windows[i]:,} tokens; needed: None"
+            )
+    names = [f"budget of layer {i}" for i in range(len(budget))]
+    return tuple(None if b is None else count(n, b) for n, b in zip(names, budget, strict=True))
 
 
 @dataclass(frozen=True)
@@ -104,7 +288,7 @@ class ModelSpec:
     @cached_property
     def counts(self) -> Counts:
         """The numbers of weights, by how a token uses them."""
-        return count(self.shape)
+        return count_weights(self.shape)
 
     @property
     def num_parameters(self) -> int:
@@ -215,7 +399,7 @@ class ModelSpec:
         vllm     2.98 GiB
         all     15.50 GiB
         """
-        b, s = checks.count("batch", batch), checks.count("seq", seq)
+        b, s = count("batch", batch), count("seq", seq)
         rule = "all" if keep_all else reserve
         held = Holding.of(self.layers, block_size, rule, step, budget)
         layers = held.layers(self.layers, self.facts["layers"])
@@ -272,3 +456,46 @@ class ModelSpec:
             f"  KV cache  {self.kv_bytes_per_token().value:,} B a token in {self.kv_codec().name}"
         )
         return "\n".join(lines)
+
+
+def within(model: ModelSpec, name: str, tokens: int) -> int:
+    """`tokens`, which must not be past the model's own limit. Raises ValueError."""
+    limit = int(model.max_context)
+    if tokens > limit:
+        raise ValueError(
+            f"{name} is {tokens:,} tokens, needed: at most {limit:,}, where {model.title} ends"
+        )
+    return tokens
+
+
+def shared_out(model: ModelSpec, gpus: int) -> list[dict[str, Any]]:
+    """The layers as one of `gpus` devices holds them under tensor parallelism (arXiv:1909.08053).
+
+    Each device takes an equal share of the query heads and the key/value heads that they read. With
+    more devices than key/value heads, a head is held by several; MLA's one latent vector by all.
+    Raises ValueError if the heads cannot be shared out evenly.
+    """
+    layers: list[dict[str, Any]] = model.facts["layers"]
+    for g in layers:
+        latent = g["vectors"] == 1
+        kv_heads = 1 if latent else g["vectors"] // 2
+        if g["num_qo_heads"] % gpus or (kv_heads % gpus and gpus % kv_heads):
+            heads = f"{g['num_qo_heads']} query heads"
+            heads += "" if latent else f" and {kv_heads} key/value heads"
+            raise ValueError(
+                f"gpus is {gpus}, needed: a number that shares out the {heads} of {model.title} "
+                "evenly"
+            )
+    return formulas.layers_on_one(layers, gpus)
+
+
+def _models() -> dict[str, ModelSpec]:
+    found = {}
+    for key, entry in read_data("models.toml").items():
+        shape = read_shape(entry["config"]).shape
+        row = row_of(key, entry, {**entry["config"], **entry["published"]})
+        found[key] = ModelSpec(key, entry["title"], shape, row=row)
+    return found
+
+
+MODELS: Catalogue[ModelSpec] = Catalogue("model", _models)

@@ -12,7 +12,211 @@ GB is 10^9 bytes and GiB 2^30. An operation (FLOP) is one multiplication or one 
 
 from __future__ import annotations
 
-from kvlib.costs.quantity import PRODUCTS, Quantity, Unit
+import re
+import sys
+from collections.abc import Mapping
+from numbers import Integral, Real
+from operator import index
+from typing import Any, ClassVar, NoReturn, Self, TypeVar, overload
+
+from kvlib.config.words import shown
+
+_SPEC = re.compile(r"(?P<number>[-+<>^0-9,._]*[fgd]?)\s*(?P<unit>\S*)")
+
+
+# (a, b, a times b), filled in by kvlib.costs.units; each product gives two quotients.
+PRODUCTS: list[tuple[type[Quantity], type[Quantity], type[Quantity]]] = []
+
+
+class Unit:
+    """A unit of a quantity, and the attribute that gives the value in it: ``b.GiB`` is a float."""
+
+    def __init__(self, text: str, size: float) -> None:
+        self.text, self.size = text, size
+
+    @overload
+    def __get__(self, quantity: None, owner: type) -> Unit: ...
+    @overload
+    def __get__(self, quantity: Quantity, owner: type) -> float: ...
+    def __get__(self, quantity: Quantity | None, owner: type) -> Unit | float:
+        if quantity is None:
+            return self
+        # A unit below one is divided out as a whole number: 0.25 s are exactly 250 ms.
+        if self.size < 1:
+            return quantity.value * round(1 / self.size)
+        return quantity.value / self.size
+
+
+class Quantity:
+    """A number with a unit. It cannot be changed; ``.value`` is the plain number in base units.
+
+    Quantities of one type add, subtract, compare, and divide to a plain number; any may be
+    multiplied or divided by a number. Different types multiply and divide where physics allows
+    (bytes / (bytes/s) is seconds); everything else raises a TypeError that names both sides.
+    Raises TypeError for a value that is no number, ValueError for NaN or an infinity.
+    """
+
+    __slots__ = ("value",)
+    __array_ufunc__ = None  # a NumPy number on the left leaves the product to __rmul__
+    units: ClassVar[tuple[Unit, ...]] = ()  # the first is the base; printing takes the largest
+    printed: ClassVar[tuple[str, ...]] = ()  # ... of these that is not above the value
+    value: int | float
+
+    def __init_subclass__(cls) -> None:
+        cls.units = tuple(x for x in vars(cls).values() if isinstance(x, Unit))
+
+    def __init__(self, value: float) -> None:
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise TypeError(f"{type(self).__name__} needs a number, got {value!r}")
+        number = int(value) if isinstance(value, Integral) else float(value)
+        if not -sys.float_info.max <= number <= sys.float_info.max:  # also NaN, and any integer
+            raise ValueError(f"{type(self).__name__} needs a finite number, got {shown(value)}")
+        whole = isinstance(number, float) and number.is_integer()
+        object.__setattr__(self, "value", int(number) if whole else number)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} cannot be changed; make a new one")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} cannot be changed; make a new one")
+
+    def __reduce__(self) -> tuple[type[Self], tuple[float]]:
+        return type(self), (self.value,)
+
+    # -------------------------------------------------------------------- arithmetic
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(self.value + self._same(other, "add"))
+
+    def __radd__(self, other: object) -> NoReturn:
+        self._refuse(other, "add", " (sum() needs a start of its own)")
+
+    def __sub__(self, other: Self) -> Self:
+        return type(self)(self.value - self._same(other, "subtract"))
+
+    def __rsub__(self, other: object) -> NoReturn:
+        self._refuse(other, "subtract")
+
+    def __neg__(self) -> Self:
+        return type(self)(-self.value)
+
+    @overload
+    def __mul__(self, other: float) -> Self: ...
+    @overload
+    def __mul__(self, other: Quantity) -> Any: ...
+    def __mul__(self, other: Any) -> Any:
+        if _plain(other):
+            return type(self)(self.value * other)
+        for a, b, product in PRODUCTS:
+            if (type(self), type(other)) in ((a, b), (b, a)):
+                return product(self.value * other.value)
+        self._refuse(other, "multiply")
+
+    def __rmul__(self, other: float) -> Self:
+        return self * other
+
+    @overload
+    def __truediv__(self, other: float) -> Self: ...
+    @overload
+    def __truediv__(self, other: Quantity) -> Any: ...
+    def __truediv__(self, other: Any) -> Any:
+        if _plain(other):
+            return type(self)(self.value / other)
+        if type(other) is type(self):
+            return self.value / other.value
+        for a, b, product in PRODUCTS:
+            if type(self) is product and type(other) in (a, b):
+                return (b if type(other) is a else a)(self.value / other.value)
+        self._refuse(other, "divide")
+
+    def __rtruediv__(self, other: object) -> NoReturn:
+        self._refuse(other, "divide", order="by")
+
+    def __floordiv__(self, other: Self) -> int:
+        """How many times `other` fits whole."""
+        return int(self.value // self._same(other, "divide"))
+
+    def __lt__(self, other: Self) -> bool:
+        return self.value < self._same(other, "compare")
+
+    def __le__(self, other: Self) -> bool:
+        return self.value <= self._same(other, "compare")
+
+    def __gt__(self, other: Self) -> bool:
+        return self.value > self._same(other, "compare")
+
+    def __ge__(self, other: Self) -> bool:
+        return self.value >= self._same(other, "compare")
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self.value == other.value  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.value))
+
+    def __bool__(self) -> bool:
+        return self.value != 0
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def __int__(self) -> int:
+        return int(self.value)
+
+    def _same(self, other: object, verb: str) -> float:
+        if type(other) is type(self):
+            return other.value  # type: ignore[attr-defined, no-any-return]
+        self._refuse(other, verb)
+
+    def _refuse(self, other: object, verb: str, hint: str = "", order: str = "and") -> NoReturn:
+        name, link = type(self).__name__, "by" if verb == "divide" else "and"
+        what = type(other).__name__
+        if _plain(other):
+            what = f"the bare number {other!r}"
+            hint = hint or ("" if verb in ("multiply", "divide") else f"; write {name}({other!r})")
+        pair = f"{what} by {name}" if order == "by" else f"{name} {link} {what}"
+        raise TypeError(f"cannot {verb} {pair}{hint}")
+
+    # -------------------------------------------------------------------------- text
+
+    def _unit(self) -> Unit:
+        """The largest unit not above the value, once that is rounded in the next smaller one."""
+        fitting = [u for u in self.units if u.text in self.printed]
+        fitting.sort(key=lambda u: u.size, reverse=True)
+        for unit, smaller in zip(fitting, fitting[1:]):
+            if round(abs(self.value) / smaller.size, 2) >= round(unit.size / smaller.size):
+                return unit
+        return fitting[-1] if self.value else self.units[0]
+
+    def __format__(self, spec: str) -> str:
+        """``f"{b:GiB}"``, ``f"{b:.1f GB}"``, ``f"{b:.1f}"``, ``f"{b}"``: number, then unit."""
+        match = _SPEC.fullmatch(spec.strip())
+        known = {u.text: u for u in self.units}
+        if match is None or match["unit"] not in {*known, ""}:
+            raise ValueError(
+                f"format {spec!r}: needed a number format such as .1f, then one of "
+                f"{', '.join(known)} for {type(self).__name__}"
+            )
+        unit = known[match["unit"]] if match["unit"] else self._unit()
+        number = unit.__get__(self, type(self)) if unit is not self.units[0] else self.value
+        text = format(number, match["number"]) if match["number"] else _number(number)
+        return f"{text} {unit.text}"
+
+    def __str__(self) -> str:
+        return format(self, "")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.value:_}) = {self}"
+
+
+def _plain(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _number(value: float) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.2f}" if round(abs(value), 2) >= 1 else f"{value:.3g}"
 
 
 class Bytes(Quantity):
@@ -124,3 +328,39 @@ PRODUCTS[:] = [
     (FlopsPerByte, Bytes, Flops),
     (FlopsPerByte, BytesPerSecond, FlopsPerSecond),
 ]
+
+
+T = TypeVar("T")
+
+
+MOST = 10**15  # requests, tokens or GPUs; the products of a few such numbers are still floats
+
+
+def count(name: str, value: object, least: int = 1) -> int:
+    """A whole number of at least `least` and at most MOST; Tokens count as their number.
+
+    Raises TypeError for what is no whole number, ValueError for one that is too small or too large.
+    """
+    number = value.value if isinstance(value, Tokens) else value
+    needed = f"a whole number of at least {least}"
+    flag = type(number).__name__.startswith("bool")  # NumPy 2.0 takes its own bool as an index
+    try:
+        found = None if flag or isinstance(number, Quantity) else index(number)  # type: ignore[arg-type]
+    except TypeError:
+        found = None
+    if found is None:
+        raise TypeError(f"{name} is {shown(value)}, needed: {needed}")
+    if found < least:
+        raise ValueError(f"{name} is {shown(value)}, needed: {needed}")
+    if found > MOST:
+        raise ValueError(f"{name} is {shown(value)}, needed: at most {MOST:,}")
+    return found
+
+
+def one_of(name: str, value: str | T, rows: Mapping[str, T], kind: type[T]) -> T:
+    """The row itself, or the row of that name."""
+    if isinstance(value, kind):
+        return value
+    if isinstance(value, str):
+        return rows[value]
+    raise TypeError(f"{name} is {shown(value)}, needed: a {kind.__name__} or the name of one")

@@ -1,8 +1,4 @@
-"""Weights of a decoder, counted to the unit from its shape.
-
-Every matrix is (out, in); a layer holds attention, an MLP or a mixture of experts, and norms.
-Families differ in biases, norms and gates, which `Shape` states one by one.
-"""
+"""The weights of a decoder, counted from its shape, and their bytes as a checkpoint stores them."""
 
 from __future__ import annotations
 
@@ -10,8 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from kvlib.config import words
 from kvlib.config.families import family
+from kvlib.config.quantised import Format, Quantised
 from kvlib.config.shape import Experts, Shape
+from kvlib.costs.catalogue import Codec
+from kvlib.errors import CheckpointError
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Counts:
         return self.products + self.vectors + self.head + routed
 
 
-def count(shape: Shape) -> Counts:
+def count_weights(shape: Shape) -> Counts:
     """The weights of a decoder of this shape."""
     layers, hidden = shape.num_hidden_layers, shape.hidden_size
     experts = shape.experts
@@ -191,3 +191,71 @@ def _attention_vectors(shape: Shape) -> int:
     rank = latent.q_lora_rank or 0
     total += rank + latent.kv_lora_rank  # the norms of the two latent vectors
     return total + (rank + latent.width if shape.qkv_bias else 0)
+
+
+PLAIN = Format("bfloat16", 16)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The bytes of quantised weights, their scales included.
+
+    codec     the narrowest format in use; its name is quant_algo
+    total     of all weights; norms, biases and tables take 16 bits a number
+    products, head, experts      of the matrices that `Counts` has under these names
+    source    the file that says how
+    """
+
+    codec: Codec
+    total: int
+    products: int
+    head: int
+    experts: int
+    source: str
+
+    @classmethod
+    def of(cls, shape: Shape, counts: Counts, quantised: Quantised) -> Stored | None:
+        """The bytes of a model of this shape; None if its weights are not quantised.
+
+        Raises CheckpointError if the file lists a module that the model does not have.
+        """
+        if quantised.name is None:
+            return None
+        sizes = {"products": 0, "head": 0, "expert": 0, "embedding": 0}
+        numbers, formats = 0, set[Format | None]()
+        found = list(modules(shape, quantised.tells_experts_apart))
+        for module in found:
+            one = quantised.format_of(module.name, module.linear)
+            formats.add(one)
+            numbers += module.copies * module.numbers
+            sizes[module.part] += module.copies * _bytes(module.numbers, one)
+        names = {module.name for module in found}
+        unknown = quantised.first_unknown(names, shape.num_hidden_layers)
+        if unknown is not None:
+            raise CheckpointError(
+                f"{quantised.source}: quantized_layers names {words.shown(unknown)}, needed: "
+                f"modules of a {shape.model_type} model, such as {min(names)}"
+            )
+        total = sum(sizes.values()) + 2 * (counts.total - numbers)
+        if shape.tie_word_embeddings:
+            sizes["head"] = sizes["embedding"]
+        least = min((one for one in formats if one), key=lambda one: one.bits, default=PLAIN)
+        codec = Codec(quantised.name, quantised.name, least.bits, least.scale_bits, least.group)
+        parts = (sizes["products"], sizes["head"], sizes["expert"])
+        return cls(codec, total, *parts, source=quantised.source)
+
+    def read_instead(self, facts: dict[str, Any]) -> dict[str, Any]:
+        """The facts of a model with bytes in the places of numbers of weights."""
+        return {
+            **facts,
+            "product_weights": self.products,
+            "head_weights": self.head,
+            "expert_weights": self.experts / max(1, facts["experts"]),
+        }
+
+
+def _bytes(numbers: int, one: Format | None) -> int:
+    """Bytes of a matrix and of the scales of its groups."""
+    if one is None:
+        return 2 * numbers
+    return -(-numbers * one.bits // 8) + -(-numbers // one.group) * one.scale_bits // 8
