@@ -248,7 +248,7 @@ def test_sizes_that_cannot_be(change, message):
 def test_a_config_without_latents_has_no_latent_attention():
     plain = config_of(SIZES["queries in two"], latent=None)
     with pytest.raises(ValueError, match="states no latent attention"):
-        LatentAttention.weights(plain)
+        LatentAttention(plain, 0, {"o.weight": np.zeros((1, 1))})
 
 
 @pytest.mark.parametrize("name", ["deepseek-v2", "deepseek-v3", "deepseek-v2-lite"])

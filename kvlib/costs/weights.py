@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from kvlib.config import words
 from kvlib.config.families import family
 from kvlib.config.quantised import Format, Quantised
-from kvlib.config.shape import Experts, Shape
+from kvlib.config.shape import Shape
+from kvlib.config.weights import layer_weights
 from kvlib.costs.catalogue import Codec
 from kvlib.errors import CheckpointError
 
@@ -53,72 +56,41 @@ class Counts:
 
 def count_weights(shape: Shape) -> Counts:
     """The weights of a decoder of this shape."""
-    layers, hidden = shape.num_hidden_layers, shape.hidden_size
-    experts = shape.experts
-    mixed = len(experts.layers) if experts else 0
-    dense = layers - mixed
-    products = layers * sum(_attention(shape).values())
-    products += dense * sum(_mlp(shape, shape.intermediate_size).values())
-    vectors = layers * _attention_vectors(shape)
-    norms = layers * ((4 if shape.post_norms else 2) - shape.shared_norm) + 1
-    vectors += norms * hidden * (2 if shape.norm == "layer" else 1)
-    if shape.mlp_bias:
-        inner = shape.intermediate_size * (2 if shape.gated_mlp else 1)
-        vectors += dense * (inner + hidden)
+    found = Counter[str]()
+    for first, *others in _alike(shape):
+        for weight in layer_weights(shape, first):
+            part = "expert" if weight.name.startswith("experts_") else "products"
+            if len(weight.shape) == 1:
+                part = "expert_vectors" if part == "expert" else "vectors"
+            found[part] += math.prod(weight.shape) * (1 + len(others))
+    hidden, experts = shape.hidden_size, shape.experts
+    found["vectors"] += hidden * (2 if shape.norm == "layer" else 1)  # the last norm
     table = shape.vocab_size * hidden
     counts = Counts(
-        products=products,
-        vectors=vectors,
+        products=found["products"],
+        vectors=found["vectors"],
         embedding=table,
         positions=shape.max_position_embeddings * hidden * (shape.positions == "learned"),
         head=table,
         tied=shape.tie_word_embeddings,
     )
-    return _with_experts(counts, shape, experts) if experts else counts
-
-
-def _with_experts(counts: Counts, shape: Shape, experts: Experts) -> Counts:
-    mixed, hidden = len(experts.layers), shape.hidden_size
-    router = experts.num_experts * hidden + (hidden if experts.shared_gate else 0)
-    always = router + sum(_mlp(shape, experts.shared_width).values())
-    return Counts(
-        products=counts.products + mixed * always,
-        vectors=counts.vectors + mixed * (experts.num_experts if experts.router_bias else 0),
-        embedding=counts.embedding,
-        positions=counts.positions,
-        head=counts.head,
-        tied=counts.tied,
-        expert=mixed * sum(_mlp(shape, experts.width).values()),
-        expert_vectors=mixed * (2 * experts.width + hidden) if experts.bias else 0,
+    if experts is None:
+        return counts
+    return replace(
+        counts,
+        expert=found["expert"] // experts.num_experts,
+        expert_vectors=found["expert_vectors"] // experts.num_experts,
         experts=experts.num_experts,
         experts_per_token=experts.per_token,
     )
 
 
-def _mlp(shape: Shape, inner: int) -> dict[str, int]:
-    """Numbers in up, down and, in a gated MLP, the gate."""
-    names = ("gate_proj", "up_proj", "down_proj") if shape.gated_mlp else ("up_proj", "down_proj")
-    return dict.fromkeys(names, shape.hidden_size * inner)
-
-
-def _attention(shape: Shape) -> dict[str, int]:
-    """Numbers in one layer's projections: q, k, v and output, or the latent ones of MLA."""
-    hidden, heads, latent = shape.hidden_size, shape.num_attention_heads, shape.latent
-    if latent is None:
-        query, key = heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
-        sizes = {"q_proj": query, "k_proj": key, "v_proj": key, "o_proj": query}
-        return {name: hidden * size for name, size in sizes.items()}
-    query, rank = heads * latent.qk_head_dim, latent.q_lora_rank
-    found = {"q_proj": hidden * query}
-    if rank is not None:
-        found = {"q_a_proj": hidden * rank, "q_b_proj": rank * query}
-    up = heads * (latent.qk_nope_head_dim + latent.v_head_dim)
-    return {
-        **found,
-        "kv_a_proj_with_mqa": hidden * latent.width,
-        "kv_b_proj": latent.kv_lora_rank * up,
-        "o_proj": heads * latent.v_head_dim * hidden,
-    }
+def _alike(shape: Shape) -> list[list[int]]:
+    """The layers in groups that have the same weights."""
+    mixed = set(shape.experts.layers if shape.experts else ())
+    layers = range(shape.num_hidden_layers)
+    groups = ([i for i in layers if i in mixed], [i for i in layers if i not in mixed])
+    return [group for group in groups if group]
 
 
 class Module(NamedTuple):
@@ -139,58 +111,32 @@ class Module(NamedTuple):
 
 def modules(shape: Shape, apart: Callable[[int], bool] = lambda layer: True) -> Iterator[Module]:
     """Every matrix of the model. apart: whether to list the experts of a layer one by one."""
-    names, mixture, hidden = family(shape.model_type).names, shape.experts, shape.hidden_size
-    up = "gate_up" if shape.gated_mlp else "up"
-    ours = {**dict.fromkeys(("q_proj", "k_proj", "v_proj"), "qkv"), "o_proj": "o"}
-    ours |= {"gate_proj": up, "up_proj": up, "down_proj": "down"}
+    names, table = family(shape.model_type).names, shape.vocab_size * shape.hidden_size
+    count = shape.experts.num_experts if shape.experts else 1
 
     def tensor(ours: str, usual: str) -> str:
-        """The name of the one tensor that holds our weight."""
         whole = names.whole(ours)
         return whole.tensor.removesuffix(".weight") if whole else names.respell(usual)
 
-    def named(inside: str, sizes: Mapping[str, int], **fields: Any) -> Iterator[Module]:
-        """The matrices inside a part of a layer, by the family's own names; some are one there."""
-        found: dict[str, int] = {}
-        for theirs, numbers in sizes.items():
-            name = tensor(ours.get(theirs, ""), inside + theirs)
-            found[name] = found.get(name, 0) + numbers
-        for name, numbers in found.items():
-            yield Module(f"{names.prefix}{names.layers}.{i}.{name}", numbers, **fields)
-
-    table = shape.vocab_size * hidden
     yield Module(names.prefix + tensor("embed", "embed_tokens"), table, "embedding", linear=False)
-    for i in range(shape.num_hidden_layers):
-        yield from named("self_attn.", _attention(shape))
-        if mixture is None or i not in mixture.layers:
-            yield from named("mlp.", _mlp(shape, shape.intermediate_size))
-            continue
-        router = tensor("router", "mlp.gate")
-        yield from named("", {router: mixture.num_experts * hidden}, linear=False)
-        if mixture.shared_width:
-            yield from named("mlp.shared_expert.", _mlp(shape, mixture.shared_width))
-        if mixture.shared_gate:
-            yield from named("mlp.", {"shared_expert_gate": hidden}, linear=False)
-        count, expert = mixture.num_experts, _mlp(shape, mixture.width)
-        listed, copies = (count, 1) if apart(i) else (1, count)
-        for e in range(listed):
-            yield from named(f"mlp.experts.{e}.", expert, part="expert", copies=copies)
+    for group in _alike(shape):
+        matrices = [weight for weight in layer_weights(shape, group[0]) if len(weight.shape) == 2]
+        for i in group:
+            for weight in matrices:
+                ours, copies = weight.name.removesuffix(".weight"), 1
+                tensors, part = list(weight.tensors.items()), "products"
+                if ours.startswith("experts_"):
+                    part, copies = "expert", 1 if apart(i) else count
+                    tensors = tensors[: len(tensors) // copies]
+                elif names.whole(ours):
+                    tensors = [(ours, weight.shape[0])]
+                linear = ours not in ("router", "shared_gate")
+                for theirs, rows in tensors:
+                    name = names.respell(theirs) if part == "expert" else tensor(ours, theirs)
+                    name = f"{names.prefix}{names.layers}.{i}.{name}"
+                    yield Module(name, rows * weight.shape[1], part, linear, copies)
     if not shape.tie_word_embeddings:
         yield Module(tensor("lm_head", "lm_head"), table, "head")
-
-
-def _attention_vectors(shape: Shape) -> int:
-    """Biases, norms and sinks of one layer's attention."""
-    hidden, heads, latent = shape.hidden_size, shape.num_attention_heads, shape.latent
-    total = hidden if shape.o_bias else 0
-    total += heads if shape.sinks else 0
-    if latent is None:
-        total += 2 * shape.head_dim if shape.qk_norm else 0
-        both = heads + 2 * shape.num_key_value_heads
-        return total + (both * shape.head_dim if shape.qkv_bias else 0)
-    rank = latent.q_lora_rank or 0
-    total += rank + latent.kv_lora_rank  # the norms of the two latent vectors
-    return total + (rank + latent.width if shape.qkv_bias else 0)
 
 
 PLAIN = Format("bfloat16", 16)

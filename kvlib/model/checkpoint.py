@@ -17,9 +17,10 @@ import numpy as np
 from kvlib.arrays import has_views
 from kvlib.config import words
 from kvlib.config.families import family
+from kvlib.config.weights import model_weights
 from kvlib.errors import CheckpointError
 from kvlib.model.config import ModelConfig
-from kvlib.model.decoder import Decoder, model_weights, weight_shapes
+from kvlib.model.decoder import Decoder, weight_shapes
 from kvlib.model.safetensors import FLOATS, SafetensorsFile, widen_bfloat16
 from kvlib.model.shards import weights_file, weights_files
 from kvlib.model.tokenizer import load_tokenizer

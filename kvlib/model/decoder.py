@@ -19,11 +19,12 @@ from kvlib.arrays import Array, at_least_float32, namespace, nbytes
 from kvlib.attention.direct import cap
 from kvlib.caches import Cache, DenseCache, LayerSpec, Step
 from kvlib.caches.checks import check_step
+from kvlib.config.weights import model_weights
 from kvlib.model.config import ModelConfig
 from kvlib.model.experts import MixtureOfExperts
 from kvlib.model.grouped_query import GroupedQuery
 from kvlib.model.latent import LatentAttention
-from kvlib.model.layers import Norm, Wanted, Weight, linear, taken
+from kvlib.model.layers import Norm, Wanted, linear, taken
 from kvlib.model.mlp import GatedMLP, PlainMLP
 from kvlib.model.rope import Angles, Rotation
 
@@ -193,7 +194,7 @@ def wanted(rows: str | Sequence[int], step: Step) -> Wanted | None:
 class TokenMixer(Protocol):
     """The part that looks at other tokens. It alone knows the cache.
 
-    It is made as ``Mixer(config, layer, w)`` and has a static method ``weights(config)``.
+    It is made as ``Mixer(config, layer, w)``; `kvlib.config.weights` lists its weights.
     """
 
     spec: LayerSpec
@@ -208,7 +209,7 @@ class TokenMixer(Protocol):
 class FeedForward(Protocol):
     """The part that looks at each token alone.
 
-    It is made as ``Kind(config, w)`` and has a static method ``weights(config)``.
+    It is made as ``Kind(config, w)``; `kvlib.config.weights` lists its weights.
     """
 
     def forward(self, x: Array) -> Array:
@@ -244,22 +245,6 @@ class Block:
         if self.post_norms:
             self.attn_post_norm = Norm(config, w, "attn_post_norm")
             self.mlp_post_norm = Norm(config, w, "mlp_post_norm")
-
-    @staticmethod
-    def weights(config: ModelConfig, layer: int) -> list[Weight]:
-        """The weights of layer number `layer`, in the order in which a forward pass reads them."""
-        found = Norm.weights(config, "attn_norm", "input_layernorm")
-        found += mixer_kind(config, layer).weights(config)
-        if config.post_norms:
-            found += Norm.weights(config, "attn_post_norm", "post_attention_layernorm")
-        # Llama calls the norm before the MLP by the name that Gemma has for the one above
-        name = "pre_feedforward_layernorm" if config.post_norms else "post_attention_layernorm"
-        if not config.shared_norm:
-            found += Norm.weights(config, "mlp_norm", name)
-        found += feed_forward_kind(config, layer).weights(config)
-        if config.post_norms:
-            found += Norm.weights(config, "mlp_post_norm", "post_feedforward_layernorm")
-        return found
 
     def forward(
         self, x: Array, cache: Cache, step: Step, angles: Angles, wanted: Wanted | None = None
@@ -300,18 +285,6 @@ class Embedding:
         self.head = w.get("lm_head.weight", self.table)  # tied: the table is the matrix, too
         self.scale, self.cap = config.embedding_scale, config.final_logit_softcapping
 
-    @staticmethod
-    def weights(config: ModelConfig) -> tuple[list[Weight], list[Weight]]:
-        """The weights that a forward pass reads first, and those that it reads last."""
-        vocabulary, positions = config.vocab_size, config.max_position_embeddings
-        hidden = config.hidden_size
-        first = [Weight("embed.weight", (vocabulary, hidden), {"embed_tokens": vocabulary})]
-        if config.positions == "learned":
-            tensors = {"embed_positions": positions}
-            first.append(Weight("pos_embed.weight", (positions, hidden), tensors))
-        head = Weight("lm_head.weight", (vocabulary, hidden), {"lm_head": vocabulary})
-        return first, [] if config.tie_word_embeddings else [head]
-
     def embed(self, ids: Array, step: Step) -> Array:
         """Token ids (T,) at the step's positions → x (T, hidden)."""
         xp = self.xp
@@ -331,20 +304,8 @@ class Embedding:
 # ----------------------------------------------------------------------------------------- weights
 
 
-def model_weights(config: ModelConfig) -> dict[str, Weight]:
-    """Every weight by its full name, in the order in which a forward pass reads them."""
-    first, last = Embedding.weights(config)
-    found = {weight.name: weight for weight in first}
-    for i in range(config.num_hidden_layers):
-        found.update((f"layers.{i}.{w.name}", w) for w in Block.weights(config, i))
-    last = Norm.weights(config, "norm", "norm") + last
-    return {**found, **{weight.name: weight for weight in last}}
-
-
 def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """Name -> shape of each weight, in the order in which a forward pass reads them.
-
-    Each part of the model lists its own (`kvlib.model.grouped_query`, `kvlib.model.gated_mlp`).
 
     >>> from kvlib import load_reference_model
     >>> weight_shapes(load_reference_model().config)["embed.weight"]

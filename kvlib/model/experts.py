@@ -22,7 +22,7 @@ from kvlib.attention.states import softmax_parts
 from kvlib.config.router import Router
 from kvlib.config.shape import Experts
 from kvlib.model.config import ModelConfig
-from kvlib.model.layers import Weight, linear, linear_weights, sigmoid
+from kvlib.model.layers import linear, sigmoid
 from kvlib.model.mlp import gate_of
 
 
@@ -33,30 +33,6 @@ class MixtureOfExperts:
         self.w, self.experts, self.gate = w, _experts(config), gate_of(config)
         self.normalised, self.router = config.norm_topk_prob, config.router
         self.xp = namespace(w["router.weight"])
-
-    @staticmethod
-    def weights(config: ModelConfig) -> list[Weight]:
-        """The router, each expert's gate, up and down, and the MLP that all tokens share."""
-        e, hidden = _experts(config), config.hidden_size
-        gate_up: dict[str, int] = {}
-        down: dict[str, int] = {}
-        for i in range(e.num_experts):
-            gate_up |= {f"mlp.experts.{i}.{name}": e.width for name in ("gate_proj", "up_proj")}
-            down[f"mlp.experts.{i}.down_proj"] = hidden
-        found = [
-            *linear_weights("router", {"mlp.gate": e.num_experts}, hidden, e.router_bias),
-            *linear_weights("experts_gate_up", gate_up, hidden, e.bias),
-            *linear_weights("experts_down", down, e.width, e.bias),
-        ]
-        if e.shared_width:
-            shared = "mlp.shared_expert"
-            both = {f"{shared}.gate_proj": e.shared_width, f"{shared}.up_proj": e.shared_width}
-            down = {f"{shared}.down_proj": hidden}
-            found += linear_weights("shared_gate_up", both, hidden, False)
-            found += linear_weights("shared_down", down, e.shared_width, False)
-        if e.shared_gate:
-            found += linear_weights("shared_gate", {"mlp.shared_expert_gate": 1}, hidden, False)
-        return found
 
     def forward(self, x: Array) -> Array:
         """x (T, hidden) → (T, hidden)"""

@@ -1,13 +1,11 @@
 """Grouped-query attention (arXiv:2305.13245), the token mixer of most decoders.
 
 With one kv head for each query head it is multi-head attention, with a single one multi-query
-attention. Another token mixer is another file with these four parts, chosen in
-`kvlib.model.decoder`:
+attention. Another token mixer is another file with these parts, chosen in `kvlib.model.decoder`:
 
 * the fields of `ModelConfig` that it is made from. Config keys: `num_attention_heads`,
   `num_key_value_heads`, `head_dim`, `attention_bias`, `sliding_window`, `layer_types`,
   `query_pre_attn_scalar`, `attn_logit_softcapping`; gpt-oss has learned sinks;
-* `weights`: its weights, and what checkpoints call them;
 * `spec`: what a layer of it asks of a cache;
 * `forward`, which is handed the cache and the step.
 """
@@ -17,7 +15,7 @@ from __future__ import annotations
 from kvlib.arrays import Array, namespace
 from kvlib.caches import Cache, LayerSpec, Step
 from kvlib.model.config import ModelConfig
-from kvlib.model.layers import Norm, Wanted, Weight, by_rows, linear, linear_weights, mix
+from kvlib.model.layers import Norm, Wanted, by_rows, linear, mix
 from kvlib.model.rope import Angles, rotate
 
 
@@ -39,23 +37,6 @@ class GroupedQuery:
             softcap=config.attn_logit_softcapping,
             sinks=w["sinks.weight"] if config.sinks else None,
         )
-
-    @staticmethod
-    def weights(config: ModelConfig) -> list[Weight]:
-        """q, k and v as the rows of one matrix, norms of their heads where they have some, o."""
-        hidden, head_dim = config.hidden_size, config.head_dim
-        q, kv = config.num_attention_heads * head_dim, config.num_key_value_heads * head_dim
-        qkv = {"self_attn.q_proj": q, "self_attn.k_proj": kv, "self_attn.v_proj": kv}
-        found = linear_weights("qkv", qkv, hidden, config.qkv_bias)
-        if config.qk_norm:
-            found += [
-                Norm.scale(config, name, f"self_attn.{name}", head_dim)
-                for name in ("q_norm", "k_norm")
-            ]
-        if config.sinks:
-            heads = config.num_attention_heads
-            found.append(Weight("sinks.weight", (heads,), {"self_attn.sinks": heads}, centre=0.0))
-        return found + linear_weights("o", {"self_attn.o_proj": hidden}, q, config.o_bias)
 
     def forward(
         self, h: Array, cache: Cache, step: Step, angles: Angles, wanted: Wanted | None = None

@@ -10,7 +10,7 @@ head gets a weighted sum of latent vectors, and W_UV turns this sum into the hea
 absorbed form reads the latent vectors as they lie. A long chunk of a prompt takes fewer operations
 if keys and values are expanded, so `kvlib.model.expanded` computes it where the cache allows.
 
-Another token mixer beside `kvlib.model.grouped_query`, whose head names the four parts of one.
+Another token mixer beside `kvlib.model.grouped_query`, whose head names the parts of one.
 Config keys: `num_attention_heads`, `q_lora_rank`, `kv_lora_rank`, `qk_nope_head_dim`,
 `qk_rope_head_dim`, `v_head_dim`, `attention_bias`.
 """
@@ -25,7 +25,7 @@ from kvlib.config.shape import Latent
 from kvlib.meter import counting, report
 from kvlib.model import expanded
 from kvlib.model.config import ModelConfig
-from kvlib.model.layers import Wanted, Weight, linear, linear_weights, mix
+from kvlib.model.layers import Wanted, linear, mix
 from kvlib.model.rope import Angles, rotate
 from kvlib.norms import rms_norm
 
@@ -52,29 +52,6 @@ class LatentAttention:
         up = self.xp.reshape(w["kv_up.weight"], (self.heads, -1, c.kv_lora_rank))
         self.key_up = up[:, : c.qk_nope_head_dim, :]  # W_UK (H, N, C)
         self.value_up = up[:, c.qk_nope_head_dim :, :]  # W_UV (H, V, C)
-
-    @staticmethod
-    def weights(config: ModelConfig) -> list[Weight]:
-        """Queries, in one step or two; the latent vector and the position's part; keys, values, o.
-
-        `kv_up` has, for each head, the rows of its key and then those of its value.
-        """
-        c, hidden, heads = _latent(config), config.hidden_size, config.num_attention_heads
-        query, bias = heads * c.qk_head_dim, config.qkv_bias
-        if c.q_lora_rank is None:
-            found = linear_weights("q", {"self_attn.q_proj": query}, hidden, False)
-        else:
-            rank = c.q_lora_rank
-            found = linear_weights("q_down", {"self_attn.q_a_proj": rank}, hidden, bias)
-            found.append(Weight("q_norm.weight", (rank,), {"self_attn.q_a_layernorm": rank}))
-            found += linear_weights("q_up", {"self_attn.q_b_proj": query}, rank, False)
-        rank, up = c.kv_lora_rank, heads * (c.qk_nope_head_dim + c.v_head_dim)
-        down = {"self_attn.kv_a_proj_with_mqa": c.width}
-        found += linear_weights("kv_down", down, hidden, bias)
-        found.append(Weight("kv_norm.weight", (rank,), {"self_attn.kv_a_layernorm": rank}))
-        found += linear_weights("kv_up", {"self_attn.kv_b_proj": up}, rank, False)
-        o = {"self_attn.o_proj": hidden}
-        return found + linear_weights("o", o, heads * c.v_head_dim, config.o_bias)
 
     def forward(
         self, h: Array, cache: Cache, step: Step, angles: Angles, wanted: Wanted | None = None

@@ -7,7 +7,7 @@ model has, its family says.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,29 +20,6 @@ from kvlib.model.products import product
 from kvlib.norms.forward import normalised
 
 TILE = 1 << 17  # numbers: an array of so many, and a few temporaries, fit the processor's cache
-
-
-class Weight(NamedTuple):
-    """One weight: an array of kvlib's, and the tensors of a checkpoint that it is made of.
-
-    name     kvlib's name within its part of the model, such as "qkv.weight"
-    shape    (out, in), as checkpoints store it, or (n,)
-    tensors  Hugging Face's name for it, without ".weight" → its rows; several are stacked. A
-             family whose checkpoints use another name says so in its file (`Names.renamed`)
-    centre   the number that a vector of weights lies around: 1 for most norms, 0 for a bias
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    tensors: Mapping[str, int]
-    centre: float = 1.0
-
-
-def linear_weights(name: str, tensors: Mapping[str, int], width: int, bias: bool) -> list[Weight]:
-    """A matrix (sum of the tensors' rows, width), and its bias (sum of rows,) if it has one."""
-    rows = sum(tensors.values())
-    found = [Weight(f"{name}.weight", (rows, width), tensors)]
-    return [*found, Weight(f"{name}.bias", (rows,), tensors, centre=0.0)] if bias else found
 
 
 class Norm:
@@ -63,21 +40,6 @@ class Norm:
         if self.bias is None:
             return normalised(self.xp, x, self.eps)[0] * self.weight
         return normalised(self.xp, x, self.eps, centre=True)[0] * self.weight + self.bias
-
-    @staticmethod
-    def weights(config: ModelConfig, name: str, tensor: str) -> list[Weight]:
-        """The weights of a norm over the hidden size, which a checkpoint calls `tensor`."""
-        size = config.hidden_size
-        found = [Norm.scale(config, name, tensor, size)]
-        if config.norm == "layer":
-            found.append(Weight(f"{name}.bias", (size,), {tensor: size}, centre=0.0))
-        return found
-
-    @staticmethod
-    def scale(config: ModelConfig, name: str, tensor: str, size: int) -> Weight:
-        """The weight alone: heads' norms never have a bias."""
-        centre = 0.0 if config.norm == "rms_1p" else 1.0
-        return Weight(f"{name}.weight", (size,), {tensor: size}, centre)
 
 
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from kvlib.arrays import Array, clipped, namespace
 from kvlib.model.config import ModelConfig
-from kvlib.model.layers import ACTIVATIONS, Weight, by_rows, linear, linear_weights, sigmoid
+from kvlib.model.layers import ACTIVATIONS, by_rows, linear, sigmoid
 
 
 class GatedMLP:
@@ -19,16 +19,6 @@ class GatedMLP:
 
     def __init__(self, config: ModelConfig, w: dict[str, Array]) -> None:
         self.w, self.gate = w, gate_of(config)
-
-    @staticmethod
-    def weights(config: ModelConfig) -> list[Weight]:
-        """gate_up (2 · inner, hidden), down (hidden, inner), and their biases."""
-        hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
-        both = {"mlp.gate_proj": inner, "mlp.up_proj": inner}
-        return [
-            *linear_weights("gate_up", both, hidden, bias),
-            *linear_weights("down", {"mlp.down_proj": hidden}, inner, bias),
-        ]
 
     def forward(self, x: Array) -> Array:
         """x (T, hidden) → (T, hidden)"""
@@ -41,15 +31,6 @@ class PlainMLP:
 
     def __init__(self, config: ModelConfig, w: dict[str, Array]) -> None:
         self.w, self.activation = w, ACTIVATIONS[config.hidden_act]
-
-    @staticmethod
-    def weights(config: ModelConfig) -> list[Weight]:
-        """up (inner, hidden), down (hidden, inner), and their biases."""
-        hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
-        return [
-            *linear_weights("up", {"mlp.up_proj": inner}, hidden, bias),
-            *linear_weights("down", {"mlp.down_proj": hidden}, inner, bias),
-        ]
 
     def forward(self, x: Array) -> Array:
         """x (T, hidden) → (T, hidden)"""

@@ -15,8 +15,9 @@ import numpy as np
 
 from kvlib.arguments import check_seed
 from kvlib.arrays import default_namespace, has_views, namespace, new_array
+from kvlib.config.weights import model_weights
 from kvlib.model.config import ModelConfig
-from kvlib.model.decoder import model_weights, weight_shapes
+from kvlib.model.decoder import weight_shapes
 
 ALIGNMENT = 64  # bytes: a cache line, and what the widest vector loads want
 
