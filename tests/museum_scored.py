@@ -200,17 +200,17 @@ MUTANTS = [
     Bug("shares are not scaled", EXPERTS, "MixtureOfExperts.route",
         lambda route, part, x: (lambda chosen, share: (chosen, share / part.router.scaling))(
             *route(part, x)), "latents_of_deepseek"),
-    Bug("an expanded chunk sees only itself", "kvlib.model.expanded", "_attend",
+    Bug("an expanded chunk sees only itself", "kvlib.model.latent", "_attend",
         lambda attend, q, latents, *rest: attend(q, latents[-len(q):], *rest), "long_chunks"),
-    Bug("the position's part stands first in a key", "kvlib.model.expanded", "expanded",
+    Bug("the position's part stands first in a key", "kvlib.model.latent", "expanded",
         part_first, "long_chunks"),
-    Bug("expanded keys are those of another text", "kvlib.model.expanded", "attend_expanded",
+    Bug("expanded keys are those of another text", "kvlib.model.latent", "attend_expanded",
         lambda attend, cache, layer, q, step, **both: attend(
             cache, layer, q, copy_of(step, seq_ids=step.seq_ids[::-1]), **both), "long_chunks"),
     Bug("evicted tokens are expanded as if all were there", "kvlib.model.latent",
         "LatentAttention._expands", lambda expands, part, cache, step: True, "long_chunks"),
-    Mutant("earlier pieces are not capped", "kvlib.model.expanded", "_attend",
+    Mutant("earlier pieces are not capped", "kvlib.model.latent", "_attend",
            "n, xp, **settings)", "n, xp, sm_scale=spec.sm_scale)", "long_chunks"),
-    Bug("every step is expanded", "kvlib.model.expanded", "pays",
+    Bug("every step is expanded", "kvlib.model.latent", "pays",
         lambda pays, sizes, step: True, "long_chunks"),
 ]  # fmt: skip

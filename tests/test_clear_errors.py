@@ -13,8 +13,7 @@ from kvlib import attend_causal as causal
 from kvlib.attention import attend_tiled
 from kvlib.caches import H2O, KNorm, Policy, Scored, Tova, layouts
 from kvlib.codecs import int8_per_channel, kivi
-from kvlib.config.router import Router
-from kvlib.config.shape import Experts, Latent
+from kvlib.config.shape import Experts, Latent, Router
 from kvlib.serve import Request, waits
 from kvlib.serve.policies import (
     Pending,

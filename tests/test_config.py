@@ -8,7 +8,7 @@ from costs_configs import PUBLISHED as FILES
 
 from kvlib.config import families
 from kvlib.config.families import FAMILIES, family
-from kvlib.config.router import Router
+from kvlib.config.shape import Router
 from kvlib.costs import ModelSpec
 from kvlib.errors import CheckpointError
 from kvlib.model.config import ModelConfig, RopeConfig

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import kvlib
-from kvlib.config.router import Router
-from kvlib.config.shape import Experts
+from kvlib.config.shape import Experts, Router
 from kvlib.model import ModelConfig, random_weights, weight_shapes
 from kvlib.model.decoder import of_layer
 from kvlib.model.experts import MixtureOfExperts

@@ -22,7 +22,7 @@ from kvlib.caches import KNorm, Scored, SnapKV, run_cascade
 from kvlib.codecs import int8
 from kvlib.config.shape import Latent
 from kvlib.model import Decoder, random_weights
-from kvlib.model import expanded as form
+from kvlib.model import latent as form
 
 V3 = Latent(1536, 512, 128, 64, 128)
 

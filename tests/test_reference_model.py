@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import kvlib
+from kvlib.model.checkpoint import SINGLE
 from kvlib.model.safetensors import SafetensorsFile
-from kvlib.model.shards import SINGLE
 from kvlib.reference import load_reference_model, sample_text
 
 FOLDER = files("kvlib.reference")

@@ -35,9 +35,9 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.config.parts import uniform as uniform
     from kvlib.config.parts import window as window
     from kvlib.config.rope import read_rope as read_rope
-    from kvlib.config.router import Router as Router
     from kvlib.config.shape import Experts as Experts
     from kvlib.config.shape import Latent as Latent
+    from kvlib.config.shape import Router as Router
     from kvlib.config.shape import Shape as Shape
 else:
     from kvlib.lazy import attach

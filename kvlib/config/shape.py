@@ -81,3 +81,20 @@ class Shape(NamedTuple):
     sinks: bool = False
     latent: Latent | None = None
     experts: Experts | None = None
+
+
+class Router(NamedTuple):
+    """How scores become a token's experts and their shares. The defaults are a plain softmax.
+
+    sigmoid      each expert is scored alone, by σ; a bias counts for the choice and not for the
+                 share (DeepSeek-V3, arXiv:2412.19437, section 2.1.2)
+    groups       experts lie in so many groups of equal size, and those of a token
+    best_groups  come from its best few. A group is as good as its best expert (DeepSeek-V2,
+                 arXiv:2405.04434, section 2.2.2), with `sigmoid` as its two best together
+    scaling      the factor of all shares
+    """
+
+    sigmoid: bool = False
+    groups: int = 1
+    best_groups: int = 1
+    scaling: float = 1.0

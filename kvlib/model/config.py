@@ -18,8 +18,7 @@ from kvlib.config.parts import token_ids
 from kvlib.config.ranges import EXPERTS
 from kvlib.config.read import family_of, read_model
 from kvlib.config.rope import RopeConfig
-from kvlib.config.router import Router, check_router
-from kvlib.config.shape import Experts, Latent, Shape
+from kvlib.config.shape import Experts, Latent, Router, Shape
 from kvlib.config.words import shown
 from kvlib.errors import CheckpointError
 
@@ -145,7 +144,7 @@ class ModelConfig:
         if self.experts is not None:
             _check_experts(self.experts, self.num_hidden_layers)
         check_flag("router.sigmoid", self.router.sigmoid)
-        check_router(self.router, self.experts)
+        _check_router(self.router, self.experts)
         for window in self.windows:
             if window is not None:
                 positive_int("window", window, "sliding_window")
@@ -251,6 +250,30 @@ def _check_experts(experts: Experts, layers: int) -> None:
         raise ValueError(
             f"experts.num_experts is {experts.num_experts}, needed: at most {EXPERTS:,} experts in "
             f"{layers} layers together"
+        )
+
+
+def _check_router(router: Router, experts: Experts | None) -> None:
+    """Raise ValueError, naming the config's key, for a router that these experts cannot have."""
+    positive_int("router.groups", router.groups, "n_group")
+    positive_int("router.best_groups", router.best_groups, "topk_group")
+    positive_float("router.scaling", router.scaling, "routed_scaling_factor")
+    if experts is None:
+        if router != Router():
+            raise ValueError(f"router is {router}, needed: experts to route to")
+        return
+    count, groups, best = experts.num_experts, router.groups, router.best_groups
+    size = count // groups
+    if count % groups or (router.sigmoid and groups > 1 and size < 2):
+        least = " of at least 2" if router.sigmoid else ""
+        raise ValueError(
+            f"router.groups (n_group) is {groups}, needed: a number that divides {count} experts "
+            f"into groups{least}"
+        )
+    if best > groups or experts.per_token > best * size:
+        raise ValueError(
+            f"router.best_groups (topk_group) is {best}, needed: at most {groups} groups, and "
+            f"enough that {experts.per_token} experts fit into groups of {size}"
         )
 
 

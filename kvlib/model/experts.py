@@ -19,8 +19,7 @@ import numpy as np
 
 from kvlib.arrays import Array, at_least_float32, namespace, to_numpy
 from kvlib.attention.states import softmax_parts
-from kvlib.config.router import Router
-from kvlib.config.shape import Experts
+from kvlib.config.shape import Experts, Router
 from kvlib.model.config import ModelConfig
 from kvlib.model.layers import linear, sigmoid
 from kvlib.model.mlp import gate_of

@@ -9,7 +9,7 @@ from kvlib.arguments import check_integer
 from kvlib.arrays import Array
 from kvlib.caches import Cache
 from kvlib.caches.trees import Parents, chained
-from kvlib.config.router import Router
+from kvlib.config.shape import Router
 from kvlib.errors import CacheFull, OutOfBlocks
 from kvlib.model.decoder import Decoder
 from kvlib.serve.prompts import check_cache, check_model

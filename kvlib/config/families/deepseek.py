@@ -11,8 +11,7 @@ from kvlib.config import rope
 from kvlib.config.families import Conversion, Family, Names, classes
 from kvlib.config.keys import Keys
 from kvlib.config.parts import decoder, llama_fields, routing
-from kvlib.config.router import Router
-from kvlib.config.shape import Experts, Latent, Shape
+from kvlib.config.shape import Experts, Latent, Router, Shape
 
 
 def shape(keys: Keys) -> Shape:
