@@ -259,6 +259,7 @@ class Block:
         if wanted is not None:
             x = taken(x, wanted.rows)
         x += self.attn_post_norm(h) if self.post_norms else h
+        del h  # of a long prompt it is large, and the MLP needs the room
         h = self.feed_forward.forward(self.mlp_norm(x))
         x += self.mlp_post_norm(h) if self.post_norms else h
         return x
