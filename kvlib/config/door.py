@@ -1,9 +1,7 @@
-"""The one door through which JSON of a checkpoint comes in: files, and the objects in them.
+"""Read JSON of a checkpoint, from files and in them, within limits of size, depth and digits.
 
-The limits below keep memory and time small: a file that is too large is refused before it is
-read, and text with too many parts before it is parsed. The result is an object of JSON whose
-numbers are finite and short, whose keys are distinct, and whose depth is at most DEEPEST. Whether
-it describes a model is decided in `kvlib.config.keys`.
+A file that is too large is refused before it is read, and text with too many parts before it is
+parsed. Numbers are finite and short, and keys distinct.
 """
 
 from __future__ import annotations

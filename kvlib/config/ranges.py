@@ -1,8 +1,7 @@
 """How large each number of a model may be: the one table, for files and for `ModelConfig`.
 
-The limits lie far outside what models have and within what kvlib can compute with, so a slip of
-the pen or a hostile file is refused before kvlib takes memory for it. A key that is not listed has
-the limits of WHOLE or REAL.
+The limits are far outside what models have and within what kvlib can compute with. A key that is
+not listed has the limits of WHOLE or REAL.
 """
 
 from __future__ import annotations

@@ -102,9 +102,6 @@ def read_model(
 def family_of(keys: Keys, to_run: bool = False) -> Family:
     """The family by `model_type` or, where a file has none, by its class in `architectures`.
 
-    This is checked first, because no other fault of a file matters if kvlib does not know the
-    family.
-
     Raises CheckpointError for a family that kvlib does not know, naming those it can count or, if
     the model is `to_run`, run; and for a class with another head than the language model's.
     """

@@ -25,9 +25,8 @@ class RopeConfig:
 
     "default"  nothing
     "linear"   divides all by `factor` (arXiv:2306.15595)
-    "dynamic"  nothing, because kvlib runs no text longer than the model's limit. Beyond that limit
-               the base would grow with every token, so keys rotated earlier would have to be
-               rotated again (NTK-aware scaling, as Hugging Face transformers has it)
+    "dynamic"  nothing: beyond the model's limit the base would grow with every token, and kvlib
+               runs no text as long (NTK-aware scaling, as Hugging Face transformers has it)
     "llama3"   divides the slow ones by `factor`, leaves the fast ones and interpolates between
                (arXiv:2407.21783): slow means fewer than `low_freq_factor` turns within
                `original_max_position_embeddings` tokens, fast more than `high_freq_factor`
@@ -108,13 +107,11 @@ def longest(keys: Keys) -> int:
     """Return how many tokens the model can read, including the stretch of its rope.
 
     `max_position_embeddings`, times `factor` for "linear" and "dynamic"; for "yarn" `factor` times
-    `original_max_position_embeddings`, whatever the first key says. "llama3" and "longrope" state
-    the stretched length, and other kinds stretch nothing. So YaRN's factor of 4 reads 131,072
-    tokens with Qwen3-8B, as its model card says, although the file still states 40,960. vLLM 0.33.0
-    has these rules (`_get_and_verify_max_len` in vllm/config/model.py), except that it takes
-    `max_position_embeddings` of a YaRN model for stretched already. transformers 5.23.0 limits no
-    text, and computes by the same keys (modeling_rope_utils.py): its `factor` of YaRN is "the ratio
-    between the pre-yarn and post-yarn context lengths", and "linear" divides positions by it.
+    `original_max_position_embeddings`, whatever the first key says: Qwen3-8B reads 131,072 tokens,
+    as its model card says, although its file states 40,960. "llama3" and "longrope" state the
+    stretched length, and other kinds stretch nothing. vLLM 0.33.0 has these rules
+    (`_get_and_verify_max_len` in vllm/config/model.py), except that it takes
+    `max_position_embeddings` of a YaRN model for stretched already.
     """
     length = keys.count("max_position_embeddings")
     for key in ENTRIES:

@@ -307,10 +307,9 @@ def gpus_needed(
 ) -> Plan:
     """The smallest of 1, 2, 4, 8, ... GPUs that hold a model and its cache under `assumption`.
 
-    Tensor parallelism: every GPU holds an equal part of the weights and of the heads. block_size,
-    reserve, step and budget say what a cache holds, as in `ModelSpec.kv_bytes`. Raises ValueError
-    if none of these numbers is enough. The message says why for each of them: the memory is too
-    small, or so many GPUs cannot share out the heads.
+    Every GPU holds an equal part of the weights and of the heads. block_size, reserve, step and
+    budget say what a cache holds, as in `ModelSpec.kv_bytes`. Raises ValueError, with the reason
+    for each of these numbers, if none is enough.
 
     >>> gpus_needed("llama-3.1-70b", "h100-sxm", batch=8, context=8192).share.gpus
     4

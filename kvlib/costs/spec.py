@@ -299,10 +299,8 @@ class ModelSpec:
     def active_parameters(self) -> int:
         """Weights that one token is multiplied by.
 
-        These are all weights except two kinds: the experts that the token does not choose, and the
-        table of input embeddings, of which it looks up one row.
-
-        Model cards differ: gpt-oss counts like this, Mixtral and Qwen add the table.
+        Neither experts that the token does not choose nor the table of embeddings count. Model
+        cards differ: gpt-oss counts like this, Mixtral and Qwen add the table.
         """
         return self.counts.active
 

@@ -87,10 +87,8 @@ class Work:
     kv_written   keys and values of the new tokens
     activations  queries read and outputs written by attention, 16 bits per number
 
-    Each part counts bytes in the same way: data kept between steps, which are the weights and the
-    keys and values, count once. No floor counts activations, because a fused kernel can leave them
-    on the chip. `activations` gives the bytes that an attention kernel moves in addition if it is
-    not fused with its neighbours.
+    What is kept between steps counts once in each part. No floor counts `activations`, which a
+    fused kernel can leave on the chip.
 
     >>> from kvlib.costs import decode
     >>> work = decode("llama-2-7b", batch=2, context=4096)
@@ -127,10 +125,9 @@ class Work:
     def floor(self, gpu: Gpu | str, gpus: int = 1, compute: str = "bf16") -> Floor:
         """The least time on `gpus` devices that share all work evenly and communicate at no cost.
 
-        Keys and values are the exception: a device reads those of the heads it holds, and if there
-        are more devices than heads, several devices read the same ones. `compute` names the
-        matrix rate, "bf16" or "fp8"; numbers stored in fewer bits are widened before they are
-        multiplied.
+        Keys and values are the exception: with more devices than key/value heads, several devices
+        read the same ones. `compute` names the matrix rate, "bf16" or "fp8"; numbers stored in
+        fewer bits are widened before they are multiplied.
         Raises ValueError if the heads cannot be shared out, or the GPU has no such rate.
         """
         device = one_of("gpu", gpu, GPUS, Gpu)
@@ -165,8 +162,7 @@ def prefill(
     """The step that reads `batch` prompts of `prompt` tokens and gives each its next token.
 
     Logits are computed for the last token of each prompt alone. Attention reads keys and values
-    that were just computed, at 16 bits per number. The cache stores them at the width of
-    `kv_dtype`.
+    in 16 bits; the cache stores them in `kv_dtype`.
     Raises ValueError or TypeError for sizes below 1, a prompt past the model's limit or an unknown
     name, naming the nearest ones.
 
