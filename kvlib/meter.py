@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-_open: list[Meter] = []
+OPEN: list[Meter] = []  # "if OPEN:" is `counting()` without a call
 
 
 @dataclass
@@ -60,12 +60,12 @@ class Meter(Count):
     by_label: dict[str, Count] = field(default_factory=dict)
 
     def __enter__(self) -> Meter:
-        _open.append(self)
+        OPEN.append(self)
         return self
 
     def __exit__(self, *exc: object) -> None:
         # By identity: dataclasses compare by value, and two idle meters are equal.
-        _open[:] = [m for m in _open if m is not self]
+        OPEN[:] = [m for m in OPEN if m is not self]
 
     def intensity(self) -> float:
         """Operations per byte moved (read, written or copied); 0.0 if nothing moved."""
@@ -82,7 +82,7 @@ def counting() -> bool:
     ...     counting()
     True
     """
-    return bool(_open)
+    return bool(OPEN)
 
 
 def report(label: str, *, flops: int = 0, read: int = 0, written: int = 0, copied: int = 0) -> None:
@@ -93,6 +93,6 @@ def report(label: str, *, flops: int = 0, read: int = 0, written: int = 0, copie
     >>> meter.by_label["copy on write"].copied
     128
     """
-    for meter in _open:
+    for meter in OPEN:
         meter.add(flops, read, written, copied)
         meter.by_label.setdefault(label, Count()).add(flops, read, written, copied)

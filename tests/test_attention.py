@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from schedules import close
 
-from kvlib import attend, attend_causal, attend_tiled
-from kvlib.attention import products
+from kvlib import attend, attend_causal, attend_tiled, blas
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -83,7 +82,7 @@ def test_settings_and_sinks(form, setting):
 @pytest.mark.parametrize("rows", [1, 5, 16, 1000])
 def test_every_chunk_of_a_long_prefill(monkeypatch, rows, piece):
     monkeypatch.setattr("kvlib.attention.causal.CHUNK_ROWS", rows)
-    monkeypatch.setattr("kvlib.attention.products.LONG_PIECE", piece)
+    monkeypatch.setattr("kvlib.blas.LONG_PIECE", piece)
     for t, s, groups in ((15, 15, 1), (16, 20, 1), (17, 17, 1), (33, 40, 1), (9, 12, 4)):
         inputs = draw(9, t, s, num_kv_heads=1, groups=groups)
         for window in (None, 3, 8, 16, 50):
@@ -94,9 +93,9 @@ def test_every_chunk_of_a_long_prefill(monkeypatch, rows, piece):
 def test_few_queries_stay_small_products_where_those_are_quick(monkeypatch, groups, q_len):
     """A larger product would wake threads of BLAS, which then slow those of the weights."""
     most, found = groups * q_len * 4 * 150, []  # 150 keys of 4 numbers
-    for module in ("attention.products", "attention.causal"):
+    for module in ("blas", "attention.causal"):
         monkeypatch.setattr(f"kvlib.{module}.multiplies_small", lambda: True)
-    monkeypatch.setattr(products, "SMALL_PRODUCT", most)
+    monkeypatch.setattr(blas, "SMALL_PRODUCT", most)
 
     def counted(form):
         def counts(xp, rows, keys):
@@ -105,11 +104,11 @@ def test_few_queries_stay_small_products_where_those_are_quick(monkeypatch, grou
 
         return counts
 
-    for form in (products.scores, products.weigh):
-        monkeypatch.setattr(products, form.__name__, counted(form))
+    for form in (blas.scores, blas.weigh):
+        monkeypatch.setattr(blas, form.__name__, counted(form))
     for s in (40, 250, 301, 777):
         same(by_causal, draw(12, q_len, s, num_kv_heads=2, groups=groups))
-    few = groups * q_len <= products.FEW
+    few = groups * q_len <= blas.FEW
     assert (max(found) <= most) == few, "a chunk of many queries takes long pieces as before"
     assert max(found) > most // 2
 

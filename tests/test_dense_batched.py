@@ -10,7 +10,7 @@ from schedules import TOLERANCE
 
 from kvlib import DenseCache, LayerSpec, Meter, attend_causal
 from kvlib.attention.batched import COPIED, LARGE, attend_rows, pays, short, taken, together
-from kvlib.attention.products import FEW, PIECE
+from kvlib.blas import FEW, PIECE
 from kvlib.caches import stored_attention
 
 F32 = np.float32

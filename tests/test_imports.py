@@ -11,9 +11,9 @@ ROOT = Path(__file__).resolve().parent.parent
 # Each part may import those before it, and kvbook may import all of kvlib. A module that has a
 # place of its own here is not counted with the rest of its package.
 ORDER = (
-    *("lazy", "errors", "arguments", "config", "devices", "progress", "commands", "blas"),
-    *("arrays", "meter", "norms", "costs"),
-    *("attention", "codecs", "caches"),
+    *("lazy", "errors", "arguments", "config", "devices", "progress", "commands"),
+    *("arrays", "blas", "meter", "norms", "costs"),
+    *("codecs", "attention", "caches"),
     *("serve.distribution", "kernels", "serve.sampling", "model", "reference"),
     *("serve.prompts", "serve.request", "quality", "machine"),
     *("speculation", "serve", "testing"),

@@ -11,8 +11,8 @@ from test_own_cache import Growing
 from tree_lives import DIM, HEADS, MAX_SEQ_LEN, MAX_SEQS, Lives, layers_of
 
 import kvlib
-from kvlib import BlockPool, DenseCache, LayerSpec, Meter, PagedCache
-from kvlib.attention import products, trees
+from kvlib import BlockPool, DenseCache, LayerSpec, Meter, PagedCache, blas
+from kvlib.attention import trees
 from kvlib.caches import (
     KNorm,
     Quest,
@@ -116,7 +116,7 @@ def test_trees_are_read_in_pieces(name):
     with (
         patch.object(gather, "PIECE", 4),
         patch.object(gather, "VIEWED", 8),
-        patch.object(products, "LONG_PIECE", 2),
+        patch.object(blas, "LONG_PIECE", 2),
         patch.object(trees, "TREE_ROWS", 6),
     ):
         Lives(CACHES[name], 7, exact=name not in ROOM).play(24)

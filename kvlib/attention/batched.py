@@ -13,12 +13,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kvlib import blas
 from kvlib.arrays import Array, both_nbytes, namespace
-from kvlib.attention import products
 from kvlib.attention.direct import answer, as_dtype, cap, scaled
-from kvlib.attention.products import PIECE
 from kvlib.attention.states import divided, softmax_seen
-from kvlib.meter import counting, report
+from kvlib.blas import PIECE
+from kvlib.meter import OPEN, report
 
 LARGE = 2**18  # numbers of values in a text, from which what a call costs is lost beside its sums
 ALONE = 2**17  # numbers of values in a text above which copying it costs more than a call saves
@@ -50,7 +50,7 @@ def short(queries: int, groups: int) -> bool:
 
     groups: query heads that share a kv head. One query is always few.
     """
-    return queries == 1 or queries * groups <= products.FEW
+    return queries == 1 or queries * groups <= blas.FEW
 
 
 def together(
@@ -153,25 +153,25 @@ def attend_rows(
     xp = namespace(q, k, v)
     low, high, b = min(lengths), max(lengths), len(lengths)
     first = 0 if window is None else max(0, high - window)
-    rows = products.columns_together(xp, _by_head(xp, scaled(xp, q, sm_scale), b, k.shape[1]))
+    rows = blas.columns_together(xp, _by_head(xp, scaled(xp, q, sm_scale), b, k.shape[1]))
     scores = xp.empty((*rows.shape[:3], high - first), dtype=rows.dtype, device=q.device)
-    part = products.scores(xp, rows, as_dtype(xp, k[:, :, first:low, :], rows.dtype))
+    part = blas.scores(xp, rows, as_dtype(xp, k[:, :, first:low, :], rows.dtype))
     scores[..., : low - first] = cap(xp, part, softcap)
     if low < high:
         free = _after(xp, low, high, ends[:, None])  # (B, high − low)
         rest = (as_dtype(xp, x[:, :, low:high, :], rows.dtype) for x in (k, v))
         k_rest, v_rest = (_cleared(xp, x, free) for x in rest)
-        scores[..., low - first :] = cap(xp, products.scores(xp, rows, k_rest), softcap)
+        scores[..., low - first :] = cap(xp, blas.scores(xp, rows, k_rest), softcap)
     each = q.shape[0] // b
     if low - each + 1 < high:
         _hide(xp, scores, low - each + 1 - first, ends - first, each)
     p, top, total = softmax_seen(xp, scores)
     seen = as_dtype(xp, v[:, :, first:low, :], rows.dtype)
-    o = products.weigh(xp, p[..., : low - first], seen)
+    o = blas.weigh(xp, p[..., : low - first], seen)
     if low < high:
-        o = o + products.weigh(xp, p[..., low - first :], v_rest)
+        o = o + blas.weigh(xp, p[..., low - first :], v_rest)
     o, lse = divided(xp, (o, top, total), return_lse or sinks is not None)
-    if counting():
+    if OPEN:
         pairs, both = sum(lengths) - b * first, q.shape[2] + v.shape[3]
         read = pairs * both_nbytes(k[:1, :, :1, :], v[:1, :, :1, :])
         report("attention", flops=2 * pairs * each * q.shape[1] * both, read=read)

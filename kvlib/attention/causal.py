@@ -11,20 +11,22 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from kvlib.arguments import check_flag
-from kvlib.arrays import Array, is_numpy, namespace
+from kvlib.arrays import Array, namespace
 from kvlib.attention.checks import check_dtypes, check_settings, check_sinks
 from kvlib.attention.direct import answer, scaled, visible
 from kvlib.attention.pieces import Pieces, Slices, score
-from kvlib.attention.products import (
+from kvlib.attention.states import divided, join, softmax_parts, softmax_seen
+from kvlib.blas import (
     PIECE,
     WIDE_PIECE,
     columns_together,
+    multiplies_small,
     piece_of_a_chunk,
     rows_together,
 )
-from kvlib.attention.states import divided, join, softmax_parts, softmax_seen
-from kvlib.blas import multiplies_small
 
 CHUNK_ROWS = 192  # query rows a kv head in one product: fastest from 512 to 1024 tokens
 
@@ -117,9 +119,9 @@ def _step(xp: Any, q: Array, k: Array, v: Array) -> int:
     if q.shape[0] > 1:
         rows = q.shape[0] * q.shape[1] // k.shape[0]
         return piece_of_a_chunk(xp, rows, max(q.shape[2], v.shape[2]))
-    if k.dtype == q.dtype and not (is_numpy(xp) and q.shape[1] > k.shape[0]):
+    if k.dtype == q.dtype and not (xp is np and q.shape[1] > k.shape[0]):
         return max(1, k.shape[1])
-    return PIECE if is_numpy(xp) else WIDE_PIECE
+    return PIECE if xp is np else WIDE_PIECE
 
 
 def decode(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvlib.arguments import check_integer, check_positive, describe
-from kvlib.arrays import Array, is_numpy, namespace
+from kvlib.arrays import Array, namespace
 
 FARTHEST = 2**62  # positions beyond have distances that no int64 holds
 
@@ -55,7 +55,7 @@ def _positions(xp: Any, name: str, x: Array) -> Array:
     """
     if not xp.isdtype(x.dtype, "integral"):
         raise TypeError(f"{name} must hold integers, got dtype {x.dtype}")
-    if is_numpy(xp) and x.dtype.itemsize == 8 and x.size:
+    if xp is np and x.dtype.itemsize == 8 and x.size:
         low, high = int(x.min()), int(x.max())
         if low <= -FARTHEST or high >= FARTHEST:
             wrong = low if low <= -FARTHEST else high

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from kvlib import blas
 from kvlib.arrays import Array, both_nbytes
-from kvlib.attention import products
 from kvlib.attention.direct import as_dtype, cap
-from kvlib.meter import counting, report
+from kvlib.meter import OPEN, report
 
 
 class Pieces(Protocol):
@@ -43,7 +43,7 @@ class Pieces(Protocol):
 def score(xp: Any, pieces: Pieces, i: int, rows: Array, softcap: float | None) -> Array:
     """The scores of piece i under the softcap: rows (Hkv, R, Dk) → (Hkv, R, n). Reported."""
     s = cap(xp, pieces.scores(i, rows), softcap)
-    if counting():
+    if OPEN:
         a, b = pieces.spans[i]
         dims = rows.shape[2] + pieces.v_dim
         flops = 2 * rows.shape[0] * rows.shape[1] * (b - a) * dims
@@ -68,11 +68,11 @@ class Slices(Pieces):
 
     def scores(self, i: int, rows: Array) -> Array:
         a, b = self.spans[i]
-        return products.scores(self.xp, rows, as_dtype(self.xp, self.k[:, a:b, :], rows.dtype))
+        return blas.scores(self.xp, rows, as_dtype(self.xp, self.k[:, a:b, :], rows.dtype))
 
     def weigh(self, i: int, p: Array) -> Array:
         a, b = self.spans[i]
-        return products.weigh(self.xp, p, as_dtype(self.xp, self.v[:, a:b, :], p.dtype))
+        return blas.weigh(self.xp, p, as_dtype(self.xp, self.v[:, a:b, :], p.dtype))
 
     def nbytes(self, i: int) -> int:
         a, b = self.spans[i]

@@ -16,8 +16,8 @@ from kvlib.arrays import Array
 from kvlib.attention.checks import check_settings, check_sinks
 from kvlib.attention.direct import answer, by_head, by_token, scaled
 from kvlib.attention.pieces import Pieces, score
-from kvlib.attention.products import rows_together
 from kvlib.attention.states import divided, join, softmax_parts, softmax_seen
+from kvlib.blas import rows_together
 
 TREE_ROWS = 4096  # query rows per kv head in one product, whose scores take 16 MB at most
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from kvlib import blas
 from kvlib.arrays import Array, itemsize
-from kvlib.attention import products
 from kvlib.attention.pieces import Pieces
 from kvlib.caches.residual import Residual
 from kvlib.caches.store import Rooms, Store
@@ -81,7 +81,7 @@ class StoredPieces(Pieces):
     def scores(self, i: int, rows: Array) -> Array:
         """rows (Hkv, R, Dk) · keys of piece i → (Hkv, R, n)."""
         if self._in_residual(i):
-            return products.scores(self.store.xp, rows, self._waiting(i, 0, rows.dtype))
+            return blas.scores(self.store.xp, rows, self._waiting(i, 0, rows.dtype))
         fields = self.store.keys
         return fields.codec.scores(rows, self._parts(fields, i))
 
@@ -89,7 +89,7 @@ class StoredPieces(Pieces):
         """p (Hkv, R, n) · values of piece i → (Hkv, R, Dv)."""
         if self._in_residual(i):
             values = self._waiting(i, -1, p.dtype)[..., : self.v_dim]
-            return products.weigh(self.store.xp, p, values)
+            return blas.weigh(self.store.xp, p, values)
         fields = self.store.values
         return fields.codec.weigh(p, self._parts(fields, i), self.v_dim)
 

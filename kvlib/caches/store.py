@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kvlib.arguments import describe
-from kvlib.arrays import Array, is_numpy, nbytes, new_array
+from kvlib.arrays import Array, nbytes, new_array
 from kvlib.caches.residual import GUESSES, Residual, resized
 from kvlib.caches.retention.bounds import Bounds
 from kvlib.caches.spec import LayerSpec
@@ -108,7 +108,7 @@ class Fields:
         Gives the bytes copied. The two pages may be one.
         """
         parts = source.view(origin, first, first + tokens)
-        if not is_numpy(self.xp):  # NumPy copes with a source that its target overlaps
+        if self.xp is not np:  # NumPy copes with a source that its target overlaps
             parts = {name: self.xp.asarray(x, copy=True) for name, x in parts.items()}
         return self.put([target], 0, parts)
 
@@ -152,7 +152,7 @@ class Fields:
         xp, whole = self.xp, self.arrays[name]
         rows, width = index.shape[0], whole.size // (whole.shape[0] * self.heads)
         flat = xp.reshape(whole, (whole.shape[0] * self.heads, width))
-        if rooms is None or not is_numpy(xp):
+        if rooms is None or xp is not np:
             return xp.take(flat, index, axis=0)
         kind = self._kinds[name]
         room = rooms.get(kind)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 
+import numpy as np
+
 from kvlib.arguments import describe
-from kvlib.arrays import Array, is_numpy, nbytes
+from kvlib.arrays import Array, nbytes
 from kvlib.caches.allocation.table import State
 from kvlib.caches.checks import get_open
 from kvlib.caches.hooks import Answer
@@ -21,7 +23,7 @@ from kvlib.caches.spec import Memory
 from kvlib.caches.step import Extra, Request, Step
 from kvlib.caches.stored_attention import attend_stored
 from kvlib.caches.stored_bytes import memory_of
-from kvlib.meter import counting, report
+from kvlib.meter import OPEN, report
 
 
 class StoredCache(StoredLayers):
@@ -89,7 +91,7 @@ class StoredCache(StoredLayers):
 
     def _sent(self, states: list[State]) -> list[State]:
         """Send the pages of a step's requests to the device, in one copy for all layers."""
-        if is_numpy(self.xp) or self.allocator.one_page:
+        if self.xp is np or self.allocator.one_page:
             return states
         tables = [table for state in states for table in state.tables]
         pages = [page for table in tables for page in table.pages]
@@ -218,7 +220,7 @@ class StoredCache(StoredLayers):
                     whole[page, :, at, :] = x[i, :, :]
                     if fields.bounds is not None:
                         fields.bounds.fresh[page] = False
-            if counting():
+            if OPEN:
                 written = sum(nbytes(x) for x in new)
         else:
             by_head = [self.xp.permute_dims(x, (1, 0, 2)) for x in new]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from kvlib.arguments import check_flag
-from kvlib.arrays import Array, is_numpy
+from kvlib.arrays import Array
 from kvlib.attention import attend_causal
 from kvlib.attention.batched import alike, attend_rows, by_text, short, taken, together
 from kvlib.attention.causal import attend_pieces
 from kvlib.attention.pieces import Pieces, Slices
-from kvlib.attention.products import piece_of_a_chunk
 from kvlib.attention.trees import attend_tree
+from kvlib.blas import piece_of_a_chunk
 from kvlib.caches.allocation.table import Table
 from kvlib.caches.checks import check_run
 from kvlib.caches.gather import VIEWED, StoredPieces, side_by_side
@@ -129,7 +131,7 @@ def batches(cache: StoredLayers, layer: int, step: Step, groups: int) -> list[li
     16-bit numbers are left out: they become floats one piece at a time.
     """
     spec, xp, in_rows = cache.layers[layer], cache.xp, cache.in_rows
-    in_blocks = not in_rows and is_numpy(xp) and cache.stores[layer].size < VIEWED
+    in_blocks = not in_rows and xp is np and cache.stores[layer].size < VIEWED
     floats = cache.plain and cache.dtype in (xp.float32, xp.float64)
     if not floats or not (in_rows or in_blocks) or step.parents is not None:
         return []

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from kvlib import blas
 from kvlib.arguments import check_integer
 from kvlib.arrays import Array, clipped, namespace
-from kvlib.attention import products
 
 
 class Field(NamedTuple):
@@ -105,11 +105,11 @@ class TensorCodec(ABC):
 
     def scores(self, rows: Array, parts: Parts) -> Array:
         """rows (heads, R, D) · decoded vectors → (heads, R, n)."""
-        return products.scores(namespace(rows), rows, self.decode(parts, rows.dtype))
+        return blas.scores(namespace(rows), rows, self.decode(parts, rows.dtype))
 
     def weigh(self, p: Array, parts: Parts, dim: int) -> Array:
         """p (heads, R, n) · the first `dim` numbers of decoded vectors → (heads, R, dim)."""
-        return products.weigh(namespace(p), p, self.decode(parts, p.dtype)[..., :dim])
+        return blas.weigh(namespace(p), p, self.decode(parts, p.dtype)[..., :dim])
 
 
 class Plain(TensorCodec):

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from kvlib.arrays import Array, bits_as, namespace
 from kvlib.codecs.base import Codec, Field, Parts, TensorCodec, narrowed, working
 
@@ -27,7 +29,7 @@ class BFloat16(TensorCodec):
         return {"codes": Field(1, (dim,), xp.uint16)}
 
     def encode(self, x: Array) -> dict[str, Array]:
-        xp = namespace(x)
+        xp = np if type(x) is np.ndarray else namespace(x)
         x = xp.astype(x, xp.float32, copy=False)
         bits = bits_as(xp, x, "uint32")
         # Half a last place less one, and one more where the place before it is odd: a tie goes to
@@ -38,7 +40,7 @@ class BFloat16(TensorCodec):
 
     def decode(self, parts: Parts, dtype: Any) -> Array:
         codes = parts["codes"]
-        xp = namespace(codes)
+        xp = np if type(codes) is np.ndarray else namespace(codes)
         x = bits_as(xp, xp.astype(codes, xp.uint32) << 16, "float32")
         return narrowed(xp, xp.astype(x, working(xp, dtype), copy=False), dtype)
 

@@ -60,7 +60,7 @@ class Fp8(TensorCodec):
         return {"codes": Field(1, (dim,), xp.uint8)}
 
     def encode(self, x: Array) -> dict[str, Array]:
-        xp = namespace(x)
+        xp = np if type(x) is np.ndarray else namespace(x)
         mantissa, emin, largest, nan = FORMATS[self.kind]
         x = xp.astype(x, xp.float32, copy=False)
         top = float(table(self.kind)[largest])
@@ -78,7 +78,7 @@ class Fp8(TensorCodec):
 
     def decode(self, parts: Parts, dtype: Any) -> Array:
         codes = parts["codes"]
-        xp = namespace(codes)
+        xp = np if type(codes) is np.ndarray else namespace(codes)
         values = _values(self.kind, xp, dtype, getattr(codes.device, "id", None))
         flat = xp.take(values, xp.astype(xp.reshape(codes, (-1,)), xp.int64), axis=0)
         return xp.reshape(flat, codes.shape)

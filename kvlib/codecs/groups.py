@@ -12,6 +12,8 @@ from abc import abstractmethod
 from operator import index
 from typing import Any
 
+import numpy as np
+
 from kvlib.arguments import check_integer, describe, is_integer
 from kvlib.arrays import Array, clipped, namespace
 from kvlib.codecs.base import LARGEST, Codec, Field, Parts, TensorCodec, narrowed, working
@@ -30,7 +32,7 @@ def quantise(x: Array, bits: int, axis: int) -> tuple[Array, Array, Array]:
     *before* the codes are formed, so that decoding undoes exactly what encoding did. A constant
     group has scale 0 and codes 0. Numbers beyond float16 saturate.
     """
-    xp = namespace(x)
+    xp = np if type(x) is np.ndarray else namespace(x)
     levels = (1 << bits) - 1
     x = clipped(xp, xp.astype(x, xp.float32, copy=False), -LARGEST, LARGEST)
     low, high = xp.min(x, axis=axis, keepdims=True), xp.max(x, axis=axis, keepdims=True)
@@ -96,7 +98,7 @@ class Grouped(TensorCodec):
         return {"codes": codes, "scales": scales, "zeros": zeros}
 
     def decode(self, parts: Parts, dtype: Any) -> Array:
-        xp = namespace(parts["codes"])
+        xp = np if type(parts["codes"]) is np.ndarray else namespace(parts["codes"])
         wide = working(xp, dtype)
         x = unpack(parts["codes"], self.bits, wide)
         groups = self.split(x)
@@ -109,7 +111,7 @@ class Grouped(TensorCodec):
 
         Each row is multiplied once a group, each code once: up to `size` rows are the fewer.
         """
-        xp = namespace(rows)
+        xp = np if type(rows) is np.ndarray else namespace(rows)
         return rows.shape[1] <= self.size and rows.dtype in (xp.float32, xp.float64)
 
     def __repr__(self) -> str:
@@ -146,7 +148,7 @@ class PerChannel(Grouped):
         """
         if not self._folds(rows):
             return super().scores(rows, parts)
-        xp = namespace(rows)
+        xp = np if type(rows) is np.ndarray else namespace(rows)
         codes = unpack(parts["codes"], self.bits, rows.dtype)
         heads, n, dim = codes.shape
         groups = n // self.size
@@ -190,7 +192,7 @@ class PerToken(Grouped):
         """
         if not self._folds(p):
             return super().weigh(p, parts, dim)
-        xp = namespace(p)
+        xp = np if type(p) is np.ndarray else namespace(p)
         codes = unpack(parts["codes"], self.bits, p.dtype)
         heads, n, width = codes.shape
         groups, r = width // self.size, p.shape[1]

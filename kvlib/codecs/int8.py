@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from kvlib import blas
 from kvlib.arrays import Array, clipped, namespace
-from kvlib.attention import products
 from kvlib.codecs.base import Codec, Field, Parts, TensorCodec, narrowed, working
 
 
@@ -30,7 +32,7 @@ class Int8(TensorCodec):
         return {"codes": Field(1, (dim,), xp.int8), "scales": scales}
 
     def encode(self, x: Array) -> dict[str, Array]:
-        xp = namespace(x)
+        xp = np if type(x) is np.ndarray else namespace(x)
         x = xp.astype(x, xp.float32, copy=False)
         top = xp.max(xp.abs(x), axis=-1)
         # Never below the smallest normal number: zero would divide zero by zero, and a subnormal
@@ -41,22 +43,22 @@ class Int8(TensorCodec):
         return {"codes": xp.astype(clipped(xp, codes, -127.0, 127.0), xp.int8), "scales": scales}
 
     def decode(self, parts: Parts, dtype: Any) -> Array:
-        xp = namespace(parts["codes"])
+        xp = np if type(parts["codes"]) is np.ndarray else namespace(parts["codes"])
         wide = working(xp, dtype)
         x = xp.astype(parts["codes"], wide)
         x *= xp.astype(parts["scales"], wide, copy=False)[..., None]
         return narrowed(xp, x, dtype)
 
     def scores(self, rows: Array, parts: Parts) -> Array:
-        xp = namespace(rows)
-        s = products.scores(xp, rows, xp.astype(parts["codes"], rows.dtype))
+        xp = np if type(rows) is np.ndarray else namespace(rows)
+        s = blas.scores(xp, rows, xp.astype(parts["codes"], rows.dtype))
         s *= xp.astype(parts["scales"], rows.dtype, copy=False)[:, None, :]
         return s
 
     def weigh(self, p: Array, parts: Parts, dim: int) -> Array:
-        xp = namespace(p)
+        xp = np if type(p) is np.ndarray else namespace(p)
         p = p * xp.astype(parts["scales"], p.dtype, copy=False)[:, None, :]
-        return products.weigh(xp, p, xp.astype(parts["codes"][..., :dim], p.dtype))
+        return blas.weigh(xp, p, xp.astype(parts["codes"][..., :dim], p.dtype))
 
 
 def int8(residual: int = 0) -> Codec:

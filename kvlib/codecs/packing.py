@@ -8,7 +8,9 @@ takes one order for the other gets plausible nonsense.)
 
 from __future__ import annotations
 
-from kvlib.arrays import Array, is_numpy, namespace
+import numpy as np
+
+from kvlib.arrays import Array, namespace
 
 WIDTHS = (2, 4, 8)
 
@@ -17,7 +19,7 @@ def pack(codes: Array, bits: int) -> Array:
     """codes (..., D) uint8 below 2^bits → (..., D·bits/8) uint8."""
     if bits == 8:
         return codes
-    xp = namespace(codes)
+    xp = np if type(codes) is np.ndarray else namespace(codes)
     n = codes.shape[-1] * bits // 8
     packed = codes[..., :n]
     for i in range(1, 8 // bits):
@@ -28,7 +30,7 @@ def pack(codes: Array, bits: int) -> Array:
 
 def unpack(packed: Array, bits: int, dtype: object) -> Array:
     """(..., D·bits/8) uint8 → (..., D) of `dtype`."""
-    xp = namespace(packed)
+    xp = np if type(packed) is np.ndarray else namespace(packed)
     if bits == 8:
         return xp.astype(packed, dtype)
     n, fold = packed.shape[-1], 8 // bits
@@ -41,5 +43,5 @@ def unpack(packed: Array, bits: int, dtype: object) -> Array:
         if i < fold - 1:
             part = part & mask
         # NumPy widens while it writes; the standard wants an array of the right dtype first.
-        codes[..., i * n : (i + 1) * n] = part if is_numpy(xp) else xp.astype(part, dtype)
+        codes[..., i * n : (i + 1) * n] = part if xp is np else xp.astype(part, dtype)
     return codes

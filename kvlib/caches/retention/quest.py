@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from kvlib.arguments import check_integer
-from kvlib.arrays import Array, at_least_float32, is_numpy, namespace, nbytes
+from kvlib.arrays import Array, at_least_float32, namespace, nbytes
 from kvlib.attention.causal import attend_pieces
 from kvlib.attention.direct import by_head
 from kvlib.caches.gather import StoredPieces
@@ -25,7 +25,7 @@ from kvlib.caches.step import Step
 from kvlib.caches.store import Store
 from kvlib.caches.stored_attention import attend_one
 from kvlib.codecs.base import Parts
-from kvlib.meter import counting, report
+from kvlib.meter import OPEN, report
 
 TOGETHER = 4096  # tokens whose bounds are computed at a time
 
@@ -161,11 +161,11 @@ def attend_some(
     xp, spec, store = cache.xp, cache.layers[layer], cache.stores[layer]
     table, held = cache.lying(layer, step).tables[i], cache.paged_lens(step, layer)[i]
     own = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]
-    index = pages if is_numpy(xp) else table.array
+    index = pages if xp is np else table.array
     index = index[: -(-held // store.size)]
     judged = xp.take(store.keys.bounds.array, index[:-1], axis=0)
     rows = by_head(xp, at_least_float32(xp, own), spec.num_kv_heads)
-    if counting():
+    if OPEN:
         report("bounds", read=nbytes(judged), flops=2 * judged.size)
     best = highest(page_scores(rows, judged), most - 1)
     chosen = xp.take(index, xp.reshape(best, (-1,)), axis=0)
