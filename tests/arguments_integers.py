@@ -518,7 +518,7 @@ RECORDS = (
     *("Seen", "Step"),
 )
 HOOKS = (
-    *("attend", "coded_in", "decoded", "due", "fields", "lying", "note", "paged_lens", "pages"),
+    *("attend", "coded_in", "decoded", "due", "fields", "note", "paged_lens", "pages", "placement"),
     *("store", "stored_lens", "tables", "waits_for", "watch"),
 )
 CACHES = ("DenseCache", "PagedCache", "QuantizedCache", "StoredCache")

@@ -31,9 +31,9 @@ def nothing_gone(cache):
             table.gone = n
 
 
-def absolute_lengths(init, lying, tables, seq_lens, *rest):
-    init(lying, tables, seq_lens, *rest)
-    lying.lens = list(seq_lens)
+def absolute_lengths(init, placement, tables, seq_lens, *rest):
+    init(placement, tables, seq_lens, *rest)
+    placement.lens = list(seq_lens)
 
 
 def from_the_start(function, cache, *args, **settings):
@@ -140,7 +140,7 @@ MUTANTS = [
         "windows_give_back"),
     Bug("attention counts tokens that are gone", ATTENTION, "attend_one", from_the_start,
         "windows_give_back"),
-    Bug("a step's lengths count tokens that are gone", TABLE, "Lying.__init__",
+    Bug("a step's lengths count tokens that are gone", TABLE, "Placement.__init__",
         absolute_lengths, "any_schedule"),
     Bug("read counts tokens that are gone", LAYERS, "StoredLayers._read", from_the_start,
         "windows_give_back"),

@@ -5,7 +5,7 @@ from mutation_kind import Bug, Mutant
 
 CAUSAL, PIECES = "kvlib.attention.causal", "kvlib.attention.pieces"
 BATCHED = "kvlib.attention.batched"
-GATHER, CASCADE = "kvlib.caches.gather", "kvlib.caches.cascade"
+ATTENTION, CASCADE = "kvlib.caches.stored_attention", "kvlib.caches.cascade"
 
 
 def queries_dealt_in_turn(attend, q, pieces, *rest, **settings):
@@ -14,13 +14,14 @@ def queries_dealt_in_turn(attend, q, pieces, *rest, **settings):
     return attend(q[:, turns], pieces, *rest, **settings)
 
 
-def begun_one_late(init, pieces, store, pages, tail, coded, first, end, table=None):
-    init(pieces, store, pages, tail, coded, first and first + 1, end, table)
+def begun_one_late(cut, *pages, first, last, end):
+    return cut(*pages, first=first and first + 1, last=last, end=end)
 
 
-def to_the_end_of_the_block(init, pieces, store, pages, tail, coded, first, end, table=None):
-    end = end if tail is not None else -(-end // store.size) * store.size
-    init(pieces, store, pages, tail, coded, first, end, table)
+def to_the_end_of_the_block(cut, xp, pages, table, heads, size, together, *, first, last, end):
+    if end == last:
+        end = last = -(-end // size) * size
+    return cut(xp, pages, table, heads, size, together, first=first, last=last, end=end)
 
 
 def weights_of_a_piece(weigh, pieces, i, p):
@@ -73,13 +74,13 @@ MUTANTS = [
            "o_a * shrink_a", "o_a", "pieces_in_every_form"),
     Mutant("new pieces not rescaled", "kvlib.attention.states", "join",
            "o_b *= shrink_b", "o_b *= 1", "pieces_in_every_form"),
-    Bug("pieces begin after the window does", GATHER, "StoredPieces.__init__", begun_one_late,
+    Bug("pieces begin after the window does", PIECES, "cut", begun_one_late,
         "pieces_in_every_form"),
-    Bug("free slots of the last block are attended to", GATHER, "StoredPieces.__init__",
+    Bug("free slots of the last block are attended to", PIECES, "cut",
         to_the_end_of_the_block, "stored_schedules"),
-    Bug("softmax divided in each piece", GATHER, "StoredPieces.weigh", weights_of_a_piece,
+    Bug("softmax divided in each piece", PIECES, "StoredPieces.weigh", weights_of_a_piece,
         "pieces_in_every_form"),
-    Bug("the tail read one late", GATHER, "StoredPieces._waiting",
+    Bug("the tail read one late", PIECES, "StoredPieces._waiting",
         lambda waiting, *asked: np.roll(waiting(*asked), -1, 1),
         "stored_schedules"),
     Bug("a chunk's queries stand at the beginning of the text", CAUSAL, "attend_pieces",
@@ -98,7 +99,7 @@ MUTANTS = [
     Mutant("a sink is left out of a merge", CASCADE, "run_cascade", "if spec.sinks is not None:",
            "if False:", "shared_parts_merge"),
     # Several requests in one product
-    Bug("a batch of blocks begins one block late", GATHER, "side_by_side",
+    Bug("a batch of blocks begins one block late", ATTENTION, "side_by_side",
         lambda side_by_side, store, tables, first, *rest: side_by_side(
             store, tables, first + (first > 0), *rest
         ), "windows_give_back"),

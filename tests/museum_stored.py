@@ -34,10 +34,10 @@ def history_encoded_again(write, store, pages, tail, span, coded, new):
     return write(store, pages, tail, span, coded, new)
 
 
-def slots_one_early(init, lying, *asked):
-    init(lying, *asked)
-    if lying.slots is not None:
-        lying.slots = [(page, max(0, at - 1)) for page, at in lying.slots]
+def slots_one_early(init, placement, *asked):
+    init(placement, *asked)
+    if placement.slots is not None:
+        placement.slots = [(page, max(0, at - 1)) for page, at in placement.slots]
 
 
 def codes_as_they_are(clipped, xp, x, low, high=None):
@@ -70,8 +70,8 @@ MUTANTS = [
     # Writing
     Bug("only the first request of a step is written", STORED, "StoredCache.append",
         first_request_only, "stored_schedules"),
-    Bug("a decode step appends one slot early", "kvlib.caches.allocation.table", "Lying.__init__",
-        slots_one_early, "stored_schedules"),
+    Bug("a decode step appends one slot early", "kvlib.caches.allocation.table",
+        "Placement.__init__", slots_one_early, "stored_schedules"),
     Bug("append one slot early in a block", STORE, "Fields.put",
         lambda put, fields, pages, at, x: put(fields, pages, max(0, at - 1), x),
         "stored_schedules"),
@@ -83,8 +83,8 @@ MUTANTS = [
         lambda move, mine, other, origin, target, first, n: move(
             mine, other, origin, target, first, n - 1
         ), "shared_prefixes"),
-    Bug("blocks gathered in the order of the pool", STORE, "Fields.gather",
-        lambda gather, fields, pages, *rest: gather(fields, sorted(pages), *rest),
+    Bug("blocks gathered in the order of the pool", "kvlib.attention.pieces", "page_rows",
+        lambda page_rows, xp, pages, heads: page_rows(xp, np.sort(pages), heads),
         "pieces_in_every_form"),
     Bug("slots of a block counted from its end", LAYOUTS, "slot_mapping",
         lambda slots, cache, *step: slots(cache, *step) // 4 * 4 + 3 - slots(cache, *step) % 4,

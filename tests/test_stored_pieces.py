@@ -6,8 +6,7 @@ import pytest
 from schedules import close
 
 from kvlib import BlockPool, LayerSpec, Meter, PagedCache, QuantizedCache
-from kvlib.caches.gather import StoredPieces
-from kvlib.caches.store import Store
+from kvlib.attention.pieces import cut
 from kvlib.codecs import PLAIN, Codec, Int8, PerChannel, PerToken, Plain, fp8, int8, kivi
 
 F16, F32 = np.float16, np.float32
@@ -17,10 +16,10 @@ SPEC = LayerSpec(2, 16, 8)
 def pieces(size, end, codec=PLAIN, dtype=F32, first=0):
     """Of a request of `end` tokens whose pages are 0, 1, 2, ..."""
     pages = -(-end // size)
-    store = Store(np, codec, SPEC, pages, size, dtype)
     coded = codec.coded(end) if codec.waits else end
-    residual = store.new_residual() if codec.waits else None
-    return StoredPieces(store, range(pages), residual, coded, first, end)
+    together = codec.group if dtype == F16 or not codec.plain else 0
+    sizes = SPEC.num_kv_heads, size, together
+    return cut(np, range(pages), np.arange(pages), *sizes, first=first, last=coded, end=end)
 
 
 def groups_of(tokens):

@@ -14,10 +14,10 @@ from kvlib.arguments import check_flag
 from kvlib.arrays import Array, at_least_float32
 from kvlib.attention.before import attend_before
 from kvlib.attention.causal import attend_pieces
+from kvlib.attention.pieces import StoredPieces, cut
 from kvlib.attention.states import merge_state, with_sink
 from kvlib.attention.trees import attend_tree
 from kvlib.caches.checks import check_layer, check_run
-from kvlib.caches.gather import StoredPieces
 from kvlib.caches.hooks import Answer
 from kvlib.caches.paged import PagedCache
 from kvlib.caches.step import Step
@@ -32,7 +32,7 @@ def shared_tokens(cache: PagedCache, layer: int, step: Step) -> int:
     itself never count, nor those that a codec has not encoded yet.
     """
     check_layer(cache, layer)
-    tables, window = cache.lying(layer, step).tables, cache.layers[layer].window
+    tables, window = cache.placement(layer, step).tables, cache.layers[layer].window
     if len(tables) < 2 or any(table.gone or table.own for table in tables):
         return 0  # what is shared is counted from the start of the texts
     if window is not None and max(step.seq_lens) > window:
@@ -100,9 +100,13 @@ def _shared_part(
     cache: PagedCache, layer: int, q: Array, step: Step, shared: int, settings: dict[str, Any]
 ) -> tuple[Array, Array]:
     """All queries over the first `shared` tokens, which all see: o (T, Hq, Dv), lse (T, Hq)."""
-    first, n = cache.lying(layer, step).tables[0], shared // cache.block_size
-    array = None if first.array is None else first.array[:n]
-    pieces = StoredPieces(cache.stores[layer], first.pages[:n], None, shared, 0, shared, array)
+    here, spec, store = cache.placement(layer, step), cache.layers[layer], cache.stores[layer]
+    pages, array = here.tables[0].pages, here.tables[0].array
+    found = cut(
+        cache.xp, pages, here.numbers()[0] if array is None else array, spec.num_kv_heads,
+        cache.block_size, cache.together, first=0, last=shared, end=shared,
+    )  # fmt: skip
+    pieces = StoredPieces(found, store.keys, store.values, spec.v_dim, ())
     return attend_before(q, pieces, shared, cache.xp, **settings)
 
 

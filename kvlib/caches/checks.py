@@ -63,8 +63,9 @@ def check_plan(
 ) -> tuple[list[Request], tuple[int, ...], list[int] | None]:
     """Requests, lengths and tokens of a plan, after refusing unknown or repeated names, requests
     that hold a tree, bad lengths and tokens."""
-    seq_ids = check_list("seq_ids", seq_ids, "one entry per request")
-    q_lens = check_list("q_lens", q_lens, "one entry per request")
+    if not (type(seq_ids) is list and type(q_lens) is list):
+        seq_ids = check_list("seq_ids", seq_ids, "one entry per request")
+        q_lens = check_list("q_lens", q_lens, "one entry per request")
     if len(seq_ids) != len(q_lens) or len(seq_ids) == 0:
         raise ValueError(
             f"plan needs one q_len a request and at least one request, "
@@ -95,7 +96,7 @@ def check_plan(
 
 def token_ids(tokens: Iterable[int]) -> list[int]:
     """The tokens as plain integers; TypeError for what is no whole number (1.5 is not cut to 1)."""
-    ids = listed("tokens", tokens, "token ids")
+    ids = tokens[:] if type(tokens) is list else listed("tokens", tokens, "token ids")
     if set(map(type, ids)) != {int}:
         ids = [_token_id(t) for t in ids]
     if ids and not -LARGEST <= min(ids) <= max(ids) <= LARGEST:

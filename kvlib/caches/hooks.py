@@ -40,7 +40,7 @@ class CacheHooks:
     layers: tuple[LayerSpec, ...]
     xp: Any
     dtype: Any
-    array_type: type
+    array_type: Any  # the class of its arrays
 
     # Where keys are stored, for code that reads them in place (kernels, cascade) ------------------
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from kvlib.arguments import LARGEST
 from kvlib.arrays import Array
-from kvlib.caches.allocation.table import Allocator, Lying, Table
+from kvlib.caches.allocation.table import Allocator, Placement, Table
 from kvlib.caches.protocol import Attention, Cache
 from kvlib.caches.residual import GUESSES, Residual
 from kvlib.caches.retention.rules import LayerGroup, Rules, first_of, rules_of
@@ -61,6 +61,9 @@ class StoredLayers(Cache):
         of = {layer: g for g, group in enumerate(self.groups) for layer in group.layers}
         self.group_of = tuple(of[layer] for layer in range(len(self.layers)))
         self.plain = self.codec.plain and not self.codec.waits
+        narrow = self.dtype not in (self.xp.float32, self.xp.float64)
+        # Tokens that are decoded together; 0 for numbers that are read as they are.
+        self.together = self.codec.group if narrow or not self.codec.plain else 0
         self.in_rows = self.plain and allocator.one_page
         self.lent = threading.local()  # memory for copies of keys and of values, for each thread
         self.watches = any(rule.alone for rule in rules)
@@ -73,15 +76,18 @@ class StoredLayers(Cache):
         self.stores = allocator.serve(self)
         for layer in layers_bounded:
             self.stores[layer].keep_bounds()
+        fields = [field for s in self.stores for both in s.both for field in both.fields.values()]
+        # Whether a token is written as soon as it comes, and into entries of its own.
+        self.each_alone = not self.codec.waits and all(field.per == 1 for field in fields)
 
-    def lying(self, layer: int, step: Step) -> Lying:
-        """Where the requests of a step lie in a layer."""
+    def placement(self, layer: int, step: Step) -> Placement:
+        """Where the requests of a step are stored in a layer."""
         group = self.group_of[layer]
-        found = step.by_group.get(group)
+        found: Placement | None = step.by_group.get(group)
         if found is None:
             tables = [state.tables[group] for state in step.states]
-            one_each = self.plain and step.whole and len(tables) == step.qo_indptr[-1]
-            found = Lying(tables, step.seq_lens, one_each, self.stores[layer].size)
+            one_each = self.each_alone and step.whole and len(tables) == step.qo_indptr[-1]
+            found = Placement(tables, step.seq_lens, one_each, self.stores[layer].size)
             step.by_group[group] = found
         return found
 
@@ -94,13 +100,13 @@ class StoredLayers(Cache):
 
         None where one lies elsewhere for this step. Layers of one `group_of` lie alike.
         """
-        tables = self.lying(layer, step).tables
+        tables = self.placement(layer, step).tables
         return None if any(t.own for t in tables) else [t.pages for t in tables]
 
     def paged_lens(self, step: Step, layer: int = 0) -> list[int]:
         """How many tokens of each request are stored in its pages; the rest wait to be encoded."""
         if not self.codec.waits:
-            return self.lying(layer, step).lens
+            return self.placement(layer, step).lens
         group = self.group_of[layer]
         return [state.coded - state.tables[group].gone for state in step.states]
 

@@ -87,8 +87,8 @@ def slot_mapping(cache: PagedCache, step: Step, layer: int = 0) -> Array:
     check_live(cache, step)
     check_layer(cache, layer)
     size, slots = cache.block_size, []
-    lying = cache.lying(layer, step)
-    for table, end, n in zip(lying.tables, lying.lens, step.q_lens, strict=True):
+    here = cache.placement(layer, step)
+    for table, end, n in zip(here.tables, here.lens, step.q_lens, strict=True):
         slots += [table.pages[p // size] * size + p % size for p in range(end - n, end)]
     return cache.xp.asarray(slots, dtype=cache.xp.int64)
 

@@ -10,51 +10,43 @@ import numpy as np
 
 from kvlib.arguments import describe
 from kvlib.arrays import Array, nbytes, new_array
+from kvlib.attention.pieces import Buffers, Vectors, page_rows
 from kvlib.caches.residual import GUESSES, Residual, resized
 from kvlib.caches.retention.bounds import Bounds
 from kvlib.caches.spec import LayerSpec
 from kvlib.codecs.base import Codec, Field, Parts, TensorCodec
 
-Rooms = dict[str, Array]  # a kind of row → so many of them to copy into
-
-
 _WHAT = "the rows or blocks of one layer"  # in the error if there is no memory for them
 
 
-class Fields:
-    """The fields of keys, or of values, of one layer: pages of `size` tokens each.
-
-    arrays: name → (pages, Hkv, size / per, ...)
-    """
+class Fields(Vectors):
+    """The keys, or the values, of one layer: what attention reads, and how tokens get there."""
 
     def __init__(
         self, xp: Any, codec: TensorCodec, heads: int, dim: int, pages: int, size: int, dtype: Any
     ) -> None:
         codec.check(dim)
-        self.xp, self.codec, self.heads, self.dim = xp, codec, heads, dim
-        self.pages, self.size = pages, size
-        self.fields: dict[str, Field] = codec.fields(dim, xp, dtype)
-        self.arrays = {
+        fields: dict[str, Field] = codec.fields(dim, xp, dtype)
+        arrays = {
             name: new_array(xp, _WHAT, (pages, heads, size // field.per, *field.shape), field.dtype)
-            for name, field in self.fields.items()
+            for name, field in fields.items()
         }
-        # bytes of what `field.per` tokens take
-        self._entries = [
-            (field, nbytes(self.arrays[name]) // max(1, pages * (size // field.per)))
-            for name, field in self.fields.items()
-        ]
+        super().__init__(xp, codec, heads, dim, size, fields, arrays)
+        self.pages = pages
         self.bounds: Bounds | None = None  # of keys, if a way to attend wants them
         self._lengths: set[int] = set()  # token counts for which `encode` was checked
-        # Keys and values of one shape take turns in one room.
-        self._kinds = {name: f"{name} {x.shape[1:]} {x.dtype}" for name, x in self.arrays.items()}
+
+    def encoded(self, x: Array) -> Parts:
+        """Encode x (Hkv, n, D); the result is checked the first time for each n."""
+        found = self.codec.encode(x)
+        if x.shape[1] not in self._lengths:
+            self._check_encoded(found, x.shape[1])
+            self._lengths.add(x.shape[1])
+        return found
 
     def write(self, pages: Sequence[int], at: int, x: Array) -> int:
         """Encode x (Hkv, n, D) as the stored tokens from `at` on; gives the bytes written."""
-        encoded = self.codec.encode(x)
-        if x.shape[1] not in self._lengths:
-            self._check_encoded(encoded, x.shape[1])
-            self._lengths.add(x.shape[1])
-        return self.put(pages, at, encoded)
+        return self.put(pages, at, self.encoded(x))
 
     def _check_encoded(self, encoded: Any, tokens: int) -> None:
         """Refuse any result but the fields of that many tokens; the error names the codec."""
@@ -112,54 +104,18 @@ class Fields:
             parts = {name: self.xp.asarray(x, copy=True) for name, x in parts.items()}
         return self.put([target], 0, parts)
 
-    def view(self, page: int, a: int, b: int) -> Parts:
-        """Tokens a ... b of one page, as they lie."""
-        return {
-            name: self.arrays[name][page, :, a // field.per : b // field.per, ...]
-            for name, field in self.fields.items()
-        }
+    def gather(self, pages: Sequence[int], tokens: int) -> Parts:
+        """The first `tokens` tokens of some pages, copied one after the other."""
+        index = self.xp.asarray(pages, dtype=self.xp.int64)
+        return self.read((page_rows(self.xp, index, self.heads), 0, tokens), None)
 
-    def gather(
-        self, pages: Sequence[int] | Array, tokens: int, rooms: Rooms | None = None
-    ) -> Parts:
-        """The first `tokens` tokens of some pages, copied one after the other.
-
-        pages: (n,), or (Hkv, n) where each head has its own. rooms: what the caller lends for the
-        copies; the next call that is lent it overwrites them.
-        """
-        xp = self.xp
-        index: Any = pages if hasattr(pages, "dtype") else xp.asarray(pages, dtype=xp.int64)
-        n = index.shape[-1]
-        # Rows of one head in one page, so that a head's tokens come out one after the other.
-        index = index * self.heads + xp.arange(self.heads, dtype=xp.int64)[:, None]
-        index, found = xp.reshape(index, (-1,)), {}
-        for name, field in self.fields.items():
-            piece = self._take(name, index, rooms)
-            piece = xp.reshape(piece, (self.heads, n * (self.size // field.per), *field.shape))
-            found[name] = piece[:, : tokens // field.per, ...]
-        return found
-
-    def side_by_side(self, tables: Array, rooms: Rooms) -> Array:
+    def side_by_side(self, tables: Array, buffers: Buffers) -> Array:
         """Copy plain numbers of several requests: (B, n) pages → (B, Hkv, n · size, D)."""
         xp, (requests, n) = self.xp, tables.shape
         heads = xp.arange(self.heads, dtype=xp.int64)[None, :, None]
         index = xp.reshape(tables[:, None, :] * self.heads + heads, (-1,))
-        found = self._take("x", index, rooms)
+        found = self.read((index, 0, requests * n * self.size), buffers)["x"]
         return xp.reshape(found, (requests, self.heads, n * self.size, self.dim))
-
-    def _take(self, name: str, index: Array, rooms: Rooms | None) -> Array:
-        """Rows `index` of one field, each all entries of one head in one page."""
-        xp, whole = self.xp, self.arrays[name]
-        rows, width = index.shape[0], whole.size // (whole.shape[0] * self.heads)
-        flat = xp.reshape(whole, (whole.shape[0] * self.heads, width))
-        if rooms is None or xp is not np:
-            return xp.take(flat, index, axis=0)
-        kind = self._kinds[name]
-        room = rooms.get(kind)
-        if room is None or room.shape[0] < rows:
-            room = rooms[kind] = xp.empty((rows, width), dtype=whole.dtype)
-        # mode: NumPy copies straight into `out`; a page is never outside
-        return flat.take(index, axis=0, out=room[:rows], mode="clip")
 
     def gather_into(
         self,
@@ -197,13 +153,6 @@ class Fields:
         index = self.xp.asarray(some - a, dtype=self.xp.int64)
         parts = self.view(pages[first], a, b)
         return self.put(pages, at, {n: self.xp.take(x, index, axis=1) for n, x in parts.items()})
-
-    def payload_and_metadata(self, tokens: int) -> tuple[int, int]:
-        """Bytes of so many tokens (whole groups): of numbers or codes, and of scales and zeros."""
-        found = [0, 0]
-        for field, entry in self._entries:
-            found[not field.payload] += entry * -(-tokens // field.per)
-        return found[0], found[1]
 
 
 class Store:

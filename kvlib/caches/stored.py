@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Sequence
 import numpy as np
 
 from kvlib.arguments import describe
-from kvlib.arrays import Array, nbytes
+from kvlib.arrays import Array
 from kvlib.caches.allocation.table import State
 from kvlib.caches.checks import get_open
 from kvlib.caches.hooks import Answer
@@ -83,7 +83,7 @@ class StoredCache(StoredLayers):
         if policy is None or policy.queries == 0:  # only a Scored has one
             return
         q = self.xp.asarray(q, copy=True)  # until the next plan; the caller may reuse the array
-        for i, table in enumerate(self.lying(layer, step).tables):
+        for i, table in enumerate(self.placement(layer, step).tables):
             a, b = step.qo_indptr[i], step.qo_indptr[i + 1]
             if table.watched is None:
                 table.watched = Watched(policy.by_token)
@@ -207,36 +207,51 @@ class StoredCache(StoredLayers):
     # Keys and values ----------------------------------------------------------------------------
 
     def append(self, layer: int, k: Array, v: Array | None, step: Step) -> None:
-        self._check_append(layer, k, v, step)
+        fits = type(layer) is int and 0 <= layer < len(self.layers) and type(step) is Step
+        fits = fits and step.owner is self and layer not in step.ticket.appended
+        fits = fits and step.ticket.live and step.ticket.gap is None and step.whole
+        if fits and type(k) is self.array_type and k.dtype == self.dtype:
+            spec, t = self.layers[layer], step.qo_indptr[-1]
+            fits = k.shape == (t, spec.num_kv_heads, spec.head_dim)
+            if v is None or spec.v_from_k:
+                fits = fits and v is None and spec.v_from_k
+            else:
+                fits = fits and type(v) is self.array_type and v.dtype == self.dtype
+                fits = fits and v.shape == (t, spec.num_kv_heads, spec.v_head_dim)
+        else:
+            fits = False
+        if not fits:
+            self._check_append(layer, k, v, step)
         dtype, written = self.dtype, 0
         new = [x if x.dtype == dtype else self.xp.astype(x, dtype) for x in (k, v) if x is not None]
-        if len(new) > 1 and any(self._is_own(x) for x in new):  # what `read` gave: the keys
-            new = [self.xp.asarray(x, copy=True) for x in new]  # would overwrite the values
-        lying = self.lying(layer, step)
-        if lying.slots is not None:  # a decode step: plain numbers of one token each
-            for fields, x in zip(self.stores[layer].both, new, strict=True):
-                whole = fields.arrays["x"]
-                for i, (page, at) in enumerate(lying.slots):
-                    whole[page, :, at, :] = x[i, :, :]
-                    if fields.bounds is not None:
+        owners = [x.base for x in new if getattr(getattr(x, "base", None), "ndim", 0) == 4]
+        if owners and len(new) > 1 and any(x is own for x in owners for own in self.storage()):
+            # what `read` gave: the keys would overwrite the values
+            new = [self.xp.asarray(x, copy=True) for x in new]
+        here = self.placement(layer, step)
+        by_head = [self.xp.permute_dims(x, (1, 0, 2)) for x in new]
+        if here.slots is not None:  # a decode step: one token each
+            for fields, x in zip(self.stores[layer].both, by_head, strict=True):
+                encoded = {"x": x} if self.plain else fields.encoded(x)
+                for name, whole in fields.arrays.items():
+                    part = encoded[name]
+                    for i, (page, at) in enumerate(here.slots):
+                        whole[page, :, at, ...] = part[:, i, ...]
+                if fields.bounds is not None:
+                    for page, _ in here.slots:
                         fields.bounds.fresh[page] = False
             if OPEN:
-                written = sum(nbytes(x) for x in new)
+                written = self.stores[layer].nbytes(len(here.slots))
         else:
-            by_head = [self.xp.permute_dims(x, (1, 0, 2)) for x in new]
-            for i, (state, table) in enumerate(zip(step.states, lying.tables, strict=True)):
+            for i, (state, table) in enumerate(zip(step.states, here.tables, strict=True)):
                 a, b = step.qo_indptr[i], step.qo_indptr[i + 1]
-                span = lying.lens[i] - b + a, lying.lens[i]
+                span = here.lens[i] - b + a, here.lens[i]
                 coded = state.before - table.gone, state.coded - table.gone
                 mine, waiting = [x[:, a:b, :] for x in by_head], state.residual(layer)
                 written += self.store(table, layer).write(table.pages, waiting, span, coded, mine)
-        report("append", written=written)
+        if OPEN:
+            report("append", written=written)
         step.ticket.appended.add(layer)
-
-    def _is_own(self, x: Array) -> bool:
-        """Whether an array is a view of the cache's own memory."""
-        base = getattr(x, "base", None)
-        return getattr(base, "ndim", 0) == 4 and any(base is own for own in self.storage())
 
     def attend(self, layer: int, q: Array, step: Step, return_lse: bool = False) -> Answer:
         return attend_stored(self, layer, q, step, return_lse)

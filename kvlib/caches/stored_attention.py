@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,15 +12,15 @@ from kvlib.arrays import Array
 from kvlib.attention import attend_causal
 from kvlib.attention.batched import alike, attend_rows, by_text, short, taken, together
 from kvlib.attention.causal import attend_pieces
-from kvlib.attention.pieces import Pieces, Slices
+from kvlib.attention.pieces import VIEWED, Buffers, Pieces, Slices, StoredPieces, cut
 from kvlib.attention.trees import attend_tree
 from kvlib.blas import piece_of_a_chunk
 from kvlib.caches.allocation.table import Table
 from kvlib.caches.checks import check_run
-from kvlib.caches.gather import VIEWED, StoredPieces, side_by_side
 from kvlib.caches.hooks import Answer
 from kvlib.caches.layers import StoredLayers
 from kvlib.caches.step import Step
+from kvlib.caches.store import Store
 
 
 def attend_stored(
@@ -29,7 +30,7 @@ def attend_stored(
 
     Short requests with equally many new tokens, and few, share a product where that is faster.
     """
-    tables = cache.lying(layer, step).tables
+    tables = cache.placement(layer, step).tables
     if len(tables) == 1:
         return attend_one(cache, layer, q, step, 0, return_lse)
     parts: dict[int, Any] = {}
@@ -56,7 +57,7 @@ def run_alone(
     """
     check_run(cache, layer, q, step)
     return_lse = check_flag("return_lse", return_lse)
-    tables = cache.lying(layer, step).tables
+    tables = cache.placement(layer, step).tables
     parts = [attend_one(cache, layer, q, step, i, return_lse) for i in range(len(tables))]
     return cache.join(parts, return_lse)
 
@@ -68,7 +69,7 @@ def attend_one(
     cache: StoredLayers, layer: int, q: Array, step: Step, i: int, return_lse: bool
 ) -> Any:
     """Request i of a step over all that it holds; q (T, Hq, Dk) of all of them."""
-    table = cache.lying(layer, step).tables[i]
+    table = cache.placement(layer, step).tables[i]
     spec, n = cache.layers[layer], step.seq_lens[i] - table.gone
     rows = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]
     if step.parents is not None and step.parents[i] is not None:
@@ -92,7 +93,7 @@ def _attend_tree(
     cache: StoredLayers, layer: int, rows: Array, step: Step, i: int, return_lse: bool
 ) -> Any:
     """Request i of a step, whose new tokens are a tree; rows (T, Hq, Dk) of its own."""
-    table, spec = cache.lying(layer, step).tables[i], cache.layers[layer]
+    table, spec = cache.placement(layer, step).tables[i], cache.layers[layer]
     n = step.seq_lens[i] - table.gone
     if cache.in_rows:
         stacked = rows.shape[0] * rows.shape[1] // spec.num_kv_heads
@@ -114,13 +115,42 @@ def pieces_of(
 
     skipped: how many leading pages are left out; tokens are then counted from their end.
     """
-    table, state = cache.lying(layer, step).tables[i], step.states[i]
+    here, state, spec = cache.placement(layer, step), step.states[i], cache.layers[layer]
+    table, residual = here.tables[i], state.residual(layer)
     store = cache.store(table, layer)
-    gone = table.gone + skipped * store.size
-    array = None if table.array is None else table.array[skipped:]
-    pages = table.pages[skipped:] if skipped else table.pages
-    end = step.seq_lens[i] - gone
-    return StoredPieces(store, pages, state.residual(layer), state.coded - gone, first, end, array)
+    key = i, spec.num_kv_heads, first, skipped
+    if key not in here.cuts:
+        gone, end = table.gone + skipped * store.size, here.lens[i] - skipped * store.size
+        last = end if residual is None else state.coded - gone
+        array = here.numbers()[i] if table.array is None else table.array
+        here.cuts[key] = cut(
+            cache.xp, table.pages[skipped:], array[skipped:], spec.num_kv_heads, store.size,
+            cache.together, first=first, last=last, end=end,
+        )  # fmt: skip
+    waiting = () if residual is None else residual.both
+    return StoredPieces(here.cuts[key], store.keys, store.values, spec.v_dim, waiting)
+
+
+def side_by_side(
+    store: Store,
+    tables: Sequence[Sequence[int]],
+    first: int,
+    tokens: int,
+    buffers: tuple[Buffers, Buffers],
+) -> tuple[Array, Array]:
+    """Copy the pages of several requests: k (B, Hkv, S, Dk) and v (B, Hkv, S, Dv), plain numbers.
+
+    tables: the pages of each. first: how many pages to leave out. tokens: of the longest request,
+    after those; what a shorter one has no pages for is copied from its last, and not to be read.
+    buffers: where the copies of keys and of values go; the next call that is given them overwrites.
+    """
+    count = -(-tokens // store.size)
+    rows = [own[first : first + count] for own in tables]
+    rows = [[*own, *[own[-1]] * (count - len(own))] for own in rows]
+    index = store.xp.asarray(rows, dtype=store.xp.int64)
+    both = zip(store.both, buffers, strict=False)
+    k, *rest = (fields.side_by_side(index, room) for fields, room in both)
+    return k, rest[0] if rest else k[..., : store.spec.v_dim]
 
 
 def batches(cache: StoredLayers, layer: int, step: Step, groups: int) -> list[list[int]]:
@@ -135,20 +165,20 @@ def batches(cache: StoredLayers, layer: int, step: Step, groups: int) -> list[li
     floats = cache.plain and cache.dtype in (xp.float32, xp.float64)
     if not floats or not (in_rows or in_blocks) or step.parents is not None:
         return []
-    lying, about = cache.lying(layer, step), (spec.num_kv_heads * spec.v_dim, spec.window)
-    found = lying.batches.get((*about, groups))
+    placed, about = cache.placement(layer, step), (spec.num_kv_heads * spec.v_dim, spec.window)
+    found = placed.batches.get((*about, groups))
     if found is None:
         here = [
-            i for i, (table, n) in enumerate(zip(lying.tables, step.q_lens, strict=True))
+            i for i, (table, n) in enumerate(zip(placed.tables, step.q_lens, strict=True))
             if short(n, groups) and table.own is None
         ]  # fmt: skip
-        lens, queries = [lying.lens[i] for i in here], [step.q_lens[i] for i in here]
+        lens, queries = [placed.lens[i] for i in here], [step.q_lens[i] for i in here]
         if in_rows:
-            rows = [lying.tables[i].pages[0] for i in here]
+            rows = [placed.tables[i].pages[0] for i in here]
             found = together(rows, lens, queries, *about)
         else:
             found = alike(lens, queries, *about)
-        found = lying.batches[*about, groups] = [[here[i] for i in batch] for batch in found]
+        found = placed.batches[*about, groups] = [[here[i] for i in batch] for batch in found]
     return found
 
 
@@ -156,8 +186,8 @@ def _attend_batch(
     cache: StoredLayers, layer: int, q: Array, step: Step, batch: list[int], return_lse: bool
 ) -> Any:
     spec, store, xp = cache.layers[layer], cache.stores[layer], cache.xp
-    lying = cache.lying(layer, step)
-    tables, lens = [lying.tables[i] for i in batch], [lying.lens[i] for i in batch]
+    here = cache.placement(layer, step)
+    tables, lens = [here.tables[i] for i in batch], [here.lens[i] for i in batch]
     if cache.in_rows:
         left_out = 0
         rows = slice(tables[0].pages[0], tables[-1].pages[0] + 1)
@@ -170,9 +200,9 @@ def _attend_batch(
         left_out = first * store.size
         # Kept between calls, about GATHERED numbers each for layers of one shape: fresh memory from
         # the system would cost more than the copies themselves.
-        rooms = cache.lent.__dict__.setdefault("rooms", ({}, {}))
+        buffers = cache.lent.__dict__.setdefault("buffers", ({}, {}))
         pages = [table.pages for table in tables]
-        k, v = side_by_side(store, pages, first, max(lens) - left_out, rooms)
+        k, v = side_by_side(store, pages, first, max(lens) - left_out, buffers)
     if any(table.gone for table in tables):
         ends = xp.asarray(lens, dtype=xp.int64)
     else:  # they are at hand where the cache lives

@@ -53,7 +53,7 @@ def step_tables(cache: Any, step: Step, layer: int = 0) -> StepTables | None:
     layer: for all layers of its group. None where a request lies elsewhere than in the cache's
     pages for this step (a long prompt in a small row).
     """
-    xp, lens = cache.xp, cache.lying(layer, step).lens
+    xp, lens = cache.xp, cache.placement(layer, step).lens
     pages, waits = cache.pages(step, layer), cache.codec.waits
     if pages is None:
         return None

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kvlib.arrays import Array
+from kvlib.attention.pieces import Cut
 from kvlib.caches.residual import Residual
 from kvlib.caches.retention.rules import LayerGroup, Retention, by_rule
 from kvlib.caches.retention.watched import Watched
@@ -59,16 +60,16 @@ class Table:
         return np.concatenate([self.kept, run], axis=-1)
 
 
-class Lying:
-    """Where the requests of one step lie in the layers of a group: worked out once for all layers.
+class Placement:
+    """Where the requests of one step are stored in the layers of a group: once for all of them.
 
     tables: one per request. lens: how many tokens each has there, those of the step included.
-    slots: the (page, slot in it) of each new token where every request has one; None in other
-    steps, and where a request has a row of its own. batches: which requests attend in one product,
-    by what that depends on in a layer.
+    slots: the (page, slot in it) of each new token in a decode step whose tokens are written
+    alone; else None. batches: which requests attend in one product, and cuts: how a request is cut
+    into pieces, both by what they depend on in a layer.
     """
 
-    __slots__ = ("_numbers", "batches", "lens", "slots", "tables")
+    __slots__ = ("_numbers", "batches", "cuts", "lens", "slots", "tables")
 
     def __init__(
         self, tables: list[Table], seq_lens: Sequence[int], one_each: bool, size: int
@@ -76,6 +77,7 @@ class Lying:
         self.tables = tables
         self.lens = [end - table.gone for table, end in zip(tables, seq_lens, strict=True)]
         self.batches: dict[tuple[int, int | None, int], list[list[int]]] = {}
+        self.cuts: dict[tuple[int, ...], Cut] = {}
         self._numbers: list[np.ndarray] | None = None
         self.slots: list[tuple[int, int]] | None = None
         if one_each and all(table.own is None for table in tables):

@@ -18,13 +18,12 @@ from kvlib.arguments import check_integer
 from kvlib.arrays import Array, at_least_float32, namespace, nbytes
 from kvlib.attention.causal import attend_pieces
 from kvlib.attention.direct import by_head
-from kvlib.caches.gather import StoredPieces
+from kvlib.attention.pieces import StoredPieces, cut
 from kvlib.caches.hooks import Answer
 from kvlib.caches.retention.bounds import page_scores
 from kvlib.caches.step import Step
 from kvlib.caches.store import Store
 from kvlib.caches.stored_attention import attend_one
-from kvlib.codecs.base import Parts
 from kvlib.meter import OPEN, report
 
 TOGETHER = 4096  # tokens whose bounds are computed at a time
@@ -109,7 +108,7 @@ class Quest:
             for i in self.bounded(cache):  # a cache that was built to attend in another way
                 cache.stores[i].keep_bounds()
         store, size = cache.stores[layer], cache.block_size
-        pages = cache.lying(layer, step).numbers()
+        pages = cache.placement(layer, step).numbers()
         counts = [-(-n // size) for n in cache.paged_lens(step, layer)]
         # The last block is always read, and the next token may change it.
         renew(store, [own[: max(0, n - 1)] for own, n in zip(pages, counts, strict=True)])
@@ -159,7 +158,7 @@ def attend_some(
 ) -> Any:
     """The one query of request i over `most` blocks per kv head of the `pages` that it holds."""
     xp, spec, store = cache.xp, cache.layers[layer], cache.stores[layer]
-    table, held = cache.lying(layer, step).tables[i], cache.paged_lens(step, layer)[i]
+    table, held = cache.placement(layer, step).tables[i], cache.paged_lens(step, layer)[i]
     own = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]
     index = pages if xp is np else table.array
     index = index[: -(-held // store.size)]
@@ -173,7 +172,14 @@ def attend_some(
     chosen = xp.concat([xp.reshape(chosen, best.shape), last], axis=1)
     read = (most - 1) * store.size + held - (index.shape[0] - 1) * store.size
     waiting = step.seq_lens[i] - table.gone - held
-    pieces = ChosenPieces(store, chosen, step.states[i].residual(layer), read, read + waiting)
+    residual = step.states[i].residual(layer)
+    # A query sees all that is there, so tokens count as if these were the only pages.
+    sizes = spec.num_kv_heads, store.size, cache.together
+    pieces = StoredPieces(
+        cut(xp, None, chosen, *sizes, first=0, last=read, end=read + waiting),
+        *(store.keys, store.values, spec.v_dim),
+        () if residual is None else residual.both,
+    )
     return attend_pieces(own, pieces, read + waiting, xp, return_lse=return_lse, **spec.settings)
 
 
@@ -182,22 +188,3 @@ def highest(scores: Array, count: int) -> Array:
     xp = namespace(scores)
     order = xp.argsort(-scores, axis=1, stable=True)[:, :count]
     return xp.sort(order, axis=1)
-
-
-class ChosenPieces(StoredPieces):
-    """Pages that each kv head has chosen for itself, then the residual.
-
-    chosen (Hkv, n): page numbers, the request's last page last. A query sees all that is there, so
-    tokens are counted as if these were the only pages. coded: how many tokens they hold.
-    """
-
-    def __init__(self, store: Store, chosen: Array, residual: Any, coded: int, end: int) -> None:
-        super().__init__(store, (), residual, coded, 0, end)
-        self.chosen = chosen
-
-    def _parts(self, fields: Any, i: int) -> Parts:
-        (a, b), size, rooms = self.spans[i], self.store.size, self.rooms
-        page = a // size
-        found = fields.gather(self.chosen[:, page : -(-b // size)], b - page * size, rooms)
-        skipped = a - page * size  # of a page that is longer than a piece
-        return {name: x[:, skipped // fields.fields[name].per :, ...] for name, x in found.items()}
