@@ -518,8 +518,8 @@ RECORDS = (
     *("Seen", "Step"),
 )
 HOOKS = (
-    *("attend", "coded_in", "decoded", "due", "fields", "note", "paged_lens", "pages", "placement"),
-    *("store", "stored_lens", "tables", "waits_for", "watch"),
+    *("attend", "attend_one", "batches", "coded_in", "due", "fields", "note", "paged_lens"),
+    *("pages", "pieces_of", "placement", "store", "stored_lens", "tables", "waits_for", "watch"),
 )
 CACHES = ("DenseCache", "PagedCache", "QuantizedCache", "StoredCache")
 

@@ -117,7 +117,7 @@ def slot_left_out(plan, cache, *asked):
 
 
 def row_shared_by_a_fork(copy, rows, source, seq_id, place):
-    place.row, place.tables = source.state.row, [t.copy() for t in source.state.tables]
+    place.row, place.tables = source.row, [t.copy() for t in source.tables]
 
 
 def appended_again(check, cache, layer, k, v, step):

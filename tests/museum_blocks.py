@@ -4,7 +4,7 @@ from mutation_kind import Bug, Mutant
 
 BLOCKS, PREFIXES = "kvlib.caches.allocation.pool", "kvlib.caches.allocation.prefixes"
 PAGING, SHARING = "kvlib.caches.allocation.blocks", "kvlib.caches.allocation.sharing"
-CHANGES, LAYERS = "kvlib.caches.allocation.changes", "kvlib.caches.layers"
+STORED = "kvlib.caches.stored"
 
 
 def blank_at_once(free, pool, blocks):
@@ -64,10 +64,12 @@ def tokens_kept(truncate, blocks, request, length):
     request.state.tokens = before
 
 
-def published_at_once(reserve, blocks, requests, q_lens, tokens):
-    reserve(blocks, requests, q_lens, tokens)
-    for request in requests:
-        blocks.sharing.publish(request.state, len(request.state.tokens))
+def published_at_once(reserve, cache, requests, q_lens, tokens):
+    states = reserve(cache, requests, q_lens, tokens)
+    if cache.block_size is not None:
+        for state in states:
+            cache.allocator.sharing.publish(state, len(state.tokens))
+    return states
 
 
 def published_with_older_codes(kept_by, cache, request):
@@ -78,12 +80,12 @@ def published_uncoded(kept_by, cache, request):
     return kept_by(cache, request) if cache._gap(request) is not None else request.length
 
 
-def shared_is_writable(must_copy, pool, table, length, left):
-    return must_copy(pool, table, length, left) and table.pages[-1] in pool.index
+def shared_is_writable(must_copy, pool, table, length, copied):
+    return must_copy(pool, table, length, copied) and table.pages[-1] in pool.index
 
 
-def published_is_writable(must_copy, pool, table, length, left):
-    return must_copy(pool, table, length, left) and pool.references(table.pages[-1]) > 1
+def published_is_writable(must_copy, pool, table, length, copied):
+    return must_copy(pool, table, length, copied) and pool.references(table.pages[-1]) > 1
 
 
 MUTANTS = [
@@ -112,19 +114,19 @@ MUTANTS = [
         lambda lookup, pool, tokens, extra=(): lookup(pool, tokens), "pool_and_its_model"),
     Bug("tenants share a cache's blocks", SHARING, "Sharing.take",
         lambda take, sharing, tokens, extra: take(sharing, tokens, ()), "shared_prefixes"),
-    Bug("published before the step is safe", PAGING, "Blocks.reserve", published_at_once,
+    Bug("published before the step is safe", STORED, "StoredCache._reserve", published_at_once,
         "shared_prefixes"),
-    Bug("an unfinished pass is published", LAYERS, "StoredLayers.kept_by",
+    Bug("an unfinished pass is published", STORED, "StoredCache.kept_by",
         lambda kept_by, cache, request: cache.held(request), "shared_prefixes"),
-    Bug("codes of an unfinished pass are published", LAYERS, "StoredLayers.kept_by",
+    Bug("codes of an unfinished pass are published", STORED, "StoredCache.kept_by",
         published_with_older_codes, "shared_codes"),
-    Bug("published before it is encoded", LAYERS, "StoredLayers.kept_by", published_uncoded,
+    Bug("published before it is encoded", STORED, "StoredCache.kept_by", published_uncoded,
         "shared_codes"),
     Bug("tokens outlive their truncation", PAGING, "Blocks.truncate", tokens_kept,
         "shared_prefixes"),
     # Writing
-    Bug("a shared block is written to", CHANGES, "must_copy", shared_is_writable,
+    Bug("a shared block is written to", PAGING, "must_copy", shared_is_writable,
         "shared_prefixes"),
-    Bug("a published block is written to", CHANGES, "must_copy", published_is_writable,
+    Bug("a published block is written to", PAGING, "must_copy", published_is_writable,
         "shared_prefixes"),
 ]  # fmt: skip

@@ -6,15 +6,13 @@ from contextlib import contextmanager
 import numpy as np
 from mutation_kind import Bug
 
-from kvlib.caches.allocation.changes import take_out
 from kvlib.caches.retention.rules import KeepAll
 
-LAYERS, STORED = "kvlib.caches.layers", "kvlib.caches.stored"
+STORED = "kvlib.caches.stored"
 ROWS, BLOCKS = "kvlib.caches.allocation.rows", "kvlib.caches.allocation.blocks"
 TABLE = "kvlib.caches.allocation.table"
-CHANGES = "kvlib.caches.allocation.changes"
 SHARING, STORE = "kvlib.caches.allocation.sharing", "kvlib.caches.store"
-BYTES, ATTENTION = "kvlib.caches.stored_bytes", "kvlib.caches.stored_attention"
+BYTES = "kvlib.caches.stored_bytes"
 
 
 @contextmanager
@@ -41,41 +39,35 @@ def from_the_start(function, cache, *args, **settings):
         return function(cache, *args, **settings)
 
 
-def one_block_early(change, cache, pool, g, request, *asked):
-    found = change(cache, pool, g, request, *asked)
-    gone = found.gone + pool.block_size
-    if not found.dropped or gone > request.length:
+def one_block_early(move, blocks, ask, *asked):
+    found = move(blocks, ask, *asked)
+    gone = found.gone + blocks.size
+    if not found.dropped or gone > ask.length:
         return found
     return found._replace(gone=gone, dropped=found.dropped + 1)
 
 
-def given_back_and_kept(reserve, blocks, *asked):
-    blocks.pool.free = lambda pages: None
-    try:
-        reserve(blocks, *asked)
-    finally:
-        del blocks.pool.free
+def not_moved_back(leave, cache, state, g, ask, move, own):
+    table = state.tables[g]
+    if table.own is None or own is not None or move.stay is not None:
+        return leave(cache, state, g, ask, move, own)
+    table.pages, table.own, table.gone, table.since = [state.row], None, move.gone, ask.kept
 
 
-def not_moved_back(carry_out, rows, request, g, gone, needed, own):
-    table = request.state.tables[g]
-    if table.own is None or own is not None:
-        return carry_out(rows, request, g, gone, needed, own)
-    table.pages, table.own, table.gone, table.since = [request.state.row], None, gone, needed
-
-
-def longer_row_shared(copy, rows, source, seq_id, place):
-    copy(rows, source, seq_id, place)
-    for new, old in zip(place.tables, source.state.tables):
+def longer_row_shared(copy, cache, source, seq_id):
+    request = copy(cache, source, seq_id)
+    for new, old in zip(request.state.tables, source.state.tables):
         new.own = old.own
+    return request
 
 
-def one_block_for_two_groups(reserve, blocks, requests, *asked):
-    reserve(blocks, requests, *asked)
-    for request in requests:
-        first, *others = request.state.tables
+def one_block_for_two_groups(reserve, cache, *asked):
+    states = reserve(cache, *asked)
+    for state in states if cache.block_size is not None else ():
+        first, *others = state.tables
         for table in others:
             table.pages[-1] = first.pages[-1]
+    return states
 
 
 def one_block_too_few(take, sharing, tokens, extra):
@@ -118,46 +110,46 @@ def pages_of_every_table(live, cache, g, filled):
     )
 
 
-def moved_in_place(move, blocks, g, request, stay, moved):
-    table = request.state.tables[g]
-    take_out(blocks.cache, g, request, stay)
-    end = -(-(request.length - table.gone) // blocks.size)
-    blocks.pool.free(table.pages[end:])
-    del table.pages[end:]
+def moved_in_place(move, blocks, ask, g, copied):
+    found, pages = move(blocks, ask, g, copied), len(ask.tables[g].pages)
+    if found.stay is None:
+        return found
+    needed = -(-found.stay.shape[-1] // blocks.size)
+    return found._replace(leaves=None, fresh=0, spare=pages - needed)
 
 
 MUTANTS = [
     # What a window gives back
     Bug("a window gives back one token too many", "kvlib.caches.retention.rules", "Window.first",
         lambda first, rule, length: (n := first(rule, length)) + (n > 0), "any_schedule"),
-    Bug("a window gives back one block too early", CHANGES, "_change", one_block_early,
+    Bug("a window gives back one block too early", BLOCKS, "Blocks._move", one_block_early,
         "windows_give_back"),
-    Bug("a window gives back what an unfinished pass may need", LAYERS, "StoredLayers.kept_by",
+    Bug("a window gives back what an unfinished pass may need", STORED, "StoredCache.kept_by",
         lambda kept_by, cache, request: request.length, "windows_give_back"),
-    Bug("a block that is given back is not freed", BLOCKS, "Blocks.reserve", given_back_and_kept,
+    Bug("a block that is given back is not freed", BLOCKS, "Blocks.give_back", lambda *_: None,
         "windows_give_back"),
     Bug("append counts tokens that are gone", STORED, "StoredCache.append", from_the_start,
         "windows_give_back"),
-    Bug("attention counts tokens that are gone", ATTENTION, "attend_one", from_the_start,
+    Bug("attention counts tokens that are gone", STORED, "StoredCache.attend_one", from_the_start,
         "windows_give_back"),
     Bug("a step's lengths count tokens that are gone", TABLE, "Placement.__init__",
         absolute_lengths, "any_schedule"),
-    Bug("read counts tokens that are gone", LAYERS, "StoredLayers._read", from_the_start,
+    Bug("read counts tokens that are gone", STORED, "StoredCache._read", from_the_start,
         "windows_give_back"),
     Bug("a request goes back to keys that are gone", STORED, "StoredCache._check_kept",
         lambda *_: None, "windows_give_back"),
     # Rows that are moved
-    Bug("a longer row is not moved back", ROWS, "Rows._carry_out", not_moved_back,
+    Bug("a longer row is not moved back", STORED, "StoredCache._leave", not_moved_back,
         "any_schedule"),
     Bug("what stays is copied from the front of its row", STORE, "Store.move",
         lambda move, mine, other, origin, target, first, tokens: move(
             mine, other, origin, target, 0, tokens
         ), "any_schedule"),
     # Nobody writes into a longer row, so only the bytes say that two requests hold one.
-    Bug("a fork shares the longer row", ROWS, "Rows.copy", longer_row_shared,
+    Bug("a fork shares the longer row", STORED, "StoredCache._copy", longer_row_shared,
         "windows_give_back"),
     # Groups that draw from one pool, and what is found
-    Bug("two groups write to one block", BLOCKS, "Blocks.reserve", one_block_for_two_groups,
+    Bug("two groups write to one block", STORED, "StoredCache._reserve", one_block_for_two_groups,
         "windows_give_back"),
     Bug("a window finds one block too few", SHARING, "Sharing.take", one_block_too_few,
         "windows_give_back"),

@@ -7,7 +7,7 @@ import numpy as np
 from mutation_kind import Bug, Mutant
 
 SCORED, WATCHED = "kvlib.caches.retention.scored", "kvlib.caches.retention.watched"
-ROWS = "kvlib.caches.allocation.rows"
+STORED = "kvlib.caches.stored"
 SEEN = "kvlib.caches.retention.seen"
 POLICIES = "kvlib.caches.retention.policies"
 EXPECTED = "kvlib.caches.retention.expected"
@@ -73,12 +73,13 @@ def in_float32(turn, config, k, distance):
     return k
 
 
-def in_the_short_row(take_over, rows, request, g, stay, own):
-    table = request.state.tables[g]
-    if table.own is not None:
-        table.own, table.pages = None, [request.state.row]
-        stay = np.minimum(stay, rows._sizes[g] - 1)
-    take_over(rows, request, g, stay, own)
+def in_the_short_row(leave, cache, state, g, ask, move, own):
+    table = state.tables[g]
+    if table.own is not None and move.stay is not None:
+        table.own, table.pages = None, [state.row]
+        last = cache.stores[cache.groups[g].layers[0]].size - 1
+        move = move._replace(stay=np.minimum(move.stay, last))
+    leave(cache, state, g, ask, move, own)
 
 
 def bounds_stay(put, fields, *given):
@@ -120,11 +121,12 @@ MUTANTS = [
     Bug("SnapKV pools by the mean whatever it is asked", POLICIES, "SnapKV.score",
         lambda score, policy, *rest: score(replace(policy, pooling="mean"), *rest),
         "scores_by_definition"),
-    Bug("what stays is looked for in the short row", ROWS, "Rows._take_over",
+    Bug("what stays is looked for in the short row", STORED, "StoredCache._leave",
         in_the_short_row, "scores_by_definition"),
-    Bug("what stays does not leave its longer row", ROWS, "Rows._take_over",
-        lambda take_over, rows, request, g, stay, own: take_over(
-            rows, request, g, stay, own or request.state.tables[g].own
+    Bug("what stays does not leave its longer row", STORED, "StoredCache._leave",
+        lambda leave, cache, state, g, ask, move, own: leave(
+            cache, state, g, ask, move,
+            own or (state.tables[g].own if move.stay is not None else None),
         ), "rows_are_short"),
     Bug("expected queries are not turned back", EXPECTED, "ExpectedAttention.look",
         lambda look, policy, *rest: look(
@@ -142,7 +144,7 @@ MUTANTS = [
     # Blocks that are chosen
     Bug("bounds outlive the keys of their block", "kvlib.caches.store", "Fields.put", bounds_stay,
         "blocks_by_definition"),
-    Mutant("bounds do not see a decode step's keys", "kvlib.caches.stored", "StoredCache.append",
+    Mutant("bounds do not see a decode step's keys", STORED, "StoredCache.append",
            "fields.bounds.fresh[page] = False", "pass", "blocks_by_definition"),
     Bug("largest and smallest keys are swapped", BOUNDS, "page_scores",
         lambda score, rows, bounds: score(rows, np.roll(bounds, bounds.shape[2] // 2, axis=2)),

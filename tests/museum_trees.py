@@ -3,10 +3,9 @@
 import numpy as np
 from mutation_kind import Bug, Mutant
 
-TREES, KEPT, STEP = "kvlib.caches.trees", "kvlib.caches.kept", "kvlib.caches.step"
+TREES, STEP = "kvlib.caches.trees", "kvlib.caches.step"
 STORED, STORE = "kvlib.caches.stored", "kvlib.caches.store"
 MASKS, PROTOCOL = "kvlib.attention.trees", "kvlib.caches.protocol"
-ATTENTION, HOOKS = "kvlib.caches.stored_attention", "kvlib.caches.hooks"
 
 
 def sees_all_before(ancestors, parents):
@@ -46,23 +45,24 @@ MUTANTS = [
            "self.window is not None and a <=", "False and a <=", "trees_see_their_lines"),
     Mutant("a piece of new tokens alone is taken for seen", MASKS, "_extend",
            "softmax_parts if blind else softmax_seen", "softmax_seen", "trees_see_their_lines"),
-    Mutant("the last guess of a tree decodes in a batch", ATTENTION, "batches",
+    Mutant("the last guess of a tree decodes in a batch", STORED, "StoredCache.batches",
            " or step.parents is not None", "", "trees_see_their_lines"),
     Bug("tokens move in falling order", STORE, "Fields.close_up", in_falling_order,
         "trees_leave_their_path"),
-    Bug("the first guesses stay, whichever the path", KEPT, "_move", keeps_the_first,
-        "trees_leave_their_path"),
-    Mutant("the token ids of the first guesses stay", KEPT, "keep",
+    Bug("the first guesses stay, whichever the path", STORED, "StoredCache._close_up",
+        keeps_the_first, "trees_leave_their_path"),
+    Mutant("the token ids of the first guesses stay", STORED, "StoredCache._keep",
            "state.tokens[start + number] for number in path",
            "state.tokens[start + i] for i in range(len(path))", "trees_are_found_and_refused"),
-    Mutant("a path does not move where a layer has given tokens back", KEPT, "_move",
+    Mutant("a path does not move where a layer has given tokens back", STORED,
+           "StoredCache._close_up",
            "number - table.gone for number in sources", "number for number in sources",
            "trees_leave_their_path"),
-    Mutant("guesses are encoded before they are right", STORED, "StoredCache._reserve",
+    Mutant("guesses are encoded before they are right", STORED, "StoredCache._settle",
            "if request.tree is None:", "if True:", "trees_leave_their_path"),
-    Mutant("a path that fills a group waits to be encoded", KEPT, "keep",
-           "max(state.coded, cache.codec.coded(end))", "state.coded", "trees_leave_their_path"),
-    Mutant("a chain that filled a group cannot be cut", KEPT, "coded_after",
+    Mutant("a path that fills a group waits to be encoded", STORED, "StoredCache._keep",
+           "max(state.coded, self.codec.coded(end))", "state.coded", "trees_leave_their_path"),
+    Mutant("a chain that filled a group cannot be cut", STORED, "StoredCache._coded_after",
            "request.length - state.start <= GUESSES", "False", "trees_leave_their_path"),
     Mutant("room for the tree stays after it", "kvlib.caches.residual", "Residual.go_back",
            "elif self.both[0].shape[1] > room:", "elif False:", "trees_leave_their_path"),
@@ -70,6 +70,6 @@ MUTANTS = [
            "if request.tree is not None:", "if False:", "trees_are_found_and_refused"),
     Mutant("a tree that had no room is still waited for", PROTOCOL, "Cache._reserve_trees",
            "request.tree = None", "pass", "trees_are_found_and_refused"),
-    Mutant("a path may begin below a root", "kvlib.caches.checks_trees", "check_path",
+    Mutant("a path may begin below a root", "kvlib.caches.checks", "check_path",
            "found, before = [], -1", "found, before = [], 0", "trees_are_found_and_refused"),
 ]  # fmt: skip

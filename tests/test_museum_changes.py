@@ -60,7 +60,7 @@ def test_methods_with_a_cell_and_static_methods_can_be_replaced() -> None:
         original(*args, **settings)
 
     found: list[str] = []
-    layers = museum.Bug("m", "kvlib.caches.layers", "StoredLayers.__init__", nothing)
+    layers = museum.Bug("m", "kvlib.caches.stored", "StoredCache.__init__", nothing)
     end = museum.Bug("m", "kvlib.caches.protocol", "Cache._end_step", nothing)
     with museum.applied(layers), museum.applied(end):
         cache = kvlib.DenseCache([kvlib.LayerSpec(1, 2)], 1, 4, xp=np)

@@ -16,7 +16,7 @@ LAYERS = [LayerSpec(1, 16)]
 
 
 class Growing(Cache):
-    """All that a cache of one's own needs, after the list in kvlib/caches/hooks.py."""
+    """All that a cache of one's own needs, after the list in kvlib/caches/protocol.py."""
 
     def _open(self, seq_id, tokens, extra):
         shapes = [

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kvlib import LayerSpec, Meter, costs
 from kvlib.arrays import nbytes
 from kvlib.attention.causal import attend_pieces
-from kvlib.caches import BlockPool, DenseCache, PagedCache, QuantizedCache, stored_attention
+from kvlib.caches import BlockPool, DenseCache, PagedCache, QuantizedCache, stored
 from kvlib.codecs import PLAIN, Codec, Int8, PerChannel, PerToken, fp8, int8, int8_per_channel, kivi
 from kvlib.codecs.base import TensorCodec
 from kvlib.costs import formulas
@@ -365,7 +365,7 @@ def test_pieces_begin_with_the_window_and_not_with_the_text(home):
 
     cache = HOMES[home]([LayerSpec(1, 16, window=64)], int8(), 4096)
     cache.add("a")
-    with patch.object(stored_attention, "attend_pieces", counting):
+    with patch.object(stored, "attend_pieces", counting):
         for n in (600, 3400, 1):
             step = cache.plan(["a"], [n])
             cache.append(0, normal(n, 1, 16), normal(n, 1, 16), step)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from kvbook.museum import guards_forgetting, guards_stores, looks_forgetting
 from kvbook.museum.exhibit import Exhibit
@@ -13,7 +12,6 @@ from kvbook.museum.positions import starting_at, starts
 from kvlib.arrays import Array, namespace
 from kvlib.caches import Cache, LayerSpec, Step
 from kvlib.caches.allocation.blocks import Blocks
-from kvlib.caches.step import Request
 from kvlib.config.shape import Shape
 from kvlib.costs.spec import LayerGroup
 from kvlib.model.grouped_query import GroupedQuery
@@ -44,13 +42,8 @@ def repeated_before_they_are_stored(init: Call, mixer: GroupedQuery, *config: An
     mixer.spec = LayerSpec(heads, mixer.head_dim)
 
 
-def still_held(
-    move: Call, blocks: Blocks, g: int, request: Request, stay: np.ndarray, moved: int
-) -> None:
-    pages = request.state.tables[g].pages
-    needed = -(-stay.shape[-1] // blocks.size)
-    blocks.pool.touch(pages[needed:])  # as many as eviction saves have one holder more
-    move(blocks, g, request, stay, moved)
+def still_held(give_back: Call, blocks: Blocks, pages: Sequence[int]) -> None:
+    pass  # they keep their holder, and nobody else gets them
 
 
 def number_of_what_is_kept(plan: Call, cache: Cache, *asked: Any) -> Step:
@@ -92,7 +85,7 @@ EXHIBITS = (
     Exhibit(
         "evicted_blocks_stay_held",
         "kvlib.caches.allocation.blocks",
-        "Blocks._move",
+        "Blocks.give_back",
         still_held,
         room="forgetting",
         cite="FMInference/H2O #6, h2o_hf/README.md",

@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.caches.step import Request as Request
     from kvlib.caches.step import Step as Step
     from kvlib.caches.stored import StoredCache as StoredCache
-    from kvlib.caches.stored_attention import run_alone as run_alone
+    from kvlib.caches.stored import run_alone as run_alone
 else:
     from kvlib.lazy import attach
 

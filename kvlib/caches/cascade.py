@@ -18,10 +18,9 @@ from kvlib.attention.pieces import StoredPieces, cut
 from kvlib.attention.states import merge_state, with_sink
 from kvlib.attention.trees import attend_tree
 from kvlib.caches.checks import check_layer, check_run
-from kvlib.caches.hooks import Answer
 from kvlib.caches.paged import PagedCache
+from kvlib.caches.protocol import Answer
 from kvlib.caches.step import Step
-from kvlib.caches.stored_attention import pieces_of
 
 
 def shared_tokens(cache: PagedCache, layer: int, step: Step) -> int:
@@ -118,7 +117,7 @@ def _private_parts(
     for i, end in enumerate(step.seq_lens):
         rows = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]
         # Counted from the end of the shared part, distances between tokens stay what they are.
-        pieces, of = pieces_of(cache, layer, step, i, skipped=skipped), (end - shared, cache.xp)
+        pieces, of = cache.pieces_of(layer, step, i, skipped=skipped), (end - shared, cache.xp)
         if step.parents is None or step.parents[i] is None:
             found = attend_pieces(rows, pieces, *of, return_lse=True, **settings)
         else:

@@ -9,8 +9,14 @@ import numpy as np
 
 from kvlib.arguments import LARGEST, check_integer, check_list, describe, is_integer, listed
 from kvlib.arrays import Array, refuse_mask, to_numpy
-from kvlib.caches.checks import check_kind, check_layer, check_new, check_written, token_ids
-from kvlib.caches.checks_trees import check_no_tree
+from kvlib.caches.checks import (
+    check_kind,
+    check_layer,
+    check_new,
+    check_no_tree,
+    check_written,
+    token_ids,
+)
 from kvlib.caches.protocol import Cache
 from kvlib.caches.step import Request
 

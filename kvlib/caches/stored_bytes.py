@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from kvlib.arrays import nbytes
 from kvlib.caches.allocation.table import Table
-from kvlib.caches.layers import StoredLayers
 from kvlib.caches.retention.rules import KeepAll, first_of
 from kvlib.caches.spec import Memory
 from kvlib.caches.step import Request
 
 
-def memory_of(cache: StoredLayers) -> Memory:
+def memory_of(cache: Any) -> Memory:
     """What ``cache.memory()`` gives."""
     payload = metadata = claimed = 0
     for g, group in enumerate(cache.groups):
@@ -44,7 +44,7 @@ def memory_of(cache: StoredLayers) -> Memory:
     return Memory(payload, metadata, reserved, wasted=claimed - payload - metadata)
 
 
-def filled_pages(cache: StoredLayers, g: int) -> dict[int, int]:
+def filled_pages(cache: Any, g: int) -> dict[int, int]:
     """Page → how many stored tokens lie at its front, in a group's tables; shared pages once."""
     filled: dict[int, int] = {}
     for table, request in _tables(cache, g):
@@ -57,7 +57,7 @@ def filled_pages(cache: StoredLayers, g: int) -> dict[int, int]:
     return filled
 
 
-def _live(cache: StoredLayers, g: int, filled: dict[int, int]) -> Counter[int]:
+def _live(cache: Any, g: int, filled: dict[int, int]) -> Counter[int]:
     """How many pages of a group have how many live tokens; shared pages and tokens once."""
     if isinstance(cache.groups[g].retention, KeepAll):
         # Most pages are full: they are counted, and not looked at one by one.
@@ -72,16 +72,16 @@ def _live(cache: StoredLayers, g: int, filled: dict[int, int]) -> Counter[int]:
     return Counter(len(slots) for slots in live.values())
 
 
-def _tables(cache: StoredLayers, g: int) -> Iterator[tuple[Table, Request]]:
+def _tables(cache: Any, g: int) -> Iterator[tuple[Table, Request]]:
     return ((request.state.tables[g], request) for request in cache._requests.values())
 
 
-def _held(cache: StoredLayers, table: Table, request: Request) -> int:
+def _held(cache: Any, table: Table, request: Request) -> int:
     """Tokens of a request that lie in the pages of a table."""
     return cache.held(request) - table.gone
 
 
-def _first_seen(cache: StoredLayers, g: int, table: Table, request: Request) -> int:
+def _first_seen(cache: Any, g: int, table: Table, request: Request) -> int:
     """The first stored token that the newest query sees."""
     if table.kept is not None:
         return 0
@@ -89,7 +89,7 @@ def _first_seen(cache: StoredLayers, g: int, table: Table, request: Request) -> 
     return max(0, first - table.gone)
 
 
-def _residual_bytes(cache: StoredLayers, request: Request) -> tuple[int, int]:
+def _residual_bytes(cache: Any, request: Request) -> tuple[int, int]:
     """Bytes of tokens that wait and are still seen, and of all that is set aside for them."""
     payload = claimed = 0
     for layer, residual in enumerate(request.state.residuals):

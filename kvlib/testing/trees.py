@@ -8,7 +8,7 @@ from inspect import signature
 import numpy as np
 
 from kvlib.caches import Cache
-from kvlib.caches.checks_trees import check_takes_trees
+from kvlib.caches.checks import check_takes_trees
 
 
 def takes_trees(cache: Cache) -> bool:

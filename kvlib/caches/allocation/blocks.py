@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import weakref
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 
-import numpy as np
-
 from kvlib.arguments import check_integer, describe, type_of
-from kvlib.caches.allocation.changes import changes_of, take_out
 from kvlib.caches.allocation.pool import BlockPool
 from kvlib.caches.allocation.sharing import Sharing
-from kvlib.caches.allocation.table import Allocator, State
-from kvlib.caches.layers import StoredLayers
-from kvlib.caches.retention.rules import (
-    LayerGroup,
-    Retention,
-    alike,
-    first_of,
-    layer_groups,
+from kvlib.caches.allocation.table import (
+    Allocator,
+    Ask,
+    Move,
+    State,
+    Table,
+    first_changed,
+    given_back,
 )
+from kvlib.caches.retention.rules import LayerGroup, Retention, alike, first_of, layer_groups
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Extra, Request
-from kvlib.caches.store import Store
 from kvlib.errors import OutOfBlocks
-from kvlib.meter import report
 
 
 class Blocks(Allocator):
@@ -51,9 +47,11 @@ class Blocks(Allocator):
     def groups(self, layers: Sequence[LayerSpec], rules: Sequence[Retention]) -> list[LayerGroup]:
         return layer_groups(layers, rules)
 
-    def serve(self, cache: StoredLayers) -> list[Store]:
-        self.cache = weakref.proxy(cache)  # a cache goes as soon as nobody holds it
-        holes = next((g.retention for g in cache.groups if g.retention.holes), None)
+    def serve(
+        self, layers: Sequence[LayerSpec], groups: Sequence[LayerGroup], together: int
+    ) -> list[tuple[int, int, int]]:
+        self.rules = [group.retention for group in groups]
+        holes = next((rule for rule in self.rules if rule.holes), None)
         if holes is not None and self.pool.own_index:
             raise ValueError(
                 f"the pool finds blocks again by a {type(self.pool.index).__name__}, but {holes!r} "
@@ -61,44 +59,37 @@ class Blocks(Allocator):
                 "be found by; leave index out of the BlockPool, or keep all tokens"
             )
         self.pool.claim()
-        self.sharing = Sharing(self.pool, cache.groups)
+        self.sharing = Sharing(self.pool, groups)
         # Groups of one shape share arrays, because a block belongs to one group at a time.
-        one = len(cache.groups) > 1 and alike(cache.layers)
-        where = {x: n if one else x for group in cache.groups for n, x in enumerate(group.layers)}
-        made: dict[int, Store] = {}
-        for layer, key in where.items():
-            if key not in made:
-                spec, blocks = cache.layers[layer], self.pool.num_blocks
-                made[key] = Store(cache.xp, cache.codec, spec, blocks, self.size, cache.dtype)
-        return [made[where[layer]] for layer in range(len(cache.layers))]
+        one = len(groups) > 1 and alike(layers)
+        key = {x: n if one else x for group in groups for n, x in enumerate(group.layers)}
+        return [(key[layer], self.pool.num_blocks, self.size) for layer in range(len(layers))]
 
     # Opening and closing ------------------------------------------------------------------------
 
     def open(self, seq_id: Hashable, tokens: Sequence[int], extra: Extra) -> State:
-        residuals = self.cache.new_residuals()  # first, because there may be no memory for them
         # Never the last token: somebody wants its logits.
         held, tables, node = self.sharing.take(tokens[:-1], extra)
-        state = State(tables, residuals, held, list(tokens[:held]), extra)
+        state = State(tables, [], held, list(tokens[:held]), extra)
         state.published, state.node = held // self.size, node
         return state
 
-    def copy(self, source: Request, seq_id: Hashable, state: State) -> None:
-        state.tables = [table.copy() for table in source.state.tables]
+    def copy(self, source: State, seq_id: Hashable, state: State) -> None:
+        state.tables = [table.copy() for table in source.tables]
         for table in state.tables:
             self.pool.touch(table.pages)
-        state.published, state.node = source.state.published, source.state.node
+        state.published, state.node = source.published, source.node
         self.sharing.hold(state.node)
 
-    def release(self, request: Request) -> None:
-        self.settle(request)
-        self.sharing.leave_blocks(request.state)
-        for table in request.state.tables:
+    def release(self, state: State, kept: int) -> None:
+        self.settle(state, kept)
+        self.sharing.leave_blocks(state)
+        for table in state.tables:
             self.pool.free(table.pages)
 
-    def settle(self, request: Request) -> None:
+    def settle(self, state: State, kept: int) -> None:
         """Let lookups find the blocks that the last step filled; that step is now final."""
-        state = request.state  # blocks behind a gap do not surely hold their text
-        self.sharing.publish(state, min(len(state.tokens), self.cache.kept_by(request)))
+        self.sharing.publish(state, min(len(state.tokens), kept))
 
     def truncate(self, request: Request, length: int) -> None:
         state = request.state
@@ -112,83 +103,99 @@ class Blocks(Allocator):
 
     # Growing ------------------------------------------------------------------------------------
 
-    def reserve(
-        self, requests: list[Request], q_lens: Sequence[int], tokens: Sequence[int] | None
-    ) -> None:
-        changes = changes_of(self.cache, self.pool, requests, q_lens)
-        for request, own in zip(requests, changes, strict=True):
-            self.settle(request)
-            for g, (table, change) in enumerate(zip(request.state.tables, own, strict=True)):
-                if change.stay is not None and change.moved is None:
-                    self._move(g, request, change.stay, None)
-                if change.dropped:
-                    self.pool.free(table.pages[: change.dropped])
-                    del table.pages[: change.dropped]
-                    table.gone, table.since = change.gone, self.cache.kept_by(request)
-        at = 0
-        for request, n, own in zip(requests, q_lens, changes, strict=True):
-            state = request.state
-            for g, (table, change) in enumerate(zip(state.tables, own, strict=True)):
-                if change.stay is not None and change.moved is not None:
-                    self._move(g, request, change.stay, change.moved)
-                elif change.copied:
-                    self._copy_last(g, request)
-                table.pages.extend(self.pool.allocate(change.more))
-            if tokens is not None and len(state.tokens) == request.length:
-                state.tokens.extend(tokens[at : at + n])
-            at += n
+    def plan(self, asks: Sequence[Ask]) -> list[list[Move | None]]:
+        """What to do for each request and group; OutOfBlocks where the pool is too small.
 
-    def _copy_last(self, g: int, request: Request) -> None:
-        table, copied = request.state.tables[g], 0
-        old, (new,) = table.pages[-1], self.pool.allocate(1)
-        used = self.cache.settled(request) - table.gone - (len(table.pages) - 1) * self.size
-        for layer in self.cache.groups[g].layers if used > 0 else ():
-            copied += self.cache.stores[layer].move(self.cache.stores[layer], old, new, 0, used)
-        table.pages[-1] = new
-        self.pool.free([old])
-        report("copy on write", copied=copied)
+        Blocks that are let go in this plan, by all who hold them, count as free.
+        """
+        size, free = self.size, self.pool.num_free
+        found: list[list[Move | None]] = []
+        copied, let_go = Counter[int](), Counter[int]()
+        for ask in asks:
+            own: list[Move | None] = []
+            for g, table in enumerate(ask.tables):
+                move = self._move(ask, g, copied)
+                own.append(move)
+                for block in table.pages[: move.dropped]:
+                    let_go[block] += 1
+                    free += let_go[block] == self.pool.references(block)
+                free += move.spare - move.more - move.fresh
+            found.append(own)
+            if free < 0:
+                raise OutOfBlocks(
+                    f"request {describe(ask.name)} holds {ask.length} tokens and {ask.new} more "
+                    f"were asked for, but the pool lacks {-free} block{'s' * (free < -1)} of "
+                    f"{size} tokens ({self.pool.num_free} of {self.pool.num_blocks} are free); "
+                    "free a request, or make the pool larger"
+                )
+        return found
 
-    def _move(self, g: int, request: Request, stay: np.ndarray, moved: int | None) -> None:
-        """Move what stays together, into new blocks if others hold one of the old ones."""
-        table, needed = request.state.tables[g], -(-stay.shape[-1] // self.size)
-        if moved is None:
-            take_out(self.cache, g, request, stay)
-            self.pool.free(table.pages[needed:])
-            del table.pages[needed:]
-            return
-        new = self.pool.allocate(needed - moved)
-        take_out(self.cache, g, request, stay, new)
-        self.pool.free(table.pages[moved:])
-        table.pages[moved:] = new
+    def _move(self, ask: Ask, g: int, copied: Counter[int]) -> Move:
+        size, rule, table, stay = self.size, self.rules[g], ask.tables[g], ask.stay[g]
+        if stay is not None:
+            gone, first = ask.length - stay.shape[-1], first_changed(stay) // size
+            needed = -(-stay.shape[-1] // size)
+            more = -(-(ask.length + ask.new - gone) // size) - needed
+            if all(self.pool.references(block) == 1 for block in table.pages[first:]):
+                return Move(gone, stay, spare=len(table.pages) - needed, more=more)
+            return Move(gone, stay, leaves=first, fresh=needed - first, more=more)
+        gone = table.gone if rule.holes else given_back(rule, ask, table, size)
+        dropped = (gone - table.gone) // size
+        remain = len(table.pages) - dropped
+        more = -(-(ask.length + ask.new - gone) // size) - remain
+        if not must_copy(self.pool, table, ask.length, copied):
+            return Move(gone, None, dropped, more=more)
+        last, label = remain - 1, "copy on write"
+        return Move(gone, None, dropped, leaves=last, fresh=1, more=more, label=label)
+
+    def take(self, state: State, count: int) -> list[int]:
+        return self.pool.allocate(count)
+
+    def give_back(self, pages: Sequence[int]) -> None:
+        self.pool.free(pages)
 
     # Before a request is opened -----------------------------------------------------------------
 
     def check_room(self, seq_id: Hashable, length: int) -> None:
         """Raise OutOfBlocks if the whole pool is too small for a request of `length` tokens."""
         length = check_integer("length", length, 0)
-        rules = [group.retention for group in self.cache.groups]
+        rules = self.rules
         held = [length - first_of(rule, length - 1) if not rule.holes else 0 for rule in rules]
         needed = sum(-(-n // self.size) for n in held)
         if needed > self.pool.num_blocks:
             room = self.pool.num_blocks * self.size // len(rules)
             raise OutOfBlocks(
                 f"request {describe(seq_id)} may grow to {length} tokens, and the cache has room "
-                f"for "
-                f"{room}: {self.pool.num_blocks} blocks"
+                f"for {room}: {self.pool.num_blocks} blocks"
             )
 
-    def waits_for(
-        self, tokens: Sequence[int], others: Iterable[tuple[Hashable, Sequence[int]]]
-    ) -> bool:
+    def waits_for(self, tokens: Sequence[int], others: Iterable[tuple[int, Sequence[int]]]) -> bool:
         """Whether another request is filling a block that this prompt also begins with.
 
         Lookups find that block as soon as it is full; the prompt should be opened then.
         """
         size = self.size
-        for name, other in others if self.sharing.possible else ():
-            end = (self.cache.seq_len(name) // size + 1) * size  # of the block that comes next
+        for length, other in others if self.sharing.possible else ():
+            end = (length // size + 1) * size  # of the block that comes next
             if end >= len(tokens) or end > len(other):  # a prompt's last token is always computed
                 continue
             if tokens[end - size : end] == other[end - size : end] and tokens[:end] == other[:end]:
                 return True
         return False
+
+
+def must_copy(pool: BlockPool, table: Table, length: int, copied: Counter[int]) -> bool:
+    """Whether the next token would be written into a block that somebody else relies on.
+
+    That is a block which another request holds too, or which a lookup can find; it is copied
+    first. Of several requests that hold one block and write in the same plan, the last needs no
+    copy: `copied` counts, for each block, how many before it have been given theirs.
+    """
+    if (length - table.gone) % pool.block_size == 0:
+        return False
+    block = table.pages[(length - table.gone) // pool.block_size]
+    holders = pool.references(block) - copied[block]
+    if holders == 1 and block not in pool.index:
+        return False
+    copied[block] += 1
+    return True

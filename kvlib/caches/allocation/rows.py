@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Hashable, Sequence
-from functools import partial
-
-import numpy as np
+from collections.abc import Hashable, Sequence
 
 from kvlib.arguments import check_integer, describe
-from kvlib.caches.allocation.changes import given_back, staying, take_out
-from kvlib.caches.allocation.table import Allocator, State, Table
-from kvlib.caches.layers import StoredLayers
-from kvlib.caches.step import Extra, Request
-from kvlib.caches.store import Store
+from kvlib.caches.allocation.table import Allocator, Ask, Move, State, Table, given_back
+from kvlib.caches.retention.rules import LayerGroup
+from kvlib.caches.spec import LayerSpec
+from kvlib.caches.step import Extra
 from kvlib.errors import CacheFull
-from kvlib.meter import report
 
 
 class Rows(Allocator):
@@ -41,30 +35,22 @@ class Rows(Allocator):
         self._free: list[int] = []
         self._given = 0
 
-    def serve(self, cache: StoredLayers) -> list[Store]:
-        self.cache = weakref.proxy(cache)  # a cache goes as soon as nobody holds it
-        together = cache.codec.group
-        rules = [group.retention for group in cache.groups]
-        rooms = [rule.room(self.size) for rule in rules]
+    def serve(
+        self, layers: Sequence[LayerSpec], groups: Sequence[LayerGroup], together: int
+    ) -> list[tuple[int, int, int]]:
+        self.rules, self._together = [group.retention for group in groups], together
+        sizes = [rule.room(self.size) for rule in self.rules]
         # Whole groups of the codec are given back, so a part of one may stay in front.
-        rooms = [-(-(n + together - 1) // together) * together for n in rooms]
-        self._sizes = [min(self.size, n) for n in rooms]
-        # Groups whose tokens may have to move; in the others, a row holds a whole request.
-        self._moving = [g for g, rule in enumerate(rules) if rule.holes or rooms[g] < self.size]
-        sizes = [self._sizes[g] for g in cache.group_of]
-        return [
-            Store(cache.xp, cache.codec, spec, self.max_seqs, size, cache.dtype)
-            for spec, size in zip(cache.layers, sizes, strict=True)
-        ]
+        sizes = [-(-(n + together - 1) // together) * together for n in sizes]
+        self._sizes = [min(self.size, n) for n in sizes]
+        of = {layer: self._sizes[g] for g, group in enumerate(groups) for layer in group.layers}
+        return [(layer, self.max_seqs, of[layer]) for layer in range(len(layers))]
 
     def open(self, seq_id: Hashable, tokens: Sequence[int], extra: Extra) -> State:
-        residuals = self.cache.new_residuals()  # first, because there may be no memory for them
-        row = self._take(seq_id)
-        state = State([Table([row]) for _ in self.cache.groups], residuals)
-        state.row = row
-        return state
+        row = self._free_row(seq_id)
+        return State([Table([row]) for _ in self.rules], row=row)
 
-    def _take(self, seq_id: Hashable) -> int:
+    def _free_row(self, seq_id: Hashable) -> int:
         if self._free:
             return self._free.pop()
         if self._given == self.max_seqs:
@@ -75,93 +61,38 @@ class Rows(Allocator):
         self._given += 1
         return self._given - 1
 
-    def reserve(
-        self, requests: list[Request], q_lens: Sequence[int], tokens: Sequence[int] | None
-    ) -> None:
-        for request, n in zip(requests, q_lens, strict=True):
-            if request.length + n > self.size:
+    def plan(self, asks: Sequence[Ask]) -> list[list[Move | None]]:
+        for ask in asks:
+            if ask.length + ask.new > self.size:
                 raise CacheFull(
-                    f"request {describe(request.name)} holds {request.length} tokens and {n} more "
-                    f"were asked for: {request.length + n - self.size} too many for max_seq_len = "
-                    f"{self.size}"
+                    f"request {describe(ask.name)} holds {ask.length} tokens and {ask.new} more "
+                    f"were asked for: {ask.length + ask.new - self.size} too many for max_seq_len "
+                    f"= {self.size}"
                 )
-        moves = [
-            self._planned(request, n, g)
-            for g in self._moving
-            for request, n in zip(requests, q_lens, strict=True)
-        ]
-        for move in moves:
-            if move is not None:
-                move()
+        groups = range(len(self.rules))
+        return [[self._move(ask, g) for g in groups] for ask in asks]
 
-    def _planned(self, request: Request, n: int, g: int) -> Callable[[], None] | None:
-        """How a request makes room for n more tokens in a group of layers; None where it has room.
+    def _move(self, ask: Ask, g: int) -> Move | None:
+        """How a request makes room in a group of layers; None if it has room."""
+        table, stay, room, holes = ask.tables[g], ask.stay[g], self._sizes[g], self.rules[g].holes
+        gone = table.gone if stay is None else ask.length - stay.shape[-1]
+        if table.own is None and ask.due - gone <= room:
+            return None if stay is None else Move(gone, stay)
+        gone = gone if holes else given_back(self.rules[g], ask, table, self._together)
+        row = -(-(ask.due - gone) // self._together) * self._together
+        return Move(gone, stay, leaves=0, fresh=1, row=row if ask.due - gone > room else 0)
 
-        A longer row is allocated here, so that nothing has changed where that fails.
-        """
-        cache, state = self.cache, request.state
-        table, length, room = state.tables[g], request.length, self._sizes[g]
-        # How many tokens the row must hold after those given back; others may wait.
-        end = cache.due(request, n)
-        holes = cache.groups[g].retention.holes
-        stay = staying(cache, g, request) if holes else None
-        gone = table.gone if stay is None else length - stay.shape[-1]
-        if table.own is None and end - gone <= room:
-            return None if stay is None else partial(take_out, cache, g, request, stay)
-        group, own = cache.codec.group, None
-        gone = gone if holes else given_back(cache, g, request, group)
-        if end - gone > room:
-            tokens = -(-(end - gone) // group) * group
-            own = {layer: cache.stores[layer].longer(tokens) for layer in cache.groups[g].layers}
-        if stay is not None:
-            return partial(self._take_over, request, g, stay, own)
-        return partial(self._carry_out, request, g, gone, cache.kept_by(request), own)
+    def take(self, state: State, count: int) -> list[int]:
+        return [state.row][:count]
 
-    def _take_over(
-        self, request: Request, g: int, stay: np.ndarray, own: dict[int, Store] | None
-    ) -> None:
-        """Move the tokens that stay, wherever they lie, to the front of another row."""
-        cache, table = self.cache, request.state.tables[g]
-        pages = [request.state.row if own is None else 0]
-        take_out(cache, g, request, stay, pages, own or dict(enumerate(cache.stores)))
-        table.pages, table.own = pages, own
+    def copy(self, source: State, seq_id: Hashable, state: State) -> None:
+        state.row = self._free_row(seq_id)
+        state.tables = [table.copy() for table in source.tables]
+        for table in state.tables:
+            table.pages = [state.row]
 
-    def _carry_out(
-        self, request: Request, g: int, gone: int, needed: int, own: dict[int, Store] | None
-    ) -> None:
-        """Move what stays to the front of its row, or into a longer one and back.
-
-        gone: how many tokens are given back then; needed: the length at which they are not needed.
-        """
-        cache, state = self.cache, request.state
-        table, held = state.tables[g], cache.settled(request)
-        new = state.row if own is None else 0
-        for layer in cache.groups[g].layers if held > gone else ():
-            source, target = cache.store(table, layer), (own or cache.stores)[layer]
-            copied = target.move(source, table.pages[0], new, gone - table.gone, held - gone)
-            report("move", copied=copied)
-        table.pages, table.own = [new], own
-        if gone > table.gone:
-            table.gone, table.since = gone, needed
-
-    def copy(self, source: Request, seq_id: Hashable, state: State) -> None:
-        cache, copied = self.cache, 0
-        state.row = self._take(seq_id)
-        for table, group in zip(source.state.tables, cache.groups, strict=True):
-            new = table.copy()
-            new.pages = [state.row]
-            if table.own is not None:
-                new.pages = [0]
-                new.own = {i: store.longer(store.size) for i, store in table.own.items()}
-            tokens = cache.settled(source) - table.gone
-            for layer in group.layers:
-                target, origin = cache.store(new, layer), cache.store(table, layer)
-                copied += target.move(origin, table.pages[0], new.pages[0], 0, tokens)
-            state.tables.append(new)
-        report("fork", copied=copied)
-
-    def release(self, request: Request) -> None:
-        self._free.append(request.state.row)
+    def release(self, state: State, kept: int) -> None:
+        self._free.append(state.row)
 
     def check_room(self, seq_id: Hashable, length: int) -> None:
         """Raise CacheFull if a request of `length` tokens would outgrow its row."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from kvlib.arrays import Array
 from kvlib.attention.pieces import Cut
 from kvlib.caches.residual import Residual
-from kvlib.caches.retention.rules import LayerGroup, Retention, by_rule
+from kvlib.caches.retention.rules import LayerGroup, Retention, by_rule, first_of
 from kvlib.caches.retention.watched import Watched
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Extra, Request
@@ -108,7 +108,7 @@ class State:
     """
 
     tables: list[Table]
-    residuals: list[Residual]
+    residuals: list[Residual] = field(default_factory=list)
     coded: int = 0
     tokens: list[int] = field(default_factory=list)
     extra: Extra = ()
@@ -126,30 +126,104 @@ class State:
         return self.residuals[layer] if self.residuals else None
 
 
+class Ask(NamedTuple):
+    """What a plan asks for one request: values that an allocator reads and does not change.
+
+    name, length, new  its name, its tokens so far, and how many more it gets
+    kept               the length that it may still have to be truncated to
+    settled, due       how many of its tokens are in its pages now, and are to be after the plan
+    tables             its table in each group of layers
+    stay               for each group the numbers (n,) or (Hkv, n) of the stored tokens that stay;
+                       None where none are taken out from between others
+    """
+
+    name: Hashable
+    length: int
+    new: int
+    kept: int
+    settled: int
+    due: int
+    tables: Sequence[Table]
+    stay: Sequence[np.ndarray | None]
+
+
+class Move(NamedTuple):
+    """What a plan does to one table before its new tokens come.
+
+    gone     how many tokens are no longer stored afterwards
+    stay     as in `Ask`
+    dropped  leading pages that are given back
+    spare    pages after those that hold what stays, given back once it has moved together
+    leaves   from which of the pages that remain on tokens leave theirs for others; None if none do
+    fresh    how many other pages they get
+    row      tokens of a longer row that they get instead
+    more     pages to take for new tokens
+    label    what `Meter` calls the bytes that are copied
+    """
+
+    gone: int
+    stay: np.ndarray | None = None
+    dropped: int = 0
+    spare: int = 0
+    leaves: int | None = None
+    fresh: int = 0
+    row: int = 0
+    more: int = 0
+    label: str = "move"
+
+
+def first_changed(stay: np.ndarray) -> int:
+    """The first slot that another token gets if those of numbers `stay` move together."""
+    n = stay.shape[-1]
+    if n == 0:
+        return 0
+    same = (stay == np.arange(n)).reshape(-1, n).all(axis=0)
+    return n if same.all() else int(np.argmin(same))
+
+
+def given_back(rule: Retention, ask: Ask, table: Table, unit: int) -> int:
+    """How many first tokens a rule has no use for: whole units of those that are in pages."""
+    first = first_of(rule, ask.kept)
+    if first <= table.gone:
+        return table.gone
+    return max(table.gone, min(first, ask.settled) // unit * unit)
+
+
 class Allocator(ABC):
-    """Who gets which pages. It serves one cache, and refuses before it changes anything."""
+    """Who gets which pages, in numbers: it never sees an array, and knows no cache."""
 
     size: int  # tokens of a page, and what that is called where the cache is made
     size_name: str
-    one_page: bool  # whether a request lies in one page, so that a layer reads it as one array
+    one_page: bool  # whether a request is in one page, so that a layer reads it as one array
+    rules: Sequence[Retention]  # of the groups that it serves
 
     def groups(self, layers: Sequence[LayerSpec], rules: Sequence[Retention]) -> list[LayerGroup]:
         """The layers that share tables."""
         return by_rule(rules)
 
     @abstractmethod
-    def serve(self, cache: Any) -> list[Store]:
-        """Become the allocator of this cache, and return a store for each layer."""
+    def serve(
+        self, layers: Sequence[LayerSpec], groups: Sequence[LayerGroup], together: int
+    ) -> list[tuple[int, int, int]]:
+        """Become the allocator of a cache: (key, pages, tokens of a page) for each layer.
+
+        Layers of one key share arrays. together: tokens that the codec encodes together.
+        """
 
     @abstractmethod
     def open(self, seq_id: Hashable, tokens: Sequence[int], extra: Extra) -> State:
         """Return the state of a new request, or raise CacheFull."""
 
     @abstractmethod
-    def reserve(
-        self, requests: list[Request], q_lens: Sequence[int], tokens: Sequence[int] | None
-    ) -> None:
-        """Free what no layer keeps and make room for new tokens, or raise and change nothing."""
+    def plan(self, asks: Sequence[Ask]) -> list[list[Move | None]]:
+        """What to do for each request and group, or raise CacheFull. Changes nothing."""
+
+    @abstractmethod
+    def take(self, state: State, count: int) -> list[int]:
+        """So many pages for a request, which `plan` has counted."""
+
+    def give_back(self, pages: Sequence[int]) -> None:  # noqa: B027  (rows have nothing to do)
+        """Take pages back that a plan has emptied."""
 
     def truncate(self, request: Request, length: int) -> None:
         """Let go of all tokens after the first `length`."""
@@ -157,22 +231,23 @@ class Allocator(ABC):
             table.gone, table.kept, table.watched = 0, None, None
 
     @abstractmethod
-    def copy(self, source: Request, seq_id: Hashable, state: State) -> None:
-        """Fill the tables of `state`, which belongs to a fork, with what `source` holds."""
+    def copy(self, source: State, seq_id: Hashable, state: State) -> None:
+        """Give `state`, which belongs to a fork, tables for what `source` holds."""
 
     @abstractmethod
-    def release(self, request: Request) -> None:
+    def release(self, state: State, kept: int) -> None:
         """Give back the pages of a request."""
 
-    def settle(self, request: Request) -> None:  # noqa: B027  (rows have nothing to do)
-        """The last step of a request has become final."""
+    def settle(self, state: State, kept: int) -> None:  # noqa: B027  (rows have nothing to do)
+        """The last step of a request has become final, of which `kept` tokens are in pages."""
 
     @abstractmethod
     def check_room(self, seq_id: Hashable, length: int) -> None:
         """Refuse a request that could not grow to so many tokens even if it were alone."""
 
-    def waits_for(
-        self, tokens: Sequence[int], others: Iterable[tuple[Hashable, Sequence[int]]]
-    ) -> bool:
-        """Whether another request is computing what this prompt begins with."""
+    def waits_for(self, tokens: Sequence[int], others: Iterable[tuple[int, Sequence[int]]]) -> bool:
+        """Whether another request is computing what this prompt begins with.
+
+        others: length and prompt of each.
+        """
         return False

@@ -19,11 +19,10 @@ from kvlib.arrays import Array, at_least_float32, namespace, nbytes
 from kvlib.attention.causal import attend_pieces
 from kvlib.attention.direct import by_head
 from kvlib.attention.pieces import StoredPieces, cut
-from kvlib.caches.hooks import Answer
+from kvlib.caches.protocol import Answer
 from kvlib.caches.retention.bounds import page_scores
 from kvlib.caches.step import Step
 from kvlib.caches.store import Store
-from kvlib.caches.stored_attention import attend_one
 from kvlib.meter import OPEN, report
 
 TOGETHER = 4096  # tokens whose bounds are computed at a time
@@ -122,7 +121,7 @@ class Quest:
         parts = [
             attend_some(cache, layer, q, step, i, pages[i], most, return_lse)
             if chooses
-            else attend_one(cache, layer, q, step, i, return_lse)
+            else cache.attend_one(layer, q, step, i, return_lse)
             for i, chooses in enumerate(some)
         ]
         return cache.join(parts, return_lse)  # type: ignore[no-any-return]
