@@ -146,19 +146,6 @@ def test_what_is_counted():
     assert count.read == k.nbytes + v.nbytes and count.flops == 2 * 4 * 20 * (8 + 6)
 
 
-def test_settings_are_checked_first():
-    q, k, v = draw(2, 9)
-    pieces = Arrays(k, v, [9])
-    for settings, words in (
-        ({"window": 0}, "window"),
-        ({"softcap": -1.0}, "softcap"),
-        ({"sinks": np.zeros(3, np.float32)}, "sinks"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            attend_pieces(q, pieces, 9, np, **settings)
-    assert pieces.read == []
-
-
 def test_the_queries_are_left_alone():
     for t in (1, 5):
         q, k, v = draw(t, 9)

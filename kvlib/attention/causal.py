@@ -16,8 +16,8 @@ import numpy as np
 from kvlib.arguments import check_flag
 from kvlib.arrays import Array, namespace
 from kvlib.attention.checks import check_dtypes, check_settings, check_sinks
-from kvlib.attention.direct import answer, scaled, visible
-from kvlib.attention.pieces import Pieces, Slices, score
+from kvlib.attention.direct import answer, cap, scaled, visible
+from kvlib.attention.pieces import Pieces, Slices, report_piece
 from kvlib.attention.states import divided, join, softmax_parts, softmax_seen
 from kvlib.blas import (
     PIECE,
@@ -27,6 +27,7 @@ from kvlib.blas import (
     piece_of_a_chunk,
     rows_together,
 )
+from kvlib.meter import OPEN
 
 CHUNK_ROWS = 192  # query rows a kv head in one product: fastest from 512 to 1024 tokens
 
@@ -60,12 +61,21 @@ def attend_causal(
            [0.33, 0.33, 0.33]], dtype=float32)
     """
     xp = namespace(q, k, v)
-    _check_shapes(q, k, v)
+    fit = q.ndim == k.ndim == v.ndim == 3 and k.shape[0] and q.shape[1] % k.shape[0] == 0
+    fit = fit and q.shape[2] == k.shape[2] and k.shape[:2] == v.shape[:2]
+    if not fit or q.shape[0] > k.shape[1] or not q.shape[2]:
+        raise ValueError(
+            f"q (T, Hq, Dk), k (Hkv, S, Dk), v (Hkv, S, Dv) with T <= S, Hq a multiple of Hkv and "
+            f"Dk at least 1 needed, got {q.shape}, {k.shape}, {v.shape}"
+        )
     if not q.dtype == k.dtype == v.dtype == xp.float32:
         check_dtypes(xp, q, k, v)
-    check_sinks(q, sinks)
-    return_lse = check_flag("return_lse", return_lse)
-    window, sm_scale, softcap = check_settings(window, sm_scale, softcap)
+    if sinks is not None:
+        check_sinks(q, sinks)
+    if return_lse is not True and return_lse is not False:
+        return_lse = check_flag("return_lse", return_lse)
+    if window is not None or sm_scale is not None or softcap is not None:
+        window, sm_scale, softcap = check_settings(window, sm_scale, softcap)
     given, q = q.dtype, scaled(xp, q, sm_scale)
     pieces = Slices(xp, k, v, _step(xp, q, k, v))
     form, lse = decode if q.shape[0] == 1 else extend, return_lse or sinks is not None
@@ -89,25 +99,13 @@ def attend_pieces(
 
     q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq)
 
-    The same function as :func:`kvlib.attend_causal`. One query reads the pieces twice, keys and
+    The same function as :func:`kvlib.attend_causal`, of arguments that are known to fit. One query reads the pieces twice, keys and
     then values, with a plain softmax between; more are taken CHUNK_ROWS rows a kv head at a time
     through the online softmax (arXiv:2205.14135), so that scores take O(CHUNK_ROWS · piece).
     """
-    check_sinks(q, sinks)
-    window, sm_scale, softcap = check_settings(window, sm_scale, softcap)
     form, lse = decode if q.shape[0] == 1 else extend, return_lse or sinks is not None
     found = form(xp, scaled(xp, q, sm_scale), pieces, length, window, softcap, lse)
     return answer(xp, *found, q.dtype, sinks, return_lse)
-
-
-def _check_shapes(q: Array, k: Array, v: Array) -> None:
-    fit = q.ndim == k.ndim == v.ndim == 3 and k.shape[0] and q.shape[1] % k.shape[0] == 0
-    fit = fit and q.shape[2] == k.shape[2] and k.shape[:2] == v.shape[:2]
-    if not fit or q.shape[0] > k.shape[1] or not q.shape[2]:
-        raise ValueError(
-            f"q (T, Hq, Dk), k (Hkv, S, Dk), v (Hkv, S, Dv) with T <= S, Hq a multiple of Hkv and "
-            f"Dk at least 1 needed, got {q.shape}, {k.shape}, {v.shape}"
-        )
 
 
 def _step(xp: Any, q: Array, k: Array, v: Array) -> int:
@@ -143,12 +141,17 @@ def decode(
     begin, end = spans[used[0]][0], spans[used[-1]][1]
     rows = columns_together(xp, xp.reshape(q, (heads, num_qo_heads // heads, dim)))
     if len(used) == rows.shape[1] == 1:
-        scores = score(xp, pieces, used[0], rows, softcap)
+        scores = pieces.scores(used[0], rows)
     else:
         scores = xp.empty((*rows.shape[:2], end - begin), dtype=rows.dtype, device=rows.device)
         for i in used:
             a, b = spans[i]
-            scores[..., a - begin : b - begin] = score(xp, pieces, i, rows, softcap)
+            scores[..., a - begin : b - begin] = pieces.scores(i, rows)
+    if softcap is not None:
+        scores = cap(xp, scores, softcap)
+    if OPEN:
+        for i in used:
+            report_piece(pieces, i, rows)
     if low > begin:
         scores[..., : low - begin] = -math.inf
     p, top, total = softmax_seen(xp, scores)
@@ -193,7 +196,11 @@ def extend(
         parts: Any = None
         for i in pieces.seen(low, first + n):
             at, end = pieces.spans[i]
-            s = score(xp, pieces, i, rows, softcap)
+            s = pieces.scores(i, rows)
+            if softcap is not None:
+                s = cap(xp, s, softcap)
+            if OPEN:
+                report_piece(pieces, i, rows)
             s = xp.reshape(rows_together(xp, s), (heads, groups, n, end - at))
             _hide(xp, s, first_query=first - at, window=window)
             blind = at > first or (window is not None and end <= first + n - window)

@@ -134,7 +134,8 @@ def scaled(xp: Any, q: Array, sm_scale: float | None) -> Array:
     At least in float32, and so is what is computed with them: in float16 a score above 65504 is
     infinite, and of a sum over 2,048 keys the smallest share is lost.
     """
-    return at_least_float32(xp, q) * (1.0 / math.sqrt(q.shape[2]) if sm_scale is None else sm_scale)
+    q = q if q.dtype == xp.float32 else at_least_float32(xp, q)
+    return q * (1.0 / math.sqrt(q.shape[2]) if sm_scale is None else sm_scale)
 
 
 def by_head(xp: Any, q: Array, num_kv_heads: int) -> Array:
@@ -198,7 +199,7 @@ def answer(
     lse: T · Hq numbers of any shape; None where neither sinks nor the caller need them.
     """
     if lse is None:
-        return as_dtype(xp, o, dtype)
+        return o if o.dtype == dtype else xp.astype(o, dtype)
     lse = xp.reshape(lse, o.shape[:2])
     if sinks is not None:
         o, lse = with_sink(xp, o, lse, sinks)

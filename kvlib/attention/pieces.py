@@ -14,9 +14,9 @@ import numpy as np
 
 from kvlib import blas
 from kvlib.arrays import Array, both_nbytes, itemsize, nbytes
-from kvlib.attention.direct import as_dtype, cap
+from kvlib.attention.direct import as_dtype
 from kvlib.codecs.base import Field, Parts, TensorCodec
-from kvlib.meter import OPEN, report
+from kvlib.meter import report
 
 VIEWED = 64  # tokens from which a page is read where it is stored, nothing copied
 # Tokens that smaller pages are gathered into, or larger ones cut to; 256 fit the processor's cache.
@@ -57,17 +57,12 @@ class Pieces:
         return [i for i, (a, b) in enumerate(self.spans) if b > low and a < high]
 
 
-def score(xp: Any, pieces: Pieces, i: int, rows: Array, softcap: float | None) -> Array:
-    """The scores of piece i under the softcap: rows (Hkv, R, Dk) → (Hkv, R, n). Reported."""
-    s = pieces.scores(i, rows)
-    if softcap is not None:
-        s = cap(xp, s, softcap)
-    if OPEN:
-        a, b = pieces.spans[i]
-        dims = rows.shape[2] + pieces.v_dim
-        flops = 2 * rows.shape[0] * rows.shape[1] * (b - a) * dims
-        report("attention", flops=flops, read=pieces.nbytes(i))
-    return s
+def report_piece(pieces: Pieces, i: int, rows: Array) -> None:
+    """Report what attention from rows (Hkv, R, Dk) to piece i computes and reads."""
+    a, b = pieces.spans[i]
+    dims = rows.shape[2] + pieces.v_dim
+    flops = 2 * rows.shape[0] * rows.shape[1] * (b - a) * dims
+    report("attention", flops=flops, read=pieces.nbytes(i))
 
 
 class Slices(Pieces):

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from kvlib.arrays import Array
-from kvlib.attention.checks import check_settings, check_sinks
-from kvlib.attention.direct import answer, by_head, by_token, scaled
-from kvlib.attention.pieces import Pieces, score
+from kvlib.attention.direct import answer, by_head, by_token, cap, scaled
+from kvlib.attention.pieces import Pieces, report_piece
 from kvlib.attention.states import divided, join, softmax_parts, softmax_seen
 from kvlib.blas import rows_together
+from kvlib.meter import OPEN
 
 TREE_ROWS = 4096  # query rows per kv head in one product, whose scores take 16 MB at most
 
@@ -45,8 +45,6 @@ def attend_tree(
     seen    (T, n) bool: which new tokens each row sees
     The others are those of ``kvlib.attend``; a window counts positions.
     """
-    check_sinks(q, sinks)
-    window, sm_scale, softcap = check_settings(window, sm_scale, softcap)
     (t, num_qo_heads, _), heads, given = q.shape, pieces.num_kv_heads, q.dtype
     q, found, below = scaled(xp, q, sm_scale), [], np.asarray(depths, dtype=np.int64)
     step = max(1, TREE_ROWS // max(1, num_qo_heads // heads))
@@ -110,7 +108,12 @@ def _extend(
     rows = by_head(xp, q, heads)
     for i in pieces.seen(shown.low, length):
         a, b = pieces.spans[i]
-        s, hidden = rows_together(xp, score(xp, pieces, i, rows, softcap)), shown.hidden(a, b)
+        s = pieces.scores(i, rows)
+        if softcap is not None:
+            s = cap(xp, s, softcap)
+        if OPEN:
+            report_piece(pieces, i, rows)
+        s, hidden = rows_together(xp, s), shown.hidden(a, b)
         blind = hidden is not None and hidden.shape[1] == b - a  # some row may see nothing here
         if hidden is not None:
             s = xp.reshape(s, (heads, s.shape[1] // t, t, b - a))

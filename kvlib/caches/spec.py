@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from kvlib.arguments import check_flag, check_integer, describe, listed, type_of
@@ -62,12 +63,12 @@ class LayerSpec:
             )
         check_sink_values(self.sinks)
 
-    @property
+    @cached_property
     def v_dim(self) -> int:
         """Dv as a plain integer."""
         return self.v_head_dim or self.head_dim
 
-    @property
+    @cached_property
     def settings(self) -> dict[str, Any]:
         """The keyword arguments of ``attend`` that this layer fixes."""
         return {

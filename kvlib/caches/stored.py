@@ -607,7 +607,7 @@ class StoredCache(Cache):
         if owners and len(new) > 1 and any(x is own for x in owners for own in self.storage()):
             # what `read` gave: the keys would overwrite the values
             new = [self.xp.asarray(x, copy=True) for x in new]
-        here = self.placement(layer, step)
+        here: Placement = step.by_group.get(self.group_of[layer]) or self.placement(layer, step)
         by_head = [self.xp.permute_dims(x, (1, 0, 2)) for x in new]
         if here.slots is not None:  # a decode step: one token each
             for fields, x in zip(self.stores[layer].both, by_head, strict=True):
@@ -668,7 +668,8 @@ class StoredCache(Cache):
 
         Short requests with equally many new tokens, and few, share a product where that is faster.
         """
-        tables = self.placement(layer, step).tables
+        here: Placement = step.by_group.get(self.group_of[layer]) or self.placement(layer, step)
+        tables = here.tables
         if len(tables) == 1:
             return self.attend_one(layer, q, step, 0, return_lse)
         parts: dict[int, Any] = {}
@@ -684,8 +685,9 @@ class StoredCache(Cache):
 
     def attend_one(self, layer: int, q: Array, step: Step, i: int, return_lse: bool) -> Any:
         """Request i of a step over all that it holds; q (T, Hq, Dk) of all of them."""
-        table = self.placement(layer, step).tables[i]
-        spec, n = self.layers[layer], step.seq_lens[i] - table.gone
+        here: Placement = step.by_group.get(self.group_of[layer]) or self.placement(layer, step)
+        table, spec = here.tables[i], self.layers[layer]
+        n = step.seq_lens[i] - table.gone
         rows = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]
         if step.parents is not None and step.parents[i] is not None:
             return self._attend_tree(layer, rows, step, i, return_lse)
@@ -698,7 +700,8 @@ class StoredCache(Cache):
 
     def _row(self, layer: int, table: Table, n: int) -> tuple[Array, Array]:
         """Views of the first n tokens in a request's row: k (Hkv, n, Dk), v (Hkv, n, Dv)."""
-        store, spec, row = self.store(table, layer), self.layers[layer], table.pages[0]
+        store = self.stores[layer] if table.own is None else table.own[layer]
+        spec, row = self.layers[layer], table.pages[0]
         k = store.keys.arrays["x"][row, :, :n, :]
         return k, k[..., : spec.v_dim] if spec.v_from_k else store.values.arrays["x"][row, :, :n, :]
 
@@ -725,9 +728,10 @@ class StoredCache(Cache):
 
         skipped: how many leading pages are left out; tokens are then counted from their end.
         """
-        here, state, spec = self.placement(layer, step), step.states[i], self.layers[layer]
-        table, residual = here.tables[i], state.residual(layer)
-        store = self.store(table, layer)
+        here: Placement = step.by_group.get(self.group_of[layer]) or self.placement(layer, step)
+        table, state, spec = here.tables[i], step.states[i], self.layers[layer]
+        residual = state.residuals[layer] if state.residuals else None
+        store = self.stores[layer] if table.own is None else table.own[layer]
         key = i, spec.num_kv_heads, first, skipped
         if key not in here.cuts:
             gone, end = table.gone + skipped * store.size, here.lens[i] - skipped * store.size
