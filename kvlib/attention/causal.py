@@ -99,9 +99,10 @@ def attend_pieces(
 
     q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq)
 
-    The same function as :func:`kvlib.attend_causal`, of arguments that are known to fit. One query reads the pieces twice, keys and
-    then values, with a plain softmax between; more are taken CHUNK_ROWS rows a kv head at a time
-    through the online softmax (arXiv:2205.14135), so that scores take O(CHUNK_ROWS · piece).
+    The same function as :func:`kvlib.attend_causal`, of arguments that are known to fit. One query
+    reads the pieces twice, keys and then values, with a plain softmax between; more are taken
+    CHUNK_ROWS rows a kv head at a time through the online softmax (arXiv:2205.14135), so that
+    scores take O(CHUNK_ROWS · piece).
     """
     form, lse = decode if q.shape[0] == 1 else extend, return_lse or sinks is not None
     found = form(xp, scaled(xp, q, sm_scale), pieces, length, window, softcap, lse)
