@@ -47,10 +47,10 @@ def one_block_early(move, blocks, ask, *asked):
     return found._replace(gone=gone, dropped=found.dropped + 1)
 
 
-def not_moved_back(leave, cache, state, g, ask, move, own):
-    table = state.tables[g]
+def not_moved_back(leave, cache, state, ask, move, own):
+    table = state.tables[move.group]
     if table.own is None or own is not None or move.stay is not None:
-        return leave(cache, state, g, ask, move, own)
+        return leave(cache, state, ask, move, own)
     table.pages, table.own, table.gone, table.since = [state.row], None, move.gone, ask.kept
 
 

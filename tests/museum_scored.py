@@ -73,13 +73,13 @@ def in_float32(turn, config, k, distance):
     return k
 
 
-def in_the_short_row(leave, cache, state, g, ask, move, own):
-    table = state.tables[g]
+def in_the_short_row(leave, cache, state, ask, move, own):
+    table = state.tables[move.group]
     if table.own is not None and move.stay is not None:
         table.own, table.pages = None, [state.row]
-        last = cache.stores[cache.groups[g].layers[0]].size - 1
+        last = cache.stores[cache.groups[move.group].layers[0]].size - 1
         move = move._replace(stay=np.minimum(move.stay, last))
-    leave(cache, state, g, ask, move, own)
+    leave(cache, state, ask, move, own)
 
 
 def bounds_stay(put, fields, *given):
@@ -124,9 +124,9 @@ MUTANTS = [
     Bug("what stays is looked for in the short row", STORED, "StoredCache._leave",
         in_the_short_row, "scores_by_definition"),
     Bug("what stays does not leave its longer row", STORED, "StoredCache._leave",
-        lambda leave, cache, state, g, ask, move, own: leave(
-            cache, state, g, ask, move,
-            own or (state.tables[g].own if move.stay is not None else None),
+        lambda leave, cache, state, ask, move, own: leave(
+            cache, state, ask, move,
+            own or (state.tables[move.group].own if move.stay is not None else None),
         ), "rows_are_short"),
     Bug("expected queries are not turned back", EXPECTED, "ExpectedAttention.look",
         lambda look, policy, *rest: look(

@@ -57,7 +57,9 @@ class Request:
 
     def gap_after(self, layers: int) -> int | None:
         """The gap if the last step stays as it is."""
-        return self.gap if self.finished(layers) or self.gap is not None else self.begun
+        if self.gap is not None or self.ticket is None or len(self.ticket.appended) >= layers:
+            return self.gap
+        return self.begun
 
 
 @dataclass(slots=True, eq=False, repr=False)

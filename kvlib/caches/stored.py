@@ -98,6 +98,8 @@ class StoredCache(Cache):
         self.in_rows = self.plain and allocator.one_page
         self.lent = threading.local()  # memory for copies of keys and of values, for each thread
         self.watches = any(rule.alone for rule in rules)
+        self.holes = any(rule.holes for rule in rules)
+        self._all_stay: Sequence[np.ndarray | None] = (None,) * len(self.groups)
         self.forgets = any(rule.holes or first_of(rule, LARGEST) for rule in rules)
         if self.codec.waits and self.codec.group > 1:
             self.undoable = GUESSES  # a longer step's tokens are not kept as they came
@@ -186,10 +188,8 @@ class StoredCache(Cache):
         state, ticket = request.state, request.ticket
         return state.coded if ticket is None or layer in ticket.appended else state.before
 
-    def due(self, request: Request, n: int) -> int:
-        """How many tokens of a request lie in its pages after a plan of n more."""
-        if not self.codec.waits:
-            return request.length + n
+    def _due(self, request: Request, n: int) -> int:
+        """How many tokens of a request are in its pages after a plan of n more, if some wait."""
         settled = self.settled(request)
         if self._gap(request) is not None:  # no layer will append them
             return settled
@@ -221,7 +221,8 @@ class StoredCache(Cache):
         if self.allocator.one_page:
             self._copy_rows(source, new, longer)
         self._roll_back(new, self.settled(source))
-        self._settle_residuals(new, source.length)
+        self._settle_residuals(new)
+        new.start, new.before = source.length, new.coded
         self._hold_waiting(new, source.length)
         return Request(new)
 
@@ -266,49 +267,50 @@ class StoredCache(Cache):
     ) -> list[State]:
         asks = [self._ask(request, n) for request, n in zip(requests, q_lens, strict=True)]
         moves = self.allocator.plan(asks)
-        longer = {
-            (i, g): {layer: self.stores[layer].longer(move.row) for layer in self.groups[g].layers}
-            for i, own in enumerate(moves)
-            for g, move in enumerate(own)
-            if move is not None and move.row
+        rows = {
+            id(move): {i: self.stores[i].longer(move.row) for i in self.groups[move.group].layers}
+            for own in moves
+            for move in own
+            if move.row
         }
         # Up to here, nothing has changed. From here on, nothing is refused.
         states = [request.state for request in requests]
         for state, ask, own in zip(states, asks, moves, strict=True):
             self._shrink(state, ask, own)
         at, shares = 0, tokens is not None and not self.allocator.one_page
-        for i, (state, ask, own) in enumerate(zip(states, asks, moves, strict=True)):
-            for g, move in enumerate(own):
-                if move is not None and move.leaves is not None:
-                    self._leave(state, g, ask, move, longer.get((i, g)))
-                if move is not None and move.more:
-                    state.tables[g].pages.extend(self.allocator.take(state, move.more))
+        for request, state, ask, own in zip(requests, states, asks, moves, strict=True):
+            for move in own:
+                if move.leaves is not None:
+                    self._leave(state, ask, move, rows.get(id(move)))
+                if move.more:
+                    pages = self.allocator.take(state, move.more)
+                    state.tables[move.group].pages.extend(pages)
             if shares and len(state.tokens) == ask.length:
                 state.tokens.extend((tokens or ())[at : at + ask.new])
             at += ask.new
-        for request, ask in zip(requests, asks, strict=True):
             self._settle(request, ask)
         return self._sent(states)
 
     def _ask(self, request: Request, n: int) -> Ask:
         """What a plan of n more tokens asks of the allocator, and which tokens stay before it."""
-        kept, tables = self.kept_by(request), request.state.tables
-        stay = [
-            self._staying(g, request, kept) if group.retention.holes else None
-            for g, group in enumerate(self.groups)
-        ]
-        settled, due = self.settled(request), self.due(request, n)
-        return Ask(request.name, request.length, n, kept, settled, due, tables, stay)
+        kept, length, stay = self.kept_by(request), request.length, self._all_stay
+        settled, due = length, length + n
+        if self.codec.waits:
+            settled, due = self.settled(request), self._due(request, n)
+        if self.holes:
+            stay = [
+                self._staying(g, request, kept) if group.retention.holes else None
+                for g, group in enumerate(self.groups)
+            ]
+        return Ask(request.name, length, n, kept, settled, due, request.state.tables, stay)
 
-    def _shrink(self, state: State, ask: Ask, moves: Sequence[Move | None]) -> None:
+    def _shrink(self, state: State, ask: Ask, moves: Sequence[Move]) -> None:
         """Give back the pages that a request needs no longer."""
         self.allocator.settle(state, ask.kept)
-        for g, move in enumerate(moves):
-            if move is None:
-                continue
-            table = state.tables[g]
+        for move in moves:
+            table = state.tables[move.group]
             if move.stay is not None and move.leaves is None:
-                self._take_out(g, table, ask, move)
+                self._take_out(table, ask, move)
             if move.spare:
                 self.allocator.give_back(table.pages[-move.spare :])
                 del table.pages[-move.spare :]
@@ -317,18 +319,16 @@ class StoredCache(Cache):
                 del table.pages[: move.dropped]
                 table.gone, table.since = move.gone, ask.kept
 
-    def _leave(
-        self, state: State, g: int, ask: Ask, move: Move, own: dict[int, Store] | None
-    ) -> None:
+    def _leave(self, state: State, ask: Ask, move: Move, own: dict[int, Store] | None) -> None:
         """Move what stays into other pages, from page `move.leaves` on, or into a longer row."""
-        table, first = state.tables[g], move.leaves or 0
+        table, first = state.tables[move.group], move.leaves or 0
         new = self.allocator.take(state, move.fresh) if own is None else [0]
         if move.stay is not None:
-            self._take_out(g, table, ask, move, new, own)
+            self._take_out(table, ask, move, new, own)
         else:
             copied, start = 0, max(0, move.gone - table.gone)
             tokens = ask.settled - move.gone - first * self.allocator.size
-            for layer in self.groups[g].layers if tokens > 0 else ():
+            for layer in self.groups[move.group].layers if tokens > 0 else ():
                 source, target = self.store(table, layer), (own or self.stores)[layer]
                 copied += target.move(source, table.pages[first], new[0], start, tokens)
             report(move.label, copied=copied)
@@ -339,7 +339,6 @@ class StoredCache(Cache):
 
     def _take_out(
         self,
-        g: int,
         table: Table,
         ask: Ask,
         move: Move,
@@ -349,7 +348,7 @@ class StoredCache(Cache):
         """Move the tokens that stay together: into the pages `new`, or within their own."""
         stay: Any = move.stay
         positions = table.positions(ask.length)
-        for layer in self.groups[g].layers:
+        for layer in self.groups[move.group].layers:
             store = target = self.store(table, layer)
             start = first_changed(stay)
             if new is not None:
@@ -371,11 +370,14 @@ class StoredCache(Cache):
         for table in state.tables if self.watches and ask.kept >= ask.length else ():
             if table.watched is not None and table.watched.q is not None:
                 table.watched.settle(ask.length)
-        self._roll_back(state, ask.settled)
-        self._settle_residuals(state, ask.length)
+        if state.residuals:
+            self._roll_back(state, ask.settled)
+            self._settle_residuals(state)
+        state.start, state.before = ask.length, state.coded
         if request.tree is None:  # of guesses, nothing is encoded before some are kept
             state.coded = ask.due
-            self._hold_waiting(state, ask.length + ask.new)
+            if state.residuals:
+                self._hold_waiting(state, ask.length + ask.new)
 
     def _staying(self, g: int, request: Request, kept: int) -> np.ndarray | None:
         """Which stored tokens of a group stay: their numbers (n,), or None where all do.
@@ -457,7 +459,8 @@ class StoredCache(Cache):
         if waits:
             for store, residual in zip(self.stores, state.residuals, strict=True):
                 residual.go_back(before, coded, length, store.room)
-        self._settle_residuals(state, length)
+        self._settle_residuals(state)
+        state.start, state.before = length, state.coded
         self._hold_waiting(state, length)
 
     def _check_truncate(self, request: Request, length: int) -> None:
@@ -504,11 +507,10 @@ class StoredCache(Cache):
         for residual in state.residuals if length - state.coded > self.stores[0].room else ():
             residual.resize(length - state.coded)
 
-    def _settle_residuals(self, state: State, length: int) -> None:
-        """Forget what the last step pushed out of the residuals: it cannot be taken back now."""
+    def _settle_residuals(self, state: State) -> None:
+        """Forget what the last step pushed out of the residuals: it cannot be undone now."""
         for residual in state.residuals:
             residual.previous = None
-        state.start, state.before = length, state.coded
 
     def _coded_after(self, request: Request, length: int) -> tuple[int, int | None]:
         """How many tokens are codes after a cut to `length`, where some wait to be encoded.

@@ -103,16 +103,16 @@ class Blocks(Allocator):
 
     # Growing ------------------------------------------------------------------------------------
 
-    def plan(self, asks: Sequence[Ask]) -> list[list[Move | None]]:
+    def plan(self, asks: Sequence[Ask]) -> list[list[Move]]:
         """What to do for each request and group; OutOfBlocks where the pool is too small.
 
         Blocks that are let go in this plan, by all who hold them, count as free.
         """
         size, free = self.size, self.pool.num_free
-        found: list[list[Move | None]] = []
+        found: list[list[Move]] = []
         copied, let_go = Counter[int](), Counter[int]()
         for ask in asks:
-            own: list[Move | None] = []
+            own: list[Move] = []
             for g, table in enumerate(ask.tables):
                 move = self._move(ask, g, copied)
                 own.append(move)
@@ -137,16 +137,16 @@ class Blocks(Allocator):
             needed = -(-stay.shape[-1] // size)
             more = -(-(ask.length + ask.new - gone) // size) - needed
             if all(self.pool.references(block) == 1 for block in table.pages[first:]):
-                return Move(gone, stay, spare=len(table.pages) - needed, more=more)
-            return Move(gone, stay, leaves=first, fresh=needed - first, more=more)
+                return Move(g, gone, stay, spare=len(table.pages) - needed, more=more)
+            return Move(g, gone, stay, leaves=first, fresh=needed - first, more=more)
         gone = table.gone if rule.holes else given_back(rule, ask, table, size)
         dropped = (gone - table.gone) // size
         remain = len(table.pages) - dropped
         more = -(-(ask.length + ask.new - gone) // size) - remain
         if not must_copy(self.pool, table, ask.length, copied):
-            return Move(gone, None, dropped, more=more)
+            return Move(g, gone, None, dropped, more=more)
         last, label = remain - 1, "copy on write"
-        return Move(gone, None, dropped, leaves=last, fresh=1, more=more, label=label)
+        return Move(g, gone, None, dropped, leaves=last, fresh=1, more=more, label=label)
 
     def take(self, state: State, count: int) -> list[int]:
         return self.pool.allocate(count)

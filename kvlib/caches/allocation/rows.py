@@ -43,6 +43,9 @@ class Rows(Allocator):
         # Whole groups of the codec are given back, so a part of one may stay in front.
         sizes = [-(-(n + together - 1) // together) * together for n in sizes]
         self._sizes = [min(self.size, n) for n in sizes]
+        # Groups whose tokens may have to move; in the others, a row holds a whole request.
+        both = zip(self.rules, sizes, strict=True)
+        self._moving = [g for g, (rule, n) in enumerate(both) if rule.holes or n < self.size]
         of = {layer: self._sizes[g] for g, group in enumerate(groups) for layer in group.layers}
         return [(layer, self.max_seqs, of[layer]) for layer in range(len(layers))]
 
@@ -61,7 +64,7 @@ class Rows(Allocator):
         self._given += 1
         return self._given - 1
 
-    def plan(self, asks: Sequence[Ask]) -> list[list[Move | None]]:
+    def plan(self, asks: Sequence[Ask]) -> list[list[Move]]:
         for ask in asks:
             if ask.length + ask.new > self.size:
                 raise CacheFull(
@@ -69,18 +72,18 @@ class Rows(Allocator):
                     f"were asked for: {ask.length + ask.new - self.size} too many for max_seq_len "
                     f"= {self.size}"
                 )
-        groups = range(len(self.rules))
-        return [[self._move(ask, g) for g in groups] for ask in asks]
+        moves = ([self._move(ask, g) for g in self._moving] for ask in asks)
+        return [[move for move in own if move is not None] for own in moves]
 
     def _move(self, ask: Ask, g: int) -> Move | None:
         """How a request makes room in a group of layers; None if it has room."""
         table, stay, room, holes = ask.tables[g], ask.stay[g], self._sizes[g], self.rules[g].holes
         gone = table.gone if stay is None else ask.length - stay.shape[-1]
         if table.own is None and ask.due - gone <= room:
-            return None if stay is None else Move(gone, stay)
+            return None if stay is None else Move(g, gone, stay)
         gone = gone if holes else given_back(self.rules[g], ask, table, self._together)
         row = -(-(ask.due - gone) // self._together) * self._together
-        return Move(gone, stay, leaves=0, fresh=1, row=row if ask.due - gone > room else 0)
+        return Move(g, gone, stay, leaves=0, fresh=1, row=row if ask.due - gone > room else 0)
 
     def take(self, state: State, count: int) -> list[int]:
         return [state.row][:count]

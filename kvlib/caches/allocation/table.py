@@ -150,6 +150,7 @@ class Ask(NamedTuple):
 class Move(NamedTuple):
     """What a plan does to one table before its new tokens come.
 
+    group    the number of the group of layers
     gone     how many tokens are no longer stored afterwards
     stay     as in `Ask`
     dropped  leading pages that are given back
@@ -161,6 +162,7 @@ class Move(NamedTuple):
     label    what `Meter` calls the bytes that are copied
     """
 
+    group: int
     gone: int
     stay: np.ndarray | None = None
     dropped: int = 0
@@ -215,8 +217,8 @@ class Allocator(ABC):
         """Return the state of a new request, or raise CacheFull."""
 
     @abstractmethod
-    def plan(self, asks: Sequence[Ask]) -> list[list[Move | None]]:
-        """What to do for each request and group, or raise CacheFull. Changes nothing."""
+    def plan(self, asks: Sequence[Ask]) -> list[list[Move]]:
+        """The moves that each request needs, or raise CacheFull. Changes nothing."""
 
     @abstractmethod
     def take(self, state: State, count: int) -> list[int]:
