@@ -40,6 +40,9 @@ class Request:
              every layer had appended; None if no token is missing
     plans    how often it has been planned
     tree     the parents of its new tokens, while they are guesses of which no path has been kept
+
+    >>> Request(state=None, name="a", length=3).finished(layers=2)
+    True
     """
 
     state: Any

@@ -62,6 +62,10 @@ def register_codec(codec: Codec, aliases: tuple[str, ...] = ()) -> None:
 
     `kvlib.costs` counts the bits that its fields state, and 16 for numbers that stay as they are.
 
+    >>> from kvlib.codecs import Codec, kivi
+    >>> four = kivi(4)
+    >>> register_codec(Codec("my_kivi", four.keys, four.values))
+
     Raises TypeError for what is no codec, ValueError for a name that another codec has.
     """
     if not isinstance(codec, Codec):

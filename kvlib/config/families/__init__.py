@@ -120,6 +120,11 @@ FAMILIES: dict[str, str | Family] = {
 def register_family(model_type: str, family: Family) -> None:
     """Let kvlib read config.json and checkpoints of another `model_type`.
 
+    >>> from kvlib.config import Family, Keys, classes, decoder, llama_fields
+    >>> def shape(keys: Keys):  # biases of q, k and v, as in Qwen2
+    ...     return decoder(keys, bias=True)
+    >>> register_family("my_llama", Family(classes("MyLlama"), shape, llama_fields))
+
     Raises ValueError for a model_type that another family has, TypeError for what is no `Family`.
     """
     if not isinstance(family, Family):
