@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
@@ -98,14 +97,15 @@ def export(to: Path | str) -> Path:
     return to
 
 
-def note(check: Callable[..., Any], answer: Any, status: str) -> None:
+def note(checker: str, answer: Any, status: str) -> None:
     """Keep what a checker found, if the answer is the reader's own and there is somewhere to.
 
-    The page's solution has another name, so running it does not count as solving the exercise. A
-    disk that cannot be written must not stop a check, so nothing is raised.
+    checker: its name. The page's solution has another name than the exercise, so running it does
+    not count as solving it. A disk that cannot be written must not stop a check, so nothing is
+    raised.
     """
     file = path() if _kept() else None
-    found = _exercise(check)
+    found = next((e for e in exercises() if e.checker == checker), None)
     if file is None or found is None or status not in ("passed", "not yet"):
         return
     if name_of(answer) != found.name:
@@ -128,15 +128,6 @@ def _kept() -> bool:
         return True
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return hasattr(shell, "kernel")
-
-
-def _exercise(check: Callable[..., Any]) -> Exercise | None:
-    """The exercise a checker belongs to: the chapter is how its module's name begins."""
-    chapter = check.__module__.rsplit(".", 1)[-1].split("_")[0]
-    for e in exercises():
-        if e.chapter == chapter and e.checker == check.__name__:
-            return e
-    return None
 
 
 def _read(file: Path | None) -> Entries:

@@ -142,25 +142,33 @@ def checker(check: Check | None = None, *, returns: Types = ()) -> Any:
 
 
 def _checker(check: Check, *, returns: Types) -> Callable[[Any], Report]:
-    name = check.__name__.removeprefix("check_")
-    wants = _wants(check)
+    name, wants = check.__name__.removeprefix("check_"), _wants(check)
+
+    def ask(solution: Any) -> Iterator[str]:
+        return check(solution if wants == "class" else guarded(solution, returns=returns))
 
     @functools.wraps(check)
     def run(solution: Any) -> Report:
-        if not callable(solution):
-            came = type(solution).__name__
-            raise TypeError(f"check_{name}: got {came}, needed the {wants} itself")
-        came = "class" if issubclass(type(solution), type) else "function"
-        if came != wants and not returns:
-            report = Report(name, "not yet", (), _WANTED[wants].format(name_of(solution)))
-        elif wants == "class":
-            report = _ask(check, solution)
-        else:
-            report = _ask(check, guarded(solution, returns=returns))
-        note(check, solution, report.status)
-        return report
+        return judged(name, ask, solution, "" if returns and callable(solution) else wants)
 
     return run
+
+
+def judged(name: str, check: Check, solution: Any, wants: str) -> Report:
+    """The report on a solution, which also goes into the reader's record.
+
+    wants  "function", "class", or "" for either
+    """
+    if not callable(solution):
+        came = type(solution).__name__
+        raise TypeError(f"check_{name}: got {came}, needed the {wants or 'function'} itself")
+    came = "class" if issubclass(type(solution), type) else "function"
+    if wants not in ("", came):
+        report = Report(name, "not yet", (), _WANTED[wants].format(name_of(solution)))
+    else:
+        report = _ask(name, check, solution)
+    note(f"check_{name}", solution, report.status)
+    return report
 
 
 def _wants(check: Check) -> str:
@@ -177,9 +185,9 @@ _WANTED = {
 }
 
 
-def _ask(check: Check, solution: Any) -> Report:
+def _ask(name: str, check: Check, solution: Any) -> Report:
     """Run the checker to its end, or to the first thing that is wrong."""
-    name, proved = check.__name__.removeprefix("check_"), list[str]()
+    proved = list[str]()
     try:
         with silence():
             for sentence in check(solution):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kvbook.exercises.cached_slots import recompute, tiny_model
+from kvbook.exercises.cached import recompute, tiny_model
 from kvbook.exercises.received import token_list
 from kvbook.exercises.report import Finding, checker
 from kvbook.exercises.speculative_fed import Drafter, Target

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from kvbook.exercises.batched_serve import WatchedCache, tiny_model
-from kvbook.exercises.cached_slots import Slots
-from kvbook.exercises.cached_slots import tiny_model as tiny
+from kvbook.exercises.cached import Slots
+from kvbook.exercises.cached import tiny_model as tiny
 from kvbook.exercises.counted import Reads, allocated, kept_watched, python_steps
 from kvbook.grading.answer import Missing, Remote
 from kvbook.grading.channel import Channel, Gone, Late

@@ -1,0 +1,262 @@
+"""An exercise as a record: the right answer, what is asked of an answer, and known mistakes.
+
+    def pages(tokens, size):
+        \"\"\"pages(tokens, size) → how many pages of `size` tokens hold `tokens`.\"\"\"
+        return -(-tokens // size)
+
+    check_pages = Checker(
+        pages,
+        stages={
+            "full pages": [(8, 4), (12, 4)],
+            "a last page that isn't full": [(9, 4), (1, 16)],
+        },
+        mistakes={
+            "the last page isn't full, but it is a page": "-(-tokens // size) → tokens // size",
+            "after a full page, no other begins": lambda tokens, size: tokens // size + 1,
+        },
+    )
+
+`check_pages(mine)` asks the learner's function and the right one the same, stage by stage. At the
+first difference it looks for the mistake that gives the learner's results.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import islice
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kvbook.exercises.expect import (
+    Finding,
+    expect_array,
+    expect_close,
+    expect_dtype,
+    expect_equal,
+    expect_shape,
+)
+from kvbook.exercises.guard import guarded, method
+from kvbook.exercises.received import number, numbers, token_list
+from kvbook.exercises.report import Report, judged
+from kvbook.exercises.wording import apart
+
+Seen = tuple[Any, ...]  # (what was asked, the result) or (what, result, why), all of one answer
+Probe = Callable[[Any], Iterator[Seen]]
+NONE: Mapping[str, Any] = MappingProxyType({})
+AXES = {"T": "token", "S": "key", "H": "head", "Hq": "head", "Hkv": "kv head", "D": "dim"}
+
+
+class Shows(NamedTuple):
+    """A mistake whose numbers depend on how it was written: shows(got, needed) recognises it."""
+
+    answer: Any
+    shows: Callable[[Any, Any], bool]
+
+
+class Checker:
+    """`check(answer)` returns a `Report` on a learner's answer.
+
+    right      a right answer, with the task in its docstring: a function, or a class if learners
+               write one. Of a class, a probe gets a function that makes an object, whose methods
+               are guarded.
+    stages     {"what a right answer has proved": a list of arguments for one call each, or a
+               probe}. A probe is a generator function that is given an answer. It asks whatever it
+               likes and yields (what, result), or (what, result, why) to say why in words. It may
+               raise a Finding that quotes the results, and return a sentence for the stage.
+    mistakes   {"the sentence that diagnoses it": a wrong answer}. That is a function (a class), or
+               an edit of the right one: "old text → new text", or a tuple of edits. A list holds
+               several wrong answers that share a sentence.
+    refused    the same, {"a part of the words in which a stage refuses it": a wrong answer}
+    name       in the report and the catalogue, if it isn't that of `right`
+    names      what the results of a tuple are called
+    letters    the axes of arrays: "T H D"
+    typed      arrays need the dtype of the right ones. Without it, lists will do as well.
+    rtol, atol of arrays. A float that is no array must agree to 1e-6 unless rtol is given.
+    modifies   names of functions or methods whose work is to change an argument
+    no_result  names of those that return nothing
+    """
+
+    def __init__(
+        self,
+        right: Any,
+        *,
+        stages: Mapping[str, Probe | Sequence[tuple[Any, ...]]],
+        mistakes: Mapping[str, Any] = NONE,
+        refused: Mapping[str, Any] = NONE,
+        name: str = "",
+        names: Sequence[str] = (),
+        letters: str = "",
+        typed: bool = False,
+        rtol: float | None = None,
+        atol: float = 1e-5,
+        modifies: Sequence[str] = (),
+        no_result: Sequence[str] = (),
+    ) -> None:
+        self.right, self.stages, self.mistakes, self.refused = right, stages, mistakes, refused
+        self.name, self.names, self.letters = name or right.__name__, names, letters
+        self.typed, self.rtol, self.atol = typed, rtol, atol
+        self.modifies, self.no_result = modifies, no_result
+        self.__name__, self.__doc__ = f"check_{self.name}", right.__doc__
+
+    def __call__(self, answer: Any) -> Report:
+        wants = "class" if isinstance(self.right, type) else "function"
+        return judged(self.name, self._proved, answer, wants)
+
+    def wrong(self, mistakes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        """The words and the answer of each mistake."""
+        for words, found in mistakes.items():
+            for wrong in found if type(found) is list else [found]:
+                yield words, self._wrong(wrong)
+
+    def _wrong(self, wrong: Any) -> Any:
+        if isinstance(wrong, Shows):
+            return Shows(self._wrong(wrong.answer), wrong.shows)
+        edits = (wrong,) if isinstance(wrong, str) else wrong
+        return edited(self.right, edits) if type(edits) is tuple else wrong
+
+    def _proved(self, answer: Any) -> Iterator[str]:
+        learner, right = self._guarded(answer), self._guarded(self.right)
+        for sentence, probe in self.stages.items():
+            asked, needed = self._seen(probe, learner), self._seen(probe, right)
+            came: list[Any] = []
+            while True:
+                try:
+                    what, got, *why = next(asked)
+                except StopIteration as end:
+                    yield end.value or sentence
+                    break
+                came.append(got)
+                wanted = next(needed)[1]
+                try:
+                    self._compare(got, wanted, what, *why)
+                except Finding as difference:
+                    words = self._diagnosis(probe, came, wanted)
+                    if words and not _has_arrays(wanted):
+                        self._compare(got, wanted, what, words)
+                    raise Finding(f"{what}: {words}") if words else difference from None
+
+    def _seen(self, probe: Any, answer: Any) -> Iterator[Seen]:
+        if callable(probe):
+            return (yield from probe(answer))
+        for args in probe:
+            what = f"{self.name}({', '.join(map(repr, args))})"
+            yield what, answer(*copy.deepcopy(args))
+
+    def _diagnosis(self, probe: Any, came: list[Any], needed: Any) -> str:
+        """The words of the first mistake that gives these results, the last of them wrong."""
+        for words, wrong in self.wrong(self.mistakes):
+            if isinstance(wrong, Shows):
+                found = wrong.shows(came[-1], needed)
+            else:
+                found = self._gives(wrong, probe, came, needed)
+            if found:
+                return words
+        return ""
+
+    def _gives(self, answer: Any, probe: Any, came: list[Any], needed: Any) -> bool:
+        try:
+            seen = islice(self._seen(probe, self._guarded(answer)), len(came))
+            results = [result for _, result, *_ in seen]
+        except Exception:  # the mistake gets an error here, and the learner's answer got none
+            return False
+        alike = len(results) == len(came) and all(map(self._alike, came, results))
+        return alike and not self._alike(needed, results[-1])
+
+    def _compare(self, got: Any, needed: Any, what: str, why: str = "", typed: Any = None) -> None:
+        """Raise a Finding unless `got` is as good as `needed`, which says what kind is needed."""
+        if isinstance(needed, np.ndarray):
+            typed = self.typed if typed is None else typed
+            array = expect_array(got, what) if typed else numbers(got, what)
+            letters = self.letters if len(self.letters.split()) == needed.ndim else ""
+            expect_shape(array, needed.shape, what, letters=letters)
+            if typed:
+                expect_dtype(array, needed.dtype, what)
+            rtol, axes = self.rtol or 1e-4, tuple(AXES.get(x, x) for x in letters.split())
+            expect_close(array, needed, what, axes=axes, rtol=rtol, atol=self.atol, why=why)
+        elif isinstance(needed, int | float) and not isinstance(needed, bool):
+            value, exact = number(got, what), isinstance(needed, int)
+            close = math.isclose(value, needed, rel_tol=self.rtol or 1e-6)
+            if value != needed and (exact or not close):
+                said = (got, needed) if exact else apart(value, needed, ".6g")
+                raise Finding(f"{what}: got {said[0]}, needed {said[1]}{f': {why}' * bool(why)}")
+        elif isinstance(needed, list) and all(type(x) is int for x in needed):
+            expect_equal(token_list(got, what), needed, what, why=why)
+        elif isinstance(needed, list | tuple):
+            names = self.names or tuple(f"part {i}" for i in range(len(needed)))
+            for name, x, y in zip(names, parts(got, what, names), needed, strict=True):
+                self._compare(x, y, f"{what}, {name}", why, typed)
+        else:
+            expect_equal(got, needed, what, why=why)
+
+    def _alike(self, got: Any, other: Any) -> bool:
+        """Whether two results are the same but for their dtype."""
+        try:
+            self._compare(got, other, "", typed=False)
+        except Finding:
+            return False
+        return True
+
+    def _guarded(self, answer: Any) -> Any:
+        if not isinstance(self.right, type):
+            return guarded(answer, **self._settings(self.name))
+        make = guarded(answer, may_return_none=True)
+        return lambda *args: _Guarded(make(*args), self.right.__name__, self._settings)
+
+    def _settings(self, name: str) -> dict[str, Any]:
+        return {"may_modify": name in self.modifies, "may_return_none": name in self.no_result}
+
+
+class _Guarded:
+    """An object of a learner's class, with its methods guarded."""
+
+    def __init__(self, thing: Any, owner: str, settings: Callable[[str], dict[str, Any]]) -> None:
+        self._thing, self._owner, self._settings = thing, owner, settings
+
+    def __getattr__(self, name: str) -> Any:
+        return method(self._thing, name, self._owner, **self._settings(name))
+
+
+@cache
+def edited(answer: Any, edits: tuple[str, ...]) -> Any:
+    """The function or class with some of its text replaced: each edit is "old text → new text".
+
+    ValueError for an old text that isn't there exactly once.
+    """
+    text = textwrap.dedent(inspect.getsource(answer))
+    for edit in edits:
+        old, new = edit.split(" → ")
+        if text.count(old) != 1:
+            raise ValueError(f"{answer.__name__} has {old!r} {text.count(old)} times, needed once")
+        text = text.replace(old, new)
+    space = dict(vars(sys.modules[answer.__module__]))
+    exec(compile("from __future__ import annotations\n" + text, "a mistake", "exec"), space)
+    return space[answer.__name__]
+
+
+def parts(result: Any, what: str, names: Sequence[str]) -> Any:
+    """A tuple or list of as many results as there are names.
+
+    >>> parts((3, 4), "the slice", ("begin", "end"))
+    (3, 4)
+    >>> parts(3, "the slice", ("begin", "end"))
+    Traceback (most recent call last):
+        ...
+    kvbook.exercises.expect.Finding: the slice: got int, needed (begin, end)
+    """
+    if isinstance(result, list | tuple) and len(result) == len(names):
+        return result
+    came = type(result).__name__
+    came += f" of {len(result)}" if isinstance(result, list | tuple) else ""
+    raise Finding(f"{what}: got {came}, needed ({', '.join(names)})")
+
+
+def _has_arrays(x: Any) -> bool:
+    return isinstance(x, np.ndarray) or (isinstance(x, list | tuple) and any(map(_has_arrays, x)))
