@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kvbook.exercises.checker import Checker, Seen, edited
 from kvbook.exercises.report import (
     Finding,
     NotDone,
@@ -16,26 +17,37 @@ from kvbook.exercises.report import (
     checker,
     diagnose,
     expect_close,
-    expect_dtype,
     expect_equal,
-    expect_shape,
     guarded,
 )
 
 F32 = np.float32
 
 
-@checker
-def check_double(double: Callable[..., Any]) -> Iterator[str]:
+def double(x: Any) -> Any:
     """Doubles x (T, D)."""
+    return 2 * x
+
+
+def _doubled(double: Any) -> Iterator[Seen]:
     x = np.arange(6, dtype=F32).reshape(2, 3)
+    yield "the result", double(x), "not twice x"
+
+
+def _kept(double: Any) -> Iterator[Seen]:
+    x = np.arange(2, dtype=F32)
     y = double(x)
-    expect_shape(y, (2, 3), "the result", letters="T D")
-    expect_dtype(y, F32, "the result")
-    yield "the shape and dtype of x"
-    diagnose(y, {"x squared: multiply by 2, not by x": x * x})
-    expect_close(y, 2 * x, "the result", axes=("row", "column"), why="not twice x")
-    yield "every number is doubled"
+    x[...] = 7
+    yield "the result after x changed", y
+
+
+check_double = Checker(
+    double,
+    letters="T D",
+    typed=True,
+    stages={"every number is doubled": _doubled, "the result is an array of its own": _kept},
+    mistakes={"x squared: multiply by 2, not by x": "2 * x → x * x"},
+)
 
 
 def stub(x: Any) -> Any: ...
@@ -74,7 +86,8 @@ def test_a_right_answer_is_told_what_it_proved() -> None:
     report = check_double(lambda x: 2 * x)
     assert report and report.passed and report.status == "passed"
     assert repr(report) == (
-        "double: passed\n  proved: the shape and dtype of x\n  proved: every number is doubled"
+        "double: passed\n  proved: every number is doubled\n"
+        "  proved: the result is an array of its own"
     )
 
 
@@ -88,32 +101,81 @@ def test_a_stub_is_not_done_yet(function: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "function, words, proved",
+    "function, words",
     [
-        (lambda x: x[7], "raised IndexError: index 7 is out of bounds", 0),
-        (helper, "at the line: return np.concatenate([x, 3])", 0),
-        (in_place, "argument 1 of in_place was changed in place: copy it first", 0),
-        (lambda x: [1, 2], "the result: got list, needed a NumPy array", 0),
-        (lambda x: 2, "the result: got int (2), needed a NumPy array", 0),
-        (lambda x: 2 * x[0], "has shape (3,), needed (2, 3) (T, D)", 0),
-        (lambda x: (2 * x).T, "an axis is in the wrong place", 0),
-        (lambda x: 2.0 * x.astype(np.float64), "is float64, needed float32: twice the bytes", 0),
-        (lambda x: (2 * x).astype(np.int64), "the result is int64, needed float32", 0),
-        (lambda x: x / x * 2 * x, "row 0, column 0 is NaN: not twice x", 1),
-        (lambda x: x * x, "x squared: multiply by 2, not by x", 1),
-        (one_off, "row 1, column 0 is 6.5, needed 6 (1 of 6 numbers are off): not twice x", 1),
-        (two_off, "is 6.5, needed 6; farthest off: row 1, column 2 is -7, needed 10", 1),
+        (lambda x: x[7], "raised IndexError: index 7 is out of bounds"),
+        (helper, "at the line: return np.concatenate([x, 3])"),
+        (in_place, "argument 1 of in_place was changed in place: copy it first"),
+        (lambda x: [1, 2], "the result: got list, needed a NumPy array"),
+        (lambda x: 2, "the result: got int (2), needed a NumPy array"),
+        (lambda x: 2 * x[0], "has shape (3,), needed (2, 3) (T, D)"),
+        (lambda x: (2 * x).T, "an axis is in the wrong place"),
+        (lambda x: 2.0 * x.astype(np.float64), "is float64, needed float32: twice the bytes"),
+        (lambda x: (2 * x).astype(np.int64), "the result is int64, needed float32"),
+        (lambda x: x / x * 2 * x, "token 0, dim 0 is NaN: not twice x"),
+        (lambda x: x * x, "x squared: multiply by 2, not by x"),
+        (one_off, "token 1, dim 0 is 6.5, needed 6 (1 of 6 numbers are off): not twice x"),
+        (two_off, "is 6.5, needed 6; farthest off: token 1, dim 2 is -7, needed 10"),
     ],
 )
 def test_a_wrong_answer_is_told_why(
-    function: Callable[..., Any], words: str, proved: int, recwarn: pytest.WarningsRecorder
+    function: Callable[..., Any], words: str, recwarn: pytest.WarningsRecorder
 ) -> None:
     report = check_double(function)
     assert report.status == "not yet" and not report.passed
     assert words in report.finding
-    assert len(report.proved) == proved
     assert len(recwarn) == 0, "a learner's division by zero stays out of the page"
     assert repr(report) == repr(check_double(function)), "the same words every time"
+
+
+def numbers(kind: Any) -> Any:
+    """numbers(kind) → results of several kinds."""
+    found = {"int": 3, "float": 0.5, "tokens": [1, 2], "pair": (1, np.ones(2)), "text": "a"}
+    return found[kind]
+
+
+@pytest.mark.parametrize(
+    "kind, wrong, words",
+    [
+        ("int", 4, "numbers('int'): got 4, needed 3: one too many"),
+        ("int", 5, "numbers('int'): got 5, needed 3"),
+        ("int", "3", "numbers('int'): expected one number, got str"),
+        ("float", 0.50001, "numbers('float'): got 0.50001, needed 0.5"),
+        ("tokens", [1, 3], "numbers('tokens'): got [1, 3], needed [1, 2]"),
+        ("tokens", 1.5, "needed a list of token ids"),
+        ("pair", (1, 2, 3), "numbers('pair'): got tuple of 3, needed (first, second)"),
+        ("pair", (2, np.ones(2)), "numbers('pair'), first: got 2, needed 1"),
+        ("pair", (1, [1, 0]), "numbers('pair'), second: axis 0 1 is 0, needed 1"),
+        ("pair", (1, np.zeros(2)), "numbers('pair'): zeros"),
+        ("text", 1, "numbers('text'): got int (1), needed str"),
+    ],
+)
+def test_results_of_any_kind_are_compared(kind: str, wrong: Any, words: str) -> None:
+    check = Checker(
+        numbers,
+        names=("first", "second"),
+        stages={"it is right": [(kind,)]},
+        mistakes={
+            "one too many": '"int": 3 → "int": 4',
+            "zeros": "np.ones → np.zeros",
+            "raises elsewhere": "found[kind] → found[kind + kind]",
+        },
+    )
+    assert check(numbers).passed and words in check(lambda kind: wrong).finding
+
+
+def test_a_mistake_explains_all_that_was_seen_in_a_stage() -> None:
+    check = Checker(
+        numbers,
+        stages={"it is right": [("int",), ("float",)]},
+        mistakes={"all are 0": lambda kind: 0, "the float is 0": "0.5 → 0"},
+    )
+    assert "got 0, needed 0.5: the float is 0" in check(lambda kind: 3 * (kind == "int")).finding
+
+
+def test_an_edit_that_does_not_fit_is_a_mistake_of_ours() -> None:
+    with pytest.raises(ValueError, match="numbers has 'np.zeros' 0 times, needed once"):
+        edited(numbers, ("np.zeros → np.ones",))
 
 
 def test_report_is_narrow_enough_for_a_box() -> None:
