@@ -142,7 +142,7 @@ def numbers(kind: Any) -> Any:
         ("int", "3", "numbers('int'): expected one number, got str"),
         ("float", 0.50001, "numbers('float'): got 0.50001, needed 0.5"),
         ("tokens", [1, 3], "numbers('tokens'): got [1, 3], needed [1, 2]"),
-        ("tokens", 1.5, "needed a list of token ids"),
+        ("tokens", 1.5, "needed a list of integers"),
         ("pair", (1, 2, 3), "numbers('pair'): got tuple of 3, needed (first, second)"),
         ("pair", (2, np.ones(2)), "numbers('pair'), first: got 2, needed 1"),
         ("pair", (1, [1, 0]), "numbers('pair'), second: axis 0 1 is 0, needed 1"),

@@ -43,7 +43,7 @@ from kvbook.exercises.expect import (
     expect_equal,
     expect_shape,
 )
-from kvbook.exercises.guard import guarded, method
+from kvbook.exercises.guard import NotDone, guarded, method
 from kvbook.exercises.received import number, numbers, token_list
 from kvbook.exercises.report import Report, judged
 from kvbook.exercises.wording import apart
@@ -80,6 +80,7 @@ class Checker:
     letters    the axes of arrays: "T H D"
     typed      arrays need the dtype of the right ones. Without it, lists will do as well.
     rtol, atol of arrays. A float that is no array must agree to 1e-6 unless rtol is given.
+    returns    types of results that are no plain data; then an answer may also be a class
     modifies   names of functions or methods whose work is to change an argument
     no_result  names of those that return nothing
     """
@@ -97,17 +98,18 @@ class Checker:
         typed: bool = False,
         rtol: float | None = None,
         atol: float = 1e-5,
+        returns: type | tuple[type, ...] = (),
         modifies: Sequence[str] = (),
         no_result: Sequence[str] = (),
     ) -> None:
         self.right, self.stages, self.mistakes, self.refused = right, stages, mistakes, refused
         self.name, self.names, self.letters = name or right.__name__, names, letters
         self.typed, self.rtol, self.atol = typed, rtol, atol
-        self.modifies, self.no_result = modifies, no_result
+        self.returns, self.modifies, self.no_result = returns, modifies, no_result
         self.__name__, self.__doc__ = f"check_{self.name}", right.__doc__
 
     def __call__(self, answer: Any) -> Report:
-        wants = "class" if isinstance(self.right, type) else "function"
+        wants = "class" if isinstance(self.right, type) else "" if self.returns else "function"
         return judged(self.name, self._proved, answer, wants)
 
     def wrong(self, mistakes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -151,15 +153,34 @@ class Checker:
             yield what, answer(*copy.deepcopy(args))
 
     def _diagnosis(self, probe: Any, came: list[Any], needed: Any) -> str:
-        """The words of the first mistake that gives these results, the last of them wrong."""
+        """The words of a mistake that gives these results, the last of them wrong.
+
+        If there are several, of the first that the stages before couldn't tell, either.
+        """
+        found = list[tuple[str, Any]]()
         for words, wrong in self.wrong(self.mistakes):
             if isinstance(wrong, Shows):
-                found = wrong.shows(came[-1], needed)
+                gives, wrong = wrong.shows(came[-1], needed), wrong.answer
             else:
-                found = self._gives(wrong, probe, came, needed)
-            if found:
-                return words
-        return ""
+                gives = self._gives(wrong, probe, came, needed)
+            if gives:
+                found.append((words, wrong))
+        if len({words for words, _ in found}) < 2:
+            return found[0][0] if found else ""
+        probes = list(self.stages.values())
+        before = probes[: probes.index(probe)]
+        return next((w for w, wrong in found if self._passes(wrong, before)), found[0][0])
+
+    def _passes(self, answer: Any, probes: list[Any]) -> bool:
+        wrong, right = self._guarded(answer), self._guarded(self.right)
+        try:
+            for probe in probes:
+                pairs = zip(self._seen(probe, wrong), self._seen(probe, right), strict=True)
+                if not all(self._alike(x[1], y[1]) for x, y in pairs):
+                    return False
+        except Exception:
+            return False
+        return True
 
     def _gives(self, answer: Any, probe: Any, came: list[Any], needed: Any) -> bool:
         try:
@@ -188,11 +209,14 @@ class Checker:
                 said = (got, needed) if exact else apart(value, needed, ".6g")
                 raise Finding(f"{what}: got {said[0]}, needed {said[1]}{f': {why}' * bool(why)}")
         elif isinstance(needed, list) and all(type(x) is int for x in needed):
-            expect_equal(token_list(got, what), needed, what, why=why)
+            expect_equal(token_list(got, what, "integers"), needed, what, why=why)
         elif isinstance(needed, list | tuple):
             names = self.names or tuple(f"part {i}" for i in range(len(needed)))
             for name, x, y in zip(names, parts(got, what, names), needed, strict=True):
                 self._compare(x, y, f"{what}, {name}", why, typed)
+        elif isinstance(got, str) and isinstance(needed, str):
+            if got != needed:
+                raise Finding(f"{what}: got {got}, needed {needed}{f': {why}' * bool(why)}")
         else:
             expect_equal(got, needed, what, why=why)
 
@@ -211,7 +235,11 @@ class Checker:
         return lambda *args: _Guarded(make(*args), self.right.__name__, self._settings)
 
     def _settings(self, name: str) -> dict[str, Any]:
-        return {"may_modify": name in self.modifies, "may_return_none": name in self.no_result}
+        return {
+            "may_modify": name in self.modifies,
+            "may_return_none": name in self.no_result,
+            "returns": self.returns,
+        }
 
 
 class _Guarded:
@@ -239,6 +267,22 @@ def edited(answer: Any, edits: tuple[str, ...]) -> Any:
     space = dict(vars(sys.modules[answer.__module__]))
     exec(compile("from __future__ import annotations\n" + text, "a mistake", "exec"), space)
     return space[answer.__name__]
+
+
+def outcome(call: Callable[..., Any], *args: Any) -> tuple[Any, str]:
+    """The result of a guarded call and "", or None and what came of it: "OutOfBlocks", "None".
+
+    For calls that may have to raise an exception.
+    """
+    try:
+        return call(*args), ""
+    except NotDone:
+        return None, "None"
+    except Finding as finding:
+        if finding.__cause__ is None:
+            raise
+        why = f" ({cause})" if isinstance(cause := finding.__cause__, NameError) else ""
+        return None, type(cause).__name__ + why
 
 
 def parts(result: Any, what: str, names: Sequence[str]) -> Any:

@@ -72,15 +72,15 @@ def expect_number(
     raise Finding(f"{what}: expected {said[1]}, got {said[0]}")
 
 
-def token_list(x: Any, what: str) -> list[int]:
-    """The token ids in a list or an array of any shape, else a Finding.
+def token_list(x: Any, what: str, of: str = "token ids, which are integers") -> list[int]:
+    """The token ids (or other integers) in a list or an array of any shape, else a Finding.
 
     >>> token_list(["7"], "the answer")
     Traceback (most recent call last):
         ...
     kvbook.exercises.expect.Finding: the answer: got ['7'] (list), needed a list of token ids, ...
     """
-    needed = Finding(f"{what}: got {shown(x)}, needed a list of token ids, which are integers")
+    needed = Finding(f"{what}: got {shown(x)}, needed a list of {of}")
     if not isinstance(x, int | list | tuple | np.ndarray):
         raise needed
     try:
