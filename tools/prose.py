@@ -122,11 +122,12 @@ def runs(lines: list[str]) -> Iterator[tuple[str, ...]]:
 
 
 def library_runs() -> dict[tuple[str, ...], str]:
-    """Every run of PASTED lines of kvlib, and the file that it stands in."""
+    """Every run of PASTED lines and its file. Right answers to exercises may be on a page, too."""
     return {
         run: path.relative_to(ROOT).as_posix()
         for name in ("kvlib", "kvbook")
         for path in sorted((ROOT / name).rglob("*.py"))
+        if path.parent.name != "exercises"
         for run in runs(code_lines(path.read_text(encoding="utf-8")))
     }
 

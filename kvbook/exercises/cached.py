@@ -13,7 +13,7 @@ from kvbook.exercises.report import expect_equal
 from kvlib.attention import attend
 from kvlib.model import Decoder, ModelConfig
 from kvlib.model.weights import random_weights
-from kvlib.serve.sampling import greedy
+from kvlib.serve import greedy
 
 
 def tiny_model() -> Decoder:

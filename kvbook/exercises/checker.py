@@ -253,12 +253,17 @@ class _Guarded:
 
 
 @cache
+def _source(answer: Any) -> str:
+    return textwrap.dedent(inspect.getsource(answer))
+
+
+@cache
 def edited(answer: Any, edits: tuple[str, ...]) -> Any:
     """The function or class with some of its text replaced: each edit is "old text → new text".
 
     ValueError for an old text that isn't there exactly once.
     """
-    text = textwrap.dedent(inspect.getsource(answer))
+    text = _source(answer)
     for edit in edits:
         old, new = edit.split(" → ")
         if text.count(old) != 1:
