@@ -170,7 +170,7 @@ class _Pool:
             raise Finding(f"allocate returned {type(got).__name__}, needed a list of blocks")
         blocks = [whole(b, f"allocate({count}) gave {got}: a block") for b in got]
         if any(list(earlier) != was for earlier, was in self.given):
-            return [], "another list in the place of one that was given before"
+            return [], "a change of a list that it gave before"
         self.given.append((got, list(got)))
         if -1 in blocks:
             return [], "block -1, which the caller wrote into its own list after it was freed"
@@ -185,7 +185,7 @@ class _Pool:
         given = list(blocks)
         said = outcome(self.pool.free, given)[1] or "freed"
         if given != blocks:
-            said = "the list that was handed over is changed"
+            said = "a change of the list"
         if said == "freed":
             self.left |= set(blocks)
         given[:] = [-1] * len(given)  # the caller uses its list for something else
@@ -205,7 +205,8 @@ def _handed_out(free_list: Any) -> Iterator[Seen]:
 def _refusals(free_list: Any) -> Iterator[Seen]:
     pool = _Pool(free_list, 6)
     pool.allocate(2)
-    last = pool.allocate(4)[0]
+    last, said = pool.allocate(4)
+    yield "allocate(4) with 4 free", said
     for _ in range(2):
         yield "free of 2 blocks", pool.free(last[:2])
         last, said = pool.allocate(2)
@@ -217,7 +218,8 @@ def _refusals(free_list: Any) -> Iterator[Seen]:
 
 def _freed_twice(free_list: Any) -> Iterator[Seen]:
     pool = _Pool(free_list, 6)
-    held, left = pool.allocate(4)[0], pool.allocate(2)[0]
+    (held, one), (left, two) = pool.allocate(4), pool.allocate(2)
+    yield "allocate(4) and allocate(2) with 6 free", f"{one} and {two}"
     yield "free of 2 blocks", pool.free(left)
     yield "free of a block that is free already", outcome(pool.pool.free, left[:1])[1]
     for what, blocks in (
@@ -263,14 +265,11 @@ check_free_list = Checker(
     mistakes={
         "a request that gets fewer blocks than it asked for has nowhere to write the rest": [
             ("if count > → if 0 > ", "range(count) → range(min(count, len(self.left)))"),
-            ('raise OutOfBlocks(f"{count} needed, {len(self.left)} free") → return None',),
+            'raise OutOfBlocks(f"{count} needed, {len(self.left)} free") → return None',
         ],
         "raise OutOfBlocks before anything is taken": "if count > → if 0 > ",
         "a request that is refused must change nothing. Count before you take the first block": (
             "raise OutOfBlocks → self.left.clear(); raise OutOfBlocks"
-        ),
-        "blocks that are handed out must leave the list": (
-            "[self.left.pop() for _ in range(count)] → self.left[:count]"
         ),
         "did free take back all of the list?": [
             "        self.left.extend(blocks)\n → ",
@@ -289,20 +288,7 @@ check_free_list = Checker(
         "refuse only if count is larger than the number of free blocks": (
             "if count > len(self.left) → if count >= len(self.left) > 0"
         ),
-        "a pool of 6 has blocks 0 to 5": "range(num_blocks) → range(1, num_blocks + 1)",
-        "give as many blocks as were asked for": "range(count) → range(count + 1)",
-        "free kept the caller's own list. Copy its content instead": (
-            "self.left.extend(blocks) → self.left = blocks"
-        ),
-        "copy the list first": "extend(blocks) → extend(blocks); blocks.clear()",
-        "hand out a new list each time": (
-            "return [self.left.pop() → self.out = getattr(self, 'out', []); "
-            "self.out[:] = [self.left.pop()",
-            "range(count)] → range(count)]; return self.out",
-        ),
-        "each pool keeps its own list, made in __init__": (
-            "self.left = list(range(num_blocks)) → type(self).left = list(range(num_blocks))"
-        ),
+        "each pool keeps its own list, made in __init__": "self.left = → type(self).left =",
         "refuse only a block that is free already, not one that was freed before": (
             "self.left = → self.seen = set(); self.left =",
             "if set(blocks) & set(self.left) → if set(blocks) & self.seen",
@@ -310,13 +296,19 @@ check_free_list = Checker(
         ),
     },
     refused={
-        "(set), needed a list of integers": (
-            "[self.left.pop() for _ in range(count)] → set(self.left)"
+        "a block that has an owner": "[self.left.pop() for _ in range(count)] → self.left[:count]",
+        "got block 6, but there are blocks 0 to 5": "range(num → range(1, 1 + num",
+        "got [5], needed []": "range(count) → range(count + 1)",
+        "got block -1, which the caller wrote": "self.left.extend(blocks) → self.left = blocks",
+        "got a change of the list": "extend(blocks) → extend(blocks); blocks.clear()",
+        "got a change of a list that it gave before": (
+            "self.left = → self.out = []; self.left =",
+            "return [ → self.out[:] = [",
+            "range(count)] → range(count)]; return self.out",
         ),
+        "(set), needed a list of integers": "[self.left.pop() for _ in range(count)] → set()",
         "(float), needed a whole number": "[self.left.pop() → [float(self.left.pop())",
-        "got NameError (name 'OutOfBlock' is not defined), needed OutOfBlocks": (
-            "raise OutOfBlocks → raise OutOfBlock"
-        ),
+        "got NameError (name 'Out' is not defined), needed OutOf": "raise OutOfBlocks → raise Out",
         "got AssertionError, needed ValueError": "raise ValueError → raise AssertionError",
     },
 )
@@ -603,9 +595,9 @@ check_append = Checker(
         "blocks of one token and of three, with two forks": _small_blocks,
     },
     mistakes={
-        "its entry of the table was never set. It is still 0, and block 0 belongs to x. A block is "
+        "the entry of the table was never set. It is still 0, and block 0 belongs to x. A block is "
         "needed when length % block_size is 0": "if off == 0 → if off == 1",
-        "it made a copy, but its table still names the block that both hold, so the token went "
+        "a copy was made, but the table still names the block that both hold, so the token went "
         "where the other request reads": [
             "        table[block] = new\n → ",
             ("        table[block] = new\n → ", "        pool.free([old])\n → "),
@@ -614,9 +606,7 @@ check_append = Checker(
             "if not pool.writable(old) → if False"
         ),
         "copy what the old block held into the new one": "        store[new] = store[old]\n → ",
-        "a request that leaves a block must free it exactly once": (
-            "        pool.free([old])\n → "
-        ),
+        "a request that leaves a block must free it once": "        pool.free([old])\n → ",
         "a request that holds a block alone writes into it": (
             "if not pool.writable(old) → if length > 9 or not pool.writable(old)"
         ),
@@ -624,15 +614,11 @@ check_append = Checker(
             "return length → if off + 1 == store.shape[1]: table[block + 1] = pool.allocate(1)[0]\n"
             "    return length"
         ),
-        "it returns the new length": "return length + 1 → return length",
-        "a later request may use what a free block holds: write into no other block": (
-            "return length → store[-1] = 0; return length"
-        ),
     },
     refused={
+        "got length 0": "return length + 1 → return length",
+        "a block changed that is not in the table": "return length → store[-1] = 0; return length",
         "k was changed in place": "return length → k[:] = 0; return length",
-        "the table names block 77, the pool has 0 to 31": (
-            "return length → table[block] = 77; return length"
-        ),
+        "names block 77, the pool has": "return length → table[block] = 77; return length",
     },
 )
