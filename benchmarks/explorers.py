@@ -71,7 +71,7 @@ def main() -> int:
     from explorer_pages import fixture_explorers, write_fixture
     from playwright.sync_api import sync_playwright
 
-    from kvbook.figures import eviction_explorer
+    from kvbook.explorers import eviction_explorer
 
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:

@@ -19,7 +19,9 @@ from typing import Any
 import effort as efforts
 import pytest
 
-pytest.register_assert_rewrite("explorer_pages", "hostile", "page_checks", "page_sliders", "visits")
+pytest.register_assert_rewrite(
+    "drawn", "explorer_pages", "hostile", "page_checks", "page_sliders", "visits"
+)
 
 # A test that names no library gets NumPy, on a machine with a graphics card, too.
 os.environ.setdefault("KVLIB_BACKEND", "numpy")
@@ -44,6 +46,16 @@ def device_at_hand(monkeypatch):
 
     install(monkeypatch)
     return xp
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The book's style for figures; each one that a test makes is checked as all are."""
+    pytest.importorskip("matplotlib")
+    from drawn import figures_checked
+
+    with figures_checked(monkeypatch):
+        yield
 
 
 @pytest.fixture

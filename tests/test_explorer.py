@@ -17,8 +17,8 @@ from small_scenes import TABLES, check_scene, shelf_explorer, shelf_scene
 from views import Markup, check_view, move, sweep
 
 from kvbook.explorers import Choice, Explorer, Slider, svg
+from kvbook.explorers.explorer import numbers_table
 from kvbook.explorers.live import LiveView
-from kvbook.explorers.markup import numbers_table
 
 pytest.importorskip("ipywidgets")
 TESTS = Path(__file__).resolve().parent

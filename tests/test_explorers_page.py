@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kvbook.explorers import svg, svg_curves, svg_names, svg_parts
+from kvbook.explorers import svg, svg_curves, svg_parts
 from kvbook.explorers.catalogue import ALL
 from kvbook.figures import style
 
@@ -314,10 +314,10 @@ def test_the_name_of_an_upright_line_is_crossed_by_no_curve(end: float) -> None:
         x, y = number(name, "x"), number(name, "y") + 4
         box = [x, y - 15, x + svg_parts.text_width("limit", svg_parts.SMALL), y]
         paths = [
-            [[svg_names.at_x(panel, area, a), svg_names.at_y(panel, area, b)] for a, b in points]
+            [[svg_curves.at_x(panel, area, a), svg_curves.at_y(panel, area, b)] for a, b in points]
             for points in (steep, flat, [[8, 0], [8, 100]])
         ]
-        assert not svg_names.crossed(box, paths)
+        assert not svg_curves.crossed(box, paths)
         assert area["left"] <= x <= area["right"]
 
 

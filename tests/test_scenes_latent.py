@@ -11,7 +11,7 @@ from scene_parts import line, numbers, part
 from small_scenes import check_scene
 
 from kvbook.explorers import latent_explorer
-from kvbook.explorers.explorers_latent import latent_sizes
+from kvbook.explorers.catalogue import latent_sizes
 from kvlib.costs import MODELS
 
 EXPLORER = latent_explorer()

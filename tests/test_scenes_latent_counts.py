@@ -11,7 +11,7 @@ from schedules import close
 
 import kvlib
 from kvbook.explorers import latent_explorer
-from kvbook.explorers.explorers_latent import LATENT_MODELS, latent_sizes
+from kvbook.explorers.catalogue import LATENT_MODELS, latent_sizes
 from kvbook.explorers.scenes.latent import latent_forms
 from kvlib.config.shape import Latent
 from kvlib.costs import MODELS, formulas

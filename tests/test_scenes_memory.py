@@ -8,8 +8,7 @@ import pytest
 from scene_parts import GIB, line, numbers, part, settings_of
 
 from kvbook.explorers.catalogue import HELD, memory_explorer, tables
-from kvbook.explorers.scenes.memory import memory_bytes
-from kvbook.explorers.scenes.memory_words import interval_words
+from kvbook.explorers.scenes.memory import interval_words, memory_bytes
 from kvlib.costs import MODELS, Bytes, max_context
 from kvlib.costs.bill import ASSUMPTIONS, Share
 

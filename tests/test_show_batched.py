@@ -2,38 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import pytest
+from drawn import faces, labels, texts, title, widths
 
 from kvbook import figures
 from kvbook.figures import batched as draw
 
-
-@pytest.fixture(autouse=True)
-def style(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    import matplotlib
-
-    monkeypatch.setenv("MPLBACKEND", "Agg")
-    with matplotlib.rc_context():
-        figures.use_style()
-        yield
-
-
-def widths(ax: Any) -> list[float]:
-    return [patch.get_width() for patch in ax.patches]
-
-
-def words(ax: Any) -> list[str]:
-    return [text.get_text() for text in ax.texts if text.get_text()]
-
-
-def faces(ax: Any) -> list[Any]:
-    from matplotlib.colors import to_hex
-
-    return [to_hex(patch.get_facecolor()) for patch in ax.patches]
+pytestmark = pytest.mark.usefixtures("drawn")
 
 
 def test_the_rectangle_and_the_pack_hold_the_same_tokens() -> None:
@@ -49,16 +25,16 @@ def test_padding_is_an_outline_and_positions_are_written() -> None:
     positions = np.array([[0, 1, 1], [0, 1, 2]])
     sides = {"right": (positions, mask), "left": (positions[:, ::-1], mask[:, ::-1])}
     right, left = draw.padded_positions(sides).axes
-    assert words(right) == ["0", "1", "–", "0", "1", "2"]
-    assert words(left) == ["–", "1", "0", "2", "1", "0"]
+    assert texts(right) == ["0", "1", "–", "0", "1", "2"]
+    assert texts(left) == ["–", "1", "0", "2", "1", "0"]
     assert faces(right).index("#ffffff") == 2 and faces(left).index("#ffffff") == 0
-    assert right.get_title(loc="left") == "padded on the right"
+    assert title(right) == "padded on the right"
 
 
 def test_work_adds_up_to_what_was_computed() -> None:
     (ax,) = draw.work({"a": 2.0, "b": 1.0}, {"a": 5.0, "b": 4.0}, unit="thousands").axes
-    assert widths(ax) == [2, 1, 3, 3]
-    assert [word.strip() for word in words(ax)] == ["2.5 times", "4.0 times"]
+    assert widths(ax) == [2, 3, 1, 3]
+    assert [word.strip() for word in texts(ax)] == ["2.5 times", "4.0 times"]
     assert ax.get_xlabel() == "operations (thousands)"
 
 
@@ -75,7 +51,7 @@ def test_a_schedule_has_a_line_for_each_row_and_a_column_for_each_step() -> None
     fig = draw.schedules({"one": log, "other": log[:2]}, height=3)
     top, low = fig.axes
     assert len(top.patches) == 6 and len(low.patches) == 4
-    assert words(top) == ["a", "b"]
+    assert texts(top) == ["a", "b"]
     assert faces(top).count("#ffffff") == 2
     assert top.get_xlim() == low.get_xlim(), "both on one scale of steps"
     assert low.get_xlabel() == "step"
@@ -85,14 +61,14 @@ def test_bytes_per_token_are_mebibytes_on_logarithmic_axes() -> None:
     (ax,) = draw.bytes_a_token([1, 2, 4], [2**23, 2**22, 2**21], [2**20] * 3).axes
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
     assert [line.get_ydata()[0] for line in ax.lines] == [8, 1]
-    assert {"weights", "keys and values"} <= set(words(ax))
-    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["1", "2", "4"]
+    assert {"weights", "keys and values"} <= set(texts(ax))
+    assert labels(ax.xaxis) == ["1", "2", "4"]
 
 
 def test_product_times_start_at_zero_and_are_named() -> None:
     (ax,) = draw.product_times([1, 2], {"x": [1, 3], "y": [1, 2], "z": [1, 2]}).axes
     assert ax.get_ylim()[0] == 0
-    assert words(ax) == ["x", "y", "z"]
+    assert texts(ax) == ["x", "y", "z"]
     assert len({line.get_linestyle() for line in ax.lines}) == 3
 
 
@@ -102,13 +78,13 @@ def test_throughput_is_tokens_over_seconds() -> None:
     assert list(measured.get_xdata()) == [10, 20]  # milliseconds
     assert list(measured.get_ydata()) == [pytest.approx(100), pytest.approx(200)]
     assert predicted.get_linestyle() == "--"
-    assert words(ax).count("4") == 2
+    assert texts(ax).count("4") == 2
 
 
 def test_slots_show_what_was_written_over() -> None:
     before = np.array([[0, 1, -1], [-1, 0, -1]])
     after = np.array([[0, 1, 2], [-1, 3, -1]])
     (ax,) = draw.slots({"an append": (before, after)}).axes
-    assert words(ax) == ["0", "1", "2", "0→3"]
+    assert texts(ax) == ["0", "1", "2", "0→3"]
     assert faces(ax).count(figures.color("key")) == 2
     assert faces(ax).count("#ffffff") == 2

@@ -4,35 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from drawn import faces, labels, legend, texts, ys
 
-pytest.importorskip("matplotlib").use("Agg")
+from kvbook import figures
+from kvbook.figures import cached as draw
 
-from kvbook import figures  # noqa: E402
-from kvbook.figures import cached as draw  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def style() -> None:
-    figures.use_style()
-
-
-def colors(ax: object) -> list[str]:
-    from matplotlib.colors import to_hex
-
-    return [to_hex(p.get_facecolor()) for p in ax.patches]  # type: ignore[attr-defined]
+pytestmark = pytest.mark.usefixtures("drawn")
 
 
 def test_work_counts_what_is_computed_again() -> None:
     again = [range(n) for n in range(2, 6)]  # a prompt of 2, then one token more each time
     kept = [range(2), *(range(n - 1, n) for n in range(3, 6))]
     fig = draw.work(again, kept)
-    left, right = (colors(ax) for ax in fig.axes)
+    left, right = (faces(ax) for ax in fig.axes)
     key, recomputed, held = (figures.color(r) for r in ("key", "recomputed", "cached"))
     assert len(left) == len(right) == 2 + 3 + 4 + 5
     assert left.count(key) == right.count(key) == 5
     assert left.count(recomputed) == 2 + 3 + 4 and recomputed not in right
     assert right.count(held) == 2 + 3 + 4 and held not in left
-    words = [text.get_text() for text in fig.legends[0].get_texts()]
+    words = legend(fig)
     assert words == ["computed for the first time", "computed again", "read from the cache"]
 
 
@@ -58,7 +48,7 @@ def test_errors_puts_rms_and_largest_on_one_line() -> None:
     fig = draw.errors({"one": (1e-6, 5e-6), "other": (1e-3, 2e-3)}, ["recomputed", "cached"])
     (ax,) = fig.axes
     assert ax.get_xscale() == "log"
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["one", "other"]
+    assert labels(ax.yaxis) == ["one", "other"]
     assert list(ax.lines[0].get_xdata()) == [1e-6, 5e-6]
     assert ax.lines[0].get_color() == figures.color("recomputed")
     assert ax.lines[3].get_color() == figures.color("cached")
@@ -67,8 +57,8 @@ def test_errors_puts_rms_and_largest_on_one_line() -> None:
 def test_speedup_draws_prediction_and_both_measurements() -> None:
     fig = draw.speedup({1: 1.0, 2: 2.0, 3: 3.0}, {2: 2.0}, {2: 1.5, 3: 1.6})
     (ax,) = fig.axes
-    assert [list(line.get_ydata()) for line in ax.lines] == [[1.0, 2.0, 3.0], [2.0], [1.5, 1.6]]
-    named = [text.get_text() for text in ax.texts]
+    assert ys(ax) == [[1.0, 2.0, 3.0], [2.0], [1.5, 1.6]]
+    named = texts(ax)
     assert any("predicted" in t for t in named) and any("clock" in t for t in named)
 
 
@@ -76,7 +66,7 @@ def test_layouts_fill_the_cells_at_the_addresses_of_the_view() -> None:
     nhd, hnd = np.zeros((4, 3, 2), np.float32), np.zeros((3, 4, 2), np.float32)
     fig = draw.layouts({"NHD": (nhd, nhd[:, 1]), "HND": (hnd, hnd[1])})
     key = figures.color("key")
-    filled = [[i for i, c in enumerate(colors(ax)) if c == key] for ax in fig.axes]
+    filled = [[i for i, c in enumerate(faces(ax)) if c == key] for ax in fig.axes]
     assert filled == [[1, 4, 7, 10], [4, 5, 6, 7]]
     assert [ax.get_title() or ax.get_title("left") for ax in fig.axes] == ["NHD", "HND"]
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import pytest
+from drawn import labels, legend, texts, ys
 from models import decoder, text
 from small_scenes import check_scene
 from test_decoder import new_cache
 
-from kvbook import figures
 from kvbook.figures import chunked as draw
-from kvbook.figures.chunked_schedule import fed_before
+from kvbook.figures.chunked import fed_before
 from kvlib.serve import Event, Scheduler, waits
 
 EVENTS = [
@@ -28,25 +25,14 @@ EVENTS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def style(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    import matplotlib
-
-    monkeypatch.setenv("MPLBACKEND", "Agg")
-    with matplotlib.rc_context():
-        figures.use_style()
-        yield
-
-
-def words(ax: Any) -> list[str]:
-    return [t.get_text().strip() for t in ax.texts if t.get_text().strip()]
+pytestmark = pytest.mark.usefixtures("drawn")
 
 
 def test_the_scores_are_drawn_in_one_unit_from_zero() -> None:
     (ax,) = draw.score_matrix([1, 2, 4], [3 << 20, 6 << 20, 12 << 20], [1 << 20] * 3).axes
     assert ax.get_ylim()[0] == 0 and ax.get_ylabel() == "memory (MiB)"
     assert list(ax.lines[0].get_ydata()) == [3 << 20, 6 << 20, 12 << 20]
-    assert words(ax) == ["peak, measured", "the scores, once"]
+    assert texts(ax) == ["peak, measured", "the scores, once"]
 
 
 def test_filled_points_are_tiles_that_raised_top() -> None:
@@ -57,13 +43,13 @@ def test_filled_points_are_tiles_that_raised_top() -> None:
         assert list(line.get_ydata()) == values
         assert list(raised.get_xdata()) == [8, 24] and list(others.get_xdata()) == [16]
         assert raised.get_markerfacecolor() != others.get_markerfacecolor() == "#ffffff"
-    assert words(low) == ["x"] and low.get_xlabel() == "keys read"
+    assert texts(low) == ["x"] and low.get_xlabel() == "keys read"
 
 
 def test_memory_by_tile_and_by_chunk_have_their_level_beside_them() -> None:
     (ax,) = draw.peak_by_tile([1, 8], [2 << 20, 4 << 20], 5 << 20).axes
-    assert [list(line.get_ydata()) for line in ax.lines] == [[5 << 20] * 2, [2 << 20, 4 << 20]]
-    assert [t.get_text() for t in ax.get_xticklabels()] == ["1", "8"]
+    assert ys(ax) == [[5 << 20] * 2, [2 << 20, 4 << 20]]
+    assert labels(ax.xaxis) == ["1", "8"]
     (ax,) = draw.peak_by_chunk([1, 8], [1 << 20, 3 << 20], 2 << 20).axes
     assert list(ax.lines[1].get_ydata()) == [2 << 20] * 2
     assert ax.get_ylim()[0] == 0
@@ -80,21 +66,21 @@ def test_the_staircase_covers_what_chunks_compute() -> None:
         for i in (0, 1)
     ]
     assert np.allclose(np.array(total) * 1e6, [144, 96])
-    assert words(right) == ["× 1.85", "× 1.23"]  # of 12 · 13 / 2 pairs
+    assert texts(right) == ["× 1.85", "× 1.23"]  # of 12 · 13 / 2 pairs
 
 
 def test_reads_are_dots_on_dashed_lines() -> None:
     counted = {"weights": [4 << 20, 2 << 20], "keys and values": [2 << 20, 1 << 20]}
     (ax,) = draw.reads([8, 16], counted, counted).axes
     assert [line.get_linestyle() for line in ax.lines] == ["--", "None"] * 2
-    assert [list(line.get_ydata()) for line in ax.lines] == [[4, 2], [4, 2], [2, 1], [2, 1]]
+    assert ys(ax) == [[4, 2], [4, 2], [2, 1], [2, 1]]
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
 
 
 def test_floors_are_seconds_on_logarithmic_axes() -> None:
     (ax,) = draw.floors([16, 32, 64], [3.0, 2.0, 2.0], [0.1, 0.2, 0.4]).axes
     assert list(ax.lines[0].get_ydata()) == [0.1, 0.2, 0.4]
-    assert [t.get_text() for t in ax.get_xticklabels()] == ["16", "64"]
+    assert labels(ax.xaxis) == ["16", "64"]
 
 
 # Schedules ---------------------------------------------------------------------------------------
@@ -104,21 +90,21 @@ def test_a_schedule_is_as_wide_as_its_tokens() -> None:
     assert fed_before(EVENTS) == [0, 3, 8, 11, 12]
     fig = draw.gantt({"one": EVENTS, "other": EVENTS[:1]})
     top, low = fig.axes
-    marks = [t.get_text() for t in fig.legends[0].get_texts()]
+    marks = legend(fig)
     assert marks == ["a chunk of a prompt, with its tokens", "a new token"]
     assert [(p.get_x(), p.get_width()) for p in top.patches[:3]] == [(0, 3), (3, 5), (8, 3)]
     strokes = sorted((line.get_xdata()[0], line.get_ydata().mean()) for line in top.lines)
     assert strokes == [(3, 0), (8, 0), (11, 0), (11, 1), (12, 1)]
-    assert words(top)[:3] == ["3", "4", "2"] and words(top)[-1] == "5"  # the longest gap of a
-    assert [t.get_text() for t in top.get_yticklabels()] == ["a", "book", "c"]
-    assert top.get_xlim() == low.get_xlim() and words(low) == ["3"]
+    assert texts(top)[:3] == ["3", "4", "2"] and texts(top)[-1] == "5"  # the longest gap of a
+    assert labels(top.yaxis) == ["a", "book", "c"]
+    assert top.get_xlim() == low.get_xlim() and texts(low) == ["3"]
 
 
 def test_waits_for_a_first_token() -> None:
     assert draw.first_token(EVENTS, "a") == 3
     assert draw.first_token(EVENTS, "book") == 5 + 3
     (ax,) = draw.gap_trade([4, 8], [4, 8], [12, 10]).axes
-    assert [list(line.get_ydata()) for line in ax.lines] == [[4, 8], [12, 10]]
+    assert ys(ax) == [[4, 8], [12, 10]]
     assert ax.get_ylim()[0] == 0
 
 

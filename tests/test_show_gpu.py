@@ -5,21 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from drawn import texts, title, widths
 from small_scenes import check_scene
 
-from kvbook import figures
 from kvbook.figures import gpu as draw
 from kvlib.kernels.results import device_results
 
-
-@pytest.fixture(autouse=True)
-def style(monkeypatch):
-    import matplotlib
-
-    monkeypatch.setenv("MPLBACKEND", "Agg")
-    with matplotlib.rc_context():
-        figures.use_style()
-        yield
+pytestmark = pytest.mark.usefixtures("drawn")
 
 
 def test_as_many_squares_are_filled_as_there_are_blocks():
@@ -28,16 +20,16 @@ def test_as_many_squares_are_filled_as_there_are_blocks():
         faces = ax.collections[0].get_facecolors()
         assert len(faces) == 132
         assert sum(not np.allclose(f[:3], 1) for f in faces) == n
-        assert f"{n} of 132 busy" in ax.get_title(loc="left")
+        assert f"{n} of 132 busy" in title(ax)
 
 
 def test_the_ladder_is_in_mib_and_terabytes_on_log_scales():
     sizes, rates = {"a": 2 << 20, "b": 64 << 20}, {"a": 300.0, "b": 4.8}
     left, right = draw.hierarchy(sizes, 8 << 20, rates, {"b": 400}).axes
-    assert [p.get_width() for p in left.patches] == [2, 64]
+    assert widths(left) == [2, 64]
     assert left.get_xscale() == "log" and left.lines[0].get_xdata()[0] == 8
-    assert [p.get_width() for p in right.patches] == [300, 4.8]
-    assert [t.get_text() for t in right.texts] == ["300, at once", "4.8, 400 clocks"]
+    assert widths(right) == [300, 4.8]
+    assert texts(right) == ["300, at once", "4.8, 400 clocks"]
 
 
 def test_idle_shares_are_pairs_in_percent():
@@ -47,13 +39,13 @@ def test_idle_shares_are_pairs_in_percent():
 
 def test_moved_bytes_are_multiples_of_what_was_asked_for():
     (ax,) = draw.efficiency({"a": 80, "b": 10, "c": 10}, 320).axes
-    assert [p.get_width() for p in ax.patches] == [8, 1, 1]
+    assert widths(ax) == [8, 1, 1]
 
 
 def test_registers_and_warps_stand_side_by_side():
     left, right = draw.resources({"a": 72, "b": 160}, {"a": 28, "b": 12}).axes
-    assert [p.get_width() for p in left.patches] == [72, 160]
-    assert [p.get_width() for p in right.patches] == [28, 12]
+    assert widths(left) == [72, 160]
+    assert widths(right) == [28, 12]
     assert left.yaxis_inverted() and right.yaxis_inverted()
 
 
@@ -66,7 +58,7 @@ def test_points_lie_on_the_roof():
 def test_a_panel_per_way_and_a_mark_where_nothing_is_gained():
     gib = {"heads": [4, 2, 2.0], "tokens": [4, 2.0, 1.0]}
     axes = draw.on_one_device((1, 2, 4), gib).axes
-    assert [ax.get_title(loc="left") for ax in axes] == ["heads", "tokens"]
+    assert [title(ax) for ax in axes] == ["heads", "tokens"]
     assert [list(ax.lines[0].get_ydata()) for ax in axes] == [*gib.values()]
     assert [len(ax.lines) for ax in axes] == [2, 1]
     assert list(axes[0].lines[1].get_xdata()) == [2, 4]
@@ -107,9 +99,8 @@ def test_measured_speeds_stand_beside_what_the_bytes_allow():
     """The form of benchmarks/gpu_attention.py's results, with numbers of no device."""
     runs = {"dense": {"median_us": 8.0, "share": 0.8}, "int8": {"median_us": 4.0, "share": 0.4}}
     (ax,) = draw.measured({"runs": runs}).axes
-    widths = [bar.get_width() for bar in ax.patches]
-    assert widths == [1, 2, 1, 4]  # measured, then allowed: int8 reads a quarter of the bytes
-    assert [words.get_text() for words in ax.texts] == ["1.00", "2.00"]
+    assert widths(ax) == [1, 2, 1, 4]  # measured, then allowed: int8 reads a quarter of the bytes
+    assert texts(ax) == ["1.00", "2.00"]
 
 
 def test_the_stored_results_say_the_gpu_their_date_and_their_commit():

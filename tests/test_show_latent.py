@@ -4,27 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from drawn import labels, texts
 
-pytest.importorskip("matplotlib").use("Agg")
+from kvbook.figures import latent as draw
 
-from matplotlib.text import Text  # noqa: E402
-
-from kvbook import figures  # noqa: E402
-from kvbook.figures import latent as draw  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def style() -> None:
-    figures.use_style()
-
-
-def texts(ax) -> list[str]:
-    return [text.get_text() for text in ax.texts]
-
-
-def letters(fig) -> list[float]:
-    """Sizes of all that is written in a figure. 9 points are 9 pixels and more on a page."""
-    return [text.get_fontsize() for text in fig.findobj(Text) if text.get_text().strip()]
+pytestmark = pytest.mark.usefixtures("drawn")
 
 
 def test_kept_tells_the_layers_apart() -> None:
@@ -48,7 +32,7 @@ def test_ranks_stand_where_they_are() -> None:
     assert np.allclose(ends, [(a - e, a + e) for a, e in zip(added, errors)])
     assert list(right.lines[0].get_ydata()) == [0, 100, 100]
     assert list(right.lines[0].get_xdata()) == [32, 64, 128]
-    assert [label.get_text() for label in left.get_xticklabels()] == ["32", "64", "128"]
+    assert labels(left.xaxis) == ["32", "64", "128"]
 
 
 def test_the_crossing_is_marked_where_the_lines_meet() -> None:
@@ -56,7 +40,7 @@ def test_the_crossing_is_marked_where_the_lines_meet() -> None:
     (ax,) = draw.crossing(new, {"a": 3e6 * new, "b": 10e6 + 1e6 * new}, 5.0).axes
     dots = [line for line in ax.lines if line.get_marker() == "o"]
     assert [(list(d.get_xdata()), list(d.get_ydata())) for d in dots] == [([5.0], [15.0])]
-    assert {"a", "b", " 5 new tokens"} <= set(texts(ax))
+    assert {"a", "b", "5 new tokens"} <= set(texts(ax))
 
 
 def test_errors_by_age() -> None:
@@ -67,18 +51,6 @@ def test_errors_by_age() -> None:
     assert len({(line.get_color(), line.get_linestyle()) for line in ax.lines[:4]}) == 4
     assert set(texts(ax)) == {*names, "as far off as zero"} and fig.legends == []
     assert ax.get_xlim() == (0, 8)
-
-
-def test_letters_can_be_read() -> None:
-    new, mib = np.arange(0, 11), 2**20
-    figures = [
-        draw.kept([np.linspace(0.1, 1, 64)] * 5, [16], recall=2),
-        draw.by_rank([32, 64], [90.0, 6.0], [1.0, 1.0], [0, 100]),
-        draw.crossing(new, {"a": 3e6 * new, "b": 10e6 + 1e6 * new}, 5.0),
-        draw.by_age({name: np.full(9, 2.0) for name in "abcd"}),
-        draw.growth(new, {"a": 4 * mib * new, "b": (12 + new) * mib}, 4.0),
-    ]
-    assert min(size for fig in figures for size in letters(fig)) >= 9
 
 
 def test_growth_marks_where_both_hold_the_same() -> None:

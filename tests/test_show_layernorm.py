@@ -6,31 +6,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn import legend, texts, widths
 
-pytest.importorskip("matplotlib").use("Agg")
+from kvbook import figures
+from kvbook.figures import layernorm as draw
+from kvbook.figures.layernorm import partials_explorer, traffic
 
-from kvbook import figures  # noqa: E402
-from kvbook.figures import layernorm as draw  # noqa: E402
-from kvbook.figures.layernorm_partials import partials_explorer, traffic  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def style() -> None:
-    figures.use_style()
-
-
-def texts(ax: Any) -> list[str]:
-    return [text.get_text().strip() for text in ax.texts]
+pytestmark = pytest.mark.usefixtures("drawn")
 
 
 def test_a_dot_a_row_at_each_norm() -> None:
     (ax,) = draw.lengths([np.asarray([1.0, 2.0]), np.asarray([3.0, 5.0])], [np.ones(2)] * 2).axes
     heights = [[float(y) for y in line.get_ydata()] for line in ax.lines]
     assert heights == [[1, 2], [3, 5], [1, 1], [1, 1]]
-    assert {line.get_color() for line in ax.lines} == {
-        figures.color("muted"),
-        figures.color("ink"),
-    }
+    assert {line.get_color() for line in ax.lines} == {figures.color("muted"), figures.color("ink")}
     assert ax.get_yscale() == "log" and texts(ax)[0] == "before the norm"
 
 
@@ -44,10 +33,10 @@ def test_matrices_share_one_scale() -> None:
 def test_what_is_kept_adds_up() -> None:
     fig = draw.kept({"much": {"x": 4.0, "y": 2.0}, "little": {"y": 2.0}}, "MiB")
     (ax,) = fig.axes
-    assert [p.get_width() for p in ax.patches] == [4, 2, 2] and texts(ax) == ["6", "2"]
+    assert widths(ax) == [4, 2, 2] and texts(ax) == ["6", "2"]
     assert [p.get_x() for p in ax.patches] == [0, 4, 0]
     assert ax.patches[1].get_facecolor() == ax.patches[2].get_facecolor()
-    assert [t.get_text() for t in fig.legends[0].get_texts()] == ["x", "y"]
+    assert legend(fig) == ["x", "y"]
 
 
 def test_counts_stand_beside_the_ridge_and_have_no_rate() -> None:

@@ -2,42 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
+from drawn import faces, labels, legend, texts, widths
 
-pytest.importorskip("matplotlib").use("Agg")
+from kvbook import figures
+from kvbook.figures import memory as draw
 
-from kvbook import figures  # noqa: E402
-from kvbook.figures import memory as draw  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def style() -> None:
-    figures.use_style()
-
-
-def texts(ax: Any) -> list[str]:
-    return [text.get_text().strip() for text in ax.texts]
-
-
-def widths(ax: Any) -> list[float]:
-    return [round(float(bar.get_width()), 6) for bar in ax.patches]
-
-
-def faces(ax: Any) -> list[str]:
-    from matplotlib.colors import to_hex
-
-    return [to_hex(patch.get_facecolor()) for patch in ax.patches]
-
-
-def labels(axis: Any) -> list[str]:
-    return [label.get_text() for label in axis.get_ticklabels()]
-
-
-def legend(fig: Any) -> list[str]:
-    return [text.get_text() for text in fig.legends[0].get_texts()]
+pytestmark = pytest.mark.usefixtures("drawn")
 
 
 def test_doubled_draws_two_bills_for_each_size() -> None:

@@ -2,54 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import pytest
+from drawn import labels, texts, title, widths, ys
 from small_scenes import check_scene
 
-from kvbook import figures
 from kvbook.figures import museum as draw
 
-
-@pytest.fixture(autouse=True)
-def style(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    import matplotlib
-
-    monkeypatch.setenv("MPLBACKEND", "Agg")
-    with matplotlib.rc_context():
-        figures.use_style()
-        yield
-
-
-def words(ax: Any) -> list[str]:
-    return [t.get_text().strip() for t in ax.texts if t.get_text().strip()]
+pytestmark = pytest.mark.usefixtures("drawn")
 
 
 def test_keys_that_get_no_weight_stay_blank() -> None:
     fig = draw.weights({"healthy": np.tri(3), "mask_of_ones": np.ones((3, 3)) / 3})
     left, right = (np.ma.getmaskarray(ax.images[0].get_array()) for ax in fig.axes)
     assert (left == ~np.tri(3, dtype=bool)).all() and not right.any()
-    assert [ax.get_title(loc="left") for ax in fig.axes] == ["healthy", "mask of ones"]
+    assert [title(ax) for ax in fig.axes] == ["healthy", "mask of ones"]
 
 
 def test_bits_add_up() -> None:
     (ax,) = draw.drift({"healthy": [1.0, 2.0], "a_bug": [2.0, 4.0]}).axes
-    assert [list(line.get_ydata()) for line in ax.lines] == [[1, 3], [2, 6]]
+    assert ys(ax) == [[1, 3], [2, 6]]
     assert ax.get_ylim()[0] == 0
 
 
 def test_lines_that_end_close_together_are_told_apart_by_their_dashes() -> None:
     (ax,) = draw.drift({"healthy": [1.0], "a_bug": [1.1], "another": [1.2]}).axes
     handles, names = ax.get_legend_handles_labels()
-    assert names == ["healthy", "a bug", "another"] and not words(ax)
+    assert names == ["healthy", "a bug", "another"] and not texts(ax)
     assert len({line.get_linestyle() for line in handles}) == 3
 
 
 def test_a_bill_is_a_multiple_of_what_is_held() -> None:
     (ax,) = draw.bills({"kvlib": 1.0, "no_window": 6.0}).axes
-    assert [bar.get_width() for bar in ax.patches] == [1.0, 6.0]
+    assert widths(ax) == [1.0, 6.0]
     assert ax.patches[0].get_facecolor() != ax.patches[1].get_facecolor()
 
 
@@ -63,7 +48,7 @@ def test_a_cell_is_a_test_that_kills_a_bug() -> None:
     (ax,) = draw.net({"one_test": [True, False], "other": [False, True]}, ["a_bug", "b"]).axes
     filled = ~np.ma.getmaskarray(ax.images[0].get_array())
     assert (filled == np.eye(2, dtype=bool)).all()
-    assert [t.get_text() for t in ax.get_xticklabels()] == ["a bug", "b"]
+    assert labels(ax.xaxis) == ["a bug", "b"]
     with pytest.raises(ValueError, match="needed"):
         draw.net({"one_test": [True]}, ["a", "b"])
 
@@ -71,7 +56,7 @@ def test_a_cell_is_a_test_that_kills_a_bug() -> None:
 def test_tests_add_kills() -> None:
     (ax,) = draw.growth([1, 2], [3, 5], 5).axes
     assert list(ax.lines[0].get_ydata()) == [3, 5]
-    assert words(ax) == ["3 with the first test", "all 5"]
+    assert texts(ax) == ["3 with the first test", "all 5"]
 
 
 def test_explorer_has_a_scene_for_each_bug() -> None:

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
+from drawn import labels, texts, title, ys
 
 from kvbook import figures
 from kvbook.figures import naive
 
-plt = pytest.importorskip("matplotlib.pyplot")
-
-
-@pytest.fixture(autouse=True)
-def own_style() -> Iterator[None]:
-    plt.switch_backend("agg")
-    with plt.rc_context():
-        figures.use_style()
-        yield
-    plt.close("all")
+pytestmark = pytest.mark.usefixtures("drawn")
 
 
 def causal_weights(t: int) -> np.ndarray:
@@ -55,8 +45,8 @@ def test_three_steps_hide_the_future() -> None:
         assert np.isnan(values[hidden]).all()
         assert np.array_equal(values[~hidden], right[~hidden])
     assert panels[0].get_clim() == panels[1].get_clim() == (-8, 8)
-    assert [x.get_text() for x in fig.axes[0].get_xticklabels()] == ["a", "·", "=", "·"]
-    assert all(ax.get_title(loc="left") for ax in fig.axes[:3])
+    assert labels(fig.axes[0].xaxis) == ["a", "·", "=", "·"]
+    assert all(title(ax) for ax in fig.axes[:3])
     for ax in fig.axes[1:3]:  # stripes over what is hidden, which then is not the white of score 0
         striped = {(round(p.get_y() + 0.5), round(p.get_x() + 0.5)) for p in ax.patches}
         assert striped == {(i, j) for i in range(t) for j in range(t) if hidden[i, j]}
@@ -72,7 +62,7 @@ def test_turned_pairs_are_drawn_where_they_point() -> None:
         "query at 2",
         "key at 0",
     }
-    assert [ax.get_title(loc="left") for ax in fig.axes] == ["product 0.00", "product 1.00"]
+    assert [title(ax) for ax in fig.axes] == ["product 0.00", "product 1.00"]
     tips = [tuple(text.xy) for text in first.texts if hasattr(text, "xy")]
     assert tips == [(0.0, 1.0), (1.0, 0.0)]
     arc = first.lines[1].get_xydata()
@@ -92,8 +82,8 @@ def test_scores_are_written_into_their_cells() -> None:
     a, b = np.array([[0.9, 0.1]]), np.array([[0.25, 0.5]])
     fig = naive.head_scores({"one": a, "two": b})
     for ax, name, words in zip(fig.axes, ("one", "two"), (["0.90", "0.10"], ["0.25", "0.50"])):
-        assert ax.get_title(loc="left") == name
-        assert [text.get_text() for text in ax.texts] == words
+        assert title(ax) == name
+        assert texts(ax) == words
         assert ax.images[0].get_clim() == (0, 1)
 
 
@@ -109,14 +99,14 @@ def test_attention_map_frames_the_rows_that_choose() -> None:
     (frame,) = ax.patches
     rows = (frame.get_y() + 0.5, frame.get_y() + frame.get_height() - 0.5)
     assert rows == (len(text) - 3, len(text) - 2), "the rows before each of the last two bytes"
-    assert ax.get_title(loc="left") == "a head"
+    assert title(ax) == "a head"
     assert not naive.attention_map(weights, text).axes[0].patches
 
 
 def test_work_draws_the_formula_and_dots_the_counter() -> None:
     formula = {"weights": [1e6, 2e6], "attention": [1e6, 4e6], "both": [2e6, 6e6]}
     (ax,) = naive.work([1, 2], [2e6, 5e6], formula).axes
-    drawn = [list(line.get_ydata()) for line in ax.lines]
+    drawn = ys(ax)
     assert drawn == [[1, 2], [1, 4], [2, 6], [2, 5]]
     assert ax.lines[3].get_linestyle() == "None"
     assert ax.lines[3].get_color() == ax.lines[2].get_color() == figures.color("recomputed")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from drawn import legend, texts, title, widths, ys
 
 from kvbook import figures
 from kvbook.explorers.scenes.blocks import PoolFilm, replay
@@ -17,22 +17,7 @@ from kvlib.caches.allocation.pool import Event
 LAYERS = [LayerSpec(1, 2)]
 
 
-@pytest.fixture(autouse=True)
-def style(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    import matplotlib
-
-    monkeypatch.setenv("MPLBACKEND", "Agg")
-    with matplotlib.rc_context():
-        figures.use_style()
-        yield
-
-
-def words(ax: Any) -> list[str]:
-    return [text.get_text() for text in ax.texts if text.get_text()]
-
-
-def widths(ax: Any) -> list[float]:
-    return [patch.get_width() for patch in ax.patches]
+pytestmark = pytest.mark.usefixtures("drawn")
 
 
 def test_maps_tell_tokens_from_empty_and_unclaimed_places() -> None:
@@ -42,15 +27,15 @@ def test_maps_tell_tokens_from_empty_and_unclaimed_places() -> None:
     full, empty, unclaimed = ax.images[0].get_array()[0]
     assert np.allclose(full, to_rgb(figures.color("cached")))
     assert np.allclose(empty, to_rgb(figures.color("grid"))) and np.allclose(unclaimed, 1.0)
-    assert ax.get_title(loc="left") == "rows"
+    assert title(ax) == "rows"
 
 
 def test_tables_join_each_block_to_where_it_lies() -> None:
     (ax,) = draw.tables({"a": [2, 0], "b": [1]}, {"a": 5, "b": 2}, 4, 3).axes
     ends = [line.get_xdata()[1] for line in ax.lines]
     assert ends == [2 * 4 + 1, 0 * 4 + 1, 1 * 4 + 1]
-    assert words(ax).count("4") == 2 and words(ax).count("0") == 4  # above and below
-    assert [w for w in words(ax) if w.startswith("block")] == [
+    assert texts(ax).count("4") == 2 and texts(ax).count("0") == 4  # above and below
+    assert [w for w in texts(ax) if w.startswith("block")] == [
         "block 0 (a)",
         "block 1 (b)",
         "block 2 (a)",
@@ -61,11 +46,8 @@ def test_tables_join_each_block_to_where_it_lies() -> None:
 
 def test_running_names_the_steps_that_were_needed() -> None:
     (ax,) = draw.running({"rows": [2, 2, 1], "blocks": [4, 1]}).axes
-    assert [list(line.get_ydata()) for line in ax.lines] == [[2, 2, 1], [4, 1]]
-    assert [t.get_text() for t in ax.get_legend().get_texts()] == [
-        "rows, done after 3 steps",
-        "blocks, done after 2 steps",
-    ]
+    assert ys(ax) == [[2, 2, 1], [4, 1]]
+    assert legend(ax) == ["rows, done after 3 steps", "blocks, done after 2 steps"]
 
 
 def test_block_sizes_shows_measured_beside_predicted() -> None:
@@ -80,20 +62,20 @@ def test_block_sizes_shows_measured_beside_predicted() -> None:
 def test_moved_puts_bytes_beside_time() -> None:
     left, right = draw.moved({"dense": 1.0, "x[table]": 5.0}, {"dense": 1.0, "x[table]": 3.5}).axes
     assert widths(left) == [1, 5] and widths(right) == [1, 3.5]
-    assert words(right) == ["1.0", "3.5"]
+    assert texts(right) == ["1.0", "3.5"]
     assert right.get_xlabel() == "time (dense = 1)"
 
 
 def test_pieces_draws_a_line_for_each_way() -> None:
     (ax,) = draw.pieces([16, 64], {"copied": [2, 1], "views": [1.5, 1]}, ["key", "cached"]).axes
-    assert [list(line.get_ydata()) for line in ax.lines] == [[2, 1], [1.5, 1]]
-    assert words(ax) == ["copied", "views"]
+    assert ys(ax) == [[2, 1], [1.5, 1]]
+    assert texts(ax) == ["copied", "views"]
 
 
 def test_padding_of_a_table_is_an_outline_without_a_number() -> None:
     table = np.array([[3, -1], [0, 5]])
     (ax,) = draw.padded_table(table, table >= 0).axes
-    assert words(ax) == ["3", "0", "5"] and len(ax.patches) == 4
+    assert texts(ax) == ["3", "0", "5"] and len(ax.patches) == 4
 
 
 # The film -----------------------------------------------------------------------------------------

@@ -2,45 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
+from drawn import faces, labels, legend, texts, widths, xs, ys
 
-pytest.importorskip("matplotlib").use("Agg")
+from kvbook import figures
+from kvbook.explorers.scenes.blocks import replay
+from kvbook.figures import prefixes as draw
+from kvlib import LayerSpec
+from kvlib.caches import BlockPool, PagedCache
 
-from kvbook import figures  # noqa: E402
-from kvbook.explorers.scenes.blocks import replay  # noqa: E402
-from kvbook.figures import prefixes as draw  # noqa: E402
-from kvlib import LayerSpec  # noqa: E402
-from kvlib.caches import BlockPool, PagedCache  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def style() -> None:
-    figures.use_style()
-
-
-def texts(ax: Any) -> list[str]:
-    return [text.get_text().strip() for text in ax.texts]
-
-
-def widths(ax: Any) -> list[float]:
-    return [round(float(bar.get_width()), 6) for bar in ax.patches]
-
-
-def faces(ax: Any) -> list[str]:
-    from matplotlib.colors import to_hex
-
-    return [to_hex(patch.get_facecolor()) for patch in ax.patches]
-
-
-def labels(axis: Any) -> list[str]:
-    return [label.get_text() for label in axis.get_ticklabels()]
-
-
-def legend(holder: Any) -> list[str]:
-    return [text.get_text() for text in holder.get_texts()]
+pytestmark = pytest.mark.usefixtures("drawn")
 
 
 def test_stored_stacks_what_is_held() -> None:
@@ -52,9 +24,7 @@ def test_stored_stacks_what_is_held() -> None:
     assert faces(ax)[:3] == [figures.color(r) for r in ("shared", "recomputed", "cached")]
     assert texts(ax) == ["7 MiB", "2 MiB"] and labels(ax.yaxis) == ["apart", "together"]
     assert ax.get_xlabel() == "keys and values (MiB)"
-    assert legend(fig.legends[0]) == ["the system prompt", "more copies of it"] + [
-        "questions and answers"
-    ]
+    assert legend(fig) == ["the system prompt", "more copies of it"] + ["questions and answers"]
 
 
 def test_tables_colours_blocks_by_their_references() -> None:
@@ -133,19 +103,19 @@ def test_the_pool_explorer_replays_each_moment() -> None:
 def test_walks_and_stairs_draw_their_lines() -> None:
     fig = draw.walks([0, 1, 2], {"hash": [4, 8, 8], "tree": [0, 4, 8]})
     (ax,) = fig.axes
-    assert [list(line.get_ydata()) for line in ax.lines] == [[4, 8, 8], [0, 4, 8]]
+    assert ys(ax) == [[4, 8, 8], [0, 4, 8]]
     assert texts(ax) == ["hash", "tree"]
     fig = draw.stairs([0, 1, 2], {"blocks of 1": [0, 1, 2], "blocks of 2": [0, 0, 2]})
     (ax,) = fig.axes
-    assert [list(line.get_ydata()) for line in ax.lines] == [[0, 1, 2], [0, 0, 2]]
+    assert ys(ax) == [[0, 1, 2], [0, 0, 2]]
     assert {line.get_drawstyle() for line in ax.lines} == {"steps-post"}
-    assert legend(ax.get_legend()) == ["blocks of 1", "blocks of 2"]
+    assert legend(ax) == ["blocks of 1", "blocks of 2"]
 
 
 def test_survivors_counts_from_none_handed_out() -> None:
     (ax,) = draw.survivors({"last": [2, 1, 0], "first": [2, 0, 0]}).axes
-    assert [list(line.get_xdata()) for line in ax.lines] == [[0, 1, 2]] * 2
-    assert [list(line.get_ydata()) for line in ax.lines] == [[2, 1, 0], [2, 0, 0]]
+    assert xs(ax) == [[0, 1, 2]] * 2
+    assert ys(ax) == [[2, 1, 0], [2, 0, 0]]
 
 
 def test_work_sets_each_kind_on_its_own_axis() -> None:
@@ -162,7 +132,7 @@ def test_work_sets_each_kind_on_its_own_axis() -> None:
 def test_reads_are_counted_in_one_unit() -> None:
     (ax,) = draw.reads([1, 2], {"one by one": [1e6, 2e6], "cascade": [1e6, 1.1e6]}).axes
     assert ax.get_ylabel() == "read by attention (MiB)"
-    assert [list(line.get_ydata()) for line in ax.lines] == [[1e6, 2e6], [1e6, 1.1e6]]
+    assert ys(ax) == [[1e6, 2e6], [1e6, 1.1e6]]
     assert texts(ax) == ["one by one", "cascade"] and list(ax.get_xticks()) == [1, 2]
 
 

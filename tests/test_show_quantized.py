@@ -6,38 +6,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn import faces, heights, labels, legend, texts, title, widths
 
-pytest.importorskip("matplotlib").use("Agg")
+from kvbook import figures
+from kvbook.figures import quantized as draw
+from kvbook.figures.quantized import bits_explorer, decoded
+from kvlib import codecs
 
-from kvbook import figures  # noqa: E402
-from kvbook.figures import quantized as draw  # noqa: E402
-from kvbook.figures.quantized_bits import bits_explorer, decoded  # noqa: E402
-from kvlib import codecs  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def style() -> None:
-    figures.use_style()
-
-
-def texts(ax: Any) -> list[str]:
-    return [text.get_text().strip() for text in ax.texts]
-
-
-def labels(axis: Any) -> list[str]:
-    return [label.get_text() for label in axis.get_ticklabels()]
-
-
-def faces(ax: Any) -> list[str]:
-    from matplotlib.colors import to_hex
-
-    return [to_hex(patch.get_facecolor()) for patch in ax.patches]
+pytestmark = pytest.mark.usefixtures("drawn")
 
 
 def test_stripes_share_one_scale_of_colours() -> None:
     keys, values = np.full((4, 3), -2.0), np.full((4, 3), 0.5)
     fig = draw.stripes(keys, values)
-    images = [ax.images[0] for ax in fig.axes if ax.images and ax.get_title(loc="left")]
+    images = [ax.images[0] for ax in fig.axes if ax.images and title(ax)]
     assert [image.get_clim() for image in images] == [(-2.0, 2.0)] * 2
     assert (images[0].get_array() == keys).all() and (images[1].get_array() == values).all()
 
@@ -54,7 +36,7 @@ def test_ranges_draw_least_mean_and_largest() -> None:
 def test_by_axis_writes_every_error() -> None:
     table = {"per channel": [0.29, 5.0, 25.0], "per token": [0.48, 8.1, 41.0]}
     fig = draw.by_axis({"keys": table, "values": table}, (8, 4, 2))
-    titles = [ax.get_title(loc="left") for ax in fig.axes]
+    titles = [title(ax) for ax in fig.axes]
     assert titles == ["error of the keys", "error of the values"]
     for ax in fig.axes:
         assert texts(ax) == ["0.29 %", "5 %", "25 %", "0.48 %", "8.1 %", "41 %"]
@@ -65,9 +47,9 @@ def test_by_axis_writes_every_error() -> None:
 def test_by_layer_draws_both_axes_side_by_side() -> None:
     fig = draw.by_layer({"error (%)": {"per channel": [1, 2], "per token": [3, 4]}})
     (ax,) = fig.axes
-    assert [bar.get_height() for bar in ax.patches] == [1, 2, 3, 4]
+    assert heights(ax) == [1, 2, 3, 4]
     assert faces(ax) == [figures.color("key")] * 2 + [figures.color("muted")] * 2
-    assert [t.get_text() for t in fig.legends[0].get_texts()] == ["per channel", "per token"]
+    assert legend(fig) == ["per channel", "per token"]
 
 
 def test_bytes_of_colours_the_halves_of_the_channels() -> None:
@@ -91,7 +73,7 @@ def test_residual_names_its_lines_and_draws_their_errors() -> None:
     (ax,) = fig.axes
     assert [list(c[0].get_ydata()) for c in ax.containers] == [[20.0, 3.0], [0.5, -0.5]]
     assert bars(ax) == [[(18.0, 22.0), (2.5, 3.5)], [(0.25, 0.75), (-1.5, 0.5)]]
-    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["int2", "int4"]
+    assert legend(ax) == ["int2", "int4"]
     assert labels(ax.xaxis) == ["0", "32"]
     assert ax.get_ylim()[0] < -1.5  # the lowest bar does not end on the axis
 
@@ -99,16 +81,16 @@ def test_residual_names_its_lines_and_draws_their_errors() -> None:
 def test_weight_stacks_and_compares_with_the_first() -> None:
     fig = draw.weight({"float32": (100, 0, 0), "int4": (20, 5, 10)}, title="256 tokens")
     (ax,) = fig.axes
-    assert [bar.get_width() for bar in ax.patches] == [100, 20, 0, 5, 0, 10]
+    assert widths(ax) == [100, 0, 0, 20, 5, 10]
     assert texts(ax) == ["= 100 %", "35.0 %"]
-    assert ax.get_title(loc="left") == "256 tokens"
+    assert title(ax) == "256 tokens"
 
 
 def test_speed_draws_bytes_and_a_bar_for_each_length() -> None:
     read = {"float32": 1.0, "int4": 0.16}
     fig = draw.speed(read, {"float32": [1.0, 1.0], "int4": [1.25, 2.0]}, ["short", "long"])
     (ax,) = fig.axes
-    assert [bar.get_width() for bar in ax.patches] == [1.0, 0.16, 1.0, 1.25, 1.0, 2.0]
+    assert widths(ax) == [1.0, 0.16, 1.0, 1.25, 1.0, 2.0]
     assert {"× 0.16", "× 1.2", "× 2"} <= set(texts(ax))
 
 

@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from drawn import heights, labels, texts, widths, ys
 from scene_parts import numbers, settings_of
 
-pytest.importorskip("matplotlib").use("Agg")
-
-from kvbook import figures  # noqa: E402
-from kvbook.explorers.catalogue import sampling_explorer  # noqa: E402
-from kvbook.explorers.scenes.sampling import kept_tokens, softmax_of  # noqa: E402
-from kvbook.figures import sampling as draw  # noqa: E402
-from kvlib.serve import probabilities  # noqa: E402
+from kvbook.explorers.catalogue import sampling_explorer
+from kvbook.explorers.scenes.sampling import kept_tokens, softmax_of
+from kvbook.figures import sampling as draw
+from kvlib.serve import probabilities
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 
 
-@pytest.fixture(autouse=True)
-def style() -> None:
-    figures.use_style()
-
-
-def texts(ax: Any) -> list[str]:
-    return [text.get_text().strip() for text in ax.texts]
+pytestmark = pytest.mark.usefixtures("drawn")
 
 
 def test_the_scenes_rows_are_the_models_own() -> None:
@@ -61,8 +52,8 @@ def test_the_scene_keeps_what_the_library_keeps() -> None:
 def test_a_row_is_sorted_and_its_probabilities_are_percent() -> None:
     logits = np.log(np.asarray([0.2, 0.5, 0.3]))
     left, right = draw.row(logits, ["a", "b", "c"], shown=2).axes
-    assert [p.get_height() for p in right.patches] == pytest.approx([50, 30])
-    assert [t.get_text() for t in left.get_xticklabels()] == ["b", "c"]
+    assert heights(right) == pytest.approx([50, 30])
+    assert labels(left.xaxis) == ["b", "c"]
 
 
 def test_the_floor_stands_among_its_tiles() -> None:
@@ -77,19 +68,19 @@ def test_the_floor_stands_among_its_tiles() -> None:
 
 def test_bars_of_bytes_and_times_end_with_the_one_that_reads_once() -> None:
     (ax,) = draw.moved({"three passes": 4.0, "one pass": 1.0}, "GB").axes
-    assert [p.get_width() for p in ax.patches] == [4, 1]
+    assert widths(ax) == [4, 1]
     assert ax.patches[1].get_facecolor()[:3] != ax.patches[0].get_facecolor()[:3]
     fig = draw.times({"64 rows": {"torch": 2.0, "kvlib": 1.0}, "1 row": {"kvlib": 3.0}}, "ms")
-    assert [[p.get_width() for p in ax.patches] for ax in fig.axes] == [[2, 1], [3]]
+    assert [widths(ax) for ax in fig.axes] == [[2, 1], [3]]
 
 
 def test_operations_are_counted_a_logit() -> None:
     (ax,) = draw.operations([1, 10], {"heap": [100, 200], "radix": [400, 400]}, 100).axes
-    assert [line.get_ydata().tolist() for line in ax.lines] == [[1, 2], [4, 4]]
+    assert ys(ax) == [[1, 2], [4, 4]]
     assert texts(ax) == ["heap", "radix"]
 
 
 def test_draws_stand_beside_what_they_should_be() -> None:
     (ax,) = draw.draws([12, 4], [9.0, 4.0], ["a", "b"]).axes
-    assert [p.get_height() for p in ax.patches] == [9, 4]
+    assert heights(ax) == [9, 4]
     assert ax.lines[0].get_ydata().tolist() == [12, 4]

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from drawn import heights, labels, texts, widths
 
-pytest.importorskip("matplotlib").use("Agg")
+from kvbook.figures import windows as draw
 
-from kvbook import figures  # noqa: E402
-from kvbook.figures import windows as draw  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def style() -> None:
-    figures.use_style()
+pytestmark = pytest.mark.usefixtures("drawn")
 
 
 def test_looks_writes_each_share_and_small_ones_in_words() -> None:
     rows = [[60.0, 40.0], [99.6, 0.4], [10.0, 90.0], [0.0, 100.0]]
     (ax,) = draw.looks(rows, ["near", "far"], heads=2).axes
-    words = [text.get_text() for text in ax.texts]
+    words = texts(ax)
     assert [w for w in words if "layer" not in w] == [
         "60",
         "40",
@@ -31,7 +26,7 @@ def test_looks_writes_each_share_and_small_ones_in_words() -> None:
         "100",
     ]
     assert [w for w in words if "layer" in w] == ["layer 0", "layer 1"]
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["0", "1", "0", "1"]
+    assert labels(ax.yaxis) == ["0", "1", "0", "1"]
 
 
 def test_by_window_draws_the_loss_with_its_error_and_writes_every_recall() -> None:
@@ -42,10 +37,10 @@ def test_by_window_draws_the_loss_with_its_error_and_writes_every_recall() -> No
     (bars,) = left.collections
     assert [part[:, 1].tolist() for part in bars.get_segments()] == [[17, 23], [9, 11]]
     assert right.images[0].get_array().tolist() == list(recall.values())
-    assert [word.get_text() for word in right.texts] == ["0", "100", "0", "0", "0", "0"]
-    assert [label.get_text() for label in right.get_yticklabels()] == list(recall)
+    assert texts(right) == ["0", "100", "0", "0", "0", "0"]
+    assert labels(right.yaxis) == list(recall)
     for ax in (left, right):
-        assert [label.get_text() for label in ax.get_xticklabels()] == ["32", "64"]
+        assert labels(ax.xaxis) == ["32", "64"]
 
 
 def test_influence_leaves_out_what_does_not_move() -> None:
@@ -68,16 +63,16 @@ def test_fools_gives_each_row_a_line_so_that_no_mark_hides_another() -> None:
     assert len({y for _, y in marks[0]}) == len(flat)  # one line each
     ends = [part[:, 0].tolist() for part in left.collections[0].get_segments()]
     assert ends == [pytest.approx([bits - e, bits + e]) for bits, e, _ in flat]
-    assert [bar.get_width() for bar in right.patches] == [recall for _, _, recall in flat]
-    assert [word.get_text() for word in right.texts] == ["0", "100", "0", "0"]
-    assert [label.get_text() for label in left.get_yticklabels()] == ["25 %", "50 %"] * 2
-    assert [word.get_text() for word in left.texts] == ["8.0 ± 0.2 →", *rows]
+    assert widths(right) == [recall for _, _, recall in flat]
+    assert texts(right) == ["0", "100", "0", "0"]
+    assert labels(left.yaxis) == ["25 %", "50 %"] * 2
+    assert texts(left) == ["8.0 ± 0.2 →", *rows]
 
 
 def test_edited_has_one_bar_for_each_part_and_layer() -> None:
     off = {"near": [0.0, 80.0], "far": [0.0, 1.0]}
     (ax,) = draw.edited(off, layers=2).axes
-    assert [bar.get_height() for bar in ax.patches] == [0, 80, 0, 1]
+    assert heights(ax) == [0, 80, 0, 1]
 
 
 def test_the_shipped_table_is_whole() -> None:

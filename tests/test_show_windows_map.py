@@ -16,8 +16,7 @@ from small_scenes import check_scene
 from views import check_view, sweep
 
 from kvbook.explorers import Explorer, eviction_explorer, svg
-from kvbook.figures.windows_lives import CHUNK, attention, lived
-from kvbook.figures.windows_map import BUDGETS, POLICIES
+from kvbook.explorers.eviction import BUDGETS, CHUNK, POLICIES, attention, lived
 from kvlib import load_reference_model
 from kvlib.caches import KNorm, Scored
 from kvlib.reference.recall import recall_prompt

@@ -116,389 +116,7 @@ var _pymeth_replace = function (s1, s2, count) {  // nargs: 2 3
     parts.push(this.slice(i));
     return parts.join('');
 };
-var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, EULER, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LETTER, LEVELS, LIGHT, LIGHT_ON, LIGHT_TEXT, LINE, MINUS, MOST_GUESSES, MOST_NEW, NARROW_LETTERS, RESERVE, SAMPLES, SHARE, SHARES, SHARE_LABEL, SHORT, SHOWN, SIDE, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_top, batched_time, best_words, bits_words, box, budget_words, bytes_exact, bytes_words, cached_flops, clipped, count_words, covered, crossed, curve_contexts, curve_tokens, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_map, draw_names, draw_parts, empty_slots, empty_words, end_names, entropy_of, escaped, eviction_line, evicts, exact, experts_read, fixed, flop_words, flops_unit, form_part, free_box, group_name, group_size, grouped, growth_bars, growth_curves, growth_formula, growth_numbers, growth_scene, growth_summary, guessed_tokens, guessing_gain, haloed, heads_on_one, held_rule, held_words, in_blocks, intensity_words, interval_words, kept_tokens, label_room, large_words, latent_bars, latent_curve, latent_forms, latent_formula, latent_numbers, latent_scene, latent_summary, latent_work, layers_as_held, layers_held, layers_keeping_all, layers_on_one, layers_reserved, legend_at, linear_flops, linear_lines, longest, map_cells, map_frame, map_letters, map_path, map_shares, map_size, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, most_blocks, most_held, new_words, nice_step, number_words, padded, padding_bars, padding_cells, padding_formula, padding_numbers, padding_scene, padding_shares, padding_summary, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, range_words, rate_words, ratio_words, rectangle, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, sampling_bars, sampling_formula, sampling_scene, sampling_summary, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, softmax_of, speculation_bars, speculation_curves, speculation_formula, speculation_numbers, speculation_scene, speculation_summary, speculation_work, speed_point, speed_words, spread, step_flops, step_of, steps_words, stored_bytes, stub50_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_kept, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, upright, vector_bytes, verdict_words, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
-whole = function (value) {
-    return -(Math.floor((-value)/1));
-};
-
-visible = function (position, window) {
-    return ((window > 0))? (Math.min(position, window)) : (position);
-};
-
-triangle = function (n) {
-    return (_pyfunc_op_mult(n, (n + 1))) / 2;
-};
-
-pairs = function (fresh, seq, window) {
-    var short;
-    if (((window <= 0) || (seq <= window))) {
-        return triangle(seq) - triangle(seq - fresh);
-    }
-    short = Math.max(0, (window - (seq - fresh)));
-    return _pyfunc_op_add(((triangle(_pyfunc_op_add((seq - fresh), short))) - triangle(seq - fresh)), (_pyfunc_op_mult((fresh - short), window)));
-};
-
-vector_bytes = function (values, vectors, codec) {
-    var groups;
-    groups = ((codec["group"] > 0))? (values / codec["group"]) : (vectors);
-    if (_pyfunc_op_equals(codec["scale_bits"], 0)) {
-        groups = 0;
-    }
-    return _pyfunc_op_add((whole(_pyfunc_op_mult(values, codec["bits"]) / 8)), (whole(_pyfunc_op_mult(groups, codec["scale_bits"]) / 8)));
-};
-
-token_bytes = function (layers, codec) {
-    var g, stub1_seq, stub2_itr, total;
-    total = 0.0;
-    stub1_seq = layers;
-    if ((typeof stub1_seq === "object") && (!Array.isArray(stub1_seq))) { stub1_seq = Object.keys(stub1_seq);}
-    for (stub2_itr = 0; stub2_itr < stub1_seq.length; stub2_itr += 1) {
-        g = stub1_seq[stub2_itr];
-        total = _pyfunc_op_add(total, _pyfunc_op_mult(g["count"], vector_bytes(g["values"], g["vectors"], codec)));
-    }
-    return total;
-};
-
-stored_bytes = function (layers, codec, seq) {
-    var coded, g, plain, stub3_seq, stub4_itr, tokens, total;
-    total = 0.0;
-    stub3_seq = layers;
-    if ((typeof stub3_seq === "object") && (!Array.isArray(stub3_seq))) { stub3_seq = Object.keys(stub3_seq);}
-    for (stub4_itr = 0; stub4_itr < stub3_seq.length; stub4_itr += 1) {
-        g = stub3_seq[stub4_itr];
-        tokens = visible(seq, g["window"]);
-        plain = Math.min(tokens, codec["residual"]);
-        coded = _pyfunc_op_mult((tokens - plain), vector_bytes(g["values"], g["vectors"], codec));
-        total = _pyfunc_op_add(total, _pyfunc_op_mult(g["count"], (_pyfunc_op_add(coded, (_pyfunc_op_mult(_pyfunc_op_mult(plain, g["values"]), 2))))));
-    }
-    return total;
-};
-
-in_blocks = function (tokens, block) {
-    return ((block > 1))? (_pyfunc_op_mult(whole(tokens / block), block)) : (tokens);
-};
-
-reserved_bytes = function (layers, codec, seq, block) {
-    var coded, g, plain, stub5_seq, stub6_itr, tokens, total;
-    total = 0.0;
-    stub5_seq = layers;
-    if ((typeof stub5_seq === "object") && (!Array.isArray(stub5_seq))) { stub5_seq = Object.keys(stub5_seq);}
-    for (stub6_itr = 0; stub6_itr < stub5_seq.length; stub6_itr += 1) {
-        g = stub5_seq[stub6_itr];
-        tokens = in_blocks(visible(seq, g["window"]), block);
-        plain = Math.min(tokens, codec["residual"]);
-        coded = _pyfunc_op_mult((tokens - plain), vector_bytes(g["values"], g["vectors"], codec));
-        total = _pyfunc_op_add(total, _pyfunc_op_mult(g["count"], (_pyfunc_op_add(coded, (_pyfunc_op_mult(_pyfunc_op_mult(plain, g["values"]), 2))))));
-    }
-    return total;
-};
-
-longest = function (layers, codec, block, batch, budget) {
-    var high, low, middle, stub7_;
-    if (((_pyfunc_op_mult(batch, reserved_bytes(layers, codec, 1, block))) > budget)) {
-        return 0;
-    }
-    stub7_ = [1, Math.pow(2, 40)];
-    low = stub7_[0];high = stub7_[1];
-    if (((_pyfunc_op_mult(batch, reserved_bytes(layers, codec, high, block))) <= budget)) {
-        return high;
-    }
-    while ((high - low) > 1) {
-        middle = Math.floor(_pyfunc_op_add(low, high)/2);
-        if (((_pyfunc_op_mult(batch, reserved_bytes(layers, codec, middle, block))) <= budget)) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-};
-
-experts_read = function (experts, chosen, tokens) {
-    return _pyfunc_op_mult(experts, (1 - (Math.pow((1 - (chosen / experts)), tokens))));
-};
-
-weights_read = function (facts, tokens) {
-    var read, used;
-    read = _pyfunc_op_add(facts["product_weights"], facts["head_weights"]);
-    if ((facts["experts"] > 0)) {
-        used = experts_read(facts["experts"], facts["experts_per_token"], tokens);
-        read = _pyfunc_op_add(read, _pyfunc_op_mult(used, facts["expert_weights"]));
-    }
-    return read;
-};
-
-linear_flops = function (facts, tokens, rows) {
-    var active;
-    active = _pyfunc_op_add(facts["product_weights"], _pyfunc_op_mult(facts["experts_per_token"], facts["expert_weights"]));
-    return _pyfunc_op_mult(2, (_pyfunc_op_add(_pyfunc_op_mult(tokens, active), _pyfunc_op_mult(rows, facts["head_weights"]))));
-};
-
-attention_flops = function (layers, fresh, seq) {
-    var dims, g, stub8_seq, stub9_itr, total;
-    total = 0.0;
-    stub8_seq = layers;
-    if ((typeof stub8_seq === "object") && (!Array.isArray(stub8_seq))) { stub8_seq = Object.keys(stub8_seq);}
-    for (stub9_itr = 0; stub9_itr < stub8_seq.length; stub9_itr += 1) {
-        g = stub8_seq[stub9_itr];
-        dims = _pyfunc_op_add(g["qk_dim"], g["v_dim"]);
-        if (((fresh >= seq) && (fresh > 1))) {
-            dims = _pyfunc_op_add(g["full_qk_dim"], g["full_v_dim"]);
-        }
-        total = _pyfunc_op_add(total, _pyfunc_op_mult((_pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(g["count"], 2), g["num_qo_heads"])), dims)), pairs(fresh, seq, g["window"])));
-    }
-    return total;
-};
-
-attended_bytes = function (layers, codec, fresh, seq) {
-    var coded, g, plain, stub10_seq, stub11_itr, tokens, total;
-    total = 0.0;
-    stub10_seq = layers;
-    if ((typeof stub10_seq === "object") && (!Array.isArray(stub10_seq))) { stub10_seq = Object.keys(stub10_seq);}
-    for (stub11_itr = 0; stub11_itr < stub10_seq.length; stub11_itr += 1) {
-        g = stub10_seq[stub11_itr];
-        tokens = ((g["window"] > 0))? (Math.min(seq, (_pyfunc_op_add(g["window"], fresh) - 1))) : (seq);
-        plain = Math.min(tokens, codec["residual"]);
-        coded = _pyfunc_op_mult((tokens - plain), vector_bytes(g["values"], g["vectors"], codec));
-        total = _pyfunc_op_add(total, _pyfunc_op_mult(g["count"], (_pyfunc_op_add(coded, (_pyfunc_op_mult(_pyfunc_op_mult(plain, g["values"]), 2))))));
-    }
-    return total;
-};
-
-activation_bytes = function (layers, fresh, seq) {
-    var dims, g, stub12_seq, stub13_itr, total;
-    total = 0.0;
-    stub12_seq = layers;
-    if ((typeof stub12_seq === "object") && (!Array.isArray(stub12_seq))) { stub12_seq = Object.keys(stub12_seq);}
-    for (stub13_itr = 0; stub13_itr < stub12_seq.length; stub13_itr += 1) {
-        g = stub12_seq[stub13_itr];
-        dims = _pyfunc_op_add(g["qk_dim"], g["v_dim"]);
-        if (((fresh >= seq) && (fresh > 1))) {
-            dims = _pyfunc_op_add(g["full_qk_dim"], g["full_v_dim"]);
-        }
-        total = _pyfunc_op_add(total, _pyfunc_op_mult((_pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(g["count"], fresh), g["num_qo_heads"])), dims)), 2));
-    }
-    return total;
-};
-
-pass_work = function (facts, codec, weight_bits, batch, fresh, seq, shared) {
-    var g, kv_read, kv_written, layers, stub14_, stub15_seq, stub16_itr, tokens;
-    stub14_ = [facts["layers"], _pyfunc_op_mult(batch, fresh)];
-    layers = stub14_[0];tokens = stub14_[1];
-    kv_read = 0.0;
-    if (((fresh < seq) || (fresh <= 1))) {
-        kv_read = _pyfunc_op_mult(batch, attended_bytes(layers, codec, fresh, seq));
-        if (((batch > 1) && (shared > 0))) {
-            kv_read -= _pyfunc_op_mult((batch - 1), shared_saving(layers, codec, fresh, seq, shared));
-        }
-    } else {
-        stub15_seq = layers;
-        if ((typeof stub15_seq === "object") && (!Array.isArray(stub15_seq))) { stub15_seq = Object.keys(stub15_seq);}
-        for (stub16_itr = 0; stub16_itr < stub15_seq.length; stub16_itr += 1) {
-            g = stub15_seq[stub16_itr];
-            kv_read = _pyfunc_op_add(kv_read, _pyfunc_op_mult((_pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(batch, g["count"]), seq)), g["values"])), 2));
-        }
-    }
-    kv_written = _pyfunc_op_mult(tokens, token_bytes(layers, codec));
-    return ({linear_flops: linear_flops(facts, tokens, batch), weight_bytes: (_pyfunc_op_mult(weights_read(facts, tokens), weight_bits)) / 8, attention_flops: _pyfunc_op_mult(batch, attention_flops(layers, fresh, seq)), kv_bytes: kv_read, kv_written: kv_written, activation_bytes: _pyfunc_op_mult(batch, activation_bytes(layers, fresh, seq))});
-};
-
-shared_saving = function (layers, codec, fresh, seq, shared) {
-    var first, g, stub17_seq, stub18_itr, tokens, total;
-    total = 0.0;
-    stub17_seq = layers;
-    if ((typeof stub17_seq === "object") && (!Array.isArray(stub17_seq))) { stub17_seq = Object.keys(stub17_seq);}
-    for (stub18_itr = 0; stub18_itr < stub17_seq.length; stub18_itr += 1) {
-        g = stub17_seq[stub18_itr];
-        first = ((g["window"] > 0))? (Math.max(0, (((seq - fresh) + 1) - g["window"]))) : (0);
-        tokens = Math.max(0, ((Math.min(shared, (seq - codec["residual"]))) - first));
-        total = _pyfunc_op_add(total, _pyfunc_op_mult(_pyfunc_op_mult(g["count"], tokens), vector_bytes(g["values"], g["vectors"], codec)));
-    }
-    return total;
-};
-
-uncached_flops = function (facts, prompt, fresh) {
-    var attention, i, linear, passes, stub19_;
-    stub19_ = [0.0, 0.0];
-    passes = stub19_[0];attention = stub19_[1];
-    for (i = 0; i < _pyfunc_int(fresh); i += 1) {
-        passes = _pyfunc_op_add(passes, _pyfunc_op_add(prompt, i));
-        attention = _pyfunc_op_add(attention, attention_flops(facts["layers"], _pyfunc_op_add(prompt, i), _pyfunc_op_add(prompt, i)));
-    }
-    linear = linear_flops(facts, passes, passes);
-    return ({tokens: passes, linear: linear, attention: attention});
-};
-
-cached_flops = function (facts, prompt, fresh) {
-    var attention, passes;
-    passes = _pyfunc_op_add(prompt, fresh) - 1;
-    attention = attention_flops(facts["layers"], prompt, prompt);
-    attention = _pyfunc_op_add(attention, attention_flops(facts["layers"], fresh - 1, passes));
-    return ({tokens: passes, linear: linear_flops(facts, passes, passes), attention: attention});
-};
-
-seconds = function (flops, nbytes, flops_per_s, bytes_per_s) {
-    return Math.max((flops / flops_per_s), (nbytes / bytes_per_s));
-};
-
-attainable = function (intensity, flops_per_s, bytes_per_s) {
-    return Math.min(flops_per_s, _pyfunc_op_mult(intensity, bytes_per_s));
-};
-
-tokens_to_amortise = function (low, high, once) {
-    return once / (high - low);
-};
-
-heads_on_one = function (num_kv_heads, gpus) {
-    return whole(num_kv_heads / gpus);
-};
-
-layers_on_one = function (layers, gpus) {
-    var g, part, stub20_, stub21_seq, stub22_itr, values, vectors;
-    part = [];
-    stub21_seq = layers;
-    if ((typeof stub21_seq === "object") && (!Array.isArray(stub21_seq))) { stub21_seq = Object.keys(stub21_seq);}
-    for (stub22_itr = 0; stub22_itr < stub21_seq.length; stub22_itr += 1) {
-        g = stub21_seq[stub22_itr];
-        stub20_ = [g["values"], g["vectors"]];
-        values = stub20_[0];vectors = stub20_[1];
-        if ((vectors > 1)) {
-            vectors = _pyfunc_op_mult(2, heads_on_one(g["vectors"] / 2, gpus));
-            values = _pyfunc_op_mult((g["values"] / g["vectors"]), vectors);
-        }
-        _pymeth_append.call(part, (({count: g["count"], window: g["window"], values: values, vectors: vectors, num_qo_heads: whole(g["num_qo_heads"] / gpus), qk_dim: g["qk_dim"], v_dim: g["v_dim"], full_qk_dim: g["full_qk_dim"], full_v_dim: g["full_v_dim"]})));
-    }
-    return part;
-};
-
-layers_keeping_all = function (layers) {
-    var g, kept, stub23_seq, stub24_itr;
-    kept = layers_on_one(layers, 1);
-    stub23_seq = kept;
-    if ((typeof stub23_seq === "object") && (!Array.isArray(stub23_seq))) { stub23_seq = Object.keys(stub23_seq);}
-    for (stub24_itr = 0; stub24_itr < stub23_seq.length; stub24_itr += 1) {
-        g = stub23_seq[stub24_itr];
-        g["window"] = 0;
-    }
-    return kept;
-};
-
-payload_only = function (codec) {
-    return ({bits: codec["bits"], scale_bits: 0, group: codec["group"], residual: codec["residual"]});
-};
-
-weight_bytes_on_one = function (facts, weight_bits, gpus) {
-    return (_pyfunc_op_mult(facts["parameters"], weight_bits) / 8) / gpus;
-};
-
-requests_that_fit = function (layers, codec, seq, block, budget) {
-    return Math.floor(Math.max(0, budget)/reserved_bytes(layers, codec, seq, block));
-};
-
-empty_slots = function (lengths, width) {
-    var n, stub25_seq, stub26_itr, total;
-    total = 0.0;
-    stub25_seq = lengths;
-    if ((typeof stub25_seq === "object") && (!Array.isArray(stub25_seq))) { stub25_seq = Object.keys(stub25_seq);}
-    for (stub26_itr = 0; stub26_itr < stub25_seq.length; stub26_itr += 1) {
-        n = stub25_seq[stub26_itr];
-        total = _pyfunc_op_add(total, width - n);
-    }
-    return total;
-};
-
-guessed_tokens = function (acceptance, gamma) {
-    var _, total;
-    total = 0.0;
-    for (_ = 0; _ < _pyfunc_int(gamma) + 1; _ += 1) {
-        total = _pyfunc_op_mult(total, acceptance) + 1;
-    }
-    return total;
-};
-
-batched_time = function (tokens, ridge) {
-    return Math.max(1, (tokens / ridge));
-};
-
-guessing_gain = function (acceptance, gamma, cost, batch, ridge) {
-    var check;
-    check = (batched_time(_pyfunc_op_mult(batch, (gamma + 1)), ridge)) / batched_time(batch, ridge);
-    return guessed_tokens(acceptance, gamma) / (_pyfunc_op_add(_pyfunc_op_mult(gamma, cost), check));
-};
-
-most_blocks = function (tokens, block) {
-    return (whole((tokens - 1) / block)) + 1;
-};
-
-most_held = function (window, reserve, step, block) {
-    var tokens;
-    if (((window <= 0) || _pyfunc_op_equals(reserve, "all"))) {
-        return 0;
-    }
-    if (_pyfunc_op_equals(reserve, "transformers")) {
-        return window - 1;
-    }
-    tokens = _pyfunc_op_add((window - 1), step);
-    if (_pyfunc_op_equals(reserve, "vllm")) {
-        return _pyfunc_op_mult((whole(tokens / block) + 1), block);
-    }
-    return ((block > 1))? (_pyfunc_op_mult(most_blocks(tokens, block), block)) : (tokens);
-};
-
-group_size = function (layers) {
-    var fewest, g, most, stub27_, stub28_, stub29_seq, stub30_itr;
-    stub27_ = [layers[0]["count"], layers[0]["count"]];
-    fewest = stub27_[0];most = stub27_[1];
-    stub29_seq = layers;
-    if ((typeof stub29_seq === "object") && (!Array.isArray(stub29_seq))) { stub29_seq = Object.keys(stub29_seq);}
-    for (stub30_itr = 0; stub30_itr < stub29_seq.length; stub30_itr += 1) {
-        g = stub29_seq[stub30_itr];
-        stub28_ = [Math.min(fewest, g["count"]), Math.max(most, g["count"])];
-        fewest = stub28_[0];most = stub28_[1];
-    }
-    return ((most < _pyfunc_op_mult(fewest, 1.5)))? (most) : (fewest);
-};
-
-layers_reserved = function (layers, reserve, block) {
-    return layers_as_held(layers, reserve, 1, block, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(0);}}return res;}).call(this, layers));
-};
-
-layers_as_held = function (layers, reserve, step, block, budgets) {
-    var g, held, i, size;
-    held = layers_on_one(layers, 1);
-    size = group_size(layers);
-    for (i = 0; i < held.length; i += 1) {
-        g = held[i];
-        if (((g["window"] <= 0) && (budgets[i] > 0))) {
-            g["window"] = _pyfunc_op_add(budgets[i], step);
-        } else {
-            g["window"] = most_held(g["window"], reserve, step, block);
-        }
-        if (_pyfunc_op_equals(reserve, "vllm")) {
-            g["count"] = _pyfunc_op_mult(whole(g["count"] / size), size);
-        }
-    }
-    return held;
-};
-
-evicts = function (layers, settings) {
-    return (settings["budget"] > 0) && (((Math.min.apply(null, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(g["window"]);}}return res;}).call(this, layers))) <= 0));
-};
-
-tokens_kept = function (layers, settings) {
-    var most;
-    most = (_pyfunc_truthy(evicts(layers, settings)))? (settings["budget"] + 1) : (0);
-    return visible(settings["context"], most);
-};
-
-held_rule = function (layers, settings) {
-    return (_pyfunc_truthy(evicts(layers, settings)))? ("needed") : (settings["held"]);
-};
-
-layers_held = function (layers, settings, rule, block) {
-    return layers_as_held(layers, rule, 1, block, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(settings["budget"]);}}return res;}).call(this, layers));
-};
-
+var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, EULER, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LETTER, LEVELS, LIGHT, LIGHT_ON, LIGHT_TEXT, LINE, MINUS, MOST_GUESSES, MOST_NEW, NARROW_LETTERS, RESERVE, SAMPLES, SHARE, SHARES, SHARE_LABEL, SHORT, SHOWN, SIDE, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_part, bar_row, bar_ticks, bars_panel, bars_top, batched_time, best_words, bits_words, box, budget_words, bytes_exact, bytes_words, cached_flops, cells_panel, clipped, count_words, covered, crossed, curve_contexts, curve_line, curve_point, curve_tokens, curves_panel, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_map, draw_names, draw_parts, empty_slots, empty_words, end_names, entropy_of, escaped, eviction_line, evicts, exact, experts_read, fixed, flop_words, flops_unit, form_part, free_box, group_name, group_size, grouped, growth_bars, growth_curves, growth_formula, growth_numbers, growth_scene, growth_summary, guessed_tokens, guessing_gain, haloed, heads_on_one, held_rule, held_words, in_blocks, intensity_words, interval_words, kept_tokens, label_room, large_words, latent_bars, latent_curve, latent_forms, latent_formula, latent_numbers, latent_scene, latent_summary, latent_work, layers_as_held, layers_held, layers_keeping_all, layers_on_one, layers_reserved, legend_at, linear_flops, linear_lines, longest, map_cells, map_frame, map_letters, map_path, map_shares, map_size, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, most_blocks, most_held, new_words, nice_step, number_words, padded, padding_bars, padding_cells, padding_formula, padding_numbers, padding_scene, padding_shares, padding_summary, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, range_words, rate_words, ratio_words, rectangle, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, sampling_bars, sampling_formula, sampling_scene, sampling_summary, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, softmax_of, speculation_bars, speculation_curves, speculation_formula, speculation_numbers, speculation_scene, speculation_summary, speculation_work, speed_point, speed_words, spread, step_flops, step_of, steps_words, stored_bytes, stub39_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_kept, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, upright, vector_bytes, verdict_words, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
 MINUS = "\u2212";
 BINARY = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"];
 DECIMAL = ["bytes", "kB", "MB", "GB", "TB", "PB"];
@@ -574,9 +192,9 @@ number_words = function (x) {
 };
 
 step_of = function (x, base, count) {
-    var power, size, stub31_;
-    stub31_ = [_pyfunc_abs(x), 0];
-    size = stub31_[0];power = stub31_[1];
+    var power, size, stub1_;
+    stub1_ = [_pyfunc_abs(x), 0];
+    size = stub1_[0];power = stub1_[1];
     while ((((size + 0.5) >= base)) && ((power < (count - 1)))) {
         size = size / base;
         power += 1;
@@ -664,6 +282,780 @@ times_words = function (ratio) {
     return _pymeth_join.call("", [number_words(ratio), " times"]);
 };
 
+nice_step = function (top, count) {
+    var factor, step, stub2_seq, stub3_itr;
+    step = 1.0;
+    while (_pyfunc_op_mult(step, count) >= top) {
+        step = step / 10;
+    }
+    while ((_pyfunc_op_mult(_pyfunc_op_mult(step, 10), count)) < top) {
+        step = _pyfunc_op_mult(step, 10);
+    }
+    stub2_seq = [2, 5];
+    if ((typeof stub2_seq === "object") && (!Array.isArray(stub2_seq))) { stub2_seq = Object.keys(stub2_seq);}
+    for (stub3_itr = 0; stub3_itr < stub2_seq.length; stub3_itr += 1) {
+        factor = stub2_seq[stub3_itr];
+        if (((_pyfunc_op_mult(_pyfunc_op_mult(step, factor), count)) >= top)) {
+            return _pyfunc_op_mult(step, factor);
+        }
+    }
+    return _pyfunc_op_mult(step, 10);
+};
+
+axis_linear = function (label, top, unit) {
+    var step;
+    step = nice_step(top / unit, 5);
+    return ticked(label, top, unit, step);
+};
+
+axis_counts = function (label, top) {
+    return ticked(label, top, 1, Math.max(1, nice_step(top, 5)));
+};
+
+ticked = function (label, top, unit, step) {
+    var at, ticks;
+    ticks = [];
+    while ((_pyfunc_op_mult(_pyfunc_op_mult(ticks.length, step), unit)) <= top) {
+        at = _pyfunc_op_mult(ticks.length, step);
+        _pymeth_append.call(ticks, (({at: _pyfunc_op_mult(at, unit), text: number_words(at)})));
+    }
+    return ({label: label, scale: "linear", min: 0, max: top, ticks: ticks});
+};
+
+axis_decades = function (label, low, high, unit) {
+    var first, powers, stride, stub4_, stub4_i, stub4_i0, stub4_iter0, ticks;
+    first = 1.0;
+    while (_pyfunc_op_mult(first, unit) > low) {
+        first = first / 10;
+    }
+    while ((_pyfunc_op_mult(_pyfunc_op_mult(first, 10), unit)) <= low) {
+        first = _pyfunc_op_mult(first, 10);
+    }
+    powers = [first];
+    while ((_pyfunc_op_mult(_pyfunc_op_mult(powers[powers.length - 1], 10), unit)) <= high) {
+        _pymeth_append.call(powers, _pyfunc_op_mult(powers[powers.length - 1], 10));
+    }
+    stride = 1 + (Math.floor((powers.length - 1)/7));
+    stub4_ = [];stub4_iter0 = _pyfunc_range(0, powers.length, 1);if ((typeof stub4_iter0 === "object") && (!Array.isArray(stub4_iter0))) {stub4_iter0 = Object.keys(stub4_iter0);}for (stub4_i0=0; stub4_i0<stub4_iter0.length; stub4_i0++) {stub4_i = stub4_iter0[stub4_i0];if (!((_pyfunc_op_equals((stub4_i % stride), 0)))) {continue;}{stub4_.push(({at: _pyfunc_op_mult(powers[stub4_i], unit), text: number_words(powers[stub4_i])}));}}
+    ticks = stub4_;
+    return ({label: label, scale: "log", min: _pyfunc_op_mult(first, unit), max: high, ticks: ticks});
+};
+
+powers_between = function (low, high, count) {
+    var doublings, first, found, last, stride, stub5_;
+    stub5_ = [1, 0];
+    first = stub5_[0];doublings = stub5_[1];
+    while (first < low) {
+        first = _pyfunc_op_mult(first, 2);
+    }
+    last = first;
+    while (_pyfunc_op_mult(last, 2) <= high) {
+        last = _pyfunc_op_mult(last, 2);
+        doublings += 1;
+    }
+    stride = Math.pow(2, (1 + Math.floor(doublings/count)));
+    found = [];
+    while (first <= last) {
+        _pymeth_append.call(found, first);
+        first = _pyfunc_op_mult(first, stride);
+    }
+    return found;
+};
+
+axis_bytes = function (label, low, high) {
+    var stub6_, stub6_at, stub6_i0, stub6_iter0, ticks;
+    stub6_ = [];stub6_iter0 = powers_between(low, high, 6);if ((typeof stub6_iter0 === "object") && (!Array.isArray(stub6_iter0))) {stub6_iter0 = Object.keys(stub6_iter0);}for (stub6_i0=0; stub6_i0<stub6_iter0.length; stub6_i0++) {stub6_at = stub6_iter0[stub6_i0];{stub6_.push(({at: stub6_at, text: bytes_words(stub6_at, 1024)}));}}
+    ticks = stub6_;
+    return ({label: label, scale: "log", min: low, max: high, ticks: ticks});
+};
+
+axis_tokens = function (label, low, high) {
+    var stub7_, stub7_at, stub7_i0, stub7_iter0, ticks;
+    stub7_ = [];stub7_iter0 = powers_between(low, high, 6);if ((typeof stub7_iter0 === "object") && (!Array.isArray(stub7_iter0))) {stub7_iter0 = Object.keys(stub7_iter0);}for (stub7_i0=0; stub7_i0<stub7_iter0.length; stub7_i0++) {stub7_at = stub7_iter0[stub7_i0];{stub7_.push(({at: stub7_at, text: tokens_short(stub7_at)}));}}
+    ticks = stub7_;
+    return ({label: label, scale: "log", min: low, max: high, ticks: ticks});
+};
+
+bar_part = function (label, value, role) {
+    return ({label: label, value: value, role: role});
+};
+
+bar_row = function (label, parts) {
+    return ({label: label, parts: parts});
+};
+
+bars_panel = function (label, unit, most, bars, marks) {
+    return ({kind: "bars", label: label, unit: unit, max: most, bars: bars, marks: marks});
+};
+
+curve_line = function (label, role, points, dashed) {
+    return ({label: label, role: role, points: points, dashed: dashed});
+};
+
+curve_point = function (label, role, x, y) {
+    return ({label: label, role: role, x: x, y: y});
+};
+
+curves_panel = function (label, x, y, lines, points) {
+    return ({kind: "curves", label: label, x: x, y: y, lines: lines, points: points});
+};
+
+cells_panel = function (label, rows, legend) {
+    return ({kind: "cells", label: label, rows: rows, legend: legend});
+};
+
+whole = function (value) {
+    return -(Math.floor((-value)/1));
+};
+
+visible = function (position, window) {
+    return ((window > 0))? (Math.min(position, window)) : (position);
+};
+
+triangle = function (n) {
+    return (_pyfunc_op_mult(n, (n + 1))) / 2;
+};
+
+pairs = function (fresh, seq, window) {
+    var short;
+    if (((window <= 0) || (seq <= window))) {
+        return triangle(seq) - triangle(seq - fresh);
+    }
+    short = Math.max(0, (window - (seq - fresh)));
+    return _pyfunc_op_add(((triangle(_pyfunc_op_add((seq - fresh), short))) - triangle(seq - fresh)), (_pyfunc_op_mult((fresh - short), window)));
+};
+
+vector_bytes = function (values, vectors, codec) {
+    var groups;
+    groups = ((codec["group"] > 0))? (values / codec["group"]) : (vectors);
+    if (_pyfunc_op_equals(codec["scale_bits"], 0)) {
+        groups = 0;
+    }
+    return _pyfunc_op_add((whole(_pyfunc_op_mult(values, codec["bits"]) / 8)), (whole(_pyfunc_op_mult(groups, codec["scale_bits"]) / 8)));
+};
+
+token_bytes = function (layers, codec) {
+    var g, stub8_seq, stub9_itr, total;
+    total = 0.0;
+    stub8_seq = layers;
+    if ((typeof stub8_seq === "object") && (!Array.isArray(stub8_seq))) { stub8_seq = Object.keys(stub8_seq);}
+    for (stub9_itr = 0; stub9_itr < stub8_seq.length; stub9_itr += 1) {
+        g = stub8_seq[stub9_itr];
+        total = _pyfunc_op_add(total, _pyfunc_op_mult(g["count"], vector_bytes(g["values"], g["vectors"], codec)));
+    }
+    return total;
+};
+
+stored_bytes = function (layers, codec, seq) {
+    var coded, g, plain, stub10_seq, stub11_itr, tokens, total;
+    total = 0.0;
+    stub10_seq = layers;
+    if ((typeof stub10_seq === "object") && (!Array.isArray(stub10_seq))) { stub10_seq = Object.keys(stub10_seq);}
+    for (stub11_itr = 0; stub11_itr < stub10_seq.length; stub11_itr += 1) {
+        g = stub10_seq[stub11_itr];
+        tokens = visible(seq, g["window"]);
+        plain = Math.min(tokens, codec["residual"]);
+        coded = _pyfunc_op_mult((tokens - plain), vector_bytes(g["values"], g["vectors"], codec));
+        total = _pyfunc_op_add(total, _pyfunc_op_mult(g["count"], (_pyfunc_op_add(coded, (_pyfunc_op_mult(_pyfunc_op_mult(plain, g["values"]), 2))))));
+    }
+    return total;
+};
+
+in_blocks = function (tokens, block) {
+    return ((block > 1))? (_pyfunc_op_mult(whole(tokens / block), block)) : (tokens);
+};
+
+reserved_bytes = function (layers, codec, seq, block) {
+    var coded, g, plain, stub12_seq, stub13_itr, tokens, total;
+    total = 0.0;
+    stub12_seq = layers;
+    if ((typeof stub12_seq === "object") && (!Array.isArray(stub12_seq))) { stub12_seq = Object.keys(stub12_seq);}
+    for (stub13_itr = 0; stub13_itr < stub12_seq.length; stub13_itr += 1) {
+        g = stub12_seq[stub13_itr];
+        tokens = in_blocks(visible(seq, g["window"]), block);
+        plain = Math.min(tokens, codec["residual"]);
+        coded = _pyfunc_op_mult((tokens - plain), vector_bytes(g["values"], g["vectors"], codec));
+        total = _pyfunc_op_add(total, _pyfunc_op_mult(g["count"], (_pyfunc_op_add(coded, (_pyfunc_op_mult(_pyfunc_op_mult(plain, g["values"]), 2))))));
+    }
+    return total;
+};
+
+longest = function (layers, codec, block, batch, budget) {
+    var high, low, middle, stub14_;
+    if (((_pyfunc_op_mult(batch, reserved_bytes(layers, codec, 1, block))) > budget)) {
+        return 0;
+    }
+    stub14_ = [1, Math.pow(2, 40)];
+    low = stub14_[0];high = stub14_[1];
+    if (((_pyfunc_op_mult(batch, reserved_bytes(layers, codec, high, block))) <= budget)) {
+        return high;
+    }
+    while ((high - low) > 1) {
+        middle = Math.floor(_pyfunc_op_add(low, high)/2);
+        if (((_pyfunc_op_mult(batch, reserved_bytes(layers, codec, middle, block))) <= budget)) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+};
+
+experts_read = function (experts, chosen, tokens) {
+    return _pyfunc_op_mult(experts, (1 - (Math.pow((1 - (chosen / experts)), tokens))));
+};
+
+weights_read = function (facts, tokens) {
+    var read, used;
+    read = _pyfunc_op_add(facts["product_weights"], facts["head_weights"]);
+    if ((facts["experts"] > 0)) {
+        used = experts_read(facts["experts"], facts["experts_per_token"], tokens);
+        read = _pyfunc_op_add(read, _pyfunc_op_mult(used, facts["expert_weights"]));
+    }
+    return read;
+};
+
+linear_flops = function (facts, tokens, rows) {
+    var active;
+    active = _pyfunc_op_add(facts["product_weights"], _pyfunc_op_mult(facts["experts_per_token"], facts["expert_weights"]));
+    return _pyfunc_op_mult(2, (_pyfunc_op_add(_pyfunc_op_mult(tokens, active), _pyfunc_op_mult(rows, facts["head_weights"]))));
+};
+
+attention_flops = function (layers, fresh, seq) {
+    var dims, g, stub15_seq, stub16_itr, total;
+    total = 0.0;
+    stub15_seq = layers;
+    if ((typeof stub15_seq === "object") && (!Array.isArray(stub15_seq))) { stub15_seq = Object.keys(stub15_seq);}
+    for (stub16_itr = 0; stub16_itr < stub15_seq.length; stub16_itr += 1) {
+        g = stub15_seq[stub16_itr];
+        dims = _pyfunc_op_add(g["qk_dim"], g["v_dim"]);
+        if (((fresh >= seq) && (fresh > 1))) {
+            dims = _pyfunc_op_add(g["full_qk_dim"], g["full_v_dim"]);
+        }
+        total = _pyfunc_op_add(total, _pyfunc_op_mult((_pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(g["count"], 2), g["num_qo_heads"])), dims)), pairs(fresh, seq, g["window"])));
+    }
+    return total;
+};
+
+attended_bytes = function (layers, codec, fresh, seq) {
+    var coded, g, plain, stub17_seq, stub18_itr, tokens, total;
+    total = 0.0;
+    stub17_seq = layers;
+    if ((typeof stub17_seq === "object") && (!Array.isArray(stub17_seq))) { stub17_seq = Object.keys(stub17_seq);}
+    for (stub18_itr = 0; stub18_itr < stub17_seq.length; stub18_itr += 1) {
+        g = stub17_seq[stub18_itr];
+        tokens = ((g["window"] > 0))? (Math.min(seq, (_pyfunc_op_add(g["window"], fresh) - 1))) : (seq);
+        plain = Math.min(tokens, codec["residual"]);
+        coded = _pyfunc_op_mult((tokens - plain), vector_bytes(g["values"], g["vectors"], codec));
+        total = _pyfunc_op_add(total, _pyfunc_op_mult(g["count"], (_pyfunc_op_add(coded, (_pyfunc_op_mult(_pyfunc_op_mult(plain, g["values"]), 2))))));
+    }
+    return total;
+};
+
+activation_bytes = function (layers, fresh, seq) {
+    var dims, g, stub19_seq, stub20_itr, total;
+    total = 0.0;
+    stub19_seq = layers;
+    if ((typeof stub19_seq === "object") && (!Array.isArray(stub19_seq))) { stub19_seq = Object.keys(stub19_seq);}
+    for (stub20_itr = 0; stub20_itr < stub19_seq.length; stub20_itr += 1) {
+        g = stub19_seq[stub20_itr];
+        dims = _pyfunc_op_add(g["qk_dim"], g["v_dim"]);
+        if (((fresh >= seq) && (fresh > 1))) {
+            dims = _pyfunc_op_add(g["full_qk_dim"], g["full_v_dim"]);
+        }
+        total = _pyfunc_op_add(total, _pyfunc_op_mult((_pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(g["count"], fresh), g["num_qo_heads"])), dims)), 2));
+    }
+    return total;
+};
+
+pass_work = function (facts, codec, weight_bits, batch, fresh, seq, shared) {
+    var g, kv_read, kv_written, layers, stub21_, stub22_seq, stub23_itr, tokens;
+    stub21_ = [facts["layers"], _pyfunc_op_mult(batch, fresh)];
+    layers = stub21_[0];tokens = stub21_[1];
+    kv_read = 0.0;
+    if (((fresh < seq) || (fresh <= 1))) {
+        kv_read = _pyfunc_op_mult(batch, attended_bytes(layers, codec, fresh, seq));
+        if (((batch > 1) && (shared > 0))) {
+            kv_read -= _pyfunc_op_mult((batch - 1), shared_saving(layers, codec, fresh, seq, shared));
+        }
+    } else {
+        stub22_seq = layers;
+        if ((typeof stub22_seq === "object") && (!Array.isArray(stub22_seq))) { stub22_seq = Object.keys(stub22_seq);}
+        for (stub23_itr = 0; stub23_itr < stub22_seq.length; stub23_itr += 1) {
+            g = stub22_seq[stub23_itr];
+            kv_read = _pyfunc_op_add(kv_read, _pyfunc_op_mult((_pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(batch, g["count"]), seq)), g["values"])), 2));
+        }
+    }
+    kv_written = _pyfunc_op_mult(tokens, token_bytes(layers, codec));
+    return ({linear_flops: linear_flops(facts, tokens, batch), weight_bytes: (_pyfunc_op_mult(weights_read(facts, tokens), weight_bits)) / 8, attention_flops: _pyfunc_op_mult(batch, attention_flops(layers, fresh, seq)), kv_bytes: kv_read, kv_written: kv_written, activation_bytes: _pyfunc_op_mult(batch, activation_bytes(layers, fresh, seq))});
+};
+
+shared_saving = function (layers, codec, fresh, seq, shared) {
+    var first, g, stub24_seq, stub25_itr, tokens, total;
+    total = 0.0;
+    stub24_seq = layers;
+    if ((typeof stub24_seq === "object") && (!Array.isArray(stub24_seq))) { stub24_seq = Object.keys(stub24_seq);}
+    for (stub25_itr = 0; stub25_itr < stub24_seq.length; stub25_itr += 1) {
+        g = stub24_seq[stub25_itr];
+        first = ((g["window"] > 0))? (Math.max(0, (((seq - fresh) + 1) - g["window"]))) : (0);
+        tokens = Math.max(0, ((Math.min(shared, (seq - codec["residual"]))) - first));
+        total = _pyfunc_op_add(total, _pyfunc_op_mult(_pyfunc_op_mult(g["count"], tokens), vector_bytes(g["values"], g["vectors"], codec)));
+    }
+    return total;
+};
+
+uncached_flops = function (facts, prompt, fresh) {
+    var attention, i, linear, passes, stub26_;
+    stub26_ = [0.0, 0.0];
+    passes = stub26_[0];attention = stub26_[1];
+    for (i = 0; i < _pyfunc_int(fresh); i += 1) {
+        passes = _pyfunc_op_add(passes, _pyfunc_op_add(prompt, i));
+        attention = _pyfunc_op_add(attention, attention_flops(facts["layers"], _pyfunc_op_add(prompt, i), _pyfunc_op_add(prompt, i)));
+    }
+    linear = linear_flops(facts, passes, passes);
+    return ({tokens: passes, linear: linear, attention: attention});
+};
+
+cached_flops = function (facts, prompt, fresh) {
+    var attention, passes;
+    passes = _pyfunc_op_add(prompt, fresh) - 1;
+    attention = attention_flops(facts["layers"], prompt, prompt);
+    attention = _pyfunc_op_add(attention, attention_flops(facts["layers"], fresh - 1, passes));
+    return ({tokens: passes, linear: linear_flops(facts, passes, passes), attention: attention});
+};
+
+seconds = function (flops, nbytes, flops_per_s, bytes_per_s) {
+    return Math.max((flops / flops_per_s), (nbytes / bytes_per_s));
+};
+
+attainable = function (intensity, flops_per_s, bytes_per_s) {
+    return Math.min(flops_per_s, _pyfunc_op_mult(intensity, bytes_per_s));
+};
+
+tokens_to_amortise = function (low, high, once) {
+    return once / (high - low);
+};
+
+heads_on_one = function (num_kv_heads, gpus) {
+    return whole(num_kv_heads / gpus);
+};
+
+layers_on_one = function (layers, gpus) {
+    var g, part, stub27_, stub28_seq, stub29_itr, values, vectors;
+    part = [];
+    stub28_seq = layers;
+    if ((typeof stub28_seq === "object") && (!Array.isArray(stub28_seq))) { stub28_seq = Object.keys(stub28_seq);}
+    for (stub29_itr = 0; stub29_itr < stub28_seq.length; stub29_itr += 1) {
+        g = stub28_seq[stub29_itr];
+        stub27_ = [g["values"], g["vectors"]];
+        values = stub27_[0];vectors = stub27_[1];
+        if ((vectors > 1)) {
+            vectors = _pyfunc_op_mult(2, heads_on_one(g["vectors"] / 2, gpus));
+            values = _pyfunc_op_mult((g["values"] / g["vectors"]), vectors);
+        }
+        _pymeth_append.call(part, (({count: g["count"], window: g["window"], values: values, vectors: vectors, num_qo_heads: whole(g["num_qo_heads"] / gpus), qk_dim: g["qk_dim"], v_dim: g["v_dim"], full_qk_dim: g["full_qk_dim"], full_v_dim: g["full_v_dim"]})));
+    }
+    return part;
+};
+
+layers_keeping_all = function (layers) {
+    var g, kept, stub30_seq, stub31_itr;
+    kept = layers_on_one(layers, 1);
+    stub30_seq = kept;
+    if ((typeof stub30_seq === "object") && (!Array.isArray(stub30_seq))) { stub30_seq = Object.keys(stub30_seq);}
+    for (stub31_itr = 0; stub31_itr < stub30_seq.length; stub31_itr += 1) {
+        g = stub30_seq[stub31_itr];
+        g["window"] = 0;
+    }
+    return kept;
+};
+
+payload_only = function (codec) {
+    return ({bits: codec["bits"], scale_bits: 0, group: codec["group"], residual: codec["residual"]});
+};
+
+weight_bytes_on_one = function (facts, weight_bits, gpus) {
+    return (_pyfunc_op_mult(facts["parameters"], weight_bits) / 8) / gpus;
+};
+
+requests_that_fit = function (layers, codec, seq, block, budget) {
+    return Math.floor(Math.max(0, budget)/reserved_bytes(layers, codec, seq, block));
+};
+
+empty_slots = function (lengths, width) {
+    var n, stub32_seq, stub33_itr, total;
+    total = 0.0;
+    stub32_seq = lengths;
+    if ((typeof stub32_seq === "object") && (!Array.isArray(stub32_seq))) { stub32_seq = Object.keys(stub32_seq);}
+    for (stub33_itr = 0; stub33_itr < stub32_seq.length; stub33_itr += 1) {
+        n = stub32_seq[stub33_itr];
+        total = _pyfunc_op_add(total, width - n);
+    }
+    return total;
+};
+
+guessed_tokens = function (acceptance, gamma) {
+    var _, total;
+    total = 0.0;
+    for (_ = 0; _ < _pyfunc_int(gamma) + 1; _ += 1) {
+        total = _pyfunc_op_mult(total, acceptance) + 1;
+    }
+    return total;
+};
+
+batched_time = function (tokens, ridge) {
+    return Math.max(1, (tokens / ridge));
+};
+
+guessing_gain = function (acceptance, gamma, cost, batch, ridge) {
+    var check;
+    check = (batched_time(_pyfunc_op_mult(batch, (gamma + 1)), ridge)) / batched_time(batch, ridge);
+    return guessed_tokens(acceptance, gamma) / (_pyfunc_op_add(_pyfunc_op_mult(gamma, cost), check));
+};
+
+most_blocks = function (tokens, block) {
+    return (whole((tokens - 1) / block)) + 1;
+};
+
+most_held = function (window, reserve, step, block) {
+    var tokens;
+    if (((window <= 0) || _pyfunc_op_equals(reserve, "all"))) {
+        return 0;
+    }
+    if (_pyfunc_op_equals(reserve, "transformers")) {
+        return window - 1;
+    }
+    tokens = _pyfunc_op_add((window - 1), step);
+    if (_pyfunc_op_equals(reserve, "vllm")) {
+        return _pyfunc_op_mult((whole(tokens / block) + 1), block);
+    }
+    return ((block > 1))? (_pyfunc_op_mult(most_blocks(tokens, block), block)) : (tokens);
+};
+
+group_size = function (layers) {
+    var fewest, g, most, stub34_, stub35_, stub36_seq, stub37_itr;
+    stub34_ = [layers[0]["count"], layers[0]["count"]];
+    fewest = stub34_[0];most = stub34_[1];
+    stub36_seq = layers;
+    if ((typeof stub36_seq === "object") && (!Array.isArray(stub36_seq))) { stub36_seq = Object.keys(stub36_seq);}
+    for (stub37_itr = 0; stub37_itr < stub36_seq.length; stub37_itr += 1) {
+        g = stub36_seq[stub37_itr];
+        stub35_ = [Math.min(fewest, g["count"]), Math.max(most, g["count"])];
+        fewest = stub35_[0];most = stub35_[1];
+    }
+    return ((most < _pyfunc_op_mult(fewest, 1.5)))? (most) : (fewest);
+};
+
+layers_reserved = function (layers, reserve, block) {
+    return layers_as_held(layers, reserve, 1, block, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(0);}}return res;}).call(this, layers));
+};
+
+layers_as_held = function (layers, reserve, step, block, budgets) {
+    var g, held, i, size;
+    held = layers_on_one(layers, 1);
+    size = group_size(layers);
+    for (i = 0; i < held.length; i += 1) {
+        g = held[i];
+        if (((g["window"] <= 0) && (budgets[i] > 0))) {
+            g["window"] = _pyfunc_op_add(budgets[i], step);
+        } else {
+            g["window"] = most_held(g["window"], reserve, step, block);
+        }
+        if (_pyfunc_op_equals(reserve, "vllm")) {
+            g["count"] = _pyfunc_op_mult(whole(g["count"] / size), size);
+        }
+    }
+    return held;
+};
+
+WEIGHT_BITS = _pyfunc_create_dict("bfloat16", 16, "int8", 8, "int4-g128", 4.25);
+memory_scene = function (settings, tables) {
+    var codec, facts, gpu, kv, requests, title, where;
+    facts = tables["models"][settings["model"]];
+    gpu = tables["gpus"][settings["gpu"]];
+    codec = tables["codecs"][settings["kv"]];
+    kv = memory_bytes(facts, gpu, codec, settings);
+    where = _pymeth_join.call("", (["one ", gpu["title"]]));
+    if ((settings["gpus"] > 1)) {
+        where = _pymeth_join.call("", ([fixed(settings["gpus"], 0), " \u00d7 ", gpu["title"]]));
+    }
+    requests = count_words(settings["batch"], "request", "requests");
+    title = _pymeth_join.call("", ([facts["title"], " on ", where, ": ", requests, " of ", tokens_words(settings["context"])]));
+    return ({title: title, summary: memory_summary(facts, gpu, settings, kv), formula: memory_formula(facts, codec, settings, kv), numbers: memory_numbers(facts, codec, settings, kv), panels: [memory_bar(gpu, settings, kv), memory_curve(facts, codec, settings, kv)]});
+};
+
+memory_bytes = function (facts, gpu, codec, settings) {
+    var batch, bits, block, cautious, context, everything, held, layers, left, mine, needed, payload, reserved, stored, stub38_, unevicted, usable, weights, whole_model;
+    stub38_ = [settings["batch"], settings["context"], settings["block"]];
+    batch = stub38_[0];context = stub38_[1];block = stub38_[2];
+    layers = layers_on_one(facts["layers"], settings["gpus"]);
+    bits = WEIGHT_BITS[settings["weights"]];
+    weights = weight_bytes_on_one(facts, bits, settings["gpus"]);
+    stored = layers_held(layers, settings, "needed", 0);
+    mine = stored_bytes(stored, codec, context);
+    payload = stored_bytes(stored, payload_only(codec), context);
+    reserved = layers_held(layers, settings, held_rule(layers, settings), block);
+    held = _pyfunc_op_mult(batch, reserved_bytes(reserved, codec, context, block));
+    needed = layers_held(layers, settings, "needed", block);
+    unevicted = layers_reserved(layers, "needed", block);
+    usable = gpu["usable"];
+    cautious = _pyfunc_op_mult(usable, (1 - RESERVE));
+    left = (usable - weights) - held;
+    whole_model = layers_held(facts["layers"], settings, "needed", 0);
+    everything = reserved_bytes(layers_keeping_all(layers), codec, context, block);
+    return ({bits: bits, weights: weights, stored: stored_bytes(whole_model, codec, context), mine: mine, payload: _pyfunc_op_mult(batch, payload), scales: _pyfunc_op_mult(batch, (mine - payload)), waste: held - _pyfunc_op_mult(batch, mine), held: held, needed: _pyfunc_op_mult(batch, reserved_bytes(needed, codec, context, block)), unevicted: _pyfunc_op_mult(batch, reserved_bytes(unevicted, codec, context, block)), kept_all: _pyfunc_op_mult(batch, everything), usable: usable, left: left, reserve: Math.max(0, (Math.min(_pyfunc_op_mult(usable, RESERVE), left))), free: Math.max(0, (left - _pyfunc_op_mult(usable, RESERVE))), longest_low: longest(reserved, codec, block, batch, cautious - weights), longest_high: longest(reserved, codec, block, batch, usable - weights), requests_low: requests_that_fit(reserved, codec, context, block, cautious - weights), requests_high: requests_that_fit(reserved, codec, context, block, usable - weights)});
+};
+
+evicts = function (layers, settings) {
+    return (settings["budget"] > 0) && (((Math.min.apply(null, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(g["window"]);}}return res;}).call(this, layers))) <= 0));
+};
+
+tokens_kept = function (layers, settings) {
+    var most;
+    most = (_pyfunc_truthy(evicts(layers, settings)))? (settings["budget"] + 1) : (0);
+    return visible(settings["context"], most);
+};
+
+held_rule = function (layers, settings) {
+    return (_pyfunc_truthy(evicts(layers, settings)))? ("needed") : (settings["held"]);
+};
+
+layers_held = function (layers, settings, rule, block) {
+    return layers_as_held(layers, rule, 1, block, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(settings["budget"]);}}return res;}).call(this, layers));
+};
+
+GIB = 1073741824;
+stub39_ = [512, 1048576];
+FIRST = stub39_[0];LAST = stub39_[1];
+memory_bar = function (gpu, settings, kv) {
+    var name, parts, total, usable;
+    parts = [bar_part("weights", kv["weights"] / GIB, "weights"), bar_part("keys and values", kv["payload"] / GIB, "cached")];
+    if ((kv["scales"] > 0)) {
+        _pymeth_append.call(parts, bar_part("their scales", kv["scales"] / GIB, "value"));
+    }
+    if ((kv["waste"] > 0)) {
+        _pymeth_append.call(parts, bar_part("held, not needed", kv["waste"] / GIB, "muted"));
+    }
+    if ((kv["reserve"] > 0)) {
+        _pymeth_append.call(parts, bar_part("reserve", kv["reserve"] / GIB, "grid"));
+    }
+    if ((kv["free"] > 0)) {
+        _pymeth_append.call(parts, bar_part("free", kv["free"] / GIB, "free"));
+    }
+    usable = kv["usable"] / GIB;
+    total = Math.max(usable, (usable - (kv["left"] / GIB)));
+    name = (_pyfunc_op_equals(settings["gpus"], 1))? (gpu["title"]) : (_pymeth_join.call("", (["each ", gpu["title"]])));
+    return bars_panel("What one GPU holds", "GiB", _pyfunc_op_mult(total, 1.04), [bar_row(name, parts)], [({label: _pymeth_join.call("", (["usable: ", bytes_words(kv["usable"], 1024)])), value: usable})]);
+};
+
+curve_contexts = function (here) {
+    var at, found, grid, octave, quarter, stub40_seq, stub41_itr;
+    grid = [FIRST, _pyfunc_op_mult(FIRST, 1.5)];
+    for (octave = 0; octave < 10; octave += 1) {
+        for (quarter = 0; quarter < 4; quarter += 1) {
+            _pymeth_append.call(grid, ((_pyfunc_op_mult((_pyfunc_op_mult(FIRST, Math.pow(2, octave))), (4 + quarter))) / 2));
+        }
+    }
+    _pymeth_append.call(grid, LAST);
+    found = [];
+    stub40_seq = grid;
+    if ((typeof stub40_seq === "object") && (!Array.isArray(stub40_seq))) { stub40_seq = Object.keys(stub40_seq);}
+    for (stub41_itr = 0; stub41_itr < stub40_seq.length; stub41_itr += 1) {
+        at = stub40_seq[stub41_itr];
+        if (((found.length > 0) && (found[found.length - 1] < here) && (here < at))) {
+            _pymeth_append.call(found, here);
+        }
+        _pymeth_append.call(found, at);
+    }
+    return found;
+};
+
+memory_curve = function (facts, codec, settings, kv) {
+    var batch, block, bottom, compared, contexts, curve, edge, ends, here, high, label, layers, limit, lines, name, other, reserved, room, rule, stub42_, stub43_, stub43_c, stub43_i0, stub43_iter0, stub44_, stub45_, stub46_, stub47_, stub47_c, stub47_i0, stub47_iter0, stub48_, top;
+    stub42_ = [settings["batch"], settings["block"]];
+    batch = stub42_[0];block = stub42_[1];
+    layers = layers_on_one(facts["layers"], settings["gpus"]);
+    contexts = curve_contexts(settings["context"]);
+    rule = held_rule(layers, settings);
+    reserved = layers_held(layers, settings, rule, block);
+    stub43_ = [];stub43_iter0 = contexts;if ((typeof stub43_iter0 === "object") && (!Array.isArray(stub43_iter0))) {stub43_iter0 = Object.keys(stub43_iter0);}for (stub43_i0=0; stub43_i0<stub43_iter0.length; stub43_i0++) {stub43_c = stub43_iter0[stub43_i0];{stub43_.push([stub43_c, _pyfunc_op_mult(batch, reserved_bytes(reserved, codec, stub43_c, block))]);}}
+    curve = stub43_;
+    lines = [curve_line("KV cache", "cached", curve, false)];
+    high = Math.max((curve[curve.length - 1][1]), kv["usable"]);
+    stub44_ = [layers_keeping_all(layers), "no windows"];
+    other = stub44_[0];name = stub44_[1];
+    if (_pyfunc_truthy(evicts(layers, settings))) {
+        stub45_ = [layers_reserved(layers, "needed", block), "no eviction"];
+        other = stub45_[0];name = stub45_[1];
+    } else if (_pyfunc_op_equals(rule, "all")) {
+        stub46_ = [layers_reserved(layers, "needed", block), "what is needed"];
+        other = stub46_[0];name = stub46_[1];
+    }
+    stub47_ = [];stub47_iter0 = contexts;if ((typeof stub47_iter0 === "object") && (!Array.isArray(stub47_iter0))) {stub47_iter0 = Object.keys(stub47_iter0);}for (stub47_i0=0; stub47_i0<stub47_iter0.length; stub47_i0++) {stub47_c = stub47_iter0[stub47_i0];{stub47_.push([stub47_c, _pyfunc_op_mult(batch, reserved_bytes(other, codec, stub47_c, block))]);}}
+    compared = stub47_;
+    if ((!_pyfunc_op_equals((compared[compared.length - 1][1]), (curve[curve.length - 1][1])))) {
+        _pymeth_append.call(lines, curve_line(name, "recomputed", compared, true));
+        high = Math.max(high, (compared[compared.length - 1][1]));
+    }
+    stub48_ = [16777216.0, 4398046511104.0];
+    bottom = stub48_[0];top = stub48_[1];
+    while (bottom > (curve[0][1])) {
+        bottom = bottom / 4;
+    }
+    while (top < high) {
+        top = _pyfunc_op_mult(top, 4);
+    }
+    room = kv["usable"] - kv["weights"];
+    if ((room > bottom)) {
+        ends = [[FIRST, room], [LAST, room]];
+        _pymeth_append.call(lines, curve_line("GPU full", "ink", ends, true));
+    }
+    limit = facts["max_context"];
+    if (((limit > FIRST) && (limit < LAST))) {
+        edge = [[limit, bottom], [limit, top]];
+        _pymeth_append.call(lines, curve_line("model's limit", "muted", edge, true));
+    }
+    label = "The cache against the context";
+    if ((settings["gpus"] > 1)) {
+        label = "The cache on each GPU against the context";
+    }
+    here = bytes_words(kv["held"], 1024);
+    return curves_panel(label, axis_tokens("context in tokens (1K = 1,024)", FIRST, LAST), axis_bytes("keys and values", bottom, top), lines, [curve_point(here, "cached", settings["context"], kv["held"])]);
+};
+
+RESERVE = 0.1;
+ENDLESS = 1099511627776;
+memory_summary = function (facts, gpu, settings, kv) {
+    var compared, held, needed, over, place, ratio, reserve, rule, said, stub49_, usable, weights, windows, without;
+    usable = bytes_words(kv["usable"], 1024);
+    place = _pymeth_join.call("", (["the ", usable, " of one ", gpu["title"]]));
+    if ((settings["gpus"] > 1)) {
+        place = _pymeth_join.call("", (["the ", usable, " of each ", gpu["title"]]));
+    }
+    weights = bytes_words(kv["weights"], 1024);
+    held = bytes_words(kv["held"], 1024);
+    ratio = kv["held"] / kv["weights"];
+    compared = ((ratio >= 1))? (times_words(ratio)) : (_pymeth_join.call("", [percent_words(ratio), " of"]));
+    said = [_pymeth_join.call("", ["The weights take ", weights, ", the keys and values ", held, ": ", compared, " the weights."])];
+    if ((kv["weights"] > kv["usable"])) {
+        said = [_pymeth_join.call("", ["The weights alone take ", weights, ", more than ", place, ": they need more GPUs or fewer bits. The keys and values would add ", held, "."])];
+    } else if ((kv["left"] < 0)) {
+        over = bytes_words(-kv["left"], 1024);
+        _pymeth_append.call(said, _pymeth_join.call("", ["That is ", over, " more than ", place, ": it does not fit."]));
+    } else if (_pyfunc_op_equals(kv["free"], 0)) {
+        _pymeth_append.call(said, (_pymeth_join.call("", (["It fits on paper only: ", bytes_words(kv["left"], 1024), " of ", place, " are left, less than the ", percent_words(RESERVE), " that an engine keeps for everything else."]))));
+    } else {
+        reserve = bytes_words(kv["reserve"], 1024);
+        _pymeth_append.call(said, (_pymeth_join.call("", (["Of ", place, ", ", bytes_words(kv["free"], 1024), " stay free, beside a reserve of ", reserve, "."]))));
+    }
+    if ((settings["budget"] > 0)) {
+        _pymeth_append.call(said, budget_words(facts["layers"], settings, kv));
+    }
+    stub49_ = [settings["held"], (Math.max.apply(null, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(g["window"]);}}return res;}).call(this, facts["layers"]))) > 0];
+    rule = stub49_[0];windows = stub49_[1];
+    if (_pyfunc_truthy(evicts(facts["layers"], settings))) {
+        if ((((!_pyfunc_op_equals(rule, "needed"))) && _pyfunc_truthy(windows))) {
+            _pymeth_append.call(said, "A cache that evicts frees what its windows have passed: they hold what the next query sees.");
+        }
+    } else if ((_pyfunc_op_equals(rule, "needed") && (kv["kept_all"] > kv["held"]))) {
+        without = bytes_words(kv["kept_all"], 1024);
+        _pymeth_append.call(said, _pymeth_join.call("", ["Without the windows of its layers the cache would take ", without, "."]));
+    } else if ((kv["held"] > kv["needed"])) {
+        needed = bytes_words(kv["needed"], 1024);
+        _pymeth_append.call(said, _pymeth_join.call("", ["The tokens that the next queries see take ", needed, "."]));
+    } else if ((((!_pyfunc_op_equals(rule, "needed"))) && ((!_pyfunc_truthy(windows))))) {
+        _pymeth_append.call(said, "The layers of this model have no windows, so they hold every token.");
+    }
+    if ((settings["context"] > facts["max_context"])) {
+        _pymeth_append.call(said, (_pymeth_join.call("", (["The model reads at most ", tokens_words(facts["max_context"]), "."]))));
+    }
+    if (_pyfunc_truthy(uneven(facts["layers"], settings["gpus"]))) {
+        _pymeth_append.call(said, "The heads do not divide evenly: the numbers are of the GPU that holds most.");
+    }
+    if (_pyfunc_truthy(unconfirmed(gpu, "usable"))) {
+        _pymeth_append.call(said, "The usable memory of this GPU is an unconfirmed figure.");
+    }
+    return _pymeth_join.call(" ", said);
+};
+
+budget_words = function (layers, settings, kv) {
+    var each, left, stub50_, without;
+    if ((!_pyfunc_truthy(evicts(layers, settings)))) {
+        return "Every layer of this model has a window, so a budget changes nothing.";
+    }
+    if ((tokens_kept(layers, settings) >= settings["context"])) {
+        return "A request is no longer than the budget, so nothing is evicted.";
+    }
+    each = (((Math.max.apply(null, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(g["window"]);}}return res;}).call(this, layers))) > 0))? ("each layer without a window") : ("each layer");
+    stub50_ = [tokens_words(settings["budget"]), bytes_words(kv["unevicted"], 1024)];
+    left = stub50_[0];without = stub50_[1];
+    return _pymeth_join.call("", ["Eviction leaves ", left, " in ", each, "; without it the cache would take ", without, "."]);
+};
+
+uneven = function (layers, gpus) {
+    var g, heads, stub51_seq, stub52_itr;
+    stub51_seq = layers;
+    if ((typeof stub51_seq === "object") && (!Array.isArray(stub51_seq))) { stub51_seq = Object.keys(stub51_seq);}
+    for (stub52_itr = 0; stub52_itr < stub51_seq.length; stub52_itr += 1) {
+        g = stub51_seq[stub52_itr];
+        if ((!_pyfunc_op_equals((g["num_qo_heads"] % gpus), 0))) {
+            return true;
+        }
+        heads = g["vectors"] / 2;
+        if (((g["vectors"] > 1) && ((!_pyfunc_op_equals((heads % gpus), 0))) && ((!_pyfunc_op_equals((gpus % heads), 0))))) {
+            return true;
+        }
+    }
+    return false;
+};
+
+unconfirmed = function (gpu, name) {
+    return _pyfunc_op_contains(name, gpu["unconfirmed"]);
+};
+
+interval_words = function (low, high, one, many, endless) {
+    if ((high <= 0)) {
+        return "none";
+    }
+    if ((low >= ENDLESS)) {
+        return endless;
+    }
+    if ((high >= ENDLESS)) {
+        return _pymeth_join.call("", [count_words(low, one, many), " or no limit"]);
+    }
+    if ((low >= high)) {
+        return count_words(high, one, many);
+    }
+    return _pymeth_join.call("", [fixed(low, 0), " to ", count_words(high, one, many)]);
+};
+
+memory_numbers = function (facts, codec, settings, kv) {
+    var context, endless, high, label, left, low, on_one, stub53_, tokens;
+    on_one = ((settings["gpus"] > 1))? (" on each GPU") : ("");
+    label = ((kv["left"] >= 0))? ("Free") : ("Missing");
+    left = bytes_words(_pyfunc_abs(kv["left"]), 1024);
+    context = tokens_words(settings["context"]);
+    endless = "no limit: windows bound it";
+    if (_pyfunc_truthy(evicts(facts["layers"], settings))) {
+        endless = "no limit: the budget bounds it";
+    }
+    tokens = interval_words(kv["longest_low"], kv["longest_high"], "token", "tokens", endless);
+    stub53_ = [kv["requests_low"], kv["requests_high"]];
+    low = stub53_[0];high = stub53_[1];
+    return [({label: "A token", text: bytes_exact(token_bytes(facts["layers"], codec))}), ({label: "A request", text: bytes_words(kv["stored"], 1024)}), ({label: _pymeth_join.call("", ["All requests", on_one]), text: bytes_words(kv["held"], 1024)}), ({label: _pymeth_join.call("", [label, on_one, ", reserve included"]), text: left}), ({label: "Empty in a last block", text: empty_words(facts["layers"], settings)}), ({label: _pymeth_join.call("", (["Longest context of ", count_words(settings["batch"], "request", "requests")])), text: tokens}), ({label: _pymeth_join.call("", ["Requests of ", context, " that fit"]), text: interval_words(low, high, "request", "requests", endless)})];
+};
+
+empty_words = function (layers, settings) {
+    var block, here, stub54_, tokens;
+    stub54_ = [settings["block"], tokens_kept(layers, settings)];
+    block = stub54_[0];tokens = stub54_[1];
+    if ((block <= 1)) {
+        return "nothing, blocks of 1 token";
+    }
+    here = tokens_words(in_blocks(tokens, block) - tokens);
+    return _pymeth_join.call("", [here, " of at most ", fixed(block - 1, 0)]);
+};
+
 bits_words = function (bits) {
     if ((bits < 8)) {
         return _pymeth_join.call("", ["1/", fixed(8 / bits, 0), " byte"]);
@@ -693,13 +1085,13 @@ token_line = function (g, codec) {
 };
 
 scale_line = function (layers, codec) {
-    var count, each, g, groups, size, stub32_seq, stub33_itr, total;
+    var count, each, g, groups, size, stub55_seq, stub56_itr, total;
     total = token_bytes(layers, codec) - (token_bytes(layers, payload_only(codec)));
     count = 0.0;
-    stub32_seq = layers;
-    if ((typeof stub32_seq === "object") && (!Array.isArray(stub32_seq))) { stub32_seq = Object.keys(stub32_seq);}
-    for (stub33_itr = 0; stub33_itr < stub32_seq.length; stub33_itr += 1) {
-        g = stub32_seq[stub33_itr];
+    stub55_seq = layers;
+    if ((typeof stub55_seq === "object") && (!Array.isArray(stub55_seq))) { stub55_seq = Object.keys(stub55_seq);}
+    for (stub56_itr = 0; stub56_itr < stub55_seq.length; stub56_itr += 1) {
+        g = stub55_seq[stub56_itr];
         groups = ((codec["group"] > 0))? (g["values"] / codec["group"]) : (g["vectors"]);
         count = _pyfunc_op_add(count, _pyfunc_op_mult(g["count"], groups));
     }
@@ -712,13 +1104,13 @@ scale_line = function (layers, codec) {
 };
 
 request_line = function (layers, codec, context, stored) {
-    var each, g, last, simple, stub34_seq, stub35_itr, terms, text, tokens;
+    var each, g, last, simple, stub57_seq, stub58_itr, terms, text, tokens;
     terms = [];
     simple = 0.0;
-    stub34_seq = layers;
-    if ((typeof stub34_seq === "object") && (!Array.isArray(stub34_seq))) { stub34_seq = Object.keys(stub34_seq);}
-    for (stub35_itr = 0; stub35_itr < stub34_seq.length; stub35_itr += 1) {
-        g = stub34_seq[stub35_itr];
+    stub57_seq = layers;
+    if ((typeof stub57_seq === "object") && (!Array.isArray(stub57_seq))) { stub57_seq = Object.keys(stub57_seq);}
+    for (stub58_itr = 0; stub58_itr < stub57_seq.length; stub58_itr += 1) {
+        g = stub57_seq[stub58_itr];
         tokens = visible(context, g["window"]);
         each = _pyfunc_op_mult(g["count"], vector_bytes(g["values"], g["vectors"], codec));
         _pymeth_append.call(terms, (_pymeth_join.call("", [tokens_words(tokens), " \u00d7 ", bytes_exact(each)])));
@@ -733,12 +1125,12 @@ request_line = function (layers, codec, context, stored) {
 };
 
 memory_formula = function (facts, codec, settings, kv) {
-    var batch, context, each, gpus, kept, layers, lines, stored, stub36_, stub37_, stub37_g, stub37_i0, stub37_iter0, weights, where;
-    stub36_ = [settings["gpus"], settings["batch"], settings["context"]];
-    gpus = stub36_[0];batch = stub36_[1];context = stub36_[2];
+    var batch, context, each, gpus, kept, layers, lines, stored, stub59_, stub60_, stub60_g, stub60_i0, stub60_iter0, weights, where;
+    stub59_ = [settings["gpus"], settings["batch"], settings["context"]];
+    gpus = stub59_[0];batch = stub59_[1];context = stub59_[2];
     layers = facts["layers"];
-    stub37_ = [];stub37_iter0 = layers;if ((typeof stub37_iter0 === "object") && (!Array.isArray(stub37_iter0))) {stub37_iter0 = Object.keys(stub37_iter0);}for (stub37_i0=0; stub37_i0<stub37_iter0.length; stub37_i0++) {stub37_g = stub37_iter0[stub37_i0];{stub37_.push(token_line(stub37_g, codec));}}
-    lines = stub37_;
+    stub60_ = [];stub60_iter0 = layers;if ((typeof stub60_iter0 === "object") && (!Array.isArray(stub60_iter0))) {stub60_iter0 = Object.keys(stub60_iter0);}for (stub60_i0=0; stub60_i0<stub60_iter0.length; stub60_i0++) {stub60_g = stub60_iter0[stub60_i0];{stub60_.push(token_line(stub60_g, codec));}}
+    lines = stub60_;
     if ((codec["scale_bits"] > 0)) {
         _pymeth_append.call(lines, scale_line(layers, codec));
     }
@@ -770,12 +1162,12 @@ memory_formula = function (facts, codec, settings, kv) {
 };
 
 eviction_line = function (layers, settings, kept) {
-    var full, g, left, named, stub38_seq, stub39_itr;
+    var full, g, left, named, stub61_seq, stub62_itr;
     full = 0;
-    stub38_seq = layers;
-    if ((typeof stub38_seq === "object") && (!Array.isArray(stub38_seq))) { stub38_seq = Object.keys(stub38_seq);}
-    for (stub39_itr = 0; stub39_itr < stub38_seq.length; stub39_itr += 1) {
-        g = stub38_seq[stub39_itr];
+    stub61_seq = layers;
+    if ((typeof stub61_seq === "object") && (!Array.isArray(stub61_seq))) { stub61_seq = Object.keys(stub61_seq);}
+    for (stub62_itr = 0; stub62_itr < stub61_seq.length; stub62_itr += 1) {
+        g = stub61_seq[stub62_itr];
         if ((g["window"] <= 0)) {
             full = _pyfunc_op_add(full, g["count"]);
         }
@@ -786,16 +1178,16 @@ eviction_line = function (layers, settings, kept) {
 };
 
 held_words = function (layers, settings) {
-    var block, context, count, full, g, passed, rule, size, stub40_, stub41_, stub42_seq, stub43_itr, tokens;
-    stub40_ = [settings["block"], held_rule(layers, settings)];
-    block = stub40_[0];rule = stub40_[1];
-    stub41_ = [settings["context"], tokens_kept(layers, settings)];
-    context = stub41_[0];tokens = stub41_[1];
+    var block, context, count, full, g, passed, rule, size, stub63_, stub64_, stub65_seq, stub66_itr, tokens;
+    stub63_ = [settings["block"], held_rule(layers, settings)];
+    block = stub63_[0];rule = stub63_[1];
+    stub64_ = [settings["context"], tokens_kept(layers, settings)];
+    context = stub64_[0];tokens = stub64_[1];
     passed = false;
-    stub42_seq = layers;
-    if ((typeof stub42_seq === "object") && (!Array.isArray(stub42_seq))) { stub42_seq = Object.keys(stub42_seq);}
-    for (stub43_itr = 0; stub43_itr < stub42_seq.length; stub43_itr += 1) {
-        g = stub42_seq[stub43_itr];
+    stub65_seq = layers;
+    if ((typeof stub65_seq === "object") && (!Array.isArray(stub65_seq))) { stub65_seq = Object.keys(stub65_seq);}
+    for (stub66_itr = 0; stub66_itr < stub65_seq.length; stub66_itr += 1) {
+        g = stub65_seq[stub66_itr];
         if (((g["window"] > 0) && (g["window"] < context))) {
             passed = true;
         }
@@ -832,496 +1224,6 @@ share_line = function (layers, gpus, mine) {
     return _pymeth_join.call("", [dealt, ", ", bytes_exact(mine), " per request"]);
 };
 
-nice_step = function (top, count) {
-    var factor, step, stub44_seq, stub45_itr;
-    step = 1.0;
-    while (_pyfunc_op_mult(step, count) >= top) {
-        step = step / 10;
-    }
-    while ((_pyfunc_op_mult(_pyfunc_op_mult(step, 10), count)) < top) {
-        step = _pyfunc_op_mult(step, 10);
-    }
-    stub44_seq = [2, 5];
-    if ((typeof stub44_seq === "object") && (!Array.isArray(stub44_seq))) { stub44_seq = Object.keys(stub44_seq);}
-    for (stub45_itr = 0; stub45_itr < stub44_seq.length; stub45_itr += 1) {
-        factor = stub44_seq[stub45_itr];
-        if (((_pyfunc_op_mult(_pyfunc_op_mult(step, factor), count)) >= top)) {
-            return _pyfunc_op_mult(step, factor);
-        }
-    }
-    return _pyfunc_op_mult(step, 10);
-};
-
-axis_linear = function (label, top, unit) {
-    var step;
-    step = nice_step(top / unit, 5);
-    return ticked(label, top, unit, step);
-};
-
-axis_counts = function (label, top) {
-    return ticked(label, top, 1, Math.max(1, nice_step(top, 5)));
-};
-
-ticked = function (label, top, unit, step) {
-    var at, ticks;
-    ticks = [];
-    while ((_pyfunc_op_mult(_pyfunc_op_mult(ticks.length, step), unit)) <= top) {
-        at = _pyfunc_op_mult(ticks.length, step);
-        _pymeth_append.call(ticks, (({at: _pyfunc_op_mult(at, unit), text: number_words(at)})));
-    }
-    return ({label: label, scale: "linear", min: 0, max: top, ticks: ticks});
-};
-
-axis_decades = function (label, low, high, unit) {
-    var first, powers, stride, stub46_, stub46_i, stub46_i0, stub46_iter0, ticks;
-    first = 1.0;
-    while (_pyfunc_op_mult(first, unit) > low) {
-        first = first / 10;
-    }
-    while ((_pyfunc_op_mult(_pyfunc_op_mult(first, 10), unit)) <= low) {
-        first = _pyfunc_op_mult(first, 10);
-    }
-    powers = [first];
-    while ((_pyfunc_op_mult(_pyfunc_op_mult(powers[powers.length - 1], 10), unit)) <= high) {
-        _pymeth_append.call(powers, _pyfunc_op_mult(powers[powers.length - 1], 10));
-    }
-    stride = 1 + (Math.floor((powers.length - 1)/7));
-    stub46_ = [];stub46_iter0 = _pyfunc_range(0, powers.length, 1);if ((typeof stub46_iter0 === "object") && (!Array.isArray(stub46_iter0))) {stub46_iter0 = Object.keys(stub46_iter0);}for (stub46_i0=0; stub46_i0<stub46_iter0.length; stub46_i0++) {stub46_i = stub46_iter0[stub46_i0];if (!((_pyfunc_op_equals((stub46_i % stride), 0)))) {continue;}{stub46_.push(({at: _pyfunc_op_mult(powers[stub46_i], unit), text: number_words(powers[stub46_i])}));}}
-    ticks = stub46_;
-    return ({label: label, scale: "log", min: _pyfunc_op_mult(first, unit), max: high, ticks: ticks});
-};
-
-powers_between = function (low, high, count) {
-    var doublings, first, found, last, stride, stub47_;
-    stub47_ = [1, 0];
-    first = stub47_[0];doublings = stub47_[1];
-    while (first < low) {
-        first = _pyfunc_op_mult(first, 2);
-    }
-    last = first;
-    while (_pyfunc_op_mult(last, 2) <= high) {
-        last = _pyfunc_op_mult(last, 2);
-        doublings += 1;
-    }
-    stride = Math.pow(2, (1 + Math.floor(doublings/count)));
-    found = [];
-    while (first <= last) {
-        _pymeth_append.call(found, first);
-        first = _pyfunc_op_mult(first, stride);
-    }
-    return found;
-};
-
-axis_bytes = function (label, low, high) {
-    var stub48_, stub48_at, stub48_i0, stub48_iter0, ticks;
-    stub48_ = [];stub48_iter0 = powers_between(low, high, 6);if ((typeof stub48_iter0 === "object") && (!Array.isArray(stub48_iter0))) {stub48_iter0 = Object.keys(stub48_iter0);}for (stub48_i0=0; stub48_i0<stub48_iter0.length; stub48_i0++) {stub48_at = stub48_iter0[stub48_i0];{stub48_.push(({at: stub48_at, text: bytes_words(stub48_at, 1024)}));}}
-    ticks = stub48_;
-    return ({label: label, scale: "log", min: low, max: high, ticks: ticks});
-};
-
-axis_tokens = function (label, low, high) {
-    var stub49_, stub49_at, stub49_i0, stub49_iter0, ticks;
-    stub49_ = [];stub49_iter0 = powers_between(low, high, 6);if ((typeof stub49_iter0 === "object") && (!Array.isArray(stub49_iter0))) {stub49_iter0 = Object.keys(stub49_iter0);}for (stub49_i0=0; stub49_i0<stub49_iter0.length; stub49_i0++) {stub49_at = stub49_iter0[stub49_i0];{stub49_.push(({at: stub49_at, text: tokens_short(stub49_at)}));}}
-    ticks = stub49_;
-    return ({label: label, scale: "log", min: low, max: high, ticks: ticks});
-};
-
-GIB = 1073741824;
-stub50_ = [512, 1048576];
-FIRST = stub50_[0];LAST = stub50_[1];
-memory_bar = function (gpu, settings, kv) {
-    var name, parts, total, usable;
-    parts = [({label: "weights", value: kv["weights"] / GIB, role: "weights"}), ({label: "keys and values", value: kv["payload"] / GIB, role: "cached"})];
-    if ((kv["scales"] > 0)) {
-        _pymeth_append.call(parts, ({label: "their scales", value: kv["scales"] / GIB, role: "value"}));
-    }
-    if ((kv["waste"] > 0)) {
-        _pymeth_append.call(parts, ({label: "held, not needed", value: kv["waste"] / GIB, role: "muted"}));
-    }
-    if ((kv["reserve"] > 0)) {
-        _pymeth_append.call(parts, ({label: "reserve", value: kv["reserve"] / GIB, role: "grid"}));
-    }
-    if ((kv["free"] > 0)) {
-        _pymeth_append.call(parts, ({label: "free", value: kv["free"] / GIB, role: "free"}));
-    }
-    usable = kv["usable"] / GIB;
-    total = Math.max(usable, (usable - (kv["left"] / GIB)));
-    name = (_pyfunc_op_equals(settings["gpus"], 1))? (gpu["title"]) : (_pymeth_join.call("", (["each ", gpu["title"]])));
-    return ({kind: "bars", label: "What one GPU holds", unit: "GiB", max: _pyfunc_op_mult(total, 1.04), bars: [({label: name, parts: parts})], marks: [({label: _pymeth_join.call("", (["usable: ", bytes_words(kv["usable"], 1024)])), value: usable})]});
-};
-
-curve_contexts = function (here) {
-    var at, found, grid, octave, quarter, stub51_seq, stub52_itr;
-    grid = [FIRST, _pyfunc_op_mult(FIRST, 1.5)];
-    for (octave = 0; octave < 10; octave += 1) {
-        for (quarter = 0; quarter < 4; quarter += 1) {
-            _pymeth_append.call(grid, ((_pyfunc_op_mult((_pyfunc_op_mult(FIRST, Math.pow(2, octave))), (4 + quarter))) / 2));
-        }
-    }
-    _pymeth_append.call(grid, LAST);
-    found = [];
-    stub51_seq = grid;
-    if ((typeof stub51_seq === "object") && (!Array.isArray(stub51_seq))) { stub51_seq = Object.keys(stub51_seq);}
-    for (stub52_itr = 0; stub52_itr < stub51_seq.length; stub52_itr += 1) {
-        at = stub51_seq[stub52_itr];
-        if (((found.length > 0) && (found[found.length - 1] < here) && (here < at))) {
-            _pymeth_append.call(found, here);
-        }
-        _pymeth_append.call(found, at);
-    }
-    return found;
-};
-
-memory_curve = function (facts, codec, settings, kv) {
-    var batch, block, bottom, compared, contexts, curve, edge, ends, here, high, label, layers, limit, lines, name, other, reserved, room, rule, stub53_, stub54_, stub54_c, stub54_i0, stub54_iter0, stub55_, stub56_, stub57_, stub58_, stub58_c, stub58_i0, stub58_iter0, stub59_, top;
-    stub53_ = [settings["batch"], settings["block"]];
-    batch = stub53_[0];block = stub53_[1];
-    layers = layers_on_one(facts["layers"], settings["gpus"]);
-    contexts = curve_contexts(settings["context"]);
-    rule = held_rule(layers, settings);
-    reserved = layers_held(layers, settings, rule, block);
-    stub54_ = [];stub54_iter0 = contexts;if ((typeof stub54_iter0 === "object") && (!Array.isArray(stub54_iter0))) {stub54_iter0 = Object.keys(stub54_iter0);}for (stub54_i0=0; stub54_i0<stub54_iter0.length; stub54_i0++) {stub54_c = stub54_iter0[stub54_i0];{stub54_.push([stub54_c, _pyfunc_op_mult(batch, reserved_bytes(reserved, codec, stub54_c, block))]);}}
-    curve = stub54_;
-    lines = [({label: "KV cache", role: "cached", points: curve, dashed: false})];
-    high = Math.max((curve[curve.length - 1][1]), kv["usable"]);
-    stub55_ = [layers_keeping_all(layers), "no windows"];
-    other = stub55_[0];name = stub55_[1];
-    if (_pyfunc_truthy(evicts(layers, settings))) {
-        stub56_ = [layers_reserved(layers, "needed", block), "no eviction"];
-        other = stub56_[0];name = stub56_[1];
-    } else if (_pyfunc_op_equals(rule, "all")) {
-        stub57_ = [layers_reserved(layers, "needed", block), "what is needed"];
-        other = stub57_[0];name = stub57_[1];
-    }
-    stub58_ = [];stub58_iter0 = contexts;if ((typeof stub58_iter0 === "object") && (!Array.isArray(stub58_iter0))) {stub58_iter0 = Object.keys(stub58_iter0);}for (stub58_i0=0; stub58_i0<stub58_iter0.length; stub58_i0++) {stub58_c = stub58_iter0[stub58_i0];{stub58_.push([stub58_c, _pyfunc_op_mult(batch, reserved_bytes(other, codec, stub58_c, block))]);}}
-    compared = stub58_;
-    if ((!_pyfunc_op_equals((compared[compared.length - 1][1]), (curve[curve.length - 1][1])))) {
-        _pymeth_append.call(lines, ({label: name, role: "recomputed", points: compared, dashed: true}));
-        high = Math.max(high, (compared[compared.length - 1][1]));
-    }
-    stub59_ = [16777216.0, 4398046511104.0];
-    bottom = stub59_[0];top = stub59_[1];
-    while (bottom > (curve[0][1])) {
-        bottom = bottom / 4;
-    }
-    while (top < high) {
-        top = _pyfunc_op_mult(top, 4);
-    }
-    room = kv["usable"] - kv["weights"];
-    if ((room > bottom)) {
-        ends = [[FIRST, room], [LAST, room]];
-        _pymeth_append.call(lines, ({label: "GPU full", role: "ink", points: ends, dashed: true}));
-    }
-    limit = facts["max_context"];
-    if (((limit > FIRST) && (limit < LAST))) {
-        edge = [[limit, bottom], [limit, top]];
-        _pymeth_append.call(lines, ({label: "model's limit", role: "muted", points: edge, dashed: true}));
-    }
-    label = "The cache against the context";
-    if ((settings["gpus"] > 1)) {
-        label = "The cache on each GPU against the context";
-    }
-    here = bytes_words(kv["held"], 1024);
-    return ({kind: "curves", label: label, x: axis_tokens("context in tokens (1K = 1,024)", FIRST, LAST), y: axis_bytes("keys and values", bottom, top), lines: lines, points: [({label: here, role: "cached", x: settings["context"], y: kv["held"]})]});
-};
-
-RESERVE = 0.1;
-ENDLESS = 1099511627776;
-memory_summary = function (facts, gpu, settings, kv) {
-    var compared, held, needed, over, place, ratio, reserve, rule, said, stub60_, usable, weights, windows, without;
-    usable = bytes_words(kv["usable"], 1024);
-    place = _pymeth_join.call("", (["the ", usable, " of one ", gpu["title"]]));
-    if ((settings["gpus"] > 1)) {
-        place = _pymeth_join.call("", (["the ", usable, " of each ", gpu["title"]]));
-    }
-    weights = bytes_words(kv["weights"], 1024);
-    held = bytes_words(kv["held"], 1024);
-    ratio = kv["held"] / kv["weights"];
-    compared = ((ratio >= 1))? (times_words(ratio)) : (_pymeth_join.call("", [percent_words(ratio), " of"]));
-    said = [_pymeth_join.call("", ["The weights take ", weights, ", the keys and values ", held, ": ", compared, " the weights."])];
-    if ((kv["weights"] > kv["usable"])) {
-        said = [_pymeth_join.call("", ["The weights alone take ", weights, ", more than ", place, ": they need more GPUs or fewer bits. The keys and values would add ", held, "."])];
-    } else if ((kv["left"] < 0)) {
-        over = bytes_words(-kv["left"], 1024);
-        _pymeth_append.call(said, _pymeth_join.call("", ["That is ", over, " more than ", place, ": it does not fit."]));
-    } else if (_pyfunc_op_equals(kv["free"], 0)) {
-        _pymeth_append.call(said, (_pymeth_join.call("", (["It fits on paper only: ", bytes_words(kv["left"], 1024), " of ", place, " are left, less than the ", percent_words(RESERVE), " that an engine keeps for everything else."]))));
-    } else {
-        reserve = bytes_words(kv["reserve"], 1024);
-        _pymeth_append.call(said, (_pymeth_join.call("", (["Of ", place, ", ", bytes_words(kv["free"], 1024), " stay free, beside a reserve of ", reserve, "."]))));
-    }
-    if ((settings["budget"] > 0)) {
-        _pymeth_append.call(said, budget_words(facts["layers"], settings, kv));
-    }
-    stub60_ = [settings["held"], (Math.max.apply(null, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(g["window"]);}}return res;}).call(this, facts["layers"]))) > 0];
-    rule = stub60_[0];windows = stub60_[1];
-    if (_pyfunc_truthy(evicts(facts["layers"], settings))) {
-        if ((((!_pyfunc_op_equals(rule, "needed"))) && _pyfunc_truthy(windows))) {
-            _pymeth_append.call(said, "A cache that evicts frees what its windows have passed: they hold what the next query sees.");
-        }
-    } else if ((_pyfunc_op_equals(rule, "needed") && (kv["kept_all"] > kv["held"]))) {
-        without = bytes_words(kv["kept_all"], 1024);
-        _pymeth_append.call(said, _pymeth_join.call("", ["Without the windows of its layers the cache would take ", without, "."]));
-    } else if ((kv["held"] > kv["needed"])) {
-        needed = bytes_words(kv["needed"], 1024);
-        _pymeth_append.call(said, _pymeth_join.call("", ["The tokens that the next queries see take ", needed, "."]));
-    } else if ((((!_pyfunc_op_equals(rule, "needed"))) && ((!_pyfunc_truthy(windows))))) {
-        _pymeth_append.call(said, "The layers of this model have no windows, so they hold every token.");
-    }
-    if ((settings["context"] > facts["max_context"])) {
-        _pymeth_append.call(said, (_pymeth_join.call("", (["The model reads at most ", tokens_words(facts["max_context"]), "."]))));
-    }
-    if (_pyfunc_truthy(uneven(facts["layers"], settings["gpus"]))) {
-        _pymeth_append.call(said, "The heads do not divide evenly: the numbers are of the GPU that holds most.");
-    }
-    if (_pyfunc_truthy(unconfirmed(gpu, "usable"))) {
-        _pymeth_append.call(said, "The usable memory of this GPU is an unconfirmed figure.");
-    }
-    return _pymeth_join.call(" ", said);
-};
-
-budget_words = function (layers, settings, kv) {
-    var each, left, stub61_, without;
-    if ((!_pyfunc_truthy(evicts(layers, settings)))) {
-        return "Every layer of this model has a window, so a budget changes nothing.";
-    }
-    if ((tokens_kept(layers, settings) >= settings["context"])) {
-        return "A request is no longer than the budget, so nothing is evicted.";
-    }
-    each = (((Math.max.apply(null, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(g["window"]);}}return res;}).call(this, layers))) > 0))? ("each layer without a window") : ("each layer");
-    stub61_ = [tokens_words(settings["budget"]), bytes_words(kv["unevicted"], 1024)];
-    left = stub61_[0];without = stub61_[1];
-    return _pymeth_join.call("", ["Eviction leaves ", left, " in ", each, "; without it the cache would take ", without, "."]);
-};
-
-uneven = function (layers, gpus) {
-    var g, heads, stub62_seq, stub63_itr;
-    stub62_seq = layers;
-    if ((typeof stub62_seq === "object") && (!Array.isArray(stub62_seq))) { stub62_seq = Object.keys(stub62_seq);}
-    for (stub63_itr = 0; stub63_itr < stub62_seq.length; stub63_itr += 1) {
-        g = stub62_seq[stub63_itr];
-        if ((!_pyfunc_op_equals((g["num_qo_heads"] % gpus), 0))) {
-            return true;
-        }
-        heads = g["vectors"] / 2;
-        if (((g["vectors"] > 1) && ((!_pyfunc_op_equals((heads % gpus), 0))) && ((!_pyfunc_op_equals((gpus % heads), 0))))) {
-            return true;
-        }
-    }
-    return false;
-};
-
-unconfirmed = function (gpu, name) {
-    return _pyfunc_op_contains(name, gpu["unconfirmed"]);
-};
-
-interval_words = function (low, high, one, many, endless) {
-    if ((high <= 0)) {
-        return "none";
-    }
-    if ((low >= ENDLESS)) {
-        return endless;
-    }
-    if ((high >= ENDLESS)) {
-        return _pymeth_join.call("", [count_words(low, one, many), " or no limit"]);
-    }
-    if ((low >= high)) {
-        return count_words(high, one, many);
-    }
-    return _pymeth_join.call("", [fixed(low, 0), " to ", count_words(high, one, many)]);
-};
-
-memory_numbers = function (facts, codec, settings, kv) {
-    var context, endless, high, label, left, low, on_one, stub64_, tokens;
-    on_one = ((settings["gpus"] > 1))? (" on each GPU") : ("");
-    label = ((kv["left"] >= 0))? ("Free") : ("Missing");
-    left = bytes_words(_pyfunc_abs(kv["left"]), 1024);
-    context = tokens_words(settings["context"]);
-    endless = "no limit: windows bound it";
-    if (_pyfunc_truthy(evicts(facts["layers"], settings))) {
-        endless = "no limit: the budget bounds it";
-    }
-    tokens = interval_words(kv["longest_low"], kv["longest_high"], "token", "tokens", endless);
-    stub64_ = [kv["requests_low"], kv["requests_high"]];
-    low = stub64_[0];high = stub64_[1];
-    return [({label: "A token", text: bytes_exact(token_bytes(facts["layers"], codec))}), ({label: "A request", text: bytes_words(kv["stored"], 1024)}), ({label: _pymeth_join.call("", ["All requests", on_one]), text: bytes_words(kv["held"], 1024)}), ({label: _pymeth_join.call("", [label, on_one, ", reserve included"]), text: left}), ({label: "Empty in a last block", text: empty_words(facts["layers"], settings)}), ({label: _pymeth_join.call("", (["Longest context of ", count_words(settings["batch"], "request", "requests")])), text: tokens}), ({label: _pymeth_join.call("", ["Requests of ", context, " that fit"]), text: interval_words(low, high, "request", "requests", endless)})];
-};
-
-empty_words = function (layers, settings) {
-    var block, here, stub65_, tokens;
-    stub65_ = [settings["block"], tokens_kept(layers, settings)];
-    block = stub65_[0];tokens = stub65_[1];
-    if ((block <= 1)) {
-        return "nothing, blocks of 1 token";
-    }
-    here = tokens_words(in_blocks(tokens, block) - tokens);
-    return _pymeth_join.call("", [here, " of at most ", fixed(block - 1, 0)]);
-};
-
-WEIGHT_BITS = _pyfunc_create_dict("bfloat16", 16, "int8", 8, "int4-g128", 4.25);
-memory_scene = function (settings, tables) {
-    var codec, facts, gpu, kv, requests, title, where;
-    facts = tables["models"][settings["model"]];
-    gpu = tables["gpus"][settings["gpu"]];
-    codec = tables["codecs"][settings["kv"]];
-    kv = memory_bytes(facts, gpu, codec, settings);
-    where = _pymeth_join.call("", (["one ", gpu["title"]]));
-    if ((settings["gpus"] > 1)) {
-        where = _pymeth_join.call("", ([fixed(settings["gpus"], 0), " \u00d7 ", gpu["title"]]));
-    }
-    requests = count_words(settings["batch"], "request", "requests");
-    title = _pymeth_join.call("", ([facts["title"], " on ", where, ": ", requests, " of ", tokens_words(settings["context"])]));
-    return ({title: title, summary: memory_summary(facts, gpu, settings, kv), formula: memory_formula(facts, codec, settings, kv), numbers: memory_numbers(facts, codec, settings, kv), panels: [memory_bar(gpu, settings, kv), memory_curve(facts, codec, settings, kv)]});
-};
-
-memory_bytes = function (facts, gpu, codec, settings) {
-    var batch, bits, block, cautious, context, everything, held, layers, left, mine, needed, payload, reserved, stored, stub66_, unevicted, usable, weights, whole_model;
-    stub66_ = [settings["batch"], settings["context"], settings["block"]];
-    batch = stub66_[0];context = stub66_[1];block = stub66_[2];
-    layers = layers_on_one(facts["layers"], settings["gpus"]);
-    bits = WEIGHT_BITS[settings["weights"]];
-    weights = weight_bytes_on_one(facts, bits, settings["gpus"]);
-    stored = layers_held(layers, settings, "needed", 0);
-    mine = stored_bytes(stored, codec, context);
-    payload = stored_bytes(stored, payload_only(codec), context);
-    reserved = layers_held(layers, settings, held_rule(layers, settings), block);
-    held = _pyfunc_op_mult(batch, reserved_bytes(reserved, codec, context, block));
-    needed = layers_held(layers, settings, "needed", block);
-    unevicted = layers_reserved(layers, "needed", block);
-    usable = gpu["usable"];
-    cautious = _pyfunc_op_mult(usable, (1 - RESERVE));
-    left = (usable - weights) - held;
-    whole_model = layers_held(facts["layers"], settings, "needed", 0);
-    everything = reserved_bytes(layers_keeping_all(layers), codec, context, block);
-    return ({bits: bits, weights: weights, stored: stored_bytes(whole_model, codec, context), mine: mine, payload: _pyfunc_op_mult(batch, payload), scales: _pyfunc_op_mult(batch, (mine - payload)), waste: held - _pyfunc_op_mult(batch, mine), held: held, needed: _pyfunc_op_mult(batch, reserved_bytes(needed, codec, context, block)), unevicted: _pyfunc_op_mult(batch, reserved_bytes(unevicted, codec, context, block)), kept_all: _pyfunc_op_mult(batch, everything), usable: usable, left: left, reserve: Math.max(0, (Math.min(_pyfunc_op_mult(usable, RESERVE), left))), free: Math.max(0, (left - _pyfunc_op_mult(usable, RESERVE))), longest_low: longest(reserved, codec, block, batch, cautious - weights), longest_high: longest(reserved, codec, block, batch, usable - weights), requests_low: requests_that_fit(reserved, codec, context, block, cautious - weights), requests_high: requests_that_fit(reserved, codec, context, block, usable - weights)});
-};
-
-intensity_words = function (x) {
-    return _pymeth_join.call("", [number_words(x), " FLOP/byte"]);
-};
-
-linear_lines = function (facts, settings, work) {
-    var active, batch, each, head, line, lines, nbytes, read, rows, stub67_, tokens, used;
-    batch = settings["batch"];
-    tokens = _pyfunc_op_mult(batch, work["fresh"]);
-    active = _pyfunc_op_add(facts["product_weights"], _pyfunc_op_mult(facts["experts_per_token"], facts["expert_weights"]));
-    each = _pymeth_join.call("", [tokens_words(tokens), " \u00d7 ", large_words(active), " weights"]);
-    rows = count_words(batch, "row", "rows");
-    head = _pymeth_join.call("", ([rows, " \u00d7 ", large_words(facts["head_weights"]), " of the output"]));
-    stub67_ = [large_words(work["weight_bytes"] / 2), bytes_words(work["weight_bytes"], 1000)];
-    read = stub67_[0];nbytes = stub67_[1];
-    lines = [_pymeth_join.call("", (["linear layers: 2 \u00d7 (", each, " + ", head, ") = ", scaled_words(work["linear_flops"], "FLOP")]))];
-    line = _pymeth_join.call("", ["weights read: ", read, " \u00d7 2 bytes = ", nbytes]);
-    if ((facts["experts"] > 0)) {
-        used = experts_read(facts["experts"], facts["experts_per_token"], tokens);
-        line = _pymeth_join.call("", ([line, " (on average ", number_words(used), " of ", fixed(facts["experts"], 0), " experts used)"]));
-    }
-    _pymeth_append.call(lines, line);
-    return lines;
-};
-
-attention_line = function (g, settings, work) {
-    var dims, each, flops, fresh, heads, layers, name, seen, seq, stub68_, total;
-    stub68_ = [work["fresh"], settings["context"]];
-    fresh = stub68_[0];seq = stub68_[1];
-    dims = [g["qk_dim"], g["v_dim"]];
-    if ((fresh >= seq)) {
-        dims = [g["full_qk_dim"], g["full_v_dim"]];
-    }
-    seen = pairs(fresh, seq, g["window"]);
-    each = _pymeth_join.call("", [tokens_words(seen), " seen"]);
-    if ((fresh > 1)) {
-        each = _pymeth_join.call("", [large_words(seen), " pairs of query and key"]);
-    }
-    total = _pyfunc_op_mult((_pyfunc_op_mult((_pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(settings["batch"], g["count"]), 2)), g["num_qo_heads"])), _pyfunc_op_add(dims[0], dims[1]))), seen);
-    name = (_pyfunc_op_equals(g["window"], 0))? ("attention") : (_pymeth_join.call("", (["attention, window ", fixed(g["window"], 0)])));
-    layers = _pymeth_join.call("", ([fixed(settings["batch"], 0), " \u00d7 ", fixed(g["count"], 0), " layers"]));
-    heads = _pymeth_join.call("", ([fixed(g["num_qo_heads"], 0), " heads \u00d7 (", fixed(dims[0], 0), " + ", fixed(dims[1], 0), ")"]));
-    flops = scaled_words(total, "FLOP");
-    return _pymeth_join.call("", [name, ": 2 \u00d7 ", layers, " \u00d7 ", heads, " \u00d7 ", each, " = ", flops]);
-};
-
-roofline_formula = function (facts, gpu, codec, settings, work) {
-    var batch, each, g, kv, lines, moved, own, rate, speed, stub69_seq, stub70_itr, stub71_, stub72_, stub73_, total;
-    lines = linear_lines(facts, settings, work);
-    stub69_seq = facts["layers"];
-    if ((typeof stub69_seq === "object") && (!Array.isArray(stub69_seq))) { stub69_seq = Object.keys(stub69_seq);}
-    for (stub70_itr = 0; stub70_itr < stub69_seq.length; stub70_itr += 1) {
-        g = stub69_seq[stub70_itr];
-        _pymeth_append.call(lines, attention_line(g, settings, work));
-        if ((_pyfunc_op_equals(g["vectors"], 1) && (work["fresh"] > 1) && (work["fresh"] < settings["context"]))) {
-            _pymeth_append.call(lines, "(a prefix in the cache is attended to as latents, not expanded)");
-        }
-    }
-    stub71_ = [settings["batch"], bytes_words(work["kv_bytes"], 1000)];
-    batch = stub71_[0];kv = stub71_[1];
-    if ((work["fresh"] >= settings["context"])) {
-        _pymeth_append.call(lines, _pymeth_join.call("", ["keys and values, just computed, read in 16 bits: ", kv]));
-    } else if ((work["kv_once"] > 0)) {
-        own = (work["kv_bytes"] - work["kv_once"]) / batch;
-        _pymeth_append.call(lines, (_pymeth_join.call("", (["keys and values read in ", codec["name"], ": shared prefix of ", tokens_words(work["prefix"]), " once, ", bytes_words(work["kv_once"], 1000), ", + ", fixed(batch, 0), " \u00d7 ", bytes_words(own, 1000), " = ", kv]))));
-    } else {
-        each = bytes_words(work["kv_bytes"] / batch, 1000);
-        _pymeth_append.call(lines, (_pymeth_join.call("", (["keys and values read in ", codec["name"], ": ", fixed(batch, 0), " \u00d7 ", each, " = ", kv]))));
-    }
-    _pymeth_append.call(lines, (_pymeth_join.call("", (["new keys and values written: ", bytes_words(work["kv_written"], 1000)]))));
-    stub72_ = [scaled_words(gpu["bf16"], "FLOP/s"), bytes_words(gpu["bandwidth"], 1000)];
-    rate = stub72_[0];speed = stub72_[1];
-    stub73_ = [scaled_words(work["flops"], "FLOP"), bytes_words(work["bytes"], 1000)];
-    total = stub73_[0];moved = stub73_[1];
-    _pymeth_append.call(lines, (_pymeth_join.call("", (["whole: ", total, " / ", moved, " = ", intensity_words(work["whole"])]))));
-    _pymeth_append.call(lines, (_pymeth_join.call("", (["ridge: ", rate, " / ", speed, "/s = ", intensity_words(work["ridge"])]))));
-    _pymeth_append.call(lines, (_pymeth_join.call("", (["time: the longer of ", total, " / ", rate, " = ", seconds_words(work["compute"]), " and ", moved, " / ", speed, "/s = ", seconds_words(work["memory"])]))));
-    return lines;
-};
-
-TERA = 1000000000000;
-roofline_plane = function (gpu, work) {
-    var label, low, names, parts, peak, points, ridge, roles, roof, speed, stub74_, stub75_, stub75_i, stub75_i0, stub75_iter0, x, y;
-    stub74_ = [gpu["bf16"], gpu["bandwidth"]];
-    peak = stub74_[0];speed = stub74_[1];
-    parts = [work["attention"], work["linear"], work["whole"]];
-    label = "operations per byte moved (FLOP/byte)";
-    x = axis_decades(label, Math.min(0.5, Math.min.apply(null, parts)), Math.max(5000, (_pyfunc_op_mult(3, Math.max.apply(null, parts)))), 1);
-    low = attainable(x["min"], peak, speed);
-    y = axis_decades("TFLOP/s", low, _pyfunc_op_mult(peak, 4), TERA);
-    roof = [[x["min"], low], [work["ridge"], peak], [x["max"], peak]];
-    ridge = [[work["ridge"], y["min"]], [work["ridge"], peak]];
-    names = ["attention", "linear layers", "whole"];
-    roles = ["cached", "weights", "ink"];
-    stub75_ = [];stub75_iter0 = _pyfunc_range(0, 3, 1);if ((typeof stub75_iter0 === "object") && (!Array.isArray(stub75_iter0))) {stub75_iter0 = Object.keys(stub75_iter0);}for (stub75_i0=0; stub75_i0<stub75_iter0.length; stub75_i0++) {stub75_i = stub75_iter0[stub75_i0];{stub75_.push(({label: names[stub75_i], role: roles[stub75_i], x: parts[stub75_i], y: attainable(parts[stub75_i], peak, speed)}));}}
-    points = stub75_;
-    return ({kind: "curves", label: "On the roofline", x: x, y: y, lines: [({label: "roof", role: "muted", points: roof, dashed: false}), ({label: _pymeth_join.call("", (["ridge ", fixed(work["ridge"], 0)])), role: "muted", points: ridge, dashed: true})], points: points});
-};
-
-time_unit = function (longest_time) {
-    if ((longest_time < 0.001)) {
-        return ({name: "\u00b5s", size: 1e-06});
-    }
-    if ((longest_time < 1)) {
-        return ({name: "ms", size: 0.001});
-    }
-    return ({name: "s", size: 1});
-};
-
-roofline_times = function (gpu, work) {
-    var a_byte, a_flop, compute, floor, memory, once, own, unit, written;
-    unit = time_unit(work["floor"]);
-    a_byte = (1 / gpu["bandwidth"]) / unit["size"];
-    a_flop = (1 / gpu["bf16"]) / unit["size"];
-    own = work["kv_bytes"] - work["kv_once"];
-    memory = [({label: "weights", value: _pyfunc_op_mult(work["weight_bytes"], a_byte), role: "weights"}), ({label: "keys and values", value: _pyfunc_op_mult(own, a_byte), role: "cached"})];
-    if ((work["kv_once"] > 0)) {
-        once = _pyfunc_op_mult(work["kv_once"], a_byte);
-        _pymeth_append.call(memory, ({label: "shared prefix, read once", value: once, role: "shared"}));
-    }
-    written = _pyfunc_op_mult(work["kv_written"], a_byte);
-    _pymeth_append.call(memory, ({label: "new keys and values, written", value: written, role: "key"}));
-    compute = [({label: "weights", value: _pyfunc_op_mult(work["linear_flops"], a_flop), role: "weights"}), ({label: "keys and values", value: _pyfunc_op_mult(work["attention_flops"], a_flop), role: "cached"})];
-    floor = work["floor"] / unit["size"];
-    return ({kind: "bars", label: "Time to move, time to compute", unit: unit["name"], max: _pyfunc_op_mult(floor, 1.04), bars: [({label: "memory", parts: memory}), ({label: "arithmetic", parts: compute})], marks: [({label: _pymeth_join.call("", (["least time: ", seconds_words(work["floor"])])), value: floor})]});
-};
-
 roofline_scene = function (settings, tables) {
     var codec, facts, gpu, phase, requests, work;
     facts = tables["models"][settings["model"]];
@@ -1334,9 +1236,9 @@ roofline_scene = function (settings, tables) {
 };
 
 roofline_work = function (facts, gpu, codec, settings) {
-    var batch, compute, flops, fresh, held, kept, memory, moved, once, prefix, seq, stub76_, stub77_, w;
-    stub76_ = [settings["batch"], settings["context"]];
-    batch = stub76_[0];seq = stub76_[1];
+    var batch, compute, flops, fresh, held, kept, memory, moved, once, prefix, seq, stub67_, stub68_, w;
+    stub67_ = [settings["batch"], settings["context"]];
+    batch = stub67_[0];seq = stub67_[1];
     prefix = Math.floor(_pyfunc_op_mult(seq, settings["shared"])/100);
     fresh = (_pyfunc_op_equals(settings["phase"], "decode"))? (1) : (seq - prefix);
     w = pass_work(facts, codec, 16, batch, fresh, seq, prefix);
@@ -1348,8 +1250,8 @@ roofline_work = function (facts, gpu, codec, settings) {
     }
     kept = stored_bytes(facts["layers"], codec, seq);
     held = _pyfunc_op_mult(batch, kept) - (_pyfunc_op_mult((batch - 1), shared_saving(facts["layers"], codec, 1, seq, prefix)));
-    stub77_ = [flops / gpu["bf16"], moved / gpu["bandwidth"]];
-    compute = stub77_[0];memory = stub77_[1];
+    stub68_ = [flops / gpu["bf16"], moved / gpu["bandwidth"]];
+    compute = stub68_[0];memory = stub68_[1];
     return ({fresh: fresh, prefix: prefix, linear_flops: w["linear_flops"], attention_flops: w["attention_flops"], flops: flops, weight_bytes: w["weight_bytes"], kv_bytes: w["kv_bytes"], kv_once: once, kv_written: w["kv_written"], bytes: moved, linear: w["linear_flops"] / w["weight_bytes"], attention: w["attention_flops"] / _pyfunc_op_add(w["kv_bytes"], w["kv_written"]), whole: flops / moved, ridge: gpu["bf16"] / gpu["bandwidth"], compute: compute, memory: memory, floor: seconds(flops, moved, gpu["bf16"], gpu["bandwidth"]), made: (_pyfunc_op_equals(settings["phase"], "decode"))? (batch) : (_pyfunc_op_mult(batch, fresh)), needed: _pyfunc_op_add(_pyfunc_op_mult(facts["parameters"], 2), held)});
 };
 
@@ -1410,6 +1312,132 @@ roofline_numbers = function (settings, work) {
     bound = ((work["memory"] >= work["compute"]))? ("memory") : ("arithmetic");
     _pymeth_append.call(found, ({label: "Bound by", text: bound}));
     return found;
+};
+
+TERA = 1000000000000;
+roofline_plane = function (gpu, work) {
+    var label, low, names, parts, peak, points, ridge, roles, roof, speed, stub69_, stub70_, stub70_i, stub70_i0, stub70_iter0, x, y;
+    stub69_ = [gpu["bf16"], gpu["bandwidth"]];
+    peak = stub69_[0];speed = stub69_[1];
+    parts = [work["attention"], work["linear"], work["whole"]];
+    label = "operations per byte moved (FLOP/byte)";
+    x = axis_decades(label, Math.min(0.5, Math.min.apply(null, parts)), Math.max(5000, (_pyfunc_op_mult(3, Math.max.apply(null, parts)))), 1);
+    low = attainable(x["min"], peak, speed);
+    y = axis_decades("TFLOP/s", low, _pyfunc_op_mult(peak, 4), TERA);
+    roof = [[x["min"], low], [work["ridge"], peak], [x["max"], peak]];
+    ridge = [[work["ridge"], y["min"]], [work["ridge"], peak]];
+    names = ["attention", "linear layers", "whole"];
+    roles = ["cached", "weights", "ink"];
+    stub70_ = [];stub70_iter0 = _pyfunc_range(0, 3, 1);if ((typeof stub70_iter0 === "object") && (!Array.isArray(stub70_iter0))) {stub70_iter0 = Object.keys(stub70_iter0);}for (stub70_i0=0; stub70_i0<stub70_iter0.length; stub70_i0++) {stub70_i = stub70_iter0[stub70_i0];{stub70_.push(curve_point(names[stub70_i], roles[stub70_i], parts[stub70_i], attainable(parts[stub70_i], peak, speed)));}}
+    points = stub70_;
+    return curves_panel("On the roofline", x, y, [curve_line("roof", "muted", roof, false), curve_line(_pymeth_join.call("", (["ridge ", fixed(work["ridge"], 0)])), "muted", ridge, true)], points);
+};
+
+time_unit = function (longest_time) {
+    if ((longest_time < 0.001)) {
+        return ({name: "\u00b5s", size: 1e-06});
+    }
+    if ((longest_time < 1)) {
+        return ({name: "ms", size: 0.001});
+    }
+    return ({name: "s", size: 1});
+};
+
+roofline_times = function (gpu, work) {
+    var a_byte, a_flop, compute, floor, memory, once, own, unit, written;
+    unit = time_unit(work["floor"]);
+    a_byte = (1 / gpu["bandwidth"]) / unit["size"];
+    a_flop = (1 / gpu["bf16"]) / unit["size"];
+    own = work["kv_bytes"] - work["kv_once"];
+    memory = [bar_part("weights", _pyfunc_op_mult(work["weight_bytes"], a_byte), "weights"), bar_part("keys and values", _pyfunc_op_mult(own, a_byte), "cached")];
+    if ((work["kv_once"] > 0)) {
+        once = _pyfunc_op_mult(work["kv_once"], a_byte);
+        _pymeth_append.call(memory, bar_part("shared prefix, read once", once, "shared"));
+    }
+    written = _pyfunc_op_mult(work["kv_written"], a_byte);
+    _pymeth_append.call(memory, bar_part("new keys and values, written", written, "key"));
+    compute = [bar_part("weights", _pyfunc_op_mult(work["linear_flops"], a_flop), "weights"), bar_part("keys and values", _pyfunc_op_mult(work["attention_flops"], a_flop), "cached")];
+    floor = work["floor"] / unit["size"];
+    return bars_panel("Time to move, time to compute", unit["name"], _pyfunc_op_mult(floor, 1.04), [bar_row("memory", memory), bar_row("arithmetic", compute)], [({label: _pymeth_join.call("", (["least time: ", seconds_words(work["floor"])])), value: floor})]);
+};
+
+intensity_words = function (x) {
+    return _pymeth_join.call("", [number_words(x), " FLOP/byte"]);
+};
+
+linear_lines = function (facts, settings, work) {
+    var active, batch, each, head, line, lines, nbytes, read, rows, stub71_, tokens, used;
+    batch = settings["batch"];
+    tokens = _pyfunc_op_mult(batch, work["fresh"]);
+    active = _pyfunc_op_add(facts["product_weights"], _pyfunc_op_mult(facts["experts_per_token"], facts["expert_weights"]));
+    each = _pymeth_join.call("", [tokens_words(tokens), " \u00d7 ", large_words(active), " weights"]);
+    rows = count_words(batch, "row", "rows");
+    head = _pymeth_join.call("", ([rows, " \u00d7 ", large_words(facts["head_weights"]), " of the output"]));
+    stub71_ = [large_words(work["weight_bytes"] / 2), bytes_words(work["weight_bytes"], 1000)];
+    read = stub71_[0];nbytes = stub71_[1];
+    lines = [_pymeth_join.call("", (["linear layers: 2 \u00d7 (", each, " + ", head, ") = ", scaled_words(work["linear_flops"], "FLOP")]))];
+    line = _pymeth_join.call("", ["weights read: ", read, " \u00d7 2 bytes = ", nbytes]);
+    if ((facts["experts"] > 0)) {
+        used = experts_read(facts["experts"], facts["experts_per_token"], tokens);
+        line = _pymeth_join.call("", ([line, " (on average ", number_words(used), " of ", fixed(facts["experts"], 0), " experts used)"]));
+    }
+    _pymeth_append.call(lines, line);
+    return lines;
+};
+
+attention_line = function (g, settings, work) {
+    var dims, each, flops, fresh, heads, layers, name, seen, seq, stub72_, total;
+    stub72_ = [work["fresh"], settings["context"]];
+    fresh = stub72_[0];seq = stub72_[1];
+    dims = [g["qk_dim"], g["v_dim"]];
+    if ((fresh >= seq)) {
+        dims = [g["full_qk_dim"], g["full_v_dim"]];
+    }
+    seen = pairs(fresh, seq, g["window"]);
+    each = _pymeth_join.call("", [tokens_words(seen), " seen"]);
+    if ((fresh > 1)) {
+        each = _pymeth_join.call("", [large_words(seen), " pairs of query and key"]);
+    }
+    total = _pyfunc_op_mult((_pyfunc_op_mult((_pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(settings["batch"], g["count"]), 2)), g["num_qo_heads"])), _pyfunc_op_add(dims[0], dims[1]))), seen);
+    name = (_pyfunc_op_equals(g["window"], 0))? ("attention") : (_pymeth_join.call("", (["attention, window ", fixed(g["window"], 0)])));
+    layers = _pymeth_join.call("", ([fixed(settings["batch"], 0), " \u00d7 ", fixed(g["count"], 0), " layers"]));
+    heads = _pymeth_join.call("", ([fixed(g["num_qo_heads"], 0), " heads \u00d7 (", fixed(dims[0], 0), " + ", fixed(dims[1], 0), ")"]));
+    flops = scaled_words(total, "FLOP");
+    return _pymeth_join.call("", [name, ": 2 \u00d7 ", layers, " \u00d7 ", heads, " \u00d7 ", each, " = ", flops]);
+};
+
+roofline_formula = function (facts, gpu, codec, settings, work) {
+    var batch, each, g, kv, lines, moved, own, rate, speed, stub73_seq, stub74_itr, stub75_, stub76_, stub77_, total;
+    lines = linear_lines(facts, settings, work);
+    stub73_seq = facts["layers"];
+    if ((typeof stub73_seq === "object") && (!Array.isArray(stub73_seq))) { stub73_seq = Object.keys(stub73_seq);}
+    for (stub74_itr = 0; stub74_itr < stub73_seq.length; stub74_itr += 1) {
+        g = stub73_seq[stub74_itr];
+        _pymeth_append.call(lines, attention_line(g, settings, work));
+        if ((_pyfunc_op_equals(g["vectors"], 1) && (work["fresh"] > 1) && (work["fresh"] < settings["context"]))) {
+            _pymeth_append.call(lines, "(a prefix in the cache is attended to as latents, not expanded)");
+        }
+    }
+    stub75_ = [settings["batch"], bytes_words(work["kv_bytes"], 1000)];
+    batch = stub75_[0];kv = stub75_[1];
+    if ((work["fresh"] >= settings["context"])) {
+        _pymeth_append.call(lines, _pymeth_join.call("", ["keys and values, just computed, read in 16 bits: ", kv]));
+    } else if ((work["kv_once"] > 0)) {
+        own = (work["kv_bytes"] - work["kv_once"]) / batch;
+        _pymeth_append.call(lines, (_pymeth_join.call("", (["keys and values read in ", codec["name"], ": shared prefix of ", tokens_words(work["prefix"]), " once, ", bytes_words(work["kv_once"], 1000), ", + ", fixed(batch, 0), " \u00d7 ", bytes_words(own, 1000), " = ", kv]))));
+    } else {
+        each = bytes_words(work["kv_bytes"] / batch, 1000);
+        _pymeth_append.call(lines, (_pymeth_join.call("", (["keys and values read in ", codec["name"], ": ", fixed(batch, 0), " \u00d7 ", each, " = ", kv]))));
+    }
+    _pymeth_append.call(lines, (_pymeth_join.call("", (["new keys and values written: ", bytes_words(work["kv_written"], 1000)]))));
+    stub76_ = [scaled_words(gpu["bf16"], "FLOP/s"), bytes_words(gpu["bandwidth"], 1000)];
+    rate = stub76_[0];speed = stub76_[1];
+    stub77_ = [scaled_words(work["flops"], "FLOP"), bytes_words(work["bytes"], 1000)];
+    total = stub77_[0];moved = stub77_[1];
+    _pymeth_append.call(lines, (_pymeth_join.call("", (["whole: ", total, " / ", moved, " = ", intensity_words(work["whole"])]))));
+    _pymeth_append.call(lines, (_pymeth_join.call("", (["ridge: ", rate, " / ", speed, "/s = ", intensity_words(work["ridge"])]))));
+    _pymeth_append.call(lines, (_pymeth_join.call("", (["time: the longer of ", total, " / ", rate, " = ", seconds_words(work["compute"]), " and ", moved, " / ", speed, "/s = ", seconds_words(work["memory"])]))));
+    return lines;
 };
 
 SAMPLES = 48;
@@ -1502,8 +1530,8 @@ growth_curves = function (facts, settings, work) {
     }
     unit = flops_unit(work["last_slow"]);
     x = axis_counts("new token", _pyfunc_op_mult(fresh, 1.02));
-    lines = [({label: "recomputed", role: "recomputed", points: slow, dashed: false}), ({label: "with a cache", role: "cached", points: fast, dashed: false})];
-    return ({kind: "curves", label: "Operations of each step", x: x, y: axis_linear(unit["name"], _pyfunc_op_mult(work["last_slow"], 1.12), unit["size"]), lines: lines, points: [({label: scaled_words(work["last_slow"], "FLOP"), role: "recomputed", x: fresh, y: work["last_slow"]}), ({label: scaled_words(work["last_fast"], "FLOP"), role: "cached", x: fresh, y: work["last_fast"]})]});
+    lines = [curve_line("recomputed", "recomputed", slow, false), curve_line("with a cache", "cached", fast, false)];
+    return curves_panel("Operations of each step", x, axis_linear(unit["name"], _pyfunc_op_mult(work["last_slow"], 1.12), unit["size"]), lines, [curve_point(scaled_words(work["last_slow"], "FLOP"), "recomputed", fresh, work["last_slow"]), curve_point(scaled_words(work["last_fast"], "FLOP"), "cached", fresh, work["last_fast"])]);
 };
 
 growth_bars = function (work) {
@@ -1511,9 +1539,9 @@ growth_bars = function (work) {
     unit = flops_unit(work["again"]);
     stub88_ = [work["once"] / unit["size"], work["again"] / unit["size"]];
     once = stub88_[0];again = stub88_[1];
-    needed = ({label: "computed once", value: once, role: "cached"});
-    repeated = ({label: "computed again", value: again - once, role: "recomputed"});
-    return ({kind: "bars", label: "Operations in all", unit: unit["name"], max: _pyfunc_op_mult(again, 1.04), bars: [({label: "without a cache", parts: [needed, repeated]}), ({label: "with a cache", parts: [needed]})], marks: []});
+    needed = bar_part("computed once", once, "cached");
+    repeated = bar_part("computed again", again - once, "recomputed");
+    return bars_panel("Operations in all", unit["name"], _pyfunc_op_mult(again, 1.04), [bar_row("without a cache", [needed, repeated]), bar_row("with a cache", [needed])], []);
 };
 
 COLUMNS = 32;
@@ -1583,15 +1611,15 @@ padding_cells = function (lengths, slots) {
         }
         _pymeth_append.call(rows, (({label: fixed(n, 0), cells: cells})));
     }
-    return ({kind: "cells", label: _pymeth_join.call("", ["One row per request, one square for ", tokens_words(a_cell)]), rows: rows, legend: [({role: "cached", label: "tokens"}), ({role: "muted", label: "padding to the longest"}), ({role: "free", label: "reserved, never used"})]});
+    return cells_panel(_pymeth_join.call("", ["One row per request, one square for ", tokens_words(a_cell)]), rows, [({role: "cached", label: "tokens"}), ({role: "muted", label: "padding to the longest"}), ({role: "free", label: "reserved, never used"})]);
 };
 
 padding_bars = function (slots) {
     var padding, rest, tokens;
-    tokens = ({label: "tokens", value: slots["tokens"], role: "cached"});
-    padding = ({label: "padding to the longest", value: slots["padding"], role: "muted"});
+    tokens = bar_part("tokens", slots["tokens"], "cached");
+    padding = bar_part("padding to the longest", slots["padding"], "muted");
     rest = slots["empty"] - slots["padding"];
-    return ({kind: "bars", label: "Slots that the same tokens take", unit: "slots", max: _pyfunc_op_mult(_pyfunc_op_add(slots["tokens"], slots["empty"]), 1.04), bars: [({label: "packed", parts: [tokens]}), ({label: "padded", parts: [tokens, padding]}), ({label: "reserved", parts: [tokens, padding, ({label: "reserved, never used", value: rest, role: "free"})]})], marks: []});
+    return bars_panel("Slots that the same tokens take", "slots", _pyfunc_op_mult(_pyfunc_op_add(slots["tokens"], slots["empty"]), 1.04), [bar_row("packed", [tokens]), bar_row("padded", [tokens, padding]), bar_row("reserved", [tokens, padding, bar_part("reserved, never used", rest, "free")])], []);
 };
 
 EULER = 2.718281828459045;
@@ -1682,11 +1710,11 @@ sampling_bars = function (row, before, after) {
     var bars, i, part, step, stub104_seq, stub105_itr, top;
     bars = [];
     for (i = 0; i < Math.min(SHOWN, before.length); i += 1) {
-        part = ({label: "share of the softmax, cut off", value: _pyfunc_op_mult(100, before[i]), role: "free"});
+        part = bar_part("share of the softmax, cut off", _pyfunc_op_mult(100, before[i]), "free");
         if ((i < after.length)) {
-            part = ({label: "drawn with", value: _pyfunc_op_mult(100, after[i]), role: "muted"});
+            part = bar_part("drawn with", _pyfunc_op_mult(100, after[i]), "muted");
         }
-        _pymeth_append.call(bars, ({label: row["tokens"][i], parts: [part]}));
+        _pymeth_append.call(bars, bar_row(row["tokens"][i], [part]));
     }
     top = 10.0;
     stub104_seq = [20.0, 50.0, 100.0];
@@ -1697,69 +1725,7 @@ sampling_bars = function (row, before, after) {
             top = step;
         }
     }
-    return ({kind: "bars", label: _pymeth_join.call("", ["The ", fixed(SHOWN, 0), " likeliest tokens (the scale changes)"]), unit: "%", max: _pyfunc_op_mult(top, 1.04), bars: bars, marks: []});
-};
-
-speculation_curves = function (settings, work) {
-    var alone, bound, gain, gains, last, lines, points, ridge, stub106_, stub107_seq, stub108_itr, stub109_, stub109_i0, stub109_iter0, stub109_n, top, unbound, y;
-    stub106_ = [work["gains"], work["alone"], (work["gains"].length) - 1];
-    gains = stub106_[0];alone = stub106_[1];last = stub106_[2];
-    top = 1.25;
-    stub107_seq = alone;
-    if ((typeof stub107_seq === "object") && (!Array.isArray(stub107_seq))) { stub107_seq = Object.keys(stub107_seq);}
-    for (stub108_itr = 0; stub108_itr < stub107_seq.length; stub108_itr += 1) {
-        gain = stub107_seq[stub108_itr];
-        top = Math.max(top, gain);
-    }
-    y = axis_linear("times as fast as without guesses", _pyfunc_op_mult(top, 1.12), 1);
-    lines = [({label: _pymeth_join.call("", (["batch ", settings["batch"]])), role: "ink", points: (function list_comprehension (iter0) {var res = [];var n, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {n = iter0[i0];{res.push([n, gains[n]]);}}return res;}).call(this, _pyfunc_range(0, (last + 1), 1)), dashed: false}), ({label: "no guesses", role: "recomputed", points: [[0, 1], [last, 1]], dashed: false})];
-    if ((settings["batch"] > 1)) {
-        stub109_ = [];stub109_iter0 = _pyfunc_range(0, (last + 1), 1);if ((typeof stub109_iter0 === "object") && (!Array.isArray(stub109_iter0))) {stub109_iter0 = Object.keys(stub109_iter0);}for (stub109_i0=0; stub109_i0<stub109_iter0.length; stub109_i0++) {stub109_n = stub109_iter0[stub109_i0];{stub109_.push([stub109_n, alone[stub109_n]]);}}
-        unbound = stub109_;
-        _pymeth_append.call(lines, ({label: "batch 1", role: "weights", points: unbound, dashed: true}));
-    }
-    bound = (work["ridge"] / settings["batch"]) - 1;
-    if (((bound > 0) && (bound < last))) {
-        ridge = ({label: _pymeth_join.call("", (["ridge, ", fixed(work["ridge"], 0), " tokens"])), role: "muted", points: [[bound, 0], [bound, _pyfunc_op_mult(0.95, y["max"])]], dashed: true});
-        _pymeth_append.call(lines, ridge);
-    }
-    points = [speed_point(settings["gamma"], work, "ink", "")];
-    if (((settings["gamma"] < work["least"]) || (settings["gamma"] > work["most"]))) {
-        _pymeth_append.call(points, speed_point(work["best"], work, "muted", "best: "));
-    }
-    return ({kind: "curves", label: "Speed-up by the number of guesses", x: axis_counts("guesses per request and step", last), y: y, lines: lines, points: points});
-};
-
-speed_words = function (gain) {
-    return _pymeth_join.call("", [fixed(gain, 2), " times"]);
-};
-
-speed_point = function (guesses, work, role, before) {
-    var gain, label;
-    gain = work["gains"][guesses];
-    label = _pymeth_join.call("", [before, count_words(guesses, "guess", "guesses")]);
-    if (_pyfunc_op_equals(before, "")) {
-        label = _pymeth_join.call("", [label, ", ", speed_words(gain)]);
-    }
-    return ({label: label, role: role, x: guesses, y: gain});
-};
-
-speculation_bars = function (settings, work) {
-    var guessing, made, more, parts, plain, reading, stub110_;
-    stub110_ = [work["guessing"], Math.min(work["reading"], work["check"])];
-    guessing = stub110_[0];reading = stub110_[1];
-    parts = [];
-    if ((guessing > 0)) {
-        _pymeth_append.call(parts, ({label: "guessing", value: guessing, role: "query"}));
-    }
-    _pymeth_append.call(parts, ({label: "check: reading the weights", value: reading, role: "weights"}));
-    if ((work["beyond"] > 0)) {
-        more = work["check"] - reading;
-        _pymeth_append.call(parts, ({label: "check: arithmetic beyond that", value: more, role: "recomputed"}));
-    }
-    made = work["made"];
-    plain = ({label: "plain steps", value: made, role: "muted"});
-    return ({kind: "bars", label: _pymeth_join.call("", ["Time of ", number_words(made), " tokens per request"]), unit: "steps without guesses", max: _pyfunc_op_mult(Math.max(made, work["whole"]), 1.04), bars: [({label: "without guesses", parts: [plain]}), ({label: "with guesses", parts: parts})], marks: []});
+    return bars_panel(_pymeth_join.call("", ["The ", fixed(SHOWN, 0), " likeliest tokens (the scale changes)"]), "%", _pyfunc_op_mult(top, 1.04), bars, []);
 };
 
 MOST_GUESSES = 16;
@@ -1773,11 +1739,11 @@ speculation_scene = function (settings, tables) {
 };
 
 speculation_work = function (gpu, settings) {
-    var alone, batch, best, check, cost, gains, gamma, least, most, n, plain, ridge, share, stub111_, stub112_, stub113_, told;
-    stub111_ = [settings["acceptance"], settings["cost"]];
-    share = stub111_[0];cost = stub111_[1];
-    stub112_ = [settings["gamma"], settings["batch"]];
-    gamma = stub112_[0];batch = stub112_[1];
+    var alone, batch, best, check, cost, gains, gamma, least, most, n, plain, ridge, share, stub106_, stub107_, stub108_, told;
+    stub106_ = [settings["acceptance"], settings["cost"]];
+    share = stub106_[0];cost = stub106_[1];
+    stub107_ = [settings["gamma"], settings["batch"]];
+    gamma = stub107_[0];batch = stub107_[1];
     ridge = gpu["bf16"] / gpu["bandwidth"];
     gains = [];
     alone = [];
@@ -1789,8 +1755,8 @@ speculation_work = function (gpu, settings) {
             best = n;
         }
     }
-    stub113_ = [speed_words(gains[best]), best, best];
-    told = stub113_[0];least = stub113_[1];most = stub113_[2];
+    stub108_ = [speed_words(gains[best]), best, best];
+    told = stub108_[0];least = stub108_[1];most = stub108_[2];
     while ((least > 1) && ((_pyfunc_op_equals(told, speed_words(gains[least - 1]))))) {
         least = least - 1;
     }
@@ -1837,9 +1803,9 @@ verdict_words = function (work) {
 };
 
 best_words = function (settings, work) {
-    var best, gamma, least, most, stub114_, than, verb;
-    stub114_ = [work["best"], work["least"], work["most"], settings["gamma"]];
-    best = stub114_[0];least = stub114_[1];most = stub114_[2];gamma = stub114_[3];
+    var best, gamma, least, most, stub109_, than, verb;
+    stub109_ = [work["best"], work["least"], work["most"], settings["gamma"]];
+    best = stub109_[0];least = stub109_[1];most = stub109_[2];gamma = stub109_[3];
     if (_pyfunc_op_equals(best, 0)) {
         return "No number of guesses is faster than none.";
     }
@@ -1862,13 +1828,13 @@ range_words = function (least, most) {
 };
 
 speculation_formula = function (settings, work) {
-    var batch, check, check_of, cost, gamma, made, ridge, share, stub115_, stub116_, stub117_, whole;
-    stub115_ = [trimmed(settings["acceptance"], 2), trimmed(settings["cost"], 2)];
-    share = stub115_[0];cost = stub115_[1];
-    stub116_ = [settings["gamma"], settings["batch"], fixed(work["ridge"], 0)];
-    gamma = stub116_[0];batch = stub116_[1];ridge = stub116_[2];
-    stub117_ = [number_words(work["made"]), number_words(work["check"])];
-    made = stub117_[0];check = stub117_[1];
+    var batch, check, check_of, cost, gamma, made, ridge, share, stub110_, stub111_, stub112_, whole;
+    stub110_ = [trimmed(settings["acceptance"], 2), trimmed(settings["cost"], 2)];
+    share = stub110_[0];cost = stub110_[1];
+    stub111_ = [settings["gamma"], settings["batch"], fixed(work["ridge"], 0)];
+    gamma = stub111_[0];batch = stub111_[1];ridge = stub111_[2];
+    stub112_ = [number_words(work["made"]), number_words(work["check"])];
+    made = stub112_[0];check = stub112_[1];
     whole = number_words(work["whole"]);
     check_of = _pymeth_join.call("", ["max(1, ", batch, " \u00d7 ", gamma + 1, " / ", ridge, ") / max(1, ", batch, " / ", ridge, ")"]);
     return [_pymeth_join.call("", ["tokens per step: (1 \u2212 ", share, "^", gamma + 1, ") / (1 \u2212 ", share, ") = ", made]), _pymeth_join.call("", ["time of the check: ", check_of, " = ", check, " steps"]), _pymeth_join.call("", ["time in all: ", gamma, " \u00d7 ", cost, " + ", check, " = ", whole, " steps"]), _pymeth_join.call("", (["speed-up: ", made, " / ", whole, " = ", fixed(work["gain"], 2)])), "(weights of a dense model in 16 bits, read once; attention is left out)"];
@@ -1891,46 +1857,66 @@ steps_words = function (steps) {
     return (_pyfunc_op_equals(text, "1"))? ("1 step") : (_pymeth_join.call("", [text, " steps"]));
 };
 
-MOST_NEW = 8192;
-new_words = function (tokens) {
-    return count_words(tokens, "new token", "new tokens");
-};
-
-ratio_words = function (work) {
-    return (_pyfunc_op_equals(work["better"], "same"))? ("exactly equal") : (times_words(work["ratio"]));
-};
-
-curve_tokens = function (last) {
-    var at, found;
-    found = [1];
-    at = 2;
-    while (at <= last) {
-        _pymeth_append.call(found, at);
-        if ((at < last)) {
-            _pymeth_append.call(found, (_pyfunc_op_add(at, Math.floor(at/2))));
-        }
-        at = _pyfunc_op_mult(at, 2);
+speculation_curves = function (settings, work) {
+    var alone, bound, gain, gains, last, lines, points, ridge, stub113_, stub114_seq, stub115_itr, stub116_, stub116_i0, stub116_iter0, stub116_n, top, unbound, y;
+    stub113_ = [work["gains"], work["alone"], (work["gains"].length) - 1];
+    gains = stub113_[0];alone = stub113_[1];last = stub113_[2];
+    top = 1.25;
+    stub114_seq = alone;
+    if ((typeof stub114_seq === "object") && (!Array.isArray(stub114_seq))) { stub114_seq = Object.keys(stub114_seq);}
+    for (stub115_itr = 0; stub115_itr < stub114_seq.length; stub115_itr += 1) {
+        gain = stub114_seq[stub115_itr];
+        top = Math.max(top, gain);
     }
-    return found;
+    y = axis_linear("times as fast as without guesses", _pyfunc_op_mult(top, 1.12), 1);
+    lines = [curve_line(_pymeth_join.call("", (["batch ", settings["batch"]])), "ink", (function list_comprehension (iter0) {var res = [];var n, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {n = iter0[i0];{res.push([n, gains[n]]);}}return res;}).call(this, _pyfunc_range(0, (last + 1), 1)), false), curve_line("no guesses", "recomputed", [[0, 1], [last, 1]], false)];
+    if ((settings["batch"] > 1)) {
+        stub116_ = [];stub116_iter0 = _pyfunc_range(0, (last + 1), 1);if ((typeof stub116_iter0 === "object") && (!Array.isArray(stub116_iter0))) {stub116_iter0 = Object.keys(stub116_iter0);}for (stub116_i0=0; stub116_i0<stub116_iter0.length; stub116_i0++) {stub116_n = stub116_iter0[stub116_i0];{stub116_.push([stub116_n, alone[stub116_n]]);}}
+        unbound = stub116_;
+        _pymeth_append.call(lines, curve_line("batch 1", "weights", unbound, true));
+    }
+    bound = (work["ridge"] / settings["batch"]) - 1;
+    if (((bound > 0) && (bound < last))) {
+        ridge = curve_line(_pymeth_join.call("", (["ridge, ", fixed(work["ridge"], 0), " tokens"])), "muted", [[bound, 0], [bound, _pyfunc_op_mult(0.95, y["max"])]], true);
+        _pymeth_append.call(lines, ridge);
+    }
+    points = [speed_point(settings["gamma"], work, "ink", "")];
+    if (((settings["gamma"] < work["least"]) || (settings["gamma"] > work["most"]))) {
+        _pymeth_append.call(points, speed_point(work["best"], work, "muted", "best: "));
+    }
+    return curves_panel("Speed-up by the number of guesses", axis_counts("guesses per request and step", last), y, lines, points);
 };
 
-latent_bars = function (work) {
-    var forms, most, unit;
-    forms = work["forms"];
-    most = Math.max(forms["expanded"], forms["absorbed"]);
-    unit = flops_unit(most);
-    return ({kind: "bars", label: _pymeth_join.call("", (["Operations of one layer for ", new_words(work["fresh"])])), unit: unit["name"], max: _pyfunc_op_mult((most / unit["size"]), 1.04), bars: [({label: "expanded", parts: [form_part("expanding the latents", forms["expanding"], unit, "recomputed"), form_part("attention", forms["expanded_attention"], unit, "cached")]}), ({label: "absorbed", parts: [form_part("absorbing the matrices", forms["absorbing"], unit, "query"), form_part("attention", forms["absorbed_attention"], unit, "cached")]})], marks: []});
+speed_words = function (gain) {
+    return _pymeth_join.call("", [fixed(gain, 2), " times"]);
 };
 
-form_part = function (label, flops, unit, role) {
-    return ({label: label, value: flops / unit["size"], role: role});
+speed_point = function (guesses, work, role, before) {
+    var gain, label;
+    gain = work["gains"][guesses];
+    label = _pymeth_join.call("", [before, count_words(guesses, "guess", "guesses")]);
+    if (_pyfunc_op_equals(before, "")) {
+        label = _pymeth_join.call("", [label, ", ", speed_words(gain)]);
+    }
+    return curve_point(label, role, guesses, gain);
 };
 
-latent_curve = function (work) {
-    var crossing, y;
-    y = axis_decades("operations, expanded / absorbed", 0.1, 200, 1);
-    crossing = work["crossing"];
-    return ({kind: "curves", label: "Above 1, absorbing takes fewer operations; below 1, expanding does", x: axis_tokens("new tokens in the step", 1, MOST_NEW), y: y, lines: [({label: _pymeth_join.call("", ([tokens_short(work["context"]), " cached"])), role: "ink", points: work["ratios"], dashed: false}), ({label: "equal", role: "muted", points: [[1, 1], [MOST_NEW, 1]], dashed: false}), ({label: _pymeth_join.call("", [trimmed(crossing, 1), " tokens"]), role: "muted", points: [[crossing, y["min"]], [crossing, _pyfunc_op_mult(0.8, y["max"])]], dashed: true})], points: [({label: ratio_words(work), role: "ink", x: work["fresh"], y: work["ratio"]})]});
+speculation_bars = function (settings, work) {
+    var guessing, made, more, parts, plain, reading, stub117_;
+    stub117_ = [work["guessing"], Math.min(work["reading"], work["check"])];
+    guessing = stub117_[0];reading = stub117_[1];
+    parts = [];
+    if ((guessing > 0)) {
+        _pymeth_append.call(parts, bar_part("guessing", guessing, "query"));
+    }
+    _pymeth_append.call(parts, bar_part("check: reading the weights", reading, "weights"));
+    if ((work["beyond"] > 0)) {
+        more = work["check"] - reading;
+        _pymeth_append.call(parts, bar_part("check: arithmetic beyond that", more, "recomputed"));
+    }
+    made = work["made"];
+    plain = bar_part("plain steps", made, "muted");
+    return bars_panel(_pymeth_join.call("", ["Time of ", number_words(made), " tokens per request"]), "steps without guesses", _pyfunc_op_mult(Math.max(made, work["whole"]), 1.04), [bar_row("without guesses", [plain]), bar_row("with guesses", parts)], []);
 };
 
 latent_scene = function (settings, tables) {
@@ -2028,6 +2014,48 @@ latent_numbers = function (work) {
     var forms;
     forms = work["forms"];
     return [({label: "Expanded form", text: flop_words(forms["expanded"])}), ({label: "Absorbed form", text: flop_words(forms["absorbed"])}), ({label: "Expanded / absorbed", text: ratio_words(work)}), ({label: "Expanding saves from", text: new_words(work["first"])}), ({label: "Latents read", text: bytes_words(work["latent_bytes"], 1024)}), ({label: "The same, expanded", text: bytes_words(work["expanded_bytes"], 1024)})];
+};
+
+MOST_NEW = 8192;
+new_words = function (tokens) {
+    return count_words(tokens, "new token", "new tokens");
+};
+
+ratio_words = function (work) {
+    return (_pyfunc_op_equals(work["better"], "same"))? ("exactly equal") : (times_words(work["ratio"]));
+};
+
+curve_tokens = function (last) {
+    var at, found;
+    found = [1];
+    at = 2;
+    while (at <= last) {
+        _pymeth_append.call(found, at);
+        if ((at < last)) {
+            _pymeth_append.call(found, (_pyfunc_op_add(at, Math.floor(at/2))));
+        }
+        at = _pyfunc_op_mult(at, 2);
+    }
+    return found;
+};
+
+latent_bars = function (work) {
+    var forms, most, unit;
+    forms = work["forms"];
+    most = Math.max(forms["expanded"], forms["absorbed"]);
+    unit = flops_unit(most);
+    return bars_panel(_pymeth_join.call("", (["Operations of one layer for ", new_words(work["fresh"])])), unit["name"], _pyfunc_op_mult((most / unit["size"]), 1.04), [bar_row("expanded", [form_part("expanding the latents", forms["expanding"], unit, "recomputed"), form_part("attention", forms["expanded_attention"], unit, "cached")]), bar_row("absorbed", [form_part("absorbing the matrices", forms["absorbing"], unit, "query"), form_part("attention", forms["absorbed_attention"], unit, "cached")])], []);
+};
+
+form_part = function (label, flops, unit, role) {
+    return bar_part(label, flops / unit["size"], role);
+};
+
+latent_curve = function (work) {
+    var crossing, y;
+    y = axis_decades("operations, expanded / absorbed", 0.1, 200, 1);
+    crossing = work["crossing"];
+    return curves_panel("Above 1, absorbing takes fewer operations; below 1, expanding does", axis_tokens("new tokens in the step", 1, MOST_NEW), y, [curve_line(_pymeth_join.call("", ([tokens_short(work["context"]), " cached"])), "ink", work["ratios"], false), curve_line("equal", "muted", [[1, 1], [MOST_NEW, 1]], false), curve_line(_pymeth_join.call("", [trimmed(crossing, 1), " tokens"]), "muted", [[crossing, y["min"]], [crossing, _pyfunc_op_mult(0.8, y["max"])]], true)], [curve_point(ratio_words(work), "ink", work["fresh"], work["ratio"])]);
 };
 
 LIGHT = ({query: "#e65105", key: "#1d5ed5", value: "#034b1c", cached: "#0f1934", recomputed: "#a93272", shared: "#550678", weights: "#5a98d9", free: "#928b85", ink: "#1f2328", muted: "#57606a", grid: "#d0d7de", card: "#ffffff"});
@@ -2474,241 +2502,30 @@ draw_cells = function (panel, width) {
     return ({body: _pymeth_join.call("", body), height: (y + 8) + below["height"]});
 };
 
-LINE = 15;
-at_x = function (panel, area, value) {
-    return _pyfunc_op_add(area["left"], (_pyfunc_op_mult(place(panel["x"], value), (area["right"] - area["left"]))));
-};
-
-at_y = function (panel, area, value) {
-    return area["bottom"] - (_pyfunc_op_mult(place(panel["y"], value), (area["bottom"] - area["top"])));
-};
-
-spread = function (wanted, top, bottom) {
-    var best, ceiling, floor, found, i, k, order, stub161_seq, stub162_itr;
-    order = [];
-    while (order.length < wanted.length) {
-        best = -1;
-        for (i = 0; i < wanted.length; i += 1) {
-            if ((((!_pyfunc_op_contains(i, order))) && (((best < 0) || (wanted[i] < wanted[best]))))) {
-                best = i;
-            }
-        }
-        _pymeth_append.call(order, best);
-    }
-    found = _pyfunc_op_add(wanted, []);
-    floor = top;
-    stub161_seq = order;
-    if ((typeof stub161_seq === "object") && (!Array.isArray(stub161_seq))) { stub161_seq = Object.keys(stub161_seq);}
-    for (stub162_itr = 0; stub162_itr < stub161_seq.length; stub162_itr += 1) {
-        i = stub161_seq[stub162_itr];
-        found[i] = Math.max(found[i], floor);
-        floor = _pyfunc_op_add(found[i], LINE);
-    }
-    ceiling = bottom;
-    for (k = 0; k < order.length; k += 1) {
-        i = order[(order.length - 1) - k];
-        found[i] = Math.min(found[i], ceiling);
-        ceiling = found[i] - LINE;
-    }
-    return found;
-};
-
-upright = function (line) {
-    return _pyfunc_op_equals((line["points"][0][0]), (line["points"][line["points"].length -1][0]));
-};
-
-end_names = function (panel, area) {
-    var found, heights, i, line, lines, stub163_, stub163_i0, stub163_iter0, stub163_line, stub164_seq, stub165_itr, wanted, x, y;
-    stub163_ = [];stub163_iter0 = panel["lines"];if ((typeof stub163_iter0 === "object") && (!Array.isArray(stub163_iter0))) {stub163_iter0 = Object.keys(stub163_iter0);}for (stub163_i0=0; stub163_i0<stub163_iter0.length; stub163_i0++) {stub163_line = stub163_iter0[stub163_i0];if (!(((((stub163_line["points"].length) > 0)) && ((!_pyfunc_truthy(upright(stub163_line))))))) {continue;}{stub163_.push(stub163_line);}}
-    lines = stub163_;
-    wanted = [];
-    stub164_seq = lines;
-    if ((typeof stub164_seq === "object") && (!Array.isArray(stub164_seq))) { stub164_seq = Object.keys(stub164_seq);}
-    for (stub165_itr = 0; stub165_itr < stub164_seq.length; stub165_itr += 1) {
-        line = stub164_seq[stub165_itr];
-        y = at_y(panel, area, line["points"][line["points"].length -1][1]);
-        _pymeth_append.call(wanted, (Math.min(Math.max(y, area["top"]), area["bottom"])));
-    }
-    heights = spread(wanted, area["top"], area["bottom"]);
-    found = [];
-    for (i = 0; i < lines.length; i += 1) {
-        x = (Math.min((at_x(panel, area, lines[i]["points"][(lines[i]["points"]).length -1][0])), area["right"])) + 10;
-        _pymeth_append.call(found, ({x: x, y: heights[i], label: lines[i]["label"], of: lines[i]["role"]}));
-    }
-    return found;
-};
-
-draw_names = function (panel, area, width) {
-    var body, box, colour, curves, edge, end, i, label, line, more, point, right, rim, room, spots, stub166_seq, stub167_itr, stub168_seq, stub169_itr, stub170_seq, stub171_itr, stub172_, stub172_i0, stub172_iter0, stub172_line, stub173_seq, stub174_itr, stub175_, taken, tick, where, x, y;
-    body = [];
-    taken = [];
-    stub166_seq = panel["y"]["ticks"];
-    if ((typeof stub166_seq === "object") && (!Array.isArray(stub166_seq))) { stub166_seq = Object.keys(stub166_seq);}
-    for (stub167_itr = 0; stub167_itr < stub166_seq.length; stub167_itr += 1) {
-        tick = stub166_seq[stub167_itr];
-        y = at_y(panel, area, tick["at"]);
-        room = text_width(tick["text"], SMALL);
-        _pymeth_append.call(taken, ([(area["left"] - 6) - room, y - 7, area["left"] - 6, y + 7]));
-    }
-    if (_pyfunc_truthy(area["named"])) {
-        stub168_seq = end_names(panel, area);
-        if ((typeof stub168_seq === "object") && (!Array.isArray(stub168_seq))) { stub168_seq = Object.keys(stub168_seq);}
-        for (stub169_itr = 0; stub169_itr < stub168_seq.length; stub169_itr += 1) {
-            end = stub168_seq[stub169_itr];
-            colour = paint_text(end["of"]);
-            _pymeth_append.call(body, words_at(end["x"], end["y"] + 4, end["label"], colour, "start", ""));
-            right = _pyfunc_op_add(end["x"], text_width(end["label"], SMALL));
-            _pymeth_append.call(taken, ([end["x"], end["y"] - 7, right, end["y"] + 7]));
-        }
-    }
-    spots = [];
-    stub170_seq = panel["points"];
-    if ((typeof stub170_seq === "object") && (!Array.isArray(stub170_seq))) { stub170_seq = Object.keys(stub170_seq);}
-    for (stub171_itr = 0; stub171_itr < stub170_seq.length; stub171_itr += 1) {
-        point = stub170_seq[stub171_itr];
-        x = Math.min((Math.max(at_x(panel, area, point["x"]), area["left"])), area["right"]);
-        y = Math.min((Math.max(at_y(panel, area, point["y"]), area["top"])), area["bottom"]);
-        _pymeth_append.call(spots, [x, y]);
-        _pymeth_append.call(taken, [x - 7, y - 7, x + 7, y + 7]);
-    }
-    stub172_ = [];stub172_iter0 = panel["lines"];if ((typeof stub172_iter0 === "object") && (!Array.isArray(stub172_iter0))) {stub172_iter0 = Object.keys(stub172_iter0);}for (stub172_i0=0; stub172_i0<stub172_iter0.length; stub172_i0++) {stub172_line = stub172_iter0[stub172_i0];{stub172_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub172_line["points"]));}}
-    curves = stub172_;
-    stub173_seq = panel["lines"];
-    if ((typeof stub173_seq === "object") && (!Array.isArray(stub173_seq))) { stub173_seq = Object.keys(stub173_seq);}
-    for (stub174_itr = 0; stub174_itr < stub173_seq.length; stub174_itr += 1) {
-        line = stub173_seq[stub174_itr];
-        if ((_pyfunc_truthy(area["named"]) && (((line["points"].length) > 0)) && (_pyfunc_truthy(upright(line))))) {
-            x = at_x(panel, area, line["points"][line["points"].length -1][0]);
-            y = Math.max(at_y(panel, area, line["points"][line["points"].length -1][1]), area["top"]);
-            box = free_box(x, y, text_width(line["label"], SMALL), area, width, taken, curves);
-            _pymeth_append.call(taken, box);
-            rim = _pymeth_join.call("", [" stroke=\"", paint("card"), "\"", HALO]);
-            colour = paint_text(line["role"]);
-            _pymeth_append.call(body, words_at(box[0], box[3] - 4, line["label"], colour, "start", rim));
-        }
-    }
-    for (i = 0; i < spots.length; i += 1) {
-        stub175_ = [panel["points"][i], spots[i][0], spots[i][1]];
-        point = stub175_[0];x = stub175_[1];y = stub175_[2];
-        edge = _pymeth_join.call("", ["stroke=\"", paint("card"), "\" stroke-width=\"2\""]);
-        more = _pymeth_join.call("", ([data_of(point["label"], point["y"]), " data-x=\"", exact(point["x"]), "\""]));
-        where = _pymeth_join.call("", ["cx=\"", px(x), "\" cy=\"", px(y), "\" r=\"6\""]);
-        _pymeth_append.call(body, (_pymeth_join.call("", (["<circle ", where, " fill=\"", paint(point["role"]), "\" ", edge, more, "/>"]))));
-        label = clipped(point["label"], SMALL, _pyfunc_op_mult(width, 0.6));
-        box = free_box(x, y, _pyfunc_op_mult(BOLD, text_width(label, SMALL)), area, width, taken, curves);
-        _pymeth_append.call(taken, box);
-        _pymeth_append.call(body, haloed(box[0], box[3] - 4, label, "start", " font-weight=\"bold\""));
-    }
-    return _pymeth_join.call("", body);
-};
-
-free_box = function (x, y, room, area, width, taken, curves) {
-    var away, best, box, found, inside, left, stub176_, stub177_seq, stub178_itr, stub179_seq, stub180_itr, top;
-    best = [Math.min((Math.max(0, (x + 11))), (Math.max(0, (width - room)))), y - 8, (x + 11) + room, _pyfunc_op_add(y, LINE) - 8];
-    found = false;
-    stub179_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
-    if ((typeof stub179_seq === "object") && (!Array.isArray(stub179_seq))) { stub179_seq = Object.keys(stub179_seq);}
-    for (stub180_itr = 0; stub180_itr < stub179_seq.length; stub180_itr += 1) {
-        away = stub179_seq[stub180_itr];
-        stub177_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
-        if ((typeof stub177_seq === "object") && (!Array.isArray(stub177_seq))) { stub177_seq = Object.keys(stub177_seq);}
-        for (stub178_itr = 0; stub178_itr < stub177_seq.length; stub178_itr += 1) {
-            left = stub177_seq[stub178_itr];
-            top = _pyfunc_op_add((y - 8), (_pyfunc_op_mult(away, (LINE + 1))));
-            box = [left, top, _pyfunc_op_add(left, room), _pyfunc_op_add(top, LINE)];
-            inside = (left >= 0) && ((_pyfunc_op_add(left, room) <= width)) && ((top >= (area["top"] - 8)));
-            if ((_pyfunc_truthy(inside) && ((_pyfunc_op_add(top, LINE) <= (area["bottom"] + 2))) && ((!_pyfunc_truthy(covered(box, taken)))))) {
-                if ((!_pyfunc_truthy(crossed(box, curves)))) {
-                    return box;
-                }
-                if ((!_pyfunc_truthy(found))) {
-                    stub176_ = [box, true];
-                    best = stub176_[0];found = stub176_[1];
-                }
-            }
-        }
-    }
-    return best;
-};
-
-covered = function (box, taken) {
-    var across, other, stub181_seq, stub182_itr;
-    stub181_seq = taken;
-    if ((typeof stub181_seq === "object") && (!Array.isArray(stub181_seq))) { stub181_seq = Object.keys(stub181_seq);}
-    for (stub182_itr = 0; stub182_itr < stub181_seq.length; stub182_itr += 1) {
-        other = stub181_seq[stub182_itr];
-        across = (box[0] < other[2]) && (other[0] < box[2]);
-        if ((_pyfunc_truthy(across) && (box[1] < other[3]) && (other[1] < box[3]))) {
-            return true;
-        }
-    }
-    return false;
-};
-
-crossed = function (box, curves) {
-    var curve, i, stub183_seq, stub184_itr;
-    stub183_seq = curves;
-    if ((typeof stub183_seq === "object") && (!Array.isArray(stub183_seq))) { stub183_seq = Object.keys(stub183_seq);}
-    for (stub184_itr = 0; stub184_itr < stub183_seq.length; stub184_itr += 1) {
-        curve = stub183_seq[stub184_itr];
-        for (i = 1; i < curve.length; i += 1) {
-            if (_pyfunc_truthy(segment_meets(box, curve[i - 1], curve[i]))) {
-                return true;
-            }
-        }
-    }
-    return false;
-};
-
-segment_meets = function (box, start, end) {
-    var enter, first, high, k, last, leave, low, step, stub185_, stub186_, stub187_, stub188_;
-    stub185_ = [0.0, 1.0];
-    first = stub185_[0];last = stub185_[1];
-    for (k = 0; k < 2; k += 1) {
-        step = end[k] - start[k];
-        stub186_ = [box[k] - start[k], box[k + 2] - start[k]];
-        low = stub186_[0];high = stub186_[1];
-        if ((_pyfunc_abs(step) < (1e-06))) {
-            if (((low > 0) || (high < 0))) {
-                return false;
-            }
-        } else {
-            stub187_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
-            enter = stub187_[0];leave = stub187_[1];
-            stub188_ = [Math.max(first, enter), Math.min(last, leave)];
-            first = stub188_[0];last = stub188_[1];
-            if ((first > last)) {
-                return false;
-            }
-        }
-    }
-    return true;
-};
-
 draw_curves = function (panel, width) {
-    var area, below, body, bottom, entries, height, inner, left, line, right, stub189_seq, stub190_itr, stub191_, stub192_, stub193_, stub193_i0, stub193_iter0, top, view, where;
+    var area, below, body, bottom, entries, height, inner, left, line, right, stub161_seq, stub162_itr, stub163_, stub164_, stub165_, stub165_i0, stub165_iter0, top, view, where;
     area = plot_area(panel, width);
     body = [words_at(0, 31, panel["y"]["label"], paint("muted"), "start", "")];
     _pymeth_append.call(body, draw_axes(panel, area));
     inner = [];
-    stub189_seq = panel["lines"];
-    if ((typeof stub189_seq === "object") && (!Array.isArray(stub189_seq))) { stub189_seq = Object.keys(stub189_seq);}
-    for (stub190_itr = 0; stub190_itr < stub189_seq.length; stub190_itr += 1) {
-        line = stub189_seq[stub190_itr];
+    stub161_seq = panel["lines"];
+    if ((typeof stub161_seq === "object") && (!Array.isArray(stub161_seq))) { stub161_seq = Object.keys(stub161_seq);}
+    for (stub162_itr = 0; stub162_itr < stub161_seq.length; stub162_itr += 1) {
+        line = stub161_seq[stub162_itr];
         _pymeth_append.call(inner, draw_line(panel, line, area));
     }
-    stub191_ = [area["left"] - 3, area["top"] - 3];
-    left = stub191_[0];top = stub191_[1];
-    stub192_ = [area["right"] + 3, area["bottom"] + 3];
-    right = stub192_[0];bottom = stub192_[1];
+    stub163_ = [area["left"] - 3, area["top"] - 3];
+    left = stub163_[0];top = stub163_[1];
+    stub164_ = [area["right"] + 3, area["bottom"] + 3];
+    right = stub164_[0];bottom = stub164_[1];
     where = _pymeth_join.call("", ["x=\"", px(left), "\" y=\"", px(top), "\" width=\"", px(right - left), "\" height=\"", px(bottom - top), "\""]);
     view = _pymeth_join.call("", [px(left), " ", px(top), " ", px(right - left), " ", px(bottom - top)]);
     _pymeth_append.call(body, (_pymeth_join.call("", ["<svg ", where, " viewBox=\"", view, "\" overflow=\"hidden\">", _pymeth_join.call("", inner), "</svg>"])));
     _pymeth_append.call(body, draw_names(panel, area, width));
     height = area["bottom"] + 40;
     if ((!_pyfunc_truthy(area["named"]))) {
-        stub193_ = [];stub193_iter0 = panel["lines"];if ((typeof stub193_iter0 === "object") && (!Array.isArray(stub193_iter0))) {stub193_iter0 = Object.keys(stub193_iter0);}for (stub193_i0=0; stub193_i0<stub193_iter0.length; stub193_i0++) {line = stub193_iter0[stub193_i0];{stub193_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
-        entries = stub193_;
+        stub165_ = [];stub165_iter0 = panel["lines"];if ((typeof stub165_iter0 === "object") && (!Array.isArray(stub165_iter0))) {stub165_iter0 = Object.keys(stub165_iter0);}for (stub165_i0=0; stub165_i0<stub165_iter0.length; stub165_i0++) {line = stub165_iter0[stub165_i0];{stub165_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
+        entries = stub165_;
         below = legend_at(height + 4, width, entries);
         _pymeth_append.call(body, below["body"]);
         height = (height + 4) + below["height"];
@@ -2717,27 +2534,27 @@ draw_curves = function (panel, width) {
 };
 
 plot_area = function (panel, width) {
-    var left, line, margin, named, over, stub194_seq, stub195_itr, stub196_seq, stub197_itr, stub198_seq, stub199_itr, tick, widest;
+    var left, line, margin, named, over, stub166_seq, stub167_itr, stub168_seq, stub169_itr, stub170_seq, stub171_itr, tick, widest;
     left = 8.0;
-    stub194_seq = panel["y"]["ticks"];
-    if ((typeof stub194_seq === "object") && (!Array.isArray(stub194_seq))) { stub194_seq = Object.keys(stub194_seq);}
-    for (stub195_itr = 0; stub195_itr < stub194_seq.length; stub195_itr += 1) {
-        tick = stub194_seq[stub195_itr];
+    stub166_seq = panel["y"]["ticks"];
+    if ((typeof stub166_seq === "object") && (!Array.isArray(stub166_seq))) { stub166_seq = Object.keys(stub166_seq);}
+    for (stub167_itr = 0; stub167_itr < stub166_seq.length; stub167_itr += 1) {
+        tick = stub166_seq[stub167_itr];
         left = Math.max(left, (text_width(tick["text"], SMALL) + 8));
     }
     widest = 0.0;
-    stub196_seq = panel["lines"];
-    if ((typeof stub196_seq === "object") && (!Array.isArray(stub196_seq))) { stub196_seq = Object.keys(stub196_seq);}
-    for (stub197_itr = 0; stub197_itr < stub196_seq.length; stub197_itr += 1) {
-        line = stub196_seq[stub197_itr];
+    stub168_seq = panel["lines"];
+    if ((typeof stub168_seq === "object") && (!Array.isArray(stub168_seq))) { stub168_seq = Object.keys(stub168_seq);}
+    for (stub169_itr = 0; stub169_itr < stub168_seq.length; stub169_itr += 1) {
+        line = stub168_seq[stub169_itr];
         widest = Math.max(widest, (text_width(line["label"], SMALL) + 12));
     }
     named = widest <= _pyfunc_op_mult(width, 0.3);
     margin = (_pyfunc_truthy(named))? (Math.max(14, widest)) : (14);
-    stub198_seq = panel["x"]["ticks"];
-    if ((typeof stub198_seq === "object") && (!Array.isArray(stub198_seq))) { stub198_seq = Object.keys(stub198_seq);}
-    for (stub199_itr = 0; stub199_itr < stub198_seq.length; stub199_itr += 1) {
-        tick = stub198_seq[stub199_itr];
+    stub170_seq = panel["x"]["ticks"];
+    if ((typeof stub170_seq === "object") && (!Array.isArray(stub170_seq))) { stub170_seq = Object.keys(stub170_seq);}
+    for (stub171_itr = 0; stub171_itr < stub170_seq.length; stub171_itr += 1) {
+        tick = stub170_seq[stub171_itr];
         over = _pyfunc_op_mult((1 - place(panel["x"], tick["at"])), ((width - left) - margin));
         margin = Math.max(margin, ((text_width(tick["text"], SMALL) / 2) - over));
     }
@@ -2745,14 +2562,14 @@ plot_area = function (panel, width) {
 };
 
 draw_axes = function (panel, area) {
-    var body, bottom, i, left, middle, right, stride, stub200_, stub201_seq, stub202_itr, tick, ticks, x, y;
+    var body, bottom, i, left, middle, right, stride, stub172_, stub173_seq, stub174_itr, tick, ticks, x, y;
     body = [];
-    stub200_ = [area["left"], area["right"], area["bottom"]];
-    left = stub200_[0];right = stub200_[1];bottom = stub200_[2];
-    stub201_seq = panel["y"]["ticks"];
-    if ((typeof stub201_seq === "object") && (!Array.isArray(stub201_seq))) { stub201_seq = Object.keys(stub201_seq);}
-    for (stub202_itr = 0; stub202_itr < stub201_seq.length; stub202_itr += 1) {
-        tick = stub201_seq[stub202_itr];
+    stub172_ = [area["left"], area["right"], area["bottom"]];
+    left = stub172_[0];right = stub172_[1];bottom = stub172_[2];
+    stub173_seq = panel["y"]["ticks"];
+    if ((typeof stub173_seq === "object") && (!Array.isArray(stub173_seq))) { stub173_seq = Object.keys(stub173_seq);}
+    for (stub174_itr = 0; stub174_itr < stub173_seq.length; stub174_itr += 1) {
+        tick = stub173_seq[stub174_itr];
         y = at_y(panel, area, tick["at"]);
         _pymeth_append.call(body, segment(left, y, right, y, "grid", ""));
         _pymeth_append.call(body, (words_at(left - 6, y + 4, tick["text"], paint("muted"), "end", "")));
@@ -2793,14 +2610,14 @@ tick_stride = function (panel, area) {
 };
 
 draw_line = function (panel, line, area) {
-    var dash, ink, last, letter, point, steps, stub203_, stub204_seq, stub205_itr, x, y;
+    var dash, ink, last, letter, point, steps, stub175_, stub176_seq, stub177_itr, x, y;
     steps = [];
-    stub204_seq = line["points"];
-    if ((typeof stub204_seq === "object") && (!Array.isArray(stub204_seq))) { stub204_seq = Object.keys(stub204_seq);}
-    for (stub205_itr = 0; stub205_itr < stub204_seq.length; stub205_itr += 1) {
-        point = stub204_seq[stub205_itr];
-        stub203_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
-        x = stub203_[0];y = stub203_[1];
+    stub176_seq = line["points"];
+    if ((typeof stub176_seq === "object") && (!Array.isArray(stub176_seq))) { stub176_seq = Object.keys(stub176_seq);}
+    for (stub177_itr = 0; stub177_itr < stub176_seq.length; stub177_itr += 1) {
+        point = stub176_seq[stub177_itr];
+        stub175_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
+        x = stub175_[0];y = stub175_[1];
         y = Math.min((Math.max(y, (-5000))), 5000);
         letter = ((steps.length == 0))? ("M") : ("L");
         _pymeth_append.call(steps, (_pymeth_join.call("", [letter, px(x), " ", px(y)])));
@@ -2809,6 +2626,217 @@ draw_line = function (panel, line, area) {
     ink = _pymeth_join.call("", (["fill=\"none\" stroke=\"", paint(line["role"]), "\" stroke-width=\"2.2\" stroke-linejoin=\"round\""]));
     last = (((line["points"].length) > 0))? (line["points"][line["points"].length -1][1]) : (0);
     return _pymeth_join.call("", (["<path d=\"", _pymeth_join.call("", steps), "\" ", ink, dash, data_of(line["label"], last), "/>"]));
+};
+
+LINE = 15;
+at_x = function (panel, area, value) {
+    return _pyfunc_op_add(area["left"], (_pyfunc_op_mult(place(panel["x"], value), (area["right"] - area["left"]))));
+};
+
+at_y = function (panel, area, value) {
+    return area["bottom"] - (_pyfunc_op_mult(place(panel["y"], value), (area["bottom"] - area["top"])));
+};
+
+spread = function (wanted, top, bottom) {
+    var best, ceiling, floor, found, i, k, order, stub178_seq, stub179_itr;
+    order = [];
+    while (order.length < wanted.length) {
+        best = -1;
+        for (i = 0; i < wanted.length; i += 1) {
+            if ((((!_pyfunc_op_contains(i, order))) && (((best < 0) || (wanted[i] < wanted[best]))))) {
+                best = i;
+            }
+        }
+        _pymeth_append.call(order, best);
+    }
+    found = _pyfunc_op_add(wanted, []);
+    floor = top;
+    stub178_seq = order;
+    if ((typeof stub178_seq === "object") && (!Array.isArray(stub178_seq))) { stub178_seq = Object.keys(stub178_seq);}
+    for (stub179_itr = 0; stub179_itr < stub178_seq.length; stub179_itr += 1) {
+        i = stub178_seq[stub179_itr];
+        found[i] = Math.max(found[i], floor);
+        floor = _pyfunc_op_add(found[i], LINE);
+    }
+    ceiling = bottom;
+    for (k = 0; k < order.length; k += 1) {
+        i = order[(order.length - 1) - k];
+        found[i] = Math.min(found[i], ceiling);
+        ceiling = found[i] - LINE;
+    }
+    return found;
+};
+
+upright = function (line) {
+    return _pyfunc_op_equals((line["points"][0][0]), (line["points"][line["points"].length -1][0]));
+};
+
+end_names = function (panel, area) {
+    var found, heights, i, line, lines, stub180_, stub180_i0, stub180_iter0, stub180_line, stub181_seq, stub182_itr, wanted, x, y;
+    stub180_ = [];stub180_iter0 = panel["lines"];if ((typeof stub180_iter0 === "object") && (!Array.isArray(stub180_iter0))) {stub180_iter0 = Object.keys(stub180_iter0);}for (stub180_i0=0; stub180_i0<stub180_iter0.length; stub180_i0++) {stub180_line = stub180_iter0[stub180_i0];if (!(((((stub180_line["points"].length) > 0)) && ((!_pyfunc_truthy(upright(stub180_line))))))) {continue;}{stub180_.push(stub180_line);}}
+    lines = stub180_;
+    wanted = [];
+    stub181_seq = lines;
+    if ((typeof stub181_seq === "object") && (!Array.isArray(stub181_seq))) { stub181_seq = Object.keys(stub181_seq);}
+    for (stub182_itr = 0; stub182_itr < stub181_seq.length; stub182_itr += 1) {
+        line = stub181_seq[stub182_itr];
+        y = at_y(panel, area, line["points"][line["points"].length -1][1]);
+        _pymeth_append.call(wanted, (Math.min(Math.max(y, area["top"]), area["bottom"])));
+    }
+    heights = spread(wanted, area["top"], area["bottom"]);
+    found = [];
+    for (i = 0; i < lines.length; i += 1) {
+        x = (Math.min((at_x(panel, area, lines[i]["points"][(lines[i]["points"]).length -1][0])), area["right"])) + 10;
+        _pymeth_append.call(found, ({x: x, y: heights[i], label: lines[i]["label"], of: lines[i]["role"]}));
+    }
+    return found;
+};
+
+draw_names = function (panel, area, width) {
+    var body, box, colour, curves, edge, end, i, label, line, more, point, right, rim, room, spots, stub183_seq, stub184_itr, stub185_seq, stub186_itr, stub187_seq, stub188_itr, stub189_, stub189_i0, stub189_iter0, stub189_line, stub190_seq, stub191_itr, stub192_, taken, tick, where, x, y;
+    body = [];
+    taken = [];
+    stub183_seq = panel["y"]["ticks"];
+    if ((typeof stub183_seq === "object") && (!Array.isArray(stub183_seq))) { stub183_seq = Object.keys(stub183_seq);}
+    for (stub184_itr = 0; stub184_itr < stub183_seq.length; stub184_itr += 1) {
+        tick = stub183_seq[stub184_itr];
+        y = at_y(panel, area, tick["at"]);
+        room = text_width(tick["text"], SMALL);
+        _pymeth_append.call(taken, ([(area["left"] - 6) - room, y - 7, area["left"] - 6, y + 7]));
+    }
+    if (_pyfunc_truthy(area["named"])) {
+        stub185_seq = end_names(panel, area);
+        if ((typeof stub185_seq === "object") && (!Array.isArray(stub185_seq))) { stub185_seq = Object.keys(stub185_seq);}
+        for (stub186_itr = 0; stub186_itr < stub185_seq.length; stub186_itr += 1) {
+            end = stub185_seq[stub186_itr];
+            colour = paint_text(end["of"]);
+            _pymeth_append.call(body, words_at(end["x"], end["y"] + 4, end["label"], colour, "start", ""));
+            right = _pyfunc_op_add(end["x"], text_width(end["label"], SMALL));
+            _pymeth_append.call(taken, ([end["x"], end["y"] - 7, right, end["y"] + 7]));
+        }
+    }
+    spots = [];
+    stub187_seq = panel["points"];
+    if ((typeof stub187_seq === "object") && (!Array.isArray(stub187_seq))) { stub187_seq = Object.keys(stub187_seq);}
+    for (stub188_itr = 0; stub188_itr < stub187_seq.length; stub188_itr += 1) {
+        point = stub187_seq[stub188_itr];
+        x = Math.min((Math.max(at_x(panel, area, point["x"]), area["left"])), area["right"]);
+        y = Math.min((Math.max(at_y(panel, area, point["y"]), area["top"])), area["bottom"]);
+        _pymeth_append.call(spots, [x, y]);
+        _pymeth_append.call(taken, [x - 7, y - 7, x + 7, y + 7]);
+    }
+    stub189_ = [];stub189_iter0 = panel["lines"];if ((typeof stub189_iter0 === "object") && (!Array.isArray(stub189_iter0))) {stub189_iter0 = Object.keys(stub189_iter0);}for (stub189_i0=0; stub189_i0<stub189_iter0.length; stub189_i0++) {stub189_line = stub189_iter0[stub189_i0];{stub189_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub189_line["points"]));}}
+    curves = stub189_;
+    stub190_seq = panel["lines"];
+    if ((typeof stub190_seq === "object") && (!Array.isArray(stub190_seq))) { stub190_seq = Object.keys(stub190_seq);}
+    for (stub191_itr = 0; stub191_itr < stub190_seq.length; stub191_itr += 1) {
+        line = stub190_seq[stub191_itr];
+        if ((_pyfunc_truthy(area["named"]) && (((line["points"].length) > 0)) && (_pyfunc_truthy(upright(line))))) {
+            x = at_x(panel, area, line["points"][line["points"].length -1][0]);
+            y = Math.max(at_y(panel, area, line["points"][line["points"].length -1][1]), area["top"]);
+            box = free_box(x, y, text_width(line["label"], SMALL), area, width, taken, curves);
+            _pymeth_append.call(taken, box);
+            rim = _pymeth_join.call("", [" stroke=\"", paint("card"), "\"", HALO]);
+            colour = paint_text(line["role"]);
+            _pymeth_append.call(body, words_at(box[0], box[3] - 4, line["label"], colour, "start", rim));
+        }
+    }
+    for (i = 0; i < spots.length; i += 1) {
+        stub192_ = [panel["points"][i], spots[i][0], spots[i][1]];
+        point = stub192_[0];x = stub192_[1];y = stub192_[2];
+        edge = _pymeth_join.call("", ["stroke=\"", paint("card"), "\" stroke-width=\"2\""]);
+        more = _pymeth_join.call("", ([data_of(point["label"], point["y"]), " data-x=\"", exact(point["x"]), "\""]));
+        where = _pymeth_join.call("", ["cx=\"", px(x), "\" cy=\"", px(y), "\" r=\"6\""]);
+        _pymeth_append.call(body, (_pymeth_join.call("", (["<circle ", where, " fill=\"", paint(point["role"]), "\" ", edge, more, "/>"]))));
+        label = clipped(point["label"], SMALL, _pyfunc_op_mult(width, 0.6));
+        box = free_box(x, y, _pyfunc_op_mult(BOLD, text_width(label, SMALL)), area, width, taken, curves);
+        _pymeth_append.call(taken, box);
+        _pymeth_append.call(body, haloed(box[0], box[3] - 4, label, "start", " font-weight=\"bold\""));
+    }
+    return _pymeth_join.call("", body);
+};
+
+free_box = function (x, y, room, area, width, taken, curves) {
+    var away, best, box, found, inside, left, stub193_, stub194_seq, stub195_itr, stub196_seq, stub197_itr, top;
+    best = [Math.min((Math.max(0, (x + 11))), (Math.max(0, (width - room)))), y - 8, (x + 11) + room, _pyfunc_op_add(y, LINE) - 8];
+    found = false;
+    stub196_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
+    if ((typeof stub196_seq === "object") && (!Array.isArray(stub196_seq))) { stub196_seq = Object.keys(stub196_seq);}
+    for (stub197_itr = 0; stub197_itr < stub196_seq.length; stub197_itr += 1) {
+        away = stub196_seq[stub197_itr];
+        stub194_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
+        if ((typeof stub194_seq === "object") && (!Array.isArray(stub194_seq))) { stub194_seq = Object.keys(stub194_seq);}
+        for (stub195_itr = 0; stub195_itr < stub194_seq.length; stub195_itr += 1) {
+            left = stub194_seq[stub195_itr];
+            top = _pyfunc_op_add((y - 8), (_pyfunc_op_mult(away, (LINE + 1))));
+            box = [left, top, _pyfunc_op_add(left, room), _pyfunc_op_add(top, LINE)];
+            inside = (left >= 0) && ((_pyfunc_op_add(left, room) <= width)) && ((top >= (area["top"] - 8)));
+            if ((_pyfunc_truthy(inside) && ((_pyfunc_op_add(top, LINE) <= (area["bottom"] + 2))) && ((!_pyfunc_truthy(covered(box, taken)))))) {
+                if ((!_pyfunc_truthy(crossed(box, curves)))) {
+                    return box;
+                }
+                if ((!_pyfunc_truthy(found))) {
+                    stub193_ = [box, true];
+                    best = stub193_[0];found = stub193_[1];
+                }
+            }
+        }
+    }
+    return best;
+};
+
+covered = function (box, taken) {
+    var across, other, stub198_seq, stub199_itr;
+    stub198_seq = taken;
+    if ((typeof stub198_seq === "object") && (!Array.isArray(stub198_seq))) { stub198_seq = Object.keys(stub198_seq);}
+    for (stub199_itr = 0; stub199_itr < stub198_seq.length; stub199_itr += 1) {
+        other = stub198_seq[stub199_itr];
+        across = (box[0] < other[2]) && (other[0] < box[2]);
+        if ((_pyfunc_truthy(across) && (box[1] < other[3]) && (other[1] < box[3]))) {
+            return true;
+        }
+    }
+    return false;
+};
+
+crossed = function (box, curves) {
+    var curve, i, stub200_seq, stub201_itr;
+    stub200_seq = curves;
+    if ((typeof stub200_seq === "object") && (!Array.isArray(stub200_seq))) { stub200_seq = Object.keys(stub200_seq);}
+    for (stub201_itr = 0; stub201_itr < stub200_seq.length; stub201_itr += 1) {
+        curve = stub200_seq[stub201_itr];
+        for (i = 1; i < curve.length; i += 1) {
+            if (_pyfunc_truthy(segment_meets(box, curve[i - 1], curve[i]))) {
+                return true;
+            }
+        }
+    }
+    return false;
+};
+
+segment_meets = function (box, start, end) {
+    var enter, first, high, k, last, leave, low, step, stub202_, stub203_, stub204_, stub205_;
+    stub202_ = [0.0, 1.0];
+    first = stub202_[0];last = stub202_[1];
+    for (k = 0; k < 2; k += 1) {
+        step = end[k] - start[k];
+        stub203_ = [box[k] - start[k], box[k + 2] - start[k]];
+        low = stub203_[0];high = stub203_[1];
+        if ((_pyfunc_abs(step) < (1e-06))) {
+            if (((low > 0) || (high < 0))) {
+                return false;
+            }
+        } else {
+            stub204_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
+            enter = stub204_[0];leave = stub204_[1];
+            stub205_ = [Math.max(first, enter), Math.min(last, leave)];
+            first = stub205_[0];last = stub205_[1];
+            if ((first > last)) {
+                return false;
+            }
+        }
+    }
+    return true;
 };
 
 LEVELS = "0123456789";

@@ -14,8 +14,8 @@ from typing import Any
 
 from kvbook.explorers.controls import Choice, Slider
 from kvbook.explorers.explorer import Explorer
-from kvbook.explorers.explorers_latent import latent_explorer
 from kvbook.explorers.scenes.growth import growth_scene
+from kvbook.explorers.scenes.latent import latent_scene
 from kvbook.explorers.scenes.memory import memory_scene
 from kvbook.explorers.scenes.padding import padding_scene
 from kvbook.explorers.scenes.roofline import roofline_scene
@@ -31,11 +31,7 @@ WEIGHTS = {
     "int8": "int8 (8 bits, its few scales not counted)",
     "int4-g128": "int4, 32 bits of scale and zero for 128 (4.25 bits)",
 }
-HELD = {
-    "needed": "what the next query sees",
-    "vllm": "vLLM's blocks",
-    "all": "every token",
-}
+HELD = {"needed": "what the next query sees", "vllm": "vLLM's blocks", "all": "every token"}
 BUDGETS = {0: "all tokens", 8192: "8,192 tokens", 4096: "4,096 tokens", 1024: "1,024 tokens"}
 PHASES = {"decode": "decode, one token each", "prefill": "prefill, the whole prompt"}
 GROWTH_MODELS = ("reference", "llama-3.2-1b", "llama-2-7b", "llama-3.1-8b", "llama-3.1-70b")
@@ -192,17 +188,6 @@ def speculation_explorer(**settings: Any) -> Explorer:
     return _explorer("speculation", title, controls, speculation_scene, settings)
 
 
-ALL: Mapping[str, Callable[..., Explorer]] = {
-    "memory": memory_explorer,
-    "roofline": roofline_explorer,
-    "growth": growth_explorer,
-    "padding": padding_explorer,
-    "sampling": sampling_explorer,
-    "speculation": speculation_explorer,
-    "latent": latent_explorer,
-}
-
-
 @cache
 def _logit_rows() -> dict[str, Any]:
     found: dict[str, Any] = json.loads(LOGIT_ROWS.read_text(encoding="utf-8"))
@@ -246,3 +231,73 @@ def _explorer(
 ) -> Explorer:
     made = Explorer(name, title, controls, scene, tables(), anchor=f"{name}-explorer")
     return made.set(**settings)
+
+
+LATENT_MODELS = ("deepseek-v2-lite", "deepseek-v2", "deepseek-v3")
+# DeepSeek-V2 is not in the catalogue of `kvlib.costs`. Its sizes: arXiv:2405.04434, section 3.1.2.
+DEEPSEEK_V2 = {
+    "title": "DeepSeek-V2",
+    "heads": 128,
+    "latent": 512,
+    "nope": 128,
+    "rope": 64,
+    "value": 128,
+}
+
+
+def latent_explorer(**settings: Any) -> Explorer:
+    """The operations of latent attention with expanded latents and with absorbed matrices.
+
+    Settings: model, new (tokens of the step), context (tokens in the cache after the step, the new
+    ones included). ValueError for one that is not offered, naming the nearest. If `new` is more
+    than `context`, the scene is that of a prompt of `context` tokens from scratch.
+
+    >>> explorer = latent_explorer(model="deepseek-v3", context=4096)
+    >>> [explorer.scene(new=new)["numbers"][2]["text"] for new in (1, 128, 256)]
+    ['117 times', '1.2 times', '0.743 times']
+    """
+    titles = {key: sizes["title"] for key, sizes in latent_sizes().items()}
+    controls: list[Choice | Slider] = [
+        Choice("model", "Model", titles, "deepseek-v3"),
+        Slider.powers("new", "New tokens in the step", 1, 8192, value=1, unit="tokens"),
+        Slider.powers("context", "Cached after the step", 16, 131072, value=4096, unit="tokens"),
+    ]
+    made = Explorer(
+        "latent", "Expand the latents, or absorb the matrices?", controls, latent_scene,
+        {"latents": latent_sizes()}, anchor="latent-explorer",
+    )  # fmt: skip
+    return made.set(**settings)
+
+
+@cache
+def latent_sizes() -> dict[str, dict[str, Any]]:
+    """Return the sizes of a layer's attention by model, named as in `scenes.latent`."""
+    from kvlib.costs import MODELS
+
+    found: dict[str, dict[str, Any]] = {}
+    for key in LATENT_MODELS:
+        if key == "deepseek-v2":
+            found[key] = DEEPSEEK_V2
+            continue
+        (group,) = MODELS[key].layers
+        rope = group.head_dim - group.v_dim
+        found[key] = {
+            "title": MODELS[key].title,
+            "heads": group.num_qo_heads,
+            "latent": group.v_dim,
+            "nope": group.full_qk_dim - rope,
+            "rope": rope,
+            "value": group.full_v_dim,
+        }
+    return found
+
+
+ALL: Mapping[str, Callable[..., Explorer]] = {
+    "memory": memory_explorer,
+    "roofline": roofline_explorer,
+    "growth": growth_explorer,
+    "padding": padding_explorer,
+    "sampling": sampling_explorer,
+    "speculation": speculation_explorer,
+    "latent": latent_explorer,
+}

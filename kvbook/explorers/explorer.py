@@ -6,11 +6,14 @@ the same markup carries the first view and what the page's script needs to make 
 
 from __future__ import annotations
 
+import html
+import inspect
 import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from functools import update_wrapper
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
@@ -18,9 +21,72 @@ from typing import Any
 
 from kvbook.explorers import svg
 from kvbook.explorers.controls import Control, Value
-from kvbook.explorers.keywords import takes_settings
-from kvbook.explorers.markup import explorer_html
 from kvbook.explorers.rounding import rounded_scene
+
+
+class takes_settings:
+    """Decorator: one keyword for each control of the explorer, for help and tab completion."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self.method = method
+        self.__doc__ = method.__doc__
+
+    def __get__(self, explorer: Any, owner: Any = None) -> Any:
+        if explorer is None:
+            return self.method
+
+        def call(**settings: Any) -> Any:
+            return self.method(explorer, **settings)
+
+        update_wrapper(call, self.method)
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters = [
+            inspect.Parameter(name, keyword, default=value)
+            for name, value in explorer.settings.items()
+        ]
+        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return call
+
+
+def explorer_html(anchor: str, data: dict[str, Any], scene: dict[str, Any], note: str = "") -> str:
+    """The element of one explorer; data: what the script reads; note: words below the view."""
+    summary = html.escape(scene["summary"])
+    return "\n".join(
+        [
+            f'<div class="kv-explorer" id="{anchor}"',
+            f" data-explorer='{_attribute(data)}'>",
+            f'<p class="kv-title">{html.escape(scene["title"])}</p>',
+            f'<div class="kv-figure" role="img" aria-label="{summary}">',
+            svg.draw(scene),
+            "</div>",
+            f'<p class="kv-summary">{summary}</p>',
+            numbers_table(scene),
+            formula_lines(scene),
+            *([f'<p class="kv-note">{html.escape(note)}</p>'] if note else []),
+            "</div>",
+        ]
+    )
+
+
+def numbers_table(scene: dict[str, Any]) -> str:
+    """The key results as an HTML list of terms."""
+    rows = [
+        f"<div><dt>{html.escape(row['label'])}</dt><dd>{html.escape(row['text'])}</dd></div>"
+        for row in scene["numbers"]
+    ]
+    return f'<dl class="kv-numbers">{"".join(rows)}</dl>'
+
+
+def formula_lines(scene: dict[str, Any]) -> str:
+    """The formula with its numbers filled in, as preformatted HTML."""
+    return f'<pre class="kv-formula">{html.escape(chr(10).join(scene["formula"]))}</pre>'
+
+
+def _attribute(data: Any) -> str:
+    """JSON for an attribute in single quotes."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace("'", "&#39;")
+
 
 Scene = dict[str, Any]
 SceneFunction = Callable[[dict[str, Any], Any], Scene]

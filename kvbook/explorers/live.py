@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from kvbook.explorers import svg
 from kvbook.explorers.controls import Control
-from kvbook.explorers.markup import formula_lines, numbers_table
+from kvbook.explorers.explorer import formula_lines, numbers_table
 
 # The text takes JupyterLab's colours, light or dark; the figure keeps its white card.
 STYLE = """<style>

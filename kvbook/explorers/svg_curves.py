@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvbook.explorers.svg_names import at_x, at_y, draw_names
 from kvbook.explorers.svg_parts import (
+    BOLD,
+    HALO,
     SMALL,
+    clipped,
     data_of,
+    exact,
+    haloed,
     legend_at,
     paint,
+    paint_text,
     place,
     px,
     segment,
@@ -121,3 +126,171 @@ def draw_line(panel: dict[str, Any], line: dict[str, Any], area: dict[str, Any])
     ink = f'fill="none" stroke="{paint(line["role"])}" stroke-width="2.2" stroke-linejoin="round"'
     last = line["points"][-1][1] if len(line["points"]) > 0 else 0
     return f'<path d="{"".join(steps)}" {ink}{dash}{data_of(line["label"], last)}/>'
+
+
+LINE = 15  # from one line of words to the next
+
+
+def at_x(panel: dict[str, Any], area: dict[str, Any], value: float) -> float:
+    """Pixels from the left of a value on the x axis."""
+    return area["left"] + place(panel["x"], value) * (area["right"] - area["left"])
+
+
+def at_y(panel: dict[str, Any], area: dict[str, Any], value: float) -> float:
+    """Pixels from the top of a value on the y axis."""
+    return area["bottom"] - place(panel["y"], value) * (area["bottom"] - area["top"])
+
+
+def spread(wanted: list[float], top: float, bottom: float) -> list[float]:
+    """The heights moved apart to at least a line of words, in order, within top and bottom."""
+    order: list[int] = []
+    while len(order) < len(wanted):
+        best = -1
+        for i in range(len(wanted)):
+            if i not in order and (best < 0 or wanted[i] < wanted[best]):
+                best = i
+        order.append(best)
+    found = wanted + []
+    floor = top
+    for i in order:
+        found[i] = max(found[i], floor)
+        floor = found[i] + LINE
+    ceiling = bottom
+    for k in range(len(order)):
+        i = order[len(order) - 1 - k]
+        found[i] = min(found[i], ceiling)
+        ceiling = found[i] - LINE
+    return found
+
+
+def upright(line: dict[str, Any]) -> bool:
+    """Whether a line marks one value of the x axis, from the bottom up."""
+    return line["points"][0][0] == line["points"][-1][0]
+
+
+def end_names(panel: dict[str, Any], area: dict[str, Any]) -> list[dict[str, Any]]:
+    """Where the name of each curve stands: beside its end, moved up or down from its neighbours."""
+    lines = [line for line in panel["lines"] if len(line["points"]) > 0 and not upright(line)]
+    wanted: list[float] = []
+    for line in lines:
+        y = at_y(panel, area, line["points"][-1][1])
+        wanted.append(min(max(y, area["top"]), area["bottom"]))
+    heights = spread(wanted, area["top"], area["bottom"])
+    found: list[dict[str, Any]] = []
+    for i in range(len(lines)):
+        x = min(at_x(panel, area, lines[i]["points"][-1][0]), area["right"]) + 10
+        found.append({"x": x, "y": heights[i], "label": lines[i]["label"], "of": lines[i]["role"]})
+    return found
+
+
+def draw_names(panel: dict[str, Any], area: dict[str, Any], width: float) -> str:
+    """The names of the curves, and the points with theirs.
+
+    A curve is named beside its end. An upright line is named within the plot, where no curve and no
+    point passes; a rim of card keeps the grid off its words.
+    """
+    body: list[str] = []
+    taken: list[list[float]] = []
+    for tick in panel["y"]["ticks"]:
+        y = at_y(panel, area, tick["at"])
+        room = text_width(tick["text"], SMALL)
+        taken.append([area["left"] - 6 - room, y - 7, area["left"] - 6, y + 7])
+    if area["named"]:
+        for end in end_names(panel, area):
+            colour = paint_text(end["of"])
+            body.append(words_at(end["x"], end["y"] + 4, end["label"], colour, "start", ""))
+            right = end["x"] + text_width(end["label"], SMALL)
+            taken.append([end["x"], end["y"] - 7, right, end["y"] + 7])
+    spots: list[list[float]] = []
+    for point in panel["points"]:
+        x = min(max(at_x(panel, area, point["x"]), area["left"]), area["right"])
+        y = min(max(at_y(panel, area, point["y"]), area["top"]), area["bottom"])
+        spots.append([x, y])
+        taken.append([x - 7, y - 7, x + 7, y + 7])
+    curves = [
+        [[at_x(panel, area, point[0]), at_y(panel, area, point[1])] for point in line["points"]]
+        for line in panel["lines"]
+    ]
+    for line in panel["lines"]:
+        if area["named"] and len(line["points"]) > 0 and upright(line):
+            x = at_x(panel, area, line["points"][-1][0])
+            y = max(at_y(panel, area, line["points"][-1][1]), area["top"])
+            box = free_box(x, y, text_width(line["label"], SMALL), area, width, taken, curves)
+            taken.append(box)
+            rim = f' stroke="{paint("card")}"{HALO}'
+            colour = paint_text(line["role"])
+            body.append(words_at(box[0], box[3] - 4, line["label"], colour, "start", rim))
+    for i in range(len(spots)):
+        point, x, y = panel["points"][i], spots[i][0], spots[i][1]
+        edge = f'stroke="{paint("card")}" stroke-width="2"'
+        more = f'{data_of(point["label"], point["y"])} data-x="{exact(point["x"])}"'
+        where = f'cx="{px(x)}" cy="{px(y)}" r="6"'
+        body.append(f'<circle {where} fill="{paint(point["role"])}" {edge}{more}/>')
+        label = clipped(point["label"], SMALL, width * 0.6)
+        box = free_box(x, y, BOLD * text_width(label, SMALL), area, width, taken, curves)
+        taken.append(box)
+        body.append(haloed(box[0], box[3] - 4, label, "start", ' font-weight="bold"'))
+    return "".join(body)
+
+
+def free_box(
+    x: float,
+    y: float,
+    room: float,
+    area: dict[str, Any],
+    width: float,
+    taken: list[list[float]],
+    curves: list[list[list[float]]],
+) -> list[float]:
+    """Left, top, right, bottom of a place for words near (x, y).
+
+    It covers nothing in `taken`, and no curve if there is such a place within a few lines.
+    """
+    best = [min(max(0, x + 11), max(0, width - room)), y - 8, x + 11 + room, y + LINE - 8]
+    found = False
+    for away in [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4]:
+        for left in [x + 11, x - 11 - room, x + 4, x - 4 - room, x - room / 2]:
+            top = y - 8 + away * (LINE + 1)
+            box = [left, top, left + room, top + LINE]
+            inside = left >= 0 and left + room <= width and top >= area["top"] - 8
+            if inside and top + LINE <= area["bottom"] + 2 and not covered(box, taken):
+                if not crossed(box, curves):
+                    return box
+                if not found:
+                    best, found = box, True
+    return best
+
+
+def covered(box: list[float], taken: list[list[float]]) -> bool:
+    """Whether a box meets one of the others."""
+    for other in taken:
+        across = box[0] < other[2] and other[0] < box[2]
+        if across and box[1] < other[3] and other[1] < box[3]:
+            return True
+    return False
+
+
+def crossed(box: list[float], curves: list[list[list[float]]]) -> bool:
+    """Whether one of the curves, straight from point to point, passes through a box."""
+    for curve in curves:
+        for i in range(1, len(curve)):
+            if segment_meets(box, curve[i - 1], curve[i]):
+                return True
+    return False
+
+
+def segment_meets(box: list[float], start: list[float], end: list[float]) -> bool:
+    """Whether the line from start to end passes through a box (clipped side by side)."""
+    first, last = 0.0, 1.0
+    for k in range(2):
+        step = end[k] - start[k]
+        low, high = box[k] - start[k], box[k + 2] - start[k]
+        if abs(step) < 0.000001:
+            if low > 0 or high < 0:
+                return False
+        else:
+            enter, leave = min(low / step, high / step), max(low / step, high / step)
+            first, last = max(first, enter), min(last, leave)
+            if first > last:
+                return False
+    return True

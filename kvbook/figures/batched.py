@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kvbook.figures.draw import cells, figure, finish, label_ends, lines
+from kvbook.figures import draw
+from kvbook.figures.draw import cells, figure, fill, finish, lines, note, patch
 from kvbook.figures.style import CARD, INK, color, on_color, text_color
 
 Slot = tuple[str, str] | None  # (words, role), or an idle slot
@@ -18,17 +19,16 @@ def rectangle_and_pack(lengths: Sequence[int]) -> Any:
     fig, (top, low) = figure(4.2, nrows=2, height_ratios=[4, 1])
     longest, total = max(lengths), sum(lengths)
     rows = range(len(lengths))
-    top.barh(rows, [longest] * len(lengths), height=0.72, **_outline())
+    top.barh(rows, [longest] * len(lengths), height=0.72, **fill("free", 1.0))
     top.barh(rows, lengths, height=0.72, color=color("key"))
     top.invert_yaxis()
-    top.set_yticks(list(rows))
     top.set(xlabel="slot in the rectangle", ylabel="request", title="padded to the longest")
+    top.set_yticks(list(rows))
     start = 0
     for i, n in enumerate(lengths):
         low.barh(0, n, left=start, height=0.8, color=color("key"), edgecolor=CARD, linewidth=1.5)
         if n > 0.03 * total:
-            place = (start + n / 2, 0)
-            low.annotate(str(i), place, ha="center", va="center", color=on_color("key"), size=9)
+            draw.centered(low, start + n / 2, 0, str(i), on_color("key"))
         start += n
     low.set(yticks=[], xlabel="row of the packed matrix", title="packed", xlim=(0, total))
     for ax in (top, low):
@@ -43,30 +43,23 @@ def padded_positions(sides: Mapping[str, tuple[Any, Any]]) -> Any:
         roles = [["key" if real else "free" for real in row] for row in mask]
         text = [[str(p) if real else "–" for p, real in zip(*row)] for row in zip(positions, mask)]
         cells(ax, roles, text=text, xlabel="column", ylabel="request")
-        ax.set_title(f"padded on the {side}")
-        ax.set_xticks(range(len(roles[0])))
-        ax.set_yticks(range(len(roles)))
+        names = {"xticks": range(len(roles[0])), "yticks": range(len(roles))}
+        ax.set(title=f"padded on the {side}", **names)
     return finish(fig)
 
 
 def work(needed: Mapping[str, float], computed: Mapping[str, float], *, unit: str) -> Any:
     """Stacked bars: what the packed step does, and what padding adds to it."""
     fig, ax = figure(2.3)
-    names = list(needed)
-    useful = np.array([needed[n] for n in names])
-    wasted = np.array([computed[n] for n in names]) - useful
-    ax.barh(names, useful, color=color("key"), height=0.62)
-    ax.barh(names, wasted, left=useful, height=0.62, **_outline())
-    for i, name in enumerate(names):
-        ratio = computed[name] / needed[name]
-        words = f" {ratio:.1f} times"
-        ax.annotate(words, (computed[name], i), va="center", size=9, color=INK)
-    ax.set_xlim(0, float((useful + wasted).max()) * 1.16)
+    rows = {name: {"tokens": n, "padding": computed[name] - n} for name, n in needed.items()}
+    fills = {"tokens": {"color": color("key")}, "padding": fill("free", 1.0)}
+    draw.stacked(ax, rows, fills, lambda name, _: f" {computed[name] / needed[name]:.1f} times")
+    ax.set_yticks(range(len(rows)), labels=list(rows))
+    ax.set_xlim(0, float(max(computed.values())) * 1.16)
     ax.set_xlabel(f"operations ({unit})")
     ax.invert_yaxis()
     ax.grid(axis="y", visible=False)
-    handles = [_patch("key", "tokens"), _patch("free", "padding")]
-    ax.legend(handles=handles, loc="center right")
+    ax.legend(handles=[patch("key", "tokens"), patch("free", "padding")], loc="center right")
     return finish(fig)
 
 
@@ -75,13 +68,11 @@ def differences(rows: Sequence[int], largest: Sequence[float]) -> Any:
     fig, ax = figure(2.6)
     millionths = np.asarray(largest) * 1e6
     for n, y in zip(rows, millionths, strict=True):
-        same = y == 0
-        fill = CARD if same else INK
-        ax.plot([n], [y], "o", color=fill, markeredgecolor=INK, markersize=7, markeredgewidth=1.8)
+        style = {"markeredgecolor": INK, "markersize": 7, "markeredgewidth": 1.8}
+        ax.plot([n], [y], "o", color=CARD if y == 0 else INK, **style)
     ax.plot([], [], "o", color=CARD, markeredgecolor=INK, label="the same bits")
     ax.plot([], [], "o", color=INK, label="other last bits")
-    ax.set(xlabel="rows in the batch", ylabel="difference (millionths)")
-    ax.set_xticks(list(rows)[::2])
+    ax.set(xlabel="rows in the batch", ylabel="difference (millionths)", xticks=list(rows)[::2])
     ax.set_ylim(bottom=-0.06 * max(float(millionths.max()), 1.0))
     ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     return finish(fig)
@@ -107,17 +98,10 @@ def bytes_a_token(batch: Sequence[int], weights: Sequence[float], cache: Sequenc
     ax.set(xscale="log", yscale="log")
     both = {"weights": weights, "keys and values": cache}
     series = {name: [n / 2**20 for n in nbytes] for name, nbytes in both.items()}
-    roles = ["weights", "cached"]
-    lines(
-        ax,
-        batch,
-        series,
-        roles,
-        xlabel="requests in a step",
-        ylabel="MiB per new token",
-        marker="o",
-    )
-    _powers(ax, batch)
+    names = {"xlabel": "requests in a step", "ylabel": "MiB per new token"}
+    lines(ax, batch, series, ["weights", "cached"], **names, marker="o")
+    ax.minorticks_off()
+    draw.ticks_at(ax, batch)
     ax.yaxis.set_major_formatter("{x:g}")
     return finish(fig)
 
@@ -125,14 +109,10 @@ def bytes_a_token(batch: Sequence[int], weights: Sequence[float], cache: Sequenc
 def product_times(rows: Sequence[int], times: Mapping[str, Sequence[float]]) -> Any:
     """Time of a product for each number of rows, in times of the one-row product."""
     fig, ax = figure(3.0)
-    roles = ["muted", "muted", "ink"]  # none of these is a role of the palette
-    looks = zip(times.values(), roles, ("--", ":", "-"), "s^o", strict=False)
-    for y, role, style, marker in looks:
-        ax.plot(rows, y, color=color(role), marker=marker, linestyle=style)
-    ax.set(xlabel="rows", ylabel="time (one row = 1)", xticks=list(rows)[::2])
-    ax.set_ylim(bottom=0)
-    ends = {name: float(y[-1]) for name, y in times.items()}
-    label_ends(ax, ends, roles[: len(ends)], x_end=float(rows[-1]))
+    roles = ["muted", "muted", "ink"][: len(times)]  # none of these is a role of the palette
+    names = {"xlabel": "rows", "ylabel": "time (one row = 1)"}
+    ticks: dict[str, Any] = {"xticks": list(rows)[::2], "ylim": (0, None)}
+    lines(ax, rows, times, roles, **names, forms=("s--", "^:", "o-"), **ticks)
     return finish(fig)
 
 
@@ -145,17 +125,12 @@ def throughput(batch: Sequence[int], curves: Mapping[str, Sequence[float]]) -> A
     sizes = np.asarray(batch, dtype=np.float64)
     for (name, seconds), role in zip(curves.items(), ("ink", "muted"), strict=True):
         x, y = np.asarray(seconds) * 1e3, sizes / np.asarray(seconds)
-        ax.plot(x, y, color=color(role), marker="o", linestyle="-" if role == "ink" else "--")
+        ax.plot(x, y, "o-" if role == "ink" else "o--", color=color(role))
+        shift, side = ((-8, 2), "right") if role == "muted" else ((0, -14), "center")
+        style = {"va": "baseline", "color": text_color(role)}
         for n, a, b in zip(batch, x, y, strict=True):
-            shift, side = ((-8, 2), "right") if role == "muted" else ((0, -14), "center")
-            ax.annotate(
-                str(n), (a, b), xytext=shift, textcoords="offset points", ha=side,
-                size=8, color=text_color(role),
-            )  # fmt: skip
-        ax.annotate(
-            name, (x[-1], y[-1]), xytext=(9, 0), textcoords="offset points", va="center",
-            size=9, color=text_color(role),
-        )  # fmt: skip
+            note(ax, str(n), (a, b), shift, ha=side, fontsize=8, **style)
+        note(ax, name, (x[-1], y[-1]), (9, 0), color=text_color(role))
     longest = max(max(s) for s in curves.values()) * 1e3
     ax.set(xlabel="time for a request's next token (ms)", ylabel="tokens per second, all requests")
     ax.set_xlim(0, longest * 1.22)
@@ -177,8 +152,7 @@ def slots(stages: Mapping[str, tuple[Any, Any]]) -> Any:
             text.append([_change(a, b) for a, b in pairs])
             roles.append(["key" if a != b else "free" if b < 0 else "cached" for a, b in pairs])
         cells(ax, roles, text=text, xlabel="slot")
-        ax.set_title(title)
-        ax.set(yticks=[], xticks=range(len(roles[0])))
+        ax.set(title=title, yticks=[], xticks=range(len(roles[0])))
     return finish(fig)
 
 
@@ -186,23 +160,3 @@ def _change(before: int, after: int) -> str:
     if after < 0:
         return ""
     return str(after) if before in (-1, after) else f"{before}→{after}"
-
-
-def _powers(ax: Any, ticks: Sequence[int]) -> None:
-    """Label a logarithmic axis with the batches themselves."""
-    from matplotlib.ticker import NullLocator
-
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.yaxis.set_minor_locator(NullLocator())
-    ax.set_xticks(list(ticks), labels=[str(n) for n in ticks])
-
-
-def _outline() -> dict[str, Any]:
-    return {"facecolor": CARD, "edgecolor": color("free"), "linewidth": 1.0}
-
-
-def _patch(role: str, words: str) -> Any:
-    from matplotlib.patches import Patch
-
-    style = _outline() if role == "free" else {"facecolor": color(role)}
-    return Patch(label=words, **style)

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from kvbook.figures.draw import cells, figure, finish, heatmap, label_ends, lines
-from kvbook.figures.style import INK, color, import_pyplot, text_color
+from kvbook.figures import draw
+from kvbook.figures.draw import cells, figure, finish, heatmap, lines
+from kvbook.figures.style import INK, color, import_pyplot
 from kvlib.arrays import Array
 
 _WORDS = {
@@ -35,12 +36,10 @@ def work(recomputed: Sequence[range], kept: Sequence[range]) -> Any:
             seen.update(computed)
             rows.append(row)
         cells(ax, rows, xlabel="position in the text")
-        ax.set_title(title)
-        ax.set_aspect("equal")
-        ax.set_xticks(range(0, len(rows[-1]), 2))
+        ax.set(title=title, aspect="equal", xticks=range(0, len(rows[-1]), 2))
         ax.set_yticks(range(len(rows)), labels=[str(i + 1) for i in range(len(rows))])
     axes[0].set_ylabel("step")
-    _legend(fig, _WORDS)
+    draw.legend_below(fig, _WORDS)
     return finish(fig)
 
 
@@ -51,14 +50,8 @@ def key_at_every_step(keys: Array, first_step: int) -> Any:
     """
     values = np.asarray(keys)
     fig, ax = figure(2.8)
-    image = heatmap(
-        ax,
-        values,
-        xlabel="number within the key",
-        ylabel="step that computed it",
-        unit="value",
-        signed=True,
-    )
+    xlabel, ylabel = "number within the key", "step that computed it"
+    image = heatmap(ax, values, xlabel=xlabel, ylabel=ylabel, unit="value", signed=True)
     steps, size = values.shape
     image.set_extent((-0.5, size - 0.5, first_step + steps - 0.5, first_step - 0.5))
     ax.set_xticks([*range(0, size, 8), size - 1])
@@ -74,14 +67,12 @@ def moved(change: Any, rows: Sequence[str], at: int) -> Any:
 
     sizes = np.asarray(change)
     fig, ax = figure(2.8)
-    plt = import_pyplot()
     # From a visible blue on, so that the smallest change does not look like none.
-    shades = plt.get_cmap("kvlib")(np.linspace(0.25, 1, 64))
+    shades = import_pyplot().get_cmap("kvlib")(np.linspace(0.25, 1, 64))
     cmap = LinearSegmentedColormap.from_list("kvlib_from_blue", list(shades))
     some = sizes[sizes > 0]
     norm = LogNorm(float(some.min()), float(some.max()))
-    shown = np.where(sizes > 0, sizes, np.nan)
-    image = ax.imshow(shown, cmap=cmap, norm=norm, aspect="auto")
+    image = ax.imshow(np.where(sizes > 0, sizes, np.nan), cmap=cmap, norm=norm, aspect="auto")
     ax.set_yticks(range(len(rows)), labels=list(rows))
     ax.set_xlabel("token (position in the text)")
     ax.axvline(at - 0.5, color=INK, linewidth=1, linestyle=":")
@@ -100,12 +91,10 @@ def errors(found: Mapping[str, tuple[float, float]], roles: Sequence[str]) -> An
         ax.plot([rms, top], [i, i], color=color(role), linewidth=2)
         ax.plot([rms], [i], "o", color=color(role), markersize=7)
         ax.plot([top], [i], "|", color=color(role), markersize=12, markeredgewidth=2)
-    ax.set_yticks(range(len(found)), labels=list(found))
-    ax.set_ylim(len(found) - 0.5, -0.5)
-    ax.set_xscale("log")
-    ax.set_xlabel("distance of the logits from a float64 run (dot: rms, end: largest)")
-    ax.grid(axis="x", visible=True)
-    ax.grid(axis="y", visible=False)
+    ax.set(
+        xscale="log", xlabel="distance of the logits from a float64 run (dot: rms, end: largest)"
+    )
+    draw.name_rows(ax, found)
     return finish(fig)
 
 
@@ -125,7 +114,7 @@ def speedup(
     ax.set(xlabel="tokens generated", ylabel="without a cache / with one")
     ax.set_xlim(0, x[-1] * 1.02)
     ax.set_ylim(bottom=0)
-    label_ends(ax, ends, ["ink", "muted"], x_end=float(x[-1]))
+    draw.label_ends(ax, ends, ["ink", "muted"], x_end=float(x[-1]))
     return finish(fig)
 
 
@@ -145,7 +134,7 @@ def layouts(arrays: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Any:
         ax.tick_params(labelbottom=ax is axes[-1])
         ax.spines["left"].set_visible(False)
     axes[-1].set_xlabel("address (vectors of D numbers)")
-    _legend(fig, {"key": "keys of one head of one request", "grid": "everything else"})
+    draw.legend_below(fig, {"key": "keys of one head of one request", "grid": "everything else"})
     return finish(fig)
 
 
@@ -168,27 +157,13 @@ def gap(series: Mapping[str, Sequence[float]], roles: Sequence[str]) -> Any:
 
 def growth(tokens: Sequence[int], payload: Sequence[int], reserved: Sequence[int]) -> Any:
     """Bytes that live tokens take, and bytes set aside for them, against tokens held."""
-    from kvbook.figures.draw import bytes_axis
-
     fig, ax = figure(2.9)
     ax.fill_between(tokens, payload, reserved, color=color("grid"), alpha=0.5, linewidth=0)
     series = {"reserved": reserved, "payload": payload}
     lines(ax, tokens, series, ["free", "cached"], xlabel="tokens held", ylabel="")
     ax.set_ylim(bottom=0)
     ax.set_xlim(tokens[0], tokens[-1])
-    bytes_axis(ax, "KV cache")
+    draw.bytes_axis(ax, "KV cache")
     where = (tokens[0] + 0.3 * (tokens[-1] - tokens[0]), 0.7 * reserved[-1])
     ax.text(*where, "wasted", color=INK)
     return finish(fig)
-
-
-def _legend(fig: Any, words: Mapping[str, str]) -> None:
-    from matplotlib.patches import Patch
-
-    handles = [
-        Patch(facecolor=color(role), edgecolor=color(role), label=label)
-        for role, label in words.items()
-    ]
-    drawn = fig.legend(handles=handles, loc="outside lower center", ncols=len(handles))
-    for text in drawn.get_texts():
-        text.set_color(text_color("ink"))

@@ -1,46 +1,66 @@
-"""The drawings of the chapter on prompts in chunks: data in, Figure out.
-
-Schedules and their gaps are in :mod:`kvbook.figures.chunked_schedule`, the explorers in
-:mod:`kvbook.figures.chunked_budget` and :mod:`kvbook.figures.chunked_tiles`.
-"""
+"""The chapter on prompts in chunks: drawings, schedules, and two explorers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 
-from kvbook.figures.chunked_budget import budget_explorer
-from kvbook.figures.chunked_schedule import first_token, gantt, gap_trade
-from kvbook.figures.chunked_tiles import tiles_explorer
-from kvbook.figures.draw import bytes_axis, figure, finish, label_ends, lines
-from kvbook.figures.style import CARD, INK, MUTED, color
+from kvbook.explorers.controls import Slider
+from kvbook.explorers.explorer import Explorer, Scene
+from kvbook.explorers.scenes.axes import axis_counts
+from kvbook.explorers.scenes.panels import (
+    bar_part,
+    bar_row,
+    bars_panel,
+    cells_panel,
+    curve_line,
+    curves_panel,
+)
+from kvbook.explorers.scenes.words import number_words, percent_words
+from kvbook.figures import draw
+from kvbook.figures.draw import bytes_axis, centered, figure, finish, label_ends, lines, ticks_at
+from kvbook.figures.style import CARD, INK, MUTED, color, on_color
+from kvlib.serve import Event, waits
 
-__all__ = [
-    "budget_explorer",
-    "converge",
-    "first_token",
-    "floors",
-    "gantt",
-    "gap_trade",
-    "grid",
-    "peak_by_chunk",
-    "peak_by_tile",
-    "reads",
-    "score_matrix",
-    "tiles_explorer",
-]
+Events = Sequence[Event]
 
 
 def score_matrix(lengths: Sequence[int], peak: Sequence[int], one_copy: Sequence[int]) -> Any:
     """Peak memory of attention against the prompt, beside the bytes of its scores, once."""
     fig, ax = figure(2.9)
     series = {"peak, measured": peak, "the scores, once": one_copy}
-    lines(ax, lengths, series, ["ink", "muted"], xlabel="tokens", ylabel="", marker="o")
+    _memory(ax, lengths, series, ["ink", "muted"], "tokens")
+    return finish(fig)
+
+
+def peak_by_tile(tiles: Sequence[int], tiled: Sequence[int], whole: int) -> Any:
+    """Peak memory of tiled attention against the tile, and of the whole score matrix."""
+    fig, ax = figure(2.9)
+    ax.set_xscale("log")
+    series = {"whole matrix": [whole] * len(tiles), "in tiles": tiled}
+    _memory(ax, tiles, series, ["muted", "ink"], "keys in a tile")
+    ticks_at(ax, tiles)
+    return finish(fig)
+
+
+def peak_by_chunk(chunks: Sequence[int], peak: Sequence[int], cache: int) -> Any:
+    """Memory that reading a prompt needs besides cache and weights, against the chunk."""
+    fig, ax = figure(2.7)
+    ax.set_xscale("log")
+    series = {"besides the cache": peak, "the cache": [cache] * len(chunks)}
+    _memory(ax, chunks, series, ["ink", "cached"], "tokens in a chunk")
+    ticks_at(ax, chunks)
+    return finish(fig)
+
+
+def _memory(ax: Any, x: Any, series: Mapping[str, Any], roles: Sequence[str], xlabel: str) -> None:
+    lines(ax, x, series, roles, xlabel=xlabel, ylabel="", marker="o")
     ax.set_ylim(bottom=0)
     bytes_axis(ax, "memory")
-    return finish(fig)
 
 
 def converge(
@@ -55,68 +75,49 @@ def converge(
     A tile that did is a filled point.
     """
     fig, (top, low) = figure(4.4, nrows=2, sharex=True)
+    looks = (("ink", "-"), ("muted", "--"))  # two heads, neither of them a role
     for ax, series, label in ((top, away, "distance from the\nfinal output"), (low, lse, "lse")):
-        looks = (("ink", "-"), ("muted", "--"))  # two heads, neither of them a role
         for (name, y), (role, dashes) in zip(series.items(), looks, strict=False):
-            values = np.asarray(y)
-            ax.plot(ends, values, color=color(role), linestyle=dashes)
-            raised = np.asarray(rises[name], dtype=bool)
-            style = {"color": color(role), "linestyle": "", "marker": "o"}
-            ax.plot(np.asarray(ends)[raised], values[raised], **style)
-            ax.plot(np.asarray(ends)[~raised], values[~raised], markerfacecolor=CARD, **style)
+            values, raised = np.asarray(y), np.asarray(rises[name], dtype=bool)
+            ax.plot(ends, values, dashes, color=color(role))
+            ax.plot(np.asarray(ends)[raised], values[raised], "o", color=color(role))
+            ax.plot(np.asarray(ends)[~raised], values[~raised], "o", color=color(role), mfc=CARD)
         ax.set_ylabel(label)
-        last = {name: float(y[-1]) for name, y in series.items()}
-        if ax is low:
-            roles = ["ink", "muted"][: len(last)]
-            label_ends(ax, last, roles, x_end=float(ends[-1]))
+    last = {name: float(y[-1]) for name, y in lse.items()}
+    label_ends(low, last, ["ink", "muted"][: len(last)], x_end=float(ends[-1]))
     top.set_ylim(bottom=-0.05)
     low.set_xlabel("keys read")
-    handles = [
-        _dot(color("muted"), "this tile raised top"),
-        _dot(CARD, "it did not"),
-    ]
+    handles = [draw.dot(MUTED, "this tile raised top"), draw.dot(CARD, "it did not")]
     top.legend(handles=handles, loc="lower right", bbox_to_anchor=(1.0, 0.98), ncols=2)
-    return finish(fig)
-
-
-def peak_by_tile(tiles: Sequence[int], tiled: Sequence[int], whole: int) -> Any:
-    """Peak memory of tiled attention against the tile, and of the whole score matrix."""
-    fig, ax = figure(2.9)
-    ax.set_xscale("log")
-    series = {"whole matrix": [whole] * len(tiles), "in tiles": tiled}
-    lines(ax, tiles, series, ["muted", "ink"], xlabel="keys in a tile", ylabel="", marker="o")
-    _ticks(ax, tiles)
-    ax.set_ylim(bottom=0)
-    bytes_axis(ax, "memory")
     return finish(fig)
 
 
 def grid(prompt: int, chunk: int, pairs: Mapping[str, int]) -> Any:
     """Which (query, key) pairs chunks compute, and how many pairs each way computes in all."""
-    from matplotlib.patches import Polygon, Rectangle
+    from matplotlib.patches import Polygon
 
     fig, (left, right) = figure(2.9, ncols=2, width_ratios=[1, 1.5])
+    free = draw.fill("free", 1.0)
     for a in range(0, prompt, chunk):
         b = min(a + chunk, prompt)
-        left.add_patch(Rectangle((0, a), b, b - a, **_box("free")))
-        below = [(0, a), (a, a), (b, b), (0, b)]
-        left.add_patch(Polygon(below, closed=True, **_box("muted")))
+        draw.box(left, b / 2, (a + b) / 2, b, b - a, **free)
+        below, style = [(0, a), (a, a), (b, b), (0, b)], {"edgecolor": CARD, "linewidth": 0.6}
+        left.add_patch(Polygon(below, closed=True, facecolor=color("muted"), **style))
     left.set(xlim=(0, prompt), ylim=(prompt, 0), xlabel="key", ylabel="query", aspect="equal")
     left.set(xticks=[0, prompt], yticks=[0, prompt], title=f"chunks of {chunk:,}")
     left.grid(False)
-    names, needed = list(pairs), prompt * (prompt + 1) // 2
-    right.barh(names, [needed / 1e6] * len(names), color=color("muted"), height=0.62)
-    rest = [(pairs[n] - needed) / 1e6 for n in names]
-    right.barh(names, rest, left=needed / 1e6, height=0.62, **_box("free"))
-    for i, name in enumerate(names):
-        words = f" × {pairs[name] / needed:.2f}"
-        right.annotate(words, (pairs[name] / 1e6, i), va="center", size=9, color=INK)
+    needed = prompt * (prompt + 1) // 2
+    rows = {
+        name: {"needed": needed / 1e6, "hidden": (n - needed) / 1e6} for name, n in pairs.items()
+    }
+    fills = {"needed": {"color": color("muted")}, "hidden": free}
+    draw.stacked(right, rows, fills, lambda _, total: f" × {1e6 * total / needed:.2f}")
+    right.set_yticks(range(len(rows)), labels=list(rows))
     right.set_xlim(0, max(pairs.values()) / 1e6 * 1.2)
     right.set(xlabel="pairs per head (millions)")
     right.invert_yaxis()
     right.grid(axis="y", visible=False)
-    handles = [_patch("muted", "needed"), _patch("free", "computed, then hidden")]
-    fig.legend(handles=handles, loc="outside lower center", ncols=2)
+    draw.legend_below(fig, {"muted": "needed", "free": "computed, then hidden"})
     return finish(fig)
 
 
@@ -136,25 +137,10 @@ def reads(
     ends = {name: float(counted[name][-1]) / 2**20 for name in counted}
     label_ends(ax, ends, list(roles.values()), x_end=float(chunks[-1]))
     ax.set(xlabel="tokens in a chunk", ylabel="read (MiB)")
-    _ticks(ax, chunks)
+    ticks_at(ax, chunks)
     ax.yaxis.set_major_formatter("{x:g}")
-    handles = [_dot(color("muted"), "counted"), _line("by the formula")]
-    ax.legend(handles=handles, loc="upper right")
-    return finish(fig)
-
-
-def peak_by_chunk(chunks: Sequence[int], peak: Sequence[int], cache: int) -> Any:
-    """Memory that reading a prompt needs besides cache and weights, against the chunk."""
-    fig, ax = figure(2.7)
-    ax.set_xscale("log")
-    series = {"besides the cache": peak, "the cache": [cache] * len(chunks)}
-    lines(
-        ax, chunks, series, ["ink", "cached"],
-        xlabel="tokens in a chunk", ylabel="", marker="o",
-    )  # fmt: skip
-    _ticks(ax, chunks)
-    ax.set_ylim(bottom=0)
-    bytes_axis(ax, "memory")
+    dashed = draw.dot(MUTED, "by the formula", marker="", linestyle="--", linewidth=1.6)
+    ax.legend(handles=[draw.dot(MUTED, "counted"), dashed], loc="upper right")
     return finish(fig)
 
 
@@ -163,42 +149,255 @@ def floors(chunks: Sequence[int], whole: Sequence[float], longest: Sequence[floa
     fig, ax = figure(3.2)
     ax.set(xscale="log", yscale="log")
     series = {"its longest step": longest, "the prompt": whole}  # the upper name comes last
-    lines(
-        ax, chunks, series, ["muted", "ink"],
-        xlabel="tokens in a chunk", ylabel="seconds, at least", marker="o",
-    )  # fmt: skip
-    _ticks(ax, chunks[::2])
+    names = {"xlabel": "tokens in a chunk", "ylabel": "seconds, at least"}
+    lines(ax, chunks, series, ["muted", "ink"], **names, marker="o")
+    ticks_at(ax, chunks[::2])
     ax.yaxis.set_major_formatter("{x:g}")
     return finish(fig)
 
 
-def _ticks(ax: Any, ticks: Sequence[int]) -> None:
-    """Label a logarithmic x axis with the numbers that were tried."""
-    from matplotlib.ticker import NullLocator
-
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.set_xticks(list(ticks), labels=[f"{n:,}" for n in ticks])
+# Schedules, drawn from the events of `kvlib.Scheduler` ------------------------
 
 
-def _box(role: str) -> dict[str, Any]:
-    if role == "free":
-        return {"facecolor": CARD, "edgecolor": color(role), "linewidth": 1.0}
-    return {"facecolor": color(role), "edgecolor": CARD, "linewidth": 0.6}
+def passes_of(events: Events) -> list[Event]:
+    """What the model was fed: chunks of prompts and single tokens."""
+    return [e for e in events if e.kind in ("prefill", "decode")]
 
 
-def _patch(role: str, words: str) -> Any:
-    from matplotlib.patches import Patch
-
-    return Patch(label=words, **_box(role))
-
-
-def _dot(fill: str, words: str) -> Any:
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], label=words, marker="o", linestyle="", color=MUTED, markerfacecolor=fill)
+def fed_before(events: Events) -> list[int]:
+    """Tokens fed in all steps before step i; one entry more than there are steps."""
+    fed = [0]
+    for _, group in groupby(passes_of(events), key=lambda e: e.step):
+        fed.append(fed[-1] + sum(e.tokens for e in group))
+    return fed
 
 
-def _line(words: str) -> Any:
-    from matplotlib.lines import Line2D
+def first_token(events: Events, name: Hashable) -> int:
+    """Tokens fed from the step in which a request is first read to its first token."""
+    fed = fed_before(events)
+    mine = [e for e in passes_of(events) if e.request == name]
+    end = next(e.step for e in mine if e.token is not None)
+    return fed[end + 1] - fed[mine[0].step]
 
-    return Line2D([], [], label=words, linestyle="--", color=MUTED, linewidth=1.6)
+
+def gantt(schedules: Mapping[str, Events]) -> Any:
+    """One row per request, one column per step, as wide as the tokens it is fed.
+
+    A box is a chunk of a prompt, with its tokens where there is room; a stroke is a new token, at
+    the end of the step that gave it. The longest wait between two strokes is measured out.
+    """
+    fig, axes = figure(1.9 * len(schedules) + 0.8, nrows=len(schedules), sharex=True)
+    longest = max(fed_before(events)[-1] for events in schedules.values())
+    for ax, (title, events) in zip(np.atleast_1d(axes), schedules.items(), strict=True):
+        names = list(dict.fromkeys(e.request for e in events))
+        fed = fed_before(events)
+        for e in passes_of(events):
+            row, left, right = names.index(e.request), fed[e.step], fed[e.step + 1]
+            if e.kind == "prefill":
+                style = {"color": color("query"), "edgecolor": CARD, "linewidth": 0.8}
+                ax.barh(row, right - left, left=left, height=0.66, **style)
+                if right - left > 0.03 * longest:
+                    centered(ax, (left + right) / 2, row, str(e.tokens), on_color("query"))
+            if e.token is not None:
+                ax.plot([right, right], [row - 0.36, row + 0.36], color=color("cached"), lw=1.6)
+        _longest_wait(ax, events, names, fed)
+        draw.name_rows(ax, map(str, names), above=0.6, below=0.6)
+        ax.set(title=title, xlim=(0, longest * 1.01))
+        ax.grid(False)
+    np.atleast_1d(axes)[-1].set_xlabel("tokens fed, all requests")
+    tone, style = color("cached"), {"markersize": 12, "markeredgewidth": 1.6}
+    stroke = draw.dot(tone, "a new token", tone, marker="|", **style)
+    handles = [draw.patch("query", "a chunk of a prompt, with its tokens"), stroke]
+    fig.legend(handles=handles, loc="outside lower center", ncols=2)
+    return finish(fig)
+
+
+def _longest_wait(ax: Any, events: Events, names: list[Hashable], fed: list[int]) -> None:
+    """An arrow over the longest gap between two tokens of the first request."""
+    drawn = [fed[e.step + 1] for e in events if e.request == names[0] and e.token is not None]
+    gaps = np.diff(drawn)
+    if not len(gaps):
+        return
+    i = int(gaps.argmax())
+    ends = {"arrowstyle": "<->", "color": INK, "shrinkA": 0, "shrinkB": 0}
+    ax.annotate("", (drawn[i], 0), xytext=(drawn[i + 1], 0), arrowprops=ends)
+    words = f"{gaps[i]} tokens" if gaps[i] > 120 else str(gaps[i])
+    draw.note(ax, words, ((drawn[i] + drawn[i + 1]) / 2, 0), (0, 4), ha="center", va="baseline")
+
+
+def gap_trade(budgets: Sequence[int], longest: Sequence[int], first: Sequence[int]) -> Any:
+    """Longest wait of a decode, and the prompt's wait for its first token, against the budget."""
+    fig, ax = figure(2.9)
+    ax.set_xscale("log")
+    # they end in one point: the upper name comes last
+    series = {"longest gap of a decode": longest, "the prompt's first token": first}
+    names = {"xlabel": "budget (tokens per step)", "ylabel": "wait (tokens fed)"}
+    lines(ax, budgets, series, ["cached", "query"], **names, marker="o")
+    ticks_at(ax, budgets)
+    ax.set_ylim(bottom=0)
+    return finish(fig)
+
+
+# The explorer over budgets ----------------------
+
+
+def budget_explorer(runs: Mapping[int, Events], prompt: Hashable) -> Explorer:
+    """A slider over budgets: {budget: events of the same requests}, the last one without limit.
+
+    prompt names the request whose prompt is read in chunks. As cells a request's row has a square
+    for each step, a line shows the tokens of each step, and as bars stand the longest waits.
+    ValueError for fewer than two budgets.
+    """
+    budgets = list(runs)
+    fed = {b: fed_before(events) for b, events in runs.items()}
+    most = {
+        "steps": max(len(f) - 1 for f in fed.values()),
+        "tokens": max(y - x for f in fed.values() for x, y in zip(f, f[1:], strict=False)),
+        "wait": max(first_token(events, prompt) for events in runs.values()),
+    }
+    texts = [f"{b:,} tokens per step" for b in budgets[:-1]] + ["no budget"]
+    slider = Slider("budget", "Budget", budgets, budgets[0], texts=texts)
+    scenes = [
+        _budget_scene(runs[b], prompt, text, most) for b, text in zip(budgets, texts, strict=True)
+    ]
+    return Explorer.from_frames("chunks", "A budget per step", slider, scenes)
+
+
+def _budget_scene(events: Events, prompt: Hashable, text: str, most: Mapping[str, int]) -> Scene:
+    gaps = {n: w for n, w in waits(events).items() if n != prompt}
+    longest, first = max(max(w) for w in gaps.values()), first_token(events, prompt)
+    fed = fed_before(events)
+    read = [e for e in events if e.kind == "prefill" and e.request == prompt]
+    length, chunk, at = sum(e.tokens for e in read), read[0].tokens, read[0].step
+    in_step = fed[at + 1] - fed[at]
+    how = f"in {len(read)} chunks" if len(read) > 1 else "whole"
+    rows: dict[Hashable, list[str]] = {}
+    for e in passes_of(events):
+        row = rows.setdefault(e.request, [""] * (len(fed) - 1))
+        row[e.step] = "query" if e.kind == "prefill" else "cached"
+    steps = [[i + end, fed[i + 1] - fed[i]] for i in range(len(fed) - 1) for end in (0, 1)]
+    bars = [
+        bar_row(f"{name}: longest gap", [bar_part("between two tokens", max(found), "cached")])
+        for name, found in gaps.items()
+    ]
+    waited = bar_part("for the first token", first, "query")
+    return {
+        "title": f"{text[0].upper()}{text[1:]}: the prompt is read {how}",
+        "summary": f"The prompt of {length:,} tokens is read {how}. Between two tokens of a"
+        f" decoding request, at most {longest:,} tokens are fed. The first token after the prompt"
+        f" comes when {first:,} have been fed.",
+        "formula": [
+            f"a step that reads: {in_step:,} tokens \u2212 {in_step - chunk} that decode"
+            f" = {chunk:,} of the prompt"
+        ],
+        "numbers": [
+            {"label": "Steps", "text": f"{len(fed) - 1:,}"},
+            {"label": "Longest gap of a decode", "text": f"{longest:,} tokens"},
+            {"label": "Fed until the prompt's first token", "text": f"{first:,} tokens"},
+        ],
+        "panels": [
+            cells_panel(
+                "One row per request, one square per step",
+                [{"label": str(name), "cells": row} for name, row in rows.items()],
+                [
+                    {"role": "query", "label": "reads its prompt"},
+                    {"role": "cached", "label": "decodes a token"},
+                ],
+            ),
+            curves_panel(
+                "Tokens in each step: every request waits for all of them",
+                axis_counts("step", most["steps"]),
+                axis_counts("tokens", most["tokens"]),
+                [curve_line("", "ink", steps, False)],
+                [],
+            ),
+            bars_panel(
+                "Waiting, in tokens fed to all requests",
+                "tokens",
+                most["wait"] * 1.05,
+                [*bars, bar_row(f"{prompt}: first token", [waited])],
+                [],
+            ),
+        ],
+    }
+
+
+# The explorer over tiles ----------------------
+
+
+def tiles_explorer(
+    ends: Sequence[int], tops: Sequence[float], totals: Sequence[float], away: Sequence[float]
+) -> Explorer:
+    """A slider over the tiles of one query: what each does to its three running values.
+
+    ends: keys read after each tile; tops, totals: the state then; away: |o − final| / |final|.
+    ValueError where the lists are not equally long, or hold fewer than two tiles.
+    """
+    if not len(ends) == len(tops) == len(totals) == len(away):
+        lengths = ", ".join(str(len(x)) for x in (ends, tops, totals, away))
+        raise ValueError(f"ends, tops, totals and away must be equally long, got {lengths}")
+    texts = [f"{n:,} keys read" for n in ends]
+    slider = Slider("tile", "Tile", range(1, len(ends) + 1), 1, texts=texts)
+    states = [(float(t), float(n)) for t, n in zip(tops, totals, strict=True)]
+    scenes = [_tile_scene(i, texts[i], states, float(away[i])) for i in range(len(ends))]
+    return Explorer.from_frames("tiles", "One query, tile by tile", slider, scenes)
+
+
+def _tile_scene(i: int, text: str, states: list[tuple[float, float]], away: float) -> Scene:
+    top, total = states[i]
+    old_top, old = states[i - 1] if i else (-math.inf, 0.0)
+    shrink = math.exp(old_top - top)
+    added = max(0.0, total - old * shrink)
+    if not i:
+        done = f"The first tile sets top to {number_words(top)}."
+    elif top > old_top:
+        done = (
+            f"Tile {i + 1} raises top from {number_words(old_top)} to {number_words(top)}:"
+            f" {percent_words(shrink)} of the old sum is left."
+        )
+    else:
+        done = f"Tile {i + 1} does not raise top: the old sum stays as it is."
+    roles = []
+    for j, (here, _) in enumerate(states):
+        raised = not j or here > states[j - 1][0]
+        roles.append("free" if j > i else "ink" if raised else "muted")
+    after = [
+        bar_part("summed before", old * shrink, "muted"),
+        bar_part("this tile", added, "ink"),
+    ]
+    return {
+        "title": f"Tile {i + 1} of {len(states)}, {text}",
+        "summary": f"{done} In units of the final output's norm, o / total is off by"
+        f" {number_words(away)}.",
+        "formula": [
+            f"total: {number_words(old)} \u00d7 {number_words(shrink)} + {number_words(added)}"
+            f" = {number_words(total)}"
+        ],
+        "numbers": [
+            {"label": "top", "text": number_words(top)},
+            {"label": "total", "text": number_words(total)},
+            {"label": "lse = top + ln(total)", "text": number_words(top + math.log(total))},
+            {"label": "Distance from the final output", "text": number_words(away)},
+        ],
+        "panels": [
+            cells_panel(
+                "Tiles of keys",
+                [{"label": "tiles", "cells": roles}],
+                [
+                    {"role": "ink", "label": "raised top"},
+                    {"role": "muted", "label": "read"},
+                    {"role": "free", "label": "not read yet"},
+                ],
+            ),
+            bars_panel(
+                "total, in units of e^top (the unit grows when top rises)",
+                "units",
+                max(n for _, n in states) * 1.2,
+                [
+                    bar_row("before this tile", [bar_part("summed before", old, "muted")]),
+                    bar_row("after it", after),
+                ],
+                [],
+            ),
+        ],
+    }

@@ -6,21 +6,12 @@ notebook shows the figure once, and a test can look at what was drawn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from kvbook.figures.style import (
-    CARD,
-    INK,
-    MUTED,
-    WIDTH,
-    color,
-    import_pyplot,
-    on_color,
-    text_color,
-)
+from kvbook.figures.style import CARD, INK, MUTED, WIDTH, color, import_pyplot, on_color, text_color
 from kvbook.figures.units import byte_unit, format_number
 
 
@@ -112,28 +103,137 @@ def cells(
     (3, ['a', 'b'])
     """
     import_pyplot()
-    from matplotlib.patches import Patch, Rectangle
-
     for i, row in enumerate(roles):
         for j, role in enumerate(row):
             if role is None:
                 continue
-            ax.add_patch(Rectangle((j - 0.44, i - 0.44), 0.88, 0.88, **_fill(role)))
+            box(ax, j, i, 0.88, 0.88, **fill(role))
             if text is not None and text[i][j]:
-                ink = MUTED if role == "free" else on_color(role)
-                ax.text(j, i, text[i][j], ha="center", va="center", color=ink, fontsize=9)
+                centered(ax, j, i, text[i][j], MUTED if role == "free" else on_color(role))
     ax.set(xlim=(-0.6, max(map(len, roles)) - 0.4), ylim=(len(roles) - 0.4, -0.6))
     ax.set(xlabel=xlabel, ylabel=ylabel)
     ax.grid(False)
     if legend:
-        handles = [Patch(label=words, **_fill(role)) for role, words in legend.items()]
+        handles = [patch(role, words) for role, words in legend.items()]
         ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
-def _fill(role: str) -> dict[str, Any]:
-    if role == "free":
-        return {"facecolor": CARD, "edgecolor": color(role), "linewidth": 1.5}
-    return {"facecolor": color(role), "edgecolor": color(role), "linewidth": 1.5}
+def fill(role: str, linewidth: float = 1.5) -> dict[str, Any]:
+    """How a mark of this role is filled: with its colour, or as an outline where it is free."""
+    face = CARD if role == "free" else color(role)
+    return {"facecolor": face, "edgecolor": color(role), "linewidth": linewidth}
+
+
+def patch(role: str, words: str) -> Any:
+    """A swatch of this role for a legend."""
+    from matplotlib.patches import Patch
+
+    return Patch(label=words, **fill(role, 1.0))
+
+
+def dot(face: str, words: str, edge: str = MUTED, **style: Any) -> Any:
+    """A mark for a legend, round and filled with `face`."""
+    from matplotlib.lines import Line2D
+
+    given: dict[str, Any] = {"marker": "o", "linestyle": "", "markerfacecolor": face}
+    return Line2D([], [], label=words, color=edge, **given | style)
+
+
+def legend_below(fig: Any, words: Mapping[str, str], **style: Any) -> None:
+    """A legend under the figure in one line: role → what it means."""
+    handles = [patch(role, text) for role, text in words.items()]
+    fig.legend(handles=handles, loc="outside lower center", ncols=len(handles), **style)
+
+
+def box(ax: Any, x: float, y: float, width: float, height: float, **style: Any) -> None:
+    """A rectangle around (x, y)."""
+    from matplotlib.patches import Rectangle
+
+    ax.add_patch(Rectangle((x - width / 2, y - height / 2), width, height, **style))
+
+
+def centered(ax: Any, x: float, y: float, words: str, ink: str = INK, **style: Any) -> None:
+    """Words in the middle of (x, y)."""
+    ax.text(x, y, words, **{"ha": "center", "va": "center", "color": ink, "fontsize": 9} | style)
+
+
+def grid_across(ax: Any) -> None:
+    """Grid lines for the x axis only, as bars that lie need them."""
+    ax.grid(axis="x", visible=True)
+    ax.grid(axis="y", visible=False)
+
+
+def name_rows(ax: Any, names: Iterable[str], above: float = 0.5, below: float = 0.5) -> None:
+    """Name the rows at 0, 1, ... of the y axis, the first on top, with grid lines across."""
+    listed = list(names)
+    ax.set_yticks(range(len(listed)), labels=listed)
+    ax.set_ylim(len(listed) - 1 + below, -above)
+    grid_across(ax)
+
+
+def ticks_at(ax: Any, values: Iterable[float], axis: str = "x", words: Any = "{:,}") -> None:
+    """Label an axis with these values alone, a logarithmic one too."""
+    from matplotlib.ticker import NullLocator
+
+    which, shown = ax.xaxis if axis == "x" else ax.yaxis, list(values)
+    which.set_minor_locator(NullLocator())
+    which.set_ticks(shown, labels=[words.format(value) for value in shown])
+
+
+def plain_numbers(axis: Any, unit: float = 1.0) -> None:
+    """1, 10, 1,000 units on a logarithmic axis, not powers of ten."""
+    axis.set_major_formatter(lambda value, _pos: f"{value / unit:,.6g}")
+
+
+def number_cells(
+    ax: Any,
+    values: Any,
+    words: Any,
+    *,
+    dark: float,
+    columns: Any,
+    rows: Any,
+    limits: Any,
+    size: Any,
+) -> None:
+    """A matrix as coloured cells with words in them, white where the value is above `dark`."""
+    ax.imshow(values, vmin=limits[0], vmax=limits[1], aspect="auto")
+    for (i, j), value in np.ndenumerate(values):
+        centered(ax, j, i, words[i][j], CARD if value > dark else INK, fontsize=size)
+    ax.set_xticks(range(len(columns)), labels=list(columns))
+    ax.set_yticks(range(len(rows)), labels=list(rows))
+    ax.tick_params(length=0)
+    ax.grid(False)
+
+
+def grouped(
+    ax: Any, series: Mapping[str, Any], roles: Sequence[str], share: float = 0.8, flat: bool = False
+) -> list[Any]:
+    """Bars of all series side by side at 0, 1, ..., named for a legend; flat: they lie."""
+    step, drawn = share / len(series), []
+    for i, ((name, sizes), role) in enumerate(zip(series.items(), roles, strict=False)):
+        at = np.arange(len(sizes)) + (i - (len(series) - 1) / 2) * step
+        bar = ax.barh if flat else ax.bar
+        drawn.append(bar(at, sizes, step * 0.9, color=color(role), label=name))
+    return drawn
+
+
+def stacked(
+    ax: Any,
+    rows: Mapping[str, Mapping[str, float]],
+    fills: Mapping[str, Mapping[str, Any]],
+    words: Callable[[str, float], str],
+    height: float = 0.62,
+) -> None:
+    """A bar per row, its parts end to end in the styles `fills`, then `words(row, total)`."""
+    for row, (name, parts) in enumerate(rows.items()):
+        left = 0.0
+        for part, size in parts.items():
+            named = part in ax.get_legend_handles_labels()[1]
+            style: dict[str, Any] = {"label": None if named else part, **fills[part]}
+            ax.barh(row, size, left=left, height=height, **style)
+            left += size
+        ax.text(left, row, words(name, left), va="center", fontsize=9, color=INK)
 
 
 def bars(
@@ -158,8 +258,7 @@ def bars(
         ax.set_xlim(0, max(lengths) * 1.15)
     ax.invert_yaxis()
     ax.set_xlabel(xlabel)
-    ax.grid(axis="x", visible=True)
-    ax.grid(axis="y", visible=False)
+    grid_across(ax)
 
 
 def lines(
@@ -171,10 +270,13 @@ def lines(
     xlabel: str,
     ylabel: str,
     marker: str = "",
+    forms: Sequence[str] = (),
+    **axes: Any,
 ) -> None:
     """One line per series, each named at its right end in its colour. Labels carry units.
 
-    ValueError where there is not one role for each line.
+    forms: matplotlib's short form of each line ("o--") instead of one marker; axes: settings of
+    the axes, such as ylim. ValueError where there is not one role for each line.
 
     >>> fig, ax = figure()
     >>> series = {"cached": [1, 2, 3], "naive": [1, 4, 9]}
@@ -185,9 +287,10 @@ def lines(
     """
     if len(roles) != len(series):
         raise ValueError(f"roles: got {len(roles)}, needed one for each of {len(series)} lines")
-    for (_name, y), role in zip(series.items(), roles, strict=True):
-        ax.plot(x, y, color=color(role), marker=marker)
-    ax.set(xlabel=xlabel, ylabel=ylabel)
+    shapes = forms or [f"{marker}-"] * len(series)
+    for y, role, form in zip(series.values(), roles, shapes, strict=False):
+        ax.plot(x, y, form, color=color(role))
+    ax.set(xlabel=xlabel, ylabel=ylabel, **axes)
     label_ends(ax, {name: float(y[-1]) for name, y in series.items()}, roles, x_end=float(x[-1]))
 
 
@@ -209,16 +312,7 @@ def label_ends(ax: Any, ends: Mapping[str, float], roles: Sequence[str], *, x_en
         placed[name] = max(pixels[name], floor)
     for (name, y), role in zip(ends.items(), roles, strict=True):
         shift = (placed[name] - pixels[name]) * 72 / ax.figure.dpi
-        ax.annotate(
-            name,
-            (x_end, y),
-            xytext=(6, shift),
-            textcoords="offset points",
-            va="center",
-            fontsize=9,
-            color=text_color(role),
-            annotation_clip=False,
-        )
+        note(ax, name, (x_end, y), (6, shift), va="center", color=text_color(role))
 
 
 def bytes_axis(ax: Any, name: str, *, axis: str = "y", base: int = 1024) -> str:
@@ -244,6 +338,15 @@ def bytes_axis(ax: Any, name: str, *, axis: str = "y", base: int = 1024) -> str:
     which.set_major_formatter(FuncFormatter(lambda value, _pos: format_number(value / size)))
     which.set_label_text(f"{name} ({unit})")
     return unit
+
+
+def note(ax: Any, text: str, xy: tuple[float, float], offset: Any = (0, 0), **style: Any) -> None:
+    """Words `offset` points from `xy` (data coordinates), on the side to which they are moved."""
+    right, up = offset
+    given: dict[str, Any] = {"ha": "right" if right < 0 else "left", "fontsize": 9, "color": INK}
+    given["va"] = "bottom" if up > 0 else "top" if up < 0 else "center"
+    given |= {"xytext": offset, "textcoords": "offset points", "annotation_clip": False}
+    ax.annotate(text, xy, **given | style)
 
 
 def annotate(

@@ -1,4 +1,4 @@
-"""Drawings of the chapter on the GPU: data in, Figure out. Its explorers are in `gpu_blocks`."""
+"""The chapter on the GPU: drawings, and the explorers of splits and of one decode step."""
 
 from __future__ import annotations
 
@@ -7,24 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from kvbook.figures.draw import bars, figure, finish
-from kvbook.figures.gpu_blocks import splits_explorer, steps_explorer
+from kvbook.explorers.controls import Slider
+from kvbook.explorers.explorer import Explorer, Scene
+from kvbook.explorers.scenes.panels import bar_part, bar_row, bars_panel, cells_panel
+from kvbook.explorers.scenes.words import count_words
+from kvbook.figures import draw
+from kvbook.figures.draw import bars, centered, figure, finish, note
 from kvbook.figures.style import CARD, INK, MUTED, color
+from kvlib.kernels.work import handed_out
 
-__all__ = [
-    "busy",
-    "efficiency",
-    "hierarchy",
-    "idle",
-    "intensities",
-    "measured",
-    "on_one_device",
-    "resources",
-    "splits_explorer",
-    "step_times",
-    "steps_explorer",
-]
 COLUMNS = 22  # multiprocessors in a row of the drawing
+SPLITS = (1, 2, 4, 8, 16, 32, 49, 64, 128)
 
 
 def busy(blocks: Mapping[str, int], sms: int) -> Any:
@@ -37,24 +30,22 @@ def busy(blocks: Mapping[str, int], sms: int) -> Any:
         ax.scatter(i % COLUMNS, -(i // COLUMNS), s=52, marker="s", c=fill, edgecolors=edge)
         ax.set(xlim=(-0.8, COLUMNS - 0.2), ylim=(-(sms - 1) // COLUMNS - 0.3, 0.8))
         ax.set_axis_off()
-        ax.set_aspect("equal")
-        ax.set_title(f"{name}: {min(n, sms)} of {sms} busy")
+        ax.set(aspect="equal", title=f"{name}: {min(n, sms)} of {sms} busy")
     return finish(fig)
 
 
 def idle(shares: Mapping[str, tuple[float, float]]) -> Any:
     """Idle share of the places' time, by batch: (before, after) a change of plan."""
     fig, ax = figure(0.62 * len(shares) + 1.1)
-    rows = np.arange(len(shares))
-    for i, (label, role) in enumerate((("same splits for all", "muted"), ("balanced", "ink"))):
-        wide = [100 * pair[i] for pair in shares.values()]
-        drawn = ax.barh(rows + (i - 0.5) * 0.38, wide, 0.34, color=color(role), label=label)
-        ax.bar_label(drawn, labels=[f"{x:.0f}" for x in wide], padding=4, fontsize=9)
-    ax.set_yticks(rows, labels=list(shares))
+    names = ("same splits for all", "balanced")
+    series = {name: [100 * pair[i] for pair in shares.values()] for i, name in enumerate(names)}
+    for drawn in draw.grouped(ax, series, ("muted", "ink"), share=0.76, flat=True):
+        words = [f"{bar.get_width():.0f}" for bar in drawn]
+        ax.bar_label(drawn, labels=words, padding=4, fontsize=9)
+    ax.set_yticks(range(len(shares)), labels=list(shares))
     ax.invert_yaxis()
     ax.set(xlim=(0, 112), xlabel="idle share of the places' time (%)")
-    ax.grid(axis="x", visible=True)
-    ax.grid(axis="y", visible=False)
+    draw.grid_across(ax)
     ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
     return finish(fig)
 
@@ -67,19 +58,18 @@ def hierarchy(
 ) -> Any:
     """Each level of memory: bytes, with a line at `needed`; TB/s, and clocks that a load waits."""
     fig, (left, right) = figure(2.6, ncols=2)
-    bars(
-        left, {k: v / 2**20 for k, v in sizes.items()}, ["muted"] * len(sizes), xlabel="size (MiB)"
-    )
+    roles = ["muted"] * len(sizes)
+    bars(left, {k: v / 2**20 for k, v in sizes.items()}, roles, xlabel="size (MiB)")
     left.set_xscale("log")
     left.set_xlim(1, max(sizes.values()) / 2**20 * 60)
     left.axvline(needed / 2**20, color=color("key"), dashes=(4, 3))
     left.set_title("dashed: one request's keys, values", fontsize=9, color=color("key"))
-    bars(right, bandwidths, ["muted"] * len(sizes), xlabel="bandwidth (TB/s)", digits=False)
+    bars(right, bandwidths, roles, xlabel="bandwidth (TB/s)", digits=False)
     right.set_xscale("log")
     right.set_xlim(1, max(bandwidths.values()) * 60)
     for row, (name, rate) in enumerate(bandwidths.items()):
         wait = f"{clocks[name]} clocks" if clocks.get(name) else "at once"
-        right.text(rate * 1.2, row, f"{rate:.3g}, {wait}", va="center", fontsize=9, color=INK)
+        centered(right, rate * 1.2, row, f"{rate:.3g}, {wait}", ha="left")
     right.set_yticklabels([])
     right.set_title("bandwidth, and the wait for a load", fontsize=9, color=MUTED)
     return finish(fig)
@@ -110,17 +100,11 @@ def intensities(points: Mapping[str, float], ridge: float, bandwidth: float, pea
     ax.plot(x, np.minimum(peak, x * bandwidth) / 1e12, color=color("ink"))
     for name, at in points.items():
         y = min(peak, at * bandwidth) / 1e12
-        ax.plot([at], [y], marker="o", color=color("muted"))
-        ax.annotate(name, (at, y), xytext=(7, -4), textcoords="offset points", va="top", fontsize=9)
+        ax.plot([at], [y], "o", color=color("muted"))
+        note(ax, name, (at, y), (7, -4))
     ax.axvline(ridge, color=MUTED, linewidth=1, dashes=(2, 3))
-    ax.annotate(
-        f"ridge: {ridge:.0f}",
-        (ridge, x[0] * bandwidth / 1e12),
-        xytext=(4, 0),
-        textcoords="offset points",
-        fontsize=9,
-        color=MUTED,
-    )
+    foot = (ridge, x[0] * bandwidth / 1e12)
+    note(ax, f"ridge: {ridge:.0f}", foot, (4, 0), va="baseline", color=MUTED)
     ax.set(xscale="log", yscale="log", xlabel="operations per byte of keys and values")
     ax.set_ylabel("TFLOP/s, at most")
     return finish(fig)
@@ -131,12 +115,10 @@ def on_one_device(devices: Sequence[int], gib: Mapping[str, Sequence[float]]) ->
     fig, axes = figure(2.5, ncols=len(gib), sharey=True)
     ticks = sorted({round(x) for y in gib.values() for x in y})
     for ax, (name, y) in zip(np.atleast_1d(axes), gib.items(), strict=True):
-        ax.plot(devices, y, marker="o", color=color("cached"))
-        ax.set(xscale="log", yscale="log", xlabel="devices")
-        ax.set_title(name)
-        ax.set_xticks(devices, labels=[str(n) for n in devices])
-        ax.set_yticks(ticks, labels=[str(n) for n in ticks])
-        ax.minorticks_off()
+        ax.plot(devices, y, "o-", color=color("cached"))
+        ax.set(xscale="log", yscale="log", xlabel="devices", title=name)
+        draw.ticks_at(ax, devices)
+        draw.ticks_at(ax, ticks, axis="y")
         level = next((i for i in range(1, len(y)) if y[i] == y[i - 1]), None)
         if level is not None:  # from here on another device takes nothing away
             ax.plot(devices[level - 1 :], y[level - 1 :], color=color("muted"), linewidth=5)
@@ -169,3 +151,96 @@ def step_times(step_ms: Mapping[str, float]) -> Any:
     fig, ax = figure(0.6 + 0.36 * len(step_ms))
     bars(ax, step_ms, ["weights"] + ["muted"] * (len(step_ms) - 1), xlabel="ms per step")
     return finish(fig)
+
+
+def splits_explorer(
+    keys: int, num_kv_heads: int, groups: int, head_dim: int, sms: int, per_sm: int
+) -> Explorer:
+    """A slider over the splits of one request's keys: which places are busy, what the merge costs.
+
+    keys of one request; num_kv_heads, groups (query heads of each), head_dim: of the model;
+    sms: multiprocessors, each with room for per_sm blocks. Numbers are of 2 bytes, partial results
+    of 4.
+    """
+    slider = Slider("splits", "Splits of the keys", SPLITS, 1)
+    sizes = (keys, num_kv_heads, groups, head_dim, sms, per_sm)
+    scenes = [_split_scene(n, *sizes) for n in SPLITS]
+    return Explorer.from_frames("splits", "One request on a device", slider, scenes)
+
+
+def _split_scene(
+    splits: int, keys: int, heads: int, groups: int, dim: int, sms: int, per_sm: int
+) -> Scene:
+    blocks, each = heads * splits, -(-keys // splits)
+    split_words = count_words(splits, "split", "splits")
+    waves = -(-blocks // (sms * per_sm))
+    read = 2 * keys * heads * dim * 2
+    partial = (splits > 1) * splits * heads * groups * (dim + 1) * 4
+    busiest, share = handed_out([keys], [splits], heads, sms * per_sm)
+    idle = f"the {sms * per_sm} places are idle for {share:.0%} of the time"
+    roles = ["muted" if i < blocks else "free" for i in range(sms)]
+    rows = [{"label": f"from {i}", "cells": roles[i : i + COLUMNS]} for i in range(0, sms, COLUMNS)]
+    legend = [{"role": "muted", "label": "has a block"}, {"role": "free", "label": "idle"}]
+    once = bar_part("read once", read / 2**20, "key")
+    twice = bar_part("written, then read", 2 * partial / 2**20, "muted")
+    moved = [bar_row("keys and values", [once]), bar_row("partial results", [twice])]
+    most = read / 2**20 * 1.35
+    return {
+        "title": f"{split_words}: {blocks:,} blocks",
+        "summary": f"{blocks:,} blocks of {each:,} keys each; the busiest place reads"
+        f" {busiest:,} keys, and {idle}. Partial results add {2 * partial / read:.1%} to the"
+        " bytes.",
+        "formula": [f"{heads} kv heads \u00d7 {split_words} = {blocks:,} blocks"],
+        "numbers": [
+            {"label": "Keys per block", "text": f"{each:,}"},
+            {"label": f"Waves of {sms * per_sm} blocks", "text": f"{waves:,}"},
+            {"label": "Keys that the busiest place reads", "text": f"{busiest:,}"},
+            {"label": "Idle share of the places' time", "text": f"{share:.0%}"},
+            {"label": "Partial results, written and read", "text": f"{2 * partial / read:.1%}"},
+        ],
+        "panels": [
+            cells_panel(f"{sms} multiprocessors", rows, legend),
+            bars_panel("Bytes moved by one layer, MiB", "MiB", most, moved, []),
+        ],
+    }
+
+
+def steps_explorer(blocks: int, steps: int, keys_a_step: int, groups: int) -> Explorer:
+    """One kv head's decode, step by step: `blocks` splits of `steps` stretches of keys each.
+
+    groups: groups of lanes in a block, each with a state of its own.
+    """
+    names = ["launch", *(f"read {i + 1}" for i in range(steps)), "merge in blocks", "merge splits"]
+    slider = Slider("step", "Step", range(len(names)), 0, texts=names)
+    frames = [_step_scene(i, names, blocks, steps, keys_a_step, groups) for i in range(len(names))]
+    return Explorer.from_frames("decode_steps", "One kv head, step by step", slider, frames)
+
+
+def _step_scene(
+    at: int, names: Sequence[str], blocks: int, steps: int, each: int, groups: int
+) -> Scene:
+    done = min(at, steps)
+    states = [blocks * groups, blocks, 1][max(0, at - steps)] if at else 0
+    words = {
+        0: f"{blocks} blocks start. Each computes its first and last key.",
+        steps + 1: f"The {groups} groups of each block merge, by shuffles in a warp, then through"
+        " shared memory.",
+        steps + 2: f"A second kernel merges the {blocks} splits: one (o, lse) is left.",
+    }
+    reads = f"Each group of lanes loads {each // groups} keys and values, then updates (m, l, o)."
+    roles = ["cached" if i < done else "free" for i in range(steps)]
+    if 0 < at <= steps:
+        roles[at - 1] = "muted"
+    rows = [{"label": f"block {b}", "cells": roles} for b in range(blocks)]
+    names_of = {"cached": "read", "muted": "on its way", "free": "not yet"}
+    legend = [{"role": role, "label": label} for role, label in names_of.items()]
+    return {
+        "title": f"Step {at} of {len(names) - 1}: {names[at]}",
+        "summary": words.get(at, reads),
+        "formula": [f"{blocks} blocks \u00d7 {groups} groups = {blocks * groups} online softmaxes"],
+        "numbers": [
+            {"label": "Keys read", "text": f"{done * blocks * each:,}"},
+            {"label": "Partial results (m, l, o)", "text": f"{states:,}"},
+        ],
+        "panels": [cells_panel(f"One row per block, {each} keys per square", rows, legend)],
+    }

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kvbook.explorers.controls import Slider
-from kvbook.explorers.explorer import Explorer
+from kvbook.explorers.explorer import Explorer, Scene
+from kvbook.explorers.scenes.panels import bar_part, bar_row, bars_panel, cells_panel
 from kvbook.explorers.scenes.words import count_words, times_words
 from kvlib.meter import Meter
 from kvlib.model import Decoder
@@ -38,28 +37,34 @@ def waste_explorer(model: Decoder, prompt: str, new: int) -> Explorer:
         once.append(kept.flops)
     texts = [model.tokenizer.decode(ids + told[:step]) for step in range(1, new + 1)]
     scenes = [_scene(len(ids), step, texts[step - 1], again, once) for step in range(1, new + 1)]
-    slider = Slider(
-        "step",
-        "Step",
-        range(1, new + 1),
-        value=new // 2 + 1,
-        texts=[f"{i} of {new}" for i in range(1, new + 1)],
-    )
+    steps = range(1, new + 1)
+    counted = [f"{i} of {new}" for i in steps]
+    slider = Slider("step", "Step", steps, value=new // 2 + 1, texts=counted)
     title = "The same text, written with a cache and without"
     return Explorer.from_frames("waste", title, slider, scenes, anchor="waste-explorer")
 
 
-def _scene(prompt: int, step: int, text: str, again: list[int], once: list[int]) -> dict[str, Any]:
+def _scene(prompt: int, step: int, text: str, again: list[int], once: list[int]) -> Scene:
     """One step: the tokens it computes, and the operations of the steps up to it."""
     held = prompt + step - 1  # tokens of the text that this step reads
     fresh = prompt if step == 1 else 1  # of them not seen by an earlier step
     total = sum(range(prompt, held + 1))
-    slow, fast = again[step - 1], once[step - 1]
-    blank = [""] * (prompt + len(again) - 1 - held)
-    seen, new = held - fresh, ["key"] * fresh
+    fast = once[step - 1] / 1e6
+    ratio = times_words(again[step - 1] / once[step - 1])
+    rest = ["key"] * fresh + [""] * (prompt + len(again) - 1 - held)
+    without, with_one = "without a cache", "with a cache"
+    rows = [
+        {"label": label, "cells": [role] * (held - fresh) + rest}
+        for label, role in ((without, "recomputed"), (with_one, "cached"))
+    ]
+    first = bar_part("computed for the first time", fast, "key")
+    repeated = bar_part("computed again", (again[step - 1] - once[step - 1]) / 1e6, "recomputed")
+    bars = [bar_row(without, [first, repeated]), bar_row(with_one, [first])]
+    needs = f"What step {step} needs: a square for each token of the text so far"
+    label = f"Operations of steps 1 to {step}, in millions"
     return {
         "title": f"Step {step} makes the text {text!r}",
-        "summary": _summary(step, held, fresh, total, slow / fast),
+        "summary": _summary(step, held, fresh, total, ratio),
         "formula": [
             f"without a cache: {_sum(prompt, step)} = {total} tokens computed",
             f"with a cache: {_sum_once(prompt, step)} = {held} tokens computed",
@@ -67,44 +72,13 @@ def _scene(prompt: int, step: int, text: str, again: list[int], once: list[int])
         "numbers": [
             {"label": "Tokens computed so far, without a cache", "text": str(total)},
             {"label": "Tokens computed so far, with a cache", "text": str(held)},
-            {"label": "Operations, without / with a cache", "text": times_words(slow / fast)},
+            {"label": "Operations, without / with a cache", "text": ratio},
         ],
         "panels": [
-            {
-                "kind": "cells",
-                "label": f"What step {step} needs: a square for each token of the text so far",
-                "rows": [
-                    {"label": "without a cache", "cells": ["recomputed"] * seen + new + blank},
-                    {"label": "with a cache", "cells": ["cached"] * seen + new + blank},
-                ],
-                "legend": list(LEGEND),
-            },
-            {
-                "kind": "bars",
-                "label": f"Operations of steps 1 to {step}, in millions",
-                "unit": "million",
-                "max": again[-1] / 1e6 * 1.04,
-                "bars": [
-                    {
-                        "label": "without a cache",
-                        "parts": [
-                            _part("computed for the first time", fast, "key"),
-                            _part("computed again", slow - fast, "recomputed"),
-                        ],
-                    },
-                    {
-                        "label": "with a cache",
-                        "parts": [_part("computed for the first time", fast, "key")],
-                    },
-                ],
-                "marks": [],
-            },
+            cells_panel(needs, rows, list(LEGEND)),
+            bars_panel(label, "million", again[-1] / 1e6 * 1.04, bars, []),
         ],
     }
-
-
-def _part(label: str, operations: int, role: str) -> dict[str, Any]:
-    return {"label": label, "value": operations / 1e6, "role": role}
 
 
 def _sum(prompt: int, step: int) -> str:
@@ -117,12 +91,12 @@ def _sum_once(prompt: int, step: int) -> str:
     return str(prompt) if step == 1 else f"{prompt} + {step - 1}"
 
 
-def _summary(step: int, held: int, fresh: int, total: int, ratio: float) -> str:
+def _summary(step: int, held: int, fresh: int, total: int, ratio: str) -> str:
     tokens = count_words(held, "token", "tokens")
     if step == 1:
         return f"Step 1 reads the prompt. With a cache or without, it computes all {tokens}."
     return (
         f"Without a cache, step {step} computes {tokens}. With a cache, it computes {fresh} and"
         f" reads the keys and values of the other {held - fresh}. After {step} steps, that makes"
-        f" {total} computed tokens against {held}, or {times_words(ratio)} the operations."
+        f" {total} computed tokens against {held}, or {ratio} the operations."
     )

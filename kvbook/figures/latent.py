@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kvbook.figures.draw import annotate, bytes_axis, figure, finish, label_ends
+from kvbook.figures.draw import annotate, bytes_axis, figure, finish, label_ends, lines, note
 from kvbook.figures.style import INK, MUTED, color
-
-__all__ = ["by_age", "by_rank", "crossing", "growth", "kept"]
 
 
 def kept(shares: Sequence[Any], marks: Sequence[int], recall: int) -> Any:
@@ -23,8 +21,8 @@ def kept(shares: Sequence[Any], marks: Sequence[int], recall: int) -> Any:
     looks = {0: ("ink", "--", 2.2), recall: ("ink", "-", 2.6)}
     for layer, share in enumerate(shares):
         tone, style, width = looks.get(layer, ("free", "-", 1.4))
-        line = {"color": color(tone), "linestyle": style, "linewidth": width}
-        ax.plot(rank, 100 * np.asarray(share), zorder=3 if layer in looks else 2, **line)
+        more = {"linewidth": width, "zorder": 3 if layer in looks else 2}
+        ax.plot(rank, 100 * np.asarray(share), style, color=color(tone), **more)
     for r in marks:
         ax.axvline(r, color=MUTED, linewidth=1, linestyle=":")
     others = [layer for layer in range(len(shares)) if layer not in looks]
@@ -50,7 +48,7 @@ def by_rank(
     left.errorbar(ranks, added, yerr=errors, color=color("ink"), marker="o", capsize=3)
     left.set(ylabel="bits per byte added (%)", yscale="log", ylim=(0.03, 200))
     left.set_yticks([0.1, 1, 10, 100], labels=["0.1", "1", "10", "100"])
-    right.plot(ranks, recall, color=color("ink"), marker="o")
+    right.plot(ranks, recall, "o-", color=color("ink"))
     right.set(ylabel="recall (%)", ylim=(-4, 104))
     for ax in (left, right):
         ax.set_xticks(ranks, labels=[str(r) for r in ranks])
@@ -61,23 +59,17 @@ def by_rank(
 def crossing(new: Sequence[float], series: Mapping[str, Sequence[float]], at: float) -> Any:
     """Operations per cached token against new tokens, and where two ways cost the same."""
     fig, ax = figure(2.9)
-    tones = ("ink", "muted")
-    for y, tone, style in zip(series.values(), tones, ("-", "--"), strict=True):
-        ax.plot(new, np.asarray(y) / 1e6, color=color(tone), linestyle=style)
-    first = np.asarray(next(iter(series.values()))) / 1e6
-    height = float(np.interp(at, new, first))
-    ax.plot([at, at], [0, height], ":", color=MUTED, linewidth=1.2)
-    ax.plot([at], [height], "o", color=INK)
-    words = f" {at:.0f} new tokens"
-    ax.annotate(words, (at, height), xytext=(4, -12), textcoords="offset points", color=INK)
-    ax.set(
-        xlabel="new tokens in the step",
-        ylabel="operations per cached\ntoken, one layer (million)",
-    )
-    ax.set_ylim(bottom=0)
-    ax.set_xlim(new[0], new[-1])
-    ends = {name: float(y[-1]) / 1e6 for name, y in series.items()}
-    label_ends(ax, ends, tones, x_end=float(new[-1]))
+    millions = {name: np.asarray(y) / 1e6 for name, y in series.items()}
+    height = float(np.interp(at, new, next(iter(millions.values()))))
+    ax.plot([at, at], [0, height], ":", color=MUTED, linewidth=1.2, zorder=3)
+    ax.plot([at], [height], "o", color=INK, zorder=3)
+    note(ax, f" {at:.0f} new tokens", (at, height), (4, -12), va="baseline", fontsize=10)
+    names = {
+        "xlabel": "new tokens in the step",
+        "ylabel": "operations per cached\ntoken, one layer (million)",
+    }
+    limits: dict[str, Any] = {"ylim": (0, None), "xlim": (new[0], new[-1])}
+    lines(ax, new, millions, ["ink", "muted"], **names, forms=("-", "--"), **limits)
     return finish(fig)
 
 
@@ -86,7 +78,7 @@ def by_age(errors: Mapping[str, Any], useless: float = 1.0) -> Any:
     fig, ax = figure(3.0)
     looks = (("muted", ":"), ("muted", "-"), ("ink", "--"), ("ink", "-"))
     for y, (tone, style) in zip(errors.values(), looks, strict=True):
-        ax.plot(range(len(y)), y, color=color(tone), linestyle=style, linewidth=1.6)
+        ax.plot(range(len(y)), y, style, color=color(tone), linewidth=1.6)
     ax.axhline(useless, color=MUTED, linewidth=1)
     last = len(next(iter(errors.values()))) - 1
     ax.text(last, useless - 0.04, "as far off as zero", ha="right", va="top", color=MUTED, size=9)
@@ -102,13 +94,12 @@ def growth(tokens: Sequence[int], held: Mapping[str, Sequence[float]], even: flo
     fig, ax = figure(3.0)
     tones = ("muted", "ink")
     for y, tone, style in zip(held.values(), tones, ("--", "-"), strict=True):
-        ax.plot(tokens, y, color=color(tone), linestyle=style)
+        ax.plot(tokens, y, style, color=color(tone))
     ax.set(xlabel="tokens of the request", xlim=(0, tokens[-1]), ylim=(0, None))
     ax.xaxis.set_major_formatter("{x:,.0f}")
     bytes_axis(ax, "held by one request")
     label_ends(ax, {n: float(y[-1]) for n, y in held.items()}, tones, x_end=float(tokens[-1]))
-    first = next(iter(held.values()))
-    at = float(np.interp(even, tokens, first))
+    at = float(np.interp(even, tokens, next(iter(held.values()))))
     ax.plot([even], [at], "o", color=INK)
     annotate(ax, f"equal at {even:,.0f} tokens", (even, at), offset=(-20, 70))
     return finish(fig)

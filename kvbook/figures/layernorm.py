@@ -1,4 +1,4 @@
-"""Drawings of the chapter on norms: data in, figure out. Its slider is in `layernorm_partials`."""
+"""The chapter on norms: drawings, and the explorer of the two stages of a sum over rows."""
 
 from __future__ import annotations
 
@@ -7,20 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from kvbook.figures.draw import figure, finish, heatmap, label_ends
-from kvbook.figures.layernorm_partials import partials_explorer
+from kvbook.explorers.controls import Slider
+from kvbook.explorers.explorer import Explorer, Scene
+from kvbook.explorers.scenes.panels import bar_part, bar_row, bars_panel
+from kvbook.explorers.scenes.words import bytes_words, count_words, percent_words
+from kvbook.figures import draw
+from kvbook.figures.draw import centered, figure, finish, heatmap, label_ends
 from kvbook.figures.style import CARD, GRID, INK, MUTED, color
 from kvbook.figures.units import format_number
 
-__all__ = [
-    "by_offset",
-    "by_step",
-    "intensities",
-    "jacobians",
-    "kept",
-    "lengths",
-    "partials_explorer",
-]
+GROUPS = (1, 4, 16, 64, 132, 256, 512, 1024, 2048, 4096, 8192)
 
 
 def lengths(before: Sequence[Any], after: Sequence[Any]) -> Any:
@@ -28,12 +24,12 @@ def lengths(before: Sequence[Any], after: Sequence[Any]) -> Any:
 
     before, after: one array (T,) per norm, in the order of the forward pass.
     """
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+    from matplotlib.ticker import LogLocator, NullLocator
 
     fig, ax = figure(2.9)
     ax.set_yscale("log")
     ax.yaxis.set_major_locator(LogLocator(10, subs=(1.0, 2.0, 5.0)))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _pos: f"{v:g}"))
+    ax.yaxis.set_major_formatter("{x:g}")
     ax.yaxis.set_minor_locator(NullLocator())
     for rows, role in ((before, "muted"), (after, "ink")):
         for i, values in enumerate(rows):
@@ -42,10 +38,8 @@ def lengths(before: Sequence[Any], after: Sequence[Any]) -> Any:
     ax.set(xlabel="norm, in the order of the forward pass", ylabel="root mean square of a row")
     ax.set_xticks(range(len(before)))
     ax.set_xlim(-0.6, len(before) - 0.4)
-    ends = {
-        "before the norm": float(np.median(before[-1])),
-        "after the norm": float(np.median(after[-1])),
-    }
+    both = {"before the norm": before, "after the norm": after}
+    ends = {name: float(np.median(rows[-1])) for name, rows in both.items()}
     label_ends(ax, ends, ["muted", "ink"], x_end=len(before) - 0.4)
     return finish(fig)
 
@@ -56,8 +50,7 @@ def jacobians(matrices: Mapping[str, Any]) -> Any:
     top = max(float(np.abs(m).max()) for m in matrices.values())
     for ax, (name, matrix) in zip(axes, matrices.items(), strict=True):
         image = heatmap(ax, matrix, xlabel="input j", ylabel="output i", signed=True, vmax=top)
-        ax.set_title(name)
-        ax.set_aspect("equal")
+        ax.set(title=name, aspect="equal")
     fig.colorbar(image, ax=list(axes), label="∂x̂ᵢ / ∂xⱼ")
     return finish(fig)
 
@@ -65,23 +58,16 @@ def jacobians(matrices: Mapping[str, Any]) -> Any:
 def kept(ways: Mapping[str, Mapping[str, float]], unit: str) -> Any:
     """Stacked bars: what each way keeps for the backward pass, part by part, in `unit`."""
     fig, ax = figure(1.0 + 0.62 * len(ways))
-    fills = ((INK, ""), (MUTED, ""), (GRID, ""), (CARD, "///"), (CARD, ""))  # no part has a role
+    looks = ((INK, ""), (MUTED, ""), (GRID, ""), (CARD, "///"), (CARD, ""))  # no part has a role
     names = list(dict.fromkeys(part for parts in ways.values() for part in parts))
-    for row, parts in enumerate(ways.values()):
-        left = 0.0
-        for name, size in parts.items():
-            label = name if name not in ax.get_legend_handles_labels()[1] else None
-            fill, hatch = fills[names.index(name) % len(fills)]
-            style = {"facecolor": fill, "edgecolor": MUTED, "hatch": hatch}
-            ax.barh(row, size, left=left, height=0.6, label=label, **style)
-            left += size
-        ax.text(left, row, f"  {left:,.0f}", va="center", fontsize=9, color=INK)
-    ax.set_yticks(range(len(ways)), labels=list(ways))
-    ax.set_ylim(len(ways) - 0.4, -0.6)
+    fills = {}
+    for i, name in enumerate(names):
+        face, hatch = looks[i % len(looks)]
+        fills[name] = {"facecolor": face, "edgecolor": MUTED, "hatch": hatch}
+    draw.stacked(ax, ways, fills, lambda _, total: f"  {total:,.0f}", height=0.6)
+    draw.name_rows(ax, ways, above=0.6, below=0.6)
     ax.set_xlim(0, 1.15 * max(sum(parts.values()) for parts in ways.values()))
     ax.set_xlabel(f"kept for the backward pass ({unit})")
-    ax.grid(axis="x", visible=True)
-    ax.grid(axis="y", visible=False)
     fig.legend(loc="outside lower center", ncols=min(4, len(names)))
     return finish(fig)
 
@@ -91,54 +77,110 @@ def intensities(counted: Mapping[str, float], ridges: Mapping[str, float]) -> An
 
     Only counts are drawn, and no rates, because nothing here was measured.
     """
-    from matplotlib.ticker import FuncFormatter
-
     fig, ax = figure(1.2 + 0.32 * len(counted))
     ax.set_xscale("log")
     for row, n in enumerate(counted.values()):
         ax.plot([n], [row], "o", color=INK, markerfacecolor=CARD, markersize=8)
-        ax.text(n * 1.2, row, format_number(n), va="center", fontsize=9, color=INK)
+        centered(ax, n * 1.2, row, format_number(n), ha="left")
     for name, n in ridges.items():
         ax.axvline(n, color=MUTED, linewidth=1.2, linestyle=":")
         ax.text(n, -0.75, f"ridge of {name}: {n:.0f} ", ha="right", fontsize=9, color=MUTED)
-    ax.set_yticks(range(len(counted)), labels=list(counted))
-    ax.set_ylim(len(counted) - 0.5, -1.1)
+    draw.name_rows(ax, counted, above=1.1)
     ax.set_xlim(min(counted.values()) / 2, 3 * max(ridges.values()))
     ax.set_xlabel("operations per byte (FLOP/B), counted")
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _pos: f"{v:,.6g}"))
-    ax.grid(axis="x", visible=True)
-    ax.grid(axis="y", visible=False)
+    draw.plain_numbers(ax.xaxis)
     return finish(fig)
 
 
 def by_step(steps: Sequence[float], errors: Mapping[str, Sequence[float]]) -> Any:
     """Error of a difference quotient against its step, both logarithmic."""
-    return _errors(steps, errors, "step", "error / largest\ncomponent of dx", 1e-17)
+    return _errors(steps, errors, "step", "error / largest\ncomponent of dx")
 
 
 def by_offset(offsets: Sequence[float], errors: Mapping[str, Sequence[float]]) -> Any:
     """Relative error of a standard deviation against the mean of the row, both logarithmic."""
-    return _errors(
-        offsets, errors, "mean of the row, in standard deviations", "relative error of σ", 1e-17
-    )
+    xlabel = "mean of the row, in standard deviations"
+    return _errors(offsets, errors, xlabel, "relative error of σ")
 
 
 def _errors(
-    x: Sequence[float],
-    errors: Mapping[str, Sequence[float]],
-    xlabel: str,
-    ylabel: str,
-    least: float,
+    x: Sequence[float], errors: Mapping[str, Sequence[float]], xlabel: str, ylabel: str
 ) -> Any:
     fig, ax = figure(3.2)
     ax.set(xscale="log", yscale="log", xlabel=xlabel, ylabel=ylabel)
     looks = (("muted", "s:"), ("muted", "^--"), ("ink", "o-"))[-len(errors) :]  # the last is ours
-    roles = [role for role, _ in looks]
-    shown = {name: np.maximum(np.asarray(y, dtype=float), least) for name, y in errors.items()}
+    shown = {name: np.maximum(np.asarray(y, dtype=float), 1e-17) for name, y in errors.items()}
     for y, (role, look) in zip(shown.values(), looks, strict=True):
         ax.plot(x, y, look, color=color(role), markersize=4)
     ax.set_xlim(min(x), max(x))
     ax.grid(axis="x", visible=True)
     ends = {name: float(y[int(np.argmax(x))]) for name, y in shown.items()}
-    label_ends(ax, ends, roles, x_end=float(max(x)))
+    label_ends(ax, ends, [role for role, _ in looks], x_end=float(max(x)))
     return finish(fig)
+
+
+def partials_explorer(rows: int, width: int, size: int, multiprocessors: int = 132) -> Explorer:
+    """A slider over the groups into which the first stage cuts `rows` rows of `width` numbers.
+
+    size: bytes per number of dy, x̂ and dx; partial sums are float32. multiprocessors: how many
+    the card has (132 on an H100 SXM); each needs a block. ValueError for a number below 1.
+    """
+    for name, value in (("rows", rows), ("width", width), ("size", size)):
+        if value < 1:
+            raise ValueError(f"{name}: got {value}, needed a number of at least 1")
+    offered = [n for n in GROUPS if n <= rows]
+    texts = [count_words(n, "group", "groups") for n in offered]
+    busiest = max(n for n in offered if n <= multiprocessors)
+    slider = Slider("groups", "Groups of rows", offered, busiest, texts=texts)
+    most = sum(traffic(offered[-1], rows, width, size).values())
+    scenes = [_scene(n, rows, width, size, multiprocessors, most) for n in offered]
+    return Explorer.from_frames("partials", "Two stages of a sum over rows", slider, scenes)
+
+
+def traffic(groups: int, rows: int, width: int, size: int) -> dict[str, float]:
+    """Bytes that the backward pass of LayerNorm moves, by what they hold."""
+    return {
+        "dy and x_hat read, dx written, and small arrays": (
+            3.0 * rows * width * size + 4.0 * rows + 3.0 * width * size
+        ),
+        "partial sums, written and read": 2.0 * 2 * 4 * groups * width,
+    }
+
+
+def _scene(groups: int, rows: int, width: int, size: int, sms: int, most: float) -> Scene:
+    moved = traffic(groups, rows, width, size)
+    total, partial = sum(moved.values()), moved["partial sums, written and read"]
+    each = -(-rows // groups)  # rows of a group
+    busy = f"{min(groups, sms)} of {sms}"
+    share, roundings = percent_words(partial / total), f"{each + groups:,}"
+    parts = [
+        bar_part(name, n / 1e6, role)
+        for (name, n), role in zip(moved.items(), ("muted", "ink"), strict=True)
+    ]
+    first = bar_row("first stage", [bar_part("rows of a group", each, "muted")])
+    second = bar_row("second", [bar_part("groups", groups, "ink")])
+    return {
+        "title": f"{count_words(groups, 'group', 'groups')} of {count_words(each, 'row', 'rows')}",
+        "summary": f"The first stage occupies {busy} multiprocessors. The "
+        f"partial sums are {share} of the {bytes_words(total, 1000)} "
+        f"moved. The sum of a column is rounded at most {roundings} times.",
+        "formula": [
+            f"partial sums: 2 \u00d7 2 \u00d7 {groups:,} \u00d7 {width:,} \u00d7 4 bytes"
+            f" = {bytes_words(partial, 1000)}"
+        ],
+        "numbers": [
+            {"label": "Multiprocessors with work", "text": busy},
+            {"label": "Share of partial sums in all bytes", "text": share},
+            {"label": "Most roundings in a column", "text": roundings},
+        ],
+        "panels": [
+            bars_panel(
+                "Bytes moved by the backward pass", "MB", most / 1e6 * 1.04,
+                [bar_row("all", parts)], [],
+            ),
+            bars_panel(
+                "Most roundings in the sum of a column", "additions", (rows + 1) * 1.04,
+                [first, second], [],
+            ),
+        ],
+    }  # fmt: skip

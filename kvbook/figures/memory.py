@@ -1,5 +1,4 @@
-"""Drawings of the chapter on memory: how the bytes grow (what fits and what is wasted is in
-`memory_fit`). Data in, figure out."""
+"""Drawings of the chapter on memory: how bytes grow, what fits, what is wasted."""
 
 from __future__ import annotations
 
@@ -8,38 +7,29 @@ from typing import Any
 
 import numpy as np
 
-from kvbook.figures.draw import figure, finish, label_ends
-from kvbook.figures.memory_fit import fits, mistakes, patch, reservation, steps
+from kvbook.figures import draw
+from kvbook.figures.draw import centered, figure, finish, label_ends, name_rows, note
 from kvbook.figures.style import CARD, INK, MUTED, color, text_color
 from kvbook.figures.units import format_bytes, format_number
-
-__all__ = [
-    "crossing",
-    "doubled",
-    "fits",
-    "forms",
-    "mistakes",
-    "models",
-    "reservation",
-    "steps",
-]
 
 
 def doubled(cache: Mapping[str, float], weights: Mapping[str, float]) -> Any:
     """By how much two bills grow when one size is doubled: a pair of bars per size."""
     fig, ax = figure(0.8 + 0.42 * len(cache))
-    rows = np.arange(len(cache))
-    for side, (bill, role) in enumerate(((cache, "cached"), (weights, "weights"))):
-        lengths = [bill[name] for name in cache]
-        drawn = ax.barh(rows + 0.4 * side - 0.2, lengths, height=0.36, color=color(role))
+    series = {bill: [sizes[name] for name in cache] for bill, sizes in
+              (("cache", cache), ("weights", weights))}  # fmt: skip
+    roles = ("cached", "weights")
+    for drawn, lengths, role in zip(
+        draw.grouped(ax, series, roles, flat=True), series.values(), roles, strict=True
+    ):
         words = [f"× {x:.2f}".replace(".00", "") for x in lengths]
         ax.bar_label(drawn, labels=words, padding=4, color=text_color(role), fontsize=9)
-    ax.set_yticks(rows, labels=list(cache))
+    ax.set_yticks(range(len(cache)), labels=list(cache))
     ax.invert_yaxis()
     ax.set(xlabel="bytes after doubling it / bytes before", xlim=(0, 2.25))
     ax.axvline(1, color=MUTED, linewidth=1)
     ax.grid(axis="y", visible=False)
-    ax.legend(handles=[patch("cached", "cache"), patch("weights", "weights")], loc="lower right")
+    ax.legend(loc="lower right")
     return finish(fig)
 
 
@@ -48,8 +38,7 @@ def forms(tokens: Sequence[int], held: Mapping[str, Any]) -> Any:
     fig, ax = figure(4.2)
     for nbytes in held.values():
         slopes = np.diff(np.log(nbytes)) / np.diff(np.log(tokens))
-        style = "-" if slopes.min() > 0.99 else "--"
-        ax.plot(tokens, nbytes, color=color("cached"), linestyle=style)
+        ax.plot(tokens, nbytes, "-" if slopes.min() > 0.99 else "--", color=color("cached"))
     _log_tokens(ax, tokens)
     _log_bytes(ax, "cache of one request")
     ends = {name: float(nbytes[-1]) for name, nbytes in held.items()}
@@ -60,24 +49,18 @@ def forms(tokens: Sequence[int], held: Mapping[str, Any]) -> Any:
 def models(own: Mapping[str, float], every_head: Mapping[str, float]) -> Any:
     """Bytes per token of each model (dot), and with keys and values for every query head (ring)."""
     fig, ax = figure(1.1 + 0.23 * len(own))
-    rows = range(len(own))
-    ax.hlines(rows, list(own.values()), list(every_head.values()), color=MUTED, linewidth=1.2)
-    ax.plot(list(every_head.values()), rows, "o", mfc=CARD, mec=MUTED, markersize=6)
-    ax.plot(list(own.values()), rows, "o", color=color("cached"), markersize=6)
-    ax.set_xlim(0.22 * min(own.values()), 1.6 * max(every_head.values()))
+    rows, stored, full = range(len(own)), list(own.values()), list(every_head.values())
+    ax.hlines(rows, stored, full, color=MUTED, linewidth=1.2)
+    ax.plot(full, rows, "o", mfc=CARD, mec=MUTED, markersize=6)
+    ax.plot(stored, rows, "o", color=color("cached"), markersize=6)
+    ax.set_xlim(0.22 * min(stored), 1.6 * max(full))
     _log_bytes(ax, "bytes that a token adds, 16 bits per number", axis="x")
-    for i, nbytes in enumerate(own.values()):
-        words = format_bytes(nbytes)
-        ax.annotate(words, (nbytes / 1.18, i), va="center", ha="right", size=8, color=INK)
-    ax.set_yticks(rows, labels=list(own))
+    for i, nbytes in enumerate(stored):
+        centered(ax, nbytes / 1.18, i, format_bytes(nbytes), ha="right", fontsize=8)
     ax.tick_params(axis="y", labelsize=8, length=0)
-    ax.set_ylim(len(own) - 0.5, -0.5)
-    ax.grid(axis="x", visible=True)
-    ax.grid(axis="y", visible=False)
-    handles = [
-        _dot("cached", "stored"),
-        _dot("muted", "if every query head had a key and a value"),
-    ]
+    name_rows(ax, own)
+    cached, words = color("cached"), "if every query head had a key and a value"
+    handles = [draw.dot(cached, "stored", cached), draw.dot(CARD, words)]
     fig.legend(handles=handles, loc="outside lower center", ncols=2)
     return finish(fig)
 
@@ -86,34 +69,24 @@ def crossing(tokens: Sequence[int], weights: float, caches: Mapping[str, Any]) -
     """Bytes of weights, and of caches that grow with the length of each request; log scales."""
     fig, ax = figure(3.6)
     ax.axhline(weights, color=color("weights"), linewidth=2.6)
-    styles = ("-", "--", ":")
-    for nbytes, style in zip(caches.values(), styles, strict=False):
-        ax.plot(tokens, nbytes, color=color("cached"), linestyle=style)
+    for nbytes, style in zip(caches.values(), ("-", "--", ":"), strict=False):
+        ax.plot(tokens, nbytes, style, color=color("cached"))
         meets = float(np.interp(weights, nbytes, tokens))
         if tokens[0] < meets < tokens[-1]:
             ax.plot([meets], [weights], "o", color=INK, markersize=8, zorder=3)
-            ax.annotate(
-                format_number(meets),
-                (meets, weights),
-                xytext=(-5, 7),
-                textcoords="offset points",
-                ha="right",
-                color=INK,
-            )
+            words = format_number(meets)
+            note(ax, words, (meets, weights), (-5, 7), fontsize=10, va="baseline")
     _log_tokens(ax, tokens)
     _log_bytes(ax, "bytes held")
     ends = {name: float(nbytes[-1]) for name, nbytes in caches.items()} | {"weights": weights}
-    roles = ["cached"] * len(caches) + ["weights"]
-    label_ends(ax, ends, roles, x_end=float(tokens[-1]))
+    label_ends(ax, ends, ["cached"] * len(caches) + ["weights"], x_end=float(tokens[-1]))
     return finish(fig)
 
 
 def _log_tokens(ax: Any, tokens: Sequence[int]) -> None:
     ax.set_xscale("log", base=2)
-    ticks = [t for t in tokens if int(np.log2(t)) % 2 == 0]
-    ax.set_xticks(ticks, labels=[f"{t:,}" for t in ticks])
+    draw.ticks_at(ax, [t for t in tokens if int(np.log2(t)) % 2 == 0])
     ax.set(xlabel="tokens of each request", xlim=(tokens[0], tokens[-1]))
-    ax.minorticks_off()
 
 
 def _log_bytes(ax: Any, name: str, axis: str = "y") -> None:
@@ -128,8 +101,84 @@ def _log_bytes(ax: Any, name: str, axis: str = "y") -> None:
     ax.minorticks_off()
 
 
-def _dot(role: str, words: str) -> Any:
-    from matplotlib.lines import Line2D
+def fits(table: Mapping[str, Sequence[float | None]], limits: Sequence[int], gpus: Any) -> Any:
+    """Models down, GPUs across: tokens that fit, dark where the model's own limit comes first.
 
-    face = CARD if role == "muted" else color(role)
-    return Line2D([], [], marker="o", linestyle="", mfc=face, mec=color(role), label=words)
+    table: model → tokens for each GPU, None where the weights do not fit, inf where memory sets no
+    limit. limits: the longest context of each model.
+    """
+    fig, ax = figure(1.5 + 0.26 * len(table))
+    for i, (row, limit) in enumerate(zip(table.values(), limits, strict=True)):
+        for j, n in enumerate(row):
+            enough = n is not None and n >= limit
+            if n is not None:
+                face = color("cached" if enough else "grid")
+                draw.box(ax, j, i, 0.96, 0.92, color=face, linewidth=0)
+            centered(ax, j, i, _fit_words(n), CARD if enough else INK, fontsize=8)
+    ax.set(xlim=(-0.5, len(gpus) - 0.5), ylim=(len(table) - 0.5, -0.5))
+    ax.set_xticks(range(len(gpus)), labels=list(gpus), rotation=35, ha="left")
+    ax.set_yticks(range(len(table)), labels=list(table))
+    ax.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, labelsize=8)
+    ax.set_xlabel("tokens of one request that fit (k: thousands, M: millions)")
+    ax.grid(False)
+    words = {"grid": "the memory is full first", "cached": "the model's own limit comes first"}
+    draw.legend_below(fig, words)
+    return finish(fig)
+
+
+def _fit_words(tokens: float | None) -> str:
+    if tokens is None:
+        return "–"
+    if tokens == np.inf:
+        return "∞"
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if tokens >= size:
+            return f"{tokens / size:.{int(tokens < 10 * size)}f}{letter}"
+    return f"{tokens:.0f}"
+
+
+def steps(found: Mapping[str, float], low: float, high: float) -> Any:
+    """Contexts in tokens, one bar per correction, over the band of defensible answers."""
+    fig, ax = figure(0.9 + 0.42 * len(found))
+    tones = [MUTED] * (len(found) - 1) + [INK]
+    ax.axvspan(low, high, color=color("grid"), alpha=0.7, linewidth=0)
+    drawn = ax.barh(list(found), list(found.values()), height=0.6, color=tones)
+    ax.bar_label(drawn, labels=[f"{x:,.0f}" for x in found.values()], padding=4, color=INK)
+    ax.set_xlim(0, max(*found.values(), high) * 1.16)
+    ax.xaxis.set_major_formatter(lambda x, _pos: f"{x:,.0f}")
+    ax.set_xlabel("tokens (band: from 90 % utilisation to weights only)")
+    ax.invert_yaxis()
+    ax.grid(axis="y", visible=False)
+    return finish(fig)
+
+
+def reservation(held: Sequence[int], final: Sequence[int], room: int) -> Any:
+    """One bar per request: tokens held now, tokens still to come, and slots no token will take."""
+    fig, ax = figure(0.9 + 0.145 * len(held))
+    rows = range(len(held))
+    ax.barh(rows, [room] * len(held), height=0.76, **draw.fill("free", 1.2))
+    ax.barh(rows, final, height=0.76, color=color("grid"))
+    ax.barh(rows, held, height=0.76, color=color("cached"))
+    ax.invert_yaxis()
+    ax.set(xlabel="slots in the row of a request (tokens)", ylabel="request", xlim=(0, room * 1.01))
+    ax.grid(False)
+    words = {"cached": "held now", "grid": "answer still to come", "free": "never used"}
+    draw.legend_below(fig, words)
+    return finish(fig)
+
+
+def mistakes(factors: Mapping[str, float]) -> Any:
+    """What a calculator says divided by what is true, on a log scale around 1."""
+    fig, ax = figure(0.8 + 0.36 * len(factors))
+    logs = [float(np.log2(f)) for f in factors.values()]
+    ax.barh(list(factors), logs, height=0.6, color=MUTED)
+    for i, (f, x) in enumerate(zip(factors.values(), logs, strict=True)):
+        words = f" × {f:.2f} " if f < 9.95 else f" × {f:.0f} "
+        centered(ax, x, i, words, ha="left" if x > 0 else "right")
+    ticks = list(range(int(np.floor(min(logs))) - 1, int(np.ceil(max(logs))) + 2))
+    ax.set_xticks(ticks, labels=[f"× {2.0**t:g}" for t in ticks])
+    ax.set(xlabel="what the calculator says / what is true", xlim=(ticks[0] - 0.3, ticks[-1]))
+    ax.axvline(0, color=INK, linewidth=1)
+    ax.invert_yaxis()
+    draw.grid_across(ax)
+    return finish(fig)

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from kvbook.explorers.controls import Slider
-from kvbook.explorers.explorer import Explorer
+from kvbook.explorers.explorer import Explorer, Scene
 from kvbook.explorers.scenes.axes import axis_counts, axis_linear
+from kvbook.explorers.scenes.panels import bar_part, bar_row, bars_panel, curve_line, curves_panel
 from kvbook.explorers.scenes.words import fixed
 from kvbook.figures.draw import annotate, bars, figure, finish, heatmap
 from kvbook.figures.style import CARD, GRID, INK, MUTED, color
@@ -23,9 +24,8 @@ def weights(patterns: Mapping[str, Any]) -> Any:
         seen = np.where(np.asarray(matrix) > 0, matrix, np.nan)
         heatmap(ax, seen, xlabel="key", ylabel="", vmax=1.0)
         ax.set_facecolor(GRID)  # a small weight is nearly white, no weight is grey
-        ax.set_title("\n".join(textwrap.wrap(name.replace("_", " "), 16)), fontsize=8)
-        ax.set_xticks(range(0, seen.shape[1], 2))
-        ax.set_yticks(range(seen.shape[0]))
+        ax.set_title("\n".join(textwrap.wrap(_words(name), 16)), fontsize=8)
+        ax.set(xticks=range(0, seen.shape[1], 2), yticks=range(seen.shape[0]))
     np.atleast_1d(axes)[0].set_ylabel("query")
     return finish(fig)
 
@@ -35,9 +35,7 @@ def drift(bits: Mapping[str, Sequence[float]]) -> Any:
     fig, ax = figure(3.0)
     tones = ["ink"] + ["muted"] * (len(bits) - 1)  # a bug has no colour in the palette
     for (name, x), tone, dashes in zip(bits.items(), tones, ("-", ":", "--", "-."), strict=False):
-        spent = np.cumsum(x)
-        read = range(1, len(spent) + 1)
-        ax.plot(read, spent, color=color(tone), linestyle=dashes, label=name.replace("_", " "))
+        ax.plot(range(1, len(x) + 1), np.cumsum(x), dashes, color=color(tone), label=_words(name))
     ax.set(xlabel="bytes read", ylabel="bits, added up")
     ax.legend(loc="upper left", handlelength=3.5)  # some lines end at the same height
     ax.set_ylim(bottom=0)
@@ -48,7 +46,7 @@ def bills(times: Mapping[str, float]) -> Any:
     """What each calculator says, as a multiple of the bytes that the arrays hold."""
     fig, ax = figure(0.8 + 0.36 * len(times))
     roles = ["ink" if abs(x - 1) < 1e-9 else "muted" for x in times.values()]
-    bars(ax, {n.replace("_", " "): x for n, x in times.items()}, roles, xlabel="bill / bytes held")
+    bars(ax, {_words(n): x for n, x in times.items()}, roles, xlabel="bill / bytes held")
     ax.axvline(1, color=MUTED, linewidth=1, zorder=0)
     for label in ax.texts:  # above the line
         label.set_bbox({"facecolor": CARD, "edgecolor": "none", "pad": 1})
@@ -73,11 +71,12 @@ def net(killed: Mapping[str, Sequence[bool]], mutants: Sequence[str]) -> Any:
     if rows.shape != (len(killed), len(mutants)):
         raise ValueError(f"killed: got {rows.shape}, needed {(len(killed), len(mutants))}")
     fig, ax = figure(1.9 + 0.19 * len(killed))
-    heatmap(ax, np.where(rows > 0, 0.72, np.nan), xlabel="", ylabel="", vmax=1.0)
-    ax.set_xticks(range(len(mutants)), [m.replace("_", " ") for m in mutants])
-    ax.tick_params(axis="x", labelrotation=90, labelsize=7)
-    ax.set_yticks(range(len(killed)), [name.replace("_", " ") for name in killed])
-    ax.tick_params(axis="y", labelsize=7)
+    shown, tests = np.where(rows > 0, 0.72, np.nan), list(killed)
+    heatmap(ax, shown, xlabel="", ylabel="", vmax=1.0)
+    ax.set_xticks(range(len(mutants)), [_words(bug) for bug in mutants])
+    ax.set_yticks(range(len(tests)), [_words(test) for test in tests])
+    ax.tick_params(labelsize=7)
+    ax.tick_params(axis="x", labelrotation=90)
     ax.set_xticks(np.arange(len(mutants)) + 0.5, minor=True)
     ax.set_yticks(np.arange(len(killed)) + 0.5, minor=True)
     ax.grid(True, which="minor", color=MUTED, linewidth=0.3)
@@ -108,66 +107,46 @@ def hall_explorer(healthy: Sequence[float], broken: Mapping[str, Sequence[float]
             raise ValueError(f"{name}: got {len(bits)} bytes, needed {len(healthy)}")
     top = max(max(healthy), *(max(bits) for bits in broken.values())) * 1.05
     worst = max(float(np.mean(bits)) for bits in broken.values())
-    scenes = [_scene(name, healthy, bits, top, worst) for name, bits in broken.items()]
-    texts = [name.replace("_", " ") for name in broken]
+    scenes = [_scene(_words(name), healthy, bits, top, worst) for name, bits in broken.items()]
+    texts = [_words(name) for name in broken]
     slider = Slider("bug", "Bug", list(range(1, len(texts) + 1)), 1, texts=texts)
     title = "Bits of each byte, one bug at a time"
     return Explorer.from_frames("hall", title, slider, scenes, anchor="hall-explorer")
 
 
 def _scene(
-    name: str, healthy: Sequence[float], broken: Sequence[float], top: float, worst: float
-) -> dict[str, Any]:
+    words: str, healthy: Sequence[float], broken: Sequence[float], top: float, worst: float
+) -> Scene:
     means = [float(np.mean(x)) for x in (healthy, broken)]
     moved = [i for i, (a, b) in enumerate(zip(healthy, broken, strict=True)) if b > a + 1]
     first = f"byte {moved[0] + 1}" if moved else "none"
-    words = name.replace("_", " ")
-    series = [("with the bug", "muted", broken, False), ("healthy", "ink", healthy, True)]
-    # A fiftieth of a bit is a quarter of a pixel; one value lies on the edge between hundredths.
+    without, with_it = (fixed(mean, 2) for mean in means)
+    lines = []
+    for label, role, bits in (("with the bug", "muted", broken), ("healthy", "ink", healthy)):
+        # A fiftieth of a bit is a quarter of a pixel; one value is on the edge between hundredths.
+        points = [[i + 1, round(50 * b) / 50] for i, b in enumerate(bits)]
+        lines.append(curve_line(label, role, points, label == "healthy"))
+    averages = [
+        bar_row(label, [bar_part(label, mean, role)])
+        for label, mean, role in zip(("healthy", "with the bug"), means, ("ink", "muted"))
+    ]
+    x, y = axis_counts("byte", len(healthy)), axis_linear("bits", top, 1)
     return {
         "title": words[0].upper() + words[1:],
-        "summary": f"With the bug {words!r} a byte of the text costs {fixed(means[1], 2)} bits on "
-        f"average, without it {fixed(means[0], 2)}. First byte that costs over one bit more: "
-        f"{first}.",
+        "summary": f"With the bug {words!r} a byte of the text costs {with_it} bits on average,"
+        f" without it {without}. First byte that costs over one bit more: {first}.",
         "formula": ["bits = −log2 of the probability of the next byte"],
         "numbers": [
-            {"label": "Bits per byte, healthy", "text": fixed(means[0], 2)},
-            {"label": "Bits per byte, with the bug", "text": fixed(means[1], 2)},
+            {"label": "Bits per byte, healthy", "text": without},
+            {"label": "Bits per byte, with the bug", "text": with_it},
             {"label": "First byte over one bit more", "text": first},
         ],
         "panels": [
-            {
-                "kind": "curves",
-                "label": "Bits of each byte",
-                "x": axis_counts("byte", len(healthy)),
-                "y": axis_linear("bits", top, 1),
-                "lines": [
-                    {
-                        "label": label,
-                        "role": role,
-                        "points": [[i + 1, round(50 * b) / 50] for i, b in enumerate(bits)],
-                        "dashed": dashed,
-                    }
-                    for label, role, bits, dashed in series
-                ],
-                "points": [],
-            },
-            {
-                "kind": "bars",
-                "label": "On average",
-                "unit": "bits per byte",
-                "max": worst * 1.05,
-                "bars": [
-                    {
-                        "label": label,
-                        "parts": [{"label": label, "value": mean, "role": role}],
-                    }
-                    for label, mean, role in (
-                        ("healthy", means[0], "ink"),
-                        ("with the bug", means[1], "muted"),
-                    )
-                ],
-                "marks": [],
-            },
+            curves_panel("Bits of each byte", x, y, lines, []),
+            bars_panel("On average", "bits per byte", worst * 1.05, averages, []),
         ],
     }
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")

@@ -1,4 +1,4 @@
-"""The figures of the chapter on recomputation: data in, figure out. (Long: all are here.)"""
+"""The figures of the chapter on recomputation: data in, figure out."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from kvbook.figures.draw import annotate, figure, finish, heatmap, label_ends, lines
+from kvbook.figures.draw import annotate, box, centered, figure, finish, heatmap, lines, patch
 from kvbook.figures.style import CARD, INK, MUTED, color, text_color
 
 
 def times_computed(times: Sequence[int], prompt: int) -> Any:
-    """How often each token's key was computed: one bar a token, the first time set apart.
+    """How many times each token's key was computed: a bar a token, the first time set apart.
 
     times: (S,) counts in the order of the text, whose first ``prompt`` tokens were the prompt.
     """
     counts = np.asarray(times)
     fig, ax = figure(3.0)
-    place = np.arange(len(counts))
-    first = np.minimum(counts, 1)
+    place, first = np.arange(len(counts)), np.minimum(counts, 1)
     ax.bar(place, first, width=0.85, color=color("key"))
     ax.bar(place, counts - first, bottom=first, width=0.85, color=color("recomputed"))
     ax.axvline(prompt - 0.5, color=INK, linewidth=1, linestyle=":")
@@ -28,7 +27,7 @@ def times_computed(times: Sequence[int], prompt: int) -> Any:
     ax.set(xlim=(-1, len(counts)), ylim=(0, top * 1.3))
     ax.text(prompt - 1, top * 1.04, "prompt", ha="right", va="bottom", fontsize=9)
     ax.text(prompt, top * 1.04, "new tokens", ha="left", va="bottom", fontsize=9)
-    patches = [_patch("key", "the first time"), _patch("recomputed", "again, the same numbers")]
+    patches = [patch("key", "the first time"), patch("recomputed", "again, the same numbers")]
     ax.legend(handles=patches, loc="upper right", ncols=2)
     return finish(fig)
 
@@ -41,7 +40,6 @@ def three_steps(scores: Any, hidden: Any, weights: Any, text: str) -> Any:
     """
     fig, axes = figure(3.5, ncols=3, sharey=True)
     blank = np.where(hidden, np.nan, 1.0)
-    names = letters(text)
     size = float(np.max(np.abs(scores)))
     heatmap(axes[0], scores, xlabel="key", ylabel="query", signed=True, vmax=size)
     heatmap(axes[1], scores * blank, xlabel="key", ylabel="", signed=True, vmax=size)
@@ -50,26 +48,14 @@ def three_steps(scores: Any, hidden: Any, weights: Any, text: str) -> Any:
     for ax, title in zip(axes, titles, strict=True):
         ax.set_title(title, fontsize=10)
         ax.set_aspect("equal")
-        _name_ticks(ax, names, size=7)
-    for ax in axes[1:]:
-        _hatch(ax, hidden)
+        _name_ticks(ax, letters(text), size=7)
+    pale = {"facecolor": "#eceff2", "edgecolor": color("free"), "hatch": "//", "linewidth": 0}
+    for ax in axes[1:]:  # grey with stripes: a colour that no score and no weight has
+        for i, j in np.argwhere(hidden):
+            box(ax, j, i, 1, 1, **pale)
     fig.colorbar(axes[1].images[0], ax=axes[:2], label="score", location="bottom", shrink=0.5)
     fig.colorbar(axes[2].images[0], ax=axes[2], label="weight", location="bottom", shrink=0.9)
     return finish(fig)
-
-
-def _hatch(ax: Any, hidden: Any) -> None:
-    """Grey with stripes where `hidden` is True: a colour that no score and no weight has."""
-    from matplotlib.patches import Rectangle
-
-    pale: dict[str, Any] = {
-        "facecolor": "#eceff2",
-        "edgecolor": color("free"),
-        "hatch": "//",
-        "linewidth": 0,
-    }
-    for i, j in np.argwhere(hidden):
-        ax.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, **pale))
 
 
 def pipeline(layers: int, hidden: int) -> Any:
@@ -78,48 +64,39 @@ def pipeline(layers: int, hidden: int) -> Any:
     ax.set(xlim=(-0.5, 100.5), ylim=(2, 40))
     ax.axis("off")
     stream = 10.0
-    for left, width, words in (
+
+    def part(x: float, y: float, width: float, height: float, words: str) -> None:
+        x, y = x + width / 2, y + height / 2
+        box(ax, x, y, width, height, facecolor=CARD, edgecolor=INK, zorder=3)
+        centered(ax, x, y, words, fontsize=8.5, zorder=4)
+
+    def arrow(start: tuple[float, float], end: tuple[float, float]) -> None:
+        style = {"arrowstyle": "-|>", "color": INK, "shrinkA": 0, "shrinkB": 0}
+        ax.annotate("", end, start, arrowprops=style)
+
+    ends = (
         (0, 10, "token\nids\n(T,)"),
         (15, 13, "embedding\n(V, hidden)"),
         (75, 9, "norm"),
         (88, 12, "logits\n(T, V)"),
-    ):
-        _box(ax, left, stream - 4.5, width, 9, words)
-    for start, end in ((10, 15), (28, 75), (84, 88)):
-        _arrow(ax, (start, stream), (end, stream))
-    for x, words in ((32.5, "attention\nreads earlier rows"), (54.0, "MLP\neach row alone")):
-        _box(ax, x, 25, 17.5, 9, words)
-        _box(ax, x, 17, 8, 4.6, "norm")
-        _arrow(ax, (x + 4, stream), (x + 4, 17))
-        _arrow(ax, (x + 4, 21.6), (x + 4, 25))
-        _arrow(ax, (x + 14, 25), (x + 14, stream + 1.7))
-        ring = {"boxstyle": "circle,pad=0.15", "facecolor": CARD, "edgecolor": INK}
-        ax.text(x + 14, stream, "+", ha="center", va="center", fontsize=11, zorder=4, bbox=ring)
-    _frame(ax, 30.5, 4, 43, 33, f"one layer; the model has L = {layers}")
-    ax.text(
-        52, 5.6, f"residual stream (T, hidden = {hidden})", ha="center", fontsize=9, color=MUTED
     )
+    for left, width, words in ends:
+        part(left, stream - 4.5, width, 9, words)
+    for start, end in ((10, 15), (28, 75), (84, 88)):
+        arrow((start, stream), (end, stream))
+    for x, words in ((32.5, "attention\nreads earlier rows"), (54.0, "MLP\neach row alone")):
+        part(x, 25, 17.5, 9, words)
+        part(x, 17, 8, 4.6, "norm")
+        arrow((x + 4, stream), (x + 4, 17))
+        arrow((x + 4, 21.6), (x + 4, 25))
+        arrow((x + 14, 25), (x + 14, stream + 1.7))
+        ring = {"boxstyle": "circle,pad=0.15", "facecolor": CARD, "edgecolor": INK}
+        centered(ax, x + 14, stream, "+", fontsize=11, zorder=4, bbox=ring)
+    box(ax, 52, 20.5, 43, 33, fill=False, edgecolor=MUTED, linestyle="--")
+    ax.text(31.5, 37.8, f"one layer; the model has L = {layers}", fontsize=9, color=MUTED)
+    words = f"residual stream (T, hidden = {hidden})"
+    ax.text(52, 5.6, words, ha="center", fontsize=9, color=MUTED)
     return finish(fig)
-
-
-def _box(ax: Any, x: float, y: float, width: float, height: float, words: str) -> None:
-    from matplotlib.patches import Rectangle
-
-    ax.add_patch(Rectangle((x, y), width, height, facecolor=CARD, edgecolor=INK, zorder=3))
-    where = (x + width / 2, y + height / 2)
-    ax.text(*where, words, ha="center", va="center", fontsize=8.5, zorder=4)
-
-
-def _frame(ax: Any, x: float, y: float, width: float, height: float, words: str) -> None:
-    from matplotlib.patches import Rectangle
-
-    ax.add_patch(Rectangle((x, y), width, height, fill=False, edgecolor=MUTED, linestyle="--"))
-    ax.text(x + 1, y + height + 0.8, words, fontsize=9, color=MUTED)
-
-
-def _arrow(ax: Any, start: tuple[float, float], end: tuple[float, float]) -> None:
-    style = {"arrowstyle": "-|>", "color": INK, "shrinkA": 0, "shrinkB": 0}
-    ax.annotate("", end, start, arrowprops=style)
 
 
 def pairs_turned(cases: Sequence[tuple[int, Any, int, Any]]) -> Any:
@@ -141,9 +118,8 @@ def pairs_turned(cases: Sequence[tuple[int, Any, int, Any]]) -> Any:
         ax.axis("off")
         for role, at, pair in (("query", query_at, query), ("key", key_at, key)):
             side = "left" if pair[0] > 0.2 else "right" if pair[0] < -0.2 else "center"
-            where = 1.12 * np.asarray(pair)
-            words = f"{role} at {at}"
-            ax.text(*where, words, color=text_color(role), fontsize=9, ha=side, va="center")
+            x, y = 1.12 * np.asarray(pair)
+            centered(ax, x, y, f"{role} at {at}", text_color(role), ha=side)
     return finish(fig)
 
 
@@ -161,12 +137,9 @@ def head_scores(scores: Mapping[str, Any]) -> Any:
     fig, axes = figure(2.8, ncols=len(scores), sharey=True)
     for ax, (name, values) in zip(axes, scores.items(), strict=True):
         heatmap(ax, values, xlabel="query head", ylabel="", vmax=1.0)
-        ax.set_title(name)
-        ax.set_xticks(range(values.shape[1]))
-        ax.set_yticks(range(values.shape[0]))
+        ax.set(xticks=range(values.shape[1]), yticks=range(values.shape[0]), title=name)
         for (layer, head), value in np.ndenumerate(values):
-            ink = "white" if value > 0.45 else INK
-            ax.text(head, layer, f"{value:.2f}", ha="center", va="center", color=ink, fontsize=9)
+            centered(ax, head, layer, f"{value:.2f}", CARD if value > 0.45 else INK)
     axes[0].set_ylabel("layer")
     fig.colorbar(axes[-1].images[0], ax=axes, label="share of attention")
     return finish(fig)
@@ -185,21 +158,13 @@ def attention_map(weights: Any, text: str, title: str = "", answer: int = 0) -> 
     ax.set_aspect("equal")
     ax.set_title(title)
     _name_ticks(ax, letters(text), size=7 if t < 56 else 6)
-    if answer:
-        _frame_rows(ax, t - 1 - answer, t - 1)
+    if answer:  # a frame round the rows as far as they see
+        first, end = t - 1 - answer, t - 1.0
+        style = {"facecolor": "none", "edgecolor": color("query"), "linewidth": 1.5}
+        box(ax, (end - 1) / 2, (first + end - 1) / 2, end, answer, **style)
+        annotate(ax, "the rows that\nchoose the answer", (end - 4, first - 0.5), offset=(-20, 60))
     fig.colorbar(ax.images[0], ax=ax, label="weight", shrink=0.6)
     return finish(fig)
-
-
-def _frame_rows(ax: Any, first: int, end: int) -> None:
-    """A frame round rows first ... end − 1 as far as they see, and words for it."""
-    from matplotlib.patches import Rectangle
-
-    frame = Rectangle((-0.5, first - 0.5), float(end), float(end - first), linewidth=1.5)
-    frame.set(facecolor="none", edgecolor=color("query"))
-    ax.add_patch(frame)
-    words = "the rows that\nchoose the answer"
-    annotate(ax, words, (end - 4.0, first - 0.5), offset=(-20.0, 60.0))
 
 
 def work(lengths: Any, counted: Any, formula: Mapping[str, Any]) -> Any:
@@ -207,17 +172,12 @@ def work(lengths: Any, counted: Any, formula: Mapping[str, Any]) -> Any:
 
     formula: name → (lengths,) operations. counted: (lengths,), drawn on the last of the lines.
     """
-    roles = [*["muted"] * (len(formula) - 1), "recomputed"]
     fig, ax = figure(3.1)
-    lines(
-        ax,
-        lengths,
-        {name: np.asarray(y) / 1e6 for name, y in formula.items()},
-        roles,
-        xlabel="tokens in the text",
-        ylabel="operations for the next one (million)",
-    )
-    ax.plot(lengths, np.asarray(counted) / 1e6, "o", color=color(roles[-1]))
+    series = {name: np.asarray(y) / 1e6 for name, y in formula.items()}
+    roles = [*["muted"] * (len(formula) - 1), "recomputed"]
+    ylabel = "operations for the next one (million)"
+    lines(ax, lengths, series, roles, xlabel="tokens in the text", ylabel=ylabel)
+    ax.plot(lengths, np.asarray(counted) / 1e6, "o", color=color("recomputed"))
     ax.set_xlim(left=0)
     ax.set_ylim(bottom=0)
     return finish(fig)
@@ -230,15 +190,12 @@ def clock(lengths: Any, operations: Any, seconds: Any) -> Any:
         "operations": np.asarray(operations) / operations[0],
         "time, this machine": np.asarray(seconds) / seconds[0],
     }
-    roles = ["recomputed", "ink"]
     fig, ax = figure(3.1)
-    for y, role, mark in zip(series.values(), roles, "os", strict=True):
-        ax.plot(x, y, marker=mark, color=color(role))
     ax.set_xscale("log", base=2)
-    ax.set_yscale("log")
-    ax.set(xlabel="tokens in the text", ylabel="multiple of the cost of one token")
+    ax.set(yscale="log")
+    names = {"xlabel": "tokens in the text", "ylabel": "multiple of the cost of one token"}
+    lines(ax, x, series, ["recomputed", "ink"], **names, forms=("o-", "s-"))
     ax.set_xticks(x, labels=[str(n) for n in x])
-    label_ends(ax, {n: float(y[-1]) for n, y in series.items()}, roles, x_end=float(x[-1]))
     return finish(fig)
 
 
@@ -250,13 +207,6 @@ def letters(text: str) -> list[str]:
 
 def _name_ticks(ax: Any, names: Sequence[str], size: int) -> None:
     for axis in (ax.xaxis, ax.yaxis):
-        axis.set_ticks(range(len(names)), labels=list(names), fontsize=size)
+        style = {"fontsize": size, "family": "DejaVu Sans Mono"}
+        axis.set_ticks(range(len(names)), labels=list(names), **style)
         axis.set_tick_params(length=0, pad=1)
-        for label in axis.get_ticklabels():
-            label.set_family("DejaVu Sans Mono")
-
-
-def _patch(role: str, label: str) -> Any:
-    from matplotlib.patches import Patch
-
-    return Patch(color=color(role), label=label)

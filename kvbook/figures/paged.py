@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kvbook.figures.draw import cells, figure, finish, lines
+from kvbook.figures import draw
+from kvbook.figures.draw import box, cells, centered, figure, finish, lines
 from kvbook.figures.style import CARD, INK, MUTED, color, on_color
 
 
@@ -28,22 +29,15 @@ def maps(grids: Mapping[str, Any]) -> Any:
         ax.imshow(picture, aspect="auto", interpolation="nearest")
         ax.set(title=title, xticks=[], yticks=[])
         ax.grid(False)
-    fig.legend(
-        handles=[
-            _patch("cached", "holds tokens"),
-            _patch("grid", "reserved, holds nothing"),
-            _patch("free", "free"),
-        ],
-        loc="outside lower center",
-        ncols=3,
-    )
+    words = {"cached": "holds tokens", "grid": "reserved, holds nothing", "free": "free"}
+    draw.legend_below(fig, words)
     return finish(fig)
 
 
 def tables(
     table: Mapping[str, Sequence[int]], lengths: Mapping[str, int], num_blocks: int, size: int
 ) -> Any:
-    """Requests as they read (above) and their blocks where they lie (below), joined by lines.
+    """Requests as they read (above) and their blocks where they are (below), joined by lines.
 
     table: request → its blocks in order; lengths: its tokens. A slot shows its token's position.
     """
@@ -51,42 +45,33 @@ def tables(
     gap = size + 1
     styles = dict(zip(table, ("-", "--", ":"), strict=False))
     owner = {b: (name, n) for name, blocks in table.items() for n, b in enumerate(blocks)}
+
+    def slots(left: float, y: float, used: int, first: int) -> None:
+        """One block: `used` slots with the positions of their tokens, the rest as outlines."""
+        for i in range(size):
+            box(ax, left + i, y, 0.92, 0.92, **draw.fill("cached" if i < used else "free", 1.0))
+            if i < used:
+                centered(ax, left + i, y, str(first + i), on_color("cached"), fontsize=7)
+
     start = 0.0
     for name, blocks in table.items():
-        ax.annotate(f"request {name}", (start - 0.4, -0.75), size=10)
+        ax.text(start - 0.4, -0.75, f"request {name}", size=10)
         for n, block in enumerate(blocks):
             left = start + n * gap
-            _slots(ax, left, 0, size, lengths[name] - n * size, n * size)
+            slots(left, 0, lengths[name] - n * size, n * size)
             ends = ([left + (size - 1) / 2, block * gap + (size - 1) / 2], [0.62, 3.38])
             ax.plot(*ends, color=color("muted"), linestyle=styles[name], linewidth=1.4)
         start += len(blocks) * gap + 1.5
     for block in range(num_blocks):
         name, n = owner.get(block, ("", 0))
-        _slots(ax, block * gap, 4, size, lengths[name] - n * size if name else 0, n * size)
+        slots(block * gap, 4, lengths[name] - n * size if name else 0, n * size)
         words = f"block {block}" + (f" ({name})" if name else "")
-        middle = (block * gap + (size - 1) / 2, 5.15)
-        ax.annotate(words, middle, ha="center", color=MUTED, size=9)
+        centered(ax, block * gap + (size - 1) / 2, 5.15, words, MUTED, va="baseline")
     ax.set(xlim=(-1, max(num_blocks * gap, start) - 0.5), ylim=(5.4, -1.2), xticks=[], yticks=[])
     ax.set_aspect("equal")
     ax.spines[:].set_visible(False)
     ax.grid(False)
     return finish(fig)
-
-
-def _slots(ax: Any, left: float, y: float, size: int, held: int, first: int) -> None:
-    """One block: `held` slots with the positions of their tokens, the rest as outlines."""
-    from matplotlib.patches import Rectangle
-
-    for i in range(size):
-        used = i < held
-        fill, edge = (color("cached"), color("cached")) if used else (CARD, color("free"))
-        box = Rectangle((left + i - 0.46, y - 0.46), 0.92, 0.92, facecolor=fill, edgecolor=edge)
-        ax.add_patch(box)
-        if used:
-            ax.annotate(
-                str(first + i), (left + i, y), ha="center", va="center", size=7,
-                color=on_color("cached"),
-            )  # fmt: skip
 
 
 def running(steps: Mapping[str, Sequence[int]]) -> Any:
@@ -95,7 +80,7 @@ def running(steps: Mapping[str, Sequence[int]]) -> Any:
     looks = (("muted", "-"), ("muted", "--"), ("ink", "-"))  # none of these is a palette role
     for (way, counts), (role, style) in zip(steps.items(), looks, strict=False):
         words = f"{way}, done after {len(counts):,} steps"
-        ax.plot(counts, color=color(role), linestyle=style, label=words)
+        ax.plot(counts, style, color=color(role), label=words)
     ax.set(xlabel="step", ylabel="requests running")
     ax.set_ylim(bottom=0)
     ax.set_xlim(left=0)
@@ -108,7 +93,7 @@ def block_sizes(
 ) -> Any:
     """Slots wasted per request, measured (dots) and predicted (line); entries of its table."""
     fig, (left, right) = figure(3.0, ncols=2)
-    left.plot(sizes, formula, color=color("muted"), linestyle="--", label="(block size − 1) / 2")
+    left.plot(sizes, formula, "--", color=color("muted"), label="(block size − 1) / 2")
     left.plot(sizes, wasted, "o", color=color("ink"), label="measured")
     left.set(ylabel="slots wasted per request")
     left.legend(loc="upper left")
@@ -118,7 +103,7 @@ def block_sizes(
         ax.set(xscale="log", xlabel="block size (tokens)")
         ax.set_yscale("symlog", linthresh=1)
         ax.set_ylim(0, 2.2 * max(*wasted, *entries))
-        _ticks(ax, sizes)
+        draw.ticks_at(ax, _some(sizes))
         ax.yaxis.set_major_formatter("{x:g}")
     return finish(fig)
 
@@ -144,7 +129,7 @@ def pieces(tokens: Sequence[int], times: Mapping[str, Sequence[float]], roles: A
     ax.set(xscale="log")
     names = {"xlabel": "tokens in a piece", "ylabel": "time (best of all = 1)"}
     lines(ax, tokens, times, roles, **names, marker="o")
-    _ticks(ax, tokens)
+    draw.ticks_at(ax, _some(tokens))
     ax.set_ylim(bottom=0)
     return finish(fig)
 
@@ -156,23 +141,10 @@ def padded_table(table: Any, used: Any) -> Any:
     text = [[str(b) if u else "" for b, u in zip(*row)] for row in zip(table, used)]
     cells(ax, roles, text=text, xlabel="entry of the table", ylabel="request")
     ax.set(yticks=range(len(table)), xticks=range(len(table[0])))
-    handles = [_patch("muted", "number of a block"), _patch("free", "padding")]
-    fig.legend(handles=handles, loc="outside lower center", ncols=2)
+    draw.legend_below(fig, {"muted": "number of a block", "free": "padding"})
     return finish(fig)
 
 
-def _ticks(ax: Any, values: Sequence[int]) -> None:
-    """Label a logarithmic axis with some of the values themselves."""
-    from matplotlib.ticker import NullLocator
-
-    ax.xaxis.set_minor_locator(NullLocator())
-    shown = list(values)[:: max(1, -(-len(values) // 6))]
-    ax.set_xticks(shown, labels=[f"{n:,}" for n in shown])
-
-
-def _patch(role: str, words: str) -> Any:
-    from matplotlib.patches import Patch
-
-    if role == "free":
-        return Patch(facecolor=CARD, edgecolor=color(role), label=words)
-    return Patch(facecolor=color(role), label=words)
+def _some(values: Sequence[int]) -> list[int]:
+    """At most six of the values, for an axis."""
+    return list(values)[:: max(1, -(-len(values) // 6))]

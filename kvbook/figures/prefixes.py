@@ -1,28 +1,27 @@
-"""Drawings of the chapter on shared prefixes: block tables, lookups, what is read (the pool through
-time is in `prefixes_pool`). Data in, figure out."""
+"""The chapter on shared prefixes: block tables, lookups, what is read, and a pool through time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from kvbook.figures.draw import bytes_axis, cells, figure, finish, lines
-from kvbook.figures.prefixes_pool import LEGEND, Moment, pool_explorer
+from kvbook.explorers.controls import Slider
+from kvbook.explorers.explorer import Explorer, Scene
+from kvbook.explorers.scenes.blocks import Blocks, pool_rows, replay
+from kvbook.explorers.scenes.panels import cells_panel
+from kvbook.figures import draw
+from kvbook.figures.draw import bytes_axis, cells, centered, figure, finish, lines
 from kvbook.figures.style import CARD, INK, color, text_color
 from kvbook.figures.units import format_bytes, format_number
+from kvlib.caches.allocation.pool import Event
 
-__all__ = [
-    "Moment",
-    "pool_explorer",
-    "reads",
-    "split",
-    "stairs",
-    "stored",
-    "survivors",
-    "tables",
-    "walks",
-    "work",
-]
+LEGEND = {
+    "key": "handed out in this moment",
+    "shared": "held by several requests",
+    "cached": "held by one request",
+    "muted": "free, can still be found",
+    "free": "free, nothing to find",
+}
 
 
 def stored(parts: Mapping[str, Mapping[str, float]]) -> Any:
@@ -33,23 +32,15 @@ def stored(parts: Mapping[str, Mapping[str, float]]) -> Any:
         "cached": "questions and answers",
     }
     fig, ax = figure(1.1 + 0.5 * len(parts))
-    for row, held in enumerate(parts.values()):
-        at = 0.0
-        for role in words:
-            ax.barh(row, held[role], left=at, height=0.62, color=color(role), edgecolor=CARD)
-            at += held[role]
-        ax.annotate(f" {format_bytes(at)}", (at, row), va="center", size=9, color=INK)
+    fills = {role: {"color": color(role), "edgecolor": CARD} for role in words}
+    rows = {name: {role: held[role] for role in words} for name, held in parts.items()}
+    draw.stacked(ax, rows, fills, lambda _, total: f" {format_bytes(total)}")
     ax.set_yticks(range(len(parts)), labels=list(parts))
     ax.set_xlim(0, 1.17 * max(sum(held.values()) for held in parts.values()))
     ax.invert_yaxis()
-    ax.grid(axis="x", visible=True)
-    ax.grid(axis="y", visible=False)
+    draw.grid_across(ax)
     bytes_axis(ax, "keys and values", axis="x")
-    fig.legend(
-        handles=[_patch(role, text) for role, text in words.items()],
-        loc="outside lower center",
-        ncols=3,
-    )
+    draw.legend_below(fig, words)
     return finish(fig)
 
 
@@ -63,8 +54,7 @@ def tables(rows: Mapping[str, Sequence[int]], references: Mapping[int, int], fir
     most = max(len(blocks) for blocks in shown)
     ax.set_xticks(range(most), labels=[str(first + i) for i in range(most)])
     ax.set_yticks(range(len(rows)), labels=list(rows))
-    handles = [_patch(role, LEGEND[role]) for role in ("shared", "cached")]
-    fig.legend(handles=handles, loc="outside lower center", ncols=2)
+    draw.legend_below(fig, {role: LEGEND[role] for role in ("shared", "cached")})
     return finish(fig)
 
 
@@ -72,9 +62,8 @@ def walks(agreed: Sequence[int], tokens: Mapping[str, Sequence[int]]) -> Any:
     """Tokens that a lookup hashes or compares, against tokens that agree: one line per kind."""
     fig, ax = figure(3.0)
     roles = ["muted", "muted", "ink"][: len(tokens)]  # none of these is a role of the palette
-    lines(ax, agreed, tokens, roles, xlabel="tokens that agree", ylabel="tokens looked at")
-    for line, style in zip(ax.lines, ("-", "--", "-"), strict=False):
-        line.set_linestyle(style)
+    names = {"xlabel": "tokens that agree", "ylabel": "tokens looked at"}
+    lines(ax, agreed, tokens, roles, **names, forms=("-", "--", "-"))
     ax.set_ylim(bottom=0)
     return finish(fig)
 
@@ -83,7 +72,7 @@ def stairs(agreed: Sequence[int], found: Mapping[str, Sequence[int]]) -> Any:
     """Tokens found against tokens that agree, a staircase for each block size."""
     fig, ax = figure(3.0)
     for (name, y), style in zip(found.items(), (":", "-", "--"), strict=False):
-        ax.plot(agreed, y, drawstyle="steps-post", color=color("shared"), ls=style, label=name)
+        ax.plot(agreed, y, style, drawstyle="steps-post", color=color("shared"), label=name)
     ax.set(xlabel="tokens that agree", ylabel="tokens found")
     ax.legend(loc="upper left")
     return finish(fig)
@@ -106,9 +95,8 @@ def work(cold: Mapping[str, float], warm: Mapping[str, float], *, unit: str) -> 
     fig, axes = figure(1.7, ncols=len(cold))
     for ax, name in zip(axes, cold, strict=True):
         values = {"nothing found": cold[name], "prefix found": warm[name]}
-        drawn = ax.barh(list(values), list(values.values()), height=0.6)
-        for bar, role in zip(drawn, ("recomputed", "ink"), strict=True):
-            bar.set_color(color(role))
+        tones = [color("recomputed"), color("ink")]
+        drawn = ax.barh(list(values), list(values.values()), height=0.6, color=tones)
         labels = [format_number(v) for v in values.values()]
         ax.bar_label(drawn, labels=labels, padding=4, color=INK, fontsize=9)
         ax.set(title=name, xlabel=unit if name != "tokens" else "", xlim=(0, 1.35 * cold[name]))
@@ -136,25 +124,14 @@ def split(shared: int, private: Sequence[int]) -> Any:
     """Cascade: all queries over the shared tokens in one product, each over its own in another."""
     fig, ax = figure(0.9 + 0.34 * len(private))
     rows, longest = len(private), max(private)
-    height = rows - 0.12
-    ax.barh((rows - 1) / 2, shared, height=height, color=color("shared"))
-    ax.annotate(
-        f"{shared} shared tokens,\n{rows} queries in one product",
-        (shared / 2, (rows - 1) / 2),
-        ha="center",
-        va="center",
-        color=CARD,
-    )
+    middle = (rows - 1) / 2
+    ax.barh(middle, shared, height=rows - 0.12, color=color("shared"))
+    words = f"{shared} shared tokens,\n{rows} queries in one product"
+    centered(ax, shared / 2, middle, words, CARD, fontsize=10)
     for row, n in enumerate(private):
         ax.barh(row, n, left=shared + 3, height=0.88, color=color("cached"))
-    ax.annotate(
-        "private tokens,\none product per query",
-        (shared + 3 + longest, (rows - 1) / 2),
-        xytext=(8, 0),
-        textcoords="offset points",
-        va="center",
-        color=text_color("cached"),
-    )
+    words, ink = "private tokens,\none product per query", text_color("cached")
+    draw.note(ax, words, (shared + 3 + longest, middle), (8, 0), color=ink, fontsize=10)
     ax.set_yticks(range(rows), labels=[str(i) for i in range(rows)])
     ax.set(xlabel="position", ylabel="query of request", xlim=(0, 1.34 * (shared + longest)))
     ax.invert_yaxis()
@@ -162,7 +139,53 @@ def split(shared: int, private: Sequence[int]) -> Any:
     return finish(fig)
 
 
-def _patch(role: str, words: str) -> Any:
-    from matplotlib.patches import Patch
+class Moment(NamedTuple):
+    """The pool after one event, and what had happened."""
 
-    return Patch(label=words, facecolor=color(role))
+    words: str
+    events: int  # how many events of the pool's log had happened
+    tables: Mapping[str, Sequence[int]]  # name of a request → its blocks
+    copied: int  # bytes that were copied
+
+
+def pool_explorer(events: Sequence[Event], num_blocks: int, moments: Sequence[Moment]) -> Explorer:
+    """A pool through time: one slider and one scene per moment, replayed from the pool's log."""
+    names = list(dict.fromkeys(name for moment in moments for name in moment.tables))
+    states, scenes, seen = replay(events, num_blocks), [], 0
+    for moment in moments:
+        taken = {b for e in events[seen : moment.events] if e.kind == "allocate" for b in e.blocks}
+        scenes.append(_pool_scene(states[moment.events], taken, moment, names))
+        seen = moment.events
+    count = range(1, len(scenes) + 1)
+    slider = Slider("moment", "Moment", count, texts=[f"{i} of {len(scenes)}" for i in count])
+    return Explorer.from_frames("pool", "A pool of blocks through time", slider, scenes)
+
+
+def _pool_scene(state: Blocks, taken: set[int], moment: Moment, names: Sequence[str]) -> Scene:
+    rows = pool_rows(state, taken, names, moment.tables)
+    roles = state.roles()
+    entries = sum(len(blocks) for blocks in moment.tables.values())
+    found, blank, several = (roles.count(r) for r in ("muted", "free", "shared"))
+    used = len(roles) - found - blank
+    copied = format_bytes(moment.copied) if moment.copied else "nothing"
+    label = f"Blocks 0 to {len(roles) - 1} of the pool, one per column; below, the"
+    legend = [{"role": role, "label": text} for role, text in LEGEND.items()]
+    return {
+        "title": moment.words,
+        "summary": (
+            f"{moment.words}. Of {len(roles)} blocks {used} held, {several} by several requests;"
+            f" {found} free that can still be found, {blank} free with nothing to find."
+            f" Copied: {copied}."
+        ),
+        "formula": [
+            *(f"{n}: blocks {', '.join(map(str, held))}" for n, held in moment.tables.items()),
+            f"entries of all block tables: {entries}; blocks that they name: {used}",
+        ],
+        "numbers": [
+            {"label": "Blocks held", "text": str(used)},
+            {"label": "Free, can be found", "text": str(found)},
+            {"label": "Free, nothing to find", "text": str(blank)},
+            {"label": "Bytes copied", "text": copied},
+        ],
+        "panels": [cells_panel(f"{label} requests that hold them", rows, legend)],
+    }

@@ -1,5 +1,7 @@
-"""Drawings of the chapter on few bits: where keys and values differ, what an axis costs, what a
-codec weighs. Data in, figure out."""
+"""The chapter on few bits: where keys and values differ, what an axis costs, what a codec weighs.
+
+Its explorer is made from a model's own keys: bits from 1 to 8, along either axis.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from kvbook.figures.draw import bytes_axis, cells, figure, finish, heatmap
-from kvbook.figures.style import CARD, INK, MUTED, color, on_color, text_color
+from kvbook.explorers.controls import Slider
+from kvbook.explorers.explorer import Explorer, Scene
+from kvbook.explorers.scenes.axes import nice_step, ticked
+from kvbook.explorers.scenes.panels import bar_part, bar_row, bars_panel, curve_line, curves_panel
+from kvbook.explorers.scenes.words import count_words, fixed, number_words
+from kvbook.figures import draw
+from kvbook.figures.draw import bytes_axis, cells, figure, finish, heatmap, note
+from kvbook.figures.style import CARD, INK, MUTED, color, text_color
+from kvlib.codecs.groups import quantise
 
 AXIS_ROLES = {"per channel": "key", "per token": "muted"}  # keys, decoded one way or the other
+GROUP = 32
+SCALE_BITS = 32  # a float16 scale and a float16 zero for each group
 
 
 def stripes(keys: Any, values: Any) -> Any:
@@ -45,18 +56,12 @@ def by_axis(errors: Mapping[str, Mapping[str, Sequence[float]]], bits: Sequence[
     fig, axes = figure(1.9, ncols=len(errors), sharey=True)
     every = np.log10([[list(row) for row in table.values()] for table in errors.values()])
     low, high = float(every.min()) - 0.3, float(every.max())
-    for ax, (what, table) in zip(axes, errors.items(), strict=True):
-        numbers = np.array([list(row) for row in table.values()])
-        ax.imshow(np.log10(numbers), vmin=low, vmax=high, aspect="auto")
-        for (i, j), x in np.ndenumerate(numbers):
-            dark = (np.log10(x) - low) / (high - low) > 0.55
-            ink = on_color("cached") if dark else INK
-            ax.text(j, i, f"{x:.2g} %", ha="center", va="center", color=ink, fontsize=10)
-        ax.set_xticks(range(len(bits)), labels=[f"{b} bits" for b in bits])
-        ax.set_yticks(range(len(table)), labels=list(table))
-        ax.tick_params(length=0)
+    columns = [f"{b} bits" for b in bits]
+    for ax, (what, table), logs in zip(axes, errors.items(), every, strict=True):
+        words = [[f"{x:.2g} %" for x in row] for row in table.values()]
+        dark, names = low + 0.55 * (high - low), {"columns": columns, "rows": list(table)}
+        draw.number_cells(ax, logs, words, dark=dark, limits=(low, high), size=10, **names)
         ax.set_title(f"error of the {what}")
-        ax.grid(False)
     return finish(fig)
 
 
@@ -64,24 +69,19 @@ def by_layer(panels: Mapping[str, Mapping[str, Sequence[float]]]) -> Any:
     """Bars per layer and axis: one panel per kind of error, its name the axis label."""
     fig, axes = figure(3.0, ncols=len(panels))
     for ax, (name, table) in zip(np.atleast_1d(axes), panels.items(), strict=True):
-        width = 0.8 / len(table)
-        for i, (axis, heights) in enumerate(table.items()):
-            x = np.arange(len(heights)) + (i - (len(table) - 1) / 2) * width
-            ax.bar(x, heights, width=width * 0.9, color=color(AXIS_ROLES[axis]), label=axis)
-        ax.set_xticks(range(len(heights)))
-        ax.set(xlabel="layer", ylabel=name)
+        draw.grouped(ax, table, [AXIS_ROLES[axis] for axis in table])
+        ax.set(xlabel="layer", ylabel=name, xticks=range(len(next(iter(table.values())))))
     handles, labels = ax.get_legend_handles_labels()
     fig.legend(handles, labels, loc="outside upper center", ncols=2)
     return finish(fig)
 
 
 def bytes_of(orders: Mapping[str, Sequence[tuple[int, int]]]) -> Any:
-    """Which channel lies in which half of a byte: order → (low, high) channels of each byte."""
+    """Which channel is in which half of a byte: order → (low, high) channels of each byte."""
     fig, axes = figure(1.5 * len(orders) + 0.2, nrows=len(orders), sharex=True)
     for ax, (name, pairs) in zip(axes, orders.items(), strict=True):
         text = [[str(pair[half]) for pair in pairs] for half in (1, 0)]
-        half_of = len(pairs)
-        roles = [["muted" if int(c) < half_of else "grid" for c in row] for row in text]
+        roles = [["muted" if int(c) < len(pairs) else "grid" for c in row] for row in text]
         cells(ax, roles, text=text)
         ax.set_yticks([0, 1], labels=["high 4 bits", "low 4 bits"])
         ax.set_xticks(range(len(pairs)), labels=[f"byte {j}" for j in range(len(pairs))])
@@ -97,13 +97,11 @@ def residual(kept: Sequence[int], added: Mapping[str, Sequence[tuple[float, floa
     added: name → (mean, standard error) for each of `kept`.
     """
     fig, ax = figure(3.0)
-    styles = (("ink", "-", "o"), ("ink", "--", "s"), ("muted", ":", "^"))
+    styles = (("ink", "o-"), ("ink", "s--"), ("muted", "^:"))
     x = range(len(kept))
-    for (name, found), (tone, style, mark) in zip(added.items(), styles, strict=False):
+    for (name, found), (tone, form) in zip(added.items(), styles, strict=False):
         mean, error = zip(*found, strict=True)
-        ax.errorbar(
-            x, mean, error, color=color(tone), linestyle=style, marker=mark, capsize=4, label=name
-        )
+        ax.errorbar(x, mean, error, fmt=form, color=color(tone), capsize=4, label=name)
     ax.set_xticks(x, labels=[str(n) for n in kept])
     ax.set(xlabel="newest tokens kept in float32 (residual)", ylabel="bits per byte added (%)")
     every = [(mean - error, mean) for found in added.values() for mean, error in found]
@@ -117,27 +115,22 @@ def weight(held: Mapping[str, tuple[float, float, float]], title: str = "") -> A
     """Bytes of live caches: codec → (codes or numbers, scales, newest tokens)."""
     fig, ax = figure(0.9 + 0.34 * len(held) + (0.3 if title else 0))
     ax.set_title(title)
-    left = np.zeros(len(held))
-    names = list(held)
-    parts = (("codes", "cached"), ("scales and zeros", "muted"), ("newest tokens", "grid"))
-    for i, (label, role) in enumerate(parts):
-        lengths = np.array([row[i] for row in held.values()], dtype=float)
-        ax.barh(names, lengths, left=left, height=0.62, color=color(role), label=label)
-        left += lengths
-    whole = left[0]
-    for i, x in enumerate(left):
-        ax.annotate(
-            f"{100 * x / whole:.1f} %" if i else "= 100 %",
-            (x, i),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=9,
-        )
-    ax.set_xlim(0, whole * 1.12)
+    tones = {"codes": "cached", "scales and zeros": "muted", "newest tokens": "grid"}
+    fills = {part: {"color": color(role)} for part, role in tones.items()}
+    rows = {name: dict(zip(tones, row, strict=True)) for name, row in held.items()}
+    first = sum(next(iter(held.values())))
+    draw.stacked(
+        ax,
+        rows,
+        fills,
+        lambda name, total: (
+            f" {100 * total / first:.1f} %" if name != next(iter(rows)) else " = 100 %"
+        ),
+    )
+    ax.set_yticks(range(len(rows)), labels=list(rows))
+    ax.set_xlim(0, first * 1.12)
     ax.invert_yaxis()
-    ax.grid(axis="y", visible=False)
-    ax.grid(axis="x", visible=True)
+    draw.grid_across(ax)
     bytes_axis(ax, "one layer's cache", axis="x")
     ax.legend(loc="lower right")
     return finish(fig)
@@ -146,22 +139,17 @@ def weight(held: Mapping[str, tuple[float, float, float]], title: str = "") -> A
 def speed(read: Mapping[str, float], times: Mapping[str, Sequence[float]], names: Any) -> Any:
     """Bytes and time of a decode step as multiples of the first: one bar per length."""
     fig, ax = figure(0.9 + 0.3 * len(times) * (1 + len(names)))
-    rows = np.arange(len(times))
-    bars = [("bytes read", "cached", list(read.values()))]
-    for i, name in enumerate(names):
-        role = ("muted", "grid")[i % 2]
-        bars.append((f"time, {name}", role, [t[i] for t in times.values()]))
-    height = 0.84 / len(bars)
-    for i, (label, role, lengths) in enumerate(bars):
-        y = rows + (i - (len(bars) - 1) / 2) * height
-        drawn = ax.barh(y, lengths, height=height * 0.9, color=color(role), label=label)
-        on_card = {"facecolor": CARD, "edgecolor": "none", "pad": 0.5}  # above the line at 1
-        words = [f"× {x:.2g}" for x in lengths]
+    series = {"bytes read": list(read.values())}
+    series |= {f"time, {name}": [t[i] for t in times.values()] for i, name in enumerate(names)}
+    roles = ["cached", *(("muted", "grid")[i % 2] for i in range(len(names)))]
+    on_card = {"facecolor": CARD, "edgecolor": "none", "pad": 0.5}  # above the line at 1
+    for drawn in draw.grouped(ax, series, roles, share=0.84, flat=True):
+        words = [f"× {bar.get_width():.2g}" for bar in drawn]
         ax.bar_label(drawn, labels=words, padding=4, size=9, bbox=on_card)
     ax.axvline(1, color=MUTED, linewidth=1, zorder=0.5)
-    ax.set_yticks(rows, labels=list(times))
+    ax.set_yticks(range(len(times)), labels=list(times))
     ax.invert_yaxis()
-    ax.set_xlim(0, 1.15 * max(x for _, _, lengths in bars for x in lengths))
+    ax.set_xlim(0, 1.15 * max(x for lengths in series.values() for x in lengths))
     ax.set_xlabel(f"as a multiple of {next(iter(times))}")
     ax.grid(axis="y", visible=False)
     ax.legend(loc="best")
@@ -177,24 +165,124 @@ def trade(
     """
     fig, ax = figure(3.8)
     for name, x in nbytes.items():
-        face = CARD if name in bad else INK
-        mean, error = kl[name]
+        face, (mean, error) = CARD if name in bad else INK, kl[name]
         ax.errorbar([x], [mean], [error], fmt="o", mfc=face, mec=INK, ecolor=INK, markersize=7)
-        left = name in bad  # to the left, where no other name begins
-        ax.annotate(
-            name,
-            (x, mean),
-            xytext=(-7, -3) if left else (7, 5),
-            textcoords="offset points",
-            ha="right" if left else "left",
-            fontsize=9,
-            color=INK,
-        )
+        offset = (-7, -3) if name in bad else (7, 5)  # to the left, where no other name begins
+        note(ax, name, (x, mean), offset, va="baseline")
     ax.set(xscale="log", yscale="log", ylabel="divergence from float32 (bits per byte)")
     least, most = min(nbytes.values()), max(nbytes.values())
-    ticks = [2**p for p in range(40) if 0.5 * least < 2**p < 1.5 * most]
-    ax.set_xticks(ticks, labels=[f"{t:,}" for t in ticks])
+    draw.ticks_at(ax, [2**p for p in range(40) if 0.5 * least < 2**p < 1.5 * most])
     ax.set_xlim(0.5 * least, 1.5 * most)
     ax.minorticks_off()
     ax.set_xlabel("bytes per token, scales included")
     return finish(fig)
+
+
+def bits_explorer(keys: Any, queries: Any, value: int = 2) -> Explorer:
+    """What 1 to 8 bits do to the keys of one head and to the scores computed from them.
+
+    keys (n, D) as stored, n and D multiples of 32; queries (n, G, D) of the same positions.
+    ValueError for other shapes.
+    """
+    keys, queries = np.asarray(keys, np.float32), np.asarray(queries, np.float32)
+    n, dim = keys.shape if keys.ndim == 2 else (1, 1)
+    if n % GROUP or dim % GROUP:
+        raise ValueError(f"keys must be (n, D), both multiples of {GROUP}, got {keys.shape}")
+    if queries.ndim != 3 or (queries.shape[0], queries.shape[2]) != (n, dim):
+        raise ValueError(f"queries must be ({n}, G, {dim}), got {queries.shape}")
+    loud = int(np.argmax((queries**2).mean(axis=(0, 1))))
+    every = range(1, 9)
+    scenes = [_scene(keys, loud, bits, _errors(keys, queries, bits)) for bits in every]
+    texts = [count_words(bits, "bit", "bits") for bits in every]
+    slider = Slider("bits", "Bits per code", every, value, texts=texts)
+    title = "Bits against error, along two axes"
+    return Explorer.from_frames("bits", title, slider, scenes, anchor="bits-explorer")
+
+
+def decoded(keys: Any, bits: int, axis: str) -> np.ndarray:
+    """keys (n, D) → what is left of them: groups of 32 tokens, or of 32 channels."""
+    n, dim = keys.shape
+    shape = (n // GROUP, GROUP, dim) if axis == "per channel" else (n, dim // GROUP, GROUP)
+    where = 1 if axis == "per channel" else 2
+    codes, scales, zeros = quantise(keys.reshape(shape), bits, axis=where)
+    wide = np.expand_dims(scales.astype(np.float32), where)
+    low = np.expand_dims(zeros.astype(np.float32), where)
+    return np.asarray((codes * wide + low).reshape(n, dim), dtype=np.float32)
+
+
+def _errors(keys: np.ndarray, queries: np.ndarray, bits: int) -> dict[str, tuple[float, float]]:
+    """Axis → error of the keys, and of the scores that a query sees, as shares of their size."""
+    visible = np.tri(len(keys), dtype=bool)
+    asked = np.moveaxis(queries, 1, 0)  # (G, n, D)
+    right = (asked @ keys.T)[:, visible]
+    found = {}
+    for axis in AXIS_ROLES:
+        off = decoded(keys, bits, axis) - keys
+        moved = (asked @ off.T)[:, visible]
+        found[axis] = _share(off, keys), _share(moved, right)
+    return found
+
+
+def _share(off: np.ndarray, of: np.ndarray) -> float:
+    return float(np.sqrt((off**2).mean() / (of**2).mean()))
+
+
+def _percent(share: float) -> float:
+    """In percent, to two digits: where one group's scale is rounded the other way, the error of
+    8-bit scores moves by a few ten-thousandths of itself."""
+    return float(f"{100 * share:.2g}")
+
+
+def _scene(keys: np.ndarray, loud: int, bits: int, here: dict[str, tuple[float, float]]) -> Scene:
+    stored = number_words(bits + SCALE_BITS / GROUP)
+    better = [min(AXIS_ROLES, key=lambda axis: here[axis][i]) for i in (0, 1)]
+    words = count_words(bits, "bit", "bits")
+    shares = [
+        (what, axis, _percent(here[axis][i]))
+        for i, what in enumerate(("keys", "scores"))
+        for axis in AXIS_ROLES
+    ]
+    bars = [bar_row(what, [bar_part(axis, x, AXIS_ROLES[axis])]) for what, axis, x in shares]
+    label = "Error, in percent of the size (the scale changes)"  # so that the longer one is seen
+    longest = max(x for _, _, x in shares)
+    other = f"but that of the scores is smaller {better[1]}"
+    if better[0] == better[1]:
+        other = "and so is that of the scores"
+    return {
+        "title": f"Keys of one head in {words}",
+        "summary": f"With {words} per code, which is {fixed(2**bits, 0)} levels, the error of "
+        f"the keys is smaller {better[0]}, {other}. Scales included, each number "
+        f"takes {stored} bits.",
+        "formula": [f"{bits} + {SCALE_BITS} / {GROUP} = {stored} bits per number"],
+        "numbers": [
+            {"label": f"Error of the {what}, {axis}", "text": f"{number_words(x)} %"}
+            for what, axis, x in shares
+        ],
+        "panels": [
+            _curves(keys, loud, bits),
+            bars_panel(label, "%", longest * 1.04, bars, []),
+        ],
+    }
+
+
+def _curves(keys: np.ndarray, loud: int, bits: int) -> Scene:
+    """The channel that queries weigh most, token by token: as it was, and decoded."""
+    shown = min(len(keys), 2 * GROUP)
+    series = {axis: decoded(keys, bits, axis) for axis in AXIS_ROLES}
+    series["as it was"] = keys  # last, so that it lies on top
+    lines = []
+    for name, x in series.items():
+        points = [[t, float(x[t, loud])] for t in range(shown)]
+        role, dashed = AXIS_ROLES.get(name, "ink"), name not in AXIS_ROLES
+        lines.append(curve_line(name, role, points, dashed))
+    top = float(np.abs(keys[:shown, loud]).max()) * 1.1
+    step = nice_step(top, 2)
+    marks = [i * step for i in (-2, -1, 0, 1, 2) if abs(i * step) <= top]
+    ticks = [{"at": at, "text": number_words(at)} for at in marks]
+    return curves_panel(
+        f"Channel {loud}, which the queries weigh most",
+        ticked("token", shown, 1, 16),
+        {"label": "number", "scale": "linear", "min": -top, "max": top, "ticks": ticks},
+        lines,
+        [],
+    )

@@ -1,4 +1,4 @@
-"""The figures of the chapter on the roofline: data in, figure out. (Long: all are here.)"""
+"""The figures of the chapter on the roofline: data in, figure out."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from kvbook.figures.draw import figure, finish, label_ends
+from kvbook.figures import draw
+from kvbook.figures.draw import figure, finish, label_ends, name_rows, note
 from kvbook.figures.style import CARD, INK, MUTED, color, text_color
-from kvbook.figures.units import format_number
+from kvbook.figures.units import format_bytes, format_number
 
 _INTENSITY = "operations per byte moved (FLOP/B)"
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
@@ -21,18 +22,16 @@ def two_clocks(reading: Mapping[str, float], arithmetic: Mapping[str, float]) ->
     Both map a part to its seconds, the first part the weights', the second the cache's.
     """
     fig, ax = figure(1.7)
-    for row, parts in enumerate((reading, arithmetic)):
-        left = 0.0
-        for (name, took), role in zip(parts.items(), ("weights", "cached"), strict=True):
-            ax.barh(row, 1e3 * took, left=1e3 * left, height=0.6, color=color(role), label=name)
-            left += took
-        ax.text(1e3 * left, row, f"  {1e3 * left:.3g} ms", va="center", color=INK)
-    ax.set_yticks([0, 1], labels=["reading", "arithmetic"])
-    ax.set_ylim(1.6, -0.6)
+    both = {"reading": reading, "arithmetic": arithmetic}
+    rows = {name: {part: 1e3 * s for part, s in parts.items()} for name, parts in both.items()}
+    fills = {}
+    for parts in both.values():
+        for part, role in zip(parts, ("weights", "cached"), strict=True):
+            fills[part] = {"color": color(role)}
+    draw.stacked(ax, rows, fills, lambda _, total: f"  {total:.3g} ms", height=0.6)
+    name_rows(ax, rows, above=0.6, below=0.6)
     ax.set_xlim(0, 1.18e3 * sum(reading.values()))
     ax.set_xlabel("time at the data sheet's rates (ms)")
-    ax.grid(axis="x", visible=True)
-    ax.grid(axis="y", visible=False)
     handles, labels = ax.get_legend_handles_labels()
     ax.legend(handles[:2], labels[:2], loc="lower right")
     return finish(fig)
@@ -52,13 +51,22 @@ def roofline(
     roofs    name -> (bytes per second, operations per second); the first is drawn solid
     points   name -> (operations per byte, operations per second or None: on the first roof, role)
     tracks   name -> (points with a short word each, role): one computation as something grows
-    offsets  name -> where its label stands, in points of print from its mark
+    offsets  name -> where its label is, in points of print from its mark
     """
     fig, ax = figure(height)
     ax.set(xscale="log", yscale="log", xlabel=_INTENSITY, ylabel="")
     offsets = offsets or {}
-    for i, (name, (bandwidth, flops)) in enumerate(roofs.items()):
-        _roof(ax, name, float(bandwidth), float(flops), limits, first=i == 0)
+
+    def label(text: str, xy: Any, offset: Any, role: str, **style: Any) -> None:
+        note(ax, text, xy, offset, fontsize=8.5, color=text_color(role), **style)
+
+    for i, (name, rates) in enumerate(roofs.items()):
+        bandwidth, flops = map(float, rates)
+        ridge = flops / bandwidth
+        x, y = [limits[0], ridge, limits[1]], [bandwidth * limits[0], flops, flops]
+        ax.plot(x, y, "--" if i else "-", color=MUTED, linewidth=1.6, zorder=1)
+        ax.plot([ridge, ridge], y[:2], ":", color=MUTED, linewidth=1, zorder=1)
+        label(f"{name}, ridge {format_number(ridge)}", (ridge, flops), (-4, 4), "ink")
     bandwidth, flops = (float(value) for value in next(iter(roofs.values())))
 
     def at(intensity: float, rate: float | None) -> tuple[float, float]:
@@ -70,65 +78,21 @@ def roofline(
         ideal = any(y is None for _, y, _ in line)
         style, shift = ("o", (0.0, 7.0)) if ideal else ("o-", (6.0, -6.0))
         ax.plot(*zip(*xy, strict=True), style, color=color(role), linewidth=1.2, markersize=6.5)
-        for (x, y), (_, _, word) in zip(xy, line, strict=True):
-            _label(ax, word, (x, y), shift, role, ha="center" if ideal else "left")
-        _label(ax, name, xy[-1], offsets.get(name, (8, -12)), role)
-    for name, (x, rate, role) in points.items():
-        ax.plot(*at(x, rate), "o", color=color(role), markersize=8, markeredgecolor=CARD)
-        _label(ax, name, at(x, rate), offsets.get(name, (8, -12)), role)
+        for where, (_, _, word) in zip(xy, line, strict=True):
+            label(word, where, shift, role, ha="center" if ideal else "left")
+        label(name, xy[-1], offsets.get(name, (8, -12)), role)
+    for name, (intensity, rate, role) in points.items():
+        place = at(intensity, rate)
+        ax.plot(*place, "o", color=color(role), markersize=8, markeredgecolor=CARD)
+        label(name, place, offsets.get(name, (8, -12)), role)
     ax.set_xlim(*limits)
     ax.grid(axis="x", visible=True)
-    _plain_numbers(ax)
-    _rate_axis(ax)
-    return finish(fig)
-
-
-def _roof(
-    ax: Any, name: str, bandwidth: float, flops: float, limits: tuple[float, float], first: bool
-) -> None:
-    ridge = flops / bandwidth
-    x, y = [limits[0], ridge, limits[1]], [bandwidth * limits[0], flops, flops]
-    ax.plot(x, y, "-" if first else "--", color=MUTED, linewidth=1.6, zorder=1)
-    ax.plot([ridge, ridge], y[:2], ":", color=MUTED, linewidth=1, zorder=1)
-    _label(ax, f"{name}, ridge {format_number(ridge)}", (ridge, flops), (-4, 4), "ink")
-
-
-def _label(
-    ax: Any,
-    text: str,
-    xy: tuple[float, float],
-    offset: tuple[float, float],
-    role: str,
-    ha: str = "left",
-) -> None:
-    ax.annotate(
-        text,
-        xy,
-        xytext=offset,
-        textcoords="offset points",
-        fontsize=8.5,
-        ha="right" if offset[0] < 0 else ha,
-        va="bottom" if offset[1] > 0 else "top" if offset[1] < 0 else "center",
-        color=text_color(role),
-        annotation_clip=False,
-    )
-
-
-def _rate_axis(ax: Any) -> None:
-    """Operations per second, in the largest prefix that fits the axis."""
-    from matplotlib.ticker import FuncFormatter, NullFormatter
-
+    draw.plain_numbers(ax.xaxis)
     size, prefix = next((s, p) for s, p in _PREFIXES if ax.get_ylim()[1] >= s)
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _pos: f"{v / size:,.6g}"))
-    ax.yaxis.set_minor_formatter(NullFormatter())
+    draw.plain_numbers(ax.yaxis, size)
+    ax.yaxis.set_minor_formatter("")
     ax.set_ylabel(f"operations per second ({prefix}FLOP/s)")
-
-
-def _plain_numbers(ax: Any) -> None:
-    """1, 10, 100 on a logarithmic x axis, not powers of ten."""
-    from matplotlib.ticker import FuncFormatter
-
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _pos: f"{v:,.6g}"))
+    return finish(fig)
 
 
 def ladder(intensities: Mapping[str, tuple[float, str]], ridges: Mapping[str, float]) -> Any:
@@ -138,23 +102,19 @@ def ladder(intensities: Mapping[str, tuple[float, str]], ridges: Mapping[str, fl
     """
     fig, ax = figure(1.1 + 0.27 * len(intensities))
     ax.set_xscale("log")
-    rows = range(len(intensities))
-    for row, (x, role) in zip(rows, intensities.values(), strict=True):
+    card = {"facecolor": CARD, "edgecolor": "none", "pad": 0.5}  # above the lines of ridges
+    for row, (x, role) in enumerate(intensities.values()):
         ax.plot([x], [row], "o", color=color(role), markersize=8)
-        words, tone = format_number(x), text_color(role)
-        card = {"facecolor": CARD, "edgecolor": "none", "pad": 0.5}  # above the lines of ridges
-        ax.text(x * 1.2, row, words, va="center", fontsize=8.5, color=tone, bbox=card)
+        style = {"ha": "left", "fontsize": 8.5, "bbox": card}
+        draw.centered(ax, x * 1.2, row, format_number(x), text_color(role), **style)
     for i, (name, x) in enumerate(sorted(ridges.items(), key=lambda pair: pair[1])):
         ax.axvline(x, color=MUTED, linewidth=1.2, linestyle=":")
-        ha = "left" if i == len(ridges) - 1 else "right"  # the labels stand clear of each other
+        ha = "left" if i == len(ridges) - 1 else "right"  # the labels stay clear of each other
         ax.text(x, -0.75, f" {name}: {x:.0f} ", ha=ha, fontsize=8.5, color=MUTED)
-    ax.set_yticks(rows, labels=list(intensities))
-    ax.set_ylim(len(intensities) - 0.5, -0.6)
+    name_rows(ax, intensities, above=0.6)
     ax.set_xlim(0.5, 2000)
     ax.set_xlabel(_INTENSITY)
-    _plain_numbers(ax)
-    ax.grid(axis="x", visible=True)
-    ax.grid(axis="y", visible=False)
+    draw.plain_numbers(ax.xaxis)
     return finish(fig)
 
 
@@ -172,54 +132,42 @@ def floors(
     """
     fig, ax = figure(3.4)
     x = np.asarray(batches, dtype=float)
-    read_weights, read_cache = 1e3 * np.asarray(weights), 1e3 * np.asarray(cache)
-    top = read_weights + read_cache
-    ax.fill_between(x, 0, read_weights, color=color("weights"), linewidth=0, alpha=0.85)
-    ax.fill_between(x, read_weights, top, color=color("cached"), linewidth=0, alpha=0.85)
-    ax.plot(x, 1e3 * np.asarray(linear), color=CARD, linewidth=4)  # a rim on the dark wedge
-    ax.plot(x, 1e3 * np.asarray(linear), color=INK)
+    read, arithmetic = 1e3 * np.asarray(weights), 1e3 * np.asarray(linear)
+    top = read + 1e3 * np.asarray(cache)
+    ax.fill_between(x, 0, read, color=color("weights"), linewidth=0, alpha=0.85)
+    ax.fill_between(x, read, top, color=color("cached"), linewidth=0, alpha=0.85)
+    ax.plot(x, arithmetic, color=CARD, linewidth=4)  # a rim on the dark wedge
+    ax.plot(x, arithmetic, color=INK)
     ax.set(xlabel="requests in the batch", ylabel="least time of a step (ms)")
     ax.set_xlim(x[0], x[-1])
     ax.set_ylim(0, 1.3 * float(top.max()))
     for i, (words, at) in enumerate(marks.items()):
-        last = i == len(marks) - 1
         ax.axvline(at, ymax=0.97, color=MUTED, linewidth=1, linestyle=":")
-        ax.annotate(
-            f"{words}\n{at:.0f}",
-            (at, ax.get_ylim()[1]),
-            xytext=(4 if last else -4, -2),
-            textcoords="offset points",
-            ha="left" if last else "right",
-            va="top",
-            fontsize=8.5,
-            color=INK,
-            annotation_clip=False,
-        )
+        offset = (4 if i == len(marks) - 1 else -4, -2)
+        note(ax, f"{words}\n{at:.0f}", (at, ax.get_ylim()[1]), offset, fontsize=8.5)
     ends = {
-        "keys and\nvalues": float(top[-1] - read_cache[-1] / 2),
-        "arithmetic of the\nlinear layers": float(1e3 * linear[-1]),
-        "weights": float(read_weights[-1] * 0.4),
+        "keys and\nvalues": float(read[-1] + top[-1]) / 2,
+        "arithmetic of the\nlinear layers": float(arithmetic[-1]),
+        "weights": float(read[-1] * 0.4),
     }
     label_ends(ax, ends, ["cached", "ink", "weights"], x_end=float(x[-1]))
     return finish(fig)
 
 
 def hill(speeds: Mapping[int, float], marks: Mapping[str, float]) -> Any:
-    """Bytes per second against how many bytes are read again and again, and where models lie."""
-    from matplotlib.ticker import FuncFormatter, LogLocator
-
-    from kvbook.figures.units import format_bytes
+    """Bytes per second against how many bytes are read again and again, and where models are."""
+    from matplotlib.ticker import LogLocator
 
     fig, ax = figure(3.0)
-    sizes, rates = list(speeds), np.array([float(rate) for rate in speeds.values()]) / 1e9
+    rates = np.array([float(rate) for rate in speeds.values()]) / 1e9
     ax.set_xscale("log", base=2)
-    ax.plot(sizes, rates, "o-", color=INK, linewidth=1.5)
+    ax.plot(list(speeds), rates, "o-", color=INK, linewidth=1.5)
     ax.set_ylim(0, 1.25 * rates.max())
     for name, nbytes in marks.items():
         ax.axvline(nbytes, color=MUTED, linewidth=1, linestyle=":")
         ax.text(nbytes, 1.23 * rates.max(), f"{name} ", ha="right", va="top", fontsize=9, color=INK)
     ax.xaxis.set_major_locator(LogLocator(base=4, numticks=12))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _pos: format_bytes(v)))
+    ax.xaxis.set_major_formatter(lambda value, _pos: format_bytes(value))
     ax.set(xlabel="bytes read, again and again", ylabel="bandwidth (GB/s)")
     return finish(fig)
 
@@ -240,16 +188,12 @@ def predicted_measured(
             ax.barh(i - 0.18, share, left=left, height=0.32, color=color(roles[part]), label=part)
             left += share
         ax.barh(i + 0.18, 1.0, height=0.32, color=INK, label="measured")
-        ax.text(1.0, i + 0.18, f"  {1e3 * ends[name]:.3g} ms", va="center", fontsize=9, color=INK)
-        total = 1e3 * sum(parts.values())
-        ax.text(left, i - 0.18, f"  {total:.3g} ms", va="center", fontsize=9, color=INK)
-    ax.set_yticks(range(len(rows)), labels=list(rows))
-    ax.set_ylim(len(rows) - 0.5, -0.5)
+        for x, y, took in ((1.0, i + 0.18, ends[name]), (left, i - 0.18, sum(parts.values()))):
+            draw.centered(ax, x, y, f"  {1e3 * took:.3g} ms", ha="left")
+    name_rows(ax, rows)
     longest = max(sum(parts.values()) / ends[name] for name, parts in rows.items())
     ax.set_xlim(0, 1.2 * max(1.0, longest))
     ax.set_xlabel("share of the measured step")
-    ax.grid(axis="x", visible=True)
-    ax.grid(axis="y", visible=False)
     unique = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
     fig.legend(unique.values(), unique.keys(), loc="outside lower center", ncols=len(unique))
     return finish(fig)

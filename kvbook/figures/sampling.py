@@ -8,15 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from kvbook.figures.draw import bars, figure, finish, label_ends
+from kvbook.figures.draw import bars, figure, finish, label_ends, ticks_at
 from kvbook.figures.style import CARD, INK, MUTED, color
 
 # Series that are none of the book's roles: told apart by their lines and marks.
-METHODS = {
-    "threshold": ("ink", "-", "o"),
-    "heap": ("muted", "--", "s"),
-    "radix": ("muted", ":", "^"),
-}
+METHODS = {"threshold": ("ink", "o-"), "heap": ("muted", "s--"), "radix": ("muted", "^:")}
 
 
 def row(logits: Any, names: Sequence[str], shown: int = 16) -> Any:
@@ -25,11 +21,9 @@ def row(logits: Any, names: Sequence[str], shown: int = 16) -> Any:
     p = np.exp(logits - logits.max())
     p = 100 * p / p.sum()
     fig, axes = figure(3.0, ncols=2)
-    for ax, heights, label, role in (
-        (axes[0], logits[order], "logit", "muted"),
-        (axes[1], p[order], "probability (%)", "ink"),
-    ):
-        ax.bar(range(shown), heights, color=color(role), width=0.72)
+    panels = ((logits, "logit", "muted"), (p, "probability (%)", "ink"))
+    for ax, (heights, label, role) in zip(axes, panels, strict=True):
+        ax.bar(range(shown), heights[order], color=color(role), width=0.72)
         ax.set_xticks(range(shown), labels=[names[i] for i in order], fontsize=8)
         ax.tick_params(axis="x", rotation=90)
         ax.set_ylabel(label)
@@ -38,17 +32,17 @@ def row(logits: Any, names: Sequence[str], shown: int = 16) -> Any:
 
 
 def floor(tiles: Sequence[float], passed: Sequence[int], logits: Any, tile: int) -> Any:
-    """Each tile's logits as a range, and the floor it met; how many passed stands above it."""
+    """Each tile's logits as a range, and the floor it met; above it, how many passed."""
     fig, ax = figure(3.4)
     chunks = [logits[i : i + tile] for i in range(0, len(logits), tile)]
-    x = np.arange(len(chunks))
-    ax.vlines(x, [c.min() for c in chunks], [c.max() for c in chunks], color=color("muted"),
-              linewidth=2, label="logits of a tile, least to largest")  # fmt: skip
+    x, lows, highs = np.arange(len(chunks)), [c.min() for c in chunks], [c.max() for c in chunks]
+    label = "logits of a tile, least to largest"
+    ax.vlines(x, lows, highs, color=color("muted"), linewidth=2, label=label)
     ax.step(x, tiles, where="mid", color=color("ink"), label="floor it is compared with")
-    top = max(float(c.max()) for c in chunks)
+    least, top = float(min(lows)), float(max(highs))
     for i, n in enumerate(passed):
         ax.text(i, top + 1, str(n), ha="center", va="bottom", fontsize=8, color=INK, rotation=90)
-    least, room = min(float(c.min()) for c in chunks), 0.15 * (top - min(c.min() for c in chunks))
+    room = 0.15 * (top - least)
     ax.set_ylim(least - room, top + 1.2 * room)
     ax.set_title("above each tile: how many of its logits passed", fontsize=9, color=MUTED)
     ax.set(xlabel=f"tile of {tile:,} logits", ylabel="logit")
@@ -59,8 +53,7 @@ def floor(tiles: Sequence[float], passed: Sequence[int], logits: Any, tile: int)
 def moved(sizes: Mapping[str, float], unit: str) -> Any:
     """Bytes that each way moves, in `unit`; the last bar is the one that reads once."""
     fig, ax = figure(0.5 * len(sizes) + 0.9)
-    roles = ["muted"] * (len(sizes) - 1) + ["ink"]
-    bars(ax, sizes, roles, xlabel=f"moved ({unit})")
+    bars(ax, sizes, ["muted"] * (len(sizes) - 1) + ["ink"], xlabel=f"moved ({unit})")
     return finish(fig)
 
 
@@ -70,13 +63,12 @@ def operations(ks: Sequence[int], counts: Mapping[str, Sequence[float]], columns
     series = {name: np.asarray(n, float) / columns for name, n in counts.items()}
     ax.set(xscale="log", ylim=(0, 1.1 * max(max(n) for n in series.values())))
     for name, y in series.items():
-        role, dashes, marker = METHODS[name]
-        ax.plot(ks, y, color=color(role), linestyle=dashes, marker=marker)
+        role, form = METHODS[name]
+        ax.plot(ks, y, form, color=color(role))
     ax.set(xlabel="k", ylabel="operations per logit")
     ends = {name: float(y[-1]) for name, y in series.items()}
     label_ends(ax, ends, [METHODS[name][0] for name in ends], x_end=float(ks[-1]))
-    ax.set_xticks(list(ks), labels=[f"{k:,}" for k in ks])
-    ax.minorticks_off()
+    ticks_at(ax, ks)
     return finish(fig)
 
 
@@ -84,9 +76,8 @@ def draws(counts: Any, needed: Any, names: Sequence[str]) -> Any:
     """How often each token was drawn (dots) beside how often it should be, two deviations wide."""
     fig, ax = figure(3.0)
     x, spread = np.arange(len(counts)), 2 * np.sqrt(np.asarray(needed, float))
-    ax.bar(
-        x, needed, color=CARD, edgecolor=color("muted"), linewidth=1.5, width=0.7, label="expected"
-    )
+    style = {"color": CARD, "edgecolor": color("muted"), "linewidth": 1.5}
+    ax.bar(x, needed, width=0.7, label="expected", **style)
     ax.errorbar(x, counts, fmt="o", color=color("ink"), markersize=4, label="drawn")
     ax.vlines(x, needed - spread, needed + spread, color=INK, linewidth=1, label="two deviations")
     ax.set_xticks(x, labels=list(names), fontsize=8)

@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from kvbook.figures.draw import figure, finish
+from kvbook.figures import draw
+from kvbook.figures.draw import centered, figure, finish
 from kvbook.figures.style import CARD, GRID, INK, MUTED, color, on_color, text_color
 
-LEGEND = {"loc": "outside upper left", "ncols": 4}
+MONO = "DejaVu Sans Mono"
 
 
 def room(tokens: Sequence[int], moved: Mapping[str, Sequence[float]]) -> Any:
     """Bytes and operations of a step with n tokens, as multiples of those with one token."""
     fig, ax = figure(2.9)
-    for (name, y), (role, mark) in zip(
-        moved.items(), (("ink", "s"), ("cached", "o"), ("weights", "^")), strict=False
-    ):
-        ax.plot(tokens, y, color=color(role), marker=mark, label=name)
+    looks = (("ink", "s-"), ("cached", "o-"), ("weights", "^-"))
+    for (name, y), (role, form) in zip(moved.items(), looks, strict=False):
+        ax.plot(tokens, y, form, color=color(role), label=name)
     ax.set(xlabel="new tokens in the step", ylabel="times as much as\nwith one token")
     ax.set_ylim(0, None)
     ax.set_xticks(tokens)
@@ -40,22 +40,25 @@ def steps(rounds: Sequence[tuple[Sequence[int], int, int]], columns: int = 2) ->
         part = range(n * high, min((n + 1) * high, len(rounds)))
         for row, (guesses, right, own) in enumerate(rounds[part.start : part.stop]):
             for i, token in enumerate(guesses):
-                _cell(ax, i, row, token, "cached" if i < right else "recomputed")
-            _cell(ax, wide + 0.5, row, own, None)
+                role = "cached" if i < right else "recomputed"
+                draw.box(ax, i, row, 0.88, 0.84, **draw.fill(role, 1.0))
+                centered(ax, i, row, _shown(token), on_color(role))
+            draw.box(ax, wide + 0.5, row, 0.88, 0.84, facecolor=CARD, edgecolor=INK)
+            centered(ax, wide + 0.5, row, _shown(own))
             new = "".join(map(_shown, [*guesses[:right], own]))
-            ax.text(wide + 1.5, row, new, va="center", fontsize=9, family="DejaVu Sans Mono")
+            centered(ax, wide + 1.5, row, new, ha="left", family=MONO)
         ax.set(xlim=(-0.6, 2 * wide + 2), ylim=(high - 0.4, -0.6))
         ax.set_yticks(range(len(part)), labels=[f"step {i + 1}" for i in part])
-        middle = (wide - 1) / 2
-        ax.set_xticks([middle, wide + 0.5, wide + 3], labels=["guesses", "model", "new text"])
+        middles = [(wide - 1) / 2, wide + 0.5, wide + 3]
+        ax.set_xticks(middles, labels=["guesses", "model", "new text"])
         ax.xaxis.tick_top()
-        for side in ax.spines.values():
-            side.set_visible(False)
+        ax.spines[:].set_visible(False)
         ax.grid(False)
         ax.tick_params(length=0)
-    names = ["right guess", "refused or dropped", "the model's own token"]
-    marks = [_patch(color("cached")), _patch(color("recomputed")), _patch(CARD, INK)]
-    fig.legend(marks, names, loc="outside lower left", ncols=3)
+    names = {"cached": "right guess", "recomputed": "refused or dropped"}
+    marks = [*(draw.patch(role, words) for role, words in names.items())]
+    marks.append(_written("the model's own token"))
+    fig.legend(handles=marks, loc="outside lower left", ncols=3)
     return finish(fig)
 
 
@@ -64,22 +67,10 @@ def _shown(token: int) -> str:
     return {10: "↵", 32: "␣"}.get(token, chr(token) if 32 < token < 127 else "?")
 
 
-def _patch(face: str, edge: str | None = None) -> Any:
+def _written(words: str) -> Any:
     from matplotlib.patches import Patch
 
-    return Patch(facecolor=face, edgecolor=edge or face)
-
-
-def _cell(ax: Any, x: float, y: float, token: int, role: str | None) -> None:
-    """A byte in a box, which is white if it has no role."""
-    from matplotlib.patches import Rectangle
-
-    face = CARD if role is None else color(role)
-    box = Rectangle((x - 0.44, y - 0.42), 0.88, 0.84, facecolor=face)
-    box.set_edgecolor(INK if role is None else face)
-    ax.add_patch(box)
-    ink = INK if role is None else on_color(role)
-    ax.text(x, y, _shown(token), ha="center", va="center", color=ink, fontsize=9)
+    return Patch(facecolor=CARD, edgecolor=INK, label=words)
 
 
 def coin(p: Any, q: Any, names: Sequence[str]) -> Any:
@@ -88,12 +79,10 @@ def coin(p: Any, q: Any, names: Sequence[str]) -> Any:
     p, q, x = np.asarray(p), np.asarray(q), np.arange(len(names))
     both = np.minimum(p, q)
     ax.bar(x, both, width=0.7, color=color("cached"), label="min(p, q): accepted")
-    style: dict[str, Any] = {"color": GRID, "edgecolor": MUTED, "linewidth": 0.8}
-    ax.bar(x, p - both, 0.7, bottom=both, label="max(0, p − q): missing", **style)
-    over = ax.bar(
-        x, q - both, 0.7, bottom=both, facecolor="none", edgecolor=MUTED, hatch="///", linewidth=0.8
-    )
-    over.set_label("max(0, q − p): refused")
+    edge: dict[str, Any] = {"bottom": both, "edgecolor": MUTED, "linewidth": 0.8}
+    ax.bar(x, p - both, 0.7, color=GRID, label="max(0, p − q): missing", **edge)
+    over = {"facecolor": "none", "hatch": "///", "label": "max(0, q − p): refused"}
+    ax.bar(x, q - both, 0.7, **edge, **over)
     ax.set_xticks(x, labels=list(names))
     ax.set(ylabel="probability")
     ax.legend(loc="upper right")
@@ -101,7 +90,7 @@ def coin(p: Any, q: Any, names: Sequence[str]) -> Any:
 
 
 def draws(errors: Mapping[str, Any], names: Sequence[str], noise: Any) -> Any:
-    """How far the drawn shares lie from p, in percentage points, and what chance explains."""
+    """How far the drawn shares are from p, in percentage points, and what chance explains."""
     fig, axes = figure(2.7, ncols=len(errors), sharey=True)
     x, noise = np.arange(len(names)), np.asarray(noise)
     for ax, (title, error) in zip(axes, errors.items(), strict=True):
@@ -123,12 +112,10 @@ def gains(
     """Tokens per step against the number of guesses: for each acceptance, a curve and points."""
     fig, ax = figure(3.2)
     for i, (share, y) in enumerate(curves.items()):
-        formula = "formula" if i == 0 else None
-        ax.plot(numbers, y, color=color("muted"), linewidth=1.4, label=formula)
-        words: dict[str, Any] = {"va": "center", "color": text_color("muted"), "fontsize": 9}
-        ax.text(numbers[-1] + 0.2, y[-1], f"a = {share}", **words)
-        style: dict[str, Any] = {"linestyle": "none", "marker": "o", "color": color("ink")}
-        ax.plot(numbers, points[share], label="counted" if i == 0 else None, **style)
+        labels = ("formula", "counted") if i == 0 else (None, None)
+        ax.plot(numbers, y, color=color("muted"), linewidth=1.4, label=labels[0])
+        centered(ax, numbers[-1] + 0.2, y[-1], f"a = {share}", text_color("muted"), ha="left")
+        ax.plot(numbers, points[share], "o", color=color("ink"), label=labels[1])
     ax.set(xlabel="guesses per step, γ", ylabel="tokens per step", ylim=(0, None))
     ax.set_xticks(numbers)
     ax.legend(loc="upper left")
@@ -136,7 +123,7 @@ def gains(
 
 
 def marked(text: str, guessed: Sequence[bool], wide: int = 74) -> Any:
-    """A text whose characters stand on a dark ground where they were guessed."""
+    """A text whose characters have a dark ground where they were guessed."""
     lines: list[list[tuple[str, bool]]] = [[]]
     for letter, was in zip(text, guessed, strict=True):
         if len(lines[-1]) == wide:
@@ -147,23 +134,15 @@ def marked(text: str, guessed: Sequence[bool], wide: int = 74) -> Any:
     fig, ax = figure(0.155 * len(lines) + 0.5)
     for y, line in enumerate(lines):
         for x, (letter, was) in enumerate(line):
-            _letter(ax, x, y, letter, was)
+            if was:
+                draw.box(ax, x, y, 1.0, 1.0, facecolor=color("cached"))
+            if letter != " ":
+                centered(ax, x, y, letter, on_color("cached") if was else INK, family=MONO)
     ax.set(xlim=(-0.6, wide + 0.6), ylim=(len(lines) - 0.4, -0.6))
     ax.axis("off")
-    names = ["a right guess", "written by the model"]
-    fig.legend([_patch(color("cached")), _patch(CARD, INK)], names, **LEGEND)
+    marks = [draw.patch("cached", "a right guess"), _written("written by the model")]
+    fig.legend(handles=marks, loc="outside upper left", ncols=4)
     return finish(fig)
-
-
-def _letter(ax: Any, x: int, y: int, letter: str, was: bool) -> None:
-    from matplotlib.patches import Rectangle
-
-    if was:
-        ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1.0, 1.0, facecolor=color("cached")))
-    ink = on_color("cached") if was else INK
-    style = {"fontsize": 9, "family": "DejaVu Sans Mono", "ha": "center", "va": "center"}
-    if letter != " ":
-        ax.text(x, y, letter, color=ink, **style)
 
 
 def tree(tokens: Sequence[int], parents: Sequence[int], mask: Any) -> Any:
@@ -177,21 +156,16 @@ def tree(tokens: Sequence[int], parents: Sequence[int], mask: Any) -> Any:
             left.plot([above[0], x], [above[1], y], color=MUTED, linewidth=1, zorder=1)
         node = {"markerfacecolor": CARD if root else color("cached"), "markeredgewidth": 1}
         left.plot(x, y, "o", markersize=17, markeredgecolor=INK, zorder=3, **node)
-        ink = INK if root else on_color("cached")
-        style: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 4}
-        left.text(x, y, _shown(tokens[j]), color=ink, fontsize=9, **style)
+        centered(left, x, y, _shown(tokens[j]), INK if root else on_color("cached"), zorder=4)
         beside = (x + 0.34, y - 0.1) if root else (x + 0.3, y + 0.26)  # clear of the edges
-        left.text(*beside, str(j), color=MUTED, fontsize=9, **style)
+        centered(left, *beside, str(j), MUTED, zorder=4)
     deep = max(y for _, y in places)
     left.set(ylim=(deep + 0.5, -0.5), ylabel="position after the text")
-    left.set_yticks(range(int(deep) + 1))
-    left.set_xticks([])
+    left.set(yticks=range(int(deep) + 1), xticks=[])
     left.grid(False)
     left.margins(x=0.1)
-    seen = np.asarray(mask, dtype=float)
-    right.imshow(seen, vmin=0, vmax=1, aspect="equal")
-    ticks = range(len(parents))
-    shown = [_shown(t) for t in tokens]
+    right.imshow(np.asarray(mask, dtype=float), vmin=0, vmax=1, aspect="equal")
+    ticks, shown = range(len(parents)), [_shown(t) for t in tokens]
     right.set_xticks(ticks, labels=shown)
     right.set_yticks(ticks, labels=[f"{j} {c}" for j, c in enumerate(shown)])
     right.set(xlabel="token seen", ylabel="token that looks")
@@ -203,8 +177,10 @@ def tree(tokens: Sequence[int], parents: Sequence[int], mask: Any) -> Any:
 def _places(parents: Sequence[int]) -> list[tuple[float, float]]:
     """(x, depth) of each token: leaves side by side, a parent over the middle of its children."""
     children: dict[int, list[int]] = {}
+    depth: list[float] = []
     for j, parent in enumerate(parents):
         children.setdefault(parent, []).append(j)
+        depth.append(depth[parent] + 1 if parent >= 0 else 0.0)
     x: dict[int, float] = {}
     free = iter(range(len(parents)))
 
@@ -215,7 +191,4 @@ def _places(parents: Sequence[int]) -> list[tuple[float, float]]:
 
     for root in children[-1]:
         place(root)
-    depth: list[int] = []
-    for parent in parents:
-        depth.append(depth[parent] + 1 if parent >= 0 else 0)
-    return [(x[j], float(depth[j])) for j in range(len(parents))]
+    return [(x[j], depth[j]) for j in range(len(parents))]

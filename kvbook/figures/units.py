@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-_UNITS = {
-    1024: ("B", "KiB", "MiB", "GiB", "TiB"),
-    1000: ("B", "kB", "MB", "GB", "TB"),
-}
+_UNITS = {1024: ("B", "KiB", "MiB", "GiB", "TiB"), 1000: ("B", "kB", "MB", "GB", "TB")}
 
 
 def byte_unit(nbytes: float, base: int = 1024) -> tuple[float, str]:

@@ -13,11 +13,12 @@ translation: the page carries the finished frames.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kvbook.explorers.controls import Slider
 from kvbook.explorers.explorer import Explorer
+from kvbook.explorers.scenes.panels import cells_panel
 from kvbook.explorers.scenes.words import count_words, tokens_words
 from kvlib.caches.allocation.pool import Event
 from kvlib.caches.paged import PagedCache
@@ -37,6 +38,26 @@ class Blocks(NamedTuple):
 
     references: tuple[int, ...]
     published: frozenset[int]
+
+    def roles(self) -> list[str]:
+        """What each block is: held by several, by one, free but known, or free."""
+        return [
+            "shared" if n > 1 else "cached" if n else "muted" if b in self.published else "free"
+            for b, n in enumerate(self.references)
+        ]
+
+
+def pool_rows(
+    state: Blocks, taken: Container[int], names: Iterable[Any], tables: Mapping[Any, Sequence[int]]
+) -> list[Scene]:
+    """Rows of cells: the pool, `taken` blocks set apart, and below it what each request holds."""
+    roles, rows = state.roles(), []
+    cells = ["key" if n and b in taken else roles[b] for b, n in enumerate(state.references)]
+    rows.append({"label": "pool", "cells": cells})
+    for name in names:
+        cells = [role if b in tables.get(name, ()) else "" for b, role in enumerate(roles)]
+        rows.append({"label": str(name), "cells": cells})
+    return rows
 
 
 class Note(NamedTuple):
@@ -156,28 +177,15 @@ class PoolFilm:
             f" offset {pos} % {size} = {off}, slot {block} × {size} + {off} = {block * size + off}"
         )
 
-    def _pool_panel(self, state: Blocks, note: Note, taken: Iterable[int]) -> Scene:
-        def role(block: int) -> str:
-            n = state.references[block]
-            if n and block in taken:
-                return "key"
-            return _held(n) if n else "muted" if block in state.published else "free"
-
-        blocks = range(len(state.references))
-        rows = [{"label": "pool", "cells": [role(block) for block in blocks]}]
-        for name in self.names:
-            table = note.tables.get(name, ())
-            cells = [_held(state.references[b]) if b in table else "" for b in blocks]
-            rows.append({"label": str(name), "cells": cells})
+    def _pool_panel(self, state: Blocks, note: Note, taken: Container[int]) -> Scene:
+        rows = pool_rows(state, taken, self.names, note.tables)
         roles = ["key", "cached", "shared", *(["muted"] if state.published else []), "free"]
-        last = len(state.references) - 1
-        label = (
-            f"Blocks 0 to {last} of the pool, one per column; below, the requests that hold them"
-        )
-        return {"kind": "cells", "label": label, "rows": rows, "legend": _legend(roles)}
+        label = f"Blocks 0 to {len(state.references) - 1} of the pool, one per column; below, the"
+        legend = [{"role": role, "label": LEGEND[role]} for role in roles]
+        return cells_panel(f"{label} requests that hold them", rows, legend)
 
     def _slots_panel(self, state: Blocks, note: Note) -> Scene:
-        size = self.cache.block_size
+        size, roles = self.cache.block_size, state.roles()
         widest = max((len(t) for past in self.notes for t in past.tables.values()), default=1)
         rows = []
         for name in self.names:
@@ -185,20 +193,12 @@ class PoolFilm:
             for n, block in enumerate(note.tables.get(name, ())):
                 here = min(size, note.lengths[name] - n * size)
                 cells += [""] * (n > 0)  # a gap where a block ends
-                cells += [_held(state.references[block])] * here + ["free"] * (size - here)
+                cells += [roles[block]] * here + ["free"] * (size - here)
             width = widest * (size + 1) - 1
             rows.append({"label": str(name), "cells": cells + [""] * (width - len(cells))})
         label = f"The same blocks in the order of the tables, {size} slots in each"
-        return {"kind": "cells", "label": label, "rows": rows, "legend": []}
-
-
-def _held(references: int) -> str:
-    return "shared" if references > 1 else "cached"
+        return cells_panel(label, rows, [])
 
 
 def _listed(blocks: Iterable[int]) -> str:
     return ", ".join(str(block) for block in blocks) or "–"
-
-
-def _legend(roles: Iterable[str]) -> list[dict[str, str]]:
-    return [{"role": role, "label": LEGEND[role]} for role in roles]

@@ -8,6 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from kvbook.explorers.scenes.axes import axis_counts, axis_linear
+from kvbook.explorers.scenes.panels import (
+    bar_part,
+    bar_row,
+    bars_panel,
+    curve_line,
+    curve_point,
+    curves_panel,
+)
 from kvbook.explorers.scenes.words import (
     bytes_words,
     fixed,
@@ -137,46 +145,35 @@ def growth_curves(
     unit = flops_unit(work["last_slow"])
     x = axis_counts("new token", fresh * 1.02)
     lines = [
-        {"label": "recomputed", "role": "recomputed", "points": slow, "dashed": False},
-        {"label": "with a cache", "role": "cached", "points": fast, "dashed": False},
+        curve_line("recomputed", "recomputed", slow, False),
+        curve_line("with a cache", "cached", fast, False),
     ]
-    return {
-        "kind": "curves",
-        "label": "Operations of each step",
-        "x": x,
-        "y": axis_linear(unit["name"], work["last_slow"] * 1.12, unit["size"]),
-        "lines": lines,
-        "points": [
-            {
-                "label": scaled_words(work["last_slow"], "FLOP"),
-                "role": "recomputed",
-                "x": fresh,
-                "y": work["last_slow"],
-            },
-            {
-                "label": scaled_words(work["last_fast"], "FLOP"),
-                "role": "cached",
-                "x": fresh,
-                "y": work["last_fast"],
-            },
+    return curves_panel(
+        "Operations of each step",
+        x,
+        axis_linear(unit["name"], work["last_slow"] * 1.12, unit["size"]),
+        lines,
+        [
+            curve_point(
+                scaled_words(work["last_slow"], "FLOP"), "recomputed", fresh, work["last_slow"]
+            ),
+            curve_point(
+                scaled_words(work["last_fast"], "FLOP"), "cached", fresh, work["last_fast"]
+            ),
         ],
-    }
+    )
 
 
 def growth_bars(work: dict[str, float]) -> dict[str, Any]:
     """The totals: what must be computed once, and what is computed again."""
     unit = flops_unit(work["again"])
     once, again = work["once"] / unit["size"], work["again"] / unit["size"]
-    needed = {"label": "computed once", "value": once, "role": "cached"}
-    repeated = {"label": "computed again", "value": again - once, "role": "recomputed"}
-    return {
-        "kind": "bars",
-        "label": "Operations in all",
-        "unit": unit["name"],
-        "max": again * 1.04,
-        "bars": [
-            {"label": "without a cache", "parts": [needed, repeated]},
-            {"label": "with a cache", "parts": [needed]},
-        ],
-        "marks": [],
-    }
+    needed = bar_part("computed once", once, "cached")
+    repeated = bar_part("computed again", again - once, "recomputed")
+    return bars_panel(
+        "Operations in all",
+        unit["name"],
+        again * 1.04,
+        [bar_row("without a cache", [needed, repeated]), bar_row("with a cache", [needed])],
+        [],
+    )

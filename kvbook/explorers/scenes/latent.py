@@ -13,19 +13,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvbook.explorers.scenes.latent_panels import (
-    MOST_NEW,
-    curve_tokens,
-    latent_bars,
-    latent_curve,
-    new_words,
-    ratio_words,
+from kvbook.explorers.scenes.axes import axis_decades, axis_tokens
+from kvbook.explorers.scenes.growth import flops_unit
+from kvbook.explorers.scenes.panels import (
+    bar_part,
+    bar_row,
+    bars_panel,
+    curve_line,
+    curve_point,
+    curves_panel,
 )
 from kvbook.explorers.scenes.words import (
     bytes_words,
+    count_words,
     fixed,
     scaled_words,
     times_words,
+    tokens_short,
     tokens_words,
     trimmed,
 )
@@ -189,3 +193,84 @@ def latent_numbers(work: dict[str, Any]) -> list[dict[str, str]]:
         {"label": "Latents read", "text": bytes_words(work["latent_bytes"], 1024)},
         {"label": "The same, expanded", "text": bytes_words(work["expanded_bytes"], 1024)},
     ]
+
+
+MOST_NEW = 8192  # at the right end of the axis
+
+
+def new_words(tokens: float) -> str:
+    """'1 new token', '512 new tokens'."""
+    return count_words(tokens, "new token", "new tokens")
+
+
+def ratio_words(work: dict[str, Any]) -> str:
+    """The operations of the expanded form in those of the absorbed one: '117 times'."""
+    return "exactly equal" if work["better"] == "same" else times_words(work["ratio"])
+
+
+def curve_tokens(last: int) -> list[int]:
+    """The numbers of new tokens at which the curve is computed: 1, 2, 3, 4, 6, 8 ... last."""
+    found = [1]
+    at = 2
+    while at <= last:
+        found.append(at)
+        if at < last:
+            found.append(at + at // 2)
+        at = at * 2
+    return found
+
+
+def latent_bars(work: dict[str, Any]) -> dict[str, Any]:
+    """The operations of both forms: products with the matrices, then attention."""
+    forms = work["forms"]
+    most = max(forms["expanded"], forms["absorbed"])
+    unit = flops_unit(most)
+    return bars_panel(
+        f"Operations of one layer for {new_words(work['fresh'])}",
+        unit["name"],
+        most / unit["size"] * 1.04,
+        [
+            bar_row(
+                "expanded",
+                [
+                    form_part("expanding the latents", forms["expanding"], unit, "recomputed"),
+                    form_part("attention", forms["expanded_attention"], unit, "cached"),
+                ],
+            ),
+            bar_row(
+                "absorbed",
+                [
+                    form_part("absorbing the matrices", forms["absorbing"], unit, "query"),
+                    form_part("attention", forms["absorbed_attention"], unit, "cached"),
+                ],
+            ),
+        ],
+        [],
+    )
+
+
+def form_part(label: str, flops: float, unit: dict[str, Any], role: str) -> dict[str, Any]:
+    """One part of a bar."""
+    return bar_part(label, flops / unit["size"], role)
+
+
+def latent_curve(work: dict[str, Any]) -> dict[str, Any]:
+    """The ratio of the two forms by the number of new tokens, up to a prompt from scratch."""
+    y = axis_decades("operations, expanded / absorbed", 0.1, 200, 1)
+    crossing = work["crossing"]
+    return curves_panel(
+        "Above 1, absorbing takes fewer operations; below 1, expanding does",
+        axis_tokens("new tokens in the step", 1, MOST_NEW),
+        y,
+        [
+            curve_line(f"{tokens_short(work['context'])} cached", "ink", work["ratios"], False),
+            curve_line("equal", "muted", [[1, 1], [MOST_NEW, 1]], False),
+            curve_line(
+                f"{trimmed(crossing, 1)} tokens",
+                "muted",
+                [[crossing, y["min"]], [crossing, 0.8 * y["max"]]],
+                True,
+            ),
+        ],
+        [curve_point(ratio_words(work), "ink", work["fresh"], work["ratio"])],
+    )

@@ -7,12 +7,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvbook.explorers.scenes.memory_formula import memory_formula
-from kvbook.explorers.scenes.memory_held import held_rule, layers_held
-from kvbook.explorers.scenes.memory_panels import memory_bar, memory_curve
-from kvbook.explorers.scenes.memory_words import RESERVE, memory_numbers, memory_summary
-from kvbook.explorers.scenes.words import count_words, fixed, tokens_words
+from kvbook.explorers.scenes.axes import axis_bytes, axis_tokens
+from kvbook.explorers.scenes.panels import (
+    bar_part,
+    bar_row,
+    bars_panel,
+    curve_line,
+    curve_point,
+    curves_panel,
+)
+from kvbook.explorers.scenes.words import (
+    bytes_exact,
+    bytes_words,
+    count_words,
+    fixed,
+    percent_words,
+    times_words,
+    tokens_words,
+    trimmed,
+)
 from kvlib.costs.formulas import (
+    heads_on_one,
+    in_blocks,
     layers_keeping_all,
     layers_on_one,
     longest,
@@ -20,9 +36,12 @@ from kvlib.costs.formulas import (
     requests_that_fit,
     reserved_bytes,
     stored_bytes,
+    token_bytes,
+    vector_bytes,
+    visible,
     weight_bytes_on_one,
 )
-from kvlib.costs.reserves import layers_reserved
+from kvlib.costs.reserves import group_size, layers_as_held, layers_reserved
 
 WEIGHT_BITS = {"bfloat16": 16, "int8": 8, "int4-g128": 4.25}
 
@@ -90,3 +109,403 @@ def memory_bytes(
         "requests_low": requests_that_fit(reserved, codec, context, block, cautious - weights),
         "requests_high": requests_that_fit(reserved, codec, context, block, usable - weights),
     }
+
+
+def evicts(layers: list[dict[str, Any]], settings: dict[str, Any]) -> bool:
+    """Whether a budget is set, and the model has layers without a window, which alone take one."""
+    return settings["budget"] > 0 and min([g["window"] for g in layers]) <= 0
+
+
+def tokens_kept(layers: list[dict[str, Any]], settings: dict[str, Any]) -> float:
+    """Tokens of a request in a layer without a window: its context, or the budget and a new one."""
+    most = settings["budget"] + 1 if evicts(layers, settings) else 0
+    return visible(settings["context"], most)
+
+
+def held_rule(layers: list[dict[str, Any]], settings: dict[str, Any]) -> str:
+    """The rule for windows that is in force.
+
+    A cache that evicts gives back what it does not keep, of windows too (`kvlib.costs.Holding`).
+    """
+    return "needed" if evicts(layers, settings) else settings["held"]
+
+
+def layers_held(
+    layers: list[dict[str, Any]], settings: dict[str, Any], rule: str, block: float
+) -> list[dict[str, Any]]:
+    """`layers` by a rule of `kvlib.costs.reserves` and the budget, while decoding; block 0 or 1
+    counts single tokens."""
+    return layers_as_held(layers, rule, 1, block, [settings["budget"] for g in layers])
+
+
+GIB = 1073741824
+FIRST, LAST = 512, 1048576  # tokens, the ends of the slider and of the curve
+
+
+def memory_bar(
+    gpu: dict[str, Any], settings: dict[str, Any], kv: dict[str, float]
+) -> dict[str, Any]:
+    """One GPU from the first byte of weights to its last free one."""
+    parts = [
+        bar_part("weights", kv["weights"] / GIB, "weights"),
+        bar_part("keys and values", kv["payload"] / GIB, "cached"),
+    ]
+    if kv["scales"] > 0:
+        parts.append(bar_part("their scales", kv["scales"] / GIB, "value"))
+    if kv["waste"] > 0:
+        parts.append(bar_part("held, not needed", kv["waste"] / GIB, "muted"))
+    if kv["reserve"] > 0:
+        parts.append(bar_part("reserve", kv["reserve"] / GIB, "grid"))
+    if kv["free"] > 0:
+        parts.append(bar_part("free", kv["free"] / GIB, "free"))
+    usable = kv["usable"] / GIB
+    total = max(usable, usable - kv["left"] / GIB)
+    name = gpu["title"] if settings["gpus"] == 1 else f"each {gpu['title']}"
+    return bars_panel(
+        "What one GPU holds",
+        "GiB",
+        total * 1.04,
+        [bar_row(name, parts)],
+        [{"label": f"usable: {bytes_words(kv['usable'], 1024)}", "value": usable}],
+    )
+
+
+def curve_contexts(here: float) -> list[float]:
+    """Where the curve is computed: at multiples of every block size, and at the slider."""
+    grid = [FIRST, FIRST * 1.5]
+    for octave in range(10):
+        for quarter in range(4):
+            grid.append(FIRST * 2**octave * (4 + quarter) / 2)
+    grid.append(LAST)
+    found: list[float] = []
+    for at in grid:
+        if len(found) > 0 and found[len(found) - 1] < here and here < at:
+            found.append(here)
+        found.append(at)
+    return found
+
+
+def memory_curve(
+    facts: dict[str, Any], codec: dict[str, Any], settings: dict[str, Any], kv: dict[str, float]
+) -> dict[str, Any]:
+    """Bytes of the cache against the context; windows bend the curve, the GPU ends it."""
+    batch, block = settings["batch"], settings["block"]
+    layers = layers_on_one(facts["layers"], settings["gpus"])
+    contexts = curve_contexts(settings["context"])
+    rule = held_rule(layers, settings)
+    reserved = layers_held(layers, settings, rule, block)
+    curve = [[c, batch * reserved_bytes(reserved, codec, c, block)] for c in contexts]
+    lines = [curve_line("KV cache", "cached", curve, False)]
+    high = max(curve[len(curve) - 1][1], kv["usable"])
+    other, name = layers_keeping_all(layers), "no windows"
+    if evicts(layers, settings):
+        other, name = layers_reserved(layers, "needed", block), "no eviction"
+    elif rule == "all":
+        other, name = layers_reserved(layers, "needed", block), "what is needed"
+    compared = [[c, batch * reserved_bytes(other, codec, c, block)] for c in contexts]
+    if compared[len(compared) - 1][1] != curve[len(curve) - 1][1]:
+        lines.append(curve_line(name, "recomputed", compared, True))
+        high = max(high, compared[len(compared) - 1][1])
+    bottom, top = 16777216.0, 4398046511104.0  # 16 MiB to 4 TiB, so that the axis seldom moves
+    while bottom > curve[0][1]:
+        bottom = bottom / 4
+    while top < high:
+        top = top * 4
+    room = kv["usable"] - kv["weights"]
+    if room > bottom:
+        ends = [[FIRST, room], [LAST, room]]
+        lines.append(curve_line("GPU full", "ink", ends, True))
+    limit = facts["max_context"]
+    if limit > FIRST and limit < LAST:
+        edge = [[limit, bottom], [limit, top]]
+        lines.append(curve_line("model's limit", "muted", edge, True))
+    label = "The cache against the context"
+    if settings["gpus"] > 1:
+        label = "The cache on each GPU against the context"
+    here = bytes_words(kv["held"], 1024)
+    return curves_panel(
+        label,
+        axis_tokens("context in tokens (1K = 1,024)", FIRST, LAST),
+        axis_bytes("keys and values", bottom, top),
+        lines,
+        [curve_point(here, "cached", settings["context"], kv["held"])],
+    )
+
+
+RESERVE = 0.1  # the cautious end of every interval: engines use 90 % of what a GPU offers
+ENDLESS = 1099511627776  # the longest context that `longest` looks for
+
+
+def memory_summary(
+    facts: dict[str, Any], gpu: dict[str, Any], settings: dict[str, Any], kv: dict[str, float]
+) -> str:
+    """Two to four sentences: weights against cache, whether it fits, what else to know."""
+    usable = bytes_words(kv["usable"], 1024)
+    place = f"the {usable} of one {gpu['title']}"
+    if settings["gpus"] > 1:
+        place = f"the {usable} of each {gpu['title']}"
+    weights = bytes_words(kv["weights"], 1024)
+    held = bytes_words(kv["held"], 1024)
+    ratio = kv["held"] / kv["weights"]
+    compared = times_words(ratio) if ratio >= 1 else f"{percent_words(ratio)} of"
+    said = [f"The weights take {weights}, the keys and values {held}: {compared} the weights."]
+    if kv["weights"] > kv["usable"]:
+        said = [
+            f"The weights alone take {weights}, more than {place}:"
+            f" they need more GPUs or fewer bits. The keys and values would add {held}."
+        ]
+    elif kv["left"] < 0:
+        over = bytes_words(-kv["left"], 1024)
+        said.append(f"That is {over} more than {place}: it does not fit.")
+    elif kv["free"] == 0:
+        said.append(
+            f"It fits on paper only: {bytes_words(kv['left'], 1024)} of {place} are left, less than"
+            f" the {percent_words(RESERVE)} that an engine keeps for everything else."
+        )
+    else:
+        reserve = bytes_words(kv["reserve"], 1024)
+        said.append(
+            f"Of {place}, {bytes_words(kv['free'], 1024)} stay free, beside a reserve of {reserve}."
+        )
+    if settings["budget"] > 0:
+        said.append(budget_words(facts["layers"], settings, kv))
+    rule, windows = settings["held"], max([g["window"] for g in facts["layers"]]) > 0
+    if evicts(facts["layers"], settings):
+        if rule != "needed" and windows:
+            said.append(
+                "A cache that evicts frees what its windows have passed:"
+                " they hold what the next query sees."
+            )
+    elif rule == "needed" and kv["kept_all"] > kv["held"]:
+        without = bytes_words(kv["kept_all"], 1024)
+        said.append(f"Without the windows of its layers the cache would take {without}.")
+    elif kv["held"] > kv["needed"]:
+        needed = bytes_words(kv["needed"], 1024)
+        said.append(f"The tokens that the next queries see take {needed}.")
+    elif rule != "needed" and not windows:
+        said.append("The layers of this model have no windows, so they hold every token.")
+    if settings["context"] > facts["max_context"]:
+        said.append(f"The model reads at most {tokens_words(facts['max_context'])}.")
+    if uneven(facts["layers"], settings["gpus"]):
+        said.append("The heads do not divide evenly: the numbers are of the GPU that holds most.")
+    if unconfirmed(gpu, "usable"):
+        said.append("The usable memory of this GPU is an unconfirmed figure.")
+    return " ".join(said)
+
+
+def budget_words(
+    layers: list[dict[str, Any]], settings: dict[str, Any], kv: dict[str, float]
+) -> str:
+    """One sentence on what a budget changes."""
+    if not evicts(layers, settings):
+        return "Every layer of this model has a window, so a budget changes nothing."
+    if tokens_kept(layers, settings) >= settings["context"]:
+        return "A request is no longer than the budget, so nothing is evicted."
+    each = "each layer without a window" if max([g["window"] for g in layers]) > 0 else "each layer"
+    left, without = tokens_words(settings["budget"]), bytes_words(kv["unevicted"], 1024)
+    return f"Eviction leaves {left} in {each}; without it the cache would take {without}."
+
+
+def uneven(layers: list[dict[str, Any]], gpus: float) -> bool:
+    """Whether some of `gpus` devices hold more heads than others."""
+    for g in layers:
+        if g["num_qo_heads"] % gpus != 0:
+            return True
+        heads = g["vectors"] / 2
+        if g["vectors"] > 1 and heads % gpus != 0 and gpus % heads != 0:
+            return True
+    return False
+
+
+def unconfirmed(gpu: dict[str, Any], name: str) -> bool:
+    """Whether no public text of the vendor confirms this number of a GPU."""
+    return name in gpu["unconfirmed"]
+
+
+def interval_words(low: float, high: float, one: str, many: str, endless: str) -> str:
+    """From the cautious to the hopeful answer: '121,101 to 137,412 tokens'; `endless` if none."""
+    if high <= 0:
+        return "none"
+    if low >= ENDLESS:
+        return endless
+    if high >= ENDLESS:
+        return f"{count_words(low, one, many)} or no limit"
+    if low >= high:
+        return count_words(high, one, many)
+    return f"{fixed(low, 0)} to {count_words(high, one, many)}"
+
+
+def memory_numbers(
+    facts: dict[str, Any], codec: dict[str, Any], settings: dict[str, Any], kv: dict[str, float]
+) -> list[dict[str, str]]:
+    """The key results. Intervals run from 90 % of the memory to all of it."""
+    on_one = " on each GPU" if settings["gpus"] > 1 else ""
+    label = "Free" if kv["left"] >= 0 else "Missing"
+    left = bytes_words(abs(kv["left"]), 1024)
+    context = tokens_words(settings["context"])
+    endless = "no limit: windows bound it"
+    if evicts(facts["layers"], settings):
+        endless = "no limit: the budget bounds it"
+    tokens = interval_words(kv["longest_low"], kv["longest_high"], "token", "tokens", endless)
+    low, high = kv["requests_low"], kv["requests_high"]
+    return [
+        {"label": "A token", "text": bytes_exact(token_bytes(facts["layers"], codec))},
+        {"label": "A request", "text": bytes_words(kv["stored"], 1024)},
+        {"label": f"All requests{on_one}", "text": bytes_words(kv["held"], 1024)},
+        {"label": f"{label}{on_one}, reserve included", "text": left},
+        {"label": "Empty in a last block", "text": empty_words(facts["layers"], settings)},
+        {
+            "label": f"Longest context of {count_words(settings['batch'], 'request', 'requests')}",
+            "text": tokens,
+        },
+        {
+            "label": f"Requests of {context} that fit",
+            "text": interval_words(low, high, "request", "requests", endless),
+        },
+    ]
+
+
+def empty_words(layers: list[dict[str, Any]], settings: dict[str, Any]) -> str:
+    """Slots that the last block of a request holds in vain: here, and at most."""
+    block, tokens = settings["block"], tokens_kept(layers, settings)
+    if block <= 1:
+        return "nothing, blocks of 1 token"
+    here = tokens_words(in_blocks(tokens, block) - tokens)
+    return f"{here} of at most {fixed(block - 1, 0)}"
+
+
+def bits_words(bits: float) -> str:
+    """The size of one number: '2 bytes', '1 byte', '1/2 byte'."""
+    if bits < 8:
+        return f"1/{fixed(8 / bits, 0)} byte"
+    return "1 byte" if bits == 8 else f"{trimmed(bits / 8, 3)} bytes"
+
+
+def group_name(g: dict[str, Any]) -> str:
+    """What sets the layers of a group apart: '10 layers', '52 layers (window 1,024)'."""
+    name = "1 layer" if g["count"] == 1 else f"{fixed(g['count'], 0)} layers"
+    return f"{name} (window {fixed(g['window'], 0)})" if g["window"] > 0 else name
+
+
+def token_line(g: dict[str, Any], codec: dict[str, Any]) -> str:
+    """Bytes of one token in all layers of a group, factor by factor."""
+    plain = payload_only(codec)
+    total = g["count"] * vector_bytes(g["values"], g["vectors"], plain)
+    size = bits_words(codec["bits"])
+    if g["vectors"] == 1:
+        rope = fixed(g["qk_dim"] - g["v_dim"], 0)
+        dims = f"({fixed(g['v_dim'], 0)} latent + {rope} rope)"
+        return f"{group_name(g)} \u00d7 {dims} \u00d7 {size} = {bytes_exact(total)} per token"
+    heads = fixed(g["vectors"] / 2, 0)
+    dims = f"{heads} kv heads \u00d7 {fixed(g['values'] / g['vectors'], 0)}"
+    return f"2 \u00d7 {group_name(g)} \u00d7 {dims} \u00d7 {size} = {bytes_exact(total)} per token"
+
+
+def scale_line(layers: list[dict[str, Any]], codec: dict[str, Any]) -> str:
+    """Bytes of the scales of one token, in all layers."""
+    total = token_bytes(layers, codec) - token_bytes(layers, payload_only(codec))
+    count = 0.0
+    for g in layers:
+        groups = g["values"] / codec["group"] if codec["group"] > 0 else g["vectors"]
+        count += g["count"] * groups
+    each = "vectors"
+    if codec["group"] > 0:
+        each = f"groups of {fixed(codec['group'], 0)}"
+    size = bits_words(codec["scale_bits"])
+    return f"+ {trimmed(count, 1)} {each} \u00d7 {size} of scale = {bytes_exact(total)} per token"
+
+
+def request_line(
+    layers: list[dict[str, Any]], codec: dict[str, Any], context: float, stored: float
+) -> str:
+    """Bytes of one request: tokens times bytes, for each group of layers, and the residual."""
+    terms: list[str] = []
+    simple = 0.0
+    for g in layers:
+        tokens = visible(context, g["window"])
+        each = g["count"] * vector_bytes(g["values"], g["vectors"], codec)
+        terms.append(f"{tokens_words(tokens)} \u00d7 {bytes_exact(each)}")
+        simple += tokens * each
+    text = " + ".join(terms)
+    if stored > simple:
+        last = tokens_words(min(context, codec["residual"]))
+        text = f"{text} + {bytes_exact(stored - simple)} more for the last {last}, kept in 16 bits"
+    return f"{text} = {bytes_exact(stored)} per request"
+
+
+def memory_formula(
+    facts: dict[str, Any], codec: dict[str, Any], settings: dict[str, Any], kv: dict[str, float]
+) -> list[str]:
+    """All lines; `kv` has the bytes of the scene: stored, mine (one GPU), held, weights, bits."""
+    gpus, batch, context = (settings["gpus"], settings["batch"], settings["context"])
+    layers = facts["layers"]
+    lines = [token_line(g, codec) for g in layers]
+    if codec["scale_bits"] > 0:
+        lines.append(scale_line(layers, codec))
+    if len(lines) > 1:
+        lines.append(f"together {bytes_exact(token_bytes(layers, codec))} per token")
+    kept = tokens_kept(layers, settings)
+    if kept < context:
+        lines.append(eviction_line(layers, settings, kept))
+    stored = layers_held(layers, settings, "needed", 0)
+    lines.append(request_line(stored, codec, context, kv["stored"]))
+    if gpus > 1:
+        lines.append(share_line(layers, gpus, kv["mine"]))
+    each = kv["mine"]
+    where = "on each GPU" if gpus > 1 else "in all"
+    if kv["held"] > batch * each:
+        each = kv["held"] / batch
+        lines.append(f"{held_words(layers, settings)}: {bytes_exact(each)} per request")
+    lines.append(
+        f"{fixed(batch, 0)} \u00d7 {bytes_exact(each)} = {bytes_words(kv['held'], 1024)} {where}"
+    )
+    weights = f"{fixed(facts['parameters'], 0)} parameters \u00d7 {trimmed(kv['bits'], 2)} bits / 8"
+    if gpus > 1:
+        weights = f"{weights} / {fixed(gpus, 0)} GPUs"
+    lines.append(f"{weights} = {bytes_words(kv['weights'], 1024)} of weights {where}")
+    return lines
+
+
+def eviction_line(layers: list[dict[str, Any]], settings: dict[str, Any], kept: float) -> str:
+    """How many tokens of a request a layer without a window holds under a budget."""
+    full = 0
+    for g in layers:
+        if g["window"] <= 0:
+            full += g["count"]
+    named = f"in each of {fixed(full, 0)} layers" if full > 1 else "in 1 layer"
+    left = tokens_words(settings["budget"])
+    return f"eviction leaves {left} {named}, and the step adds 1: {tokens_words(kept)}"
+
+
+def held_words(layers: list[dict[str, Any]], settings: dict[str, Any]) -> str:
+    """Why a request takes more than its tokens need."""
+    block, rule = settings["block"], held_rule(layers, settings)
+    context, tokens = settings["context"], tokens_kept(layers, settings)
+    passed = False
+    for g in layers:
+        if g["window"] > 0 and g["window"] < context:
+            passed = True
+    if rule == "all" and passed:
+        return f"if every layer holds {tokens_words(in_blocks(context, block))}"
+    if rule == "vllm" and len(layers) > 1:
+        size = fixed(group_size(layers), 0)
+        return f"in vLLM's groups of {size} layers, in whole blocks of {tokens_words(block)}"
+    if passed:
+        return f"in blocks of {tokens_words(block)}, within which a window may begin"
+    if tokens < context and max([g["window"] for g in layers]) > 0:
+        return f"in whole blocks of {tokens_words(block)}"
+    full = in_blocks(tokens, block)
+    count = fixed(full / block, 0)
+    return f"in whole blocks, {count} \u00d7 {fixed(block, 0)} = {tokens_words(full)}"
+
+
+def share_line(layers: list[dict[str, Any]], gpus: float, mine: float) -> str:
+    """What one of several GPUs holds of a request."""
+    if layers[0]["vectors"] == 1:
+        return f"the latent serves every head, so each GPU holds all of it: {bytes_exact(mine)}"
+    heads = layers[0]["vectors"] / 2
+    on_one = f"{fixed(heads_on_one(heads, gpus), 0)} on each"
+    if gpus > heads:
+        on_one = f"{on_one}, so that several GPUs hold the same"
+    dealt = f"{fixed(heads, 0)} kv heads / {fixed(gpus, 0)} GPUs: {on_one}"
+    return f"{dealt}, {bytes_exact(mine)} per request"

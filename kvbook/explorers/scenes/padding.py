@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvbook.explorers.scenes.panels import bar_part, bar_row, bars_panel, cells_panel
 from kvbook.explorers.scenes.words import count_words, fixed, percent_words, tokens_words
 from kvlib.costs.formulas import empty_slots, whole
 
@@ -100,39 +101,30 @@ def padding_cells(lengths: list[float], slots: dict[str, float]) -> dict[str, An
                 role = "muted"
             cells.append(role)
         rows.append({"label": fixed(n, 0), "cells": cells})
-    return {
-        "kind": "cells",
-        "label": f"One row per request, one square for {tokens_words(a_cell)}",
-        "rows": rows,
-        "legend": [
+    return cells_panel(
+        f"One row per request, one square for {tokens_words(a_cell)}",
+        rows,
+        [
             {"role": "cached", "label": "tokens"},
             {"role": "muted", "label": "padding to the longest"},
             {"role": "free", "label": "reserved, never used"},
         ],
-    }
+    )
 
 
 def padding_bars(slots: dict[str, float]) -> dict[str, Any]:
     """Slots that the same tokens take when packed, padded, and reserved."""
-    tokens = {"label": "tokens", "value": slots["tokens"], "role": "cached"}
-    padding = {"label": "padding to the longest", "value": slots["padding"], "role": "muted"}
+    tokens = bar_part("tokens", slots["tokens"], "cached")
+    padding = bar_part("padding to the longest", slots["padding"], "muted")
     rest = slots["empty"] - slots["padding"]
-    return {
-        "kind": "bars",
-        "label": "Slots that the same tokens take",
-        "unit": "slots",
-        "max": (slots["tokens"] + slots["empty"]) * 1.04,
-        "bars": [
-            {"label": "packed", "parts": [tokens]},
-            {"label": "padded", "parts": [tokens, padding]},
-            {
-                "label": "reserved",
-                "parts": [
-                    tokens,
-                    padding,
-                    {"label": "reserved, never used", "value": rest, "role": "free"},
-                ],
-            },
+    return bars_panel(
+        "Slots that the same tokens take",
+        "slots",
+        (slots["tokens"] + slots["empty"]) * 1.04,
+        [
+            bar_row("packed", [tokens]),
+            bar_row("padded", [tokens, padding]),
+            bar_row("reserved", [tokens, padding, bar_part("reserved, never used", rest, "free")]),
         ],
-        "marks": [],
-    }
+        [],
+    )

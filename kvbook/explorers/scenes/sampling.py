@@ -8,6 +8,7 @@ from __future__ import annotations
 from math import log10
 from typing import Any
 
+from kvbook.explorers.scenes.panels import bar_part, bar_row, bars_panel
 from kvbook.explorers.scenes.words import count_words, fixed, number_words, percent_words
 
 EULER = 2.718281828459045
@@ -102,19 +103,14 @@ def sampling_bars(row: dict[str, Any], before: list[float], after: list[float]) 
     """The likeliest tokens: what they are drawn with, or what they had before they were cut."""
     bars: list[dict[str, Any]] = []
     for i in range(min(SHOWN, len(before))):
-        part = {"label": "share of the softmax, cut off", "value": 100 * before[i], "role": "free"}
+        part = bar_part("share of the softmax, cut off", 100 * before[i], "free")
         if i < len(after):
-            part = {"label": "drawn with", "value": 100 * after[i], "role": "muted"}
-        bars.append({"label": row["tokens"][i], "parts": [part]})
+            part = bar_part("drawn with", 100 * after[i], "muted")
+        bars.append(bar_row(row["tokens"][i], [part]))
     top = 10.0
     for step in [20.0, 50.0, 100.0]:
         if 100 * after[0] > top:
             top = step
-    return {
-        "kind": "bars",
-        "label": f"The {fixed(SHOWN, 0)} likeliest tokens (the scale changes)",
-        "unit": "%",
-        "max": top * 1.04,
-        "bars": bars,
-        "marks": [],
-    }
+    return bars_panel(
+        f"The {fixed(SHOWN, 0)} likeliest tokens (the scale changes)", "%", top * 1.04, bars, []
+    )

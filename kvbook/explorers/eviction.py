@@ -15,15 +15,29 @@ import numpy as np
 
 from kvbook.explorers.controls import Choice, Slider
 from kvbook.explorers.explorer import Explorer, Scene
+from kvbook.explorers.scenes.panels import bar_part, bar_row, bars_panel
 from kvbook.explorers.scenes.words import bytes_words, percent_words, tokens_words
 from kvbook.explorers.svg_map import LEVELS, SHARES
-from kvbook.figures.windows_lives import Life, attention, lived
 from kvlib.arguments import check_index, check_integer, describe, listed
-from kvlib.caches import H2O, KNorm, Retention, Scored, Sinks, SnapKV, Tova, Window
+from kvlib.arrays import to_numpy
+from kvlib.caches import (
+    H2O,
+    BlockPool,
+    KNorm,
+    PagedCache,
+    Retention,
+    Scored,
+    Sinks,
+    SnapKV,
+    Tova,
+    Window,
+    layer_groups,
+)
 from kvlib.model import Decoder
 from kvlib.reference import load_reference_model
 from kvlib.reference.recall import recall_prompt
 
+CHUNK = 8  # tokens of a step while the prompt is read
 Rule = Callable[[int], Retention]
 BUDGETS = (16, 24, 32, 40, 48, 56, 64)
 # What stays between two steps is `budget` tokens; a window counts the query's own token as well.
@@ -77,7 +91,7 @@ def eviction_explorer(
     The prompt is read in chunks of 8 bytes; then the bytes of the right answer are fed one by one,
     so that the model predicts each of them after the right ones.
 
-    >>> from kvbook.figures.windows_map import POLICIES
+    >>> from kvbook.explorers.eviction import POLICIES
     >>> two = {name: POLICIES[name] for name in ("window", "TOVA")}
     >>> explorer = eviction_explorer(policies=two, budgets=(32, 48))
     >>> [explorer.scene(policy=name, budget=48)["numbers"][-1]["text"] for name in two]  # right
@@ -129,6 +143,11 @@ def _scene(name: str, budget: int, life: Life, asked: Asked) -> Scene:
     stay, every, answering = int((life.lost == n).sum()), shares.mean(), shares[-last:].mean()
     size, full = (bytes_words(x.payload, 1024) for x in (life, asked))
     text = asked.prompt + answer[:-1]
+    cache, freed = "Keys and values of all layers at the end", asked.payload - life.payload
+    parts = [
+        bar_part("held", life.payload / 1024, "cached"),
+        bar_part("given back", freed / 1024, "free"),
+    ]
     numbered = [f"{i + 1} {line['label']}" for i, line in enumerate(_lines(text))]
     return {
         "title": f"{name}, {budget} of {n} tokens: {right} of {last} bytes right",
@@ -165,21 +184,8 @@ def _scene(name: str, budget: int, life: Life, asked: Asked) -> Scene:
                 "rings": [[n - last + i, int(key)] for i, key in enumerate(read)],
                 "legend": LEGEND,
             },
-            _bars(life.payload, asked.payload),
+            bars_panel(cache, "KiB", asked.payload / 1024 * 1.04, [bar_row("cache", parts)], []),
         ],
-    }
-
-
-def _bars(held: int, full: int) -> dict[str, Any]:
-    kept = {"label": "held", "value": held / 1024, "role": "cached"}
-    free = {"label": "given back", "value": (full - held) / 1024, "role": "free"}
-    return {
-        "kind": "bars",
-        "label": "Keys and values of all layers at the end",
-        "unit": "KiB",
-        "max": full / 1024 * 1.04,
-        "bars": [{"label": "cache", "parts": [kept, free]}],
-        "marks": [],
     }
 
 
@@ -202,3 +208,68 @@ def _shown(text: bytes) -> str:
     """One letter that can be seen for each byte."""
     seen = {10: "\u21b5", 32: "\u00b7"}
     return "".join(seen.get(b, chr(b) if 32 < b < 127 else "\ufffd") for b in text)
+
+
+class Life(NamedTuple):
+    """What a cache held while a text was read, and what the model said.
+
+    q (n, Hq, D): queries of the layer. k (S, Hkv, D): the keys that it holds at the end.
+    lost (n,): the first query that came when this key was lost; n if none did. said: the likeliest
+    byte at each place of the answer. payload: bytes of keys and values at the end, all layers.
+    """
+
+    q: np.ndarray
+    k: np.ndarray
+    lost: np.ndarray
+    said: bytes
+    payload: int
+
+
+class _Watched(PagedCache):
+    """A paged cache that notes the queries of one layer."""
+
+    def run(self, layer: int, q: Any, step: Any, return_lse: bool = False) -> Any:
+        if layer == self.noted_layer:
+            self.noted.append(np.array(to_numpy(q)))
+        return super().run(layer, q, step, return_lse)
+
+    noted_layer: int
+    noted: list[np.ndarray]
+
+
+def lived(
+    model: Decoder, rule: Retention | None, text: bytes, asked: int, layer: int, head: int
+) -> Life:
+    """Read a text under a retention rule: `asked` bytes in chunks, then byte by byte."""
+    n, specs = len(text), model.layer_specs
+    groups = len(layer_groups(specs, rule))
+    pool = BlockPool(2 * groups * (n + CHUNK), block_size=1)  # a rule with holes copies what stays
+    cache = _Watched(specs, pool, retention=rule, xp=model.xp)
+    cache.noted_layer, cache.noted = layer, []
+    cache.add("text")
+    starts = [*range(0, asked, CHUNK), *range(asked, n)]
+    lost, said = np.full(n, n), []
+    for start, stop in zip(starts, [*starts[1:], n], strict=True):
+        stop = min(stop, asked) if start < asked else stop
+        step = cache.plan(["text"], [stop - start])
+        logits = model.forward(list(text[start:stop]), cache, step, rows="last")
+        if stop >= asked:
+            said.append(int(np.argmax(to_numpy(logits)[-1])))
+        k, _, positions = map(to_numpy, cache.read(layer, "text"))
+        gone = np.ones(stop, dtype=bool)
+        gone[positions[head] if positions.ndim == 2 else positions] = False
+        lost[:stop] = np.where(gone, np.minimum(lost[:stop], start), n)
+    payload = cache.memory().payload
+    return Life(np.concatenate(cache.noted), k, lost, bytes(said), payload)
+
+
+def attention(q: np.ndarray, k: np.ndarray, head: int, scale: float | None) -> np.ndarray:
+    """The causal attention (n, n) of a kv head, the mean over its query heads, in float64."""
+    n, heads, dim = k.shape
+    group = q.shape[1] // heads
+    own = q[:, head * group : (head + 1) * group].astype(np.float64)
+    s = np.einsum("tgd,sd->gts", own, k[:, head].astype(np.float64))
+    s *= dim**-0.5 if scale is None else scale
+    s[:, ~np.tri(n, dtype=bool)] = -np.inf
+    p = np.exp(s - s.max(axis=-1, keepdims=True))
+    return np.asarray((p / p.sum(axis=-1, keepdims=True)).mean(axis=0))
