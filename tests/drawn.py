@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+import pytest
+
 from kvbook import figures
 from kvbook.figures import style
 
@@ -33,33 +36,76 @@ def title(ax: Any) -> str:
     return found
 
 
-def widths(ax: Any) -> list[float]:
-    return [round(float(bar.get_width()), 6) for bar in ax.patches]
+def role(color: Any) -> str:
+    """What a colour means: a role of the palette, or "card"."""
+    from matplotlib.colors import to_hex
 
-
-def heights(ax: Any) -> list[float]:
-    return [round(float(bar.get_height()), 6) for bar in ax.patches]
+    known = {figures.color(name): name for name in figures.COLORS} | {style.CARD: "card"}
+    return known.get(to_hex(color), to_hex(color))
 
 
 def faces(ax: Any) -> list[str]:
-    """The colours of bars and boxes, as #rrggbb."""
-    from matplotlib.colors import to_hex
-
-    return [to_hex(patch.get_facecolor()) for patch in ax.patches]
-
-
-def xs(ax: Any) -> list[list[float]]:
-    return [[float(x) for x in line.get_xdata()] for line in ax.lines]
+    """The roles of bars and boxes."""
+    return [role(patch.get_facecolor()) for patch in ax.patches]
 
 
 def ys(ax: Any) -> list[list[float]]:
     """The heights of each line."""
-    return [[float(y) for y in line.get_ydata()] for line in ax.lines]
+    return [np.asarray(line.get_ydata(), float).tolist() for line in ax.lines]
 
 
-def ends(collection: Any, axis: int = 1) -> list[tuple[float, float]]:
+def ends(collection: Any, axis: int = 1) -> list[list[float]]:
     """Both ends of each bar of an error, or of each upright line."""
-    return [tuple(sorted(bar[:, axis].tolist())) for bar in collection.get_segments()]
+    return [sorted(bar[:, axis].tolist()) for bar in collection.get_segments()]
+
+
+READ = {
+    "texts": texts,
+    "title": title,
+    "legend": lambda ax: legend(ax if ax.get_legend() else ax.figure),
+    "xlabel": lambda ax: ax.get_xlabel(),
+    "ylabel": lambda ax: ax.get_ylabel(),
+    "x": lambda ax: labels(ax.xaxis),
+    "y": lambda ax: labels(ax.yaxis),
+    "xlim": lambda ax: ax.get_xlim(),
+    "bottom": lambda ax: ax.get_ylim()[0],
+    "log": lambda ax: "".join(n for n in "xy" if getattr(ax, f"get_{n}scale")() == "log"),
+    "faces": faces,
+    "lefts": lambda ax: [bar.get_x() for bar in ax.patches],
+    "bottoms": lambda ax: [bar.get_y() for bar in ax.patches],
+    "widths": lambda ax: [bar.get_width() for bar in ax.patches],
+    "heights": lambda ax: [bar.get_height() for bar in ax.patches],
+    "xs": lambda ax: [np.asarray(line.get_xdata(), float).tolist() for line in ax.lines],
+    "ys": ys,
+    "roles": lambda ax: [role(line.get_color()) for line in ax.lines],
+    "marks": lambda ax: [role(line.get_markerfacecolor()) for line in ax.lines],
+    "styles": lambda ax: [line.get_linestyle() for line in ax.lines],
+    "steps": lambda ax: [line.get_drawstyle() for line in ax.lines],
+    "dots": lambda ax: [
+        line.get_xydata().tolist() for line in ax.lines if line.get_marker() == "o"
+    ],
+    "uprights": lambda ax: ends(ax.collections[0]),
+    "image": lambda ax: np.asarray(ax.images[0].get_array()).tolist(),
+    "clim": lambda ax: ax.images[0].get_clim(),
+}
+
+
+def check_shown(fig: Any, panels: tuple[dict[str, Any], ...]) -> None:
+    """Each panel shows what is wanted of it, by the names of READ; a set need not be all."""
+    fig.draw_without_rendering()
+    assert len(panels) <= len(fig.axes)
+    for ax, wanted in zip(fig.axes, panels, strict=False):
+        for what, right in wanted.items():
+            found = READ[what](ax)
+            assert same(found, right), f"{what}: {found}, not {right}"
+
+
+def same(found: Any, wanted: Any) -> bool:
+    if isinstance(wanted, set):
+        return wanted <= set(found)
+    if isinstance(wanted, list | tuple):
+        return len(found) == len(wanted) and all(map(same, found, wanted))
+    return bool(found == (wanted if isinstance(wanted, str) else pytest.approx(wanted)))
 
 
 @contextmanager

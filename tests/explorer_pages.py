@@ -21,6 +21,7 @@ from kvbook.explorers import svg
 from kvbook.explorers.catalogue import ALL
 from kvbook.explorers.controls import Slider
 from kvbook.explorers.explorer import Explorer
+from kvbook.explorers.scenes.panels import cells_panel
 
 ROOT = Path(__file__).resolve().parent.parent
 SPACE = "{http://www.w3.org/2000/svg}"
@@ -198,7 +199,7 @@ def frames_explorer() -> Explorer:
         cells = ["cached"] * step + ["query"] + ["free"] * (5 - step)
         rows = [{"label": "request <A> & co", "cells": cells}]
         legend = [{"role": "cached", "label": "kept"}, {"role": "query", "label": "new"}]
-        panel = {"kind": "cells", "label": "Slots", "rows": rows, "legend": legend}
+        panel = cells_panel("Slots", rows, legend)
         scenes.append(
             {
                 "title": f"Step {step}",

@@ -1,12 +1,23 @@
-"""A small explorer with all kinds of panel for the tests, and what every scene must satisfy."""
+"""A small explorer with all kinds of panel, what every scene must satisfy, and ways into scenes."""
 
 from __future__ import annotations
 
 import json
 import math
+import random
 from typing import Any
 
 from kvbook.explorers import Choice, Explorer, Slider
+from kvbook.explorers.catalogue import ALL
+from kvbook.explorers.scenes.panels import (
+    bar_part,
+    bar_row,
+    bars_panel,
+    cells_panel,
+    curve_line,
+    curve_point,
+    curves_panel,
+)
 from kvbook.figures import COLORS
 
 TABLES = {"cards": {"small": 24.0, "large": 80.0}}
@@ -31,58 +42,42 @@ def shelf_scene(settings: dict[str, Any], tables: Any) -> dict[str, Any]:
         "formula": [f"{boxes} x {held / boxes:g} = {held:g}", "a < b"],
         "numbers": [{"label": "held", "text": f"{held:g} GiB"}, {"label": "free", "text": "<1"}],
         "panels": [
-            {
-                "kind": "bars",
-                "label": "Memory",
-                "unit": "GiB",
-                "max": 200.0,
-                "bars": [
-                    {
-                        "label": "this card",
-                        "parts": [
-                            {"label": "fixed", "value": 8.0, "role": "cached"},
-                            {"label": "boxes", "value": held, "role": "key"},
-                            {"label": "free", "value": free, "role": "free"},
+            bars_panel(
+                "Memory",
+                "GiB",
+                200.0,
+                [
+                    bar_row(
+                        "this card",
+                        [
+                            bar_part("fixed", 8.0, "cached"),
+                            bar_part("boxes", held, "key"),
+                            bar_part("free", free, "free"),
                         ],
-                    },
-                    {
-                        "label": "without boxes",
-                        "parts": [{"label": "fixed", "value": 8.0, "role": "cached"}],
-                    },
+                    ),
+                    bar_row("without boxes", [bar_part("fixed", 8.0, "cached")]),
                 ],
-                "marks": [{"label": "room", "value": room}, {"label": "most of it", "value": 20.0}],
-            },
-            {
-                "kind": "curves",
-                "label": "Growth",
-                "x": axis("boxes", "log", [1, 10, 100]),
-                "y": axis("GiB", "linear", [0, 100, 200]),
-                "lines": [
-                    {"label": "plain", "role": "recomputed", "points": line, "dashed": False},
-                    {
-                        "label": "packed",
-                        "role": "cached",
-                        "points": [[x, y / 2] for x, y in line],
-                        "dashed": True,
-                    },
-                    {
-                        "label": "ends early",
-                        "role": "query",
-                        "points": [[1, 150], [20, 150]],
-                        "dashed": False,
-                    },
+                [{"label": "room", "value": room}, {"label": "most of it", "value": 20.0}],
+            ),
+            curves_panel(
+                "Growth",
+                axis("boxes", "log", [1, 10, 100]),
+                axis("GiB", "linear", [0, 100, 200]),
+                [
+                    curve_line("plain", "recomputed", line, False),
+                    curve_line("packed", "cached", [[x, y / 2] for x, y in line], True),
+                    curve_line("ends early", "query", [[1, 150], [20, 150]], False),
                 ],
-                "points": [{"label": "here", "role": "key", "x": boxes, "y": held}],
-            },
-            {
-                "kind": "cells",
-                "label": "Shelf",
-                "rows": [
+                [curve_point("here", "key", boxes, held)],
+            ),
+            cells_panel(
+                "Shelf",
+                [
                     {"label": "top", "cells": ["key"] * boxes + ["free", ""]},
                     {"label": "bottom", "cells": ["free"] * 2},
                 ],
-                "legend": [{"role": "key", "label": "a box"}, {"role": "free", "label": "room"}],
-            },
+                [{"role": "key", "label": "a box"}, {"role": "free", "label": "room"}],
+            ),
         ],
     }
 
@@ -158,3 +153,32 @@ def _check_map(panel: dict[str, Any]) -> None:
 
 
 _CHECKS = {"bars": _check_bars, "curves": _check_curves, "cells": _check_cells, "map": _check_map}
+
+
+GIB = 2**30
+
+
+def settings_of(name: str, count: int, seed: int = 0, **fixed: Any) -> list[dict[str, Any]]:
+    """`count` random settings of an explorer, the first its own."""
+    explorer, chance = ALL[name](), random.Random(seed)
+    found = [explorer.settings | fixed]
+    while len(found) < count:
+        found.append({c.name: chance.choice(c.values) for c in explorer.controls} | fixed)
+    return found
+
+
+# where a control matters: a model that has windows
+MATTERS: dict[str, dict[str, Any]] = {"held": {"model": "gemma-3-27b"}}
+
+
+def numbers(scene: dict[str, Any]) -> dict[str, str]:
+    return {row["label"]: row["text"] for row in scene["numbers"]}
+
+
+def part(panel: dict[str, Any], label: str, bar: int = 0) -> float:
+    return sum(p["value"] for p in panel["bars"][bar]["parts"] if p["label"] == label)
+
+
+def line(panel: dict[str, Any], label: str) -> dict[float, float]:
+    (found,) = [ln for ln in panel["lines"] if ln["label"] == label]
+    return dict(found["points"])

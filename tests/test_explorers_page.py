@@ -16,6 +16,14 @@ import pytest
 
 from kvbook.explorers import svg, svg_curves, svg_parts
 from kvbook.explorers.catalogue import ALL
+from kvbook.explorers.scenes.panels import (
+    bar_part,
+    bar_row,
+    bars_panel,
+    cells_panel,
+    curve_line,
+    curve_point,
+)
 from kvbook.figures import style
 
 pytest.importorskip("pscript")
@@ -34,15 +42,8 @@ def axis(low: float, high: float, scale: str = "linear", label: str = "x (m)") -
 
 
 def bars(*parts: tuple[str, float, str], top: float = 10.0, marks: Any = ()) -> dict[str, Any]:
-    listed = [{"label": label, "value": value, "role": role} for label, value, role in parts]
-    return {
-        "kind": "bars",
-        "label": "bytes held",
-        "unit": "GiB",
-        "max": top,
-        "bars": [{"label": "one", "parts": listed}],
-        "marks": list(marks),
-    }
+    listed = [bar_part(label, value, role) for label, value, role in parts]
+    return bars_panel("bytes held", "GiB", top, [bar_row("one", listed)], list(marks))
 
 
 def curves(lines: list[Any], points: list[Any], x: Any, y: Any) -> dict[str, Any]:
@@ -52,10 +53,7 @@ def curves(lines: list[Any], points: list[Any], x: Any, y: Any) -> dict[str, Any
         "x": x,
         "y": y,
         "points": points,
-        "lines": [
-            {"label": label, "role": "key", "points": listed, "dashed": False}
-            for label, listed in lines
-        ],
+        "lines": [curve_line(label, "key", listed, False) for label, listed in lines],
     }
 
 
@@ -252,7 +250,7 @@ def test_a_part_is_named_inside_where_that_fits() -> None:
 def test_points_and_curves_lie_where_the_axes_say(scale: str, width: int) -> None:
     x, y = axis(1, 10000, scale), axis(1, 100, scale, "y (s)")
     middle = [100, 10] if scale == "log" else [5000.5, 50.5]
-    points = [{"label": "p", "role": "query", "x": middle[0], "y": middle[1]}]
+    points = [curve_point("p", "query", middle[0], middle[1])]
     ends = [[1, 1], [10000, 100]]
     root = drawn(curves([("up", ends)], points, x, y), width=width)
     [path], [circle] = marked(root, "path"), marked(root, "circle")
@@ -284,9 +282,7 @@ def test_names_at_line_ends_do_not_collide() -> None:
 
 
 def test_names_of_points_cover_neither_points_nor_curves() -> None:
-    points = [
-        {"label": f"point {i}", "role": "key", "x": 4 + i / 10, "y": 4 + i / 10} for i in range(4)
-    ]
+    points = [curve_point(f"point {i}", "key", 4 + i / 10, 4 + i / 10) for i in range(4)]
     lines = [("rising", [[0, 0], [10, 10]])]
     root = drawn(curves(lines, points, axis(0, 10), axis(0, 10)))
     spots = [(number(e, "cx"), number(e, "cy")) for e in marked(root, "circle")]
@@ -329,12 +325,11 @@ def test_long_names_of_curves_go_below() -> None:
 
 
 def test_cells_are_drawn_one_by_one() -> None:
-    panel = {
-        "kind": "cells",
-        "label": "slots",
-        "rows": [{"label": "r1", "cells": ["key", "", "free"]}, {"label": "r2", "cells": ["key"]}],
-        "legend": [{"role": "key", "label": "a key"}],
-    }
+    panel = cells_panel(
+        "slots",
+        [{"label": "r1", "cells": ["key", "", "free"]}, {"label": "r2", "cells": ["key"]}],
+        [{"role": "key", "label": "a key"}],
+    )
     for width in WIDTHS:
         root = drawn(panel, width=width)
         found = [(e.attrib["data-label"], e.attrib["data-value"]) for e in marked(root, "rect")]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 import subprocess
 from typing import Any
 
 import pytest
-from scene_parts import MATTERS, settings_of
-from small_scenes import check_scene
+from explorer_pages import same
+from small_scenes import MATTERS, check_scene, settings_of
 
 from kvbook.explorers.catalogue import ALL, memory_explorer, roofline_explorer, tables
 from kvlib.costs import GPUS
@@ -82,19 +81,4 @@ def test_node_makes_the_same_scenes(tmp_path: Any) -> None:
     done = subprocess.run(run, capture_output=True, text=True, encoding="utf-8", check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     for (name, settings), made in zip(jobs, json.loads(done.stdout), strict=True):
-        _assert_same(ALL[name](**settings).scene(), made, f"{name} {settings}")
-
-
-def _assert_same(here: Any, there: Any, where: str) -> None:
-    if isinstance(here, dict):
-        assert set(here) == set(there), where
-        for key in here:
-            _assert_same(here[key], there[key], f"{where} {key}")
-    elif isinstance(here, list):
-        assert len(here) == len(there), where
-        for i, (a, b) in enumerate(zip(here, there, strict=True)):
-            _assert_same(a, b, f"{where} {i}")
-    elif isinstance(here, str | bool):
-        assert here == there, where
-    else:
-        assert math.isclose(here, there, rel_tol=1e-9), f"{where}: {here} and {there}"
+        same(ALL[name](**settings).scene(), made, f"{name} {settings}")

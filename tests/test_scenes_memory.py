@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from scene_parts import GIB, line, numbers, part, settings_of
+from small_scenes import GIB, line, numbers, part, settings_of
 
 from kvbook.explorers.catalogue import HELD, memory_explorer, tables
 from kvbook.explorers.scenes.memory import interval_words, memory_bytes

@@ -6,8 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
-from scene_parts import line, numbers, part, settings_of
-from small_scenes import check_scene
+from small_scenes import check_scene, line, numbers, part, settings_of
 
 from kvbook.explorers.catalogue import speculation_explorer
 from kvlib.costs import GPUS

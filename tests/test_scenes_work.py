@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from scene_parts import line, numbers, part, settings_of
+from small_scenes import line, numbers, part, settings_of
 
 from kvbook.explorers.catalogue import growth_explorer, padding_explorer, roofline_explorer, tables
 from kvbook.explorers.scenes.padding import unequal_lengths

@@ -10,8 +10,6 @@ Marks carry `data-label` and `data-value`, so that a test can read what is drawn
 
 from __future__ import annotations
 
-from typing import Any
-
 from kvbook.explorers.svg_bars import draw_bars, draw_cells
 from kvbook.explorers.svg_curves import draw_curves
 from kvbook.explorers.svg_map import draw_map
@@ -21,7 +19,7 @@ GAP = 20  # between panels
 LEADING = 17  # from one line of a title to the next
 
 
-def draw(scene: dict[str, Any], width: float = 720) -> str:
+def draw(scene: dict, width: float = 720) -> str:
     """The panels of a scene, one under the other, `width` pixels wide (320 or more)."""
     body: list[str] = []
     y = 4.0

@@ -6,8 +6,6 @@ wide as it is told.
 
 from __future__ import annotations
 
-from typing import Any
-
 from kvbook.explorers.scenes.words import number_words
 from kvbook.explorers.svg_parts import (
     SMALL,
@@ -36,7 +34,7 @@ def label_room(labels: list[str], width: float) -> float:
     return widest if widest <= SHARE * width else 0
 
 
-def bars_top(panel: dict[str, Any]) -> float:
+def bars_top(panel: dict) -> float:
     """Where the scale ends: at the panel's max, or further if something is longer."""
     top = panel["max"]
     for bar in panel["bars"]:
@@ -65,7 +63,7 @@ def bar_ticks(top: float) -> list[float]:
     return ticks
 
 
-def part_words(part: dict[str, Any], unit: str, room: float) -> str:
+def part_words(part: dict, unit: str, room: float) -> str:
     """What is written into a part: name and size, its size alone, or nothing."""
     size = number_words(part["value"])
     if unit != "":
@@ -76,7 +74,7 @@ def part_words(part: dict[str, Any], unit: str, room: float) -> str:
     return ""
 
 
-def draw_parts(bar: dict[str, Any], unit: str, x: float, y: float, scale: float) -> str:
+def draw_parts(bar: dict, unit: str, x: float, y: float, scale: float) -> str:
     """The parts of one bar, end to end; `scale` pixels for one unit."""
     body: list[str] = []
     for part in bar["parts"]:
@@ -94,7 +92,7 @@ def draw_parts(bar: dict[str, Any], unit: str, x: float, y: float, scale: float)
     return "".join(body)
 
 
-def draw_bars(panel: dict[str, Any], width: float) -> dict[str, Any]:
+def draw_bars(panel: dict, width: float) -> dict:
     """Horizontal bars from a common zero, ticks below, marks as lines with their names on top."""
     body: list[str] = []
     top, unit = bars_top(panel), panel["unit"]
@@ -122,7 +120,7 @@ def draw_bars(panel: dict[str, Any], width: float) -> dict[str, Any]:
             anchor = "start" if x == 0 else "middle"
             body.append(words_at(x, bottom + 16, words, paint("muted"), anchor, ""))
             free = x + half + 4
-    legend: list[dict[str, Any]] = []
+    legend: list[dict] = []
     for i in range(len(panel["bars"])):
         bar = panel["bars"][i]
         y = start + row * i + row - BAR - 6
@@ -156,7 +154,7 @@ def draw_bars(panel: dict[str, Any], width: float) -> dict[str, Any]:
     return {"body": "".join(body), "height": foot + below["height"]}
 
 
-def add_once(legend: list[dict[str, Any]], role: str, label: str) -> None:
+def add_once(legend: list[dict], role: str, label: str) -> None:
     """Add an entry unless the legend has it."""
     for entry in legend:
         if entry["role"] == role and entry["label"] == label:
@@ -164,7 +162,7 @@ def add_once(legend: list[dict[str, Any]], role: str, label: str) -> None:
     legend.append({"role": role, "label": label})
 
 
-def draw_cells(panel: dict[str, Any], width: float) -> dict[str, Any]:
+def draw_cells(panel: dict, width: float) -> dict:
     """Rows of slots, each coloured by what it holds; an empty role draws nothing."""
     body: list[str] = []
     most = 1

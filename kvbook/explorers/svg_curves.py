@@ -6,8 +6,6 @@ inner `<svg>`, which needs no id and so may stand on a page many times.
 
 from __future__ import annotations
 
-from typing import Any
-
 from kvbook.explorers.svg_parts import (
     BOLD,
     HALO,
@@ -27,7 +25,7 @@ from kvbook.explorers.svg_parts import (
 )
 
 
-def draw_curves(panel: dict[str, Any], width: float) -> dict[str, Any]:
+def draw_curves(panel: dict, width: float) -> dict:
     """{"body", "height"} of a panel of curves; names stand at the ends where there is room."""
     area = plot_area(panel, width)
     body = [words_at(0, 31, panel["y"]["label"], paint("muted"), "start", "")]
@@ -53,7 +51,7 @@ def draw_curves(panel: dict[str, Any], width: float) -> dict[str, Any]:
     return {"body": "".join(body), "height": height}
 
 
-def plot_area(panel: dict[str, Any], width: float) -> dict[str, Any]:
+def plot_area(panel: dict, width: float) -> dict:
     """Edges of the plot in pixels, and whether the curves are named at their ends."""
     left = 8.0
     for tick in panel["y"]["ticks"]:
@@ -75,7 +73,7 @@ def plot_area(panel: dict[str, Any], width: float) -> dict[str, Any]:
     }
 
 
-def draw_axes(panel: dict[str, Any], area: dict[str, Any]) -> str:
+def draw_axes(panel: dict, area: dict) -> str:
     """Grid lines across, ticks with their texts, both axes and the name of the lower one."""
     body: list[str] = []
     left, right, bottom = area["left"], area["right"], area["bottom"]
@@ -97,7 +95,7 @@ def draw_axes(panel: dict[str, Any], area: dict[str, Any]) -> str:
     return "".join(body)
 
 
-def tick_stride(panel: dict[str, Any], area: dict[str, Any]) -> int:
+def tick_stride(panel: dict, area: dict) -> int:
     """1 if all texts of the x axis have room, 2 if every second one has, and so on."""
     ticks = panel["x"]["ticks"]
     stride = 1
@@ -113,7 +111,7 @@ def tick_stride(panel: dict[str, Any], area: dict[str, Any]) -> int:
     return stride
 
 
-def draw_line(panel: dict[str, Any], line: dict[str, Any], area: dict[str, Any]) -> str:
+def draw_line(panel: dict, line: dict, area: dict) -> str:
     """One curve as a path."""
     steps: list[str] = []
     for point in line["points"]:
@@ -131,12 +129,12 @@ def draw_line(panel: dict[str, Any], line: dict[str, Any], area: dict[str, Any])
 LINE = 15  # from one line of words to the next
 
 
-def at_x(panel: dict[str, Any], area: dict[str, Any], value: float) -> float:
+def at_x(panel: dict, area: dict, value: float) -> float:
     """Pixels from the left of a value on the x axis."""
     return area["left"] + place(panel["x"], value) * (area["right"] - area["left"])
 
 
-def at_y(panel: dict[str, Any], area: dict[str, Any], value: float) -> float:
+def at_y(panel: dict, area: dict, value: float) -> float:
     """Pixels from the top of a value on the y axis."""
     return area["bottom"] - place(panel["y"], value) * (area["bottom"] - area["top"])
 
@@ -163,12 +161,12 @@ def spread(wanted: list[float], top: float, bottom: float) -> list[float]:
     return found
 
 
-def upright(line: dict[str, Any]) -> bool:
+def upright(line: dict) -> bool:
     """Whether a line marks one value of the x axis, from the bottom up."""
     return line["points"][0][0] == line["points"][-1][0]
 
 
-def end_names(panel: dict[str, Any], area: dict[str, Any]) -> list[dict[str, Any]]:
+def end_names(panel: dict, area: dict) -> list[dict]:
     """Where the name of each curve stands: beside its end, moved up or down from its neighbours."""
     lines = [line for line in panel["lines"] if len(line["points"]) > 0 and not upright(line)]
     wanted: list[float] = []
@@ -176,14 +174,14 @@ def end_names(panel: dict[str, Any], area: dict[str, Any]) -> list[dict[str, Any
         y = at_y(panel, area, line["points"][-1][1])
         wanted.append(min(max(y, area["top"]), area["bottom"]))
     heights = spread(wanted, area["top"], area["bottom"])
-    found: list[dict[str, Any]] = []
+    found: list[dict] = []
     for i in range(len(lines)):
         x = min(at_x(panel, area, lines[i]["points"][-1][0]), area["right"]) + 10
         found.append({"x": x, "y": heights[i], "label": lines[i]["label"], "of": lines[i]["role"]})
     return found
 
 
-def draw_names(panel: dict[str, Any], area: dict[str, Any], width: float) -> str:
+def draw_names(panel: dict, area: dict, width: float) -> str:
     """The names of the curves, and the points with theirs.
 
     A curve is named beside its end. An upright line is named within the plot, where no curve and no
@@ -237,7 +235,7 @@ def free_box(
     x: float,
     y: float,
     room: float,
-    area: dict[str, Any],
+    area: dict,
     width: float,
     taken: list[list[float]],
     curves: list[list[list[float]]],

@@ -8,8 +8,6 @@ right, a bar per query shows how much of its attention lies on keys that were he
 
 from __future__ import annotations
 
-from typing import Any
-
 from kvbook.explorers.svg_parts import (
     SMALL,
     data_of,
@@ -29,7 +27,7 @@ LETTER = 7.6  # pixels that a letter of the keys takes; where a column has less,
 SIDE = 0.16  # of the width that lines of text may take beside the queries
 
 
-def map_size(panel: dict[str, Any], width: float) -> dict[str, Any]:
+def map_size(panel: dict, width: float) -> dict:
     """Where the map stands: side (left of it), pitch of columns and rows, strip (the bars)."""
     n = len(panel["lost"])
     side = 0.0
@@ -44,7 +42,7 @@ def map_size(panel: dict[str, Any], width: float) -> dict[str, Any]:
     return {"named": named, "side": side, "strip": strip, "across": across, "down": down}
 
 
-def draw_map(panel: dict[str, Any], width: float) -> dict[str, Any]:
+def draw_map(panel: dict, width: float) -> dict:
     """The map with its letters, the bars beside it and the legend."""
     size = map_size(panel, width)
     n, lost = len(panel["lost"]), panel["lost"]
@@ -103,7 +101,7 @@ def map_path(path: str, what: str, more: str) -> str:
     return f'<path d="{path}" {ink}{more}/>'
 
 
-def map_frame(panel: dict[str, Any], size: dict[str, Any], top: float) -> str:
+def map_frame(panel: dict, size: dict, top: float) -> str:
     """What the marks lie on: the grey ground of lost keys, lines of the text, letters."""
     body: list[str] = []
     n, lost, letters = len(panel["lost"]), panel["lost"], panel["letters"]
@@ -155,7 +153,7 @@ def map_letters(letters: str, lost: list[int], left: float, across: float, y: fl
     return f'<text y="{px(y)}" {font} fill="{paint("ink")}">{"".join(runs)}</text>'
 
 
-def map_shares(panel: dict[str, Any], x: float, top: float, size: dict[str, Any]) -> str:
+def map_shares(panel: dict, x: float, top: float, size: dict) -> str:
     """A bar per query: how much of its attention lies on keys that were held."""
     body: list[str] = []
     n, total = len(panel["shares"]), 0.0

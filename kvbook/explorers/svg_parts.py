@@ -9,7 +9,6 @@ variable for its dark theme; where nobody sets it, the hex of `kvbook.figures.st
 from __future__ import annotations
 
 from math import log10
-from typing import Any
 
 LIGHT = {
     "query": "#e65105",
@@ -193,7 +192,7 @@ def data_of(label: str, value: float) -> str:
     return f' data-label="{escaped(label)}" data-value="{exact(value)}"'
 
 
-def place(axis: dict[str, Any], value: float) -> float:
+def place(axis: dict, value: float) -> float:
     """Where a value lies on an axis: 0 at its start, 1 at its end."""
     low, high = axis["min"], axis["max"]
     if axis["scale"] == "log":
@@ -203,7 +202,7 @@ def place(axis: dict[str, Any], value: float) -> float:
     return (value - low) / (high - low)
 
 
-def legend_at(y: float, width: float, entries: list[dict[str, Any]]) -> dict[str, Any]:
+def legend_at(y: float, width: float, entries: list[dict]) -> dict:
     """Swatches with words in as many lines as they need: {"body", "height"}.
 
     entries: {"role", "label"}, and for a line {"line": True, "dashed": bool}.

@@ -361,10 +361,7 @@ def _tile_scene(i: int, text: str, states: list[tuple[float, float]], away: floa
     for j, (here, _) in enumerate(states):
         raised = not j or here > states[j - 1][0]
         roles.append("free" if j > i else "ink" if raised else "muted")
-    after = [
-        bar_part("summed before", old * shrink, "muted"),
-        bar_part("this tile", added, "ink"),
-    ]
+    after = [bar_part("summed before", old * shrink, "muted"), bar_part("this tile", added, "ink")]
     return {
         "title": f"Tile {i + 1} of {len(states)}, {text}",
         "summary": f"{done} In units of the final output's norm, o / total is off by"

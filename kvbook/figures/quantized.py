@@ -258,10 +258,7 @@ def _scene(keys: np.ndarray, loud: int, bits: int, here: dict[str, tuple[float, 
             {"label": f"Error of the {what}, {axis}", "text": f"{number_words(x)} %"}
             for what, axis, x in shares
         ],
-        "panels": [
-            _curves(keys, loud, bits),
-            bars_panel(label, "%", longest * 1.04, bars, []),
-        ],
+        "panels": [_curves(keys, loud, bits), bars_panel(label, "%", longest * 1.04, bars, [])],
     }
 
 

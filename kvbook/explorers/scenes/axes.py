@@ -6,8 +6,6 @@ found by multiplying, not by logarithms, whose last bit differs between machines
 
 from __future__ import annotations
 
-from typing import Any
-
 from kvbook.explorers.scenes.words import bytes_words, number_words, tokens_short
 
 
@@ -24,27 +22,27 @@ def nice_step(top: float, count: int) -> float:
     return step * 10
 
 
-def axis_linear(label: str, top: float, unit: float) -> dict[str, Any]:
+def axis_linear(label: str, top: float, unit: float) -> dict:
     """From 0 to `top` (above 0); ticks are written in multiples of `unit`."""
     step = nice_step(top / unit, 5)
     return ticked(label, top, unit, step)
 
 
-def axis_counts(label: str, top: float) -> dict[str, Any]:
+def axis_counts(label: str, top: float) -> dict:
     """From 0 to `top`, with ticks at whole numbers only."""
     return ticked(label, top, 1, max(1, nice_step(top, 5)))
 
 
-def ticked(label: str, top: float, unit: float, step: float) -> dict[str, Any]:
+def ticked(label: str, top: float, unit: float, step: float) -> dict:
     """A linear axis with a tick at every `step` units."""
-    ticks: list[dict[str, Any]] = []
+    ticks: list[dict] = []
     while len(ticks) * step * unit <= top:
         at = len(ticks) * step
         ticks.append({"at": at * unit, "text": number_words(at)})
     return {"label": label, "scale": "linear", "min": 0, "max": top, "ticks": ticks}
 
 
-def axis_decades(label: str, low: float, high: float, unit: float) -> dict[str, Any]:
+def axis_decades(label: str, low: float, high: float, unit: float) -> dict:
     """A logarithmic axis up to `high`, from the power of ten (of `unit`) not above `low` (above 0).
 
     Ticks are at powers of ten, at most seven.
@@ -83,13 +81,13 @@ def powers_between(low: float, high: float, count: int) -> list[float]:
     return found
 
 
-def axis_bytes(label: str, low: float, high: float) -> dict[str, Any]:
+def axis_bytes(label: str, low: float, high: float) -> dict:
     """A logarithmic axis of bytes, counted in 1024s."""
     ticks = [{"at": at, "text": bytes_words(at, 1024)} for at in powers_between(low, high, 6)]
     return {"label": label, "scale": "log", "min": low, "max": high, "ticks": ticks}
 
 
-def axis_tokens(label: str, low: float, high: float) -> dict[str, Any]:
+def axis_tokens(label: str, low: float, high: float) -> dict:
     """A logarithmic axis of tokens, 1K = 1,024."""
     ticks = [{"at": at, "text": tokens_short(at)} for at in powers_between(low, high, 6)]
     return {"label": label, "scale": "log", "min": low, "max": high, "ticks": ticks}

@@ -23,7 +23,7 @@ from kvbook.explorers.scenes.words import count_words, tokens_words
 from kvlib.caches.allocation.pool import Event
 from kvlib.caches.paged import PagedCache
 
-Scene = dict[str, Any]
+Scene = dict
 LEGEND = {
     "key": "taken in this moment",
     "cached": "held by one request",

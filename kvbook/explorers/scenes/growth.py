@@ -36,7 +36,7 @@ from kvlib.costs.formulas import (
 SAMPLES = 48  # places at which a curve is computed
 
 
-def growth_scene(settings: dict[str, Any], tables: Any) -> dict[str, Any]:
+def growth_scene(settings: dict, tables: Any) -> dict:
     """settings: model, prompt, new (2 tokens or more)."""
     facts = tables["models"][settings["model"]]
     prompt, fresh = settings["prompt"], settings["new"]
@@ -63,12 +63,12 @@ def growth_scene(settings: dict[str, Any], tables: Any) -> dict[str, Any]:
     }
 
 
-def step_flops(facts: dict[str, Any], fresh: float, seq: float) -> float:
+def step_flops(facts: dict, fresh: float, seq: float) -> float:
     """Operations of one step that passes `fresh` tokens, of `seq` in all."""
     return linear_flops(facts, fresh, fresh) + attention_flops(facts["layers"], fresh, seq)
 
 
-def growth_summary(facts: dict[str, Any], settings: dict[str, Any], work: dict[str, float]) -> str:
+def growth_summary(facts: dict, settings: dict, work: dict) -> str:
     """The two totals, their ratio, and what the cache costs."""
     again, once = scaled_words(work["again"], "FLOP"), scaled_words(work["once"], "FLOP")
     held = bytes_words(work["held"], 1024)
@@ -82,9 +82,7 @@ def growth_summary(facts: dict[str, Any], settings: dict[str, Any], work: dict[s
     return " ".join(said)
 
 
-def growth_formula(
-    facts: dict[str, Any], settings: dict[str, Any], work: dict[str, float]
-) -> list[str]:
+def growth_formula(facts: dict, settings: dict, work: dict) -> list[str]:
     """Rows computed, operations of one, and the ratio."""
     prompt, fresh = settings["prompt"], settings["new"]
     terms = [fixed(prompt + i, 0) for i in range(min(fresh, 3))]
@@ -105,7 +103,7 @@ def growth_formula(
     ]
 
 
-def growth_numbers(work: dict[str, float]) -> list[dict[str, str]]:
+def growth_numbers(work: dict) -> list[dict]:
     """The key results."""
     last = work["last_slow"] / work["last_fast"]
     return [
@@ -117,18 +115,16 @@ def growth_numbers(work: dict[str, float]) -> list[dict[str, str]]:
     ]
 
 
-def flops_unit(most: float) -> dict[str, Any]:
+def flops_unit(most: float) -> dict:
     """The unit in which `most` operations read well: {"name", "size"}."""
-    unit: dict[str, Any] = {"name": "MFLOP", "size": 1000000.0}
+    unit: dict = {"name": "MFLOP", "size": 1000000.0}
     for name in ["GFLOP", "TFLOP", "PFLOP", "EFLOP"]:
         if most >= unit["size"] * 1000:
             unit = {"name": name, "size": unit["size"] * 1000}
     return unit
 
 
-def growth_curves(
-    facts: dict[str, Any], settings: dict[str, Any], work: dict[str, float]
-) -> dict[str, Any]:
+def growth_curves(facts: dict, settings: dict, work: dict) -> dict:
     """Operations of every step: without a cache they grow, with one they fall after the prompt."""
     prompt, fresh = settings["prompt"], settings["new"]
     steps = [1]
@@ -164,7 +160,7 @@ def growth_curves(
     )
 
 
-def growth_bars(work: dict[str, float]) -> dict[str, Any]:
+def growth_bars(work: dict) -> dict:
     """The totals: what must be computed once, and what is computed again."""
     unit = flops_unit(work["again"])
     once, again = work["once"] / unit["size"], work["again"] / unit["size"]

@@ -36,7 +36,7 @@ from kvbook.explorers.scenes.words import (
 from kvlib.costs.formulas import tokens_to_amortise
 
 
-def latent_scene(settings: dict[str, Any], tables: Any) -> dict[str, Any]:
+def latent_scene(settings: dict, tables: Any) -> dict:
     """settings: model, new, context. More new tokens than the context count as a whole prompt."""
     sizes = tables["latents"][settings["model"]]
     work = latent_work(sizes, settings)
@@ -57,7 +57,7 @@ def latent_scene(settings: dict[str, Any], tables: Any) -> dict[str, Any]:
     }
 
 
-def latent_forms(sizes: dict[str, Any], fresh: float, context: float) -> dict[str, float]:
+def latent_forms(sizes: dict, fresh: float, context: float) -> dict:
     """The operations of both forms, for `fresh` new tokens of `context`."""
     heads, nope, rope, value = sizes["heads"], sizes["nope"], sizes["rope"], sizes["value"]
     matrices = 2 * sizes["latent"] * heads * (nope + value)  # one token through both matrices
@@ -75,7 +75,7 @@ def latent_forms(sizes: dict[str, Any], fresh: float, context: float) -> dict[st
     }
 
 
-def latent_work(sizes: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+def latent_work(sizes: dict, settings: dict) -> dict:
     """Every number of the scene; `ratios` are those of the curve: [new tokens, ratio]."""
     context = settings["context"]
     fresh = min(settings["new"], context)
@@ -103,7 +103,7 @@ def latent_work(sizes: dict[str, Any], settings: dict[str, Any]) -> dict[str, An
     }
 
 
-def latent_summary(sizes: dict[str, Any], settings: dict[str, Any], work: dict[str, Any]) -> str:
+def latent_summary(sizes: dict, settings: dict, work: dict) -> str:
     """The operations of both forms, why they differ, where they cross, and the bytes."""
     fresh, context, forms = work["fresh"], work["context"], work["forms"]
     said: list[str] = []
@@ -159,7 +159,7 @@ def flop_words(flops: float) -> str:
     return scaled_words(flops, "FLOP")
 
 
-def latent_formula(sizes: dict[str, Any], work: dict[str, Any]) -> list[str]:
+def latent_formula(sizes: dict, work: dict) -> list[str]:
     """The operations of both forms, part by part, and the crossover, in which heads cancel."""
     fresh, context, forms = fixed(work["fresh"], 0), fixed(work["context"], 0), work["forms"]
     latent, nope, rope, value = sizes["latent"], sizes["nope"], sizes["rope"], sizes["value"]
@@ -182,7 +182,7 @@ def latent_formula(sizes: dict[str, Any], work: dict[str, Any]) -> list[str]:
     ]
 
 
-def latent_numbers(work: dict[str, Any]) -> list[dict[str, str]]:
+def latent_numbers(work: dict) -> list[dict]:
     """The key results."""
     forms = work["forms"]
     return [
@@ -203,7 +203,7 @@ def new_words(tokens: float) -> str:
     return count_words(tokens, "new token", "new tokens")
 
 
-def ratio_words(work: dict[str, Any]) -> str:
+def ratio_words(work: dict) -> str:
     """The operations of the expanded form in those of the absorbed one: '117 times'."""
     return "exactly equal" if work["better"] == "same" else times_words(work["ratio"])
 
@@ -220,7 +220,7 @@ def curve_tokens(last: int) -> list[int]:
     return found
 
 
-def latent_bars(work: dict[str, Any]) -> dict[str, Any]:
+def latent_bars(work: dict) -> dict:
     """The operations of both forms: products with the matrices, then attention."""
     forms = work["forms"]
     most = max(forms["expanded"], forms["absorbed"])
@@ -249,12 +249,12 @@ def latent_bars(work: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def form_part(label: str, flops: float, unit: dict[str, Any], role: str) -> dict[str, Any]:
+def form_part(label: str, flops: float, unit: dict, role: str) -> dict:
     """One part of a bar."""
     return bar_part(label, flops / unit["size"], role)
 
 
-def latent_curve(work: dict[str, Any]) -> dict[str, Any]:
+def latent_curve(work: dict) -> dict:
     """The ratio of the two forms by the number of new tokens, up to a prompt from scratch."""
     y = axis_decades("operations, expanded / absorbed", 0.1, 200, 1)
     crossing = work["crossing"]

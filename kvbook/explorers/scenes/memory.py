@@ -46,7 +46,7 @@ from kvlib.costs.reserves import group_size, layers_as_held, layers_reserved
 WEIGHT_BITS = {"bfloat16": 16, "int8": 8, "int4-g128": 4.25}
 
 
-def memory_scene(settings: dict[str, Any], tables: Any) -> dict[str, Any]:
+def memory_scene(settings: dict, tables: Any) -> dict:
     """settings: model, gpu, gpus, batch, context, weights, kv, block (0 or 1: single tokens),
     held (what layers with a window hold: a rule of kvlib.costs.reserves), budget (tokens that
     eviction leaves in a layer without a window, 0 for all)."""
@@ -68,9 +68,7 @@ def memory_scene(settings: dict[str, Any], tables: Any) -> dict[str, Any]:
     }
 
 
-def memory_bytes(
-    facts: dict[str, Any], gpu: dict[str, Any], codec: dict[str, Any], settings: dict[str, Any]
-) -> dict[str, float]:
+def memory_bytes(facts: dict, gpu: dict, codec: dict, settings: dict) -> dict:
     """Every number of the scene, in bytes of one GPU if not said otherwise."""
     batch, context, block = settings["batch"], settings["context"], settings["block"]
     layers = layers_on_one(facts["layers"], settings["gpus"])
@@ -111,18 +109,18 @@ def memory_bytes(
     }
 
 
-def evicts(layers: list[dict[str, Any]], settings: dict[str, Any]) -> bool:
+def evicts(layers: list[dict], settings: dict) -> bool:
     """Whether a budget is set, and the model has layers without a window, which alone take one."""
     return settings["budget"] > 0 and min([g["window"] for g in layers]) <= 0
 
 
-def tokens_kept(layers: list[dict[str, Any]], settings: dict[str, Any]) -> float:
+def tokens_kept(layers: list[dict], settings: dict) -> float:
     """Tokens of a request in a layer without a window: its context, or the budget and a new one."""
     most = settings["budget"] + 1 if evicts(layers, settings) else 0
     return visible(settings["context"], most)
 
 
-def held_rule(layers: list[dict[str, Any]], settings: dict[str, Any]) -> str:
+def held_rule(layers: list[dict], settings: dict) -> str:
     """The rule for windows that is in force.
 
     A cache that evicts gives back what it does not keep, of windows too (`kvlib.costs.Holding`).
@@ -130,9 +128,7 @@ def held_rule(layers: list[dict[str, Any]], settings: dict[str, Any]) -> str:
     return "needed" if evicts(layers, settings) else settings["held"]
 
 
-def layers_held(
-    layers: list[dict[str, Any]], settings: dict[str, Any], rule: str, block: float
-) -> list[dict[str, Any]]:
+def layers_held(layers: list[dict], settings: dict, rule: str, block: float) -> list[dict]:
     """`layers` by a rule of `kvlib.costs.reserves` and the budget, while decoding; block 0 or 1
     counts single tokens."""
     return layers_as_held(layers, rule, 1, block, [settings["budget"] for g in layers])
@@ -142,9 +138,7 @@ GIB = 1073741824
 FIRST, LAST = 512, 1048576  # tokens, the ends of the slider and of the curve
 
 
-def memory_bar(
-    gpu: dict[str, Any], settings: dict[str, Any], kv: dict[str, float]
-) -> dict[str, Any]:
+def memory_bar(gpu: dict, settings: dict, kv: dict) -> dict:
     """One GPU from the first byte of weights to its last free one."""
     parts = [
         bar_part("weights", kv["weights"] / GIB, "weights"),
@@ -185,9 +179,7 @@ def curve_contexts(here: float) -> list[float]:
     return found
 
 
-def memory_curve(
-    facts: dict[str, Any], codec: dict[str, Any], settings: dict[str, Any], kv: dict[str, float]
-) -> dict[str, Any]:
+def memory_curve(facts: dict, codec: dict, settings: dict, kv: dict) -> dict:
     """Bytes of the cache against the context; windows bend the curve, the GPU ends it."""
     batch, block = settings["batch"], settings["block"]
     layers = layers_on_one(facts["layers"], settings["gpus"])
@@ -236,9 +228,7 @@ RESERVE = 0.1  # the cautious end of every interval: engines use 90 % of what a 
 ENDLESS = 1099511627776  # the longest context that `longest` looks for
 
 
-def memory_summary(
-    facts: dict[str, Any], gpu: dict[str, Any], settings: dict[str, Any], kv: dict[str, float]
-) -> str:
+def memory_summary(facts: dict, gpu: dict, settings: dict, kv: dict) -> str:
     """Two to four sentences: weights against cache, whether it fits, what else to know."""
     usable = bytes_words(kv["usable"], 1024)
     place = f"the {usable} of one {gpu['title']}"
@@ -293,9 +283,7 @@ def memory_summary(
     return " ".join(said)
 
 
-def budget_words(
-    layers: list[dict[str, Any]], settings: dict[str, Any], kv: dict[str, float]
-) -> str:
+def budget_words(layers: list[dict], settings: dict, kv: dict) -> str:
     """One sentence on what a budget changes."""
     if not evicts(layers, settings):
         return "Every layer of this model has a window, so a budget changes nothing."
@@ -306,7 +294,7 @@ def budget_words(
     return f"Eviction leaves {left} in {each}; without it the cache would take {without}."
 
 
-def uneven(layers: list[dict[str, Any]], gpus: float) -> bool:
+def uneven(layers: list[dict], gpus: float) -> bool:
     """Whether some of `gpus` devices hold more heads than others."""
     for g in layers:
         if g["num_qo_heads"] % gpus != 0:
@@ -317,7 +305,7 @@ def uneven(layers: list[dict[str, Any]], gpus: float) -> bool:
     return False
 
 
-def unconfirmed(gpu: dict[str, Any], name: str) -> bool:
+def unconfirmed(gpu: dict, name: str) -> bool:
     """Whether no public text of the vendor confirms this number of a GPU."""
     return name in gpu["unconfirmed"]
 
@@ -335,9 +323,7 @@ def interval_words(low: float, high: float, one: str, many: str, endless: str) -
     return f"{fixed(low, 0)} to {count_words(high, one, many)}"
 
 
-def memory_numbers(
-    facts: dict[str, Any], codec: dict[str, Any], settings: dict[str, Any], kv: dict[str, float]
-) -> list[dict[str, str]]:
+def memory_numbers(facts: dict, codec: dict, settings: dict, kv: dict) -> list[dict]:
     """The key results. Intervals run from 90 % of the memory to all of it."""
     on_one = " on each GPU" if settings["gpus"] > 1 else ""
     label = "Free" if kv["left"] >= 0 else "Missing"
@@ -365,7 +351,7 @@ def memory_numbers(
     ]
 
 
-def empty_words(layers: list[dict[str, Any]], settings: dict[str, Any]) -> str:
+def empty_words(layers: list[dict], settings: dict) -> str:
     """Slots that the last block of a request holds in vain: here, and at most."""
     block, tokens = settings["block"], tokens_kept(layers, settings)
     if block <= 1:
@@ -381,13 +367,13 @@ def bits_words(bits: float) -> str:
     return "1 byte" if bits == 8 else f"{trimmed(bits / 8, 3)} bytes"
 
 
-def group_name(g: dict[str, Any]) -> str:
+def group_name(g: dict) -> str:
     """What sets the layers of a group apart: '10 layers', '52 layers (window 1,024)'."""
     name = "1 layer" if g["count"] == 1 else f"{fixed(g['count'], 0)} layers"
     return f"{name} (window {fixed(g['window'], 0)})" if g["window"] > 0 else name
 
 
-def token_line(g: dict[str, Any], codec: dict[str, Any]) -> str:
+def token_line(g: dict, codec: dict) -> str:
     """Bytes of one token in all layers of a group, factor by factor."""
     plain = payload_only(codec)
     total = g["count"] * vector_bytes(g["values"], g["vectors"], plain)
@@ -401,7 +387,7 @@ def token_line(g: dict[str, Any], codec: dict[str, Any]) -> str:
     return f"2 \u00d7 {group_name(g)} \u00d7 {dims} \u00d7 {size} = {bytes_exact(total)} per token"
 
 
-def scale_line(layers: list[dict[str, Any]], codec: dict[str, Any]) -> str:
+def scale_line(layers: list[dict], codec: dict) -> str:
     """Bytes of the scales of one token, in all layers."""
     total = token_bytes(layers, codec) - token_bytes(layers, payload_only(codec))
     count = 0.0
@@ -415,9 +401,7 @@ def scale_line(layers: list[dict[str, Any]], codec: dict[str, Any]) -> str:
     return f"+ {trimmed(count, 1)} {each} \u00d7 {size} of scale = {bytes_exact(total)} per token"
 
 
-def request_line(
-    layers: list[dict[str, Any]], codec: dict[str, Any], context: float, stored: float
-) -> str:
+def request_line(layers: list[dict], codec: dict, context: float, stored: float) -> str:
     """Bytes of one request: tokens times bytes, for each group of layers, and the residual."""
     terms: list[str] = []
     simple = 0.0
@@ -433,9 +417,7 @@ def request_line(
     return f"{text} = {bytes_exact(stored)} per request"
 
 
-def memory_formula(
-    facts: dict[str, Any], codec: dict[str, Any], settings: dict[str, Any], kv: dict[str, float]
-) -> list[str]:
+def memory_formula(facts: dict, codec: dict, settings: dict, kv: dict) -> list[str]:
     """All lines; `kv` has the bytes of the scene: stored, mine (one GPU), held, weights, bits."""
     gpus, batch, context = (settings["gpus"], settings["batch"], settings["context"])
     layers = facts["layers"]
@@ -466,7 +448,7 @@ def memory_formula(
     return lines
 
 
-def eviction_line(layers: list[dict[str, Any]], settings: dict[str, Any], kept: float) -> str:
+def eviction_line(layers: list[dict], settings: dict, kept: float) -> str:
     """How many tokens of a request a layer without a window holds under a budget."""
     full = 0
     for g in layers:
@@ -477,7 +459,7 @@ def eviction_line(layers: list[dict[str, Any]], settings: dict[str, Any], kept: 
     return f"eviction leaves {left} {named}, and the step adds 1: {tokens_words(kept)}"
 
 
-def held_words(layers: list[dict[str, Any]], settings: dict[str, Any]) -> str:
+def held_words(layers: list[dict], settings: dict) -> str:
     """Why a request takes more than its tokens need."""
     block, rule = settings["block"], held_rule(layers, settings)
     context, tokens = settings["context"], tokens_kept(layers, settings)
@@ -499,7 +481,7 @@ def held_words(layers: list[dict[str, Any]], settings: dict[str, Any]) -> str:
     return f"in whole blocks, {count} \u00d7 {fixed(block, 0)} = {tokens_words(full)}"
 
 
-def share_line(layers: list[dict[str, Any]], gpus: float, mine: float) -> str:
+def share_line(layers: list[dict], gpus: float, mine: float) -> str:
     """What one of several GPUs holds of a request."""
     if layers[0]["vectors"] == 1:
         return f"the latent serves every head, so each GPU holds all of it: {bytes_exact(mine)}"

@@ -11,7 +11,7 @@ from kvlib.costs.formulas import empty_slots, whole
 COLUMNS = 32  # squares in a row
 
 
-def padding_scene(settings: dict[str, Any], tables: Any) -> dict[str, Any]:
+def padding_scene(settings: dict, tables: Any) -> dict:
     """settings: requests, longest (tokens), shortest (percent of it), reserve (tokens)."""
     lengths = unequal_lengths(settings["requests"], settings["longest"], settings["shortest"])
     longest, reserve = settings["longest"], max(settings["reserve"], settings["longest"])
@@ -42,7 +42,7 @@ def unequal_lengths(requests: int, longest: float, shortest: float) -> list[floa
     return [longest - (longest - least) * i // steps for i in range(requests)]
 
 
-def padding_shares(slots: dict[str, float]) -> dict[str, float]:
+def padding_shares(slots: dict) -> dict:
     """Shares of the rectangle and of the reserved memory that hold no token."""
     return {
         "padding": slots["padding"] / (slots["padding"] + slots["tokens"]),
@@ -50,7 +50,7 @@ def padding_shares(slots: dict[str, float]) -> dict[str, float]:
     }
 
 
-def padding_summary(settings: dict[str, Any], slots: dict[str, float]) -> str:
+def padding_summary(settings: dict, slots: dict) -> str:
     """What the rectangle and the reservation waste."""
     shares = padding_shares(slots)
     requests = fixed(settings["requests"], 0)
@@ -62,7 +62,7 @@ def padding_summary(settings: dict[str, Any], slots: dict[str, float]) -> str:
     )
 
 
-def padding_formula(settings: dict[str, Any], slots: dict[str, float]) -> list[str]:
+def padding_formula(settings: dict, slots: dict) -> list[str]:
     """The two products, and what of them is empty."""
     shares = padding_shares(slots)
     n, tokens = fixed(settings["requests"], 0), fixed(slots["tokens"], 0)
@@ -76,7 +76,7 @@ def padding_formula(settings: dict[str, Any], slots: dict[str, float]) -> list[s
     ]
 
 
-def padding_numbers(slots: dict[str, float]) -> list[dict[str, str]]:
+def padding_numbers(slots: dict) -> list[dict]:
     """The key results."""
     shares = padding_shares(slots)
     return [
@@ -87,10 +87,10 @@ def padding_numbers(slots: dict[str, float]) -> list[dict[str, str]]:
     ]
 
 
-def padding_cells(lengths: list[float], slots: dict[str, float]) -> dict[str, Any]:
+def padding_cells(lengths: list[float], slots: dict) -> dict:
     """A row for each request: tokens, padding to the longest, the rest of what is reserved."""
     a_cell = whole(slots["reserve"] / COLUMNS)
-    rows: list[dict[str, Any]] = []
+    rows: list[dict] = []
     for n in lengths:
         cells: list[str] = []
         for i in range(int(whole(slots["reserve"] / a_cell))):
@@ -112,7 +112,7 @@ def padding_cells(lengths: list[float], slots: dict[str, float]) -> dict[str, An
     )
 
 
-def padding_bars(slots: dict[str, float]) -> dict[str, Any]:
+def padding_bars(slots: dict) -> dict:
     """Slots that the same tokens take when packed, padded, and reserved."""
     tokens = bar_part("tokens", slots["tokens"], "cached")
     padding = bar_part("padding to the longest", slots["padding"], "muted")

@@ -39,7 +39,7 @@ from kvlib.costs.formulas import (
 )
 
 
-def roofline_scene(settings: dict[str, Any], tables: Any) -> dict[str, Any]:
+def roofline_scene(settings: dict, tables: Any) -> dict:
     """settings: model, gpu, phase (decode, prefill), batch, context, kv, shared (percent)."""
     facts = tables["models"][settings["model"]]
     gpu = tables["gpus"][settings["gpu"]]
@@ -57,9 +57,7 @@ def roofline_scene(settings: dict[str, Any], tables: Any) -> dict[str, Any]:
     }
 
 
-def roofline_work(
-    facts: dict[str, Any], gpu: dict[str, Any], codec: dict[str, Any], settings: dict[str, Any]
-) -> dict[str, float]:
+def roofline_work(facts: dict, gpu: dict, codec: dict, settings: dict) -> dict:
     """Every number of the scene: operations, bytes, operations a byte, seconds."""
     batch, seq = settings["batch"], settings["context"]
     prefix = seq * settings["shared"] // 100  # tokens at the start that all requests have
@@ -97,9 +95,7 @@ def roofline_work(
     }
 
 
-def roofline_summary(
-    facts: dict[str, Any], gpu: dict[str, Any], settings: dict[str, Any], work: dict[str, float]
-) -> str:
+def roofline_summary(facts: dict, gpu: dict, settings: dict, work: dict) -> str:
     """What is moved, what is computed, which of them bounds the pass; how fast it can be."""
     what = "One decode step" if settings["phase"] == "decode" else "The prefill"
     rate = scaled_words(gpu["bf16"], "FLOP/s")
@@ -145,12 +141,12 @@ def rate_words(tokens_a_second: float) -> str:
     return f"{number_words(tokens_a_second)} tokens/s"
 
 
-def bandwidth_words(gpu: dict[str, Any]) -> str:
+def bandwidth_words(gpu: dict) -> str:
     """'3.35 TB/s'."""
     return f"{bytes_words(gpu['bandwidth'], 1000)}/s"
 
 
-def roofline_numbers(settings: dict[str, Any], work: dict[str, float]) -> list[dict[str, str]]:
+def roofline_numbers(settings: dict, work: dict) -> list[dict]:
     """The key results."""
     decode = settings["phase"] == "decode"
     speed = rate_words(work["made"] / work["floor"])
@@ -175,7 +171,7 @@ def roofline_numbers(settings: dict[str, Any], work: dict[str, float]) -> list[d
 TERA = 1000000000000
 
 
-def roofline_plane(gpu: dict[str, Any], work: dict[str, float]) -> dict[str, Any]:
+def roofline_plane(gpu: dict, work: dict) -> dict:
     """The roof, its ridge, and where the parts and the whole stand on it."""
     peak, speed = gpu["bf16"], gpu["bandwidth"]
     parts = [work["attention"], work["linear"], work["whole"]]
@@ -203,7 +199,7 @@ def roofline_plane(gpu: dict[str, Any], work: dict[str, float]) -> dict[str, Any
     )
 
 
-def time_unit(longest_time: float) -> dict[str, Any]:
+def time_unit(longest_time: float) -> dict:
     """The unit in which `longest_time` seconds read well: {"name", "size" in seconds}."""
     if longest_time < 0.001:
         return {"name": "\u00b5s", "size": 0.000001}
@@ -212,7 +208,7 @@ def time_unit(longest_time: float) -> dict[str, Any]:
     return {"name": "s", "size": 1}
 
 
-def roofline_times(gpu: dict[str, Any], work: dict[str, float]) -> dict[str, Any]:
+def roofline_times(gpu: dict, work: dict) -> dict:
     """Two bars, drawn from the same zero because both go on at once; the longer one is the time."""
     unit = time_unit(work["floor"])
     a_byte = 1 / gpu["bandwidth"] / unit["size"]
@@ -246,9 +242,7 @@ def intensity_words(x: float) -> str:
     return f"{number_words(x)} FLOP/byte"
 
 
-def linear_lines(
-    facts: dict[str, Any], settings: dict[str, Any], work: dict[str, float]
-) -> list[str]:
+def linear_lines(facts: dict, settings: dict, work: dict) -> list[str]:
     """Operations and bytes of the products with weights."""
     batch = settings["batch"]
     tokens = batch * work["fresh"]
@@ -270,7 +264,7 @@ def linear_lines(
     return lines
 
 
-def attention_line(g: dict[str, Any], settings: dict[str, Any], work: dict[str, float]) -> str:
+def attention_line(g: dict, settings: dict, work: dict) -> str:
     """Operations of attention in one group of layers."""
     fresh, seq = work["fresh"], settings["context"]
     dims = [g["qk_dim"], g["v_dim"]]
@@ -290,13 +284,7 @@ def attention_line(g: dict[str, Any], settings: dict[str, Any], work: dict[str, 
     return f"{name}: 2 \u00d7 {layers} \u00d7 {heads} \u00d7 {each} = {flops}"
 
 
-def roofline_formula(
-    facts: dict[str, Any],
-    gpu: dict[str, Any],
-    codec: dict[str, Any],
-    settings: dict[str, Any],
-    work: dict[str, float],
-) -> list[str]:
+def roofline_formula(facts: dict, gpu: dict, codec: dict, settings: dict, work: dict) -> list[str]:
     """All lines; `work` has the numbers of the scene."""
     lines = linear_lines(facts, settings, work)
     for g in facts["layers"]:

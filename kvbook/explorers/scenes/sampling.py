@@ -15,7 +15,7 @@ EULER = 2.718281828459045
 SHOWN = 12  # tokens that get a bar
 
 
-def sampling_scene(settings: dict[str, Any], tables: Any) -> dict[str, Any]:
+def sampling_scene(settings: dict, tables: Any) -> dict:
     """settings: row, temperature, top_k, top_p (percent)."""
     row = tables["logit_rows"][settings["row"]]
     before = softmax_of(row["logits"], settings["temperature"])
@@ -72,9 +72,7 @@ def entropy_of(p: list[float]) -> float:
     return bits
 
 
-def sampling_summary(
-    row: dict[str, Any], settings: dict[str, Any], before: list[float], kept: int, mass: float
-) -> str:
+def sampling_summary(row: dict, settings: dict, before: list[float], kept: int, mass: float) -> str:
     """What is left, in a sentence."""
     first = row["tokens"][0]
     return (
@@ -85,9 +83,7 @@ def sampling_summary(
     )
 
 
-def sampling_formula(
-    row: dict[str, Any], settings: dict[str, Any], kept: int, mass: float
-) -> list[str]:
+def sampling_formula(row: dict, settings: dict, kept: int, mass: float) -> list[str]:
     """The weight of the second token, and the cut."""
     gap = row["logits"][0] - row["logits"][1]
     temperature = number_words(settings["temperature"])
@@ -99,9 +95,9 @@ def sampling_formula(
     ]
 
 
-def sampling_bars(row: dict[str, Any], before: list[float], after: list[float]) -> dict[str, Any]:
+def sampling_bars(row: dict, before: list[float], after: list[float]) -> dict:
     """The likeliest tokens: what they are drawn with, or what they had before they were cut."""
-    bars: list[dict[str, Any]] = []
+    bars: list[dict] = []
     for i in range(min(SHOWN, len(before))):
         part = bar_part("share of the softmax, cut off", 100 * before[i], "free")
         if i < len(after):

@@ -31,7 +31,7 @@ from kvlib.costs.formulas import batched_time, guessed_tokens, guessing_gain
 MOST_GUESSES = 16  # at the right end of the axis
 
 
-def speculation_scene(settings: dict[str, Any], tables: Any) -> dict[str, Any]:
+def speculation_scene(settings: dict, tables: Any) -> dict:
     """settings: acceptance (0 ... 1), gamma, cost (of a guess, in steps), batch, gpu."""
     gpu = tables["gpus"][settings["gpu"]]
     work = speculation_work(gpu, settings)
@@ -47,7 +47,7 @@ def speculation_scene(settings: dict[str, Any], tables: Any) -> dict[str, Any]:
     }
 
 
-def speculation_work(gpu: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+def speculation_work(gpu: dict, settings: dict) -> dict:
     """Every number of the scene; `gains` and `alone` (at batch 1) by number of guesses."""
     share, cost = settings["acceptance"], settings["cost"]
     gamma, batch = settings["gamma"], settings["batch"]
@@ -85,7 +85,7 @@ def speculation_work(gpu: dict[str, Any], settings: dict[str, Any]) -> dict[str,
     }
 
 
-def speculation_summary(gpu: dict[str, Any], settings: dict[str, Any], work: dict[str, Any]) -> str:
+def speculation_summary(gpu: dict, settings: dict, work: dict) -> str:
     """Faster or slower, why, and which number of guesses would be best."""
     guesses = tokens_words(settings["gamma"])
     said = [f"At batch {settings['batch']}, guessing {guesses} per step {verdict_words(work)}"]
@@ -117,7 +117,7 @@ def speculation_summary(gpu: dict[str, Any], settings: dict[str, Any], work: dic
     return " ".join(said)
 
 
-def verdict_words(work: dict[str, Any]) -> str:
+def verdict_words(work: dict) -> str:
     """The end of 'At batch 128, guessing 5 tokens per step ...'."""
     if work["gain"] >= 1.005:
         return f"makes the server {speed_words(work['gain'])} as fast."
@@ -127,7 +127,7 @@ def verdict_words(work: dict[str, Any]) -> str:
     return f"makes the server slower: it runs at {speed}."
 
 
-def best_words(settings: dict[str, Any], work: dict[str, Any]) -> str:
+def best_words(settings: dict, work: dict) -> str:
     """Which number of guesses is best for these settings."""
     best, least, most, gamma = work["best"], work["least"], work["most"], settings["gamma"]
     if best == 0:
@@ -148,7 +148,7 @@ def range_words(least: int, most: int) -> str:
     return f"{least} and {most}" if most == least + 1 else f"{least} to {most}"
 
 
-def speculation_formula(settings: dict[str, Any], work: dict[str, Any]) -> list[str]:
+def speculation_formula(settings: dict, work: dict) -> list[str]:
     """Tokens of a step, its time, and the speed-up."""
     share, cost = trimmed(settings["acceptance"], 2), trimmed(settings["cost"], 2)
     gamma, batch, ridge = settings["gamma"], settings["batch"], fixed(work["ridge"], 0)
@@ -164,7 +164,7 @@ def speculation_formula(settings: dict[str, Any], work: dict[str, Any]) -> list[
     ]
 
 
-def speculation_numbers(work: dict[str, Any]) -> list[dict[str, str]]:
+def speculation_numbers(work: dict) -> list[dict]:
     """The key results."""
     best = work["best"]
     best_text = "0"
@@ -188,14 +188,14 @@ def steps_words(steps: float) -> str:
     return "1 step" if text == "1" else f"{text} steps"
 
 
-def speculation_curves(settings: dict[str, Any], work: dict[str, Any]) -> dict[str, Any]:
+def speculation_curves(settings: dict, work: dict) -> dict:
     """The speed-up for each number of guesses: this batch, no guesses, a single request."""
     gains, alone, last = work["gains"], work["alone"], len(work["gains"]) - 1
     top = 1.25
     for gain in alone:
         top = max(top, gain)
     y = axis_linear("times as fast as without guesses", top * 1.12, 1)
-    lines: list[dict[str, Any]] = [
+    lines: list[dict] = [
         curve_line(
             f"batch {settings['batch']}", "ink", [[n, gains[n]] for n in range(last + 1)], False
         ),
@@ -230,7 +230,7 @@ def speed_words(gain: float) -> str:
     return f"{fixed(gain, 2)} times"
 
 
-def speed_point(guesses: int, work: dict[str, Any], role: str, before: str) -> dict[str, Any]:
+def speed_point(guesses: int, work: dict, role: str, before: str) -> dict:
     """A point of the curve: its number of guesses and, if it is the chosen one, its speed-up."""
     gain = work["gains"][guesses]
     label = f"{before}{count_words(guesses, 'guess', 'guesses')}"
@@ -239,10 +239,10 @@ def speed_point(guesses: int, work: dict[str, Any], role: str, before: str) -> d
     return curve_point(label, role, guesses, gain)
 
 
-def speculation_bars(settings: dict[str, Any], work: dict[str, Any]) -> dict[str, Any]:
+def speculation_bars(settings: dict, work: dict) -> dict:
     """The time of the same tokens without guesses and with them; the shorter bar wins."""
     guessing, reading = work["guessing"], min(work["reading"], work["check"])
-    parts: list[dict[str, Any]] = []
+    parts: list[dict] = []
     if guessing > 0:
         parts.append(bar_part("guessing", guessing, "query"))
     parts.append(bar_part("check: reading the weights", reading, "weights"))

@@ -1,0 +1,694 @@
+"""What the figures of the chapters show, read back from their axes."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from drawn import check_shown, faces, labels, legend, texts, title, ys
+
+from kvbook import figures
+from kvbook.figures import (
+    batched,
+    cached,
+    chunked,
+    gpu,
+    latent,
+    layernorm,
+    memory,
+    museum,
+    naive,
+    paged,
+    prefixes,
+    quantized,
+    roofline,
+    sampling,
+    speculative,
+    windows,
+)
+from kvlib.costs import BytesPerSecond, FlopsPerSecond
+from kvlib.kernels.results import device_results
+from kvlib.serve import Event
+
+pytestmark = pytest.mark.usefixtures("drawn")
+MIB = 2**20
+ROOF = {"card": (BytesPerSecond(1e12), FlopsPerSecond(100e12))}  # ridge 100
+AT_STEPS = [[("a", "query"), None], [("", "cached"), ("b", "query")], [None, ("", "cached")]]
+MASK = np.array([[True, True, False], [True, True, True]])
+PLACES = np.array([[0, 1, 1], [0, 1, 2]])
+BY_AXIS = {"per channel": [0.29, 5.0, 25.0], "per token": [0.48, 8.1, 41.0]}
+PERCENT = ["0.29 %", "5 %", "25 %", "0.48 %", "8.1 %", "41 %"]
+NEW = np.arange(0, 11)
+RUNS = {"dense": {"median_us": 8.0, "share": 0.8}, "int8": {"median_us": 4.0, "share": 0.4}}
+# Function, its arguments, and what each panel shows, by the names of `drawn.READ`.
+SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
+    (naive.times_computed, ([3, 3, 2, 1, 0], 2), (
+        dict(heights=[1, 1, 1, 1, 0, 2, 2, 1, 0, 0], bottoms=[0] * 5 + [1, 1, 1, 1, 0],
+             xs=[[1.5, 1.5]]),)),
+    (naive.head_scores, ({"one": np.array([[0.9, 0.1]]), "two": np.array([[0.25, 0.5]])},), (
+        dict(title="one", texts=["0.90", "0.10"], clim=[0, 1]),
+        dict(title="two", texts=["0.25", "0.50"], clim=[0, 1]))),
+    (naive.work, ([1, 2], [2e6, 5e6], {"w": [1e6, 2e6], "a": [1e6, 4e6], "both": [2e6, 6e6]}), (
+        dict(ys=[[1, 2], [1, 4], [2, 6], [2, 5]], styles=["-", "-", "-", "None"],
+             roles=["muted", "muted", "recomputed", "recomputed"]),)),
+    (naive.clock, ([1, 4], [10, 50], [0.2, 0.3]), (
+        dict(ys=[[1, 5], [1, 1.5]], texts=["operations", "time, this machine"], log="xy"),)),
+    (cached.errors, ({"one": (1e-6, 5e-6), "other": (1e-3, 2e-3)}, ["recomputed", "cached"]), (
+        dict(log="x", y=["one", "other"], roles=["recomputed"] * 3 + ["cached"] * 3,
+             xs=[[1e-6, 5e-6], [1e-6], [5e-6], [1e-3, 2e-3], [1e-3], [2e-3]]),)),
+    (cached.speedup, ({1: 1.0, 2: 2.0, 3: 3.0}, {2: 2.0}, {2: 1.5, 3: 1.6}), (
+        dict(ys=[[1, 2, 3], [2], [1.5, 1.6]], texts=[
+            "operations: predicted (line)\nand counted (dots)", "clock, this machine"]),)),
+    (cached.gap, ({"a": [1e-6, 1.0], "b": [1e-6, 1e-6]}, ["recomputed", "cached"]), (
+        dict(log="y", ys=[[1e-6, 1.0], [1e-6, 1e-6]], texts=["a", "b"]),)),
+    (cached.growth, ([128, 256, 384], [MIB, 2 * MIB, 3 * MIB], [4 * MIB] * 3), (
+        dict(ylabel="KV cache (MiB)", bottom=0, ys=[[4 * MIB] * 3, [MIB, 2 * MIB, 3 * MIB]]),)),
+    (batched.rectangle_and_pack, ([3, 1, 6],), (
+        dict(widths=[6, 6, 6, 3, 1, 6]),  # outlines, then tokens on top
+        dict(widths=[3, 1, 6], lefts=[0, 3, 4], xlim=[0, 10]))),
+    (batched.padded_positions, ({"right": (PLACES, MASK),
+                                 "left": (PLACES[:, ::-1], MASK[:, ::-1])},), (
+        dict(texts=["0", "1", "–", "0", "1", "2"], title="padded on the right",
+             faces=["key", "key", "card", "key", "key", "key"]),
+        dict(texts=["–", "1", "0", "2", "1", "0"], faces=["card"] + ["key"] * 5))),
+    (partial(batched.work, unit="thousands"), ({"a": 2.0, "b": 1.0}, {"a": 5.0, "b": 4.0}), (
+        dict(widths=[2, 3, 1, 3], texts=["2.5 times", "4.0 times"],
+             xlabel="operations (thousands)"),)),
+    (partial(batched.schedules, height=3), ({"one": AT_STEPS, "other": AT_STEPS[:2]},), (
+        dict(texts=["a", "b"], xlim=[-0.6, 2.6],
+             faces=["query", "cached", "card", "card", "query", "cached"]),
+        dict(faces=["query", "cached", "card", "query"], xlim=[-0.6, 2.6], xlabel="step"))),
+    (batched.bytes_a_token, ([1, 2, 4], [2**23, 2**22, 2**21], [2**20] * 3), (
+        dict(log="xy", ys=[[8, 4, 2], [1, 1, 1]], x=["1", "2", "4"],
+             texts=["weights", "keys and values"]),)),
+    (batched.product_times, ([1, 2], {"x": [1, 3], "y": [1, 2], "z": [1, 2]}), (
+        dict(bottom=0, texts=["x", "y", "z"], styles=["--", ":", "-"]),)),
+    (batched.throughput, ([1, 4], {"measured": [0.01, 0.02], "by bytes": [0.01, 0.012]}), (
+        dict(xs=[[10, 20], [10, 12]], ys=[[100, 200], [100, 1000 / 3]], styles=["-", "--"],
+             texts=["1", "4", "measured", "1", "4", "by bytes"]),)),
+    (batched.slots, ({"an append": (np.array([[0, 1, -1], [-1, 0, -1]]),
+                                    np.array([[0, 1, 2], [-1, 3, -1]]))},), (
+        dict(texts=["0", "1", "2", "0→3"],
+             faces=["cached", "cached", "key", "card", "key", "card"]),)),
+    (memory.doubled, ({"layers": 2.0, "MLP": 1.0}, {"layers": 1.98, "MLP": 1.7}), (
+        dict(widths=[2.0, 1.0, 1.98, 1.7], faces=["cached"] * 2 + ["weights"] * 2,
+             texts=["× 2", "× 1", "× 1.98", "× 1.70"], y=["layers", "MLP"],
+             legend=["cache", "weights"]),)),
+    (memory.forms, ([256, 512, 1024], {"even": [1024, 2048, 4096], "bent": [1024, 2048, 2048]}), (
+        dict(styles=["-", "--"], ys=[[1024, 2048, 4096], [1024, 2048, 2048]], log="xy",
+             texts=["even", "bent"], x=["256", "1,024"]),)),
+    (memory.forms, ([256, 1024], {"a": [2**18, 2**32]}), (
+        dict(y=["256 KiB", "1 MiB", "4 MiB", "16 MiB", "64 MiB", "256 MiB", "1 GiB", "4 GiB"]),)),
+    (memory.models, ({"small": 2**14, "large": 2**19}, {"small": 2**17, "large": 2**19}), (
+        dict(xs=[[2**17, 2**19], [2**14, 2**19]], marks=["card", "cached"],
+             texts=["16 KiB", "512 KiB"], y=["small", "large"],
+             legend=["stored", "if every query head had a key and a value"]),)),
+    (memory.crossing, ([256, 512, 1024], 768.0, {"one": [256, 512, 1024], "few": [16, 32, 64]}), (
+        dict(dots=[[[768, 768]]], texts={"768", "one", "few", "weights"}),)),
+    (memory.fits, ({"a": [None, 54_321, 2_345_678], "b": [512, 131_072, np.inf]},
+                   [131_072, 131_072], ["x", "y ?", "z"]), (
+        dict(texts=["–", "54k", "2.3M", "512", "131k", "∞"], x=["x", "y ?", "z"], y=["a", "b"],
+             faces=["grid", "cached", "grid", "cached", "cached"]),)),
+    (memory.steps, ({"as published": 120.0, "mended": 137.0}, 121, 138), (
+        dict(lefts=[121, 0, 0], widths=[17, 120, 137], faces=["grid", "muted", "ink"],
+             texts=["120", "137"]),)),
+    (memory.reservation, ([10, 30], [20, 40], 100), (
+        dict(widths=[100, 100, 20, 40, 10, 30], faces=["card"] * 2 + ["grid"] * 2 + ["cached"] * 2,
+             legend=["held now", "answer still to come", "never used"]),)),
+    (memory.mistakes, ({"too much": 4.0, "too little": 0.5, "far too much": 71.1},), (
+        dict(widths=[2, -1, np.log2(71.1)], texts=["× 4.00", "× 0.50", "× 71"],
+             x=[f"× {2.0**t:g}" for t in range(-2, 9)]),)),
+    (roofline.two_clocks, ({"weights": 4e-3, "cache": 1e-3}, {"weights": 2e-5, "cache": 1e-5}), (
+        dict(widths=[4, 1, 0.02, 0.01], lefts=[0, 4, 0, 0.02], faces=["weights", "cached"] * 2,
+             texts=["5 ms", "0.03 ms"], legend=["weights", "cache"]),)),
+    (roofline.roofline, (ROOF, {"slow": (2.0, None, "cached"), "fast": (500.0, None, "weights")}), (
+        dict(log="xy", dots=[[[2.0, 2e12]], [[500.0, 100e12]]],  # on the roof
+             texts=["card, ridge 100", "slow", "fast"], ylabel="operations per second (TFLOP/s)",
+             roles=["muted", "muted", "cached", "weights"]),)),
+    (roofline.roofline, ({"a": (1e9, 1e10), "b": (2e9, 4e10)}, {"p": (1.0, 3e8, "cached")}), (
+        dict(ylabel="operations per second (GFLOP/s)", styles=["-", ":", "--", ":", "None"],
+             texts=["a, ridge 10", "b, ridge 20", "p"]),)),
+    (roofline.ladder, ({"one": (1.0, "cached"), "other": (240.0, "key")}, {"X": 295, "Y": 206}), (
+        dict(dots=[[[1, 0]], [[240, 1]]], y=["one", "other"],
+             texts=["1", "240", "Y: 206", "X: 295"]),)),
+    (roofline.hill, ({MIB: BytesPerSecond(80e9), 2**28: BytesPerSecond(20e9)}, {"model": 2**24}), (
+        dict(dots=[[[2**20, 80], [2**28, 20]]], ylabel="bandwidth (GB/s)", texts=["model"],
+             x={"1 MiB"}),)),
+    (roofline.predicted_measured, (
+        {"small": {"floor": 1e-3, "calls": 2e-3}, "large": {"floor": 8e-3, "calls": 1e-3}},
+        {"floor": "weights", "calls": "muted"}, {"small": 4e-3, "large": 10e-3}), (
+        dict(widths=[0.25, 0.5, 1.0, 0.8, 0.1, 1.0], faces=["weights", "muted", "ink"] * 2,
+             texts=["4 ms", "3 ms", "10 ms", "9 ms"], legend=["floor", "calls", "measured"]),)),
+    (paged.running, ({"rows": [2, 2, 1], "blocks": [4, 1]},), (
+        dict(ys=[[2, 2, 1], [4, 1]],
+             legend=["rows, done after 3 steps", "blocks, done after 2 steps"]),)),
+    (paged.block_sizes, ([1, 2, 4], [0, 0.4, 1.6], [0, 0.5, 1.5], [8, 4, 2]), (
+        dict(ys=[[0, 0.5, 1.5], [0, 0.4, 1.6]], bottom=0), dict(ys=[[8, 4, 2]], bottom=0))),
+    (paged.moved, ({"dense": 1.0, "x[table]": 5.0}, {"dense": 1.0, "x[table]": 3.5}), (
+        dict(widths=[1, 5]),
+        dict(widths=[1, 3.5], texts=["1.0", "3.5"], xlabel="time (dense = 1)"))),
+    (paged.pieces, ([16, 64], {"copied": [2, 1], "views": [1.5, 1]}, ["key", "cached"]), (
+        dict(ys=[[2, 1], [1.5, 1]], texts=["copied", "views"], x=["16", "64"]),)),
+    (paged.padded_table, (np.array([[3, -1], [0, 5]]), np.array([[True, False], [True, True]])), (
+        dict(texts=["3", "0", "5"], faces=["muted", "card", "muted", "muted"]),)),
+    (prefixes.stored, ({"apart": {"shared": MIB, "recomputed": 5 * MIB, "cached": MIB},
+                        "together": {"shared": MIB, "recomputed": 0, "cached": MIB}},), (
+        dict(widths=[MIB, 5 * MIB, MIB, MIB, 0, MIB],
+             faces=["shared", "recomputed", "cached"] * 2, y=["apart", "together"],
+             texts=["7 MiB", "2 MiB"], xlabel="keys and values (MiB)",
+             legend=["the system prompt", "more copies of it", "questions and answers"]),)),
+    (prefixes.tables, ({"a": [0, 1, 2], "b": [0, 1, 3]}, {0: 2, 1: 2, 2: 1, 3: 1}, 1), (
+        dict(texts=["1", "2", "1", "3"], faces=["shared", "cached"] * 2, x=["1", "2"],
+             y=["a", "b"]),)),
+    (prefixes.walks, ([0, 1, 2], {"hash": [4, 8, 8], "tree": [0, 4, 8]}), (
+        dict(ys=[[4, 8, 8], [0, 4, 8]], texts=["hash", "tree"]),)),
+    (prefixes.stairs, ([0, 1, 2], {"blocks of 1": [0, 1, 2], "blocks of 2": [0, 0, 2]}), (
+        dict(ys=[[0, 1, 2], [0, 0, 2]], steps=["steps-post"] * 2,
+             legend=["blocks of 1", "blocks of 2"]),)),
+    (prefixes.survivors, ({"last": [2, 1, 0], "first": [2, 0, 0]},), (
+        dict(xs=[[0, 1, 2]] * 2, ys=[[2, 1, 0], [2, 0, 0]]),)),
+    (partial(prefixes.work, unit="GFLOP"),
+     ({"tokens": 900, "attention": 8.0}, {"tokens": 90, "attention": 1.0}), (
+        dict(widths=[900, 90], faces=["recomputed", "ink"], xlabel="", texts=["900", "90"]),
+        dict(widths=[8, 1], faces=["recomputed", "ink"], xlabel="GFLOP", texts=["8", "1"]))),
+    (prefixes.reads, ([1, 2], {"one by one": [1e6, 2e6], "cascade": [1e6, 1.1e6]}), (
+        dict(ylabel="read by attention (MiB)", ys=[[1e6, 2e6], [1e6, 1.1e6]], x=["1", "2"],
+             texts=["one by one", "cascade"]),)),
+    (prefixes.split, (100, [20, 30]), (
+        dict(widths=[100, 20, 30], faces=["shared", "cached", "cached"],
+             texts={"100 shared tokens,\n2 queries in one product"}),)),
+    (chunked.score_matrix, ([1, 2, 4], [3 * MIB, 6 * MIB, 12 * MIB], [MIB] * 3), (
+        dict(bottom=0, ylabel="memory (MiB)", ys=[[3 * MIB, 6 * MIB, 12 * MIB], [MIB] * 3],
+             texts=["peak, measured", "the scores, once"]),)),
+    (chunked.converge, ([8, 16, 24], {"x": [1.0, 0.5, 0.0]}, {"x": [2.0, 2.5, 3.0]},
+                        {"x": [True, False, True]}), (
+        dict(ys=[[1, 0.5, 0], [1, 0], [0.5]], marks=["ink", "ink", "card"]),
+        dict(ys=[[2, 2.5, 3], [2, 3], [2.5]], marks=["ink", "ink", "card"], texts=["x"],
+             xs=[[8, 16, 24], [8, 24], [16]], xlabel="keys read"))),
+    (chunked.peak_by_tile, ([1, 8], [2 * MIB, 4 * MIB], 5 * MIB), (
+        dict(ys=[[5 * MIB] * 2, [2 * MIB, 4 * MIB]], x=["1", "8"], bottom=0),)),
+    (chunked.peak_by_chunk, ([1, 8], [MIB, 3 * MIB], 2 * MIB), (
+        dict(ys=[[MIB, 3 * MIB], [2 * MIB] * 2], bottom=0),)),
+    (chunked.reads, ([8, 16], *[{"weights": [4 * MIB, 2 * MIB], "kv": [2 * MIB, MIB]}] * 2), (
+        dict(styles=["--", "None"] * 2, ys=[[4, 2], [4, 2], [2, 1], [2, 1]], log="xy",
+             legend=["counted", "by the formula"]),)),
+    (chunked.floors, ([16, 32, 64], [3.0, 2.0, 2.0], [0.1, 0.2, 0.4]), (
+        dict(ys=[[0.1, 0.2, 0.4], [3, 2, 2]], x=["16", "64"], log="xy"),)),
+    (chunked.gap_trade, ([4, 8], [4, 8], [12, 10]), (dict(ys=[[4, 8], [12, 10]], bottom=0),)),
+    (quantized.stripes, (np.full((4, 3), -2.0), np.full((4, 3), 0.5)), (
+        dict(image=[[-2.0] * 3] * 4, clim=[-2, 2], title="keys"),
+        dict(image=[[0.5] * 3] * 4, clim=[-2, 2], title="values"))),
+    (quantized.ranges, ({"keys": np.array([[1.0, -3.0], [3.0, 5.0]]), "values": np.ones((2, 2))},
+                        ["key", "value"]), (
+        dict(uprights=[[1, 3], [-3, 5]], ys=[[2, 1], [0, 0]]), dict(title="values"))),
+    (quantized.by_axis, ({"keys": BY_AXIS, "values": BY_AXIS}, (8, 4, 2)), (
+        dict(title="error of the keys", texts=PERCENT, x=["8 bits", "4 bits", "2 bits"],
+             y=["per channel", "per token"]),
+        dict(title="error of the values", texts=PERCENT))),
+    (quantized.by_layer, ({"error (%)": {"per channel": [1, 2], "per token": [3, 4]}},), (
+        dict(heights=[1, 2, 3, 4], faces=["key"] * 2 + ["muted"] * 2, ylabel="error (%)",
+             legend=["per channel", "per token"]),)),
+    (quantized.bytes_of, ({"a": [(0, 2), (1, 3)], "b": [(0, 1), (2, 3)]},), (
+        dict(texts=["2", "3", "0", "1"], faces=["grid", "grid", "muted", "muted"],
+             y=["high 4 bits", "low 4 bits"]),
+        dict(texts=["1", "3", "0", "2"], faces=["muted", "grid"] * 2))),
+    (quantized.weight, ({"float32": (100, 0, 0), "int4": (20, 5, 10)}, "256 tokens"), (
+        dict(widths=[100, 0, 0, 20, 5, 10], texts=["= 100 %", "35.0 %"], title="256 tokens"),)),
+    (quantized.speed, ({"float32": 1.0, "int4": 0.16}, {"float32": [1.0, 1.0], "int4": [1.25, 2.0]},
+                       ["short", "long"]), (
+        dict(widths=[1.0, 0.16, 1.0, 1.25, 1.0, 2.0], texts={"× 0.16", "× 1.2", "× 2"}),)),
+    (windows.looks, ([[60.0, 40.0], [99.6, 0.4], [10.0, 90.0], [0.0, 100.0]], ["near", "far"], 2), (
+        dict(texts=["60", "40", "100", "< 1", "10", "90", "0", "100", "layer 0", "layer 1"],
+             y=["0", "1", "0", "1"], x=["near", "far"]),)),
+    (windows.by_window, ([32, 64], [(20.0, 3.0), (10.0, 1.0)],
+                         {"64": [0.0, 100.0], "256": [0.0, 0.0]}), (
+        dict(uprights=[[17, 23], [9, 11]], x=["32", "64"]),
+        dict(image=[[0, 100], [0, 0]], texts=["0", "100", "0", "0"], y=["64", "256"],
+             x=["32", "64"]))),
+    (windows.influence, ({"windows": [1.0, 0.5, 0.0, 0.0], "full": [1.0, 0.5, 0.2, 0.1]}, 1), (
+        dict(uprights=[[1e-5, 1], [1e-5, 0.5]], xs=[[1.5, 1.5]]),
+        dict(uprights=[[1e-5, y] for y in (1, 0.5, 0.2, 0.1)], xs=[[1.5, 1.5]]))),
+    (windows.edited, ({"near": [0.0, 80.0], "far": [0.0, 1.0]}, 2), (dict(heights=[0, 80, 0, 1]),)),
+    (sampling.row, (np.log(np.asarray([0.2, 0.5, 0.3])), ["a", "b", "c"], 2), (
+        dict(x=["b", "c"]), dict(heights=[50, 30]))),
+    (sampling.floor, ([0.5, 1.0], [3, 1], np.asarray([0.0, 2, 1, 5]), 2), (
+        dict(texts=["3", "1"], uprights=[[0, 2], [1, 5]], ys=[[0.5, 1.0]]),)),
+    (sampling.moved, ({"three passes": 4.0, "one pass": 1.0}, "GB"), (
+        dict(widths=[4, 1], faces=["muted", "ink"]),)),
+    (sampling.times, ({"64 rows": {"torch": 2.0, "kvlib": 1.0}, "1 row": {"kvlib": 3.0}}, "ms"), (
+        dict(widths=[2, 1], title="64 rows"), dict(widths=[3], title="1 row"))),
+    (sampling.operations, ([1, 10], {"heap": [100, 200], "radix": [400, 400]}, 100), (
+        dict(ys=[[1, 2], [4, 4]], texts=["heap", "radix"]),)),
+    (sampling.draws, ([12, 4], [9.0, 4.0], ["a", "b"]), (dict(heights=[9, 4], ys=[[12, 4]]),)),
+    (speculative.room, ([1, 2, 5], {"operations": [1, 2, 5], "bytes read": [1, 1, 1.1]}), (
+        dict(ys=[[1, 2, 5], [1, 1, 1.1]], bottom=0),)),
+    (speculative.draws, ({"right": [1e-3, -1e-3], "wrong": [0.05, -0.05]}, "ab", [1e-3] * 2), (
+        dict(title="right", ys=[[0.1, -0.1], [0, 0]], heights=[2 * 1.96 * 0.1] * 2),
+        dict(title="wrong", ys=[[5, -5], [0, 0]]))),
+    (speculative.gains, ([1, 4], {0.5: [1.5, 1.9], 0.8: [1.8, 3.4]},
+                         {0.5: [1.4, 2.0], 0.8: [1.9, 3.3]}), (
+        dict(ys=[[1.5, 1.9], [1.4, 2.0], [1.8, 3.4], [1.9, 3.3]], texts=["a = 0.5", "a = 0.8"]),)),
+    (latent.crossing, (NEW, {"a": 3e6 * NEW, "b": 10e6 + 1e6 * NEW}, 5.0), (
+        dict(dots=[[[5, 15]]], texts={"a", "b", "5 new tokens"}),)),
+    (latent.growth, (NEW, {"full": 4 * MIB * NEW, "states": (12 + NEW) * MIB}, 4.0), (
+        dict(dots=[[[4, 16 * MIB]]], ylabel="held by one request (MiB)",
+             texts={"full", "states", "equal at 4 tokens"}),)),
+    (layernorm.lengths, ([np.asarray([1.0, 2.0]), np.asarray([3.0, 5.0])], [np.ones(2)] * 2), (
+        dict(ys=[[1, 2], [3, 5], [1, 1], [1, 1]], roles=["muted"] * 2 + ["ink"] * 2, log="y",
+             texts=["before the norm", "after the norm"]),)),
+    (layernorm.jacobians, ({"a": np.eye(3), "b": -2 * np.eye(3)},), (
+        dict(clim=[-2, 2], title="a"), dict(clim=[-2, 2], title="b"))),
+    (layernorm.kept, ({"much": {"x": 4.0, "y": 2.0}, "little": {"y": 2.0}}, "MiB"), (
+        dict(widths=[4, 2, 2], lefts=[0, 4, 0], texts=["6", "2"], faces=["ink", "muted", "muted"],
+             legend=["x", "y"]),)),
+    (layernorm.intensities, ({"forward": 1.2, "backward": 1.8}, {"card": 295.0}), (
+        dict(xs=[[1.2], [1.8], [295, 295]], texts={"ridge of card: 295"}, log="x"),)),
+    *((errors, ([1e-3, 1e-2, 1e-1], {"two": [1e-9, 0.0, 1e-3], "five": [1e-12] * 3}), (
+        dict(ys=[[1e-9, 1e-17, 1e-3], [1e-12] * 3], log="xy", texts=["two", "five"]),))
+      for errors in (layernorm.by_step, layernorm.by_offset)),  # zero has no logarithm
+    (gpu.hierarchy, ({"a": 2 * MIB, "b": 64 * MIB}, 8 * MIB, {"a": 300.0, "b": 4.8}, {"b": 400}), (
+        dict(widths=[2, 64], log="x", xs=[[8, 8]]),
+        dict(widths=[300, 4.8], texts=["300, at once", "4.8, 400 clocks"]))),
+    (gpu.idle, ({"one": (0.97, 0.04), "two": (0.35, 0.03)},), (dict(widths=[97, 35, 4, 3]),)),
+    (gpu.efficiency, ({"a": 80, "b": 10, "c": 10}, 320), (dict(widths=[8, 1, 1]),)),
+    (gpu.resources, ({"a": 72, "b": 160}, {"a": 28, "b": 12}), (
+        dict(widths=[72, 160], y=["a", "b"]), dict(widths=[28, 12]))),
+    (gpu.intensities, ({"slope": 10, "flat": 1000}, 200, 5e12, 1e15), (
+        dict(dots=[[[10, 50]], [[1000, 1000]]], texts=["slope", "flat", "ridge: 200"]),)),
+    (gpu.on_one_device, ((1, 2, 4), {"heads": [4, 2, 2.0], "tokens": [4, 2.0, 1.0]}), (
+        dict(title="heads", ys=[[4, 2, 2], [2, 2]], xs=[[1, 2, 4], [2, 4]]),
+        dict(title="tokens", ys=[[4, 2, 1]]))),
+    (gpu.measured, ({"runs": RUNS},), (  # the form of the results, with numbers of no device
+        dict(widths=[1, 2, 1, 4], texts=["1.00", "2.00"]),)),  # int8 reads a quarter of the bytes
+    (museum.drift, ({"healthy": [1.0, 2.0], "a_bug": [2.0, 4.0], "other": [1.1, 1.2]},), (
+        dict(ys=[[1, 3], [2, 6], [1.1, 2.3]], bottom=0, legend=["healthy", "a bug", "other"],
+             styles=["-", ":", "--"], texts=[]),)),
+    (museum.bills, ({"kvlib": 1.0, "no_window": 6.0},), (
+        dict(widths=[1, 6], faces=["ink", "muted"], y=["kvlib", "no window"]),)),
+    (museum.wrapped, (np.arange(3), np.arange(3), -np.arange(3)), (
+        dict(ys=[[0, 1, 2], [0, 1, 2]]), dict(ys=[[0, 1, 2], [0, -1, -2]]))),
+    (museum.growth, ([1, 2], [3, 5], 5), (
+        dict(ys=[[3, 5], [3, 5], [5, 5]], texts=["3 with the first test", "all 5"]),)),
+]  # fmt: skip
+
+
+DRAWERS = [getattr(draw, "func", draw) for draw, _, _ in SHOWN]
+NAMES = [f"{draw.__module__.split('.')[-1]}.{draw.__name__}" for draw in DRAWERS]
+
+
+@pytest.mark.parametrize(("draw", "given", "panels"), SHOWN, ids=NAMES)
+def test_a_figure_shows_what_it_was_given(draw: Any, given: Any, panels: Any) -> None:
+    check_shown(draw(*given), panels)
+
+
+def causal_weights(t: int) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    p = np.tril(rng.random((t, t))).astype(np.float32)
+    return p / p.sum(axis=1, keepdims=True)
+
+
+def test_white_space_has_marks() -> None:
+    assert naive.letters("a b\n\tc") == ["a", "·", "b", "↵", "→", "c"]
+    assert naive.letters("é") == ["�", "�"], "one mark a byte"
+
+
+def test_three_steps_hide_the_future() -> None:
+    t = 4
+    scores = np.arange(t * t, dtype=np.float32).reshape(t, t) - 8
+    hidden = ~np.tri(t, dtype=bool)
+    fig = naive.three_steps(scores, hidden, causal_weights(t), "a = ")
+    panels = [ax.images[0] for ax in fig.axes[:3]]
+    shown = [np.ma.filled(image.get_array(), np.nan) for image in panels]
+    assert np.array_equal(shown[0], scores)
+    for values, right in ((shown[1], scores), (shown[2], causal_weights(t))):
+        assert np.isnan(values[hidden]).all()
+        assert np.array_equal(values[~hidden], right[~hidden])
+    assert panels[0].get_clim() == panels[1].get_clim() == (-8, 8)
+    assert labels(fig.axes[0].xaxis) == ["a", "·", "=", "·"]
+    assert all(title(ax) for ax in fig.axes[:3])
+    for ax in fig.axes[1:3]:  # stripes over what is hidden, which then is not the white of score 0
+        striped = {(round(p.get_y() + 0.5), round(p.get_x() + 0.5)) for p in ax.patches}
+        assert striped == {(i, j) for i in range(t) for j in range(t) if hidden[i, j]}
+        assert all(p.get_hatch() for p in ax.patches)
+    assert not fig.axes[0].patches
+
+
+def test_turned_pairs_are_drawn_where_they_point() -> None:
+    up, right = np.array([0.0, 1.0]), np.array([1.0, 0.0])
+    fig = naive.pairs_turned([(2, up, 0, right), (3, right, 3, right)])
+    first, second = fig.axes
+    assert {text.get_text() for text in first.texts if text.get_text()} == {
+        "query at 2",
+        "key at 0",
+    }
+    assert [title(ax) for ax in fig.axes] == ["product 0.00", "product 1.00"]
+    tips = [tuple(text.xy) for text in first.texts if hasattr(text, "xy")]
+    assert tips == [(0.0, 1.0), (1.0, 0.0)]
+    arc = first.lines[1].get_xydata()
+    assert arc[0] == pytest.approx((0.35, 0)) and arc[-1] == pytest.approx((0, 0.35), abs=1e-9)
+    assert np.ptp(second.lines[1].get_xydata(), axis=0) == pytest.approx((0, 0))
+
+
+def test_the_pipeline_names_its_parts_and_shapes() -> None:
+    (ax,) = naive.pipeline(layers=5, hidden=256).axes
+    words = " ".join(text.get_text() for text in ax.texts)
+    for part in ("token", "embedding", "attention", "MLP", "logits", "L = 5", "(T, hidden = 256)"):
+        assert part in words
+    assert "(V, hidden)" in words and "(T, V)" in words and words.count("norm") == 3
+
+
+def test_attention_map_frames_the_rows_that_choose() -> None:
+    text = "x = 'ab'; x = 'ab"
+    weights = causal_weights(len(text))
+    fig = naive.attention_map(weights, text, "a head", answer=2)
+    ax = fig.axes[0]
+    shown = ax.images[0].get_array()
+    future = np.triu(np.ones(weights.shape, dtype=bool), 1)
+    assert np.array_equal(np.ma.getmaskarray(shown), future)
+    assert np.array_equal(shown[~future], weights[~future])
+    (frame,) = ax.patches
+    rows = (frame.get_y() + 0.5, frame.get_y() + frame.get_height() - 0.5)
+    assert rows == (len(text) - 3, len(text) - 2), "the rows before each of the last two bytes"
+    assert title(ax) == "a head"
+    assert not naive.attention_map(weights, text).axes[0].patches
+
+
+def test_work_counts_what_is_computed_again() -> None:
+    again = [range(n) for n in range(2, 6)]  # a prompt of 2, then one token more each time
+    kept = [range(2), *(range(n - 1, n) for n in range(3, 6))]
+    fig = cached.work(again, kept)
+    left, right = (faces(ax) for ax in fig.axes)
+    key, recomputed, held = "key", "recomputed", "cached"
+    assert len(left) == len(right) == 2 + 3 + 4 + 5
+    assert left.count(key) == right.count(key) == 5
+    assert left.count(recomputed) == 2 + 3 + 4 and recomputed not in right
+    assert right.count(held) == 2 + 3 + 4 and held not in left
+    words = legend(fig)
+    assert words == ["computed for the first time", "computed again", "read from the cache"]
+
+
+def test_exact_zeros_stay_white() -> None:
+    change = np.array([[0, 0, 2.0], [0, 1e-6, 0.5]], dtype=np.float32)
+    fig = cached.moved(change, ["keys", "logits"], at=2)
+    image = fig.axes[0].images[0]
+    assert np.array_equal(np.ma.getmaskarray(image.get_array()), change == 0)
+    from matplotlib.colors import to_hex
+
+    palest = image.cmap(image.norm(1e-6))
+    assert figures.contrast(to_hex(palest), "#ffffff") > 1.2, "the smallest change can be seen"
+    assert image.get_clim() == pytest.approx((1e-6, 2.0))
+
+
+def test_layouts_fill_the_cells_at_the_addresses_of_the_view() -> None:
+    nhd, hnd = np.zeros((4, 3, 2), np.float32), np.zeros((3, 4, 2), np.float32)
+    fig = cached.layouts({"NHD": (nhd, nhd[:, 1]), "HND": (hnd, hnd[1])})
+    filled = [[i for i, c in enumerate(faces(ax)) if c == "key"] for ax in fig.axes]
+    assert filled == [[1, 4, 7, 10], [4, 5, 6, 7]]
+    assert [ax.get_title() or ax.get_title("left") for ax in fig.axes] == ["NHD", "HND"]
+
+
+def test_equal_bits_are_hollow() -> None:
+    (ax,) = batched.differences([1, 2, 9], [0.0, 0.0, 5e-6]).axes
+    points = [line for line in ax.lines if len(line.get_xdata())]
+    assert [line.get_ydata()[0] for line in points] == [0, 0, pytest.approx(5)]
+    assert [line.get_markerfacecolor() for line in points][:2] == ["#ffffff"] * 2
+    assert points[2].get_markerfacecolor() == figures.color("ink")
+
+
+def test_a_measured_track_is_joined_and_one_on_the_roof_is_not() -> None:
+    ideal = [(1.0, None, "B = 1"), (200.0, None, "B = 200")]
+    real = [(1.0, 0.5e12, "one"), (200.0, 20e12, "many")]
+    (ax,) = roofline.roofline(
+        ROOF, {}, tracks={"ideal": (ideal, "cached"), "real": (real, "weights")}
+    ).axes
+    drawn = {line.get_color(): line for line in ax.lines if line.get_marker() == "o"}
+    assert drawn[figures.color("cached")].get_linestyle() == "None"
+    assert drawn[figures.color("weights")].get_linestyle() == "-"
+    dots = [line.get_ydata().tolist() for line in ax.lines if line.get_marker() == "o"]
+    assert dots == [[1e12, 100e12], [0.5e12, 20e12]]
+    assert {"B = 1", "B = 200", "one", "many", "ideal", "real"} <= set(texts(ax))
+
+
+def test_floors_stack_reading_and_mark_where_something_happens() -> None:
+    marks = {"memory is full": 3.0, "ridge": 3.6}
+    (ax,) = roofline.floors(
+        [1, 2, 3, 4], [1e-3] * 4, [1e-3, 2e-3, 3e-3, 4e-3], [1e-4] * 4, marks
+    ).axes
+    tops = [float(np.max(c.get_paths()[0].vertices[:, 1])) for c in ax.collections[:2]]
+    assert tops == [1.0, 5.0]
+    assert {"memory is full\n3", "ridge\n4"} <= set(texts(ax))
+    assert {"keys and\nvalues", "weights", "arithmetic of the\nlinear layers"} <= set(texts(ax))
+
+
+def test_maps_tell_tokens_from_empty_and_unclaimed_places() -> None:
+    from matplotlib.colors import to_rgb
+
+    (ax,) = paged.maps({"rows": [[1.0, 0.0, np.nan]]}).axes
+    full, empty, unclaimed = ax.images[0].get_array()[0]
+    assert np.allclose(full, to_rgb(figures.color("cached")))
+    assert np.allclose(empty, to_rgb(figures.color("grid"))) and np.allclose(unclaimed, 1.0)
+    assert title(ax) == "rows"
+
+
+def test_tables_join_each_block_to_where_it_lies() -> None:
+    (ax,) = paged.tables({"a": [2, 0], "b": [1]}, {"a": 5, "b": 2}, 4, 3).axes
+    ends = [line.get_xdata()[1] for line in ax.lines]
+    assert ends == [2 * 4 + 1, 0 * 4 + 1, 1 * 4 + 1]
+    assert texts(ax).count("4") == 2 and texts(ax).count("0") == 4  # above and below
+    assert [w for w in texts(ax) if w.startswith("block")] == [
+        "block 0 (a)",
+        "block 1 (b)",
+        "block 2 (a)",
+        "block 3",
+    ]
+    assert len(ax.patches) == 3 * (3 + 4)
+
+
+EVENTS = [
+    Event(0, "a", "prefill", 3, 7),
+    Event(1, "a", "decode", 1, 8),
+    Event(1, "book", "prefill", 4),
+    Event(1, "c", "wait", 0),
+    Event(2, "a", "decode", 1, 9),
+    Event(2, "book", "prefill", 2, 5),
+    Event(2, "a", "done", 0),
+    Event(3, "book", "decode", 1, 6),
+]
+
+
+def test_the_staircase_covers_what_chunks_compute() -> None:
+    pairs = {"whole": 144, "chunks": 96}
+    left, right = chunked.grid(12, 4, pairs).axes
+    boxes = [p for p in left.patches if hasattr(p, "get_width")]
+    assert sum(p.get_width() * p.get_height() for p in boxes) == 96 == 12 * (12 + 4) // 2
+    assert len(left.patches) == 2 * 3
+    total = [
+        sum(p.get_width() for p in right.patches if round(p.get_y() + p.get_height() / 2) == i)
+        for i in (0, 1)
+    ]
+    assert np.allclose(np.array(total) * 1e6, [144, 96])
+    assert texts(right) == ["× 1.85", "× 1.23"]  # of 12 · 13 / 2 pairs
+
+
+def test_a_schedule_is_as_wide_as_its_tokens() -> None:
+    assert chunked.fed_before(EVENTS) == [0, 3, 8, 11, 12]
+    fig = chunked.gantt({"one": EVENTS, "other": EVENTS[:1]})
+    top, low = fig.axes
+    marks = legend(fig)
+    assert marks == ["a chunk of a prompt, with its tokens", "a new token"]
+    assert [(p.get_x(), p.get_width()) for p in top.patches[:3]] == [(0, 3), (3, 5), (8, 3)]
+    strokes = sorted((line.get_xdata()[0], line.get_ydata().mean()) for line in top.lines)
+    assert strokes == [(3, 0), (8, 0), (11, 0), (11, 1), (12, 1)]
+    assert texts(top)[:3] == ["3", "4", "2"] and texts(top)[-1] == "5"  # the longest gap of a
+    assert labels(top.yaxis) == ["a", "book", "c"]
+    assert top.get_xlim() == low.get_xlim() and texts(low) == ["3"]
+
+
+def test_waits_for_a_first_token() -> None:
+    assert chunked.first_token(EVENTS, "a") == 3
+    assert chunked.first_token(EVENTS, "book") == 5 + 3
+    (ax,) = chunked.gap_trade([4, 8], [4, 8], [12, 10]).axes
+    assert ys(ax) == [[4, 8], [12, 10]]
+    assert ax.get_ylim()[0] == 0
+
+
+def bars(ax: Any) -> list[list[tuple[float, float]]]:
+    """Of each line with error bars, the lower and the upper end of every bar."""
+    ends = [c[2][0].get_segments() for c in ax.containers]
+    return [[(float(bar[0, 1]), float(bar[1, 1])) for bar in line] for line in ends]
+
+
+def test_residual_names_its_lines_and_draws_their_errors() -> None:
+    found = {"int2": [(20.0, 2.0), (3.0, 0.5)], "int4": [(0.5, 0.25), (-0.5, 1.0)]}
+    (ax,) = quantized.residual([0, 32], found).axes
+    assert [list(c[0].get_ydata()) for c in ax.containers] == [[20.0, 3.0], [0.5, -0.5]]
+    assert bars(ax) == [[(18.0, 22.0), (2.5, 3.5)], [(0.25, 0.75), (-1.5, 0.5)]]
+    assert legend(ax) == ["int2", "int4"]
+    assert labels(ax.xaxis) == ["0", "32"]
+    assert ax.get_ylim()[0] < -1.5  # the lowest bar does not end on the axis
+
+
+def test_trade_marks_what_is_swapped_and_draws_errors() -> None:
+    kl = {"a": (0.5, 0.25), "b": (0.125, 0.0625)}
+    (ax,) = quantized.trade({"a": 640.0, "b": 2560.0}, kl, bad=["a"]).axes
+    dots = [c[0] for c in ax.containers]
+    points = [(float(p.get_xdata()[0]), float(p.get_ydata()[0])) for p in dots]
+    assert points == [(640.0, 0.5), (2560.0, 0.125)]
+    assert bars(ax) == [[(0.25, 0.75)], [(0.0625, 0.1875)]]
+    hollow, full = (line.get_markerfacecolor() for line in dots)
+    assert (hollow, full) == ("#ffffff", figures.color("ink"))
+    assert texts(ax) == ["a", "b"] and labels(ax.xaxis) == ["512", "1,024", "2,048"]
+
+
+def test_fools_gives_each_row_a_line_so_that_no_mark_hides_another() -> None:
+    rows = {
+        "window": {"25": (8.0, 0.2, 0.0), "50": (0.2, 0.1, 100.0)},
+        "H2O": {"25": (0.8, 0.2, 0.0), "50": (0.5, 0.3, 0.0)},
+    }
+    flat = [row for budgets in rows.values() for row in budgets.values()]
+    left, right = windows.fools(rows).axes
+    marks = [line.get_xydata() for line in left.lines if len(line.get_xdata()) == len(flat)]
+    assert [x for x, _ in marks[0]] == [bits for bits, _, _ in flat]
+    assert len({y for _, y in marks[0]}) == len(flat)  # one line each
+    ends = [part[:, 0].tolist() for part in left.collections[0].get_segments()]
+    assert ends == [pytest.approx([bits - e, bits + e]) for bits, e, _ in flat]
+    assert [bar.get_width() for bar in right.patches] == [recall for _, _, recall in flat]
+    assert texts(right) == ["0", "100", "0", "0"]
+    assert labels(left.yaxis) == ["25 %", "50 %"] * 2
+    assert texts(left) == ["8.0 ± 0.2 →", *rows]
+
+
+def test_the_shipped_table_is_whole() -> None:
+    table = windows.eviction_table()
+    settings, rows = table["settings"], dict(table["rows"])
+    everything = rows.pop("all")["100"]
+    assert everything["bytes"] == 2048 * 5120 and len(rows) == 6
+    for budgets in rows.values():
+        assert list(budgets) == [str(share) for share in settings["shares"]]
+        for share, found in budgets.items():
+            assert set(found["recall"]) == set(settings["chunks"])
+            for marks in found["recall"].values():
+                assert [len(m) for m in marks.values()] == [settings["trials"]] * 2
+            budget = everything["bytes"] * int(share) / 100
+            assert found["bytes"] == pytest.approx(budget, rel=0.01)  # blocks round a little
+            assert len(found["bits"]) == settings["texts"]
+    losses = [table["windows"], table["one full layer"], *table["sinks"].values()]
+    assert all(len(b) == settings["texts"] for loss in losses for b in loss.values())
+
+
+def test_no_rule_needs_fewer_bits_than_the_full_cache_beyond_chance() -> None:
+    table = windows.eviction_table()
+    plain = np.array(table["rows"].pop("all")["100"]["bits"])
+    for name, budgets in table["rows"].items():
+        for share, found in budgets.items():
+            more = np.array(found["bits"]) / plain - 1
+            error = more.std(ddof=1) / len(more) ** 0.5
+            assert more.mean() > -2 * error, f"{name} at {share} %"
+
+
+def test_steps_show_guesses_verdicts_and_the_text_that_is_gained() -> None:
+    rounds = [([97, 98], 1, 99), ([], 0, 32), ([10], 1, 200)]
+    left, right = speculative.steps(rounds).axes
+    words = texts(left)
+    assert words == ["a", "b", "c", "ac", "␣", "␣"]
+    faces = [box.get_facecolor()[:3] for box in left.patches]
+    assert len(set(faces[:3])) == 3 and faces[3] == faces[2]  # right, refused, the model's
+    assert texts(right) == ["↵", "?", "↵?"]
+    assert labels(right.yaxis) == ["step 3"]
+
+
+def test_coin_stacks_to_p_and_to_the_larger_of_both() -> None:
+    p, q = np.array([0.7, 0.1, 0.2]), np.array([0.3, 0.5, 0.2])
+    (ax,) = speculative.coin(p, q, ["a", "b", "c"]).axes
+    both, missing, over = (
+        np.array([bar.get_height() for bar in bars]) for bars in np.split(np.array(ax.patches), 3)
+    )
+    assert np.allclose(both + missing, p) and np.allclose(both + over, q)
+
+
+def test_marked_puts_guessed_characters_on_a_ground() -> None:
+    (ax,) = speculative.marked("ab c\nd", [True, False, True, False, True, False], wide=3).axes
+    assert [(box.get_x() + 0.5, box.get_y() + 0.5) for box in ax.patches] == [
+        (0, 0),
+        (2, 0),
+        (1, 1),
+    ]
+    assert texts(ax) == ["a", "b", "c", "↵", "d"]
+    with pytest.raises(ValueError):
+        speculative.marked("ab", [True])
+
+
+def test_tree_draws_every_token_at_its_depth_and_the_mask() -> None:
+    parents, mask = [-1, 0, 0, 1], np.tril(np.ones((4, 4), bool))
+    left, right = speculative.tree([97, 98, 99, 100], parents, mask).axes
+    words = texts(left)
+    assert [w for w in words if not w.isdigit()] == ["a", "b", "c", "d"]
+    depth = {t.get_text(): t.get_position()[1] for t in left.texts if not t.get_text().isdigit()}
+    assert depth == {"a": 0, "b": 1, "c": 1, "d": 2}
+    assert (np.asarray(right.images[0].get_array()) == mask).all()
+
+
+def test_kept_tells_the_layers_apart() -> None:
+    shares = [np.linspace(first, 1, 64) for first in (0.1, 0.05, 0.02, 0.01)]
+    (ax,) = latent.kept(shares, [16, 32], recall=2).axes
+    layers = [line for line in ax.lines if len(line.get_xdata()) == 64]
+    assert [round(float(line.get_ydata()[0])) for line in layers] == [10, 5, 2, 1]
+    assert [line.get_xdata()[0] for line in ax.lines[4:]] == [16, 32]
+    looks = [(line.get_color(), line.get_linestyle()) for line in layers]
+    assert looks[1] == looks[3] and len(set(looks)) == 3  # the grey layers, 0 and the recall layer
+    assert texts(ax) == ["layer 0", "layer 2, which\nfinds strings", "layers 1 and 3"]
+
+
+def test_ranks_stand_where_they_are() -> None:
+    added, errors = [90.0, 6.0, 0.4], [5.0, 0.4, 0.1]
+    left, right = latent.by_rank([32, 64, 128], added, errors, [0, 100, 100]).axes
+    assert list(left.lines[0].get_ydata()) == added and left.get_yscale() == "log"
+    (bars,) = left.collections
+    ends = [sorted(y for _, y in bar) for bar in bars.get_segments()]
+    assert np.allclose(ends, [(a - e, a + e) for a, e in zip(added, errors)])
+    assert list(right.lines[0].get_ydata()) == [0, 100, 100]
+    assert list(right.lines[0].get_xdata()) == [32, 64, 128]
+    assert labels(left.xaxis) == ["32", "64", "128"]
+
+
+def test_errors_by_age() -> None:
+    names, ends = ["sum", "decay", "delta", "gated"], [2.0, 1.1, 1.4, 1.0]
+    fig = latent.by_age({name: np.linspace(0, end, 9) for name, end in zip(names, ends)})
+    (ax,) = fig.axes
+    assert [float(line.get_ydata()[-1]) for line in ax.lines[:4]] == ends
+    assert len({(line.get_color(), line.get_linestyle()) for line in ax.lines[:4]}) == 4
+    assert set(texts(ax)) == {*names, "as far off as zero"} and fig.legends == []
+    assert ax.get_xlim() == (0, 8)
+
+
+def test_as_many_squares_are_filled_as_there_are_blocks():
+    few, all_ = gpu.busy({"few": 8, "many": 400}, 132).axes
+    for ax, n in ((few, 8), (all_, 132)):
+        faces = ax.collections[0].get_facecolors()
+        assert len(faces) == 132
+        assert sum(not np.allclose(f[:3], 1) for f in faces) == n
+        assert f"{n} of 132 busy" in title(ax)
+
+
+def test_the_stored_results_say_the_gpu_their_date_and_their_commit():
+    for name in ("gpu_attention", "gpu_generate", "gpu_guesses", "gpu_sampling"):
+        machine = device_results(name)["machine"]
+        assert {"device", "date", "commit"} <= set(machine), name
+
+
+def test_keys_that_get_no_weight_stay_blank() -> None:
+    fig = museum.weights({"healthy": np.tri(3), "mask_of_ones": np.ones((3, 3)) / 3})
+    left, right = (np.ma.getmaskarray(ax.images[0].get_array()) for ax in fig.axes)
+    assert (left == ~np.tri(3, dtype=bool)).all() and not right.any()
+    assert [title(ax) for ax in fig.axes] == ["healthy", "mask of ones"]
+
+
+def test_a_cell_is_a_test_that_kills_a_bug() -> None:
+    (ax,) = museum.net({"one_test": [True, False], "other": [False, True]}, ["a_bug", "b"]).axes
+    filled = ~np.ma.getmaskarray(ax.images[0].get_array())
+    assert (filled == np.eye(2, dtype=bool)).all()
+    assert labels(ax.xaxis) == ["a bug", "b"]
+    with pytest.raises(ValueError, match="needed"):
+        museum.net({"one_test": [True]}, ["a", "b"])
