@@ -197,8 +197,8 @@ def frames_explorer() -> Explorer:
     scenes = []
     for step in range(6):
         cells = ["cached"] * step + ["query"] + ["free"] * (5 - step)
-        rows = [{"label": "request <A> & co", "cells": cells}]
-        legend = [{"role": "cached", "label": "kept"}, {"role": "query", "label": "new"}]
+        rows = [["request <A> & co", cells]]
+        legend = [["cached", "kept"], ["query", "new"]]
         panel = cells_panel("Slots", rows, legend)
         scenes.append(
             {

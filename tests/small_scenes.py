@@ -9,15 +9,7 @@ from typing import Any
 
 from kvbook.explorers import Choice, Explorer, Slider
 from kvbook.explorers.catalogue import ALL
-from kvbook.explorers.scenes.panels import (
-    bar_part,
-    bar_row,
-    bars_panel,
-    cells_panel,
-    curve_line,
-    curve_point,
-    curves_panel,
-)
+from kvbook.explorers.scenes.panels import bars_panel, cells_panel, curves_panel
 from kvbook.figures import COLORS
 
 TABLES = {"cards": {"small": 24.0, "large": 80.0}}
@@ -47,36 +39,29 @@ def shelf_scene(settings: dict[str, Any], tables: Any) -> dict[str, Any]:
                 "GiB",
                 200.0,
                 [
-                    bar_row(
+                    [
                         "this card",
-                        [
-                            bar_part("fixed", 8.0, "cached"),
-                            bar_part("boxes", held, "key"),
-                            bar_part("free", free, "free"),
-                        ],
-                    ),
-                    bar_row("without boxes", [bar_part("fixed", 8.0, "cached")]),
+                        [["fixed", 8.0, "cached"], ["boxes", held, "key"], ["free", free, "free"]],
+                    ],
+                    ["without boxes", [["fixed", 8.0, "cached"]]],
                 ],
-                [{"label": "room", "value": room}, {"label": "most of it", "value": 20.0}],
+                [["room", room], ["most of it", 20.0]],
             ),
             curves_panel(
                 "Growth",
                 axis("boxes", "log", [1, 10, 100]),
                 axis("GiB", "linear", [0, 100, 200]),
                 [
-                    curve_line("plain", "recomputed", line, False),
-                    curve_line("packed", "cached", [[x, y / 2] for x, y in line], True),
-                    curve_line("ends early", "query", [[1, 150], [20, 150]], False),
+                    ["plain", "recomputed", line, False],
+                    ["packed", "cached", [[x, y / 2] for x, y in line], True],
+                    ["ends early", "query", [[1, 150], [20, 150]], False],
                 ],
-                [curve_point("here", "key", boxes, held)],
+                [["here", "key", boxes, held]],
             ),
             cells_panel(
                 "Shelf",
-                [
-                    {"label": "top", "cells": ["key"] * boxes + ["free", ""]},
-                    {"label": "bottom", "cells": ["free"] * 2},
-                ],
-                [{"role": "key", "label": "a box"}, {"role": "free", "label": "room"}],
+                [["top", ["key"] * boxes + ["free", ""]], ["bottom", ["free"] * 2]],
+                [["key", "a box"], ["free", "room"]],
             ),
         ],
     }

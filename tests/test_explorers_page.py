@@ -14,16 +14,9 @@ from typing import Any
 
 import pytest
 
-from kvbook.explorers import svg, svg_curves, svg_parts
+from kvbook.explorers import svg
 from kvbook.explorers.catalogue import ALL
-from kvbook.explorers.scenes.panels import (
-    bar_part,
-    bar_row,
-    bars_panel,
-    cells_panel,
-    curve_line,
-    curve_point,
-)
+from kvbook.explorers.scenes.panels import bars_panel, cells_panel, curves_panel
 from kvbook.figures import style
 
 pytest.importorskip("pscript")
@@ -42,19 +35,13 @@ def axis(low: float, high: float, scale: str = "linear", label: str = "x (m)") -
 
 
 def bars(*parts: tuple[str, float, str], top: float = 10.0, marks: Any = ()) -> dict[str, Any]:
-    listed = [bar_part(label, value, role) for label, value, role in parts]
-    return bars_panel("bytes held", "GiB", top, [bar_row("one", listed)], list(marks))
+    listed = [[label, value, role] for label, value, role in parts]
+    return bars_panel("bytes held", "GiB", top, [["one", listed]], list(marks))
 
 
 def curves(lines: list[Any], points: list[Any], x: Any, y: Any) -> dict[str, Any]:
-    return {
-        "kind": "curves",
-        "label": "a curve",
-        "x": x,
-        "y": y,
-        "points": points,
-        "lines": [curve_line(label, "key", listed, False) for label, listed in lines],
-    }
+    listed = [[label, "key", line, False] for label, line in lines]
+    return curves_panel("a curve", x, y, listed, points)
 
 
 def drawn(*panels: dict[str, Any], width: int = 720) -> ET.Element:
@@ -158,9 +145,11 @@ def test_names_are_defined_once_over_all_modules(
 
 def test_the_page_has_the_palette_of_the_figures() -> None:
     roles = [*style.ROLES, "ink", "muted", "grid"]
-    assert {role: style.color(role) for role in roles} | {"card": style.CARD} == svg_parts.LIGHT
-    assert {role: style.text_color(role) for role in roles} == svg_parts.LIGHT_TEXT
-    assert {role: style.on_color(role) for role in roles} == svg_parts.LIGHT_ON
+    assert set(svg.LIGHT) == {*roles, "card"}
+    for role in roles:
+        assert svg.paint(role) == f"var(--kv-{role}, {style.color(role)})"
+        assert svg.paint_text(role) == f"var(--kv-{role}-text, {style.text_color(role)})"
+        assert svg.paint_on(role) == f"var(--kv-on-{role}, {style.on_color(role)})"
 
 
 def test_the_dark_theme_has_the_dark_palette() -> None:
@@ -175,7 +164,7 @@ def test_the_dark_theme_has_the_dark_palette() -> None:
     assert found == wanted
     # and what the rules fall back to in light is the light palette
     for role, hex_color in re.findall(r"var\(--kv-(\w+), (#\w{6})\)", text):
-        assert svg_parts.LIGHT[role] == hex_color
+        assert svg.LIGHT[role] == hex_color
 
 
 # ---------------------------------------------------------------------------- drawing
@@ -196,12 +185,12 @@ def test_the_dark_theme_has_the_dark_palette() -> None:
     ],
 )
 def test_coordinates(value: float, text: str) -> None:
-    assert svg_parts.px(value) == text
+    assert svg.px(value) == text
 
 
 @pytest.mark.parametrize("value", [0, 81559, -3, 2**40, 16.06, 1 / 3, 1e-9, 6.02e23, -0.125])
 def test_values_can_be_read_back(value: float) -> None:
-    assert float(svg_parts.exact(value)) == pytest.approx(value, rel=6e-9)
+    assert float(svg.exact(value)) == pytest.approx(value, rel=6e-9)
 
 
 def test_parts_of_a_bar_are_as_long_as_their_values() -> None:
@@ -211,7 +200,7 @@ def test_parts_of_a_bar_are_as_long_as_their_values() -> None:
             ("nothing", 0.0, "key"),
             ("cache", 5.0, "cached"),
             ("free", 1.0, "free"),
-            marks=[{"label": "usable", "value": 8.0}],
+            marks=[["usable", 8.0]],
         )
         root = drawn(panel, width=width)
         rects = {e.attrib["data-label"]: e for e in marked(root, "rect")}
@@ -250,7 +239,7 @@ def test_a_part_is_named_inside_where_that_fits() -> None:
 def test_points_and_curves_lie_where_the_axes_say(scale: str, width: int) -> None:
     x, y = axis(1, 10000, scale), axis(1, 100, scale, "y (s)")
     middle = [100, 10] if scale == "log" else [5000.5, 50.5]
-    points = [curve_point("p", "query", middle[0], middle[1])]
+    points = [["p", "query", middle[0], middle[1]]]
     ends = [[1, 1], [10000, 100]]
     root = drawn(curves([("up", ends)], points, x, y), width=width)
     [path], [circle] = marked(root, "path"), marked(root, "circle")
@@ -282,7 +271,7 @@ def test_names_at_line_ends_do_not_collide() -> None:
 
 
 def test_names_of_points_cover_neither_points_nor_curves() -> None:
-    points = [curve_point(f"point {i}", "key", 4 + i / 10, 4 + i / 10) for i in range(4)]
+    points = [[f"point {i}", "key", 4 + i / 10, 4 + i / 10] for i in range(4)]
     lines = [("rising", [[0, 0], [10, 10]])]
     root = drawn(curves(lines, points, axis(0, 10), axis(0, 10)))
     spots = [(number(e, "cx"), number(e, "cy")) for e in marked(root, "circle")]
@@ -290,7 +279,7 @@ def test_names_of_points_cover_neither_points_nor_curves() -> None:
     for e in root.iter(f"{SPACE}text"):
         if (e.text or "").startswith("point"):
             left, bottom = number(e, "x"), number(e, "y") + 4
-            room = svg_parts.BOLD * svg_parts.text_width(e.text or "", svg_parts.SMALL)
+            room = svg.BOLD * svg.text_width(e.text or "", svg.SMALL)
             boxes.append((left, bottom - 15, left + room, bottom))
     assert len(boxes) == 4
     for a, b in itertools.combinations(boxes, 2):
@@ -305,15 +294,15 @@ def test_the_name_of_an_upright_line_is_crossed_by_no_curve(end: float) -> None:
     lines = [("steep", steep), ("flat", flat), ("limit", [[8, 0], [8, 100]])]
     for width in WIDTHS:
         panel = curves(lines, [], axis(0, 10), axis(0, 100))
-        root, area = drawn(panel, width=width), svg_curves.plot_area(panel, width)
+        root, area = drawn(panel, width=width), svg.plot_area(panel, width)
         [name] = [e for e in root.iter(f"{SPACE}text") if e.text == "limit"]
         x, y = number(name, "x"), number(name, "y") + 4
-        box = [x, y - 15, x + svg_parts.text_width("limit", svg_parts.SMALL), y]
+        box = [x, y - 15, x + svg.text_width("limit", svg.SMALL), y]
         paths = [
-            [[svg_curves.at_x(panel, area, a), svg_curves.at_y(panel, area, b)] for a, b in points]
+            [[svg.at_x(panel, area, a), svg.at_y(panel, area, b)] for a, b in points]
             for points in (steep, flat, [[8, 0], [8, 100]])
         ]
-        assert not svg_curves.crossed(box, paths)
+        assert not svg.crossed(box, paths)
         assert area["left"] <= x <= area["right"]
 
 
@@ -325,11 +314,7 @@ def test_long_names_of_curves_go_below() -> None:
 
 
 def test_cells_are_drawn_one_by_one() -> None:
-    panel = cells_panel(
-        "slots",
-        [{"label": "r1", "cells": ["key", "", "free"]}, {"label": "r2", "cells": ["key"]}],
-        [{"role": "key", "label": "a key"}],
-    )
+    panel = cells_panel("slots", [["r1", ["key", "", "free"]], ["r2", ["key"]]], [["key", "a key"]])
     for width in WIDTHS:
         root = drawn(panel, width=width)
         found = [(e.attrib["data-label"], e.attrib["data-value"]) for e in marked(root, "rect")]
@@ -348,9 +333,9 @@ def test_words_are_escaped() -> None:
 
 
 def test_titles_wrap() -> None:
-    lines = svg_parts.wrapped("one two three four", 12, 70)
+    lines = svg.wrapped("one two three four", 12, 70)
     assert " ".join(lines) == "one two three four" and len(lines) > 1
-    assert all(svg_parts.text_width(line, 12) <= 70 for line in lines)
+    assert all(svg.text_width(line, 12) <= 70 for line in lines)
 
 
 @pytest.mark.parametrize("name", ALL)

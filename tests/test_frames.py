@@ -18,7 +18,7 @@ from kvbook.explorers import Explorer, Slider, svg
 from kvbook.explorers.catalogue import sampling_explorer
 from kvbook.explorers.rounding import SEEN, rounded_scene
 from kvbook.explorers.scenes.blocks import PoolFilm, replay
-from kvbook.explorers.scenes.panels import bar_part, bar_row, bars_panel, curve_line
+from kvbook.explorers.scenes.panels import bars_panel, curves_panel
 from kvbook.explorers.scenes.sampling import kept_tokens, softmax_of
 from kvbook.explorers.scenes.words import number_words
 from kvbook.figures import chunked, gpu, layernorm, museum, prefixes, quantized
@@ -469,18 +469,14 @@ def test_explorer_has_a_scene_for_each_bug() -> None:
 
 
 def bars(*values: float, top: float = 10.0) -> dict[str, Any]:
-    parts = [bar_part("part", value, "cached") for value in values]
-    return bars_panel(
-        "Bars", "%", top, [bar_row("all", parts)], [{"label": "mark", "value": values[0]}]
-    )
+    parts = [["part", value, "cached"] for value in values]
+    return bars_panel("Bars", "%", top, [["all", parts]], [["mark", values[0]]])
 
 
 def curves(points: list[list[float]], y: dict[str, Any]) -> dict[str, Any]:
-    line = curve_line("line", "key", points, False)
-    point = {"label": "here", "x": points[0][0], "y": points[0][1], "role": "key"}
+    here = ["here", "key", *points[0]]
     x = axis("token", "linear", [0, 4])
-    shape = {"kind": "curves", "label": "Curves", "x": x, "y": y}
-    return shape | {"lines": [line], "points": [point]}
+    return curves_panel("Curves", x, y, [["line", "key", points, False]], [here])
 
 
 def scene(*panels: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from kvbook.explorers.scenes import axes, words
+from kvbook.explorers.scenes import panels as axes
+from kvbook.explorers.scenes import words
 
 
 @pytest.mark.parametrize(

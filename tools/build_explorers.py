@@ -1,7 +1,7 @@
 """Translate the scenes of the sliders, and their drawing, to assets/explorers/scenes.js.
 
 The arithmetic of the sliders exists once, in Python: kvlib/costs/formulas.py and, in
-kvbook/explorers, scenes and svg*.py. PScript (BSD-2-Clause) translates it. Not all of Python means
+kvbook/explorers, scenes and svg.py. PScript (BSD-2-Clause) translates it. Not all of Python means
 the same in JavaScript, so every module is held to a small language first (`Subset`), and the tests
 compare both sides at thousands of settings. The tables (models, GPUs, codecs) come along as JSON.
 
@@ -28,7 +28,7 @@ OUTPUT = ROOT / "assets" / "explorers" / "scenes.js"
 ENTRY = "kvbook.explorers.svg"
 HEAD = """\
 // Made by tools/build_explorers.py from kvlib/costs/formulas.py, kvbook/explorers/scenes and
-// kvbook/explorers/svg*.py. Do not edit. The helpers whose names begin with _py are PScript's,
+// kvbook/explorers/svg.py. Do not edit. The helpers whose names begin with _py are PScript's,
 // BSD-2-Clause: see PSCRIPT-LICENSE beside this file.
 (function () {
 "use strict";

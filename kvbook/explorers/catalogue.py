@@ -7,13 +7,13 @@ them: `memory_explorer(model="qwen3-8b", batch=16)`. ValueError names a setting 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kvbook.explorers.controls import Choice, Slider
-from kvbook.explorers.explorer import Explorer
+from kvbook.explorers.controls import Choice, Control, Slider
+from kvbook.explorers.explorer import Explorer, SceneFunction
 from kvbook.explorers.scenes.growth import growth_scene
 from kvbook.explorers.scenes.latent import latent_scene
 from kvbook.explorers.scenes.memory import memory_scene
@@ -40,6 +40,10 @@ CONTEXTS = (
     *(512, 700, 1024, 1500, 2048, 3000, 4096, 6000, 8192, 12000, 16384, 24000, 32768, 50000),
     *(65536, 100000, 131072, 200000, 262144, 400000, 524288, 750000, 1048576),
 )
+LATENT_MODELS = ("deepseek-v2-lite", "deepseek-v2", "deepseek-v3")
+LATENT_SIZES = ("title", "heads", "latent", "nope", "rope", "value")
+# DeepSeek-V2 is not in the catalogue of `kvlib.costs`. Its sizes: arXiv:2405.04434, section 3.1.2.
+DEEPSEEK_V2 = ("DeepSeek-V2", 128, 512, 128, 64, 128)
 NEW = (2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 4000)
 
 
@@ -48,15 +52,14 @@ def memory_explorer(**settings: Any) -> Explorer:
 
     Settings: model, gpu, gpus, batch, context, weights, kv, block, held (what layers with a
     window hold: needed, vllm or all, see `kvlib.costs.RESERVES`), budget (tokens that eviction
-    leaves in a layer without a window, 0 for all). ValueError for one that is not offered, naming
-    the nearest.
+    leaves in a layer without a window, 0 for all).
 
     >>> explorer = memory_explorer(model="llama-3.1-8b")
     >>> [explorer.scene(kv=kv)["numbers"][0]["text"] for kv in ("bfloat16", "int8")]  # a token
     ['131,072 bytes', '67,584 bytes']
     """
     gpus, texts = [1, 2, 4, 8], ["1 GPU", "2 GPUs", "4 GPUs", "8 GPUs"]
-    controls: list[Choice | Slider] = [
+    controls = [
         Choice("model", "Model", _titles("models", _published()), "llama-3.1-8b"),
         Choice("gpu", "GPU", _titles("gpus"), "h100-sxm"),
         Slider("gpus", "GPUs sharing the heads", gpus, 1, texts=texts),
@@ -74,14 +77,13 @@ def memory_explorer(**settings: Any) -> Explorer:
 def roofline_explorer(**settings: Any) -> Explorer:
     """Where one step stands on the roofline of a GPU, and the least time that it can take.
 
-    Settings: model, gpu, phase, batch, context, kv, shared (percent of the context). ValueError
-    for one that is not offered, naming the nearest.
+    Settings: model, gpu, phase, batch, context, kv, shared (percent of the context).
 
     >>> [roofline_explorer(phase=p).scene()["numbers"][-1]["text"] for p in ("decode", "prefill")]
     ['memory', 'arithmetic']
     """
     shared = ["none", "25 % of the context", "50 %", "75 %", "90 %"]
-    controls: list[Choice | Slider] = [
+    controls = [
         Choice("model", "Model", _titles("models", _published()), "llama-3.1-8b"),
         Choice("gpu", "GPU", _titles("gpus"), "h100-sxm"),
         Choice("phase", "Phase", PHASES),
@@ -96,13 +98,13 @@ def roofline_explorer(**settings: Any) -> Explorer:
 def growth_explorer(**settings: Any) -> Explorer:
     """Operations to generate text with a cache and without.
 
-    Settings: model, prompt, new. ValueError for one that is not offered, naming the nearest.
+    Settings: model, prompt, new.
 
     >>> explorer = growth_explorer(prompt=1024)
     >>> [explorer.scene(new=n)["numbers"][2]["text"] for n in (10, 100, 1000)]
     ['9.96 times', '95.5 times', '747 times']
     """
-    controls: list[Choice | Slider] = [
+    controls = [
         Choice("model", "Model", _titles("models", GROWTH_MODELS), "llama-2-7b"),
         Slider.powers("prompt", "Prompt", 16, 16384, value=1024, unit="tokens"),
         Slider("new", "New tokens", NEW, 100, unit="tokens"),
@@ -114,17 +116,16 @@ def padding_explorer(**settings: Any) -> Explorer:
     """The waste when unequal requests are stored in one rectangle.
 
     Settings: requests, longest, shortest, reserve. Lengths fall in equal steps from longest
-    (tokens) to shortest (percent of it). ValueError for a setting that is not offered.
+    (tokens) to shortest (percent of it).
 
     >>> explorer = padding_explorer(requests=8, longest=1024)
     >>> [explorer.scene(shortest=s)["numbers"][1]["text"] for s in (100, 50, 10)]  # padding
     ['0 %', '25 %', '45 %']
     """
-    shares = [100, 75, 50, 25, 10, 5]
-    shares.reverse()
+    shares = [5, 10, 25, 50, 75, 100]
     texts = [f"{share} % of the longest" for share in shares]
     texts[-1] = "as long as the longest"
-    controls: list[Choice | Slider] = [
+    controls = [
         Slider.steps("requests", "Requests", 2, 16, value=8, unit="requests"),
         Slider.powers("longest", "Longest", 64, 2048, value=1024, unit="tokens"),
         Slider("shortest", "Shortest", shares, 10, texts=texts),
@@ -136,8 +137,7 @@ def padding_explorer(**settings: Any) -> Explorer:
 def sampling_explorer(**settings: Any) -> Explorer:
     """The tokens that temperature, top-k and top-p leave of a row of the reference model's logits.
 
-    Settings: row, temperature, top_k, top_p (percent). ValueError for one that is not offered,
-    naming the nearest.
+    Settings: row, temperature, top_k, top_p (percent).
 
     >>> explorer = sampling_explorer(top_p=90)
     >>> [explorer.scene(temperature=t)["numbers"][0]["text"] for t in (0.5, 1.0, 2.0)]  # tokens
@@ -148,17 +148,14 @@ def sampling_explorer(**settings: Any) -> Explorer:
     few = [1, 2, 3, 5, 8, 12, 20, 40, 100]
     temperatures = [0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5, 2.0, 3.0, 5.0]
     shares = [25, 50, 60, 70, 80, 90, 95, 99, 100]
-    controls: list[Choice | Slider] = [
+    controls = [
         Choice("row", "The text so far", {key: row["title"] for key, row in rows.items()}),
         Slider("temperature", "Temperature", temperatures, 1.0),
         Slider("top_k", "top-k", [*few, tokens], tokens, texts=[*map(str, few), "all tokens"]),
         Slider("top_p", "top-p", shares, 100, texts=[f"{share / 100:g}" for share in shares]),
     ]
-    made = Explorer(
-        "sampling", "From a row of logits to a draw", controls, sampling_scene,
-        {"logit_rows": rows}, anchor="sampling-explorer",
-    )  # fmt: skip
-    return made.set(**settings)
+    title, looked_up = "From a row of logits to a draw", {"logit_rows": rows}
+    return _explorer("sampling", title, controls, sampling_scene, settings, looked_up)
 
 
 def speculation_explorer(**settings: Any) -> Explorer:
@@ -166,7 +163,7 @@ def speculation_explorer(**settings: Any) -> Explorer:
 
     Settings: acceptance (chance that a guess is right, if those before it are), gamma (guesses per
     request and step), cost (time of one guess, in steps without guesses), batch (requests), gpu.
-    ValueError for one that is not offered, naming the nearest. A step takes as long as reading
+    A step takes as long as reading
     16-bit weights or multiplying with them, whichever is longer: `kvlib.speculation.checking_time`.
 
     >>> explorer = speculation_explorer(acceptance=0.7, cost=0.05, gamma=5)
@@ -177,7 +174,7 @@ def speculation_explorer(**settings: Any) -> Explorer:
     costs = [0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5]
     takes = ["nothing, as a lookup", *[f"{round(100 * cost)} % of a step" for cost in costs[1:]]]
     percent = [f"{round(100 * share)} %" for share in shares]
-    controls: list[Choice | Slider] = [
+    controls = [
         Slider("acceptance", "Guesses accepted", shares, 0.7, texts=percent),
         Slider.steps("gamma", "Guesses per step", 1, 16, value=5, unit="guesses"),
         Slider("cost", "One guess takes", costs, 0.05, texts=takes),
@@ -186,6 +183,41 @@ def speculation_explorer(**settings: Any) -> Explorer:
     ]
     title = "What guessing gains"
     return _explorer("speculation", title, controls, speculation_scene, settings)
+
+
+def latent_explorer(**settings: Any) -> Explorer:
+    """The operations of latent attention with expanded latents and with absorbed matrices.
+
+    Settings: model, new (tokens of the step), context (tokens in the cache after the step, the new
+    ones included). If `new` is more than `context`, the scene is that of a prompt of `context`
+    tokens from scratch.
+
+    >>> explorer = latent_explorer(model="deepseek-v3", context=4096)
+    >>> [explorer.scene(new=new)["numbers"][2]["text"] for new in (1, 128, 256)]
+    ['117 times', '1.2 times', '0.743 times']
+    """
+    titles = {key: sizes["title"] for key, sizes in latent_sizes().items()}
+    controls = [
+        Choice("model", "Model", titles, "deepseek-v3"),
+        Slider.powers("new", "New tokens in the step", 1, 8192, value=1, unit="tokens"),
+        Slider.powers("context", "Cached after the step", 16, 131072, value=4096, unit="tokens"),
+    ]
+    title, looked_up = "Expand the latents, or absorb the matrices?", {"latents": latent_sizes()}
+    return _explorer("latent", title, controls, latent_scene, settings, looked_up)
+
+
+@cache
+def latent_sizes() -> dict[str, dict[str, Any]]:
+    """Return the sizes of a layer's attention by model, named as in `scenes.latent`."""
+    from kvlib.costs import MODELS
+
+    found: dict[str, tuple[Any, ...]] = dict.fromkeys(LATENT_MODELS, DEEPSEEK_V2)
+    for key in set(LATENT_MODELS) - {"deepseek-v2"}:
+        title, (g,) = MODELS[key].title, MODELS[key].layers
+        rope = g.head_dim - g.v_dim
+        nope = g.full_qk_dim - rope
+        found[key] = (title, g.num_qo_heads, g.v_dim, nope, rope, g.full_v_dim)
+    return {key: dict(zip(LATENT_SIZES, sizes, strict=True)) for key, sizes in found.items()}
 
 
 @cache
@@ -225,71 +257,14 @@ def _titles(table: str, keys: Iterable[str] | None = None) -> dict[str, str]:
 def _explorer(
     name: str,
     title: str,
-    controls: list[Choice | Slider],
-    scene: Callable[[dict[str, Any], Mapping[str, Any]], dict[str, Any]],
+    controls: Sequence[Control],
+    scene: SceneFunction,
     settings: Mapping[str, Any],
+    looked_up: Mapping[str, Any] | None = None,
 ) -> Explorer:
-    made = Explorer(name, title, controls, scene, tables(), anchor=f"{name}-explorer")
+    looked_up = tables() if looked_up is None else looked_up
+    made = Explorer(name, title, controls, scene, looked_up, anchor=f"{name}-explorer")
     return made.set(**settings)
-
-
-LATENT_MODELS = ("deepseek-v2-lite", "deepseek-v2", "deepseek-v3")
-# DeepSeek-V2 is not in the catalogue of `kvlib.costs`. Its sizes: arXiv:2405.04434, section 3.1.2.
-DEEPSEEK_V2 = {
-    "title": "DeepSeek-V2",
-    "heads": 128,
-    "latent": 512,
-    "nope": 128,
-    "rope": 64,
-    "value": 128,
-}
-
-
-def latent_explorer(**settings: Any) -> Explorer:
-    """The operations of latent attention with expanded latents and with absorbed matrices.
-
-    Settings: model, new (tokens of the step), context (tokens in the cache after the step, the new
-    ones included). ValueError for one that is not offered, naming the nearest. If `new` is more
-    than `context`, the scene is that of a prompt of `context` tokens from scratch.
-
-    >>> explorer = latent_explorer(model="deepseek-v3", context=4096)
-    >>> [explorer.scene(new=new)["numbers"][2]["text"] for new in (1, 128, 256)]
-    ['117 times', '1.2 times', '0.743 times']
-    """
-    titles = {key: sizes["title"] for key, sizes in latent_sizes().items()}
-    controls: list[Choice | Slider] = [
-        Choice("model", "Model", titles, "deepseek-v3"),
-        Slider.powers("new", "New tokens in the step", 1, 8192, value=1, unit="tokens"),
-        Slider.powers("context", "Cached after the step", 16, 131072, value=4096, unit="tokens"),
-    ]
-    made = Explorer(
-        "latent", "Expand the latents, or absorb the matrices?", controls, latent_scene,
-        {"latents": latent_sizes()}, anchor="latent-explorer",
-    )  # fmt: skip
-    return made.set(**settings)
-
-
-@cache
-def latent_sizes() -> dict[str, dict[str, Any]]:
-    """Return the sizes of a layer's attention by model, named as in `scenes.latent`."""
-    from kvlib.costs import MODELS
-
-    found: dict[str, dict[str, Any]] = {}
-    for key in LATENT_MODELS:
-        if key == "deepseek-v2":
-            found[key] = DEEPSEEK_V2
-            continue
-        (group,) = MODELS[key].layers
-        rope = group.head_dim - group.v_dim
-        found[key] = {
-            "title": MODELS[key].title,
-            "heads": group.num_qo_heads,
-            "latent": group.v_dim,
-            "nope": group.full_qk_dim - rope,
-            "rope": rope,
-            "value": group.full_v_dim,
-        }
-    return found
 
 
 ALL: Mapping[str, Callable[..., Explorer]] = {

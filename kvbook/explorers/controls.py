@@ -28,6 +28,10 @@ class Control:
 
     def to_json(self) -> dict[str, Any]:
         """What the rendered page needs to make this control."""
+        named = {"kind": self.kind, "name": self.name, "label": self.label}
+        return named | self._offered() | {"value": self.value}
+
+    def _offered(self) -> dict[str, Any]:
         raise NotImplementedError
 
     def check(self, value: Any) -> Value:
@@ -62,12 +66,14 @@ class Control:
         changed: Self = replace(self, value=self.check(value))  # type: ignore[type-var]
         return changed
 
-    def _made(self) -> None:
+    def _made(self, **fields: Any) -> None:
+        """Check and set what was given, and the first value where none was."""
+        for name, given in fields.items():
+            object.__setattr__(self, name, given)
         if not self.name.isidentifier():
             raise ValueError(f"control: got the name {self.name!r}, needed a Python identifier")
-        for words in (self.label, *self.texts):
-            if not words.strip():
-                raise ValueError(f"{self.name}: the label or a text is empty")
+        if not all(words.strip() for words in (self.label, *self.texts)):
+            raise ValueError(f"{self.name}: the label or a text is empty")
         for value in self.values:
             if isinstance(value, bool) or not isinstance(value, str | int | float):
                 raise TypeError(f"{self.name}: a value is a str or a number, got {value!r}")
@@ -76,6 +82,8 @@ class Control:
         for what, entries in (("values", self.values), ("texts", self.texts)):
             if len(set(entries)) < len(entries):
                 raise ValueError(f"{self.name}: {what} are not unique: {_listed(entries)}")
+        first = self.values[0] if self.value is None else self.check(self.value)
+        object.__setattr__(self, "value", first)
 
 
 @dataclass(frozen=True)
@@ -102,11 +110,7 @@ class Choice(Control):
 
     def __post_init__(self) -> None:
         pairs = self.options.items() if isinstance(self.options, Mapping) else self.options
-        options = tuple((value, str(text)) for value, text in pairs)
-        object.__setattr__(self, "options", options)
-        self._made()
-        first = self.values[0] if self.value is None else self.check(self.value)
-        object.__setattr__(self, "value", first)
+        self._made(options=tuple((value, str(text)) for value, text in pairs))
 
     @property
     def values(self) -> tuple[Value, ...]:  # type: ignore[override]
@@ -116,15 +120,8 @@ class Choice(Control):
     def texts(self) -> tuple[str, ...]:  # type: ignore[override]
         return tuple(text for _, text in self.options)
 
-    def to_json(self) -> dict[str, Any]:
-        options = [[value, text] for value, text in self.options]
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "label": self.label,
-            "options": options,
-            "value": self.value,
-        }
+    def _offered(self) -> dict[str, Any]:
+        return {"options": [list(pair) for pair in self.options]}
 
 
 @dataclass(frozen=True)
@@ -132,7 +129,7 @@ class Slider(Control):
     """A slider that steps through rising numbers; each has a text: '32,768 tokens'.
 
     unit: what is counted, in the plural ('requests'; a text for 1 drops the final s). texts: what
-    the reader sees instead of number and unit. value: where it stands at first, the first number if
+    the reader sees instead of number and unit. value: where it is at first, the first number if
     not given. ValueError for numbers that do not rise and for texts that repeat, TypeError for
     values that are no numbers.
 
@@ -159,29 +156,17 @@ class Slider(Control):
         texts = tuple(self.texts) or tuple(with_unit(v, self.unit) for v in values)
         if len(texts) != len(values):
             raise ValueError(f"{self.name}: got {len(texts)} texts, needed {len(values)}")
-        object.__setattr__(self, "values", values)
-        object.__setattr__(self, "texts", texts)
-        self._made()
+        self._made(values=values, texts=texts)
         if list(values) != sorted(values):
             raise ValueError(f"{self.name}: values must rise, got {_listed(values)}")
-        first = values[0] if self.value is None else self.check(self.value)
-        object.__setattr__(self, "value", first)
 
     @classmethod
     def powers(
-        cls,
-        name: str,
-        label: str,
-        first: int,
-        last: int,
-        *,
-        value: int | None = None,
-        unit: str = "",
-        halves: bool = False,
+        cls, name: str, label: str, first: int, last: int, *, halves: bool = False, **more: Any
     ) -> Slider:
         """From `first` to `last`, each step doubling: 1, 2, 4, ... (halves: 1, 2, 3, 4, 6, 8, ...).
 
-        `first` is a whole number of at least 1; `last` must be one of the steps.
+        `first` is a whole number of at least 1; `last` must be one of the steps. more: value, unit.
         """
         if first < 1 or last <= first:
             raise ValueError(f"{name}: needed 1 <= first < last, got {first} and {last}")
@@ -193,34 +178,19 @@ class Slider(Control):
             at *= 2
         if values[-1] != last:
             raise ValueError(f"{name}: doubling {first} does not meet {last}; {values[-1]} would")
-        return cls(name, label, values, value, unit)
+        return cls(name, label, values, **more)
 
     @classmethod
     def steps(
-        cls,
-        name: str,
-        label: str,
-        first: int,
-        last: int,
-        step: int = 1,
-        *,
-        value: int | None = None,
-        unit: str = "",
+        cls, name: str, label: str, first: int, last: int, step: int = 1, **more: Any
     ) -> Slider:
-        """From `first` to `last` in equal whole steps."""
+        """From `first` to `last` in equal whole steps. more: value, unit."""
         if step < 1 or last <= first or (last - first) % step:
             raise ValueError(f"{name}: whole steps of {step} do not lead from {first} up to {last}")
-        return cls(name, label, range(first, last + 1, step), value, unit)
+        return cls(name, label, range(first, last + 1, step), **more)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "label": self.label,
-            "values": list(self.values),
-            "texts": list(self.texts),
-            "value": self.value,
-        }
+    def _offered(self) -> dict[str, Any]:
+        return {"values": list(self.values), "texts": list(self.texts)}
 
 
 def with_unit(value: float, unit: str) -> str:

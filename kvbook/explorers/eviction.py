@@ -15,9 +15,9 @@ import numpy as np
 
 from kvbook.explorers.controls import Choice, Slider
 from kvbook.explorers.explorer import Explorer, Scene
-from kvbook.explorers.scenes.panels import bar_part, bar_row, bars_panel
+from kvbook.explorers.scenes.panels import bars_panel
 from kvbook.explorers.scenes.words import bytes_words, percent_words, tokens_words
-from kvbook.explorers.svg_map import LEVELS, SHARES
+from kvbook.explorers.svg import LEVELS, SHARES
 from kvlib.arguments import check_index, check_integer, describe, listed
 from kvlib.arrays import to_numpy
 from kvlib.caches import (
@@ -144,10 +144,7 @@ def _scene(name: str, budget: int, life: Life, asked: Asked) -> Scene:
     size, full = (bytes_words(x.payload, 1024) for x in (life, asked))
     text = asked.prompt + answer[:-1]
     cache, freed = "Keys and values of all layers at the end", asked.payload - life.payload
-    parts = [
-        bar_part("held", life.payload / 1024, "cached"),
-        bar_part("given back", freed / 1024, "free"),
-    ]
+    parts = [["held", life.payload / 1024, "cached"], ["given back", freed / 1024, "free"]]
     numbered = [f"{i + 1} {line['label']}" for i, line in enumerate(_lines(text))]
     return {
         "title": f"{name}, {budget} of {n} tokens: {right} of {last} bytes right",
@@ -184,7 +181,7 @@ def _scene(name: str, budget: int, life: Life, asked: Asked) -> Scene:
                 "rings": [[n - last + i, int(key)] for i, key in enumerate(read)],
                 "legend": LEGEND,
             },
-            bars_panel(cache, "KiB", asked.payload / 1024 * 1.04, [bar_row("cache", parts)], []),
+            bars_panel(cache, "KiB", asked.payload / 1024 * 1.04, [["cache", parts]]),
         ],
     }
 

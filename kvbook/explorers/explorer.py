@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
@@ -34,38 +34,12 @@ class takes_settings:
     def __get__(self, explorer: Any, owner: Any = None) -> Any:
         if explorer is None:
             return self.method
-
-        def call(**settings: Any) -> Any:
-            return self.method(explorer, **settings)
-
-        update_wrapper(call, self.method)
+        call = update_wrapper(partial(self.method, explorer), self.method)
         keyword = inspect.Parameter.KEYWORD_ONLY
-        parameters = [
-            inspect.Parameter(name, keyword, default=value)
-            for name, value in explorer.settings.items()
-        ]
-        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [inspect.Parameter(n, keyword, default=v) for n, v in explorer.settings.items()]
+        )
         return call
-
-
-def explorer_html(anchor: str, data: dict[str, Any], scene: dict[str, Any], note: str = "") -> str:
-    """The element of one explorer; data: what the script reads; note: words below the view."""
-    summary = html.escape(scene["summary"])
-    return "\n".join(
-        [
-            f'<div class="kv-explorer" id="{anchor}"',
-            f" data-explorer='{_attribute(data)}'>",
-            f'<p class="kv-title">{html.escape(scene["title"])}</p>',
-            f'<div class="kv-figure" role="img" aria-label="{summary}">',
-            svg.draw(scene),
-            "</div>",
-            f'<p class="kv-summary">{summary}</p>',
-            numbers_table(scene),
-            formula_lines(scene),
-            *([f'<p class="kv-note">{html.escape(note)}</p>'] if note else []),
-            "</div>",
-        ]
-    )
 
 
 def numbers_table(scene: dict[str, Any]) -> str:
@@ -80,12 +54,6 @@ def numbers_table(scene: dict[str, Any]) -> str:
 def formula_lines(scene: dict[str, Any]) -> str:
     """The formula with its numbers filled in, as preformatted HTML."""
     return f'<pre class="kv-formula">{html.escape(chr(10).join(scene["formula"]))}</pre>'
-
-
-def _attribute(data: Any) -> str:
-    """JSON for an attribute in single quotes."""
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace("'", "&#39;")
 
 
 Scene = dict[str, Any]
@@ -245,12 +213,33 @@ class Explorer:
         return f"<Explorer {self.name}: {self.scene()['title']}>"
 
     def to_html(self, note: str = "") -> str:
-        """The first view, with the data for the page's script in `data-explorer`, but no script."""
+        """The first view, with the data for the page's script in `data-explorer`, but no script.
+
+        The same settings give the same text, so that a notebook's output can be compared.
+        """
         data: dict[str, Any] = {"name": self.name, "title": self.title}
         data["controls"] = [control.to_json() for control in self.controls]
         if self._frames is not None:
             data["frames"] = self._frames
-        return explorer_html(self.anchor, data, self.scene(), note)
+        text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        for letter, entity in (("&", "&amp;"), ("<", "&lt;"), ("'", "&#39;")):
+            text = text.replace(letter, entity)
+        scene = self.scene()
+        summary = html.escape(scene["summary"])
+        lines = [
+            f'<div class="kv-explorer" id="{self.anchor}"',
+            f" data-explorer='{text}'>",
+            f'<p class="kv-title">{html.escape(scene["title"])}</p>',
+            f'<div class="kv-figure" role="img" aria-label="{summary}">',
+            svg.draw(scene),
+            "</div>",
+            f'<p class="kv-summary">{summary}</p>',
+            numbers_table(scene),
+            formula_lines(scene),
+            *([f'<p class="kv-note">{html.escape(note)}</p>'] if note else []),
+            "</div>",
+        ]
+        return "\n".join(lines)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """Text, the page's markup and, where a Jupyter kernel runs, the live widget."""

@@ -8,8 +8,7 @@ given before. An error is written where the reader looks, and raised.
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from kvbook.explorers import svg
 from kvbook.explorers.controls import Control
@@ -37,26 +36,13 @@ STYLE = """<style>
 </style>"""
 
 
-class Explained(Protocol):
-    """What a view asks of an explorer."""
-
-    title: str
-
-    @property
-    def controls(self) -> Sequence[Control]: ...
-
-    def scene(self, **settings: Any) -> dict[str, Any]: ...
-
-    def call(self, **settings: Any) -> str: ...
-
-
 class LiveView:
     """One view of an explorer; each has controls of its own. `box` is what Jupyter shows.
 
     controls: name → widget. picture and words: HTML widgets.
     """
 
-    def __init__(self, explorer: Explained) -> None:
+    def __init__(self, explorer: Any) -> None:
         import ipywidgets
 
         self.explorer = explorer

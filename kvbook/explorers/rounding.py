@@ -24,19 +24,22 @@ def rounded_scene(scene: dict[str, Any]) -> dict[str, Any]:
     A bar becomes as long as `number_words` writes its number (three significant digits, or all
     whole ones), so that picture and words agree. A point of a curve is rounded to a power of ten
     not above a thousandth of its linear axis, or to four significant digits on a logarithmic one.
+    Cells hold roles and words, and a map holds levels, which are whole numbers: both stay.
     """
-    panels = [_ROUNDED.get(panel["kind"], _as_it_is)(panel) for panel in scene["panels"]]
+    rounded = {"bars": _bars, "curves": _curves}
+    panels = [rounded.get(panel["kind"], dict)(panel) for panel in scene["panels"]]
     return scene | {"panels": panels}
 
 
 def _bars(panel: dict[str, Any]) -> dict[str, Any]:
     floor = NOISE * panel["max"]
-    bars = [
-        bar | {"parts": [part | {"value": _written(part["value"], floor)} for part in bar["parts"]]}
-        for bar in panel["bars"]
-    ]
-    marks = [mark | {"value": _written(mark["value"], floor)} for mark in panel["marks"]]
-    return panel | {"max": _written(panel["max"], 0), "bars": bars, "marks": marks}
+
+    def written(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [row | {"value": _written(row["value"], floor)} for row in rows]
+
+    bars = [bar | {"parts": written(bar["parts"])} for bar in panel["bars"]]
+    most = _written(panel["max"], 0)
+    return panel | {"max": most, "bars": bars, "marks": written(panel["marks"])}
 
 
 def _curves(panel: dict[str, Any]) -> dict[str, Any]:
@@ -45,17 +48,8 @@ def _curves(panel: dict[str, Any]) -> dict[str, Any]:
         line | {"points": [[_on(x, a), _on(y, b)] for a, b in line["points"]]}
         for line in panel["lines"]
     ]
-    points = [
-        point | {"x": _on(x, point["x"]), "y": _on(y, point["y"])} for point in panel["points"]
-    ]
+    points = [at | {"x": _on(x, at["x"]), "y": _on(y, at["y"])} for at in panel["points"]]
     return panel | {"x": _axis(x), "y": _axis(y), "lines": lines, "points": points}
-
-
-def _as_it_is(panel: dict[str, Any]) -> dict[str, Any]:
-    return panel  # cells hold roles and words; a map holds levels, which are whole numbers
-
-
-_ROUNDED = {"bars": _bars, "curves": _curves}
 
 
 def _axis(axis: dict[str, Any]) -> dict[str, Any]:

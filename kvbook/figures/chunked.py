@@ -11,15 +11,7 @@ import numpy as np
 
 from kvbook.explorers.controls import Slider
 from kvbook.explorers.explorer import Explorer, Scene
-from kvbook.explorers.scenes.axes import axis_counts
-from kvbook.explorers.scenes.panels import (
-    bar_part,
-    bar_row,
-    bars_panel,
-    cells_panel,
-    curve_line,
-    curves_panel,
-)
+from kvbook.explorers.scenes.panels import axis_counts, bars_panel, cells_panel, curves_panel
 from kvbook.explorers.scenes.words import number_words, percent_words
 from kvbook.figures import draw
 from kvbook.figures.draw import bytes_axis, centered, figure, finish, label_ends, lines, ticks_at
@@ -276,11 +268,16 @@ def _budget_scene(events: Events, prompt: Hashable, text: str, most: Mapping[str
         row = rows.setdefault(e.request, [""] * (len(fed) - 1))
         row[e.step] = "query" if e.kind == "prefill" else "cached"
     steps = [[i + end, fed[i + 1] - fed[i]] for i in range(len(fed) - 1) for end in (0, 1)]
+    squares = [[str(name), row] for name, row in rows.items()]
+    legend = [["query", "reads its prompt"], ["cached", "decodes a token"]]
+    label = "Tokens in each step: every request waits for all of them"
+    x, y = axis_counts("step", most["steps"]), axis_counts("tokens", most["tokens"])
     bars = [
-        bar_row(f"{name}: longest gap", [bar_part("between two tokens", max(found), "cached")])
+        [f"{name}: longest gap", [["between two tokens", max(found), "cached"]]]
         for name, found in gaps.items()
     ]
-    waited = bar_part("for the first token", first, "query")
+    bars.append([f"{prompt}: first token", [["for the first token", first, "query"]]])
+    longest_wait = most["wait"] * 1.05
     return {
         "title": f"{text[0].upper()}{text[1:]}: the prompt is read {how}",
         "summary": f"The prompt of {length:,} tokens is read {how}. Between two tokens of a"
@@ -296,28 +293,9 @@ def _budget_scene(events: Events, prompt: Hashable, text: str, most: Mapping[str
             {"label": "Fed until the prompt's first token", "text": f"{first:,} tokens"},
         ],
         "panels": [
-            cells_panel(
-                "One row per request, one square per step",
-                [{"label": str(name), "cells": row} for name, row in rows.items()],
-                [
-                    {"role": "query", "label": "reads its prompt"},
-                    {"role": "cached", "label": "decodes a token"},
-                ],
-            ),
-            curves_panel(
-                "Tokens in each step: every request waits for all of them",
-                axis_counts("step", most["steps"]),
-                axis_counts("tokens", most["tokens"]),
-                [curve_line("", "ink", steps, False)],
-                [],
-            ),
-            bars_panel(
-                "Waiting, in tokens fed to all requests",
-                "tokens",
-                most["wait"] * 1.05,
-                [*bars, bar_row(f"{prompt}: first token", [waited])],
-                [],
-            ),
+            cells_panel("One row per request, one square per step", squares, legend),
+            curves_panel(label, x, y, [["", "ink", steps, False]]),
+            bars_panel("Waiting, in tokens fed to all requests", "tokens", longest_wait, bars),
         ],
     }
 
@@ -361,7 +339,10 @@ def _tile_scene(i: int, text: str, states: list[tuple[float, float]], away: floa
     for j, (here, _) in enumerate(states):
         raised = not j or here > states[j - 1][0]
         roles.append("free" if j > i else "ink" if raised else "muted")
-    after = [bar_part("summed before", old * shrink, "muted"), bar_part("this tile", added, "ink")]
+    legend = [["ink", "raised top"], ["muted", "read"], ["free", "not read yet"]]
+    label = "total, in units of e^top (the unit grows when top rises)"
+    after = [["summed before", old * shrink, "muted"], ["this tile", added, "ink"]]
+    bars = [["before this tile", [["summed before", old, "muted"]]], ["after it", after]]
     return {
         "title": f"Tile {i + 1} of {len(states)}, {text}",
         "summary": f"{done} In units of the final output's norm, o / total is off by"
@@ -377,24 +358,7 @@ def _tile_scene(i: int, text: str, states: list[tuple[float, float]], away: floa
             {"label": "Distance from the final output", "text": number_words(away)},
         ],
         "panels": [
-            cells_panel(
-                "Tiles of keys",
-                [{"label": "tiles", "cells": roles}],
-                [
-                    {"role": "ink", "label": "raised top"},
-                    {"role": "muted", "label": "read"},
-                    {"role": "free", "label": "not read yet"},
-                ],
-            ),
-            bars_panel(
-                "total, in units of e^top (the unit grows when top rises)",
-                "units",
-                max(n for _, n in states) * 1.2,
-                [
-                    bar_row("before this tile", [bar_part("summed before", old, "muted")]),
-                    bar_row("after it", after),
-                ],
-                [],
-            ),
+            cells_panel("Tiles of keys", [["tiles", roles]], legend),
+            bars_panel(label, "units", max(n for _, n in states) * 1.2, bars),
         ],
     }

@@ -9,7 +9,7 @@ import numpy as np
 
 from kvbook.explorers.controls import Slider
 from kvbook.explorers.explorer import Explorer, Scene
-from kvbook.explorers.scenes.panels import bar_part, bar_row, bars_panel, cells_panel
+from kvbook.explorers.scenes.panels import bars_panel, cells_panel
 from kvbook.explorers.scenes.words import count_words
 from kvbook.figures import draw
 from kvbook.figures.draw import bars, centered, figure, finish, note
@@ -179,11 +179,11 @@ def _split_scene(
     busiest, share = handed_out([keys], [splits], heads, sms * per_sm)
     idle = f"the {sms * per_sm} places are idle for {share:.0%} of the time"
     roles = ["muted" if i < blocks else "free" for i in range(sms)]
-    rows = [{"label": f"from {i}", "cells": roles[i : i + COLUMNS]} for i in range(0, sms, COLUMNS)]
-    legend = [{"role": "muted", "label": "has a block"}, {"role": "free", "label": "idle"}]
-    once = bar_part("read once", read / 2**20, "key")
-    twice = bar_part("written, then read", 2 * partial / 2**20, "muted")
-    moved = [bar_row("keys and values", [once]), bar_row("partial results", [twice])]
+    rows = [[f"from {i}", roles[i : i + COLUMNS]] for i in range(0, sms, COLUMNS)]
+    legend = [["muted", "has a block"], ["free", "idle"]]
+    once = ["read once", read / 2**20, "key"]
+    twice = ["written, then read", 2 * partial / 2**20, "muted"]
+    moved = [["keys and values", [once]], ["partial results", [twice]]]
     most = read / 2**20 * 1.35
     return {
         "title": f"{split_words}: {blocks:,} blocks",
@@ -200,7 +200,7 @@ def _split_scene(
         ],
         "panels": [
             cells_panel(f"{sms} multiprocessors", rows, legend),
-            bars_panel("Bytes moved by one layer, MiB", "MiB", most, moved, []),
+            bars_panel("Bytes moved by one layer, MiB", "MiB", most, moved),
         ],
     }
 
@@ -231,9 +231,8 @@ def _step_scene(
     roles = ["cached" if i < done else "free" for i in range(steps)]
     if 0 < at <= steps:
         roles[at - 1] = "muted"
-    rows = [{"label": f"block {b}", "cells": roles} for b in range(blocks)]
-    names_of = {"cached": "read", "muted": "on its way", "free": "not yet"}
-    legend = [{"role": role, "label": label} for role, label in names_of.items()]
+    rows = [[f"block {b}", roles] for b in range(blocks)]
+    legend = [["cached", "read"], ["muted", "on its way"], ["free", "not yet"]]
     return {
         "title": f"Step {at} of {len(names) - 1}: {names[at]}",
         "summary": words.get(at, reads),

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from kvbook.explorers.controls import Slider
 from kvbook.explorers.explorer import Explorer, Scene
-from kvbook.explorers.scenes.panels import bar_part, bar_row, bars_panel, cells_panel
+from kvbook.explorers.scenes.panels import bars_panel, cells_panel
 from kvbook.explorers.scenes.words import count_words, times_words
 from kvlib.meter import Meter
 from kvlib.model import Decoder
 from kvlib.serve.generation import generate
 
-LEGEND = (
-    {"role": "key", "label": "computed for the first time"},
-    {"role": "recomputed", "label": "computed again"},
-    {"role": "cached", "label": "read from the cache"},
-)
+LEGEND = [
+    ["key", "computed for the first time"],
+    ["recomputed", "computed again"],
+    ["cached", "read from the cache"],
+]
 
 
 def waste_explorer(model: Decoder, prompt: str, new: int) -> Explorer:
@@ -54,12 +54,12 @@ def _scene(prompt: int, step: int, text: str, again: list[int], once: list[int])
     rest = ["key"] * fresh + [""] * (prompt + len(again) - 1 - held)
     without, with_one = "without a cache", "with a cache"
     rows = [
-        {"label": label, "cells": [role] * (held - fresh) + rest}
+        [label, [role] * (held - fresh) + rest]
         for label, role in ((without, "recomputed"), (with_one, "cached"))
     ]
-    first = bar_part("computed for the first time", fast, "key")
-    repeated = bar_part("computed again", (again[step - 1] - once[step - 1]) / 1e6, "recomputed")
-    bars = [bar_row(without, [first, repeated]), bar_row(with_one, [first])]
+    first = ["computed for the first time", fast, "key"]
+    repeated = ["computed again", (again[step - 1] - once[step - 1]) / 1e6, "recomputed"]
+    bars = [[without, [first, repeated]], [with_one, [first]]]
     needs = f"What step {step} needs: a square for each token of the text so far"
     label = f"Operations of steps 1 to {step}, in millions"
     return {
@@ -75,8 +75,8 @@ def _scene(prompt: int, step: int, text: str, again: list[int], once: list[int])
             {"label": "Operations, without / with a cache", "text": ratio},
         ],
         "panels": [
-            cells_panel(needs, rows, list(LEGEND)),
-            bars_panel(label, "million", again[-1] / 1e6 * 1.04, bars, []),
+            cells_panel(needs, rows, LEGEND),
+            bars_panel(label, "million", again[-1] / 1e6 * 1.04, bars),
         ],
     }
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from kvbook.explorers.controls import Slider
 from kvbook.explorers.explorer import Explorer, Scene
-from kvbook.explorers.scenes.panels import bar_part, bar_row, bars_panel
+from kvbook.explorers.scenes.panels import bars_panel
 from kvbook.explorers.scenes.words import bytes_words, count_words, percent_words
 from kvbook.figures import draw
 from kvbook.figures.draw import centered, figure, finish, heatmap, label_ends
@@ -154,11 +154,13 @@ def _scene(groups: int, rows: int, width: int, size: int, sms: int, most: float)
     busy = f"{min(groups, sms)} of {sms}"
     share, roundings = percent_words(partial / total), f"{each + groups:,}"
     parts = [
-        bar_part(name, n / 1e6, role)
+        [name, n / 1e6, role]
         for (name, n), role in zip(moved.items(), ("muted", "ink"), strict=True)
     ]
-    first = bar_row("first stage", [bar_part("rows of a group", each, "muted")])
-    second = bar_row("second", [bar_part("groups", groups, "ink")])
+    moves = "Bytes moved by the backward pass"
+    rounds = "Most roundings in the sum of a column"
+    first = ["first stage", [["rows of a group", each, "muted"]]]
+    second = ["second", [["groups", groups, "ink"]]]
     return {
         "title": f"{count_words(groups, 'group', 'groups')} of {count_words(each, 'row', 'rows')}",
         "summary": f"The first stage occupies {busy} multiprocessors. The "
@@ -174,13 +176,7 @@ def _scene(groups: int, rows: int, width: int, size: int, sms: int, most: float)
             {"label": "Most roundings in a column", "text": roundings},
         ],
         "panels": [
-            bars_panel(
-                "Bytes moved by the backward pass", "MB", most / 1e6 * 1.04,
-                [bar_row("all", parts)], [],
-            ),
-            bars_panel(
-                "Most roundings in the sum of a column", "additions", (rows + 1) * 1.04,
-                [first, second], [],
-            ),
+            bars_panel(moves, "MB", most / 1e6 * 1.04, [["all", parts]]),
+            bars_panel(rounds, "additions", (rows + 1) * 1.04, [first, second]),
         ],
-    }  # fmt: skip
+    }

@@ -10,8 +10,7 @@ import numpy as np
 
 from kvbook.explorers.controls import Slider
 from kvbook.explorers.explorer import Explorer, Scene
-from kvbook.explorers.scenes.axes import axis_counts, axis_linear
-from kvbook.explorers.scenes.panels import bar_part, bar_row, bars_panel, curve_line, curves_panel
+from kvbook.explorers.scenes.panels import axis_counts, axis_linear, bars_panel, curves_panel
 from kvbook.explorers.scenes.words import fixed
 from kvbook.figures.draw import annotate, bars, figure, finish, heatmap
 from kvbook.figures.style import CARD, GRID, INK, MUTED, color
@@ -125,9 +124,9 @@ def _scene(
     for label, role, bits in (("with the bug", "muted", broken), ("healthy", "ink", healthy)):
         # A fiftieth of a bit is a quarter of a pixel; one value is on the edge between hundredths.
         points = [[i + 1, round(50 * b) / 50] for i, b in enumerate(bits)]
-        lines.append(curve_line(label, role, points, label == "healthy"))
+        lines.append([label, role, points, label == "healthy"])
     averages = [
-        bar_row(label, [bar_part(label, mean, role)])
+        [label, [[label, mean, role]]]
         for label, mean, role in zip(("healthy", "with the bug"), means, ("ink", "muted"))
     ]
     x, y = axis_counts("byte", len(healthy)), axis_linear("bits", top, 1)
@@ -142,8 +141,8 @@ def _scene(
             {"label": "First byte over one bit more", "text": first},
         ],
         "panels": [
-            curves_panel("Bits of each byte", x, y, lines, []),
-            bars_panel("On average", "bits per byte", worst * 1.05, averages, []),
+            curves_panel("Bits of each byte", x, y, lines),
+            bars_panel("On average", "bits per byte", worst * 1.05, averages),
         ],
     }
 

@@ -169,7 +169,6 @@ def _pool_scene(state: Blocks, taken: set[int], moment: Moment, names: Sequence[
     used = len(roles) - found - blank
     copied = format_bytes(moment.copied) if moment.copied else "nothing"
     label = f"Blocks 0 to {len(roles) - 1} of the pool, one per column; below, the"
-    legend = [{"role": role, "label": text} for role, text in LEGEND.items()]
     return {
         "title": moment.words,
         "summary": (
@@ -187,5 +186,5 @@ def _pool_scene(state: Blocks, taken: set[int], moment: Moment, names: Sequence[
             {"label": "Free, nothing to find", "text": str(blank)},
             {"label": "Bytes copied", "text": copied},
         ],
-        "panels": [cells_panel(f"{label} requests that hold them", rows, legend)],
+        "panels": [cells_panel(f"{label} requests that hold them", rows, list(LEGEND.items()))],
     }

@@ -12,8 +12,7 @@ import numpy as np
 
 from kvbook.explorers.controls import Slider
 from kvbook.explorers.explorer import Explorer, Scene
-from kvbook.explorers.scenes.axes import nice_step, ticked
-from kvbook.explorers.scenes.panels import bar_part, bar_row, bars_panel, curve_line, curves_panel
+from kvbook.explorers.scenes.panels import bars_panel, curves_panel, nice_step, ticked
 from kvbook.explorers.scenes.words import count_words, fixed, number_words
 from kvbook.figures import draw
 from kvbook.figures.draw import bytes_axis, cells, figure, finish, heatmap, note
@@ -242,7 +241,7 @@ def _scene(keys: np.ndarray, loud: int, bits: int, here: dict[str, tuple[float, 
         for i, what in enumerate(("keys", "scores"))
         for axis in AXIS_ROLES
     ]
-    bars = [bar_row(what, [bar_part(axis, x, AXIS_ROLES[axis])]) for what, axis, x in shares]
+    bars = [[what, [[axis, x, AXIS_ROLES[axis]]]] for what, axis, x in shares]
     label = "Error, in percent of the size (the scale changes)"  # so that the longer one is seen
     longest = max(x for _, _, x in shares)
     other = f"but that of the scores is smaller {better[1]}"
@@ -258,7 +257,7 @@ def _scene(keys: np.ndarray, loud: int, bits: int, here: dict[str, tuple[float, 
             {"label": f"Error of the {what}, {axis}", "text": f"{number_words(x)} %"}
             for what, axis, x in shares
         ],
-        "panels": [_curves(keys, loud, bits), bars_panel(label, "%", longest * 1.04, bars, [])],
+        "panels": [_curves(keys, loud, bits), bars_panel(label, "%", longest * 1.04, bars)],
     }
 
 
@@ -271,15 +270,11 @@ def _curves(keys: np.ndarray, loud: int, bits: int) -> Scene:
     for name, x in series.items():
         points = [[t, float(x[t, loud])] for t in range(shown)]
         role, dashed = AXIS_ROLES.get(name, "ink"), name not in AXIS_ROLES
-        lines.append(curve_line(name, role, points, dashed))
+        lines.append([name, role, points, dashed])
     top = float(np.abs(keys[:shown, loud]).max()) * 1.1
     step = nice_step(top, 2)
     marks = [i * step for i in (-2, -1, 0, 1, 2) if abs(i * step) <= top]
     ticks = [{"at": at, "text": number_words(at)} for at in marks]
-    return curves_panel(
-        f"Channel {loud}, which the queries weigh most",
-        ticked("token", shown, 1, 16),
-        {"label": "number", "scale": "linear", "min": -top, "max": top, "ticks": ticks},
-        lines,
-        [],
-    )
+    y = {"label": "number", "scale": "linear", "min": -top, "max": top, "ticks": ticks}
+    label = f"Channel {loud}, which the queries weigh most"
+    return curves_panel(label, ticked("token", shown, 1, 16), y, lines)

@@ -18,25 +18,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-CARD = "#ffffff"
-INK = "#1f2328"
-MUTED = "#57606a"
-GRID = "#d0d7de"
+from kvbook.explorers.svg import LIGHT
 
+CARD, INK, MUTED, GRID = (LIGHT[role] for role in ("card", "ink", "muted", "grid"))
 COLORS: Mapping[str, str] = MappingProxyType(
-    {
-        "query": "#e65105",
-        "key": "#1d5ed5",
-        "value": "#034b1c",
-        "cached": "#0f1934",
-        "recomputed": "#a93272",
-        "shared": "#550678",
-        "weights": "#5a98d9",
-        "free": "#928b85",
-        "ink": INK,
-        "muted": MUTED,
-        "grid": GRID,
-    }
+    {role: hexed for role, hexed in LIGHT.items() if role != "card"}
 )
 DARK_CARD = "#1b2129"
 DARK: Mapping[str, str] = MappingProxyType(
@@ -120,11 +106,7 @@ def text_color(role: str, *, dark: bool = False) -> str:
     """
     rgb, card = _rgb(color(role, dark=dark)), DARK_CARD if dark else CARD
     while contrast(_hex(rgb), card) < 4.6:
-        rgb = (
-            (1 - 0.96 * (1 - rgb[0]), 1 - 0.96 * (1 - rgb[1]), 1 - 0.96 * (1 - rgb[2]))
-            if dark
-            else (rgb[0] * 0.96, rgb[1] * 0.96, rgb[2] * 0.96)
-        )
+        rgb = tuple(1 - 0.96 * (1 - c) if dark else 0.96 * c for c in rgb)
     return _hex(rgb)
 
 
@@ -166,12 +148,12 @@ def use_style() -> None:
     import matplotlib
     from matplotlib.colors import LinearSegmentedColormap
 
-    maps: dict[str, tuple[str, ...]] = {
-        "kvlib": (CARD, "#b9cdf3", "#1d5ed5", "#0f1934"),  # how much: none to most
-        "kvlib_signed": ("#7a4a00", "#e3c9a0", CARD, "#b9cdf3", "#1d5ed5"),  # below, above zero
+    maps = {
+        "kvlib": [CARD, "#b9cdf3", "#1d5ed5", "#0f1934"],  # how much: none to most
+        "kvlib_signed": ["#7a4a00", "#e3c9a0", CARD, "#b9cdf3", "#1d5ed5"],  # below, above zero
     }
     for name, stops in maps.items():
-        cmap = LinearSegmentedColormap.from_list(name, list(stops))
+        cmap = LinearSegmentedColormap.from_list(name, stops)
         if name not in matplotlib.colormaps:
             matplotlib.colormaps.register(cmap, name=name)
     rc: dict[Any, Any] = dict(_RC)
@@ -209,14 +191,14 @@ def _teach_notebook() -> None:
     select_figure_formats(shell, {"png"}, bbox_inches=None)
 
 
-def _rgb(hex_color: str) -> tuple[float, float, float]:
+def _rgb(hex_color: str) -> tuple[float, ...]:
     digits = hex_color.removeprefix("#")
     if len(digits) != 6:
         raise ValueError(f"colour: got {hex_color!r}, needed the form #rrggbb")
-    return tuple(int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4))  # type: ignore[return-value]
+    return tuple(int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4))
 
 
-def _hex(rgb: tuple[float, float, float]) -> str:
+def _hex(rgb: tuple[float, ...]) -> str:
     return "#" + "".join(f"{round(255 * min(1.0, max(0.0, c))):02x}" for c in rgb)
 
 

@@ -49,14 +49,14 @@ class Blocks(NamedTuple):
 
 def pool_rows(
     state: Blocks, taken: Container[int], names: Iterable[Any], tables: Mapping[Any, Sequence[int]]
-) -> list[Scene]:
+) -> list[Any]:
     """Rows of cells: the pool, `taken` blocks set apart, and below it what each request holds."""
-    roles, rows = state.roles(), []
+    roles, rows = state.roles(), list[Any]()
     cells = ["key" if n and b in taken else roles[b] for b, n in enumerate(state.references)]
-    rows.append({"label": "pool", "cells": cells})
+    rows.append(["pool", cells])
     for name in names:
         cells = [role if b in tables.get(name, ()) else "" for b, role in enumerate(roles)]
-        rows.append({"label": str(name), "cells": cells})
+        rows.append([str(name), cells])
     return rows
 
 
@@ -181,7 +181,7 @@ class PoolFilm:
         rows = pool_rows(state, taken, self.names, note.tables)
         roles = ["key", "cached", "shared", *(["muted"] if state.published else []), "free"]
         label = f"Blocks 0 to {len(state.references) - 1} of the pool, one per column; below, the"
-        legend = [{"role": role, "label": LEGEND[role]} for role in roles]
+        legend = [[role, LEGEND[role]] for role in roles]
         return cells_panel(f"{label} requests that hold them", rows, legend)
 
     def _slots_panel(self, state: Blocks, note: Note) -> Scene:
@@ -195,7 +195,7 @@ class PoolFilm:
                 cells += [""] * (n > 0)  # a gap where a block ends
                 cells += [roles[block]] * here + ["free"] * (size - here)
             width = widest * (size + 1) - 1
-            rows.append({"label": str(name), "cells": cells + [""] * (width - len(cells))})
+            rows.append([str(name), cells + [""] * (width - len(cells))])
         label = f"The same blocks in the order of the tables, {size} slots in each"
         return cells_panel(label, rows, [])
 

@@ -7,15 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvbook.explorers.scenes.axes import axis_counts, axis_linear
-from kvbook.explorers.scenes.panels import (
-    bar_part,
-    bar_row,
-    bars_panel,
-    curve_line,
-    curve_point,
-    curves_panel,
-)
+from kvbook.explorers.scenes.panels import axis_counts, axis_linear, bars_panel, curves_panel
 from kvbook.explorers.scenes.words import (
     bytes_words,
     fixed,
@@ -139,37 +131,21 @@ def growth_curves(facts: dict, settings: dict, work: dict) -> dict:
         slow.append([i, step_flops(facts, seq, seq)])
         fast.append([i, step_flops(facts, seq if i == 1 else 1, seq)])
     unit = flops_unit(work["last_slow"])
-    x = axis_counts("new token", fresh * 1.02)
-    lines = [
-        curve_line("recomputed", "recomputed", slow, False),
-        curve_line("with a cache", "cached", fast, False),
+    x, top = axis_counts("new token", fresh * 1.02), work["last_slow"] * 1.12
+    lines = [["recomputed", "recomputed", slow, False], ["with a cache", "cached", fast, False]]
+    points = [
+        [scaled_words(work["last_slow"], "FLOP"), "recomputed", fresh, work["last_slow"]],
+        [scaled_words(work["last_fast"], "FLOP"), "cached", fresh, work["last_fast"]],
     ]
-    return curves_panel(
-        "Operations of each step",
-        x,
-        axis_linear(unit["name"], work["last_slow"] * 1.12, unit["size"]),
-        lines,
-        [
-            curve_point(
-                scaled_words(work["last_slow"], "FLOP"), "recomputed", fresh, work["last_slow"]
-            ),
-            curve_point(
-                scaled_words(work["last_fast"], "FLOP"), "cached", fresh, work["last_fast"]
-            ),
-        ],
-    )
+    y = axis_linear(unit["name"], top, unit["size"])
+    return curves_panel("Operations of each step", x, y, lines, points)
 
 
 def growth_bars(work: dict) -> dict:
     """The totals: what must be computed once, and what is computed again."""
     unit = flops_unit(work["again"])
     once, again = work["once"] / unit["size"], work["again"] / unit["size"]
-    needed = bar_part("computed once", once, "cached")
-    repeated = bar_part("computed again", again - once, "recomputed")
-    return bars_panel(
-        "Operations in all",
-        unit["name"],
-        again * 1.04,
-        [bar_row("without a cache", [needed, repeated]), bar_row("with a cache", [needed])],
-        [],
-    )
+    needed = ["computed once", once, "cached"]
+    repeated = ["computed again", again - once, "recomputed"]
+    bars = [["without a cache", [needed, repeated]], ["with a cache", [needed]]]
+    return bars_panel("Operations in all", unit["name"], again * 1.04, bars)

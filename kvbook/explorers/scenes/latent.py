@@ -13,16 +13,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvbook.explorers.scenes.axes import axis_decades, axis_tokens
 from kvbook.explorers.scenes.growth import flops_unit
-from kvbook.explorers.scenes.panels import (
-    bar_part,
-    bar_row,
-    bars_panel,
-    curve_line,
-    curve_point,
-    curves_panel,
-)
+from kvbook.explorers.scenes.panels import axis_decades, axis_tokens, bars_panel, curves_panel
 from kvbook.explorers.scenes.words import (
     bytes_words,
     count_words,
@@ -225,52 +217,29 @@ def latent_bars(work: dict) -> dict:
     forms = work["forms"]
     most = max(forms["expanded"], forms["absorbed"])
     unit = flops_unit(most)
-    return bars_panel(
-        f"Operations of one layer for {new_words(work['fresh'])}",
-        unit["name"],
-        most / unit["size"] * 1.04,
-        [
-            bar_row(
-                "expanded",
-                [
-                    form_part("expanding the latents", forms["expanding"], unit, "recomputed"),
-                    form_part("attention", forms["expanded_attention"], unit, "cached"),
-                ],
-            ),
-            bar_row(
-                "absorbed",
-                [
-                    form_part("absorbing the matrices", forms["absorbing"], unit, "query"),
-                    form_part("attention", forms["absorbed_attention"], unit, "cached"),
-                ],
-            ),
-        ],
-        [],
-    )
-
-
-def form_part(label: str, flops: float, unit: dict, role: str) -> dict:
-    """One part of a bar."""
-    return bar_part(label, flops / unit["size"], role)
+    parts = [
+        ["expanding the latents", forms["expanding"], "recomputed"],
+        ["attention", forms["expanded_attention"], "cached"],
+        ["absorbing the matrices", forms["absorbing"], "query"],
+        ["attention", forms["absorbed_attention"], "cached"],
+    ]
+    for part in parts:
+        part[1] = part[1] / unit["size"]
+    label = f"Operations of one layer for {new_words(work['fresh'])}"
+    bars = [["expanded", parts[:2]], ["absorbed", parts[2:]]]
+    return bars_panel(label, unit["name"], most / unit["size"] * 1.04, bars)
 
 
 def latent_curve(work: dict) -> dict:
     """The ratio of the two forms by the number of new tokens, up to a prompt from scratch."""
     y = axis_decades("operations, expanded / absorbed", 0.1, 200, 1)
     crossing = work["crossing"]
-    return curves_panel(
-        "Above 1, absorbing takes fewer operations; below 1, expanding does",
-        axis_tokens("new tokens in the step", 1, MOST_NEW),
-        y,
-        [
-            curve_line(f"{tokens_short(work['context'])} cached", "ink", work["ratios"], False),
-            curve_line("equal", "muted", [[1, 1], [MOST_NEW, 1]], False),
-            curve_line(
-                f"{trimmed(crossing, 1)} tokens",
-                "muted",
-                [[crossing, y["min"]], [crossing, 0.8 * y["max"]]],
-                True,
-            ),
-        ],
-        [curve_point(ratio_words(work), "ink", work["fresh"], work["ratio"])],
-    )
+    upright = [[crossing, y["min"]], [crossing, 0.8 * y["max"]]]
+    lines = [
+        [f"{tokens_short(work['context'])} cached", "ink", work["ratios"], False],
+        ["equal", "muted", [[1, 1], [MOST_NEW, 1]], False],
+        [f"{trimmed(crossing, 1)} tokens", "muted", upright, True],
+    ]
+    label = "Above 1, absorbing takes fewer operations; below 1, expanding does"
+    x, point = axis_tokens("new tokens in the step", 1, MOST_NEW), [ratio_words(work), "ink"]
+    return curves_panel(label, x, y, lines, [point + [work["fresh"], work["ratio"]]])

@@ -7,15 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvbook.explorers.scenes.axes import axis_bytes, axis_tokens
-from kvbook.explorers.scenes.panels import (
-    bar_part,
-    bar_row,
-    bars_panel,
-    curve_line,
-    curve_point,
-    curves_panel,
-)
+from kvbook.explorers.scenes.panels import axis_bytes, axis_tokens, bars_panel, curves_panel
 from kvbook.explorers.scenes.words import (
     bytes_exact,
     bytes_words,
@@ -141,27 +133,22 @@ FIRST, LAST = 512, 1048576  # tokens, the ends of the slider and of the curve
 def memory_bar(gpu: dict, settings: dict, kv: dict) -> dict:
     """One GPU from the first byte of weights to its last free one."""
     parts = [
-        bar_part("weights", kv["weights"] / GIB, "weights"),
-        bar_part("keys and values", kv["payload"] / GIB, "cached"),
+        ["weights", kv["weights"] / GIB, "weights"],
+        ["keys and values", kv["payload"] / GIB, "cached"],
     ]
     if kv["scales"] > 0:
-        parts.append(bar_part("their scales", kv["scales"] / GIB, "value"))
+        parts.append(["their scales", kv["scales"] / GIB, "value"])
     if kv["waste"] > 0:
-        parts.append(bar_part("held, not needed", kv["waste"] / GIB, "muted"))
+        parts.append(["held, not needed", kv["waste"] / GIB, "muted"])
     if kv["reserve"] > 0:
-        parts.append(bar_part("reserve", kv["reserve"] / GIB, "grid"))
+        parts.append(["reserve", kv["reserve"] / GIB, "grid"])
     if kv["free"] > 0:
-        parts.append(bar_part("free", kv["free"] / GIB, "free"))
+        parts.append(["free", kv["free"] / GIB, "free"])
     usable = kv["usable"] / GIB
     total = max(usable, usable - kv["left"] / GIB)
     name = gpu["title"] if settings["gpus"] == 1 else f"each {gpu['title']}"
-    return bars_panel(
-        "What one GPU holds",
-        "GiB",
-        total * 1.04,
-        [bar_row(name, parts)],
-        [{"label": f"usable: {bytes_words(kv['usable'], 1024)}", "value": usable}],
-    )
+    mark = [f"usable: {bytes_words(kv['usable'], 1024)}", usable]
+    return bars_panel("What one GPU holds", "GiB", total * 1.04, [[name, parts]], [mark])
 
 
 def curve_contexts(here: float) -> list[float]:
@@ -187,7 +174,7 @@ def memory_curve(facts: dict, codec: dict, settings: dict, kv: dict) -> dict:
     rule = held_rule(layers, settings)
     reserved = layers_held(layers, settings, rule, block)
     curve = [[c, batch * reserved_bytes(reserved, codec, c, block)] for c in contexts]
-    lines = [curve_line("KV cache", "cached", curve, False)]
+    lines = [["KV cache", "cached", curve, False]]
     high = max(curve[len(curve) - 1][1], kv["usable"])
     other, name = layers_keeping_all(layers), "no windows"
     if evicts(layers, settings):
@@ -196,7 +183,7 @@ def memory_curve(facts: dict, codec: dict, settings: dict, kv: dict) -> dict:
         other, name = layers_reserved(layers, "needed", block), "what is needed"
     compared = [[c, batch * reserved_bytes(other, codec, c, block)] for c in contexts]
     if compared[len(compared) - 1][1] != curve[len(curve) - 1][1]:
-        lines.append(curve_line(name, "recomputed", compared, True))
+        lines.append([name, "recomputed", compared, True])
         high = max(high, compared[len(compared) - 1][1])
     bottom, top = 16777216.0, 4398046511104.0  # 16 MiB to 4 TiB, so that the axis seldom moves
     while bottom > curve[0][1]:
@@ -206,22 +193,18 @@ def memory_curve(facts: dict, codec: dict, settings: dict, kv: dict) -> dict:
     room = kv["usable"] - kv["weights"]
     if room > bottom:
         ends = [[FIRST, room], [LAST, room]]
-        lines.append(curve_line("GPU full", "ink", ends, True))
+        lines.append(["GPU full", "ink", ends, True])
     limit = facts["max_context"]
     if limit > FIRST and limit < LAST:
         edge = [[limit, bottom], [limit, top]]
-        lines.append(curve_line("model's limit", "muted", edge, True))
+        lines.append(["model's limit", "muted", edge, True])
     label = "The cache against the context"
     if settings["gpus"] > 1:
         label = "The cache on each GPU against the context"
-    here = bytes_words(kv["held"], 1024)
-    return curves_panel(
-        label,
-        axis_tokens("context in tokens (1K = 1,024)", FIRST, LAST),
-        axis_bytes("keys and values", bottom, top),
-        lines,
-        [curve_point(here, "cached", settings["context"], kv["held"])],
-    )
+    x = axis_tokens("context in tokens (1K = 1,024)", FIRST, LAST)
+    y = axis_bytes("keys and values", bottom, top)
+    here = [bytes_words(kv["held"], 1024), "cached", settings["context"], kv["held"]]
+    return curves_panel(label, x, y, lines, [here])
 
 
 RESERVE = 0.1  # the cautious end of every interval: engines use 90 % of what a GPU offers

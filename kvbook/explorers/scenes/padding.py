@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvbook.explorers.scenes.panels import bar_part, bar_row, bars_panel, cells_panel
+from kvbook.explorers.scenes.panels import bars_panel, cells_panel
 from kvbook.explorers.scenes.words import count_words, fixed, percent_words, tokens_words
 from kvlib.costs.formulas import empty_slots, whole
 
@@ -90,7 +90,7 @@ def padding_numbers(slots: dict) -> list[dict]:
 def padding_cells(lengths: list[float], slots: dict) -> dict:
     """A row for each request: tokens, padding to the longest, the rest of what is reserved."""
     a_cell = whole(slots["reserve"] / COLUMNS)
-    rows: list[dict] = []
+    rows: list = []
     for n in lengths:
         cells: list[str] = []
         for i in range(int(whole(slots["reserve"] / a_cell))):
@@ -100,31 +100,19 @@ def padding_cells(lengths: list[float], slots: dict) -> dict:
             elif i * a_cell < slots["longest"]:
                 role = "muted"
             cells.append(role)
-        rows.append({"label": fixed(n, 0), "cells": cells})
-    return cells_panel(
-        f"One row per request, one square for {tokens_words(a_cell)}",
-        rows,
-        [
-            {"role": "cached", "label": "tokens"},
-            {"role": "muted", "label": "padding to the longest"},
-            {"role": "free", "label": "reserved, never used"},
-        ],
-    )
+        rows.append([fixed(n, 0), cells])
+    label = f"One row per request, one square for {tokens_words(a_cell)}"
+    meanings = ["tokens", "padding to the longest", "reserved, never used"]
+    roles = ["cached", "muted", "free"]
+    return cells_panel(label, rows, [[roles[i], meanings[i]] for i in range(3)])
 
 
 def padding_bars(slots: dict) -> dict:
     """Slots that the same tokens take when packed, padded, and reserved."""
-    tokens = bar_part("tokens", slots["tokens"], "cached")
-    padding = bar_part("padding to the longest", slots["padding"], "muted")
-    rest = slots["empty"] - slots["padding"]
-    return bars_panel(
-        "Slots that the same tokens take",
-        "slots",
-        (slots["tokens"] + slots["empty"]) * 1.04,
-        [
-            bar_row("packed", [tokens]),
-            bar_row("padded", [tokens, padding]),
-            bar_row("reserved", [tokens, padding, bar_part("reserved, never used", rest, "free")]),
-        ],
-        [],
-    )
+    tokens = ["tokens", slots["tokens"], "cached"]
+    padding = ["padding to the longest", slots["padding"], "muted"]
+    rest = ["reserved, never used", slots["empty"] - slots["padding"], "free"]
+    most = (slots["tokens"] + slots["empty"]) * 1.04
+    bars = [["packed", [tokens]], ["padded", [tokens, padding]]]
+    bars.append(["reserved", [tokens, padding, rest]])
+    return bars_panel("Slots that the same tokens take", "slots", most, bars)

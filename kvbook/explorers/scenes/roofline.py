@@ -7,16 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvbook.explorers.scenes.axes import axis_decades
 from kvbook.explorers.scenes.memory import unconfirmed
-from kvbook.explorers.scenes.panels import (
-    bar_part,
-    bar_row,
-    bars_panel,
-    curve_line,
-    curve_point,
-    curves_panel,
-)
+from kvbook.explorers.scenes.panels import axis_decades, bars_panel, curves_panel
 from kvbook.explorers.scenes.words import (
     bytes_words,
     count_words,
@@ -183,20 +175,10 @@ def roofline_plane(gpu: dict, work: dict) -> dict:
     ridge = [[work["ridge"], y["min"]], [work["ridge"], peak]]
     names = ["attention", "linear layers", "whole"]
     roles = ["cached", "weights", "ink"]
-    points = [
-        curve_point(names[i], roles[i], parts[i], attainable(parts[i], peak, speed))
-        for i in range(3)
-    ]
-    return curves_panel(
-        "On the roofline",
-        x,
-        y,
-        [
-            curve_line("roof", "muted", roof, False),
-            curve_line(f"ridge {fixed(work['ridge'], 0)}", "muted", ridge, True),
-        ],
-        points,
-    )
+    points = [[names[i], roles[i], parts[i], attainable(parts[i], peak, speed)] for i in range(3)]
+    lines = [["roof", "muted", roof, False]]
+    lines.append([f"ridge {fixed(work['ridge'], 0)}", "muted", ridge, True])
+    return curves_panel("On the roofline", x, y, lines, points)
 
 
 def time_unit(longest_time: float) -> dict:
@@ -214,27 +196,19 @@ def roofline_times(gpu: dict, work: dict) -> dict:
     a_byte = 1 / gpu["bandwidth"] / unit["size"]
     a_flop = 1 / gpu["bf16"] / unit["size"]
     own = work["kv_bytes"] - work["kv_once"]
-    memory = [
-        bar_part("weights", work["weight_bytes"] * a_byte, "weights"),
-        bar_part("keys and values", own * a_byte, "cached"),
-    ]
+    memory: list = [["weights", work["weight_bytes"] * a_byte, "weights"]]
+    memory.append(["keys and values", own * a_byte, "cached"])
     if work["kv_once"] > 0:
-        once = work["kv_once"] * a_byte
-        memory.append(bar_part("shared prefix, read once", once, "shared"))
-    written = work["kv_written"] * a_byte
-    memory.append(bar_part("new keys and values, written", written, "key"))
+        memory.append(["shared prefix, read once", work["kv_once"] * a_byte, "shared"])
+    memory.append(["new keys and values, written", work["kv_written"] * a_byte, "key"])
     compute = [
-        bar_part("weights", work["linear_flops"] * a_flop, "weights"),
-        bar_part("keys and values", work["attention_flops"] * a_flop, "cached"),
+        ["weights", work["linear_flops"] * a_flop, "weights"],
+        ["keys and values", work["attention_flops"] * a_flop, "cached"],
     ]
     floor = work["floor"] / unit["size"]
-    return bars_panel(
-        "Time to move, time to compute",
-        unit["name"],
-        floor * 1.04,
-        [bar_row("memory", memory), bar_row("arithmetic", compute)],
-        [{"label": f"least time: {seconds_words(work['floor'])}", "value": floor}],
-    )
+    bars = [["memory", memory], ["arithmetic", compute]]
+    mark = [f"least time: {seconds_words(work['floor'])}", floor]
+    return bars_panel("Time to move, time to compute", unit["name"], floor * 1.04, bars, [mark])
 
 
 def intensity_words(x: float) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import log10
 from typing import Any
 
-from kvbook.explorers.scenes.panels import bar_part, bar_row, bars_panel
+from kvbook.explorers.scenes.panels import bars_panel
 from kvbook.explorers.scenes.words import count_words, fixed, number_words, percent_words
 
 EULER = 2.718281828459045
@@ -97,16 +97,15 @@ def sampling_formula(row: dict, settings: dict, kept: int, mass: float) -> list[
 
 def sampling_bars(row: dict, before: list[float], after: list[float]) -> dict:
     """The likeliest tokens: what they are drawn with, or what they had before they were cut."""
-    bars: list[dict] = []
+    bars: list = []
     for i in range(min(SHOWN, len(before))):
-        part = bar_part("share of the softmax, cut off", 100 * before[i], "free")
+        part = ["share of the softmax, cut off", 100 * before[i], "free"]
         if i < len(after):
-            part = bar_part("drawn with", 100 * after[i], "muted")
-        bars.append(bar_row(row["tokens"][i], [part]))
+            part = ["drawn with", 100 * after[i], "muted"]
+        bars.append([row["tokens"][i], [part]])
     top = 10.0
     for step in [20.0, 50.0, 100.0]:
         if 100 * after[0] > top:
             top = step
-    return bars_panel(
-        f"The {fixed(SHOWN, 0)} likeliest tokens (the scale changes)", "%", top * 1.04, bars, []
-    )
+    label = f"The {fixed(SHOWN, 0)} likeliest tokens (the scale changes)"
+    return bars_panel(label, "%", top * 1.04, bars)

@@ -8,16 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvbook.explorers.scenes.axes import axis_counts, axis_linear
 from kvbook.explorers.scenes.memory import unconfirmed
-from kvbook.explorers.scenes.panels import (
-    bar_part,
-    bar_row,
-    bars_panel,
-    curve_line,
-    curve_point,
-    curves_panel,
-)
+from kvbook.explorers.scenes.panels import axis_counts, axis_linear, bars_panel, curves_panel
 from kvbook.explorers.scenes.words import (
     count_words,
     fixed,
@@ -195,34 +187,22 @@ def speculation_curves(settings: dict, work: dict) -> dict:
     for gain in alone:
         top = max(top, gain)
     y = axis_linear("times as fast as without guesses", top * 1.12, 1)
-    lines: list[dict] = [
-        curve_line(
-            f"batch {settings['batch']}", "ink", [[n, gains[n]] for n in range(last + 1)], False
-        ),
-        curve_line("no guesses", "recomputed", [[0, 1], [last, 1]], False),
+    lines: list = [
+        [f"batch {settings['batch']}", "ink", [[n, gains[n]] for n in range(last + 1)], False],
+        ["no guesses", "recomputed", [[0, 1], [last, 1]], False],
     ]
     if settings["batch"] > 1:
         unbound = [[n, alone[n]] for n in range(last + 1)]
-        lines.append(curve_line("batch 1", "weights", unbound, True))
+        lines.append(["batch 1", "weights", unbound, True])
     bound = work["ridge"] / settings["batch"] - 1  # guesses that fill a step up to the ridge
     if bound > 0 and bound < last:
-        ridge = curve_line(
-            f"ridge, {fixed(work['ridge'], 0)} tokens",
-            "muted",
-            [[bound, 0], [bound, 0.95 * y["max"]]],
-            True,
-        )
-        lines.append(ridge)
+        upright = [[bound, 0], [bound, 0.95 * y["max"]]]
+        lines.append([f"ridge, {fixed(work['ridge'], 0)} tokens", "muted", upright, True])
     points = [speed_point(settings["gamma"], work, "ink", "")]
     if settings["gamma"] < work["least"] or settings["gamma"] > work["most"]:
         points.append(speed_point(work["best"], work, "muted", "best: "))
-    return curves_panel(
-        "Speed-up by the number of guesses",
-        axis_counts("guesses per request and step", last),
-        y,
-        lines,
-        points,
-    )
+    x = axis_counts("guesses per request and step", last)
+    return curves_panel("Speed-up by the number of guesses", x, y, lines, points)
 
 
 def speed_words(gain: float) -> str:
@@ -230,31 +210,26 @@ def speed_words(gain: float) -> str:
     return f"{fixed(gain, 2)} times"
 
 
-def speed_point(guesses: int, work: dict, role: str, before: str) -> dict:
+def speed_point(guesses: int, work: dict, role: str, before: str) -> list:
     """A point of the curve: its number of guesses and, if it is the chosen one, its speed-up."""
     gain = work["gains"][guesses]
     label = f"{before}{count_words(guesses, 'guess', 'guesses')}"
     if before == "":
         label = f"{label}, {speed_words(gain)}"
-    return curve_point(label, role, guesses, gain)
+    return [label, role, guesses, gain]
 
 
 def speculation_bars(settings: dict, work: dict) -> dict:
     """The time of the same tokens without guesses and with them; the shorter bar wins."""
     guessing, reading = work["guessing"], min(work["reading"], work["check"])
-    parts: list[dict] = []
+    parts: list = []
     if guessing > 0:
-        parts.append(bar_part("guessing", guessing, "query"))
-    parts.append(bar_part("check: reading the weights", reading, "weights"))
+        parts.append(["guessing", guessing, "query"])
+    parts.append(["check: reading the weights", reading, "weights"])
     if work["beyond"] > 0:
         more = work["check"] - reading
-        parts.append(bar_part("check: arithmetic beyond that", more, "recomputed"))
+        parts.append(["check: arithmetic beyond that", more, "recomputed"])
     made = work["made"]
-    plain = bar_part("plain steps", made, "muted")
-    return bars_panel(
-        f"Time of {number_words(made)} tokens per request",
-        "steps without guesses",
-        max(made, work["whole"]) * 1.04,
-        [bar_row("without guesses", [plain]), bar_row("with guesses", parts)],
-        [],
-    )
+    bars = [["without guesses", [["plain steps", made, "muted"]]], ["with guesses", parts]]
+    label, most = f"Time of {number_words(made)} tokens per request", max(made, work["whole"])
+    return bars_panel(label, "steps without guesses", most * 1.04, bars)
