@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvbook.figures import draw
-from kvbook.figures.draw import cells, figure, fill, finish, lines, note, patch
+from kvbook.figures.draw import Amounts, Numbers, Series, cells, figure, fill, finish, lines, note
 from kvbook.figures.style import CARD, INK, color, on_color, text_color
 
 Slot = tuple[str, str] | None  # (words, role), or an idle slot
@@ -48,7 +48,7 @@ def padded_positions(sides: Mapping[str, tuple[Any, Any]]) -> Any:
     return finish(fig)
 
 
-def work(needed: Mapping[str, float], computed: Mapping[str, float], *, unit: str) -> Any:
+def work(needed: Amounts, computed: Amounts, *, unit: str) -> Any:
     """Stacked bars: what the packed step does, and what padding adds to it."""
     fig, ax = figure(2.3)
     rows = {name: {"tokens": n, "padding": computed[name] - n} for name, n in needed.items()}
@@ -59,11 +59,13 @@ def work(needed: Mapping[str, float], computed: Mapping[str, float], *, unit: st
     ax.set_xlabel(f"operations ({unit})")
     ax.invert_yaxis()
     ax.grid(axis="y", visible=False)
-    ax.legend(handles=[patch("key", "tokens"), patch("free", "padding")], loc="center right")
+    ax.legend(
+        handles=[draw.patch("key", "tokens"), draw.patch("free", "padding")], loc="center right"
+    )
     return finish(fig)
 
 
-def differences(rows: Sequence[int], largest: Sequence[float]) -> Any:
+def differences(rows: Sequence[int], largest: Numbers) -> Any:
     """Largest difference of any logit from the request alone, for each number of rows."""
     fig, ax = figure(2.6)
     millionths = np.asarray(largest) * 1e6
@@ -92,7 +94,7 @@ def schedules(logs: Mapping[str, Sequence[Sequence[Slot]]], *, height: float) ->
     return finish(fig)
 
 
-def bytes_a_token(batch: Sequence[int], weights: Sequence[float], cache: Sequence[float]) -> Any:
+def bytes_a_token(batch: Sequence[int], weights: Numbers, cache: Numbers) -> Any:
     """Bytes read for each new token against the batch, weights and cache apart, log-log."""
     fig, ax = figure(3.0)
     ax.set(xscale="log", yscale="log")
@@ -106,7 +108,7 @@ def bytes_a_token(batch: Sequence[int], weights: Sequence[float], cache: Sequenc
     return finish(fig)
 
 
-def product_times(rows: Sequence[int], times: Mapping[str, Sequence[float]]) -> Any:
+def product_times(rows: Sequence[int], times: Series) -> Any:
     """Time of a product for each number of rows, in times of the one-row product."""
     fig, ax = figure(3.0)
     roles = ["muted", "muted", "ink"][: len(times)]  # none of these is a role of the palette
@@ -116,7 +118,7 @@ def product_times(rows: Sequence[int], times: Mapping[str, Sequence[float]]) -> 
     return finish(fig)
 
 
-def throughput(batch: Sequence[int], curves: Mapping[str, Sequence[float]]) -> Any:
+def throughput(batch: Sequence[int], curves: Series) -> Any:
     """Tokens a second against the time a request waits for its next token; points are batches.
 
     curves: {name: seconds per step, for each batch}; the first is drawn as measured.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvbook.figures import draw
-from kvbook.figures.draw import cells, figure, finish, heatmap, lines
+from kvbook.figures.draw import Series, cells, figure, finish, heatmap, lines
 from kvbook.figures.style import INK, color, import_pyplot
 from kvlib.arrays import Array
 
@@ -146,7 +146,7 @@ def _rows(view: np.ndarray) -> np.ndarray:
     return place.ravel()
 
 
-def gap(series: Mapping[str, Sequence[float]], roles: Sequence[str]) -> Any:
+def gap(series: Series, roles: Sequence[str]) -> Any:
     """Largest distance of the logits from recomputation at each step, on a log scale."""
     fig, ax = figure(2.9)
     ax.set_yscale("log")

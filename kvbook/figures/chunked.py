@@ -14,7 +14,7 @@ from kvbook.explorers.explorer import Explorer, Scene
 from kvbook.explorers.scenes.panels import axis_counts, bars_panel, cells_panel, curves_panel
 from kvbook.explorers.scenes.words import number_words, percent_words
 from kvbook.figures import draw
-from kvbook.figures.draw import bytes_axis, centered, figure, finish, label_ends, lines, ticks_at
+from kvbook.figures.draw import Amounts, Numbers, Series, figure, finish, lines, ticks_at
 from kvbook.figures.style import CARD, INK, MUTED, color, on_color
 from kvlib.serve import Event, waits
 
@@ -52,14 +52,11 @@ def peak_by_chunk(chunks: Sequence[int], peak: Sequence[int], cache: int) -> Any
 def _memory(ax: Any, x: Any, series: Mapping[str, Any], roles: Sequence[str], xlabel: str) -> None:
     lines(ax, x, series, roles, xlabel=xlabel, ylabel="", marker="o")
     ax.set_ylim(bottom=0)
-    bytes_axis(ax, "memory")
+    draw.bytes_axis(ax, "memory")
 
 
 def converge(
-    ends: Sequence[int],
-    away: Mapping[str, Sequence[float]],
-    lse: Mapping[str, Sequence[float]],
-    rises: Mapping[str, Sequence[bool]],
+    ends: Sequence[int], away: Series, lse: Series, rises: Mapping[str, Sequence[bool]]
 ) -> Any:
     """How far one query's output is from the final one, and its lse, after each tile of keys.
 
@@ -76,7 +73,7 @@ def converge(
             ax.plot(np.asarray(ends)[~raised], values[~raised], "o", color=color(role), mfc=CARD)
         ax.set_ylabel(label)
     last = {name: float(y[-1]) for name, y in lse.items()}
-    label_ends(low, last, ["ink", "muted"][: len(last)], x_end=float(ends[-1]))
+    draw.label_ends(low, last, ["ink", "muted"][: len(last)], x_end=float(ends[-1]))
     top.set_ylim(bottom=-0.05)
     low.set_xlabel("keys read")
     handles = [draw.dot(MUTED, "this tile raised top"), draw.dot(CARD, "it did not")]
@@ -84,7 +81,7 @@ def converge(
     return finish(fig)
 
 
-def grid(prompt: int, chunk: int, pairs: Mapping[str, int]) -> Any:
+def grid(prompt: int, chunk: int, pairs: Amounts) -> Any:
     """Which (query, key) pairs chunks compute, and how many pairs each way computes in all."""
     from matplotlib.patches import Polygon
 
@@ -113,11 +110,7 @@ def grid(prompt: int, chunk: int, pairs: Mapping[str, int]) -> Any:
     return finish(fig)
 
 
-def reads(
-    chunks: Sequence[int],
-    counted: Mapping[str, Sequence[float]],
-    formula: Mapping[str, Sequence[float]],
-) -> Any:
+def reads(chunks: Sequence[int], counted: Series, formula: Series) -> Any:
     """Bytes read for one prompt against the chunk: dots counted, dashed lines by the formula."""
     fig, ax = figure(3.2)
     ax.set(xscale="log", yscale="log")
@@ -127,7 +120,7 @@ def reads(
         ax.plot(chunks, line, "--", color=color(role), linewidth=1.6)
         ax.plot(chunks, np.asarray(counted[name]) / 2**20, "o", color=color(role), markersize=7)
     ends = {name: float(counted[name][-1]) / 2**20 for name in counted}
-    label_ends(ax, ends, list(roles.values()), x_end=float(chunks[-1]))
+    draw.label_ends(ax, ends, list(roles.values()), x_end=float(chunks[-1]))
     ax.set(xlabel="tokens in a chunk", ylabel="read (MiB)")
     ticks_at(ax, chunks)
     ax.yaxis.set_major_formatter("{x:g}")
@@ -136,7 +129,7 @@ def reads(
     return finish(fig)
 
 
-def floors(chunks: Sequence[int], whole: Sequence[float], longest: Sequence[float]) -> Any:
+def floors(chunks: Sequence[int], whole: Numbers, longest: Numbers) -> Any:
     """Least time of a prompt and of its longest step (seconds) against the chunk."""
     fig, ax = figure(3.2)
     ax.set(xscale="log", yscale="log")
@@ -189,7 +182,7 @@ def gantt(schedules: Mapping[str, Events]) -> Any:
                 style = {"color": color("query"), "edgecolor": CARD, "linewidth": 0.8}
                 ax.barh(row, right - left, left=left, height=0.66, **style)
                 if right - left > 0.03 * longest:
-                    centered(ax, (left + right) / 2, row, str(e.tokens), on_color("query"))
+                    draw.centered(ax, (left + right) / 2, row, str(e.tokens), on_color("query"))
             if e.token is not None:
                 ax.plot([right, right], [row - 0.36, row + 0.36], color=color("cached"), lw=1.6)
         _longest_wait(ax, events, names, fed)
@@ -255,7 +248,7 @@ def budget_explorer(runs: Mapping[int, Events], prompt: Hashable) -> Explorer:
     return Explorer.from_frames("chunks", "A budget per step", slider, scenes)
 
 
-def _budget_scene(events: Events, prompt: Hashable, text: str, most: Mapping[str, int]) -> Scene:
+def _budget_scene(events: Events, prompt: Hashable, text: str, most: Amounts) -> Scene:
     gaps = {n: w for n, w in waits(events).items() if n != prompt}
     longest, first = max(max(w) for w in gaps.values()), first_token(events, prompt)
     fed = fed_before(events)
@@ -303,9 +296,7 @@ def _budget_scene(events: Events, prompt: Hashable, text: str, most: Mapping[str
 # The explorer over tiles ----------------------
 
 
-def tiles_explorer(
-    ends: Sequence[int], tops: Sequence[float], totals: Sequence[float], away: Sequence[float]
-) -> Explorer:
+def tiles_explorer(ends: Sequence[int], tops: Numbers, totals: Numbers, away: Numbers) -> Explorer:
     """A slider over the tiles of one query: what each does to its three running values.
 
     ends: keys read after each tile; tops, totals: the state then; away: |o − final| / |final|.

@@ -14,6 +14,10 @@ import numpy as np
 from kvbook.figures.style import CARD, INK, MUTED, WIDTH, color, import_pyplot, on_color, text_color
 from kvbook.figures.units import byte_unit, format_number
 
+Numbers = Sequence[float]
+Series = Mapping[str, Numbers]
+Amounts = Mapping[str, float]
+
 
 def figure(height: float = 3.2, ncols: int = 1, nrows: int = 1, **kwargs: Any) -> tuple[Any, Any]:
     """A figure of the book's width and `height` inches, and its axes (one, or an array of them).

@@ -12,7 +12,7 @@ from kvbook.explorers.explorer import Explorer, Scene
 from kvbook.explorers.scenes.panels import bars_panel, cells_panel
 from kvbook.explorers.scenes.words import count_words
 from kvbook.figures import draw
-from kvbook.figures.draw import bars, centered, figure, finish, note
+from kvbook.figures.draw import Amounts, Series, bars, centered, figure, finish, note
 from kvbook.figures.style import CARD, INK, MUTED, color
 from kvlib.kernels.work import handed_out
 
@@ -20,7 +20,7 @@ COLUMNS = 22  # multiprocessors in a row of the drawing
 SPLITS = (1, 2, 4, 8, 16, 32, 49, 64, 128)
 
 
-def busy(blocks: Mapping[str, int], sms: int) -> Any:
+def busy(blocks: Amounts, sms: int) -> Any:
     """Which of `sms` multiprocessors have a block to run; blocks: words → number of blocks."""
     fig, axes = figure(1.45, ncols=len(blocks))
     for ax, (name, n) in zip(np.atleast_1d(axes), blocks.items(), strict=True):
@@ -50,12 +50,7 @@ def idle(shares: Mapping[str, tuple[float, float]]) -> Any:
     return finish(fig)
 
 
-def hierarchy(
-    sizes: Mapping[str, int],
-    needed: int,
-    bandwidths: Mapping[str, float],
-    clocks: Mapping[str, int],
-) -> Any:
+def hierarchy(sizes: Amounts, needed: int, bandwidths: Amounts, clocks: Amounts) -> Any:
     """Each level of memory: bytes, with a line at `needed`; TB/s, and clocks that a load waits."""
     fig, (left, right) = figure(2.6, ncols=2)
     roles = ["muted"] * len(sizes)
@@ -75,7 +70,7 @@ def hierarchy(
     return finish(fig)
 
 
-def efficiency(sectors: Mapping[str, int], bytes_read: int) -> Any:
+def efficiency(sectors: Amounts, bytes_read: int) -> Any:
     """Bytes moved in sectors of 32 bytes by each way of reading, per byte asked for."""
     fig, ax = figure(1.9)
     times = {name: 32 * n / bytes_read for name, n in sectors.items()}
@@ -84,7 +79,7 @@ def efficiency(sectors: Mapping[str, int], bytes_read: int) -> Any:
     return finish(fig)
 
 
-def resources(registers: Mapping[str, int], warps: Mapping[str, int]) -> Any:
+def resources(registers: Amounts, warps: Amounts) -> Any:
     """Registers per thread of some kernels, and the warps that a multiprocessor then holds."""
     fig, (left, right) = figure(2.4, ncols=2)
     bars(left, registers, ["muted"] * len(registers), xlabel="registers per thread")
@@ -93,7 +88,7 @@ def resources(registers: Mapping[str, int], warps: Mapping[str, int]) -> Any:
     return finish(fig)
 
 
-def intensities(points: Mapping[str, float], ridge: float, bandwidth: float, peak: float) -> Any:
+def intensities(points: Amounts, ridge: float, bandwidth: float, peak: float) -> Any:
     """A roofline in bfloat16 (bytes and operations per second) with intensities marked on it."""
     fig, ax = figure(3.4)
     x = np.geomspace(0.5, 2000, 200)
@@ -110,7 +105,7 @@ def intensities(points: Mapping[str, float], ridge: float, bandwidth: float, pea
     return finish(fig)
 
 
-def on_one_device(devices: Sequence[int], gib: Mapping[str, Sequence[float]]) -> Any:
+def on_one_device(devices: Sequence[int], gib: Series) -> Any:
     """GiB of cache on the fullest device against the number of devices, one panel per way."""
     fig, axes = figure(2.5, ncols=len(gib), sharey=True)
     ticks = sorted({round(x) for y in gib.values() for x in y})
@@ -146,7 +141,7 @@ def measured(case: Mapping[str, Any]) -> Any:
     return finish(fig)
 
 
-def step_times(step_ms: Mapping[str, float]) -> Any:
+def step_times(step_ms: Amounts) -> Any:
     """Milliseconds per decode step: the first entry is the time to read the weights."""
     fig, ax = figure(0.6 + 0.36 * len(step_ms))
     bars(ax, step_ms, ["weights"] + ["muted"] * (len(step_ms) - 1), xlabel="ms per step")

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kvbook.figures.draw import annotate, bytes_axis, figure, finish, label_ends, lines, note
+from kvbook.figures import draw
+from kvbook.figures.draw import Numbers, Series, annotate, bytes_axis, figure, finish, label_ends
 from kvbook.figures.style import INK, MUTED, color
 
 
@@ -40,9 +41,7 @@ def kept(shares: Sequence[Any], marks: Sequence[int], recall: int) -> Any:
     return finish(fig)
 
 
-def by_rank(
-    ranks: Sequence[int], added: Sequence[float], errors: Sequence[float], recall: Sequence[float]
-) -> Any:
+def by_rank(ranks: Sequence[int], added: Numbers, errors: Numbers, recall: Numbers) -> Any:
     """Bits per byte added (percent, log scale) ± errors, and recall (percent), against numbers."""
     fig, (left, right) = figure(2.8, ncols=2)
     left.errorbar(ranks, added, yerr=errors, color=color("ink"), marker="o", capsize=3)
@@ -56,20 +55,20 @@ def by_rank(
     return finish(fig)
 
 
-def crossing(new: Sequence[float], series: Mapping[str, Sequence[float]], at: float) -> Any:
+def crossing(new: Numbers, series: Series, at: float) -> Any:
     """Operations per cached token against new tokens, and where two ways cost the same."""
     fig, ax = figure(2.9)
     millions = {name: np.asarray(y) / 1e6 for name, y in series.items()}
     height = float(np.interp(at, new, next(iter(millions.values()))))
     ax.plot([at, at], [0, height], ":", color=MUTED, linewidth=1.2, zorder=3)
     ax.plot([at], [height], "o", color=INK, zorder=3)
-    note(ax, f" {at:.0f} new tokens", (at, height), (4, -12), va="baseline", fontsize=10)
+    draw.note(ax, f" {at:.0f} new tokens", (at, height), (4, -12), va="baseline", fontsize=10)
     names = {
         "xlabel": "new tokens in the step",
         "ylabel": "operations per cached\ntoken, one layer (million)",
     }
     limits: dict[str, Any] = {"ylim": (0, None), "xlim": (new[0], new[-1])}
-    lines(ax, new, millions, ["ink", "muted"], **names, forms=("-", "--"), **limits)
+    draw.lines(ax, new, millions, ["ink", "muted"], **names, forms=("-", "--"), **limits)
     return finish(fig)
 
 
@@ -89,7 +88,7 @@ def by_age(errors: Mapping[str, Any], useless: float = 1.0) -> Any:
     return finish(fig)
 
 
-def growth(tokens: Sequence[int], held: Mapping[str, Sequence[float]], even: float) -> Any:
+def growth(tokens: Sequence[int], held: Series, even: float) -> Any:
     """Bytes of one request against its tokens, and from how many on the second takes fewer."""
     fig, ax = figure(3.0)
     tones = ("muted", "ink")

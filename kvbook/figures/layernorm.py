@@ -12,7 +12,7 @@ from kvbook.explorers.explorer import Explorer, Scene
 from kvbook.explorers.scenes.panels import bars_panel
 from kvbook.explorers.scenes.words import bytes_words, count_words, percent_words
 from kvbook.figures import draw
-from kvbook.figures.draw import centered, figure, finish, heatmap, label_ends
+from kvbook.figures.draw import Amounts, Numbers, Series, centered, figure, finish, label_ends
 from kvbook.figures.style import CARD, GRID, INK, MUTED, color
 from kvbook.figures.units import format_number
 
@@ -49,13 +49,13 @@ def jacobians(matrices: Mapping[str, Any]) -> Any:
     fig, axes = figure(3.2, ncols=len(matrices))
     top = max(float(np.abs(m).max()) for m in matrices.values())
     for ax, (name, matrix) in zip(axes, matrices.items(), strict=True):
-        image = heatmap(ax, matrix, xlabel="input j", ylabel="output i", signed=True, vmax=top)
+        image = draw.heatmap(ax, matrix, xlabel="input j", ylabel="output i", signed=True, vmax=top)
         ax.set(title=name, aspect="equal")
     fig.colorbar(image, ax=list(axes), label="∂x̂ᵢ / ∂xⱼ")
     return finish(fig)
 
 
-def kept(ways: Mapping[str, Mapping[str, float]], unit: str) -> Any:
+def kept(ways: Mapping[str, Amounts], unit: str) -> Any:
     """Stacked bars: what each way keeps for the backward pass, part by part, in `unit`."""
     fig, ax = figure(1.0 + 0.62 * len(ways))
     looks = ((INK, ""), (MUTED, ""), (GRID, ""), (CARD, "///"), (CARD, ""))  # no part has a role
@@ -72,7 +72,7 @@ def kept(ways: Mapping[str, Mapping[str, float]], unit: str) -> Any:
     return finish(fig)
 
 
-def intensities(counted: Mapping[str, float], ridges: Mapping[str, float]) -> Any:
+def intensities(counted: Amounts, ridges: Amounts) -> Any:
     """Operations per byte on a log scale, one row each, and the ridges of GPUs as vertical lines.
 
     Only counts are drawn, and no rates, because nothing here was measured.
@@ -92,20 +92,18 @@ def intensities(counted: Mapping[str, float], ridges: Mapping[str, float]) -> An
     return finish(fig)
 
 
-def by_step(steps: Sequence[float], errors: Mapping[str, Sequence[float]]) -> Any:
+def by_step(steps: Numbers, errors: Series) -> Any:
     """Error of a difference quotient against its step, both logarithmic."""
     return _errors(steps, errors, "step", "error / largest\ncomponent of dx")
 
 
-def by_offset(offsets: Sequence[float], errors: Mapping[str, Sequence[float]]) -> Any:
+def by_offset(offsets: Numbers, errors: Series) -> Any:
     """Relative error of a standard deviation against the mean of the row, both logarithmic."""
     xlabel = "mean of the row, in standard deviations"
     return _errors(offsets, errors, xlabel, "relative error of σ")
 
 
-def _errors(
-    x: Sequence[float], errors: Mapping[str, Sequence[float]], xlabel: str, ylabel: str
-) -> Any:
+def _errors(x: Numbers, errors: Series, xlabel: str, ylabel: str) -> Any:
     fig, ax = figure(3.2)
     ax.set(xscale="log", yscale="log", xlabel=xlabel, ylabel=ylabel)
     looks = (("muted", "s:"), ("muted", "^--"), ("ink", "o-"))[-len(errors) :]  # the last is ours

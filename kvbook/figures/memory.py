@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from kvbook.figures import draw
-from kvbook.figures.draw import centered, figure, finish, label_ends, name_rows, note
+from kvbook.figures.draw import Amounts, centered, figure, finish, label_ends, name_rows, note
 from kvbook.figures.style import CARD, INK, MUTED, color, text_color
 from kvbook.figures.units import format_bytes, format_number
 
 
-def doubled(cache: Mapping[str, float], weights: Mapping[str, float]) -> Any:
+def doubled(cache: Amounts, weights: Amounts) -> Any:
     """By how much two bills grow when one size is doubled: a pair of bars per size."""
     fig, ax = figure(0.8 + 0.42 * len(cache))
     series = {bill: [sizes[name] for name in cache] for bill, sizes in
@@ -46,7 +46,7 @@ def forms(tokens: Sequence[int], held: Mapping[str, Any]) -> Any:
     return finish(fig)
 
 
-def models(own: Mapping[str, float], every_head: Mapping[str, float]) -> Any:
+def models(own: Amounts, every_head: Amounts) -> Any:
     """Bytes per token of each model (dot), and with keys and values for every query head (ring)."""
     fig, ax = figure(1.1 + 0.23 * len(own))
     rows, stored, full = range(len(own)), list(own.values()), list(every_head.values())
@@ -137,7 +137,7 @@ def _fit_words(tokens: float | None) -> str:
     return f"{tokens:.0f}"
 
 
-def steps(found: Mapping[str, float], low: float, high: float) -> Any:
+def steps(found: Amounts, low: float, high: float) -> Any:
     """Contexts in tokens, one bar per correction, over the band of defensible answers."""
     fig, ax = figure(0.9 + 0.42 * len(found))
     tones = [MUTED] * (len(found) - 1) + [INK]
@@ -167,7 +167,7 @@ def reservation(held: Sequence[int], final: Sequence[int], room: int) -> Any:
     return finish(fig)
 
 
-def mistakes(factors: Mapping[str, float]) -> Any:
+def mistakes(factors: Amounts) -> Any:
     """What a calculator says divided by what is true, on a log scale around 1."""
     fig, ax = figure(0.8 + 0.36 * len(factors))
     logs = [float(np.log2(f)) for f in factors.values()]

@@ -12,7 +12,7 @@ from kvbook.explorers.controls import Slider
 from kvbook.explorers.explorer import Explorer, Scene
 from kvbook.explorers.scenes.panels import axis_counts, axis_linear, bars_panel, curves_panel
 from kvbook.explorers.scenes.words import fixed
-from kvbook.figures.draw import annotate, bars, figure, finish, heatmap
+from kvbook.figures.draw import Amounts, Numbers, Series, annotate, bars, figure, finish, heatmap
 from kvbook.figures.style import CARD, GRID, INK, MUTED, color
 
 
@@ -29,7 +29,7 @@ def weights(patterns: Mapping[str, Any]) -> Any:
     return finish(fig)
 
 
-def drift(bits: Mapping[str, Sequence[float]]) -> Any:
+def drift(bits: Series) -> Any:
     """Bits that a given text has cost so far, byte by byte: the first series is the healthy one."""
     fig, ax = figure(3.0)
     tones = ["ink"] + ["muted"] * (len(bits) - 1)  # a bug has no colour in the palette
@@ -41,7 +41,7 @@ def drift(bits: Mapping[str, Sequence[float]]) -> Any:
     return finish(fig)
 
 
-def bills(times: Mapping[str, float]) -> Any:
+def bills(times: Amounts) -> Any:
     """What each calculator says, as a multiple of the bytes that the arrays hold."""
     fig, ax = figure(0.8 + 0.36 * len(times))
     roles = ["ink" if abs(x - 1) < 1e-9 else "muted" for x in times.values()]
@@ -96,7 +96,7 @@ def growth(sizes: Sequence[int], kills: Sequence[int], total: int) -> Any:
     return finish(fig)
 
 
-def hall_explorer(healthy: Sequence[float], broken: Mapping[str, Sequence[float]]) -> Explorer:
+def hall_explorer(healthy: Numbers, broken: Series) -> Explorer:
     """A slider over bugs: bits of each byte of a given text, healthy and with the bug.
 
     healthy (n,); broken: name of an exhibit → (n,). ValueError for another length.
@@ -113,9 +113,7 @@ def hall_explorer(healthy: Sequence[float], broken: Mapping[str, Sequence[float]
     return Explorer.from_frames("hall", title, slider, scenes, anchor="hall-explorer")
 
 
-def _scene(
-    words: str, healthy: Sequence[float], broken: Sequence[float], top: float, worst: float
-) -> Scene:
+def _scene(words: str, healthy: Numbers, broken: Numbers, top: float, worst: float) -> Scene:
     means = [float(np.mean(x)) for x in (healthy, broken)]
     moved = [i for i, (a, b) in enumerate(zip(healthy, broken, strict=True)) if b > a + 1]
     first = f"byte {moved[0] + 1}" if moved else "none"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvbook.figures import draw
-from kvbook.figures.draw import box, cells, centered, figure, finish, lines
+from kvbook.figures.draw import Amounts, Numbers, Series, box, centered, figure, finish, lines
 from kvbook.figures.style import CARD, INK, MUTED, color, on_color
 
 
@@ -74,7 +74,7 @@ def tables(
     return finish(fig)
 
 
-def running(steps: Mapping[str, Sequence[int]]) -> Any:
+def running(steps: Series) -> Any:
     """Requests in the cache at each step: {way: counts}; a line ends when all are done."""
     fig, ax = figure(3.0)
     looks = (("muted", "-"), ("muted", "--"), ("ink", "-"))  # none of these is a palette role
@@ -88,9 +88,7 @@ def running(steps: Mapping[str, Sequence[int]]) -> Any:
     return finish(fig)
 
 
-def block_sizes(
-    sizes: Sequence[int], wasted: Sequence[float], formula: Any, entries: Sequence[float]
-) -> Any:
+def block_sizes(sizes: Sequence[int], wasted: Numbers, formula: Any, entries: Numbers) -> Any:
     """Slots wasted per request, measured (dots) and predicted (line); entries of its table."""
     fig, (left, right) = figure(3.0, ncols=2)
     left.plot(sizes, formula, "--", color=color("muted"), label="(block size − 1) / 2")
@@ -108,7 +106,7 @@ def block_sizes(
     return finish(fig)
 
 
-def moved(caches: Mapping[str, float], times: Mapping[str, float]) -> Any:
+def moved(caches: Amounts, times: Amounts) -> Any:
     """Side by side: bytes moved in sizes of the cache, and time, 1 for the first way."""
     fig, (left, right) = figure(0.9 + 0.42 * len(caches), ncols=2, sharey=True)
     names = list(caches)
@@ -123,7 +121,7 @@ def moved(caches: Mapping[str, float], times: Mapping[str, float]) -> Any:
     return finish(fig)
 
 
-def pieces(tokens: Sequence[int], times: Mapping[str, Sequence[float]], roles: Any) -> Any:
+def pieces(tokens: Sequence[int], times: Series, roles: Any) -> Any:
     """Time of a step against the tokens gathered at once, one line per way."""
     fig, ax = figure(3.0)
     ax.set(xscale="log")
@@ -139,7 +137,7 @@ def padded_table(table: Any, used: Any) -> Any:
     fig, ax = figure(1.1 + 0.34 * len(table))
     roles = [["muted" if u else "free" for u in row] for row in used]
     text = [[str(b) if u else "" for b, u in zip(*row)] for row in zip(table, used)]
-    cells(ax, roles, text=text, xlabel="entry of the table", ylabel="request")
+    draw.cells(ax, roles, text=text, xlabel="entry of the table", ylabel="request")
     ax.set(yticks=range(len(table)), xticks=range(len(table[0])))
     draw.legend_below(fig, {"muted": "number of a block", "free": "padding"})
     return finish(fig)

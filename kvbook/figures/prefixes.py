@@ -10,7 +10,7 @@ from kvbook.explorers.explorer import Explorer, Scene
 from kvbook.explorers.scenes.blocks import Blocks, pool_rows, replay
 from kvbook.explorers.scenes.panels import cells_panel
 from kvbook.figures import draw
-from kvbook.figures.draw import bytes_axis, cells, centered, figure, finish, lines
+from kvbook.figures.draw import Amounts, Series, bytes_axis, cells, centered, figure, finish, lines
 from kvbook.figures.style import CARD, INK, color, text_color
 from kvbook.figures.units import format_bytes, format_number
 from kvlib.caches.allocation.pool import Event
@@ -24,7 +24,7 @@ LEGEND = {
 }
 
 
-def stored(parts: Mapping[str, Mapping[str, float]]) -> Any:
+def stored(parts: Mapping[str, Amounts]) -> Any:
     """Bytes held, one bar each: {bar: {"shared": ..., "recomputed": ..., "cached": ...}}."""
     words = {
         "shared": "the system prompt",
@@ -58,7 +58,7 @@ def tables(rows: Mapping[str, Sequence[int]], references: Mapping[int, int], fir
     return finish(fig)
 
 
-def walks(agreed: Sequence[int], tokens: Mapping[str, Sequence[int]]) -> Any:
+def walks(agreed: Sequence[int], tokens: Series) -> Any:
     """Tokens that a lookup hashes or compares, against tokens that agree: one line per kind."""
     fig, ax = figure(3.0)
     roles = ["muted", "muted", "ink"][: len(tokens)]  # none of these is a role of the palette
@@ -68,7 +68,7 @@ def walks(agreed: Sequence[int], tokens: Mapping[str, Sequence[int]]) -> Any:
     return finish(fig)
 
 
-def stairs(agreed: Sequence[int], found: Mapping[str, Sequence[int]]) -> Any:
+def stairs(agreed: Sequence[int], found: Series) -> Any:
     """Tokens found against tokens that agree, a staircase for each block size."""
     fig, ax = figure(3.0)
     for (name, y), style in zip(found.items(), (":", "-", "--"), strict=False):
@@ -78,7 +78,7 @@ def stairs(agreed: Sequence[int], found: Mapping[str, Sequence[int]]) -> Any:
     return finish(fig)
 
 
-def survivors(found: Mapping[str, Sequence[int]]) -> Any:
+def survivors(found: Series) -> Any:
     """Blocks of a prefix that a lookup still finds after so many new blocks were handed out."""
     fig, ax = figure(2.6)
     roles = (("muted", "o-", 10), ("ink", "o--", 5))  # where they agree, both are seen
@@ -90,7 +90,7 @@ def survivors(found: Mapping[str, Sequence[int]]) -> Any:
     return finish(fig)
 
 
-def work(cold: Mapping[str, float], warm: Mapping[str, float], *, unit: str) -> Any:
+def work(cold: Amounts, warm: Amounts, *, unit: str) -> Any:
     """What is computed for all requests without and with a hit, one pair of bars per kind."""
     fig, axes = figure(1.7, ncols=len(cold))
     for ax, name in zip(axes, cold, strict=True):
@@ -109,7 +109,7 @@ def work(cold: Mapping[str, float], warm: Mapping[str, float], *, unit: str) -> 
     return finish(fig)
 
 
-def reads(requests: Sequence[int], series: Mapping[str, Sequence[float]]) -> Any:
+def reads(requests: Sequence[int], series: Series) -> Any:
     """Bytes of keys and values that one decode step reads, against the requests in it."""
     fig, ax = figure(3.0)
     roles = ["muted", "ink", "shared"][: len(series)]

@@ -15,7 +15,7 @@ from kvbook.explorers.explorer import Explorer, Scene
 from kvbook.explorers.scenes.panels import bars_panel, curves_panel, nice_step, ticked
 from kvbook.explorers.scenes.words import count_words, fixed, number_words
 from kvbook.figures import draw
-from kvbook.figures.draw import bytes_axis, cells, figure, finish, heatmap, note
+from kvbook.figures.draw import Amounts, Series, bytes_axis, cells, figure, finish, heatmap, note
 from kvbook.figures.style import CARD, INK, MUTED, color, text_color
 from kvlib.codecs.groups import quantise
 
@@ -50,7 +50,7 @@ def ranges(panels: Mapping[str, Any], roles: Sequence[str]) -> Any:
     return finish(fig)
 
 
-def by_axis(errors: Mapping[str, Mapping[str, Sequence[float]]], bits: Sequence[int]) -> Any:
+def by_axis(errors: Mapping[str, Series], bits: Sequence[int]) -> Any:
     """Error in percent: what is quantised → axis → one number for each of `bits`; log colours."""
     fig, axes = figure(1.9, ncols=len(errors), sharey=True)
     every = np.log10([[list(row) for row in table.values()] for table in errors.values()])
@@ -64,7 +64,7 @@ def by_axis(errors: Mapping[str, Mapping[str, Sequence[float]]], bits: Sequence[
     return finish(fig)
 
 
-def by_layer(panels: Mapping[str, Mapping[str, Sequence[float]]]) -> Any:
+def by_layer(panels: Mapping[str, Series]) -> Any:
     """Bars per layer and axis: one panel per kind of error, its name the axis label."""
     fig, axes = figure(3.0, ncols=len(panels))
     for ax, (name, table) in zip(np.atleast_1d(axes), panels.items(), strict=True):
@@ -135,7 +135,7 @@ def weight(held: Mapping[str, tuple[float, float, float]], title: str = "") -> A
     return finish(fig)
 
 
-def speed(read: Mapping[str, float], times: Mapping[str, Sequence[float]], names: Any) -> Any:
+def speed(read: Amounts, times: Series, names: Any) -> Any:
     """Bytes and time of a decode step as multiples of the first: one bar per length."""
     fig, ax = figure(0.9 + 0.3 * len(times) * (1 + len(names)))
     series = {"bytes read": list(read.values())}
@@ -155,9 +155,7 @@ def speed(read: Mapping[str, float], times: Mapping[str, Sequence[float]], names
     return finish(fig)
 
 
-def trade(
-    nbytes: Mapping[str, float], kl: Mapping[str, tuple[float, float]], bad: Sequence[str] = ()
-) -> Any:
+def trade(nbytes: Amounts, kl: Mapping[str, tuple[float, float]], bad: Sequence[str] = ()) -> Any:
     """Bytes per token against divergence (log scales), a named dot per codec, hollow for `bad`.
 
     kl: name → (mean, standard error).

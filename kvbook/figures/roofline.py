@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvbook.figures import draw
-from kvbook.figures.draw import figure, finish, label_ends, name_rows, note
+from kvbook.figures.draw import Amounts, Numbers, figure, finish, label_ends, name_rows, note
 from kvbook.figures.style import CARD, INK, MUTED, color, text_color
 from kvbook.figures.units import format_bytes, format_number
 
@@ -16,7 +16,7 @@ _INTENSITY = "operations per byte moved (FLOP/B)"
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 
 
-def two_clocks(reading: Mapping[str, float], arithmetic: Mapping[str, float]) -> Any:
+def two_clocks(reading: Amounts, arithmetic: Amounts) -> Any:
     """Seconds that a step reads and that it computes, as two bars of stacked parts.
 
     Both map a part to its seconds, the first part the weights', the second the cache's.
@@ -95,7 +95,7 @@ def roofline(
     return finish(fig)
 
 
-def ladder(intensities: Mapping[str, tuple[float, str]], ridges: Mapping[str, float]) -> Any:
+def ladder(intensities: Mapping[str, tuple[float, str]], ridges: Amounts) -> Any:
     """Intensities on a log scale, one row each, with the ridges of two GPUs as vertical lines.
 
     intensities: name -> (operations per byte, role).
@@ -119,11 +119,7 @@ def ladder(intensities: Mapping[str, tuple[float, str]], ridges: Mapping[str, fl
 
 
 def floors(
-    batches: Sequence[int],
-    weights: Sequence[float],
-    cache: Sequence[float],
-    linear: Sequence[float],
-    marks: Mapping[str, float],
+    batches: Sequence[int], weights: Numbers, cache: Numbers, linear: Numbers, marks: Amounts
 ) -> Any:
     """Least time of a step against requests: reading weights, then the cache, and arithmetic.
 
@@ -154,7 +150,7 @@ def floors(
     return finish(fig)
 
 
-def hill(speeds: Mapping[int, float], marks: Mapping[str, float]) -> Any:
+def hill(speeds: Mapping[int, float], marks: Amounts) -> Any:
     """Bytes per second against how many bytes are read again and again, and where models are."""
     from matplotlib.ticker import LogLocator
 
@@ -172,9 +168,7 @@ def hill(speeds: Mapping[int, float], marks: Mapping[str, float]) -> Any:
     return finish(fig)
 
 
-def predicted_measured(
-    rows: Mapping[str, Mapping[str, float]], roles: Mapping[str, str], ends: Mapping[str, float]
-) -> Any:
+def predicted_measured(rows: Mapping[str, Amounts], roles: Mapping[str, str], ends: Amounts) -> Any:
     """For each model: what was predicted, part by part, and the measured time beside it.
 
     rows: model -> {part: seconds}; ends: model -> seconds measured. Each model is drawn in units of

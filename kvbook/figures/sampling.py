@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kvbook.figures.draw import bars, figure, finish, label_ends, ticks_at
+from kvbook.figures.draw import Amounts, Numbers, Series, bars, figure, finish, label_ends, ticks_at
 from kvbook.figures.style import CARD, INK, MUTED, color
 
 # Series that are none of the book's roles: told apart by their lines and marks.
@@ -31,7 +31,7 @@ def row(logits: Any, names: Sequence[str], shown: int = 16) -> Any:
     return finish(fig)
 
 
-def floor(tiles: Sequence[float], passed: Sequence[int], logits: Any, tile: int) -> Any:
+def floor(tiles: Numbers, passed: Sequence[int], logits: Any, tile: int) -> Any:
     """Each tile's logits as a range, and the floor it met; above it, how many passed."""
     fig, ax = figure(3.4)
     chunks = [logits[i : i + tile] for i in range(0, len(logits), tile)]
@@ -50,14 +50,14 @@ def floor(tiles: Sequence[float], passed: Sequence[int], logits: Any, tile: int)
     return finish(fig)
 
 
-def moved(sizes: Mapping[str, float], unit: str) -> Any:
+def moved(sizes: Amounts, unit: str) -> Any:
     """Bytes that each way moves, in `unit`; the last bar is the one that reads once."""
     fig, ax = figure(0.5 * len(sizes) + 0.9)
     bars(ax, sizes, ["muted"] * (len(sizes) - 1) + ["ink"], xlabel=f"moved ({unit})")
     return finish(fig)
 
 
-def operations(ks: Sequence[int], counts: Mapping[str, Sequence[float]], columns: int) -> Any:
+def operations(ks: Sequence[int], counts: Series, columns: int) -> Any:
     """Operations per logit against k, one line a method, k logarithmic."""
     fig, ax = figure(3.4)
     series = {name: np.asarray(n, float) / columns for name, n in counts.items()}
@@ -87,7 +87,7 @@ def draws(counts: Any, needed: Any, names: Sequence[str]) -> Any:
     return finish(fig)
 
 
-def times(panels: Mapping[str, Mapping[str, float]], unit: str) -> Any:
+def times(panels: Mapping[str, Amounts], unit: str) -> Any:
     """Medians in `unit`, a panel for each number of rows."""
     fig, axes = figure(1.1 * len(panels) + 0.5, nrows=len(panels), squeeze=False)
     for ax, (title, values) in zip(axes[:, 0], panels.items(), strict=True):

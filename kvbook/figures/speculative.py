@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from kvbook.figures import draw
-from kvbook.figures.draw import centered, figure, finish
+from kvbook.figures.draw import Numbers, Series, centered, figure, finish
 from kvbook.figures.style import CARD, GRID, INK, MUTED, color, on_color, text_color
 
 MONO = "DejaVu Sans Mono"
 
 
-def room(tokens: Sequence[int], moved: Mapping[str, Sequence[float]]) -> Any:
+def room(tokens: Sequence[int], moved: Series) -> Any:
     """Bytes and operations of a step with n tokens, as multiples of those with one token."""
     fig, ax = figure(2.9)
     looks = (("ink", "s-"), ("cached", "o-"), ("weights", "^-"))
@@ -105,9 +105,7 @@ def draws(errors: Mapping[str, Any], names: Sequence[str], noise: Any) -> Any:
 
 
 def gains(
-    numbers: Sequence[int],
-    curves: Mapping[float, Sequence[float]],
-    points: Mapping[float, Sequence[float]],
+    numbers: Sequence[int], curves: Mapping[float, Numbers], points: Mapping[float, Numbers]
 ) -> Any:
     """Tokens per step against the number of guesses: for each acceptance, a curve and points."""
     fig, ax = figure(3.2)

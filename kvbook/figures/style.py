@@ -44,42 +44,23 @@ ROLES = ("query", "key", "value", "cached", "recomputed", "shared", "weights", "
 WIDTH = 7.2  # inches; every figure is this wide, so that text has one size on every page
 DPI = 200
 
-_RC = {
-    "figure.figsize": (WIDTH, 3.2),
-    "figure.dpi": DPI,
-    "savefig.dpi": DPI,
-    "figure.facecolor": CARD,
-    "savefig.facecolor": CARD,
-    "axes.facecolor": CARD,
-    "savefig.transparent": False,
-    "figure.constrained_layout.use": True,
-    "font.family": "DejaVu Sans",
-    "font.size": 10,
-    "axes.titlesize": 11,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.labelsize": 10,
-    "xtick.labelsize": 9,
-    "ytick.labelsize": 9,
-    "legend.fontsize": 9,
-    "legend.frameon": False,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.titlecolor": INK,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "axes.edgecolor": MUTED,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "axes.axisbelow": True,
-    "grid.color": GRID,
-    "grid.linewidth": 0.8,
-    "lines.linewidth": 2.2,
-    "lines.markersize": 5,
-    "image.cmap": "kvlib",
-    "image.interpolation": "nearest",
+_RC: dict[str, dict[str, Any]] = {
+    "figure": {"figsize": (WIDTH, 3.2), "dpi": DPI, "facecolor": CARD},
+    "figure.constrained_layout": {"use": True},
+    "savefig": {"dpi": DPI, "facecolor": CARD, "transparent": False},
+    "font": {"family": "DejaVu Sans", "size": 10},
+    "axes": {"facecolor": CARD, "edgecolor": MUTED, "grid": True, "axisbelow": True},
+    "axes.grid": {"axis": "y"},
+    "axes.spines": {"top": False, "right": False},
+    "axes.title": {"size": 11, "weight": "bold", "location": "left", "color": INK},
+    "axes.label": {"size": 10, "color": INK},
+    "xtick": {"labelsize": 9, "color": MUTED},
+    "ytick": {"labelsize": 9, "color": MUTED},
+    "legend": {"fontsize": 9, "frameon": False},
+    "text": {"color": INK},
+    "grid": {"color": GRID, "linewidth": 0.8},
+    "lines": {"linewidth": 2.2, "markersize": 5},
+    "image": {"cmap": "kvlib", "interpolation": "nearest"},
 }
 
 
@@ -156,8 +137,10 @@ def use_style() -> None:
         cmap = LinearSegmentedColormap.from_list(name, stops)
         if name not in matplotlib.colormaps:
             matplotlib.colormaps.register(cmap, name=name)
-    rc: dict[Any, Any] = dict(_RC)
-    matplotlib.rcParams.update(rc)
+    for group, given in _RC.items():
+        joint = "" if group in ("axes.title", "axes.label") else "."
+        rc: dict[Any, Any] = {f"{group}{joint}{name}": x for name, x in given.items()}
+        matplotlib.rcParams.update(rc)
     _teach_notebook()
 
 

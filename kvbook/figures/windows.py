@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kvbook.figures import draw
-from kvbook.figures.draw import annotate, figure, finish
+from kvbook.figures.draw import Series, annotate, figure, finish
 from kvbook.figures.style import MUTED, color
 
 TABLE = "eviction_table.json"
@@ -44,11 +44,7 @@ def looks(shares: Any, names: Sequence[str], heads: int) -> Any:
     return finish(fig)
 
 
-def by_window(
-    windows: Sequence[int],
-    added: Sequence[tuple[float, float]],
-    recall: Mapping[str, Sequence[float]],
-) -> Any:
+def by_window(windows: Sequence[int], added: Sequence[tuple[float, float]], recall: Series) -> Any:
     """Bits added and recall by window, in percent.
 
     added holds the mean and the standard error at each window; recall: distance → one number each.
@@ -121,7 +117,7 @@ def fools(found: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> Any:
     return finish(fig)
 
 
-def edited(off: Mapping[str, Sequence[float]], layers: int) -> Any:
+def edited(off: Series, layers: int) -> Any:
     """Distance of the edited keys from recomputed ones, per layer: name → percent per layer."""
     fig, ax = figure(2.7)
     draw.grouped(ax, off, ("recomputed", "muted", "grid"))
