@@ -25,13 +25,11 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.config.families import register_family as register_family
     from kvlib.config.families import transposed as transposed
     from kvlib.config.keys import Keys as Keys
-    from kvlib.config.parts import activation as activation
+    from kvlib.config.parts import common_fields as common_fields
     from kvlib.config.parts import decoder as decoder
-    from kvlib.config.parts import gated_fields as gated_fields
     from kvlib.config.parts import listed as listed
     from kvlib.config.parts import llama_fields as llama_fields
     from kvlib.config.parts import routing as routing
-    from kvlib.config.parts import special_tokens as special_tokens
     from kvlib.config.parts import uniform as uniform
     from kvlib.config.parts import window as window
     from kvlib.config.rope import read_rope as read_rope

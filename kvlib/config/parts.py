@@ -13,10 +13,14 @@ from kvlib.config.shape import Shape
 LISTED = "a list with one entry a layer"
 
 
-def decoder(keys: Keys, *, tied: bool = False, bias: bool = False, **fields: Any) -> Shape:
+def decoder(
+    keys: Keys, *, tied: bool = False, bias: bool = False, multi_head: bool = False, **fields: Any
+) -> Shape:
     """What Llama and its descendants share; `fields` are what a family has of its own.
 
-    tied: what a file without `tie_word_embeddings` means. bias: of q, k, v and o.
+    tied        what a file without `tie_word_embeddings` means
+    bias        of q, k, v and o
+    multi_head  a file without `num_key_value_heads` has one for each query head
     """
     hidden, heads = keys.count("hidden_size"), keys.count("num_attention_heads")
     family = keys.model_type
@@ -27,8 +31,7 @@ def decoder(keys: Keys, *, tied: bool = False, bias: bool = False, **fields: Any
             raise keys.error("hidden_size", needed)
         fields["head_dim"] = head_dim or hidden // heads
     if "num_key_value_heads" not in fields:
-        if family not in ("llama", "phi3") and "num_key_value_heads" not in keys.data:
-            # the first Llama and Phi-3 files alone have no grouped heads and no key for them
+        if not multi_head and "num_key_value_heads" not in keys.data:
             raise keys.error("num_key_value_heads", "a whole number of at least 1")
         kv_heads = keys.count("num_key_value_heads", heads)
         if heads % kv_heads:
@@ -111,31 +114,26 @@ def listed(keys: Keys, size: int) -> tuple[int, ...] | None:
 
 def llama_fields(keys: Keys) -> dict[str, Any]:
     """The forward pass of Llama and most of its descendants: RMSNorm, RoPE, a gated MLP."""
-    return {**gated_fields(keys), "rope": rope.read_rope(keys)}
+    return {**common_fields(keys), "rope": rope.read_rope(keys)}
 
 
-def gated_fields(
-    keys: Keys, act_key: str = "hidden_act", act: str = "silu", eps: float = 1e-6
+def common_fields(
+    keys: Keys,
+    act_key: str = "hidden_act",
+    act: str = "silu",
+    eps_key: str = "rms_norm_eps",
+    eps: float = 1e-6,
 ) -> dict[str, Any]:
-    """RMSNorm and a gated MLP; `act` and `eps` are for files that do not state them."""
-    return {
-        "norm_eps": keys.number("rms_norm_eps", eps),
-        "hidden_act": activation(keys, act_key, act),
-        **special_tokens(keys),
-    }
+    """The activation, the eps of norms, and the tokens that begin a text or end generation.
 
-
-def activation(keys: Keys, key: str, default: str) -> str:
-    """The name of an activation that kvlib has."""
+    `act` and `eps` are for files that do not state them.
+    """
     needed = f"one of {', '.join(ACTIVATIONS)}"
-    name = keys.read(key, str, needed, default, lambda name: name in (*ACTIVATIONS, "swish"))
-    return "silu" if name == "swish" else name  # the same function under its older name
-
-
-def special_tokens(keys: Keys) -> dict[str, Any]:
-    """The token that begins a text, and those at which generation ends."""
+    name = keys.read(act_key, str, needed, act, lambda name: name in (*ACTIVATIONS, "swish"))
     bos = token_ids(keys, "bos_token_id")
     return {
+        "norm_eps": keys.number(eps_key, eps),
+        "hidden_act": "silu" if name == "swish" else name,  # one function by two names
         "bos_token_id": bos[0] if bos else None,
         "eos_token_ids": token_ids(keys, "eos_token_id"),
     }

@@ -13,11 +13,10 @@ from kvlib.config import (
     Keys,
     Names,
     Shape,
-    activation,
     classes,
+    common_fields,
     decoder,
     read_rope,
-    special_tokens,
 )
 
 
@@ -36,12 +35,8 @@ def shape(keys: Keys) -> Shape:
 
 def forward_fields(keys: Keys) -> dict[str, Any]:
     theta, partial = keys.number("rotary_emb_base", 10000.0), keys.number("rotary_pct", 0.25)
-    return {
-        "norm_eps": keys.number("layer_norm_eps", 1e-5),
-        "hidden_act": activation(keys, "hidden_act", "gelu"),
-        "rope": read_rope(keys, theta, partial),
-        **special_tokens(keys),
-    }
+    fields = common_fields(keys, "hidden_act", "gelu", "layer_norm_eps", 1e-5)
+    return {**fields, "rope": read_rope(keys, theta, partial)}
 
 
 def by_kind(values: Any, config: Any) -> Any:

@@ -7,16 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvlib.config import (
-    Family,
-    Keys,
-    Shape,
-    activation,
-    classes,
-    decoder,
-    read_rope,
-    special_tokens,
-)
+from kvlib.config import Family, Keys, Shape, classes, common_fields, decoder, read_rope
 
 
 def shape(keys: Keys) -> Shape:
@@ -32,12 +23,8 @@ def shape(keys: Keys) -> Shape:
 
 
 def forward_fields(keys: Keys) -> dict[str, Any]:
-    return {
-        "norm_eps": keys.number("layer_norm_eps", 1e-5),
-        "hidden_act": activation(keys, "hidden_act", "silu"),
-        "rope": read_rope(keys, partial=0.25),
-        **special_tokens(keys),
-    }
+    fields = common_fields(keys, eps_key="layer_norm_eps", eps=1e-5)
+    return {**fields, "rope": read_rope(keys, partial=0.25)}
 
 
 STABLELM = Family(classes("StableLm"), shape, forward_fields)

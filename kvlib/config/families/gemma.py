@@ -13,7 +13,7 @@ from typing import Any
 from kvlib.config import rope, words
 from kvlib.config.families import Family, classes
 from kvlib.config.keys import Keys
-from kvlib.config.parts import decoder, gated_fields, listed, window
+from kvlib.config.parts import common_fields, decoder, listed, window
 from kvlib.config.shape import Shape
 
 # Gemma3TextConfig of transformers; the files of Gemma 3 state only what differs
@@ -89,7 +89,7 @@ def forward_fields(keys: Keys, act_key: str = "hidden_activation") -> dict[str, 
     keys.only("use_bidirectional_attention", False, "attention is causal")
     keys.seen.update(("hidden_act", "hidden_activation"))  # files state both and mean one of them
     return {
-        **gated_fields(keys, act_key, "gelu_pytorch_tanh"),
+        **common_fields(keys, act_key, "gelu_pytorch_tanh"),
         "embedding_scale": math.sqrt(keys.count("hidden_size")),
     }
 

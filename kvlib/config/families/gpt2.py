@@ -6,7 +6,7 @@ from typing import Any
 
 from kvlib.config.families import Family, Names, transposed
 from kvlib.config.keys import Keys
-from kvlib.config.parts import activation, special_tokens
+from kvlib.config.parts import common_fields
 from kvlib.config.shape import Shape
 
 
@@ -39,11 +39,7 @@ def shape(keys: Keys) -> Shape:
 def forward_fields(keys: Keys) -> dict[str, Any]:
     keys.only("scale_attn_weights", True, "scores are scaled by 1/sqrt(head_dim)")
     keys.only("scale_attn_by_inverse_layer_idx", False, "every layer scales its scores alike")
-    return {
-        "norm_eps": keys.number("layer_norm_epsilon", 1e-5),
-        "hidden_act": activation(keys, "activation_function", "gelu_new"),
-        **special_tokens(keys),
-    }
+    return common_fields(keys, "activation_function", "gelu_new", "layer_norm_epsilon", 1e-5)
 
 
 FAMILIES = {

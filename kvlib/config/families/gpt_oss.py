@@ -7,7 +7,7 @@ from typing import Any
 from kvlib.config import rope
 from kvlib.config.families import Conversion, Family, Names, classes
 from kvlib.config.keys import Keys
-from kvlib.config.parts import decoder, gated_fields, listed, routing, window
+from kvlib.config.parts import common_fields, decoder, listed, routing, window
 from kvlib.config.shape import Experts, Shape
 
 
@@ -38,7 +38,7 @@ def forward_fields(keys: Keys) -> dict[str, Any]:
         keys.only("initial_context_length", length, "as rope_scaling says")
     keys.seen.add("initial_context_length")  # without YaRN, nothing depends on it
     return {
-        **gated_fields(keys, eps=1e-5),
+        **common_fields(keys, eps=1e-5),
         "rope": one,
         "swiglu_limit": keys.number("swiglu_limit", 7.0),
         "swiglu_alpha": keys.number("swiglu_alpha", 1.702),

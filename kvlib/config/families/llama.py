@@ -14,12 +14,13 @@ from kvlib.config.shape import Shape
 
 
 def shape(keys: Keys) -> Shape:
-    return decoder(keys, bias=keys.flag("attention_bias"), mlp_bias=keys.flag("mlp_bias"))
+    bias, mlp_bias = keys.flag("attention_bias"), keys.flag("mlp_bias")
+    return decoder(keys, bias=bias, mlp_bias=mlp_bias, multi_head=True)
 
 
 def phi3(keys: Keys) -> Shape:
     keys.only("attention_bias", False, "phi3 has none")
-    return decoder(keys, windows=uniform(keys, window(keys, 0)))
+    return decoder(keys, windows=uniform(keys, window(keys, 0)), multi_head=True)
 
 
 FAMILIES = {

@@ -7,7 +7,7 @@ from typing import Any
 from kvlib.config import rope
 from kvlib.config.families import Family, Names, classes
 from kvlib.config.keys import Keys
-from kvlib.config.parts import activation, decoder, special_tokens, uniform, window
+from kvlib.config.parts import common_fields, decoder, uniform, window
 from kvlib.config.shape import Shape
 
 
@@ -29,12 +29,8 @@ def shape(keys: Keys) -> Shape:
 def forward_fields(keys: Keys) -> dict[str, Any]:
     keys.only("scale_attn_weights", True, "scores are scaled by 1/sqrt(head_dim)")
     keys.only("layer_norm_epsilon", keys.data.get("norm_epsilon"), "norm_epsilon says it")
-    return {
-        "norm_eps": keys.number("norm_epsilon", 1e-5),
-        "rope": rope.read_rope(keys),
-        "hidden_act": activation(keys, "hidden_act", "gelu_pytorch_tanh"),
-        **special_tokens(keys),
-    }
+    fields = common_fields(keys, "hidden_act", "gelu_pytorch_tanh", "norm_epsilon", 1e-5)
+    return {**fields, "rope": rope.read_rope(keys)}
 
 
 FAMILIES = {
