@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from importlib.metadata import entry_points
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from kvlib.commands import add_version, run
 from kvlib.config import words
@@ -115,76 +115,37 @@ def _parser() -> Parser:
     source.add_argument(
         "--config", metavar="PATH", help="the model, by its Hugging Face config.json"
     )
-    one.add_argument(
-        "--without",
-        metavar="KEY",
-        action="append",
-        default=[],
-        help="a key of the config to ignore (may be repeated): quantization_config, to count the "
-        "weights as they were before quantisation; vision_config, to count only the text model",
+    names, rules = ", ".join(CODECS), "; ".join(f"{n!r} ({words})" for n, words in RESERVES.items())
+
+    def add(flag: str, metavar: str, help: str, **more: Any) -> None:
+        one.add_argument(flag, metavar=metavar, help=help, **more)
+
+    text = "a key of the config to ignore (may be repeated): quantization_config, to count the "
+    text += "weights as they were before quantisation; vision_config, to count only the text model"
+    add("--without", "KEY", text, action="append", default=[])
+    add("--gpu", "NAME", "the GPU, by a name that `gpus` lists", required=True)
+    text = "number of GPUs that share the model by tensor parallelism (default: 1)"
+    add("--gpus", "N", text, type=whole, default=1)
+    add("--batch", "N", "number of requests (default: 1)", type=whole, default=1)
+    text = "tokens per request; 32k is 32 x 1024 = 32,768 (default: the limit of the model)"
+    add("--context", "TOKENS", text, type=tokens)
+    text = f"type of keys and values, one of {names} (default: what the files of a quantised model "
+    add("--kv", "DTYPE", text + "say, or bfloat16)")
+    text = "type of the weights, one of the same names; their scales are not counted (default: as "
+    text += "the files of a quantised model say, with their scales, or bfloat16)"
+    add("--weights", "DTYPE", text)
+    text = "allocate the cache in blocks of this many tokens"
+    add("--block-size", "TOKENS", text, type=tokens)
+    text = f"what a layer with a window holds, one of these names: {rules} (default: needed)"
+    add("--reserve", "NAME", text, default="needed")
+    text = (
+        "new tokens of a step, which a layer holds beside its window or budget: 1 while decoding, "
     )
-    one.add_argument(
-        "--gpu", metavar="NAME", required=True, help="the GPU, by a name that `gpus` lists"
-    )
-    one.add_argument(
-        "--gpus",
-        metavar="N",
-        type=whole,
-        default=1,
-        help="number of GPUs that share the model by tensor parallelism (default: 1)",
-    )
-    one.add_argument(
-        "--batch", metavar="N", type=whole, default=1, help="number of requests (default: 1)"
-    )
-    one.add_argument(
-        "--context",
-        metavar="TOKENS",
-        type=tokens,
-        help="tokens per request; 32k is 32 x 1024 = 32,768 (default: the limit of the model)",
-    )
-    names = ", ".join(CODECS)
-    one.add_argument(
-        "--kv",
-        metavar="DTYPE",
-        help=f"type of keys and values, one of {names} (default: what the files of a quantised "
-        "model say, or bfloat16)",
-    )
-    one.add_argument(
-        "--weights",
-        metavar="DTYPE",
-        help="type of the weights, one of the same names; their scales are not counted (default: "
-        "as the files of a quantised model say, with their scales, or bfloat16)",
-    )
-    one.add_argument(
-        "--block-size",
-        metavar="TOKENS",
-        type=tokens,
-        help="allocate the cache in blocks of this many tokens",
-    )
-    one.add_argument(
-        "--reserve",
-        metavar="NAME",
-        default="needed",
-        help="what a layer with a window holds, one of these names: "
-        + "; ".join(f"{name!r} ({words})" for name, words in RESERVES.items())
-        + " (default: needed)",
-    )
-    one.add_argument(
-        "--step",
-        metavar="TOKENS",
-        type=tokens,
-        default=1,
-        help="new tokens of a step, which a layer holds beside its window or budget: 1 while "
-        "decoding, the size of a chunk while reading prompts (default: 1)",
-    )
-    one.add_argument(
-        "--budget",
-        metavar="TOKENS",
-        type=tokens,
-        nargs="+",
-        help="tokens that eviction leaves in each layer without a window (default: no eviction); "
-        "one number, or one for each layer of the model",
-    )
+    text += "the size of a chunk while reading prompts (default: 1)"
+    add("--step", "TOKENS", text, type=tokens, default=1)
+    text = "tokens that eviction leaves in each layer without a window (default: no eviction); one "
+    text += "number, or one for each layer of the model"
+    add("--budget", "TOKENS", text, type=tokens, nargs="+")
     one.add_argument("--json", action="store_true", help="print JSON; the keys name the units")
     commands.add_parser("models", help="list the models that kvlib knows")
     commands.add_parser("gpus", help="list the GPUs that kvlib knows")
