@@ -26,7 +26,7 @@ from peers.running import alone, assert_same_logits, together
 import kvlib
 from kvlib import BlockPool, DenseCache, PagedCache, QuantizedCache, costs, testing
 from kvlib.codecs import NAMES, Codec, codec, register_codec
-from kvlib.config import Family, register_family
+from kvlib.config import Conversion, Family, register_family
 from kvlib.config.families import FAMILIES
 from kvlib.costs import CODECS, ModelSpec, fit
 from kvlib.costs.cli import main
@@ -160,6 +160,17 @@ def test_a_family_name_is_registered_once() -> None:
     with pytest.raises(TypeError, match="needed: a Family"):
         register_family("mine", "mine")  # type: ignore[arg-type]
     assert "mine" not in FAMILIES
+
+
+def test_a_conversion_that_gives_another_shape_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = Conversion("attention.query_key_value", lambda values, config: values[1:])
+    names = outside.GPT_NEOX.names
+    tensors = {**names.tensors, "qkv": wrong}
+    family = outside.GPT_NEOX._replace(names=names._replace(tensors=tensors))
+    monkeypatch.setitem(FAMILIES, "gpt_neox", family)
+    words = r"query_key_value.weight' in gpt_neox gave shape \(95, 32\), needed: \(96, 32\)"
+    with pytest.raises(ValueError, match=words):
+        kvlib.load_model(GOLDEN / "gpt-neox")
 
 
 # ------------------------------------------------------------------------------------------- codec

@@ -191,10 +191,6 @@ def _read(path: str, without: Sequence[str]) -> ModelSpec:
         raise CheckpointError(str(error).replace(words.without(error.without), option)) from None
 
 
-if __name__ == "__main__":
-    sys.exit(run(main))
-
-
 def models_table() -> str:
     """One line per model."""
     rows = [("model", "parameters", "layers", "q/kv heads", "window", "KV B/token", "context")]
@@ -242,3 +238,7 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
         cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
         lines.append("  ".join(cells))
     return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

@@ -224,6 +224,11 @@ def copy_weights(
             values = file.read(name)
             if source.convert is not None:
                 values = source.convert(values, config)
+                if values.shape != weight.shape:
+                    raise ValueError(
+                        f"the conversion of {source.name!r} in {config.model_type} gave shape "
+                        f"{values.shape}, needed: {weight.shape}"
+                    )
             rows = weight[source.row : source.row + values.shape[0], ...]
             if has_views(xp):  # NumPy and CuPy convert as they assign, and know float16
                 rows[...] = xp.asarray(values)
