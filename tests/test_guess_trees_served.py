@@ -32,13 +32,13 @@ from kvlib.speculation import (
     best_tree,
     branches,
     checking,
+    draft_model,
     expected_tree_tokens,
     lower_layers,
-    writing,
 )
 from kvlib.speculation.acceptance import JUDGED, agreed, inverse
 from kvlib.speculation.checking import Speculation
-from kvlib.speculation.tree import ranks
+from kvlib.speculation.draft import ranks
 
 
 class Sower(Drafter):
@@ -418,7 +418,7 @@ def test_no_random_number_of_a_step_is_used_twice() -> None:
     scheduler.add("a", [1], 20, temperature=1.0, seed=7)
     scheduler.step()
     with (
-        patch.object(writing, "without_replacement", draw),
+        patch.object(draft_model, "without_replacement", draw),
         patch.object(checking, "accept_tree", judge),
     ):
         scheduler.step()

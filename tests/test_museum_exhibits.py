@@ -15,7 +15,7 @@ from kvbook.museum import guards, looks_forgetting, looks_guessing, scoring
 from kvlib import load_reference_model
 from kvlib.codecs import PerChannel, PerToken
 from kvlib.serve import greedy, request, sampling
-from kvlib.speculation import writing
+from kvlib.speculation import draft_model
 
 HALL = museum.exhibits()
 GUARDS = list(dict.fromkeys(e.caught_by for e in HALL))
@@ -53,7 +53,7 @@ def gaps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         found.extend((best[:, -1] - best[:, -2]).tolist())
         return greedy(logits)
 
-    for module in (sampling, request, looks_forgetting, looks_guessing, writing):
+    for module in (sampling, request, looks_forgetting, looks_guessing, draft_model):
         monkeypatch.setattr(module, "greedy", watched)
     return found
 

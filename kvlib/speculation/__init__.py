@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.speculation.draft import Draft as Draft
     from kvlib.speculation.draft import Drafter as Drafter
     from kvlib.speculation.draft import Text as Text
+    from kvlib.speculation.draft import branches as branches
     from kvlib.speculation.draft_model import DraftModel as DraftModel
     from kvlib.speculation.draft_model import lower_layers as lower_layers
     from kvlib.speculation.gain import adaptive as adaptive
@@ -31,7 +32,6 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.speculation.gain import speed_up as speed_up
     from kvlib.speculation.lookup import PromptLookup as PromptLookup
     from kvlib.speculation.rehearsed import Rehearsed as Rehearsed
-    from kvlib.speculation.tree import branches as branches
 else:
     from kvlib.lazy import attach
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from kvlib.arguments import check_list, describe, is_integer
 from kvlib.arguments import number as real
 from kvlib.arrays import refuse_mask
-from kvlib.speculation.tree import chain, check_tree, followers
+from kvlib.speculation.draft import chain, check_tree, followers
 
 # Streams of random numbers: for guesses, and for verdicts on them. At a position where several
 # guesses stand side by side, number k has DRAFTED + 2 k and JUDGED + 2 k.
@@ -41,7 +41,8 @@ def accept(
     [1]
     """
     _check(p, draft, q, verdicts, numbers)
-    return _spelt(draft, *_accepted(p, draft, chain(len(draft)), q, verdicts, numbers))
+    path, token = _accepted(p, draft, chain(len(draft)), q, verdicts, numbers)
+    return [*(int(draft[j]) for j in path), token]
 
 
 def accept_tree(
@@ -109,21 +110,21 @@ def _accepted(
     verdicts: Numbers,
     numbers: Numbers,
 ) -> tuple[list[int], int]:
-    def judged(at: int, siblings: list[int]) -> tuple[int | None, int]:
-        left = p[at + 1]
+    after, path, at = followers(parents), list[int](), -1
+    while True:
+        siblings, left = after.get(at, []), p[at + 1]
         among = q[siblings[0]] if siblings else left
         for j in siblings:
-            token = tokens[j]
-            if verdicts[j] * among[token] < left[token]:
-                return j, token
+            if verdicts[j] * among[tokens[j]] < left[tokens[j]]:
+                path.append(at := j)
+                break
             left = _scaled(np.maximum(left - among, 0), left)
             if j != siblings[-1]:
                 among = among.copy()
-                among[token] = 0
+                among[tokens[j]] = 0
                 among = _scaled(among, among)
-        return None, inverse(left, numbers[at + 1])
-
-    return _walk(parents, judged)
+        else:
+            return path, inverse(left, numbers[at + 1])
 
 
 def _scaled(weights: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
@@ -132,27 +133,10 @@ def _scaled(weights: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
     return weights / total if total else otherwise
 
 
-def _walk(
-    parents: Sequence[int], judge: Callable[[int, list[int]], tuple[int | None, int]]
-) -> tuple[list[int], int]:
-    """From guess to guess that is right, and the token after the last one.
-
-    judge(at, siblings): of the guesses that follow number `at`, the one that is right, or None,
-    and the token.
-    """
-    after, path, right = followers(parents), list[int](), -1
-    while True:
-        found, token = judge(right, after.get(right, []))
-        if found is None:
-            return path, token
-        right = found
-        path.append(found)
-
-
 def agreed(
     tokens: Sequence[int], draft: Sequence[int], parents: Sequence[int] | None = None
 ) -> list[int]:
-    """The same for guesses that were not drawn: those that equal the tokens, and one more.
+    """The tokens of a text from guesses that were not drawn: those that are right, and one more.
 
     tokens: the n + 1 tokens that the model chooses, after the text and after each guess, each as
     if the guesses before it were right. A guess that equals the token which is drawn anyway changes
@@ -164,16 +148,12 @@ def agreed(
     >>> agreed([7, 5, 6], draft=[4, 7], parents=(-1, -1))
     [7, 6]
     """
-
-    def equal(at: int, siblings: list[int]) -> tuple[int | None, int]:
-        token = tokens[at + 1]
-        return next((j for j in siblings if draft[j] == token), None), int(token)
-
-    return _spelt(draft, *_walk(chain(len(draft)) if parents is None else parents, equal))
-
-
-def _spelt(draft: Sequence[int], path: Sequence[int], token: int) -> list[int]:
-    return [*(int(draft[j]) for j in path), token]
+    after, at = followers(chain(len(draft)) if parents is None else parents), -1
+    found = [int(tokens[0])]
+    while right := [j for j in after.get(at, ()) if draft[j] == found[-1]]:
+        at = right[0]
+        found.append(int(tokens[at + 1]))
+    return found
 
 
 def inverse(weights: np.ndarray, number: float) -> int:

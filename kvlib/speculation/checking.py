@@ -15,9 +15,8 @@ from kvlib.serve.distribution import probabilities
 from kvlib.serve.request import DECODING, Decoding, Gamma, Parts, Place, Request, completed, draw
 from kvlib.serve.sampling import rng_at
 from kvlib.speculation.acceptance import JUDGED, accept_tree, agreed
-from kvlib.speculation.draft import Draft, Drafter, Text, asked
+from kvlib.speculation.draft import Draft, Drafter, Text, asked, ranks
 from kvlib.speculation.draft_model import DraftModel
-from kvlib.speculation.tree import chain, ranks
 
 WEIGHT = 1 / 8  # of a verdict in `Request.lately`
 
@@ -108,9 +107,9 @@ class Speculation(Decoding):
             if r.temperature and draft.q is not None:
                 x = logits[rows[r].start : rows[r].stop, ...]
                 p = probabilities(x, r.temperature, r.top_k, r.top_p)
-                found[r] = _accepted(r, draft, draft.q, p)
+                found[r] = _judged(r, draft, draft.q, p)
             else:
-                found[r] = agreed([each[r, row] for row in rows[r]], draft.tokens, draft.parents)
+                found[r] = agreed([each[r, row] for row in rows[r]], draft.tokens, draft.tree)
         return found
 
     def keep(self, cache: Cache, r: Request, fed: int, tokens: list[int], used: int) -> bool:
@@ -123,17 +122,11 @@ class Speculation(Decoding):
             return False
         draft = r.draft.first(fed - 1)
         path = draft.path(tokens[:-1])
-        if fed > used:
-            if draft.parents is None:
-                cache.truncate(r.name, r.held + used)
-            else:
-                cache.keep(r.name, [0, *(j + 1 for j in path[: used - 1])])
-        if used < len(tokens):
-            missed = False
-        elif draft.parents is None:
-            missed = len(path) < fed - 1
-        else:
-            missed = (path[-1] if path else -1) in draft.parents
+        if fed > used and draft.parents is None:
+            cache.truncate(r.name, r.held + used)
+        elif fed > used:
+            cache.keep(r.name, [0, *(j + 1 for j in path[: used - 1])])
+        missed = used == len(tokens) and (path[-1] if path else -1) in draft.tree
         right = min(used, len(path))
         r.draft, r.drafted, r.accepted = None, r.drafted + fed - 1, r.accepted + right
         for verdict in [1.0] * right + [0.0] * missed:
@@ -153,26 +146,25 @@ def fed_guesses(parts: Parts) -> dict[Request, Draft]:
     }
 
 
-def _ahead(draft: Draft) -> list[int]:
-    """How many tokens after the text each row of a request draws: the last token, and guesses."""
-    return [0, *(depth + 1 for depth in draft.depths())]
-
-
-def _accepted(r: Request, draft: Draft, q: np.ndarray, p: np.ndarray) -> list[int]:
+def _judged(r: Request, draft: Draft, q: np.ndarray, p: np.ndarray) -> list[int]:
     """The tokens that a request gets from guesses that were drawn from q, and p at each of them.
 
     Of two guesses with the same parent, each is judged by a stream of its own. A step goes along
     one path, so it judges one set of siblings per position.
     """
-    parents = chain(len(draft.tokens)) if draft.parents is None else draft.parents
-    ahead, rank = _ahead(draft), ranks(parents)
+    ahead, rank = _ahead(draft), ranks(draft.tree)
     levels = max(ahead)
     streams = [rng_at(r.seed, r.length, JUDGED + 2 * k) for k in range(max(rank, default=-1) + 1)]
     by_rank = [stream.random(levels) for stream in streams]
     verdicts = [by_rank[k][at - 1] for k, at in zip(rank, ahead[1:], strict=True)]
     numbers = rng_at(r.seed, r.length).random(levels + 1)[ahead]
-    path, token = accept_tree(p, draft.tokens, parents, q, verdicts, numbers)
+    path, token = accept_tree(p, draft.tokens, draft.tree, q, verdicts, numbers)
     return [*(int(draft.tokens[j]) for j in path), token]
+
+
+def _ahead(draft: Draft) -> list[int]:
+    """How many tokens after the text each row of a request draws: the last token, and guesses."""
+    return [0, *(depth + 1 for depth in draft.depths())]
 
 
 def check_drafter(drafter: Any, vocabulary: int) -> None:

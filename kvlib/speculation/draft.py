@@ -1,9 +1,10 @@
-"""What a drafter is asked for, and what it answers."""
+"""What a drafter is asked for, and what it answers: guesses, as a chain or as a tree."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,6 @@ from kvlib.arguments import (
 from kvlib.arrays import refuse_mask
 from kvlib.caches.trees import Parents, chained, depths
 from kvlib.serve.distribution import check_settings
-from kvlib.speculation.tree import check_tree, followers
 
 
 class Text(NamedTuple):
@@ -66,30 +66,32 @@ class Draft:
     q: np.ndarray | None = None
     parents: Parents | None = None
 
+    @property
+    def tree(self) -> Parents:
+        """Its parents, also those of a chain."""
+        return chain(len(self.tokens)) if self.parents is None else self.parents
+
     def first(self, n: int) -> Draft:
         """Its first n guesses; those of a tree are a tree, too, because parents come first."""
+        q, parents = self.q, self.parents
         return Draft(
-            self.tokens[:n],
-            None if self.q is None else self.q[:n],
-            None if self.parents is None else self.parents[:n],
+            self.tokens[:n], None if q is None else q[:n], None if parents is None else parents[:n]
         )
 
     def path(self, tokens: Sequence[int]) -> list[int]:
         """The numbers of the guesses that spell these tokens, one after the other."""
-        if self.parents is None:
-            return list(range(len(tokens)))
-        after, path = followers(self.parents), [-1]
+        after, path = followers(self.tree), [-1]
         for token in tokens:
             path.append(next(j for j in after[path[-1]] if self.tokens[j] == token))
         return path[1:]
 
     def depths(self) -> list[int]:
-        """How many guesses stand between each guess and the text."""
-        return list(range(len(self.tokens))) if self.parents is None else depths(self.parents)
+        """How many other guesses are between each guess and the text."""
+        return depths(self.tree)
 
 
 class Drafter:
-    """Guesses how texts go on. A drafter of your own needs `draft`, and `free` if it keeps notes.
+    """Guesses how texts go on. Your own drafter needs `draft`, and `free` if it remembers texts.
 
     A wrong guess costs time and changes no token.
 
@@ -108,6 +110,89 @@ class Drafter:
         """Forget a text: its request has ended, or begins again."""
 
 
+# Trees: for each guess, the number of the one that it follows ------------------------------------
+
+
+def branches(*counts: int) -> Parents:
+    """The tree in which each guess of one level is followed by equally many guesses.
+
+    counts: how many guesses follow the text, then each guess of the first level, and so on.
+
+    Returns the parents of its guesses, level by level: the number of the guess that each one
+    follows, −1 if it follows the text.
+
+    >>> branches(2, 1)  # two guesses for the next token, and one after each
+    (-1, -1, 0, 1)
+    """
+    parents, level = list[int](), [-1]
+    for i, count in enumerate(counts):
+        n = check_integer(f"counts[{i}]", count)
+        begun = len(parents)
+        parents += [at for at in level for _ in range(n)]
+        level = list(range(begun, len(parents)))
+    return tuple(parents)
+
+
+def chain(n: int) -> Parents:
+    """The tree in which each guess follows the one before.
+
+    >>> chain(3)
+    (-1, 0, 1)
+    """
+    return tuple(range(-1, n - 1))
+
+
+def followers(parents: Sequence[int]) -> dict[int, list[int]]:
+    """Number of a guess, or −1 for the text → the guesses that follow it; no entry if none do.
+
+    >>> followers((-1, -1, 0))
+    {-1: [0, 1], 0: [2]}
+    """
+    found: dict[int, list[int]] = {}
+    for j, parent in enumerate(parents):
+        found.setdefault(parent, []).append(j)
+    return found
+
+
+def ranks(parents: Sequence[int]) -> list[int]:
+    """How many earlier guesses have the same parent, for each guess.
+
+    >>> ranks((-1, -1, 0))
+    [0, 1, 0]
+    """
+    return [parents[:j].count(parent) for j, parent in enumerate(parents)]
+
+
+def renumbered(tree: Parents, numbers: Sequence[int]) -> Parents:
+    """The parents of some guesses, numbered anew; with a guess, its parent must be among them."""
+    new = {j: i for i, j in enumerate(numbers)}
+    return tuple(new[tree[j]] if tree[j] >= 0 else -1 for j in numbers)
+
+
+def check_tree(name: str, parents: Any, n: int | None = None) -> Parents:
+    """The parents as Python integers, after refusing what is no tree of n guesses.
+
+    >>> check_tree("tree", [-1, 2])
+    Traceback (most recent call last):
+        ...
+    ValueError: tree[1] must be -1 or the number of an earlier guess, 0 ... 0, got 2
+    """
+    given = check_list(name, parents, "numbers, one per guess")
+    if n is not None and len(given) != n:
+        raise ValueError(f"{name} must hold {n} numbers, one per guess, got {len(given)}")
+    for j, parent in enumerate(given):
+        if not is_integer(parent) or not -1 <= parent < j:
+            earlier = f", 0 ... {j - 1}" if j else ""
+            raise ValueError(
+                f"{name}[{j}] must be -1 or the number of an earlier guess{earlier}, "
+                f"got {describe(parent)}"
+            )
+    return tuple(map(index, given))
+
+
+# What comes from outside -------------------------------------------------------------------------
+
+
 def check_texts(texts: Any) -> Sequence[Text]:
     """The texts themselves, after refusing what no drafter can continue."""
     for text in check_list("texts", texts, "Text"):
@@ -123,39 +208,33 @@ def check_texts(texts: Any) -> Sequence[Text]:
 
 def asked(drafter: Any, texts: Sequence[Text], vocabulary: int) -> list[Draft]:
     """The drafts of a drafter, after refusing what is no draft of these texts."""
-    drafts = drafter.draft(list(texts))
-    who = type(drafter).__name__
+    drafts, who = drafter.draft(list(texts)), type(drafter).__name__
     if not isinstance(drafts, list | tuple) or len(drafts) != len(texts):
         raise ValueError(
             f"{who}.draft must return a list of {len(texts)} Drafts, one per text, "
             f"got {describe(drafts)}"
         )
-    return [_checked(who, *both, vocabulary) for both in zip(texts, drafts, strict=True)]
+    return [
+        _checked(f"{who}'s draft for request {describe(text.name)}", text.most, draft, vocabulary)
+        for text, draft in zip(texts, drafts, strict=True)
+    ]
 
 
-def _checked(who: str, text: Text, draft: Any, vocabulary: int) -> Draft:
-    where = f"{who}'s draft for request {describe(text.name)}"
+def _checked(where: str, most: int, draft: Any, vocabulary: int) -> Draft:
     if not isinstance(draft, Draft):
         raise TypeError(f"{where} must be a Draft, got {describe(draft)}")
     if not isinstance(draft.tokens, Sequence | np.ndarray):
         raise TypeError(f"{where} must hold a list of token ids, got {describe(draft.tokens)}")
     n = len(draft.tokens)
-    if n > text.most:
-        raise ValueError(f"{where} must hold at most {text.most} tokens, got {n}")
+    if n > most:
+        raise ValueError(f"{where} must hold at most {most} tokens, got {n}")
     wrong = [t for t in draft.tokens if not is_integer(t) or not 0 <= t < vocabulary]
     if wrong:
         raise ValueError(
             f"{where} must hold token ids, 0 ... {vocabulary - 1}, got {describe(wrong[0])}"
         )
-    shape = getattr(draft.q, "shape", None)
-    if draft.q is not None and shape != (n, vocabulary):
-        raise ValueError(
-            f"{where} must state q of shape {(n, vocabulary)}, a distribution per "
-            f"token, got {describe(draft.q) if shape is None else f'shape {shape}'}"
-        )
     if draft.q is not None:
-        refuse_mask(f"q of {where}", draft.q)
-        _check_distributions(where, draft.tokens, draft.q)
+        _check_distributions(where, draft.tokens, draft.q, vocabulary)
     if draft.parents is None:
         return draft
     parents = check_tree(f"parents in {where}", draft.parents, n)
@@ -165,41 +244,45 @@ def _checked(who: str, text: Text, draft: Any, vocabulary: int) -> Draft:
     return replace(draft, parents=parents)
 
 
-def _check_distributions(where: str, tokens: Sequence[int], q: np.ndarray) -> None:
+def _check_distributions(where: str, tokens: Sequence[int], q: Any, vocabulary: int) -> None:
     """Rows of q are distributions, and each token may be drawn from its row."""
+    needed, shape = (len(tokens), vocabulary), getattr(q, "shape", None)
+    if shape != needed:
+        raise ValueError(
+            f"{where} must state q of shape {needed}, a distribution per token, got "
+            f"{describe(q) if shape is None else f'shape {shape}'}"
+        )
+    refuse_mask(f"q of {where}", q)
     if not isinstance(q, np.ndarray) or q.dtype.kind != "f":
         came = f"dtype {q.dtype}" if isinstance(q, np.ndarray) else type_of(q)
         raise TypeError(f"{where} must state q as a NumPy array in floating point; got {came}")
-    sums = q.sum(axis=1)
-    for j in range(len(tokens)):
-        least, token = q[j].min(), int(tokens[j])
-        if not (least >= 0 and abs(sums[j] - 1) < 1e-3):
+    for j, (row, token) in enumerate(zip(q, tokens, strict=True)):
+        least, total = row.min(), row.sum()
+        if not (least >= 0 and abs(total - 1) < 1e-3):
             raise ValueError(
-                f"{where} must state rows of q that are distributions, got one of sum {sums[j]:g} "
+                f"{where} must state rows of q that are distributions, got one of sum {total:g} "
                 f"and least number {least:g} for guess {j}"
             )
-        if not q[j, token] > 0:
+        if not row[token] > 0:
             raise ValueError(
                 f"{where} must hold tokens drawn from q, got token {token}, whose probability "
-                f"there is {q[j, token]}"
+                f"there is {row[token]}"
             )
 
 
 def _check_siblings(where: str, draft: Draft, parents: Parents) -> None:
     """Guesses that follow the same one differ, and were drawn from the same distribution."""
-    for siblings in followers(parents).values():
-        tokens = [int(draft.tokens[j]) for j in siblings]
+    q = draft.q
+    for first, *others in followers(parents).values():
+        tokens = [int(draft.tokens[j]) for j in (first, *others)]
         if len(set(tokens)) < len(tokens):
             raise ValueError(
                 f"{where} must offer different tokens where guesses have the same parent, "
-                f"got {tokens} for guesses {siblings}"
+                f"got {tokens} for guesses {[first, *others]}"
             )
-        if draft.q is None:
-            continue
-        q = draft.q[siblings[0]]
-        for j in siblings:
-            if not np.array_equal(draft.q[j], q):
+        for j in others:
+            if q is not None and not np.array_equal(q[j], q[first]):
                 raise ValueError(
                     f"{where} must state the same row of q for guesses with the same parent; "
-                    f"those of guesses {siblings[0]} and {j} differ"
+                    f"those of guesses {first} and {j} differ"
                 )

@@ -5,17 +5,29 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from kvlib.arguments import check_integer
-from kvlib.arrays import Array
+from kvlib.arrays import Array, to_numpy
 from kvlib.caches import Cache
-from kvlib.caches.trees import Parents, chained
+from kvlib.caches.trees import Parents, chained, depths
 from kvlib.config.shape import Router
 from kvlib.errors import CacheFull, OutOfBlocks
 from kvlib.model.decoder import Decoder
+from kvlib.serve.distribution import greedy, probabilities
 from kvlib.serve.prompts import check_cache, check_model
-from kvlib.speculation.draft import Draft, Drafter, Text, check_texts
-from kvlib.speculation.tree import chain, check_tree
-from kvlib.speculation.writing import Writing
+from kvlib.serve.sampling import rng_at
+from kvlib.speculation.acceptance import DRAFTED, inverse
+from kvlib.speculation.draft import (
+    Draft,
+    Drafter,
+    Text,
+    chain,
+    check_texts,
+    check_tree,
+    followers,
+    renumbered,
+)
 
 
 class DraftModel(Drafter):
@@ -66,10 +78,7 @@ class DraftModel(Drafter):
         check_texts(texts)
         writing = [Writing(t, chain(t.most) if self.tree is None else self.tree) for t in texts]
         live = [w for w in writing if w.level and self._opened(w.text)]
-        while live:
-            logits = self._forward(live)
-            if logits is None:
-                break
+        while live and (logits := self._forward(live)) is not None:
             row = 0
             for w in live:
                 rows = slice(row, row + len(w.level))
@@ -84,19 +93,19 @@ class DraftModel(Drafter):
             del self._fed[name]
 
     def _opened(self, text: Text) -> bool:
-        """Open the text in the cache, or take its refused guesses back; False if it has no room."""
+        """Open the text in the cache, or remove its refused guesses; False if it has no room."""
         if len(text.tokens) + text.most > self.model.config.max_position_embeddings:
             return False
-        fed = self._fed.get(text.name)
-        if fed is not None:
-            same = fed.agreeing(text.tokens)
+        read = self._fed.get(text.name)
+        if read is not None:
+            same = read.agreeing(text.tokens)
             try:
                 self.cache.truncate(text.name, same)
             except ValueError:  # the cache has given up what it would need: read the text again
                 self.free(text.name)
             else:
-                del fed.tokens[same:]
-                fed.sure = same
+                del read.tokens[same:]
+                read.compared = same
                 return True
         try:
             self.cache.add(text.name)
@@ -110,7 +119,7 @@ class DraftModel(Drafter):
         parts, rows, end = list[list[int]](), list[int](), 0
         trees = list[Parents | None]()
         for w in live:
-            tokens, tree, behind = w.fed()
+            tokens, tree, from_end = w.fed()
             known = len(self._fed[w.text.name].tokens)
             held = max(0, known - len(w.text.tokens))  # guesses, which are a chain
             tree = tuple(parent - held for parent in tree[held:])
@@ -121,7 +130,7 @@ class DraftModel(Drafter):
                 trees.append(None)
             parts.append([*w.text.tokens, *tokens][known:])
             end += len(parts[-1])
-            rows += [end - n for n in behind]
+            rows += [end - n for n in from_end]
         names, lengths = [w.text.name for w in live], [*map(len, parts)]
         fed = [token for part in parts for token in part]
         parents = {"parents": trees} if any(trees) else {}
@@ -142,15 +151,109 @@ class DraftModel(Drafter):
 
 @dataclass
 class _Fed:
-    """What the cache holds of a text: its tokens, of which the first `sure` are the text's own."""
+    """The tokens that the cache holds of a text; the first `compared` of them are the text's."""
 
     tokens: list[int]
-    sure: int = 0
+    compared: int = 0
 
     def agreeing(self, text: Sequence[int]) -> int:
-        """How many of its tokens the text begins with, its last token left out."""
+        """How many of its tokens the text begins with, the text's last token left out."""
         most = min(len(self.tokens), len(text) - 1)
-        return next((i for i in range(self.sure, most) if self.tokens[i] != text[i]), most)
+        return next((i for i in range(self.compared, most) if self.tokens[i] != text[i]), most)
+
+
+class Writing:
+    """The guesses for one text, while they are made level by level.
+
+    tree     the parents of the guesses to make, of which the first ``text.most`` are made
+    made     number of a guess in the tree → its token; some are missing if the small model gives
+             only few tokens a probability
+    level    the guesses that the next ones follow, −1 for the text
+    """
+
+    def __init__(self, text: Text, tree: Parents) -> None:
+        self.text, self.tree = text, tree[: text.most]
+        self.made: dict[int, int] = {}
+        self.level = [-1] if self.tree else []
+        self._q: dict[int, np.ndarray] = {}
+        self._after = followers(self.tree)
+        self._depths = depths(self.tree)
+
+    def fed(self) -> tuple[list[int], Parents, list[int]]:
+        """What the small model has to read before the next level: guesses, and their parents.
+
+        The third list says how far from the end of its rows those of this level are: 1 the last.
+        """
+        read = [j for j in sorted(self.made) if j in self._after]
+        place = {j: len(read) - i for i, j in enumerate(read)}
+        from_end = [place.get(j, 1) for j in self.level]
+        return [self.made[j] for j in read], renumbered(self.tree, read), from_end
+
+    def draw(self, logits: Array) -> None:
+        """Add the next level, from logits (guesses of this level, V)."""
+        text = self.text
+        after = [self._after[at] for at in self.level]
+        if text.temperature:
+            q = probabilities(logits, text.temperature, text.top_k, text.top_p)
+            numbers = self._numbers(after)
+        else:
+            likely = likeliest(logits, max(map(len, after)))
+        self.level = []
+        for row, siblings in enumerate(after):
+            if text.temperature:
+                tokens = without_replacement(q[row], [numbers[j] for j in siblings])
+                self._q.update(dict.fromkeys(siblings[: len(tokens)], q[row]))
+            else:
+                tokens = likely[row]
+            for j, token in zip(siblings, tokens):  # there may be fewer tokens than siblings
+                self.made[j] = token
+                if j in self._after:
+                    self.level.append(j)
+
+    def _numbers(self, after: Sequence[Sequence[int]]) -> dict[int, float]:
+        """Guess → its random number. Each guess of a level has a stream of its own."""
+        depth = self._depths[after[0][0]]
+        level = [j for j, other in enumerate(self._depths) if other == depth]
+        at = len(self.text.tokens) + depth
+        wanted = {j for siblings in after for j in siblings}
+        return {
+            j: rng_at(self.text.seed, at, DRAFTED + 2 * k).random()
+            for k, j in enumerate(level)
+            if j in wanted
+        }
+
+    def draft(self) -> Draft:
+        """The guesses made so far."""
+        numbers = sorted(self.made)
+        tokens = [self.made[j] for j in numbers]
+        q = np.stack([self._q[j] for j in numbers]) if self._q else None
+        return Draft(tokens, q, renumbered(self.tree, numbers))
+
+
+def without_replacement(q: np.ndarray, numbers: Sequence[float]) -> list[int]:
+    """Tokens drawn from q (V,) one after the other, each different: fewer if q has no more."""
+    rest, found = q, list[int]()
+    for number in numbers:
+        if found:
+            rest = rest.copy() if rest is q else rest
+            rest[found[-1]] = 0
+            if not rest.any():
+                break
+        found.append(inverse(rest, number))
+    return found
+
+
+def likeliest(logits: Array, n: int) -> list[list[int]]:
+    """The n likeliest tokens of each row of logits (B, V), the lowest id first among equals."""
+    found = [[token] for token in greedy(logits)]
+    if n > 1:
+        x = to_numpy(logits).astype(np.float64)
+        for _ in range(n - 1):
+            for row, tokens in zip(x, found):
+                row[tokens[-1]] = -np.inf
+                best = int(row.argmax())
+                tokens += [best] if row[best] > -np.inf else []
+    return found
 
 
 def lower_layers(model: Decoder, layers: int) -> Decoder:

@@ -10,7 +10,7 @@ from kvlib.arguments import check_integer, check_list, check_positive, describe,
 from kvlib.caches.trees import Parents
 from kvlib.costs.formulas import batched_time
 from kvlib.serve.request import Request
-from kvlib.speculation.tree import check_tree, ranks
+from kvlib.speculation.draft import check_tree, ranks
 
 MOST_GUESSES = 1024
 

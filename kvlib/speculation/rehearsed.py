@@ -7,11 +7,19 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 
 from kvlib.arguments import check_integer, check_seed, describe, number
+from kvlib.caches.trees import Parents
 from kvlib.serve.prompts import token_ids
-from kvlib.speculation.draft import Draft, Drafter, Text, check_texts
+from kvlib.speculation.draft import (
+    Draft,
+    Drafter,
+    Text,
+    check_texts,
+    check_tree,
+    followers,
+    ranks,
+    renumbered,
+)
 from kvlib.speculation.gain import check_chances
-from kvlib.speculation.tree import Parents, check_tree, followers, ranks
-from kvlib.speculation.writing import renumbered
 
 
 class Rehearsed(Drafter):
