@@ -11,7 +11,8 @@ from kvbook.museum.exhibit import Exhibit, by_a_model
 from kvbook.museum.mutation import Call
 from kvlib.arrays import Array
 from kvlib.caches import Cache, Step
-from kvlib.serve.scheduler import DECODING, PREFILLING, WAITING, Event, Scheduler, stamp
+from kvlib.serve import DECODING, PREFILLING, WAITING, Event, Scheduler
+from kvlib.serve.request import stamp
 
 PROTOCOL, SCHEDULER = "kvlib.caches.protocol", "kvlib.serve.scheduler"
 

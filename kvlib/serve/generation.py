@@ -13,8 +13,8 @@ from kvlib.model.decoder import Decoder
 from kvlib.progress import bar as _bar
 from kvlib.serve.distribution import check_settings
 from kvlib.serve.prompts import as_ids, check_prompt, seeds_of
-from kvlib.serve.request import WAITING, Gamma, Request
-from kvlib.serve.scheduler import Scheduler, raise_failed
+from kvlib.serve.request import WAITING, Gamma, Request, raise_failed
+from kvlib.serve.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from kvlib.speculation import Drafter

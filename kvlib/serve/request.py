@@ -176,6 +176,40 @@ def draw(places: Sequence[Place], logits: Array) -> list[int]:
     return [drawn[p.row] for p in places]
 
 
+def stamp(cache: Cache, name: Hashable) -> Any:
+    """What differs once anybody frees, truncates or plans a request: (itself, length, plans)."""
+    found = cache._requests.get(name)
+    return None if found is None else (found, found.length, found.plans)
+
+
+def changed(cache: Cache, r: Request) -> str | None:
+    """What somebody else has done to a running request in the cache, in words; None if nothing."""
+    now = stamp(cache, r.name)
+    if now == r.stamp:
+        return None
+    if now is None or now[0] is not r.stamp[0]:
+        what = "was freed in the cache"
+    elif now[1] != r.stamp[1]:
+        what = f"held {r.stamp[1]} tokens in the cache and now holds {now[1]}"
+    else:
+        what = "was planned in the cache"
+    return f"request {describe(r.name)} {what} by somebody else while it was served"
+
+
+def close(cache: Cache, name: Hashable, last: Any) -> None:
+    """Free a request whose stamp was `last`; its name may be another request's now."""
+    found = cache._requests.get(name)
+    if found is not None and found is last[0]:
+        cache.free(name)
+
+
+def raise_failed(requests: Iterable[Request]) -> None:
+    """Raise the error of the first request that has failed; the others have ended by then."""
+    for r in requests:
+        if r.error is not None:
+            raise r.error
+
+
 class Event(NamedTuple):
     """One thing that a request did in a step.
 

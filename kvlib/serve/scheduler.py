@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from kvlib.arguments import check_integer, check_seed, describe
+from kvlib.arguments import check_hashable, check_integer, check_seed, describe
 from kvlib.caches import Cache, Step
 from kvlib.errors import CacheFull, OutOfBlocks
 from kvlib.model.decoder import Decoder
@@ -35,10 +35,16 @@ from kvlib.serve.request import (
     Gamma,
     Parts,
     Request,
+    changed,
+    close,
+    raise_failed,
+    stamp,
 )
 
 if TYPE_CHECKING:
     from kvlib.speculation import Drafter
+
+MEDDLED = ". Please leave a running request alone, or end it with cancel or close"
 
 
 class Scheduler:
@@ -54,24 +60,21 @@ class Scheduler:
                    into the cache, such as :func:`kvlib.serve.fewest_lost`; the youngest unless
                    given. None: no request gives way, and ``step`` raises CacheFull or OutOfBlocks.
     drafter        guesses tokens, which the same step checks: a kvlib.speculation.Drafter, such as
-                   PromptLookup(). None: one token per request and step. Guesses take what the other
-                   requests leave of the budget and of the cache.
-    gamma          the most guesses per request and step (4): a number, or a function that takes a
-                   request and returns one, such as kvlib.speculation.adaptive(). All guesses
-                   of a tree count.
+                   PromptLookup(). Guesses take what the other requests leave of the budget and of
+                   the cache. None: one token per request and step.
+    gamma          the most guesses per request and step (4), all guesses of a tree: a number, or a
+                   function of a request that returns one, such as kvlib.speculation.adaptive()
 
     If the cache stores numbers as they are and keeps all that the model's layers see, a request's
     tokens depend neither on these settings nor on the other requests. A request begins only if the
     budget has a token left for it, so the oldest prompt always advances. `requests` holds all
-    requests by name, `events` what they did, `limits` the three limits of a step, and `decoding`
-    what decides which tokens a step feeds and gives. The name of a request that has ended can be
-    used again. If other code frees, truncates or plans a running request in the cache, or opens a
-    request whose name the scheduler uses, the scheduler's request fails, its ``error`` says what
-    happened, and the other requests go on.
+    requests by name, `events` what they did, and `limits` the three limits of a step.
 
     An error in your own code (a policy, gamma, the drafter, the cache) loses no token: call
     ``step`` again. If the drafter or the cache fails to free a request that has ended, the
-    scheduler tries once more, and then ``step``, ``cancel`` or ``close`` raises the first error.
+    scheduler tries once more, and then ``step``, ``cancel`` or ``close`` raises the first error. If
+    other code frees, truncates or plans a running request in the cache, or opens a request whose
+    name the scheduler uses, the scheduler's request fails. Its ``error`` says what happened.
 
     >>> from kvlib import load_reference_model
     >>> model = load_reference_model()
@@ -98,11 +101,9 @@ class Scheduler:
         check_cache(model, cache)
         self.model, self.cache = model, cache
         self.limits = check_limits(budget, prefill_chunk, max_prefills)
-        self._queue, self._victim = check_policy("queue", queue, first_come), victim
-        if victim is not None:
-            check_policy("victim", victim, youngest)
-        if not callable(gamma):
-            gamma = check_integer("gamma", gamma, 0)
+        self._queue = check_policy("queue", queue, first_come)
+        self._victim = None if victim is None else check_policy("victim", victim, youngest)
+        gamma = gamma if callable(gamma) else check_integer("gamma", gamma, 0)
         self.decoding = Decoding()
         if drafter is not None:
             from kvlib.speculation.checking import Speculation
@@ -142,8 +143,9 @@ class Scheduler:
     ) -> None:
         """Queue a prompt of token ids; settings as in :func:`kvlib.generate`, greedy unless given.
 
-        Raises ValueError for a name in use or a prompt that the model refuses, CacheFull or
-        OutOfBlocks for one that the cache could not hold if it were alone.
+        The name of a request that has ended can be used again. Raises ValueError for a name in use
+        or a prompt that the model refuses, CacheFull or OutOfBlocks for one that the cache could
+        not hold if it were alone.
         """
         self._check_name(name)
         most = check_integer("max_new_tokens", max_new_tokens)
@@ -155,6 +157,13 @@ class Scheduler:
         self._check_name(name)  # a prompt that is read from an iterator may have added it
         self.submit(Request(name, ids, most, [], WAITING, *settings, seed))
 
+    def _check_name(self, name: Hashable) -> None:
+        known = self.requests.get(check_hashable("the name of a request", name))
+        if (known and not known.ended) or name in self.cache.seq_ids:
+            raise ValueError(
+                f"request {describe(name)} is known already and has not ended; choose another name"
+            )
+
     def submit(self, request: Request) -> None:
         """Queue a request whose name, prompt and settings have been checked."""
         self.requests[request.name] = request
@@ -162,8 +171,8 @@ class Scheduler:
 
     def cancel(self, name: Hashable) -> list[int]:
         """End a request that waits or runs, between two steps; returns the tokens it has got."""
-        open_ones = [r for r in self.requests.values() if not r.ended]
         self._check_between_steps("cancel")
+        open_ones = [r for r in self.requests.values() if not r.ended]
         found = next((r for r in open_ones if r.name == name), None)
         if found is None:
             names = ", ".join(describe(r.name) for r in open_ones[:5]) or "none"
@@ -192,13 +201,10 @@ class Scheduler:
     def step(self) -> list[Event]:
         """Run one forward pass over the requests whose turn it is; returns what each one did.
 
-        If the steps before it failed, their events come first.
-
-        Raises CacheFull or OutOfBlocks if the cache has too little room and no request gives way.
-        That happens without a victim policy, or if other code fills the cache so far that not even
-        one request has room. Raises ValueError if a policy picks a request that it was not given.
-        After any error, no token is lost and the step can be tried again. If other code has changed
-        a request in the cache, that request fails, and `step` goes on without an error.
+        If the steps before it failed, their events come first. Raises CacheFull or OutOfBlocks if
+        the cache has too little room and no request gives way: without a victim policy, or if other
+        code fills the cache so far that not even one request has room. Raises ValueError if a
+        policy picks a request that it was not given. After any error, the step can be tried again.
         """
         self._check_between_steps("step")
         if self._first_event is None:
@@ -220,7 +226,7 @@ class Scheduler:
         return self.events[first:]
 
     def _forward(self) -> bool:
-        """Feed each request its part and give it its tokens; whether nothing got in the way."""
+        """Feed each request its part and give it its tokens; False if the step begins anew."""
         try:
             parts = {r: r.part(n) for r, n in self._admit().items()}
             if parts:
@@ -233,9 +239,7 @@ class Scheduler:
             self._undo()
             if not isinstance(error, Exception) or not self._drop_changed():
                 raise
-            return False  # it came of a request that other code has changed: try without it
-
-    # Who is fed ----------------------------------------------------------------------------------
+            return False  # a request that other code has changed was in the way, and has failed
 
     def _admit(self) -> dict[Request, int]:
         """Begin all requests that can begin in this step; returns the tokens of each request."""
@@ -260,14 +264,14 @@ class Scheduler:
         for r in new:
             if r.name in self.cache:
                 words = "was opened in the cache by somebody else while it waited"
-                self._fail(r, f"request {describe(r.name)} {words}")
+                self._fail(r, f"request {describe(r.name)} {words}", MEDDLED)
                 return
             running = [(x.name, x.prompt) for x in self._running]
             if running and self.cache.waits_for(r.text, running):
                 later.add(r)
                 continue
             try:
-                held = self.cache.add(r.name, r.text)
+                r.held = self.cache.add(r.name, r.text)
             except (CacheFull, OutOfBlocks):
                 if self._victim is None or not running:
                     raise
@@ -276,9 +280,9 @@ class Scheduler:
                 return
             self._waiting.remove(r)
             self._running.append(r)
-            r.state, r.held, r.stamp = PREFILLING, held, stamp(self.cache, r.name)
-            if held:
-                self._note(r, "hit", held)
+            r.state, r.stamp = PREFILLING, stamp(self.cache, r.name)
+            if r.held:
+                self._note(r, "hit", r.held)
 
     def _plan(self, parts: Parts) -> tuple[Step, list[int]]:
         """Reserve room for all parts; where there is too little of it, requests give way."""
@@ -297,13 +301,19 @@ class Scheduler:
     def _give_way(self, parts: Parts) -> bool:
         """Make a step smaller, or make room for it; whether that is possible.
 
-        Guesses go first. Then the last chunk of a prompt waits, and then a request is preempted.
+        Guesses go first. Then the last chunk of a prompt waits, and then a request is preempted. A
+        prompt that is alone is fed half as much: read in one step, it may need blocks that its
+        windows give back when it is read in chunks.
         """
         if self.decoding.shorten(parts):
             return True
-        if self._victim is None or len(self._running) == 1:
-            return self.cache.forgets and halved(parts)
         chunks = [r for r in parts if r.state == PREFILLING]
+        if self._victim is None or len(self._running) == 1:
+            r, part = next(iter(parts.items()))
+            if not (self.cache.forgets and chunks == list(parts) == [r] and len(part) > 1):
+                return False
+            parts[r] = part[: len(part) // 2]
+            return True
         if chunks and len(parts) > 1:
             self._note(chunks[-1], "wait")
             del parts[chunks[-1]]
@@ -318,8 +328,6 @@ class Scheduler:
             parts.update((r, r.part(n)) for r, n in self._share().items())
         return True
 
-    # What a step gives ---------------------------------------------------------------------------
-
     def _take(self, parts: Parts, found: dict[Request, list[int]]) -> None:
         """Count what each request was fed, and give it its tokens, up to a stop token."""
         try:
@@ -332,7 +340,7 @@ class Scheduler:
                         r.stamp = stamp(self.cache, r.name)
                 except Exception as error:
                     words = f"request {describe(r.name)} could not forget wrong guesses: {error}"
-                    self._fail(r, words, advice="")
+                    self._fail(r, words)
                     continue
                 r.held = r.stamp[1]
                 kind = "decode" if r.state == DECODING else "prefill"
@@ -352,7 +360,7 @@ class Scheduler:
     def _undo(self) -> None:
         """Undo what a failed step has planned; a request that the cache cannot truncate fails.
 
-        One that other code has changed meanwhile is left alone.
+        One that other code has changed meanwhile stays as it is.
         """
         for r in reversed(self._unfinished):
             if r not in self._running or r.stamp[1] == r.held:
@@ -363,10 +371,8 @@ class Scheduler:
                     r.stamp = stamp(self.cache, r.name)
             except Exception as error:
                 words = f"a failed step of request {describe(r.name)} could not be undone: {error}"
-                self._fail(r, words, advice="")
+                self._fail(r, words)
         self._unfinished = []
-
-    # Who ends ------------------------------------------------------------------------------------
 
     def _leave(self, r: Request, state: str) -> None:
         """Remove a request from the queue or the batch; `_free_ended` frees what it holds."""
@@ -399,15 +405,10 @@ class Scheduler:
         """End the requests that somebody else has changed in the cache; whether there were any."""
         found = [(r, words) for r in self._running if (words := changed(self.cache, r))]
         for r, words in found:
-            self._fail(r, words)
+            self._fail(r, words, MEDDLED)
         return bool(found)
 
-    def _fail(
-        self,
-        r: Request,
-        words: str,
-        advice: str = ". Please leave a running request alone, or end it with cancel or close",
-    ) -> None:
+    def _fail(self, r: Request, words: str, advice: str = "") -> None:
         r.error = ValueError(f"{words}; it got {len(r.new)} new tokens{advice}")
         self._leave(r, FAILED)
         self._note(r, "fail")
@@ -420,18 +421,6 @@ class Scheduler:
 
     def _note(self, r: Request, kind: str, tokens: int = 0, token: int | None = None) -> None:
         self.events.append(Event(self.num_steps, r.name, kind, tokens, token))
-
-    def _check_name(self, name: Hashable) -> None:
-        try:
-            known = self.requests.get(name)
-        except TypeError:
-            raise TypeError(
-                f"the name of a request must be hashable, got {describe(name)}"
-            ) from None
-        if (known and not known.ended) or name in self.cache.seq_ids:
-            raise ValueError(
-                f"request {describe(name)} is known already and has not ended; choose another name"
-            )
 
     def _check_between_steps(self, what: str) -> None:
         """Refuse what would change the requests that a running step works on."""
@@ -447,49 +436,3 @@ class Scheduler:
         states = ", ".join(f"{found[s]} {s}" for s in order if found[s]) or "no requests"
         numbers = f"budget {self.budget}; {self.num_steps} steps"
         return f"{type(self).__name__}({states}; {numbers}; {self.cache!r})"
-
-
-def stamp(cache: Cache, name: Hashable) -> Any:
-    """What differs once anybody frees, truncates or plans a request: (itself, length, plans)."""
-    found = cache._requests.get(name)
-    return None if found is None else (found, found.length, found.plans)
-
-
-def changed(cache: Cache, r: Request) -> str | None:
-    """What somebody else has done to a running request in the cache, in words; None if nothing."""
-    now = stamp(cache, r.name)
-    if now == r.stamp:
-        return None
-    if now is None or now[0] is not r.stamp[0]:
-        what = "was freed in the cache"
-    elif now[1] != r.stamp[1]:
-        what = f"held {r.stamp[1]} tokens in the cache and now holds {now[1]}"
-    else:
-        what = "was planned in the cache"
-    return f"request {describe(r.name)} {what} by somebody else while it was served"
-
-
-def close(cache: Cache, name: Hashable, last: Any) -> None:
-    """Free a request whose stamp was `last`; its name may be another request's now."""
-    found = cache._requests.get(name)
-    if found is not None and found is last[0]:
-        cache.free(name)
-
-
-def halved(parts: Parts) -> bool:
-    """Feed a prompt that is alone in a step the first half of its part; whether there was one.
-
-    Read in one step, a prompt may need blocks that its windows give back when it is read in chunks.
-    """
-    r, part = next(iter(parts.items()))
-    if len(parts) > 1 or len(part) < 2 or r.state == DECODING:
-        return False
-    parts[r] = part[: len(part) // 2]
-    return True
-
-
-def raise_failed(requests: Iterable[Request]) -> None:
-    """Raise the error of the first request that has failed; the others have ended by then."""
-    for r in requests:
-        if r.error is not None:
-            raise r.error
