@@ -1,11 +1,8 @@
 """What a cache does to a model's answers: bits per byte, and recall.
 
-The error of a decoded key says little by itself, so these measures look at what the model says
-after reading it. The first is the loss on text that the model did not choose. The second is whether
-the model still finds one particular thing that it read; a small loss can hide such a failure.
+The first measure is the loss on text that the model did not choose. The second is whether the model
+still finds one particular thing that it read; a small loss can hide such a failure.
 """
-
-# Long by its examples.
 
 from __future__ import annotations
 
@@ -104,11 +101,9 @@ def loss(
                 bytes of the shipped sample, on which the reference model was not trained
     window      a longer text is cut into windows of so many tokens, each read from an empty cache;
                 the model's own limit unless given. The cache needs room for one.
-    chunk       tokens per step. It matters for codecs that keep the newest tokens of a request
-                unencoded, such as "int4". Each step first stores its tokens and encodes all but
-                the newest of the request; attention reads them afterwards. So in a long step, most
-                tokens read codes of their near neighbours, and the loss is larger than that of
-                decoding.
+    chunk       tokens per step. With codecs that keep the newest tokens unencoded, such as "int4",
+                attention in a long step reads codes of most near neighbours, so the loss is larger
+                than that of decoding.
     reference   the result of another cache for the same text: adds Kullback-Leibler divergences
 
     Raises ValueError for fewer than two tokens, a window below 2, a chunk below 1, or a reference
@@ -133,13 +128,11 @@ def loss(
             f"got {reference.bits.shape[0]}"
         )
     logits = np.concatenate([teacher_forced(model, cache, p, chunk)[:-1] for p in pieces])
-    log_p = _log_softmax(logits)
-    bits = -log_p[np.arange(len(needed)), needed] / math.log(2)
-    if reference is None:
-        return Loss(bits, None, logits)
-    log_r = _log_softmax(reference.logits)
-    kl = (np.exp(log_r) * (log_r - log_p)).sum(axis=1) / math.log(2)
-    return Loss(bits, kl, logits)
+    log_p, kl = _log_softmax(logits), None
+    if reference is not None:
+        log_r = _log_softmax(reference.logits)
+        kl = (np.exp(log_r) * (log_r - log_p)).sum(axis=1) / math.log(2)
+    return Loss(-log_p[np.arange(len(needed)), needed] / math.log(2), kl, logits)
 
 
 def teacher_forced(
@@ -148,7 +141,7 @@ def teacher_forced(
     """Logits (n, V) float32 after each of n tokens, which go through the cache in chunks.
 
     A request is opened in the cache and freed again; nothing is looked up or published. Raises
-    what the cache raises: CacheFull or OutOfBlocks where the text does not fit.
+    CacheFull or OutOfBlocks where the text does not fit.
 
     >>> from kvlib import load_reference_model
     >>> model = load_reference_model()
@@ -198,9 +191,8 @@ def recall(
 
     The prompts are those of :func:`kvlib.reference.recall.recall_prompt`, the same for the same
     seed; a token is a byte, as in the reference model. About `lead` bytes of code come first. The
-    prompts go through the cache in chunks, and the four bytes of the answer are decoded greedily,
-    so every answer is read from what the cache kept. Raises ValueError for fewer than one trial,
-    and what recall_prompt raises.
+    prompts go through the cache in chunks, and the four bytes of the answer are decoded greedily.
+    Raises ValueError for fewer than one trial, and what recall_prompt raises.
 
     >>> from kvlib import load_reference_model
     >>> model = load_reference_model()

@@ -1,14 +1,4 @@
-"""Cut a span out of a request's text, and go on as if the rest had always stood together.
-
-A full chat may drop its oldest turns and keep the system prompt; an agent may drop the output of a
-tool once it has read it. llama.cpp calls the two halves of this ``seq_rm`` and ``seq_add``.
-
-What follows the span moves to smaller positions, so its keys are rotated back by the length of the
-span. In float32 they are then right for their new positions, but still not what a model would
-compute for the shortened text: from the second layer on, keys and values were made from tokens that
-had seen the span. The request loses the tokens of the span, but not what later tokens have read
-from them.
-"""
+"""Cut a span out of a request's text: what llama.cpp calls ``seq_rm`` and ``seq_add``."""
 
 from __future__ import annotations
 
@@ -30,23 +20,24 @@ if TYPE_CHECKING:
 def remove_span(model: Decoder, cache: Cache, seq_id: Hashable, start: int, stop: int) -> None:
     """Cut tokens ``start`` to ``stop - 1`` out of a request of `model`; later ones close the gap.
 
-    The request is then ``stop - start`` tokens shorter, and its next token stands at the new end.
-    In a paged cache it gets new blocks from the block of token `start` on, so a request that shared
-    the old ones keeps them unchanged. Lookups never find the moved tokens. Their keys and values
-    were computed while the cut tokens were still there, so the shortened text would give others.
+    A chat may drop its oldest turns, and an agent the output of a tool. Later tokens move to
+    smaller positions, so their keys are rotated back by the length of the span. In float32 they are
+    then right for their new positions, but not what a model would compute for the shortened text:
+    from the second layer on, they were made from tokens that had seen the span. So lookups never
+    find them. In a paged cache the request gets new blocks from the block of token `start` on, and
+    a request that shared the old ones keeps them unchanged.
 
-    In a quantised or 16-bit cache the moved tokens are decoded, rotated and encoded again, which
-    rounds them once more. In such a cache, cut one long span rather than many short ones. A short
-    cut rotates keys by so small an angle that rounding undoes the rotation: their numbers change by
-    less than half the spacing of the stored ones. The errors of many short cuts therefore add up.
-    In float32 even 1,000 cuts leave keys right to 1e-5.
+    In a quantised or 16-bit cache the moved tokens are decoded, rotated and encoded again. There,
+    cut one long span rather than many short ones: a short cut rotates keys by so small an angle
+    that rounding undoes it, and these errors add up. In float32 even 1,000 cuts leave keys right to
+    1e-5.
 
     Raises ValueError for a cache whose layers are not the model's (a model of the same shapes with
-    another rope can't be told apart), for a span that the request does not hold, for a request
-    that still holds a tree of guesses, for a cache in which a layer has given tokens back (a
-    window), for a model whose positions are learned, and where the cache cannot go back to `start`
-    (some codecs encode groups of tokens); OutOfBlocks where the pool has no room for a copy of what
-    follows. The request is then as it was.
+    another rope can't be told apart), a span that the request does not hold, a request that still
+    holds a tree of guesses, a cache in which a layer has given tokens back (a window), a model
+    whose positions are learned, and where the cache cannot be truncated to `start` (some codecs
+    encode groups of tokens); OutOfBlocks where the pool has no room for a copy of what follows. The
+    request is then as it was.
 
     >>> from kvlib import load_reference_model
     >>> model = load_reference_model()

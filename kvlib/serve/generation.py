@@ -44,36 +44,30 @@ def generate(
     max_new_tokens   new tokens per prompt (32)
     temperature      0 is greedy (the default); top_k, top_p as in :func:`kvlib.sample`
     stop_tokens      ids that end a request and are not returned; the model's own unless given
-    seed             an integer for every prompt (0), or a sequence with one integer per prompt.
-                     A draw depends on its request's seed and position alone
-                     (:func:`kvlib.serve.rng_at`), so equal prompts with one integer get equal
-                     texts: give them seeds of their own, such as range(8), for different samples.
+    seed             an integer for every prompt (0), or a sequence with one per prompt. A draw
+                     depends on seed and position alone (:func:`kvlib.serve.rng_at`), so equal
+                     prompts with equal seeds get equal texts.
     cache            any cache built from ``model.layer_specs``; a dense one of just the right
-                     size unless given. Requests are opened in it and freed again. Tokens of a
-                     prompt that a PagedCache already holds are not computed again. If prompts
-                     begin alike, one is read first, and the others once its blocks can be found.
-    prefill_chunk    feed at most so many tokens of each prompt per step, not the whole prompt:
-                     the tokens stay the same, and the memory that a step needs beside the cache
-                     shrinks from O(prompt) to O(chunk). A request that has read its prompt
-                     decodes while others still read theirs.
+                     size unless given. Requests are opened in it and freed again. What a
+                     PagedCache holds of a prompt is not computed again, and of prompts that begin
+                     alike, one is read first.
+    prefill_chunk    feed at most so many tokens of each prompt per step. The tokens stay the same,
+                     and the memory of a step beside the cache shrinks from O(prompt) to O(chunk)
+                     (Sarathi, arXiv:2308.16369).
     drafter, gamma   a kvlib.speculation.Drafter, such as PromptLookup(), makes up to gamma (4)
-                     guesses, and one step checks them. That takes fewer steps. The tokens stay the
-                     same, unless guesses are drawn from a model: then other tokens may be drawn,
-                     with the same probabilities. A cache that forgets by a rule of its own (such
-                     as Sinks or Scored) or that encodes groups of tokens forgets and encodes
-                     between other steps, so its tokens may differ
+                     guesses, and one step checks them. The tokens stay the same or, if guesses are
+                     drawn from a model, keep their probabilities.
     progress         True: a bar; False: none; None: a bar on a terminal after two seconds
 
-    With a codec that keeps the newest tokens unencoded, ``prefill_chunk`` may change the tokens. If
-    a prompt is read in one step, all but its newest tokens are encoded before attention reads them.
-    If it is read in chunks, the first chunks still read exact numbers. Chunked prefill: Sarathi,
-    arXiv:2308.16369.
+    A cache that forgets by a rule of its own (such as Sinks or Scored), or a codec that encodes
+    groups of tokens or keeps the newest ones unencoded, does so between steps. Chunks and guesses
+    make other steps, so the tokens may differ there.
 
-    Returns lists of token ids, or texts for texts.
-    Raises ValueError for an empty prompt, ids outside the vocabulary, more tokens than the model
-    has positions, a cache for other layers; CacheFull or OutOfBlocks if the cache has no room. If
-    other code frees, truncates or plans one of the requests in the cache, that request ends, the
-    others go on, and a ValueError at the end says what happened.
+    Returns lists of token ids, or texts for texts. Raises ValueError for an empty prompt, ids
+    outside the vocabulary, more tokens than the model has positions, a cache for other layers;
+    CacheFull or OutOfBlocks if the cache has no room. If other code frees, truncates or plans one
+    of the requests in the cache, that request ends, the others go on, and a ValueError at the end
+    says what happened.
 
     >>> from kvlib import load_reference_model
     >>> generate(load_reference_model(), ["import o"], max_new_tokens=1)

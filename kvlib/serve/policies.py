@@ -1,21 +1,14 @@
 """Decisions of a scheduler: who is fed how many tokens, who begins next, and who gives way.
 
-``schedule`` shares the budget of a step: plain data in, plain data out. Its rule is that of
-Sarathi-Serve (arXiv:2403.02310): every request that decodes gets its token first, and prompts share
-what is left of the budget, so a long prompt cannot hold the others up.
-
-A policy is a function that is given requests and returns one of them:
+A policy is a function that gets a tuple of :class:`kvlib.serve.Request` and returns one of them:
 
     queue(waiting)    the request that begins next. `waiting` lists preempted requests first, then
                       the others in the order in which they arrived.
-    victim(running)   the request that gives up its room in the cache when a step does not fit. It
-                      is computed again later. `running` lists the requests in the order in which
-                      they began.
+    victim(running)   the request that gives up its room in the cache when a step does not fit, and
+                      is computed again later. `running` is in the order in which they began.
 
-Both get a tuple of :class:`kvlib.serve.Request` with at least one request. A policy decides
-who waits and what is computed twice, and it cannot change which tokens a request gets. It can keep
-a request from ending: one that others always overtake, or that gives way again and again. A policy
-of your own needs no more than this:
+A policy cannot change which tokens a request gets. It can keep a request from ending: one that
+others always overtake, or that gives way again and again. Your own policy needs no more than this:
 
 >>> def longest_first(waiting):
 ...     return max(waiting, key=lambda request: request.length)
@@ -29,14 +22,7 @@ import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from kvlib.arguments import (
-    check_flag,
-    check_hashable,
-    check_integer,
-    describe,
-    in_order,
-    listed,
-)
+from kvlib.arguments import check_flag, check_hashable, check_integer, describe, in_order, listed
 from kvlib.serve.request import Request
 
 R = TypeVar("R", bound=Hashable)
@@ -46,9 +32,8 @@ class Pending(NamedTuple, Generic[R]):
     """A request, and how many of its tokens still have to be fed.
 
     request   its name, or anything else that stands for it
-    left      at least 1: tokens of its text that no step has been fed yet. A waiting request may
-              need fewer in the end, because the cache may hold the beginning of its prompt. A
-              request that decodes has its last token left, and the guesses for the tokens after it.
+    left      at least 1: tokens of its text that no step has been fed yet, or the last token of a
+              request that decodes and the guesses after it
     decoding  whether its prompt has been read
 
     >>> Pending("a", left=30)
@@ -71,17 +56,16 @@ def schedule(
     """Decide how many tokens each request is fed in one step; returns {request: tokens}.
 
     running        requests that have begun, in the order in which they began
-    waiting        requests that have not begun, the next one first; schedule reads no
-                   further than the last one that begins
-    budget         tokens of the whole step at most, decodes included
-    prefill_chunk  tokens of each prompt at most
-    max_prefills   begin a prompt only while fewer than so many are being read
+    waiting        the others, the next one first; read no further than the last one that begins
+    budget         tokens of the whole step at most, decodes included; None: no limit
+    prefill_chunk  tokens of each prompt at most; None: no limit
+    max_prefills   begin a prompt only while fewer than so many are being read; None: no limit
 
-    None means no limit. Each request that decodes gets 1 token; if there are more of them than the
-    budget has tokens, the first ones get theirs. What is left of the budget goes to the prompts
-    that have begun, in their order, then to the waiting ones, and last to the guesses of the
-    requests that decode (kvlib.speculation), so that guessing delays nobody. The result lists the
-    requests in the order given and leaves out those that get nothing.
+    Each request that decodes gets 1 token, the first ones if the budget is too small for all. The
+    rest goes to the prompts that have begun, in their order, then to the waiting ones, so a long
+    prompt cannot hold up who decodes (Sarathi-Serve, arXiv:2403.02310). Guesses get what remains
+    (kvlib.speculation), so they delay nobody. The result lists the requests in the order given and
+    leaves out those that get nothing.
 
     >>> running = [Pending("a", 1, decoding=True), Pending("b", 30)]
     >>> schedule(running, [Pending("c", 9)], budget=8)
@@ -170,14 +154,12 @@ def first_come(waiting: tuple[Request, ...]) -> Request:
 def shortest_first(waiting: tuple[Request, ...]) -> Request:
     """Queue policy: the shortest prompt first, which lowers the mean time to the first token.
 
-    A preempted request whose reader has already seen tokens comes before the others. As long as
-    short prompts keep coming, a long one waits.
+    A request that has got tokens comes before the others. A long prompt waits for all short ones.
 
     >>> shortest_first((Request("a", [1, 2, 3]), Request("b", [4]))).name
     'b'
     """
-    key = lambda request: (not request.new, len(request.prompt))  # noqa: E731
-    return min(_asked("waiting", waiting), key=key)
+    return min(_asked("waiting", waiting), key=lambda r: (not r.new, len(r.prompt)))
 
 
 def youngest(running: tuple[Request, ...]) -> Request:
@@ -190,14 +172,12 @@ def youngest(running: tuple[Request, ...]) -> Request:
 
 
 def fewest_lost(running: tuple[Request, ...]) -> Request:
-    """Victim policy: the request with the fewest tokens in the cache; of equals, the youngest.
-
-    These tokens have to be computed again, so less work is lost than under :func:`youngest`.
+    """Victim policy: the fewest tokens in the cache to compute again; of equals, the youngest.
 
     >>> fewest_lost((Request("a", [1, 2], held=2), Request("b", [3, 4, 5], held=3))).name
     'a'
     """
-    return min(reversed(_asked("running", running)), key=lambda request: request.held)
+    return min(reversed(_asked("running", running)), key=lambda r: r.held)
 
 
 def _asked(name: str, requests: Any) -> list[Request]:
@@ -227,9 +207,8 @@ def pick(kind: str, policy: Policy, requests: Sequence[Request]) -> Request:
     if not any(found is request for request in requests):
         names = ", ".join(describe(request.name) for request in requests[:5])
         names += f" and {len(requests) - 5} more" if len(requests) > 5 else ""
-        what = (
-            f"the request {describe(found.name)}" if isinstance(found, Request) else describe(found)
-        )
+        named = isinstance(found, Request)
+        what = f"the request {describe(found.name)}" if named else describe(found)
         raise ValueError(
             f"the {kind} policy must return one of the requests that it was given ({names}), "
             f"got {what}"

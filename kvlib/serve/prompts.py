@@ -16,16 +16,14 @@ def as_ids(model: Decoder, prompts: Sequence[Any]) -> tuple[list[list[int]], boo
         raise TypeError("prompts must be a list of prompts, got one text: write [text]")
     prompts = listed("prompts", prompts, "prompts")
     check_model(model)
-    kinds = {isinstance(p, str) for p in prompts}
-    if kinds == {True, False}:
-        raise TypeError("prompts must be all texts or all lists of token ids, got both")
-    if kinds != {True}:
-        return [token_ids(f"prompt {i}", p) for i, p in enumerate(prompts)], False
-    if model.tokenizer is None:
-        raise TypeError("this model has no tokenizer: prompts must be lists of token ids")
-    return [
-        token_ids(f"prompt {i}", model.tokenizer.encode(p)) for i, p in enumerate(prompts)
-    ], True
+    texts = [isinstance(p, str) for p in prompts]
+    if any(texts):
+        if not all(texts):
+            raise TypeError("prompts must be all texts or all lists of token ids, got both")
+        if model.tokenizer is None:
+            raise TypeError("this model has no tokenizer: prompts must be lists of token ids")
+        prompts = [model.tokenizer.encode(p) for p in prompts]
+    return [token_ids(f"prompt {i}", p) for i, p in enumerate(prompts)], any(texts)
 
 
 def check_model(model: Any) -> None:
@@ -44,11 +42,7 @@ def token_ids(name: str, tokens: Any) -> list[int]:
 
 
 def seeds_of(seed: Any, count: int) -> list[int]:
-    """The seed of each of `count` prompts: one integer for all of them, or one per prompt.
-
-    >>> seeds_of(7, 3), seeds_of(range(3), 3)
-    ([7, 7, 7], [0, 1, 2])
-    """
+    """The seed of each of `count` prompts: one integer for all of them, or one per prompt."""
     if is_integer(seed):
         return [check_seed("seed", seed)] * count
     ordered = isinstance(seed, Sequence) and not isinstance(seed, str | bytes)
@@ -87,7 +81,7 @@ def stop_ids(model: Decoder, stop_tokens: Any) -> frozenset[int]:
     """The tokens that end a request: the model's own unless given."""
     if stop_tokens is None:
         return frozenset(model.config.eos_token_ids)
-    given = list(stop_tokens) if isinstance(stop_tokens, Set) else stop_tokens  # any order will do
+    given = list(stop_tokens) if isinstance(stop_tokens, Set) else stop_tokens  # in any order
     ids, vocabulary = token_ids("stop_tokens", given), model.config.vocab_size
     wrong = [t for t in ids if not 0 <= t < vocabulary]
     if wrong:

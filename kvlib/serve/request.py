@@ -20,7 +20,7 @@ DONE, CANCELLED, FAILED = "done", "cancelled", "failed"
 
 @dataclass(eq=False)
 class Request:
-    """A prompt, the tokens generated after it, and the state of its decoding.
+    """A prompt, the tokens generated after it, and its state.
 
     temperature, top_k, top_p, seed: how its tokens are drawn, as in :func:`kvlib.generate`.
     held: how many tokens of its text the cache holds; the scheduler keeps count.
@@ -100,8 +100,8 @@ Parts = dict[Request, list[int]]  # what a step feeds each request, in the order
 class Decoding:
     """Plain decoding: a request is fed its last token, and gets the token after it.
 
-    The scheduler asks this object what a step feeds and which tokens it gives. With a drafter,
-    the object is a kvlib.speculation.Speculation, which overrides all of its methods.
+    The scheduler asks this object what a step feeds and gives. With a drafter, it is a
+    `kvlib.speculation.checking.Speculation`, which overrides all methods.
     """
 
     def guess(self, running: Iterable[Request]) -> None:
@@ -153,8 +153,7 @@ class Place(NamedTuple):
 def draw(places: Sequence[Place], logits: Array) -> list[int]:
     """Draw a token at each place from a step's logits (R, V); the rows of places ascend.
 
-    Seed and position decide each draw (see `rng_at`), whatever other requests share the step and
-    however often a step fails. Places with the same settings are drawn together.
+    Seed and position decide each draw (see `rng_at`), whatever other requests share the step.
     """
     alike: dict[Any, list[Place]] = defaultdict(list)
     for place in places:
@@ -239,33 +238,28 @@ class Event(NamedTuple):
 def waits(events: Iterable[Event]) -> dict[Hashable, list[int]]:
     """For each request: how many tokens the model was fed from one of its new tokens to the next.
 
-    This measures waiting without a clock, because a step that is fed more tokens takes longer. A
-    request that decodes alone waits for 1 token each time.
+    A request that decodes alone waits for 1 token each time. This measures waiting without a clock.
 
     >>> events = [Event(1, "a", "prefill", 9, 65), Event(2, "a", "decode", 1, 66)]
     >>> waits([*events, Event(2, "b", "prefill", 7)])  # a waited for eight tokens
     {'a': [8]}
     """
-    fed = 0
-    last: dict[Hashable, int] = {}
+    told = []
+    for event in in_order("events", events, "events"):
+        if not isinstance(event, Event):
+            raise TypeError(f"events must be those of a scheduler, got {describe(event)}")
+        if event.kind not in ("hit", "wait", "preempt"):
+            told.append(event)
+    fed, last = 0, dict[Hashable, int]()
     found: dict[Hashable, list[int]] = {}
-    kinds = ("prefill", "decode", "accept", "done", "cancel", "fail")
-    told = (_event(e) for e in in_order("events", events, "events"))
-    for _, group in groupby((e for e in told if e.kind in kinds), key=lambda e: e.step):
+    for _, group in groupby(told, key=lambda e: e.step):
         together = list(group)
         fed += sum(e.tokens for e in together)
         for e in together:
             if e.kind in ("done", "cancel", "fail"):
                 last.pop(e.request, None)  # its name may be another's next
-            if e.token is None:
-                continue
-            if e.request in last:
-                found.setdefault(e.request, []).append(fed - last[e.request])
-            last[e.request] = fed
+            if e.token is not None:
+                if e.request in last:
+                    found.setdefault(e.request, []).append(fed - last[e.request])
+                last[e.request] = fed
     return found
-
-
-def _event(event: Any) -> Event:
-    if not isinstance(event, Event):
-        raise TypeError(f"events must be those of a scheduler, got {describe(event)}")
-    return event

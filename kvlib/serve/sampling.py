@@ -23,14 +23,12 @@ def sample(
     logits (B, V)   →   B ids
 
     ``temperature`` 0 is greedy. ``rngs``: one generator, or one per row so that a request's draws
-    do not depend on the other requests in its batch. A draw always needs a generator. Keep it from
-    call to call, because a new generator with the same seed repeats the same draws.
+    do not depend on the other requests in its batch. Keep it from call to call, because a new
+    generator with the same seed repeats the same draws. CuPy's logits stay on the device, where
+    :func:`kvlib.kernels.sample_tokens` draws the same tokens, but for one in millions.
 
     Raises ValueError if a draw lacks ``rngs``, for settings that define no distribution, and for a
     row whose largest logit is not finite.
-
-    CuPy's logits stay on the device, where :func:`kvlib.kernels.sample_tokens` draws the same
-    tokens from the same generators, up to rounding: one draw in millions gives another token.
 
     >>> import numpy as np
     >>> logits = np.array([[0.0, 5.0, 1.0]])
@@ -62,15 +60,13 @@ def rng_at(seed: int, position: int, stream: int = 0) -> np.random.Generator:
     """The generator that draws the token at one position of a text.
 
     ``position`` is the number of tokens before it, prompt included. The draw depends on the
-    request's own seed and on this position, and on nothing else: not on the other requests of the
-    batch, not on chunks or preemption, not on where the prompt ends. :func:`kvlib.generate`,
-    :func:`kvlib.stream` and :class:`kvlib.Scheduler` all draw by this rule. The random
-    number at a position is the one at the same place in the stream of PCG64(seed), so texts with
-    the same seed use the same random numbers at the same positions: give requests their own seeds
-    where that matters.
+    request's seed and on this position alone: not on the other requests of the batch, not on chunks
+    or preemption, not on where the prompt ends. :func:`kvlib.generate`, :func:`kvlib.stream` and
+    :class:`kvlib.Scheduler` all draw by this rule. The random number is the one at this position
+    in the stream of PCG64(seed), so texts with one seed use the same numbers.
 
-    stream: 0 draws tokens. Other numbers give streams of their own (PCG64.jumped), for draws at the
-    same position that must not depend on each other, such as a guess and the verdict on it.
+    stream: 0 draws tokens. Other numbers give other streams (PCG64.jumped), for draws at the same
+    position that must not depend on each other, such as a guess and the verdict on it.
 
     >>> numbers = np.random.Generator(np.random.PCG64(7)).random(5)
     >>> bool(rng_at(7, 4).random() == numbers[4])

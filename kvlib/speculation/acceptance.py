@@ -57,20 +57,16 @@ def accept_tree(
 
     p (n + 1, V)      the model's distribution after the text, and after each guess
     tokens            n token ids; those with the same parent were drawn from one row of q, one
-                      after the other without replacement, in the order in which they stand
+                      after the other without replacement
     parents           for each guess, the number of the one that it follows; −1: the text
-    q (n, V)          for each guess, the distribution from which its first sibling was drawn, so
-                      siblings have equal rows
-    verdicts (n,)     random numbers in [0, 1) that decide on the guesses
-    numbers (n + 1,)  random numbers in [0, 1) that draw the token after the accepted guesses, a
-                      number for each row of p; independent of the verdicts and of the draft
+    q (n, V)          for each guess, the distribution from which its first sibling was drawn
+    verdicts (n,), numbers (n + 1,)  as in `accept`
 
     The guesses that follow the text are judged in turn. A guess x is accepted with probability
     min(1, p(x) / q(x)). If it is refused, p becomes max(0, p − q), q loses x, both are scaled to
     sum to 1, and the next sibling is judged by these. The guesses that follow an accepted one are
-    judged in the same way. If none is accepted, the token is drawn from what is left of p. Each
+    judged in the same way. If none is accepted, the token is drawn from the p that remains. Each
     token is then distributed as p, whatever q is (recursive rejection sampling, arXiv:2402.14160).
-    `accept` is the special case of a chain.
 
     >>> p, q = np.array([[0.1, 0.9], [0.5, 0.5], [1.0, 0.0]]), np.array([[0.8, 0.2], [0.8, 0.2]])
     >>> accept_tree(p, [0, 1], (-1, -1), q, [0.5, 0.5], [0.5] * 3)  # 0 is refused, 1 is accepted

@@ -54,8 +54,8 @@ def checking_time(gamma: int, batch: int, ridge: float) -> float:
             of the GPU in operations per byte, such as ``GPUS["h100-sxm"].ridge().value``
 
     t(batch · (γ + 1)) / t(batch) with t(n) = max(1, n / ridge), the roofline of the products with
-    weights (Williams et al., doi:10.1145/1498765.1498785). Every token counts as using all weights;
-    in a mixture of experts, more tokens read more of them. Attention is left out.
+    weights (Williams et al., doi:10.1145/1498765.1498785). Every token counts as using all weights,
+    also in a mixture of experts; attention is not counted.
 
     >>> [round(checking_time(gamma, batch=128, ridge=295), 2) for gamma in (1, 3, 5, 7)]
     [1.0, 1.74, 2.6, 3.47]
@@ -134,14 +134,12 @@ def best_tree(acceptance: Sequence[float], guesses: int, levels: int = MOST_GUES
     """The tree with the largest `expected_tree_tokens`, as the parents of its guesses.
 
     acceptance  as in `expected_tree_tokens`; no number may be above the one before it
-    guesses     how many guesses the tree has; it has fewer only if `levels` leaves no room for more
-    levels      how many guesses stand one after the other at most. A draft model needs a step of
-                its own for each level.
+    guesses     how many guesses the tree has; it has fewer only if `levels` allows no more
+    levels      how many guesses follow one another at most; a draft model needs a step for each
 
-    A guess is at most as likely as the one that it follows and as the sibling before it, so the
-    likeliest guesses form a tree. It is built by adding the likeliest guess that is left, so its
-    first n guesses are the best tree of n. (Sequoia, arXiv:2402.12374, finds the same trees by
-    dynamic programming.)
+    A guess is at most as likely as the one that it follows and as the sibling before it, so adding
+    the likeliest guess again and again gives the best tree. Its first n guesses are the best tree
+    of n. (Sequoia, arXiv:2402.12374, finds the same trees by dynamic programming.)
 
     >>> best_tree([0.6, 0.3], guesses=4)  # 0.6; 0.6²; 0.3; 0.6³
     (-1, 0, -1, 1)
@@ -154,7 +152,7 @@ def best_tree(acceptance: Sequence[float], guesses: int, levels: int = MOST_GUES
         )
     most, levels = _guesses("guesses", guesses, 0), _guesses("levels", levels, 1)
     parents, likely = list[int](), list[float]()
-    # a place: (−probability, in which order it was found, parent, rank, level)
+    # of each guess that may come next: −probability, when it was found, parent, rank, level
     places = [(-chances[0], 0, -1, 0, 1)]
     found = 1
     while places and len(parents) < most:
@@ -171,11 +169,7 @@ def best_tree(acceptance: Sequence[float], guesses: int, levels: int = MOST_GUES
 
 
 def check_chances(acceptance: Sequence[float]) -> list[float]:
-    """The probabilities that the first sibling is right, that the second is, and so on; or refusal.
-
-    >>> check_chances([0.6, 0.3])
-    [0.6, 0.3]
-    """
+    """The probabilities that the first sibling is right, that the second is, and so on."""
     given = check_list("acceptance", acceptance, "probabilities, one per sibling")
     found = [_share(f"acceptance[{i}]", x) for i, x in enumerate(given)]
     if not found or math.fsum(found) > 1 + 1e-9:

@@ -11,15 +11,15 @@ Ngram = tuple[int, ...]
 
 
 class PromptLookup(Drafter):
-    """Look up where the text's last tokens stood before, and guess what followed there.
+    """Look up where the text's last tokens occurred before, and guess what followed there.
 
     longest, shortest: how many of the last tokens must be the same, at most and at least. The
-    longest match wins, and of matches of the same length the latest. It works where a text repeats
-    itself, as code and summaries do, and costs a few dictionary lookups per token (prompt lookup
-    decoding, in transformers' ``generate`` since 4.37 and in vLLM as "ngram").
+    longest match wins, and of equally long ones the latest. It works where a text repeats itself,
+    as code and summaries do (prompt lookup decoding, in transformers' ``generate`` since 4.37 and
+    in vLLM as "ngram").
 
-    places: at how many places to look. Where their continuations differ, the guesses are a tree
-    that offers all of them, level by level, up to `most` guesses.
+    places: how many matches to use. Where their continuations differ, the guesses are a tree that
+    offers all of them, level by level, up to `most` guesses.
 
     >>> drafter = PromptLookup(longest=3, shortest=2)
     >>> drafter.draft([Text("a", [1, 2, 3, 4, 2, 3], most=4)])[0].tokens
@@ -43,7 +43,7 @@ class PromptLookup(Drafter):
         self._seen.pop(name, None)
 
     def _guess(self, text: Text) -> Draft:
-        tokens, ends = text.tokens, self._noted(text)
+        tokens, ends = text.tokens, self._ends(text)
         found = dict[int, None]()
         for n in range(min(self.longest, len(tokens) - 1), self.shortest - 1, -1):
             found.update(dict.fromkeys(ends.get(tuple(tokens[-n:]), ())))
@@ -54,8 +54,8 @@ class PromptLookup(Drafter):
             return Draft(texts[0] if texts else [])
         return merged(texts, text.most)
 
-    def _noted(self, text: Text) -> dict[Ngram, tuple[int, ...]]:
-        """Each run of tokens → where the tokens after it stand, the latest first."""
+    def _ends(self, text: Text) -> dict[Ngram, tuple[int, ...]]:
+        """Each run of tokens → the positions after its last occurrences, the latest first."""
         ends, known = self._seen.get(text.name, ({}, 0))
         if known > len(text.tokens):  # a text never gets shorter: this is another one
             ends, known = {}, 0
@@ -80,15 +80,11 @@ def merged(texts: Sequence[Sequence[int]], most: int) -> Draft:
     """
     number: dict[tuple[int, int], int] = {}  # (parent, token) → the guess
     at = [-1] * len(texts)
-    for depth in range(max(map(len, texts))):
-        for i, text in enumerate(texts):
-            if depth < len(text):
-                step = at[i], text[depth]
-                if step not in number and len(number) == most:
-                    return _tree(number)
-                at[i] = number.setdefault(step, len(number))
-    return _tree(number)
-
-
-def _tree(number: dict[tuple[int, int], int]) -> Draft:
+    places = ((i, depth) for depth in range(max(map(len, texts))) for i in range(len(texts)))
+    for i, depth in places:
+        if depth < len(texts[i]):
+            step = at[i], texts[i][depth]
+            if step not in number and len(number) == most:
+                break
+            at[i] = number.setdefault(step, len(number))
     return Draft([token for _, token in number], parents=tuple(parent for parent, _ in number))

@@ -23,7 +23,7 @@ from kvlib.speculation.gain import check_chances
 
 
 class Rehearsed(Drafter):
-    """Guess from texts that are known beforehand, and be right as often as you choose.
+    """Guess from texts that are known beforehand, and be right with a chosen probability.
 
     texts        what a run without guesses gave: prompt and new tokens, by the request's name
     acceptance   the probability that a guess is right, whatever the others are. For a tree, a list:
@@ -32,8 +32,7 @@ class Rehearsed(Drafter):
     tree         the parents of a tree of guesses, such as ``branches(3, 2, 1)``; a chain unless
                  given
 
-    Because you choose the acceptance, you can compare what guessing gains with the formulas of
-    `expected_tokens`, `expected_tree_tokens` and `speed_up`.
+    So measurements can be compared with `expected_tokens`, `expected_tree_tokens` and `speed_up`.
 
     >>> drafter = Rehearsed({"a": [1, 2, 3, 4, 5]}, acceptance=1.0, vocabulary=10)
     >>> drafter.draft([Text("a", [1, 2, 3], most=2)])[0].tokens
