@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from types import SimpleNamespace
 from unittest.mock import patch
 
 import numpy as np
@@ -374,8 +373,7 @@ def test_each_guess_is_judged_by_its_own_row_and_stream() -> None:
         ]
         parts = {r: r.part(9) for r in requests}
         guesses = Speculation(MODEL, MODEL.new_cache(1), PromptLookup(), 5)
-        step = SimpleNamespace(qo_indptr=(0, 6, 12, 15))
-        found = guesses.tokens(parts, logits[guesses.rows(parts, step)])
+        found = guesses.tokens(parts, logits[guesses.rows(parts)])
         drawn_tree, tree_, drawn_chain = requests
         p = probabilities(logits)
         for r, begun, parents in ((drawn_tree, 0, tree), (drawn_chain, 12, (-1, 0))):

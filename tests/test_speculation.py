@@ -320,7 +320,7 @@ def test_each_request_is_judged_by_its_own_rows(seed: int) -> None:
     parts = {r: r.part(3) for r in requests}
     guesses = Speculation(MODEL, cache, PromptLookup(), 2)
     step, fed = guesses.plan(cache, parts)
-    rows = guesses.rows(parts, step)
+    rows = guesses.rows(parts)
     assert rows == [2, 3, 4, 5, 6, 7]
     found = guesses.tokens(parts, MODEL.forward(fed, cache, step, rows))
     p = {

@@ -107,16 +107,12 @@ class Decoding:
     def guess(self, running: Iterable[Request]) -> None:
         """Prepare a step, before the scheduler decides how many tokens each request is fed."""
 
-    def shorten(self, parts: Parts) -> bool:
-        """Drop what a step need not feed, to make room in the cache; whether there was any."""
-        return False
-
     def plan(self, cache: Cache, parts: Parts) -> tuple[Step, list[int]]:
         """Plan the step that feeds each request its part; returns it and all tokens it feeds."""
         fed = [token for part in parts.values() for token in part]
         return cache.plan([r.name for r in parts], [*map(len, parts.values())], fed), fed
 
-    def rows(self, parts: Parts, step: Step) -> Any:
+    def rows(self, parts: Parts) -> Any:
         """The rows whose logits are needed, as `model.forward` takes them."""
         return "last"
 

@@ -10,18 +10,9 @@ from kvlib.arguments import check_hashable, check_integer, check_seed, describe
 from kvlib.caches import Cache, Step
 from kvlib.errors import CacheFull, OutOfBlocks
 from kvlib.model.decoder import Decoder
+from kvlib.serve import policies
 from kvlib.serve.distribution import check_settings
-from kvlib.serve.policies import (
-    Pending,
-    Policy,
-    check_limits,
-    check_policy,
-    first_come,
-    pick,
-    queued,
-    share,
-    youngest,
-)
+from kvlib.serve.policies import Pending, Policy, first_come, youngest
 from kvlib.serve.prompts import check_cache, check_prompt, stop_ids, token_ids
 from kvlib.serve.request import (
     CANCELLED,
@@ -100,9 +91,9 @@ class Scheduler:
     ) -> None:
         check_cache(model, cache)
         self.model, self.cache = model, cache
-        self.limits = check_limits(budget, prefill_chunk, max_prefills)
-        self._queue = check_policy("queue", queue, first_come)
-        self._victim = None if victim is None else check_policy("victim", victim, youngest)
+        self.limits = policies.check_limits(budget, prefill_chunk, max_prefills)
+        self._queue = policies.check_policy("queue", queue, first_come)
+        self._victim = None if victim is None else policies.check_policy("victim", victim, youngest)
         gamma = gamma if callable(gamma) else check_integer("gamma", gamma, 0)
         self.decoding = Decoding()
         if drafter is not None:
@@ -231,8 +222,7 @@ class Scheduler:
             parts = {r: r.part(n) for r, n in self._admit().items()}
             if parts:
                 step, fed = self._plan(parts)
-                rows = self.decoding.rows(parts, step)
-                logits = self.model.forward(fed, self.cache, step, rows)
+                logits = self.model.forward(fed, self.cache, step, self.decoding.rows(parts))
                 self._take(parts, self.decoding.tokens(parts, logits))
             return True
         except BaseException as error:
@@ -246,7 +236,7 @@ class Scheduler:
         later: set[Request] = set()  # those whose turn it is, but which have to wait for the cache
         while self._waiting:
             waiting = [r for r in self._waiting if r not in later]
-            shares = self._share(queued(self._queue, waiting))
+            shares = self._share(policies.queued(self._queue, waiting))
             new = [r for r in shares if r.state == WAITING]
             if not new:
                 return shares
@@ -255,7 +245,7 @@ class Scheduler:
 
     def _share(self, waiting: Iterable[Pending[Request]] = ()) -> dict[Request, int]:
         running = [Pending(r, r.unfed, r.state == DECODING) for r in self._running]
-        return share(running, waiting, **self.limits)
+        return policies.share(running, waiting, **self.limits)
 
     def _open(self, new: list[Request], later: set[Request]) -> None:
         """Open requests in the cache; those that cannot begin in this step go to `later`."""
@@ -305,7 +295,9 @@ class Scheduler:
         prompt that is alone is fed half as much: read in one step, it may need blocks that its
         windows give back when it is read in chunks.
         """
-        if self.decoding.shorten(parts):
+        guesses = [r for r, part in parts.items() if r.state == DECODING and len(part) > 1]
+        if guesses:
+            parts.update((r, parts[r][:1]) for r in guesses)
             return True
         chunks = [r for r in parts if r.state == PREFILLING]
         if self._victim is None or len(self._running) == 1:
@@ -318,7 +310,7 @@ class Scheduler:
             self._note(chunks[-1], "wait")
             del parts[chunks[-1]]
             return True
-        r = pick("victim", self._victim, self._running)
+        r = policies.pick("victim", self._victim, self._running)
         close(self.cache, r.name, r.stamp)  # at once, because the step needs its room
         self._note(r, "preempt", r.held)
         self._leave(r, WAITING)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -55,12 +56,6 @@ class Speculation(Decoding):
             for r, draft in zip(texts, drafts, strict=True):
                 r.draft = draft
 
-    def shorten(self, parts: Parts) -> bool:
-        """Feed no guesses in this step; returns whether there were any."""
-        found = [r for r, part in parts.items() if r.state == DECODING and len(part) > 1]
-        parts.update((r, parts[r][:1]) for r in found)
-        return bool(found)
-
     def plan(self, cache: Cache, parts: Parts) -> tuple[Step, list[int]]:
         """As in `Decoding`. Of a tree, the last token is number 0, and guess j is number j + 1."""
         trees = [
@@ -75,12 +70,12 @@ class Speculation(Decoding):
         names, lengths = [r.name for r in parts], [*map(len, parts.values())]
         return cache.plan(names, lengths, fed, parents=trees), fed
 
-    def rows(self, parts: Parts, step: Step) -> Any:
+    def rows(self, parts: Parts) -> Any:
         """The row of each last token, and of each guess."""
         drafts = fed_guesses(parts)
         if not any(r.draft for r in drafts):
             return "last"
-        ends = dict(zip(parts, step.qo_indptr[1:], strict=True))
+        ends = dict(zip(parts, accumulate(map(len, parts.values())), strict=True))
         return [
             row for r, d in drafts.items() for row in range(ends[r] - len(d.tokens) - 1, ends[r])
         ]

@@ -26,6 +26,7 @@ from kvlib.speculation.draft import (
     check_texts,
     check_tree,
     followers,
+    ranks,
     renumbered,
 )
 
@@ -176,8 +177,8 @@ class Writing:
         self.made: dict[int, int] = {}
         self.level = [-1] if self.tree else []
         self._q: dict[int, np.ndarray] = {}
-        self._after = followers(self.tree)
-        self._depths = depths(self.tree)
+        self._after, self._depths = followers(self.tree), depths(self.tree)
+        self._places = ranks(self._depths)  # of each guess within its level
 
     def fed(self) -> tuple[list[int], Parents, list[int]]:
         """What the small model has to read before the next level: guesses, and their parents.
@@ -191,36 +192,24 @@ class Writing:
 
     def draw(self, logits: Array) -> None:
         """Add the next level, from logits (guesses of this level, V)."""
-        text = self.text
-        after = [self._after[at] for at in self.level]
+        text, after = self.text, [self._after[at] for at in self.level]
         if text.temperature:
-            q = probabilities(logits, text.temperature, text.top_k, text.top_p)
-            numbers = self._numbers(after)
+            found = []
+            for q, siblings in zip(
+                probabilities(logits, text.temperature, text.top_k, text.top_p), after, strict=True
+            ):
+                found.append(without_replacement(q, [self._number(j) for j in siblings]))
+                self._q.update(dict.fromkeys(siblings[: len(found[-1])], q))
         else:
-            likely = likeliest(logits, max(map(len, after)))
-        self.level = []
-        for row, siblings in enumerate(after):
-            if text.temperature:
-                tokens = without_replacement(q[row], [numbers[j] for j in siblings])
-                self._q.update(dict.fromkeys(siblings[: len(tokens)], q[row]))
-            else:
-                tokens = likely[row]
-            for j, token in zip(siblings, tokens):  # there may be fewer tokens than siblings
-                self.made[j] = token
-                if j in self._after:
-                    self.level.append(j)
+            found = likeliest(logits, max(map(len, after)))
+        made = {j: t for siblings, tokens in zip(after, found) for j, t in zip(siblings, tokens)}
+        self.made |= made  # there may be fewer tokens than siblings
+        self.level = [j for j in made if j in self._after]
 
-    def _numbers(self, after: Sequence[Sequence[int]]) -> dict[int, float]:
-        """Guess → its random number. Each guess of a level has a stream of its own."""
-        depth = self._depths[after[0][0]]
-        level = [j for j, other in enumerate(self._depths) if other == depth]
-        at = len(self.text.tokens) + depth
-        wanted = {j for siblings in after for j in siblings}
-        return {
-            j: rng_at(self.text.seed, at, DRAFTED + 2 * k).random()
-            for k, j in enumerate(level)
-            if j in wanted
-        }
+    def _number(self, j: int) -> float:
+        """The random number of a guess. Each guess of a level has a stream of its own."""
+        at = len(self.text.tokens) + self._depths[j]
+        return rng_at(self.text.seed, at, DRAFTED + 2 * self._places[j]).random()
 
     def draft(self) -> Draft:
         """The guesses made so far."""
