@@ -153,11 +153,7 @@ def agreed(
 
 
 def inverse(weights: np.ndarray, number: float) -> int:
-    """The index that a random number in [0, 1) draws, in proportion to the weights (V,).
-
-    >>> [inverse(np.array([1.0, 2.0, 0.0]), number) for number in (0.3, 0.4)]
-    [0, 1]
-    """
+    """The index that a random number in [0, 1) draws, in proportion to the weights (V,)."""
     if not 0 <= real(number) < 1:
         raise ValueError(f"numbers must be random numbers in [0, 1), got {describe(number)}")
     sums = np.cumsum(weights)

@@ -117,9 +117,7 @@ def branches(*counts: int) -> Parents:
     """The tree in which each guess of one level is followed by equally many guesses.
 
     counts: how many guesses follow the text, then each guess of the first level, and so on.
-
-    Returns the parents of its guesses, level by level: the number of the guess that each one
-    follows, −1 if it follows the text.
+    Returns for each guess, level by level, the number of the one that it follows; −1: the text.
 
     >>> branches(2, 1)  # two guesses for the next token, and one after each
     (-1, -1, 0, 1)
@@ -134,20 +132,12 @@ def branches(*counts: int) -> Parents:
 
 
 def chain(n: int) -> Parents:
-    """The tree in which each guess follows the one before.
-
-    >>> chain(3)
-    (-1, 0, 1)
-    """
+    """The tree in which each guess follows the one before: (-1, 0, 1) for 3."""
     return tuple(range(-1, n - 1))
 
 
 def followers(parents: Sequence[int]) -> dict[int, list[int]]:
-    """Number of a guess, or −1 for the text → the guesses that follow it; no entry if none do.
-
-    >>> followers((-1, -1, 0))
-    {-1: [0, 1], 0: [2]}
-    """
+    """Number of a guess, or −1 for the text → the guesses that follow it, if there are any."""
     found: dict[int, list[int]] = {}
     for j, parent in enumerate(parents):
         found.setdefault(parent, []).append(j)
@@ -155,11 +145,7 @@ def followers(parents: Sequence[int]) -> dict[int, list[int]]:
 
 
 def ranks(parents: Sequence[int]) -> list[int]:
-    """How many earlier guesses have the same parent, for each guess.
-
-    >>> ranks((-1, -1, 0))
-    [0, 1, 0]
-    """
+    """How many earlier guesses have the same parent, for each guess: (-1, -1, 0) → [0, 1, 0]."""
     return [parents[:j].count(parent) for j, parent in enumerate(parents)]
 
 
@@ -170,13 +156,7 @@ def renumbered(tree: Parents, numbers: Sequence[int]) -> Parents:
 
 
 def check_tree(name: str, parents: Any, n: int | None = None) -> Parents:
-    """The parents as Python integers, after refusing what is no tree of n guesses.
-
-    >>> check_tree("tree", [-1, 2])
-    Traceback (most recent call last):
-        ...
-    ValueError: tree[1] must be -1 or the number of an earlier guess, 0 ... 0, got 2
-    """
+    """The parents as Python integers, after refusing what is no tree of n guesses."""
     given = check_list(name, parents, "numbers, one per guess")
     if n is not None and len(given) != n:
         raise ValueError(f"{name} must hold {n} numbers, one per guess, got {len(given)}")

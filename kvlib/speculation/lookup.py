@@ -72,12 +72,7 @@ class PromptLookup(Drafter):
 
 
 def merged(texts: Sequence[Sequence[int]], most: int) -> Draft:
-    """Several continuations as one tree of at most so many guesses, level by level.
-
-    >>> draft = merged([[5, 6], [5, 7]], most=9)
-    >>> draft.tokens, draft.parents
-    ([5, 6, 7], (-1, 0, 0))
-    """
+    """Several continuations as one tree of at most so many guesses, level by level."""
     number: dict[tuple[int, int], int] = {}  # (parent, token) → the guess
     at = [-1] * len(texts)
     places = ((i, depth) for depth in range(max(map(len, texts))) for i in range(len(texts)))
