@@ -26,7 +26,8 @@ from kvlib.speculation import (
     expected_tokens,
     expected_tree_tokens,
 )
-from kvlib.speculation.acceptance import agreed, inverse
+from kvlib.speculation.acceptance import inverse
+from kvlib.speculation.checking import agreed
 from kvlib.speculation.draft import asked
 
 # The law, to the last digit -------------------------------------------------------------------

@@ -35,8 +35,8 @@ from kvlib.speculation import (
     expected_tree_tokens,
     lower_layers,
 )
-from kvlib.speculation.acceptance import JUDGED, agreed, inverse
-from kvlib.speculation.checking import Speculation
+from kvlib.speculation.acceptance import JUDGED, inverse
+from kvlib.speculation.checking import Speculation, agreed
 from kvlib.speculation.draft import ranks
 
 

@@ -1,4 +1,4 @@
-"""Which guesses a text keeps, and the token after them."""
+"""Which guesses a text keeps that were drawn, and the token after them."""
 
 from __future__ import annotations
 
@@ -127,29 +127,6 @@ def _scaled(weights: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
     """The weights, scaled to sum to 1. All are 0 if p and q are equal but for rounding."""
     total = weights.sum()
     return weights / total if total else otherwise
-
-
-def agreed(
-    tokens: Sequence[int], draft: Sequence[int], parents: Sequence[int] | None = None
-) -> list[int]:
-    """The tokens of a text from guesses that were not drawn: those that are right, and one more.
-
-    tokens: the n + 1 tokens that the model chooses, after the text and after each guess, each as
-    if the guesses before it were right. A guess that equals the token which is drawn anyway changes
-    nothing, so the text is the one that it would get without guesses, to the token.
-    parents: of a tree of guesses; a chain unless given
-
-    >>> agreed([4, 5, 6], draft=[4, 7])
-    [4, 5]
-    >>> agreed([7, 5, 6], draft=[4, 7], parents=(-1, -1))
-    [7, 6]
-    """
-    after, at = followers(chain(len(draft)) if parents is None else parents), -1
-    found = [int(tokens[0])]
-    while right := [j for j in after.get(at, ()) if draft[j] == found[-1]]:
-        at = right[0]
-        found.append(int(tokens[at + 1]))
-    return found
 
 
 def inverse(weights: np.ndarray, number: float) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -15,8 +15,8 @@ from kvlib.model.decoder import Decoder
 from kvlib.serve.distribution import probabilities
 from kvlib.serve.request import DECODING, Decoding, Gamma, Parts, Place, Request, completed, draw
 from kvlib.serve.sampling import rng_at
-from kvlib.speculation.acceptance import JUDGED, accept_tree, agreed
-from kvlib.speculation.draft import Draft, Drafter, Text, asked, ranks
+from kvlib.speculation.acceptance import JUDGED, accept_tree
+from kvlib.speculation.draft import Draft, Drafter, Text, asked, chain, followers, ranks
 from kvlib.speculation.draft_model import DraftModel
 
 WEIGHT = 1 / 8  # of a verdict in `Request.lately`
@@ -160,6 +160,28 @@ def _judged(r: Request, draft: Draft, q: np.ndarray, p: np.ndarray) -> list[int]
 def _ahead(draft: Draft) -> list[int]:
     """How many tokens after the text each row of a request draws: the last token, and guesses."""
     return [0, *(depth + 1 for depth in draft.depths())]
+
+
+def agreed(
+    tokens: Sequence[int], draft: Sequence[int], parents: Sequence[int] | None = None
+) -> list[int]:
+    """The tokens of a text from guesses that were not drawn: those that are right, and one more.
+
+    tokens: the n + 1 tokens that the model chooses, after the text and after each guess, each as
+    if the guesses before it were right. So the text is the same as without guesses.
+    parents: of a tree of guesses; a chain unless given
+
+    >>> agreed([4, 5, 6], draft=[4, 7])
+    [4, 5]
+    >>> agreed([7, 5, 6], draft=[4, 7], parents=(-1, -1))
+    [7, 6]
+    """
+    after, at = followers(chain(len(draft)) if parents is None else parents), -1
+    found = [int(tokens[0])]
+    while right := [j for j in after.get(at, ()) if draft[j] == found[-1]]:
+        at = right[0]
+        found.append(int(tokens[at + 1]))
+    return found
 
 
 def check_drafter(drafter: Any, vocabulary: int) -> None:

@@ -87,7 +87,7 @@ class Draft:
 
     def depths(self) -> list[int]:
         """How many other guesses are between each guess and the text."""
-        return depths(self.tree)
+        return list(range(len(self.tokens))) if self.parents is None else depths(self.parents)
 
 
 class Drafter:
