@@ -319,7 +319,8 @@ def test_each_request_is_judged_by_its_own_rows(seed: int) -> None:
     MODEL.forward([1, 2, 1], cache, cache.plan(["b", "c"], [2, 1]))
     parts = {r: r.part(3) for r in requests}
     guesses = Speculation(MODEL, cache, PromptLookup(), 2)
-    step, fed = guesses.plan(cache, parts)
+    fed = [t for part in parts.values() for t in part]
+    step = cache.plan(["a", "b", "c"], [3, 3, 2], fed, **guesses.parents(parts))
     rows = guesses.rows(parts)
     assert rows == [2, 3, 4, 5, 6, 7]
     found = guesses.tokens(parts, MODEL.forward(fed, cache, step, rows))

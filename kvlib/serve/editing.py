@@ -53,8 +53,8 @@ def remove_span(model: Decoder, cache: Cache, seq_id: Hashable, start: int, stop
     request = get_open(cache._requests, seq_id)
     check_no_tree(request)
     length = cache.seq_len(seq_id)
-    whole = is_integer(start) and is_integer(stop)
-    if not whole or not 0 <= index(start) < index(stop) <= length:
+    integers = is_integer(start) and is_integer(stop)
+    if not integers or not 0 <= index(start) < index(stop) <= length:
         raise ValueError(
             f"a span of request {describe(seq_id)} needs 0 <= start < stop <= {length} (its "
             f"length), got {describe(start)} and {describe(stop)}"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from kvlib.arguments import describe, in_order
 from kvlib.arrays import Array, namespace
-from kvlib.caches import Cache, Step
+from kvlib.caches import Cache
 from kvlib.serve.distribution import greedy
 from kvlib.serve.sampling import rng_at, sample
 
@@ -107,10 +107,9 @@ class Decoding:
     def guess(self, running: Iterable[Request]) -> None:
         """Prepare a step, before the scheduler decides how many tokens each request is fed."""
 
-    def plan(self, cache: Cache, parts: Parts) -> tuple[Step, list[int]]:
-        """Plan the step that feeds each request its part; returns it and all tokens it feeds."""
-        fed = [token for part in parts.values() for token in part]
-        return cache.plan([r.name for r in parts], [*map(len, parts.values())], fed), fed
+    def parents(self, parts: Parts) -> dict[str, Any]:
+        """What `cache.plan` takes beside the tokens: which one each guess follows."""
+        return {}
 
     def rows(self, parts: Parts) -> Any:
         """The rows whose logits are needed, as `model.forward` takes them."""

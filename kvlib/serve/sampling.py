@@ -99,5 +99,5 @@ def _kernel_takes(logits: Array) -> bool:
     """Whether the draw can stay on a device: CuPy's own arrays, of a type and size kernels know."""
     if type(logits).__module__.partition(".")[0] != "cupy" or logits.shape[1] > 1 << 18:
         return False
-    whole = logits.flags.c_contiguous and logits.data.ptr % 16 == 0
-    return whole and logits.shape[0] <= 65535 and logits.dtype in (np.float32, np.float16)
+    aligned = logits.flags.c_contiguous and logits.data.ptr % 16 == 0
+    return aligned and logits.shape[0] <= 65535 and logits.dtype in (np.float32, np.float16)

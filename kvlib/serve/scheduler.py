@@ -277,8 +277,10 @@ class Scheduler:
     def _plan(self, parts: Parts) -> tuple[Step, list[int]]:
         """Reserve room for all parts; where there is too little of it, requests give way."""
         while True:
+            names, lengths = [r.name for r in parts], [*map(len, parts.values())]
+            fed = [token for part in parts.values() for token in part]
             try:
-                step, fed = self.decoding.plan(self.cache, parts)
+                step = self.cache.plan(names, lengths, fed, **self.decoding.parents(parts))
             except (CacheFull, OutOfBlocks):
                 if not self._give_way(parts):
                     raise

@@ -11,8 +11,8 @@ from kvlib.arguments import number as real
 from kvlib.arrays import refuse_mask
 from kvlib.speculation.draft import chain, check_tree, followers
 
-# Streams of random numbers: for guesses, and for verdicts on them. At a position where several
-# guesses stand side by side, number k has DRAFTED + 2 k and JUDGED + 2 k.
+# Streams of random numbers: for guesses, and for verdicts on them. Of several guesses for one
+# position, number k has DRAFTED + 2 k and JUDGED + 2 k.
 DRAFTED, JUDGED = 1, 2
 Numbers = Sequence[float] | np.ndarray
 
@@ -108,19 +108,19 @@ def _accepted(
 ) -> tuple[list[int], int]:
     after, path, at = followers(parents), list[int](), -1
     while True:
-        siblings, left = after.get(at, []), p[at + 1]
-        among = q[siblings[0]] if siblings else left
+        siblings, rest = after.get(at, []), p[at + 1]
+        among = q[siblings[0]] if siblings else rest
         for j in siblings:
-            if verdicts[j] * among[tokens[j]] < left[tokens[j]]:
+            if verdicts[j] * among[tokens[j]] < rest[tokens[j]]:
                 path.append(at := j)
                 break
-            left = _scaled(np.maximum(left - among, 0), left)
+            rest = _scaled(np.maximum(rest - among, 0), rest)
             if j != siblings[-1]:
                 among = among.copy()
                 among[tokens[j]] = 0
                 among = _scaled(among, among)
         else:
-            return path, inverse(left, numbers[at + 1])
+            return path, inverse(rest, numbers[at + 1])
 
 
 def _scaled(weights: np.ndarray, otherwise: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 
 from kvlib.arguments import check_integer, describe
 from kvlib.arrays import Array
-from kvlib.caches import Cache, Step
+from kvlib.caches import Cache
 from kvlib.model.decoder import Decoder
 from kvlib.serve.distribution import probabilities
 from kvlib.serve.request import DECODING, Decoding, Gamma, Parts, Place, Request, completed, draw
@@ -56,19 +56,15 @@ class Speculation(Decoding):
             for r, draft in zip(texts, drafts, strict=True):
                 r.draft = draft
 
-    def plan(self, cache: Cache, parts: Parts) -> tuple[Step, list[int]]:
-        """As in `Decoding`. Of a tree, the last token is number 0, and guess j is number j + 1."""
+    def parents(self, parts: Parts) -> dict[str, Any]:
+        """Of a tree, the last token of the text is number 0, and guess j is number j + 1."""
         trees = [
             [-1, *(parent + 1 for parent in r.draft.parents[: len(part) - 1])]
             if len(part) > 1 and r.draft and r.draft.parents is not None
             else None
             for r, part in parts.items()
         ]
-        if not any(trees):
-            return super().plan(cache, parts)
-        fed = [token for part in parts.values() for token in part]
-        names, lengths = [r.name for r in parts], [*map(len, parts.values())]
-        return cache.plan(names, lengths, fed, parents=trees), fed
+        return {"parents": trees} if any(trees) else {}
 
     def rows(self, parts: Parts) -> Any:
         """The row of each last token, and of each guess."""
