@@ -190,7 +190,7 @@ def changed(cache: Cache, r: Request) -> str | None:
     return f"request {describe(r.name)} {what} by somebody else while it was served"
 
 
-def close(cache: Cache, name: Hashable, last: Any) -> None:
+def release(cache: Cache, name: Hashable, last: Any) -> None:
     """Free a request whose stamp was `last`; its name may be another request's now."""
     found = cache._requests.get(name)
     if found is not None and found is last[0]:

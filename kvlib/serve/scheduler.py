@@ -27,8 +27,8 @@ from kvlib.serve.request import (
     Parts,
     Request,
     changed,
-    close,
     raise_failed,
+    release,
     stamp,
 )
 
@@ -313,9 +313,8 @@ class Scheduler:
             del parts[chunks[-1]]
             return True
         r = policies.pick("victim", self._victim, self._running)
-        close(self.cache, r.name, r.stamp)  # at once, because the step needs its room
-        self._note(r, "preempt", r.held)
-        self._leave(r, WAITING)
+        release(self.cache, r.name, r.stamp)  # at once, because the step needs its room
+        self._leave(r, WAITING, "preempt", r.held)
         self._waiting.appendleft(r)
         parts.pop(r, None)
         if not parts:  # it had its turn alone: now chunks that wait have room
@@ -345,8 +344,7 @@ class Scheduler:
                     r.state, r.steps = DECODING, r.steps + bool(given)
                     r.new += given
                     if end < len(tokens) or len(r.new) == r.max_new_tokens:
-                        self._note(r, "done")
-                        self._leave(r, DONE)
+                        self._leave(r, DONE, "done")
             self._unfinished = []
         finally:
             self.num_steps += 1
@@ -368,8 +366,9 @@ class Scheduler:
                 self._fail(r, words)
         self._unfinished = []
 
-    def _leave(self, r: Request, state: str) -> None:
+    def _leave(self, r: Request, state: str, kind: str, tokens: int = 0) -> None:
         """Remove a request from the queue or the batch; `_free_ended` frees what it holds."""
+        self._note(r, kind, tokens)
         if r.state == WAITING:
             self._waiting.remove(r)
         else:
@@ -385,7 +384,7 @@ class Scheduler:
         errors = list[BaseException]()
         while self._ended:
             name, last = self._ended.popleft()
-            for free, args in ((close, (self.cache, name, last)), (self.decoding.free, (name,))):
+            for free, args in ((release, (self.cache, name, last)), (self.decoding.free, (name,))):
                 for _ in range(2):
                     try:
                         free(*args)
@@ -404,13 +403,11 @@ class Scheduler:
 
     def _fail(self, r: Request, words: str, advice: str = "") -> None:
         r.error = ValueError(f"{words}; it got {len(r.new)} new tokens{advice}")
-        self._leave(r, FAILED)
-        self._note(r, "fail")
+        self._leave(r, FAILED, "fail")
 
     def _cancel(self, requests: Iterable[Request]) -> None:
         for r in requests:
-            self._leave(r, CANCELLED)
-            self._note(r, "cancel")
+            self._leave(r, CANCELLED, "cancel")
         self._free_ended()
 
     def _note(self, r: Request, kind: str, tokens: int = 0, token: int | None = None) -> None:
