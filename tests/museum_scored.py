@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from mutation_kind import Bug, Mutant
 
-SCORED, WATCHED = "kvlib.caches.retention.scored", "kvlib.caches.retention.watched"
+SCORED, WATCHED = "kvlib.caches.retention.scored", "kvlib.caches.retention.seen"
 STORED = "kvlib.caches.stored"
 SEEN = "kvlib.caches.retention.seen"
 POLICIES = "kvlib.caches.retention.policies"

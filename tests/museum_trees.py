@@ -64,7 +64,7 @@ MUTANTS = [
            "max(state.coded, self.codec.coded(end))", "state.coded", "trees_leave_their_path"),
     Mutant("a chain that filled a group cannot be cut", STORED, "StoredCache._coded_after",
            "request.length - state.start <= GUESSES", "False", "trees_leave_their_path"),
-    Mutant("room for the tree stays after it", "kvlib.caches.residual", "Residual.go_back",
+    Mutant("room for the tree stays after it", STORE, "Residual.go_back",
            "elif self.both[0].shape[1] > room:", "elif False:", "trees_leave_their_path"),
     Mutant("free publishes the guesses", PROTOCOL, "Cache.free",
            "if request.tree is not None:", "if False:", "trees_are_found_and_refused"),

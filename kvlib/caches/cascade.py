@@ -1,8 +1,7 @@
 """Cascade attention: what all requests of a step share is attended to once, for all together.
 
-Attention over a set of keys splits into attention over its parts, which `merge_state` joins. So the
-queries of all requests meet the shared blocks in one product, as more rows of it, and each meets
-its own blocks alone. The bytes read of the shared part no longer grow with the requests.
+The queries of all requests meet the shared blocks in one product, and each its own blocks alone;
+`merge_state` joins the two. So the bytes read of the shared part do not grow with the requests.
 Hydragen, arXiv:2402.05099; ChunkAttention, arXiv:2402.15220; FlashInfer, arXiv:2501.01005.
 """
 
@@ -26,9 +25,8 @@ from kvlib.caches.step import Step
 def shared_tokens(cache: PagedCache, layer: int, step: Step) -> int:
     """How many leading tokens all requests of a step hold in the same blocks; whole blocks.
 
-    0 for one request, where nothing is shared, and where the layer's window hides a part of what
-    is shared from a query: then there is nothing that all queries see alike. Tokens of the step
-    itself never count, nor those that a codec has not encoded yet.
+    0 for one request, and where the layer's window hides a part of what is shared from a query.
+    Tokens of the step itself never count, nor those that a codec has not encoded yet.
     """
     check_layer(cache, layer)
     tables, window = cache.placement(layer, step).tables, cache.layers[layer].window

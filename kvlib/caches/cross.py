@@ -1,9 +1,7 @@
 """Cross-attention: a cache that is filled once, with an encoder's text, and then only read.
 
 A decoder that follows an encoder (arXiv:1706.03762; BART, T5, Whisper) has a second attention in
-each layer: its queries see all tokens of another text, which the encoder has read. That text's keys
-and values never change, so they are computed once. Two caches then serve one request: one grows by
-one token per step, the other is filled before the first step.
+each layer: its queries see all tokens of another text. Two caches then serve one request.
 
     memory.add("a"); step = memory.plan(["a"], [S])      S tokens of the encoder's text
     for each layer: memory.append(layer, k, v, step)     once
@@ -28,19 +26,14 @@ def cross_step(cache: Cache, seq_ids: Sequence[Hashable], q_lens: Sequence[int])
     """A step whose queries see all tokens of their requests and append none.
 
     seq_ids: B names of filled requests. q_lens: B numbers of queries, one per new token of the
-    decoder, or one per beam. The step has T = Σ q_lens rows; ``cache.run(layer, q, step)`` takes
-    q (T, Hq, Dk), in the order of seq_ids, and returns o (T, Hq, Dv).
+    decoder, or one per beam. The step has T = Σ q_lens rows; ``cache.run(layer, q, step)`` takes q
+    (T, Hq, Dk), in the order of seq_ids, and returns o (T, Hq, Dv).
 
-    Masks come from positions, so a query at the last position of a text sees all of it. The step
-    therefore puts every query at the last position of its request, as if it were the only new
-    token: a request with three queries stands three times in ``step.seq_ids``. Whatever computes a
-    decode step can compute this one, and requests may have different lengths. T queries of one
-    request read its keys T times, and
-    ``attention=run_cascade`` reads them once.
-
-    The step ends, like any other, when one of its requests is planned, truncated or freed, or has
-    another ``cross_step``. Beams need no copies: they are queries of one request. A fork shares the
-    encoder's blocks for good, because nobody writes into them.
+    Every query is put at the last position of its request, from which it sees all of it: a request
+    with three queries stands three times in ``step.seq_ids``. So its keys are read three times, but
+    once with ``attention=run_cascade``. The step ends when one of its requests is planned,
+    truncated or freed, or has another ``cross_step``. Beams need no copies, and a fork shares the
+    blocks for good.
 
     Raises ValueError for a request that is empty, lacks keys in a layer, or was planned with tokens
     (an encoder's keys depend on its whole text, so a lookup by the beginning must not find them);

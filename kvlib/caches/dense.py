@@ -16,14 +16,11 @@ from kvlib.codecs.base import Codec
 class DenseCache(StoredCache):
     """Room for ``max_seqs`` requests of up to ``max_seq_len`` tokens each, allocated at once.
 
-    In each layer, keys have the shape (row, Hkv, max_seq_len, Dk), and values likewise: heads come
-    before tokens, so that each head reads contiguous memory. The next request reuses a freed row.
-    In a layer with a window, a row is about a quarter longer than the window, and tokens that leave
-    the window are overwritten. Under the rules `Sinks` and `Scored`, too, a row has room for the
-    tokens that stay and a quarter more. All other layers pay for ``max_seq_len`` tokens per
-    request, whatever its length.
-    codec: a codec or its name; numbers are stored as they are unless given.
-    retention: which tokens the layers keep; each layer's own window unless given.
+    In each layer, keys are (row, Hkv, max_seq_len, Dk), and values likewise: heads come before
+    tokens, so that each head reads contiguous memory. A row is about a quarter longer than a
+    window; under the rules `Sinks` and `Scored`, than what stays. codec: a codec or its name;
+    numbers are stored as they are unless given. retention: which tokens the layers keep; each
+    layer's own window unless given.
 
     Raises MemoryError, naming the bytes, if the arrays cannot be allocated; CacheFull if every row
     is taken or a request would outgrow its row.
@@ -62,12 +59,11 @@ class DenseCache(StoredCache):
 
 
 class QuantizedCache(DenseCache):
-    """A DenseCache whose keys and values are written by ``codec``.
+    """A DenseCache whose keys and values are written by ``codec``, and decoded piece by piece.
 
-    Attention decodes the codes of a row in pieces, so a longer row needs no more memory for that.
-    ``max_seq_len`` must be a multiple of the tokens that the codec encodes together.
-    codec: one from `kvlib.codecs` or of your own, or a name from ``kvlib.codecs.NAMES``.
-    settings: the keyword arguments of `DenseCache`.
+    codec: one from `kvlib.codecs` or a name from ``kvlib.codecs.NAMES``; ``max_seq_len`` must be a
+    multiple of the tokens that it encodes together. settings: the keyword arguments of
+    `DenseCache`.
 
     >>> import numpy as np
     >>> from kvlib import LayerSpec

@@ -14,12 +14,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kvlib.arguments import check_integer, describe, type_of
-from kvlib.arrays import Array, namespace, new_array
-from kvlib.caches.checks import check_layer, check_live
-from kvlib.caches.dense_layout import from_dense, integers, names_of, to_dense
+from kvlib.arguments import (
+    LARGEST,
+    check_integer,
+    check_list,
+    describe,
+    is_integer,
+    listed,
+    type_of,
+)
+from kvlib.arrays import Array, namespace, new_array, refuse_mask, to_numpy
+from kvlib.caches.checks import (
+    check_kind,
+    check_layer,
+    check_live,
+    check_new,
+    check_no_tree,
+    check_written,
+    token_ids,
+)
 from kvlib.caches.paged import PagedCache
-from kvlib.caches.step import Step
+from kvlib.caches.protocol import Cache
+from kvlib.caches.step import Request, Step
 
 __all__ = ["CSR", "block_table", "from_csr", "from_dense", "slot_mapping", "to_csr", "to_dense"]
 
@@ -49,8 +65,7 @@ class CSR(NamedTuple):
 def block_table(cache: PagedCache, seq_ids: Sequence[Hashable], layer: int = 0) -> Array:
     """The block tables of some requests: (B, max_blocks) int32, padded with -1 on the right.
 
-    layer: the layer whose tables you want; layers that keep the same tokens share tables. Blocks
-    that a layer with a window has given back are left out.
+    layer: layers that keep the same tokens share tables. Blocks given back are left out.
 
     >>> import numpy as np
     >>> from kvlib import BlockPool, LayerSpec, PagedCache
@@ -68,11 +83,10 @@ def block_table(cache: PagedCache, seq_ids: Sequence[Hashable], layer: int = 0) 
 
 
 def slot_mapping(cache: PagedCache, step: Step, layer: int = 0) -> Array:
-    """Where each new token of a step lies in a layer: (T,) int64 slots of the pool.
+    """Where each new token of a step is in a layer: (T,) int64 slots of the pool.
 
-    slot = table[b, position // block_size] · block_size + position % block_size. The tokens of a
-    tree of guesses lie as if they followed one another, though several have one position. If the
-    codec leaves the newest tokens unencoded, their slots are those that they get once encoded.
+    slot = table[b, position // block_size] · block_size + position % block_size; tokens of a tree
+    count as if they followed one another, and tokens that wait by where they will be once encoded.
     Raises ValueError for a step of another cache or one that is over.
 
     >>> import numpy as np
@@ -181,3 +195,190 @@ def _table(xp: Any, rows: Sequence[Sequence[int]], columns: int) -> Array:
 def _check_paged(cache: Any) -> None:
     if getattr(cache, "block_size", None) is None:
         raise TypeError(f"only a PagedCache has blocks, got {type_of(cache)}")
+
+
+# Dense -----------------------------------------------------------------------------------------
+
+
+def to_dense(cache: Cache, layer: int, seq_ids: Sequence[Hashable]) -> tuple[Array, Array, Array]:
+    """What a layer holds of some requests, decoded: k, v (B, Hkv, S, D) and lengths (B,) int64.
+
+    S is the longest length. After a request's own length there are zeros: mask them by the lengths.
+
+    >>> import numpy as np
+    >>> from kvlib import DenseCache, LayerSpec
+    >>> cache = DenseCache([LayerSpec(2, 4)], max_seqs=2, max_seq_len=8, xp=np)
+    >>> [cache.add(name) for name in "ab"]
+    [0, 0]
+    >>> x = np.ones((5, 2, 4), np.float32)
+    >>> cache.append(0, x, x, cache.plan(["a", "b"], [3, 2]))
+    >>> k, v, lengths = to_dense(cache, 0, ["a", "b"])
+    >>> k.shape, lengths.tolist()
+    ((2, 2, 3, 4), [3, 2])
+    """
+    _check_cache(cache)
+    check_layer(cache, layer)
+    names, xp, spec = names_of(seq_ids), cache.xp, cache.layers[layer]
+    lengths = [cache.seq_len(name) for name in names]
+    for name in names:
+        check_no_tree(cache._requests[name])
+    shape = (len(names), spec.num_kv_heads, max(lengths, default=0))
+    k, v = (xp.zeros((*shape, dim), dtype=cache.dtype) for dim in (spec.head_dim, spec.v_dim))
+    for b, (name, n) in enumerate(zip(names, lengths, strict=True)):
+        if n == 0:
+            continue
+        _check_appended(cache._requests[name], layer)
+        one_k, one_v, positions = cache.read(layer, name)
+        kept = positions.shape[-1]
+        if kept != n:
+            raise ValueError(f"request {describe(name)} keeps {kept} of its {n} tokens")
+        k[b, :, :n, :] = xp.permute_dims(one_k, (1, 0, 2))
+        v[b, :, :n, :] = xp.permute_dims(one_v, (1, 0, 2))
+    return k, v, xp.asarray(lengths, dtype=xp.int64)
+
+
+def _check_cache(cache: Any) -> None:
+    if not isinstance(cache, Cache):
+        raise TypeError(f"cache must be one of kvlib's caches, got {describe(cache)}")
+
+
+def _check_appended(request: Request, layer: int) -> None:
+    """Refuse to export a layer that has not appended its request's newest tokens."""
+    waits = request.ticket is not None and layer not in request.ticket.appended
+    if waits and request.length > request.begun:
+        check_written(request, request.begun, f"layer {layer} has not")
+    check_written(request, request.gap)
+
+
+def from_dense(
+    cache: Cache,
+    seq_ids: Sequence[Hashable],
+    layers: Sequence[tuple[Array, Array | None]],
+    lengths: Sequence[int] | Array,
+    tokens: Sequence[Sequence[int]] | None = None,
+) -> None:
+    """Open requests in a cache with keys and values from elsewhere, all or none of them.
+
+    layers   k (B, Hkv, S, Dk) and v (B, Hkv, S, Dv) of each layer; v None if taken from the keys
+    lengths  B lengths of at most S; numbers after them are not read
+    tokens   the token ids of each request, so that a PagedCache may share its blocks later
+
+    A codec encodes the numbers anew. Raises ValueError or TypeError for shapes that do not fit,
+    CacheFull or OutOfBlocks if there is no room.
+
+    >>> import numpy as np
+    >>> from kvlib import DenseCache, LayerSpec
+    >>> cache = DenseCache([LayerSpec(2, 4)], max_seqs=2, max_seq_len=8, xp=np)
+    >>> k = v = np.ones((2, 2, 3, 4), np.float32)  # one layer of two requests
+    >>> from_dense(cache, ["a", "b"], [(k, v)], lengths=[3, 2])
+    >>> cache.seq_len("a"), cache.seq_len("b")
+    (3, 2)
+    """
+    _check_cache(cache)
+    names, counts = names_of(seq_ids), integers("lengths", lengths, 1).tolist()
+    _check_dense(cache, names, layers, counts)
+    texts = None if tokens is None else _texts(tokens, counts)
+    used = [b for b, n in enumerate(counts) if n]
+    added: list[Hashable] = []
+    try:
+        for name in names:
+            cache.add(name)
+            added.append(name)
+        if used:
+            ids = None if texts is None else [t for b in used for t in texts[b]]
+            step = cache.plan([names[b] for b in used], [counts[b] for b in used], ids)
+            for layer, (k, v) in enumerate(layers):
+                own = None if cache.layers[layer].v_from_k else v
+                packed = [None if x is None else _pack(cache.xp, x, used, counts) for x in (k, own)]
+                cache.append(layer, packed[0], packed[1], step)
+    except BaseException:
+        for name in reversed(added):
+            cache.free(name)
+        raise
+
+
+def _pack(xp: Any, x: Array, used: Sequence[int], counts: Sequence[int]) -> Array:
+    """(B, H, S, D) → (T, H, D), the requests' tokens one after the other."""
+    return xp.concat([xp.permute_dims(x[b, :, : counts[b], :], (1, 0, 2)) for b in used], axis=0)
+
+
+def names_of(seq_ids: Sequence[Hashable]) -> list[Hashable]:
+    if isinstance(seq_ids, bytes):
+        raise TypeError(f"seq_ids must be a list of requests, got {describe(seq_ids)}")
+    return listed("seq_ids", seq_ids, "requests")
+
+
+def integers(name: str, x: Any, ndim: int, most: int = LARGEST) -> np.ndarray:
+    """Integers of any dtype as int64; TypeError for others, ValueError for one above `most`."""
+    refuse_mask(name, x)
+    host = to_numpy(x) if hasattr(x, "dtype") else _host(name, x)
+    if host.size == 0 and host.ndim == ndim:
+        return host.astype(np.int64)
+    if host.dtype.kind not in "iu" or host.ndim != ndim:
+        raise TypeError(
+            f"{name} must be integers in {ndim} dimension{'s' * (ndim > 1)}, "
+            f"got {host.dtype} of shape {host.shape}"
+        )
+    if int(host.max()) > most:
+        raise ValueError(f"{name} must be integers of at most {most}, got {int(host.max())}")
+    return host.astype(np.int64, copy=False)
+
+
+def _host(name: str, x: Any) -> np.ndarray:
+    """A list of integers as an array; NumPy takes True for 1 and makes floats of mixed integers."""
+    given = listed(name, x, "integers")
+    if all(is_integer(n) for n in given):
+        return np.asarray([check_integer(name, n, -LARGEST) for n in given], dtype=np.int64)
+    if any(is_integer(n) or not isinstance(n, Sequence) or isinstance(n, str) for n in given):
+        wrong = next(n for n in given if not is_integer(n))
+        raise TypeError(f"{name} must be integers, got {describe(wrong)}")
+    return np.asarray(given)
+
+
+def _texts(tokens: Sequence[Sequence[int]], counts: list[int]) -> list[list[int]]:
+    """The token ids of each request, after refusing others than its length says."""
+    texts = [token_ids(text) for text in listed("tokens", tokens, "token ids of each request")]
+    if [len(text) for text in texts] != counts:
+        raise ValueError(f"tokens must be as many as the lengths {counts} say")
+    return texts
+
+
+def _check_dense(
+    cache: Cache,
+    names: list[Hashable],
+    layers: Sequence[tuple[Array, Array | None]],
+    counts: list[int],
+) -> None:
+    for name in names:
+        check_new(cache._requests, name)
+    if len(set(names)) < len(names):
+        raise ValueError(f"seq_ids must be different names, got {names}")
+    layers = check_list("layers", layers, "pairs (k, v)")
+    if len(layers) != len(cache.layers):
+        raise ValueError(f"k and v of {len(cache.layers)} layers needed, got {len(layers)}")
+    if len(counts) != len(names) or any(n < 0 for n in counts):
+        raise ValueError(f"{len(names)} lengths of at least 0 needed, got {counts}")
+    longest = max(counts, default=0)
+    for i, (pair, spec) in enumerate(zip(layers, cache.layers, strict=True)):
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise TypeError(f"layer {i} must be a pair (k, v), got {describe(pair)}")
+        k, v = pair
+        both: Any = (("k", k, spec.head_dim), ("v", v, spec.v_dim))
+        for name, x, dim in both:
+            if x is None and name == "v" and spec.v_from_k:
+                continue
+            check_kind(cache, name, x, i)
+            first, shape = (len(names), spec.num_kv_heads), tuple(x.shape)
+            if len(shape) != 4 or shape[:2] != first or shape[3] != dim:
+                raise ValueError(
+                    f"{name} of layer {i} must be (B={first[0]}, Hkv={first[1]}, S, D={dim}), "
+                    f"got {shape}"
+                )
+            if shape[2] < longest:
+                raise ValueError(
+                    f"{name} of layer {i} holds {shape[2]} tokens, the lengths ask for {longest}"
+                )
+        if spec.v_from_k and v is not None:
+            same = (v[b, :, :n, :] == k[b, :, :n, : spec.v_dim] for b, n in enumerate(counts))
+            if not all(bool(cache.xp.all(x)) for x in same):
+                raise ValueError(f"v of layer {i} must be the first columns of its keys, or None")

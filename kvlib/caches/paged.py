@@ -18,12 +18,11 @@ from kvlib.codecs.base import Codec
 class PagedCache(StoredCache):
     """Requests in blocks of ``pool.block_size`` tokens; a request takes another as it grows.
 
-    A request has one block table per group of layers, and wastes less than one block in each.
-    ``fork`` copies nothing until one of the two requests writes. Requests whose prompts begin alike
-    share blocks if ``add`` and ``plan`` are given the tokens; others find the blocks of a step once
-    the request's next ``plan``, or ``settle``, has made it final. PagedAttention, arXiv:2309.06180.
-    codec: a codec or its name, such as ``codec="int8"``; numbers are stored as they are unless
-    given.
+    A request has one block table per group of layers. ``fork`` copies nothing until one of the two
+    writes. Requests whose prompts begin alike share blocks if ``add`` and ``plan`` are given the
+    tokens; others find the blocks of a step once the request's next ``plan``, or ``settle``, has
+    made it final. PagedAttention, arXiv:2309.06180. codec: a codec or its name, such as
+    ``codec="int8"``.
 
     Raises MemoryError, naming the bytes, if the arrays cannot be allocated; OutOfBlocks, having
     changed nothing, if the pool has too few free blocks.
@@ -62,10 +61,7 @@ class PagedCache(StoredCache):
         )
 
     def blocks(self, seq_id: Hashable, layer: int = 0) -> tuple[int, ...]:
-        """The block table of a request: which blocks hold its tokens in a layer, in order.
-
-        Blocks that a layer with a window has given back are left out.
-        """
+        """The blocks of a request's tokens in a layer, in order, without those given back."""
         check_layer(self, layer)
         state = get_open(self._requests, seq_id).state
         return tuple(state.tables[self.group_of[layer]].pages)

@@ -13,27 +13,23 @@ A step may also hold a tree of guesses, of which one path turns out to be right:
     ...                                                    append and run, as above
     cache.keep("a", [0, 2])                                tokens 0 and 2 stay, as if alone
 
-``truncate`` undoes a step that failed, exactly, until the request's next ``plan``. If the request
-is planned again without that, the tokens that some layer never appended are a gap, and no layer
-appends or runs until the request is truncated to where the gap begins.
+``truncate`` undoes a step that failed, exactly, until the request's next ``plan``. After that,
+tokens that some layer never appended are a gap, and no layer appends or runs until the request is
+truncated to where the gap begins.
 
-A custom cache inherits from `Cache` and overrides what differs from one kind to the next:
+A custom cache inherits from `Cache` and overrides what differs (book/extend.ipynb writes one, and
+``kvlib.testing`` plays random lives of it):
 
-* ``_open`` gives a `Request`; the cache may note in its ``state`` whatever it needs.
-* ``append`` first asks ``self._check_append``, which refuses what does not fit. It stores rows
-  ``step.qo_indptr[i]`` to ``step.qo_indptr[i + 1]`` for request i, and at the end notes the layer:
-  ``step.ticket.appended.add(layer)``. Without that, ``run`` refuses the layer.
-* ``_read`` gives all of it back. ``read`` asks it only for layers and requests that exist.
-* ``_truncate`` forgets, exactly to where the last step began. ``_check_truncate`` refuses lengths
-  that it cannot go back to, and is always asked first. What cannot be undone (eviction, for
-  example) belongs in ``_reserve``, which ``plan`` calls.
-* ``_keep`` serves ``keep``, and ``plan`` refuses trees of guesses where it is missing. The new
-  tokens of such a step are stored in the order in which they were planned.
-* ``_copy`` serves ``fork``, ``_release`` gives back what ``free`` must give back, and ``storage``
-  and ``memory`` are for those who count bytes. A cache works without these.
+* ``_open`` gives a `Request`, in whose ``state`` the cache may note whatever it needs.
+* ``append`` first asks ``self._check_append``, stores rows ``step.qo_indptr[i]`` to
+  ``step.qo_indptr[i + 1]`` for request i, and ends with ``step.ticket.appended.add(layer)``.
+* ``_read`` gives all of it back.
+* ``_truncate`` forgets, exactly to where the last step began; ``_check_truncate`` refuses lengths
+  that it cannot go back to. What cannot be undone, such as eviction, belongs in ``_reserve``.
+* ``_keep`` serves ``keep``; ``plan`` refuses trees of guesses without it.
+* ``_copy`` serves ``fork``, ``_release`` gives back what ``free`` must, and ``storage`` and
+  ``memory`` are for those who count bytes. A cache works without these.
 * ``attend`` is attention over ``read``, right and slow, until you override it to be fast.
-
-book/extend.ipynb writes such a cache, and ``kvlib.testing`` plays random lives of it.
 """
 
 from __future__ import annotations
@@ -78,16 +74,13 @@ Attention = Callable[["Cache", int, Array, Step, bool], Any]
 class Cache:
     """Keys and values of many requests, for all layers of one model.
 
-    layers: one LayerSpec per layer. dtype: the dtype that is stored (float32 unless given). xp: the
-    array library (``kvlib.arrays.default_namespace()`` unless given). attention: the function that
-    ``run`` calls with (cache, layer, q, step, return_lse), such as ``kvlib.caches.run_cascade``,
-    ``kvlib.caches.Quest(1024)`` or ``kvlib.kernels.Kernels()``; the cache's own ``attend`` unless
-    given.
+    layers: one LayerSpec per layer. dtype: what is stored (float32 unless given). xp: the array
+    library (``kvlib.arrays.default_namespace()`` unless given). attention: what ``run`` calls with
+    (cache, layer, q, step, return_lse), such as ``kvlib.caches.run_cascade`` or
+    ``kvlib.kernels.Kernels()``; the cache's own ``attend`` unless given.
 
     A call that fails leaves the cache as it was. It raises CacheFull or OutOfBlocks if there is no
     room, ValueError or TypeError for input that does not fit, and never KeyError.
-
-    Every cache is used in the same way:
 
     >>> from kvlib import DenseCache, LayerSpec
     >>> cache = DenseCache([LayerSpec(num_kv_heads=2, head_dim=4)], max_seqs=2, max_seq_len=16)
@@ -180,13 +173,11 @@ class Cache:
     # What a user calls ------------------------------------------------------------------------
 
     def add(self, seq_id: Hashable, tokens: Sequence[int] = (), *, extra: Extra = ()) -> int:
-        """Open a request; give its prompt as ``tokens`` to reuse what the cache holds of it.
+        """Open a request, and return how many of its prompt's tokens are already held.
 
+        Always fewer than len(tokens), because the last one has to be computed for its logits.
         extra: what else the keys depend on (an adapter, a tenant's salt); requests with different
         extras never share.
-
-        Returns how many of these tokens are already held, so that the step starts after them;
-        always fewer than len(tokens), because the last one has to be computed for its logits.
         """
         check_new(self._requests, seq_id)
         check_extra(extra)
@@ -204,20 +195,16 @@ class Cache:
         """Reserve room for the new tokens of some requests in all layers; all or nothing.
 
         seq_ids: B names, each once. q_lens: B lengths of at least 1. tokens: the T = Σ q_lens new
-        token ids, packed in that order, for caches that look at them. parents: B entries. The entry
-        of a request is None if its new tokens follow one another. Otherwise it lists for each new
-        token the number of the new token that it follows, which is lower than its own, or -1 if it
-        follows the tokens that the request held before.
+        token ids, packed in that order, for caches that look at them. parents: B entries, None for
+        a request whose new tokens follow one another. Otherwise, for each new token, the number of
+        the new token that it follows, lower than its own, or -1 if it follows older tokens.
 
-        With parents, the new tokens are a tree of guesses. A token stands after its ancestors and
-        sees them, older tokens and itself, but no other new token: two tokens that follow the same
-        one have the same position. `keep` the right path afterwards; until then, the request cannot
-        be planned, forked or settled. Raises ValueError for a tree in a cache that cannot hold one.
+        With parents, the new tokens are a tree of guesses. A token sees its ancestors, older tokens
+        and itself; two tokens that follow the same one have the same position. `keep` the right
+        path afterwards; until then, the request cannot be planned, forked or settled. Raises
+        ValueError for a tree in a cache that cannot hold one.
 
-        The lengths of the requests grow now; ``truncate`` undoes a step that fails. If you plan a
-        request again before all layers have appended its last step, some layers lack tokens, which
-        leaves a gap. The plan is still made, but ``append`` and ``run`` refuse the request until
-        you truncate it to where the gap begins.
+        Lengths grow now; ``truncate`` undoes a step that fails.
         """
         requests, q_lens, tokens = check_plan(self._requests, seq_ids, q_lens, tokens)
         trees = None if parents is None else check_parents(parents, seq_ids, q_lens)
@@ -253,8 +240,8 @@ class Cache:
     def run(self, layer: int, q: Array, step: Step, return_lse: bool = False) -> Answer:
         """Attend from the step's queries to all tokens that their requests hold.
 
-        q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq). Raises TypeError if a
-        custom attention returns one where the other was asked for.
+        q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq). Raises TypeError if
+        a custom attention returns the other form.
         """
         # A step proves that its plan was valid. `check_run` says what is wrong with the rest.
         fits = type(layer) is int and 0 <= layer < len(self.layers) and type(step) is Step
@@ -288,10 +275,9 @@ class Cache:
     def read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:
         """Return what a layer stores of a request: k (S, Hkv, Dk), v (S, Hkv, Dv), positions (S,).
 
-        The numbers are decoded, in the order of positions. Only the tokens of a tree of guesses,
-        which come last, are in the order in which they were planned. The arrays may be views of the
-        storage, so do not write to them. A cache that evicts per head gives positions (Hkv, S),
-        each head's in order. Raises ValueError for a layer or a request that does not exist.
+        Decoded, in the order of positions; the tokens of a tree of guesses come last, as they were
+        planned. The arrays may be views of the storage: do not write to them. A cache that evicts
+        per head gives positions (Hkv, S). Raises ValueError for an unknown layer or request.
         """
         check_layer(self, layer)
         get_open(self._requests, seq_id)
@@ -326,15 +312,11 @@ class Cache:
     def keep(self, seq_id: Hashable, path: Sequence[int]) -> None:
         """Keep some new tokens of a request's last step, and forget the others.
 
-        path: the numbers of the tokens to keep, counted from 0 within the step. The first is a
-        root, and each later one is a child of the one before. An empty path forgets all. The
-        request is then as if its last step had held only these tokens: their keys and values are
-        moved together, nothing is computed again, and no layer can run the step any more. If the
-        request's new tokens are no tree, ``keep(seq_id, range(n))`` keeps the first n of them, as
-        ``truncate`` would.
-
-        Raises ValueError for numbers that are no such path, for a request whose last step has
-        ended, and for tokens of a tree that some layer has not appended yet.
+        path: numbers of new tokens within the step, from a root from parent to child; an empty one
+        forgets all. Their keys and values are moved together, and no layer can run the step any
+        more. Without a tree, ``keep(seq_id, range(n))`` keeps the first n. Raises ValueError for
+        numbers that are no such path, for a request whose last step has ended, and for tokens of a
+        tree that some layer has not appended yet.
 
         >>> import numpy as np
         >>> from kvlib import DenseCache, LayerSpec
@@ -423,11 +405,9 @@ class Cache:
             )
 
     def _keep(self, request: Request, path: Sequence[int]) -> None:
-        """Forget the step's new tokens but those of a path, and move these together.
+        """Forget the step's new tokens but those of a path: ``path[i]`` becomes ``begun + i``.
 
-        path: their numbers, in rising order. New token ``path[i]`` becomes token
-        ``request.begun + i``. Keys need no other rotation, because each has had that position all
-        the time.
+        Keys need no other rotation, because each has had that position all the time.
         """
         raise TypeError(f"{type(self).__name__} cannot keep a path of a tree")
 
@@ -447,11 +427,10 @@ class Cache:
         """Take back the memory of a request."""
 
     def fields(self, layer: int) -> tuple[tuple[TensorCodec, Mapping[str, Array]], ...]:
-        """How a layer's keys and its values are stored: for each, the codec and its arrays by name.
+        """For a layer's keys and for its values, the codec and its arrays by name.
 
-        An array is (pages, Hkv, n, ...). A page is a block of a PagedCache or a row of a
-        DenseCache. For the tokens of one page, this array has n entries per head: one per token, or
-        one per group of tokens. Values that are taken from the keys are left out, and a cache
+        An array is (pages, Hkv, n, ...), with n entries for the tokens of a page: a block of a
+        PagedCache or a row of a DenseCache. Values taken from the keys are left out; a cache
         without pages returns an empty tuple.
         """
         return ()
@@ -511,23 +490,16 @@ class Cache:
         return tuple(self.xp.concat([p[i] for p in parts], axis=0) for i in (0, 1))
 
     def watch(self, layer: int, q: Array, lse: Array, step: Step) -> None:
-        """Look at queries q (T, Hq, Dk) that ``run`` has answered, and their lse (T, Hq).
-
-        ``run`` calls it where `watches` is True. By default it does nothing.
-        """
+        """Look at queries q (T, Hq, Dk) and their lse (T, Hq); ``run`` calls it if `watches`."""
 
     def check_room(self, seq_id: Hashable, length: int) -> None:
-        """Refuse a request that could not grow to `length` tokens even if it were alone.
-
-        Raises CacheFull or OutOfBlocks. A cache without a fixed size refuses no request.
-        """
+        """Raise CacheFull or OutOfBlocks for a length that a request could not reach alone."""
 
     def waits_for(
         self, tokens: Sequence[int], others: Iterable[tuple[Hashable, Sequence[int]]]
     ) -> bool:
         """Whether a prompt should be opened later, because another request is computing its tokens.
 
-        A cache whose requests share nothing answers False.
-        tokens: the prompt. others: names and prompts of open requests.
+        others: names and prompts of open requests.
         """
         return False

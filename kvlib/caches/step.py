@@ -33,11 +33,9 @@ class Request:
     """An open request; a cache keeps what it likes in ``state``.
 
     name     what the client calls it
-    length   tokens that it has seen, planned ones included
-    begun    what its length was before its last plan
-    ticket   that of its last step, None once the step is taken back
-    gap      the first token that some layer may lack, because the next step was planned before
-             every layer had appended; None if no token is missing
+    length   tokens that it has seen, planned ones included; begun: before its last plan
+    ticket   that of its last step, None once the step is undone
+    gap      the first token that some layer lacks for good, because the next step was planned
     plans    how often it has been planned
     tree     the parents of its new tokens, while they are guesses of which no path has been kept
 
@@ -69,19 +67,18 @@ class Request:
 class Step:
     """T new tokens of B requests, packed without padding, at their absolute positions.
 
-    ``cache.plan`` makes it, and nothing changes it afterwards. Everything that a layer needs is
-    already a Python integer, except ``positions``, an array on the device of the cache.
+    ``cache.plan`` makes it, and nothing changes it afterwards. All are Python integers, except
+    ``positions``, an array on the device of the cache.
 
     seq_ids     B request names
     q_lens      B counts of new tokens, one per request
     qo_indptr   B + 1 offsets: request i owns rows qo_indptr[i] to qo_indptr[i + 1]
     seq_lens    B lengths after the append
     positions   (T,) int64, absolute
-    states      the cache's own notes about each request (rows, block tables, ...)
-    by_group    values that the cache computes once per group of its layers
+    states      what the cache notes about each request (rows, block tables, ...)
+    by_group    what the cache computes once per group of its layers
     whole       False for a step that ``last`` made from a longer one: it may attend, not append
-    parents     None if no request has a tree. Otherwise one entry per request: the parents of all
-                its new tokens, or None for a chain
+    parents     None if no request has a tree; else one entry per request, None for a chain
 
     >>> import numpy as np
     >>> from kvlib import DenseCache, LayerSpec
@@ -176,10 +173,9 @@ class Step:
     def last(self, counts: Sequence[int] | None = None) -> Step:
         """The same step with only the last rows of each request: T becomes B, or Σ counts.
 
-        counts: B integers, how many rows of each request (1 unless given, at most its q_len).
-
-        If only the next token is wanted, the last layer needs no other queries than these:
-        ``cache.run(layer, q[step.last_rows], step.last())``.
+        counts: B integers, how many rows of each request (1 unless given, at most its q_len). If
+        only the next token is wanted, the last layer needs no other queries: ``cache.run(layer,
+        q[step.last_rows], step.last())``.
         """
         if counts is None:
             if self._last is None:
@@ -203,11 +199,10 @@ class Step:
         return Step(*of, whole=False, parents=self.parents)
 
     def ancestors(self, i: int) -> np.ndarray | None:
-        """A mask for request i: which of its new tokens each of its rows sees. None for a chain.
+        """A mask (rows, new tokens) bool for request i: what each row sees. None for a chain.
 
-        The mask is (rows, new tokens) bool. Each row sees itself and its ancestors. After ``last``,
-        only the last rows of the request are left, but the columns are still all of its new tokens.
-        Do not write to the mask.
+        Each row sees itself and its ancestors. After ``last``, only the last rows are left. Do not
+        write to the mask.
 
         >>> from kvlib import DenseCache, LayerSpec
         >>> cache = DenseCache([LayerSpec(2, 4)], max_seqs=1, max_seq_len=16)

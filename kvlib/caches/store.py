@@ -4,18 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
 
 from kvlib.arguments import describe
-from kvlib.arrays import Array, nbytes, new_array
+from kvlib.arrays import Array, namespace, nbytes, new_array
 from kvlib.attention.pieces import Buffers, Vectors, page_rows
-from kvlib.caches.residual import GUESSES, Residual, resized
 from kvlib.caches.retention.bounds import Bounds
 from kvlib.caches.spec import LayerSpec
 from kvlib.codecs.base import Codec, Field, Parts, TensorCodec
 
+GUESSES = 64  # a step of so many tokens may hold guesses, so a part of it can be undone
 _WHAT = "the rows or blocks of one layer"  # in the error if there is no memory for them
 
 
@@ -95,9 +96,9 @@ class Fields(Vectors):
         return written
 
     def move(self, source: Fields, origin: int, target: int, first: int, tokens: int) -> int:
-        """The `tokens` tokens from `first` on of a page of `source`, to the front of page `target`.
+        """Copy `tokens` tokens from `first` on of a page of `source` to the front of page `target`.
 
-        Gives the bytes copied. The two pages may be one.
+        Returns the bytes copied. The two pages may be one.
         """
         parts = source.view(origin, first, first + tokens)
         if self.xp is not np:  # NumPy copes with a source that its target overlaps
@@ -118,17 +119,12 @@ class Fields(Vectors):
         return xp.reshape(found, (requests, self.heads, n * self.size, self.dim))
 
     def gather_into(
-        self,
-        other: Fields,
-        pages: Sequence[int],
-        which: np.ndarray,
-        target: Sequence[int],
-        at: int,
+        self, other: Fields, pages: Sequence[int], which: np.ndarray, target: Sequence[int], at: int
     ) -> int:
-        """Stored tokens number `which` of some pages, to slot `at` and on in pages of `other`.
+        """Copy stored tokens number `which` of some pages to slot `at` and on in pages of `other`.
 
         which: (n,), or (Hkv, n) if the heads' tokens differ. For codecs that write each token
-        alone. The pages may be the same. Gives the bytes copied.
+        alone. The pages may be the same. Returns the bytes copied.
         """
         if not which.size:
             return 0
@@ -153,6 +149,56 @@ class Fields(Vectors):
         index = self.xp.asarray(some - a, dtype=self.xp.int64)
         parts = self.view(pages[first], a, b)
         return self.put(pages, at, {n: self.xp.take(x, index, axis=1) for n, x in parts.items()})
+
+
+class Residual:
+    """The newest tokens of one request in one layer, as they came, until their group is full.
+
+    both: keys (Hkv, room, Dk), and values (Hkv, room, Dv) unless they are taken from the keys.
+    previous: the tokens that waited before the last step moved some into the pages, and those of a
+    step of at most GUESSES, so that it can be undone until the next plan; else None.
+    """
+
+    __slots__ = ("both", "previous")
+
+    def __init__(self, xp: Any, spec: LayerSpec, room: int, dtype: Any) -> None:
+        dims = (spec.head_dim,) if spec.v_from_k else (spec.head_dim, spec.v_dim)
+        shapes = [(spec.num_kv_heads, room, dim) for dim in dims]
+        self.both = [new_array(xp, "residual of a request", shape, dtype) for shape in shapes]
+        self.previous: list[Array] | None = None
+
+    def resize(self, tokens: int) -> None:
+        """Longer arrays, if they have no room for so many tokens."""
+        if self.both[0].shape[1] < tokens:
+            self.both = [resized(x, tokens) for x in self.both]
+
+    def go_back(self, before: int | None, coded: int, length: int, room: int) -> None:
+        """Hold tokens `coded` ... `length` of a request again.
+
+        before: which token the first of `previous` is; None if these are not wanted again.
+        """
+        if before is not None and self.previous is not None:
+            span = slice(coded - before, length - before)
+            self.both = [resized(x[:, span, :], room) for x in self.previous]
+        elif self.both[0].shape[1] > room:  # of a tree or a gap, of which nothing was encoded
+            kept = min(length - coded, room)
+            self.both = [resized(x[:, :kept, :], room) for x in self.both]
+
+    def copy(self) -> Residual:
+        """The same tokens for a fork, in arrays of their own."""
+        new = copy(self)
+        new.both = [namespace(x).asarray(x, copy=True) for x in self.both]
+        return new
+
+    def arrays(self) -> list[Array]:
+        return [*self.both, *(self.previous or ())]
+
+
+def resized(x: Array, room: int) -> Array:
+    """x (Hkv, n, D) at the beginning of a new array (Hkv, room, D), in its own memory."""
+    new = namespace(x).empty((x.shape[0], room, x.shape[2]), dtype=x.dtype, device=x.device)
+    new[:, : x.shape[1], :] = x
+    return new
 
 
 class Store:
@@ -200,7 +246,7 @@ class Store:
         """Store tokens span[0] ... span[1] of a request: keys (Hkv, n, Dk), values (Hkv, n, Dv).
 
         coded: how many of its first tokens were codes before, and are to be now. All are counted
-        from the first token that is stored. Gives the bytes written.
+        from the first stored token. Returns the bytes written.
         """
         (start, end), (before, after) = span, coded
         if residual is None:
@@ -231,16 +277,11 @@ class Store:
         return rest, written
 
     def keep(
-        self,
-        pages: Sequence[int],
-        residual: Residual,
-        which: Sequence[int],
-        coded: tuple[int, int],
+        self, pages: Sequence[int], residual: Residual, which: Sequence[int], coded: tuple[int, int]
     ) -> int:
         """Keep of the tokens that wait those of numbers `which`, and encode what is due.
 
-        coded: how many of the request's tokens are codes, and are to be. Both are counted from the
-        first that is stored, `which` from the first that waits. Gives the bytes written.
+        coded: how many tokens are codes, and are to be. Returns the bytes written.
         """
         index = self.xp.asarray(which, dtype=self.xp.int64)
         waiting = [self.xp.take(x, index, axis=1) for x in residual.both]
@@ -267,8 +308,8 @@ class Store:
     ) -> tuple[Array, Array]:
         """All that is held of a request: k (Hkv, S, Dk), v (Hkv, S, Dv).
 
-        coded, length: counted from the first token that is stored. as_view: plain numbers of one
-        page, as they lie.
+        coded, length: from the first stored token. as_view: plain numbers of one page, where they
+        are.
         """
         found = []
         for n, fields in enumerate(self.both):

@@ -31,12 +31,11 @@ from kvlib.caches.allocation.table import (
 )
 from kvlib.caches.checks import check_run, get_open
 from kvlib.caches.protocol import Answer, Attention, Cache
-from kvlib.caches.residual import GUESSES, Residual
 from kvlib.caches.retention.rules import LayerGroup, Rules, first_of, rules_of
-from kvlib.caches.retention.watched import Watched, positions_of
+from kvlib.caches.retention.seen import Watched, positions_of
 from kvlib.caches.spec import LayerSpec, Memory
 from kvlib.caches.step import Extra, Request, Step
-from kvlib.caches.store import Store
+from kvlib.caches.store import GUESSES, Residual, Store
 from kvlib.caches.stored_bytes import memory_of
 from kvlib.caches.trees import depths
 from kvlib.codecs import PLAIN, Codec

@@ -1,9 +1,7 @@
-"""Trees of guesses: tokens of one step that follow different tokens, and so stand side by side.
+"""Trees of guesses: tokens of one step that follow different tokens (SpecInfer, arXiv:2305.09781).
 
-A step may hold several guesses for one position. `parents` says which new token each of them
-follows: -1 for a token that follows what the request held before, a root. A token of depth d (0 for
-a root) stands d positions after the end of the request, and sees itself, its ancestors and the
-older tokens. SpecInfer, arXiv:2305.09781.
+`parents` says which new token each follows: -1 for a root, which follows what the request held
+before. A token of depth d is d positions after the end of the request.
 """
 
 from __future__ import annotations
@@ -30,9 +28,7 @@ def depths(parents: Sequence[int]) -> list[int]:
 
 
 def ancestors(parents: Sequence[int]) -> np.ndarray:
-    """Which of n new tokens each of them sees: (n, n) bool, row by row itself and its ancestors.
-
-    Read-only, because all layers ask for the same one.
+    """Which of n new tokens each of them sees, itself and its ancestors: (n, n) bool, read-only.
 
     >>> ancestors([-1, 0, 0]).astype(int)
     array([[1, 0, 0],

@@ -26,12 +26,9 @@ from kvlib.errors import OutOfBlocks
 class Blocks(Allocator):
     """Blocks of ``pool.block_size`` tokens; a request has one block table per group of layers.
 
-    All groups draw from one pool. If layers keep different tokens but have the same shape, the
-    groups get equally many layers each, so that a block takes the same bytes in all of them
-    (`layer_groups`). If the shapes differ, too, each group has arrays of its own, with room for
-    every block of the pool. When one group uses a block, its room in the other groups' arrays stays
-    unused. If the pool has too few free blocks for a call, it raises OutOfBlocks and changes
-    nothing.
+    All groups draw from one pool. Groups of one shape share arrays (`layer_groups`). If shapes
+    differ, each has arrays for every block of the pool, of which those that other groups use stay
+    unused.
 
     >>> Blocks(BlockPool(8, block_size=16)).size
     16
@@ -104,10 +101,7 @@ class Blocks(Allocator):
     # Growing ------------------------------------------------------------------------------------
 
     def plan(self, asks: Sequence[Ask]) -> list[list[Move]]:
-        """What to do for each request and group; OutOfBlocks where the pool is too small.
-
-        Blocks that are let go in this plan, by all who hold them, count as free.
-        """
+        """The moves of each request; blocks that all who hold them let go count as free."""
         size, free = self.size, self.pool.num_free
         found: list[list[Move]] = []
         copied, let_go = Counter[int](), Counter[int]()
@@ -170,10 +164,7 @@ class Blocks(Allocator):
             )
 
     def waits_for(self, tokens: Sequence[int], others: Iterable[tuple[int, Sequence[int]]]) -> bool:
-        """Whether another request is filling a block that this prompt also begins with.
-
-        Lookups find that block as soon as it is full; the prompt should be opened then.
-        """
+        """Whether another request is filling a block that this prompt also begins with."""
         size = self.size
         for length, other in others if self.sharing.possible else ():
             end = (length // size + 1) * size  # of the block that comes next
@@ -185,11 +176,10 @@ class Blocks(Allocator):
 
 
 def must_copy(pool: BlockPool, table: Table, length: int, copied: Counter[int]) -> bool:
-    """Whether the next token would be written into a block that somebody else relies on.
+    """Whether the next token would go into a block that another request holds or a lookup can find.
 
-    That is a block which another request holds too, or which a lookup can find; it is copied
-    first. Of several requests that hold one block and write in the same plan, the last needs no
-    copy: `copied` counts, for each block, how many before it have been given theirs.
+    Of several requests that hold one block and write in the same plan, the last needs no copy:
+    `copied` counts, for each block, how many before it have been given theirs.
     """
     if (length - table.gone) % pool.block_size == 0:
         return False

@@ -1,12 +1,8 @@
 """Fixed-size blocks of KV memory: who holds which, what may be found again, what goes first.
 
-The pool deals in numbers of blocks and never touches an array; a cache keeps the keys and values.
-It follows PagedAttention (arXiv:2309.06180) in its reference counts and vLLM in letting free blocks
-keep their content until somebody needs the room.
-
-    held by n requests   n references; nobody else may write into it if n > 1 or it is published
-    free                 no reference; may still be published, and then found and taken back
-    published            registered in the index by its tokens and all tokens before them
+The pool deals in numbers of blocks; a cache keeps the keys and values. Reference counts are those
+of PagedAttention (arXiv:2309.06180). As in vLLM, free blocks keep their content until somebody
+needs the room: a block that is published, by its tokens and all before them, can be found again.
 """
 
 from __future__ import annotations
@@ -31,14 +27,12 @@ class Event(NamedTuple):
 class BlockPool:
     """The `num_blocks` blocks of a cache: who holds each, what is in them, and which goes next.
 
-    index: where published blocks are found again (HashIndex unless given).
-    log: keep every Event in `events`.
+    index: where published blocks are found again (HashIndex unless given). log: keep every Event in
+    `events`.
 
-    A block is published when lookups can find it by its tokens. Free blocks are handed out in an
-    order that keeps useful ones longest: first those that are not published, then the published
-    ones, least recently used first. When a request is freed, its
-    last block is evicted first, because lookups cannot find the rest of a text whose beginning is
-    gone.
+    Free blocks are handed out in an order that keeps useful ones longest: unpublished ones first,
+    then the least recently used. Of a freed request the last block goes first, because lookups
+    cannot find the rest of a text whose beginning is gone.
 
     >>> pool = BlockPool(num_blocks=4, block_size=16)
     >>> blocks = pool.allocate(3)
@@ -76,10 +70,7 @@ class BlockPool:
         self._findable: OrderedDict[int, None] = OrderedDict()
 
     def claim(self) -> None:
-        """Become the pool of one cache, for good. ValueError if it was claimed or used before.
-
-        Two caches on one pool would find each other's blocks, but not the keys and values in them.
-        """
+        """Become the pool of one cache, for good. ValueError if it was claimed or used before."""
         if self._claimed or self.num_free < self.num_blocks or self.num_published:
             raise ValueError(f"pool must be unused, got {self!r}: make one for each cache")
         self._claimed = True
@@ -103,10 +94,9 @@ class BlockPool:
         return self.references(block) == 1 and block not in self.index
 
     def allocate(self, count: int) -> list[int]:
-        """Take `count` free blocks, to be written anew; each is then held once.
+        """Take `count` free blocks, to be written anew; published ones are evicted last.
 
-        Published blocks are evicted only if no other block is free. Raises OutOfBlocks, having
-        changed nothing, if fewer than `count` are free.
+        Raises OutOfBlocks, having changed nothing, if fewer are free.
         """
         count = check_integer("count", count, least=0)
         if count > self.num_free:
@@ -145,8 +135,8 @@ class BlockPool:
     def free(self, blocks: Sequence[int]) -> None:
         """Let go of blocks, given in the order of their tokens, so that the last is evicted first.
 
-        Free all blocks of a text together, or the last ones first: once a block is evicted, lookups
-        no longer find the blocks that follow it, even those that a request still holds.
+        Free all blocks of a text together, or the last ones first: no block after an evicted one is
+        found.
         """
         blocks = self._all_known(blocks)
         for block, count in Counter(blocks).items():
@@ -163,9 +153,8 @@ class BlockPool:
     def lookup(self, tokens: Sequence[int], extra: Extra = ()) -> list[int]:
         """The published blocks that hold the longest known beginning of `tokens`, in order.
 
-        A lookup holds nothing: `touch` the blocks you use before you allocate.
-        extra: what else the keys depend on (an adapter, a tenant's salt); a different extra is a
-        different prefix.
+        A lookup holds nothing: `touch` what you use before you allocate. extra: what else the keys
+        depend on (an adapter, a tenant's salt).
         """
         given = listed("tokens", tokens, "token ids")
         # An int of one's own is compared as it is: it may count how often.
@@ -178,8 +167,8 @@ class BlockPool:
     ) -> bool:
         """Let lookups find a full block by its tokens, which follow the published block `parent`.
 
-        parent is None for the first block of a text; its `extra` applies to all that follow.
-        Returns False and changes nothing if another block with this content is already published.
+        parent is None for the first block of a text; its `extra` applies to all that follow. False
+        if another block with this content is published already.
         """
         block = self._known(block)
         parent = None if parent is None else self._known(parent, "parent")

@@ -1,20 +1,17 @@
 """Finding blocks again by the tokens they hold: two indexes with one interface.
 
-A key at position i depends on every token up to i, so a block is known by its own tokens and by
-the block before it. Two texts share blocks from the start as long as their tokens agree.
-
-HashIndex chains hashes, one per block (vLLM); RadixIndex walks a tree of tokens (SGLang's
-RadixAttention, arXiv:2312.07104). Both give the same blocks to the same question.
+A key at position i depends on every token up to i, so a block is known by its own tokens and the
+block before it. HashIndex chains hashes, one per block (vLLM); RadixIndex walks a tree of tokens
+(SGLang's RadixAttention, arXiv:2312.07104). Both give the same answers.
 """
 
 from __future__ import annotations
 
 import hashlib
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from kvlib.caches.allocation.prefix_index import PrefixIndex
 from kvlib.caches.checks import check_extra
 from kvlib.caches.step import Extra
 
@@ -22,10 +19,7 @@ Content = tuple[int | None, tuple[int, ...], Extra]
 
 
 def sealed(extra: Extra) -> Extra:
-    """Extra keys that equal no others: to Python 1, 1.0 and True are one key, to a tenant not.
-
-    TypeError for what is no tuple of hashable keys: one index would take it and the other not.
-    """
+    """Extra keys that equal no others: to Python 1, 1.0 and True are one key, to a tenant not."""
     check_extra(extra)
     return (repr(extra), *extra) if extra else ()
 
@@ -40,6 +34,49 @@ def chain(before: bytes, tokens: Sequence[int], extra: Extra) -> bytes:
         text = part.encode()
         digest.update(mark + len(text).to_bytes(8, "little") + text)
     return digest.digest()
+
+
+class PrefixIndex(ABC):
+    """Which block holds which tokens after which parent; a text's first block has parent None.
+
+    extra: what else the keys depend on; it is stored with the first block of a text.
+    """
+
+    def find(self, tokens: Sequence[int], block_size: int, extra: Extra = ()) -> list[int]:
+        """The blocks of the longest known beginning of `tokens`, in whole blocks."""
+        found: list[int] = []
+        parent, key = None, extra
+        for start in range(0, len(tokens) - block_size + 1, block_size):
+            parent = self.child(parent, tuple(tokens[start : start + block_size]), key)
+            if parent is None:
+                break
+            found.append(parent)
+            key = ()
+        return found
+
+    @abstractmethod
+    def child(self, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()) -> int | None:
+        """The block with these tokens after `parent`, or None."""
+
+    @abstractmethod
+    def add(
+        self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()
+    ) -> bool:
+        """Register a block; False where its content is known under another number."""
+
+    @abstractmethod
+    def remove(self, block: int) -> None:
+        """Forget a block. Blocks after it that are still known cannot be found any more."""
+
+    @abstractmethod
+    def parent(self, block: int) -> int | None:
+        """The block before a published one; None for the first of a text."""
+
+    @abstractmethod
+    def __contains__(self, block: object) -> bool: ...
+
+    @abstractmethod
+    def __len__(self) -> int: ...
 
 
 class ContentIndex(PrefixIndex):
@@ -102,8 +139,7 @@ class HashIndex(ContentIndex):
     """One hash per block, chained, with the tokens compared on every hit.
 
     A hash alone would hand over another prompt's keys when two hashes collide, by chance or because
-    an attacker makes them collide. Comparing costs little, because the same tokens have just been
-    read for the hash. You can replace `hash_block`, for example by a bad hash in a test.
+    an attacker makes them collide. hash_block: what hashes a block, such as a bad hash in a test.
 
     >>> from kvlib import BlockPool
     >>> pool = BlockPool(4, block_size=2, index=HashIndex())
@@ -148,10 +184,8 @@ class HashIndex(ContentIndex):
 class RadixIndex(ContentIndex):
     """A tree whose edges are blocks of tokens; only Python's dict hashes anything.
 
-    A lookup finds the children of a block by their first token. If only one child begins with that
-    token, the lookup compares the other tokens of this child, so it reads the tokens that agree and
-    one more. If several children begin with it, a dict finds the right one by all its tokens, so a
-    lookup among a thousand siblings costs no more than among two.
+    A lookup finds the children of a block by their first token. If only one begins with it, the
+    other tokens are compared; if several do, a dict finds the right one by all its tokens.
 
     >>> from kvlib import BlockPool
     >>> pool = BlockPool(4, block_size=2, index=RadixIndex())

@@ -15,11 +15,9 @@ from kvlib.errors import CacheFull
 class Rows(Allocator):
     """A row for each of `max_seqs` requests of up to `max_seq_len` tokens, in every layer.
 
-    Under a `Window`, a row is about a quarter longer than the window. When it is full, the tokens
-    that are still needed move to its front. Under the rules `Sinks` and `Scored`, too, a row has
-    room for the tokens that stay and a quarter more. A step that is too long for its row, such as a
-    prompt, gets a longer row until its request is planned again. Raises CacheFull if all rows are
-    taken or a request grows too long.
+    A row is about a quarter longer than a window, or than what the rules `Sinks` and `Scored` keep;
+    when it is full, what is still needed moves to its front. A step that is too long for its row,
+    such as a prompt, gets a longer one until its request is planned again.
 
     >>> Rows(max_seqs=8, max_seq_len=2048).size
     2048

@@ -1,10 +1,9 @@
 """Blocks that several requests hold because their texts begin alike.
 
-A node stands for a piece of `block_size` tokens after all pieces before it. Each group of layers
-has a block of its own for a node. A node lives as long as a block of any group holds it, a longer
-text is known, or an open request has come this far. A layer with a window gives early blocks back
-and needs only the late ones: a text can be found as long as each group still has the blocks that it
-would look at.
+A node is a piece of `block_size` tokens after all pieces before it, and each group of layers has a
+block of its own for it. A node lives while a block of any group holds it, a longer text is known,
+or an open request has come this far. A layer with a window gives early blocks back: a text can be
+found as long as each group still has the blocks that it would look at.
 """
 
 from __future__ import annotations
@@ -21,10 +20,9 @@ from kvlib.caches.retention.rules import LayerGroup, first_of
 class Sharing(PrefixIndex):
     """Finds and publishes the blocks of texts, for all groups of a cache's layers.
 
-    The index of the pool, empty until then, keeps the nodes, and this object takes its place: the
-    pool asks it which blocks can be found, and a ``BlockPool.lookup`` finds those of the first
-    group. possible: False where a rule takes tokens out from between others. Then a block does not
-    hold tokens that follow one another in the text, and nothing is published.
+    It takes the place of the pool's index, which keeps the nodes: the pool asks it which blocks can
+    be found, and a ``BlockPool.lookup`` finds those of the first group. possible: False where a
+    rule takes tokens out from between others; then nothing is published.
     """
 
     def __init__(self, pool: BlockPool, groups: Sequence[LayerGroup]) -> None:

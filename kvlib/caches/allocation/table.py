@@ -11,28 +11,25 @@ import numpy as np
 
 from kvlib.arrays import Array
 from kvlib.attention.pieces import Cut
-from kvlib.caches.residual import Residual
 from kvlib.caches.retention.rules import LayerGroup, Retention, by_rule, first_of
-from kvlib.caches.retention.watched import Watched
+from kvlib.caches.retention.seen import Watched
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Extra, Request
-from kvlib.caches.store import Store
+from kvlib.caches.store import Residual, Store
 
 
 @dataclass(slots=True, eq=False)
 class Table:
-    """Where the tokens of one request lie in the layers of one group.
+    """Where the tokens of one request are stored in the layers of one group.
 
-    pages  rows or blocks, in the order of their tokens
-    gone   how many of its tokens have been given back: the newest tokens lie `gone` slots
-           before their position
-    since  the length at which tokens were given back last
-    kept   the positions (n,) of the first n stored tokens, where others are missing between them,
-           or (Hkv, n) where each kv head keeps its own; None where the stored tokens are those
-           from position `gone` on
+    pages    rows or blocks, in the order of their tokens
+    gone     how many tokens have been given back: the newest are `gone` slots before their position
+    since    the length at which tokens were given back last
+    kept     the positions (n,) or (Hkv, n) of the first n stored tokens, if others are missing
+             between them; None if the stored tokens are those from position `gone` on
+    own      a longer row of this request, layer → Store; None if its pages are the cache's
+    array    the pages as an array where the cache is, for the step at hand; NumPy needs none
     watched  what a policy that scores tokens has noted of them
-    own    a longer row of the request's own, layer → Store; None where its pages are the cache's
-    array  the pages as an array where the cache lives, for the step at hand; NumPy needs none
     """
 
     pages: list[int]
@@ -49,10 +46,7 @@ class Table:
         return Table(list(self.pages), self.gone, self.since, self.kept, watched=watched)
 
     def positions(self, length: int) -> np.ndarray:
-        """The positions int64 of the stored tokens of a request of `length` tokens.
-
-        (n,), or (Hkv, n) where the kv heads keep different ones.
-        """
+        """The positions int64 (n,), or (Hkv, n), of the stored tokens of `length` tokens."""
         if self.kept is None:
             return np.arange(self.gone, length, dtype=np.int64)
         run = np.arange(self.gone + self.kept.shape[-1], length, dtype=np.int64)
@@ -61,12 +55,11 @@ class Table:
 
 
 class Placement:
-    """Where the requests of one step are stored in the layers of a group: once for all of them.
+    """Where the requests of one step are stored in the layers of a group.
 
-    tables: one per request. lens: how many tokens each has there, those of the step included.
-    slots: the (page, slot in it) of each new token in a decode step whose tokens are written
-    alone; else None. batches: which requests attend in one product, and cuts: how a request is cut
-    into pieces, both by what they depend on in a layer.
+    lens: how many tokens each has there, those of the step included. slots: the (page, slot in it)
+    of each new token in a decode step whose tokens are written alone; else None. batches: which
+    requests attend in one product. cuts: how a request is cut into pieces.
     """
 
     __slots__ = ("_numbers", "batches", "cuts", "lens", "slots", "tables")
@@ -98,13 +91,12 @@ class State:
     """What a cache notes about one request.
 
     tables         a Table for each group of layers
-    residuals      for each layer the tokens that wait to be encoded; [] where none ever do
+    residuals      for each layer the tokens that wait to be encoded; [] if none ever do
     coded          how many of the first tokens are codes
-    start, before  its length and `coded` at the last plan, to which a step can be taken back
+    start, before  its length and `coded` at the last plan, to which a step can be undone
     row            its row, in a cache of rows
     tokens, extra  what is known of its text, and what else its keys depend on
-    node           the last piece of its text that others can find, and
-    published      how many pieces (blocks of tokens) that is
+    node           the last piece of its text that others can find; published: how many that is
     """
 
     tables: list[Table]
@@ -127,14 +119,13 @@ class State:
 
 
 class Ask(NamedTuple):
-    """What a plan asks for one request: values that an allocator reads and does not change.
+    """What a plan asks for one request: values that an allocator only reads.
 
     name, length, new  its name, its tokens so far, and how many more it gets
     kept               the length that it may still have to be truncated to
-    settled, due       how many of its tokens are in its pages now, and are to be after the plan
-    tables             its table in each group of layers
+    settled, due       how many of its tokens are in its pages now, and after the plan
     stay               for each group the numbers (n,) or (Hkv, n) of the stored tokens that stay;
-                       None where none are taken out from between others
+                       None if none are taken out from between others
     """
 
     name: Hashable
@@ -148,16 +139,14 @@ class Ask(NamedTuple):
 
 
 class Move(NamedTuple):
-    """What a plan does to one table before its new tokens come.
+    """What a plan does to the table of one group before its new tokens come.
 
-    group    the number of the group of layers
     gone     how many tokens are no longer stored afterwards
     stay     as in `Ask`
     dropped  leading pages that are given back
-    spare    pages after those that hold what stays, given back once it has moved together
-    leaves   from which of the pages that remain on tokens leave theirs for others; None if none do
-    fresh    how many other pages they get
-    row      tokens of a longer row that they get instead
+    spare    pages that are left over at the end once what stays has moved together
+    leaves   the page, of those that remain, from which on tokens move into others; None if none do
+    fresh    how many other pages they get; row: tokens of a longer row that they get instead
     more     pages to take for new tokens
     label    what `Meter` calls the bytes that are copied
     """
@@ -207,18 +196,18 @@ class Allocator(ABC):
     def serve(
         self, layers: Sequence[LayerSpec], groups: Sequence[LayerGroup], together: int
     ) -> list[tuple[int, int, int]]:
-        """Become the allocator of a cache: (key, pages, tokens of a page) for each layer.
+        """Become the allocator of a cache; (key, pages, tokens of a page) for each layer.
 
         Layers of one key share arrays. together: tokens that the codec encodes together.
         """
 
     @abstractmethod
     def open(self, seq_id: Hashable, tokens: Sequence[int], extra: Extra) -> State:
-        """Return the state of a new request, or raise CacheFull."""
+        """The state of a new request, or CacheFull."""
 
     @abstractmethod
     def plan(self, asks: Sequence[Ask]) -> list[list[Move]]:
-        """The moves that each request needs, or raise CacheFull. Changes nothing."""
+        """The moves that each request needs, or CacheFull. Changes nothing."""
 
     @abstractmethod
     def take(self, state: State, count: int) -> list[int]:
@@ -248,8 +237,5 @@ class Allocator(ABC):
         """Refuse a request that could not grow to so many tokens even if it were alone."""
 
     def waits_for(self, tokens: Sequence[int], others: Iterable[tuple[int, Sequence[int]]]) -> bool:
-        """Whether another request is computing what this prompt begins with.
-
-        others: length and prompt of each.
-        """
+        """Whether another request, of (length, prompt), computes what this prompt begins with."""
         return False

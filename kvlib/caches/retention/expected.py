@@ -33,21 +33,17 @@ class Statistics(NamedTuple):
 class ExpectedAttention(Policy):
     """Keep the tokens that the next queries will look at, if these resemble the queries so far.
 
-    Before RoPE turns them, the queries of a head are treated as samples of a normal distribution.
-    At the next `future` positions, RoPE will turn queries by known angles. The mean of these
-    rotations is applied to the samples' mean μ and covariance Σ. A key k is then expected to get
-    e^(μ·k/√D + k·Σk/(2D)) of a query's weight, up to a factor. The policy divides by the sum over
-    the stored keys, takes the mean over the query heads, and multiplies by the norm of the value
-    (kvpress; arXiv:2510.00636).
+    Before RoPE turns them, the queries of a head are treated as samples of a normal distribution
+    with mean μ and covariance Σ, to which the mean rotation of the next `future` positions is
+    applied. A key k then gets e^(μ·k/√D + k·Σk/(2D)) of a query's weight, up to a factor; the
+    policy normalises over the stored keys, takes the mean over the query heads, and multiplies by
+    the norm of the value (kvpress; arXiv:2510.00636). Each step adds its queries, and each eviction
+    scores anew.
 
-    frequencies: Dk / 2 angles in radians, by which RoPE turns each pair of numbers per token. The
-    function ``frequencies`` of `kvlib.model.rope` computes them; give zeros for a model without
-    RoPE. The policy sees queries after RoPE, and turns each of them back by its position.
-    sinks: the first tokens, which always stay, and whose queries do not count.
-    covariance: whether Σ is estimated, which takes Hq · Dk² numbers per request and layer;
-    otherwise it counts as 0.
-
-    kvpress scores a prompt once. Here each step adds its queries, and each eviction scores anew.
+    frequencies: Dk / 2 angles in radians, by which RoPE turns each pair of numbers per token, from
+    ``frequencies`` of `kvlib.model.rope`; zeros for a model without RoPE. sinks: the first tokens,
+    which always stay, and whose queries do not count. covariance: whether Σ is estimated, which
+    takes Hq · Dk² numbers per request and layer; otherwise it counts as 0.
 
     >>> from kvlib.caches import Scored
     >>> from kvlib.model import RopeConfig, rope

@@ -14,13 +14,12 @@ from kvlib.caches.spec import LayerSpec
 class Policy:
     """What a stored token is worth: a higher score stays longer.
 
-    queries: how many of a step's last queries `fold` wants to see; None for all of them, 0 for none
-    recent: how many of the newest tokens stay whatever their score
-    by_token: whether the notes that `fold` or `look` returns have an entry for each stored token,
-    which is then moved or dropped together with its token
+    queries: how many of a step's last queries `fold` wants to see; None for all of them, 0 for
+    none. recent: how many of the newest tokens stay whatever their score. by_token: whether the
+    notes have an entry for each stored token, which is moved or dropped with it.
 
-    Write `score`, and `fold` if scores depend on what queries gave the tokens. A policy that needs
-    the queries themselves writes `look` instead of `fold`. Make it a frozen dataclass.
+    Write `score`, and `fold` if scores depend on what queries gave the tokens, or `look` if on the
+    queries themselves. Make it a frozen dataclass.
 
     >>> from kvlib.caches import Scored
     >>> @dataclass(frozen=True)
@@ -44,9 +43,8 @@ class Policy:
     def fold(self, notes: Array | None, p: Array) -> Array:
         """Add a step to the notes on one request in one layer; returns new notes (Hkv, S, ...).
 
-        notes: what earlier steps noted (Hkv, S, ...), zero for the tokens of this step; None if
-        this step is the first.
-        p: the probabilities (Hkv, G, T, S) that its last T queries gave the S stored tokens.
+        notes: what earlier steps noted, zero for the tokens of this step; None in the first. p: the
+        probabilities (Hkv, G, T, S) that its last T queries gave the S stored tokens.
         """
         raise TypeError(f"{type(self).__name__} looks at queries and has no fold")
 
@@ -66,8 +64,7 @@ class Policy:
 class KNorm(Policy):
     """Keep keys of small norm, which draw much attention in trained models (arXiv:2406.11430).
 
-    It needs no query, so it costs least of all policies. The score is −‖k‖², which orders keys as
-    −‖k‖ does.
+    It needs no query. The score is −‖k‖², which orders keys as −‖k‖ does.
 
     >>> import numpy as np
     >>> k = np.array([[[3.0, 4.0], [0.6, 0.8]]])  # one head, two keys
@@ -110,9 +107,9 @@ class Tova(Policy):
 class H2O(Policy):
     """Keep the tokens with the largest sums of probabilities so far (H2O, arXiv:2306.14048).
 
-    A sum favours early tokens, because more queries have seen them. ``mean=True`` divides each sum
-    by the number of queries that have seen the token, as kvpress does. The authors' code sums per
-    query head; here the query heads of a kv head share the mean of their sums.
+    A sum favours early tokens, because more queries have seen them; ``mean=True`` divides by their
+    number, as kvpress does. The authors' code sums per query head; here the query heads of a kv
+    head share the mean of their sums.
 
     >>> import numpy as np
     >>> p = np.array([[[[1.0, 0.0], [0.5, 0.5]]]])  # one head: what two queries gave two tokens
@@ -148,14 +145,11 @@ class H2O(Policy):
 class SnapKV(Policy):
     """Keep the tokens that a step's last `window` queries gave most weight, and their neighbours.
 
-    Each token gets the mean score of the `kernel` tokens around it, so that a name stays whole, or
-    with ``pooling="max"`` their largest score (arXiv:2404.14469). The authors' code takes means by
-    default, but the results in their paper come from maxima, with kernel 7. Where the
-    `kernel` tokens reach into the newest `window` tokens, or before the first token, a score of 0
-    is taken. The authors' code does the same, but it reads the prompt in one step, evicts once,
-    right after it, and chooses per query head. In kvlib each kv head chooses, by the mean over its
-    query heads, and each step may evict; in a step of fewer than `window` tokens, fewer queries
-    decide.
+    Each token gets the mean score of the `kernel` tokens around it, or with ``pooling="max"`` their
+    largest (arXiv:2404.14469). The authors' code takes means by default; the results in their paper
+    come from maxima, with kernel 7. Beyond the ends a score of 0 is taken, as in their code, which
+    evicts once, after the prompt, and chooses per query head. Here each kv head chooses, by the
+    mean over its query heads.
 
     >>> import numpy as np
     >>> notes = np.array([[0.0, 0.0, 0.9, 0.0, 0.0, 0.0]])

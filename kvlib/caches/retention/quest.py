@@ -1,9 +1,8 @@
 """Quest: every token stays, and a decode step reads only the blocks that may matter to it.
 
-A block is judged by bounds: the largest and the smallest number of its keys in each dimension. From
-them follows a score that no key of the block can exceed. The blocks of the highest scores are read,
-and always the last one. What a step leaves unread, a later step may read, so nothing is lost, and
-blocks are shared, forked and truncated as in any PagedCache. Quest, arXiv:2406.10774.
+From the largest and the smallest number of a block's keys in each dimension follows a score that no
+key of the block can exceed. The blocks of the highest scores are read, and always the last one.
+Nothing is lost, so blocks are shared, forked and truncated as usual. Quest, arXiv:2406.10774.
 """
 
 from __future__ import annotations
@@ -32,20 +31,15 @@ TOGETHER = 4096  # tokens whose bounds are computed at a time
 class Quest:
     """A way to attend that reads at most `budget` tokens per kv head in a decode step.
 
-    Give it when the cache is built: ``PagedCache(..., attention=Quest(1024))``. The budget is
-    rounded down to whole blocks, and the last block is one of them; tokens that wait to be encoded
-    are read in addition. Steps of several tokens of a request read everything, as do the first
-    `dense_layers` layers and layers with a window. lse is that of the tokens that were read.
+    ``PagedCache(..., attention=Quest(1024))``. The budget is rounded down to whole blocks, and the
+    last block is one of them; tokens that wait to be encoded are read in addition. Steps of several
+    tokens of a request read everything, as do the first `dense_layers` layers and layers with a
+    window. lse is that of the tokens that were read.
 
-    For each block, a query has a bound: no key in the block can get a larger score
-    (arXiv:2406.10774). Each kv head takes the mean of its query heads' bounds, and reads the
-    blocks in which this mean is largest. The authors' code lets each query head choose; heads that
-    share keys would then read more blocks than the budget says. If a kv head takes the maximum over
-    its query heads instead of the mean, the chosen blocks get less of the attention in the
-    reference model.
-
-    The bounds of a block take as many bytes as two keys per kv head; `memory` counts them as
-    metadata. `Meter` counts what they cost under "bounds".
+    Each kv head takes the mean of its query heads' bounds, and reads the blocks in which it is
+    largest; the authors' code lets each query head choose. The bounds of a block take as many bytes
+    as two keys per kv head; `memory` counts them as metadata, and `Meter` what they cost under
+    "bounds".
 
     >>> import numpy as np
     >>> from kvlib import BlockPool, LayerSpec, Meter, PagedCache

@@ -16,14 +16,12 @@ from kvlib.caches.spec import LayerSpec, check_layers
 class Retention:
     """Says which tokens a layer keeps. ``plan`` applies it, then makes room for the new tokens.
 
-    The rule drops no token between one plan and the next, so the last step can always be undone. In
-    a rule of your own, write `first` if it keeps all tokens from some position on, and `kept`
-    otherwise. Write `room`, too, if the rows of a DenseCache can be shorter. Rules that are equal
-    share block tables, so make them frozen dataclasses.
+    Nothing is dropped between two plans, so the last step can always be undone. Write `first` if
+    the rule keeps all tokens from some position on, and `kept` otherwise; `room`, if the rows of a
+    DenseCache can be shorter. Equal rules share block tables, so make them frozen dataclasses.
 
-    A request drops ``every`` tokens together; until it has so many to drop, queries see them. What
-    stays is copied to close the holes, so a rule that drops tokens in every step copies up to
-    all that stays for each of them. With ``every = 16`` it copies a sixteenth of that.
+    A request drops ``every`` tokens together, and queries see them until then. What stays is copied
+    to close the holes: with ``every = 16``, in one step of 16.
 
     >>> @dataclass(frozen=True)
     ... class EvenPositions(Retention):
@@ -47,7 +45,7 @@ class Retention:
         return 0
 
     def kept(self, positions: np.ndarray, length: int) -> np.ndarray:
-        """Which of the stored tokens stay: positions (n,) int64 → (n,) bool.
+        """Which of the stored tokens at positions (n,) int64 stay: (n,) bool.
 
         length: the position of the next token.
         """
@@ -59,8 +57,8 @@ class Retention:
     def room(self, max_seq_len: int) -> int:
         """How long the rows of a DenseCache are under this rule, at most `max_seq_len` tokens.
 
-        A row must hold what stays, the ``every - 1`` tokens that may gather and one more. A step
-        that needs more gets a longer row until the request is planned again.
+        A row holds what stays, the ``every - 1`` tokens that may gather and one more. A longer step
+        gets a longer row until the request is planned again.
         """
         return max_seq_len
 
@@ -89,10 +87,9 @@ class KeepAll(Retention):
 
 @dataclass(frozen=True)
 class Window(Retention):
-    """Keep the newest `size` tokens, the query's own included: a sliding window.
+    """Keep the newest `size` tokens, the query's own included: a sliding window (arXiv:2310.06825).
 
     Under a ``LayerSpec.window`` of that size, no token is lost that a query could see.
-    Mistral 7B, arXiv:2310.06825.
 
     >>> Window(4).first(length=10)  # the token at 10 sees 7, 8, 9 and itself
     7
@@ -115,13 +112,11 @@ class Window(Retention):
 class Sinks(Retention):
     """Keep the first `first_tokens` tokens and the newest `recent`, the query's own included.
 
-    A model trained on whole texts puts much attention on their first tokens, whatever these say.
-    Without them, its answers break down at once (StreamingLLM, arXiv:2309.17453).
-    Tokens keep their positions in the text. For an endless text, whose positions would outgrow the
-    model, `kvlib.remove_span` moves the newest tokens to smaller positions, as StreamingLLM does.
+    A model trained on whole texts puts much attention on their first tokens, whatever these say,
+    and its answers break down without them (StreamingLLM, arXiv:2309.17453). Tokens keep their
+    positions; `kvlib.remove_span` moves the newest tokens to smaller ones, as StreamingLLM does.
 
-    every: how many old tokens gather before they are given back; until then, queries see them.
-    Giving back copies `recent` tokens, so with ``every=64`` one decode step in 64 pays for a copy.
+    every: how many old tokens gather before they are given back. That copies `recent` tokens.
 
     >>> Sinks(2, 3).kept(np.arange(9), length=9).nonzero()[0].tolist()  # the query stands at 9
     [0, 1, 7, 8]
@@ -149,8 +144,7 @@ Rules = Retention | Sequence[Retention] | None
 def rules_of(layers: Sequence[LayerSpec], retention: Rules) -> tuple[Retention, ...]:
     """The rule of each layer: what was asked for, or the layer's own window where it has one.
 
-    One rule is for all layers. But a rule that leaves holes is for those that look at everything:
-    a layer with a window keeps its window.
+    One rule is for all layers, but a layer with a window keeps it if the rule would leave holes.
     """
     own = [KeepAll() if s.window is None else Window(s.window) for s in layers]
     if retention is None:
@@ -205,11 +199,10 @@ def alike(layers: Sequence[LayerSpec]) -> bool:
 def layer_groups(layers: Sequence[LayerSpec], retention: Rules = None) -> list[LayerGroup]:
     """The groups of layers for which a PagedCache keeps one block table each.
 
-    Under one rule, all layers form one group; under several rules there are more. If all layers
-    have the same shape, the groups have equally many layers. A block then takes the same bytes in
-    each, so a group can use blocks that another gives back. (vLLM's hybrid memory allocator makes
-    all groups as large as the smallest, and pads those that are not full.) If each group should
-    have n blocks, make the pool ``BlockPool(n * len(layer_groups(layers)), block_size)``.
+    Under one rule, all layers form one group. Under several, layers of one shape form groups of
+    equally many, so that a group can use blocks that another gives back; each group has n blocks in
+    a ``BlockPool(n * len(layer_groups(layers)), block_size)``. (vLLM's hybrid memory allocator pads
+    groups that are not full.)
 
     >>> window, full = LayerSpec(1, 64, window=512), LayerSpec(1, 64)
     >>> [group.layers for group in layer_groups([window, window, full])]

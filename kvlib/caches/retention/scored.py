@@ -2,11 +2,8 @@
 
 A `Policy` says what a token is worth, `Scored` how many stay. ``run`` hands over its queries and
 their lse; the next ``plan`` turns them into probabilities of the stored keys, e^(q·k − lse), and
-gives back the tokens of least score. Until that plan, the last step can be undone wholly or in
-part, and the queries that are undone leave no trace in the scores.
-
-Each kv head chooses its own tokens, by the mean over the query heads that share it. If each query
-head chose its own, the cache would have to store a set of tokens per query head.
+gives back the tokens of least score. Until then, the last step can be undone, and leaves no trace.
+Each kv head chooses by the mean over the query heads that share it.
 """
 
 from __future__ import annotations
@@ -27,8 +24,7 @@ class Scored(Retention):
     """Keep at most `budget` tokens per kv head: the newest ones, and those of the highest scores.
 
     The rule is applied when a layer holds `every` tokens more than the budget. Every layer chooses
-    for itself, so each has a table of its own. For budgets that differ by layer, such as those of
-    `pyramid`, give a list of rules.
+    for itself; for budgets that differ by layer (`pyramid`), give a list of rules.
 
     >>> from kvlib.caches import KNorm
     >>> Scored(KNorm(recent=4), budget=64)
@@ -73,10 +69,9 @@ class Scored(Retention):
 def pyramid(budget: int, layers: int, beta: int = 20, recent: int = 8) -> list[int]:
     """Budgets per layer, larger in the lower ones; their mean is about `budget`.
 
-    PyramidKV, arXiv:2406.02069: min = (budget − recent) / beta, max = 2 (budget − recent) − min,
-    and the budgets fall from max to min in equal steps. Every layer gets the recent tokens in
-    addition. As in the authors' code, steps are whole numbers, rounded down. So the mean of many
-    layers may exceed the budget by up to (layers − 1) / 2, and a single layer gets max.
+    PyramidKV, arXiv:2406.02069: min = (budget − recent) / beta, max = 2 (budget − recent) − min, in
+    equal steps, and every layer gets the recent tokens in addition. As in the authors' code, steps
+    are whole numbers, so the mean may exceed the budget by up to (layers − 1) / 2.
 
     >>> found = pyramid(128, 32)
     >>> found[0], found[-1], sum(found)
