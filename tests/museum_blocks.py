@@ -3,7 +3,7 @@
 from mutation_kind import Bug, Mutant
 
 BLOCKS, PREFIXES = "kvlib.caches.allocation.pool", "kvlib.caches.allocation.prefixes"
-PAGING, SHARING = "kvlib.caches.allocation.blocks", "kvlib.caches.allocation.sharing"
+PAGING, SHARING = "kvlib.caches.allocation.blocks", PREFIXES
 STORED = "kvlib.caches.stored"
 
 

@@ -11,7 +11,7 @@ from kvlib.caches.retention.rules import KeepAll
 STORED = "kvlib.caches.stored"
 ROWS, BLOCKS = "kvlib.caches.allocation.rows", "kvlib.caches.allocation.blocks"
 TABLE = "kvlib.caches.allocation.table"
-SHARING, STORE = "kvlib.caches.allocation.sharing", "kvlib.caches.store"
+SHARING, STORE = "kvlib.caches.allocation.prefixes", "kvlib.caches.store"
 BYTES = "kvlib.caches.stored_bytes"
 
 
@@ -132,7 +132,7 @@ MUTANTS = [
         "windows_give_back"),
     Bug("attention counts tokens that are gone", STORED, "StoredCache.attend_one", from_the_start,
         "windows_give_back"),
-    Bug("a step's lengths count tokens that are gone", TABLE, "Placement.__init__",
+    Bug("a step's lengths count tokens that are gone", STORED, "Placement.__init__",
         absolute_lengths, "any_schedule"),
     Bug("read counts tokens that are gone", STORED, "StoredCache._read", from_the_start,
         "windows_give_back"),

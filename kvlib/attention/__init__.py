@@ -1,6 +1,6 @@
 """Attention as a sum over places: any part of the keys gives a pair (o, lse), and pairs merge.
 
-`states`    what a partial result is, before and after its division, and how two or many merge
+`states`    what a partial result is, how two or many merge, and the steps that all forms share
 `direct`    attention from absolute positions, to teach and to test by: the definition, and the same
             by online softmax, a tile of keys at a time
 `causal`    the same, fast, where keys lie in order at positions 0, 1, 2, ...: in arrays or pieces

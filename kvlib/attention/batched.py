@@ -15,8 +15,7 @@ from typing import Any
 
 from kvlib import blas
 from kvlib.arrays import Array, both_nbytes, namespace
-from kvlib.attention.direct import answer, as_dtype, cap, scaled
-from kvlib.attention.states import divided, softmax_seen
+from kvlib.attention.states import answer, as_dtype, cap, divided, scaled, softmax_seen
 from kvlib.blas import PIECE
 from kvlib.meter import OPEN, report
 

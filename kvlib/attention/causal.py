@@ -16,9 +16,17 @@ import numpy as np
 from kvlib.arguments import check_flag
 from kvlib.arrays import Array, namespace
 from kvlib.attention.checks import check_dtypes, check_settings, check_sinks
-from kvlib.attention.direct import answer, cap, scaled, visible
 from kvlib.attention.pieces import Pieces, Slices, report_piece
-from kvlib.attention.states import divided, join, softmax_parts, softmax_seen
+from kvlib.attention.states import (
+    answer,
+    cap,
+    divided,
+    join,
+    scaled,
+    softmax_parts,
+    softmax_seen,
+    visible,
+)
 from kvlib.blas import (
     PIECE,
     WIDE_PIECE,

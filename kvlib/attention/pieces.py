@@ -14,7 +14,7 @@ import numpy as np
 
 from kvlib import blas
 from kvlib.arrays import Array, both_nbytes, itemsize, nbytes
-from kvlib.attention.direct import as_dtype
+from kvlib.attention.states import as_dtype
 from kvlib.codecs.base import Field, Parts, TensorCodec
 from kvlib.meter import report
 

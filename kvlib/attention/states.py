@@ -1,4 +1,4 @@
-"""Partial attention results and their merge, before the division by the sum and after it.
+"""Partial attention results and their merge, and the steps that all forms of attention share.
 
 Attention over a set of keys is o = Σ e^s v / Σ e^s. For a part of the keys, keep o and
 lse = ln Σ e^s: a second part then joins by weighing the two outputs with e^lse. The merge is
@@ -160,3 +160,64 @@ def _check(o: Array, lse: Array, name: str) -> None:
             f"lse{name} must have the shape of o{name} without its last axis: "
             f"needed {o.shape[:-1]}, got {lse.shape}"
         )
+
+
+# Steps that all forms of attention share -------------------------------------------------------
+
+
+def scaled(xp: Any, q: Array, sm_scale: float | None) -> Array:
+    """Queries times the softmax scale, 1/√Dk unless given: cheaper here than on every score.
+
+    At least in float32, and so is what is computed with them: in float16 a score above 65504 is
+    infinite, and of a sum over 2,048 keys the smallest share is lost.
+    """
+    q = q if q.dtype == xp.float32 else at_least_float32(xp, q)
+    return q * (1.0 / math.sqrt(q.shape[2]) if sm_scale is None else sm_scale)
+
+
+def by_head(xp: Any, q: Array, num_kv_heads: int) -> Array:
+    """q (T, Hq, Dk) → (Hkv, G·T, Dk): the G query heads of a kv head stacked, for one product."""
+    t, num_qo_heads, dim = q.shape
+    groups = num_qo_heads // num_kv_heads
+    q = xp.permute_dims(xp.reshape(q, (t, num_kv_heads, groups, dim)), (1, 2, 0, 3))
+    return xp.reshape(q, (num_kv_heads, groups * t, dim))
+
+
+def by_token(xp: Any, x: Array, t: int, num_qo_heads: int) -> Array:
+    """The inverse of `by_head`: (Hkv, G·T, D) → (T, Hq, D)."""
+    heads, _, dim = x.shape
+    x = xp.permute_dims(xp.reshape(x, (heads, num_qo_heads // heads, t, dim)), (2, 0, 1, 3))
+    return xp.reshape(x, (t, num_qo_heads, dim))
+
+
+def as_dtype(xp: Any, x: Array, dtype: Any) -> Array:
+    """``x`` itself where it has that dtype, else cast."""
+    return x if x.dtype == dtype else xp.astype(x, dtype)
+
+
+def visible(q_pos: Array, kv_pos: Array, window: int | None) -> Array:
+    """Which keys each query may read: (T, S), or (Hkv, T, S) if kv_pos is one row a kv head."""
+    distance = q_pos[:, None] - kv_pos[..., None, :]
+    seen = distance >= 0
+    return seen if window is None else seen & (distance < window)
+
+
+def cap(xp: Array, s: Array, softcap: float | None) -> Array:
+    """Scores bent softly into (−softcap, softcap), as Gemma 2 does (arXiv:2408.00118)."""
+    return s if softcap is None else xp.tanh(s / softcap) * softcap
+
+
+def answer(
+    xp: Any, o: Array, lse: Array | None, dtype: Any, sinks: Array | None, return_lse: bool
+) -> Array | tuple[Array, Array]:
+    """o (T, Hq, Dv) with the sinks' share, in q's dtype, and lse (T, Hq) where it is wanted.
+
+    lse: T · Hq numbers of any shape; None where neither sinks nor the caller need them.
+    """
+    if lse is None:
+        return o if o.dtype == dtype else xp.astype(o, dtype)
+    lse = xp.reshape(lse, o.shape[:2])
+    if sinks is not None:
+        o, lse = with_sink(xp, o, lse, sinks)
+    o = as_dtype(xp, o, dtype)
+    return (o, lse) if return_lse else o

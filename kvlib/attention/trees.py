@@ -13,9 +13,18 @@ from typing import Any
 import numpy as np
 
 from kvlib.arrays import Array
-from kvlib.attention.direct import answer, by_head, by_token, cap, scaled
 from kvlib.attention.pieces import Pieces, report_piece
-from kvlib.attention.states import divided, join, softmax_parts, softmax_seen
+from kvlib.attention.states import (
+    answer,
+    by_head,
+    by_token,
+    cap,
+    divided,
+    join,
+    scaled,
+    softmax_parts,
+    softmax_seen,
+)
 from kvlib.blas import rows_together
 from kvlib.meter import OPEN
 

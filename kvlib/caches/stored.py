@@ -17,18 +17,10 @@ from kvlib.arrays import Array, to_numpy
 from kvlib.attention import attend_causal
 from kvlib.attention.batched import alike, attend_rows, by_text, short, taken, together
 from kvlib.attention.causal import attend_pieces
-from kvlib.attention.pieces import VIEWED, Buffers, Pieces, Slices, StoredPieces, cut
+from kvlib.attention.pieces import VIEWED, Buffers, Cut, Pieces, Slices, StoredPieces, cut
 from kvlib.attention.trees import attend_tree
 from kvlib.blas import piece_of_a_chunk
-from kvlib.caches.allocation.table import (
-    Allocator,
-    Ask,
-    Move,
-    Placement,
-    State,
-    Table,
-    first_changed,
-)
+from kvlib.caches.allocation.table import Allocator, Ask, Move, State, Table, first_changed
 from kvlib.caches.checks import check_run, get_open
 from kvlib.caches.protocol import Answer, Attention, Cache
 from kvlib.caches.retention.rules import LayerGroup, Rules, first_of, rules_of
@@ -42,6 +34,38 @@ from kvlib.codecs import PLAIN, Codec
 from kvlib.codecs import codec as codec_of
 from kvlib.codecs.base import TensorCodec
 from kvlib.meter import OPEN, report
+
+
+class Placement:
+    """Where the requests of one step are stored in the layers of a group.
+
+    lens: how many tokens each has there, those of the step included. slots: the (page, slot in it)
+    of each new token in a decode step whose tokens are written alone; else None. batches: which
+    requests attend in one product. cuts: how a request is cut into pieces.
+    """
+
+    __slots__ = ("_numbers", "batches", "cuts", "lens", "slots", "tables")
+
+    def __init__(
+        self, tables: list[Table], seq_lens: Sequence[int], one_each: bool, size: int
+    ) -> None:
+        self.tables = tables
+        self.lens = [end - table.gone for table, end in zip(tables, seq_lens, strict=True)]
+        self.batches: dict[tuple[int, int | None, int], list[list[int]]] = {}
+        self.cuts: dict[tuple[int, ...], Cut] = {}
+        self._numbers: list[np.ndarray] | None = None
+        self.slots: list[tuple[int, int]] | None = None
+        if one_each and all(table.own is None for table in tables):
+            self.slots = [
+                (table.pages[(n - 1) // size], (n - 1) % size)
+                for table, n in zip(tables, self.lens, strict=True)
+            ]
+
+    def numbers(self) -> list[np.ndarray]:
+        """The pages of each request as an array int64 of NumPy."""
+        if self._numbers is None:
+            self._numbers = [np.asarray(table.pages, dtype=np.int64) for table in self.tables]
+        return self._numbers
 
 
 class StoredCache(Cache):

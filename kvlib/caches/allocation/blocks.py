@@ -7,17 +7,16 @@ from collections.abc import Hashable, Iterable, Sequence
 
 from kvlib.arguments import check_integer, describe, type_of
 from kvlib.caches.allocation.pool import BlockPool
-from kvlib.caches.allocation.sharing import Sharing
-from kvlib.caches.allocation.table import (
-    Allocator,
-    Ask,
-    Move,
-    State,
-    Table,
-    first_changed,
+from kvlib.caches.allocation.prefixes import Sharing
+from kvlib.caches.allocation.table import Allocator, Ask, Move, State, Table, first_changed
+from kvlib.caches.retention.rules import (
+    LayerGroup,
+    Retention,
+    alike,
+    first_of,
     given_back,
+    layer_groups,
 )
-from kvlib.caches.retention.rules import LayerGroup, Retention, alike, first_of, layer_groups
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Extra, Request
 from kvlib.errors import OutOfBlocks
@@ -133,7 +132,9 @@ class Blocks(Allocator):
             if all(self.pool.references(block) == 1 for block in table.pages[first:]):
                 return Move(g, gone, stay, spare=len(table.pages) - needed, more=more)
             return Move(g, gone, stay, leaves=first, fresh=needed - first, more=more)
-        gone = table.gone if rule.holes else given_back(rule, ask, table, size)
+        gone = (
+            table.gone if rule.holes else given_back(rule, table.gone, ask.kept, ask.settled, size)
+        )
         dropped = (gone - table.gone) // size
         remain = len(table.pages) - dropped
         more = -(-(ask.length + ask.new - gone) // size) - remain

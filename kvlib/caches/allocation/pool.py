@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from kvlib.arguments import check_flag, check_index, check_integer, check_list, describe, listed
-from kvlib.caches.allocation.prefixes import Extra, HashIndex, PrefixIndex, sealed
+from kvlib.caches.allocation.prefixes import Extra, HashIndex, PrefixIndex, Sharing, sealed
 from kvlib.caches.checks import token_ids
 from kvlib.errors import OutOfBlocks
 
@@ -55,7 +55,7 @@ class BlockPool:
         self.block_size = check_integer("block_size", block_size)
         if index is not None and (isinstance(index, type) or not hasattr(index, "find")):
             raise TypeError(f"index must be one such as HashIndex(), got {describe(index)}")
-        self.index: PrefixIndex = HashIndex() if index is None else index
+        self.index: PrefixIndex | Sharing = HashIndex() if index is None else index
         if len(self.index):
             raise ValueError(f"index must be empty, got {self.index!r}: blocks of another pool")
         self.own_index = index is not None  # so somebody expects blocks to be found again

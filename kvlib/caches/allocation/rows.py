@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from kvlib.arguments import check_integer, describe
-from kvlib.caches.allocation.table import Allocator, Ask, Move, State, Table, given_back
-from kvlib.caches.retention.rules import LayerGroup
+from kvlib.caches.allocation.table import Allocator, Ask, Move, State, Table
+from kvlib.caches.retention.rules import LayerGroup, given_back
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Extra
 from kvlib.errors import CacheFull
@@ -79,7 +79,11 @@ class Rows(Allocator):
         gone = table.gone if stay is None else ask.length - stay.shape[-1]
         if table.own is None and ask.due - gone <= room:
             return None if stay is None else Move(g, gone, stay)
-        gone = gone if holes else given_back(self.rules[g], ask, table, self._together)
+        gone = (
+            gone
+            if holes
+            else given_back(self.rules[g], table.gone, ask.kept, ask.settled, self._together)
+        )
         row = -(-(ask.due - gone) // self._together) * self._together
         return Move(g, gone, stay, leaves=0, fresh=1, row=row if ask.due - gone > room else 0)
 

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kvlib.arrays import Array
-from kvlib.attention.pieces import Cut
-from kvlib.caches.retention.rules import LayerGroup, Retention, by_rule, first_of
+from kvlib.caches.retention.rules import LayerGroup, Retention, by_rule
 from kvlib.caches.retention.seen import Watched
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Extra, Request
@@ -52,38 +51,6 @@ class Table:
         run = np.arange(self.gone + self.kept.shape[-1], length, dtype=np.int64)
         run = np.broadcast_to(run, (*self.kept.shape[:-1], len(run)))
         return np.concatenate([self.kept, run], axis=-1)
-
-
-class Placement:
-    """Where the requests of one step are stored in the layers of a group.
-
-    lens: how many tokens each has there, those of the step included. slots: the (page, slot in it)
-    of each new token in a decode step whose tokens are written alone; else None. batches: which
-    requests attend in one product. cuts: how a request is cut into pieces.
-    """
-
-    __slots__ = ("_numbers", "batches", "cuts", "lens", "slots", "tables")
-
-    def __init__(
-        self, tables: list[Table], seq_lens: Sequence[int], one_each: bool, size: int
-    ) -> None:
-        self.tables = tables
-        self.lens = [end - table.gone for table, end in zip(tables, seq_lens, strict=True)]
-        self.batches: dict[tuple[int, int | None, int], list[list[int]]] = {}
-        self.cuts: dict[tuple[int, ...], Cut] = {}
-        self._numbers: list[np.ndarray] | None = None
-        self.slots: list[tuple[int, int]] | None = None
-        if one_each and all(table.own is None for table in tables):
-            self.slots = [
-                (table.pages[(n - 1) // size], (n - 1) % size)
-                for table, n in zip(tables, self.lens, strict=True)
-            ]
-
-    def numbers(self) -> list[np.ndarray]:
-        """The pages of each request as an array int64 of NumPy."""
-        if self._numbers is None:
-            self._numbers = [np.asarray(table.pages, dtype=np.int64) for table in self.tables]
-        return self._numbers
 
 
 @dataclass(slots=True, eq=False)
@@ -170,14 +137,6 @@ def first_changed(stay: np.ndarray) -> int:
         return 0
     same = (stay == np.arange(n)).reshape(-1, n).all(axis=0)
     return n if same.all() else int(np.argmin(same))
-
-
-def given_back(rule: Retention, ask: Ask, table: Table, unit: int) -> int:
-    """How many first tokens a rule has no use for: whole units of those that are in pages."""
-    first = first_of(rule, ask.kept)
-    if first <= table.gone:
-        return table.gone
-    return max(table.gone, min(first, ask.settled) // unit * unit)
 
 
 class Allocator(ABC):

@@ -71,6 +71,15 @@ def first_of(rule: Retention, length: int) -> int:
     return min(max(first, 0), length)
 
 
+def given_back(rule: Retention, gone: int, kept: int, settled: int, unit: int) -> int:
+    """How many first tokens a rule has no use for, in whole units of the `settled` in pages.
+
+    gone: how many have been given back. kept: the length that may have to be truncated to.
+    """
+    first = first_of(rule, kept)
+    return gone if first <= gone else max(gone, min(first, settled) // unit * unit)
+
+
 def steps_of(held: int) -> int:
     """Tokens that a row has room for beside the `held` that stay: a quarter more."""
     return max(1, held // 4)

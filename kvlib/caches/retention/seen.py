@@ -9,7 +9,7 @@ import numpy as np
 
 from kvlib.arguments import describe
 from kvlib.arrays import Array, namespace
-from kvlib.attention.direct import as_dtype, by_head, cap, scaled, visible
+from kvlib.attention.states import as_dtype, by_head, cap, scaled, visible
 from kvlib.caches.spec import LayerSpec
 
 
