@@ -3,7 +3,7 @@
 import numpy as np
 from mutation_kind import Bug, Mutant
 
-CAUSAL, PIECES = "kvlib.attention.causal", "kvlib.attention.pieces"
+CAUSAL, PIECES = "kvlib.attention.causal", "kvlib.attention.causal"
 BATCHED = "kvlib.attention.batched"
 STORED, CASCADE = "kvlib.caches.stored", "kvlib.caches.cascade"
 

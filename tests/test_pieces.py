@@ -10,8 +10,7 @@ import pytest
 from schedules import close
 
 from kvlib.attention import causal
-from kvlib.attention.causal import attend_pieces
-from kvlib.attention.pieces import Pieces
+from kvlib.attention.causal import Pieces, attend_pieces
 from kvlib.meter import Meter
 
 SETTINGS = [

@@ -12,7 +12,7 @@ from tree_lives import DIM, HEADS, MAX_SEQ_LEN, MAX_SEQS, Lives, layers_of
 
 import kvlib
 from kvlib import BlockPool, DenseCache, LayerSpec, Meter, PagedCache, blas
-from kvlib.attention import pieces, trees
+from kvlib.attention import causal, trees
 from kvlib.caches import (
     KNorm,
     Quest,
@@ -113,8 +113,8 @@ def test_any_life_holds_what_it_would_without_the_wrong_guesses(name, effort):
 def test_trees_are_read_in_pieces(name):
     """Pieces of a few tokens, and trees of more rows than go into one product."""
     with (
-        patch.object(pieces, "PIECE", 4),
-        patch.object(pieces, "VIEWED", 8),
+        patch.object(causal, "PIECE", 4),
+        patch.object(causal, "VIEWED", 8),
         patch.object(blas, "LONG_PIECE", 2),
         patch.object(trees, "TREE_ROWS", 6),
     ):

@@ -5,7 +5,6 @@
             by online softmax, a tile of keys at a time
 `causal`    the same, fast, where keys lie in order at positions 0, 1, 2, ...: in arrays or pieces
 `before`    many queries over keys that all of them see
-`pieces`    what those loops read: pieces, and slices of arrays as such
 `batched`   one query for each of several short texts, in one product: up to four times as fast
 """
 

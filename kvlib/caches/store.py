@@ -11,7 +11,7 @@ import numpy as np
 
 from kvlib.arguments import describe
 from kvlib.arrays import Array, namespace, nbytes, new_array
-from kvlib.attention.pieces import Buffers, Vectors, page_rows
+from kvlib.attention.causal import Buffers, Vectors, page_rows
 from kvlib.caches.retention.bounds import Bounds
 from kvlib.caches.spec import LayerSpec
 from kvlib.codecs.base import Codec, Field, Parts, TensorCodec

@@ -16,8 +16,16 @@ from kvlib.arguments import LARGEST, check_flag, describe
 from kvlib.arrays import Array, to_numpy
 from kvlib.attention import attend_causal
 from kvlib.attention.batched import alike, attend_rows, by_text, short, taken, together
-from kvlib.attention.causal import attend_pieces
-from kvlib.attention.pieces import VIEWED, Buffers, Cut, Pieces, Slices, StoredPieces, cut
+from kvlib.attention.causal import (
+    VIEWED,
+    Buffers,
+    Cut,
+    Pieces,
+    Slices,
+    StoredPieces,
+    attend_pieces,
+    cut,
+)
 from kvlib.attention.trees import attend_tree
 from kvlib.blas import piece_of_a_chunk
 from kvlib.caches.allocation.table import Allocator, Ask, Move, State, Table, first_changed
@@ -651,7 +659,8 @@ class StoredCache(Cache):
                 a, b = step.qo_indptr[i], step.qo_indptr[i + 1]
                 span = here.lens[i] - b + a, here.lens[i]
                 coded = state.before - table.gone, state.coded - table.gone
-                mine, waiting = [x[:, a:b, :] for x in by_head], state.residual(layer)
+                mine = [x[:, a:b, :] for x in by_head]
+                waiting = state.residuals[layer] if state.residuals else None
                 written += self.store(table, layer).write(table.pages, waiting, span, coded, mine)
         if OPEN:
             report("append", written=written)

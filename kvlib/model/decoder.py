@@ -16,7 +16,7 @@ import numpy as np
 
 from kvlib.arguments import LARGEST, check_integer, check_list, describe, is_integer
 from kvlib.arrays import Array, at_least_float32, namespace, nbytes
-from kvlib.attention.direct import cap
+from kvlib.attention.states import cap
 from kvlib.caches import Cache, DenseCache, LayerSpec, Step
 from kvlib.caches.checks import check_step
 from kvlib.config.weights import model_weights
@@ -151,6 +151,8 @@ class Decoder:
 
 def _as_array(tokens: Sequence[int]) -> np.ndarray:
     """Token ids as int64. NumPy would take True for 1, and make floats of some mixed integers."""
+    if type(tokens) is list and set(map(type, tokens)) == {int} and max(map(abs, tokens)) < 2**63:
+        return np.asarray(tokens, dtype=np.int64)
     ids = list(check_list("tokens", tokens, "token ids"))
     if set(map(type, ids)) != {int}:
         wrong = [t for t in ids if not is_integer(t)]

@@ -14,7 +14,7 @@ import numpy as np
 
 from kvlib.arrays import Array, namespace, nbytes
 from kvlib.caches import Cache, Step
-from kvlib.meter import counting, report
+from kvlib.meter import OPEN, report
 from kvlib.model.config import ModelConfig
 from kvlib.model.products import product
 from kvlib.norms.forward import normalised
@@ -48,7 +48,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     Decoding is bound by reading ``weight``, and a BLAS is made for many rows. So the form of the
     product depends on T where NumPy computes it (:mod:`kvlib.model.products`); the sum is the same.
     """
-    if counting():
+    if OPEN:
         out, width = weight.shape
         report("linear", flops=2 * x.shape[0] * out * width, read=nbytes(weight) + nbytes(x))
     if not isinstance(x, np.ndarray):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from kvlib.arguments import check_positive, describe, number
 from kvlib.arrays import Array, namespace, nbytes
-from kvlib.meter import counting, report
+from kvlib.meter import OPEN, report
 
 # A library's product of two vectors adds in a fixed number of lanes, so the rounding of float32
 # grows with the length: 6e-5 at 16 million numbers. Longer rows are added up in parts.
@@ -126,7 +126,7 @@ def _save(
     label: str, inputs: tuple[Array, ...], y: Array, x_hat: Array, root: Array, weight: Array
 ) -> Saved:
     saved = Saved(x_hat, 1.0 / root, weight)
-    if counting():
+    if OPEN:
         flops = FORWARD_FLOPS[label] * int(y.size)
         read = sum(nbytes(a) for a in inputs)
         report(label, flops=flops, read=read, written=nbytes(y) + saved.nbytes)

@@ -98,7 +98,8 @@ class BlockPool:
 
         Raises OutOfBlocks, having changed nothing, if fewer are free.
         """
-        count = check_integer("count", count, least=0)
+        if type(count) is not int or count < 0:
+            count = check_integer("count", count, least=0)
         if count > self.num_free:
             raise OutOfBlocks(
                 f"{count} blocks needed, {self.num_free} of {self.num_blocks} are free: "
@@ -210,6 +211,8 @@ class BlockPool:
         return [self._known(block, "blocks") for block in given]
 
     def _known(self, block: int, name: str = "block") -> int:
+        if type(block) is int and 0 <= block < self.num_blocks:
+            return block
         return check_index(name, block, self.num_blocks)
 
     def note(self, kind: str, blocks: Iterable[int]) -> None:
