@@ -7,11 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from kvlib.codecs.packing import WIDTHS, pack, unpack
+from kvlib.codecs import pack, unpack
+
+WIDTHS = range(1, 9)
 
 
 def by_hand(codes: list[int], bits: int) -> list[int]:
-    """Byte j holds channels j, j + n, j + 2n, ... of D·b/8 = n bytes, the first lowest."""
+    """Byte j holds channels j, j + n, j + 2n, ... of D·b/8 = n bytes, the first lowest.
+
+    Of 3, 5, 6 and 7 bits, those of the largest power of two come first, and then the others.
+    """
+    low = 1 << bits.bit_length() - 1
+    if low != bits:
+        first = by_hand([code % (1 << low) for code in codes], low)
+        return first + by_hand([code >> low for code in codes], bits - low)
     n = len(codes) * bits // 8
     found = [0] * n
     for channel, code in enumerate(codes):
@@ -24,7 +33,8 @@ def by_hand(codes: list[int], bits: int) -> list[int]:
 @st.composite
 def some_codes(draw):
     bits = draw(st.sampled_from(WIDTHS))
-    shape = (draw(st.integers(1, 3)), draw(st.integers(0, 5)), 8 // bits * draw(st.integers(1, 9)))
+    numbers = 8 // (bits & -bits) * draw(st.integers(1, 9))
+    shape = (draw(st.integers(1, 3)), draw(st.integers(0, 5)), numbers)
     return bits, draw(arrays(np.uint8, shape, elements=st.integers(0, 2**bits - 1)))
 
 
@@ -37,6 +47,20 @@ def test_four_channels_in_a_byte():
     """Eight channels of 2 bits: the first byte holds channels 0, 2, 4 and 6."""
     packed = pack(np.asarray([0, 1, 2, 3, 3, 2, 1, 0], np.uint8), 2)
     assert packed.tolist() == [0b01_11_10_00, 0b00_10_11_01]
+
+
+def test_three_bits():
+    """Eight channels in three bytes: two of the low two bits, and one of the third bits."""
+    packed = pack(np.asarray([0, 1, 2, 3, 4, 5, 6, 7], np.uint8), 3)
+    assert packed.tolist() == [0b10_00_10_00, 0b11_01_11_01, 0b1111_0000]
+
+
+@pytest.mark.parametrize("bits, n", [(0, 8), (9, 8), (4, 3), (2, 6), (3, 4), (1, 12), (6, 2)])
+def test_what_fills_no_byte_is_refused(bits, n):
+    with pytest.raises(ValueError, match=f"bits must be 1 ... 8 and fill whole bytes.*{bits} bits"):
+        pack(np.zeros((2, n), np.uint8), bits)
+    with pytest.raises(ValueError, match="bits must be 1 ... 8 and fill whole bytes"):
+        unpack(np.zeros((2, 4), np.uint8), bits if n == 8 else 3, np.uint8)
 
 
 @given(some_codes())

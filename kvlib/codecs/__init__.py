@@ -17,6 +17,7 @@ from kvlib.codecs.fp8 import Fp8, fp8
 from kvlib.codecs.groups import PerChannel, PerToken, int8_per_channel, kivi
 from kvlib.codecs.int8 import Int8, int8
 from kvlib.codecs.names import codec, register_codec
+from kvlib.codecs.packing import pack, unpack
 
 if TYPE_CHECKING:
     from kvlib.codecs.names import NAMES
@@ -39,7 +40,9 @@ __all__ = [
     "int8",
     "int8_per_channel",
     "kivi",
+    "pack",
     "register_codec",
+    "unpack",
 ]
 
 

@@ -3,7 +3,8 @@
 A vector of D codes of b bits becomes D·b/8 bytes. **Byte j holds the codes of channels j, j + n,
 j + 2n, ... with n = D·b/8, the first in its lowest bits.** So unpacking writes whole stretches of
 channels, not every second one. (Many formats put neighbours into one byte instead; a reader who
-takes one order for the other gets plausible nonsense.)
+takes one order for the other gets plausible nonsense.) Codes of 3, 5, 6 and 7 bits are split: their
+low 2 or 4 bits are packed first, and the bits above these follow, packed in the same way.
 """
 
 from __future__ import annotations
@@ -12,14 +13,30 @@ import numpy as np
 
 from kvlib.arrays import Array, namespace
 
-WIDTHS = (2, 4, 8)
+WIDTHS = (2, 4, 8)  # of the codecs here
+POWERS = (1, 2, 4)  # bits whose codes do not cross the border of a byte
 
 
 def pack(codes: Array, bits: int) -> Array:
-    """codes (..., D) uint8 below 2^bits → (..., D·bits/8) uint8."""
+    """codes (..., D) uint8 below 2^bits → (..., D·bits/8) uint8.
+
+    ValueError unless bits is 1 ... 8 and the codes fill whole bytes: D a multiple of 8 for 1, 3, 5
+    and 7 bits, of 4 for 2 and 6, of 2 for 4.
+
+    >>> import numpy as np
+    >>> pack(np.asarray([1, 2, 3, 4], np.uint8), 4).tolist()  # 0x31, 0x42
+    [49, 66]
+    """
     if bits == 8:
         return codes
+    low = bits
+    if bits not in POWERS or codes.shape[-1] * bits % 8:
+        low = _low(bits, codes.shape[-1])
     xp = np if type(codes) is np.ndarray else namespace(codes)
+    if low != bits:
+        rest = xp.bitwise_right_shift(codes, xp.asarray(low, dtype=xp.uint8))
+        codes = codes & xp.asarray((1 << low) - 1, dtype=xp.uint8)
+        return xp.concat([pack(codes, low), pack(rest, bits - low)], axis=-1)
     n = codes.shape[-1] * bits // 8
     packed = codes[..., :n]
     for i in range(1, 8 // bits):
@@ -29,10 +46,16 @@ def pack(codes: Array, bits: int) -> Array:
 
 
 def unpack(packed: Array, bits: int, dtype: object) -> Array:
-    """(..., D·bits/8) uint8 → (..., D) of `dtype`."""
+    """(..., D·bits/8) uint8, as `pack` gives them → codes (..., D) of `dtype`."""
     xp = np if type(packed) is np.ndarray else namespace(packed)
     if bits == 8:
         return xp.astype(packed, dtype)
+    if bits not in POWERS:
+        low = _low(bits, packed.shape[-1] * 8 // (bits or 1))
+        n = packed.shape[-1] * low // bits
+        rest = unpack(packed[..., n:], bits - low, xp.uint8)
+        rest = xp.bitwise_left_shift(rest, xp.asarray(low, dtype=xp.uint8))
+        return xp.astype(unpack(packed[..., :n], low, xp.uint8) | rest, dtype)
     n, fold = packed.shape[-1], 8 // bits
     mask = xp.asarray((1 << bits) - 1, dtype=xp.uint8)
     codes = xp.empty((*packed.shape[:-1], n * fold), dtype=dtype)
@@ -45,3 +68,13 @@ def unpack(packed: Array, bits: int, dtype: object) -> Array:
         # NumPy widens while it writes; the standard wants an array of the right dtype first.
         codes[..., i * n : (i + 1) * n] = part if xp is np else xp.astype(part, dtype)
     return codes
+
+
+def _low(bits: int, codes: int) -> int:
+    """The largest power of two in `bits`; ValueError if the codes do not fill whole bytes."""
+    if bits not in range(1, 9) or codes * (bits & -bits) % 8:
+        raise ValueError(
+            f"bits must be 1 ... 8 and fill whole bytes, got {bits} bits for {codes} codes; use "
+            "vectors of a multiple of 8 numbers"
+        )
+    return 1 << (bits.bit_length() - 1)
